@@ -2,15 +2,15 @@
 /*
  * crypto.c: the simulator's stand-in for SHA-256 and Ed25519. It has the shapes and the failures of
  * the real thing (a wrong key, a changed byte, a foreign signature are refused) at a hundredth of
- * the cost, and none of its security: whoever calls these functions with somebody else's public key
- * could sign for them. Simulated attackers go through `sign`, which takes a secret.
+ * the cost, and none of its security: anybody who calls these functions with another node's public
+ * key could sign for it. Simulated attackers go through `sign`, which takes a secret.
  */
 #include "sim/sim_int.h"
 
 #include <string.h>
 
-/* Four chains side by side: every record of a swarm is hashed by each of its readers, and a single
- * chain waits for its multiplications. */
+/* Run four chains side by side: each reader hashes every record of a swarm, and a single chain
+ * would wait for its multiplications. */
 static uint64_t hash_wide(const void *data, size_t len, uint64_t seed)
 {
     const uint8_t *p = data;
@@ -34,8 +34,8 @@ static uint64_t fold(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Of what is signed: a product for each 16 bytes (the step of wyhash), as each record is verified
- * by all its readers. */
+/* Hash the data of a signature, one product for each 16 bytes (the step of wyhash): every reader
+ * verifies every record, so this must be cheap. */
 static uint64_t hash_signed(const void *data, size_t len, uint64_t seed)
 {
     const uint64_t odd[2] = {UINT64_C(0xa0761d6478bd642f), UINT64_C(0xe7037ed1a0b428db)};

@@ -22,7 +22,7 @@ struct sim_value {
     struct sim_list in_key;
     uint32_t refs;
     uint32_t len;
-    uint32_t side; /* only this side of a partition heard of it */
+    uint32_t side; /* only this side of a partition sees the value */
     bool stored;
     int64_t stored_us;
     int64_t expires_us;
@@ -42,7 +42,7 @@ struct hth_dht_put {
     struct sim_value *value;
     hth_dht_done_fn *done;
     void *arg;
-    enum hth_err err; /* what done will say */
+    enum hth_err err; /* result for done */
 };
 
 struct hth_dht_get {
@@ -56,7 +56,7 @@ struct hth_dht_get {
     struct sim_value **found;
     size_t found_count, found_next;
     int64_t done_us;
-    bool asked;    /* the table was looked at */
+    bool asked;    /* the table was read */
     bool busy;     /* inside a callback */
     bool canceled; /* inside that callback */
 };
@@ -69,7 +69,7 @@ struct hth_dht_watch {
     struct hth_dht_key key;
     hth_dht_value_fn *value;
     void *arg;
-    bool primed; /* the first answer came */
+    bool primed; /* the first answer arrived */
     bool busy, canceled;
 };
 
@@ -163,7 +163,7 @@ static bool chance(struct hth_world *w, double p)
     return p > 0.0 && hth_rng_chance(&w->dht_rng, p);
 }
 
-/* To some node and back. */
+/* The time of one round trip to some node. */
 static int64_t round_trip(struct hth_world *w, const struct hth_node *node)
 {
     size_t i = (size_t)hth_rng_below(&w->dht_rng, w->node_count);
@@ -184,7 +184,7 @@ static int64_t rounds(struct hth_world *w, const struct hth_node *node, double f
     return sum + (int64_t)(left * (double)round_trip(w, node));
 }
 
-/* Counts up to `enough`. */
+/* Count nodes up to `enough`; a larger number changes nothing. */
 static size_t others_in_reach(const struct hth_world *w, const struct hth_node *node, size_t enough)
 {
     if (!w->sided)
@@ -195,7 +195,7 @@ static size_t others_in_reach(const struct hth_world *w, const struct hth_node *
     return count;
 }
 
-/* Cut off from a swarm that exists; a lonely first node serves itself. */
+/* True when the node is cut off from the rest of a swarm. A lone first node serves itself. */
 static bool isolated(const struct hth_world *w, const struct hth_node *node)
 {
     return w->sided && w->up_count > 1 && others_in_reach(w, node, 1) == 0;
@@ -255,7 +255,7 @@ static void push_later(struct hth_dht_watch *watch, struct sim_value *v, int64_t
     sim_schedule(w, &push->event, w->now_us + delay_us);
 }
 
-/* Within one refresh: nobody knows how far off the next one is. */
+/* Draw a time within one refresh interval: the phase of a node's refreshes is not modelled. */
 static int64_t refresh_us(struct hth_world *w)
 {
     return (int64_t)(hth_rng_unit(&w->dht_rng) * (double)w->opts.dht.watch_refresh_us);
@@ -276,7 +276,7 @@ static void store(struct hth_dht_put *put)
     for (struct sim_list *l = k->watches.next; l != &k->watches; l = l->next) {
         struct hth_dht_watch *watch = HTH_CONTAINER(l, struct hth_dht_watch, in_key);
         if (!watch->primed)
-            continue; /* its first answer will contain this value */
+            continue; /* the watch's first answer will contain this value */
         if (chance(w, w->opts.dht.partial))
             push_later(watch, v, refresh_us(w));
         else
@@ -296,7 +296,7 @@ void sim_dht_put_event(struct hth_dht_put *put)
     put->err = HTH_OK;
     if (err == HTH_OK)
         store(put);
-    else /* what failed is announced with the next round */
+    else /* the next round announces it again after a failure */
         sim_schedule(w, &put->event, w->now_us + w->opts.dht.announce_us);
     hth_dht_done_fn *done = put->done;
     put->done = NULL;
@@ -304,7 +304,7 @@ void sim_dht_put_event(struct hth_dht_put *put)
         done(put->arg, err);
 }
 
-/* Nobody announces the value any more. */
+/* Mark a value that has no publisher; it stays until life_us after its last announcement. */
 static void retire(struct hth_dht_put *put)
 {
     struct hth_world *w = put->event.node->world;
@@ -332,8 +332,8 @@ static void dht_withdraw(void *self, struct hth_dht_put *put)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* What an answer contains, in the seed's order, each with a reference: what was stored until
- * then. */
+/* Return the values of an answer in a seeded order, with a reference to each: those that had been
+ * stored by then. */
 static struct sim_value **look(struct hth_node *node, const struct hth_dht_key *key,
                                int64_t until_us, size_t *count)
 {
@@ -520,7 +520,7 @@ static void push_free(struct sim_push *push)
     hth_free(push);
 }
 
-/* Nothing will be pushed any more. */
+/* Cancel all pushes of this watch. */
 static void mute(struct hth_dht_watch *watch)
 {
     sim_unschedule(watch->event.node->world, &watch->event);
@@ -547,7 +547,7 @@ static void dht_unwatch(void *self, struct hth_dht_watch *watch)
     }
 }
 
-/* The watch may be gone afterwards; then false. */
+/* Give a value to the watch's callback. Returns false when the callback freed the watch. */
 static bool tell(struct hth_dht_watch *watch, const struct sim_value *v)
 {
     watch->busy = true;
@@ -560,7 +560,7 @@ static bool tell(struct hth_dht_watch *watch, const struct sim_value *v)
     return false;
 }
 
-/* The first answer. */
+/* Deliver the first answer. */
 void sim_dht_watch_event(struct hth_dht_watch *watch)
 {
     struct hth_node *node = watch->event.node;
@@ -611,7 +611,7 @@ void sim_dht_push_event(struct sim_event *event)
     sim_trace(w, node, SIM_PUSH, v->len);
     if (v->stored && v->expires_us > w->now_us && !visible(w, v, node)) {
         sim_schedule(w, event, w->now_us + w->opts.dht.watch_refresh_us);
-        return; /* the other side of a partition: asked again with the next refresh */
+        return; /* the other side of a partition has it: ask again at the next refresh */
     }
     v->refs++;
     push_free(push);

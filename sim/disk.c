@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * disk.c: each node's files in memory. They survive a crash, mostly: with chaos.torn_file a file
- * written shortly before it comes back cut, as from a disk that lied about its flush.
- */
-#include "sim/sim_int.h"
+/* disk.c: each node's files in memory. They survive a crash. With chaos.torn_file a file that was
+ * written shortly before the crash comes back truncated, as from a disk that lied about its
+ * flush. */
+#include "sim/internal.h"
 
 #include <string.h>
 
@@ -72,7 +71,7 @@ enum hth_err sim_file_pread(struct hth_env *env, const char *path, uint64_t offs
     return HTH_OK;
 }
 
-/* Takes data. */
+/* Store a file. Takes ownership of data. */
 static void store_take(struct hth_node *node, const char *path, uint8_t *data, size_t size)
 {
     if (node->disk == NULL)
@@ -94,7 +93,7 @@ enum hth_err sim_file_write(struct hth_env *env, const char *path, const struct 
     size_t size = 0;
     for (size_t i = 0; i < count; i++)
         size += spans[i].len;
-    /* Written aside first, so the old content takes its room until the end. */
+    /* A file is written aside and renamed, so the old content takes its room until the end. */
     if (node->device.disk_bytes_max > 0 && node->disk_bytes + size > node->device.disk_bytes_max)
         return HTH_E_DISK_FULL;
     uint8_t *data = hth_try_calloc(size > 0 ? size : 1, 1);

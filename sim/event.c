@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * event.c: the queue of what will happen, in the order of (time, key).
+ * event.c: the queue of future events, in the order of (time, key).
  *
- * Time is cut into stretches of 128 us. The events of the stretch that is open, and of those before
- * it, lie in a small heap. All later ones lie unsorted in buckets: seen from the open stretch, an
- * event's level is the highest digit (of ten bits) in which the number of its stretch differs, and
- * its bucket is that digit.
+ * Time is cut into stretches of 128 us, and one stretch is open. A small heap holds the events up
+ * to the end of the open stretch. All later ones lie unsorted in buckets. An event's level is the
+ * highest digit (of ten bits) in which the number of its stretch differs from that of the open one,
+ * and its bucket is that digit.
  *
  *     level 1  [ . . # . # # . # ...]  1,024 buckets of 131 ms
  *     level 0  [ . # . . # # . # ...]  1,024 buckets of 128 us, of the 131 ms that are open
  *     soon     [ heap ]                up to the end of the open stretch
  *
- * When the heap is empty the next bucket is opened: one of level 0 becomes the heap, one of a
- * higher level is spread over those below it. So an event moves once a level at most, to be
- * scheduled or taken back costs the same whatever else waits, and only the few events of a stretch
- * are compared. In one heap of all 14,000 events of a swarm of 1,000 each step touched seven
- * others. (The like is known as a radix heap, Ahuja et al. 1990, and as hierarchical timing wheels,
- * Varghese and Lauck 1987.)
+ * When the heap is empty, the queue opens the next bucket: a bucket of level 0 becomes the heap, a
+ * bucket of a higher level is spread over the levels below it. So an event moves at most once a
+ * level, scheduling or removing it costs the same however many others wait, and only the few events
+ * of one stretch are compared. A single heap of all 14,000 events of a swarm of 1,000 touches seven
+ * others at each step. (The structure is a radix heap, Ahuja et al. 1990, and a hierarchical timing
+ * wheel, Varghese and Lauck 1987.)
  */
 #include "sim/sim_int.h"
 
@@ -30,7 +30,7 @@ _Static_assert(STRETCH_BITS + DIGIT_BITS * SIM_QUEUE_LEVELS >= 63, "every time h
 _Static_assert(SIM_QUEUE_LEVELS *BUCKETS < UINT16_MAX, "every bucket has a number");
 
 struct sim_level {
-    uint64_t used[WORDS]; /* a bit for each bucket that is not empty */
+    uint64_t used[WORDS]; /* one bit for each bucket that is not empty */
     struct sim_bucket bucket[BUCKETS];
 };
 
@@ -115,7 +115,7 @@ static void insert(struct sim_queue *q, struct sim_slot slot)
     q->level[level]->used[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-/* The first bucket from i on that is not empty. */
+/* Find the first non-empty bucket from i on. */
 static uint32_t next_used(const struct sim_level *l, uint32_t i)
 {
     if (l == NULL || i >= BUCKETS)
@@ -130,7 +130,7 @@ static uint32_t next_used(const struct sim_level *l, uint32_t i)
     }
 }
 
-/* The heap is empty: the bucket takes its place. */
+/* Turn the bucket into the heap, which is empty. */
 static void become_soon(struct sim_queue *q, struct sim_bucket b)
 {
     hth_free(q->soon.slots);
@@ -142,7 +142,7 @@ static void become_soon(struct sim_queue *q, struct sim_bucket b)
     }
 }
 
-/* Opens the next bucket. There must be one. */
+/* Open the next bucket. There must be one. */
 static void open_next(struct sim_queue *q)
 {
     uint32_t level = 0, i;
@@ -166,7 +166,7 @@ static void open_next(struct sim_queue *q)
     hth_free(b.slots);
 }
 
-/* The next buckets of level 0, for whoever wants to prepare for them. */
+/* List the next buckets of level 0, so that a caller can prefetch their events. */
 static void look_on(struct sim_queue *q)
 {
     const struct sim_level *l = q->level[0];

@@ -3,8 +3,8 @@
  * job.c: processors. A lane starts its jobs in the order of submission on the first free worker and
  * charges the device's time for them. In the real world `run` happens somewhere between submission
  * and done, beside the loop; here it happens at the first or at the last instant of that interval,
- * by the seed, so that code which touches what it lent to a job shows different results. Jobs of a
- * card cost what they would on the node's processor.
+ * by the seed, so code that touches memory lent to a job shows different results. A job of a card
+ * costs as much as on the node's processor.
  */
 #include "sim/sim_int.h"
 
@@ -33,7 +33,8 @@ static bool is_known(const struct hth_job *job)
     return false;
 }
 
-/* What was measured has its bytes in it; the rest of such a job is arithmetic. */
+/* Seconds of a job whose kinds of work the profile has. A measured time includes the bytes that the
+ * work moves; the job's other operations run at flops_per_s. */
 static double known_s(const struct hth_device *d, const struct hth_job *job)
 {
     double seconds = 0, flops = job->flops;
@@ -68,7 +69,7 @@ static int64_t cost_us(const struct hth_node *node, const struct hth_job *job)
     return fixed_us + (us < 1e15 ? (int64_t)us : INT64_C(1000000000000000));
 }
 
-/* Workers are made with the first job, and anew when the device has changed and all are idle. */
+/* Make the workers at the first job, and again when the device has changed and all are idle. */
 static void hire_workers(struct hth_node *node, enum hth_lane which)
 {
     struct sim_lane *lane = &node->lanes[which];

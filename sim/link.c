@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link.c: how long things take between two nodes, and whether they get there at all. */
-#include "sim/sim_int.h"
+/* link.c: the delay between two nodes, and whether bytes arrive at all. */
+#include "sim/internal.h"
 
 #include <string.h>
 
-/* What a node needs to reach itself. */
+/* The link from a node to itself. */
 static const struct hth_link loopback = {.latency_us = 20};
 
 static uint64_t ordered(const struct hth_node *from, const struct hth_node *to)
@@ -141,7 +141,7 @@ void hth_world_heal(struct hth_world *w)
     w->clogs = hth_map_new();
 }
 
-/* 10.x.y.z of the number + 1, so that 10.0.0.0 stays free. */
+/* The address is 10.x.y.z of the node's number + 1, so that 10.0.0.0 stays free. */
 struct hth_addr hth_node_addr(const struct hth_node *node, uint16_t port)
 {
     uint32_t number = node->index + 1;

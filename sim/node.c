@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * node.c: how nodes are born and die, and the small half of struct hth_env: timers, posts, payload
- * memory, fault sites and the wall clock.
- */
-#include "sim/sim_int.h"
+/* node.c: boot, crash and restart of nodes, and the small half of struct hth_env: timers, posts,
+ * payload memory, fault sites and the wall clock. */
+#include "sim/internal.h"
 
 #include "core/budget.h"
 
@@ -27,7 +25,8 @@ static void timer_set(struct hth_timer *t, int64_t delay_us)
     struct hth_node *node = t->event.node;
     if (!node->live)
         return;
-    /* Beyond a hundred years is never; this keeps the sum from overflowing. */
+    /* A delay of more than a hundred years counts as never; the limit keeps the sum from
+     * overflowing. */
     int64_t delay = HTH_MIN(HTH_MAX(delay_us, 0), INT64_C(3155760000) * HTH_US_PER_S);
     sim_schedule(node->world, &t->event, node->world->now_us + delay);
 }
@@ -63,7 +62,7 @@ static void post(struct hth_env *env, hth_fn *fn, void *arg)
         sim_schedule(node->world, &node->post_event, node->world->now_us);
 }
 
-/* One per event: other things may happen between two posts, but posts keep their order. */
+/* Run one post per event: other events may come between two posts, but posts keep their order. */
 void sim_post_run(struct hth_node *node)
 {
     struct sim_post *p = node->posts;
@@ -117,7 +116,8 @@ static struct sim_site *site_of(struct hth_world *w, const char *name)
         return site;
     site = hth_new(struct sim_site);
     site->p = -1.0;
-    /* Whether a site is enabled depends on the seed and its name, not on who asks first. */
+    /* The seed and the name decide whether a site is enabled; the order of the first calls does
+     * not. */
     struct hth_rng coin = hth_rng_split(&w->root, name, UINT64_C(0x53495445));
     site->enabled = hth_rng_chance(&coin, w->opts.chaos.site_enabled);
     hth_map_put(w->sites, name, strlen(name), site);
@@ -201,7 +201,7 @@ const struct hth_env_ops sim_env_ops = {
 
 /* ---- birth --------------------------------------------------------------------------------- */
 
-/* The identity is the same after a restart; the random numbers are not. */
+/* The identity is the same after a restart; the random numbers differ. */
 static void init_env(struct hth_node *node)
 {
     struct hth_world *w = node->world;
@@ -309,7 +309,7 @@ static uint64_t sweep_listeners(struct hth_node *node)
     return count;
 }
 
-/* Frees what halt left, and counts it. */
+/* Count the objects that halt left behind, and free them. */
 static void sweep(struct hth_node *node)
 {
     struct hth_open_counts *leaks = &node->world->leaks;
@@ -344,7 +344,7 @@ void sim_node_die(struct hth_node *node, enum hth_crash how)
     sim_streams_disconnect(node, how);
     sim_dht_disconnect(node);
     sim_disk_crash(node);
-    if (node->halt != NULL && node->booted) /* a node can die before its application began */
+    if (node->halt != NULL && node->booted) /* a node can crash before its application began */
         node->halt(&node->env, node->arg);
     while (jobs != NULL) {
         struct hth_job *job = jobs;

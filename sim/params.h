@@ -2,9 +2,9 @@
 /*
  * params.h: the numbers of a simulated world, as plain values.
  *
- * Every struct has an _INIT with a calm, ordinary world in it: 10 ms links without jitter or loss,
- * gigabit access, one core of a desktop, a DHT that answers truthfully, no faults. A scenario draws
- * its own from the seed. Rates of 0 mean unlimited. Probabilities lie in [0, 1].
+ * Every struct has an _INIT that describes a calm, ordinary world: 10 ms links without jitter or
+ * loss, gigabit access, one core of a desktop, a DHT that answers truthfully, no faults. A scenario
+ * draws its own numbers from the seed. Rates of 0 mean unlimited. Probabilities lie in [0, 1].
  */
 #ifndef HTH_SIM_PARAMS_H
 #define HTH_SIM_PARAMS_H
@@ -14,13 +14,13 @@
 struct hth_profile;
 struct hth_rng;
 
-/* The random part of a delay; `jitter_us` is its mean (for NORMAL: the standard deviation of a
- * normal that is cut off at 0). UNIFORM runs from 0 to twice the mean. */
+/* The random part of a delay. `jitter_us` is its mean; for NORMAL, the standard deviation of a
+ * normal distribution that is cut off at 0. UNIFORM runs from 0 to twice the mean. */
 enum hth_jitter { HTH_JITTER_NONE, HTH_JITTER_UNIFORM, HTH_JITTER_EXPONENTIAL, HTH_JITTER_NORMAL };
 
-/* One direction between two nodes. Loss is per packet of 1460 bytes; as streams deliver every byte
- * in order, a lost packet shows as a stall of one round trip, or of 200 ms and a round trip when
- * nothing follows it that would make the receiver complain. */
+/* One direction between two nodes. Loss is per packet of 1460 bytes. Streams deliver every byte in
+ * order, so a lost packet shows as a stall of one round trip, or of a round trip and 200 ms when no
+ * later packet makes the receiver complain. */
 struct hth_link {
     int64_t latency_us;
     int64_t jitter_us;
@@ -32,23 +32,24 @@ struct hth_link {
         .latency_us = 10000                                                                        \
     }
 
-/* One draw of what a packet needs on the way (link.c). */
+/* Draw the delay of one packet (link.c). */
 int64_t hth_link_delay_us(const struct hth_link *link, struct hth_rng *rng);
 
-/* What a node is made of. A compute job takes max(flops / flops_per_s, bytes_moved / bytes_per_s)
- * + job_overhead_us on one of compute_workers; an io job bytes_moved / disk_bytes_per_s +
+/* The hardware of a node. A compute job takes max(flops / flops_per_s, bytes_moved / bytes_per_s) +
+ * job_overhead_us on one of compute_workers; an io job takes bytes_moved / disk_bytes_per_s +
  * disk_latency_us on one worker. Streams of a node share its up_ and down_bytes_per_s fairly. With
- * a profile, work that a job counts by kind takes what was measured instead, times profile_slow. */
+ * a profile, a job whose work is counted by kind takes the measured time instead, times
+ * profile_slow. */
 struct hth_device {
     const struct hth_profile *profile; /* borrowed (profile.h); NULL: rates alone */
-    double profile_slow;               /* 0: 1 */
+    double profile_slow;               /* factor on the profile's times; 0 counts as 1 */
     double flops_per_s;
     double bytes_per_s;
     int64_t job_overhead_us;
     uint32_t compute_workers;
     double disk_bytes_per_s;
     int64_t disk_latency_us;
-    uint64_t disk_bytes_max; /* beyond it file_write says E_DISK_FULL; 0: no end */
+    uint64_t disk_bytes_max; /* file_write returns E_DISK_FULL beyond it; 0: unlimited */
     double up_bytes_per_s;
     double down_bytes_per_s;
 };
@@ -59,7 +60,7 @@ struct hth_device {
         .down_bytes_per_s = 125e6                                                                  \
     }
 
-/* Its processors work at `speed` times what they did. */
+/* Multiply the speed of the processors. */
 static inline void hth_device_scale(struct hth_device *device, double speed)
 {
     device->flops_per_s *= speed;
@@ -67,20 +68,22 @@ static inline void hth_device_scale(struct hth_device *device, double speed)
     device->profile_slow = (device->profile_slow > 0 ? device->profile_slow : 1.0) / speed;
 }
 
-/* The shared table. The delays follow what OpenDHT showed on 64 nodes over 25 ms links: a put is
- * done after 1 + log2(N)/2 round trips, a get sees its first value after 1/2 + log2(N)/4 and ends
- * after 1.6 + log2(N)/2, a watch is told about as late as the put is done; values beyond 1200 bytes
- * need a round trip more for each further 1200. N counts the nodes that are up. */
+/* The simulated DHT. The delays follow measurements of OpenDHT on 64 nodes over 25 ms links: a put
+ * ends after 1 + log2(N)/2 round trips; a get sees its first value after 1/2 + log2(N)/4 and ends
+ * after 1.6 + log2(N)/2; a watch is told about when the put ends; values beyond 1200 bytes need one
+ * round trip more for each further 1200. N counts the nodes that are up. */
 struct hth_dht_params {
-    int64_t life_us;          /* of a value after its last announcement */
-    int64_t announce_us;      /* a living publisher announces again this often; < life_us */
+    int64_t life_us;          /* life of a value after its last announcement */
+    int64_t announce_us;      /* interval at which a living publisher announces again; < life_us */
     int64_t watch_refresh_us; /* a push that was lost arrives with the next refresh */
     int64_t get_timeout_us;   /* a lost get ends with E_TIMEOUT after this */
-    double lost_put;          /* the first announcement reaches nobody (done says E_TIMEOUT) */
-    double lost_get;          /* no node answers */
-    double partial;           /* a value is missing from an answer, or its push is lost */
-    double repeat;            /* a value is given twice */
-    double stale;             /* a get is answered by nodes that lag by stale_us */
+    /* chance that the first announcement reaches no node (done gets E_TIMEOUT) */
+    double lost_put;
+    double lost_get;          /* chance that no node answers */
+    /* chance that a value is missing from an answer, or its push is lost */
+    double partial;
+    double repeat;            /* chance that a value is given twice */
+    double stale;             /* chance that nodes which lag by stale_us answer a get */
     int64_t stale_us;
 };
 #define HTH_DHT_PARAMS_INIT                                                                        \
@@ -90,21 +93,21 @@ struct hth_dht_params {
         .stale_us = 10 * HTH_US_PER_S                                                              \
     }
 
-/* What the world does to try its inhabitants. */
+/* Faults that the world injects. Chances unless a unit is named. */
 struct hth_chaos {
     double short_read;  /* a read gives fewer bytes than have arrived */
     double short_write; /* a segment is cut at an arbitrary byte */
     double io_error;    /* a file operation fails with E_IO */
     double torn_file;   /* a file written in the last 5 s before a crash comes back cut short */
-    /* Each named fault site is enabled for the whole run with the first probability, and then
-     * fires with the second whenever it is asked (Buggify: 0.25 and 0.25). */
-    double site_enabled, site_fires;
+    double
+        site_enabled;  /* chance that a named fault site is enabled for the whole run */
+    double site_fires; /* chance that an enabled site fires when asked (Buggify: 0.25 and 0.25) */
 };
 #define HTH_CHAOS_INIT                                                                             \
     {                                                                                              \
         .short_read = 0.05, .short_write = 0.05                                                    \
     }
-/* Nothing unexpected: for tests that compute times and counts by hand. */
+/* No faults: for tests that compute times and counts by hand. */
 #define HTH_CHAOS_NONE                                                                             \
     {                                                                                              \
         .short_read = 0                                                                            \

@@ -2,13 +2,13 @@
 /*
  * pipe.c: the bytes of streams.
  *
- *   write          sender's line           link          receiver's line          read
+ *   write         sender's uplink          link         receiver's downlink         read
  *   ----->[ queue ]--- segment by segment ---( delay )---[ waits its turn ]--->[ unread ]----->
  *         written                 sent                              delivered        read
  *
- * Chunks (references to the writer's blobs) never move: only the four counters do. What is between
- * `sent` and `read` is bounded by the window, so a reader that stops fills the window, then the
- * sender's queue, and then its writes say E_QUEUE_FULL.
+ * Chunks (references to the writer's blobs) never move: only the four counters do. The window
+ * bounds the bytes between `sent` and `read`. So when a reader stops, the window fills, then the
+ * sender's queue, and then the sender's writes return E_QUEUE_FULL.
  */
 #include "sim/sim_int.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define PACKET_BYTES     1460u
-#define TURN_S           0.01 /* of a slow line, that a segment takes at most */
+#define TURN_S           0.01 /* longest time of one segment on a slow uplink */
 #define RETRY_FIRST_US   INT64_C(200000)
 #define RETRY_MAX_US     (120 * HTH_US_PER_S)
 #define RETRY_GIVE_UP_US (900 * HTH_US_PER_S)
@@ -32,7 +32,7 @@ void sim_pipe_init(struct hth_stream *s)
     sim_list_init(&s->out.ready);
 }
 
-/* Frees chunks until `left` bytes remain in the list behind what was read. */
+/* Free chunks until the list holds `left` unread bytes. */
 static void drop_chunks_from_end(struct sim_pipe *p, uint64_t left)
 {
     struct sim_chunk **link = &p->chunks;
@@ -73,7 +73,7 @@ void sim_pipe_clear(struct hth_stream *s)
     sim_unschedule(w, &p->credit);
     sim_list_remove(&p->ready);
     drop_chunks_from_end(p, 0);
-    while (p->chunks != NULL) { /* the one that was read in part */
+    while (p->chunks != NULL) { /* the chunk that has been read in part */
         struct sim_chunk *c = p->chunks;
         p->chunks = c->next;
         hth_blob_unref(c->blob);
@@ -147,7 +147,7 @@ void sim_pipe_kick(struct hth_stream *s)
     uplink_line(s->node);
 }
 
-/* 1 - (1 - loss)^packets, by squaring so that it is the same on every machine. */
+/* Return 1 - (1 - loss)^packets, by squaring, so that every machine gets the same bits. */
 static double loss_of_segment(double loss, uint32_t len)
 {
     double kept = 1.0;
@@ -184,8 +184,9 @@ static void append_segment(struct hth_stream *s, struct sim_segment *seg)
     p->segments_last = seg;
 }
 
-/* A segment arrives as a whole, and streams take turns: as long ones on a slow line nothing would
- * be heard for seconds of one of many, where packets of all are mixed in earnest. */
+/* Limit a segment to 10 ms of the uplink. A segment arrives as a whole and streams send in
+ * rotation: with longer segments on a slow uplink, one stream of many would be silent for seconds,
+ * where real packets of all of them mix. */
 static uint64_t segment_max(const struct hth_node *node)
 {
     uint64_t most = node->world->opts.segment_bytes;
@@ -195,7 +196,7 @@ static uint64_t segment_max(const struct hth_node *node)
     return HTH_MIN(HTH_MAX((uint64_t)turn, (uint64_t)PACKET_BYTES), most);
 }
 
-/* How many bytes the next segment takes; 0 with bytes waiting: the window is full. */
+/* Length of the next segment. 0 although bytes wait means that the window is full. */
 static uint32_t segment_length(const struct hth_stream *s)
 {
     struct hth_world *w = s->node->world;
@@ -204,7 +205,7 @@ static uint32_t segment_length(const struct hth_stream *s)
     uint64_t flying = p->sent - p->read;
     uint64_t room = flying < w->opts.window_bytes ? w->opts.window_bytes - flying : 0;
     if (room < waiting && flying > 0)
-        return 0; /* no crumbs while more room is on its way */
+        return 0; /* wait rather than send a small segment: more room is on its way */
     uint32_t n = (uint32_t)HTH_MIN(waiting, room);
     if (n > 1 && w->opts.chaos.short_write > 0.0 &&
         hth_rng_chance(&w->chaos_rng, w->opts.chaos.short_write))
@@ -233,8 +234,7 @@ static void send_segment(struct hth_stream *s)
     seg->len = n;
     seg->transmit_us = line_ns / 1000;
     seg->fin = p->ending && p->sent == p->written;
-    /* One draw per statement: C does not say in which order operands are evaluated, and gcc and
-     * clang do it differently. */
+    /* Draw once per statement: C leaves the order of operands open, and gcc and clang differ. */
     seg->arrive_us = (start_ns + line_ns + 999) / 1000;
     seg->arrive_us += sim_delay(w, node, to);
     seg->arrive_us += loss_stall(s, sim_link_between(w, node, to), n);
@@ -251,8 +251,8 @@ static void send_segment(struct hth_stream *s)
     }
 }
 
-/* Pipes take turns, a segment each. A segment that starts within the current microsecond still
- * goes, so that small ones do not waste the rest of it. */
+/* Serve the pipes in rotation, one segment each. A segment that would start within the current
+ * microsecond starts at once, so that small ones do not waste the rest of it. */
 static void uplink_line(struct hth_node *node)
 {
     struct hth_world *w = node->world;
@@ -290,13 +290,13 @@ void sim_pipe_send_reset(struct hth_stream *s)
 
 /* ---- arrival ------------------------------------------------------------------------------- */
 
-/* The segment can't get there now: TCP tries again later, and at last gives up. */
+/* The segment cannot arrive at this moment. TCP retransmits later, and gives up in the end. */
 static void stall(struct hth_stream *s)
 {
     struct hth_world *w = s->node->world;
     struct sim_pipe *p = &s->out;
     if (s->crashed)
-        return; /* nobody is left who would retransmit */
+        return; /* the sender is gone: no node would retransmit */
     if (p->retry_us == 0) {
         p->retry_us = RETRY_FIRST_US;
         p->stalled_since_us = w->now_us;
@@ -311,7 +311,8 @@ static void stall(struct hth_stream *s)
     sim_schedule(w, &p->arrive, w->now_us + p->retry_us);
 }
 
-/* Whether the first segment may go on to the receiver now; otherwise what follows is arranged. */
+/* Return whether the receiver can take the first segment at once; otherwise schedule what
+ * follows. */
 static bool gets_there(struct hth_stream *s)
 {
     struct hth_stream *r = sim_stream_other(s);
@@ -321,11 +322,11 @@ static bool gets_there(struct hth_stream *s)
         stall(s);
         return false;
     }
-    if (r->crashed) { /* a kernel is there that knows nothing of this connection */
+    if (r->crashed) { /* the restarted kernel does not know this connection */
         sim_stream_tell_reset(s, sim_delay(w, r->node, s->node));
         return false;
     }
-    if (r->state == SIM_END_NONE) { /* the handshake's last message is still on its way */
+    if (r->state == SIM_END_NONE) { /* the handshake's last message has not arrived */
         if (s->conn->stage == SIM_FINISH)
             sim_schedule(w, &s->out.arrive, s->conn->finish_us + 1);
         return false;
@@ -334,8 +335,8 @@ static bool gets_there(struct hth_stream *s)
     return true;
 }
 
-/* The receiver's line serves segments in the order of their arrival. A segment that came over an
- * equally fast or slower line needs no further time when the line is free. */
+/* The receiver's downlink serves segments in the order of their arrival. A segment from an uplink
+ * that is not faster takes no further time when the downlink is free. */
 static bool waits_for_line(struct hth_stream *s, struct sim_segment *seg)
 {
     struct hth_world *w = s->node->world;
@@ -383,7 +384,7 @@ void sim_pipe_arrive(struct hth_stream *s)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* The sender learns one way later that the window has opened. */
+/* Tell the sender that the window has opened; the news takes one way. */
 static void give_credit(struct hth_stream *reader)
 {
     struct hth_world *w = reader->node->world;
@@ -404,9 +405,11 @@ void sim_pipe_credit(struct hth_stream *s)
     sim_pipe_kick(s);
 }
 
-/* A ghost's digest moves when its last byte does, and digests add up: so a ghost that travels whole
- * gives its digest to the ghost it is read into, however it was cut on the way. Real bytes that are
- * read into a ghost add a hash of value and place, in which zeros (padding) count nothing. */
+/*
+ * A ghost's digest moves with its last byte, and digests add up. So a ghost that is read whole into
+ * another ghost hands its digest on, however it was cut on the way. Real bytes that are read into a
+ * ghost add a hash of value and place, in which zeros (padding) count nothing.
+ */
 static void move_bytes(struct hth_blob *into, size_t at, const struct sim_chunk *c, size_t from,
                        size_t n)
 {
@@ -428,7 +431,7 @@ static void move_bytes(struct hth_blob *into, size_t at, const struct sim_chunk 
     }
 }
 
-/* Moves n bytes out of the list; into NULL drops them. */
+/* Move n bytes out of the list into a blob; NULL drops them. */
 static void take_bytes(struct sim_pipe *p, struct hth_blob *into, size_t at, size_t n)
 {
     p->read += n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c: looks up how long work takes on a machine that was measured. */
+/* profile.c: looks up how long a job takes on a measured machine. */
 #include "sim/profile.h"
 
 #include "core/limits.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define US_MAX 1e12 /* eleven days: longer is a mistake */
+#define US_MAX 1e12 /* eleven days: a longer time is a mistake */
 
 /* ---- what a point stands for --------------------------------------------------------------- */
 
@@ -33,27 +33,27 @@ static const struct hth_profile_table *table_of(const struct hth_profile *p,
 
 /* ---- looking up ---------------------------------------------------------------------------- */
 
-/* y at x on the straight line through two points in logarithms. */
+/* Return y at x on the straight line through two points in logarithms. */
 static double power_law(double x0, double y0, double x1, double y1, double x)
 {
     return y0 * exp(log(y1 / y0) * log(x / x0) / log(x1 / x0));
 }
 
-/* The points of one width are points[0] .. points[count - 1]: microseconds of a batch. */
+/* Microseconds of one batch, from the points of one width: points[0] .. points[count - 1]. */
 static double us_of_rows(const struct hth_profile_point *points, uint32_t count, double rows)
 {
     const struct hth_profile_point *first = &points[0], *last = &points[count - 1];
     if (rows >= last->rows)
         return last->us * rows / last->rows;
     if (rows <= first->rows)
-        return first->us; /* a part of a batch pays for its weights, too */
+        return first->us; /* a smaller batch reads all the weights, too */
     uint32_t i = 1;
     while (points[i].rows < rows)
         i++;
     return power_law(points[i - 1].rows, points[i - 1].us, points[i].rows, points[i].us, rows);
 }
 
-/* Seconds per operation of a batch of so many rows, each of so many operations. */
+/* Seconds per operation of a batch of `rows` rows, each of `flops` operations. */
 static double s_per_flop(const struct hth_profile_table *t, enum hth_work_kind kind, double flops,
                          double rows)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profile.h: what a machine was measured to do, as tables; so that a simulated node takes as long
- * for small and large batches as that machine did.
+ * profile.h: the measured speed of a machine, as tables. With it a simulated node takes as long for
+ * small and large batches as that machine did.
  *
  * `hearth bench --profile` measures and writes one; people may write or edit them:
  *
@@ -18,15 +18,15 @@
  *     step:                    # one step of its optimiser
  *       - { d: 256, us: 380 }
  *
- * In each table d rises, and for equal d rows rise. A job's time is looked up by what it counted
- * (struct hth_job_work): operations per row stand for the width (16 d^2 forward, 48 d^2 backward;
- * 12 for each of the 8 d^2 + 7 d weights of a step), so that experts of other kinds and widths find
- * a place, too. Between rows the time follows a power law through both neighbours; between widths
- * the time per operation does. Beyond the largest number of rows the time per row stays; below the
+ * In each table d rises, and for equal d rows rise. The lookup uses a job's counts (struct
+ * hth_job_work): operations per row stand for the width (16 d^2 forward, 48 d^2 backward; 12 for
+ * each of the 8 d^2 + 7 d weights of a step), so that experts of other kinds and widths find a
+ * place, too. Between rows the time follows a power law through both neighbours; between widths the
+ * time per operation does. Beyond the largest number of rows the time per row stays; below the
  * smallest the time of the whole batch, as its weights are read all the same; beyond the widths the
  * time per operation.
  *
- * A profile does not change once it was made: any thread may read it.
+ * A profile is constant after it was made: any thread may read it.
  */
 #ifndef HTH_SIM_PROFILE_H
 #define HTH_SIM_PROFILE_H
@@ -41,13 +41,13 @@
 
 struct hth_profile_point {
     uint32_t d;
-    uint32_t rows; /* of a step: 1 */
+    uint32_t rows; /* 1 for a step */
     double us;
 };
 
 struct hth_profile_table {
     struct hth_profile_point *points;
-    uint32_t count; /* 0: nothing is known of this kind */
+    uint32_t count; /* 0: this kind was not measured */
 };
 
 struct hth_profile {
@@ -57,23 +57,23 @@ struct hth_profile {
     struct hth_profile_table forward, backward, step;
 };
 
-/* Errors: E_RANGE; `error` says which value, and what it must be. */
+/* Check all values. Errors: E_RANGE; `error` names the value and its limits. */
 enum hth_err hth_profile_check(const struct hth_profile *profile, char *error,
                                size_t error_max) HTH_MUST;
-/* How long the work takes on one worker, in seconds; 0 where there is none. Where nothing of the
- * kind was measured: its operations at `gflops`. */
+/* Seconds of the work on one worker; 0 for no work. A kind that was not measured takes its
+ * operations at `gflops`. */
 double hth_profile_s(const struct hth_profile *profile, enum hth_work_kind kind,
                      const struct hth_job_work *work);
-/* Gives a device these processors; its lines and disk stay. The profile is borrowed. */
+/* Give a device these processors; its links and disk stay. The profile is borrowed. */
 void hth_profile_apply(const struct hth_profile *profile, struct hth_device *device);
 
-/* The text above (profile_file.c, in hth_scenarios), strictly: unknown keys, values of the wrong
- * kind and out of range are errors whose text has file, line and key. The bytes may be hostile.
- * Errors: E_CONFIG, E_TOO_LARGE (HTH_PROFILE_BYTES_MAX). */
+/* Parse the text above (profile_file.c, in hth_scenarios), strictly: unknown keys, values of the
+ * wrong kind and out of range are errors whose text has file, line and key. The bytes may be
+ * hostile. Errors: E_CONFIG, E_TOO_LARGE (HTH_PROFILE_BYTES_MAX). */
 enum hth_err hth_profile_parse(const char *name, const uint8_t *data, size_t len,
                                struct hth_profile **out,
                                char error[HTH_PROFILE_ERROR_MAX]) HTH_MUST;
-/* Of hth_profile_parse. NULL is fine. */
+/* Free a profile of hth_profile_parse. NULL is fine. */
 void hth_profile_free(struct hth_profile *profile);
 
 #endif

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim_int.h: how the world is put together. Private to sim/.
+ * internal.h: the parts of the world and what they share. Private to sim/.
  *
- *   event.c   the queue of what will happen
+ * event.c   the queue of future events
  *   world.c   the loop, the dispatch, the trace
- *   node.c    birth and death of nodes, timers, posts, faults: the small half of struct hth_env
+ * node.c    boot and crash of nodes, timers, posts, faults: the small half of struct hth_env
  *   link.c    delays, sides, blocks
  *   stream.c  dials, handshakes and the handles of streams
- *   pipe.c    the bytes: queues, access lines, windows, retransmissions
+ * pipe.c    the bytes: queues, access links, windows, retransmissions
  *   job.c     processors      disk.c   files      dht.c   the shared table
  *
- * Two invariants hold everywhere. A callback into a node is only made from the dispatch of an event
- * of that node, so never inside a call of that node. And an object that a callback could destroy is
- * not touched after it, unless it was pinned before (conn->pins, get->canceled).
+ * Two invariants hold everywhere. The world calls back into a node only from the dispatch of an
+ * event of that node, so never inside a call that the node made. And no function touches an object
+ * after a callback that could destroy it, unless it pinned the object first (conn->pins,
+ * get->canceled).
  */
 #ifndef HTH_SIM_SIM_INT_H
 #define HTH_SIM_SIM_INT_H
@@ -23,7 +24,7 @@
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-/* X(NAME, text of the trace) */
+/* X(NAME, name in the trace). The trace hash covers these names. */
 #define SIM_EVENT_MAP(X)                                                                           \
     X(NONE, "none")                                                                                \
     X(AT, "at")                                                                                    \
@@ -53,8 +54,8 @@ enum sim_event_kind {
 struct sim_event {
     uint32_t index; /* place in its bucket + 1; 0: not scheduled */
     uint8_t kind;
-    uint16_t place;        /* which bucket */
-    struct hth_node *node; /* NULL: the world's */
+    uint16_t place;        /* its bucket */
+    struct hth_node *node; /* NULL: an event of the world */
 };
 
 struct sim_slot {
@@ -73,28 +74,29 @@ struct sim_bucket {
 
 struct sim_level;
 
-/* Zero is the empty queue. */
+/* All zeros is an empty queue. */
 struct sim_queue {
     struct sim_bucket soon;                    /* a heap */
-    uint64_t open;                             /* the stretch whose events are in it */
-    struct sim_level *level[SIM_QUEUE_LEVELS]; /* made when used */
+    uint64_t open;                             /* number of the stretch whose events are in it */
+    struct sim_level *level[SIM_QUEUE_LEVELS]; /* allocated at its first use */
     size_t count;
-    bool opened; /* set with a new stretch, for the reader to clear: it then looks at `ahead`, */
-    const struct sim_bucket *ahead[SIM_QUEUE_AHEAD]; /* what comes next, until the queue changes */
+    bool opened; /* set with a new stretch; the reader clears it after it read `ahead` */
+    /* the next buckets; valid until the queue changes */
+    const struct sim_bucket *ahead[SIM_QUEUE_AHEAD];
 };
 
-/* Schedules, or moves. */
+/* Schedule an event, or move it to another time. */
 void sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, uint64_t key);
-/* Does nothing when it is not scheduled. */
+/* Remove an event; does nothing when it is not scheduled. */
 void sim_queue_remove(struct sim_queue *q, struct sim_event *event);
-/* NULL: nothing will happen. Valid until the queue changes. */
+/* Return the first event, or NULL when the queue is empty. Valid until the queue changes. */
 const struct sim_slot *sim_queue_first(struct sim_queue *q);
-/* Forgets all. */
+/* Forget all events. */
 void sim_queue_clear(struct sim_queue *q);
 
 /* ---- lists --------------------------------------------------------------------------------- */
 
-/* A ring through its head; a node that is in no list points to itself. */
+/* A ring through its head; a list node outside any list points to itself. */
 struct sim_list {
     struct sim_list *prev, *next;
 };
@@ -140,7 +142,7 @@ struct hth_listener {
 
 /* ---- streams ------------------------------------------------------------------------------- */
 
-struct sim_chunk { /* a span that is on its way */
+struct sim_chunk { /* a span on its way */
     struct sim_chunk *next;
     struct hth_blob *blob;
     size_t offset;
@@ -150,67 +152,66 @@ struct sim_chunk { /* a span that is on its way */
 struct sim_segment {
     struct sim_segment *next;
     int64_t arrive_us;
-    int64_t transmit_us; /* what the sender's line needed for it */
+    int64_t transmit_us; /* time that it took on the sender's uplink */
     uint32_t len;
-    bool queued; /* waits for the receiver's line */
-    bool fin;    /* the writer ended cleanly */
+    bool queued; /* waits for the receiver's downlink */
+    bool fin;    /* the writer ended the stream */
     bool reset;  /* the writer dropped the connection */
 };
 
 /* One direction. Bytes are numbered from 0; read <= delivered <= sent <= written. The chunks hold
  * the bytes from `read` to `written`, so that moving bytes moves only these numbers. */
-struct sim_pipe {            /* in the order of use, as the stream around it */
-    struct sim_event arrive; /* of the receiver; for the first segment */
+struct sim_pipe {            /* fields in the order of use, as in struct hth_stream */
+    struct sim_event arrive; /* event of the receiver, for the first segment */
     struct sim_segment *segments;
     struct sim_chunk *chunks;
-    size_t chunk_used; /* bytes of the first chunk that were read */
+    size_t chunk_used; /* bytes of the first chunk that have been read */
     uint64_t written, sent, delivered, read;
     bool window_full;
     bool ending;   /* a fin follows the last byte */
-    bool fin_sent; /* nothing is sent any more */
+    bool fin_sent; /* all bytes and the fin have been sent */
     bool fin_delivered;
     struct sim_segment *segments_last;
     struct sim_chunk *chunks_last;
-    struct sim_list ready; /* in the sender's line when it can send */
+    struct sim_list ready; /* in the sender's uplink queue while it can send */
     int64_t last_arrive_us;
-    struct sim_event credit; /* of the sender; the window opened */
-    int64_t retry_us;        /* the next retransmission's distance; 0: nothing is stalled */
+    struct sim_event credit; /* event of the sender: the window opened */
+    int64_t retry_us;        /* delay of the next retransmission; 0: not stalled */
     int64_t stalled_since_us;
 };
 
 enum sim_end_state { SIM_END_NONE, SIM_END_DIALING, SIM_END_OPEN, SIM_END_GONE };
 
-/* What an arrival looks at first is the first line of the cache, of either end; world.c fetches it
- * ahead. */
+/* An arrival reads the first cache line of either end first, so world.c prefetches that line. */
 struct hth_stream {
     struct sim_conn *conn;
     struct hth_node *node;
     const struct hth_stream_ops *ops;
     void *arg;
-    enum hth_err closed; /* what on_closed will say */
+    enum hth_err closed; /* error for on_closed */
     uint8_t state;       /* enum sim_end_state */
     uint8_t side;        /* 0 dialed, 1 accepted */
     bool held;           /* the application has the handle */
     bool paused;
-    bool filled; /* on_drained is owed when the queue falls */
+    bool filled; /* on_drained is owed when the queue gets shorter */
     bool drained;
     bool opened; /* on_open is owed */
-    bool idle;   /* the reader left all bytes lying when it was called */
+    bool idle;   /* the reader left bytes unread when it was called */
     bool crashed;
     bool close_due;
     struct sim_pipe out;
-    struct sim_event wake;  /* deferred callbacks; after a flushing close: its deadline */
-    struct sim_event reset; /* the news that the other side is gone */
+    struct sim_event wake;  /* deferred callbacks; after a flushing close, its deadline */
+    struct sim_event reset; /* the other end learns that this one is gone */
     struct sim_list in_node;
-    uint64_t life; /* the node's, when this end was made */
+    uint64_t life; /* the node's life count when this end was made */
 };
-_Static_assert(offsetof(struct hth_stream, out.segments) == 64, "the first line ends there");
+_Static_assert(offsetof(struct hth_stream, out.segments) == 64, "the first cache line ends there");
 
 enum sim_stage { SIM_SYN, SIM_SYN_ACK, SIM_HELLO, SIM_HELLO_REPLY, SIM_FINISH, SIM_FAIL, SIM_DONE };
 
-struct sim_conn { /* in the order of a handshake's use */
+struct sim_conn { /* fields in the order in which a handshake uses them */
     struct sim_event handshake;
-    int64_t finish_us; /* when the handshake's next message is due */
+    int64_t finish_us; /* time of the handshake's next message */
     int64_t dialed_us;
     uint8_t stage;   /* enum sim_stage */
     uint8_t retries; /* of this stage's message */
@@ -221,10 +222,10 @@ struct sim_conn { /* in the order of a handshake's use */
     struct hth_addr to;
     struct hth_peer_id want;
     struct sim_list in_world;
-    uint8_t none[16]; /* each end begins with a line */
+    uint8_t none[16]; /* each end begins at a cache line */
     struct hth_stream end[2];
 };
-_Static_assert(offsetof(struct sim_conn, end) % 64 == 0, "ends begin with a line");
+_Static_assert(offsetof(struct sim_conn, end) % 64 == 0, "ends begin with a cache line");
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
@@ -232,14 +233,14 @@ struct sim_worker {
     struct sim_event event;
     struct hth_job *job;
     enum hth_lane lane;
-    bool run_early; /* run() at the start instead of the end: what a job may touch is the same */
+    bool run_early; /* run() happens at the start of the job, not at its end */
     bool started;
 };
 
 struct sim_lane {
     struct hth_job *head, *tail;
     size_t waiting;
-    struct sim_worker *workers; /* made with the first job */
+    struct sim_worker *workers; /* allocated with the first job */
     uint32_t width;
 };
 
@@ -260,23 +261,25 @@ struct sim_file {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-struct hth_node {       /* in the order of use: each event touches the first line and the fourth */
-    struct hth_env env; /* first: an env is its node; the fourth line begins with its last field */
+/* fields in the order of use: each event touches the first cache line and the fourth */
+struct hth_node {
+    /* first, so that an env is its node; the fourth cache line begins with its last field */
+    struct hth_env env;
     struct hth_world *world;
     int64_t clock_offset_us;
     int64_t wall_skew_us;
     uint32_t index;
     uint32_t side;
-    bool live;   /* the fifth line */
-    bool silent; /* when down: the power is gone */
+    bool live;   /* the fifth cache line begins here */
+    bool silent; /* when down: the power failed, peers hear nothing */
     bool crash_wanted;
-    bool booted; /* halt has something to free */
+    bool booted; /* boot was called: halt has something to free */
     enum hth_crash crash_how;
     int64_t stalled_until_us;
-    uint64_t life; /* counts boots */
+    uint64_t life; /* number of boots */
     int64_t up_free_ns, down_free_ns;
     struct sim_event uplink;
-    struct sim_list up_ready; /* pipes that can send, in turns */
+    struct sim_list up_ready; /* pipes that can send, served in rotation */
     struct hth_device device;
     struct hth_rng fault_rng;
     struct sim_lane lanes[HTH_LANES_MAX];
@@ -298,17 +301,18 @@ struct hth_node {       /* in the order of use: each event touches the first lin
     struct hth_map *disk; /* path -> struct sim_file */
     uint64_t disk_bytes;
 };
-_Static_assert(offsetof(struct hth_node, live) % 64 == 0, "the lines are as they are said to be");
+_Static_assert(offsetof(struct hth_node, live) % 64 == 0, "live begins a cache line");
 
 /* ---- the world ----------------------------------------------------------------------------- */
 
 struct sim_site {
-    double p; /* < 0: by the chaos */
+    double p; /* < 0: the chaos decides */
     bool enabled;
     uint64_t fired;
 };
 
-/* The sites asked about most, by where their names lie: a look at a connection asks one. */
+/* A cache of the most asked sites by the address of their name: each use of a connection asks
+ * one. */
 struct sim_near {
     const char *name; /* NULL: none */
     struct sim_site *site;
@@ -322,10 +326,10 @@ struct hth_world {
     uint64_t sequence;
     uint64_t trace_hash;
     uint64_t same_instant;
-    struct hth_node *current; /* whose event is being handled */
-    hth_fn *ahead_of;         /* the fn of timers */
+    struct hth_node *current; /* the node whose event is handled */
+    hth_fn *ahead_of;         /* the timer callback that has a prefetch function */
     void (*timer_ahead)(const void *arg, uint32_t step);
-    hth_dht_value_fn *value_ahead_of; /* the fn of watches */
+    hth_dht_value_fn *value_ahead_of; /* the watch callback that has a prefetch function */
     hth_value_ahead_fn *value_ahead;
 
     struct hth_rng root, link_rng, chaos_rng, dht_rng, job_rng;
@@ -335,10 +339,10 @@ struct hth_world {
     struct sim_list ats;
 
     struct hth_map *pair_links; /* (low index, high index) -> struct hth_link */
-    struct hth_map *zone_links; /* the same of zones */
-    struct hth_map *blocked;    /* (from, to) -> anything */
-    struct hth_map *clogs;      /* (from, to) -> int64_t, until when */
-    bool sided;                 /* some node is not on side 0 */
+    struct hth_map *zone_links; /* (low zone, high zone) -> struct hth_link */
+    struct hth_map *blocked;    /* (from, to) -> present when blocked */
+    struct hth_map *clogs;      /* (from, to) -> int64_t, end of the clog */
+    bool sided;                 /* some node is on another side than 0 */
     struct hth_map *mounts;     /* path -> struct sim_file */
     struct hth_map *sites;      /* name -> struct sim_site */
     struct sim_near near[16];
@@ -377,7 +381,7 @@ void sim_post_run(struct hth_node *node);
 /* link.c */
 const struct hth_link *sim_link_between(struct hth_world *w, const struct hth_node *a,
                                         const struct hth_node *b);
-/* One draw of the delay from a to b. */
+/* Draw the delay of one packet from a to b. */
 int64_t sim_delay(struct hth_world *w, const struct hth_node *a, const struct hth_node *b);
 bool sim_reachable(const struct hth_world *w, const struct hth_node *from,
                    const struct hth_node *to);
@@ -403,13 +407,13 @@ static inline struct hth_stream *sim_stream_other(const struct hth_stream *s)
 void sim_handshake(struct sim_conn *conn);
 void sim_stream_wake(struct hth_stream *s);
 void sim_stream_reset_event(struct hth_stream *s);
-/* Schedules the callbacks that are due. */
+/* Schedule the callbacks that are owed. */
 void sim_stream_rearm(struct hth_stream *s);
-/* One callback if one is due, then rearms. The conn may be gone after it. */
+/* Make one owed callback, if any, then rearm. The connection may be freed after it. */
 void sim_stream_call(struct hth_stream *s);
-/* on_closed(err) will come; nothing else. */
+/* Schedule on_closed(err), and no other callback. */
 void sim_stream_fail(struct hth_stream *s, enum hth_err err);
-/* The other end will learn after delay_us that this one is gone. */
+/* Tell the other end after delay_us that this one is gone. */
 void sim_stream_tell_reset(struct hth_stream *to, int64_t delay_us);
 void sim_conn_maybe_free(struct sim_conn *conn);
 void sim_conn_free(struct sim_conn *conn);
@@ -422,9 +426,9 @@ size_t sim_stream_queued(const struct hth_stream *s);
 size_t sim_stream_read(struct hth_stream *s, struct hth_blob *into, size_t offset, size_t max);
 void sim_pipe_init(struct hth_stream *s);
 void sim_pipe_clear(struct hth_stream *s);
-/* Drops what was not sent yet. */
+/* Drop the bytes that have not been sent. */
 void sim_pipe_cut(struct hth_stream *s);
-/* Puts the pipe in the line if it can send, and lets the line work. */
+/* Queue the pipe on the uplink if it can send, and start the uplink. */
 void sim_pipe_kick(struct hth_stream *s);
 void sim_pipe_send_reset(struct hth_stream *s);
 void sim_pipe_discard_unread(struct hth_stream *s);
@@ -436,7 +440,7 @@ void sim_uplink(struct hth_node *node);
 enum hth_err sim_job_submit(struct hth_env *env, struct hth_job *job);
 uint32_t sim_lane_width(struct hth_env *env, enum hth_lane lane);
 void sim_job_event(struct sim_worker *worker);
-/* Takes all jobs out of the node, in a list. */
+/* Take all jobs out of the node, as a list. */
 struct hth_job *sim_jobs_take(struct hth_node *node);
 uint64_t sim_jobs_count(const struct hth_node *node);
 
@@ -456,12 +460,12 @@ void sim_dht_put_event(struct hth_dht_put *put);
 void sim_dht_get_event(struct hth_dht_get *get);
 void sim_dht_watch_event(struct hth_dht_watch *watch);
 void sim_dht_push_event(struct sim_event *event);
-/* Fetch what that event will touch, while others are handled; the second, step by step from 0, what
- * lies behind what was fetched before. */
+/* Prefetch the memory that an event will touch while other events are handled. A second function
+ * goes on step by step from 0, and each step fetches what the last one pointed to. */
 void sim_dht_push_ahead(const struct sim_event *event);
 void sim_dht_push_next(const struct hth_world *w, const struct sim_event *event, uint32_t step);
 void sim_dht_sweep(struct hth_world *w);
-/* Withdraws and cancels all of a node without callbacks; the handles stay until the sweep. */
+/* Withdraw and cancel all of a node without callbacks; the handles stay until the sweep. */
 void sim_dht_disconnect(struct hth_node *node);
 void sim_dht_open(const struct hth_node *node, struct hth_open_counts *out);
 void sim_dht_sweep_handles(struct hth_node *node);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream.c: how streams begin and end, and which callback is due.
+ * stream.c: how streams begin and end, and which callback is owed.
  *
  *   dialer                              listener
  *     |---- SYN ------------------------->|   nobody listens: SIM_FAIL after a round trip
@@ -9,8 +9,8 @@
  *     |<----------------- HELLO_REPLY ----|   on_open, or E_BAD_PEER_ID
  *     |---- FINISH ---------------------->|   accept
  *
- * A message that can't get through is tried again after 1, 2, 4, ... seconds until the dial's or
- * the handshake's time is over.
+ * A message that cannot arrive is sent again after 1, 2, 4, ... seconds until the dial or the
+ * handshake times out.
  */
 #include "sim/sim_int.h"
 
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-#define HANDSHAKE_RETRY_US HTH_US_PER_S /* the first one; doubles, as of a SYN */
+#define HANDSHAKE_RETRY_US HTH_US_PER_S /* first retry; doubles, as for a SYN */
 #define FLUSH_MAX_US       (5 * HTH_US_PER_S)
 #define IDLE_READER_US     INT64_C(100)
 
@@ -93,7 +93,7 @@ static void end_open(struct hth_stream *s, enum sim_end_state state)
     s->node->stream_count++;
 }
 
-/* The application's handle is gone. */
+/* Release the end after the application has given up its handle. */
 static void end_release(struct hth_stream *s)
 {
     s->held = false;
@@ -220,7 +220,7 @@ static void accept_conn(struct sim_conn *conn, struct hth_listener *listener)
         sim_conn_maybe_free(conn);
 }
 
-/* The message of this stage did not get through. */
+/* Send the message of this stage again later. */
 static void retry_handshake(struct sim_conn *conn)
 {
     struct hth_world *w = conn->end[0].node->world;
@@ -403,7 +403,7 @@ void sim_stream_wake(struct hth_stream *s)
         sim_stream_call(s);
         return;
     }
-    /* The time for flushing is over. */
+    /* The flush timed out. */
     if (!s->out.fin_sent) {
         sim_pipe_cut(s);
         sim_pipe_send_reset(s);
@@ -469,7 +469,7 @@ void sim_stream_close(struct hth_stream *s, bool flush)
 {
     struct sim_conn *conn = s->conn;
     struct hth_world *w = s->node->world;
-    /* Closing again inside on_closed is forgiven; a handle that is gone is not. */
+    /* A second close inside on_closed is allowed; one of a freed handle is not. */
     HTH_ASSERT(s->held || conn->pins > 0);
     if (!s->held)
         return;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * world.c: the loop. Takes the next event, moves the clock to it, hands it to its part, and mixes
- * what happened into the trace.
- */
-#include "sim/sim_int.h"
+/* world.c: the loop. It takes the next event, moves the clock to it, hands it to its part, and
+ * mixes it into the trace hash. */
+#include "sim/internal.h"
 
 #include <string.h>
 
-/* More events than this without the clock moving mean that somebody waits for time in a circle. */
+/* More events than this at one instant mean that some code waits for time in a circle. */
 #define SAME_INSTANT_MAX 50000000u
 
 struct sim_at {
@@ -111,7 +109,7 @@ static void dispatch_dht(struct hth_world *w, struct sim_event *event)
 static void fire_timer(struct hth_world *w, struct hth_timer *timer)
 {
     sim_trace(w, timer->event.node, SIM_TIMER, 0);
-    timer->fn(timer->arg); /* which may free the timer */
+    timer->fn(timer->arg); /* the callback may free the timer */
 }
 
 static void fire_at(struct hth_world *w, struct sim_at *at)
@@ -156,7 +154,7 @@ static void dispatch(struct hth_world *w, struct sim_event *event)
     }
 }
 
-/* What an event's part touches behind the event itself. */
+/* Prefetch the memory behind an event that its part touches. */
 static void fetch_parts(const struct hth_world *w, const struct sim_event *e)
 {
     (void)w;
@@ -206,7 +204,7 @@ static void tell_timer(const struct hth_world *w, const struct sim_event *e, uin
         w->timer_ahead(timer->arg, step);
 }
 
-/* Of a stream that its owner let go there is none. */
+/* A stream that its owner released has no owner to fetch. */
 static void fetch_owner(const void *arg)
 {
     __builtin_prefetch(arg);
@@ -229,7 +227,7 @@ static void fetch_arg(const struct hth_world *w, const struct sim_event *e)
     }
 }
 
-/* Whose callback comes; NULL: nobody's that is known. */
+/* The stream whose callback the event makes; NULL when none is known. */
 static const struct hth_stream *called_by(const struct sim_event *e)
 {
     if (e->kind == SIM_ARRIVE)
@@ -240,7 +238,8 @@ static const struct hth_stream *called_by(const struct sim_event *e)
     return conn->stage == SIM_HELLO_REPLY ? &conn->end[0] : NULL;
 }
 
-/* The two kinds whose memory lies behind many links: their owners know the way. */
+/* Prefetch for the two kinds whose memory lies behind long chains of pointers: their owners
+ * registered functions that follow them. */
 static void fetch_chain(const struct hth_world *w, const struct sim_event *e, uint32_t step)
 {
     if (e->kind == SIM_TIMER)
@@ -275,10 +274,10 @@ static void for_each(const struct hth_world *w, const struct sim_bucket *b, fetc
         fetch(w, b->slots[k].event);
 }
 
-/* Fetches what the next stretches' events will touch while those of this one are handled: in a
- * large world all of it lies in memory, behind one pointer after the other, so that each of them is
- * followed in its turn: the events that are some way off, then what these point to, then what that
- * points to. Nothing depends on it but time. */
+/* Prefetch the memory of the next stretches' events while this stretch is handled. In a large world
+ * all of it is out of the cache, behind one pointer after the other. So each call follows one
+ * pointer of each chain: those of the furthest events first, then what these point to. Only speed
+ * depends on it. */
 static void look_ahead(struct hth_world *w)
 {
     struct sim_queue *q = &w->queue;
@@ -293,7 +292,7 @@ static void look_ahead(struct hth_world *w)
     for_each(w, q->ahead[0], fetch_third);
 }
 
-/* Its process would have to run for it; what leaves its sockets does not. */
+/* A stalled process runs none of its events; bytes that are in its sockets still leave. */
 static bool is_held_up(const struct hth_world *w, const struct sim_event *event)
 {
     const struct hth_node *node = event->node;
@@ -307,7 +306,7 @@ void hth_node_stall(struct hth_node *node, int64_t for_us)
     node->stalled_until_us = HTH_MAX(node->stalled_until_us, node->world->now_us + for_us);
 }
 
-/* Handles the first event of the queue. */
+/* Handle the first event of the queue. */
 static void step(struct hth_world *w, struct sim_slot slot)
 {
     sim_queue_remove(&w->queue, slot.event);
@@ -331,7 +330,7 @@ static void step(struct hth_world *w, struct sim_slot slot)
         sim_node_die(node, node->crash_how);
 }
 
-/* So that code outside any callback sees the right time too. */
+/* Set the clocks of all nodes, so that code outside callbacks sees the right time, too. */
 static void show_time(struct hth_world *w)
 {
     for (size_t i = 0; i < w->node_count; i++)
@@ -372,7 +371,7 @@ bool hth_world_run_until_true(struct hth_world *w, bool (*done)(void *arg), void
     return holds;
 }
 
-/* The sweep of expired values is the world's own and does not count. */
+/* The sweep of expired values belongs to the world and does not count. */
 static bool is_idle(void *arg)
 {
     const struct hth_world *w = arg;

@@ -12,25 +12,26 @@
  *     hth_world_free(w);
  *
  * A node is a struct hth_env and a struct hth_dht (core/env.h, core/dht.h) with its own identity,
- * random numbers, metrics, disk, processors and access line. Its address is 10.x.y.z made of its
+ * random numbers, metrics, disk, processors and access link. Its address is 10.x.y.z made of its
  * number; ports are its own. There is one queue of events ordered by (time, a random key of the
- * seed), so events of the same instant come in an order that nobody can rely on. Virtual time only
- * moves in hth_world_run_*; nothing here looks at a real clock.
+ * seed), so code cannot rely on the order of events of the same instant. Virtual time only moves in
+ * hth_world_run_*; nothing here looks at a real clock.
  *
  * Life of a node. With `boot` in its options a node starts by itself and hth_node_restart starts it
  * again: boot(env, dht, arg) builds the application, as main does in a real process. When the node
- * dies (crash, stop, or the end of the world) the environment is disconnected first and then
- * `halt(env, arg)` is called, in which the application frees everything it made. From then on all
- * functions of the env and the dht are harmless: handles can be freed, nothing can be started
- * (errors: E_CLOSED, E_CANCELED), no callback comes; only jobs that were still with the environment
- * get their done(E_CANCELED) right after halt, as at the end of a real program. The disk survives,
- * and the identity; random numbers go on with another stream. env and dht keep their addresses.
+ * ends (crash, stop, or the end of the world), the world disconnects the environment and then calls
+ * `halt(env, arg)`, in which the application frees everything it made. From then on all functions
+ * of the env and the dht are harmless: handles can be freed, nothing can be started (errors:
+ * E_CLOSED, E_CANCELED), no callback comes. Only jobs that were still with the environment get
+ * their done(E_CANCELED) right after halt, as at the end of a real program. The disk and the
+ * identity survive; the random numbers continue with another stream. env and dht keep their
+ * addresses.
  *
  * Streams model TCP and TLS between two nodes: a dial takes a round trip for each; segments of at
- * most segment_bytes, and of at most 10 ms of the sender's line, share the access lines in turns;
- * unread bytes fill a window and then the sender's queue; a partition stalls a stream until a
- * retransmission finds it healed (200 ms, doubling). Not modelled: slow start, congestion between
- * nodes, TLS's bytes.
+ * most segment_bytes, and of at most 10 ms of the sender's uplink, share the access links in
+ * rotation; unread bytes fill a window and then the sender's queue; a partition stalls a stream
+ * until a retransmission finds it healed (200 ms, doubling). Not modelled: slow start, congestion
+ * between nodes, TLS's bytes.
  *
  * Threads: one. A world has no globals, so several worlds may run in several threads.
  */
@@ -44,27 +45,27 @@
 struct hth_world;
 struct hth_node;
 
-/* One line of the trace: what happened to whom. `node` is "" for events of the world itself. */
+/* One line of the trace: an event and its node. `node` is "" for events of the world. */
 typedef void hth_trace_fn(void *arg, int64_t now_us, const char *node, const char *event,
                           uint64_t detail);
 
 struct hth_world_opts {
-    /* Payloads (hth_env_blob_new) are ghosts and jobs are charged but not run. */
+    /* Payloads (hth_env_blob_new) are ghosts; jobs are charged but not run. */
     bool ghost;
     /* NULL: hth_sim_crypto(). */
     const struct hth_crypto *crypto;
     int64_t wall_start_us; /* Unix time when the world begins */
-    struct hth_link link;  /* between nodes for which nothing else was said */
+    struct hth_link link;  /* between nodes without a link of their own */
     struct hth_device device;
     struct hth_dht_params dht;
     struct hth_chaos chaos;
     uint32_t segment_bytes;
-    uint32_t window_bytes;   /* sent or arrived, and not yet read by the other side */
-    int64_t crash_notice_us; /* from a crash (not a silent one) until the peers are told */
+    uint32_t window_bytes;   /* bytes sent or arrived that the other side has not read */
+    int64_t crash_notice_us; /* from a crash (not a silent one) until the peers see the reset */
     enum hth_log_level log_level;
     void (*log_sink)(void *arg, const char *line, size_t len); /* NULL: stderr */
     void *log_arg;
-    hth_trace_fn *trace; /* NULL: only the hash */
+    hth_trace_fn *trace; /* NULL: only the hash is kept */
     void *trace_arg;
 };
 #define HTH_WORLD_OPTS_INIT                                                                        \
@@ -77,31 +78,32 @@ struct hth_world_opts {
 
 /* opts NULL: HTH_WORLD_OPTS_INIT. */
 struct hth_world *hth_world_new(uint64_t seed, const struct hth_world_opts *opts);
-/* Halts the nodes that still run and frees everything. NULL is fine. */
+/* Halt the nodes that still run and free everything. NULL is fine. */
 void hth_world_free(struct hth_world *world);
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
 int64_t hth_world_now_us(const struct hth_world *world);
-/* Handles all events up to and including that time; the clock then shows it. Returns how many. */
+/* Handle all events up to and including that time; the clock then shows it. Returns their
+ * number. */
 uint64_t hth_world_run_until(struct hth_world *world, int64_t until_us);
 uint64_t hth_world_run_for(struct hth_world *world, int64_t duration_us);
-/* Runs until done(arg) holds (asked before each event) or duration_us passed; the clock stops where
- * it became true. Returns whether it holds. */
+/* Run until done(arg) holds (asked before each event) or duration_us has passed; the clock stops
+ * where it became true. Returns whether it holds. */
 bool hth_world_run_until_true(struct hth_world *world, bool (*done)(void *arg), void *arg,
                               int64_t duration_us);
-/* Runs until no event is left; false when some are left after duration_us. A node with a repeating
- * timer is never idle. */
+/* Run until no event is left. Returns false when some are left after duration_us. A node with a
+ * repeating timer is never idle. */
 bool hth_world_run_until_idle(struct hth_world *world, int64_t duration_us);
-/* Calls fn(arg) once at that time (or at once when it is past), outside any node: for scenarios. */
+/* Call fn(arg) once at that time (at once when it is past), outside any node: for scenarios. */
 void hth_world_at(struct hth_world *world, int64_t at_us, hth_fn *fn, void *arg);
 
-/* Some events before a timer with this fn goes off, ahead is called with the timer's arg and step
- * 0, some later with step 1, and so on to 3, to have fetched from memory what fn will touch, a link
- * of the chain after the other. Of one fn; nothing depends on it but time. */
+/* Prefetch for the timers with this fn (one fn per world). Some events before such a timer runs
+ * out, the world calls ahead with the timer's arg and step 0, later with steps 1 to 3. Each call
+ * fetches from memory one link of the chain that fn will follow. Only speed depends on it. */
 void hth_world_timer_ahead(struct hth_world *world, hth_fn *fn,
                            void (*ahead)(const void *arg, uint32_t step));
-/* The same for the values that watches with this fn are about to be told, with steps 0 to 2. */
+/* The same for watches with this fn and the values that they will get, with steps 0 to 2. */
 typedef void hth_value_ahead_fn(const void *arg, const uint8_t *data, size_t len, uint32_t step);
 void hth_world_value_ahead(struct hth_world *world, hth_dht_value_fn *fn,
                            hth_value_ahead_fn *ahead);
@@ -109,14 +111,14 @@ void hth_world_value_ahead(struct hth_world *world, hth_dht_value_fn *fn,
 /* ---- nodes --------------------------------------------------------------------------------- */
 
 struct hth_node_opts {
-    /* Build and free the application; see above. Both may be NULL. */
+    /* Build and free the application (see the top of this file). Both may be NULL. */
     void (*boot)(struct hth_env *env, struct hth_dht *dht, void *arg);
     void (*halt)(struct hth_env *env, void *arg);
     void *arg;
     int64_t boot_delay_us;
     const struct hth_device *device; /* copied; NULL: the world's */
-    int64_t wall_skew_us;            /* how far this node's wall clock is ahead */
-    int64_t clock_offset_us;         /* what its monotonic clock shows at the world's beginning */
+    int64_t wall_skew_us;            /* by how much this node's wall clock is ahead */
+    int64_t clock_offset_us;         /* value of its monotonic clock at the world's beginning */
     uint32_t zone;                   /* for hth_world_zone_link */
 };
 #define HTH_NODE_OPTS_INIT                                                                         \
@@ -124,8 +126,8 @@ struct hth_node_opts {
         .boot = NULL                                                                               \
     }
 
-/* A new node that is up. The name (at most 23 bytes) is for logs and traces; opts may be NULL. It
- * lives until the world ends. */
+/* Add a node; it is up. The name (at most 23 bytes) is for logs and traces; opts may be NULL. The
+ * node lives until the world ends. */
 struct hth_node *hth_world_node(struct hth_world *world, const char *name,
                                 const struct hth_node_opts *opts);
 size_t hth_world_node_count(const struct hth_world *world);
@@ -136,68 +138,70 @@ struct hth_env *hth_node_env(struct hth_node *node);
 struct hth_dht *hth_node_dht(struct hth_node *node);
 const char *hth_node_name(const struct hth_node *node);
 size_t hth_node_index(const struct hth_node *node);
-/* Its IP address with this port. */
+/* The node's IP address with this port. */
 struct hth_addr hth_node_addr(const struct hth_node *node, uint16_t port);
 bool hth_node_is_up(const struct hth_node *node);
 
 enum hth_crash {
-    HTH_CRASH_RESET, /* the process is gone and its kernel resets the connections */
-    HTH_CRASH_SILENT /* the power is gone: peers hear nothing, dials time out */
+    HTH_CRASH_RESET, /* the process ends; its kernel resets the connections */
+    HTH_CRASH_SILENT /* the power fails: peers hear nothing, dials time out */
 };
-/* From anywhere; when the node is inside one of its own callbacks it dies right after it. A node
- * that is down stays down. */
+/* Crash a node. Callable from anywhere; a node inside one of its own callbacks goes down right
+ * after it. A node that is down stays down. */
 void hth_node_crash(struct hth_node *node, enum hth_crash how);
-/* Up again with its disk and identity; calls boot. Does nothing when it is up. */
+/* Start a node again with its disk and identity; calls boot. Does nothing when it is up. */
 void hth_node_restart(struct hth_node *node);
-/* Its process does not get to run for so long, as on a machine short of cores, or stopped and woken
- * again: whatever happens to it waits until then (bytes on their way still come, up to a window). A
- * later call may make it longer, not shorter. */
+/* Stop the node's process for a time, as on a machine short of cores, or after SIGSTOP and SIGCONT.
+ * Its events wait until then; bytes on their way still arrive, up to a window. A later call may
+ * make the time longer, not shorter. */
 void hth_node_stall(struct hth_node *node, int64_t for_us);
-/* A step of its wall clock; or to so much ahead. */
+/* Step the node's wall clock by delta_us, or set it ahead by skew_us. */
 void hth_node_wall_step(struct hth_node *node, int64_t delta_us);
 void hth_node_wall_set(struct hth_node *node, int64_t skew_us);
-/* Its processors and lines from now on: for stragglers and clogs. */
+/* Replace the node's processors and links from this moment on: for stragglers and clogs. */
 void hth_node_set_device(struct hth_node *node, const struct hth_device *device);
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-/* The most specific wins: between two nodes, between two zones, the world's. Both directions. */
+/* Links are the same in both directions. The most specific counts: between two nodes, between two
+ * zones, the world's. */
 void hth_world_set_link(struct hth_world *world, const struct hth_link *link);
 void hth_world_link(struct hth_world *world, struct hth_node *a, struct hth_node *b,
                     const struct hth_link *link);
 void hth_world_zone_link(struct hth_world *world, uint32_t zone_a, uint32_t zone_b,
                          const struct hth_link *link);
-/* Nodes on different sides can't hear each other; all begin on side 0. */
+/* Nodes on different sides cannot reach each other; all begin on side 0. */
 void hth_node_set_side(struct hth_node *node, uint32_t side);
-/* Nothing gets from one node to the other (that direction only) until undone. */
+/* Block one direction until it is undone. */
 void hth_world_block(struct hth_world *world, struct hth_node *from, struct hth_node *to,
                      bool blocked);
-/* What would get from one node to the other before until_us (that direction only) gets there then:
- * a queue somewhere on the way that does not move. A later call replaces the time. */
+/* Delay all that would arrive before until_us (one direction) to that time, like a queue on the way
+ * that does not move. A later call replaces the time. */
 void hth_world_clog(struct hth_world *world, struct hth_node *from, struct hth_node *to,
                     int64_t until_us);
-/* Undoes all sides, blocks and clogs (what was clogged already still comes when it was to). */
+/* Undo all sides, blocks and clogs. Segments that are already clogged keep their time of
+ * arrival. */
 void hth_world_heal(struct hth_world *world);
 void hth_world_set_chaos(struct hth_world *world, const struct hth_chaos *chaos);
 void hth_world_set_dht(struct hth_world *world, const struct hth_dht_params *params);
 
 /* ---- disks and faults ---------------------------------------------------------------------- */
 
-/* A read-only file that all nodes see. The bytes are borrowed until the world ends. */
+/* Mount a read-only file that all nodes see. The bytes are borrowed until the world ends. */
 void hth_world_mount(struct hth_world *world, const char *path, const void *data, size_t len);
-/* Puts a file on a node's disk, or replaces it, whatever its limits. */
+/* Put a file on a node's disk, or replace it, whatever the disk's limits. */
 void hth_node_disk_put(struct hth_node *node, const char *path, const void *data, size_t len);
-/* The content as it is now, valid until the next write; NULL when there is none. */
+/* The file's present content, valid until the next write; NULL when there is none. */
 const uint8_t *hth_node_disk_get(const struct hth_node *node, const char *path, size_t *len);
 
-/* This site fires with probability p whatever the chaos says (0 switches it off). */
+/* Let this site fire with probability p whatever the chaos says; 0 switches it off. */
 void hth_world_set_fault(struct hth_world *world, const char *site, double p);
-/* How often it fired, on all nodes. */
+/* Number of times that the site fired, on all nodes. */
 uint64_t hth_world_fault_count(const struct hth_world *world, const char *site);
 
 /* ---- what happened ------------------------------------------------------------------------- */
 
-/* Depends on every event so far: when it happened, to whom, and its small facts. */
+/* A hash of every event so far: its time, its node, its small facts. */
 uint64_t hth_world_trace_hash(const struct hth_world *world);
 
 struct hth_world_stats {
@@ -210,18 +214,19 @@ struct hth_world_stats {
 };
 void hth_world_stats(const struct hth_world *world, struct hth_world_stats *out);
 
-/* Objects that the application holds on an env. After a clean shutdown all are zero. */
+/* Objects that the application holds on an env. All are zero after a clean shutdown. */
 struct hth_open_counts {
     uint64_t timers, listeners, streams, jobs, posts, puts, gets, watches;
 };
 uint64_t hth_open_total(const struct hth_open_counts *counts);
 void hth_node_open(const struct hth_node *node, struct hth_open_counts *out);
-/* Summed over all nodes. */
+/* Sum over all nodes. */
 void hth_world_open(const struct hth_world *world, struct hth_open_counts *out);
-/* Objects that were left behind by halt functions so far (and then freed by the world). */
+/* Objects that halt functions left behind so far; the world has freed them. */
 void hth_world_leaks(const struct hth_world *world, struct hth_open_counts *out);
 
-/* Fast, and honest only among those who use it: a signature is a hash of key and data. */
+/* A fast stand-in without security: a signature is a hash of key and data. Only nodes that use
+ * these functions as intended cannot forge. */
 const struct hth_crypto *hth_sim_crypto(void);
 
 #endif
