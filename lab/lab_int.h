@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lab_int.h: what lab.c and host.c share. */
+/* lab_int.h: shared by lab.c and host.c. Private to lab/. */
 #ifndef HTH_LAB_LAB_INT_H
 #define HTH_LAB_LAB_INT_H
 

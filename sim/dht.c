@@ -114,7 +114,7 @@ static struct sim_key *key_make(struct hth_world *w, const struct hth_dht_key *k
     sim_list_init(&k->watches);
     hth_map_put(w->table, key->b, sizeof(key->b), k);
     if (w->sweep.index == 0)
-        sim_schedule(w, &w->sweep, w->now_us + SWEEP_US);
+        hth_sim_schedule(w, &w->sweep, w->now_us + SWEEP_US);
     return k;
 }
 
@@ -125,7 +125,7 @@ static bool visible(const struct hth_world *w, const struct sim_value *v,
            (!w->sided || v->side == ANY_SIDE || v->side == node->side);
 }
 
-void sim_dht_sweep(struct hth_world *w)
+void hth_sim_dht_sweep(struct hth_world *w)
 {
     struct sim_key *k;
     for (size_t it = 0; (k = hth_map_next(w->table, &it, NULL, NULL)) != NULL;) {
@@ -142,10 +142,10 @@ void sim_dht_sweep(struct hth_world *w)
         }
     }
     if (hth_map_count(w->table) > 0)
-        sim_schedule(w, &w->sweep, w->now_us + SWEEP_US);
+        hth_sim_schedule(w, &w->sweep, w->now_us + SWEEP_US);
 }
 
-void sim_dht_free(struct hth_world *w)
+void hth_sim_dht_free(struct hth_world *w)
 {
     struct sim_key *k;
     for (size_t it = 0; (k = hth_map_next(w->table, &it, NULL, NULL)) != NULL;) {
@@ -169,8 +169,8 @@ static int64_t round_trip(struct hth_world *w, const struct hth_node *node)
     size_t i = (size_t)hth_rng_below(&w->dht_rng, w->node_count);
     if (i == node->index)
         i = (i + 1) % w->node_count;
-    int64_t there_us = sim_delay(w, node, w->nodes[i]);
-    return there_us + sim_delay(w, w->nodes[i], node);
+    int64_t there_us = hth_sim_delay(w, node, w->nodes[i]);
+    return there_us + hth_sim_delay(w, w->nodes[i], node);
 }
 
 /* fixed + per_log * log2(N) round trips. */
@@ -203,7 +203,7 @@ static bool isolated(const struct hth_world *w, const struct hth_node *node)
 
 /* ---- put ----------------------------------------------------------------------------------- */
 
-struct hth_dht_put *sim_put_of(struct sim_event *event)
+struct hth_dht_put *hth_sim_put_of(struct sim_event *event)
 {
     return HTH_CONTAINER(event, struct hth_dht_put, event);
 }
@@ -238,7 +238,7 @@ static enum hth_err dht_put(void *self, const struct hth_dht_key *key, const voi
         put->err = HTH_E_TIMEOUT;
         delay_us = w->opts.dht.get_timeout_us;
     }
-    sim_schedule(w, &put->event, w->now_us + delay_us);
+    hth_sim_schedule(w, &put->event, w->now_us + delay_us);
     *out = put;
     return HTH_OK;
 }
@@ -252,7 +252,7 @@ static void push_later(struct hth_dht_watch *watch, struct sim_value *v, int64_t
     push->value = v;
     v->refs++;
     sim_list_append(&watch->pushes, &push->in_watch);
-    sim_schedule(w, &push->event, w->now_us + delay_us);
+    hth_sim_schedule(w, &push->event, w->now_us + delay_us);
 }
 
 /* Draw a time within one refresh interval: the phase of a node's refreshes is not modelled. */
@@ -280,11 +280,11 @@ static void store(struct hth_dht_put *put)
         if (chance(w, w->opts.dht.partial))
             push_later(watch, v, refresh_us(w));
         else
-            push_later(watch, v, sim_delay(w, node, watch->event.node) / 2);
+            push_later(watch, v, hth_sim_delay(w, node, watch->event.node) / 2);
     }
 }
 
-void sim_dht_put_event(struct hth_dht_put *put)
+void hth_sim_dht_put_event(struct hth_dht_put *put)
 {
     struct hth_node *node = put->event.node;
     struct hth_world *w = node->world;
@@ -292,12 +292,12 @@ void sim_dht_put_event(struct hth_dht_put *put)
     bool first = put->done != NULL;
     if (err == HTH_OK && isolated(w, node))
         err = HTH_E_UNREACHABLE;
-    sim_trace(w, node, SIM_PUT, (uint64_t)err);
+    hth_sim_trace(w, node, SIM_PUT, (uint64_t)err);
     put->err = HTH_OK;
     if (err == HTH_OK)
         store(put);
     else /* the next round announces it again after a failure */
-        sim_schedule(w, &put->event, w->now_us + w->opts.dht.announce_us);
+        hth_sim_schedule(w, &put->event, w->now_us + w->opts.dht.announce_us);
     hth_dht_done_fn *done = put->done;
     put->done = NULL;
     if (first)
@@ -309,7 +309,7 @@ static void retire(struct hth_dht_put *put)
 {
     struct hth_world *w = put->event.node->world;
     struct sim_value *v = put->value;
-    sim_unschedule(w, &put->event);
+    hth_sim_unschedule(w, &put->event);
     if (v == NULL)
         return;
     put->value = NULL;
@@ -334,8 +334,8 @@ static void dht_withdraw(void *self, struct hth_dht_put *put)
 
 /* Return the values of an answer in a seeded order, with a reference to each: those that had been
  * stored by then. */
-static struct sim_value **look(struct hth_node *node, const struct hth_dht_key *key,
-                               int64_t until_us, size_t *count)
+static struct sim_value **lookup(struct hth_node *node, const struct hth_dht_key *key,
+                                 int64_t until_us, size_t *count)
 {
     struct hth_world *w = node->world;
     struct sim_key *k = key_find(w, key);
@@ -371,7 +371,7 @@ static void found_free(struct sim_value **found, size_t count)
 
 /* ---- get ----------------------------------------------------------------------------------- */
 
-struct hth_dht_get *sim_get_of(struct sim_event *event)
+struct hth_dht_get *hth_sim_get_of(struct sim_event *event)
 {
     return HTH_CONTAINER(event, struct hth_dht_get, event);
 }
@@ -401,7 +401,7 @@ static enum hth_err dht_get(void *self, const struct hth_dht_key *key, hth_dht_v
         get->err = HTH_E_TIMEOUT;
     if (get->err != HTH_OK)
         first_us = w->opts.dht.get_timeout_us;
-    sim_schedule(w, &get->event, w->now_us + first_us);
+    hth_sim_schedule(w, &get->event, w->now_us + first_us);
     *out = get;
     return HTH_OK;
 }
@@ -409,7 +409,7 @@ static enum hth_err dht_get(void *self, const struct hth_dht_key *key, hth_dht_v
 static void get_free(struct hth_dht_get *get)
 {
     struct hth_world *w = get->event.node->world;
-    sim_unschedule(w, &get->event);
+    hth_sim_unschedule(w, &get->event);
     sim_list_remove(&get->in_node);
     for (size_t i = get->found_next; i < get->found_count; i++)
         value_unref(get->found[i]);
@@ -436,17 +436,17 @@ static bool give_values(struct hth_dht_get *get, size_t n)
     return more && !get->canceled;
 }
 
-void sim_dht_get_event(struct hth_dht_get *get)
+void hth_sim_dht_get_event(struct hth_dht_get *get)
 {
     struct hth_node *node = get->event.node;
     struct hth_world *w = node->world;
-    sim_trace(w, node, SIM_GET, (uint64_t)get->err);
+    hth_sim_trace(w, node, SIM_GET, (uint64_t)get->err);
     bool last = get->err != HTH_OK || w->now_us >= get->done_us;
     bool more = true;
     if (get->err == HTH_OK) {
         if (!get->asked) {
             int64_t lag_us = chance(w, w->opts.dht.stale) ? w->opts.dht.stale_us : 0;
-            get->found = look(node, &get->key, w->now_us - lag_us, &get->found_count);
+            get->found = lookup(node, &get->key, w->now_us - lag_us, &get->found_count);
         }
         get->asked = true;
         size_t left = get->found_count - get->found_next;
@@ -462,7 +462,7 @@ void sim_dht_get_event(struct hth_dht_get *get)
         bool all = get->found_next == get->found_count;
         double part = all ? 1.0 : hth_rng_unit(&w->dht_rng);
         double rest_us = part * (double)(get->done_us - w->now_us);
-        sim_schedule(w, &get->event, w->now_us + (int64_t)rest_us);
+        hth_sim_schedule(w, &get->event, w->now_us + (int64_t)rest_us);
         return;
     }
     hth_dht_done_fn *done = get->done;
@@ -484,7 +484,7 @@ static void dht_get_cancel(void *self, struct hth_dht_get *get)
 
 /* ---- watch --------------------------------------------------------------------------------- */
 
-struct hth_dht_watch *sim_watch_of(struct sim_event *event)
+struct hth_dht_watch *hth_sim_watch_of(struct sim_event *event)
 {
     return HTH_CONTAINER(event, struct hth_dht_watch, event);
 }
@@ -506,7 +506,7 @@ static enum hth_err dht_watch(void *self, const struct hth_dht_key *key, hth_dht
     sim_list_append(&node->watches, &watch->in_node);
     sim_list_append(&key_make(w, key)->watches, &watch->in_key);
     node->dht_stats.watches++;
-    sim_schedule(w, &watch->event, w->now_us + rounds(w, node, 0.5, 0.25));
+    hth_sim_schedule(w, &watch->event, w->now_us + rounds(w, node, 0.5, 0.25));
     *out = watch;
     return HTH_OK;
 }
@@ -514,7 +514,7 @@ static enum hth_err dht_watch(void *self, const struct hth_dht_key *key, hth_dht
 static void push_free(struct sim_push *push)
 {
     struct hth_world *w = push->event.node->world;
-    sim_unschedule(w, &push->event);
+    hth_sim_unschedule(w, &push->event);
     sim_list_remove(&push->in_watch);
     value_unref(push->value);
     hth_free(push);
@@ -523,7 +523,7 @@ static void push_free(struct sim_push *push)
 /* Cancel all pushes of this watch. */
 static void mute(struct hth_dht_watch *watch)
 {
-    sim_unschedule(watch->event.node->world, &watch->event);
+    hth_sim_unschedule(watch->event.node->world, &watch->event);
     sim_list_remove(&watch->in_key);
     while (!sim_list_empty(&watch->pushes))
         push_free(HTH_CONTAINER(watch->pushes.next, struct sim_push, in_watch));
@@ -561,17 +561,17 @@ static bool tell(struct hth_dht_watch *watch, const struct sim_value *v)
 }
 
 /* Deliver the first answer. */
-void sim_dht_watch_event(struct hth_dht_watch *watch)
+void hth_sim_dht_watch_event(struct hth_dht_watch *watch)
 {
     struct hth_node *node = watch->event.node;
     struct hth_world *w = node->world;
-    sim_trace(w, node, SIM_WATCH, 0);
+    hth_sim_trace(w, node, SIM_WATCH, 0);
     if (isolated(w, node)) {
-        sim_schedule(w, &watch->event, w->now_us + w->opts.dht.watch_refresh_us);
+        hth_sim_schedule(w, &watch->event, w->now_us + w->opts.dht.watch_refresh_us);
         return;
     }
     size_t count;
-    struct sim_value **found = look(node, &watch->key, w->now_us, &count);
+    struct sim_value **found = lookup(node, &watch->key, w->now_us, &count);
     watch->primed = true;
     for (size_t i = 0; i < count; i++) {
         if (chance(w, w->opts.dht.partial))
@@ -582,7 +582,7 @@ void sim_dht_watch_event(struct hth_dht_watch *watch)
     found_free(found, count);
 }
 
-void sim_dht_push_ahead(const struct sim_event *event)
+void hth_sim_dht_push_ahead(const struct sim_event *event)
 {
     const struct sim_push *push = HTH_CONTAINER(event, const struct sim_push, event);
     __builtin_prefetch(push->watch);
@@ -591,7 +591,7 @@ void sim_dht_push_ahead(const struct sim_event *event)
         __builtin_prefetch((const char *)push->value + 64 * i);
 }
 
-void sim_dht_push_next(const struct hth_world *w, const struct sim_event *event, uint32_t step)
+void hth_sim_dht_push_next(const struct hth_world *w, const struct sim_event *event, uint32_t step)
 {
     const struct sim_push *push = HTH_CONTAINER(event, const struct sim_push, event);
     const char *arg = push->watch->arg;
@@ -601,16 +601,16 @@ void sim_dht_push_next(const struct hth_world *w, const struct sim_event *event,
         w->value_ahead(arg, push->value->data, push->value->len, step - 1);
 }
 
-void sim_dht_push_event(struct sim_event *event)
+void hth_sim_dht_push_event(struct sim_event *event)
 {
     struct sim_push *push = HTH_CONTAINER(event, struct sim_push, event);
     struct hth_dht_watch *watch = push->watch;
     struct hth_node *node = event->node;
     struct hth_world *w = node->world;
     struct sim_value *v = push->value;
-    sim_trace(w, node, SIM_PUSH, v->len);
+    hth_sim_trace(w, node, SIM_PUSH, v->len);
     if (v->stored && v->expires_us > w->now_us && !visible(w, v, node)) {
-        sim_schedule(w, event, w->now_us + w->opts.dht.watch_refresh_us);
+        hth_sim_schedule(w, event, w->now_us + w->opts.dht.watch_refresh_us);
         return; /* the other side of a partition has it: ask again at the next refresh */
     }
     v->refs++;
@@ -629,7 +629,7 @@ static void dht_stats(void *self, struct hth_dht_stats *out)
     out->nodes_good = (uint32_t)others_in_reach(node->world, node, SIZE_MAX);
 }
 
-const struct hth_dht_ops sim_dht_ops = {
+const struct hth_dht_ops hth_sim_dht_ops = {
     .put = dht_put,
     .withdraw = dht_withdraw,
     .get = dht_get,
@@ -639,13 +639,13 @@ const struct hth_dht_ops sim_dht_ops = {
     .stats = dht_stats,
 };
 
-void sim_dht_disconnect(struct hth_node *node)
+void hth_sim_dht_disconnect(struct hth_node *node)
 {
     struct hth_world *w = node->world;
     for (struct sim_list *l = node->puts.next; l != &node->puts; l = l->next)
         retire(HTH_CONTAINER(l, struct hth_dht_put, in_node));
     for (struct sim_list *l = node->gets.next; l != &node->gets; l = l->next)
-        sim_unschedule(w, &HTH_CONTAINER(l, struct hth_dht_get, in_node)->event);
+        hth_sim_unschedule(w, &HTH_CONTAINER(l, struct hth_dht_get, in_node)->event);
     for (struct sim_list *l = node->watches.next; l != &node->watches; l = l->next)
         mute(HTH_CONTAINER(l, struct hth_dht_watch, in_node));
     node->dht_stats = (struct hth_dht_stats){.puts = 0};
@@ -659,14 +659,14 @@ static uint64_t list_count(const struct sim_list *head)
     return count;
 }
 
-void sim_dht_open(const struct hth_node *node, struct hth_open_counts *out)
+void hth_sim_dht_open(const struct hth_node *node, struct hth_open_counts *out)
 {
     out->puts = list_count(&node->puts);
     out->gets = list_count(&node->gets);
     out->watches = list_count(&node->watches);
 }
 
-void sim_dht_sweep_handles(struct hth_node *node)
+void hth_sim_dht_sweep_handles(struct hth_node *node)
 {
     while (!sim_list_empty(&node->puts))
         dht_withdraw(node, HTH_CONTAINER(node->puts.next, struct hth_dht_put, in_node));

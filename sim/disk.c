@@ -2,7 +2,7 @@
 /* disk.c: each node's files in memory. They survive a crash. With chaos.torn_file a file that was
  * written shortly before the crash comes back truncated, as from a disk that lied about its
  * flush. */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include <string.h>
 
@@ -23,7 +23,7 @@ static void file_free(struct sim_file *file)
     hth_free(file);
 }
 
-void sim_files_free(struct hth_map *files)
+void hth_sim_files_free(struct hth_map *files)
 {
     struct sim_file *file;
     if (files == NULL)
@@ -43,7 +43,7 @@ static enum hth_err failure(struct hth_node *node)
     return HTH_OK;
 }
 
-enum hth_err sim_file_size(struct hth_env *env, const char *path, uint64_t *size)
+enum hth_err hth_sim_file_size(struct hth_env *env, const char *path, uint64_t *size)
 {
     struct hth_node *node = sim_node_of(env);
     *size = 0;
@@ -55,8 +55,8 @@ enum hth_err sim_file_size(struct hth_env *env, const char *path, uint64_t *size
     return HTH_OK;
 }
 
-enum hth_err sim_file_pread(struct hth_env *env, const char *path, uint64_t offset, void *buf,
-                            size_t len, size_t *got)
+enum hth_err hth_sim_file_pread(struct hth_env *env, const char *path, uint64_t offset, void *buf,
+                                size_t len, size_t *got)
 {
     struct hth_node *node = sim_node_of(env);
     *got = 0;
@@ -83,8 +83,8 @@ static void store_take(struct hth_node *node, const char *path, uint8_t *data, s
     file_free(old);
 }
 
-enum hth_err sim_file_write(struct hth_env *env, const char *path, const struct hth_span *spans,
-                            size_t count)
+enum hth_err hth_sim_file_write(struct hth_env *env, const char *path, const struct hth_span *spans,
+                                size_t count)
 {
     struct hth_node *node = sim_node_of(env);
     HTH_TRY(failure(node));
@@ -109,7 +109,7 @@ enum hth_err sim_file_write(struct hth_env *env, const char *path, const struct 
     return HTH_OK;
 }
 
-enum hth_err sim_file_remove(struct hth_env *env, const char *path)
+enum hth_err hth_sim_file_remove(struct hth_env *env, const char *path)
 {
     struct hth_node *node = sim_node_of(env);
     HTH_TRY(failure(node));
@@ -123,7 +123,7 @@ enum hth_err sim_file_remove(struct hth_env *env, const char *path)
     return HTH_OK;
 }
 
-void sim_disk_crash(struct hth_node *node)
+void hth_sim_disk_crash(struct hth_node *node)
 {
     struct hth_world *w = node->world;
     struct sim_file *file;

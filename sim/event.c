@@ -167,7 +167,7 @@ static void open_next(struct sim_queue *q)
 }
 
 /* List the next buckets of level 0, so that a caller can prefetch their events. */
-static void look_on(struct sim_queue *q)
+static void scan_ahead(struct sim_queue *q)
 {
     const struct sim_level *l = q->level[0];
     uint32_t i = digit(q->open, 0) + 1, n = 0;
@@ -184,15 +184,15 @@ static void look_on(struct sim_queue *q)
 
 /* ---- the queue ----------------------------------------------------------------------------- */
 
-void sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, uint64_t key)
+void hth_sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, uint64_t key)
 {
     HTH_ASSERT(at_us >= 0);
-    sim_queue_remove(q, event);
+    hth_sim_queue_remove(q, event);
     q->count++;
     insert(q, (struct sim_slot){.at_us = at_us, .key = key, .event = event});
 }
 
-void sim_queue_remove(struct sim_queue *q, struct sim_event *event)
+void hth_sim_queue_remove(struct sim_queue *q, struct sim_event *event)
 {
     if (event->index == 0)
         return;
@@ -218,7 +218,7 @@ void sim_queue_remove(struct sim_queue *q, struct sim_event *event)
         q->level[level]->used[i / 64] &= ~(UINT64_C(1) << (i % 64));
 }
 
-const struct sim_slot *sim_queue_first(struct sim_queue *q)
+const struct sim_slot *hth_sim_queue_first(struct sim_queue *q)
 {
     if (q->count == 0)
         return NULL;
@@ -226,7 +226,7 @@ const struct sim_slot *sim_queue_first(struct sim_queue *q)
         return q->soon.slots;
     while (q->soon.count == 0)
         open_next(q);
-    look_on(q);
+    scan_ahead(q);
     return q->soon.slots;
 }
 
@@ -237,7 +237,7 @@ static void forget(struct sim_bucket *b)
     hth_free(b->slots);
 }
 
-void sim_queue_clear(struct sim_queue *q)
+void hth_sim_queue_clear(struct sim_queue *q)
 {
     forget(&q->soon);
     for (uint32_t level = 0; level < SIM_QUEUE_LEVELS; level++) {

@@ -20,7 +20,7 @@ static uint32_t width_of(const struct hth_node *node, enum hth_lane lane)
     return lane == HTH_LANE_IO ? 1 : HTH_MAX(node->device.compute_workers, 1u);
 }
 
-uint32_t sim_lane_width(struct hth_env *env, enum hth_lane lane)
+uint32_t hth_sim_lane_width(struct hth_env *env, enum hth_lane lane)
 {
     return width_of(sim_node_of(env), lane);
 }
@@ -89,7 +89,7 @@ static void hire_workers(struct hth_node *node, enum hth_lane which)
     }
 }
 
-enum hth_err sim_job_submit(struct hth_env *env, struct hth_job *job)
+enum hth_err hth_sim_job_submit(struct hth_env *env, struct hth_job *job)
 {
     struct hth_node *node = sim_node_of(env);
     struct sim_lane *lane = &node->lanes[job->lane];
@@ -126,23 +126,23 @@ static void start_jobs(struct hth_node *node, enum hth_lane which)
         worker->job = job;
         worker->started = false;
         worker->run_early = !w->opts.ghost && hth_rng_u64(&w->job_rng) >> 63 != 0;
-        sim_schedule(w, &worker->event,
-                     worker->run_early ? w->now_us : w->now_us + cost_us(node, job));
+        hth_sim_schedule(w, &worker->event,
+                         worker->run_early ? w->now_us : w->now_us + cost_us(node, job));
     }
 }
 
-void sim_job_event(struct sim_worker *worker)
+void hth_sim_job_event(struct sim_worker *worker)
 {
     struct hth_job *job = worker->job;
     struct hth_node *node = worker->event.node;
     struct hth_world *w = node->world;
     if (worker->run_early && !worker->started) {
         worker->started = true;
-        sim_schedule(w, &worker->event, w->now_us + cost_us(node, job));
+        hth_sim_schedule(w, &worker->event, w->now_us + cost_us(node, job));
         job->run(job);
         return;
     }
-    sim_trace(w, node, SIM_JOB, (uint64_t)job->lane);
+    hth_sim_trace(w, node, SIM_JOB, (uint64_t)job->lane);
     if (!worker->run_early && !w->opts.ghost)
         job->run(job);
     w->stats.jobs_done++;
@@ -151,7 +151,7 @@ void sim_job_event(struct sim_worker *worker)
     job->done(job, HTH_OK);
 }
 
-struct hth_job *sim_jobs_take(struct hth_node *node)
+struct hth_job *hth_sim_jobs_take(struct hth_node *node)
 {
     struct hth_job *first = NULL;
     struct hth_job **end = &first;
@@ -161,7 +161,7 @@ struct hth_job *sim_jobs_take(struct hth_node *node)
             struct sim_worker *worker = &lane->workers[i];
             if (worker->job == NULL)
                 continue;
-            sim_unschedule(node->world, &worker->event);
+            hth_sim_unschedule(node->world, &worker->event);
             *end = worker->job;
             worker->job = NULL;
             (*end)->next = NULL;
@@ -176,7 +176,7 @@ struct hth_job *sim_jobs_take(struct hth_node *node)
     return first;
 }
 
-uint64_t sim_jobs_count(const struct hth_node *node)
+uint64_t hth_sim_jobs_count(const struct hth_node *node)
 {
     uint64_t count = 0;
     for (uint32_t which = 0; which < HTH_LANES_MAX; which++) {

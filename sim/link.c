@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link.c: the delay between two nodes, and whether bytes arrive at all. */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include <string.h>
 
@@ -17,8 +17,8 @@ static uint64_t unordered(uint32_t a, uint32_t b)
     return (uint64_t)HTH_MIN(a, b) << 32 | HTH_MAX(a, b);
 }
 
-const struct hth_link *sim_link_between(struct hth_world *w, const struct hth_node *a,
-                                        const struct hth_node *b)
+const struct hth_link *hth_sim_link_between(struct hth_world *w, const struct hth_node *a,
+                                            const struct hth_node *b)
 {
     if (a == b)
         return &loopback;
@@ -52,9 +52,9 @@ int64_t hth_link_delay_us(const struct hth_link *link, struct hth_rng *rng)
     return link->latency_us + (link->jitter_us > 0 ? draw_jitter(rng, link) : 0);
 }
 
-int64_t sim_delay(struct hth_world *w, const struct hth_node *a, const struct hth_node *b)
+int64_t hth_sim_delay(struct hth_world *w, const struct hth_node *a, const struct hth_node *b)
 {
-    const struct hth_link *link = sim_link_between(w, a, b);
+    const struct hth_link *link = hth_sim_link_between(w, a, b);
     int64_t us = hth_link_delay_us(link, &w->link_rng);
     if (hth_map_count(w->clogs) == 0)
         return us;
@@ -62,8 +62,8 @@ int64_t sim_delay(struct hth_world *w, const struct hth_node *a, const struct ht
     return until_us != NULL ? HTH_MAX(us, *until_us - w->now_us) : us;
 }
 
-bool sim_reachable(const struct hth_world *w, const struct hth_node *from,
-                   const struct hth_node *to)
+bool hth_sim_reachable(const struct hth_world *w, const struct hth_node *from,
+                       const struct hth_node *to)
 {
     if (w->sided && from->side != to->side)
         return false;
@@ -153,7 +153,7 @@ struct hth_addr hth_node_addr(const struct hth_node *node, uint16_t port)
     return addr;
 }
 
-struct hth_node *sim_node_by_addr(struct hth_world *w, const struct hth_addr *addr)
+struct hth_node *hth_sim_node_by_addr(struct hth_world *w, const struct hth_addr *addr)
 {
     if (addr->family != 4 || addr->ip[0] != 10)
         return NULL;
@@ -161,7 +161,7 @@ struct hth_node *sim_node_by_addr(struct hth_world *w, const struct hth_addr *ad
     return number >= 1 && number <= w->node_count ? w->nodes[number - 1] : NULL;
 }
 
-void sim_links_free(struct hth_world *w)
+void hth_sim_links_free(struct hth_world *w)
 {
     free_values(w->pair_links);
     free_values(w->zone_links);

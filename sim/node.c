@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* node.c: boot, crash and restart of nodes, and the small half of struct hth_env: timers, posts,
  * payload memory, fault sites and the wall clock. */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include "core/budget.h"
 
@@ -28,12 +28,12 @@ static void timer_set(struct hth_timer *t, int64_t delay_us)
     /* A delay of more than a hundred years counts as never; the limit keeps the sum from
      * overflowing. */
     int64_t delay = HTH_MIN(HTH_MAX(delay_us, 0), INT64_C(3155760000) * HTH_US_PER_S);
-    sim_schedule(node->world, &t->event, node->world->now_us + delay);
+    hth_sim_schedule(node->world, &t->event, node->world->now_us + delay);
 }
 
 static void timer_cancel(struct hth_timer *t)
 {
-    sim_unschedule(t->event.node->world, &t->event);
+    hth_sim_unschedule(t->event.node->world, &t->event);
 }
 
 static void timer_free(struct hth_timer *t)
@@ -59,21 +59,21 @@ static void post(struct hth_env *env, hth_fn *fn, void *arg)
         node->posts = p;
     node->posts_last = p;
     if (node->post_event.index == 0)
-        sim_schedule(node->world, &node->post_event, node->world->now_us);
+        hth_sim_schedule(node->world, &node->post_event, node->world->now_us);
 }
 
 /* Run one post per event: other events may come between two posts, but posts keep their order. */
-void sim_post_run(struct hth_node *node)
+void hth_sim_post_run(struct hth_node *node)
 {
     struct sim_post *p = node->posts;
     if (p == NULL)
         return;
-    sim_trace(node->world, node, SIM_POST, 0);
+    hth_sim_trace(node->world, node, SIM_POST, 0);
     node->posts = p->next;
     if (node->posts == NULL)
         node->posts_last = NULL;
     else
-        sim_schedule(node->world, &node->post_event, node->world->now_us);
+        hth_sim_schedule(node->world, &node->post_event, node->world->now_us);
     hth_fn *fn = p->fn;
     void *arg = p->arg;
     hth_free(p);
@@ -90,7 +90,7 @@ static uint64_t drop_posts(struct hth_node *node)
         count++;
     }
     node->posts_last = NULL;
-    sim_unschedule(node->world, &node->post_event);
+    hth_sim_unschedule(node->world, &node->post_event);
     return count;
 }
 
@@ -171,30 +171,30 @@ void hth_node_wall_set(struct hth_node *node, int64_t skew_us)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-const struct hth_env_ops sim_env_ops = {
+const struct hth_env_ops hth_sim_env_ops = {
     .timer_new = timer_new,
     .timer_set = timer_set,
     .timer_cancel = timer_cancel,
     .timer_free = timer_free,
-    .listen = sim_listen,
-    .listener_addr = sim_listener_addr,
-    .listener_free = sim_listener_free,
-    .dial = sim_dial,
-    .stream_attach = sim_stream_attach,
-    .stream_write = sim_stream_write,
-    .stream_queued = sim_stream_queued,
-    .stream_read = sim_stream_read,
-    .stream_pause = sim_stream_pause,
-    .stream_peer = sim_stream_peer,
-    .stream_close = sim_stream_close,
-    .job_submit = sim_job_submit,
-    .lane_width = sim_lane_width,
+    .listen = hth_sim_listen,
+    .listener_addr = hth_sim_listener_addr,
+    .listener_free = hth_sim_listener_free,
+    .dial = hth_sim_dial,
+    .stream_attach = hth_sim_stream_attach,
+    .stream_write = hth_sim_stream_write,
+    .stream_queued = hth_sim_stream_queued,
+    .stream_read = hth_sim_stream_read,
+    .stream_pause = hth_sim_stream_pause,
+    .stream_peer = hth_sim_stream_peer,
+    .stream_close = hth_sim_stream_close,
+    .job_submit = hth_sim_job_submit,
+    .lane_width = hth_sim_lane_width,
     .post = post,
     .blob_new = blob_new,
-    .file_size = sim_file_size,
-    .file_pread = sim_file_pread,
-    .file_write = sim_file_write,
-    .file_remove = sim_file_remove,
+    .file_size = hth_sim_file_size,
+    .file_pread = hth_sim_file_pread,
+    .file_write = hth_sim_file_write,
+    .file_remove = hth_sim_file_remove,
     .fault = fault,
     .wall_us = wall_us,
 };
@@ -206,7 +206,7 @@ static void init_env(struct hth_node *node)
 {
     struct hth_world *w = node->world;
     struct hth_env *env = &node->env;
-    *env = (struct hth_env){.ops = &sim_env_ops, .crypto = w->opts.crypto};
+    *env = (struct hth_env){.ops = &hth_sim_env_ops, .crypto = w->opts.crypto};
     struct hth_rng own = hth_rng_split(&w->root, "node", node->index);
     for (size_t i = 0; i < sizeof(env->secret.b); i += 8) {
         uint64_t word = hth_rng_u64(&own);
@@ -239,11 +239,11 @@ static void come_up(struct hth_node *node, int64_t boot_delay_us)
     init_env(node);
     node->booted = node->boot == NULL;
     if (node->boot != NULL)
-        sim_schedule(w, &node->boot_event, w->now_us + boot_delay_us);
+        hth_sim_schedule(w, &node->boot_event, w->now_us + boot_delay_us);
 }
 
-struct hth_node *sim_node_new(struct hth_world *w, const char *name,
-                              const struct hth_node_opts *opts)
+struct hth_node *hth_sim_node_new(struct hth_world *w, const char *name,
+                                  const struct hth_node_opts *opts)
 {
     static const struct hth_node_opts none = HTH_NODE_OPTS_INIT;
     if (opts == NULL)
@@ -261,7 +261,7 @@ struct hth_node *sim_node_new(struct hth_world *w, const char *name,
     node->boot = opts->boot;
     node->halt = opts->halt;
     node->arg = opts->arg;
-    node->dht = (struct hth_dht){.ops = &sim_dht_ops, .self = node};
+    node->dht = (struct hth_dht){.ops = &hth_sim_dht_ops, .self = node};
     sim_event_init(&node->boot_event, SIM_BOOT, node);
     sim_event_init(&node->post_event, SIM_POST, node);
     sim_event_init(&node->uplink, SIM_UPLINK, node);
@@ -276,9 +276,9 @@ struct hth_node *sim_node_new(struct hth_world *w, const char *name,
     return node;
 }
 
-void sim_node_boot(struct hth_node *node)
+void hth_sim_node_boot(struct hth_node *node)
 {
-    sim_trace(node->world, node, SIM_BOOT, node->life);
+    hth_sim_trace(node->world, node, SIM_BOOT, node->life);
     node->booted = true;
     node->boot(&node->env, &node->dht, node->arg);
 }
@@ -305,7 +305,7 @@ static uint64_t sweep_listeners(struct hth_node *node)
 {
     uint64_t count = 0;
     for (; !sim_list_empty(&node->listeners); count++)
-        sim_listener_free(HTH_CONTAINER(node->listeners.next, struct hth_listener, in_node));
+        hth_sim_listener_free(HTH_CONTAINER(node->listeners.next, struct hth_listener, in_node));
     return count;
 }
 
@@ -314,36 +314,36 @@ static void sweep(struct hth_node *node)
 {
     struct hth_open_counts *leaks = &node->world->leaks;
     struct hth_open_counts dht = {.timers = 0};
-    sim_dht_open(node, &dht);
+    hth_sim_dht_open(node, &dht);
     leaks->puts += dht.puts;
     leaks->gets += dht.gets;
     leaks->watches += dht.watches;
-    sim_dht_sweep_handles(node);
+    hth_sim_dht_sweep_handles(node);
     leaks->timers += sweep_timers(node);
     leaks->listeners += sweep_listeners(node);
-    leaks->streams += sim_streams_sweep(node);
+    leaks->streams += hth_sim_streams_sweep(node);
 }
 
-void sim_node_die(struct hth_node *node, enum hth_crash how)
+void hth_sim_node_die(struct hth_node *node, enum hth_crash how)
 {
     node->crash_wanted = false;
     if (!node->live)
         return;
     struct hth_world *w = node->world;
-    sim_trace(w, node, SIM_CRASH, (uint64_t)how);
+    hth_sim_trace(w, node, SIM_CRASH, (uint64_t)how);
     node->env.now_us = w->now_us + node->clock_offset_us;
     node->live = false;
     node->silent = how == HTH_CRASH_SILENT;
     w->up_count--;
     w->stats.crashes++;
-    sim_unschedule(w, &node->boot_event);
+    hth_sim_unschedule(w, &node->boot_event);
     for (struct sim_list *l = node->timers.next; l != &node->timers; l = l->next)
         timer_cancel(HTH_CONTAINER(l, struct hth_timer, in_node));
     drop_posts(node);
-    struct hth_job *jobs = sim_jobs_take(node);
-    sim_streams_disconnect(node, how);
-    sim_dht_disconnect(node);
-    sim_disk_crash(node);
+    struct hth_job *jobs = hth_sim_jobs_take(node);
+    hth_sim_streams_disconnect(node, how);
+    hth_sim_dht_disconnect(node);
+    hth_sim_disk_crash(node);
     if (node->halt != NULL && node->booted) /* a node can crash before its application began */
         node->halt(&node->env, node->arg);
     while (jobs != NULL) {
@@ -361,13 +361,13 @@ void hth_node_crash(struct hth_node *node, enum hth_crash how)
         node->crash_how = how;
         return;
     }
-    sim_node_die(node, how);
+    hth_sim_node_die(node, how);
 }
 
-void sim_node_free(struct hth_node *node)
+void hth_sim_node_free(struct hth_node *node)
 {
     hth_metrics_free(node->env.metrics);
-    sim_files_free(node->disk);
+    hth_sim_files_free(node->disk);
     for (uint32_t lane = 0; lane < HTH_LANES_MAX; lane++)
         hth_free(node->lanes[lane].workers);
     hth_free(node);
@@ -414,9 +414,9 @@ void hth_node_open(const struct hth_node *node, struct hth_open_counts *out)
         .timers = list_count(&node->timers),
         .listeners = list_count(&node->listeners),
         .streams = list_count(&node->streams),
-        .jobs = sim_jobs_count(node),
+        .jobs = hth_sim_jobs_count(node),
     };
     for (const struct sim_post *p = node->posts; p != NULL; p = p->next)
         out->posts++;
-    sim_dht_open(node, out);
+    hth_sim_dht_open(node, out);
 }

@@ -79,11 +79,11 @@ struct hth_dht_params {
     int64_t get_timeout_us;   /* a lost get ends with E_TIMEOUT after this */
     /* chance that the first announcement reaches no node (done gets E_TIMEOUT) */
     double lost_put;
-    double lost_get;          /* chance that no node answers */
+    double lost_get; /* chance that no node answers */
     /* chance that a value is missing from an answer, or its push is lost */
     double partial;
-    double repeat;            /* chance that a value is given twice */
-    double stale;             /* chance that nodes which lag by stale_us answer a get */
+    double repeat; /* chance that a value is given twice */
+    double stale;  /* chance that nodes which lag by stale_us answer a get */
     int64_t stale_us;
 };
 #define HTH_DHT_PARAMS_INIT                                                                        \
@@ -95,13 +95,12 @@ struct hth_dht_params {
 
 /* Faults that the world injects. Chances unless a unit is named. */
 struct hth_chaos {
-    double short_read;  /* a read gives fewer bytes than have arrived */
-    double short_write; /* a segment is cut at an arbitrary byte */
-    double io_error;    /* a file operation fails with E_IO */
-    double torn_file;   /* a file written in the last 5 s before a crash comes back cut short */
-    double
-        site_enabled;  /* chance that a named fault site is enabled for the whole run */
-    double site_fires; /* chance that an enabled site fires when asked (Buggify: 0.25 and 0.25) */
+    double short_read;   /* a read gives fewer bytes than have arrived */
+    double short_write;  /* a segment is cut at an arbitrary byte */
+    double io_error;     /* a file operation fails with E_IO */
+    double torn_file;    /* a file written in the last 5 s before a crash comes back cut short */
+    double site_enabled; /* chance that a named fault site is enabled for the whole run */
+    double site_fires;   /* chance that an enabled site fires when asked (Buggify: 0.25 and 0.25) */
 };
 #define HTH_CHAOS_INIT                                                                             \
     {                                                                                              \

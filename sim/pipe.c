@@ -17,14 +17,14 @@
 #include <string.h>
 
 #define PACKET_BYTES     1460u
-#define TURN_S           0.01 /* longest time of one segment on a slow uplink */
+#define SEGMENT_S_MAX    0.01 /* longest time of one segment on a slow uplink */
 #define RETRY_FIRST_US   INT64_C(200000)
 #define RETRY_MAX_US     (120 * HTH_US_PER_S)
 #define RETRY_GIVE_UP_US (900 * HTH_US_PER_S)
 
-static void uplink_line(struct hth_node *node);
+static void serve_uplink(struct hth_node *node);
 
-void sim_pipe_init(struct hth_stream *s)
+void hth_sim_pipe_init(struct hth_stream *s)
 {
     struct hth_stream *other = sim_stream_other(s);
     sim_event_init(&s->out.arrive, SIM_ARRIVE, other->node);
@@ -58,19 +58,19 @@ static void drop_chunks_from_end(struct sim_pipe *p, uint64_t left)
     }
 }
 
-void sim_pipe_cut(struct hth_stream *s)
+void hth_sim_pipe_cut(struct hth_stream *s)
 {
     struct sim_pipe *p = &s->out;
     drop_chunks_from_end(p, p->sent - p->read);
     p->written = p->sent;
 }
 
-void sim_pipe_clear(struct hth_stream *s)
+void hth_sim_pipe_clear(struct hth_stream *s)
 {
     struct sim_pipe *p = &s->out;
     struct hth_world *w = s->node->world;
-    sim_unschedule(w, &p->arrive);
-    sim_unschedule(w, &p->credit);
+    hth_sim_unschedule(w, &p->arrive);
+    hth_sim_unschedule(w, &p->credit);
     sim_list_remove(&p->ready);
     drop_chunks_from_end(p, 0);
     while (p->chunks != NULL) { /* the chunk that has been read in part */
@@ -88,12 +88,12 @@ void sim_pipe_clear(struct hth_stream *s)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-size_t sim_stream_queued(const struct hth_stream *s)
+size_t hth_sim_stream_queued(const struct hth_stream *s)
 {
     return (size_t)(s->out.written - s->out.sent);
 }
 
-enum hth_err sim_stream_write(struct hth_stream *s, const struct hth_span *spans, size_t count)
+enum hth_err hth_sim_stream_write(struct hth_stream *s, const struct hth_span *spans, size_t count)
 {
     struct sim_pipe *p = &s->out;
     size_t total = 0;
@@ -107,7 +107,7 @@ enum hth_err sim_stream_write(struct hth_stream *s, const struct hth_span *spans
         if (total > HTH_STREAM_QUEUE_BYTES_MAX)
             return HTH_E_QUEUE_FULL;
     }
-    if (sim_stream_queued(s) + total > HTH_STREAM_QUEUE_BYTES_MAX)
+    if (hth_sim_stream_queued(s) + total > HTH_STREAM_QUEUE_BYTES_MAX)
         return HTH_E_QUEUE_FULL;
     for (size_t i = 0; i < count; i++) {
         if (spans[i].len == 0)
@@ -123,8 +123,8 @@ enum hth_err sim_stream_write(struct hth_stream *s, const struct hth_span *spans
         p->chunks_last = c;
     }
     p->written += total;
-    sim_pipe_kick(s);
-    if (sim_stream_queued(s) >= HTH_STREAM_LOW_BYTES)
+    hth_sim_pipe_kick(s);
+    if (hth_sim_stream_queued(s) >= HTH_STREAM_LOW_BYTES)
         s->filled = true;
     return HTH_OK;
 }
@@ -138,13 +138,13 @@ static bool can_send(const struct hth_stream *s)
     return alive && !p->fin_sent && !p->window_full && (p->written > p->sent || p->ending);
 }
 
-void sim_pipe_kick(struct hth_stream *s)
+void hth_sim_pipe_kick(struct hth_stream *s)
 {
     if (!can_send(s))
         return;
     if (sim_list_empty(&s->out.ready))
         sim_list_append(&s->node->up_ready, &s->out.ready);
-    uplink_line(s->node);
+    serve_uplink(s->node);
 }
 
 /* Return 1 - (1 - loss)^packets, by squaring, so that every machine gets the same bits. */
@@ -179,7 +179,7 @@ static void append_segment(struct hth_stream *s, struct sim_segment *seg)
         p->segments_last->next = seg;
     } else {
         p->segments = seg;
-        sim_schedule(s->node->world, &p->arrive, seg->arrive_us);
+        hth_sim_schedule(s->node->world, &p->arrive, seg->arrive_us);
     }
     p->segments_last = seg;
 }
@@ -190,10 +190,10 @@ static void append_segment(struct hth_stream *s, struct sim_segment *seg)
 static uint64_t segment_max(const struct hth_node *node)
 {
     uint64_t most = node->world->opts.segment_bytes;
-    double turn = node->device.up_bytes_per_s * TURN_S;
-    if (turn <= 0 || turn >= (double)most)
+    double most_bytes = node->device.up_bytes_per_s * SEGMENT_S_MAX;
+    if (most_bytes <= 0 || most_bytes >= (double)most)
         return most;
-    return HTH_MIN(HTH_MAX((uint64_t)turn, (uint64_t)PACKET_BYTES), most);
+    return HTH_MIN(HTH_MAX((uint64_t)most_bytes, (uint64_t)PACKET_BYTES), most);
 }
 
 /* Length of the next segment. 0 although bytes wait means that the window is full. */
@@ -227,39 +227,39 @@ static void send_segment(struct hth_stream *s)
     int64_t now_ns = w->now_us * 1000;
     int64_t start_ns = HTH_MAX(now_ns, node->up_free_ns);
     double rate = node->device.up_bytes_per_s;
-    int64_t line_ns = rate > 0.0 && node != to ? (int64_t)((double)n * 1e9 / rate) : 0;
-    node->up_free_ns = start_ns + line_ns;
+    int64_t transmit_ns = rate > 0.0 && node != to ? (int64_t)((double)n * 1e9 / rate) : 0;
+    node->up_free_ns = start_ns + transmit_ns;
     p->sent += n;
     struct sim_segment *seg = hth_new(struct sim_segment);
     seg->len = n;
-    seg->transmit_us = line_ns / 1000;
+    seg->transmit_us = transmit_ns / 1000;
     seg->fin = p->ending && p->sent == p->written;
     /* Draw once per statement: C leaves the order of operands open, and gcc and clang differ. */
-    seg->arrive_us = (start_ns + line_ns + 999) / 1000;
-    seg->arrive_us += sim_delay(w, node, to);
-    seg->arrive_us += loss_stall(s, sim_link_between(w, node, to), n);
+    seg->arrive_us = (start_ns + transmit_ns + 999) / 1000;
+    seg->arrive_us += hth_sim_delay(w, node, to);
+    seg->arrive_us += loss_stall(s, hth_sim_link_between(w, node, to), n);
     append_segment(s, seg);
     if (seg->fin) {
         p->fin_sent = true;
-        sim_unschedule(w, &s->wake);
+        hth_sim_unschedule(w, &s->wake);
         sim_list_remove(&s->in_node);
     }
-    if (s->filled && sim_stream_queued(s) < HTH_STREAM_LOW_BYTES) {
+    if (s->filled && hth_sim_stream_queued(s) < HTH_STREAM_LOW_BYTES) {
         s->filled = false;
         s->drained = true;
-        sim_stream_rearm(s);
+        hth_sim_stream_rearm(s);
     }
 }
 
 /* Serve the pipes in rotation, one segment each. A segment that would start within the current
  * microsecond starts at once, so that small ones do not waste the rest of it. */
-static void uplink_line(struct hth_node *node)
+static void serve_uplink(struct hth_node *node)
 {
     struct hth_world *w = node->world;
     while (!sim_list_empty(&node->up_ready)) {
         if (node->up_free_ns >= (w->now_us + 1) * 1000) {
             if (node->uplink.index == 0)
-                sim_schedule(w, &node->uplink, node->up_free_ns / 1000);
+                hth_sim_schedule(w, &node->uplink, node->up_free_ns / 1000);
             return;
         }
         struct sim_pipe *p = HTH_CONTAINER(node->up_ready.next, struct sim_pipe, ready);
@@ -273,18 +273,18 @@ static void uplink_line(struct hth_node *node)
     }
 }
 
-void sim_uplink(struct hth_node *node)
+void hth_sim_uplink(struct hth_node *node)
 {
-    uplink_line(node);
+    serve_uplink(node);
 }
 
-void sim_pipe_send_reset(struct hth_stream *s)
+void hth_sim_pipe_send_reset(struct hth_stream *s)
 {
     struct hth_world *w = s->node->world;
     struct sim_segment *seg = hth_new(struct sim_segment);
     s->out.fin_sent = true;
     seg->reset = true;
-    seg->arrive_us = w->now_us + sim_delay(w, s->node, sim_stream_other(s)->node);
+    seg->arrive_us = w->now_us + hth_sim_delay(w, s->node, sim_stream_other(s)->node);
     append_segment(s, seg);
 }
 
@@ -304,11 +304,11 @@ static void stall(struct hth_stream *s)
         p->retry_us = HTH_MIN(2 * p->retry_us, RETRY_MAX_US);
     }
     if (w->now_us - p->stalled_since_us >= RETRY_GIVE_UP_US) {
-        sim_stream_tell_reset(sim_stream_other(s), 0);
-        sim_stream_fail(s, HTH_E_TIMEOUT);
+        hth_sim_stream_tell_reset(sim_stream_other(s), 0);
+        hth_sim_stream_fail(s, HTH_E_TIMEOUT);
         return;
     }
-    sim_schedule(w, &p->arrive, w->now_us + p->retry_us);
+    hth_sim_schedule(w, &p->arrive, w->now_us + p->retry_us);
 }
 
 /* Return whether the receiver can take the first segment at once; otherwise schedule what
@@ -318,17 +318,17 @@ static bool gets_there(struct hth_stream *s)
     struct hth_stream *r = sim_stream_other(s);
     struct hth_world *w = s->node->world;
     bool dark = !r->node->live && r->node->silent;
-    if (dark || !sim_reachable(w, s->node, r->node)) {
+    if (dark || !hth_sim_reachable(w, s->node, r->node)) {
         stall(s);
         return false;
     }
     if (r->crashed) { /* the restarted kernel does not know this connection */
-        sim_stream_tell_reset(s, sim_delay(w, r->node, s->node));
+        hth_sim_stream_tell_reset(s, hth_sim_delay(w, r->node, s->node));
         return false;
     }
     if (r->state == SIM_END_NONE) { /* the handshake's last message has not arrived */
         if (s->conn->stage == SIM_FINISH)
-            sim_schedule(w, &s->out.arrive, s->conn->finish_us + 1);
+            hth_sim_schedule(w, &s->out.arrive, s->conn->finish_us + 1);
         return false;
     }
     s->out.retry_us = 0;
@@ -337,7 +337,7 @@ static bool gets_there(struct hth_stream *s)
 
 /* The receiver's downlink serves segments in the order of their arrival. A segment from an uplink
  * that is not faster takes no further time when the downlink is free. */
-static bool waits_for_line(struct hth_stream *s, struct sim_segment *seg)
+static bool waits_for_downlink(struct hth_stream *s, struct sim_segment *seg)
 {
     struct hth_world *w = s->node->world;
     struct hth_node *to = sim_stream_other(s)->node;
@@ -350,36 +350,36 @@ static bool waits_for_line(struct hth_stream *s, struct sim_segment *seg)
     if (to->down_free_ns < (w->now_us + 1) * 1000)
         return false;
     seg->queued = true;
-    sim_schedule(w, &s->out.arrive, to->down_free_ns / 1000);
+    hth_sim_schedule(w, &s->out.arrive, to->down_free_ns / 1000);
     return true;
 }
 
-void sim_pipe_arrive(struct hth_stream *s)
+void hth_sim_pipe_arrive(struct hth_stream *s)
 {
     struct hth_world *w = s->node->world;
     struct hth_stream *r = sim_stream_other(s);
     struct sim_pipe *p = &s->out;
     struct sim_segment *seg = p->segments;
-    if (!seg->queued && (!gets_there(s) || waits_for_line(s, seg)))
+    if (!seg->queued && (!gets_there(s) || waits_for_downlink(s, seg)))
         return;
     p->segments = seg->next;
     if (p->segments == NULL)
         p->segments_last = NULL;
     else
-        sim_schedule(w, &p->arrive, p->segments->arrive_us);
+        hth_sim_schedule(w, &p->arrive, p->segments->arrive_us);
     p->delivered += seg->len;
     p->fin_delivered = p->fin_delivered || seg->fin;
     w->stats.bytes_delivered += seg->len;
-    sim_trace(w, r->node, SIM_ARRIVE, p->delivered);
+    hth_sim_trace(w, r->node, SIM_ARRIVE, p->delivered);
     bool reset = seg->reset;
     hth_free(seg);
     if (r->state == SIM_END_GONE) {
-        sim_pipe_discard_unread(r);
+        hth_sim_pipe_discard_unread(r);
         return;
     }
     if (reset)
-        sim_stream_fail(r, HTH_E_CLOSED);
-    sim_stream_call(r);
+        hth_sim_stream_fail(r, HTH_E_CLOSED);
+    hth_sim_stream_call(r);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -395,14 +395,14 @@ static void give_credit(struct hth_stream *reader)
     enough = HTH_MIN(enough, w->opts.window_bytes);
     if (!p->window_full || p->credit.index != 0 || room < enough)
         return;
-    const struct hth_link *link = sim_link_between(w, reader->node, s->node);
-    sim_schedule(w, &p->credit, w->now_us + link->latency_us);
+    const struct hth_link *link = hth_sim_link_between(w, reader->node, s->node);
+    hth_sim_schedule(w, &p->credit, w->now_us + link->latency_us);
 }
 
-void sim_pipe_credit(struct hth_stream *s)
+void hth_sim_pipe_credit(struct hth_stream *s)
 {
     s->out.window_full = false;
-    sim_pipe_kick(s);
+    hth_sim_pipe_kick(s);
 }
 
 /*
@@ -454,7 +454,7 @@ static void take_bytes(struct sim_pipe *p, struct hth_blob *into, size_t at, siz
     }
 }
 
-size_t sim_stream_read(struct hth_stream *s, struct hth_blob *into, size_t offset, size_t max)
+size_t hth_sim_stream_read(struct hth_stream *s, struct hth_blob *into, size_t offset, size_t max)
 {
     struct sim_pipe *p = &sim_stream_other(s)->out;
     struct hth_world *w = s->node->world;
@@ -473,7 +473,7 @@ size_t sim_stream_read(struct hth_stream *s, struct hth_blob *into, size_t offse
     return n;
 }
 
-void sim_pipe_discard_unread(struct hth_stream *s)
+void hth_sim_pipe_discard_unread(struct hth_stream *s)
 {
     struct sim_pipe *p = &sim_stream_other(s)->out;
     take_bytes(p, NULL, 0, (size_t)(p->delivered - p->read));

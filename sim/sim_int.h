@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * internal.h: the parts of the world and what they share. Private to sim/.
+ * sim_int.h: the parts of the world and what they share. Private to sim/.
  *
  * event.c   the queue of future events
  *   world.c   the loop, the dispatch, the trace
@@ -86,13 +86,13 @@ struct sim_queue {
 };
 
 /* Schedule an event, or move it to another time. */
-void sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, uint64_t key);
+void hth_sim_queue_set(struct sim_queue *q, struct sim_event *event, int64_t at_us, uint64_t key);
 /* Remove an event; does nothing when it is not scheduled. */
-void sim_queue_remove(struct sim_queue *q, struct sim_event *event);
+void hth_sim_queue_remove(struct sim_queue *q, struct sim_event *event);
 /* Return the first event, or NULL when the queue is empty. Valid until the queue changes. */
-const struct sim_slot *sim_queue_first(struct sim_queue *q);
+const struct sim_slot *hth_sim_queue_first(struct sim_queue *q);
 /* Forget all events. */
-void sim_queue_clear(struct sim_queue *q);
+void hth_sim_queue_clear(struct sim_queue *q);
 
 /* ---- lists --------------------------------------------------------------------------------- */
 
@@ -359,10 +359,10 @@ static inline struct hth_node *sim_node_of(struct hth_env *env)
 }
 
 /* world.c */
-void sim_schedule(struct hth_world *w, struct sim_event *event, int64_t at_us);
-void sim_unschedule(struct hth_world *w, struct sim_event *event);
-void sim_trace(struct hth_world *w, const struct hth_node *node, enum sim_event_kind kind,
-               uint64_t detail);
+void hth_sim_schedule(struct hth_world *w, struct sim_event *event, int64_t at_us);
+void hth_sim_unschedule(struct hth_world *w, struct sim_event *event);
+void hth_sim_trace(struct hth_world *w, const struct hth_node *node, enum sim_event_kind kind,
+                   uint64_t detail);
 static inline void sim_event_init(struct sim_event *event, enum sim_event_kind kind,
                                   struct hth_node *node)
 {
@@ -370,108 +370,108 @@ static inline void sim_event_init(struct sim_event *event, enum sim_event_kind k
 }
 
 /* node.c */
-extern const struct hth_env_ops sim_env_ops;
-struct hth_node *sim_node_new(struct hth_world *w, const char *name,
-                              const struct hth_node_opts *opts);
-void sim_node_free(struct hth_node *node);
-void sim_node_die(struct hth_node *node, enum hth_crash how);
-void sim_node_boot(struct hth_node *node);
-void sim_post_run(struct hth_node *node);
+extern const struct hth_env_ops hth_sim_env_ops;
+struct hth_node *hth_sim_node_new(struct hth_world *w, const char *name,
+                                  const struct hth_node_opts *opts);
+void hth_sim_node_free(struct hth_node *node);
+void hth_sim_node_die(struct hth_node *node, enum hth_crash how);
+void hth_sim_node_boot(struct hth_node *node);
+void hth_sim_post_run(struct hth_node *node);
 
 /* link.c */
-const struct hth_link *sim_link_between(struct hth_world *w, const struct hth_node *a,
-                                        const struct hth_node *b);
+const struct hth_link *hth_sim_link_between(struct hth_world *w, const struct hth_node *a,
+                                            const struct hth_node *b);
 /* Draw the delay of one packet from a to b. */
-int64_t sim_delay(struct hth_world *w, const struct hth_node *a, const struct hth_node *b);
-bool sim_reachable(const struct hth_world *w, const struct hth_node *from,
-                   const struct hth_node *to);
-struct hth_node *sim_node_by_addr(struct hth_world *w, const struct hth_addr *addr);
-void sim_links_free(struct hth_world *w);
+int64_t hth_sim_delay(struct hth_world *w, const struct hth_node *a, const struct hth_node *b);
+bool hth_sim_reachable(const struct hth_world *w, const struct hth_node *from,
+                       const struct hth_node *to);
+struct hth_node *hth_sim_node_by_addr(struct hth_world *w, const struct hth_addr *addr);
+void hth_sim_links_free(struct hth_world *w);
 
 /* stream.c */
-enum hth_err sim_listen(struct hth_env *env, const struct hth_addr *addr, hth_accept_fn *fn,
-                        void *arg, struct hth_listener **out);
-void sim_listener_addr(struct hth_listener *l, struct hth_addr *out);
-void sim_listener_free(struct hth_listener *l);
-enum hth_err sim_dial(struct hth_env *env, const struct hth_addr *addr,
-                      const struct hth_peer_id *want, const struct hth_stream_ops *ops, void *arg,
-                      struct hth_stream **out);
-void sim_stream_attach(struct hth_stream *s, const struct hth_stream_ops *ops, void *arg);
-void sim_stream_pause(struct hth_stream *s, bool paused);
-void sim_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr);
-void sim_stream_close(struct hth_stream *s, bool flush);
+enum hth_err hth_sim_listen(struct hth_env *env, const struct hth_addr *addr, hth_accept_fn *fn,
+                            void *arg, struct hth_listener **out);
+void hth_sim_listener_addr(struct hth_listener *l, struct hth_addr *out);
+void hth_sim_listener_free(struct hth_listener *l);
+enum hth_err hth_sim_dial(struct hth_env *env, const struct hth_addr *addr,
+                          const struct hth_peer_id *want, const struct hth_stream_ops *ops,
+                          void *arg, struct hth_stream **out);
+void hth_sim_stream_attach(struct hth_stream *s, const struct hth_stream_ops *ops, void *arg);
+void hth_sim_stream_pause(struct hth_stream *s, bool paused);
+void hth_sim_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr);
+void hth_sim_stream_close(struct hth_stream *s, bool flush);
 static inline struct hth_stream *sim_stream_other(const struct hth_stream *s)
 {
     return &s->conn->end[1 - s->side];
 }
-void sim_handshake(struct sim_conn *conn);
-void sim_stream_wake(struct hth_stream *s);
-void sim_stream_reset_event(struct hth_stream *s);
+void hth_sim_handshake(struct sim_conn *conn);
+void hth_sim_stream_wake(struct hth_stream *s);
+void hth_sim_stream_reset_event(struct hth_stream *s);
 /* Schedule the callbacks that are owed. */
-void sim_stream_rearm(struct hth_stream *s);
+void hth_sim_stream_rearm(struct hth_stream *s);
 /* Make one owed callback, if any, then rearm. The connection may be freed after it. */
-void sim_stream_call(struct hth_stream *s);
+void hth_sim_stream_call(struct hth_stream *s);
 /* Schedule on_closed(err), and no other callback. */
-void sim_stream_fail(struct hth_stream *s, enum hth_err err);
+void hth_sim_stream_fail(struct hth_stream *s, enum hth_err err);
 /* Tell the other end after delay_us that this one is gone. */
-void sim_stream_tell_reset(struct hth_stream *to, int64_t delay_us);
-void sim_conn_maybe_free(struct sim_conn *conn);
-void sim_conn_free(struct sim_conn *conn);
-void sim_streams_disconnect(struct hth_node *node, enum hth_crash how);
-uint64_t sim_streams_sweep(struct hth_node *node);
+void hth_sim_stream_tell_reset(struct hth_stream *to, int64_t delay_us);
+void hth_sim_conn_maybe_free(struct sim_conn *conn);
+void hth_sim_conn_free(struct sim_conn *conn);
+void hth_sim_streams_disconnect(struct hth_node *node, enum hth_crash how);
+uint64_t hth_sim_streams_sweep(struct hth_node *node);
 
 /* pipe.c */
-enum hth_err sim_stream_write(struct hth_stream *s, const struct hth_span *spans, size_t count);
-size_t sim_stream_queued(const struct hth_stream *s);
-size_t sim_stream_read(struct hth_stream *s, struct hth_blob *into, size_t offset, size_t max);
-void sim_pipe_init(struct hth_stream *s);
-void sim_pipe_clear(struct hth_stream *s);
+enum hth_err hth_sim_stream_write(struct hth_stream *s, const struct hth_span *spans, size_t count);
+size_t hth_sim_stream_queued(const struct hth_stream *s);
+size_t hth_sim_stream_read(struct hth_stream *s, struct hth_blob *into, size_t offset, size_t max);
+void hth_sim_pipe_init(struct hth_stream *s);
+void hth_sim_pipe_clear(struct hth_stream *s);
 /* Drop the bytes that have not been sent. */
-void sim_pipe_cut(struct hth_stream *s);
+void hth_sim_pipe_cut(struct hth_stream *s);
 /* Queue the pipe on the uplink if it can send, and start the uplink. */
-void sim_pipe_kick(struct hth_stream *s);
-void sim_pipe_send_reset(struct hth_stream *s);
-void sim_pipe_discard_unread(struct hth_stream *s);
-void sim_pipe_arrive(struct hth_stream *s);
-void sim_pipe_credit(struct hth_stream *s);
-void sim_uplink(struct hth_node *node);
+void hth_sim_pipe_kick(struct hth_stream *s);
+void hth_sim_pipe_send_reset(struct hth_stream *s);
+void hth_sim_pipe_discard_unread(struct hth_stream *s);
+void hth_sim_pipe_arrive(struct hth_stream *s);
+void hth_sim_pipe_credit(struct hth_stream *s);
+void hth_sim_uplink(struct hth_node *node);
 
 /* job.c */
-enum hth_err sim_job_submit(struct hth_env *env, struct hth_job *job);
-uint32_t sim_lane_width(struct hth_env *env, enum hth_lane lane);
-void sim_job_event(struct sim_worker *worker);
+enum hth_err hth_sim_job_submit(struct hth_env *env, struct hth_job *job);
+uint32_t hth_sim_lane_width(struct hth_env *env, enum hth_lane lane);
+void hth_sim_job_event(struct sim_worker *worker);
 /* Take all jobs out of the node, as a list. */
-struct hth_job *sim_jobs_take(struct hth_node *node);
-uint64_t sim_jobs_count(const struct hth_node *node);
+struct hth_job *hth_sim_jobs_take(struct hth_node *node);
+uint64_t hth_sim_jobs_count(const struct hth_node *node);
 
 /* disk.c */
-enum hth_err sim_file_size(struct hth_env *env, const char *path, uint64_t *size);
-enum hth_err sim_file_pread(struct hth_env *env, const char *path, uint64_t offset, void *buf,
-                            size_t len, size_t *got);
-enum hth_err sim_file_write(struct hth_env *env, const char *path, const struct hth_span *spans,
-                            size_t count);
-enum hth_err sim_file_remove(struct hth_env *env, const char *path);
-void sim_disk_crash(struct hth_node *node);
-void sim_files_free(struct hth_map *files);
+enum hth_err hth_sim_file_size(struct hth_env *env, const char *path, uint64_t *size);
+enum hth_err hth_sim_file_pread(struct hth_env *env, const char *path, uint64_t offset, void *buf,
+                                size_t len, size_t *got);
+enum hth_err hth_sim_file_write(struct hth_env *env, const char *path, const struct hth_span *spans,
+                                size_t count);
+enum hth_err hth_sim_file_remove(struct hth_env *env, const char *path);
+void hth_sim_disk_crash(struct hth_node *node);
+void hth_sim_files_free(struct hth_map *files);
 
 /* dht.c */
-extern const struct hth_dht_ops sim_dht_ops;
-void sim_dht_put_event(struct hth_dht_put *put);
-void sim_dht_get_event(struct hth_dht_get *get);
-void sim_dht_watch_event(struct hth_dht_watch *watch);
-void sim_dht_push_event(struct sim_event *event);
+extern const struct hth_dht_ops hth_sim_dht_ops;
+void hth_sim_dht_put_event(struct hth_dht_put *put);
+void hth_sim_dht_get_event(struct hth_dht_get *get);
+void hth_sim_dht_watch_event(struct hth_dht_watch *watch);
+void hth_sim_dht_push_event(struct sim_event *event);
 /* Prefetch the memory that an event will touch while other events are handled. A second function
  * goes on step by step from 0, and each step fetches what the last one pointed to. */
-void sim_dht_push_ahead(const struct sim_event *event);
-void sim_dht_push_next(const struct hth_world *w, const struct sim_event *event, uint32_t step);
-void sim_dht_sweep(struct hth_world *w);
+void hth_sim_dht_push_ahead(const struct sim_event *event);
+void hth_sim_dht_push_next(const struct hth_world *w, const struct sim_event *event, uint32_t step);
+void hth_sim_dht_sweep(struct hth_world *w);
 /* Withdraw and cancel all of a node without callbacks; the handles stay until the sweep. */
-void sim_dht_disconnect(struct hth_node *node);
-void sim_dht_open(const struct hth_node *node, struct hth_open_counts *out);
-void sim_dht_sweep_handles(struct hth_node *node);
-void sim_dht_free(struct hth_world *w);
-struct hth_dht_put *sim_put_of(struct sim_event *event);
-struct hth_dht_get *sim_get_of(struct sim_event *event);
-struct hth_dht_watch *sim_watch_of(struct sim_event *event);
+void hth_sim_dht_disconnect(struct hth_node *node);
+void hth_sim_dht_open(const struct hth_node *node, struct hth_open_counts *out);
+void hth_sim_dht_sweep_handles(struct hth_node *node);
+void hth_sim_dht_free(struct hth_world *w);
+struct hth_dht_put *hth_sim_put_of(struct sim_event *event);
+struct hth_dht_get *hth_sim_get_of(struct sim_event *event);
+struct hth_dht_watch *hth_sim_watch_of(struct sim_event *event);
 
 #endif

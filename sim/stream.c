@@ -34,8 +34,8 @@ static struct hth_listener *find_listener(struct hth_node *node, uint16_t port)
     return NULL;
 }
 
-enum hth_err sim_listen(struct hth_env *env, const struct hth_addr *addr, hth_accept_fn *fn,
-                        void *arg, struct hth_listener **out)
+enum hth_err hth_sim_listen(struct hth_env *env, const struct hth_addr *addr, hth_accept_fn *fn,
+                            void *arg, struct hth_listener **out)
 {
     struct hth_node *node = sim_node_of(env);
     uint16_t port = addr->port;
@@ -61,12 +61,12 @@ enum hth_err sim_listen(struct hth_env *env, const struct hth_addr *addr, hth_ac
     return HTH_OK;
 }
 
-void sim_listener_addr(struct hth_listener *l, struct hth_addr *out)
+void hth_sim_listener_addr(struct hth_listener *l, struct hth_addr *out)
 {
     *out = hth_node_addr(l->node, l->port);
 }
 
-void sim_listener_free(struct hth_listener *l)
+void hth_sim_listener_free(struct hth_listener *l)
 {
     sim_list_remove(&l->in_node);
     hth_free(l);
@@ -106,29 +106,29 @@ static bool is_active(const struct hth_stream *s)
     return s->held || s->state == SIM_END_OPEN || s->state == SIM_END_DIALING;
 }
 
-void sim_conn_free(struct sim_conn *conn)
+void hth_sim_conn_free(struct sim_conn *conn)
 {
     struct hth_world *w = conn->end[0].node->world;
-    sim_unschedule(w, &conn->handshake);
+    hth_sim_unschedule(w, &conn->handshake);
     for (int i = 0; i < 2; i++) {
         struct hth_stream *s = &conn->end[i];
-        sim_unschedule(w, &s->wake);
-        sim_unschedule(w, &s->reset);
+        hth_sim_unschedule(w, &s->wake);
+        hth_sim_unschedule(w, &s->reset);
         sim_list_remove(&s->in_node);
-        sim_pipe_clear(s);
+        hth_sim_pipe_clear(s);
     }
     sim_list_remove(&conn->in_world);
     hth_free(conn);
 }
 
-void sim_conn_maybe_free(struct sim_conn *conn)
+void hth_sim_conn_maybe_free(struct sim_conn *conn)
 {
     if (conn->pins > 0 || is_active(&conn->end[0]) || is_active(&conn->end[1]))
         return;
     /* A dialer that wrote and closed at once is still owed its accept. */
     if (conn->end[1].state == SIM_END_NONE && conn->stage == SIM_FINISH && !conn->end[0].crashed)
         return;
-    sim_conn_free(conn);
+    hth_sim_conn_free(conn);
 }
 
 static void go_to_stage(struct sim_conn *conn, enum sim_stage stage, struct hth_node *at,
@@ -139,7 +139,7 @@ static void go_to_stage(struct sim_conn *conn, enum sim_stage stage, struct hth_
     conn->retries = 0;
     conn->handshake.node = at;
     conn->finish_us = w->now_us + delay_us;
-    sim_schedule(w, &conn->handshake, conn->finish_us);
+    hth_sim_schedule(w, &conn->handshake, conn->finish_us);
 }
 
 static void fail_dial(struct sim_conn *conn, enum hth_err err, int64_t delay_us)
@@ -148,9 +148,9 @@ static void fail_dial(struct sim_conn *conn, enum hth_err err, int64_t delay_us)
     go_to_stage(conn, SIM_FAIL, conn->end[0].node, delay_us);
 }
 
-enum hth_err sim_dial(struct hth_env *env, const struct hth_addr *addr,
-                      const struct hth_peer_id *want, const struct hth_stream_ops *ops, void *arg,
-                      struct hth_stream **out)
+enum hth_err hth_sim_dial(struct hth_env *env, const struct hth_addr *addr,
+                          const struct hth_peer_id *want, const struct hth_stream_ops *ops,
+                          void *arg, struct hth_stream **out)
 {
     struct hth_node *node = sim_node_of(env);
     struct hth_world *w = node->world;
@@ -161,14 +161,14 @@ enum hth_err sim_dial(struct hth_env *env, const struct hth_addr *addr,
         return HTH_E_UNSUPPORTED;
     if (node->stream_count >= HTH_STREAMS_MAX)
         return HTH_E_BUDGET;
-    struct hth_node *to = sim_node_by_addr(w, addr);
+    struct hth_node *to = hth_sim_node_by_addr(w, addr);
     struct sim_conn *conn = hth_new(struct sim_conn);
     sim_list_append(&w->conns, &conn->in_world);
     sim_event_init(&conn->handshake, SIM_HANDSHAKE, node);
     end_init(conn, 0, node);
     end_init(conn, 1, to != NULL ? to : node);
-    sim_pipe_init(&conn->end[0]);
-    sim_pipe_init(&conn->end[1]);
+    hth_sim_pipe_init(&conn->end[0]);
+    hth_sim_pipe_init(&conn->end[1]);
     conn->to = *addr;
     conn->dial_port = (uint16_t)(32768 + w->stats.streams_opened++ % 16384);
     conn->dialed_us = w->now_us;
@@ -183,7 +183,7 @@ enum hth_err sim_dial(struct hth_env *env, const struct hth_addr *addr,
     if (to == NULL)
         fail_dial(conn, HTH_E_UNREACHABLE, 2 * w->opts.link.latency_us);
     else
-        go_to_stage(conn, SIM_SYN, to, sim_delay(w, node, to));
+        go_to_stage(conn, SIM_SYN, to, hth_sim_delay(w, node, to));
     *out = s;
     return HTH_OK;
 }
@@ -213,11 +213,11 @@ static void accept_conn(struct sim_conn *conn, struct hth_listener *listener)
     listener->fn(listener->arg, s);
     conn->pins--;
     if (s->held && s->ops == NULL)
-        sim_stream_close(s, false);
+        hth_sim_stream_close(s, false);
     else if (s->held)
-        sim_stream_rearm(s);
+        hth_sim_stream_rearm(s);
     else
-        sim_conn_maybe_free(conn);
+        hth_sim_conn_maybe_free(conn);
 }
 
 /* Send the message of this stage again later. */
@@ -231,11 +231,11 @@ static void retry_handshake(struct sim_conn *conn)
         int64_t wait_us = HANDSHAKE_RETRY_US << HTH_MIN(conn->retries, 6);
         conn->retries++;
         conn->finish_us = w->now_us + HTH_MIN(left_us, wait_us);
-        sim_schedule(w, &conn->handshake, conn->finish_us);
+        hth_sim_schedule(w, &conn->handshake, conn->finish_us);
     } else if (conn->stage == SIM_FINISH) {
         conn->stage = SIM_DONE;
-        sim_stream_tell_reset(&conn->end[0], 0);
-        sim_conn_maybe_free(conn);
+        hth_sim_stream_tell_reset(&conn->end[0], 0);
+        hth_sim_conn_maybe_free(conn);
     } else {
         fail_dial(conn, HTH_E_TIMEOUT, 0);
     }
@@ -247,14 +247,14 @@ static void handshake_at_listener(struct sim_conn *conn)
     struct hth_node *node = conn->end[1].node;
     struct hth_world *w = node->world;
     struct hth_listener *listener = node->live ? find_listener(node, conn->to.port) : NULL;
-    if ((!node->live && node->silent) || !sim_reachable(w, from, node)) {
+    if ((!node->live && node->silent) || !hth_sim_reachable(w, from, node)) {
         retry_handshake(conn);
         return;
     }
     if (conn->stage == SIM_SYN && listener != NULL)
         conn->end[1].life = node->life;
     bool there = listener != NULL && conn->end[1].life == node->life;
-    int64_t back_us = sim_delay(w, node, from);
+    int64_t back_us = hth_sim_delay(w, node, from);
     switch (conn->stage) {
     case SIM_SYN:
         if (there)
@@ -274,8 +274,8 @@ static void handshake_at_listener(struct sim_conn *conn)
             break;
         }
         conn->stage = SIM_DONE;
-        sim_stream_tell_reset(&conn->end[0], back_us);
-        sim_conn_maybe_free(conn);
+        hth_sim_stream_tell_reset(&conn->end[0], back_us);
+        hth_sim_conn_maybe_free(conn);
         break;
     }
 }
@@ -286,35 +286,35 @@ static void handshake_at_dialer(struct sim_conn *conn)
     struct hth_node *to = conn->end[1].node;
     struct hth_world *w = s->node->world;
     if (conn->stage == SIM_FAIL) {
-        sim_stream_fail(s, conn->fail);
-        sim_stream_call(s);
+        hth_sim_stream_fail(s, conn->fail);
+        hth_sim_stream_call(s);
         return;
     }
-    if (!sim_reachable(w, to, s->node)) {
+    if (!hth_sim_reachable(w, to, s->node)) {
         retry_handshake(conn);
         return;
     }
-    int64_t there_us = sim_delay(w, s->node, to);
+    int64_t there_us = hth_sim_delay(w, s->node, to);
     if (conn->stage == SIM_SYN_ACK) {
         go_to_stage(conn, SIM_HELLO, to, there_us);
         return;
     }
     if (conn->has_want && !hth_peer_id_eq(&conn->want, &to->env.self)) {
-        sim_stream_fail(s, HTH_E_BAD_PEER_ID);
-        sim_stream_call(s);
+        hth_sim_stream_fail(s, HTH_E_BAD_PEER_ID);
+        hth_sim_stream_call(s);
         return;
     }
     s->state = SIM_END_OPEN;
     s->opened = true;
     go_to_stage(conn, SIM_FINISH, to, there_us);
     s->out.last_arrive_us = conn->end[1].out.last_arrive_us = conn->finish_us;
-    sim_pipe_kick(s);
-    sim_stream_call(s);
+    hth_sim_pipe_kick(s);
+    hth_sim_stream_call(s);
 }
 
-void sim_handshake(struct sim_conn *conn)
+void hth_sim_handshake(struct sim_conn *conn)
 {
-    sim_trace(conn->end[0].node->world, conn->handshake.node, SIM_HANDSHAKE, conn->stage);
+    hth_sim_trace(conn->end[0].node->world, conn->handshake.node, SIM_HANDSHAKE, conn->stage);
     if (conn->stage == SIM_SYN || conn->stage == SIM_HELLO || conn->stage == SIM_FINISH)
         handshake_at_listener(conn);
     else
@@ -335,15 +335,15 @@ static bool ended(const struct hth_stream *s)
     return s->state == SIM_END_OPEN && !s->paused && in->fin_delivered && in->delivered == in->read;
 }
 
-void sim_stream_rearm(struct hth_stream *s)
+void hth_sim_stream_rearm(struct hth_stream *s)
 {
     struct hth_world *w = s->node->world;
     if (!s->held || s->crashed || s->ops == NULL)
         return;
     if (s->close_due || s->opened || s->drained || ended(s))
-        sim_schedule(w, &s->wake, w->now_us);
+        hth_sim_schedule(w, &s->wake, w->now_us);
     else if (readable(s) && s->wake.index == 0)
-        sim_schedule(w, &s->wake, w->now_us + (s->idle ? IDLE_READER_US : 0));
+        hth_sim_schedule(w, &s->wake, w->now_us + (s->idle ? IDLE_READER_US : 0));
 }
 
 static void call_closed(struct hth_stream *s, enum hth_err err)
@@ -351,9 +351,9 @@ static void call_closed(struct hth_stream *s, enum hth_err err)
     end_release(s);
     s->state = SIM_END_GONE;
     s->close_due = false;
-    sim_unschedule(s->node->world, &s->wake);
-    sim_unschedule(s->node->world, &s->reset);
-    sim_pipe_cut(s);
+    hth_sim_unschedule(s->node->world, &s->wake);
+    hth_sim_unschedule(s->node->world, &s->reset);
+    hth_sim_pipe_cut(s);
     if (s->ops->on_closed != NULL)
         s->ops->on_closed(s, err, s->arg);
 }
@@ -367,7 +367,7 @@ static void call_readable(struct hth_stream *s)
     s->idle = in->read == before;
 }
 
-void sim_stream_call(struct hth_stream *s)
+void hth_sim_stream_call(struct hth_stream *s)
 {
     struct sim_conn *conn = s->conn;
     if (!s->held || s->crashed || s->ops == NULL)
@@ -390,73 +390,73 @@ void sim_stream_call(struct hth_stream *s)
     }
     conn->pins--;
     if (s->held)
-        sim_stream_rearm(s);
+        hth_sim_stream_rearm(s);
     else
-        sim_conn_maybe_free(conn);
+        hth_sim_conn_maybe_free(conn);
 }
 
-void sim_stream_wake(struct hth_stream *s)
+void hth_sim_stream_wake(struct hth_stream *s)
 {
     struct hth_world *w = s->node->world;
-    sim_trace(w, s->node, SIM_WAKE, s->state);
+    hth_sim_trace(w, s->node, SIM_WAKE, s->state);
     if (s->state != SIM_END_GONE) {
-        sim_stream_call(s);
+        hth_sim_stream_call(s);
         return;
     }
     /* The flush timed out. */
     if (!s->out.fin_sent) {
-        sim_pipe_cut(s);
-        sim_pipe_send_reset(s);
+        hth_sim_pipe_cut(s);
+        hth_sim_pipe_send_reset(s);
         sim_list_remove(&s->in_node);
     }
 }
 
-void sim_stream_fail(struct hth_stream *s, enum hth_err err)
+void hth_sim_stream_fail(struct hth_stream *s, enum hth_err err)
 {
     if (s->state != SIM_END_OPEN && s->state != SIM_END_DIALING)
         return;
     s->close_due = true;
     s->closed = err;
-    sim_stream_rearm(s);
+    hth_sim_stream_rearm(s);
 }
 
-void sim_stream_tell_reset(struct hth_stream *to, int64_t delay_us)
+void hth_sim_stream_tell_reset(struct hth_stream *to, int64_t delay_us)
 {
     struct hth_world *w = to->node->world;
     if ((to->state == SIM_END_OPEN || to->state == SIM_END_DIALING) && to->reset.index == 0)
-        sim_schedule(w, &to->reset, w->now_us + delay_us);
+        hth_sim_schedule(w, &to->reset, w->now_us + delay_us);
 }
 
-void sim_stream_reset_event(struct hth_stream *s)
+void hth_sim_stream_reset_event(struct hth_stream *s)
 {
     struct hth_world *w = s->node->world;
     struct hth_node *from = sim_stream_other(s)->node;
-    sim_trace(w, s->node, SIM_RESET, 0);
-    if (!sim_reachable(w, from, s->node)) {
-        sim_schedule(w, &s->reset, w->now_us + HANDSHAKE_RETRY_US);
+    hth_sim_trace(w, s->node, SIM_RESET, 0);
+    if (!hth_sim_reachable(w, from, s->node)) {
+        hth_sim_schedule(w, &s->reset, w->now_us + HANDSHAKE_RETRY_US);
         return;
     }
-    sim_stream_fail(s, HTH_E_CLOSED);
-    sim_stream_call(s);
+    hth_sim_stream_fail(s, HTH_E_CLOSED);
+    hth_sim_stream_call(s);
 }
 
 /* ---- the handle ---------------------------------------------------------------------------- */
 
-void sim_stream_attach(struct hth_stream *s, const struct hth_stream_ops *ops, void *arg)
+void hth_sim_stream_attach(struct hth_stream *s, const struct hth_stream_ops *ops, void *arg)
 {
     s->ops = ops;
     s->arg = arg;
-    sim_stream_rearm(s);
+    hth_sim_stream_rearm(s);
 }
 
-void sim_stream_pause(struct hth_stream *s, bool paused)
+void hth_sim_stream_pause(struct hth_stream *s, bool paused)
 {
     s->paused = paused;
     s->idle = false;
-    sim_stream_rearm(s);
+    hth_sim_stream_rearm(s);
 }
 
-void sim_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr)
+void hth_sim_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct hth_addr *addr)
 {
     const struct hth_stream *other = sim_stream_other(s);
     memset(id, 0, sizeof(*id));
@@ -465,7 +465,7 @@ void sim_stream_peer(const struct hth_stream *s, struct hth_peer_id *id, struct 
     *addr = s->side == 0 ? s->conn->to : hth_node_addr(other->node, s->conn->dial_port);
 }
 
-void sim_stream_close(struct hth_stream *s, bool flush)
+void hth_sim_stream_close(struct hth_stream *s, bool flush)
 {
     struct sim_conn *conn = s->conn;
     struct hth_world *w = s->node->world;
@@ -476,29 +476,29 @@ void sim_stream_close(struct hth_stream *s, bool flush)
     bool open = s->state == SIM_END_OPEN && !s->close_due;
     end_release(s);
     s->state = SIM_END_GONE;
-    sim_unschedule(w, &s->wake);
-    sim_unschedule(w, &s->reset);
+    hth_sim_unschedule(w, &s->wake);
+    hth_sim_unschedule(w, &s->reset);
     if (open) {
-        sim_pipe_discard_unread(s);
+        hth_sim_pipe_discard_unread(s);
         if (flush) {
             s->out.ending = true;
             sim_list_append(&s->node->streams, &s->in_node);
-            sim_schedule(w, &s->wake, w->now_us + FLUSH_MAX_US);
-            sim_pipe_kick(s);
+            hth_sim_schedule(w, &s->wake, w->now_us + FLUSH_MAX_US);
+            hth_sim_pipe_kick(s);
         } else {
-            sim_pipe_cut(s);
-            sim_pipe_send_reset(s);
+            hth_sim_pipe_cut(s);
+            hth_sim_pipe_send_reset(s);
         }
     }
-    sim_conn_maybe_free(conn);
+    hth_sim_conn_maybe_free(conn);
 }
 
 /* ---- death of a node ----------------------------------------------------------------------- */
 
-void sim_streams_disconnect(struct hth_node *node, enum hth_crash how)
+void hth_sim_streams_disconnect(struct hth_node *node, enum hth_crash how)
 {
     struct hth_world *w = node->world;
-    sim_unschedule(w, &node->uplink);
+    hth_sim_unschedule(w, &node->uplink);
     while (!sim_list_empty(&node->up_ready))
         sim_list_remove(node->up_ready.next);
     for (struct sim_list *l = node->streams.next; l != &node->streams; l = l->next) {
@@ -506,16 +506,17 @@ void sim_streams_disconnect(struct hth_node *node, enum hth_crash how)
         struct hth_stream *other = sim_stream_other(s);
         s->crashed = true;
         s->state = SIM_END_GONE;
-        sim_unschedule(w, &s->wake);
-        sim_unschedule(w, &s->reset);
-        sim_unschedule(w, &s->out.credit);
-        sim_pipe_cut(s);
+        hth_sim_unschedule(w, &s->wake);
+        hth_sim_unschedule(w, &s->reset);
+        hth_sim_unschedule(w, &s->out.credit);
+        hth_sim_pipe_cut(s);
         if (how == HTH_CRASH_RESET)
-            sim_stream_tell_reset(other, w->opts.crash_notice_us + sim_delay(w, node, other->node));
+            hth_sim_stream_tell_reset(other, w->opts.crash_notice_us +
+                                                 hth_sim_delay(w, node, other->node));
     }
 }
 
-uint64_t sim_streams_sweep(struct hth_node *node)
+uint64_t hth_sim_streams_sweep(struct hth_node *node)
 {
     uint64_t leaked = 0;
     while (!sim_list_empty(&node->streams)) {
@@ -525,7 +526,7 @@ uint64_t sim_streams_sweep(struct hth_node *node)
             end_release(s);
         }
         sim_list_remove(&s->in_node);
-        sim_conn_maybe_free(s->conn);
+        hth_sim_conn_maybe_free(s->conn);
     }
     return leaked;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* world.c: the loop. It takes the next event, moves the clock to it, hands it to its part, and
  * mixes it into the trace hash. */
-#include "sim/internal.h"
+#include "sim/sim_int.h"
 
 #include <string.h>
 
@@ -23,20 +23,20 @@ static const char *const event_names[] = {
 
 /* ---- schedule and trace -------------------------------------------------------------------- */
 
-void sim_schedule(struct hth_world *w, struct sim_event *event, int64_t at_us)
+void hth_sim_schedule(struct hth_world *w, struct sim_event *event, int64_t at_us)
 {
     /* splitmix64 is a bijection, so two events never have the same key. */
     uint64_t key = hth_mix64(w->seed ^ w->sequence++);
-    sim_queue_set(&w->queue, event, HTH_MAX(at_us, w->now_us), key);
+    hth_sim_queue_set(&w->queue, event, HTH_MAX(at_us, w->now_us), key);
 }
 
-void sim_unschedule(struct hth_world *w, struct sim_event *event)
+void hth_sim_unschedule(struct hth_world *w, struct sim_event *event)
 {
-    sim_queue_remove(&w->queue, event);
+    hth_sim_queue_remove(&w->queue, event);
 }
 
-void sim_trace(struct hth_world *w, const struct hth_node *node, enum sim_event_kind kind,
-               uint64_t detail)
+void hth_sim_trace(struct hth_world *w, const struct hth_node *node, enum sim_event_kind kind,
+                   uint64_t detail)
 {
     uint64_t who = node != NULL ? node->index + 1 : 0;
     uint64_t h = w->trace_hash ^ ((uint64_t)w->now_us + (who << 32) + ((uint64_t)kind << 56));
@@ -63,24 +63,24 @@ static void dispatch_stream(struct hth_world *w, struct sim_event *event)
 {
     switch (event->kind) {
     case SIM_HANDSHAKE:
-        sim_handshake(HTH_CONTAINER(event, struct sim_conn, handshake));
+        hth_sim_handshake(HTH_CONTAINER(event, struct sim_conn, handshake));
         break;
     case SIM_WAKE:
-        sim_stream_wake(HTH_CONTAINER(event, struct hth_stream, wake));
+        hth_sim_stream_wake(HTH_CONTAINER(event, struct hth_stream, wake));
         break;
     case SIM_RESET:
-        sim_stream_reset_event(HTH_CONTAINER(event, struct hth_stream, reset));
+        hth_sim_stream_reset_event(HTH_CONTAINER(event, struct hth_stream, reset));
         break;
     case SIM_ARRIVE:
-        sim_pipe_arrive(stream_of_pipe(HTH_CONTAINER(event, struct sim_pipe, arrive)));
+        hth_sim_pipe_arrive(stream_of_pipe(HTH_CONTAINER(event, struct sim_pipe, arrive)));
         break;
     case SIM_CREDIT:
-        sim_trace(w, event->node, SIM_CREDIT, 0);
-        sim_pipe_credit(stream_of_pipe(HTH_CONTAINER(event, struct sim_pipe, credit)));
+        hth_sim_trace(w, event->node, SIM_CREDIT, 0);
+        hth_sim_pipe_credit(stream_of_pipe(HTH_CONTAINER(event, struct sim_pipe, credit)));
         break;
     default:
-        sim_trace(w, event->node, SIM_UPLINK, 0);
-        sim_uplink(event->node);
+        hth_sim_trace(w, event->node, SIM_UPLINK, 0);
+        hth_sim_uplink(event->node);
         break;
     }
 }
@@ -89,32 +89,32 @@ static void dispatch_dht(struct hth_world *w, struct sim_event *event)
 {
     switch (event->kind) {
     case SIM_PUT:
-        sim_dht_put_event(sim_put_of(event));
+        hth_sim_dht_put_event(hth_sim_put_of(event));
         break;
     case SIM_GET:
-        sim_dht_get_event(sim_get_of(event));
+        hth_sim_dht_get_event(hth_sim_get_of(event));
         break;
     case SIM_WATCH:
-        sim_dht_watch_event(sim_watch_of(event));
+        hth_sim_dht_watch_event(hth_sim_watch_of(event));
         break;
     case SIM_PUSH:
-        sim_dht_push_event(event);
+        hth_sim_dht_push_event(event);
         break;
     default:
-        sim_dht_sweep(w);
+        hth_sim_dht_sweep(w);
         break;
     }
 }
 
 static void fire_timer(struct hth_world *w, struct hth_timer *timer)
 {
-    sim_trace(w, timer->event.node, SIM_TIMER, 0);
+    hth_sim_trace(w, timer->event.node, SIM_TIMER, 0);
     timer->fn(timer->arg); /* the callback may free the timer */
 }
 
 static void fire_at(struct hth_world *w, struct sim_at *at)
 {
-    sim_trace(w, NULL, SIM_AT, 0);
+    hth_sim_trace(w, NULL, SIM_AT, 0);
     sim_list_remove(&at->in_world);
     hth_fn *fn = at->fn;
     void *arg = at->arg;
@@ -132,13 +132,13 @@ static void dispatch(struct hth_world *w, struct sim_event *event)
         fire_at(w, HTH_CONTAINER(event, struct sim_at, event));
         break;
     case SIM_BOOT:
-        sim_node_boot(event->node);
+        hth_sim_node_boot(event->node);
         break;
     case SIM_POST:
-        sim_post_run(event->node);
+        hth_sim_post_run(event->node);
         break;
     case SIM_JOB:
-        sim_job_event(HTH_CONTAINER(event, struct sim_worker, event));
+        hth_sim_job_event(HTH_CONTAINER(event, struct sim_worker, event));
         break;
     case SIM_HANDSHAKE:
     case SIM_WAKE:
@@ -180,7 +180,7 @@ static void fetch_parts(const struct hth_world *w, const struct sim_event *e)
         __builtin_prefetch(&conn->end[0]);
         __builtin_prefetch(&conn->end[1]);
     } else if (e->kind == SIM_PUSH) {
-        sim_dht_push_ahead(e);
+        hth_sim_dht_push_ahead(e);
     }
 }
 
@@ -223,7 +223,7 @@ static void fetch_arg(const struct hth_world *w, const struct sim_event *e)
         __builtin_prefetch(conn->end[1].node);
         fetch_owner(conn->end[0].arg);
     } else if (e->kind == SIM_PUSH) {
-        sim_dht_push_next(w, e, 0);
+        hth_sim_dht_push_next(w, e, 0);
     }
 }
 
@@ -245,7 +245,7 @@ static void fetch_chain(const struct hth_world *w, const struct sim_event *e, ui
     if (e->kind == SIM_TIMER)
         tell_timer(w, e, step);
     else if (e->kind == SIM_PUSH)
-        sim_dht_push_next(w, e, step);
+        hth_sim_dht_push_next(w, e, step);
 }
 
 static void fetch_second(const struct hth_world *w, const struct sim_event *e)
@@ -278,7 +278,7 @@ static void for_each(const struct hth_world *w, const struct sim_bucket *b, fetc
  * all of it is out of the cache, behind one pointer after the other. So each call follows one
  * pointer of each chain: those of the furthest events first, then what these point to. Only speed
  * depends on it. */
-static void look_ahead(struct hth_world *w)
+static void fetch_ahead(struct hth_world *w)
 {
     struct sim_queue *q = &w->queue;
     q->opened = false;
@@ -309,16 +309,16 @@ void hth_node_stall(struct hth_node *node, int64_t for_us)
 /* Handle the first event of the queue. */
 static void step(struct hth_world *w, struct sim_slot slot)
 {
-    sim_queue_remove(&w->queue, slot.event);
+    hth_sim_queue_remove(&w->queue, slot.event);
     if (w->queue.opened)
-        look_ahead(w);
+        fetch_ahead(w);
     w->same_instant = slot.at_us > w->now_us ? 0 : w->same_instant + 1;
     HTH_ASSERT(w->same_instant < SAME_INSTANT_MAX);
     w->now_us = slot.at_us;
     w->stats.events++;
     struct hth_node *node = slot.event->node;
     if (is_held_up(w, slot.event)) {
-        sim_schedule(w, slot.event, node->stalled_until_us);
+        hth_sim_schedule(w, slot.event, node->stalled_until_us);
         return;
     }
     w->current = node;
@@ -327,7 +327,7 @@ static void step(struct hth_world *w, struct sim_slot slot)
     dispatch(w, slot.event);
     w->current = NULL;
     if (node != NULL && node->crash_wanted)
-        sim_node_die(node, node->crash_how);
+        hth_sim_node_die(node, node->crash_how);
 }
 
 /* Set the clocks of all nodes, so that code outside callbacks sees the right time, too. */
@@ -342,7 +342,7 @@ uint64_t hth_world_run_until(struct hth_world *w, int64_t until_us)
     HTH_ASSERT(w->current == NULL);
     uint64_t before = w->stats.events;
     const struct sim_slot *first;
-    while ((first = sim_queue_first(&w->queue)) != NULL && first->at_us <= until_us)
+    while ((first = hth_sim_queue_first(&w->queue)) != NULL && first->at_us <= until_us)
         step(w, *first);
     w->now_us = HTH_MAX(w->now_us, until_us);
     show_time(w);
@@ -361,7 +361,7 @@ bool hth_world_run_until_true(struct hth_world *w, bool (*done)(void *arg), void
     int64_t until_us = w->now_us + duration_us;
     bool holds = done(arg);
     const struct sim_slot *first;
-    while (!holds && (first = sim_queue_first(&w->queue)) != NULL && first->at_us <= until_us) {
+    while (!holds && (first = hth_sim_queue_first(&w->queue)) != NULL && first->at_us <= until_us) {
         step(w, *first);
         holds = done(arg);
     }
@@ -390,7 +390,7 @@ void hth_world_at(struct hth_world *w, int64_t at_us, hth_fn *fn, void *arg)
     at->fn = fn;
     at->arg = arg;
     sim_list_append(&w->ats, &at->in_world);
-    sim_schedule(w, &at->event, at_us);
+    hth_sim_schedule(w, &at->event, at_us);
 }
 
 void hth_world_timer_ahead(struct hth_world *w, hth_fn *fn,
@@ -442,26 +442,26 @@ void hth_world_free(struct hth_world *w)
         return;
     HTH_ASSERT(w->current == NULL);
     for (size_t i = 0; i < w->node_count; i++)
-        sim_node_die(w->nodes[i], HTH_CRASH_SILENT);
+        hth_sim_node_die(w->nodes[i], HTH_CRASH_SILENT);
     while (!sim_list_empty(&w->conns))
-        sim_conn_free(HTH_CONTAINER(w->conns.next, struct sim_conn, in_world));
+        hth_sim_conn_free(HTH_CONTAINER(w->conns.next, struct sim_conn, in_world));
     while (!sim_list_empty(&w->ats)) {
         struct sim_at *at = HTH_CONTAINER(w->ats.next, struct sim_at, in_world);
         sim_list_remove(&at->in_world);
-        sim_unschedule(w, &at->event);
+        hth_sim_unschedule(w, &at->event);
         hth_free(at);
     }
-    sim_dht_free(w);
+    hth_sim_dht_free(w);
     for (size_t i = 0; i < w->node_count; i++)
-        sim_node_free(w->nodes[i]);
+        hth_sim_node_free(w->nodes[i]);
     hth_free(w->nodes);
-    sim_links_free(w);
-    sim_files_free(w->mounts);
+    hth_sim_links_free(w);
+    hth_sim_files_free(w->mounts);
     struct sim_site *site;
     for (size_t it = 0; (site = hth_map_next(w->sites, &it, NULL, NULL)) != NULL;)
         hth_free(site);
     hth_map_free(w->sites);
-    sim_queue_clear(&w->queue);
+    hth_sim_queue_clear(&w->queue);
     hth_free(w);
 }
 
@@ -494,7 +494,7 @@ struct hth_node *hth_world_node(struct hth_world *w, const char *name,
         w->node_capacity = w->node_capacity > 0 ? 2 * w->node_capacity : 16;
         w->nodes = hth_realloc(w->nodes, w->node_capacity, sizeof(struct hth_node *));
     }
-    struct hth_node *node = sim_node_new(w, name, opts);
+    struct hth_node *node = hth_sim_node_new(w, name, opts);
     w->nodes[w->node_count++] = node;
     return node;
 }
