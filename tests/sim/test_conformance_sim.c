@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_sim.c: the promises of core/env.h, kept by the simulator. */
+/* test_conformance_sim.c: the simulator keeps the promises of core/env.h. */
 #include "support/env_conformance.h"
 #include "support/test.h"
 

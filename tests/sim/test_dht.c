@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_dht.c: the simulated table: how long things take, what lingers, what is lost. */
+/* test_dht.c: the simulated DHT: the time of each operation, values that linger, values that are
+ * lost. */
 #include "support/test.h"
 
 #include "core/limits.h"
@@ -9,12 +10,12 @@
 struct seen {
     struct hth_env *env;
     int values, dones;
-    uint32_t mask; /* of the first bytes, as bits */
+    uint32_t mask; /* bit i: a value with first byte i was seen */
     int64_t first_us, done_us;
     enum hth_err err;
-    int want; /* says false after so many values; 0: never */
+    int want; /* return false after so many values; 0: never */
     struct hth_dht *dht;
-    struct hth_dht_get *cancel; /* canceled from inside the value callback */
+    struct hth_dht_get *cancel; /* get to cancel inside the value callback */
     struct hth_dht_watch *unwatch;
 };
 
@@ -43,7 +44,7 @@ static void on_done(void *arg, enum hth_err err)
 
 static const struct hth_dht_key key = {{1, 2, 3}};
 
-/* N nodes over links of 25 ms without jitter: a round trip is 50 ms. */
+/* Make N nodes over links of 25 ms without jitter: a round trip is 50 ms. */
 static struct hth_world *swarm(uint64_t seed, int count, const struct hth_dht_params *params)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
@@ -84,7 +85,7 @@ static struct seen get_now(struct hth_world *w, size_t i)
     return s;
 }
 
-static void times_by_hops(void **state)
+static void put_and_get_take_log_n_round_trips(void **state)
 {
     (void)state;
     struct hth_world *w = swarm(1, 64, NULL); /* log2 = 6 */
@@ -107,7 +108,7 @@ static void times_by_hops(void **state)
     start_us = hth_world_now_us(w);
     assert_ok(hth_dht_put(dht_of(w, 0), &key, big, 1300, on_done, &l, &large));
     hth_world_run_for(w, HTH_US_PER_S);
-    assert_int_equal(l.done_us - start_us, 5 * 50000); /* a datagram more */
+    assert_int_equal(l.done_us - start_us, 5 * 50000); /* one datagram more */
     hth_dht_withdraw(dht_of(w, 0), large);
     struct hth_dht_stats stats;
     hth_dht_stats(dht_of(w, 0), &stats);
@@ -116,7 +117,7 @@ static void times_by_hops(void **state)
     hth_world_free(w);
 }
 
-static void values_are_bounded(void **state)
+static void size_of_values_is_bounded(void **state)
 {
     (void)state;
     struct hth_world *w = swarm(1, 2, NULL);
@@ -130,28 +131,29 @@ static void values_are_bounded(void **state)
     hth_world_free(w);
 }
 
-static void life_and_expiry(void **state)
+static void values_expire_after_the_last_announcement(void **state)
 {
     (void)state;
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
     struct hth_world *w = swarm(2, 16, &params);
     struct hth_dht_put *a = put_byte(w, 0, 1), *b = put_byte(w, 1, 2);
-    put_byte(w, 2, 3); /* its node dies */
+    put_byte(w, 2, 3); /* then this node crashes */
     hth_world_run_for(w, 100 * HTH_US_PER_S);
     hth_dht_withdraw(dht_of(w, 1), b);
     hth_node_crash(hth_world_node_at(w, 2), HTH_CRASH_SILENT);
-    assert_int_equal(get_now(w, 5).mask, 1u << 1 | 1u << 2 | 1u << 3); /* copies linger */
+    /* values of a crashed node linger */
+    assert_int_equal(get_now(w, 5).mask, 1u << 1 | 1u << 2 | 1u << 3);
     hth_world_run_until(w, 590 * HTH_US_PER_S);
     assert_int_equal(get_now(w, 5).mask, 1u << 1 | 1u << 2 | 1u << 3);
     hth_world_run_until(w, 610 * HTH_US_PER_S);
     assert_int_equal(get_now(w, 5).mask, 1u << 1);
-    hth_world_run_until(w, 5000 * HTH_US_PER_S); /* announced again and again */
+    hth_world_run_until(w, 5000 * HTH_US_PER_S); /* announced repeatedly */
     assert_int_equal(get_now(w, 5).mask, 1u << 1);
     struct hth_world_stats stats;
     hth_world_stats(w, &stats);
     assert_int_equal(stats.dht_values, 1);
-    /* Announced every 540 s; withdrawn at 5460 s, so announced last at 5400 s and gone at 6000
-     * s. */
+    /* Announced every 540 s and withdrawn at 5460 s: the last announcement is at 5400 s, the end at
+     * 6000 s. */
     hth_world_run_until(w, 5460 * HTH_US_PER_S);
     hth_dht_withdraw(dht_of(w, 0), a);
     hth_world_run_until(w, 5999 * HTH_US_PER_S);
@@ -167,7 +169,7 @@ static void life_and_expiry(void **state)
     hth_world_free(w);
 }
 
-static void watches_are_told(void **state)
+static void watches_get_present_and_new_values(void **state)
 {
     (void)state;
     struct hth_world *w = swarm(3, 64, NULL);
@@ -178,12 +180,12 @@ static void watches_are_told(void **state)
     assert_ok(hth_dht_watch(dht_of(w, 9), &key, on_value, &s, &watch));
     assert_int_equal(s.values, 0);
     hth_world_run_for(w, HTH_US_PER_S);
-    assert_int_equal(s.mask, 1u << 1); /* what was there */
+    assert_int_equal(s.mask, 1u << 1); /* the value that was there */
     int64_t start_us = hth_world_now_us(w);
     struct hth_dht_put *b = put_byte(w, 4, 2);
     s.values = 0;
     hth_world_run_for(w, HTH_US_PER_S);
-    assert_int_equal(s.mask, 1u << 1 | 1u << 2); /* what appears */
+    assert_int_equal(s.mask, 1u << 1 | 1u << 2); /* and the value that appears */
     assert_int_equal(s.first_us - start_us, 4 * 50000 + 12500);
     hth_dht_unwatch(dht_of(w, 9), watch);
     s.mask = 0;
@@ -199,8 +201,8 @@ static void watches_are_told(void **state)
     hth_world_free(w);
 }
 
-/* A value that appears while a watch is being set up is told once, not twice and not never. */
-static void no_gap_while_a_watch_begins(void **state)
+/* A value that is put while a watch is being set up is told exactly once. */
+static void value_put_during_watch_setup_is_told_once(void **state)
 {
     (void)state;
     for (int64_t shift_us = 0; shift_us <= 300000; shift_us += 10000) {
@@ -216,7 +218,7 @@ static void no_gap_while_a_watch_begins(void **state)
     }
 }
 
-static void ending_inside_callbacks(void **state)
+static void handles_may_be_freed_inside_callbacks(void **state)
 {
     (void)state;
     struct hth_world *w = swarm(4, 16, NULL);
@@ -258,7 +260,7 @@ static void ending_inside_callbacks(void **state)
     hth_world_free(w);
 }
 
-static void losses(void **state)
+static void lost_partial_and_repeated_answers_have_their_rates(void **state)
 {
     (void)state;
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
@@ -278,7 +280,7 @@ static void losses(void **state)
     }
     assert_int_equal(lost + answers, 200);
     assert_in_range(lost, 60 - 30, 60 + 30);
-    /* 10 values, each 1.1 times, each copy missing in a fifth of the cases. */
+    /* 10 values, each given 1.1 times, and a fifth of the copies missing. */
     assert_close((double)values / answers, 10 * 1.1 * 0.8, 0.06, 0);
 
     params = (struct hth_dht_params)HTH_DHT_PARAMS_INIT;
@@ -297,9 +299,9 @@ static void losses(void **state)
     hth_world_free(w);
 }
 
-/* With lost pushes a watcher learns everything within a refresh. */
-/* A node that lags does not know the newest values yet; watches are told all the same. */
-static void lagging_answers(void **state)
+/* When pushes are lost, a watcher learns every value within a refresh. */
+/* A node that lags answers without the newest values; watches are not affected. */
+static void stale_gets_miss_the_newest_values(void **state)
 {
     (void)state;
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
@@ -323,7 +325,7 @@ static void lagging_answers(void **state)
     hth_world_free(w);
 }
 
-static void lost_pushes_come_with_the_refresh(void **state)
+static void lost_pushes_arrive_with_the_next_refresh(void **state)
 {
     (void)state;
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
@@ -336,7 +338,7 @@ static void lost_pushes_come_with_the_refresh(void **state)
     assert_ok(hth_dht_watch(dht_of(w, 9), &key, on_value, &s, &watch));
     hth_world_run_for(w, 32 * HTH_US_PER_S);
     assert_int_equal(s.mask, 2);
-    /* None of them at once: they come over the whole time between two refreshes, 30 s. */
+    /* No value comes at once: they spread over one refresh interval, 30 s. */
     for (uint8_t i = 2; i < 32; i++)
         put_byte(w, 1, i);
     hth_world_run_for(w, 15 * HTH_US_PER_S);
@@ -347,7 +349,7 @@ static void lost_pushes_come_with_the_refresh(void **state)
     hth_world_free(w);
 }
 
-static void partitions(void **state)
+static void partition_hides_values_until_it_heals(void **state)
 {
     (void)state;
     struct hth_world *w = swarm(7, 8, NULL);
@@ -373,16 +375,16 @@ static void partitions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_by_hops),
-        cmocka_unit_test(values_are_bounded),
-        cmocka_unit_test(life_and_expiry),
-        cmocka_unit_test(watches_are_told),
-        cmocka_unit_test(no_gap_while_a_watch_begins),
-        cmocka_unit_test(ending_inside_callbacks),
-        cmocka_unit_test(losses),
-        cmocka_unit_test(lagging_answers),
-        cmocka_unit_test(lost_pushes_come_with_the_refresh),
-        cmocka_unit_test(partitions),
+        cmocka_unit_test(put_and_get_take_log_n_round_trips),
+        cmocka_unit_test(size_of_values_is_bounded),
+        cmocka_unit_test(values_expire_after_the_last_announcement),
+        cmocka_unit_test(watches_get_present_and_new_values),
+        cmocka_unit_test(value_put_during_watch_setup_is_told_once),
+        cmocka_unit_test(handles_may_be_freed_inside_callbacks),
+        cmocka_unit_test(lost_partial_and_repeated_answers_have_their_rates),
+        cmocka_unit_test(stale_gets_miss_the_newest_values),
+        cmocka_unit_test(lost_pushes_arrive_with_the_next_refresh),
+        cmocka_unit_test(partition_hides_values_until_it_heals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

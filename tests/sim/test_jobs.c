@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_jobs.c: what simulated processors and disks cost, keep and refuse. */
+/* test_jobs.c: simulated processors and disks: jobs_cost_their_operations_and_bytes, contents and
+ * refusals. */
 #include "support/test.h"
 
 #include "core/budget.h"
@@ -61,16 +62,17 @@ static struct hth_world_opts machine(uint32_t workers)
     return opts;
 }
 
-static void costs(void **state)
+static void jobs_cost_their_operations_and_bytes(void **state)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
     struct hth_world *w = hth_world_new(1, &opts);
     struct hth_env *env = hth_node_env(hth_world_node(w, "n", NULL));
     struct work a = {.runs = 0}, b = a, c = a, d = a;
-    submit(&a, env, HTH_LANE_COMPUTE, 1e6, 0);   /* 1000 us of arithmetic */
-    submit(&b, env, HTH_LANE_COMPUTE, 1e6, 5e5); /* 5000 us of memory, which hides the other */
-    submit(&c, env, HTH_LANE_IO, 0, 1e4);        /* 10000 us, beside them */
+    submit(&a, env, HTH_LANE_COMPUTE, 1e6, 0); /* 1000 us of arithmetic */
+    /* 5000 us of memory traffic, which hides the arithmetic */
+    submit(&b, env, HTH_LANE_COMPUTE, 1e6, 5e5);
+    submit(&c, env, HTH_LANE_IO, 0, 1e4); /* 10000 us on the io lane, in parallel */
     submit(&d, env, HTH_LANE_IO, 0, 0);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_int_equal(a.done_us, 1010);
@@ -86,7 +88,7 @@ static void costs(void **state)
     hth_world_free(w);
 }
 
-static void workers_run_beside_each_other(void **state)
+static void workers_run_in_parallel(void **state)
 {
     (void)state;
     struct hth_world_opts opts = machine(3);
@@ -104,8 +106,8 @@ static void workers_run_beside_each_other(void **state)
     hth_world_free(w);
 }
 
-/* Each card computes two at a time, beside the others and the processor. */
-static void cards_have_lanes_of_their_own(void **state)
+/* Each card computes two jobs at a time, in parallel to the other cards and the processor. */
+static void each_card_has_its_own_lane(void **state)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -144,7 +146,7 @@ static void ghosts_are_charged_but_not_run(void **state)
     hth_world_free(w);
 }
 
-static void lanes_are_bounded_and_canceled(void **state)
+static void full_lanes_refuse_and_crashes_cancel_jobs(void **state)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -173,7 +175,7 @@ static void lanes_are_bounded_and_canceled(void **state)
 
 /* ---- payload memory ------------------------------------------------------------------------ */
 
-static void payloads_draw_on_budgets(void **state)
+static void payloads_are_charged_to_budgets(void **state)
 {
     (void)state;
     for (int ghost = 0; ghost < 2; ghost++) {
@@ -216,7 +218,7 @@ static void assert_file(struct hth_env *env, const char *path, const char *text)
     hth_blob_unref(blob);
 }
 
-static void files(void **state)
+static void files_are_written_read_and_removed(void **state)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -259,7 +261,7 @@ static void files(void **state)
     hth_world_free(w);
 }
 
-static void disks_that_fail_and_tear(void **state)
+static void disks_inject_io_errors_and_torn_files(void **state)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -283,8 +285,8 @@ static void disks_that_fail_and_tear(void **state)
     hth_world_free(w);
 }
 
-/* What was torn off takes no room any more. */
-static void a_torn_file_is_as_long_as_it_is(void **state)
+/* Bytes that a torn file lost take no room on the disk. */
+static void torn_file_uses_only_its_remaining_bytes(void **state)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -304,14 +306,14 @@ static void a_torn_file_is_as_long_as_it_is(void **state)
     assert_non_null(hth_node_disk_get(n, "torn", &len));
     assert_in_range(len, 0, 79);
     text[80] = 'x';
-    text[100 - len] = '\0'; /* all the room that there is */
+    text[100 - len] = '\0'; /* as large as the disk */
     assert_ok(put_file(env, "more", text));
     assert_err(HTH_E_DISK_FULL, put_file(env, "last", "x"));
     hth_world_free(w);
 }
 
 /* A file takes the room of its newest content, however often it is written. */
-static void overwriting_does_not_use_up_the_disk(void **state)
+static void overwriting_a_file_frees_its_old_content(void **state)
 {
     static const char *const contents[] = {"0123456789", "012", "", "01234567"};
     struct hth_world_opts opts = machine(1);
@@ -326,12 +328,12 @@ static void overwriting_does_not_use_up_the_disk(void **state)
         size_t room = 20 - strlen(text);
         assert_ok(put_file(env, "again", text));
         memset(rest, 'x', sizeof(rest));
-        rest[room] = '\0'; /* all that is left, and then one byte more */
+        rest[room] = '\0'; /* all the free room, then one byte more */
         assert_ok(put_file(env, "rest", rest));
         assert_err(HTH_E_DISK_FULL, put_file(env, "one", "x"));
         assert_ok(hth_file_remove(env, "rest"));
     }
-    for (size_t i = 0; i < 40; i++) /* put there from outside, as a test or a scenario does */
+    for (size_t i = 0; i < 40; i++) /* put by the test, from outside */
         hth_node_disk_put(n, "again", "0123456789", 10);
     assert_ok(put_file(env, "rest", "0123456789"));
     assert_err(HTH_E_DISK_FULL, put_file(env, "one", "x"));
@@ -341,7 +343,7 @@ static void overwriting_does_not_use_up_the_disk(void **state)
 static void jobs_write_files(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 8; seed++) { /* run early and late */
+    for (uint64_t seed = 0; seed < 8; seed++) { /* run() comes early or late, by the seed */
         struct hth_world_opts opts = machine(1);
         struct hth_world *w = hth_world_new(seed, &opts);
         struct hth_env *env = hth_node_env(hth_world_node(w, "n", NULL));
@@ -357,16 +359,16 @@ static void jobs_write_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs),
-        cmocka_unit_test(workers_run_beside_each_other),
-        cmocka_unit_test(cards_have_lanes_of_their_own),
+        cmocka_unit_test(jobs_cost_their_operations_and_bytes),
+        cmocka_unit_test(workers_run_in_parallel),
+        cmocka_unit_test(each_card_has_its_own_lane),
         cmocka_unit_test(ghosts_are_charged_but_not_run),
-        cmocka_unit_test(lanes_are_bounded_and_canceled),
-        cmocka_unit_test(payloads_draw_on_budgets),
-        cmocka_unit_test(files),
-        cmocka_unit_test(disks_that_fail_and_tear),
-        cmocka_unit_test(a_torn_file_is_as_long_as_it_is),
-        cmocka_unit_test(overwriting_does_not_use_up_the_disk),
+        cmocka_unit_test(full_lanes_refuse_and_crashes_cancel_jobs),
+        cmocka_unit_test(payloads_are_charged_to_budgets),
+        cmocka_unit_test(files_are_written_read_and_removed),
+        cmocka_unit_test(disks_inject_io_errors_and_torn_files),
+        cmocka_unit_test(torn_file_uses_only_its_remaining_bytes),
+        cmocka_unit_test(overwriting_a_file_frees_its_old_content),
         cmocka_unit_test(jobs_write_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

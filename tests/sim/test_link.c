@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_link.c: queues on access lines against queueing theory, clogged ways, matrices of zones. */
+/* test_link.c: queues on access links against queueing theory, clogs, matrices of zones. */
 #include "support/test.h"
 
 #include "core/limits.h"
@@ -12,15 +12,15 @@
 #define MESSAGE_BYTES 10000u
 #define MESSAGES_MAX  60000
 
-/* Sends messages at the times of a Poisson process and notes how long each one was under way. */
+/* Sends messages at the times of a Poisson process and records the delay of each. */
 struct flow {
     struct hth_env *from, *to;
     struct hth_listener *listener;
     struct hth_stream *out, *in;
     struct hth_timer *timer;
     struct hth_rng rng;
-    double gap_us; /* mean; 0: nothing is sent by itself */
-    int messages;  /* to be sent in all */
+    double gap_us; /* mean; 0: the test sends by itself */
+    int messages;  /* number to send */
     int sent, arrived;
     uint64_t bytes;
     int64_t sent_us[MESSAGES_MAX];
@@ -122,8 +122,10 @@ static struct hth_world_opts plain(void)
     return o;
 }
 
-/* Messages of one size at random times on a line are the queue M/D/1: the mean wait is
- * rho / (2 (1 - rho)) services (Pollaczek and Khinchine). Service here is 10 ms, the load rho. */
+/*
+ * Messages of one size at random times on a link are the queue M/D/1: the mean wait is rho / (2 (1
+ * - rho)) services (Pollaczek and Khinchine). Service here is 10 ms, the load rho.
+ */
 static double mean_wait_us(bool up, double rho)
 {
     struct hth_world_opts o = plain();
@@ -146,7 +148,7 @@ static double mean_wait_us(bool up, double rho)
     return sum / MESSAGES_MAX;
 }
 
-static void lines_queue_as_theory_says(void **state)
+static void access_links_queue_as_m_d_1(void **state)
 {
     (void)state;
     for (int up = 0; up < 2; up++) {
@@ -159,7 +161,7 @@ static void lines_queue_as_theory_says(void **state)
     }
 }
 
-/* What is sent into a clog comes when it ends, in order; the other direction is free. */
+/* A message into a clog arrives when the clog ends, in order; the other direction is free. */
 static void clogs_hold_one_direction(void **state)
 {
     (void)state;
@@ -169,7 +171,7 @@ static void clogs_hold_one_direction(void **state)
     struct flow *there = flow_new(a, b, 0, 0), *back = flow_new(b, a, 0, 0);
     hth_world_run_until(w, HTH_US_PER_S);
     send_one(there);
-    hth_world_clog(w, a, b, 9 * HTH_US_PER_S); /* the first message is on its way already */
+    hth_world_clog(w, a, b, 9 * HTH_US_PER_S); /* the first message is already on its way */
     hth_world_run_until(w, 2 * HTH_US_PER_S);
     assert_int_equal(there->arrived_us[0], HTH_US_PER_S + 10000);
     for (int i = 0; i < 3; i++)
@@ -180,7 +182,7 @@ static void clogs_hold_one_direction(void **state)
     assert_int_equal(back->arrived_us[0], 2 * HTH_US_PER_S + 10000);
     hth_world_run_until(w, 9 * HTH_US_PER_S);
     assert_int_equal(there->arrived, 4);
-    send_one(there); /* it is over by itself */
+    send_one(there); /* the clog has ended by itself */
     hth_world_run_until(w, 10 * HTH_US_PER_S);
     assert_int_equal(there->arrived_us[4], 9 * HTH_US_PER_S + 10000);
     hth_world_clog(w, a, b, 100 * HTH_US_PER_S);
@@ -193,8 +195,9 @@ static void clogs_hold_one_direction(void **state)
     hth_world_free(w);
 }
 
-/* Each pair of zones has its own latency, in both directions, and its own zone too. */
-static void zones_have_a_matrix(void **state)
+/* Each pair of zones has its own latency, the same in both directions; so has a zone with
+ * itself. */
+static void each_pair_of_zones_has_its_latency(void **state)
 {
     (void)state;
     enum { ZONES = 3 };
@@ -230,7 +233,7 @@ static void zones_have_a_matrix(void **state)
 
 #define DRAWS 100000
 
-/* |x - expected| within five standard errors. */
+/* Assert |x - expected| within five standard errors. */
 static void assert_mean(const char *what, double x, double expected, double variance)
 {
     double error = 5 * sqrt(variance / DRAWS);
@@ -284,9 +287,9 @@ static void jitter_has_the_mean_and_bounds_of_its_kind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_queue_as_theory_says),
+        cmocka_unit_test(access_links_queue_as_m_d_1),
         cmocka_unit_test(clogs_hold_one_direction),
-        cmocka_unit_test(zones_have_a_matrix),
+        cmocka_unit_test(each_pair_of_zones_has_its_latency),
         cmocka_unit_test(jitter_has_the_mean_and_bounds_of_its_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_queue.c: the order of events, whatever is scheduled, moved and taken back, from microseconds
- * to centuries, against a list that is searched from end to end.
- */
+/* test_queue.c: the order of events that are scheduled, moved and removed at random, from
+ * microseconds to centuries, against a list that is searched from end to end. */
 #include "support/test.h"
 
 #include "core/rng.h"
@@ -26,7 +24,7 @@ struct crowd {
     uint64_t rung;
 };
 
-/* Any number of bits, so that every distance is as likely as its double. */
+/* Draw the number of bits first, so that every distance is as likely as its double. */
 static int64_t some_delay(struct crowd *c)
 {
     uint64_t bits = hth_rng_below(&c->rng, 44);
@@ -78,8 +76,8 @@ static void crowd_run(uint64_t seed)
         set(&c.bell[i]);
     }
     for (int i = 0; i < ROUNDS; i++) {
-        /* To some point between two events, having looked at the next one: what is set there is
-         * earlier than what was looked at. */
+        /* Run to a point between two events, after the queue has seen the next one: events that are
+         * set there are earlier than that one. */
         int64_t until_us = hth_world_now_us(c.world) + some_delay(&c) / 16;
         hth_world_run_until(c.world, until_us);
         assert_int_equal(hth_world_now_us(c.world), until_us);
@@ -93,7 +91,7 @@ static void crowd_run(uint64_t seed)
     hth_world_free(c.world);
 }
 
-static void events_come_in_order(void **state)
+static void events_fire_in_order_of_time(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++)
@@ -105,9 +103,9 @@ static void count_one(void *arg)
     (*(uint32_t *)arg)++;
 }
 
-/* Many events of one instant are one bucket: handling them must not cost the square of their
- * number, which here would be minutes. */
-static void a_crowded_instant_is_no_burden(void **state)
+/* Many events of one instant share a bucket: the cost must not be the square of their number, which
+ * would be minutes here. */
+static void many_events_of_one_instant_cost_no_square(void **state)
 {
     (void)state;
     enum { MANY = 200000 };
@@ -125,8 +123,8 @@ static void a_crowded_instant_is_no_burden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_come_in_order),
-        cmocka_unit_test(a_crowded_instant_is_no_burden),
+        cmocka_unit_test(events_fire_in_order_of_time),
+        cmocka_unit_test(many_events_of_one_instant_cost_no_square),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

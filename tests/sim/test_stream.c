@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_stream.c: simulated streams: times against their closed forms, order, back-pressure, the
- * ends of streams, partitions.
- */
+/* test_stream.c: simulated streams: times against closed forms, order, back-pressure, ends of
+ * streams, partitions. */
 #include "support/test.h"
 
 #include "core/limits.h"
 #include "core/mem.h"
 #include "sim/world.h"
 
-/* One end of a stream that records what happens to it. */
+/* One end of a stream, which records its events. */
 struct end {
     struct hth_env *env;
     struct hth_stream *stream;
     uint8_t *bytes;
     size_t bytes_len, bytes_room;
-    uint64_t count;  /* bytes read, when not kept */
-    uint64_t digest; /* of a ghost that was read */
+    uint64_t count;  /* bytes read without keeping them */
+    uint64_t digest; /* digest of a ghost that was read */
     int64_t opened_us, first_us, last_us, closed_us;
     int opens, reads, drains, closes;
     enum hth_err err;
@@ -97,7 +95,7 @@ static void end_accept(void *arg, struct hth_stream *s)
     hth_stream_attach(e->env, s, &end_ops, e);
 }
 
-/* Two nodes, b listens on port 1. */
+/* Two nodes; b listens on port 1. */
 struct pair {
     struct hth_world *w;
     struct hth_node *a, *b;
@@ -155,7 +153,7 @@ static void assert_pattern(const struct end *e, size_t len)
         assert_int_equal(e->bytes[i], hth_mix64(i) & 0xff);
 }
 
-#define TURN_US 10000 /* of a slow line, that a segment takes at most */
+#define SEGMENT_US_MAX 10000 /* longest time of one segment on a slow uplink */
 
 static struct hth_world_opts calm(int64_t latency_us, double bytes_per_s)
 {
@@ -168,7 +166,7 @@ static struct hth_world_opts calm(int64_t latency_us, double bytes_per_s)
 
 /* ---- times --------------------------------------------------------------------------------- */
 
-static void times_have_their_closed_form(void **state)
+static void dial_and_transfer_times_match_closed_forms(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(25000, 1e6);
@@ -179,23 +177,23 @@ static void times_have_their_closed_form(void **state)
     hth_world_run_for(p.w, HTH_US_PER_S);
     assert_int_equal(p.ea.opened_us, 4 * 25000); /* two round trips */
     assert_int_equal(p.eb.opened_us, 5 * 25000); /* and the last message */
-    /* 100,000 bytes at 1 MB/s: 0.1 s on the sender's line; the receiver's is as fast and works
-     * beside it. */
+    /* 100,000 bytes at 1 MB/s take 0.1 s on the sender's uplink; the receiver's downlink is as fast
+     * and works in parallel. */
     p.eb.echo = true;
     int64_t start_us = hth_world_now_us(p.w);
     write_pattern(&p.ea, 0, 100000);
     hth_world_run_for(p.w, HTH_US_PER_S);
     assert_int_equal(p.eb.last_us - start_us, 100000 + 25000);
     assert_pattern(&p.ea, 100000);
-    /* The echo begins when the first segment, 10 ms of the line, has arrived, and its line is as
-     * fast as what arrives: the end is the last segment's way back. */
-    assert_int_equal(p.ea.last_us - start_us, 100000 + 25000 + TURN_US + 25000);
+    /* The echo begins when the first segment (10 ms of the uplink) has arrived, and b's uplink is
+     * as fast as the bytes arrive: the end is the last segment's way back. */
+    assert_int_equal(p.ea.last_us - start_us, 100000 + 25000 + SEGMENT_US_MAX + 25000);
     pair_clear(&p);
 }
 
-/* With every packet lost: a stall of a round trip, and the first retransmission timer on top where
- * nothing follows that would tell the sender sooner. */
-static void lost_packets_stall(void **state)
+/* With every packet lost, a segment stalls for a round trip, and for the first retransmission timer
+ * on top where no later packet would tell the sender sooner. */
+static void lost_packets_stall_the_stream(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -225,9 +223,9 @@ static void count_arrivals(void *arg, int64_t now_us, const char *node, const ch
     *(int *)arg += strcmp(event, "arrive") == 0;
 }
 
-/* A reader that takes a little at a time opens the window a little at a time, which the sender
- * hears at once here: it waits until a whole segment fits. */
-static void no_crumbs_into_a_full_window(void **state)
+/* A reader that takes a few bytes at a time opens the window a few bytes at a time, and the sender
+ * learns of each at once here: it waits until a whole segment fits. */
+static void sender_waits_until_a_whole_segment_fits(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(0, 0);
@@ -279,7 +277,7 @@ static void crowd_dial(struct crowd *c, const struct hth_addr *addr, uint32_t co
         assert_ok(hth_dial(c->env, addr, NULL, &crowd_ops, c, &c->stream[c->count]));
 }
 
-/* One node's streams are bounded, and leave their places to others. */
+/* The limit of one node's streams leaves places for others. */
 static void each_address_has_its_own_limit(void **state)
 {
     (void)state;
@@ -303,7 +301,7 @@ static void each_address_has_its_own_limit(void **state)
     hth_world_free(w);
 }
 
-static void a_peer_is_nobody_until_it_is_proved(void **state)
+static void peer_id_is_unknown_until_the_handshake_ends(void **state)
 {
     static const struct hth_peer_id nobody;
     struct hth_world_opts opts = calm(10000, 0);
@@ -323,8 +321,8 @@ static void a_peer_is_nobody_until_it_is_proved(void **state)
     pair_clear(&p);
 }
 
-/* The window opens at the reader, and the sender hears of it one way later. */
-static void a_full_window_opens_a_round_trip_later(void **state)
+/* The window opens at the reader; the sender learns of it one way later. */
+static void window_update_takes_one_way(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(30000, 0);
@@ -349,7 +347,7 @@ static void a_full_window_opens_a_round_trip_later(void **state)
     pair_clear(&p);
 }
 
-static void narrow_receiver_and_sharing(void **state)
+static void receivers_downlink_limits_a_transfer(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 10e6);
@@ -369,8 +367,8 @@ static void narrow_receiver_and_sharing(void **state)
     pair_clear(&p);
 }
 
-/* Two streams of one node share its line: a short message does not wait for a long one. */
-static void streams_take_turns(void **state)
+/* Two streams of one node share its uplink: a short message does not wait for a long one. */
+static void streams_share_the_uplink_in_rotation(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(1000, 1e6);
@@ -389,7 +387,8 @@ static void streams_take_turns(void **state)
     write_pattern(&p.ea, 0, 1000000);
     write_pattern(&ea2, 0, 100);
     hth_world_run_for(p.w, 3 * HTH_US_PER_S);
-    assert_int_equal(ec.last_us - start_us, 2 * TURN_US + 100 + 1000); /* behind two segments */
+    assert_int_equal(ec.last_us - start_us,
+                     2 * SEGMENT_US_MAX + 100 + 1000); /* behind two segments */
     assert_int_equal(p.eb.last_us - start_us, 1000000 + 100 + 1000);
     hth_stream_close(ea2.env, ea2.stream, true);
     hth_world_run_for(p.w, HTH_US_PER_S);
@@ -417,7 +416,7 @@ static void short_reads_and_writes_lose_nothing(void **state)
         size_t sent = 0;
         for (int i = 0; i < 40; i++) {
             size_t n = 1 + (size_t)i * 997;
-            write_pattern(&p.ea, sent, n); /* the first ones before it is open */
+            write_pattern(&p.ea, sent, n); /* the first writes come before the stream is open */
             sent += n;
             hth_world_run_for(p.w, 5000);
         }
@@ -428,7 +427,7 @@ static void short_reads_and_writes_lose_nothing(void **state)
     }
 }
 
-static void back_pressure(void **state)
+static void unread_bytes_fill_window_then_queue(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -448,7 +447,8 @@ static void back_pressure(void **state)
         hth_world_run_for(p.w, HTH_US_PER_S);
     }
     assert_int_equal(err, HTH_E_QUEUE_FULL);
-    /* 1 MiB fills the window, the rest waits in the queue: eight blobs, and no room for a ninth. */
+    /* 1 MiB fills the window and the rest waits in the queue: room for eight blobs, not for
+     * nine. */
     assert_int_equal(writes, 8);
     assert_int_equal(hth_stream_queued(p.ea.env, p.ea.stream), (255u << 20));
     assert_int_equal(p.ea.drains, 0);
@@ -463,7 +463,7 @@ static void back_pressure(void **state)
     pair_clear(&p);
 }
 
-static void lazy_reader_is_called_again(void **state)
+static void reader_is_called_again_for_unread_bytes(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(1000, 0);
@@ -476,7 +476,7 @@ static void lazy_reader_is_called_again(void **state)
     hth_world_run_for(p.w, 11000);
     assert_true(p.eb.reads > 10);
     p.eb.sleepy = false;
-    p.eb.read_max = 1; /* level triggered: a byte at a time, without new arrivals */
+    p.eb.read_max = 1; /* level triggered: one byte per call, without new arrivals */
     hth_world_run_for(p.w, 1000);
     assert_pattern(&p.eb, 10);
     pair_clear(&p);
@@ -514,13 +514,13 @@ static void ghosts_keep_size_and_digest(void **state)
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-static void dials_that_fail(void **state)
+static void failed_dials_report_their_reason(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
     struct pair p;
     pair_init(&p, 1, &opts);
-    p.addr.port = 2; /* nobody listens */
+    p.addr.port = 2; /* no listener there */
     pair_dial(&p);
     hth_world_run_for(p.w, HTH_US_PER_S);
     assert_int_equal(p.ea.err, HTH_E_REFUSED);
@@ -560,7 +560,7 @@ static void dials_that_fail(void **state)
     pair_clear(&p);
 }
 
-static void clean_and_abrupt_ends(void **state)
+static void peer_sees_clean_and_abrupt_ends(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 1e6);
@@ -576,7 +576,7 @@ static void clean_and_abrupt_ends(void **state)
     assert_pattern(&p.eb, 500000);
     assert_int_equal(p.eb.err, HTH_OK);
     assert_int_equal(p.eb.closes, 1);
-    assert_int_equal(p.ea.closes, 0); /* who closes is not called */
+    assert_int_equal(p.ea.closes, 0); /* the end that closes gets no callback */
 
     pair_dial(&p);
     hth_world_run_for(p.w, HTH_US_PER_S);
@@ -602,7 +602,7 @@ static void clean_and_abrupt_ends(void **state)
     assert_int_equal(p.eb.closes, 3);
     assert_int_equal(p.eb.err, HTH_OK);
 
-    pair_dial(&p); /* closed before it was open: the listener hears nothing */
+    pair_dial(&p); /* closed before it was open: the listener sees nothing */
     hth_stream_close(p.ea.env, p.ea.stream, true);
     p.ea.stream = NULL;
     hth_world_run_for(p.w, HTH_US_PER_S);
@@ -610,7 +610,7 @@ static void clean_and_abrupt_ends(void **state)
     pair_clear(&p);
 }
 
-static void flushing_ends_after_five_seconds(void **state)
+static void flushing_close_gives_up_after_five_seconds(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 1e6);
@@ -629,7 +629,7 @@ static void flushing_ends_after_five_seconds(void **state)
     pair_clear(&p);
 }
 
-static void crashes_as_peers_see_them(void **state)
+static void crash_with_reset_closes_streams_of_peers(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -660,7 +660,7 @@ static void crashes_as_peers_see_them(void **state)
     pair_clear(&p);
 }
 
-static void silence_until_the_host_is_back(void **state)
+static void restarted_host_resets_old_connections(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -686,17 +686,17 @@ static void silence_until_the_host_is_back(void **state)
     hth_node_crash(p.b, HTH_CRASH_SILENT);
     write_pattern(&p.ea, 0, 1000);
     hth_world_run_for(p.w, 30 * HTH_US_PER_S);
-    assert_int_equal(p.ea.closes, 1); /* not a word */
-    hth_node_restart(p.b);            /* a retransmission meets a kernel that knows nothing */
+    assert_int_equal(p.ea.closes, 1); /* no notice so far */
+    hth_node_restart(p.b);            /* a retransmission meets a kernel without this connection */
     hth_world_run_for(p.w, 30 * HTH_US_PER_S);
     assert_int_equal(p.ea.closes, 2);
     assert_int_equal(p.ea.err, HTH_E_CLOSED);
     pair_clear(&p);
 }
 
-/* The listener's host answered at 20 ms and then falls silent: not the dial's limit ends that, but
- * the handshake's. */
-static void handshakes_that_stop(void **state)
+/* The listener's host answers at 20 ms and then falls silent: the handshake's limit ends the
+ * attempt, not the dial's. */
+static void stalled_handshakes_time_out(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -713,13 +713,13 @@ static void handshakes_that_stop(void **state)
     assert_int_equal(p.ea.closed_us - start_us, HTH_HANDSHAKE_TIMEOUT_US);
     assert_int_equal(p.ea.opens, 0);
     hth_node_set_side(p.b, 0);
-    pair_dial(&p); /* and the same dial works when nothing is in its way */
+    pair_dial(&p); /* the same dial works without the block */
     hth_world_run_for(p.w, HTH_US_PER_S);
     assert_int_equal(p.ea.opens, 1);
     pair_clear(&p);
 }
 
-static void silence_for_ever_times_out(void **state)
+static void lasting_partition_times_out(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -738,7 +738,7 @@ static void silence_for_ever_times_out(void **state)
     pair_clear(&p);
 }
 
-static void partitions_stall_and_heal(void **state)
+static void partition_stalls_a_stream_until_it_heals(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -756,12 +756,13 @@ static void partitions_stall_and_heal(void **state)
     hth_world_block(p.w, p.a, p.b, false);
     hth_world_run_for(p.w, 10 * HTH_US_PER_S);
     assert_pattern(&p.eb, 1000);
-    /* Tried after 0.2, 0.6, 1.4, 3.0 s ...: the first one after the healing gets through. */
+    /* Retransmitted after 0.2, 0.6, 1.4, 3.0 s ...: the first one after the partition heals
+     * arrives. */
     assert_int_equal(p.eb.last_us - start_us, 10000 + 200000 * (1 + 2 + 4 + 8));
     pair_clear(&p);
 }
 
-static void limits_of_streams(void **state)
+static void streams_per_node_and_address_are_limited(void **state)
 {
     (void)state;
     struct hth_world_opts opts = calm(1000, 0);
@@ -793,27 +794,27 @@ static void limits_of_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_have_their_closed_form),
-        cmocka_unit_test(lost_packets_stall),
-        cmocka_unit_test(no_crumbs_into_a_full_window),
+        cmocka_unit_test(dial_and_transfer_times_match_closed_forms),
+        cmocka_unit_test(lost_packets_stall_the_stream),
+        cmocka_unit_test(sender_waits_until_a_whole_segment_fits),
         cmocka_unit_test(each_address_has_its_own_limit),
-        cmocka_unit_test(a_peer_is_nobody_until_it_is_proved),
-        cmocka_unit_test(a_full_window_opens_a_round_trip_later),
-        cmocka_unit_test(narrow_receiver_and_sharing),
-        cmocka_unit_test(streams_take_turns),
+        cmocka_unit_test(peer_id_is_unknown_until_the_handshake_ends),
+        cmocka_unit_test(window_update_takes_one_way),
+        cmocka_unit_test(receivers_downlink_limits_a_transfer),
+        cmocka_unit_test(streams_share_the_uplink_in_rotation),
         cmocka_unit_test(short_reads_and_writes_lose_nothing),
-        cmocka_unit_test(back_pressure),
-        cmocka_unit_test(lazy_reader_is_called_again),
+        cmocka_unit_test(unread_bytes_fill_window_then_queue),
+        cmocka_unit_test(reader_is_called_again_for_unread_bytes),
         cmocka_unit_test(ghosts_keep_size_and_digest),
-        cmocka_unit_test(dials_that_fail),
-        cmocka_unit_test(clean_and_abrupt_ends),
-        cmocka_unit_test(flushing_ends_after_five_seconds),
-        cmocka_unit_test(crashes_as_peers_see_them),
-        cmocka_unit_test(silence_until_the_host_is_back),
-        cmocka_unit_test(handshakes_that_stop),
-        cmocka_unit_test(silence_for_ever_times_out),
-        cmocka_unit_test(partitions_stall_and_heal),
-        cmocka_unit_test(limits_of_streams),
+        cmocka_unit_test(failed_dials_report_their_reason),
+        cmocka_unit_test(peer_sees_clean_and_abrupt_ends),
+        cmocka_unit_test(flushing_close_gives_up_after_five_seconds),
+        cmocka_unit_test(crash_with_reset_closes_streams_of_peers),
+        cmocka_unit_test(restarted_host_resets_old_connections),
+        cmocka_unit_test(stalled_handshakes_time_out),
+        cmocka_unit_test(lasting_partition_times_out),
+        cmocka_unit_test(partition_stalls_a_stream_until_it_heals),
+        cmocka_unit_test(streams_per_node_and_address_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,13 +11,13 @@
 #include "sim/world.h"
 
 #define NODES         50
-#define CONVERSATIONS 8 /* that a node tries to keep up */
+#define CONVERSATIONS 8 /* that each node tries to keep open */
 
-/* A stream carries the sequence hash(stream number, position): the first 8 bytes say the number. */
+/* A stream carries the sequence hash(stream number, position); its first 8 bytes are the number. */
 struct talk {
     struct app *app;
     struct hth_stream *stream;
-    uint64_t number; /* of what we send */
+    uint64_t number; /* number of the sequence that we send */
     uint64_t sent;
     uint64_t heard_number, heard;
     struct talk *next;
@@ -197,7 +197,8 @@ static void mischief(void *arg)
     if (hth_rng_chance(rng, 0.3))
         hth_world_heal(w);
     hth_node_set_side(pick(soup), (uint32_t)(hth_world_now_us(w) / 100000 % 3));
-    struct hth_node *from = pick(soup); /* in this order: operands have none */
+    /* one draw per statement: C leaves the order of operands open */
+    struct hth_node *from = pick(soup);
     hth_world_block(w, from, pick(soup), true);
     hth_world_at(w, hth_world_now_us(w) + 200000, mischief, soup);
 }
@@ -238,7 +239,7 @@ static uint64_t run_soup(uint64_t seed, struct soup *soup)
     return hash;
 }
 
-static void every_byte_in_order_or_the_end(void **state)
+static void bytes_arrive_in_order_or_the_stream_ends(void **state)
 {
     (void)state;
     struct soup soup;
@@ -256,7 +257,7 @@ static void every_byte_in_order_or_the_end(void **state)
     }
 }
 
-static void the_seed_is_the_trace(void **state)
+static void same_seed_gives_the_same_trace(void **state)
 {
     (void)state;
     struct soup soup;
@@ -271,8 +272,8 @@ static void the_seed_is_the_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_byte_in_order_or_the_end),
-        cmocka_unit_test(the_seed_is_the_trace),
+        cmocka_unit_test(bytes_arrive_in_order_or_the_stream_ends),
+        cmocka_unit_test(same_seed_gives_the_same_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_world.c: the clock, the order of events, life and death of nodes, replay from a seed. */
+/* test_world.c: the clock, the order of events, boot and crash of nodes, replay from a seed. */
 #include "support/test.h"
 
 #include "core/bytes.h"
@@ -14,7 +14,7 @@ struct tick {
     int64_t fired_us;
     int count;
     int id;
-    char *order; /* where each firing appends its letter */
+    char *order; /* string to which each firing appends its letter */
 };
 
 static void on_tick(void *arg)
@@ -45,7 +45,7 @@ static void timers_fire_when_due(void **state)
     assert_int_equal(t.count, 1); /* one-shot */
 
     hth_timer_set(env, t.timer, 100);
-    hth_timer_set(env, t.timer, 300); /* moved, later and earlier */
+    hth_timer_set(env, t.timer, 300); /* moved to later and to earlier */
     hth_timer_set(env, t.timer, 200);
     hth_world_run_for(w, 1000);
     assert_int_equal(t.count, 2);
@@ -56,7 +56,7 @@ static void timers_fire_when_due(void **state)
     hth_timer_set(env, t.timer, INT64_MAX); /* never, without overflow */
     hth_world_run_for(w, HTH_US_PER_S);
     assert_int_equal(t.count, 2);
-    hth_timer_set(env, t.timer, -5); /* the next turn */
+    hth_timer_set(env, t.timer, -5); /* in the next turn */
     assert_int_equal(t.count, 2);
     hth_world_run_for(w, 0);
     assert_int_equal(t.count, 3);
@@ -68,8 +68,8 @@ static void timers_fire_when_due(void **state)
     hth_world_free(w);
 }
 
-/* What happens to a process that does not run waits until it does; to others it does not. */
-static void who_stands_still_is_late(void **state)
+/* Events of a stalled process wait until it runs; other processes do not wait. */
+static void stalled_process_runs_its_events_later(void **state)
 {
     (void)state;
     struct hth_world *w = hth_world_new(1, NULL);
@@ -83,7 +83,7 @@ static void who_stands_still_is_late(void **state)
     }
     hth_world_run_for(w, 500);
     hth_node_stall(node[0], 2000);
-    hth_node_stall(node[0], 100); /* not shorter */
+    hth_node_stall(node[0], 100); /* a shorter stall changes nothing */
     hth_world_run_for(w, 1900);
     assert_int_equal(t[0].count, 0);
     assert_int_equal(t[1].fired_us, 1000);
@@ -95,7 +95,7 @@ static void who_stands_still_is_late(void **state)
     hth_world_free(w);
 }
 
-/* Sixteen timers due at the same instant: the order they fire in under this seed. */
+/* Record the order in which sixteen timers of the same instant fire under this seed. */
 static void tie_order(uint64_t seed, char order[32])
 {
     struct hth_world *w = hth_world_new(seed, NULL);
@@ -178,7 +178,7 @@ static void count_up(void *arg)
     ++*(int *)arg;
 }
 
-static void scenario_events(void **state)
+static void world_events_run_at_their_time(void **state)
 {
     (void)state;
     struct hth_world *w = hth_world_new(3, NULL);
@@ -187,13 +187,13 @@ static void scenario_events(void **state)
     hth_world_at(w, 200, count_up, &n);
     assert_int_equal(hth_world_run_until(w, 150), 1);
     assert_int_equal(n, 1);
-    hth_world_free(w); /* the second one goes with the world */
+    hth_world_free(w); /* the second timer is freed with the world */
     assert_int_equal(n, 1);
 }
 
 /* ---- clocks and identities ----------------------------------------------------------------- */
 
-static void clocks_and_identities(void **state)
+static void nodes_have_own_clocks_and_identities(void **state)
 {
     (void)state;
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
@@ -245,7 +245,7 @@ static void stand_in_crypto_refuses_what_the_real_one_would(void **state)
     }
 }
 
-/* Every bit counts, in whole blocks of 32 bytes and behind them, and so does the length. */
+/* A signature covers every bit, in whole blocks of 32 bytes and behind them, and the length. */
 static void stand_in_signatures_cover_all_of_a_message(void **state)
 {
     static const size_t lens[] = {1, 31, 32, 33, 64, 100, 136, 200};
@@ -287,7 +287,7 @@ static void app_tick(void *arg)
     hth_timer_set(app->env, app->timer, 1000);
     if (app->crash_self) {
         hth_node_crash(app->node, HTH_CRASH_RESET);
-        assert_int_equal(app->halts, 0); /* it dies after the callback, not inside */
+        assert_int_equal(app->halts, 0); /* the node goes down after the callback, not inside it */
     }
 }
 
@@ -305,7 +305,7 @@ static void app_halt(struct hth_env *env, void *arg)
 {
     struct app *app = arg;
     app->halts++;
-    /* The environment is disconnected: harmless, and nothing new starts. */
+    /* The environment is disconnected: calls are harmless and start nothing. */
     hth_timer_set(env, app->timer, 10);
     hth_post(env, app_tick, app);
     struct hth_listener *l;
@@ -317,7 +317,7 @@ static void app_halt(struct hth_env *env, void *arg)
         hth_timer_free(env, app->timer);
 }
 
-static void crash_and_restart(void **state)
+static void crashed_node_restarts_with_disk_and_identity(void **state)
 {
     (void)state;
     struct hth_world *w = hth_world_new(5, NULL);
@@ -362,7 +362,7 @@ static void crash_and_restart(void **state)
     hth_world_leaks(w, &leaks);
     assert_int_equal(hth_open_total(&leaks), 0);
     app.crash_self = false;
-    app.forget = true; /* what halt leaves behind is counted, and freed by the world */
+    app.forget = true; /* the world counts and frees the objects that halt leaves behind */
     hth_node_restart(n);
     hth_world_run_for(w, 1);
     hth_node_crash(n, HTH_CRASH_RESET);
@@ -372,7 +372,7 @@ static void crash_and_restart(void **state)
     hth_world_free(w);
 }
 
-static void the_end_of_the_world_halts_everyone(void **state)
+static void freeing_the_world_halts_all_nodes(void **state)
 {
     (void)state;
     struct hth_world *w = hth_world_new(5, NULL);
@@ -392,7 +392,7 @@ static void the_end_of_the_world_halts_everyone(void **state)
 
 /* ---- fault sites --------------------------------------------------------------------------- */
 
-static void fault_sites(void **state)
+static void fault_sites_have_their_rates(void **state)
 {
     (void)state;
     int enabled = 0, fired = 0;
@@ -425,9 +425,9 @@ static void fault_sites(void **state)
     hth_world_free(w);
 }
 
-/* The seed and the name decide whether a site is enabled, not the order in which sites are met: a
- * new site must not change what the others do under a seed. */
-static void a_fault_site_depends_on_its_name(void **state)
+/* The seed and the name decide whether a site is enabled, not the order of first use: a new site
+ * must not change the others under a seed. */
+static void fault_site_depends_on_seed_and_name_only(void **state)
 {
     enum { SITES = 32 };
     static char name[SITES][16];
@@ -456,18 +456,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timers_fire_when_due),
-        cmocka_unit_test(who_stands_still_is_late),
+        cmocka_unit_test(stalled_process_runs_its_events_later),
         cmocka_unit_test(ties_are_shuffled_by_the_seed),
         cmocka_unit_test(timers_may_free_themselves),
         cmocka_unit_test(posts_keep_their_order),
-        cmocka_unit_test(scenario_events),
-        cmocka_unit_test(clocks_and_identities),
+        cmocka_unit_test(world_events_run_at_their_time),
+        cmocka_unit_test(nodes_have_own_clocks_and_identities),
         cmocka_unit_test(stand_in_crypto_refuses_what_the_real_one_would),
         cmocka_unit_test(stand_in_signatures_cover_all_of_a_message),
-        cmocka_unit_test(crash_and_restart),
-        cmocka_unit_test(the_end_of_the_world_halts_everyone),
-        cmocka_unit_test(fault_sites),
-        cmocka_unit_test(a_fault_site_depends_on_its_name),
+        cmocka_unit_test(crashed_node_restarts_with_disk_and_identity),
+        cmocka_unit_test(freeing_the_world_halts_all_nodes),
+        cmocka_unit_test(fault_sites_have_their_rates),
+        cmocka_unit_test(fault_site_depends_on_seed_and_name_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
