@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk.c: each node's files in memory. They survive a crash. With chaos.torn_file a file that was
+/*
+ * disk.c: each node's files in memory. They survive a crash. With chaos.torn_file a file that was
  * written shortly before the crash comes back truncated, as from a disk that lied about its
- * flush. */
+ * flush.
+ */
 #include "sim/sim_int.h"
 
 #include <string.h>

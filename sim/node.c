@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node.c: boot, crash and restart of nodes, and the small half of struct hth_env: timers, posts,
- * payload memory, fault sites and the wall clock. */
+/*
+ * node.c: boot, crash and restart of nodes, and the small half of struct hth_env: timers, posts,
+ * payload memory, fault sites and the wall clock.
+ */
 #include "sim/sim_int.h"
 
 #include "core/budget.h"

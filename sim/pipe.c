@@ -405,11 +405,9 @@ void hth_sim_pipe_credit(struct hth_stream *s)
     hth_sim_pipe_kick(s);
 }
 
-/*
- * A ghost's digest moves with its last byte, and digests add up. So a ghost that is read whole into
+/* A ghost's digest moves with its last byte, and digests add up. So a ghost that is read whole into
  * another ghost hands its digest on, however it was cut on the way. Real bytes that are read into a
- * ghost add a hash of value and place, in which zeros (padding) count nothing.
- */
+ * ghost add a hash of value and place, in which zeros (padding) count nothing. */
 static void move_bytes(struct hth_blob *into, size_t at, const struct sim_chunk *c, size_t from,
                        size_t n)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* world.c: the loop. It takes the next event, moves the clock to it, hands it to its part, and
- * mixes it into the trace hash. */
+/*
+ * world.c: the loop. It takes the next event, moves the clock to it, hands it to its part, and
+ * mixes it into the trace hash.
+ */
 #include "sim/sim_int.h"
 
 #include <string.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_dht.c: the simulated DHT: the time of each operation, values that linger, values that are
- * lost. */
+/*
+ * test_dht.c: the simulated DHT: the time of each operation, values that linger, values that are
+ * lost.
+ */
 #include "support/test.h"
 
 #include "core/limits.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_jobs.c: simulated processors and disks: jobs_cost_their_operations_and_bytes, contents and
- * refusals. */
+/*
+ * test_jobs.c: simulated processors and disks: jobs_cost_their_operations_and_bytes, contents and
+ * refusals.
+ */
 #include "support/test.h"
 
 #include "core/budget.h"

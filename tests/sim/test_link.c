@@ -122,10 +122,8 @@ static struct hth_world_opts plain(void)
     return o;
 }
 
-/*
- * Messages of one size at random times on a link are the queue M/D/1: the mean wait is rho / (2 (1
- * - rho)) services (Pollaczek and Khinchine). Service here is 10 ms, the load rho.
- */
+/* Messages of one size at random times on a link are the queue M/D/1: the mean wait is rho / (2 (1
+ * - rho)) services (Pollaczek and Khinchine). Service here is 10 ms, the load rho. */
 static double mean_wait_us(bool up, double rho)
 {
     struct hth_world_opts o = plain();

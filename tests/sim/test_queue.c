@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_queue.c: the order of events that are scheduled, moved and removed at random, from
- * microseconds to centuries, against a list that is searched from end to end. */
+/*
+ * test_queue.c: the order of events that are scheduled, moved and removed at random, from
+ * microseconds to centuries, against a list that is searched from end to end.
+ */
 #include "support/test.h"
 
 #include "core/rng.h"

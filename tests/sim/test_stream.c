@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stream.c: simulated streams: times against closed forms, order, back-pressure, ends of
- * streams, partitions. */
+/*
+ * test_stream.c: simulated streams: times against closed forms, order, back-pressure, ends of
+ * streams, partitions.
+ */
 #include "support/test.h"
 
 #include "core/limits.h"
