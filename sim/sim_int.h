@@ -2,12 +2,12 @@
 /*
  * sim_int.h: the parts of the world and what they share. Private to sim/.
  *
- * event.c   the queue of future events
+ *   event.c   the queue of future events
  *   world.c   the loop, the dispatch, the trace
- * node.c    boot and crash of nodes, timers, posts, faults: the small half of struct hth_env
+ *   node.c    boot and crash of nodes, timers, posts, faults: the small half of struct hth_env
  *   link.c    delays, sides, blocks
  *   stream.c  dials, handshakes and the handles of streams
- * pipe.c    the bytes: queues, access links, windows, retransmissions
+ *   pipe.c    the bytes: queues, access links, windows, retransmissions
  *   job.c     processors      disk.c   files      dht.c   the shared table
  *
  * Two invariants hold everywhere. The world calls back into a node only from the dispatch of an
