@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_jobs.c: simulated processors and disks: jobs_cost_their_operations_and_bytes, contents and
+ * test_jobs.c: simulated processors and disks: costs, contents and
  * refusals.
  */
 #include "support/test.h"
