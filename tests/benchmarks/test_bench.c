@@ -67,8 +67,8 @@ static void test_distance(void **state)
     assert_true(isinf(hth_bench_distance(bad, a, 3)));
 }
 
-/* What goes through the network equals direct kernel calls; once an expert has learnt, it no longer
- * does, and the comparison must say so. */
+/* Results over the network equal those of direct kernel calls. Once an expert has learnt they
+ * differ, and the comparison must say so. */
 static void test_comparison_notices(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void test_layer_step(void **state)
     hth_bench_swarm_free(swarm);
 }
 
-/* What a question prints, rewound; it must end well. */
+/* The output of a question, rewound; the question must succeed. */
 static FILE *output_of(int (*question)(int, char **), int argc, char **argv)
 {
     FILE *file = tmpfile();

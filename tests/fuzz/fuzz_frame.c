@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes through the frame parser, in pieces that the input's first byte chooses, with a budget
- * that its second byte chooses. What is accepted must keep the promises of frame.h.
+ * that its second byte chooses. Accepted frames keep the promises of frame.h.
  */
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_group.c: groups in which some are not honest.
+ * fuzz_group.c: averaging groups in which some members are not honest.
  *
- * Two who average as the program does, and three foes who know the protocol: they sign
- * declarations, TELL, JOIN, lead groups and reduce, but what they say, when, and of whom is the
- * input's. What they hear (lines, nonces, group ids) they use, else nothing would get past the
- * first check. All runs in the simulated world. Whatever comes: each honest offer ends once and in
- * time, an average is of finite numbers, and nothing is left when all is over.
+ * Two peers average as the program does. Three foes know the protocol: they sign declarations,
+ * TELL, JOIN, lead groups and reduce, but the input decides when they do, the values that they
+ * send, and the peers that they name. They repeat lines, nonces and group ids that they hear: else
+ * no message would pass the first check. All runs in the simulated world. For every input each
+ * honest offer ends once and in time, averages are finite, and nothing is left at the end.
  *
  *   input:  'g', how all begin, then orders: one byte what and how long after it, then its fields
  */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A pair of idx files, plain or gzip, and a text. The first byte says where the input is split into
- * images and labels. Whatever the bytes say, reading ends, stays in bounds and holds bounded
- * memory.
+ * images and labels. For all bytes, reading ends, stays in bounds and holds bounded memory.
  */
 #include <string.h>
 

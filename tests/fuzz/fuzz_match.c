@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_match.c: any bytes as a JOIN, its answer, a declaration, a TELL; the first byte picks which.
- * What is let through is in range and survives the way back.
+ * An accepted message is in range, and the same after it is written and read again.
  */
 #include <math.h>
 #include <string.h>

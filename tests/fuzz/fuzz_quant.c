@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Quantised tensors from a stranger: a byte of format, two of count, then the encoded bytes.
- * Whatever comes, decoding is refused with nothing written, or gives finite values, the same from
- * every table.
+ * Decoding either refuses them and writes nothing, or gives finite values, the same from every
+ * table.
  */
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_safetensors.c: any bytes as a safetensors file. What opens must be readable to its last
- * byte.
+ * fuzz_safetensors.c: any bytes as a safetensors file. A file that opens is readable to its end.
  */
 #include "core/base.h"
 #include "experts/safetensors.h"
