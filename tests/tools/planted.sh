@@ -5,7 +5,6 @@ set -eu
 source=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
 export GIT_AUTHOR_NAME=test GIT_AUTHOR_EMAIL=test GIT_COMMITTER_NAME=test GIT_COMMITTER_EMAIL=test
 failed=0
 count=0
@@ -47,11 +46,13 @@ fails()
 
 # ---- a copy of the whole tree ------------------------------------------------------------------
 
+git -C "$source" rev-parse || exit 1 # a tarball has no list of its files
 mkdir "$work/tree"
 (cd "$source" && git ls-files -co --exclude-standard | while read -r file; do
     [ ! -e "$file" ] || echo "$file"
 done | tar -cf - -T -) | tar -xf - -C "$work/tree"
 cd "$work/tree"
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
 git init -q
 remember 'all: copy'
 passes check-layers
