@@ -230,7 +230,7 @@ struct reduce_metrics {
 };
 
 /* Who fell silent when: the next round does not wait for it as long again. */
-struct suspect {
+struct reduce_suspect {
     struct hth_peer_id id;
     int64_t since_us;
 };
@@ -251,7 +251,7 @@ struct hth_reducer {
     uint64_t early_bytes;
     struct hth_hash ended[ENDED_MAX]; /* a ring */
     uint32_t ended_count;
-    struct suspect suspects[SUSPECTS_MAX]; /* a ring */
+    struct reduce_suspect suspects[SUSPECTS_MAX]; /* a ring */
     uint32_t suspect_count;
     struct line lines[LINES_MAX]; /* a ring */
     uint32_t line_count;

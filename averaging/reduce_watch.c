@@ -135,8 +135,8 @@ static int64_t last_heard(const struct hth_reduce_round *r, uint32_t i)
 static void drop_silent(struct hth_reduce_round *r, uint32_t i)
 {
     struct hth_reducer *red = r->reducer;
-    struct suspect *s = &red->suspects[red->suspect_count++ % SUSPECTS_MAX];
-    *s = (struct suspect){r->members[i].is.id, hth_now_us(red->env)};
+    struct reduce_suspect *s = &red->suspects[red->suspect_count++ % SUSPECTS_MAX];
+    *s = (struct reduce_suspect){r->members[i].is.id, hth_now_us(red->env)};
     drop(r, i, HTH_REDUCE_DROP_SILENT);
 }
 
