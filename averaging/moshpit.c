@@ -183,7 +183,7 @@ static void mp_stats(const void *self, struct hth_averager_stats *out)
 static void mp_free(void *self)
 {
     struct moshpit *mp = self;
-    struct suspect *s;
+    struct moshpit_suspect *s;
 
     mp_stop(mp);
     hth_match_free(mp->match);

@@ -31,12 +31,12 @@
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id)
 {
     const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
-    struct suspect *s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
+    struct moshpit_suspect *s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
 
     if (p == NULL)
         return;
     if (s == NULL) {
-        s = hth_new(struct suspect);
+        s = hth_new(struct moshpit_suspect);
         hth_map_put(mp->suspects, id->b, sizeof(id->b), s);
     }
     s->issued_us = p->issued_us;
@@ -68,7 +68,7 @@ void hth_moshpit_deaf(struct moshpit *mp, const struct hth_peer_id *id)
 
 void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id)
 {
-    struct suspect *s;
+    struct moshpit_suspect *s;
 
     hth_moshpit_suspect(mp, id);
     s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
@@ -78,7 +78,7 @@ void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id)
 
 bool hth_moshpit_is_lost(struct moshpit *mp, const struct hth_peer_id *id, int64_t since_us)
 {
-    const struct suspect *s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
+    const struct moshpit_suspect *s = hth_map_get(mp->suspects, id->b, sizeof(id->b));
     const struct hth_roster_peer *p = hth_roster_find(mp->roster, id);
 
     return s != NULL && s->lost_us > 0 && s->lost_us >= since_us && p != NULL &&
@@ -87,7 +87,7 @@ bool hth_moshpit_is_lost(struct moshpit *mp, const struct hth_peer_id *id, int64
 
 bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 {
-    struct suspect *s = hth_map_get(mp->suspects, p->id.b, sizeof(p->id.b));
+    struct moshpit_suspect *s = hth_map_get(mp->suspects, p->id.b, sizeof(p->id.b));
     int64_t heard_us = INT64_MIN;
     uint32_t generation;
     bool vain;
@@ -108,7 +108,7 @@ bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p)
 void hth_moshpit_forget(struct moshpit *mp)
 {
     const void *key;
-    struct suspect *s;
+    struct moshpit_suspect *s;
     struct hth_peer_id id;
 
     for (size_t it = 0; (s = hth_map_next(mp->suspects, &it, &key, NULL)) != NULL;) {
@@ -400,7 +400,7 @@ static bool is_member(const struct hth_avg_group *g, const struct hth_peer_id *i
 static void note_absent(const struct sweep *s, const struct hth_peer_id *id)
 {
     struct moshpit *mp = s->mp;
-    struct suspect *absent;
+    struct moshpit_suspect *absent;
 
     hth_moshpit_suspect(mp, id);
     absent = hth_map_get(mp->suspects, id->b, sizeof(id->b));

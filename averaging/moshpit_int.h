@@ -68,7 +68,7 @@ struct sweep {
 };
 
 /* Somebody who did not come or was dropped: not due until it has spoken again. */
-struct suspect {
+struct moshpit_suspect {
     int64_t issued_us; /* of the note that it was known by then */
     int64_t at_us;
     int64_t lost_us;     /* its connection; 0: it was not */
