@@ -133,7 +133,7 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
 {
     uint64_t floats = 0;
     for (uint32_t i = 0; i < r->member_count; i++) {
-        const struct member *m = &r->members[i];
+        const struct reduce_member_state *m = &r->members[i];
         fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing,
                                             m->parts_kept, m->parts_clipped};
         res->dropped += m->as_sender != HTH_REDUCE_DROP_NONE ||
@@ -189,7 +189,7 @@ void reducer_retire_old(struct hth_reducer *red)
 static bool is_owed(const struct hth_reduce_round *r)
 {
     for (uint32_t i = 0; i < r->member_count; i++) {
-        const struct member *m = &r->members[i];
+        const struct reduce_member_state *m = &r->members[i];
         if (i != r->self && (m->is.weight > 0 || member_listens(m)) && m->got < r->own_count)
             return true;
     }
@@ -307,7 +307,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     r->group = o->group;
     r->self = o->self;
     r->member_count = o->member_count;
-    r->members = hth_new_array(struct member, o->member_count);
+    r->members = hth_new_array(struct reduce_member_state, o->member_count);
     for (uint32_t i = 0; i < o->member_count; i++) {
         r->members[i].is = o->members[i];
         r->members[i].round = r;
@@ -339,7 +339,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
 /* The average's own memory: all of it, or for a helper its share. */
 static enum hth_err make_average(struct hth_reduce_round *r)
 {
-    const struct member *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->self];
     uint64_t floats = r->hears ? r->count : HTH_MAX(self->floats, (uint64_t)1);
     r->average_first = r->hears ? 0 : self->first;
     if (hth_fault(r->reducer->env, "averaging.memory"))

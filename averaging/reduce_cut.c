@@ -106,7 +106,7 @@ static enum hth_err cut(struct hth_reduce_round *r)
     r->held_max_us = held_max(r);
     r->reducers = hth_new_array(uint32_t, r->member_count);
     for (uint32_t i = 0; i < r->member_count; i++) {
-        struct member *m = &r->members[i];
+        struct reduce_member_state *m = &r->members[i];
         m->first = first;
         m->floats = HTH_MIN(units[i] * UNIT_FLOATS, r->count - first);
         m->first_part = r->part_count;
@@ -122,7 +122,8 @@ static enum hth_err cut(struct hth_reduce_round *r)
 }
 
 /* Part `k` of a share: near-equal runs of units. */
-static void part_at(const struct member *m, uint32_t k, uint64_t *first, uint32_t *count)
+static void part_at(const struct reduce_member_state *m, uint32_t k, uint64_t *first,
+                    uint32_t *count)
 {
     uint64_t units = (m->floats + UNIT_FLOATS - 1) / UNIT_FLOATS;
     uint64_t begin = units * k / m->part_count * UNIT_FLOATS;
@@ -152,7 +153,7 @@ static void lay_out_sends(struct hth_reduce_round *r)
 
 static void lay_out_owns(struct hth_reduce_round *r)
 {
-    const struct member *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->self];
     r->own_count = r->owns_left = self->part_count;
     r->owns = hth_new_array(struct own, HTH_MAX(r->own_count, 1u));
     for (uint32_t k = 0; k < r->own_count; k++) {

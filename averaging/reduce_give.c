@@ -15,7 +15,7 @@
 static void send_call(struct send *s, const struct hth_segment *segments, uint32_t segment_count,
                       struct hth_blob *blob, size_t offset);
 
-static struct member *reducer_of(const struct send *s)
+static struct reduce_member_state *reducer_of(const struct send *s)
 {
     return &s->round->members[s->to];
 }
@@ -27,7 +27,7 @@ static struct hth_env *env_of(const struct hth_reduce_round *r)
 
 static struct send *sends_to(const struct hth_reduce_round *r, uint32_t to)
 {
-    const struct member *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->self];
     uint32_t first = r->members[to].first_part;
     return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
 }
@@ -37,7 +37,7 @@ static struct send *sends_to(const struct hth_reduce_round *r, uint32_t to)
 static void settle(struct send *s, double weight, bool kept)
 {
     struct hth_reduce_round *r = s->round;
-    struct member *m = reducer_of(s);
+    struct reduce_member_state *m = reducer_of(s);
     s->state = SEND_SETTLED;
     m->settled++;
     r->settled_floats += s->count;
@@ -267,7 +267,7 @@ static bool holds_some(const struct hth_reduce_round *r, uint32_t to)
 static void on_put_off(struct send *s, int64_t after_us)
 {
     struct hth_reduce_round *r = s->round;
-    struct member *m = reducer_of(s);
+    struct reduce_member_state *m = reducer_of(s);
     int64_t now = hth_now_us(env_of(r));
     m->heard_us = now;
     s->put_off = true;
@@ -282,7 +282,7 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct send *s = arg;
     struct hth_reduce_round *r = s->round;
-    struct member *m = reducer_of(s);
+    struct reduce_member_state *m = reducer_of(s);
     s->call = NULL;
     m->in_flight_bytes -= s->bytes;
     m->line_out_bytes -= s->bytes;
@@ -344,7 +344,7 @@ static void done_encode(struct hth_job *job, enum hth_err err)
         encode_free(e);
         return;
     }
-    struct member *m = reducer_of(s);
+    struct reduce_member_state *m = reducer_of(s);
     m->in_flight_bytes -= s->bytes;
     if (err != HTH_OK || m->as_reducer != HTH_REDUCE_DROP_NONE || e->err == HTH_E_NO_MEMORY) {
         keep(s);
@@ -366,7 +366,7 @@ static void send_call(struct send *s, const struct hth_segment *segments, uint32
                       struct hth_blob *blob, size_t offset)
 {
     struct hth_reduce_round *r = s->round;
-    struct member *m = reducer_of(s);
+    struct reduce_member_state *m = reducer_of(s);
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint64_t bytes = hth_codec_bytes(segments, segment_count);
     struct hth_part_head part = {.group = r->group,
@@ -478,7 +478,7 @@ static void begin(struct send *s)
  * one's time, fast members would fill the lines of reducers before slow ones get there, and what is
  * said meanwhile would wait behind all of it. One more, so that one is on its way while another is
  * answered. */
-static uint32_t reach_of(const struct hth_reduce_round *r, const struct member *m)
+static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_member_state *m)
 {
     double total = (double)(r->count - r->members[r->self].floats);
     if (isinf(r->pace))
@@ -492,7 +492,7 @@ static uint32_t reach_of(const struct hth_reduce_round *r, const struct member *
 
 void give_pump(struct hth_reduce_round *r, uint32_t to)
 {
-    struct member *m = &r->members[to];
+    struct reduce_member_state *m = &r->members[to];
     if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->self)
         return;
     struct send *sends = sends_to(r, to);
@@ -519,7 +519,7 @@ void give_pump_all(struct hth_reduce_round *r)
 
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why)
 {
-    struct member *m = &r->members[to];
+    struct reduce_member_state *m = &r->members[to];
     if (r->state != ROUND_RUNNING || m->as_reducer != HTH_REDUCE_DROP_NONE ||
         !watch_due_as_reducer(r, to))
         return;

@@ -129,7 +129,7 @@ struct own {
 
 /* ---- members and rounds -------------------------------------------------------------------- */
 
-struct member {
+struct reduce_member_state {
     struct hth_reduce_member is;
     /* as sender, to this member */
     uint32_t got; /* parts reduced here that it has sent */
@@ -174,7 +174,7 @@ struct hth_reduce_round {
     int refs;
     enum round_state state;
     struct hth_hash group;
-    struct member *members;
+    struct reduce_member_state *members;
     uint32_t member_count, self;
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
@@ -262,7 +262,7 @@ struct hth_reducer {
 };
 
 /* It brings nothing and reduces nothing, and is told the mean: nobody waits for it. */
-static inline bool member_listens(const struct member *m)
+static inline bool member_listens(const struct reduce_member_state *m)
 {
     return m->is.weight == 0 && m->is.bandwidth == 0;
 }
@@ -316,7 +316,7 @@ void give_end(struct hth_reduce_round *r);
 void line_sent(struct hth_reduce_round *r, struct send *s);
 void line_answered(struct hth_reduce_round *r, const struct send *s);
 /* Whether packing this format pays on the way to it. */
-bool line_packs(const struct hth_reduce_round *r, const struct member *m,
+bool line_packs(const struct hth_reduce_round *r, const struct reduce_member_state *m,
                 enum hth_quant_format format);
 
 /* ---- reduce_take.c ------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ static struct line *find(struct hth_reducer *red, const struct hth_peer_id *id)
 
 void line_sent(struct hth_reduce_round *r, struct send *s)
 {
-    struct member *m = &r->members[s->to];
+    struct reduce_member_state *m = &r->members[s->to];
     m->line_out_bytes += s->bytes;
     s->line_out_bytes = m->line_out_bytes;
     s->sent_us = hth_now_us(r->reducer->env);
@@ -50,7 +50,7 @@ void line_sent(struct hth_reduce_round *r, struct send *s)
 void line_answered(struct hth_reduce_round *r, const struct send *s)
 {
     struct hth_reducer *red = r->reducer;
-    struct member *m = &r->members[s->to];
+    struct reduce_member_state *m = &r->members[s->to];
     int64_t took_us = HTH_MAX(hth_now_us(red->env) - s->sent_us, (int64_t)1);
     double rate = (double)s->line_out_bytes * HTH_US_PER_S / (double)took_us;
     if (r->values == NULL) /* nothing left this node */
@@ -71,13 +71,13 @@ void line_answered(struct hth_reduce_round *r, const struct send *s)
 }
 
 /* Of its line, as far as it is known; else 0. */
-static double rate_of(const struct hth_reduce_round *r, const struct member *m)
+static double rate_of(const struct hth_reduce_round *r, const struct reduce_member_state *m)
 {
     const struct line *known = find(r->reducer, &m->is.id);
     return known != NULL ? known->bytes_per_s : 0;
 }
 
-bool line_packs(const struct hth_reduce_round *r, const struct member *m,
+bool line_packs(const struct hth_reduce_round *r, const struct reduce_member_state *m,
                 enum hth_quant_format format)
 {
     double said = r->reducer->opts.link_bytes_per_s;

@@ -34,7 +34,7 @@ struct sum {
     struct input input[];
 };
 
-static bool is_sender(const struct member *m)
+static bool is_sender(const struct reduce_member_state *m)
 {
     return m->is.weight > 0;
 }
@@ -419,7 +419,7 @@ static bool is_complete(const struct hth_reduce_round *r, const struct own *o)
     if (o->got == r->senders)
         return true;
     for (uint32_t i = 0; i < r->member_count; i++) {
-        const struct member *m = &r->members[i];
+        const struct reduce_member_state *m = &r->members[i];
         if (i != r->self && is_sender(m) && !m->dropped && o->from[i].state == GIVE_NONE)
             return false;
     }
@@ -449,7 +449,7 @@ static bool want_told(struct own *o)
  * another order, each time: by the origins all come to the same bits. */
 static uint32_t in_order(struct own *o, struct contribution **order)
 {
-    const struct member *members = o->round->members;
+    const struct reduce_member_state *members = o->round->members;
     uint32_t n = 0;
     for (uint32_t i = 0; i < o->round->member_count; i++) {
         uint32_t at = n;
@@ -504,7 +504,7 @@ static void on_cancel(void *arg)
 static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
                           const struct hth_part_head *part, enum hth_err *err)
 {
-    const struct member *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->self];
     bool listens = member_listens(&r->members[member]);
     uint64_t floats = 0;
     *err = HTH_E_RANGE;

@@ -55,13 +55,13 @@ static struct hth_env *env_of(const struct hth_reduce_round *r)
 
 bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 {
-    const struct member *m = &r->members[i];
+    const struct reduce_member_state *m = &r->members[i];
     return i != r->self && m->is.weight > 0 && !m->dropped && m->got < r->own_count;
 }
 
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
 {
-    const struct member *m = &r->members[i];
+    const struct reduce_member_state *m = &r->members[i];
     return i != r->self && r->hears && m->as_reducer == HTH_REDUCE_DROP_NONE &&
            m->settled < m->part_count;
 }
@@ -97,7 +97,7 @@ static void say(const struct hth_reduce_round *r, uint32_t i, const char *role,
 
 void watch_drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
 {
-    struct member *m = &r->members[i];
+    struct reduce_member_state *m = &r->members[i];
     if (r->state != ROUND_RUNNING || !watch_due_as_sender(r, i))
         return;
     say(r, i, "sender", why);
@@ -145,7 +145,7 @@ void watch_begin(struct hth_reduce_round *r)
     const struct hth_reducer *red = r->reducer;
     uint32_t known = HTH_MIN(red->suspect_count, SUSPECTS_MAX);
     for (uint32_t i = 0; i < r->member_count; i++) {
-        struct member *m = &r->members[i];
+        struct reduce_member_state *m = &r->members[i];
         for (uint32_t k = 0; k < known && i != r->self; k++) {
             if (hth_peer_id_eq(&red->suspects[k].id, &m->is.id))
                 m->suspect = m->suspect || last_heard(r, i) <= red->suspects[k].since_us;
@@ -160,7 +160,7 @@ void watch_lost(struct hth_reduce_round *r, uint32_t i)
     drop(r, i, HTH_REDUCE_DROP_LOST);
 }
 
-static void note_heard(struct hth_reduce_round *r, struct member *m, int64_t at_us)
+static void note_heard(struct hth_reduce_round *r, struct reduce_member_state *m, int64_t at_us)
 {
     m->heard_us = at_us;
     m->ever_heard = true;
@@ -170,7 +170,7 @@ static void note_heard(struct hth_reduce_round *r, struct member *m, int64_t at_
 
 void watch_progress(struct hth_reduce_round *r, uint32_t i)
 {
-    struct member *m = &r->members[i];
+    struct reduce_member_state *m = &r->members[i];
     if (member_listens(m)) /* its questions say nothing of when others should be heard */
         return;
     m->progress_us = hth_now_us(env_of(r));
@@ -183,7 +183,7 @@ void watch_progress(struct hth_reduce_round *r, uint32_t i)
 
 static void on_state(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_result *result)
 {
-    struct member *m = &r->members[i];
+    struct reduce_member_state *m = &r->members[i];
     struct hth_part_reply reply;
     if (hth_part_reply_open(result->payload, result->payload_len, 0, &reply) != HTH_OK) {
         drop(r, i, HTH_REDUCE_DROP_REFUSED);
@@ -200,7 +200,7 @@ static void on_state(struct hth_reduce_round *r, uint32_t i, const struct hth_rp
 
 static void on_asked(void *arg, const struct hth_rpc_result *result)
 {
-    struct member *m = arg;
+    struct reduce_member_state *m = arg;
     struct hth_reduce_round *r = m->round;
     uint32_t i = (uint32_t)(m - r->members);
     m->ask = NULL;
@@ -216,7 +216,7 @@ static void on_asked(void *arg, const struct hth_rpc_result *result)
 
 static void ask(struct hth_reduce_round *r, uint32_t i)
 {
-    struct member *m = &r->members[i];
+    struct reduce_member_state *m = &r->members[i];
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_part_head part = {.group = r->group, .ask = true};
     struct hth_rpc_target target = {m->is.id, m->is.addr};
@@ -236,7 +236,7 @@ static void ask(struct hth_reduce_round *r, uint32_t i)
  * its question would wait behind all that it has sent. */
 static void speak_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
 {
-    struct member *m = &r->members[i];
+    struct reduce_member_state *m = &r->members[i];
     if (i == r->self || now - m->nudged_us < NUDGE_US)
         return;
     m->nudged_us = now;
@@ -247,7 +247,7 @@ static void speak_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
  * round, mean that the line is what is waited for. */
 static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
 {
-    struct member *m = &r->members[i];
+    struct reduce_member_state *m = &r->members[i];
     struct hth_rpc_peer_info info;
     if (!is_due(r, i)) {
         m->heard_us = now;
@@ -350,7 +350,7 @@ static int64_t limit_of_new(const struct hth_reduce_round *r, uint32_t i)
 static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct hth_reducer_opts *o = &r->reducer->opts;
-    const struct member *m = &r->members[i];
+    const struct reduce_member_state *m = &r->members[i];
     int64_t pauses[HTH_AVG_MEMBERS_MAX];
     int64_t min_us = hth_rpc_late_us(r->reducer->rpc) > 0 ? o->silence_new_us : o->silence_min_us;
     uint32_t n = 0;
@@ -373,7 +373,7 @@ static int64_t limit_of(const struct hth_reduce_round *r, uint32_t i)
 static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
 {
     const struct hth_reducer_opts *o = &r->reducer->opts;
-    struct member *m = &r->members[i];
+    struct reduce_member_state *m = &r->members[i];
     int64_t limit = limit_of(r, i), stuck = now - m->progress_us;
     int64_t stood = HTH_MIN(stuck, now - m->moved_us);
     if (now - m->heard_us >= limit) {
@@ -405,7 +405,7 @@ static uint32_t usual_got(const struct hth_reduce_round *r, uint32_t *senders)
 {
     uint32_t got[HTH_AVG_MEMBERS_MAX], n = 0;
     for (uint32_t i = 0; i < r->member_count; i++) {
-        const struct member *m = &r->members[i];
+        const struct reduce_member_state *m = &r->members[i];
         if (i != r->self && m->is.weight > 0 && !m->dropped)
             got[n++] = m->got;
     }
@@ -430,7 +430,8 @@ static bool are_few(uint32_t behind, uint32_t all)
 /* For how long it may hold up the others. Who at the pace of its parts would need far longer than
  * anybody is waited for is given up soon, and between the two there is no edge on which a few bytes
  * could decide. */
-static int64_t held_max_of(const struct hth_reduce_round *r, const struct member *m, int64_t max_us)
+static int64_t held_max_of(const struct hth_reduce_round *r, const struct reduce_member_state *m,
+                           int64_t max_us)
 {
     double passed_us = (double)(hth_now_us(env_of(r)) - r->start_us);
     double needs = passed_us * r->own_count / (m->got + 1) / (double)max_us;
@@ -447,7 +448,7 @@ static void weigh_senders(struct hth_reduce_round *r, int64_t passed, int64_t ma
     for (uint32_t i = 0; i < r->member_count; i++)
         behind += lags(r, i, usual);
     for (uint32_t i = 0; i < r->member_count && are_few(behind, senders); i++) {
-        struct member *m = &r->members[i];
+        struct reduce_member_state *m = &r->members[i];
         if (!lags(r, i, usual))
             continue;
         m->held_us += passed;
@@ -461,14 +462,14 @@ static void weigh_reducers(struct hth_reduce_round *r, int64_t passed, int64_t m
 {
     uint32_t reducers = 0, behind = 0;
     for (uint32_t i = 0; i < r->member_count; i++) {
-        const struct member *m = &r->members[i];
+        const struct reduce_member_state *m = &r->members[i];
         reducers += i != r->self && m->part_count > 0 && m->as_reducer == HTH_REDUCE_DROP_NONE;
         behind += watch_due_as_reducer(r, i);
     }
     if (reducers < 2 || !are_few(behind, reducers))
         return;
     for (uint32_t i = 0; i < r->member_count; i++) {
-        struct member *m = &r->members[i];
+        struct reduce_member_state *m = &r->members[i];
         if (!watch_due_as_reducer(r, i))
             continue;
         m->owing_us += passed;
@@ -525,7 +526,7 @@ static void forgive(struct hth_reduce_round *r, int64_t now)
     hth_rpc_observe_late(red->rpc, r->look_us);
     red->late_us = HTH_MAX(late, red->late_us / 8 * 7);
     for (uint32_t i = 0; i < r->member_count && late > OWN_PAUSE_US; i++) {
-        struct member *m = &r->members[i];
+        struct reduce_member_state *m = &r->members[i];
         m->heard_us = HTH_MIN(m->heard_us + late, now);
         m->progress_us = HTH_MIN(m->progress_us + late, now);
         m->moved_us = HTH_MIN(m->moved_us + late, now);
