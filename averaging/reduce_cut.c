@@ -138,10 +138,10 @@ static void lay_out_sends(struct hth_reduce_round *r)
     if (!r->hears)
         return;
     r->send_count = r->part_count - r->members[r->self].part_count;
-    r->sends = hth_new_array(struct send, HTH_MAX(r->send_count, 1u));
+    r->sends = hth_new_array(struct reduce_sent, HTH_MAX(r->send_count, 1u));
     for (uint32_t i = 0; i < r->member_count; i++) {
         for (uint32_t k = 0; i != r->self && k < r->members[i].part_count; k++) {
-            struct send *s = &r->sends[n++];
+            struct reduce_sent *s = &r->sends[n++];
             s->round = r;
             s->to = i;
             s->part = r->members[i].first_part + k;
@@ -155,9 +155,9 @@ static void lay_out_owns(struct hth_reduce_round *r)
 {
     const struct reduce_member_state *self = &r->members[r->self];
     r->own_count = r->owns_left = self->part_count;
-    r->owns = hth_new_array(struct own, HTH_MAX(r->own_count, 1u));
+    r->owns = hth_new_array(struct reduce_owned, HTH_MAX(r->own_count, 1u));
     for (uint32_t k = 0; k < r->own_count; k++) {
-        struct own *o = &r->owns[k];
+        struct reduce_owned *o = &r->owns[k];
         o->round = r;
         o->part = self->first_part + k;
         part_at(self, k, &o->first, &o->count);

@@ -12,10 +12,10 @@
 
 #include "averaging/reduce_int.h"
 
-static void send_call(struct send *s, const struct hth_segment *segments, uint32_t segment_count,
-                      struct hth_blob *blob, size_t offset);
+static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
+                      uint32_t segment_count, struct hth_blob *blob, size_t offset);
 
-static struct reduce_member_state *reducer_of(const struct send *s)
+static struct reduce_member_state *reducer_of(const struct reduce_sent *s)
 {
     return &s->round->members[s->to];
 }
@@ -25,7 +25,7 @@ static struct hth_env *env_of(const struct hth_reduce_round *r)
     return r->reducer->env;
 }
 
-static struct send *sends_to(const struct hth_reduce_round *r, uint32_t to)
+static struct reduce_sent *sends_to(const struct hth_reduce_round *r, uint32_t to)
 {
     const struct reduce_member_state *self = &r->members[r->self];
     uint32_t first = r->members[to].first_part;
@@ -34,7 +34,7 @@ static struct send *sends_to(const struct hth_reduce_round *r, uint32_t to)
 
 /* ---- settling ------------------------------------------------------------------------------ */
 
-static void settle(struct send *s, double weight, bool kept)
+static void settle(struct reduce_sent *s, double weight, bool kept)
 {
     struct hth_reduce_round *r = s->round;
     struct reduce_member_state *m = reducer_of(s);
@@ -57,7 +57,7 @@ static void settle(struct send *s, double weight, bool kept)
 struct apply {
     struct hth_job job;
     struct hth_reduce_round *round;
-    struct send *send;
+    struct reduce_sent *send;
     struct hth_blob *blob; /* the answer's body; NULL: keep the local values */
     size_t offset;
     struct hth_segment *segments;
@@ -80,7 +80,7 @@ static void run_told(struct apply *a, float *y)
 static void run_apply(struct hth_job *job)
 {
     struct apply *a = HTH_CONTAINER(job, struct apply, job);
-    const struct send *s = a->send;
+    const struct reduce_sent *s = a->send;
     float *y = (float *)(void *)a->round->average->data + s->first;
     if (a->round->values == NULL) {
         run_told(a, y);
@@ -120,7 +120,7 @@ static void done_apply(struct hth_job *job, enum hth_err err)
 }
 
 /* Takes the reply's segments, and a reference on the blob. */
-static void apply(struct send *s, struct hth_blob *blob, size_t offset,
+static void apply(struct reduce_sent *s, struct hth_blob *blob, size_t offset,
                   const struct hth_part_reply *reply)
 {
     struct hth_reduce_round *r = s->round;
@@ -150,7 +150,7 @@ static void apply(struct send *s, struct hth_blob *blob, size_t offset,
     apply_free(a);
 }
 
-static void keep(struct send *s)
+static void keep(struct reduce_sent *s)
 {
     apply(s, NULL, 0, &(struct hth_part_reply){.weight = 0});
 }
@@ -179,7 +179,7 @@ static double weight_in(const struct hth_reduce_round *r, const struct hth_part_
 /* The answer fits the part and the group, or the reducer is not to be believed. Its weight follows
  * from who is in it: who could say less of it would keep a whole group below its quorum, round
  * after round, and look like one who answers well. */
-static enum hth_err open_answer(const struct send *s, const struct hth_rpc_result *result,
+static enum hth_err open_answer(const struct reduce_sent *s, const struct hth_rpc_result *result,
                                 struct hth_part_reply *reply)
 {
     uint64_t bytes = 0, floats = 0;
@@ -204,7 +204,7 @@ static enum hth_err open_answer(const struct send *s, const struct hth_rpc_resul
     return err;
 }
 
-static void on_reply(struct send *s, const struct hth_rpc_result *result)
+static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
 {
     struct hth_reduce_round *r = s->round;
     struct hth_part_reply reply;
@@ -242,7 +242,7 @@ static enum hth_reduce_drop drop_of(const struct hth_reduce_round *r,
     return result->err == HTH_E_TIMEOUT ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_LOST;
 }
 
-static void again(struct send *s, int64_t after_us)
+static void again(struct reduce_sent *s, int64_t after_us)
 {
     s->state = SEND_WAITING;
     reducer_of(s)->again++;
@@ -253,7 +253,7 @@ static void again(struct send *s, int64_t after_us)
 /* Whether it has any part of ours. */
 static bool holds_some(const struct hth_reduce_round *r, uint32_t to)
 {
-    const struct send *sends = sends_to(r, to);
+    const struct reduce_sent *sends = sends_to(r, to);
     for (uint32_t i = 0; i < r->members[to].begun; i++) {
         if (sends[i].state == SEND_OUT && !sends[i].put_off)
             return true;
@@ -264,7 +264,7 @@ static bool holds_some(const struct hth_reduce_round *r, uint32_t to)
 /* It lives, and has no room just now. But who puts off all that it is sent for longer than honest
  * reducers hold parts that come early reduces nothing, and would keep us until the round's time is
  * over: to say "soon" moves bytes, and looks like a slow line. */
-static void on_put_off(struct send *s, int64_t after_us)
+static void on_put_off(struct reduce_sent *s, int64_t after_us)
 {
     struct hth_reduce_round *r = s->round;
     struct reduce_member_state *m = reducer_of(s);
@@ -280,7 +280,7 @@ static void on_put_off(struct send *s, int64_t after_us)
 
 static void on_answer(void *arg, const struct hth_rpc_result *result)
 {
-    struct send *s = arg;
+    struct reduce_sent *s = arg;
     struct hth_reduce_round *r = s->round;
     struct reduce_member_state *m = reducer_of(s);
     s->call = NULL;
@@ -311,7 +311,7 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
 struct encode {
     struct hth_job job;
     struct hth_reduce_round *round;
-    struct send *send;
+    struct reduce_sent *send;
     struct hth_blob *blob;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
     uint32_t segment_count;
@@ -339,7 +339,7 @@ static void done_encode(struct hth_job *job, enum hth_err err)
 {
     struct encode *e = HTH_CONTAINER(job, struct encode, job);
     struct hth_reduce_round *r = e->round;
-    struct send *s = e->send;
+    struct reduce_sent *s = e->send;
     if (r->state != ROUND_RUNNING) {
         encode_free(e);
         return;
@@ -362,8 +362,8 @@ static void done_encode(struct hth_job *job, enum hth_err err)
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-static void send_call(struct send *s, const struct hth_segment *segments, uint32_t segment_count,
-                      struct hth_blob *blob, size_t offset)
+static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
+                      uint32_t segment_count, struct hth_blob *blob, size_t offset)
 {
     struct hth_reduce_round *r = s->round;
     struct reduce_member_state *m = reducer_of(s);
@@ -411,7 +411,8 @@ static bool all_plain(const struct hth_segment *segments, uint32_t count)
     return true;
 }
 
-static bool any_packs(const struct send *s, const struct hth_segment *segments, uint32_t count)
+static bool any_packs(const struct reduce_sent *s, const struct hth_segment *segments,
+                      uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (line_packs(s->round, reducer_of(s), segments[i].format))
@@ -420,7 +421,7 @@ static bool any_packs(const struct send *s, const struct hth_segment *segments, 
     return false;
 }
 
-static void encode(struct send *s, struct encode *e)
+static void encode(struct reduce_sent *s, struct encode *e)
 {
     struct hth_reduce_round *r = s->round;
     size_t bytes = hth_codec_bytes(e->segments, e->segment_count);
@@ -448,7 +449,7 @@ static void encode(struct send *s, struct encode *e)
         keep(s);
 }
 
-static void begin(struct send *s)
+static void begin(struct reduce_sent *s)
 {
     struct hth_reduce_round *r = s->round;
     s->retry_us = 0;
@@ -495,11 +496,11 @@ void give_pump(struct hth_reduce_round *r, uint32_t to)
     struct reduce_member_state *m = &r->members[to];
     if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->self)
         return;
-    struct send *sends = sends_to(r, to);
+    struct reduce_sent *sends = sends_to(r, to);
     int64_t now = hth_now_us(env_of(r));
     uint64_t window = r->reducer->opts.window_bytes_max;
     for (uint32_t i = 0; i < m->begun && m->again > 0 && m->in_flight_bytes < window; i++) {
-        struct send *s = &sends[i];
+        struct reduce_sent *s = &sends[i];
         if (s->state != SEND_WAITING || s->retry_us > now)
             continue;
         m->again--;
@@ -526,9 +527,9 @@ void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why
     m->as_reducer = why;
     r->reducer->stats.reducers_failed++;
     hth_metric_add(r->reducer->metrics.dropped, 1);
-    struct send *sends = sends_to(r, to);
+    struct reduce_sent *sends = sends_to(r, to);
     for (uint32_t i = 0; i < m->part_count; i++) {
-        struct send *s = &sends[i];
+        struct reduce_sent *s = &sends[i];
         if (s->call != NULL) {
             hth_rpc_cancel(s->call);
             s->call = NULL;

@@ -69,7 +69,7 @@ enum send_state {
     SEND_SETTLED
 };
 
-struct send {
+struct reduce_sent {
     struct hth_reduce_round *round;
     uint64_t first; /* float */
     uint32_t count;
@@ -95,7 +95,7 @@ enum give_state {
 };
 
 struct contribution {
-    struct own *own;
+    struct reduce_owned *own;
     enum give_state state;
     bool in;       /* in the mean */
     bool with_job; /* a job looks at its bytes */
@@ -110,7 +110,7 @@ struct contribution {
 
 enum own_state { OWN_OPEN, OWN_SUMMING, OWN_DONE };
 
-struct own {
+struct reduce_owned {
     struct hth_reduce_round *round;
     uint64_t first;
     uint32_t count;
@@ -188,11 +188,11 @@ struct hth_reduce_round {
     uint64_t average_first;
     struct hth_avg_span *spans;
     uint32_t span_count;
-    struct send *sends; /* by part, this member's own share left out */
+    struct reduce_sent *sends; /* by part, this member's own share left out */
     uint32_t send_count, sends_left;
     uint64_t settled_floats; /* of sends */
     double pace;             /* floats a second, by the bandwidths; infinite: no line is slow */
-    struct own *owns;
+    struct reduce_owned *owns;
     uint32_t own_count, owns_left;
     uint32_t part_count;
     double group_weight;
@@ -313,8 +313,8 @@ void give_end(struct hth_reduce_round *r);
 /* ---- reduce_line.c ------------------------------------------------------------------------- */
 
 /* A part is under way now; and was answered. */
-void line_sent(struct hth_reduce_round *r, struct send *s);
-void line_answered(struct hth_reduce_round *r, const struct send *s);
+void line_sent(struct hth_reduce_round *r, struct reduce_sent *s);
+void line_answered(struct hth_reduce_round *r, const struct reduce_sent *s);
 /* Whether packing this format pays on the way to it. */
 bool line_packs(const struct hth_reduce_round *r, const struct reduce_member_state *m,
                 enum hth_quant_format format);

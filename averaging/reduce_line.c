@@ -39,7 +39,7 @@ static struct line *find(struct hth_reducer *red, const struct hth_peer_id *id)
     return NULL;
 }
 
-void line_sent(struct hth_reduce_round *r, struct send *s)
+void line_sent(struct hth_reduce_round *r, struct reduce_sent *s)
 {
     struct reduce_member_state *m = &r->members[s->to];
     m->line_out_bytes += s->bytes;
@@ -47,7 +47,7 @@ void line_sent(struct hth_reduce_round *r, struct send *s)
     s->sent_us = hth_now_us(r->reducer->env);
 }
 
-void line_answered(struct hth_reduce_round *r, const struct send *s)
+void line_answered(struct hth_reduce_round *r, const struct reduce_sent *s)
 {
     struct hth_reducer *red = r->reducer;
     struct reduce_member_state *m = &r->members[s->to];

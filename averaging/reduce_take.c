@@ -23,7 +23,7 @@ struct input {
 struct sum {
     struct hth_job job;
     struct hth_reduce_round *round;
-    struct own *own;
+    struct reduce_owned *own;
     bool answers_only; /* the mean is there already */
     bool told_fine;
     enum hth_err err;
@@ -44,7 +44,7 @@ static bool is_sender(const struct reduce_member_state *m)
 static void reply(struct contribution *c, struct hth_segment *segments, uint32_t segment_count,
                   bool whole, struct hth_blob *blob, size_t offset)
 {
-    const struct own *o = c->own;
+    const struct reduce_owned *o = c->own;
     struct hth_reduce_round *r = o->round;
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_part_reply answer = {
@@ -79,7 +79,7 @@ static void let_go(struct contribution *c)
 /* The mean itself; or that there is none. */
 static void reply_mean(struct contribution *c)
 {
-    const struct own *o = c->own;
+    const struct reduce_owned *o = c->own;
     const struct hth_reduce_round *r = o->round;
     if (o->told_fine && o->weight > 0) {
         reply(c, o->told_segments, o->told_count, true, o->told, 0);
@@ -109,7 +109,7 @@ static bool is_narrow(const struct contribution *c)
 
 /* This member's own values as it sends them to others: all who have the same ones add the same,
  * whoever of them reduces. */
-static void send_to_self(const struct own *o, struct sum_input *in)
+static void send_to_self(const struct reduce_owned *o, struct sum_input *in)
 {
     const float *x = (const float *)(const void *)in->bytes;
     if (o->told == NULL ||
@@ -151,7 +151,7 @@ static const float *trusted(const struct sum *s)
 /* The mean becomes what the others make of it. Packed where the line of one of them pays for it. */
 static enum hth_err write_told(struct sum *s, float *mean)
 {
-    const struct own *o = s->own;
+    const struct reduce_owned *o = s->own;
     bool packed = false;
     for (uint32_t i = 0; i < s->count; i++) {
         for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
@@ -162,7 +162,7 @@ static enum hth_err write_told(struct sum *s, float *mean)
 }
 
 /* What the senders make of their answers: own values plus the mean less what was sent of them. */
-static enum hth_err add_difference(const struct own *o, float *mean)
+static enum hth_err add_difference(const struct reduce_owned *o, float *mean)
 {
     const float *x = (const float *)(const void *)o->round->values->data + o->first;
     const uint8_t *sent = o->told->data;
@@ -210,7 +210,7 @@ static void run_sum(struct hth_job *job)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
     const struct hth_reduce_round *r = s->round;
-    const struct own *o = s->own;
+    const struct reduce_owned *o = s->own;
     float *mean = (float *)(void *)r->average->data + (o->first - r->average_first);
 
     prepare(s);
@@ -260,7 +260,7 @@ static void answer_late(struct contribution *c);
 /* The mean is there. */
 static void finish_sum(struct sum *s)
 {
-    struct own *o = s->own;
+    struct reduce_owned *o = s->own;
     struct hth_reduce_round *r = s->round;
     o->state = OWN_DONE;
     o->weight = s->weight;
@@ -295,7 +295,7 @@ static void done_sum(struct hth_job *job, enum hth_err err)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
     struct hth_reduce_round *r = s->round;
-    struct own *o = s->own;
+    struct reduce_owned *o = s->own;
     if (r->state == ROUND_GONE) {
         sum_free(s);
         return;
@@ -358,7 +358,7 @@ static void add_input(struct sum *s, struct contribution *c, double *bytes)
               (in->narrow ? 4.0 * (double)s->own->count : 0);
 }
 
-static struct sum *sum_new(struct own *o, bool answers_only)
+static struct sum *sum_new(struct reduce_owned *o, bool answers_only)
 {
     struct hth_reduce_round *r = o->round;
     struct sum *s = hth_calloc(1, sizeof(*s) + r->member_count * sizeof(s->input[0]));
@@ -373,7 +373,7 @@ static struct sum *sum_new(struct own *o, bool answers_only)
 static void sum_submit(struct sum *s, double bytes)
 {
     struct hth_reduce_round *r = s->round;
-    struct own *o = s->own;
+    struct reduce_owned *o = s->own;
     s->job = (struct hth_job){.lane = r->reducer->opts.lane,
                               .run = run_sum,
                               .done = done_sum,
@@ -414,7 +414,7 @@ static void answer_late(struct contribution *c)
 
 /* ---- completeness -------------------------------------------------------------------------- */
 
-static bool is_complete(const struct hth_reduce_round *r, const struct own *o)
+static bool is_complete(const struct hth_reduce_round *r, const struct reduce_owned *o)
 {
     if (o->got == r->senders)
         return true;
@@ -429,7 +429,7 @@ static bool is_complete(const struct hth_reduce_round *r, const struct own *o)
 /* Room for what this member would send to itself, and then for what all are told. Without it the
  * values and the mean themselves will do. Like the mean it is of this member's own size, and lives
  * as long: it is not of the bytes that others make us hold. */
-static bool want_told(struct own *o)
+static bool want_told(struct reduce_owned *o)
 {
     struct hth_reduce_round *r = o->round;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
@@ -447,7 +447,7 @@ static bool want_told(struct own *o)
 
 /* Those whose values are there. In lines of a grid that hold the same values members stand in
  * another order, each time: by the origins all come to the same bits. */
-static uint32_t in_order(struct own *o, struct contribution **order)
+static uint32_t in_order(struct reduce_owned *o, struct contribution **order)
 {
     const struct reduce_member_state *members = o->round->members;
     uint32_t n = 0;
@@ -463,7 +463,7 @@ static uint32_t in_order(struct own *o, struct contribution **order)
     return n;
 }
 
-static void begin_sum(struct own *o)
+static void begin_sum(struct reduce_owned *o)
 {
     struct contribution *order[HTH_AVG_MEMBERS_MAX];
     struct sum *s = sum_new(o, false);
@@ -554,7 +554,7 @@ static void take_repeat(struct contribution *c, struct hth_rpc_request *req)
 static void take_first(struct contribution *c, struct hth_rpc_request *req,
                        struct hth_part_head *part, struct hth_blob *blob, size_t offset)
 {
-    struct own *o = c->own;
+    struct reduce_owned *o = c->own;
     struct hth_reduce_round *r = o->round;
     uint64_t bytes = hth_codec_bytes(part->segments, part->segment_count);
     c->req = req;
@@ -590,7 +590,7 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
         hth_rpc_refuse(req, err, 0, text);
         return;
     }
-    struct own *o = &r->owns[part->part - r->members[r->self].first_part];
+    struct reduce_owned *o = &r->owns[part->part - r->members[r->self].first_part];
     struct contribution *c = &o->from[member];
     watch_progress(r, member);
     /* Who is slow to listen is told the rest as long as it asks, within the round's time; what it

@@ -510,7 +510,7 @@ static int64_t next_look(const struct hth_reduce_round *r, int64_t now)
     if (!r->stopped)
         next = HTH_MIN(next, r->stop_us);
     for (uint32_t i = 0; i < r->send_count; i++) {
-        const struct send *s = &r->sends[i];
+        const struct reduce_sent *s = &r->sends[i];
         if (s->state == SEND_WAITING && s->retry_us > now)
             next = HTH_MIN(next, s->retry_us);
     }
