@@ -161,7 +161,7 @@ static void lay_out_owns(struct hth_reduce_round *r)
         o->round = r;
         o->part = self->first_part + k;
         part_at(self, k, &o->first, &o->count);
-        o->from = hth_new_array(struct contribution, r->member_count);
+        o->from = hth_new_array(struct reduce_contribution, r->member_count);
         for (uint32_t i = 0; i < r->member_count; i++) {
             o->from[i].own = o;
             o->from[i].member = i;

@@ -94,7 +94,7 @@ enum give_state {
     GIVE_LATE,  /* came after the sum was begun */
 };
 
-struct contribution {
+struct reduce_contribution {
     struct reduce_owned *own;
     enum give_state state;
     bool in;       /* in the mean */
@@ -118,7 +118,7 @@ struct reduce_owned {
     enum own_state state;
     uint32_t got;              /* of others */
     double weight;             /* in the mean; 0: nothing could be averaged */
-    struct contribution *from; /* one per member */
+    struct reduce_contribution *from; /* one per member */
     /* In this member's formats, where they are narrow: its own values as sent; then the mean, where
      * all shall hold the same bits. */
     struct hth_blob *told; /* NULL: the values, and the mean, themselves */

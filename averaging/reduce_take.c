@@ -12,7 +12,7 @@
 #include "averaging/reduce_int.h"
 
 struct input {
-    struct contribution *from;
+    struct reduce_contribution *from;
     struct hth_blob *blob; /* a reference; NULL: this member's own values */
     bool narrow;           /* is to be answered with a difference */
     bool fine;             /* ... and could be */
@@ -41,8 +41,8 @@ static bool is_sender(const struct reduce_member_state *m)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static void reply(struct contribution *c, struct hth_segment *segments, uint32_t segment_count,
-                  bool whole, struct hth_blob *blob, size_t offset)
+static void reply(struct reduce_contribution *c, struct hth_segment *segments,
+                  uint32_t segment_count, bool whole, struct hth_blob *blob, size_t offset)
 {
     const struct reduce_owned *o = c->own;
     struct hth_reduce_round *r = o->round;
@@ -66,7 +66,7 @@ static void reply(struct contribution *c, struct hth_segment *segments, uint32_t
 
 /* What was sent has been used: a round may last long, and the room is needed. A repeat gets the
  * mean itself. */
-static void let_go(struct contribution *c)
+static void let_go(struct reduce_contribution *c)
 {
     hth_blob_unref(c->blob);
     hth_free(c->segments);
@@ -77,7 +77,7 @@ static void let_go(struct contribution *c)
 }
 
 /* The mean itself; or that there is none. */
-static void reply_mean(struct contribution *c)
+static void reply_mean(struct reduce_contribution *c)
 {
     const struct reduce_owned *o = c->own;
     const struct hth_reduce_round *r = o->round;
@@ -100,7 +100,7 @@ static bool are_narrow(const struct hth_segment *segments, uint32_t count)
     return false;
 }
 
-static bool is_narrow(const struct contribution *c)
+static bool is_narrow(const struct reduce_contribution *c)
 {
     return are_narrow(c->segments, c->segment_count);
 }
@@ -124,7 +124,7 @@ static void prepare(struct sum *s)
 {
     const struct hth_reduce_round *r = s->round;
     for (uint32_t i = 0; i < s->count; i++) {
-        const struct contribution *c = s->input[i].from;
+        const struct reduce_contribution *c = s->input[i].from;
         struct sum_input *in = &s->plain[i];
         in->weight = r->members[c->member].is.weight;
         if (s->input[i].blob == NULL) {
@@ -246,7 +246,7 @@ static void answer_all(struct sum *s)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         struct input *in = &s->input[i];
-        struct contribution *c = in->from;
+        struct reduce_contribution *c = in->from;
         if (c->req != NULL && in->narrow && in->fine)
             reply(c, in->segments, c->segment_count, false, in->answer, 0);
         else if (c->req != NULL)
@@ -255,7 +255,7 @@ static void answer_all(struct sum *s)
     }
 }
 
-static void answer_late(struct contribution *c);
+static void answer_late(struct reduce_contribution *c);
 
 /* The mean is there. */
 static void finish_sum(struct sum *s)
@@ -267,7 +267,7 @@ static void finish_sum(struct sum *s)
     o->told_fine = s->told_fine;
     for (uint32_t i = 0; i < s->count; i++) {
         bool damaged = s->plain[i].damaged;
-        struct contribution *c = s->input[i].from;
+        struct reduce_contribution *c = s->input[i].from;
         c->in = !damaged;
         if (s->plain[i].clipped) {
             r->members[c->member].parts_clipped++;
@@ -308,7 +308,7 @@ static void done_sum(struct hth_job *job, enum hth_err err)
         finish_sum(s);
     answer_all(s);
     for (uint32_t i = 0; i < r->member_count; i++) {
-        struct contribution *c = &o->from[i];
+        struct reduce_contribution *c = &o->from[i];
         if (c->state == GIVE_LATE && c->req != NULL && !c->with_job)
             answer_late(c);
         /* A repeat while the job ran, from somebody whose content was in it. */
@@ -323,7 +323,7 @@ static void done_sum(struct hth_job *job, enum hth_err err)
 /* Room for the answer of a narrow format. Without it the mean itself will do. */
 static void want_answer(struct hth_reduce_round *r, struct input *in)
 {
-    struct contribution *c = in->from;
+    struct reduce_contribution *c = in->from;
     size_t bytes = 0;
     if (c->req == NULL || r->same || !is_narrow(c))
         return;
@@ -344,7 +344,7 @@ static void want_answer(struct hth_reduce_round *r, struct input *in)
     in->fine = true;
 }
 
-static void add_input(struct sum *s, struct contribution *c, double *bytes)
+static void add_input(struct sum *s, struct reduce_contribution *c, double *bytes)
 {
     struct hth_reduce_round *r = s->round;
     struct input *in = &s->input[s->count++];
@@ -399,7 +399,7 @@ static void sum_submit(struct sum *s, double bytes)
     sum_free(s);
 }
 
-static void answer_late(struct contribution *c)
+static void answer_late(struct reduce_contribution *c)
 {
     if (!(c->own->weight > 0) || c->own->round->same || !is_narrow(c)) {
         reply_mean(c);
@@ -447,7 +447,7 @@ static bool want_told(struct reduce_owned *o)
 
 /* Those whose values are there. In lines of a grid that hold the same values members stand in
  * another order, each time: by the origins all come to the same bits. */
-static uint32_t in_order(struct reduce_owned *o, struct contribution **order)
+static uint32_t in_order(struct reduce_owned *o, struct reduce_contribution **order)
 {
     const struct reduce_member_state *members = o->round->members;
     uint32_t n = 0;
@@ -465,7 +465,7 @@ static uint32_t in_order(struct reduce_owned *o, struct contribution **order)
 
 static void begin_sum(struct reduce_owned *o)
 {
-    struct contribution *order[HTH_AVG_MEMBERS_MAX];
+    struct reduce_contribution *order[HTH_AVG_MEMBERS_MAX];
     struct sum *s = sum_new(o, false);
     uint32_t n = in_order(o, order);
     double bytes = 0;
@@ -491,7 +491,7 @@ void take_review(struct hth_reduce_round *r)
 /* The sender does not want the answer any more, or is gone; its values still count. */
 static void on_cancel(void *arg)
 {
-    struct contribution *c = arg;
+    struct reduce_contribution *c = arg;
     struct hth_reduce_round *r = c->own->round;
     struct hth_rpc_request *req = c->req;
     c->req = NULL;
@@ -532,7 +532,7 @@ static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_pee
 }
 
 /* The first content counts; of several requests the newest is answered. */
-static void take_repeat(struct contribution *c, struct hth_rpc_request *req)
+static void take_repeat(struct reduce_contribution *c, struct hth_rpc_request *req)
 {
     struct hth_rpc_request *old = c->req;
     bool listens = member_listens(&c->own->round->members[c->member]);
@@ -551,7 +551,7 @@ static void take_repeat(struct contribution *c, struct hth_rpc_request *req)
         answer_late(c);
 }
 
-static void take_first(struct contribution *c, struct hth_rpc_request *req,
+static void take_first(struct reduce_contribution *c, struct hth_rpc_request *req,
                        struct hth_part_head *part, struct hth_blob *blob, size_t offset)
 {
     struct reduce_owned *o = c->own;
@@ -591,7 +591,7 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
         return;
     }
     struct reduce_owned *o = &r->owns[part->part - r->members[r->self].first_part];
-    struct contribution *c = &o->from[member];
+    struct reduce_contribution *c = &o->from[member];
     watch_progress(r, member);
     /* Who is slow to listen is told the rest as long as it asks, within the round's time; what it
      * is refused keeps nothing. */
@@ -611,7 +611,7 @@ void take_end(struct hth_reduce_round *r, enum hth_err err, const char *text)
 {
     for (uint32_t i = 0; i < r->own_count; i++) {
         for (uint32_t k = 0; k < r->member_count; k++) {
-            struct contribution *c = &r->owns[i].from[k];
+            struct reduce_contribution *c = &r->owns[i].from[k];
             struct hth_rpc_request *req = c->req;
             c->req = NULL;
             if (req == NULL)
