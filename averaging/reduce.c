@@ -179,7 +179,7 @@ void reducer_retire_old(struct hth_reducer *red)
             next = HTH_MIN(next, r->linger_until_us);
         i++;
     }
-    for (const struct early *e = red->early; e != NULL; e = e->next)
+    for (const struct reduce_early *e = red->early; e != NULL; e = e->next)
         next = HTH_MIN(next, e->until_us);
     if (next != INT64_MAX)
         hth_timer_set(red->env, red->timer, next - now);

@@ -5,9 +5,9 @@
 #include "averaging/reduce_int.h"
 
 /* Takes it off the list; the request is the caller's. */
-static void early_remove(struct hth_reducer *red, struct early *e)
+static void early_remove(struct hth_reducer *red, struct reduce_early *e)
 {
-    struct early **at = &red->early;
+    struct reduce_early **at = &red->early;
     while (*at != e)
         at = &(*at)->next;
     *at = e->next;
@@ -16,14 +16,14 @@ static void early_remove(struct hth_reducer *red, struct early *e)
     hth_rpc_on_cancel(e->req, NULL, NULL);
 }
 
-static void early_free(struct early *e)
+static void early_free(struct reduce_early *e)
 {
     hth_part_clear(&e->part);
     hth_blob_unref(e->blob);
     hth_free(e);
 }
 
-static void early_refuse(struct early *e, enum hth_err err, const char *text)
+static void early_refuse(struct reduce_early *e, enum hth_err err, const char *text)
 {
     struct hth_rpc_request *req = e->req;
     early_remove(e->reducer, e);
@@ -41,7 +41,7 @@ static bool has_room(const struct hth_reducer *red, const struct hth_peer_id *pe
 {
     uint64_t all = red->early_bytes + bytes, theirs = bytes;
     uint32_t parts = 0;
-    for (const struct early *e = red->early; e != NULL; e = e->next) {
+    for (const struct reduce_early *e = red->early; e != NULL; e = e->next) {
         if (!hth_peer_id_eq(hth_rpc_peer(e->req), peer))
             continue;
         theirs += e->bytes;
@@ -62,8 +62,8 @@ void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth
         hth_rpc_refuse(req, HTH_E_BUSY, RETRY_US, "this round has not begun here yet");
         return;
     }
-    struct early *e = hth_new(struct early);
-    struct early **end = &red->early;
+    struct reduce_early *e = hth_new(struct reduce_early);
+    struct reduce_early **end = &red->early;
     e->reducer = red;
     e->req = req;
     e->part = *part;
@@ -83,8 +83,8 @@ void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth
 
 void early_take(struct hth_reduce_round *r)
 {
-    struct early *next;
-    for (struct early *e = r->reducer->early; e != NULL; e = next) {
+    struct reduce_early *next;
+    for (struct reduce_early *e = r->reducer->early; e != NULL; e = next) {
         next = e->next;
         if (memcmp(e->part.group.b, r->group.b, sizeof(r->group.b)) != 0)
             continue;

@@ -215,8 +215,8 @@ struct hth_reduce_round {
 };
 
 /* A request for a round that has not begun here. */
-struct early {
-    struct early *next;
+struct reduce_early {
+    struct reduce_early *next;
     struct hth_reducer *reducer;
     struct hth_rpc_request *req;
     struct hth_part_head part;
@@ -247,7 +247,7 @@ struct hth_reducer {
     struct hth_reducer_opts opts;
     struct hth_reduce_round *rounds[HTH_AVG_ROUNDS_MAX + LINGERING_MAX];
     uint32_t round_count;
-    struct early *early; /* oldest first */
+    struct reduce_early *early; /* oldest first */
     uint64_t early_bytes;
     struct hth_hash ended[ENDED_MAX]; /* a ring */
     uint32_t ended_count;
