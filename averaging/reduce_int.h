@@ -236,7 +236,7 @@ struct reduce_suspect {
 };
 
 /* Both ways between this node and another: at least so fast. */
-struct line {
+struct reduce_link {
     struct hth_peer_id id;
     double bytes_per_s;
 };
@@ -253,7 +253,7 @@ struct hth_reducer {
     uint32_t ended_count;
     struct reduce_suspect suspects[SUSPECTS_MAX]; /* a ring */
     uint32_t suspect_count;
-    struct line lines[LINES_MAX]; /* a ring */
+    struct reduce_link lines[LINES_MAX]; /* a ring */
     uint32_t line_count;
     int64_t late_us;         /* by how much looks were late lately */
     struct hth_timer *timer; /* for early parts and lingering rounds */

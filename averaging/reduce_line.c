@@ -30,7 +30,7 @@
 #define BYTES_MIN (256u << 10) /* fewer of a round tell of round trips, not of lines */
 #define LATE_US   (5 * HTH_US_PER_MS)
 
-static struct line *find(struct hth_reducer *red, const struct hth_peer_id *id)
+static struct reduce_link *find(struct hth_reducer *red, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < HTH_MIN(red->line_count, LINES_MAX); i++) {
         if (hth_peer_id_eq(&red->lines[i].id, id))
@@ -59,10 +59,10 @@ void line_answered(struct hth_reduce_round *r, const struct reduce_sent *s)
     m->line_bytes += s->bytes;
     if (m->line_bytes < BYTES_MIN)
         return;
-    struct line *known = find(red, &m->is.id);
+    struct reduce_link *known = find(red, &m->is.id);
     if (known == NULL) {
         known = &red->lines[red->line_count++ % LINES_MAX];
-        *known = (struct line){.id = m->is.id};
+        *known = (struct reduce_link){.id = m->is.id};
     }
     if (!m->line_known)
         known->bytes_per_s /= 2;
@@ -73,7 +73,7 @@ void line_answered(struct hth_reduce_round *r, const struct reduce_sent *s)
 /* Of its line, as far as it is known; else 0. */
 static double rate_of(const struct hth_reduce_round *r, const struct reduce_member_state *m)
 {
-    const struct line *known = find(r->reducer, &m->is.id);
+    const struct reduce_link *known = find(r->reducer, &m->is.id);
     return known != NULL ? known->bytes_per_s : 0;
 }
 
