@@ -173,7 +173,7 @@ static void ask(struct hth_look *look, struct looker *l)
 
 static void on_probe(void *arg, const struct hth_rpc_result *r)
 {
-    struct probe *p = arg;
+    struct match_probe *p = arg;
     struct hth_join_reply reply;
 
     p->call = NULL;
@@ -196,7 +196,7 @@ void hth_look_probe(struct hth_look *look)
     look->lost = false;
     for (uint32_t i = 0; i < look->count && n < HTH_LOOK_PROBES; i++) {
         const struct looker *l = look->lookers[i];
-        struct probe *p = &look->probe[n];
+        struct match_probe *p = &look->probe[n];
         if (!l->declared || l->struck || l->joined || !hth_avg_mode_reduces(l->mode))
             continue;
         n++;

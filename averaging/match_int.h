@@ -54,7 +54,7 @@ struct looker {
 
 /* After a leader was lost, others are asked whether it began a group that we did not hear of. */
 #define HTH_LOOK_PROBES 4
-struct probe {
+struct match_probe {
     struct hth_look *look;
     struct hth_rpc_call *call; /* NULL: none */
 };
@@ -105,7 +105,7 @@ struct hth_look {
     int64_t answer_us; /* when the answer should be there, if we were not late ourselves */
     int64_t pause_us;  /* no call before */
     bool lost;         /* a leader, since the last probes */
-    struct probe probe[HTH_LOOK_PROBES];
+    struct match_probe probe[HTH_LOOK_PROBES];
     enum hth_avg_reason last_refusal;
     /* the end */
     bool done;
