@@ -316,7 +316,7 @@ void hth_match_free(struct hth_match *m)
 void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
 {
     for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        struct looker *l = m->looks[i] != NULL ? hth_look_find(m->looks[i], peer) : NULL;
+        struct match_looker *l = m->looks[i] != NULL ? hth_look_find(m->looks[i], peer) : NULL;
         if (l == NULL)
             continue;
         l->struck = true;

@@ -11,7 +11,7 @@
 /* By one peer that spoke again after each: who says that it looks, and takes nobody in. */
 #define REFUSALS_MAX 8
 
-static void take_redirect(struct hth_look *look, struct looker *from,
+static void take_redirect(struct hth_look *look, struct match_looker *from,
                           const struct hth_join_reply *reply)
 {
     if (++from->redirects > REDIRECTS_MAX)
@@ -51,7 +51,7 @@ static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply
     return true;
 }
 
-static void take_reply(struct hth_look *look, struct looker *from,
+static void take_reply(struct hth_look *look, struct match_looker *from,
                        const struct hth_join_reply *reply)
 {
     int64_t now_us = hth_now_us(look->match->env);
@@ -86,7 +86,7 @@ static void take_reply(struct hth_look *look, struct looker *from,
 static void on_answer(void *arg, const struct hth_rpc_result *r)
 {
     struct hth_look *look = arg;
-    struct looker *from = hth_look_find(look, &look->asked);
+    struct match_looker *from = hth_look_find(look, &look->asked);
     struct hth_join_reply reply;
 
     look->call = NULL;
@@ -114,8 +114,9 @@ void hth_look_drop_call(struct hth_rpc_call **call)
     *call = NULL;
 }
 
-static enum hth_err send_join(struct hth_look *look, const struct looker *l, int64_t timeout_us,
-                              hth_rpc_done_fn *done, void *arg, struct hth_rpc_call **out)
+static enum hth_err send_join(struct hth_look *look, const struct match_looker *l,
+                              int64_t timeout_us, hth_rpc_done_fn *done, void *arg,
+                              struct hth_rpc_call **out)
 {
     struct hth_match *m = look->match;
     struct hth_rpc_target target = {.peer = l->id, .addr = l->addr};
@@ -144,7 +145,7 @@ static enum hth_err send_join(struct hth_look *look, const struct looker *l, int
     return hth_rpc_call(m->rpc, &target, &call, done, arg, out);
 }
 
-static int64_t timeout_of(const struct hth_look *look, const struct looker *l)
+static int64_t timeout_of(const struct hth_look *look, const struct match_looker *l)
 {
     const struct hth_match *m = look->match;
     int64_t us = m->opts.hold_us + hth_look_silence_us(look, &l->id);
@@ -154,7 +155,7 @@ static int64_t timeout_of(const struct hth_look *look, const struct looker *l)
     return us;
 }
 
-static void ask(struct hth_look *look, struct looker *l)
+static void ask(struct hth_look *look, struct match_looker *l)
 {
     int64_t now_us = hth_now_us(look->match->env), wait_us = timeout_of(look, l);
 
@@ -195,7 +196,7 @@ void hth_look_probe(struct hth_look *look)
         return;
     look->lost = false;
     for (uint32_t i = 0; i < look->count && n < HTH_LOOK_PROBES; i++) {
-        const struct looker *l = look->lookers[i];
+        const struct match_looker *l = look->lookers[i];
         struct match_probe *p = &look->probe[n];
         if (!l->declared || l->struck || l->joined || !hth_avg_mode_reduces(l->mode))
             continue;
@@ -209,7 +210,7 @@ void hth_look_probe(struct hth_look *look)
 
 /* To whom a connection takes longer than an answer may, others are asked meanwhile: it may be dead,
  * and they may know. Returns when that is. */
-static int64_t slow_at(const struct hth_look *look, const struct looker *l)
+static int64_t slow_at(const struct hth_look *look, const struct match_looker *l)
 {
     const struct hth_match_opts *o = &look->match->opts;
 
@@ -223,7 +224,7 @@ void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by)
     if (look->call == NULL || hth_peer_id_eq(&look->asked, by))
         return;
     for (uint32_t i = 0; i < look->count; i++) {
-        struct looker *l = look->lookers[i];
+        struct match_looker *l = look->lookers[i];
 
         if (hth_peer_id_eq(&l->id, by))
             return; /* it would not follow the one that we ask */
@@ -237,7 +238,7 @@ void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by)
 
 /* When it should have answered, and has more time only because we were late ourselves or dial it;
  * others were not, and do not. */
-static int64_t given_up_at(const struct hth_look *look, const struct looker *l)
+static int64_t given_up_at(const struct hth_look *look, const struct match_looker *l)
 {
     int64_t end_us = look->asked_us + look->match->opts.hold_us + hth_look_silence_us(look, &l->id);
 
@@ -245,7 +246,7 @@ static int64_t given_up_at(const struct hth_look *look, const struct looker *l)
 }
 
 /* Returns when to look again. */
-int64_t hth_look_follow(struct hth_look *look, struct looker *l)
+int64_t hth_look_follow(struct hth_look *look, struct match_looker *l)
 {
     if (look->call != NULL && hth_peer_id_eq(&look->asked, &l->id) &&
         look->asked_ready == look->opts.ready) {

@@ -22,7 +22,7 @@
 #include "rpc/rpc.h"
 
 /* Somebody in our line: who declared, who joined us, or both. */
-struct looker {
+struct match_looker {
     struct hth_look *look;
     struct hth_peer_id id;
     struct hth_hash mark; /* its place in the order, within its mode */
@@ -90,7 +90,7 @@ struct hth_look {
     struct telling telling[HTH_AVG_TELL_MAX];
     struct hth_timer *timer;
     int64_t turn_us;         /* when it was to run */
-    struct looker **lookers; /* in the order */
+    struct match_looker **lookers; /* in the order */
     uint32_t count, capacity;
     int64_t made_us, ready_us, end_us;
     struct hth_peer_id leader;    /* as this look knew last; itself when it leads */
@@ -175,14 +175,14 @@ bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
 /* Where this peer stands along the round's axis. */
 uint32_t hth_look_at(const struct hth_look *look);
 bool hth_look_shuns(const struct hth_look *look, const struct hth_peer_id *id);
-struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
+struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
 /* NULL: HTH_AVG_LOOKERS_MAX are known, or of those who only reduce HTH_AVG_HELPERS_MAX, or of those
  * who listen HTH_AVG_LISTENERS_MAX, that come before it. Such a one may make room: it is gone then;
  * so is who was known in another mode, and finds no room in this one. */
-struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
-                            enum hth_avg_mode mode);
-void hth_look_forget(struct hth_look *look, struct looker *l);
-void hth_look_strike(struct hth_look *look, struct looker *l, bool here);
+struct match_looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
+                                  enum hth_avg_mode mode);
+void hth_look_forget(struct hth_look *look, struct match_looker *l);
+void hth_look_strike(struct hth_look *look, struct match_looker *l, bool here);
 /* That peer lives: its declaration counts, unless it was found out here that it is of no use. */
 void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id);
 /* What means that it is not there: the options' silence, or two round trips where these take
@@ -190,7 +190,7 @@ void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id);
 int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id);
 bool hth_look_connected(const struct hth_look *look, const struct hth_peer_id *id);
 /* Who should lead as far as this look knows; NULL: itself. */
-struct looker *hth_look_leader(struct hth_look *look);
+struct match_looker *hth_look_leader(struct hth_look *look);
 /* When a group should begin at the latest. Who follows a new leader, or leads anew, gives it a
  * moment even when the window is over. */
 int64_t hth_look_until(const struct hth_look *look);
@@ -200,7 +200,7 @@ void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason r
 
 /* match_follow.c */
 /* Asks the leader, unless it is being asked. Returns when to look again. */
-int64_t hth_look_follow(struct hth_look *look, struct looker *l);
+int64_t hth_look_follow(struct hth_look *look, struct match_looker *l);
 /* After a leader was lost: whether it began a group that we did not hear of. */
 void hth_look_probe(struct hth_look *look);
 void hth_look_drop_call(struct hth_rpc_call **call);
@@ -234,9 +234,10 @@ int64_t hth_look_life_us(const struct hth_look *look);
 /* match_lead.c */
 void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join);
 /* It is about to be forgotten: answers what it asked. */
-void hth_lead_turn_away(struct looker *l);
+void hth_lead_turn_away(struct match_looker *l);
 /* Sends the followers to that looker (NULL: away). */
-void hth_lead_dismiss(struct hth_look *look, const struct looker *to, enum hth_avg_reason reason);
+void hth_lead_dismiss(struct hth_look *look, const struct match_looker *to,
+                      enum hth_avg_reason reason);
 /* Begins the group or ends the look if it is time; else answers held JOINs that are due and gives
  * up followers that did not come back. Returns when to look again. */
 int64_t hth_lead_turn(struct hth_look *look);

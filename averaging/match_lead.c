@@ -7,7 +7,7 @@
 
 /* ---- followers ------------------------------------------------------------------------------ */
 
-static void let_go(struct looker *l)
+static void let_go(struct match_looker *l)
 {
     l->joined = false;
     l->ready = false;
@@ -16,7 +16,7 @@ static void let_go(struct looker *l)
 }
 
 /* It did not come back. Nobody waits for it any more, unless it is heard again. */
-static void lose(struct looker *l)
+static void lose(struct match_looker *l)
 {
     struct hth_look *look = l->look;
 
@@ -28,7 +28,7 @@ static void lose(struct looker *l)
 }
 
 /* Answers what is held, with what `reply` says. */
-static void answer(struct looker *l, const struct hth_join_reply *reply)
+static void answer(struct match_looker *l, const struct hth_join_reply *reply)
 {
     struct hth_rpc_request *req = l->held;
 
@@ -36,7 +36,7 @@ static void answer(struct looker *l, const struct hth_join_reply *reply)
     hth_match_answer(l->look->match, req, reply);
 }
 
-static void answer_reason(struct looker *l, enum hth_avg_reason reason)
+static void answer_reason(struct match_looker *l, enum hth_avg_reason reason)
 {
     struct hth_join_reply reply = {.reason = reason};
 
@@ -46,7 +46,7 @@ static void answer_reason(struct looker *l, enum hth_avg_reason reason)
 /* It took its JOIN back, or left, or its connection was lost. */
 static void on_cancel(void *arg)
 {
-    struct looker *l = arg;
+    struct match_looker *l = arg;
     struct hth_look *look = l->look;
     struct hth_rpc_request *req = l->held;
 
@@ -59,13 +59,14 @@ static void on_cancel(void *arg)
     hth_look_poke(look);
 }
 
-void hth_lead_turn_away(struct looker *l)
+void hth_lead_turn_away(struct match_looker *l)
 {
     if (l->held != NULL)
         answer_reason(l, HTH_AVG_FULL);
 }
 
-void hth_lead_dismiss(struct hth_look *look, const struct looker *to, enum hth_avg_reason reason)
+void hth_lead_dismiss(struct hth_look *look, const struct match_looker *to,
+                      enum hth_avg_reason reason)
 {
     struct hth_join_reply reply = {.reason = reason};
 
@@ -74,7 +75,7 @@ void hth_lead_dismiss(struct hth_look *look, const struct looker *to, enum hth_a
         reply.record_len = to->record_len;
     }
     for (uint32_t i = look->count; i-- > 0;) {
-        struct looker *l = look->lookers[i];
+        struct match_looker *l = look->lookers[i];
         if (l->held != NULL)
             answer(l, &reply);
         if (l->joined)
@@ -84,10 +85,10 @@ void hth_lead_dismiss(struct hth_look *look, const struct looker *to, enum hth_a
 
 /* HTH_AVG_WAIT: it can be our follower. */
 static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *join,
-                                 struct looker **out)
+                                 struct match_looker **out)
 {
     struct hth_match *m = look->match;
-    struct looker *l;
+    struct match_looker *l;
 
     *out = NULL;
     if (hth_peer_id_eq(&join->self.id, &m->env->self))
@@ -106,7 +107,7 @@ static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *j
     return l->struck && l->struck_here ? HTH_AVG_STRUCK_OFF : HTH_AVG_WAIT;
 }
 
-static void hold(struct hth_look *look, struct looker *l, struct hth_rpc_request *req,
+static void hold(struct hth_look *look, struct match_looker *l, struct hth_rpc_request *req,
                  const struct hth_join *join)
 {
     int64_t now_us = hth_now_us(look->match->env);
@@ -131,7 +132,7 @@ static void hold(struct hth_look *look, struct looker *l, struct hth_rpc_request
 void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join)
 {
     struct hth_match *m = look->match;
-    struct looker *l, *leader;
+    struct match_looker *l, *leader;
     enum hth_avg_reason reason = judge(look, join, &l);
     struct hth_join_reply reply = {.reason = reason};
 
@@ -188,7 +189,7 @@ static void wait_for(struct waiting *w, const struct hth_peer_id *id, int64_t un
 /* Until when a looker that has not joined is waited for. Those who followed somebody that died find
  * that out a little later than we; who has no connection to us needs the time to make one. Who is
  * being asked whether it lives may be dead: somebody can stand in for it then. */
-static int64_t patience(const struct hth_look *look, const struct looker *l)
+static int64_t patience(const struct hth_look *look, const struct match_looker *l)
 {
     const struct hth_match_opts *o = &look->match->opts;
     int64_t since_us = HTH_MAX(l->seen_us, look->since_us), until_us;
@@ -204,7 +205,7 @@ static int64_t patience(const struct hth_look *look, const struct looker *l)
 
 /* Who listens is in as soon as it is known to: all that a list says of it is who it is, and when it
  * asks for the group that has begun meanwhile costs nobody anything. */
-static bool is_in(const struct looker *l)
+static bool is_in(const struct match_looker *l)
 {
     if (l->mode == HTH_AVG_LISTENER)
         return !l->struck && (l->joined || (l->declared && !hth_look_shuns(l->look, &l->id)));
@@ -215,7 +216,7 @@ static bool is_in(const struct looker *l)
 static void count_lookers(struct hth_look *look, struct census *c, int64_t now_us)
 {
     for (uint32_t i = 0; i < look->count; i++) {
-        const struct looker *l = look->lookers[i];
+        const struct match_looker *l = look->lookers[i];
         if (l->struck)
             continue;
         if (!l->joined && hth_look_shuns(look, &l->id))
@@ -236,7 +237,7 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
 }
 
 /* Who declared joins a few round trips later, if it lives. */
-static int64_t ask_declared(struct hth_look *look, const struct looker *l,
+static int64_t ask_declared(struct hth_look *look, const struct match_looker *l,
                             const struct hth_match_due *due)
 {
     int64_t at_us = l->seen_us + look->match->opts.hold_us;
@@ -253,7 +254,7 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
         count = look->opts.due(look->opts.arg, due, HTH_AVG_MEMBERS_MAX);
     c->due_known = count != UINT32_MAX;
     for (uint32_t i = 0; c->due_known && i < HTH_MIN(count, (uint32_t)HTH_AVG_MEMBERS_MAX); i++) {
-        const struct looker *l = hth_look_find(look, &due[i].id);
+        const struct match_looker *l = hth_look_find(look, &due[i].id);
 
         if (l != NULL && !l->struck && !l->joined)
             c->ask_us = HTH_MIN(c->ask_us, ask_declared(look, l, &due[i]));
@@ -279,7 +280,8 @@ static uint32_t groups_of(const struct hth_look *look, const struct census *c)
     return groups;
 }
 
-static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, struct looker **from)
+static uint32_t gather(struct hth_look *look, struct hth_avg_member *members,
+                       struct match_looker **from)
 {
     struct hth_match *m = look->match;
     uint32_t count = 1;
@@ -296,7 +298,7 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members, st
                                          .nonce = look->nonce};
     from[0] = NULL;
     for (uint32_t i = 0; i < look->count; i++) {
-        struct looker *l = look->lookers[i];
+        struct match_looker *l = look->lookers[i];
         if (!is_in(l))
             continue;
         members[count] = l->self;
@@ -338,8 +340,8 @@ static uint32_t deal(const struct hth_avg_member *members, uint32_t count, uint3
     return in;
 }
 
-static void begin_one(struct hth_look *look, struct hth_avg_group *group, struct looker **from,
-                      const uint32_t *to, uint32_t came, uint32_t index)
+static void begin_one(struct hth_look *look, struct hth_avg_group *group,
+                      struct match_looker **from, const uint32_t *to, uint32_t came, uint32_t index)
 {
     struct hth_join_reply reply = {.reason = HTH_AVG_OK,
                                    .members = group->member,
@@ -357,7 +359,7 @@ static void begin(struct hth_look *look, const struct census *c)
     uint32_t room = 1 + look->count; /* who is shunned no more since they were counted is in, too */
     struct hth_avg_member *members = hth_new_array(struct hth_avg_member, room);
     struct hth_avg_member *dealt = hth_new_array(struct hth_avg_member, room);
-    struct looker **from = hth_new_array(struct looker *, room);
+    struct match_looker **from = hth_new_array(struct match_looker *, room);
     uint32_t *to = hth_new_array(uint32_t, room);
     uint32_t came = gather(look, members, from), groups = groups_of(look, c);
     uint32_t in = deal(members, came, groups, c->contributors, to);
@@ -398,7 +400,7 @@ static int64_t hold_turn(struct hth_look *look)
     int64_t busy_us = hth_rpc_late_us(look->match->rpc);
 
     for (uint32_t i = look->count; i-- > 0;) {
-        struct looker *l = look->lookers[i];
+        struct match_looker *l = look->lookers[i];
         if (!l->joined)
             continue;
         if (l->held == NULL && l->until_us + busy_us <= now_us) {
@@ -428,7 +430,7 @@ static bool is_silent(const struct hth_look *look, const struct hth_peer_id *id)
 static void miss_the_declared(const struct hth_look *look)
 {
     for (uint32_t i = 0; i < look->count && look->opts.deaf != NULL; i++) {
-        const struct looker *l = look->lookers[i];
+        const struct match_looker *l = look->lookers[i];
 
         if (l->declared && !l->joined && !l->struck && l->mode != HTH_AVG_LISTENER &&
             is_silent(look, &l->id))

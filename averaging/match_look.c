@@ -21,7 +21,7 @@ static int order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
     return c != 0 ? c : hth_peer_id_cmp(id_a, id_b);
 }
 
-static bool precedes_us(const struct hth_look *look, const struct looker *l)
+static bool precedes_us(const struct hth_look *look, const struct match_looker *l)
 {
     return order(l->mode, &l->mark, &l->id, look->opts.mode, &look->mark, &look->match->env->self) <
            0;
@@ -47,7 +47,7 @@ bool hth_look_shuns(const struct hth_look *look, const struct hth_peer_id *id)
     return look->opts.shuns != NULL && look->opts.shuns(look->opts.arg, id);
 }
 
-struct looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id)
+struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < look->count; i++)
         if (hth_peer_id_eq(&look->lookers[i]->id, id))
@@ -64,7 +64,7 @@ uint32_t hth_look_at(const struct hth_look *look)
     return line->cell.at[hth_avg_axis(&line->shape, line->round)];
 }
 
-static void take_out(struct hth_look *look, const struct looker *l)
+static void take_out(struct hth_look *look, const struct match_looker *l)
 {
     uint32_t i = 0;
 
@@ -75,7 +75,7 @@ static void take_out(struct hth_look *look, const struct looker *l)
     look->count--;
 }
 
-static void put_in(struct hth_look *look, struct looker *l)
+static void put_in(struct hth_look *look, struct match_looker *l)
 {
     uint32_t i = look->count;
 
@@ -96,7 +96,7 @@ static void put_in(struct hth_look *look, struct looker *l)
 static bool make_room(struct hth_look *look, enum hth_avg_mode mode, const struct hth_hash *mark,
                       const struct hth_peer_id *id)
 {
-    struct looker *last = NULL;
+    struct match_looker *last = NULL;
     uint32_t alike = 0;
 
     for (uint32_t i = 0; i < look->count; i++) {
@@ -114,10 +114,10 @@ static bool make_room(struct hth_look *look, enum hth_avg_mode mode, const struc
     return true;
 }
 
-struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
-                            enum hth_avg_mode mode)
+struct match_looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
+                                  enum hth_avg_mode mode)
 {
-    struct looker *l = hth_look_find(look, id);
+    struct match_looker *l = hth_look_find(look, id);
     struct hth_hash mark;
 
     if (l != NULL && l->mode == mode)
@@ -135,7 +135,7 @@ struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
     if (l != NULL) {
         take_out(look, l);
     } else {
-        l = hth_new(struct looker);
+        l = hth_new(struct match_looker);
         l->look = look;
         l->id = *id;
         l->seen_us = hth_now_us(look->match->env);
@@ -146,7 +146,7 @@ struct looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
     return l;
 }
 
-void hth_look_forget(struct hth_look *look, struct looker *l)
+void hth_look_forget(struct hth_look *look, struct match_looker *l)
 {
     take_out(look, l);
     hth_free(l->record);
@@ -170,12 +170,12 @@ int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_i
     return HTH_MAX(o->silence_us, HTH_MIN(2 * info.rtt_us, o->far_us));
 }
 
-struct looker *hth_look_leader(struct hth_look *look)
+struct match_looker *hth_look_leader(struct hth_look *look)
 {
-    struct looker *slow = NULL;
+    struct match_looker *slow = NULL;
 
     for (uint32_t i = 0; i < look->count; i++) {
-        struct looker *l = look->lookers[i];
+        struct match_looker *l = look->lookers[i];
         if (!l->declared || l->struck || !hth_avg_mode_reduces(l->mode) ||
             hth_look_shuns(look, &l->id))
             continue;
@@ -188,7 +188,7 @@ struct looker *hth_look_leader(struct hth_look *look)
     return slow;
 }
 
-void hth_look_strike(struct hth_look *look, struct looker *l, bool here)
+void hth_look_strike(struct hth_look *look, struct match_looker *l, bool here)
 {
     char text[HTH_PEER_SHORT_LEN];
 
@@ -209,7 +209,7 @@ void hth_look_strike(struct hth_look *look, struct looker *l, bool here)
 
 void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id)
 {
-    struct looker *l = hth_look_find(look, id);
+    struct match_looker *l = hth_look_find(look, id);
 
     if (l == NULL || l->struck_here)
         return;
@@ -219,7 +219,7 @@ void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id)
 
 /* ---- declarations --------------------------------------------------------------------------- */
 
-static void keep_record(struct looker *l, const struct hth_record *rec)
+static void keep_record(struct match_looker *l, const struct hth_record *rec)
 {
     /* The payload lies in the record's bytes: the whole of them can be handed on. */
     l->record_len = rec->payload_len + HTH_RECORD_OVERHEAD_BYTES;
@@ -232,7 +232,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
 {
     struct hth_look *look = arg;
     struct hth_declare d;
-    struct looker *l;
+    struct match_looker *l;
 
     (void)user;
     HTH_TRY(hth_declare_read(rec->payload, rec->payload_len, &d));
@@ -260,7 +260,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
 static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
     struct hth_look *look = arg;
-    struct looker *l = hth_look_find(look, owner);
+    struct match_looker *l = hth_look_find(look, owner);
 
     (void)part;
     (void)user;
@@ -443,7 +443,7 @@ static void finish(struct hth_look *look)
 
 /* A follower whose leader did not begin in time: an honest one that is ready does, whatever was
  * refused meanwhile. */
-static void give_up(struct hth_look *look, const struct looker *leader)
+static void give_up(struct hth_look *look, const struct match_looker *leader)
 {
     enum hth_avg_reason reason = HTH_AVG_NO_LEADER;
 
@@ -464,7 +464,7 @@ int64_t hth_look_until(const struct hth_look *look)
     return HTH_MIN(until_us, look->end_us + TAKEOVERS_MAX * patience_us);
 }
 
-static void note_leader(struct hth_look *look, const struct looker *leader)
+static void note_leader(struct hth_look *look, const struct match_looker *leader)
 {
     const struct hth_peer_id *id = leader != NULL ? &leader->id : &look->match->env->self;
 
@@ -489,7 +489,7 @@ static void on_turn(void *arg)
 {
     struct hth_look *look = arg;
     int64_t now_us = hth_now_us(look->match->env), next_us = now_us, last_us;
-    struct looker *leader = hth_look_leader(look);
+    struct match_looker *leader = hth_look_leader(look);
 
     go_public_in_time(look);
     hth_rpc_observe_late(look->match->rpc, look->turn_us);

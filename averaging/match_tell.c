@@ -222,7 +222,7 @@ static void note_answer(struct telling *t, enum hth_avg_reason reason)
 /* It declared, and was gone before it joined. */
 static void lose(const struct hth_look *look, const struct hth_peer_id *id)
 {
-    struct looker *l = hth_look_find(look, id);
+    struct match_looker *l = hth_look_find(look, id);
 
     if (l == NULL || l->joined)
         return;

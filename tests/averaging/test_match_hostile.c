@@ -930,7 +930,7 @@ static void seat(struct hth_look *look, uint32_t count, enum hth_avg_mode joined
 
     for (uint32_t i = 0; i < count; i++) {
         struct hth_peer_id id = {{0}};
-        struct looker *l;
+        struct match_looker *l;
 
         hth_store_u32le(id.b, ++name);
         l = hth_look_get(look, &id, declared);
