@@ -143,7 +143,7 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
 
 void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, int64_t match_us)
 {
-    struct begun *b = &m->begun[m->begun_next++ % HTH_AVG_BEGUN_MAX];
+    struct match_begun *b = &m->begun[m->begun_next++ % HTH_AVG_BEGUN_MAX];
     size_t bytes = sizeof(*group) + group->count * sizeof(group->member[0]);
 
     hth_free(b->group);
@@ -171,7 +171,7 @@ static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
     bool known = false;
 
     for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++) {
-        const struct begun *b = &m->begun[i];
+        const struct match_begun *b = &m->begun[i];
         if (b->group == NULL || b->until_us < hth_now_us(m->env) ||
             b->group->schema != join->schema || !hth_avg_line_eq(&b->group->line, &join->line))
             continue;

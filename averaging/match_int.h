@@ -61,7 +61,7 @@ struct match_probe {
 
 /* A TELL, or a call for somebody to stand in. Who is waited for is told again and again: it
  * lives. */
-struct telling {
+struct match_telling {
     struct hth_look *look;
     struct hth_rpc_call *call; /* NULL: answered, or none */
     struct hth_match_known to;
@@ -87,7 +87,7 @@ struct hth_look {
     int64_t public_us;          /* INT64_MAX: it is public */
     uint8_t *own;               /* our declaration, signed, for TELLs */
     size_t own_len;
-    struct telling telling[HTH_AVG_TELL_MAX];
+    struct match_telling telling[HTH_AVG_TELL_MAX];
     struct hth_timer *timer;
     int64_t turn_us;         /* when it was to run */
     struct match_looker **lookers; /* in the order */
@@ -112,14 +112,14 @@ struct hth_look {
     struct hth_look_result result;
 };
 
-struct begun {
+struct match_begun {
     struct hth_avg_group *group; /* NULL: free */
     int64_t until_us;
     int64_t match_us;
 };
 
 /* What a peer said to us last about where it looks, for one schema. */
-struct heard {
+struct match_heard {
     struct hth_peer_id id;
     uint64_t schema;
     struct hth_avg_line line;
@@ -138,9 +138,9 @@ struct hth_match {
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_record_cache *cache;
     struct hth_look *looks[HTH_AVG_LOOKS_MAX];
-    struct begun begun[HTH_AVG_BEGUN_MAX];
+    struct match_begun begun[HTH_AVG_BEGUN_MAX];
     uint32_t begun_next;
-    struct heard heard[HTH_AVG_HEARD_MAX];
+    struct match_heard heard[HTH_AVG_HEARD_MAX];
     int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
     bool version_said;     /* it spoke of another version */
     int64_t usual_rtt_us;  /* of those who were told; 0: of none it is known */

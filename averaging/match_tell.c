@@ -21,13 +21,13 @@
 
 /* The place for a peer's word: its own, a free one, or the oldest. Words differ by schema, which
  * anybody can make up: who says many takes the place of its own. */
-static struct heard *place(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema)
+static struct match_heard *place(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema)
 {
-    struct heard *oldest = &m->heard[0], *its_oldest = NULL;
+    struct match_heard *oldest = &m->heard[0], *its_oldest = NULL;
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
-        struct heard *h = &m->heard[i];
+        struct match_heard *h = &m->heard[i];
         bool is_its = h->until_us > 0 && hth_peer_id_eq(&h->id, id);
 
         if (is_its && h->schema == schema)
@@ -41,10 +41,10 @@ static struct heard *place(struct hth_match *m, const struct hth_peer_id *id, ui
     return count < HTH_AVG_HEARD_EACH_MAX ? oldest : its_oldest;
 }
 
-static struct heard *hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
-                          const struct hth_avg_line *line, int64_t said_us)
+static struct match_heard *hear(struct hth_match *m, const struct hth_peer_id *id, uint64_t schema,
+                                const struct hth_avg_line *line, int64_t said_us)
 {
-    struct heard *h = place(m, id, schema);
+    struct match_heard *h = place(m, id, schema);
     bool same = h->until_us > 0 && h->schema == schema && hth_peer_id_eq(&h->id, id) &&
                 hth_avg_line_eq(&h->line, line);
 
@@ -62,7 +62,7 @@ static struct heard *hear(struct hth_match *m, const struct hth_peer_id *id, uin
 
 void hth_match_hear_join(struct hth_match *m, const struct hth_join *join)
 {
-    struct heard *h = hear(m, &join->self.id, join->schema, &join->line, join->wall_us);
+    struct match_heard *h = hear(m, &join->self.id, join->schema, &join->line, join->wall_us);
 
     h->listens = join->self.mode == HTH_AVG_LISTENER;
 }
@@ -71,7 +71,7 @@ void hth_match_hear_join(struct hth_match *m, const struct hth_join *join)
 static bool hear_tell(struct hth_match *m, const struct hth_peer_id *id,
                       const struct hth_tell *tell, int64_t at_us)
 {
-    struct heard *h = hear(m, id, tell->schema, &tell->line, at_us);
+    struct match_heard *h = hear(m, id, tell->schema, &tell->line, at_us);
     struct hth_record rec;
     struct hth_declare d;
 
@@ -111,7 +111,7 @@ const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const stru
                                            uint64_t schema, int64_t *at_us, int64_t *said_us)
 {
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
-        const struct heard *h = &m->heard[i];
+        const struct match_heard *h = &m->heard[i];
         if (h->until_us < hth_now_us(m->env) || h->schema != schema || h->listens ||
             !hth_peer_id_eq(&h->id, id))
             continue;
@@ -210,7 +210,7 @@ static enum hth_err sign(struct hth_look *look)
 }
 
 /* Who comes is seen looking; who does not yet is asked again as long as it is waited for. */
-static void note_answer(struct telling *t, enum hth_avg_reason reason)
+static void note_answer(struct match_telling *t, enum hth_avg_reason reason)
 {
     const struct hth_match *m = t->look->match;
 
@@ -230,7 +230,7 @@ static void lose(const struct hth_look *look, const struct hth_peer_id *id)
     l->early = false;
 }
 
-static void note_deaf(const struct telling *t, enum hth_err err)
+static void note_deaf(const struct match_telling *t, enum hth_err err)
 {
     const struct hth_match *m = t->look->match;
     char text[HTH_PEER_SHORT_LEN];
@@ -244,7 +244,7 @@ static void note_deaf(const struct telling *t, enum hth_err err)
 
 static void on_told(void *arg, const struct hth_rpc_result *r)
 {
-    struct telling *t = arg;
+    struct match_telling *t = arg;
     struct hth_match *m = t->look->match;
     struct hth_join_reply reply;
 
@@ -273,7 +273,7 @@ static void on_told(void *arg, const struct hth_rpc_result *r)
 }
 
 /* For the first time, or again: then with a JOIN's patience. */
-static void tell_one(struct telling *t)
+static void tell_one(struct match_telling *t)
 {
     struct hth_look *look = t->look;
     struct hth_match *m = look->match;
@@ -309,7 +309,7 @@ static void tell_one(struct telling *t)
     }
 }
 
-static bool is_heard_here(const struct hth_look *look, const struct heard *h)
+static bool is_heard_here(const struct hth_look *look, const struct match_heard *h)
 {
     return h->until_us >= hth_now_us(look->match->env) && h->schema == look->opts.schema &&
            hth_avg_line_eq(&h->line, &look->opts.line);
@@ -321,7 +321,7 @@ static uint32_t add_listeners(const struct hth_look *look, struct hth_match_know
                               uint32_t count)
 {
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX && count < HTH_AVG_TELL_MAX; i++) {
-        const struct heard *h = &look->match->heard[i];
+        const struct match_heard *h = &look->match->heard[i];
 
         if (h->listens && hth_avg_mode_reduces(look->opts.mode) && is_heard_here(look, h))
             known[count++] = (struct hth_match_known){.id = h->id};
@@ -339,7 +339,7 @@ static bool tell_all(struct hth_look *look)
     count = HTH_MIN(count, (uint32_t)HTH_AVG_TELL_MAX);
     all = add_listeners(look, known, count);
     for (uint32_t i = 0; i < all; i++) {
-        look->telling[i] = (struct telling){.look = look, .to = known[i]};
+        look->telling[i] = (struct match_telling){.look = look, .to = known[i]};
         tell_one(&look->telling[i]);
     }
     return count > 0 && count < HTH_AVG_TELL_MAX;
@@ -351,7 +351,7 @@ enum hth_err hth_look_tell(struct hth_look *look, bool *all)
 
     HTH_TRY(sign(look));
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
-        const struct heard *h = &m->heard[i];
+        const struct match_heard *h = &m->heard[i];
         if (h->record != NULL && is_heard_here(look, h))
             (void)!hth_board_offer(look->board, h->record, h->record_len);
     }
@@ -381,7 +381,7 @@ static uint32_t find_telling(const struct hth_look *look, const struct hth_peer_
 }
 
 /* It may be dead, and to wait for a connection to it takes longer than for an answer. */
-static bool is_slow(const struct telling *t)
+static bool is_slow(const struct match_telling *t)
 {
     const struct hth_look *look = t->look;
 
@@ -400,12 +400,12 @@ enum hth_avg_reason hth_look_called(const struct hth_look *look, const struct ht
 }
 
 /* A free place, or that of who was asked longest ago; NULL: all are being asked. */
-static struct telling *place_to_ask(struct hth_look *look)
+static struct match_telling *place_to_ask(struct hth_look *look)
 {
-    struct telling *oldest = NULL;
+    struct match_telling *oldest = NULL;
 
     for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++) {
-        struct telling *t = &look->telling[i];
+        struct match_telling *t = &look->telling[i];
         if (t->look == NULL)
             return t;
         if (t->call == NULL && (oldest == NULL || t->again_us < oldest->again_us))
@@ -419,7 +419,7 @@ int64_t hth_look_asked_until(const struct hth_look *look, const struct hth_peer_
     int64_t soon_us = hth_now_us(look->match->env) + HTH_US_PER_MS, until_us = INT64_MIN;
 
     for (uint32_t i = 0; i < HTH_AVG_TELL_MAX && hth_look_connected(look, id); i++) {
-        const struct telling *t = &look->telling[i];
+        const struct match_telling *t = &look->telling[i];
 
         /* That it does not answer is known when the call ends, of which this may be the moment. */
         if (t->call != NULL && hth_peer_id_eq(&t->to.id, id))
@@ -433,7 +433,7 @@ int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
     int64_t now_us = hth_now_us(look->match->env);
     int64_t at_us = look->made_us + look->match->opts.hold_us;
     uint32_t i = find_telling(look, &due->id, due->stands_at);
-    struct telling *t = i < HTH_AVG_TELL_MAX ? &look->telling[i] : NULL;
+    struct match_telling *t = i < HTH_AVG_TELL_MAX ? &look->telling[i] : NULL;
 
     if (now_us < at_us) /* who comes by itself has spoken by then */
         return at_us;
@@ -443,7 +443,7 @@ int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
             return INT64_MAX;
         if (now_us < t->again_us) /* no more of them at once than there are places */
             return t->again_us;
-        *t = (struct telling){
+        *t = (struct match_telling){
             .look = look, .to = {.id = due->id, .addr = due->addr}, .missing = due->stands_at};
     }
     if (t->call != NULL)
