@@ -79,10 +79,11 @@ static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *
     return o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX ? HTH_OK : HTH_E_RANGE;
 }
 
-static struct sweep *find(const struct moshpit *mp, const struct hth_avg_offer *o, bool offered)
+static struct moshpit_sweep *find(const struct moshpit *mp, const struct hth_avg_offer *o,
+                                  bool offered)
 {
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++) {
-        struct sweep *s = mp->sweeps[i];
+        struct moshpit_sweep *s = mp->sweeps[i];
         if (s != NULL && s->offered == offered && !s->ending && s->offer.schema == o->schema &&
             s->offer.kind == o->kind && s->offer.sweep == o->sweep)
             return s;
@@ -94,7 +95,7 @@ static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer,
                           int64_t ready_in_us)
 {
     enum hth_avg_reason reason;
-    struct sweep *s;
+    struct moshpit_sweep *s;
 
     HTH_TRY(can_begin(mp, offered && hth_moshpit_listens(mp, offer), &reason));
     HTH_TRY(hth_sweep_new(mp, offer, offered, ready_in_us, &s));
@@ -109,7 +110,7 @@ static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer,
 static enum hth_err mp_offer(void *self, const struct hth_avg_offer *offer)
 {
     struct moshpit *mp = self;
-    struct sweep *s = find(mp, offer, false);
+    struct moshpit_sweep *s = find(mp, offer, false);
     enum hth_err err = check(mp, offer);
 
     mp->stats.offers++;

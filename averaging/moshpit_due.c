@@ -123,7 +123,7 @@ void hth_moshpit_forget(struct moshpit *mp)
 enum where { NOT_DUE, MAY_COME, DUE };
 
 /* Where cells stand, who looks in an earlier round of this sweep comes into ours from there. */
-static bool is_before(const struct sweep *s, const struct hth_avg_line *line,
+static bool is_before(const struct moshpit_sweep *s, const struct hth_avg_line *line,
                       const struct hth_avg_line *ours)
 {
     struct hth_avg_line theirs = *ours;
@@ -134,14 +134,14 @@ static bool is_before(const struct sweep *s, const struct hth_avg_line *line,
            hth_avg_shape_eq(&line->shape, &s->shape) && hth_avg_line_eq(&theirs, ours);
 }
 
-bool hth_moshpit_has_passed(const struct sweep *s, const struct hth_roster_peer *p)
+bool hth_moshpit_has_passed(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     return s->offer.sweep != HTH_AVG_SWEEP_AUTO && p->step > s->offer.sweep + STEPS_AHEAD;
 }
 
 /* What a peer told us itself is newer than its note, unless that says since that it went on: by
  * that peer's clock, as what it told us comes late when the network was cut. */
-static bool where_heard(const struct sweep *s, const struct hth_roster_peer *p,
+static bool where_heard(const struct moshpit_sweep *s, const struct hth_roster_peer *p,
                         const struct hth_avg_line *ours, enum where *out)
 {
     int64_t said_us;
@@ -170,7 +170,7 @@ static enum where where_by_step(uint64_t theirs, uint64_t ours)
     return theirs < ours && ours - theirs <= STEPS_LATE ? MAY_COME : NOT_DUE;
 }
 
-static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
+static enum where where(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     const struct hth_roster_note *n = &p->note;
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
@@ -199,7 +199,7 @@ static enum where where(const struct sweep *s, const struct hth_roster_peer *p)
 
 /* Who stands in a in round `from` may stand in b in round `to`: all but the axes between is the
  * same. */
-static bool can_reach(const struct sweep *s, const struct hth_avg_cell *a, uint64_t from,
+static bool can_reach(const struct moshpit_sweep *s, const struct hth_avg_cell *a, uint64_t from,
                       const struct hth_avg_cell *b, uint64_t to)
 {
     struct hth_avg_cell c = *a;
@@ -210,7 +210,7 @@ static bool can_reach(const struct sweep *s, const struct hth_avg_cell *a, uint6
 }
 
 /* When p last went on to another round, or said where it looks. */
-static int64_t active_us(const struct sweep *s, const struct hth_roster_peer *p)
+static int64_t active_us(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     int64_t heard_us = 0;
 
@@ -222,7 +222,7 @@ static int64_t active_us(const struct sweep *s, const struct hth_roster_peer *p)
  * in which p still is comes into ours, into a place that nobody may have taken. It is known to be
  * another one, or none, when that line has met and its notes have come. INT64_MIN: p does not come
  * so; INT64_MAX: its line has not met yet. */
-static int64_t on_its_way(const struct sweep *s, const struct hth_roster_peer *p)
+static int64_t on_its_way(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     const struct hth_roster_note *n = &p->note;
     uint32_t axis = hth_avg_axis(&s->shape, s->round);
@@ -248,7 +248,8 @@ static int64_t on_its_way(const struct sweep *s, const struct hth_roster_peer *p
 /* Until when a peer is waited for: until the values' window is over, or shortly after it expected
  * to come. INT64_MIN: it comes later than that. Who has not moved or spoken for as long as others
  * would wait for it is not on its way. */
-static int64_t until(const struct sweep *s, const struct hth_roster_peer *p, enum where where)
+static int64_t until(const struct moshpit_sweep *s, const struct hth_roster_peer *p,
+                     enum where where)
 {
     struct hth_env *env = s->mp->env;
     const struct hth_roster_note *n = &p->note;
@@ -273,7 +274,7 @@ static int64_t until(const struct sweep *s, const struct hth_roster_peer *p, enu
 }
 
 /* Somebody else stands where it does: there are more peers than cells. */
-static bool has_twin(const struct sweep *s, const struct hth_roster_peer *p)
+static bool has_twin(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     const struct hth_roster_peer *q;
 
@@ -286,7 +287,7 @@ static bool has_twin(const struct sweep *s, const struct hth_roster_peer *p)
 
 /* Somebody has come in the place where it stands: those who met it last know that it is gone. Of
  * two who stand there one is no word about the other, which may be a connection later. */
-static bool is_replaced(const struct sweep *s, const struct hth_roster_peer *p)
+static bool is_replaced(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
     uint32_t axis = hth_avg_axis(&s->shape, s->round);
@@ -298,7 +299,7 @@ static bool is_replaced(const struct sweep *s, const struct hth_roster_peer *p)
            !has_twin(s, p);
 }
 
-uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max)
+uint32_t hth_moshpit_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t max)
 {
     struct moshpit *mp = s->mp;
     const struct hth_roster_peer *p;
@@ -332,7 +333,7 @@ uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint3
 /* Who is alone gives others a moment whose notes are on their way: once in a grid, not in each of
  * its rounds. Who stood with somebody whose connection broke knows them all: a line of three begins
  * without that one at once, too. */
-bool hth_moshpit_bereft(const struct sweep *s)
+bool hth_moshpit_bereft(const struct moshpit_sweep *s)
 {
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
     const struct hth_roster_peer *p;
@@ -359,7 +360,7 @@ bool hth_moshpit_bereft(const struct sweep *s)
 /* Those of our schema: who is due first, then who may come, then all others, because those wait for
  * us perhaps; for the last no connection is made, but where there is only one. Where peers are
  * sampled only the first: all would tell the same few. */
-uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max)
+uint32_t hth_moshpit_known(const struct moshpit_sweep *s, struct hth_match_known *out, uint32_t max)
 {
     const struct hth_roster_peer *p;
     uint32_t count = 0;
@@ -397,7 +398,7 @@ static bool is_member(const struct hth_avg_group *g, const struct hth_peer_id *i
 
 /* It says that it is at this step, or beyond, and was not in its average: what it says counts for
  * nothing until it speaks. Who looks in a line tells all others of it. */
-static void note_absent(const struct sweep *s, const struct hth_peer_id *id)
+static void note_absent(const struct moshpit_sweep *s, const struct hth_peer_id *id)
 {
     struct moshpit *mp = s->mp;
     struct moshpit_suspect *absent;
@@ -413,7 +414,7 @@ static void note_absent(const struct sweep *s, const struct hth_peer_id *id)
 
 /* On a grid it is by its note, and who has spoken may only be late: it tells others than us
  * first. */
-static bool should_come(const struct sweep *s, const struct hth_roster_peer *p)
+static bool should_come(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
 
@@ -429,7 +430,7 @@ static bool should_come(const struct sweep *s, const struct hth_roster_peer *p)
 /* Who looks tells those whom it knows, and a client dials for that. Of two, besides, the other is
  * all that keeps this one from going on alone, and it may be a word of nobody, due in some line or
  * in none. */
-void hth_moshpit_look_over(const struct sweep *s, const struct hth_look_result *r)
+void hth_moshpit_look_over(const struct moshpit_sweep *s, const struct hth_look_result *r)
 {
     struct moshpit *mp = s->mp;
     const struct hth_roster_peer *p;
@@ -447,7 +448,8 @@ void hth_moshpit_look_over(const struct sweep *s, const struct hth_look_result *
 }
 
 /* In which round that peer is; or was at that time, if it was one of ours then. */
-static uint64_t round_of(const struct sweep *s, const struct hth_roster_peer *p, int64_t at_us)
+static uint64_t round_of(const struct moshpit_sweep *s, const struct hth_roster_peer *p,
+                         int64_t at_us)
 {
     const struct hth_avg_line *heard =
         hth_match_heard(s->mp->match, &p->id, s->offer.schema, NULL, NULL);
@@ -457,7 +459,7 @@ static uint64_t round_of(const struct sweep *s, const struct hth_roster_peer *p,
 }
 
 /* The lower median, of those with values; up to `most` where there are any, else of all. */
-static uint64_t middle_round(const struct sweep *s, int64_t at_us, uint64_t most)
+static uint64_t middle_round(const struct moshpit_sweep *s, int64_t at_us, uint64_t most)
 {
     struct moshpit *mp = s->mp;
     uint64_t *rounds = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX), middle;
@@ -481,7 +483,7 @@ static uint64_t middle_round(const struct sweep *s, int64_t at_us, uint64_t most
 }
 
 /* Whether it stands in one of our lines. */
-static bool is_mate(const struct sweep *s, const struct hth_roster_peer *p)
+static bool is_mate(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     uint32_t apart = 0;
 
@@ -490,7 +492,7 @@ static bool is_mate(const struct sweep *s, const struct hth_roster_peer *p)
     return apart <= 1 && p->note.generation == s->generation;
 }
 
-uint32_t hth_moshpit_kind(const struct sweep *s)
+uint32_t hth_moshpit_kind(const struct moshpit_sweep *s)
 {
     uint64_t first = s->offer.sweep * s->shape.dims, here = hth_sweep_run(s->mp, s->offer.kind);
     uint64_t on = hth_sweep_run(s->mp, s->offer.kind_on);
@@ -516,7 +518,7 @@ uint32_t hth_moshpit_kind(const struct sweep *s)
 }
 
 /* Somebody who has just come into our line, or looks there, and did not miss this round with us. */
-static bool is_awaited(const struct sweep *s, int64_t since_us)
+static bool is_awaited(const struct moshpit_sweep *s, int64_t since_us)
 {
     const struct hth_roster_peer *p;
 
@@ -537,7 +539,7 @@ static bool is_awaited(const struct sweep *s, int64_t since_us)
  * Keys cost nothing, so the middle may be a lie. A round far ahead is looked for; when nobody comes
  * there, one goes with those who are near for a while, longer each time. And who is ahead of the
  * others and meets nobody there goes back to them. */
-uint64_t hth_moshpit_round(struct sweep *s)
+uint64_t hth_moshpit_round(struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
     int64_t now_us = hth_now_us(s->env), late_us = mp->opts.window_us - mp->opts.match.patience_us;
@@ -553,7 +555,7 @@ uint64_t hth_moshpit_round(struct sweep *s)
     return HTH_MAX(middle, s->round);
 }
 
-void hth_moshpit_looked(struct sweep *s, bool met)
+void hth_moshpit_looked(struct moshpit_sweep *s, bool met)
 {
     struct moshpit *mp = s->mp;
 

@@ -12,7 +12,7 @@
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-void hth_sweep_count(struct sweep *s)
+void hth_sweep_count(struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
     struct hth_averager_stats *st = &mp->stats;
@@ -59,7 +59,7 @@ void hth_sweep_count(struct sweep *s)
 
 /* ---- reducing ------------------------------------------------------------------------------- */
 
-static void judge_fates(struct sweep *s, const struct hth_reduce_result *r)
+static void judge_fates(struct moshpit_sweep *s, const struct hth_reduce_result *r)
 {
     for (uint32_t i = 0; i < r->members && i < s->group->count; i++) {
         enum hth_reduce_drop drop = r->fates[i].as_sender;
@@ -95,7 +95,7 @@ static uint32_t heads_of(const struct hth_avg_group *g, const struct hth_reduce_
 /* Whose values are in the average of this round. Who was left out of some of the parts makes it
  * another one than that of the members, for all of the group; parts that kept local values, for
  * this member alone. */
-static uint64_t origin_of(const struct sweep *s, const struct hth_reduce_result *r)
+static uint64_t origin_of(const struct moshpit_sweep *s, const struct hth_reduce_result *r)
 {
     uint64_t origin = s->origin_met, group = hth_load_u64le(s->group->id.b);
 
@@ -112,7 +112,7 @@ static uint64_t origin_of(const struct sweep *s, const struct hth_reduce_result 
 
 static void on_reduced(void *arg, const struct hth_reduce_result *r)
 {
-    struct sweep *s = arg;
+    struct moshpit_sweep *s = arg;
     struct hth_avg_round_info *info = &s->info;
     bool helper = s->mp->opts.mode == HTH_AVG_HELPER;
 
@@ -170,7 +170,7 @@ static double usual_bandwidth(const struct hth_avg_group *g)
     return known > 0 ? said[(known - 1) / 2] : 1;
 }
 
-static enum hth_err reduce(struct sweep *s)
+static enum hth_err reduce(struct moshpit_sweep *s)
 {
     const struct hth_avg_group *g = s->group;
     struct hth_reduce_member *members = hth_new_array(struct hth_reduce_member, g->count);
@@ -241,7 +241,7 @@ static uint64_t share_weights(struct hth_avg_group *g)
     return origin;
 }
 
-static void note_group(struct sweep *s, const struct hth_look_result *r)
+static void note_group(struct moshpit_sweep *s, const struct hth_look_result *r)
 {
     struct hth_avg_round_info *info = &s->info;
     struct hth_avg_group *g = r->group;
@@ -263,7 +263,7 @@ static void note_group(struct sweep *s, const struct hth_look_result *r)
 }
 
 /* Where cells move, the one after this round follows from the group's order alone. */
-static void move(struct sweep *s)
+static void move(struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
 
@@ -280,7 +280,7 @@ static void move(struct sweep *s)
 
 void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
 {
-    struct sweep *s = arg;
+    struct moshpit_sweep *s = arg;
     struct hth_avg_round_info *info = &s->info;
     enum hth_err err;
 

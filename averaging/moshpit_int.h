@@ -27,7 +27,7 @@
 
 struct moshpit;
 
-struct sweep {
+struct moshpit_sweep {
     struct hth_env *env;
     struct moshpit *mp;         /* NULL: given up, waits for its job to end */
     struct hth_avg_offer offer; /* values referenced, spans copied */
@@ -42,7 +42,8 @@ struct sweep {
     bool listens;         /* brings nothing: is told the mean, in a line of the last axis */
     bool kept;            /* nothing but the values that a round left, for who stands in later */
     uint64_t base;        /* of a stand-in: the first round of its sweep */
-    struct sweep *source; /* of a stand-in that has no values yet: the sweep whose they will be */
+    struct moshpit_sweep
+        *source;          /* of a stand-in that has no values yet: the sweep whose they will be */
     uint64_t round;       /* of the look: the one being looked for, or the next */
     bool far;             /* it began in a round that only others' words speak for */
     uint32_t rounds, done_rounds;
@@ -87,9 +88,9 @@ struct moshpit {
     uint64_t run;         /* tag */
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;
-    struct sweep *sweeps[HTH_AVG_OFFERS_MAX];
-    struct sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
-    struct sweep *kept[HTH_AVG_KEPT_MAX];
+    struct moshpit_sweep *sweeps[HTH_AVG_OFFERS_MAX];
+    struct moshpit_sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
+    struct moshpit_sweep *kept[HTH_AVG_KEPT_MAX];
     uint64_t round_met;                  /* after the last one in which somebody was met */
     uint32_t vain;                       /* looks since then */
     uint32_t far_vain;                   /* of them, in rounds far ahead of it */
@@ -114,69 +115,70 @@ static inline bool hth_moshpit_listens(const struct moshpit *mp, const struct ht
 /* Begins to look. Not offered: the values come ready_in_us from now. Errors: E_NOT_FOUND (no shape
  * yet), E_NO_MEMORY, those of hth_look_new. */
 enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer, bool offered,
-                           int64_t ready_in_us, struct sweep **out) HTH_MUST;
+                           int64_t ready_in_us, struct moshpit_sweep **out) HTH_MUST;
 /* The values of a prepared sweep. */
-void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer);
+void hth_sweep_values(struct moshpit_sweep *s, const struct hth_avg_offer *offer);
 /* Without a result. */
-void hth_sweep_cancel(struct sweep *s);
+void hth_sweep_cancel(struct moshpit_sweep *s);
 /* The roster changed. */
-void hth_sweep_nudge(struct sweep *s);
+void hth_sweep_nudge(struct moshpit_sweep *s);
 /* That peer said where it looks. */
-void hth_sweep_heard(struct sweep *s, const struct hth_peer_id *id);
+void hth_sweep_heard(struct moshpit_sweep *s, const struct hth_peer_id *id);
 /* Its line in the present round. */
-struct hth_avg_line hth_sweep_line(const struct sweep *s);
+struct hth_avg_line hth_sweep_line(const struct moshpit_sweep *s);
 /* The run's tag in lines of that kind. */
 uint64_t hth_sweep_run(const struct moshpit *mp, uint32_t kind);
 
-void hth_sweep_end_soon(struct sweep *s);
+void hth_sweep_end_soon(struct moshpit_sweep *s);
 /* The next look, or the end. */
-void hth_sweep_round_over(struct sweep *s);
-void hth_sweep_round_failed(struct sweep *s, enum hth_err err, enum hth_avg_reason reason);
-void hth_sweep_look_on(struct sweep *s);
+void hth_sweep_round_over(struct moshpit_sweep *s);
+void hth_sweep_round_failed(struct moshpit_sweep *s, enum hth_err err, enum hth_avg_reason reason);
+void hth_sweep_look_on(struct moshpit_sweep *s);
 /* A look for its round; not ready: its values come in ahead_us, about. Errors: of hth_look_new. */
-enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us) HTH_MUST;
+enum hth_err hth_sweep_look(struct moshpit_sweep *s, bool ready, int64_t ahead_us) HTH_MUST;
 /* A sweep of that offer without place or look. NULL: no memory. */
-struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *offer);
-int64_t hth_sweep_time_us(const struct sweep *s);
+struct moshpit_sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *offer);
+int64_t hth_sweep_time_us(const struct moshpit_sweep *s);
 /* That a round of its vector reduces at most. */
-int64_t hth_sweep_round_us(const struct sweep *s);
+int64_t hth_sweep_round_us(const struct moshpit_sweep *s);
 /* How long it looks for a group after its values are ready. */
-int64_t hth_sweep_window_us(const struct sweep *s);
+int64_t hth_sweep_window_us(const struct moshpit_sweep *s);
 
 /* moshpit_group.c */
 /* A look has ended. */
 void hth_sweep_on_look(void *arg, const struct hth_look_result *r);
-void hth_sweep_count(struct sweep *s);
+void hth_sweep_count(struct moshpit_sweep *s);
 /* A peer's own values; never 0. */
 uint64_t hth_sweep_origin(const struct hth_peer_id *id);
 /* Trainers besides this peer whose values it brings, as far as that is believed. */
-uint32_t hth_sweep_others(const struct sweep *s);
+uint32_t hth_sweep_others(const struct moshpit_sweep *s);
 
 /* moshpit_stand.c */
 /* s begins in rounds in which an earlier try at the same may have been: who still stands in for
  * that one would bring its values among those of s. */
-void hth_stand_in_begin(const struct sweep *s);
+void hth_stand_in_begin(const struct moshpit_sweep *s);
 /* Stands in for whoever is missing in the lines that come after that group (NULL: this peer alone),
  * which met in the round. Not ready: the values are still being reduced. */
-void hth_stand_in(struct sweep *s, const struct hth_avg_group *g, uint64_t round, bool ready);
+void hth_stand_in(struct moshpit_sweep *s, const struct hth_avg_group *g, uint64_t round,
+                  bool ready);
 /* Somebody was lost: what `s` already holds may be missing elsewhere by now. */
-void hth_stand_in_late(struct sweep *s);
+void hth_stand_in_late(struct moshpit_sweep *s);
 /* s has its values now, or will have none. */
-void hth_stand_in_values(struct sweep *s, bool there);
+void hth_stand_in_values(struct moshpit_sweep *s, bool there);
 /* Somebody in its line can lead. Where all stand in, for lines of the axes that follow, one of them
  * must; along the last axis nobody would have anything of it. */
-bool hth_stand_in_follows(const struct sweep *s);
+bool hth_stand_in_follows(const struct moshpit_sweep *s);
 /* s stands in where that one is missing. */
-bool hth_stand_in_replaces(const struct sweep *s, const struct hth_roster_peer *p);
+bool hth_stand_in_replaces(const struct moshpit_sweep *s, const struct hth_roster_peer *p);
 /* A round of s is over: what it left is kept a while for a line of the next one that finds a hole
  * when s has gone on. */
-void hth_stand_in_keep(const struct sweep *s);
+void hth_stand_in_keep(const struct moshpit_sweep *s);
 /* As of hth_match_opts; arg is the moshpit. */
 enum hth_avg_reason hth_stand_in_called(void *arg, const struct hth_peer_id *by,
                                         const struct hth_avg_line *line, uint64_t schema,
                                         uint32_t at);
 /* Who stands in for whom in this line, as far as the roster tells: those to wait for. */
-uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint32_t count,
+uint32_t hth_stand_in_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t count,
                           uint32_t max);
 
 /* moshpit_due.c */
@@ -184,29 +186,30 @@ bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p);
 /* It has taken the step of this sweep, and another: it comes to none of its lines any more,
  * whatever was heard of it before, nor does it stand in there. Who waited for it would be late to
  * the others' next steps as well. */
-bool hth_moshpit_has_passed(const struct sweep *s, const struct hth_roster_peer *p);
-uint32_t hth_moshpit_due(const struct sweep *s, struct hth_match_due *out, uint32_t max);
-uint32_t hth_moshpit_known(const struct sweep *s, struct hth_match_known *out, uint32_t max);
+bool hth_moshpit_has_passed(const struct moshpit_sweep *s, const struct hth_roster_peer *p);
+uint32_t hth_moshpit_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t max);
+uint32_t hth_moshpit_known(const struct moshpit_sweep *s, struct hth_match_known *out,
+                           uint32_t max);
 /* The round in which the middle one of those seen is, and not before that of s; that of s itself
  * while somebody may wait for us in its line. Helpers are not looked at. Going with the highest
  * number would leave behind those who end the same round a moment later. */
-uint64_t hth_moshpit_round(struct sweep *s);
+uint64_t hth_moshpit_round(struct moshpit_sweep *s);
 /* Of what kind its lines are: kind_on where most of those heard in this sweep are there. */
-uint32_t hth_moshpit_kind(const struct sweep *s);
+uint32_t hth_moshpit_kind(const struct moshpit_sweep *s);
 /* A look of s has ended; met: with somebody. */
-void hth_moshpit_looked(struct sweep *s, bool met);
+void hth_moshpit_looked(struct moshpit_sweep *s, bool met);
 void hth_moshpit_suspect(struct moshpit *mp, const struct hth_peer_id *id);
 /* The same of somebody who did not answer, or did not come and may not be there at all. */
 void hth_moshpit_deaf(struct moshpit *mp, const struct hth_peer_id *id);
 /* A look of s has ended: who should have come and did not is not counted on any more, and who never
  * spoke may be a word of nobody. */
-void hth_moshpit_look_over(const struct sweep *s, const struct hth_look_result *r);
+void hth_moshpit_look_over(const struct moshpit_sweep *s, const struct hth_look_result *r);
 /* The same of somebody whose connection was lost; and whether one was since then, and it has not
  * spoken again. */
 void hth_moshpit_lost(struct moshpit *mp, const struct hth_peer_id *id);
 bool hth_moshpit_is_lost(struct moshpit *mp, const struct hth_peer_id *id, int64_t since_us);
 /* Nobody else is in this line: those who stood there are lost. */
-bool hth_moshpit_bereft(const struct sweep *s);
+bool hth_moshpit_bereft(const struct moshpit_sweep *s);
 void hth_moshpit_forget(struct moshpit *mp);
 
 #endif

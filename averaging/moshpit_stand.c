@@ -31,7 +31,7 @@
 
 /* Who acts for a cell is found by looking at up to all cells: of a bounded grid only, because the
  * population is an estimate that some hundred peers with chosen ids can drive up. */
-static bool is_standing(const struct sweep *s)
+static bool is_standing(const struct moshpit_sweep *s)
 {
     uint32_t cells = hth_avg_cells(&s->shape);
 
@@ -49,7 +49,7 @@ static bool same_cell(const struct hth_avg_cell *a, const struct hth_avg_cell *b
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-static bool is_in(const struct sweep *s, const struct hth_roster_peer *p,
+static bool is_in(const struct moshpit_sweep *s, const struct hth_roster_peer *p,
                   const struct hth_avg_cell *cell)
 {
     return p->note.schema == hth_roster_self(s->mp->roster)->schema &&
@@ -58,14 +58,15 @@ static bool is_in(const struct sweep *s, const struct hth_roster_peer *p,
            same_cell(&p->note.cell, cell);
 }
 
-bool hth_stand_in_replaces(const struct sweep *s, const struct hth_roster_peer *p)
+bool hth_stand_in_replaces(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     return s->stands_in && is_in(s, p, &s->cell);
 }
 
 /* A peer that is in this cell and can be expected to bring values; this one counts where it
  * stands. */
-static const struct hth_peer_id *who_is_in(const struct sweep *s, const struct hth_avg_cell *cell)
+static const struct hth_peer_id *who_is_in(const struct moshpit_sweep *s,
+                                           const struct hth_avg_cell *cell)
 {
     const struct hth_roster_peer *p;
 
@@ -78,7 +79,7 @@ static const struct hth_peer_id *who_is_in(const struct sweep *s, const struct h
 }
 
 /* One of ours whose note does not say yet where it stands in this grid. */
-static bool is_unplaced(const struct sweep *s, const struct hth_roster_peer *p)
+static bool is_unplaced(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
     return p->note.schema == hth_roster_self(s->mp->roster)->schema &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
@@ -87,7 +88,7 @@ static bool is_unplaced(const struct sweep *s, const struct hth_roster_peer *p)
 
 /* Somebody who may lead there. Who is missed here may be alive there: to look for nobody costs
  * little, and to be missing costs a line its mean. */
-static bool is_anybody_in_line(const struct sweep *s, const struct hth_avg_cell *cell,
+static bool is_anybody_in_line(const struct moshpit_sweep *s, const struct hth_avg_cell *cell,
                                uint32_t axis)
 {
     const struct hth_roster_peer *p;
@@ -102,15 +103,15 @@ static bool is_anybody_in_line(const struct sweep *s, const struct hth_avg_cell 
     return false;
 }
 
-bool hth_stand_in_follows(const struct sweep *s)
+bool hth_stand_in_follows(const struct moshpit_sweep *s)
 {
     uint32_t axis = hth_avg_axis(&s->shape, s->round);
 
     return axis + 1 == s->shape.dims || is_anybody_in_line(s, &s->cell, axis);
 }
 
-static size_t line_key(const struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
-                       uint8_t key[HTH_AVG_LINE_KEY_MAX])
+static size_t line_key(const struct moshpit_sweep *s, const struct hth_avg_cell *cell,
+                       uint64_t round, uint8_t key[HTH_AVG_LINE_KEY_MAX])
 {
     struct hth_avg_line line = hth_sweep_line(s);
 
@@ -125,7 +126,7 @@ struct smallest {
     struct hth_hash mark;
 };
 
-static void take_smaller(const struct sweep *s, struct smallest *best, const uint8_t *key,
+static void take_smaller(const struct moshpit_sweep *s, struct smallest *best, const uint8_t *key,
                          size_t key_len, const struct hth_peer_id *id)
 {
     struct hth_hash mark;
@@ -146,7 +147,8 @@ struct hole {
     bool soon;
 };
 
-static bool can_come(const struct sweep *s, const struct hth_peer_id *id, const struct hole *hole)
+static bool can_come(const struct moshpit_sweep *s, const struct hth_peer_id *id,
+                     const struct hole *hole)
 {
     const struct hth_roster_peer *p = hth_roster_find(s->mp->roster, id);
     enum hth_avg_reason said = hth_look_called(s->look, id, hole->at);
@@ -156,12 +158,13 @@ static bool can_come(const struct sweep *s, const struct hth_peer_id *id, const 
     return said != HTH_AVG_NO_VALUES && (!hole->soon || said == HTH_AVG_OK || said == HTH_AVG_WAIT);
 }
 
-static const struct hth_peer_id *who_acts(const struct sweep *s, const struct hth_avg_cell *cell,
-                                          uint64_t round, const struct hole *hole);
+static const struct hth_peer_id *who_acts(const struct moshpit_sweep *s,
+                                          const struct hth_avg_cell *cell, uint64_t round,
+                                          const struct hole *hole);
 
 /* Who acts for a cell in a round if nobody is in it: who did before; else one of those who met in
  * the round before, if any of them was there. NULL: nobody has values for it. */
-static const struct hth_peer_id *who_stands_in(const struct sweep *s,
+static const struct hth_peer_id *who_stands_in(const struct moshpit_sweep *s,
                                                const struct hth_avg_cell *cell, uint64_t round,
                                                const struct hole *hole)
 {
@@ -189,8 +192,9 @@ static const struct hth_peer_id *who_stands_in(const struct sweep *s,
     return best.id;
 }
 
-static const struct hth_peer_id *who_acts(const struct sweep *s, const struct hth_avg_cell *cell,
-                                          uint64_t round, const struct hole *hole)
+static const struct hth_peer_id *who_acts(const struct moshpit_sweep *s,
+                                          const struct hth_avg_cell *cell, uint64_t round,
+                                          const struct hole *hole)
 {
     const struct hth_peer_id *id = who_is_in(s, cell);
 
@@ -207,8 +211,8 @@ static bool is_due(const struct hth_match_due *due, uint32_t count, const struct
 }
 
 /* Who should come to a place that nobody is in; NULL: nobody can. */
-static const struct hth_peer_id *who_comes(const struct sweep *s, const struct hth_avg_cell *cell,
-                                           uint32_t at)
+static const struct hth_peer_id *who_comes(const struct moshpit_sweep *s,
+                                           const struct hth_avg_cell *cell, uint32_t at)
 {
     const struct hole soon = {at, true}, later = {at, false};
     const struct hth_peer_id *id = who_stands_in(s, cell, s->round, &soon);
@@ -219,7 +223,7 @@ static const struct hth_peer_id *who_comes(const struct sweep *s, const struct h
 /* Those who stand in come when their own line has met, which may wait for somebody as long as its
  * window is open. They come by themselves where their line misses the same peer; where that one
  * died after it had all of its values, they know nothing of it, and the leader here calls them. */
-uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint32_t count,
+uint32_t hth_stand_in_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t count,
                           uint32_t max)
 {
     uint32_t axis = hth_avg_axis(&s->shape, s->round);
@@ -251,21 +255,21 @@ uint32_t hth_stand_in_due(const struct sweep *s, struct hth_match_due *out, uint
 /* ---- going there ----------------------------------------------------------------------------- */
 
 /* The first round of the sweep in which this one is. */
-static uint64_t base_of(const struct sweep *s)
+static uint64_t base_of(const struct moshpit_sweep *s)
 {
     return s->round - hth_avg_axis(&s->shape, s->round);
 }
 
-static bool same_offers(const struct sweep *a, const struct sweep *b)
+static bool same_offers(const struct moshpit_sweep *a, const struct moshpit_sweep *b)
 {
     return a->kind == b->kind && a->offer.schema == b->offer.schema;
 }
 
 /* Begins in `round`, in the line of `cell`. Whether there is a sweep for it now. */
-static bool go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round, bool ready)
+static bool go(struct moshpit_sweep *s, const struct hth_avg_cell *cell, uint64_t round, bool ready)
 {
     struct moshpit *mp = s->mp;
-    struct sweep *in;
+    struct moshpit_sweep *in;
     uint64_t base = round - hth_avg_axis(&s->shape, round);
     uint32_t slot = HTH_AVG_STAND_INS_MAX;
 
@@ -307,16 +311,16 @@ static bool go(struct sweep *s, const struct hth_avg_cell *cell, uint64_t round,
     return true;
 }
 
-void hth_stand_in_begin(const struct sweep *s)
+void hth_stand_in_begin(const struct moshpit_sweep *s)
 {
     for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++) {
-        struct sweep *in = s->mp->stand_ins[i];
+        struct moshpit_sweep *in = s->mp->stand_ins[i];
 
         if (in != NULL && in->base == s->round && same_offers(in, s))
             hth_sweep_cancel(in);
     }
     for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++) {
-        struct sweep *k = s->mp->kept[i];
+        struct moshpit_sweep *k = s->mp->kept[i];
 
         if (k != NULL && base_of(k) == s->round && same_offers(k, s))
             hth_sweep_cancel(k);
@@ -336,7 +340,7 @@ static bool is_covered(struct moshpit *mp, const struct hth_avg_group *g, uint32
     return false;
 }
 
-static bool is_ours(const struct sweep *s, const struct hth_avg_group *g,
+static bool is_ours(const struct moshpit_sweep *s, const struct hth_avg_group *g,
                     const struct hth_avg_cell *cell, uint64_t round)
 {
     struct smallest best = {.id = NULL};
@@ -353,7 +357,8 @@ static bool is_ours(const struct sweep *s, const struct hth_avg_group *g,
     return best.id != NULL && hth_peer_id_eq(best.id, &s->env->self);
 }
 
-void hth_stand_in(struct sweep *s, const struct hth_avg_group *g, uint64_t round, bool ready)
+void hth_stand_in(struct moshpit_sweep *s, const struct hth_avg_group *g, uint64_t round,
+                  bool ready)
 {
     uint32_t axis = hth_avg_axis(&s->shape, round);
     struct hth_avg_cell cell = s->cell;
@@ -376,7 +381,7 @@ void hth_stand_in(struct sweep *s, const struct hth_avg_group *g, uint64_t round
     }
 }
 
-void hth_stand_in_late(struct sweep *s)
+void hth_stand_in_late(struct moshpit_sweep *s)
 {
     if (s->ending || !is_standing(s))
         return;
@@ -386,10 +391,10 @@ void hth_stand_in_late(struct sweep *s)
         hth_stand_in(s, s->group, s->group->line.round, false);
 }
 
-void hth_stand_in_values(struct sweep *s, bool there)
+void hth_stand_in_values(struct moshpit_sweep *s, bool there)
 {
     for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++) {
-        struct sweep *in = s->mp->stand_ins[i];
+        struct moshpit_sweep *in = s->mp->stand_ins[i];
 
         if (in == NULL || in->source != s)
             continue;
@@ -412,13 +417,13 @@ void hth_stand_in_values(struct sweep *s, bool there)
 
 /* Where the values of that round go: that of the same axis and cell before it, a free place, or the
  * oldest. */
-static uint32_t place_to_keep(const struct sweep *s)
+static uint32_t place_to_keep(const struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
     uint32_t slot = 0;
 
     for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++) {
-        const struct sweep *k = mp->kept[i], *oldest = mp->kept[slot];
+        const struct moshpit_sweep *k = mp->kept[i], *oldest = mp->kept[slot];
 
         if (k != NULL && same_offers(k, s) && same_cell(&k->cell, &s->cell) &&
             hth_avg_axis(&k->shape, k->round) == hth_avg_axis(&s->shape, s->round))
@@ -430,7 +435,7 @@ static uint32_t place_to_keep(const struct sweep *s)
 }
 
 /* Nobody else can have met in the round before without s, which met nobody there. */
-static bool is_alone(const struct sweep *s)
+static bool is_alone(const struct moshpit_sweep *s)
 {
     uint32_t axis = hth_avg_axis(&s->shape, s->round - 1);
     struct hth_avg_cell cell = s->cell;
@@ -444,10 +449,10 @@ static bool is_alone(const struct sweep *s)
     return alone;
 }
 
-void hth_stand_in_keep(const struct sweep *s)
+void hth_stand_in_keep(const struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
-    struct sweep *k;
+    struct moshpit_sweep *k;
     uint32_t slot;
 
     if (!is_standing(s) || hth_avg_axis(&s->shape, s->round) == 0)
@@ -478,7 +483,7 @@ void hth_stand_in_keep(const struct sweep *s)
 }
 
 /* s has met in that line in the round before its present one, and what came of it, or will. */
-static bool was_in(const struct sweep *s, const struct hth_avg_line *line, uint64_t schema)
+static bool was_in(const struct moshpit_sweep *s, const struct hth_avg_line *line, uint64_t schema)
 {
     struct hth_avg_line l = hth_sweep_line(s);
 
@@ -487,8 +492,8 @@ static bool was_in(const struct sweep *s, const struct hth_avg_line *line, uint6
            (s->kept || s->reduce != NULL) && hth_avg_line_eq(&l, line);
 }
 
-static struct sweep *find(struct sweep *const *in, uint32_t count, const struct hth_avg_line *line,
-                          uint64_t schema)
+static struct moshpit_sweep *find(struct moshpit_sweep *const *in, uint32_t count,
+                                  const struct hth_avg_line *line, uint64_t schema)
 {
     for (uint32_t i = 0; i < count; i++)
         if (in[i] != NULL && was_in(in[i], line, schema))
@@ -517,7 +522,7 @@ enum hth_avg_reason hth_stand_in_called(void *arg, const struct hth_peer_id *by,
     struct moshpit *mp = arg;
     struct hth_avg_line from = *line; /* that of the missing one in the round before */
     uint32_t axis = hth_avg_axis(&line->shape, line->round);
-    struct sweep *s;
+    struct moshpit_sweep *s;
 
     if (axis == 0 || !is_of_line(mp, by, line))
         return HTH_AVG_NOT_LOOKING;

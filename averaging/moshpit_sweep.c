@@ -10,7 +10,7 @@
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static void sweep_free(struct sweep *s)
+static void sweep_free(struct moshpit_sweep *s)
 {
     hth_timer_free(s->env, s->timer);
     hth_blob_unref(s->values);
@@ -22,7 +22,7 @@ static void sweep_free(struct sweep *s)
 }
 
 /* Out of the table and without anything under way. */
-static void sweep_detach(struct sweep *s)
+static void sweep_detach(struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
 
@@ -45,14 +45,14 @@ static void sweep_detach(struct sweep *s)
     s->mp = NULL;
 }
 
-void hth_sweep_cancel(struct sweep *s)
+void hth_sweep_cancel(struct moshpit_sweep *s)
 {
     sweep_detach(s);
     if (!s->job_runs)
         sweep_free(s);
 }
 
-static void tell(struct sweep *s)
+static void tell(struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
     struct hth_avg_result *r = &s->result;
@@ -87,7 +87,7 @@ static void tell(struct sweep *s)
 /* How far the average is from what was offered; payloads are looked at in jobs only. */
 static void change_run(struct hth_job *job)
 {
-    struct sweep *s = HTH_CONTAINER(job, struct sweep, job);
+    struct moshpit_sweep *s = HTH_CONTAINER(job, struct moshpit_sweep, job);
     const float *a = (const float *)s->offer.values->data, *b = (const float *)s->values->data;
 
     s->change = hth_reduce_distance(b, a, s->offer.count);
@@ -95,7 +95,7 @@ static void change_run(struct hth_job *job)
 
 static void change_done(struct hth_job *job, enum hth_err err)
 {
-    struct sweep *s = HTH_CONTAINER(job, struct sweep, job);
+    struct moshpit_sweep *s = HTH_CONTAINER(job, struct moshpit_sweep, job);
 
     (void)err; /* canceled: the change stays 0 */
     s->job_runs = false;
@@ -107,7 +107,7 @@ static void change_done(struct hth_job *job, enum hth_err err)
 
 static void on_end(void *arg)
 {
-    struct sweep *s = arg;
+    struct moshpit_sweep *s = arg;
 
     if (s->kept) {
         hth_sweep_cancel(s);
@@ -140,7 +140,7 @@ static void on_end(void *arg)
 }
 
 /* Not inside the call that caused it. */
-void hth_sweep_end_soon(struct sweep *s)
+void hth_sweep_end_soon(struct moshpit_sweep *s)
 {
     s->ending = true;
     hth_timer_set(s->env, s->timer, 0);
@@ -148,7 +148,7 @@ void hth_sweep_end_soon(struct sweep *s)
 
 /* ---- a round that ended --------------------------------------------------------------------- */
 
-void hth_sweep_round_over(struct sweep *s)
+void hth_sweep_round_over(struct moshpit_sweep *s)
 {
     hth_sweep_count(s);
     s->done_rounds++;
@@ -169,7 +169,7 @@ void hth_sweep_round_over(struct sweep *s)
     }
 }
 
-void hth_sweep_round_failed(struct sweep *s, enum hth_err err, enum hth_avg_reason reason)
+void hth_sweep_round_failed(struct moshpit_sweep *s, enum hth_err err, enum hth_avg_reason reason)
 {
     s->info.err = err;
     s->info.reason = reason;
@@ -190,14 +190,14 @@ static uint32_t known(void *arg, struct hth_match_known *out, uint32_t max)
 
 static bool shuns(void *arg, const struct hth_peer_id *id)
 {
-    const struct sweep *s = arg;
+    const struct moshpit_sweep *s = arg;
 
     return hth_refusers_shuns(&s->mp->refusers, id, hth_now_us(s->env));
 }
 
 static void deaf(void *arg, const struct hth_peer_id *id)
 {
-    hth_moshpit_deaf(((struct sweep *)arg)->mp, id);
+    hth_moshpit_deaf(((struct moshpit_sweep *)arg)->mp, id);
 }
 
 static bool bereft(void *arg)
@@ -207,7 +207,7 @@ static bool bereft(void *arg)
 
 static bool missed(void *arg, const struct hth_peer_id *id)
 {
-    const struct sweep *s = arg;
+    const struct moshpit_sweep *s = arg;
     const struct hth_roster_peer *p = hth_roster_find(s->mp->roster, id);
 
     return p != NULL && (hth_moshpit_suspected(s->mp, p) || hth_stand_in_replaces(s, p));
@@ -218,7 +218,7 @@ uint64_t hth_sweep_run(const struct moshpit *mp, uint32_t kind)
     return kind != 0 ? hth_hash64(&kind, sizeof(kind), mp->run) : mp->run;
 }
 
-struct hth_avg_line hth_sweep_line(const struct sweep *s)
+struct hth_avg_line hth_sweep_line(const struct moshpit_sweep *s)
 {
     return (struct hth_avg_line){.run = hth_sweep_run(s->mp, s->kind),
                                  .generation = s->generation,
@@ -227,7 +227,7 @@ struct hth_avg_line hth_sweep_line(const struct sweep *s)
                                  .cell = s->cell};
 }
 
-uint32_t hth_sweep_others(const struct sweep *s)
+uint32_t hth_sweep_others(const struct moshpit_sweep *s)
 {
     uint32_t others = s->heads > 0 ? s->heads - 1 : 0;
 
@@ -237,7 +237,7 @@ uint32_t hth_sweep_others(const struct sweep *s)
 /* With one axis everybody belongs into one group, also who has come since it was shaped. Where
  * cells move, a line often holds one or two more than it has cells: cut into halves it would mix
  * less. Where they don't, the line is one mean: two halves of it would end with two. */
-static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
+static void group_sizes(const struct moshpit_sweep *s, struct hth_look_opts *o)
 {
     uint32_t size = s->shape.size[hth_avg_axis(&s->shape, s->round)];
     uint32_t full = HTH_MAX(HTH_MIN(size, HTH_AVG_MEMBERS_MAX / 2u), s->mp->opts.group_min);
@@ -252,7 +252,7 @@ static void group_sizes(const struct sweep *s, struct hth_look_opts *o)
 /* A line waits for members whose own line waited for somebody as long as it could: so each axis has
  * a little more time than the one before, and all have more where the others are far. Who listens
  * has more by what the axes before may take. */
-int64_t hth_sweep_window_us(const struct sweep *s)
+int64_t hth_sweep_window_us(const struct moshpit_sweep *s)
 {
     const struct hth_moshpit_opts *o = &s->mp->opts;
     uint32_t axis = s->moves ? 0 : hth_avg_axis(&s->shape, s->round);
@@ -265,7 +265,7 @@ int64_t hth_sweep_window_us(const struct sweep *s)
 
 /* Groups on lines of THIN_BIT_S take twice what they need at best. Who is lost, silent, or slower
  * than the others is given up long before. */
-int64_t hth_sweep_round_us(const struct sweep *s)
+int64_t hth_sweep_round_us(const struct moshpit_sweep *s)
 {
     double bits = 2.0 * 8 * sizeof(float) * (double)s->offer.count;
     double time_us = 2 * bits / THIN_BIT_S * HTH_US_PER_S;
@@ -275,7 +275,7 @@ int64_t hth_sweep_round_us(const struct sweep *s)
 }
 
 /* A look for the present round; while the last one is still reduced it is not ready. */
-enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
+enum hth_err hth_sweep_look(struct moshpit_sweep *s, bool ready, int64_t ahead_us)
 {
     struct moshpit *mp = s->mp;
     struct hth_look_opts o = {.line = hth_sweep_line(s),
@@ -310,7 +310,7 @@ enum hth_err hth_sweep_look(struct sweep *s, bool ready, int64_t ahead_us)
     return hth_look_new(mp->match, &o, &s->look);
 }
 
-void hth_sweep_look_on(struct sweep *s)
+void hth_sweep_look_on(struct moshpit_sweep *s)
 {
     bool ready = s->reduce == NULL;
     enum hth_err err = hth_sweep_look(s, ready, hth_sweep_round_us(s));
@@ -327,12 +327,12 @@ void hth_sweep_look_on(struct sweep *s)
 
 /* The first round that no sweep of ours is in, and in which nobody was met yet. One that was looked
  * for in vain may be looked for again: who counted on from there would be ahead of all for good. */
-static uint64_t first_free(const struct moshpit *mp, const struct sweep *sweep)
+static uint64_t first_free(const struct moshpit *mp, const struct moshpit_sweep *sweep)
 {
     uint64_t round = mp->round_met;
 
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++) {
-        const struct sweep *s = mp->sweeps[i];
+        const struct moshpit_sweep *s = mp->sweeps[i];
 
         if (s != NULL && s != sweep && s->offer.sweep == HTH_AVG_SWEEP_AUTO)
             round = HTH_MAX(round, s->round + s->rounds - s->done_rounds);
@@ -341,7 +341,7 @@ static uint64_t first_free(const struct moshpit *mp, const struct sweep *sweep)
 }
 
 /* The first round from there in which this sweep can begin. */
-static uint64_t from_first_axis(const struct sweep *s, uint64_t round)
+static uint64_t from_first_axis(const struct moshpit_sweep *s, uint64_t round)
 {
     uint32_t dims = s->shape.dims;
 
@@ -350,7 +350,7 @@ static uint64_t from_first_axis(const struct sweep *s, uint64_t round)
 
 /* All lines of the last axis end with the same mean, and listeners spread over them by their ids:
  * one has no cell of its own. Whose line was full began without it: it goes to the next one. */
-static void listen_in(struct sweep *s)
+static void listen_in(struct moshpit_sweep *s)
 {
     uint64_t mark = hth_sweep_origin(&s->env->self) + s->mp->full_lines;
 
@@ -364,7 +364,7 @@ static void listen_in(struct sweep *s)
 }
 
 /* Where and when: by the roster as it is now. Errors: E_NOT_FOUND. */
-static enum hth_err place(struct sweep *s)
+static enum hth_err place(struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
     const struct hth_avg_shape *shape = hth_roster_shape(mp->roster, &s->generation);
@@ -393,7 +393,7 @@ static enum hth_err place(struct sweep *s)
     return HTH_OK;
 }
 
-static enum hth_err copy_offer(struct sweep *s, const struct hth_avg_offer *offer)
+static enum hth_err copy_offer(struct moshpit_sweep *s, const struct hth_avg_offer *offer)
 {
     size_t bytes = (size_t)offer->span_count * sizeof(*offer->spans);
 
@@ -412,9 +412,9 @@ static enum hth_err copy_offer(struct sweep *s, const struct hth_avg_offer *offe
     return HTH_OK;
 }
 
-struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *offer)
+struct moshpit_sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *offer)
 {
-    struct sweep *s = hth_new(struct sweep);
+    struct moshpit_sweep *s = hth_new(struct moshpit_sweep);
 
     s->mp = mp;
     s->env = mp->env;
@@ -432,7 +432,7 @@ struct sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_offer *of
     return NULL;
 }
 
-int64_t hth_sweep_time_us(const struct sweep *s)
+int64_t hth_sweep_time_us(const struct moshpit_sweep *s)
 {
     int64_t spare_us = HTH_US_PER_S + s->mp->opts.match.patience_us;
 
@@ -442,9 +442,9 @@ int64_t hth_sweep_time_us(const struct sweep *s)
 }
 
 enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer, bool offered,
-                           int64_t ready_in_us, struct sweep **out)
+                           int64_t ready_in_us, struct moshpit_sweep **out)
 {
-    struct sweep *s = hth_sweep_alloc(mp, offer);
+    struct moshpit_sweep *s = hth_sweep_alloc(mp, offer);
     enum hth_err err;
 
     *out = NULL;
@@ -465,7 +465,7 @@ fail:
 }
 
 /* Elsewhere; nobody was met yet. */
-static void look_anew(struct sweep *s)
+static void look_anew(struct moshpit_sweep *s)
 {
     hth_look_cancel(s->look);
     s->look = NULL;
@@ -480,13 +480,13 @@ static void look_anew(struct sweep *s)
     hth_sweep_end_soon(s);
 }
 
-static bool may_go_on(const struct sweep *s)
+static bool may_go_on(const struct moshpit_sweep *s)
 {
     return s->look != NULL && !s->listens && s->reduce == NULL && s->done_rounds == 0 &&
            s->kind == s->offer.kind && hth_moshpit_kind(s) != s->kind;
 }
 
-void hth_sweep_heard(struct sweep *s, const struct hth_peer_id *id)
+void hth_sweep_heard(struct moshpit_sweep *s, const struct hth_peer_id *id)
 {
     const struct hth_avg_line *line =
         hth_match_heard(s->mp->match, id, s->offer.schema, NULL, NULL);
@@ -496,7 +496,7 @@ void hth_sweep_heard(struct sweep *s, const struct hth_peer_id *id)
         look_anew(s);
 }
 
-void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer)
+void hth_sweep_values(struct moshpit_sweep *s, const struct hth_avg_offer *offer)
 {
     uint64_t ticket = offer->ticket;
 
@@ -515,7 +515,7 @@ void hth_sweep_values(struct sweep *s, const struct hth_avg_offer *offer)
         hth_look_ready(s->look, s->weight, s->origin, hth_sweep_others(s));
 }
 
-void hth_sweep_nudge(struct sweep *s)
+void hth_sweep_nudge(struct moshpit_sweep *s)
 {
     uint32_t generation;
 
