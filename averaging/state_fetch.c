@@ -76,9 +76,9 @@ bool hth_fetch_is_struck(const struct donor *d)
     return d->struck_until_us > hth_now_us(d->fetch->env);
 }
 
-static void ask_free(struct ask *a)
+static void ask_free(struct state_ask *a)
 {
-    struct ask **at = &a->fetch->asks;
+    struct state_ask **at = &a->fetch->asks;
 
     while (*at != a)
         at = &(*at)->next;
@@ -90,9 +90,9 @@ static void ask_free(struct ask *a)
 /* Parts that are on their way from this donor (NULL: any) will be asked elsewhere. */
 void hth_fetch_cancel_asks(struct hth_state_fetch *f, const struct donor *of)
 {
-    struct ask *next;
+    struct state_ask *next;
 
-    for (struct ask *a = f->asks; a != NULL; a = next) {
+    for (struct state_ask *a = f->asks; a != NULL; a = next) {
         next = a->next;
         if (of != NULL && a->donor != of)
             continue;
@@ -245,7 +245,7 @@ static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_
 
 static void on_part(void *arg, const struct hth_rpc_result *r)
 {
-    struct ask *a = arg;
+    struct state_ask *a = arg;
     struct hth_state_fetch *f = a->fetch;
     struct donor *d = a->donor;
     uint32_t part = a->part;
@@ -285,10 +285,10 @@ static bool ask_part(struct donor *d, uint32_t part)
     uint8_t payload[HTH_STATE_REQUEST_MAX];
     struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART,
                                      .timeout_us = part_timeout_us(f, d)};
-    struct ask *a = hth_new(struct ask);
+    struct state_ask *a = hth_new(struct state_ask);
     enum hth_err err;
 
-    *a = (struct ask){.fetch = f, .next = f->asks, .donor = d, .part = part};
+    *a = (struct state_ask){.fetch = f, .next = f->asks, .donor = d, .part = part};
     a->sent_us = hth_now_us(f->env);
     f->asks = a;
     d->in_flight++;

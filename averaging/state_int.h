@@ -36,9 +36,9 @@ struct donor {
     int64_t struck_until_us;
 };
 
-struct ask {
+struct state_ask {
     struct hth_state_fetch *fetch;
-    struct ask *next;
+    struct state_ask *next;
     struct donor *donor;
     uint32_t part;
     int64_t sent_us;
@@ -60,7 +60,7 @@ struct hth_state_fetch {
     struct hth_blob *values;
     uint8_t *state; /* enum part_state per part */
     uint32_t done;
-    struct ask *asks;
+    struct state_ask *asks;
     uint32_t checks; /* jobs under way */
     double part_us;  /* what a part takes, smoothed; 0: not known */
     int64_t asked_us, first_answer_us, begun_us;
