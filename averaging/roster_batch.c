@@ -42,7 +42,7 @@
 #define ETA_NEAR_S  0.0005
 #define ETA_TURNS   64
 
-struct sums {
+struct batch_sums {
     uint64_t step;
     double target;
     double step_age_s; /* since this peer itself came to the step */
@@ -87,7 +87,7 @@ double hth_roster_landing(const struct hth_roster_note *n, double rate, double s
 }
 
 /* Makes of what was said what is believed of it. */
-static void judge(struct sums *s, struct word *w)
+static void judge(struct batch_sums *s, struct word *w)
 {
     w->rate = HTH_MIN(w->rate, s->rate_max);
     w->grain = HTH_MIN(w->grain, s->target);
@@ -244,7 +244,7 @@ static int64_t eta_us(const struct word *words, uint32_t count, double scale,
 
 /* What is known of all, and believed of it. */
 struct known {
-    struct sums sums;
+    struct batch_sums sums;
     struct word self, words[HTH_AVG_ROSTER_MAX];
     uint32_t count;
     bool counts; /* this peer */
@@ -253,10 +253,10 @@ struct known {
 
 static void know(const struct hth_roster *r, uint64_t step, uint64_t target, struct known *k)
 {
-    struct sums *s = &k->sums;
+    struct batch_sums *s = &k->sums;
     double own;
 
-    *s = (struct sums){.step = step, .target = (double)target};
+    *s = (struct batch_sums){.step = step, .target = (double)target};
     k->scale = (double)(UINT64_C(1) << r->counted_level);
     k->self = own_word(r);
     k->counts = hth_roster_self_counts(r);
