@@ -165,7 +165,7 @@ static const struct hth_avg_member *listed(const struct hth_avg_group *g,
 /* A JOIN for a line whose group began here. Who was in it and has another nonce now looks again:
  * that group is of no use to it. */
 static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
-                         const struct hth_join *join)
+                         const struct hth_join_msg *join)
 {
     const struct hth_avg_member *member;
     bool known = false;
@@ -242,11 +242,11 @@ struct hth_look *hth_match_look_of(struct hth_match *m, const struct hth_avg_lin
 static void on_join(void *arg, struct hth_rpc_request *req)
 {
     struct hth_match *m = arg;
-    struct hth_join join;
+    struct hth_join_msg join;
     struct hth_look *look;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_join_open(payload, len, &join);
+    enum hth_err err = hth_join_msg_open(payload, len, &join);
 
     m->stats.joins_in++;
     if (err != HTH_OK) {

@@ -121,10 +121,10 @@ static enum hth_err send_join(struct hth_look *look, const struct match_looker *
     struct hth_match *m = look->match;
     struct hth_rpc_target target = {.peer = l->id, .addr = l->addr};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN, .timeout_us = timeout_us};
-    struct hth_join join = {.line = look->opts.line,
-                            .schema = look->opts.schema,
-                            .ready = look->opts.ready,
-                            .wall_us = hth_wall_us(m->env)};
+    struct hth_join_msg join = {.line = look->opts.line,
+                                .schema = look->opts.schema,
+                                .ready = look->opts.ready,
+                                .wall_us = hth_wall_us(m->env)};
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
     int64_t left_us = look->end_us - hth_now_us(m->env);
 
@@ -140,7 +140,7 @@ static enum hth_err send_join(struct hth_look *look, const struct match_looker *
     join.self.nonce = look->nonce;
     join.left_ms = (uint32_t)(HTH_MAX(left_us, (int64_t)0) / HTH_US_PER_MS);
     call.body.payload = bytes;
-    call.body.payload_len = hth_join_pack(&join, bytes);
+    call.body.payload_len = hth_join_msg_pack(&join, bytes);
     m->stats.joins_out++;
     return hth_rpc_call(m->rpc, &target, &call, done, arg, out);
 }

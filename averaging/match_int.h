@@ -210,7 +210,7 @@ void hth_look_doubt(struct hth_look *look, const struct hth_peer_id *by);
 /* match_tell.c */
 void hth_match_tell_serve(struct hth_match *m);
 /* Keeps what was said, at said_us by the speaker's clock. */
-void hth_match_hear_join(struct hth_match *m, const struct hth_join *join);
+void hth_match_hear_join(struct hth_match *m, const struct hth_join_msg *join);
 /* For who counts those that live, and those that can be met. */
 void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step);
 void hth_match_apart(struct hth_match *m, const struct hth_peer_id *id);
@@ -232,7 +232,8 @@ enum hth_err hth_look_declaration(const struct hth_look *look, struct hth_writer
 int64_t hth_look_life_us(const struct hth_look *look);
 
 /* match_lead.c */
-void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join);
+void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req,
+                   const struct hth_join_msg *join);
 /* It is about to be forgotten: answers what it asked. */
 void hth_lead_turn_away(struct match_looker *l);
 /* Sends the followers to that looker (NULL: away). */

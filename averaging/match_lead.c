@@ -84,7 +84,7 @@ void hth_lead_dismiss(struct hth_look *look, const struct match_looker *to,
 }
 
 /* HTH_AVG_WAIT: it can be our follower. */
-static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *join,
+static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join_msg *join,
                                  struct match_looker **out)
 {
     struct hth_match *m = look->match;
@@ -108,7 +108,7 @@ static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join *j
 }
 
 static void hold(struct hth_look *look, struct match_looker *l, struct hth_rpc_request *req,
-                 const struct hth_join *join)
+                 const struct hth_join_msg *join)
 {
     int64_t now_us = hth_now_us(look->match->env);
 
@@ -129,7 +129,8 @@ static void hold(struct hth_look *look, struct match_looker *l, struct hth_rpc_r
     hth_look_poke(look);
 }
 
-void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req, const struct hth_join *join)
+void hth_lead_join(struct hth_look *look, struct hth_rpc_request *req,
+                   const struct hth_join_msg *join)
 {
     struct hth_match *m = look->match;
     struct match_looker *l, *leader;

@@ -118,7 +118,7 @@ static void line_pack(struct hth_avg_line *l, Hth__Match__Line *out)
     out->n_at = l->shape.dims;
 }
 
-size_t hth_join_pack(const struct hth_join *join, uint8_t out[HTH_JOIN_BYTES_MAX])
+size_t hth_join_msg_pack(const struct hth_join_msg *join, uint8_t out[HTH_JOIN_BYTES_MAX])
 {
     Hth__Match__Join m = HTH__MATCH__JOIN__INIT;
     Hth__Match__Line line;
@@ -158,7 +158,7 @@ static enum hth_err line_open(const Hth__Match__Line *m, struct hth_avg_line *ou
     return hth_avg_cell_check(&out->shape, &out->cell);
 }
 
-static enum hth_err join_fill(const Hth__Match__Join *m, struct hth_join *out)
+static enum hth_err join_fill(const Hth__Match__Join *m, struct hth_join_msg *out)
 {
     if (m->line == NULL || m->self == NULL || m->self->id.len != 0)
         return HTH_E_MALFORMED;
@@ -175,7 +175,7 @@ static enum hth_err join_fill(const Hth__Match__Join *m, struct hth_join *out)
     return HTH_OK;
 }
 
-enum hth_err hth_join_open(const uint8_t *data, size_t len, struct hth_join *out)
+enum hth_err hth_join_msg_open(const uint8_t *data, size_t len, struct hth_join_msg *out)
 {
     Hth__Match__Join *m;
     enum hth_err err;

@@ -24,7 +24,7 @@ static inline bool hth_avg_mode_reduces(uint32_t mode)
 /* A JOIN's bytes: a line of HTH_AVG_DIMS_MAX axes and all else at its longest. */
 #define HTH_JOIN_BYTES_MAX 512
 
-struct hth_join {
+struct hth_join_msg {
     struct hth_avg_line line;
     uint64_t schema;
     struct hth_avg_member self; /* its id is zero */
@@ -34,9 +34,9 @@ struct hth_join {
 };
 
 /* Returns the number of bytes. */
-size_t hth_join_pack(const struct hth_join *join, uint8_t out[HTH_JOIN_BYTES_MAX]);
+size_t hth_join_msg_pack(const struct hth_join_msg *join, uint8_t out[HTH_JOIN_BYTES_MAX]);
 /* Errors: E_MALFORMED, E_RANGE (a number), E_TOO_LARGE (axes). */
-enum hth_err hth_join_open(const uint8_t *data, size_t len, struct hth_join *out) HTH_MUST;
+enum hth_err hth_join_msg_open(const uint8_t *data, size_t len, struct hth_join_msg *out) HTH_MUST;
 
 /* A TELL. */
 struct hth_tell {

@@ -60,7 +60,7 @@ static struct match_heard *hear(struct hth_match *m, const struct hth_peer_id *i
     return h;
 }
 
-void hth_match_hear_join(struct hth_match *m, const struct hth_join *join)
+void hth_match_hear_join(struct hth_match *m, const struct hth_join_msg *join)
 {
     struct match_heard *h = hear(m, &join->self.id, join->schema, &join->line, join->wall_us);
 

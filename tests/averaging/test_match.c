@@ -708,7 +708,7 @@ static void what_a_join_says_is_in_range(void **state)
         uint64_t round;
         uint32_t others;
     } most[] = {{0, 0}, {1, 2 * 4 - 1}, {2, 2 * 4 * 2 * 5 - 1}, {3, 0}};
-    struct hth_join join = {.line.shape = {.dims = 3, .size = {3, 4, 2}}}, got;
+    struct hth_join_msg join = {.line.shape = {.dims = 3, .size = {3, 4, 2}}}, got;
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
     (void)state;
@@ -716,15 +716,15 @@ static void what_a_join_says_is_in_range(void **state)
     for (size_t i = 0; i < HTH_ARRAY_LEN(most); i++) {
         join.line.round = most[i].round;
         join.self.others = most[i].others;
-        assert_ok(hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+        assert_ok(hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
         assert_int_equal(got.self.others, most[i].others);
         join.self.others++;
-        assert_err(HTH_E_RANGE, hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+        assert_err(HTH_E_RANGE, hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
     }
     /* Of who listens nothing else is said; later modes are not known. */
     join.ready = true;
     join.self = (struct hth_avg_member){.mode = HTH_AVG_LISTENER};
-    assert_ok(hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+    assert_ok(hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
     for (int k = 0; k < 9; k++) {
         join.self = (struct hth_avg_member){.mode = k == 8 ? 4 : HTH_AVG_LISTENER,
                                             .bandwidth = k == 0,
@@ -736,7 +736,7 @@ static void what_a_join_says_is_in_range(void **state)
                                             .nonce = k == 6};
         if (k == 7)
             join.self.addr = (struct hth_addr){.family = 4, .port = 1};
-        assert_err(HTH_E_RANGE, hth_join_open(bytes, hth_join_pack(&join, bytes), &got));
+        assert_err(HTH_E_RANGE, hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
     }
 }
 

@@ -34,10 +34,11 @@ static void on_raw(void *arg, const struct hth_rpc_result *r)
     hth_join_reply_close(&reply);
 }
 
-static struct hth_join join_of(const struct mate *from)
+static struct hth_join_msg join_of(const struct mate *from)
 {
     const struct hth_look_opts *o = &from->crowd->look;
-    struct hth_join join = {.line = o->line, .schema = o->schema, .ready = true, .left_ms = 1000};
+    struct hth_join_msg join = {
+        .line = o->line, .schema = o->schema, .ready = true, .left_ms = 1000};
 
     join.line.cell = from->cell;
     join.self.mode = HTH_AVG_TRAINER;
@@ -64,10 +65,10 @@ static struct raw *send_bytes(struct mate *from, const struct mate *to, const vo
     return raw;
 }
 
-static struct raw ask(struct mate *from, const struct mate *to, const struct hth_join *join)
+static struct raw ask(struct mate *from, const struct mate *to, const struct hth_join_msg *join)
 {
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
-    size_t len = hth_join_pack(join, bytes);
+    size_t len = hth_join_msg_pack(join, bytes);
     const struct raw *raw = send_bytes(from, to, bytes, len);
 
     hth_world_run_for(from->crowd->world, 150 * HTH_US_PER_MS);
@@ -94,7 +95,7 @@ static void order_start(struct crowd *c, uint64_t seed)
 static void refusals(void **state)
 {
     struct crowd c;
-    struct hth_join j;
+    struct hth_join_msg j;
     struct raw raw;
     const struct raw *late;
     uint8_t bytes[HTH_JOIN_BYTES_MAX + 1];
@@ -102,7 +103,7 @@ static void refusals(void **state)
 
     (void)state;
     order_start(&c, 11);
-    assert_int_equal(ask(&c.mate[1], &c.mate[0], &(struct hth_join){0}).reason, HTH_AVG_RANGE);
+    assert_int_equal(ask(&c.mate[1], &c.mate[0], &(struct hth_join_msg){0}).reason, HTH_AVG_RANGE);
     j = join_of(&c.mate[1]);
     assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_NOT_LOOKING);
     crowd_look(&c.mate[0]);
@@ -129,7 +130,7 @@ static void refusals(void **state)
     j.wall_us = hth_wall_us(c.mate[1].env) - 3500 * HTH_US_PER_MS;
     assert_int_equal(ask(&c.mate[1], &c.mate[0], &j).reason, HTH_AVG_CLOCK_SKEW);
     j.wall_us = hth_wall_us(c.mate[1].env);
-    len = hth_join_pack(&j, bytes);
+    len = hth_join_msg_pack(&j, bytes);
     late = send_bytes(&c.mate[1], &c.mate[0], bytes, len - 1);
     hth_world_run_for(c.world, 150 * HTH_US_PER_MS);
     assert_int_equal(late->reason, HTH_AVG_MALFORMED);
@@ -150,7 +151,7 @@ static void refusals(void **state)
 static void redirected(void **state)
 {
     struct crowd c;
-    struct hth_join j;
+    struct hth_join_msg j;
     struct raw raw;
 
     (void)state;
@@ -390,12 +391,12 @@ static void answer_lying(uint32_t to)
 
 static void on_join_lying(void *arg, struct hth_rpc_request *req)
 {
-    struct hth_join join;
+    struct hth_join_msg join;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
 
     (void)arg;
-    assert_ok(hth_join_open(payload, len, &join));
+    assert_ok(hth_join_msg_open(payload, len, &join));
     join.self.id = *hth_rpc_peer(req);
     liar.member[1 + liar.count] = join.self;
     liar.req[liar.count++] = req;
@@ -768,7 +769,7 @@ static void too_many_lookers(void **state)
 {
     struct crowd c;
     struct hth_match_stats s;
-    struct hth_join j;
+    struct hth_join_msg j;
     struct planted p;
 
     (void)state;
@@ -812,7 +813,7 @@ static void too_many_helpers(void **state)
 {
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
     struct crowd c;
-    struct hth_join helper, trainer;
+    struct hth_join_msg helper, trainer;
     const struct raw *held;
     struct planted p;
 
@@ -830,7 +831,7 @@ static void too_many_helpers(void **state)
     assert_int_equal(ask(&c.mate[2], &c.mate[0], &trainer).answers, 0); /* held */
     helper.self.addr = c.mate[1].addr;
     helper.ready = false; /* it is waited for */
-    held = send_bytes(&c.mate[1], &c.mate[0], bytes, hth_join_pack(&helper, bytes));
+    held = send_bytes(&c.mate[1], &c.mate[0], bytes, hth_join_msg_pack(&helper, bytes));
     hth_world_run_for(c.world, 50 * HTH_US_PER_MS);
     assert_int_equal(held->answers, 0); /* one of the flood made room for it */
     /* A flood that does come before it takes its place, which it is told. */
@@ -855,7 +856,7 @@ static void too_many_helpers(void **state)
 static void too_many_listeners(void **state)
 {
     struct crowd c;
-    struct hth_join listener;
+    struct hth_join_msg listener;
 
     (void)state;
     order_start(&c, 18);
@@ -898,11 +899,11 @@ static void helpers_that_say_trainers(void **state)
     } while (place_of(&c, &mark) > 0);
     crowd_look(leader);
     for (uint32_t i = 2; i < 5; i++) {
-        struct hth_join j = join_of(&c.mate[i]);
+        struct hth_join_msg j = join_of(&c.mate[i]);
 
         j.self.mode = HTH_AVG_HELPER;
         j.self.weight = 0;
-        send_bytes(&c.mate[i], leader, bytes, hth_join_pack(&j, bytes));
+        send_bytes(&c.mate[i], leader, bytes, hth_join_msg_pack(&j, bytes));
     }
     hth_world_run_for(c.world, 100 * HTH_US_PER_MS);
     assert_int_equal(leader->look->count, 3);

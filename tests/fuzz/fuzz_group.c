@@ -349,7 +349,7 @@ static void learn_line(const struct hth_avg_line *line)
 static void learn(struct hth_rpc_request *req)
 {
     uint32_t from = index_of(hth_rpc_peer(req));
-    struct hth_join join;
+    struct hth_join_msg join;
     struct hth_tell tell;
     struct hth_part_head part;
     size_t len, tensors;
@@ -358,7 +358,7 @@ static void learn(struct hth_rpc_request *req)
 
     switch (hth_rpc_method(req)) {
     case HTH_MATCH_METHOD_JOIN:
-        HTH_ASSERT(from < HONEST && hth_join_open(payload, len, &join) == HTH_OK);
+        HTH_ASSERT(from < HONEST && hth_join_msg_open(payload, len, &join) == HTH_OK);
         learn_line(&join.line);
         s.joined[from] = join.self;
         s.has_joined[from] = true;
@@ -427,7 +427,7 @@ static void call(struct peer *foe, uint16_t method, const struct hth_rpc_body *b
 static void say_join(struct peer *foe)
 {
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
-    struct hth_join join = {.line = make_line(), .schema = SCHEMA};
+    struct hth_join_msg join = {.line = make_line(), .schema = SCHEMA};
     uint32_t how = take8(), i = index_of(&foe->env->self);
 
     join.self = make_member(foe);
@@ -439,7 +439,7 @@ static void say_join(struct peer *foe)
     join.wall_us = hth_wall_us(foe->env);
     join.left_ms = (how >> 2) * 40;
     call(foe, HTH_MATCH_METHOD_JOIN,
-         &(struct hth_rpc_body){bytes, hth_join_pack(&join, bytes), NULL, 0});
+         &(struct hth_rpc_body){bytes, hth_join_msg_pack(&join, bytes), NULL, 0});
 }
 
 static void say_tell(struct peer *foe)

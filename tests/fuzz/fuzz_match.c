@@ -19,14 +19,14 @@ static void check_member(const struct hth_avg_member *m)
 
 static void try_join(const uint8_t *data, size_t size)
 {
-    struct hth_join join, again;
+    struct hth_join_msg join, again;
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
-    if (hth_join_open(data, size, &join) != HTH_OK)
+    if (hth_join_msg_open(data, size, &join) != HTH_OK)
         return;
     check_member(&join.self);
     HTH_ASSERT(hth_avg_shape_check(&join.line.shape) == HTH_OK);
-    HTH_ASSERT(hth_join_open(bytes, hth_join_pack(&join, bytes), &again) == HTH_OK);
+    HTH_ASSERT(hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &again) == HTH_OK);
     HTH_ASSERT(hth_avg_line_eq(&join.line, &again.line) && join.schema == again.schema);
 }
 

@@ -132,12 +132,12 @@ static void on_timer(void *arg)
 static void on_join(void *arg, struct hth_rpc_request *req)
 {
     uint32_t i = 0;
-    struct hth_join join;
+    struct hth_join_msg join;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
 
     (void)arg;
-    assert_ok(hth_join_open(payload, len, &join));
+    assert_ok(hth_join_msg_open(payload, len, &join));
     keeper.line = join.line;
     keeper.schema = join.schema;
     keeper.joins++;
