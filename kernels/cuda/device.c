@@ -75,7 +75,7 @@ static enum hth_err dev_act_forward(struct hth_exec *ex, enum hth_act act, struc
                                     struct hth_view y)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    return hth_cu_note(s, hth_cu_act(s->queue, (int)act, hth_cu_mat_of(x), hth_cu_mat_of(y)));
+    return hth_cu_check(s, hth_cu_act(s->queue, (int)act, hth_cu_mat_of(x), hth_cu_mat_of(y)));
 }
 
 static enum hth_err dev_act_backward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
@@ -83,8 +83,8 @@ static enum hth_err dev_act_backward(struct hth_exec *ex, enum hth_act act, stru
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
     struct hth_cu_mat none = {0};
-    return hth_cu_note(s, hth_cu_act_back(s->queue, (int)act, hth_cu_mat_of(x), hth_cu_mat_of(dy),
-                                          none, hth_cu_mat_of(dx)));
+    return hth_cu_check(s, hth_cu_act_back(s->queue, (int)act, hth_cu_mat_of(x), hth_cu_mat_of(dy),
+                                           none, hth_cu_mat_of(dx)));
 }
 
 static enum hth_err dev_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
@@ -93,7 +93,7 @@ static enum hth_err dev_layernorm_forward(struct hth_exec *ex, const struct hth_
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
     const struct hth_cu_norm n = {ln->gamma->value, ln->beta->value, ln->eps, hth_cu_mat_of(stats)};
-    return hth_cu_note(s, hth_cu_layernorm(s->queue, &n, hth_cu_mat_of(x), hth_cu_mat_of(y)));
+    return hth_cu_check(s, hth_cu_layernorm(s->queue, &n, hth_cu_mat_of(x), hth_cu_mat_of(y)));
 }
 
 /* The gradients of the weights come first: dx may be dy. */
@@ -111,25 +111,25 @@ static enum hth_err dev_layernorm_backward(struct hth_exec *ex, const struct hth
                                         .room = room,
                                         .add_gamma = !ln->gamma->grad_zero,
                                         .add_beta = !ln->beta->grad_zero};
-    hth_cu_note(s, hth_cu_layernorm_grads(s->queue, &g, hth_cu_mat_of(dy)));
+    hth_cu_check(s, hth_cu_layernorm_grads(s->queue, &g, hth_cu_mat_of(dy)));
     ln->gamma->grad_zero = ln->beta->grad_zero = false;
     const struct hth_cu_norm n = {ln->gamma->value, NULL, 0, hth_cu_mat_of(ln->stats)};
-    return hth_cu_note(s,
-                       hth_cu_layernorm_back(s->queue, &n, hth_cu_mat_of(ln->x), hth_cu_mat_of(dy),
-                                             hth_cu_mat_of(ln->residual), hth_cu_mat_of(dx)));
+    return hth_cu_check(s,
+                        hth_cu_layernorm_back(s->queue, &n, hth_cu_mat_of(ln->x), hth_cu_mat_of(dy),
+                                              hth_cu_mat_of(ln->residual), hth_cu_mat_of(dx)));
 }
 
 static enum hth_err dev_softmax_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    return hth_cu_note(s, hth_cu_softmax(s->queue, hth_cu_mat_of(x), hth_cu_mat_of(y)));
+    return hth_cu_check(s, hth_cu_softmax(s->queue, hth_cu_mat_of(x), hth_cu_mat_of(y)));
 }
 
 static enum hth_err dev_softmax_backward(struct hth_exec *ex, struct hth_view y, struct hth_view dy,
                                          struct hth_view dx)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    return hth_cu_note(
+    return hth_cu_check(
         s, hth_cu_softmax_back(s->queue, hth_cu_mat_of(y), hth_cu_mat_of(dy), hth_cu_mat_of(dx)));
 }
 
@@ -148,15 +148,15 @@ static enum hth_err dev_xent(struct hth_exec *ex, struct hth_view logits, struct
                                   .rows = rows,
                                   .sum = hth_cu_want_xent(ex, result),
                                   .fault = hth_cu_fault(s)};
-    return hth_cu_note(s, hth_cu_xent(s->queue, &x, hth_cu_mat_of(logits)));
+    return hth_cu_check(s, hth_cu_xent(s->queue, &x, hth_cu_mat_of(logits)));
 }
 
 static enum hth_err dev_gather_rows(struct hth_exec *ex, struct hth_view src, struct hth_view index,
                                     struct hth_view dst)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    return hth_cu_note(s, hth_cu_gather(s->queue, hth_cu_mat_of(src), index.data, index.ld,
-                                        hth_cu_mat_of(dst), hth_cu_fault(s)));
+    return hth_cu_check(s, hth_cu_gather(s->queue, hth_cu_mat_of(src), index.data, index.ld,
+                                         hth_cu_mat_of(dst), hth_cu_fault(s)));
 }
 
 static enum hth_err dev_scatter_add_rows(struct hth_exec *ex, struct hth_view src,
@@ -165,7 +165,8 @@ static enum hth_err dev_scatter_add_rows(struct hth_exec *ex, struct hth_view sr
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
     const struct hth_cu_scatter a = {index.data, index.ld, weight.data, weight.ld, hth_cu_fault(s)};
-    return hth_cu_note(s, hth_cu_scatter_add(s->queue, &a, hth_cu_mat_of(src), hth_cu_mat_of(dst)));
+    return hth_cu_check(s,
+                        hth_cu_scatter_add(s->queue, &a, hth_cu_mat_of(src), hth_cu_mat_of(dst)));
 }
 
 /* -- attention ----------------------------------------------------------------------------- */
@@ -194,7 +195,7 @@ static enum hth_err dev_attention_forward(struct hth_exec *ex, const struct hth_
         return HTH_E_UNSUPPORTED;
     a.out = hth_cu_mat_of(out);
     a.lse = hth_cu_mat_of(lse);
-    return hth_cu_note(s, hth_cu_attention(s->queue, &a));
+    return hth_cu_check(s, hth_cu_attention(s->queue, &a));
 }
 
 static enum hth_err dev_attention_backward(struct hth_exec *ex, const struct hth_attention *att,
@@ -212,7 +213,7 @@ static enum hth_err dev_attention_backward(struct hth_exec *ex, const struct hth
     a.delta = hth_cu_room(s, ATTENTION_ROOM(a.rows, a.heads));
     if (a.delta == NULL)
         return HTH_E_NO_MEMORY;
-    return hth_cu_note(s, hth_cu_attention_back(s->queue, &a));
+    return hth_cu_check(s, hth_cu_attention_back(s->queue, &a));
 }
 
 /* -- elements ------------------------------------------------------------------------------ */
@@ -221,14 +222,14 @@ static enum hth_err dev_combine(struct hth_exec *ex, float alpha, struct hth_vie
                                 struct hth_view b, struct hth_view y)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    return hth_cu_note(s, hth_cu_combine(s->queue, alpha, hth_cu_mat_of(a), beta, hth_cu_mat_of(b),
-                                         hth_cu_mat_of(y)));
+    return hth_cu_check(s, hth_cu_combine(s->queue, alpha, hth_cu_mat_of(a), beta, hth_cu_mat_of(b),
+                                          hth_cu_mat_of(y)));
 }
 
 static enum hth_err dev_fill(struct hth_exec *ex, struct hth_view y, float value)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    return hth_cu_note(s, hth_cu_fill(s->queue, hth_cu_mat_of(y), value));
+    return hth_cu_check(s, hth_cu_fill(s->queue, hth_cu_mat_of(y), value));
 }
 
 static enum hth_err dev_dropout(struct hth_exec *ex, const struct hth_dropout *drop,
@@ -241,7 +242,7 @@ static enum hth_err dev_dropout(struct hth_exec *ex, const struct hth_dropout *d
         .threshold = (uint32_t)((double)drop->p * 4294967296.0),
         .scale = 1.0f / (1.0f - drop->p),
     };
-    return hth_cu_note(s, hth_cu_dropout(s->queue, &d, hth_cu_mat_of(x), hth_cu_mat_of(y)));
+    return hth_cu_check(s, hth_cu_dropout(s->queue, &d, hth_cu_mat_of(x), hth_cu_mat_of(y)));
 }
 
 static enum hth_cu_type cast_type(enum hth_dtype t)
@@ -262,8 +263,8 @@ static enum hth_err cast_int8(struct hth_cu_stream *s, struct hth_view src, stru
                                   .bytes = bytes.data,
                                   .ld_bytes = bytes.ld,
                                   .fault = hth_cu_fault(s)};
-    return hth_cu_note(s, encode ? hth_cu_int8_encode(s->queue, &q)
-                                 : hth_cu_int8_decode(s->queue, &q));
+    return hth_cu_check(s, encode ? hth_cu_int8_encode(s->queue, &q)
+                                  : hth_cu_int8_decode(s->queue, &q));
 }
 
 static enum hth_err dev_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst)
@@ -282,13 +283,13 @@ static enum hth_err dev_cast(struct hth_exec *ex, struct hth_view src, struct ht
                                   .cols = src.cols * unit,
                                   .ld_src = src.ld * unit,
                                   .ld_dst = dst.ld * unit};
-    return hth_cu_note(s, hth_cu_cast(s->queue, &c));
+    return hth_cu_check(s, hth_cu_cast(s->queue, &c));
 }
 
 static enum hth_err dev_bare_copy(struct hth_exec *ex, void *to, const void *from, size_t bytes)
 {
     struct hth_cu_stream *s = hth_cu_enter(ex);
-    return hth_cu_note(s, s->dev->gpu->copy(to, from, bytes, s->queue));
+    return hth_cu_check(s, s->dev->gpu->copy(to, from, bytes, s->queue));
 }
 
 static enum hth_err dev_sumsq(struct hth_exec *ex, struct hth_view x,
@@ -298,7 +299,7 @@ static enum hth_err dev_sumsq(struct hth_exec *ex, struct hth_view x,
     double *room = hth_cu_room(s, HTH_CU_SUM_BLOCKS * sizeof(double));
     if (room == NULL)
         return HTH_E_NO_MEMORY;
-    return hth_cu_note(
+    return hth_cu_check(
         s, hth_cu_sumsq(s->queue, hth_cu_mat_of(x), room, hth_cu_want_sumsq(ex, result)));
 }
 

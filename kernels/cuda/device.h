@@ -98,7 +98,7 @@ enum hth_err hth_cu_stamped_us(struct hth_exec *ex, double *us) HTH_MUST;
 /* The context's stream, its device made the thread's. */
 struct hth_cu_stream *hth_cu_enter(struct hth_exec *ex);
 /* Keeps the first failure; a launch that failed says so at the sync. Always HTH_OK. */
-enum hth_err hth_cu_note(struct hth_cu_stream *s, int gpu_error);
+enum hth_err hth_cu_check(struct hth_cu_stream *s, int gpu_error);
 /* Waits for all that was launched; errors and what is held stay. */
 void hth_cu_settle(struct hth_cu_stream *s);
 /* Room for one operation, until the next asks. NULL when memory is gone. */

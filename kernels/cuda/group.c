@@ -221,14 +221,14 @@ static void product(struct run *run, uint32_t p, struct hth_gpu_matmul m)
                                       .c = run->there->c[p]};
     int err = gpu->matmul_many(run->s->blas, run->s->queue, &many);
     if (err != HTH_GPU_NO_FUSION) {
-        hth_cu_note(run->s, err);
+        hth_cu_check(run->s, err);
         return;
     }
     for (uint32_t i = 0; i < run->g.count; i++) {
         m.a = t->a[p][i];
         m.b = t->b[p][i];
         m.c = t->c[p][i];
-        hth_cu_note(run->s, gpu->matmul(run->s->blas, run->s->queue, &m));
+        hth_cu_check(run->s, gpu->matmul(run->s->blas, run->s->queue, &m));
     }
 }
 
@@ -263,30 +263,30 @@ static void forward(struct run *run)
 {
     const struct hth_cu_group *g = &run->g;
     void *queue = run->s->queue;
-    hth_cu_note(run->s, hth_cu_group_stage_x(queue, g));
+    hth_cu_check(run->s, hth_cu_group_stage_x(queue, g));
     product(run, 0, rows_times(run, HTH_GPU_NN, g->dim, g->hidden));
-    hth_cu_note(run->s, hth_cu_group_up_end(queue, g));
+    hth_cu_check(run->s, hth_cu_group_up_end(queue, g));
     product(run, 1, rows_times(run, HTH_GPU_NN, g->hidden, g->dim));
-    hth_cu_note(run->s, hth_cu_group_down_end(queue, g));
+    hth_cu_check(run->s, hth_cu_group_down_end(queue, g));
 }
 
 static void backward(struct run *run)
 {
     const struct hth_cu_group *g = &run->g;
     void *queue = run->s->queue;
-    hth_cu_note(run->s, hth_cu_group_stage_act(queue, g));
-    hth_cu_note(run->s, hth_cu_group_norm_back(queue, g));
-    hth_cu_note(run->s, hth_cu_group_columns(queue, g, HTH_CU_SUM_GAMMA));
-    hth_cu_note(run->s, hth_cu_group_columns(queue, g, HTH_CU_SUM_BETA));
-    hth_cu_note(run->s, hth_cu_group_columns(queue, g, HTH_CU_SUM_B2));
+    hth_cu_check(run->s, hth_cu_group_stage_act(queue, g));
+    hth_cu_check(run->s, hth_cu_group_norm_back(queue, g));
+    hth_cu_check(run->s, hth_cu_group_columns(queue, g, HTH_CU_SUM_GAMMA));
+    hth_cu_check(run->s, hth_cu_group_columns(queue, g, HTH_CU_SUM_BETA));
+    hth_cu_check(run->s, hth_cu_group_columns(queue, g, HTH_CU_SUM_B2));
     product(run, 0, rows_summed(run, g->hidden, g->dim));
     product(run, 1, rows_times(run, HTH_GPU_NT, g->dim, g->hidden));
-    hth_cu_note(run->s, hth_cu_group_down_back_end(queue, g));
-    hth_cu_note(run->s, hth_cu_group_columns(queue, g, HTH_CU_SUM_B1));
-    hth_cu_note(run->s, hth_cu_group_stage_x(queue, g));
+    hth_cu_check(run->s, hth_cu_group_down_back_end(queue, g));
+    hth_cu_check(run->s, hth_cu_group_columns(queue, g, HTH_CU_SUM_B1));
+    hth_cu_check(run->s, hth_cu_group_stage_x(queue, g));
     product(run, 2, rows_summed(run, g->dim, g->hidden));
     product(run, 3, rows_times(run, HTH_GPU_NT, g->hidden, g->dim));
-    hth_cu_note(run->s, hth_cu_group_dx_end(queue, g));
+    hth_cu_check(run->s, hth_cu_group_dx_end(queue, g));
     for (uint32_t i = 0; i < g->count; i++) {
         const struct hth_ffn *f = run->member[i]->ffn;
         f->w1->grad_zero = f->b1->grad_zero = f->w2->grad_zero = f->b2->grad_zero = false;

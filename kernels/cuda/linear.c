@@ -53,7 +53,7 @@ static const void *operand(struct hth_cu_stream *s, enum hth_gpu_type type, stru
     uint16_t *dst = (uint16_t *)(void *)*at;
     *ld = (v.cols + 7) / 8 * 8;
     *at += bf16_bytes(v);
-    hth_cu_note(s, to_bf16(s, v.data, v.ld, v.rows, v.cols, dst, *ld));
+    hth_cu_check(s, to_bf16(s, v.data, v.ld, v.rows, v.cols, dst, *ld));
     return dst;
 }
 
@@ -67,8 +67,8 @@ static const void *image_of(struct hth_cu_stream *s, struct hth_weight *w)
         while (atomic_exchange_explicit(&image->busy, true, memory_order_acquire))
             continue;
         if (atomic_load_explicit(&image->version, memory_order_relaxed) != version) {
-            hth_cu_note(s, to_bf16(s, w->value, w->cols, w->rows, w->cols, image->data, w->cols));
-            hth_cu_note(s, s->dev->gpu->stream_sync(s->queue));
+            hth_cu_check(s, to_bf16(s, w->value, w->cols, w->rows, w->cols, image->data, w->cols));
+            hth_cu_check(s, s->dev->gpu->stream_sync(s->queue));
             atomic_store_explicit(&image->version, version, memory_order_release);
         }
         atomic_store_explicit(&image->busy, false, memory_order_release);
@@ -89,7 +89,7 @@ static bool matmul(struct hth_cu_stream *s, struct hth_gpu_matmul *m, enum hth_g
     int err = s->dev->gpu->matmul(s->blas, s->queue, m);
     if (err == HTH_GPU_NO_FUSION && end != HTH_GPU_PLAIN)
         return false;
-    hth_cu_note(s, err);
+    hth_cu_check(s, err);
     return true;
 }
 
@@ -155,7 +155,7 @@ enum hth_err hth_cu_linear_forward(struct hth_exec *ex, const struct hth_linear 
                                       hth_cu_mat_of(lin->residual)};
     if (e.bias == NULL && lin->act == HTH_ACT_NONE && e.pre.data == NULL && e.residual.data == NULL)
         return HTH_OK;
-    return hth_cu_note(s, hth_cu_epilogue(s->queue, &e, hth_cu_mat_of(y)));
+    return hth_cu_check(s, hth_cu_epilogue(s->queue, &e, hth_cu_mat_of(y)));
 }
 
 /* Adds the rows of dy to the gradient. In the stream's room, which the product before it no longer
@@ -168,7 +168,7 @@ static enum hth_err bias_grad(struct hth_cu_stream *s, struct hth_weight *bias, 
         return HTH_E_NO_MEMORY;
     int err = hth_cu_column_sum(s->queue, hth_cu_mat_of(dy), !bias->grad_zero, room, bias->grad);
     bias->grad_zero = false;
-    return hth_cu_note(s, err);
+    return hth_cu_check(s, err);
 }
 
 static enum hth_err backward_data(struct hth_cu_stream *s, struct hth_exec *ex,
@@ -198,10 +198,10 @@ static enum hth_err backward_data(struct hth_cu_stream *s, struct hth_exec *ex,
     if (lin->act == HTH_ACT_NONE && !residual)
         return HTH_OK;
     struct hth_cu_mat none = {0};
-    return hth_cu_note(s, hth_cu_act_back(s->queue, (int)lin->act,
-                                          lin->act != HTH_ACT_NONE ? hth_cu_mat_of(lin->pre) : none,
-                                          hth_cu_mat_of(dx), hth_cu_mat_of(lin->residual),
-                                          hth_cu_mat_of(dx)));
+    return hth_cu_check(
+        s, hth_cu_act_back(s->queue, (int)lin->act,
+                           lin->act != HTH_ACT_NONE ? hth_cu_mat_of(lin->pre) : none,
+                           hth_cu_mat_of(dx), hth_cu_mat_of(lin->residual), hth_cu_mat_of(dx)));
 }
 
 enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
@@ -283,7 +283,7 @@ static enum hth_err step_launch(struct hth_cu_stream *s, struct hth_cu_step *ste
         if (step->room == NULL)
             return HTH_E_NO_MEMORY;
     }
-    return hth_cu_note(s, hth_cu_step(s->queue, step));
+    return hth_cu_check(s, hth_cu_step(s->queue, step));
 }
 
 /* The values have a new version already; images that are kept up belong to it. */

@@ -15,11 +15,11 @@
 struct hth_cu_stream *hth_cu_enter(struct hth_exec *ex)
 {
     struct hth_cu_stream *s = ex->stream;
-    hth_cu_note(s, s->dev->gpu->use(s->dev->index));
+    hth_cu_check(s, s->dev->gpu->use(s->dev->index));
     return s;
 }
 
-enum hth_err hth_cu_note(struct hth_cu_stream *s, int gpu_error)
+enum hth_err hth_cu_check(struct hth_cu_stream *s, int gpu_error)
 {
     if (gpu_error != 0 && s->err == HTH_OK)
         s->err = HTH_E_DEVICE;
@@ -101,7 +101,7 @@ static void slot_finish(struct hth_cu_stream *s, struct hth_cu_slot *slot)
 {
     if (!slot->busy)
         return;
-    hth_cu_note(s, s->dev->gpu->event_sync(slot->event));
+    hth_cu_check(s, s->dev->gpu->event_sync(slot->event));
     if (slot->dst != NULL)
         memcpy(slot->dst, slot->pinned, slot->bytes);
     slot->busy = false;
@@ -132,8 +132,8 @@ enum hth_err hth_cu_upload(struct hth_exec *ex, void *device, const void *host, 
         if (slot == NULL)
             return HTH_E_NO_MEMORY;
         memcpy(slot->pinned, (const uint8_t *)host + at, n);
-        hth_cu_note(s, gpu->copy_in((uint8_t *)device + at, slot->pinned, n, s->queue));
-        hth_cu_note(s, gpu->event_record(slot->event, s->queue));
+        hth_cu_check(s, gpu->copy_in((uint8_t *)device + at, slot->pinned, n, s->queue));
+        hth_cu_check(s, gpu->event_record(slot->event, s->queue));
         slot->busy = true;
     }
     return HTH_OK;
@@ -148,8 +148,8 @@ enum hth_err hth_cu_download(struct hth_exec *ex, void *host, const void *device
         struct hth_cu_slot *slot = slot_take(s);
         if (slot == NULL)
             return HTH_E_NO_MEMORY;
-        hth_cu_note(s, gpu->copy_out(slot->pinned, (const uint8_t *)device + at, n, s->queue));
-        hth_cu_note(s, gpu->event_record(slot->event, s->queue));
+        hth_cu_check(s, gpu->copy_out(slot->pinned, (const uint8_t *)device + at, n, s->queue));
+        hth_cu_check(s, gpu->event_record(slot->event, s->queue));
         slot->dst = (uint8_t *)host + at;
         slot->bytes = n;
         slot->busy = true;
@@ -184,15 +184,15 @@ static void read_fault(struct hth_cu_stream *s)
         return;
     if (s->err == HTH_OK)
         s->err = fault == HTH_CU_BAD_INDEX ? HTH_E_RANGE : HTH_E_NOT_FINITE;
-    hth_cu_note(s, s->dev->gpu->zero(hth_cu_fault(s), sizeof(int), s->queue));
+    hth_cu_check(s, s->dev->gpu->zero(hth_cu_fault(s), sizeof(int), s->queue));
 }
 
 /* Waits for all of it. What went wrong stays in s->err. */
 void hth_cu_settle(struct hth_cu_stream *s)
 {
     const struct hth_gpu *gpu = s->dev->gpu;
-    hth_cu_note(s, gpu->copy_out(s->results_host, s->results, HTH_CU_BLOCK, s->queue));
-    hth_cu_note(s, gpu->stream_sync(s->queue));
+    hth_cu_check(s, gpu->copy_out(s->results_host, s->results, HTH_CU_BLOCK, s->queue));
+    hth_cu_check(s, gpu->stream_sync(s->queue));
     for (uint32_t i = 0; i < HTH_CU_RING; i++)
         slot_finish(s, &s->ring[(s->next + i) % HTH_CU_RING]);
     deliver(s);
@@ -215,7 +215,7 @@ enum hth_err hth_cu_stamp(struct hth_exec *ex, bool last)
     void **event = &s->stamp[last];
     if (*event == NULL && s->dev->gpu->timed_new(event) != 0)
         return HTH_E_DEVICE;
-    return hth_cu_note(s, s->dev->gpu->event_record(*event, s->queue));
+    return hth_cu_check(s, s->dev->gpu->event_record(*event, s->queue));
 }
 
 enum hth_err hth_cu_stamped_us(struct hth_exec *ex, double *us)
@@ -257,7 +257,7 @@ void *hth_cu_room(struct hth_cu_stream *s, size_t bytes)
     if (bytes <= s->work_bytes)
         return s->work;
     int err = s->dev->gpu->stream_sync(s->queue); /* the old room may be in use */
-    hth_cu_note(s, err);
+    hth_cu_check(s, err);
     if (err != 0)
         return NULL; /* and stay so, as far as we know (or we are being recorded) */
     s->rooms++;
