@@ -170,7 +170,7 @@ struct blas {
     bool many_tried;
     void *many_stream; /* whose workspace is set */
     void *workspace;   /* of both libraries */
-    struct hth_plans plans;
+    struct hth_matmul_plans plans;
 };
 
 static void product_free(void *plan)
@@ -197,7 +197,7 @@ int hth_cublas_open(void **out, char *why, size_t why_size)
     struct blas *b = calloc(1, sizeof(*b));
     if (b == NULL)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    hth_plans_init(&b->plans, product_free);
+    hth_matmul_plans_init(&b->plans, product_free);
     cublasStatus_t err = lt.Create(&b->handle);
     if (err == CUBLAS_STATUS_SUCCESS && cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess)
         err = CUBLAS_STATUS_ALLOC_FAILED;
@@ -214,7 +214,7 @@ int hth_cublas_open(void **out, char *why, size_t why_size)
 void hth_cublas_close(void *blas)
 {
     struct blas *b = blas;
-    hth_plans_clear(&b->plans);
+    hth_matmul_plans_clear(&b->plans);
     if (b->many != NULL)
         (void)v2.Destroy(b->many);
     if (b->handle != NULL)
@@ -301,7 +301,8 @@ static cublasStatus_t layouts(struct product *p, const struct hth_gpu_matmul *m)
     return err;
 }
 
-static cublasStatus_t choose(struct blas *b, struct product *p, const struct hth_plan_key *key)
+static cublasStatus_t choose(struct blas *b, struct product *p,
+                             const struct hth_matmul_plan_key *key)
 {
     cublasLtMatmulPreference_t wish = NULL;
     cublasLtMatmulHeuristicResult_t found;
@@ -334,7 +335,7 @@ static cublasStatus_t choose(struct blas *b, struct product *p, const struct hth
 
 /* NULL: the library can't, which is kept as a plan of NULL. */
 static struct product *plan_new(struct blas *b, const struct hth_gpu_matmul *m,
-                                const struct hth_plan_key *key)
+                                const struct hth_matmul_plan_key *key)
 {
     struct product *p = calloc(1, sizeof(*p));
     if (p == NULL)
@@ -354,11 +355,11 @@ static struct product *plan_new(struct blas *b, const struct hth_gpu_matmul *m,
 int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
 {
     struct blas *b = blas;
-    struct hth_plan_key key = hth_plan_key_of(m);
+    struct hth_matmul_plan_key key = hth_matmul_plan_key_of(m);
     void *plan;
-    if (!hth_plans_find(&b->plans, &key, &plan)) {
+    if (!hth_matmul_plans_find(&b->plans, &key, &plan)) {
         plan = plan_new(b, m, &key);
-        hth_plans_put(&b->plans, &key, plan);
+        hth_matmul_plans_put(&b->plans, &key, plan);
     }
     struct product *p = plan;
     if (p == NULL)

@@ -13,9 +13,9 @@ static uint32_t align_of(const void *p)
     return align;
 }
 
-struct hth_plan_key hth_plan_key_of(const struct hth_gpu_matmul *m)
+struct hth_matmul_plan_key hth_matmul_plan_key_of(const struct hth_gpu_matmul *m)
 {
-    struct hth_plan_key key;
+    struct hth_matmul_plan_key key;
     bool has_aux = m->aux != NULL && (m->end == HTH_GPU_BIAS_GELU || m->end == HTH_GPU_DGELU);
     memset(&key, 0, sizeof(key));
     key.form = (uint32_t)m->form;
@@ -36,30 +36,31 @@ struct hth_plan_key hth_plan_key_of(const struct hth_gpu_matmul *m)
     return key;
 }
 
-void hth_plans_init(struct hth_plans *plans, void (*free_plan)(void *plan))
+void hth_matmul_plans_init(struct hth_matmul_plans *plans, void (*free_plan)(void *plan))
 {
     memset(plans, 0, sizeof(*plans));
     plans->free = free_plan;
 }
 
-static void drop(struct hth_plans *plans, struct hth_plan *entry)
+static void drop(struct hth_matmul_plans *plans, struct hth_matmul_plan *entry)
 {
     if (entry->plan != NULL)
         plans->free(entry->plan);
     entry->plan = NULL;
 }
 
-void hth_plans_clear(struct hth_plans *plans)
+void hth_matmul_plans_clear(struct hth_matmul_plans *plans)
 {
     for (uint32_t i = 0; i < plans->count; i++)
         drop(plans, &plans->entry[i]);
     plans->count = 0;
 }
 
-bool hth_plans_find(struct hth_plans *plans, const struct hth_plan_key *key, void **plan)
+bool hth_matmul_plans_find(struct hth_matmul_plans *plans, const struct hth_matmul_plan_key *key,
+                           void **plan)
 {
     for (uint32_t i = 0; i < plans->count; i++) {
-        struct hth_plan *e = &plans->entry[i];
+        struct hth_matmul_plan *e = &plans->entry[i];
         if (memcmp(&e->key, key, sizeof(*key)) == 0) {
             e->used = ++plans->clock;
             *plan = e->plan;
@@ -69,10 +70,11 @@ bool hth_plans_find(struct hth_plans *plans, const struct hth_plan_key *key, voi
     return false;
 }
 
-void hth_plans_put(struct hth_plans *plans, const struct hth_plan_key *key, void *plan)
+void hth_matmul_plans_put(struct hth_matmul_plans *plans, const struct hth_matmul_plan_key *key,
+                          void *plan)
 {
-    struct hth_plan *e = &plans->entry[0];
-    if (plans->count < HTH_PLANS_MAX) {
+    struct hth_matmul_plan *e = &plans->entry[0];
+    if (plans->count < HTH_MATMUL_PLANS_MAX) {
         e = &plans->entry[plans->count++];
     } else {
         for (uint32_t i = 1; i < plans->count; i++)

@@ -308,7 +308,7 @@ static struct hth_gpu_matmul product(void)
 
 static bool same_key(const struct hth_gpu_matmul *a, const struct hth_gpu_matmul *b)
 {
-    struct hth_plan_key x = hth_plan_key_of(a), y = hth_plan_key_of(b);
+    struct hth_matmul_plan_key x = hth_matmul_plan_key_of(a), y = hth_matmul_plan_key_of(b);
     return memcmp(&x, &y, sizeof(x)) == 0;
 }
 
@@ -348,37 +348,37 @@ static void test_plan_keys(void **state)
 
 static void test_plans_are_bounded(void **state)
 {
-    static struct hth_plans plans;
+    static struct hth_matmul_plans plans;
     struct hth_gpu_matmul m = product();
-    struct hth_plan_key key;
+    struct hth_matmul_plan_key key;
     int thing;
     void *plan;
     (void)state;
     plans_freed = 0;
-    hth_plans_init(&plans, count_plan);
-    for (uint32_t i = 0; i < HTH_PLANS_MAX; i++) {
+    hth_matmul_plans_init(&plans, count_plan);
+    for (uint32_t i = 0; i < HTH_MATMUL_PLANS_MAX; i++) {
         m.m = i + 1;
-        key = hth_plan_key_of(&m);
-        assert_false(hth_plans_find(&plans, &key, &plan));
-        hth_plans_put(&plans, &key, i == 1 ? NULL : &thing);
+        key = hth_matmul_plan_key_of(&m);
+        assert_false(hth_matmul_plans_find(&plans, &key, &plan));
+        hth_matmul_plans_put(&plans, &key, i == 1 ? NULL : &thing);
     }
     m.m = 1; /* the oldest is used again, so the second leaves: a plan of NULL */
-    key = hth_plan_key_of(&m);
-    assert_true(hth_plans_find(&plans, &key, &plan));
+    key = hth_matmul_plan_key_of(&m);
+    assert_true(hth_matmul_plans_find(&plans, &key, &plan));
     assert_ptr_equal(plan, &thing);
-    m.m = HTH_PLANS_MAX + 1;
-    key = hth_plan_key_of(&m);
-    hth_plans_put(&plans, &key, &thing);
+    m.m = HTH_MATMUL_PLANS_MAX + 1;
+    key = hth_matmul_plan_key_of(&m);
+    hth_matmul_plans_put(&plans, &key, &thing);
     assert_int_equal(plans_freed, 0);
     m.m = 2;
-    key = hth_plan_key_of(&m);
-    assert_false(hth_plans_find(&plans, &key, &plan));
-    hth_plans_put(&plans, &key, NULL); /* now the third has to go */
+    key = hth_matmul_plan_key_of(&m);
+    assert_false(hth_matmul_plans_find(&plans, &key, &plan));
+    hth_matmul_plans_put(&plans, &key, NULL); /* now the third has to go */
     assert_int_equal(plans_freed, 1);
-    assert_true(hth_plans_find(&plans, &key, &plan));
+    assert_true(hth_matmul_plans_find(&plans, &key, &plan));
     assert_null(plan); /* "it can't be done" is kept, too */
-    hth_plans_clear(&plans);
-    assert_int_equal(plans_freed, HTH_PLANS_MAX);
+    hth_matmul_plans_clear(&plans);
+    assert_int_equal(plans_freed, HTH_MATMUL_PLANS_MAX);
 }
 
 /* -- devices and contexts ------------------------------------------------------------------ */
