@@ -37,7 +37,7 @@
 struct hth_backend;
 struct hth_exec;
 
-/* What a back end can do. */
+/* Capabilities of a back end. */
 #define HTH_CAP_HOST_MEMORY   1u /* its memory is plain memory of this process */
 #define HTH_CAP_REPRODUCIBLE  2u /* the same bits on every machine of this architecture */
 #define HTH_CAP_ROW_INVARIANT 4u /* the bit rule above holds */

@@ -27,7 +27,7 @@ struct product {
     uint32_t parts;
     uint32_t *a; /* packed rows: [chunks][rows][HTH_PACK_LDA] */
     const uint32_t *panels;
-    bool turned; /* the panels are those of B^T: columns of B are units of theirs, in pieces */
+    bool transposed; /* the panels are those of B^T: columns of B are units of theirs, in pieces */
     struct hth_tile_end end; /* at the block's first row and column 0 */
 };
 
@@ -138,8 +138,8 @@ static void expect_panel(struct hth_tile *t, const uint32_t *next, uint32_t tile
 
 /* -- panels that are turned -- */
 
-#define TURN_UNITS 128 /* of a panel at a time: 16 KiB, which stay in L1 */
-#define LINE       16  /* units of a cache line */
+#define TRANSPOSE_UNITS 128 /* of a panel at a time: 16 KiB, which stay in L1 */
+#define LINE            16  /* units of a cache line */
 
 /* Units of a panel's side, and of a piece. */
 static uint32_t piece_units(const struct product *p)
@@ -168,14 +168,14 @@ static const uint32_t *piece_at(const struct product *p, uint32_t panel, uint32_
 /* Pieces that the tiles of a block can ask for while they use one stretch of a turned panel. */
 static uint32_t pieces_expected(const struct product *p, uint32_t tiles)
 {
-    return HTH_MIN(tiles * TURN_UNITS / piece_lines(p), TURN_UNITS / piece_units(p));
+    return HTH_MIN(tiles * TRANSPOSE_UNITS / piece_lines(p), TRANSPOSE_UNITS / piece_units(p));
 }
 
 /* Each tile asks for its share of the pieces that are turned next. */
 static void expect_pieces(const struct product *p, struct hth_tile *t, uint32_t panel, uint32_t u,
                           uint32_t tile)
 {
-    uint32_t lines = piece_lines(p), share = HTH_MAX(TURN_UNITS / lines, 1u);
+    uint32_t lines = piece_lines(p), share = HTH_MAX(TRANSPOSE_UNITS / lines, 1u);
     size_t length = (size_t)hth_units(p->isa, p->n) * p->isa->nr;
     t->ahead = piece_at(p, panel, u / piece_units(p) + tile * share);
     t->ahead_lines = lines - 1;
@@ -184,8 +184,8 @@ static void expect_pieces(const struct product *p, struct hth_tile *t, uint32_t 
 }
 
 /* Units u .. u + units of a panel of B. */
-static void turn_panel(const struct product *p, uint32_t panel, uint32_t u, uint32_t units,
-                       uint32_t *dst)
+static void transpose_panel(const struct product *p, uint32_t panel, uint32_t u, uint32_t units,
+                            uint32_t *dst)
 {
     uint32_t nr = p->isa->nr, side = piece_units(p),
              tiles = (p->rows + p->isa->mr - 1) / p->isa->mr;
@@ -195,7 +195,7 @@ static void turn_panel(const struct product *p, uint32_t panel, uint32_t u, uint
         if (i + expected < units)
             expect_rows(piece_at(p, panel, (u + i + expected) / side), 0, 1,
                         (size_t)there * nr * sizeof(*dst), false);
-        p->isa->turn(piece_at(p, panel, (u + i) / side), there, dst);
+        p->isa->transpose(piece_at(p, panel, (u + i) / side), there, dst);
     }
 }
 
@@ -218,7 +218,7 @@ static void panel_units(const struct product *p, uint32_t panel, uint32_t panels
                              .rows = tile_first(p->rows, tiles, i + 1) - first,
                              .units = units,
                              .fresh = u == 0};
-        if (p->turned)
+        if (p->transposed)
             expect_pieces(p, &t, panel, u + units, i);
         else
             expect_panel(&t, b + panels * length, i, tiles, nr);
@@ -234,14 +234,15 @@ static void panel_units(const struct product *p, uint32_t panel, uint32_t panels
 static void panel_run(const struct product *p, uint32_t panel, uint32_t panels)
 {
     float sums[BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
-    uint32_t turned[TURN_UNITS * HTH_PACK_NR] __attribute__((aligned(64)));
-    uint32_t step = p->turned ? TURN_UNITS : HTH_PACK_UNITS, nr = p->isa->nr;
+    uint32_t transposed[TRANSPOSE_UNITS * HTH_PACK_NR] __attribute__((aligned(64)));
+    uint32_t step = p->transposed ? TRANSPOSE_UNITS : HTH_PACK_UNITS, nr = p->isa->nr;
     const uint32_t *b = p->panels + panel * (size_t)p->units * nr;
     for (uint32_t u = 0; u < p->units; u += step) {
         uint32_t units = HTH_MIN(p->units - u, step);
-        if (p->turned)
-            turn_panel(p, panel, u, units, turned);
-        panel_units(p, panel, panels, u, units, p->turned ? turned : b + (size_t)u * nr, sums);
+        if (p->transposed)
+            transpose_panel(p, panel, u, units, transposed);
+        panel_units(p, panel, panels, u, units, p->transposed ? transposed : b + (size_t)u * nr,
+                    sums);
     }
 }
 
@@ -255,7 +256,7 @@ static void product_part(void *arg, uint32_t part)
     const struct product *p = arg;
     uint32_t panels = panels_of(p->isa, p->n);
     uint32_t end = tile_first(panels, p->parts, part + 1);
-    uint32_t step = p->rows <= p->isa->pair_rows && !p->turned ? 2 : 1;
+    uint32_t step = p->rows <= p->isa->pair_rows && !p->transposed ? 2 : 1;
     for (uint32_t i = tile_first(panels, p->parts, part); i < end; i += step)
         panel_run(p, i, HTH_MIN(end - i, step));
 }
@@ -322,9 +323,9 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
                                              struct hth_view dy, struct hth_view dx)
 {
     struct product p = {.isa = hth_packed_isa_of(ex->be), .n = dx.cols};
-    p.turned = !hth_packed_image_pays(lin->w, blocks_of(p.isa, dy));
-    HTH_TRY(
-        hth_packed_image(ex, lin->w, p.turned ? HTH_IMAGE_FORWARD : HTH_IMAGE_BACKWARD, &p.panels));
+    p.transposed = !hth_packed_image_pays(lin->w, blocks_of(p.isa, dy));
+    HTH_TRY(hth_packed_image(ex, lin->w, p.transposed ? HTH_IMAGE_FORWARD : HTH_IMAGE_BACKWARD,
+                             &p.panels));
     if (lin->bias != NULL)
         HTH_TRY(hth_weight_grad_ready(lin->bias));
     p.end = (struct hth_tile_end){.act = lin->act,

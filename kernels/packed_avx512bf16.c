@@ -25,7 +25,7 @@
 #define PK_INVERSE(x) ((vec)_mm512_rcp14_ps((__m512)(x)))
 /* Four neighbours in a row of units, [even | odd unit] of k and k + 1, are four of the turned row:
  * the two in the middle change places. Then pairs of units are transposed, 8 x 8 at a time. */
-static inline __attribute__((always_inline)) void turn_8x8(const uint32_t *src, uint32_t *dst)
+static inline __attribute__((always_inline)) void transpose_8x8(const uint32_t *src, uint32_t *dst)
 {
     const __m512i middle =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
@@ -50,12 +50,13 @@ static inline __attribute__((always_inline)) void turn_8x8(const uint32_t *src, 
     }
 }
 
-static inline __attribute__((always_inline)) void turn_piece(const uint32_t *src, uint32_t *dst)
+static inline __attribute__((always_inline)) void transpose_piece(const uint32_t *src,
+                                                                  uint32_t *dst)
 {
     for (int i = 0; i < 2; i++) {
-        turn_8x8(src + 256 * i, dst + 16 * i);
-        turn_8x8(src + 256 * i + 16, dst + 256 + 16 * i);
+        transpose_8x8(src + 256 * i, dst + 16 * i);
+        transpose_8x8(src + 256 * i + 16, dst + 256 + 16 * i);
     }
 }
-#define PK_TURN(src, dst) turn_piece(src, dst)
+#define PK_TRANSPOSE(src, dst) transpose_piece(src, dst)
 #include "kernels/packed_template.h"

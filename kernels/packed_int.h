@@ -78,7 +78,7 @@ struct hth_packed_isa {
     void (*pack_along)(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst);
     /* A piece of a panel, `units` <= nr / pair units of nr columns, with K and columns exchanged:
      * dst[u][j], u < nr / pair, j < nr; zeros beyond what there is. */
-    void (*turn)(const uint32_t *src, uint32_t units, uint32_t *dst);
+    void (*transpose)(const uint32_t *src, uint32_t units, uint32_t *dst);
 };
 
 extern const struct hth_packed_isa hth_packed_generic, hth_packed_generic_bf16;

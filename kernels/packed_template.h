@@ -8,7 +8,7 @@
  * and may define (else plain C is used)
  *   PK_DOT(acc, units, b)       bf16: acc + the products of the units' lower and upper halves
  *   PK_ALONG(p), PK_ACROSS(even, odd)  bf16: units of 2 W numbers at p; of two vectors' lanes
- *   PK_TURN(src, dst)           bf16: W rows of 2 W units with K and columns exchanged
+ *   PK_TRANSPOSE(src, dst)           bf16: W rows of 2 W units with K and columns exchanged
  *   PK_NARROW(v)                bf16: a vector's lanes, rounded as those two do
  *   PK_LOAD_N(p, n), PK_STORE_N(p, n, v)  the first n < W lanes, touching no others
  *   PK_STREAM(p, v), PK_SETTLE()  a store past the caches, and the fence after such stores
@@ -282,9 +282,9 @@ static void pack_along(const float *src, size_t ld, uint32_t k, uint32_t cols, u
 }
 
 #if PK_BF16
-#ifndef PK_TURN
+#ifndef PK_TRANSPOSE
 /* Rows of units are [W][2 W]: transposed as units, then two neighbours exchange halves. */
-INLINE void turn_units(const uint32_t *src, uint32_t *dst)
+INLINE void transpose_units(const uint32_t *src, uint32_t *dst)
 {
     for (uint32_t j = 0; j < NR; j += PK_W) {
         uvec m[PK_W];
@@ -299,18 +299,18 @@ INLINE void turn_units(const uint32_t *src, uint32_t *dst)
         }
     }
 }
-#define PK_TURN(src, dst) turn_units(src, dst)
+#define PK_TRANSPOSE(src, dst) transpose_units(src, dst)
 #endif
 
-static void turn(const uint32_t *src, uint32_t units, uint32_t *dst)
+static void transpose_some(const uint32_t *src, uint32_t units, uint32_t *dst)
 {
     uint32_t some[PK_W * NR] __attribute__((aligned(64))) = {0};
     if (units < PK_W)
         src = memcpy(some, src, (size_t)units * NR * sizeof(*src));
-    PK_TURN(src, dst);
+    PK_TRANSPOSE(src, dst);
 }
 #else
-static void turn(const uint32_t *src, uint32_t units, uint32_t *dst)
+static void transpose_some(const uint32_t *src, uint32_t units, uint32_t *dst)
 {
     pack_along((const float *)(const void *)src, NR, NR, units, dst);
 }
@@ -595,7 +595,7 @@ const struct hth_packed_isa PK_TABLE = {
     .pack_row = pack_row,
     .pack_down = pack_down,
     .pack_along = pack_along,
-    .turn = turn,
+    .transpose = transpose_some,
 #if PK_BF16
     .pack_row_bf16 = pack_row_bf16,
     .pack_down_bf16 = pack_down_bf16,

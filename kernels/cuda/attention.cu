@@ -41,7 +41,7 @@ __device__ __forceinline__ struct place place_of(const struct hth_cu_attention &
 /* Loads rows first .. first + T of a head into a tile; rows beyond the sequence become 0. */
 template <int DH, int T>
 __device__ void load_tile(const struct hth_cu_attention &a, const float *src, uint32_t ld,
-                          uint32_t first, bool turn, float *tile)
+                          uint32_t first, bool transpose, float *tile)
 {
     uint32_t half = a.dh / 2;
     for (uint32_t i = threadIdx.x; i < (uint32_t)(T * DH); i += blockDim.x) {
@@ -50,7 +50,7 @@ __device__ void load_tile(const struct hth_cu_attention &a, const float *src, ui
         if (t < a.seq && d < a.dh) {
             const float *row = src + (size_t)t * ld;
             x = row[d];
-            if (turn) {
+            if (transpose) {
                 uint32_t pair = d < half ? d : d - half;
                 float c = a.cosines[(size_t)t * half + pair], s = a.sines[(size_t)t * half + pair];
                 x = d < half ? x * c - row[d + half] * s : row[d - half] * s + x * c;
@@ -62,7 +62,7 @@ __device__ void load_tile(const struct hth_cu_attention &a, const float *src, ui
 
 /* Writes a tile of gradients, turned back where the forward turned. */
 template <int DH, int T>
-__device__ void store_tile(const struct hth_cu_attention &a, const float *tile, bool turn,
+__device__ void store_tile(const struct hth_cu_attention &a, const float *tile, bool transpose,
                            uint32_t first, uint32_t ld, float *dst)
 {
     uint32_t half = a.dh / 2;
@@ -72,7 +72,7 @@ __device__ void store_tile(const struct hth_cu_attention &a, const float *tile, 
             continue;
         const float *row = tile + r * (DH + 1);
         float x = row[d];
-        if (turn) {
+        if (transpose) {
             uint32_t pair = d < half ? d : d - half;
             float c = a.cosines[(size_t)t * half + pair], s = a.sines[(size_t)t * half + pair];
             x = d < half ? x * c + row[d + half] * s : x * c - row[d - half] * s;
