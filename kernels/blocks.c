@@ -126,7 +126,7 @@ size_t hth_ffn_scratch_bytes(const struct hth_backend *be, const struct hth_ffn 
 
 /* A call of a block, for back ends that record it once and launch it again (backend_int.h). */
 #define WEIGHTS_MOST 12
-struct call {
+struct block_call {
     struct hth_call_key key;
     const void *block;
     struct hth_weight *const *weights; /* all of one set */
@@ -136,7 +136,7 @@ struct call {
     void *saved;
 };
 
-static void call_views(struct call *c)
+static void call_views(struct block_call *c)
 {
     const struct hth_view views[4] = {c->x, c->y, c->dy, c->dx};
     for (int i = 0; i < 4; i++) {
@@ -148,13 +148,13 @@ static void call_views(struct call *c)
 }
 
 /* Which gradients are written, which added to, is part of the call. */
-static void call_start(const struct call *c)
+static void call_start(const struct block_call *c)
 {
     for (uint32_t i = 0; c->backward && i < c->weight_count; i++)
         c->weights[i]->grad_zero = (c->key.zero >> i & 1) != 0;
 }
 
-static enum hth_err call_run(struct hth_exec *ex, struct call *c, hth_exec_fn *fn)
+static enum hth_err call_run(struct hth_exec *ex, struct block_call *c, hth_exec_fn *fn)
 {
     struct hth_params *p = c->weights[0]->owner;
     for (uint32_t i = 0; c->backward && i < c->weight_count; i++)
@@ -176,7 +176,7 @@ enum { CALL_FFN_FORWARD, CALL_FFN_BACKWARD, CALL_TBLOCK_FORWARD, CALL_TBLOCK_BAC
 
 static enum hth_err ffn_forward(struct hth_exec *ex, void *arg, uint32_t unused)
 {
-    const struct call *c = arg;
+    const struct block_call *c = arg;
     const struct hth_ffn *f = c->block;
     struct hth_view x = c->x, y = c->y;
     void *saved = c->saved;
@@ -204,7 +204,7 @@ out:
 
 static enum hth_err ffn_backward(struct hth_exec *ex, void *arg, uint32_t unused)
 {
-    const struct call *c = arg;
+    const struct block_call *c = arg;
     const struct hth_ffn *f = c->block;
     struct hth_view x = c->x, dy = c->dy, dx = c->dx;
     void *saved = c->saved;
@@ -231,10 +231,10 @@ out:
     return err;
 }
 
-static struct call ffn_call(const struct hth_ffn *f, struct hth_weight *const *weights,
-                            uint32_t what)
+static struct block_call ffn_call(const struct hth_ffn *f, struct hth_weight *const *weights,
+                                  uint32_t what)
 {
-    return (struct call){
+    return (struct block_call){
         .key = {.what = what, .dim = f->dim, .hidden = f->hidden, .eps = f->eps},
         .block = f,
         .weights = weights,
@@ -247,7 +247,7 @@ enum hth_err hth_ffn_forward(struct hth_exec *ex, const struct hth_ffn *f, struc
                              struct hth_view y, void *saved)
 {
     struct hth_weight *const weights[] = {f->w1, f->b1, f->w2, f->b2, f->gamma, f->beta};
-    struct call c = ffn_call(f, weights, CALL_FFN_FORWARD);
+    struct block_call c = ffn_call(f, weights, CALL_FFN_FORWARD);
     if (x.rows == 0)
         return HTH_OK;
     if (x.cols != f->dim || y.rows != x.rows || y.cols != f->dim || x.data == y.data)
@@ -262,7 +262,7 @@ enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, stru
                               void *saved, struct hth_view dy, struct hth_view dx)
 {
     struct hth_weight *const weights[] = {f->w1, f->b1, f->w2, f->b2, f->gamma, f->beta};
-    struct call c = ffn_call(f, weights, CALL_FFN_BACKWARD);
+    struct block_call c = ffn_call(f, weights, CALL_FFN_BACKWARD);
     if (x.rows == 0)
         return HTH_OK;
     if (x.cols != f->dim || dy.rows != x.rows || dy.cols != f->dim || saved == NULL)
@@ -473,7 +473,7 @@ size_t hth_tblock_scratch_bytes(const struct hth_backend *be, const struct hth_t
 
 static enum hth_err tblock_forward(struct hth_exec *ex, void *arg, uint32_t unused)
 {
-    const struct call *c = arg;
+    const struct block_call *c = arg;
     const struct hth_tblock *t = c->block;
     struct hth_view x = c->x, y = c->y;
     uint32_t seq = c->key.seq;
@@ -557,7 +557,7 @@ static enum hth_err tblock_back_attention(struct hth_exec *ex, const struct hth_
 
 static enum hth_err tblock_backward(struct hth_exec *ex, void *arg, uint32_t unused)
 {
-    const struct call *c = arg;
+    const struct block_call *c = arg;
     const struct hth_tblock *t = c->block;
     const struct hth_tblock_back all = {.seq = c->key.seq, .x = c->x, .saved = c->saved};
     const struct hth_tblock_back *back = &all;
@@ -579,13 +579,13 @@ out:
     return err;
 }
 
-static struct call tblock_call(const struct hth_tblock *t, struct hth_weight **weights,
-                               uint32_t seq, uint32_t what)
+static struct block_call tblock_call(const struct hth_tblock *t, struct hth_weight **weights,
+                                     uint32_t seq, uint32_t what)
 {
     struct hth_weight *const all[WEIGHTS_MOST] = {
         t->w1, t->b1, t->w2,        t->b2,       t->wqkv,      t->bqkv,
         t->wo, t->bo, t->ln1_gamma, t->ln1_beta, t->ln2_gamma, t->ln2_beta};
-    struct call c = {
+    struct block_call c = {
         .key = {.what = what,
                 .dim = t->dim,
                 .hidden = t->hidden,
@@ -607,7 +607,7 @@ enum hth_err hth_tblock_forward(struct hth_exec *ex, const struct hth_tblock *t,
                                 struct hth_view x, struct hth_view y, void *saved)
 {
     struct hth_weight *weights[WEIGHTS_MOST];
-    struct call c = tblock_call(t, weights, seq, CALL_TBLOCK_FORWARD);
+    struct block_call c = tblock_call(t, weights, seq, CALL_TBLOCK_FORWARD);
     if (x.rows == 0)
         return HTH_OK;
     if (x.cols != t->dim || y.rows != x.rows || y.cols != t->dim || x.data == y.data)
@@ -623,7 +623,7 @@ enum hth_err hth_tblock_backward(struct hth_exec *ex, const struct hth_tblock *t
                                  struct hth_view dx)
 {
     struct hth_weight *weights[WEIGHTS_MOST];
-    struct call c = tblock_call(t, weights, back->seq, CALL_TBLOCK_BACKWARD);
+    struct block_call c = tblock_call(t, weights, back->seq, CALL_TBLOCK_BACKWARD);
     if (back->x.rows == 0)
         return HTH_OK;
     if (back->x.cols != t->dim || dy.rows != back->x.rows || dy.cols != t->dim ||

@@ -21,7 +21,7 @@
 /* -- products over the rows of a batch ----------------------------------------------------- */
 
 /* y = end(x B): x [rows, k], B n columns in panels. */
-struct product {
+struct packed_product {
     const struct hth_packed_isa *isa;
     uint32_t n, units, rows; /* rows of this block */
     uint32_t parts;
@@ -95,7 +95,7 @@ static struct hth_tile_end end_at(const struct hth_tile_end *e, size_t row, size
     return at;
 }
 
-static void end_tile(const struct product *p, const float *c, uint32_t row, uint32_t rows,
+static void end_tile(const struct packed_product *p, const float *c, uint32_t row, uint32_t rows,
                      uint32_t col)
 {
     struct hth_tile_end end = end_at(&p->end, row, col);
@@ -117,7 +117,7 @@ static void expect_rows(const void *at, size_t row_bytes, uint32_t rows, size_t 
     }
 }
 
-static void expect_end(const struct product *p, uint32_t row, uint32_t rows, uint32_t col)
+static void expect_end(const struct packed_product *p, uint32_t row, uint32_t rows, uint32_t col)
 {
     const struct hth_tile_end e = end_at(&p->end, row, col);
     size_t cols = HTH_MIN(p->n - col, p->isa->nr), y = e.y_bf16 ? 2 : 4, pre = e.pre_bf16 ? 2 : 4;
@@ -142,19 +142,19 @@ static void expect_panel(struct hth_tile *t, const uint32_t *next, uint32_t tile
 #define LINE            16  /* units of a cache line */
 
 /* Units of a panel's side, and of a piece. */
-static uint32_t piece_units(const struct product *p)
+static uint32_t piece_units(const struct packed_product *p)
 {
     return p->isa->nr / p->isa->pair;
 }
 
-static uint32_t piece_lines(const struct product *p)
+static uint32_t piece_lines(const struct packed_product *p)
 {
     return HTH_MAX(piece_units(p) * p->isa->nr / LINE, 1u);
 }
 
 /* Where columns panel * nr .. of B lie in panel i of B^T; beyond the last, those that will be
  * wanted next. */
-static const uint32_t *piece_at(const struct product *p, uint32_t panel, uint32_t i)
+static const uint32_t *piece_at(const struct packed_product *p, uint32_t panel, uint32_t i)
 {
     uint32_t nr = p->isa->nr, pieces = (p->units * p->isa->pair + nr - 1) / nr;
     size_t length = (size_t)hth_units(p->isa, p->n) * nr;
@@ -166,14 +166,14 @@ static const uint32_t *piece_at(const struct product *p, uint32_t panel, uint32_
 }
 
 /* Pieces that the tiles of a block can ask for while they use one stretch of a turned panel. */
-static uint32_t pieces_expected(const struct product *p, uint32_t tiles)
+static uint32_t pieces_expected(const struct packed_product *p, uint32_t tiles)
 {
     return HTH_MIN(tiles * TRANSPOSE_UNITS / piece_lines(p), TRANSPOSE_UNITS / piece_units(p));
 }
 
 /* Each tile asks for its share of the pieces that are turned next. */
-static void expect_pieces(const struct product *p, struct hth_tile *t, uint32_t panel, uint32_t u,
-                          uint32_t tile)
+static void expect_pieces(const struct packed_product *p, struct hth_tile *t, uint32_t panel,
+                          uint32_t u, uint32_t tile)
 {
     uint32_t lines = piece_lines(p), share = HTH_MAX(TRANSPOSE_UNITS / lines, 1u);
     size_t length = (size_t)hth_units(p->isa, p->n) * p->isa->nr;
@@ -184,8 +184,8 @@ static void expect_pieces(const struct product *p, struct hth_tile *t, uint32_t 
 }
 
 /* Units u .. u + units of a panel of B. */
-static void transpose_panel(const struct product *p, uint32_t panel, uint32_t u, uint32_t units,
-                            uint32_t *dst)
+static void transpose_panel(const struct packed_product *p, uint32_t panel, uint32_t u,
+                            uint32_t units, uint32_t *dst)
 {
     uint32_t nr = p->isa->nr, side = piece_units(p),
              tiles = (p->rows + p->isa->mr - 1) / p->isa->mr;
@@ -200,7 +200,7 @@ static void transpose_panel(const struct product *p, uint32_t panel, uint32_t u,
 }
 
 /* Adds units u .. u + units of a panel, or of two, to the block's sums; u is within one chunk. */
-static void panel_units(const struct product *p, uint32_t panel, uint32_t panels, uint32_t u,
+static void panel_units(const struct packed_product *p, uint32_t panel, uint32_t panels, uint32_t u,
                         uint32_t units, const uint32_t *b, float *sums)
 {
     const struct hth_packed_isa *isa = p->isa;
@@ -231,7 +231,7 @@ static void panel_units(const struct product *p, uint32_t panel, uint32_t panels
 }
 
 /* One panel, or two for few rows. */
-static void panel_run(const struct product *p, uint32_t panel, uint32_t panels)
+static void panel_run(const struct packed_product *p, uint32_t panel, uint32_t panels)
 {
     float sums[BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
     uint32_t transposed[TRANSPOSE_UNITS * HTH_PACK_NR] __attribute__((aligned(64)));
@@ -253,7 +253,7 @@ static uint32_t panels_of(const struct hth_packed_isa *isa, uint32_t n)
 
 static void product_part(void *arg, uint32_t part)
 {
-    const struct product *p = arg;
+    const struct packed_product *p = arg;
     uint32_t panels = panels_of(p->isa, p->n);
     uint32_t end = tile_first(panels, p->parts, part + 1);
     uint32_t step = p->rows <= p->isa->pair_rows && !p->transposed ? 2 : 1;
@@ -279,7 +279,7 @@ static uint32_t blocks_of(const struct hth_packed_isa *isa, struct hth_view x)
     return (x.rows + most - 1) / most;
 }
 
-static enum hth_err product_run(struct hth_exec *ex, struct product *p, struct hth_view x)
+static enum hth_err product_run(struct hth_exec *ex, struct packed_product *p, struct hth_view x)
 {
     const struct hth_packed_isa *isa = p->isa;
     uint32_t blocks = blocks_of(isa, x);
@@ -304,7 +304,7 @@ static enum hth_err product_run(struct hth_exec *ex, struct product *p, struct h
 enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
                                        struct hth_view x, struct hth_view y)
 {
-    struct product p = {.isa = hth_packed_isa_of(ex->be), .n = y.cols};
+    struct packed_product p = {.isa = hth_packed_isa_of(ex->be), .n = y.cols};
     HTH_TRY(hth_packed_image(ex, lin->w, HTH_IMAGE_FORWARD, &p.panels));
     p.end = (struct hth_tile_end){.act = lin->act,
                                   .pre_bf16 = lin->pre.dtype == HTH_BF16,
@@ -322,7 +322,7 @@ enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_lin
 enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
                                              struct hth_view dy, struct hth_view dx)
 {
-    struct product p = {.isa = hth_packed_isa_of(ex->be), .n = dx.cols};
+    struct packed_product p = {.isa = hth_packed_isa_of(ex->be), .n = dx.cols};
     p.transposed = !hth_packed_image_pays(lin->w, blocks_of(p.isa, dy));
     HTH_TRY(hth_packed_image(ex, lin->w, p.transposed ? HTH_IMAGE_FORWARD : HTH_IMAGE_BACKWARD,
                              &p.panels));
@@ -559,7 +559,7 @@ enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g)
     uint32_t units = hth_units(isa, g->k);
     size_t mark = hth_exec_mark(ex);
     uint32_t *b = hth_exec_take(ex, (size_t)units * isa->nr * sizeof(uint32_t));
-    struct product p = {.isa = isa, .units = units, .panels = b};
+    struct packed_product p = {.isa = isa, .units = units, .panels = b};
     uint32_t most = block_rows(isa, units);
     p.a = hth_exec_take(ex, block_bytes(isa, units, g->m));
     if (b == NULL || p.a == NULL) {

@@ -337,7 +337,7 @@ static void dynamic_encode(const struct hth_dynamic *d, size_t n, const float *x
 #ifdef __AVX512F__
 /* book[code] of 16 codes, the book in 16 registers: each permutation looks into 32 entries, and
  * the upper three bits of a code choose among eight. Faster than a gather. */
-ALWAYS __m512 book_look(const __m512 book[16], __m512i code)
+ALWAYS __m512 book_lookup(const __m512 book[16], __m512i code)
 {
     __m512 v[8];
     for (int i = 0; i < 8; i++)
@@ -364,7 +364,7 @@ ALWAYS void book_out(const float *book, size_t n, const uint8_t *codes, float m,
         all[k] = _mm512_loadu_ps(book + 16 * k);
     for (; i + 16 <= n; i += 16) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(codes + i));
-        __m512 v = _mm512_mul_ps(book_look(all, _mm512_cvtepu8_epi32(bytes)), factor);
+        __m512 v = _mm512_mul_ps(book_lookup(all, _mm512_cvtepu8_epi32(bytes)), factor);
         if (o.add)
             v = _mm512_add_ps(_mm512_loadu_ps(o.y + i), _mm512_mul_ps(alpha, v));
         _mm512_storeu_ps(o.y + i, v);

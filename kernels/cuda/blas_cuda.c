@@ -158,7 +158,7 @@ static bool v2_loaded(void)
 }
 
 /* What a shape needs: made once, kept until the context ends. */
-struct product {
+struct cublas_product {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
@@ -175,7 +175,7 @@ struct blas {
 
 static void product_free(void *plan)
 {
-    struct product *p = plan;
+    struct cublas_product *p = plan;
     if (p->desc != NULL)
         (void)lt.MatmulDescDestroy(p->desc);
     if (p->a != NULL)
@@ -225,7 +225,7 @@ void hth_cublas_close(void *blas)
 
 /* -- plans --------------------------------------------------------------------------------- */
 
-static cublasStatus_t set_desc(struct product *p, cublasLtMatmulDescAttributes_t which,
+static cublasStatus_t set_desc(struct cublas_product *p, cublasLtMatmulDescAttributes_t which,
                                const void *value, size_t bytes)
 {
     return lt.MatmulDescSetAttribute(p->desc, which, value, bytes);
@@ -248,7 +248,7 @@ static cublasLtEpilogue_t epilogue_of(const struct hth_gpu_matmul *m)
 }
 
 /* Pointers are part of the call, not of the plan, but they live in the description. */
-static cublasStatus_t set_pointers(struct product *p, const struct hth_gpu_matmul *m)
+static cublasStatus_t set_pointers(struct cublas_product *p, const struct hth_gpu_matmul *m)
 {
     cublasStatus_t err = CUBLAS_STATUS_SUCCESS;
     if (m->end == HTH_GPU_BIAS || m->end == HTH_GPU_BIAS_GELU || m->end == HTH_GPU_BIAS_RELU)
@@ -259,7 +259,7 @@ static cublasStatus_t set_pointers(struct product *p, const struct hth_gpu_matmu
     return err;
 }
 
-static cublasStatus_t describe(struct product *p, const struct hth_gpu_matmul *m)
+static cublasStatus_t describe(struct cublas_product *p, const struct hth_gpu_matmul *m)
 {
     cublasComputeType_t compute =
         m->type == HTH_GPU_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -287,7 +287,7 @@ static cublasStatus_t describe(struct product *p, const struct hth_gpu_matmul *m
 }
 
 /* A matrix as the library sees it: our rows are its columns. */
-static cublasStatus_t layouts(struct product *p, const struct hth_gpu_matmul *m)
+static cublasStatus_t layouts(struct cublas_product *p, const struct hth_gpu_matmul *m)
 {
     cudaDataType_t type = m->type == HTH_GPU_BF16 ? CUDA_R_16BF : CUDA_R_32F;
     bool turned_b = m->form == HTH_GPU_NT, turned_a = m->form == HTH_GPU_TN;
@@ -301,7 +301,7 @@ static cublasStatus_t layouts(struct product *p, const struct hth_gpu_matmul *m)
     return err;
 }
 
-static cublasStatus_t choose(struct blas *b, struct product *p,
+static cublasStatus_t choose(struct blas *b, struct cublas_product *p,
                              const struct hth_matmul_plan_key *key)
 {
     cublasLtMatmulPreference_t wish = NULL;
@@ -334,10 +334,10 @@ static cublasStatus_t choose(struct blas *b, struct product *p,
 }
 
 /* NULL: the library can't, which is kept as a plan of NULL. */
-static struct product *plan_new(struct blas *b, const struct hth_gpu_matmul *m,
-                                const struct hth_matmul_plan_key *key)
+static struct cublas_product *plan_new(struct blas *b, const struct hth_gpu_matmul *m,
+                                       const struct hth_matmul_plan_key *key)
 {
-    struct product *p = calloc(1, sizeof(*p));
+    struct cublas_product *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return NULL;
     cublasStatus_t err = describe(p, m);
@@ -361,7 +361,7 @@ int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
         plan = plan_new(b, m, &key);
         hth_matmul_plans_put(&b->plans, &key, plan);
     }
-    struct product *p = plan;
+    struct cublas_product *p = plan;
     if (p == NULL)
         return m->end != HTH_GPU_PLAIN ? HTH_GPU_NO_FUSION : CUBLAS_STATUS_NOT_SUPPORTED;
     const float one = 1.0f, beta = m->accumulate ? 1.0f : 0.0f;

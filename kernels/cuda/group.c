@@ -19,18 +19,18 @@
 #define PRODUCTS   4u
 
 /* What is uploaded: one block of memory, here and there. */
-struct table {
+struct group_table {
     struct hth_cu_member member[HTH_CU_GROUP];
     const void *a[PRODUCTS][HTH_CU_GROUP], *b[PRODUCTS][HTH_CU_GROUP];
     void *c[PRODUCTS][HTH_CU_GROUP];
 };
 
-struct run {
+struct group_run {
     struct hth_exec *ex;
     struct hth_cu_stream *s;
     const struct hth_ffn_member *const *member;
     struct hth_cu_group g;
-    struct table here, *there;
+    struct group_table here, *there;
     enum hth_gpu_type type;
     bool backward;
     uint32_t most; /* blocks of a run: fewer once there was no room for the table of more */
@@ -60,7 +60,7 @@ static bool is_even(const struct hth_ffn *f)
            f->gamma->grad_zero == zero && f->beta->grad_zero == zero;
 }
 
-static bool fits(const struct run *run, const struct hth_ffn_member *first,
+static bool fits(const struct group_run *run, const struct hth_ffn_member *first,
                  const struct hth_ffn_member *m, uint32_t count)
 {
     uint32_t rows = padded(m->x.rows);
@@ -72,7 +72,7 @@ static bool fits(const struct run *run, const struct hth_ffn_member *first,
 }
 
 /* Weights of the first so many blocks of the run, which are here and stay. */
-static uint32_t hold_first(struct run *run, uint32_t count)
+static uint32_t hold_first(struct group_run *run, uint32_t count)
 {
     uint32_t reads = HTH_HOLD_VALUE, writes = run->backward ? HTH_HOLD_GRAD : 0, n = 0;
     while (n < count &&
@@ -83,7 +83,7 @@ static uint32_t hold_first(struct run *run, uint32_t count)
 
 /* As many as there is room for. What was held before for others makes way, but what was brought for
  * this run comes once: the blocks that don't fit beside it are the next run. */
-static uint32_t hold_some(struct run *run, uint32_t count)
+static uint32_t hold_some(struct group_run *run, uint32_t count)
 {
     bool others = run->s->held_count > 0;
     uint32_t n = hold_first(run, count);
@@ -128,20 +128,21 @@ static struct hth_cu_member member_of(const struct hth_ffn_member *m)
 }
 
 /* Block i of a matrix of the group. */
-static void *part_of(const struct run *run, void *matrix, size_t element, uint32_t ld, uint32_t i)
+static void *part_of(const struct group_run *run, void *matrix, size_t element, uint32_t ld,
+                     uint32_t i)
 {
     return (uint8_t *)matrix + (size_t)i * run->g.rows * ld * element;
 }
 
-static size_t operand_bytes(const struct run *run)
+static size_t operand_bytes(const struct group_run *run)
 {
     return run->g.bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-static void fill_forward(struct run *run, uint32_t i)
+static void fill_forward(struct group_run *run, uint32_t i)
 {
     struct hth_cu_group *g = &run->g;
-    struct table *t = &run->here;
+    struct group_table *t = &run->here;
     const struct hth_ffn *f = run->member[i]->ffn;
     size_t unit = operand_bytes(run);
     t->a[0][i] = part_of(run, g->operand_x, unit, g->ld_dim, i);
@@ -153,10 +154,10 @@ static void fill_forward(struct run *run, uint32_t i)
 }
 
 /* In their order: dw2 = act^T dsum, dpre = dsum w2^T, dw1 = x^T dpre, dx = dpre w1^T. */
-static void fill_backward(struct run *run, uint32_t i)
+static void fill_backward(struct group_run *run, uint32_t i)
 {
     struct hth_cu_group *g = &run->g;
-    struct table *t = &run->here;
+    struct group_table *t = &run->here;
     const struct hth_ffn *f = run->member[i]->ffn;
     size_t unit = operand_bytes(run);
     t->a[0][i] = part_of(run, g->operand_h, unit, g->ld_hidden, i);
@@ -174,7 +175,7 @@ static void fill_backward(struct run *run, uint32_t i)
 }
 
 /* Room for the matrices of the group, and the table in it. */
-static enum hth_err lay_out(struct run *run)
+static enum hth_err lay_out(struct group_run *run)
 {
     struct hth_cu_group *g = &run->g;
     size_t rows = (size_t)g->rows * g->count, unit = operand_bytes(run);
@@ -182,12 +183,12 @@ static enum hth_err lay_out(struct run *run)
     size_t narrow = hth_cu_cost(rows * g->ld_dim * sizeof(float));
     size_t wide_op = hth_cu_cost(rows * g->ld_hidden * unit);
     size_t narrow_op = hth_cu_cost(rows * g->ld_dim * unit);
-    uint8_t *at = hth_cu_room(run->s, hth_cu_cost(sizeof(struct table)) + wide + 2 * narrow +
+    uint8_t *at = hth_cu_room(run->s, hth_cu_cost(sizeof(struct group_table)) + wide + 2 * narrow +
                                           wide_op + 2 * narrow_op);
     if (at == NULL)
         return HTH_E_NO_MEMORY;
-    run->there = (struct table *)(void *)at;
-    at += hth_cu_cost(sizeof(struct table));
+    run->there = (struct group_table *)(void *)at;
+    at += hth_cu_cost(sizeof(struct group_table));
     g->product_h = (float *)(void *)at;
     g->product_d = (float *)(void *)(at + wide);
     g->dsum = (float *)(void *)(at + wide + narrow);
@@ -209,10 +210,10 @@ static enum hth_err lay_out(struct run *run)
 /* ---- products ------------------------------------------------------------------------------ */
 
 /* Product `p` of the table: for all blocks at once where the library can, else block by block. */
-static void product(struct run *run, uint32_t p, struct hth_gpu_matmul m)
+static void product(struct group_run *run, uint32_t p, struct hth_gpu_matmul m)
 {
     const struct hth_gpu *gpu = run->s->dev->gpu;
-    struct table *t = &run->here;
+    struct group_table *t = &run->here;
     m.type = run->type;
     const struct hth_gpu_many many = {.each = m,
                                       .count = run->g.count,
@@ -233,7 +234,8 @@ static void product(struct run *run, uint32_t p, struct hth_gpu_matmul m)
 }
 
 /* rows x n = (rows x k) (k x n), or times the transpose of (n x k). */
-static struct hth_gpu_matmul rows_times(const struct run *run, int form, uint32_t k, uint32_t n)
+static struct hth_gpu_matmul rows_times(const struct group_run *run, int form, uint32_t k,
+                                        uint32_t n)
 {
     const struct hth_cu_group *g = &run->g;
     return (struct hth_gpu_matmul){.form = form,
@@ -246,7 +248,7 @@ static struct hth_gpu_matmul rows_times(const struct run *run, int form, uint32_
 }
 
 /* Gradient of a weight [m, n] from the rows of two operands. */
-static struct hth_gpu_matmul rows_summed(const struct run *run, uint32_t m, uint32_t n)
+static struct hth_gpu_matmul rows_summed(const struct group_run *run, uint32_t m, uint32_t n)
 {
     const struct hth_cu_group *g = &run->g;
     return (struct hth_gpu_matmul){.form = HTH_GPU_TN,
@@ -259,7 +261,7 @@ static struct hth_gpu_matmul rows_summed(const struct run *run, uint32_t m, uint
                                    .accumulate = g->accumulate};
 }
 
-static void forward(struct run *run)
+static void forward(struct group_run *run)
 {
     const struct hth_cu_group *g = &run->g;
     void *queue = run->s->queue;
@@ -270,7 +272,7 @@ static void forward(struct run *run)
     hth_cu_check(run->s, hth_cu_group_down_end(queue, g));
 }
 
-static void backward(struct run *run)
+static void backward(struct group_run *run)
 {
     const struct hth_cu_group *g = &run->g;
     void *queue = run->s->queue;
@@ -295,7 +297,7 @@ static void backward(struct run *run)
 }
 
 /* How many of the first blocks were computed; 0: it is better to compute the first alone. */
-static uint32_t run_some(struct run *run, const struct hth_ffn_member *const *member,
+static uint32_t run_some(struct group_run *run, const struct hth_ffn_member *const *member,
                          uint32_t count)
 {
     const struct hth_ffn *f = member[0]->ffn;
@@ -327,7 +329,7 @@ enum hth_err hth_cu_ffn_many(struct hth_exec *ex, const struct hth_ffn_member *m
                              uint32_t count, bool is_backward, hth_exec_fn *alone, void *arg)
 {
     const struct hth_ffn_member **sorted = malloc(count * sizeof(const struct hth_ffn_member *));
-    struct run *run = calloc(1, sizeof(*run));
+    struct group_run *run = calloc(1, sizeof(*run));
     if (sorted == NULL || run == NULL) {
         free(sorted);
         free(run);
