@@ -22,7 +22,7 @@ static bool is(const char *name, const char *what)
     return name != NULL && strcmp(name, what) == 0;
 }
 
-/* Packed kernels where there are some for this CPU; else BLAS beats plain C. */
+/* The packed kernels if this CPU runs them; else OpenBLAS, which beats plain C. */
 static enum hth_err choose_auto(const struct hth_packed_options *options,
                                 const struct hth_backend **out)
 {
@@ -100,7 +100,8 @@ int hth_backend_card(const struct hth_backend *be)
     return (int)be->card - 1;
 }
 
-/* Rows, or somewhat more: a large batch gains little and computes them all. */
+/* The largest step between sizes: a large batch gains little from padding and pays for all its
+ * rows. */
 #define PADDED_MOST 64u
 
 uint32_t hth_backend_padded(const struct hth_backend *be, uint32_t rows, uint32_t unit)

@@ -12,19 +12,19 @@
  * rounds the operands of matrix products to bf16 and sums in fp32. Views, values, gradients and
  * states are fp32 with both. A trunk and its experts may sit on different back ends of one process.
  *
- * An *execution context* (hth_exec) is one caller's seat on a back end: its scratch memory and, on
+ * An *execution context* (hth_exec) is one caller's state on a back end: its scratch memory and, on
  * a device, its stream. One thread uses it at a time; any number of contexts run side by side.
  * Scratch is sized ahead (blocks.h and ops.h have the queries), so that no step allocates; an
- * operation that finds too little answers E_NO_MEMORY and touches nothing. On a device, operations
- * return at once: results are valid and errors surface at hth_exec_sync. On a CPU sync has nothing
- * to do, but callers call it all the same.
+ * operation that finds too little returns E_NO_MEMORY and writes nothing. On a device, operations
+ * return at once: hth_exec_sync makes results valid and returns errors. On a CPU it has nothing to
+ * do, but callers call it there, too.
  *
  * A *view* says where a matrix of activations lies: plain, passed by value, borrowed. Its data is
  * memory of the back end: on the CPU any pointer will do, and rows that start on 64 bytes are
  * faster.
  *
  * The bit rule: each row of an operation that works by rows (all but those that reduce over rows,
- * such as weight gradients) gets the same bits whatever batch it travels in. It holds per back end
+ * such as weight gradients) gets the same bits in any batch. The rule holds per back end
  * on one machine; between back ends only tolerances hold.
  */
 #ifndef HTH_KERNELS_BACKEND_H
@@ -59,7 +59,7 @@ static inline struct hth_view hth_view_i32(int32_t *data, uint32_t rows)
     return (struct hth_view){data, HTH_I32, rows, 1, 1};
 }
 
-/* No view: for the optional ones of an operation. */
+/* No view: for the optional views of an operation. */
 #define HTH_VIEW_NONE ((struct hth_view){NULL, HTH_F32, 0, 0, 0})
 
 /* A leading dimension for `cols` floats that starts every row on 64 bytes and is no multiple of
@@ -74,19 +74,19 @@ struct hth_blas_options {
 };
 #define HTH_BLAS_OPTIONS_INIT ((struct hth_blas_options){0})
 
-/* Always there. */
+/* The reference back end; every build has it. */
 const struct hth_backend *hth_backend_ref(void);
 
 /* Loads OpenBLAS once per process; later calls give the same back end and ignore the options. It
  * sets OPENBLAS_NUM_THREADS=1 and OPENBLAS_CORETYPE in the environment before loading, because
  * OpenBLAS reads them while it is loaded: call it before other threads that use the environment
- * run. A core type is taken only after a self-check: rows of batches of 1 to 61, bit for bit.
+ * run. It uses a core type only after a self-check: rows of batches of 1 to 61, bit for bit.
  * Errors: E_UNSUPPORTED (no library, or no core type that keeps the bit rule); hth_backend_list
- * says why. Safe to call from several threads. */
+ * has the reason. Safe to call from several threads. */
 enum hth_err hth_backend_blas(const struct hth_blas_options *options,
                               const struct hth_backend **out) HTH_MUST;
 
-/* To what the operands of matrix products are rounded; sums are fp32 whatever the type. */
+/* The type to which operands of matrix products are rounded; sums are always fp32. */
 enum hth_matmul {
     HTH_MATMUL_AUTO, /* bf16 where the CPU multiplies it natively, else fp32 */
     HTH_MATMUL_F32,
@@ -96,31 +96,31 @@ enum hth_matmul {
 
 struct hth_packed_options {
     /* "generic", "avx2", "avx512" or "avx512bf16"; NULL: the best of this CPU. For tests: kernels/
-     * does not read the environment, whoever offers a variable (HEARTH_ISA) passes its value. */
+     * does not read the environment; a caller with a variable (HEARTH_ISA) passes its value. */
     const char *isa;
     enum hth_matmul compute;
 };
 #define HTH_PACKED_OPTIONS_INIT ((struct hth_packed_options){.compute = HTH_MATMUL_F32})
 
 /* The packed kernels of one instruction set. bf16 needs "avx512bf16"; "generic" computes it too, in
- * plain C and slowly, when it is asked for by name; the two round differently within the sum.
+ * plain C and slowly, only when named here; the two round differently within the sum.
  * Errors: E_UNSUPPORTED (this CPU lacks the instructions, or the set lacks the type), E_NO_DEVICE
  * (no such set). Safe to call from several threads. */
 enum hth_err hth_backend_packed(const struct hth_packed_options *options,
                                 const struct hth_backend **out) HTH_MUST;
 
-/* Every packed back end that this CPU runs, bf16 in plain C among them: for tests and measurements.
- * Gives how many. */
+/* Every packed back end that this CPU runs, bf16 in plain C included: for tests and measurements.
+ * Returns their number. */
 #define HTH_PACKED_MAX 8
 size_t hth_backend_packed_all(const struct hth_backend *out[HTH_PACKED_MAX]);
 
 struct hth_backend_choice {
-    const char *name; /* NULL or "auto": the fastest CPU one that works here; "packed", "blas",
+    const char *name; /* NULL or "auto": the fastest CPU back end that works; "packed", "blas",
                        * "ref"; "cuda", "cuda:1": a card (plugin.h) */
     enum hth_matmul compute;
     const char *isa; /* of "packed"; NULL: the best */
 };
-/* What a run file or the command line asks for. "packed-bf16" is short for "packed" with
+/* The back end of a run file or command line. "packed-bf16" is short for "packed" with
  * HTH_MATMUL_BF16. Errors: E_NO_DEVICE (no such name), E_UNSUPPORTED (bf16 from a back end or CPU
  * that does not do it), and those of the back end. */
 enum hth_err hth_backend_choose(const struct hth_backend_choice *choice,
@@ -132,33 +132,33 @@ enum hth_err hth_backend_by_name(const char *name, const struct hth_backend **ou
 struct hth_backend_info {
     const char *name;
     bool usable;
-    char detail[160]; /* the library and core type, or why it is not used */
+    char detail[160]; /* the library and core type, or the reason why it is not usable */
 };
 
-/* What this build knows, usable or not; loads what has to be loaded to know it. Fills at most `max`
- * entries and returns how many. */
+/* All back ends of this build, usable or not; loads their libraries to find out. Fills at most
+ * `max` entries and returns their number. */
 size_t hth_backend_list(struct hth_backend_info *out, size_t max);
 
 const char *hth_backend_name(const struct hth_backend *be);
-/* How many contexts at work side by side are of use: of a card two, one that computes and one whose
- * copies travel meanwhile; of the CPU as many as there are threads (UINT32_MAX). */
+/* The number of contexts that can usefully work side by side: two on a card, one that computes and
+ * one whose copies run meanwhile; UINT32_MAX on the CPU, where the threads are the limit. */
 uint32_t hth_backend_jobs(const struct hth_backend *be);
-/* The number of the card that computes, the same for all back ends of one card: whose lane its jobs
- * belong to (core/env.h). -1: the CPU. */
+/* The number of the card that computes, the same for all back ends of one card; its jobs belong to
+ * that card's lane (core/env.h). -1: the CPU. */
 int hth_backend_card(const struct hth_backend *be);
-/* As how many rows a batch of so many is best computed, its last ones zeros; `unit` rows belong
- * together (a sequence; 1). A card has few answers, four between a number and its double up to 512
- * rows and multiples of 64 from there on, so that calls repeat and their recordings serve; the CPU
- * computes what there is. */
+/* The number of rows to which a batch is best padded with zeros; `unit` rows belong together (a
+ * sequence; else 1). A card has few sizes, four between a number and its double up to 512 rows and
+ * multiples of 64 above, so that calls repeat and their recorded graphs are reused. The CPU pads
+ * nothing. */
 uint32_t hth_backend_padded(const struct hth_backend *be, uint32_t rows, uint32_t unit);
 /* HTH_CAP_ bits. */
 uint32_t hth_backend_caps(const struct hth_backend *be);
 /* Never HTH_MATMUL_AUTO. */
 enum hth_matmul hth_backend_compute(const struct hth_backend *be);
-/* "fp32", "bf16", "tf32" or "auto", as run files and flags spell it. */
+/* "fp32", "bf16", "tf32" or "auto": the spelling of run files and flags. */
 const char *hth_matmul_name(enum hth_matmul compute);
-/* In which type a matrix may be kept that only goes through products: HTH_BF16 where the operands
- * are rounded to that anyway (half the memory, and no bit of a product changes), else HTH_F32. */
+/* The type for a matrix that is only an operand of products: HTH_BF16 where products round their
+ * operands to it (half the memory, and no bit of a product changes), else HTH_F32. */
 enum hth_dtype hth_backend_operand(const struct hth_backend *be);
 /* The instruction set of a packed back end; "" for others. */
 const char *hth_backend_isa(const struct hth_backend *be);
@@ -177,42 +177,42 @@ enum hth_err hth_exec_new(const struct hth_backend *be, size_t scratch_bytes,
 void hth_exec_free(struct hth_exec *ex);
 const struct hth_backend *hth_exec_backend(const struct hth_exec *ex);
 
-/* Who helps inside this context's operations; borrowed, NULL (as made): nobody. Results do not
- * depend on it. */
+/* The team that helps inside this context's operations; borrowed; NULL, the default: none. Results
+ * do not depend on it. */
 void hth_exec_set_team(struct hth_exec *ex, struct hth_team *team);
 
 /* Grows the scratch to at least that many bytes; between steps only. Errors: E_NO_MEMORY. */
 enum hth_err hth_exec_reserve(struct hth_exec *ex, size_t scratch_bytes) HTH_MUST;
 
-/* Waits for everything given to this context. Errors: the first that happened since the last
- * sync. */
+/* Waits for all operations of this context. Errors: the first since the last sync. */
 enum hth_err hth_exec_sync(struct hth_exec *ex) HTH_MUST;
 
-/* The device's own clock: a stamp at this place of the context's stream, the first or the last, and
- * after a sync the time between the two. Errors: E_UNSUPPORTED (this back end has no clock: use
- * another), E_DEVICE. */
+/* The device's clock: puts the first or the last stamp into the context's stream; after a sync,
+ * stamped_us returns the time between the two. Errors: E_UNSUPPORTED (this back end has no clock:
+ * the caller uses its own), E_DEVICE. */
 enum hth_err hth_exec_stamp(struct hth_exec *ex, bool last) HTH_MUST;
 enum hth_err hth_exec_stamped_us(struct hth_exec *ex, double *us) HTH_MUST;
 
-/* Scratch is a stack: take bytes (64-byte aligned, NULL when there are too few left), and give back
- * all that was taken after a mark. */
+/* Scratch is a stack: take returns bytes (64-byte aligned; NULL when too few are left), and release
+ * gives back all bytes taken since a mark. */
 void *hth_exec_take(struct hth_exec *ex, size_t bytes) HTH_MUST;
 size_t hth_exec_mark(const struct hth_exec *ex);
 void hth_exec_release(struct hth_exec *ex, size_t mark);
-/* What `bytes` cost on that stack, alignment included. */
+/* The bytes that a take of `bytes` uses up, alignment included. */
 size_t hth_exec_cost(size_t bytes);
 
-/* Calls fn(sub, arg, i) for every i < count, over the context's team: sub is a context like this
- * one with `scratch_bytes` of scratch (at least) and the same team, so that the last ones may be
- * shared out inside. The calls are independent: they may come in any order and side by side. All
- * are made, whatever some of them answer; the answer is the error of the lowest i that failed.
- * The context's own scratch must have hth_exec_each_bytes left: else E_NO_MEMORY, and no call. */
+/* Calls fn(sub, arg, i) for every i < count, over the context's team. sub is a context like this
+ * one with at least `scratch_bytes` of scratch and the same team, so that idle threads can help
+ * inside the last calls. The calls are independent: they may run in any order and side by side. All
+ * are made, even after an error; the function returns the error of the lowest i that failed. The
+ * context's own scratch must have hth_exec_each_bytes left: else E_NO_MEMORY, and no call. */
 typedef enum hth_err hth_exec_fn(struct hth_exec *sub, void *arg, uint32_t i);
 enum hth_err hth_exec_each(struct hth_exec *ex, uint32_t count, size_t scratch_bytes,
                            hth_exec_fn *fn, void *arg) HTH_MUST;
 size_t hth_exec_each_bytes(const struct hth_exec *ex, uint32_t count, size_t scratch_bytes);
 
-/* Between this process's memory and the back end's, in the order of the context's operations. */
+/* Copies between this process's memory and the back end's, in the order of the context's
+ * operations. */
 enum hth_err hth_exec_upload(struct hth_exec *ex, void *device, const void *host,
                              size_t bytes) HTH_MUST;
 enum hth_err hth_exec_download(struct hth_exec *ex, void *host, const void *device,

@@ -34,20 +34,21 @@ struct hth_exec {
     size_t spare_bytes;
 };
 
-/* As hth_exec_each, but `ex` needs scratch for one call only: that of helpers is made when first
- * asked for and kept. Without memory for it, or inside an hth_exec_each, the caller works alone. */
+/* Like hth_exec_each, but `ex` needs scratch for one call only: the helpers' scratch is allocated
+ * at the first use and kept. Without memory for it, or inside an hth_exec_each, the caller works
+ * alone. */
 enum hth_err hth_exec_share(struct hth_exec *ex, uint32_t count, size_t scratch_bytes,
                             hth_exec_fn *fn, void *arg) HTH_MUST;
 
-/* A copy of a weight's values in an order of the back end's. */
+/* A copy of a weight's values in an order that the back end chooses. */
 struct hth_image {
     void *data;                    /* the back end's own; freed through image_free */
     atomic_uint_least64_t version; /* of the values it was built from; 0: never */
-    atomic_bool busy;              /* somebody is building it */
-    atomic_uint_least32_t passes;  /* packed: blocks of rows that went through it since a step */
+    atomic_bool busy;              /* a thread is building it */
+    atomic_uint_least32_t passes;  /* packed: blocks of rows computed with it since a step */
 };
 
-/* A gradient, or what is to be added to it, as a product of rows: see packed_factors.c. */
+/* A gradient, or a summand of one, as a product of rows: see packed_factors.c. */
 struct hth_factors {
     uint32_t units, cap; /* of K: there, and room */
     uint32_t *x, *dy;    /* one block; NULL: never needed */
@@ -60,7 +61,7 @@ struct hth_weight {
     uint32_t rows, cols;
     size_t offset;              /* floats from the start of each flat buffer */
     float *value, *grad;        /* back-end memory; set by the seal */
-    bool grad_zero;             /* logically zero: the buffer's content is not to be read */
+    bool grad_zero;             /* logically zero: the buffer's content is not valid */
     struct hth_factors factors; /* to be added to grad; of back ends with factors_add */
     enum hth_init init;
     float scale;
@@ -79,9 +80,9 @@ struct hth_params {
     bool sealed;
     bool has_grads;
     bool factored;    /* gradients may stay products until they are read or stepped with */
-    void *home;       /* of a back end that moves sets about (params_open); else NULL */
-    bool state_zero;  /* states are logically zero: nobody wrote them yet */
-    uint64_t version; /* of the values; starts at 1, moves at each change */
+    void *home;       /* of a back end that moves sets (params_open); else NULL */
+    bool state_zero;  /* states are logically zero: they were never written */
+    uint64_t version; /* of the values; starts at 1, grows at each change */
     uint64_t steps;
 };
 
@@ -111,8 +112,8 @@ struct hth_init_args {
     uint32_t stream, tensor;
 };
 
-/* A call of a block: all that its launches depend on but the numbers. Without padding: compared as
- * bytes. */
+/* The key of a block's call: everything that its launches depend on, except the numbers. It has no
+ * padding, because it is compared as bytes. */
 struct hth_call_key {
     uint32_t what, rows, dim, hidden, heads, seq;
     uint32_t zero; /* bits of gradients that are logically zero */
@@ -149,23 +150,23 @@ struct hth_backend {
     enum hth_err (*stamped_us)(struct hth_exec *ex, double *us);
     enum hth_err (*upload)(struct hth_exec *ex, void *device, const void *host, size_t bytes);
     enum hth_err (*download)(struct hth_exec *ex, void *host, const void *device, size_t bytes);
-    /* What a device does with nothing of ours around it, for measurements; or NULL. The driver's
+    /* A device's bare speed, for measurements; or NULL. The driver's
      * copy within its memory, and the library's product c = a b: with HTH_MATMUL_BF16 of bf16
      * operands, else of fp32 ones. */
     enum hth_err (*bare_copy)(struct hth_exec *ex, void *to, const void *from, size_t bytes);
     enum hth_err (*bare_product)(struct hth_exec *ex, struct hth_view a, struct hth_view b,
                                  struct hth_view c);
     void (*image_free)(struct hth_weight *w); /* NULL when it keeps no images */
-    /* Of back ends whose gradients may stay products (else NULL): adds them to the buffer; the sum
-     * of the product's squares. */
+    /* For back ends whose gradients may stay products (else NULL): adds them to the buffer; returns
+     * the sum of the product's squares. */
     void (*factors_add)(struct hth_weight *w, struct hth_team *team);
     double (*factors_sumsq)(const struct hth_weight *w);
-    /* Of back ends that keep sets where there is room and move them (NULL of the others, whose
-     * buffers come from `alloc`): open makes the buffers of a set and keeps them in place until
-     * opened; close gives them back. hold brings parts (bits 1 << enum hth_part) to where the
-     * device computes, where they stay until the context's next sync; pointers into a set are good
-     * from its hold to that sync. ahead starts to bring what is needed soon. Errors of open and
-     * hold: E_NO_MEMORY, E_DEVICE; E_UNSUPPORTED (no such part). */
+    /* For back ends that move sets between memories (NULL for the others, whose buffers come from
+     * `alloc`). open makes the buffers of a set and keeps them in place until opened; close frees
+     * them. hold copies parts (bits 1 << enum hth_part) to the device's memory, where they stay
+     * until the context's next sync; pointers into a set are valid from its hold to that sync.
+     * ahead starts such a copy. Errors of open and hold: E_NO_MEMORY, E_DEVICE; E_UNSUPPORTED (no
+     * such part). */
     enum hth_err (*params_open)(struct hth_params *p);
     void (*params_opened)(struct hth_params *p);
     void (*params_close)(struct hth_params *p);
@@ -218,19 +219,20 @@ struct hth_backend {
                             struct hth_view y);
     enum hth_err (*cast)(struct hth_exec *ex, struct hth_view src, struct hth_view dst);
     enum hth_err (*sumsq)(struct hth_exec *ex, struct hth_view x, struct hth_sumsq_result *result);
-    /* Gradients and states are there, the latter where the kind needs them. */
+    /* The caller has made gradients ready, and states where the kind needs them. */
     enum hth_err (*step)(struct hth_exec *ex, struct hth_weight *w, const struct hth_step *step);
     /* The same on all tensors of a set at once, or NULL: `base` without decay and adapt, which
      * follow from each tensor's no_decay. */
     enum hth_err (*step_all)(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,
                              float weight_decay);
-    /* fn(ex, arg, 0), or what it launched when it was called with an equal key before; or NULL. The
-     * parts of `p` that it uses are held. fn may be called twice: it starts from the state that it
-     * finds in arg. */
+    /* Calls fn(ex, arg, 0), or repeats the launches of an earlier call with an equal key; or NULL.
+     * The caller holds the parts of `p` that fn uses. fn may be called twice, each time from the
+     * state in arg. */
     enum hth_err (*replay)(struct hth_exec *ex, const struct hth_params *p,
                            const struct hth_call_key *key, hth_exec_fn *fn, void *arg);
-    /* Many FFN blocks of one shape, all with rows; or NULL. What is better computed by itself it
-     * gives to alone(ex, arg, index), which keeps its errors. Errors: E_NO_MEMORY, nothing done. */
+    /* Many FFN blocks of one shape, all with rows; or NULL. It passes members that are better
+     * computed one by one to alone(ex, arg, index), which keeps their errors. Errors: E_NO_MEMORY,
+     * and nothing was computed. */
     enum hth_err (*ffn_many)(struct hth_exec *ex, const struct hth_ffn_member *members,
                              uint32_t count, bool backward, hth_exec_fn *alone, void *arg);
 };
@@ -240,30 +242,30 @@ struct hth_backend {
 #define HTH_HOLD_GRAD   (1u << HTH_PART_GRAD)
 #define HTH_HOLD_STATES (1u << HTH_PART_STATE0 | 1u << HTH_PART_STATE1)
 
-/* Before the pointers of a set are looked at; `ex` is of its back end. */
+/* Call it before reading the pointers of a set; `ex` is of the set's back end. */
 static inline enum hth_err hth_params_hold(struct hth_exec *ex, struct hth_params *p,
                                            uint32_t reads, uint32_t writes)
 {
     return ex->be->params_hold != NULL ? ex->be->params_hold(ex, p, reads, writes) : HTH_OK;
 }
 
-/* Makes a logically zero gradient really zero, for those who read or add to it. Errors: E_NO_MEMORY
- * cannot happen on the CPU; a device's own. */
+/* Writes the zeros of a logically zero gradient, for a caller that reads or adds to it. Errors: a
+ * device's own; the CPU has none. */
 enum hth_err hth_weight_grad_ready(struct hth_weight *w) HTH_MUST;
-/* All gradients of the set, but those that are a product alone where `products` may stay; and the
- * states. */
+/* Makes all gradients of the set ready; with `products` it leaves those that are only a product.
+ * The other makes the states ready. */
 enum hth_err hth_params_grads_ready(struct hth_params *p, bool products) HTH_MUST;
 enum hth_err hth_params_states_ready(struct hth_params *p) HTH_MUST;
 
-/* The whole gradient is a product that is not in its buffer. */
+/* True if the whole gradient is a product that is not in its buffer. */
 static inline bool hth_weight_is_product(const struct hth_weight *w)
 {
     return w->grad_zero && w->factors.units > 0;
 }
 
-/* Why the last attempt to load OpenBLAS failed, or the library and core type in use. */
+/* The reason why OpenBLAS was not loaded, or the library and core type in use. */
 void hth_blas_describe(char *buf, size_t size);
-/* The instruction set that computes that type, or that there is none. */
+/* One line: the instruction set that computes that type, or that this CPU has none. */
 void hth_packed_describe(enum hth_matmul compute, char *buf, size_t size);
 
 #endif

@@ -2,23 +2,23 @@
 /*
  * blas.c: matrix products by OpenBLAS, loaded at run time, one thread per call.
  *
- * OpenBLAS does not promise that a row of A gives the same row of C whatever M is, and three of its
- * habits break it (0.3.21, measured):
+ * OpenBLAS does not promise that a row of A gives the same row of C for any M, and three of its
+ * properties break that (0.3.21, measured):
  *
  *   - The FMA kernels of core types Haswell and Zen sum in an order that depends on the row's place
- *     in a tile of 12. No padding cures that: these core types are never chosen.
- *   - SkylakeX (and Cooperlake) take other kernels for small products: `direct` ones for row-major
+ *     in a tile of 12. Padding does not help: these core types are never chosen.
+ *   - SkylakeX (and Cooperlake) use other kernels for small products: `direct` ones for row-major
  *     NN with beta = 0, and `small matrix` ones where M N K <= 100^3. So products are given in
  *     column-major form (C^T = B^T A^T), which has no direct kernel, and a product that is too
  *     small is padded with zero rows until M N K > 100^3: at most a million multiply-adds, some
  *     10 us.
- *   - For tiny weights (N K < 32768) padding would cost more than the product: those use our own
+ *   - For tiny weights (N K < 32768) padding would cost more than the product: they use our own
  *     loops. The choice depends on N and K only, never on M.
  *
- * So: SkylakeX where the CPU has AVX-512 (on Zen 5 it is twice as fast as Haswell at 2048 rows, on
- * Zen 4 5 % slower; at 1 row it takes 1.6 times as long), else Sandybridge (plain AVX: on Zen CPUs
- * as fast as FMA, as they add and multiply in separate pipes; half the peak on Intel's), else what
- * OpenBLAS picks itself. Each is believed only after a self-check with real products.
+ * The choice is SkylakeX where the CPU has AVX-512 (on Zen 5 it is twice as fast as Haswell at 2048
+ * rows, on Zen 4 5 % slower; at 1 row it takes 1.6 times as long), else Sandybridge (plain AVX: on
+ * Zen CPUs as fast as FMA, as they add and multiply in separate pipes; half the peak on Intel's),
+ * else OpenBLAS's own choice. Each is used only after a self-check with real products.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,11 +37,12 @@ typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, 
                       const float *a, int lda, const float *b, int ldb, float beta, float *c,
                       int ldc);
 
-/* Below this N K our own loops run. */
+/* Below this N K our own loops compute the product. */
 #define OWN_WEIGHT_MAX 32768
-/* Below this N or K, too: OpenBLAS has no advantage on slivers, and padding them is dear. */
+/* Below this N or K, too: OpenBLAS has no advantage on thin matrices, and padding them is
+ * expensive. */
 #define OWN_SIDE_MAX 16
-/* OpenBLAS takes its small-matrix kernels up to this M N K. */
+/* OpenBLAS uses its small-matrix kernels up to this M N K. */
 #define SMALL_PRODUCT 1000000
 
 /* Written by the one thread that loads, read by all once `stage` is LOADED. */
@@ -107,7 +108,7 @@ static enum hth_err sgemm_padded(struct hth_exec *ex, const struct hth_gemm *g, 
 static enum hth_err blas_gemm(struct hth_exec *ex, const struct hth_gemm *g)
 {
     if (g->form == HTH_GEMM_TN) {
-        /* A sum over rows: only its shape decides, no row has to match another batch's. */
+        /* A sum over rows: no row has to match another batch's, so only the shape decides. */
         if ((size_t)g->n * g->m < OWN_WEIGHT_MAX)
             hth_cpu_blas.row->gemm(g);
         else
@@ -137,7 +138,7 @@ static size_t blas_gemm_scratch(size_t n, size_t k)
 
 #define CHECK_ROWS 61
 
-/* Every batch of the list, cut from the long one at some row, must repeat its bits. */
+/* True if every batch of the list, cut from the long one at some row, repeats its bits. */
 static bool same_rows(struct hth_exec *ex, struct hth_gemm all, float *c)
 {
     static const uint32_t batches[] = {1, 2, 3, 5, 8, 13, 32, 60};
@@ -154,7 +155,7 @@ static bool same_rows(struct hth_exec *ex, struct hth_gemm all, float *c)
     return true;
 }
 
-/* Rows of a few shapes on both sides of the thresholds, forward and backward. */
+/* Compares rows of a few shapes on both sides of the thresholds, forward and backward. */
 static bool self_check(void)
 {
     static const uint32_t shapes[][2] = {{64, 512}, {512, 64}, {100, 330}, {333, 101}, {1000, 512}};
@@ -165,7 +166,7 @@ static bool self_check(void)
     if (a == NULL || hth_exec_new(&hth_cpu_blas_backend, 4 * area * sizeof(float), &ex) != HTH_OK)
         goto out;
     float *b = a + area, *c = b + weight, *d = c + area;
-    /* Any numbers with full mantissas will do: a Weyl sequence in [-1/2, 1/2). */
+    /* The values only need full mantissas: a Weyl sequence in [-1/2, 1/2). */
     for (size_t i = 0; i < area + weight; i++)
         a[i] = (float)((uint32_t)i * UINT32_C(2654435769) >> 8) * 0x1p-24f - 0.5f;
     good = true;
@@ -218,7 +219,7 @@ static bool try_core(const char *library, const char *core)
             return true;
         }
         snprintf(blas.detail, sizeof(blas.detail),
-                 "%s, core type %s: a row's bits depend on the batch it travels in", library, name);
+                 "%s, core type %s: not used, a row's bits depend on its batch", library, name);
     }
     dlclose(handle);
     return false;
@@ -268,7 +269,8 @@ enum hth_err hth_backend_blas(const struct hth_blas_options *options,
         blas_load(options != NULL ? options : &defaults);
         atomic_store(&blas.stage, LOADED);
     }
-    /* Another thread is loading: some 10 ms, once in a process. kernels/ knows no locks. */
+    /* Another thread loads the library, once in a process for some 10 ms. It spins: kernels/ has no
+     * locks. */
     while (atomic_load(&blas.stage) != LOADED)
         continue;
     if (blas.err == HTH_OK)

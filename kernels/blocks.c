@@ -8,7 +8,7 @@
 #include "core/mem.h"
 #include "kernels/backend_int.h"
 
-/* Bytes of a matrix of floats laid out by us, and the walk that hands out such matrices. */
+/* Bytes of a matrix of floats in our layout, and the cursor that hands out such matrices. */
 static size_t matrix_bytes(uint32_t rows, uint32_t cols)
 {
     return hth_exec_cost((size_t)rows * hth_ld_f32(cols) * sizeof(float));
@@ -21,14 +21,14 @@ static struct hth_view next_matrix(uint8_t **at, uint32_t rows, uint32_t cols)
     return v;
 }
 
-/* A matrix of scratch; no data when there is too little. */
+/* A matrix in scratch; its data is NULL when too little is left. */
 static struct hth_view take_matrix(struct hth_exec *ex, uint32_t rows, uint32_t cols)
 {
     void *data = hth_exec_take(ex, matrix_bytes(rows, cols));
     return hth_view_f32(data, rows, cols, hth_ld_f32(cols));
 }
 
-/* The same memory for a matrix that only goes through products. */
+/* The same memory for a matrix that is only an operand of products. */
 static struct hth_view operand(const struct hth_backend *be, struct hth_view v)
 {
     v.dtype = hth_backend_operand(be);
@@ -44,7 +44,7 @@ struct tensor {
     uint32_t rows, cols;
     enum hth_init init;
     bool no_decay;
-    uint32_t fan_in; /* of a bias: PyTorch draws it within 1 / sqrt(inputs); 0: by `rows` */
+    uint32_t fan_in; /* of a bias, which PyTorch draws within 1 / sqrt(inputs); 0: by `rows` */
 };
 
 static enum hth_err declare(struct hth_params *p, const char *prefix, const struct tensor *tensors,
@@ -62,7 +62,7 @@ static enum hth_err declare(struct hth_params *p, const char *prefix, const stru
                                       .init = t->init,
                                       .no_decay = t->no_decay};
         if (t->fan_in > 0) {
-            /* LINEAR on a [1, n] bias would use one input: give the bound itself. */
+            /* LINEAR on a [1, n] bias would count one input: pass the bound itself. */
             spec.init = HTH_INIT_UNIFORM;
             spec.scale = (float)(1.0 / sqrt((double)t->fan_in));
         }
@@ -94,7 +94,7 @@ enum hth_err hth_ffn_declare(struct hth_params *p, const struct hth_ffn_options 
     return HTH_OK;
 }
 
-/* What backward needs: the hidden layer before and after GELU, the sum before the norm. Of bf16,
+/* Saved for backward: the hidden layer before and after GELU, the sum before the norm. With bf16,
  * pre only decides the slope of GELU, 1e-3 off. */
 struct ffn_saved {
     struct hth_view pre, act, sum, stats;
@@ -124,7 +124,7 @@ size_t hth_ffn_scratch_bytes(const struct hth_backend *be, const struct hth_ffn 
                    hth_linear_scratch(be, f->hidden, f->dim));
 }
 
-/* A call of a block, for back ends that record it once and launch it again (backend_int.h). */
+/* A call of a block, for back ends that record it once and repeat its launches (backend_int.h). */
 #define WEIGHTS_MOST 12
 struct block_call {
     struct hth_call_key key;
@@ -147,7 +147,7 @@ static void call_views(struct block_call *c)
     c->key.at[4] = c->saved;
 }
 
-/* Which gradients are written, which added to, is part of the call. */
+/* Puts into the key which gradients are written and which are added to. */
 static void call_start(const struct block_call *c)
 {
     for (uint32_t i = 0; c->backward && i < c->weight_count; i++)
@@ -168,7 +168,7 @@ static enum hth_err call_run(struct hth_exec *ex, struct block_call *c, hth_exec
     c->key.at[7] = ex->scratch + ex->scratch_used;
     HTH_TRY(ex->be->replay(ex, p, &c->key, fn, c));
     for (uint32_t i = 0; c->backward && i < c->weight_count; i++)
-        c->weights[i]->grad_zero = false; /* as after the call that was recorded */
+        c->weights[i]->grad_zero = false; /* as the recorded call left them */
     return HTH_OK;
 }
 
@@ -182,7 +182,7 @@ static enum hth_err ffn_forward(struct hth_exec *ex, void *arg, uint32_t unused)
     void *saved = c->saved;
     (void)unused;
     size_t mark = hth_exec_mark(ex);
-    /* Inference: the sum is built in y, and the norm works in place. */
+    /* Inference: y holds the sum, and the norm works in place. */
     struct ffn_saved s = {.pre = HTH_VIEW_NONE, .sum = y, .stats = HTH_VIEW_NONE};
     if (saved != NULL)
         s = ffn_layout(ex->be, f, x.rows, saved);
@@ -294,7 +294,7 @@ size_t hth_ffn_many_scratch_bytes(const struct hth_exec *ex, const struct hth_ff
     return hth_exec_each_bytes(ex, count, hth_ffn_scratch_bytes(ex->be, f, rows));
 }
 
-/* Whether the call for this entry alone would compute something. */
+/* True if the call for this entry alone would compute something. */
 static bool is_sound(const struct hth_exec *ex, const struct hth_ffn_entry *e, bool backward)
 {
     uint32_t rows = e->x.rows, d = e->ffn->dim;
@@ -323,7 +323,7 @@ static struct hth_ffn_member member_of(const struct hth_backend *be, const struc
     return m;
 }
 
-/* Entries that are computed one by one, and the lowest that failed. */
+/* State of entries that are computed one by one: the lowest that failed. */
 struct alone {
     hth_exec_fn *fn;
     void *entries;
@@ -342,7 +342,7 @@ static enum hth_err run_alone(struct hth_exec *ex, void *arg, uint32_t i)
     return err;
 }
 
-/* On a back end that computes many at once. */
+/* Computes the entries on a back end that takes many at once. */
 static enum hth_err many_at_once(struct hth_exec *ex, const struct hth_ffn_entry *entries,
                                  uint32_t count, hth_exec_fn *fn)
 {
@@ -355,7 +355,7 @@ static enum hth_err many_at_once(struct hth_exec *ex, const struct hth_ffn_entry
         if (is_sound(ex, &entries[i], backward))
             members[n++] = member_of(ex->be, &entries[i], i);
         else
-            (void)run_alone(ex, &alone, i); /* no rows, or its error */
+            (void)run_alone(ex, &alone, i); /* no rows, or an error of its own */
     }
     if (n > 0)
         err = ex->be->ffn_many(ex, members, n, backward, run_alone, &alone);
@@ -465,7 +465,7 @@ size_t hth_tblock_scratch_bytes(const struct hth_backend *be, const struct hth_t
     linear = HTH_MAX(linear, hth_linear_scratch(be, t->dim, 3 * t->dim));
     linear = HTH_MAX(linear, hth_linear_scratch(be, t->dim, t->dim));
     size_t inner = HTH_MAX(linear, hth_attention_scratch(be, seq, t->dim / t->heads));
-    /* Inference keeps what would be saved; backward needs the gradients of the same things. */
+    /* Inference needs scratch for the saved matrices; backward needs the gradients of the same. */
     size_t backward = matrix_bytes(rows, t->hidden) + 3 * matrix_bytes(rows, t->dim) +
                       matrix_bytes(rows, 3 * t->dim);
     return inner + HTH_MAX(hth_tblock_saved_bytes(t, rows), backward);
@@ -505,7 +505,8 @@ out:
     return err;
 }
 
-/* dy is the gradient of y; dmid gets that of u: through the FFN half and past it. */
+/* Backward through the FFN half and its residual path: dmid gets the gradient of u from dy, that of
+ * y. */
 static enum hth_err tblock_back_ffn(struct hth_exec *ex, const struct hth_tblock *t,
                                     const struct tblock_saved *s, struct hth_view dy,
                                     struct hth_view dmid)
@@ -528,7 +529,8 @@ static enum hth_err tblock_back_ffn(struct hth_exec *ex, const struct hth_tblock
     return hth_layernorm_backward(ex, &norm, dnorm, dmid);
 }
 
-/* dmid is the gradient of u; dx gets that of x: through the attention half and past it. */
+/* Backward through the attention half and its residual path: dx gets the gradient of x from dmid,
+ * that of u. */
 static enum hth_err tblock_back_attention(struct hth_exec *ex, const struct hth_tblock *t,
                                           const struct tblock_saved *s,
                                           const struct hth_tblock_back *back, struct hth_view dmid,

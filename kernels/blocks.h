@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * blocks.h: what experts and trunks are made of: the FFN block and the transformer block.
+ * blocks.h: the FFN block and the transformer block, of which experts and trunks are made.
  *
  * A block is a handful of weights of a parameter set: declare it before the set is sealed, run it
- * afterwards. Forward without `saved` is inference; with `saved` it leaves there what backward
- * needs. Both sizes are asked ahead (bytes of saved for M rows, bytes of scratch of the context for
- * M rows), so that a step allocates nothing. `saved` is memory of the back end, 64-byte aligned,
- * and belongs to the caller: one per batch in flight.
+ * afterwards. Forward without `saved` is inference; with `saved` it stores there what backward
+ * needs. The caller asks for both sizes ahead (bytes of saved for M rows, bytes of scratch of the
+ * context for M rows), so that a step allocates nothing. `saved` is memory of the back end, 64-byte
+ * aligned, and belongs to the caller: one per batch in flight.
  *
- * backward gives dx (not dx += ) and adds to the gradients of the weights. x must be the forward's.
- * dx may be dy. The same context thread rules as in ops.h; a block itself is read-only.
+ * backward writes dx and adds to the gradients of the weights. x must be the forward's. dx may be
+ * dy. Contexts and threads: as in ops.h; a block itself is read-only.
  *
  *   FFN (the expert of Learning@home and hivemind; `hidden` defaults to 4 d):
  *     y = LayerNorm(x + W2 gelu(W1 x + b1) + b2)                       x, y [M, d]
@@ -50,12 +50,11 @@ enum hth_err hth_ffn_forward(struct hth_exec *ex, const struct hth_ffn *f, struc
 enum hth_err hth_ffn_backward(struct hth_exec *ex, const struct hth_ffn *f, struct hth_view x,
                               void *saved, struct hth_view dy, struct hth_view dx) HTH_MUST;
 
-/* Many FFN blocks in one call: a host's experts of one shape, each with a few rows. They are worked
- * through without a pause, shared out over the context's team. `saved`, where wanted, is of each
- * entry's own. No two entries of a backward share a block (its gradients are written); entries of a
- * forward may. Each entry's result is what a call for it alone gives, bit for bit where the back
- * end has HTH_CAP_ROW_INVARIANT; a card computes small batches in one product, to its usual
- * precision. */
+/* Many FFN blocks in one call: a host's experts of one shape, each with a few rows. The context's
+ * team shares them without waiting in between. Each entry has its own `saved`, or NULL. No two
+ * entries of a backward share a block (its gradients are written); entries of a forward may. Each
+ * entry's result is that of a call for it alone, bit for bit where the back end has
+ * HTH_CAP_ROW_INVARIANT; a card computes small batches in one product, to its usual precision. */
 struct hth_ffn_entry {
     const struct hth_ffn *ffn;
     struct hth_view x;
@@ -66,8 +65,8 @@ struct hth_ffn_entry {
 /* Scratch of the context for `count` entries of at most `rows` rows, of blocks shaped like f. */
 size_t hth_ffn_many_scratch_bytes(const struct hth_exec *ex, const struct hth_ffn *f, uint32_t rows,
                                   uint32_t count);
-/* Errors: E_BAD_SHAPE (blocks of different shapes), and those of a call alone, of the lowest entry
- * that has one; the others are computed all the same. */
+/* Errors: E_BAD_SHAPE (blocks of different shapes), and those of a single call, for the lowest
+ * entry that failed; all other entries are computed. */
 enum hth_err hth_ffn_forward_many(struct hth_exec *ex, const struct hth_ffn_entry *entries,
                                   uint32_t count) HTH_MUST;
 enum hth_err hth_ffn_backward_many(struct hth_exec *ex, const struct hth_ffn_entry *entries,

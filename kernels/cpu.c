@@ -61,7 +61,7 @@ static enum hth_err cpu_init(const struct hth_backend *be, const struct hth_init
     const struct hth_cpu *cpu = be->impl;
     uint32_t words[INIT_WORDS];
     float chunk[INIT_WORDS];
-    /* Initial values must not share numbers with dropout, whatever the seed. */
+    /* Initial values must not share random numbers with dropout, for any seed. */
     uint64_t seed = hth_mix64(args->seed ^ UINT64_C(0x696e697469616c73));
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     const uint32_t c123[3] = {args->tensor, 0, args->stream};
@@ -173,10 +173,10 @@ static enum hth_err cpu_linear_backward_weight(struct hth_exec *ex, struct hth_w
 
 /* -- rows over a team ---------------------------------------------------------------------- */
 
-/* Numbers below which a part of a batch is not worth a helper. */
+/* A part with fewer numbers is not worth a helper. */
 #define PART_NUMBERS ((size_t)1 << 15)
 
-/* Work on rows that know nothing of each other: any cut gives the same bits. */
+/* Work on independent rows: any cut gives the same bits. */
 typedef void rows_fn(const struct hth_rowops *row, const void *arg, uint32_t first, uint32_t end);
 
 struct rows_work {
@@ -203,7 +203,7 @@ static void by_rows(struct hth_exec *ex, uint32_t rows, uint32_t cols, rows_fn *
     hth_team_run(ex->team, w.parts, rows_part, &w);
 }
 
-/* Columns of a part: whole lines of cache, on every table whole vectors. */
+/* Columns of a part: whole cache lines, and whole vectors in every table. */
 #define PART_COLUMNS 64
 
 static uint32_t column_parts(const struct hth_exec *ex, uint32_t rows, uint32_t cols)
@@ -222,7 +222,7 @@ static void columns_part(void *arg, uint32_t part)
     w->fn(w->row, w->arg, first, HTH_MIN(end, w->rows));
 }
 
-/* Sums over rows, in their order, of columns first .. end: any cut gives the same bits. */
+/* Computes sums over rows, in row order, of columns first .. end: any cut gives the same bits. */
 static void by_columns(struct hth_exec *ex, uint32_t rows, uint32_t cols, rows_fn *fn,
                        const void *arg)
 {
@@ -333,7 +333,7 @@ static enum hth_err cpu_layernorm_forward(struct hth_exec *ex, const struct hth_
 struct norm_back {
     const struct hth_layernorm_back *ln;
     struct hth_view dy, dx;
-    bool apart; /* sums over rows are made by themselves */
+    bool apart; /* sums over rows have their own pass */
 };
 
 static struct hth_row_norm_back norm_back_at(const struct norm_back *n, uint32_t r, uint32_t col)
@@ -400,13 +400,13 @@ static enum hth_err cpu_softmax_backward(struct hth_exec *ex, struct hth_view y,
     return HTH_OK;
 }
 
-#define XENT_ROWS 256 /* whose losses wait to be added in their order */
+#define XENT_ROWS 256 /* rows whose losses are then added in order */
 
 struct xent_rows {
     struct hth_view logits, labels, dlogits;
     float grad_scale;
-    uint32_t base; /* first row of this stretch */
-    double *loss;  /* of each row of the stretch */
+    uint32_t base; /* first row of these */
+    double *loss;  /* of each of these rows */
     bool *first;
 };
 
@@ -510,7 +510,7 @@ static enum hth_err cpu_fill(struct hth_exec *ex, struct hth_view y, float value
 
 #define DROPOUT_WORDS 1024
 
-/* Element (r, c) takes word c mod 4 of block r * ceil(cols / 4) + c / 4. */
+/* Element (r, c) uses word c mod 4 of block r * ceil(cols / 4) + c / 4. */
 static enum hth_err cpu_dropout(struct hth_exec *ex, const struct hth_dropout *drop,
                                 struct hth_view x, struct hth_view y)
 {
@@ -585,7 +585,7 @@ static enum hth_err cpu_sumsq(struct hth_exec *ex, struct hth_view x,
     return HTH_OK;
 }
 
-/* The whole table of a CPU back end; the two differ in what stands behind `impl`. */
+/* The table of a CPU back end; the two differ in `impl`. */
 #define CPU_TABLE(name_, cpu_, caps_)                                                              \
     {                                                                                              \
         .abi = HTH_BACKEND_ABI, .size = sizeof(struct hth_backend), .name = (name_),               \

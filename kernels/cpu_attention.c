@@ -2,7 +2,7 @@
 /*
  * cpu_attention.c: causal attention of one head of one sequence at a time, in blocks of queries.
  *
- * For queries q0 .. q1 only keys 0 .. q1 matter, so each block multiplies by a growing slice of K
+ * Queries q0 .. q1 use only keys 0 .. q1, so each block multiplies by a growing slice of K
  * and V and the upper triangle is never computed but for the last tile:
  *
  *         keys 0 ......... q1
@@ -14,8 +14,8 @@
  *   dV += P^T dO,  dS = P * (dO V^T - D) / sqrt(dh),  dQ = dS K,  dK += dS^T Q,
  * and the rotation is undone on dQ and dK.
  *
- * Heads are shared out among the team of the context: each writes columns of its own, so no bit
- * depends on who computes it.
+ * The context's team shares the heads: each head writes columns of its own, so no bit
+ * depends on the thread that computes it.
  */
 #include "kernels/cpu_int.h"
 
@@ -218,7 +218,7 @@ static void head_init(struct head *h, const struct hth_attention *att, uint32_t 
     h->scale = 1.0f / sqrtf((float)h->dh);
 }
 
-/* -- heads over a team: they know nothing of each other ------------------------------------- */
+/* -- heads over a team: they are independent ------------------------------------------------ */
 
 struct heads {
     const struct hth_attention *att;
@@ -282,7 +282,7 @@ static enum hth_err heads_part(struct hth_exec *ex, void *arg, uint32_t part)
     return HTH_OK;
 }
 
-/* Multiply-adds that are worth a helper. */
+/* A helper pays from this many multiply-adds on. */
 #define PART_WORK ((uint64_t)1 << 20)
 
 static enum hth_err heads_run(struct hth_exec *ex, struct heads *all, uint32_t rows, uint32_t dim)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu_int.h: what the CPU back ends share. A CPU back end is a matrix product and a table of
+ * cpu_int.h: declarations of the CPU back ends. A CPU back end is a matrix product and a table of
  * row loops; everything else (cpu.c, cpu_attention.c) is written once over these two.
  */
 #ifndef HTH_KERNELS_CPU_INT_H
@@ -12,12 +12,12 @@
 struct hth_cpu {
     const struct hth_rowops *row;
     enum hth_err (*gemm)(struct hth_exec *ex, const struct hth_gemm *g);
-    /* The scratch that a product with an inner size k and n columns may take, whatever its rows. */
+    /* Scratch of a product with an inner size k and n columns, for any number of rows. */
     size_t (*gemm_scratch)(size_t n, size_t k);
     size_t gemm_scratch_max; /* over all n and k: for products whose shape varies */
 };
 
-/* hth_cpu_blas is filled when OpenBLAS is loaded, before anybody gets its back end. */
+/* Loading OpenBLAS fills hth_cpu_blas before it returns the back end. */
 extern const struct hth_cpu hth_cpu_ref;
 extern struct hth_cpu hth_cpu_blas;
 extern const struct hth_backend hth_cpu_ref_backend;

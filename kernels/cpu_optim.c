@@ -4,7 +4,7 @@
  *
  * Every element's step depends on that element alone, so parts may be cut anywhere and the bits do
  * not change. LAMB's two norms are sums over parts whose size depends on the tensor only, added in
- * their order.
+ * order.
  */
 #include <math.h>
 
@@ -31,7 +31,7 @@ static uint32_t parts_of(const struct work *w)
     return (uint32_t)((w->all.count + w->part - 1) / w->part);
 }
 
-/* A stretch of the tensor. */
+/* The step of `count` elements of the tensor. */
 static struct hth_row_step stretch(const struct work *w, size_t first, size_t count)
 {
     const struct hth_row_step *a = &w->all;
@@ -80,7 +80,7 @@ static void moments_part(void *arg, uint32_t part)
     w->row->lamb_moments(w->step, &r, w->sums[part]);
 }
 
-/* Moves the moments; gives the learning rate of this tensor. */
+/* Updates the moments; returns the learning rate of this tensor. */
 static float lamb_rate(struct hth_exec *ex, struct work *w)
 {
     const struct hth_step *s = w->step;
@@ -100,11 +100,12 @@ static float lamb_rate(struct hth_exec *ex, struct work *w)
     return (float)((double)s->lr * ratio);
 }
 
-/* Columns of a gradient that is made where it is used: 8 rows of 16 KiB, on the stack. */
+/* Columns of a product gradient that is computed on the stack for its step: 8 rows of 16 KiB. */
 #define MADE_COLS 4096
 #define MADE_LD   (MADE_COLS + 16) /* not a multiple of 4 KiB */
 
-/* The step of rows row0 .. row0 + rows, whose gradient is a product: some rows of it at a time. */
+/* Steps rows row0 .. row0 + rows, whose gradient is a product: computes some rows of it at a
+ * time. */
 static void apply_product(const struct work *w, uint32_t row0, uint32_t rows)
 {
     float made[HTH_FACTOR_TILE_ROWS * MADE_LD] __attribute__((aligned(64)));
@@ -122,9 +123,9 @@ static void apply_product(const struct work *w, uint32_t row0, uint32_t rows)
     }
 }
 
-/* A strip of HTH_PACKED_TILE rows: one stretch of memory, so the step streams as it does without
- * images; then its values go into the images while they are in the second or third cache. Stepping
- * tile by tile would find them in the first, and lose more by leaving the streams. */
+/* Steps a strip of HTH_PACKED_TILE rows: consecutive memory, so the step streams as without images.
+ * Then it writes the values into the images while they are in the second or third cache. A step
+ * tile by tile would find them in the first cache and lose more by leaving the streams. */
 static void strip_part(void *arg, uint32_t part)
 {
     const struct work *w = arg;

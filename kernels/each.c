@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * each.c: one context's work on many independent things, over its team.
+ * each.c: many independent calls of one context, over its team.
  *
- * Each thread that takes part needs scratch of its own: a slice of the context's. Threads come and
- * go, so a slice is taken for one call of fn and given back after it; as no more threads than the
- * team is wide can be at work, there is always a free one.
+ * Each thread needs its own scratch: a slice of the context's. Threads join and leave, so a thread
+ * takes a slice for one call of fn. There are as many slices as threads in the team, so one is
+ * always free.
  */
 #include <string.h>
 
@@ -47,7 +47,7 @@ static void each_part(void *arg, uint32_t part)
     sub.scratch_bytes = e->slice_bytes;
     sub.scratch_used = 0;
     sub.is_part = true;
-    sub.spare = NULL; /* its owner's */
+    sub.spare = NULL; /* belongs to the owner */
     sub.spare_bytes = 0;
     enum hth_err err = e->fn(&sub, e->arg, part);
     if (err != HTH_OK)
@@ -55,7 +55,7 @@ static void each_part(void *arg, uint32_t part)
     __atomic_store_n(&e->busy[slice], 0, __ATOMIC_RELEASE);
 }
 
-/* Threads that may take part: on a device all work goes through the one stream. */
+/* The number of threads that may help: on a device all work is in the one stream. */
 static uint32_t each_width(const struct hth_backend *be, const struct hth_team *team,
                            uint32_t count)
 {
@@ -70,7 +70,7 @@ size_t hth_exec_each_bytes(const struct hth_exec *ex, uint32_t count, size_t scr
     return width * hth_exec_cost(scratch_bytes) + (width > 1 ? hth_exec_cost(width) : 0);
 }
 
-/* One after the other, in the context's own scratch. */
+/* Makes the calls one after the other, in the context's own scratch. */
 static enum hth_err each_alone(struct hth_exec *ex, uint32_t count, hth_exec_fn *fn, void *arg)
 {
     size_t mark = hth_exec_mark(ex);
@@ -83,7 +83,7 @@ static enum hth_err each_alone(struct hth_exec *ex, uint32_t count, hth_exec_fn 
     return first;
 }
 
-/* Over the team; e has its slices and flags. */
+/* Makes the calls over the team; e has its slices and flags. */
 static enum hth_err each_run(struct each *e, uint32_t count)
 {
     memset(e->busy, 0, e->width);

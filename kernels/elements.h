@@ -3,9 +3,9 @@
  * elements.h: arithmetic of one element, shared by the loops of the CPU and the kernels of the GPU.
  *
  * Everything here is a pure function of numbers: no memory, no C library beyond sqrt and frexp. So
- * one text is compiled for every instruction set and for the device, what is tested on one holds
- * on the others, and random numbers and number formats have the same bits everywhere. Who wants
- * the bits of `double` functions compiles with contraction off, as kernels/ does.
+ * one text is compiled for every instruction set and for the device, a test on one holds for the
+ * others, and random numbers and number formats have the same bits everywhere. The bits of the
+ * `double` functions need contraction off, as kernels/ is compiled.
  *
  * C17 and C++17 (nvcc) read it.
  */

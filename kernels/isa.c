@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa.c: asks the CPU. */
+/* isa.c: finds the CPU's instruction sets. */
 #include "kernels/isa.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ const char *hth_isa_name(size_t i)
 static bool has_avx2(void)
 {
     unsigned a, b, c = 0, d;
-    /* The compilers' own test knows no F16C; that the system saves the registers it does know. */
+    /* The compilers' test lacks F16C. It checks that the system saves the registers. */
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * isa.h: which instruction sets this CPU runs: the names that choose a table of loops. Whoever
- * goes through all tables (tests, measurements) takes the names from here.
+ * isa.h: which instruction sets this CPU runs: the names that choose a table of loops. Tests and
+ * measurements that visit all tables take the names from here.
  *
  *   generic      plain C, any CPU
  *   avx2         AVX2, FMA and F16C
@@ -16,7 +16,7 @@
 
 /* The names above in that order; NULL from their end on. */
 const char *hth_isa_name(size_t i);
-/* False for names that are not in the list, too. */
+/* True if this CPU runs the set; false for unknown names. */
 bool hth_isa_runs(const char *name);
 
 #endif

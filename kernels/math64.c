@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * math64.c: textbook series after argument reduction; see math64.h for why. Compiled with
+ * math64.c: textbook series after argument reduction; math64.h has the reason. Compiled with
  * contraction off.
  */
 #include "kernels/math64.h"

@@ -4,8 +4,8 @@
  *
  * The C library's functions differ in the last bit between versions, and a trace hash covers the
  * reference kernels, initial weights, rotary tables and schedules. These use only +, -, *, / and
- * square roots, which IEEE 754 rounds the same everywhere, so that their bits never change. Good to
- * about 1e-15 relative, far below the float they are rounded to.
+ * square roots, which IEEE 754 rounds the same everywhere, so that their bits never change. The
+ * relative error is about 1e-15, far below that of the float they are rounded to.
  */
 #ifndef HTH_KERNELS_MATH64_H
 #define HTH_KERNELS_MATH64_H

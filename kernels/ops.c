@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.c: the doors of the back ends: everything is checked here, once, before the table is called.
+ * ops.c: checks all arguments of an operation, once, and calls the back end's table.
  */
 #include <math.h>
 
@@ -9,7 +9,7 @@
 #include "kernels/math64.h"
 #include "kernels/quant.h"
 
-/* A view of floats with that shape. */
+/* True for a view of floats with that shape. */
 static bool is_f32(struct hth_view v, uint32_t rows, uint32_t cols)
 {
     return v.data != NULL && v.dtype == HTH_F32 && v.rows == rows && v.cols == cols && v.ld >= cols;
@@ -20,7 +20,7 @@ static bool is_f32_or_none(struct hth_view v, uint32_t rows, uint32_t cols)
     return v.data == NULL || is_f32(v, rows, cols);
 }
 
-/* The same, or of the type in which the back end's products take them. */
+/* The same, or a view of the back end's operand type. */
 static bool is_operand(const struct hth_exec *ex, struct hth_view v, uint32_t rows, uint32_t cols)
 {
     if (v.dtype == hth_backend_operand(ex->be))
@@ -33,7 +33,7 @@ static bool is_i32_column(struct hth_view v, uint32_t rows)
     return v.data != NULL && v.dtype == HTH_I32 && v.rows == rows && v.cols == 1 && v.ld >= 1;
 }
 
-/* A weight of that shape on this context's back end, after its seal. */
+/* True for a sealed weight of that shape on this context's back end. */
 static bool is_weight(const struct hth_exec *ex, const struct hth_weight *w, uint32_t rows,
                       uint32_t cols)
 {
@@ -41,13 +41,13 @@ static bool is_weight(const struct hth_exec *ex, const struct hth_weight *w, uin
            w->cols == cols;
 }
 
-/* [1, n] or, for convenience of checkpoints, [n, 1]. */
+/* True for [1, n] or, for old checkpoints' sake, [n, 1]. */
 static bool is_vector(const struct hth_exec *ex, const struct hth_weight *w, uint32_t n)
 {
     return is_weight(ex, w, 1, n) || is_weight(ex, w, n, 1);
 }
 
-/* The values of both are where the device computes; `other` may be NULL, or of the same set. */
+/* Holds the values of both; `other` may be NULL, or of the same set. */
 static enum hth_err hold_values(struct hth_exec *ex, struct hth_weight *w, struct hth_weight *other)
 {
     HTH_TRY(hth_params_hold(ex, w->owner, HTH_HOLD_VALUE, 0));
@@ -56,7 +56,7 @@ static enum hth_err hold_values(struct hth_exec *ex, struct hth_weight *w, struc
     return hth_params_hold(ex, other->owner, HTH_HOLD_VALUE, 0);
 }
 
-/* The same of gradients, which will be written. Errors: also E_UNSUPPORTED (there are none). */
+/* Holds gradients to be written. Errors: also E_UNSUPPORTED (the set has none). */
 static enum hth_err hold_grads(struct hth_exec *ex, struct hth_weight *w, struct hth_weight *other,
                                uint32_t reads)
 {
@@ -74,7 +74,7 @@ static enum hth_err hold_grads(struct hth_exec *ex, struct hth_weight *w, struct
             return HTH_E_BAD_SHAPE;                                                                \
     } while (0)
 
-/* Views without rows may lack memory, so they leave before the shapes are looked at. */
+/* Views without rows may have no data, so this returns before the shapes are checked. */
 #define NOTHING_TO_DO(view)                                                                        \
     do {                                                                                           \
         if ((view).rows == 0)                                                                      \
@@ -183,8 +183,8 @@ enum hth_err hth_softmax_backward(struct hth_exec *ex, struct hth_view y, struct
     return ex->be->softmax_backward(ex, y, dy, dx);
 }
 
-/* Indices in [0, bound), or `none` where that is allowed. Only host memory can be looked at here: a
- * device back end checks on the device and reports at the sync. */
+/* Checks that indices are in [0, bound), or `none` where allowed. The CPU can read only host
+ * memory; a device back end checks on the device and reports at the sync. */
 static enum hth_err check_indices(const struct hth_exec *ex, struct hth_view index, uint32_t bound,
                                   bool allow_none)
 {
@@ -300,7 +300,7 @@ void hth_rope_free(struct hth_rope *rope)
     hth_free(rope);
 }
 
-/* What forward and backward have in common; d are the columns of one third of qkv. */
+/* The checks that forward and backward share; d is the width of a third of qkv. */
 static bool attention_fits(const struct hth_exec *ex, const struct hth_attention *att,
                            struct hth_view qkv, uint32_t d)
 {
@@ -365,7 +365,7 @@ enum hth_err hth_dropout(struct hth_exec *ex, const struct hth_dropout *drop, st
     return ex->be->dropout(ex, drop, x, y);
 }
 
-/* The bytes are a function of the floats, the same on every CPU. */
+/* Converts rows to int8 or back. The bytes are the same on every CPU. */
 static enum hth_err int8_rows(struct hth_exec *ex, struct hth_view src, struct hth_view dst)
 {
     for (uint32_t r = 0; r < src.rows; r++) {

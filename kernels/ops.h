@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.h: the operations. Each is a pure function of its views, forward and backward in pairs.
+ * ops.h: the operations, in pairs of forward and backward. Each is a pure function of its views.
  *
  * Shapes are written [rows, cols]; M counts the rows of a batch. Activations are fp32 unless said.
  * Output views are overwritten unless the text says "added to"; gradients of weights are always
@@ -9,7 +9,7 @@
  *
  * Every function checks shapes and types first: E_BAD_SHAPE, and nothing is written. Operations
  * that need scratch take it from the context: E_NO_MEMORY when it was sized too small. NaN and
- * infinity are numbers like others: they spread within their own row and never beyond it.
+ * infinity are valid numbers: they spread within their own row and never beyond it.
  */
 #ifndef HTH_KERNELS_OPS_H
 #define HTH_KERNELS_OPS_H
@@ -23,24 +23,24 @@ enum hth_act { HTH_ACT_NONE, HTH_ACT_GELU, HTH_ACT_RELU };
 
 /* -- linear -------------------------------------------------------------------------------- */
 
-/* Here alone x, y, pre, dy and dx may also be of the type hth_backend_operand: rounded once where
- * they are written, instead of each time a product reads them. */
+/* In the linear operations alone, x, y, pre, dy and dx may also have the type of
+ * hth_backend_operand: rounded once when written, instead of at each read by a product. */
 
 /* y = act(x W + bias) + residual. x [M, in], W [in, out], y [M, out]. */
 struct hth_linear {
     struct hth_weight *w;
     struct hth_weight *bias; /* [1, out] or NULL */
     enum hth_act act;
-    struct hth_view pre;      /* gets x W + bias, for the backward pass; or HTH_VIEW_NONE */
+    struct hth_view pre;      /* receives x W + bias, for the backward pass; or HTH_VIEW_NONE */
     struct hth_view residual; /* [M, out], not y; or HTH_VIEW_NONE */
 };
 enum hth_err hth_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
                                 struct hth_view x, struct hth_view y) HTH_MUST;
 
-/* dx = (dy W^T) * act'(pre) + residual: the gradient of the input, carried on through the
- * activation that made this input (act NONE: just dy W^T). dy [M, out], dx [M, in], pre [M, in].
- * `bias`, of the layer that made pre: its gradient gets the rows of dx added, in order, as
- * backward_weight of that layer would (which then gets bias NULL). */
+/* dx = (dy W^T) * act'(pre) + residual: the gradient of the input, and of the activation that made
+ * the input (act NONE: just dy W^T). dy [M, out], dx [M, in], pre [M, in]. `bias` belongs to the
+ * layer that made pre: its gradient gets the rows of dx added, in order, as that layer's
+ * backward_weight would (the caller then passes NULL there). */
 struct hth_linear_back {
     struct hth_weight *w;
     struct hth_weight *bias; /* [1, in] or NULL */
@@ -51,13 +51,13 @@ struct hth_linear_back {
 enum hth_err hth_linear_backward_data(struct hth_exec *ex, const struct hth_linear_back *lin,
                                       struct hth_view dy, struct hth_view dx) HTH_MUST;
 
-/* dW += x^T dy; dbias += column sums of dy (bias NULL: not, else dy is fp32). x [M, in], dy
+/* dW += x^T dy; dbias += column sums of dy (bias NULL: none; else dy is fp32). x [M, in], dy
  * [M, out]. */
 enum hth_err hth_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
                                         struct hth_weight *bias, struct hth_view x,
                                         struct hth_view dy) HTH_MUST;
 
-/* Scratch that the three need for a weight of that shape, whatever the rows. */
+/* Scratch that the three need for a weight of that shape, for any number of rows. */
 size_t hth_linear_scratch(const struct hth_backend *be, uint32_t in, uint32_t out);
 
 /* -- activations, normalisation, softmax --------------------------------------------------- */
@@ -102,7 +102,7 @@ enum hth_err hth_softmax_backward(struct hth_exec *ex, struct hth_view y, struct
 struct hth_xent_result {
     double loss_sum;  /* over the counted rows */
     uint32_t counted; /* rows with a label */
-    uint32_t correct; /* of them, rows whose first largest logit is the label */
+    uint32_t correct; /* counted rows whose first largest logit is the label */
 };
 /* Softmax cross-entropy of logits [M, classes] against labels [M, 1] int32. dlogits (may be logits;
  * or HTH_VIEW_NONE) gets grad_scale * (softmax - onehot): pass 1 for the gradient of the sum,
@@ -132,7 +132,7 @@ enum hth_err hth_scatter_add_rows(struct hth_exec *ex, struct hth_view src, stru
 /* -- attention ----------------------------------------------------------------------------- */
 
 /* Cosines and sines of rotary positions, made ahead. head_dim is even; element i of the first half
- * of a head turns with element i of the second half by the angle position * base^(-2 i / head_dim).
+ * of a head is rotated with element i of the second by the angle position * base^(-2 i / head_dim).
  * Errors: E_CONFIG, E_TOO_LARGE (over HTH_SEQ_MAX positions), E_NO_MEMORY. */
 struct hth_rope;
 enum hth_err hth_rope_new(const struct hth_backend *be, uint32_t seq_max, uint32_t head_dim,
@@ -180,14 +180,14 @@ enum hth_err hth_dropout(struct hth_exec *ex, const struct hth_dropout *drop, st
                          struct hth_view y) HTH_MUST;
 
 /* fp32 to bf16 or fp16 (nearest, ties to even; NaN stays NaN; too large becomes infinity) and back
- * (exact), or a copy between equal types. fp32 to I8 and back: each row is a row of quant.h's int8
- * for itself, as the wire has them, and a view of I8 has as many columns as that has bytes. Errors:
- * E_UNSUPPORTED (other pairs), E_NOT_FINITE (to I8: a number that the format refuses; back: a scale
- * that no encoder writes; on a card at the sync; the output is not to be used then). */
+ * (exact), or a copy between equal types. fp32 to I8 and back: each row is encoded alone in the
+ * int8 of quant.h, as on the wire, and a view of I8 has one column per byte. Errors: E_UNSUPPORTED
+ * (other pairs), E_NOT_FINITE (to I8: a number that the format refuses; from I8: a scale that no
+ * encoder writes; on a card at the sync). After E_NOT_FINITE the output is not valid. */
 enum hth_err hth_cast(struct hth_exec *ex, struct hth_view src, struct hth_view dst) HTH_MUST;
 
 struct hth_sumsq_result {
-    double sum;  /* of squares; NaN or infinite when an element is */
+    double sum;  /* of the squares; NaN or infinite if an element is */
     bool finite; /* every element is */
 };
 /* `result` is host memory, valid after hth_exec_sync. */

@@ -33,7 +33,7 @@ enum hth_err hth_optim_check(const struct hth_optim *opt)
     return good ? HTH_OK : HTH_E_CONFIG;
 }
 
-/* base^n by squaring: exact order of operations, whatever the C library. */
+/* base^n by squaring: a fixed order of operations with any C library. */
 static double power(double base, uint64_t n)
 {
     double result = 1.0;
@@ -84,7 +84,7 @@ enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const str
     return HTH_OK;
 }
 
-/* A team shares the rows of a view; the sums of the rows are added in their order. */
+/* Columns of a view for the norm: a team shares its rows, whose sums are added in order. */
 #define NORM_COLS ((size_t)1 << 18)
 #define NORM_ROWS ((size_t)64)
 
@@ -95,7 +95,7 @@ static enum hth_err add_squares(struct hth_exec *ex, struct hth_params *p, size_
     while (at < end) {
         size_t left = end - at, rows = HTH_MIN(left / NORM_COLS, NORM_ROWS);
         uint32_t cols = (uint32_t)(rows > 0 ? NORM_COLS : left);
-        HTH_TRY(hth_params_hold(ex, p, 0, HTH_HOLD_GRAD)); /* until the sync below */
+        HTH_TRY(hth_params_hold(ex, p, 0, HTH_HOLD_GRAD)); /* held until the sync below */
         HTH_TRY(hth_params_grads_ready(p, true));
         struct hth_view v = hth_view_f32(p->grad + at, rows > 0 ? (uint32_t)rows : 1, cols, cols);
         struct hth_sumsq_result part = {0};
@@ -144,7 +144,7 @@ float hth_schedule_lr(const struct hth_schedule *s, uint64_t step)
     if (step >= s->total_steps)
         return s->lr_final;
     double t = (double)(step - s->warmup_steps) / (double)(s->total_steps - s->warmup_steps);
-    double keep = 1.0 - t; /* the share of the way from final to top */
+    double keep = 1.0 - t; /* 1 at the top, 0 at lr_final */
     if (s->kind == HTH_SCHEDULE_COSINE) {
         double sine, cosine;
         hth_sincos64(3.14159265358979324 * t, &sine, &cosine);

@@ -2,9 +2,9 @@
 /*
  * optim.h: optimisers, clipping and learning-rate schedules.
  *
- * A step goes over the flat buffers of a parameter set once: it reads value, gradient and state and
- * writes value and state (28 bytes a parameter for Adam), scaling the gradient on the way, so that
- * neither accumulation counts nor clipping cost a pass of their own.
+ * A step makes one pass over the flat buffers of a parameter set: it reads value, gradient and
+ * state and writes value and state (28 bytes a parameter for Adam). It scales the gradient in the
+ * same pass, so that accumulation counts and clipping need no pass of their own.
  *
  * The equations are PyTorch's (torch.optim.SGD, Adam, AdamW), t counting from 1:
  *   g = grad * grad_scale
@@ -17,12 +17,12 @@
  *   m, v as Adam's, without weight decay
  *   r = m / (1 - beta1^t) / (sqrt(v) / sqrt(1 - beta2^t) + eps) + weight_decay * w
  *   w -= lr * ratio * r,   ratio = ||w|| / ||r|| over the tensor (2-norms), at most trust_max;
- *                          1 where a norm is 0, and for tensors that weight decay leaves alone
- *                          (biases, norms), as in the authors' code
- * It reads and writes 40 bytes a parameter, for the norms come before the step. They are sums in
+ *                          1 where a norm is 0, and for tensors without weight decay (biases,
+ *                          norms), as in the authors' code
+ * It reads and writes 40 bytes a parameter, because it needs the norms first. They are sums in
  * double of parts in fixed order.
  *
- * A team (core/team.h) of the context shares the work; the bits are the same whoever helps.
+ * The context's team (core/team.h) shares the work; the bits do not depend on it.
  */
 #ifndef HTH_KERNELS_OPTIM_H
 #define HTH_KERNELS_OPTIM_H
@@ -50,16 +50,16 @@ struct hth_optim {
 
 /* States the optimiser keeps per parameter: 0, 1 or 2. */
 uint32_t hth_optim_slots(const struct hth_optim *opt);
-/* Errors: E_CONFIG when a number makes no sense (negative rate, beta outside [0, 1), NaN). */
+/* Errors: E_CONFIG (a number out of range: negative rate, beta outside [0, 1), NaN). */
 enum hth_err hth_optim_check(const struct hth_optim *opt) HTH_MUST;
 
-/* One step with gradients * grad_scale; counts it; gradients stay as they are.
+/* One step with gradients * grad_scale; counts the step; does not change the gradients.
  * Errors: E_CONFIG (see check), E_UNSUPPORTED (the set lacks gradients or state slots). */
 enum hth_err hth_optim_step(struct hth_exec *ex, struct hth_params *p, const struct hth_optim *opt,
                             float grad_scale) HTH_MUST;
 
-/* The 2-norm of all gradients together; *finite false when one is NaN or infinite (the norm is NaN
- * or infinite then). Waits for the context. Errors: E_UNSUPPORTED (no gradients). */
+/* The 2-norm of all gradients together; *finite is false when one is NaN or infinite, and the norm
+ * then is, too. Waits for the context. Errors: E_UNSUPPORTED (no gradients). */
 enum hth_err hth_grad_norm(struct hth_exec *ex, struct hth_params *p, double *norm,
                            bool *finite) HTH_MUST;
 

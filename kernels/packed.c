@@ -4,11 +4,11 @@
  *
  *   for a block of rows of x, as many as fit into L2 when packed:
  *       pack them
- *       for each panel of the weight:                       (shared out to the team)
- *           for each chunk of K, for each tile of rows:     sums in registers, resting in L1
+ *       for each panel of the weight:                       (shared by the team)
+ *           for each chunk of K, for each tile of rows:     sums in registers, between chunks in L1
  *           the tile's end, from L1: bias, GELU, residual; y is written once
  *
- * Panels of W^T, for dx = dy W^T, lie in an image of their own or are made of pieces of the other.
+ * Panels of W^T, for dx = dy W^T, lie in their own image or are transposed from the forward image.
  * The weight gradient is the same product with x^T in place of x: its K are the rows of the batch.
  */
 #include "kernels/packed_int.h"
@@ -27,7 +27,7 @@ struct packed_product {
     uint32_t parts;
     uint32_t *a; /* packed rows: [chunks][rows][HTH_PACK_LDA] */
     const uint32_t *panels;
-    bool transposed; /* the panels are those of B^T: columns of B are units of theirs, in pieces */
+    bool transposed;         /* panels are those of B^T and are transposed piece by piece */
     struct hth_tile_end end; /* at the block's first row and column 0 */
 };
 
@@ -36,7 +36,7 @@ static uint32_t chunks_of(uint32_t units)
     return (units + HTH_PACK_UNITS - 1) / HTH_PACK_UNITS;
 }
 
-/* Rows that are packed at a time; no bit depends on it. */
+/* Rows packed at a time; no bit depends on it. */
 static uint32_t block_rows(const struct hth_packed_isa *isa, uint32_t units)
 {
     size_t row = (size_t)chunks_of(units) * HTH_PACK_LDA * sizeof(uint32_t);
@@ -72,7 +72,7 @@ static void pack_block(const struct hth_packed_isa *isa, struct hth_view x, uint
     }
 }
 
-/* Rows of tile i out of `tiles`: as even as can be, since a tile of few rows is slow. */
+/* First row of tile i of `tiles`: as even as possible, since a tile of few rows is slow. */
 static uint32_t tile_first(uint32_t rows, uint32_t tiles, uint32_t i)
 {
     return (uint32_t)((uint64_t)rows * i / tiles);
@@ -83,7 +83,7 @@ static void *moved(void *p, size_t elements, bool bf16)
     return p != NULL ? (uint8_t *)p + elements * (bf16 ? 2 : 4) : NULL;
 }
 
-/* The end for what begins at that row and column. */
+/* The tile's end moved to that row and column. */
 static struct hth_tile_end end_at(const struct hth_tile_end *e, size_t row, size_t col)
 {
     struct hth_tile_end at = *e;
@@ -102,8 +102,8 @@ static void end_tile(const struct packed_product *p, const float *c, uint32_t ro
     p->isa->finish(c, rows, HTH_MIN(p->n - col, p->isa->nr), &end);
 }
 
-/* Asks for what the end of a tile reads and writes, while the tile is being summed: its rows lie
- * far apart, so the hardware does not guess them. */
+/* Prefetches what the end of a tile reads and writes, while the tile is summed: its rows lie far
+ * apart, so the hardware does not predict them. */
 static void expect_rows(const void *at, size_t row_bytes, uint32_t rows, size_t bytes, bool write)
 {
     const uint8_t *row = at;
@@ -126,9 +126,9 @@ static void expect_end(const struct packed_product *p, uint32_t row, uint32_t ro
     expect_rows(e.residual, e.ld_residual * sizeof(float), rows, cols * sizeof(float), false);
 }
 
-/* While a block's tiles use a chunk of one panel, each asks for its share of the same chunk of the
- * next. Left to the first tile of that panel, the whole of it would be wanted within 6000 clocks:
- * more than L3 gives, let alone memory. */
+/* While a block's tiles use a chunk of one panel, each prefetches its share of the same chunk of
+ * the next. The first tile of that panel alone would need all of it within 6000 clocks: more than
+ * L3 delivers, let alone memory. */
 static void expect_panel(struct hth_tile *t, const uint32_t *next, uint32_t tile, uint32_t tiles,
                          uint32_t nr)
 {
@@ -136,12 +136,12 @@ static void expect_panel(struct hth_tile *t, const uint32_t *next, uint32_t tile
     t->ahead = next + (size_t)tile * t->units * t->ahead_step;
 }
 
-/* -- panels that are turned -- */
+/* -- transposed panels -- */
 
-#define TRANSPOSE_UNITS 128 /* of a panel at a time: 16 KiB, which stay in L1 */
+#define TRANSPOSE_UNITS 128 /* of a panel at a time: 16 KiB, which fit L1 */
 #define LINE            16  /* units of a cache line */
 
-/* Units of a panel's side, and of a piece. */
+/* Units of a side of a panel, and of a piece. */
 static uint32_t piece_units(const struct packed_product *p)
 {
     return p->isa->nr / p->isa->pair;
@@ -152,8 +152,8 @@ static uint32_t piece_lines(const struct packed_product *p)
     return HTH_MAX(piece_units(p) * p->isa->nr / LINE, 1u);
 }
 
-/* Where columns panel * nr .. of B lie in panel i of B^T; beyond the last, those that will be
- * wanted next. */
+/* The address of columns panel * nr .. of B in panel i of B^T. Beyond the last panel: those needed
+ * next. */
 static const uint32_t *piece_at(const struct packed_product *p, uint32_t panel, uint32_t i)
 {
     uint32_t nr = p->isa->nr, pieces = (p->units * p->isa->pair + nr - 1) / nr;
@@ -165,13 +165,13 @@ static const uint32_t *piece_at(const struct packed_product *p, uint32_t panel, 
     return p->panels + HTH_MIN(i, pieces - 1) * length + (size_t)panel * piece_units(p) * nr;
 }
 
-/* Pieces that the tiles of a block can ask for while they use one stretch of a turned panel. */
+/* Pieces that the tiles of a block can prefetch while they use one part of a transposed panel. */
 static uint32_t pieces_expected(const struct packed_product *p, uint32_t tiles)
 {
     return HTH_MIN(tiles * TRANSPOSE_UNITS / piece_lines(p), TRANSPOSE_UNITS / piece_units(p));
 }
 
-/* Each tile asks for its share of the pieces that are turned next. */
+/* Prefetches a tile's share of the pieces that are transposed next. */
 static void expect_pieces(const struct packed_product *p, struct hth_tile *t, uint32_t panel,
                           uint32_t u, uint32_t tile)
 {
@@ -179,11 +179,11 @@ static void expect_pieces(const struct packed_product *p, struct hth_tile *t, ui
     size_t length = (size_t)hth_units(p->isa, p->n) * p->isa->nr;
     t->ahead = piece_at(p, panel, u / piece_units(p) + tile * share);
     t->ahead_lines = lines - 1;
-    /* Panels that are shorter than a piece lie one behind the other. */
+    /* Panels shorter than a piece lie one behind the other. */
     t->ahead_step = HTH_MAX(length, (size_t)lines * LINE) - (size_t)(lines - 1) * LINE;
 }
 
-/* Units u .. u + units of a panel of B. */
+/* Makes units u .. u + units of a panel of B from pieces of B^T. */
 static void transpose_panel(const struct packed_product *p, uint32_t panel, uint32_t u,
                             uint32_t units, uint32_t *dst)
 {
@@ -230,7 +230,7 @@ static void panel_units(const struct packed_product *p, uint32_t panel, uint32_t
     }
 }
 
-/* One panel, or two for few rows. */
+/* Computes one panel, or two for few rows. */
 static void panel_run(const struct packed_product *p, uint32_t panel, uint32_t panels)
 {
     float sums[BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
@@ -261,7 +261,7 @@ static void product_part(void *arg, uint32_t part)
         panel_run(p, i, HTH_MIN(end - i, step));
 }
 
-/* Multiply-adds below which a second thread does not pay. */
+/* With fewer multiply-adds a second thread does not pay. */
 #define PART_WORK ((uint64_t)1 << 20)
 
 static uint32_t parts_of(const struct hth_exec *ex, uint64_t work, uint32_t most)
@@ -344,12 +344,12 @@ enum hth_err hth_packed_linear_backward_data(struct hth_exec *ex, const struct h
 
 /* -- products over the units of a batch: C (+)= A^T B ------------------------------------- */
 
-/* Units of K at a time: 16 KiB of a tile of A, which every part packs onto its own stack. */
+/* Units of K at a time: 16 KiB of a tile of A, which each part packs on its own stack. */
 #define OUTER_UNITS  256
 #define STREAM_BYTES ((size_t)8 << 20)
-#define EXPECT_UNITS 32 /* a shorter tile is over before what it asks for could come */
+#define EXPECT_UNITS 32                  /* a shorter tile ends before its prefetches arrive */
 #define OUTER_BYTES  ((size_t)384 << 10) /* of packed columns of B */
-#define KEPT_UNITS   128                 /* shorter ones are packed again as fast */
+#define KEPT_UNITS   128                 /* shorter ones are repacked as fast */
 #define KEPT_BYTES   ((size_t)6 << 20)   /* of packed columns of A: 4096 of 512 bf16 numbers */
 
 struct outer {
@@ -363,12 +363,12 @@ struct outer {
     uint32_t units, parts;
     bool stream;
     uint32_t *packed; /* columns of B */
-    uint32_t *kept;   /* the first `keeps` tiles of A, for all blocks of columns of B */
+    uint32_t *kept;   /* the first `keeps` tiles of A, for all column blocks of B */
     uint32_t keeps;
     size_t kept_bytes;
 };
 
-/* The last columns of C do not fill a tile: their sums take a way round. */
+/* Sums the last columns of C, which do not fill a tile, in a buffer. */
 static void outer_edge(const struct outer *o, struct hth_tile *t, float *c, uint32_t cols)
 {
     float sums[12 * HTH_PACK_NR] __attribute__((aligned(64))) = {0};
@@ -383,7 +383,7 @@ static void outer_edge(const struct outer *o, struct hth_tile *t, float *c, uint
         memcpy(c + r * o->ldc, sums + r * o->isa->nr, cols * sizeof(float));
 }
 
-/* `cols` columns of the chunk's rows of x, K downwards. */
+/* Packs `cols` columns of the chunk's rows of x, K downwards. */
 static void outer_pack(const struct outer *o, struct hth_view x, uint32_t col, uint32_t cols,
                        uint32_t *dst, uint32_t width)
 {
@@ -393,16 +393,16 @@ static void outer_pack(const struct outer *o, struct hth_view x, uint32_t col, u
         o->isa->pack_down(place(x, o->k0, col), x.ld, o->k, cols, dst, width);
 }
 
-/* A tile of A is packed with the first block of columns of B, and kept for the others: a row of x
- * lies far from the next, and packing waits for each. The last tiles of a wide x are packed again
- * and again, on the stack. */
+/* Packs a tile of A with the first column block of B and keeps it for the others: a row of x lies
+ * far from the next, and packing waits for each. The last tiles of a wide x are repacked on the
+ * stack. */
 static uint32_t *outer_kept(const struct outer *o, uint32_t tile)
 {
     return tile < o->keeps ? o->kept + (size_t)tile * o->units * o->isa->width : NULL;
 }
 
-/* Tile i of A's columns, rows first .. first + rows of C: the panels lie side by side, so C is
- * written along its rows. */
+/* Computes tile i of A's columns, rows first .. first + rows of C: the panels lie side by side, so
+ * it writes C along its rows. */
 static void outer_tile(const struct outer *o, uint32_t tile, uint32_t first, uint32_t rows)
 {
     uint32_t here[OUTER_UNITS * 16] __attribute__((aligned(64)));
@@ -452,14 +452,14 @@ static uint32_t outer_panels(const struct hth_packed_isa *isa, uint32_t units)
     return (uint32_t)HTH_MAX(panels, (size_t)1);
 }
 
-/* Of the packed columns of B. */
+/* Bytes of the packed columns of B. */
 static size_t outer_bytes(const struct hth_packed_isa *isa, uint32_t units, uint32_t n)
 {
     size_t panel = (size_t)HTH_MIN(units, (uint32_t)OUTER_UNITS) * isa->nr * sizeof(uint32_t);
     return HTH_MIN(panels_of(isa, n) * panel, OUTER_BYTES);
 }
 
-/* Of packed columns of A that are worth keeping. */
+/* Bytes of the packed columns of A that are worth keeping. */
 static size_t kept_bytes(const struct hth_packed_isa *isa, uint32_t units, uint32_t m, uint32_t n)
 {
     size_t tile = (size_t)HTH_MIN(units, (uint32_t)OUTER_UNITS) * isa->width * sizeof(uint32_t);
@@ -468,15 +468,15 @@ static size_t kept_bytes(const struct hth_packed_isa *isa, uint32_t units, uint3
     return once || units < KEPT_UNITS ? 0 : tiles * tile;
 }
 
-/* A gradient that will have left the cache before its optimiser comes is written past it: that
- * leaves the room to the images and saves reading the old lines. */
+/* True if the gradient would leave the cache before the optimiser reads it. It is then written past
+ * the cache, which leaves the room to the images and saves reading the old lines. */
 static bool outer_streams(const struct outer *o)
 {
     return (size_t)o->a.cols * o->b.cols * sizeof(float) >= STREAM_BYTES && !o->accumulate &&
            o->a.rows <= OUTER_UNITS * o->isa->pair && o->ldc % 16 == 0 && (uintptr_t)o->c % 64 == 0;
 }
 
-/* So many rows of a panel of B are worth a helper. */
+/* A panel of B with this many rows is worth a helper. */
 #define SHARED_ROWS 128
 
 static void outer_pack_panel(void *arg, uint32_t i)
@@ -498,7 +498,7 @@ static void outer_block(struct hth_exec *ex, struct outer *o)
     hth_team_run(ex->team, o->parts, outer_part, o);
 }
 
-/* o has its a, b, c, ldc and accumulate. */
+/* Runs the product; the caller has set a, b, c, ldc and accumulate. */
 static enum hth_err outer_run(struct hth_exec *ex, struct outer *o)
 {
     const struct hth_packed_isa *isa = o->isa = hth_packed_isa_of(ex->be);
@@ -511,7 +511,7 @@ static enum hth_err outer_run(struct hth_exec *ex, struct outer *o)
     o->kept_bytes = kept_bytes(isa, hth_units(isa, k), o->a.cols, n);
     o->kept = o->kept_bytes > 0 ? hth_exec_take(ex, o->kept_bytes) : NULL;
     if (o->kept == NULL)
-        o->kept_bytes = 0; /* of products without a weight there is no scratch for it */
+        o->kept_bytes = 0; /* a product without a weight has no scratch for it */
     for (o->k0 = 0; o->k0 < k; o->k0 += OUTER_UNITS * isa->pair) {
         o->k = HTH_MIN(k - o->k0, OUTER_UNITS * isa->pair);
         o->units = hth_units(isa, o->k);
@@ -538,7 +538,7 @@ enum hth_err hth_packed_linear_backward_weight(struct hth_exec *ex, struct hth_w
     return bias != NULL ? hth_cpu_bias_grad(ex, bias, dy) : HTH_OK;
 }
 
-/* -- any product, both sides packed on the way --------------------------------------------- */
+/* -- any product, both sides packed for it ------------------------------------------------- */
 
 static struct hth_view gemm_view(const float *data, uint32_t rows, uint32_t cols, size_t ld)
 {
@@ -596,7 +596,7 @@ size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint
                        hth_exec_cost(kept_bytes(isa, OUTER_UNITS, in, out)));
 }
 
-/* For every set: the widest panel and tile, and units of one number. */
+/* Enough for every set: the widest panel and tile, and units of one number. */
 size_t hth_packed_gemm_scratch(size_t n, size_t k)
 {
     size_t row = (k / HTH_PACK_UNITS + 1) * HTH_PACK_LDA * sizeof(uint32_t);

@@ -13,7 +13,7 @@
     _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
 #define PK_LOAD_N(p, n)     ((vec)_mm256_maskload_ps(p, MASK(n)))
 #define PK_STORE_N(p, n, v) _mm256_maskstore_ps(p, MASK(n), (__m256)(v))
-/* Of two operands of which one is NaN, these give the second. */
+/* If one operand is NaN, these return the second. */
 #define PK_MAX(limit, v) ((vec)_mm256_max_ps(_mm256_set1_ps(limit), (__m256)(v)))
 #define PK_MIN(limit, v) ((vec)_mm256_min_ps(_mm256_set1_ps(limit), (__m256)(v)))
 #define PK_STREAM(p, v)  _mm256_stream_ps(p, (__m256)(v))

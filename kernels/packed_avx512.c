@@ -5,7 +5,8 @@
 #define PK_TABLE hth_packed_avx512
 #define PK_NAME  "avx512"
 #define PK_BF16  0
-/* The estimate has 14 bits; one step of Newton's method doubles them, for a third of a division. */
+/* The estimate has 14 bits; a step of Newton's method doubles them, at a third of a division's
+ * cost. */
 static inline __attribute__((always_inline)) __m512 inverse(__m512 x)
 {
     __m512 y = _mm512_rcp14_ps(x);

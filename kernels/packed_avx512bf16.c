@@ -14,17 +14,18 @@
 #define PK_DOT(acc, units, b)                                                                      \
     ((vec)_mm512_dpbf16_ps((__m512)(acc), (__m512bh)_mm512_set1_epi32((int)(units)), (__m512bh)(b)))
 #define PK_ALONG(p) ((uvec)_mm512_cvtne2ps_pbh(_mm512_loadu_ps((p) + 16), _mm512_loadu_ps(p)))
-/* The conversion puts all lanes of `odd` above those of `even`; units want them side by side. */
+/* The conversion puts all lanes of `odd` above those of `even`; units need them side by side. */
 #define PK_ACROSS(even, odd)                                                                       \
     ((uvec)_mm512_permutexvar_epi16(_mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26,   \
                                                      10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, \
                                                      19, 3, 18, 2, 17, 1, 16, 0),                  \
                                     (__m512i)_mm512_cvtne2ps_pbh((__m512)(odd), (__m512)(even))))
 #define PK_NARROW(v) ((hvec)_mm512_cvtneps_pbh((__m512)(v)))
-/* 14 bits, where the sum behind x has 8. */
+/* 14 bits suffice: the product's operands have 8. */
 #define PK_INVERSE(x) ((vec)_mm512_rcp14_ps((__m512)(x)))
-/* Four neighbours in a row of units, [even | odd unit] of k and k + 1, are four of the turned row:
- * the two in the middle change places. Then pairs of units are transposed, 8 x 8 at a time. */
+/* Four neighbours in a row of units, [even | odd unit] of k and k + 1, become four of the
+ * transposed row: the middle two change places. Then pairs of units are transposed, 8 x 8 at a
+ * time. */
 static inline __attribute__((always_inline)) void transpose_8x8(const uint32_t *src, uint32_t *dst)
 {
     const __m512i middle =

@@ -7,7 +7,7 @@
 #include "kernels/isa.h"
 #include "kernels/packed_int.h"
 
-/* Best last. */
+/* The best set is last. */
 static const struct hth_packed_isa *const sets[] = {
     &hth_packed_generic_bf16, &hth_packed_generic,
 #if defined(__x86_64__)
@@ -23,7 +23,7 @@ static struct {
     struct hth_backend backend[HTH_ARRAY_LEN(sets)];
 } packed;
 
-/* Sets of other architectures have names too. */
+/* True for the names of sets, those of other architectures included. */
 static bool is_known(const char *isa)
 {
     size_t i = 0;
@@ -83,7 +83,7 @@ enum hth_err hth_backend_packed(const struct hth_packed_options *options,
         if ((o->isa != NULL && !named) || !hth_isa_runs(isa->name) ||
             (o->compute != HTH_MATMUL_AUTO && o->compute != isa->compute))
             continue;
-        /* bf16 in plain C only for those who name it. */
+        /* bf16 in plain C only if named. */
         if (isa == &hth_packed_generic_bf16 && !(named && o->compute == HTH_MATMUL_BF16))
             continue;
         *out = &packed.backend[i - 1];

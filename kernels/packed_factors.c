@@ -5,17 +5,17 @@
  *   dW [in, out] = sum over batches of x^T dy          M rows in all
  *
  * With few rows the product is small work and a large result: for M = 8 and W [1024, 4096] writing
- * dW and reading it again takes longer than all products of the step. So x and dy are kept, packed
- * as the kernel wants them, and the optimiser makes rows of dW in the cache where it needs them:
+ * dW and reading it again takes longer than all products of the step. So this file keeps x and dy,
+ * packed as the kernel needs them, and the optimiser computes rows of dW in the cache:
  *
  *   x    [columns / width] panels of [units][width]      rows of dW: what a tile broadcasts
  *   dy   [columns / nr]    panels of [units][nr]         columns of dW: what a tile loads
  *
  * Both panels have room for `cap` units, of which the first `units` are filled. A batch begins with
- * a unit of its own, so each element adds the same products in the same order as if every batch had
- * been added to a gradient in memory: no bit depends on which way was taken.
+ * its own unit, so each element adds the same products in the same order as with a gradient in
+ * memory: both methods give the same bits.
  *
- * For clipping, the norm of dW is had without dW:
+ * For clipping, the norm of dW is computed without dW:
  *   ||x^T dy||^2 = sum over r, s of (x_r . x_s) (dy_r . dy_s)
  */
 #include <float.h>
@@ -26,8 +26,8 @@
 #include "core/team.h"
 #include "kernels/packed_int.h"
 
-/* Both factors are at most this part of what they stand for, and of few rows: with more, a gradient
- * in memory costs less than what it saves. */
+/* The factors together are at most this part of the gradient, and of few rows: with more, they cost
+ * more than a gradient in memory. */
 #define SHARE    4
 #define ROWS_MAX HTH_FACTOR_ROWS_MAX
 #define ROWS_MIN 4
@@ -37,7 +37,7 @@ static uint32_t up(uint32_t n, uint32_t step)
     return (n + step - 1) / step;
 }
 
-/* Units of K that the factors of a weight may have; 0: its gradient is no product. */
+/* The most units of K for the factors of a weight; 0: its gradient is not kept as a product. */
 static uint32_t units_max(const struct hth_packed_isa *isa, const struct hth_weight *w)
 {
     uint64_t both = (uint64_t)w->rows + w->cols;
@@ -45,12 +45,12 @@ static uint32_t units_max(const struct hth_packed_isa *isa, const struct hth_wei
     return w->owner->factored && rows >= ROWS_MIN ? (uint32_t)rows / isa->pair : 0;
 }
 
-/* False: memory is gone. */
+/* Allocates factors. False: no memory. */
 static bool make(const struct hth_packed_isa *isa, struct hth_weight *w, uint32_t cap)
 {
     size_t x = (size_t)up(w->rows, isa->width) * cap * isa->width;
     size_t dy = (size_t)up(w->cols, isa->nr) * cap * isa->nr;
-    x = (x + 15) / 16 * 16; /* both begin on a line of the cache */
+    x = (x + 15) / 16 * 16; /* both begin on a cache line */
     w->factors.x = hth_try_aligned((x + dy) * sizeof(uint32_t));
     if (w->factors.x == NULL)
         return false;
@@ -64,9 +64,9 @@ void hth_packed_factors_free(struct hth_weight *w)
     hth_aligned_free(w->factors.x);
 }
 
-/* -- taking a batch ------------------------------------------------------------------------ */
+/* -- keeping a batch ----------------------------------------------------------------------- */
 
-/* All rows of x, into panels that are `width` wide. */
+/* Appends all rows of x to panels that are `width` wide. */
 static void append(const struct hth_packed_isa *isa, const struct hth_factors *f, struct hth_view x,
                    uint32_t width, uint32_t *panels)
 {
@@ -98,13 +98,14 @@ bool hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct h
 
 /* -- rows of dW ---------------------------------------------------------------------------- */
 
-/* Rows of a tile: they lie in one panel of x. */
+/* Rows of a tile; they lie in one panel of x. */
 static uint32_t tile_rows(const struct hth_packed_isa *isa)
 {
     return isa->width > isa->mr ? isa->width / 2 : isa->width;
 }
 
-/* Rows row0 .. row0 + rows of dW, which lie in one panel, columns col0 .. col0 + cols; (+)= c. */
+/* Computes rows row0 .. row0 + rows of dW, which lie in one panel, columns col0 .. col0 + cols; c
+ * (+)= them. */
 static void rows_of(const struct hth_weight *w, uint32_t row0, uint32_t rows, uint32_t col0,
                     uint32_t cols, float *c, size_t ldc, bool fresh)
 {
@@ -167,7 +168,7 @@ struct gram {
     double dot[ROWS_MAX][ROWS_MAX]; /* r <= s */
 };
 
-/* Columns of a panel as rows of floats. */
+/* Unpacks columns of a panel as rows of floats. */
 static void unpack(const struct hth_packed_isa *isa, const uint32_t *panel, uint32_t width,
                    uint32_t units, float *rows)
 {
@@ -215,7 +216,7 @@ double hth_packed_factors_sumsq(const struct hth_weight *w)
             sum += (r == s ? 1 : 2) * x.dot[r][s] * dy.dot[r][s];
         bound += sqrt(x.dot[r][r] * dy.dot[r][r]);
     }
-    /* No partial sum of an element is larger than the bound: within it nothing overflows. */
+    /* No partial sum of an element exceeds the bound: below it nothing overflows. */
     if (!(bound <= (double)FLT_MAX))
         return isnan(bound) ? bound : (double)INFINITY;
     return HTH_MAX(sum, 0.0);

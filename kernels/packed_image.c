@@ -10,7 +10,7 @@
  *                                                                      [ c g ]
  *                                                                      [ d h ]
  *
- * Both are written tile by tile, whoever does it, so one function serves all.
+ * Builder and optimiser both write them tile by tile, with the same function.
  */
 #include "core/mem.h"
 #include "core/team.h"
@@ -38,8 +38,8 @@ static size_t image_bytes(const struct hth_packed_isa *isa, const struct hth_wei
     return panels * panel_units(isa, w, which) * sizeof(uint32_t);
 }
 
-/* A tile's share of a panel, made in the first cache, goes past the caches into an image that they
- * could not hold: a plain store would first read what it overwrites. */
+/* An image of this size does not fit the caches. Tiles made in the first cache are then written
+ * past the others: a plain store would first read the line that it overwrites. */
 #define STREAM_BYTES ((size_t)4 << 20)
 #define STREAM_UNITS (HTH_PACKED_TILE * 32)
 
@@ -60,7 +60,7 @@ static void stream_end(const struct hth_weight *w)
     cpu->cpu.row->stream_end();
 }
 
-/* Rows row0 .. of W go K downwards into the panels of its columns. */
+/* Writes rows row0 .. of W, K downwards, into the panels of its columns. */
 static void emit_forward(const struct hth_packed_isa *isa, struct hth_weight *w, uint32_t row0,
                          uint32_t rows, uint32_t col0, uint32_t cols, const float *values,
                          size_t ld)
@@ -100,7 +100,7 @@ struct build {
     int which;
 };
 
-/* HTH_PACKED_TILE rows. */
+/* Builds HTH_PACKED_TILE rows of an image. */
 static void build_part(void *arg, uint32_t part)
 {
     const struct build *b = arg;
@@ -117,7 +117,7 @@ static void build_part(void *arg, uint32_t part)
     stream_end(w);
 }
 
-/* Values below which a helper is not worth it. */
+/* With fewer values a helper does not pay. */
 #define TEAM_VALUES ((size_t)1 << 16)
 
 static void build(struct hth_team *team, const struct hth_packed_isa *isa, struct hth_weight *w,
@@ -136,7 +136,7 @@ enum hth_err hth_packed_image(struct hth_exec *ex, struct hth_weight *w, int whi
     uint64_t version = w->owner->version;
     enum hth_err err = HTH_OK;
     if (atomic_load_explicit(&image->version, memory_order_acquire) != version) {
-        /* Another pass may be building it: a few ms at most, once per version. kernels/ knows no
+        /* Another pass builds it: a few ms at most, once per version. It spins: kernels/ has no
          * locks. */
         while (atomic_exchange_explicit(&image->busy, true, memory_order_acquire))
             continue;
@@ -190,7 +190,8 @@ size_t hth_packed_image_bytes(const struct hth_params *p)
 
 /* -- for optimisers ------------------------------------------------------------------------ */
 
-/* A backward image that paid since the last step will pay again. */
+/* True if the image is worth emitting: a backward image that paid since the last step pays
+ * again. */
 static bool emits(const struct hth_weight *w, int which)
 {
     const struct hth_image *image = &w->image[which];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packed_int.h: what an instruction set brings to the packed back ends, and their images.
+ * packed_int.h: the table that an instruction set gives to the packed back ends, and their images.
  *
  * Everything is counted in *units* of 4 bytes along the inner dimension K: one fp32 number, or two
  * neighbouring bf16 numbers (the lower half comes first; an odd K is filled with a zero). So the
@@ -29,17 +29,17 @@ struct hth_tile {
     float *c;
     size_t ldc;
     size_t next_panel; /* units from b to a second panel; 0: there is none */
-    /* What will be read after this panel is asked for meanwhile, ahead_step units for each unit of
-     * K: a share of what the whole block of rows has time for. */
+    /* Prefetched during this panel for the next one: ahead_step units for each unit of K, this
+     * tile's share of the block's prefetches. */
     const uint32_t *ahead;
     size_t ahead_step;
-    uint32_t ahead_lines; /* 2^i - 1: in runs of so many lines and one; ahead_step between them */
+    uint32_t ahead_lines; /* 2^i - 1: runs of one more line than this; ahead_step between runs */
     uint32_t rows, units;
     bool fresh;  /* start from 0, not from C */
-    bool stream; /* C goes past the caches; its rows start on 64 bytes. Ends with `settle` */
+    bool stream; /* stores C past the caches; its rows start on 64 bytes; needs `settle` */
 };
 
-/* What happens to the finished sums of a tile; pointers are at its first row and column. */
+/* The end of a tile: how its finished sums become y. Pointers are at its first row and column. */
 struct hth_tile_end {
     enum hth_act act;
     bool backward;         /* y = c act'(pre) + residual, else y = act(c + bias) + residual */
@@ -57,10 +57,10 @@ struct hth_packed_isa {
     enum hth_matmul compute;
     uint32_t mr, nr, width; /* rows and columns of a tile, lanes of a vector */
     uint32_t pair;          /* numbers of a unit: 1 or 2 */
-    uint32_t pair_rows;     /* so many rows take two panels at a time */
+    uint32_t pair_rows;     /* up to this many rows take two panels at a time */
     void (*tile_by_rows)(const struct hth_tile *t);
     void (*tile_by_units)(const struct hth_tile *t);
-    /* What was streamed is visible to whom the caller hands it. */
+    /* Makes streamed stores visible to other threads. */
     void (*settle)(void);
     /* `rows` x `cols` sums with leading dimension nr; cols <= nr. */
     void (*finish)(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *end);
@@ -76,8 +76,8 @@ struct hth_packed_isa {
                            uint32_t width);
     /* dst[u][j], j < nr: from `cols` rows of k numbers, K along the row; zeros beyond cols. */
     void (*pack_along)(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst);
-    /* A piece of a panel, `units` <= nr / pair units of nr columns, with K and columns exchanged:
-     * dst[u][j], u < nr / pair, j < nr; zeros beyond what there is. */
+    /* Transposes a piece of a panel, `units` <= nr / pair units of nr columns: K and columns are
+     * exchanged. dst[u][j], u < nr / pair, j < nr; zeros beyond the piece. */
     void (*transpose)(const uint32_t *src, uint32_t units, uint32_t *dst);
 };
 
@@ -98,14 +98,14 @@ static inline const struct hth_packed_isa *hth_packed_isa_of(const struct hth_ba
 /* The two images of a weight. */
 enum { HTH_IMAGE_FORWARD, HTH_IMAGE_BACKWARD };
 
-/* The panels of the image, built if they are not those of the current values. Panel p starts at
+/* Returns the panels of the image; builds them first if they are stale. Panel p starts at
  * p * nr * units of K. Errors: E_NO_MEMORY. */
 enum hth_err hth_packed_image(struct hth_exec *ex, struct hth_weight *w, int which,
                               const uint32_t **out) HTH_MUST;
 void hth_packed_image_free(struct hth_weight *w);
-/* Whether the backward image pays for a pass of so many blocks of rows: it is there, or these are
- * not the first since a step. Else what is needed of it is made on the way, from the forward image;
- * the bits are the same. */
+/* True if the backward image pays for a pass of that many blocks of rows: it exists, or these are
+ * not the first since a step. Else the pass transposes panels of the forward image as it needs
+ * them; the bits are the same. */
 bool hth_packed_image_pays(struct hth_weight *w, uint32_t blocks);
 
 enum hth_err hth_packed_linear_forward(struct hth_exec *ex, const struct hth_linear *lin,
@@ -124,19 +124,18 @@ size_t hth_packed_gemm_scratch(size_t n, size_t k);
 #define HTH_FACTOR_ROWS_MAX  64 /* of all batches together */
 #define HTH_FACTOR_TILE_ROWS 8
 
-/* Takes a batch's share of a gradient. False: it is to be added to the gradient in memory, because
- * this one does not stay a product, or there is no memory for factors; then, and when there is no
- * room, what was taken before was added there. */
+/* Keeps a batch's summand of a gradient as factors. False: the caller adds it to the gradient in
+ * memory, because this gradient does not stay a product, or there is no memory for factors. Then,
+ * and when the factors have no room left, earlier batches have been added there. */
 bool hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct hth_view x,
                              struct hth_view dy) HTH_MUST;
-/* Adds what was taken to the gradient in memory. */
+/* Adds the kept factors to the gradient in memory. */
 void hth_packed_factors_add(struct hth_weight *w, struct hth_team *team);
-/* Rows of the product from row0, a multiple of what earlier calls gave (at most
- * HTH_FACTOR_TILE_ROWS), columns col0 .. col0 + cols, col0 a multiple of HTH_PACK_NR. Gives how
- * many rows. */
+/* Computes rows of the product from row0 on, columns col0 .. col0 + cols. Returns the number of
+ * rows, at most HTH_FACTOR_TILE_ROWS, of which row0 is a multiple; col0 is one of HTH_PACK_NR. */
 uint32_t hth_packed_factors_rows(const struct hth_weight *w, uint32_t row0, uint32_t col0,
                                  uint32_t cols, float *c, size_t ldc);
-/* The squares of the product's elements; not finite where one of them might not be. */
+/* The sum of the squares of the product's elements; not finite where an element might not be. */
 double hth_packed_factors_sumsq(const struct hth_weight *w);
 void hth_packed_factors_free(struct hth_weight *w);
 

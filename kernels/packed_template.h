@@ -5,15 +5,15 @@
  *   PK_TABLE, PK_NAME   the table it makes and the set's name
  *   PK_W, PK_MR         lanes of a vector; rows of a tile. A tile is two vectors wide
  *   PK_BF16             1: a unit is two bf16 numbers, 0: one fp32 number
- * and may define (else plain C is used)
+ * and may define (without them plain C is used)
  *   PK_DOT(acc, units, b)       bf16: acc + the products of the units' lower and upper halves
  *   PK_ALONG(p), PK_ACROSS(even, odd)  bf16: units of 2 W numbers at p; of two vectors' lanes
  *   PK_TRANSPOSE(src, dst)           bf16: W rows of 2 W units with K and columns exchanged
- *   PK_NARROW(v)                bf16: a vector's lanes, rounded as those two do
+ *   PK_NARROW(v)                bf16: a vector's lanes, rounded like those two
  *   PK_LOAD_N(p, n), PK_STORE_N(p, n, v)  the first n < W lanes, touching no others
  *   PK_STREAM(p, v), PK_SETTLE()  a store past the caches, and the fence after such stores
  *   PK_INVERSE(x)               1 / x for 1 <= x <= 2^127
- *   PK_MAX(limit, v), PK_MIN(limit, v)  v held at a limit; NaN stays NaN
+ *   PK_MAX(limit, v), PK_MIN(limit, v)  v clamped at a limit; NaN stays NaN
  * and is compiled with the flags of the set, contraction of a * b + c allowed. The order of every
  * sum is fixed: element (i, j) adds its products in rising k, so neither a row's neighbours nor the
  * way in which work is split changes a bit.
@@ -76,7 +76,7 @@ INLINE void store_n(float *p, uint32_t n, vec v)
 #define PK_INVERSE(x) (1.0f / (x))
 #endif
 
-/* min(n, W) lanes; n may be 0 or negative. */
+/* Loads min(n, W) lanes; n may be 0 or negative. */
 INLINE vec load_some(const float *p, int64_t n)
 {
     if (n >= PK_W)
@@ -89,7 +89,7 @@ INLINE vec load_some(const float *p, int64_t n)
 #if PK_BF16
 #define PAIR 2
 #ifndef PK_ALONG
-/* Nearest, ties to even; a NaN stays one (kernels/rowops_template.h has the same). */
+/* Nearest, ties to even; NaN stays NaN (kernels/rowops_template.h has the same). */
 INLINE uint32_t bf16_of(float x)
 {
     uint32_t b;
@@ -181,7 +181,7 @@ INLINE vec dot(vec acc, uint32_t unit, uvec b)
 #define PK_DOT(acc, units, b) dot(acc, units, b)
 #endif
 
-/* W units from the n numbers at p, zeros after them. */
+/* Makes W units from the n numbers at p, zeros behind them. */
 INLINE uvec units_along(const float *p, uint32_t n)
 {
     if (n >= PAIR * PK_W)
@@ -207,7 +207,7 @@ static void pack_down(const float *src, size_t ld, uint32_t k, uint32_t cols, ui
 {
     for (uint32_t r = 0; r < k; r += PAIR) {
         const float *even = src + (size_t)r * ld;
-        /* Rows lie in different pages, where the hardware sees no pattern. */
+        /* Rows lie in different pages, where the hardware prefetches nothing. */
         __builtin_prefetch(even + 16 * ld);
         __builtin_prefetch(even + 16 * ld + 16);
         if (PAIR == 2) {
@@ -226,7 +226,7 @@ static void pack_down(const float *src, size_t ld, uint32_t k, uint32_t cols, ui
     }
 }
 
-/* Rows become columns: each round interleaves the first half of the rows with the second. */
+/* Transposes: each round interleaves the first half of the rows with the second. */
 #if PK_W == 16
 #define ZIP_LOW(a, b)                                                                              \
     __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
@@ -283,7 +283,7 @@ static void pack_along(const float *src, size_t ld, uint32_t k, uint32_t cols, u
 
 #if PK_BF16
 #ifndef PK_TRANSPOSE
-/* Rows of units are [W][2 W]: transposed as units, then two neighbours exchange halves. */
+/* Rows of units are [W][2 W]: it transposes units, then two neighbours exchange halves. */
 INLINE void transpose_units(const uint32_t *src, uint32_t *dst)
 {
     for (uint32_t j = 0; j < NR; j += PK_W) {
@@ -335,13 +335,13 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
     const uint32_t *a = t->a, *b = t->b, *ahead = t->ahead;
     const size_t ahead_step = t->ahead_step;
     const uint32_t ahead_lines = t->ahead_lines;
-    /* B comes from L2, but where a batch is one tile of few rows, from L3 or memory. */
+    /* B comes from L2; for a batch of one tile with few rows, from L3 or memory. */
     const size_t soon = (unit_step == 1 && rows <= FEW_ROWS ? 64 : 16) * NR;
     for (uint32_t left = t->units; left > 0; left--) {
         UNROLL
         for (int p = 0; p < panels; p++) {
             const uint32_t *bp = b + (size_t)p * t->next_panel;
-            /* Asked for ahead, across pages too. */
+            /* Prefetched ahead, across pages, too. */
             __builtin_prefetch(bp + soon);
             if (4 * NR > 64)
                 __builtin_prefetch(bp + soon + 16);
@@ -390,7 +390,8 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
     TILE_OF(11, row_step, unit_step);                                                              \
     TILE_OF(12, row_step, unit_step)
 
-/* Few rows are few sums, each waiting for its last addition: two panels at a time. */
+/* Few rows mean few sums, each waiting for its last addition: then two panels are summed at a
+ * time. */
 #define PAIR_ROWS (PK_MR / 2)
 #define PAIR_OF(n)                                                                                 \
     case n:                                                                                        \
@@ -462,7 +463,7 @@ INLINE vec logistic2(vec e)
 }
 
 /* gelu(x) = x / (1 + 2^-t) with t = 2 log2(e) c (x + a x^3). Below -16 it is 0 to the last bit, and
- * x is held there; above, a t of infinity is harmless. */
+ * x is clamped there; above, a t of infinity is harmless. */
 #define GELU_T1 2.302208198f  /* 2 log2(e) 0.7978845608 */
 #define GELU_T3 0.1029432397f /* 0.044715 of it */
 #define LN2     0.6931471806f
@@ -473,7 +474,7 @@ INLINE vec gelu(vec x)
     return x * logistic2(x * (x * x * -GELU_T3 - GELU_T1));
 }
 
-/* s + x s (1 - s) du/dx; beyond |x| = 16 s is 0 or 1, and x is held there so that x^2 can't
+/* s + x s (1 - s) du/dx. Beyond |x| = 16 s is 0 or 1, and x is clamped there so that x^2 can't
  * overflow into 0 * infinity. */
 INLINE vec gelu_slope(vec x)
 {
@@ -483,7 +484,7 @@ INLINE vec gelu_slope(vec x)
     return s + x * (s - s * s) * (x2 * (3 * GELU_T3 * LN2) + GELU_T1 * LN2);
 }
 
-/* n <= W elements of a row of floats, or of bf16 numbers. */
+/* Loads n <= W elements of a row of floats, or of bf16 numbers. */
 INLINE vec get(const void *row, size_t at, uint32_t n, bool bf16)
 {
 #if PK_BF16
@@ -526,7 +527,7 @@ INLINE vec end_forward(vec v, size_t r, size_t col, uint32_t n, const struct hth
     if (act == HTH_ACT_GELU)
         v = gelu(v);
     else if (act == HTH_ACT_RELU)
-        v = pick(v < 0.0f, (vec){0}, v); /* this way round NaN stays NaN */
+        v = pick(v < 0.0f, (vec){0}, v); /* in this order NaN stays NaN */
     return v;
 }
 
@@ -541,7 +542,7 @@ INLINE vec end_backward(vec v, size_t r, size_t col, uint32_t n, const struct ht
     return act == HTH_ACT_RELU ? pick(x <= 0.0f, (vec){0}, v) : v;
 }
 
-/* n <= W columns of all rows: their sums stay in a register. */
+/* Finishes n <= W columns of all rows: their sums stay in a register. */
 INLINE void finish_columns(const float *c, uint32_t rows, uint32_t col, uint32_t n,
                            const struct hth_tile_end *e, enum hth_act act, bool backward)
 {

@@ -6,8 +6,8 @@
  *   grad   [ the same layout                                     ]   from the first backward on
  *   state  [ the same layout, once or twice                      ]   from the first step on
  *
- * Gradients and states start *logically* zero: their pages are not touched before somebody needs
- * them, so that a server with many experts starts at once and forward-only use costs a quarter.
+ * Gradients and states start *logically* zero: their pages are not touched before they are first
+ * used, so that a server with many experts starts at once and forward-only use needs a quarter.
  */
 #include <math.h>
 #include <string.h>
@@ -64,7 +64,7 @@ enum hth_err hth_params_add(struct hth_params *p, const struct hth_param_spec *s
     struct hth_weight *w = hth_new(struct hth_weight);
     w->owner = p;
     w->index = p->count;
-    memcpy(w->name, spec->name, strlen(spec->name) + 1); /* its length was checked above */
+    memcpy(w->name, spec->name, strlen(spec->name) + 1); /* the length is checked above */
     w->rows = spec->rows;
     w->cols = spec->cols;
     w->offset = p->flat_len;
@@ -84,7 +84,7 @@ static enum hth_err zero(const struct hth_backend *be, float *dst, size_t count)
     return count > 0 ? be->init(be, &args) : HTH_OK;
 }
 
-/* Zeros between a tensor's last element and the next tensor. */
+/* Writes zeros between a tensor's last element and the next tensor. */
 static enum hth_err zero_pad(const struct hth_params *p, const struct hth_weight *w, float *flat)
 {
     size_t end = w->offset + (size_t)w->rows * w->cols;
@@ -113,7 +113,7 @@ static enum hth_err weight_init(struct hth_params *p, struct hth_weight *w,
     return zero_pad(p, w, p->value);
 }
 
-/* The flat buffers of a set whose back end does not move them. */
+/* Allocates the flat buffers of a set whose back end does not move them. */
 static enum hth_err open_plain(struct hth_params *p)
 {
     size_t bytes = p->flat_len * sizeof(float);
@@ -122,7 +122,7 @@ static enum hth_err open_plain(struct hth_params *p)
         have = have && (p->grad = hth_backend_alloc(p->be, bytes)) != NULL;
     for (uint32_t i = 0; i < p->slots; i++)
         have = have && (p->state[i] = hth_backend_alloc(p->be, bytes)) != NULL;
-    return have ? HTH_OK : HTH_E_NO_MEMORY; /* what is there is freed with the set */
+    return have ? HTH_OK : HTH_E_NO_MEMORY; /* the set frees the others */
 }
 
 enum hth_err hth_params_seal(struct hth_params *p, const struct hth_seal_options *options)
@@ -237,7 +237,7 @@ size_t hth_weight_offset(const struct hth_weight *w)
     return w->offset;
 }
 
-/* The buffer of a part, its logical zeros made real. Errors: E_UNSUPPORTED. */
+/* The buffer of a part; writes its logical zeros first. Errors: E_UNSUPPORTED. */
 static enum hth_err part_buffer(struct hth_params *p, enum hth_part part, float **out)
 {
     float *buffer = NULL;
@@ -274,7 +274,8 @@ void hth_params_touched(struct hth_params *p)
     p->version++;
 }
 
-/* Logical zeros become real ones when they are read, so only reading values writes nothing. */
+/* Holds a part for reading. Logical zeros are written at the first read, so only reading values
+ * writes nothing. */
 static enum hth_err part_hold(struct hth_exec *ex, struct hth_params *p, enum hth_part part,
                               bool write)
 {

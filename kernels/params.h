@@ -10,12 +10,12 @@
  * on one flat vector, while operations work on *weights*.
  *
  * A weight is opaque because a back end may keep other images of it (packed panels, bf16, device
- * memory). Whoever changes values from outside - averaging, a restored checkpoint - calls
- * hth_params_touched, and the images are rebuilt before the next use.
+ * memory). Code that changes values from outside (averaging, a restored checkpoint) calls
+ * hth_params_touched, and the back end rebuilds the images before the next use.
  *
  * Life: hth_params_new, hth_params_add for each tensor, hth_params_seal once; then use. Gradients
  * start as zero and accumulate over backward calls until hth_params_zero_grads, which costs
- * nothing: the first gradient written afterwards overwrites.
+ * nothing: the first backward after it overwrites.
  *
  * Thread: one at a time per set. The set owns everything; weights live as long as it does.
  */
@@ -34,7 +34,7 @@ enum hth_init {
     HTH_INIT_UNIFORM, /* in [-scale, scale) */
     HTH_INIT_NORMAL,  /* mean 0, deviation `scale` */
     HTH_INIT_KAIMING, /* normal with deviation scale * sqrt(2 / rows); rows are the inputs */
-    HTH_INIT_LINEAR,  /* uniform within scale / sqrt(rows): what PyTorch gives nn.Linear */
+    HTH_INIT_LINEAR,  /* uniform within scale / sqrt(rows): PyTorch's for nn.Linear */
 };
 
 struct hth_param_spec {
@@ -43,7 +43,7 @@ struct hth_param_spec {
     uint32_t cols;
     enum hth_init init;
     float scale;   /* 0 means 1 */
-    bool no_decay; /* weight decay leaves it alone */
+    bool no_decay; /* without weight decay */
 };
 
 /* Which of the flat buffers. */
@@ -59,11 +59,11 @@ enum hth_err hth_params_add(struct hth_params *p, const struct hth_param_spec *s
 
 struct hth_seal_options {
     uint64_t seed;        /* of the run: key of Philox */
-    uint32_t stream;      /* of this set (the expert's number): same seed, other numbers */
+    uint32_t stream;      /* of this set (the expert's number): sets of one seed draw apart */
     uint32_t state_slots; /* 0, 1 or 2; hth_optim_slots() says how many an optimiser needs */
     bool forward_only;    /* no gradients, no state */
-    /* Gradients of few rows may stay products x^T dy until they are stepped with or looked at:
-     * packed back ends then step without writing them. For those who seldom look. */
+    /* Gradients of few rows may stay products x^T dy until a step or a read needs them: packed back
+     * ends then step without writing them. For sets whose gradients are seldom read. */
     bool factored_grads;
 };
 #define HTH_SEAL_OPTIONS_INIT ((struct hth_seal_options){.state_slots = 2})
@@ -74,7 +74,7 @@ enum hth_err hth_params_seal(struct hth_params *p, const struct hth_seal_options
 
 const struct hth_backend *hth_params_backend(const struct hth_params *p);
 uint32_t hth_params_count(const struct hth_params *p);
-/* Elements of all tensors, without padding: what people call the number of parameters. */
+/* The number of parameters: elements of all tensors, without padding. */
 uint64_t hth_params_elements(const struct hth_params *p);
 /* Floats of each flat buffer, padding included. */
 size_t hth_params_flat_len(const struct hth_params *p);
@@ -89,8 +89,8 @@ uint32_t hth_weight_cols(const struct hth_weight *w);
 size_t hth_weight_offset(const struct hth_weight *w);
 
 /* The flat buffer itself, for averaging and tests: NULL where the back end's memory is not this
- * process's, or the set has no such part. Gradients and states that nobody wrote yet are zeroed
- * first. After writing values call hth_params_touched. */
+ * process's, or the set has no such part. It zeroes gradients and states that were never written.
+ * After writing values call hth_params_touched. */
 float *hth_params_flat(struct hth_params *p, enum hth_part part);
 void hth_params_touched(struct hth_params *p);
 
@@ -107,13 +107,12 @@ enum hth_err hth_weight_export(struct hth_exec *ex, struct hth_weight *w, enum h
 enum hth_err hth_weight_import(struct hth_exec *ex, struct hth_weight *w, enum hth_part part,
                                const float *src) HTH_MUST;
 
-/* Multiplies a flat buffer by a number where it lies. Errors: E_UNSUPPORTED (no such part). */
+/* Multiplies a flat buffer by a number, in place. Errors: E_UNSUPPORTED (no such part). */
 enum hth_err hth_params_scale(struct hth_exec *ex, struct hth_params *p, enum hth_part part,
                               float factor) HTH_MUST;
 
-/* The set will be used soon, by a forward pass, or with its gradients: where weights are moved to
- * and from a device's memory this starts to bring it, beside what is being computed. Never
- * waits. */
+/* Prefetches a set that a forward pass needs soon, or a backward pass (`gradients`): where sets
+ * move to and from a device's memory, the copy starts beside the computation. Never waits. */
 void hth_params_ahead(struct hth_exec *ex, struct hth_params *p, bool gradients);
 
 /* Gradients become zero. */

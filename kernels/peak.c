@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peak.c: loops of multiply-adds on registers. The results go to a volatile, or the loops would not
- * be there.
+ * peak.c: loops of multiply-adds on registers. A volatile takes the results, or the compiler would
+ * remove the loops.
  */
 #include "kernels/peak.h"
 

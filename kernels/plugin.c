@@ -17,7 +17,7 @@ static struct {
     atomic_int stage;
     char *folders[HTH_FOLDERS_MAX];
     size_t count;
-    char *libraries;                 /* NULL: not said */
+    char *libraries;                 /* NULL: not set */
     const struct hth_plugin *plugin; /* NULL: none */
     atomic_uint_least64_t limit;
     char why[200];
@@ -48,7 +48,7 @@ static bool fits(const struct hth_plugin *p)
            p->params_size == own.params_size && p->info_size == own.info_size;
 }
 
-/* Loads one file. False: no such file, go on looking. */
+/* Loads one file. False: no such file, continue the search. */
 static bool try_file(const char *path)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -65,8 +65,8 @@ static bool try_file(const char *path)
     memcpy(&entry, &symbol, sizeof(entry));
     const struct hth_plugin *p = entry != NULL ? entry() : NULL;
     if (p == NULL || !fits(p)) {
-        snprintf(found.why, sizeof(found.why), "%s is of another build of hearth", path);
-        (void)dlclose(handle); /* nothing of it was used */
+        snprintf(found.why, sizeof(found.why), "%s belongs to another build of hearth", path);
+        (void)dlclose(handle); /* none of it was used */
         return true;
     }
     found.plugin = p;
@@ -76,7 +76,7 @@ static bool try_file(const char *path)
 static void load(void)
 {
     if (found.count == 0) {
-        snprintf(found.why, sizeof(found.why), "no folder to look for " HTH_PLUGIN_FILE);
+        snprintf(found.why, sizeof(found.why), "no folder is set for " HTH_PLUGIN_FILE);
         return;
     }
     for (size_t i = 0; i < found.count; i++) {
@@ -160,7 +160,7 @@ enum hth_err hth_plugin_backend(const char *name, enum hth_matmul compute,
 {
     int device = hth_plugin_knows(name) ? device_of(name) : -1;
     if (device < 0 || device >= HTH_DEVICES_MAX) {
-        snprintf(why, why_size, "no device is called that: cuda, or cuda:0 to cuda:%d",
+        snprintf(why, why_size, "no such device name; use cuda, or cuda:0 to cuda:%d",
                  HTH_DEVICES_MAX - 1);
         return HTH_E_NO_DEVICE;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quant.c: number formats: lengths, checks, code books; the loops stand in quant_template.h. */
+/* quant.c: number formats: lengths, checks, code books; the loops are in quant_template.h. */
 #include "kernels/quant.h"
 
 #include <math.h>
@@ -86,7 +86,7 @@ const struct hth_quantops *hth_quantops_find(const char *isa)
 
 static const struct hth_quantops *_Atomic chosen;
 
-/* The CPU is asked once; whoever comes first writes what everybody would write. */
+/* The best table for this CPU, found once. Threads that race here write the same value. */
 static const struct hth_quantops *best(void)
 {
     const struct hth_quantops *q = chosen;
@@ -136,7 +136,7 @@ static uint32_t float_bits(float x)
     return b;
 }
 
-/* The last float nearer to `low` than to `high`, or in the middle. */
+/* The last float that is at least as near to `low` as to `high`. */
 static uint32_t last_bits(float low, float high)
 {
     double middle = 0.5 * ((double)low + (double)high);
@@ -154,7 +154,7 @@ static void dynamic_init(struct hth_dynamic *d, bool is_unsigned)
         if (i < d->zero)
             d->book[d->zero - 1 - i] = -up[i];
     }
-    uint32_t step = 0; /* codes above 0 that are certainly reached by the cell's lowest q */
+    uint32_t step = 0; /* codes above 0 that the cell's lowest q reaches */
     for (uint32_t k = 0; k < HTH_DYNAMIC_CELLS; k++) {
         uint32_t first = k > 0 ? (HTH_DYNAMIC_CELL_FIRST + k) << 16 : 0;
         uint32_t end = (HTH_DYNAMIC_CELL_FIRST + k + 1) << 16;
@@ -165,7 +165,7 @@ static void dynamic_init(struct hth_dynamic *d, bool is_unsigned)
     }
 }
 
-/* Before main, so that nobody has to wait or to lock. */
+/* Runs before main, so that no thread waits or locks. */
 __attribute__((constructor)) static void dynamic_init_both(void)
 {
     dynamic_init(&dynamic_signed, false);
@@ -272,7 +272,7 @@ enum hth_err hth_quant_encode(enum hth_quant_format format, const float *x, size
 
 /* -- decode -------------------------------------------------------------------------------- */
 
-/* Numbers of 32 bits that lie at any address: the largest as unsigned, so that a sign is large. */
+/* The largest of 32-bit numbers at any address, as unsigned: a sign makes it large. */
 static uint32_t max_word(const uint8_t *p, size_t count)
 {
     uint32_t m = 0, w;
@@ -293,7 +293,7 @@ static uint32_t max_half(const uint8_t *p, size_t count)
     return m;
 }
 
-/* Everything that could make a value infinite. */
+/* True if nothing in the bytes can make a value infinite. */
 static bool decodable(const struct hth_quantops *q, enum hth_quant_format format, const uint8_t *in,
                       size_t count)
 {
@@ -385,13 +385,13 @@ enum hth_err hth_quant_decode_add(enum hth_quant_format format, const void *in, 
 
 /* -- with a team --------------------------------------------------------------------------- */
 
-/* So many numbers are worth a helper. */
+/* A helper pays from this many numbers on. */
 #define PART_NUMBERS ((size_t)1 << 16)
 
 struct int8_work {
     const float *x; /* to encode; NULL: decode */
     float *y;
-    uint8_t *codes, *scales; /* only read where they are decoded */
+    uint8_t *codes, *scales; /* read-only when decoding */
     size_t count;
     uint32_t parts;
     atomic_bool bad;
@@ -411,7 +411,7 @@ static void int8_part(void *arg, uint32_t part)
         w->bad = true;
 }
 
-/* False: it is not worth helpers, or there are none. */
+/* False: helpers would not pay, or there are none. */
 static bool int8_run(struct hth_team *team, struct int8_work *w)
 {
     size_t width = hth_team_width(team), parts = w->count / PART_NUMBERS;

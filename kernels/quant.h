@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quant.h: number formats for tensors that travel or rest: 16-bit floats and four kinds of 8 bits.
+ * quant.h: number formats for tensors on the wire or on disk: 16-bit floats and four kinds of 8
+ * bits.
  *
- * A *format* turns `count` floats into hth_quant_bytes(format, count) bytes and back. The bytes
+ * A *format* converts `count` floats to hth_quant_bytes(format, count) bytes and back. The bytes
  * are a pure function of the floats: the same on every instruction set and compiler, so that peers
- * which encode the same numbers send the same bytes, and those that decode the same bytes hold the
+ * which encode the same numbers send the same bytes, and peers that decode the same bytes get the
  * same floats. All multi-byte numbers are little-endian, nothing is padded, any alignment will do.
  *
  *   format    bytes for n values          layout
@@ -42,8 +43,8 @@
  *
  * Error on numbers from N(0, 1), mean of |x - x'|: int8 0.0051, dynamic8 0.01005, uniform8 0.0064.
  *
- * Pure functions without state: any thread, typically jobs. Host memory only. Those that take a
- * team share int8 of many blocks out to it (core/team.h); the bytes and floats are the same.
+ * Pure functions without state: any thread, typically jobs. Host memory only. Functions with a team
+ * let it share int8 of many blocks (core/team.h); the bytes and floats are the same.
  */
 #ifndef HTH_KERNELS_QUANT_H
 #define HTH_KERNELS_QUANT_H
@@ -51,7 +52,7 @@
 #include "core/base.h"
 #include "core/team.h"
 
-/* The numbers travel on the wire: append only. */
+/* These values are on the wire: append only. */
 enum hth_quant_format {
     HTH_QUANT_F32 = 1,
     HTH_QUANT_F16 = 2,
@@ -70,7 +71,7 @@ const char *hth_quant_name(enum hth_quant_format format);
 /* Errors: E_NOT_FOUND. */
 enum hth_err hth_quant_by_name(const char *name, enum hth_quant_format *out) HTH_MUST;
 
-/* What `count` floats become; 0 for an unknown format or over HTH_PARAMS_FLOATS_MAX floats. */
+/* Bytes of `count` floats; 0 for an unknown format or over HTH_PARAMS_FLOATS_MAX floats. */
 size_t hth_quant_bytes(enum hth_quant_format format, size_t count);
 
 /* Writes hth_quant_bytes(format, count) bytes. x and out do not overlap. Errors: E_NOT_FINITE,
@@ -78,11 +79,11 @@ size_t hth_quant_bytes(enum hth_quant_format format, size_t count);
 enum hth_err hth_quant_encode(enum hth_quant_format format, const float *x, size_t count,
                               void *out) HTH_MUST;
 
-/* y[i] = value i. `bytes` is what came; it must be exactly what `count` floats take. Errors:
+/* y[i] = value i. `bytes` is the length of `in`; it must be that of `count` floats. Errors:
  * E_TRUNCATED, E_MALFORMED (too long), E_NOT_FINITE, E_UNSUPPORTED, E_TOO_LARGE. */
 enum hth_err hth_quant_decode(enum hth_quant_format format, const void *in, size_t bytes,
                               size_t count, float *y) HTH_MUST;
-/* The same two with whoever is idle; NULL: nobody. */
+/* The same two with the help of a team; NULL: none. */
 enum hth_err hth_quant_encode_team(struct hth_team *team, enum hth_quant_format format,
                                    const float *x, size_t count, void *out) HTH_MUST;
 enum hth_err hth_quant_decode_team(struct hth_team *team, enum hth_quant_format format,
@@ -91,11 +92,11 @@ enum hth_err hth_quant_decode_team(struct hth_team *team, enum hth_quant_format 
 enum hth_err hth_quant_decode_add(enum hth_quant_format format, const void *in, size_t bytes,
                                   size_t count, float alpha, float *y) HTH_MUST;
 
-/* Holds all later calls to the loops of one instruction set (isa.h), for tests and comparisons;
- * NULL: the best of this CPU, as from the start. No bit depends on it. Errors: E_UNSUPPORTED (this
- * CPU does not run it). */
+/* Restricts all later calls to the loops of one instruction set (isa.h), for tests and comparisons;
+ * NULL, the default: the best of this CPU. No bit depends on it. Errors: E_UNSUPPORTED (this CPU
+ * does not run it). */
 enum hth_err hth_quant_hold(const char *isa) HTH_MUST;
-/* Whose loops they are: "generic", "avx2" or "avx512". */
+/* The instruction set in use: "generic", "avx2" or "avx512". */
 const char *hth_quant_isa(void);
 
 /* The books of dynamic8 and dynamic8u, in rising order. */

@@ -3,8 +3,8 @@
  * quant_int.h: the loops behind quant.h as a table, one per instruction set.
  *
  * Every table gives the same bits: largest magnitudes are integer maxima, everything else is one
- * correctly rounded operation after the other, contraction is off in these files. Lengths are
- * checked before; pointers to bytes have any alignment.
+ * correctly rounded operation after the other, and contraction is off in these files. Callers check
+ * lengths; pointers to bytes have any alignment.
  */
 #ifndef HTH_KERNELS_QUANT_INT_H
 #define HTH_KERNELS_QUANT_INT_H
@@ -14,12 +14,12 @@
 /* Bits of a float without its sign: from these on it is infinite or NaN, or too large for int8. */
 #define HTH_BITS_INFINITE  0x7f800000u
 #define HTH_BITS_INT8_END  0x7f000000u /* 2^127 */
-#define HTH_SCALE_INT8_END 0x7c00u     /* 2^121 as bf16: 128 times what is below stays finite */
+#define HTH_SCALE_INT8_END 0x7c00u     /* 2^121 as bf16: 128 times a lower scale is finite */
 
-/* Which code of a dynamic book is nearest to q in [0, 1]: `cell` is indexed by the bits of q from
- * 2^-23 on without their low 16. A cell holds in its upper bits the code number of its lowest q,
- * counted from that of 0, and below, in 17 bits, the last q (low 16 bits) that has this number;
- * there is never more than one step in a cell. */
+/* A table that finds the code of a dynamic book nearest to q in [0, 1]. `cell` is indexed by the
+ * bits of q from 2^-23 on without their low 16. A cell holds in its upper bits the code number of
+ * its lowest q, counted from that of 0, and in its lower 17 bits the last q (low 16 bits) with this
+ * number; there is never more than one step in a cell. */
 #define HTH_DYNAMIC_CELL_FIRST (104u << 7)
 #define HTH_DYNAMIC_CELLS      (23 * 128 + 1)
 struct hth_dynamic {
@@ -30,7 +30,7 @@ struct hth_dynamic {
 
 typedef double hth_pair __attribute__((vector_size(16)));
 
-/* Mean and steps of uniform8, and the sums of what falls into each. */
+/* Mean and step of uniform8, and sum and count of the values in each bucket. */
 struct hth_uniform {
     float mean, inv;
     hth_pair bucket[4][256]; /* sum and count */
@@ -45,12 +45,12 @@ struct hth_quant_out {
 
 struct hth_quantops {
     const char *isa;
-    /* The largest magnitude's bits. */
+    /* Bits of the largest magnitude. */
     uint32_t (*max_bits)(size_t n, const void *x); /* n floats at any address */
     /* The same of n 16-bit numbers. */
     uint32_t (*max_bits16)(size_t n, const uint8_t *x);
     void (*f32_decode)(size_t n, const uint8_t *in, struct hth_quant_out o);
-    /* These encoders return the largest magnitude's bits. */
+    /* These encoders return the bits of the largest magnitude. */
     uint32_t (*f16_encode)(size_t n, const float *x, uint8_t *out);
     void (*f16_decode)(size_t n, const uint8_t *in, struct hth_quant_out o);
     uint32_t (*bf16_encode)(size_t n, const float *x, uint8_t *out);

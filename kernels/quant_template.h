@@ -2,8 +2,8 @@
 /*
  * quant_template.h: the loops of quant_int.h. A file that includes this defines QUANT_TABLE,
  * the name of its table, and QUANT_ISA, its text, and is compiled with the flags of its set. Most
- * loops are plain C that compilers turn into vectors; where they do not, intrinsics stand beside
- * the plain loop and do the same, bit for bit.
+ * loops are plain C that compilers vectorise; where they do not, intrinsics beside the plain loop
+ * give the same bits.
  */
 #include "kernels/quant_int.h"
 
@@ -25,7 +25,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "formats are little-en
 
 #define MAGNITUDE 0x7fffffffu
 #define BLOCK     HTH_QUANT_INT8_BLOCK
-#define CHUNK     1024 /* floats of a stretch that stays in the first cache between two loops */
+#define CHUNK     1024 /* floats that stay in the first cache between two loops */
 
 typedef uint16_t u16_any __attribute__((aligned(1), may_alias));
 typedef uint32_t u32_any __attribute__((aligned(1), may_alias));
@@ -56,7 +56,7 @@ ALWAYS void put(struct hth_quant_out o, size_t i, float v)
     o.y[i] = o.add ? o.y[i] + o.alpha * v : v;
 }
 
-/* Without signs the bits are in order as signed numbers too, whose maximum every set has. */
+/* Without signs the bits have the same order as signed numbers, whose maximum every set has. */
 static uint32_t max_bits(size_t n, const void *floats)
 {
     const f32_any *x = floats;
@@ -89,7 +89,7 @@ ALWAYS void f32_out(size_t n, const uint8_t *in, struct hth_quant_out o)
         put(o, i, x[i]);
 }
 
-/* 65504 is binary16's largest; what is above must not become infinite. */
+/* 65504 is binary16's largest; numbers above must not become infinite. */
 ALWAYS uint16_t f16_of(float x)
 {
     uint32_t b = bits_of(x), sign = b >> 16 & 0x8000u, mag = b & MAGNITUDE;
@@ -259,7 +259,7 @@ ALWAYS uint8_t dynamic_code(const struct hth_dynamic *d, float q)
 }
 
 #if defined(__AVX512F__)
-/* The first n / 16 * 16 values; returns how many. */
+/* Encodes the first n / 16 * 16 values; returns their number. */
 static size_t dynamic_encode_vector(const struct hth_dynamic *d, size_t n, const float *x, float m,
                                     uint8_t *codes)
 {
@@ -323,7 +323,7 @@ static size_t dynamic_encode_vector(const struct hth_dynamic *d, size_t n, const
 static void dynamic_encode(const struct hth_dynamic *d, size_t n, const float *x, float m,
                            uint8_t *codes)
 {
-    float q[CHUNK]; /* divisions in a loop of their own become vectors everywhere */
+    float q[CHUNK]; /* a loop of divisions alone is vectorised in every set */
     for (size_t at = dynamic_encode_vector(d, n, x, m, codes); at < n; at += CHUNK) {
         size_t count = HTH_MIN(n - at, (size_t)CHUNK);
         VECTOR_LOOP
@@ -335,8 +335,8 @@ static void dynamic_encode(const struct hth_dynamic *d, size_t n, const float *x
 }
 
 #ifdef __AVX512F__
-/* book[code] of 16 codes, the book in 16 registers: each permutation looks into 32 entries, and
- * the upper three bits of a code choose among eight. Faster than a gather. */
+/* book[code] of 16 codes, with the book in 16 registers: each permutation selects from 32 entries,
+ * and the upper three bits of a code choose among eight. Faster than a gather. */
 ALWAYS __m512 book_lookup(const __m512 book[16], __m512i code)
 {
     __m512 v[8];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref.c: the reference back end: the plain loops and nothing else. */
+/* ref.c: the reference back end: the plain loops. */
 #include "kernels/cpu_int.h"
 
 static enum hth_err ref_gemm(struct hth_exec *ex, const struct hth_gemm *g)

@@ -29,7 +29,7 @@ struct hth_gemm {
     size_t lda, ldb, ldc;
 };
 
-/* y = act(x + bias) + residual; pre gets x + bias. Each pointer may be NULL. */
+/* y = act(x + bias) + residual; pre receives x + bias. Each pointer may be NULL. */
 struct hth_row_epilogue {
     const float *bias;
     enum hth_act act;
@@ -42,21 +42,21 @@ struct hth_row_norm {
     float eps;
 };
 
-/* dgamma and dbeta are added to; dx may be dy, then it comes last. */
+/* The loops add to dgamma and dbeta. dx may be dy, if it is computed last. */
 struct hth_row_norm_back {
     const float *x, *gamma, *stats, *dy;
     float *dx, *dgamma, *dbeta;
 };
 
-/* A stretch of a tensor. m and v NULL where the kind has none. */
+/* Consecutive elements of a tensor. m and v are NULL where the kind has none. */
 struct hth_row_step {
     float *w, *m, *v;
     const float *g;
     size_t count;
 };
 
-/* What the loss of a row needs: its largest element, the sum of exp(x - largest), the element of
- * its label and whether that is the first of the largest. */
+/* Inputs of a row's loss: its largest element, the sum of exp(x - largest), the element of its
+ * label and whether that is the first of the largest. */
 struct hth_row_xent {
     float max, sum, at_label;
     bool first;
@@ -71,13 +71,13 @@ struct hth_rowops {
     /* stats (mean, 1 / deviation) may be NULL. */
     void (*layernorm)(size_t n, const float *x, const struct hth_row_norm *norm, float *y,
                       float *stats);
-    /* dx; and what the row adds to dgamma and dbeta, which knows nothing of the row's sums, so that
-     * any columns of it may be had alone. */
+    /* The first computes dx; the second adds the row's terms to dgamma and dbeta. The terms do not
+     * depend on sums over the row, so that any columns can be computed alone. */
     void (*layernorm_back)(size_t n, const struct hth_row_norm_back *b);
     void (*layernorm_sums)(size_t n, const struct hth_row_norm_back *b);
     void (*softmax)(size_t n, const float *x, float *y);
     void (*softmax_back)(size_t n, const float *y, const float *dy, float *dx);
-    /* y = exp(x - lse), the probabilities again. */
+    /* y = exp(x - lse): recomputes probabilities. */
     void (*exp_minus)(size_t n, const float *x, float lse, float *y);
     /* The largest element and the sum of exp(x - largest). */
     void (*max_sumexp)(size_t n, const float *x, float *max, float *sum);
@@ -88,7 +88,7 @@ struct hth_rowops {
     double (*sumsq)(size_t n, const float *x);
     void (*axpy)(size_t n, float alpha, const float *x, float *y); /* y += alpha x */
     void (*combine)(size_t n, float alpha, const float *a, float beta, const float *b, float *y);
-    /* The two halves of a head turned by the angles; sign -1 turns back. y may be x. */
+    /* Rotates the two halves of a head by the angles; sign -1 rotates back. y may be x. */
     void (*rotate)(size_t half, const float *x, const float *cosines, const float *sines,
                    float sign, float *y);
     /* y = x scale where the random word reaches the threshold, else 0; one word per element. */
@@ -104,8 +104,8 @@ struct hth_rowops {
     /* LAMB moves m and v first, and sums the squares of w and of the update; then w. */
     void (*lamb_moments)(const struct hth_step *s, const struct hth_row_step *r, double sums[2]);
     void (*lamb_apply)(const struct hth_step *s, const struct hth_row_step *r, float rate);
-    /* Copies past the caches, for what they could not hold until it is used; plainly where dst or
-     * bytes is no multiple of 64. Before others may read it the same thread calls stream_end. */
+    /* Copies past the caches, for data that would leave them before its use; a plain copy where dst
+     * or bytes is no multiple of 64. The same thread calls stream_end before others read it. */
     void (*stream)(size_t bytes, const void *src, void *dst);
     void (*stream_end)(void);
     /* Philox words for counters (first + i, c1, c2, c3), 4 words each. */
@@ -116,9 +116,9 @@ struct hth_rowops {
 extern const struct hth_rowops hth_rowops_ref;
 extern const struct hth_rowops hth_rowops_avx2, hth_rowops_avx512;
 
-/* The best for this CPU, or NULL when it has none but `ref`. */
+/* The best table for this CPU, or NULL when `ref` is the only one. */
 const struct hth_rowops *hth_rowops_fast(void);
-/* The table that goes with a set of isa.h; `ref` for "generic" and where the CPU can't run it. */
+/* The table of a set of isa.h; `ref` for "generic" and where the CPU can't run it. */
 const struct hth_rowops *hth_rowops_find(const char *isa);
 
 #endif

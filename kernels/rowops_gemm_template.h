@@ -59,7 +59,7 @@ static void tile_one(const struct tile *t)
 /* The last n mod NR columns: the panel is padded with zeros, the result is cut. */
 static void tile_edge(const struct tile *t, size_t rows, size_t cols)
 {
-    float c[NR] = {0}; /* only the first `cols` are C's: the others are computed and thrown away */
+    float c[NR] = {0}; /* the first `cols` belong to C; the others are dropped */
     for (size_t r = 0; r < rows; r++) {
         struct tile one = *t;
         float *out = t->c + r * t->ldc;
@@ -119,7 +119,7 @@ static void row_gemm(const struct hth_gemm *g)
     for (size_t k0 = 0; k0 < g->k; k0 += KC) {
         t.kc = g->k - k0 < KC ? g->k - k0 : KC;
         for (size_t j0 = 0; j0 < g->n; j0 += NR) {
-            /* Rows of B that are used once are read where they lie. */
+            /* Reads rows of B that are used once in place. */
             bool direct = g->form != HTH_GEMM_NT && j0 + NR <= g->n && g->m <= MR;
             if (!direct)
                 pack_panel(g, k0, t.kc, j0, panel);

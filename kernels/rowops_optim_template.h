@@ -58,7 +58,7 @@ static inline struct hth_el_lamb lamb_of(const struct hth_step *s)
     return (struct hth_el_lamb){1.0f / s->bias1, 1.0f / s->bias2_sqrt, s->eps, s->decay};
 }
 
-#define LAMB_STRETCH 512 /* floats whose updates wait to be squared */
+#define LAMB_STRETCH 512 /* floats whose updates are then squared */
 
 static void row_lamb_moments(const struct hth_step *s, const struct hth_row_step *r, double sums[2])
 {

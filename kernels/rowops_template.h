@@ -3,7 +3,7 @@
  * rowops_template.h: the loops behind rowops.h. A file that includes this defines
  *   ROWOPS_TABLE   the name of the table it makes
  *   ROWOPS_WIDTH   floats in a register of its instruction set
- * and is compiled with the flags of that set. No fast-math flags: comparisons decide about NaN.
+ * and is compiled with the flags of that set, without fast-math: comparisons decide about NaN.
  */
 #include "kernels/rowops.h"
 
@@ -181,7 +181,7 @@ static void row_act_forward(size_t n, enum hth_act act, const float *x, float *y
     } else if (act == HTH_ACT_RELU) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++)
-            y[i] = x[i] < 0.0f ? 0.0f : x[i]; /* this way round NaN stays NaN */
+            y[i] = x[i] < 0.0f ? 0.0f : x[i]; /* in this order NaN stays NaN */
     } else if (y != x) {
         memcpy(y, x, n * sizeof(float));
     }
@@ -219,7 +219,7 @@ static void row_epilogue(size_t n, const float *x, const struct hth_row_epilogue
 {
     const float *bias = e->bias;
     float *pre = e->pre;
-    /* The two forms of an FFN's first layer go over the row once. */
+    /* The two forms of an FFN's first layer need one pass over the row. */
     if (bias != NULL && pre == NULL && e->act == HTH_ACT_GELU && e->residual == NULL) {
         VECTOR_LOOP
         for (size_t i = 0; i < n; i++)
@@ -301,7 +301,7 @@ static void row_exp_minus(size_t n, const float *x, float lse, float *y)
         y[i] = hth_el_exp_negative(x[i] - lse);
 }
 
-/* Comparisons skip NaN here; it comes back through the exponentials. */
+/* Comparisons skip NaN here; the exponentials bring it back. */
 static float row_max(size_t n, const float *x)
 {
     float lane[W];
@@ -356,7 +356,7 @@ static void row_softmax(size_t n, const float *x, float *y)
         y[i] *= inv;
 }
 
-/* Whether element `label` is the first of the largest. */
+/* True if element `label` is the first of the largest. */
 static bool is_first_largest(const float *x, float top, size_t label)
 {
     for (size_t i = 0; x[label] == top; i++) {
@@ -481,7 +481,7 @@ static void row_stream(size_t bytes, const void *src, void *dst)
 static void row_stream_end(void)
 {
 #if W > 4
-    _mm_sfence(); /* streaming stores keep no order with those that publish them */
+    _mm_sfence(); /* streaming stores are not ordered with later stores */
 #endif
 }
 

@@ -11,9 +11,9 @@
  *               dQ = dS K,   dK = dS^T Q,   dV = P^T dO
  *
  * A warp owns T / 4 rows of its tile; lane j scores key j and sums the columns j, j + 32, ... Tiles
- * lie in shared memory with one float between rows, so that lanes which read down a column meet
- * different banks. Rotary positions turn queries and keys when a tile is read, and turn gradients
- * back when they are written. Columns beyond the head's are zero.
+ * lie in shared memory with one float between rows, so that lanes which read down a column use
+ * different banks. Rotary positions rotate queries and keys when a tile is read, and rotate
+ * gradients back when they are written. Columns beyond the head's are zero.
  */
 #include "kernels/cuda/launch.h"
 
@@ -22,7 +22,7 @@
 #define WARPS   4u
 #define THREADS (WARPS * HTH_WARP)
 
-/* Where a block works: a tile of one head of one sequence. */
+/* A block's place: a tile of one head of one sequence. */
 struct place {
     uint32_t row0; /* of the sequence */
     uint32_t head, tile;
@@ -60,7 +60,7 @@ __device__ void load_tile(const struct hth_cu_attention &a, const float *src, ui
     }
 }
 
-/* Writes a tile of gradients, turned back where the forward turned. */
+/* Writes a tile of gradients, rotated back where the forward rotated. */
 template <int DH, int T>
 __device__ void store_tile(const struct hth_cu_attention &a, const float *tile, bool transpose,
                            uint32_t first, uint32_t ld, float *dst)
@@ -149,7 +149,7 @@ template <int DH, int T> __global__ void attention_forward(struct hth_cu_attenti
             if (lane < T)
                 p[row * (T + 1) + lane] = e;
         }
-        __syncthreads(); /* the keys are read, the scores are written */
+        __syncthreads(); /* all keys are read, all scores written */
         load_tile<DH, T>(a, src + 2 * dim, a.qkv.ld, key, false, kv);
         __syncthreads();
 #pragma unroll
@@ -202,7 +202,8 @@ template <int DH, int T> struct tiles {
     }
 };
 
-/* P and dS of the tile at queries `first`, keys `key`. Ends with a barrier: both are there. */
+/* Computes P and dS of the tile at queries `first`, keys `key`. Ends with a barrier: both are
+ * complete. */
 template <int DH, int T>
 __device__ void score_gradients(const struct hth_cu_attention &a, const struct place &at,
                                 uint32_t first, uint32_t key, const struct tiles<DH, T> &s)
@@ -299,7 +300,7 @@ template <int DH, int T> __global__ void attention_back_kv(struct hth_cu_attenti
     store_tile<DH, T>(a, s.v, false, key, a.dqkv.ld, dst + 2 * dim);
 }
 
-/* -- launches: the smallest width that holds the head -------------------------------------- */
+/* -- launches: the smallest width that fits the head --------------------------------------- */
 
 static dim3 grid_of(const struct hth_cu_attention *a, uint32_t t)
 {

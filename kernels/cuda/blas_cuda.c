@@ -2,15 +2,15 @@
 /*
  * blas_cuda.c: products by cuBLASLt.
  *
- * The library thinks in columns: our row-major c = a b is its c^T = b^T a^T, so the sides and m and
- * n change places, and a bias per column of ours is its bias per row. Its GELU is the tanh form, as
+ * The library is column-major: our row-major c = a b is its c^T = b^T a^T, so the sides and m and
+ * n change places, and our bias per column is its bias per row. Its GELU is the tanh form, like
  * ours.
  *
- * For each shape it is asked once which algorithm to take; the answer is kept in a table by key
- * (plan.h), so a shape is always computed in the same way: two runs give the same bits. Algorithms
- * that add from several blocks in place, whose order is not fixed, are not allowed.
+ * For each shape the library chooses an algorithm once, and a table keeps it by key (plan.h). So a
+ * shape is always computed in the same way: two runs give the same bits. Algorithms that add from
+ * several blocks in place, whose order is not fixed, are excluded.
  *
- * The library is 500 MB of code: it is loaded by dlopen, once, when the first device is opened.
+ * The library is 500 MB of code: dlopen loads it once, when the first device is opened.
  */
 #define _GNU_SOURCE
 #include "kernels/cuda/blas_cuda.h"
@@ -61,7 +61,7 @@ void hth_cublas_look_in(const char *folder)
     atomic_store(&only_folder, folder);
 }
 
-/* Of the major version that this was compiled against: another one has other structs. */
+/* Opens the library of the major version of our headers: another one has other structs. */
 static void *open_library(const char *name)
 {
     static const char *const usual[] = {"", "/usr/local/cuda/lib64/"};
@@ -82,7 +82,7 @@ static void load(void)
     void *handle = open_library("libcublasLt");
     if (handle == NULL) {
         const char *text = dlerror();
-        snprintf(lt.why, sizeof(lt.why), "cuBLAS was not found: %s",
+        snprintf(lt.why, sizeof(lt.why), "cuBLAS not found: %s",
                  text != NULL ? text : "no libcublasLt");
         return;
     }
@@ -112,8 +112,8 @@ static bool loaded(void)
     return lt.found;
 }
 
-/* Products by arrays of pointers are in libcublas (54 MB), which is looked for when somebody has
- * many blocks. X(name, symbol): the header calls the second version by the first one's name. */
+/* Products by arrays of pointers are in libcublas (54 MB), which is loaded with the first group.
+ * X(name, symbol): the header calls the second version by the first one's name. */
 #define V2_FUNCTIONS(X)                                                                            \
     X(Create, "cublasCreate_v2")                                                                   \
     X(Destroy, "cublasDestroy_v2")                                                                 \
@@ -157,7 +157,7 @@ static bool v2_loaded(void)
     return v2.found;
 }
 
-/* What a shape needs: made once, kept until the context ends. */
+/* The library's objects for a shape: made once, freed with the context. */
 struct cublas_product {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
@@ -166,9 +166,9 @@ struct cublas_product {
 
 struct blas {
     cublasLtHandle_t handle;
-    cublasHandle_t many; /* of the other library; made when it is first needed */
+    cublasHandle_t many; /* of libcublas; made at the first use */
     bool many_tried;
-    void *many_stream; /* whose workspace is set */
+    void *many_stream; /* the stream for which the workspace is set */
     void *workspace;   /* of both libraries */
     struct hth_matmul_plans plans;
 };
@@ -203,7 +203,7 @@ int hth_cublas_open(void **out, char *why, size_t why_size)
         err = CUBLAS_STATUS_ALLOC_FAILED;
     if (err != CUBLAS_STATUS_SUCCESS) {
         if (why != NULL)
-            snprintf(why, why_size, "cuBLAS does not start (status %d)", (int)err);
+            snprintf(why, why_size, "cuBLAS did not start (status %d)", (int)err);
         hth_cublas_close(b);
         return (int)err;
     }
@@ -247,7 +247,8 @@ static cublasLtEpilogue_t epilogue_of(const struct hth_gpu_matmul *m)
     }
 }
 
-/* Pointers are part of the call, not of the plan, but they live in the description. */
+/* Pointers belong to the call and not to the plan, but the library keeps them in the
+ * description. */
 static cublasStatus_t set_pointers(struct cublas_product *p, const struct hth_gpu_matmul *m)
 {
     cublasStatus_t err = CUBLAS_STATUS_SUCCESS;
@@ -286,7 +287,7 @@ static cublasStatus_t describe(struct cublas_product *p, const struct hth_gpu_ma
     return err == CUBLAS_STATUS_SUCCESS ? set_pointers(p, m) : err;
 }
 
-/* A matrix as the library sees it: our rows are its columns. */
+/* Describes the matrices: our rows are the library's columns. */
 static cublasStatus_t layouts(struct cublas_product *p, const struct hth_gpu_matmul *m)
 {
     cudaDataType_t type = m->type == HTH_GPU_BF16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -315,7 +316,7 @@ static cublasStatus_t choose(struct blas *b, struct cublas_product *p,
     err = lt.MatmulPreferenceSetAttribute(wish, which, &(value), sizeof(value))
     WISH(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, room);
     WISH(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, sums);
-    /* The plan serves other pointers too: those that are aligned like these. */
+    /* The plan serves other pointers of the same alignment, too. */
     WISH(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key->align_b);
     WISH(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key->align_a);
     WISH(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key->align_c);
@@ -333,7 +334,7 @@ static cublasStatus_t choose(struct blas *b, struct cublas_product *p,
     return err;
 }
 
-/* NULL: the library can't, which is kept as a plan of NULL. */
+/* NULL: the library has no algorithm, which is kept as a plan of NULL. */
 static struct cublas_product *plan_new(struct blas *b, const struct hth_gpu_matmul *m,
                                        const struct hth_matmul_plan_key *key)
 {
@@ -369,19 +370,19 @@ int hth_cublas_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
     if (err == CUBLAS_STATUS_SUCCESS)
         err = lt.Matmul(b->handle, p->desc, &one, m->b, p->a, m->a, p->b, &beta, m->c, p->c, m->c,
                         p->c, &p->algo, b->workspace, WORKSPACE, (cudaStream_t)stream);
-    /* What the library promised and then refused: our own kernels do the end. */
+    /* If the library refuses what it promised, our own kernels compute the end. */
     if (m->end != HTH_GPU_PLAIN &&
         (err == CUBLAS_STATUS_NOT_SUPPORTED || err == CUBLAS_STATUS_INVALID_VALUE))
         return HTH_GPU_NO_FUSION;
     return (int)err;
 }
 
-/* ---- many -------------------------------------------------------------------------------- */
+/* ---- many products ----------------------------------------------------------------------- */
 
-/* A handle of the context. It works in the workspace of the other library's calls: all calls of a
- * context are in one stream, one after the other, also those of a recording, which is launched in
- * that stream; so nothing is allocated while one is made, and equal calls are computed alike. A
- * workspace is set after the stream, for setting a stream takes it away. */
+/* Makes the context's handle of libcublas. It shares the workspace of cublasLt: all calls of a
+ * context are in one stream, one after the other, and a recording is launched in that stream. So
+ * recording allocates nothing, and equal calls are computed in the same way. The workspace is set
+ * after the stream, because setting a stream resets it. */
 static bool many_handle(struct blas *b, void *stream)
 {
     if (!b->many_tried && v2_loaded() && v2.Create(&b->many) != CUBLAS_STATUS_SUCCESS)
@@ -397,10 +398,9 @@ static bool many_handle(struct blas *b, void *stream)
     return true;
 }
 
-/* CUBLAS_COMPUTE_32F with a scale in fp32: from fp32 or bf16 into fp32. FAST_TF32: fp32 all over,
- * and leave to convert operands down, no more (cuBLAS's header). docs/gpu.md says what of this is
- * written where. A library or card that says no is believed, and the products are made one by
- * one. */
+/* CUBLAS_COMPUTE_32F has an fp32 scale: from fp32 or bf16 into fp32. FAST_TF32 has fp32 everywhere,
+ * and only permits the library to round operands (cuBLAS's header); docs/gpu.md has the sources. If
+ * the library or the card refuses, the caller computes the products one by one. */
 int hth_cublas_matmul_many(void *blas, void *stream, const struct hth_gpu_many *many)
 {
     struct blas *b = blas;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blas_cuda.h: products by cuBLASLt, loaded once a device has answered. See gpu.h. */
+/* blas_cuda.h: products by cuBLASLt, loaded after a device has answered. See gpu.h. */
 #ifndef HTH_KERNELS_CUDA_BLAS_CUDA_H
 #define HTH_KERNELS_CUDA_BLAS_CUDA_H
 
 #include "kernels/cuda/gpu.h"
 
-/* The only folder where the library is looked for; it stays. NULL: the loader's, then the
- * toolkit's. Before the first open. */
+/* Sets the only folder to search for the library; the string must stay valid. NULL: the loader's
+ * folders, then the toolkit's. Call it before the first open. */
 void hth_cublas_look_in(const char *folder);
 int hth_cublas_open(void **blas, char *why, size_t why_size);
 void hth_cublas_close(void *blas);

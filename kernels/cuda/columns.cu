@@ -20,7 +20,7 @@ uint32_t hth_cu_slabs(uint32_t rows)
     return slabs < SLABS_MOST ? slabs : SLABS_MOST;
 }
 
-/* What is summed: dy alone, or dy * h for the norm's gamma. */
+/* The summands: dy alone, or dy * h for the norm's gamma. */
 struct column_terms {
     struct hth_cu_mat dy, x, stats; /* x without data: dy alone */
 };
@@ -118,8 +118,9 @@ int hth_cu_gather(void *stream, struct hth_cu_mat src, const int32_t *index, uin
                       stream, src, index, ld_index, dst, fault);
 }
 
-/* One block per source row. The block of an index' first row adds all its rows, in order; the
- * others leave. Looking through the indices costs rows^2 / 2 reads of integers, from the cache. */
+/* One block per source row. The block of an index's first row adds all its rows, in order; the
+ * others return. The search through the indices costs rows^2 / 2 reads of integers, from the
+ * cache. */
 __global__ void scatter_row(struct hth_cu_scatter s, struct hth_cu_mat src, struct hth_cu_mat dst)
 {
     HTH_SHARED(int, hit); /* [blockDim.x] */

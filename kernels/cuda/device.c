@@ -37,7 +37,7 @@ static void *dev_alloc(const struct hth_backend *be, size_t bytes)
     return hth_cu_take(dev, bytes);
 }
 
-/* Nobody's stream may still work on it when it is given to somebody else. */
+/* Frees memory after a wait: no stream may still use it when it is reused. */
 static void dev_free(const struct hth_backend *be, void *p)
 {
     struct hth_cu_device *dev = hth_cu_device_of(be);
@@ -50,7 +50,7 @@ static enum hth_err dev_init(const struct hth_backend *be, const struct hth_init
 {
     struct hth_cu_device *dev = hth_cu_device_of(be);
     const struct hth_gpu *gpu = dev->gpu;
-    /* As in cpu.c: initial values share no numbers with dropout. */
+    /* Like cpu.c: initial values share no random numbers with dropout. */
     uint64_t seed = hth_mix64(args->seed ^ UINT64_C(0x696e697469616c73));
     struct hth_cu_init a = {.dst = args->dst,
                             .count = args->count,
@@ -62,7 +62,7 @@ static enum hth_err dev_init(const struct hth_backend *be, const struct hth_init
                             .key = {(uint32_t)seed, (uint32_t)(seed >> 32)},
                             .tensor = args->tensor,
                             .stream_word = args->stream};
-    /* A stream may still read what is about to be overwritten. */
+    /* A stream may still read the memory to be overwritten. */
     if (gpu->use(dev->index) != 0 || hth_cu_quiet(dev) != 0 || hth_cu_init(dev->queue, &a) != 0 ||
         gpu->stream_sync(dev->queue) != 0)
         return HTH_E_DEVICE;
@@ -305,7 +305,7 @@ static enum hth_err dev_sumsq(struct hth_exec *ex, struct hth_view x,
 
 /* -- the table ----------------------------------------------------------------------------- */
 
-/* Operations take their room from the stream, whose size follows the rows. */
+/* Operations need no scratch: they use the stream's room, whose size follows the rows. */
 static size_t no_scratch(const struct hth_backend *be, uint32_t a, uint32_t b)
 {
     (void)be;
@@ -375,7 +375,7 @@ static void fill_tables(struct hth_cu_device *dev)
     }
 }
 
-/* What weights may take: the rest is for the driver, GEMM workspaces, copies and batches. */
+/* The memory for weights: the rest is for the driver, GEMM workspaces, copies and batches. */
 static size_t weights_budget(size_t left)
 {
     return left - HTH_MIN((size_t)HTH_DEVICE_RESERVE, left / 2);
@@ -413,7 +413,7 @@ enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu 
     }
     dev->resident.matters = hth_cu_home_matters;
     dev->resident.moved = hth_cu_home_moved;
-    /* The GEMM library is looked for once a device has answered, not before. */
+    /* The GEMM library is loaded only after a device has answered. */
     if (gpu->blas_open(&blas, why, why_size) != 0) {
         hth_cu_device_close(dev);
         return HTH_E_UNSUPPORTED;

@@ -4,12 +4,13 @@
  *
  * A device has a pool of memory and up to three tables (fp32, TF32 and bf16 products) over it. Each
  * execution context has a stream; work of a context runs in order, that of several contexts side
- * by side, copies of one beside kernels of another. Copies go through pinned buffers of the stream,
- * a ring of four, so that the next piece is being filled while one travels. Only uploads of the
- * caller's memory are over when the call returns; all else at the sync, errors too.
+ * by side, copies of one beside kernels of another. Copies pass through a ring of four pinned
+ * buffers of the stream, so that one is filled while another is copied. An upload has read the
+ * caller's memory when the call returns; everything else is complete at the sync, which also
+ * returns the errors.
  *
- * Results for the host (losses, sums) and the fault word lie in a block of device memory that is
- * fetched at the sync.
+ * Results for the host (losses, sums) and the fault word lie in a block of device memory that the
+ * sync downloads.
  */
 #ifndef HTH_KERNELS_CUDA_DEVICE_H
 #define HTH_KERNELS_CUDA_DEVICE_H
@@ -35,8 +36,8 @@ struct hth_cu_device {
     struct hth_gpu_info info;
     struct hth_pool pool;
     struct hth_resident resident; /* experts' weights and states */
-    void *queue;                  /* for what belongs to no context */
-    atomic_flag whole;            /* somebody records a graph, or waits for the whole card */
+    void *queue;                  /* for work outside any context */
+    atomic_flag whole;            /* a context records a graph, or waits for the whole card */
     char names[HTH_CU_TABLES][24];
     struct hth_backend tables[HTH_CU_TABLES]; /* by enum hth_gpu_type */
 };
@@ -44,14 +45,14 @@ struct hth_cu_device {
 /* A piece of a copy. */
 struct hth_cu_slot {
     void *pinned, *event;
-    void *dst; /* download: where it goes once it is here */
+    void *dst; /* download: destination at the sync */
     size_t bytes;
     bool busy;
 };
 
 struct hth_cu_home;
 
-/* Parts of a set that stay where they are until the sync. */
+/* Parts of a set that stay on the card until the sync. */
 struct hth_cu_held {
     struct hth_cu_home *home;
     uint32_t parts, wrote;
@@ -64,22 +65,22 @@ struct hth_cu_stream {
     uint32_t next;
     uint8_t *work; /* room of one operation */
     size_t work_bytes;
-    uint64_t rooms;                  /* how many there were: the number of this one */
+    uint64_t rooms;                  /* rooms allocated so far: the number of this one */
     uint8_t *results, *results_host; /* device, pinned */
     struct {
-        struct hth_xent_result *xent; /* one of the two */
+        struct hth_xent_result *xent; /* exactly one of the two is set */
         struct hth_sumsq_result *sumsq;
     } wanted[HTH_CU_RESULTS];
     uint32_t wanted_count;
     struct hth_graphs *graphs; /* graph.h; made with the first call */
-    void *stamp[2];            /* timed events, made when they are first asked for */
+    void *stamp[2];            /* timed events, made at the first use */
     struct hth_cu_held held[HTH_CU_HELD];
     uint32_t held_count;
     enum hth_err err; /* the first since the last sync */
 };
 
-/* Makes the device's tables; the pool may hold `limit` bytes (0: what the card has). Errors:
- * E_NO_MEMORY, E_DEVICE; `why` gets a line then, and nothing is to be closed. */
+/* Makes the device's tables; the pool may hold `limit` bytes (0: all that the card has). Errors:
+ * E_NO_MEMORY, E_DEVICE; then `why` gets a line, and the caller does not close the device. */
 enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu *gpu, int index,
                                 size_t limit, char *why, size_t why_size) HTH_MUST;
 void hth_cu_device_close(struct hth_cu_device *dev);
@@ -95,15 +96,15 @@ enum hth_err hth_cu_download(struct hth_exec *ex, void *host, const void *device
                              size_t bytes) HTH_MUST;
 enum hth_err hth_cu_stamp(struct hth_exec *ex, bool last) HTH_MUST;
 enum hth_err hth_cu_stamped_us(struct hth_exec *ex, double *us) HTH_MUST;
-/* The context's stream, its device made the thread's. */
+/* Returns the context's stream and makes its device the thread's current one. */
 struct hth_cu_stream *hth_cu_enter(struct hth_exec *ex);
-/* Keeps the first failure; a launch that failed says so at the sync. Always HTH_OK. */
+/* Keeps the first failure until the sync, which returns it. Always HTH_OK. */
 enum hth_err hth_cu_check(struct hth_cu_stream *s, int gpu_error);
-/* Waits for all that was launched; errors and what is held stay. */
+/* Waits for all launched work; keeps errors and held parts. */
 void hth_cu_settle(struct hth_cu_stream *s);
-/* Room for one operation, until the next asks. NULL when memory is gone. */
+/* Memory for one operation, valid until the next call. NULL when memory is gone. */
 void *hth_cu_room(struct hth_cu_stream *s, size_t bytes);
-/* A place in device memory for a result; where it goes is told at the sync. */
+/* Device memory for a result, which the sync copies to `result`. */
 void *hth_cu_want_xent(struct hth_exec *ex, struct hth_xent_result *result);
 void *hth_cu_want_sumsq(struct hth_exec *ex, struct hth_sumsq_result *result);
 
@@ -121,13 +122,12 @@ enum hth_err hth_cu_linear_backward_data(struct hth_exec *ex, const struct hth_l
 enum hth_err hth_cu_linear_backward_weight(struct hth_exec *ex, struct hth_weight *w,
                                            struct hth_weight *bias, struct hth_view x,
                                            struct hth_view dy);
-/* With bf16 products of bf16 operands, else of fp32 ones; c is fp32. */
+/* Operands are bf16 with bf16 products, else fp32; c is fp32. */
 enum hth_err hth_cu_bare_product(struct hth_exec *ex, struct hth_view a, struct hth_view b,
                                  struct hth_view c);
-/* By the type of the context's products. */
+/* The type of the context's products. */
 enum hth_gpu_type hth_cu_type_of(const struct hth_exec *ex);
-/* What a product reads of a weight that is held: its values, or their image, made anew when
- * stale. */
+/* The operand of a product for a held weight: its values, or their image, rebuilt when stale. */
 const void *hth_cu_weight_operand(struct hth_cu_stream *s, enum hth_gpu_type type,
                                   struct hth_weight *w);
 enum hth_err hth_cu_step_all(struct hth_exec *ex, struct hth_params *p, const struct hth_step *base,
@@ -135,7 +135,7 @@ enum hth_err hth_cu_step_all(struct hth_exec *ex, struct hth_params *p, const st
 enum hth_err hth_cu_step_one(struct hth_exec *ex, struct hth_weight *w,
                              const struct hth_step *step);
 
-/* -- home.c: where parameter sets are ------------------------------------------------------ */
+/* -- home.c: the memory of parameter sets -------------------------------------------------- */
 
 enum hth_err hth_cu_params_open(struct hth_params *p);
 void hth_cu_params_opened(struct hth_params *p);
@@ -143,11 +143,11 @@ void hth_cu_params_close(struct hth_params *p);
 enum hth_err hth_cu_params_hold(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
                                 uint32_t writes);
 void hth_cu_params_ahead(struct hth_exec *ex, struct hth_params *p, uint32_t parts);
-/* The same beside all that the context holds already: E_NO_MEMORY where that leaves no room, and
- * nothing is let go of or waited for. */
+/* Like hold, but keeps all that the context holds already: E_NO_MEMORY where that leaves no room,
+ * without a wait. */
 enum hth_err hth_cu_params_try(struct hth_exec *ex, struct hth_params *p, uint32_t reads,
                                uint32_t writes);
-/* After a wait for the stream. */
+/* Releases all held parts, after a wait for the stream. */
 void hth_cu_release_all(struct hth_cu_stream *s);
 bool hth_cu_home_matters(const struct hth_item *item);
 void hth_cu_home_moved(struct hth_item *item);
@@ -165,13 +165,13 @@ enum hth_err hth_cu_ffn_many(struct hth_exec *ex, const struct hth_ffn_member *m
 
 /* -- device.c ------------------------------------------------------------------------------ */
 
-/* Of the pool; weights leave the card where it is full. */
+/* Takes memory from the pool; evicts weights when the card is full. */
 void *hth_cu_take(struct hth_cu_device *dev, size_t bytes);
-/* Waits for all streams of the card. The driver refuses that while a stream records, and spoils the
- * recording: so the two take turns. Not to be called by what is being recorded. */
+/* Waits for all streams of the card. The driver refuses that while a stream records, and it spoils
+ * the recording, so the two exclude each other. Do not call it from recorded code. */
 int hth_cu_quiet(struct hth_cu_device *dev);
 
-/* Rounded up so that what follows starts on 256 bytes. */
+/* Rounded up so that the next item starts on 256 bytes. */
 static inline size_t hth_cu_cost(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;

@@ -7,8 +7,8 @@
 #define THREADS   256u
 #define GRID_ROWS 65535u
 
-/* Columns of a row are shared out over blockIdx.x, rows over blockIdx.y. Where rows follow each
- * other without a gap they are one long row. */
+/* blockIdx.x covers the columns of a row, blockIdx.y the rows. Rows without a gap between them form
+ * one long row. */
 struct extent {
     uint32_t rows;
     size_t cols;
@@ -88,7 +88,7 @@ int hth_cu_fill(void *stream, struct hth_cu_mat y, float value)
     return launch_flat(stream, fill_element{value, y}, extent_of(y, is_dense(y)));
 }
 
-/* Element (r, c) takes word c mod 4 of block r * ceil(cols / 4) + c / 4: a thread does four. */
+/* Element (r, c) uses word c mod 4 of block r * ceil(cols / 4) + c / 4: a thread does four. */
 struct dropout_four {
     struct hth_cu_dropout d;
     struct hth_cu_mat x, y;
@@ -146,7 +146,8 @@ int hth_cu_cast(void *stream, const struct hth_cu_cast *c)
 
 /* -- sum of squares ------------------------------------------------------------------------ */
 
-/* Each block adds one partial sum in double, of elements far apart: the shape decides the order. */
+/* Each block computes one partial sum in double, of elements far apart: the shape decides the
+ * order. */
 __global__ void sumsq_parts(struct hth_cu_mat x, struct extent e, double *room)
 {
     HTH_SHARED(double, warps);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.h: what the host's side of the back end asks of the driver and of the GEMM library, as a
- * table: the CUDA runtime on a machine with a card (gpu_cuda.c, blas_cuda.c), plain memory and
- * naive loops in tests, and tables that fail on purpose.
+ * gpu.h: the driver and the GEMM library as a table of functions: the CUDA runtime on a machine
+ * with a card (gpu_cuda.c, blas_cuda.c), plain memory and naive loops in tests, and tables that
+ * fail on purpose.
  *
- * All functions answer 0 or the runtime's error code; `text` names it. A stream is a queue of work
+ * All functions return 0 or the runtime's error code; `text` names it. A stream is a queue of work
  * of one device; work of different streams may overlap. An event marks a place in a stream.
  */
 #ifndef HTH_KERNELS_CUDA_GPU_H
@@ -27,7 +27,7 @@ enum hth_gpu_type { HTH_GPU_F32, HTH_GPU_TF32, HTH_GPU_BF16 }; /* operands a and
 enum hth_gpu_end {
     HTH_GPU_PLAIN,
     HTH_GPU_BIAS,      /* + bias */
-    HTH_GPU_BIAS_GELU, /* gelu(+ bias); aux, if given, gets what the activation saw */
+    HTH_GPU_BIAS_GELU, /* gelu(+ bias); aux, if not NULL, receives the input of gelu */
     HTH_GPU_BIAS_RELU,
     HTH_GPU_DGELU, /* * gelu'(aux) */
 };
@@ -65,15 +65,16 @@ struct hth_gpu {
     int (*stream_new)(void **stream);
     void (*stream_free)(void *stream);
     int (*stream_sync)(void *stream);
-    int (*stream_wait)(void *stream, void *event); /* what comes later in it comes after */
+    int (*stream_wait)(void *stream,
+                       void *event); /* later work of the stream waits for the event */
     int (*event_new)(void **event);
     void (*event_free)(void *event);
     int (*event_record)(void *event, void *stream);
     int (*event_sync)(void *event);
-    int (*timed_new)(void **event); /* an event that knows when it happened */
+    int (*timed_new)(void **event); /* an event with a time */
     int (*timed_us)(void *from, void *to, double *us);
-    /* What this thread gives to the stream between the two is not done but kept as a graph, which
-     * can be given to a stream as a whole. capture_begin NULL: there is no such thing. */
+    /* Work that this thread gives to the stream between the two is not run but recorded as a graph,
+     * which graph_launch gives to a stream as a whole. capture_begin NULL: no graphs. */
     int (*capture_begin)(void *stream);
     int (*capture_end)(void *stream, void **graph);
     int (*graph_launch)(void *graph, void *stream);
@@ -83,7 +84,8 @@ struct hth_gpu {
     int (*copy)(void *to, const void *from, size_t bytes, void *stream); /* within the device */
     int (*zero)(void *device, size_t bytes, void *stream);
     int (*device_sync)(void);
-    /* Of this device and thread; loads the library the first time. `why` gets a line on failure. */
+    /* Opens the library for this device and thread; loads it the first time. `why` gets a line on
+     * failure. */
     int (*blas_open)(void **blas, char *why, size_t why_size);
     void (*blas_close)(void *blas);
     /* HTH_GPU_NO_FUSION: the library has no such end for these operands, and nothing was done. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu_cuda.c: the table of gpu.h by the CUDA runtime, which is linked in statically. */
+/* gpu_cuda.c: the table of gpu.h with the CUDA runtime, which is linked in statically. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 
@@ -43,7 +43,7 @@ static int cuda_use(int device)
 static int cuda_mem_alloc(void **p, size_t bytes)
 {
     cudaError_t err = cudaMalloc(p, bytes);
-    (void)cudaGetLastError(); /* too little memory is an answer, not a state */
+    (void)cudaGetLastError(); /* clears the runtime's error: too little memory is no fault */
     return (int)err;
 }
 
@@ -70,7 +70,7 @@ static int cuda_host_free(void *p)
     return (int)cudaFreeHost(p);
 }
 
-/* Without order to the default stream: contexts overlap. */
+/* Not ordered with the default stream: contexts overlap. */
 static int cuda_stream_new(void **stream)
 {
     return (int)cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking);
@@ -138,7 +138,7 @@ static int cuda_capture_end(void *stream, void **out)
         err = cudaGraphInstantiate(&exec, graph, 0);
     if (graph != NULL)
         (void)cudaGraphDestroy(graph);
-    (void)cudaGetLastError(); /* a recording that failed is not the stream's failure */
+    (void)cudaGetLastError(); /* clears the error: a failed recording is no failure of the stream */
     *out = exec;
     return (int)err;
 }

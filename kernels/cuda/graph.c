@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.c: the table of graphs, and the calls that are recorded; see graph.h. */
+/* graph.c: the table of graphs, and the recorded calls; see graph.h. */
 #include "kernels/cuda/graph.h"
 
 #include <stdlib.h>
@@ -51,11 +51,11 @@ void hth_graphs_clear(struct hth_graphs *graphs, void (*drop)(void *arg, void *g
 static void drop_graph(void *arg, void *graph)
 {
     struct hth_cu_stream *s = arg;
-    (void)s->dev->gpu->stream_sync(s->queue); /* it may be running */
+    (void)s->dev->gpu->stream_sync(s->queue); /* the graph may be running */
     s->dev->gpu->graph_free(graph);
 }
 
-/* Whether nothing but launches is left to do: else the call is not one like the next. */
+/* True if the call needs launches only: else the next call would differ. */
 static bool is_settled(const struct hth_params *p)
 {
     for (uint32_t i = 0; p->be->compute == HTH_MATMUL_BF16 && i < p->count; i++) {
@@ -67,8 +67,8 @@ static bool is_settled(const struct hth_params *p)
     return true;
 }
 
-/* Records the call and launches it. False: what went wrong is forgotten, and the call is to be made
- * as usual, with errors of its own. */
+/* Records the call and launches it. False: the failure is dropped, and the caller runs the call as
+ * usual, with its own errors. */
 static bool record(struct hth_cu_stream *s, struct hth_graph *g, struct hth_exec *ex,
                    hth_exec_fn *fn, void *arg)
 {
@@ -95,8 +95,8 @@ static bool record(struct hth_cu_stream *s, struct hth_graph *g, struct hth_exec
     return false;
 }
 
-/* Launches a recording. False: it did not start; it is dropped and nobody tries it again, so the
- * call is to be made as usual. */
+/* Launches a recording. False: it did not start. The recording is dropped for good, and the caller
+ * runs the call as usual. */
 static bool launch(struct hth_cu_stream *s, struct hth_graph *g)
 {
     if (s->dev->gpu->graph_launch(g->graph, s->queue) == 0) {
@@ -121,7 +121,7 @@ enum hth_err hth_cu_replay(struct hth_exec *ex, const struct hth_params *p,
     struct hth_graph *g = hth_graphs_at(s->graphs, key, s->rooms, &known, drop_graph, s);
     if (known && g->state == HTH_GRAPH_READY)
         return launch(s, g) ? HTH_OK : fn(ex, arg, 0);
-    /* Another context records, or waits for the whole card: next time, then. */
+    /* While another context records or waits for the whole card, this call runs as usual. */
     if (!known || g->state != HTH_GRAPH_SEEN ||
         atomic_flag_test_and_set_explicit(&s->dev->whole, memory_order_acquire))
         return fn(ex, arg, 0);

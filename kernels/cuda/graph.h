@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * graph.h: the steady case: a block that is computed again and again from the same places, recorded
- * once as a graph of the driver's and then launched as a whole.
+ * graph.h: records repeated calls of a block as graphs of the driver, which one call then launches
+ * as a whole.
  *
- * A call is known by its key: what is computed, its shape and number of rows, and every address
- * that its kernels see. Weights that were moved (resident.h), scratch that grew, another number of
- * rows: another key, and a graph that nobody finds again leaves the table, which has a fixed number
- * of places, as the one used longest ago. The first call with a key is made as usual, so that all
- * that happens once (plans, images of weights, memory) happens then; the second is recorded.
+ * The key of a call is the kind of block, its shape and number of rows, and every address that its
+ * kernels use. Moved weights (resident.h), grown scratch or another number of rows give another
+ * key. The table has a fixed number of places; a new key replaces the least recently used one. The
+ * first call with a key runs as usual, with all that happens once (plans, images of weights,
+ * memory); the second is recorded.
  *
- * Who hosts experts pads batches to few numbers of rows (hth_backend_padded), so that keys come
- * again.
+ * A server of experts pads batches to few numbers of rows (hth_backend_padded), so that keys
+ * repeat.
  *
- * A key that can't be recorded, or whose graph did not start, is kept as such and nobody tries
- * again: its calls are made as usual.
+ * A key that can't be recorded, or whose graph did not start, is marked REFUSED: its calls run as
+ * usual and are never recorded again.
  *
  * One thread: each context has its own table. Host code only, tested without a card.
  */
@@ -29,7 +29,7 @@ enum hth_graph_state { HTH_GRAPH_SEEN, HTH_GRAPH_READY, HTH_GRAPH_REFUSED };
 
 struct hth_graph {
     struct hth_call_key key;
-    uint64_t room; /* of the context, which operations use by themselves: its number */
+    uint64_t room; /* number of the context's room (hth_cu_room), which operations use */
     enum hth_graph_state state;
     void *graph; /* READY */
     uint64_t used;
@@ -42,8 +42,8 @@ struct hth_graphs {
     uint64_t recorded, launched; /* for tests */
 };
 
-/* The entry with that key, or a new one (`*known` false) in the place of the one used longest ago,
- * whose graph is given to `drop`. */
+/* The entry with that key. Without one (`*known` false), a new entry replaces the least recently
+ * used one, whose graph is passed to `drop`. */
 struct hth_graph *hth_graphs_at(struct hth_graphs *graphs, const struct hth_call_key *key,
                                 uint64_t room, bool *known, void (*drop)(void *arg, void *graph),
                                 void *arg);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.c: many small FFN blocks of one shape at once: a product of the library for all of them,
- * and one launch of ours for what stands between two products (group.cu), where one block after the
- * other would be some fifteen launches each, none of which fills a card.
+ * group.c: many small FFN blocks of one shape at once: one product of the library for all of them,
+ * and one launch of ours between two products (group.cu). One block after the other would be some
+ * fifteen launches each, none of which fills a card.
  *
- * Blocks are taken in runs of like numbers of rows (the largest less than twice the smallest),
- * which are padded to one number, and of as many as are on the card side by side; what does not fit
- * a run is computed alone. What the kernels and the library need to know of each block is one
- * table, uploaded once per run.
+ * Blocks form runs of similar numbers of rows (the largest less than twice the smallest), padded to
+ * one number, and of as many blocks as fit on the card together; a block that fits no run is
+ * computed alone. One table, uploaded once per run, has the addresses of each block for the kernels
+ * and the library.
  */
 #include "kernels/cuda/device.h"
 
@@ -18,7 +18,7 @@
 #define ROWS_TOTAL 4096u /* of a run, padded */
 #define PRODUCTS   4u
 
-/* What is uploaded: one block of memory, here and there. */
+/* The table to upload: one block of memory, on the host and on the card. */
 struct group_table {
     struct hth_cu_member member[HTH_CU_GROUP];
     const void *a[PRODUCTS][HTH_CU_GROUP], *b[PRODUCTS][HTH_CU_GROUP];
@@ -33,7 +33,7 @@ struct group_run {
     struct group_table here, *there;
     enum hth_gpu_type type;
     bool backward;
-    uint32_t most; /* blocks of a run: fewer once there was no room for the table of more */
+    uint32_t most; /* most blocks of a run: fewer after a table of more had no room */
 };
 
 static uint32_t padded(uint32_t n)
@@ -52,7 +52,8 @@ static int by_rows(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Whether all gradients of a block are added to, or all written anew; others are computed alone. */
+/* True if all gradients of a block are added to, or all overwritten; other blocks are computed
+ * alone. */
 static bool is_even(const struct hth_ffn *f)
 {
     bool zero = f->w1->grad_zero;
@@ -71,7 +72,7 @@ static bool fits(const struct group_run *run, const struct hth_ffn_member *first
            (is_even(m->ffn) && m->ffn->w1->grad_zero == first->ffn->w1->grad_zero);
 }
 
-/* Weights of the first so many blocks of the run, which are here and stay. */
+/* Holds the weights of the first `count` blocks of the run that are on the card together. */
 static uint32_t hold_first(struct group_run *run, uint32_t count)
 {
     uint32_t reads = HTH_HOLD_VALUE, writes = run->backward ? HTH_HOLD_GRAD : 0, n = 0;
@@ -81,8 +82,8 @@ static uint32_t hold_first(struct group_run *run, uint32_t count)
     return n;
 }
 
-/* As many as there is room for. What was held before for others makes way, but what was brought for
- * this run comes once: the blocks that don't fit beside it are the next run. */
+/* Holds as many blocks as there is room for. Parts held for earlier work are released first. Blocks
+ * that do not fit beside the others form the next run, so each set is copied once. */
 static uint32_t hold_some(struct group_run *run, uint32_t count)
 {
     bool others = run->s->held_count > 0;
@@ -153,7 +154,7 @@ static void fill_forward(struct group_run *run, uint32_t i)
     t->c[1][i] = part_of(run, g->product_d, sizeof(float), g->ld_dim, i);
 }
 
-/* In their order: dw2 = act^T dsum, dpre = dsum w2^T, dw1 = x^T dpre, dx = dpre w1^T. */
+/* In order: dw2 = act^T dsum, dpre = dsum w2^T, dw1 = x^T dpre, dx = dpre w1^T. */
 static void fill_backward(struct group_run *run, uint32_t i)
 {
     struct hth_cu_group *g = &run->g;
@@ -174,7 +175,7 @@ static void fill_backward(struct group_run *run, uint32_t i)
     t->c[3][i] = part_of(run, g->product_d, sizeof(float), g->ld_dim, i);
 }
 
-/* Room for the matrices of the group, and the table in it. */
+/* Lays out the group's matrices and its table in the room. */
 static enum hth_err lay_out(struct group_run *run)
 {
     struct hth_cu_group *g = &run->g;
@@ -204,12 +205,13 @@ static enum hth_err lay_out(struct group_run *run)
             fill_forward(run, i);
     }
     HTH_TRY(hth_cu_upload(run->ex, run->there, &run->here, sizeof(run->here)));
-    return run->s->err; /* no kernel may follow the addresses of a table that did not arrive */
+    return run->s->err; /* no kernel may use the addresses of a table that was not uploaded */
 }
 
 /* ---- products ------------------------------------------------------------------------------ */
 
-/* Product `p` of the table: for all blocks at once where the library can, else block by block. */
+/* Computes product `p` of the table: for all blocks at once where the library can, else one by
+ * one. */
 static void product(struct group_run *run, uint32_t p, struct hth_gpu_matmul m)
 {
     const struct hth_gpu *gpu = run->s->dev->gpu;
@@ -296,7 +298,8 @@ static void backward(struct group_run *run)
     }
 }
 
-/* How many of the first blocks were computed; 0: it is better to compute the first alone. */
+/* Computes some of the first blocks; returns their number. 0: the caller computes the first
+ * alone. */
 static uint32_t run_some(struct group_run *run, const struct hth_ffn_member *const *member,
                          uint32_t count)
 {

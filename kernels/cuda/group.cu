@@ -3,7 +3,7 @@
  * group.cu: the kernels between the products of many small FFN blocks of one shape (group.c): each
  * works on all blocks in one launch.
  *
- * Rows of all blocks stand one after the other in room of the group, each block padded to the same
+ * Rows of all blocks lie one after the other in the group's matrices, each block padded to the same
  * number of rows with zeros, which change no sum:
  *
  *   [ block 0: 29 rows | 3 x 0 ][ block 1: 32 rows ][ block 2: 25 rows | 7 x 0 ] ...
@@ -82,7 +82,7 @@ int hth_cu_group_stage_act(void *stream, const struct hth_cu_group *g)
 
 /* -- forward ------------------------------------------------------------------------------- */
 
-/* gelu(product + b1): into the block's own memory where it is wanted, and as the next operand. */
+/* gelu(product + b1): into the block's own memory where it is saved, and as the next operand. */
 struct up_end {
     struct hth_cu_group g;
     __device__ void operator()(const struct hth_cu_member &m, uint32_t r, uint32_t at,
@@ -182,7 +182,7 @@ int hth_cu_group_norm_back(void *stream, const struct hth_cu_group *g)
                       dim3(hth_threads_for(g->dim, THREADS)), WARPS * sizeof(float), stream, *g);
 }
 
-/* What is summed over the rows of a block, and where it goes. */
+/* A summand of the sums over a block's rows, and their destination. */
 __device__ __forceinline__ float column_term(const struct hth_cu_group &g,
                                              const struct hth_cu_member &m, int what, size_t at,
                                              uint32_t r, uint32_t c)
@@ -232,7 +232,7 @@ int hth_cu_group_columns(void *stream, const struct hth_cu_group *g, int what)
                       SIDE * DEPTH * sizeof(float), stream, *g, what, cols);
 }
 
-/* product * gelu'(pre), where it lies and as an operand. */
+/* product * gelu'(pre), in place and as an operand. */
 struct down_back_end {
     struct hth_cu_group g;
     __device__ void operator()(const struct hth_cu_member &m, uint32_t r, uint32_t at,

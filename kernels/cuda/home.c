@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * home.c: where the parts of a parameter set live (resident.h moves them): values with their bf16
- * images behind them, gradients, and each state of the optimiser are an item each.
+ * home.c: the parts of a parameter set as items of resident.h: values with their bf16 images behind
+ * them, gradients, and each state of the optimiser are an item each.
  *
- *   values   [ w1 | b1 | w2 | ... ][ the same as bf16 ]     the images don't travel: a cast makes
- *   grads    [ w1 | b1 | w2 | ... ]                         them anew
+ *   values   [ w1 | b1 | w2 | ... ][ the same as bf16 ]     images are not copied: a cast rebuilds
+ *   grads    [ w1 | b1 | w2 | ... ]                         them
  *
- * A context holds what its operations name until its next sync, so that one look at a short list is
- * all that an operation pays. When there is no room for what it asks, it waits for its own work,
- * lets go of everything, and asks again for all of this set at once, as long as others hold
- * something: whoever waits holds nothing, so nobody waits for ever.
+ * A context holds the parts that its operations use until its next sync, so that an operation only
+ * searches a short list. Without room for a part, the context waits for its own work, releases all
+ * its parts and retries with all parts of this set at once, as long as other contexts hold items. A
+ * context that waits holds nothing, so there is no deadlock.
  */
 #include "kernels/cuda/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIES 200000u /* waits for the card; each is as long as what the others launched */
+#define TRIES 200000u /* waits for the card, each for the work that others launched */
 
 struct hth_cu_home {
     struct hth_params *p;
     struct hth_cu_device *dev;
     struct hth_item part[HTH_PARTS];
-    uint32_t parts;      /* those that there are */
-    atomic_uint refs;    /* the set, and contexts that hold some of it */
+    uint32_t parts;      /* those that exist */
+    atomic_uint refs;    /* the set, and contexts that hold parts of it */
     atomic_bool is_gone; /* the set was freed */
 };
 
@@ -32,7 +32,7 @@ static float *floats_at(const struct hth_item *item)
     return (float *)(void *)item->at;
 }
 
-/* ---- what resident.h asks ------------------------------------------------------------------ */
+/* ---- callbacks of resident.h --------------------------------------------------------------- */
 
 bool hth_cu_home_matters(const struct hth_item *item)
 {
@@ -114,7 +114,7 @@ enum hth_err hth_cu_params_open(struct hth_params *p)
         item->owner = home;
         item->part = i;
         HTH_TRY(hth_resident_add(&dev->resident, item, travel + (i == 0 ? images : 0), travel));
-        home->parts |= 1u << i; /* what is there is freed with the set */
+        home->parts |= 1u << i; /* the set frees the others */
     }
     return HTH_OK;
 }
@@ -144,7 +144,7 @@ void hth_cu_params_close(struct hth_params *p)
     unref(home);
 }
 
-/* ---- what a context holds ------------------------------------------------------------------ */
+/* ---- held parts of a context --------------------------------------------------------------- */
 
 void hth_cu_release_all(struct hth_cu_stream *s)
 {
@@ -161,14 +161,14 @@ void hth_cu_release_all(struct hth_cu_stream *s)
 
 static struct hth_cu_held *find_held(struct hth_cu_stream *s, const struct hth_cu_home *home)
 {
-    for (uint32_t i = s->held_count; i > 0; i--) { /* the last is the likeliest */
+    for (uint32_t i = s->held_count; i > 0; i--) { /* the last is the most likely */
         if (s->held[i - 1].home == home)
             return &s->held[i - 1];
     }
     return NULL;
 }
 
-/* Holds `parts` that it does not hold yet. */
+/* Holds those of `parts` that the context does not hold. */
 static enum hth_err take(struct hth_cu_stream *s, struct hth_cu_home *home, uint32_t parts)
 {
     struct hth_item *items[HTH_PARTS];
@@ -184,7 +184,7 @@ static enum hth_err take(struct hth_cu_stream *s, struct hth_cu_home *home, uint
     return HTH_OK;
 }
 
-/* Nothing of ours is in the way any more; what others hold will be let go of. */
+/* Retries with nothing held: parts that other contexts hold are released in time. */
 static enum hth_err take_patiently(struct hth_cu_stream *s, struct hth_cu_home *home,
                                    uint32_t parts)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.h: what the .cu files offer to the host's side of the back end: one function per kernel,
- * which launches it on a stream and returns at once. All pointers are device memory. C and C++
- * read this header. The answer is the runtime's error code of the launch; 0 is success.
+ * kernels.h: the functions of the .cu files for the host's side of the back end, one per kernel: it
+ * launches the kernel on a stream and returns at once, with the runtime's error code of the launch
+ * or 0. All pointers are device memory. C and C++ read this header.
  *
- * Shapes were checked by ops.c. Rows and columns are > 0.
+ * ops.c checks the shapes. Rows and columns are > 0.
  */
 #ifndef HTH_KERNELS_CUDA_KERNELS_H
 #define HTH_KERNELS_CUDA_KERNELS_H
@@ -25,7 +25,7 @@ struct hth_cu_mat {
 /* As enum hth_act. */
 enum hth_cu_act { HTH_CU_NONE, HTH_CU_GELU, HTH_CU_RELU };
 
-/* What kernels report besides numbers, read at the sync: the first word that is not 0. */
+/* Faults that kernels report, read at the sync: the first word that is not 0. */
 enum hth_cu_fault { HTH_CU_FINE, HTH_CU_BAD_INDEX, HTH_CU_NOT_FINITE };
 
 /* -- rows.cu ------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ int hth_cu_softmax(void *stream, struct hth_cu_mat x, struct hth_cu_mat y);
 int hth_cu_softmax_back(void *stream, struct hth_cu_mat y, struct hth_cu_mat dy,
                         struct hth_cu_mat dx);
 
-/* What a cross-entropy comes to, as it lies in device memory. */
+/* The result of a cross-entropy, in device memory. */
 struct hth_cu_xent_sum {
     double loss;
     uint32_t counted, correct;
@@ -74,7 +74,7 @@ int hth_cu_xent(void *stream, const struct hth_cu_xent *x, struct hth_cu_mat log
 
 /* -- columns.cu: sums over the rows of a batch --------------------------------------------- */
 
-/* Slabs of rows whose sums are made side by side and then added in their order. */
+/* The number of slabs of rows, which are summed side by side and then added in order. */
 uint32_t hth_cu_slabs(uint32_t rows);
 /* dst (+)= column sums of dy; room for slabs * cols floats. */
 int hth_cu_column_sum(void *stream, struct hth_cu_mat dy, int accumulate, float *room, float *dst);
@@ -112,7 +112,8 @@ struct hth_cu_dropout {
 int hth_cu_dropout(void *stream, const struct hth_cu_dropout *d, struct hth_cu_mat x,
                    struct hth_cu_mat y);
 enum hth_cu_type { HTH_CU_F32, HTH_CU_BF16, HTH_CU_F16, HTH_CU_BYTES, HTH_CU_WORDS };
-/* Between types, or bytes, or words of 4 bytes (cols and leading dimensions are in those). */
+/* Converts between types, or copies bytes or words of 4 bytes (cols and leading dimensions count
+ * those). */
 struct hth_cu_cast {
     const void *src;
     void *dst;
@@ -139,7 +140,7 @@ int hth_cu_init(void *stream, const struct hth_cu_init *args);
 enum hth_cu_optim { HTH_CU_SGD, HTH_CU_ADAM, HTH_CU_LAMB };
 struct hth_cu_tensor {
     size_t offset, count; /* floats */
-    uint16_t *image;      /* bf16 copy to be kept up, or NULL */
+    uint16_t *image;      /* bf16 copy to update, or NULL */
     float decay;
     uint32_t first_block;
     int adapt; /* LAMB */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h: the few words in which the kernels of this folder are written, so that one source runs
- * on a device (nvcc) and, for tests, on the CPU (tests/kernels/shim.h, which defines HTH_SHIM and
- * the same words): launches, shared memory, barriers, and sums over a warp and a block.
+ * launch.h: the macros and functions with which the kernels of this folder are written, so that one
+ * source runs on a device (nvcc) and, for tests, on the CPU (tests/kernels/shim.h, which defines
+ * HTH_SHIM and the same names): launches, shared memory, barriers, and sums over a warp and a
+ * block.
  *
  * Blocks are whole warps, and all threads of a block reach every barrier and every shuffle. All
- * shared memory is dynamic: the launch says how many bytes. Sums have a fixed order: no float
+ * shared memory is dynamic: the launch gives its size. Sums have a fixed order: no float
  * atomics anywhere, so the same input gives the same bits.
  */
 #ifndef HTH_KERNELS_CUDA_LAUNCH_H
@@ -30,7 +31,7 @@
 
 #define HTH_WARP 32u
 
-/* Sums over the warp and the largest of it: every lane gets the same. */
+/* The sum over the warp, and its largest value: every lane gets the same. */
 template <class T> __device__ __forceinline__ T hth_warp_sum(T x)
 {
     for (unsigned step = HTH_WARP / 2; step > 0; step /= 2)
@@ -42,7 +43,7 @@ __device__ __forceinline__ float hth_warp_max(float x)
 {
     for (unsigned step = HTH_WARP / 2; step > 0; step /= 2) {
         float other = __shfl_xor_sync(HTH_FULL_WARP, x, step);
-        x = other > x ? other : x; /* a NaN is not larger: it comes back through the sums */
+        x = other > x ? other : x; /* a NaN is not larger: the sums bring it back */
     }
     return x;
 }

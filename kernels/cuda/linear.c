@@ -3,8 +3,8 @@
  * linear.c: linear layers over the GEMM library, and optimiser steps.
  *
  * With bf16 products a weight has one image: its values as bf16, row-major like the values, which
- * serves both passes (the library reads either side transposed). The optimiser keeps it up; who
- * finds it stale makes it anew. Activations are rounded on the way into a product.
+ * serves both passes (the library reads either side transposed). The optimiser updates it; a pass
+ * that finds it stale rebuilds it. Activations are rounded in front of a product.
  */
 #include "kernels/cuda/device.h"
 
@@ -43,7 +43,7 @@ static int to_bf16(struct hth_cu_stream *s, const float *src, size_t ld, uint32_
     return hth_cu_cast(s->queue, &c);
 }
 
-/* An activation as the product wants it: itself, or rounded into the room at *at, which moves. */
+/* The activation as an operand: itself, or rounded into the room at *at, which advances. */
 static const void *operand(struct hth_cu_stream *s, enum hth_gpu_type type, struct hth_view v,
                            uint8_t **at, size_t *ld)
 {
@@ -57,8 +57,8 @@ static const void *operand(struct hth_cu_stream *s, enum hth_gpu_type type, stru
     return dst;
 }
 
-/* Another pass may be making the image: it is published when it is there, so that a context with
- * another stream finds it whole. */
+/* Another pass may be building the image. It is published when complete, so that a context with
+ * another stream never reads part of it. */
 static const void *image_of(struct hth_cu_stream *s, struct hth_weight *w)
 {
     struct hth_image *image = &w->image[0];
@@ -82,7 +82,8 @@ const void *hth_cu_weight_operand(struct hth_cu_stream *s, enum hth_gpu_type typ
     return type == HTH_GPU_BF16 ? image_of(s, w) : w->value;
 }
 
-/* True: the product with that end is on its way; false: the library has none, nothing was done. */
+/* True: the product with that end is launched; false: the library has none, and nothing was
+ * done. */
 static bool matmul(struct hth_cu_stream *s, struct hth_gpu_matmul *m, enum hth_gpu_end end)
 {
     m->end = end;
@@ -114,7 +115,7 @@ enum hth_err hth_cu_bare_product(struct hth_exec *ex, struct hth_view a, struct 
     return HTH_OK;
 }
 
-/* The end that the library may do itself; PLAIN where ours is needed anyway. */
+/* The end that the library may compute; PLAIN where our kernel is needed anyway. */
 static enum hth_gpu_end forward_end(const struct hth_linear *lin)
 {
     if (lin->bias == NULL || lin->residual.data != NULL)
@@ -158,8 +159,8 @@ enum hth_err hth_cu_linear_forward(struct hth_exec *ex, const struct hth_linear 
     return hth_cu_check(s, hth_cu_epilogue(s->queue, &e, hth_cu_mat_of(y)));
 }
 
-/* Adds the rows of dy to the gradient. In the stream's room, which the product before it no longer
- * needs when the sums begin. */
+/* Adds the rows of dy to the gradient. It uses the stream's room, which the product in front of it
+ * has left when the sums begin. */
 static enum hth_err bias_grad(struct hth_cu_stream *s, struct hth_weight *bias, struct hth_view dy)
 {
     float *room =
@@ -286,7 +287,7 @@ static enum hth_err step_launch(struct hth_cu_stream *s, struct hth_cu_step *ste
     return hth_cu_check(s, hth_cu_step(s->queue, step));
 }
 
-/* The values have a new version already; images that are kept up belong to it. */
+/* The values have their new version; updated images belong to it. */
 static void image_emitted(struct hth_weight *w)
 {
     if (w->image[0].data != NULL)

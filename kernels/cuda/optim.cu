@@ -5,8 +5,8 @@
  *   tensor 0          tensor 1   tensor 2
  *   [ 0 | 1 | 2 | 3 ] [ 4 ]      [ 5 | 6 ]        blocks of HTH_CU_CHUNK elements
  *
- * A block finds its tensor by its number. Where a tensor has a bf16 image, the new values go into
- * it on the way. The equations stand in optim.h, the arithmetic in elements.h.
+ * A block finds its tensor by its number. Where a tensor has a bf16 image, the same launch writes
+ * the new values into it. The equations are in optim.h, the arithmetic in elements.h.
  */
 #include "kernels/cuda/launch.h"
 
@@ -42,7 +42,7 @@ __device__ __forceinline__ uint32_t tensor_of(const struct hth_cu_step &s, uint3
     return low;
 }
 
-/* The stretch of a tensor that this block steps. */
+/* The elements of a tensor that this block steps. */
 struct stretch {
     size_t first, end; /* of the tensor */
     uint32_t tensor;
@@ -104,7 +104,7 @@ __global__ void adam_step(struct hth_cu_step s)
     }
 }
 
-/* -- LAMB: the norms come before the step -------------------------------------------------- */
+/* -- LAMB: the norms are needed first ------------------------------------------------------ */
 
 __device__ __forceinline__ struct hth_el_lamb lamb_of(const struct hth_cu_step &s, float decay)
 {
@@ -112,7 +112,7 @@ __device__ __forceinline__ struct hth_el_lamb lamb_of(const struct hth_cu_step &
     return c;
 }
 
-/* Moves the moments; leaves the block's share of both sums of squares in room. */
+/* Updates the moments; leaves the block's share of both sums of squares in room. */
 __global__ void lamb_moments(struct hth_cu_step s)
 {
     HTH_SHARED(double, warps);

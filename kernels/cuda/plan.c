@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c: a small table of plans, the one unused for longest leaves; see plan.h. */
+/* plan.c: a small table of plans with least-recently-used replacement; see plan.h. */
 #include "kernels/cuda/plan.h"
 
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan.h: what is worked out once per shape and used again: by which key it is found, and how many
- * are kept.
+ * plan.h: a table of the library's plans, one per shape of a product.
  *
  * Two calls have the same key when the same plan serves both: shapes, leading dimensions, types and
- * the end are equal, and pointers are aligned alike (addresses are not part of it). The table holds
- * HTH_MATMUL_PLANS_MAX entries; a new one takes the place of that which was found longest ago.
- * Answers "it can't be done" are entries too, so that nobody asks again.
+ * the end are equal, and pointers have the same alignment (addresses are not part of it). The table
+ * holds HTH_MATMUL_PLANS_MAX entries; a new entry replaces the least recently used one. A shape
+ * that the library can't compute is an entry with a NULL plan, so that the library is not asked
+ * again.
  *
  * One thread: each context has its own table.
  */
@@ -16,9 +16,9 @@
 #include "kernels/cuda/gpu.h"
 
 #define HTH_MATMUL_PLANS_MAX 128
-#define HTH_PLAN_ALIGN       256u /* nobody asks for more */
+#define HTH_PLAN_ALIGN       256u /* the most that a plan depends on */
 
-/* Without padding: compared and hashed as bytes. */
+/* It has no padding, because it is compared as bytes. */
 struct hth_matmul_plan_key {
     uint32_t form, type, end, flags; /* flags: accumulate, aux there */
     uint32_t m, n, k;
@@ -44,7 +44,7 @@ struct hth_matmul_plan_key hth_matmul_plan_key_of(const struct hth_gpu_matmul *m
 
 void hth_matmul_plans_init(struct hth_matmul_plans *plans, void (*free_plan)(void *plan));
 void hth_matmul_plans_clear(struct hth_matmul_plans *plans);
-/* False: unknown. True: *plan is it, or NULL where it can't be done. */
+/* False: no entry. True: *plan is the plan, or NULL where the library has none. */
 bool hth_matmul_plans_find(struct hth_matmul_plans *plans, const struct hth_matmul_plan_key *key,
                            void **plan);
 /* Takes the plan. The key must be unknown. */

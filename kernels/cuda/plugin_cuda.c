@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plugin_cuda.c: hearth-cuda.so as the program sees it: which cards there are, and their back ends.
+ * plugin_cuda.c: the entry of hearth-cuda.so: the list of cards, and their back ends.
  *
- * A device is opened when it is first asked for and stays open. Nothing of CUDA is touched before.
+ * A device is opened at its first use and stays open. No CUDA function is called earlier.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static int arch_of(const struct hth_gpu_info *info)
     return 10 * info->major + info->minor;
 }
 
-/* How many cards there are, or why none. */
+/* The number of cards, or the reason for none in `why`. */
 static int count_cards(char *why, size_t why_size)
 {
     int count = 0, err = hth_gpu_cuda.count(&count);
@@ -39,7 +39,7 @@ static int count_cards(char *why, size_t why_size)
         return 0;
     }
     if (count == 0)
-        snprintf(why, why_size, "CUDA finds no card");
+        snprintf(why, why_size, "CUDA found no card");
     return HTH_MIN(count, HTH_DEVICES_MAX);
 }
 
@@ -57,7 +57,7 @@ static void describe(int index, struct hth_device_info *out)
     out->memory_bytes = info.memory_bytes;
     out->usable = arch_of(&info) >= ARCH_LEAST;
     if (!out->usable)
-        snprintf(out->why, sizeof(out->why), "compute capability %d.%d; 7.5 is needed", info.major,
+        snprintf(out->why, sizeof(out->why), "compute capability %d.%d is below 7.5", info.major,
                  info.minor);
 }
 
@@ -104,7 +104,7 @@ static enum hth_err open_once(uint32_t index, uint64_t limit)
         cards[index].err = open_card((int)index, limit, cards[index].why, sizeof(cards[index].why));
         atomic_store(&cards[index].stage, cards[index].err == HTH_OK ? OPEN : FAILED);
     }
-    do /* a second or so while the driver starts, once in a process */
+    do /* about a second while the driver starts, once in a process */
         stage = atomic_load(&cards[index].stage);
     while (stage == OPENING);
     return cards[index].err;
@@ -128,7 +128,7 @@ static enum hth_err open_table(uint32_t index, uint64_t limit, const char *libra
     else if (compute == HTH_MATMUL_TF32)
         type = HTH_GPU_TF32;
     if (type != HTH_GPU_F32 && !tensor) {
-        snprintf(why, why_size, "%s multiplies fp32 only", dev->info.name);
+        snprintf(why, why_size, "%s has fp32 products only", dev->info.name);
         return HTH_E_UNSUPPORTED;
     }
     *out = &dev->tables[type];

@@ -9,7 +9,7 @@
 #define LARGE_ALIGN ((size_t)2 << 20) /* the driver's own page */
 
 /* Small sizes in steps of an eighth of their power of two, so that at most an eighth is lost and
- * few different sizes wait; large ones in whole pages. */
+ * few different sizes are idle; large ones in whole pages. */
 size_t hth_pool_round(size_t bytes)
 {
     if (bytes > SIZE_MAX - LARGE_ALIGN)
@@ -31,7 +31,7 @@ void hth_pool_init(struct hth_pool *pool, const struct hth_gpu *gpu, size_t limi
     pool->limit = limit;
 }
 
-/* Held for a search, or for one question to the driver. */
+/* Held for a search, or for one call of the driver. */
 static void lock(struct hth_pool *pool)
 {
     while (atomic_flag_test_and_set_explicit(&pool->busy, memory_order_acquire))
@@ -98,8 +98,8 @@ static void *from_driver(struct hth_pool *pool, size_t bytes)
     return p;
 }
 
-/* One block that waits goes back to the driver: the smallest that alone makes room for `bytes`, or
- * the largest. False: none waits. */
+/* Returns one idle block to the driver: the smallest that alone makes room for `bytes`, or the
+ * largest. False: none is idle. */
 static bool give_back_one(struct hth_pool *pool, size_t bytes)
 {
     size_t best = pool->count;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.h: device memory that is kept when it is given back, because asking the driver stops the
- * whole card.
+ * pool.h: a cache of device memory, because each call of the driver's allocator stops the whole
+ * card.
  *
- * Sizes are rounded up (pool.c says how), a block that is given back waits for the next request of
- * its rounded size. When the limit is reached or the driver has no more, blocks that wait go back
- * to the driver one by one, until the request can be met: each call stops the card, and what still
- * waits serves the next request of its size. With none left the answer is NULL.
+ * Sizes are rounded up (hth_pool_round). A block that is given back stays in the pool for the next
+ * request of its rounded size. When the limit is reached or the driver has no more, the pool
+ * returns idle blocks to the driver one by one until it can meet the request: each return stops the
+ * card, and the remaining blocks serve later requests. With none left it returns NULL.
  *
- * Any thread. The pool knows blocks by their address only and reads or writes none of them.
+ * Any thread. The pool uses the addresses of blocks only and never reads or writes their memory.
  */
 #ifndef HTH_KERNELS_CUDA_POOL_H
 #define HTH_KERNELS_CUDA_POOL_H
@@ -28,19 +28,19 @@ struct hth_pool {
     atomic_flag busy;
     struct hth_pool_block *blocks; /* by address */
     size_t count, cap;
-    size_t limit; /* bytes of the driver; 0: none but the card's */
+    size_t limit; /* most bytes taken from the driver; 0: the card's memory is the limit */
     size_t held, used;
 };
 
 void hth_pool_init(struct hth_pool *pool, const struct hth_gpu *gpu, size_t limit);
-/* Everything goes back to the driver; nothing may be in use. */
+/* Returns all blocks to the driver; none may be in use. */
 void hth_pool_clear(struct hth_pool *pool);
 
-/* At least `bytes`, aligned as the driver aligns (256 bytes and more). NULL: too little. */
+/* At least `bytes`, with the driver's alignment (256 bytes and more). NULL: too little memory. */
 void *hth_pool_take(struct hth_pool *pool, size_t bytes);
-/* What takes part in no pool, or is not in use, is left alone: false. */
+/* Gives a block back. False, and nothing done, for memory that is not a used block of the pool. */
 bool hth_pool_give(struct hth_pool *pool, void *p);
-/* Returns blocks that wait. */
+/* Returns all idle blocks to the driver. */
 void hth_pool_trim(struct hth_pool *pool);
 size_t hth_pool_round(size_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quant.cu: rows of the blockwise 8-bit format of quant.h, byte for byte what the CPU writes. One
+ * quant.cu: rows of the blockwise 8-bit format of quant.h, with the CPU's bytes. One
  * warp does a block of 64 values. Compiled with contraction off: the bytes are a function of the
  * floats. A row's bytes may begin anywhere, so scales are read and written by bytes.
  */
@@ -10,10 +10,10 @@
 
 #define BLOCK     64u
 #define THREADS   256u
-#define END       0x7f000000u /* 2^127: what the CPU refuses, too */
+#define END       0x7f000000u /* 2^127: the CPU refuses it, too */
 #define SCALE_END 0x7c00u     /* 2^121: scales that no encoder writes, negative ones too */
 
-/* Block of a row that this warp does. */
+/* The block of a row that this warp converts. */
 struct place {
     bool mine;
     size_t row;

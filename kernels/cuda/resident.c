@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resident.c: who lives on the card, and how they come and go; see resident.h. */
+/* resident.c: brings and evicts items; see resident.h. */
 #include "kernels/cuda/resident.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #define AGE_EVERY 32u /* uses per item between two halvings of the counts */
 #define AGE_LEAST 256u
-#define AHEAD_FOR 64u /* uses and arrivals after which who was brought ahead has no more right */
+#define AHEAD_FOR 64u /* uses and arrivals for which a prefetched item is protected */
 
 static void lock(struct hth_resident *r)
 {
@@ -34,7 +34,7 @@ enum hth_err hth_resident_init(struct hth_resident *r, const struct hth_gpu *gpu
 
 /* ---- loose blocks -------------------------------------------------------------------------- */
 
-/* Loose blocks go to the pool, once their bytes are out. The lock is given up meanwhile. */
+/* Returns loose blocks to the pool after their copies. It releases the lock meanwhile. */
 static void give_loose(struct hth_resident *r)
 {
     struct hth_loose list[HTH_LOOSE_MAX];
@@ -50,7 +50,7 @@ static void give_loose(struct hth_resident *r)
     r->giving--;
 }
 
-/* There is room in the list: who adds has looked. */
+/* Adds a loose block; the caller has checked that the list has room. */
 static void add_loose(struct hth_resident *r, uint8_t *at, size_t bytes)
 {
     HTH_ASSERT(r->loose_count < HTH_LOOSE_MAX);
@@ -85,16 +85,16 @@ void hth_resident_clear(struct hth_resident *r)
     r->cap = 0;
 }
 
-/* ---- leaving ------------------------------------------------------------------------------- */
+/* ---- eviction ------------------------------------------------------------------------------ */
 
-/* Whether it may leave without a copy. */
+/* True if the item can be evicted without a copy. */
 static bool is_free(const struct hth_resident *r, const struct hth_item *item)
 {
     return (item->kept && !item->dirty) || !r->matters(item);
 }
 
-/* Higher: leaves before. Free ones; others; those that were brought for somebody who comes soon
- * (unless he was refused on the way: requests with bad numbers shall not fill the card). */
+/* A higher number is evicted first: items without a copy; others; prefetched ones (unless their
+ * request was refused meanwhile: requests with bad numbers must not fill the card). */
 static int readiness(const struct hth_resident *r, const struct hth_item *item)
 {
     if (item->at == NULL || item->holds > 0 || item->asked)
@@ -104,7 +104,7 @@ static int readiness(const struct hth_resident *r, const struct hth_item *item)
     return !r->matters(item) ? 3 : 2;
 }
 
-/* The next that leaves; NULL when all are held. */
+/* The next item to evict; NULL when all are held. */
 static struct hth_item *victim(const struct hth_resident *r)
 {
     struct hth_item *last = NULL;
@@ -125,8 +125,8 @@ static struct hth_item *victim(const struct hth_resident *r)
     return last;
 }
 
-/* Its place in the host's memory, pinned where there is some. The lock is given up meanwhile; asked
- * for, the item stays where it is. False: there is no memory. */
+/* Finds host memory for the item, pinned if possible. It releases the lock meanwhile; `asked` keeps
+ * the item in place. False: no memory. */
 static bool find_host(struct hth_resident *r, struct hth_item *item)
 {
     void *p = NULL;
@@ -143,7 +143,7 @@ static bool find_host(struct hth_resident *r, struct hth_item *item)
     return p != NULL;
 }
 
-/* Its bytes are on their way out, its block is loose. False: the driver refused. */
+/* Starts the item's copy out and makes its block loose. False: the driver refused. */
 static bool evict(struct hth_resident *r, struct hth_item *item)
 {
     if (!is_free(r, item)) {
@@ -163,8 +163,8 @@ static bool evict(struct hth_resident *r, struct hth_item *item)
     return true;
 }
 
-/* Somebody leaves; who can't (no memory of the host) is passed over. Patient: the lock may be given
- * up for as long as the copy stream works. */
+/* Evicts an item; skips items for which the host has no memory. `patient`: the lock may be released
+ * for as long as the copy stream works. */
 static bool evict_one(struct hth_resident *r, bool patient)
 {
     struct hth_item *item, *stuck[8];
@@ -175,14 +175,14 @@ static bool evict_one(struct hth_resident *r, bool patient)
             if (!patient)
                 break;
             give_loose(r);
-            continue; /* things may have changed */
+            continue; /* the lock was released: choose again */
         }
         bool homeless = item->host == NULL && !is_free(r, item);
         if (homeless && find_host(r, item))
             continue;
         done = !homeless && evict(r, item);
         if (!done) {
-            item->asked++; /* not again */
+            item->asked++; /* skip it in this search */
             stuck[count++] = item;
         }
     }
@@ -191,9 +191,9 @@ static bool evict_one(struct hth_resident *r, bool patient)
     return done;
 }
 
-/* ---- coming -------------------------------------------------------------------------------- */
+/* ---- bringing ------------------------------------------------------------------------------ */
 
-/* Without the lock. */
+/* Call it without the lock. */
 static void wait_for_copies(struct hth_resident *r)
 {
     unlock(r);
@@ -211,7 +211,7 @@ static uint8_t *find_block(struct hth_resident *r, size_t bytes, bool patient)
         if (at != NULL)
             return at;
         if (!over && r->loose_count > 0 && patient)
-            give_loose(r); /* of other sizes: the driver can make them into one of ours */
+            give_loose(r); /* blocks of other sizes: the driver can reuse their memory */
         else if (evict_one(r, patient))
             continue;
         else if (r->giving > 0 && patient)
@@ -221,7 +221,7 @@ static uint8_t *find_block(struct hth_resident *r, size_t bytes, bool patient)
     }
 }
 
-/* A block that found no item. */
+/* Makes a block loose that no item needs. */
 static void give_up(struct hth_resident *r, uint8_t *at, size_t bytes)
 {
     if (r->loose_count == HTH_LOOSE_MAX)
@@ -229,7 +229,7 @@ static void give_up(struct hth_resident *r, uint8_t *at, size_t bytes)
     add_loose(r, at, bytes);
 }
 
-/* On the card, or on its way there. */
+/* Brings the item: it is on the card, or its copy runs. */
 static enum hth_err bring(struct hth_resident *r, struct hth_item *item, bool patient)
 {
     const struct hth_gpu *gpu = r->gpu;
@@ -237,7 +237,7 @@ static enum hth_err bring(struct hth_resident *r, struct hth_item *item, bool pa
     int err;
     if (at == NULL)
         return item->at != NULL ? HTH_OK : HTH_E_NO_MEMORY;
-    if (item->at != NULL) { /* somebody else brought it while the lock was given up */
+    if (item->at != NULL) { /* another thread brought it while the lock was released */
         give_up(r, at, item->bytes);
         return HTH_OK;
     }
@@ -315,7 +315,7 @@ enum hth_err hth_resident_hold(struct hth_resident *r, struct hth_item *const *i
     return waited == 0 ? err : HTH_E_DEVICE;
 }
 
-/* The holder's stream waited for it to arrive, and he for his stream. */
+/* The holder's stream has waited for the copy in, and the holder for its stream. */
 void hth_resident_release(struct hth_resident *r, struct hth_item *item, bool wrote)
 {
     lock(r);
@@ -403,14 +403,14 @@ enum hth_err hth_resident_add(struct hth_resident *r, struct hth_item *item, siz
         err = bring_all(r, &item, 1, true);
         if (err == HTH_OK) {
             r->held += item->holds++ == 0;
-            item->dirty = true; /* what the caller is about to write */
+            item->dirty = true; /* the caller writes it next */
         } else {
             leave_list(r, item);
         }
     }
     unlock(r);
     if (err == HTH_OK && r->gpu->event_sync(item->arrived) == 0) {
-        item->arriving = false; /* it is held: nobody else looks */
+        item->arriving = false; /* it is held, so no other thread uses the event */
         return HTH_OK;
     }
     if (err == HTH_OK) {
@@ -425,11 +425,11 @@ enum hth_err hth_resident_add(struct hth_resident *r, struct hth_item *item, siz
 void hth_resident_remove(struct hth_resident *r, struct hth_item *item)
 {
     lock(r);
-    while (item->asked > 0) /* somebody finds a place for it, so that it can leave */
+    while (item->asked > 0) /* another thread finds host memory to evict it */
         wait_for_copies(r);
     leave_list(r, item);
     r->held -= item->holds > 0;
-    give_loose(r); /* waits: its bytes may be on their way; nobody else knows it any more */
+    give_loose(r); /* waits: its copy may run; no other thread can reach it */
     if (item->at != NULL) {
         (void)hth_pool_give(r->pool, item->at);
         r->used -= item->bytes;

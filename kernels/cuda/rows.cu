@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.cu: what works row by row: one block per row, or one thread per element. */
+/* rows.cu: operations on single rows: one block per row, or one thread per element. */
 #include "kernels/cuda/launch.h"
 
 #include "kernels/cuda/kernels.h"
@@ -13,7 +13,7 @@ __device__ __forceinline__ float act_of(int act, float x)
 {
     if (act == HTH_CU_GELU)
         return hth_el_gelu(x);
-    return act == HTH_CU_RELU && x < 0.0f ? 0.0f : x; /* this way round NaN stays NaN */
+    return act == HTH_CU_RELU && x < 0.0f ? 0.0f : x; /* in this order NaN stays NaN */
 }
 
 __device__ __forceinline__ float act_back_of(int act, float x, float dy)
@@ -234,7 +234,7 @@ int hth_cu_softmax_back(void *stream, struct hth_cu_mat y, struct hth_cu_mat dy,
                       row_shared(0, 0), stream, y, dy, dx);
 }
 
-/* Whether nothing before the label is as large: counted over the block. */
+/* True if no element in front of the label is as large; counted over the block. */
 __device__ __forceinline__ int is_first_largest(const float *x, uint32_t label, float at_label,
                                                 float top, float *room)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream.c: a context's stream: copies through pinned pieces, results, and errors kept for the
- * sync.
+ * stream.c: a context's stream: copies through pinned pieces, results, and errors, which it keeps
+ * for the sync.
  *
  *   upload    caller's memory --memcpy--> piece --copy engine--> device     piece i + 1 is filled
- *   download  device --copy engine--> piece --memcpy at the sync--> caller   while piece i travels
+ *   download  device --copy engine--> piece --memcpy at the sync--> caller   while piece i is
+ * copied
  */
 #include "kernels/cuda/device.h"
 
@@ -96,7 +97,7 @@ void hth_cu_stream_close(struct hth_exec *ex)
 
 /* -- copies -------------------------------------------------------------------------------- */
 
-/* Waits for a piece; a download's bytes go where they belong. */
+/* Waits for a piece; copies a download's bytes to their destination. */
 static void slot_finish(struct hth_cu_stream *s, struct hth_cu_slot *slot)
 {
     if (!slot->busy)
@@ -108,7 +109,7 @@ static void slot_finish(struct hth_cu_stream *s, struct hth_cu_slot *slot)
     slot->dst = NULL;
 }
 
-/* The oldest piece, free again. NULL when memory is gone. */
+/* Frees the oldest piece and returns it. NULL when memory is gone. */
 static struct hth_cu_slot *slot_take(struct hth_cu_stream *s)
 {
     struct hth_cu_slot *slot = &s->ring[s->next];
@@ -187,7 +188,7 @@ static void read_fault(struct hth_cu_stream *s)
     hth_cu_check(s, s->dev->gpu->zero(hth_cu_fault(s), sizeof(int), s->queue));
 }
 
-/* Waits for all of it. What went wrong stays in s->err. */
+/* Waits for all work. Keeps an error in s->err. */
 void hth_cu_settle(struct hth_cu_stream *s)
 {
     const struct hth_gpu *gpu = s->dev->gpu;
@@ -230,7 +231,7 @@ static uint8_t *want(struct hth_exec *ex)
 {
     struct hth_cu_stream *s = ex->stream;
     if (s->wanted_count == HTH_CU_RESULTS)
-        hth_cu_settle(s); /* what is held stays: somebody is in the midst of an operation */
+        hth_cu_settle(s); /* keeps held parts: an operation is in progress */
     return s->results + (size_t)s->wanted_count * HTH_CU_RESULT;
 }
 
@@ -256,10 +257,10 @@ void *hth_cu_room(struct hth_cu_stream *s, size_t bytes)
 {
     if (bytes <= s->work_bytes)
         return s->work;
-    int err = s->dev->gpu->stream_sync(s->queue); /* the old room may be in use */
+    int err = s->dev->gpu->stream_sync(s->queue); /* work may still use the old room */
     hth_cu_check(s, err);
     if (err != 0)
-        return NULL; /* and stay so, as far as we know (or we are being recorded) */
+        return NULL; /* the stream still runs, or records */
     s->rooms++;
     if (s->work != NULL)
         (void)hth_pool_give(&s->dev->pool, s->work);
