@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * blas.h: OpenBLAS in tests: there on x86-64, where tools/setup installs it; on a machine that is
- * emulated its place is taken by the packed kernels.
+ * blas.h: OpenBLAS in tests: on x86-64 tools/setup installs it; on an emulated machine the packed
+ * kernels take its place.
  */
 #ifndef HTH_TESTS_KERNELS_BLAS_H
 #define HTH_TESTS_KERNELS_BLAS_H

@@ -44,8 +44,8 @@ static void linear_forward(struct case_run *run, struct case_shape s)
     case_pair_free(&q);
 }
 
-/* backward_data with a bias: `want` is dx, its rows summed are the bias' gradient. Twice: they add
- * up. */
+/* backward_data with a bias: `want` is dx, and the sum of its rows is the bias's gradient. Two
+ * calls add up. */
 static void linear_backward_sums(struct case_run *run, const struct case_pair *q,
                                  struct hth_linear_back lin, struct hth_view dy, const double *want)
 {
@@ -87,7 +87,7 @@ static void linear_backward(struct case_run *run, struct case_shape s)
                   (residual ? res.twin[i] : 0);
     }
     case_check(run, "dx", &dx, want);
-    /* Twice: gradients add up; then once more from zero. */
+    /* Two calls add up; a third starts from zero. */
     for (int round = 0; round < 2; round++) {
         case_ok(run, hth_linear_backward_weight(run->ex, q.w, q.b, x.v, dy.v), "backward_weight");
         if (round == 1) {
@@ -212,7 +212,7 @@ static void softmax(struct case_run *run, struct case_shape s)
     case_ok(run, hth_softmax_forward(run->ex, x.v, y.v), "softmax_forward");
     case_check(run, "y", &y, want);
     case_ok(run, hth_softmax_backward(run->ex, y.v, dy.v, dx.v), "softmax_backward");
-    if (s.a > 1) /* one class: the gradient is 0, and rounding is all that is left of it */
+    if (s.a > 1) /* with one class the gradient is 0 but for rounding */
         case_check(run, "dx", &dx, dwant);
     hth_free(want);
     hth_free(dwant);
@@ -358,7 +358,7 @@ static void elementwise(struct case_run *run, struct case_shape s)
     mat_free(run, &y);
 }
 
-/* -- int8 rows: rows, cols. The format is tested elsewhere: here its bytes, row by row ------- */
+/* -- int8 rows: rows, cols. test_quant.c tests the format; this compares its bytes by rows ---- */
 
 static void int8_rows(struct case_run *run, struct case_shape s)
 {
@@ -385,7 +385,7 @@ static void int8_rows(struct case_run *run, struct case_shape s)
             back[(size_t)r * s.a + c] = row[c];
     }
     if (memcmp(got, want, all) != 0)
-        case_fail(run, "int8: other bytes, or some between rows");
+        case_fail(run, "int8: wrong bytes in rows or between them");
     case_check(run, "from int8", &y, back);
     hth_backend_free(run->be, there);
     hth_free(want);
@@ -426,7 +426,7 @@ static const struct case_shape linear_shapes[] = {
     {25, 37, 1100, 8},
     {211, 65, 97, 27},
     {600, 39, 41, 1},
-    {530, 26, 700, 3}, /* several blocks of columns, for which those of x are kept packed */
+    {530, 26, 700, 3}, /* several column blocks that reuse the packed columns of x */
 };
 static const struct case_shape act_shapes[] = {
     {1, 1, HTH_ACT_GELU, 0},  {3, 7, HTH_ACT_GELU, 0},  {17, 130, HTH_ACT_GELU, 0},

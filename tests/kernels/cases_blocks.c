@@ -44,7 +44,7 @@ void case_attention(struct case_run *run, struct case_shape s)
 
 /* -- blocks -------------------------------------------------------------------------------- */
 
-/* An FFN block with its batch, and what float64 makes of it. */
+/* An FFN block with its batch, and the float64 twin's results. */
 struct ffn_world {
     struct hth_ffn f;
     struct hth_params *p;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cases_rest.c: more cases of the table in cases.c: number formats, dropout, LAMB, the norm of
- * gradients, indices that are refused, the transformer block.
+ * gradients, bad indices, the transformer block.
  */
 #include "kernels/cases.h"
 
@@ -53,7 +53,7 @@ static bool same_number(double a, double b)
     return isnan(a) ? isnan(b) : a == b && !signbit(a) == !signbit(b);
 }
 
-/* Numbers of every size, and the odd ones of both formats at the front. */
+/* Numbers of every size, and the special ones of both formats at the front. */
 static void fill_sizes(struct case_run *run, struct mat *m)
 {
     static const float odd[] = {0.0f,         -0.0f,        INFINITY,        -INFINITY,
@@ -238,7 +238,7 @@ void case_grad_norm(struct case_run *run, struct case_shape s)
     bool finite = false;
     case_ok(run, hth_grad_norm(run->ex, q.p, &norm, &finite), "norm of nothing");
     if (norm != 0 || !finite)
-        case_fail(run, "the norm of no gradients is %g", norm);
+        case_fail(run, "the norm of zero gradients is %g", norm);
     struct mat x = mat_random(run, s.rows, s.a, 3), y = mat_random(run, 3, 5, 1000);
     for (size_t i = 0; i < n; i++) {
         g[i] = (float)x.twin[i];
@@ -268,9 +268,9 @@ void case_grad_norm(struct case_run *run, struct case_shape s)
     case_pair_free(&q);
 }
 
-/* -- indices that are refused: rows, d, table ----------------------------------------------- */
+/* -- bad indices: rows, d, table ------------------------------------------------------------ */
 
-/* Whatever came before, the context works: rows of the table, and what is added to them once. */
+/* The context works after a refusal: reads rows of the table, and adds to them once. */
 static void still_works(struct case_run *run, struct case_pair *q, struct mat *index,
                         struct mat *dst)
 {
@@ -372,7 +372,7 @@ static void add_to(double *sum, const double *x, size_t n)
         sum[i] += x[i];
 }
 
-/* y and dx from x and dy: u is the stream between the halves; the d of each is its gradient. */
+/* y and dx from x and dy: u is the value between the halves; the prefix d marks a gradient. */
 static void block_twin(struct block_world *k, const double *x, const double *dy, double *y,
                        double *dx)
 {
@@ -418,7 +418,7 @@ void case_tblock(struct case_run *run, struct case_shape s)
 {
     struct block_world k;
     if (hth_backend_compute(run->be) != HTH_MATMUL_F32)
-        run->tolerance *= 2; /* a dozen roundings one after the other, for one product's two */
+        run->tolerance *= 2; /* a dozen roundings in a row, where one product has two */
     block_make(run, s, &k);
     uint32_t rows = (uint32_t)k.rows, d = (uint32_t)k.d;
     struct mat x = mat_random(run, rows, d, 1), dy = mat_random(run, rows, d, 1);

@@ -84,7 +84,7 @@ void mat_upload(struct case_run *run, struct mat *m)
     case_ok(run, hth_exec_upload(run->ex, m->device, m->host, m->floats * sizeof(float)), "upload");
 }
 
-/* x, or in a run with shaken inputs a number beside it, the same for the same seed. */
+/* x, or in a run with shaken inputs a number near x; the same for the same seed. */
 static float shaken(struct case_run *run, float x)
 {
     if (run->shake == 0)
@@ -310,7 +310,7 @@ static void forget_kept(struct case_run *run)
     run->kept_count = run->next = 0;
 }
 
-/* Half the distance between two operands beside each other, relatively; 0: they are not rounded. */
+/* Half the relative distance of neighbouring operands; 0: they are not rounded. */
 static double rounding_of(const struct hth_backend *be)
 {
     switch (hth_backend_compute(be)) {
@@ -325,10 +325,10 @@ static double rounding_of(const struct hth_backend *be)
 
 #define DRAWS      60
 #define SHAKES     6
-#define SMALL_CASE 600u /* operations; in larger ones nothing cancels so well */
+#define SMALL_CASE 600u /* operations; in larger cases cancellation weighs little */
 
-/* How much errors of `u` in the inputs alone move an output, relative to its norm; no more is
- * looked at once that is beyond `enough`. */
+/* The change of an output by errors of `u` in the inputs alone, relative to its norm. It stops at
+ * the first draw beyond `enough`. */
 static double moved_by_rounding(struct case_run *run, const struct kernel_case *kase,
                                 struct case_shape shape, uint64_t seed, double u, double enough)
 {
@@ -352,8 +352,8 @@ static void record(struct case_run *run, const struct kernel_case *kase, struct 
     run_on(run, kase, shape, hth_backend_ref(), seed);
 }
 
-/* ref's outputs for inputs that tell something about `be`; their seed. Where all draws are moved by
- * too much it is the one that is moved least. */
+/* Records ref's outputs for inputs that can test `be`; returns their seed. If rounding moves all
+ * draws too much, it takes the least moved one. */
 static uint64_t record_well(struct case_run *run, const struct kernel_case *kase,
                             struct case_shape shape, const struct hth_backend *be, uint64_t seed)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_shim.c: a driver of this process' own memory, and naive matrix products.
+ * gpu_shim.c: a driver of this process's own memory, and naive matrix products.
  *
- * Device memory is an arena; a block given out is full of NaN. Streams run at once, so events have
- * nothing to wait for.
+ * Device memory is an arena; a new block is full of NaN. Streams run at once, so events never wait.
  */
 #define _DEFAULT_SOURCE
 #include <math.h>
@@ -28,7 +27,7 @@ struct block {
 
 static struct {
     uint8_t *base;
-    size_t top; /* bytes that were ever given out */
+    size_t top; /* most bytes ever in use */
     struct block blocks[4096];
     size_t count;
     bool guard, fuse, many, cut;
@@ -146,7 +145,7 @@ static int shim_host_free(void *p)
     return 0;
 }
 
-/* Something to point at. */
+/* Makes a handle. */
 static int shim_handle_new(void **handle)
 {
     return shim_host_alloc(handle, 1);
@@ -181,7 +180,7 @@ static int shim_record(void *event, void *stream)
 
 static int shim_stream_wait(void *stream, void *event)
 {
-    return shim_record(event, stream); /* what was recorded has happened */
+    return shim_record(event, stream); /* recorded work is already done */
 }
 
 /* Time is the number of stamps. */
@@ -298,7 +297,7 @@ static int shim_graph_launch(void *graph, void *stream)
     return 0;
 }
 
-/* What may not be recorded: it is refused, and so is what was recorded before it. */
+/* Refuses a call that may not be recorded, and the recording with it. */
 static int spoil(void)
 {
     graphs.spoilt = true;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plugin_odd.c: plug-ins for test_plugin.c: a good one without CUDA in it, and one of another
- * build.
+ * plugin_odd.c: plug-ins for test_plugin.c: a good one without CUDA, and one of another build.
  */
 #include <stdio.h>
 

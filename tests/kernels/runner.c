@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * runner.c: the table of cases without cmocka, for machines that have a card and none of our
- * libraries; and what only makes sense on a card: a training curve beside the CPU's, and two runs
- * with the same bits.
+ * libraries; and tests for a card alone: a training curve beside the CPU's, and two runs with the
+ * same bits.
  *
  *   runner [--seed N] [--plugins FOLDER] [--memory MIB] [--quick yes|cases] [BACKEND[/TYPE] ...]
  *
- * TYPE: fp32 (default), tf32, bf16. --memory: so much of a card is used, which makes experts come
- * and go. --quick: two shapes of each case and no curve, for tools that are slow; 'cases' leaves
- * out the many experts as well.
- * Without a back end: all of this CPU. "cuda/bf16", "cuda:1/tf32" name a card and a type. Ends with
- * "N passed, N failed, N skipped, seed N"; the exit code is 77 when all was skipped.
+ * TYPE: fp32 (default), tf32, bf16. --memory: limit of a card's memory, under which experts are
+ * evicted and fetched. --quick: two shapes of each case and no curve, for slow tools; 'cases'
+ * leaves out the many experts as well. Without a back end: all of this CPU. "cuda/bf16",
+ * "cuda:1/tf32" name a card and a type. Ends with "N passed, N failed, N skipped, seed N"; the exit
+ * code is 77 when all was skipped.
  */
 #include <math.h>
 #include <stdio.h>
@@ -68,7 +68,8 @@ static void run_cases(const struct hth_backend *be)
     }
 }
 
-/* After many steps. A trainer's curve in bf16 is held to the same (tests/trainer/test_cuda.c). */
+/* The limit after many steps. A trainer's curve in bf16 has the same
+ * (tests/trainer/test_cuda.c). */
 static double curve_limit(const struct hth_backend *be)
 {
     switch (hth_backend_compute(be)) {
@@ -98,7 +99,7 @@ struct curve {
         }                                                                                          \
     } while (0)
 
-/* An FFN block learns to give back its input halved: loss = sum of squares of the difference. */
+/* An FFN block learns to return half of its input: loss = sum of squares of the difference. */
 static void train(const struct hth_backend *be, struct curve *c)
 {
     struct hth_params *p;
@@ -154,10 +155,10 @@ static void run_curve(const struct hth_backend *be)
     snprintf(text, sizeof(text), "off the CPU's by %.2e of the first loss; %.2e is allowed", worst,
              allowed);
     verdict(worst < allowed, "training curve", text);
-    verdict(cpu.loss[STEPS - 1] < 0.5 * cpu.loss[0], "training curve", "it does not fall");
+    verdict(cpu.loss[STEPS - 1] < 0.5 * cpu.loss[0], "training curve", "the loss does not fall");
     verdict(memcmp(one.loss, two.loss, sizeof(one.loss)) == 0 &&
                 memcmp(one.values, two.values, one.count * sizeof(float)) == 0,
-            "two runs", "they differ");
+            "two runs", "their bits differ");
     hth_free(cpu.values);
     hth_free(one.values);
     hth_free(two.values);
@@ -172,7 +173,7 @@ static void limited(const char *what, double off, double allowed)
     verdict(off < allowed, what, text);
 }
 
-/* Adam's first steps divide gradients by themselves, so rounding moves weights: by little, since
+/* Adam's first steps divide gradients by themselves, so rounding moves weights; by little, since
  * the rate is small. */
 static void run_many(const struct hth_backend *be)
 {

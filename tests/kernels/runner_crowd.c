@@ -71,7 +71,7 @@ static enum hth_err pass(struct crowd *c, bool together, uint32_t i)
 {
     const struct hth_ffn_entry *e = &c->entry[i];
     if (together && i > 0)
-        return HTH_OK; /* the first one's call was for all */
+        return HTH_OK; /* the first call computed all */
     if (together) {
         HTH_TRY(hth_ffn_forward_many(c->ex, c->entry, EXPERTS));
         return hth_ffn_backward_many(c->ex, c->entry, EXPERTS);
@@ -88,7 +88,8 @@ static enum hth_err train(struct crowd *c, bool together)
             HTH_TRY(pass(c, together, i));
             HTH_TRY(hth_exec_sync(c->ex));
         }
-        for (uint32_t i = 0; i < EXPERTS && round % 2 == 1; i++) { /* after two, which add up */
+        for (uint32_t i = 0; i < EXPERTS && round % 2 == 1;
+             i++) { /* after two rounds, which add up */
             HTH_TRY(hth_optim_step(c->ex, c->p[i], &optim, 1.0f / ROWS));
             hth_params_zero_grads(c->p[i]);
             HTH_TRY(hth_exec_sync(c->ex));
@@ -151,7 +152,7 @@ double runner_together(const struct hth_backend *be)
 
 /* ---- again and again ----------------------------------------------------------------------- */
 
-/* What is not finite is far from everything. */
+/* The largest difference; infinite for numbers that are not finite. */
 static double farthest(const float *a, const float *b, size_t count)
 {
     double worst = 0;

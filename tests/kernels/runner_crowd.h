@@ -5,16 +5,16 @@
 
 #include "kernels/backend.h"
 
-/* Each gives the distance of what came out to what should have (relative 2-norm), infinite when an
- * operation failed. */
+/* Each returns the distance of its results from the expected ones (relative 2-norm), infinite when
+ * an operation failed. */
 
-/* A dozen FFN experts train in turns, beside the same on `ref`: on a device that holds fewer they
- * come and go. */
+/* A dozen FFN experts train in rotation, beside the same on `ref`. A device that holds fewer evicts
+ * and fetches them. */
 double runner_crowd(const struct hth_backend *be);
-/* Small blocks together, beside the same one by one on the same device. */
+/* Small blocks in one call, beside the same one by one on the same device. */
 double runner_together(const struct hth_backend *be);
-/* The same block from the same places again and again, beside one that is computed at other places
- * each time: no recording may serve it. */
+/* A block at the same addresses again and again, beside one that is computed at other addresses
+ * each time, which no recording may serve. */
 double runner_again(const struct hth_backend *be);
 
 #endif

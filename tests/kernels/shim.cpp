@@ -39,7 +39,7 @@ struct fibre {
     void *stack, *fake_stack;
     enum state state;
     int value;        /* of a barrier */
-    uint64_t slot[2]; /* of a shuffle, by turns: a fast lane may be one ahead */
+    uint64_t slot[2]; /* of a shuffle, alternating: a fast lane may be one ahead */
     unsigned phase;
 };
 
@@ -60,10 +60,10 @@ struct barrier {
     char name[64]; /* "columns.cu:49" */
     uint64_t reached;
 };
-std::vector<barrier> barriers; /* in the order in which they were reached first */
+std::vector<barrier> barriers; /* in order of the first thread that reached them */
 int left_out = -1;
 
-/* A barrier of a header is compiled into several files; it is one. */
+/* A header's barrier is compiled into several files; it counts once. */
 int number_of(const hth_shim_place *place)
 {
     const char *slash = strrchr(place->file, '/');
@@ -139,7 +139,7 @@ void make_fibre(fibre &f)
     makecontext(&f.context, fibre_main, 0);
 }
 
-/* Fibres wait at the top of their loop between blocks; those of a failed block are made anew. */
+/* Fibres wait at the top of their loop between blocks; those of a failed block are made again. */
 void prepare(unsigned threads, bool anew)
 {
     if (fibres.size() < threads) {
@@ -148,7 +148,7 @@ void prepare(unsigned threads, bool anew)
         for (size_t i = 0; i < threads; i++) {
             if (i >= old)
                 fibres[i].stack = NULL;
-            make_fibre(fibres[i]); /* a context that has moved points into its old place */
+            make_fibre(fibres[i]); /* a moved context points into its old place */
         }
         return;
     }
@@ -172,7 +172,7 @@ void release(unsigned first, unsigned end, enum state from)
     }
 }
 
-/* A warp as far as it comes. */
+/* Runs a warp until all its fibres wait or end. */
 void run_warp(unsigned first)
 {
     for (;;) {

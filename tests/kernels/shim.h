@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shim.h: the words of kernels/cuda/launch.h for the CPU, so that the device's kernels can be run,
- * checked and sanitised without a device.
+ * shim.h: the names of kernels/cuda/launch.h for the CPU, so that tests run, check and sanitise the
+ * device's kernels without a device.
  *
- * One fibre (ucontext) per thread of a block; blocks one after the other, in an order drawn from a
- * seed. Within a block a warp is drawn and run as far as it comes, before another one: so a thread
- * that reads what another warp has not written yet, because a barrier is missing, sees it missing.
- * Shared memory is poisoned before each block. A barrier that not all threads reach, and a shuffle
- * that not all lanes reach, fail the launch. Each barrier of the source is known by its place, so
- * that tests can leave one out (shim_control.h).
+ * Each thread of a block is a fibre (ucontext). Blocks run one after the other, in an order drawn
+ * from a seed. Within a block the shim draws a warp and runs it until all its fibres wait, then
+ * another one. So a thread that reads another warp's value without the barrier in between reads
+ * poison: shared memory is poisoned before each block. A barrier that not all threads reach, and a
+ * shuffle that not all lanes reach, fail the launch. Each barrier of the source is identified by
+ * its place, so that tests can leave one out (shim_control.h).
  *
- * It proves indexing, bounds, reductions and barriers. It proves nothing about memory spaces,
+ * The shim tests indexing, bounds, reductions and barriers. It does not test memory spaces,
  * alignment, races inside a warp, launch cost, streams, tensor cores or speed.
  */
 #ifndef HTH_TESTS_KERNELS_SHIM_H
@@ -40,15 +40,15 @@ extern unsigned char *hth_shim_shared;
 #define blockDim  hth_shim_block_dim
 #define gridDim   hth_shim_grid_dim
 
-/* Where a barrier stands; made by the macros below, once for each that is compiled. */
+/* The place of a barrier; the macros below make one for each that is compiled. */
 struct hth_shim_place {
     const char *file;
     unsigned line;
     int number; /* of the barrier; -1: not reached yet */
 };
-/* All threads of the block; whether any gave something else than 0. */
+/* Waits for all threads of the block; non-zero if any passed a value other than 0. */
 int hth_shim_barrier(hth_shim_place *place, int value);
-/* What lane `lane` ^ step of this warp gave: 8 bytes. */
+/* The value that lane `lane` ^ step of this warp passed: 8 bytes. */
 uint64_t hth_shim_shuffle(uint64_t value, unsigned step);
 
 #define __syncthreads_or(x)                                                                        \
@@ -75,7 +75,7 @@ int hth_shim_run(dim3 grid, dim3 block, size_t shared, hth_shim_fn *fn, const vo
 extern "C" bool hth_shim_recording(void);
 extern "C" void hth_shim_record(int (*run)(void *), void *arg, void (*drop)(void *));
 
-/* A launch that is kept. */
+/* A recorded launch. */
 template <class F> struct hth_shim_kept {
     dim3 grid, block;
     size_t shared;
@@ -104,7 +104,7 @@ template <class F> int hth_shim_launch(dim3 grid, dim3 block, size_t shared, F b
         grid, block, shared, [](const void *arg) { (*static_cast<const F *>(arg))(); }, &body);
 }
 
-/* Arguments are looked at when the launch is made, as on a device. */
+/* Arguments are read when the launch is made, as on a device. */
 template <class K, class... A>
 int hth_shim_launch_kernel(dim3 grid, dim3 block, size_t shared, K kernel, A... args)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_bench_device.c: the arithmetic of a device's table (benchmarks/kernels/device.h) with a
- * clock of our own, on the CPU and on the CUDA back end whose kernels the shim runs.
+ * test_bench_device.c: the arithmetic of a device's table (benchmarks/kernels/device.h) with the
+ * test's own clock, on the CPU and on the CUDA back end whose kernels the shim runs.
  */
 #include "support/test.h"
 
@@ -19,7 +19,7 @@
 #define SMALL  4
 #define COPY   4096
 
-static void floors(void **state)
+static void floor_is_the_slower_of_bytes_and_work(void **state)
 {
     const struct hth_bench_rates rates = {.bytes_per_s = 2e12, .flops_per_s = 5e14};
     const struct hth_bench_rates none = {0};
@@ -35,7 +35,7 @@ static void floors(void **state)
     assert_true(hth_bench_fraction(&l) == 0);
 }
 
-static void middles(void **state)
+static void median_of_any_count(void **state)
 {
     double odd[] = {9, 1, 5}, even[] = {4, 100, 1, 2}, one[] = {7};
     (void)state;
@@ -49,13 +49,13 @@ static void middles(void **state)
 
 static int64_t ticks(void *arg)
 {
-    return *(int64_t *)arg += 10; /* whatever is measured takes 10 us */
+    return *(int64_t *)arg += 10; /* every measured operation takes 10 us */
 }
 
 struct seen {
     struct hth_bench_rates rates;
     uint32_t rates_count, lines, flat, failed;
-    double us, one_by_one, together; /* us: what every line must say, or 0 */
+    double us, one_by_one, together; /* us: expected time of every line, or 0 */
 };
 
 static void on_rates(void *arg, const struct hth_bench_rates *rates)
@@ -65,7 +65,7 @@ static void on_rates(void *arg, const struct hth_bench_rates *rates)
     s->rates_count++;
 }
 
-/* Bytes and operations of a line, from the shapes alone. */
+/* Work of a line, from the shapes alone. */
 static double work_of(const struct hth_bench_line *l)
 {
     double d = l->dim, elements = d * l->rows, block = 8 * d * d;
@@ -136,7 +136,7 @@ static void table_of(const struct hth_backend *be, double us)
     }
 }
 
-static void on_the_cpu(void **state)
+static void cpu_table_is_complete(void **state)
 {
     const struct hth_backend *be;
     (void)state;
@@ -145,8 +145,8 @@ static void on_the_cpu(void **state)
     table_of(be, 10);
 }
 
-/* The device's own events: the shim's say 1, 2, 3, 1, ... us, so the middle of three is 2. */
-static void on_a_card(void **state)
+/* The device's own events: the shim's read 1, 2, 3, 1, ... us, so the median of three is 2. */
+static void card_table_uses_device_events(void **state)
 {
     struct hth_cu_device device;
     char why[200];
@@ -159,7 +159,7 @@ static void on_a_card(void **state)
     hth_cu_device_close(&device);
 }
 
-/* ---- a table of our own -------------------------------------------------------------------- */
+/* ---- the test's own table ------------------------------------------------------------------ */
 
 static struct hth_backend odd;
 static int64_t odd_clock;
@@ -170,7 +170,7 @@ static enum hth_err quick_copy(struct hth_exec *ex, void *to, const void *from, 
     (void)ex;
     memcpy(to, from, bytes);
     bare_copies++;
-    odd_clock -= 5; /* half of what all else takes */
+    odd_clock -= 5; /* half the time of all others */
     return HTH_OK;
 }
 
@@ -234,8 +234,8 @@ static struct floors odd_table(const char *const *bad)
     return f;
 }
 
-/* Floors are by the better copy and the better product. */
-static void bare_floors(void **state)
+/* Floors use the better copy and the better product. */
+static void floors_use_the_better_bare_speed(void **state)
 {
     (void)state;
     odd = *hth_backend_ref();
@@ -249,7 +249,7 @@ static void bare_floors(void **state)
     assert_close(f.rates.flops_per_s, 2.0 * ROWS * DIM * 4 * DIM / 2e-6, 1e-12, 0);
 }
 
-/* -- kernels that do not do their work -- */
+/* -- kernels with wrong results -- */
 
 static enum hth_err no_gather(struct hth_exec *ex, struct hth_view src, struct hth_view index,
                               struct hth_view dst)
@@ -271,7 +271,7 @@ static enum hth_err no_step(struct hth_exec *ex, struct hth_weight *w, const str
     return HTH_OK;
 }
 
-/* The first block of a group twice, the others never. */
+/* Computes the first block of a group twice, the others never. */
 static enum hth_err one_of_many(struct hth_exec *ex, const struct hth_ffn_member *members,
                                 uint32_t count, bool backward, hth_exec_fn *alone, void *arg)
 {
@@ -281,7 +281,7 @@ static enum hth_err one_of_many(struct hth_exec *ex, const struct hth_ffn_member
     return HTH_OK;
 }
 
-static void wrong_kernels_are_seen(void **state)
+static void wrong_results_are_reported(void **state)
 {
     static const char *const gather[] = {"gather_rows", "embed", NULL};
     static const char *const scatter[] = {"scatter_add_rows", "embed_back", NULL};
@@ -304,7 +304,7 @@ static void wrong_kernels_are_seen(void **state)
     assert_int_equal(f.good_seen, 26 + 6 + 1 + 1);
 }
 
-static void refusals(void **state)
+static void invalid_options_are_refused(void **state)
 {
     static const uint32_t one[] = {1};
     int64_t clock = 0;
@@ -325,10 +325,13 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(floors),      cmocka_unit_test(middles),
-        cmocka_unit_test(on_the_cpu),  cmocka_unit_test(on_a_card),
-        cmocka_unit_test(bare_floors), cmocka_unit_test(wrong_kernels_are_seen),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(floor_is_the_slower_of_bytes_and_work),
+        cmocka_unit_test(median_of_any_count),
+        cmocka_unit_test(cpu_table_is_complete),
+        cmocka_unit_test(card_table_uses_device_events),
+        cmocka_unit_test(floors_use_the_better_bare_speed),
+        cmocka_unit_test(wrong_results_are_reported),
+        cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

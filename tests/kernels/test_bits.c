@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_bits.c: what must be equal bit for bit: a row in any batch and any thread, the reference on
- * any machine and compiler, rows beside NaN rows.
+ * test_bits.c: results that must be equal bit for bit: a row in any batch and any thread, the
+ * reference on any machine and compiler, rows beside NaN rows.
  */
 #include "support/test.h"
 
@@ -13,7 +13,7 @@
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
 
-/* Of a whole batch: a block of packed rows and less, and more than two blocks. */
+/* Rows of the whole batch; packed blocks have fewer, so it covers one, less, and more than two. */
 #define ROWS      70
 #define MANY_ROWS 200
 
@@ -111,7 +111,7 @@ static void batches_repeat(const struct hth_backend *be, const uint32_t shape[2]
     hth_free(x);
 }
 
-static void test_batch_invariance(void **state)
+static void row_bits_do_not_depend_on_the_batch(void **state)
 {
     static const uint32_t shapes[][2] = {{5, 7},     {16, 64},   {64, 256},   {96, 384}, {100, 330},
                                          {333, 101}, {128, 512}, {256, 1024}, {1100, 45}};
@@ -124,8 +124,8 @@ static void test_batch_invariance(void **state)
 }
 
 /* The same where a batch is several blocks of packed rows (packed.c: 96 rows at most; 48 of the
- * second shape's hidden layer in fp32), which end elsewhere in each. */
-static void test_batch_invariance_across_blocks(void **state)
+ * second shape's hidden layer in fp32), which end at other rows in each. */
+static void row_bits_do_not_depend_on_packed_blocks(void **state)
 {
     static const uint32_t shapes[][2] = {{64, 256}, {12, 4096}};
     static const uint32_t batches[] = {1, 7, 48, 49, 95, 96, 97, 193, 199};
@@ -137,7 +137,7 @@ static void test_batch_invariance_across_blocks(void **state)
 }
 
 /* A sequence gives the same bits alone and among others. */
-static void test_sequence_invariance(void **state)
+static void sequence_bits_do_not_depend_on_others(void **state)
 {
     (void)state;
     enum { T = 75, D = 48, B = 3 };
@@ -181,7 +181,7 @@ static void test_sequence_invariance(void **state)
 }
 
 /* NaN and infinity stay in their rows. */
-static void test_bad_rows_stay_alone(void **state)
+static void not_finite_rows_stay_alone(void **state)
 {
     (void)state;
     enum { D = 64, BAD_NAN = 3, BAD_INF = 11 };
@@ -253,9 +253,9 @@ static uint64_t train_hash(const struct hth_backend *be)
     return hash;
 }
 
-/* The reference's bits, written down: gcc, clang, any optimisation, any x86-64. A change of this
- * number is a change of every recorded simulation; it must be meant. */
-static void test_ref_hash(void **state)
+/* The hash of the reference's bits: equal for gcc, clang, any optimisation, any x86-64. A change of
+ * this number changes every recorded simulation and must be intended. */
+static void ref_bits_are_frozen(void **state)
 {
     (void)state;
     uint64_t hash = train_hash(backends[0]);
@@ -265,8 +265,8 @@ static void test_ref_hash(void **state)
         assert_true(train_hash(backends[k]) == train_hash(backends[k]));
 }
 
-/* Attention and rotary tables, normals and bf16 are not in the hash above. */
-static void test_ref_hash_attention(void **state)
+/* Attention, rotary tables, normals and bf16 have a hash of their own. */
+static void ref_attention_bits_are_frozen(void **state)
 {
     (void)state;
     enum { T = 33, H = 2, DH = 10, D = H * DH };
@@ -316,7 +316,7 @@ static void *hash_thread(void *arg)
 }
 
 /* Several callers at once, each with its own context and parameters. */
-static void test_threads(void **state)
+static void contexts_on_threads_give_the_same_bits(void **state)
 {
     (void)state;
     for (size_t k = 1; k < backend_count; k++) {
@@ -337,13 +337,13 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_invariance),
-        cmocka_unit_test(test_batch_invariance_across_blocks),
-        cmocka_unit_test(test_sequence_invariance),
-        cmocka_unit_test(test_bad_rows_stay_alone),
-        cmocka_unit_test(test_ref_hash),
-        cmocka_unit_test(test_ref_hash_attention),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(row_bits_do_not_depend_on_the_batch),
+        cmocka_unit_test(row_bits_do_not_depend_on_packed_blocks),
+        cmocka_unit_test(sequence_bits_do_not_depend_on_others),
+        cmocka_unit_test(not_finite_rows_stay_alone),
+        cmocka_unit_test(ref_bits_are_frozen),
+        cmocka_unit_test(ref_attention_bits_are_frozen),
+        cmocka_unit_test(contexts_on_threads_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_blas_missing.c: a machine without OpenBLAS: a reason, and our own kernels instead. */
+/* test_blas_missing.c: a machine without OpenBLAS: a reason, and our own kernels in its place. */
 #include "support/test.h"
 
 #include "kernels/backend.h"
 
-static void test_missing(void **state)
+static void missing_library_falls_back(void **state)
 {
     (void)state;
     struct hth_blas_options options = HTH_BLAS_OPTIONS_INIT;
@@ -13,7 +13,7 @@ static void test_missing(void **state)
     options.library = "libhearth-no-such-library.so";
     assert_err(HTH_E_UNSUPPORTED, hth_backend_blas(&options, &be));
     assert_null(be);
-    /* The answer stays for the life of the process. */
+    /* The result stays for the life of the process. */
     assert_err(HTH_E_UNSUPPORTED, hth_backend_blas(NULL, &be));
     assert_err(HTH_E_UNSUPPORTED, hth_backend_by_name("blas", &be));
     assert_ok(hth_backend_by_name("auto", &be));
@@ -25,6 +25,6 @@ static void test_missing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_missing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(missing_library_falls_back)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

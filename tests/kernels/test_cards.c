@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_cards.c: two cards in one process, two threads each, over a driver table that knows which
- * card is current on which thread: every call is made with the card whose memory, stream or event
- * it names; a card that is frozen in the driver, or lost, is no matter for the other.
+ * card is current on which thread. Every call names memory, streams and events of the current card;
+ * a card that is frozen in the driver, or lost, does not affect the other.
  *
- * Contexts, memory and copies only; no kernel runs, so ThreadSanitizer can follow (it can't follow
- * the shim's fibres).
+ * Contexts, memory and copies only; no kernel runs, so ThreadSanitizer works (it can't follow the
+ * shim's fibres).
  */
 #include "support/test.h"
 
@@ -21,7 +21,7 @@
 #define WORKERS 2
 #define ROUNDS  60
 #define FLOATS  5000u
-#define HEAD    ((size_t)64) /* in front of device memory: whose it is */
+#define HEAD    ((size_t)64) /* in front of device memory: its card */
 
 /* ---- a driver with two cards --------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ static struct {
     atomic_bool lost;
 } card[CARDS];
 
-/* A call that names something of `of`, and may not come back for a while. */
+/* Enters a call that names something of card `of`; it may block there. */
 static int enter(int of)
 {
     if (of < 0 || of != current) {
@@ -87,7 +87,7 @@ static int two_mem_alloc(void **p, size_t bytes)
     return 0;
 }
 
-/* Frees whatever the card's state: who closes gives back. */
+/* Frees in any state of the card: closing must give everything back. */
 static int two_mem_free(void *p)
 {
     if (card_of(p) != current)
@@ -167,7 +167,7 @@ static int two_zero(void *device, size_t bytes, void *stream)
     return err;
 }
 
-/* What is left of the shim's is what needs no card: host memory, names. */
+/* Only functions without a card are the shim's: host memory, names. */
 static struct hth_gpu two_cards(void)
 {
     struct hth_gpu gpu = hth_gpu_shim;
@@ -204,7 +204,7 @@ static int stuck(int c)
     return n;
 }
 
-/* ---- who works on them --------------------------------------------------------------------- */
+/* ---- workers ------------------------------------------------------------------------------- */
 
 static struct hth_gpu gpu;
 static struct hth_cu_device device[CARDS];
@@ -216,8 +216,8 @@ struct worker {
     uint32_t good, failed;
 };
 
-/* Rows up and down again through a context of one's own, some of them through memory that others
- * take as well. Whether they came back as they went. */
+/* Uploads rows and downloads them through the worker's context, some of them through memory that
+ * others take, too. True if they are unchanged. */
 static bool round_trip(struct worker *w, struct hth_exec *ex, float *there)
 {
     static _Thread_local float up[FLOATS], down[FLOATS];
@@ -261,7 +261,7 @@ static void start(struct worker w[CARDS][WORKERS], int c)
     }
 }
 
-/* The rounds of that card's threads that went well. */
+/* The number of successful rounds of that card's threads. */
 static uint32_t join(struct worker w[CARDS][WORKERS], int c)
 {
     uint32_t good = 0;
@@ -304,7 +304,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void side_by_side(void **state)
+static void two_cards_work_side_by_side(void **state)
 {
     struct worker w[CARDS][WORKERS];
     (void)state;
@@ -314,8 +314,8 @@ static void side_by_side(void **state)
     assert_int_equal(join(w, 1), WORKERS * ROUNDS);
 }
 
-/* One card's threads are all in the driver, which keeps them: the other's do all that they have. */
-static void one_frozen(void **state)
+/* All threads of one card block in the driver: the other card's threads finish all their rounds. */
+static void frozen_card_does_not_block_the_other(void **state)
 {
     struct worker w[CARDS][WORKERS];
     (void)state;
@@ -330,9 +330,9 @@ static void one_frozen(void **state)
     assert_int_equal(join(w, 0), WORKERS * ROUNDS);
 }
 
-/* One card answers every call with an error, in the midst of work: its threads have errors, the
- * other's do not notice, and all that it gave is given back. */
-static void one_lost(void **state)
+/* All calls of one card start to fail during the work: its threads get errors, the other's none,
+ * and all memory is given back. */
+static void lost_card_fails_alone(void **state)
 {
     struct worker w[CARDS][WORKERS];
     (void)state;
@@ -349,9 +349,9 @@ static void one_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(side_by_side, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_frozen, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_lost, setup, teardown),
+        cmocka_unit_test_setup_teardown(two_cards_work_side_by_side, setup, teardown),
+        cmocka_unit_test_setup_teardown(frozen_card_does_not_block_the_other, setup, teardown),
+        cmocka_unit_test_setup_teardown(lost_card_fails_alone, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

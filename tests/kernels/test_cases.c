@@ -18,13 +18,13 @@ static void run_all(const struct hth_backend *be, double tolerance)
     }
 }
 
-static void test_ref(void **state)
+static void ref_passes_all_cases(void **state)
 {
     (void)state;
     run_all(hth_backend_ref(), 5e-6);
 }
 
-static void test_blas(void **state)
+static void blas_passes_all_cases(void **state)
 {
     const struct hth_backend *be = NULL;
     (void)state;
@@ -33,7 +33,7 @@ static void test_blas(void **state)
 }
 
 /* Every table that this CPU can run. */
-static void test_packed(void **state)
+static void packed_tables_pass_all_cases(void **state)
 {
     const struct hth_backend *packed[HTH_PACKED_MAX];
     size_t count = hth_backend_packed_all(packed);
@@ -46,9 +46,9 @@ static void test_packed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ref),
-        cmocka_unit_test(test_blas),
-        cmocka_unit_test(test_packed),
+        cmocka_unit_test(ref_passes_all_cases),
+        cmocka_unit_test(blas_passes_all_cases),
+        cmocka_unit_test(packed_tables_pass_all_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

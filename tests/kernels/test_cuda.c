@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cuda.c: what the table of cases does not ask of the CUDA back end: the same bits as `ref`
- * where they are promised, the same bits twice, faults that come with the sync, and many tensors.
+ * test_cuda.c: promises of the CUDA back end beyond the table of cases: the bits of `ref` where
+ * they are promised, the same bits twice, faults at the sync, and many tensors.
  */
 #include "support/test.h"
 
@@ -65,15 +65,15 @@ static void fetch(float *host, const void *from, size_t count)
     assert_ok(hth_exec_sync(ex));
 }
 
-/* The guard of these tests works: who touches the card's memory ends. */
-static void test_memory_is_closed(void **state)
+/* The guard of these tests works: an access to the card's memory ends the process. */
+static void closed_memory_ends_an_access(void **state)
 {
     float x = 1, *d = on_device(&x, 1);
     int status = 0;
     (void)state;
     pid_t pid = fork();
     if (pid == 0) {
-        fclose(stderr); /* a sanitizer has much to say */
+        fclose(stderr); /* hides the sanitizer's report */
         signal(SIGSEGV, SIG_DFL);
         signal(SIGBUS, SIG_DFL);
         _exit(*(volatile float *)d == 1 ? 0 : 0);
@@ -102,7 +102,7 @@ static void values_of(const struct hth_backend *be, enum hth_init init, float *o
     hth_params_free(p);
 }
 
-static void test_initial_values(void **state)
+static void initial_values_are_refs(void **state)
 {
     static const enum hth_init kinds[] = {HTH_INIT_ZEROS,  HTH_INIT_ONES,    HTH_INIT_UNIFORM,
                                           HTH_INIT_NORMAL, HTH_INIT_KAIMING, HTH_INIT_LINEAR};
@@ -115,7 +115,7 @@ static void test_initial_values(void **state)
     }
 }
 
-static void test_dropout(void **state)
+static void dropout_bits_are_refs(void **state)
 {
     enum { ROWS = 5, COLS = 131, N = ROWS * COLS };
     struct hth_dropout drop = {
@@ -142,7 +142,7 @@ static const uint32_t odd_bits[] = {0,          0x80000000, 0x7f800000, 0xff8000
                                     0x33000001, 0x38800000, 0x387fffff, 0x7f7fffff, 0x3f808000,
                                     0x3f818000, 0x3f808001};
 
-static void test_casts(void **state)
+static void cast_bits_are_refs(void **state)
 {
     enum { N = 512 };
     static const enum hth_dtype types[] = {HTH_BF16, HTH_F16};
@@ -177,9 +177,9 @@ static void test_casts(void **state)
     hth_exec_free(cpu);
 }
 
-/* The bytes are those of the CPU (the table of cases looks at rows); here the numbers at the ends
- * of the format, and what it refuses. */
-static void test_int8(void **state)
+/* The bytes are the CPU's (the table of cases compares rows). This tests the numbers at the ends of
+ * the format, and its refusals. */
+static void int8_bytes_are_the_cpus(void **state)
 {
     static const uint32_t counts[] = {1, 63, 64, 65, 1000};
     (void)state;
@@ -220,7 +220,7 @@ static void test_int8(void **state)
 
 /* -- faults -------------------------------------------------------------------------------- */
 
-static void test_bad_index(void **state)
+static void bad_index_is_reported_at_the_sync(void **state)
 {
     const int32_t bad[] = {0, 2, 7}, good[] = {0, 2, 1}, labels[] = {1, -1, 4};
     float table[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, got[9];
@@ -231,7 +231,7 @@ static void test_bad_index(void **state)
     struct hth_xent_result result;
     assert_ok(hth_gather_rows(ex, tv, hth_view_i32(index, 3), yv));
     assert_err(HTH_E_RANGE, hth_exec_sync(ex));
-    assert_ok(hth_exec_sync(ex)); /* said once */
+    assert_ok(hth_exec_sync(ex)); /* reported once */
     assert_ok(hth_scatter_add_rows(ex, yv, hth_view_i32(index, 3), HTH_VIEW_NONE, tv));
     assert_err(HTH_E_RANGE, hth_exec_sync(ex));
     assert_ok(hth_exec_upload(ex, index, labels, sizeof(labels)));
@@ -248,8 +248,8 @@ static void test_bad_index(void **state)
     hth_backend_free(cuda, index);
 }
 
-/* More results than a stream keeps, and copies larger than its ring. */
-static void test_many_results(void **state)
+/* More results than a stream holds, and copies larger than its ring. */
+static void many_results_and_large_copies_arrive(void **state)
 {
     enum { SUMS = 3 * HTH_CU_RESULTS + 1, LARGE = 3 * (1 << 20) / 2 + 5 };
     static struct hth_sumsq_result sums[SUMS];
@@ -308,7 +308,7 @@ static float *stepped(const struct hth_backend *be, enum hth_optim_kind kind, si
     for (int step = 0; step < 3; step++)
         assert_ok(hth_optim_step(e, p, &opt, 0.5f));
     float *out = calloc(*len, sizeof(float));
-    for (uint32_t i = 0; i < 150; i++) /* what lies between the tensors had a gradient here */
+    for (uint32_t i = 0; i < 150; i++) /* the gaps between tensors had a gradient here */
         assert_ok(hth_weight_export(e, hth_params_at(p, i), HTH_PART_VALUE,
                                     out + hth_weight_offset(hth_params_at(p, i))));
     free(flat);
@@ -317,7 +317,7 @@ static float *stepped(const struct hth_backend *be, enum hth_optim_kind kind, si
     return out;
 }
 
-static void test_steps(void **state)
+static void steps_over_many_tensors_match_ref(void **state)
 {
     static const enum hth_optim_kind kinds[] = {HTH_OPTIM_SGD, HTH_OPTIM_ADAM, HTH_OPTIM_ADAMW,
                                                 HTH_OPTIM_LAMB};
@@ -340,7 +340,7 @@ static void test_steps(void **state)
     hth_shim_guard(true);
 }
 
-/* One pass of an FFN block with the warps in this order: its dx and all gradients. */
+/* One pass of an FFN block with the warps in this order; returns its dx and all gradients. */
 static float *block_pass(uint64_t order, size_t *len)
 {
     enum { ROWS = 137, DIM = 72 };
@@ -372,7 +372,7 @@ static float *block_pass(uint64_t order, size_t *len)
     return all;
 }
 
-static void test_same_bits_twice(void **state)
+static void warp_order_changes_no_bit(void **state)
 {
     size_t len, again_len;
     (void)state;
@@ -383,8 +383,8 @@ static void test_same_bits_twice(void **state)
     free(two);
 }
 
-/* Every case of the benchmark that a card does, against the CPU. */
-static void test_bench_cases(void **state)
+/* Every benchmark case that a card supports, against the CPU. */
+static void bench_cases_match_the_cpu(void **state)
 {
     (void)state;
     for (int kind = 0; kind < HTH_BENCH_KINDS; kind++) {
@@ -399,14 +399,14 @@ static void test_bench_cases(void **state)
         assert_ok(err);
         assert_ok(hth_bench_case_run(c));
         assert_true(c->error < 1e-4);
-        if (hth_bench_kind_multiplies(options.kind)) /* two ways of adding differ a little */
+        if (hth_bench_kind_multiplies(options.kind)) /* two orders of addition differ slightly */
             assert_true(c->error > 0);
         hth_bench_case_free(c);
     }
 }
 
-/* The library's product and the driver's copy, alone: the operands' bits go in as they are. */
-static void test_bare(void **state)
+/* The library's bare product and the driver's bare copy: the operands' bits go in unchanged. */
+static void bare_product_and_copy_are_plain(void **state)
 {
     enum { M = 5, K = 9, N = 7, LD = 16 };
     float a[M * LD], b[K * LD], got[M * LD], bits[M * LD];
@@ -449,8 +449,8 @@ static void test_bare(void **state)
     hth_backend_free(cuda, dc);
 }
 
-/* As many experts as the formula says are there together; one more pushes something out. */
-static void test_fit(void **state)
+/* As many experts as the formula gives fit together; one more evicts one. */
+static void formula_gives_the_experts_that_fit(void **state)
 {
     enum { FIT = 3, DIM2 = 300 };
     struct hth_params *p[FIT + 1];
@@ -478,7 +478,7 @@ static void test_fit(void **state)
     hth_shim_guard(true);
 }
 
-static void test_head_too_wide(void **state)
+static void too_wide_head_is_refused(void **state)
 {
     struct hth_attention att = {.seq = 1, .heads = 1};
     float *d = on_device(NULL, 3 * 600);
@@ -492,19 +492,19 @@ static void test_head_too_wide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_is_closed),
-        cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_int8),
-        cmocka_unit_test(test_bad_index),
-        cmocka_unit_test(test_many_results),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_same_bits_twice),
-        cmocka_unit_test(test_bench_cases),
-        cmocka_unit_test(test_bare),
-        cmocka_unit_test(test_fit),
-        cmocka_unit_test(test_head_too_wide),
+        cmocka_unit_test(closed_memory_ends_an_access),
+        cmocka_unit_test(initial_values_are_refs),
+        cmocka_unit_test(dropout_bits_are_refs),
+        cmocka_unit_test(cast_bits_are_refs),
+        cmocka_unit_test(int8_bytes_are_the_cpus),
+        cmocka_unit_test(bad_index_is_reported_at_the_sync),
+        cmocka_unit_test(many_results_and_large_copies_arrive),
+        cmocka_unit_test(steps_over_many_tensors_match_ref),
+        cmocka_unit_test(warp_order_changes_no_bit),
+        cmocka_unit_test(bench_cases_match_the_cpu),
+        cmocka_unit_test(bare_product_and_copy_are_plain),
+        cmocka_unit_test(formula_gives_the_experts_that_fit),
+        cmocka_unit_test(too_wide_head_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

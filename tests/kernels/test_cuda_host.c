@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_cuda_host.c: the host's side of the CUDA back end over a driver that counts and fails: the
- * pool, the plans of products, and contexts that come half up.
+ * pool, the plans of products, and contexts whose making fails.
  */
 #include "support/test.h"
 
@@ -14,7 +14,7 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-/* -- a driver with a card of so many bytes ------------------------------------------------- */
+/* -- a driver with a small card ------------------------------------------------------------ */
 
 static struct {
     size_t card, held, asked;
@@ -39,7 +39,7 @@ static int fake_mem_alloc(void **p, size_t bytes)
     return err;
 }
 
-/* Sizes are those of the tests: all blocks of a test that frees are alike, or all are freed. */
+/* Needs no sizes: a test that frees has blocks of one size, or frees all. */
 static int fake_mem_free(void *p)
 {
     fake.frees++;
@@ -131,7 +131,7 @@ static struct hth_gpu driver(size_t card)
 
 /* -- the pool ------------------------------------------------------------------------------ */
 
-static void test_pool_rounds(void **state)
+static void pool_rounds_by_an_eighth(void **state)
 {
     (void)state;
     assert_int_equal(hth_pool_round(0), 512);
@@ -145,7 +145,7 @@ static void test_pool_rounds(void **state)
         assert_in_range(hth_pool_round(bytes), bytes, bytes + bytes / 7);
 }
 
-static void test_pool_reuses(void **state)
+static void pool_reuses_blocks_of_a_size(void **state)
 {
     struct hth_gpu gpu = driver(64 * MIB);
     struct hth_pool pool;
@@ -155,7 +155,7 @@ static void test_pool_reuses(void **state)
     assert_non_null(a);
     assert_ptr_not_equal(a, b);
     assert_true(hth_pool_give(&pool, a));
-    assert_false(hth_pool_give(&pool, a)); /* it is not in use */
+    assert_false(hth_pool_give(&pool, a)); /* the block is not in use */
     assert_false(hth_pool_give(&pool, (char *)b + 64));
     assert_ptr_equal(hth_pool_take(&pool, 99 * KIB), a); /* of the same rounded size */
     assert_int_equal(fake.allocs, 2);
@@ -169,19 +169,19 @@ static void test_pool_reuses(void **state)
     assert_int_equal(fake.frees, 2);
 }
 
-static void test_pool_limit(void **state)
+static void pool_keeps_its_limit(void **state)
 {
     struct hth_gpu gpu = driver(64 * MIB);
     struct hth_pool pool;
     (void)state;
     hth_pool_init(&pool, &gpu, 8 * MIB);
     assert_null(hth_pool_take(&pool, 8 * MIB + 1));
-    assert_int_equal(fake.allocs, 0); /* the driver was not asked */
+    assert_int_equal(fake.allocs, 0); /* the driver was not called */
     void *a = hth_pool_take(&pool, 4 * MIB), *b = hth_pool_take(&pool, 4 * MIB);
     assert_non_null(b);
     assert_null(hth_pool_take(&pool, 512));
     assert_true(hth_pool_give(&pool, a));
-    /* What waits makes room for another size. */
+    /* Idle blocks make room for another size. */
     void *c = hth_pool_take(&pool, 2 * MIB);
     assert_non_null(c);
     assert_int_equal(fake.frees, 1);
@@ -190,7 +190,7 @@ static void test_pool_limit(void **state)
     hth_pool_clear(&pool);
 }
 
-static void test_pool_card_is_full(void **state)
+static void full_card_returns_idle_blocks(void **state)
 {
     struct hth_gpu gpu = driver(8 * MIB);
     struct hth_pool pool;
@@ -203,7 +203,7 @@ static void test_pool_card_is_full(void **state)
     assert_null(hth_pool_take(&pool, 2 * MIB));
     for (int i = 0; i < 4; i++)
         assert_true(hth_pool_give(&pool, p[i]));
-    p[0] = hth_pool_take(&pool, 8 * MIB); /* all four go back for this one */
+    p[0] = hth_pool_take(&pool, 8 * MIB); /* all four are returned for this one */
     assert_non_null(p[0]);
     assert_int_equal(fake.frees, 4);
     assert_true(hth_pool_give(&pool, p[0]));
@@ -211,9 +211,9 @@ static void test_pool_card_is_full(void **state)
     assert_int_equal(fake.held, 0);
 }
 
-/* Blocks of two sizes in turns, as values with and gradients without a bf16 copy: for one of the
- * other size only as many go back as must, and the rest still serve. */
-static void test_pool_gives_back_little(void **state)
+/* Blocks of two sizes alternate, as values with and gradients without a bf16 copy: a request of one
+ * size returns only as many blocks as it must. */
+static void pool_returns_as_few_blocks_as_needed(void **state)
 {
     enum { N = 10 };
     struct hth_gpu gpu = driver(256 * MIB);
@@ -232,8 +232,8 @@ static void test_pool_gives_back_little(void **state)
         assert_non_null(p[i] = hth_pool_take(&pool, 4 * MIB));
     assert_int_equal(fake.allocs, N + 1);
     assert_true(hth_pool_give(&pool, p[1]) && hth_pool_give(&pool, p[0]));
-    p[0] = hth_pool_take(&pool, 2 * MIB); /* there are 2 MiB beside them */
-    p[1] = hth_pool_take(&pool, 2 * MIB); /* in the place of the smaller one that is large enough */
+    p[0] = hth_pool_take(&pool, 2 * MIB); /* 2 MiB are free beside them */
+    p[1] = hth_pool_take(&pool, 2 * MIB); /* replaces the smallest one that is large enough */
     assert_int_equal(fake.frees, 3);
     assert_int_equal(pool.held, N * 4 * MIB - 2 * MIB);
     assert_true(hth_pool_give(&pool, p[0]) && hth_pool_give(&pool, p[1]));
@@ -244,7 +244,7 @@ static void test_pool_gives_back_little(void **state)
 }
 
 /* Thousands of takes and gives: no two blocks overlap, and counts agree. */
-static void test_pool_many(void **state)
+static void pool_blocks_never_overlap(void **state)
 {
     enum { SLOTS = 200 };
     struct hth_gpu gpu = driver(512 * MIB);
@@ -312,7 +312,7 @@ static bool same_key(const struct hth_gpu_matmul *a, const struct hth_gpu_matmul
     return memcmp(&x, &y, sizeof(x)) == 0;
 }
 
-static void test_plan_keys(void **state)
+static void plan_keys_ignore_addresses(void **state)
 {
     const struct hth_gpu_matmul base = product();
     struct hth_gpu_matmul other = base;
@@ -346,7 +346,7 @@ static void test_plan_keys(void **state)
     DIFFERS(accumulate, true);
 }
 
-static void test_plans_are_bounded(void **state)
+static void full_plan_table_replaces_the_least_used(void **state)
 {
     static struct hth_matmul_plans plans;
     struct hth_gpu_matmul m = product();
@@ -362,7 +362,7 @@ static void test_plans_are_bounded(void **state)
         assert_false(hth_matmul_plans_find(&plans, &key, &plan));
         hth_matmul_plans_put(&plans, &key, i == 1 ? NULL : &thing);
     }
-    m.m = 1; /* the oldest is used again, so the second leaves: a plan of NULL */
+    m.m = 1; /* the oldest is used again, so the second is replaced: a plan of NULL */
     key = hth_matmul_plan_key_of(&m);
     assert_true(hth_matmul_plans_find(&plans, &key, &plan));
     assert_ptr_equal(plan, &thing);
@@ -373,17 +373,17 @@ static void test_plans_are_bounded(void **state)
     m.m = 2;
     key = hth_matmul_plan_key_of(&m);
     assert_false(hth_matmul_plans_find(&plans, &key, &plan));
-    hth_matmul_plans_put(&plans, &key, NULL); /* now the third has to go */
+    hth_matmul_plans_put(&plans, &key, NULL); /* replaces the third */
     assert_int_equal(plans_freed, 1);
     assert_true(hth_matmul_plans_find(&plans, &key, &plan));
-    assert_null(plan); /* "it can't be done" is kept, too */
+    assert_null(plan); /* a plan of NULL is kept, too */
     hth_matmul_plans_clear(&plans);
     assert_int_equal(plans_freed, HTH_MATMUL_PLANS_MAX);
 }
 
 /* -- devices and contexts ------------------------------------------------------------------ */
 
-static void test_every_failure_is_clean(void **state)
+static void every_failed_call_is_cleaned_up(void **state)
 {
     uint32_t failures = 0;
     (void)state;
@@ -411,14 +411,14 @@ static void test_every_failure_is_clean(void **state)
         assert_int_equal(fake.made, fake.gone);
         assert_int_equal(fake.allocs, fake.frees);
         failures += err != HTH_OK;
-        if (fake.fail_at > 0) /* nothing was left to fail */
+        if (fake.fail_at > 0) /* no call is left to fail */
             break;
         assert_true(n < 99);
     }
     assert_true(failures >= 10);
 }
 
-static void test_errors_wait_for_the_sync(void **state)
+static void errors_come_at_the_sync(void **state)
 {
     struct hth_gpu gpu = driver(64 * MIB);
     struct hth_cu_device device;
@@ -434,13 +434,13 @@ static void test_errors_wait_for_the_sync(void **state)
     assert_ok(hth_fill(ex, hth_view_f32((float *)(void *)ex->scratch, 1, 1, 1), 7));
     assert_ok(hth_exec_download(ex, &y, ex->scratch, sizeof(y)));
     assert_err(HTH_E_DEVICE, hth_exec_sync(ex));
-    assert_true(y == 7); /* what did work is here all the same */
+    assert_true(y == 7); /* the call that worked has its result */
     assert_ok(hth_exec_sync(ex));
     hth_exec_free(ex);
     hth_cu_device_close(&device);
 }
 
-static void test_scratch_beyond_the_card(void **state)
+static void scratch_beyond_the_card_is_refused(void **state)
 {
     struct hth_gpu gpu = driver(16 * MIB);
     struct hth_cu_device device;
@@ -461,8 +461,8 @@ static void test_scratch_beyond_the_card(void **state)
     hth_cu_device_close(&device);
 }
 
-/* Room is given to others only after a wait for what uses it. */
-static void test_room_is_kept(void **state)
+/* The room's memory is reused only after a wait for its work. */
+static void room_is_freed_after_a_wait(void **state)
 {
     struct hth_gpu gpu = driver(64 * MIB);
     struct hth_cu_device device;
@@ -483,7 +483,7 @@ static void test_room_is_kept(void **state)
     assert_ptr_not_equal(others, room);
     fake.waits_fail = false;
     assert_non_null(hth_cu_room(s, 200 * KIB));
-    assert_true(s->rooms > number); /* graphs that know the old one are not found any more */
+    assert_true(s->rooms > number); /* graphs of the old room are not found */
     assert_true(hth_pool_give(&device.pool, others));
     assert_err(HTH_E_DEVICE, hth_exec_sync(ex));
     hth_exec_free(ex);
@@ -494,18 +494,18 @@ static void test_room_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool_rounds),
-        cmocka_unit_test(test_pool_reuses),
-        cmocka_unit_test(test_pool_limit),
-        cmocka_unit_test(test_pool_card_is_full),
-        cmocka_unit_test(test_pool_gives_back_little),
-        cmocka_unit_test(test_pool_many),
-        cmocka_unit_test(test_plan_keys),
-        cmocka_unit_test(test_plans_are_bounded),
-        cmocka_unit_test(test_every_failure_is_clean),
-        cmocka_unit_test(test_errors_wait_for_the_sync),
-        cmocka_unit_test(test_scratch_beyond_the_card),
-        cmocka_unit_test(test_room_is_kept),
+        cmocka_unit_test(pool_rounds_by_an_eighth),
+        cmocka_unit_test(pool_reuses_blocks_of_a_size),
+        cmocka_unit_test(pool_keeps_its_limit),
+        cmocka_unit_test(full_card_returns_idle_blocks),
+        cmocka_unit_test(pool_returns_as_few_blocks_as_needed),
+        cmocka_unit_test(pool_blocks_never_overlap),
+        cmocka_unit_test(plan_keys_ignore_addresses),
+        cmocka_unit_test(full_plan_table_replaces_the_least_used),
+        cmocka_unit_test(every_failed_call_is_cleaned_up),
+        cmocka_unit_test(errors_come_at_the_sync),
+        cmocka_unit_test(scratch_beyond_the_card_is_refused),
+        cmocka_unit_test(room_is_freed_after_a_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cuda_torture.c: experts that don't fit side by side train on a card whose driver fails: its
- * n-th call alone, or that one and all after it. Whatever n is, the answer is an error or the right
- * numbers, everything that was made is given back once, and nobody waits for ever.
+ * test_cuda_torture.c: experts that don't fit together train on a card whose driver fails: its n-th
+ * call alone, or that one and all after it. For every n the result is an error or the right
+ * numbers, everything that was made is given back once, and no thread waits for ever.
  *
  *   test_kernels_cuda_torture        some dozen of the calls
  *   test_kernels_cuda_torture all    every one of them
@@ -19,7 +19,7 @@
 #define DIM    8
 #define ROWS   4
 #define BLOCKS 4
-#define FIT    3 /* of them are on the card at the same time */
+#define FIT    3 /* experts that fit on the card together */
 #define ROUNDS 3
 #define POINTS 12
 
@@ -227,7 +227,7 @@ static enum hth_err train(struct work *w)
     return HTH_OK;
 }
 
-/* One life of a card. The caller frees *out. */
+/* Opens a card, trains, closes it. The caller frees *out. */
 static enum hth_err live(enum hth_gpu_type type, long fail_at, bool for_good, float **out,
                          size_t *count)
 {
@@ -251,7 +251,7 @@ static enum hth_err live(enum hth_gpu_type type, long fail_at, bool for_good, fl
             hth_params_free(e->p);
         }
         const struct hth_resident *r = &w->device.resident;
-        size_t loose = 0; /* kept for the next who comes */
+        size_t loose = 0; /* kept for the next item */
         for (uint32_t i = 0; i < r->loose_count; i++)
             loose += r->loose[i].bytes;
         if (w->device.pool.used != loose)
@@ -288,8 +288,8 @@ static void torture(enum hth_gpu_type type, double tolerance)
             fine += err == HTH_OK;
             for (size_t i = 0; err == HTH_OK && i < count; i++) {
                 if (!(fabs((double)got[i] - want[i]) <= tolerance))
-                    fail_msg("call %ld fails, all is said to be well, and number %zu is %g, not %g",
-                             n, i, (double)got[i], (double)want[i]);
+                    fail_msg("call %ld fails without an error, and number %zu is %g, not %g", n, i,
+                             (double)got[i], (double)want[i]);
             }
             free(got);
         }
@@ -299,13 +299,13 @@ static void torture(enum hth_gpu_type type, double tolerance)
     assert_true(failed > POINTS / 2 && fine > 0);
 }
 
-static void fp32(void **state)
+static void fp32_survives_every_driver_failure(void **state)
 {
     (void)state;
     torture(HTH_GPU_F32, 1e-4);
 }
 
-static void bf16(void **state)
+static void bf16_survives_every_driver_failure(void **state)
 {
     (void)state;
     torture(HTH_GPU_BF16, 2e-2);
@@ -313,7 +313,8 @@ static void bf16(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32_survives_every_driver_failure),
+                                       cmocka_unit_test(bf16_survives_every_driver_failure)};
     every_call = argc > 1 && strcmp(argv[1], "all") == 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void rig_init(struct rig *r)
     assert_ok(hth_params_add(r->unsealed, &w, &r->raw));
 }
 
-static void test_linear_shape_errors(void **state)
+static void linear_refuses_bad_shapes(void **state)
 {
     (void)state;
     struct rig r;
@@ -100,7 +100,7 @@ static void test_linear_shape_errors(void **state)
     hth_params_free(r.unsealed);
 }
 
-static void test_other_shape_errors(void **state)
+static void other_operations_refuse_bad_shapes(void **state)
 {
     (void)state;
     struct rig r;
@@ -147,7 +147,7 @@ static void test_other_shape_errors(void **state)
     hth_params_free(r.unsealed);
 }
 
-static void test_bad_indices(void **state)
+static void bad_indices_are_refused(void **state)
 {
     (void)state;
     struct rig r;
@@ -175,7 +175,7 @@ static void test_bad_indices(void **state)
     hth_params_free(r.unsealed);
 }
 
-static void test_config_errors(void **state)
+static void bad_settings_are_refused(void **state)
 {
     (void)state;
     struct hth_rope *rope;
@@ -213,10 +213,10 @@ static void test_config_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear_shape_errors),
-        cmocka_unit_test(test_other_shape_errors),
-        cmocka_unit_test(test_bad_indices),
-        cmocka_unit_test(test_config_errors),
+        cmocka_unit_test(linear_refuses_bad_shapes),
+        cmocka_unit_test(other_operations_refuse_bad_shapes),
+        cmocka_unit_test(bad_indices_are_refused),
+        cmocka_unit_test(bad_settings_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_factors.c: gradients that stay products until they are stepped with. Beside each layer that
- * may keep them so stands one that may not; whatever is done to both, they agree bit for bit (and
- * their norms to rounding).
+ * test_factors.c: gradients that stay products until a step uses them. Each layer that may keep
+ * them has a twin that may not; after all operations the two agree bit for bit (and their norms to
+ * rounding).
  */
 #include "support/test.h"
 
@@ -10,7 +10,7 @@
 
 #include "core/mem.h"
 #include "core/rng.h"
-#include "kernels/backend_int.h" /* whether a gradient is a product now */
+#include "kernels/backend_int.h" /* to see if a gradient is a product */
 #include "support/team.h"
 
 static const struct hth_backend *backends[HTH_PACKED_MAX];
@@ -119,8 +119,8 @@ static uint32_t room(uint32_t in, uint32_t out)
     return rows < 4 ? 0 : rows > 64 ? 64 : rows / 2 * 2;
 }
 
-/* Batches that fit, that don't fit beside others, that never fit; looked at only at the end. */
-static void test_same_gradient(void **state)
+/* Batches that fit, that don't fit beside others, and that never fit; read only at the end. */
+static void product_gradient_equals_stored_one(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -135,12 +135,12 @@ static void test_same_gradient(void **state)
                 assert_true(is_product(&q) == (most >= 4));
                 batch(&q, 3, 1);
                 assert_norms(&q, 1e-5);
-                if (round == 1) { /* look, then add to what was looked at */
+                if (round == 1) { /* read, then add */
                     assert_same(&q, HTH_PART_GRAD);
                     assert_false(is_product(&q));
                 }
                 if (most > 0)
-                    batch(&q, 5, most); /* the ones before make room */
+                    batch(&q, 5, most); /* the earlier ones are added to memory */
                 batch(&q, 1, 2);
                 batch(&q, 0, ROWS);
                 assert_false(is_product(&q));
@@ -154,8 +154,8 @@ static void test_same_gradient(void **state)
 }
 
 /* Factors filled to the last row, one row at a time and at once, of sizes whose panels are no whole
- * lines of a cache: what lies behind them (walls, where memory is checked) stays as it is. */
-static void test_filled_to_the_end(void **state)
+ * cache lines: the memory behind them (walls, where memory is checked) is not touched. */
+static void full_factors_write_nothing_beyond(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -174,8 +174,8 @@ static void test_filled_to_the_end(void **state)
     }
 }
 
-/* Without memory for factors the gradient is written, and the next batch may try again. */
-static void test_no_memory(void **state)
+/* Without memory for factors the gradient is written, and the next batch tries again. */
+static void gradient_is_written_without_memory_for_factors(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -195,7 +195,7 @@ static void test_no_memory(void **state)
     }
 }
 
-static void test_scaled_and_dropped(void **state)
+static void products_can_be_scaled_and_zeroed(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -215,7 +215,7 @@ static void test_scaled_and_dropped(void **state)
     }
 }
 
-/* Outputs of both images. */
+/* Compares the outputs of both images. */
 static void assert_same_images(struct pair *q)
 {
     uint64_t hash[2];
@@ -235,7 +235,7 @@ static void assert_same_images(struct pair *q)
     assert_true(hash[0] == hash[1]);
 }
 
-static void test_same_step(void **state)
+static void step_from_products_gives_the_same_bits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -252,10 +252,10 @@ static void test_same_step(void **state)
                     batch(&q, 11 * step + 2, 2);
                     for (int i = 0; i < 2; i++)
                         assert_ok(hth_optim_step(q.l[i].ex, q.l[i].p, &o, 0.7f));
-                    if (step > 0) /* before, nobody needed images */
+                    if (step > 0) /* without images in the first step */
                         assert_same_images(&q);
                     if (step == 1)
-                        assert_same(&q, HTH_PART_GRAD); /* they stay as they are */
+                        assert_same(&q, HTH_PART_GRAD); /* a step does not change gradients */
                 }
                 assert_same(&q, HTH_PART_VALUE);
                 assert_same(&q, HTH_PART_STATE0);
@@ -267,7 +267,7 @@ static void test_same_step(void **state)
 }
 
 /* One bad number in a batch, or finite ones whose products are not. */
-static void test_not_finite(void **state)
+static void not_finite_products_are_found(void **state)
 {
     (void)state;
     static const float bad[][2] = {{NAN, 1}, {INFINITY, 0}, {1e20f, 1e20f}, {1e20f, -1e20f}};
@@ -287,7 +287,7 @@ static void test_not_finite(void **state)
             }
             pair_free(&q);
         }
-        /* Large, but nothing overflows. */
+        /* Large, but without overflow. */
         struct pair q = pair_new(backends[k], 64, 96);
         for (int j = 0; j < 2; j++) {
             q.l[j].x[9] = 1e15f;
@@ -300,7 +300,7 @@ static void test_not_finite(void **state)
 }
 
 /* Rows that cancel leave nothing, not the root of a negative number. */
-static void test_cancelled(void **state)
+static void cancelled_rows_have_norm_zero(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -318,7 +318,7 @@ static void test_cancelled(void **state)
     }
 }
 
-static void test_team_changes_no_bit(void **state)
+static void team_changes_no_bit(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -330,7 +330,7 @@ static void test_team_changes_no_bit(void **state)
             hth_params_zero_grads(q.l[0].p);
             hth_params_zero_grads(q.l[1].p);
             for (uint32_t i = 0; i < 5; i++)
-                batch(&q, 10 * i, 10); /* more than there is room for */
+                batch(&q, 10 * i, 10); /* more rows than the factors hold */
             if (step == 1) {
                 hth_params_zero_grads(q.l[0].p);
                 hth_params_zero_grads(q.l[1].p);
@@ -349,13 +349,16 @@ static void test_team_changes_no_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest alone[] = {
-        cmocka_unit_test(test_same_gradient), cmocka_unit_test(test_filled_to_the_end),
-        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_scaled_and_dropped),
-        cmocka_unit_test(test_same_step),     cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(product_gradient_equals_stored_one),
+        cmocka_unit_test(full_factors_write_nothing_beyond),
+        cmocka_unit_test(gradient_is_written_without_memory_for_factors),
+        cmocka_unit_test(products_can_be_scaled_and_zeroed),
+        cmocka_unit_test(step_from_products_gives_the_same_bits),
+        cmocka_unit_test(not_finite_products_are_found),
+        cmocka_unit_test(cancelled_rows_have_norm_zero),
     };
     const struct CMUnitTest threads[] = {
-        cmocka_unit_test(test_team_changes_no_bit),
+        cmocka_unit_test(team_changes_no_bit),
     };
     int failed = cmocka_run_group_tests(threads, setup, NULL);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_golden.c: every back end of this machine against PyTorch's answers (golden/make_golden.py).
+ * test_golden.c: every back end of this machine against PyTorch's results (golden/make_golden.py).
  */
 #include "support/test.h"
 
@@ -242,13 +242,13 @@ static void check_all(const struct hth_backend *backend)
     hth_exec_free(ex);
 }
 
-static void test_ref(void **state)
+static void ref_matches_pytorch(void **state)
 {
     (void)state;
     check_all(hth_backend_ref());
 }
 
-static void test_blas(void **state)
+static void blas_matches_pytorch(void **state)
 {
     const struct hth_backend *backend = NULL;
     (void)state;
@@ -259,8 +259,8 @@ static void test_blas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ref),
-        cmocka_unit_test(test_blas),
+        cmocka_unit_test(ref_matches_pytorch),
+        cmocka_unit_test(blas_matches_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

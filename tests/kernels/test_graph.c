@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_graph.c: calls that are recorded and launched again (kernels/cuda/graph.h): the table and
- * its keys, and blocks on the shim, whose recordings keep what they were given at the time.
+ * test_graph.c: recorded calls (kernels/cuda/graph.h): the table and its keys, and blocks on the
+ * shim, whose recordings keep the arguments of their time.
  */
 #include "support/test.h"
 
@@ -29,7 +29,7 @@ static void count_drop(void *arg, void *graph)
     dropped++;
 }
 
-static void bounded(void **state)
+static void table_replaces_the_least_recently_used(void **state)
 {
     static struct hth_graphs graphs;
     struct hth_call_key key;
@@ -47,7 +47,7 @@ static void bounded(void **state)
         g->graph = i % 2 == 0 ? &thing : NULL;
         first = i == 0 ? g : first;
     }
-    key.rows = 1; /* used again: the second is the oldest now, which has no graph */
+    key.rows = 1; /* used again: the second, without a graph, is the oldest */
     assert_ptr_equal(hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped), first);
     assert_true(known);
     key.rows = 1000;
@@ -60,14 +60,14 @@ static void bounded(void **state)
     assert_int_equal(dropped, 1);
     key.rows = 2;
     (void)hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped);
-    assert_false(known); /* it had left */
+    assert_false(known); /* it had been replaced */
     key.rows = 1;
     assert_ptr_equal(hth_graphs_at(&graphs, &key, 1, &known, count_drop, &dropped), first);
     hth_graphs_clear(&graphs, count_drop, &dropped);
     assert_int_equal(dropped, HTH_GRAPHS_MAX / 2);
 }
 
-static void keys(void **state)
+static void every_part_of_the_key_counts(void **state)
 {
     static struct hth_graphs graphs;
     struct hth_call_key key;
@@ -101,7 +101,7 @@ static void keys(void **state)
     }
     memset(&key, 0, sizeof(key));
     (void)hth_graphs_at(&graphs, &key, 2, &known, count_drop, &dropped);
-    assert_false(known); /* the context's room moved */
+    assert_false(known); /* the context has another room */
     assert_int_equal(sizeof(key), 8 * 4 + sizeof(key.ld) + sizeof(key.at)); /* no padding */
     hth_graphs_clear(&graphs, count_drop, &dropped);
 }
@@ -196,8 +196,8 @@ static void round_trip(struct model *m, uint32_t round)
     }
 }
 
-/* Gradients are written in one round and added to in the next, then a step; now and then the
- * weights leave the card and come back. Everything that came out, which the caller frees. */
+/* Gradients are overwritten in one round and added to in the next, then a step follows; at
+ * intervals the weights are evicted and fetched. Returns all results, which the caller frees. */
 static float *train(enum hth_gpu_type type, bool transformer, bool moves, size_t *count)
 {
     struct model m;
@@ -228,15 +228,16 @@ static float *train(enum hth_gpu_type type, bool transformer, bool moves, size_t
 static void same_as_usual(enum hth_gpu_type type, bool transformer, bool moves)
 {
     size_t count, again;
-    hth_shim_graphs(false); /* every recording fails: the calls are made as usual */
+    hth_shim_graphs(false); /* every recording fails: the calls run as usual */
     uint32_t before = hth_shim_graph_launches();
     float *want = train(type, transformer, moves, &count);
     assert_int_equal(hth_shim_graph_launches(), before);
     hth_shim_graphs(true);
     float *got = train(type, transformer, moves, &again);
     uint32_t launches = hth_shim_graph_launches() - before;
-    /* Forward, and backward with and without sums: each once as usual, then by its graph. In the
-     * first backward the context's room grows, so the two before it are first ones once more. */
+    /* Forward, and backward with and without sums: each runs once as usual, then by its graph. The
+     * first backward grows the context's room, so the two calls in front of it are first ones once
+     * more. */
     uint32_t most = (2 * ROUNDS - 1) + 2 * (ROUNDS - 1) - 2;
     if (!moves)
         assert_int_equal(launches, most);
@@ -247,20 +248,20 @@ static void same_as_usual(enum hth_gpu_type type, bool transformer, bool moves)
     free(want);
 }
 
-static void ffn(void **state)
+static void ffn_graphs_give_the_same_bits(void **state)
 {
     (void)state;
     same_as_usual(HTH_GPU_F32, false, false);
     same_as_usual(HTH_GPU_F32, false, true);
 }
 
-static void transformer(void **state)
+static void transformer_graphs_give_the_same_bits(void **state)
 {
     (void)state;
     same_as_usual(HTH_GPU_F32, true, false);
 }
 
-/* Images are made anew outside of a recording, and steps keep them up. */
+/* Images are rebuilt outside of recordings, and steps update them. */
 static void bf16(void **state)
 {
     size_t count, again;
@@ -285,8 +286,8 @@ static int failing_launch(void *graph, void *stream)
     return ++starts == failing_start ? 719 : hth_gpu_shim.graph_launch(graph, stream);
 }
 
-/* A graph that doesn't start is dropped, and its call is made as usual: now and from then on. */
-static void not_started(void **state)
+/* A graph that doesn't start is dropped for good, and its calls run as usual. */
+static void failed_start_runs_the_call_as_usual(void **state)
 {
     struct hth_gpu gpu = hth_gpu_shim;
     size_t count, again;
@@ -322,8 +323,8 @@ static atomic_uint unguarded; /* of both, without the flag */
 static atomic_bool other_came;
 static _Thread_local bool is_other;
 
-/* Recordings and waits for the whole card hold the same flag, so they never overlap, however the
- * threads are scheduled. */
+/* Recordings and waits for the whole card hold the same flag, so they never overlap under any
+ * schedule of the threads. */
 static bool card_is_taken(void)
 {
     bool taken = atomic_flag_test_and_set(&device.whole);
@@ -369,7 +370,7 @@ static void *free_block(void *unused)
     return NULL;
 }
 
-/* In the midst of the first recording somebody else gives memory back. */
+/* During the first recording another thread gives memory back. */
 static int watched_matmul(void *blas, void *stream, const struct hth_gpu_matmul *m)
 {
     if (atomic_load(&recording) && !other_started) {
@@ -381,9 +382,9 @@ static int watched_matmul(void *blas, void *stream, const struct hth_gpu_matmul 
     return hth_gpu_shim.matmul(blas, stream, m);
 }
 
-/* The driver refuses a wait for the whole card while a stream records: a block would be given to
- * somebody else although kernels still use it. */
-static void undisturbed(void **state)
+/* The driver refuses a wait for the whole card while a stream records: the freed block could then
+ * be reused while kernels still use it. */
+static void recording_and_waiting_exclude_each_other(void **state)
 {
     struct hth_gpu gpu = hth_gpu_shim;
     struct model m;
@@ -411,9 +412,13 @@ static void undisturbed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounded),     cmocka_unit_test(keys), cmocka_unit_test(ffn),
-        cmocka_unit_test(transformer), cmocka_unit_test(bf16), cmocka_unit_test(undisturbed),
-        cmocka_unit_test(not_started),
+        cmocka_unit_test(table_replaces_the_least_recently_used),
+        cmocka_unit_test(every_part_of_the_key_counts),
+        cmocka_unit_test(ffn_graphs_give_the_same_bits),
+        cmocka_unit_test(transformer_graphs_give_the_same_bits),
+        cmocka_unit_test(bf16),
+        cmocka_unit_test(recording_and_waiting_exclude_each_other),
+        cmocka_unit_test(failed_start_runs_the_call_as_usual),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_group.c: many FFN blocks at once on the CUDA back end (kernels/cuda/group.c), its kernels
- * run by the shim: what comes out is what each block gives alone, whatever their numbers of rows.
+ * run by the shim: each block's results are those of a single call, for any numbers of rows.
  */
 #include "support/test.h"
 
@@ -31,7 +31,7 @@ struct block {
     void *saved;
 };
 
-/* What a block is after two rounds: y, dx and gradients. */
+/* A block's results after two rounds: y, dx and gradients. */
 struct result {
     float *value;
     size_t count;
@@ -103,7 +103,7 @@ static struct hth_ffn_entry entry_of(struct block *b, bool saves)
                                   .dx = hth_view_f32(b->dx, b->rows, DIM, DIM)};
 }
 
-/* All in one call, or one by one. */
+/* Computes all blocks in one call, or one by one. */
 static void run_blocks(struct block *b, bool together, bool saves, bool backward)
 {
     struct hth_ffn_entry e[BLOCKS];
@@ -132,7 +132,7 @@ static struct result result_of(struct block *b)
     return r;
 }
 
-/* Forward and backward, again (gradients are added to), then forward without anything saved. */
+/* Forward and backward, twice (gradients add up), then a forward that saves nothing. */
 static void compute(enum hth_gpu_type type, bool together, struct result out[BLOCKS])
 {
     static struct block b[BLOCKS];
@@ -203,21 +203,21 @@ static void together_as_alone(enum hth_gpu_type type, double tolerance)
     hth_shim_batch(false);
 }
 
-static void fp32(void **state)
+static void fp32_group_equals_single_calls(void **state)
 {
     (void)state;
     together_as_alone(HTH_GPU_F32, 2e-6);
 }
 
-/* Rounded at the same places, so nearer than bf16 is to anything else. */
-static void bf16(void **state)
+/* Both round at the same places, so they are nearer to each other than bf16 to fp32. */
+static void bf16_group_equals_single_calls(void **state)
 {
     (void)state;
     together_as_alone(HTH_GPU_BF16, 1e-4);
 }
 
-/* On a card where two blocks fit, not all: the others are computed as there is room. */
-static void short_of_room(void **state)
+/* On a card for two blocks the others are computed as there is room. */
+static void small_card_computes_blocks_in_runs(void **state)
 {
     struct result roomy[BLOCKS], tight[BLOCKS];
     size_t usual = device.resident.budget;
@@ -228,8 +228,8 @@ static void short_of_room(void **state)
     uint64_t evictions = device.resident.stats.evictions, loads = device.resident.stats.loads;
     compute(HTH_GPU_F32, true, tight);
     assert_true(device.resident.stats.evictions > evictions + BLOCKS);
-    /* Values and gradients are made, come once for each forward (values) and backward pass at most,
-     * and once more to be looked at: who was brought for a run stays for it. */
+    /* Values and gradients are made, fetched once at most for each forward (values) and backward
+     * pass, and once more to be read: parts fetched for a run stay for it. */
     assert_true(device.resident.stats.loads - loads <= BLOCKS * (2 + 3 + 2 * 2 + 1));
     for (uint32_t i = 0; i < BLOCKS; i++)
         assert_true(distance(&tight[i], &roomy[i]) < 2e-6);
@@ -239,15 +239,15 @@ static void short_of_room(void **state)
     hth_shim_batch(false);
 }
 
-/* One entry's mistake is its own; the answer names the first one's. */
-static void mistakes(void **state)
+/* A bad entry fails alone; the call returns the first one's error. */
+static void bad_entries_fail_alone(void **state)
 {
     static struct block b[BLOCKS];
     struct hth_ffn_entry e[BLOCKS];
     float first, poison = -7;
     (void)state;
     be = &device.tables[HTH_GPU_F32];
-    hth_shim_guard(true); /* nobody but kernels and copies looks at the card's memory */
+    hth_shim_guard(true); /* only kernels and copies access the card's memory */
     assert_ok(hth_exec_new(be, 0, &ex));
     for (uint32_t i = 0; i < BLOCKS; i++) {
         open_block(&b[i], i);
@@ -267,7 +267,7 @@ static void mistakes(void **state)
         assert_ok(hth_exec_sync(ex));
         assert_true((first == poison) == (i == 4 || i == 9));
     }
-    e[4] = entry_of(&b[4], false); /* a backward needs what was saved */
+    e[4] = entry_of(&b[4], false); /* a backward needs `saved` */
     e[9] = entry_of(&b[9], true);
     assert_err(HTH_E_BAD_SHAPE, hth_ffn_backward_many(ex, e, BLOCKS));
     for (uint32_t i = 0; i < BLOCKS; i++)
@@ -279,10 +279,10 @@ static void mistakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32),
-        cmocka_unit_test(bf16),
-        cmocka_unit_test(short_of_room),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(fp32_group_equals_single_calls),
+        cmocka_unit_test(bf16_group_equals_single_calls),
+        cmocka_unit_test(small_card_computes_blocks_in_runs),
+        cmocka_unit_test(bad_entries_fail_alone),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

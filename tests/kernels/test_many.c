@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_many.c: many blocks in one call, many rows and large images, over teams of any width: the
- * bits of whoever works alone.
+ * bits are those of a single thread.
  */
 #include "support/team.h"
 #include "support/test.h"
@@ -39,7 +39,7 @@ static void box_open(struct entry_box *b, const struct hth_backend *be, uint32_t
     assert_ok(hth_params_new(be, &b->p));
     assert_ok(hth_ffn_declare(b->p, &shape, &b->f));
     assert_ok(hth_params_seal(b->p, &seal));
-    b->rows = (number * 5 + 1) % (ROWS + 1); /* one of the entries has none */
+    b->rows = (number * 5 + 1) % (ROWS + 1); /* one entry has no rows */
     b->saved = hth_backend_alloc(be, hth_ffn_saved_bytes(&b->f, ROWS));
     for (uint32_t i = 0; i < ROWS * DIM; i++) {
         b->x[i] = (float)(int32_t)(hth_mix64(number * 7919 + i) >> 40) * 0x1p-23f - 1.0f;
@@ -70,7 +70,7 @@ static void boxes_to_entries(struct entry_box *box, struct hth_ffn_entry *entrie
 {
     for (uint32_t i = 0; i < ENTRIES; i++) {
         struct entry_box *b = &box[i];
-        memset(b->y, 0x7f, sizeof(b->y)); /* a number nobody computes */
+        memset(b->y, 0x7f, sizeof(b->y)); /* a value that no operation computes */
         memset(b->dx, 0x7f, sizeof(b->dx));
         hth_params_zero_grads(b->p);
         entries[i] = (struct hth_ffn_entry){.ffn = &b->f,
@@ -88,7 +88,7 @@ static void same_as_alone(struct entry_box *b, uint32_t width)
     if (memcmp(b->y, b->y_alone, bytes) != 0 || memcmp(b->dx, b->dx_alone, bytes) != 0 ||
         memcmp(hth_params_flat(b->p, HTH_PART_GRAD), b->grad_alone,
                hth_params_flat_len(b->p) * sizeof(float)) != 0)
-        fail_msg("%u rows in a team of %u: other bits", b->rows, width);
+        fail_msg("%u rows in a team of %u: bits differ", b->rows, width);
 }
 
 static void many_on(const struct hth_backend *be)
@@ -120,7 +120,7 @@ static void many_on(const struct hth_backend *be)
         box_close(&box[i], be);
 }
 
-static void the_bits_of_calls_alone(void **state)
+static void many_gives_the_bits_of_single_calls(void **state)
 {
     const struct hth_backend *be;
     (void)state;
@@ -129,8 +129,8 @@ static void the_bits_of_calls_alone(void **state)
     many_on(be);
 }
 
-/* One entry's mistake is its own; the answer names the first one's. */
-static void mistakes(void **state)
+/* A bad entry fails alone; the call returns the first one's error. */
+static void bad_entries_fail_alone(void **state)
 {
     static struct entry_box box[ENTRIES];
     struct hth_ffn_entry entries[ENTRIES];
@@ -147,7 +147,7 @@ static void mistakes(void **state)
     hth_exec_set_team(ex, &team.team);
     assert_err(HTH_E_NO_MEMORY, hth_ffn_forward_many(ex, entries, ENTRIES));
     for (uint32_t i = 0; i < ENTRIES; i++)
-        assert_int_equal(((uint8_t *)box[i].y)[0], 0x7f); /* nothing was begun */
+        assert_int_equal(((uint8_t *)box[i].y)[0], 0x7f); /* nothing was computed */
 
     assert_ok(hth_exec_reserve(ex, hth_ffn_many_scratch_bytes(ex, &box[0].f, ROWS, ENTRIES)));
     entries[4].y.cols--;
@@ -173,7 +173,7 @@ static void mistakes(void **state)
 #define WIDE    301
 #define NUMBERS ((size_t)TALL * WIDE)
 
-/* All operations that go row by row, and a layer whose images are not built yet. */
+/* Hashes all operations by rows, and a layer whose images are not built yet. */
 static uint64_t rows_hash(const struct hth_backend *be, struct hth_team *team, const float *in)
 {
     struct hth_params *p;
@@ -222,7 +222,7 @@ static uint64_t rows_hash(const struct hth_backend *be, struct hth_team *team, c
     return hash;
 }
 
-static void rows_and_images(void **state)
+static void team_changes_no_bit_of_rows_and_images(void **state)
 {
     (void)state;
     const struct hth_backend *backends[] = {hth_backend_ref(), NULL};
@@ -244,9 +244,9 @@ static void rows_and_images(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_and_images),
-        cmocka_unit_test(the_bits_of_calls_alone),
-        cmocka_unit_test(mistakes),
+        cmocka_unit_test(team_changes_no_bit_of_rows_and_images),
+        cmocka_unit_test(many_gives_the_bits_of_single_calls),
+        cmocka_unit_test(bad_entries_fail_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_operands.c: matrices kept in the type of the products' operands (hth_backend_operand), and
- * gradients of biases summed where the tile ends: the bits are those of the long way round.
+ * test_operands.c: matrices in the type of the products' operands (hth_backend_operand), and
+ * gradients of biases summed at the end of tiles: the bits are those of separate operations.
  *
  * Every matrix ends where its memory ends, with an unreadable page behind it.
  */
@@ -74,7 +74,7 @@ static void mat_free(struct mat *m)
     munmap(m->pages, m->bytes);
 }
 
-/* Row by row: gaps do not count. */
+/* Compares row by row, without the gaps. */
 static void assert_same(const char *what, const struct mat *a, const struct mat *b)
 {
     size_t size = hth_dtype_size(a->v.dtype);
@@ -90,7 +90,7 @@ static void assert_same(const char *what, const struct mat *a, const struct mat 
 
 struct layer {
     struct hth_params *p;
-    struct hth_weight *w, *b, *before; /* `before`: bias of the layer that makes our input */
+    struct hth_weight *w, *b, *before; /* `before`: bias of the layer that makes the input */
     struct hth_exec *ex;
 };
 
@@ -141,7 +141,7 @@ static void check_forward(struct layer *l, enum hth_act act, const struct mat *x
         mat_free(all[i]);
 }
 
-/* The slope comes from the same rounded pre on both ways; x and dx are of one shape. */
+/* Both methods take the slope from the same rounded pre; x and dx are of one shape. */
 static void check_backward(struct layer *l, enum hth_act act, const struct mat *x,
                            const struct mat *dy)
 {
@@ -170,7 +170,7 @@ static void check_backward(struct layer *l, enum hth_act act, const struct mat *
 static const uint32_t shapes[][3] = {{1, 1, 1},     {3, 5, 33},    {7, 64, 31},
                                      {12, 131, 64}, {50, 96, 128}, {101, 1030, 70}};
 
-static void test_rounded_once(void **state)
+static void operands_rounded_once_give_the_same_bits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -191,9 +191,9 @@ static void test_rounded_once(void **state)
     }
 }
 
-/* The gradient of a bias at the end of tiles is what one row after the other gives, and comes in
- * whatever pieces the batch does. */
-static void test_sums_in_order(void **state)
+/* The gradient of a bias summed at the end of tiles is the sum row by row, for any division of the
+ * batch. */
+static void bias_sums_are_in_row_order(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -230,8 +230,8 @@ static void test_sums_in_order(void **state)
     }
 }
 
-/* Who does not round operands to bf16 does not take it, and nobody sums a bias from it. */
-static void test_refused(void **state)
+/* A back end that does not round operands to bf16 refuses them, and none sums a bias from them. */
+static void other_types_are_refused(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -249,7 +249,7 @@ static void test_refused(void **state)
         assert_int_equal(hth_linear_backward_weight(l.ex, l.w, NULL, x.v, dy2.v), want);
         assert_int_equal(hth_linear_backward_weight(l.ex, l.w, NULL, x2.v, dy.v), want);
         assert_err(HTH_E_BAD_SHAPE, hth_linear_backward_weight(l.ex, l.w, l.b, x.v, dy2.v));
-        back.bias = l.b; /* of the wrong side */
+        back.bias = l.b; /* of the output's side */
         assert_err(HTH_E_BAD_SHAPE, hth_linear_backward_data(l.ex, &back, dy.v, x.v));
         dy2.v.dtype = HTH_F16;
         assert_err(HTH_E_BAD_SHAPE, hth_linear_backward_data(l.ex, &back, dy2.v, x.v));
@@ -264,9 +264,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounded_once),
-        cmocka_unit_test(test_sums_in_order),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(operands_rounded_once_give_the_same_bits),
+        cmocka_unit_test(bias_sums_are_in_row_order),
+        cmocka_unit_test(other_types_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_ops.c: what the table of cases does not hold: formats, dropout, clipping, schedules,
- * scratch, back ends by name, the benchmark functions.
+ * test_ops.c: tests beside the table of cases: formats, dropout, clipping, schedules, scratch, back
+ * ends by name, the benchmark functions.
  */
 #include "support/test.h"
 
@@ -60,7 +60,7 @@ static double bf16_value(uint16_t h)
     return (double)float_of((uint32_t)h << 16);
 }
 
-/* All 65536 numbers of a 16-bit format come back as they were, and the value between two neighbours
+/* All 65536 numbers of a 16-bit format survive the round trip. A value between two neighbours
  * rounds to the nearer one, the middle to the even one. */
 static void check_format(struct hth_exec *ex, enum hth_dtype dtype, double (*value)(uint16_t),
                          uint16_t infinity)
@@ -83,7 +83,7 @@ static void check_format(struct hth_exec *ex, enum hth_dtype dtype, double (*val
             assert_int_equal(out[i], i);
         }
     }
-    /* Quarter points between i and i + 1, both signs; the step over the largest one is the last
+    /* Quarter points between i and i + 1, both signs; the step above the largest number is the last
      * before infinity. */
     for (int quarter = 1; quarter < 4; quarter++) {
         for (int i = 0; i + 1 < infinity; i++) {
@@ -103,7 +103,7 @@ static void check_format(struct hth_exec *ex, enum hth_dtype dtype, double (*val
     hth_free(wide);
 }
 
-static void test_formats(void **state)
+static void formats_round_to_nearest_even(void **state)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -126,7 +126,7 @@ static void test_formats(void **state)
     }
 }
 
-static void test_dropout(void **state)
+static void dropout_is_a_function_of_its_seed(void **state)
 {
     (void)state;
     enum { M = 37, N = 2051 };
@@ -164,7 +164,7 @@ static void test_dropout(void **state)
     hth_free(x);
 }
 
-static void test_grad_norm_and_clip(void **state)
+static void norm_and_clipping_are_right(void **state)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -192,7 +192,7 @@ static void test_grad_norm_and_clip(void **state)
         assert_ok(hth_grad_norm(execs[k], p, &norm, &finite));
         assert_true(finite);
         assert_close(norm, sqrt(sum), 1e-13, 0);
-        h[4] = 3e38f; /* its square overflows a float, not the sum */
+        h[4] = 3e38f; /* its square overflows a float, but not the sum */
         assert_ok(hth_weight_import(execs[k], b, HTH_PART_GRAD, h));
         assert_ok(hth_grad_norm(execs[k], p, &norm, &finite));
         assert_true(finite);
@@ -209,7 +209,7 @@ static void test_grad_norm_and_clip(void **state)
     assert_true(hth_clip_scale(0, 1) == 1);
 }
 
-static void test_schedules(void **state)
+static void schedules_follow_their_equations(void **state)
 {
     (void)state;
     struct hth_schedule s = {.lr = 0.1f, .lr_final = 0.01f, .warmup_steps = 10, .total_steps = 110};
@@ -233,7 +233,7 @@ static void test_schedules(void **state)
     assert_true(hth_schedule_lr(&s, 0) == 0.1f);
 }
 
-static void test_math64(void **state)
+static void math64_matches_the_library(void **state)
 {
     (void)state;
     for (int i = -3000; i <= 3000; i++) {
@@ -251,7 +251,7 @@ static void test_math64(void **state)
     assert_close(hth_log64(0x1p-1070), log(0x1p-1070), 1e-15, 0);
 }
 
-static void test_scratch(void **state)
+static void scratch_is_a_bounded_stack(void **state)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -281,7 +281,7 @@ static void test_scratch(void **state)
     }
 }
 
-static void test_backends(void **state)
+static void backends_are_found_by_name(void **state)
 {
     (void)state;
     const struct hth_backend *be;
@@ -316,7 +316,7 @@ static int64_t fake_clock(void *arg)
     return *now += 1000;
 }
 
-static void test_bench(void **state)
+static void bench_checks_its_results(void **state)
 {
     (void)state;
     int64_t now = 0;
@@ -343,7 +343,7 @@ static void test_bench(void **state)
         assert_close(r.gb_per_s, bytes[kind] / 1e-3 / 1e9, 1e-9, 0);
         assert_close(r.rows_per_s, hth_bench_kind_is_flat(o.kind) ? 0 : 5000, 1e-9, 0);
         assert_true(hth_bench_kind_multiplies(o.kind) == (products[kind] > 0));
-        o.tolerance = 1e-12; /* less than fp32 can do: nothing is timed */
+        o.tolerance = 1e-12; /* below the precision of fp32: nothing is timed */
         assert_err(HTH_E_BUG, hth_bench_run(&o, &r));
         o.rows = 0;
         assert_err(HTH_E_CONFIG, hth_bench_run(&o, &r));
@@ -353,14 +353,14 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_grad_norm_and_clip),
-        cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_math64),
-        cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_backends),
-        cmocka_unit_test(test_bench),
+        cmocka_unit_test(formats_round_to_nearest_even),
+        cmocka_unit_test(dropout_is_a_function_of_its_seed),
+        cmocka_unit_test(norm_and_clipping_are_right),
+        cmocka_unit_test(schedules_follow_their_equations),
+        cmocka_unit_test(math64_matches_the_library),
+        cmocka_unit_test(scratch_is_a_bounded_stack),
+        cmocka_unit_test(backends_are_found_by_name),
+        cmocka_unit_test(bench_checks_its_results),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

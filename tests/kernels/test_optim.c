@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_optim.c: optimisers on every back end of this machine: LAMB against a twin in double and
- * numbers made elsewhere, the same bits whoever helps and whatever images a back end keeps, the
- * norm of gradients.
+ * independent numbers, the same bits for any team and any images, the norm of gradients.
  */
 #include "support/test.h"
 
@@ -24,7 +23,7 @@ static void add_backend(const struct hth_backend *be)
     backends[backend_count++] = be;
 }
 
-/* All that this machine can run, the packed ones of each instruction set. */
+/* All back ends of this machine, the packed ones of each instruction set. */
 static int setup(void **state)
 {
     struct hth_backend_info info[8];
@@ -89,8 +88,8 @@ static const struct hth_optim lamb = {.kind = HTH_OPTIM_LAMB,
                                       .eps = 1e-6f,
                                       .weight_decay = 0.1f};
 
-/* From a few lines of Python that know nothing of this code. */
-static void test_lamb_golden(void **state)
+/* The numbers are from a few lines of Python, independent of this code. */
+static void lamb_matches_independent_numbers(void **state)
 {
     static const float start[6] = {0.5f, -1.0f, 0.25f, 2.0f, -0.125f, 0.75f};
     static const float grads[3][6] = {{0.1f, -0.2f, 0.3f, 0.05f, -0.5f, 0},
@@ -173,7 +172,7 @@ static void lamb_against_twin(const struct hth_backend *be, uint32_t rows, uint3
     hth_free(d);
 }
 
-static void test_lamb_twin(void **state)
+static void lamb_matches_its_twin(void **state)
 {
     static const uint32_t shapes[][2] = {{1, 1},   {1, 37},    {3, 511},
                                          {64, 64}, {129, 514}, {300, 700}};
@@ -187,7 +186,7 @@ static void test_lamb_twin(void **state)
 }
 
 /* A norm of 0 makes the ratio 1, not NaN. */
-static void test_lamb_zero_norms(void **state)
+static void lamb_ratio_is_one_for_zero_norms(void **state)
 {
     static const float zeros[3], ones[3] = {1, 2, 3}, g[3] = {0.1f, -0.2f, 0.3f};
     float got[3];
@@ -211,7 +210,7 @@ static void test_lamb_zero_norms(void **state)
     }
 }
 
-static void test_lamb_numbers_are_checked(void **state)
+static void invalid_lamb_numbers_are_refused(void **state)
 {
     (void)state;
     struct hth_optim o = lamb;
@@ -242,7 +241,7 @@ static struct hth_optim kind_of(int i)
     return o;
 }
 
-/* Three steps; values and states, 3 n floats. */
+/* Makes three steps; returns values and states, 3 n floats. */
 static float *three_steps(const struct hth_backend *be, uint32_t rows, uint32_t cols, int kind,
                           struct hth_team *team, bool with_images)
 {
@@ -276,8 +275,8 @@ static float *three_steps(const struct hth_backend *be, uint32_t rows, uint32_t 
     return out;
 }
 
-/* Whoever helps, and whether the back end keeps images of the weights. */
-static void test_bits(void **state)
+/* Neither a team nor images of the weights change a bit. */
+static void team_and_images_change_no_bit(void **state)
 {
     static const uint32_t shapes[][2] = {{5, 9}, {131, 521}, {130, 66}};
     (void)state;
@@ -291,7 +290,7 @@ static void test_bits(void **state)
                     struct test_team team = TEST_TEAM(width);
                     float *got = three_steps(backends[k], rows, cols, kind, &team.team, width > 2);
                     if (memcmp(got, want, bytes) != 0)
-                        fail_msg("%s, kind %d, [%u, %u], %u threads: other bits",
+                        fail_msg("%s, kind %d, [%u, %u], %u threads: bits differ",
                                  hth_backend_name(backends[k]), kind, rows, cols, width);
                     assert_true(team.runs > 0 || (size_t)rows * cols < 65536);
                     hth_free(got);
@@ -305,10 +304,10 @@ static void test_bits(void **state)
     }
 }
 
-/* After a step, products see the new values: the same as with images built from them. */
-static void test_images_follow(void **state)
+/* After a step, products use the new values, as with images built from them. */
+static void images_follow_a_step(void **state)
 {
-    /* The images of the last are written past the caches. */
+    /* The last shape's images are written past the caches. */
     static const uint32_t shapes[][2] = {{64, 64}, {70, 200}, {257, 131}, {1030, 2050}};
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -355,7 +354,7 @@ static void test_images_follow(void **state)
 
 /* -- the norm of gradients ----------------------------------------------------------------- */
 
-static void test_grad_norm(void **state)
+static void grad_norm_is_right_and_bounded(void **state)
 {
     static const uint32_t shapes[][2] = {{1, 5}, {512, 512}, {513, 1025}};
     (void)state;
@@ -401,13 +400,15 @@ static void test_grad_norm(void **state)
 int main(void)
 {
     const struct CMUnitTest alone[] = {
-        cmocka_unit_test(test_lamb_golden),     cmocka_unit_test(test_lamb_twin),
-        cmocka_unit_test(test_lamb_zero_norms), cmocka_unit_test(test_lamb_numbers_are_checked),
-        cmocka_unit_test(test_images_follow),
+        cmocka_unit_test(lamb_matches_independent_numbers),
+        cmocka_unit_test(lamb_matches_its_twin),
+        cmocka_unit_test(lamb_ratio_is_one_for_zero_norms),
+        cmocka_unit_test(invalid_lamb_numbers_are_refused),
+        cmocka_unit_test(images_follow_a_step),
     };
     const struct CMUnitTest threads[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_grad_norm),
+        cmocka_unit_test(team_and_images_change_no_bit),
+        cmocka_unit_test(grad_norm_is_right_and_bounded),
     };
     int failed = cmocka_run_group_tests(threads, setup, NULL);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_packed.c: what the packed back ends promise beyond the table of cases: which one is chosen,
- * images that follow the values, the same bits whoever helps, and no byte touched beyond a view.
+ * test_packed.c: promises of the packed back ends beyond the table of cases: the choice of a table,
+ * images that follow the values, the same bits for any team, and no access beyond a view.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "support/test.h"
@@ -20,7 +20,7 @@
 #include "kernels/packed.h"
 #include "kernels/params.h"
 
-/* Those that this CPU can run. */
+/* The packed back ends that this CPU runs. */
 static const struct hth_backend *backends[HTH_PACKED_MAX];
 static size_t backend_count;
 
@@ -37,7 +37,7 @@ static void fill(float *x, size_t n, uint64_t seed)
         x[i] = (float)(int32_t)(hth_mix64(seed * 1000003 + i) >> 40) * 0x1p-23f - 1.0f;
 }
 
-/* That of all back ends; NULL where there is none. */
+/* Finds one of `backends`; NULL if there is none. */
 static const struct hth_backend *backends_find(const char *isa, enum hth_matmul compute)
 {
     for (size_t i = 0; i < backend_count; i++) {
@@ -48,9 +48,9 @@ static const struct hth_backend *backends_find(const char *isa, enum hth_matmul 
     return NULL;
 }
 
-/* -- which one ----------------------------------------------------------------------------- */
+/* -- the choice ---------------------------------------------------------------------------- */
 
-static void test_choice(void **state)
+static void best_set_is_chosen(void **state)
 {
     (void)state;
     const struct hth_backend *be = NULL;
@@ -72,7 +72,7 @@ static void test_choice(void **state)
     assert_err(HTH_E_NO_DEVICE, hth_backend_packed(&o, &be));
     o = (struct hth_packed_options){.isa = "avx2", .compute = HTH_MATMUL_BF16};
     assert_err(HTH_E_UNSUPPORTED, hth_backend_packed(&o, &be));
-    /* Plain C multiplies bf16 only for those who name it. */
+    /* Plain C multiplies bf16 only if named. */
     o = (struct hth_packed_options){.isa = "generic"};
     assert_ok(hth_backend_packed(&o, &be));
     assert_int_equal(hth_backend_compute(be), HTH_MATMUL_F32);
@@ -92,7 +92,7 @@ static void test_choice(void **state)
     assert_int_equal(hth_backend_compute(be), HTH_MATMUL_F32);
 }
 
-/* A team that runs its parts in threads of their own, some at a time, the last part first. */
+/* A team that runs each part in a thread, a few at a time, the last part first. */
 struct crowd {
     struct hth_team team;
     uint32_t width, most_parts;
@@ -189,7 +189,7 @@ static uint64_t layer_hash(struct layer *l)
     return hth_hash64(l->dx, ROWS * l->in * sizeof(float), hash);
 }
 
-/* What a layer that never had other values computes from these. */
+/* The hash of a new layer with these values. */
 static uint64_t fresh_hash(struct layer *l)
 {
     struct layer fresh = layer_new(l->be, l->in, l->out);
@@ -200,7 +200,7 @@ static uint64_t fresh_hash(struct layer *l)
     return hash;
 }
 
-static void test_images_follow_values(void **state)
+static void images_follow_the_values(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -225,7 +225,7 @@ static void test_images_follow_values(void **state)
     }
 }
 
-/* New values, and tiles of them into the images; `end` false: the optimiser lost its way. */
+/* Sets new values and emits tiles of them; `end` false: the optimiser never ends the emission. */
 static void emit_all(struct layer *l, uint64_t seed, bool end)
 {
     float *w = hth_params_flat(l->p, HTH_PART_VALUE), tile[HTH_PACKED_TILE * HTH_PACKED_TILE];
@@ -245,14 +245,14 @@ static void emit_all(struct layer *l, uint64_t seed, bool end)
         hth_packed_emit_end(l->w);
 }
 
-static void test_emitted_images(void **state)
+static void emitted_images_are_used(void **state)
 {
     (void)state;
     static const uint32_t shapes[][2] = {{64, 128}, {131, 77}, {1, 70}, {65, 1}, {7, 5}};
     for (size_t k = 0; k < backend_count; k++) {
         for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++) {
             struct layer l = layer_new(backends[k], shapes[s][0], shapes[s][1]);
-            assert_false(hth_packed_emit_begin(l.w)); /* nobody has used it yet */
+            assert_false(hth_packed_emit_begin(l.w)); /* not used yet */
             assert_int_equal(hth_packed_image_bytes(l.p), 0);
             uint64_t first =
                 layer_hash(&l); /* the second pass over the same values pays for both */
@@ -266,7 +266,7 @@ static void test_emitted_images(void **state)
             assert_true(layer_hash(&l) == fresh_hash(&l));
             emit_all(&l, 22, false);
             assert_true(layer_hash(&l) == fresh_hash(&l));
-            /* It is the emitted image that is used: one with other values gives other results. */
+            /* The emitted image is used: one with other values gives other results. */
             emit_all(&l, 23, true);
             fill(hth_params_flat(l.p, HTH_PART_VALUE), (size_t)l.in * l.out, 24);
             assert_true(layer_hash(&l) != fresh_hash(&l));
@@ -275,8 +275,8 @@ static void test_emitted_images(void **state)
     }
 }
 
-/* The data gradient of the first rows after a step has no image of its own: the forward one is
- * turned, whoever helps. The next rows, of the same values, find or make the other. */
+/* The data gradient of the first rows after a step transposes the forward image, with any team. The
+ * next rows of the same values find or make the other image. */
 static uint64_t data_hash(struct layer *l, uint32_t rows, const float *dy, float *dx)
 {
     struct hth_linear_back back = {.w = l->w};
@@ -295,35 +295,35 @@ static void check_turned(struct layer *l, uint32_t rows)
     size_t values = (size_t)l->in * l->out;
     float *grad = hth_calloc(values, sizeof(float));
     fill(dy, (size_t)rows * l->out, 5);
-    uint64_t turned = data_hash(l, rows, dy, dx);
+    uint64_t transposed = data_hash(l, rows, dy, dx);
     size_t one = hth_packed_image_bytes(l->p);
-    assert_true(data_hash(l, rows, dy, dx) == turned);
+    assert_true(data_hash(l, rows, dy, dx) == transposed);
     size_t both = hth_packed_image_bytes(l->p);
     assert_true(one > 0 && both > one);
-    for (int step = 0; step < 3; step++) { /* the first emits both, as two passes went before */
-        uint64_t before = turned;
+    for (int step = 0; step < 3; step++) { /* the first step emits both, after two passes */
+        uint64_t before = transposed;
         hth_params_zero_grads(l->p);
         fill(grad, values, 6 + (uint64_t)step);
         assert_ok(hth_weight_import(l->ex, l->w, HTH_PART_GRAD, grad));
         assert_ok(hth_optim_step(l->ex, l->p, &o, 1));
         hth_exec_set_team(l->ex, &crowd.team);
-        turned = data_hash(l, rows, dy, dx);
+        transposed = data_hash(l, rows, dy, dx);
         hth_exec_set_team(l->ex, NULL);
-        assert_true(turned != before); /* what was left of older values would show */
+        assert_true(transposed != before); /* stale values would show */
         struct layer fresh = layer_new(l->be, l->in, l->out);
         assert_ok(hth_params_import(fresh.ex, fresh.p, HTH_PART_VALUE, 0, hth_params_flat_len(l->p),
                                     hth_params_flat(l->p, HTH_PART_VALUE)));
-        assert_true(data_hash(&fresh, rows, dy, dx) == turned);
-        assert_true(data_hash(&fresh, rows, dy, dx) == turned);
+        assert_true(data_hash(&fresh, rows, dy, dx) == transposed);
+        assert_true(data_hash(&fresh, rows, dy, dx) == transposed);
         layer_free(&fresh);
     }
     assert_int_equal(hth_packed_image_bytes(l->p), both);
-    assert_true(rows * l->in * l->out < 1u << 21 || crowd.most_parts > 1); /* it was helped */
+    assert_true(rows * l->in * l->out < 1u << 21 || crowd.most_parts > 1); /* the team helped */
     hth_free(dy);
     hth_free(grad);
 }
 
-static void test_turned_images(void **state)
+static void transposed_panels_give_the_same_bits(void **state)
 {
     (void)state;
     static const uint32_t shapes[][3] = {{1, 131, 77},   {9, 33, 1100}, {30, 1100, 33},
@@ -338,8 +338,8 @@ static void test_turned_images(void **state)
     }
 }
 
-/* Rows of one batch between two steps: the backward image is never made. */
-static void test_one_image(void **state)
+/* With one pass of few rows between steps the backward image is never made. */
+static void single_pass_makes_one_image(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -360,7 +360,7 @@ static void test_one_image(void **state)
     }
 }
 
-/* Several passes find no image at the same time: one builds, all get it. */
+/* Several passes find the image missing at the same time: one builds it, all use it. */
 struct pass {
     struct layer *l;
     struct hth_exec *ex;
@@ -377,7 +377,7 @@ static void *pass_run(void *arg)
     return NULL;
 }
 
-static void test_many_builders(void **state)
+static void concurrent_passes_build_an_image_once(void **state)
 {
     (void)state;
     enum { PASSES = 4 };
@@ -408,8 +408,8 @@ static void test_many_builders(void **state)
 
 /* -- helpers ------------------------------------------------------------------------------- */
 
-/* All three operations, with and without help. */
-static void test_team_changes_no_bit(void **state)
+/* All three operations, with and without a team. */
+static void team_changes_no_bit(void **state)
 {
     (void)state;
     static const uint32_t shapes[][3] = {
@@ -450,7 +450,7 @@ static void test_team_changes_no_bit(void **state)
     }
 }
 
-/* Attention, layer norm and a bias: what they give as one number. */
+/* The results of attention, layer norm and a bias as one hash. */
 struct helped {
     struct hth_params *p;
     struct hth_weight *gamma, *beta;
@@ -485,7 +485,7 @@ static enum hth_err helped_attention(struct hth_exec *ex, void *arg, uint32_t i)
     struct hth_view dout = hth_view_f32(h->x + 7 * n, H_ROWS, H_DIM, H_DIM);
     struct hth_view lse = hth_view_f32(h->x + 8 * n, H_ROWS, H_HEADS, H_HEADS);
     struct hth_attention_saved saved = {.qkv = qkv, .out = out, .lse = lse};
-    if (i > 0) /* only the first of several has these places */
+    if (i > 0) /* the other calls have no buffers */
         return HTH_OK;
     HTH_TRY(hth_attention_forward(ex, &att, qkv, out, lse));
     return hth_attention_backward(ex, &att, &saved, dout, dqkv);
@@ -508,7 +508,8 @@ static uint64_t helped_hash(struct helped *h)
     uint64_t hash = hth_hash64(h->x, H_FLOATS * sizeof(float), 0);
     assert_ok(hth_exec_reserve(h->ex, hth_exec_each_bytes(h->ex, 3, scratch)));
     assert_ok(hth_exec_each(h->ex, 3, scratch, helped_attention, h));
-    assert_true(hash == hth_hash64(h->x, H_FLOATS * sizeof(float), 0)); /* inside others, too */
+    assert_true(hash ==
+                hth_hash64(h->x, H_FLOATS * sizeof(float), 0)); /* the same inside hth_exec_each */
     assert_ok(hth_layernorm_forward(h->ex, &ln, x, y, stats));
     assert_ok(hth_layernorm_backward(h->ex, &back, dy, dy));
     hash = hth_hash64(h->x, H_FLOATS * sizeof(float), hash);
@@ -516,7 +517,7 @@ static uint64_t helped_hash(struct helped *h)
                       hth_params_flat_len(h->p) * sizeof(float), hash);
 }
 
-static void test_team_changes_no_bit_elsewhere(void **state)
+static void team_changes_no_bit_of_other_operations(void **state)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -534,9 +535,9 @@ static void test_team_changes_no_bit_elsewhere(void **state)
     }
 }
 
-/* A gradient of more than 8 MiB is written past the cache, but for its ragged columns; then it is
- * added to. */
-static void test_large_gradient(void **state)
+/* A gradient of more than 8 MiB is written past the cache, except for its ragged columns; then it
+ * is added to. */
+static void large_gradient_is_streamed(void **state)
 {
     (void)state;
     enum { IN = 1060, OUT = 2000 };
@@ -566,7 +567,7 @@ static void test_large_gradient(void **state)
 
 /* -- the end of memory --------------------------------------------------------------------- */
 
-/* rows x cols floats that end where a page begins that may not be touched. */
+/* rows x cols floats that end at an unreadable page. */
 struct walled {
     uint8_t *pages;
     size_t bytes;
@@ -617,7 +618,7 @@ static void walled_ops(const struct hth_backend *be, uint32_t rows, uint32_t in,
     layer_free(&l);
 }
 
-/* The optimiser's tile is the last that can be read. */
+/* The optimiser's tile ends at the wall. */
 static void walled_emit(const struct hth_backend *be, uint32_t rows, uint32_t cols, uint32_t gap)
 {
     struct layer l = layer_new(be, rows, cols);
@@ -654,7 +655,7 @@ static void walled_attention(const struct hth_backend *be, uint32_t seq, uint32_
         walled_free(all[i]);
 }
 
-static void test_walls_elsewhere(void **state)
+static void other_operations_stay_within_their_views(void **state)
 {
     (void)state;
     static const uint32_t sides[] = {1, 2, 5, 15, 16, 17, 31, 33, 63, 64};
@@ -668,7 +669,7 @@ static void test_walls_elsewhere(void **state)
     }
 }
 
-static void test_walls(void **state)
+static void operations_stay_within_their_views(void **state)
 {
     (void)state;
     static const uint32_t sides[] = {1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 65, 97};
@@ -685,9 +686,9 @@ static void test_walls(void **state)
     }
 }
 
-/* Rows of a gradient do not know each other: those of a layer that is wider than what is kept
- * packed are those of the layers that it could be cut into. */
-static void test_wide_gradient(void **state)
+/* Rows of a gradient are independent: a layer wider than the kept packed columns gives the rows of
+ * the narrower layers into which it can be cut. */
+static void wide_gradient_equals_narrow_ones(void **state)
 {
     (void)state;
     enum { BATCH = 516, IN = 4700, PIECE = 940, OUT = 760 };
@@ -695,7 +696,7 @@ static void test_wide_gradient(void **state)
     fill(x, (size_t)BATCH * (IN + OUT), 12);
     for (size_t k = 0; k < backend_count; k++) {
         if (strcmp(hth_backend_isa(backends[k]), "generic") == 0)
-            continue; /* the same driver, for ten times as long */
+            continue; /* the same driver, ten times slower */
         struct layer all = layer_new(backends[k], IN, OUT);
         struct layer piece = layer_new(backends[k], PIECE, OUT);
         const struct hth_view b = hth_view_f32(dy, BATCH, OUT, OUT);
@@ -718,16 +719,20 @@ static void test_wide_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest alone[] = {
-        cmocka_unit_test(test_choice),         cmocka_unit_test(test_images_follow_values),
-        cmocka_unit_test(test_emitted_images), cmocka_unit_test(test_one_image),
-        cmocka_unit_test(test_large_gradient), cmocka_unit_test(test_wide_gradient),
-        cmocka_unit_test(test_walls),          cmocka_unit_test(test_walls_elsewhere),
+        cmocka_unit_test(best_set_is_chosen),
+        cmocka_unit_test(images_follow_the_values),
+        cmocka_unit_test(emitted_images_are_used),
+        cmocka_unit_test(single_pass_makes_one_image),
+        cmocka_unit_test(large_gradient_is_streamed),
+        cmocka_unit_test(wide_gradient_equals_narrow_ones),
+        cmocka_unit_test(operations_stay_within_their_views),
+        cmocka_unit_test(other_operations_stay_within_their_views),
     };
     const struct CMUnitTest threads[] = {
-        cmocka_unit_test(test_turned_images),
-        cmocka_unit_test(test_many_builders),
-        cmocka_unit_test(test_team_changes_no_bit),
-        cmocka_unit_test(test_team_changes_no_bit_elsewhere),
+        cmocka_unit_test(transposed_panels_give_the_same_bits),
+        cmocka_unit_test(concurrent_passes_build_an_image_once),
+        cmocka_unit_test(team_changes_no_bit),
+        cmocka_unit_test(team_changes_no_bit_of_other_operations),
     };
     int failed = cmocka_run_group_tests(threads, setup, NULL);
 

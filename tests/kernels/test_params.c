@@ -22,7 +22,7 @@ static struct hth_params *make(const struct hth_param_spec *specs, size_t count,
     return p;
 }
 
-static void test_layout(void **state)
+static void tensors_are_aligned_and_padded(void **state)
 {
     (void)state;
     struct hth_param_spec specs[] = {
@@ -52,7 +52,7 @@ static void test_layout(void **state)
     hth_params_free(p);
 }
 
-static void test_add_errors(void **state)
+static void invalid_tensors_are_refused(void **state)
 {
     (void)state;
     struct hth_params *p;
@@ -78,7 +78,7 @@ static void test_add_errors(void **state)
     bad.cols = UINT32_MAX;
     assert_err(HTH_E_TOO_LARGE, hth_params_add(p, &bad, &w));
     bad.rows = (uint32_t)(HTH_PARAMS_FLOATS_MAX >> 16);
-    bad.cols = 1 << 16; /* alone it fits, with what is there it does not */
+    bad.cols = 1 << 16; /* fits alone, but not beside the others */
     assert_err(HTH_E_TOO_LARGE, hth_params_add(p, &bad, &w));
     seal.state_slots = 3;
     assert_err(HTH_E_CONFIG, hth_params_seal(p, &seal));
@@ -91,7 +91,7 @@ static void test_add_errors(void **state)
     hth_params_free(p);
 }
 
-static void test_tensor_count_limit(void **state)
+static void tensor_count_limit_holds(void **state)
 {
     (void)state;
     struct hth_params *p;
@@ -121,7 +121,7 @@ static void moments(const float *x, size_t n, double *mean, double *deviation, d
     *deviation = sqrt(square / (double)n - *mean * *mean);
 }
 
-static void test_initial_values(void **state)
+static void initial_values_have_their_distribution(void **state)
 {
     (void)state;
     struct hth_param_spec specs[] = {
@@ -158,8 +158,8 @@ static void test_initial_values(void **state)
     hth_params_free(seed);
 }
 
-/* Uniform values are words of Philox as rng.h says, wherever the vector loops cut them. */
-static void test_initial_values_are_philox(void **state)
+/* Uniform values are the Philox words of rng.h, wherever the vector loops divide them. */
+static void initial_values_are_philox_words(void **state)
 {
     (void)state;
     struct hth_param_spec specs[] = {
@@ -185,7 +185,7 @@ static void test_initial_values_are_philox(void **state)
     hth_params_free(p);
 }
 
-static void test_import_export(void **state)
+static void import_and_export_are_exact(void **state)
 {
     (void)state;
     struct hth_param_spec specs[] = {
@@ -217,8 +217,8 @@ static void test_import_export(void **state)
     hth_params_free(p);
 }
 
-/* Values written through the flat buffer are what operations see. */
-static void test_flat_writes_are_seen(void **state)
+/* Operations use values written through the flat buffer. */
+static void operations_use_flat_writes(void **state)
 {
     (void)state;
     const struct hth_backend *all[2] = {hth_backend_ref(), NULL};
@@ -247,7 +247,7 @@ static void test_flat_writes_are_seen(void **state)
     }
 }
 
-static void test_forward_only(void **state)
+static void forward_only_sets_have_no_gradients(void **state)
 {
     (void)state;
     struct hth_params *p;
@@ -276,8 +276,8 @@ static void test_forward_only(void **state)
     hth_params_free(p);
 }
 
-/* Every allocation fails once; nothing leaks (the sanitizer looks) and the error has its name. */
-static void test_memory_fails(void **state)
+/* Each allocation fails once: no leak (the sanitizer checks) and the right error. */
+static void every_failed_allocation_is_clean(void **state)
 {
     (void)state;
     for (long n = 1; n < 20; n++) {
@@ -308,15 +308,15 @@ static void test_memory_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_add_errors),
-        cmocka_unit_test(test_tensor_count_limit),
-        cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_initial_values_are_philox),
-        cmocka_unit_test(test_import_export),
-        cmocka_unit_test(test_flat_writes_are_seen),
-        cmocka_unit_test(test_forward_only),
-        cmocka_unit_test(test_memory_fails),
+        cmocka_unit_test(tensors_are_aligned_and_padded),
+        cmocka_unit_test(invalid_tensors_are_refused),
+        cmocka_unit_test(tensor_count_limit_holds),
+        cmocka_unit_test(initial_values_have_their_distribution),
+        cmocka_unit_test(initial_values_are_philox_words),
+        cmocka_unit_test(import_and_export_are_exact),
+        cmocka_unit_test(operations_use_flat_writes),
+        cmocka_unit_test(forward_only_sets_have_no_gradients),
+        cmocka_unit_test(every_failed_allocation_is_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

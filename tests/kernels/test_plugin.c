@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_plugin.c: what becomes of a plug-in that is there, is missing, or is of another build. A
- * process looks once, so each test asks in a child.
+ * test_plugin.c: a plug-in that is found, is missing, or belongs to another build. A process
+ * searches once, so each test runs in a child.
  */
 #include "support/test.h"
 
@@ -11,7 +11,7 @@
 
 #include "kernels/plugin.h"
 
-/* Asserts of a child end it with a code that the parent sees. */
+/* A failed assert of a child ends it with a code for the parent. */
 static void in_child(void (*check)(void))
 {
     int status = 0;
@@ -48,7 +48,7 @@ static void look_in(const char *first, const char *second)
 static void child_none(void)
 {
     CHECK(hth_devices_list(&info, 1) == 1 && info.index == -1 && !info.usable);
-    CHECK(strcmp(info.kind, "cuda") == 0 && strstr(info.why, "no folder") != NULL);
+    CHECK(strcmp(info.kind, "cuda") == 0 && strstr(info.why, "no folder is set") != NULL);
     CHECK(hth_plugin_backend("cuda", HTH_MATMUL_AUTO, &backend, why, sizeof(why)) ==
           HTH_E_NO_DEVICE);
     CHECK(hth_backend_by_name("cuda:1", &backend) == HTH_E_NO_DEVICE);

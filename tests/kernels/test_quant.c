@@ -66,12 +66,12 @@ static void decode(const struct hth_quantops *q, enum hth_quant_format f, const 
 
 /* -- sizes, names, books ------------------------------------------------------------------- */
 
-static void test_sizes(void **state)
+static void sizes_match_the_documentation(void **state)
 {
     static const struct {
         enum hth_quant_format format;
         const char *name;
-        size_t bytes[5]; /* of 0, 1, 64, 65 and 4097 values */
+        size_t bytes[5]; /* for 0, 1, 64, 65 and 4097 values */
     } want[] = {
         {HTH_QUANT_F32, "fp32", {0, 4, 256, 260, 16388}},
         {HTH_QUANT_F16, "fp16", {0, 2, 128, 130, 8194}},
@@ -108,7 +108,7 @@ static void test_sizes(void **state)
 }
 
 /* The figures of the published code. */
-static void test_books(void **state)
+static void books_match_the_published_code(void **state)
 {
     (void)state;
     const float *s = hth_quant_dynamic_book(false), *u = hth_quant_dynamic_book(true);
@@ -171,7 +171,7 @@ static void int8_twin(const float *x, size_t n, uint8_t *out)
     }
 }
 
-/* Walks the whole book. */
+/* Searches the whole book. */
 static void dynamic_twin(bool is_unsigned, const float *x, size_t n, uint8_t *out)
 {
     const float *book = hth_quant_dynamic_book(is_unsigned);
@@ -251,7 +251,7 @@ static void awkward(float *x, size_t n, uint64_t seed)
 static const size_t lengths[] = {1,  2,  3,   7,   8,   9,   15,  16,   17,   31,   33,   63,
                                  64, 65, 127, 128, 129, 200, 255, 1000, 4095, 4096, 4097, 9001};
 
-static void test_twins(void **state)
+static void formats_match_their_twins(void **state)
 {
     (void)state;
     for (size_t t = 0; t < table_count; t++) {
@@ -278,7 +278,7 @@ static void test_twins(void **state)
 }
 
 /* Around every step of the books, where a code changes, and between them. */
-static void test_dynamic_steps(void **state)
+static void dynamic_codes_change_at_the_middles(void **state)
 {
     enum { N = 4096 };
     static float x[N];
@@ -313,7 +313,7 @@ static void test_dynamic_steps(void **state)
     }
 }
 
-static void test_uniform_twin(void **state)
+static void uniform8_matches_its_twin(void **state)
 {
     enum { N = 3001 };
     static float x[N], y[N];
@@ -347,12 +347,12 @@ static void test_uniform_twin(void **state)
         x[i] = -7.25f;
     encode(tables[0], HTH_QUANT_UNIFORM8, x, N, got);
     decode(tables[0], HTH_QUANT_UNIFORM8, got, N, y);
-    assert_memory_equal(x, y, sizeof(x)); /* no deviation: the mean itself */
+    assert_memory_equal(x, y, sizeof(x)); /* without deviation: the mean */
 }
 
 /* -- values, errors ------------------------------------------------------------------------ */
 
-static void test_decode_values(void **state)
+static void known_bytes_decode_to_known_values(void **state)
 {
     enum { N = 200 };
     static uint8_t bytes[N + 8];
@@ -386,7 +386,7 @@ static void test_decode_values(void **state)
     }
 }
 
-static void test_errors_on_normal(void **state)
+static void errors_on_normal_numbers_are_as_documented(void **state)
 {
     static const struct {
         enum hth_quant_format format;
@@ -421,7 +421,7 @@ static void test_errors_on_normal(void **state)
 }
 
 /* Every table writes the same bytes and reads the same floats. */
-static void test_tables_agree(void **state)
+static void tables_give_the_same_bytes(void **state)
 {
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(lengths); k++) {
@@ -455,14 +455,14 @@ static void test_tables_agree(void **state)
 }
 
 /* Peers of other versions read these bytes: they never change. */
-static void test_frozen_bytes(void **state)
+static void bytes_are_frozen(void **state)
 {
     enum { N = 9001 };
     static float x[N];
     static uint8_t bytes[4 * N + 2048];
     uint64_t hash = 0;
     (void)state;
-    for (size_t i = 0; i < N; i++) { /* no function of the C library: the same anywhere */
+    for (size_t i = 0; i < N; i++) { /* no function of the C library: the same on any machine */
         float v = (float)(int32_t)(hth_mix64(i) >> 40) * 0x1p-23f - 1.0f;
         x[i] = v * v * v * (i % 700 == 0 ? 50.0f : 1.0f);
     }
@@ -473,11 +473,11 @@ static void test_frozen_bytes(void **state)
         hash = hth_hash64(bytes, hth_quant_bytes(formats[i], N), hash);
     }
     if (hash != UINT64_C(0x0c7c2dc7a024fe8a))
-        fail_msg("the formats' bytes have changed: 0x%016llx", (unsigned long long)hash);
+        fail_msg("the formats' bytes differ: 0x%016llx", (unsigned long long)hash);
 }
 
-/* What is too large for 16 bits is held, and nothing becomes infinite. */
-static void test_16_bits(void **state)
+/* Numbers too large for 16 bits are clamped; none becomes infinite. */
+static void too_large_numbers_are_clamped(void **state)
 {
     static const float x[] = {65504, 65519, 65520, 1e30f,    -1e30f,   0x1.fep127f, 0x1.fffffep127f,
                               1,     -2,    1e-7f, 0x1p-24f, 0x1p-25f, 0x1.8p-24f,  3.14159274f};
@@ -502,7 +502,7 @@ static void test_16_bits(void **state)
 
 /* -- hostile input ------------------------------------------------------------------------- */
 
-static void test_not_finite_is_refused(void **state)
+static void not_finite_is_refused(void **state)
 {
     static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     static float x[9001];
@@ -531,7 +531,7 @@ static void test_not_finite_is_refused(void **state)
     }
 }
 
-static void test_wrong_lengths(void **state)
+static void wrong_lengths_are_refused(void **state)
 {
     enum { N = 100 };
     uint8_t bytes[4 * N + 2048] = {0};
@@ -549,7 +549,7 @@ static void test_wrong_lengths(void **state)
         assert_int_equal(((uint8_t *)y)[i], 0x55);
 }
 
-/* Puts `size` bytes at `at`, expects a refusal that wrote nothing. */
+/* Writes `size` bytes at `at` and expects a refusal that decoded nothing. */
 static void refused(enum hth_quant_format f, size_t at, uint32_t bad, size_t size)
 {
     enum { N = 4200 };
@@ -572,7 +572,7 @@ static void refused(enum hth_quant_format f, size_t at, uint32_t bad, size_t siz
     }
 }
 
-static void test_hostile_bytes(void **state)
+static void hostile_bytes_are_refused(void **state)
 {
     enum { N = 4200 };
     (void)state;
@@ -593,7 +593,7 @@ static void test_hostile_bytes(void **state)
 
 /* -- guard pages, odd addresses ------------------------------------------------------------ */
 
-/* `bytes` that end where the readable memory ends. */
+/* `bytes` at the end of readable memory. */
 struct guarded {
     uint8_t *map;
     size_t size;
@@ -616,7 +616,7 @@ static void guarded_free(struct guarded *g)
     munmap(g->map, g->size);
 }
 
-static void test_nothing_beyond_the_end(void **state)
+static void nothing_beyond_the_end_is_touched(void **state)
 {
     (void)state;
     for (size_t n = 1; n < 300; n += n < 70 ? 1 : 37) {
@@ -649,7 +649,7 @@ static void test_nothing_beyond_the_end(void **state)
 }
 
 /* Bytes may start anywhere. */
-static void test_odd_addresses(void **state)
+static void any_alignment_works(void **state)
 {
     enum { N = 333 };
     static float x[N], y[N], z[N];
@@ -670,7 +670,7 @@ static void test_odd_addresses(void **state)
     }
 }
 
-static void test_planes(void **state)
+static void planes_survive_the_round_trip(void **state)
 {
     static const uint8_t x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     static const uint8_t two[] = {1, 3, 5, 7, 9, 11, 2, 4, 6, 8, 10, 12};
@@ -687,9 +687,9 @@ static void test_planes(void **state)
     assert_memory_equal(back, x, 12);
 }
 
-/* Shared out to a team, blocks and scales are where they are without; what is refused is refused
- * wherever it lies, and then nothing was decoded. */
-static void test_team(void **state)
+/* With a team, blocks and scales are where they are without it; bad bytes are refused at any place,
+ * and then nothing was decoded. */
+static void team_changes_no_byte(void **state)
 {
     static const size_t counts[] = {0, 1, 65536, 131071, 131072, 300001};
     enum { MOST = 300001 };
@@ -726,7 +726,7 @@ static void test_team(void **state)
     }
     assert_err(HTH_E_TRUNCATED,
                hth_quant_decode_team(&team.team, HTH_QUANT_INT8, plain, size - 1, MOST, y));
-    /* Other formats are the caller's alone. */
+    /* The caller alone computes the other formats. */
     uint32_t before = team.runs;
     assert_ok(hth_quant_encode_team(&team.team, HTH_QUANT_BF16, x, MOST, bytes));
     assert_ok(hth_quant_encode(HTH_QUANT_BF16, x, MOST, plain));
@@ -736,9 +736,9 @@ static void test_team(void **state)
     hth_free(x);
 }
 
-/* Who holds the formats to one set gets its loops from then on, and one that is not there leaves
- * what was chosen. */
-static void test_hold(void **state)
+/* hth_quant_hold selects one set's loops from then on; an unknown set leaves the choice
+ * unchanged. */
+static void hold_selects_a_table(void **state)
 {
     const char *best = hth_quant_isa();
     float x[70];
@@ -761,24 +761,24 @@ static void test_hold(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_books),
-        cmocka_unit_test(test_twins),
-        cmocka_unit_test(test_dynamic_steps),
-        cmocka_unit_test(test_uniform_twin),
-        cmocka_unit_test(test_decode_values),
-        cmocka_unit_test(test_errors_on_normal),
-        cmocka_unit_test(test_tables_agree),
-        cmocka_unit_test(test_frozen_bytes),
-        cmocka_unit_test(test_16_bits),
-        cmocka_unit_test(test_not_finite_is_refused),
-        cmocka_unit_test(test_wrong_lengths),
-        cmocka_unit_test(test_hostile_bytes),
-        cmocka_unit_test(test_nothing_beyond_the_end),
-        cmocka_unit_test(test_odd_addresses),
-        cmocka_unit_test(test_planes),
-        cmocka_unit_test(test_hold),
-        cmocka_unit_test(test_team),
+        cmocka_unit_test(sizes_match_the_documentation),
+        cmocka_unit_test(books_match_the_published_code),
+        cmocka_unit_test(formats_match_their_twins),
+        cmocka_unit_test(dynamic_codes_change_at_the_middles),
+        cmocka_unit_test(uniform8_matches_its_twin),
+        cmocka_unit_test(known_bytes_decode_to_known_values),
+        cmocka_unit_test(errors_on_normal_numbers_are_as_documented),
+        cmocka_unit_test(tables_give_the_same_bytes),
+        cmocka_unit_test(bytes_are_frozen),
+        cmocka_unit_test(too_large_numbers_are_clamped),
+        cmocka_unit_test(not_finite_is_refused),
+        cmocka_unit_test(wrong_lengths_are_refused),
+        cmocka_unit_test(hostile_bytes_are_refused),
+        cmocka_unit_test(nothing_beyond_the_end_is_touched),
+        cmocka_unit_test(any_alignment_works),
+        cmocka_unit_test(planes_survive_the_round_trip),
+        cmocka_unit_test(hold_selects_a_table),
+        cmocka_unit_test(team_changes_no_byte),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

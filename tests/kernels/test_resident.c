@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_resident.c: who lives on the card (kernels/cuda/resident.h), over a driver that is as late
- * as it may be: what is given to a stream happens when somebody waits for it, or now and then by
- * chance, so a copy or a wait that is missing or in the wrong order shows in the bytes.
+ * test_resident.c: eviction and prefetch (kernels/cuda/resident.h), over a driver that is as late
+ * as it may be: work given to a stream runs when a thread waits for it, or at random, so a copy or
+ * a wait that is missing or in the wrong order shows in the bytes.
  */
 #include "support/test.h"
 
@@ -12,8 +12,8 @@
 #include "kernels/cuda/resident.h"
 #include "kernels/shim_control.h"
 
-#define PAGE ((size_t)2 << 20) /* what the pool rounds to from here up */
-#define SAID 64                /* bytes of an item that the tests look at */
+#define PAGE ((size_t)2 << 20) /* the pool rounds larger sizes to it */
+#define SAID 64                /* bytes of an item that the tests compare */
 
 /* ---- a late driver ------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ struct op {
     size_t bytes;
     struct event *event;
     uint64_t record;       /* RECORD, WAIT: which one of the event's */
-    uint8_t before, after; /* KERNEL: what lies there, what it writes */
+    uint8_t before, after; /* KERNEL: expected old value, new value */
 };
 
 struct stream {
@@ -49,8 +49,8 @@ static struct {
     long fail_at; /* the n-th call from now fails; 0: none */
     bool no_pinned;
     uint32_t made, gone;
-    struct hth_resident *watched; /* whose lock is free whenever the driver takes its time */
-    void (*meanwhile)(void);      /* what others do then */
+    struct hth_resident *watched; /* its lock must be free during slow driver calls */
+    void (*meanwhile)(void);      /* runs during such a call */
 } late;
 
 static void takes_time(void)
@@ -136,7 +136,8 @@ static int late_mem_alloc(void **p, size_t bytes)
 {
     if (fails() || bytes > late.card - late.taken)
         return 2;
-    uint8_t *block = malloc(SAID + SAID); /* a block of any size is this much here, and its size */
+    uint8_t *block =
+        malloc(SAID + SAID); /* a block of any size has this many bytes here, and its size */
     memcpy(block, &bytes, sizeof(bytes));
     *p = block + SAID;
     memset(*p, 0xa5, SAID);
@@ -257,11 +258,11 @@ static int late_zero(void *to, size_t bytes, void *stream)
     return give(stream, (struct op){.kind = ZERO, .to = to, .bytes = SAID});
 }
 
-/* ---- a card of so many pages, and items of a page ------------------------------------------ */
+/* ---- a card of a few pages, and items of a page -------------------------------------------- */
 
 struct item_box {
     struct hth_item item;
-    uint8_t said; /* what its bytes are, once all that was given has happened */
+    uint8_t said; /* its bytes, after all work given so far */
     bool matters;
     uint32_t moves;
 };
@@ -337,12 +338,12 @@ static enum hth_err add(uint32_t i)
     return add_of(i, 1);
 }
 
-/* Work on a held item: finds what was said there last, says something new. */
+/* Works on a held item: expects its last value, writes a new one. */
 static void work(uint32_t i, bool write, void *on)
 {
     uint8_t before = box[i].said;
     long fail_at = late.fail_at;
-    late.fail_at = 0; /* not this one */
+    late.fail_at = 0; /* this call does not fail */
     if (write)
         box[i].said = (uint8_t)(before * 5 + i + 1);
     assert_int_equal(give(on, (struct op){.kind = KERNEL,
@@ -363,7 +364,7 @@ static void add_all(uint32_t count)
     }
 }
 
-/* One use: whether it was there. */
+/* One use; true if the item was on the card. */
 static bool use(uint32_t i, bool write)
 {
     struct hth_item *item = &box[i].item;
@@ -377,8 +378,8 @@ static bool use(uint32_t i, bool write)
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-/* Three contexts hold up to three of twenty items each, on a card for ten, and let go at their
- * syncs: every kernel finds the bytes of the one before. */
+/* Three contexts hold up to three of twenty items each, on a card for ten, and release them at
+ * their syncs: every kernel finds the bytes of the previous one. */
 static void traffic(uint64_t seed)
 {
     enum { ITEMS = 20, CONTEXTS = 3, MOST = 3 };
@@ -429,16 +430,16 @@ static void traffic(uint64_t seed)
     close_card(ITEMS);
 }
 
-static void bytes_survive(void **state)
+static void bytes_survive_eviction(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++)
         traffic(seed);
 }
 
-/* One too many in a round robin: all but a few stay. "The oldest leaves" would move each,
- * always. */
-static void no_thrash(void **state)
+/* A round robin over one item more than fits keeps all but a few. "Least recently used" would move
+ * each, always. */
+static void round_robin_does_not_thrash(void **state)
 {
     enum { ITEMS = 11, ROUNDS = 40 };
     uint32_t hits = 0;
@@ -454,9 +455,9 @@ static void no_thrash(void **state)
     close_card(ITEMS);
 }
 
-/* Three of twenty get most of the work and never leave; then three others, which take their
- * place. */
-static void favourites_stay(void **state)
+/* Three of twenty items get most of the work and are never evicted; then three others, which
+ * replace them. */
+static void most_used_items_stay(void **state)
 {
     enum { ITEMS = 20, HOT = 3 };
     (void)state;
@@ -476,7 +477,7 @@ static void favourites_stay(void **state)
     close_card(ITEMS);
 }
 
-static void held_stay(void **state)
+static void held_items_are_not_evicted(void **state)
 {
     struct hth_item *two[2], *third = &box[2].item, *fourth = &box[3].item;
     (void)state;
@@ -492,7 +493,7 @@ static void held_stay(void **state)
     assert_null(fourth->at);
     assert_false(hth_resident_make_room(&res, PAGE));
     hth_resident_release(&res, third, false);
-    /* All or nothing: the fourth fits, but not with the third, which is asked for too. */
+    /* All or nothing: the fourth fits, but not with the third, which is asked for, too. */
     struct hth_item *both[2] = {third, fourth};
     assert_err(HTH_E_NO_MEMORY, hth_resident_hold(&res, both, 2, stream));
     assert_int_equal(third->holds, 0);
@@ -508,9 +509,9 @@ static void held_stay(void **state)
     close_card(4);
 }
 
-/* Who was only read leaves without a copy; who is logically zero neither leaves nor comes with one,
- * and goes first. */
-static void copies_are_spared(void **state)
+/* An item that was only read is evicted without a copy. A logically zero item is evicted first and
+ * fetched, both without a copy. */
+static void clean_items_leave_without_a_copy(void **state)
 {
     (void)state;
     open_card(2, 8);
@@ -518,18 +519,18 @@ static void copies_are_spared(void **state)
     for (int i = 0; i < 9; i++)
         (void)use((uint32_t)i % 3, false);
     uint64_t out = res.stats.bytes_out;
-    assert_int_equal(out, 2 * PAGE); /* once, when they were new; the third never left */
+    assert_int_equal(out, 2 * PAGE); /* once, when they were new; the third was never evicted */
     for (int i = 0; i < 30; i++)
         (void)use((uint32_t)i % 3, false);
     assert_int_equal(res.stats.bytes_out, out);
     (void)use(0, true);
     (void)use(0, true);
     (void)use(1, true);
-    box[1].matters = false; /* a step was taken: its gradients are zero */
+    box[1].matters = false; /* as after a step: its gradients are zero */
     box[1].said = 0;
     uint64_t in = res.stats.bytes_in;
     (void)use(2, false);
-    assert_null(box[1].item.at); /* although item 0 is used as rarely */
+    assert_null(box[1].item.at); /* although item 0 has as few uses */
     assert_int_equal(res.stats.bytes_out, out);
     assert_int_equal(res.stats.bytes_in, in + PAGE);
     (void)use(1, false); /* zeros */
@@ -539,7 +540,7 @@ static void copies_are_spared(void **state)
     close_card(3);
 }
 
-static void ahead_is_there_in_time(void **state)
+static void prefetched_items_are_protected(void **state)
 {
     struct hth_item *next = &box[3].item;
     (void)state;
@@ -550,14 +551,14 @@ static void ahead_is_there_in_time(void **state)
     hth_resident_ahead(&res, &next, 1);
     assert_non_null(next->at);
     uint64_t loads = res.stats.loads;
-    (void)use(4, false); /* another one leaves, although it came before and is used more */
+    (void)use(4, false); /* another item is evicted, although it is older and used more */
     assert_int_equal(res.stats.loads, loads + 1);
     assert_true(use(3, false));
     close_card(5);
 }
 
-/* Who is brought ahead and then not wanted is in nobody's way for long. */
-static void ahead_for_nothing(void **state)
+/* A prefetched item that is not used soon loses its protection. */
+static void unused_prefetch_loses_protection(void **state)
 {
     struct hth_item *two[2] = {&box[3].item, &box[4].item};
     uint32_t hits = 0;
@@ -572,7 +573,7 @@ static void ahead_for_nothing(void **state)
     close_card(5);
 }
 
-/* ---- while somebody waits ------------------------------------------------------------------- */
+/* ---- other threads during a wait ------------------------------------------------------------ */
 
 static void *stream2;
 static uint32_t wanted_by_other;
@@ -581,7 +582,7 @@ static void other_uses(void)
 {
     struct hth_item *item = &box[wanted_by_other].item;
     uint32_t giving = res.giving;
-    res.giving = 0; /* it would wait for the one who waits, who is the same thread here */
+    res.giving = 0; /* it would wait for the waiting thread, which is the same here */
     enum hth_err err = hth_resident_hold(&res, &item, 1, stream2);
     res.giving = giving;
     if (err != HTH_OK)
@@ -589,13 +590,13 @@ static void other_uses(void)
     work(wanted_by_other, true, stream2);
     (void)gpu.stream_sync(stream2);
     hth_resident_release(&res, item, true);
-    wanted_by_other = UINT32_MAX; /* it was here */
+    wanted_by_other = UINT32_MAX; /* the item was on the card */
 }
 
-/* Small and large items in turns on a card for three pages: each needs memory of another size, so
- * blocks go back to the pool, and who waits for that gives up the lock. Meanwhile another thread
- * uses an item: another one, or the very one that is being brought. */
-static void others_go_on(void **state)
+/* Small and large items alternate on a card for three pages: each needs memory of another size, so
+ * blocks return to the pool, and the thread that waits for that releases the lock. Meanwhile
+ * another thread uses an item: another one, or the one being brought. */
+static void lock_is_free_during_waits(void **state)
 {
     uint32_t came = 0;
     (void)state;
@@ -623,8 +624,8 @@ static void others_go_on(void **state)
     close_card(6);
 }
 
-/* Pinned memory is refused: ordinary memory does. */
-static void without_pinned(void **state)
+/* Without pinned memory, ordinary memory serves. */
+static void ordinary_memory_replaces_pinned(void **state)
 {
     (void)state;
     open_card(2, 10);
@@ -636,8 +637,8 @@ static void without_pinned(void **state)
     close_card(3);
 }
 
-/* Somebody else's memory: weights leave for it, and come back where there is room. */
-static void room_for_others(void **state)
+/* Weights are evicted for other memory of the card, and fetched when there is room. */
+static void weights_make_room_for_other_memory(void **state)
 {
     (void)state;
     open_card(4, 11);
@@ -646,8 +647,8 @@ static void room_for_others(void **state)
     assert_true(hth_resident_make_room(&res, PAGE));
     void *theirs = hth_pool_take(&pool, PAGE);
     assert_non_null(theirs);
-    memset(theirs, 0x11, SAID); /* at once: what lay here is on its way no more */
-    for (int i = 0; i < 8; i++) /* the budget would allow four, the card has three */
+    memset(theirs, 0x11, SAID); /* at once: no copy uses this memory any longer */
+    for (int i = 0; i < 8; i++) /* the budget allows four, the card has three */
         (void)use((uint32_t)i % 4, true);
     assert_true(res.used <= 3 * PAGE);
     assert_true(hth_pool_give(&pool, theirs));
@@ -658,8 +659,8 @@ static void room_for_others(void **state)
     close_card(0);
 }
 
-/* Any call of the driver fails once: an error or none, never a wrong byte or a leak. */
-static void failures(void **state)
+/* Each call of the driver fails once: an error or none, never a wrong byte or a leak. */
+static void every_driver_failure_is_clean(void **state)
 {
     uint32_t seen = 0;
     (void)state;
@@ -686,7 +687,7 @@ static void failures(void **state)
         late.fail_at = 0;
         seen += err != HTH_OK;
         for (uint32_t i = 0; i < added; i++)
-            (void)use(i, true); /* all are whole */
+            (void)use(i, true); /* all have their bytes */
         close_card(added);
         if (over)
             break;
@@ -698,12 +699,17 @@ static void failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_survive),     cmocka_unit_test(no_thrash),
-        cmocka_unit_test(favourites_stay),   cmocka_unit_test(held_stay),
-        cmocka_unit_test(copies_are_spared), cmocka_unit_test(ahead_is_there_in_time),
-        cmocka_unit_test(ahead_for_nothing), cmocka_unit_test(others_go_on),
-        cmocka_unit_test(without_pinned),    cmocka_unit_test(room_for_others),
-        cmocka_unit_test(failures),
+        cmocka_unit_test(bytes_survive_eviction),
+        cmocka_unit_test(round_robin_does_not_thrash),
+        cmocka_unit_test(most_used_items_stay),
+        cmocka_unit_test(held_items_are_not_evicted),
+        cmocka_unit_test(clean_items_leave_without_a_copy),
+        cmocka_unit_test(prefetched_items_are_protected),
+        cmocka_unit_test(unused_prefetch_loses_protection),
+        cmocka_unit_test(lock_is_free_during_waits),
+        cmocka_unit_test(ordinary_memory_replaces_pinned),
+        cmocka_unit_test(weights_make_room_for_other_memory),
+        cmocka_unit_test(every_driver_failure_is_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rowops.c: every table of row loops that this CPU runs, against double: odd lengths, rows
- * that end where memory ends, in place, NaN and infinity, halves of every kind.
+ * test_rowops.c: every table of row loops that this CPU runs, against double: odd lengths, rows at
+ * the end of memory, in place, NaN and infinity, all halves.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "support/test.h"
@@ -15,7 +15,7 @@
 #include "kernels/rowops.h"
 #include "kernels/twin64.h"
 
-/* The one under test, of those that this CPU runs, each once. */
+/* The table under test, one after the other of those that this CPU runs. */
 static struct table {
     const char *isa;
     const struct hth_rowops *row;
@@ -45,7 +45,7 @@ static const size_t lengths[] = {1,   2,   3,   4,   5,   7,   8,   9,   15,   1
 static struct {
     uint8_t *map[ROWS];
     size_t size;
-    float *row[ROWS]; /* of the length in use */
+    float *row[ROWS]; /* of the current length */
     size_t n;
 } mem;
 
@@ -82,7 +82,7 @@ static void rows_of(size_t n, float scale)
 
 static double wide[ROWS][LONGEST];
 
-/* The rows as doubles, before an operation changes them. */
+/* Copies the rows as doubles before an operation changes them. */
 static void widen(void)
 {
     for (size_t r = 0; r < ROWS; r++) {
@@ -141,7 +141,7 @@ static void check_activations(const struct hth_rowops *row, size_t n)
     same("epilogue", a, want, n, 1e-6);
 }
 
-static void test_activations(void **state)
+static void activations_match_double(void **state)
 {
     (void)state;
     everywhere(4, check_activations);
@@ -157,7 +157,7 @@ static void check_layernorm(const struct hth_rowops *row, size_t n)
     struct twin_norm t = {wide[0], wide[1], wide[2], (double)1e-5f, dgamma, dbeta};
     twin_layernorm(1, n, &t, want);
     row->layernorm(n, a, &norm, mem.row[4], stats);
-    if (n > 1) /* one value has no deviation: 0 times anything */
+    if (n > 1) /* one value has deviation 0 */
         same("layernorm", mem.row[4], want, n, 3e-6);
     memset(mem.row[4], 0, n * sizeof(float));
     memset(mem.row[5], 0, n * sizeof(float));
@@ -173,7 +173,7 @@ static void check_layernorm(const struct hth_rowops *row, size_t n)
     hth_free(dgamma);
 }
 
-static void test_layernorm(void **state)
+static void layernorm_matches_double(void **state)
 {
     (void)state;
     everywhere(2, check_layernorm);
@@ -213,13 +213,13 @@ static void check_softmax_and_xent(const struct hth_rowops *row, size_t n)
     }
 }
 
-static void test_softmax_and_xent(void **state)
+static void softmax_and_xent_match_double(void **state)
 {
     (void)state;
     everywhere(20, check_softmax_and_xent);
 }
 
-/* The first of equal largest ones is the answer, wherever they stand. */
+/* The first of equal largest elements is the largest, at any place. */
 static void check_first_largest(const struct hth_rowops *row, size_t n)
 {
     ROWS_OF_CHECK;
@@ -235,7 +235,7 @@ static void check_first_largest(const struct hth_rowops *row, size_t n)
     assert_true(isnan(x.sum) && isnan(b[n - 1]));
 }
 
-static void test_first_largest(void **state)
+static void first_of_equal_largest_wins(void **state)
 {
     (void)state;
     everywhere(1, check_first_largest);
@@ -264,7 +264,7 @@ static void check_sums(const struct hth_rowops *row, size_t n)
     }
 }
 
-static void test_sums(void **state)
+static void sums_match_double(void **state)
 {
     (void)state;
     everywhere(3, check_sums);
@@ -291,13 +291,13 @@ static void check_elementwise(const struct hth_rowops *row, size_t n)
     assert_memory_equal(a, d, n * sizeof(float));
 }
 
-static void test_elementwise(void **state)
+static void elementwise_loops_match_double(void **state)
 {
     (void)state;
     everywhere(2, check_elementwise);
 }
 
-/* NaN and infinity do what arithmetic says. */
+/* NaN and infinity follow the arithmetic of floats. */
 static void check_bad_values(const struct hth_rowops *row, size_t n)
 {
     ROWS_OF_CHECK;
@@ -326,7 +326,7 @@ static void check_bad_values(const struct hth_rowops *row, size_t n)
     }
 }
 
-static void test_bad_values(void **state)
+static void nan_and_infinity_propagate(void **state)
 {
     (void)state;
     everywhere(1, check_bad_values);
@@ -335,7 +335,7 @@ static void test_bad_values(void **state)
 /* -- halves -------------------------------------------------------------------------------- */
 
 /* Every half to float is exact, and back gives the same bits; NaN stays NaN. */
-static void test_every_half(void **state)
+static void every_half_converts_exactly(void **state)
 {
     static uint16_t half[65536], back[65536];
     static float x[65536], y[65536];
@@ -357,7 +357,7 @@ static void test_every_half(void **state)
             }
         }
     }
-    assert_true(x[0x3f80] == 1.0f && x[0xc000] == -2.0f); /* bf16 was the last */
+    assert_true(x[0x3f80] == 1.0f && x[0xc000] == -2.0f); /* of bf16, the last format */
 }
 
 /* Nearest, ties to even, against the definition: the nearest of the two halves around. */
@@ -388,7 +388,7 @@ static void check_rounding_to_half(const struct hth_rowops *row, size_t n)
     assert_memory_equal(h, ref, n * sizeof(h[0]));
 }
 
-static void test_rounding_to_half(void **state)
+static void floats_round_to_nearest_half(void **state)
 {
     (void)state;
     everywhere(70000, check_rounding_to_half);
@@ -429,7 +429,7 @@ static void check_optimisers(const struct hth_rowops *row, size_t n)
         same("v", d, wide[3], n, 2e-4); /* 1 - 0.999f has lost three digits */
 }
 
-static void test_optimisers(void **state)
+static void optimisers_match_double(void **state)
 {
     (void)state;
     for (optim_variant = 0; optim_variant < 4; optim_variant++)
@@ -467,7 +467,7 @@ static void check_lamb(const struct hth_rowops *row, size_t n)
     same("w", a, want, n, 1e-6);
 }
 
-static void test_lamb(void **state)
+static void lamb_matches_double(void **state)
 {
     (void)state;
     everywhere(1, check_lamb);
@@ -476,17 +476,17 @@ static void test_lamb(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_layernorm),
-        cmocka_unit_test(test_softmax_and_xent),
-        cmocka_unit_test(test_first_largest),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_bad_values),
-        cmocka_unit_test(test_every_half),
-        cmocka_unit_test(test_rounding_to_half),
-        cmocka_unit_test(test_optimisers),
-        cmocka_unit_test(test_lamb),
+        cmocka_unit_test(activations_match_double),
+        cmocka_unit_test(layernorm_matches_double),
+        cmocka_unit_test(softmax_and_xent_match_double),
+        cmocka_unit_test(first_of_equal_largest_wins),
+        cmocka_unit_test(sums_match_double),
+        cmocka_unit_test(elementwise_loops_match_double),
+        cmocka_unit_test(nan_and_infinity_propagate),
+        cmocka_unit_test(every_half_converts_exactly),
+        cmocka_unit_test(floats_round_to_nearest_half),
+        cmocka_unit_test(optimisers_match_double),
+        cmocka_unit_test(lamb_matches_double),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

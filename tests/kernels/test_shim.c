@@ -22,19 +22,19 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    assert_int_equal(device.pool.used, 0); /* every case gave back what it took */
+    assert_int_equal(device.pool.used, 0); /* every case gave its memory back */
     hth_cu_device_close(&device);
     return 0;
 }
 
-/* Whether a case multiplies matrices. Types and fused ends change nothing else. */
+/* True if a case multiplies matrices. Types and fused ends change nothing else. */
 static bool has_products(const struct kernel_case *kase)
 {
     return kase->products || strcmp(kase->name, "case_tblock") == 0 ||
            strcmp(kase->name, "case_ffn_many") == 0;
 }
 
-/* The inputs are those that every back end gets (test_cases.c); `order` is that of the warps. */
+/* Runs cases with the inputs of test_cases.c; `order` is that of the warps. */
 static void run_cases(enum hth_gpu_type type, double tolerance, uint64_t order, bool all)
 {
     uint64_t seed = 1;
@@ -45,17 +45,17 @@ static void run_cases(enum hth_gpu_type type, double tolerance, uint64_t order, 
             seed += 100;
             if (!all && !has_products(kase))
                 continue;
-            const char *error = kernel_case_run(kase, kase->shapes[s], &device.tables[type],
-                                                tolerance, seed);
+            const char *error =
+                kernel_case_run(kase, kase->shapes[s], &device.tables[type], tolerance, seed);
             if (error != NULL)
                 fail_msg("%s %s", error, hth_shim_failure());
         }
     }
 }
 
-/* Each case once, with the card's memory closed to all but kernels and copies: a case that looked
- * into it would end there, as it would on a card. */
-static void test_closed_memory(void **state)
+/* Each case once, with the card's memory closed to all but kernels and copies: a case that reads it
+ * directly would crash, as on a card. */
+static void cases_access_card_memory_by_copies_only(void **state)
 {
     (void)state;
     hth_shim_guard(true);
@@ -68,27 +68,27 @@ static void test_closed_memory(void **state)
     hth_shim_guard(false);
 }
 
-static void test_f32(void **state)
+static void f32_passes_all_cases(void **state)
 {
     (void)state;
     hth_shim_fuse(false);
     run_cases(HTH_GPU_F32, 5e-6, 1, true);
 }
 
-static void test_fused_ends(void **state)
+static void fused_ends_pass_all_cases(void **state)
 {
     (void)state;
     hth_shim_fuse(true);
     run_cases(HTH_GPU_F32, 5e-6, 2, false);
 }
 
-static void test_tf32(void **state)
+static void tf32_passes_all_cases(void **state)
 {
     (void)state;
     run_cases(HTH_GPU_TF32, 1e-3, 3, false);
 }
 
-/* How many of the small products and blocks are beyond TF32's tolerance. */
+/* The number of small products and blocks beyond TF32's tolerance. */
 static uint32_t small_failures(uint64_t seeds)
 {
     uint32_t failed = 0;
@@ -107,8 +107,8 @@ static uint32_t small_failures(uint64_t seeds)
     return failed;
 }
 
-/* Whatever the inputs drawn, operands rounded to the nearest pass; operands cut off don't. */
-static void test_tf32_rounds(void **state)
+/* For all drawn inputs, operands rounded to nearest pass and truncated ones don't. */
+static void truncated_tf32_operands_fail(void **state)
 {
     (void)state;
     assert_int_equal(small_failures(8), 0);
@@ -118,7 +118,7 @@ static void test_tf32_rounds(void **state)
     assert_true(failed >= 4);
 }
 
-static void test_bf16(void **state)
+static void bf16_passes_all_cases(void **state)
 {
     (void)state;
     run_cases(HTH_GPU_BF16, 1e-2, 4, false);
@@ -127,10 +127,13 @@ static void test_bf16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_closed_memory), /* first: the less memory was used, the quicker */
-        cmocka_unit_test(test_f32),           cmocka_unit_test(test_fused_ends),
-        cmocka_unit_test(test_tf32),          cmocka_unit_test(test_tf32_rounds),
-        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(cases_access_card_memory_by_copies_only), /* first: the less memory is in
+                                                                      use, the faster */
+        cmocka_unit_test(f32_passes_all_cases),
+        cmocka_unit_test(fused_ends_pass_all_cases),
+        cmocka_unit_test(tf32_passes_all_cases),
+        cmocka_unit_test(truncated_tf32_operands_fail),
+        cmocka_unit_test(bf16_passes_all_cases),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

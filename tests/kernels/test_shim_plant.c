@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_shim_plant.c: the kernels with one barrier left out, each in its turn: the table of cases
- * must notice, or it would not notice either that somebody forgot one.
+ * test_shim_plant.c: the kernels with one barrier left out, one after the other: the table of cases
+ * must fail, or it could not find a forgotten barrier.
  */
 #include "support/test.h"
 
@@ -17,7 +17,7 @@
 
 static struct hth_cu_device device;
 
-/* A case with one of its shapes, and which barriers it comes to. */
+/* A case with one of its shapes, and the barriers that it reaches. */
 struct run {
     const struct kernel_case *kase;
     struct case_shape shape;
@@ -32,8 +32,9 @@ static const char *run_one(const struct run *r)
     return kernel_case_run(r->kase, r->shape, &device.tables[HTH_GPU_F32], 5e-6, SEED);
 }
 
-/* Products have no barriers, and the sums beside them are those of the norms; a long sequence takes
- * long and comes to no barrier that a shorter one of a few tiles does not. */
+/* True for cases to run. Products have no barriers, and the sums beside them are those of the
+ * norms; a long sequence is slow and reaches no barrier that a shorter one of a few tiles does
+ * not. */
 static bool wanted(const struct kernel_case *kase, struct case_shape shape)
 {
     if (strcmp(kase->name, "case_attention") == 0)
@@ -78,7 +79,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Barriers of a file, by its text. */
+/* The number of barriers in a file's text. */
 static uint32_t written_in(const char *name)
 {
     char path[512], line[256];
@@ -92,8 +93,8 @@ static uint32_t written_in(const char *name)
     return found;
 }
 
-/* The table comes to every barrier there is. */
-static void test_all_are_reached(void **state)
+/* The table reaches every barrier. */
+static void cases_reach_every_barrier(void **state)
 {
     uint32_t written = 0;
     const struct dirent *entry;
@@ -115,7 +116,7 @@ static void test_all_are_reached(void **state)
     }
 }
 
-static void test_each_is_missed(void **state)
+static void each_missing_barrier_fails_a_case(void **state)
 {
     uint32_t unnoticed = 0;
     (void)state;
@@ -136,8 +137,8 @@ static void test_each_is_missed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_are_reached),
-        cmocka_unit_test(test_each_is_missed),
+        cmocka_unit_test(cases_reach_every_barrier),
+        cmocka_unit_test(each_missing_barrier_fails_a_case),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

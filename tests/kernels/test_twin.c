@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_twin.c: the float64 twin's gradients against central differences of its forward functions.
- * The twin is the arbiter of everything else, so this is where the chain of trust starts.
+ * All other tests rely on the twin, so it needs a test of its own.
  */
 #include "support/test.h"
 
@@ -50,7 +50,7 @@ static double value(struct problem *p, const double *x)
     return sum;
 }
 
-/* The gradient by central differences, all elements, and the analytic one's distance from it. */
+/* Checks the analytic gradient of all elements against central differences. */
 static void check(struct problem *p, const double *grad)
 {
     double diff = 0, norm = 0;
@@ -80,7 +80,7 @@ static void gelu_forward(struct problem *p, const double *x, double *y)
         y[i] = twin_act(HTH_ACT_GELU, 5 * x[i]);
 }
 
-static void test_gelu(void **state)
+static void gelu_gradient_matches_differences(void **state)
 {
     (void)state;
     struct problem p = problem_new(40, 40, 0);
@@ -98,7 +98,7 @@ static void linear_forward(struct problem *p, const double *x, double *y)
     twin_linear((struct twin_dims){p->rows, p->a, p->b}, x, w, b, y);
 }
 
-static void test_linear(void **state)
+static void linear_gradient_matches_differences(void **state)
 {
     (void)state;
     enum { M = 3, K = 4, N = 5 };
@@ -120,7 +120,7 @@ static void norm_forward(struct problem *p, const double *x, double *y)
     twin_layernorm(p->rows, p->a, &t, y);
 }
 
-static void test_layernorm(void **state)
+static void layernorm_gradient_matches_differences(void **state)
 {
     (void)state;
     enum { M = 3, D = 7 };
@@ -140,7 +140,7 @@ static void softmax_forward(struct problem *p, const double *x, double *y)
     twin_softmax(p->rows, p->a, x, y);
 }
 
-static void test_softmax(void **state)
+static void softmax_gradient_matches_differences(void **state)
 {
     (void)state;
     enum { M = 3, N = 6 };
@@ -159,7 +159,7 @@ static void xent_forward(struct problem *p, const double *x, double *y)
     y[0] = twin_xent(p->rows, p->a, x, p->labels, NULL);
 }
 
-static void test_xent(void **state)
+static void xent_gradient_matches_differences(void **state)
 {
     (void)state;
     enum { M = 4, N = 6 };
@@ -180,7 +180,7 @@ static void attention_forward(struct problem *p, const double *x, double *y)
     twin_attention(&p->att, x, y);
 }
 
-static void test_attention(void **state)
+static void attention_gradient_matches_differences(void **state)
 {
     (void)state;
     enum { B = 2, T = 5, D = 8 };
@@ -197,9 +197,12 @@ static void test_attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gelu),      cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_layernorm), cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_xent),      cmocka_unit_test(test_attention),
+        cmocka_unit_test(gelu_gradient_matches_differences),
+        cmocka_unit_test(linear_gradient_matches_differences),
+        cmocka_unit_test(layernorm_gradient_matches_differences),
+        cmocka_unit_test(softmax_gradient_matches_differences),
+        cmocka_unit_test(xent_gradient_matches_differences),
+        cmocka_unit_test(attention_gradient_matches_differences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twin64.h: every operation again, in double and as naively as can be read: the arbiter of the
- * reference kernels. Matrices are dense and row-major. Backward functions add to weight gradients
- * and overwrite the others. test_twin.c holds them against central differences.
+ * twin64.h: every operation in double and in the simplest code: the standard for the reference
+ * kernels. Matrices are dense and row-major. Backward functions add to weight gradients and
+ * overwrite the others. test_twin.c checks them against central differences.
  */
 #ifndef HTH_TESTS_KERNELS_TWIN64_H
 #define HTH_TESTS_KERNELS_TWIN64_H
@@ -41,7 +41,7 @@ void twin_softmax_back(size_t m, size_t n, const double *y, const double *dy, do
 double twin_xent(size_t m, size_t n, const double *x, const int *labels, double *dx);
 
 struct twin_attention {
-    size_t batch, seq, heads, dim; /* dim of all heads together */
+    size_t batch, seq, heads, dim; /* dim: of all heads together */
     double rope_base;              /* 0: no rotation */
 };
 void twin_attention(const struct twin_attention *t, const double *qkv, double *out);
@@ -58,7 +58,7 @@ void twin_optim(const struct twin_optim *o, int t, double g, double *w, double *
 /* LAMB's step number `t` on a tensor of n (optim.h has the equations). */
 struct twin_lamb {
     double lr, beta1, beta2, eps, decay;
-    bool adapt;       /* there is a ratio */
+    bool adapt;       /* the tensor has a ratio */
     double trust_max; /* 0: no bound */
 };
 void twin_lamb(const struct twin_lamb *o, int t, size_t n, const double *g, double *w, double *m,
