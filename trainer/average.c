@@ -2,8 +2,8 @@
 /*
  * Parameters, and the optimiser's states where that is asked for, averaged in the background.
  *
- * A job copies them, the averager takes the copy, training goes on; when the round has ended
- * average - copy is added to what they have become. Adam's second moment stays >= 0.
+ * A job copies them, the averager takes the copy, and training continues. When the round has ended,
+ * a job adds average - copy to the parameters as they are then. Adam's second moment stays >= 0.
  */
 #include <math.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
-/* Of who has not quite the parameters of its step: it becomes what the others are, and moves them
- * by next to nothing. */
+/* The weight of a trainer with approximate parameters: it moves the average by next to nothing, and
+ * receives the others' parameters. */
 #define APPROXIMATE_WEIGHT 0x1p-10
 
 static size_t flat_len(const struct hth_trainer *t)
@@ -79,7 +79,11 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         a->out = true;
         a->samples_at = t->stats.samples;
     } else {
-        HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG, "no round: %s", hth_err_text(err));
+        HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG,
+                "parameters of update %llu are not offered for averaging: %s; the next offer is "
+                "%llu updates later",
+                (unsigned long long)a->at, hth_err_text(err),
+                (unsigned long long)t->opts.share.every);
     }
     hth_blob_unref(a->values);
     a->values = NULL;
@@ -93,7 +97,7 @@ void hth_average_offer(struct hth_trainer *t)
 
     if (a->busy || a->out || every == 0)
         return;
-    /* Who shares batches must choose the same steps as the others. */
+    /* Trainers that share batches must all offer at the same steps. */
     if (t->batch.on ? t->stats.updates % every != 0 : t->stats.updates - a->at < every)
         return;
     a->at = t->stats.updates;
@@ -101,7 +105,7 @@ void hth_average_offer(struct hth_trainer *t)
         return;
     if (hth_fault(t->env, "trainer.snapshot") ||
         hth_env_blob_new(t->env, offer_bytes(t), t->opts.budget, &a->values) != HTH_OK)
-        return; /* no room now: a later update offers again */
+        return; /* no memory: a later update offers again */
     a->busy = true;
     a->snapshot.run = snapshot_run;
     a->snapshot.done = snapshot_done;
@@ -109,7 +113,7 @@ void hth_average_offer(struct hth_trainer *t)
     hth_queue_push(&t->trunk, &a->snapshot);
 }
 
-/* ---- what a round changes -------------------------------------------------------------------- */
+/* ---- applying a round ------------------------------------------------------------------------ */
 
 /* Adds to[i] += average - copy; returns the sums of squares of the difference and the average. */
 static void add_difference(float *to, const float *average, const float *copy, size_t n,
@@ -124,7 +128,7 @@ static void add_difference(float *to, const float *average, const float *copy, s
     }
 }
 
-/* One part becomes what it is now + average - copy. */
+/* Adds average - copy to one buffer. */
 static enum hth_err difference_of(struct hth_trainer *t, uint32_t part, double sums[2])
 {
     const struct hth_average *a = &t->average;
@@ -162,7 +166,7 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     hth_blob_unref(a->offered);
     a->mean = a->offered = NULL;
     if (err == HTH_OK && work->ran && a->err != HTH_OK) {
-        hth_trainer_spoilt(t, a->err); /* some of the parts may have been changed */
+        hth_trainer_spoilt(t, a->err); /* some of the buffers may have been changed */
         return;
     }
     if (err == HTH_OK) {
@@ -186,7 +190,8 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
         result->average->size != offer_bytes(t) || result->values == NULL ||
         result->values->size != offer_bytes(t) || a->mean != NULL) {
         t->stats.rounds_failed++;
-        HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG, "round failed: %s",
+        HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG,
+                "round for the parameters failed: %s; they stay as they are until the next round",
                 hth_avg_reason_text(result->reason));
         return;
     }

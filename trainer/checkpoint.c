@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trunk's checkpoint: a safetensors file with each tensor under its name, its moments as name.m
- * and name.v, and in the metadata where the run stands:
+ * checkpoint.c: the trunk's checkpoint. It is a safetensors file with each tensor under its name,
+ * its moments as name.m and name.v, and the position of the run in the metadata:
  *
  *   hearth.kind = "trunk", hearth.schema, hearth.seed, hearth.updates, hearth.launched,
  *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits),
  *   hearth.terms (what the run's trainers have alike: settings.h, the schema of parameters),
  *   hearth.lineage (lineage.h, in hex; only of shared batches)
  *
- * With its lineage a trainer that is back before the next step goes on in the line of the others,
- * who would else take it for one with other parameters.
+ * The lineage lets a trainer that returns before the next step continue in the history of the
+ * others. Without it they would take its parameters for different ones.
  *
- * It is taken while nothing is in the air, so that `launched` is the exact position in the data and
- * in the noise. The bytes are frozen by a job of the trunk's queue; the disk then works beside
- * training. What nobody could go on from replaces no file: parameters that are not finite, and
- * those of a trainer that ends by an error in the middle of a step, or because nothing finite
- * comes of them.
+ * A checkpoint is taken while no flight is in the air, so that `launched` is the exact position in
+ * the data and in the noise. A job of the trunk's queue copies the bytes; the disk then works
+ * beside training. Parameters that no run could continue from never replace a file: those that are
+ * not finite, and those of a trainer that ends by an error in the middle of a step, or because its
+ * losses or gradients are not finite.
  *
- * A file may be anybody's, and one without a digest may hold anything: what is read is held to the
- * bounds that a state of other trainers is held to (run_state.c), and what is wrong is told in
- * words (`why` of the options).
+ * A file is not trusted. Its content is held to the same bounds as a state from other trainers
+ * (run_state.c), and `why` of the options says in words which bound it breaks.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -57,7 +56,7 @@ static uint32_t part_count(const struct hth_params *params)
     return 1 + HTH_MIN(hth_params_state_slots(params), 2u);
 }
 
-/* What a checkpoint holds, as plain memory. */
+/* Takes the buffers that a checkpoint saves as plain memory. */
 static enum hth_err take_flats(struct hth_trainer *t, float *flat[3])
 {
     for (uint32_t part = 0; part < part_count(hth_model_params(t->model)); part++)
@@ -89,7 +88,7 @@ static enum hth_err give_flats(struct hth_trainer *t, float *flat[3], bool wrote
     return err;
 }
 
-/* The writer borrows names until it has finished: they lie in one array. */
+/* The writer borrows the names until it has finished, so that they lie in one array. */
 static void add_tensors(struct hth_st_writer *w, struct hth_params *params, float *const flat[3],
                         char (*names)[NAME_MAX_BYTES])
 {
@@ -108,8 +107,8 @@ static void add_tensors(struct hth_st_writer *w, struct hth_params *params, floa
     }
 }
 
-/* Not of who goes on with parameters that are nobody's. On the loop thread, where that changes: who
- * has a lineage when its checkpoint is asked for changes it in jobs of the trunk's queue only. */
+/* Whether the checkpoint gets a lineage: not while the parameters are approximate. Read on the loop
+ * thread, which changes that; with a lineage only jobs of the trunk's queue change it. */
 static bool has_lineage(const struct hth_trainer *t)
 {
     return t->batch.on && !t->newcomer.approximate && t->lineage.digest != 0;
@@ -170,7 +169,8 @@ static void ended(struct hth_trainer *t, enum hth_err err)
     if (err == HTH_OK)
         t->stats.checkpoints++;
     else
-        HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN, "checkpoint %s after %llu updates: %s",
+        HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
+                "checkpoint %s after %llu updates was not written: %s; the file there stays",
                 t->checkpoint_path, (unsigned long long)t->ckpt.at, hth_err_text(err));
     if (t->opts.on.on_checkpoint != NULL)
         t->opts.on.on_checkpoint(t->opts.on.arg, t->ckpt.at, err);
@@ -202,9 +202,9 @@ static void take_done(struct hth_work *work, enum hth_err err)
         err = t->ckpt.err;
     if (err == HTH_OK && hth_fault(t->env, "trainer.checkpoint"))
         err = HTH_E_IO;
-    if (err == HTH_OK && t->spoilt) /* by the job before this one */
+    if (err == HTH_OK && t->spoilt) /* by the job that ran before this one */
         err = t->fatal_err;
-    /* Where jobs are charged and not run there are no bytes to write. */
+    /* In a world of ghosts jobs do not run, and there are no bytes to write. */
     if (err != HTH_OK || !work->ran) {
         ended(t, err);
         return;
@@ -249,7 +249,7 @@ static enum hth_err read_number(struct hth_trainer *t, const struct hth_st_reade
     if (hth_st_meta_u64(r, key, out) != HTH_OK)
         return refuse(t, HTH_E_CORRUPT, "it has no number '%s'", key);
     if (*out > max)
-        return refuse(t, HTH_E_CORRUPT, "its '%s' is %llu, and at most %llu can be", key,
+        return refuse(t, HTH_E_CORRUPT, "its '%s' is %llu, the limit is %llu", key,
                       (unsigned long long)*out, (unsigned long long)max);
     return HTH_OK;
 }
@@ -271,17 +271,17 @@ static enum hth_err read_lineage(struct hth_trainer *t, const struct hth_st_read
     struct hth_reader in;
 
     if (text == NULL)
-        return HTH_OK; /* it begins one */
+        return HTH_OK; /* the trainer begins a lineage */
     hth_reader_init(&in, bytes, sizeof(bytes));
     if (hth_unhex(text, bytes, sizeof(bytes)) != HTH_OK ||
         hth_lineage_read(&in, t->stats.updates, &t->lineage) != HTH_OK)
-        return refuse(t, HTH_E_CORRUPT, "its 'hearth.lineage' is none of %llu updates",
+        return refuse(t, HTH_E_CORRUPT, "its 'hearth.lineage' does not match %llu updates",
                       (unsigned long long)t->stats.updates);
     return HTH_OK;
 }
 
-/* The rows and columns of a tensor count, not only their product: another order of the same numbers
- * would train on, from nonsense. */
+/* Checks rows and columns of a tensor, not only their product: numbers in another order would load,
+ * and training would continue from nonsense. */
 static enum hth_err read_tensor(struct hth_trainer *t, const struct hth_st_reader *r,
                                 const char *name, const struct hth_weight *w, float *out)
 {
@@ -301,7 +301,7 @@ static enum hth_err read_tensor(struct hth_trainer *t, const struct hth_st_reade
     return HTH_OK;
 }
 
-/* Moments of the second order are means of squares. */
+/* Second moments are means of squares. */
 static enum hth_err check_squares(struct hth_trainer *t, const char *name, const float *v,
                                   size_t count)
 {
@@ -339,7 +339,7 @@ static enum hth_err read_tensors(struct hth_trainer *t, const struct hth_st_read
     return err == HTH_OK ? given : err;
 }
 
-/* Files without them are of nobody knows which run. */
+/* A file without the hash of its settings may be of any run. */
 static enum hth_err read_terms(struct hth_trainer *t, const struct hth_st_reader *r)
 {
     uint64_t settings;
@@ -351,14 +351,14 @@ static enum hth_err read_terms(struct hth_trainer *t, const struct hth_st_reader
     return HTH_OK;
 }
 
-/* Whose file it is. */
+/* Checks that the file is a checkpoint of this model and seed. */
 static enum hth_err check_kind(struct hth_trainer *t, const struct hth_st_reader *r)
 {
     const char *kind = hth_st_meta(r, "hearth.kind");
     uint64_t schema, seed;
 
     if (kind == NULL || strcmp(kind, "trunk") != 0)
-        return refuse(t, HTH_E_CORRUPT, "it is no trainer's checkpoint");
+        return refuse(t, HTH_E_CORRUPT, "it is not a trainer's checkpoint");
     HTH_TRY(read_number(t, r, "hearth.schema", UINT64_MAX, &schema));
     HTH_TRY(read_number(t, r, "hearth.seed", UINT64_MAX, &seed));
     if (schema != hth_model_schema(t->model))
@@ -394,7 +394,7 @@ static enum hth_err read_bytes(struct hth_trainer *t, const struct hth_blob *byt
     if (err == HTH_E_NO_MEMORY)
         return err;
     if (err == HTH_E_UNSUPPORTED)
-        return refuse(t, HTH_E_CORRUPT, "it holds tensors of a type that is not read");
+        return refuse(t, HTH_E_CORRUPT, "it holds tensors of a type that hearth does not read");
     if (err != HTH_OK)
         return refuse(t, HTH_E_CORRUPT, "%s", hth_err_text(err));
     HTH_GOTO(out, check_kind(t, r));

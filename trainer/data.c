@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The endless shuffled sequence of data.h.
+ * data.c: the endless shuffled sequence of data.h.
  *
  *   epoch e: rng = split(split(seed, "epoch", e), "peer", p)
  *            start = rng below count, phase = rng below phases
- *            records start, start + 1, .. count - 1, 0, .. start - 1 enter the buffer in turn;
+ *            records start, start + 1, .. count - 1, 0, .. start - 1 enter the buffer in order;
  *            each delivery takes a random place of the buffer, which the next record then fills.
  *
- *   The move of a picture: rng = split(split(seed, "shift", position), "peer", p), two draws.
+ *   shift of a picture: rng = split(split(seed, "shift", position), "peer", p), two draws.
  */
 #include <string.h>
 
@@ -26,7 +26,7 @@ struct hth_data {
     struct data_file file[2];
     struct hth_record_reader reader;
     uint64_t position; /* the next sample of the endless sequence */
-    bool valid;        /* the buffer is the one of `position` */
+    bool valid;        /* the buffer belongs to `position` */
     struct hth_rng rng;
     uint64_t taken; /* records of this epoch that have entered the buffer */
     uint64_t start; /* this epoch's first record */
@@ -113,8 +113,8 @@ enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts
     return HTH_OK;
 fail:
     if (data->why[0] != '\0')
-        HTH_LOG(env, HTH_ERROR, HTH_SUB_TRAIN, "%s; put a good copy there, or name another",
-                data->why);
+        HTH_LOG(env, HTH_ERROR, HTH_SUB_TRAIN,
+                "%s; put a good copy there, or name another file in the run file", data->why);
     hth_data_free(data);
     return err;
 }
@@ -144,7 +144,7 @@ void hth_data_info(const struct hth_data *data, struct hth_data_info *out)
     out->labels = data->opts.kind == HTH_DATA_IMAGES ? 1 : data->opts.seq_len;
 }
 
-/* The next record of the epoch's walk round the file, into `record`. */
+/* Reads the next record of the epoch's walk round the file into `record`. */
 static enum hth_err take_record(struct hth_data *data, uint8_t *record)
 {
     uint64_t index = data->start + data->taken;
@@ -181,7 +181,7 @@ static enum hth_err start_epoch(struct hth_data *data, uint64_t epoch)
     return HTH_OK;
 }
 
-/* Delivers sample `position` into data->record and moves on. */
+/* Delivers sample `position` into data->record and advances. */
 static enum hth_err next_sample(struct hth_data *data)
 {
     size_t bytes = data->reader.record_bytes;
@@ -223,7 +223,7 @@ static int32_t draw_shift(struct hth_rng *rng, int32_t most)
     return (int32_t)hth_rng_below(rng, 2 * (uint64_t)most + 1) - most;
 }
 
-/* The move of the picture at `position`. */
+/* Draws the shift of the picture at `position`. */
 static struct move draw_move(const struct hth_data *data, uint64_t position)
 {
     int32_t most = (int32_t)data->opts.shift;
@@ -274,8 +274,7 @@ enum hth_err hth_data_read(struct hth_data *data, uint64_t position, uint32_t co
     size_t features = data->reader.record_bytes - 1;
 
     HTH_TRY(go_to(data, position));
-    data->valid =
-        false; /* until all of it went well: an error leaves a buffer that is not trusted */
+    data->valid = false; /* an error would leave the buffer in an unknown state */
     for (uint32_t i = 0; i < count; i++) {
         HTH_TRY(next_sample(data));
         if (data->opts.kind == HTH_DATA_IMAGES)

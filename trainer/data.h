@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data.h: samples from a file, streamed in bounded memory and shuffled so that the order can be
- * computed again.
+ * data.h: samples from a file, streamed in bounded memory and shuffled in a reproducible order.
  *
  * Two kinds of data: images with labels (the idx files of MNIST and Fashion-MNIST, plain or gzip)
  * and byte text (a sample is a window of seq_len bytes; its labels are the bytes that follow each).
  *
  * The order of samples is a pure function of (seed, epoch, peer): an epoch starts at a drawn place,
  * runs round the file once and passes through a shuffle buffer. So the whole state of a reader is
- * one number, the count of samples delivered so far; a resumed run asks for sample `position` and
- * the reader computes the way there again. Every sample appears once in every epoch.
+ * one number, the count of samples delivered; a resumed run asks for sample `position`, and the
+ * reader replays its epoch up to there. Every sample appears once in every epoch.
  *
- * With `shift` each picture is moved by a drawn number of pixels on both axes, and its edges are
- * filled with 0. The two numbers are a pure function of (seed, peer, position), and where the order
- * is the file's, of (seed, peer, item): a test set then holds the same pictures in every epoch and
- * on every trainer.
+ * With `shift` the reader moves each picture by a drawn number of pixels on both axes and fills its
+ * edges with 0. The two numbers are a pure function of (seed, peer, position). If the order is the
+ * file's, they are one of (seed, peer, item), so that a test set holds the same pictures in every
+ * epoch; with the same seed and peer, on every trainer.
  *
  * Threads: hth_data_open and _free on the loop at start and end; hth_data_read in jobs of the io
  * lane, one at a time. Files are hostile input: every header, count, length and checksum is
@@ -41,9 +40,9 @@ struct hth_data_opts {
     const char *text;  /* TEXT: the file */
     uint32_t seq_len;  /* 1..HTH_SEQ_LEN_MAX */
     double begin, end; /* the part of the file that is used, as fractions */
-    uint32_t shuffle_rows; /* samples in the buffer; 0: the file's order, every epoch alike */
+    uint32_t shuffle_rows; /* samples in the buffer; 0: the file's order in every epoch */
     uint64_t seed;
-    uint64_t peer; /* which trainer of the run: each has its own order */
+    uint64_t peer; /* number of the trainer in the run: each has its own order */
 };
 
 /* Fashion-MNIST's mean and deviation over its training images. */
@@ -59,9 +58,9 @@ struct hth_data_info {
     uint32_t labels;   /* per sample: 1 or seq_len */
 };
 
-/* What is wrong with a file is logged, by its name and with what to do. Errors: E_CONFIG, E_NO_FILE
- * and its like, E_BAD_MAGIC, E_TRUNCATED, E_TOO_LARGE, E_CORRUPT,
- * E_BAD_SHAPE (images and labels differ in number, or nothing is in the file), E_NO_MEMORY. */
+/* Opens the files. An error with a file is logged: its name, the fault and the remedy. Errors:
+ * E_CONFIG, E_NO_FILE and its like, E_BAD_MAGIC, E_TRUNCATED, E_TOO_LARGE, E_CORRUPT, E_BAD_SHAPE
+ * (images and labels differ in number, or a file is empty), E_NO_MEMORY. */
 enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts,
                            struct hth_data **out) HTH_MUST;
 void hth_data_free(struct hth_data *data);
@@ -70,14 +69,14 @@ void hth_data_info(const struct hth_data *data, struct hth_data_info *out);
 /* Delivers samples position .. position + count - 1 of the endless sequence of epochs.
  *   IMAGES: x float [count, features], tokens NULL, labels int32 [count]
  *   TEXT:   x NULL, tokens int32 [count, seq_len], labels int32 [count, seq_len]
- * The next position in turn is cheap; another one replays the shuffle of its epoch.
+ * The position that follows the last read is cheap; another one replays the shuffle of its epoch.
  * Errors: E_CORRUPT (also a label out of range), E_TRUNCATED, E_IO and its like. After an error the
- * reader may be asked again, and hth_data_why tells more of the first one. */
+ * caller may read again, and hth_data_why explains the first error. */
 enum hth_err hth_data_read(struct hth_data *data, uint64_t position, uint32_t count, float *x,
                            int32_t *tokens, int32_t *labels) HTH_MUST;
 
-/* The file that was at fault and what is wrong with it; "" while nothing was. On the loop, once the
- * job that got the error has ended. */
+/* The file at fault and what is wrong with it; "" before any error. On the loop, after the end of
+ * the job that got the error. */
 const char *hth_data_why(const struct hth_data *data);
 #define HTH_DATA_WHY_MAX 512
 

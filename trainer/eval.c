@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Evaluations: flights without a way back, over the first `eval_samples` of the test data, with the
- * weights they find. They share the slots with training, and go first.
+ * eval.c: evaluations. Their flights have no backward; they run over the first `eval_samples` of
+ * the test data with the weights that they find. They share the slots with training and start
+ * first.
  */
 #include <math.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static void finish(struct hth_trainer *t)
     double counted = e->counted > 0 ? (double)e->counted : 1;
 
     e->active = false;
-    if (t->batch.landed_us > 0) /* no measure of how fast it gathers */
+    if (t->batch.landed_us > 0) /* the pause says nothing about its speed */
         t->batch.landed_us = hth_now_us(t->env);
     r->loss = e->loss_sum / counted;
     r->accuracy = (double)e->correct / counted;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off */
 /*
- * One flight. Every arrow is a callback; between two of them the flight holds no thread.
+ * flight.c: one flight. Every arrow is a callback; between two of them the flight holds no thread.
  *
  *   start -> read_done -> forward(0) -> forward_done -> [experts] -> forward(1) ..
  *         -> head -> head_done
  *         -> [experts'] -> backward(N-1) -> backward_done -> [experts'] .. -> backward(0) -> apply
  *
- * [experts] is left out when nobody could be asked: the units then take the residual path.
+ * [experts] is skipped when no expert can be asked: the units then take the residual path.
  */
 /* clang-format on */
 #include <string.h>
@@ -20,7 +20,7 @@ static void head(struct hth_flight *f);
 static void backward(struct hth_flight *f, uint32_t l);
 static void ask_back(struct hth_flight *f, uint32_t l);
 
-/* The flight ends without an update. */
+/* Ends the flight without an update. */
 static void drop(struct hth_flight *f, enum hth_err err)
 {
     struct hth_trainer *t = f->trainer;
@@ -34,9 +34,10 @@ static void drop(struct hth_flight *f, enum hth_err err)
     else
         t->stats.flights_failed++;
     hth_metric_add(t->metrics.dropped, 1);
-    /* Canceled jobs mean that the program ends: nothing to warn of. */
+    /* Canceled jobs mean that the program ends, which needs no warning. */
     HTH_LOG(t->env, err == HTH_E_CANCELED ? HTH_DEBUG : HTH_WARN, HTH_SUB_TRAIN,
-            "micro-batch %llu dropped: %s", (unsigned long long)f->pass->step, hth_err_text(err));
+            "micro-batch %llu is dropped without an update: %s", (unsigned long long)f->pass->step,
+            hth_err_text(err));
     if (f->eval)
         hth_eval_landed(t, f, err);
     else if (++t->drops >= HTH_DROPS_MAX)
@@ -74,7 +75,7 @@ static void read_run(struct hth_work *work)
 
     p->err = hth_data_read(f->eval ? t->eval_data : t->data, f->position, f->valid, p->input,
                            p->tokens, p->labels);
-    /* Padding: rows without a label are neither counted nor learned from. */
+    /* Padding: rows without a label add nothing to loss, accuracy and gradient. */
     for (size_t i = read; i < p->rows; i++) {
         p->labels[i] = HTH_LABEL_NONE;
         if (p->tokens != NULL)
@@ -96,8 +97,10 @@ static void read_done(struct hth_work *work, enum hth_err err)
         const char *why = hth_data_why(f->eval ? t->eval_data : t->data);
 
         if (why[0] != '\0' && !t->fatal)
-            HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
-                    "%s; put a good copy there: --resume goes on from the last checkpoint", why);
+            HTH_LOG(
+                t->env, HTH_ERROR, HTH_SUB_TRAIN,
+                "%s; put a good copy there and use --resume to continue from the last checkpoint",
+                why);
         hth_trainer_fatal(f->trainer, err);
         hth_trainer_landed(f->trainer, f);
         return;
@@ -171,7 +174,7 @@ static struct hth_transport_call make_call(const struct hth_flight *f, uint32_t 
     };
 }
 
-/* True when answered(..) will follow. */
+/* Sends layer l's requests. True when answered() will follow. */
 static bool ask(struct hth_flight *f, uint32_t l)
 {
     struct hth_pass_layer *layer = &f->pass->layer[l];
@@ -185,14 +188,16 @@ static bool ask(struct hth_flight *f, uint32_t l)
     call.targets_count = layer->targets_count;
     call.pairs = layer->pairs;
     call.pairs_count = layer->pairs_count;
-    /* The handle lives in the layer until the answer: a reset then cancels the call. */
+    /* Keep the handle in the layer until the answer, so that a reset cancels the call. */
     err = hth_transport_call(f->trainer->transport, &call, answered, f, &batch);
     if (err == HTH_OK) {
         layer->batch = batch;
         return true;
     }
-    HTH_LOG(f->trainer->env, HTH_WARN, HTH_SUB_TRAIN, "experts can't be asked: %s",
-            hth_err_text(err));
+    HTH_LOG(f->trainer->env, HTH_WARN, HTH_SUB_TRAIN,
+            "micro-batch %llu: no request to layer %u's experts: %s; its rows take the residual "
+            "path",
+            (unsigned long long)f->pass->step, l, hth_err_text(err));
     layer->pairs_count = 0;
     return false;
 }
@@ -310,7 +315,8 @@ static void head_done(struct hth_work *work, enum hth_err err)
     }
 }
 
-/* Room for the gradients of a layer's answers; how many there are, the job will know. */
+/* Allocates gradients for a layer's answers. Only the job will know how many answered, so there is
+ * room for all pairs. */
 static enum hth_err prepare_dy(struct hth_flight *f, uint32_t l)
 {
     struct hth_pass_layer *layer = &f->pass->layer[l];
@@ -333,7 +339,7 @@ static void head(struct hth_flight *f)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Gradients go to those that answered the forward, and to nobody else. */
+/* Sends gradients to the hosts that answered the forward, and to no other host. */
 static void ask_back(struct hth_flight *f, uint32_t l)
 {
     struct hth_pass_layer *layer = &f->pass->layer[l];
@@ -359,9 +365,10 @@ static void ask_back(struct hth_flight *f, uint32_t l)
         layer->back_batch = batch;
         return;
     }
-    /* The experts then count as constants: no gradient comes back from them. */
-    HTH_LOG(f->trainer->env, HTH_WARN, HTH_SUB_TRAIN, "gradients can't be sent: %s",
-            hth_err_text(err));
+    /* The experts then count as constants: they return no gradient. */
+    HTH_LOG(f->trainer->env, HTH_WARN, HTH_SUB_TRAIN,
+            "micro-batch %llu: no gradient to layer %u's experts: %s; they learn nothing from it",
+            (unsigned long long)f->pass->step, l, hth_err_text(err));
     layer->back_count = 0;
     backward(f, l);
 }

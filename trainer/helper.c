@@ -10,11 +10,11 @@
 #include "trainer/trainer_int.h"
 
 #define POLL_US  (100 * HTH_US_PER_MS)
-#define AGAIN_US (250 * HTH_US_PER_MS) /* after a look in vain */
-#define STILL_US (500 * HTH_US_PER_MS) /* after an average that the trainers did not step on */
+#define AGAIN_US (250 * HTH_US_PER_MS) /* after a matching that found no group */
+#define STILL_US (500 * HTH_US_PER_MS) /* after an average that no trainer stepped on */
 
-/* What it looks for. Two for gradients: where it missed a step's group it may still look there when
- * the next one is about to meet. */
+/* Offers that may be out at once. There are two for gradients: when the group of the next step
+ * meets, the offer for a step whose group the helper missed may not have ended yet. */
 enum { PARAMS, GRADIENT, GRADIENT_TOO, ERRANDS };
 struct errand {
     bool out;
@@ -28,18 +28,18 @@ struct hth_helper {
     struct hth_share_opts share;
     struct hth_model *model;
     struct hth_settings settings;
-    uint32_t parts; /* of the parameters: values and states */
+    uint32_t parts; /* buffers in an offer of parameters: values and states */
     struct hth_avg_span *spans;
     uint32_t span_count;
     struct hth_timer *timer;
     struct errand errand[ERRANDS];
-    int64_t again_us; /* it looks for the same not before that */
+    int64_t again_us; /* no further offer before this time */
     bool resting;
-    bool params_wanted; /* of this step */
-    uint64_t met_step;  /* of the last average of a whole batch, after which the trainers step */
+    bool params_wanted; /* at this step */
+    uint64_t met_step;  /* step of the last average of a whole batch, which the trainers step on */
     int64_t met_us;
-    uint32_t lines; /* 1: those of who goes on with this step (elastic_step.c) */
-    double brought; /* samples in the last of them */
+    uint32_t lines; /* 1: the lines of trainers that continue this step (elastic_step.c) */
+    double brought; /* samples in the last average of this step */
     struct hth_helper_stats stats;
 };
 
@@ -52,7 +52,7 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The lower median: no single word moves it. */
+/* The lower median of the trainers' steps, so that no single peer moves it. */
 static uint64_t step_of_trainers(const struct hth_helper *h)
 {
     uint64_t *steps = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX), middle;
@@ -77,7 +77,7 @@ static bool is_batch_near(const struct hth_helper *h)
     return all.eta_us <= h->share.prepare_us;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- offering -------------------------------------------------------------------------------- */
 
 static void look(struct hth_helper *h, uint32_t number)
 {
@@ -119,7 +119,8 @@ static void look_for_batch(struct hth_helper *h)
         look(h, GRADIENT_TOO);
 }
 
-/* Notes come late: after an average of a whole batch the trainers are believed to step. */
+/* The step to help with. Roster records arrive late, so after an average of a whole batch the
+ * helper assumes for STILL_US that the trainers step. */
 static uint64_t next_step(const struct hth_helper *h)
 {
     uint64_t step = step_of_trainers(h);
@@ -142,7 +143,7 @@ static void follow_batches(struct hth_helper *h)
         hth_roster_set_progress(h->roster, step, 0, 0);
     }
     if (h->params_wanted && !h->errand[PARAMS].out) {
-        h->params_wanted = false; /* the trainers try once, too */
+        h->params_wanted = false; /* one attempt, as the trainers make */
         look(h, PARAMS);
     }
     if (hth_now_us(h->env) >= h->again_us && is_batch_near(h))
@@ -162,9 +163,9 @@ static void on_timer(void *arg)
     hth_timer_set(h->env, h->timer, POLL_US);
 }
 
-/* As the trainers judge it: when the group brought less than the target, they meet again in other
- * lines with more. Where they had no quorum they do so in the first lines, and step on nothing
- * before they have one: then a look is in vain that would have been of no use. */
+/* Judges an average as the trainers do. If the group had fewer samples than the target, they meet
+ * again in other lines with more. Without a quorum they meet again in the first lines and step only
+ * once they have one; the helper's offer in other lines is then in vain and does no harm. */
 static void batch_met(struct hth_helper *h, uint64_t step, double met)
 {
     bool is_short = met + 0.5 < (double)h->share.target && met > h->brought + 0.5;
@@ -213,7 +214,7 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     h->averager = opts->averager;
     h->share = opts->share;
     if (h->share.mode == HTH_SHARE_BATCH)
-        h->stats.step = UINT64_MAX; /* none yet: also 0 is news */
+        h->stats.step = UINT64_MAX; /* none yet, so that step 0 is a change */
     if (h->share.mode == HTH_SHARE_BATCH)
         hth_roster_need_all(h->roster);
     HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));

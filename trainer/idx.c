@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* idx files: the format of MNIST and its successors, as image and label streams side by side. */
+/*
+ * idx.c: idx files, the format of MNIST and its successors: an image and a label stream side by
+ * side.
+ */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -89,7 +92,7 @@ static enum hth_err idx_seek(void *self, uint64_t index, uint32_t phase)
     return HTH_OK;
 }
 
-/* Bytes beyond the declared items mean that the header lies; reading on also checks gzip's sums. */
+/* Refuses bytes beyond the declared items. The read also checks gzip's sums. */
 static enum hth_err expect_end(const struct hth_file_bytes *file, struct hth_source *source)
 {
     uint8_t byte;
@@ -97,7 +100,7 @@ static enum hth_err expect_end(const struct hth_file_bytes *file, struct hth_sou
     enum hth_err err = hth_source_read(source, &byte, 1, &got);
 
     if (err == HTH_OK && got > 0)
-        return hth_file_blame(file, HTH_E_CORRUPT, "it goes on behind its last item");
+        return hth_file_blame(file, HTH_E_CORRUPT, "it has bytes after its last item");
     return err == HTH_OK ? err : hth_file_blame(file, err, "at its end: %s", hth_err_text(err));
 }
 
@@ -114,7 +117,7 @@ static enum hth_err idx_next(void *self, uint8_t *record)
         return read_blame(&r->label_file, err, r->index);
     if (record[pixels] >= r->classes)
         return hth_file_blame(&r->label_file, HTH_E_CORRUPT,
-                              "item %" PRIu64 " is of class %u, beyond the %u there are", r->index,
+                              "item %" PRIu64 " has class %u, but there are %u classes", r->index,
                               record[pixels], r->classes);
     if (++r->index == r->image_head.items) {
         HTH_TRY(expect_end(&r->image_file, r->images));
@@ -143,15 +146,15 @@ static enum hth_err read_header(const struct hth_file_bytes *file, uint32_t dims
     if (err == HTH_OK)
         err = hth_idx_parse(bytes, sizeof(bytes), dims, head);
     if (err == HTH_E_BAD_MAGIC)
-        return hth_file_blame(file, err, "it is no idx file of bytes in %u dimensions", dims);
+        return hth_file_blame(file, err, "it is not an idx file of bytes in %u dimensions", dims);
     if (err == HTH_E_BAD_SHAPE || err == HTH_E_TOO_LARGE)
         return hth_file_blame(file, err, "its header has a size that is %s",
                               err == HTH_E_BAD_SHAPE ? "0" : "beyond all limits");
     return err == HTH_OK ? err : hth_file_blame(file, err, "its header: %s", hth_err_text(err));
 }
 
-/* Holds what the header says against what is there. A compressed file is read for that only where
- * its last bytes speak against it, which those of a file of several members do. */
+/* Compares the header with the length of the content. A compressed file is read for that only if
+ * its last bytes contradict the header, as those of a file of several members do. */
 static enum hth_err check_length(const struct hth_file_bytes *file, struct hth_source *source,
                                  const struct hth_idx *head)
 {

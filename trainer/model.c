@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trunk's parameters: declared segment by segment, so that a segment's are contiguous. */
+/*
+ * model.c: the trunk's parameters, declared segment by segment so that a segment's are contiguous.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +82,7 @@ static enum hth_err declare_all(struct hth_model *m)
     return dc.err;
 }
 
-/* Segment 0 begins with the input's tensors; segment l > 0 with its layer's; the last with the
+/* Segment 0 begins with the input's tensors, segment l > 0 with its layer's, the last one with the
  * norm. */
 static void find_segments(struct hth_model *m)
 {
@@ -114,7 +116,7 @@ static enum hth_err check_opts(const struct hth_model_opts *o)
         return HTH_E_CONFIG;
     if (!lm && (o->features == 0 || o->features > HTH_IDX_ITEM_BYTES_MAX || o->seq_len != 1))
         return HTH_E_CONFIG;
-    /* A sequence of one row has nothing to attend to. */
+    /* A sequence of one row has no other row to attend to. */
     if (!lm && strcmp(o->expert_kind, "transformer") == 0)
         return HTH_E_CONFIG;
     return HTH_OK;
@@ -169,7 +171,7 @@ static enum hth_err make_params(struct hth_model *m)
     HTH_TRY(hth_params_new(m->backend, &m->params));
     HTH_TRY(declare_all(m));
     seal.seed = m->opts.seed;
-    seal.stream = UINT32_MAX; /* experts count from 0: no expert starts from the trunk's numbers */
+    seal.stream = UINT32_MAX; /* experts count from 0: none has the trunk's numbers */
     HTH_TRY(hth_params_seal(m->params, &seal));
     find_segments(m);
     return HTH_OK;

@@ -14,7 +14,8 @@
  *                x += sum over survivors of w_j expert_j(h)
  *
  * where pool takes the mean over the rows of a unit (a unit is one row, or a whole sequence for
- * transformer experts). A unit without a survivor keeps x: the residual path.
+ * transformer experts), and survivors are the chosen experts that answered. A unit without a
+ * survivor keeps x: the residual path.
  *
  * Between the experts of two layers lies a *segment*, the unit of trunk work that one job does:
  *
@@ -68,7 +69,7 @@ struct hth_model_opts {
         .expert_kind = "ffn", .top_k = 4, .balance = 0.01f, .k_min = 1                             \
     }
 
-/* Errors: E_CONFIG (numbers that make no model), E_TOO_LARGE, E_NO_MEMORY. */
+/* Errors: E_CONFIG (numbers that no model can have), E_TOO_LARGE, E_NO_MEMORY. */
 enum hth_err hth_model_new(const struct hth_backend *backend, const struct hth_model_opts *opts,
                            struct hth_model **out) HTH_MUST;
 void hth_model_free(struct hth_model *model);
@@ -77,8 +78,8 @@ const struct hth_model_opts *hth_model_opts_of(const struct hth_model *model);
 struct hth_params *hth_model_params(struct hth_model *model);
 /* The grid of layer l's experts. */
 const struct hth_grid *hth_model_grid(const struct hth_model *model, uint32_t layer);
-/* Hash of the names and shapes of all tensors and of the model's options: what may be averaged or
- * resumed must agree in it. */
+/* Hash of the names and shapes of all tensors and of the model's options. Trunks that are averaged
+ * or resumed must have the same. */
 uint64_t hth_model_schema(const struct hth_model *model);
 
 #endif

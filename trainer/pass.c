@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A flight's memory, carved from one block, and the choices that the loop makes for it. */
+/* pass.c: a flight's memory, carved from one block, and the choices that the loop makes for it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Walks twice over the same carving: once to count, once to hand out. */
+/* Runs twice over the same carving: once to count bytes, once to hand them out. */
 struct carver {
     uint8_t *base; /* NULL while counting */
     size_t used;
@@ -36,13 +36,13 @@ static size_t targets_max(const struct hth_pass *p)
     return HTH_MIN(slots, (size_t)hth_grid_size(&p->model->layer[0].grid));
 }
 
-/* Whether kernels work elsewhere. */
+/* Whether kernels work on another memory than the process'. */
 static bool is_away(const struct hth_model *m)
 {
     return (hth_backend_caps(m->backend) & HTH_CAP_HOST_MEMORY) == 0;
 }
 
-/* `c`: what kernels see; `own`: the rest. */
+/* `c` holds what kernels see, `own` the rest. */
 static void carve_layer(struct hth_pass *p, struct hth_pass_layer *layer, struct carver *c,
                         struct carver *own)
 {
@@ -179,7 +179,8 @@ void hth_pass_free(struct hth_pass *p)
 
 /* ---- choices --------------------------------------------------------------------------------- */
 
-/* A drawn start in the view's list, then k places evenly apart: distinct experts for each unit. */
+/* Draws a start in the view's list and takes k places evenly apart, which gives each unit distinct
+ * experts. */
 void hth_pass_choose(struct hth_pass *p, uint32_t l, struct hth_rng *rng)
 {
     struct hth_pass_layer *layer = &p->layer[l];

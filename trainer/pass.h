@@ -12,15 +12,15 @@
  *   backward   dx [R, d] = dL/dx of the stream, carried from segment to segment
  *              dy [P', D] = dL/dy of the P' pairs that answered, a blob
  *
- * Where the trunk computes on a card, the matrices that its kernels see have a twin there: the
- * first bytes of a pass' memory, and a block of the card's that is laid out alike. What this
- * process made (input, mixtures, sums of answers, gradients of scores) goes up before it is used,
- * what it looks at (rows for experts, score tables, gradients for mixtures) comes down; the gate's
- * search, mixtures and losses of balance are computed here in any case.
+ * If the trunk computes on a card, the matrices that its kernels see have a twin there: the first
+ * bytes of a pass' memory and a block on the card have the same layout. Data that this process made
+ * (input, mixtures, sums of answers, gradients of scores) is uploaded before its use; data that it
+ * reads (rows for experts, score tables, gradients for mixtures) is downloaded. The gate's search,
+ * mixtures and balance losses are always computed in this process.
  *
- * Of the functions below those marked (job) look at the numbers and are called from jobs only; the
- * others belong to the loop. In an environment of ghosts jobs are not run: the loop then makes the
- * choices that a job would have made (hth_pass_choose, hth_pass_pick_back).
+ * Functions marked (job) read the numbers and are called from jobs only; the others belong to the
+ * loop. In an environment of ghosts jobs do not run: the loop then makes the choices that a job
+ * would have made (hth_pass_choose, hth_pass_pick_back).
  */
 #ifndef HTH_TRAINER_PASS_H
 #define HTH_TRAINER_PASS_H
@@ -34,15 +34,15 @@
 #include "trainer/transport.h"
 
 struct hth_pass_layer {
-    /* trunk activations kept for the way back */
+    /* trunk activations that backward needs */
     float *xa, *attn_in, *attn_stats, *qkv, *att, *lse; /* lm */
     float *x, *stats;
     struct hth_blob *h;
-    float *h_there; /* [R, d], of a card only: its h */
+    float *h_there; /* [R, d], only with a card: the twin of h */
     float *pool;    /* [U, d]; only where B > 1 */
     float *tables;
     uint8_t *live; /* [W]: coordinates that had an expert, for the balance loss */
-    /* the choice */
+    /* the gate's choice */
     struct hth_grid_view *view;
     uint32_t *index;
     float *score, *weight;
@@ -59,7 +59,7 @@ struct hth_pass_layer {
     const float **yptr; /* [U, k] into y, or NULL */
     struct hth_mixture_stats mixed;
     uint32_t bad, bad_back; /* answers refused for their numbers */
-    /* the backward's: those of the pairs that answered */
+    /* the backward's pairs: those that answered */
     struct hth_expert_pair *back_pairs;
     uint32_t *back_slot;
     uint32_t back_count;
@@ -71,7 +71,7 @@ struct hth_pass_layer {
 struct hth_pass {
     struct hth_model *model;
     uint32_t samples, rows, units;
-    uint64_t step; /* number of the flight: key of the gate's noise */
+    uint64_t step; /* number of the flight, the key of the gate's noise */
     bool train;
     /* input */
     float *input;                 /* classifier: [R, features] */
@@ -80,7 +80,7 @@ struct hth_pass {
     /* head */
     float *x, *stats, *h, *logits;
     /* backward */
-    float *dx, *dh, *spare; /* [R, d] each; they change places */
+    float *dx, *dh, *spare; /* they swap roles */
     float *dtables, *work;
     float **dyptr;
     float *grads; /* a flat buffer like the trunk's */
@@ -88,25 +88,27 @@ struct hth_pass {
     double balance_loss;
     enum hth_err err; /* the first of any job */
     uint8_t *memory;
-    uint8_t *card; /* the twin of its beginning; NULL where kernels see this process' memory */
+    uint8_t *card; /* twin of the beginning of `memory`; NULL: kernels use `memory` */
 };
 
 /* Errors: E_NO_MEMORY, E_TOO_LARGE. */
 enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples,
                           struct hth_pass **out) HTH_MUST;
 void hth_pass_free(struct hth_pass *pass);
-/* Drops what the last flight left: blobs, views and batches. */
+/* Drops the last flight's blobs, views and batches. */
 void hth_pass_reset(struct hth_pass *pass);
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* (job) Segment l < layers: up to the choice of layer l's experts. Before: h is allocated, view is
- * referenced, and the batch of layer l - 1 has its verdicts (or is NULL: nobody was asked). */
+/* (job) Runs segment l < layers, up to the choice of layer l's experts. Precondition: h is
+ * allocated, view is referenced, and the batch of layer l - 1 has its verdicts (or is NULL: no
+ * expert was asked). */
 enum hth_err hth_pass_forward(struct hth_pass *pass, uint32_t l) HTH_MUST;
-/* (job) The last segment: loss; in training also its way back and the mixture of the last layer. */
+/* (job) Runs the last segment: loss; in training also its backward and that of the last layer's
+ * mixture. */
 enum hth_err hth_pass_head(struct hth_pass *pass) HTH_MUST;
-/* (job) Back through the trunk part of layer l and the mixture of layer l - 1, or the input.
- * Before: dy of layer l - 1 is allocated. */
+/* (job) Runs backward through the trunk part of layer l and the mixture of layer l - 1, or the
+ * input. Precondition: dy of layer l - 1 is allocated. */
 enum hth_err hth_pass_backward(struct hth_pass *pass, uint32_t l) HTH_MUST;
 
 /* For the simulator's clock. */
@@ -115,13 +117,14 @@ double hth_pass_head_flops(const struct hth_pass *pass);
 
 /* ---- choices --------------------------------------------------------------------------------- */
 
-/* Without numbers: k live experts for each unit, drawn from rng. */
+/* Without numbers: draws k live experts for each unit from rng. */
 void hth_pass_choose(struct hth_pass *pass, uint32_t l, struct hth_rng *rng);
-/* From index to targets and pairs; units whose expert nobody may be asked for are left out. */
+/* Turns index into targets and pairs; leaves out choices whose expert has no host that may be
+ * asked. */
 void hth_pass_route(struct hth_pass *pass, uint32_t l, struct hth_transport *transport);
-/* The pairs that answered (ok), in the same order, for the backward. Loop or job. */
+/* Picks the pairs that answered (ok), in the same order, for the backward. Loop or job. */
 void hth_pass_pick_back(struct hth_pass *pass, uint32_t l);
-/* Without numbers: ok and the counts from the verdicts alone. */
+/* Without numbers: sets ok and the counts from the verdicts alone. */
 void hth_pass_ok_from_verdicts(struct hth_pass *pass, uint32_t l);
 
 /* ---- the model, as passes see it ------------------------------------------------------------- */
@@ -134,7 +137,7 @@ struct hth_model_layer {
 
 struct hth_model {
     struct hth_model_opts opts;
-    char *prefix, *expert_kind; /* what opts point to */
+    char *prefix, *expert_kind; /* the strings that opts point to */
     const struct hth_backend *backend;
     struct hth_exec *exec;
     struct hth_params *params;
@@ -144,12 +147,12 @@ struct hth_model {
     struct hth_weight *win, *bin;
     struct hth_model_layer layer[HTH_MODEL_LAYERS_MAX];
     struct hth_weight *gamma, *beta, *wout, *bout;
-    size_t segment[HTH_MODEL_LAYERS_MAX + 2]; /* where each segment's floats begin; then the end */
-    struct hth_beam *beam, *beam_plain;       /* with the noise of training, and without */
+    size_t segment[HTH_MODEL_LAYERS_MAX + 2]; /* begin of each segment's floats; last: the end */
+    struct hth_beam *beam, *beam_plain;       /* with the noise of training; without */
 };
 
-/* A flat buffer of the trunk as plain memory: itself, or a copy of a card's, which goes back there
- * where `wrote` says so. (job) Errors: E_NO_MEMORY, E_UNSUPPORTED (no such part), the card's. */
+/* A flat buffer of the trunk as plain memory: the buffer itself, or a copy from a card, which _give
+ * copies back if `wrote`. (job) Errors: E_NO_MEMORY, E_UNSUPPORTED (no such part), the card's. */
 enum hth_err hth_model_flat_take(struct hth_model *model, enum hth_part part, float **out) HTH_MUST;
 enum hth_err hth_model_flat_give(struct hth_model *model, enum hth_part part, float *flat,
                                  bool wrote) HTH_MUST;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way back. Each segment's weight gradients are computed in the model's gradient buffer, which
- * is zeroed first, and then copied to the flight's own: other flights' segments run in between.
+ * pass_backward.c: the segments backward. A segment zeroes the model's gradient buffer, computes
+ * its weight gradients in it and copies them to the flight's own, as other flights' segments run
+ * before this flight's next one.
  */
 #include <string.h>
 
 #include "gating/gate.h"
 #include "trainer/pass_steps.h"
 
-/* What was computed into the spare buffer takes the place of *buffer: residuals may not overlap
- * their sum. */
+/* Swaps *buffer with the spare buffer, which holds a new result: residuals may not overlap their
+ * sum. */
 static void take_spare(struct hth_pass *p, float **buffer)
 {
     float *old = *buffer;
@@ -18,7 +19,7 @@ static void take_spare(struct hth_pass *p, float **buffer)
     p->spare = old;
 }
 
-/* The gradients of one segment, which are one stretch of the flat buffer. */
+/* Copies the gradients of one segment, which are contiguous in the flat buffer. */
 static enum hth_err keep_grads(struct hth_pass *p, uint32_t segment)
 {
     struct hth_model *m = p->model;
@@ -27,7 +28,7 @@ static enum hth_err keep_grads(struct hth_pass *p, uint32_t segment)
     return hth_params_export(m->exec, m->params, HTH_PART_GRAD, first, count, p->grads + first);
 }
 
-/* The stream's gradient as the mixtures will see it, after the next sync. */
+/* Downloads the stream's gradient for the mixtures; valid after the next sync. */
 static enum hth_err show_dx(const struct hth_pass *p)
 {
     return hth_pass_down(p, p->dx, p->dx, (size_t)p->rows * p->model->opts.d);
@@ -69,8 +70,7 @@ enum hth_err hth_pass_head_back(struct hth_pass *p, struct hth_view dlogits)
     return HTH_OK;
 }
 
-/* dh [R, d] = sum over the pairs that answered of their input gradients, in the order of the
- * pairs. */
+/* dh [R, d] = sum of the input gradients of the pairs that answered, in the order of the pairs. */
 static void sum_answers(struct hth_pass *p, uint32_t l)
 {
     struct hth_pass_layer *layer = &p->layer[l];
@@ -79,7 +79,7 @@ static void sum_answers(struct hth_pass *p, uint32_t l)
     memset(p->dh, 0, (size_t)p->rows * p->model->opts.d * sizeof(float));
     if (layer->back_batch == NULL)
         return;
-    /* The forward's answers and their flags served the mixture's way back and are free now. */
+    /* The mixture's backward was the last to read y and ok of the forward: reuse them. */
     layer->bad_back = hth_transport_unpack(layer->back_batch, layer->y, unit, layer->ok);
     for (uint32_t i = 0; i < layer->back_count; i++) {
         float *out = p->dh + layer->back_pairs[i].unit * unit;
@@ -90,8 +90,8 @@ static void sum_answers(struct hth_pass *p, uint32_t l)
     }
 }
 
-/* The gate's weights, and its part of dh. A transformer's gate saw the mean over its unit's
- * rows. */
+/* Gradients of the gate's weights, and the gate's part of dh. A transformer's gate reads the mean
+ * over the rows of its unit. */
 static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
 {
     const struct hth_model *m = p->model;
@@ -179,7 +179,7 @@ static enum hth_err input_back(struct hth_pass *p)
                                       hth_pass_rows(p, p->dx));
 }
 
-/* The stream's gradient passes the experts in two ways: dL/dx = dx (residual) + LayerNorm'(dh). */
+/* The stream's gradient takes two ways past the experts: dL/dx = dx (residual) + LayerNorm'(dh). */
 enum hth_err hth_pass_backward(struct hth_pass *p, uint32_t l)
 {
     struct hth_model *m = p->model;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way forward: input, mixture, attention, gate, loss. Equations and shapes: model.h, pass.h. */
+/* pass_forward.c: input, mixture, attention, gate, loss. Equations and shapes: model.h, pass.h. */
 #include <string.h>
 
 #include "gating/gate.h"
@@ -8,7 +8,8 @@
 
 #define NORM_EPS 1e-5f
 
-/* Answers of layer l into y, ok and yptr; then mix [U, D] = sum over survivors of w_j y_j. */
+/* Unpacks the answers of layer l into y, ok and yptr; then mix [U, D] = sum of w_j y_j over
+ * survivors. */
 static void collect(struct hth_pass *p, uint32_t l, float *mix)
 {
     struct hth_pass_layer *layer = &p->layer[l];
@@ -102,7 +103,7 @@ static void mark_live(const struct hth_model *m, uint32_t l, const struct hth_gr
     }
 }
 
-/* h = LayerNorm(x); tables = Wg pool(h) + bg: both are here afterwards. */
+/* h = LayerNorm(x); tables = Wg pool(h) + bg. Both are in this process' memory on return. */
 static enum hth_err score(struct hth_pass *p, uint32_t l)
 {
     const struct hth_model *m = p->model;
@@ -128,7 +129,7 @@ static enum hth_err score(struct hth_pass *p, uint32_t l)
     return hth_exec_sync(m->exec);
 }
 
-/* The best k live experts of each unit. */
+/* Finds the best k live experts of each unit. */
 static enum hth_err choose(struct hth_pass *p, uint32_t l)
 {
     const struct hth_model *m = p->model;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_steps.h (internal): what the two halves of a pass share. Jobs only. */
+/* pass_steps.h (internal): helpers of pass_forward.c and pass_backward.c. Jobs only. */
 #ifndef HTH_TRAINER_PASS_STEPS_H
 #define HTH_TRAINER_PASS_STEPS_H
 
 #include "trainer/pass.h"
 
-/* Where kernels find what lies here: there as well, or its twin on the card. */
+/* The address that kernels use for the process' address `here`: the same, or its twin on the
+ * card. */
 static inline void *hth_pass_there(const struct hth_pass *p, void *here)
 {
     return p->card != NULL ? p->card + ((uint8_t *)here - p->memory) : here;
@@ -28,7 +29,7 @@ static inline struct hth_view hth_pass_rows(const struct hth_pass *p, float *dat
     return hth_pass_view(p, data, p->rows, p->model->opts.d);
 }
 
-/* What was written here is on the card when the next operation looks. */
+/* Uploads `here`; the kernels that are queued next see it. */
 static inline enum hth_err hth_pass_up(const struct hth_pass *p, void *here, size_t count)
 {
     if (p->card == NULL)
@@ -36,7 +37,7 @@ static inline enum hth_err hth_pass_up(const struct hth_pass *p, void *here, siz
     return hth_exec_upload(p->model->exec, hth_pass_there(p, here), here, count * sizeof(float));
 }
 
-/* What the card has computed is at `to` after the next sync. */
+/* Downloads the twin of `here` to `to`; valid after the next sync. */
 static inline enum hth_err hth_pass_down(const struct hth_pass *p, float *here, float *to,
                                          size_t count)
 {
@@ -45,13 +46,13 @@ static inline enum hth_err hth_pass_down(const struct hth_pass *p, float *here, 
     return hth_exec_download(p->model->exec, to, hth_pass_there(p, here), count * sizeof(float));
 }
 
-/* h of a layer, as kernels are told of it. */
+/* h of a layer at the address that kernels use. */
 static inline float *hth_pass_h(const struct hth_pass *p, uint32_t l)
 {
     return p->card != NULL ? p->layer[l].h_there : (float *)p->layer[l].h->data;
 }
 
-/* The mixture of a layer, on the answers that came. */
+/* The mixture of a layer over the answers that arrived. */
 static inline struct hth_mixture hth_pass_mixture(const struct hth_pass *p, uint32_t l)
 {
     const struct hth_model *m = p->model;
@@ -66,7 +67,7 @@ static inline struct hth_mixture hth_pass_mixture(const struct hth_pass *p, uint
     };
 }
 
-/* From dlogits: gradients of the head, dx, and the last mixture's way back. */
+/* From dlogits: gradients of the head, dx, and the backward of the last mixture. */
 enum hth_err hth_pass_head_back(struct hth_pass *pass, struct hth_view dlogits) HTH_MUST;
 
 #endif

@@ -34,7 +34,7 @@ static void work_done(struct hth_job *job, enum hth_err err)
         return;
     }
     work->done(work, err);
-    /* The owner may have closed the queue in that callback: then nothing runs and it is over. */
+    /* The owner may have closed the queue in that callback. */
     if (!queue->closed)
         queue_next(queue);
 }
@@ -62,7 +62,7 @@ void hth_queue_push(struct hth_queue *queue, struct hth_work *work)
 {
     struct hth_work **at = &queue->first;
 
-    /* As many wait as there are flights, at most: a walk is cheaper than a heap. */
+    /* At most one job per flight waits, so that a walk is cheaper than a heap. */
     while (*at != NULL && (*at)->order <= work->order)
         at = &(*at)->next;
     work->queue = queue;

@@ -3,16 +3,16 @@
  * queue.h (internal): jobs that run one after the other.
  *
  * Jobs that touch the trunk's weights must not overlap, nor must two reads of one data stream. A
- * queue submits one job at a time to its lane: the one with the lowest `order` first, and among
- * equals in the order of pushing. With the number of its flight as order the oldest flight goes
- * first: flights that began together then spread out over the stages, where first come, first
- * served would keep them in step and let trunk and experts wait for each other in turns. When the
- * lane is full it tries again a little later. The owner embeds struct hth_work; `ran` tells in
- * `done` whether `run` was executed: an environment with ghost payloads charges jobs without
- * running them.
+ * queue submits one job at a time to its lane: the one with the lowest `order`, and among equals
+ * the first pushed. The order is the number of the flight, so that the oldest flight is served
+ * first and flights that began together spread out over the stages. Served first come, first
+ * served, they would stay in step, and trunk and experts would wait for each other in rotation.
+ * When the lane is full, the queue retries after QUEUE_RETRY_US. The owner embeds struct hth_work.
+ * In `done`, `ran` says whether `run` was executed: an environment with ghost payloads charges jobs
+ * without running them.
  *
- * Freeing: hth_queue_close drops what waits (no done is called for it) and returns whether a job is
- * still with the environment; if so, `idle` is called after that job's done, and the owner keeps
+ * Freeing: hth_queue_close drops waiting jobs (their done is not called) and returns whether the
+ * environment still has a job. If so, it calls `idle` when that job has ended, and the owner keeps
  * all memory until then. Loop thread.
  */
 #ifndef HTH_TRAINER_QUEUE_H

@@ -23,16 +23,16 @@ struct hth_record_reader {
     void *self;
 };
 
-/* Where a file's bytes come from. */
+/* The source of a file's bytes. */
 struct hth_file_bytes {
     hth_pread_fn *pread;
     void *arg;
     uint64_t size; /* of the file as stored */
     const char *name;
-    char *why; /* HTH_DATA_WHY_MAX bytes, or NULL: the first thing that was wrong */
+    char *why; /* HTH_DATA_WHY_MAX bytes for the first error, or NULL */
 };
 
-/* Says of which file, and what; returns err. */
+/* Writes the file's name and the message to `why`, unless it has one; returns err. */
 enum hth_err hth_file_blame(const struct hth_file_bytes *file, enum hth_err err, const char *fmt,
                             ...) HTH_PRINTF(3, 4);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off */
 /*
- * run_state.c: the state of the run as bytes: what it consists of, handed out and taken up.
+ * run_state.c: the state of the run as bytes, for donors to give and newcomers to adopt.
  *
  * The blob is the parameters' values and then each state of the optimiser, flat and fp32; the meta
- * bytes say where the run stands. Only what all members of a run have alike is in them, so that
+ * bytes are the position of the run. They hold only what is equal for all members of a run, so that
  * donors at the same step have the same root.
  *
  *   meta:  0 version (4)   4 states (4)   8 floats (8)   16 updates (8)   24 samples (8)
@@ -32,7 +32,7 @@ size_t hth_run_state_bytes(const struct hth_trainer *t)
     return part_count(t) * hth_params_flat_len(t->model->params) * sizeof(float);
 }
 
-/* ---- handing out ----------------------------------------------------------------------------- */
+/* ---- giving ---------------------------------------------------------------------------------- */
 
 static void give_run(struct hth_work *work)
 {
@@ -46,7 +46,7 @@ static void give_run(struct hth_work *work)
                                    (float *)n->given->data + i * len);
 }
 
-/* Trainers that average parameters keep no lineage: theirs begins at each step. */
+/* Trainers that average parameters keep no lineage: they send one that begins at this step. */
 static void write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
 {
     struct hth_lineage lineage = t->lineage;
@@ -64,7 +64,7 @@ static void write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
     hth_lineage_write(&lineage, &w);
 }
 
-/* No update came between the job and this: the counters are those of the copy. */
+/* No update comes between the job and this function, so that the counters match the copy. */
 static void give_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
@@ -105,7 +105,7 @@ uint64_t hth_run_state_step(void *arg)
     return ((const struct hth_trainer *)arg)->stats.updates;
 }
 
-/* ---- taking up ------------------------------------------------------------------------------- */
+/* ---- adopting -------------------------------------------------------------------------------- */
 
 enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_state_result *r,
                                 struct hth_newcomer *out)
@@ -130,7 +130,7 @@ enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_st
     if (out->updates != r->step || out->updates > HTH_AVG_STEP_MAX ||
         out->steps > HTH_AVG_STEP_MAX || out->samples > UINT64_MAX / 2)
         return HTH_E_RANGE;
-    if (out->yields_to.step != 0) { /* it must be of those who won */
+    if (out->yields_to.step != 0) { /* the state must be of the branch that won the vote */
         uint64_t mark = hth_lineage_at(&out->lineage, out->yields_to.step);
 
         if (mark != 0 && mark != out->yields_to.mark)
@@ -139,7 +139,7 @@ enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_st
     return HTH_OK;
 }
 
-/* Moments of the second order are means of squares. */
+/* Second moments are means of squares. */
 static enum hth_err check_part(const float *v, size_t len, enum hth_part part)
 {
     for (size_t i = 0; i < len; i++) {

@@ -23,7 +23,7 @@ static uint64_t optimizer_hash(const struct hth_train_optim *o, bool whole)
 {
     const struct hth_optim *p = &o->optim;
     const struct hth_schedule *s = &o->schedule;
-    /* The optimiser's own rate is not used: the schedule's is. */
+    /* The optimiser's own lr is not used; the schedule gives it. */
     const uint64_t numbers[] = {
         p->kind,           bits(p->momentum),     bits(p->beta1),     bits(p->beta2),
         bits(p->eps),      bits(p->weight_decay), bits(p->trust_max), s->kind,
@@ -69,7 +69,7 @@ void hth_settings_set(struct hth_roster *roster, const struct hth_settings *sett
     hth_roster_set_schema(roster, hth_settings_schema(settings, ticket), told);
 }
 
-/* ---- who differs ----------------------------------------------------------------------------- */
+/* ---- differences ----------------------------------------------------------------------------- */
 
 static const char *const keys[HTH_ROSTER_SETTINGS] = {
     [HTH_SETTING_MODEL] = "model or seed",
@@ -79,7 +79,8 @@ static const char *const keys[HTH_ROSTER_SETTINGS] = {
     [HTH_SETTING_GRID] = "averaging.grid, group or share_max",
 };
 
-/* A set of settings. What only one mode has says nothing where the modes differ. */
+/* Set of the settings that differ, as bits. If the modes differ, settings of one mode only are not
+ * compared. */
 static uint32_t differing(const struct hth_roster_note *a, const struct hth_roster_note *b)
 {
     uint32_t set = 0;
@@ -91,7 +92,7 @@ static uint32_t differing(const struct hth_roster_note *a, const struct hth_rost
     return set;
 }
 
-/* Settings are told short: a schema may be another though each of them looks alike. */
+/* Records carry hashes cut to 32 bits: schemas may differ while all settings look equal. */
 static void name_them(uint32_t set, char *out, size_t size)
 {
     size_t at = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.h: what trainers of one run must have alike, and who has it otherwise.
+ * settings.h: the settings that all trainers of a run must share, and the trainers that differ.
  *
- * A *setting* is a hash of settings that belong together. All settings of a trainer, hashed once
- * more with what is averaged, are the *schema* of its offers (averaging/averager.h): who differs in
- * one setting never averages with the others, fetches no state from them and does not count as one
- * of them. The settings themselves go along in its roster note, so that each side can say what
- * differs.
+ * Options that belong together are hashed to one *setting*. All settings of a trainer, hashed again
+ * with the kind of offer, are the *schema* of its offers (averaging/averager.h). A trainer that
+ * differs in one setting never averages with the others, fetches no state from them and is not
+ * counted with them. Its roster record carries the settings, so that both sides can name the
+ * difference.
  *
- *   term        settings                                                         in
+ *   setting     options                                                          mode
  *   MODEL       what hth_model_schema covers (kind, widths, grid, names and      both modes
  *               shapes of all weights), and the seed they are drawn from
  *   MODE        local or batch; whether the optimiser's states are averaged      both
@@ -18,14 +18,14 @@
  *   GRID        a fixed grid, members of a group, bound of shares: `meeting` of  both
  *               the options
  *
- * In a BATCH run everybody takes the same step on the same gradient: with another rate, or another
- * idea of when a batch is whole, trunks part at once and for good. Trainers that step by themselves
- * come together with each average whatever their steps were, so a LOCAL run leaves rate and pace to
- * each; only states of another kind of optimiser would be no use to a newcomer.
+ * In a BATCH run all trainers take the same step on the same gradient: with another rate, or
+ * another target, trunks would fork at once and for good. In a LOCAL run each average brings the
+ * trunks together, whatever their steps are, so that each trainer may choose rate and pace; but a
+ * newcomer could not use the states of another kind of optimiser.
  *
- * What may differ in both: rows, flights, how long a trainer goes on (its number of updates is not
- * the schedule's `total`), the types it computes in, formats on the wire (each sender's choice),
- * its data. Loop thread; pure but for hth_settings_set.
+ * In both modes trainers may differ in rows, flights, number of updates (which is not the
+ * schedule's `total`), compute types, wire formats (each sender's choice) and data. Loop thread;
+ * pure except for hth_settings_set.
  */
 #ifndef HTH_TRAINER_SETTINGS_H
 #define HTH_TRAINER_SETTINGS_H
@@ -42,7 +42,7 @@ enum hth_setting {
     HTH_SETTING_BATCH,
     HTH_SETTING_GRID,
 };
-_Static_assert(HTH_SETTING_GRID + 1 == HTH_ROSTER_SETTINGS, "a note has room for each");
+_Static_assert(HTH_SETTING_GRID + 1 == HTH_ROSTER_SETTINGS, "a record has room for each");
 
 struct hth_settings {
     uint64_t hash[HTH_ROSTER_SETTINGS];
@@ -50,17 +50,17 @@ struct hth_settings {
 
 void hth_settings_of(const struct hth_model *model, const struct hth_train_optim *optim,
                      const struct hth_share_opts *share, struct hth_settings *out);
-/* The schema of offers with that ticket. */
+/* The schema of offers of the kind `ticket`. */
 uint64_t hth_settings_schema(const struct hth_settings *settings, uint32_t ticket);
-/* This peer's, of which it tells the others: the schema is that of `ticket`. */
+/* Publishes this peer's settings and its schema for `ticket` in the roster. */
 void hth_settings_set(struct hth_roster *roster, const struct hth_settings *settings,
                       uint32_t ticket);
 
-/* Trainers under the run's name that have a state and other settings than this peer. Not those
- * without a schema: who has none has made no model yet, and says nothing of its settings. */
+/* Trainers of the run that have a state and other settings than this peer. Records without a schema
+ * are not counted: such a peer has made no model yet, and its settings are unknown. */
 struct hth_other_settings {
     uint32_t trainers;
-    char differ[128]; /* what the most alike of them has otherwise, by the run file's keys */
+    char differ[128]; /* the run file's keys in which the most similar of them differs */
 };
 void hth_settings_others(const struct hth_roster *roster, struct hth_other_settings *out);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trainer tells others of itself, and people of its sharing. */
+/* share.c: what a trainer publishes in its roster record, and what it reports about sharing. */
 #include "averaging/roster.h"
 #include "averaging/state.h"
 #include "core/bytes.h"
@@ -17,7 +17,8 @@ double hth_share_rate(const struct hth_batch *b)
     return b->s_per_sample > 0 ? b->s_weight / b->s_per_sample : 0;
 }
 
-/* Nobody waits for one who steps by itself: its step is told now and then. */
+/* Publishes the step of a trainer that steps by itself. No other trainer waits for it, so that
+ * every TELL_STEPS_US is often enough. */
 static void tell_steps(struct hth_trainer *t, struct hth_roster *r)
 {
     int64_t now = hth_now_us(t->env);
@@ -28,8 +29,8 @@ static void tell_steps(struct hth_trainer *t, struct hth_roster *r)
     hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
-/* An evaluation goes first: what is left of it takes as many micro-batches' time at most. The note
- * of a step goes out before the evaluation that follows it begins. */
+/* Time that the rest of an evaluation takes at most, as its flights start first. A step is
+ * published before the evaluation that follows it begins. */
 static int64_t evaluates_us(const struct hth_trainer *t, int64_t apart_us)
 {
     uint64_t left = hth_eval_left(t);
@@ -37,8 +38,8 @@ static int64_t evaluates_us(const struct hth_trainer *t, int64_t apart_us)
     return (int64_t)((left + t->opts.micro_batch - 1) / t->opts.micro_batch) * apart_us;
 }
 
-/* As far apart as its speed says; what is not in the air yet may be in a moment. With `delayed`
- * they go on landing through the steps, but for evaluations. */
+/* Publishes when micro-batches land: at intervals by its speed, those included that will start
+ * soon. With `delayed` they land through the steps as well, but not through evaluations. */
 void hth_share_tell_landings(const struct hth_trainer *t)
 {
     const struct hth_batch *b = &t->batch;
@@ -78,7 +79,7 @@ void hth_share_tell(struct hth_trainer *t)
         tell_steps(t, r);
     else if (next || b->phase == HTH_BATCH_GATHER)
         hth_roster_set_progress(r, t->stats.updates + next, b->samples, hth_share_rate(b));
-    else /* it offers these */
+    else /* while the taken samples are averaged */
         hth_roster_set_progress(r, t->stats.updates, b->taken, hth_share_rate(b));
 }
 
@@ -182,8 +183,8 @@ static void add_states(const struct hth_newcomer *n, const struct hth_hearing *h
     }
     if (n->boot != HTH_BOOT_READY && heard->count > 0 && out->parts > 0)
         snprintf(out->news, sizeof(out->news),
-                 "%u of %u parts of the state; listens since step %llu, "
-                 "%u steps heard",
+                 "%u of %u chunks of the state; receives averages since step %llu, "
+                 "%u of them kept",
                  out->parts_done, out->parts, (unsigned long long)heard->first, heard->count);
     if (n->donor != NULL) {
         hth_state_donor_stats(n->donor, &given);

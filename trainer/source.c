@@ -12,14 +12,14 @@ struct hth_source {
     void *arg;
     bool gzip;
     bool ended;        /* gzip: the last member's trailer was read */
-    bool lost;         /* gzip: a read failed, and may have inflated beyond `pos` */
+    bool lost;         /* gzip: a read failed, so that z may be beyond `pos` */
     uint64_t file_pos; /* the next byte of the file to fetch */
     uint64_t pos;      /* the next byte of the content to deliver */
     z_stream z;
     uint8_t in[SOURCE_PIECE_BYTES];
 };
 
-/* zlib allocates its window once, at a size of its own choosing (about 40 KiB). */
+/* zlib allocates its window once, about 40 KiB whatever the file says. */
 static enum hth_err start_inflate(struct hth_source *source)
 {
     memset(&source->z, 0, sizeof(source->z));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Byte text: windows of seq_len + 1 bytes, seq_len apart. The windows' phase changes from epoch to
- * epoch, so that a byte is not always at the same place of its window; the number of windows leaves
- * room for the largest phase, so that every epoch has as many.
+ * text.c: byte text, as windows of seq_len + 1 bytes, seq_len apart. The windows' phase changes
+ * from epoch to epoch, so that a byte is not always at the same place of its window. The number of
+ * windows leaves room for the largest phase, so that every epoch has as many.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct text_reader {
     struct hth_source *source;
     uint32_t seq_len;
     uint64_t begin; /* the first byte of the part that is used */
-    uint8_t carry;  /* last byte of the window before = first of the next */
+    uint8_t carry;  /* last byte of a window = first of the next */
 };
 
 static enum hth_err read_blame(const struct text_reader *r, enum hth_err err)

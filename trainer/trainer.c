@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's life, and which flight starts when. */
+/* trainer.c: creates and ends a trainer, and decides which flight starts when. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -19,8 +19,8 @@ void hth_trainer_pump_soon(struct hth_trainer *t)
     hth_timer_set(t->env, t->pump_timer, 0);
 }
 
-/* Every layer has enough live experts. Training without any would teach the residual path alone,
- * which only a control wants. */
+/* Whether each layer has enough live experts. Training without any would teach only the residual
+ * path, which only the control wants. */
 static bool experts_ready(struct hth_trainer *t)
 {
     bool ready = true;
@@ -96,7 +96,7 @@ static bool checkpoint_due(const struct hth_trainer *t)
     return t->checkpoint_path != NULL && !t->spoilt && t->ckpt.at != t->stats.updates;
 }
 
-/* Nothing is in the air and no more will be: evaluate, save, then call it done. */
+/* No flight is in the air and none will start: evaluates, saves, then calls back. */
 static void wind_up(struct hth_trainer *t)
 {
     if (t->ckpt.busy)
@@ -104,7 +104,7 @@ static void wind_up(struct hth_trainer *t)
     if (!t->stopping && t->opts.eval_every > 0 && t->evaluated_at != t->stats.updates) {
         hth_eval_begin(t);
         launch(t);
-    } else if (checkpoint_due(t)) { /* also where an earlier one failed; tried once */
+    } else if (checkpoint_due(t)) { /* also after an earlier failure; one attempt */
         hth_checkpoint_take(t);
     } else if (t->stopping) {
         hth_fn *done = t->stop_done;
@@ -169,15 +169,16 @@ void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
     t->fatal = true;
     t->fatal_err = err;
     t->spoilt |= err == HTH_E_NOT_FINITE;
-    /* A canceled job means that the program ends: no error, and nobody to tell. */
+    /* A canceled job means that the program ends, which is no error. */
     HTH_LOG(t->env, err == HTH_E_CANCELED ? HTH_DEBUG : HTH_ERROR, HTH_SUB_TRAIN,
-            "training stops: %s", hth_err_text(err));
+            "training stops after %llu updates: %s", (unsigned long long)t->stats.updates,
+            hth_err_text(err));
     if (err == HTH_E_NOT_FINITE && t->transport->stats.top_gain > 0) {
         char id[HTH_PEER_SHORT_LEN];
 
         HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
-                "the largest answers since the last update, %.3g times what was asked, came from "
-                "host %s",
+                "the largest answers since the last update, %.3g times their inputs, came from "
+                "host %s; it may be the cause",
                 t->transport->stats.top_gain, hth_peer_id_short(&t->transport->stats.top_host, id));
     }
     hth_trainer_pump_soon(t);
@@ -218,7 +219,7 @@ static enum hth_err check_opts(const struct hth_trainer_opts *o)
     return HTH_OK;
 }
 
-/* The model and the data must speak of the same samples. */
+/* The shapes of the model and of the data must match. */
 static enum hth_err check_data(const struct hth_trainer_opts *o, const struct hth_data_opts *data,
                                const struct hth_data_info *info)
 {
@@ -323,8 +324,8 @@ static void queue_idle(void *arg)
         destroy(t);
 }
 
-/* Calls under way are canceled now, for rpc may be freed next. A job that runs uses its flight's
- * memory and maybe finished batches, which stay until it has ended; all else can go. Local batches
+/* Cancels calls under way, because the caller may free rpc next. A running job uses its flight's
+ * memory and maybe finished batches, so these stay until it ends; all else is freed. Local batches
  * are jobs themselves and wait with it. */
 static void release_flights(struct hth_trainer *t)
 {
@@ -406,7 +407,7 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     HTH_GOTO(fail, open_data(t));
     HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &t->model));
     hth_exec_set_team(t->model->exec, hth_env_team(env));
-    /* The caller's strings may go: the model has its own. */
+    /* The caller may free its strings: the model has copies. */
     t->opts.model = *hth_model_opts_of(t->model);
     hth_settings_of(t->model, &t->opts.optim, &t->opts.share, &t->settings);
     HTH_GOTO(fail, resume(t));
@@ -447,7 +448,7 @@ void hth_trainer_nudge(struct hth_trainer *t)
     hth_trainer_pump_soon(t);
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
 {

@@ -3,9 +3,9 @@
  * trainer.h: trains a model whose experts live elsewhere, with many micro-batches in the air.
  *
  * A *flight* is one micro-batch on its way: data, then for each layer gate, experts, mixture; loss;
- * then the way back. Each flight is a state machine that advances when a job is done, when the
- * experts of a layer have answered, or when their deadline has passed; nothing ever waits. While
- * one flight's rows travel, the trunk works for the others: that is how latency is hidden.
+ * then backward. Each flight is a state machine that advances when a job is done, when the experts
+ * of a layer have answered, or when their deadline has passed; no thread ever waits. While one
+ * flight's rows travel, the trunk works for the others, and so latency is hidden.
  *
  *   DATA -> FORWARD 0 -> EXPERTS 0 -> FORWARD 1 -> ... -> EXPERTS N-1 -> FORWARD N and loss
  *        -> EXPERTS' N-1 -> BACKWARD N-1 -> ... -> EXPERTS' 0 -> BACKWARD 0 -> APPLY
@@ -63,28 +63,28 @@ struct hth_train_stats {
     uint64_t requests_failed; /* (batch, host) pairs that ended without an answer */
     uint64_t retries;
     uint64_t bytes_out, bytes_in; /* of tensors */
-    /* Of training alone; what an evaluation went without is in its own result: */
+    /* Of training only; hth_eval_result counts the missing answers of an evaluation. */
     uint64_t answers, answers_missing; /* (unit, expert) pairs asked in forward, by verdict */
     uint64_t backward_missing;         /* of those asked in backward */
-    /* units; short: with fewer than top_k answers; of those mixed */
+    /* Units without an answer, with fewer than k_min, with fewer than top_k; all units. */
     uint64_t rows_without_expert, rows_below_k_min, rows_short, rows_mixed;
-    uint64_t answers_bad;        /* of pairs, both ways: not finite or too large, and not used */
-    uint64_t parts_bad;          /* experts of a request for which there were such, */
-    uint64_t parts_refused;      /* and for which the host had an error */
-    uint64_t flights_not_finite; /* dropped for their loss or gradient */
-    uint64_t flights_failed;     /* dropped for an error of this machine */
+    uint64_t answers_bad;        /* pairs, both ways, with numbers not finite or too large */
+    uint64_t parts_bad;          /* request parts with such answers */
+    uint64_t parts_refused;      /* request parts that the host refused */
+    uint64_t flights_not_finite; /* dropped because loss or gradient is not finite */
+    uint64_t flights_failed;     /* dropped because of an error of this machine */
     uint64_t flights_landed;     /* with a gradient */
-    uint32_t flights;            /* in the air now */
+    uint32_t flights;            /* in the air */
     uint32_t live_experts;       /* in all layers */
     uint32_t hosts, hosts_dead;
     uint64_t staleness[HTH_STALENESS_BUCKETS]; /* updates of this process by their staleness */
     double staleness_mean;
-    uint64_t rounds, rounds_failed; /* of the averager: of parameters */
+    uint64_t rounds, rounds_failed; /* of the averager, for parameters */
     struct hth_share_stats share;
     bool waiting;       /* for experts to appear */
     int64_t waiting_us; /* how long, in all */
     uint64_t checkpoints, evals;
-    int64_t eval_us; /* that micro-batches of evaluations were in the air, summed over them */
+    int64_t eval_us; /* time in the air, summed over the micro-batches of evaluations */
 };
 
 struct hth_eval_result {
@@ -101,17 +101,18 @@ struct hth_train_callbacks {
     void (*on_update)(void *arg, const struct hth_train_stats *stats);
     void (*on_eval)(void *arg, const struct hth_eval_result *result);
     void (*on_checkpoint)(void *arg, uint64_t updates, enum hth_err err);
-    /* All updates are done (HTH_OK) or training can't go on (data or memory). Then: _free. */
+    /* Once: all updates are done (HTH_OK), or training can't continue (data or memory). The caller
+     * then calls hth_trainer_free. */
     void (*on_done)(void *arg, enum hth_err err);
     void *arg;
 };
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* How weights are stepped: of the trunk, and of local experts. */
+/* How the optimiser updates the weights of the trunk, or of local experts. */
 struct hth_train_optim {
-    struct hth_optim optim;       /* its lr is not used: the schedule's is */
-    struct hth_schedule schedule; /* by the updates applied */
+    struct hth_optim optim;       /* its lr is not used; the schedule gives it */
+    struct hth_schedule schedule; /* counted in updates */
     float clip_norm;              /* global norm of the gradient; 0: no clipping */
 };
 #define HTH_TRAIN_OPTIM_INIT                                                                       \
@@ -124,7 +125,7 @@ struct hth_trainer_opts {
     const struct hth_backend *backend; /* NULL: the reference back end */
     struct hth_rpc *rpc;               /* unused when local */
     struct hth_directory *directory;   /* unused when local */
-    struct hth_averager *averager;     /* NULL: nobody */
+    struct hth_averager *averager;     /* NULL: parameters are not averaged */
     struct hth_model_opts model;
     struct hth_data_opts data;
     struct hth_data_opts eval_data; /* used when eval_every > 0 or hth_trainer_eval is called */
@@ -133,22 +134,22 @@ struct hth_trainer_opts {
     uint32_t micro_batch;         /* samples of one flight */
     uint32_t flights;             /* in the air at once */
     uint64_t updates_max;         /* total, a resumed run's earlier ones included */
-    uint64_t eval_every;          /* updates; 0: never by itself */
+    uint64_t eval_every;          /* in updates; 0: only by hth_trainer_eval */
     uint64_t eval_samples;        /* 0: all */
-    uint64_t eval_samples_last;   /* of the one after the last update; 0: as the others */
+    uint64_t eval_samples_last;   /* for the evaluation after the last update; 0: eval_samples */
     const char *checkpoint_path;  /* NULL: none */
-    uint64_t checkpoint_every;    /* updates; 0: only in hth_trainer_stop */
-    bool resume;                  /* from checkpoint_path, if there is one */
-    char *why; /* HTH_TRAINER_WHY_MAX bytes: what is wrong with that file; may be NULL */
+    uint64_t checkpoint_every;    /* in updates; 0: only in hth_trainer_stop */
+    bool resume;                  /* from checkpoint_path, if that file exists */
+    char *why; /* HTH_TRAINER_WHY_MAX bytes for what is wrong with that file; may be NULL */
     struct hth_share_opts share;  /* with other trainers */
-    uint32_t experts_min;         /* live ones per layer before flights start */
+    uint32_t experts_min;         /* live experts in each layer before flights start */
     int64_t grace_us, timeout_us; /* 0: the client's */
     enum hth_dtype wire;          /* of rows on the wire (experts/rows.h); 0: fp32 */
-    struct hth_budget *budget;    /* of requests, or NULL */
+    struct hth_budget *budget;    /* for requests, or NULL */
     bool local;                   /* experts in this process */
     bool without_experts;         /* local: no experts; such rows are not counted as lost */
     struct hth_train_optim local_optim;
-    uint64_t local_step_rows; /* as the server's step_rows; 1: every request */
+    uint64_t local_step_rows; /* rows before a local expert steps; 1: each request */
     struct hth_train_callbacks on;
 };
 #define HTH_TRAINER_OPTS_INIT                                                                      \
@@ -161,27 +162,28 @@ struct hth_trainer_opts {
 
 #define HTH_TRAINER_WHY_MAX 192
 
-/* Opens the data, makes (or resumes) the trunk; at the start of a program. Flights start with
- * hth_trainer_start. Errors: E_CONFIG, those of hth_data_open and hth_model_new, and for a
- * checkpoint, of which `why` tells more, E_CORRUPT, E_WRONG_RUN (it is of another model or seed),
- * E_NO_MEMORY and those of a file but E_NO_FILE, which is none. `why` is "" where not the
- * checkpoint is to blame. */
+/* Opens the data and creates the trunk, or resumes it; call it at the start of a program. Flights
+ * start with hth_trainer_start. Errors: E_CONFIG, those of hth_data_open and hth_model_new; for a
+ * checkpoint E_CORRUPT, E_WRONG_RUN (of another model or seed), E_NO_MEMORY and those of reading a
+ * file. A missing checkpoint is no error. `why` explains an error of the checkpoint, and is ""
+ * after any other error. */
 enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts *opts,
                              struct hth_trainer **out) HTH_MUST;
-/* Gives up flights at once. NULL is fine. Not from a callback. */
+/* Abandons all flights at once. NULL is allowed. Not from a callback. */
 void hth_trainer_free(struct hth_trainer *trainer);
 
 void hth_trainer_start(struct hth_trainer *trainer);
 /* Lets the flights land, writes a checkpoint when there is a path, then calls done once. */
 void hth_trainer_stop(struct hth_trainer *trainer, hth_fn *done, void *arg);
-/* The roster has changed: whoever waits for others looks again. From the roster's on_change. */
+/* Tells the trainer that the roster has changed, so that it reads it again. Call it from the
+ * roster's on_change. */
 void hth_trainer_nudge(struct hth_trainer *trainer);
-/* An evaluation beside the training, as soon as possible. Errors: E_CONFIG (no eval_data), E_BUSY
- * (one is under way). */
+/* Starts an evaluation beside the training, as soon as possible. Errors: E_CONFIG (no eval_data),
+ * E_BUSY (one is under way). */
 enum hth_err hth_trainer_eval(struct hth_trainer *trainer) HTH_MUST;
 
 void hth_trainer_stats(const struct hth_trainer *trainer, struct hth_train_stats *out);
-/* The model, for tests and tools; look only while nothing is in the air. */
+/* The model, for tests and tools; read it only while no flight is in the air. */
 struct hth_model *hth_trainer_model(struct hth_trainer *trainer);
 /* A local trainer's experts, in order of layer and index; NULL past the last or when
  * not local or without experts. */

@@ -8,11 +8,12 @@
  *   average.c     parameters averaged in the background
  *   elastic.c     shared batches: gathering together
  *   elastic_step.c  ... averaging and stepping together
- *   lineage.c     whether its parameters are those of the others
- *   settings.c       what all must have alike, and who has it otherwise
- *   newcomer.c    the state of a run: fetched at the start and when behind
- *   hear.c        ... going along with the others' steps meanwhile
- *   run_state.c   ... as bytes: handed out and taken up
+ *   lineage.c     a hash of the run's history: do others have the same parameters?
+ *   settings.c    settings that all must share, and trainers that differ
+ *   newcomer.c    fetches the run's state at the start and after falling behind
+ *   hear.c        ... and meanwhile receives the others' averages
+ *   run_state.c   the run's state as bytes: given to newcomers, adopted from donors
+ *   share.c       what a trainer publishes about itself
  *   eval.c        evaluations
  *   checkpoint.c  state to and from a file
  *
@@ -36,9 +37,10 @@ struct hth_state_donor;
 struct hth_state_fetch;
 struct hth_state_result;
 
-/* Steps of the others that are kept while the state is on its way, 4 bytes a parameter each. */
+/* Averages of the others that are kept while the state is fetched, 4 bytes a parameter each. */
 #define HTH_HEARD_MAX 8
-/* Who missed a step's group may still look there when the next one is about to meet. */
+/* Offers without values that may be out at once. When the group of the next step meets, an offer
+ * for a step whose group this trainer missed may not have ended yet. */
 #define HTH_HEARING_LOOKS 2
 
 /* Flights in a row that were dropped before the trainer gives up. */
@@ -50,12 +52,12 @@ struct hth_flight {
     bool eval;
     struct hth_pass *pass;
     struct hth_work work;
-    uint32_t layer;    /* of the segment under way */
-    uint64_t position; /* of its first sample in the data */
-    uint32_t valid;    /* samples of the data; the rest of the pass is padding */
+    uint32_t layer;      /* of the segment under way */
+    uint64_t position;   /* of its first sample in the data */
+    uint32_t valid;      /* samples of the data; the rest of the pass is padding */
     uint64_t started_at; /* updates when it started: for staleness */
     int64_t begun_us;
-    double grad_norm; /* found when applied */
+    double grad_norm; /* computed when the gradient is applied */
     float lr;
 };
 
@@ -78,66 +80,66 @@ struct hth_ckpt {
     enum hth_err err;
 };
 
-/* Rounds of parameters. */
+/* Averaging of the parameters in the background. */
 struct hth_average {
-    struct hth_averager averager; /* the caller's, or nobody */
+    struct hth_averager averager; /* the caller's, or one that finds nobody */
     bool own;
     bool busy;    /* a snapshot is being made or a difference applied */
     bool out;     /* an offer is with the averager */
-    bool discard; /* ... of parameters that are no more */
-    bool whole;   /* all parts of `mean` are averages */
+    bool discard; /* the parameters that it offers have been replaced: drop its result */
+    bool whole;   /* each vector part of `mean` is an average */
     uint64_t at;
-    /* At the last offer, had it an average or not: an offer counts by how fast its trainer is. By
-     * all that it did since it last met others, one who was alone for an hour would outweigh a
-     * run, whose own samples are behind each mean. */
+    /* Samples at the last offer, whether or not it led to an average. The samples since then are
+     * the weight of the next offer. If they were counted from the last average, a trainer that was
+     * alone for an hour would outweigh a run, whose samples are behind each average already. */
     uint64_t samples_at;
-    uint32_t parts; /* of params: the values, and states where they are averaged too */
+    uint32_t parts; /* buffers in an offer: values, and optimiser states if averaged */
     struct hth_work snapshot, apply;
     struct hth_blob *values;         /* the snapshot being made */
     struct hth_blob *offered, *mean; /* of the round being applied */
     enum hth_err err;                /* of the job that made or applied */
     double distance, norm;
-    struct hth_avg_span *spans; /* formats of the flat parameters on the wire; NULL: fp32 */
-    uint32_t span_count;        /* of one part; the states' follows, and is fp32 */
+    struct hth_avg_span *spans; /* wire formats of the flat parameters; NULL: fp32 */
+    uint32_t span_count;        /* of one buffer; one fp32 span follows for the states */
 };
 
 enum hth_batch_phase {
     HTH_BATCH_GATHER,
     HTH_BATCH_TAKE,    /* a job makes the mean gradient of the sum */
-    HTH_BATCH_AVERAGE, /* it is with the averager */
+    HTH_BATCH_AVERAGE, /* the averager has it */
     HTH_BATCH_STEP,    /* a job steps */
-    HTH_BATCH_AGAIN,   /* until retry_at_us */
+    HTH_BATCH_AGAIN,   /* waits until retry_at_us, then offers again */
     HTH_BATCH_PUT_BACK /* a job adds it to the sum again */
 };
 
-/* A batch that is shared. */
+/* The batch that all trainers gather together. */
 struct hth_batch {
     bool on;
     enum hth_batch_phase phase;
     float *sum;       /* of gradients times samples; flat */
-    uint64_t samples; /* in it */
+    uint64_t samples; /* in the sum */
     struct hth_work take, step, put_back;
-    struct hth_blob *mean;   /* ours, of `taken` samples */
-    struct hth_blob *common; /* of all; NULL: alone */
+    struct hth_blob *mean;   /* this trainer's, of `taken` samples */
+    struct hth_blob *common; /* of all trainers; NULL: alone */
     uint64_t taken;
     uint32_t population;   /* of trainers, when it was taken */
     double weight;         /* behind `common` */
-    uint64_t origin;       /* whose values are in it (lineage.h) */
+    uint64_t origin;       /* hash of the contributors to `common` (lineage.h) */
     uint32_t goes;         /* averages of this step that were short of the target */
-    uint32_t lines;        /* 1: others are looked for in the lines of those who go on */
-    double brought;        /* samples that its group had in the last of them */
-    uint64_t need;         /* of our own before the next */
-    uint64_t spares_until; /* before that step batches are not cut close */
-    int64_t missed_us;     /* when an average of this step had no quorum last; 0: all had */
-    int64_t asked_us;      /* for how long others were asked since the first of those */
+    uint32_t lines;        /* 1: matchmaking in the lines of trainers that continue this step */
+    double brought;        /* samples of its group in the last of these averages */
+    uint64_t need;         /* samples of this trainer to gather before the next average */
+    uint64_t spares_until; /* until that step batches are gathered with a margin */
+    int64_t missed_us;     /* when an average of this step last lacked a quorum; 0: never */
+    int64_t asked_us;      /* time spent asking others since the first such average */
     double grad_norm;
     float lr;
     enum hth_err err; /* of a job */
-    int64_t at_us;    /* since when it is at this step */
+    int64_t at_us;    /* start of this step */
     int64_t taken_us, retry_at_us, behind_since_us;
     uint32_t tries;
     bool prepared;
-    bool no_grid; /* when it was last offered */
+    bool no_grid; /* at the last offer */
     struct hth_timer *timer;
     /* speed while gathering: moving average of seconds per sample, bias corrected */
     double s_per_sample, s_weight;
@@ -145,33 +147,33 @@ struct hth_batch {
 };
 
 enum hth_boot {
-    HTH_BOOT_READY, /* also: alone */
+    HTH_BOOT_READY, /* trains; also when alone */
     HTH_BOOT_LOOK,
     HTH_BOOT_FETCH,
-    HTH_BOOT_LAND, /* the state is here: until no flight is in the air */
+    HTH_BOOT_LAND, /* the state is complete; waits until no flight is in the air */
     HTH_BOOT_APPLY
 };
 
-/* An average that the others took a step on. */
+/* An average that the others stepped on. */
 struct hth_heard {
     struct hth_blob *mean;
     double weight;
     uint64_t origin;
-    double grad_norm; /* found when it is stepped on, if jobs run in this world; */
+    double grad_norm; /* found in the step; the world's jobs may not run, */
     float lr;
-    bool finite; /* else true */
+    bool finite; /* and then it stays true */
 };
 
-/* The others' steps while the state is on its way (hear.c). */
+/* Averages of the others, received while the state is fetched (hear.c). */
 struct hth_hearing {
-    struct hth_heard log[HTH_HEARD_MAX]; /* of `first` and so on */
+    struct hth_heard log[HTH_HEARD_MAX]; /* of the steps from `first` on */
     uint32_t count;
     uint64_t first;
-    uint64_t step;   /* that is listened to; 0: none yet */
-    uint64_t missed; /* no state of it or before is of use without what is in the log */
+    uint64_t step;   /* the step whose average it waits for; 0: none yet */
+    uint64_t missed; /* states of this or an earlier step are of no use: the log lacks an average */
     int64_t again_us, heard_us, missed_us;
-    bool can;  /* the averager took the last offer without values */
-    bool rest; /* the others gather what their average of `step` was short of */
+    bool can;  /* the averager accepted the last offer without values */
+    bool rest; /* the others gather the samples that their average of `step` lacked */
     struct hth_hearing_look {
         bool out;
         uint64_t step;
@@ -179,39 +181,40 @@ struct hth_hearing {
     enum hth_err err;          /* of the job that steps */
 };
 
-/* Where the run stands, from others and for others. */
+/* State transfer: fetching the run's state from donors, and giving it to newcomers. */
 struct hth_newcomer {
     enum hth_boot boot;
-    uint64_t step_min; /* of the state that is fetched */
+    uint64_t step_min; /* lowest step of a state that is accepted */
     bool was_ready;
-    bool goes_on; /* with a checkpoint of a run on the same settings */
+    bool goes_on; /* resumed a checkpoint that was written under the same settings */
     int64_t since_us, alone_since_us, voted_us;
-    int64_t moved_us; /* when the fetch began, or its last part came; */
+    int64_t moved_us; /* when the fetch began, or its last state chunk arrived */
     uint32_t parts_done;
     struct hth_state_fetch *fetch;
     struct hth_state_donor *donor;
     struct hth_timer *timer;
     struct hth_work apply, give;
-    struct hth_blob *values; /* fetched; and by whose word, and who showed less than it says: */
-    struct hth_state_peers said_by, unshown;
-    enum hth_err no_use; /* of the last state that was of no use */
+    struct hth_blob *values;        /* the fetched state */
+    struct hth_state_peers said_by; /* peers that announced it */
+    struct hth_state_peers unshown; /* peers that showed less than they announced */
+    enum hth_err no_use;            /* why the last fetched state could not be used */
     uint64_t updates, samples, steps;
     struct hth_lineage lineage;
-    struct hth_mark yields_to; /* step 0: to nobody, it is behind; mark 0: to all */
-    uint32_t overtaken;        /* states in a row that came too late */
-    uint32_t goes;             /* without one, since the last of them */
-    bool approximate;          /* goes on at a step whose parameters it has not quite */
-    struct hth_blob *given;    /* being handed out */
+    struct hth_mark yields_to; /* the vote's winner; step 0: no vote, it is behind; mark 0: any */
+    uint32_t overtaken;        /* states in a row that arrived too late */
+    uint32_t goes;             /* steps taken without a state since the last of these */
+    bool approximate;          /* its parameters are not exactly those of its step */
+    struct hth_blob *given;    /* the state that is given to a newcomer */
     bool giving;
     enum hth_err err;
 };
 
-/* What the node's metrics show of a trainer. */
+/* The trainer's part of the node's metrics. */
 struct hth_train_metrics {
     struct hth_metric *updates, *samples, *dropped, *lost_rows, *bad, *loss, *staleness;
 };
 
-/* So many a second over about the last ten: two sums that decay alike. */
+/* Events per second over about the last ten seconds: two sums that decay alike. */
 struct hth_rate {
     double count, s;
     int64_t last_us;
@@ -230,11 +233,11 @@ struct hth_trainer {
     uint32_t in_air;   /* training and evaluation */
     uint32_t training; /* of them training */
     uint64_t launched; /* training flights ever: the position in the data */
-    uint32_t drops;    /* in a row */
+    uint32_t drops;    /* dropped in a row */
     struct hth_timer *pump_timer;
     struct hth_rng rng;
     bool started, stopping, finished, fatal;
-    bool spoilt; /* fatal, and the parameters may be why, or are half of what they should be */
+    bool spoilt; /* fatal, and the parameters may be the cause or be changed in part */
     enum hth_err fatal_err;
     hth_fn *stop_done;
     void *stop_arg;
@@ -246,14 +249,15 @@ struct hth_trainer {
     struct hth_newcomer newcomer;
     struct hth_hearing hearing;
     struct hth_lineage lineage; /* of a trainer that shares batches */
-    /* When it took its last step: who ends takes its note away, and the last one is asked, too. */
+    /* Its standing at its last step. A trainer that ends withdraws its record, so that the last
+     * trainer of a run could not compute a standing at its end. */
     struct hth_lineage_standing stood;
     struct hth_settings settings;
     int64_t started_us;
-    int64_t told_us; /* the roster, of a step taken alone */
+    int64_t told_us; /* last time the roster heard of a step taken alone */
     struct hth_train_stats stats;
     struct hth_train_metrics metrics;
-    double stale_sum, stale_count; /* the histogram ends at 15, the mean does not */
+    double stale_sum, stale_count; /* of all updates; the histogram's last bucket is open */
     struct hth_rate samples_rate;  /* of this trainer's flights */
     struct hth_rate updates_rate;
     int64_t waiting_since_us;
@@ -263,26 +267,27 @@ struct hth_trainer {
 
 /* trainer.c */
 void hth_trainer_pump(struct hth_trainer *t);
-/* Not from a callback's stack that still uses the flight. */
+/* Pumps from a timer, for callers that still use a flight. */
 void hth_trainer_pump_soon(struct hth_trainer *t);
 void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err);
-/* In the middle of a change of the parameters, which nobody shall go on from: none are saved. */
+/* Ends training after an error in the middle of a change of the parameters. They are not saved, as
+ * no run should continue from them. */
 void hth_trainer_spoilt(struct hth_trainer *t, enum hth_err err);
-/* A flight has ended; its pass is reset and the slot is free. */
+/* Ends a flight: resets its pass and frees its slot. */
 void hth_trainer_landed(struct hth_trainer *t, struct hth_flight *f);
 
 /* update.c */
-/* The flight's gradient is complete: apply it. */
+/* Applies a flight's complete gradient. */
 void hth_trainer_apply(struct hth_flight *f);
 /* One step of the optimiser on that gradient, in a job. Errors: E_NOT_FINITE and the kernels'. */
 enum hth_err hth_step_trunk(struct hth_trainer *t, const float *grad, double *norm,
                             float *lr) HTH_MUST;
-/* An update was made: counters, callback. */
+/* After an update: counters. */
 void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm, float lr);
 void hth_tell_update(struct hth_trainer *t);
 
 /* average.c */
-/* Those of hear.c come last: one for each of its looks. */
+/* The tickets of hear.c come last: one for each offer without values. */
 enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT, HTH_TICKET_HEARD };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
@@ -291,59 +296,59 @@ void hth_average_offer(struct hth_trainer *t);
 uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
 
 /* elastic.c */
-/* Steps that a few can be ahead of all others: they have no quorum. */
+/* Steps that a few trainers can be ahead of all others, as they have no quorum. */
 #define HTH_BATCH_AHEAD_ALONE 8
-/* As long a quorum is asked for: half a note's life, after which who died does not count either
- * (roster.h). Then whoever is there is the batch: of two halves that are parted for a moment one
- * waits. */
+/* How long a trainer insists on a quorum: half the life of a roster record, after which a dead peer
+ * is not counted either (roster.h). After it the trainers that answer are the batch. Of two sides
+ * of a short partition one waits this long. */
 #define HTH_BATCH_PATIENCE_US (10 * HTH_US_PER_S)
-/* A step is believed when a quarter of those that train are there. */
+/* A step is believed when one trainer in so many is at it. */
 #define HTH_BATCH_AHEAD_ONE_IN 4
 enum hth_err hth_batch_start(struct hth_trainer *t) HTH_MUST;
 void hth_batch_clear(struct hth_trainer *t);
-/* The job and the end of adding a flight's gradient to the sum. */
+/* Adds a flight's gradient to the sum, in a job; and the loop's part after that job. */
 enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *norm) HTH_MUST;
 void hth_batch_added(struct hth_trainer *t);
 void hth_batch_pump(struct hth_trainer *t);
 bool hth_batch_may_launch(const struct hth_trainer *t);
-/* The trainer's own sums are void: it takes up another state. */
+/* Drops the trainer's own sums, as it adopts another state. */
 void hth_batch_reset(struct hth_trainer *t);
-/* It goes along with the others' tries for a step, and has none of its own. */
+/* Follows the others' attempts at a step without making any. */
 void hth_batch_follow(struct hth_trainer *t);
-/* The step was taken: gathers for the next one. */
+/* After a step: gathers for the next one. */
 void hth_batch_next(struct hth_trainer *t);
-/* The number of the step is another, the parameters are the same: what was gathered counts. */
+/* Changes the number of the step while the parameters stay: gathered samples still count. */
 void hth_batch_renumber(struct hth_trainer *t);
-/* What was taken counts again, and more is gathered. */
+/* Adds the taken samples to the sum again, and gathers more. */
 void hth_batch_put_back(struct hth_trainer *t);
-/* Trainers that share the batch, this one included; nobody else could. */
+/* Number of trainers that share the batch, this one included. */
 uint32_t hth_batch_population(const struct hth_trainer *t);
 bool hth_batch_is_alone(const struct hth_trainer *t);
-/* The others have taken this step and another. */
+/* Whether the others have taken this step and the next one. */
 bool hth_batch_is_passed(const struct hth_trainer *t);
 
 /* elastic_step.c */
 struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t);
-/* What was taken: averaged, or stepped on where nobody else is there. */
+/* Offers the taken gradient for averaging; steps on it at once when no other trainer is there. */
 void hth_batch_offer(struct hth_trainer *t);
 bool hth_batch_has_grid(const struct hth_trainer *t);
 void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *result);
-/* What those who have this average make of it; counted among the tries for the step. */
+/* The verdict on an average, the same for all trainers that have it; counts it as an attempt. */
 enum hth_verdict { HTH_VERDICT_STEP, HTH_VERDICT_REST, HTH_VERDICT_AGAIN };
 enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_result *result);
 
 /* hear.c */
-/* While a state is fetched, or waits to be taken up: goes on with listening. */
+/* While a state is fetched or waits to be adopted: keeps offers without values out. */
 void hth_hear_pump(struct hth_trainer *t);
 void hth_hear_result(struct hth_trainer *t, const struct hth_avg_result *result);
-/* Where a state of that step leads, with what was heard, the step is about to be heard, too. */
+/* Whether the average is about to arrive that follows a state of `step` and the log. */
 bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step);
-/* Older states are of no use. */
+/* The lowest step of a state that is of use. */
 uint64_t hth_hear_since(const struct hth_trainer *t);
-/* A state of that step is not, either: where it leads the others are not any more. */
+/* Whether a state of `step` is too late: with the log it leads to a step that the others left. */
 bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step);
-/* After a state of `step` was taken up: in a job, what was heard of it and later on top; counted
- * then, on the loop. Errors: the kernels'. */
+/* After a state of `step` was adopted: takes the steps on the logged averages on top of it, in a
+ * job; hth_hear_count counts them, on the loop. Errors: the kernels'. */
 enum hth_err hth_hear_step(struct hth_trainer *t, uint64_t step) HTH_MUST;
 void hth_hear_count(struct hth_trainer *t);
 void hth_hear_clear(struct hth_trainer *t);
@@ -352,53 +357,54 @@ void hth_hear_clear(struct hth_trainer *t);
 enum hth_err hth_newcomer_start(struct hth_trainer *t) HTH_MUST;
 void hth_newcomer_stop(struct hth_trainer *t);
 void hth_newcomer_clear(struct hth_trainer *t);
-/* May train; else it goes on with looking or fetching. */
+/* Whether it may train; if not, continues looking for trainers or fetching. */
 bool hth_newcomer_ready(struct hth_trainer *t);
-/* The others are so many steps ahead: their state is fetched; where it comes too late and
- * parameters are averaged, it goes on at their step with what it has, approximately, and goes along
- * with them until it takes one. */
+/* Fetches the state of the others, which are `steps` steps ahead. If states arrive too late and
+ * parameters are averaged, it continues at the others' step with approximate parameters, until it
+ * adopts a state. */
 void hth_newcomer_catch_up(struct hth_trainer *t, uint64_t steps);
-/* The roster has changed: other newcomers may need us. */
+/* After a change of the roster: other newcomers may need this trainer's state. */
 void hth_newcomer_nudge(struct hth_trainer *t);
-/* Has taken a step. */
+/* After a step. */
 void hth_newcomer_stepped(struct hth_trainer *t);
-/* An average of parameters has made it what the others are; or its parameters are the run's, for
- * there is nobody else. */
+/* Marks the parameters as those of the run: an average of parameters made them so, or there is no
+ * other trainer. */
 void hth_newcomer_is_whole(struct hth_trainer *t, bool alone);
-/* Looks whether most others have other parameters by the same number of steps, and fetches theirs
- * then. True when that was begun. */
+/* If most others have other parameters at the same step, begins to fetch theirs and returns
+ * true. */
 bool hth_newcomer_yield(struct hth_trainer *t);
-/* With a roster: whose parameters these are, by the others' notes. */
+/* With a roster: how many others publish the same history as this trainer. */
 void hth_newcomer_stands(const struct hth_trainer *t, struct hth_lineage_standing *out);
 
 /* run_state.c */
 size_t hth_run_state_bytes(const struct hth_trainer *t);
-/* The donor asks: hth_state_donor_opts. */
+/* Callbacks of the donor (hth_state_donor_opts). */
 void hth_run_state_want(void *trainer);
 uint64_t hth_run_state_step(void *trainer);
-/* Where the run stands by a state that was fetched. Errors: E_VERSION, E_BAD_SHAPE, E_RANGE, a
- * reader's; E_STALE (not of those who won the vote). */
+/* Reads the position of the run from a fetched state. Errors: E_VERSION, E_BAD_SHAPE, E_RANGE, a
+ * reader's; E_STALE (not of the branch that won the vote). */
 enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_state_result *r,
                                 struct hth_newcomer *out) HTH_MUST;
-/* In a job: the fetched values into the model. Errors: E_NOT_FINITE, E_RANGE (squares below 0): the
- * model is as it was; the kernels'. */
+/* Copies the fetched values into the model, in a job. Errors: E_NOT_FINITE, E_RANGE (squares below
+ * 0), both leave the model as it was; the kernels'. */
 enum hth_err hth_run_state_take_up(struct hth_trainer *t) HTH_MUST;
 
 /* share.c */
-/* What others should know of our progress. */
+/* Publishes this trainer's progress in the roster. */
 void hth_share_tell(struct hth_trainer *t);
-/* With a roster: when our samples land. */
+/* With a roster: publishes when this trainer's samples will land. */
 void hth_share_tell_landings(const struct hth_trainer *t);
 /* Samples a second while gathering; 0: not known. */
 double hth_share_rate(const struct hth_batch *batch);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
-/* Of an offer of parameters: their values, and the optimiser's states where those are averaged. */
+/* Number of buffers in an offer of parameters: the values, and the optimiser's states if
+ * `states`. */
 uint32_t hth_share_parts(const struct hth_model *model, bool states);
-/* Formats on the wire: `count` spans of one part, and one more for all other parts, the states:
- * they steer steps and stay fp32. NULL: all fp32. Free with hth_free. */
+/* Wire formats: `count` spans for the values, and one more for the states, which steer steps and
+ * stay fp32. NULL: all fp32. Free with hth_free. */
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
                              uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
-/* How a round ended, for people who look at the roster (NULL: nobody). */
+/* Publishes in the roster, for people, how a round ended. The roster may be NULL. */
 void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *averager,
                          const struct hth_avg_result *r, double distance, double norm);
 
@@ -407,8 +413,7 @@ void hth_flight_start(struct hth_flight *f);
 
 /* eval.c */
 bool hth_eval_is_due(const struct hth_trainer *t);
-/* Samples of the evaluation that is under way, or begins before anything else does, that are not in
- * the air yet. */
+/* Samples not yet in the air of an evaluation that is under way or starts next. */
 uint64_t hth_eval_left(const struct hth_trainer *t);
 void hth_eval_begin(struct hth_trainer *t);
 void hth_eval_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err err);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport.h (internal): where a trainer's experts are: behind the network, or in this process.
+ * transport.h (internal): how a trainer reaches its experts: over the network, or in this process.
  *
- * Both answer the same three questions: which experts are alive (a view for the beam search), who
- * serves this one (a target), and what do these pairs of (unit, target) give. So a flight is the
- * same code in both, and the local one is the reference that the network is compared to.
+ * Both answer the same three questions: which experts are alive (a grid view for the beam search),
+ * which host serves one (a target), and what the experts return for pairs of (unit, target). So the
+ * code of a flight is the same for both, and the local one is the reference that the network is
+ * compared to.
  *
- *   net    the directory's view, the breaker's opinion of each host, experts/client.h
- *   local  a full view, or an empty one; every call is one job in the trainer's queue
+ *   net    the directory's grid view, a breaker for each host, experts/client.h
+ *   local  a full grid view, or an empty one; every call is one job in the trainer's queue
  *
- * Loop thread, but for hth_transport_unpack, which is for a job.
+ * Loop thread, except for hth_transport_unpack, which jobs call.
  */
 #ifndef HTH_TRAINER_TRANSPORT_H
 #define HTH_TRAINER_TRANSPORT_H
@@ -42,9 +43,10 @@ typedef void hth_transport_done_fn(void *arg, struct hth_transport_batch *batch)
 
 struct hth_transport_stats {
     uint64_t requests, requests_failed, retries;
-    uint64_t parts_bad;     /* of requests, both ways: their numbers were refused here, */
-    uint64_t parts_refused; /* or the host refused ours, or had no such expert */
-    /* The largest gain (experts/client.h) that was let in since the trainer wiped it, and whose. */
+    uint64_t parts_bad; /* request parts, forward and backward, whose numbers were refused here */
+    uint64_t parts_refused; /* parts that the host refused, or whose expert it lacks */
+    /* The largest gain (experts/client.h) accepted since the trainer last reset it, and its
+     * host. */
     double top_gain;
     struct hth_peer_id top_host;
     uint64_t bytes_out, bytes_in;
@@ -65,7 +67,7 @@ struct hth_transport_ops {
 struct hth_transport {
     const struct hth_transport_ops *ops;
     struct hth_transport_stats stats;
-    uint64_t route; /* number of the routing under way: a breaker is asked once in each */
+    uint64_t route; /* number of the routing under way: each routing asks a breaker once */
 };
 
 struct hth_transport_batch_ops {
@@ -101,7 +103,7 @@ struct hth_transport_opts {
     enum hth_dtype wire;
     struct hth_budget *budget;
     /* local */
-    bool without_experts; /* none is alive, and nobody is ever called */
+    bool without_experts; /* none is alive and none is ever called */
     struct hth_queue *queue;
     const struct hth_backend *backend;
     const struct hth_train_optim *optim;
@@ -118,24 +120,24 @@ struct hth_expert *hth_transport_local_expert(struct hth_transport *transport, u
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* The live experts of a layer; borrowed until the next call for it. */
+/* The live experts of a layer; borrowed until the next call for that layer. */
 static inline struct hth_grid_view *hth_transport_view(struct hth_transport *transport,
                                                        uint32_t layer)
 {
     return transport->ops->view(transport, layer);
 }
-/* Before the finds of one routing. */
+/* Begins a routing; call it before its finds. */
 static inline void hth_transport_begin_route(struct hth_transport *transport)
 {
     transport->route++;
 }
-/* Who serves this expert; false when nobody may be asked now. */
+/* Finds a host of this expert; false when none may be asked at this time. */
 static inline bool hth_transport_find(struct hth_transport *transport, uint32_t layer,
                                       uint32_t expert, struct hth_expert_target *out)
 {
     return transport->ops->find(transport, layer, expert, out);
 }
-/* done comes once, not inside this call, and the caller then owns the batch. */
+/* Calls the experts. done is called once, not inside this call; the caller then owns the batch. */
 static inline HTH_MUST enum hth_err hth_transport_call(struct hth_transport *transport,
                                                        const struct hth_transport_call *call,
                                                        hth_transport_done_fn *done, void *arg,
@@ -143,12 +145,12 @@ static inline HTH_MUST enum hth_err hth_transport_call(struct hth_transport *tra
 {
     return transport->ops->call(transport, call, done, arg, out);
 }
-/* Brings the gauges in transport->stats up to date. */
+/* Updates the gauges in stats. */
 static inline void hth_transport_gauge(struct hth_transport *transport)
 {
     transport->ops->gauge(transport);
 }
-/* Nothing is alive in that layer: look again. */
+/* Asks for a new lookup of a layer in which no expert is alive. */
 static inline void hth_transport_ask(struct hth_transport *transport, uint32_t layer)
 {
     transport->ops->ask(transport, layer);
@@ -175,13 +177,14 @@ static inline uint32_t hth_transport_unpack(struct hth_transport_batch *batch, f
 {
     return batch->ops->unpack(batch, out, stride, ok);
 }
-/* When the job that unpacked it is done: who answered badly is chosen less. Once; NULL is fine. */
+/* Reports the verdicts of the batch, so that hosts with bad answers are chosen less. Call it once,
+ * after the job that unpacked the batch. NULL is allowed. */
 static inline void hth_transport_judge(struct hth_transport_batch *batch)
 {
     if (batch != NULL)
         batch->ops->judge(batch);
 }
-/* Before done: cancels. NULL is fine. */
+/* Frees the batch; before done, cancels it. NULL is allowed. */
 static inline void hth_transport_batch_free(struct hth_transport_batch *batch)
 {
     if (batch != NULL)

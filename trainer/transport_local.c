@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Experts in this process. A call is one job in the trainer's queue: for each target the rows of
- * its pairs are gathered in order of their units, as the server would get them in one request, and
+ * transport_local.c: experts in this process. A call is one job in the trainer's queue: for each
+ * target it gathers the rows of its pairs in order of their units, as in one request to a host, and
  * the expert steps by the server's rule; so that both ports give the same bits when nothing fails.
  */
 #include <math.h>
@@ -20,9 +20,9 @@ struct local_transport {
     struct hth_grid grid[HTH_MODEL_LAYERS_MAX];
     struct hth_grid_view *view[HTH_MODEL_LAYERS_MAX];
     struct hth_expert **experts[HTH_MODEL_LAYERS_MAX]; /* [grid size] */
-    /* Grown by jobs, which never overlap: gathered rows in, rows out, and the kernels' context. */
+    /* Gathered rows in, rows out, and the kernels' context. Jobs grow them; these never overlap. */
     float *in, *in_dy, *out;
-    float *card; /* all three once more, where the experts live on a card */
+    float *card; /* twins of all three, if the experts are on a card */
     size_t in_floats;
     struct hth_exec *exec;
     const struct hth_backend *backend;
@@ -91,7 +91,7 @@ static enum hth_err grow(struct local_transport *transport, size_t floats, size_
     return hth_exec_reserve(transport->exec, scratch_bytes);
 }
 
-/* The pass itself, on rows that the kernels see. */
+/* Runs one expert on rows in memory that the kernels see. */
 static enum hth_err compute(struct local_batch *b, struct hth_expert *expert, struct hth_view in,
                             struct hth_view dy, struct hth_view out)
 {
@@ -104,11 +104,11 @@ static enum hth_err compute(struct local_batch *b, struct hth_expert *expert, st
     if (hth_expert_pending_rows(expert) < transport->step_rows)
         return HTH_OK;
     err = hth_expert_step(expert, transport->exec);
-    /* The gradient was dropped; the rows that were answered stay valid. */
+    /* Only the gradient was dropped: the rows that the expert returned are valid. */
     return err == HTH_E_NOT_FINITE ? HTH_OK : err;
 }
 
-/* The same through a card's memory. */
+/* The same with the rows uploaded to a card and downloaded from it. */
 static enum hth_err compute_there(struct local_batch *b, struct hth_expert *expert, uint32_t rows)
 {
     struct local_transport *transport = b->transport;
@@ -125,7 +125,7 @@ static enum hth_err compute_there(struct local_batch *b, struct hth_expert *expe
     return hth_exec_download(transport->exec, transport->out, out.data, bytes);
 }
 
-/* One expert's share of a batch: pairs first .. first + count - 1. */
+/* Runs one expert's pairs of a batch: first .. first + count - 1. */
 static enum hth_err run_expert(struct local_batch *b, struct hth_expert *expert, uint32_t first,
                                uint32_t count)
 {
@@ -148,7 +148,7 @@ static enum hth_err run_expert(struct local_batch *b, struct hth_expert *expert,
                         hth_view_f32(transport->in_dy, rows, transport->d, transport->d),
                         hth_view_f32(transport->out, rows, transport->d, transport->d))
               : compute_there(b, expert, rows);
-    synced = hth_exec_sync(transport->exec); /* also of what was begun and failed */
+    synced = hth_exec_sync(transport->exec); /* after an error operations may run on */
     HTH_TRY(err != HTH_OK ? err : synced);
     memcpy(b->rows + first * unit, transport->out, count * unit * sizeof(float));
     return HTH_OK;
@@ -232,13 +232,13 @@ static uint32_t local_unpack(struct hth_transport_batch *base, float *out, size_
     return not_finite;
 }
 
-/* It trusts itself. */
+/* This process trusts itself. */
 static void local_judge(struct hth_transport_batch *base)
 {
     (void)base;
 }
 
-/* A job that waits or runs can't be taken back: it then frees the batch. */
+/* A job that waits or runs can't be withdrawn; its end then frees the batch. */
 static void local_batch_free(struct hth_transport_batch *base)
 {
     struct local_batch *b = HTH_CONTAINER(base, struct local_batch, base);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Experts behind the network. Each host has a circuit breaker: when it opens, the directory hides
- * the host until the breaker would let a probe through, so that the beam search of the next step
- * does not see its experts at all. Who answers badly for some experts only is judged by them
- * (transport_trust.c), and where an expert has several hosts, this peer's own experience says whom.
+ * transport_net.c: experts behind the network. Each host has a circuit breaker: when it opens, the
+ * directory hides the host until the breaker lets a probe through, so that the beam search of the
+ * next step does not see its experts. A host with bad answers for some experts only is judged by
+ * each of these (transport_trust.c). If an expert has several hosts, this peer's own measurements
+ * choose among them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,25 +14,26 @@
 #include "trainer/transport.h"
 #include "trainer/transport_trust.h"
 
-/* Calls of a host cut short, one after the other, without an answer between. */
+/* Calls in a row of one host that were canceled during their grace, after which it has timed
+ * out. */
 #define CUTS_MAX 8
-/* What a host was measured at is believed so long; calls that differ by less than this are
- * alike. */
+/* A measured call time is used for so long. Calls cheaper than COST_STEP_US cost the same. */
 #define MEASURED_US  (10 * HTH_US_PER_S)
 #define COST_STEP_US (16 * HTH_US_PER_MS)
 
-/* The breaker's answer for one host, asked once per routing: asking takes the probe. */
+/* State of one host. `allowed` is its breaker's answer, asked once per routing, because asking may
+ * take the probe. */
 struct decision {
-    struct hth_peer_id id; /* of the host that has the slot */
+    struct hth_peer_id id; /* the host that has the slot */
     uint64_t route;
     bool allowed;
-    bool tripped; /* its breaker opened, at that time */
+    bool tripped; /* its breaker opened, at opened_us */
     int64_t opened_us;
-    uint32_t cuts; /* since its last answer; */
+    uint32_t cuts; /* calls canceled since its last answer */
     bool forgiven; /* too */
-    bool warned;   /* of its answers */
-    bool suspect;  /* the last that were judged were bad: that it answers at all is no success */
-    int64_t call_us, call_at_us; /* how long its forwards take, and when that was learned; 0: no */
+    bool warned;   /* its bad answers were logged */
+    bool suspect;  /* its last judged answers were bad: an answer alone is no success */
+    int64_t call_us, call_at_us; /* time of its forwards, 0: unknown; when measured */
 };
 
 struct net_transport {
@@ -58,7 +60,7 @@ struct net_batch {
     bool judged;
 };
 
-/* By the directory's number of the host. */
+/* The state of the host in the directory's slot; reset when another host has taken the slot. */
 static struct decision *decision_of(struct net_transport *transport, uint32_t slot,
                                     const struct hth_peer_id *id)
 {
@@ -79,7 +81,7 @@ static struct decision *decision_of(struct net_transport *transport, uint32_t sl
     return decision;
 }
 
-/* NULL: the directory does not know it any more. */
+/* NULL: the directory does not know the host. */
 static struct decision *decision_for(struct net_transport *transport,
                                      const struct hth_peer_id *host)
 {
@@ -90,8 +92,9 @@ static struct decision *decision_for(struct net_transport *transport,
     return decision_of(transport, status.ref.slot, host);
 }
 
-/* That a call was cut short, as enough of the others had answered, says nothing about a host, but
- * for one that is always too late: it would cost every flight its grace, for ever. */
+/* A call that the client canceled, because enough other hosts had answered, says nothing about its
+ * host. But a host that is always too late would cost every flight its grace: CUTS_MAX canceled
+ * calls in a row count as a timeout. */
 static enum hth_err judge_cut(struct decision *decision, enum hth_err err)
 {
     if (decision == NULL)
@@ -120,7 +123,7 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
     if (hth_breaker_report(transport->breaker, host, err, now)) {
         int64_t retry_us = hth_breaker_retry_at(transport->breaker, host) - now;
 
-        HTH_LOG(transport->env, HTH_WARN, HTH_SUB_TRAIN, "host %s: %s; not chosen for %.1f s",
+        HTH_LOG(transport->env, HTH_WARN, HTH_SUB_TRAIN, "host %s: %s; it is not chosen for %.1f s",
                 hth_peer_id_short(host, id), hth_err_text(err), (double)retry_us / 1e6);
         if (decision != NULL) {
             decision->tripped = true;
@@ -133,7 +136,7 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
         hth_directory_mark_alive(transport->directory, host);
     } else if (before == HTH_BREAKER_HALF_OPEN &&
                hth_breaker_state(transport->breaker, host) != HTH_BREAKER_HALF_OPEN) {
-        hth_directory_mark_alive(transport->directory, host); /* the probe was taken back */
+        hth_directory_mark_alive(transport->directory, host); /* the probe was canceled */
     }
 }
 
@@ -144,9 +147,10 @@ static struct hth_grid_view *net_view(struct hth_transport *base, uint32_t layer
     return hth_directory_view(transport->directory, transport->layer_no[layer]);
 }
 
-/* A host that was restarted says so with a new record: what it did before its breaker opened then
- * no longer counts, and nobody waits for the end of a back-off that has doubled many times. Once:
- * who renews its record and never answers is not forgiven again before it does. */
+/* True when the host's record is newer than its breaker's opening: the host restarted, so its
+ * earlier failures are forgotten and nobody waits for the end of a back-off that has doubled many
+ * times. Only once: a host that renews its record and never answers is not forgiven again before it
+ * answers. */
 static bool announced_anew(struct net_transport *transport, const struct hth_host_ref *host,
                            const struct decision *decision)
 {
@@ -157,8 +161,8 @@ static bool announced_anew(struct net_transport *transport, const struct hth_hos
            hth_now_us(transport->env) - status.age_us > decision->opened_us;
 }
 
-/* Until its breaker lets somebody through: flights that see only hosts that they may not ask would
- * go on without experts, and fast. */
+/* Hides the host until its breaker lets a call through. Flights that see only hosts that may not be
+ * asked would continue without experts, and fast. */
 static void hide(struct net_transport *transport, const struct hth_peer_id *host)
 {
     int64_t left_us = hth_breaker_retry_at(transport->breaker, host) - hth_now_us(transport->env);
@@ -182,12 +186,12 @@ static bool allowed(struct net_transport *transport, const struct hth_host_ref *
         decision->allowed = hth_breaker_allow(transport->breaker, &host->id, now);
     }
     if (!decision->allowed)
-        hide(transport, &host->id); /* its record was renewed, and had shown it again */
+        hide(transport, &host->id); /* a renewed record had made it visible again */
     return decision->allowed;
 }
 
-/* What a call of it costs, in steps of four: what this peer measured a short while ago goes before
- * what the host says of itself, which costs a liar nothing. */
+/* The cost of a call, in steps of a factor of four. A recent measurement of this peer overrides the
+ * host's own statement, for a false statement costs a host nothing. */
 static uint32_t cost_of(struct net_transport *transport, const struct hth_host_ref *host)
 {
     const struct decision *decision = decision_of(transport, host->slot, &host->id);
@@ -201,8 +205,8 @@ static uint32_t cost_of(struct net_transport *transport, const struct hth_host_r
     return steps;
 }
 
-/* The cheapest first. Those that cost alike are ordered by who asks, so that trainers use different
- * copies and no host is the first of all by its name. */
+/* Orders hosts by cost. Hosts of equal cost are ordered by a hash with this peer's id, so that
+ * trainers use different replicas and no host is first for all of them. */
 static void order_hosts(struct net_transport *transport, struct hth_host_ref *hosts, size_t n)
 {
     struct rank {
@@ -227,8 +231,8 @@ static void order_hosts(struct net_transport *transport, struct hth_host_ref *ho
     }
 }
 
-/* The first that may be asked. Copies that answered badly are left to the second round: who sees
- * only experts that nobody may be asked for would go on without any, and fast. */
+/* The first host that may be asked. Replicas with bad answers are tried only if no other may be
+ * asked: a trainer that finds no host at all would continue without experts, and fast. */
 static size_t pick_host(struct net_transport *transport, uint32_t layer, uint32_t expert,
                         const struct hth_host_ref *hosts, size_t n)
 {
@@ -265,7 +269,7 @@ static bool net_find(struct hth_transport *base, uint32_t layer, uint32_t expert
         return false;
     out->host = hosts[first].id;
     out->addr = hosts[first].addr;
-    /* A probe is for who is asked, not for who stands by. */
+    /* A stand-by takes no probe: its breakers must be closed. */
     for (size_t i = first + 1; i < n && !out->has_replica; i++) {
         if (!hth_trust_peek(transport->trust, &hosts[i].id, layer, expert, true, 0) ||
             hth_breaker_state(transport->breaker, &hosts[i].id) != HTH_BREAKER_CLOSED)
@@ -321,7 +325,7 @@ static uint32_t net_unpack(struct hth_transport_batch *base, float *out, size_t 
 
 /* ---- judging ------------------------------------------------------------------------------- */
 
-/* Once for each host, with numbers; the rest is counted. */
+/* Logs a host's first bad answer with its numbers; later ones are only counted. */
 static void warn_of(const struct net_batch *b, const struct hth_peer_id *host, uint32_t expert,
                     enum hth_err err, double gain)
 {
@@ -335,9 +339,9 @@ static void warn_of(const struct net_batch *b, const struct hth_peer_id *host, u
         return;
     decision->warned = true;
     if (gain > 0)
-        snprintf(much, sizeof(much), "; they were %.3g times as large as what they answer", gain);
+        snprintf(much, sizeof(much), "; they are %.3g times as large as their inputs", gain);
     HTH_LOG(transport->env, HTH_WARN, HTH_SUB_TRAIN,
-            "host %s: no use of its %s for expert %s: %s%s; left out, and other copies go first",
+            "host %s: its %s for expert %s are not used: %s%s; other replicas are asked first",
             hth_peer_id_short(host, id), what, hth_grid_uid_text(grid, expert, uid),
             hth_err_text(err), much);
 }
@@ -362,7 +366,7 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
         return;
     }
     if (err == HTH_E_BUSY || (err == HTH_E_NORM && b->base.backward))
-        return; /* nothing is wrong with it */
+        return; /* no fault of the host */
     if (gain > 0 || err == HTH_E_NOT_FINITE) {
         stats->parts_bad++;
         hth_metric_add(transport->m_bad, 1);
@@ -384,9 +388,9 @@ static void judge_host(void *arg, const struct hth_peer_id *host, enum hth_err e
         decision->call_at_us = hth_now_us(transport->env);
     }
     if (decision == NULL || (err == HTH_OK && !decision->suspect))
-        return; /* that it answered was told */
+        return; /* on_host has seen the answer */
     decision->suspect = err != HTH_OK;
-    /* Whatever it says of its parts, it is its fault, and not of this machine. */
+    /* Bad numbers are the host's fault, whatever error it gave for its parts. */
     on_host(transport, host, err == HTH_OK ? HTH_OK : HTH_E_NOT_FINITE, rtt_us);
 }
 
@@ -418,7 +422,7 @@ static const struct hth_transport_batch_ops net_batch_ops = {
     .free = net_batch_free,
 };
 
-/* Who is being probed is asked by nobody else. */
+/* Hides hosts that this call probes, so that no other call asks them meanwhile. */
 static void hide_probed(struct net_transport *transport, const struct hth_transport_call *call)
 {
     for (uint32_t i = 0; i < call->targets_count; i++)
@@ -496,7 +500,7 @@ static void net_gauge(struct hth_transport *base)
 static void net_ask(struct hth_transport *base, uint32_t layer)
 {
     struct net_transport *transport = HTH_CONTAINER(base, struct net_transport, base);
-    /* A refusal means that an ask was made a moment ago or is under way, which is as good. */
+    /* A refusal means that a lookup is under way or was made a moment ago, which does as well. */
     enum hth_err err = hth_directory_ask(transport->directory, transport->layer_no[layer]);
 
     (void)err;
@@ -557,9 +561,9 @@ enum hth_err hth_transport_net_new(const struct hth_transport_opts *opts,
     transport->grace_us = opts->grace_us;
     transport->timeout_us = opts->timeout_us;
     transport->m_bad = hth_counter(opts->env->metrics, "hearth_train_parts_bad_total",
-                                   "Experts of a request with answers that were not used");
+                                   "Request parts with answers that were not used");
     transport->m_refused = hth_counter(opts->env->metrics, "hearth_train_parts_refused_total",
-                                       "Experts of a request that the host refused");
+                                       "Request parts that the host refused");
     client.budget = opts->budget;
     client.on_host = on_host;
     client.arg = transport;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_trust.c: breakers of copies, and what gains are usual. */
+/* transport_trust.c: breakers of replicas, and the usual gains. */
 #include "trainer/transport_trust.h"
 
 #include <math.h>
@@ -13,14 +13,14 @@
 #define GAINS_KEPT 15
 #define GAINS_MIN  4
 #define GAINS_GROW 2
-/* Short: a probe costs some rows one expert, and a host that was started again has to read its
- * experts before it has them. */
+/* Short, because a probe costs some rows one expert. COPY_PROBE_US leaves a restarted host time to
+ * read its experts. */
 #define COPY_BACKOFF_MAX_US (8 * HTH_US_PER_S)
 #define COPY_PROBE_US       (5 * HTH_US_PER_S)
 
 struct gains {
     float last[GAINS_KEPT]; /* a ring */
-    uint64_t count;         /* ever */
+    uint64_t count;         /* in all */
 };
 
 struct hth_trust {
@@ -52,8 +52,8 @@ void hth_trust_free(struct hth_trust *trust)
 
 /* ---- copies -------------------------------------------------------------------------------- */
 
-/* A name of its own for each direction of a copy: ids are hashes, so that nobody has one that
- * differs from another's in these bytes alone. */
+/* An id for each direction of a replica: the host's, with these bytes changed. Ids are hashes, so
+ * that no two hosts differ in these bytes alone. */
 static struct hth_peer_id copy_id(const struct hth_peer_id *host, uint32_t layer, uint32_t expert,
                                   bool backward)
 {
@@ -94,7 +94,7 @@ void hth_trust_report(struct hth_trust *trust, const struct hth_peer_id *host, u
 {
     struct hth_peer_id id = copy_id(host, layer, expert, backward);
     bool at_once = err == HTH_E_NOT_FINITE || err == HTH_E_RANGE || err == HTH_E_NO_SUCH_EXPERT;
-    /* In the breaker's words: a hard failure, or a soft one. */
+    /* The breaker counts E_PROTOCOL as a hard failure and E_NOT_FINITE as a soft one. */
     enum hth_err verdict = at_once ? HTH_E_PROTOCOL : HTH_E_NOT_FINITE;
 
     hth_breaker_report(trust->copies, &id, err == HTH_OK ? HTH_OK : verdict, now_us);
@@ -102,14 +102,14 @@ void hth_trust_report(struct hth_trust *trust, const struct hth_peer_id *host, u
 
 /* ---- gains --------------------------------------------------------------------------------- */
 
-/* The lower median of the last; 0: too few are known. */
+/* The lower median of the last gains; 0: fewer than GAINS_MIN are known. */
 static double usual(const struct gains *g)
 {
     uint32_t n = (uint32_t)HTH_MIN(g->count, (uint64_t)GAINS_KEPT), below;
 
     if (n < GAINS_MIN)
         return 0;
-    /* The lower median is the one that exactly (n - 1) / 2 of the others come before. */
+    /* The lower median has exactly (n - 1) / 2 others before it. */
     for (uint32_t i = 0; i < n; i++) {
         below = 0;
         for (uint32_t j = 0; j < n; j++)
@@ -120,8 +120,8 @@ static double usual(const struct gains *g)
     return 0;
 }
 
-/* What was usual grows twofold at most in a batch, or whoever is the only one to be asked for some
- * time says what that is. */
+/* The usual gain at most doubles in a batch. Without this bound a host that is the only one asked
+ * for some time would decide what is usual. */
 void hth_trust_learn(struct hth_trust *trust, uint32_t layer, bool backward, double gain)
 {
     struct gains *g = &trust->gains[layer][backward];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of a flight's gradient: an update of the trunk, or a summand of a shared batch
+ * update.c: uses a flight's gradient for an update of the trunk, or adds it to a shared batch
  * (elastic.c). Both are jobs of the trunk's queue, so that no segment sees half an update. The
- * gradient was computed on weights that were up to `staleness` updates younger; it is applied as it
- * is.
+ * gradient was computed on weights that are up to `staleness` updates older; it is applied
+ * unchanged.
  */
 #include <math.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static double rate_add(struct hth_rate *r, int64_t now_us, double count)
     return r->s > 0 ? r->count / r->s : 0;
 }
 
-/* What the flight tells, whatever becomes of its gradient. */
+/* Counts the flight's loss, accuracy and staleness, whether or not its gradient is used. */
 static void count_flight(struct hth_flight *f)
 {
     struct hth_trainer *t = f->trainer;

@@ -114,13 +114,13 @@ static struct hth_data_opts image_opts(void)
     return o;
 }
 
-/* The item number of a delivered image: its first pixel. */
+/* The item number of a delivered image is its first pixel. */
 static uint32_t item_of(const float *x)
 {
     return (uint32_t)lrintf(x[0] * 255.0f);
 }
 
-static void test_each_once_per_epoch(void **state)
+static void each_sample_comes_once_per_epoch(void **state)
 {
     struct fixture *f = *state;
     struct hth_data_opts o = image_opts();
@@ -158,7 +158,7 @@ static void test_each_once_per_epoch(void **state)
     }
 }
 
-static void test_any_position_again(void **state)
+static void any_position_can_be_read_again(void **state)
 {
     struct fixture *f = *state;
     struct hth_data_opts o = image_opts();
@@ -192,7 +192,7 @@ static void first_items(struct fixture *f, const struct hth_data_opts *o, uint32
     hth_data_free(data);
 }
 
-static void test_order_depends_on_seed_and_peer(void **state)
+static void order_depends_on_seed_and_peer(void **state)
 {
     struct fixture *f = *state;
     struct hth_data_opts o = image_opts();
@@ -225,7 +225,8 @@ static void test_order_depends_on_seed_and_peer(void **state)
 #define SAMPLES (40 * ITEMS)
 
 struct pictures {
-    uint8_t pixel[ITEMS][HIGH][WIDE]; /* all but 0: a move of a picture is then found for certain */
+    uint8_t pixel[ITEMS][HIGH]
+                 [WIDE]; /* never 0, so that the shift of a picture is found for certain */
 };
 
 static void put_pictures(struct fixture *f, struct pictures *p)
@@ -267,7 +268,7 @@ static void read_pictures(struct fixture *f, const struct hth_data_opts *o,
     hth_data_free(data);
 }
 
-/* The reference: the original laid on a blank sheet that is large enough, and a window cut out. */
+/* The reference: lays the original on a blank sheet and cuts out a window. */
 static bool is_moved(uint8_t got[HIGH][WIDE], uint8_t original[HIGH][WIDE], int down, int right)
 {
     static const int margin = 2 * SHIFT;
@@ -281,7 +282,7 @@ static bool is_moved(uint8_t got[HIGH][WIDE], uint8_t original[HIGH][WIDE], int 
     return true;
 }
 
-/* Tries every item and every move, also those that are too far; true when exactly one fits. */
+/* Tries every item and every shift, also those beyond the limit; true when exactly one fits. */
 static bool find_move(const struct pictures *p, uint8_t got[HIGH][WIDE], int *item, int *down,
                       int *right)
 {
@@ -299,7 +300,7 @@ static bool find_move(const struct pictures *p, uint8_t got[HIGH][WIDE], int *it
     return found == 1;
 }
 
-static void test_pictures_are_moved_evenly_within_bounds(void **state)
+static void shifts_are_uniform_within_bounds(void **state)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
     struct fixture *f = *state;
@@ -318,14 +319,15 @@ static void test_pictures_are_moved_evenly_within_bounds(void **state)
         assert_true(abs(down) <= SHIFT && abs(right) <= SHIFT);
         seen[down + SHIFT][right + SHIFT]++;
         epoch[item]++;
-        assert_int_equal(epoch[item], s / ITEMS + 1); /* still each item once in each epoch */
+        assert_int_equal(epoch[item],
+                         s / ITEMS + 1); /* each item once in each epoch, as without a shift */
     }
     for (int i = 0; i < MOVES * MOVES; i++)
         chi2 += pow(seen[i / MOVES][i % MOVES] - expected, 2) / expected;
     assert_true(chi2 < 51.2); /* 24 degrees of freedom: 1 in 1000 */
 }
 
-static void test_shift_0_leaves_every_byte(void **state)
+static void shift_0_leaves_every_byte(void **state)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
     struct fixture *f = *state;
@@ -339,7 +341,7 @@ static void test_shift_0_leaves_every_byte(void **state)
         assert_memory_equal(got[s], p.pixel[s % ITEMS], PIXELS);
 }
 
-static void test_moves_depend_on_seed_peer_and_position(void **state)
+static void shifts_depend_on_seed_peer_and_position(void **state)
 {
     static uint8_t a[SAMPLES][HIGH][WIDE], b[SAMPLES][HIGH][WIDE];
     struct fixture *f = *state;
@@ -354,7 +356,8 @@ static void test_moves_depend_on_seed_peer_and_position(void **state)
     read_pictures(f, &o, a);
     read_pictures(f, &o, b);
     assert_memory_equal(a, b, sizeof(a));
-    for (int at = 0; at < 3 * ITEMS; at += 11) { /* as --resume does: from anywhere, by others */
+    for (int at = 0; at < 3 * ITEMS;
+         at += 11) { /* a new reader begins anywhere, as with --resume */
         assert_ok(hth_data_open(f->env, &o, &data));
         assert_ok(hth_data_read(data, (uint64_t)at, 7, x, NULL, y));
         for (int i = 0; i < 7 * PIXELS; i++)
@@ -371,8 +374,8 @@ static void test_moves_depend_on_seed_peer_and_position(void **state)
     assert_memory_not_equal(a, b, sizeof(a));
 }
 
-/* Every evaluation, on every trainer, is then of the same pictures. */
-static void test_moves_of_a_test_set_are_the_same_in_every_epoch(void **state)
+/* Every evaluation, on every trainer, reads the same pictures. */
+static void shifts_of_a_test_set_are_equal_in_every_epoch(void **state)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
     struct fixture *f = *state;
@@ -395,8 +398,8 @@ static void test_moves_of_a_test_set_are_the_same_in_every_epoch(void **state)
     assert_true(moved > SAMPLES / 2);
 }
 
-/* Moves that are larger than the picture leave nothing of it. */
-static void test_a_shift_beyond_the_picture_is_blank(void **state)
+/* A shift that is larger than the picture leaves a blank one. */
+static void shift_beyond_the_picture_leaves_it_blank(void **state)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
     struct fixture *f = *state;
@@ -412,11 +415,12 @@ static void test_a_shift_beyond_the_picture_is_blank(void **state)
 
         blank += memcmp(got[s], nothing, PIXELS) == 0;
     }
-    /* 9 of 17 moves down leave a line of 5, 13 of 17 moves right one of 7: 172 of 289 are blank. */
+    /* 9 of 17 shifts down leave a line of the 5, 13 of 17 shifts right a column of the 7: the other
+     * 172 of 289 are blank. */
     assert_true(fabs((double)blank / SAMPLES - 172.0 / 289) < 0.05);
 }
 
-static void test_text_windows(void **state)
+static void text_windows_cover_the_part_once_per_epoch(void **state)
 {
     struct fixture *f = *state;
     struct hth_data_opts o = HTH_DATA_OPTS_INIT;
@@ -463,7 +467,7 @@ struct bad_case {
     enum hth_err want;
 };
 
-static void test_bad_headers(void **state)
+static void bad_headers_are_refused(void **state)
 {
     static const struct bad_case cases[] = {
         {"magic", 0, 0x804, HTH_E_BAD_MAGIC},
@@ -495,7 +499,7 @@ static void test_bad_headers(void **state)
     assert_err(HTH_E_NO_FILE, hth_data_open(f->env, &o, &data));
 }
 
-static void test_bad_content(void **state)
+static void bad_content_is_refused_and_named(void **state)
 {
     struct fixture *f = *state;
     struct hth_data_opts o = image_opts();
@@ -508,7 +512,7 @@ static void test_bad_content(void **state)
     o.shuffle_rows = 0;
     put_files(f, false);
     n = make_images(bytes);
-    assert_ok(hth_data_open(f->env, &o, &data)); /* it becomes shorter, and longer, later */
+    assert_ok(hth_data_open(f->env, &o, &data)); /* the file becomes shorter, then longer */
     hth_node_disk_put(f->node, "images", bytes, n - 1);
     assert_err(HTH_E_TRUNCATED, hth_data_read(data, 0, ITEMS, x, NULL, y));
     assert_string_equal(hth_data_why(data), "images: item 52: the data ends too early");
@@ -518,7 +522,7 @@ static void test_bad_content(void **state)
     assert_ok(hth_data_open(f->env, &o, &data));
     hth_node_disk_put(f->node, "images", bytes, n + 1);
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, ITEMS, x, NULL, y));
-    assert_string_equal(hth_data_why(data), "images: it goes on behind its last item");
+    assert_string_equal(hth_data_why(data), "images: it has bytes after its last item");
     hth_data_free(data);
 
     hth_node_disk_put(f->node, "images", bytes, n);
@@ -530,10 +534,10 @@ static void test_bad_content(void **state)
     assert_string_equal(hth_data_why(data), "");
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 4, 4, x, NULL, y));
     assert_string_equal(hth_data_why(data),
-                        "labels: item 5 is of class 10, beyond the 10 there are");
+                        "labels: item 5 has class 10, but there are 10 classes");
     hth_data_free(data);
 
-    put_files(f, true); /* gzip: its checksum is wrong, then it ends too early */
+    put_files(f, true); /* gzip: a wrong checksum, then a file that ends too early */
     n = make_images(bytes);
     m = gzip(bytes, n, packed, sizeof(packed));
     packed[m - 6] ^= 1;
@@ -552,7 +556,7 @@ static void test_bad_content(void **state)
 #define LARGE_BYTES (LARGE_ITEMS * LARGE_SIDE * LARGE_SIDE)
 #define LARGE_BATCH 3
 
-/* The environment's table, of which the n-th file_pread fails. */
+/* The environment's table with a file_pread that fails at the n-th call. */
 static struct {
     struct hth_env_ops ops;
     const struct hth_env_ops *real;
@@ -568,7 +572,7 @@ static enum hth_err flaky_pread(struct hth_env *env, const char *path, uint64_t 
     return flaky.real->file_pread(env, path, offset, buf, len, got);
 }
 
-/* Noise, so that compressed files have several of the pieces that are fetched at a time. */
+/* Noise, so that a compressed file needs several fetches. */
 static struct hth_data_opts put_large(struct fixture *f, enum hth_data_kind kind, bool compressed)
 {
     struct hth_data_opts o = image_opts();
@@ -599,8 +603,8 @@ static struct hth_data_opts put_large(struct fixture *f, enum hth_data_kind kind
     return o;
 }
 
-/* Hashes of the batches of two epochs, with each read that fails repeated; gives how many failed in
- * the middle of an epoch. */
+/* Hashes the batches of two epochs and repeats each read that fails; returns the number of failures
+ * in the middle of an epoch. */
 static uint32_t read_epochs(struct fixture *f, const struct hth_data_opts *o, uint32_t fail_at,
                             uint64_t *hash)
 {
@@ -630,8 +634,8 @@ static uint32_t read_epochs(struct fixture *f, const struct hth_data_opts *o, ui
     return failed;
 }
 
-/* A disk that fails once, at each of its reads in turn, changes no sample. */
-static void test_a_repeated_read_gives_the_undisturbed_samples(void **state)
+/* A disk that fails once changes no sample, whichever of its reads fails. */
+static void repeated_read_gives_the_undisturbed_samples(void **state)
 {
     struct fixture *f = *state;
 
@@ -670,7 +674,8 @@ static void on_log(void *arg, const char *line, size_t len)
     snprintf(s->text + at, sizeof(s->text) - at, "%.*s\n", (int)len, line);
 }
 
-/* Opens these pictures and the good labels, and looks for the words in what is said of it. */
+/* Opens these pictures with the good labels and looks for the words in the error text and the
+ * log. */
 static void is_refused(struct fixture *f, const uint8_t *images, size_t len, enum hth_err want,
                        const char *words)
 {
@@ -679,7 +684,8 @@ static void is_refused(struct fixture *f, const uint8_t *images, size_t len, enu
     struct said said = {""};
 
     hth_node_disk_put(f->node, "images", images, len);
-    hth_world_run_for(f->world, 10 * HTH_US_PER_S); /* repeats are counted, not said */
+    hth_world_run_for(f->world,
+                      10 * HTH_US_PER_S); /* the log counts repeats without printing them */
     f->env->log.sink = on_log;
     f->env->log.sink_arg = &said;
     assert_err(want, hth_data_open(f->env, &o, &data));
@@ -687,8 +693,8 @@ static void is_refused(struct fixture *f, const uint8_t *images, size_t len, enu
         fail_msg("'%s' is not in '%s'", words, said.text);
 }
 
-/* A file whose length is not the header's is named at once, and not when its end is reached. */
-static void test_lengths(void **state)
+/* A file whose length differs from its header is refused when it is opened, not at its end. */
+static void wrong_lengths_are_refused_at_open(void **state)
 {
     struct fixture *f = *state;
     struct hth_data_opts o = image_opts();
@@ -703,14 +709,14 @@ static void test_lengths(void **state)
     is_refused(f, bytes, n + 1, HTH_E_CORRUPT, "493 bytes in all, but it has 494");
     is_refused(f, bytes, 15, HTH_E_TRUNCATED, "images: its header: ");
     is_refused(f, (const uint8_t *)"no pictures at all", 18, HTH_E_BAD_MAGIC,
-               "images: it is no idx file of bytes in 3 dimensions");
+               "images: it is not an idx file of bytes in 3 dimensions");
 
     m = gzip(bytes, n - 1, packed, sizeof(packed));
     is_refused(f, packed, m, HTH_E_TRUNCATED, "493 bytes in all, but it has 492");
     m = gzip(bytes, n, packed, sizeof(packed));
     is_refused(f, packed, m / 2, HTH_E_TRUNCATED, "images: the data ends too early");
 
-    /* Two members are one file, though neither says its length. */
+    /* Two gzip members are one file, though neither has its length. */
     m = gzip(bytes, 100, packed, sizeof(packed));
     m += gzip(bytes + 100, n - 100, packed + m, sizeof(packed) - m);
     hth_node_disk_put(f->node, "images", packed, m);
@@ -718,7 +724,7 @@ static void test_lengths(void **state)
     hth_data_free(data);
 }
 
-static void test_bad_options(void **state)
+static void bad_options_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct hth_data_opts o = image_opts();
@@ -755,7 +761,7 @@ static void test_bad_options(void **state)
     be32(big + 4, 4096);
     be32(big + 8, 1024);
     be32(big + 12, 1024);
-    /* 2^32 + 16 bytes, as far as its compressed header tells. */
+    /* 2^32 + 16 bytes by the compressed header. */
     hth_node_disk_put(f->node, "images", packed, gzip(big, 16, packed, sizeof(packed)));
     be32(big, 0x801);
     hth_node_disk_put(f->node, "labels", big, 8 + 4096);
@@ -767,24 +773,23 @@ static void test_bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_each_once_per_epoch, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_any_position_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_order_depends_on_seed_and_peer, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_pictures_are_moved_evenly_within_bounds, setup,
+        cmocka_unit_test_setup_teardown(each_sample_comes_once_per_epoch, setup, teardown),
+        cmocka_unit_test_setup_teardown(any_position_can_be_read_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(order_depends_on_seed_and_peer, setup, teardown),
+        cmocka_unit_test_setup_teardown(shifts_are_uniform_within_bounds, setup, teardown),
+        cmocka_unit_test_setup_teardown(shift_0_leaves_every_byte, setup, teardown),
+        cmocka_unit_test_setup_teardown(shifts_depend_on_seed_peer_and_position, setup, teardown),
+        cmocka_unit_test_setup_teardown(shifts_of_a_test_set_are_equal_in_every_epoch, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_shift_0_leaves_every_byte, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_moves_depend_on_seed_peer_and_position, setup,
+        cmocka_unit_test_setup_teardown(shift_beyond_the_picture_leaves_it_blank, setup, teardown),
+        cmocka_unit_test_setup_teardown(text_windows_cover_the_part_once_per_epoch, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_moves_of_a_test_set_are_the_same_in_every_epoch, setup,
+        cmocka_unit_test_setup_teardown(bad_headers_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(bad_content_is_refused_and_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(repeated_read_gives_the_undisturbed_samples, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_a_shift_beyond_the_picture_is_blank, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_text_windows, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_headers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_content, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_repeated_read_gives_the_undisturbed_samples, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_lengths, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_options, setup, teardown),
+        cmocka_unit_test_setup_teardown(wrong_lengths_are_refused_at_open, setup, teardown),
+        cmocka_unit_test_setup_teardown(bad_options_are_refused, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,13 +18,13 @@ struct fixture {
     struct hth_node *node;
     struct hth_env *env;
     struct task_files files;
-    /* what a run told */
+    /* the callbacks of a run */
     double loss[LOSSES_MAX];
     uint64_t updates;
     double eval_loss, eval_accuracy;
     uint64_t eval_samples;
     bool evaluated, done, stopped, saved;
-    enum hth_err done_err, save_err; /* save_err: that is expected */
+    enum hth_err done_err, save_err; /* save_err: the expected one */
     struct hth_train_stats stats;
 };
 
@@ -119,7 +119,7 @@ static void run_until(struct fixture *f, bool *what)
     assert_true(hth_world_run_until_true(f->world, flag, what, 1000 * HTH_US_PER_S));
 }
 
-/* Frees and lets a job that is still with the environment end. */
+/* Frees the trainer and lets a job end that the environment has. */
 static void put_down(struct fixture *f, struct hth_trainer *t)
 {
     hth_trainer_free(t);
@@ -128,7 +128,7 @@ static void put_down(struct fixture *f, struct hth_trainer *t)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* The loss of the first micro-batch with the trunk's values at `values`. */
+/* The loss of the first micro-batch if the trunk has these values. */
 static double loss_at(struct fixture *f, const struct hth_trainer_opts *o, const float *values,
                       size_t n)
 {
@@ -145,8 +145,8 @@ static double loss_at(struct fixture *f, const struct hth_trainer_opts *o, const
     return f->eval_loss;
 }
 
-/* Plain SGD with rate 1 shows the gradient as old - new. Along each tensor's own gradient g the
- * slope of the loss is |g|. */
+/* A step of plain SGD with rate 1 gives the gradient as old - new. Along each tensor's own gradient
+ * g the slope of the loss is |g|. */
 static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
 {
     struct hth_trainer *t;
@@ -160,7 +160,7 @@ static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
     o.local_optim = o.optim;
     o.local_optim.schedule.lr = 0;
     o.model.balance = 0;
-    o.model.top_k = 4; /* all of them: a choice that changes is a step in the loss */
+    o.model.top_k = 4; /* all experts: a choice that changes would be a step in the loss */
     o.updates_max = 1;
     o.eval_samples = o.micro_batch;
     t = make(f, o);
@@ -205,17 +205,17 @@ static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
     hth_free(at);
 }
 
-static void test_gradients_classifier(void **state)
+static void classifier_gradients_match_differences(void **state)
 {
     check_gradients(*state, task_classifier());
 }
 
-static void test_gradients_lm(void **state)
+static void lm_gradients_match_differences(void **state)
 {
     check_gradients(*state, task_lm());
 }
 
-static void test_gradients_lm_transformer(void **state)
+static void lm_gradients_with_transformers_match_differences(void **state)
 {
     struct hth_trainer_opts o = task_lm();
 
@@ -223,9 +223,9 @@ static void test_gradients_lm_transformer(void **state)
     check_gradients(*state, o);
 }
 
-/* With one expert per layer every row goes to it, so that the step of plain SGD with rate 1 is the
- * gradient of the mean loss: what the flight sends, and how the expert scales it, agree. */
-static void test_gradients_of_experts(void **state)
+/* With one expert per layer every row is sent to it, so that a step of plain SGD with rate 1 is the
+ * gradient of the mean loss. The flight's gradient and the expert's scale then agree. */
+static void expert_gradients_match_the_mean_loss(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -279,7 +279,7 @@ static void test_gradients_of_experts(void **state)
 
 /* ---- learning -------------------------------------------------------------------------------- */
 
-static void test_classifier_learns(void **state)
+static void classifier_learns(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -298,7 +298,9 @@ static void test_classifier_learns(void **state)
     assert_true(f->evaluated);
     assert_int_equal(f->eval_samples, TASK_ITEMS);
     assert_true(f->eval_accuracy > 0.8);
-    assert_int_equal(f->stats.evals, 1); /* as the last update saw it; the last word came after */
+    assert_int_equal(
+        f->stats.evals,
+        1); /* in the statistics of the last update; the last evaluation came after it */
     assert_int_equal(f->stats.rows_without_expert, 0);
     assert_int_equal(f->stats.staleness[0], 60);
     assert_true(hth_metrics_get(f->env->metrics, "hearth_train_updates_total") == 60);
@@ -306,7 +308,7 @@ static void test_classifier_learns(void **state)
     put_down(f, t);
 }
 
-static void test_lm_learns(void **state)
+static void language_model_learns(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_lm();
@@ -322,7 +324,7 @@ static void test_lm_learns(void **state)
     put_down(f, t);
 }
 
-static void test_many_flights_learn(void **state)
+static void many_flights_learn(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -341,7 +343,7 @@ static void test_many_flights_learn(void **state)
     put_down(f, t);
 }
 
-static void test_padding_of_evaluation(void **state)
+static void padding_does_not_change_an_evaluation(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -358,7 +360,7 @@ static void test_padding_of_evaluation(void **state)
     put_down(f, t);
     assert_int_equal(f->eval_samples, 50);
     whole = f->eval_loss;
-    o.micro_batch = 25; /* without padding: the same mean */
+    o.micro_batch = 25; /* without padding the mean is the same */
     t = make(f, o);
     assert_ok(hth_trainer_eval(t));
     hth_trainer_start(t);
@@ -382,7 +384,7 @@ static struct hth_trainer_opts frozen_experts(void)
     return o;
 }
 
-static void test_resume_is_exact(void **state)
+static void resume_is_exact(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = frozen_experts();
@@ -416,8 +418,9 @@ static void test_resume_is_exact(void **state)
     put_down(f, t);
 }
 
-/* Also if the last save before failed: the disk may have room again, and else that is said. */
-static void test_stop_saves(void **state)
+/* hth_trainer_stop saves also if an earlier save failed, as the disk may have room again, and
+ * reports another failure. */
+static void stop_saves_a_checkpoint(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = frozen_experts();
@@ -451,7 +454,7 @@ static void test_stop_saves(void **state)
     put_down(f, t);
 }
 
-/* Trains a little and takes the file that this leaves. */
+/* Trains a little and returns the checkpoint file. */
 static uint8_t *some_checkpoint(struct fixture *f, struct hth_trainer_opts *o, size_t *len)
 {
     struct hth_trainer *t;
@@ -472,7 +475,7 @@ static uint8_t *some_checkpoint(struct fixture *f, struct hth_trainer_opts *o, s
     return copy;
 }
 
-static void test_bad_checkpoints(void **state)
+static void damaged_and_other_checkpoints_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = frozen_experts();
@@ -496,15 +499,15 @@ static void test_bad_checkpoints(void **state)
     hth_free(copy);
 }
 
-/* What a forged file has otherwise. */
+/* The change that makes a file forged. */
 struct forged {
     const char *key, *text; /* of the metadata; text NULL: without that key */
-    const char *tensor;     /* NULL: all as they were */
-    bool turned;            /* rows for columns */
+    const char *tensor;     /* NULL: none is changed */
+    bool turned;            /* rows and columns swapped */
     const float *first;     /* its first element */
 };
 
-/* The same file but for that; sealed anew, as whoever forges one would. */
+/* Writes the file with that change and a valid digest, as a forger would. */
 static void put_forged(struct fixture *f, const struct hth_st_reader *r, const struct forged *o)
 {
     static const char *const keys[] = {"hearth.kind",    "hearth.schema",   "hearth.seed",
@@ -541,19 +544,19 @@ static void put_forged(struct fixture *f, const struct hth_st_reader *r, const s
     hth_blob_unref(bytes);
 }
 
-/* A file without a digest, or sealed by somebody else, may hold anything: nothing of it is trained
- * on that can't be, and what is wrong is said. */
-static void test_forged_checkpoints(void **state)
+/* A file without a digest, or with one of another program, may hold anything: content that can't be
+ * trained on is refused, and `why` says what is wrong. */
+static void forged_checkpoints_are_refused_with_a_reason(void **state)
 {
     static const float nan = NAN, inf = INFINITY, below = -1;
     static const struct {
         struct forged forged;
         const char *why;
     } cases[] = {
-        {{.key = "hearth.kind", .text = "expert"}, "it is no trainer's checkpoint"},
+        {{.key = "hearth.kind", .text = "expert"}, "it is not a trainer's checkpoint"},
         {{.key = "hearth.updates"}, "it has no number 'hearth.updates'"},
         {{.key = "hearth.updates", .text = "18446744073709551615"}, "its 'hearth.updates' is 1844"},
-        {{.key = "hearth.updates", .text = "281474976710657"}, "at most 281474976710656 can be"},
+        {{.key = "hearth.updates", .text = "281474976710657"}, "the limit is 281474976710656"},
         {{.key = "hearth.launched", .text = "140737488355328"}, "its 'hearth.launched' is 1407"},
         {{.key = "hearth.samples", .text = "9223372036854775808"}, "its 'hearth.samples' is 9223"},
         {{.key = "hearth.steps", .text = "281474976710657"}, "its 'hearth.steps' is 2814"},
@@ -586,24 +589,24 @@ static void test_forged_checkpoints(void **state)
         if ((err != HTH_E_CORRUPT && err != HTH_E_WRONG_RUN) || strstr(why, cases[i].why) == NULL)
             fail_msg("case %zu: %s, '%s'", i, hth_err_name(err), why);
     }
-    /* A negative first moment is nothing odd, nor is what stands at a bound. */
+    /* Negative first moments are valid, and so are numbers at a bound. */
     put_forged(f, r, &(struct forged){.tensor = "input.weight.m", .first = &below});
     put_down(f, make(f, o));
     put_forged(f, r, &(struct forged){.key = "hearth.updates", .text = "281474976710656"});
     put_down(f, make(f, o));
     assert_string_equal(why, "");
     hth_st_close(r);
-    for (size_t i = 0; i + 5 < len; i++) /* numbers of a width that is not read */
+    for (size_t i = 0; i + 5 < len; i++) /* numbers of a width that hearth does not read */
         if (memcmp(copy + i, "\"F32\"", 5) == 0)
             memcpy(copy + i, "\"F64\"", 5);
     hth_node_disk_put(f->node, "trunk", copy, len);
     assert_err(HTH_E_CORRUPT, hth_trainer_new(f->env, &o, &t));
-    assert_string_equal(why, "it holds tensors of a type that is not read");
+    assert_string_equal(why, "it holds tensors of a type that hearth does not read");
     hth_free(copy);
 }
 
-/* A file from before there were lineages is taken, and one whose lineage is none is not. */
-static void test_bad_lineages(void **state)
+/* A file without a lineage is accepted, one with a malformed lineage is refused. */
+static void malformed_lineages_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = frozen_experts();
@@ -648,9 +651,9 @@ static void test_bad_lineages(void **state)
     hth_free(copy);
 }
 
-/* A gradient that is longer than the clip moves the trunk by rate times clip, in its direction; a
- * schedule's first rate is that of step 0. */
-static void test_gradients_are_clipped(void **state)
+/* A gradient that is longer than clip_norm moves the trunk by rate times clip_norm, in its
+ * direction; the schedule's first rate is that of step 0. */
+static void gradients_are_clipped(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -678,7 +681,7 @@ static void test_gradients_are_clipped(void **state)
             double d = (double)hth_params_flat(params, HTH_PART_VALUE)[k] - before[k];
             moved[i] += d * d;
         }
-        assert_close(sqrt(moved[i]), 0.5 / 5 * clips[i], 1e-2, 0); /* of floats near 1 */
+        assert_close(sqrt(moved[i]), 0.5 / 5 * clips[i], 1e-2, 0); /* limited by floats near 1 */
         hth_free(before);
         put_down(f, t);
     }
@@ -686,8 +689,8 @@ static void test_gradients_are_clipped(void **state)
 
 /* ---- averaging ------------------------------------------------------------------------------- */
 
-/* Averages with a twin whose every weight is `shift` higher: the average is shift / 2 above. Rounds
- * end a while after the offer, while training has gone on. */
+/* Averages with a twin whose weights are all `shift` higher, so that the average is shift / 2
+ * above. Rounds end a while after the offer, and training continues meanwhile. */
 struct twin {
     struct fixture *f;
     struct hth_timer *timer;
@@ -725,7 +728,8 @@ static enum hth_err twin_offer(void *self, const struct hth_avg_offer *offer)
     struct hth_train_stats now;
     hth_trainer_stats(twin->t, &now);
     assert_true(offer->schema != 0);
-    assert_true(offer->weight == (double)(now.samples - twin->samples)); /* new ones */
+    assert_true(offer->weight ==
+                (double)(now.samples - twin->samples)); /* the samples since the last offer */
     twin->samples = now.samples;
     twin->offers++;
     twin->busy = true;
@@ -772,7 +776,7 @@ static const struct hth_averager_ops twin_ops = {
     .stats = twin_stats,
 };
 
-static void test_averager_shifts_the_trunk(void **state)
+static void rounds_shift_the_trunk(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -802,9 +806,9 @@ static void test_averager_shifts_the_trunk(void **state)
     hth_timer_free(f->env, twin.timer);
 }
 
-/* The optimiser's states move with the parameters; but what others bring may be ahead of what was
- * added here meanwhile, and a mean of squares is not negative. */
-static void test_averaged_squares_stay_squares(void **state)
+/* The optimiser's states are averaged with the parameters. The difference to the average may be
+ * larger than the state has grown to meanwhile, and a mean of squares must not become negative. */
+static void averaged_second_moments_stay_positive(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -836,7 +840,7 @@ static void test_averaged_squares_stay_squares(void **state)
 
 /* ---- trouble --------------------------------------------------------------------------------- */
 
-static void test_not_finite_is_dropped(void **state)
+static void not_finite_gradients_are_dropped(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -857,7 +861,7 @@ static void test_not_finite_is_dropped(void **state)
     put_down(f, t);
 }
 
-/* Room for `rows` micro-batches of rows: how many updates came of it. */
+/* Runs with a budget for the rows of `rows` micro-batches; returns the number of updates. */
 static uint64_t updates_with_room(struct fixture *f, uint32_t rows)
 {
     struct hth_trainer_opts o = task_classifier();
@@ -879,21 +883,21 @@ static uint64_t updates_with_room(struct fixture *f, uint32_t rows)
     return stats.updates;
 }
 
-/* A flight wants room for rows and for gradients, a layer after the other: wherever it gets none
- * the micro-batch is dropped, and gives back what it had. */
-static void test_without_room_flights_are_dropped(void **state)
+/* A flight allocates rows and gradients layer by layer. If the budget refuses one, the micro-batch
+ * is dropped and frees what it has. */
+static void flights_without_memory_are_dropped(void **state)
 {
     struct fixture *f = *state;
     uint32_t rows = 0;
 
     while (rows < 20 && updates_with_room(f, rows) == 0)
         rows++;
-    /* The rows of both layers, and of two answers to each a gradient. */
+    /* Rows of both layers, and a gradient for each of two answers in both. */
     assert_int_equal(rows, 2 + 2 * 2);
     assert_int_equal(updates_with_room(f, rows), 2);
 }
 
-static void test_bad_data_stops(void **state)
+static void bad_data_stop_training(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -908,7 +912,7 @@ static void test_bad_data_stops(void **state)
     put_down(f, t);
 }
 
-static void test_bad_options(void **state)
+static void bad_options_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier(), bad;
@@ -934,7 +938,7 @@ static void test_bad_options(void **state)
     bad.model.expert_kind = "transformer"; /* a classifier's rows have no neighbours */
     assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
     bad = o;
-    bad.local = false; /* and nobody to ask */
+    bad.local = false; /* without rpc and directory */
     assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
     bad = o;
     bad.data.images = "absent";
@@ -946,8 +950,8 @@ static void test_bad_options(void **state)
     hth_trainer_free(t);
 }
 
-/* Freed at any moment: with data being read, a job running, or nothing begun. */
-static void test_freed_at_any_moment(void **state)
+/* Frees the trainer at any moment: while it reads data, runs a job, or has not begun. */
+static void trainer_is_freed_at_any_moment(void **state)
 {
     struct fixture *f = *state;
 
@@ -966,27 +970,29 @@ static void test_freed_at_any_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_gradients_classifier, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gradients_lm, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gradients_lm_transformer, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gradients_of_experts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_classifier_learns, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lm_learns, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many_flights_learn, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_padding_of_evaluation, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_resume_is_exact, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_stop_saves, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_checkpoints, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_forged_checkpoints, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_lineages, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gradients_are_clipped, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_averager_shifts_the_trunk, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_averaged_squares_stay_squares, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_not_finite_is_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_without_room_flights_are_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_data_stops, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_options, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_freed_at_any_moment, setup, teardown),
+        cmocka_unit_test_setup_teardown(classifier_gradients_match_differences, setup, teardown),
+        cmocka_unit_test_setup_teardown(lm_gradients_match_differences, setup, teardown),
+        cmocka_unit_test_setup_teardown(lm_gradients_with_transformers_match_differences, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(expert_gradients_match_the_mean_loss, setup, teardown),
+        cmocka_unit_test_setup_teardown(classifier_learns, setup, teardown),
+        cmocka_unit_test_setup_teardown(language_model_learns, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_flights_learn, setup, teardown),
+        cmocka_unit_test_setup_teardown(padding_does_not_change_an_evaluation, setup, teardown),
+        cmocka_unit_test_setup_teardown(resume_is_exact, setup, teardown),
+        cmocka_unit_test_setup_teardown(stop_saves_a_checkpoint, setup, teardown),
+        cmocka_unit_test_setup_teardown(damaged_and_other_checkpoints_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(forged_checkpoints_are_refused_with_a_reason, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(malformed_lineages_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(gradients_are_clipped, setup, teardown),
+        cmocka_unit_test_setup_teardown(rounds_shift_the_trunk, setup, teardown),
+        cmocka_unit_test_setup_teardown(averaged_second_moments_stay_positive, setup, teardown),
+        cmocka_unit_test_setup_teardown(not_finite_gradients_are_dropped, setup, teardown),
+        cmocka_unit_test_setup_teardown(flights_without_memory_are_dropped, setup, teardown),
+        cmocka_unit_test_setup_teardown(bad_data_stop_training, setup, teardown),
+        cmocka_unit_test_setup_teardown(bad_options_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(trainer_is_freed_at_any_moment, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
