@@ -12,23 +12,24 @@
 /* A micro-batch of crew_opts takes about 50 ms on it. */
 extern const struct hth_device crew_slow;
 
-/* The files, which must outlive the world, are mounted. */
+/* Mounts the files, which must outlive the world. */
 struct hth_world *crew_world(uint64_t seed, struct task_files *files);
-/* The same with lines of that latency, one way. */
+/* The same with links of that one-way latency. */
 struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task_files *files);
 /* Micro-batches of 6, no evaluations; experts that do not move, no noise, no balancing: the
  * gradient of a batch is the mean over its samples, however it is cut. */
 struct hth_crew_opts crew_opts(enum hth_share_mode mode);
 /* For `edit` of the options: each member has an order of rows of its own. */
 void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
-/* For `edit`: its averager refuses offers without values, as if all means came too late. Of one. */
+/* For `edit` of one member: its averager refuses offers without values, so that it receives no
+ * average. */
 void crew_deaf(struct hth_trainer_opts *trainer);
-/* Nothing is left open. */
+/* Frees both and checks that nothing is left open. */
 void crew_end(struct hth_world *world, struct hth_crew *crew);
 
 #define CREW_MAX 16
 
-/* A crew in its world, and what was seen of each member after its last update. */
+/* A crew in its world, and the statistics of each member at its last update. */
 struct crew_scene {
     struct hth_world *world;
     struct hth_crew *crew;
@@ -39,7 +40,8 @@ struct crew_scene {
 /* In a world as of crew_world. At most CREW_MAX members; on_update and arg are filled in. */
 struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts);
 void crew_scene_free(struct crew_scene *s);
-/* Until member i has made so many updates; fails the test when that takes longer. */
+/* Runs until member i has made so many updates; fails the test if that takes longer than
+ * within_us. */
 void crew_scene_run(struct crew_scene *s, uint32_t i, uint64_t updates, int64_t within_us);
 
 #endif

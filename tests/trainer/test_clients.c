@@ -81,19 +81,19 @@ static void check_joins(enum hth_share_mode mode)
     end(f);
 }
 
-static void test_local(void **state)
+static void client_gives_state_and_newcomer_reduces_in_local_mode(void **state)
 {
     (void)state;
     check_joins(HTH_SHARE_LOCAL);
 }
 
-static void test_batch(void **state)
+static void client_gives_state_and_newcomer_reduces_in_batch_mode(void **state)
 {
     (void)state;
     check_joins(HTH_SHARE_BATCH);
 }
 
-static void test_a_client_among_clients(void **state)
+static void newcomer_in_client_mode_needs_a_reachable_trainer(void **state)
 {
     struct fixture *f = join(HTH_SHARE_LOCAL, 1, 2);
     struct hth_train_stats late = stats_of(f, 1);
@@ -114,7 +114,7 @@ static bool is_connected(struct fixture *f, uint32_t i, uint32_t to)
 }
 
 /* One says that it can be dialled and can't: clients are there all the same. */
-static void test_one_is_out_of_reach(void **state)
+static void clients_give_state_when_a_trainer_is_out_of_reach(void **state)
 {
     struct fixture *f = start(HTH_SHARE_LOCAL, 3, 2);
     uint32_t late = hth_crew_join(f->crew);
@@ -129,7 +129,7 @@ static void test_one_is_out_of_reach(void **state)
 }
 
 /* Of many clients only some dial. */
-static void test_few_of_many(void **state)
+static void few_of_many_clients_dial_a_newcomer(void **state)
 {
     enum { CLIENTS = HTH_STATE_REACH + 3 };
     struct fixture *f = start(HTH_SHARE_LOCAL, CLIENTS, CLIENTS);
@@ -148,7 +148,7 @@ static void test_few_of_many(void **state)
 }
 
 /* More newcomers than one client dials in one go. */
-static void test_many_newcomers(void **state)
+static void one_client_serves_many_newcomers(void **state)
 {
     struct fixture *f = start(HTH_SHARE_LOCAL, 1, 1);
 
@@ -190,7 +190,7 @@ static void check_grid(uint32_t members, uint32_t clients, uint32_t group, uint6
     crew_scene_free(s);
 }
 
-static void test_no_line_of_clients(void **state)
+static void each_line_of_a_grid_has_a_reachable_trainer(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -203,13 +203,13 @@ static void test_no_line_of_clients(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_local),
-        cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_a_client_among_clients),
-        cmocka_unit_test(test_one_is_out_of_reach),
-        cmocka_unit_test(test_few_of_many),
-        cmocka_unit_test(test_many_newcomers),
-        cmocka_unit_test(test_no_line_of_clients),
+        cmocka_unit_test(client_gives_state_and_newcomer_reduces_in_local_mode),
+        cmocka_unit_test(client_gives_state_and_newcomer_reduces_in_batch_mode),
+        cmocka_unit_test(newcomer_in_client_mode_needs_a_reachable_trainer),
+        cmocka_unit_test(clients_give_state_when_a_trainer_is_out_of_reach),
+        cmocka_unit_test(few_of_many_clients_dial_a_newcomer),
+        cmocka_unit_test(one_client_serves_many_newcomers),
+        cmocka_unit_test(each_line_of_a_grid_has_a_reachable_trainer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

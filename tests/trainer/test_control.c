@@ -143,7 +143,7 @@ static double reference(struct fixture *f, struct hth_trainer *t, const struct h
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_control_is_the_trunk_alone(void **state)
+static void control_computes_only_the_trunk(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -152,7 +152,7 @@ static void test_control_is_the_trunk_alone(void **state)
     double before;
 
     o.without_experts = true;
-    o.model.balance = 0.5f; /* there is nothing to balance: it must not move the trunk */
+    o.model.balance = 0.5f; /* without experts to balance it must not move the trunk */
     o.eval_every = o.updates_max;
     t = make(f, o);
     assert_null(hth_trainer_local_expert(t, 0, 0));
@@ -180,8 +180,9 @@ static bool is_of_experts(const char *name)
            strstr(name, "layers.1.norm.") != NULL;
 }
 
-/* The same trunk at the start, and only that which experts are asked with stays as it was. */
-static void test_control_begins_as_the_run_and_moves_all_but_the_gates(void **state)
+/* The control starts with the same trunk, and training moves all of it but the norm and the gate of
+ * each layer, which only experts use. */
+static void control_starts_equal_and_trains_all_but_the_gates(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -213,12 +214,12 @@ static void test_control_begins_as_the_run_and_moves_all_but_the_gates(void **st
             fail_msg("%s %s", hth_weight_name(w), same ? "did not move" : "moved");
         kept += same;
     }
-    assert_int_equal(kept, 2 * 4); /* of each layer: norm and gate, weight and bias */
+    assert_int_equal(kept, 2 * 4); /* norm and gate of each layer, weight and bias */
     put_down(f, t);
     hth_free(start);
 }
 
-static void test_language_model_learns_without_experts(void **state)
+static void language_model_learns_without_experts(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_lm();
@@ -231,20 +232,20 @@ static void test_language_model_learns_without_experts(void **state)
     hth_trainer_start(t);
     run_until(f, &f->done);
     hth_trainer_stats(t, &stats);
-    assert_true(stats.loss < 3.0); /* 5.5 of guesses */
+    assert_true(stats.loss < 3.0); /* 5.5 for guesses */
     assert_int_equal(stats.rows_without_expert, 0);
     put_down(f, t);
 }
 
-/* A trainer of a swarm has no use for it, whatever else is given. */
-static void test_swarm_without_experts_is_refused(void **state)
+/* The option is for local trainers only: a trainer of a swarm refuses it. */
+static void swarm_trainer_without_experts_is_refused(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct hth_trainer *t;
 
     o.without_experts = true;
-    o.rpc = (struct hth_rpc *)f; /* looked at by nobody */
+    o.rpc = (struct hth_rpc *)f; /* never read */
     o.directory = (struct hth_directory *)f;
     assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &o, &t));
 }
@@ -252,12 +253,11 @@ static void test_swarm_without_experts_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_control_is_the_trunk_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_control_begins_as_the_run_and_moves_all_but_the_gates,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_language_model_learns_without_experts, setup,
+        cmocka_unit_test_setup_teardown(control_computes_only_the_trunk, setup, teardown),
+        cmocka_unit_test_setup_teardown(control_starts_equal_and_trains_all_but_the_gates, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_swarm_without_experts_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(language_model_learns_without_experts, setup, teardown),
+        cmocka_unit_test_setup_teardown(swarm_trainer_without_experts_is_refused, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

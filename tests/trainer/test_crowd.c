@@ -6,7 +6,7 @@
 #include "support/test.h"
 #include "trainer/crew.h"
 
-static void test_a_hundred(void **state)
+static void hundred_trainers_share_batches(void **state)
 {
     enum { MEMBERS = HTH_AVG_ROSTER_HIGH + 4, STEPS = 3 };
     struct task_files *files = hth_new(struct task_files);
@@ -41,7 +41,7 @@ static void test_a_hundred(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_hundred)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hundred_trainers_share_batches)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

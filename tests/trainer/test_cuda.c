@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cuda.c: a trainer whose trunk lives on a card: the CUDA back end with its kernels on the
- * shim, the card's memory closed to everybody but kernels and copies. Its curves are those of the
+ * test_cuda.c: a trainer whose trunk is on a card: the CUDA back end with its kernels on the shim,
+ * the card's memory closed to all code but kernels and copies. Its curves are those of the
  * CPU, and its checkpoints continue to the bit, on the card and across.
  */
 #include "core/mem.h"
@@ -101,7 +101,8 @@ static void run(struct fixture *f, struct hth_trainer_opts o, const struct hth_b
     hth_world_run_for(f->world, HTH_US_PER_S);
 }
 
-/* The same task here and there: each loss within the tolerance, and it fell. */
+/* Runs the task on the card and on the CPU: each loss is within the tolerance, and the loss
+ * falls. */
 static void same_curve(struct hth_trainer_opts o, enum hth_gpu_type type, double tolerance)
 {
     struct fixture *f = hth_new(struct fixture);
@@ -125,7 +126,7 @@ static void same_curve(struct hth_trainer_opts o, enum hth_gpu_type type, double
     hth_free(f);
 }
 
-/* All experts of a layer: a choice that changes with the last bit would be another curve. */
+/* Uses all experts of a layer: a choice that changes with the last bit would give another curve. */
 static struct hth_trainer_opts small(struct hth_trainer_opts o, uint64_t updates)
 {
     o.model.grid_ndim = 1;
@@ -137,7 +138,7 @@ static struct hth_trainer_opts small(struct hth_trainer_opts o, uint64_t updates
 }
 
 /* 200 steps of the trunk alone. */
-static void test_trunk(void **state)
+static void trunk_alone_matches_the_cpu(void **state)
 {
     struct hth_trainer_opts o = small(task_classifier(), 200);
 
@@ -150,7 +151,7 @@ static void test_trunk(void **state)
     hth_shim_guard(true);
 }
 
-static void test_classifier(void **state)
+static void classifier_matches_the_cpu(void **state)
 {
     struct hth_trainer_opts o = small(task_classifier(), 6);
 
@@ -159,7 +160,7 @@ static void test_classifier(void **state)
     same_curve(o, HTH_GPU_F32, 1e-3);
 }
 
-static void test_lm_transformer(void **state)
+static void lm_with_transformers_matches_the_cpu(void **state)
 {
     struct hth_trainer_opts o = small(task_lm(), 3);
 
@@ -170,7 +171,7 @@ static void test_lm_transformer(void **state)
     same_curve(o, HTH_GPU_F32, 1e-3);
 }
 
-static void test_bf16(void **state)
+static void bf16_matches_the_cpu_within_its_precision(void **state)
 {
     struct hth_trainer_opts o = small(task_classifier(), 12);
 
@@ -180,9 +181,9 @@ static void test_bf16(void **state)
     same_curve(o, HTH_GPU_BF16, 3e-2);
 }
 
-/* A run that is stopped and taken up again is the run that was not stopped; and the file is the
- * CPU's as well. */
-static void test_checkpoint(void **state)
+/* A run that was stopped and resumed gives the losses of one that was not stopped, and the CPU can
+ * resume its file, too. */
+static void checkpoint_resumes_exactly_on_card_and_cpu(void **state)
 {
     struct fixture *f = hth_new(struct fixture);
     struct hth_trainer_opts o = small(task_classifier(), 8);
@@ -210,8 +211,9 @@ static void test_checkpoint(void **state)
     hth_free(f);
 }
 
-/* What averaging and checkpoints use: a part as plain memory, and back. */
-static void test_flats(void **state)
+/* hth_model_flat_take and _give, which averaging and checkpoints use: a buffer as plain memory, and
+ * back. */
+static void flat_buffers_are_copied_from_and_to_the_card(void **state)
 {
     struct hth_trainer_opts o = small(task_lm(), 1);
     const struct hth_backend *be[2] = {hth_backend_ref(), &device.tables[HTH_GPU_F32]};
@@ -234,7 +236,7 @@ static void test_flats(void **state)
         }
         for (enum hth_part part = HTH_PART_VALUE; part <= HTH_PART_STATE1; part++) {
             assert_ok(hth_params_export(m->exec, m->params, part, 0, n, values[i]));
-            /* A copy that was not written goes nowhere; the CPU's is the buffer itself. */
+            /* A copy that was not written is dropped; on the CPU the buffer itself is written. */
             if (part != HTH_PART_VALUE && !(part == HTH_PART_GRAD && i == 0))
                 assert_true(values[i][n - 1] == (part == HTH_PART_GRAD ? 0 : (float)part));
         }
@@ -249,9 +251,12 @@ static void test_flats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trunk),          cmocka_unit_test(test_classifier),
-        cmocka_unit_test(test_lm_transformer), cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_checkpoint),     cmocka_unit_test(test_flats),
+        cmocka_unit_test(trunk_alone_matches_the_cpu),
+        cmocka_unit_test(classifier_matches_the_cpu),
+        cmocka_unit_test(lm_with_transformers_matches_the_cpu),
+        cmocka_unit_test(bf16_matches_the_cpu_within_its_precision),
+        cmocka_unit_test(checkpoint_resumes_exactly_on_card_and_cpu),
+        cmocka_unit_test(flat_buffers_are_copied_from_and_to_the_card),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

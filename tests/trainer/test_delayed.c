@@ -59,7 +59,7 @@ static void churn(struct crew_scene *s, struct hth_rng *rng)
     }
 }
 
-/* What those who are alive at the end have done. */
+/* Checks the members that are alive at the end. */
 static void check_all(struct crew_scene *s, uint64_t seed)
 {
     uint64_t failed = 0, shared = 0, states = 0;
@@ -106,7 +106,7 @@ static void check_churn(uint64_t seed)
 
 /* Each of these left somebody at step 39 for good, after more than a hundred tries, while notes did
  * not tell a step that is averaged from one that was taken. */
-static void test_all_end(void **state)
+static void delayed_trainers_survive_deaths_and_joins(void **state)
 {
     static const uint64_t seeds[] = {12, 17, 18};
 
@@ -152,7 +152,7 @@ static void check_clock(int64_t wrong_us)
     crew_scene_free(s);
 }
 
-static void test_clock_is_set_back(void **state)
+static void corrected_clock_restores_the_step_time(void **state)
 {
     (void)state;
     check_clock(500 * MS);
@@ -163,7 +163,7 @@ static void test_clock_is_set_back(void **state)
 /* All evaluate after every fourth step, for as long as they gather for two. Nobody expects samples
  * of those who do, so that batches are not closed before they are there. (They were: 557 averages
  * of 2300 were short in ten such worlds, 33 failed, and 17 states were fetched.) */
-static void test_evaluations(void **state)
+static void evaluations_do_not_shorten_delayed_batches(void **state)
 {
     uint64_t short_of = 0, failed = 0, states = 0;
 
@@ -207,9 +207,9 @@ static void test_evaluations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_end),
-        cmocka_unit_test(test_clock_is_set_back),
-        cmocka_unit_test(test_evaluations),
+        cmocka_unit_test(delayed_trainers_survive_deaths_and_joins),
+        cmocka_unit_test(corrected_clock_restores_the_step_time),
+        cmocka_unit_test(evaluations_do_not_shorten_delayed_batches),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

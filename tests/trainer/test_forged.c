@@ -172,7 +172,7 @@ static void check_forged_step(uint32_t trainers, enum lie lie)
     crew_scene_free(f);
 }
 
-static void test_forged_step(void **state)
+static void forged_step_delays_the_run_only_briefly(void **state)
 {
     (void)state;
     for (enum lie lie = NOBODY_THERE; lie < LIES; lie++)
@@ -213,7 +213,7 @@ static void check_forged_marks(bool spoke)
     crew_scene_free(f);
 }
 
-static void test_forged_marks(void **state)
+static void forged_history_does_not_win_a_vote(void **state)
 {
     (void)state;
     check_forged_marks(false);
@@ -244,7 +244,7 @@ static void check_newcomer(uint32_t trainers, enum lie lie, uint64_t every, int6
     crew_scene_free(f);
 }
 
-static void test_newcomer_beside_a_liar(void **state)
+static void newcomer_gets_in_beside_a_liar(void **state)
 {
     (void)state;
     for (enum lie lie = NOBODY_THERE; lie < LIES; lie++)
@@ -254,15 +254,15 @@ static void test_newcomer_beside_a_liar(void **state)
 }
 
 /* The only one who has the state looks for the liar's first. */
-static void test_newcomer_to_one_beside_a_liar(void **state)
+static void newcomer_finds_the_only_donor_beside_a_liar(void **state)
 {
     (void)state;
     for (enum lie lie = NOBODY_THERE; lie < LIES; lie++)
         check_newcomer(1, lie, 20, (lie == NOBODY_THERE ? 25 : lie == NO_PARTS ? 60 : 8) * S);
 }
 
-/* All who had the run's state are gone. One who shows nothing does not keep a newcomer from
- * beginning; a state of another version of the program may be that of a run. */
+/* All trainers with the run's state are gone. A liar that shows no state does not keep a newcomer
+ * from beginning; a state of another version of the program may be that of a run. */
 static void check_nobody_else(enum lie lie)
 {
     struct crew_scene *f = fixture_new(19, 1, 0);
@@ -280,7 +280,7 @@ static void check_nobody_else(enum lie lie)
     crew_scene_free(f);
 }
 
-static void test_nobody_but_a_liar(void **state)
+static void liar_does_not_keep_a_newcomer_from_beginning(void **state)
 {
     (void)state;
     for (enum lie lie = NO_SENSE; lie < LIES; lie++)
@@ -290,11 +290,11 @@ static void test_nobody_but_a_liar(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forged_step),
-        cmocka_unit_test(test_forged_marks),
-        cmocka_unit_test(test_newcomer_beside_a_liar),
-        cmocka_unit_test(test_newcomer_to_one_beside_a_liar),
-        cmocka_unit_test(test_nobody_but_a_liar),
+        cmocka_unit_test(forged_step_delays_the_run_only_briefly),
+        cmocka_unit_test(forged_history_does_not_win_a_vote),
+        cmocka_unit_test(newcomer_gets_in_beside_a_liar),
+        cmocka_unit_test(newcomer_finds_the_only_donor_beside_a_liar),
+        cmocka_unit_test(liar_does_not_keep_a_newcomer_from_beginning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

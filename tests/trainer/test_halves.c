@@ -181,7 +181,7 @@ static const struct {
 } parts[] = {{"16", 9, 4},  {"16", 8, 4},  {"16", 8, 3},  {"3x3", 9, 4},
              {"3x3", 8, 4}, {"3x3", 9, 3}, {"4x4", 13, 5}};
 
-static void between_steps(void **state)
+static void partition_between_steps_heals(void **state)
 {
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(parts); k++)
@@ -191,7 +191,7 @@ static void between_steps(void **state)
 
 /* Two who were parted for long step each by itself. Who yields then waits for the other, whose
  * step may be an earlier one, and does not yield ten times a second. */
-static void who_yields_waits(void **state)
+static void yielding_branch_waits_for_the_other(void **state)
 {
     struct task_files *files = hth_new(struct task_files);
     struct hth_world *world = crew_world(1, files);
@@ -227,8 +227,8 @@ static void who_yields_waits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(between_steps),
-                                       cmocka_unit_test(who_yields_waits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(partition_between_steps_heals),
+                                       cmocka_unit_test(yielding_branch_waits_for_the_other)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,7 +237,7 @@ static void check_alike(void)
 }
 
 /* What it has then is what they have, to the last bit. */
-static void test_hears(void **state)
+static void newcomer_with_averages_matches_the_others_exactly(void **state)
 {
     struct crew_scene *s = scene_new(1, 1000);
 
@@ -249,7 +249,7 @@ static void test_hears(void **state)
     crew_scene_free(s);
 }
 
-static void test_deaf(void **state)
+static void slow_state_without_averages_never_gets_in(void **state)
 {
     struct crew_scene *s = scene_new(1, 1000);
 
@@ -261,7 +261,7 @@ static void test_deaf(void **state)
 }
 
 /* What it missed makes a state that is older be of no use: the next one is. */
-static void test_misses(void **state)
+static void missed_average_needs_a_newer_state(void **state)
 {
     struct crew_scene *s = scene_new(1, 1000);
 
@@ -274,7 +274,7 @@ static void test_misses(void **state)
 }
 
 /* There is no room for what it hears. */
-static void test_poor(void **state)
+static void newcomer_without_memory_keeps_no_averages(void **state)
 {
     struct crew_scene *s = scene_new(1, 1000);
     struct hth_budget budget;
@@ -297,7 +297,7 @@ static bool has_yielded(void *arg)
 
 /* What it heard is not what the others stepped on: as who has split off it is outvoted, and takes
  * their state. */
-static void test_is_told_what_is_not_so(void **state)
+static void false_average_is_outvoted(void **state)
 {
     struct crew_scene *s = scene_new(1, 1000);
 
@@ -318,7 +318,7 @@ static bool has_a_part(void *arg)
 }
 
 /* Who listens is gone: nobody notices. */
-static void test_dies(void **state)
+static void death_of_an_observer_delays_nobody(void **state)
 {
     struct crew_scene *s = scene_new(1, 1000);
     uint64_t steps;
@@ -334,7 +334,7 @@ static void test_dies(void **state)
 }
 
 /* One of those who give the state dies, and its average is lost with it or not. */
-static void test_donor_dies(void **state)
+static void newcomer_survives_death_of_its_donor(void **state)
 {
     struct crew_scene *s = scene_new(1, 1000);
 
@@ -353,7 +353,7 @@ static bool is_late_done(void *arg)
 }
 
 /* After the run's last step nothing is listened for. */
-static void test_last_step(void **state)
+static void no_average_is_awaited_after_the_last_step(void **state)
 {
     struct crew_scene *s = scene_new(1, 11);
 
@@ -367,7 +367,7 @@ static void test_last_step(void **state)
 
 /* The others gather what an average was short of, as it hears, and it can't listen to the next: its
  * state is taken up all the same. */
-static void test_cannot_hear_the_rest(void **state)
+static void state_is_adopted_though_the_rest_of_a_step_is_missed(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
@@ -429,14 +429,14 @@ static void say_far_step(bool stay)
     crew_scene_free(s);
 }
 
-static void test_far_step_is_said(void **state)
+static void forged_far_step_that_vanishes_does_no_harm(void **state)
 {
     (void)state;
     say_far_step(false);
 }
 
 /* What they say of is never shown, and who shows something is believed. */
-static void test_far_step_stays_said(void **state)
+static void forged_far_step_that_stays_is_not_believed(void **state)
 {
     (void)state;
     say_far_step(true);
@@ -445,17 +445,17 @@ static void test_far_step_stays_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hears),
-        cmocka_unit_test(test_deaf),
-        cmocka_unit_test(test_misses),
-        cmocka_unit_test(test_poor),
-        cmocka_unit_test(test_dies),
-        cmocka_unit_test(test_is_told_what_is_not_so),
-        cmocka_unit_test(test_last_step),
-        cmocka_unit_test(test_far_step_is_said),
-        cmocka_unit_test(test_donor_dies),
-        cmocka_unit_test(test_far_step_stays_said),
-        cmocka_unit_test(test_cannot_hear_the_rest),
+        cmocka_unit_test(newcomer_with_averages_matches_the_others_exactly),
+        cmocka_unit_test(slow_state_without_averages_never_gets_in),
+        cmocka_unit_test(missed_average_needs_a_newer_state),
+        cmocka_unit_test(newcomer_without_memory_keeps_no_averages),
+        cmocka_unit_test(death_of_an_observer_delays_nobody),
+        cmocka_unit_test(false_average_is_outvoted),
+        cmocka_unit_test(no_average_is_awaited_after_the_last_step),
+        cmocka_unit_test(forged_far_step_that_vanishes_does_no_harm),
+        cmocka_unit_test(newcomer_survives_death_of_its_donor),
+        cmocka_unit_test(forged_far_step_that_stays_is_not_believed),
+        cmocka_unit_test(state_is_adopted_though_the_rest_of_a_step_is_missed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,20 +167,20 @@ static void check_batches(uint32_t trainers, const char *grid)
     fixture_free(f);
 }
 
-static void test_batches(void **state)
+static void helper_joins_shared_batches_and_its_death_does_no_harm(void **state)
 {
     (void)state;
     check_batches(3, NULL);
 }
 
 /* On a grid it stands in one of the lines. */
-static void test_batches_on_a_grid(void **state)
+static void helper_joins_a_line_of_a_grid(void **state)
 {
     (void)state;
     check_batches(4, "2x2");
 }
 
-static void test_local_steps(void **state)
+static void helper_joins_rounds_of_local_trainers(void **state)
 {
     struct fixture *f = fixture_new(32, 2, HTH_SHARE_LOCAL, NULL);
 
@@ -193,7 +193,7 @@ static void test_local_steps(void **state)
 }
 
 /* Before it goes it lets its last round end, so that its end costs nobody one. */
-static void test_rests_before_it_leaves(void **state)
+static void quiescing_helper_ends_its_last_round(void **state)
 {
     struct fixture *f = fixture_new(35, 3, HTH_SHARE_BATCH, NULL);
     struct hth_averager_stats a;
@@ -213,7 +213,7 @@ static void test_rests_before_it_leaves(void **state)
 }
 
 /* A trainer and a helper are no company: the trainer's own samples are the batch. */
-static void test_one_trainer_is_alone(void **state)
+static void helper_does_not_count_as_a_trainer(void **state)
 {
     struct fixture *f = fixture_new(33, 1, HTH_SHARE_BATCH, NULL);
 
@@ -225,7 +225,7 @@ static void test_one_trainer_is_alone(void **state)
     fixture_free(f);
 }
 
-static void test_options(void **state)
+static void bad_options_are_refused(void **state)
 {
     struct fixture *f = fixture_new(34, 1, HTH_SHARE_LOCAL, NULL);
     struct hth_helper_opts o = {.model = f->opts.trainer.model,
@@ -244,9 +244,12 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batches),     cmocka_unit_test(test_batches_on_a_grid),
-        cmocka_unit_test(test_local_steps), cmocka_unit_test(test_one_trainer_is_alone),
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_rests_before_it_leaves),
+        cmocka_unit_test(helper_joins_shared_batches_and_its_death_does_no_harm),
+        cmocka_unit_test(helper_joins_a_line_of_a_grid),
+        cmocka_unit_test(helper_joins_rounds_of_local_trainers),
+        cmocka_unit_test(helper_does_not_count_as_a_trainer),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(quiescing_helper_ends_its_last_round),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

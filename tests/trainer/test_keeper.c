@@ -211,14 +211,14 @@ static void run_keeper(bool speaks)
     }
 }
 
-static void test_keeper(void **state)
+static void peer_that_keeps_a_line_waiting_is_excluded(void **state)
 {
     (void)state;
     run_keeper(false);
 }
 
-/* What it has refused meanwhile hides it from nobody. */
-static void test_keeper_speaks(void **state)
+/* A keeper that also publishes another schema is refused for that, which lifts no exclusion. */
+static void refusals_do_not_lift_an_exclusion(void **state)
 {
     (void)state;
     run_keeper(true);
@@ -226,8 +226,8 @@ static void test_keeper_speaks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keeper),
-                                       cmocka_unit_test(test_keeper_speaks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(peer_that_keeps_a_line_waiting_is_excluded),
+                                       cmocka_unit_test(refusals_do_not_lift_an_exclusion)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

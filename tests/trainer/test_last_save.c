@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trainer that ends by an error leaves behind: the checkpoint that it had, where its
- * parameters may be why it ended or are half of a step; else one of what it came to.
+ * The checkpoint of a trainer that ends by an error: the earlier file stays if the parameters may
+ * be the cause or have half of a step; otherwise a new one is written.
  */
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "support/test.h"
 #include "trainer/task.h"
 
-#define AT   30 /* updates, when it goes wrong */
+#define AT   30 /* updates before the error */
 #define PATH "trunk.safetensors"
 
 enum trouble { PARAMETERS, DEVICE, DATA };
@@ -25,7 +25,7 @@ struct fixture {
     enum trouble trouble;
     uint64_t updates;
     bool done, stopped;
-    enum hth_err err, save_err; /* of the end; of the last checkpoint */
+    enum hth_err err, save_err; /* of on_done; of the last checkpoint */
 };
 
 /* ---- a device that fails --------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ static bool flag(void *arg)
     return *(bool *)arg;
 }
 
-/* The updates that the file counts. */
+/* The number of updates in the file. */
 static uint64_t saved(const struct fixture *f)
 {
     size_t len;
@@ -98,7 +98,7 @@ static uint64_t saved(const struct fixture *f)
     return updates;
 }
 
-/* Until the program would end; returns how many updates its file is of. */
+/* Runs until the trainer has ended; returns the number of updates in its file. */
 static uint64_t ends(enum trouble trouble, uint32_t every, enum hth_err err, enum hth_err save_err)
 {
     struct fixture *f = hth_new(struct fixture);
@@ -139,29 +139,29 @@ static uint64_t ends(enum trouble trouble, uint32_t every, enum hth_err err, enu
     return updates;
 }
 
-/* Nothing finite comes of them any more. */
-static void test_parameters(void **state)
+/* The parameters give no finite loss: the earlier file stays. */
+static void not_finite_parameters_keep_the_earlier_file(void **state)
 {
     (void)state;
     assert_int_equal(ends(PARAMETERS, 20, HTH_E_NOT_FINITE, HTH_OK), 20);
 }
 
-/* Those of a checkpoint that is due just then are looked at, too. */
-static void test_what_is_not_finite_is_not_saved(void **state)
+/* A checkpoint that is due at that moment is checked for finite numbers, too. */
+static void due_checkpoint_of_not_finite_parameters_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(ends(PARAMETERS, 15, HTH_E_NOT_FINITE, HTH_E_NOT_FINITE), 15);
 }
 
-/* Some tensors have taken the step, others have not. */
-static void test_device(void **state)
+/* The device fails in a step, which only some tensors have taken: the earlier file stays. */
+static void failed_device_keeps_the_earlier_file(void **state)
 {
     (void)state;
     assert_int_equal(ends(DEVICE, 20, HTH_E_DEVICE, HTH_OK), 20);
 }
 
-/* The parameters are as good as before. */
-static void test_data(void **state)
+/* The data fail, and the parameters are good: they are saved. */
+static void failed_data_saves_the_latest_parameters(void **state)
 {
     (void)state;
     assert_int_equal(ends(DATA, 20, HTH_E_CORRUPT, HTH_OK), AT);
@@ -170,10 +170,10 @@ static void test_data(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_what_is_not_finite_is_not_saved),
-        cmocka_unit_test(test_device),
-        cmocka_unit_test(test_data),
+        cmocka_unit_test(not_finite_parameters_keep_the_earlier_file),
+        cmocka_unit_test(due_checkpoint_of_not_finite_parameters_is_refused),
+        cmocka_unit_test(failed_device_keeps_the_earlier_file),
+        cmocka_unit_test(failed_data_saves_the_latest_parameters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

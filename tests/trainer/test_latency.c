@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Latency hiding: with enough flights a mean delay of 200 ms on every call costs less than a tenth
- * of the throughput; with one flight it costs most of it. And where every call takes the same 200
- * ms none is taken for lost.
+ * of the throughput; with one flight it costs most of it. If every call takes the same 200 ms, no
+ * call is given up as lost.
  */
 #include "scenarios/idx.h"
 #include "scenarios/latency.h"
@@ -23,7 +23,7 @@ static struct hth_latency_row row_of(double delay_ms, uint32_t flights, uint32_t
     return row;
 }
 
-static void test_latency_is_hidden(void **state)
+static void many_flights_hide_latency(void **state)
 {
     struct hth_latency_row none = row_of(0, 320, 400), much = row_of(200, 320, 400);
     struct hth_latency_row one = row_of(200, 1, 20), again = row_of(200, 320, 400);
@@ -38,9 +38,9 @@ static void test_latency_is_hidden(void **state)
 
 #define ITEMS 64
 
-/* Eight micro-batches in the air, no jitter, nobody fails: a deadline that is no longer than the
- * usual call misses whatever met another on its way, and asks for it again. */
-static void test_regular_delays_lose_nothing(void **state)
+/* Eight flights, no jitter, no failures. A deadline no longer than the usual call would miss each
+ * call that met another on its way, and repeat it. */
+static void regular_delays_lose_no_answers(void **state)
 {
     static uint8_t images[16 + ITEMS * 784], labels[8 + ITEMS];
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
@@ -77,8 +77,8 @@ static void test_regular_delays_lose_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_latency_is_hidden),
-                                       cmocka_unit_test(test_regular_delays_lose_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(many_flights_hide_latency),
+                                       cmocka_unit_test(regular_delays_lose_no_answers)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ static double mean_of_worlds(bool lies, double clip)
     return sum / worlds;
 }
 
-static void test_what_a_liar_can_do(void **state)
+static void clipping_limits_the_harm_of_a_liar(void **state)
 {
     double honest = mean_of_worlds(false, 0), clipped = mean_of_worlds(false, 1.5);
     double ruined = mean_of_worlds(true, 0), kept = mean_of_worlds(true, 1.5);
@@ -124,7 +124,7 @@ static void test_what_a_liar_can_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_a_liar_can_do),
+        cmocka_unit_test(clipping_limits_the_harm_of_a_liar),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,7 @@ static struct hth_roster_marks said(const struct hth_lineage *l)
     return m;
 }
 
-static void test_same_steps_same_marks(void **state)
+static void equal_steps_give_equal_digests(void **state)
 {
     struct hth_lineage a = walk(10 * E, 0, 0), b = walk(10 * E, 0, 0);
 
@@ -71,7 +71,7 @@ static bool outvoted(uint32_t mine, uint32_t others, uint32_t third, uint32_t si
     return hth_lineage_is_outvoted(&ours, VOICES(n), winner);
 }
 
-static void test_votes(void **state)
+static void majority_of_digests_wins(void **state)
 {
     struct hth_lineage a = walk(10 * E, 0, 0), b = walk(10 * E, 9 * E, 1);
     struct hth_roster_marks m[2];
@@ -100,7 +100,7 @@ static void test_votes(void **state)
 
 /* Keys that only write notes may be as many as they like: they choose no mark, but have a voice for
  * one that somebody shows who spoke. */
-static void test_words_of_nobody(void **state)
+static void records_of_strangers_choose_no_digest(void **state)
 {
     struct hth_lineage a = walk(10 * E, 0, 0), b = walk(10 * E, 9 * E, 1);
     struct hth_roster_marks m[8] = {said(&a), said(&a), said(&b), said(&b), said(&b)};
@@ -131,7 +131,7 @@ static void test_words_of_nobody(void **state)
 
 /* Crowds with marks drawn from a few, or all different, against counting by hand; a full roster of
  * different ones is counted as soon as asked. */
-static void test_crowds(void **state)
+static void votes_match_counting_by_hand(void **state)
 {
     struct hth_roster_marks *m = hth_new_array(struct hth_roster_marks, HTH_AVG_ROSTER_MAX);
     struct hth_rng rng;
@@ -180,7 +180,7 @@ static void test_crowds(void **state)
 }
 
 /* Who is steps behind or ahead is compared where both were. */
-static void test_others_are_elsewhere(void **state)
+static void trainers_at_other_steps_are_compared_at_common_milestones(void **state)
 {
     struct hth_lineage ours = walk(10 * E + 1, 0, 0), behind = walk(9 * E, 8 * E, 1);
     struct hth_lineage ahead = walk(11 * E + 2, 8 * E, 1), far = walk(40 * E, 8 * E, 1);
@@ -203,7 +203,7 @@ static void test_others_are_elsewhere(void **state)
 }
 
 /* Goes on from a file: knows nothing of the past, and does not vote on it. */
-static void test_from_a_file(void **state)
+static void resumed_trainer_votes_only_on_later_milestones(void **state)
 {
     struct hth_lineage a = walk(10 * E, 0, 0), b;
     struct hth_roster_marks m[2] = {said(&a), said(&a)};
@@ -221,7 +221,7 @@ static void test_from_a_file(void **state)
 }
 
 /* Took over the number of a step; an average of parameters at 8 E + 2 made it like the others. */
-static void test_forgets_and_adopts(void **state)
+static void forgotten_history_is_adopted_from_the_others(void **state)
 {
     struct hth_lineage a = walk(10 * E + 1, 0, 0), b = walk(10 * E, 9 * E, 1), c;
     struct hth_roster_marks m[3] = {said(&a), said(&a), said(&b)};
@@ -264,7 +264,7 @@ static void test_forgets_and_adopts(void **state)
 
 /* Steps are short, and the others' notes late: their line is waited for. (It began one of its own
  * once, was the only one to show a mark of that milestone, and a tie made all take its state.) */
-static void test_waits_for_late_notes(void **state)
+static void forgotten_history_waits_for_late_records(void **state)
 {
     struct hth_lineage a = walk(12 * E, 0, 0), early = walk(8 * E, 0, 0), c;
     struct hth_roster_marks m[3] = {{.step = 0}, said(&early), said(&early)};
@@ -281,7 +281,7 @@ static void test_waits_for_late_notes(void **state)
 }
 
 /* Who shows what at the latest milestone that another one shows: no vote, only a count. */
-static void test_standing(void **state)
+static void standing_counts_equal_and_other_digests(void **state)
 {
     struct hth_lineage ours = walk(10 * E, 0, 0), b = walk(10 * E, 10 * E, 1);
     struct hth_lineage c = walk(10 * E, 9 * E, 2), late = walk(9 * E, 0, 0);
@@ -312,7 +312,7 @@ static void test_standing(void **state)
     assert_int_equal(s.step, 0);
 }
 
-static void test_bytes(void **state)
+static void lineage_bytes_round_trip_and_are_checked(void **state)
 {
     struct hth_lineage a = walk(10 * E + 3, 0, 0), b;
     uint8_t bytes[HTH_LINEAGE_BYTES];
@@ -344,16 +344,16 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_steps_same_marks),
-        cmocka_unit_test(test_votes),
-        cmocka_unit_test(test_words_of_nobody),
-        cmocka_unit_test(test_crowds),
-        cmocka_unit_test(test_others_are_elsewhere),
-        cmocka_unit_test(test_from_a_file),
-        cmocka_unit_test(test_forgets_and_adopts),
-        cmocka_unit_test(test_waits_for_late_notes),
-        cmocka_unit_test(test_standing),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(equal_steps_give_equal_digests),
+        cmocka_unit_test(majority_of_digests_wins),
+        cmocka_unit_test(records_of_strangers_choose_no_digest),
+        cmocka_unit_test(votes_match_counting_by_hand),
+        cmocka_unit_test(trainers_at_other_steps_are_compared_at_common_milestones),
+        cmocka_unit_test(resumed_trainer_votes_only_on_later_milestones),
+        cmocka_unit_test(forgotten_history_is_adopted_from_the_others),
+        cmocka_unit_test(forgotten_history_waits_for_late_records),
+        cmocka_unit_test(standing_counts_equal_and_other_digests),
+        cmocka_unit_test(lineage_bytes_round_trip_and_are_checked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

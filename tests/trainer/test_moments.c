@@ -56,7 +56,7 @@ static bool have_grid(void *arg)
     return true;
 }
 
-static void test_first_grid_is_used_at_once(void **state)
+static void first_grid_is_used_at_once(void **state)
 {
     int64_t sum_us = 0;
 
@@ -78,7 +78,7 @@ static void test_first_grid_is_used_at_once(void **state)
 /* ---- how long it will take ------------------------------------------------------------------- */
 
 /* By the run's steps, not by what this trainer brings to them. */
-static void test_time_left(void **state)
+static void time_left_is_estimated_from_the_run(void **state)
 {
     struct crew_scene *f = fixture_new(43, 0, &crew_slow);
     double left_s, took_s;
@@ -97,7 +97,7 @@ static void test_time_left(void **state)
 
 /* ---- a copy under way ------------------------------------------------------------------------ */
 
-/* Who asks for the state of the late one. */
+/* Donors that the late one asks for the state. */
 static struct {
     struct hth_rpc *rpc;
     struct hth_rpc_call *call; /* NULL: none */
@@ -196,7 +196,7 @@ static bool is_asked_in_the_moment(uint64_t seed)
     return s.share.approximate && asker.step > 0;
 }
 
-static void test_copy_keeps_its_number(void **state)
+static void copied_state_keeps_its_step(void **state)
 {
     uint32_t asked = 0;
 
@@ -217,7 +217,7 @@ static uint64_t states_of_late(struct crew_scene *f, struct hth_train_stats *s)
 }
 
 /* The others take a step while its state is under way. The next one is asked for at once. */
-static void test_next_state_comes_at_once(void **state)
+static void late_state_is_fetched_again_at_once(void **state)
 {
     struct hth_device slower = crew_slow;
     struct hth_train_stats s;
@@ -343,7 +343,7 @@ static void let_it_go(void)
 
 /* Cut off while an average of its parameters is under way, one takes up the others': the average of
  * those it had is for nothing, and those that come later are not. */
-static void test_average_of_what_is_no_more(void **state)
+static void average_of_replaced_parameters_is_dropped(void **state)
 {
     struct crew_scene *f = fixture_new(41, 4, &crew_slow);
     struct hth_train_stats before, after;
@@ -375,7 +375,7 @@ static bool is_taking_up(void *arg)
 
 /* The same, but the state is here and about to take their place: what was added to it then would be
  * in no lineage. */
-static void test_average_of_what_is_about_to_go(void **state)
+static void average_is_dropped_while_a_state_is_applied(void **state)
 {
     struct crew_scene *f = fixture_new(41, 60, &crew_slow);
     struct hth_train_stats before, after;
@@ -423,7 +423,7 @@ static bool have_sixteen(void *arg)
 }
 
 /* Nobody has taken a step meanwhile: it has the others' parameters, and shows that it has. */
-static void test_back_before_the_next_step(void **state)
+static void resume_within_a_step_keeps_the_history(void **state)
 {
     struct hth_device slower = crew_slow;
     struct crew_scene *f;
@@ -448,13 +448,13 @@ static void test_back_before_the_next_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_grid_is_used_at_once),
-        cmocka_unit_test(test_time_left),
-        cmocka_unit_test(test_copy_keeps_its_number),
-        cmocka_unit_test(test_next_state_comes_at_once),
-        cmocka_unit_test(test_average_of_what_is_no_more),
-        cmocka_unit_test(test_average_of_what_is_about_to_go),
-        cmocka_unit_test(test_back_before_the_next_step),
+        cmocka_unit_test(first_grid_is_used_at_once),
+        cmocka_unit_test(time_left_is_estimated_from_the_run),
+        cmocka_unit_test(copied_state_keeps_its_step),
+        cmocka_unit_test(late_state_is_fetched_again_at_once),
+        cmocka_unit_test(average_of_replaced_parameters_is_dropped),
+        cmocka_unit_test(average_is_dropped_while_a_state_is_applied),
+        cmocka_unit_test(resume_within_a_step_keeps_the_history),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,7 +163,7 @@ static struct seen means(const struct row *row, uint64_t seeds, uint64_t after)
 }
 
 /* A state takes longer than samples are gathered for: without what it hears it never gets in. */
-static void test_state_longer_than_gathering(void **state)
+static void state_slower_than_a_step_gets_in(void **state)
 {
     const struct row row = {5e4, 24};
     struct seen seen;
@@ -175,7 +175,7 @@ static void test_state_longer_than_gathering(void **state)
 }
 
 /* They go on gathering after an average that was short, and its state comes meanwhile. */
-static void test_short_average(void **state)
+static void state_arrives_while_others_gather_the_rest(void **state)
 {
     const struct row row = {5e4, 192};
     struct seen seen;
@@ -186,7 +186,7 @@ static void test_short_average(void **state)
 }
 
 /* A state is there at once. */
-static void test_state_in_time(void **state)
+static void fast_state_gets_in_at_once(void **state)
 {
     const struct row row = {1e6, 48};
     struct seen seen;
@@ -199,7 +199,7 @@ static void test_state_in_time(void **state)
 
 /* Two whose steps are long know how many their averages have: two. A third that comes counts before
  * it has been in one of them, or it and they would leave each other's grids until then. */
-static void test_third_to_two_with_long_steps(void **state)
+static void third_trainer_counts_before_its_first_step(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -227,9 +227,10 @@ static void test_third_to_two_with_long_steps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest some[] = {
-        cmocka_unit_test(test_state_longer_than_gathering), cmocka_unit_test(test_short_average),
-        cmocka_unit_test(test_state_in_time), cmocka_unit_test(test_third_to_two_with_long_steps)};
+    const struct CMUnitTest some[] = {cmocka_unit_test(state_slower_than_a_step_gets_in),
+                                      cmocka_unit_test(state_arrives_while_others_gather_the_rest),
+                                      cmocka_unit_test(fast_state_gets_in_at_once),
+                                      cmocka_unit_test(third_trainer_counts_before_its_first_step)};
 
     return cmocka_run_group_tests(some, NULL, NULL);
 }

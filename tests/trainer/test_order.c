@@ -116,7 +116,7 @@ static void run(struct run *r, uint64_t seed)
 
 /* Four and five each of nine are 40; with four each they have 36, and four go on. The very first
  * try fails, so that they go on all for 16 steps. */
-static void test_short_ones(void **state)
+static void short_attempts_reach_the_target_exactly(void **state)
 {
     struct run r = {.target = 160, .steps = 60, .from = 20, .overhead_us = 5 * MS};
 
@@ -128,7 +128,7 @@ static void test_short_ones(void **state)
 
 /* Three land once in each step, though by all they say they land again and again, and in each third
  * step one of them is before all others. */
-static void test_who_does_not_land(void **state)
+static void trainers_that_never_land_do_not_delay_steps(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -140,8 +140,8 @@ static void test_who_does_not_land(void **state)
     }
 }
 
-/* Whoever it is: at one of eight such steps the one is dead who would be first. */
-static void test_death(void **state)
+/* Each trainer dies in one run; at one in eight such steps the dead one would be first. */
+static void death_of_the_first_trainer_does_not_stop_steps(void **state)
 {
     (void)state;
     for (uint32_t i = 1; i < MEMBERS; i++) {
@@ -205,7 +205,7 @@ static void check_never_full(uint64_t seed)
     crew_scene_free(f);
 }
 
-static void test_never_full(void **state)
+static void false_landings_do_not_stop_steps(void **state)
 {
     (void)state;
     check_never_full(3);
@@ -215,10 +215,10 @@ static void test_never_full(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_ones),
-        cmocka_unit_test(test_who_does_not_land),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_never_full),
+        cmocka_unit_test(short_attempts_reach_the_target_exactly),
+        cmocka_unit_test(trainers_that_never_land_do_not_delay_steps),
+        cmocka_unit_test(death_of_the_first_trainer_does_not_stop_steps),
+        cmocka_unit_test(false_landings_do_not_stop_steps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

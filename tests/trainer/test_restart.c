@@ -83,7 +83,7 @@ static void check_together(uint64_t seed, uint32_t members, int64_t down_us)
     crew_scene_free(s);
 }
 
-static void test_together(void **state)
+static void trainers_that_return_together_use_the_latest_checkpoint(void **state)
 {
     (void)state;
     check_together(7, 3, NOTES_END);
@@ -93,7 +93,7 @@ static void test_together(void **state)
 
 /* The notes of before the crash are still there: everybody asks for the state of those who wrote
  * them, until they say that they look, too. */
-static void test_notes_of_before(void **state)
+static void stale_records_do_not_block_a_restart(void **state)
 {
     (void)state;
     check_together(7, 3, 2 * S);
@@ -122,15 +122,15 @@ static void check_newest_is_late(uint64_t seed, int64_t late_us)
     crew_scene_free(s);
 }
 
-static void test_newest_is_late(void **state)
+static void late_return_of_the_latest_checkpoint_joins_the_run(void **state)
 {
     (void)state;
     check_newest_is_late(9, 2 * S);
     check_newest_is_late(7, 8 * S);
 }
 
-/* Who has all of its steps does not take an earlier state. */
-static void test_who_has_ended(void **state)
+/* A trainer that has taken all its steps does not adopt an earlier state. */
+static void finished_trainer_adopts_no_earlier_state(void **state)
 {
     struct crew_scene *s = crashed_with(9, 3, NOTES_END, edit_first_ends);
 
@@ -148,10 +148,10 @@ static void test_who_has_ended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_together),
-        cmocka_unit_test(test_notes_of_before),
-        cmocka_unit_test(test_newest_is_late),
-        cmocka_unit_test(test_who_has_ended),
+        cmocka_unit_test(trainers_that_return_together_use_the_latest_checkpoint),
+        cmocka_unit_test(stale_records_do_not_block_a_restart),
+        cmocka_unit_test(late_return_of_the_latest_checkpoint_joins_the_run),
+        cmocka_unit_test(finished_trainer_adopts_no_earlier_state),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What trainers of a run must have alike: each setting that decides a step changes the schema, in
- * the mode in which it does, and is named; what is each trainer's own business does not. And what
- * becomes of those who differ: they never average, and who comes second begins nothing.
+ * Settings that trainers of a run must share: each setting that decides a step changes the schema,
+ * in the modes in which it does, and is named; a trainer's own options do not change it. Trainers
+ * that differ never average, and the second of them does not begin a run.
  */
 #include "trainer/settings.h"
 #include "core/mem.h"
@@ -39,7 +39,7 @@ static struct hth_trainer_opts usual(enum hth_share_mode mode)
     return o;
 }
 
-/* One setting is another. */
+/* Changes of one option. */
 enum {
     RATE,
     TOTAL,
@@ -121,7 +121,7 @@ static void change(struct hth_trainer_opts *o, int what)
 static const struct {
     int change;
     enum hth_setting setting;
-    bool local, batch; /* the schema is another */
+    bool local, batch; /* the change changes the schema in this mode */
 } rules[] = {
     {RATE, HTH_SETTING_OPTIMIZER, false, true},
     {TOTAL, HTH_SETTING_OPTIMIZER, false, true},
@@ -143,7 +143,7 @@ static const struct {
 };
 _Static_assert(HTH_ARRAY_LEN(rules) == CHANGES, "each is looked at");
 
-static void test_settings(void **state)
+static void each_setting_changes_the_schema_where_it_matters(void **state)
 {
     (void)state;
     for (int mode = HTH_SHARE_LOCAL; mode <= HTH_SHARE_BATCH; mode++) {
@@ -167,7 +167,7 @@ static void test_settings(void **state)
     }
 }
 
-static void test_tickets_and_modes(void **state)
+static void schema_depends_on_ticket_and_mode(void **state)
 {
     struct hth_trainer_opts local = usual(HTH_SHARE_LOCAL), batch = usual(HTH_SHARE_BATCH);
     struct hth_settings a = settings_of(&local), b = settings_of(&batch);
@@ -186,7 +186,7 @@ struct fixture {
     struct task_files files;
     int change;      /* of member 1; CHANGES: the mode */
     bool bootstraps; /* member 1 does */
-    bool turns;      /* member 0 changes from now on, instead */
+    bool turns;      /* member 0 changes instead, from that moment */
     uint64_t updates[3];
 };
 
@@ -211,7 +211,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     ((struct fixture *)arg)->updates[i] = stats->updates;
 }
 
-/* One trains; three seconds later comes another. */
+/* One trainer trains; three seconds later another one joins. */
 static struct fixture *two(int what, bool bootstraps)
 {
     struct fixture *f = hth_new(struct fixture);
@@ -254,8 +254,8 @@ static void check_differ(struct fixture *f, uint32_t i, uint32_t trainers, const
     assert_string_equal(others.differ, differ);
 }
 
-/* Who comes second ends, and can say why; the first hears of nobody who has a state. */
-static void test_the_second_is_refused(void **state)
+/* The second trainer ends and can say why; the first one counts no other trainer with a state. */
+static void second_trainer_with_other_settings_ends(void **state)
 {
     static const struct {
         int change;
@@ -278,8 +278,8 @@ static void test_the_second_is_refused(void **state)
     }
 }
 
-/* ... unless it was told to begin: then both go on, neither averages, and both can say why. */
-static void test_bootstrap_begins_beside(void **state)
+/* ... unless it has `bootstrap`: then both train, neither averages, and both can say why. */
+static void bootstrap_begins_a_second_run(void **state)
 {
     struct fixture *f = two(TARGET, true);
 
@@ -298,8 +298,8 @@ static void test_bootstrap_begins_beside(void **state)
     end(f);
 }
 
-/* Whoever is there on other settings does not end the run of one that goes on where it was; but who
- * has other settings than its checkpoint was written under begins another run. */
+/* A trainer that resumes a checkpoint written under its settings continues, even if the others have
+ * other settings. With other settings it would begin another run, and is refused. */
 static void check_comes_back(bool turns)
 {
     struct fixture *f = two(TARGET, true);
@@ -323,15 +323,15 @@ static void check_comes_back(bool turns)
     end(f);
 }
 
-static void test_comes_back(void **state)
+static void resumed_checkpoint_continues_only_under_its_settings(void **state)
 {
     (void)state;
     check_comes_back(false);
     check_comes_back(true);
 }
 
-/* What is a trainer's own business keeps nobody apart. */
-static void test_own_business(void **state)
+/* Trainers that differ in their own options only average with each other. */
+static void own_options_do_not_separate_trainers(void **state)
 {
     struct fixture *f = two(ROWS, false);
     struct hth_train_stats stats;
@@ -344,9 +344,9 @@ static void test_own_business(void **state)
     end(f);
 }
 
-/* Settings are told as 32 bits each: whose schema is another and whose settings look like ours
- * still differs in something, and does not hide what another one differs in. */
-static void test_looks_alike(void **state)
+/* Records carry 32 bits of each setting. A trainer with another schema and settings that look equal
+ * still differs, and does not hide a difference of another trainer. */
+static void settings_that_look_equal_still_differ(void **state)
 {
     struct fixture *f = two(ROWS, false);
     const struct hth_roster_note *first = hth_roster_self(hth_crew_roster(f->crew, 0));
@@ -369,9 +369,9 @@ static void test_looks_alike(void **state)
     end(f);
 }
 
-/* A note without a schema is of one who trains nothing yet: its trainer may still be reading data.
- * Such a note says nothing of settings. */
-static void test_no_schema_yet(void **state)
+/* A record without a schema is of a peer that does not train yet, as it may still read its data. It
+ * says nothing of settings. */
+static void peers_without_a_schema_are_not_counted(void **state)
 {
     static const uint32_t none[HTH_ROSTER_SETTINGS] = {0};
     struct fixture *f = two(ROWS, false);
@@ -387,14 +387,14 @@ static void test_no_schema_yet(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_tickets_and_modes),
-        cmocka_unit_test(test_the_second_is_refused),
-        cmocka_unit_test(test_bootstrap_begins_beside),
-        cmocka_unit_test(test_comes_back),
-        cmocka_unit_test(test_own_business),
-        cmocka_unit_test(test_looks_alike),
-        cmocka_unit_test(test_no_schema_yet),
+        cmocka_unit_test(each_setting_changes_the_schema_where_it_matters),
+        cmocka_unit_test(schema_depends_on_ticket_and_mode),
+        cmocka_unit_test(second_trainer_with_other_settings_ends),
+        cmocka_unit_test(bootstrap_begins_a_second_run),
+        cmocka_unit_test(resumed_checkpoint_continues_only_under_its_settings),
+        cmocka_unit_test(own_options_do_not_separate_trainers),
+        cmocka_unit_test(settings_that_look_equal_still_differ),
+        cmocka_unit_test(peers_without_a_schema_are_not_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -214,14 +214,14 @@ static void check_five_are_like_one(bool lamb)
     fixture_free(five);
 }
 
-static void test_five_are_like_one(void **state)
+static void five_trainers_equal_one(void **state)
 {
     (void)state;
     check_five_are_like_one(false);
 }
 
 /* LAMB's step of a tensor is scaled by norms, which all compute from the same average. */
-static void test_five_are_like_one_with_lamb(void **state)
+static void five_trainers_equal_one_with_lamb(void **state)
 {
     (void)state;
     check_five_are_like_one(true);
@@ -229,7 +229,8 @@ static void test_five_are_like_one_with_lamb(void **state)
 
 /* ---- shared batches -------------------------------------------------------------------------- */
 
-/* Whoever is there gathers what the step needs: micro-batches of 6, batches of 60 by four. */
+/* The trainers that are there gather the step's samples: micro-batches of 6, batches of 60 by
+ * four. */
 static struct hth_crew_opts batch_opts(struct fixture *f, uint32_t members)
 {
     struct hth_crew_opts o = share_opts(f, HTH_SHARE_BATCH);
@@ -241,7 +242,7 @@ static struct hth_crew_opts batch_opts(struct fixture *f, uint32_t members)
     return o;
 }
 
-static void test_batches_are_shared(void **state)
+static void trainers_share_batches(void **state)
 {
     struct fixture *f = fixture_new(3);
     struct hth_crew_opts o = batch_opts(f, 4);
@@ -280,8 +281,9 @@ static struct hth_crew_opts lm_opts(struct fixture *f, uint32_t members)
     return o;
 }
 
-/* Who ends last knows whose parameters it has, though the others' notes are gone by then. */
-static void test_the_last_one_knows(void **state)
+/* The last trainer to end knows how many have its parameters, though the others have withdrawn
+ * their records. */
+static void last_trainer_knows_its_standing(void **state)
 {
     struct fixture *f = fixture_new(3);
     struct hth_crew_opts o = batch_opts(f, 3);
@@ -322,7 +324,7 @@ static void check_narrow(uint32_t members, uint32_t group, uint32_t every,
 }
 
 /* (Each once kept a rounding of its own: after 100 steps int8 had them 1.6e-2 apart.) */
-static void test_narrow_batches_are_shared(void **state)
+static void narrow_formats_keep_trainers_equal(void **state)
 {
     (void)state;
     for (int format = HTH_QUANT_F16; format <= HTH_QUANT_DYNAMIC8; format++)
@@ -330,7 +332,7 @@ static void test_narrow_batches_are_shared(void **state)
 }
 
 /* Columns of a grid come to the same bits, though other members reduce each part in each. */
-static void test_batches_on_a_grid_are_the_same(void **state)
+static void grid_columns_agree_to_the_bit(void **state)
 {
     (void)state;
     for (int format = HTH_QUANT_F32; format <= HTH_QUANT_DYNAMIC8; format++)
@@ -338,7 +340,7 @@ static void test_batches_on_a_grid_are_the_same(void **state)
 }
 
 /* To average parameters that all hold moves them by no rounding of theirs. */
-static void test_narrow_parameters_stay(void **state)
+static void narrow_average_of_equal_parameters_changes_nothing(void **state)
 {
     (void)state;
     for (int format = HTH_QUANT_F16; format <= HTH_QUANT_DYNAMIC8; format++)
@@ -347,7 +349,7 @@ static void test_narrow_parameters_stay(void **state)
 
 /* Steps of a few milliseconds: nobody takes the first ones alone because the others, who began in
  * the same moment, are not seen yet. */
-static void test_who_begin_together(void **state)
+static void trainers_that_begin_together_share_the_first_step(void **state)
 {
     struct fixture *f = fixture_new(21);
     struct hth_crew_opts o = share_opts(f, HTH_SHARE_BATCH);
@@ -375,7 +377,7 @@ static void delayed(void *arg, uint32_t i, struct hth_trainer_opts *t)
     t->share.delayed = true;
 }
 
-static void test_delayed_batches_overlap(void **state)
+static void delayed_batches_overlap(void **state)
 {
     struct fixture *f = fixture_new(4), *g = fixture_new(4);
     struct hth_crew_opts o = batch_opts(f, 4);
@@ -424,13 +426,13 @@ static void check_one_dies(enum hth_crash how)
     fixture_free(f);
 }
 
-static void test_one_dies(void **state)
+static void one_death_does_not_delay_the_others(void **state)
 {
     (void)state;
     check_one_dies(HTH_CRASH_RESET);
 }
 
-static void test_one_loses_power(void **state)
+static void silent_crash_does_not_delay_the_others(void **state)
 {
     (void)state;
     check_one_dies(HTH_CRASH_SILENT);
@@ -463,7 +465,7 @@ static void check_many_die(uint32_t members, uint32_t left, uint32_t group, enum
     fixture_free(f);
 }
 
-static void test_half_die(void **state)
+static void half_continue_after_the_others_die(void **state)
 {
     (void)state;
     check_many_die(6, 3, 0, HTH_CRASH_RESET);
@@ -472,14 +474,14 @@ static void test_half_die(void **state)
 
 /* On a grid nobody can count heads: samples must be enough, of those who are there when the others'
  * notes are old (20 s). */
-static void test_most_of_a_grid_die(void **state)
+static void grid_continues_after_most_die(void **state)
 {
     (void)state;
     check_many_die(9, 4, 3, HTH_CRASH_SILENT);
 }
 
 /* All but one die: it goes on alone. */
-static void test_the_last_one_goes_on(void **state)
+static void last_trainer_continues_alone(void **state)
 {
     struct fixture *f = fixture_new(6);
     struct hth_crew_opts o = batch_opts(f, 3);
@@ -497,7 +499,7 @@ static void test_the_last_one_goes_on(void **state)
 
 /* ---- newcomers and laggards ------------------------------------------------------------------ */
 
-static void test_newcomer_takes_up_the_state(void **state)
+static void newcomer_adopts_the_state(void **state)
 {
     struct fixture *f = fixture_new(7);
     struct hth_crew_opts o = batch_opts(f, 4);
@@ -517,7 +519,7 @@ static void test_newcomer_takes_up_the_state(void **state)
 }
 
 /* Cut off for a while: the others go on, and it catches up when it is back. */
-static void test_laggard_catches_up(void **state)
+static void straggler_catches_up(void **state)
 {
     struct fixture *f = fixture_new(8);
     struct hth_crew_opts o = batch_opts(f, 4);
@@ -537,8 +539,8 @@ static void test_laggard_catches_up(void **state)
     fixture_free(f);
 }
 
-/* What the late one offers of parameters, who are no gradients of samples: the last weight with
- * which it did so while it had not quite those of its step, and since. */
+/* The late one's offers of parameters: the last weight while its parameters were approximate, and
+ * since then. */
 static struct {
     struct hth_averager_ops ops;
     struct hth_averager averager;
@@ -621,7 +623,7 @@ static void run_with_late_states(struct fixture *f, int64_t duration_us, bool ap
 
 /* Its state comes too late each time: it takes part with the last one, and the next average of the
  * parameters makes it what the others are. */
-static void test_who_is_overtaken_takes_part(void **state)
+static void trainer_with_late_states_takes_part_approximately(void **state)
 {
     struct fixture *f = fixture_new(17);
     double before, after;
@@ -660,7 +662,7 @@ static void test_who_is_overtaken_takes_part(void **state)
 
 /* Without such averages, and with those of the steps too late to be heard, it waits, and says what
  * the run needs. */
-static void test_who_is_overtaken_says_so(void **state)
+static void trainer_with_late_states_waits_and_says_so(void **state)
 {
     struct fixture *f = fixture_new(16);
     (void)state;
@@ -676,7 +678,7 @@ static void test_who_is_overtaken_says_so(void **state)
 
 /* A run lives whose state can't be had: the newcomer waits, says so, and begins nothing; it begins
  * when told to. */
-static void test_no_second_run_by_accident(void **state)
+static void unreachable_state_begins_no_second_run(void **state)
 {
     struct fixture *f = fixture_new(9);
     struct hth_crew_opts o = batch_opts(f, 2);
@@ -707,7 +709,7 @@ static void test_no_second_run_by_accident(void **state)
 
 /* Two runs of one name whose models differ, at once: each goes on by itself as if the other were
  * not there. */
-static void test_two_runs_of_one_name(void **state)
+static void runs_of_one_name_ignore_each_other(void **state)
 {
     struct fixture *f = fixture_new(14);
     struct hth_crew_opts o = batch_opts(f, 3), other = batch_opts(f, 2);
@@ -748,7 +750,7 @@ static void bootstrap_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
     t->share.bootstrap = i >= 2;
 }
 
-static void test_bootstrap_overrides(void **state)
+static void bootstrap_overrides_waiting(void **state)
 {
     struct fixture *f = fixture_new(10);
     struct hth_crew_opts o = share_opts(f, HTH_SHARE_LOCAL);
@@ -770,7 +772,7 @@ static void test_bootstrap_overrides(void **state)
 }
 
 /* The donor dies half-way: another gives the rest, or all. */
-static void test_donor_dies(void **state)
+static void another_donor_replaces_a_dead_one(void **state)
 {
     struct fixture *f = fixture_new(11);
     struct hth_crew_opts o = batch_opts(f, 4);
@@ -833,20 +835,20 @@ static void check_local_steps(bool lamb)
     assert_true(spread[1] < 0.5 * spread[0]);
 }
 
-static void test_local_steps_stay_together(void **state)
+static void local_steps_stay_together(void **state)
 {
     (void)state;
     check_local_steps(false);
 }
 
 /* With LAMB, whose statistics are averaged as well. */
-static void test_lamb_with_averaged_statistics(void **state)
+static void lamb_averages_its_statistics(void **state)
 {
     (void)state;
     check_local_steps(true);
 }
 
-static void test_options(void **state)
+static void bad_options_are_refused(void **state)
 {
     struct fixture *f = fixture_new(13);
     struct hth_node *node = hth_world_node(f->world, "x", NULL);
@@ -873,31 +875,31 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_five_are_like_one),
-        cmocka_unit_test(test_five_are_like_one_with_lamb),
-        cmocka_unit_test(test_lamb_with_averaged_statistics),
-        cmocka_unit_test(test_batches_are_shared),
-        cmocka_unit_test(test_narrow_batches_are_shared),
-        cmocka_unit_test(test_narrow_parameters_stay),
-        cmocka_unit_test(test_the_last_one_knows),
-        cmocka_unit_test(test_batches_on_a_grid_are_the_same),
-        cmocka_unit_test(test_who_begin_together),
-        cmocka_unit_test(test_delayed_batches_overlap),
-        cmocka_unit_test(test_one_dies),
-        cmocka_unit_test(test_one_loses_power),
-        cmocka_unit_test(test_half_die),
-        cmocka_unit_test(test_most_of_a_grid_die),
-        cmocka_unit_test(test_the_last_one_goes_on),
-        cmocka_unit_test(test_newcomer_takes_up_the_state),
-        cmocka_unit_test(test_laggard_catches_up),
-        cmocka_unit_test(test_who_is_overtaken_takes_part),
-        cmocka_unit_test(test_who_is_overtaken_says_so),
-        cmocka_unit_test(test_no_second_run_by_accident),
-        cmocka_unit_test(test_two_runs_of_one_name),
-        cmocka_unit_test(test_bootstrap_overrides),
-        cmocka_unit_test(test_donor_dies),
-        cmocka_unit_test(test_local_steps_stay_together),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(five_trainers_equal_one),
+        cmocka_unit_test(five_trainers_equal_one_with_lamb),
+        cmocka_unit_test(lamb_averages_its_statistics),
+        cmocka_unit_test(trainers_share_batches),
+        cmocka_unit_test(narrow_formats_keep_trainers_equal),
+        cmocka_unit_test(narrow_average_of_equal_parameters_changes_nothing),
+        cmocka_unit_test(last_trainer_knows_its_standing),
+        cmocka_unit_test(grid_columns_agree_to_the_bit),
+        cmocka_unit_test(trainers_that_begin_together_share_the_first_step),
+        cmocka_unit_test(delayed_batches_overlap),
+        cmocka_unit_test(one_death_does_not_delay_the_others),
+        cmocka_unit_test(silent_crash_does_not_delay_the_others),
+        cmocka_unit_test(half_continue_after_the_others_die),
+        cmocka_unit_test(grid_continues_after_most_die),
+        cmocka_unit_test(last_trainer_continues_alone),
+        cmocka_unit_test(newcomer_adopts_the_state),
+        cmocka_unit_test(straggler_catches_up),
+        cmocka_unit_test(trainer_with_late_states_takes_part_approximately),
+        cmocka_unit_test(trainer_with_late_states_waits_and_says_so),
+        cmocka_unit_test(unreachable_state_begins_no_second_run),
+        cmocka_unit_test(runs_of_one_name_ignore_each_other),
+        cmocka_unit_test(bootstrap_overrides_waiting),
+        cmocka_unit_test(another_donor_replaces_a_dead_one),
+        cmocka_unit_test(local_steps_stay_together),
+        cmocka_unit_test(bad_options_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

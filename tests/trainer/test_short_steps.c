@@ -17,7 +17,6 @@
 #define LIFE       (4 * S)    /* of a note */
 #define STATE_LATE (300 * MS) /* about ten steps */
 
-
 struct fixture {
     struct hth_world *world;
     struct hth_crew *crew;
@@ -109,7 +108,7 @@ static bool has_stepped(void *arg)
 
 /* How fast the others are is known a note's way after their first micro-batch, and the grid as
  * soon after it was proposed. */
-static void test_the_first_step_is_in_time(void **state)
+static void first_step_is_in_time(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
@@ -128,7 +127,7 @@ static void test_the_first_step_is_in_time(void **state)
 }
 
 /* A look costs no place in the DHT; averages are whole the first time. */
-static void test_the_dht_is_left_alone(void **state)
+static void short_steps_make_few_dht_requests(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -158,7 +157,7 @@ static void test_the_dht_is_left_alone(void **state)
 
 /* Three in groups of two: one of them is alone in its line. Nobody waits for it there in each step,
  * and who comes to stand there gets in. */
-static void test_a_line_of_one(void **state)
+static void line_of_one_waits_for_nobody(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -190,7 +189,7 @@ static void lose_notes(struct fixture *f)
 
 /* Notes do not come any more: who is connected is there all the same. One of them dies then: the
  * others go on without it. */
-static void test_notes_are_lost(void **state)
+static void connected_trainers_share_without_records(void **state)
 {
     struct fixture *f = fixture_new(3, LIFE);
     uint64_t before;
@@ -239,7 +238,7 @@ static void run_with_late_states(struct fixture *f, uint32_t late, int64_t durat
 
 /* It does not run after the others for ever, though it reads of no step of theirs, and costs them
  * nothing. */
-static void test_who_missed_steps_gets_in(void **state)
+static void straggler_gets_in_without_records(void **state)
 {
     (void)state;
     for (uint64_t seed = 4; seed <= 5; seed++) {
@@ -262,7 +261,7 @@ static void test_who_missed_steps_gets_in(void **state)
 
 /* Notes of the others are three milestones late for it: it waits for their line, and begins none
  * beside it. (In two worlds of these sixteen all of them took its state.) */
-static void test_a_newcomer_gets_in(void **state)
+static void newcomer_waits_for_late_records(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -282,12 +281,12 @@ static void test_a_newcomer_gets_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_first_step_is_in_time),
-        cmocka_unit_test(test_the_dht_is_left_alone),
-        cmocka_unit_test(test_a_line_of_one),
-        cmocka_unit_test(test_notes_are_lost),
-        cmocka_unit_test(test_who_missed_steps_gets_in),
-        cmocka_unit_test(test_a_newcomer_gets_in),
+        cmocka_unit_test(first_step_is_in_time),
+        cmocka_unit_test(short_steps_make_few_dht_requests),
+        cmocka_unit_test(line_of_one_waits_for_nobody),
+        cmocka_unit_test(connected_trainers_share_without_records),
+        cmocka_unit_test(straggler_gets_in_without_records),
+        cmocka_unit_test(newcomer_waits_for_late_records),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ static void end(struct fixture *f)
 
 /* Shared batches keep trunks alike by themselves, so one is moved: nothing brings it back before
  * the next multiple of H, and all of it is gone one step later. */
-static void test_shared_batches(void **state)
+static void parameters_are_averaged_every_h_shared_steps(void **state)
 {
     struct fixture *f = run(HTH_SHARE_BATCH, H, true);
 
@@ -104,7 +104,7 @@ static void test_shared_batches(void **state)
 
 /* Steps of one's own part the trunks, and rounds bring them together. The grid is there after some
  * seconds, which are ten updates or so. */
-static void test_local_steps(void **state)
+static void parameters_are_averaged_every_h_local_steps(void **state)
 {
     struct fixture *f = run(HTH_SHARE_LOCAL, 0, false);
     double alone = hth_crew_spread(f->crew);
@@ -127,8 +127,8 @@ static void test_local_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared_batches),
-        cmocka_unit_test(test_local_steps),
+        cmocka_unit_test(parameters_are_averaged_every_h_shared_steps),
+        cmocka_unit_test(parameters_are_averaged_every_h_local_steps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trainer does with the average of a shared batch: one trainer, an averager that answers as
- * the test says, and others of whom there is nothing but notes.
+ * A trainer's decisions on the average of a shared batch: one trainer, an averager that answers as
+ * the test says, and other trainers that exist only as roster records.
  */
 #include "core/mem.h"
 #include "support/test.h"
@@ -10,9 +10,9 @@
 #define S      HTH_US_PER_S
 #define MS     HTH_US_PER_MS
 #define OTHERS 4
-#define EACH   12 /* samples that each of the others says */
+#define EACH   12 /* samples that each of the others publishes */
 #define TARGET 60
-#define MOST   48 /* that the trainer brings */
+#define MOST   48 /* samples of the trainer at most */
 
 struct fixture {
     struct hth_world *world;
@@ -23,7 +23,7 @@ struct fixture {
     struct hth_averager averager;
     hth_avg_round_fn *fn;
     void *arg;
-    bool waits; /* the trainer, for an answer */
+    bool waits; /* the trainer waits for an answer */
     struct hth_avg_offer offer;
     struct hth_blob *values; /* offered */
     int64_t at_us;
@@ -167,14 +167,14 @@ static bool does_wait(void *arg)
     return ((const struct fixture *)arg)->waits;
 }
 
-/* Its samples. */
+/* Waits for the trainer's next offer; returns its samples. */
 static double next_offer(struct fixture *f)
 {
     assert_true(hth_world_run_until_true(f->world, does_wait, f, 10 * S));
     return f->offer.weight;
 }
 
-/* Good, and enough, but for what is changed. */
+/* A result that the trainer steps on; a test changes some of it. */
 static struct hth_avg_result good(const struct fixture *f)
 {
     return (struct hth_avg_result){.ticket = f->offer.ticket,
@@ -223,7 +223,7 @@ static bool has_population(struct fixture *f, uint32_t n)
     return false;
 }
 
-/* The others but the last so many are gone. */
+/* Removes all others but the last `left`. */
 static void leave(struct fixture *f, uint32_t left)
 {
     for (uint32_t i = 0; i < OTHERS - left; i++)
@@ -231,14 +231,15 @@ static void leave(struct fixture *f, uint32_t left)
     assert_true(has_population(f, left + 1));
 }
 
-/* They have taken the step, too, and gather for the next one. */
+/* The others have taken the step before `step`, too, and gather for it. */
 static void others_are_at(struct fixture *f, uint64_t step)
 {
     for (uint32_t i = 0; i < OTHERS; i++)
         hth_roster_set_progress(f->other[i], step, EACH, 0);
 }
 
-/* They were there before, and may be again: of who never spoke a quorum is asked but once. */
+/* The others have spoken to this trainer and may do so again: a trainer insists only once on a
+ * quorum of peers that never did. */
 static void others_spoke(struct fixture *f)
 {
     struct hth_roster *r = hth_crew_roster(f->crew, 0);
@@ -251,8 +252,8 @@ static void others_spoke(struct fixture *f)
 
 static const char *const grids[] = {"8", "3x3"};
 
-/* More than half of the heads, whatever samples they bring, and whatever is said of samples. */
-static void test_quorum_of_heads(void **state)
+/* A quorum is more than half of the trainers, whatever samples they have or publish. */
+static void quorum_counts_trainers_not_samples(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(grids); i++) {
@@ -272,8 +273,8 @@ static void test_quorum_of_heads(void **state)
     }
 }
 
-/* A quorum of 1 is all: as many as there are, and not one less. */
-static void test_quorum_of_all(void **state)
+/* A quorum of 1 needs all trainers that there are. */
+static void quorum_of_1_needs_all(void **state)
 {
     struct fixture *f = begin_with(1, "8", 1);
 
@@ -288,8 +289,9 @@ static void test_quorum_of_all(void **state)
     end(f);
 }
 
-/* Who has left since the batch was taken is not waited for, and who came since changes nothing. */
-static void test_quorum_of_who_is_there(void **state)
+/* Trainers that left since the batch was taken are not waited for, and those that came since do not
+ * count. */
+static void quorum_ignores_trainers_that_left(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(grids); i++) {
@@ -316,9 +318,9 @@ static void test_quorum_of_who_is_there(void **state)
     }
 }
 
-/* Notes are only words: who has missed the quorum of them for ten seconds steps with those who
- * came; in each step anew. */
-static void test_quorum_has_an_end(void **state)
+/* Records prove nothing: after ten seconds without a quorum of those with records a trainer steps
+ * with those that came. Each step begins its own ten seconds. */
+static void quorum_is_waived_after_ten_seconds(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(grids); i++) {
@@ -342,9 +344,9 @@ static void test_quorum_has_an_end(void **state)
     }
 }
 
-/* A few try with what they have, and then gather what the target wants, in the first lines, where
- * the others may come. */
-static void test_a_few_gather_on(void **state)
+/* A few trainers try with the samples that they have, then gather up to the target, in the first
+ * lines, where the others may come. */
+static void few_trainers_gather_up_to_the_target(void **state)
 {
     struct fixture *f = begin(10, "8");
     struct hth_avg_result r;
@@ -367,8 +369,8 @@ static void test_a_few_gather_on(void **state)
     end(f);
 }
 
-/* Time in which it gathers on is none in which others could have come. */
-static void test_gathering_is_no_patience(void **state)
+/* Time spent gathering does not count as time in which the others could have come. */
+static void gathering_does_not_use_up_the_patience(void **state)
 {
     struct fixture *f = begin(16, "8");
     struct hth_device slow = crew_slow;
@@ -395,8 +397,9 @@ static void test_gathering_is_no_patience(void **state)
     end(f);
 }
 
-/* The average of a step that the others left behind is of a few, however much it says. */
-static void test_others_are_past_it(void **state)
+/* The average of a step that the others have passed is one of a few trainers, whatever weight it
+ * has. */
+static void average_of_a_passed_step_is_refused(void **state)
 {
     struct fixture *f = begin(5, "8");
 
@@ -412,10 +415,10 @@ static void test_others_are_past_it(void **state)
 
 /* ---- short of the target --------------------------------------------------------------------- */
 
-/* A group that brought a third of the target: everybody brings three times as much, and meets the
- * others in lines of their own. What is averaged in the end does not decide it: members may have
- * been dropped. */
-static void test_gathers_the_rest(void **state)
+/* A group with a third of the target: each trainer gathers three times as many samples and meets
+ * the others in separate lines. The averaged samples do not decide this, as members may have been
+ * dropped. */
+static void short_average_gathers_the_rest(void **state)
 {
     struct fixture *f = begin(6, "8");
     double first = next_offer(f), next;
@@ -433,17 +436,17 @@ static void test_gathers_the_rest(void **state)
     assert_true(other_kind != kind);
     assert_int_equal(stats(f).steps_shared, 0);
 
-    /* Whoever fails now meets in the first lines again, ... */
+    /* A trainer that fails at this point meets in the first lines again, ... */
     answer_late(f);
     next_offer(f);
     assert_int_equal(f->offer.kind, kind);
-    /* ... and nobody brought more than the last time: that has to do. */
+    /* ... and the group has no more samples than in its last average: it steps. */
     r = good(f);
     r.weight_met = TARGET / 3.0;
     answer(f, &r);
     assert_int_equal(stats(f).short_of, 1);
     assert_int_equal(stats(f).steps_shared, 1);
-    /* The next step begins as this one did. */
+    /* The next step begins like this one. */
     others_are_at(f, 1);
     assert_true(next_offer(f) < next);
     assert_int_equal(f->offer.kind, kind);
@@ -460,9 +463,9 @@ static void test_gathers_the_rest(void **state)
     end(f);
 }
 
-/* However little is missing, the next offer is more than the last one was: the group would find the
- * same once more, and step on it. */
-static void test_a_sample_is_missing(void **state)
+/* Even if a single sample is missing, the next offer has more samples than the last: the group
+ * would otherwise find the same once more, and step on it. */
+static void each_offer_has_more_samples_than_the_last(void **state)
 {
     struct fixture *f = begin(15, "8");
     double first = next_offer(f);
@@ -476,8 +479,8 @@ static void test_a_sample_is_missing(void **state)
     end(f);
 }
 
-/* A target that was met by the group is enough, also when not all of it was averaged. */
-static void test_target_is_met_by_the_group(void **state)
+/* The step needs a group that met the target, even if not all its samples were averaged. */
+static void target_is_met_by_the_group(void **state)
 {
     struct fixture *f = begin(7, "8");
     struct hth_avg_result r;
@@ -494,9 +497,8 @@ static void test_target_is_met_by_the_group(void **state)
     end(f);
 }
 
-/* Of the part of the target that is missing no sample comes alone: after so many turns they
- * step. */
-static void test_short_again_and_again(void **state)
+/* If the target is missed again and again, they step after a limited number of attempts. */
+static void short_averages_end_after_some_attempts(void **state)
 {
     struct fixture *f = begin(8, "8");
     uint64_t turns = 0;
@@ -507,7 +509,7 @@ static void test_short_again_and_again(void **state)
         struct hth_avg_result r;
 
         assert_true(next_offer(f) <= MOST);
-        assert_true(turns < 2 || f->offer.kind == kind); /* all who go on meet */
+        assert_true(turns < 2 || f->offer.kind == kind); /* all trainers that continue meet */
         kind = f->offer.kind;
         r = good(f);
         r.weight_met = met;
@@ -521,8 +523,9 @@ static void test_short_again_and_again(void **state)
 
 /* ---- once more ------------------------------------------------------------------------------- */
 
-/* Soon at first, later and later, a second at most; and the others can read when. */
-static void test_tries_again(void **state)
+/* Retries come soon at first, then later and later, a second apart at most, and the record
+ * publishes the time. */
+static void retries_back_off_to_one_second(void **state)
 {
     int64_t longest_us = 0;
 
@@ -553,9 +556,9 @@ static void test_tries_again(void **state)
     assert_true(longest_us > 800 * MS);
 }
 
-/* Parts that kept this peer's values are no average: it takes one without them, as long as there is
- * hope. */
-static void test_parts_that_were_kept(void **state)
+/* Vector parts with this peer's own values are no average: the trainer takes an average without
+ * such parts as long as it can expect one. */
+static void average_with_kept_parts_is_retried(void **state)
 {
     struct fixture *f = begin(13, "8");
 
@@ -573,8 +576,8 @@ static void test_parts_that_were_kept(void **state)
     end(f);
 }
 
-/* The result of something else than what is offered now is passed over. */
-static void test_results_of_before(void **state)
+/* The trainer ignores the result of another offer than the one that is out. */
+static void stale_results_are_ignored(void **state)
 {
     struct fixture *f = begin(14, "8");
     struct hth_blob *old;
@@ -593,7 +596,7 @@ static void test_results_of_before(void **state)
     r = good(f);
     r.average = NULL; /* nothing to step on */
     answer(f, &r);
-    f->fn(f->arg, &r); /* the same once more */
+    f->fn(f->arg, &r); /* the same result again */
     assert_int_equal(stats(f).tries_failed, 1);
     hth_blob_unref(old);
     old = hth_blob_try_new(8);
@@ -610,20 +613,20 @@ static void test_results_of_before(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quorum_of_heads),
-        cmocka_unit_test(test_quorum_of_all),
-        cmocka_unit_test(test_quorum_of_who_is_there),
-        cmocka_unit_test(test_quorum_has_an_end),
-        cmocka_unit_test(test_a_few_gather_on),
-        cmocka_unit_test(test_gathering_is_no_patience),
-        cmocka_unit_test(test_others_are_past_it),
-        cmocka_unit_test(test_gathers_the_rest),
-        cmocka_unit_test(test_a_sample_is_missing),
-        cmocka_unit_test(test_target_is_met_by_the_group),
-        cmocka_unit_test(test_short_again_and_again),
-        cmocka_unit_test(test_tries_again),
-        cmocka_unit_test(test_parts_that_were_kept),
-        cmocka_unit_test(test_results_of_before),
+        cmocka_unit_test(quorum_counts_trainers_not_samples),
+        cmocka_unit_test(quorum_of_1_needs_all),
+        cmocka_unit_test(quorum_ignores_trainers_that_left),
+        cmocka_unit_test(quorum_is_waived_after_ten_seconds),
+        cmocka_unit_test(few_trainers_gather_up_to_the_target),
+        cmocka_unit_test(gathering_does_not_use_up_the_patience),
+        cmocka_unit_test(average_of_a_passed_step_is_refused),
+        cmocka_unit_test(short_average_gathers_the_rest),
+        cmocka_unit_test(each_offer_has_more_samples_than_the_last),
+        cmocka_unit_test(target_is_met_by_the_group),
+        cmocka_unit_test(short_averages_end_after_some_attempts),
+        cmocka_unit_test(retries_back_off_to_one_second),
+        cmocka_unit_test(average_with_kept_parts_is_retried),
+        cmocka_unit_test(stale_results_are_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

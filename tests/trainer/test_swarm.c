@@ -95,7 +95,7 @@ static struct hth_swarm_opts swarm_opts(void)
     struct hth_swarm_opts o = HTH_SWARM_OPTS_INIT;
 
     o.trainer = task_classifier();
-    o.trainer.experts_min = 4; /* the whole grid: the first choice is not of a part of it */
+    o.trainer.experts_min = 4; /* the whole grid, so that the first choice is among all experts */
     o.expert_optim = o.trainer.local_optim;
     o.server.step_rows = 1;
     return o;
@@ -144,19 +144,19 @@ static void check_net_is_local(struct hth_trainer_opts task)
     hth_free(local);
 }
 
-static void test_net_is_local_classifier(void **state)
+static void network_equals_local_classifier(void **state)
 {
     (void)state;
     check_net_is_local(task_classifier());
 }
 
-static void test_net_is_local_lm(void **state)
+static void network_equals_local_lm(void **state)
 {
     (void)state;
     check_net_is_local(task_lm());
 }
 
-static void test_net_is_local_transformer(void **state)
+static void network_equals_local_transformer(void **state)
 {
     struct hth_trainer_opts o = task_lm();
 
@@ -184,7 +184,7 @@ static struct run *crash_run(uint64_t seed, enum hth_crash how)
     return r;
 }
 
-static void test_dead_host(void **state)
+static void dead_host_costs_only_its_rows(void **state)
 {
     (void)state;
     for (int how = HTH_CRASH_RESET; how <= HTH_CRASH_SILENT; how++) {
@@ -201,7 +201,7 @@ static void test_dead_host(void **state)
     }
 }
 
-static void test_same_seed_same_trace(void **state)
+static void same_seed_gives_the_same_trace(void **state)
 {
     struct run *a = crash_run(11, HTH_CRASH_RESET), *b = crash_run(11, HTH_CRASH_RESET);
     struct run *c = crash_run(12, HTH_CRASH_RESET);
@@ -210,7 +210,7 @@ static void test_same_seed_same_trace(void **state)
     close_run(a);
     close_run(b);
     close_run(c);
-    /* The same from every compiler: compared by hand. */
+    /* For comparing compilers by hand. */
     print_message("trace %016llx, loss %.17g\n", (unsigned long long)a->trace, a->loss[149]);
     assert_true(a->trace == b->trace);
     assert_true(a->trace != c->trace);
@@ -221,8 +221,9 @@ static void test_same_seed_same_trace(void **state)
 }
 
 /* A host that returns after most of a minute is used again within seconds, with its checkpoints:
- * nobody waits for the end of the breaker's back-off, which has doubled several times by then. */
-static void test_host_returns(void **state)
+ * the trainer does not wait for the end of the breaker's back-off, which has doubled several times
+ * by then. */
+static void returned_host_is_used_within_seconds(void **state)
 {
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
     struct hth_swarm_opts o = swarm_opts();
@@ -256,10 +257,10 @@ static void test_host_returns(void **state)
     hth_free(r);
 }
 
-/* Hosts that hang are probed now and then by one flight, which may lose its answers; the others do
- * not choose their experts meanwhile. Each layer has four experts on four hosts, two of them hang,
- * and each row wants two. */
-static void test_probes_cost_one_flight(void **state)
+/* Now and then one flight probes a host that hangs, and may lose its answers; meanwhile the others
+ * do not choose the host's experts. Each layer has four experts on four hosts, two of which hang,
+ * and each row needs two. */
+static void probe_costs_one_flight(void **state)
 {
     struct hth_world_opts w = calm();
     struct hth_swarm_opts o = swarm_opts();
@@ -288,9 +289,9 @@ static void test_probes_cost_one_flight(void **state)
     hth_free(r);
 }
 
-/* The trainer is killed after a checkpoint and comes back while the hosts go on: the same losses as
- * without the kill, to the bit. */
-static void test_resume_in_the_swarm(void **state)
+/* The trainer is killed after a checkpoint and returns while the hosts stay up: its losses are
+ * those of a run without the kill, to the bit. */
+static void resumed_trainer_gives_the_same_losses(void **state)
 {
     struct hth_world_opts w = calm();
     struct hth_swarm_opts o = swarm_opts();
@@ -322,8 +323,8 @@ static void test_resume_in_the_swarm(void **state)
     hth_free(broken);
 }
 
-/* With two copies of each expert a crash costs nothing that lasts. */
-static void test_replicas(void **state)
+/* With two replicas of each expert a crash has no lasting cost. */
+static void crash_with_replicas_has_no_lasting_cost(void **state)
 {
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
     struct hth_swarm_opts o = swarm_opts();
@@ -345,7 +346,7 @@ static void test_replicas(void **state)
 
 /* Rows in half or a quarter of the bytes: the losses stay close to those of fp32, and the traffic
  * shrinks. */
-static void test_fewer_bytes(void **state)
+static void narrow_rows_save_bytes_and_keep_losses(void **state)
 {
     static const struct {
         enum hth_dtype wire;
@@ -373,8 +374,8 @@ static void test_fewer_bytes(void **state)
     hth_free(full);
 }
 
-/* Nobody is there: the trainer waits, says so, and goes on when a host appears. */
-static void test_waits_for_experts(void **state)
+/* Without hosts the trainer waits, says so, and continues when a host appears. */
+static void trainer_waits_for_experts(void **state)
 {
     struct hth_world_opts w = calm();
     struct hth_swarm_opts o = swarm_opts();
@@ -399,8 +400,8 @@ static void test_waits_for_experts(void **state)
     hth_free(r);
 }
 
-/* The trainer itself dies at any moment: nothing of it is left behind. */
-static void test_trainer_crashes(void **state)
+/* The trainer itself dies at any moment and leaves nothing behind. */
+static void crashed_trainer_leaves_nothing_behind(void **state)
 {
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
 
@@ -419,8 +420,8 @@ static void test_trainer_crashes(void **state)
     }
 }
 
-/* Ghosts: payloads without bytes and jobs that are not run. The traffic is the same kind. */
-static void test_ghosts(void **state)
+/* Ghosts are payloads without bytes, and jobs do not run. The traffic is alike. */
+static void ghosts_have_the_same_traffic(void **state)
 {
     struct hth_world_opts w = calm();
     struct hth_swarm_opts o = swarm_opts();
@@ -443,19 +444,19 @@ static void test_ghosts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_net_is_local_classifier),
-        cmocka_unit_test(test_net_is_local_lm),
-        cmocka_unit_test(test_net_is_local_transformer),
-        cmocka_unit_test(test_dead_host),
-        cmocka_unit_test(test_same_seed_same_trace),
-        cmocka_unit_test(test_host_returns),
-        cmocka_unit_test(test_probes_cost_one_flight),
-        cmocka_unit_test(test_resume_in_the_swarm),
-        cmocka_unit_test(test_replicas),
-        cmocka_unit_test(test_fewer_bytes),
-        cmocka_unit_test(test_waits_for_experts),
-        cmocka_unit_test(test_trainer_crashes),
-        cmocka_unit_test(test_ghosts),
+        cmocka_unit_test(network_equals_local_classifier),
+        cmocka_unit_test(network_equals_local_lm),
+        cmocka_unit_test(network_equals_local_transformer),
+        cmocka_unit_test(dead_host_costs_only_its_rows),
+        cmocka_unit_test(same_seed_gives_the_same_trace),
+        cmocka_unit_test(returned_host_is_used_within_seconds),
+        cmocka_unit_test(probe_costs_one_flight),
+        cmocka_unit_test(resumed_trainer_gives_the_same_losses),
+        cmocka_unit_test(crash_with_replicas_has_no_lasting_cost),
+        cmocka_unit_test(narrow_rows_save_bytes_and_keep_losses),
+        cmocka_unit_test(trainer_waits_for_experts),
+        cmocka_unit_test(crashed_trainer_leaves_nothing_behind),
+        cmocka_unit_test(ghosts_have_the_same_traffic),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

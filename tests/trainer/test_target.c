@@ -117,7 +117,7 @@ static void run(struct run *r, uint64_t seed)
 }
 
 /* Four micro-batches of each are the target: nobody makes a fifth. */
-static void test_alike(void **state)
+static void equal_trainers_meet_the_target_exactly(void **state)
 {
     struct run r = {.members = 8, .rows = 4, .flights = 1, .steps = 8, .target = 128, .slowest = 1};
 
@@ -128,7 +128,7 @@ static void test_alike(void **state)
 }
 
 /* Of nine who land at the same moment five go on for a fourth time: all would be 144. */
-static void test_one_too_many(void **state)
+static void simultaneous_landings_meet_the_target(void **state)
 {
     struct run r = {.members = 9, .rows = 4, .flights = 1, .steps = 8, .target = 128, .slowest = 1};
 
@@ -139,7 +139,7 @@ static void test_one_too_many(void **state)
 }
 
 /* They land when they will; of the last ones some are as good as in time. */
-static void test_different(void **state)
+static void unequal_trainers_stay_near_the_target(void **state)
 {
     struct run r = {
         .members = 8, .rows = 4, .flights = 1, .steps = 10, .target = 128, .slowest = 2};
@@ -150,7 +150,7 @@ static void test_different(void **state)
     assert_true(r.short_of <= 8);
 }
 
-static void test_many_in_the_air(void **state)
+static void many_flights_stay_near_the_target(void **state)
 {
     struct run r = {
         .members = 4, .rows = 4, .flights = 3, .steps = 8, .target = 192, .slowest = 1.2};
@@ -165,7 +165,7 @@ static void test_many_in_the_air(void **state)
  * those who do, nor takes them to be slower for it, so that all come to each step. (The notes that
  * told of the step did not tell of the evaluation that began then: one average was short for
  * it.) */
-static void test_evaluations(void **state)
+static void evaluations_do_not_shorten_batches(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -185,9 +185,9 @@ static void test_evaluations(void **state)
     }
 }
 
-/* Whose clock is wrong meets nobody, and what it says that it has never comes. It may take a step
- * until that is known. */
-static void test_wrong_clock(void **state)
+/* A trainer with a wrong clock meets no other one, and the samples that it publishes never arrive.
+ * It may take a step before that is known. */
+static void wrong_clock_does_not_stop_the_others(void **state)
 {
     static const int64_t skews_s[] = {-30, -15, -8, -5, 5, 30};
 
@@ -210,9 +210,12 @@ static void test_wrong_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alike),       cmocka_unit_test(test_one_too_many),
-        cmocka_unit_test(test_different),   cmocka_unit_test(test_many_in_the_air),
-        cmocka_unit_test(test_evaluations), cmocka_unit_test(test_wrong_clock),
+        cmocka_unit_test(equal_trainers_meet_the_target_exactly),
+        cmocka_unit_test(simultaneous_landings_meet_the_target),
+        cmocka_unit_test(unequal_trainers_stay_near_the_target),
+        cmocka_unit_test(many_flights_stay_near_the_target),
+        cmocka_unit_test(evaluations_do_not_shorten_batches),
+        cmocka_unit_test(wrong_clock_does_not_stop_the_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

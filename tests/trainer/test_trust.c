@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_trust.c: copies that answered badly, what gains are usual, and who goes first. */
+/* test_trust.c: replicas with bad answers, usual gains, and the order of hosts. */
 #include "support/test.h"
 
 #include "core/limits.h"
@@ -19,7 +19,7 @@ static struct hth_trust *trust_new(void)
     return trust;
 }
 
-static void a_copy_is_judged_by_itself(void **state)
+static void replica_is_judged_by_its_own_answers(void **state)
 {
     static const struct {
         enum hth_err err;
@@ -28,7 +28,7 @@ static void a_copy_is_judged_by_itself(void **state)
                {HTH_E_RANGE, 1},
                {HTH_E_NO_SUCH_EXPERT, 1},
                {HTH_E_BUSY, 2},
-               {HTH_E_NO_MEMORY, 2}}; /* theirs, whatever it says */
+               {HTH_E_NO_MEMORY, 2}}; /* the host's fault, whatever the error is */
     const struct hth_peer_id host = {{1, 2, 3}}, other = {{1, 2, 4}};
 
     (void)state;
@@ -44,7 +44,7 @@ static void a_copy_is_judged_by_itself(void **state)
             assert_true(hth_trust_peek(t, &host, 1, 4, true, 0));
             assert_true(hth_trust_peek(t, &host, 0, 5, true, 0));
             assert_true(hth_trust_peek(t, &other, 1, 5, true, 0));
-            /* One probe after the back-off; who stands by has to be in no trouble. */
+            /* One probe after the back-off; a stand-by needs closed breakers. */
             assert_true(hth_trust_peek(t, &host, 1, 5, false, 2 * S));
             assert_false(hth_trust_peek(t, &host, 1, 5, true, 2 * S));
             hth_trust_take(t, &host, 1, 5, 2 * S);
@@ -56,8 +56,8 @@ static void a_copy_is_judged_by_itself(void **state)
     }
 }
 
-/* However often it was found lying, it is tried again within 8 s and a quarter. */
-static void back_off_is_short(void **state)
+/* A replica is tried again within 8 s and a quarter, however often it lied. */
+static void replica_back_off_is_short(void **state)
 {
     const struct hth_peer_id host = {{9}};
     struct hth_trust *t = trust_new();
@@ -75,9 +75,9 @@ static void back_off_is_short(void **state)
     hth_trust_free(t);
 }
 
-static void what_is_usual_decides(void **state)
+static void usual_gain_sets_the_limit(void **state)
 {
-    static const double gains[] = {0.5, 7, 1e6, 3, 0, 5}; /* 0 is none; the median is 5 */
+    static const double gains[] = {0.5, 7, 1e6, 3, 0, 5}; /* 0 is not counted; the median is 5 */
     struct hth_trust *t = trust_new();
 
     (void)state;
@@ -86,11 +86,11 @@ static void what_is_usual_decides(void **state)
         hth_trust_learn(t, 0, false, gains[i]);
     assert_close(hth_trust_gain_max(t, 0, false), 5 * HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
     assert_true(hth_trust_gain_max(t, 0, true) == 0 && hth_trust_gain_max(t, 1, false) == 0);
-    /* Small ones never make the limit smaller than what is usual anyway. */
+    /* Gains below 1 do not lower the limit below that for 1. */
     for (int i = 0; i < 100; i++)
         hth_trust_learn(t, 0, false, 1e-9);
     assert_close(hth_trust_gain_max(t, 0, false), HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
-    /* Seven of fifteen are not enough to raise it, eight are. */
+    /* Seven of fifteen do not raise it, eight do. */
     for (int i = 0; i < 7; i++)
         hth_trust_learn(t, 0, false, 8);
     assert_close(hth_trust_gain_max(t, 0, false), HTH_EXPERT_GAIN_FACTOR, 1e-6, 0);
@@ -99,9 +99,10 @@ static void what_is_usual_decides(void **state)
     hth_trust_free(t);
 }
 
-/* Whoever is the only one to answer says something large, from the first batch on: it is counted as
- * what honest ones may have at most, and then grows twofold in eight batches that are refused. */
-static void a_lie_becomes_usual_slowly(void **state)
+/* The only host to answer gives large numbers from the first batch on. The first batches count as
+ * the most that an honest host may have; then the usual gain doubles with every eight refused
+ * batches. */
+static void lie_becomes_usual_slowly(void **state)
 {
     struct hth_trust *t = trust_new();
     double before = HTH_EXPERT_GAIN_FIRST_MAX;
@@ -119,12 +120,12 @@ static void a_lie_becomes_usual_slowly(void **state)
         before = most;
         hth_trust_learn(t, 2, true, 1e9);
     }
-    assert_true(before >= 100); /* what is honest and large is taken up in the end */
+    assert_true(before >= 100); /* honest large numbers are accepted in the end */
     hth_trust_free(t);
 }
 
-/* Of 100 peers each of two hosts is the first of about half. */
-static void trainers_use_different_copies(void **state)
+/* Each of two hosts is the first for about half of 100 peers. */
+static void trainers_use_different_replicas(void **state)
 {
     const struct hth_peer_id a = {{0}}, b = {{0xff}};
     uint32_t first = 0;
@@ -141,11 +142,11 @@ static void trainers_use_different_copies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_is_judged_by_itself),
-        cmocka_unit_test(back_off_is_short),
-        cmocka_unit_test(what_is_usual_decides),
-        cmocka_unit_test(a_lie_becomes_usual_slowly),
-        cmocka_unit_test(trainers_use_different_copies),
+        cmocka_unit_test(replica_is_judged_by_its_own_answers),
+        cmocka_unit_test(replica_back_off_is_short),
+        cmocka_unit_test(usual_gain_sets_the_limit),
+        cmocka_unit_test(lie_becomes_usual_slowly),
+        cmocka_unit_test(trainers_use_different_replicas),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values that come from outside (an average, a checkpoint) are what the next forward uses, on every
- * CPU back end: packed ones keep images of the weights, which must follow.
+ * The next forward uses values that come from outside (an average, a checkpoint), on every CPU back
+ * end: packed back ends keep images of the weights, which must follow.
  */
 #include "core/mem.h"
 #include "kernels/backend.h"
 #include "support/test.h"
 #include "trainer/task.h"
 
-#define SHIFT 0.125f /* of every value in a round */
+#define SHIFT 0.125f /* added to every value in a round */
 
 struct twin;
 
@@ -18,15 +18,15 @@ struct fixture {
     struct task_files files;
     struct hth_trainer *trainer;
     struct twin *twin;
-    double loss[2]; /* of each evaluation */
+    double loss[2]; /* at each evaluation */
     uint32_t evals;
     bool evaluated, done, stopped;
 };
 
 static void end_round(struct twin *twin);
 
-/* The values change between two evaluations, and nothing is trained meanwhile: a forward that went
- * on with what it knew of the old ones would show. */
+/* The values change between two evaluations, without training in between. A forward that used a
+ * cached image of the old ones would give the old loss. */
 static void on_eval(void *arg, const struct hth_eval_result *result)
 {
     struct fixture *f = arg;
@@ -77,7 +77,7 @@ static struct hth_trainer *make(struct fixture *f, struct hth_trainer_opts o)
 static void put_down(struct fixture *f, struct hth_trainer *t)
 {
     hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S); /* a job that is still with the environment ends */
+    hth_world_run_for(f->world, HTH_US_PER_S); /* lets a job end that the environment has */
 }
 
 /* ---- an averager of one round, which moves all values by SHIFT ------------------------------- */
@@ -149,7 +149,7 @@ static const struct hth_averager_ops twin_ops = {
 
 /* ---- the promise ----------------------------------------------------------------------------- */
 
-/* The loss of a model that never had other values; NULL: those it begins with. */
+/* The loss of a new model with these values; NULL: its initial ones. */
 static double fresh_loss(struct fixture *f, const struct hth_trainer_opts *o, const float *values)
 {
     struct hth_trainer *t = make(f, *o);
@@ -167,7 +167,7 @@ static double fresh_loss(struct fixture *f, const struct hth_trainer_opts *o, co
     return f->loss[0];
 }
 
-/* The trunk is moved by a round alone, after its last update. Gives its values, and saves them. */
+/* Only a round moves the trunk, after its last update. Returns the values, and saves them. */
 static float *averaged_values(struct fixture *f, struct hth_trainer_opts o)
 {
     struct twin twin = {.fn = NULL};
@@ -216,7 +216,7 @@ static void check_backend(struct fixture *f, const struct hth_backend *backend)
     hth_free(values);
 }
 
-static void the_next_forward_uses_averages_and_checkpoints(void **state)
+static void next_forward_uses_averages_and_checkpoints(void **state)
 {
     const struct hth_backend *backends[1 + HTH_PACKED_MAX] = {hth_backend_ref()};
     size_t count = 1 + hth_backend_packed_all(backends + 1);
@@ -240,7 +240,7 @@ static void the_next_forward_uses_averages_and_checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_next_forward_uses_averages_and_checkpoints),
+        cmocka_unit_test(next_forward_uses_averages_and_checkpoints),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
