@@ -11,8 +11,8 @@
 #include "rpc/swarm.h"
 
 static struct hth_world *w;
-static struct member a, b;
-static struct verdict v[64];
+static struct swarm_member a, b;
+static struct swarm_verdict v[64];
 
 static void start(struct hth_rpc_opts opts_a, struct hth_rpc_opts opts_b)
 {

@@ -9,7 +9,7 @@
 
 static void echo(void *arg, struct hth_rpc_request *req)
 {
-    struct member *m = arg;
+    struct swarm_member *m = arg;
     struct hth_rpc_body body;
     m->seen++;
     body.payload = hth_rpc_payload(req, &body.payload_len);
@@ -19,14 +19,14 @@ static void echo(void *arg, struct hth_rpc_request *req)
 
 static void canceled(void *arg)
 {
-    struct member *m = arg;
+    struct swarm_member *m = arg;
     m->cancels++;
     m->cancel_us = hth_now_us(m->env);
 }
 
 static void hold(void *arg, struct hth_rpc_request *req)
 {
-    struct member *m = arg;
+    struct swarm_member *m = arg;
     m->seen++;
     assert_true(m->held_count < HELD_MAX);
     m->held[m->held_count++] = req;
@@ -35,7 +35,7 @@ static void hold(void *arg, struct hth_rpc_request *req)
 
 static void give_blob(void *arg, struct hth_rpc_request *req)
 {
-    struct member *m = arg;
+    struct swarm_member *m = arg;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     struct hth_tensor t = {HTH_U8, 1, {hth_load_u32le(payload)}, NULL, 0};
@@ -51,14 +51,14 @@ static void give_blob(void *arg, struct hth_rpc_request *req)
 
 static void busy(void *arg, struct hth_rpc_request *req)
 {
-    struct member *m = arg;
+    struct swarm_member *m = arg;
     m->seen++;
     hth_rpc_refuse(req, HTH_E_BUSY, 300 * HTH_US_PER_MS, "come back later");
 }
 
 static void peer_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
 {
-    struct member *m = arg;
+    struct swarm_member *m = arg;
     (void)peer;
     m->lost_count++;
     m->lost_err = err;
@@ -74,7 +74,7 @@ struct hth_rpc_opts member_opts(void)
 /* The node crashes: as after the end of a process, requests held by handlers are freed as well. */
 static void halt(struct hth_env *env, void *arg)
 {
-    struct member *m = arg;
+    struct swarm_member *m = arg;
     (void)env;
     if (m->rpc == NULL)
         return;
@@ -85,7 +85,8 @@ static void halt(struct hth_env *env, void *arg)
     m->held_count = 0;
 }
 
-void member_start(struct member *m, struct hth_world *w, const char *name, struct hth_rpc_opts opts)
+void member_start(struct swarm_member *m, struct hth_world *w, const char *name,
+                  struct hth_rpc_opts opts)
 {
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     memset(m, 0, sizeof(*m));
@@ -98,7 +99,7 @@ void member_start(struct member *m, struct hth_world *w, const char *name, struc
     member_serve(m);
 }
 
-void member_serve(struct member *m)
+void member_serve(struct swarm_member *m)
 {
     struct hth_rpc_opts opts = m->opts;
     opts.listen = &m->addr;
@@ -111,20 +112,20 @@ void member_serve(struct member *m)
     hth_rpc_serve(m->rpc, METHOD_BUSY, busy, m);
 }
 
-void member_stop(struct member *m)
+void member_stop(struct swarm_member *m)
 {
     hth_rpc_free(m->rpc);
     m->rpc = NULL;
 }
 
-struct hth_rpc_target member_target(const struct member *m)
+struct hth_rpc_target member_target(const struct swarm_member *m)
 {
     return (struct hth_rpc_target){m->env->self, m->addr};
 }
 
 /* ---- verdicts ------------------------------------------------------------------------------ */
 
-void verdict_clear(struct verdict *v)
+void verdict_clear(struct swarm_verdict *v)
 {
     struct hth_env *env = v->env;
     hth_blob_unref(v->body);
@@ -134,7 +135,7 @@ void verdict_clear(struct verdict *v)
 
 void on_verdict(void *arg, const struct hth_rpc_result *r)
 {
-    struct verdict *v = arg;
+    struct swarm_verdict *v = arg;
     v->count++;
     v->err = r->err;
     v->at_us = v->env != NULL ? hth_now_us(v->env) : 0;
@@ -153,8 +154,9 @@ void on_verdict(void *arg, const struct hth_rpc_result *r)
     }
 }
 
-struct hth_rpc_call *call_text(struct member *from, const struct member *to, uint16_t method,
-                               const char *text, int64_t timeout_us, struct verdict *v)
+struct hth_rpc_call *call_text(struct swarm_member *from, const struct swarm_member *to,
+                               uint16_t method, const char *text, int64_t timeout_us,
+                               struct swarm_verdict *v)
 {
     struct hth_rpc_target target = member_target(to);
     struct hth_rpc_call_opts opts = {.method = method, .timeout_us = timeout_us};
@@ -169,17 +171,17 @@ struct hth_rpc_call *call_text(struct member *from, const struct member *to, uin
 
 bool has_verdict(void *arg)
 {
-    return ((struct verdict *)arg)->count > 0;
+    return ((struct swarm_verdict *)arg)->count > 0;
 }
 
-void await(struct hth_world *w, struct verdict *v)
+void await(struct hth_world *w, struct swarm_verdict *v)
 {
     assert_true(hth_world_run_until_true(w, has_verdict, v, 60 * HTH_US_PER_S));
 }
 
 /* ---- raw peers ----------------------------------------------------------------------------- */
 
-static void raw_head(struct raw *r)
+static void raw_head(struct swarm_raw *r)
 {
     struct hth_frame *f = &r->frame;
     r->heads++;
@@ -201,7 +203,7 @@ static void raw_head(struct raw *r)
 
 static void raw_readable(struct hth_stream *s, void *arg)
 {
-    struct raw *r = arg;
+    struct swarm_raw *r = arg;
     for (;;) {
         struct hth_blob *into;
         size_t offset, max;
@@ -220,7 +222,7 @@ static void raw_readable(struct hth_stream *s, void *arg)
 
 static void raw_open(struct hth_stream *s, void *arg)
 {
-    struct raw *r = arg;
+    struct swarm_raw *r = arg;
     (void)s;
     r->open = true;
     hth_stream_pause(r->env, s, r->deaf);
@@ -234,7 +236,7 @@ static void raw_drained(struct hth_stream *s, void *arg)
 
 static void raw_closed(struct hth_stream *s, enum hth_err err, void *arg)
 {
-    struct raw *r = arg;
+    struct swarm_raw *r = arg;
     (void)s;
     r->closed = true;
     r->closed_err = err;
@@ -245,7 +247,7 @@ static void raw_closed(struct hth_stream *s, enum hth_err err, void *arg)
 static const struct hth_stream_ops raw_ops = {raw_open, raw_readable, raw_drained, raw_closed,
                                               NULL};
 
-static void raw_init(struct raw *r, struct hth_env *env)
+static void raw_init(struct swarm_raw *r, struct hth_env *env)
 {
     bool deaf = r->deaf;
     memset(r, 0, sizeof(*r));
@@ -256,7 +258,7 @@ static void raw_init(struct raw *r, struct hth_env *env)
     r->parser.frame = &r->frame;
 }
 
-void raw_dial(struct raw *r, struct hth_env *env, const struct hth_addr *addr)
+void raw_dial(struct swarm_raw *r, struct hth_env *env, const struct hth_addr *addr)
 {
     raw_init(r, env);
     assert_ok(hth_dial(env, addr, NULL, &raw_ops, r, &r->stream));
@@ -264,7 +266,7 @@ void raw_dial(struct raw *r, struct hth_env *env, const struct hth_addr *addr)
 
 static void raw_accept(void *arg, struct hth_stream *s)
 {
-    struct raw *r = arg;
+    struct swarm_raw *r = arg;
     if (r->stream != NULL)
         return;
     r->stream = s;
@@ -272,14 +274,14 @@ static void raw_accept(void *arg, struct hth_stream *s)
     hth_stream_attach(r->env, s, &raw_ops, r);
 }
 
-void raw_listen(struct raw *r, struct hth_env *env, uint16_t port)
+void raw_listen(struct swarm_raw *r, struct hth_env *env, uint16_t port)
 {
     struct hth_addr any = {.family = 4, .port = port};
     raw_init(r, env);
     assert_ok(hth_listen(env, &any, raw_accept, r, &r->listener));
 }
 
-void raw_bytes(struct raw *r, const void *data, size_t len)
+void raw_bytes(struct swarm_raw *r, const void *data, size_t len)
 {
     struct hth_blob *blob = hth_blob_copy(data, len);
     struct hth_span span = {blob, 0, len};
@@ -288,7 +290,7 @@ void raw_bytes(struct raw *r, const void *data, size_t len)
     hth_blob_unref(blob);
 }
 
-void raw_frame(struct raw *r, const struct hth_frame_msg *msg)
+void raw_frame(struct swarm_raw *r, const struct hth_frame_msg *msg)
 {
     static uint8_t bytes[HTH_FRAME_META_BYTES_MAX + 1024];
     size_t len;
@@ -296,7 +298,7 @@ void raw_frame(struct raw *r, const struct hth_frame_msg *msg)
     raw_bytes(r, bytes, len);
 }
 
-void raw_request(struct raw *r, uint64_t id, uint16_t method, const void *payload, size_t len,
+void raw_request(struct swarm_raw *r, uint64_t id, uint16_t method, const void *payload, size_t len,
                  uint32_t body_len)
 {
     struct hth_blob *ghost = hth_blob_ghost(body_len, 1);
@@ -312,7 +314,7 @@ void raw_request(struct raw *r, uint64_t id, uint16_t method, const void *payloa
     hth_blob_unref(ghost);
 }
 
-void raw_hello(struct raw *r)
+void raw_hello(struct swarm_raw *r)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_HELLO};
     msg.u.hello.version_min = HTH_RPC_VERSION_MIN;
@@ -325,7 +327,7 @@ void raw_hello(struct raw *r)
     raw_frame(r, &msg);
 }
 
-void raw_clear(struct raw *r)
+void raw_clear(struct swarm_raw *r)
 {
     if (r->stream != NULL)
         hth_stream_close(r->env, r->stream, false);

@@ -16,7 +16,7 @@
 #define METHOD_BUSY 19 /* refused with E_BUSY, 300 ms */
 #define HELD_MAX    4096
 
-struct member {
+struct swarm_member {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -30,16 +30,16 @@ struct member {
 };
 
 /* Starts an endpoint on a new node; opts' network, listen and on_peer_lost are filled in. */
-void member_start(struct member *m, struct hth_world *w, const char *name,
+void member_start(struct swarm_member *m, struct hth_world *w, const char *name,
                   struct hth_rpc_opts opts);
 /* Starts the endpoint alone, on an existing node: after a restart. */
-void member_serve(struct member *m);
-void member_stop(struct member *m);
+void member_serve(struct swarm_member *m);
+void member_stop(struct swarm_member *m);
 struct hth_rpc_opts member_opts(void);
-struct hth_rpc_target member_target(const struct member *m);
+struct hth_rpc_target member_target(const struct swarm_member *m);
 
 /* The outcome of a call. */
-struct verdict {
+struct swarm_verdict {
     uint32_t count;
     enum hth_err err;
     char text[HTH_RPC_TEXT_MAX + 1];
@@ -53,17 +53,18 @@ struct verdict {
     struct hth_env *env;
 };
 
-void verdict_clear(struct verdict *v);
+void verdict_clear(struct swarm_verdict *v);
 void on_verdict(void *arg, const struct hth_rpc_result *result);
 /* A call with a text as payload; v stores the verdict. */
-struct hth_rpc_call *call_text(struct member *from, const struct member *to, uint16_t method,
-                               const char *text, int64_t timeout_us, struct verdict *v);
+struct hth_rpc_call *call_text(struct swarm_member *from, const struct swarm_member *to,
+                               uint16_t method, const char *text, int64_t timeout_us,
+                               struct swarm_verdict *v);
 bool has_verdict(void *verdict);
 /* Runs until the verdict comes; fails the test after a virtual minute. */
-void await(struct hth_world *w, struct verdict *v);
+void await(struct hth_world *w, struct swarm_verdict *v);
 
 /* A peer that may break the protocol: it sends any bytes, and parses received frames. */
-struct raw {
+struct swarm_raw {
     struct hth_env *env;
     struct hth_stream *stream;
     struct hth_frame_parser parser;
@@ -79,15 +80,15 @@ struct raw {
     struct hth_listener *listener;
 };
 
-void raw_dial(struct raw *r, struct hth_env *env, const struct hth_addr *addr);
+void raw_dial(struct swarm_raw *r, struct hth_env *env, const struct hth_addr *addr);
 /* Accepts one stream. */
-void raw_listen(struct raw *r, struct hth_env *env, uint16_t port);
-void raw_bytes(struct raw *r, const void *data, size_t len);
-void raw_frame(struct raw *r, const struct hth_frame_msg *msg);
+void raw_listen(struct swarm_raw *r, struct hth_env *env, uint16_t port);
+void raw_bytes(struct swarm_raw *r, const void *data, size_t len);
+void raw_frame(struct swarm_raw *r, const struct hth_frame_msg *msg);
 /* Sends header and meta as given, valid or not. */
-void raw_request(struct raw *r, uint64_t id, uint16_t method, const void *payload, size_t len,
+void raw_request(struct swarm_raw *r, uint64_t id, uint16_t method, const void *payload, size_t len,
                  uint32_t body_len);
-void raw_hello(struct raw *r);
-void raw_clear(struct raw *r);
+void raw_hello(struct swarm_raw *r);
+void raw_clear(struct swarm_raw *r);
 
 #endif

@@ -359,8 +359,8 @@ static void requests_beyond_the_peers_limit_wait(void **state)
     stop();
 }
 
-static void call_blob(struct member *from, const struct member *to, uint32_t bytes,
-                      struct verdict *out)
+static void call_blob(struct swarm_member *from, const struct swarm_member *to, uint32_t bytes,
+                      struct swarm_verdict *out)
 {
     struct hth_rpc_target target = member_target(to);
     struct hth_rpc_call_opts opts = {.method = METHOD_BLOB, .timeout_us = 50 * HTH_US_PER_S};
@@ -459,7 +459,7 @@ static void bodies_beyond_budget_are_refused_busy(void **state)
     assert_true(v[0].retry_after_us > 0);
     assert_int_equal(v[1].err, HTH_OK); /* the connection lives on */
     /* A reply beyond the budget fails that call only. */
-    struct verdict *big = &v[2], *small = &v[3];
+    struct swarm_verdict *big = &v[2], *small = &v[3];
     call_blob(&b, &a, 200000, big);
     call_text(&b, &a, METHOD_ECHO, "small", HTH_US_PER_S, small);
     await(w, big);

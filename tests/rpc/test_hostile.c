@@ -10,10 +10,10 @@
 #include "rpc/swarm.h"
 
 static struct hth_world *w;
-static struct member server, good;
+static struct swarm_member server, good;
 static struct hth_node *bad_node;
-static struct raw bad;
-static struct verdict v[8];
+static struct swarm_raw bad;
+static struct swarm_verdict v[8];
 
 static struct hth_rpc_opts small_opts(void)
 {
@@ -468,7 +468,7 @@ static void connections_are_bounded(void **state)
 {
     struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
     struct hth_rpc_opts opts = member_opts();
-    static struct raw raws[FLOOD];
+    static struct swarm_raw raws[FLOOD];
     struct hth_rpc_stats stats;
     (void)state;
     w = hth_world_new(5, &wopts);
@@ -502,7 +502,7 @@ static void peers_are_bounded(void **state)
     struct hth_rpc_opts opts = member_opts();
     struct hth_rpc_call_opts copts = {.method = METHOD_ECHO, .timeout_us = HTH_US_PER_S};
     struct hth_rpc_target target = {.peer = {{1}}};
-    struct verdict many = {0};
+    struct swarm_verdict many = {0};
     (void)state;
     w = hth_world_new(5, &wopts);
     opts.calls_max = UINT32_MAX;
@@ -532,7 +532,7 @@ static void peers_are_bounded(void **state)
 /* ---- hostile servers ----------------------------------------------------------------------- */
 
 /* `good` calls the raw peer, which has sent HELLO and received the request. */
-static void call_bad(struct verdict *out)
+static void call_bad(struct swarm_verdict *out)
 {
     struct hth_rpc_target target = {hth_node_env(bad_node)->self, hth_node_addr(bad_node, 77)};
     struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 30 * HTH_US_PER_S};

@@ -29,7 +29,7 @@ struct shot {
 struct swarm {
     struct hth_world *w;
     struct hth_rng rng;
-    struct member members[NODES];
+    struct swarm_member members[NODES];
     struct shot shots[CALLS];
     uint32_t boots[NODES];
     uint32_t made, ok, canceled, errs[HTH_ERR_COUNT];
@@ -61,7 +61,7 @@ static void fire(struct swarm *sw, struct shot *s)
 {
     struct hth_blob *blob = NULL;
     uint8_t payload[4];
-    struct member *from = &sw->members[s->from];
+    struct swarm_member *from = &sw->members[s->from];
     if (from->rpc == NULL)
         return;
     struct hth_rpc_target target = member_target(&sw->members[s->to]);
@@ -93,8 +93,8 @@ static void fire(struct swarm *sw, struct shot *s)
 
 static void disturb(struct swarm *sw)
 {
-    struct member *m = &sw->members[hth_rng_below(&sw->rng, NODES)];
-    struct member *n = &sw->members[hth_rng_below(&sw->rng, NODES)];
+    struct swarm_member *m = &sw->members[hth_rng_below(&sw->rng, NODES)];
+    struct swarm_member *n = &sw->members[hth_rng_below(&sw->rng, NODES)];
     uint64_t draw = hth_rng_below(&sw->rng, 100);
     if (draw < 4 && m->rpc != NULL) {
         hth_node_crash(m->node, draw < 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
@@ -175,7 +175,7 @@ static uint64_t play(struct swarm *sw, uint64_t seed)
             fail_msg("seed %d call %d: %u verdicts, not %u", (int)seed, i, s->verdicts, want);
     }
     for (int i = 0; i < NODES; i++) {
-        struct member *m = &sw->members[i];
+        struct swarm_member *m = &sw->members[i];
         struct hth_rpc_stats stats;
         while (m->held_count > 0) /* all are canceled */
             hth_rpc_reply(m->held[--m->held_count], NULL);

@@ -10,8 +10,8 @@
 
 struct scene {
     struct hth_world *w;
-    struct member a, b;
-    struct verdict v[AT_ONCE];
+    struct swarm_member a, b;
+    struct swarm_verdict v[AT_ONCE];
     struct hth_rng rng;
     int64_t due_us[HELD_MAX]; /* when each request is to be answered */
     uint32_t ended, timeouts;
@@ -49,7 +49,7 @@ static void end(struct scene *s)
 static void call_again(struct scene *s)
 {
     for (int i = 0; i < AT_ONCE; i++) {
-        struct verdict *v = &s->v[i];
+        struct swarm_verdict *v = &s->v[i];
         if (v->env != NULL && v->count == 0)
             continue;
         s->ended += v->count;
@@ -109,7 +109,7 @@ static int64_t ends_after(struct scene *s, int64_t timeout_us, int64_t timeout_m
     struct hth_rpc_target target = member_target(&s->b);
     struct hth_rpc_call_opts opts = {
         .method = METHOD_HOLD, .timeout_us = timeout_us, .timeout_max_us = timeout_max_us};
-    struct verdict v = {.env = s->a.env};
+    struct swarm_verdict v = {.env = s->a.env};
     int64_t from_us = hth_world_now_us(s->w);
     assert_ok(hth_rpc_call(s->a.rpc, &target, &opts, on_verdict, &v, NULL));
     await(s->w, &v);

@@ -8,7 +8,7 @@
 
 struct scene {
     struct hth_world *w;
-    struct member a, b, c; /* a calls; b answers, c receives requests and is silent */
+    struct swarm_member a, b, c; /* a calls; b answers, c receives requests and is silent */
 };
 
 static void begin(struct scene *s)
@@ -20,7 +20,7 @@ static void begin(struct scene *s)
     member_start(&s->c, s->w, "c", member_opts());
 }
 
-static void drop_held(struct member *m)
+static void drop_held(struct swarm_member *m)
 {
     for (uint32_t i = 0; i < m->held_count; i++)
         hth_rpc_reply(m->held[i], NULL);
@@ -41,9 +41,9 @@ static void end(struct scene *s)
 }
 
 /* Makes one call that m answers after us. */
-static void answers_after(struct scene *s, struct member *m, int64_t us)
+static void answers_after(struct scene *s, struct swarm_member *m, int64_t us)
 {
-    struct verdict v = {.count = 0};
+    struct swarm_verdict v = {.count = 0};
     call_text(&s->a, m, METHOD_HOLD, "x", 0, &v);
     while (m->held_count == 0)
         hth_world_run_for(s->w, MS);
@@ -62,7 +62,7 @@ static void answered_after(struct scene *s, int64_t us)
 /* The time until a call to c times out. */
 static int64_t silent_for(struct scene *s)
 {
-    struct verdict v = {.count = 0};
+    struct swarm_verdict v = {.count = 0};
     int64_t from_us = hth_world_now_us(s->w);
     call_text(&s->a, &s->c, METHOD_HOLD, "x", 0, &v);
     await(s->w, &v);
@@ -100,7 +100,7 @@ static void one_answer_of_another_peer_shortens_wait(void **state)
 static void answer_of_another_peer_shortens_running_wait(void **state)
 {
     struct scene s = {.w = NULL};
-    struct verdict v = {.count = 0};
+    struct swarm_verdict v = {.count = 0};
     (void)state;
     begin(&s);
     int64_t from_us = hth_world_now_us(s.w);
@@ -123,7 +123,7 @@ static int64_t met_after(struct scene *s, int64_t takes_us, int64_t within_us)
         answered_after(s, 10 * MS);
     int64_t from_us = hth_world_now_us(s->w);
     while (err != HTH_OK && hth_world_now_us(s->w) < from_us + within_us) {
-        struct verdict v = {.count = 0};
+        struct swarm_verdict v = {.count = 0};
         int64_t due_us = hth_world_now_us(s->w) + takes_us;
         call_text(&s->a, &s->c, METHOD_HOLD, "x", 0, &v);
         while (v.count == 0 && hth_world_now_us(s->w) < due_us)
@@ -245,7 +245,7 @@ static void fourth_answer_ends_stranger_rule(void **state)
 static void handler_is_canceled_before_its_own_deadline(void **state)
 {
     struct scene s = {.w = NULL};
-    struct verdict v = {.count = 0};
+    struct swarm_verdict v = {.count = 0};
     (void)state;
     begin(&s);
     answered_after(&s, 10 * MS);
