@@ -13,9 +13,9 @@ struct hth_uid uid_of(uint32_t coord)
     return (struct hth_uid){.name = "ffn0", .ncoord = 1, .coord = {coord}};
 }
 
-struct host host_init(void)
+struct swarm_host host_init(void)
 {
-    struct host h = {.opts = HTH_SERVER_OPTS_INIT, .expert = HTH_EXPERT_OPTS_INIT};
+    struct swarm_host h = {.opts = HTH_SERVER_OPTS_INIT, .expert = HTH_EXPERT_OPTS_INIT};
 
     h.expert.shape.d = 16;
     h.expert.shape.inner = 32;
@@ -27,7 +27,7 @@ struct host host_init(void)
 
 static void on_expert(void *arg, const struct hth_uid *uid, enum hth_err err, bool restored)
 {
-    struct host *h = arg;
+    struct swarm_host *h = arg;
 
     (void)uid;
     h->loaded += err == HTH_OK ? 1 : 0;
@@ -40,7 +40,7 @@ static void on_expert(void *arg, const struct hth_uid *uid, enum hth_err err, bo
 
 static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct host *h = arg;
+    struct swarm_host *h = arg;
     struct hth_rpc_opts opts = HTH_RPC_OPTS_INIT;
     struct hth_addr addr = hth_node_addr(h->node, PORT);
 
@@ -62,7 +62,7 @@ static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 
 static void host_halt(struct hth_env *env, void *arg)
 {
-    struct host *h = arg;
+    struct swarm_host *h = arg;
 
     (void)env;
     hth_server_free(h->server);
@@ -71,7 +71,7 @@ static void host_halt(struct hth_env *env, void *arg)
     h->rpc = NULL;
 }
 
-void host_start(struct host *h, struct hth_world *w, const char *name)
+void host_start(struct swarm_host *h, struct hth_world *w, const char *name)
 {
     struct hth_node_opts opts = HTH_NODE_OPTS_INIT;
 
@@ -83,18 +83,18 @@ void host_start(struct host *h, struct hth_world *w, const char *name)
     hth_world_run_for(w, 50 * HTH_US_PER_MS);
 }
 
-void host_stop(struct host *h)
+void host_stop(struct swarm_host *h)
 {
     host_halt(h->env, h);
 }
 
-struct hth_rpc_target host_target(const struct host *h)
+struct hth_rpc_target host_target(const struct swarm_host *h)
 {
     return (struct hth_rpc_target){.peer = hth_node_env(h->node)->self,
                                    .addr = hth_node_addr(h->node, PORT)};
 }
 
-struct hth_server_stats host_stats(const struct host *h)
+struct hth_server_stats host_stats(const struct swarm_host *h)
 {
     struct hth_server_stats s;
 
@@ -102,7 +102,7 @@ struct hth_server_stats host_stats(const struct host *h)
     return s;
 }
 
-const struct hth_expert *host_expert(const struct host *h, uint32_t i)
+const struct hth_expert *host_expert(const struct swarm_host *h, uint32_t i)
 {
     struct hth_server_expert e;
 
@@ -112,7 +112,7 @@ const struct hth_expert *host_expert(const struct host *h, uint32_t i)
 
 static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
 {
-    struct caller *c = arg;
+    struct swarm_caller *c = arg;
 
     (void)host;
     (void)rtt_us;
@@ -120,7 +120,7 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
     c->host_failed += err != HTH_OK ? 1 : 0;
 }
 
-void caller_start(struct caller *c, struct hth_world *w, const char *name,
+void caller_start(struct swarm_caller *c, struct hth_world *w, const char *name,
                   const struct hth_expert_client_opts *opts)
 {
     struct hth_expert_client_opts client = HTH_EXPERT_CLIENT_OPTS_INIT;
@@ -139,7 +139,7 @@ void caller_start(struct caller *c, struct hth_world *w, const char *name,
     assert_ok(hth_expert_client_new(c->env, c->rpc, &client, &c->client));
 }
 
-void caller_stop(struct caller *c)
+void caller_stop(struct swarm_caller *c)
 {
     hth_expert_client_free(c->client);
     hth_rpc_free(c->rpc);
@@ -187,7 +187,7 @@ static struct hth_tensor rows_tensor(const float *rows, uint32_t count, uint32_t
     return t;
 }
 
-struct hth_rpc_call *ask(struct caller *c, const struct host *h, const struct ask *a,
+struct hth_rpc_call *ask(struct swarm_caller *c, const struct swarm_host *h, const struct ask *a,
                          struct answer *out)
 {
     struct hth_expert_msg work = {
@@ -224,8 +224,8 @@ struct hth_rpc_call *ask(struct caller *c, const struct host *h, const struct as
     return call;
 }
 
-void ask_wait(struct hth_world *w, struct caller *c, const struct host *h, const struct ask *a,
-              struct answer *out)
+void ask_wait(struct hth_world *w, struct swarm_caller *c, const struct swarm_host *h,
+              const struct ask *a, struct answer *out)
 {
     ask(c, h, a, out);
     if (!hth_world_run_until_true(w, answered, out, 60 * HTH_US_PER_S))

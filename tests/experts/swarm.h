@@ -14,7 +14,7 @@
 #define PORT      4000
 #define HOSTS_MAX 8
 
-struct host {
+struct swarm_host {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -29,17 +29,17 @@ struct host {
 };
 
 /* Adds a node that starts a server at each boot, with experts ffn0.first.. of the given options. */
-void host_start(struct host *h, struct hth_world *w, const char *name);
-struct host host_init(void);
-void host_stop(struct host *h);
-struct hth_rpc_target host_target(const struct host *h);
-struct hth_server_stats host_stats(const struct host *h);
+void host_start(struct swarm_host *h, struct hth_world *w, const char *name);
+struct swarm_host host_init(void);
+void host_stop(struct swarm_host *h);
+struct hth_rpc_target host_target(const struct swarm_host *h);
+struct hth_server_stats host_stats(const struct swarm_host *h);
 /* The i-th expert's object. */
-const struct hth_expert *host_expert(const struct host *h, uint32_t i);
+const struct hth_expert *host_expert(const struct swarm_host *h, uint32_t i);
 struct hth_uid uid_of(uint32_t coord);
 
 /* A calling peer: rpc and client on a node of its own. */
-struct caller {
+struct swarm_caller {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -47,9 +47,9 @@ struct caller {
     uint32_t host_ok, host_failed;
 };
 
-void caller_start(struct caller *c, struct hth_world *w, const char *name,
+void caller_start(struct swarm_caller *c, struct hth_world *w, const char *name,
                   const struct hth_expert_client_opts *opts);
-void caller_stop(struct caller *c);
+void caller_stop(struct swarm_caller *c);
 
 /* The reply of a raw call, for requests that the client would never send. */
 struct answer {
@@ -76,15 +76,15 @@ struct ask {
     enum hth_dtype dtype; /* 0: F32; x and dy are converted */
 };
 
-struct hth_rpc_call *ask(struct caller *c, const struct host *h, const struct ask *a,
+struct hth_rpc_call *ask(struct swarm_caller *c, const struct swarm_host *h, const struct ask *a,
                          struct answer *out);
 /* An rpc callback whose arg is a struct answer. */
 void on_answer(void *answer, const struct hth_rpc_result *result);
 void answer_clear(struct answer *a);
 bool answered(void *answer);
 /* Sends a request and waits for the reply; fails the test after a virtual minute. */
-void ask_wait(struct hth_world *w, struct caller *c, const struct host *h, const struct ask *a,
-              struct answer *out);
+void ask_wait(struct hth_world *w, struct swarm_caller *c, const struct swarm_host *h,
+              const struct ask *a, struct answer *out);
 
 /* count normal floats; the same for the same seed. */
 float *normals(uint64_t seed, size_t count);

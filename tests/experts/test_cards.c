@@ -143,7 +143,7 @@ static struct hth_tensor x;
 
 static struct hth_expert_opts opts_of(uint32_t i, const struct hth_backend *backend)
 {
-    struct host h = host_init();
+    struct swarm_host h = host_init();
 
     h.expert.shape = (struct hth_expert_shape){.d = D, .inner = 2 * D};
     h.expert.uid = uid_of(i);

@@ -16,15 +16,15 @@
 /* Hosts with `per_host` experts each, a caller, and reference experts for all. */
 struct scene {
     struct hth_world *w;
-    struct host host[HOSTS_MAX];
-    struct caller c;
+    struct swarm_host host[HOSTS_MAX];
+    struct swarm_caller c;
     struct reference ref[64];
     struct hth_expert_target target[64];
     uint32_t hosts, experts;
 };
 
 static void scene_start(struct scene *s, const struct hth_world_opts *wo, uint32_t hosts,
-                        uint32_t per_host, const struct host *like)
+                        uint32_t per_host, const struct swarm_host *like)
 {
     memset(s, 0, sizeof(*s));
     s->w = hth_world_new(11, wo);
@@ -134,7 +134,7 @@ static void rows_return_to_their_pairs(void **state)
     struct hth_expert_pair pairs[N];
     float *x = normals(1, UNITS * D), *dy = normals(2, N * D), out[N * D], want[D];
     struct hth_expert_batch_info info;
-    struct host like = host_init();
+    struct swarm_host like = host_init();
     struct hth_expert_call call;
     struct hth_tensor tx, tdy;
     struct outcome o;
@@ -185,7 +185,7 @@ static void sequences_are_sent_whole(void **state)
     enum { T = 4, UNITS = 3, N = 6 };
     struct hth_expert_pair pairs[N];
     float *x = normals(1, UNITS * T * D), out[N * (T * D + 5)], want[T * D];
-    struct host like = host_init();
+    struct swarm_host like = host_init();
     struct hth_expert_call call;
     struct hth_tensor tx;
     struct outcome o;
@@ -572,7 +572,7 @@ static void replicas_answer_for_lost_and_busy_hosts(void **state)
     enum { UNITS = 8, K = 2, N = UNITS * K };
     struct hth_expert_pair pairs[N];
     float *x = normals(1, UNITS * D), out[N * D], want[D];
-    struct host like = host_init(), mirror;
+    struct swarm_host like = host_init(), mirror;
     struct hth_expert_batch_info info;
     struct hth_expert_call call;
     struct hth_peer_id peer;
@@ -623,7 +623,7 @@ static void busy_host_is_retried_at_its_time(void **state)
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_expert_pair pairs[64];
     float *x = normals(1, 64 * D);
-    struct host like = host_init();
+    struct swarm_host like = host_init();
     struct hth_expert_batch *b;
     struct hth_expert_batch_info info;
     struct outcome o[CALLS] = {0};
@@ -668,7 +668,7 @@ static void lost_backward_is_applied_once(void **state)
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_expert_pair pairs[4];
     float *x = normals(1, 4 * D);
-    struct host like = host_init();
+    struct swarm_host like = host_init();
     struct hth_expert_batch *b;
     struct outcome o = {0};
     struct hth_expert_call call;
@@ -776,7 +776,7 @@ static void large_batch_becomes_several_requests(void **state)
     struct hth_expert_pair *pairs = hth_new_array(struct hth_expert_pair, N);
     float *x = normals(1, (size_t)N * D);
     struct hth_expert_batch_info info;
-    struct host like = host_init();
+    struct swarm_host like = host_init();
     struct hth_expert_call call;
     struct hth_tensor tx;
     struct outcome o;
@@ -820,7 +820,7 @@ static void on_info(void *arg, enum hth_err err, const struct hth_expert_info *i
 
 static void info_lists_all_experts(void **state)
 {
-    struct host like = host_init();
+    struct swarm_host like = host_init();
     struct hth_rpc_target to;
     struct told t = {0};
     struct scene s;
@@ -906,7 +906,7 @@ static void storm(uint64_t seed)
 {
     enum { CALLS = 40, UNITS = 12, K = 4 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
-    struct host like = host_init();
+    struct swarm_host like = host_init();
     struct storm *st = hth_new(struct storm);
     struct one one[CALLS];
     struct hth_expert_batch *b;
@@ -942,7 +942,7 @@ static void storm(uint64_t seed)
         st->started++;
         hth_world_run_for(s.w, (int64_t)hth_rng_below(&st->rng, 300) * HTH_US_PER_MS);
         if (hth_rng_chance(&st->rng, 0.3)) {
-            struct host *h = &s.host[hth_rng_below(&st->rng, 4)];
+            struct swarm_host *h = &s.host[hth_rng_below(&st->rng, 4)];
             if (hth_node_is_up(h->node))
                 hth_node_crash(h->node,
                                hth_rng_chance(&st->rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT);

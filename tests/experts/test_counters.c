@@ -11,7 +11,7 @@
 
 #define D 16
 
-static double metric(const struct host *h, const char *name)
+static double metric(const struct swarm_host *h, const char *name)
 {
     return hth_metrics_get(h->env->metrics, name);
 }
@@ -19,12 +19,12 @@ static double metric(const struct host *h, const char *name)
 static void bad_parts_and_repeats_are_counted(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 4 * D);
     struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
     struct hth_server_stats s;
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.opts.grad_norm_max = 100;
@@ -74,12 +74,12 @@ static void bad_parts_and_repeats_are_counted(void **state)
 static void checkpoints_are_counted(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     struct hth_device small = HTH_DEVICE_INIT, roomy = HTH_DEVICE_INIT;
     float *x = normals(1, D);
     struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     small.disk_bytes_max = 100;

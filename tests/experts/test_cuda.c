@@ -62,9 +62,9 @@ static float *coarse(uint64_t seed, size_t n)
 static void train(const char *kind, uint32_t fewer, double tolerance)
 {
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     struct reference r;
-    struct caller c;
+    struct swarm_caller c;
     float want[ROWS * D];
 
     h.expert.kind = kind;
@@ -171,7 +171,7 @@ static void transformer_trains(void **state)
 /* A checkpoint made on the card gives the same bits on the card and on the CPU. */
 static void checkpoints_move_between_card_and_cpu(void **state)
 {
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     struct reference a, b, cpu;
     struct hth_blob *one, *two;
     float *x = normals(5, ROWS * D), *y = normals(6, ROWS * D);
@@ -218,7 +218,7 @@ static void checkpoints_move_between_card_and_cpu(void **state)
 }
 
 /* One part of six is refused; the others, computed in its group, get the same bits. */
-static void ask_with_a_nan(struct hth_world *w, struct caller *c, const struct host *h)
+static void ask_with_a_nan(struct hth_world *w, struct swarm_caller *c, const struct swarm_host *h)
 {
     enum { PARTS = 6, BAD = 2 };
     float *x = coarse(77, PARTS * ROWS * D), *good = coarse(77, PARTS * ROWS * D);
@@ -257,8 +257,8 @@ static struct hth_blob *host_six(size_t budget, struct hth_resident_stats *stats
 {
     enum { EXPERTS = 6 };
     struct hth_world *w = hth_world_new(3, NULL);
-    struct host h = host_init();
-    struct caller c;
+    struct swarm_host h = host_init();
+    struct swarm_caller c;
     struct hth_blob *all, *one;
     size_t usual = device.resident.budget, len = 0;
 
@@ -360,8 +360,8 @@ static void devices_answer_side_by_side(void **state)
     enum { EXPERTS = 6 };
     static struct hth_cu_device other;
     struct hth_world *w = hth_world_new(4, NULL);
-    struct host h = host_init();
-    struct caller c;
+    struct swarm_host h = host_init();
+    struct swarm_caller c;
     char why[200];
     float *x = coarse(1, EXPERTS * ROWS * D), *dy = coarse(2, EXPERTS * ROWS * D), want[ROWS * D];
     const struct hth_backend *backends[3] = {hth_backend_ref()};

@@ -16,8 +16,8 @@
 
 struct arena {
     struct hth_world *w;
-    struct host h;
-    struct caller c[3];
+    struct swarm_host h;
+    struct swarm_caller c[3];
     float *x;
 };
 
@@ -256,7 +256,7 @@ static void more_peers_than_remembered_are_served(void **state)
 {
     enum { CROWD = 300, N = 20 };
     struct arena t = {.h = host_init()};
-    static struct caller crowd[CROWD];
+    static struct swarm_caller crowd[CROWD];
     static struct answer flood[N], out[CROWD];
     struct ask a = {.coord = {1}, .rows = {1}, .parts = 1, .d = D, .timeout_us = MINUTE};
     (void)state;

@@ -14,12 +14,12 @@
 
 static bool is_drained(void *arg)
 {
-    return ((struct host *)arg)->drained;
+    return ((struct swarm_host *)arg)->drained;
 }
 
 static void on_drained(void *arg)
 {
-    ((struct host *)arg)->drained = true;
+    ((struct swarm_host *)arg)->drained = true;
 }
 
 /* The rows of a refused part return as zeros, not as older contents of the memory. */
@@ -27,11 +27,11 @@ static void refused_rows_are_zeros(void **state)
 {
     enum { ROWS = 20000 }; /* above a quarter of a MiB: such blocks are reused at once */
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, ROWS * D);
     struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     host_start(&h, w, "host");
@@ -61,13 +61,13 @@ static void cancel_between_batches_leaves_nothing(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 8 * D);
     struct ask back = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
     struct ask ahead = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x};
     struct answer out[2];
     struct hth_rpc_call *call;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
@@ -106,11 +106,11 @@ static void huge_numbers_are_refused(void **state)
 {
     static const float huge[] = {3e38f, -1e30f, 1.1e15f, NAN, INFINITY};
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 4 * D), *bad = normals(2, 4 * D);
     struct ask good = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 100};
     struct answer out;
-    struct caller c, evil;
+    struct swarm_caller c, evil;
 
     (void)state;
     h.opts.step_rows = 4;
@@ -161,12 +161,12 @@ static void huge_numbers_are_refused(void **state)
 static void evicted_answer_is_not_applied_twice(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 256 * D);
     struct ask mine = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
     struct ask flood = {.coord = {0}, .rows = {256}, .parts = 1, .d = D, .x = x, .dy = x};
     struct answer out;
-    struct caller c, evil;
+    struct swarm_caller c, evil;
     uint64_t rows;
 
     (void)state;
@@ -257,7 +257,7 @@ static void every_refusal_is_reported_busy(void **state)
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++) {
         struct hth_world *w = hth_world_new(1, NULL);
-        struct host h = host_init();
+        struct swarm_host h = host_init();
         struct hth_rpc_target to;
         struct hth_expert_target target = {.coord = {0}};
         struct hth_expert_pair pair = {0, 0};
@@ -269,7 +269,7 @@ static void every_refusal_is_reported_busy(void **state)
                                        .pairs_count = 1};
         struct hth_expert_batch *b;
         struct told t = {0};
-        struct caller c;
+        struct swarm_caller c;
 
         host_start(&h, w, "host");
         caller_start(&c, w, "caller", NULL);

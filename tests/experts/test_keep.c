@@ -16,7 +16,7 @@ static struct hth_world *world_new(uint64_t seed)
     return hth_world_new(seed, NULL);
 }
 
-static void world_end(struct hth_world *w, struct caller *c)
+static void world_end(struct hth_world *w, struct swarm_caller *c)
 {
     caller_stop(c);
     hth_world_free(w);
@@ -27,11 +27,11 @@ static void world_end(struct hth_world *w, struct caller *c)
 static void steps_come_by_count_and_by_age(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 8 * D);
     struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = x};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.opts.step_rows = 24;
@@ -63,12 +63,12 @@ static void canceled_work_is_dropped(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 4 * D);
     struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x};
     struct answer out[4];
     struct hth_rpc_call *call[4];
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
@@ -111,11 +111,11 @@ static void restarted_caller_gets_its_answer(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 4 * D);
     struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 5};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
@@ -140,24 +140,24 @@ static void restarted_caller_gets_its_answer(void **state)
 
 static void on_drained(void *arg)
 {
-    ((struct host *)arg)->drained = true;
+    ((struct swarm_host *)arg)->drained = true;
 }
 
 static bool is_drained(void *arg)
 {
-    return ((struct host *)arg)->drained;
+    return ((struct swarm_host *)arg)->drained;
 }
 
 /* A drained and restarted host has the same bits: weights, moments, steps. */
 static void drain_saves_and_start_restores(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 8 * D), *dy = normals(2, 8 * D), dx[8 * D];
     struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = dy};
     struct reference r;
     struct answer out, late;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.layer_count = 2;
@@ -206,11 +206,11 @@ static void drain_saves_and_start_restores(void **state)
 static void crash_restores_the_last_checkpoint(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 8 * D);
     struct ask a = {.coord = {0}, .rows = {8}, .parts = 1, .d = D, .x = x, .dy = x, .key = 1};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
     size_t len;
 
     (void)state;
@@ -243,11 +243,11 @@ static void crash_restores_the_last_checkpoint(void **state)
 static void damaged_checkpoints_are_refused(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, D);
     struct ask a = {.coord = {0, 1}, .rows = {1, 1}, .parts = 2, .d = D, .x = x};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
     size_t len;
 
     (void)state;
@@ -281,11 +281,11 @@ static void server_is_freed_while_jobs_run(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 4 * D);
     struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x};
     struct answer out[6];
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
@@ -315,7 +315,7 @@ static void server_is_freed_while_jobs_run(void **state)
 static void full_lane_loses_no_expert(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
 
     (void)state;
     h.layer_count = 8;

@@ -32,7 +32,7 @@ static void weights_of_an_expert_are_bounded(void **state)
 static void experts_of_a_server_are_bounded(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     struct hth_expert_opts o;
 
     (void)state;
@@ -54,7 +54,7 @@ static void checkpoints_are_bounded(void **state)
 {
     static const uint8_t byte;
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     struct hth_expert_opts o = h.expert;
     struct hth_expert *e;
 
@@ -73,14 +73,14 @@ static void checkpoints_are_bounded(void **state)
 static struct hth_server_stats together(uint32_t count, bool spread)
 {
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     struct answer *out = hth_new_array(struct answer, count);
     float *x = normals(1, D);
     struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x};
     struct hth_device slow = HTH_DEVICE_INIT;
     struct hth_server_stats before, after;
     struct answer first;
-    struct caller c[2];
+    struct swarm_caller c[2];
 
     h.layer_count = spread ? count : 1;
     h.opts.job_flops_min = 1e30;
@@ -152,14 +152,14 @@ static bool is_done(void *arg)
 static uint64_t requests_for(uint32_t count, uint32_t d)
 {
     struct hth_world *w = hth_world_new(1, NULL);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     struct hth_expert_target *targets = hth_new_array(struct hth_expert_target, count);
     struct hth_expert_pair *pairs = hth_new_array(struct hth_expert_pair, count);
     struct hth_tensor x = {.dtype = HTH_F32, .ndim = 2, .dim = {1, d}};
     struct hth_expert_call call = {.layer = "ffn0", .ndim = 1};
     struct hth_rpc_target to;
     struct hth_expert_batch *b;
-    struct caller c;
+    struct swarm_caller c;
     uint64_t requests;
     uint32_t done = 0;
 

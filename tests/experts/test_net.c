@@ -74,7 +74,7 @@ static struct hth_tensor tensor_of(float *rows, uint64_t count)
 
 static struct hth_expert_opts expert_opts(uint32_t i)
 {
-    struct host h = host_init();
+    struct swarm_host h = host_init();
 
     h.expert.shape = (struct hth_expert_shape){.d = D, .inner = 2 * D};
     h.expert.uid = uid_of(i);

@@ -18,7 +18,7 @@ static struct hth_world *world_new(uint64_t seed)
     return hth_world_new(seed, NULL);
 }
 
-static void world_end(struct hth_world *w, struct caller *c)
+static void world_end(struct hth_world *w, struct swarm_caller *c)
 {
     caller_stop(c);
     hth_world_free(w);
@@ -29,13 +29,13 @@ static void world_end(struct hth_world *w, struct caller *c)
 static void answers_equal_the_kernels(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 7 * D), *dy = normals(2, 7 * D), y[7 * D], dx[7 * D];
     struct ask a = {.coord = {0, 1}, .rows = {3, 4}, .parts = 2, .d = D, .x = x};
     struct hth_expert_opts second;
     struct reference r0, r1;
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.layer_count = 2;
@@ -87,11 +87,11 @@ static void bits_do_not_depend_on_the_batch(void **state)
 {
     enum { N = 40 };
     struct hth_world *w = world_new(2);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x[N], y[5 * D];
     struct answer out[N];
     struct reference r;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.opts.batch_rows_max = 64;
@@ -134,12 +134,12 @@ static void large_forwards_are_cut(void **state)
     enum { ROWS = 1000 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, ROWS * D), *y = normals(2, ROWS * D);
     struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x};
     struct reference r;
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     wo.device.compute_workers = 3;
@@ -173,12 +173,12 @@ static void narrow_types_stay_within_their_error(void **state)
 {
     static const enum hth_dtype types[] = {HTH_BF16, HTH_F16};
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 6 * D), y[6 * D];
     struct ask a = {.coord = {0}, .rows = {6}, .parts = 1, .d = D, .x = x};
     struct reference r;
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     host_start(&h, w, "host");
@@ -214,13 +214,13 @@ static void int8_rows_and_repeats_are_right(void **state)
 {
     enum { ROWS = 6 };
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, ROWS * D), *dy = normals(2, ROWS * D), want[2][ROWS * D], got[ROWS * D];
     struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x, .dtype = HTH_I8};
     size_t bytes = ROWS * hth_rows_bytes(HTH_I8, D);
     struct answer out, again;
     struct reference r;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     host_start(&h, w, "host");
@@ -257,11 +257,11 @@ static void int8_rows_and_repeats_are_right(void **state)
 static void nop_returns_the_requests_bytes(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 5 * D), *dy = normals(2, 5 * D);
     struct ask a = {.coord = {0, 1}, .rows = {2, 3}, .parts = 2, .d = D, .x = x};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.expert.kind = "nop";
@@ -295,12 +295,12 @@ static void nop_returns_the_requests_bytes(void **state)
 static void parts_have_their_own_verdicts(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 5 * D), y[D];
     struct ask a = {.coord = {0, 9, 1, 0}, .rows = {1, 1, 1, 1}, .parts = 4, .d = D, .x = x};
     struct reference r;
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.layer_count = 2;
@@ -354,10 +354,10 @@ static void norm_limit_holds_for_each_row_of_m_dy(void **state)
         {1, 1000, 0.01f, HTH_OK},     {1, 1001, 0.01f, HTH_E_TOO_LARGE},
     };
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 64 * D), *dy = normals(2, 64 * D);
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.opts.grad_norm_max = 10;
@@ -386,8 +386,8 @@ static void norm_limit_holds_for_each_row_of_m_dy(void **state)
     world_end(w, &c);
 }
 
-static enum hth_err raw_call(struct hth_world *w, struct caller *c, const struct host *h,
-                             const struct hth_rpc_call_opts *opts)
+static enum hth_err raw_call(struct hth_world *w, struct swarm_caller *c,
+                             const struct swarm_host *h, const struct hth_rpc_call_opts *opts)
 {
     struct hth_rpc_target to = host_target(h);
     struct hth_rpc_call_opts o = *opts;
@@ -412,8 +412,8 @@ struct hostile {
     enum hth_err want;
 };
 
-static enum hth_err hostile_call(struct hth_world *w, struct caller *c, const struct host *h,
-                                 const struct hostile *k)
+static enum hth_err hostile_call(struct hth_world *w, struct swarm_caller *c,
+                                 const struct swarm_host *h, const struct hostile *k)
 {
     struct hth_tensor t[2] = {{.dtype = k->dtype, .ndim = 2, .dim = {k->rows, k->cols}}};
     struct hth_rpc_call_opts o = {.method = k->backward ? HTH_METHOD_EXPERT_BACKWARD
@@ -471,8 +471,8 @@ static void malformed_requests_are_refused(void **state)
         {good, LONG_ROWS, LONG_BYTES, 1, HTH_I8, false, 0, HTH_OK},
     };
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
-    struct caller c;
+    struct swarm_host h = host_init();
+    struct swarm_caller c;
 
     (void)state;
     cases[8].work.rows_in_microbatch = 1;
@@ -530,11 +530,11 @@ static void long_queue_refuses_busy(void **state)
     enum { N = 30 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 64 * D);
     struct ask a = {.coord = {0}, .rows = {64}, .parts = 1, .d = D, .x = x};
     struct answer out[N];
-    struct caller c;
+    struct swarm_caller c;
     uint32_t busy = 0, ok = 0;
 
     (void)state;
@@ -573,11 +573,11 @@ static void long_queue_refuses_busy(void **state)
 static void held_bytes_refuse_busy(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 64 * D);
     struct ask a = {.coord = {0}, .rows = {64}, .parts = 1, .d = D, .x = x};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.opts.queue_bytes_max = 2 * 64 * D * 4 - 1;
@@ -599,12 +599,12 @@ static void held_bytes_refuse_busy(void **state)
 static void backward_is_applied_once(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 4 * D), *dy = normals(2, 4 * D), dx[4 * D];
     struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = dy, .key = 77};
     struct answer first, again, late;
     struct reference r;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.opts.step_rows = 1;
@@ -658,11 +658,11 @@ static void answers_are_kept_within_bounds(void **state)
 {
     enum { ROWS = 256 };
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, ROWS * D);
     struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x, .dy = x};
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.opts.result_bytes_max = 20 * 1000 + 3 * ROWS * D * 4;
@@ -691,12 +691,12 @@ static void kept_answers_leave_room(void **state)
 {
     enum { ROWS = 256, BYTES = ROWS * D * 4 };
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, ROWS * D);
     struct ask a = {.coord = {0}, .rows = {ROWS}, .parts = 1, .d = D, .x = x, .dy = x};
     struct hth_budget budget;
     struct answer out;
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     hth_budget_init(&budget, 8 * BYTES, NULL);
@@ -728,11 +728,11 @@ static void waiting_repeats_are_bounded(void **state)
     enum { N = HTH_SERVER_WAITERS_MAX + 5 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, 4 * D);
     struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x, .key = 3};
     struct answer out[N];
-    struct caller c;
+    struct swarm_caller c;
     uint32_t ok = 0, busy = 0;
 
     (void)state;
@@ -759,7 +759,7 @@ static void waiting_repeats_are_bounded(void **state)
 static void invalid_options_are_refused(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     struct hth_server_opts o = HTH_SERVER_OPTS_INIT;
     struct hth_expert_opts e;
     struct hth_server *s;
@@ -781,11 +781,11 @@ static void invalid_options_are_refused(void **state)
 static void lone_rows_wait_for_batch_age(void **state)
 {
     struct hth_world *w = world_new(1);
-    struct host h = host_init();
+    struct swarm_host h = host_init();
     float *x = normals(1, D);
     struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x};
     struct answer out[4];
-    struct caller c;
+    struct swarm_caller c;
 
     (void)state;
     h.opts.batch_age_us = 200 * HTH_US_PER_MS;

@@ -25,7 +25,7 @@ static double distance(const float *a, const float *b, size_t n)
 
 static struct hth_expert_opts opts_of(const char *kind)
 {
-    struct host h = host_init();
+    struct swarm_host h = host_init();
 
     h.expert.kind = kind;
     h.expert.uid = uid_of(3);
