@@ -10,7 +10,7 @@
 
 static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 {
-    struct peer *p = arg;
+    struct reduce_peer *p = arg;
     (void)err;
     if (p->reducer != NULL)
         hth_reducer_peer_lost(p->reducer, id);
@@ -18,7 +18,7 @@ static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 
 static void halt(struct hth_env *env, void *arg)
 {
-    struct peer *p = arg;
+    struct reduce_peer *p = arg;
     (void)env;
     hth_reducer_free(p->reducer);
     hth_rpc_free(p->rpc);
@@ -29,7 +29,7 @@ static void halt(struct hth_env *env, void *arg)
 
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct peer *p = arg;
+    struct reduce_peer *p = arg;
     struct hth_addr listen = hth_node_addr(p->node, PORT);
     struct hth_rpc_opts opts = p->swarm->rpc_opts;
     (void)dht;
@@ -42,7 +42,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     assert_ok(hth_reducer_new(env, p->rpc, &p->swarm->reducer_opts, &p->reducer));
 }
 
-void swarm_defaults(struct swarm *s)
+void swarm_defaults(struct reduce_swarm *s)
 {
     static const struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
     static const struct hth_reducer_opts reducer = HTH_REDUCER_OPTS_INIT;
@@ -57,7 +57,7 @@ void swarm_defaults(struct swarm *s)
     s->timeout_us = 20 * HTH_US_PER_S;
 }
 
-void swarm_new(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count)
+void swarm_new(struct reduce_swarm *s, uint64_t seed, uint32_t n, uint64_t count)
 {
     char name[24];
     assert_true(n <= PEERS_MAX);
@@ -65,7 +65,7 @@ void swarm_new(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count)
     s->count = count;
     s->world = hth_world_new(seed, &s->world_opts);
     for (uint32_t i = 0; i < n; i++) {
-        struct peer *p = &s->peer[i];
+        struct reduce_peer *p = &s->peer[i];
         struct hth_node_opts opts = HTH_NODE_OPTS_INIT;
         p->swarm = s;
         p->index = i;
@@ -88,7 +88,7 @@ void swarm_new(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count)
     hth_world_run_for(s->world, 10 * HTH_US_PER_MS);
 }
 
-void swarm_fill(struct peer *p, uint64_t seed)
+void swarm_fill(struct reduce_peer *p, uint64_t seed)
 {
     const uint32_t key[2] = {(uint32_t)seed, p->index};
     float *x = (float *)(void *)p->values->data;
@@ -101,7 +101,7 @@ void swarm_fill(struct peer *p, uint64_t seed)
     }
 }
 
-void swarm_roles(struct swarm *s)
+void swarm_roles(struct reduce_swarm *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->member[i].weight == 0) {
@@ -113,7 +113,7 @@ void swarm_roles(struct swarm *s)
     }
 }
 
-void swarm_free(struct swarm *s)
+void swarm_free(struct reduce_swarm *s)
 {
     struct hth_open_counts leaks;
     hth_world_leaks(s->world, &leaks);
@@ -130,7 +130,7 @@ void swarm_free(struct swarm *s)
 
 static void on_done(void *arg, const struct hth_reduce_result *result)
 {
-    struct peer *p = arg;
+    struct reduce_peer *p = arg;
     p->results++;
     p->result = *result;
     memcpy(p->fates, result->fates, result->members * sizeof(p->fates[0]));
@@ -140,9 +140,9 @@ static void on_done(void *arg, const struct hth_reduce_result *result)
     p->round = NULL;
 }
 
-void peer_start(struct peer *p)
+void peer_start(struct reduce_peer *p)
 {
-    struct swarm *s = p->swarm;
+    struct reduce_swarm *s = p->swarm;
     struct hth_reduce_member members[PEERS_MAX];
     uint32_t n = 0, self = 0;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -171,7 +171,7 @@ void peer_start(struct peer *p)
     assert_int_equal(p->results, 0);
 }
 
-void swarm_start(struct swarm *s)
+void swarm_start(struct reduce_swarm *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         if (hth_node_is_up(s->peer[i].node) && (s->absent >> i & 1) == 0)
@@ -181,7 +181,7 @@ void swarm_start(struct swarm *s)
 
 bool swarm_is_done(void *arg)
 {
-    const struct swarm *s = arg;
+    const struct reduce_swarm *s = arg;
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->peer[i].round != NULL && hth_node_is_up(s->peer[i].node))
             return false;
@@ -189,20 +189,20 @@ bool swarm_is_done(void *arg)
     return true;
 }
 
-void swarm_run(struct swarm *s)
+void swarm_run(struct reduce_swarm *s)
 {
     assert_true(hth_world_run_until_true(s->world, swarm_is_done, s, 2 * s->timeout_us));
 }
 
-void swarm_for(struct swarm *s, int64_t us)
+void swarm_for(struct reduce_swarm *s, int64_t us)
 {
     assert_false(hth_world_run_until_true(s->world, swarm_is_done, s, us));
 }
 
-void swarm_next(struct swarm *s)
+void swarm_next(struct reduce_swarm *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        struct peer *p = &s->peer[i];
+        struct reduce_peer *p = &s->peer[i];
         hth_blob_unref(p->average);
         p->average = NULL;
         p->results = 0;
@@ -212,18 +212,18 @@ void swarm_next(struct swarm *s)
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-const float *values_of(const struct peer *p)
+const float *values_of(const struct reduce_peer *p)
 {
     return (const float *)(const void *)p->values->data;
 }
 
-const float *average_of(const struct peer *p)
+const float *average_of(const struct reduce_peer *p)
 {
     assert_non_null(p->average);
     return (const float *)(const void *)p->average->data;
 }
 
-double mean_of(const struct swarm *s, uint32_t who, uint64_t i)
+double mean_of(const struct reduce_swarm *s, uint32_t who, uint64_t i)
 {
     double sum = 0, weight = 0;
     for (uint32_t k = 0; k < s->n; k++) {
@@ -235,7 +235,7 @@ double mean_of(const struct swarm *s, uint32_t who, uint64_t i)
     return sum / weight;
 }
 
-double deviation(const struct peer *p, uint32_t who, uint64_t first, uint64_t end)
+double deviation(const struct reduce_peer *p, uint32_t who, uint64_t first, uint64_t end)
 {
     double most = 0;
     for (uint64_t i = first; i < end; i++) {
@@ -245,7 +245,7 @@ double deviation(const struct peer *p, uint32_t who, uint64_t first, uint64_t en
     return most;
 }
 
-double relative(const struct peer *p, uint32_t who)
+double relative(const struct reduce_peer *p, uint32_t who)
 {
     double lost = 0, was = 0;
     for (uint64_t i = 0; i < p->swarm->count; i++) {

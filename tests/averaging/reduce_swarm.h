@@ -13,10 +13,10 @@
 
 #define PEERS_MAX 32
 
-struct swarm;
+struct reduce_swarm;
 
-struct peer {
-    struct swarm *swarm;
+struct reduce_peer {
+    struct reduce_swarm *swarm;
     uint32_t index;
     struct hth_node *node;
     struct hth_env *env;
@@ -31,12 +31,12 @@ struct peer {
     int64_t start_us, end_us;
 };
 
-struct swarm {
+struct reduce_swarm {
     struct hth_world *world;
     struct hth_world_opts world_opts;
     struct hth_reducer_opts reducer_opts;
     struct hth_rpc_opts rpc_opts;
-    struct peer peer[PEERS_MAX];
+    struct reduce_peer peer[PEERS_MAX];
     struct hth_reduce_member member[PEERS_MAX];
     uint32_t n;
     uint64_t count;
@@ -50,30 +50,30 @@ struct swarm {
 };
 
 /* Options with which a swarm begins: 1 ms links, no chaos. */
-void swarm_defaults(struct swarm *s);
+void swarm_defaults(struct reduce_swarm *s);
 /* n nodes, each with N(index, 1) values; weights index + 1; bandwidth 1e9 for all. */
-void swarm_new(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count);
-void swarm_free(struct swarm *s);
+void swarm_new(struct reduce_swarm *s, uint64_t seed, uint32_t n, uint64_t count);
+void swarm_free(struct reduce_swarm *s);
 /* After `member` was edited: weight 0 drops the values, bandwidth 0 the address. */
-void swarm_roles(struct swarm *s);
-void swarm_fill(struct peer *p, uint64_t seed);
+void swarm_roles(struct reduce_swarm *s);
+void swarm_fill(struct reduce_peer *p, uint64_t seed);
 /* Begins a round at one peer, at all; runs until all that are up have a result. */
-void peer_start(struct peer *p);
-void swarm_start(struct swarm *s);
-void swarm_run(struct swarm *s);
+void peer_start(struct reduce_peer *p);
+void swarm_start(struct reduce_swarm *s);
+void swarm_run(struct reduce_swarm *s);
 bool swarm_is_done(void *swarm);
 /* Runs for so long, or fails the test when all ended before. */
-void swarm_for(struct swarm *s, int64_t us);
+void swarm_for(struct reduce_swarm *s, int64_t us);
 /* Forgets the last round's results; the next start is of a new group. */
-void swarm_next(struct swarm *s);
+void swarm_next(struct reduce_swarm *s);
 
 /* Weighted mean of the peers with their bit set in `who`, float i, in float64. */
-double mean_of(const struct swarm *s, uint32_t who, uint64_t i);
+double mean_of(const struct reduce_swarm *s, uint32_t who, uint64_t i);
 /* A peer's average against that mean over [first, end). Largest deviation. */
-double deviation(const struct peer *p, uint32_t who, uint64_t first, uint64_t end);
+double deviation(const struct reduce_peer *p, uint32_t who, uint64_t first, uint64_t end);
 /* ||x - mean|| / ||mean - own||, over everything. */
-double relative(const struct peer *p, uint32_t who);
-const float *values_of(const struct peer *p);
-const float *average_of(const struct peer *p);
+double relative(const struct reduce_peer *p, uint32_t who);
+const float *values_of(const struct reduce_peer *p);
+const float *average_of(const struct reduce_peer *p);
 
 #endif

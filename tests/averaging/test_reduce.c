@@ -6,7 +6,7 @@
 
 #define ALL UINT32_MAX
 
-static void check_calm(const struct peer *p)
+static void check_calm(const struct reduce_peer *p)
 {
     const struct hth_reduce_result *r = &p->result;
     assert_int_equal(p->results, 1);
@@ -20,13 +20,13 @@ static void check_calm(const struct peer *p)
 /* n peers, count floats, fp32: the mean to rounding, and the same bits everywhere. */
 static void run_fp32(uint32_t n, uint64_t count)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     swarm_defaults(&s);
     swarm_new(&s, 7 + n, n, count);
     swarm_start(&s);
     swarm_run(&s);
     for (uint32_t i = 0; i < n; i++) {
-        struct peer *p = &s.peer[i];
+        struct reduce_peer *p = &s.peer[i];
         check_calm(p);
         assert_true(deviation(p, ALL, 0, count) <= 4e-7 * (n + 4));
         assert_memory_equal(average_of(p), average_of(&s.peer[0]), count * sizeof(float));
@@ -62,7 +62,7 @@ static void test_large(void **state)
 /* The relative error of what comes out, against how far the own values were from the mean. */
 static void run_format(enum hth_quant_format format, double least, double most)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_avg_span span = {200000, format};
     swarm_defaults(&s);
     s.spans = &span;
@@ -98,7 +98,7 @@ static void test_formats(void **state)
 /* A vector in several formats; each member chooses its own. fp32 stretches are the mean itself. */
 static void test_mixed(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_avg_span spans[] = {
         {50000, HTH_QUANT_INT8}, {100, HTH_QUANT_F32}, {60000, HTH_QUANT_F16}};
     (void)state;
@@ -122,7 +122,7 @@ static void test_mixed(void **state)
 }
 
 /* ||x - mean|| / ||mean|| */
-static double error_of(const struct peer *p)
+static double error_of(const struct reduce_peer *p)
 {
     double lost = 0, was = 0;
     for (uint64_t i = 0; i < p->swarm->count; i++) {
@@ -137,7 +137,7 @@ static double error_of(const struct peer *p)
  * last) does not. */
 static void run_same(enum hth_quant_format format, double most, bool slow_line, double clip)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_avg_span span = {200000, format};
     swarm_defaults(&s);
     s.same = true;
@@ -186,7 +186,7 @@ static void test_alike_stay_alike(void **state)
 
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(formats); k++) {
-        struct swarm s;
+        struct reduce_swarm s;
         struct hth_avg_span span = {200000, formats[k]};
 
         swarm_defaults(&s);
@@ -212,7 +212,7 @@ static void test_same_is_no_wider(void **state)
     uint64_t bytes[2];
     (void)state;
     for (int same = 0; same < 2; same++) {
-        struct swarm s;
+        struct reduce_swarm s;
         struct hth_avg_span span = {200000, HTH_QUANT_INT8};
         swarm_defaults(&s);
         s.same = same == 1;
@@ -230,7 +230,7 @@ static void test_same_is_no_wider(void **state)
 /* A slow line: 16-bit parts are packed. The same mean, fewer bytes. */
 static void test_packed(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_avg_span span = {100000, HTH_QUANT_BF16};
     uint64_t bytes[2];
     (void)state;
@@ -255,7 +255,7 @@ static void test_packed(void **state)
 /* Clients send and get the mean, but reduce nothing; helpers reduce and bring nothing. */
 static void test_roles(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     swarm_new(&s, 5, 5, 100000);
@@ -279,7 +279,7 @@ static void test_roles(void **state)
 /* One that reduces, by far the fastest: everything goes there. */
 static void test_server(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_reducer_stats stats;
     (void)state;
     swarm_defaults(&s);
@@ -301,7 +301,7 @@ static void test_server(void **state)
 /* Members begin at different times: their parts wait for the others. */
 static void test_early(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_reducer_stats stats;
     (void)state;
     swarm_defaults(&s);
@@ -325,7 +325,7 @@ static void test_early(void **state)
 /* Several rounds at the same time between the same peers do not mix. */
 static void test_rounds_at_once(void **state)
 {
-    struct swarm s, t;
+    struct reduce_swarm s, t;
     (void)state;
     swarm_defaults(&s);
     swarm_new(&s, 9, 3, 90000);
@@ -353,7 +353,7 @@ static void test_rounds_at_once(void **state)
 /* Ghosts: the same messages without bytes. */
 static void test_ghosts(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_avg_span span = {16u << 20, HTH_QUANT_INT8};
     (void)state;
     swarm_defaults(&s);
@@ -372,7 +372,7 @@ static void test_ghosts(void **state)
 
 static uint64_t trace_of(uint64_t seed)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     static const struct hth_chaos chaos = HTH_CHAOS_INIT;
     swarm_defaults(&s);
     s.world_opts.chaos = chaos;
@@ -402,7 +402,7 @@ static void never(void *arg, const struct hth_reduce_result *result)
 
 static void test_bad_options(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_reducer *red;
     (void)state;
     swarm_defaults(&s);
@@ -455,7 +455,7 @@ static void test_bad_options(void **state)
 /* A group is reduced once, and only so many at a time. */
 static void test_bounds(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_reducer_stats stats;
     (void)state;
     swarm_defaults(&s);

@@ -15,7 +15,7 @@
 
 enum lie { HUGE_VALUES, TURNED, ANOTHER_WEIGHT };
 
-static void scale(struct peer *p, float by)
+static void scale(struct reduce_peer *p, float by)
 {
     float *x = (float *)(void *)p->values->data;
 
@@ -24,7 +24,7 @@ static void scale(struct peer *p, float by)
 }
 
 /* Everybody N(0, 1) around a common vector of norm 3 a float, as gradients are. */
-static void alike(struct swarm *s, uint64_t seed)
+static void alike(struct reduce_swarm *s, uint64_t seed)
 {
     struct hth_rng common, own;
 
@@ -40,7 +40,8 @@ static void alike(struct swarm *s, uint64_t seed)
     }
 }
 
-static void begin_with(struct swarm *s, uint64_t seed, uint32_t n, double clip, uint64_t count)
+static void begin_with(struct reduce_swarm *s, uint64_t seed, uint32_t n, double clip,
+                       uint64_t count)
 {
     swarm_defaults(s);
     s->reducer_opts.clip = clip;
@@ -50,13 +51,13 @@ static void begin_with(struct swarm *s, uint64_t seed, uint32_t n, double clip, 
     alike(s, seed);
 }
 
-static void begin(struct swarm *s, uint64_t seed, uint32_t n, double clip)
+static void begin(struct reduce_swarm *s, uint64_t seed, uint32_t n, double clip)
 {
     begin_with(s, seed, n, clip, COUNT);
 }
 
 /* Root of the mean square of (average - mean of `who`). */
-static double off(const struct peer *p, uint32_t who)
+static double off(const struct reduce_peer *p, uint32_t who)
 {
     double sum = 0;
 
@@ -67,7 +68,7 @@ static double off(const struct peer *p, uint32_t who)
     return sqrt(sum / COUNT);
 }
 
-static void same_bits(const struct swarm *s)
+static void same_bits(const struct reduce_swarm *s)
 {
     for (uint32_t i = 1; i < s->n; i++)
         assert_memory_equal(average_of(&s->peer[i]), average_of(&s->peer[0]),
@@ -82,7 +83,7 @@ static void test_the_honest(void **state)
     (void)state;
     for (uint32_t n = 2; n <= 8; n += 3)
         for (int clipped = 0; clipped < 2; clipped++) {
-            struct swarm s;
+            struct reduce_swarm s;
 
             begin(&s, 3, n, clipped ? 2 : 0);
             for (uint32_t i = 0; i < n; i++)
@@ -107,7 +108,7 @@ static double lied_to(uint32_t n, uint32_t liars, enum lie lie, double clip,
 {
     struct hth_avg_span span = {COUNT, format};
     uint32_t honest = (1u << (n - liars)) - 1;
-    struct swarm s;
+    struct reduce_swarm s;
     double worst = 0;
 
     begin(&s, 11, n, clip);
@@ -165,7 +166,7 @@ static void test_liars(void **state)
 /* A helper has nothing of its own to begin at. */
 static void test_helper_reduces(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
 
     (void)state;
     begin(&s, 12, 6, 2);
@@ -185,7 +186,7 @@ static void test_helper_reduces(void **state)
 /* More than half have the very same values: nothing else counts. */
 static void test_all_alike(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
 
     (void)state;
     begin(&s, 13, 5, 3);
@@ -204,7 +205,7 @@ static void test_all_alike(void **state)
 static void test_overflow(void **state)
 {
     static const float says[] = {0, 3.3e38f, -2.5e38f, -2.5e38f, -2.5e38f};
-    struct swarm s;
+    struct reduce_swarm s;
 
     (void)state;
     begin(&s, 15, 5, 1.2);
@@ -226,7 +227,7 @@ static void test_options(void **state)
 {
     struct hth_reducer_opts o = HTH_REDUCER_OPTS_INIT;
     struct hth_reducer *red;
-    struct swarm s;
+    struct reduce_swarm s;
 
     (void)state;
     begin(&s, 14, 2, 0);
@@ -249,7 +250,7 @@ static enum hth_quant_format format_of_answer = HTH_QUANT_F32;
 /* Answers whatever part is sent to it with the same number, as if everybody were in it. */
 static void answer_lie(void *arg, struct hth_rpc_request *req)
 {
-    struct peer *p = arg;
+    struct reduce_peer *p = arg;
     size_t len, count;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
@@ -287,7 +288,7 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
 static double lied_to_by_reducer(uint32_t n, double claim, double clip, double share_max,
                                  uint64_t count)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     uint32_t all = (1u << n) - 1;
     uint64_t lies = 0;
 
@@ -299,7 +300,7 @@ static double lied_to_by_reducer(uint32_t n, double claim, double clip, double s
     swarm_start(&s);
     hth_world_run_for(s.world, HTH_US_PER_S);
     for (uint32_t i = 0; i < n - 1; i++) {
-        const struct peer *p = &s.peer[i];
+        const struct reduce_peer *p = &s.peer[i];
 
         assert_int_equal(p->results, 1);
         assert_ok(p->result.err);
@@ -363,7 +364,7 @@ static void test_a_small_vector(void **state)
 static void nothing_that_is_no_number(float lie, enum hth_quant_format format)
 {
     struct hth_avg_span span = {MANY, format};
-    struct swarm s;
+    struct reduce_swarm s;
     uint64_t kept = 0;
 
     begin_with(&s, 13, 5, 0, MANY);
@@ -375,7 +376,7 @@ static void nothing_that_is_no_number(float lie, enum hth_quant_format format)
     swarm_start(&s);
     hth_world_run_for(s.world, HTH_US_PER_S);
     for (uint32_t i = 0; i < 4; i++) {
-        const struct peer *p = &s.peer[i];
+        const struct reduce_peer *p = &s.peer[i];
 
         assert_int_equal(p->results, 1);
         assert_ok(p->result.err);

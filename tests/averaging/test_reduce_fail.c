@@ -14,7 +14,7 @@
 #define COUNT  (1u << 20)
 #define VICTIM 1u
 
-static void slow_swarm(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count)
+static void slow_swarm(struct reduce_swarm *s, uint64_t seed, uint32_t n, uint64_t count)
 {
     swarm_defaults(s);
     s->world_opts.device.up_bytes_per_s = s->world_opts.device.down_bytes_per_s = 20e6;
@@ -22,9 +22,9 @@ static void slow_swarm(struct swarm *s, uint64_t seed, uint32_t n, uint64_t coun
 }
 
 /* Each float of a survivor's average is a mean of those who can have been in it, or its own. */
-static void check_hull(const struct peer *p)
+static void check_hull(const struct reduce_peer *p)
 {
-    const struct swarm *s = p->swarm;
+    const struct reduce_swarm *s = p->swarm;
     for (uint64_t i = 0; i < s->count; i += 97) {
         double low = INFINITY, high = -INFINITY;
         for (uint32_t k = 0; k < s->n; k++) {
@@ -39,7 +39,7 @@ static void check_hull(const struct peer *p)
 }
 
 /* Floats of p's average that are the mean of `who` (else: its own value), and nothing else. */
-static uint64_t count_mean(const struct peer *p, uint32_t who, uint32_t or_who)
+static uint64_t count_mean(const struct reduce_peer *p, uint32_t who, uint32_t or_who)
 {
     uint64_t n = 0;
     for (uint64_t i = 0; i < p->swarm->count; i++) {
@@ -68,7 +68,7 @@ struct death {
  * their own; and in the next round, without the victim, they agree. */
 static void run_death(const struct death *d, uint64_t seed, int64_t at_us, int64_t calm_us)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     uint32_t survivors = ALL & ~(1u << VICTIM);
     slow_swarm(&s, seed, 4, COUNT);
     swarm_start(&s);
@@ -76,7 +76,7 @@ static void run_death(const struct death *d, uint64_t seed, int64_t at_us, int64
     hth_node_crash(s.peer[VICTIM].node, d->frozen ? HTH_CRASH_SILENT : HTH_CRASH_RESET);
     swarm_run(&s);
     for (uint32_t i = 0; i < 4; i++) {
-        struct peer *p = &s.peer[i];
+        struct reduce_peer *p = &s.peer[i];
         if (i == VICTIM)
             continue;
         assert_int_equal(p->results, 1);
@@ -112,7 +112,7 @@ static void run_death(const struct death *d, uint64_t seed, int64_t at_us, int64
 
 static int64_t calm_time(uint64_t seed)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     int64_t most = 0;
     slow_swarm(&s, seed, 4, COUNT);
     swarm_start(&s);
@@ -150,7 +150,7 @@ static void test_frozen(void **state)
 /* Still on the list in the round after the one in which it froze: nobody waits as long again. */
 static void test_frozen_again(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     slow_swarm(&s, 20, 4, COUNT / 4);
     hth_node_crash(s.peer[VICTIM].node, HTH_CRASH_SILENT);
@@ -173,7 +173,7 @@ static void test_frozen_again(void **state)
 /* Everybody else is dead: the own values come back. */
 static void test_all_dead(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     for (int frozen = 0; frozen < 2; frozen++) {
         slow_swarm(&s, 5, 4, COUNT);
@@ -202,7 +202,7 @@ static void test_all_dead(void **state)
 /* Nothing gets from the victim to anybody any more, or nothing from anybody to it. */
 static void run_hole(bool out, bool in)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     slow_swarm(&s, 6, 4, COUNT);
     swarm_start(&s);
     hth_world_run_for(s.world, 60 * HTH_US_PER_MS);
@@ -246,7 +246,7 @@ static void test_black_hole(void **state)
 /* A member that never began: everything it should have is left out, in time. */
 static void test_absent(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     slow_swarm(&s, 7, 4, COUNT);
     for (uint32_t i = 0; i < 4; i++) {
@@ -274,7 +274,7 @@ static void test_absent(void **state)
  * first part on it is there, however long the rest takes. */
 static void test_begins_late(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     slow_swarm(&s, 13, 4, 2 * COUNT);
     for (uint32_t i = 0; i < 4; i++) {
@@ -297,7 +297,7 @@ static void test_begins_late(void **state)
 /* One whose line is ten times slower lives, and is waited for; nobody is dropped. */
 static void test_slow_line(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_device slow = HTH_DEVICE_INIT;
     (void)state;
     slow_swarm(&s, 8, 4, COUNT / 4);
@@ -315,7 +315,7 @@ static void test_slow_line(void **state)
 /* One whose processor does nothing for a while: it lives, but its parts do not come. */
 static void test_slow_processor(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_device stuck = HTH_DEVICE_INIT;
     struct hth_avg_span span = {COUNT, HTH_QUANT_INT8};
     (void)state;
@@ -346,7 +346,7 @@ static void test_slow_processor(void **state)
 /* Frozen for two seconds, then back: it was dropped, but its parts are answered with the mean. */
 static void test_comes_back(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     slow_swarm(&s, 10, 4, COUNT / 4);
     for (uint32_t i = 0; i < 4; i++) {
@@ -371,7 +371,7 @@ static void test_comes_back(void **state)
 /* The round's time is shorter than the vector's way over the line. */
 static void test_deadline(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     s.world_opts.device.up_bytes_per_s = s.world_opts.device.down_bytes_per_s = 1e6;
@@ -392,7 +392,7 @@ static void test_deadline(void **state)
 /* A member cancels: the others are told at once. */
 static void test_canceled(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     slow_swarm(&s, 12, 4, COUNT);
     swarm_start(&s);
@@ -416,7 +416,7 @@ static void test_canceled(void **state)
 
 static void run_not_finite(enum hth_quant_format format, float bad)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_avg_span span = {200000, format};
     swarm_defaults(&s);
     s.spans = &span;
@@ -432,7 +432,7 @@ static void run_not_finite(enum hth_quant_format format, float bad)
     double tolerance = format == HTH_QUANT_F32 ? 3e-6 : format == HTH_QUANT_INT8 ? 0.1 : 4e-3;
     uint32_t damaged = 0;
     for (uint32_t i = 0; i < 4; i++) {
-        const struct peer *p = &s.peer[i];
+        const struct reduce_peer *p = &s.peer[i];
         assert_ok(p->result.err);
         damaged += p->result.parts_damaged;
         for (uint64_t k = 0; k < 200000; k++)
@@ -458,7 +458,7 @@ static void test_not_finite(void **state)
 /* Finite, and too large for any sum. */
 static void test_too_large(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     swarm_new(&s, 14, 3, 1000);
@@ -479,7 +479,7 @@ static void test_too_large(void **state)
 /* Nobody's values can be used: everybody keeps its own. */
 static void test_nothing_finite(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     swarm_new(&s, 15, 3, 1000);

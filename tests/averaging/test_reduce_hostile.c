@@ -47,7 +47,7 @@ struct request {
 };
 
 /* A part of `floats` floats, all `value`, as member `from` would send it. */
-static struct request request_of(const struct swarm *s, uint32_t from, uint32_t part,
+static struct request request_of(const struct reduce_swarm *s, uint32_t from, uint32_t part,
                                  uint32_t floats)
 {
     struct request r = {.dtype = HTH_U8, .tensors = 1};
@@ -62,8 +62,8 @@ static struct request request_of(const struct swarm *s, uint32_t from, uint32_t 
     return r;
 }
 
-static void post(struct peer *from, const struct peer *to, struct request *r, float value,
-                 struct verdict *v)
+static void post(struct reduce_peer *from, const struct reduce_peer *to, struct request *r,
+                 float value, struct verdict *v)
 {
     uint8_t payload[HTH_PART_BYTES_MAX];
     size_t bytes = r->segment.bytes;
@@ -94,7 +94,7 @@ static bool has_verdict(void *arg)
     return ((struct verdict *)arg)->count > 0;
 }
 
-static void expect(struct swarm *s, struct verdict *v, enum hth_err err)
+static void expect(struct reduce_swarm *s, struct verdict *v, enum hth_err err)
 {
     assert_true(hth_world_run_until_true(s->world, has_verdict, v, 20 * HTH_US_PER_S));
     if (v->err != err)
@@ -103,7 +103,7 @@ static void expect(struct swarm *s, struct verdict *v, enum hth_err err)
 
 /* Members 0 and 1 take part; 2 is listed but its parts are made by hand; 3 is a stranger. The
  * others reduce nothing, so that member 0's share is everything, in three parts. */
-static void hand_swarm(struct swarm *s, uint64_t seed)
+static void hand_swarm(struct reduce_swarm *s, uint64_t seed)
 {
     swarm_defaults(s);
     swarm_new(s, seed, 4, COUNT);
@@ -123,13 +123,13 @@ static uint32_t part_floats(uint32_t k)
 
 static void test_misfits(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct verdict v;
     struct request r;
     struct hth_reducer_stats stats;
     (void)state;
     hand_swarm(&s, 1);
-    struct peer *liar = &s.peer[2], *to = &s.peer[0];
+    struct reduce_peer *liar = &s.peer[2], *to = &s.peer[0];
     const struct request good = request_of(&s, 2, 0, part_floats(0));
 #define REFUSED(who, want, change)                                                                 \
     do {                                                                                           \
@@ -184,12 +184,12 @@ static void test_misfits(void **state)
 
 static void test_repeats(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct verdict first, again, third, late, rest[2];
     struct request r;
     (void)state;
     hand_swarm(&s, 2);
-    struct peer *sender = &s.peer[2], *to = &s.peer[0];
+    struct reduce_peer *sender = &s.peer[2], *to = &s.peer[0];
     r = request_of(&s, 2, 0, part_floats(0));
     post(sender, to, &r, 5, &first);
     hth_world_run_for(s.world, 20 * HTH_US_PER_MS);
@@ -228,7 +228,7 @@ static void test_repeats(void **state)
 /* Both requests are held: the older one is refused, the newer one answered. */
 static void test_repeat_held(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct verdict first, again, rest[2];
     struct request r;
     (void)state;
@@ -257,7 +257,7 @@ static void test_repeat_held(void **state)
 /* Too late for the mean, in a narrow format, and twice while the first is being answered. */
 static void test_late_twice(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct verdict v[3];
     struct request r;
     (void)state;
@@ -285,7 +285,7 @@ static void test_late_twice(void **state)
 
 static void test_never_begins(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct verdict *v = hth_new_array(struct verdict, HTH_AVG_EARLY_PER_PEER_MAX + 1);
     struct hth_reducer_stats stats;
     (void)state;
@@ -325,7 +325,7 @@ static void test_never_begins(void **state)
 /* Many peers, each with few: the number in all is bounded. */
 static void test_early_in_all(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     const uint32_t peers = HTH_AVG_EARLY_PARTS_MAX / HTH_AVG_EARLY_PER_PEER_MAX + 1;
     static struct verdict v[HTH_AVG_EARLY_PARTS_MAX + 10];
     struct hth_reducer_stats stats;
@@ -409,7 +409,7 @@ static void lying_handler(void *arg, struct hth_rpc_request *req)
 /* What a lying reducer answers is not used: its parts keep the local values. */
 static void test_lying_reducer(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     for (int lie = 0; lie < LIE_COUNT; lie++) {
         lie_told = (enum lie)lie;
@@ -441,7 +441,7 @@ static void test_lying_reducer(void **state)
 /* The reducers' endpoints take few bytes at a time: parts come again until all are through. */
 static void test_little_room(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     s.rpc_opts.peer_bytes_max = 600u << 10;
@@ -466,7 +466,7 @@ static void test_little_room(void **state)
 /* The same bounds for the process: nothing is held beyond, nothing leaks. */
 static void test_process_budget(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_budget budget;
     (void)state;
     swarm_defaults(&s);

@@ -9,14 +9,14 @@
 #define COUNT 300001
 
 /* n members, of whom one in the middle listens. */
-static void listening(struct swarm *s, uint64_t seed, uint32_t n, uint32_t who)
+static void listening(struct reduce_swarm *s, uint64_t seed, uint32_t n, uint32_t who)
 {
     swarm_new(s, seed, n, COUNT);
     s->member[who].weight = s->member[who].bandwidth = 0;
     swarm_roles(s);
 }
 
-static uint64_t bytes_out(const struct swarm *s)
+static uint64_t bytes_out(const struct reduce_swarm *s)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < s->n; i++)
@@ -29,7 +29,7 @@ static void hears_the_mean(void **state)
 {
     (void)state;
     for (uint32_t n = 3; n <= 6; n++) {
-        struct swarm s;
+        struct reduce_swarm s;
         uint64_t alone;
         float *mean = hth_new_array(float, COUNT);
         swarm_defaults(&s);
@@ -72,7 +72,7 @@ static void hears_narrow(void **state)
                  {HTH_QUANT_DYNAMIC8, 3e-2}};
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct swarm s;
+        struct reduce_swarm s;
         struct hth_avg_span span = {COUNT, cases[k].format};
         double lost = 0, was = 0;
         swarm_defaults(&s);
@@ -99,7 +99,7 @@ static void hears_narrow(void **state)
 /* Who never asks takes nothing of the bytes that others may make us hold, while rounds linger. */
 static void holds_no_budget(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_budget budget;
     struct hth_avg_span span = {COUNT, HTH_QUANT_F16};
     (void)state;
@@ -133,7 +133,7 @@ enum end { LIVES, KILLED, FROZEN, NEVER_BEGAN, ENDS };
 /* Whatever becomes of it, the others take as long as with one that lives, and get the same bits. */
 static int64_t run_end(enum end end, int64_t at_us, int64_t calm_us, float *mean)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     int64_t most = 0;
     swarm_defaults(&s);
     s.world_opts.device.up_bytes_per_s = s.world_opts.device.down_bytes_per_s = 20e6;
@@ -183,7 +183,7 @@ static void is_not_missed(void **state)
  * still for a while, one for longer, and it is not taken for dead. */
 static void is_no_measure(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     swarm_new(&s, 35, 7, COUNT);
@@ -216,7 +216,7 @@ static void is_no_measure(void **state)
 /* A line of a twentieth: the others are done long before, and it is told the rest. */
 static void may_be_slow(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_device slow;
     int64_t calm;
     (void)state;
@@ -248,8 +248,8 @@ static void a_reducer_dies(void **state)
 {
     (void)state;
     for (int frozen = 0; frozen < 2; frozen++) {
-        struct swarm s;
-        const struct peer *p = &s.peer[1];
+        struct reduce_swarm s;
+        const struct reduce_peer *p = &s.peer[1];
         uint64_t holes = 0;
         swarm_defaults(&s);
         s.world_opts.device.up_bytes_per_s = s.world_opts.device.down_bytes_per_s = 20e6;
@@ -295,7 +295,7 @@ static bool has_verdict(void *arg)
 }
 
 /* Part 0 of member 0, asked for by member 1; with `floats` floats. */
-static struct verdict ask(struct swarm *s, uint32_t floats)
+static struct verdict ask(struct reduce_swarm *s, uint32_t floats)
 {
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_segment segment = {HTH_QUANT_F32, floats, 4 * floats, false};
@@ -320,7 +320,7 @@ static struct verdict ask(struct swarm *s, uint32_t floats)
 /* It brings nothing, and is not told the same for ever. */
 static void asks_again_and_again(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     uint64_t sent;
     (void)state;
     swarm_defaults(&s);
@@ -344,7 +344,7 @@ static void asks_again_and_again(void **state)
 static void holds_no_round(void **state)
 {
     struct hth_reducer_stats stats;
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     listening(&s, 35, 3, 1);

@@ -12,7 +12,8 @@
 #define ALL    UINT32_MAX
 
 /* n members with lines of so many Mbit/s, that all know. */
-static void line_swarm(struct swarm *s, uint64_t seed, uint32_t n, uint64_t count, double mbit)
+static void line_swarm(struct reduce_swarm *s, uint64_t seed, uint32_t n, uint64_t count,
+                       double mbit)
 {
     s->world_opts.device.up_bytes_per_s = s->world_opts.device.down_bytes_per_s = mbit * MBIT / 8;
     swarm_new(s, seed, n, count);
@@ -20,7 +21,7 @@ static void line_swarm(struct swarm *s, uint64_t seed, uint32_t n, uint64_t coun
         s->member[i].bandwidth = mbit * MBIT;
 }
 
-static void check_whole(const struct swarm *s)
+static void check_whole(const struct reduce_swarm *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         const struct hth_reduce_result *r = &s->peer[i].result;
@@ -38,7 +39,7 @@ static void test_one_reducer(void **state)
     static const double mbit[] = {20, 50};
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(mbit); k++) {
-        struct swarm s;
+        struct reduce_swarm s;
         swarm_defaults(&s);
         s.world_opts.ghost = true;
         s.timeout_us = 120 * HTH_US_PER_S;
@@ -63,7 +64,7 @@ static void test_frozen(void **state)
     int64_t calm = 0;
     (void)state;
     for (int k = 0; k < 8; k++) {
-        struct swarm s;
+        struct reduce_swarm s;
         int64_t at = k == 0 ? 0 : calm * (k - 1) / 6 + 20 * HTH_US_PER_MS;
         swarm_defaults(&s);
         line_swarm(&s, 40 + (uint64_t)k, 4, COUNT, 20);
@@ -104,7 +105,7 @@ static void test_far(void **state)
     static const int64_t one_way_us[] = {150000, 250000};
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(one_way_us); k++) {
-        struct swarm s;
+        struct reduce_swarm s;
         swarm_defaults(&s);
         s.world_opts.link.latency_us = one_way_us[k];
         line_swarm(&s, 60 + k, 4, 200000, 100);
@@ -121,7 +122,7 @@ static void test_far(void **state)
 /* One that is far from the others, who are near each other: 300 ms round trips. */
 static void test_far_newcomer(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct hth_link far = HTH_LINK_INIT;
     (void)state;
     swarm_defaults(&s);
@@ -139,7 +140,7 @@ static void test_far_newcomer(void **state)
     swarm_free(&s);
 }
 
-static void cut_all(struct swarm *s, int64_t us)
+static void cut_all(struct reduce_swarm *s, int64_t us)
 {
     for (uint32_t i = 0; i < s->n; i++)
         hth_node_set_side(s->peer[i].node, i);
@@ -156,7 +157,7 @@ static void test_longest_silence(void **state)
     struct hth_reducer_opts o = HTH_REDUCER_OPTS_INIT;
     struct hth_reducer_stats stats;
     struct hth_rpc_peer_info info;
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     s.world_opts.ghost = true;
@@ -187,7 +188,7 @@ static void test_longest_silence(void **state)
 /* Dead before anybody was connected, and nobody else to compare with: a second more, no longer. */
 static void test_dead_stranger(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     (void)state;
     swarm_defaults(&s);
     line_swarm(&s, 80, 2, 100000, 100);
@@ -227,7 +228,7 @@ static bool both_done(void *arg)
  * round has to wait for the other's bytes. */
 static void test_two_rounds(void **state)
 {
-    struct swarm s;
+    struct reduce_swarm s;
     struct other other = {.fraction = 1};
     (void)state;
     swarm_defaults(&s);
@@ -271,7 +272,7 @@ static void test_line_is_learnt(void **state)
     struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(mbit); k++) {
-        struct swarm s;
+        struct reduce_swarm s;
         uint64_t bytes[3];
         swarm_defaults(&s);
         s.spans = &span;
@@ -307,7 +308,7 @@ static void test_late_packs_nothing(void **state)
     enum { COUNT = 400000, ROUNDS = 3 };
     struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
     struct hth_env_ops late_ops;
-    struct swarm s;
+    struct reduce_swarm s;
     uint64_t late[ROUNDS], calm[ROUNDS];
     (void)state;
     swarm_defaults(&s);
@@ -338,7 +339,7 @@ static void test_busy_is_not_slow(void **state)
     enum { COUNT = 400000, BUSY = 1 };
     struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
     struct hth_device calm, busy;
-    struct swarm s;
+    struct reduce_swarm s;
     uint64_t bytes[4];
     int64_t took_us[4];
     (void)state;
@@ -381,7 +382,7 @@ static struct cost with_one_slow(double mbit, double said, uint64_t count)
 {
     struct cost cost = {.fraction = 1};
     struct hth_device slow;
-    struct swarm s;
+    struct reduce_swarm s;
 
     swarm_defaults(&s);
     s.world_opts.ghost = true;
@@ -493,7 +494,7 @@ static void put_off(void *arg, struct hth_rpc_request *req)
  * helps it no more than a slow one. `alone`: no other reduces, to compare with. */
 static void check_one_puts_off(bool alone)
 {
-    struct swarm s;
+    struct reduce_swarm s;
 
     swarm_defaults(&s);
     s.timeout_us = 30 * HTH_US_PER_S;
@@ -534,7 +535,7 @@ static void test_far_and_thin(void **state)
 
     (void)state;
     for (uint64_t seed = 5; seed < 8; seed++) {
-        struct swarm s;
+        struct reduce_swarm s;
 
         swarm_defaults(&s);
         s.world_opts.device.up_bytes_per_s = s.world_opts.device.down_bytes_per_s = 1.25e6;
