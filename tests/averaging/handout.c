@@ -5,7 +5,7 @@
 
 static void want(void *arg)
 {
-    struct peer *p = arg;
+    struct handout_peer *p = arg;
 
     p->wanted += p->want == NULL;
     if (p->want != NULL)
@@ -18,14 +18,14 @@ static void want(void *arg)
 
 static uint64_t step_of(void *arg)
 {
-    const struct peer *p = arg;
+    const struct handout_peer *p = arg;
 
     return HTH_MAX(p->step, p->claims);
 }
 
 void halt(struct hth_env *env, void *arg)
 {
-    struct peer *p = arg;
+    struct handout_peer *p = arg;
 
     (void)env;
     hth_state_donor_free(p->donor);
@@ -46,9 +46,9 @@ struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed)
     return b;
 }
 
-static struct peer *add_as(struct fixture *f, uint64_t step, uint32_t seed, uint32_t flags)
+static struct handout_peer *add_as(struct handout *f, uint64_t step, uint32_t seed, uint32_t flags)
 {
-    struct peer *p = &f->peer[f->count];
+    struct handout_peer *p = &f->peer[f->count];
     struct hth_node_opts node = {.halt = halt, .arg = p};
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
@@ -87,22 +87,22 @@ static struct peer *add_as(struct fixture *f, uint64_t step, uint32_t seed, uint
     return p;
 }
 
-struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer)
+struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool newcomer)
 {
     return add_as(f, step, seed, newcomer ? HTH_ROSTER_BOOTSTRAPPING : 0);
 }
 
-struct peer *add_client(struct fixture *f, uint64_t step, uint32_t seed)
+struct handout_peer *add_client(struct handout *f, uint64_t step, uint32_t seed)
 {
     return add_as(f, step, seed, HTH_ROSTER_CLIENT);
 }
 
-struct hth_rpc_target target_of(const struct peer *p)
+struct hth_rpc_target target_of(const struct handout_peer *p)
 {
     return (struct hth_rpc_target){.peer = p->env->self, .addr = hth_node_addr(p->node, PORT)};
 }
 
-void setup_world(struct fixture *f, uint64_t seed, bool ghost)
+void setup_world(struct handout *f, uint64_t seed, bool ghost)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
 
@@ -112,7 +112,7 @@ void setup_world(struct fixture *f, uint64_t seed, bool ghost)
     f->world = hth_world_new(seed, &opts);
 }
 
-void tear_down(struct fixture *f)
+void tear_down(struct handout *f)
 {
     struct hth_open_counts open;
 
@@ -132,7 +132,7 @@ void tear_down(struct fixture *f)
 
 static void on_done(void *arg, const struct hth_state_result *r)
 {
-    struct fixture *f = arg;
+    struct handout *f = arg;
 
     assert_false(f->done);
     f->done = true;
@@ -148,13 +148,13 @@ static void on_done(void *arg, const struct hth_state_result *r)
 
 static void on_news(void *arg, const char *text)
 {
-    struct fixture *f = arg;
+    struct handout *f = arg;
 
     f->news++;
     snprintf(f->last_news, sizeof(f->last_news), "%s", text);
 }
 
-struct hth_state_fetch_opts fetch_opts(struct fixture *f)
+struct hth_state_fetch_opts fetch_opts(struct handout *f)
 {
     struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
 
@@ -167,7 +167,7 @@ struct hth_state_fetch_opts fetch_opts(struct fixture *f)
     return o;
 }
 
-void start(struct fixture *f, const struct hth_state_fetch_opts *o)
+void start(struct handout *f, const struct hth_state_fetch_opts *o)
 {
     f->newcomer = add(f, 0, 0, true);
     hth_world_run_for(f->world, 2 * S); /* rosters fill */
@@ -178,17 +178,17 @@ void start(struct fixture *f, const struct hth_state_fetch_opts *o)
 
 static bool is_done(void *arg)
 {
-    return ((struct fixture *)arg)->done;
+    return ((struct handout *)arg)->done;
 }
 
-void finish(struct fixture *f, int64_t within_us)
+void finish(struct handout *f, int64_t within_us)
 {
     assert_true(hth_world_run_until_true(f->world, is_done, f, within_us));
 }
 
 bool part_way(void *arg)
 {
-    struct fixture *f = arg;
+    struct handout *f = arg;
     struct hth_state_progress p;
 
     if (f->fetch == NULL)
@@ -197,7 +197,7 @@ bool part_way(void *arg)
     return p.parts > 0 && p.parts_done >= p.parts / 3;
 }
 
-void check_values(struct fixture *f, const struct peer *donor)
+void check_values(struct handout *f, const struct handout_peer *donor)
 {
     assert_int_equal(f->values->size, BYTES);
     assert_memory_equal(f->values->data, donor->values->data, BYTES);

@@ -21,7 +21,7 @@
 #define PEERS_MAX 80
 #define SCHEMA    99
 
-struct peer {
+struct handout_peer {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -34,14 +34,14 @@ struct peer {
     uint32_t wanted;
     bool silent, declines; /* what it does when a snapshot is wanted */
     uint32_t lies;         /* parts it has spoilt */
-    struct fixture *f;
+    struct handout *f;
 };
 
-struct fixture {
+struct handout {
     struct hth_world *world;
-    struct peer peer[PEERS_MAX];
+    struct handout_peer peer[PEERS_MAX];
     uint32_t count;
-    struct peer *newcomer;
+    struct handout_peer *newcomer;
     struct hth_state_fetch *fetch;
     bool done;
     struct hth_state_result result;
@@ -52,25 +52,25 @@ struct fixture {
     char last_news[200];
 };
 
-void setup_world(struct fixture *f, uint64_t seed, bool ghost);
+void setup_world(struct handout *f, uint64_t seed, bool ghost);
 /* Everything is given back. */
-void tear_down(struct fixture *f);
+void tear_down(struct handout *f);
 /* A donor of BYTES that follow from the seed; or a newcomer, which has no donor. */
-struct peer *add(struct fixture *f, uint64_t step, uint32_t seed, bool newcomer);
+struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool newcomer);
 /* A donor that says it can't be dialled. */
-struct peer *add_client(struct fixture *f, uint64_t step, uint32_t seed);
+struct handout_peer *add_client(struct handout *f, uint64_t step, uint32_t seed);
 /* Frees what it has; it may be done twice. */
 void halt(struct hth_env *env, void *arg);
 struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed);
-struct hth_rpc_target target_of(const struct peer *p);
+struct hth_rpc_target target_of(const struct handout_peer *p);
 
-struct hth_state_fetch_opts fetch_opts(struct fixture *f);
+struct hth_state_fetch_opts fetch_opts(struct handout *f);
 /* Adds the newcomer, and begins 2 s later. */
-void start(struct fixture *f, const struct hth_state_fetch_opts *o);
-void finish(struct fixture *f, int64_t within_us);
+void start(struct handout *f, const struct hth_state_fetch_opts *o);
+void finish(struct handout *f, int64_t within_us);
 /* A third of the parts are there. */
 bool part_way(void *fixture);
 /* What came is this donor's. */
-void check_values(struct fixture *f, const struct peer *donor);
+void check_values(struct handout *f, const struct handout_peer *donor);
 
 #endif

@@ -7,7 +7,7 @@
 
 static void test_from_several(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
     struct hth_state_donor_stats s;
     uint64_t parts = 0;
@@ -43,7 +43,7 @@ static void test_from_several(void **state)
  * theirs. */
 static void test_majority_of_roots(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -62,7 +62,7 @@ static void test_majority_of_roots(void **state)
 /* Those not asked at the start help as soon as they announce the same root. */
 static void test_announced_donors_help(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -88,7 +88,7 @@ static void test_announced_donors_help(void **state)
 /* Who says a step and serves no state does not count from when it was asked; the others do. */
 static void test_who_has_none_is_doubted(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -117,7 +117,7 @@ static void count_here(void *arg, struct hth_rpc_request *req)
     hth_rpc_reply(req, NULL);
 }
 
-static void reach_for(struct fixture *f, struct peer *client, int64_t us)
+static void reach_for(struct handout *f, struct handout_peer *client, int64_t us)
 {
     for (int64_t t = 0; t < us; t += 50 * MS) {
         hth_state_donor_reach(client->donor, client->roster);
@@ -129,8 +129,8 @@ static void reach_for(struct fixture *f, struct peer *client, int64_t us)
 static void test_dials_are_bounded(void **state)
 {
     enum { MANY = 3 * HTH_STATE_DIALS_MAX };
-    struct fixture f;
-    struct peer *client;
+    struct handout f;
+    struct handout_peer *client;
 
     (void)state;
     setup_world(&f, 5, true);
@@ -152,8 +152,8 @@ static void test_dials_are_bounded(void **state)
 static void test_others_take_their_turn(void **state)
 {
     enum { SILENT = HTH_STATE_REACH + 4 };
-    struct fixture f;
-    struct peer *client;
+    struct handout f;
+    struct handout_peer *client;
 
     (void)state;
     setup_world(&f, 6, true);
@@ -185,9 +185,9 @@ static void test_here_is_bounded(void **state)
 {
     const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_HERE, .timeout_us = S};
     struct hth_rpc_target target;
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
-    struct peer *client;
+    struct handout_peer *client;
 
     (void)state;
     setup_world(&f, 7, false);
@@ -213,7 +213,7 @@ static void test_here_is_bounded(void **state)
 
 enum how { KILLED, POWER_LOST, BLACK_HOLE };
 
-static void fail_donor(struct fixture *f, struct peer *p, enum how how)
+static void fail_donor(struct handout *f, struct handout_peer *p, enum how how)
 {
     if (how == BLACK_HOLE) {
         hth_world_block(f->world, p->node, f->newcomer->node, true);
@@ -225,7 +225,7 @@ static void fail_donor(struct fixture *f, struct peer *p, enum how how)
 
 static void check_donor_fails(enum how how, uint32_t donors, int64_t within_us)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
     int64_t failed_us;
 
@@ -270,7 +270,7 @@ static void test_donor_in_a_black_hole(void **state)
 /* The only donor of its root dies: the next best state is fetched from the start. */
 static void test_last_donor_dies(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -292,7 +292,7 @@ static void test_last_donor_dies(void **state)
  * asked. */
 static void test_resumed(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -315,7 +315,7 @@ static void test_resumed(void **state)
 /* Describes truly, and spoils every part. */
 static void spoil(void *arg, struct hth_rpc_request *req)
 {
-    struct peer *p = arg;
+    struct handout_peer *p = arg;
     struct hth_hash root;
     uint32_t index;
     size_t len;
@@ -339,7 +339,7 @@ static void spoil(void *arg, struct hth_rpc_request *req)
 
 static void test_liar(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -359,7 +359,7 @@ static void test_liar(void **state)
 
 static void test_only_a_liar(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -377,7 +377,7 @@ static void test_only_a_liar(void **state)
 /* A donor goes on to the next step while it is fetched from: the snapshot stays. */
 static void test_snapshot_stays_while_fetched(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
     struct hth_blob *first;
 
@@ -410,7 +410,7 @@ static void test_snapshot_stays_while_fetched(void **state)
 
 static void test_nobody_and_nobody_able(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -434,7 +434,7 @@ static void test_nobody_and_nobody_able(void **state)
  * note promised better. */
 static void test_other_states_are_refused(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -458,7 +458,7 @@ static void test_other_states_are_refused(void **state)
 /* Who says that it is far ahead and is not, or does not answer, keeps nobody from the state. */
 static void test_a_step_that_nobody_can_show(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -483,7 +483,7 @@ static void test_a_step_that_nobody_can_show(void **state)
  * whoever says it is named, as are those whose state came. */
 static void test_a_step_alone(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -507,7 +507,7 @@ static void test_a_step_alone(void **state)
 /* Where each steps by itself the fastest is ahead of all others, and is no liar for that. */
 static void test_who_is_faster_is_believed(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -529,7 +529,7 @@ static void test_who_is_faster_is_believed(void **state)
  * and does not answer: that one is named. */
 static void test_who_shows_it_is_believed(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -554,7 +554,7 @@ static void refused(void *arg, const struct hth_rpc_result *r)
     *(enum hth_err *)arg = r->err;
 }
 
-static enum hth_err call(struct fixture *f, uint16_t method, const void *payload, size_t len)
+static enum hth_err call(struct handout *f, uint16_t method, const void *payload, size_t len)
 {
     const struct hth_rpc_target target = target_of(&f->peer[0]);
     const struct hth_rpc_call_opts o = {
@@ -568,7 +568,7 @@ static enum hth_err call(struct fixture *f, uint16_t method, const void *payload
 
 static void test_bad_requests(void **state)
 {
-    struct fixture f;
+    struct handout f;
     const struct hth_hash root = {{1}};
     const struct hth_state_describe other = {.schema = SCHEMA + 1}, any = {.schema = SCHEMA},
                                     gone = {.schema = SCHEMA, .has_root = true, .root = {{1}}};
@@ -593,7 +593,7 @@ static void test_bad_requests(void **state)
 
 static void test_waiters_are_bounded(void **state)
 {
-    struct fixture f;
+    struct handout f;
     uint8_t p[HTH_STATE_REQUEST_MAX];
     enum hth_err err[HTH_STATE_WAITERS_MAX + 2];
     struct hth_rpc_call_opts o = {.method = HTH_STATE_METHOD_DESCRIBE, .timeout_us = 60 * S};
@@ -606,7 +606,8 @@ static void test_waiters_are_bounded(void **state)
     o.body.payload_len = hth_state_describe_pack(&any, p);
     for (int i = 0; i < HTH_STATE_WAITERS_MAX + 2; i++) {
         const struct hth_rpc_target target = target_of(&f.peer[0]);
-        const struct peer *from = i == 1 ? &f.peer[1] : add(&f, 0, 0, true); /* one asks twice */
+        const struct handout_peer *from =
+            i == 1 ? &f.peer[1] : add(&f, 0, 0, true); /* one asks twice */
 
         err[i] = HTH_E_BUG;
         assert_ok(hth_rpc_call(from->rpc, &target, &o, refused, &err[i], NULL));
@@ -628,7 +629,7 @@ static void test_waiters_are_bounded(void **state)
 /* More that could give than are kept in mind: those that failed make room for others. */
 static void test_donors_in_mind_are_bounded(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
     struct hth_state_fetch *none;
     uint32_t asked = 0;
@@ -664,7 +665,7 @@ static void test_donors_in_mind_are_bounded(void **state)
 
 static void test_ghosts(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;
@@ -717,11 +718,11 @@ static void on_probe(void *arg)
 /* A state of 1 GiB takes the only worker 0.3 s; who averages meanwhile does not wait for that. */
 static void test_averages_go_on(void **state)
 {
-    struct fixture f;
+    struct handout f;
     const struct hth_state_describe any = {.schema = SCHEMA};
     struct probe probe = {.waits = false};
     uint8_t p[HTH_STATE_REQUEST_MAX];
-    struct peer *donor;
+    struct handout_peer *donor;
 
     (void)state;
     setup_world(&f, 37, true);
@@ -741,7 +742,7 @@ static void test_averages_go_on(void **state)
 /* Freed at any moment, with jobs and calls under way. */
 static void test_freed_at_any_moment(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct hth_state_fetch_opts o;
 
     (void)state;

@@ -15,7 +15,7 @@ enum rogue_kind {
 };
 
 struct rogue {
-    struct peer *peer, *victim;
+    struct handout_peer *peer, *victim;
     enum rogue_kind kind;
     struct hth_hash root;
     bool has_root, ends;
@@ -62,13 +62,13 @@ static void ask(struct rogue *r)
     assert_ok(hth_rpc_call(r->peer->rpc, &target, &call, on_answer, r, NULL));
 }
 
-static void rogue_comes(struct rogue *r, struct fixture *f, enum rogue_kind kind)
+static void rogue_comes(struct rogue *r, struct handout *f, enum rogue_kind kind)
 {
     *r = (struct rogue){.peer = add(f, 0, 0, true), .victim = &f->peer[0], .kind = kind};
     ask(r);
 }
 
-static void rogues_go(struct fixture *f, struct rogue *r, uint32_t count)
+static void rogues_go(struct handout *f, struct rogue *r, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         r[i].ends = true;
@@ -76,7 +76,7 @@ static void rogues_go(struct fixture *f, struct rogue *r, uint32_t count)
 }
 
 /* The donor steps while time goes by. Returns how long it took; `us` if the state did not come. */
-static int64_t train(struct fixture *f, int64_t us)
+static int64_t train(struct handout *f, int64_t us)
 {
     int64_t begin = hth_world_now_us(f->world);
 
@@ -91,7 +91,7 @@ static int64_t train(struct fixture *f, int64_t us)
  * does not spend its time on snapshots. */
 static void check_fetch_beside(enum rogue_kind kind, bool trains)
 {
-    struct fixture f;
+    struct handout f;
     struct rogue rogue[1];
     struct hth_state_fetch_opts o;
     struct hth_state_donor_stats s;
@@ -139,7 +139,7 @@ static void test_who_asks_for_every_step(void **state)
  * ever: at once beside one, and beside many when what they keep has been kept for long enough. */
 static void check_last_step_beside(uint32_t rogues, int64_t within_us)
 {
-    struct fixture f;
+    struct handout f;
     struct rogue rogue[3];
     struct hth_state_fetch_opts o;
     int64_t took_us;
@@ -182,7 +182,7 @@ static void test_who_keeps_snapshots(void **state)
 
 static void want_from_budget(void *arg)
 {
-    struct peer *p = arg;
+    struct handout_peer *p = arg;
     struct hth_blob *b;
 
     p->wanted++;
@@ -195,7 +195,7 @@ static void want_from_budget(void *arg)
 /* Nobody who holds on to what it asked for holds the owner's copy of everything. */
 static void test_owners_copy_goes_back(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct rogue rogue[1];
     struct hth_state_donor_stats s;
 
@@ -217,7 +217,7 @@ static void test_owners_copy_goes_back(void **state)
 /* Snapshots that take long are made less often. */
 static void test_slow_snapshots_are_rare(void **state)
 {
-    struct fixture f;
+    struct handout f;
     struct rogue rogue[1];
     uint32_t given = 0;
 
