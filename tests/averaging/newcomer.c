@@ -10,7 +10,7 @@ static const char meta[] = "counters";
 
 static void on_want(void *arg)
 {
-    struct peer *p = arg;
+    struct pit_peer *p = arg;
     struct hth_blob *state = p->state;
 
     assert_ok(hth_state_donor_give(p->donor, STATE_STEP, meta, sizeof(meta), state));
@@ -22,7 +22,7 @@ static uint64_t step_of(void *arg)
     return STATE_STEP;
 }
 
-static void hand_out(struct peer *p, struct hth_blob *state)
+static void hand_out(struct pit_peer *p, struct hth_blob *state)
 {
     struct hth_state_donor_opts o = HTH_STATE_DONOR_OPTS_INIT;
 
@@ -125,7 +125,7 @@ void newcomer_asks(struct newcomer *n, uint32_t donors)
     assert_false(n->done);
 }
 
-bool newcomer_is_fed_by(const struct newcomer *n, const struct peer *peer)
+bool newcomer_is_fed_by(const struct newcomer *n, const struct pit_peer *peer)
 {
     struct hth_state_donor_stats s;
 

@@ -25,7 +25,7 @@ void newcomer_comes(struct newcomer *n, struct pit *pit);
 /* Asks that many donors, and returns when some parts have come. */
 void newcomer_asks(struct newcomer *n, uint32_t donors);
 /* It has given parts, and more are needed. */
-bool newcomer_is_fed_by(const struct newcomer *n, const struct peer *peer);
+bool newcomer_is_fed_by(const struct newcomer *n, const struct pit_peer *peer);
 /* Until it has the whole state. */
 bool newcomer_run(struct newcomer *n, int64_t us);
 /* Before pit_stop. */

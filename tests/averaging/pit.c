@@ -8,7 +8,7 @@
 
 static void on_round(void *arg, const struct hth_avg_result *r)
 {
-    struct peer *p = arg;
+    struct pit_peer *p = arg;
     size_t bytes = p->pit->count * sizeof(float);
 
     p->ended++;
@@ -29,7 +29,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct peer *p = arg;
+    struct pit_peer *p = arg;
     struct pit *pit = p->pit;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_avg_peer_opts avg = {.network = "run",
@@ -60,7 +60,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 
 static void halt(struct hth_env *env, void *arg)
 {
-    struct peer *p = arg;
+    struct pit_peer *p = arg;
 
     (void)env;
     if (p->rpc == NULL)
@@ -82,7 +82,7 @@ void pit_init(struct pit *p, uint64_t seed, uint32_t peers, size_t count,
     p->world = hth_world_new(seed, world);
     p->peers = peers;
     p->count = count;
-    p->peer = hth_new_array(struct peer, peers);
+    p->peer = hth_new_array(struct pit_peer, peers);
     p->opts = (struct hth_moshpit_opts)HTH_MOSHPIT_OPTS_INIT;
     p->roster = (struct hth_roster_opts)HTH_ROSTER_OPTS_INIT;
     p->reducer = (struct hth_reducer_opts)HTH_REDUCER_OPTS_INIT;
@@ -90,7 +90,7 @@ void pit_init(struct pit *p, uint64_t seed, uint32_t peers, size_t count,
     p->apply = true;
     p->format = HTH_QUANT_F32;
     for (uint32_t i = 0; i < peers; i++) {
-        struct peer *q = &p->peer[i];
+        struct pit_peer *q = &p->peer[i];
         struct hth_node_opts o = HTH_NODE_OPTS_INIT;
         char name[16];
         snprintf(name, sizeof(name), "p%u", i);
@@ -107,7 +107,7 @@ void pit_init(struct pit *p, uint64_t seed, uint32_t peers, size_t count,
 void pit_start(struct pit *p, int64_t settle_us)
 {
     for (uint32_t i = 0; i < p->peers; i++) {
-        struct peer *q = &p->peer[i];
+        struct pit_peer *q = &p->peer[i];
         if (p->has_cells)
             q->cell = hth_avg_cell_of_rank(&p->shape, p->one_cell ? 0 : q->rank);
         boot(hth_node_env(q->node), hth_node_dht(q->node), q);
@@ -141,7 +141,7 @@ void pit_fill(struct pit *p, uint64_t seed)
         }
 }
 
-void pit_offer(struct peer *q, uint64_t sweep, uint32_t rounds)
+void pit_offer(struct pit_peer *q, uint64_t sweep, uint32_t rounds)
 {
     struct pit *p = q->pit;
     struct hth_avg_span span = {.count = p->count, .format = p->format};

@@ -12,7 +12,7 @@
 
 struct pit;
 
-struct peer {
+struct pit_peer {
     struct pit *pit;
     uint32_t index;
     struct hth_node *node;
@@ -38,7 +38,7 @@ struct peer {
 
 struct pit {
     struct hth_world *world;
-    struct peer *peer;
+    struct pit_peer *peer;
     uint32_t peers;
     size_t count;                 /* floats */
     struct hth_avg_shape shape;   /* dims 0: by the population */
@@ -60,7 +60,7 @@ void pit_start(struct pit *p, int64_t settle_us);
 void pit_stop(struct pit *p);
 /* Values of peer i: standard normals of the seed. */
 void pit_fill(struct pit *p, uint64_t seed);
-void pit_offer(struct peer *peer, uint64_t sweep, uint32_t rounds);
+void pit_offer(struct pit_peer *peer, uint64_t sweep, uint32_t rounds);
 void pit_offer_all(struct pit *p, uint64_t sweep, uint32_t rounds);
 /* Until nobody that is up has an offer under way. */
 bool pit_run(struct pit *p, int64_t us);

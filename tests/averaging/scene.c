@@ -13,19 +13,19 @@ struct scene {
     struct newcomer newcomer; /* of a donor */
     enum role role;
     enum phase phase;
-    struct peer *victim;
+    struct pit_peer *victim;
     /* what each had done before */
     struct hth_match_stats match[SCENE_PEERS_MAX];
     struct hth_reducer_stats reducer[SCENE_PEERS_MAX];
 };
 
-static void remember(struct scene *s, const struct peer *p)
+static void remember(struct scene *s, const struct pit_peer *p)
 {
     hth_moshpit_match_stats(&p->avg.averager, &s->match[p->index]);
     hth_reducer_stats(p->avg.reducer, &s->reducer[p->index]);
 }
 
-static bool in_phase(const struct scene *s, const struct peer *p)
+static bool in_phase(const struct scene *s, const struct pit_peer *p)
 {
     struct hth_match_stats m;
     struct hth_reducer_stats r;
@@ -47,7 +47,7 @@ static bool in_phase(const struct scene *s, const struct peer *p)
     }
 }
 
-static bool in_role(const struct scene *s, const struct peer *p)
+static bool in_role(const struct scene *s, const struct pit_peer *p)
 {
     struct hth_match_stats m;
 
@@ -64,7 +64,7 @@ static bool scene_is_set(void *arg)
     struct scene *s = arg;
 
     for (uint32_t i = 0; i < s->pit->peers && s->victim == NULL; i++) {
-        struct peer *p = &s->pit->peer[(i + 3) % s->pit->peers];
+        struct pit_peer *p = &s->pit->peer[(i + 3) % s->pit->peers];
         /* nobody leads yet when all have only declared */
         if (in_phase(s, p) && ((s->phase == DECLARED && s->role < REDUCER) || in_role(s, p)))
             s->victim = p;
@@ -72,7 +72,7 @@ static bool scene_is_set(void *arg)
     return s->victim != NULL;
 }
 
-static void die(struct peer *p, enum how how)
+static void die(struct pit_peer *p, enum how how)
 {
     if (how == CUT_OFF) {
         hth_node_set_side(p->node, 1);

@@ -88,7 +88,7 @@ static void count(struct crowd *c, int64_t died_us)
     int64_t gap_us = 0;
 
     for (uint32_t i = 0; i < c->pit.peers; i++) {
-        const struct peer *p = &c->pit.peer[i];
+        const struct pit_peer *p = &c->pit.peer[i];
         /* in each round it may be the dead one */
         uint32_t dead = died_us > 0 ? HTH_MIN(p->result.drops, c->pit.shape.dims) : 0;
 

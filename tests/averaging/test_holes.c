@@ -521,7 +521,7 @@ static void dies_at_any_moment(void **state)
     (void)state;
     for (uint32_t moment = 0; moment < 24; moment++) {
         struct pit p;
-        struct peer *victim;
+        struct pit_peer *victim;
         int64_t at;
 
         pit_init(&p, 600 + moment, 9, 2000, NULL);
@@ -557,7 +557,7 @@ static void heads_are_whole(void **state)
     (void)state;
     for (uint32_t moment = 0; moment < 12; moment++) {
         struct pit p;
-        struct peer *victim;
+        struct pit_peer *victim;
 
         pit_init(&p, 700 + moment, 5, 2000, NULL);
         victim = &p.peer[moment % 5];

@@ -164,7 +164,7 @@ static void the_late_catch_up(void **state)
         pit_offer_all(&p, HTH_AVG_SWEEP_AUTO, 1);
         assert_true(pit_run(&p, 20 * HTH_US_PER_S));
         for (uint32_t i = 0; i < p.peers; i++) {
-            const struct peer *q = &p.peer[i];
+            const struct pit_peer *q = &p.peer[i];
             uint32_t met = line[i] > 5 ? line[i] / 2 : line[i];
 
             assert_int_equal(hth_roster_self(q->avg.roster)->round, 2);
@@ -200,7 +200,7 @@ static void no_step_is_lost(void **state)
 
             ended = 0;
             for (uint32_t i = 0; i < p.peers; i++) {
-                struct peer *q = &p.peer[i];
+                struct pit_peer *q = &p.peer[i];
 
                 ended += q->ended;
                 if (q->ended < q->offered || q->offered == steps)
