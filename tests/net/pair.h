@@ -18,36 +18,36 @@
 #define QUIET_US  30000
 #define NEVER_ERR ((enum hth_err)999)
 
-struct pair;
+struct stream_pair;
 
 /* One end of a stream. Hooks may be NULL. */
-struct end {
-    struct pair *pair;
+struct pair_end {
+    struct stream_pair *pair;
     struct hth_stream *s; /* NULL once it is closed */
     int opened, readable, drained, closed;
     enum hth_err err;
     uint64_t got;
     struct hth_blob *into;
-    void (*on_open)(struct end *e);
-    void (*on_readable)(struct end *e); /* default: reads and counts everything */
-    void (*on_drained)(struct end *e);
-    void (*on_closed)(struct end *e);
+    void (*on_open)(struct pair_end *e);
+    void (*on_readable)(struct pair_end *e); /* default: reads and counts everything */
+    void (*on_drained)(struct pair_end *e);
+    void (*on_closed)(struct pair_end *e);
 };
 
-struct pair {
+struct stream_pair {
     struct hth_env *env;
     struct hth_listener *listener;
     struct hth_addr addr;
-    struct end client, server;
+    struct pair_end client, server;
     bool reject; /* the server attaches nothing */
     int accepted;
-    bool (*until)(struct pair *p);
+    bool (*until)(struct stream_pair *p);
     struct hth_timer *poll, *guard;
     bool guarded;
     void *user;
 };
 
-static inline void end_read_all(struct end *e)
+static inline void end_read_all(struct pair_end *e)
 {
     struct hth_env *env = e->pair->env;
     size_t n;
@@ -57,7 +57,7 @@ static inline void end_read_all(struct end *e)
 
 static inline void end_open(struct hth_stream *s, void *arg)
 {
-    struct end *e = arg;
+    struct pair_end *e = arg;
     assert_ptr_equal(s, e->s);
     e->opened++;
     if (e->on_open != NULL)
@@ -66,7 +66,7 @@ static inline void end_open(struct hth_stream *s, void *arg)
 
 static inline void end_readable(struct hth_stream *s, void *arg)
 {
-    struct end *e = arg;
+    struct pair_end *e = arg;
     assert_ptr_equal(s, e->s);
     e->readable++;
     if (e->on_readable != NULL)
@@ -77,7 +77,7 @@ static inline void end_readable(struct hth_stream *s, void *arg)
 
 static inline void end_drained(struct hth_stream *s, void *arg)
 {
-    struct end *e = arg;
+    struct pair_end *e = arg;
     assert_ptr_equal(s, e->s);
     e->drained++;
     if (e->on_drained != NULL)
@@ -86,7 +86,7 @@ static inline void end_drained(struct hth_stream *s, void *arg)
 
 static inline void end_closed(struct hth_stream *s, enum hth_err err, void *arg)
 {
-    struct end *e = arg;
+    struct pair_end *e = arg;
     assert_ptr_equal(s, e->s);
     e->closed++;
     e->err = err;
@@ -102,7 +102,7 @@ static const struct hth_stream_ops end_ops = {.on_open = end_open,
 
 static inline void pair_accept(void *arg, struct hth_stream *s)
 {
-    struct pair *p = arg;
+    struct stream_pair *p = arg;
     p->accepted++;
     if (p->reject)
         return;
@@ -114,7 +114,7 @@ static inline void pair_accept(void *arg, struct hth_stream *s)
 
 static inline void pair_poll(void *arg)
 {
-    struct pair *p = arg;
+    struct stream_pair *p = arg;
     if (p->until(p))
         hth_net_stop(p->env);
     else
@@ -123,7 +123,7 @@ static inline void pair_poll(void *arg)
 
 static inline void pair_guard(void *arg)
 {
-    struct pair *p = arg;
+    struct stream_pair *p = arg;
     p->guarded = true;
     hth_net_stop(p->env);
 }
@@ -140,7 +140,7 @@ static inline void pair_guard(void *arg)
         hth_timer_cancel((p)->env, (p)->guard);                                                    \
     } while (0)
 
-static inline void end_init(struct end *e, struct pair *p)
+static inline void end_init(struct pair_end *e, struct stream_pair *p)
 {
     e->pair = p;
     e->err = NEVER_ERR;
@@ -148,7 +148,7 @@ static inline void end_init(struct end *e, struct pair *p)
     assert_non_null(e->into);
 }
 
-static inline void pair_open_at(struct pair *p, const struct hth_net_opts *opts,
+static inline void pair_open_at(struct stream_pair *p, const struct hth_net_opts *opts,
                                 const char *listen_at)
 {
     memset(p, 0, sizeof(*p));
@@ -164,51 +164,51 @@ static inline void pair_open_at(struct pair *p, const struct hth_net_opts *opts,
     assert_true(p->addr.port != 0);
 }
 
-static inline void pair_open(struct pair *p, const struct hth_net_opts *opts)
+static inline void pair_open(struct stream_pair *p, const struct hth_net_opts *opts)
 {
     pair_open_at(p, opts, "127.0.0.1:0");
 }
 
-static inline void pair_dial(struct pair *p)
+static inline void pair_dial(struct stream_pair *p)
 {
     assert_ok(hth_dial(p->env, &p->addr, &p->env->self, &end_ops, &p->client, &p->client.s));
     assert_int_equal(p->client.opened, 0);
 }
 
-static inline bool both_open(struct pair *p)
+static inline bool both_open(struct stream_pair *p)
 {
     return p->client.opened == 1 && p->server.opened == 1;
 }
 
-static inline bool both_closed(struct pair *p)
+static inline bool both_closed(struct stream_pair *p)
 {
     return p->client.closed == 1 && p->server.closed == 1;
 }
 
-static inline bool client_closed(struct pair *p)
+static inline bool client_closed(struct stream_pair *p)
 {
     return p->client.closed == 1;
 }
 
-static inline bool server_closed(struct pair *p)
+static inline bool server_closed(struct stream_pair *p)
 {
     return p->server.closed == 1;
 }
 
-static inline bool no_streams(struct pair *p)
+static inline bool no_streams(struct stream_pair *p)
 {
     return hth_net_stream_count(p->env) == 0;
 }
 
 /* Opens the pair's environment, dials and waits until both ends are open. */
-static inline void pair_connect(struct pair *p, const struct hth_net_opts *opts)
+static inline void pair_connect(struct stream_pair *p, const struct hth_net_opts *opts)
 {
     pair_open(p, opts);
     pair_dial(p);
     pair_run(p, both_open);
 }
 
-static inline void pair_close(struct pair *p)
+static inline void pair_close(struct stream_pair *p)
 {
     if (p->client.s != NULL)
         hth_stream_close(p->env, p->client.s, false);
@@ -223,7 +223,7 @@ static inline void pair_close(struct pair *p)
 }
 
 /* Writes a copy of these bytes. */
-static inline enum hth_err end_write(struct end *e, const void *data, size_t len)
+static inline enum hth_err end_write(struct pair_end *e, const void *data, size_t len)
 {
     struct hth_blob *blob = hth_blob_copy(data, len);
     struct hth_span span = {blob, 0, len};

@@ -52,12 +52,12 @@ static bool raw_is_closed(int fd)
     }
 }
 
-static double metric(struct pair *p, const char *name)
+static double metric(struct stream_pair *p, const char *name)
 {
     return hth_metrics_get(p->env->metrics, name);
 }
 
-static bool one_failed(struct pair *p)
+static bool one_failed(struct stream_pair *p)
 {
     return metric(p, "hearth_net_handshake_failed_total") >= 1 && no_streams(p);
 }
@@ -67,7 +67,7 @@ static bool one_failed(struct pair *p)
 static void dial_refuses_wrong_peer_id(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     for (int plain = 0; plain < 2; plain++) {
         opts.plain = plain == 1;
@@ -89,7 +89,7 @@ static void dial_refuses_wrong_peer_id(void **state)
 static void dial_accepts_any_peer_id(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     assert_ok(hth_dial(p.env, &p.addr, NULL, &end_ops, &p.client, &p.client.s));
@@ -104,7 +104,7 @@ static void dial_accepts_any_peer_id(void **state)
 static void dial_without_listener_is_refused(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     hth_listener_free(p.env, p.listener); /* nothing listens on that port after this */
@@ -123,7 +123,7 @@ static void dial_ends_at_its_timeout(void **state)
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(sin);
     int fill[8];
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     opts.dial_timeout_us = 60000;
     pair_open(&p, &opts);
@@ -153,7 +153,7 @@ static void silent_server_times_out(void **state)
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(sin);
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     opts.handshake_timeout_us = 60000;
     pair_open(&p, &opts);
@@ -175,7 +175,7 @@ static void bad_addresses_are_errors(void **state)
     struct hth_addr none = {0};
     struct hth_listener *l;
     struct hth_stream *s;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     assert_err(HTH_E_UNSUPPORTED, hth_dial(p.env, &none, NULL, &end_ops, &p.client, &s));
@@ -189,7 +189,7 @@ static void bad_addresses_are_errors(void **state)
 
 /* ---- listening ------------------------------------------------------------------------------ */
 
-static bool raw_all_closed(struct pair *p)
+static bool raw_all_closed(struct stream_pair *p)
 {
     struct raw *r = p->user;
     for (int i = 0; i < r->count; i++) {
@@ -202,7 +202,7 @@ static bool raw_all_closed(struct pair *p)
 static void run_garbage(const struct hth_net_opts *opts, const void *data, size_t len)
 {
     struct raw r = {.count = 1};
-    struct pair p;
+    struct stream_pair p;
     pair_open(&p, opts);
     p.user = &r;
     r.fd[0] = raw_connect(&p.addr);
@@ -273,13 +273,13 @@ static void proxy_turn(struct proxy *x, const struct hth_addr *real)
     proxy_pass(x->up, x->down, false);
 }
 
-static bool proxied_open(struct pair *p)
+static bool proxied_open(struct stream_pair *p)
 {
     proxy_turn(p->user, &p->addr);
     return both_open(p);
 }
 
-static bool proxied_server_closed(struct pair *p)
+static bool proxied_server_closed(struct stream_pair *p)
 {
     proxy_turn(p->user, &p->addr);
     return p->server.closed == 1;
@@ -291,7 +291,7 @@ static void flipped_bit_ends_the_stream(void **state)
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(sin);
     struct proxy x = {.down = -1, .up = -1};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     p.user = &x;
@@ -315,7 +315,7 @@ static void flipped_bit_ends_the_stream(void **state)
 }
 
 /* Sends one byte at a time: the timeout covers the whole handshake. */
-static bool trickle(struct pair *p)
+static bool trickle(struct stream_pair *p)
 {
     static const uint8_t hello[] = {0x16, 3, 1, 1, 0, 1, 0, 0, 0xfc, 3, 3};
     static size_t at;
@@ -329,7 +329,7 @@ static void handshake_timeout_covers_trickling_bytes(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 1};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     opts.handshake_timeout_us = 60000;
     pair_open(&p, &opts);
@@ -344,7 +344,7 @@ static void handshake_timeout_covers_trickling_bytes(void **state)
     pair_close(&p);
 }
 
-static bool all_seen(struct pair *p)
+static bool all_seen(struct stream_pair *p)
 {
     struct raw *r = p->user;
     return hth_net_stream_count(p->env) + (uint32_t)metric(p, "hearth_net_refused_total") ==
@@ -357,7 +357,7 @@ static void connections_per_address_are_bounded(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = RAW_MAX};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     p.user = &r;
@@ -383,7 +383,7 @@ static void refused_connection_gives_back_its_place(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 5};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     opts.streams_max = 2;
     opts.streams_per_addr_max = 2;
@@ -411,7 +411,7 @@ static void refused_connection_gives_back_its_place(void **state)
     pair_close(&p);
 }
 
-static bool all_failed(struct pair *p)
+static bool all_failed(struct stream_pair *p)
 {
     const struct raw *r = p->user;
     return metric(p, "hearth_net_handshake_failed_total") == r->count && no_streams(p);
@@ -433,7 +433,7 @@ static void failed_handshake_gives_back_its_place(void **state)
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct hth_net_opts opts = HTH_NET_OPTS_INIT;
         struct raw r = {.count = 0};
-        struct pair p;
+        struct stream_pair p;
         opts.streams_per_addr_max = 1;
         opts.handshake_timeout_us = cases[i].timeout_us;
         pair_open(&p, &opts);
@@ -463,7 +463,7 @@ static void streams_are_bounded(void **state)
     enum hth_err err = HTH_OK;
     struct hth_stream *s;
     struct rlimit lim;
-    struct pair p;
+    struct stream_pair p;
     uint32_t n = 0;
     (void)state;
     pair_open(&p, &opts);
@@ -498,7 +498,7 @@ static void silent_connections_give_way(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 4};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     opts.streams_max = 4;
     pair_open(&p, &opts);
@@ -556,7 +556,7 @@ static X509 *self_signed(EVP_PKEY *key)
 }
 
 /* One step of the client: its handshake, a few bytes, then reading to the end. */
-static bool client_turn(struct pair *p)
+static bool client_turn(struct stream_pair *p)
 {
     struct client *c = p->user;
     char byte;
@@ -594,7 +594,7 @@ static void client_without_proven_key_is_never_accepted(void **state)
                                          : EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
         EVP_PKEY *other = EVP_PKEY_Q_keygen(NULL, NULL, "ED25519");
         X509 *cert = self_signed(key);
-        struct pair p;
+        struct stream_pair p;
         pair_open(&p, &opts);
         p.user = &c;
         SSL_CTX_set_verify(c.ctx, SSL_VERIFY_NONE, NULL);
@@ -624,7 +624,7 @@ static void client_without_proven_key_is_never_accepted(void **state)
 }
 
 /* The listener is freed while a handshake is under way. */
-static bool one_stream(struct pair *p)
+static bool one_stream(struct stream_pair *p)
 {
     return hth_net_stream_count(p->env) == 1;
 }
@@ -632,7 +632,7 @@ static bool one_stream(struct pair *p)
 static void freeing_listener_cuts_handshakes(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     int fd = raw_connect(&p.addr);
@@ -650,7 +650,7 @@ static void identity_is_the_key(void **state)
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_secret secret = {{1, 2, 3}};
     struct hth_pubkey pub;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     opts.secret = &secret;
     pair_open(&p, &opts);
@@ -681,7 +681,7 @@ static bool own_network(const char *const *addrs, size_t count)
     return good;
 }
 
-static bool one_accepted(struct pair *p)
+static bool one_accepted(struct stream_pair *p)
 {
     return hth_net_stream_count(p->env) == 1;
 }
@@ -714,7 +714,7 @@ static void connections_per_ipv6_network_are_bounded(void **state)
     enum { COUNT = HTH_ARRAY_LEN(from) };
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = COUNT};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     if (!own_network(from, COUNT)) {
         print_message("this user can't make a network of its own, or there is no IPv6\n");

@@ -23,7 +23,7 @@ static char *status(void *arg)
     return hth_asprintf("{\"n\":%d}", *(int *)arg);
 }
 
-static bool visit_over(struct pair *p)
+static bool visit_over(struct stream_pair *p)
 {
     struct visit *v = p->user;
     for (;;) {
@@ -38,7 +38,8 @@ static bool visit_over(struct pair *p)
 }
 
 /* One request over a fresh connection; the reply is in v->text. */
-static void visit(struct pair *p, struct visit *v, const struct hth_addr *addr, const char *request)
+static void visit(struct stream_pair *p, struct visit *v, const struct hth_addr *addr,
+                  const char *request)
 {
     struct sockaddr_in sin = {.sin_family = AF_INET,
                               .sin_port = htons(addr->port),
@@ -52,8 +53,8 @@ static void visit(struct pair *p, struct visit *v, const struct hth_addr *addr, 
     close(v->fd);
 }
 
-static void get(struct pair *p, struct visit *v, const struct hth_addr *addr, const char *path,
-                const char *host)
+static void get(struct stream_pair *p, struct visit *v, const struct hth_addr *addr,
+                const char *path, const char *host)
 {
     char request[256];
     snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
@@ -67,7 +68,7 @@ static void serves_local_pages(void **state)
     struct hth_addr addr = {.family = 4, .ip = {127, 0, 0, 1}};
     static struct visit v;
     struct hth_http *http;
-    struct pair p;
+    struct stream_pair p;
     int n = 42;
     (void)state;
     pair_open(&p, &opts);
@@ -100,7 +101,7 @@ static void refuses_foreign_hosts_and_large_headers(void **state)
     struct hth_addr addr = {.family = 4, .ip = {127, 0, 0, 1}}, outside = {.family = 4};
     static struct visit v;
     struct hth_http *http, *second;
-    struct pair p;
+    struct stream_pair p;
     int n = 7;
     (void)state;
     pair_open(&p, &opts);

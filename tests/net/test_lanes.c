@@ -24,7 +24,7 @@ struct seen {
 };
 
 struct bench {
-    struct pair *p;
+    struct stream_pair *p;
     struct seen seen[CARDS + 2]; /* of the cards, of the compute lane, of the io lane */
     sem_t frozen, thaw;
     int done[CARDS + 2], canceled;
@@ -89,7 +89,7 @@ static void work_done(struct hth_job *job, enum hth_err err)
     }
 }
 
-static void bench_open(struct bench *b, struct pair *p)
+static void bench_open(struct bench *b, struct stream_pair *p)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     memset(b, 0, sizeof(*b));
@@ -103,7 +103,7 @@ static void bench_open(struct bench *b, struct pair *p)
     sem_init(&b->thaw, 0, 0);
 }
 
-static void bench_close(struct bench *b, struct pair *p)
+static void bench_close(struct bench *b, struct stream_pair *p)
 {
     pair_close(p);
     for (size_t i = 0; i < HTH_ARRAY_LEN(b->seen); i++)
@@ -131,7 +131,7 @@ static void freeze(struct bench *b, struct work *w, int card, int workers)
     }
 }
 
-static bool others_done(struct pair *p)
+static bool others_done(struct stream_pair *p)
 {
     const struct bench *b = p->user;
     for (int i = 1; i < CARDS + 2; i++) {
@@ -141,7 +141,7 @@ static bool others_done(struct pair *p)
     return true;
 }
 
-static bool first_done(struct pair *p)
+static bool first_done(struct stream_pair *p)
 {
     return ((const struct bench *)p->user)->done[0] == JOBS + (int)HTH_CARD_WORKERS;
 }
@@ -164,7 +164,7 @@ static void frozen_card_blocks_no_other_lane(void **state)
 {
     static struct bench b;
     static struct work w[CARDS + 2][JOBS], stuck[HTH_CARD_WORKERS];
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     bench_open(&b, &p);
     assert_int_equal(hth_lane_width(p.env, lane_of(0)), HTH_CARD_WORKERS);
@@ -187,7 +187,7 @@ static void one_worker_keeps_submission_order(void **state)
 {
     static struct bench b;
     static struct work w[CARDS + 2][JOBS], stuck[CARDS];
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     bench_open(&b, &p);
     for (int card = 0; card < CARDS; card++)
@@ -231,7 +231,7 @@ static void end_waits_for_running_and_cancels_waiting(void **state)
 {
     static struct bench b;
     static struct work w[JOBS], stuck[HTH_CARD_WORKERS];
-    struct pair p;
+    struct stream_pair p;
     pthread_t thread;
     struct sigaction now;
     (void)state;

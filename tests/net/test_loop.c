@@ -11,7 +11,7 @@
 /* ---- timers --------------------------------------------------------------------------------- */
 
 struct tick {
-    struct pair *p;
+    struct stream_pair *p;
     struct hth_timer *t;
     int64_t due_us;
     int fired;
@@ -36,7 +36,7 @@ static void tick_set(struct tick *k, int64_t delay_us)
     hth_timer_set(k->p->env, k->t, delay_us);
 }
 
-static bool last_fired(struct pair *p)
+static bool last_fired(struct stream_pair *p)
 {
     return ((struct tick *)p->user)[4].fired == 1;
 }
@@ -45,7 +45,7 @@ static void timers_fire_once_and_never_early(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct tick k[5] = {0};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     p.user = k;
@@ -92,7 +92,7 @@ static void busy_cb(void *arg)
     l->tick.due_us = now + 20000;
 }
 
-static bool late_fired(struct pair *p)
+static bool late_fired(struct stream_pair *p)
 {
     return ((struct late *)p->user)->tick.fired == 1;
 }
@@ -101,7 +101,7 @@ static void slow_turn_delays_timers_and_is_counted(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct late l = {0};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     p.user = &l;
@@ -130,7 +130,7 @@ struct work {
 };
 
 struct board {
-    struct pair *p;
+    struct stream_pair *p;
     struct work work[JOBS];
     int started[JOBS]; /* order in which the io lane ran them */
     int start_count;
@@ -171,12 +171,12 @@ static void gate_run(struct hth_job *job)
         ;
 }
 
-static bool board_done(struct pair *p)
+static bool board_done(struct stream_pair *p)
 {
     return ((struct board *)p->user)->done == JOBS;
 }
 
-static void board_init(struct board *b, struct pair *p)
+static void board_init(struct board *b, struct stream_pair *p)
 {
     memset(b, 0, sizeof(*b));
     b->p = p;
@@ -194,7 +194,7 @@ static void jobs_run_in_order(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct board b;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     opts.compute_threads = 3;
     for (int lane = 0; lane < 2; lane++) {
@@ -225,7 +225,7 @@ static void end_runs_or_cancels_each_job(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct board b;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     board_init(&b, &p);
@@ -248,7 +248,7 @@ static void jobs_beyond_limit_are_refused(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct board b;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     opts.compute_threads = 1;
     pair_open(&p, &opts);
@@ -314,7 +314,7 @@ static void *poster_main(void *arg)
     return NULL;
 }
 
-static bool posts_done(struct pair *p)
+static bool posts_done(struct stream_pair *p)
 {
     struct poster *po = p->user;
     for (int i = 0; i < POST_THREADS; i++) {
@@ -328,7 +328,7 @@ static void posts_arrive_in_order_per_thread(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct poster po[POST_THREADS] = {0};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     p.user = po;
@@ -352,7 +352,7 @@ static void count_call(void *arg)
 static void posts_outside_of_run_are_kept_or_freed(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     int called = 0;
     (void)state;
     pair_open(&p, &opts);
@@ -367,7 +367,7 @@ static void posts_outside_of_run_are_kept_or_freed(void **state)
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
-static bool signaled(struct pair *p)
+static bool signaled(struct stream_pair *p)
 {
     return *(int *)p->user == 1;
 }
@@ -375,7 +375,7 @@ static bool signaled(struct pair *p)
 static void signals_reach_the_loop(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     int seen = 0;
     (void)state;
     pair_open(&p, &opts);

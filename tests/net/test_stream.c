@@ -14,7 +14,7 @@ static uint8_t pattern_at(uint64_t pos, uint64_t salt)
 /* ---- echo: both directions at once, random pieces ------------------------------------------- */
 
 struct flow {
-    struct end *from, *to;
+    struct pair_end *from, *to;
     struct hth_rng rng;
     uint64_t salt, total, sent, checked;
     struct hth_blob *source; /* the whole pattern */
@@ -24,20 +24,20 @@ struct echo {
     struct flow up, down;
 };
 
-static struct flow *flow_from(struct end *e)
+static struct flow *flow_from(struct pair_end *e)
 {
     struct echo *x = e->pair->user;
     return x->up.from == e ? &x->up : &x->down;
 }
 
-static struct flow *flow_to(struct end *e)
+static struct flow *flow_to(struct pair_end *e)
 {
     struct echo *x = e->pair->user;
     return x->up.to == e ? &x->up : &x->down;
 }
 
 /* Writes of 1 to 4 spans, from one byte to 100 KB each. */
-static void flow_send(struct end *e)
+static void flow_send(struct pair_end *e)
 {
     struct flow *f = flow_from(e);
     struct hth_env *env = e->pair->env;
@@ -58,7 +58,7 @@ static void flow_send(struct end *e)
 }
 
 /* A few short reads, then leaves the rest for the next on_readable. */
-static void flow_read(struct end *e)
+static void flow_read(struct pair_end *e)
 {
     struct flow *f = flow_to(e);
     struct hth_env *env = e->pair->env;
@@ -76,13 +76,13 @@ static void flow_read(struct end *e)
     }
 }
 
-static bool echo_done(struct pair *p)
+static bool echo_done(struct stream_pair *p)
 {
     struct echo *x = p->user;
     return x->up.checked == x->up.total && x->down.checked == x->down.total;
 }
 
-static void flow_init(struct flow *f, struct end *from, struct end *to, uint64_t total)
+static void flow_init(struct flow *f, struct pair_end *from, struct pair_end *to, uint64_t total)
 {
     *f = (struct flow){.from = from, .to = to, .salt = total + (from < to), .total = total};
     hth_rng_init(&f->rng, 7 + (from < to));
@@ -97,7 +97,7 @@ static void flow_init(struct flow *f, struct end *from, struct end *to, uint64_t
 
 static void run_echo(const struct hth_net_opts *opts, const char *at, uint64_t total)
 {
-    struct pair p;
+    struct stream_pair p;
     struct echo x;
     struct hth_peer_id id;
     pair_open_at(&p, opts, at);
@@ -152,7 +152,7 @@ static void one_port_listens_in_both_families(void **state)
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_listener *six;
     struct hth_addr addr = {.family = 6, .ip = {[15] = 1}}, from;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     addr.port = p.addr.port;
@@ -175,12 +175,12 @@ static void one_port_listens_in_both_families(void **state)
 
 /* ---- back-pressure -------------------------------------------------------------------------- */
 
-static bool client_drained(struct pair *p)
+static bool client_drained(struct stream_pair *p)
 {
     return p->client.drained > 0;
 }
 
-static bool server_got_all(struct pair *p)
+static bool server_got_all(struct stream_pair *p)
 {
     return p->server.got == HTH_STREAM_QUEUE_BYTES_MAX;
 }
@@ -191,7 +191,7 @@ static void queue_fills_to_limit_and_drains(void **state)
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(32 * MIB);
     struct hth_span span = {blob, 0, 32 * MIB}, one = {blob, 0, 1};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     assert_non_null(blob);
     memset(blob->data, 1, blob->size);
@@ -213,7 +213,7 @@ static void queue_fills_to_limit_and_drains(void **state)
     hth_blob_unref(blob);
 }
 
-static bool queue_is_stuck(struct pair *p)
+static bool queue_is_stuck(struct stream_pair *p)
 {
     static size_t last;
     static int64_t since;
@@ -231,7 +231,7 @@ static void pause_stops_the_sender(void **state)
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(32 * MIB);
     struct hth_span span = {blob, 0, 32 * MIB};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     assert_non_null(blob);
     memset(blob->data, 2, blob->size);
@@ -249,7 +249,7 @@ static void pause_stops_the_sender(void **state)
 
 /* ---- endings -------------------------------------------------------------------------------- */
 
-static bool server_closed_client_gone(struct pair *p)
+static bool server_closed_client_gone(struct stream_pair *p)
 {
     return p->server.closed == 1 && no_streams(p);
 }
@@ -260,7 +260,7 @@ static void run_flush_close(bool plain)
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(24 * MIB);
     struct hth_span span = {blob, 0, 24 * MIB};
-    struct pair p;
+    struct stream_pair p;
     assert_non_null(blob);
     memset(blob->data, 3, blob->size);
     opts.plain = plain;
@@ -296,7 +296,7 @@ static void both_ends_may_flush_and_close(void **state)
         struct hth_net_opts opts = HTH_NET_OPTS_INIT;
         struct hth_blob *blob = hth_blob_try_new(sizes[i]);
         struct hth_span span = {blob, 0, sizes[i]};
-        struct pair p;
+        struct stream_pair p;
         assert_non_null(blob);
         memset(blob->data, 1, blob->size);
         opts.flush_timeout_us = 100 * GUARD_US;
@@ -319,7 +319,7 @@ static void flush_ends_at_its_timeout(void **state)
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(32 * MIB);
     struct hth_span span = {blob, 0, 32 * MIB};
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     assert_non_null(blob);
     memset(blob->data, 4, blob->size);
@@ -349,7 +349,7 @@ static void flush_ends_at_its_timeout(void **state)
 static void run_abrupt(bool plain)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     opts.plain = plain;
     pair_connect(&p, &opts);
     hth_stream_close(p.env, p.client.s, false);
@@ -368,7 +368,7 @@ static void close_without_flush_is_an_error_there(void **state)
     run_abrupt(true);
 }
 
-static void close_me(struct end *e)
+static void close_me(struct pair_end *e)
 {
     struct hth_stream *s = e->s;
     e->s = NULL;
@@ -382,12 +382,12 @@ static void close_me(struct end *e)
     hth_blob_unref(blob);
 }
 
-static void say_hello(struct end *e)
+static void say_hello(struct pair_end *e)
 {
     assert_ok(end_write(e, "hello", 5));
 }
 
-static bool server_closed_or_gone(struct pair *p)
+static bool server_closed_or_gone(struct stream_pair *p)
 {
     return p->client.opened == 1 && p->accepted == 1 && no_streams(p);
 }
@@ -396,7 +396,7 @@ static bool server_closed_or_gone(struct pair *p)
 static void streams_may_close_inside_callbacks(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     p.server.on_open = close_me;
@@ -436,7 +436,7 @@ static void streams_may_close_inside_callbacks(void **state)
 static void close_before_open_gives_no_callback(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     pair_dial(&p);
@@ -448,7 +448,7 @@ static void close_before_open_gives_no_callback(void **state)
 }
 
 /* Bytes written before the stream is open arrive after that. */
-static bool server_got_5(struct pair *p)
+static bool server_got_5(struct stream_pair *p)
 {
     return p->server.got == 5;
 }
@@ -456,7 +456,7 @@ static bool server_got_5(struct pair *p)
 static void early_writes_arrive_after_open(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_open(&p, &opts);
     pair_dial(&p);
@@ -466,7 +466,7 @@ static void early_writes_arrive_after_open(void **state)
 }
 
 /* Level triggered: on_readable repeats for each byte left in the codec, then the end comes. */
-static void read_one(struct end *e)
+static void read_one(struct pair_end *e)
 {
     e->got += hth_stream_read(e->pair->env, e->s, e->into, 0, 1);
 }
@@ -474,7 +474,7 @@ static void read_one(struct end *e)
 static void on_readable_repeats_for_unread_bytes(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     char text[300];
     (void)state;
     memset(text, 'x', sizeof(text));
@@ -497,7 +497,7 @@ static void on_readable_repeats_for_unread_bytes(void **state)
 static void free_with_open_streams(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct pair p;
+    struct stream_pair p;
     (void)state;
     pair_connect(&p, &opts);
     for (int i = 0; i < 100; i++)
@@ -552,7 +552,7 @@ static void *far_main(void *arg)
     return err == HTH_OK ? NULL : f;
 }
 
-static bool client_got_4mib(struct pair *p)
+static bool client_got_4mib(struct stream_pair *p)
 {
     return p->client.got == 4 * MIB;
 }
@@ -565,7 +565,7 @@ static void two_environments_run_on_two_threads(void **state)
     struct hth_span span = {blob, 0, MIB};
     struct far f = {0};
     struct hth_peer_id id;
-    struct pair p;
+    struct stream_pair p;
     pthread_t thread;
     void *failed;
     (void)state;

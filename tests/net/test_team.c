@@ -83,7 +83,7 @@ static void caller_run(struct hth_job *job)
     }
 }
 
-static bool all_callers(struct pair *p)
+static bool all_callers(struct stream_pair *p)
 {
     return *(int *)p->user == CALLERS;
 }
@@ -94,7 +94,7 @@ static void each_part_runs_once(void **state)
     for (uint32_t threads = 1; threads <= 4; threads++) {
         struct hth_net_opts opts = HTH_NET_OPTS_INIT;
         static struct caller callers[CALLERS];
-        struct pair p;
+        struct stream_pair p;
         int done = 0;
         opts.compute_threads = threads;
         pair_open(&p, &opts);
@@ -139,7 +139,7 @@ static void meet_run(struct hth_job *job)
     hth_team_run(m->team, 2, meet_part, m);
 }
 
-static bool one_done(struct pair *p)
+static bool one_done(struct stream_pair *p)
 {
     return *(int *)p->user == 1;
 }
@@ -148,7 +148,7 @@ static void idle_workers_help(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct meeting m = {0};
-    struct pair p;
+    struct stream_pair p;
     int done = 0;
     (void)state;
     opts.compute_threads = 2;
@@ -175,7 +175,7 @@ static void idle_workers_help(void **state)
  * that job; the helper must then skip the other 998 parts and run it. */
 struct rush {
     struct counter first, second;
-    struct pair *p;
+    struct stream_pair *p;
     struct hth_team *team;
     pthread_t caller;
     sem_t submitted, second_ran;
@@ -222,7 +222,7 @@ static void rush_run(struct hth_job *job)
     hth_team_run(r->team, MANY_PARTS, rush_part, r);
 }
 
-static bool two_done(struct pair *p)
+static bool two_done(struct stream_pair *p)
 {
     return *(int *)p->user == 2;
 }
@@ -231,7 +231,7 @@ static void helper_leaves_for_waiting_job(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct rush r = {0};
-    struct pair p;
+    struct stream_pair p;
     int done = 0;
     (void)state;
     opts.compute_threads = 2;
@@ -288,7 +288,7 @@ static void end_waits_for_all_parts(void **state)
     for (uint32_t round = 0; round < 24; round++) {
         struct hth_net_opts opts = HTH_NET_OPTS_INIT;
         static struct last last[CALLERS];
-        struct pair p;
+        struct stream_pair p;
         sem_t begun;
         int done = 0;
         opts.compute_threads = 2 + round % 3;
