@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* claims.c: one question to each host of a directory, a few at a time. */
+/* claims.c: one INFO request to each host of a directory, at most ASKED_MAX at a time. */
 #include "app/claims.h"
 
 #include "core/log.h"
@@ -10,7 +10,7 @@
 #define ASKED_MAX 64
 #define ONE_US    (4 * HTH_US_PER_S)
 #define ALL_US    (10 * HTH_US_PER_S)
-/* Far beyond the turn in which the caller chooses. */
+/* The caller chooses in the turn in which done comes, so any time beyond that turn is enough. */
 #define HIDDEN_US (60 * HTH_US_PER_S)
 
 struct claim {
@@ -47,10 +47,10 @@ static bool is_believed(const struct hth_claims *c, const struct hth_peer_id *id
     for (uint32_t i = 0; i < c->count; i++)
         if (hth_peer_id_cmp(&c->list[i].id, id) == 0)
             return c->list[i].believed;
-    return false; /* it came meanwhile: a newcomer like us, or the liar's next name */
+    return false; /* it appeared after we began to ask, and was not asked */
 }
 
-/* The end: by its timer, so that no caller of ours frees what calls it. */
+/* Runs from the timer, so that done may free the claims although a client's callback ended them. */
 static void on_end(void *arg)
 {
     struct hth_claims *c = arg;
@@ -63,12 +63,12 @@ static void on_end(void *arg)
         if (is_believed(c, &host.ref.id))
             continue;
         HTH_LOG(c->env, HTH_INFO, HTH_SUB_APP,
-                "host %s claims %llu experts, but was not found to have them: not counted",
+                "host %s claims %llu experts but did not confirm them; its places count as free",
                 hth_peer_id_short(&host.ref.id, id),
                 (unsigned long long)claimed_by(c->directory, &host.ref.id));
         hth_directory_mark_dead(c->directory, &host.ref.id, HIDDEN_US);
     }
-    c->done(c->arg); /* which may free it */
+    c->done(c->arg); /* may free c */
 }
 
 static void ask_more(struct hth_claims *c);

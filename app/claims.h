@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * claims.h: asks the hosts of a directory whether they are there, for who chooses places by it.
+ * claims.h: asks the hosts of a directory to confirm the experts that their records claim.
  *
- * Anyone can sign a record that says "I serve all of ffn0". To keep volunteers from these places
- * for ever would cost a stranger one small record every 20 s. So before a claim stands in
- * somebody's way its host is asked how many experts it has (INFO, experts/client.h) over a
- * connection that proves its key, and who does not answer, or has fewer than it claims, is hidden
- * in the directory as one that failed (hth_directory_mark_dead). What an error costs is a second
- * copy of an expert.
+ * Anyone can sign a record that says "I serve all of ffn0". One small record every 20 s would keep
+ * volunteers out of these places for ever. So before a claim blocks a place, its host is asked how
+ * many experts it has (INFO, experts/client.h), over a connection that proves its key. A host that
+ * does not answer, or has fewer experts than it claims, is marked dead in the directory
+ * (hth_directory_mark_dead). A wrong verdict costs one more replica of an expert.
  *
- * At most ASKED_MAX are asked at once, and all of it ends after ALL_US: whom nothing was heard of
- * by then is not believed, so that thousands of made-up owners only cost that time. A host that
- * answers and lies is none for this: trainers find it by its answers (trainer/transport_trust.h).
+ * At most ASKED_MAX requests are open at once, and after ALL_US every host without an answer is
+ * disbelieved: thousands of invented owners cost that time and no more. A host that answers and
+ * lies is not caught here: trainers find it by its results (trainer/transport_trust.h).
  *
  * Loop thread.
  */
@@ -25,12 +24,13 @@ struct hth_claims;
 struct hth_directory;
 struct hth_rpc;
 
-/* done comes once, not inside this call; whom the directory still shows in that same turn was
- * believed. All must outlive it. Errors: those of hth_expert_client_new. */
+/* Calls done once, not inside this call; in that turn the directory shows only hosts that confirmed
+ * their claims. env, rpc and directory must outlive *out. Errors: those of hth_expert_client_new.
+ */
 enum hth_err hth_claims_ask(struct hth_env *env, struct hth_rpc *rpc,
                             struct hth_directory *directory, hth_fn *done, void *arg,
                             struct hth_claims **out) HTH_MUST;
-/* Before done: it does not come. NULL is fine. */
+/* Cancels a pending done. NULL is fine. */
 void hth_claims_free(struct hth_claims *claims);
 
 #endif

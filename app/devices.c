@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c: hearth devices: where this machine can compute, and why not elsewhere. */
+/* devices.c: hearth devices: lists the CPU and the cards, and says why a device is not used. */
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/device.h"
@@ -113,7 +113,7 @@ static void report(bool json)
 struct devices {
     bool json;
     uint64_t fit_d;
-    uint64_t memory_gib; /* of a card that is not here; 0: those that are */
+    uint64_t memory_gib; /* of an imagined card; 0: the cards of this machine */
 };
 
 static json_t *fit_json(const char *name, uint64_t memory, uint64_t d, bool bf16)
@@ -132,7 +132,7 @@ static json_t *fit_json(const char *name, uint64_t memory, uint64_t d, bool bf16
     return o;
 }
 
-/* One card, with and without the bf16 copy of the weights. */
+/* Prints one line with the bf16 copy of the weights and one without. */
 static void fit_card(const struct devices *o, const char *name, uint64_t memory)
 {
     for (int bf16 = 1; bf16 >= 0; bf16--) {
@@ -155,13 +155,13 @@ static void fit_card(const struct devices *o, const char *name, uint64_t memory)
     }
 }
 
-/* False: there is no card to fit anything into. */
+/* False: this machine has no usable card and no --memory was given. */
 static bool fit(const struct devices *o)
 {
     struct hth_device_info found[HTH_DEVICES_MAX];
     bool any = false;
     if (o->memory_gib > 0) {
-        fit_card(o, "a card of that memory", o->memory_gib << 30);
+        fit_card(o, "a card of that size", o->memory_gib << 30);
         return true;
     }
     hth_device_plugins();
@@ -173,7 +173,7 @@ static bool fit(const struct devices *o)
         any = true;
     }
     if (!any)
-        hth_cli_say_error("no card here (%s); --memory 8 answers for one of that size",
+        hth_cli_say_error("no usable card here (%s); --memory 8 computes it for a card of 8 GiB",
                           count > 0 ? found[0].why : "none was found");
     return any;
 }
@@ -188,11 +188,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'F':
         if (strncmp(arg, "d=", 2) != 0 ||
             hth_cli_parse_u64(arg + 2, 1, HTH_FIT_DIM_MAX, &o->fit_d) != HTH_OK)
-            argp_error(state, "--fit '%s': a width such as d=1024", arg);
+            argp_error(state, "--fit '%s': expected a width from d=1 to d=%d, such as d=1024", arg,
+                       HTH_FIT_DIM_MAX);
         return 0;
     case 'M':
         if (hth_cli_parse_u64(arg, 1, HTH_FIT_GIB_MAX, &o->memory_gib) != HTH_OK)
-            argp_error(state, "--memory '%s': a number of GiB such as 8", arg);
+            argp_error(state, "--memory '%s': expected whole GiB from 1 to %d, such as 8", arg,
+                       HTH_FIT_GIB_MAX);
         return 0;
     case ARGP_KEY_END:
         if (o->memory_gib > 0 && o->fit_d == 0)
@@ -206,14 +208,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int hth_verb_devices(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"json", 'J', NULL, 0, "As JSON", 0},
-        {"fit", 'F', "d=N", 0, "How many FFN experts of width N are on a card at the same time", 0},
-        {"memory", 'M', "GIB", 0, "With --fit: of a card of that size", 0},
+        {"json", 'J', NULL, 0, "Print JSON instead of a table", 0},
+        {"fit", 'F', "d=N", 0, "Print how many FFN experts of width N fit on each card at once", 0},
+        {"memory", 'M', "GIB", 0, "With --fit: compute it for a card with GIB of memory", 0},
         {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .doc = "List where this machine can compute, and why it can't elsewhere."};
+        .doc = "List the devices that can compute on this machine, and why others are not used."};
     struct devices o = {0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
         return HTH_EXIT_USAGE;

@@ -22,14 +22,14 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"node", hth_verb_node, "help others find each other; with --reduce, compute averages"},
+    {"node", hth_verb_node, "help peers find each other; with --reduce, compute averages"},
     {"serve", hth_verb_serve, "host experts for a run"},
     {"train", hth_verb_train, "train a run's model on your data, with the swarm's experts"},
     {"status", hth_verb_status, "list a swarm's hosts, experts and load"},
-    {"sim", hth_verb_sim, "simulate a swarm: same code, virtual clock"},
+    {"sim", hth_verb_sim, "simulate a swarm: the same code on a virtual clock"},
     {"bench", hth_verb_bench, "measure this machine and this build"},
-    {"devices", hth_verb_devices, "list where this machine can compute, and why not elsewhere"},
-    {"version", hth_verb_version, "print the version and what was built in"},
+    {"devices", hth_verb_devices, "list the devices that can compute, and why others are not used"},
+    {"version", hth_verb_version, "print the version and how this program was built"},
 };
 
 static void print_usage(FILE *to)
@@ -63,7 +63,8 @@ static const char *nearest_verb(const char *name)
     return verbs[best].name;
 }
 
-/* Without one, strangers could fill maps so that each look takes long; it is no reason to stop. */
+/* Keys the maps' hash. Without a key strangers could choose ids that collide and slow every access;
+ * that is no reason to refuse to start. */
 static void keep_map_secret(void)
 {
     struct hth_secret secret;
@@ -74,8 +75,8 @@ static void keep_map_secret(void)
     hth_map_secret(half);
 }
 
-/* Whoever started us may have closed one of the first three: the next file or socket would get its
- * number, and what is printed would go there. Now writing to it fails, as it should. */
+/* Opens descriptors 0, 1 and 2 if the parent closed them. Else the next file or socket would get
+ * that number and receive the program's output. A write to the replacement fails. */
 static void keep_std_fds(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -84,29 +85,30 @@ static void keep_std_fds(void)
             _exit(HTH_EXIT_FAILURE);
 }
 
-/* A pipe that nobody reads any more. */
+/* Whether standard output is a pipe whose reading end is closed. */
 static bool reader_left(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO};
     return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-/* What was printed must have arrived: whoever reads it counts on the exit code. At each exit, as
- * argp ends by itself after --help. Who stopped reading, like `head`, has what it wanted. */
+/* Turns lost output into a failing exit code, which scripts rely on. Runs at every exit, because
+ * argp exits by itself after --help. A reader that closed the pipe, like `head`, has all it wants.
+ */
 static void check_stdout(int code, void *arg)
 {
     (void)arg;
     bool bad = fflush(stdout) != 0;
     if ((!bad && ferror(stdout) == 0) || reader_left())
         return;
-    hth_cli_say_error("standard output can't be written, and lacks what was said there");
+    hth_cli_say_error("writing to standard output failed: the output is incomplete");
     fflush(NULL);
     _exit(code == HTH_EXIT_OK ? HTH_EXIT_FAILURE : code);
 }
 
 int main(int argc, char **argv)
 {
-    /* A peer that goes away while we write must be an error code, not a signal. */
+    /* A write to a closed connection must return an error, not end the program. */
     signal(SIGPIPE, SIG_IGN);
     keep_std_fds();
     on_exit(check_stdout, NULL);
@@ -124,7 +126,7 @@ int main(int argc, char **argv)
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     const struct verb *verb = find_verb(name);
     if (verb == NULL) {
-        hth_cli_say_error("no verb '%s'; did you mean '%s'? 'hearth help' lists all", name,
+        hth_cli_say_error("no verb '%s'; did you mean '%s'? 'hearth help' lists all verbs", name,
                           nearest_verb(name));
         return HTH_EXIT_USAGE;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node.c: hearth node: a DHT node and a beacon: a place where others meet. With --reduce it also
- * computes averages for a run's trainers (trainer/helper.h), for whom that is a machine with a good
- * line and neither data nor a GPU.
+ * node.c: hearth node: a DHT node that publishes a beacon, so that peers find each other through
+ * it. With --reduce it also computes averages for a run's trainers (trainer/helper.h): that needs a
+ * fast link, and neither data nor a GPU.
  */
 #include "app/peer.h"
 #include "app/together.h"
@@ -16,12 +16,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_US HTH_US_PER_S
+#define REFRESH_US HTH_US_PER_S
 
-struct node {
+struct node_verb {
     struct hth_cli_net net;
     struct hth_cli_log log;
-    const char *run_path; /* of the run that it reduces for; NULL: none */
+    const char *run_path; /* run file of the run to reduce for; NULL: none */
     double up_mbit;
 
     struct hth_runfile *run;
@@ -30,8 +30,8 @@ struct node {
     struct hth_together together;
     struct hth_helper *helper;
     struct hth_timer *timer;
-    uint32_t trainers;             /* when it was last said */
-    struct hth_other_settings others; /* as last said */
+    uint32_t trainers;             /* as last printed */
+    struct hth_other_settings others; /* as last printed */
     bool helped;
 };
 
@@ -40,14 +40,15 @@ struct node {
 enum { KEY_REDUCE = 0x3300, KEY_UP };
 
 static const struct argp_option options[] = {
-    {"reduce", KEY_REDUCE, "FILE", 0, "Compute averages for the trainers of this run file, too", 0},
-    {"up", KEY_UP, "MBIT", 0, "What this line sends in Mbit/s: decides the share of averaging", 0},
+    {"reduce", KEY_REDUCE, "FILE", 0, "Also compute averages for the trainers of this run file", 0},
+    {"up", KEY_UP, "MBIT", 0,
+     "Upload bandwidth in Mbit/s: sets its share of an average (default: not known)", 0},
     {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct node *n = state->input;
+    struct node_verb *n = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &n->net;
@@ -61,7 +62,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case ARGP_KEY_END:
         if (n->up_mbit > 0 && n->run_path == NULL)
-            argp_error(state, "--up is a helper's: --reduce FILE names the run");
+            argp_error(state, "--up sets a helper's share of an average: add --reduce FILE");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -75,16 +76,16 @@ static const struct argp argp = {
     .options = options,
     .parser = parse,
     .children = children,
-    .doc = "Help others find each other, as any peer does. With --reduce, compute averages for a "
-           "run's trainers as well: a good line is enough.",
+    .doc = "Help peers find each other, as any peer does. With --reduce, also compute averages for "
+           "a run's trainers: that needs a fast link, and neither data nor a GPU.",
 };
 
 /* ---- reducing ------------------------------------------------------------------------------ */
 
-/* Who lends a machine wants to know whether it is of use. */
+/* Prints changes, so that the owner of the machine sees whether it helps. */
 static void on_timer(void *arg)
 {
-    struct node *n = arg;
+    struct node_verb *n = arg;
     struct hth_helper_stats s;
     struct hth_other_settings others;
     uint32_t trainers = hth_roster_population(n->together.avg.roster, NULL);
@@ -95,24 +96,25 @@ static void on_timer(void *arg)
                 n->peer.network, trainers < 2 ? ": there is nothing to average" : "");
     if (others.trainers > 0 && strcmp(others.differ, n->others.differ) != 0)
         fprintf(stderr,
-                "%u in run '%s' train with another %s: not helped; compare run files and flags\n",
-                others.trainers, n->peer.network, others.differ);
+                "trainers of run '%s' with another %s: %u; this helper can't reduce for them: "
+                "compare run files and flags\n",
+                n->peer.network, others.differ, others.trainers);
     n->others = others;
     if (s.rounds > 0 && !n->helped)
-        fputs("helps: reduced its part of a first average\n", stderr);
+        fputs("reduced its share of a first average\n", stderr);
     n->trainers = trainers;
     n->helped = s.rounds > 0;
-    hth_timer_set(n->peer.env, n->timer, LOOK_US);
+    hth_timer_set(n->peer.env, n->timer, REFRESH_US);
 }
 
 static void on_joined(void *arg)
 {
-    struct node *n = arg;
+    struct node_verb *n = arg;
     if (n->helper != NULL)
         hth_together_join(&n->together);
 }
 
-static enum hth_err open_helper(struct node *n)
+static enum hth_err open_helper(struct node_verb *n)
 {
     struct hth_helper_opts opts = {.model = HTH_MODEL_OPTS_INIT, .share = HTH_SHARE_OPTS_INIT};
     hth_config_model(n->run, &opts.model);
@@ -125,11 +127,11 @@ static enum hth_err open_helper(struct node *n)
     n->together.helper = n->helper;
     n->timer = hth_timer_new(n->peer.env, on_timer, n);
     n->trainers = UINT32_MAX;
-    hth_timer_set(n->peer.env, n->timer, LOOK_US);
+    hth_timer_set(n->peer.env, n->timer, REFRESH_US);
     return HTH_OK;
 }
 
-static enum hth_err load_run(struct node *n)
+static enum hth_err load_run(struct node_verb *n)
 {
     if (n->run_path == NULL)
         return HTH_OK;
@@ -138,7 +140,7 @@ static enum hth_err load_run(struct node *n)
         return err == HTH_E_NO_FILE ? HTH_E_CONFIG : err;
     if (n->run->averaging.mode != HTH_RUN_OFF)
         return HTH_OK;
-    hth_cli_say_error("%s: averaging.mode is off: there is nothing to reduce", n->run_path);
+    hth_cli_say_error("%s: averaging.mode is off, so there is nothing to reduce", n->run_path);
     return HTH_E_CONFIG;
 }
 
@@ -146,13 +148,13 @@ static enum hth_err load_run(struct node *n)
 
 static void withdrawn(void *arg)
 {
-    struct node *n = arg;
+    struct node_verb *n = arg;
     hth_peer_stop(&n->peer, HTH_EXIT_OK);
 }
 
 static void left(void *arg)
 {
-    struct node *n = arg;
+    struct node_verb *n = arg;
     if (n->announcer != NULL)
         hth_announcer_withdraw(n->announcer, withdrawn, n);
     else
@@ -161,7 +163,7 @@ static void left(void *arg)
 
 static void on_drain(void *arg)
 {
-    struct node *n = arg;
+    struct node_verb *n = arg;
     if (n->helper != NULL)
         hth_helper_quiesce(n->helper);
     hth_together_leave(&n->together, left, n);
@@ -169,12 +171,12 @@ static void on_drain(void *arg)
 
 static char *status_json(void *arg)
 {
-    const struct node *n = arg;
+    const struct node_verb *n = arg;
     return n->helper == NULL ? hth_metrics_json(n->peer.env->metrics)
                              : hth_together_page(&n->together, n->peer.env->metrics, NULL);
 }
 
-static void announce(struct node *n)
+static void announce(struct node_verb *n)
 {
     struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
     opts.network = n->peer.network;
@@ -187,7 +189,7 @@ static void announce(struct node *n)
         hth_cli_say_error("beacon: %s", hth_err_text(err));
 }
 
-static int run_node(struct node *n)
+static int run_node(struct node_verb *n)
 {
     const char *network = n->run != NULL ? n->run->run : "";
     const struct hth_peer_opts peer_opts = {
@@ -224,7 +226,7 @@ static int run_node(struct node *n)
 
 int hth_verb_node(int argc, char **argv)
 {
-    struct node n = {.run = NULL};
+    struct node_verb n = {.run = NULL};
     if (argp_parse(&argp, argc, argv, 0, NULL, &n) != 0)
         return HTH_EXIT_USAGE;
     enum hth_err err = load_run(&n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer.c: key, loop, DHT, rpc and the joining of a swarm, in this order. */
+/* peer.c: opens key, event loop, rpc and DHT node, then joins the swarm. */
 #include "app/peer.h"
 
 #include "core/mem.h"
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define DEFAULT_LISTEN "0.0.0.0:4700"
-/* A node that serves no run still needs a name of a network to look for beacons. */
+/* The DHT keys of beacons contain a network name, also for a node that serves no run. */
 #define NO_NETWORK     "hearth"
 #define SAVE_PERIOD_US (60 * HTH_US_PER_S)
 #define CACHED_MAX     16
@@ -37,7 +37,7 @@ static bool is_any(const struct hth_addr *addr)
     return memcmp(addr->ip, zero, 16) == 0;
 }
 
-/* The local address that packets to `to` leave from; no packet is sent. */
+/* The local address from which packets to `to` are sent. Sends none. */
 static bool outward_addr(const struct hth_addr *to, struct hth_addr *out)
 {
     struct sockaddr_storage sa = {0}, local = {0};
@@ -72,7 +72,8 @@ static bool outward_addr(const struct hth_addr *to, struct hth_addr *out)
     return true;
 }
 
-/* What others should dial: what was said, else the address listened on, else where we dial out. */
+/* The address that others dial: --announce, else the address we listen on, else the one from which
+ * we dial out. */
 static enum hth_err choose_announce(const struct hth_cli_net *net, const struct bootstrap *boot,
                                     struct hth_peer *peer)
 {
@@ -101,7 +102,8 @@ static enum hth_err resolve_listen(const struct hth_peer_opts *opts, struct hth_
         text = "0.0.0.0:0";
     enum hth_err err = hth_net_resolve(text, out, 1, &count);
     if (err != HTH_OK)
-        hth_cli_say_error("--listen '%s': %s; an example is 0.0.0.0:4700", text, hth_err_text(err));
+        hth_cli_say_error("--listen '%s': %s; expected ADDR:PORT, such as 0.0.0.0:4700", text,
+                          hth_err_text(err));
     return err;
 }
 
@@ -112,7 +114,7 @@ static enum hth_err resolve_join(const struct hth_cli_net *net, struct bootstrap
         enum hth_err err =
             hth_net_resolve(net->join[i], &boot->addr[boot->count], HTH_MIN(room, (size_t)2), &got);
         if (err != HTH_OK) {
-            hth_cli_say_error("--join '%s': %s; it should be HOST:PORT", net->join[i],
+            hth_cli_say_error("--join '%s': %s; expected HOST:PORT", net->join[i],
                               hth_err_text(err));
             return err;
         }
@@ -121,14 +123,14 @@ static enum hth_err resolve_join(const struct hth_cli_net *net, struct bootstrap
     return HTH_OK;
 }
 
-/* Peers of earlier runs are asked too, after those that were named. */
+/* Appends the peers saved in the state folder to those of --join. */
 static void add_cached(struct hth_peer *peer, struct bootstrap *boot)
 {
     struct hth_peer_entry known[CACHED_MAX];
     size_t count = 0;
     enum hth_err err = hth_peercache_load(peer->env, peer->peers_path, known, CACHED_MAX, &count);
     if (err != HTH_OK && err != HTH_E_NO_FILE)
-        hth_cli_say_error("%s: %s; it is ignored and will be written anew", peer->peers_path,
+        hth_cli_say_error("%s: %s; the file is ignored and will be replaced", peer->peers_path,
                           hth_err_text(err));
     peer->only_cached = boot->count == 0 && count > 0;
     for (size_t i = 0; i < count; i++)
@@ -150,7 +152,8 @@ static void on_signal(void *arg)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-/* Two in one folder would be one peer to all others, and overwrite each other's checkpoints. */
+/* Two processes in one folder would have one key, so others would take them for one peer, and they
+ * would overwrite each other's checkpoints. */
 static int lock_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     char holder[HTH_LOCK_HOLDER_MAX];
@@ -160,10 +163,10 @@ static int lock_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
     char *who = hth_asprintf("hearth %s", opts->verb);
     enum hth_err err = hth_lock_take(path, who, &peer->lock, holder);
     if (err == HTH_E_BUSY)
-        hth_cli_say_error("the state folder %s is in use by %s: end that, or give another --dir",
+        hth_cli_say_error("the state folder %s is in use by %s; end it, or give another --dir",
                           peer->dir, holder[0] != '\0' ? holder : "another process");
     else if (err == HTH_E_NO_FILE)
-        hth_cli_say_error("the state folder %s can't be made: something on the way is no folder",
+        hth_cli_say_error("can't make the state folder %s: a part of that path is not a folder",
                           peer->dir);
     else if (err != HTH_OK)
         hth_cli_say_error("%s: %s", path, hth_err_text(err));
@@ -172,7 +175,8 @@ static int lock_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
     return hth_exit_of(err);
 }
 
-/* Records are found by it, and it is printed. A node that serves no run has none. */
+/* The name is part of DHT keys and is printed, so it must be harmless in both. A node that serves
+ * no run has none. */
 static int check_network(const struct hth_peer_opts *opts)
 {
     const char *name = opts->network;
@@ -220,8 +224,8 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
     return hth_exit_of(err);
 }
 
-/* Strangers may open thousands of connections, each within its own limits: together they get a
- * quarter of the machine. */
+/* Thousands of connections, each within its own limits, could fill the memory: together they get a
+ * quarter of it. */
 static int64_t bodies_bytes(void)
 {
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
@@ -273,8 +277,8 @@ static int open_dht(struct hth_peer *peer, const struct bootstrap *boot)
     dht_opts.bootstrap_count = boot->count;
     enum hth_err err = hth_opendht_new(peer->env, &dht_opts, &peer->opendht);
     if (err != HTH_OK) {
-        hth_cli_say_error("DHT node on UDP %s: %s", hth_addr_text(&peer->listen, text),
-                          hth_err_text(err));
+        hth_cli_say_error("can't start the DHT node on UDP %s: %s",
+                          hth_addr_text(&peer->listen, text), hth_err_text(err));
         return hth_exit_of(err);
     }
     peer->dht = hth_opendht_dht(peer->opendht);
@@ -293,7 +297,7 @@ static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer
     printf("\n  I am       %s (%s key in %s)\n", hth_peer_id_short(&peer->env->self, id),
            created ? "new" : "known", peer->dir);
     if (opts->dials_only) {
-        printf("  client     sends from UDP %s; nobody has to reach this machine\n",
+        printf("  client     sends from UDP %s; dials only, accepts no connections\n",
                hth_addr_text(&peer->listen, listen));
     } else if (!opts->offline) {
         printf("  listening  %s, TCP and UDP\n", hth_addr_text(&peer->listen, listen));
@@ -320,7 +324,8 @@ static void on_join(void *arg, const struct hth_join_result *result)
             printf("joined in %.1f s; %u other nodes of this run seen\n",
                    (double)result->took_us / 1e6, result->nodes);
         else
-            printf("the first of this run here: %s\n", result->text);
+            printf("no other node of this run was found, so this one is the first: %s\n",
+                   result->text);
         fflush(stdout);
     }
     if (peer->on_joined != NULL)
@@ -396,7 +401,8 @@ static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_pee
     if (err == HTH_OK)
         err = hth_http_new(peer->env, &addr, status_of, peer, &peer->http);
     if (err != HTH_OK)
-        hth_cli_say_error("--status '%s': %s; it must be a loopback ADDR:PORT",
+        hth_cli_say_error("--status '%s': %s; expected a loopback ADDR:PORT, such as "
+                          "127.0.0.1:8080",
                           opts->net->status_listen, hth_err_text(err));
     return err;
 }

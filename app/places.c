@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* places.c: the places a host had before, then free ones. */
+/* places.c: chooses a host's earlier places, then free ones. */
 #include "app/places.h"
 
 #include "core/env.h"
@@ -32,7 +32,7 @@ static int ascending(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Folders list their files in any order: sorted, the choice depends on their names alone. */
+/* A folder lists its files in any order; sorted, the choice depends on their names alone. */
 static void sort_unique(struct places *p)
 {
     size_t n = 0;
@@ -57,7 +57,7 @@ static void add_checkpoints(const struct hth_grid *grid, const char *dir_path, s
         uint32_t index;
         if (len <= suffix || strcmp(name + len - suffix, CHECKPOINT_SUFFIX) != 0)
             continue;
-        /* Files of other layers and runs, and whatever else lies there, are not ours to judge. */
+        /* The folder may hold files of other layers and runs, and unrelated ones: skip them. */
         if (hth_uid_parse(name, len - suffix, &uid) == HTH_OK &&
             hth_grid_find(grid, &uid, &index) == HTH_OK)
             add(p, index);
@@ -89,7 +89,7 @@ static bool served_by_others(const struct hth_env *env, const struct hth_directo
     return false;
 }
 
-/* Sorted; the caller frees the list. */
+/* The places of this host by checkpoints and own records, ascending. The caller frees the list. */
 static struct places places_had(const struct hth_env *env, const struct hth_directory *directory,
                                 uint32_t layer, const char *checkpoint_dir)
 {
@@ -100,8 +100,8 @@ static struct places places_had(const struct hth_env *env, const struct hth_dire
     return had;
 }
 
-bool hth_places_in_the_way(struct hth_env *env, struct hth_directory *directory, uint32_t layer,
-                           const char *checkpoint_dir, uint32_t want)
+bool hth_places_contested(struct hth_env *env, struct hth_directory *directory, uint32_t layer,
+                          const char *checkpoint_dir, uint32_t want)
 {
     struct places had = places_had(env, directory, layer, checkpoint_dir);
     uint32_t *out = hth_new_array(uint32_t, HTH_MAX(want, 1u));
@@ -122,7 +122,7 @@ size_t hth_places_choose(struct hth_env *env, struct hth_directory *directory, u
         if (!served_by_others(env, directory, layer, had.index[i]))
             add(&chosen, had.index[i]);
     }
-    /* Of `want` free places at most chosen.count are already chosen: enough are left. */
+    /* At most chosen.count of `want` free places are chosen already, so enough are left. */
     uint32_t *spare = hth_new_array(uint32_t, HTH_MAX(want, 1u));
     size_t spares =
         chosen.count < want ? hth_directory_pick_free(directory, layer, want, spare) : 0;

@@ -2,10 +2,12 @@
 /*
  * serve.c: hearth serve: hosts experts of a run.
  *
- *   start: key, loop, DHT, rpc -> choose experts (patterns, or free ones from the directory; those
- *          who claim places that are wanted are asked whether they are there)
- *          -> weights from checkpoints or seeds, in jobs -> announce
- *   end:   goodbye records -> server drains and saves -> rpc says goodbye -> exit
+ *   start: key, loop, rpc, DHT
+ *          -> choose experts: those of --experts PATTERN, or free places of the directory; hosts
+ *             that claim a wanted place are asked to confirm (claims.h)
+ *          -> weights from checkpoints or seeds, in jobs
+ *          -> announce
+ *   end:   goodbye records -> server drains and saves -> rpc drains -> exit
  */
 #include "app/claims.h"
 #include "app/peer.h"
@@ -26,13 +28,13 @@
 
 #define SPECS_MAX      64
 #define LOAD_PERIOD_US (2 * HTH_US_PER_S)
-/* How long records may take to arrive before free coordinates are chosen. */
-#define LOOK_AROUND_US (1500 * HTH_US_PER_MS)
-#define DRAIN_RPC_US   (5 * HTH_US_PER_S)
-#define EXPERTS_DIR    "%s/experts"
+/* Time for records to arrive before free places are chosen. */
+#define SCAN_US      (1500 * HTH_US_PER_MS)
+#define DRAIN_RPC_US (5 * HTH_US_PER_S)
+#define EXPERTS_DIR  "%s/experts"
 
 struct layer_list {
-    uint32_t *index; /* ascending once all are there */
+    uint32_t *index; /* sorted before it is announced */
     size_t count, capacity;
 };
 
@@ -40,19 +42,19 @@ struct serve {
     struct hth_cli_net net;
     struct hth_cli_log log;
     const char *run_path;
-    const char *specs[SPECS_MAX]; /* patterns, or one number */
+    const char *specs[SPECS_MAX]; /* --experts PATTERN */
     size_t spec_count;
     uint32_t free_count; /* --experts N */
     struct hth_device device;
 
     struct hth_runfile *run;
-    struct hth_device_set cards; /* or the CPU alone */
+    struct hth_device_set cards; /* without a usable card, the CPU */
     struct hth_peer peer;
     struct hth_server *server;
     struct hth_announcer *announcer;
-    struct hth_directory *directory; /* only while free coordinates are looked for */
-    struct hth_timer *look_timer;
-    struct hth_claims *claims; /* once somebody's claim stood in the way */
+    struct hth_directory *directory; /* for --experts N, to find free places */
+    struct hth_timer *scan_timer;
+    struct hth_claims *claims; /* once a wanted place was contested */
     struct hth_timer *load_timer;
     struct layer_list *layers;
     uint32_t added, ready, restored, failed;
@@ -65,8 +67,8 @@ struct serve {
 static const struct argp_option options[] = {
     {"run", 'r', "FILE", 0, "The run file (required)", 0},
     {"experts", 'e', "N|PATTERN", 0,
-     "Host N experts at free places, or those of a pattern such as 'ffn0.[0:4].[0:16]' "
-     "(repeatable)",
+     "Host N experts at free places of the grid, or the experts of a pattern such as "
+     "'ffn0.[0:4].[0:16]' (repeatable)",
      0},
     {0},
 };
@@ -98,7 +100,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (s->free_count == 0 && s->spec_count == 0)
             argp_error(state, "--experts N or --experts PATTERN is required");
         if (s->free_count > 0 && s->spec_count > 0)
-            argp_error(state, "--experts: either a number or patterns, not both");
+            argp_error(state, "--experts takes either one number or patterns, not both");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -149,23 +151,23 @@ static void announce(struct serve *s)
 static void all_loaded(struct serve *s)
 {
     if (s->ready == 0) {
-        hth_cli_say_error("none of %u experts could be loaded; the log above says why", s->added);
+        hth_cli_say_error("none of %u experts could be loaded; the lines above say why", s->added);
         hth_peer_stop(&s->peer, HTH_EXIT_FAILURE);
         return;
     }
     announce(s);
 }
 
-/* What is wrong with an expert's file, where its owner can do something about it; else NULL. */
+/* The fault of an expert's file, in words for its owner; NULL: the file is not the cause. */
 static const char *file_trouble(enum hth_err err)
 {
     switch (err) {
     case HTH_E_WRONG_RUN:
-        return "it is another expert's";
+        return "it belongs to another expert";
     case HTH_E_BAD_SHAPE:
-        return "it is of another kind or size than the run file's experts";
+        return "its kind or size differs from the run file's experts";
     case HTH_E_CONFIG:
-        return "it was made with another optimizer than the run file's";
+        return "its optimizer differs from the run file's";
     case HTH_E_CORRUPT:
     case HTH_E_NOT_FINITE:
     case HTH_E_RANGE:
@@ -184,8 +186,8 @@ static void say_failed(const struct serve *s, const struct hth_uid *uid, enum ht
     const char *trouble = file_trouble(err);
     if (trouble != NULL)
         hth_cli_say_error("expert %s is not hosted: " EXPERTS_DIR
-                          "/%s.safetensors: %s; its file is "
-                          "left as it is: put a good copy there, or move it away to begin anew",
+                          "/%s.safetensors: %s; the file is left as it is: put a good copy in its "
+                          "place, or move it away to start this expert from its seed",
                           hth_uid_text(uid, text), s->peer.dir, text, trouble);
     else
         hth_cli_say_error("expert %s is not hosted: %s", hth_uid_text(uid, text),
@@ -239,18 +241,18 @@ static enum hth_err add_expert(struct serve *s, const struct hth_uid *uid)
     struct hth_expert_opts opts;
     hth_config_expert(s->run, &opts);
     opts.uid = *uid;
-    opts.backend = s->cards.backend[s->added % s->cards.count]; /* dealt out */
+    opts.backend = s->cards.backend[s->added % s->cards.count]; /* round robin */
     s->added++;
     return hth_server_add(s->server, &opts);
 }
 
-/* The layer whose grid this pattern lies in. Says what is wrong otherwise. */
+/* Adds the experts of one pattern; prints an error if the run has no such places. */
 static enum hth_err add_pattern(struct serve *s, const char *text)
 {
     struct hth_pattern pattern;
     enum hth_err err = hth_pattern_parse(text, strlen(text), &pattern);
     if (err != HTH_OK) {
-        hth_cli_say_error("--experts '%s': %s; an example is 'ffn0.[0:4].3'", text,
+        hth_cli_say_error("--experts '%s': %s; expected a pattern such as 'ffn0.[0:4].3'", text,
                           hth_err_text(err));
         return HTH_E_USAGE;
     }
@@ -284,7 +286,7 @@ static enum hth_err add_pattern(struct serve *s, const char *text)
     return HTH_E_USAGE;
 }
 
-/* Takes places, the same number in each layer as far as it divides. */
+/* Adds experts at free places, spread evenly over the layers. */
 static void take_places(void *arg)
 {
     struct serve *s = arg;
@@ -308,22 +310,22 @@ static void take_places(void *arg)
     }
     hth_free(dir);
     if (s->added == 0) {
-        hth_cli_say_error("every place of the grid is taken; name a pattern to host a second copy "
-                          "of some, which learns by itself");
+        hth_cli_say_error("every place of the grid is taken; --experts PATTERN hosts a second "
+                          "replica of some experts, which learns by itself");
         hth_peer_stop(&s->peer, HTH_EXIT_AGAIN);
     } else if (left > 0) {
-        hth_cli_say_error("only %u places were free", s->added);
+        hth_cli_say_error("only %u of %u places were free; serving these", s->added, s->free_count);
     }
 }
 
-static bool claims_in_the_way(struct serve *s)
+static bool is_contested(struct serve *s)
 {
     uint32_t layers = s->run->model.layers, left = s->free_count;
     char *dir = hth_asprintf(EXPERTS_DIR, s->peer.dir);
     bool yes = false;
     for (uint32_t l = 0; l < layers && !yes; l++) {
         uint32_t want = left / (layers - l);
-        yes = hth_places_in_the_way(s->peer.env, s->directory, l, dir, want);
+        yes = hth_places_contested(s->peer.env, s->directory, l, dir, want);
         left -= want;
     }
     hth_free(dir);
@@ -333,7 +335,7 @@ static bool claims_in_the_way(struct serve *s)
 static void pick_free(void *arg)
 {
     struct serve *s = arg;
-    if (!claims_in_the_way(s)) {
+    if (!is_contested(s)) {
         take_places(s);
         return;
     }
@@ -345,7 +347,7 @@ static void pick_free(void *arg)
     }
 }
 
-static enum hth_err look_around(struct serve *s)
+static enum hth_err start_scan(struct serve *s)
 {
     struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
     opts.network = s->peer.network;
@@ -364,7 +366,7 @@ static void on_joined(void *arg)
 {
     struct serve *s = arg;
     if (s->free_count > 0 && s->added == 0 && s->claims == NULL)
-        hth_timer_set(s->peer.env, s->look_timer, LOOK_AROUND_US);
+        hth_timer_set(s->peer.env, s->scan_timer, SCAN_US);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -378,7 +380,7 @@ static void rpc_drained(void *arg)
            (unsigned long long)stats.rows_forward, (unsigned long long)stats.rows_backward,
            (unsigned long long)stats.steps);
     if (stats.experts_unsaved > 0)
-        hth_cli_say_error("%u of %u experts could not be saved: what was learnt since the last "
+        hth_cli_say_error("%u of %u experts could not be saved: their training since the last "
                           "checkpoint is lost",
                           stats.experts_unsaved, stats.experts);
     hth_peer_stop(&s->peer, stats.experts_unsaved > 0 ? HTH_EXIT_FAILURE : HTH_EXIT_OK);
@@ -399,11 +401,11 @@ static void withdrawn(void *arg)
 static void on_drain(void *arg)
 {
     struct serve *s = arg;
-    puts(
-        "draining: goodbye to the swarm, finishing what runs, saving (Ctrl-C again quits at once)");
+    puts("draining: saying goodbye to the swarm, finishing requests, saving (Ctrl-C again quits at "
+         "once)");
     fflush(stdout);
     hth_timer_cancel(s->peer.env, s->load_timer);
-    hth_timer_cancel(s->peer.env, s->look_timer);
+    hth_timer_cancel(s->peer.env, s->scan_timer);
     hth_claims_free(s->claims);
     s->claims = NULL;
     hth_announcer_withdraw(s->announcer, withdrawn, s);
@@ -425,7 +427,7 @@ static int64_t clock_us(void *arg)
     return now.tv_sec * HTH_US_PER_S + now.tv_nsec / 1000;
 }
 
-/* Checks the kernels against double arithmetic and measures them, in a few milliseconds. */
+/* Checks the kernels against double arithmetic and measures rows per second; takes a few ms. */
 static enum hth_err self_test(struct serve *s, const struct hth_backend *backend)
 {
     const struct hth_bench_options opts = {
@@ -456,7 +458,7 @@ static enum hth_err make_announcer(struct serve *s)
     opts.info.addr[0] = s->peer.announce;
     opts.info.addr_count = 1;
     opts.info.compute = HTH_COMPUTE_FP32;
-    for (size_t i = 0; i < s->cards.count; i++) { /* the coarsest: what trainers may expect */
+    for (size_t i = 0; i < s->cards.count; i++) { /* announce the coarsest type in use */
         enum hth_matmul type = hth_backend_compute(s->cards.backend[i]);
         if (type == HTH_MATMUL_BF16)
             opts.info.compute = HTH_COMPUTE_BF16;
@@ -488,16 +490,16 @@ static enum hth_err build(struct serve *s)
     s->layers = hth_new_array(struct layer_list, s->run->model.layers);
     if (s->run->experts.optimizer.clip == 0)
         HTH_LOG(env, HTH_WARN, HTH_SUB_APP,
-                "the run file says experts.optimizer.clip: 0: one large gradient from a stranger "
-                "can stop these experts from learning for good; leave clip out to have 1.0");
-    s->look_timer = hth_timer_new(env, pick_free, s);
+                "the run file sets experts.optimizer.clip to 0: one large gradient from a stranger "
+                "can stop these experts from learning for good; leave clip out to get 1.0");
+    s->scan_timer = hth_timer_new(env, pick_free, s);
     s->load_timer = hth_timer_new(env, on_load_timer, s);
     HTH_TRY(make_announcer(s));
     HTH_TRY(make_server(s));
     for (size_t i = 0; i < s->spec_count; i++)
         HTH_TRY(add_pattern(s, s->specs[i]));
     if (s->free_count > 0)
-        HTH_TRY(look_around(s));
+        HTH_TRY(start_scan(s));
     hth_timer_set(env, s->load_timer, LOAD_PERIOD_US);
     return HTH_OK;
 }
@@ -505,7 +507,7 @@ static enum hth_err build(struct serve *s)
 static void destroy(struct serve *s)
 {
     hth_peer_jobs_end(&s->peer);
-    hth_timer_free(s->peer.env, s->look_timer);
+    hth_timer_free(s->peer.env, s->scan_timer);
     hth_timer_free(s->peer.env, s->load_timer);
     hth_claims_free(s->claims);
     hth_directory_free(s->directory);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim.c: hearth sim: the table of its questions. */
+/* sim.c: hearth sim: the table of its studies. */
 #include "cli/cli.h"
 #include "core/mem.h"
 #include "lab/fidelity.h"
@@ -16,23 +16,25 @@ struct study {
 };
 
 static const struct study studies[] = {
-    {"run", hth_sim_run_verb, "a scenario file: faults drawn from a seed, then recovery"},
-    {"hunt", hth_sim_hunt_verb, "seed after seed of a scenario, on all cores"},
-    {"vary", hth_sim_vary_verb, "scenarios as a study: a number of theirs takes several values"},
+    {"run", hth_sim_run_verb, "run a scenario file: faults drawn from a seed, then recovery"},
+    {"hunt", hth_sim_hunt_verb, "run a scenario with seed after seed, on all cores"},
+    {"vary", hth_sim_vary_verb, "run a scenario with several values of one of its numbers"},
     {"smoke", hth_sim_smoke_verb, "N peers announce, look up and call each other under faults"},
     {"latency", hth_sim_latency_verb, "throughput of a trainer against the delay of its calls"},
-    {"throughput", hth_sim_throughput_verb, "the same against flights, blocks, trainers, failures"},
-    {"convergence", hth_sim_convergence_verb, "what delays and failures do to learning"},
+    {"throughput", hth_sim_throughput_verb,
+     "throughput against flights, blocks, trainers and failures"},
+    {"convergence", hth_sim_convergence_verb, "learning under delays and failures"},
     {"storm", hth_sim_storm_verb,
-     "the same with hosts replaced, calls lost and hosts slow at once"},
-    {"churn", hth_sim_churn_verb, "what peers notice of deaths and births, and when"},
-    {"dht", hth_sim_dht_verb, "how long a new trainer takes to select experts"},
-    {"fidelity", hth_sim_fidelity_verb, "the same swarm with processes and simulated"},
-    {"averaging", hth_sim_averaging_verb, "how fast peers agree, by method and failure rate"},
-    {"mixing", hth_sim_mixing_verb, "by how much a round of random groups shrinks the variance"},
-    {"shares", hth_sim_shares_verb, "who reduces how much when links differ"},
-    {"links", hth_sim_links_verb, "how long an average takes when links differ"},
-    {"collab", hth_sim_collab_verb, "trainers of one model come and go"},
+     "learning with hosts replaced, calls lost and hosts slow at once"},
+    {"churn", hth_sim_churn_verb, "when peers notice crashes and joins of hosts"},
+    {"dht", hth_sim_dht_verb, "time that a new trainer takes to select experts"},
+    {"fidelity", hth_sim_fidelity_verb, "one swarm as processes and as a simulation, compared"},
+    {"averaging", hth_sim_averaging_verb, "rounds until peers agree, by method and failure rate"},
+    {"mixing", hth_sim_mixing_verb,
+     "factor by which a round of random groups shrinks the variance"},
+    {"shares", hth_sim_shares_verb, "share of a vector that each peer reduces, by its link"},
+    {"links", hth_sim_links_verb, "duration of an average when links differ"},
+    {"collab", hth_sim_collab_verb, "trainers of one model join, leave and crash"},
 };
 
 static void print_studies(FILE *to)
@@ -58,7 +60,7 @@ int hth_verb_sim(int argc, char **argv)
             return studies[i].run(argc - 1, argv + 1);
         }
     }
-    hth_cli_say_error("no study '%s'", argv[1]);
+    hth_cli_say_error("no study '%s'; the studies are:", argv[1]);
     print_studies(stderr);
     return HTH_EXIT_USAGE;
 }

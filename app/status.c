@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * status.c: hearth status: joins a swarm for a few seconds, collects what its hosts say of
- * themselves and prints it: hosts with their load, and how much of each layer's grid is served.
+ * status.c: hearth status: joins a swarm for a few seconds, collects the records of its hosts and
+ * trainers and prints them: hosts with their load, the served part of each layer's grid, trainers.
  *
- * Without a name it takes the beacons of all runs: of one it shows everything, of several a list.
+ * Without a name it collects the beacons of all runs: it shows a single run whole, and lists
+ * several. Hosts with another layer of the same name (status_layers.h) are listed apart and not
+ * counted.
  *
- * Hosts that mean another layer by the same name (status_layers.h) are named, and not counted.
- *
- * It ends when the answers are complete, not after a fixed time: when every expert that a beacon
- * counts was found in its host's records, and no beacon has come for SETTLE_US. --wait bounds it.
+ * It ends when the records are complete: every expert that a beacon counts is in its host's
+ * records, and no new beacon has come for SETTLE_US. --wait bounds the time.
  */
 #include "app/peer.h"
 #include "app/status_layers.h"
@@ -24,13 +24,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WAIT_US (10 * HTH_US_PER_S)
-#define LOOK_US (100 * HTH_US_PER_MS)
-/* The DHT asks a second time after a second; by then what is stored has come. */
+#define WAIT_US    (10 * HTH_US_PER_S)
+#define REFRESH_US (100 * HTH_US_PER_MS)
+/* The DHT repeats a lookup after one second; what is stored has arrived by then. */
 #define SETTLE_US (2 * HTH_US_PER_S)
-/* A datagram of a watch may be lost: what is missing is asked for again this often. */
+/* A watch may lose a datagram, so missing records are looked up again this often. */
 #define ASK_US HTH_US_PER_S
-/* Hosts with other layers that a table names; --json has all. */
+/* The table lists this many hosts with other layers; --json lists all. */
 #define OTHERS_SHOWN 20
 
 struct status {
@@ -44,12 +44,12 @@ struct status {
     struct hth_peer peer;
     struct hth_directory *directory;
     struct hth_beacon_layer shown[HTH_DIR_LAYERS_MAX]; /* the directory's layers, in its order */
-    struct hth_status_layers claims; /* of the run's hosts, at the last look; not with --run */
-    struct hth_roster *roster;       /* what the trainers say */
+    struct hth_status_layers claims; /* of the run's hosts, at the last refresh; not with --run */
+    struct hth_roster *roster;       /* records of the trainers */
     struct hth_timer *timer;
-    char network[HTH_NAME_LEN_MAX + 1]; /* the run that is shown; empty: none was chosen yet */
+    char network[HTH_NAME_LEN_MAX + 1]; /* the run that is shown; empty: none is chosen */
     int64_t end_us, asked_us, changed_us;
-    uint32_t nodes, layers; /* known when it last changed */
+    uint32_t nodes, layers; /* known at changed_us */
 };
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -57,9 +57,9 @@ struct status {
 enum { KEY_JSON = 0x4000, KEY_WAIT };
 
 static const struct argp_option options[] = {
-    {"run", 'r', "FILE", 0, "The run file: names the swarm and its grids", 0},
-    {"json", KEY_JSON, NULL, 0, "One JSON object", 0},
-    {"wait", KEY_WAIT, "TIME", 0, "How long to wait for answers at most (default 10s)", 0},
+    {"run", 'r', "FILE", 0, "The run file, which names the run and its grids (default: ask)", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of tables", 0},
+    {"wait", KEY_WAIT, "TIME", 0, "Wait for records at most this long (default 10s)", 0},
     {0},
 };
 
@@ -79,7 +79,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_WAIT:
         if (hth_cli_parse_time(arg, &s->wait_us) != HTH_OK)
-            argp_error(state, "--wait '%s': a time such as 500ms or 5s", arg);
+            argp_error(state, "--wait '%s': expected a time such as 500ms or 5s", arg);
         break;
     case ARGP_KEY_END:
         if (s->net.join_count == 0)
@@ -98,12 +98,12 @@ static const struct argp argp = {
     .parser = parse,
     .children = children,
     .doc = "List a swarm's hosts, experts and load. Without --run and --network it shows the run "
-           "that is there, or lists the runs when there are several.",
+           "of the swarm, or lists the runs if there are several.",
 };
 
 /* ---- collecting ---------------------------------------------------------------------------- */
 
-/* A stranger may name more layers than a directory follows: the first ones are shown. */
+/* A stranger may announce more layers than a directory follows: only the first ones are shown. */
 static void open_layer(struct status *s, const struct hth_beacon_layer *layer)
 {
     uint32_t number;
@@ -114,7 +114,7 @@ static void open_layer(struct status *s, const struct hth_beacon_layer *layer)
         hth_cli_say_error("layer %s: %s", layer->grid.name, hth_err_text(err));
 }
 
-/* The next node of the run that is shown, from *i on. */
+/* Finds the next node of the shown run, from *i on. */
 static bool next_node(const struct status *s, uint32_t *i, struct hth_census_node *node)
 {
     while (hth_census_at(s->peer.census, (*i)++, node))
@@ -133,7 +133,7 @@ static enum hth_err new_directory(struct status *s)
     return hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory);
 }
 
-/* Whether more hosts have come for another layer of the same name. */
+/* Whether another layer has more hosts than the shown one of the same name. */
 static bool is_outdated(const struct status *s)
 {
     for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++) {
@@ -145,8 +145,7 @@ static bool is_outdated(const struct status *s)
     return false;
 }
 
-/* Without a run file the layers are those that the beacons name, and of one name those of most
- * hosts. */
+/* Without a run file, shows the layers of the beacons: of each name, the one with most hosts. */
 static enum hth_err open_announced_layers(struct status *s)
 {
     struct hth_census_node node;
@@ -166,7 +165,7 @@ static enum hth_err open_announced_layers(struct status *s)
     return HTH_OK;
 }
 
-/* The number of the layer that is shown under this name; false: none. */
+/* Finds the number of the layer that is shown under this name. */
 static bool find_shown(const struct status *s, const char *name, uint32_t *number)
 {
     uint32_t count = s->directory != NULL ? hth_directory_layer_count(s->directory) : 0;
@@ -176,7 +175,7 @@ static bool find_shown(const struct status *s, const char *name, uint32_t *numbe
     return false;
 }
 
-/* The next layer, from *i and *l on, that its host means differently than it is shown. */
+/* Finds the next layer, from *i and *l on, that differs from the shown one of the same name. */
 static bool next_other(const struct status *s, uint32_t *i, size_t *l, struct hth_census_node *node,
                        const struct hth_beacon_layer **layer, uint32_t *number)
 {
@@ -190,8 +189,8 @@ static bool next_other(const struct status *s, uint32_t *i, size_t *l, struct ht
     return false;
 }
 
-/* Whether the records of this layer that its host's beacon promises have come. A layer that is not
- * shown (another one than the run file's) has none to wait for. */
+/* Whether all the records of this layer that the host's beacon promises have arrived. A layer that
+ * is not shown is not waited for. */
 static bool layer_has_come(const struct status *s, const struct hth_peer_id *host,
                            const struct hth_beacon_layer *layer)
 {
@@ -211,7 +210,8 @@ static bool all_has_come(const struct status *s)
     return true;
 }
 
-/* Answers come through the watches, and "asked a moment ago" is no failure. */
+/* Repeats the lookups. Records arrive through the watches, and a refusal to look up twice within a
+ * moment is no failure. */
 static void ask_again(struct status *s, int64_t now)
 {
     if (now - s->asked_us < ASK_US)
@@ -224,7 +224,7 @@ static void ask_again(struct status *s, int64_t now)
 
 /* ---- choosing a run ------------------------------------------------------------------------ */
 
-/* Starts to follow a run's layers in place of those of another. */
+/* Follows the records of this run, in place of another run's. */
 static enum hth_err follow(struct status *s, const char *network)
 {
     if (s->directory != NULL && strcmp(s->network, network) == 0)
@@ -236,8 +236,8 @@ static enum hth_err follow(struct status *s, const char *network)
     return new_directory(s);
 }
 
-/* The runs seen: networks with a host or a trainer, or when there is none those of nodes that only
- * help others to meet. The array is the caller's; *count of it are runs. */
+/* The networks seen with a host or a trainer; if there is none, those with plain nodes only. The
+ * caller frees the array, whose first *count elements are valid. */
 static struct hth_census_network *runs_seen(const struct status *s, size_t *count)
 {
     struct hth_census_stats seen;
@@ -281,7 +281,7 @@ static void print_nodes(struct status *s)
     }
 }
 
-/* Experts with at least one host, and with two. */
+/* Counts experts with at least one replica, and with at least two. */
 static void count_replicas(struct status *s, uint32_t layer, uint32_t *served, uint32_t *twice)
 {
     struct hth_host_ref hosts[2];
@@ -313,9 +313,9 @@ static void print_others(const struct status *s)
     char id[HTH_PEER_SHORT_LEN], theirs[128], shown[128];
     for (; next_other(s, &i, &l, &node, &layer, &number); others++) {
         if (others == 0)
-            printf("\nhosts of another run file, which are not counted:\n");
+            printf("\nhosts with another run file, not counted:\n");
         if (others < OTHERS_SHOWN)
-            printf("  %-10s %s is %s there, not %s\n", hth_peer_id_short(&node.id, id),
+            printf("  %-10s has %s as %s, not %s\n", hth_peer_id_short(&node.id, id),
                    layer->grid.name, meaning(layer, theirs, sizeof(theirs)),
                    meaning(&s->shown[number], shown, sizeof(shown)));
     }
@@ -392,7 +392,7 @@ static json_t *node_json(struct status *s, const struct hth_census_node *node)
     char id[2 * HTH_HASH_LEN + 1], addr[HTH_ADDR_TEXT_MAX];
     bool found = hth_directory_host_find(s->directory, &node->id, &host);
     const struct hth_host_info *info = found ? &host.info : &node->info;
-    bool serves = node->role == HTH_ROLE_HOST; /* others compute for nobody */
+    bool serves = node->role == HTH_ROLE_HOST;
     id_text(&node->id, id);
     json_t *o = json_object();
     hth_json_text(o, "id", id);
@@ -474,7 +474,7 @@ static void on_collected(struct status *s)
     bool named = s->run != NULL || s->net.network != NULL;
     if (count > 1) {
         print_runs(s, run, count);
-        hth_cli_say_error("%zu runs are there; pick one with --network NAME", count);
+        hth_cli_say_error("the swarm has %zu runs; pick one with --network NAME", count);
     } else if (named || count == 1) {
         if (s->json)
             print_json(s);
@@ -482,13 +482,13 @@ static void on_collected(struct status *s)
             print_table(s);
     }
     if (count == 0)
-        hth_cli_say_error("the DHT answers, but no node of %s%s was seen",
+        hth_cli_say_error("the DHT answers, but no node of %s%s was found",
                           named ? "run " : "any run", s->network);
     hth_free(run);
     hth_peer_stop(&s->peer, count > 0 ? HTH_EXIT_OK : HTH_EXIT_NETWORK);
 }
 
-/* Whether the time since anything new came is long enough to say that this is all. */
+/* Whether no new node or layer has come for SETTLE_US. */
 static bool is_settled(struct status *s, int64_t now)
 {
     struct hth_census_stats seen;
@@ -502,7 +502,7 @@ static bool is_settled(struct status *s, int64_t now)
     return now - s->changed_us >= SETTLE_US;
 }
 
-/* Without a name: follows the run while there is one. */
+/* Without a name: follows the run while there is exactly one. */
 static enum hth_err choose_run(struct status *s)
 {
     size_t count;
@@ -512,7 +512,7 @@ static enum hth_err choose_run(struct status *s)
     return err;
 }
 
-static void on_look(void *arg)
+static void on_refresh(void *arg)
 {
     struct status *s = arg;
     int64_t now = hth_now_us(s->peer.env);
@@ -532,7 +532,7 @@ static void on_look(void *arg)
         return;
     }
     ask_again(s, now);
-    hth_timer_set(s->peer.env, s->timer, HTH_MIN(LOOK_US, s->end_us - now));
+    hth_timer_set(s->peer.env, s->timer, HTH_MIN(REFRESH_US, s->end_us - now));
 }
 
 static void on_joined(void *arg)
@@ -540,12 +540,12 @@ static void on_joined(void *arg)
     struct status *s = arg;
     s->asked_us = s->changed_us = hth_now_us(s->peer.env);
     s->end_us = s->changed_us + s->wait_us;
-    on_look(s);
+    on_refresh(s);
 }
 
 static enum hth_err build(struct status *s)
 {
-    s->timer = hth_timer_new(s->peer.env, on_look, s);
+    s->timer = hth_timer_new(s->peer.env, on_refresh, s);
     if (s->run == NULL && s->net.network == NULL)
         return HTH_OK;
     HTH_TRY(follow(s, s->peer.network));

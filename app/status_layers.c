@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status_layers.c: counting who claims which layer. */
+/* status_layers.c: counts the hosts that claim each layer. */
 #include "app/status_layers.h"
 
 #include "core/base.h"

@@ -18,10 +18,10 @@ enum hth_err hth_status_trainers_new(struct hth_env *env, struct hth_dht *dht, c
     return hth_roster_new(env, dht, &o, out);
 }
 
-/* ---- who met whom -------------------------------------------------------------------------- */
+/* ---- members of a group -------------------------------------------------------------------- */
 
-/* The other members of a peer's last group, as far as theirs is the same: who has met in another
- * one since does not say so any more. From *i on; NULL: no more. */
+/* Finds the next other member of this peer's last group, from *i on; NULL: no more. A member that
+ * has averaged in another group since is not found: its record names only its last group. */
 static const struct hth_roster_peer *next_mate(const struct hth_roster *roster,
                                                const struct hth_roster_peer *of, uint32_t *i)
 {

@@ -9,9 +9,10 @@
 #include <string.h>
 
 #define BITS_PER_MBIT 1e6
-/* OpenDHT keeps superseded notes for a while, and a newcomer is handed them all. */
-#define TELL_LOCAL_US (2 * HTH_US_PER_S)
-#define TELL_BATCH_US (1 * HTH_US_PER_S)
+/* OpenDHT keeps superseded records for a while and hands them all to a newcomer, so they are
+ * published no more often than this. */
+#define PUBLISH_LOCAL_US (2 * HTH_US_PER_S)
+#define PUBLISH_BATCH_US (1 * HTH_US_PER_S)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
@@ -37,7 +38,7 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     o.bandwidth = up_mbit * BITS_PER_MBIT;
     o.roster.group_max = run->group;
     o.roster.silent = true;
-    o.roster.publish_min_us = run->mode == HTH_RUN_BATCH ? TELL_BATCH_US : TELL_LOCAL_US;
+    o.roster.publish_min_us = run->mode == HTH_RUN_BATCH ? PUBLISH_BATCH_US : PUBLISH_LOCAL_US;
     if (run->grid != NULL)
         HTH_TRY(hth_avg_shape_parse(run->grid, &o.roster.shape));
     o.reducer.link_bytes_per_s = up_mbit * BITS_PER_MBIT / 8;
@@ -52,8 +53,9 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     return HTH_OK;
 }
 
-/* What hth_together_open took from the run file and all must agree on. */
-static uint64_t meeting(const struct hth_run_averaging *run)
+/* A hash of the settings that hth_together_open takes from the run file and all trainers must have
+ * alike. */
+static uint64_t averaging_hash(const struct hth_run_averaging *run)
 {
     struct hth_avg_shape shape;
     char text[HTH_AVG_SHAPE_TEXT_MAX] = "";
@@ -74,7 +76,7 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
     out->addr = t->peer->announce;
     out->every = run->every;
     out->states = run->states;
-    out->meeting = meeting(run);
+    out->meeting = averaging_hash(run);
     out->format = (enum hth_quant_format)run->format;
     out->target = run->target;
     out->quorum = run->quorum;
@@ -109,7 +111,7 @@ uint32_t hth_together_trainers(const struct hth_together *t)
     return t->avg.roster != NULL ? HTH_MAX(hth_roster_population(t->avg.roster, NULL), 1u) : 1;
 }
 
-/* ---- shown --------------------------------------------------------------------------------- */
+/* ---- status page --------------------------------------------------------------------------- */
 
 static json_t *short_id(const struct hth_peer_id *id)
 {

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth train: runs a trainer and shows how it goes. */
+/*
+ * train.c: hearth train: runs a trainer and shows its progress.
+ *
+ *   start: key, loop, rpc, DHT -> averager -> trainer -> on joining: announce, start
+ *   end:   trainer stops and saves -> goodbye to the trainers -> beacon withdrawn -> exit
+ */
 #include "app/peer.h"
 #include "app/together.h"
 #include "app/train_flags.h"
@@ -33,16 +38,16 @@ struct train {
     struct hth_timer *timer;
     char *checkpoint;
     struct hth_train_lines lines;
-    bool checkpoint_lost; /* the last one */
+    bool checkpoint_lost; /* the last checkpoint could not be written */
     bool tty, started, finishing;
-    uint32_t company; /* trainers, this one included, when it was last said; 0: not yet */
-    struct hth_other_settings others; /* as last said */
+    uint32_t trainers;                /* as last printed, this one included; 0: not printed */
+    struct hth_other_settings others; /* as last printed */
     int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
     struct hth_eval_result last_eval;
     int code;
 };
 
-/* ---- what is shown ------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------------ */
 
 static void write_progress(struct train *t, const struct hth_train_stats *s)
 {
@@ -73,35 +78,37 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
     if (s->share.phase == HTH_SHARE_FETCHING && now - t->wait_notice_us >= WAIT_NOTICE_US) {
         t->wait_notice_us = now;
         fprintf(stderr,
-                "%sothers train run '%s': waiting for its state (%s); --bootstrap begins without\n",
+                "%sother trainers have run '%s': fetching its state from them (%s); --bootstrap "
+                "starts without it\n",
                 t->tty ? "\n" : "", t->peer.network, s->share.news);
     }
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
     t->wait_notice_us = now;
-    fprintf(stderr, "%swaiting for experts of run '%s': none is announced in every layer yet\n",
+    fprintf(stderr, "%swaiting for experts of run '%s': some layer has no announced expert\n",
             t->tty ? "\n" : "", t->peer.network);
 }
 
-/* A run does not need others, but who runs a trainer wants to know whether it found them. */
-static void notice_company(struct train *t, const struct hth_train_stats *s)
+/* Prints whether this trainer has found others; a run does not need them, and its owner may. */
+static void notice_trainers(struct train *t, const struct hth_train_stats *s)
 {
     enum hth_share_phase phase = s->share.phase;
     uint32_t trainers = hth_together_trainers(&t->together);
     if (t->together.avg.roster == NULL || phase == HTH_SHARE_LOOKING || phase == HTH_SHARE_FETCHING)
         return;
-    if (t->company != 0 && (t->company == 1) == (trainers == 1))
+    if (t->trainers != 0 && (t->trainers == 1) == (trainers == 1))
         return;
-    t->company = trainers;
+    t->trainers = trainers;
     if (trainers == 1)
-        fprintf(stderr, "%sno other trainer of run '%s' is found: goes on training alone\n",
+        fprintf(stderr, "%sfound no other trainer of run '%s': training alone\n",
                 t->tty ? "\n" : "", t->peer.network);
     else
-        fprintf(stderr, "%s%u trainers of run '%s' average now, this one included\n",
-                t->tty ? "\n" : "", trainers, t->peer.network);
+        fprintf(stderr, "%saveraging with the other trainers of run '%s': %u with this one\n",
+                t->tty ? "\n" : "", t->peer.network, trainers);
 }
 
-/* Who trains the same experts on other settings: neither averages with the other. */
+/* Warns of trainers that use the same experts with other settings: they never average with this
+ * one. */
 static void notice_others(struct train *t)
 {
     struct hth_other_settings now;
@@ -110,9 +117,9 @@ static void notice_others(struct train *t)
     hth_settings_others(t->together.avg.roster, &now);
     if (now.trainers > 0 && strcmp(now.differ, t->others.differ) != 0)
         fprintf(stderr,
-                "%s%u in run '%s' train with another %s: they and this one never average; compare "
-                "run files and flags\n",
-                t->tty ? "\n" : "", now.trainers, t->peer.network, now.differ);
+                "%strainers of run '%s' with another %s: %u; they never average with this one: "
+                "compare run files and flags\n",
+                t->tty ? "\n" : "", t->peer.network, now.differ, now.trainers);
     t->others = now;
 }
 
@@ -125,7 +132,7 @@ static void on_timer(void *arg)
         write_progress(t, &stats);
         print_progress(t, &stats);
         notice_waiting(t, &stats);
-        notice_company(t, &stats);
+        notice_trainers(t, &stats);
         notice_others(t);
     }
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
@@ -142,20 +149,22 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-/* Whose parameters are in the checkpoint: a run that splits in its last steps does not mend
- * itself. */
+/* Prints the branch whose parameters the checkpoint has: if the run forks in its last steps, no
+ * later step can heal it. */
 static void print_standing(const struct hth_share_stats *s)
 {
     if (s->milestone_step == 0)
         return;
     if (s->unlike > s->alike + 1) /* this one included */
         fprintf(stderr,
-                "at step %llu %u others had other parameters than these (line %08llx), which %u "
-                "shared: the run split near its end; the others' checkpoints are of the majority\n",
-                (unsigned long long)s->milestone_step, s->unlike,
-                (unsigned long long)s->milestone_digest >> 32, s->alike);
+                "the run forked near its end: at step %llu %u other trainers had different "
+                "parameters, and %u had those of this checkpoint (branch %08llx); use a checkpoint "
+                "of the majority\n",
+                (unsigned long long)s->milestone_step, s->unlike, s->alike,
+                (unsigned long long)s->milestone_digest >> 32);
     else
-        printf("parameters of line %08llx, by step %llu those of %u others; %u had others\n",
+        printf("parameters of branch %08llx: at step %llu %u other trainers had the same, %u had "
+               "different ones\n",
                (unsigned long long)s->milestone_digest >> 32, (unsigned long long)s->milestone_step,
                s->alike, s->unlike);
 }
@@ -174,8 +183,8 @@ static void print_summary(struct train *t)
                (double)(s.bytes_in + s.bytes_out) / (double)HTH_MAX(s.samples, UINT64_C(1)), bytes),
            (unsigned long long)s.rows_without_expert, (unsigned long long)s.flights_not_finite);
     if (s.answers_bad + s.parts_refused > 0)
-        printf("%llu answers in %llu parts were not used, being not finite or too large; hosts "
-               "refused %llu parts\n",
+        printf("%llu rows in %llu request parts were not used: not finite or too large; hosts "
+               "refused %llu request parts\n",
                (unsigned long long)s.answers_bad, (unsigned long long)s.parts_bad,
                (unsigned long long)s.parts_refused);
     print_standing(&s.share);
@@ -186,7 +195,8 @@ static void print_summary(struct train *t)
     fflush(stdout);
 }
 
-/* Whoever counts on the files has to know. */
+/* Lost lines of --metrics or a lost checkpoint make the exit code a failure: scripts rely on the
+ * files. */
 static int code_of(const struct train *t)
 {
     bool lost = t->lines.lost > 0 || t->checkpoint_lost;
@@ -247,10 +257,10 @@ static void say_other_settings(struct train *t)
     struct hth_other_settings others;
     hth_settings_others(t->together.avg.roster, &others);
     hth_cli_say_error(
-        "run '%s' is trained already, by %u with another %s: this trainer would begin a "
-        "second run on the same experts; give it their run file and flags, or another "
-        "name (run, --network); --bootstrap begins all the same",
-        t->peer.network, others.trainers, others.differ);
+        "run '%s' has trainers with another %s (%u): this trainer would start a second run on the "
+        "same experts; use their run file and flags, or another name (run, --network), or "
+        "--bootstrap to start anyway",
+        t->peer.network, others.differ, others.trainers);
 }
 
 static void on_done(void *arg, enum hth_err err)
@@ -266,10 +276,10 @@ static void on_done(void *arg, enum hth_err err)
         finish(t, hth_exit_of(err));
         return;
     }
-    finish(t, HTH_EXIT_OK); /* the final evaluation came before */
+    finish(t, HTH_EXIT_OK); /* the final evaluation is done */
 }
 
-/* The log names what went wrong. */
+/* Records the outcome for the exit code; the trainer logs the cause. */
 static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
     struct train *t = arg;
@@ -280,7 +290,7 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 static void on_drain(void *arg)
 {
     struct train *t = arg;
-    fputs("\nstopping: letting the flights land, saving (Ctrl-C again quits at once)\n", stderr);
+    fputs("\nstopping: finishing the flights, saving (Ctrl-C again quits at once)\n", stderr);
     finish(t, HTH_EXIT_INTERRUPTED);
 }
 
@@ -294,8 +304,8 @@ static char *status_json(void *arg)
 
 /* ---- the start ----------------------------------------------------------------------------- */
 
-/* Only once it has joined: a trainer that is turned away must leave no beacon behind, by which the
- * next one would take the run for a living one. */
+/* Publishes the beacon, once the peer has joined: a trainer that is turned away must leave no
+ * beacon, by which the next trainer would take the run for a live one. */
 static void announce(struct train *t)
 {
     struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
@@ -322,7 +332,7 @@ static void on_joined(void *arg)
     hth_trainer_start(t->trainer);
 }
 
-/* The peer's order of the data: from its key, unless a seed was given. */
+/* The seed of this peer's order of the data: --peer-seed, else from its key. */
 static uint64_t data_peer(const struct train *t)
 {
     uint64_t from_key;
@@ -334,18 +344,18 @@ static void say_no_trainer(const struct train *t, const struct hth_trainer_opts 
                            enum hth_err err)
 {
     if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
-        hth_cli_say_error("no text at '%s'; any file will do: give --data FILE", o->data.text);
+        hth_cli_say_error("no text at '%s'; give any text file with --data FILE", o->data.text);
     else if (err == HTH_E_NO_FILE)
-        hth_cli_say_error("not all pictures and labels are at '%s' and beside it; install "
+        hth_cli_say_error("'%s' or one of the other three idx files beside it is missing; install "
                           "dataset-fashion-mnist, or give --data DIR",
                           o->data.images);
     else if (o->why[0] != '\0')
         hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why,
                           err == HTH_E_WRONG_RUN
-                              ? "give the run file that it is of, or another --dir"
-                              : "put a good copy there, or move it away to begin anew");
+                              ? "use its own run file, or another --dir"
+                              : "put a good copy in its place, or move it away to start anew");
     else
-        hth_cli_say_error("trainer: %s", hth_err_text(err));
+        hth_cli_say_error("can't make the trainer: %s", hth_err_text(err));
 }
 
 static enum hth_err make_trainer(struct train *t)
@@ -370,7 +380,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.updates_max = t->run->train.steps;
     opts.eval_every = t->run->train.eval_every;
     opts.eval_samples = t->run->train.eval_rows;
-    opts.eval_samples_last = UINT64_MAX; /* the last word is about the whole test set */
+    opts.eval_samples_last = UINT64_MAX; /* the final evaluation uses the whole test set */
     opts.checkpoint_path = t->checkpoint;
     opts.checkpoint_every = t->run->train.checkpoint_every;
     opts.resume = t->flags.resume;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of hearth train; see train_flags.h. */
+/* train_flags.c: the command line of hearth train. */
 #include "app/train_flags.h"
 
 #include "core/limits.h"
@@ -15,21 +15,27 @@ enum { KEY_RESUME = 0x3100, KEY_PEER_SEED, KEY_WITHOUT_EXPERTS };
 static const struct argp_option options[] = {
     {"run", 'r', "FILE", 0, "The run file (required)", 0},
     {"data", KEY_DATA, "PATH", 0, "Text file, or folder of idx files (default: the run file's)", 0},
-    {"steps", KEY_STEPS, "N", 0, "Updates to make, instead of train.steps", 0},
-    {"rows", KEY_ROWS, "N", 0, "Samples of a micro-batch, instead of train.rows", 0},
-    {"flights", KEY_FLIGHTS, "N", 0, "Micro-batches in the air, instead of train.flights", 0},
-    {"local", KEY_LOCAL, NULL, 0, "All experts in this process, no network: the reference", 0},
+    {"steps", KEY_STEPS, "N", 0, "Number of updates (default: the run file's train.steps)", 0},
+    {"rows", KEY_ROWS, "N", 0, "Samples in a micro-batch (default: the run file's train.rows)", 0},
+    {"flights", KEY_FLIGHTS, "N", 0,
+     "Micro-batches in the air (default: the run file's train.flights)", 0},
+    {"local", KEY_LOCAL, NULL, 0, "Compute all experts in this process, without a network", 0},
     {"without-experts", KEY_WITHOUT_EXPERTS, NULL, 0,
-     "With --local: no experts at all, only the trunk: the control that shows what they add", 0},
-    {"resume", KEY_RESUME, NULL, 0, "Go on from the checkpoint in --dir, if there is one", 0},
-    {"averaging", KEY_AVERAGING, "MODE", 0, "local, batch or off, instead of averaging.mode", 0},
-    {"target", KEY_TARGET, "N", 0, "Samples of a shared batch, instead of averaging.target", 0},
-    {"bootstrap", KEY_BOOTSTRAP, NULL, 0, "Begin even though others train and give no state", 0},
-    {"up", KEY_UP, "MBIT", 0, "What this line sends in Mbit/s: decides the share of averaging", 0},
+     "With --local: train the trunk without experts, as a control that shows what they add", 0},
+    {"resume", KEY_RESUME, NULL, 0, "Continue from the checkpoint in --dir, if there is one", 0},
+    {"averaging", KEY_AVERAGING, "MODE", 0,
+     "local, batch or off (default: the run file's averaging.mode)", 0},
+    {"target", KEY_TARGET, "N", 0,
+     "Samples in a shared batch (default: the run file's averaging.target)", 0},
+    {"bootstrap", KEY_BOOTSTRAP, NULL, 0,
+     "Start without the state of a run that others train already", 0},
+    {"up", KEY_UP, "MBIT", 0,
+     "Upload bandwidth in Mbit/s: sets its share of an average (default: not known)", 0},
     {"client", KEY_CLIENT, NULL, 0,
-     "Others can't reach this machine (a router in between): dial only", 0},
-    {"peer-seed", KEY_PEER_SEED, "N", 0, "Order of the data (default: from this peer's key)", 0},
-    {"metrics", KEY_METRICS, "FILE", 0, "Append metrics as JSON lines", 0},
+     "Dial only, because others can't reach this machine (behind a router)", 0},
+    {"peer-seed", KEY_PEER_SEED, "N", 0,
+     "Seed of this trainer's order of the data (default: from its key)", 0},
+    {"metrics", KEY_METRICS, "FILE", 0, "Append metrics to FILE as JSON lines, two a second", 0},
     {0},
 };
 
@@ -43,7 +49,7 @@ static int averaging_mode(const char *word)
     return -1;
 }
 
-/* A reference run has no others: what is said to them, or of them, is a mistake. */
+/* Refuses options about other peers: a --local run has none. */
 static void refuse_shared(const struct hth_train_flags *t, const struct argp_state *state)
 {
     const struct {
@@ -58,7 +64,7 @@ static void refuse_shared(const struct hth_train_flags *t, const struct argp_sta
                  {t->bootstrap, "--bootstrap"}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(flags); i++)
         if (flags[i].given)
-            argp_error(state, "--local is without any network: it has no use for %s",
+            argp_error(state, "--local uses no network, so %s has no effect: leave one of them out",
                        flags[i].flag);
 }
 
@@ -69,12 +75,13 @@ static void refuse_contradictions(const struct hth_train_flags *t, const struct 
     if (t->local)
         refuse_shared(t, state);
     if (t->without_experts && !t->local)
-        argp_error(state, "--without-experts trains the trunk alone, which no swarm has use for: "
-                          "give --local, too");
+        argp_error(state, "--without-experts trains the trunk without a swarm: add --local");
     if (t->client && t->net.announce != NULL)
-        argp_error(state, "--client says that there is no address; --announce gives one");
+        argp_error(state, "--client announces no address, and --announce gives one: leave one of "
+                          "them out");
     if (t->client && t->up_mbit > 0)
-        argp_error(state, "--up decides this machine's part of an average; a --client has none");
+        argp_error(state, "--up sets this peer's share of an average, and a --client reduces none: "
+                          "leave one of them out");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -113,7 +120,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_AVERAGING:
         t->averaging = averaging_mode(arg);
         if (t->averaging < 0)
-            argp_error(state, "--averaging '%s': it is local, batch or off", arg);
+            argp_error(state, "--averaging '%s': expected local, batch or off", arg);
         break;
     case KEY_TARGET:
         t->target = hth_cli_number(state, "--target", arg, 1, 1000000000);
@@ -153,7 +160,7 @@ const struct argp hth_train_argp = {
     .doc = "Train a run's model on your data, with the swarm's experts.",
 };
 
-/* What is said of averaging where this trainer does not average is a mistake. */
+/* Refuses options of averaging that have no effect in this trainer's mode. */
 static enum hth_err check_averaging(const struct hth_train_flags *t, const struct hth_runfile *run)
 {
     enum hth_run_averaging_mode mode = run->averaging.mode;
@@ -162,14 +169,14 @@ static enum hth_err check_averaging(const struct hth_train_flags *t, const struc
         const char *text;
     } cases[] = {
         {t->target > 0 && mode != HTH_RUN_BATCH,
-         "--target is the size of a shared batch, and this trainer shares none: give --averaging "
-         "batch, too"},
+         "--target is the size of a shared batch, and only averaging mode batch shares one: add "
+         "--averaging batch"},
         {t->bootstrap && mode == HTH_RUN_OFF,
-         "--bootstrap begins beside others who train the run, and with averaging off this trainer "
-         "looks for nobody: leave it out, or give --averaging local or batch"},
-        {t->up_mbit > 0 && mode == HTH_RUN_OFF, "--up decides this machine's part of an average, "
-                                                "and with averaging off it has none: leave "
-                                                "it out, or give --averaging local or batch"}};
+         "--bootstrap starts beside other trainers of the run, and with averaging off this one "
+         "does not look for any: leave it out, or add --averaging local or batch"},
+        {t->up_mbit > 0 && mode == HTH_RUN_OFF,
+         "--up sets this peer's share of an average, and with averaging off there is none: leave "
+         "it out, or add --averaging local or batch"}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         if (cases[i].wrong) {
             hth_cli_say_error("%s", cases[i].text);
@@ -183,7 +190,7 @@ enum hth_err hth_train_flags_apply(const struct hth_train_flags *t, struct hth_r
     if (t->steps != 0 && run->optimizer.schedule != HTH_RUN_CONSTANT &&
         run->optimizer.total != t->steps)
         fprintf(stderr,
-                "--steps %u is how long this trainer goes on; the rate falls over the run's %u "
+                "--steps %u ends this trainer; its rate falls over the run's %u steps "
                 "(optimizer.total, else train.steps)\n",
                 t->steps, run->optimizer.total);
     if (t->steps != 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines of --metrics; see train_lines.h. */
+/* train_lines.c: the lines of --metrics. */
 #include "app/train_lines.h"
 
 #include "cli/cli.h"
@@ -33,10 +33,10 @@ static void write_take(struct hth_train_lines *l, json_t *line)
     if (fflush(l->file) == 0 && ferror(l->file) == 0)
         return;
     if (l->lost++ == 0)
-        hth_cli_say_error("--metrics %s: %s; lines are lost, and training goes on", l->path,
+        hth_cli_say_error("--metrics %s: %s; training continues without these lines", l->path,
                           strerror(errno));
     clearerr(l->file);
-    fputc('\n', l->file); /* in front of the next: half of one may stand there */
+    fputc('\n', l->file); /* ends a line that was written in part */
 }
 
 void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *together,
@@ -94,7 +94,8 @@ void hth_train_lines_end(struct hth_train_lines *l, uint64_t step, int code)
     hth_json_count(o, "code", (uint64_t)code);
     write_take(l, o);
     if (l->lost > 0)
-        hth_cli_say_error("--metrics %s lacks %llu lines", l->path, (unsigned long long)l->lost);
+        hth_cli_say_error("--metrics %s: %llu lines could not be written", l->path,
+                          (unsigned long long)l->lost);
 }
 
 void hth_train_lines_close(struct hth_train_lines *l)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_lines.h: what `hearth train --metrics FILE` appends: one JSON object on each line; t is
+ * train_lines.h: the lines that `hearth train --metrics FILE` appends, one JSON object each; t is
  * Unix time in seconds:
  *
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
@@ -10,14 +10,15 @@
  *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
  *   {"kind":"end", "t", "step", "code"}
  *
- * Progress is told every half second. `rows_lost` of the `rows_mixed` of all layers had no expert.
- * Rounds are all of them, of gradients and of parameters, as on the status page. `codec_error` and
- * `weight_fraction` are of the last one. `distance` is to the last mean of parameters, over its
- * norm.
+ * A progress line comes every half second. `rows_lost` counts those of the `rows_mixed` of all
+ * layers that had no expert. `rounds` counts rounds of gradients and of parameters, as on the
+ * status page. `codec_error` and `weight_fraction` are those of the last round. `distance` is the
+ * distance to the last mean of parameters, over its norm.
  *
- * Training goes on without a line that can't be written: it is said once, and counted.
+ * Training continues without a line that can't be written: the first one is reported, all are
+ * counted.
  *
- * On the loop's thread.
+ * Loop thread.
  */
 #ifndef HTH_APP_TRAIN_LINES_H
 #define HTH_APP_TRAIN_LINES_H
@@ -26,24 +27,24 @@
 
 #include <stdio.h>
 
-/* All zero: no file; what is written goes nowhere. */
+/* All zero: no file, and nothing is written. */
 struct hth_train_lines {
     FILE *file;
     const char *path; /* borrowed */
     struct hth_env *env;
-    uint64_t lost; /* lines */
+    uint64_t lost; /* lines that could not be written */
 };
 
-/* Errors: E_IO, said. */
+/* Errors: E_IO, printed. */
 enum hth_err hth_train_lines_open(struct hth_train_lines *l, struct hth_env *env,
                                   const char *path) HTH_MUST;
 /* `gap_us`: the longest time without an update since the last line. */
 void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *together,
                               const struct hth_train_stats *stats, int64_t gap_us);
 void hth_train_lines_eval(struct hth_train_lines *l, const struct hth_eval_result *result);
-/* The last one; says how many are lacking, if any. */
+/* Writes the last line; prints how many lines were lost, if any. */
 void hth_train_lines_end(struct hth_train_lines *l, uint64_t step, int code);
-/* Also of one that was never opened. */
+/* Also if it was never opened. */
 void hth_train_lines_close(struct hth_train_lines *l);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* version.c: what this program is and what it was built with. */
+/* version.c: hearth version: prints the version and how the program was built. */
 #include "cli/cli.h"
 
 #include <stdio.h>
 
 #ifdef __clang__
-#define COMPILER __VERSION__ /* names itself */
+#define COMPILER __VERSION__ /* begins with "Clang" */
 #else
 #define COMPILER "gcc " __VERSION__
 #endif
@@ -26,9 +26,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 int hth_verb_version(int argc, char **argv)
 {
-    static const struct argp_option options[] = {{"json", 'J', NULL, 0, "As JSON", 0}, {0}};
-    static const struct argp argp = {
-        .options = options, .parser = parse, .doc = "Print the version and what was built in."};
+    static const struct argp_option options[] = {{"json", 'J', NULL, 0, "Print JSON", 0}, {0}};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .doc = "Print the version and how this program was built."};
     bool json = false;
     if (argp_parse(&argp, argc, argv, 0, NULL, &json) != 0)
         return HTH_EXIT_USAGE;

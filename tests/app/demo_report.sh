@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# demo_report.sh: tools/demo.awk judges a swarm by its control. Each case is a made-up demo of two trainers;
-# the report must end as expected and name the reason.
+# demo_report.sh: tests tools/demo.awk. Each case is an invented demo of two trainers and a control; the report
+# must end with the expected code and name the reason.
 set -eu
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-# trainer FILE ACCURACY BITS LOST NOT_FINITE: 40 s of progress, then a test
+# trainer FILE ACCURACY BITS LOST NOT_FINITE: writes 40 s of progress and an evaluation
 trainer()
 {
     t=100
@@ -23,7 +23,7 @@ trainer()
         >>"$out/$1"
 }
 
-# control SAMPLES ACCURACY BITS
+# control SAMPLES ACCURACY BITS: writes the control's metrics
 control()
 {
     printf '{"kind":"progress","t":110,"samples":%d,"rows_mixed":0,"rows_lost":0}\n' "$1" >"$out/control"
@@ -31,7 +31,7 @@ control()
         >>"$out/control"
 }
 
-# expect CODE DATA WORDS: the verdict, and words that the report must have
+# expect CODE DATA WORDS: runs the report and compares its exit code and its text
 expect()
 {
     code=0

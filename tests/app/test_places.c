@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places of a host that was told only how many: those it had, then free ones, never another's. */
+/*
+ * test_places.c: a host with --experts N takes the places it had, then free ones, and never one
+ * that another host serves; claims count only if their host confirms them.
+ */
 #include "support/test.h"
 
 #include "app/claims.h"
@@ -26,7 +29,7 @@ static struct {
     char *files[8];
     size_t file_count;
     struct hth_rpc *rpc[2];
-    struct hth_server *server; /* of the other */
+    struct hth_server *server; /* of node 1 */
     struct hth_claims *claims;
     uint32_t done;
 } fx;
@@ -80,10 +83,10 @@ static void put_file(const char *name)
     fx.files[fx.file_count++] = path;
 }
 
-/* Node 0 is the host itself, 1 another one. */
-static void serve_busy(int who, const uint32_t *index, size_t count, uint32_t queue_ms)
+/* Announces experts: of node 0, the host under test, or of node 1, another host. */
+static void serve_busy(int which, const uint32_t *index, size_t count, uint32_t queue_ms)
 {
-    struct hth_node *node = who == 0 ? fx.node : fx.other;
+    struct hth_node *node = which == 0 ? fx.node : fx.other;
     struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
     const struct hth_expert_list list = {index, count};
     opts.network = "net";
@@ -92,14 +95,14 @@ static void serve_busy(int who, const uint32_t *index, size_t count, uint32_t qu
     opts.info.addr[0] = hth_node_addr(node, PORT);
     opts.info.queue_ms = queue_ms;
     memcpy(opts.info.version, "0.1.0", 6);
-    assert_ok(hth_announcer_new(hth_node_env(node), hth_node_dht(node), &opts, &fx.ann[who]));
-    assert_ok(hth_announcer_set_layer(fx.ann[who], &fx.grid, &FFN, &list));
+    assert_ok(hth_announcer_new(hth_node_env(node), hth_node_dht(node), &opts, &fx.ann[which]));
+    assert_ok(hth_announcer_set_layer(fx.ann[which], &fx.grid, &FFN, &list));
     hth_world_run_for(fx.world, 5 * S);
 }
 
-static void serve(int who, const uint32_t *index, size_t count)
+static void serve(int which, const uint32_t *index, size_t count)
 {
-    serve_busy(who, index, count, 0);
+    serve_busy(which, index, count, 0);
 }
 
 static size_t choose(uint32_t want, uint32_t *out)
@@ -116,7 +119,7 @@ static bool has(const uint32_t *out, size_t count, uint32_t index)
     return false;
 }
 
-static void test_a_new_host_takes_one_run(void **state)
+static void new_host_takes_adjacent_free_places(void **state)
 {
     uint32_t out[16];
     (void)state;
@@ -128,7 +131,7 @@ static void test_a_new_host_takes_one_run(void **state)
         assert_int_equal(out[i], i);
 }
 
-static void test_checkpoints_come_first(void **state)
+static void host_takes_places_of_its_checkpoints_first(void **state)
 {
     uint32_t out[16];
     (void)state;
@@ -136,7 +139,7 @@ static void test_checkpoints_come_first(void **state)
     put_file("ffn0.1.1.safetensors");
     put_file("ffn1.0.0.safetensors");      /* another layer's */
     put_file("ffn0.9.9.safetensors");      /* beyond the grid */
-    put_file("ffn0.0.3.safetensors.part"); /* not whole */
+    put_file("ffn0.0.3.safetensors.part"); /* a write that was cut short */
     put_file(".safetensors");
     assert_int_equal(choose(2, out), 2);
     assert_int_equal(out[0], 5);
@@ -151,7 +154,7 @@ static void test_checkpoints_come_first(void **state)
     }
 }
 
-static void test_what_another_serves_is_left_to_it(void **state)
+static void host_leaves_places_that_others_serve(void **state)
 {
     uint32_t out[16];
     const uint32_t taken[] = {8, 9};
@@ -164,7 +167,7 @@ static void test_what_another_serves_is_left_to_it(void **state)
     assert_false(has(out, 14, 8) || has(out, 14, 9));
 }
 
-static void test_own_records_of_before_a_crash(void **state)
+static void host_takes_places_of_its_own_records(void **state)
 {
     uint32_t out[16], all[16];
     const uint32_t mine[] = {3, 7, 11};
@@ -178,8 +181,8 @@ static void test_own_records_of_before_a_crash(void **state)
     assert_int_equal(choose(3, out), 0);
 }
 
-/* Its own old record does not hide another host's, whichever of the two a caller would prefer. */
-static void test_a_place_of_both_is_left_to_the_other(void **state)
+/* A host's own old record does not hide another host's, whichever has the shorter queue. */
+static void host_leaves_places_that_both_claim(void **state)
 {
     uint32_t out[16];
     const uint32_t mine[] = {3, 7}, theirs[] = {7, 8};
@@ -191,9 +194,9 @@ static void test_a_place_of_both_is_left_to_the_other(void **state)
         assert_int_equal(out[0], 3);
         assert_int_equal(choose(16, out), 14);
         assert_false(has(out, 14, 7) || has(out, 14, 8));
-        for (int who = 0; who < 2; who++) {
-            hth_announcer_free(fx.ann[who]);
-            fx.ann[who] = NULL;
+        for (int i = 0; i < 2; i++) {
+            hth_announcer_free(fx.ann[i]);
+            fx.ann[i] = NULL;
         }
         hth_world_run_for(fx.world, 70 * S);
     }
@@ -201,19 +204,19 @@ static void test_a_place_of_both_is_left_to_the_other(void **state)
 
 /* ---- claims -------------------------------------------------------------------------------- */
 
-/* Node `who` can dial, and listens where its records say. */
-static void open_rpc(int who)
+/* Opens an endpoint on a node, listening at the address of its records. */
+static void open_rpc(int which)
 {
-    struct hth_node *node = who == 0 ? fx.node : fx.other;
+    struct hth_node *node = which == 0 ? fx.node : fx.other;
     struct hth_rpc_opts opts = HTH_RPC_OPTS_INIT;
     struct hth_addr addr = hth_node_addr(node, PORT);
 
     opts.network = "net";
     opts.listen = &addr;
-    assert_ok(hth_rpc_new(hth_node_env(node), &opts, &fx.rpc[who]));
+    assert_ok(hth_rpc_new(hth_node_env(node), &opts, &fx.rpc[which]));
 }
 
-/* The other really has the first `count` experts of the grid. */
+/* Makes node 1 serve the first `count` experts of the grid. */
 static void host_experts(uint32_t count)
 {
     struct hth_server_opts opts = HTH_SERVER_OPTS_INIT;
@@ -237,7 +240,7 @@ static void on_claims(void *arg)
     fx.done++;
 }
 
-/* Asks for `us`; what is free then is chosen in the turn of the answer by a host. */
+/* Asks the claimants, and waits at most `us` for the end. */
 static void ask_claimants(int64_t us)
 {
     hth_claims_free(fx.claims);
@@ -250,26 +253,26 @@ static void ask_claimants(int64_t us)
     assert_int_equal(fx.done, 1);
 }
 
-static bool in_the_way(uint32_t want)
+static bool contested(uint32_t want)
 {
-    return hth_places_in_the_way(hth_node_env(fx.node), fx.dir, 0, fx.path, want);
+    return hth_places_contested(hth_node_env(fx.node), fx.dir, 0, fx.path, want);
 }
 
-static void test_a_claim_is_in_the_way(void **state)
+static void claim_on_a_wanted_place_is_contested(void **state)
 {
     const uint32_t taken[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
     (void)state;
-    assert_false(in_the_way(16));
+    assert_false(contested(16));
     serve(1, taken, 10);
-    assert_false(in_the_way(6)); /* enough is left: nobody has to be asked */
-    assert_true(in_the_way(7));
-    put_file("ffn0.2.0.safetensors"); /* what this host had */
-    assert_true(in_the_way(1));
-    assert_false(in_the_way(0));
+    assert_false(contested(6)); /* enough free places are left */
+    assert_true(contested(7));
+    put_file("ffn0.2.0.safetensors"); /* a place that this host had */
+    assert_true(contested(1));
+    assert_false(contested(0));
 }
 
-/* Whoever signed it is not there: no address, or nobody at it. */
-static void test_who_is_not_there_is_not_believed(void **state)
+/* No endpoint listens at the address in the record. */
+static void claim_without_answer_is_dropped(void **state)
 {
     uint32_t all[16], out[16];
     (void)state;
@@ -285,8 +288,8 @@ static void test_who_is_not_there_is_not_believed(void **state)
     assert_int_equal(choose(16, out), 16);
 }
 
-/* A host that answers keeps its places, and it does not take long. */
-static void test_who_is_there_is_believed(void **state)
+/* A host that confirms keeps its places, and the answer ends the wait. */
+static void confirmed_claim_keeps_its_places(void **state)
 {
     uint32_t taken[10], out[16];
     (void)state;
@@ -302,8 +305,7 @@ static void test_who_is_there_is_believed(void **state)
         assert_int_equal(out[i], 10 + i);
 }
 
-/* One that is there, and claims more than it has. */
-static void test_who_claims_more_than_it_has_is_not_believed(void **state)
+static void claim_of_more_experts_than_hosted_is_dropped(void **state)
 {
     uint32_t all[16], out[16];
     (void)state;
@@ -317,12 +319,12 @@ static void test_who_claims_more_than_it_has_is_not_believed(void **state)
     assert_int_equal(choose(16, out), 16);
 }
 
-static void test_asking_ends_early(void **state)
+static void asking_ends_at_once_without_claimants_and_when_freed(void **state)
 {
     const uint32_t taken[] = {3};
     (void)state;
     open_rpc(0);
-    ask_claimants(S); /* nobody to ask */
+    ask_claimants(S); /* the directory is empty */
     serve(1, taken, 1);
     hth_claims_free(fx.claims);
     assert_ok(
@@ -336,18 +338,19 @@ static void test_asking_ends_early(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_new_host_takes_one_run, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_checkpoints_come_first, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_another_serves_is_left_to_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_own_records_of_before_a_crash, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_place_of_both_is_left_to_the_other, set_up,
+        cmocka_unit_test_setup_teardown(new_host_takes_adjacent_free_places, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(host_takes_places_of_its_checkpoints_first, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_a_claim_is_in_the_way, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_who_is_not_there_is_not_believed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_who_is_there_is_believed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_who_claims_more_than_it_has_is_not_believed, set_up,
+        cmocka_unit_test_setup_teardown(host_leaves_places_that_others_serve, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(host_takes_places_of_its_own_records, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(host_leaves_places_that_both_claim, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(claim_on_a_wanted_place_is_contested, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(claim_without_answer_is_dropped, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(confirmed_claim_keeps_its_places, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(claim_of_more_experts_than_hosted_is_dropped, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_asking_ends_early, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(asking_ends_at_once_without_claimants_and_when_freed,
+                                        set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which layer is shown where hosts disagree about what its name means. */
+/* test_status_layers.c: of layers with one name, the one with most hosts is shown. */
 #include "app/status_layers.h"
 
 #include "core/mem.h"
@@ -24,7 +24,7 @@ static void expect(const struct hth_status_layers *all, const struct hth_beacon_
     assert_true(hth_status_layer_eq(best, want));
 }
 
-static void most_hosts_then_most_experts_then_the_first(void **state)
+static void shows_layer_with_most_hosts_then_experts_then_first(void **state)
 {
     struct hth_status_layers *all = hth_new(struct hth_status_layers);
     const struct hth_beacon_layer odd = layer("ffn0", 8, 128, 4), thin = layer("ffn0", 4, 64, 30),
@@ -33,15 +33,15 @@ static void most_hosts_then_most_experts_then_the_first(void **state)
 
     (void)state;
     assert_null(hth_status_layers_best(all, "ffn0"));
-    hth_status_layers_add(all, &odd); /* came first and is alone */
+    hth_status_layers_add(all, &odd); /* the only claim */
     expect(all, &odd);
-    hth_status_layers_add(all, &thin); /* as many hosts, more experts: of another width */
+    hth_status_layers_add(all, &thin); /* as many hosts, more experts, another width */
     expect(all, &thin);
     hth_status_layers_add(all, &good);
     expect(all, &good);
     hth_status_layers_add(all, &odd);
     expect(all, &odd);
-    hth_status_layers_add(all, &few); /* the same as good, of fewer */
+    hth_status_layers_add(all, &few); /* the same layer as good, fewer experts */
     expect(all, &good);
     hth_status_layers_add(all, &other);
     expect(all, &good);
@@ -55,7 +55,7 @@ static void most_hosts_then_most_experts_then_the_first(void **state)
     hth_free(all);
 }
 
-static void strangers_claims_are_bounded(void **state)
+static void claims_are_bounded(void **state)
 {
     struct hth_status_layers *all = hth_new(struct hth_status_layers);
 
@@ -68,7 +68,7 @@ static void strangers_claims_are_bounded(void **state)
     const struct hth_beacon_layer last = layer("ffn0", 4, HTH_STATUS_CLAIMS_MAX, 1),
                                   beyond = layer("ffn0", 4, HTH_STATUS_CLAIMS_MAX + 1, 9);
     hth_status_layers_add(all, &beyond);
-    hth_status_layers_add(all, &last); /* those that are there go on being counted */
+    hth_status_layers_add(all, &last); /* known claims are still counted */
     expect(all, &last);
     hth_free(all);
 }
@@ -76,8 +76,8 @@ static void strangers_claims_are_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(most_hosts_then_most_experts_then_the_first),
-        cmocka_unit_test(strangers_claims_are_bounded),
+        cmocka_unit_test(shows_layer_with_most_hosts_then_experts_then_first),
+        cmocka_unit_test(claims_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What hearth status makes of notes in which strangers say anything: numbers stay numbers, and its
- * size is bounded whatever groups they claim.
+ * test_status_trainers.c: records with extreme values from strangers give valid JSON of bounded
+ * size.
  */
 #include "app/status_trainers.h"
 
@@ -78,8 +78,8 @@ static void check_one(const json_t *trainer)
     }
 }
 
-/* What it says of each is what means the same in every mode; a note's round, which only sweeps
- * that number themselves count, is not in it. */
+/* Each trainer has exactly the fields that mean the same in every mode. A record's round number is
+ * not among them, because only numbered sweeps count it. */
 static void check_fields(const json_t *trainer)
 {
     static const char *const fields[] = {"id",         "has_state",     "helper", "client",
@@ -90,19 +90,19 @@ static void check_fields(const json_t *trainer)
     assert_int_equal(json_object_size(trainer), HTH_ARRAY_LEN(fields));
 }
 
-static void test_strangers(void **state)
+static void extreme_records_give_valid_bounded_json(void **state)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *world = hth_world_new(1, &opts);
     struct hth_node_opts node_opts = HTH_NODE_OPTS_INIT;
-    struct hth_roster *roster[STRANGERS], *onlooker;
+    struct hth_roster *roster[STRANGERS], *watcher;
     (void)state;
     for (uint32_t i = 0; i < STRANGERS; i++)
         roster[i] = add_stranger(world, i);
-    struct hth_node *node = hth_world_node(world, "onlooker", &node_opts);
-    assert_ok(hth_status_trainers_new(hth_node_env(node), hth_node_dht(node), "net", &onlooker));
+    struct hth_node *node = hth_world_node(world, "watcher", &node_opts);
+    assert_ok(hth_status_trainers_new(hth_node_env(node), hth_node_dht(node), "net", &watcher));
     hth_world_run_for(world, 10 * HTH_US_PER_S);
-    json_t *all = hth_status_trainers_json(onlooker);
+    json_t *all = hth_status_trainers_json(watcher);
     assert_int_equal(json_array_size(all), STRANGERS);
     for (size_t i = 0; i < STRANGERS; i++)
         check_one(json_array_get(all, i));
@@ -110,11 +110,11 @@ static void test_strangers(void **state)
     json_decref(all);
     for (uint32_t i = 0; i < STRANGERS; i++)
         hth_roster_free(roster[i]);
-    hth_roster_free(onlooker);
+    hth_roster_free(watcher);
     hth_world_free(world);
 }
 
-/* What is printed of a roster; must be freed. */
+/* The printed table of a roster; heap string. */
 static char *printed(const struct hth_roster *roster)
 {
     FILE *file = tmpfile();
@@ -133,8 +133,9 @@ static char *printed(const struct hth_roster *roster)
     return text;
 }
 
-/* A helper is no trainer, and neither it nor one that still fetches the state has it. */
-static void test_helpers_and_newcomers_are_told_apart(void **state)
+/* A helper is not counted as a trainer; a helper and a newcomer that fetches its state have none.
+ */
+static void flags_of_a_record_give_role_and_state(void **state)
 {
     static const struct {
         uint32_t flags;
@@ -149,15 +150,15 @@ static void test_helpers_and_newcomers_are_told_apart(void **state)
     enum { COUNT = HTH_ARRAY_LEN(cases) };
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *world = hth_world_new(1, &opts);
-    struct hth_roster *roster[COUNT], *onlooker;
+    struct hth_roster *roster[COUNT], *watcher;
     (void)state;
     for (uint32_t i = 0; i < COUNT; i++)
         roster[i] = add_peer(world, i, cases[i].flags);
-    struct hth_node *node = hth_world_node(world, "onlooker", NULL);
-    assert_ok(hth_status_trainers_new(hth_node_env(node), hth_node_dht(node), "net", &onlooker));
+    struct hth_node *node = hth_world_node(world, "watcher", NULL);
+    assert_ok(hth_status_trainers_new(hth_node_env(node), hth_node_dht(node), "net", &watcher));
     hth_world_run_for(world, 10 * HTH_US_PER_S);
-    json_t *all = hth_status_trainers_json(onlooker);
-    char *text = printed(onlooker);
+    json_t *all = hth_status_trainers_json(watcher);
+    char *text = printed(watcher);
     assert_int_equal(json_array_size(all), COUNT);
     for (size_t i = 0; i < COUNT; i++) {
         const json_t *peer = json_array_get(all, i);
@@ -176,15 +177,15 @@ static void test_helpers_and_newcomers_are_told_apart(void **state)
     json_decref(all);
     for (uint32_t i = 0; i < COUNT; i++)
         hth_roster_free(roster[i]);
-    hth_roster_free(onlooker);
+    hth_roster_free(watcher);
     hth_world_free(world);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_helpers_and_newcomers_are_told_apart),
+        cmocka_unit_test(extreme_records_give_valid_bounded_json),
+        cmocka_unit_test(flags_of_a_record_give_role_and_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_together.c: the status page of a trainer. */
+/* test_together.c: the status page of a trainer is valid JSON. */
 #include "app/together.h"
 
 #include "core/mem.h"
@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-/* A number that is not finite is null in its field; all others are there. */
-static void test_not_finite(void **state)
+/* A number that is not finite is null in its field, and all other fields are present. */
+static void number_that_is_not_finite_is_null(void **state)
 {
     const struct hth_together nothing = {.peer = NULL};
     struct hth_metrics *metrics = hth_metrics_new();
@@ -39,7 +39,7 @@ static void test_not_finite(void **state)
 }
 
 /* How far apart the peers are, in parts of what they have; nothing while nothing was averaged. */
-static void the_distance_is_relative_to_the_norm(void **state)
+static void distance_is_relative_to_the_norm(void **state)
 {
     static const struct {
         double distance, norm, relative;
@@ -62,7 +62,7 @@ static void the_distance_is_relative_to_the_norm(void **state)
     }
 }
 
-static uint64_t meeting_of(const char *grid, uint32_t group, double share_max)
+static uint64_t hash_of(const char *grid, uint32_t group, double share_max)
 {
     struct hth_peer peer = {.network = NULL};
     struct hth_together t = {.peer = &peer};
@@ -75,24 +75,24 @@ static uint64_t meeting_of(const char *grid, uint32_t group, double share_max)
     return out.meeting;
 }
 
-/* Peers who group otherwise must not meet: the hash has all that decides about groups. */
-static void the_meeting_has_all_that_decides_about_groups(void **state)
+/* Trainers whose settings of groups differ must have different hashes, so that they never meet. */
+static void hash_covers_every_setting_of_groups(void **state)
 {
-    uint64_t usual = meeting_of("4x4", 8, 2);
+    uint64_t usual = hash_of("4x4", 8, 2);
     (void)state;
-    assert_true(meeting_of("4x4", 8, 2) == usual);
-    assert_true(meeting_of("4x5", 8, 2) != usual);
-    assert_true(meeting_of(NULL, 8, 2) != usual);
-    assert_true(meeting_of("4x4", 9, 2) != usual);
-    assert_true(meeting_of("4x4", 8, 3) != usual);
+    assert_true(hash_of("4x4", 8, 2) == usual);
+    assert_true(hash_of("4x5", 8, 2) != usual);
+    assert_true(hash_of(NULL, 8, 2) != usual);
+    assert_true(hash_of("4x4", 9, 2) != usual);
+    assert_true(hash_of("4x4", 8, 3) != usual);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(the_distance_is_relative_to_the_norm),
-        cmocka_unit_test(the_meeting_has_all_that_decides_about_groups),
+        cmocka_unit_test(number_that_is_not_finite_is_null),
+        cmocka_unit_test(distance_is_relative_to_the_norm),
+        cmocka_unit_test(hash_covers_every_setting_of_groups),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

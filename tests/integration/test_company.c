@@ -8,8 +8,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#define ALONE "no other trainer of run 'toy' is found: goes on training alone"
-#define TWO   "2 trainers of run 'toy' average now, this one included"
+#define ALONE "found no other trainer of run 'toy': training alone"
+#define TWO   "averaging with the other trainers of run 'toy': 2 with this one"
 
 static unsigned times_said(struct proc *proc, const char *text)
 {
@@ -65,7 +65,7 @@ static void test_company(void **state)
  * each of the two is told, and so is a helper. */
 static void test_other_terms(void **state)
 {
-    static const char differs[] = "1 in run 'toy' train with another averaging.mode or states";
+    static const char differs[] = "trainers of run 'toy' with another averaging.mode or states: 1";
     struct place *p = *state;
     struct toy t;
 
@@ -78,8 +78,8 @@ static void test_other_terms(void **state)
     toy_start_trainer(&t, "two",
                       (const char *const[]){"--listen", t.addr[3], "--averaging", "batch", NULL});
     assert_int_equal(proc_wait(t.trainer), 3);
-    proc_must_say(t.trainer, "run 'toy' is trained already, by 1 with another averaging.mode or "
-                             "states: this trainer would begin a second run");
+    proc_must_say(t.trainer, "run 'toy' has trainers with another averaging.mode or states (1): "
+                             "this trainer would start a second run");
     proc_must_say(t.trainer, "0 updates, 0 samples");
     assert_int_equal(times_said(one, differs), 0);
     toy_start_trainer(&t, "three",
@@ -131,8 +131,7 @@ static void test_steps_are_ones_own(void **state)
     toy_start_trainer(&t, "two",
                       (const char *const[]){"--listen", t.addr[3], "--steps", "900000", NULL});
     proc_wait_text(t.trainer,
-                   "--steps 900000 is how long this trainer goes on; the rate falls over "
-                   "the run's 1000000 ");
+                   "--steps 900000 ends this trainer; its rate falls over the run's 1000000 ");
     proc_wait_text(t.trainer, TWO);
     proc_wait_text(one, TWO);
     wait_for_steps(&t, "two", 5);

@@ -56,14 +56,16 @@ static void test_command_lines(void **state)
          "at most the --pause"},
         {{"node", "--network", ""}, 2, "--network '': a name is 1 to 63 bytes"},
         {{"sim", "collab", "--trainers", "2", "--die", "2"}, 2, "one at least has to stay"},
-        {{"train", "--run", "x", "--client", "--up", "5"}, 2, "a --client has none"},
+        {{"train", "--run", "x", "--client", "--up", "5"}, 2, "a --client reduces none"},
         {{"train", "--run", "x", "--client", "--announce", "h:1"}, 2, "--announce gives one"},
-        {{"train", "--run", "x", "--local", "--client"}, 2, "it has no use for --client"},
-        {{"train", "--run", "x", "--local", "--join", "h:1"}, 2, "it has no use for --join"},
-        {{"train", "--run", "x", "--local", "--target", "9"}, 2, "it has no use for --target"},
-        {{"train", "--run", "x", "--local", "--averaging", "off"}, 2, "no use for --averaging"},
-        {{"train", "--run", "x", "--without-experts"}, 2, "give --local, too"},
-        {{"node", "--up", "5"}, 2, "--reduce FILE names the run"},
+        {{"train", "--run", "x", "--local", "--client"}, 2, "so --client has no effect"},
+        {{"train", "--run", "x", "--local", "--join", "h:1"}, 2, "so --join has no effect"},
+        {{"train", "--run", "x", "--local", "--target", "9"}, 2, "so --target has no effect"},
+        {{"train", "--run", "x", "--local", "--averaging", "off"},
+         2,
+         "so --averaging has no effect"},
+        {{"train", "--run", "x", "--without-experts"}, 2, "add --local"},
+        {{"node", "--up", "5"}, 2, "add --reduce FILE"},
         {{"node", "--reduce", "/nonexistent.yaml"}, 3, "No such file"},
         {{"train", "--run", "/nonexistent.yaml"}, 3, "/nonexistent.yaml: No such file"},
         {{"serve", "--run", "/nonexistent.yaml", "-e", "1"}, 3, "No such file"},
@@ -94,10 +96,10 @@ static void test_nothing_to_average(void **state)
     struct toy t;
     static const struct {
         const char *mode, *flag[2], *text;
-    } cases[] = {{"local", {"--target", "9"}, "give --averaging batch, too"},
-                 {"off", {"--target", "9"}, "give --averaging batch, too"},
-                 {"off", {"--bootstrap"}, "looks for nobody"},
-                 {"off", {"--up", "5"}, "has none: leave it out"}};
+    } cases[] = {{"local", {"--target", "9"}, "add --averaging batch"},
+                 {"off", {"--target", "9"}, "add --averaging batch"},
+                 {"off", {"--bootstrap"}, "does not look for any"},
+                 {"off", {"--up", "5"}, "there is none: leave it out"}};
     toy_init(&t, p, 2);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         char name[24];
@@ -178,14 +180,14 @@ static void test_a_full_disk(void **state)
         struct proc *proc =
             place_start_program(p, "/bin/sh", "shell", (const char *const[]){"-c", line, NULL});
         assert_int_equal(proc_wait(proc), 1);
-        proc_must_say(proc, "standard output can't be written");
+        proc_must_say(proc, "writing to standard output failed");
     }
     struct proc *proc = START(p, "lines", "train", "--run", t.run, "--local", "--dir",
                               place_path(p, "state"), "--metrics", "/dev/full");
     assert_int_equal(proc_wait(proc), 1);
-    proc_must_say(proc, "--metrics /dev/full: No space left on device; lines are lost");
+    proc_must_say(proc, "--metrics /dev/full: No space left on device; training continues");
     proc_must_say(proc, "20 updates");
-    proc_must_say(proc, "--metrics /dev/full lacks");
+    proc_must_say(proc, "lines could not be written");
     assert_true(place_exists(p, "state/trunk.safetensors"));
     assert_int_equal(mkdir(place_path(p, "taken"), 0700), 0);
     assert_int_equal(mkdir(place_path(p, "taken/trunk.safetensors"), 0700), 0);
@@ -233,7 +235,7 @@ static void test_a_closed_output(void **state)
     struct proc *proc =
         place_start_program(p, "/bin/sh", "shell", (const char *const[]){"-c", line, NULL});
     assert_int_equal(proc_wait(proc), 1);
-    proc_must_say(proc, "standard output can't be written");
+    proc_must_say(proc, "writing to standard output failed");
     char *lock = place_read(place_path(p, "state/lock"), NULL), want[64];
     snprintf(want, sizeof(want), "hearth train, process %ld\n", (long)proc->pid);
     assert_string_equal(lock, want);
@@ -445,11 +447,11 @@ static void test_addresses(void **state)
     n = START(p, "page", "node", "--listen", place_addr(p), "--status", "192.0.2.1:80", "--dir",
               place_path(p, "a"));
     assert_int_not_equal(proc_wait(n), 0);
-    proc_must_say(n, "it must be a loopback ADDR:PORT");
+    proc_must_say(n, "expected a loopback ADDR:PORT");
     n = START(p, "join", "node", "--listen", place_addr(p), "--join", "nocolon", "--dir",
               place_path(p, "a"));
     assert_int_not_equal(proc_wait(n), 0);
-    proc_must_say(n, "it should be HOST:PORT");
+    proc_must_say(n, "expected HOST:PORT");
     place_end(p);
 }
 
@@ -460,7 +462,7 @@ static void test_a_pattern_beyond_the_grid(void **state)
     static const char *const cases[][2] = {
         {"ffn0.[0:3].[0:4]", "reaches beyond the run's grid"},
         {"ffn7.[0:1].[0:4]", "the run has 1 layers"},
-        {"ffn0.[", "an example is 'ffn0.[0:4].3'"},
+        {"ffn0.[", "expected a pattern such as 'ffn0.[0:4].3'"},
     };
     toy_init(&t, p, 10);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {

@@ -171,7 +171,7 @@ static void test_hosts_roles_and_coverage(void **state)
         assert_int_equal(proc_wait(table), 0);
     }
     proc_must_say(table, "run 'toy': 5 nodes");
-    proc_must_say(table, "ffn0 is 2x4 of ffn, width 16 there, not 2x4 of ffn, width 32");
+    proc_must_say(table, "has ffn0 as 2x4 of ffn, width 16, not 2x4 of ffn, width 32");
     /* Nor is the run's name needed where there is one run. */
     table = START(p, "table", "status", "--join", t.addr[1]);
     assert_int_equal(proc_wait(table), 0);
@@ -274,8 +274,8 @@ static void test_trainers_and_a_helper(void **state)
     struct proc *helper =
         START(p, "helper", "node", "--reduce", t.run, "--join", t.addr[1], "--listen", t.addr[3],
               "--dir", place_path(p, "helper"), "--up", "1000", "--status", page[2]);
-    proc_wait_text(client, "nobody has to reach this machine");
-    proc_wait_text(helper, "reduced its part of a first average");
+    proc_wait_text(client, "dials only, accepts no connections");
+    proc_wait_text(helper, "reduced its share of a first average");
     while (!tells_of_three(status = toy_status(&t, 1, 0.5))) {
         json_decref(status);
         wait_step(&w, "three who were in one group");
@@ -364,7 +364,7 @@ static void test_wrong_network(void **state)
     struct proc *host =
         START(p, "host", "serve", "--run", t.run, "--network", "toys", "--join", t.addr[1],
               "--listen", t.addr[2], "--dir", place_path(p, "host"), "--experts", "2");
-    proc_wait_text(host, "the first of this run here");
+    proc_wait_text(host, "so this one is the first");
     proc_wait_text(host, "serving 2 experts");
     place_end(p);
 }
@@ -391,7 +391,7 @@ static void test_no_name_given(void **state)
               "--listen", t.addr[3], "--dir", place_path(p, "other"), "--experts", "2");
     proc_wait_text(other, "serving 2 experts");
     struct wait w = {0};
-    for (s = NULL; s == NULL || !proc_said(s, "2 runs are there; pick one with --network");) {
+    for (s = NULL; s == NULL || !proc_said(s, "the swarm has 2 runs; pick one with --network");) {
         if (s != NULL)
             wait_step(&w, "two runs in a list");
         s = START(p, "status", "status", "--join", t.addr[1]);
@@ -421,7 +421,7 @@ static void test_an_old_peer_cache_stops_nobody(void **state)
     place_write(p, "node/peers", text, (size_t)len);
     struct proc *node = START(p, "node", "node", "--network", "toy", "--listen", place_addr(p),
                               "--dir", place_path(p, "node"));
-    proc_wait_text(node, "the first of this run here");
+    proc_wait_text(node, "so this one is the first");
     assert_false(proc_said(node, "is ignored"));
     place_end(p);
 }

@@ -108,7 +108,7 @@ static void test_a_trainer_is_interrupted_and_resumed(void **state)
     proc_wait_text(t.trainer, "test after 100 updates");
     proc_signal(t.trainer, SIGINT);
     assert_int_equal(proc_wait(t.trainer), 130);
-    proc_must_say(t.trainer, "letting the flights land");
+    proc_must_say(t.trainer, "finishing the flights");
     assert_true(place_exists(p, "trainer/trunk.safetensors"));
     toy_metrics_load(&t, "trainer", &before);
     double steps = toy_number(before.end, "step");
@@ -180,7 +180,7 @@ static void test_places_of_a_host_that_stands_still(void **state)
     third = START(p, "third", "serve", "--run", t.run, "--join", t.addr[1], "--listen", t.addr[4],
                   "--dir", dir, "--experts", "8");
     proc_wait_text(third, "serving 4 experts");
-    proc_must_say(third, "only 4 places were free");
+    proc_must_say(third, "only 4 of 8 places were free");
     proc_signal(t.host[1], SIGCONT);
     place_end(p);
 }
