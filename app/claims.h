@@ -24,9 +24,9 @@ struct hth_claims;
 struct hth_directory;
 struct hth_rpc;
 
-/* Calls done once, not inside this call; in that turn the directory shows only hosts that confirmed
- * their claims. env, rpc and directory must outlive *out. Errors: those of hth_expert_client_new.
- */
+/* Calls done once, not inside this call; in that turn the directory shows only hosts that
+ * confirmed their claims. env, rpc and directory must outlive *out. Errors: those of
+ * hth_expert_client_new. */
 enum hth_err hth_claims_ask(struct hth_env *env, struct hth_rpc *rpc,
                             struct hth_directory *directory, hth_fn *done, void *arg,
                             struct hth_claims **out) HTH_MUST;

@@ -93,8 +93,8 @@ static bool reader_left(void)
 }
 
 /* Turns lost output into a failing exit code, which scripts rely on. Runs at every exit, because
- * argp exits by itself after --help. A reader that closed the pipe, like `head`, has all it wants.
- */
+ * argp exits by itself after --help. A reader that closed the pipe, like `head`, has all it
+ * wants. */
 static void check_stdout(int code, void *arg)
 {
     (void)arg;

@@ -45,7 +45,7 @@ struct serve {
     const char *specs[SPECS_MAX]; /* --experts PATTERN */
     size_t spec_count;
     uint32_t free_count; /* --experts N */
-    struct hth_device device;
+    struct hth_device_flags device;
 
     struct hth_runfile *run;
     struct hth_device_set cards; /* without a usable card, the CPU */

@@ -26,11 +26,11 @@ struct hth_bench {
     /* Of rows between clients and hosts. What a question sets before hth_bench_open is its usual
      * type; 0: `auto`, what `hearth train` sends. */
     enum hth_dtype wire;
-    uint32_t repeats; /* 0: each question's own */
-    uint32_t threads; /* compute threads of all hosts together; 0: one per core */
+    uint32_t repeats;  /* 0: each question's own */
+    uint32_t threads;  /* compute threads of all hosts together; 0: one per core */
     int64_t budget_us; /* no repeat begins after so long; the first always; 0: the question's */
     uint64_t seed;
-    struct hth_device device;
+    struct hth_device_flags device;
     const struct hth_backend *backend; /* NULL where the flags name a card */
     struct hth_cli_log log;
     bool may_be_card; /* set before hth_bench_open by questions that measure cards, too */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cli.c: flags, numbers and words that all verbs share. */
+/* cli.c: options, numbers, exit codes and messages of all verbs. */
 #include "cli/cli.h"
 
 #include "core/limits.h"
@@ -73,7 +73,7 @@ struct unit {
     double factor;
 };
 
-/* A non-negative decimal number followed by one of the units. */
+/* Parses a non-negative decimal number and one of the units. */
 static enum hth_err parse_with_unit(const char *text, const struct unit *units, size_t count,
                                     double *out)
 {
@@ -148,19 +148,22 @@ char *hth_cli_default_dir(void)
     return hth_asprintf("%s/.local/state/hearth", home != NULL ? home : "/var/lib/hearth");
 }
 
-/* ---- flags about the swarm ----------------------------------------------------------------- */
+/* ---- options about the swarm --------------------------------------------------------------- */
 
 enum { KEY_NETWORK = 0x1000, KEY_THREADS, KEY_ANNOUNCE, KEY_STATUS, KEY_LOG, KEY_LOG_FORMAT };
 
 static const struct argp_option net_options[] = {
     {NULL, 0, NULL, 0, "Swarm:", 1},
-    {"join", 'j', "HOST:PORT", 0, "A peer to join the swarm through (repeatable)", 1},
+    {"join", 'j', "HOST:PORT", 0, "Join the swarm through this peer (repeatable)", 1},
     {"listen", 'l', "ADDR:PORT", 0, "Listen here, TCP and UDP (default 0.0.0.0:4700)", 1},
-    {"announce", KEY_ANNOUNCE, "ADDR:PORT", 0, "Address to tell others, when it differs", 1},
-    {"network", KEY_NETWORK, "NAME", 0, "Swarm's name (default: the run file's)", 1},
-    {"dir", 'd', "DIR", 0, "State: key, known peers, checkpoints", 1},
-    {"threads", KEY_THREADS, "N", 0, "Threads that compute (default: cores - 1)", 1},
-    {"status", KEY_STATUS, "ADDR:PORT", 0, "Serve /metrics and /status.json over HTTP here", 1},
+    {"announce", KEY_ANNOUNCE, "ADDR:PORT", 0,
+     "Address at which others reach this peer (default: the one it listens on)", 1},
+    {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
+    {"dir", 'd', "DIR", 0,
+     "State folder: key, known peers, checkpoints (default ~/.local/state/hearth)", 1},
+    {"threads", KEY_THREADS, "N", 0, "Number of compute threads (default: cores - 1)", 1},
+    {"status", KEY_STATUS, "ADDR:PORT", 0,
+     "Serve /metrics and /status.json over HTTP at this loopback address (default: off)", 1},
     {0},
 };
 
@@ -170,7 +173,7 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'j':
         if (net->join_count == HTH_CLI_JOIN_MAX)
-            argp_error(state, "--join can be given at most %d times", HTH_CLI_JOIN_MAX);
+            argp_error(state, "--join is given more than %d times", HTH_CLI_JOIN_MAX);
         else
             net->join[net->join_count++] = arg;
         break;
@@ -200,12 +203,13 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
 
 const struct argp hth_cli_net_argp = {.options = net_options, .parser = parse_net};
 
-/* ---- flags about logs ---------------------------------------------------------------------- */
+/* ---- options about logs -------------------------------------------------------------------- */
 
 static const struct argp_option log_options[] = {
     {NULL, 0, NULL, 0, "Log:", 2},
-    {"log", KEY_LOG, "SPEC", 0, "Levels: 'debug', or 'warn,rpc:debug,dht:trace'", 2},
-    {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Lines for people or for machines", 2},
+    {"log", KEY_LOG, "SPEC", 0,
+     "Log levels: one for all, or by module, as in 'warn,rpc:debug,dht:trace' (default info)", 2},
+    {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Format of log lines (default text)", 2},
     {0},
 };
 
@@ -224,7 +228,7 @@ static error_t parse_log(int key, char *arg, struct argp_state *state)
     case KEY_LOG_FORMAT:
         log->json = strcmp(arg, "json") == 0;
         if (!log->json && strcmp(arg, "text") != 0)
-            argp_error(state, "--log-format is 'text' or 'json', not '%s'", arg);
+            argp_error(state, "--log-format '%s': expected text or json", arg);
         break;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c: a run file's numbers, each copied to where it is used. */
+/* config.c: copies a run file's numbers to the options of the modules. */
 #include "cli/config.h"
 
 #include "cli/cli.h"
@@ -11,11 +11,11 @@
 #include <string.h>
 
 #define FASHION_DIR "/usr/share/datasets/fashion-mnist"
-/* The last twentieth of a text is held out for the test. */
+/* The last twentieth of a text is the test set. */
 #define TEXT_TRAIN_END 0.95
-/* Answers kept for repeated backwards: memory matters more than a retry after minutes. */
+/* Results kept for retried backwards: a retry after minutes is too rare to spend more memory. */
 #define RESULT_BYTES_MAX (INT64_C(64) << 20)
-/* Schedules that decay end at this part of the rate. */
+/* Decaying schedules end at this fraction of the rate. */
 #define LR_FINAL_FACTOR 0.05f
 
 enum hth_err hth_config_load(const char *path, struct hth_runfile **out)
@@ -32,7 +32,7 @@ enum hth_err hth_config_load(const char *path, struct hth_runfile **out)
     bool failed = ferror(file) != 0;
     fclose(file);
     if (failed) {
-        hth_cli_say_error("run file %s: can't be read", path);
+        hth_cli_say_error("can't read run file %s", path);
         return HTH_E_IO;
     }
     enum hth_err err = hth_runfile_parse(path, bytes, len, out, error);

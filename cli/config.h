@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.h: from the words of a run file to the options of the modules. One place, so that a host
- * and a trainer of the same run can't disagree about a grid, a width or a rate.
+ * config.h: turns a run file into the options of the modules. It is the only such place, so that a
+ * host and a trainer of one run agree about every grid, width and rate.
+ *
+ * Any thread; hth_config_load reads a file and may block for a moment.
  */
 #ifndef HTH_CLI_CONFIG_H
 #define HTH_CLI_CONFIG_H
@@ -15,28 +17,29 @@
 
 #define HTH_LAYER_PREFIX "ffn"
 
-/* Reads and checks a run file; says on stderr what is wrong. Errors: E_CONFIG, E_NO_FILE, E_IO. */
+/* Reads and checks a run file; free it with hth_runfile_free. Errors, printed: E_CONFIG, E_NO_FILE,
+ * E_IO. */
 enum hth_err hth_config_load(const char *path, struct hth_runfile **out) HTH_MUST;
 
 /* The grid of layer l: ffn0, ffn1, ... Errors: E_RANGE (more experts than a grid holds). */
 enum hth_err hth_config_grid(const struct hth_runfile *run, uint32_t layer,
                              struct hth_grid *out) HTH_MUST;
-/* What a row of that layer looks like. */
+/* Kind and width of the experts in every layer. */
 struct hth_layer_shape hth_config_shape(const struct hth_runfile *run);
 
 /* The run file's `compute`. */
 enum hth_matmul hth_config_compute(const struct hth_runfile *run);
 void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim *out);
 void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out);
-/* Options of a hosted expert but for its uid and back end. */
+/* Options of a hosted expert, without its uid and back end. */
 void hth_config_expert(const struct hth_runfile *run, struct hth_expert_opts *out);
 void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *out);
 
-/* Where the data lies. Paths are owned here and borrowed by the options. */
+/* Paths of the data: owned here, borrowed by the options. */
 struct hth_config_data {
     char *train_images, *train_labels, *test_images, *test_labels, *text;
 };
-/* Options of the training and the test set; `peer` tells trainers apart. */
+/* Options of the training and the test set; `peer` seeds this trainer's order of the data. */
 void hth_config_data(const struct hth_runfile *run, uint64_t peer, struct hth_config_data *paths,
                      struct hth_data_opts *train, struct hth_data_opts *test);
 void hth_config_data_clear(struct hth_config_data *paths);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c: from words to a back end. */
+/* device.c: chooses back ends by options, run file and environment. */
 #include "cli/device.h"
 
 #include "cli/cli.h"
@@ -24,15 +24,17 @@ enum { KEY_BACKEND = 0x6000, KEY_COMPUTE, KEY_DEVICE, KEY_DEVICE_MEMORY };
 #define HTH_DEVICE_MEMORY_LEAST ((uint64_t)64 << 20)
 
 static const struct argp_option options[] = {
-    {"backend", KEY_BACKEND, "NAME", 0, "auto, packed, blas or ref", 0},
+    {"backend", KEY_BACKEND, "NAME", 0, "Kernels: auto, packed, blas or ref (default auto)", 0},
     {"compute", KEY_COMPUTE, "TYPE", 0,
-     "Products in fp32, bf16, or auto: bf16 where the machine has it (default: the run file's); "
-     "tf32 on a card",
+     "Type of products: fp32, bf16, or auto for bf16 where the machine has it; tf32 on a card "
+     "(default: the run file's compute)",
      0},
     {"device", KEY_DEVICE, "NAME", 0,
-     "cpu, cuda or cuda:N (serve: several, cuda:0,cuda:1); 'hearth devices' lists them", 0},
+     "cpu, cuda or cuda:N; for serve also several, as in cuda:0,cuda:1 (default cpu); 'hearth "
+     "devices' lists them",
+     0},
     {"device-memory", KEY_DEVICE_MEMORY, "SIZE", 0,
-     "At most so much of each card's memory, such as 6GiB (default: what is free)", 0},
+     "Use at most SIZE of each card's memory, such as 6GiB (default: all that is free)", 0},
     {0},
 };
 
@@ -49,7 +51,7 @@ static bool find_type(const char *word, enum hth_matmul *out)
     return false;
 }
 
-/* The word that starts at *at, up to the next comma; *at moves behind it. False: none is left. */
+/* Copies the word at *at, up to the next comma, and moves *at past it. False: none is left. */
 static bool next_word(const char **at, char *word, size_t size)
 {
     if (**at == '\0')
@@ -77,14 +79,14 @@ static bool same_card_twice(const char *list)
     return false;
 }
 
-static bool names_card(const struct hth_device *flags)
+static bool names_card(const struct hth_device_flags *flags)
 {
     return flags->device != NULL && strcmp(flags->device, "cpu") != 0;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct hth_device *d = state->input;
+    struct hth_device_flags *d = state->input;
     enum hth_matmul type;
     uint64_t bytes;
     switch (key) {
@@ -94,24 +96,28 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_COMPUTE:
         d->compute = arg;
         if (!find_type(arg, &type))
-            argp_error(state, "--compute '%s': fp32, bf16, tf32 or auto", arg);
+            argp_error(state, "--compute '%s': expected fp32, bf16, tf32 or auto", arg);
         return 0;
     case KEY_DEVICE:
         d->device = arg;
         if (strcmp(arg, "cpu") != 0 && !hth_plugin_knows(arg))
-            argp_error(state, "--device '%s': cpu, cuda or cuda:N", arg);
+            argp_error(state, "--device '%s': expected cpu, cuda or cuda:N", arg);
         else if (same_card_twice(arg))
             argp_error(state, "--device '%s' names a card twice", arg);
         return 0;
     case KEY_DEVICE_MEMORY:
         if (hth_cli_parse_size(arg, &bytes) != HTH_OK || bytes < HTH_DEVICE_MEMORY_LEAST)
-            argp_error(state, "--device-memory '%s': a size from 64MiB on, such as 6GiB", arg);
+            argp_error(state,
+                       "--device-memory '%s': expected a size of at least 64MiB, such as "
+                       "6GiB",
+                       arg);
         hth_plugins_limit(bytes);
         d->memory = true;
         return 0;
     case ARGP_KEY_END:
         if (d->memory && !names_card(d))
-            argp_error(state, "--device-memory is a card's: add --device cuda, or leave it out");
+            argp_error(state, "--device-memory limits the memory of a card: add --device cuda, or "
+                              "leave it out");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -141,20 +147,20 @@ void hth_device_plugins(void)
     hth_free(own);
 }
 
-/* A card that can't be used costs a line. */
-static bool choose_card(const struct hth_device *flags, enum hth_matmul compute,
+/* Opens a card's back end; prints why if that fails. */
+static bool choose_card(const struct hth_device_flags *flags, enum hth_matmul compute,
                         const struct hth_backend **out)
 {
     char why[200] = "";
     hth_device_plugins();
     if (hth_plugin_backend(flags->device, compute, out, why, sizeof(why)) == HTH_OK)
         return true;
-    hth_cli_say_error("--device %s is not used: %s; without a card the CPU computes", flags->device,
-                      why);
+    hth_cli_say_error("--device %s is not used: %s; the CPU computes if no other card is left",
+                      flags->device, why);
     return false;
 }
 
-/* NULL when it is empty, too, which is how shells unset a variable for one command. */
+/* An empty value counts as not set: that is how a shell unsets a variable for one command. */
 const char *hth_device_isa(void)
 {
     const char *isa = getenv("HEARTH_ISA");
@@ -165,7 +171,7 @@ static void say_no_backend(const struct hth_backend_choice *choice, enum hth_err
 {
     const char *compute = hth_matmul_name(choice->compute);
     if (choice->compute == HTH_MATMUL_TF32)
-        hth_cli_say_error("compute tf32 is a card's: add --device cuda, or take --compute fp32, "
+        hth_cli_say_error("compute tf32 needs a card: add --device cuda, or use --compute fp32, "
                           "bf16 or auto");
     else if (choice->isa != NULL)
         hth_cli_say_error("back end '%s' with compute %s and HEARTH_ISA=%s: %s; HEARTH_ISA is "
@@ -176,7 +182,7 @@ static void say_no_backend(const struct hth_backend_choice *choice, enum hth_err
                           choice->name, compute, hth_err_text(err));
 }
 
-enum hth_err hth_device_choose(const struct hth_device *flags, enum hth_matmul otherwise,
+enum hth_err hth_device_choose(const struct hth_device_flags *flags, enum hth_matmul otherwise,
                                const struct hth_backend **out)
 {
     struct hth_backend_choice choice = {.name = flags->backend != NULL ? flags->backend : "auto",
@@ -206,10 +212,10 @@ const char *hth_device_text(const struct hth_backend *backend, char out[64])
     return out;
 }
 
-enum hth_err hth_device_choose_all(const struct hth_device *flags, enum hth_matmul otherwise,
+enum hth_err hth_device_choose_all(const struct hth_device_flags *flags, enum hth_matmul otherwise,
                                    struct hth_device_set *out)
 {
-    struct hth_device one = *flags;
+    struct hth_device_flags one = *flags;
     enum hth_matmul compute = otherwise;
     const char *at = flags->device != NULL ? flags->device : "";
     bool several = strchr(at, ',') != NULL;
@@ -225,7 +231,7 @@ enum hth_err hth_device_choose_all(const struct hth_device *flags, enum hth_matm
         return HTH_OK;
     one.device = several ? NULL : flags->device;
     if (compute == HTH_MATMUL_TF32)
-        one.compute = several ? "fp32" : flags->compute; /* the CPU has no such type */
+        one.compute = several ? "fp32" : flags->compute; /* the CPU has no tf32 */
     out->count = 1;
     return hth_device_choose(&one, otherwise, &out->backend[0]);
 }

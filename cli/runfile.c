@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runfile.c: the schema of a run file as libcyaml's tables, its defaults and its limits. */
+/* runfile.c: the schema of a run file as tables of libcyaml, its defaults and its limits. */
 #include "cli/runfile.h"
 
 #include "averaging/grid.h"
@@ -143,9 +143,9 @@ static const struct hth_yaml_kind kind = {
 
 /* ---- defaults and limits ------------------------------------------------------------------- */
 
-/* Nobody vouches for gradients that strangers send, a trainer's from experts or an expert's from
- * trainers: one of 1e14 would leave Adam's second moments at 1e28, and no step would show for tens
- * of thousands of steps. */
+/* Gradients come from strangers: a trainer's from experts, an expert's from trainers. A single one
+ * of 1e14 would leave Adam's second moments at 1e28 and stop learning for tens of thousands of
+ * steps. */
 #define CLIP 1.0
 
 static void default_u32(uint32_t *value, uint32_t fallback)
@@ -169,7 +169,7 @@ static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps)
 
 static void default_averaging(struct hth_run_averaging *a, const struct hth_run_train *train)
 {
-    /* A batch run's parameters differ by roundings only; a local one's drift with every step. */
+    /* In mode batch parameters differ by roundings only; in mode local they drift every step. */
     a->every = a->every_told != NULL ? *a->every_told : a->mode == HTH_RUN_BATCH ? 100 : 10;
     default_u32(&a->format, HTH_QUANT_F32);
     default_u32(&a->group, 16);
@@ -207,7 +207,7 @@ static void fill_defaults(struct hth_runfile *run)
     default_real(&run->experts.step_age_s, 1.0);
     default_u32(&run->experts.batch_rows_max, 4096);
     default_optimizer(&run->optimizer, run->train.steps);
-    /* An expert's own steps are not the trainers': without a total its schedule does not decay. */
+    /* An expert counts its own steps, not the trainers', so its schedule has no default end. */
     default_optimizer(&run->experts.optimizer, 0);
     default_averaging(&run->averaging, &run->train);
 }
@@ -249,8 +249,7 @@ static bool check_optimizer(const struct hth_run_optimizer *o, const char *where
     char at[160];
     snprintf(at, sizeof(at), "%.100s: %s", name, where);
     if (o->schedule != HTH_RUN_CONSTANT && o->total == 0) {
-        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: a schedule that decays needs 'total' steps",
-                 at);
+        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: a decaying schedule needs 'total' steps", at);
         return false;
     }
     return check_ranges(ranges, HTH_ARRAY_LEN(ranges), at, error);
@@ -270,7 +269,7 @@ static bool check_grid(const struct hth_run_model *m, const char *name,
     return in_range(&all, name, error);
 }
 
-/* Two settings that are fine alone and say different things together. */
+/* Refuses pairs of settings that contradict each other. */
 static bool check_pairing(const struct hth_runfile *run, const char *name,
                           char error[HTH_RUNFILE_ERROR_MAX])
 {
@@ -282,7 +281,7 @@ static bool check_pairing(const struct hth_runfile *run, const char *name,
     }
     if (run->data.kind == HTH_RUN_TEXT && run->data.shift > 0) {
         snprintf(error, HTH_RUNFILE_ERROR_MAX,
-                 "%s: data.shift moves pictures: it needs data.kind 'fashion-mnist'", name);
+                 "%s: data.shift moves pictures, so it needs data.kind 'fashion-mnist'", name);
         return false;
     }
     return true;
@@ -304,7 +303,7 @@ static bool check_model(const struct hth_run_model *m, const char *name,
         return false;
     if (m->kind == HTH_RUN_CLASSIFIER && m->expert == HTH_RUN_TRANSFORMER) {
         snprintf(error, HTH_RUNFILE_ERROR_MAX,
-                 "%s: model.expert 'transformer' works on sequences: it needs model.kind 'lm'",
+                 "%s: model.expert 'transformer' works on sequences, so it needs model.kind 'lm'",
                  name);
         return false;
     }
@@ -334,8 +333,7 @@ static bool check_averaging(const struct hth_run_averaging *a, const char *name,
     if (a->grid == NULL || hth_avg_shape_parse(a->grid, &shape) == HTH_OK)
         return true;
     snprintf(error, HTH_RUNFILE_ERROR_MAX,
-             "%s: averaging.grid '%.40s' is no grid: sizes with an x between, such as 4x4", name,
-             a->grid);
+             "%s: averaging.grid '%.40s': expected sizes joined by x, such as 4x4", name, a->grid);
     return false;
 }
 
@@ -379,8 +377,8 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
     return err;
 }
 
-/* Hosts round rows to bf16 for their products anyway, unless the run asks them not to;
- * docs/numbers.md has what that costs. Who computes in fp32 wants all digits. */
+/* auto sends bf16, because hosts round rows to bf16 for their products anyway (docs/numbers.md says
+ * what that costs). A run with compute fp32 keeps all digits on the wire, too. */
 enum hth_dtype hth_runfile_wire(const struct hth_runfile *run)
 {
     if (run->train.wire != 0)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runfile.h: a run file says what is trained: the model, the data, the optimisers. Everybody in a
- * swarm uses the same one; what differs from machine to machine (addresses, paths, how many
- * experts) is said by flags.
+ * runfile.h: parses a run file, which describes one training: model, data, optimisers. All peers of
+ * a swarm use the same run file; options set what differs between machines (addresses, paths, the
+ * number of experts).
  *
- *   run: fashion              # the swarm's name; peers with another name never meet
+ *   run: fashion              # name of the swarm; peers with another name never meet
  *   seed: 1
- *   compute: auto             # fp32 | bf16 | auto: what products are rounded to, in trunk and
- *                             # experts; auto: each machine's fastest, which its record tells
+ *   compute: auto             # fp32 | bf16 | auto: type of products, in trunk and experts;
+ *                             # auto: each machine's fastest, which its record announces
  *   model:
  *     kind: classifier        # classifier | lm
  *     dim: 64                 # width of the trunk and of every expert
@@ -28,10 +28,12 @@
  *     optimizer: { kind: adam, rate: 0.001 }
  *     step_rows: 64
  *
- * Strict: an unknown key, a value of the wrong kind, a missing `run` or a number out of range is
- * E_CONFIG, and the text names the file, the line, the key and (for an unknown one) the nearest key
- * that exists. A value left out takes the default; 0 means the default, too, but for the two `clip`
- * of optimisers, where it means none.
+ * The parser is strict: an unknown key, a value of the wrong kind, a missing `run` or a number out
+ * of range is E_CONFIG, and the error text names the file, the line, the key and, for an unknown
+ * key, the nearest known one. A value left out takes its default, and so does 0, except where a
+ * comment below gives 0 a meaning.
+ *
+ * Any thread.
  */
 #ifndef HTH_CLI_RUNFILE_H
 #define HTH_CLI_RUNFILE_H
@@ -59,8 +61,8 @@ struct hth_run_optimizer {
     enum hth_run_schedule schedule;
     uint32_t warmup;   /* steps */
     uint32_t total;    /* steps until the schedule ends; 0 = train.steps */
-    double *clip_told; /* as in the file; NULL: not there */
-    double clip;       /* global norm; left out: 1; 0 = off */
+    double *clip_told; /* as in the file; NULL: left out */
+    double clip;       /* bound of the gradient's global norm; left out: 1; 0 = off */
 };
 
 struct hth_run_model {
@@ -79,9 +81,9 @@ struct hth_run_model {
 
 struct hth_run_data {
     enum hth_run_data_kind kind;
-    char *path; /* folder of the idx files, or the text file; NULL = where Debian puts it */
+    char *path; /* folder of the idx files, or the text file; NULL = Debian's path */
     uint32_t shuffle_rows;
-    uint32_t shift; /* fashion-mnist: pixels that each picture is moved by at most, on both axes */
+    uint32_t shift; /* fashion-mnist: each picture moves by at most this many pixels per axis */
 };
 
 struct hth_run_train {
@@ -90,10 +92,10 @@ struct hth_run_train {
     uint32_t steps;
     uint32_t eval_every; /* steps */
     uint32_t eval_rows;  /* 0 = the whole test set */
-    uint32_t k_min;      /* answers a row needs before the grace time starts */
+    uint32_t k_min;      /* replies a row needs before the grace time starts */
     double grace_s;      /* after k_min */
-    double timeout_s;    /* ceiling of the adaptive deadline */
-    uint32_t wire;       /* of rows to and from experts: enum hth_dtype; 0: auto */
+    double timeout_s;    /* upper bound of the adaptive deadline */
+    uint32_t wire;       /* type of rows to and from experts: enum hth_dtype; 0: auto */
     uint32_t checkpoint_every;
 };
 
@@ -102,29 +104,28 @@ struct hth_run_experts {
     uint32_t step_rows;
     double step_age_s;
     uint32_t batch_rows_max;
-    double norm_max; /* of each row's gradient of its own loss (M dy); 0 = off */
+    double norm_max; /* bound of each row's gradient of its own loss (M dy); 0 = off */
 };
 
-/* How trainers keep their trunks together (trainer/share.h). Wire formats are numbered as in
- * kernels/quant.h. */
+/* Modes of averaging between trainers (trainer/share.h). */
 enum hth_run_averaging_mode { HTH_RUN_LOCAL, HTH_RUN_BATCH, HTH_RUN_OFF };
 
 struct hth_run_averaging {
     enum hth_run_averaging_mode mode;
-    uint32_t *every_told; /* as in the file; NULL: not there */
+    uint32_t *every_told; /* as in the file; NULL: left out */
     uint32_t every;  /* local: updates between rounds; batch: steps between averages of parameters;
                       * left out: 10, 100; 0 = never */
-    uint32_t format; /* of matrices on the wire: enum hth_quant_format */
-    bool states;     /* the optimiser's states are averaged as well */
+    uint32_t format; /* of matrices on the wire: enum hth_quant_format (kernels/quant.h) */
+    bool states;     /* average the optimiser's states, too */
     uint64_t target; /* batch: samples of a step, of all trainers together */
-    double *quorum_told;
-    double quorum;    /* batch: a step takes the values of more than this part of the trainers, or
-                       * of all; left out: 0.5; 0 = of any */
-    bool delayed;     /* batch: the next batch is gathered while this one is averaged */
-    char *grid;       /* "4x4": a fixed grid; NULL: as many trainers as there are */
-    uint32_t group;   /* members of a group at most */
-    double clip;      /* who is further off than that many medians counts for less; 0: never */
-    double share_max; /* of a vector nobody reduces more than so many times the mean share */
+    double *quorum_told; /* as in the file; NULL: left out */
+    double quorum;    /* batch: a step needs the values of more than this fraction of the trainers,
+                       * or of all; left out: 0.5; 0 = of any */
+    bool delayed;     /* batch: gather the next batch while this one is averaged */
+    char *grid;       /* "4x4": a fixed grid; NULL: by the number of trainers */
+    uint32_t group;   /* most members of a group */
+    double clip;      /* a member further off than this many medians weighs less; 0: no clip */
+    double share_max; /* no member reduces more than this many times the mean share */
 };
 
 struct hth_runfile {
@@ -139,14 +140,13 @@ struct hth_runfile {
     struct hth_run_averaging averaging;
 };
 
-/* Reads and checks a run file given as bytes; `name` appears in the error text.
- * Errors: E_CONFIG, E_TOO_LARGE; `error` then holds one line for a person. Free with
- * hth_runfile_free. */
+/* Parses and checks a run file given as bytes; `name` appears in the error text. Free *out with
+ * hth_runfile_free. Errors: E_CONFIG, E_TOO_LARGE; `error` then holds a line for a person. */
 enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len,
                                struct hth_runfile **out,
                                char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;
 void hth_runfile_free(struct hth_runfile *run);
-/* The type that rows travel as: train.wire, or what `auto` means. */
+/* The type of rows on the wire: train.wire, or the meaning of `auto`. */
 enum hth_dtype hth_runfile_wire(const struct hth_runfile *run);
 
 #endif

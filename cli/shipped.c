@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shipped.c: where the program's own files are. */
+/* shipped.c: finds the program's own files. */
 #include "cli/shipped.h"
 
 #include "core/mem.h"

@@ -133,8 +133,8 @@ static char *printed(const struct hth_roster *roster)
     return text;
 }
 
-/* A helper is not counted as a trainer; a helper and a newcomer that fetches its state have none.
- */
+/* A helper is not counted as a trainer; a helper and a newcomer that fetches its state have
+ * none. */
 static void flags_of_a_record_give_role_and_state(void **state)
 {
     static const struct {

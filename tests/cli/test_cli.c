@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes, times and numbers as people write them, and the exit code of each error. */
+/* test_cli.c: sizes, times and numbers as people write them, and exit codes of errors. */
 #include "cli/cli.h"
 #include "core/limits.h"
 #include "core/mem.h"
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-static void test_whole_numbers(void **state)
+static void whole_numbers_are_parsed_within_bounds(void **state)
 {
     (void)state;
     uint64_t n;
@@ -28,7 +28,7 @@ static void test_whole_numbers(void **state)
     assert_err(HTH_E_USAGE, hth_cli_parse_u64("11", 1, 10, &n));
 }
 
-static void test_sizes(void **state)
+static void sizes_are_parsed_with_units(void **state)
 {
     (void)state;
     static const struct {
@@ -51,7 +51,7 @@ static void test_sizes(void **state)
         assert_err(HTH_E_USAGE, hth_cli_parse_size(bad[i], &bytes));
 }
 
-static void test_times(void **state)
+static void times_are_parsed_with_a_unit(void **state)
 {
     (void)state;
     static const struct {
@@ -59,7 +59,7 @@ static void test_times(void **state)
         int64_t time_us;
     } good[] = {{"250ms", 250000},  {"30s", 30000000}, {"2h", 7200000000},
                 {"1.5m", 90000000}, {"7us", 7},        {"0s", 0}};
-    /* A time without a unit would be read as seconds by one and as milliseconds by another. */
+    /* A time needs a unit: one reader would take a bare number for seconds, another for ms. */
     static const char *const bad[] = {"", "30", "s", "-1s", "1 s", "1S", "1sec", "1e30h"};
     int64_t time_us;
     for (size_t i = 0; i < HTH_ARRAY_LEN(good); i++) {
@@ -70,7 +70,7 @@ static void test_times(void **state)
         assert_err(HTH_E_USAGE, hth_cli_parse_time(bad[i], &time_us));
 }
 
-static void test_bytes_for_people(void **state)
+static void bytes_are_printed_with_three_digits(void **state)
 {
     (void)state;
     char out[16];
@@ -83,7 +83,7 @@ static void test_bytes_for_people(void **state)
     assert_in_range(strlen(hth_cli_bytes_text(1e300, out)), 1, 15);
 }
 
-static void test_exit_codes(void **state)
+static void every_error_has_a_listed_exit_code(void **state)
 {
     (void)state;
     assert_int_equal(hth_exit_of(HTH_OK), 0);
@@ -100,7 +100,7 @@ static void test_exit_codes(void **state)
     assert_int_equal(hth_exit_of(HTH_E_BUSY), 75);
     assert_int_equal(hth_exit_of(HTH_E_QUEUE_FULL), 75);
     assert_int_equal(hth_exit_of(HTH_E_CANCELED), 130);
-    /* Every code has one that operations.md names. */
+    /* Every error has an exit code that operations.md lists. */
     for (int e = 0; e < HTH_ERR_COUNT; e++) {
         int code = hth_exit_of((enum hth_err)e);
         assert_true((code >= 0 && code <= 5) || code == 75 || code == 130);
@@ -108,7 +108,7 @@ static void test_exit_codes(void **state)
     }
 }
 
-static void test_state_folder(void **state)
+static void state_folder_follows_xdg(void **state)
 {
     (void)state;
     setenv("HOME", "/home/x", 1);
@@ -116,7 +116,7 @@ static void test_state_folder(void **state)
     char *dir = hth_cli_default_dir();
     assert_string_equal(dir, "/state/hearth");
     hth_free(dir);
-    setenv("XDG_STATE_HOME", "relative", 1); /* the XDG rules say: ignored */
+    setenv("XDG_STATE_HOME", "relative", 1); /* the XDG rules ignore a relative path */
     dir = hth_cli_default_dir();
     assert_string_equal(dir, "/home/x/.local/state/hearth");
     hth_free(dir);
@@ -127,7 +127,7 @@ static void test_state_folder(void **state)
     hth_free(dir);
 }
 
-static void test_log_flags(void **state)
+static void log_options_set_levels_and_format(void **state)
 {
     (void)state;
     struct hth_log log;
@@ -141,8 +141,8 @@ static void test_log_flags(void **state)
     assert_err(HTH_E_USAGE, hth_cli_log_apply(&bad, &log));
 }
 
-/* A quarter of the memory, down to the least that is useful; no memory known counts as little. */
-static void test_memory_for_strangers(void **state)
+/* The budget is a quarter of the memory, with a lower bound, also if the memory is unknown. */
+static void body_budget_is_a_bounded_quarter_of_memory(void **state)
 {
     (void)state;
     const int64_t least = HTH_APP_BODIES_BYTES_MIN;
@@ -155,10 +155,14 @@ static void test_memory_for_strangers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_times),         cmocka_unit_test(test_bytes_for_people),
-        cmocka_unit_test(test_exit_codes),    cmocka_unit_test(test_state_folder),
-        cmocka_unit_test(test_log_flags),     cmocka_unit_test(test_memory_for_strangers),
+        cmocka_unit_test(whole_numbers_are_parsed_within_bounds),
+        cmocka_unit_test(sizes_are_parsed_with_units),
+        cmocka_unit_test(times_are_parsed_with_a_unit),
+        cmocka_unit_test(bytes_are_printed_with_three_digits),
+        cmocka_unit_test(every_error_has_a_listed_exit_code),
+        cmocka_unit_test(state_folder_follows_xdg),
+        cmocka_unit_test(log_options_set_levels_and_format),
+        cmocka_unit_test(body_budget_is_a_bounded_quarter_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

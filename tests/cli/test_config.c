@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a run file's words to the options of the modules: each number where it belongs, in the unit
- * that is used there.
+ * test_config.c: each number of a run file arrives in the right option of the modules, in the unit
+ * of that option.
  */
 #include "cli/config.h"
 #include "support/test.h"
@@ -26,7 +26,7 @@ static const char LM[] =
     "experts: {optimizer: {kind: lamb, rate: 0.25, trust_max: 10, clip: 4}, step_rows: 33,"
     " step_age_s: 2.5, batch_rows_max: 77, norm_max: 8}\n";
 
-static void the_server_gets_rows_and_microseconds(void **state)
+static void server_gets_rows_and_microseconds(void **state)
 {
     struct hth_runfile *run = parse(LM);
     struct hth_server_opts o;
@@ -40,7 +40,7 @@ static void the_server_gets_rows_and_microseconds(void **state)
     hth_runfile_free(run);
 }
 
-static void trunk_and_experts_have_optimisers_of_their_own(void **state)
+static void trunk_and_experts_get_separate_optimisers(void **state)
 {
     struct hth_runfile *run = parse(LM);
     struct hth_train_optim trunk;
@@ -68,7 +68,7 @@ static void trunk_and_experts_have_optimisers_of_their_own(void **state)
     hth_runfile_free(run);
 }
 
-static void the_model_is_that_of_the_run_file(void **state)
+static void model_follows_the_run_file(void **state)
 {
     struct hth_runfile *run = parse(LM);
     struct hth_model_opts o;
@@ -106,8 +106,8 @@ static void the_model_is_that_of_the_run_file(void **state)
     hth_runfile_free(run);
 }
 
-/* Nothing of the test set is trained on, and the test set is the same for all trainers. */
-static void training_and_test_data_are_apart(void **state)
+/* Training data and test set do not overlap, and all trainers have the same test set. */
+static void training_and_test_data_do_not_overlap(void **state)
 {
     static const char *const texts[] = {
         LM, "run: a\ndata: {path: /tmp/f, shuffle_rows: 9, shift: 4}\n"};
@@ -146,10 +146,10 @@ static void training_and_test_data_are_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_server_gets_rows_and_microseconds),
-        cmocka_unit_test(trunk_and_experts_have_optimisers_of_their_own),
-        cmocka_unit_test(the_model_is_that_of_the_run_file),
-        cmocka_unit_test(training_and_test_data_are_apart),
+        cmocka_unit_test(server_gets_rows_and_microseconds),
+        cmocka_unit_test(trunk_and_experts_get_separate_optimisers),
+        cmocka_unit_test(model_follows_the_run_file),
+        cmocka_unit_test(training_and_test_data_do_not_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

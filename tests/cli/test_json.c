@@ -13,7 +13,7 @@ static char *text_of(const json_t *o)
     return text;
 }
 
-static void test_fields(void **state)
+static void fields_keep_order_and_type(void **state)
 {
     json_t *o = json_object(), *list = json_array();
     char *text;
@@ -32,8 +32,8 @@ static void test_fields(void **state)
     json_decref(o);
 }
 
-/* What JSON has no word for is null where it stands, and the rest is there. */
-static void test_no_word_for_it(void **state)
+/* A value that JSON cannot express is null in its field, and all other fields are present. */
+static void value_without_json_form_is_null(void **state)
 {
     json_t *o = json_object(), *again;
     char *text;
@@ -56,7 +56,7 @@ static void test_no_word_for_it(void **state)
     json_decref(o);
 }
 
-static void test_a_line(void **state)
+static void line_has_fifteen_digits(void **state)
 {
     char line[64] = "";
     FILE *to = fmemopen(line, sizeof(line), "w");
@@ -73,9 +73,9 @@ static void test_a_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_no_word_for_it),
-        cmocka_unit_test(test_a_line),
+        cmocka_unit_test(fields_keep_order_and_type),
+        cmocka_unit_test(value_without_json_form_is_null),
+        cmocka_unit_test(line_has_fifteen_digits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Run files: the ones we ship, defaults, and the error text of each kind of mistake. */
+/* test_runfile.c: defaults and values of run files, and the error text of each kind of mistake. */
 #include "cli/runfile.h"
 #include "core/mem.h"
 #include "core/yaml.h"
@@ -11,7 +11,7 @@ static enum hth_err parse(const char *text, struct hth_runfile **run, char *erro
     return hth_runfile_parse("x.yaml", (const uint8_t *)text, strlen(text), run, error);
 }
 
-static void test_defaults(void **state)
+static void values_left_out_take_defaults(void **state)
 {
     (void)state;
     struct hth_runfile *run;
@@ -28,7 +28,7 @@ static void test_defaults(void **state)
     assert_close(run->experts.optimizer.clip, 1, 0, 0);
     hth_runfile_free(run);
     assert_ok(parse("run: a\noptimizer: {clip: 0}\n", &run, error));
-    assert_close(run->optimizer.clip, 0, 0, 0); /* who says so has none */
+    assert_close(run->optimizer.clip, 0, 0, 0); /* 0 means no clip, not the default */
     assert_close(run->experts.optimizer.clip, 1, 0, 0);
     hth_runfile_free(run);
     assert_ok(parse("run: a\nexperts: {optimizer: {clip: 0}}\n", &run, error));
@@ -43,7 +43,7 @@ static void test_defaults(void **state)
     hth_runfile_free(run);
 }
 
-static void test_every_value_arrives(void **state)
+static void every_value_is_parsed(void **state)
 {
     (void)state;
     struct hth_runfile *run;
@@ -75,7 +75,7 @@ static void test_every_value_arrives(void **state)
     hth_runfile_free(run);
 }
 
-static void test_averaging(void **state)
+static void averaging_defaults_and_values(void **state)
 {
     (void)state;
     struct hth_runfile *run;
@@ -104,7 +104,7 @@ static void test_averaging(void **state)
     assert_int_equal(run->averaging.group, 8);
     assert_true(run->averaging.clip == 2.5);
     hth_runfile_free(run);
-    /* 0 is said, too: never, and no quorum. */
+    /* An explicit 0 is not the default: never, and no quorum. */
     assert_ok(parse("run: a\naveraging: {mode: batch, every: 0, quorum: 0}\n", &run, error));
     assert_int_equal(run->averaging.every, 0);
     assert_true(run->averaging.quorum == 0);
@@ -115,7 +115,7 @@ static void test_averaging(void **state)
     hth_runfile_free(run);
 }
 
-static void test_wire(void **state)
+static void auto_wire_follows_compute(void **state)
 {
     (void)state;
     static const struct {
@@ -140,7 +140,7 @@ static void test_wire(void **state)
     }
 }
 
-static void test_mistakes_of_averaging(void **state)
+static void averaging_mistakes_are_named(void **state)
 {
     (void)state;
     static const struct {
@@ -169,7 +169,7 @@ static void test_mistakes_of_averaging(void **state)
     }
 }
 
-static void test_mistakes_are_named(void **state)
+static void mistakes_are_named(void **state)
 {
     (void)state;
     static const struct {
@@ -206,7 +206,7 @@ static void test_mistakes_are_named(void **state)
         {"run: a\ndata: {shift: 9}\n", "data.shift is 9; it must be from 0 to 8"},
         {"run: a\nmodel: {kind: lm}\ndata: {kind: text, shift: 1}\n", "data.shift moves pictures"},
         {"run: a\ncompute: bf61\n", "did you mean 'bf16'?"},
-        {"run: a\ncompute: 0\n", "did you mean 'auto'?"}, /* of the words of this key */
+        {"run: a\ncompute: 0\n", "did you mean 'auto'?"}, /* nearest value of this key */
         {"run: a\ncompute: f16\n", "did you mean 'bf16'?"},
         {"run: a\ncompute:\n", "unknown value '' in mapping field 'compute'"},
         {"run: a\nmodel: {kind: mlp}\n", "unknown value 'mlp'"},
@@ -229,7 +229,7 @@ static void test_mistakes_are_named(void **state)
     }
 }
 
-static void test_a_huge_file_is_refused(void **state)
+static void huge_file_is_refused(void **state)
 {
     (void)state;
     struct hth_runfile *run;
@@ -245,7 +245,7 @@ static void test_a_huge_file_is_refused(void **state)
     hth_free(text);
 }
 
-static void test_distance(void **state)
+static void distance_counts_edits(void **state)
 {
     (void)state;
     assert_int_equal(hth_text_distance("rate", "rate"), 0);
@@ -258,14 +258,14 @@ static void test_distance(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_every_value_arrives),
-        cmocka_unit_test(test_averaging),
-        cmocka_unit_test(test_mistakes_of_averaging),
-        cmocka_unit_test(test_wire),
-        cmocka_unit_test(test_mistakes_are_named),
-        cmocka_unit_test(test_a_huge_file_is_refused),
-        cmocka_unit_test(test_distance),
+        cmocka_unit_test(values_left_out_take_defaults),
+        cmocka_unit_test(every_value_is_parsed),
+        cmocka_unit_test(averaging_defaults_and_values),
+        cmocka_unit_test(averaging_mistakes_are_named),
+        cmocka_unit_test(auto_wire_follows_compute),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(huge_file_is_refused),
+        cmocka_unit_test(distance_counts_edits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shipped.c: the program's own files beside it, in ../share/hearth, and in the source tree. */
+/*
+ * test_shipped.c: files are found beside the program, in ../share/hearth, and in the source tree.
+ */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "support/test.h"
 
@@ -21,7 +23,7 @@ static void make(const char *root, const char *folder)
     hth_free(path);
 }
 
-/* Makes or takes away the file below a folder. */
+/* Makes or removes the file below a folder. */
 static void put(const char *root, const char *folder, bool there)
 {
     char *path = hth_asprintf("%s/%s/" NAME, root, folder);
@@ -45,7 +47,7 @@ static void assert_found(const char *root, const char *where)
     hth_free(program);
 }
 
-static void test_order(void **state)
+static void file_beside_the_program_comes_first(void **state)
 {
     static const char *const folders[] = {"bin", "bin/benchmarks", "share", "share/hearth",
                                           "share/hearth/benchmarks"};
@@ -68,8 +70,8 @@ static void test_order(void **state)
     assert_int_equal(rmdir(root), 0);
 }
 
-/* What the program asks for is in the tree, by the name under which it is installed. */
-static void test_source_tree(void **state)
+/* Every file that the program asks for is in the source tree under its installed name. */
+static void shipped_files_are_in_the_source_tree(void **state)
 {
     static const char *const names[] = {NAME, "benchmarks/kernels/torch_block.py",
                                         "scenarios/files/faults.yaml"};
@@ -87,8 +89,8 @@ static void test_source_tree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_source_tree),
+        cmocka_unit_test(file_beside_the_program_comes_first),
+        cmocka_unit_test(shipped_files_are_in_the_source_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

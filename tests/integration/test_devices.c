@@ -95,7 +95,7 @@ static void test_device_memory(void **state)
     struct proc *wrong =
         START(p, "wrong", "serve", "--run", "x", "--experts", "1", "--device-memory", "6");
     assert_int_not_equal(proc_wait(wrong), 0);
-    proc_must_say(wrong, "--device-memory '6': a size from 64MiB on");
+    proc_must_say(wrong, "--device-memory '6': expected a size of at least 64MiB");
     place_end(p);
 }
 
