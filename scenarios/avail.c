@@ -15,7 +15,7 @@
 #define LINE_BYTES_MAX  255
 #define SECONDS_MAX     1e9
 #define BYTES_PER_S_MAX 1e15
-#define BYTES_PER_S_MIN 1.0 /* below it the time of a segment is beyond all clocks */
+#define BYTES_PER_S_MIN 1.0 /* a slower link makes the time of a segment overflow */
 #define SPEED_MAX       1e6
 
 static const char header[] = "peer,on,off,up,down,speed";
@@ -23,10 +23,10 @@ static const char *const column_names[COLUMNS] = {"peer", "on", "off", "up", "do
 
 struct reading {
     struct hth_avail *out;
-    struct hth_map *by_name; /* name -> place + 1, as a pointer-sized number */
+    struct hth_map *by_name; /* name -> index + 1, as a pointer-sized number */
     size_t line;
     char *error;
-    char text[LINE_BYTES_MAX + 1]; /* of this line; cut into columns */
+    char text[LINE_BYTES_MAX + 1]; /* the present line, cut into columns */
     char *column[COLUMNS];
 };
 
@@ -61,7 +61,7 @@ static enum hth_err split(struct reading *r)
     return HTH_OK;
 }
 
-/* Digits with a point in them, no more: strtod alone would take names, spaces and hex. */
+/* Read digits with one point at most. strtod alone would accept names, spaces and hex. */
 static enum hth_err number(struct reading *r, int i, double max, double *out)
 {
     const char *text = r->column[i];
@@ -90,7 +90,7 @@ static enum hth_err check_name(struct reading *r)
     return HTH_OK;
 }
 
-/* Of an access line: nothing (0, unlimited), or something that moves. */
+/* Read the rate of a link: 0 (unlimited), or enough to send a segment in a finite time. */
 static enum hth_err rate(struct reading *r, int i, double *out)
 {
     HTH_TRY(number(r, i, BYTES_PER_S_MAX, out));
@@ -127,7 +127,7 @@ static enum hth_err read_row(struct reading *r, struct hth_avail_row *row)
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
-/* Room for one more; the arrays are a file's, so they may fail. */
+/* Make room for one more element. The size comes from a file, so this may fail. */
 static enum hth_err grow(struct reading *r, void **array, size_t *capacity, size_t count,
                          size_t size)
 {
@@ -213,7 +213,7 @@ enum hth_err hth_avail_parse(const void *data, size_t len, struct hth_avail *out
         return complain(&r, HTH_E_TOO_LARGE, "%zu bytes; a trace has at most %u", len,
                         HTH_AVAIL_BYTES_MAX);
     if (len >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
-        p += 3; /* a mark of UTF-8 that spreadsheets write */
+        p += 3; /* the byte order mark of UTF-8 that spreadsheets write */
     r.by_name = hth_map_new();
     while (p < end && err == HTH_OK) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));

@@ -13,13 +13,13 @@
 
 #define PORT      4000
 #define SCHEMA    5
-#define SETTLE_US (5 * HTH_US_PER_S) /* until the roster knows its level and its peers */
+#define SETTLE_US (5 * HTH_US_PER_S) /* until each roster knows its level and its peers */
 #define STEP_US   (HTH_US_PER_MS)
-#define ROUND_US  (60 * HTH_US_PER_S) /* an offer ends long before */
+#define ROUND_US  (60 * HTH_US_PER_S) /* longer than any offer lasts */
 #define SLOWNESS  10
-#define SEGMENT_S 0.01 /* on a slow line */
+#define SEGMENT_S 0.01 /* on a slow link */
 
-/* Where in its reduction a peer dies. */
+/* The moment in its reduction at which a peer crashes. */
 enum moment { BEGUN, VALUES_IN, FIRST_SUM, MOMENTS };
 
 struct peer {
@@ -28,15 +28,15 @@ struct peer {
     struct hth_env *env; /* NULL while it is down */
     struct hth_rpc *rpc;
     struct hth_avg_peer avg;
-    struct hth_avg_cell cell; /* where it stood last */
+    struct hth_avg_cell cell; /* its cell when it was last up */
     float *values;
     bool struck;
-    /* of this round */
+    /* of the present round */
     bool offered, ended;
     bool doomed, died;
     enum moment moment;
     enum hth_crash how;
-    uint64_t bytes_in, parts; /* of its reducer, before */
+    uint64_t bytes_in, parts; /* counters of its reducer before the round */
     struct hth_avg_result result;
 };
 
@@ -45,11 +45,11 @@ struct average {
     struct hth_world *world;
     struct hth_rng coins, rng;
     struct peer *peer;
-    double *start;      /* the mean of what all started with */
-    double *mean, *var; /* of now, by number of the vector; see measure */
-    uint8_t *arrived;   /* two targets of each number of the vector */
+    double *start;      /* the mean of the start values of all peers */
+    double *mean, *var; /* present ones, by number of the vector; see measure */
+    uint8_t *arrived;   /* two targets for each number of the vector */
     uint32_t open;      /* offers that have not ended */
-    int64_t last_us;    /* when the last one did */
+    int64_t last_us;    /* time at which the last one ended */
     uint32_t round;
     struct hth_average_report *report;
     enum hth_err err;
@@ -67,7 +67,7 @@ static void tell(const struct average *a, const struct peer *p, const char *even
 
 /* ---- a peer -------------------------------------------------------------------------------- */
 
-/* The offer is over, with this result or by its owner's death. */
+/* End the offer: with this result, or because its owner crashed. */
 static void end_offer(struct peer *p)
 {
     struct average *a = p->average;
@@ -103,7 +103,7 @@ static enum hth_err build(struct hth_env *env, struct hth_dht *dht, struct peer 
     rpc.on_peer_lost = hth_avg_peer_lost;
     rpc.arg = &p->avg;
     avg.addr = addr;
-    avg.bandwidth = 8 * o->line_bytes_per_s; /* as its owner says */
+    avg.bandwidth = 8 * o->line_bytes_per_s; /* as its owner configured */
     avg.roster.schema = SCHEMA;
     avg.roster.shape = o->base.shape;
     avg.roster.has_cell = true;
@@ -146,7 +146,7 @@ static struct hth_device device(const struct hth_average_opts *o, double speed)
     return d;
 }
 
-/* Each in a cell of its own. */
+/* Place each peer in its own cell. */
 static void place(struct average *a)
 {
     uint32_t cells = hth_avg_cells(&a->opts->base.shape);
@@ -228,7 +228,7 @@ static void draw(struct average *a)
     }
 }
 
-/* Cuts that are over before the next round begins. */
+/* Heal the partitions that end before the next round begins. */
 static void mend(struct average *a)
 {
     const struct hth_pure_opts *o = &a->opts->base;
@@ -293,7 +293,7 @@ static enum hth_err offer(struct peer *p)
     memcpy(o.values->data, p->values, bytes);
     enum hth_err err = hth_averager_offer(&p->avg.averager, &o);
     hth_blob_unref(o.values);
-    if (err != HTH_OK) { /* nobody is there: the same as a round without an average */
+    if (err != HTH_OK) { /* no peer is there: counts as a round without an average */
         tell(a, p, "no average", hth_err_name(err));
         p->ended = true;
         p->result.err = err;
@@ -333,8 +333,8 @@ static enum hth_err play(struct average *a)
 
 /* ---- measuring ----------------------------------------------------------------------------- */
 
-/* Counts one more round for each target that number j of the vector has not reached; a round beyond
- * the cap is none. Whether it has reached both. */
+/* Count one more round for each target that number j of the vector has not reached, up to the cap.
+ * Returns whether it has reached both. */
 static bool count_round(struct average *a, uint32_t j, double *row)
 {
     uint32_t cap = a->opts->base.cap;
@@ -352,7 +352,8 @@ static bool count_round(struct average *a, uint32_t j, double *row)
     return all;
 }
 
-/* Errors of all peers now; whether all numbers of the vector have reached both targets. */
+/* Compute the errors over all peers. Returns whether all numbers of the vector have reached both
+ * targets. */
 static bool measure(struct average *a, double *mse, double *variance, double *row)
 {
     uint32_t peers = a->opts->base.peers, dim = a->opts->dim;
@@ -421,7 +422,7 @@ static void fill_row(struct average *a, double *row, int64_t begin_us, uint64_t 
     put(a, row, HTH_AVERAGE_MEMBERS, s.averaged > 0 ? s.members / s.averaged : NAN);
 }
 
-/* Cells move with the rounds; a process that dies comes back to where it stood. */
+/* Cells move with the rounds; a process that crashes restarts where it stood. */
 static void remember_cells(struct average *a)
 {
     for (uint32_t i = 0; i < a->opts->base.peers; i++)
@@ -429,7 +430,7 @@ static void remember_cells(struct average *a)
             (void)!hth_roster_cell(a->peer[i].avg.roster, &a->peer[i].cell);
 }
 
-/* One round from failures to pause; *all: both targets are reached everywhere. */
+/* Play one round from failures to pause. *all: both targets are reached everywhere. */
 static enum hth_err turn(struct average *a, double *row, bool *all)
 {
     const struct hth_pure_opts *o = &a->opts->base;
@@ -490,7 +491,7 @@ static enum hth_err check(const struct hth_average_opts *o)
     return HTH_OK;
 }
 
-/* A segment arrives as a whole. As long ones on a slow line a peer would seem dead in between. */
+/* A segment arrives as a whole. With long ones on a slow link a peer would seem dead in between. */
 static uint32_t segment_bytes(const struct hth_average_opts *o)
 {
     double bytes = o->line_bytes_per_s / SLOWNESS * SEGMENT_S;

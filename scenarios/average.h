@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * average.h: averaging as it is: the production averager against the model of pure.h.
+ * average.h: the production averager against the model of pure.h.
  *
  * N nodes, each made of the production parts (rpc + roster + reducer + moshpit), average real
  * vectors of `dim` floats from N(0, 1) in a simulated world. All begin a round at the same instant,
- * each with an offer of one round; it is over when the last offer has ended. Between two rounds
- * lies a pause, the training, in which notes get about. So there are rounds that can be compared
+ * each with an offer of one round; the round is over when the last offer has ended. A pause between
+ * two rounds stands for training, and gives records time to spread. So these rounds can be compared
  * with those of pure.h, under the same failures of the same names:
  *
- *   absent     does not offer in this round, but its process lives and its notes say so
+ *   absent     does not offer in this round, but its process lives and its records say so
  *   crash      its process dies while it reduces: as the group begins, with the first values that
- *              come in, or with the first sum (drawn); every second death is a loss of power, of
- *              which nobody is told. When the round is over it starts again with what it had before
- *   slow       its line and its processor have a tenth of their speed in this round
- *   partition  it is on the other side of a cut, which also the DHT does not cross; that ends with
- *              the next round's begin, or mend_us before it
+ *              come in, or with the first sum (drawn); every second crash is silent. When the round
+ *              is over it starts again with its earlier values
+ *   slow       its link and its processor have a tenth of their speed in this round
+ *   partition  it is on the other side of a partition, which the DHT does not cross either; the
+ *              partition ends as the next round begins, or heal_us before it
  *
  * Method TURNS is the production averager as it is. ALLREDUCE is the same with one group of all,
- * which only begins when nobody is missing. The other methods of pure.h are not protocols here.
+ * which only begins when all peers are there. The other methods of pure.h are not protocols here.
  *
- * What is told of a round, each a mean over all N peers, those who were struck included:
+ * The metrics of a round, each a mean over all N peers, failed ones included:
  *
- *   mse        squared distance to the mean of what everybody started with
- *   variance   squared distance to the mean of what they hold now
+ *   mse        squared distance to the mean of all start values
+ *   variance   squared distance to the mean of the present values
  *   vectors    values sent, in vectors
  *   seconds    virtual, from the begin to the end of the last offer
- *   bytes      that arrived on the node's streams: values, heads, signs of life, matchmaking
- *   success    of the offers of those who lived through the round: had an average
+ *   bytes      that arrived on the node's streams: values, headers, probes, matchmaking
+ *   success    of the offers of peers that did not crash in the round: share with an average
  *   fraction   of the weight of those groups that was averaged
  *   members    of their groups
  *
- * Errors of the mean are as exact as floats are: variances end near 1e-16. Rounds to a target are
- * those of pure.h, each number of the vector counted for itself.
+ * The errors have the precision of floats: variances end near 1e-16. Rounds to a target are those
+ * of pure.h, each number of the vector counted for itself.
  */
 #ifndef HTH_SCENARIOS_AVERAGE_H
 #define HTH_SCENARIOS_AVERAGE_H
@@ -61,7 +61,7 @@ enum hth_average_metric {
         HTH_AVERAGE_METRICS
 };
 
-/* For events.csv: `node` is "" for the world's. `detail` may be empty. */
+/* For events.csv: `node` is "" for the world. `detail` may be empty. */
 typedef void hth_average_event_fn(void *arg, int64_t now_us, const char *node, const char *event,
                                   const char *detail);
 
@@ -83,20 +83,20 @@ struct hth_average_opts {
 
 struct hth_average_report {
     uint64_t hash;
-    uint64_t offers, failed; /* failed: of those who lived through the round */
+    uint64_t offers, failed; /* failed: of the peers that did not crash in the round */
     uint64_t deaths;
-    uint64_t leaks;  /* objects that peers left behind */
+    uint64_t leaks;  /* objects that peers left behind at a crash */
     uint32_t rounds; /* played */
 };
 
-/* HTH_AVERAGE_METRICS lists of base.rounds numbers each, in the order above, and then the four of
- * pure.h. Rounds that are not played, as both targets were reached and the list is complete, are
- * never asked for; a number that can't be measured is NaN. */
+/* Length of a row: HTH_AVERAGE_METRICS lists of base.rounds numbers each, in the order above, and
+ * then the four numbers of pure.h. The run ends early when both targets are reached and the lists
+ * are complete. A number that cannot be measured is NaN. */
 size_t hth_average_row_len(const struct hth_average_opts *opts);
 
-/* Runs seed number `index` of the options. Errors: E_CONFIG (as of hth_pure_new; a method that is
- * no protocol; more peers than cells, than HTH_AVERAGE_PEERS_MAX, or of ALLREDUCE than a group
- * holds; dim 0 or beyond HTH_AVERAGE_DIM_MAX), E_TIMEOUT (a round did not end: a bug), a boot's. */
+/* Run seed number `index` of the options. Errors: E_CONFIG (as of hth_pure_new; a method that is no
+ * protocol; more peers than cells, than HTH_AVERAGE_PEERS_MAX, or of ALLREDUCE than a group holds;
+ * dim 0 or beyond HTH_AVERAGE_DIM_MAX), E_TIMEOUT (a round did not end: a bug), those of a boot. */
 enum hth_err hth_sim_average(const struct hth_average_opts *opts, uint64_t index, double *row,
                              struct hth_average_report *report) HTH_MUST;
 

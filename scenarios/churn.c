@@ -15,7 +15,7 @@ struct member {
     struct hth_node *node;
     struct provider *provider; /* NULL: plays a trace */
     struct hth_rng rng;
-    bool away; /* in a stretch of its own without it */
+    bool away; /* in its own downtime */
     /* of a trace */
     const struct hth_avail_row *rows;
     size_t count, at;
@@ -104,7 +104,7 @@ static void provider_turn(void *arg)
 
 static void play_turn(void *arg);
 
-/* The next edge of the rows: on and off in turns. */
+/* Schedule the next edge of the rows: on and off alternate. */
 static void play_next(struct member *m)
 {
     if (m->at == m->count)

@@ -18,11 +18,11 @@
 #define EVENTS_MAX  64
 #define LIMIT_US    (20000 * HTH_US_PER_S)
 #define DIGIT_NOISE 200
-#define PAST_STEPS  16 /* that trainers may be apart and are still compared */
+#define PAST_STEPS  16 /* trunks of updates further apart are not compared */
 
 struct event {
     uint64_t step;
-    bool join; /* else somebody dies */
+    bool join; /* a trainer joins; otherwise one crashes */
 };
 
 struct file {
@@ -30,7 +30,7 @@ struct file {
     size_t images_len, labels_len;
 };
 
-/* The trunk of whoever made that update first. */
+/* The trunk of the trainer that made an update first. */
 struct past {
     uint64_t step; /* 0: none */
     float *values;
@@ -47,14 +47,14 @@ struct collab {
     uint32_t catch_ups[MEMBERS_MAX], yields[MEMBERS_MAX];
     struct hth_train_stats first, late; /* of the first trainer, and of the newcomer */
     uint32_t newcomer;
-    uint64_t until; /* step that is run to */
+    uint64_t until; /* run until this step */
     struct past past[PAST_STEPS];
 };
 
 /* ---- pictures -------------------------------------------------------------------------------- */
 
-/* Each class has a random pattern; pictures are that pattern under noise that hides half of it, so
- * that there is something left to learn for long and never all of it. */
+/* Each class has a random pattern; a picture is that pattern under noise that hides half of it. So
+ * the task takes long to learn, and is never learned wholly. */
 static void make_file(struct file *f, uint32_t items, uint32_t side, uint64_t seed, uint64_t draw)
 {
     uint32_t pixels = side * side;
@@ -93,7 +93,7 @@ static void mount(struct collab *c)
 
 /* ---- the crew -------------------------------------------------------------------------------- */
 
-/* Everybody takes the same step, so the trunks after it are compared with that of the first. */
+/* All trainers take the same step, so compare each trunk after it with that of the first. */
 static void compare(struct collab *c, uint32_t i, uint64_t step)
 {
     struct hth_params *p = hth_model_params(hth_trainer_model(hth_crew_trainer(c->crew, i)));
@@ -159,7 +159,7 @@ static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
 
 static struct hth_crew_opts crew_opts(struct collab *c)
 {
-    /* A micro-batch takes some 60 ms, as on a small machine. */
+    /* A micro-batch takes about 60 ms, as on a small machine. */
     static const struct hth_device device = {.flops_per_s = 20e9,
                                              .bytes_per_s = 10e9,
                                              .job_overhead_us = 4000,
@@ -181,7 +181,7 @@ static struct hth_crew_opts crew_opts(struct collab *c)
     t->model.seed = 5;
     t->optim.schedule = (struct hth_schedule){
         .kind = HTH_SCHEDULE_COSINE, .lr = 2e-3f, .lr_final = 1e-4f, .total_steps = o->steps};
-    t->local_optim.schedule.lr = 0; /* experts are alike everywhere, and stay so */
+    t->local_optim.schedule.lr = 0; /* all experts are equal and stay so */
     t->data.images = "train-images";
     t->data.labels = "train-labels";
     t->data.classes = CLASSES;
@@ -191,7 +191,7 @@ static struct hth_crew_opts crew_opts(struct collab *c)
     t->eval_data.labels = "test-labels";
     t->eval_data.shuffle_rows = 0;
     t->has_eval_data = true;
-    t->eval_every = HTH_MAX(o->steps / 20, 5u); /* the others wait for it */
+    t->eval_every = HTH_MAX(o->steps / 20, 5u); /* the others wait for an evaluation */
     t->micro_batch = o->rows;
     t->flights = 1;
     t->updates_max = o->steps;
@@ -208,7 +208,8 @@ static struct hth_crew_opts crew_opts(struct collab *c)
     return crew;
 }
 
-/* Of the run; who steps by itself is slowed down by its tests, and the first one makes them all. */
+/* The step of the run. The first trainer makes all evaluations, and where trainers step by
+ * themselves they slow it down. */
 static uint64_t step_of_run(const struct collab *c)
 {
     uint64_t most = c->updates[0];
@@ -218,7 +219,7 @@ static uint64_t step_of_run(const struct collab *c)
     return most;
 }
 
-/* Who takes up a state of the last step ends without an update of its own. */
+/* A trainer that adopts a state of the last step ends without an update of its own. */
 static bool at_step(void *arg)
 {
     struct collab *c = arg;
@@ -268,7 +269,7 @@ static void kill_it(struct collab *c, uint32_t i)
     c->report->died++;
 }
 
-/* Somebody of those that are up, but the first: it is the one that measures. */
+/* Crash a trainer that is up. Not the first, which makes the measurements. */
 static void kill_one(struct collab *c)
 {
     uint32_t up[MEMBERS_MAX], n = 0;
@@ -313,7 +314,8 @@ static void share_of(struct collab *c, uint32_t i, struct hth_share_stats *out)
     *out = s.share;
 }
 
-/* When half of its state has come, whoever gave most of it dies; not the first, who measures. */
+/* When half of the newcomer's state has arrived, crash the donor that gave most of it. Not the
+ * first trainer, which makes the measurements. */
 static bool is_half_way(void *arg)
 {
     struct collab *c = arg;
@@ -456,7 +458,7 @@ void hth_collab_compare(const struct hth_collab_report *r, const struct hth_coll
     for (uint32_t i = 0; i < r->points; i++) {
         if (r->at[i] < r->at[r->points - 1] / 2)
             continue;
-        /* Beyond its end the calm run is compared where it ended. */
+        /* A point beyond the end of the calm run is compared with its end. */
         difference = r->loss[i] / hth_collab_loss_at(calm, HTH_MIN(r->at[i], end)) - 1;
         out->worst = hth_worse(out->worst, fabs(difference));
         out->last = fabs(difference);

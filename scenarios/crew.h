@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crew.h: several trainers of one run in a simulated world, each made of the production
- * parts, who keep their trunks together:
+ * crew.h: several trainers of one run in a simulated world, each made of the production parts, that
+ * average their trunks:
  *
  *   member i   rpc + averager (averaging/peer.h) + trainer, with experts of its own
  *
- * The experts are local: what differs between members then comes from averaging alone. With rate 0
- * they do not move, are alike everywhere, and the trunk is all there is to learn.
+ * The experts are local, so differences between members come from averaging alone. With learning
+ * rate 0 the experts stay equal everywhere, and only the trunk learns.
  *
  * Members boot and halt by themselves, so that a scenario can crash any of them and let others
  * join: hth_crew_join makes the next member's node. Data files must be mounted in the world first.
@@ -24,7 +24,7 @@ struct hth_crew;
 struct hth_crew_opts {
     uint32_t members; /* at the start */
     uint32_t members_max;
-    uint32_t clients;                /* the first so many can't be dialled */
+    uint32_t clients;                /* the first so many are in client mode */
     struct hth_trainer_opts trainer; /* rpc, averager, share's roster and names are filled in */
     struct hth_roster_opts roster;   /* network, address and on_change are */
     struct hth_moshpit_opts moshpit; /* network and address are */
@@ -44,10 +44,11 @@ struct hth_crew_opts {
         .reducer = HTH_REDUCER_OPTS_INIT                                                           \
     }
 
-/* The members are up when the world's clock has moved. Strings in opts must outlive the crew. */
+/* Make a crew. Its members are up once the world's clock has moved. Strings in opts must outlive
+ * the crew. */
 struct hth_crew *hth_crew_new(struct hth_world *world, const struct hth_crew_opts *opts);
 void hth_crew_free(struct hth_crew *crew);
-/* One more; its number. At most members_max. */
+/* Add a member and return its number; at most members_max members. */
 uint32_t hth_crew_join(struct hth_crew *crew);
 uint32_t hth_crew_count(const struct hth_crew *crew);
 struct hth_node *hth_crew_node(struct hth_crew *crew, uint32_t i);
@@ -56,9 +57,9 @@ struct hth_trainer *hth_crew_trainer(struct hth_crew *crew, uint32_t i);
 struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i);
 struct hth_averager *hth_crew_averager(struct hth_crew *crew, uint32_t i);
 struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i);
-/* It has made all its updates. */
+/* Whether the member has made all its updates. */
 bool hth_crew_is_done(const struct hth_crew *crew, uint32_t i);
-/* All that are up are done. */
+/* Whether all members that are up are done. */
 bool hth_crew_all_done(void *crew);
 /* Largest relative distance ||w_i - w_0|| / ||w_0|| between the trunks of members that are up. */
 double hth_crew_spread(struct hth_crew *crew);

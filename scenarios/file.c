@@ -46,7 +46,7 @@ static const cyaml_schema_value_t real = {CYAML_VALUE_FLOAT(CYAML_FLAG_DEFAULT, 
             .data_size = sizeof(uint32_t)                                                          \
         }                                                                                          \
     }
-/* Members of inner mappings have their offsets from the scenario's start. */
+/* The members of inner mappings have offsets from the scenario's start. */
 #define PART(text, fields)                                                                         \
     {                                                                                              \
         .key = text, .data_offset = 0, .value = {                                                  \
@@ -223,8 +223,8 @@ static const struct hth_yaml_kind kind = {
 
 /* ---- defaults ------------------------------------------------------------------------------ */
 
-/* What is filled in, from what, and which keys the file has: those stay as they are, so that a 0
- * that makes no sense is an error and not the default. */
+/* The target, its defaults, and the keys that the file has. Those keys keep their values, so that
+ * an invalid 0 is an error and does not become the default. */
 struct filling {
     struct hth_scenario *s;
     struct hth_scenario defaults;
@@ -242,14 +242,14 @@ static void default_count(const struct filling *f, uint32_t *x, uint32_t fallbac
         *x = fallback;
 }
 
-/* FILL(member): as in the defaults. */
+/* FILL(member): take the default. */
 #define FILL(member)                                                                               \
     do {                                                                                           \
         if (!is_given(f, &f->s->member))                                                           \
             f->s->member = f->defaults.member;                                                     \
     } while (0)
 
-/* Sums that overflow are out of range as their parts are. */
+/* Sums that overflow are out of range, like their terms. */
 static void fill_swarm(const struct filling *f)
 {
     struct hth_scenario *s = f->s;
@@ -268,7 +268,7 @@ static void fill_swarm(const struct filling *f)
     FILL(swarm.held_mib);
 }
 
-/* Only where 0 makes no sense: elsewhere a key that is left out means none. */
+/* Fill in defaults only where 0 is invalid: elsewhere a key that is left out means none. */
 static void fill_defaults(const struct filling *f)
 {
     if (f->s->swarm.trainers > 0)
@@ -289,7 +289,7 @@ static void fill_defaults(const struct filling *f)
     FILL(dht.refresh_s);
 }
 
-/* `$up` where a number should be: that is for somebody who brings its value. */
+/* Explain `$up` in the place of a number: a command must give its value. */
 static void explain_word(char error[HTH_SCENARIO_ERROR_MAX])
 {
     const char *word = strstr(error, " value: $");
@@ -302,7 +302,7 @@ static void explain_word(char error[HTH_SCENARIO_ERROR_MAX])
              (int)HTH_MIN(strcspn(word, " "), (size_t)32), word);
 }
 
-/* A part of which the file names any key. */
+/* Whether the file has any key of this part. */
 static bool has_any(const struct filling *f, size_t offset, size_t size)
 {
     for (size_t i = 0; i < f->given.count; i++)

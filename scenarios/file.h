@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file.h: a scenario as YAML. What stands in brackets is a range from which each seed
- * draws.
+ * file.h: a scenario as YAML. Brackets hold a range from which each seed draws.
  *
  *     name: faults                      # a word: letters, digits, - _ .
  *     nodes: 50
@@ -33,10 +32,10 @@
  *     chaos: { short_read: [0, 0.2], short_write: [0, 0.2], io_error: [0, 0], torn_file: [0, 0],
  *              sites: 0.25, fires: 0.25 }
  *
- * Strict: an unknown key, a value of the wrong kind or out of range is E_CONFIG, and the text names
- * the file, the line and the key; so is a 0 where 0 makes no sense. A key left out has its default
- * where that is so (scenario.h), and elsewhere means none. Pure functions, any thread; the bytes
- * come from outside.
+ * Strict: an unknown key, a value of the wrong kind or out of range, or an invalid 0 is E_CONFIG,
+ * and the text names the file, the line and the key. A key that is left out has its default
+ * (scenario.h); where 0 is valid it means none. Pure functions, any thread; the bytes may be
+ * hostile.
  */
 #ifndef HTH_SCENARIOS_FILE_H
 #define HTH_SCENARIOS_FILE_H
@@ -45,7 +44,7 @@
 
 #define HTH_SCENARIO_ERROR_MAX 512
 
-/* `name` appears in the text of an error. Free *out with hth_scenario_free.
+/* Parse a scenario. `name` appears in the text of an error. Free *out with hth_scenario_free.
  * Errors: E_CONFIG, E_TOO_LARGE (HTH_SCENARIO_BYTES_MAX). */
 enum hth_err hth_scenario_parse(const char *name, const uint8_t *data, size_t len,
                                 struct hth_scenario **out,

@@ -8,14 +8,15 @@
 
 #include "core/rng.h"
 
-#define TRUNK      "trunk.safetensors"
-#define CLASSES    4
-#define REPAIR_US  HTH_US_PER_S
-#define LEARN      3e-3f
-#define SETTLE_US  (8 * HTH_US_PER_S)  /* what faults have damaged is found and repaired */
-#define LANDING_US (12 * HTH_US_PER_S) /* more for the last flights: 20 s, a batch's timeout */
+#define TRUNK     "trunk.safetensors"
+#define CLASSES   4
+#define REPAIR_US HTH_US_PER_S
+#define LEARN     3e-3f
+#define SETTLE_US (8 * HTH_US_PER_S) /* for the repair of faults' damage */
+/* longer for the last flights: a batch's timeout of 20 s in all */
+#define LANDING_US (12 * HTH_US_PER_S)
 
-/* Keeps the first reason only: what follows is often its consequence. */
+/* Keep the first reason only: later ones often follow from it. */
 void hth_fleet_broken(struct hth_fleet *f, const char *fmt, ...)
 {
     va_list args;
@@ -39,8 +40,8 @@ static void hull_broken(void *arg, const char *text)
 
 /* ---- who repairs ----------------------------------------------------------------------------- */
 
-/* What disks and sites do to a node; anything else is a fault of ours. A trainer lets its flights
- * land before it says that it ended, which may be when all is calm. */
+/* Whether the plan's disks and fault sites explain the end of a node; any other end is a bug. A
+ * trainer lands its flights before it reports its end, and that may happen after the faults. */
 static bool is_excused(const struct member *m, enum hth_err err)
 {
     const struct hth_fleet *f = m->fleet;
@@ -70,12 +71,12 @@ static void repair(void *arg)
 
     m->repair_due = false;
     if (!hth_node_is_up(node))
-        return; /* it comes back by itself */
+        return; /* it restarts by itself */
     hth_node_crash(node, HTH_CRASH_RESET);
     hth_node_restart(node);
 }
 
-/* As its owner would: throws a damaged file away, and starts the program again. */
+/* Act as the node's owner: discard a damaged file and start the program again. */
 static void call_owner(struct member *m, const char *path, enum hth_err err)
 {
     struct hth_fleet *f = m->fleet;
@@ -118,7 +119,8 @@ static void on_done(void *arg, enum hth_err err)
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* Whoever does wrong may use a key again when it was forgotten: it is its own gradient. */
+/* Whether the key belongs to an honest trainer. An attacker may use a forgotten key again: that
+ * harms only its own gradient. */
 static bool is_ours(struct hth_fleet *f, const uint8_t *key)
 {
     for (uint32_t i = f->opts.hosts; i < f->honest; i++)
@@ -309,7 +311,7 @@ static void trainer_opts(const struct hth_fleet_opts *o, struct hth_trainer_opts
     t->micro_batch = o->rows;
     t->flights = o->flights;
     t->updates_max = UINT32_MAX;
-    t->timeout_us = 10 * HTH_US_PER_S; /* as of a run file */
+    t->timeout_us = 10 * HTH_US_PER_S; /* the default of a run file */
     t->share.mode = o->mode;
     t->share.every = o->every;
     t->share.target = o->target;

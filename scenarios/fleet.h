@@ -2,32 +2,33 @@
 /*
  * fleet.h: an application for simulated nodes: a whole run. Hosts that serve experts and write
  * their checkpoints, trainers that train on them, write theirs and average their trunks, all made
- * of the production parts (swarm.h); beside them peers that do wrong (malice.h).
+ * of the production parts (swarm.h); beside them Byzantine peers (malice.h).
  *
- * It trains a small classifier on pictures drawn from the seed. In a world of ghosts nothing is
- * computed and no file is written; all else happens. With real payloads it learns, files get torn
- * and disks fill up.
+ * It trains a small classifier on pictures drawn from the seed. With ghosts nothing is computed and
+ * no file is written; all else happens. With real payloads it learns, files are torn and disks fill
+ * up.
  *
- * What must hold is watched all the time, and the first thing that does not is kept as text:
+ * These invariants are checked all the time, and the first violation is kept as text:
  *
- *   once        no backward is computed twice by a host (for each life of it)
- *   budgets     no node holds more for others than its budget; when all is over, nothing
+ *   once        no host computes a backward twice between two restarts
+ *   budgets     no node holds more for others than its budget; at the end, nothing
  *   hull        every element of an average lies between the least and the greatest offered for it
- *               (not where somebody's malice is in the averages)
+ *               (not with attackers whose values are in the averages)
  *   freed       a node that is down holds nothing: no timer, stream, job, handle
- *   errors      a node ends, an expert is not hosted, only for what the plan does to disks and
- *               sites; somebody then throws the damaged file away and starts it again
+ *   errors      a node ends, or does not host an expert, only because of the plan's disks and fault
+ *               sites; its simulated owner then discards the damaged file and starts it again
  *
  * and after the faults (hth_fleet_expect_recovery, and a while later hth_fleet_check_recovery):
  *
  *   every trainer is up, sees every expert, has made updates and, with others, averages; no flight
- *   failed; answers come; trunks are finite, and in real worlds close to each other (not where
- *   somebody's malice answers for others' parts)
- *   hth_fleet_stop: trainers and hosts end by themselves, so every call got its verdict; what a
- *   host wrote can be read
+ *   failed; answers arrive; trunks are finite, and with real payloads close to each other (not with
+ *   attackers that answer for others' parts)
  *
- *   hth_fleet_check_end: most rows had an expert's answer in most layers: nobody trained for long
- *   on what is left when all experts are gone
+ *   hth_fleet_stop: trainers and hosts end by themselves, so every call got its verdict; the files
+ *   of a host can be read
+ *
+ *   hth_fleet_check_end: most rows had an expert's answer in most layers: no trainer trained for
+ *   long without experts
  *
  * One thread; free the world first, then the fleet.
  */
@@ -44,26 +45,27 @@
 
 struct hth_fleet;
 
-/* How many bad peers of a kind. */
+/* The number of attackers of each kind. */
 struct hth_fleet_malice {
     const struct hth_malice *kind;
     uint32_t nodes;
 };
 
 struct hth_fleet_opts {
-    uint32_t hosts, copies; /* hosts that serve each expert */
+    uint32_t hosts, copies; /* copies: the hosts of each expert */
     uint32_t trainers;
     uint32_t dim, layers, top_k, rows, flights;
     uint32_t grid; /* experts of a layer: grid x grid */
-    bool average;  /* else each trainer has a trunk of its own */
+    bool average;  /* false: each trainer has a trunk of its own */
     enum hth_share_mode mode;
-    uint32_t group;         /* trainers of a line, at most; 0: the roster's choice */
-    uint32_t every;         /* updates between averages of the parameters */
-    uint64_t target;        /* BATCH: samples of a step */
-    double clip;            /* of hth_reducer_opts */
-    int64_t checkpoint_us;  /* of a host; 0: no checkpoints at all */
-    uint64_t held_max;      /* bytes that a node may hold for others */
-    bool bad_disks, faulty; /* files may fail or tear; sites may fire: what may end a node */
+    uint32_t group;        /* most trainers of a line; 0: the roster's choice */
+    uint32_t every;        /* updates between averages of the parameters */
+    uint64_t target;       /* BATCH: samples of a step */
+    double clip;           /* of hth_reducer_opts */
+    int64_t checkpoint_us; /* of a host; 0: no checkpoints */
+    uint64_t held_max;     /* bytes that a node may hold for others */
+    /* files may fail or tear; sites may fire: a node may end because of them */
+    bool bad_disks, faulty;
     const struct hth_fleet_malice *malice;
     uint32_t malice_count;
     /* Changes a node's options before it is made; may be NULL. */
@@ -78,19 +80,21 @@ struct hth_fleet_opts {
     }
 
 struct hth_fleet_stats {
-    uint64_t updates, flights_failed, requests, answers, answers_missing; /* of all lives */
-    uint64_t rounds, rounds_failed;   /* of averaging: of parameters, and shared steps */
-    uint64_t rows_alone;              /* (row, layer) pairs that no expert answered for */
-    uint64_t applied, replays;        /* backwards; repeats that were answered from what is kept */
-    uint64_t files, files_failed;     /* checkpoints that hosts wrote */
-    uint64_t restored, repairs;       /* experts from files; files thrown away */
-    uint64_t catch_ups;               /* states that trainers fetched from others */
-    uint64_t not_finite, refused_bad; /* answers that trainers refused, requests that hosts did */
-    double spread; /* largest relative distance between two trunks, at the check; 0: ghosts */
+    /* of all restarts together */
+    uint64_t updates, flights_failed, requests, answers, answers_missing;
+    uint64_t rounds, rounds_failed; /* of averaging: of parameters, and shared steps */
+    uint64_t rows_alone;            /* (row, layer) pairs without an expert's answer */
+    uint64_t applied, replays;      /* backwards; repeats answered from the stored reply */
+    uint64_t files, files_failed;   /* checkpoints that hosts wrote */
+    uint64_t restored, repairs;     /* experts from files; files thrown away */
+    uint64_t catch_ups;             /* states that trainers fetched from others */
+    /* replies that trainers refused, requests that hosts refused */
+    uint64_t not_finite, refused_bad;
+    double spread; /* largest relative distance between two trunks at the check; 0 with ghosts */
 };
 
-/* Makes the nodes: hosts, trainers, then the bad ones. Errors: E_RANGE (0 or beyond the limits
- * above, which the bad ones have together, too; no such grid). */
+/* Make the nodes: hosts, trainers, then attackers. Errors: E_RANGE (0 or beyond the limits above,
+ * which also hold for all attackers together; no such grid). */
 enum hth_err hth_fleet_new(struct hth_world *world, const struct hth_fleet_opts *opts,
                            struct hth_fleet **out) HTH_MUST;
 /* NULL is fine. */
@@ -100,20 +104,20 @@ struct hth_node *hth_fleet_node(struct hth_fleet *fleet, uint32_t index);
 /* Whether that node is one of the hosts and trainers. */
 bool hth_fleet_is_honest(const struct hth_fleet *fleet, uint32_t index);
 
-/* Faults are over: 8 s from now, in which what they damaged is repaired, nothing may end a host any
- * more, and 20 s from now no trainer, whose flights land before it ends. */
+/* Tell the fleet that the faults are over. The first 8 s are for repairs; later no host may end. A
+ * trainer lands its flights first, so it has 20 s. */
 void hth_fleet_end_faults(struct hth_fleet *fleet);
 void hth_fleet_expect_recovery(struct hth_fleet *fleet);
 void hth_fleet_check_recovery(struct hth_fleet *fleet);
-/* Trainers land their flights, then hosts drain. */
+/* Stop: trainers land their flights, then hosts drain. */
 void hth_fleet_stop(struct hth_fleet *fleet);
 bool hth_fleet_all_stopped(void *fleet);
 
 void hth_fleet_check_now(struct hth_fleet *fleet);
-/* Crashes all nodes, then counts what was left behind. */
+/* Crash all nodes, then count the objects left behind. */
 void hth_fleet_check_end(struct hth_fleet *fleet);
 void hth_fleet_broken(struct hth_fleet *fleet, const char *fmt, ...) HTH_PRINTF(2, 3);
-/* The first condition that was broken, or "". */
+/* The first violated condition, or "". */
 const char *hth_fleet_why(const struct hth_fleet *fleet);
 void hth_fleet_stats(struct hth_fleet *fleet, struct hth_fleet_stats *out);
 

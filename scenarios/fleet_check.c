@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fleet_check.c: what must hold for a fleet, always, after the faults, and when all is over. */
+/* fleet_check.c: the conditions of a fleet: at all times, after the faults, and at the end. */
 #include "scenarios/fleet_int.h"
 
 #include <inttypes.h>
@@ -11,17 +11,17 @@
 #include "scenarios/leftovers.h"
 #include "scenarios/trunk.h"
 
-/* Trunks that average every few updates; those that don't are a third apart. */
+/* Bound for trunks that average every few updates; those without averaging are a third apart. */
 #define SPREAD_MAX 0.1
-/* Of calm requests: answers of stragglers, whom the grace timer leaves. */
+/* Bound on missing answers of calm requests: those of stragglers that the grace timer abandons. */
 #define MISSING_MAX 0.25
 #define UPDATES_MIN 3
-/* Rows that no expert answered for: of faults, but not of most of the time. */
+/* Bound on rows without an expert's answer: faults may cause some, but not most of the time. */
 #define ALONE_MAX 0.25
 
 /* ---- always ---------------------------------------------------------------------------------- */
 
-/* What is counted by objects that may be gone with the next crash. */
+/* Check and add up counters of objects that the next crash may destroy. */
 static void look(struct hth_fleet *f)
 {
     for (uint32_t i = 0; i < f->opts.hosts; i++)
@@ -200,7 +200,7 @@ bool hth_fleet_all_stopped(void *fleet)
     return f->stopping && f->to_stop == 0;
 }
 
-/* What hosts wrote last is whole. */
+/* Check that the last files of hosts can be read. */
 static void check_files(struct hth_fleet *f)
 {
     struct hth_server_expert e;
@@ -247,7 +247,7 @@ void hth_fleet_check_end(struct hth_fleet *f)
     check_files(f);
     for (uint32_t i = 0; i < hth_fleet_count(f); i++)
         hth_node_crash(hth_fleet_node(f, i), HTH_CRASH_RESET);
-    hth_hull_free(f->hull); /* which holds what was offered */
+    hth_hull_free(f->hull); /* the hull holds references to offered values */
     f->hull = NULL;
     hth_fleet_check_now(f);
     for (uint32_t i = 0; i < f->honest; i++)

@@ -7,14 +7,14 @@
 
 #include "core/mem.h"
 
-#define OFFERS_MAX 1024 /* whose results may still come */
-/* Longer than any sweep of a run: what is older cannot be in an average any more. */
+#define OFFERS_MAX 1024 /* offers whose results may still come */
+/* Longer than any sweep of a run: older offers cannot be in an average. */
 #define OLDEST_US (120 * HTH_US_PER_S)
 #define BOX_US    (10 * HTH_US_PER_S)
-/* Sums of fp32 in another order. */
+/* For sums of fp32 in another order. */
 #define TOLERANCE 1e-4
 
-/* What average belongs together with what offers. */
+/* The group of offers that may average with each other. */
 struct lines {
     uint64_t schema;
     size_t count;
@@ -26,7 +26,7 @@ struct offer {
     struct lines lines;
 };
 
-/* The least and the greatest that was offered in these lines in BOX_US from `from_us` on. */
+/* The least and greatest values offered in these lines within BOX_US from `from_us` on. */
 struct box {
     struct lines lines;
     int64_t from_us;
@@ -44,7 +44,8 @@ struct hth_hull {
     struct hth_world *world;
     void (*broken)(void *arg, const char *text);
     void *arg;
-    struct offer offers[OFFERS_MAX]; /* a ring: a result that comes later is not judged */
+    /* a ring: a result whose offer was overwritten is not checked */
+    struct offer offers[OFFERS_MAX];
     uint32_t next;
     struct box *boxes; /* by age */
     size_t box_count, boxes_max;
@@ -90,7 +91,7 @@ static void forget_old(struct hth_hull *h)
     memmove(h->boxes, h->boxes + old, h->box_count * sizeof(*h->boxes));
 }
 
-/* The box that is open now. */
+/* The box that is open at this time. */
 static struct box *box_of(struct hth_hull *h, const struct lines *lines)
 {
     int64_t now_us = hth_world_now_us(h->world);
@@ -129,7 +130,7 @@ static void keep(struct hth_hull *h, const struct hth_avg_offer *o, uint32_t kin
     widen(box_of(h, &place->lines), v, v);
 }
 
-/* Whether the average is in the hull of what was offered in the lines of this one. */
+/* Whether the average lies in the hull of the offers in the lines of this offer. */
 static bool is_inside(const struct hth_hull *h, const struct offer *own, const float *average,
                       char *text, size_t text_max)
 {
@@ -153,8 +154,9 @@ static bool is_inside(const struct hth_hull *h, const struct offer *own, const f
     return inside;
 }
 
-/* The same values may have been offered twice, first in the lines of one kind and then in
- * another's, and a result does not say whose it is: of one of them, not a mixture. */
+/* The same values may be offered twice, first in the lines of one kind and then in those of
+ * another, and a result does not say to which offer it belongs. It must fit one of them, not a
+ * mixture. */
 static void judge(struct hth_hull *h, const struct hth_blob *values, const float *average)
 {
     bool known = false, inside = false;
@@ -203,7 +205,7 @@ static enum hth_err w_offer(void *self, const struct hth_avg_offer *offer)
 
     HTH_TRY(hth_averager_offer(&w->inner, offer));
     keep(w->hull, offer, offer->kind);
-    if (offer->kind_on != 0) /* it may go to these lines instead */
+    if (offer->kind_on != 0) /* its second kind: it may go to these lines instead */
         keep(w->hull, offer, offer->kind_on);
     return HTH_OK;
 }
@@ -225,7 +227,7 @@ static void w_stats(const void *self, struct hth_averager_stats *out)
 
 static void w_free(void *self)
 {
-    (void)self; /* its owner frees the inner one */
+    (void)self; /* the owner of the inner averager frees it */
 }
 
 static const struct hth_averager_ops WATCH_OPS = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fleet_int.h (internal): what fleet.c, which makes the run live, and fleet_check.c, which judges
- * it, share.
+ * fleet_int.h (internal): shared by fleet.c, which runs the fleet, and fleet_check.c, which judges
+ * it.
  */
 #ifndef HTH_SCENARIOS_FLEET_INT_H
 #define HTH_SCENARIOS_FLEET_INT_H
@@ -23,10 +23,10 @@ struct member {
     uint32_t index; /* of the node */
     struct hth_budget budget;
     bool repair_due;
-    /* host */
-    struct hth_map *applied; /* of this life */
+    /* of a host */
+    struct hth_map *applied; /* backwards since its restart */
     struct hth_server_stats host;
-    /* trainer */
+    /* of a trainer */
     struct hth_averager watched;
     struct hth_train_stats now, mark;
     bool stopped;
@@ -49,12 +49,12 @@ struct hth_fleet {
     uint32_t honest;
     struct bad *bad;
     uint32_t bad_count;
-    bool lied_to, split;             /* of the kinds: in_averages, splits */
+    bool lied_to, split;             /* whether an attacker is in_averages, or splits */
     struct hth_trainer_opts trainer; /* of the run */
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
     uint8_t images[16 + FLEET_ITEMS * FLEET_PIXELS], labels[8 + FLEET_ITEMS];
-    struct hth_fleet_stats sums; /* of lives that have ended */
-    uint64_t rounds_then;        /* when the faults ended */
+    struct hth_fleet_stats sums; /* of nodes that have ended */
+    uint64_t rounds_then;        /* rounds when the faults ended */
     int64_t calm_from_us;
     uint32_t to_stop;
     bool stopping;
@@ -78,7 +78,7 @@ static inline struct hth_trainer *fleet_trainer(struct hth_fleet *f, uint32_t i)
     return hth_swarm_trainer_at(f->swarm, i);
 }
 
-/* Adds the figures of a life to the sums. */
+/* Add the counters of a node that ends to the sums. */
 void fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stats *s);
 void fleet_add_host(struct hth_fleet_stats *sums, const struct hth_server_stats *s);
 

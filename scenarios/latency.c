@@ -15,9 +15,9 @@
 struct latency_run {
     struct hth_world *world;
     struct hth_swarm *swarm;
-    struct hth_churn *churn; /* NULL: hosts stay */
+    struct hth_churn *churn; /* NULL: hosts stay up */
     uint32_t trainers;
-    uint64_t goal; /* updates of all trainers */
+    uint64_t goal; /* updates of all trainers together */
     uint64_t updates;
     bool done;
     uint8_t images[16 + ITEMS * PIXELS];
@@ -43,7 +43,7 @@ static bool reached(void *arg)
     return run->updates >= run->goal || run->done || hth_swarm_err(run->swarm) != HTH_OK;
 }
 
-/* Ghosts need headers only: no job reads on. */
+/* Mount data with headers only: ghosts read no pixels. */
 static void mount_data(struct latency_run *run)
 {
     hth_sim_idx_heads(run->images, run->labels, ITEMS, 28);
@@ -57,7 +57,8 @@ static struct hth_swarm_opts swarm_opts(const struct hth_latency_opts *opts,
 {
     struct hth_swarm_opts o = HTH_SWARM_OPTS_INIT;
 
-    /* The trunk's arithmetic takes about 50 ms a micro-batch; the hosts have time to spare. */
+    /* The trunk's arithmetic takes about 50 ms a micro-batch; hosts are fast enough not to be the
+     * limit. */
     *host = (struct hth_device)HTH_DEVICE_INIT;
     *trainer = (struct hth_device)HTH_DEVICE_INIT;
     host->flops_per_s = 200e9;
@@ -77,8 +78,8 @@ static struct hth_swarm_opts swarm_opts(const struct hth_latency_opts *opts,
     o.trainer.micro_batch = opts->micro_batch;
     o.trainer.updates_max = UINT32_MAX;
     if (opts->patient) {
-        /* Wait for every answer: a delay is to be hidden, not cut off. Nor is it given up: an
-         * adaptive deadline cuts the tail of an exponential distribution. */
+        /* Wait for every answer: the study hides delays and does not cut them off. An adaptive
+         * deadline would cut the tail of an exponential distribution. */
         o.trainer.model.k_min = 0;
         o.trainer.experts_min = opts->side * opts->side;
         o.deadline_min_us = 30 * HTH_US_PER_S;
@@ -90,8 +91,8 @@ static struct hth_swarm_opts swarm_opts(const struct hth_latency_opts *opts,
     return o;
 }
 
-/* Until the goal, while each such time brings an update: how long all of them take is a matter of
- * how many were asked for. With goal 0: until the time is over. */
+/* Run until the goal, as long as each limit_us brings an update: the total time depends on the
+ * number of updates. With goal 0, run for limit_us. */
 static enum hth_err run_to(struct latency_run *run, uint64_t goal, int64_t limit_us)
 {
     run->goal = goal > 0 ? goal : UINT64_MAX;
@@ -108,10 +109,10 @@ static enum hth_err run_to(struct latency_run *run, uint64_t goal, int64_t limit
     return run->updates >= run->goal ? HTH_OK : HTH_E_BUG;
 }
 
-/* What all trainers did so far. */
+/* Sums over all trainers. */
 struct totals {
     uint64_t samples, answers, missing, backward_missing;
-    double landed, stale; /* flights, and updates that they were late, summed */
+    double landed, stale; /* flights, and the sum of the updates by which they were late */
 };
 
 static struct totals totals(struct latency_run *run)
@@ -147,7 +148,7 @@ static void tell(const struct totals *from, const struct totals *to, double seco
 static enum hth_err measure(struct latency_run *run, const struct hth_latency_opts *opts,
                             struct hth_latency_row *row)
 {
-    /* Flights land in bunches that come round once in a turn of all flights. */
+    /* Flights land in bunches, once per cycle of all flights, so measure whole cycles. */
     uint64_t turns = ((uint64_t)opts->updates + opts->flights - 1) / opts->flights;
     uint64_t warm = 2 * (uint64_t)opts->flights * opts->trainers;
     uint64_t goal = warm + turns * opts->flights * opts->trainers;

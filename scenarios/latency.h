@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * latency.h: does the trainer hide latency? Learning@home's experiment on the real
- * trainer.
+ * latency.h: does the trainer hide latency? Learning@home's experiment with the production trainer.
  *
  * Trainers with a DMoE classifier, hosts with fast devices, and a delay on every call: both ways of
  * every message are drawn from an exponential distribution with half the given mean. A message also
- * waits for those before it on its connection, so that the real waits are longer than in an
- * experiment that delays each call by itself. Throughput is measured in virtual time, after the
- * pipeline has filled. The trunk's arithmetic (about 50 ms a micro-batch of four layers) is what
- * limits the undelayed run.
+ * waits for those before it on its connection, so waits are longer than in an experiment that
+ * delays each call separately. Throughput is measured in virtual time, after the pipeline has
+ * filled. The trunk's arithmetic (about 50 ms a micro-batch of four layers) limits the undelayed
+ * run.
  *
- * How the work is arranged is a matter of options:
+ * The options choose the schedule:
  *
  *   asynchronous    many flights, a grid of experts, a few of them for each row
  *   deep pipeline   as many flights, one expert a layer, each layer on another host
  *   pipelined       the same with as many flights as there are stages, forward and backward:
  *                   2 * layers
- *   model-parallel  the same with one flight: a batch must be through before the next begins
+ *   model-parallel  the same with one flight: a batch must end before the next begins
  *
- * Hosts may fail: each is up and down for exponential times, so that `down` of them are down on
- * average, from the beginning on; half of the deaths are silent. With `patient` every answer is
- * waited for: right where delays are to be hidden and nobody dies. Without, the production
+ * Hosts may fail: each is up and down for exponential times, so that a share `down` of them is down
+ * on average, from the beginning on; half of the crashes are silent. With `patient` trainers wait
+ * for every answer, which suits runs with delays and without crashes. Otherwise the production
  * deadlines and grace apply.
  *
  * Payloads are ghosts and jobs are charged, not run; everything else is the production code. A row
@@ -36,21 +35,21 @@
 
 struct hth_latency_opts {
     uint64_t seed;
-    double delay_ms;  /* mean of a call's extra time; 0: none */
-    uint32_t flights; /* micro-batches in the air, of each trainer */
+    double delay_ms;  /* mean extra time of a call; 0: none */
+    uint32_t flights; /* micro-batches in the air of each trainer */
     uint32_t trainers;
     uint32_t layers;
     uint32_t side; /* of the grid: side * side experts a layer */
     uint32_t k;    /* experts of a row */
     uint32_t hosts;
     uint32_t micro_batch; /* samples */
-    /* Measured, of each trainer, after two turns of all flights; rounded up to whole turns, as
-     * flights land in bunches. */
+    /* Updates to measure of each trainer, after two cycles of all flights. Rounded up to whole
+     * cycles, as flights land in bunches. */
     uint32_t updates;
-    int64_t measure_us; /* above 0: measure for so long instead */
+    int64_t measure_us; /* above 0: measure for this time instead */
     bool patient;
-    double down;            /* 0..0.9: the share of the time that a host is down */
-    int64_t down_us;        /* how long at a time, on average */
+    double down;            /* 0..0.9: share of the time that a host is down */
+    int64_t down_us;        /* mean downtime */
     hth_trace_fn *on_event; /* NULL: none */
     void *arg;              /* of on_event */
 };
@@ -63,16 +62,17 @@ struct hth_latency_opts {
 struct hth_latency_row {
     double delay_ms;
     uint32_t flights;
-    double samples_per_s;   /* virtual; all trainers */
-    double useful_per_s;    /* times the share of the (unit, expert) pairs that learned from it */
+    double samples_per_s;   /* of all trainers, in virtual time */
+    double useful_per_s;    /* times the share of the (unit, expert) pairs that learned */
     double staleness_mean;  /* updates between a flight's start and its gradient */
     double answers_missing; /* fraction of the (unit, expert) pairs asked */
     double virtual_s;
-    uint64_t deaths; /* of hosts */
-    uint64_t trace;  /* hash of everything that happened */
+    uint64_t deaths; /* crashes of hosts */
+    uint64_t trace;  /* hash of all events */
 };
 
-/* Errors: E_CONFIG, E_TIMEOUT (no update in an hour of virtual time), and those of the parts. */
+/* Run one configuration. Errors: E_CONFIG, E_TIMEOUT (no update in an hour of virtual time), those
+ * of the parts. */
 enum hth_err hth_sim_latency(const struct hth_latency_opts *opts,
                              struct hth_latency_row *row) HTH_MUST;
 

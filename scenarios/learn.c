@@ -9,7 +9,7 @@
 #include "scenarios/swarm.h"
 
 #define TEXT_TRAIN_END 0.9
-#define BACK_US        HTH_US_PER_S /* a replaced host's successor is there */
+#define BACK_US        HTH_US_PER_S /* the successor of a replaced host is there */
 #define SLOWNESS       0.1
 #define SHUFFLE_ROWS   512
 
@@ -19,7 +19,7 @@ struct learner {
     struct learn *run;
     uint32_t index;
     struct hth_train_stats last;
-    double stale_sum; /* of its updates so far */
+    double stale_sum; /* sum of the staleness of its updates so far */
     bool done;
 };
 
@@ -52,7 +52,8 @@ static double sum_updates(const struct learn *run)
     return sum;
 }
 
-/* The time for training so far: an evaluation takes some of the flights, and so their time. */
+/* The time of training so far. An evaluation occupies some of the flights, so their share of the
+ * time is subtracted. */
 static double training_s(const struct learn *run)
 {
     double eval_us = 0;
@@ -62,7 +63,7 @@ static double training_s(const struct learn *run)
     return now_s(run) - eval_us / 1e6 / run->opts->flights / run->opts->trainers;
 }
 
-/* All misfortune ends but slowness, which is the host's own. */
+/* End all faults except slowness, which is a property of the host. */
 static void make_calm(void *arg)
 {
     struct learn *run = arg;
@@ -75,7 +76,7 @@ static void make_calm(void *arg)
         hth_churn_stop(run->churn);
 }
 
-/* The trainer tells the mean staleness only, and a histogram that ends too early. */
+/* The trainer reports the mean staleness only, and a histogram that ends too early. */
 static void count_staleness(struct learner *l, const struct hth_train_stats *s)
 {
     double sum = s->staleness_mean * (double)s->flights_landed;
@@ -201,8 +202,8 @@ static void set_model(const struct hth_learn_opts *o, struct hth_model_opts *m)
     m->seed = o->seed;
 }
 
-/* A job of the trunk takes a millisecond, which is some 70 updates a second at best; hosts have
- * time to spare, if they are not slow. */
+/* A job of the trunk takes a millisecond, which allows about 70 updates a second; hosts that are
+ * not slow are fast enough not to be the limit. */
 static void set_devices(struct learn *run)
 {
     run->host = run->trainer = (struct hth_device)HTH_DEVICE_INIT;
@@ -243,7 +244,7 @@ static struct hth_swarm_opts swarm_opts(struct learn *run)
     s.trainer.share.bootstrap = true;
     s.expert_optim.schedule.lr = o->expert_lr;
     s.server.step_rows = o->step_rows;
-    s.server.step_age_us = 600 * HTH_US_PER_S; /* by rows, whatever the delay */
+    s.server.step_age_us = 600 * HTH_US_PER_S; /* steps count rows, whatever the delay */
     s.server.checkpoint_dir = "experts";
     s.server.checkpoint_period_us = 10 * HTH_US_PER_S;
     s.server.queue_us_max = 60 * HTH_US_PER_S;
@@ -278,7 +279,7 @@ static void start_misfortune(struct learn *run)
 
 /* ---- what came out --------------------------------------------------------------------------- */
 
-/* How evenly the experts of the layers were used. */
+/* Measure how evenly the experts of each layer were used. */
 static void measure_use(const struct learn *run)
 {
     const struct hth_learn_opts *o = run->opts;

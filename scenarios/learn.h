@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * learn.h: what delays, lost calls, dying hosts and slow ones do to learning.
+ * learn.h: what delays, lost calls, crashing hosts and slow hosts do to learning.
  *
- * A swarm (swarm.h) learns, with real arithmetic, on data that the caller brings; every
- * message is late by an exponential time, half of the given mean each way. The ways to suffer:
+ * A swarm (swarm.h) learns, with real arithmetic, on data that the caller brings; every message is
+ * delayed by an exponential time, half of the given mean each way. The faults:
  *
- *   lost      a request is never answered ("experts.lost"); the trainer learns it from its deadline
- *   refused   a request is told to come again ("rpc.busy")
+ *   lost      a request is never answered ("experts.lost"); the trainer's deadline ends it
+ *   refused   a request is refused and retried ("rpc.busy")
  *   down      hosts are up and down for exponential times, so that this share of them is down
- *   replaced  hosts die so often a minute, and are back a second later, with the experts as they
- *             were last saved, or (`blank`) with new ones
+ *   replaced  hosts crash so often a minute, and are back a second later, with the experts of their
+ *             last checkpoint, or (`blank`) with new ones
  *   slow      a share of the hosts computes and sends at a tenth of the speed
  *
- * Half of the deaths are silent. Deadlines, retries, breakers and the grace timer are those of
- * production, and so is everything else that decides. On the way the trainer evaluates its model
- * on the swarm as it is. When the last micro-batch is in the air all misfortune ends (slow hosts
- * stay slow, which costs the last evaluation time and no answers), and the last evaluation tells
- * what has been learned.
+ * Half of the crashes are silent. Deadlines, retries, breakers and the grace timer are those of
+ * production, and so is everything else that decides. During the run the trainer evaluates its
+ * model on the swarm with its faults. When the last micro-batch is in the air all faults end (slow
+ * hosts stay slow, which costs the last evaluation time and no answers), and the last evaluation
+ * measures what the model has learned.
  *
- * `experts` is the number in each layer, a square; each row asks the best `k` of them. With 1 it
- * is the dense model of equal work and of as many weights as k experts have: one expert of twice
- * the width in both directions for k = 4; `d` is then the caller's business.
+ * `experts` is the number in each layer, a square; each row asks the best `k` of them. With 1 it is
+ * the dense model of equal work, with as many weights as k experts: one expert of twice the width
+ * in both directions for k = 4. The caller then sets `d`.
  *
  * With one trainer its `flights` micro-batches in the air are what Learning@home's emulator calls
  * trainers: threads that share one trunk and apply stale gradients to it. With several, each has a
@@ -46,7 +46,7 @@ struct hth_learn_file {
     const void *data;
     size_t len;
 };
-/* idx files without compression, or a text of which the last tenth is for evaluation. Borrowed. */
+/* idx files without compression, or a text whose last tenth is for evaluation. Borrowed. */
 struct hth_learn_data {
     struct hth_learn_file images, labels, test_images, test_labels;
     uint32_t features, classes;
@@ -57,7 +57,7 @@ struct hth_learn_opts {
     uint64_t seed;
     const struct hth_backend *backend; /* NULL: ref */
     const struct hth_learn_data *data;
-    bool lm; /* learns the text, in windows of `seq` bytes */
+    bool lm; /* true: learn the text, in windows of `seq` bytes */
     uint32_t seq;
     uint32_t d, layers, experts, k, hosts;
     uint32_t trainers, flights; /* flights of each */
@@ -66,13 +66,13 @@ struct hth_learn_opts {
     uint32_t average_every;
     float lr, expert_lr;
     uint64_t step_rows;
-    uint32_t evals; /* the last included */
+    uint32_t evals; /* number of evaluations, the last included */
     uint32_t eval_samples, eval_samples_last;
     double delay_ms;
     double lost, refused, down, replaced, slow;
     bool blank;
-    int64_t down_us;        /* how long at a time, on average */
-    int64_t grace_us;       /* 0: the client's */
+    int64_t down_us;        /* mean downtime */
+    int64_t grace_us;       /* 0: the client's own */
     int64_t limit_us;       /* of virtual time */
     hth_trace_fn *on_event; /* NULL: none */
     void *arg;              /* of on_event */
@@ -94,14 +94,15 @@ struct hth_learn_eval {
 
 struct hth_learn_report {
     uint32_t evals;
-    struct hth_learn_eval eval[HTH_LEARN_EVALS_MAX]; /* the last one in a calm world */
-    /* Of training alone, without what evaluations asked for and the time of flights they took: */
-    double samples_per_s; /* virtual, until the calm */
-    double answered;      /* of the (row, expert) pairs asked in forward, the share that answered */
-    double learned;       /* ... whose gradient the expert applied, too */
-    double short_rows;    /* share of the (row, layer) with fewer than k answers */
-    double empty_rows;    /* ... without any */
-    double dropped;       /* share of the samples whose micro-batch gave no update */
+    struct hth_learn_eval eval[HTH_LEARN_EVALS_MAX]; /* the last one without faults */
+    /* Of training alone, without the requests of evaluations and the time of the flights they
+     * took: */
+    double samples_per_s; /* in virtual time, until the faults end */
+    double answered;      /* share of the (row, expert) pairs asked in forward that were answered */
+    double learned;       /* ... and whose gradient the expert applied */
+    double short_rows;    /* share of the (row, layer) pairs with fewer than k answers */
+    double empty_rows;    /* ... without any answer */
+    double dropped;       /* share of the samples whose micro-batch made no update */
     double staleness;     /* mean, in updates of the same trunk */
     double stale[HTH_LEARN_STALE_MAX]; /* shares; the last bucket has no end */
     double used;    /* entropy of the experts' rows / ln(experts), mean over layers */
@@ -111,8 +112,8 @@ struct hth_learn_report {
     uint64_t hash;
 };
 
-/* Errors: E_CONFIG (numbers that make no run), E_TIMEOUT (not done within limit_us), and those of
- * the parts. */
+/* Run one seed. Errors: E_CONFIG (numbers that make no run), E_TIMEOUT (not done within limit_us),
+ * those of the parts. */
 enum hth_err hth_sim_learn(const struct hth_learn_opts *opts,
                            struct hth_learn_report *out) HTH_MUST;
 

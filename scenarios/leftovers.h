@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leftovers.h: what every scenario asks of its nodes: who died freed all it had, and who is down
- * holds nothing.
+ * leftovers.h: the check that every scenario makes of its nodes: a crashed node freed all its
+ * objects, and a node that is down holds none.
  */
 #ifndef HTH_SCENARIOS_LEFTOVERS_H
 #define HTH_SCENARIOS_LEFTOVERS_H
@@ -10,8 +10,8 @@
 
 #define HTH_LEFTOVERS_TEXT_MAX 160
 
-/* False, and a sentence in why, when something was left behind by a halt so far or is held by a
- * node that is down. */
+/* Return false, with a sentence in why, when a halt has left objects behind or a node that is down
+ * holds some. */
 bool hth_world_is_tidy(struct hth_world *world, char why[HTH_LEFTOVERS_TEXT_MAX]);
 
 #endif

@@ -25,7 +25,7 @@ static double weibull(struct hth_rng *rng, double mean, double shape)
     return scale * pow(hth_rng_exponential(rng, 1.0), 1.0 / shape);
 }
 
-/* Candidates come at the highest rate; each is taken with the ratio of the rate then to that. */
+/* Draw candidates at the highest rate; accept each with the ratio of the present rate to that. */
 static double diurnal(const struct hth_life *life, struct hth_rng *rng, int64_t now_us, bool up)
 {
     double mean = (double)(up ? life->up_us : life->down_us);

@@ -29,9 +29,9 @@ struct links {
     struct hth_reduce_member *list;
     int64_t timeout_us;
     uint64_t count;   /* floats */
-    int64_t end_us;   /* when the last member had the mean */
-    double fraction;  /* the least so far */
-    enum hth_err err; /* the first that occurred */
+    int64_t end_us;   /* time at which the last member had the mean */
+    double fraction;  /* the least of all members so far */
+    enum hth_err err; /* the first error */
 };
 
 const char *hth_links_way_name(enum hth_links_way way)
@@ -179,7 +179,7 @@ static enum hth_err play(struct links *l, enum hth_links_way way, double *second
     return l->err;
 }
 
-/* One average of `count` floats in a world of its own. */
+/* Run one average of `count` floats in a world of its own. */
 static enum hth_err run(const struct hth_links_opts *opts, enum hth_links_way way, uint64_t count,
                         struct hth_links_row *row, double *seconds)
 {

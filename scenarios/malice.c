@@ -15,13 +15,13 @@
 #define LIE_ROWS    8
 #define RECORD_LIFE (60 * HTH_US_PER_S)
 
-/* A host in name: it announces every expert of every layer and serves their methods in its way. */
+/* A false host: it announces every expert of every layer and serves their methods in its way. */
 struct host {
     struct hth_malice_place place;
     struct hth_rng rng;
     struct hth_rpc *rpc;
     struct hth_announcer *announcer;
-    struct hth_timer *timer; /* the liar's own calls */
+    struct hth_timer *timer; /* for the liar's own calls */
     struct hth_rpc_request *held[HELD_MAX];
     uint32_t held_count;
     uint64_t lies;
@@ -38,7 +38,7 @@ static enum hth_err announce(struct host *h)
     a.life_us = RECORD_LIFE;
     a.info.addr[0] = p->addr;
     a.info.addr_count = 1;
-    a.info.rows_per_s = 1e6f; /* the best of all */
+    a.info.rows_per_s = 1e6f; /* faster than any honest host */
     HTH_TRY(hth_announcer_new(p->env, p->dht, &a, &h->announcer));
     for (uint32_t l = 0; l < p->layers && err == HTH_OK; l++) {
         uint32_t size = hth_grid_size(&p->grids[l]);
@@ -145,7 +145,7 @@ static void lie(void *arg, struct hth_rpc_request *req)
     case 0:
         reply_rows(h, req, rows, d, NAN);
         break;
-    case 1: /* too few */
+    case 1: /* too few rows */
         reply_rows(h, req, HTH_MAX(rows - 1, 1u), d, 0);
         break;
     case 2:
@@ -154,12 +154,12 @@ static void lie(void *arg, struct hth_rpc_request *req)
     case 3:
         reply_rows(h, req, rows, d, 1e30f);
         break;
-    case 4: /* a list of verdicts that is none */
+    case 4: /* a malformed list of verdicts */
         for (size_t i = 0; i < sizeof(noise); i++)
             noise[i] = (uint8_t)hth_rng_u64(&h->rng);
         hth_rpc_reply(req, &(struct hth_rpc_body){.payload = noise, .payload_len = sizeof(noise)});
         break;
-    default: /* a refusal with a number that is no error */
+    default: /* a refusal with an unknown error number */
         hth_rpc_refuse(req, (enum hth_err)0x7ffe, INT64_MAX / 2, "\x1b[2J%s%n");
         break;
     }
@@ -173,7 +173,7 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result)
     (void)result;
 }
 
-/* A backward for one expert with wrong numbers, a wrong list, or a key that was used before. */
+/* Send a backward for one expert with wrong numbers, a wrong list, or a used key. */
 static void send_lie(struct host *h, const struct hth_rpc_target *to)
 {
     const struct hth_malice_place *p = &h->place;
@@ -201,7 +201,7 @@ static void send_lie(struct host *h, const struct hth_rpc_target *to)
     o.body.payload = payload;
     o.body.tensors = t;
     o.body.tensor_count = what == 2 ? 1 : 2;
-    /* The same one all the time for different backwards. */
+    /* Every fourth backward reuses one key. */
     o.idem = (struct hth_rpc_idem){7, what == 3 ? 7 : 1 + h->lies};
     if (hth_rpc_call(h->rpc, to, &o, on_verdict, NULL, NULL) != HTH_OK)
         h->lies++;
@@ -280,9 +280,9 @@ const struct hth_malice hth_malice_loud = {.name = "loud", .start = loud_start, 
 
 typedef enum hth_err part_fn(const struct hth_expert_msg *work, uint32_t part, bool backward);
 
-/* By the first coordinate: every second expert is not there, though nobody should believe each of
- * its reasons, and the others give back what they are asked. */
-static enum hth_err nay(const struct hth_expert_msg *work, uint32_t part, bool backward)
+/* Refuse every second expert by its first coordinate, with reasons that a client must doubt; the
+ * others echo their input. */
+static enum hth_err nay(const struct hth_work *work, uint32_t part, bool backward)
 {
     (void)backward;
     const uint32_t *coord = work->coord + (size_t)part * work->ndim;
@@ -292,7 +292,7 @@ static enum hth_err nay(const struct hth_expert_msg *work, uint32_t part, bool b
     return coord[work->ndim - 1] % 2 == 1 ? HTH_E_CANCELED : HTH_E_NO_SUCH_EXPERT;
 }
 
-/* Gives back what it is asked, but for parts that are refused. */
+/* Echo the input, except for the parts that `verdict` refuses. */
 static void refuse_parts(struct hth_rpc_request *req, part_fn *verdict)
 {
     struct hth_expert_msg work;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * malice_average.c: peers that lie to the averaging.
+ * malice_average.c: Byzantine peers in the averaging.
  *
- * Each is a node of the production parts, endpoint and averager, that goes where the
- * trainers go as a helper does (trainer/helper.h). It lies at two seams: a table around the
- * averager puts values and a weight into what is offered, and a handler of its own takes the place
- * of the reducer's for parts that others send.
+ * Each is a node of the production parts, endpoint and averager, that follows the trainers as a
+ * helper does (trainer/helper.h). It lies at two seams: a table around the averager replaces the
+ * values and the weight of each offer, and a handler replaces the reducer's for parts from others.
  *
  *     helper.c --- offer ---> [ values that are lies ] ---> moshpit --> look, group, parts out
  *     others' parts -------> [ answers that are lies ]      (the reducer sees none of them)
@@ -22,31 +21,31 @@
 #include "scenarios/malice.h"
 #include "trainer/helper.h"
 
-#define TURNED   -8.0f /* times the last average */
-#define NOISE    0.05f /* largest of the numbers that are made up */
-#define SAMPLES  1000  /* that it says are behind them */
-#define TICKETS  8     /* of a helper's errands, which are fewer */
+#define TURNED   -8.0f /* factor on the last average */
+#define NOISE    0.05f /* largest absolute value of made-up numbers */
+#define SAMPLES  1000  /* the weight that it claims */
+#define TICKETS  8     /* of a helper's errands, of which there are fewer */
 #define NO_PAUSE (200 * HTH_US_PER_MS)
 
 struct perjurer;
 
-/* What a kind does; all else is alike. */
+/* How a kind behaves; all else is the same. */
 struct manner {
     enum hth_avg_mode mode;
-    double bandwidth;            /* claimed; 0: says nothing */
-    hth_rpc_handler_fn *on_part; /* NULL: reduces as it should */
+    double bandwidth;            /* claimed; 0: none */
+    hth_rpc_handler_fn *on_part; /* NULL: reduces honestly */
 };
 
 struct perjurer {
     struct hth_malice_place place;
     const struct manner *manner;
     struct hth_rng rng;
-    uint64_t seed; /* of made-up numbers */
+    uint64_t seed; /* seed of made-up numbers */
     struct hth_rpc *rpc;
-    struct hth_avg_peer avg; /* honest */
+    struct hth_avg_peer avg; /* an honest averager */
     struct hth_averager outer;
     struct hth_helper *helper;
-    struct hth_blob *last[TICKETS]; /* averages */
+    struct hth_blob *last[TICKETS]; /* the last averages */
     bool out[TICKETS];
     hth_avg_round_fn *fn; /* the helper's */
     void *arg;
@@ -56,7 +55,7 @@ struct perjurer {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* The same for the same name, about [-NOISE, NOISE]. */
+/* A made-up number in about [-NOISE, NOISE], the same for the same name. */
 static float made_up(uint64_t seed, uint64_t name)
 {
     uint64_t x = hth_hash64(&name, sizeof(name), seed);
@@ -64,7 +63,7 @@ static float made_up(uint64_t seed, uint64_t name)
     return NOISE * ((float)(x >> 40) * 0x1p-23f - 1.0f);
 }
 
-/* What it knows of the others' mean, turned and eight times as large; noise at first. */
+/* Fill in the last average that it knows, times TURNED; noise at first. */
 static void fill(const struct perjurer *p, const struct hth_blob *last, struct hth_blob *out)
 {
     bool known = last != NULL && last->size == out->size && last->data != NULL;
@@ -156,8 +155,8 @@ static const struct hth_averager_ops lying_ops = {
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* What all of that group bring, as its own reducer was told; 0: it has not begun here. Who answers
- * with another weight is found out. */
+/* The weight of all members of that group, as the own reducer knows it; 0: the group has not begun
+ * here. An answer with another weight would be detected. */
 static double weight_of(const struct perjurer *p, const struct hth_hash *group)
 {
     for (uint32_t i = 0; i < p->avg.reducer->round_count; i++) {
@@ -169,7 +168,7 @@ static double weight_of(const struct perjurer *p, const struct hth_hash *group)
     return 0;
 }
 
-/* Answers a part as a reducer would, with numbers that follow from `seed`. */
+/* Answer a part as a reducer would, with numbers that follow from `seed`. */
 static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t seed)
 {
     size_t len, count;
@@ -201,7 +200,7 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
         reply.segment_count = body.tensor_count = 1;
     }
     hth_part_clear(&head);
-    if (reply.weight == 0) { /* as an honest one that is a moment late */
+    if (reply.weight == 0) { /* as an honest reducer answers that is a moment late */
         hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
         return;
     }
@@ -211,7 +210,7 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
     p->lies++;
 }
 
-/* The same to all: nobody can tell. */
+/* Answer all members with the same numbers, so that no member can detect it. */
 static void usurp(void *arg, struct hth_rpc_request *req)
 {
     struct perjurer *p = arg;
@@ -219,7 +218,7 @@ static void usurp(void *arg, struct hth_rpc_request *req)
     answer(p, req, p->seed);
 }
 
-/* To each something else, and now and then what is no answer at all. */
+/* Answer each member with other numbers, and sometimes with a malformed answer. */
 static void equivocate(void *arg, struct hth_rpc_request *req)
 {
     struct perjurer *p = arg;
@@ -241,7 +240,7 @@ static void equivocate(void *arg, struct hth_rpc_request *req)
     }
 }
 
-/* It was in the group, and is not any more: takes no part, and sends no more of its own. */
+/* Leave the group: refuse its parts, and send none. */
 static void desert(void *arg, struct hth_rpc_request *req)
 {
     struct perjurer *p = arg;
@@ -312,7 +311,7 @@ static enum hth_err join(struct perjurer *p)
     avg.on_change = on_change;
     avg.arg = p;
     if (p->manner->on_part != NULL)
-        avg.reducer.patience_us = NO_PAUSE; /* nothing comes to it */
+        avg.reducer.patience_us = NO_PAUSE; /* no parts come to it */
     HTH_TRY(hth_rpc_new(place->env, &rpc, &p->rpc));
     HTH_TRY(hth_avg_peer_open(place->env, p->rpc, place->dht, &avg, &p->avg));
     if (p->manner->on_part != NULL)
@@ -330,7 +329,7 @@ static enum hth_err perjurer_start(const struct hth_malice_place *place,
     enum hth_err err;
 
     if (place->trainer == NULL)
-        return HTH_E_NOT_FOUND; /* nobody averages */
+        return HTH_E_NOT_FOUND; /* no averaging in this run */
     p = hth_new(struct perjurer);
     p->place = *place;
     p->manner = manner;
@@ -347,7 +346,8 @@ static enum hth_err perjurer_start(const struct hth_malice_place *place,
 
 static enum hth_err turncoat_start(const struct hth_malice_place *place, void **self)
 {
-    /* That nobody can dial: as a reducer it would have its share without any lie in its values. */
+    /* In client mode, so that it reduces nothing: as a reducer it would control a share without a
+     * lie in its values. */
     static const struct manner turncoat = {.mode = HTH_AVG_CLIENT};
 
     return perjurer_start(place, &turncoat, self);
@@ -400,8 +400,8 @@ const struct hth_malice hth_malice_deserter = {.name = "deserter",
 #define REPLAY_US (700 * HTH_US_PER_MS)
 #define TOPICS    2
 
-/* Keeps what others said on the boards of the averaging, and says it again when it is old, also
- * where it does not belong. */
+/* Keeps others' records on the boards of the averaging, and publishes them again when they are old,
+ * also on boards where they do not belong. */
 struct replayer {
     struct hth_malice_place place;
     struct hth_rng rng;
@@ -423,7 +423,7 @@ static bool on_value(void *arg, const uint8_t *data, size_t len)
     struct replayer *r = arg;
     uint32_t at = r->kept_count % KEPT;
 
-    /* The first stay: they grow old. */
+    /* Keep the first records: these get old. */
     if (r->kept_count < KEPT && len <= sizeof(r->kept[at].bytes)) {
         memcpy(r->kept[at].bytes, data, len);
         r->kept[at].len = len;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* malice_noise.c: bytes that mean nothing, on streams (garbage) and in the table (forger). */
+/* malice_noise.c: meaningless bytes on streams (garbage) and in the DHT (forger). */
 #include "scenarios/malice.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ struct garbage {
 
 static const struct hth_stream_ops garbage_ops;
 
-/* Half of it begins as a frame does. */
+/* Send noise; half of it begins as a frame does. */
 static void spew(struct garbage *g, struct hth_stream *s)
 {
     static const uint8_t head[8] = {'H', 'R', 'T', 'H', 1, 2, 0, 0};
@@ -46,13 +46,13 @@ static void spew(struct garbage *g, struct hth_stream *s)
     if (len > 32 && hth_rng_chance(&g->rng, 0.5)) {
         memcpy(bytes, head, sizeof(head));
         bytes[5] = (uint8_t)(1 + hth_rng_below(&g->rng, 9));
-        if (hth_rng_chance(&g->rng, 0.5)) /* lengths that are allowed */
+        if (hth_rng_chance(&g->rng, 0.5)) /* lengths within the limits */
             memset(bytes + 26, 0, 6);
     }
     struct hth_blob *blob = hth_blob_copy(bytes, len);
     const struct hth_span span = {blob, 0, len};
     enum hth_err err = hth_stream_write(g->place.env, s, &span, 1);
-    (void)err; /* it is gone, or full: as good */
+    (void)err; /* an error means a closed or full stream, which does not matter */
     hth_blob_unref(blob);
 }
 
@@ -88,7 +88,7 @@ static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
 static const struct hth_stream_ops garbage_ops = {
     .on_open = on_open, .on_readable = on_readable, .on_closed = on_closed};
 
-/* A new stream takes the place of the oldest. */
+/* Keep a new stream in the place of the oldest. */
 static void keep_stream(struct garbage *g, struct hth_stream *s)
 {
     struct hth_stream **place = &g->streams[g->next++ % STREAMS];
@@ -173,8 +173,8 @@ struct forger {
     uint32_t next;
 };
 
-/* A record of its own that is signed and wrong: a payload of noise, another time or sequence. Or
- * one that is damaged after it was signed, or says somebody else's name. */
+/* Forge a record: its own, validly signed with a payload of noise or a wrong time or sequence; or
+ * one that is damaged after signing, or carries another peer's name. */
 static size_t forge(struct forger *f, const struct hth_dht_key *key, uint64_t network,
                     uint8_t out[RECORD_MAX])
 {

@@ -25,18 +25,18 @@
 
 struct peer;
 
-struct call { /* under way */
+struct call { /* a call under way */
     struct peer *from;
     struct call *prev, *next;
     struct hth_rpc_target to;
     uint64_t digest;
-    int64_t begun_us;        /* by the world's clock: peers' own have offsets */
-    struct hth_timer *timer; /* of the next attempt */
-    bool waits;              /* for it */
+    int64_t begun_us;        /* by the world's clock: peers' clocks have offsets */
+    struct hth_timer *timer; /* for the next attempt */
+    bool waits;              /* waits for the timer */
     int attempts;
 };
 
-struct serving { /* a request in its job */
+struct serving { /* a request whose job runs */
     struct hth_job job;
     struct hth_rpc_request *req;
 };
@@ -85,7 +85,7 @@ static struct hth_hood hood_of(const struct hth_peers *s, uint32_t index)
     return hth_hood_of(index, s->opts.count, s->opts.hood);
 }
 
-/* Keeps the first reason only: what follows is often its consequence. */
+/* Keep the first reason only: later ones often follow from it. */
 void hth_peers_broken(struct hth_peers *s, const char *fmt, ...)
 {
     va_list args;
@@ -103,7 +103,7 @@ const char *hth_peers_why(const struct hth_peers *s)
 
 /* ---- payloads ------------------------------------------------------------------------------ */
 
-/* Real bytes are a function of the digest that stands for them. */
+/* Real bytes are a function of the digest that identifies them. */
 static enum hth_err payload_new(struct peer *p, uint64_t digest, struct hth_blob **out)
 {
     HTH_TRY(hth_env_blob_new(p->env, p->all->opts.payload_bytes, NULL, out));
@@ -131,7 +131,7 @@ static bool payload_is(const struct hth_tensor *t, uint64_t digest)
 
 /* ---- serving ------------------------------------------------------------------------------- */
 
-/* What an expert would compute for a call, and the bytes of one of its rows. */
+/* The operations of an expert for a call, and the bytes of one of its rows. */
 #define SERVE_FLOPS     5e7
 #define SERVE_ROW_BYTES 4096
 
@@ -198,7 +198,7 @@ static void keep_latency(struct hth_peers *s, int64_t us)
 static void on_verdict(void *arg, const struct hth_rpc_result *result);
 static void on_retry(void *arg);
 
-/* Sends the call; what keeps it from being sent is broken. */
+/* Send the call. A call that is refused for any reason except a crash is a violation. */
 static bool call_send(struct call *c)
 {
     struct peer *p = c->from;
@@ -237,8 +237,8 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result)
     struct call *c = arg;
     struct peer *p = c->from;
     struct hth_peers *s = p->all;
-    /* A connection that was idle while its host crashed and came back is only found out by using
-     * it, and two peers may have two: one that each dialled. The idempotency key stays the same. */
+    /* A connection that was idle while its host crashed and came back fails only at its next use,
+     * and two peers may have two: one dialled by each. The idempotency key stays the same. */
     if (result->err == HTH_E_CLOSED && ++c->attempts < ATTEMPTS) {
         s->stats.again++;
         c->waits = true;
@@ -275,8 +275,8 @@ static bool is_other(struct peer *p, uint32_t expert, struct hth_host_ref *out)
            !hth_peer_id_eq(&out->id, &p->env->self);
 }
 
-/* A live host of the neighbourhood other than ourselves, at random; the first in the view where
- * draws find only us. */
+/* Pick a random live host of the neighbourhood other than ourselves; when the draws hit only
+ * ourselves, the first in the directory. */
 static bool pick_host(struct peer *p, struct hth_host_ref *out)
 {
     const struct hth_grid_view *view = hth_directory_view(p->directory, p->layer);
@@ -326,7 +326,8 @@ static void on_tick(void *arg)
     hth_timer_set(p->env, p->timer, every_us * 9 / 10 + jitter_us);
 }
 
-/* What a call goes through: the first lines, then what these point to. */
+/* Prefetch the objects of a call: first the cache lines of the peer, then those that they point
+ * to. */
 static void tick_ahead(const void *arg, uint32_t step)
 {
     const struct peer *p = arg;

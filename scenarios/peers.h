@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.h: an application for simulated nodes: the smallest one that uses the production rpc and
- * dht code on every node as hosts and trainers do.
+ * peers.h: the smallest application for simulated nodes that uses the production rpc and dht code
+ * as hosts and trainers do.
  *
  * Peers form neighbourhoods. Each announces its experts of its neighbourhood's layer, follows that
  * layer in a directory, and at random times calls a random live host of it with a payload, which
- * the host sends back after a job. A lost connection's call is made up to twice more.
+ * the host sends back after a job. A call whose connection is lost is retried up to twice.
  *
- * What must hold is watched all the time, and the first thing that does not is kept as text:
+ * These invariants are checked all the time, and the first violation is kept as text:
  *
  *   - every call gets exactly one verdict, or vanishes with its caller (hth_peers_check_end)
  *   - every reply carries the payload that was sent, by its digest
@@ -15,9 +15,9 @@
  *   - a node that is down holds nothing: no timer, stream, job, handle (hth_peers_check_now)
  *   - at the end every directory shows exactly its neighbourhood (hth_peers_check_views)
  *
- * Some patience is shortened so that a minute shows recovery too: a peer that failed is dialled
- * again after at most 2 s, and a host that was marked dead is tried again after 3 s. One thread;
- * free the world first, then the peers.
+ * Some timeouts are shorter than in production, so that a minute shows recovery too: a peer that
+ * failed is dialled again after at most 2 s, and a host that was marked dead is tried again after 3
+ * s. One thread; free the world first, then the peers.
  */
 #ifndef HTH_SCENARIOS_PEERS_H
 #define HTH_SCENARIOS_PEERS_H
@@ -34,9 +34,9 @@ struct hth_peers_opts {
     uint32_t hood;    /* peers of a neighbourhood, 2 or more (hth_hood_of) */
     uint32_t experts; /* of each peer */
     uint32_t payload_bytes;
-    int64_t call_every_us;  /* of each peer: nine to eleven tenths of it */
+    int64_t call_every_us;  /* of each peer, drawn from 0.9 to 1.1 of it */
     int64_t record_life_us; /* 0: the announcer's */
-    int64_t dead_retry_us;  /* a host that was marked dead is tried again after this */
+    int64_t dead_retry_us;  /* time after which a host that was marked dead is tried again */
     /* Changes a node's options before it is made (its boot is filled in afterwards); may be
      * NULL. */
     void (*node)(void *arg, uint32_t index, struct hth_node_opts *opts);
@@ -48,23 +48,23 @@ struct hth_peers_opts {
         .call_every_us = HTH_US_PER_S, .dead_retry_us = 3 * HTH_US_PER_S                           \
     }
 
-/* The last neighbourhood may be smaller; but who would be alone there belongs to the one before. */
+/* The last neighbourhood may be smaller; a peer that would be alone belongs to the one before. */
 struct hth_hood {
     uint32_t number, first, size; /* peers first to first + size - 1 */
 };
 struct hth_hood hth_hood_of(uint32_t index, uint32_t count, uint32_t hood);
-/* Of how many experts the layer of the largest is; HTH_GRID_DIM_MAX at most. */
+/* Number of experts in the layer of the largest neighbourhood; at most HTH_GRID_DIM_MAX. */
 uint64_t hth_hood_experts(uint32_t count, uint32_t hood, uint32_t experts);
 
 struct hth_peers_stats {
     uint64_t calls, ok, failed, again, vanished;
-    uint64_t without_host;    /* times when nobody was known who could be called */
-    uint64_t outstanding;     /* calls without a verdict yet */
-    double latency_median_us; /* of calls that succeeded, earlier attempts included */
+    uint64_t without_host;    /* times when a peer knew no other host to call */
+    uint64_t outstanding;     /* calls without a verdict so far */
+    double latency_median_us; /* of successful calls, retries included */
     double latency_p99_us;
 };
 
-/* Makes the nodes. Errors: E_RANGE (fewer than 2 peers; no experts, or too many of a peer or in a
+/* Make the nodes. Errors: E_RANGE (fewer than 2 peers; no experts, or too many of a peer or in a
  * neighbourhood; an empty payload). */
 enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts *opts,
                            struct hth_peers **out) HTH_MUST;
@@ -75,19 +75,19 @@ struct hth_node *hth_peers_node(struct hth_peers *peers, uint32_t index);
  * viewer is down. */
 bool hth_peers_sees(struct hth_peers *peers, uint32_t viewer, uint32_t host);
 
-/* Faults are over: from now on calls must succeed. */
+/* Tell the peers that the faults are over: later calls must succeed. */
 void hth_peers_expect_success(struct hth_peers *peers);
-/* No new calls; those under way go on. */
+/* Stop making calls; those under way continue. */
 void hth_peers_stop(struct hth_peers *peers);
 bool hth_peers_all_answered(void *peers);
 
 void hth_peers_check_now(struct hth_peers *peers);
 void hth_peers_check_views(struct hth_peers *peers);
-/* Crashes all nodes, then counts verdicts and what was left behind. */
+/* Crash all nodes, then count verdicts and the objects left behind. */
 void hth_peers_check_end(struct hth_peers *peers);
-/* For scenarios with conditions of their own: the first reason is kept. */
+/* Report a violated condition of a scenario's own; the first reason is kept. */
 void hth_peers_broken(struct hth_peers *peers, const char *fmt, ...) HTH_PRINTF(2, 3);
-/* The first condition that was broken, or "". */
+/* The first violated condition, or "". */
 const char *hth_peers_why(const struct hth_peers *peers);
 void hth_peers_stats(struct hth_peers *peers, struct hth_peers_stats *out);
 

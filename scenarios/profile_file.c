@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile_file.c: the text of a profile, as libcyaml's tables. */
+/* profile_file.c: parses the text of a profile with libcyaml's tables. */
 #include "core/limits.h"
 #include "core/yaml.h"
 #include "sim/profile.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runner of pure.h: coins, errors, targets, statistics; and the mixing of random groups. */
+/*
+ * pure.c: the runner of pure.h: coins, errors, targets, statistics; and the mixing of random
+ * groups.
+ */
 #include "scenarios/pure_int.h"
 
 #include "core/mem.h"
@@ -124,8 +127,8 @@ size_t hth_pure_at(const struct hth_pure_opts *opts, int what)
 
 /* ---- one seed ------------------------------------------------------------------------------ */
 
-/* How many trials fail before the first success: geometric, by inversion. log_fail: of the chance
- * that one fails. */
+/* Draw the number of failures before the first success: geometric, by inversion. log_fail is the
+ * logarithm of the chance of a failure. */
 static double draw_failures(struct hth_rng *rng, double log_fail)
 {
     double u = 1 - hth_rng_unit(rng); /* in (0, 1] */
@@ -146,7 +149,7 @@ static enum hth_pure_fate draw_fate(struct hth_pure *p)
     }
 }
 
-/* Who is struck: the gaps between them are geometric, so only they cost a draw. */
+/* Draw the peers that fail. The gaps between them are geometric, so only failures cost a draw. */
 static void draw_fates(struct hth_pure *p)
 {
     double log_there = log1p(-p->opts.p_fail);
@@ -170,7 +173,7 @@ static void draw_values(struct hth_pure *p)
         p->mean[c] /= p->opts.peers;
 }
 
-/* Squared errors of each column now: to the first mean, and to the mean of now. */
+/* Compute the present squared errors of each column: to the first mean, and to the present mean. */
 static void measure(const struct hth_pure *p, hth_pure_vec mse, hth_pure_vec variance)
 {
     hth_pure_vec sum = {0}, square = {0};
@@ -197,7 +200,7 @@ static double mean_of(const hth_pure_vec v)
     return sum / COLUMNS;
 }
 
-/* Rounds until nobody is struck: drawn, since nothing happens before. */
+/* Draw the number of rounds until no peer fails: nothing happens in earlier rounds. */
 static void run_allreduce(struct hth_pure *p, double *row)
 {
     const struct hth_pure_opts *o = &p->opts;
@@ -218,7 +221,8 @@ static void run_allreduce(struct hth_pure *p, double *row)
     row[hth_pure_at(o, HTH_PURE_REACHED_1E9)] = total / COLUMNS;
 }
 
-/* Counts one more round for every column that has not arrived; returns how many there are. */
+/* Count one more round for every column that has not reached its target; returns how many there
+ * are. */
 static int count_round(const struct hth_pure *p, const hth_pure_vec variance, uint32_t round,
                        bool arrived[2][COLUMNS], double *row)
 {
@@ -284,7 +288,7 @@ double hth_pure_allreduce_rounds(const struct hth_pure_opts *o)
 
 /* ---- mixing -------------------------------------------------------------------------------- */
 
-/* One random partition into groups of near-equal size, each of which takes its mean. */
+/* Mix once: split the peers into random groups of near-equal size; each group takes its mean. */
 static void mix(const struct hth_mixing_opts *o, struct hth_rng *rng, uint32_t *order,
                 hth_pure_vec *x)
 {
@@ -303,7 +307,7 @@ static void mix(const struct hth_mixing_opts *o, struct hth_rng *rng, uint32_t *
     }
 }
 
-/* The sum of squares of each column; the columns' means are 0. */
+/* Sum the squares of each column; the columns' means are 0. */
 static void squares_of(const hth_pure_vec *x, uint32_t peers, hth_pure_vec out)
 {
     memset(out, 0, sizeof(hth_pure_vec));

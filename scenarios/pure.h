@@ -1,47 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pure.h: averaging as mathematics: vectors and failure coins, no messages, no clock.
+ * pure.h: averaging as mathematics: vectors and random failures, no messages, no clock.
  *
- * How fast do N peers agree when each is struck by a failure in each round with probability p?
- * Every peer starts with numbers from N(0, 1). In a round, whoever is absent keeps its value, and
- * the others do one step of a method as if they were alone:
+ * How fast do N peers agree when each fails in each round with probability p? Every peer starts
+ * with numbers from N(0, 1). In a round, absent peers keep their values, and the others do one step
+ * of a method as if they were alone:
  *
  *   moshpit    each peer has a cell of the grid of its own, drawn once; round r averages the lines
  *              along axis r mod d. This is the simulation behind the paper's tables.
  *   turns      the rule of averaging/grid.h: cells move after every round. More peers than cells
- *              are spread evenly at the start, and a line is one group however many stand in it
+ *              are spread evenly at the start, and all peers of a line are one group
  *   random     every round a new partition into groups of near-equal size, as many as it takes for
  *              at most size[0] each
- *   gossip     a ring: the mean of oneself and the two neighbours, of those who are there
+ *   gossip     a ring: the mean of a peer and its two neighbours, without absent ones
  *   pushsum    an exponential graph: a third of value and *weight* is kept and a third each goes to
- *              the peers 2^a and 2^b further on, where a and b walk through all powers below N;
- *              what an absent peer can't take its sender keeps. The estimate is value / weight.
- *              (The paper's plot calls a method without weights so; that one does not find the
+ *              the peers 2^a and 2^b further on, where a and b walk through all powers below N; a
+ *              sender keeps the third of an absent peer. The estimate is value / weight. (The
+ *              paper's plot uses this name for a method without weights, which does not find the
  *              mean.)
- *   allreduce  nothing happens until a round in which nobody is struck, which gives the exact mean
+ *   allreduce  nothing happens until a round without failures, which gives the exact mean
  *
  * Being absent is one kind of failure, and the one of the papers. The others:
  *
- *   crash      it dies half-way and is back in the next round with what it had before. A coin says
- *              whether its values were in the others' sums by then. In a group each number has a
- *              reducer, drawn from the members: where that one died, all keep what they have. A
- *              pushed third that it had taken is lost.
- *   slow       it is always too late: nobody counts its values, but it gets what the others have.
- *              (The worst that a slow line can do. The production code waits instead: the protocol
- *              model of average.h shows how long.)
- *   partition  it finds itself on the other side of a cut: each side averages for itself
+ *   crash      it crashes half-way and is back in the next round with its earlier values. A coin
+ *              decides whether its values were in the others' sums by then. In a group each number
+ *              has a reducer, drawn from the members: where that one crashed, all keep their
+ *              values. A pushed third that it had taken is lost.
+ *   slow       it is always too late: no peer counts its values, but it gets the others' mean. (The
+ *              worst case of a slow link. The production code waits instead: the protocol model of
+ *              average.h shows how long.)
+ *   partition  it is on the other side of a partition: each side averages separately
  *
- * Who is struck stays so for `hold` rounds, then all are drawn anew.
+ * A failed peer stays so for `hold` rounds, then all are drawn again.
  *
- * Two errors are told for each round, both means over the peers: `mse` is the squared distance to
- * the mean of what everybody started with, `variance` the one to the mean of what they hold now.
- * They are equal where a method preserves the sum. `reached` is the first round with a variance
- * below 1e-4 or 1e-9; a run that takes longer than the cap counts as the cap. For allreduce, whose
- * rounds are drawn and not played, there is no cap.
+ * Two errors are computed for each round, both means over the peers: `mse` is the squared distance
+ * to the mean of the start values, `variance` the one to the mean of the present values. They are
+ * equal where a method preserves the sum. `reached` is the first round with a variance below 1e-4
+ * or 1e-9; a run that takes longer than the cap counts as the cap. For allreduce, whose rounds are
+ * drawn and not played, there is no cap.
  *
- * What it costs is told too: the vectors that a peer sends in a round, on average. A group of m
- * that averages by a butterfly sends 2 (m - 1) in all, a gossip or a push 1 each, and every attempt
- * of an all-reduce 2 (N - 1), whether it succeeds or not.
+ * The cost is the number of vectors that a peer sends in a round, on average. A group of m that
+ * averages by a butterfly sends 2 (m - 1) in all, a gossip or a push 1 each, and every attempt of
+ * an all-reduce 2 (N - 1), whether it succeeds or not.
  *
  * One *seed* is one placement and one sequence of absences, under which HTH_PURE_COLUMNS numbers
  * per peer are averaged side by side; its figures are means over them. (Of allreduce: as many
@@ -103,11 +103,11 @@ struct hth_pure_opts {
     enum hth_pure_failure failure;
     uint32_t peers;
     struct hth_avg_shape shape;
-    double p_fail;   /* that a peer is struck in a round */
-    uint32_t hold;   /* rounds for which it stays so */
-    uint32_t rounds; /* of the lists of errors */
-    uint32_t cap;    /* of the rounds to a target */
-    uint64_t seed;   /* that of seed number 0 */
+    double p_fail;   /* chance that a peer fails in a round */
+    uint32_t hold;   /* rounds for which it stays failed */
+    uint32_t rounds; /* length of the lists of errors */
+    uint32_t cap;    /* largest number of rounds to a target */
+    uint64_t seed;   /* seed of run number 0 */
 };
 #define HTH_PURE_OPTS_INIT                                                                         \
     {                                                                                              \
@@ -115,12 +115,12 @@ struct hth_pure_opts {
         .hold = 1, .rounds = 10, .cap = 50, .seed = 1                                              \
     }
 
-/* What one seed gave, in one array of hth_pure_row_len doubles: `rounds` times mse, `rounds` times
- * variance, `rounds` times vectors sent, and then these. */
+/* The result of one seed is one array of hth_pure_row_len doubles: `rounds` times mse, `rounds`
+ * times variance, `rounds` times vectors sent, and then these. */
 enum { HTH_PURE_REACHED, HTH_PURE_REACHED_1E9, HTH_PURE_UNREACHED, HTH_PURE_UNREACHED_1E9 };
 size_t hth_pure_row_len(const struct hth_pure_opts *opts);
-/* The place of HTH_PURE_REACHED and so on: rounds to 1e-4 and to 1e-9, and the fractions of the
- * columns that did not get there before the cap. */
+/* The index of HTH_PURE_REACHED and so on: rounds to 1e-4 and to 1e-9, and the fractions of the
+ * columns that did not reach them before the cap. */
 size_t hth_pure_at(const struct hth_pure_opts *opts, int what);
 
 struct hth_pure;
@@ -135,21 +135,20 @@ void hth_pure_run(struct hth_pure *pure, uint64_t index, double *row);
 /* Errors: E_CONFIG, as hth_pure_new. */
 enum hth_err hth_pure_check(const struct hth_pure_opts *opts) HTH_MUST;
 
-/* The rounds that an all-reduce with restarts needs on average, with hold 1: 1 / (1 - p)^N, and of
+/* The mean number of rounds of an all-reduce with restarts and hold 1: 1 / (1 - p)^N, and with
  * partitions 1 / ((1 - p)^N + p^N). */
 double hth_pure_allreduce_rounds(const struct hth_pure_opts *opts);
 
 /* The exact expectation of `mse` in each of opts->rounds rounds, over placements, absences and
- * first values. Where peers are alike that is a recursion of a few numbers: the covariance of two
- * peers' values depends only on the axes along which their cells differ (moshpit on a full grid:
- * 2^dims numbers) or on nothing at all (random groups of equal sizes: two numbers), and a round
- * maps these numbers linearly; a ring without absences is diagonal in Fourier's basis.
+ * first values. Where peers are interchangeable it is a recursion of a few numbers: the covariance
+ * of two peers' values depends only on the axes along which their cells differ (moshpit on a full
+ * grid: 2^dims numbers) or on nothing at all (random groups of equal sizes: two numbers), and a
+ * round maps these numbers linearly; a ring without absences is diagonal in Fourier's basis.
  *
- * It is what the mean over infinitely many seeds would be, and far below 1e-4 the mean over a few
- * hundred says little: a peer that is away for three rounds running weighs more than all else.
- * Errors: E_CONFIG (as hth_pure_new), E_UNSUPPORTED (no such recursion: a grid with empty cells,
- * groups of different sizes, gossip with absences, other methods, failures or hold than absent,
- * 1). */
+ * It equals the mean over infinitely many seeds. Far below 1e-4 the mean over a few hundred seeds
+ * says little: one peer that is absent for three rounds in a row outweighs all else. Errors:
+ * E_CONFIG (as hth_pure_new), E_UNSUPPORTED (no such recursion: a grid with empty cells, groups of
+ * different sizes, gossip with absences, other methods, failures or hold than absent, 1). */
 enum hth_err hth_pure_expected(const struct hth_pure_opts *opts, double *mse) HTH_MUST;
 
 /* ---- mixing -------------------------------------------------------------------------------- */

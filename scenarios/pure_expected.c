@@ -20,18 +20,18 @@ static double mean_share(uint32_t others, uint32_t with, double p)
     return sum;
 }
 
-/* What a round does to members of one group of m, of whom each is absent with chance p: `one` to a
- * peer's own variance given that of its values and the covariance with the others, `two` to the
- * covariance of two members. Both are mixtures: this is the weight of the variance. */
+/* The effect of a round on members of one group of m, each absent with chance p. `one` leads from
+ * the variance of the values and the covariance with the others to a peer's own variance, `two` to
+ * the covariance of two members. Both are mixtures; the number is the weight of the variance. */
 struct inside {
     double one, two;
 };
 
 static struct inside inside_of(uint32_t m, double p)
 {
-    /* It keeps what it has, or takes the mean of itself and k others: (c0 + k c1) / (k + 1). */
+    /* A peer keeps its value, or takes the mean of itself and k others: (c0 + k c1) / (k + 1). */
     double q = 1 - p, one = p + q * mean_share(m - 1, 1, p);
-    /* Two that are there hold the same mean; who is absent, and anybody else: c1 still. */
+    /* Two members that are there hold the same mean; an absent one and any other still have c1. */
     return (struct inside){one, m > 1 ? q * q * mean_share(m - 2, 2, p) : 0};
 }
 
@@ -41,10 +41,10 @@ static double mix(double weight, double a, double b)
 }
 
 /* c[s]: the covariance of peers whose cells differ along the axes of the set s. Along the round's
- * axis pairs of one line follow `inside`. Two peers of different lines are there or not
- * independently: with shares a of oneself and b of each of the m - 1 others in what one holds
- * afterwards, the pair looks at the same place of both lines with chance a^2 + (m - 1) b^2 if it
- * did before, else 2 a b + (m - 2) b^2. */
+ * axis, pairs of one line follow `inside`. Two peers of different lines are absent independently.
+ * With shares a of itself and b of each of the m - 1 others in a peer's new value, a pair refers to
+ * the same place of both lines with chance a^2 + (m - 1) b^2 if it did so before the round,
+ * otherwise with 2 a b + (m - 2) b^2. */
 static void line_round(double *c, uint32_t kinds, uint32_t axis, uint32_t m, double p)
 {
     if (m == 1)
@@ -66,7 +66,7 @@ static void expect_grid(const struct hth_pure_opts *o, double *mse)
 {
     double c[KINDS_MAX];
     uint32_t kinds = 1u << o->shape.dims;
-    for (uint32_t s = 0; s < kinds; s++) /* of what a peer is off the mean of all */
+    for (uint32_t s = 0; s < kinds; s++) /* deviation of a peer from the mean of all */
         c[s] = (s == 0) - 1.0 / o->peers;
     for (uint32_t t = 0; t < o->rounds; t++) {
         uint32_t axis = hth_avg_axis(&o->shape, t);
@@ -75,7 +75,7 @@ static void expect_grid(const struct hth_pure_opts *o, double *mse)
     }
 }
 
-/* Any two are in one group with chance (m - 1) / (N - 1), in each round anew. */
+/* Any two peers are in one group with chance (m - 1) / (N - 1), drawn again in each round. */
 static void expect_random(const struct hth_pure_opts *o, double *mse)
 {
     uint32_t m = o->peers / hth_avg_groups(o->peers, o->shape.size[0]);

@@ -11,13 +11,13 @@
 
 typedef double hth_pure_vec[HTH_PURE_COLUMNS];
 
-/* What becomes of a peer in a round. */
+/* The fate of a peer in a round. */
 enum hth_pure_fate {
     HTH_PURE_HERE,
     HTH_PURE_AWAY,
-    HTH_PURE_CUT, /* on the other side */
+    HTH_PURE_CUT, /* on the other side of a partition */
     HTH_PURE_LATE,
-    HTH_PURE_DIES_EARLY, /* before its values are in anybody's sum */
+    HTH_PURE_DIES_EARLY, /* crashes before its values are in any sum */
     HTH_PURE_DIES_LATE
 };
 
@@ -25,23 +25,23 @@ struct hth_pure {
     struct hth_pure_opts opts;
     const struct hth_pure_step *step;
     uint32_t cells;
-    struct hth_rng rng;    /* placement, partitions, turns */
+    struct hth_rng rng;    /* for placement, partitions of the peers, shifts */
     struct hth_rng coins;  /* failures */
     hth_pure_vec *x, *y;   /* values, and the next ones where a method needs both */
     double *weight, *next; /* of pushsum, else NULL */
     hth_pure_vec mean;     /* of the first values */
     uint8_t *fate;         /* of each peer in this round: enum hth_pure_fate */
-    double sent;           /* vectors, by all peers in this round */
-    uint32_t *order;       /* a permutation of the peers; of moshpit one for each axis */
-    uint32_t *shuffled;    /* another */
-    uint32_t *begin;       /* by line: where it begins in `order`; of moshpit for each axis */
+    double sent;           /* vectors sent by all peers in this round */
+    uint32_t *order;       /* a permutation of the peers; for moshpit one for each axis */
+    uint32_t *shuffled;    /* another permutation */
+    uint32_t *begin;       /* by line: its beginning in `order`; for moshpit for each axis */
     struct hth_avg_cell *cell;
 };
 
-/* A method: what it needs, its start and its round. */
+/* A method: its needs, its start and its round. */
 struct hth_pure_step {
-    bool cells;    /* peers stand in cells */
-    bool distinct; /* and each needs one of its own */
+    bool cells;    /* peers have cells */
+    bool distinct; /* each peer needs its own cell */
     void (*start)(struct hth_pure *p);
     void (*round)(struct hth_pure *p, uint32_t round);
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One round of each method of pure.h. */
+/* pure_methods.c: one round of each method of pure.h. */
 #include "scenarios/pure_int.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static uint32_t shape_lines(const struct hth_pure *p, uint32_t axis)
     return p->cells / p->opts.shape.size[axis];
 }
 
-/* The number of the line along `axis` that a cell belongs to, row-major over the other axes. */
+/* The number of a cell's line along `axis`, row-major over the other axes. */
 static uint32_t line_of(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell,
                         uint32_t axis)
 {
@@ -22,7 +22,7 @@ static uint32_t line_of(const struct hth_avg_shape *shape, const struct hth_avg_
     return line;
 }
 
-/* Sorts the peers by their lines along `axis`, in the order of `from` within a line (NULL: by
+/* Sort the peers by their lines along `axis`, in the order of `from` within a line (NULL: by
  * number). begin[l] .. begin[l + 1] is line l. */
 static void sort_lines(const struct hth_pure *p, uint32_t axis, const uint32_t *from,
                        uint32_t *order, uint32_t *begin)
@@ -46,29 +46,29 @@ static bool dies(enum hth_pure_fate fate)
     return fate == HTH_PURE_DIES_EARLY || fate == HTH_PURE_DIES_LATE;
 }
 
-/* Its values are in the sums of others. */
+/* Whether its values enter the sums of others. */
 static bool gives(enum hth_pure_fate fate)
 {
     return fate == HTH_PURE_HERE || fate == HTH_PURE_CUT || fate == HTH_PURE_DIES_LATE;
 }
 
-/* It has the result in the end. */
+/* Whether it has the result in the end. */
 static bool takes(enum hth_pure_fate fate)
 {
     return fate == HTH_PURE_HERE || fate == HTH_PURE_CUT || fate == HTH_PURE_LATE;
 }
 
-/* It is in the group of that side of the cut. */
+/* Whether it is in the group on that side of the partition. */
 static bool joins(enum hth_pure_fate fate, bool side)
 {
     return fate != HTH_PURE_AWAY && (fate == HTH_PURE_CUT) == side;
 }
 
-/* The members that join on that side take the mean; returns how many joined. */
+/* Give the mean to the members that join on that side; returns how many joined. */
 static uint32_t average(struct hth_pure *p, const uint32_t *members, uint32_t count, bool side)
 {
     hth_pure_vec sum = {0};
-    bool lost[COLUMNS] = {false}; /* its reducer died */
+    bool lost[COLUMNS] = {false}; /* its reducer crashed */
     uint32_t joined = 0, given = 0, dead = 0;
     for (uint32_t i = 0; i < count; i++) {
         enum hth_pure_fate fate = p->fate[members[i]];
@@ -87,7 +87,7 @@ static uint32_t average(struct hth_pure *p, const uint32_t *members, uint32_t co
         return joined;
     for (int c = 0; c < COLUMNS; c++) {
         sum[c] /= given;
-        /* members are alike: any `dead` of `joined` places are theirs */
+        /* members are interchangeable: any `dead` of the `joined` places are theirs */
         lost[c] = dead > 0 && hth_rng_below(&p->rng, joined) < dead;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -108,7 +108,7 @@ static void average_sides(struct hth_pure *p, const uint32_t *members, uint32_t 
 
 /* ---- moshpit, turns, random ---------------------------------------------------------------- */
 
-/* Everybody in a cell of its own, or as evenly as can be. */
+/* Place each peer in its own cell, or as evenly as possible. */
 static void place(struct hth_pure *p)
 {
     uint32_t *cells = p->shuffled; /* room for all cells */
@@ -156,7 +156,8 @@ static void turns_start(struct hth_pure *p)
     reset_order(p);
 }
 
-/* A line's members on one side: the mean, and the next cells of those who had it. */
+/* Average the members of a line on one side, and move those that have the mean to their next
+ * cells. */
 static void turn_line(struct hth_pure *p, uint32_t round, const uint32_t *members, uint32_t count,
                       bool side)
 {
@@ -165,7 +166,7 @@ static void turn_line(struct hth_pure *p, uint32_t round, const uint32_t *member
     uint32_t index = 0;
     memcpy(group.b, &turn, sizeof(turn));
     if (average(p, members, count, side) < 2)
-        return; /* nobody met */
+        return; /* no group formed */
     for (uint32_t i = 0; i < count; i++) {
         enum hth_pure_fate fate = p->fate[members[i]];
         if (joins(fate, side) && takes(fate))
@@ -213,7 +214,7 @@ static void swap_values(struct hth_pure *p)
     p->next = weight;
 }
 
-/* What `from` sends in this round counts at `to`. */
+/* Whether the values that `from` sends in this round count at `to`. */
 static bool reaches(const struct hth_pure *p, uint32_t from, uint32_t to)
 {
     return gives(p->fate[from]) && p->fate[to] != HTH_PURE_AWAY &&
@@ -252,7 +253,7 @@ static void pushsum_start(struct hth_pure *p)
         p->weight[i] = 1;
 }
 
-/* Moves a third of what `from` has to `to`, or back to itself where `to` is not there. */
+/* Move a third of the value of `from` to `to`, or back to itself where `to` is absent. */
 static void push_third(struct hth_pure *p, uint32_t from, uint32_t to)
 {
     uint32_t taker = from == to || !reaches(p, from, to) ? from : to;
@@ -280,7 +281,7 @@ static void pushsum_round(struct hth_pure *p, uint32_t round)
         push_third(p, i, (i + a) % n);
         push_third(p, i, (i + b) % n);
     }
-    /* Who died is back with what it had before. */
+    /* A crashed peer is back with its earlier value. */
     for (uint32_t i = 0; i < n; i++)
         if (dies(p->fate[i])) {
             memcpy(p->y[i], p->x[i], sizeof(p->x[i]));

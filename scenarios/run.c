@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c: lets a drawn scenario happen, and judges. */
+/* run.c: runs a drawn scenario and judges it. */
 #include "core/limits.h"
 #include "core/mem.h"
 #include "scenarios/peers.h"
@@ -9,22 +9,22 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* How long after the last fault calls must succeed again: connections that were stalled for longer
- * than this are given up, records and bans have run out. */
+/* The share of the time after which calls must succeed: by then connections that were stalled for
+ * longer are closed, and records and bans have expired. */
 #define RECOVERY_SHARE 0.9
-/* For the last calls, with all their attempts. */
+/* For the last calls, with all their retries. */
 #define LAST_CALLS_US (20 * HTH_US_PER_S)
 
 struct run;
 
-/* What the nodes are: peers or a fleet, whose functions have the same meaning. */
+/* The application of the nodes: peers or a fleet, with functions of the same meaning. */
 struct app {
     struct hth_node *(*node)(struct run *r, uint32_t i);
     void (*broken)(struct run *r, const char *text);
     void (*check_now)(struct run *r);
     void (*end_faults)(struct run *r);
     void (*expect)(struct run *r); /* nine tenths of the time are over */
-    void (*judge)(struct run *r);  /* all of it is */
+    void (*judge)(struct run *r);  /* all of the time is over */
     void (*stop)(struct run *r);
     bool (*is_stopped)(void *run);
     void (*check_end)(struct run *r);
@@ -41,7 +41,7 @@ struct run {
     struct hth_fleet *fleet;
     struct hth_churn *churn;
     struct hth_device *devices; /* one per node, as drawn */
-    struct hth_rng rng;         /* of what happens; the draws of nodes have their own */
+    struct hth_rng rng;         /* for events; nodes draw from generators of their own */
     bool cut;
 };
 
@@ -55,7 +55,7 @@ static struct hth_node *any_node(struct run *r)
     return r->app->node(r, (uint32_t)hth_rng_below(&r->rng, r->s->nodes));
 }
 
-/* Those a node talks to: its neighbourhood; in a fleet, all. */
+/* The nodes that a node talks to: its neighbourhood; in a fleet, all. */
 static struct hth_hood hood_of(const struct run *r, const struct hth_node *node)
 {
     uint32_t hood = r->fleet != NULL ? r->s->nodes : r->s->load.hood;
@@ -112,7 +112,7 @@ static void on_clog(void *arg)
     int64_t now_us = hth_world_now_us(r->world);
     if (over(r))
         return;
-    /* What is clogged comes free when the faults end. */
+    /* Clogs end when the faults end. */
     int64_t until_us = HTH_MIN(now_us + r->plan->clog_for_us, r->plan->safety_us);
     for (uint32_t i = 0; i < r->s->clogs.ways; i++) {
         struct hth_node *from = any_node(r), *to = neighbour(r, from);
@@ -122,7 +122,7 @@ static void on_clog(void *arg)
     again(r, r->plan->clog_every_us, on_clog);
 }
 
-/* Evenly from -most to most. */
+/* Draw evenly from -most_us to most_us. */
 static int64_t around_zero(struct hth_rng *rng, int64_t most_us)
 {
     return (int64_t)((2.0 * hth_rng_unit(rng) - 1.0) * (double)most_us);
@@ -210,7 +210,7 @@ static void set_links(struct run *r, bool faults)
     }
 }
 
-/* What faults do to a fleet is logged as errors there; here it is the purpose. */
+/* Drop the log: errors of a fleet under faults are expected. */
 static void no_log(void *arg, const char *line, size_t len)
 {
     (void)arg;
@@ -224,7 +224,8 @@ static void make_world(struct run *r, const struct hth_scenario_opts *opts)
     o.ghost = !r->s->load.real;
     o.log_level = opts->log_level;
     o.log_sink = r->s->swarm.trainers > 0 && opts->log_level == HTH_ERROR ? no_log : NULL;
-    o.segment_bytes = 512u << 10; /* most payloads in one piece: a third of the events */
+    /* most payloads are one segment, which saves two thirds of the events */
+    o.segment_bytes = 512u << 10;
     o.dht = r->plan->dht;
     o.chaos = r->plan->chaos;
     o.trace = opts->on_event;
@@ -233,7 +234,7 @@ static void make_world(struct run *r, const struct hth_scenario_opts *opts)
     set_links(r, true);
 }
 
-/* Everything is well from here on. */
+/* End all faults. */
 static void end_faults(struct run *r)
 {
     struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
@@ -245,7 +246,8 @@ static void end_faults(struct run *r)
     hth_world_set_dht(r->world, &dht);
     hth_world_set_chaos(r->world, &calm);
     hth_churn_stop(r->churn);
-    /* A clock beyond what records tolerate would stay wrong for ever: its owner puts it right. */
+    /* A clock beyond the tolerance of records would stay wrong for ever: its owner sets it
+     * right. */
     for (uint32_t i = 0; i < r->s->nodes; i++)
         hth_node_wall_set(r->app->node(r, i),
                           around_zero(&r->rng, HTH_MIN(r->plan->skew_us, HTH_US_PER_S)));
@@ -337,7 +339,7 @@ static const struct app peers_app = {
     .check_now = peers_check_now,
     .end_faults = peers_end_faults,
     .expect = peers_expect,
-    .judge = peers_end_faults, /* they are asked when the last calls have ended */
+    .judge = peers_end_faults, /* the invariants are checked when the last calls have ended */
     .stop = peers_stop,
     .is_stopped = peers_stopped,
     .check_end = peers_check_end,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scenario.c: limits, the draw, and its text. run.c lets it happen. */
+/* scenario.c: limits, the draw, and the texts of a scenario. run.c runs it. */
 #include "scenarios/scenario.h"
 
 #include "core/limits.h"
@@ -50,7 +50,7 @@ static struct hth_range one(double x)
     return (struct hth_range){x, x};
 }
 
-/* 0 is a line without a limit; one that is slower than this would never be through. */
+/* 0 is a link without a limit; a slower link than this would never finish. */
 #define MBIT_MIN 1e-3
 
 static double least_mbit(double mbit)
@@ -94,7 +94,7 @@ static bool check_zones(const struct hth_scenario *s, char *error, size_t max)
     return true;
 }
 
-/* A rate that is missing is no rate of 0: nobody wrote that. */
+/* Check that no rate is missing: a missing rate is not 0. */
 static bool check_rates(const struct hth_scenario_device *d, char *error, size_t max)
 {
     if (d->gflops != 0 && d->gbytes_per_s != 0 && d->workers != 0)
@@ -140,7 +140,7 @@ uint64_t hth_scenario_malice(const struct hth_scenario *s)
     return sum;
 }
 
-/* Makes no sense beyond what the parts of a run take. */
+/* Check limits that the parts of a run have. */
 static bool check_swarm(const struct hth_scenario *s, char *error, size_t max)
 {
     uint64_t bad = hth_scenario_malice(s);
@@ -179,7 +179,7 @@ static bool check_swarm(const struct hth_scenario *s, char *error, size_t max)
 }
 
 #define DAY_S 86400.0
-/* Nothing that recurs may do so more often than this: an empty world would never get on. */
+/* The shortest interval of recurring events: with shorter ones the run would make no progress. */
 #define EVERY_MIN_S 0.01
 
 static bool check_numbers(const struct hth_scenario *s, char *error, size_t max)
@@ -236,7 +236,7 @@ static bool check_numbers(const struct hth_scenario *s, char *error, size_t max)
     return true;
 }
 
-/* Partitions that happen and part nobody are none, and nobody meant that. */
+/* Check that partitions separate nodes: others are a mistake of the author. */
 static bool check_partitions(const struct hth_scenario *s, char *error, size_t max)
 {
     if (s->partitions.every_s.high == 0)
@@ -251,7 +251,7 @@ static bool check_partitions(const struct hth_scenario *s, char *error, size_t m
     return false;
 }
 
-/* The experts of a neighbourhood lie along one axis. */
+/* Check that the experts of a neighbourhood fit on one axis. */
 static bool check_load(const struct hth_scenario *s, char *error, size_t max)
 {
     uint64_t experts = hth_hood_experts(s->nodes, s->load.hood, s->load.experts);
@@ -264,8 +264,8 @@ static bool check_load(const struct hth_scenario *s, char *error, size_t max)
     return false;
 }
 
-/* Names stand in CSV, JSON and scripts of gnuplot, which can run programs; files come from
- * others. */
+/* Check a name. Names appear in CSV, JSON and scripts of gnuplot, which can run programs, and files
+ * may be hostile. */
 static bool is_word(const char *name)
 {
     static const char letters[] =

@@ -11,12 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NETWORK     "select"
-#define PORT        4000
-#define BOOTS_US    (20 * HTH_US_PER_S) /* hosts start within it: they renew at a third of 60 s */
+#define NETWORK "select"
+#define PORT    4000
+/* hosts start within it, so that their renewals (every 20 s) spread evenly */
+#define BOOTS_US    (20 * HTH_US_PER_S)
 #define SETTLE_US   (60 * HTH_US_PER_S)
-#define DEAD_US     (10 * HTH_US_PER_S) /* from the deaths to the first trainer */
-#define NEXT_US     (HTH_US_PER_S / 2)  /* from a trainer to the next */
+#define DEAD_US     (10 * HTH_US_PER_S) /* from the crashes to the first trainer */
+#define NEXT_US     (HTH_US_PER_S / 2)  /* from one trainer to the next */
 #define PATIENCE_US (60 * HTH_US_PER_S)
 #define WARM        100 /* searches after the last trainer is exact */
 #define ZONES       3
@@ -37,11 +38,11 @@ struct searcher {
     struct hth_env *env;
     struct hth_directory *directory;
     uint32_t layer;
-    float *tables; /* of its row */
+    float *tables; /* the scores of its row */
     uint32_t ideal[HTH_TOP_K_MAX];
-    int64_t booted_us, first_us, exact_us; /* 0: not yet */
+    int64_t booted_us, first_us, exact_us; /* 0: has not happened */
     bool first_exact;
-    uint32_t living; /* of the first k */
+    uint32_t living; /* experts of the first selection whose host is up */
     uint64_t requests;
 };
 
@@ -53,7 +54,7 @@ struct select_run {
     struct hth_beam *beam;
     struct host *hosts;
     struct searcher *searchers;
-    enum hth_err err; /* the first of any boot */
+    enum hth_err err; /* the first error of any boot */
 };
 
 static void remember(struct select_run *run, enum hth_err err)
@@ -166,7 +167,7 @@ static void searcher_halt(struct hth_env *env, void *arg)
     s->directory = NULL;
 }
 
-/* Scores, and what a search in a layer of which everything is known would select. */
+/* Draw scores, and compute the selection of a search in a layer of which everything is known. */
 static enum hth_err draw_row(struct searcher *s, struct hth_rng *rng)
 {
     uint32_t width = hth_gate_width(&s->run->grid), size = hth_grid_size(&s->run->grid), found;
@@ -187,7 +188,7 @@ static enum hth_err draw_row(struct searcher *s, struct hth_rng *rng)
 
 /* ---- the world ----------------------------------------------------------------------------- */
 
-/* One way, in ms: within and between three continents. */
+/* One-way latency in ms, within and between three continents. */
 static const double zone_ms[ZONES][ZONES] = {{12, 45, 90}, {45, 20, 75}, {90, 75, 30}};
 
 static void set_links(struct select_run *run)
@@ -326,7 +327,7 @@ static enum hth_err prepare(struct select_run *run, struct hth_rng *rng)
     if (run->opts->poor)
         w.dht.partial = 0.3;
     w.ghost = true;
-    /* Back from the first trainer to the world's beginning, on whole epochs. */
+    /* Go back from the first trainer to the world's beginning, on whole epochs. */
     w.wall_start_us = w.wall_start_us / HTH_TOPIC_EPOCH_US * HTH_TOPIC_EPOCH_US +
                       (int64_t)(run->opts->epoch_s * 1e6) - SETTLE_US - DEAD_US;
     beam.k = run->opts->k;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* smoke.c: a scenario with fixed numbers, and its line. */
+/* smoke.c: a scenario with fixed numbers, and its result as a line. */
 #include "scenarios/smoke.h"
 
 #include "scenarios/scenario.h"
@@ -14,7 +14,7 @@ static struct hth_range exactly(double x)
     return (struct hth_range){x, x};
 }
 
-/* One peer in a hundred dies each second, half of them without a word, and returns after 5 s. */
+/* One peer in a hundred crashes each second, half of them silently, and returns after 5 s. */
 static void add_faults(struct hth_scenario *s)
 {
     s->links.loss = exactly(0.001);

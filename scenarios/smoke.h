@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * smoke.h: does a swarm of N peers live? A scenario (scenario.h) with fixed numbers and the peers
- * of peers.h: the measure of the simulator's own speed, and the first thing to run after a change.
+ * smoke.h: does a swarm of N peers survive? A scenario (scenario.h) with fixed numbers and the
+ * peers of echo.h. It also measures the simulator's own speed, and is the first thing to run after
+ * a change.
  *
- * For two thirds of the time one peer in a hundred dies every second and comes back some seconds
+ * For two thirds of the time one peer in a hundred crashes every second and restarts some seconds
  * later, messages are lost, DHT answers are partial, and every other 5 s an eighth of the peers is
- * cut off. Then all faults stop and the swarm has the rest of the time to recover.
+ * partitioned. Then all faults stop and the swarm has the rest of the time to recover.
  *
  * Nothing here reads a clock: the caller measures and passes wall time to hth_smoke_line.
  */
@@ -37,28 +38,28 @@ struct hth_smoke_opts {
 
 struct hth_smoke_report {
     bool pass;
-    char why[160]; /* the first invariant that was broken; "" when it passed */
+    char why[160]; /* the first violated invariant; "" when it passed */
     struct hth_smoke_opts asked;
     uint32_t peers;
     uint64_t seed;
-    uint64_t hash; /* of the trace */
+    uint64_t hash; /* trace hash */
     int64_t virtual_us;
     uint64_t events;
     uint64_t calls, calls_ok, calls_failed, calls_again, calls_vanished;
-    uint64_t calls_without_host; /* ticks on which nobody was known */
+    uint64_t calls_without_host; /* ticks at which a peer knew no host to call */
     uint64_t crashes, partitions;
     uint64_t bytes_delivered;
-    uint64_t dht_values;      /* in the table at the end */
+    uint64_t dht_values;      /* in the DHT at the end */
     double latency_median_us; /* of successful calls, virtual */
 };
 
-/* Errors: E_RANGE (options). A broken invariant is no error: look at report->pass. */
+/* Run. Errors: E_RANGE (options). A violated invariant is no error: see report->pass. */
 enum hth_err hth_smoke_run(const struct hth_smoke_opts *opts,
                            struct hth_smoke_report *report) HTH_MUST;
 
 #define HTH_SMOKE_LINE_MAX 512
 /* "PASS seed=1 hash=... peers=1000 virtual_s=60 events=... virtual_per_wall=... events_per_s=...
- * memory_mib=..." or "FAIL ..." with the reason and the command that shows it again. wall_us and
+ * memory_mib=..." or "FAIL ..." with the reason and the command that repeats it. wall_us and
  * memory_bytes of 0 leave their fields out, so that two runs give identical lines. */
 const char *hth_smoke_line(const struct hth_smoke_report *report, int64_t wall_us,
                            uint64_t memory_bytes, char out[HTH_SMOKE_LINE_MAX]);

@@ -33,7 +33,7 @@ struct hth_swarm {
     struct hth_swarm_opts opts;
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
     uint32_t layers;
-    uint64_t *rows[HTH_MODEL_LAYERS_MAX]; /* of experts, on hosts that are gone */
+    uint64_t *rows[HTH_MODEL_LAYERS_MAX]; /* rows of experts on hosts that have crashed */
     struct swarm_host *hosts;
     struct swarm_trainer *trainers;
     uint32_t trainer_count;
@@ -130,7 +130,7 @@ static enum hth_err make_server(struct swarm_host *host, struct hth_env *env)
     return hth_server_new(env, host->rpc, &server, &host->server);
 }
 
-/* Adds what the experts of a host that is up have done. They were added layer by layer. */
+/* Add the rows of the experts of a host that is up. They were added layer by layer. */
 static void count_rows(const struct swarm_host *host, uint32_t only, uint64_t *rows)
 {
     struct hth_server_expert e;

@@ -39,7 +39,7 @@ struct hth_swarm_opts {
     int64_t record_life_us;
     int64_t deadline_min_us; /* floor of the trainer's adaptive deadlines; 0: rpc's own */
     const struct hth_device *host_device, *trainer_device; /* NULL: the world's */
-    /* A host that comes back is another machine: it finds no checkpoints. */
+    /* A host that restarts is another machine: it has no checkpoints. */
     bool blank;
     bool share; /* network and addresses of these are filled in */
     struct hth_roster_opts roster;
@@ -47,12 +47,12 @@ struct hth_swarm_opts {
     struct hth_reducer_opts reducer;
     /* Called before trainer i is made, at each boot; may be NULL. */
     void (*edit)(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
-    /* The same of host i's server; and once before a node is made, hosts first, then trainers. */
+    /* The same for host i's server; and once before a node is made, hosts first, then trainers. */
     void (*edit_host)(void *arg, uint32_t i, struct hth_server_opts *server);
     void (*edit_node)(void *arg, uint32_t node, struct hth_node_opts *opts);
-    /* Of what that node holds for others; may be NULL, and say NULL. */
+    /* The budget for bytes that a node holds for others; may be NULL, and return NULL. */
     struct hth_budget *(*budget)(void *arg, uint32_t node);
-    /* A boot failed. NULL: the swarm remembers it (hth_swarm_err). */
+    /* Called when a boot failed. NULL: the swarm keeps the error (hth_swarm_err). */
     void (*on_bad_boot)(void *arg, uint32_t node, enum hth_err err);
     void *arg;
 };
@@ -64,23 +64,24 @@ struct hth_swarm_opts {
         .reducer = HTH_REDUCER_OPTS_INIT                                                           \
     }
 
-/* The nodes are up when the world's clock has moved. Strings in opts must outlive the swarm. */
+/* Make a swarm. The nodes are up once the world's clock has moved. Strings in opts must outlive the
+ * swarm. */
 struct hth_swarm *hth_swarm_new(struct hth_world *world, const struct hth_swarm_opts *opts);
 void hth_swarm_free(struct hth_swarm *swarm);
-/* What the next boot of a node goes by. */
+/* The options that the next boot of a node uses. */
 struct hth_swarm_opts *hth_swarm_edit(struct hth_swarm *swarm);
 
 struct hth_node *hth_swarm_host(struct hth_swarm *swarm, uint32_t i);
 /* NULL while that host is down. */
 struct hth_server *hth_swarm_server(struct hth_swarm *swarm, uint32_t i);
-/* Of the first trainer. */
+/* Node of the first trainer. */
 struct hth_node *hth_swarm_trainer_node(struct hth_swarm *swarm);
-/* NULL before its boot and while its node is down. */
+/* The first trainer; NULL before its boot and while its node is down. */
 struct hth_trainer *hth_swarm_trainer(struct hth_swarm *swarm);
-/* Of trainer i, which must be below `trainers`. */
+/* Trainer i, which must be below `trainers`. */
 struct hth_trainer *hth_swarm_trainer_at(struct hth_swarm *swarm, uint32_t i);
-/* Rows of forwards that each expert of a layer computed, on all its hosts; as many numbers as its
- * grid has cells. */
+/* Rows that each expert of a layer computed in forwards, on all its hosts; one number for each cell
+ * of the grid. */
 void hth_swarm_expert_rows(const struct hth_swarm *swarm, uint32_t layer, uint64_t *rows);
 /* The first error of any boot. */
 enum hth_err hth_swarm_err(const struct hth_swarm *swarm);

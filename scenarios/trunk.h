@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trunk.h: how far apart two trunks are, for scenarios that check it.
+ * trunk.h: the distance between two trunks, for scenarios that check it.
  *
  *     |a - b| / |a|    0 when both are all zeros; NaN or infinite as soon as a float of either is
  *
- * so that no comparison with a bound is passed by numbers that are none (keep the largest with
- * hth_worse). Pure.
+ * so that NaN passes no comparison with a bound (keep the largest with hth_worse). Pure.
  */
 #ifndef HTH_SCENARIOS_TRUNK_H
 #define HTH_SCENARIOS_TRUNK_H
@@ -30,7 +29,7 @@ static inline double hth_trunk_distance(const float *a, const float *b, size_t c
     return sqrt(diff / norm);
 }
 
-/* Of the values of two sets of one shape. */
+/* Distance between the values of two sets of one shape. */
 static inline double hth_params_distance(struct hth_params *a, struct hth_params *b)
 {
     return hth_trunk_distance(hth_params_flat(a, HTH_PART_VALUE),

@@ -11,7 +11,7 @@
 
 #define CALM_US (20 * HTH_US_PER_S)
 #define STEP_US (50 * HTH_US_PER_MS)
-#define NODES   (2 * HTH_CHURN_HOOD_MAX) /* of a neighbourhood, those in reserve included */
+#define NODES   (2 * HTH_CHURN_HOOD_MAX) /* of a neighbourhood, the reserve included */
 
 enum wait { WAIT_NOTHING, WAIT_SEEN, WAIT_GONE };
 
@@ -20,10 +20,10 @@ struct times {
     size_t count, room;
 };
 
-/* What is watched of one neighbourhood. */
+/* The state of one watched neighbourhood. */
 struct hood {
     uint8_t wait[NODES][NODES]; /* [viewer][host]: enum wait */
-    bool newcomer[NODES];       /* does not show nine tenths yet */
+    bool newcomer[NODES];       /* shows less than nine tenths so far */
 };
 
 struct churn_run {
@@ -31,11 +31,11 @@ struct churn_run {
     struct hth_world *world;
     struct hth_peers *peers;
     struct hth_rng rng;
-    uint32_t nodes, span; /* in all, of a neighbourhood; both with the reserve */
-    int64_t *changed_us;  /* last birth or death of each node */
-    struct hood *hoods;   /* the first `watched` ones */
+    uint32_t nodes, span; /* of all neighbourhoods, and of one; both with the reserve */
+    int64_t *changed_us;  /* last crash or start of each node */
+    struct hood *hoods;   /* the first `watched` neighbourhoods */
     uint32_t watched;
-    bool ended; /* no more deaths */
+    bool ended; /* no more crashes */
     uint64_t deaths, shown, shown_dead;
     struct times discover, forget, newcomer;
 };
@@ -54,7 +54,7 @@ static bool is_up(const struct churn_run *r, uint32_t node)
     return hth_node_is_up(hth_peers_node(r->peers, node));
 }
 
-/* How many nodes neighbourhood k has; the last may be smaller. */
+/* Number of nodes of neighbourhood k; the last may be smaller. */
 static uint32_t hood_size(const struct churn_run *r, uint32_t k)
 {
     return HTH_MIN(r->span, r->nodes - k * r->span);
@@ -62,7 +62,7 @@ static uint32_t hood_size(const struct churn_run *r, uint32_t k)
 
 /* ---- deaths and births --------------------------------------------------------------------- */
 
-/* All viewers wait for the news about h, and what h waited for is void. */
+/* Start the waits of all viewers for the news about h, and void h's own waits. */
 static void expect(struct churn_run *r, uint32_t h, bool born)
 {
     uint32_t k = h / r->span, first = k * r->span;
@@ -94,7 +94,7 @@ static void kill_one(struct churn_run *r, uint32_t node)
     expect(r, node, false);
 }
 
-/* Of the same neighbourhood the one that has been down for longest, before `dead` fell. */
+/* The node of the same neighbourhood that has been down for longest, before `dead` crashed. */
 static uint32_t longest_down(const struct churn_run *r, uint32_t dead)
 {
     uint32_t k = dead / r->span, best = UINT32_MAX;
@@ -153,7 +153,7 @@ static struct sight look(struct churn_run *r, uint32_t k, uint32_t v)
     return sight;
 }
 
-/* Returns whether all viewers show exactly the living. */
+/* Update all waits. Returns whether all viewers show exactly the live nodes. */
 static bool look_around(struct churn_run *r)
 {
     bool all_right = true;
@@ -183,7 +183,7 @@ static bool makes_sense(const struct hth_sim_churn_opts *o)
            o->latency_ms > 0 && o->latency_ms <= 10000 && o->duration_us > 0;
 }
 
-/* Half of each neighbourhood is up: the nodes in reserve die before they ever began. */
+/* Bring half of each neighbourhood up: the reserve is down from the beginning. */
 static enum hth_err settle(struct churn_run *r)
 {
     const struct hth_sim_churn_opts *o = r->opts;

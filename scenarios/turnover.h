@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * turnover.h: peers die and others take their places: what do the rest notice, and when?
+ * turnover.h: peers crash and others replace them: when do the remaining ones notice?
  *
- * `peers` nodes are up at any time, in neighbourhoods of at most `hood`, as peers.h has them: each
- * announces its experts, follows its neighbourhood in a directory and calls its hosts. For each
- * place there is a second node in reserve. Deaths come at exponential times, `replaced` of all
- * places a minute; the dead node's place is taken in the same instant by the node of the same
- * neighbourhood that has been down for longest, so that the number of peers stays the same, and a
- * dead one stays away for long.
+ * `peers` nodes are up at any time, in neighbourhoods of at most `hood`, as in echo.h: each
+ * announces its experts, follows its neighbourhood in a directory and calls its hosts. Each place
+ * has a second node in reserve. Nodes crash at exponential times, a share `replaced` of all places
+ * a minute. In the same instant the node of the same neighbourhood that has been down for longest
+ * takes the place, so that the number of peers stays the same and a crashed node stays down for
+ * long.
  *
  *   death of h   |<--- forget: until viewer v no longer shows h --->|
  *   birth of h   |<--- discover: until v, who was there, shows h --->|
  *   birth of v   |<--- newcomer: until v shows nine tenths of the living --->|
  *   last death   |<--- recovery: until all show the living and nobody else --->|
  *
- * Views are looked at every 50 ms, of at most HTH_CHURN_VIEWERS_MAX places; times are as coarse.
- * Who returns before it was forgotten counts for neither forget nor discover. Calls carry ghosts.
- * A row is a pure function of its options.
+ * The directories of at most HTH_CHURN_VIEWERS_MAX places are read every 50 ms, which is the
+ * resolution of the times. A node that returns before it was forgotten counts for neither forget
+ * nor discover. Calls carry ghosts. A row is a pure function of its options.
  */
 #ifndef HTH_SCENARIOS_TURNOVER_H
 #define HTH_SCENARIOS_TURNOVER_H
@@ -32,13 +32,13 @@ struct hth_sim_churn_opts {
     uint32_t peers;
     uint32_t hood;
     uint32_t experts;  /* of each peer */
-    double replaced;   /* 0..10: deaths of a place in a minute */
-    double silent;     /* 0..1: the share of them that nobody is told of */
-    double latency_ms; /* one way; jitter is exponential with a tenth of it */
+    double replaced;   /* 0..10: crashes of a place in a minute */
+    double silent;     /* 0..1: share of them that is silent */
+    double latency_ms; /* one way; jitter is exponential with a tenth of it as mean */
     uint32_t payload_bytes;
     int64_t call_every_us;
     int64_t record_life_us;
-    int64_t duration_us;    /* of the deaths, after 20 s of calm */
+    int64_t duration_us;    /* of the churn, after 20 s of calm */
     hth_trace_fn *on_event; /* NULL: none */
     void *arg;              /* of on_event */
 };
@@ -49,12 +49,12 @@ struct hth_sim_churn_opts {
         .record_life_us = 60 * HTH_US_PER_S, .duration_us = 300 * HTH_US_PER_S                     \
     }
 
-/* NaN where nothing was seen. Times in seconds, means and 95th percentiles over pairs. */
+/* NaN without any event. Times in seconds, means and 95th percentiles over pairs. */
 struct hth_sim_churn_row {
     double goodput; /* calls that were answered, of those that all peers should have made */
     double discover_s, discover_p95_s;
     double forget_s, forget_p95_s;
-    double dead;       /* share of the shown hosts that were dead */
+    double dead;       /* share of the shown hosts that were down */
     double newcomer_s; /* mean */
     double recovery_s; /* NaN: not within two record lives and a minute */
     double median_ms;  /* of a call that was answered */
@@ -62,8 +62,8 @@ struct hth_sim_churn_row {
     uint64_t trace;
 };
 
-/* Errors: E_CONFIG (numbers that make no world), E_BUG (one of the conditions of peers.h is
- * broken, which is said in `why` when that is not NULL; it has HTH_PEERS_WHY_MAX bytes). */
+/* Run one configuration. Errors: E_CONFIG (numbers that make no world), E_BUG (an invariant of
+ * echo.h is violated; `why`, when not NULL, gets the text and has HTH_ECHO_WHY_MAX bytes). */
 enum hth_err hth_sim_churn(const struct hth_sim_churn_opts *opts, struct hth_sim_churn_row *row,
                            char *why) HTH_MUST;
 
