@@ -22,7 +22,7 @@
 /* The moment in its reduction at which a peer crashes. */
 enum moment { BEGUN, VALUES_IN, FIRST_SUM, MOMENTS };
 
-struct peer {
+struct average_peer {
     struct average *average;
     struct hth_node *node;
     struct hth_env *env; /* NULL while it is down */
@@ -44,7 +44,7 @@ struct average {
     const struct hth_average_opts *opts;
     struct hth_world *world;
     struct hth_rng coins, rng;
-    struct peer *peer;
+    struct average_peer *peer;
     double *start;      /* the mean of the start values of all peers */
     double *mean, *var; /* present ones, by number of the vector; see measure */
     uint8_t *arrived;   /* two targets for each number of the vector */
@@ -57,7 +57,7 @@ struct average {
 
 static const double targets[2] = {1e-4, 1e-9};
 
-static void tell(const struct average *a, const struct peer *p, const char *event,
+static void tell(const struct average *a, const struct average_peer *p, const char *event,
                  const char *detail)
 {
     if (a->opts->on_event != NULL)
@@ -68,7 +68,7 @@ static void tell(const struct average *a, const struct peer *p, const char *even
 /* ---- a peer -------------------------------------------------------------------------------- */
 
 /* End the offer: with this result, or because its owner crashed. */
-static void end_offer(struct peer *p)
+static void end_offer(struct average_peer *p)
 {
     struct average *a = p->average;
     if (!p->offered || p->ended)
@@ -80,7 +80,7 @@ static void end_offer(struct peer *p)
 
 static void on_round(void *arg, const struct hth_avg_result *r)
 {
-    struct peer *p = arg;
+    struct average_peer *p = arg;
     char detail[48];
     p->result = *r;
     p->result.values = p->result.average = NULL;
@@ -92,7 +92,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     end_offer(p);
 }
 
-static enum hth_err build(struct hth_env *env, struct hth_dht *dht, struct peer *p)
+static enum hth_err build(struct hth_env *env, struct hth_dht *dht, struct average_peer *p)
 {
     const struct hth_average_opts *o = p->average->opts;
     struct hth_addr addr = hth_node_addr(p->node, PORT);
@@ -117,7 +117,7 @@ static enum hth_err build(struct hth_env *env, struct hth_dht *dht, struct peer 
 
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct peer *p = arg;
+    struct average_peer *p = arg;
     enum hth_err err = build(env, dht, p);
     p->env = env;
     if (err != HTH_OK && p->average->err == HTH_OK)
@@ -126,7 +126,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 
 static void halt(struct hth_env *env, void *arg)
 {
-    struct peer *p = arg;
+    struct average_peer *p = arg;
     (void)env;
     hth_avg_peer_close(&p->avg);
     hth_rpc_free(p->rpc);
@@ -173,7 +173,7 @@ static void populate(struct average *a)
 {
     struct hth_device d = device(a->opts, 1);
     for (uint32_t i = 0; i < a->opts->base.peers; i++) {
-        struct peer *p = &a->peer[i];
+        struct average_peer *p = &a->peer[i];
         struct hth_node_opts node = HTH_NODE_OPTS_INIT;
         char name[16];
         snprintf(name, sizeof(name), "p%u", i);
@@ -191,7 +191,7 @@ static void populate(struct average *a)
 
 /* ---- failures ------------------------------------------------------------------------------ */
 
-static void doom(struct average *a, struct peer *p)
+static void doom(struct average *a, struct average_peer *p)
 {
     struct hth_reducer_stats s;
     p->moment = (enum moment)hth_rng_below(&a->rng, MOMENTS);
@@ -202,7 +202,7 @@ static void doom(struct average *a, struct peer *p)
     p->parts = s.parts_reduced;
 }
 
-static void strike(struct average *a, struct peer *p, bool struck)
+static void strike(struct average *a, struct average_peer *p, bool struck)
 {
     const struct hth_pure_opts *o = &a->opts->base;
     struct hth_device d = device(a->opts, struck ? 1.0 / SLOWNESS : 1);
@@ -220,7 +220,7 @@ static void draw(struct average *a)
 {
     const struct hth_pure_opts *o = &a->opts->base;
     for (uint32_t i = 0; i < o->peers; i++) {
-        struct peer *p = &a->peer[i];
+        struct average_peer *p = &a->peer[i];
         if (a->round % o->hold == 0)
             strike(a, p, hth_rng_chance(&a->coins, o->p_fail));
         if (p->struck && o->failure == HTH_PURE_CRASH)
@@ -229,15 +229,15 @@ static void draw(struct average *a)
 }
 
 /* Heal the partitions that end before the next round begins. */
-static void mend(struct average *a)
+static void heal(struct average *a)
 {
     const struct hth_pure_opts *o = &a->opts->base;
-    bool over = o->failure == HTH_PURE_PARTITION && a->opts->mend_us > 0;
+    bool over = o->failure == HTH_PURE_PARTITION && a->opts->heal_us > 0;
     for (uint32_t i = 0; over && (a->round + 1) % o->hold == 0 && i < o->peers; i++)
         strike(a, &a->peer[i], false);
 }
 
-static bool is_time(const struct peer *p)
+static bool is_time(const struct average_peer *p)
 {
     struct hth_reducer_stats s;
     hth_reducer_stats(p->avg.reducer, &s);
@@ -254,7 +254,7 @@ static bool is_time(const struct peer *p)
 static void kill_the_doomed(struct average *a)
 {
     for (uint32_t i = 0; i < a->opts->base.peers; i++) {
-        struct peer *p = &a->peer[i];
+        struct average_peer *p = &a->peer[i];
         if (!p->doomed || p->ended || !is_time(p))
             continue;
         tell(a, p, "dies", p->how == HTH_CRASH_SILENT ? "silently" : "with a reset");
@@ -268,7 +268,7 @@ static void kill_the_doomed(struct average *a)
 static void revive(struct average *a)
 {
     for (uint32_t i = 0; i < a->opts->base.peers; i++) {
-        struct peer *p = &a->peer[i];
+        struct average_peer *p = &a->peer[i];
         p->doomed = false;
         if (!p->died)
             continue;
@@ -279,7 +279,7 @@ static void revive(struct average *a)
 
 /* ---- a round ------------------------------------------------------------------------------- */
 
-static enum hth_err offer(struct peer *p)
+static enum hth_err offer(struct average_peer *p)
 {
     struct average *a = p->average;
     struct hth_avg_offer o = {.count = a->opts->dim,
@@ -308,7 +308,7 @@ static enum hth_err begin(struct average *a)
     a->open = 0;
     a->last_us = hth_world_now_us(a->world);
     for (uint32_t i = 0; i < a->opts->base.peers; i++) {
-        struct peer *p = &a->peer[i];
+        struct average_peer *p = &a->peer[i];
         p->ended = p->died = false;
         memset(&p->result, 0, sizeof(p->result));
         p->offered = !(p->struck && a->opts->base.failure == HTH_PURE_ABSENT);
@@ -378,14 +378,14 @@ static bool measure(struct average *a, double *mse, double *variance, double *ro
     return all;
 }
 
-struct sums {
+struct average_sums {
     double offers, living, averaged, fraction, members, bytes_out;
 };
 
-static void add_up(struct average *a, struct sums *s)
+static void add_up(struct average *a, struct average_sums *s)
 {
     for (uint32_t i = 0; i < a->opts->base.peers; i++) {
-        const struct peer *p = &a->peer[i];
+        const struct average_peer *p = &a->peer[i];
         s->offers += p->offered;
         s->bytes_out += (double)p->result.bytes_out;
         if (!p->offered || p->died)
@@ -410,7 +410,7 @@ static void fill_row(struct average *a, double *row, int64_t begin_us, uint64_t 
 {
     const struct hth_average_opts *o = a->opts;
     double peers = o->base.peers;
-    struct sums s = {0};
+    struct average_sums s = {0};
     add_up(a, &s);
     if (a->round >= o->base.rounds)
         return;
@@ -431,7 +431,7 @@ static void remember_cells(struct average *a)
 }
 
 /* Play one round from failures to pause. *all: both targets are reached everywhere. */
-static enum hth_err turn(struct average *a, double *row, bool *all)
+static enum hth_err play_round(struct average *a, double *row, bool *all)
 {
     const struct hth_pure_opts *o = &a->opts->base;
     struct hth_world_stats before, after;
@@ -453,9 +453,9 @@ static enum hth_err turn(struct average *a, double *row, bool *all)
     tell(a, NULL, "round ends", detail);
     remember_cells(a);
     revive(a);
-    hth_world_run_for(a->world, a->opts->pause_us - a->opts->mend_us);
-    mend(a);
-    hth_world_run_for(a->world, a->opts->mend_us);
+    hth_world_run_for(a->world, a->opts->pause_us - a->opts->heal_us);
+    heal(a);
+    hth_world_run_for(a->world, a->opts->heal_us);
     return a->err;
 }
 
@@ -466,7 +466,7 @@ static enum hth_err run(struct average *a, double *row)
     hth_world_run_for(a->world, SETTLE_US);
     HTH_TRY(a->err);
     for (; a->round < o->rounds || (a->round < o->cap && !all); a->round++)
-        HTH_TRY(turn(a, row, &all));
+        HTH_TRY(play_round(a, row, &all));
     a->report->rounds = a->round;
     a->report->hash = hth_world_trace_hash(a->world);
     return HTH_OK;
@@ -481,9 +481,9 @@ static enum hth_err check(const struct hth_average_opts *o)
     bool all = b->method == HTH_PURE_ALLREDUCE;
     HTH_TRY(hth_pure_new(b, &pure));
     hth_pure_free(pure);
-    if ((!all && b->method != HTH_PURE_TURNS) || b->peers > HTH_AVERAGE_PEERS_MAX || b->peers < 2 ||
+    if ((!all && b->method != HTH_PURE_SHIFT) || b->peers > HTH_AVERAGE_PEERS_MAX || b->peers < 2 ||
         b->peers > hth_avg_cells(&b->shape) || o->dim == 0 || o->dim > HTH_AVERAGE_DIM_MAX ||
-        o->pause_us < 0 || o->mend_us < 0 || o->mend_us > o->pause_us || o->line_bytes_per_s < 0)
+        o->pause_us < 0 || o->heal_us < 0 || o->heal_us > o->pause_us || o->line_bytes_per_s < 0)
         return HTH_E_CONFIG;
     if (all &&
         (b->shape.dims != 1 || b->peers != b->shape.size[0] || b->peers > HTH_AVG_MEMBERS_MAX / 2))
@@ -520,7 +520,7 @@ enum hth_err hth_sim_average(const struct hth_average_opts *o, uint64_t index, d
     world.link = o->link;
     world.segment_bytes = segment_bytes(o);
     a.world = hth_world_new(hth_rng_u64(&a.rng), &world);
-    a.peer = hth_new_array(struct peer, o->base.peers);
+    a.peer = hth_new_array(struct average_peer, o->base.peers);
     a.start = hth_new_array(double, o->dim);
     a.mean = hth_new_array(double, o->dim);
     a.var = hth_new_array(double, o->dim);

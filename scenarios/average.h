@@ -16,8 +16,9 @@
  *   partition  it is on the other side of a partition, which the DHT does not cross either; the
  *              partition ends as the next round begins, or heal_us before it
  *
- * Method TURNS is the production averager as it is. ALLREDUCE is the same with one group of all,
- * which only begins when all peers are there. The other methods of pure.h are not protocols here.
+ * Method SHIFT (`turns`) is the production averager as it is. ALLREDUCE is the same with one group
+ * of all, which only begins when all peers are there. The other methods of pure.h are not protocols
+ * here.
  *
  * The metrics of a round, each a mean over all N peers, failed ones included:
  *
@@ -71,7 +72,7 @@ struct hth_average_opts {
     struct hth_link link;
     double line_bytes_per_s; /* of each node, up and down; 0: no limit */
     int64_t pause_us;
-    int64_t mend_us;                /* at most the pause */
+    int64_t heal_us;                /* at most the pause */
     hth_average_event_fn *on_event; /* may be NULL */
     void *arg;
 };

@@ -9,9 +9,9 @@ struct provider {
     bool down;
 };
 
-struct member {
+struct churn_node {
     struct hth_churn *churn;
-    struct member *next;
+    struct churn_node *next;
     struct hth_node *node;
     struct provider *provider; /* NULL: plays a trace */
     struct hth_rng rng;
@@ -28,7 +28,7 @@ struct hth_churn {
     struct hth_churn_opts opts;
     struct hth_rng root;
     struct provider *providers;
-    struct member *members, **last;
+    struct churn_node *members, **last;
     uint32_t member_count;
     bool stopped;
     struct hth_churn_stats stats;
@@ -41,7 +41,7 @@ static int64_t now_us(const struct hth_churn *churn)
 
 /* ---- up and down --------------------------------------------------------------------------- */
 
-static void settle(struct member *m)
+static void settle(struct churn_node *m)
 {
     struct hth_churn *churn = m->churn;
     bool up = !m->away && (m->provider == NULL || !m->provider->down);
@@ -57,19 +57,19 @@ static void settle(struct member *m)
     hth_node_crash(m->node, silent ? HTH_CRASH_SILENT : HTH_CRASH_RESET);
 }
 
-static void member_turn(void *arg);
+static void node_step(void *arg);
 
-static void member_next(struct member *m)
+static void member_next(struct churn_node *m)
 {
     struct hth_churn *churn = m->churn;
     int64_t us = hth_life_draw(&churn->opts.peer, &m->rng, now_us(churn), !m->away);
     if (churn->opts.peer.kind != HTH_LIFE_ALWAYS)
-        hth_world_at(churn->world, now_us(churn) + us, member_turn, m);
+        hth_world_at(churn->world, now_us(churn) + us, node_step, m);
 }
 
-static void member_turn(void *arg)
+static void node_step(void *arg)
 {
-    struct member *m = arg;
+    struct churn_node *m = arg;
     if (m->churn->stopped)
         return;
     m->away = !m->away;
@@ -94,7 +94,7 @@ static void provider_turn(void *arg)
         return;
     p->down = !p->down;
     p->churn->stats.outages += p->down;
-    for (struct member *m = p->churn->members; m != NULL; m = m->next)
+    for (struct churn_node *m = p->churn->members; m != NULL; m = m->next)
         if (m->provider == p)
             settle(m);
     provider_next(p);
@@ -105,7 +105,7 @@ static void provider_turn(void *arg)
 static void play_turn(void *arg);
 
 /* Schedule the next edge of the rows: on and off alternate. */
-static void play_next(struct member *m)
+static void play_next(struct churn_node *m)
 {
     if (m->at == m->count)
         return;
@@ -117,7 +117,7 @@ static void play_next(struct member *m)
 
 static void play_turn(void *arg)
 {
-    struct member *m = arg;
+    struct churn_node *m = arg;
     if (m->churn->stopped)
         return;
     if (m->away) {
@@ -161,7 +161,7 @@ void hth_churn_free(struct hth_churn *churn)
     if (churn == NULL)
         return;
     while (churn->members != NULL) {
-        struct member *m = churn->members;
+        struct churn_node *m = churn->members;
         churn->members = m->next;
         hth_free(m);
     }
@@ -169,9 +169,9 @@ void hth_churn_free(struct hth_churn *churn)
     hth_free(churn);
 }
 
-static struct member *member_new(struct hth_churn *churn, struct hth_node *node)
+static struct churn_node *member_new(struct hth_churn *churn, struct hth_node *node)
 {
-    struct member *m = hth_new(struct member);
+    struct churn_node *m = hth_new(struct churn_node);
     m->churn = churn;
     m->node = node;
     m->rng = hth_rng_split(&churn->root, "member", churn->member_count++);
@@ -183,7 +183,7 @@ static struct member *member_new(struct hth_churn *churn, struct hth_node *node)
 void hth_churn_add(struct hth_churn *churn, struct hth_node *node)
 {
     uint32_t number = churn->member_count;
-    struct member *m = member_new(churn, node);
+    struct churn_node *m = member_new(churn, node);
     m->provider = &churn->providers[number % churn->opts.providers];
     if (churn->opts.under_way && churn->opts.peer.kind != HTH_LIFE_ALWAYS) {
         const struct hth_life *l = &churn->opts.peer;
@@ -196,7 +196,7 @@ void hth_churn_add(struct hth_churn *churn, struct hth_node *node)
 void hth_churn_play(struct hth_churn *churn, struct hth_node *node,
                     const struct hth_avail_row *rows, size_t count, const struct hth_device *base)
 {
-    struct member *m = member_new(churn, node);
+    struct churn_node *m = member_new(churn, node);
     m->rows = rows;
     m->count = count;
     m->base = *base;
@@ -214,7 +214,7 @@ void hth_churn_stop(struct hth_churn *churn)
     churn->stopped = true;
     for (uint32_t i = 0; i < churn->opts.providers; i++)
         churn->providers[i].down = false;
-    for (struct member *m = churn->members; m != NULL; m = m->next) {
+    for (struct churn_node *m = churn->members; m != NULL; m = m->next) {
         m->away = false;
         settle(m);
     }
@@ -224,6 +224,6 @@ void hth_churn_stats(const struct hth_churn *churn, struct hth_churn_stats *out)
 {
     *out = churn->stats;
     out->down = 0;
-    for (const struct member *m = churn->members; m != NULL; m = m->next)
+    for (const struct churn_node *m = churn->members; m != NULL; m = m->next)
         out->down += !hth_node_is_up(m->node);
 }

@@ -20,7 +20,7 @@
 #define DIGIT_NOISE 200
 #define PAST_STEPS  16 /* trunks of updates further apart are not compared */
 
-struct event {
+struct collab_event {
     uint64_t step;
     bool join; /* a trainer joins; otherwise one crashes */
 };
@@ -36,7 +36,7 @@ struct past {
     float *values;
 };
 
-struct collab {
+struct collab_run {
     const struct hth_collab_opts *opts;
     struct hth_collab_report *report;
     struct hth_world *world;
@@ -81,7 +81,7 @@ static void make_file(struct file *f, uint32_t items, uint32_t side, uint64_t se
     hth_free(pattern);
 }
 
-static void mount(struct collab *c)
+static void mount(struct collab_run *c)
 {
     make_file(&c->train, TRAIN_ITEMS, c->opts->side, 11, 0);
     make_file(&c->test, TEST_ITEMS, c->opts->side, 11, 1);
@@ -94,7 +94,7 @@ static void mount(struct collab *c)
 /* ---- the crew -------------------------------------------------------------------------------- */
 
 /* All trainers take the same step, so compare each trunk after it with that of the first. */
-static void compare(struct collab *c, uint32_t i, uint64_t step)
+static void compare(struct collab_run *c, uint32_t i, uint64_t step)
 {
     struct hth_params *p = hth_model_params(hth_trainer_model(hth_crew_trainer(c->crew, i)));
     const float *values = hth_params_flat(p, HTH_PART_VALUE);
@@ -115,7 +115,7 @@ static void compare(struct collab *c, uint32_t i, uint64_t step)
 
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *s)
 {
-    struct collab *c = arg;
+    struct collab_run *c = arg;
 
     if (c->opts->mode == HTH_SHARE_BATCH)
         compare(c, i, s->updates);
@@ -137,7 +137,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *s)
 
 static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *e)
 {
-    struct collab *c = arg;
+    struct collab_run *c = arg;
     struct hth_collab_report *r = c->report;
 
     if (i != 0 || r->points == HTH_COLLAB_POINTS_MAX)
@@ -149,7 +149,7 @@ static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *e)
 
 static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    const struct collab *c = arg;
+    const struct collab_run *c = arg;
 
     t->data.seed = c->opts->order;
     t->data.peer = i + 1;
@@ -157,7 +157,7 @@ static void own_data(void *arg, uint32_t i, struct hth_trainer_opts *t)
         t->eval_every = 0;
 }
 
-static struct hth_crew_opts crew_opts(struct collab *c)
+static struct hth_crew_opts crew_opts(struct collab_run *c)
 {
     /* A micro-batch takes about 60 ms, as on a small machine. */
     static const struct hth_device device = {.flops_per_s = 20e9,
@@ -210,7 +210,7 @@ static struct hth_crew_opts crew_opts(struct collab *c)
 
 /* The step of the run. The first trainer makes all evaluations, and where trainers step by
  * themselves they slow it down. */
-static uint64_t step_of_run(const struct collab *c)
+static uint64_t step_of_run(const struct collab_run *c)
 {
     uint64_t most = c->updates[0];
 
@@ -222,13 +222,13 @@ static uint64_t step_of_run(const struct collab *c)
 /* A trainer that adopts a state of the last step ends without an update of its own. */
 static bool at_step(void *arg)
 {
-    struct collab *c = arg;
+    struct collab_run *c = arg;
 
     return step_of_run(c) >= c->until || hth_crew_all_done(c->crew) ||
            hth_crew_err(c->crew) != HTH_OK;
 }
 
-static enum hth_err run_to(struct collab *c, uint64_t step)
+static enum hth_err run_to(struct collab_run *c, uint64_t step)
 {
     c->until = step;
     if (!hth_world_run_until_true(c->world, at_step, c, LIMIT_US))
@@ -238,12 +238,12 @@ static enum hth_err run_to(struct collab *c, uint64_t step)
 
 static bool is_finished(void *arg)
 {
-    struct collab *c = arg;
+    struct collab_run *c = arg;
 
     return hth_crew_all_done(c->crew);
 }
 
-static enum hth_err run_to_the_end(struct collab *c)
+static enum hth_err run_to_the_end(struct collab_run *c)
 {
     if (!hth_world_run_until_true(c->world, is_finished, c, LIMIT_US))
         return HTH_E_TIMEOUT;
@@ -254,14 +254,14 @@ static enum hth_err run_to_the_end(struct collab *c)
 
 static int by_step(const void *a, const void *b)
 {
-    const struct event *x = a, *y = b;
+    const struct collab_event *x = a, *y = b;
 
     if (x->step != y->step)
         return x->step < y->step ? -1 : 1;
     return (int)x->join - (int)y->join;
 }
 
-static void kill_it(struct collab *c, uint32_t i)
+static void kill_it(struct collab_run *c, uint32_t i)
 {
     enum hth_crash how = hth_rng_chance(&c->rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT;
 
@@ -270,7 +270,7 @@ static void kill_it(struct collab *c, uint32_t i)
 }
 
 /* Crash a trainer that is up. Not the first, which makes the measurements. */
-static void kill_one(struct collab *c)
+static void kill_one(struct collab_run *c)
 {
     uint32_t up[MEMBERS_MAX], n = 0;
 
@@ -281,9 +281,9 @@ static void kill_one(struct collab *c)
         kill_it(c, up[hth_rng_below(&c->rng, n)]);
 }
 
-static enum hth_err churn(struct collab *c)
+static enum hth_err churn(struct collab_run *c)
 {
-    struct event events[EVENTS_MAX];
+    struct collab_event events[EVENTS_MAX];
     uint32_t n = c->opts->die + c->opts->join;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -305,7 +305,7 @@ static enum hth_err churn(struct collab *c)
     return run_to_the_end(c);
 }
 
-static void share_of(struct collab *c, uint32_t i, struct hth_share_stats *out)
+static void share_of(struct collab_run *c, uint32_t i, struct hth_share_stats *out)
 {
     struct hth_train_stats s = {0};
 
@@ -318,7 +318,7 @@ static void share_of(struct collab *c, uint32_t i, struct hth_share_stats *out)
  * first trainer, which makes the measurements. */
 static bool is_half_way(void *arg)
 {
-    struct collab *c = arg;
+    struct collab_run *c = arg;
     struct hth_share_stats s;
 
     share_of(c, c->newcomer, &s);
@@ -326,7 +326,7 @@ static bool is_half_way(void *arg)
     return c->report->donor_died_at >= 0.5;
 }
 
-static enum hth_err kill_a_donor(struct collab *c)
+static enum hth_err kill_a_donor(struct collab_run *c)
 {
     struct hth_share_stats s;
     uint32_t most = 0;
@@ -346,7 +346,7 @@ static enum hth_err kill_a_donor(struct collab *c)
     return HTH_OK;
 }
 
-static enum hth_err newcomer(struct collab *c)
+static enum hth_err newcomer(struct collab_run *c)
 {
     HTH_TRY(run_to(c, c->opts->steps / 2));
     c->report->joined_at = step_of_run(c);
@@ -361,7 +361,7 @@ static enum hth_err newcomer(struct collab *c)
     return HTH_OK;
 }
 
-static enum hth_err run_case(struct collab *c)
+static enum hth_err run_case(struct collab_run *c)
 {
     switch (c->opts->what) {
     case HTH_COLLAB_CHURN:
@@ -373,7 +373,7 @@ static enum hth_err run_case(struct collab *c)
     }
 }
 
-static void measure(struct collab *c)
+static void measure(struct collab_run *c)
 {
     struct hth_collab_report *r = c->report;
 
@@ -393,7 +393,7 @@ enum hth_err hth_sim_collab(const struct hth_collab_opts *o, struct hth_collab_r
 {
     struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
     struct hth_crew_opts crew;
-    struct collab *c;
+    struct collab_run *c;
     enum hth_err err;
 
     memset(out, 0, sizeof(*out));
@@ -403,7 +403,7 @@ enum hth_err hth_sim_collab(const struct hth_collab_opts *o, struct hth_collab_r
         (o->what == HTH_COLLAB_NEWCOMER && o->mode == HTH_SHARE_LOCAL &&
          o->steps / 2 <= HTH_SHARE_LAG_LOCAL))
         return HTH_E_CONFIG;
-    c = hth_new(struct collab);
+    c = hth_new(struct collab_run);
     c->opts = o;
     c->report = out;
     c->newcomer = UINT32_MAX;

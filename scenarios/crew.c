@@ -12,7 +12,7 @@
 #define CREW_PORT    7000
 #define CREW_NETWORK "crew"
 
-struct member {
+struct crew_member {
     struct hth_crew *crew;
     uint32_t index;
     struct hth_node *node;
@@ -25,14 +25,14 @@ struct member {
 struct hth_crew {
     struct hth_world *world;
     struct hth_crew_opts opts;
-    struct member *members;
+    struct crew_member *members;
     uint32_t count;
     enum hth_err err;
 };
 
 static void on_update(void *arg, const struct hth_train_stats *stats)
 {
-    struct member *m = arg;
+    struct crew_member *m = arg;
     const struct hth_crew_opts *o = &m->crew->opts;
 
     if (o->on_update != NULL)
@@ -41,7 +41,7 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 
 static void on_eval(void *arg, const struct hth_eval_result *result)
 {
-    struct member *m = arg;
+    struct crew_member *m = arg;
     const struct hth_crew_opts *o = &m->crew->opts;
 
     if (o->on_eval != NULL)
@@ -50,7 +50,7 @@ static void on_eval(void *arg, const struct hth_eval_result *result)
 
 static void on_done(void *arg, enum hth_err err)
 {
-    struct member *m = arg;
+    struct crew_member *m = arg;
 
     m->done = true;
     if (m->crew->err == HTH_OK)
@@ -59,13 +59,13 @@ static void on_done(void *arg, enum hth_err err)
 
 static void on_change(void *arg)
 {
-    struct member *m = arg;
+    struct crew_member *m = arg;
 
     if (m->trainer != NULL)
         hth_trainer_nudge(m->trainer);
 }
 
-static enum hth_err make_averager(struct member *m, struct hth_env *env, struct hth_dht *dht,
+static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, struct hth_dht *dht,
                                   const struct hth_addr *addr)
 {
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
@@ -87,7 +87,7 @@ static enum hth_err make_averager(struct member *m, struct hth_env *env, struct 
     return hth_avg_peer_open(env, m->rpc, dht, &o, &m->avg);
 }
 
-static enum hth_err start(struct member *m, struct hth_env *env, struct hth_dht *dht)
+static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth_dht *dht)
 {
     struct hth_addr addr = hth_node_addr(m->node, CREW_PORT);
     struct hth_trainer_opts trainer = m->crew->opts.trainer;
@@ -116,7 +116,7 @@ static enum hth_err start(struct member *m, struct hth_env *env, struct hth_dht 
 
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct member *m = arg;
+    struct crew_member *m = arg;
     enum hth_err err = start(m, env, dht);
 
     m->done = false;
@@ -126,7 +126,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 
 static void halt(struct hth_env *env, void *arg)
 {
-    struct member *m = arg;
+    struct crew_member *m = arg;
 
     (void)env;
     hth_trainer_free(m->trainer);
@@ -138,7 +138,7 @@ static void halt(struct hth_env *env, void *arg)
 
 uint32_t hth_crew_join(struct hth_crew *crew)
 {
-    struct member *m = &crew->members[crew->count];
+    struct crew_member *m = &crew->members[crew->count];
     struct hth_node_opts o = HTH_NODE_OPTS_INIT;
     char name[24];
 
@@ -161,7 +161,7 @@ struct hth_crew *hth_crew_new(struct hth_world *world, const struct hth_crew_opt
     crew->world = world;
     crew->opts = *opts;
     crew->opts.members_max = HTH_MAX(opts->members_max, opts->members);
-    crew->members = hth_new_array(struct member, crew->opts.members_max);
+    crew->members = hth_new_array(struct crew_member, crew->opts.members_max);
     for (uint32_t i = 0; i < opts->members; i++)
         hth_crew_join(crew);
     return crew;

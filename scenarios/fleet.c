@@ -42,7 +42,7 @@ static void hull_broken(void *arg, const char *text)
 
 /* Whether the plan's disks and fault sites explain the end of a node; any other end is a bug. A
  * trainer lands its flights before it reports its end, and that may happen after the faults. */
-static bool is_excused(const struct member *m, enum hth_err err)
+static bool is_excused(const struct fleet_node *m, enum hth_err err)
 {
     const struct hth_fleet *f = m->fleet;
     int64_t landing_us = fleet_is_host(m) ? 0 : LANDING_US;
@@ -66,7 +66,7 @@ static bool is_excused(const struct member *m, enum hth_err err)
 
 static void repair(void *arg)
 {
-    struct member *m = arg;
+    struct fleet_node *m = arg;
     struct hth_node *node = fleet_node_of(m);
 
     m->repair_due = false;
@@ -77,7 +77,7 @@ static void repair(void *arg)
 }
 
 /* Act as the node's owner: discard a damaged file and start the program again. */
-static void call_owner(struct member *m, const char *path, enum hth_err err)
+static void call_owner(struct fleet_node *m, const char *path, enum hth_err err)
 {
     struct hth_fleet *f = m->fleet;
     bool damaged = err == HTH_E_CORRUPT || err == HTH_E_TRUNCATED || err == HTH_E_MALFORMED;
@@ -95,7 +95,7 @@ static void call_owner(struct member *m, const char *path, enum hth_err err)
 
 static void on_expert(void *arg, const struct hth_uid *uid, enum hth_err err, bool restored)
 {
-    struct member *m = arg;
+    struct fleet_node *m = arg;
     char text[HTH_UID_TEXT_MAX], path[HTH_UID_TEXT_MAX + 32];
 
     m->fleet->sums.restored += restored;
@@ -131,7 +131,7 @@ static bool is_ours(struct hth_fleet *f, const uint8_t *key)
 
 static void on_applied(void *arg, const uint8_t *key, size_t len, uint32_t part)
 {
-    struct member *m = arg;
+    struct fleet_node *m = arg;
     uint64_t hash = hth_hash64(key, len, part);
 
     if (!is_ours(m->fleet, key))
@@ -141,7 +141,7 @@ static void on_applied(void *arg, const uint8_t *key, size_t len, uint32_t part)
         hth_fleet_broken(m->fleet, "%s computed a backward twice", hth_node_name(fleet_node_of(m)));
 }
 
-void fleet_add_host(struct hth_fleet_stats *sums, const struct hth_server_stats *s)
+void hth_fleet_add_host(struct hth_fleet_stats *sums, const struct hth_server_stats *s)
 {
     sums->replays += s->replays_answered + s->replays_joined;
     sums->files += s->checkpoints_written;
@@ -152,9 +152,9 @@ void fleet_add_host(struct hth_fleet_stats *sums, const struct hth_server_stats 
 static void edit_host(void *arg, uint32_t i, struct hth_server_opts *server)
 {
     struct hth_fleet *f = arg;
-    struct member *m = &f->members[i];
+    struct fleet_node *m = &f->members[i];
 
-    fleet_add_host(&f->sums, &m->host);
+    hth_fleet_add_host(&f->sums, &m->host);
     memset(&m->host, 0, sizeof(m->host));
     hth_map_free(m->applied);
     m->applied = hth_map_new();
@@ -169,12 +169,12 @@ static void edit_host(void *arg, uint32_t i, struct hth_server_opts *server)
 
 static void on_update(void *arg, const struct hth_train_stats *stats)
 {
-    struct member *m = arg;
+    struct fleet_node *m = arg;
 
     m->now = *stats;
 }
 
-void fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stats *s)
+void hth_fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stats *s)
 {
     sums->flights_failed += s->flights_failed;
     sums->requests += s->requests;
@@ -191,11 +191,11 @@ void fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stat
 static void edit_trainer(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
     struct hth_fleet *f = arg;
-    struct member *m = &f->members[f->opts.hosts + i];
+    struct fleet_node *m = &f->members[f->opts.hosts + i];
 
-    fleet_add_trainer(&f->sums, &m->now);
+    hth_fleet_add_trainer(&f->sums, &m->now);
     memset(&m->now, 0, sizeof(m->now));
-    memset(&m->mark, 0, sizeof(m->mark));
+    memset(&m->baseline, 0, sizeof(m->baseline));
     if (t->averager != NULL && !f->lied_to) {
         struct hth_averager inner = *t->averager;
         hth_hull_watch(f->hull, i, &inner, &m->watched);
@@ -209,7 +209,7 @@ static void edit_trainer(void *arg, uint32_t i, struct hth_trainer_opts *t)
 
 static bool find_victim(void *arg, struct hth_rng *rng, struct hth_rpc_target *out)
 {
-    struct hth_fleet *f = ((struct bad *)arg)->fleet;
+    struct hth_fleet *f = ((struct fleet_attacker *)arg)->fleet;
     struct hth_node *node = hth_fleet_node(f, (uint32_t)hth_rng_below(rng, f->honest));
 
     *out = (struct hth_rpc_target){.peer = hth_node_env(node)->self,
@@ -219,7 +219,7 @@ static bool find_victim(void *arg, struct hth_rng *rng, struct hth_rpc_target *o
 
 static void bad_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct bad *b = arg;
+    struct fleet_attacker *b = arg;
     const struct hth_fleet_opts *o = &b->fleet->opts;
 
     b->place = (struct hth_malice_place){.env = env,
@@ -238,7 +238,7 @@ static void bad_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 
 static void bad_halt(struct hth_env *env, void *arg)
 {
-    struct bad *b = arg;
+    struct fleet_attacker *b = arg;
 
     (void)env;
     if (b->self != NULL)
@@ -257,10 +257,10 @@ static void make_bad(struct hth_fleet *f)
         f->lied_to |= m->nodes > 0 && m->kind->in_averages;
         f->split |= m->nodes > 0 && m->kind->splits;
     }
-    f->bad = hth_new_array(struct bad, f->bad_count + 1);
+    f->bad = hth_new_array(struct fleet_attacker, f->bad_count + 1);
     for (uint32_t i = 0, at = 0; i < f->opts.malice_count; i++) {
         for (uint32_t j = 0; j < f->opts.malice[i].nodes; j++, at++) {
-            struct bad *b = &f->bad[at];
+            struct fleet_attacker *b = &f->bad[at];
             b->fleet = f;
             b->kind = f->opts.malice[i].kind;
             if (f->opts.node != NULL)
@@ -386,7 +386,7 @@ enum hth_err hth_fleet_new(struct hth_world *world, const struct hth_fleet_opts 
     f->opts = *o;
     f->honest = o->hosts + o->trainers;
     f->calm_from_us = INT64_MAX;
-    f->members = hth_new_array(struct member, f->honest);
+    f->members = hth_new_array(struct fleet_node, f->honest);
     for (uint32_t i = 0; i < f->honest; i++) {
         f->members[i].fleet = f;
         f->members[i].index = i;

@@ -22,7 +22,7 @@
 /* ---- always ---------------------------------------------------------------------------------- */
 
 /* Check and add up counters of objects that the next crash may destroy. */
-static void look(struct hth_fleet *f)
+static void read_counters(struct hth_fleet *f)
 {
     for (uint32_t i = 0; i < f->opts.hosts; i++)
         if (hth_swarm_server(f->swarm, i) != NULL)
@@ -36,11 +36,11 @@ void hth_fleet_check_now(struct hth_fleet *f)
 {
     char why[HTH_LEFTOVERS_TEXT_MAX];
 
-    look(f);
+    read_counters(f);
     if (!hth_world_is_tidy(f->world, why))
         hth_fleet_broken(f, "%s", why);
     for (uint32_t i = 0; i < f->honest; i++) {
-        struct member *m = &f->members[i];
+        struct fleet_node *m = &f->members[i];
         int64_t held = hth_budget_used(&m->budget);
         if (held < 0 || held > m->budget.limit_bytes)
             hth_fleet_broken(f, "%s holds %" PRId64 " bytes for others",
@@ -55,9 +55,9 @@ void hth_fleet_check_now(struct hth_fleet *f)
 
 void hth_fleet_expect_recovery(struct hth_fleet *f)
 {
-    look(f);
+    read_counters(f);
     for (uint32_t i = 0; i < f->honest; i++)
-        f->members[i].mark = f->members[i].now;
+        f->members[i].baseline = f->members[i].now;
 }
 
 static bool is_finite(struct hth_params *p)
@@ -70,7 +70,7 @@ static bool is_finite(struct hth_params *p)
     return true;
 }
 
-static void check_trainer(struct hth_fleet *f, struct member *m, struct hth_trainer *t)
+static void check_trainer(struct hth_fleet *f, struct fleet_node *m, struct hth_trainer *t)
 {
     const char *name = hth_node_name(fleet_node_of(m));
     struct hth_train_stats s;
@@ -81,16 +81,17 @@ static void check_trainer(struct hth_fleet *f, struct member *m, struct hth_trai
         return;
     }
     hth_trainer_stats(t, &s);
-    uint64_t asked = s.answers + s.answers_missing - m->mark.answers - m->mark.answers_missing;
-    uint64_t missing = s.answers_missing - m->mark.answers_missing;
+    uint64_t asked =
+        s.answers + s.answers_missing - m->baseline.answers - m->baseline.answers_missing;
+    uint64_t missing = s.answers_missing - m->baseline.answers_missing;
     if (s.live_experts != experts)
         hth_fleet_broken(f, "%s sees %" PRIu32 " experts of %" PRIu32 " after the faults", name,
                          s.live_experts, experts);
-    if (s.flights_landed < m->mark.flights_landed + UPDATES_MIN)
-        hth_fleet_broken(f, "%s does not get on after the faults: %" PRIu64 " flights landed", name,
-                         s.flights_landed - m->mark.flights_landed);
-    if (s.flights_failed != m->mark.flights_failed ||
-        s.flights_not_finite != m->mark.flights_not_finite)
+    if (s.flights_landed < m->baseline.flights_landed + UPDATES_MIN)
+        hth_fleet_broken(f, "%s makes no progress after the faults: %" PRIu64 " flights landed",
+                         name, s.flights_landed - m->baseline.flights_landed);
+    if (s.flights_failed != m->baseline.flights_failed ||
+        s.flights_not_finite != m->baseline.flights_not_finite)
         hth_fleet_broken(f, "%s dropped flights after the faults", name);
     if (!is_finite(hth_model_params(hth_trainer_model(t))))
         hth_fleet_broken(f, "%s has a trunk that is not finite", name);
@@ -132,14 +133,14 @@ static void check_averaging(struct hth_fleet *f)
         return;
     hth_fleet_stats(f, &now);
     if (now.rounds == f->rounds_then)
-        hth_fleet_broken(f, "nobody averaged after the faults");
+        hth_fleet_broken(f, "no trainer averaged after the faults");
     if (!f->split && !(f->spread <= SPREAD_MAX))
         hth_fleet_broken(f, "trunks are %.3f apart after the faults", f->spread);
 }
 
 void hth_fleet_check_recovery(struct hth_fleet *f)
 {
-    look(f);
+    read_counters(f);
     for (uint32_t i = 0; i < f->opts.trainers; i++)
         check_trainer(f, &f->members[f->opts.hosts + i], fleet_trainer(f, i));
     check_hosts(f);
@@ -150,7 +151,7 @@ void hth_fleet_check_recovery(struct hth_fleet *f)
 
 static void on_drained(void *arg)
 {
-    struct member *m = arg;
+    struct fleet_node *m = arg;
 
     m->stopped = true;
     m->fleet->to_stop--;
@@ -169,7 +170,7 @@ static void drain_hosts(struct hth_fleet *f)
 
 static void on_landed(void *arg)
 {
-    struct member *m = arg;
+    struct fleet_node *m = arg;
     struct hth_fleet *f = m->fleet;
 
     if (m->stopped)
@@ -224,7 +225,7 @@ static void check_files(struct hth_fleet *f)
 static void check_stopped(struct hth_fleet *f)
 {
     for (uint32_t i = 0; i < f->honest; i++) {
-        struct member *m = &f->members[i];
+        struct fleet_node *m = &f->members[i];
         if (!m->stopped)
             hth_fleet_broken(f, "%s did not end", hth_node_name(fleet_node_of(m)));
         if (fleet_is_host(m) && (m->host.bytes_held != 0 || m->host.parts_waiting != 0))
@@ -252,22 +253,23 @@ void hth_fleet_check_end(struct hth_fleet *f)
     hth_fleet_check_now(f);
     for (uint32_t i = 0; i < f->honest; i++)
         if (hth_budget_used(&f->members[i].budget) != 0)
-            hth_fleet_broken(f, "%s: %" PRId64 " bytes were never given back",
+            hth_fleet_broken(f, "%s: %" PRId64 " bytes are held at the end",
                              hth_node_name(fleet_node_of(&f->members[i])),
                              hth_budget_used(&f->members[i].budget));
     if ((double)now.rows_alone > ALONE_MAX * (double)rows)
-        hth_fleet_broken(f, "%" PRIu64 " of %" PRIu64 " rows met no expert", now.rows_alone, rows);
+        hth_fleet_broken(f, "%" PRIu64 " of %" PRIu64 " rows had no answer of an expert",
+                         now.rows_alone, rows);
     if (now.updates == 0)
-        hth_fleet_broken(f, "nobody learned anything");
+        hth_fleet_broken(f, "no trainer made an update");
 }
 
 void hth_fleet_stats(struct hth_fleet *f, struct hth_fleet_stats *out)
 {
-    look(f);
+    read_counters(f);
     *out = f->sums;
     for (uint32_t i = 0; i < f->opts.hosts; i++)
-        fleet_add_host(out, &f->members[i].host);
+        hth_fleet_add_host(out, &f->members[i].host);
     for (uint32_t i = 0; i < f->opts.trainers; i++)
-        fleet_add_trainer(out, &f->members[f->opts.hosts + i].now);
+        hth_fleet_add_trainer(out, &f->members[f->opts.hosts + i].now);
     out->spread = f->spread;
 }

@@ -147,7 +147,8 @@ static bool is_inside(const struct hth_hull *h, const struct offer *own, const f
 
         inside = average[i] >= low - slack && average[i] <= high + slack;
         if (!inside)
-            snprintf(text, text_max, "element %zu of an average is %g, offered was %g to %g", i,
+            snprintf(text, text_max,
+                     "element %zu of an average is %g; the offers are from %g to %g", i,
                      (double)average[i], (double)low, (double)high);
     }
     box_clear(&all);

@@ -18,7 +18,7 @@
 #define FLEET_PIXELS (FLEET_SIDE * FLEET_SIDE)
 #define FLEET_ITEMS  512
 
-struct member {
+struct fleet_node {
     struct hth_fleet *fleet;
     uint32_t index; /* of the node */
     struct hth_budget budget;
@@ -28,11 +28,11 @@ struct member {
     struct hth_server_stats host;
     /* of a trainer */
     struct hth_averager watched;
-    struct hth_train_stats now, mark;
+    struct hth_train_stats now, baseline;
     bool stopped;
 };
 
-struct bad {
+struct fleet_attacker {
     struct hth_fleet *fleet;
     const struct hth_malice *kind;
     struct hth_node *node;
@@ -45,9 +45,9 @@ struct hth_fleet {
     struct hth_fleet_opts opts;
     struct hth_swarm *swarm;
     struct hth_hull *hull;
-    struct member *members;
+    struct fleet_node *members;
     uint32_t honest;
-    struct bad *bad;
+    struct fleet_attacker *bad;
     uint32_t bad_count;
     bool lied_to, split;             /* whether an attacker is in_averages, or splits */
     struct hth_trainer_opts trainer; /* of the run */
@@ -62,12 +62,12 @@ struct hth_fleet {
     char why[HTH_FLEET_WHY_MAX];
 };
 
-static inline bool fleet_is_host(const struct member *m)
+static inline bool fleet_is_host(const struct fleet_node *m)
 {
     return m->index < m->fleet->opts.hosts;
 }
 
-static inline struct hth_node *fleet_node_of(const struct member *m)
+static inline struct hth_node *fleet_node_of(const struct fleet_node *m)
 {
     return hth_fleet_node(m->fleet, m->index);
 }
@@ -79,7 +79,7 @@ static inline struct hth_trainer *fleet_trainer(struct hth_fleet *f, uint32_t i)
 }
 
 /* Add the counters of a node that ends to the sums. */
-void fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stats *s);
-void fleet_add_host(struct hth_fleet_stats *sums, const struct hth_server_stats *s);
+void hth_fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_stats *s);
+void hth_fleet_add_host(struct hth_fleet_stats *sums, const struct hth_server_stats *s);
 
 #endif

@@ -22,7 +22,7 @@ bool hth_world_is_tidy(struct hth_world *world, char why[HTH_LEFTOVERS_TEXT_MAX]
             continue;
         hth_node_open(node, &open);
         if (hth_open_total(&open) > 0) {
-            snprintf(why, HTH_LEFTOVERS_TEXT_MAX, "%s is down and holds %" PRIu64 " things",
+            snprintf(why, HTH_LEFTOVERS_TEXT_MAX, "%s is down and holds %" PRIu64 " objects",
                      hth_node_name(node), hth_open_total(&open));
             return false;
         }

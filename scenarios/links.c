@@ -11,10 +11,10 @@
 
 #define PORT 4000
 
-struct links;
+struct links_run;
 
-struct member {
-    struct links *links;
+struct links_peer {
+    struct links_run *links;
     struct hth_node *node;
     struct hth_rpc *rpc;
     struct hth_reducer *reducer;
@@ -22,10 +22,10 @@ struct member {
     bool done;
 };
 
-struct links {
+struct links_run {
     const struct hth_links_opts *opts;
     struct hth_world *world;
-    struct member *members;
+    struct links_peer *members;
     struct hth_reduce_member *list;
     int64_t timeout_us;
     uint64_t count;   /* floats */
@@ -44,7 +44,7 @@ const char *hth_links_way_name(enum hth_links_way way)
 
 static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 {
-    struct member *m = arg;
+    struct links_peer *m = arg;
     (void)err;
     if (m->reducer != NULL)
         hth_reducer_peer_lost(m->reducer, id);
@@ -52,7 +52,7 @@ static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 
 static void halt(struct hth_env *env, void *arg)
 {
-    struct member *m = arg;
+    struct links_peer *m = arg;
     (void)env;
     hth_reducer_free(m->reducer);
     hth_rpc_free(m->rpc);
@@ -60,7 +60,7 @@ static void halt(struct hth_env *env, void *arg)
     m->rpc = NULL;
 }
 
-static enum hth_err build(struct hth_env *env, struct member *m)
+static enum hth_err build(struct hth_env *env, struct links_peer *m)
 {
     struct hth_addr listen = hth_node_addr(m->node, PORT);
     struct hth_rpc_opts opts = HTH_RPC_OPTS_INIT;
@@ -74,7 +74,7 @@ static enum hth_err build(struct hth_env *env, struct member *m)
 
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct member *m = arg;
+    struct links_peer *m = arg;
     enum hth_err err = build(env, m);
     (void)dht;
     if (err != HTH_OK)
@@ -97,9 +97,9 @@ static double told(const struct hth_links_opts *o, enum hth_links_way way, uint3
     }
 }
 
-static enum hth_err add_member(struct links *l, enum hth_links_way way, uint32_t index)
+static enum hth_err add_member(struct links_run *l, enum hth_links_way way, uint32_t index)
 {
-    struct member *m = &l->members[index];
+    struct links_peer *m = &l->members[index];
     struct hth_device device = HTH_DEVICE_INIT;
     struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     char name[24];
@@ -128,8 +128,8 @@ static enum hth_err add_member(struct links *l, enum hth_links_way way, uint32_t
 
 static void on_done(void *arg, const struct hth_reduce_result *result)
 {
-    struct member *m = arg;
-    struct links *l = m->links;
+    struct links_peer *m = arg;
+    struct links_run *l = m->links;
     m->done = true;
     l->fraction = HTH_MIN(l->fraction, result->weight_fraction);
     l->end_us = hth_world_now_us(l->world);
@@ -137,7 +137,7 @@ static void on_done(void *arg, const struct hth_reduce_result *result)
         l->err = result->err;
 }
 
-static enum hth_err begin(struct links *l)
+static enum hth_err begin(struct links_run *l)
 {
     for (uint32_t i = 0; i < l->opts->peers; i++) {
         struct hth_reduce_opts opts = {
@@ -158,14 +158,14 @@ static enum hth_err begin(struct links *l)
 
 static bool all_done(void *arg)
 {
-    const struct links *l = arg;
+    const struct links_run *l = arg;
     for (uint32_t i = 0; i < l->opts->peers; i++)
         if (!l->members[i].done)
             return false;
     return true;
 }
 
-static enum hth_err play(struct links *l, enum hth_links_way way, double *seconds)
+static enum hth_err play(struct links_run *l, enum hth_links_way way, double *seconds)
 {
     for (uint32_t i = 0; i < l->opts->peers; i++)
         HTH_TRY(add_member(l, way, i));
@@ -186,13 +186,13 @@ static enum hth_err run(const struct hth_links_opts *opts, enum hth_links_way wa
     static const struct hth_chaos calm = HTH_CHAOS_NONE;
     struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
     struct hth_world_stats stats;
-    struct links l = {.opts = opts, .count = count, .fraction = 1};
+    struct links_run l = {.opts = opts, .count = count, .fraction = 1};
     l.timeout_us = (int64_t)(20 * row->predicted_s * HTH_US_PER_S) + 60 * HTH_US_PER_S;
     world.ghost = true;
     world.chaos = calm;
     world.link.latency_us = opts->latency_us;
     l.world = hth_world_new(opts->seed, &world);
-    l.members = hth_new_array(struct member, opts->peers);
+    l.members = hth_new_array(struct links_peer, opts->peers);
     l.list = hth_new_array(struct hth_reduce_member, opts->peers);
     enum hth_err err = play(&l, way, seconds);
     hth_world_stats(l.world, &stats);

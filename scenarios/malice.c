@@ -16,7 +16,7 @@
 #define RECORD_LIFE (60 * HTH_US_PER_S)
 
 /* A false host: it announces every expert of every layer and serves their methods in its way. */
-struct host {
+struct malice_host {
     struct hth_malice_place place;
     struct hth_rng rng;
     struct hth_rpc *rpc;
@@ -27,7 +27,7 @@ struct host {
     uint64_t lies;
 };
 
-static enum hth_err announce(struct host *h)
+static enum hth_err announce(struct malice_host *h)
 {
     const struct hth_malice_place *p = &h->place;
     struct hth_announcer_opts a = HTH_ANNOUNCER_OPTS_INIT;
@@ -54,7 +54,7 @@ static enum hth_err announce(struct host *h)
 
 static void host_stop(void *self)
 {
-    struct host *h = self;
+    struct malice_host *h = self;
 
     hth_announcer_free(h->announcer);
     hth_rpc_free(h->rpc);
@@ -65,10 +65,10 @@ static void host_stop(void *self)
 }
 
 static enum hth_err host_start(const struct hth_malice_place *place, hth_rpc_handler_fn *handler,
-                               struct host **out)
+                               struct malice_host **out)
 {
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct host *h = hth_new(struct host);
+    struct malice_host *h = hth_new(struct malice_host);
     enum hth_err err;
 
     h->place = *place;
@@ -90,7 +90,7 @@ fail:
 
 static void never(void *arg, struct hth_rpc_request *req)
 {
-    struct host *h = arg;
+    struct malice_host *h = arg;
 
     if (h->held_count < HELD_MAX)
         h->held[h->held_count++] = req;
@@ -100,7 +100,7 @@ static void never(void *arg, struct hth_rpc_request *req)
 
 static enum hth_err mute_start(const struct hth_malice_place *place, void **self)
 {
-    struct host *h;
+    struct malice_host *h;
 
     HTH_TRY(host_start(place, never, &h));
     *self = h;
@@ -117,8 +117,8 @@ static void fill(struct hth_blob *blob, float value)
         memcpy(blob->data + i * sizeof(float), &value, sizeof(float));
 }
 
-static void reply_rows(struct host *h, struct hth_rpc_request *req, uint64_t rows, uint64_t d,
-                       float value)
+static void reply_rows(struct malice_host *h, struct hth_rpc_request *req, uint64_t rows,
+                       uint64_t d, float value)
 {
     struct hth_tensor t = {.dtype = HTH_F32, .ndim = 2, .dim = {rows, d}};
     struct hth_rpc_body body = {.tensors = &t, .tensor_count = 1};
@@ -135,7 +135,7 @@ static void reply_rows(struct host *h, struct hth_rpc_request *req, uint64_t row
 
 static void lie(void *arg, struct hth_rpc_request *req)
 {
-    struct host *h = arg;
+    struct malice_host *h = arg;
     size_t count;
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
     uint64_t rows = count > 0 ? t[0].dim[0] : 1, d = count > 0 ? t[0].dim[1] : 1;
@@ -174,7 +174,7 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result)
 }
 
 /* Send a backward for one expert with wrong numbers, a wrong list, or a used key. */
-static void send_lie(struct host *h, const struct hth_rpc_target *to)
+static void send_lie(struct malice_host *h, const struct hth_rpc_target *to)
 {
     const struct hth_malice_place *p = &h->place;
     uint32_t layer = (uint32_t)hth_rng_below(&h->rng, p->layers);
@@ -211,7 +211,7 @@ static void send_lie(struct host *h, const struct hth_rpc_target *to)
 
 static void on_lie(void *arg)
 {
-    struct host *h = arg;
+    struct malice_host *h = arg;
     struct hth_rpc_target to;
 
     if (h->place.victim(h->place.arg, &h->rng, &to))
@@ -221,7 +221,7 @@ static void on_lie(void *arg)
 
 static enum hth_err liar_start(const struct hth_malice_place *place, void **self)
 {
-    struct host *h;
+    struct malice_host *h;
 
     HTH_TRY(host_start(place, lie, &h));
     h->timer = hth_timer_new(place->env, on_lie, h);
@@ -234,7 +234,7 @@ const struct hth_malice hth_malice_liar = {.name = "liar", .start = liar_start, 
 
 /* ---- those who lie always alike -------------------------------------------------------------- */
 
-static void answer_with(struct host *h, struct hth_rpc_request *req, float value)
+static void answer_with(struct malice_host *h, struct hth_rpc_request *req, float value)
 {
     size_t count;
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
@@ -252,7 +252,7 @@ static void deafen(void *arg, struct hth_rpc_request *req)
 
 static enum hth_err deafening_start(const struct hth_malice_place *place, void **self)
 {
-    struct host *h;
+    struct malice_host *h;
 
     HTH_TRY(host_start(place, deafen, &h));
     *self = h;
@@ -269,7 +269,7 @@ static void shout(void *arg, struct hth_rpc_request *req)
 
 static enum hth_err loud_start(const struct hth_malice_place *place, void **self)
 {
-    struct host *h;
+    struct malice_host *h;
 
     HTH_TRY(host_start(place, shout, &h));
     *self = h;
@@ -329,7 +329,7 @@ static void deny(void *arg, struct hth_rpc_request *req)
 
 static enum hth_err naysayer_start(const struct hth_malice_place *place, void **self)
 {
-    struct host *h;
+    struct malice_host *h;
 
     HTH_TRY(host_start(place, deny, &h));
     *self = h;
@@ -347,7 +347,7 @@ static void put_off(void *arg, struct hth_rpc_request *req)
 
 static enum hth_err postponer_start(const struct hth_malice_place *place, void **self)
 {
-    struct host *h;
+    struct malice_host *h;
 
     HTH_TRY(host_start(place, put_off, &h));
     *self = h;
@@ -372,7 +372,7 @@ static void take_no_gradient(void *arg, struct hth_rpc_request *req)
 
 static enum hth_err prude_start(const struct hth_malice_place *place, void **self)
 {
-    struct host *h;
+    struct malice_host *h;
 
     HTH_TRY(host_start(place, take_no_gradient, &h));
     *self = h;
@@ -401,7 +401,7 @@ static void forget(void *arg, struct hth_rpc_request *req)
 
 static enum hth_err forgetful_start(const struct hth_malice_place *place, void **self)
 {
-    struct host *h;
+    struct malice_host *h;
 
     HTH_TRY(host_start(place, forget, &h));
     *self = h;

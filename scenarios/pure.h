@@ -68,7 +68,7 @@
     X(PUSHSUM, "pushsum")                                                                          \
     X(RANDOM, "random")                                                                            \
     X(MOSHPIT, "moshpit")                                                                          \
-    X(TURNS, "turns")
+    X(SHIFT, "turns")
 
 enum hth_pure_method {
 #define HTH_PURE_ENUM(name, text) HTH_PURE_##name,

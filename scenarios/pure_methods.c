@@ -158,8 +158,8 @@ static void turns_start(struct hth_pure *p)
 
 /* Average the members of a line on one side, and move those that have the mean to their next
  * cells. */
-static void turn_line(struct hth_pure *p, uint32_t round, const uint32_t *members, uint32_t count,
-                      bool side)
+static void average_line(struct hth_pure *p, uint32_t round, const uint32_t *members,
+                         uint32_t count, bool side)
 {
     struct hth_hash group = {{0}};
     uint64_t turn = hth_rng_u64(&p->rng);
@@ -183,9 +183,9 @@ static void turns_round(struct hth_pure *p, uint32_t round)
     for (uint32_t l = 0; l < lines; l++) {
         const uint32_t *members = p->order + p->begin[l];
         uint32_t count = p->begin[l + 1] - p->begin[l];
-        turn_line(p, round, members, count, false);
+        average_line(p, round, members, count, false);
         if (p->opts.failure == HTH_PURE_PARTITION)
-            turn_line(p, round, members, count, true);
+            average_line(p, round, members, count, true);
     }
 }
 
@@ -299,5 +299,5 @@ const struct hth_pure_step hth_pure_steps[HTH_PURE_METHODS] = {
                           .distinct = true,
                           .start = moshpit_start,
                           .round = moshpit_round},
-    [HTH_PURE_TURNS] = {.cells = true, .start = turns_start, .round = turns_round},
+    [HTH_PURE_SHIFT] = {.cells = true, .start = turns_start, .round = turns_round},
 };

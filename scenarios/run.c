@@ -2,7 +2,7 @@
 /* run.c: runs a drawn scenario and judges it. */
 #include "core/limits.h"
 #include "core/mem.h"
-#include "scenarios/peers.h"
+#include "scenarios/echo.h"
 #include "scenarios/scenario.h"
 #include "sim/profile.h"
 
@@ -15,29 +15,29 @@
 /* For the last calls, with all their retries. */
 #define LAST_CALLS_US (20 * HTH_US_PER_S)
 
-struct run;
+struct scenario_run;
 
 /* The application of the nodes: peers or a fleet, with functions of the same meaning. */
 struct app {
-    struct hth_node *(*node)(struct run *r, uint32_t i);
-    void (*broken)(struct run *r, const char *text);
-    void (*check_now)(struct run *r);
-    void (*end_faults)(struct run *r);
-    void (*expect)(struct run *r); /* nine tenths of the time are over */
-    void (*judge)(struct run *r);  /* all of the time is over */
-    void (*stop)(struct run *r);
+    struct hth_node *(*node)(struct scenario_run *r, uint32_t i);
+    void (*broken)(struct scenario_run *r, const char *text);
+    void (*check_now)(struct scenario_run *r);
+    void (*end_faults)(struct scenario_run *r);
+    void (*expect)(struct scenario_run *r); /* nine tenths of the time are over */
+    void (*judge)(struct scenario_run *r);  /* all of the time is over */
+    void (*stop)(struct scenario_run *r);
     bool (*is_stopped)(void *run);
-    void (*check_end)(struct run *r);
-    void (*report)(struct run *r);
+    void (*check_end)(struct scenario_run *r);
+    void (*report)(struct scenario_run *r);
 };
 
-struct run {
+struct scenario_run {
     const struct app *app;
     const struct hth_plan *plan;
     const struct hth_scenario *s;
     struct hth_scenario_report *report;
     struct hth_world *world;
-    struct hth_peers *peers; /* or */
+    struct hth_echo *peers; /* or */
     struct hth_fleet *fleet;
     struct hth_churn *churn;
     struct hth_device *devices; /* one per node, as drawn */
@@ -45,37 +45,37 @@ struct run {
     bool cut;
 };
 
-static bool over(const struct run *r)
+static bool over(const struct scenario_run *r)
 {
     return hth_world_now_us(r->world) >= r->plan->safety_us;
 }
 
-static struct hth_node *any_node(struct run *r)
+static struct hth_node *any_node(struct scenario_run *r)
 {
     return r->app->node(r, (uint32_t)hth_rng_below(&r->rng, r->s->nodes));
 }
 
 /* The nodes that a node talks to: its neighbourhood; in a fleet, all. */
-static struct hth_hood hood_of(const struct run *r, const struct hth_node *node)
+static struct hth_hood hood_of(const struct scenario_run *r, const struct hth_node *node)
 {
     uint32_t hood = r->fleet != NULL ? r->s->nodes : r->s->load.hood;
     return hth_hood_of((uint32_t)hth_node_index(node), r->s->nodes, hood);
 }
 
-static struct hth_node *neighbour(struct run *r, const struct hth_node *node)
+static struct hth_node *neighbour(struct scenario_run *r, const struct hth_node *node)
 {
     struct hth_hood hood = hood_of(r, node);
     return r->app->node(r, hood.first + (uint32_t)hth_rng_below(&r->rng, hood.size));
 }
 
-static void again(struct run *r, int64_t after_us, hth_fn *fn)
+static void again(struct scenario_run *r, int64_t after_us, hth_fn *fn)
 {
     hth_world_at(r->world, hth_world_now_us(r->world) + HTH_MAX(after_us, HTH_US_PER_MS), fn, r);
 }
 
 /* ---- partitions, clogs, clocks ------------------------------------------------------------- */
 
-static void cut_off(struct run *r, struct hth_node *node, bool one_way)
+static void cut_off(struct scenario_run *r, struct hth_node *node, bool one_way)
 {
     struct hth_hood hood = hood_of(r, node);
     if (!one_way) {
@@ -89,7 +89,7 @@ static void cut_off(struct run *r, struct hth_node *node, bool one_way)
 
 static void on_partition(void *arg)
 {
-    struct run *r = arg;
+    struct scenario_run *r = arg;
     if (over(r))
         return;
     r->cut = !r->cut;
@@ -108,7 +108,7 @@ static void on_partition(void *arg)
 
 static void on_clog(void *arg)
 {
-    struct run *r = arg;
+    struct scenario_run *r = arg;
     int64_t now_us = hth_world_now_us(r->world);
     if (over(r))
         return;
@@ -130,7 +130,7 @@ static int64_t around_zero(struct hth_rng *rng, int64_t most_us)
 
 static void on_step(void *arg)
 {
-    struct run *r = arg;
+    struct scenario_run *r = arg;
     if (over(r))
         return;
     struct hth_node *node = any_node(r);
@@ -153,7 +153,7 @@ static uint32_t pick(struct hth_rng *rng, const double *share, uint32_t count)
     return i;
 }
 
-static void draw_device(struct run *r, struct hth_rng *rng, struct hth_device *out)
+static void draw_device(struct scenario_run *r, struct hth_rng *rng, struct hth_device *out)
 {
     double share[HTH_SCENARIO_DEVICES_MAX];
     *out = (struct hth_device)HTH_DEVICE_INIT;
@@ -174,7 +174,7 @@ static void draw_device(struct run *r, struct hth_rng *rng, struct hth_device *o
         hth_device_scale(out, r->plan->straggler_speed);
 }
 
-static uint32_t draw_zone(struct run *r, struct hth_rng *rng)
+static uint32_t draw_zone(struct scenario_run *r, struct hth_rng *rng)
 {
     double share[HTH_SCENARIO_ZONES_MAX];
     for (uint32_t i = 0; i < r->s->zone_count; i++)
@@ -184,7 +184,7 @@ static uint32_t draw_zone(struct run *r, struct hth_rng *rng)
 
 static void draw_node(void *arg, uint32_t index, struct hth_node_opts *o)
 {
-    struct run *r = arg;
+    struct scenario_run *r = arg;
     struct hth_rng root, rng;
     hth_rng_init(&root, r->plan->seed);
     rng = hth_rng_split(&root, "scenario node", index);
@@ -197,7 +197,7 @@ static void draw_node(void *arg, uint32_t index, struct hth_node_opts *o)
 
 /* ---- the world ----------------------------------------------------------------------------- */
 
-static void set_links(struct run *r, bool faults)
+static void set_links(struct scenario_run *r, bool faults)
 {
     struct hth_link link = r->plan->link;
     link.loss = faults ? link.loss : 0.0;
@@ -218,7 +218,7 @@ static void no_log(void *arg, const char *line, size_t len)
     (void)len;
 }
 
-static void make_world(struct run *r, const struct hth_scenario_opts *opts)
+static void make_world(struct scenario_run *r, const struct hth_scenario_opts *opts)
 {
     struct hth_world_opts o = HTH_WORLD_OPTS_INIT;
     o.ghost = !r->s->load.real;
@@ -235,7 +235,7 @@ static void make_world(struct run *r, const struct hth_scenario_opts *opts)
 }
 
 /* End all faults. */
-static void end_faults(struct run *r)
+static void end_faults(struct scenario_run *r)
 {
     struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
     struct hth_chaos calm = {.short_read = r->plan->chaos.short_read,
@@ -253,7 +253,7 @@ static void end_faults(struct run *r)
                           around_zero(&r->rng, HTH_MIN(r->plan->skew_us, HTH_US_PER_S)));
 }
 
-static void begin_faults(struct run *r, const struct hth_avail *trace)
+static void begin_faults(struct scenario_run *r, const struct hth_avail *trace)
 {
     const struct hth_plan *p = r->plan;
     r->churn = hth_churn_new(r->world, &p->churn, p->seed);
@@ -276,52 +276,52 @@ static void begin_faults(struct run *r, const struct hth_avail *trace)
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
-static struct hth_node *peers_node(struct run *r, uint32_t i)
+static struct hth_node *peers_node(struct scenario_run *r, uint32_t i)
 {
-    return hth_peers_node(r->peers, i);
+    return hth_echo_node(r->peers, i);
 }
 
-static void peers_broken(struct run *r, const char *text)
+static void peers_broken(struct scenario_run *r, const char *text)
 {
-    hth_peers_broken(r->peers, "%s", text);
+    hth_echo_broken(r->peers, "%s", text);
 }
 
-static void peers_check_now(struct run *r)
+static void peers_check_now(struct scenario_run *r)
 {
-    hth_peers_check_now(r->peers);
+    hth_echo_check_now(r->peers);
 }
 
-static void peers_end_faults(struct run *r)
+static void peers_end_faults(struct scenario_run *r)
 {
     (void)r;
 }
 
-static void peers_expect(struct run *r)
+static void peers_expect(struct scenario_run *r)
 {
-    hth_peers_expect_success(r->peers);
+    hth_echo_expect_success(r->peers);
 }
 
-static void peers_stop(struct run *r)
+static void peers_stop(struct scenario_run *r)
 {
-    hth_peers_stop(r->peers);
+    hth_echo_stop(r->peers);
 }
 
 static bool peers_stopped(void *run)
 {
-    return hth_peers_all_answered(((struct run *)run)->peers);
+    return hth_echo_all_answered(((struct scenario_run *)run)->peers);
 }
 
-static void peers_check_end(struct run *r)
+static void peers_check_end(struct scenario_run *r)
 {
-    hth_peers_check_views(r->peers);
-    hth_peers_check_end(r->peers);
+    hth_echo_check_views(r->peers);
+    hth_echo_check_end(r->peers);
 }
 
-static void peers_report(struct run *r)
+static void peers_report(struct scenario_run *r)
 {
     struct hth_scenario_report *out = r->report;
-    struct hth_peers_stats calls;
-    hth_peers_stats(r->peers, &calls);
+    struct hth_echo_stats calls;
+    hth_echo_stats(r->peers, &calls);
     out->calls = calls.calls;
     out->calls_ok = calls.ok;
     out->calls_failed = calls.failed;
@@ -330,7 +330,7 @@ static void peers_report(struct run *r)
     out->calls_without_host = calls.without_host;
     out->latency_median_us = calls.latency_median_us;
     out->latency_p99_us = calls.latency_p99_us;
-    memcpy(out->why, hth_peers_why(r->peers), sizeof(out->why));
+    memcpy(out->why, hth_echo_why(r->peers), sizeof(out->why));
 }
 
 static const struct app peers_app = {
@@ -346,69 +346,69 @@ static const struct app peers_app = {
     .report = peers_report,
 };
 
-static enum hth_err make_peers(struct run *r)
+static enum hth_err make_peers(struct scenario_run *r)
 {
-    struct hth_peers_opts peers = HTH_PEERS_OPTS_INIT;
+    struct hth_echo_opts peers = HTH_ECHO_OPTS_INIT;
     const struct hth_scenario *s = r->s;
     r->app = &peers_app;
     peers.count = s->nodes;
-    peers.hood = s->load.hood;
+    echo.hood = s->load.hood;
     peers.experts = s->load.experts;
     peers.payload_bytes = (uint32_t)(s->load.payload_kib * 1024);
     peers.call_every_us = (int64_t)(1e6 / s->load.calls_per_s);
     peers.node = draw_node;
     peers.arg = r;
-    return hth_peers_new(r->world, &peers, &r->peers);
+    return hth_echo_new(r->world, &peers, &r->peers);
 }
 
 /* ---- a fleet ------------------------------------------------------------------------------- */
 
-static struct hth_node *fleet_node(struct run *r, uint32_t i)
+static struct hth_node *fleet_node(struct scenario_run *r, uint32_t i)
 {
     return hth_fleet_node(r->fleet, i);
 }
 
-static void fleet_broken(struct run *r, const char *text)
+static void fleet_broken(struct scenario_run *r, const char *text)
 {
     hth_fleet_broken(r->fleet, "%s", text);
 }
 
-static void fleet_check_now(struct run *r)
+static void fleet_check_now(struct scenario_run *r)
 {
     hth_fleet_check_now(r->fleet);
 }
 
-static void fleet_end_faults(struct run *r)
+static void fleet_end_faults(struct scenario_run *r)
 {
     hth_fleet_end_faults(r->fleet);
 }
 
-static void fleet_expect(struct run *r)
+static void fleet_expect(struct scenario_run *r)
 {
     hth_fleet_expect_recovery(r->fleet);
 }
 
-static void fleet_judge(struct run *r)
+static void fleet_judge(struct scenario_run *r)
 {
     hth_fleet_check_recovery(r->fleet);
 }
 
-static void fleet_stop(struct run *r)
+static void fleet_stop(struct scenario_run *r)
 {
     hth_fleet_stop(r->fleet);
 }
 
 static bool fleet_stopped(void *run)
 {
-    return hth_fleet_all_stopped(((struct run *)run)->fleet);
+    return hth_fleet_all_stopped(((struct scenario_run *)run)->fleet);
 }
 
-static void fleet_check_end(struct run *r)
+static void fleet_check_end(struct scenario_run *r)
 {
     hth_fleet_check_end(r->fleet);
 }
 
-static void fleet_report(struct run *r)
+static void fleet_report(struct scenario_run *r)
 {
     struct hth_scenario_report *out = r->report;
     hth_fleet_stats(r->fleet, &out->fleet);
@@ -432,7 +432,7 @@ static const struct app fleet_app = {
     .report = fleet_report,
 };
 
-static enum hth_err make_fleet(struct run *r)
+static enum hth_err make_fleet(struct scenario_run *r)
 {
     const struct hth_scenario *s = r->s;
 #define KIND(name) {&hth_malice_##name, s->malice.name},
@@ -468,7 +468,7 @@ static enum hth_err make_fleet(struct run *r)
 
 /* ---- the run ------------------------------------------------------------------------------- */
 
-static void advance(struct run *r, const struct hth_scenario_opts *opts, int64_t until_us)
+static void advance(struct scenario_run *r, const struct hth_scenario_opts *opts, int64_t until_us)
 {
     for (int64_t t = hth_world_now_us(r->world); t < until_us;) {
         t = HTH_MIN(t + HTH_US_PER_S, until_us);
@@ -479,7 +479,7 @@ static void advance(struct run *r, const struct hth_scenario_opts *opts, int64_t
     }
 }
 
-static void fill_report(struct run *r)
+static void fill_report(struct scenario_run *r)
 {
     struct hth_scenario_report *out = r->report;
     struct hth_churn_stats churn;
@@ -497,7 +497,7 @@ static void fill_report(struct run *r)
     out->pass = out->why[0] == '\0';
 }
 
-static void run_phases(struct run *r, const struct hth_scenario_opts *opts)
+static void run_phases(struct scenario_run *r, const struct hth_scenario_opts *opts)
 {
     const struct hth_plan *p = r->plan;
     if (p->safety_us > 0) {
@@ -523,7 +523,7 @@ enum hth_err hth_scenario_run(const struct hth_plan *plan, const struct hth_scen
                               struct hth_scenario_report *report)
 {
     const struct hth_scenario *s = plan->scenario;
-    struct run r = {.plan = plan, .s = s, .report = report};
+    struct scenario_run r = {.plan = plan, .s = s, .report = report};
     for (uint32_t i = 0; i < s->device_count; i++)
         if (s->devices[i].profile != NULL && s->devices[i].measured == NULL)
             return HTH_E_RANGE;
@@ -540,7 +540,7 @@ enum hth_err hth_scenario_run(const struct hth_plan *plan, const struct hth_scen
         fill_report(&r);
     }
     hth_world_free(r.world);
-    hth_peers_free(r.peers);
+    hth_echo_free(r.peers);
     hth_fleet_free(r.fleet);
     hth_churn_free(r.churn);
     hth_free(r.devices);

@@ -3,7 +3,7 @@
 #include "scenarios/scenario.h"
 
 #include "core/limits.h"
-#include "scenarios/peers.h"
+#include "scenarios/echo.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -191,7 +191,7 @@ static bool check_numbers(const struct hth_scenario *s, char *error, size_t max)
         {"safety", one(s->safety), 0, 0.9},
         {"load.payload_kib", one(s->load.payload_kib), 1.0 / 1024, 65536},
         {"load.calls_per_s", one(s->load.calls_per_s), 1e-4, 1000},
-        {"load.experts", one(s->load.experts), 1, HTH_PEERS_EXPERTS_MAX},
+        {"load.experts", one(s->load.experts), 1, HTH_ECHO_EXPERTS_MAX},
         {"load.hood", one(s->load.hood), 2, 4096},
         {"links.latency_ms", s->links.latency_ms, 0, 60000},
         {"links.jitter_ms", s->links.jitter_ms, 0, 60000},
@@ -245,9 +245,9 @@ static bool check_partitions(const struct hth_scenario *s, char *error, size_t m
         return true;
     snprintf(error, max,
              s->partitions.for_s.high == 0
-                 ? "partitions.for_s is 0: nothing would be cut"
+                 ? "partitions.for_s is 0: nothing would be separated"
                  : "partitions.share must lie between 0 and 1: with none or all of the "
-                   "nodes on one side nothing would be cut");
+                   "nodes on one side nothing would be separated");
     return false;
 }
 
@@ -369,12 +369,12 @@ void hth_scenario_draw(const struct hth_scenario *s, uint64_t seed, struct hth_p
 
 /* ---- texts --------------------------------------------------------------------------------- */
 
-struct text {
+struct plan_text {
     char *out;
     size_t at, max;
 };
 
-HTH_PRINTF(2, 3) static void put(struct text *t, const char *fmt, ...)
+HTH_PRINTF(2, 3) static void put(struct plan_text *t, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -383,7 +383,7 @@ HTH_PRINTF(2, 3) static void put(struct text *t, const char *fmt, ...)
     t->at = HTH_MIN(t->at + (size_t)HTH_MAX(n, 0), t->max - 1);
 }
 
-static void put_churn(struct text *t, const struct hth_plan *p)
+static void put_churn(struct plan_text *t, const struct hth_plan *p)
 {
     static const char *const kinds[] = {"always up", "poisson", "weibull", "diurnal"};
     const struct hth_life *peer = &p->churn.peer, *provider = &p->churn.provider;
@@ -399,10 +399,10 @@ static void put_churn(struct text *t, const struct hth_plan *p)
     if (provider->kind != HTH_LIFE_ALWAYS)
         put(t, "; %" PRIu32 " providers, up %.1f s, down %.1f s", p->churn.providers,
             (double)provider->up_us / 1e6, (double)provider->down_us / 1e6);
-    put(t, "; %.0f %% without a word\n", 100 * p->churn.silent);
+    put(t, "; %.0f %% silent\n", 100 * p->churn.silent);
 }
 
-static void put_malice(struct text *t, const struct hth_scenario *s)
+static void put_malice(struct plan_text *t, const struct hth_scenario *s)
 {
     const char *before = "  malice       ";
 #define PUT(name)                                                                                  \
@@ -416,28 +416,29 @@ static void put_malice(struct text *t, const struct hth_scenario *s)
         put(t, "\n");
 }
 
-static void put_swarm(struct text *t, const struct hth_scenario *s)
+static void put_swarm(struct plan_text *t, const struct hth_scenario *s)
 {
     static const char *const averaging[] = {"local", "batch", "off"};
     if (s->swarm.trainers == 0)
         return;
     put(t,
         "  swarm        %" PRIu32 " hosts, %" PRIu32 " trainers, %" PRIu32 " layers of %" PRIu32
-        " experts, %" PRIu32 " times each; %" PRIu32 " flights of %" PRIu32 "; averaging %s; %s\n",
+        " experts, %" PRIu32 " replicas each; %" PRIu32 " flights of %" PRIu32
+        "; averaging %s; %s\n",
         s->swarm.hosts, s->swarm.trainers, s->swarm.layers, s->swarm.grid * s->swarm.grid,
         s->swarm.copies, s->swarm.flights, s->swarm.rows, averaging[s->swarm.averaging],
         s->load.real ? "real payloads" : "ghosts");
     put_malice(t, s);
 }
 
-static void put_events(struct text *t, const struct hth_plan *p)
+static void put_events(struct plan_text *t, const struct hth_plan *p)
 {
     if (p->partition_every_us > 0)
         put(t, "  partitions   every %.1f s for %.1f s, %.0f %% of the nodes\n",
             (double)p->partition_every_us / 1e6, (double)p->partition_for_us / 1e6,
             100 * p->partition_share);
     if (p->clog_every_us > 0)
-        put(t, "  clogs        every %.1f s for %.1f s, %" PRIu32 " ways\n",
+        put(t, "  clogs        every %.1f s for %.1f s, %" PRIu32 " links\n",
             (double)p->clog_every_us / 1e6, (double)p->clog_for_us / 1e6, p->scenario->clogs.ways);
     if (p->skew_us > 0 || p->step_every_us > 0)
         put(t, "  clocks       up to %.0f ms off, steps up to %.0f ms every %.1f s\n",
@@ -449,7 +450,7 @@ static void put_events(struct text *t, const struct hth_plan *p)
 
 const char *hth_plan_text(const struct hth_plan *p, char out[HTH_SCENARIO_TEXT_MAX])
 {
-    struct text t = {out, 0, HTH_SCENARIO_TEXT_MAX};
+    struct plan_text t = {out, 0, HTH_SCENARIO_TEXT_MAX};
     const struct hth_scenario *s = p->scenario;
     out[0] = '\0';
     put(&t, "scenario %s, seed %" PRIu64 ": %" PRIu32 " nodes, %.0f s, faults until %.0f s\n",
@@ -472,7 +473,7 @@ const char *hth_plan_text(const struct hth_plan *p, char out[HTH_SCENARIO_TEXT_M
     return out;
 }
 
-static void put_fleet(struct text *t, const struct hth_fleet_stats *f)
+static void put_fleet(struct plan_text *t, const struct hth_fleet_stats *f)
 {
     put(t,
         " updates=%" PRIu64 " dropped=%" PRIu64 " rounds=%" PRIu64 " rounds_failed=%" PRIu64
@@ -487,7 +488,7 @@ static void put_fleet(struct text *t, const struct hth_fleet_stats *f)
 const char *hth_scenario_line(const struct hth_scenario_report *r, const char *again,
                               int64_t wall_us, char out[HTH_SCENARIO_LINE_MAX])
 {
-    struct text t = {out, 0, HTH_SCENARIO_LINE_MAX};
+    struct plan_text t = {out, 0, HTH_SCENARIO_LINE_MAX};
     put(&t, "%s scenario=%s seed=%" PRIu64 " hash=%016" PRIx64 " nodes=%" PRIu32,
         r->pass ? "PASS" : "FAIL", r->name, r->seed, r->hash, r->nodes);
     if (!r->pass)

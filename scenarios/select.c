@@ -25,7 +25,7 @@
 
 struct select_run;
 
-struct host {
+struct select_host {
     struct select_run *run;
     struct hth_node *node;
     struct hth_announcer *announcer;
@@ -52,7 +52,7 @@ struct select_run {
     struct hth_grid grid;
     struct hth_layer_shape shape;
     struct hth_beam *beam;
-    struct host *hosts;
+    struct select_host *hosts;
     struct searcher *searchers;
     enum hth_err err; /* the first error of any boot */
 };
@@ -65,7 +65,7 @@ static void remember(struct select_run *run, enum hth_err err)
 
 /* ---- hosts --------------------------------------------------------------------------------- */
 
-static enum hth_err start_host(struct host *h, struct hth_env *env, struct hth_dht *dht)
+static enum hth_err start_host(struct select_host *h, struct hth_env *env, struct hth_dht *dht)
 {
     struct hth_announcer_opts o = HTH_ANNOUNCER_OPTS_INIT;
     uint32_t *index = hth_new_array(uint32_t, h->count);
@@ -86,13 +86,13 @@ static enum hth_err start_host(struct host *h, struct hth_env *env, struct hth_d
 
 static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct host *h = arg;
+    struct select_host *h = arg;
     remember(h->run, start_host(h, env, dht));
 }
 
 static void host_halt(struct hth_env *env, void *arg)
 {
-    struct host *h = arg;
+    struct select_host *h = arg;
     (void)env;
     hth_announcer_free(h->announcer);
     h->announcer = NULL;
@@ -112,7 +112,7 @@ static enum hth_err search(struct searcher *s, struct hth_grid_view *view, uint3
 static bool is_alive(const struct select_run *run, uint32_t expert)
 {
     for (uint32_t i = 0; i < run->opts->hosts; i++) {
-        const struct host *h = &run->hosts[i];
+        const struct select_host *h = &run->hosts[i];
         if (expert >= h->first && expert - h->first < h->count)
             return hth_node_is_up(h->node);
     }
@@ -211,7 +211,7 @@ static void make_hosts(struct select_run *run, struct hth_rng *rng)
     n.boot = host_boot;
     n.halt = host_halt;
     for (uint32_t i = 0; i < o->hosts; i++) {
-        struct host *h = &run->hosts[i];
+        struct select_host *h = &run->hosts[i];
         h->run = run;
         h->first = (uint32_t)(size * i / o->hosts);
         h->count = (uint32_t)(size * (i + 1) / o->hosts) - h->first;
@@ -337,7 +337,7 @@ static enum hth_err prepare(struct select_run *run, struct hth_rng *rng)
     run->shape = (struct hth_layer_shape){.kind = "ffn", .d = 64, .block_rows = 1};
     HTH_TRY(hth_grid_init(&run->grid, "layer", 2, dim));
     HTH_TRY(hth_beam_new(&run->grid, &beam, &run->beam));
-    run->hosts = hth_new_array(struct host, run->opts->hosts);
+    run->hosts = hth_new_array(struct select_host, run->opts->hosts);
     run->searchers = hth_new_array(struct searcher, run->opts->trainers);
     set_links(run);
     make_hosts(run, rng);

@@ -8,8 +8,8 @@
  *
  *   boot           first                          exact
  *   |--- DHT ------|--- more records ---------------|
- *   open the layer  the production beam search       it selects what a search among all that is
- *                   finds k experts                  announced would
+ *   open the layer  the production beam search       it selects the same experts as a search among
+ *                   finds k experts                  all announced ones
  *
  * Later searches need no network, which is checked, too. Each trainer searches for one row with
  * random scores of its own.

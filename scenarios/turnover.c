@@ -2,7 +2,7 @@
 #include "scenarios/turnover.h"
 
 #include "core/mem.h"
-#include "scenarios/peers.h"
+#include "scenarios/echo.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ struct hood {
 struct churn_run {
     const struct hth_sim_churn_opts *opts;
     struct hth_world *world;
-    struct hth_peers *peers;
+    struct hth_echo *peers;
     struct hth_rng rng;
     uint32_t nodes, span; /* of all neighbourhoods, and of one; both with the reserve */
     int64_t *changed_us;  /* last crash or start of each node */
@@ -51,7 +51,7 @@ static void keep(struct times *t, int64_t us)
 
 static bool is_up(const struct churn_run *r, uint32_t node)
 {
-    return hth_node_is_up(hth_peers_node(r->peers, node));
+    return hth_node_is_up(hth_echo_node(r->peers, node));
 }
 
 /* Number of nodes of neighbourhood k; the last may be smaller. */
@@ -71,7 +71,7 @@ static void expect(struct churn_run *r, uint32_t h, bool born)
     struct hood *hood = &r->hoods[k];
     for (uint32_t v = 0; v < hood_size(r, k); v++) {
         hood->wait[h - first][v] = WAIT_NOTHING;
-        bool sees = first + v != h && hth_peers_sees(r->peers, first + v, h);
+        bool sees = first + v != h && hth_echo_sees(r->peers, first + v, h);
         bool news = first + v != h && is_up(r, first + v) && sees != born;
         hood->wait[v][h - first] = !news ? WAIT_NOTHING : born ? WAIT_SEEN : WAIT_GONE;
     }
@@ -82,13 +82,13 @@ static void give_birth(struct churn_run *r, uint32_t node)
 {
     expect(r, node, true);
     r->changed_us[node] = hth_world_now_us(r->world);
-    hth_node_restart(hth_peers_node(r->peers, node));
+    hth_node_restart(hth_echo_node(r->peers, node));
 }
 
 static void kill_one(struct churn_run *r, uint32_t node)
 {
     bool silent = hth_rng_chance(&r->rng, r->opts->silent);
-    hth_node_crash(hth_peers_node(r->peers, node), silent ? HTH_CRASH_SILENT : HTH_CRASH_RESET);
+    hth_node_crash(hth_echo_node(r->peers, node), silent ? HTH_CRASH_SILENT : HTH_CRASH_RESET);
     r->changed_us[node] = hth_world_now_us(r->world);
     r->deaths++;
     expect(r, node, false);
@@ -140,7 +140,7 @@ static struct sight look(struct churn_run *r, uint32_t k, uint32_t v)
     for (uint32_t h = 0; h < hood_size(r, k); h++) {
         if (h == v)
             continue;
-        bool up = is_up(r, first + h), sees = hth_peers_sees(r->peers, first + v, first + h);
+        bool up = is_up(r, first + h), sees = hth_echo_sees(r->peers, first + v, first + h);
         uint8_t *wait = &hood->wait[v][h];
         sight.living += up;
         sight.living_shown += up && sees;
@@ -154,7 +154,7 @@ static struct sight look(struct churn_run *r, uint32_t k, uint32_t v)
 }
 
 /* Update all waits. Returns whether all viewers show exactly the live nodes. */
-static bool look_around(struct churn_run *r)
+static bool read_directories(struct churn_run *r)
 {
     bool all_right = true;
     for (uint32_t k = 0; k < r->watched; k++)
@@ -187,7 +187,7 @@ static bool makes_sense(const struct hth_sim_churn_opts *o)
 static enum hth_err settle(struct churn_run *r)
 {
     const struct hth_sim_churn_opts *o = r->opts;
-    struct hth_peers_opts p = HTH_PEERS_OPTS_INIT;
+    struct hth_echo_opts p = HTH_ECHO_OPTS_INIT;
     p.count = r->nodes;
     p.hood = r->span;
     p.experts = o->experts;
@@ -195,10 +195,10 @@ static enum hth_err settle(struct churn_run *r)
     p.call_every_us = o->call_every_us;
     p.record_life_us = o->record_life_us;
     p.dead_retry_us = 30 * HTH_US_PER_S;
-    HTH_TRY(hth_peers_new(r->world, &p, &r->peers));
+    HTH_TRY(hth_echo_new(r->world, &p, &r->peers));
     for (uint32_t i = 0; i < r->nodes; i++)
         if (i % 2 == 1)
-            hth_node_crash(hth_peers_node(r->peers, i), HTH_CRASH_RESET);
+            hth_node_crash(hth_echo_node(r->peers, i), HTH_CRASH_RESET);
     hth_world_run_for(r->world, CALM_US);
     return HTH_OK;
 }
@@ -225,17 +225,17 @@ static void summary(struct times *t, double *mean, double *p95)
 static void live_through(struct churn_run *r, struct hth_sim_churn_row *row)
 {
     const struct hth_sim_churn_opts *o = r->opts;
-    struct hth_peers_stats before, after;
+    struct hth_echo_stats before, after;
     double unused;
-    hth_peers_stats(r->peers, &before);
+    hth_echo_stats(r->peers, &before);
     if (o->replaced > 0)
         hth_world_at(r->world, next_death_us(r), on_death, r);
     for (int64_t left_us = o->duration_us; left_us > 0; left_us -= STEP_US) {
         hth_world_run_for(r->world, HTH_MIN(left_us, STEP_US));
-        (void)look_around(r);
+        (void)read_directories(r);
     }
     r->ended = true;
-    hth_peers_stats(r->peers, &after);
+    hth_echo_stats(r->peers, &after);
     row->dead = r->shown > 0 ? (double)r->shown_dead / (double)r->shown : NAN;
     row->goodput = (double)(after.ok - before.ok) * (double)o->call_every_us /
                    ((double)o->peers * (double)o->duration_us);
@@ -251,7 +251,7 @@ static double recover(struct churn_run *r)
     int64_t begun_us = hth_world_now_us(r->world);
     int64_t limit_us = begun_us + 2 * r->opts->record_life_us + 60 * HTH_US_PER_S;
     while (hth_world_now_us(r->world) < limit_us) {
-        if (look_around(r))
+        if (read_directories(r))
             return (double)(hth_world_now_us(r->world) - begun_us) / HTH_US_PER_S;
         hth_world_run_for(r->world, STEP_US);
     }
@@ -260,12 +260,12 @@ static double recover(struct churn_run *r)
 
 static enum hth_err judge(struct churn_run *r, char *why)
 {
-    hth_peers_stop(r->peers);
-    hth_peers_check_now(r->peers);
-    hth_peers_check_end(r->peers);
+    hth_echo_stop(r->peers);
+    hth_echo_check_now(r->peers);
+    hth_echo_check_end(r->peers);
     if (why != NULL)
-        snprintf(why, HTH_PEERS_WHY_MAX, "%s", hth_peers_why(r->peers));
-    return hth_peers_why(r->peers)[0] == '\0' ? HTH_OK : HTH_E_BUG;
+        snprintf(why, HTH_ECHO_WHY_MAX, "%s", hth_echo_why(r->peers));
+    return hth_echo_why(r->peers)[0] == '\0' ? HTH_OK : HTH_E_BUG;
 }
 
 enum hth_err hth_sim_churn(const struct hth_sim_churn_opts *o, struct hth_sim_churn_row *row,
@@ -299,7 +299,7 @@ enum hth_err hth_sim_churn(const struct hth_sim_churn_opts *o, struct hth_sim_ch
         err = judge(&r, why);
     }
     hth_world_free(r.world);
-    hth_peers_free(r.peers);
+    hth_echo_free(r.peers);
     hth_free(r.changed_us);
     hth_free(r.hoods);
     hth_free(r.discover.s);

@@ -231,7 +231,7 @@ static error_t parse_world(int key, char *arg, struct argp_state *state, struct 
         o->line_bytes_per_s = parse_mbit(state, arg) * 1e6 / 8;
         break;
     case KEY_MEND:
-        o->mend_us = (int64_t)(parse_number(state, "--mend", arg, 3600) * HTH_US_PER_S);
+        o->heal_us = (int64_t)(parse_number(state, "--mend", arg, 3600) * HTH_US_PER_S);
         break;
     case KEY_PAUSE:
         o->pause_us = (int64_t)(parse_number(state, "--pause", arg, 3600) * HTH_US_PER_S);
@@ -296,9 +296,9 @@ static void check_world(struct argp_state *state, const struct hth_avg_ask *a)
     if (a->world != NULL && !a->models[HTH_AVG_PROTOCOL] && !a->compare)
         argp_error(state, "--%s: is of --model protocol; the pure model has no network and no time",
                    a->world);
-    if (a->opts.mend_us > 0 && !a->failures[HTH_PURE_PARTITION])
+    if (a->opts.heal_us > 0 && !a->failures[HTH_PURE_PARTITION])
         argp_error(state, "--mend: is of --failure partition, which has cuts");
-    if (a->opts.mend_us > a->opts.pause_us)
+    if (a->opts.heal_us > a->opts.pause_us)
         argp_error(state, "--mend: a cut can't end before the round does: at most the --pause");
 }
 

@@ -111,7 +111,7 @@ static const char *colour_of(const struct curves *c, const struct hth_avg_study 
 void hth_avg_draw_label(FILE *f, const struct hth_avg_study *s, bool protocol, bool failures)
 {
     const char *failure = hth_pure_failure_name(s->opts.base.failure);
-    if (failures && s->opts.base.method == HTH_PURE_TURNS) {
+    if (failures && s->opts.base.method == HTH_PURE_SHIFT) {
         fprintf(f, "%s: %s", s->protocol ? "averager" : "model", failure);
         return;
     }

@@ -19,7 +19,7 @@ static void write_world(FILE *f, const struct hth_average_opts *o)
             ",\"dim\":%u,\"latency_us\":%lld,\"jitter_us\":%lld,\"loss\":%.9g,"
             "\"line_bytes_per_s\":%.9g,\"pause_us\":%lld,\"mend_us\":%lld",
             o->dim, (long long)o->link.latency_us, (long long)o->link.jitter_us, o->link.loss,
-            o->line_bytes_per_s, (long long)o->pause_us, (long long)o->mend_us);
+            o->line_bytes_per_s, (long long)o->pause_us, (long long)o->heal_us);
 }
 
 static enum hth_err write_config(const struct hth_avg_request *r)

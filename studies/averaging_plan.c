@@ -25,8 +25,8 @@ static void add_study(struct hth_avg_ask *a, const struct hth_average_opts *opts
 static void add_protocols(struct hth_avg_ask *a, const struct hth_average_opts *opts)
 {
     struct hth_average_opts o = *opts;
-    o.base.method = HTH_PURE_TURNS;
-    if (a->methods[HTH_PURE_MOSHPIT] || a->methods[HTH_PURE_TURNS])
+    o.base.method = HTH_PURE_SHIFT;
+    if (a->methods[HTH_PURE_MOSHPIT] || a->methods[HTH_PURE_SHIFT])
         add_study(a, &o, true);
     o.base.method = HTH_PURE_ALLREDUCE;
     o.base.shape = (struct hth_avg_shape){.dims = 1, .size = {o.base.peers}};
@@ -129,7 +129,7 @@ enum hth_err hth_avg_plan(struct hth_avg_ask *a)
     if (a->table) {
         memset(m, 1, sizeof(a->methods));
         if (a->request.golden) /* nothing comparable was published of these */
-            m[HTH_PURE_PUSHSUM] = m[HTH_PURE_TURNS] = false;
+            m[HTH_PURE_PUSHSUM] = m[HTH_PURE_SHIFT] = false;
         a->request.picture = HTH_AVG_TABLE;
         add_grid(a, tabled, HTH_ARRAY_LEN(tabled), table_p, HTH_ARRAY_LEN(table_p));
         return HTH_OK;
@@ -141,7 +141,7 @@ enum hth_err hth_avg_plan(struct hth_avg_ask *a)
         a->request.picture = HTH_AVG_COMPARE;
     }
     if (!a->has_methods || a->compare)
-        m[a->models[HTH_AVG_PURE] && a->models[HTH_AVG_PROTOCOL] ? HTH_PURE_TURNS
+        m[a->models[HTH_AVG_PURE] && a->models[HTH_AVG_PROTOCOL] ? HTH_PURE_SHIFT
                                                                  : HTH_PURE_MOSHPIT] = true;
     if (!a->compare)
         return add_sweep(a);

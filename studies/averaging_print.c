@@ -56,7 +56,7 @@ static void json_world(const struct hth_average_opts *o)
     putchar(',');
     hth_sim_json_number(stdout, "pause_s", (double)o->pause_us / HTH_US_PER_S);
     putchar(',');
-    hth_sim_json_number(stdout, "mend_s", (double)o->mend_us / HTH_US_PER_S);
+    hth_sim_json_number(stdout, "mend_s", (double)o->heal_us / HTH_US_PER_S);
 }
 
 void hth_avg_print_json(const struct hth_avg_study *s)

@@ -2,7 +2,7 @@
 /* hearth sim churn: what peers notice of each other's deaths and births, and when. */
 #include "cli/cli.h"
 #include "core/mem.h"
-#include "scenarios/peers.h"
+#include "scenarios/echo.h"
 #include "scenarios/turnover.h"
 #include "studies/questions.h"
 #include "studies/study.h"
@@ -106,7 +106,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_EXPERTS:
         c->opts.experts =
-            (uint32_t)hth_cli_number(state, "--experts", arg, 1, HTH_PEERS_EXPERTS_MAX);
+            (uint32_t)hth_cli_number(state, "--experts", arg, 1, HTH_ECHO_EXPERTS_MAX);
         break;
     case KEY_DURATION:
         if (hth_cli_parse_time(arg, &c->opts.duration_us) != HTH_OK ||
@@ -161,7 +161,7 @@ static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t
     const struct churn *c = arg;
     struct hth_sim_churn_opts o = c->opts;
     struct hth_sim_churn_row row;
-    char why[HTH_PEERS_WHY_MAX];
+    char why[HTH_ECHO_WHY_MAX];
     o.seed = seed;
     o.on_event = watch->event;
     o.arg = watch->arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A third of the hosts lose their power for twenty seconds: what does a trainer lose by that?
- * usage: example_scenario [SEED [trace]]
+ * A third of the hosts lose their power for twenty seconds: how much does a trainer lose? usage:
+ * example_scenario [SEED [trace]]
  */
 #include "scenarios/swarm.h"
 
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < hth_world_node_count(world); i++)
         hth_node_crash(hth_world_node_at(world, i), HTH_CRASH_RESET);
     hth_world_leaks(world, &leaks);
-    /* Two layers of 4 x 4 experts are back, and everything made on an env was freed. */
+    /* Both layers of 4 x 4 experts are back, and everything made on an env was freed. */
     bool pass = hth_swarm_err(swarm) == HTH_OK && before.live_experts == 32 &&
                 before.flights_failed == 0 && hth_open_total(&leaks) == 0;
     printf("%s seed=%" PRIu64 " hash=%016" PRIx64 "\n", pass ? "PASS" : "FAIL", seed,

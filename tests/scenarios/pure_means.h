@@ -5,8 +5,8 @@
 
 #include "scenarios/pure.h"
 
-/* Means over the seeds 0 .. seeds - 1, and after these their standard errors, each as long as a
- * row; free with hth_free. */
+/* Returns the means over the seeds 0 .. seeds - 1, followed by their standard errors, each as long
+ * as a row. Free with hth_free. */
 double *pure_means(const struct hth_pure_opts *opts, size_t seeds);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The production averager in rounds that can be compared with the model: exact where it must be,
- * each failure as it was announced, the same again from the same seed, nothing left behind.
+ * test_average.c: rounds of the production averager against the model: exact means without
+ * failures, the effect of each kind of failure, replay from a seed, no objects left behind.
  */
 #include "core/mem.h"
 #include "scenarios/average.h"
@@ -14,7 +14,7 @@ static struct hth_average_opts opts_of(uint32_t peers, const char *grid, double 
                                        uint32_t rounds)
 {
     struct hth_average_opts o = HTH_AVERAGE_OPTS_INIT;
-    o.base.method = HTH_PURE_TURNS;
+    o.base.method = HTH_PURE_SHIFT;
     o.base.peers = peers;
     assert_ok(hth_avg_shape_parse(grid, &o.base.shape));
     o.base.p_fail = p_fail;
@@ -40,9 +40,9 @@ static double at(const struct hth_average_opts *o, const double *row, enum hth_a
     return row[m * (size_t)o->base.rounds + t];
 }
 
-/* A full grid without failures: exact after as many rounds as it has axes; a group of four sends
+/* A full grid without failures is exact after as many rounds as it has axes; a group of four sends
  * 2 (4 - 1) / 4 vectors a peer. */
-static void test_calm(void **state)
+static void calm_grid_is_exact_after_one_round_per_axis(void **state)
 {
     struct hth_average_opts o = opts_of(16, "4x4", 0, 3);
     struct hth_average_report r;
@@ -57,7 +57,7 @@ static void test_calm(void **state)
         assert_true(at(&o, row, HTH_AVERAGE_FRACTION, t) == 1);
         assert_true(at(&o, row, HTH_AVERAGE_MEMBERS, t) == 4);
         assert_true(at(&o, row, HTH_AVERAGE_BYTES, t) > 1.5 * 64 * 4);
-        /* round trips of 50 ms, and nobody is waited for */
+        /* round trips of 50 ms, and no waiting for absent peers */
         assert_true(at(&o, row, HTH_AVERAGE_SECONDS, t) > 0.05);
         assert_true(at(&o, row, HTH_AVERAGE_SECONDS, t) < 0.5);
     }
@@ -67,8 +67,8 @@ static void test_calm(void **state)
     hth_free(row);
 }
 
-/* Who is not there by the cap counts as the cap, however many rounds are listed. */
-static void test_cap(void **state)
+/* A peer that is not at the target by the cap counts as the cap, however many rounds are listed. */
+static void unreached_targets_count_as_the_cap(void **state)
 {
     struct hth_average_opts o = opts_of(9, "3x3", 0, 3);
     struct hth_average_report r;
@@ -83,7 +83,7 @@ static void test_cap(void **state)
     hth_free(row);
 }
 
-static void test_repeats(void **state)
+static void same_seed_gives_the_same_row(void **state)
 {
     struct hth_average_opts o = opts_of(9, "3x3", 0.2, 3);
     struct hth_average_report a, b, c;
@@ -98,8 +98,8 @@ static void test_repeats(void **state)
     hth_free(other);
 }
 
-/* Groups keep the sum, whoever is absent; and who was absent is back. */
-static void test_absent(void **state)
+/* Groups keep the sum, whichever peers are absent; and absent peers return. */
+static void groups_keep_the_sum_with_absent_peers(void **state)
 {
     struct hth_average_opts o = opts_of(16, "4x4", 0.15, 14);
     struct hth_average_report r;
@@ -128,9 +128,9 @@ static void on_event(void *arg, int64_t now_us, const char *node, const char *ev
     s->rounds += node[0] == '\0' && strcmp(event, "round begins") == 0;
 }
 
-/* Deaths cost shares, not rounds: the others have an average all the same, and the dead take part
- * in the next round. */
-static void test_crash(void **state)
+/* A crash costs shares, not rounds: the others have an average all the same, and the crashed peer
+ * takes part in the next round. */
+static void crash_costs_shares_not_rounds(void **state)
 {
     struct hth_average_opts o = opts_of(16, "4x4", 0.1, 8);
     struct hth_average_report r;
@@ -149,7 +149,7 @@ static void test_crash(void **state)
 }
 
 /* A tenth of the speed costs time and nothing else. */
-static void test_slow(void **state)
+static void slow_peers_cost_only_time(void **state)
 {
     struct hth_average_opts o = opts_of(8, "8", 0, 2);
     struct hth_average_report r;
@@ -167,8 +167,9 @@ static void test_slow(void **state)
     hth_free(slow);
 }
 
-/* Each side for itself for two rounds; other sides after that, and so they agree in the end. */
-static void test_partition(void **state)
+/* Each side averages separately for two rounds. Then the sides are drawn again, so all agree in the
+ * end. */
+static void partitioned_sides_average_separately(void **state)
 {
     struct hth_average_opts o = opts_of(8, "8", 0.4, 8);
     struct hth_average_report r;
@@ -184,8 +185,8 @@ static void test_partition(void **state)
     hth_free(row);
 }
 
-/* One group of all begins only when nobody is missing. */
-static void test_all_reduce(void **state)
+/* One group of all begins only when no peer is missing. */
+static void allreduce_waits_for_all_peers(void **state)
 {
     struct hth_average_opts o = opts_of(6, "6", 0.15, 6);
     struct hth_average_report r;
@@ -207,7 +208,7 @@ static void test_all_reduce(void **state)
     hth_free(row);
 }
 
-static void test_refusals(void **state)
+static void invalid_options_are_refused(void **state)
 {
     struct hth_average_opts good = opts_of(16, "4x4", 0, 2), bad[11];
     struct hth_average_report r;
@@ -221,11 +222,11 @@ static void test_refusals(void **state)
     bad[3].base.peers = HTH_AVERAGE_PEERS_MAX + 1;
     bad[4].dim = 0;
     bad[5].dim = HTH_AVERAGE_DIM_MAX + 1;
-    bad[6].base.method = HTH_PURE_ALLREDUCE; /* not one group */
+    bad[6].base.method = HTH_PURE_ALLREDUCE; /* more peers than one group holds */
     bad[7].pause_us = -1;
     bad[8].line_bytes_per_s = -1;
-    bad[9].mend_us = -1;
-    bad[10].mend_us = bad[10].pause_us + 1;
+    bad[9].heal_us = -1;
+    bad[10].heal_us = bad[10].pause_us + 1;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_CONFIG, hth_sim_average(&bad[i], 0, row, &r));
 }
@@ -233,11 +234,15 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calm),      cmocka_unit_test(test_cap),
-        cmocka_unit_test(test_repeats),   cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_crash),     cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_partition), cmocka_unit_test(test_all_reduce),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(calm_grid_is_exact_after_one_round_per_axis),
+        cmocka_unit_test(unreached_targets_count_as_the_cap),
+        cmocka_unit_test(same_seed_gives_the_same_row),
+        cmocka_unit_test(groups_keep_the_sum_with_absent_peers),
+        cmocka_unit_test(crash_costs_shares_not_rounds),
+        cmocka_unit_test(slow_peers_cost_only_time),
+        cmocka_unit_test(partitioned_sides_average_separately),
+        cmocka_unit_test(allreduce_waits_for_all_peers),
+        cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The study of trainers who come and go, in small: it replays, and everybody ends as one model. */
+/*
+ * test_collab.c: the scenario of trainers under churn, in small: it replays, and all trainers end
+ * with one model.
+ */
 #include "scenarios/collab.h"
 #include "scenarios/trunk.h"
 #include "support/test.h"
@@ -13,7 +16,7 @@ static struct hth_collab_opts small(enum hth_collab_case what)
     o.trainers = 4;
     o.steps = 40;
     o.target = 96;
-    o.every = 5; /* sweeps of parameters and gradients share their numbers */
+    o.every = 5; /* sweeps of parameters and gradients have the same number */
     o.die = 1;
     o.join = 1;
     o.dim = 16;
@@ -30,7 +33,7 @@ static void count_boots(void *arg, int64_t now_us, const char *node, const char 
     *(uint32_t *)arg += strcmp(event, "boot") == 0;
 }
 
-static void test_calm_and_churn(void **state)
+static void churn_replays_and_ends_with_one_model(void **state)
 {
     uint32_t boots = 0;
     struct hth_collab_opts o = small(HTH_COLLAB_CALM);
@@ -70,8 +73,8 @@ static void test_calm_and_churn(void **state)
     assert_true(d.worst > 0 && d.last < 0.1);
 }
 
-/* Trunks and losses that are no numbers are not close to any: no bound holds for them. */
-static void test_no_number_is_close(void **state)
+/* Trunks and losses that are NaN are not close to any other: no bound holds for them. */
+static void nan_is_close_to_nothing(void **state)
 {
     const float a[3] = {3, 0, 4}, b[3] = {3, 0, 9}, nan[3] = {3, NAN, 4}, zero[3] = {0, 0, 0};
     struct hth_collab_report calm = {.points = 3, .at = {1, 2, 3}, .loss = {4, 2, 1}}, r = calm;
@@ -94,8 +97,8 @@ static void test_no_number_is_close(void **state)
     assert_true(d.worst == 0);
 }
 
-/* Every step has its target, and no member is lost to any average. */
-static void test_eight_reach_the_target(void **state)
+/* Every step reaches its target, and no average loses a member. */
+static void eight_trainers_reach_the_target_each_step(void **state)
 {
     struct hth_collab_opts o = small(HTH_COLLAB_CALM);
     struct hth_collab_report r;
@@ -115,10 +118,10 @@ static void test_eight_reach_the_target(void **state)
     }
 }
 
-/* Into a running run of eight: the first step that counts within 4 s of the start, the state within
- * one and not twice; also when a donor dies with half of it under way, in silence and by a reset.
- * (Seed 1 draws the one, seed 2 the other.) */
-static void test_newcomer(void **state)
+/* A newcomer joins a run of eight: its first step that counts comes within 4 s of its start, its
+ * state within 1 s and only once; also when a donor crashes half-way, silently (seed 1) or by a
+ * reset (seed 2). */
+static void newcomer_joins_within_seconds_despite_a_donors_crash(void **state)
 {
     struct hth_collab_opts o = small(HTH_COLLAB_NEWCOMER);
     struct hth_collab_report r;
@@ -129,7 +132,7 @@ static void test_newcomer(void **state)
     o.target = 256;
     o.steps = 20;
     o.every = 50;
-    o.dim = 48; /* 60 parts */
+    o.dim = 48; /* 60 state chunks */
     o.side = 20;
     for (int run = 0; run < 3; run++) {
         o.kill_donor = run > 0;
@@ -153,9 +156,9 @@ static void test_newcomer(void **state)
     }
 }
 
-/* Who step by themselves: a newcomer takes up the state once the others are farther than they may
- * be apart, also from what is left of a donor that dies. */
-static void test_local_newcomer(void **state)
+/* Where trainers step by themselves, a newcomer adopts the state once the others are further ahead
+ * than trainers may differ; also when a donor crashes. */
+static void local_newcomer_adopts_the_state(void **state)
 {
     struct hth_collab_opts o = small(HTH_COLLAB_NEWCOMER);
     struct hth_collab_report r;
@@ -164,7 +167,7 @@ static void test_local_newcomer(void **state)
     o.mode = HTH_SHARE_LOCAL;
     o.steps = 2 * HTH_SHARE_LAG_LOCAL;
     assert_err(HTH_E_CONFIG, hth_sim_collab(&o, &r));
-    o.steps = 4 * HTH_SHARE_LAG_LOCAL; /* notes of steps are some seconds late */
+    o.steps = 4 * HTH_SHARE_LAG_LOCAL; /* records of steps are some seconds late */
     o.dim = 48;
     o.side = 20;
     for (int killed = 0; killed < 2; killed++) {
@@ -178,7 +181,7 @@ static void test_local_newcomer(void **state)
     }
 }
 
-static void test_curves(void **state)
+static void curves_are_compared_at_equal_samples(void **state)
 {
     struct hth_collab_report a = {.points = 3, .at = {0, 10, 20}, .loss = {4, 2, 1}}, b = a;
     struct hth_collab_difference d;
@@ -201,7 +204,7 @@ static void test_curves(void **state)
     assert_close(d.last, 0, 0, 1e-12);
 }
 
-static void test_options(void **state)
+static void invalid_options_are_refused(void **state)
 {
     struct hth_collab_opts o = small(HTH_COLLAB_CALM);
     struct hth_collab_report r;
@@ -217,13 +220,13 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_number_is_close),
-        cmocka_unit_test(test_calm_and_churn),
-        cmocka_unit_test(test_eight_reach_the_target),
-        cmocka_unit_test(test_newcomer),
-        cmocka_unit_test(test_local_newcomer),
-        cmocka_unit_test(test_curves),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(nan_is_close_to_nothing),
+        cmocka_unit_test(churn_replays_and_ends_with_one_model),
+        cmocka_unit_test(eight_trainers_reach_the_target_each_step),
+        cmocka_unit_test(newcomer_joins_within_seconds_despite_a_donors_crash),
+        cmocka_unit_test(local_newcomer_adopts_the_state),
+        cmocka_unit_test(curves_are_compared_at_equal_samples),
+        cmocka_unit_test(invalid_options_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_fleet.c: a whole run in a world: calm, with plug-ins that do wrong, and what its checks find
- * when something is wrong on purpose.
+ * test_fleet.c: a whole run in a world: calm, with Byzantine plug-ins, and with planted faults that
+ * its checks must find.
  */
 #include "support/test.h"
 
@@ -34,8 +34,8 @@ static void run_text(const char *text, uint64_t seed, struct hth_scenario_report
 
 #ifdef HTH_PLANT
 
-/* The fault: a host forgets one in three of the backwards that it has applied. A repeat, which a
- * lost connection causes, is then applied again. */
+/* The planted fault: a host forgets one in three of the backwards that it has applied. A repeat,
+ * which a lost connection causes, is then applied again. */
 struct hth_cache_entry *__real_hth_cache_find(struct hth_cache *cache,
                                               const struct hth_rpc_request *req, int64_t now_us);
 struct hth_cache_entry *__wrap_hth_cache_find(struct hth_cache *cache,
@@ -48,7 +48,7 @@ struct hth_cache_entry *__wrap_hth_cache_find(struct hth_cache *cache,
     return e != NULL && hth_rpc_idem_key(req).lo % 3 == 0 ? NULL : e;
 }
 
-/* Entries that are forgotten are lost memory, too: the sanitizer need not tell. */
+/* Forgotten entries leak memory on purpose: the leak checker must not report them. */
 const char *__lsan_default_options(void);
 
 const char *__lsan_default_options(void)
@@ -56,7 +56,7 @@ const char *__lsan_default_options(void)
     return "detect_leaks=0";
 }
 
-static void a_backward_that_is_applied_twice_is_found(void **state)
+static void finds_a_backward_that_is_applied_twice(void **state)
 {
     static const char text[] =
         "name: planted\nduration_s: 30\nsafety: 0.6\nswarm: { hosts: 4, trainers: 2 }\n"
@@ -68,7 +68,8 @@ static void a_backward_that_is_applied_twice_is_found(void **state)
     for (; seed <= 200; seed++) {
         run_text(text, seed, &r);
         if (!r.pass && strstr(r.why, "computed a backward twice") != NULL)
-            break; /* the answer that is forgotten with it may be missed first */
+            /* the check of payloads may find the fault first, as the reply is forgotten, too */
+            break;
     }
     assert_true(seed <= 200);
     print_message("found with seed %" PRIu64 ": %s\n", seed, r.why);
@@ -76,7 +77,7 @@ static void a_backward_that_is_applied_twice_is_found(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_backward_that_is_applied_twice_is_found)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_a_backward_that_is_applied_twice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
@@ -106,7 +107,7 @@ static void calm_fleets_learn_and_agree(void **state)
     assert_true(r.hash == again.hash && r.events == again.events);
 }
 
-/* Ghosts do all but to learn. */
+/* Ghosts do everything except learning. */
 static void ghosts_train_without_learning(void **state)
 {
     struct hth_scenario_report r;
@@ -121,8 +122,8 @@ static void ghosts_train_without_learning(void **state)
     assert_true(r.fleet.spread == 0);
 }
 
-/* Disks that are too small for what hosts want to write: they say so, and all goes on. */
-static void full_disks_stop_nobody(void **state)
+/* Disks that are too small for the hosts' files: writes fail, and the run continues. */
+static void full_disks_do_not_stop_the_run(void **state)
 {
     struct hth_scenario_report r;
     (void)state;
@@ -138,7 +139,7 @@ static void full_disks_stop_nobody(void **state)
 
 /* ---- plug-ins ------------------------------------------------------------------------------ */
 
-/* A kind of malice of one's own: it writes to everybody's port and closes at once, for ever. */
+/* A plug-in of the test: it dials every port, writes and closes at once, for ever. */
 struct knocker {
     struct hth_malice_place place;
     struct hth_rng rng;
@@ -187,7 +188,7 @@ static void knocker_stop(void *self)
     hth_free(k);
 }
 
-static void anybody_can_plug_in(void **state)
+static void fleet_accepts_attackers_of_a_test(void **state)
 {
     static const struct hth_malice kind = {
         .name = "knocker", .start = knocker_start, .stop = knocker_stop};
@@ -219,8 +220,8 @@ static void anybody_can_plug_in(void **state)
     hth_fleet_free(f);
 }
 
-/* More bad ones than a fleet may have, also where their number wraps around. */
-static void too_many_are_refused(void **state)
+/* More attackers than a fleet may have, also where their sum wraps around. */
+static void too_many_attackers_are_refused(void **state)
 {
     const struct hth_fleet_malice malice[] = {{&hth_malice_mute, UINT32_MAX},
                                               {&hth_malice_liar, 1}};
@@ -234,8 +235,8 @@ static void too_many_are_refused(void **state)
     hth_world_free(world);
 }
 
-/* A trunk that went bad between two looks is found, though no distance to it can be measured. */
-static void a_trunk_that_is_not_finite_is_found(void **state)
+/* A trunk that became NaN between two checks is found, though no distance to it can be measured. */
+static void finds_a_trunk_that_is_not_finite(void **state)
 {
     struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
@@ -259,9 +260,9 @@ static void a_trunk_that_is_not_finite_is_found(void **state)
     hth_fleet_free(f);
 }
 
-/* One host of seven that never answers must not hold all trainers up. The seeds are those in which
- * it is chosen from the first step on. */
-static void a_mute_host_costs_little(void **state)
+/* One host of seven that never answers must not stop all trainers. With these seeds the gate
+ * selects it from the first step on. */
+static void mute_host_costs_few_updates(void **state)
 {
     static const char text[] = "name: mute\nduration_s: 60\nsafety: 0.5\n"
                                "swarm: { hosts: 6, trainers: 2, averaging: off }\n%s";
@@ -283,7 +284,7 @@ static void a_mute_host_costs_little(void **state)
 
 /* ---- the hull ------------------------------------------------------------------------------ */
 
-struct fake { /* gives whatever it is told to */
+struct fake { /* an averager that gives what the test sets */
     hth_avg_round_fn *fn;
     void *arg;
     struct hth_blob *values;
@@ -331,7 +332,7 @@ static void give(struct fake *f, float a, float b)
     hth_blob_unref(average);
 }
 
-static void averages_outside_of_what_was_offered_are_found(void **state)
+static void finds_averages_outside_the_hull(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     int broken = 0;
@@ -348,7 +349,7 @@ static void averages_outside_of_what_was_offered_are_found(void **state)
         assert_ok(hth_averager_offer(&watched[i], &offer));
     }
     give(&fakes[0], 1.5f, 2);
-    give(&fakes[1], 1, 5); /* on its edge */
+    give(&fakes[1], 1, 5); /* on the hull's edge */
     assert_int_equal(broken, 0);
     give(&fakes[0], 0.9f, 2);
     assert_int_equal(broken, 1);
@@ -356,7 +357,7 @@ static void averages_outside_of_what_was_offered_are_found(void **state)
     assert_int_equal(broken, 2);
     give(&fakes[1], NAN, 0);
     assert_int_equal(broken, 3);
-    /* However much is offered afterwards, what was counts for two minutes... */
+    /* An offer counts for two minutes, however many offers follow ... */
     const struct hth_avg_offer late = {.values = offered[1], .count = 2, .weight = 1};
     for (uint32_t i = 0; i < 2000; i++) {
         hth_world_run_for(w, HTH_US_PER_S / 20);
@@ -364,7 +365,7 @@ static void averages_outside_of_what_was_offered_are_found(void **state)
     }
     give(&fakes[1], 1, -1);
     assert_int_equal(broken, 3);
-    /* ...and no longer. */
+    /* ... and no longer. */
     hth_world_run_for(w, 100 * HTH_US_PER_S);
     give(&fakes[1], 1.5f, 2);
     assert_int_equal(broken, 4);
@@ -375,8 +376,9 @@ static void averages_outside_of_what_was_offered_are_found(void **state)
     hth_world_free(w);
 }
 
-/* The first has offered the same values in lines of two kinds: an average is of one of them. */
-static void averages_are_of_one_kind_of_lines(void **state)
+/* The first averager offered the same values in lines of two kinds: an average belongs to one of
+ * them. */
+static void average_must_fit_one_of_two_equal_offers(void **state)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     int broken = 0;
@@ -412,8 +414,8 @@ static void averages_are_of_one_kind_of_lines(void **state)
 
 /* ---- who may end --------------------------------------------------------------------------- */
 
-/* A host's disk is damaged when all is calm, long after what faults did was repaired. */
-static void a_host_that_fails_in_the_calm_is_found(void **state)
+/* A host's disk is damaged when all is calm, long after the faults' damage was repaired. */
+static void finds_a_host_that_fails_after_the_faults(void **state)
 {
     struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
@@ -445,14 +447,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calm_fleets_learn_and_agree),
         cmocka_unit_test(ghosts_train_without_learning),
-        cmocka_unit_test(full_disks_stop_nobody),
-        cmocka_unit_test(anybody_can_plug_in),
-        cmocka_unit_test(too_many_are_refused),
-        cmocka_unit_test(a_trunk_that_is_not_finite_is_found),
-        cmocka_unit_test(a_mute_host_costs_little),
-        cmocka_unit_test(averages_outside_of_what_was_offered_are_found),
-        cmocka_unit_test(averages_are_of_one_kind_of_lines),
-        cmocka_unit_test(a_host_that_fails_in_the_calm_is_found),
+        cmocka_unit_test(full_disks_do_not_stop_the_run),
+        cmocka_unit_test(fleet_accepts_attackers_of_a_test),
+        cmocka_unit_test(too_many_attackers_are_refused),
+        cmocka_unit_test(finds_a_trunk_that_is_not_finite),
+        cmocka_unit_test(mute_host_costs_few_updates),
+        cmocka_unit_test(finds_averages_outside_the_hull),
+        cmocka_unit_test(average_must_fit_one_of_two_equal_offers),
+        cmocka_unit_test(finds_a_host_that_fails_after_the_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

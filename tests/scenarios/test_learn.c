@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The study of learning, in small: it learns, it replays, and each misfortune shows in its numbers
- * and in no others.
+ * test_learn.c: the scenario of learning, in small: it learns, it replays, and each kind of fault
+ * shows in its own numbers and in no others.
  */
 #include "core/rng.h"
 #include "scenarios/idx.h"
@@ -86,7 +86,7 @@ static struct hth_learn_report run(const struct hth_learn_opts *o)
     return r;
 }
 
-static void test_it_learns_and_replays(void **state)
+static void trainer_learns_and_replays(void **state)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report first = run(&o), again;
@@ -95,7 +95,7 @@ static void test_it_learns_and_replays(void **state)
     assert_true(first.eval[first.evals - 1].loss < 0.8 * first.eval[0].loss);
     assert_true(first.eval[first.evals - 1].accuracy > 0.5); /* 0.25 by chance */
     assert_int_equal(first.deaths, 0);
-    /* Four in the air: a micro-batch sees three others end. */
+    /* Four flights: during one micro-batch three others end. */
     assert_true(first.staleness > 2 && first.staleness < 4 && first.stale[0] > 0.99);
     again = run(&o);
     assert_memory_equal(&first, &again, sizeof(first));
@@ -104,8 +104,8 @@ static void test_it_learns_and_replays(void **state)
     assert_true(again.hash != first.hash);
 }
 
-/* What is lost is missing; what is refused comes later. */
-static void test_lost_and_refused(void **state)
+/* A lost request's answer is missing; a refused request's answer comes later. */
+static void lost_requests_miss_answers_and_refused_ones_do_not(void **state)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report calm, lost, refused;
@@ -125,7 +125,7 @@ static void test_lost_and_refused(void **state)
     assert_true(refused.answered > 0.95 && refused.samples_per_s < calm.samples_per_s);
 }
 
-static void test_hosts_down_replaced_and_slow(void **state)
+static void host_faults_show_in_their_own_numbers(void **state)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report calm = run(&o), r;
@@ -146,7 +146,7 @@ static void test_hosts_down_replaced_and_slow(void **state)
     assert_true(r.deaths == 0 && r.virtual_s > 1.05 * calm.virtual_s);
 }
 
-static void test_dense_and_several_trainers(void **state)
+static void dense_model_and_several_trainers_run(void **state)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report r;
@@ -161,11 +161,11 @@ static void test_dense_and_several_trainers(void **state)
     o.trainers = 3;
     o.flights = 1;
     r = run(&o);
-    assert_true(r.staleness == 0); /* each has a trunk of its own */
+    assert_true(r.staleness == 0); /* each trainer has a trunk of its own */
     assert_true(r.eval[r.evals - 1].accuracy > 0.4);
 }
 
-static void test_text(void **state)
+static void text_model_learns(void **state)
 {
     static char text[4096];
     struct hth_learn_opts o = small();
@@ -183,8 +183,8 @@ static void test_text(void **state)
     assert_true(r.eval[r.evals - 1].loss < 0.5 * log(256));
 }
 
-/* How much is evaluated on the way is no property of the training. */
-static void test_evaluations_are_no_training(void **state)
+/* The number of evaluations does not change the training. */
+static void evaluations_do_not_change_training(void **state)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report few, many;
@@ -205,7 +205,7 @@ static void test_evaluations_are_no_training(void **state)
     assert_float_equal(many.samples_per_s / few.samples_per_s, 1, 0.05);
 }
 
-static void test_numbers_that_make_no_run(void **state)
+static void invalid_options_are_refused(void **state)
 {
     struct hth_learn_report r;
     struct hth_learn_opts o = small();
@@ -220,7 +220,7 @@ static void test_numbers_that_make_no_run(void **state)
     o.lost = 1;
     assert_err(HTH_E_CONFIG, hth_sim_learn(&o, &r));
     o = small();
-    o.lm = true; /* there is no text */
+    o.lm = true; /* without a text */
     assert_err(HTH_E_CONFIG, hth_sim_learn(&o, &r));
     o = small();
     o.limit_us = HTH_US_PER_S / 10;
@@ -230,13 +230,13 @@ static void test_numbers_that_make_no_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_it_learns_and_replays),
-        cmocka_unit_test(test_lost_and_refused),
-        cmocka_unit_test(test_hosts_down_replaced_and_slow),
-        cmocka_unit_test(test_dense_and_several_trainers),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_evaluations_are_no_training),
-        cmocka_unit_test(test_numbers_that_make_no_run),
+        cmocka_unit_test(trainer_learns_and_replays),
+        cmocka_unit_test(lost_requests_miss_answers_and_refused_ones_do_not),
+        cmocka_unit_test(host_faults_show_in_their_own_numbers),
+        cmocka_unit_test(dense_model_and_several_trainers_run),
+        cmocka_unit_test(text_model_learns),
+        cmocka_unit_test(evaluations_do_not_change_training),
+        cmocka_unit_test(invalid_options_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,7 +89,7 @@ static bool is_found_out(void *fleet)
 
 /* That its lies get into averages: the watch over what was offered (fleet.h), which is not kept
  * where somebody lies, finds them. */
-static void is_heard(const struct hth_malice *kind, enum hth_share_mode mode)
+static void lie_reaches_averages(const struct hth_malice *kind, enum hth_share_mode mode)
 {
     struct hth_malice unknown = *kind;
     struct play p;
@@ -97,11 +97,11 @@ static void is_heard(const struct hth_malice *kind, enum hth_share_mode mode)
     unknown.in_averages = false;
     play_new(&p, &unknown, mode, 0);
     if (!hth_world_run_until_true(p.world, is_found_out, p.fleet, 12 * HTH_US_PER_S))
-        fail_msg("%s is not heard: '%s'", kind->name, hth_fleet_why(p.fleet));
+        fail_msg("no lie of %s reached an average: '%s'", kind->name, hth_fleet_why(p.fleet));
     play_free(&p);
 }
 
-static void those_who_bring_or_answer_lies(void **state)
+static void lies_reach_averages_and_end_no_run(void **state)
 {
     static const struct hth_malice *const kinds[] = {&hth_malice_turncoat, &hth_malice_usurper,
                                                      &hth_malice_equivocator};
@@ -109,8 +109,8 @@ static void those_who_bring_or_answer_lies(void **state)
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
-        is_heard(kinds[i], HTH_SHARE_LOCAL);
-        is_heard(kinds[i], HTH_SHARE_BATCH);
+        lie_reaches_averages(kinds[i], HTH_SHARE_LOCAL);
+        lie_reaches_averages(kinds[i], HTH_SHARE_BATCH);
         live(kinds[i], HTH_SHARE_LOCAL, 1.5, &drops);
         live(kinds[i], HTH_SHARE_BATCH, 1.5, &drops);
     }
@@ -118,7 +118,7 @@ static void those_who_bring_or_answer_lies(void **state)
 
 static uint64_t calm; /* updates when nobody lies */
 
-static void nobody(void **state)
+static void honest_run_drops_no_round(void **state)
 {
     double drops;
 
@@ -128,13 +128,14 @@ static void nobody(void **state)
 }
 
 /* It is dropped, twice by each, and then not met for a while: what it costs is over soon. */
-static void those_who_desert(void **state)
+static void deserters_are_dropped_and_excluded(void **state)
 {
     double drops;
     uint64_t with = live(&hth_malice_deserter, HTH_SHARE_BATCH, 0, &drops);
 
     (void)state;
-    is_heard(&hth_malice_deserter, HTH_SHARE_BATCH); /* it leaves when its parts are on their way */
+    lie_reaches_averages(&hth_malice_deserter,
+                         HTH_SHARE_BATCH); /* it leaves when its parts are on their way */
     /* Each of three groups in 20 s: twice before it is shunned, once when 10 s are over. */
     assert_in_range((uint64_t)drops, TRAINERS, 4 * TRAINERS);
     assert_true(with * 2 > calm);
@@ -143,7 +144,7 @@ static void those_who_desert(void **state)
 }
 
 /* Notes that are old, or on another board, are no news to anybody. */
-static void those_who_repeat_others(void **state)
+static void replayers_change_nothing(void **state)
 {
     double drops;
     uint64_t with = live(&hth_malice_replayer, HTH_SHARE_BATCH, 0, &drops);
@@ -156,10 +157,10 @@ static void those_who_repeat_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(those_who_bring_or_answer_lies),
-        cmocka_unit_test(nobody),
-        cmocka_unit_test(those_who_desert),
-        cmocka_unit_test(those_who_repeat_others),
+        cmocka_unit_test(lies_reach_averages_and_end_no_run),
+        cmocka_unit_test(honest_run_drops_no_round),
+        cmocka_unit_test(deserters_are_dropped_and_excluded),
+        cmocka_unit_test(replayers_change_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

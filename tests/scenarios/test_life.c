@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_life.c: lives against the closed forms of their distributions, churn against counts by hand,
- * traces against their rows.
+ * test_life.c: sessions and downtimes against the closed forms of their distributions, churn
+ * against counts by hand, traces against their rows.
  */
 #include "core/limits.h"
 #include "core/mem.h"
@@ -31,7 +31,7 @@ static struct moments draw_many(const struct hth_life *life, bool up, uint64_t s
     return (struct moments){mean, squares / DRAWS - mean * mean};
 }
 
-/* |x - expected| within five standard errors. */
+/* Assert |x - expected| within five standard errors. */
 static void assert_mean(double x, double expected, double variance)
 {
     double error = 5.0 * sqrt(variance / DRAWS);
@@ -39,7 +39,7 @@ static void assert_mean(double x, double expected, double variance)
         fail_msg("%g is not %g +- %g", x, expected, error);
 }
 
-static void poisson_lives_are_exponential(void **state)
+static void poisson_sessions_are_exponential(void **state)
 {
     (void)state;
     struct hth_life life = HTH_LIFE_INIT;
@@ -54,7 +54,7 @@ static void poisson_lives_are_exponential(void **state)
 }
 
 /* Mean s Gamma(1 + 1/k), second moment s^2 Gamma(1 + 2/k). */
-static void weibull_lives_have_weibulls_moments(void **state)
+static void weibull_sessions_have_their_moments(void **state)
 {
     (void)state;
     static const double shapes[] = {0.5, 0.8, 1.0, 2.0, 5.0};
@@ -68,7 +68,7 @@ static void weibull_lives_have_weibulls_moments(void **state)
         double variance = scale * scale * tgamma(1 + 2 / k) - 1e6;
         struct moments up = draw_many(&life, true, 3 + i);
         assert_mean(up.mean, 1000, variance);
-        /* The share of those that left before the scale is 1 - 1/e whatever the shape. */
+        /* A share of 1 - 1/e ends before the scale, whatever the shape. */
         struct hth_rng rng;
         int early = 0;
         hth_rng_init(&rng, 30 + i);
@@ -79,7 +79,7 @@ static void weibull_lives_have_weibulls_moments(void **state)
 }
 
 /* P(up longer than t) = exp(-integral of the rate), from any hour of the day. */
-static void diurnal_lives_follow_the_day(void **state)
+static void diurnal_sessions_follow_the_time_of_day(void **state)
 {
     (void)state;
     struct hth_life life = HTH_LIFE_INIT;
@@ -112,14 +112,14 @@ static void diurnal_lives_follow_the_day(void **state)
                          hth_life_draw(&shifted, &b, 0, true));
 }
 
-static void lives_are_checked(void **state)
+static void invalid_lives_are_refused(void **state)
 {
     (void)state;
     struct hth_life life = HTH_LIFE_INIT;
     struct hth_rng rng;
     hth_rng_init(&rng, 1);
     life.up_us = 0;
-    assert_ok(hth_life_check(&life)); /* ALWAYS needs none */
+    assert_ok(hth_life_check(&life)); /* ALWAYS needs no mean */
     assert_true(hth_life_draw(&life, &rng, 0, true) > INT64_MAX / 8);
     life.kind = HTH_LIFE_POISSON;
     assert_err(HTH_E_RANGE, hth_life_check(&life));
@@ -139,7 +139,7 @@ static void lives_are_checked(void **state)
 /* ---- churn --------------------------------------------------------------------------------- */
 
 /* In the long run a node is up for up / (up + down) of the time. */
-static void churn_keeps_the_balance(void **state)
+static void share_of_downtime_matches_the_means(void **state)
 {
     (void)state;
     enum { NODES = 200, SAMPLES = 200 };
@@ -163,7 +163,8 @@ static void churn_keeps_the_balance(void **state)
     double share = down / (NODES * SAMPLES);
     assert_true(fabs(share - 0.25) < 5 * sqrt(0.25 * 0.75 * 2 / (NODES * SAMPLES)));
     assert_true(stats.deaths >= stats.returns && stats.deaths - stats.returns == stats.down);
-    /* 200 nodes, 4100 s, a death every 40 s of each: 20500, with a Poisson's deviation at most. */
+    /* 200 nodes, 4100 s, one crash per node and 40 s: 20500, within five deviations of a
+     * Poisson. */
     assert_true(fabs((double)stats.deaths - 20500) < 5 * sqrt(20500));
     hth_churn_stop(churn);
     hth_churn_stats(churn, &stats);
@@ -176,8 +177,9 @@ static void churn_keeps_the_balance(void **state)
     hth_churn_free(churn);
 }
 
-/* Who begins under way begins as it will go on, and who does not begins up. */
-static void churn_under_way_is_in_balance_at_once(void **state)
+/* With under_way the share of nodes that are down is at its long-run value at once; without it all
+ * nodes begin up. */
+static void churn_under_way_starts_in_balance(void **state)
 {
     (void)state;
     enum { NODES = 1200 };
@@ -204,7 +206,7 @@ static void churn_under_way_is_in_balance_at_once(void **state)
     }
 }
 
-static void providers_fail_as_one(void **state)
+static void nodes_of_a_provider_fail_together(void **state)
 {
     (void)state;
     enum { NODES = 40, PROVIDERS = 4 };
@@ -236,7 +238,7 @@ static void providers_fail_as_one(void **state)
     hth_churn_free(churn);
 }
 
-/* Its generators are its own: what the world draws changes nothing. */
+/* Churn has its own generators: draws of the world do not change it. */
 static void churn_depends_on_its_seed_only(void **state)
 {
     (void)state;
@@ -267,7 +269,7 @@ static enum hth_err parse(const char *text, struct hth_avail *out, char error[HT
     return err;
 }
 
-static void traces_are_read(void **state)
+static void parser_reads_traces(void **state)
 {
     (void)state;
     struct hth_avail a;
@@ -285,13 +287,13 @@ static void traces_are_read(void **state)
     assert_true(a.peers[0].rows[1].speed == 3.5);
     assert_int_equal(a.peers[1].rows[0].off_us, INT64_MAX);
     hth_avail_clear(&a);
-    /* As spreadsheets write UTF-8. */
+    /* With the byte order mark that spreadsheets write. */
     assert_ok(parse("\xEF\xBB\xBFpeer,on,off,up,down,speed\nbob,3,,0,0,1\n", &a, error));
     assert_string_equal(a.peers[0].name, "bob");
     hth_avail_clear(&a);
 }
 
-static void bad_traces_are_named(void **state)
+static void errors_of_traces_name_line_and_column(void **state)
 {
     (void)state;
 #define HEAD "peer,on,off,up,down,speed\n"
@@ -329,8 +331,8 @@ static void bad_traces_are_named(void **state)
     }
 }
 
-/* Rows and peers beyond the limits are refused, and what was read is freed. */
-static void traces_are_bounded(void **state)
+/* Rows and peers beyond the limits are refused, and the memory is freed. */
+static void size_of_traces_is_bounded(void **state)
 {
     (void)state;
     struct hth_avail a;
@@ -360,7 +362,7 @@ static void traces_are_bounded(void **state)
     hth_free(text);
 }
 
-static void nodes_play_their_rows(void **state)
+static void nodes_follow_the_rows_of_a_trace(void **state)
 {
     (void)state;
     struct hth_avail a;
@@ -392,18 +394,18 @@ static void nodes_play_their_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(poisson_lives_are_exponential),
-        cmocka_unit_test(weibull_lives_have_weibulls_moments),
-        cmocka_unit_test(diurnal_lives_follow_the_day),
-        cmocka_unit_test(lives_are_checked),
-        cmocka_unit_test(churn_keeps_the_balance),
-        cmocka_unit_test(churn_under_way_is_in_balance_at_once),
-        cmocka_unit_test(providers_fail_as_one),
+        cmocka_unit_test(poisson_sessions_are_exponential),
+        cmocka_unit_test(weibull_sessions_have_their_moments),
+        cmocka_unit_test(diurnal_sessions_follow_the_time_of_day),
+        cmocka_unit_test(invalid_lives_are_refused),
+        cmocka_unit_test(share_of_downtime_matches_the_means),
+        cmocka_unit_test(churn_under_way_starts_in_balance),
+        cmocka_unit_test(nodes_of_a_provider_fail_together),
         cmocka_unit_test(churn_depends_on_its_seed_only),
-        cmocka_unit_test(traces_are_read),
-        cmocka_unit_test(bad_traces_are_named),
-        cmocka_unit_test(traces_are_bounded),
-        cmocka_unit_test(nodes_play_their_rows),
+        cmocka_unit_test(parser_reads_traces),
+        cmocka_unit_test(errors_of_traces_name_line_and_column),
+        cmocka_unit_test(size_of_traces_is_bounded),
+        cmocka_unit_test(nodes_follow_the_rows_of_a_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

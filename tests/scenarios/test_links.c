@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DeDLOC's hybrid set-up on the production reduction: 8 peers with 1 Gbit/s and 16 with 200 Mbit/s
- * average 70.8 MB in 5.43 s with equal shares, 13.0 s over a server and 2.83 s adaptively.
+ * test_links.c: DeDLOC's hybrid set-up on the production reduction: 8 peers with 1 Gbit/s and 16
+ * with 200 Mbit/s average 70.8 MB in 5.43 s with equal shares, 13.0 s over a server and 2.83 s
+ * adaptively.
  */
 #include "scenarios/links.h"
 #include "support/test.h"
@@ -17,7 +18,7 @@ static struct hth_links_opts hybrid(double *bandwidth)
     return opts;
 }
 
-static void test_hybrid(void **state)
+static void hybrid_group_matches_dedloc(void **state)
 {
     static const double want[HTH_LINKS_WAYS] = {5.43, 13.0, 2.83};
     double bandwidth[PEERS], seconds[HTH_LINKS_WAYS];
@@ -38,9 +39,9 @@ static void test_hybrid(void **state)
     assert_close(seconds[HTH_LINKS_ALLREDUCE] / seconds[HTH_LINKS_ADAPTIVE], 1.917, 0, 0.01);
 }
 
-/* Lines of 20 to 100 Mbit/s, on which parts take long and questions wait behind them: nobody is
- * given up, and further bytes cost what the formulas say. */
-static void test_slow(void **state)
+/* Links of 20 to 100 Mbit/s, on which parts take long and probes wait behind them: no member is
+ * abandoned, and each further byte costs as much as the formulas say. */
+static void slow_links_match_the_formulas(void **state)
 {
     static const struct {
         double first, others; /* Mbit/s */
@@ -66,7 +67,7 @@ static void test_slow(void **state)
     }
 }
 
-static void test_repeats(void **state)
+static void same_options_give_the_same_trace(void **state)
 {
     double bandwidth[PEERS];
     struct hth_links_opts opts = hybrid(bandwidth);
@@ -79,7 +80,7 @@ static void test_repeats(void **state)
     assert_true(row.trace == again.trace && row.simulated_s == again.simulated_s);
 }
 
-static void test_refusals(void **state)
+static void invalid_options_are_refused(void **state)
 {
     double bandwidth[PEERS];
     struct hth_links_opts opts = hybrid(bandwidth);
@@ -100,10 +101,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hybrid),
-        cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(hybrid_group_matches_dedloc),
+        cmocka_unit_test(slow_links_match_the_formulas),
+        cmocka_unit_test(same_options_give_the_same_trace),
+        cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,8 +33,8 @@ struct writer {
     uint32_t index; /* of the writers of its world */
 };
 
-/* What all writers of a world say, whether with an address, whether they are there to be asked, and
- * when they are gone. */
+/* The lie of all writers of a world: its kind, whether it has an address, whether the writer
+ * answers, and when the writers leave. */
 static enum lie what;
 static uint64_t number;
 static bool no_address, listens;
@@ -193,7 +193,7 @@ static void play_new(struct play *p, uint64_t seed, enum hth_share_mode mode, ui
     assert_ok(hth_fleet_new(p->world, &o, &p->fleet));
 }
 
-/* What is done in those seconds. */
+/* Run for those seconds and count. */
 static void go_on(struct play *p, int seconds, uint64_t *updates, uint64_t *rounds)
 {
     struct hth_fleet_stats stats;
@@ -249,7 +249,7 @@ static uint64_t alone(enum hth_share_mode mode, uint32_t trainers)
     return *of;
 }
 
-static void one_step_moves_nobody(void **state)
+static void false_step_does_not_stop_a_run(void **state)
 {
     uint64_t with[2], after[2], usual = alone(HTH_SHARE_BATCH, 4);
 
@@ -266,7 +266,7 @@ static void one_step_moves_nobody(void **state)
 }
 
 /* Nobody listens where such words come from, and they soon count for nothing. */
-static void samples_of_nobody(void **state)
+static void false_samples_do_not_stop_a_run(void **state)
 {
     uint64_t with[2], after[2], usual = alone(HTH_SHARE_BATCH, 4);
 
@@ -303,8 +303,8 @@ static void two_minutes(enum hth_share_mode mode, uint32_t trainers, uint32_t wr
     memcpy(out, mode == HTH_SHARE_BATCH ? updates : rounds, sizeof(updates));
 }
 
-/* Who is only said to take part, or to be a few steps ahead, by a key that never speaks, costs so
- * few trainers that it is a quarter of all, or a half, some seconds of the first minute. */
+/* A key that never answers claims that a trainer takes part, or is a few steps ahead. Small runs,
+ * in which it is a quarter or a half of all, lose some seconds of the first minute. */
 static void check_few(enum hth_share_mode mode, uint32_t trainers, const uint64_t usual[2],
                       double most_s, double lost_s[2])
 {
@@ -319,9 +319,10 @@ static void check_few(enum hth_share_mode mode, uint32_t trainers, const uint64_
     }
 }
 
-/* Who is there, says that it takes part with samples without end, and never comes: it is waited for
- * once, and its samples do not count. Of two the other is asked for as long as a quorum is. */
-static void few_and_one_who_never_comes(void **state)
+/* A key that answers claims endless samples and never joins a group: the trainers wait for it once,
+ * and its samples do not count. Of two trainers the other one is asked for as long as a quorum
+ * needs it. */
+static void absent_member_is_awaited_once(void **state)
 {
     static const enum lie lies[] = {PRESENCE, AHEAD, SPEED};
 
@@ -338,14 +339,14 @@ static void few_and_one_who_never_comes(void **state)
             check_few(HTH_SHARE_BATCH, trainers, usual, trainers == 1 ? 20 : 4, lost_s);
             assert_true(lost_s[1] < 5); /* when the doubt ends, one window */
         }
-        print_message("%u trainers and one who never comes: at most %.1f s of the first minute, "
+        print_message("%u trainers and one absent member: at most %.1f s of the first minute, "
                       "%.1f of the next\n",
                       trainers, lost_s[0], lost_s[1]);
     }
     listens = false;
 }
 
-static void no_round_is_the_last(void **state)
+static void false_round_does_not_end_a_run(void **state)
 {
     static const uint64_t rounds[] = {HTH_AVG_STEP_MAX, FAR};
     static const uint32_t trainers[] = {2, 4};
@@ -366,7 +367,7 @@ static void no_round_is_the_last(void **state)
     }
 }
 
-static void one_grid_moves_nobody(void **state)
+static void false_grid_does_not_move_a_run(void **state)
 {
     static const enum lie lies[] = {GRID, GENERATION};
     uint64_t with[2], after[2], rounds = alone(HTH_SHARE_LOCAL, 4);
@@ -390,9 +391,11 @@ static void one_grid_moves_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_step_moves_nobody),       cmocka_unit_test(samples_of_nobody),
-        cmocka_unit_test(few_and_one_who_never_comes), cmocka_unit_test(no_round_is_the_last),
-        cmocka_unit_test(one_grid_moves_nobody),
+        cmocka_unit_test(false_step_does_not_stop_a_run),
+        cmocka_unit_test(false_samples_do_not_stop_a_run),
+        cmocka_unit_test(absent_member_is_awaited_once),
+        cmocka_unit_test(false_round_does_not_end_a_run),
+        cmocka_unit_test(false_grid_does_not_move_a_run),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

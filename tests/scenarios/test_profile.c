@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a measured device charges, against times computed by hand; and the files it comes from. */
+/* test_profile.c: the costs of a measured device, against times computed by hand; and its files. */
 #include "core/limits.h"
 #include "core/mem.h"
 #include "scenarios/file.h"
@@ -40,11 +40,11 @@ static double us_of(const struct hth_profile *p, enum hth_work_kind kind, double
 #define ROW(d)     (16.0 * (d) * (d)) /* operations of a row, forward */
 #define near(a, b) assert_close(a, b, 1e-9, 0)
 
-static void looks_up(void **state)
+static void times_are_interpolated(void **state)
 {
     (void)state;
     struct hth_profile *p = parse(good);
-    /* Where it was measured. */
+    /* At measured points. */
     near(us_of(p, HTH_WORK_FORWARD, ROW(100), 1, 1), 40);
     near(us_of(p, HTH_WORK_FORWARD, 16 * ROW(400), 16, 1), 1280);
     /* Between rows: us = 40 sqrt(rows). */
@@ -61,7 +61,7 @@ static void looks_up(void **state)
     /* Three batches of four rows are three times one of them. */
     near(us_of(p, HTH_WORK_FORWARD, 12 * ROW(100), 12, 3), 240);
     near(us_of(p, HTH_WORK_STEP, 12 * (8e4 + 700), 1, 1), 50);
-    /* Nothing was measured: by rate. */
+    /* Not measured: the rate counts. */
     near(us_of(p, HTH_WORK_BACKWARD, 1e6, 4, 1), 100);
     assert_true(us_of(p, HTH_WORK_FORWARD, 0, 0, 0) == 0);
     hth_profile_free(p);
@@ -85,7 +85,7 @@ static void done(struct hth_job *job, enum hth_err err)
     work->done_us = hth_now_us(work->env);
 }
 
-/* One job with rows known by kind, one of which nothing is known. */
+/* Run a job whose rows are counted by kind, and one whose kind is unknown. */
 static void run_two(const struct hth_device *device, int64_t us[2])
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
@@ -105,7 +105,7 @@ static void run_two(const struct hth_device *device, int64_t us[2])
     hth_world_free(w);
 }
 
-static void a_node_charges_it(void **state)
+static void node_charges_measured_times(void **state)
 {
     (void)state;
     struct hth_profile *p = parse(good);
@@ -114,7 +114,7 @@ static void a_node_charges_it(void **state)
     hth_profile_apply(p, &device);
     assert_int_equal(device.compute_workers, 2);
     run_two(&device, us);
-    assert_int_equal(us[0], 7 + 80 + 50 + 100); /* the last: 1e6 operations that no table knows */
+    assert_int_equal(us[0], 7 + 80 + 50 + 100); /* the last: 1e6 operations of no measured kind */
     assert_int_equal(us[1], 7 + 1000);          /* its bytes */
     hth_device_scale(&device, 0.5);
     run_two(&device, us);
@@ -139,7 +139,7 @@ static void refuses(const char *text, const char *words)
 
 #define HEAD "name: a\nworkers: 1\ngflops: 1\ngbytes_per_s: 1\n"
 
-static void bad_files(void **state)
+static void errors_of_files_name_the_key(void **state)
 {
     (void)state;
     refuses("", "empty");
@@ -159,7 +159,7 @@ static void bad_files(void **state)
     refuses(HEAD "forward: &a\n - { d: 8, rows: 2, us: 1 }\nbackward: *a\n", "");
 }
 
-static void limits(void **state)
+static void size_of_profiles_is_bounded(void **state)
 {
     (void)state;
     size_t max = HTH_PROFILE_BYTES_MAX + 1, len = strlen(HEAD) + strlen("step:\n");
@@ -181,8 +181,8 @@ static void limits(void **state)
     hth_free(text);
 }
 
-/* The same world is slower with slower peers, by what the profile says. */
-static void a_scenario_uses_it(void **state)
+/* The same world is slower with slower peers, by the times of the profile. */
+static void scenario_devices_use_their_profile(void **state)
 {
     (void)state;
     static const char text[] = "name: t\nnodes: 4\nduration_s: 30\nsafety: 0\n"
@@ -218,9 +218,11 @@ static void a_scenario_uses_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(looks_up),           cmocka_unit_test(a_node_charges_it),
-        cmocka_unit_test(bad_files),          cmocka_unit_test(limits),
-        cmocka_unit_test(a_scenario_uses_it),
+        cmocka_unit_test(times_are_interpolated),
+        cmocka_unit_test(node_charges_measured_times),
+        cmocka_unit_test(errors_of_files_name_the_key),
+        cmocka_unit_test(size_of_profiles_is_bounded),
+        cmocka_unit_test(scenario_devices_use_their_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

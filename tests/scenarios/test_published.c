@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every figure of scenarios/published.h against 200 seeds of our own.
+ * test_published.c: every figure of scenarios/published.h against 200 seeds of our own.
  *
- * Where the exact expectation is known, it says which of the two is off when they disagree. Three
- * figures are: the published squared errors of 1024 peers at 1 % after rounds 3 and 4 (2.2 and 2.8
- * times what is to be expected) and at 0.1 % after round 6 (3.0 times). All three are carried by
- * single peers that were absent for three rounds running.
+ * Where the exact expectation is known, it decides which of the two is off when they disagree.
+ * Three published figures are off: the squared errors of 1024 peers at 1 % after rounds 3 and 4
+ * (2.2 and 2.8 times what is to be expected) and at 0.1 % after round 6 (3.0 times). All three come
+ * from single peers that were absent for three rounds in a row.
  */
 #include "core/mem.h"
 #include "scenarios/published.h"
@@ -21,7 +21,8 @@ static void check_rounds(const struct hth_published *p, double to_1e9, double to
     assert_close(to_1e4, p->to_1e4, 0, off);
 }
 
-/* How many of the published errors are off themselves, and therefore not held against ours. */
+/* Return the number of published errors that are off themselves, which are not compared with
+ * ours. */
 static size_t check_errors(const struct hth_published *p, const struct hth_pure_opts *opts,
                            const double *mse)
 {
@@ -35,12 +36,13 @@ static size_t check_errors(const struct hth_published *p, const struct hth_pure_
             fail_msg("%s, %u peers, p %g, round %u: %g, published %g",
                      hth_pure_method_name(p->method), p->peers, p->p_fail, t + 1, mse[t],
                      p->mse[t]);
-        assert_true(!known || p->mse[t] / expected[t] < 3); /* no slip of the pen */
+        /* a published figure is off by less than a factor of 3 */
+        assert_true(!known || p->mse[t] / expected[t] < 3);
     }
     return off;
 }
 
-static void every_figure_is_found_again(void **state)
+static void all_published_figures_are_reproduced(void **state)
 {
     size_t off = 0, errors = 0;
     (void)state;
@@ -48,7 +50,8 @@ static void every_figure_is_found_again(void **state)
     for (size_t i = 0; i < hth_published_count; i++) {
         const struct hth_published *p = &hth_published[i];
         struct hth_pure_opts opts = hth_published_opts(p);
-        /* A ring takes 50 rounds with every seed: a few will do where nothing else is asked. */
+        /* A ring takes 50 rounds with every seed, so a few seeds are enough where only that is
+         * compared. */
         double *got = pure_means(&opts, p->method == HTH_PURE_GOSSIP && p->mse[0] == 0 ? 5 : SEEDS);
         check_rounds(p, got[hth_pure_at(&opts, HTH_PURE_REACHED_1E9)],
                      got[hth_pure_at(&opts, HTH_PURE_REACHED)]);
@@ -60,9 +63,9 @@ static void every_figure_is_found_again(void **state)
     assert_int_equal(off, 3);
 }
 
-/* The three that are off: ours are where they should be, as far as seeds can show it. The last is a
- * mean that 200 seeds miss by a factor of 30 and 20000 by a fifth. */
-static void what_is_off_is_not_ours(void **state)
+/* For the three published figures that are off, ours agree with the expectation as far as seeds can
+ * show it. The last is a mean that 200 seeds miss by a factor of 30 and 20000 by a fifth. */
+static void ours_agree_with_expectation_where_published_is_off(void **state)
 {
     struct hth_pure_opts opts = HTH_PURE_OPTS_INIT;
     double expected[4], *got;
@@ -78,7 +81,7 @@ static void what_is_off_is_not_ours(void **state)
     hth_free(got);
 }
 
-static void all_reduce_is_arithmetic(void **state)
+static void allreduce_rounds_match_the_formula(void **state)
 {
     static const uint32_t peers[] = {512, 768, 900, 1024};
     static const double p_fails[] = {0, 0.001, 0.005, 0.01};
@@ -102,9 +105,9 @@ static void all_reduce_is_arithmetic(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_figure_is_found_again),
-        cmocka_unit_test(what_is_off_is_not_ours),
-        cmocka_unit_test(all_reduce_is_arithmetic),
+        cmocka_unit_test(all_published_figures_are_reproduced),
+        cmocka_unit_test(ours_agree_with_expectation_where_published_is_off),
+        cmocka_unit_test(allreduce_rounds_match_the_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pure simulations against expectations worked out by enumeration: a round is a matrix W that
- * depends on who is absent, so the expected squared error of the first rounds is the mean of
- * |W - J|^2 / N over all patterns of absence (J: everybody holds the mean), and needs no sampling.
+ * test_pure.c: the pure simulations against expectations by enumeration: a round is a matrix W that
+ * depends on the set of absent peers, so the expected squared error of the first rounds is the mean
+ * of |W - J|^2 / N over all patterns of absence (J: all peers hold the mean), and needs no
+ * sampling.
  */
 #include "core/mem.h"
 #include "scenarios/pure_means.h"
@@ -44,8 +45,8 @@ static void gossip_matrix(uint32_t n, uint32_t absent, uint32_t round, double w[
     }
 }
 
-/* Without the division by the weights, which come out of the same matrix. Five peers: powers of two
- * below are 1, 2, 4. */
+/* Push-sum without the division by the weights, which come from the same matrix. Five peers: the
+ * powers of two below are 1, 2, 4. */
 static void push_matrix(uint32_t n, uint32_t absent, uint32_t round, double w[N_MAX][N_MAX])
 {
     static const uint32_t steps[2][2] = {{1, 2}, {4, 1}};
@@ -58,7 +59,7 @@ static void push_matrix(uint32_t n, uint32_t absent, uint32_t round, double w[N_
     }
 }
 
-/* A full 3x3 grid; which peer stands where does not matter to the expectation. */
+/* A full 3x3 grid; the placement of the peers does not change the expectation. */
 static void grid_matrix(uint32_t n, uint32_t absent, uint32_t round, double w[N_MAX][N_MAX])
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -78,7 +79,7 @@ static void grid_matrix(uint32_t n, uint32_t absent, uint32_t round, double w[N_
     }
 }
 
-/* The same where who is struck is too late: it has the mean of the line's others. */
+/* The same with slow peers, which are too late and get the mean of their line's others. */
 static void late_matrix(uint32_t n, uint32_t late, uint32_t round, double w[N_MAX][N_MAX])
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -93,7 +94,7 @@ static void late_matrix(uint32_t n, uint32_t late, uint32_t round, double w[N_MA
     }
 }
 
-/* ... and where it is on the other side. */
+/* The same with peers on the other side of a partition. */
 static void cut_matrix(uint32_t n, uint32_t cut, uint32_t round, double w[N_MAX][N_MAX])
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -210,7 +211,7 @@ static void check(enum hth_pure_method method, uint32_t n, const char *grid, dou
     check_failure(method, HTH_PURE_ABSENT, n, grid, p, matrix);
 }
 
-static void test_expectations(void **state)
+static void errors_match_enumeration(void **state)
 {
     (void)state;
     check(HTH_PURE_GOSSIP, 5, "5", 0, gossip_matrix);
@@ -221,7 +222,7 @@ static void test_expectations(void **state)
     check(HTH_PURE_MOSHPIT, 9, "3x3", 0.3, grid_matrix);
 }
 
-static void test_kinds_of_failure(void **state)
+static void each_failure_matches_enumeration(void **state)
 {
     (void)state;
     check_failure(HTH_PURE_MOSHPIT, HTH_PURE_SLOW, 9, "3x3", 0.3, late_matrix);
@@ -231,9 +232,9 @@ static void test_kinds_of_failure(void **state)
     check_failure(HTH_PURE_PUSHSUM, HTH_PURE_PARTITION, 5, "5", 0.3, push_cut_matrix);
 }
 
-/* One round of one group in which peers die: all patterns of alive, dead before and dead after its
- * values went out, and of each number's reducer being alive or dead. */
-static void test_deaths(void **state)
+/* One round of one group with crashes: all patterns of alive, crashed before and crashed after its
+ * values went out, and of each number's reducer being alive or not. */
+static void crashes_match_enumeration(void **state)
 {
     enum { N = 5, PATTERNS = 243 };
     struct hth_pure_opts opts = opts_of(HTH_PURE_MOSHPIT, N, "5", 0.3, 1);
@@ -261,8 +262,8 @@ static void test_deaths(void **state)
     hth_free(got);
 }
 
-/* Who is struck for two rounds is so in both: the second changes nothing in a single group. */
-static void test_hold(void **state)
+/* A peer that fails for two rounds fails in both: the second changes nothing in a single group. */
+static void held_failures_change_nothing_in_one_group(void **state)
 {
     struct hth_pure_opts opts = opts_of(HTH_PURE_MOSHPIT, 6, "6", 0.3, 4);
     double row[16];
@@ -284,8 +285,8 @@ static void test_hold(void **state)
 
 /* ---- properties ---------------------------------------------------------------------------- */
 
-/* Full grids without failures: exact after as many rounds as there are axes, and not before. */
-static void test_exact(void **state)
+/* Full grids without failures are exact after as many rounds as there are axes, and not earlier. */
+static void full_grids_are_exact_after_one_round_per_axis(void **state)
 {
     static const struct {
         uint32_t peers, rounds;
@@ -293,7 +294,7 @@ static void test_exact(void **state)
     } cases[] = {{1024, 2, "32x32"}, {512, 3, "8x8x8"}, {16, 4, "2x2x2x2"}, {7, 1, "7"}};
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
-        for (int m = HTH_PURE_MOSHPIT; m <= HTH_PURE_TURNS; m++) {
+        for (int m = HTH_PURE_MOSHPIT; m <= HTH_PURE_SHIFT; m++) {
             struct hth_pure_opts opts =
                 opts_of((enum hth_pure_method)m, cases[i].peers, cases[i].grid, 0, cases[i].rounds);
             double *got = pure_means(&opts, 3);
@@ -304,9 +305,9 @@ static void test_exact(void **state)
         }
 }
 
-/* Groups keep the sum, so both errors are one; push-sum finds the mean among absences; gossip
- * agrees on something else. */
-static void test_true_mean(void **state)
+/* Groups keep the sum, so both errors are equal; push-sum finds the mean despite absences; gossip
+ * agrees on another value. */
+static void groups_and_pushsum_find_the_mean(void **state)
 {
     (void)state;
     for (int m = HTH_PURE_GOSSIP; m < HTH_PURE_METHODS; m++) {
@@ -323,9 +324,9 @@ static void test_true_mean(void **state)
     }
 }
 
-/* Exact expectations: where all patterns can be counted, they are those; elsewhere the means of
- * many seeds are near them. */
-static void test_expected(void **state)
+/* Exact expectations equal those by enumeration where all patterns can be counted; elsewhere the
+ * means of many seeds are near them. */
+static void exact_expectations_match_enumeration_and_seeds(void **state)
 {
     static const struct {
         enum hth_pure_method method;
@@ -373,7 +374,7 @@ static void test_expected(void **state)
     assert_err(HTH_E_CONFIG, hth_pure_expected(&opts, want));
 }
 
-static void test_allreduce(void **state)
+static void allreduce_rounds_match_the_formula(void **state)
 {
     (void)state;
     for (uint32_t peers = 64; peers <= 512; peers *= 2) {
@@ -391,7 +392,7 @@ static void test_allreduce(void **state)
 }
 
 /* Vectors sent by a peer in a round. */
-static void test_costs(void **state)
+static void vectors_sent_match_the_formulas(void **state)
 {
     static const struct {
         enum hth_pure_method method;
@@ -403,7 +404,7 @@ static void test_costs(void **state)
         {HTH_PURE_PUSHSUM, "8x8", 2, 2},
         {HTH_PURE_RANDOM, "8x8", 1.75, 1.75},
         {HTH_PURE_MOSHPIT, "16x4", 2 * 15 / 16.0, 1.5},
-        {HTH_PURE_TURNS, "16x4", 2 * 15 / 16.0, 1.5},
+        {HTH_PURE_SHIFT, "16x4", 2 * 15 / 16.0, 1.5},
     };
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
@@ -419,8 +420,8 @@ static void test_costs(void **state)
     hth_free(got);
 }
 
-/* A target that is not reached counts as the cap, and is told. */
-static void test_cap(void **state)
+/* A target that is not reached counts as the cap, and is reported. */
+static void unreached_targets_count_as_the_cap(void **state)
 {
     struct hth_pure_opts opts = opts_of(HTH_PURE_GOSSIP, 200, "20x20", 0, 4);
     double *got;
@@ -432,8 +433,8 @@ static void test_cap(void **state)
     hth_free(got);
 }
 
-/* A seed gives the same row whenever and by whomever it is computed. */
-static void test_repeats(void **state)
+/* A seed gives the same row in any order and on any thread. */
+static void row_depends_on_seed_only(void **state)
 {
     (void)state;
     for (int m = 0; m < HTH_PURE_METHODS; m++) {
@@ -453,7 +454,7 @@ static void test_repeats(void **state)
     }
 }
 
-static void test_refusals(void **state)
+static void invalid_options_are_refused(void **state)
 {
     struct hth_pure_opts good = HTH_PURE_OPTS_INIT;
     struct hth_pure *pure;
@@ -476,7 +477,7 @@ static void test_refusals(void **state)
     bad[11].failure = HTH_PURE_FAILURES;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_CONFIG, hth_pure_new(&bad[i], &pure));
-    bad[9].method = HTH_PURE_RANDOM; /* which this one does not */
+    bad[9].method = HTH_PURE_RANDOM; /* a method that needs no cells */
     assert_ok(hth_pure_new(&bad[9], &pure));
     hth_pure_free(pure);
     assert_ok(hth_pure_method_find("pushsum", &method));
@@ -486,7 +487,7 @@ static void test_refusals(void **state)
 
 /* ---- mixing -------------------------------------------------------------------------------- */
 
-static void test_mixing(void **state)
+static void mixing_matches_theorem_3_2(void **state)
 {
     static const struct {
         uint32_t peers, groups;
@@ -522,13 +523,19 @@ static void test_mixing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expectations), cmocka_unit_test(test_kinds_of_failure),
-        cmocka_unit_test(test_deaths),       cmocka_unit_test(test_hold),
-        cmocka_unit_test(test_exact),        cmocka_unit_test(test_true_mean),
-        cmocka_unit_test(test_expected),     cmocka_unit_test(test_allreduce),
-        cmocka_unit_test(test_cap),          cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_repeats),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_mixing),
+        cmocka_unit_test(errors_match_enumeration),
+        cmocka_unit_test(each_failure_matches_enumeration),
+        cmocka_unit_test(crashes_match_enumeration),
+        cmocka_unit_test(held_failures_change_nothing_in_one_group),
+        cmocka_unit_test(full_grids_are_exact_after_one_round_per_axis),
+        cmocka_unit_test(groups_and_pushsum_find_the_mean),
+        cmocka_unit_test(exact_expectations_match_enumeration_and_seeds),
+        cmocka_unit_test(allreduce_rounds_match_the_formula),
+        cmocka_unit_test(unreached_targets_count_as_the_cap),
+        cmocka_unit_test(vectors_sent_match_the_formulas),
+        cmocka_unit_test(row_depends_on_seed_only),
+        cmocka_unit_test(invalid_options_are_refused),
+        cmocka_unit_test(mixing_matches_theorem_3_2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_scenario.c: scenario files and their errors, the draw, the seeds that are kept, and a fault
- * planted on purpose that must be found.
+ * test_scenario.c: scenario files and their errors, the draw, the kept seeds, and planted faults
+ * that must be found.
  */
 #include "support/test.h"
 
@@ -52,12 +52,10 @@ static void run_one(const struct hth_scenario *s, uint64_t seed, struct hth_scen
 
 #ifdef HTH_PLANT
 
-/* The fault: when a connection breaks with several calls in flight, the verdict of one is
- * forgotten. The linker puts this in front of rpc's own function (--wrap). */
-void __real_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
-                                   bool remote);
-void __wrap_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
-                                   bool remote);
+/* The planted fault: when a connection breaks with several calls in flight, the verdict of one is
+ * forgotten. The linker replaces rpc's own function by this one (--wrap). */
+void __real_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
+void __wrap_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
 
 static struct hth_rpc_call *forgotten[4096];
 static size_t forgotten_count;
@@ -72,14 +70,15 @@ void __wrap_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const c
             continue;
         c->slots[i].call = NULL;
         call->conn = NULL;
-        hth_rpc_due_cancel(call->rpc, &call->due);
-        forgotten[forgotten_count++] = call; /* else a leak checker finds it before we do */
+        due_cancel(call->rpc, &call->due);
+        /* keep a reference, or a leak checker would report it first */
+        forgotten[forgotten_count++] = call;
         break;
     }
     __real_hth_rpc_slots_fail_all(c, err, text, remote);
 }
 
-/* Two more: each 500th answer lacks a byte, or is a refusal. */
+/* Two more planted faults: each 500th reply lacks a byte, or is a refusal. */
 void __real_hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body);
 void __wrap_hth_rpc_reply(struct hth_rpc_request *req, const struct hth_rpc_body *body);
 
@@ -109,17 +108,17 @@ static void check_plant(const char *scenario, const char *why)
     hth_scenario_free(s);
 }
 
-static void wrong_answers_are_found(void **state)
+static void finds_wrong_replies(void **state)
 {
     (void)state;
     plant = CUTS_REPLIES;
-    check_plant("calm", "a reply carried another payload");
+    check_plant("calm", "a reply has the wrong payload");
     plant = REFUSES;
     check_plant("faults", "failed after the faults");
     plant = FORGETS;
 }
 
-static void a_planted_fault_is_found(void **state)
+static void finds_a_forgotten_verdict(void **state)
 {
     (void)state;
     struct hth_scenario *s = read_scenario("faults");
@@ -138,8 +137,8 @@ static void a_planted_fault_is_found(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_planted_fault_is_found),
-                                       cmocka_unit_test(wrong_answers_are_found)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_a_forgotten_verdict),
+                                       cmocka_unit_test(finds_wrong_replies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
@@ -147,7 +146,7 @@ int main(void)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static void what_is_left_out_has_its_default(void **state)
+static void missing_keys_have_their_default(void **state)
 {
     (void)state;
     struct hth_scenario *s = parse_ok("name: short\n"), d;
@@ -161,21 +160,22 @@ static void what_is_left_out_has_its_default(void **state)
     hth_scenario_free(s);
 }
 
-/* A 0 that is written is not the default: it is taken where it means something. */
-static void a_zero_is_a_zero(void **state)
+/* A written 0 is not replaced by the default: it counts where 0 is valid. */
+static void written_zero_is_not_the_default(void **state)
 {
     (void)state;
     struct hth_scenario *s = parse_ok("name: zero\nnodes: 4\nduration_s: 10\nsafety: 0\n"
                                       "links: { latency_ms: [0, 0] }\nload: {}\n");
     struct hth_scenario_report r;
     assert_true(s->safety == 0 && s->links.latency_ms.low == 0 && s->links.latency_ms.high == 0);
-    assert_true(s->load.payload_kib == 256); /* left out */
+    assert_true(s->load.payload_kib == 256); /* the default of a key that is left out */
     run_one(s, 1, &r);
-    assert_true(r.pass && r.calls_ok > 0 && r.latency_median_us < 20e3); /* else 40 ms and more */
+    /* with the default latency it would be 40 ms or more */
+    assert_true(r.pass && r.calls_ok > 0 && r.latency_median_us < 20e3);
     hth_scenario_free(s);
 }
 
-static void files_are_read_whole(void **state)
+static void parser_reads_every_key(void **state)
 {
     (void)state;
     struct hth_scenario *s = parse_ok(
@@ -295,7 +295,7 @@ static const struct {
     {"name: x\nswarm: { hosts: 2, trainer: 1 }\n", "did you mean 'swarm.trainers'?"},
 };
 
-static void bad_files_are_named(void **state)
+static void errors_of_files_name_the_key(void **state)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad_files); i++) {
@@ -325,7 +325,7 @@ static void bad_files_are_named(void **state)
 
 /* ---- the draw ------------------------------------------------------------------------------ */
 
-/* Every drawn number lies in its range, seeds differ, and their mean is the range's middle. */
+/* Every drawn number lies in its range, seeds differ, and the mean is the middle of the range. */
 static void draws_fill_their_ranges(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void draws_fill_their_ranges(void **state)
 
 /* ---- runs ---------------------------------------------------------------------------------- */
 
-static void the_same_seed_runs_the_same(void **state)
+static void same_seed_gives_the_same_run(void **state)
 {
     (void)state;
     struct hth_scenario *s = read_scenario("faults");
@@ -376,7 +376,7 @@ static void the_same_seed_runs_the_same(void **state)
     hth_scenario_free(s);
 }
 
-/* A calm world loses nothing; the numbers are those of its load. */
+/* A calm world loses nothing; its numbers follow from the load. */
 static void calm_scenarios_lose_nothing(void **state)
 {
     (void)state;
@@ -386,13 +386,13 @@ static void calm_scenarios_lose_nothing(void **state)
     run_one(s, 1, &r);
     assert_true(r.pass);
     assert_int_equal(r.calls, r.calls_ok);
-    /* Ten peers, two calls a second, for 30 s but the two or three of the beginning. */
+    /* Ten peers, two calls a second, for 30 s minus the first two or three. */
     assert_true(r.calls > 530 && r.calls < 600);
     assert_int_equal(r.deaths + r.partitions + r.clogs + r.steps, 0);
     hth_scenario_free(s);
 }
 
-/* Lives from a trace: both peers of it are played by every other node. */
+/* A trace drives the nodes: each of its two peers is played by every other node. */
 static void traces_drive_a_scenario(void **state)
 {
     (void)state;
@@ -441,12 +441,12 @@ static void kept_seeds_pass(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_left_out_has_its_default),
-        cmocka_unit_test(a_zero_is_a_zero),
-        cmocka_unit_test(files_are_read_whole),
-        cmocka_unit_test(bad_files_are_named),
+        cmocka_unit_test(missing_keys_have_their_default),
+        cmocka_unit_test(written_zero_is_not_the_default),
+        cmocka_unit_test(parser_reads_every_key),
+        cmocka_unit_test(errors_of_files_name_the_key),
         cmocka_unit_test(draws_fill_their_ranges),
-        cmocka_unit_test(the_same_seed_runs_the_same),
+        cmocka_unit_test(same_seed_gives_the_same_run),
         cmocka_unit_test(calm_scenarios_lose_nothing),
         cmocka_unit_test(traces_drive_a_scenario),
         cmocka_unit_test(kept_seeds_pass),

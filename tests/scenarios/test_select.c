@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A newcomer's first selection against the formulas of the simulated DHT. */
+/* test_select.c: a newcomer's first selection against the formulas of the simulated DHT. */
 #include "core/limits.h"
 #include "scenarios/select.h"
 #include "support/test.h"
@@ -14,9 +14,10 @@ static struct hth_select_row run(const struct hth_select_opts *opts)
     return row;
 }
 
-/* A first answer takes 1/2 + log2(N) / 4 round trips to nodes on continents drawn at random: the
- * mean way is that of the zones' table, and a fifth of jitter. Trainers stand on all continents. */
-static void test_the_first_selection_takes_one_look_up(void **state)
+/* A first answer takes 1/2 + log2(N) / 4 round trips to nodes on random continents. The mean
+ * one-way latency is that of the zones' table plus a fifth for jitter. Trainers are on all
+ * continents. */
+static void first_selection_takes_one_lookup(void **state)
 {
     (void)state;
     const double way_s = 1.2 * (12 + 20 + 30 + 2 * (45 + 90 + 75)) / 9 / 1000;
@@ -33,12 +34,12 @@ static void test_the_first_selection_takes_one_look_up(void **state)
             sum += row.first_s / 4;
         }
         double expected_s = (0.5 + log2(nodes) / 4) * 2 * way_s;
-        /* 192 trainers, whose round trips differ by half of their mean. */
+        /* 192 trainers, whose round trips deviate by half of their mean. */
         assert_float_equal(sum, expected_s, 0.15 * expected_s);
     }
 }
 
-static void test_dead_hosts_are_selected_like_others(void **state)
+static void crashed_hosts_are_selected_like_others(void **state)
 {
     (void)state;
     struct hth_select_opts o = HTH_SELECT_OPTS_INIT;
@@ -52,8 +53,9 @@ static void test_dead_hosts_are_selected_like_others(void **state)
     assert_float_equal(living, 0.5, 0.1);
 }
 
-/* Right after the keys changed a newcomer may hear of few hosts first; later never. */
-static void test_new_keys_make_poor_first_choices(void **state)
+/* Right after a change of keys, the first answer may show a newcomer few hosts; later it never
+ * does. */
+static void new_keys_make_poor_first_selections(void **state)
 {
     (void)state;
     struct hth_select_opts o = HTH_SELECT_OPTS_INIT;
@@ -68,7 +70,7 @@ static void test_new_keys_make_poor_first_choices(void **state)
     assert_true(young > 0.2 && young < 0.9);
 }
 
-static void test_a_poor_dht_and_the_same_seed(void **state)
+static void poor_dht_replays_from_its_seed(void **state)
 {
     (void)state;
     struct hth_select_opts o = HTH_SELECT_OPTS_INIT;
@@ -81,7 +83,7 @@ static void test_a_poor_dht_and_the_same_seed(void **state)
     assert_true(a.exact < 1 && a.exact > 0.3 && a.exact_s > a.first_s);
 }
 
-static void test_what_makes_no_world_is_refused(void **state)
+static void invalid_options_are_refused(void **state)
 {
     (void)state;
     const struct hth_select_opts good = HTH_SELECT_OPTS_INIT;
@@ -103,11 +105,11 @@ static void test_what_makes_no_world_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_first_selection_takes_one_look_up),
-        cmocka_unit_test(test_dead_hosts_are_selected_like_others),
-        cmocka_unit_test(test_new_keys_make_poor_first_choices),
-        cmocka_unit_test(test_a_poor_dht_and_the_same_seed),
-        cmocka_unit_test(test_what_makes_no_world_is_refused),
+        cmocka_unit_test(first_selection_takes_one_lookup),
+        cmocka_unit_test(crashed_hosts_are_selected_like_others),
+        cmocka_unit_test(new_keys_make_poor_first_selections),
+        cmocka_unit_test(poor_dht_replays_from_its_seed),
+        cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

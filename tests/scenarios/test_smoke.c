@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_smoke.c: small swarms under faults recover, replay from their seed, and move real bytes. */
-#include "scenarios/peers.h"
+#include "scenarios/echo.h"
 #include "scenarios/smoke.h"
 #include "support/test.h"
 
-static void swarms_recover(void **state)
+static void swarm_recovers_after_faults(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         struct hth_smoke_opts opts = HTH_SMOKE_OPTS_INIT;
         struct hth_smoke_report r;
         char line[HTH_SMOKE_LINE_MAX];
-        opts.peers = 48; /* one whole neighbourhood and a half one */
+        opts.peers = 48; /* one whole neighbourhood and half a one */
         opts.seed = seed;
         assert_ok(hth_smoke_run(&opts, &r));
         if (!r.pass)
@@ -22,7 +22,7 @@ static void swarms_recover(void **state)
     }
 }
 
-static void the_same_seed_gives_the_same_line(void **state)
+static void same_seed_gives_the_same_line(void **state)
 {
     (void)state;
     struct hth_smoke_opts opts = HTH_SMOKE_OPTS_INIT;
@@ -40,8 +40,9 @@ static void the_same_seed_gives_the_same_line(void **state)
     assert_non_null(strstr(hth_smoke_line(&a, 2000000, 1048576, line_a), " memory_mib=1"));
 }
 
-/* Who would be alone goes to those before; a pair find each other, whatever is drawn. */
-static void nobody_is_alone_in_a_neighbourhood(void **state)
+/* A peer that would be alone joins the neighbourhood before; two peers of a pair find each other
+ * under every seed. */
+static void neighbourhoods_have_two_peers_or_more(void **state)
 {
     static const struct {
         uint32_t index, count, hood, number, first, size;
@@ -72,7 +73,7 @@ static void nobody_is_alone_in_a_neighbourhood(void **state)
     }
 }
 
-/* Without faults nothing fails; and bytes behave as ghosts do. */
+/* Without faults nothing fails; and real bytes give the same run as ghosts. */
 static void calm_swarms_lose_nothing(void **state)
 {
     (void)state;
@@ -91,7 +92,7 @@ static void calm_swarms_lose_nothing(void **state)
     assert_int_equal(real.calls, ghost.calls);
 }
 
-static void options_are_checked(void **state)
+static void invalid_options_are_refused(void **state)
 {
     (void)state;
     struct hth_smoke_opts opts = HTH_SMOKE_OPTS_INIT;
@@ -106,8 +107,8 @@ static void options_are_checked(void **state)
     assert_err(HTH_E_RANGE, hth_smoke_run(&opts, &r));
 }
 
-/* A broken invariant shows as FAIL with the way to see it again. */
-static void failures_name_their_seed(void **state)
+/* A violated invariant gives FAIL and the command that repeats the run. */
+static void failure_line_names_its_seed(void **state)
 {
     (void)state;
     struct hth_smoke_report r = {.seed = 5, .peers = 9, .why = "a thing broke"};
@@ -125,12 +126,12 @@ static void failures_name_their_seed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(swarms_recover),
-        cmocka_unit_test(nobody_is_alone_in_a_neighbourhood),
-        cmocka_unit_test(the_same_seed_gives_the_same_line),
+        cmocka_unit_test(swarm_recovers_after_faults),
+        cmocka_unit_test(neighbourhoods_have_two_peers_or_more),
+        cmocka_unit_test(same_seed_gives_the_same_line),
         cmocka_unit_test(calm_swarms_lose_nothing),
-        cmocka_unit_test(options_are_checked),
-        cmocka_unit_test(failures_name_their_seed),
+        cmocka_unit_test(invalid_options_are_refused),
+        cmocka_unit_test(failure_line_names_its_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The throughput scenario against what can be computed by hand. */
+/* test_throughput.c: the throughput scenario against computations by hand. */
 #include "scenarios/latency.h"
 #include "support/test.h"
 
@@ -19,9 +19,9 @@ static struct hth_latency_opts dense(uint32_t flights)
     return o;
 }
 
-/* One batch at a time: an update is 2 * layers calls behind each other, whose delays have the given
- * mean and the standard deviation of two exponentials, and the work in between. */
-static void test_model_parallel_is_the_sum_of_its_delays(void **state)
+/* One batch at a time: an update is 2 * layers calls in sequence, whose delays have the given mean
+ * and the standard deviation of two exponentials, and the work in between. */
+static void model_parallel_update_takes_the_sum_of_delays(void **state)
 {
     (void)state;
     struct hth_latency_opts o = dense(1);
@@ -33,8 +33,8 @@ static void test_model_parallel_is_the_sum_of_its_delays(void **state)
     assert_float_equal(update_s, work_s + 8 * 0.2, 8 * 4 * 0.2 / 1.41421 / 40);
 }
 
-/* A minute and more an update: sixty are longer than the hour in which there must be one. */
-static void test_no_limit_to_how_long_all_updates_take(void **state)
+/* An update takes more than a minute, so sixty take longer than the hour in which one must come. */
+static void all_updates_may_take_longer_than_an_hour(void **state)
 {
     (void)state;
     struct hth_latency_opts o = dense(1);
@@ -42,7 +42,7 @@ static void test_no_limit_to_how_long_all_updates_take(void **state)
     assert_true(run(&o).virtual_s > 3600);
 }
 
-static void test_more_flights_hide_more(void **state)
+static void more_flights_hide_more_latency(void **state)
 {
     (void)state;
     struct hth_latency_opts o = dense(1);
@@ -50,14 +50,14 @@ static void test_more_flights_hide_more(void **state)
     double one = run(&o).samples_per_s;
     o.flights = 8;
     double eight = run(&o).samples_per_s;
-    /* Never more than eight times as much; and most of it, as the trunk is far from busy. */
+    /* At most eight times as much, and most of that, as the trunk is mostly idle. */
     assert_true(eight < 8.5 * one);
     assert_true(eight > 4 * one);
 }
 
-/* Between a flight's start and its end all others land once; the pipeline's filling is not in
- * it. */
-static void test_staleness_is_that_of_a_full_pipeline(void **state)
+/* Between a flight's start and its end all others land once; the filling of the pipeline does not
+ * count. */
+static void staleness_matches_a_full_pipeline(void **state)
 {
     (void)state;
     static const uint32_t flights[] = {1, 8, 64};
@@ -69,7 +69,7 @@ static void test_staleness_is_that_of_a_full_pipeline(void **state)
     }
 }
 
-static void test_trainers_add_up(void **state)
+static void throughput_of_trainers_adds_up(void **state)
 {
     (void)state;
     struct hth_latency_opts o = dense(4);
@@ -80,7 +80,7 @@ static void test_trainers_add_up(void **state)
     assert_float_equal(three / one, 3, 0.45);
 }
 
-static void test_failures(void **state)
+static void crashing_hosts_lose_answers(void **state)
 {
     (void)state;
     struct hth_latency_opts o = HTH_LATENCY_OPTS_INIT;
@@ -91,10 +91,10 @@ static void test_failures(void **state)
     o.measure_us = 60 * HTH_US_PER_S;
     struct hth_latency_row a = run(&o), b = run(&o);
     assert_true(a.trace == b.trace && a.deaths == b.deaths);
-    /* Eight hosts die every 5 / 0.3 seconds, 29 times a minute. */
+    /* Eight hosts crash every 5 / 0.3 seconds each, 29 times a minute in all. */
     assert_in_range(a.deaths, 12, 50);
     assert_true(a.answers_missing > 0 && a.answers_missing < 0.3);
-    /* Of the answers that came most are learned from, but not all: hosts die in between. */
+    /* Experts learn from most of the answered pairs, but not from all: hosts crash in between. */
     assert_true(a.useful_per_s < a.samples_per_s * (1 - a.answers_missing));
     assert_true(a.useful_per_s > a.samples_per_s * (1 - 3 * a.answers_missing));
     o.down = 0;
@@ -103,7 +103,7 @@ static void test_failures(void **state)
     assert_true(calm.useful_per_s > a.useful_per_s);
 }
 
-static void test_what_makes_no_sense_is_refused(void **state)
+static void invalid_options_are_refused(void **state)
 {
     (void)state;
     struct hth_latency_row row;
@@ -123,13 +123,13 @@ static void test_what_makes_no_sense_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_parallel_is_the_sum_of_its_delays),
-        cmocka_unit_test(test_no_limit_to_how_long_all_updates_take),
-        cmocka_unit_test(test_more_flights_hide_more),
-        cmocka_unit_test(test_staleness_is_that_of_a_full_pipeline),
-        cmocka_unit_test(test_trainers_add_up),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_what_makes_no_sense_is_refused),
+        cmocka_unit_test(model_parallel_update_takes_the_sum_of_delays),
+        cmocka_unit_test(all_updates_may_take_longer_than_an_hour),
+        cmocka_unit_test(more_flights_hide_more_latency),
+        cmocka_unit_test(staleness_matches_a_full_pipeline),
+        cmocka_unit_test(throughput_of_trainers_adds_up),
+        cmocka_unit_test(crashing_hosts_lose_answers),
+        cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void check(uint32_t trainers, uint32_t steps, uint64_t seed)
 }
 
 /* 5x4: a line of one trainer and three who stand in. */
-static void test_seventeen(void **state)
+static void seventeen_trainers_keep_equal_parameters(void **state)
 {
     (void)state;
     check(17, 11, 1);  /* who stands in waits for a member that evaluates */
@@ -49,7 +49,7 @@ static void test_seventeen(void **state)
     check(17, 11, 64); /* a row is late, and the others gather the rest of a batch */
 }
 
-static void test_thirty_three(void **state)
+static void thirty_three_trainers_keep_equal_parameters(void **state)
 {
     (void)state;
     check(33, 6, 1);
@@ -76,7 +76,7 @@ static uint32_t check_split(uint64_t seed, uint32_t steps, int64_t within_us)
     return r.yields;
 }
 
-static void test_those_who_split(void **state)
+static void forked_trainers_adopt_the_others_state(void **state)
 {
     uint32_t yields = 0;
 
@@ -92,9 +92,9 @@ static void test_those_who_split(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seventeen),
-        cmocka_unit_test(test_thirty_three),
-        cmocka_unit_test(test_those_who_split),
+        cmocka_unit_test(seventeen_trainers_keep_equal_parameters),
+        cmocka_unit_test(thirty_three_trainers_keep_equal_parameters),
+        cmocka_unit_test(forked_trainers_adopt_the_others_state),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The churn scenario against what can be computed by hand. */
+/* test_turnover.c: the churn scenario against computations by hand. */
 #include "scenarios/turnover.h"
 #include "support/test.h"
 
@@ -17,7 +17,7 @@ static struct hth_sim_churn_row run(const struct hth_sim_churn_opts *opts)
     return row;
 }
 
-static void test_nothing_happens_in_a_calm_world(void **state)
+static void calm_world_has_no_crashes(void **state)
 {
     (void)state;
     struct hth_sim_churn_opts o = HTH_SIM_CHURN_OPTS_INIT;
@@ -30,39 +30,39 @@ static void test_nothing_happens_in_a_calm_world(void **state)
     assert_float_equal(row.dead, 0, 0);
     assert_float_equal(row.recovery_s, 0, 0);
     assert_true(isnan(row.discover_s) && isnan(row.forget_s) && isnan(row.newcomer_s));
-    /* As many calls as there should be, but for those on their way at the ends. */
+    /* All calls that should be made are made, except those under way at the ends. */
     assert_float_equal(row.goodput, 1, 0.02);
 }
 
-/* A viewer forgets a dead host when it calls it, as it calls each of the other m hosts once in m
- * seconds, or when the record expires, of which between 2/3 and 3/3 of its life L are left:
- * E[min(Exp(m), U(2L/3, L))] = m (1 - mean over u of exp(-u / m)). */
+/* A viewer forgets a crashed host when it calls it, as it calls each of the other m hosts once in m
+ * seconds, or when the record expires, with 2/3 to 3/3 of its life L left: E[min(Exp(m), U(2L/3,
+ * L))] = m (1 - mean over u of exp(-u / m)). */
 static double forget_by_hand(double m, double life)
 {
     double a = 2 * life / 3, b = life;
     return m * (1 - m * (exp(-a / m) - exp(-b / m)) / (b - a));
 }
 
-static void test_forgetting_is_as_by_hand(void **state)
+static void time_to_forget_matches_the_formula(void **state)
 {
     (void)state;
     struct hth_sim_churn_opts o = HTH_SIM_CHURN_OPTS_INIT;
     o.peers = 32;
     o.hood = 16;
-    o.silent = 0; /* a dead host refuses a call at once */
+    o.silent = 0; /* a crashed host's kernel refuses a call at once */
     o.replaced = 0.2;
     o.duration_us = 600 * HTH_US_PER_S;
     struct hth_sim_churn_row row = run(&o);
     /* 32 places * 0.2 a minute * 10 minutes. */
     assert_in_range(row.deaths, 64 - 32, 64 + 32);
     assert_float_equal(row.forget_s, forget_by_hand(15, 60), 3);
-    /* Each place shows a death for forget_s at the rate of 0.2 a minute. */
+    /* Each place shows a crashed host for forget_s, at the rate of 0.2 a minute. */
     assert_float_equal(row.dead, 0.2 / 60 * row.forget_s, 0.02);
     assert_true(row.forget_p95_s < 61 && row.discover_s > 0.08 && row.discover_s < 1);
     assert_true(row.recovery_s < 61);
 }
 
-static void test_short_lives_are_forgotten_sooner(void **state)
+static void short_record_lives_are_forgotten_sooner(void **state)
 {
     (void)state;
     struct hth_sim_churn_opts o = HTH_SIM_CHURN_OPTS_INIT;
@@ -81,7 +81,7 @@ static void test_short_lives_are_forgotten_sooner(void **state)
     assert_true(memcmp(&again, &fast, sizeof(fast)) == 0);
 }
 
-static void test_what_makes_no_world_is_refused(void **state)
+static void invalid_options_are_refused(void **state)
 {
     (void)state;
     struct hth_sim_churn_row row;
@@ -102,10 +102,10 @@ static void test_what_makes_no_world_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_happens_in_a_calm_world),
-        cmocka_unit_test(test_forgetting_is_as_by_hand),
-        cmocka_unit_test(test_short_lives_are_forgotten_sooner),
-        cmocka_unit_test(test_what_makes_no_world_is_refused),
+        cmocka_unit_test(calm_world_has_no_crashes),
+        cmocka_unit_test(time_to_forget_matches_the_formula),
+        cmocka_unit_test(short_record_lives_are_forgotten_sooner),
+        cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

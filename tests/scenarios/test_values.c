@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_values.c: trainers of whom one host of eight wants nothing good: numbers that make sums
- * infinite, numbers that no sum minds, and experts that are not there. It announces a copy of every
- * expert. No run ends, and each learns like one without it.
+ * test_values.c: trainers with one Byzantine host among eight: it answers numbers whose sums are
+ * infinite or finite, or lacks experts. It announces a replica of every expert. No run ends, and
+ * each learns like one without the attacker.
  */
 #include "kernels/params.h"
 #include "scenarios/fleet.h"
@@ -16,11 +16,11 @@
 
 struct outcome {
     uint64_t updates, bad, refused, mixed, alone, requests, unanswered, untaught;
-    uint64_t hidden; /* seconds for which a trainer had left a host out */
+    uint64_t hidden; /* seconds for which a trainer had excluded a host */
     double loss;
 };
 
-/* `clip`: of the trunk's and the experts' steps; below 0: the default. */
+/* `clip`: limit of the trunk's and the experts' steps; below 0: the default. */
 static struct outcome live_clipped(const struct hth_malice *kind, uint64_t seed, double clip)
 {
     const struct hth_fleet_malice malice = {kind, 1};
@@ -90,7 +90,7 @@ static struct outcome live(const struct hth_malice *kind, uint64_t seed)
     return live_clipped(kind, seed, -1);
 }
 
-static void one_host_of_eight(void **state)
+static void one_attacker_among_eight_hosts_does_no_harm(void **state)
 {
     static const struct hth_malice *const kinds[] = {&hth_malice_deafening, &hth_malice_loud,
                                                      &hth_malice_naysayer};
@@ -106,15 +106,16 @@ static void one_host_of_eight(void **state)
 
             assert_true(r.updates * 20 > calm.updates * 19);
             assert_true(r.loss < 1.1 * calm.loss + 0.02);
-            assert_true(r.bad + r.refused > 0);  /* it was asked, */
-            assert_true(r.alone * 50 < r.mixed); /* and nearly all went to the other copies */
-            /* Who answers nothing that is of use is left out as a host, too. */
+            assert_true(r.bad + r.refused > 0); /* the attacker was asked ... */
+            /* ... and nearly all rows went to the other replicas */
+            assert_true(r.alone * 50 < r.mixed);
+            /* A host that answers nothing useful is excluded as a host, too. */
             assert_true(r.hidden > 0 || kinds[i] == &hth_malice_naysayer);
         }
     }
 }
 
-/* Nothing bounds the steps but that no such number gets that far. */
+/* Steps are not clipped: no such number may get that far. */
 static void large_numbers_without_clipping(void **state)
 {
     static const struct hth_malice *const kinds[] = {&hth_malice_deafening, &hth_malice_loud};
@@ -134,9 +135,9 @@ static void large_numbers_without_clipping(void **state)
     }
 }
 
-/* A host most of whose answers are good is never judged as a host: that what it lacks is asked of
- * others is left to the breakers of its copies. */
-static void one_that_lacks_one_expert(void **state)
+/* A host with mostly good answers is never excluded as a host: the breakers of its replicas send
+ * requests for its missing experts elsewhere. */
+static void host_that_lacks_one_expert_is_not_excluded(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -151,8 +152,8 @@ static void one_that_lacks_one_expert(void **state)
     }
 }
 
-/* BUSY is no fault, but who never says anything else is asked only now and then. */
-static void one_that_is_always_busy(void **state)
+/* BUSY is not a failure, but a host that always says BUSY is asked only rarely. */
+static void busy_host_is_asked_rarely(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -166,8 +167,8 @@ static void one_that_is_always_busy(void **state)
     }
 }
 
-/* A limit for gradients is a host's right, but one that none can meet gets few rows. */
-static void one_that_takes_no_gradient(void **state)
+/* A host may limit gradients, but a limit that no gradient meets makes it get few rows. */
+static void host_that_refuses_gradients_gets_few_rows(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -184,9 +185,11 @@ static void one_that_takes_no_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_host_of_eight), cmocka_unit_test(large_numbers_without_clipping),
-        cmocka_unit_test(one_that_lacks_one_expert), cmocka_unit_test(one_that_is_always_busy),
-        cmocka_unit_test(one_that_takes_no_gradient)};
+        cmocka_unit_test(one_attacker_among_eight_hosts_does_no_harm),
+        cmocka_unit_test(large_numbers_without_clipping),
+        cmocka_unit_test(host_that_lacks_one_expert_is_not_excluded),
+        cmocka_unit_test(busy_host_is_asked_rarely),
+        cmocka_unit_test(host_that_refuses_gradients_gets_few_rows)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

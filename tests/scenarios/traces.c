@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What scenarios come to, a line for each, with the hash of every event in it:
+ * traces.c: prints the result of scenarios, a line for each, with the hash of all its events:
  *
  *     sim_traces SCENARIO SEED [SCENARIO SEED]...      SCENARIO: of scenarios/files, or smoke
  *
  * Each must pass. tools/test builds this program with gcc and with clang and compares the lines.
- * What differs between two compilers is what C leaves open and code must not rely on: two draws in
- * one expression, contracted or reordered sums, bytes that nobody wrote.
+ * Lines that differ show code that relies on behaviour which C leaves open: two draws in one
+ * expression, contracted or reordered sums, uninitialised bytes.
  */
 #include "core/limits.h"
 #include "core/mem.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_jobs.c: simulated processors and disks: costs, contents and
- * refusals.
+ * test_jobs.c: simulated processors and disks: costs, contents and refusals.
  */
 #include "support/test.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scenarios/peers.h"
+#include "scenarios/echo.h"
 
 #include "core/limits.h"
 #include "core/mem.h"
@@ -23,11 +23,11 @@
 #define ATTEMPTS        3
 #define BOOT_SPREAD_US  (2 * HTH_US_PER_S)
 
-struct peer;
+struct echo_peer;
 
-struct call { /* a call under way */
-    struct peer *from;
-    struct call *prev, *next;
+struct echo_call { /* a call under way */
+    struct echo_peer *from;
+    struct echo_call *prev, *next;
     struct hth_rpc_target to;
     uint64_t digest;
     int64_t begun_us;        /* by the world's clock: peers' clocks have offsets */
@@ -41,8 +41,8 @@ struct serving { /* a request whose job runs */
     struct hth_rpc_request *req;
 };
 
-struct peer {
-    struct hth_peers *all;
+struct echo_peer {
+    struct hth_echo *all;
     struct hth_node *node;
     struct hth_env *env;
     uint32_t index;
@@ -51,19 +51,19 @@ struct peer {
     struct hth_directory *directory;
     uint32_t layer;
     struct hth_timer *timer;
-    struct call *calls;
+    struct echo_call *calls;
 };
 
-struct hth_peers {
+struct hth_echo {
     struct hth_world *world;
-    struct hth_peers_opts opts;
-    struct peer *peers;
-    struct hth_peers_stats stats;
+    struct hth_echo_opts opts;
+    struct echo_peer *peers;
+    struct hth_echo_stats stats;
     int64_t strict_from_us;
     double *latency_us;
     size_t latency_count, latency_room;
     bool ending; /* no new calls */
-    char why[HTH_PEERS_WHY_MAX];
+    char why[HTH_ECHO_WHY_MAX];
 };
 
 struct hth_hood hth_hood_of(uint32_t index, uint32_t count, uint32_t hood)
@@ -80,13 +80,13 @@ uint64_t hth_hood_experts(uint32_t count, uint32_t hood, uint32_t experts)
     return (uint64_t)HTH_MAX(last, hood) * experts;
 }
 
-static struct hth_hood hood_of(const struct hth_peers *s, uint32_t index)
+static struct hth_hood hood_of(const struct hth_echo *s, uint32_t index)
 {
     return hth_hood_of(index, s->opts.count, s->opts.hood);
 }
 
 /* Keep the first reason only: later ones often follow from it. */
-void hth_peers_broken(struct hth_peers *s, const char *fmt, ...)
+void hth_echo_broken(struct hth_echo *s, const char *fmt, ...)
 {
     va_list args;
     if (s->why[0] != '\0')
@@ -96,7 +96,7 @@ void hth_peers_broken(struct hth_peers *s, const char *fmt, ...)
     va_end(args);
 }
 
-const char *hth_peers_why(const struct hth_peers *s)
+const char *hth_echo_why(const struct hth_echo *s)
 {
     return s->why;
 }
@@ -104,7 +104,7 @@ const char *hth_peers_why(const struct hth_peers *s)
 /* ---- payloads ------------------------------------------------------------------------------ */
 
 /* Real bytes are a function of the digest that identifies them. */
-static enum hth_err payload_new(struct peer *p, uint64_t digest, struct hth_blob **out)
+static enum hth_err payload_new(struct echo_peer *p, uint64_t digest, struct hth_blob **out)
 {
     HTH_TRY(hth_env_blob_new(p->env, p->all->opts.payload_bytes, NULL, out));
     struct hth_blob *blob = *out;
@@ -155,7 +155,7 @@ static void serve_done(struct hth_job *job, enum hth_err err)
 
 static void serve_echo(void *arg, struct hth_rpc_request *req)
 {
-    struct peer *p = arg;
+    struct echo_peer *p = arg;
     struct serving *serving = hth_new(struct serving);
     serving->req = req;
     serving->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
@@ -173,7 +173,7 @@ static void serve_echo(void *arg, struct hth_rpc_request *req)
 
 /* ---- calling ------------------------------------------------------------------------------- */
 
-static void call_free(struct call *c)
+static void call_free(struct echo_call *c)
 {
     if (c->prev != NULL)
         c->prev->next = c->next;
@@ -186,7 +186,7 @@ static void call_free(struct call *c)
     hth_free(c);
 }
 
-static void keep_latency(struct hth_peers *s, int64_t us)
+static void keep_latency(struct hth_echo *s, int64_t us)
 {
     if (s->latency_count == s->latency_room) {
         s->latency_room = s->latency_room > 0 ? 2 * s->latency_room : 1024;
@@ -199,9 +199,9 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result);
 static void on_retry(void *arg);
 
 /* Send the call. A call that is refused for any reason except a crash is a violation. */
-static bool call_send(struct call *c)
+static bool call_send(struct echo_call *c)
 {
-    struct peer *p = c->from;
+    struct echo_peer *p = c->from;
     struct hth_blob *blob = NULL;
     enum hth_err err = payload_new(p, c->digest, &blob);
     if (err == HTH_OK) {
@@ -213,30 +213,30 @@ static bool call_send(struct call *c)
         hth_blob_unref(blob);
     }
     if (err != HTH_OK) {
-        hth_peers_broken(p->all, "%s: a call was not taken: %s", hth_node_name(p->node),
-                         hth_err_name(err));
+        hth_echo_broken(p->all, "%s: a call was refused: %s", hth_node_name(p->node),
+                        hth_err_name(err));
         return false;
     }
     p->all->stats.calls++;
     return true;
 }
 
-static void on_failure(struct call *c, enum hth_err err)
+static void on_failure(struct echo_call *c, enum hth_err err)
 {
-    struct peer *p = c->from;
-    struct hth_peers *s = p->all;
+    struct echo_peer *p = c->from;
+    struct hth_echo *s = p->all;
     s->stats.failed++;
     hth_directory_mark_dead(p->directory, &c->to.peer, 0);
     if (c->begun_us >= s->strict_from_us)
-        hth_peers_broken(s, "%s: a call at %.3f s failed after the faults: %s",
-                         hth_node_name(p->node), (double)c->begun_us / 1e6, hth_err_name(err));
+        hth_echo_broken(s, "%s: a call at %.3f s failed after the faults: %s",
+                        hth_node_name(p->node), (double)c->begun_us / 1e6, hth_err_name(err));
 }
 
 static void on_verdict(void *arg, const struct hth_rpc_result *result)
 {
-    struct call *c = arg;
-    struct peer *p = c->from;
-    struct hth_peers *s = p->all;
+    struct echo_call *c = arg;
+    struct echo_peer *p = c->from;
+    struct hth_echo *s = p->all;
     /* A connection that was idle while its host crashed and came back fails only at its next use,
      * and two peers may have two: one dialled by each. The idempotency key stays the same. */
     if (result->err == HTH_E_CLOSED && ++c->attempts < ATTEMPTS) {
@@ -253,7 +253,7 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result)
         hth_directory_mark_alive(p->directory, &c->to.peer);
         if (result->tensor_count != 1 || result->tensors[0].dim[0] != s->opts.payload_bytes ||
             !payload_is(&result->tensors[0], c->digest))
-            hth_peers_broken(s, "%s: a reply carried another payload", hth_node_name(p->node));
+            hth_echo_broken(s, "%s: a reply has the wrong payload", hth_node_name(p->node));
     } else {
         on_failure(c, result->err);
     }
@@ -262,14 +262,14 @@ static void on_verdict(void *arg, const struct hth_rpc_result *result)
 
 static void on_retry(void *arg)
 {
-    struct call *c = arg;
+    struct echo_call *c = arg;
     if (call_send(c))
         c->waits = false;
     else
         call_free(c);
 }
 
-static bool is_other(struct peer *p, uint32_t expert, struct hth_host_ref *out)
+static bool is_other(struct echo_peer *p, uint32_t expert, struct hth_host_ref *out)
 {
     return hth_directory_hosts_of(p->directory, p->layer, expert, out, 1) == 1 &&
            !hth_peer_id_eq(&out->id, &p->env->self);
@@ -277,7 +277,7 @@ static bool is_other(struct peer *p, uint32_t expert, struct hth_host_ref *out)
 
 /* Pick a random live host of the neighbourhood other than ourselves; when the draws hit only
  * ourselves, the first in the directory. */
-static bool pick_host(struct peer *p, struct hth_host_ref *out)
+static bool pick_host(struct echo_peer *p, struct hth_host_ref *out)
 {
     const struct hth_grid_view *view = hth_directory_view(p->directory, p->layer);
     for (int tries = 0; tries < 8 && view->live_count > 0; tries++)
@@ -289,17 +289,17 @@ static bool pick_host(struct peer *p, struct hth_host_ref *out)
     return false;
 }
 
-static void place_call(struct peer *p)
+static void place_call(struct echo_peer *p)
 {
-    struct hth_peers *s = p->all;
+    struct hth_echo *s = p->all;
     struct hth_host_ref host;
     if (!pick_host(p, &host)) {
         s->stats.without_host++;
         if (hth_world_now_us(s->world) >= s->strict_from_us)
-            hth_peers_broken(s, "%s: knows nobody after the faults", hth_node_name(p->node));
+            hth_echo_broken(s, "%s knows no host after the faults", hth_node_name(p->node));
         return;
     }
-    struct call *c = hth_new(struct call);
+    struct echo_call *c = hth_new(struct echo_call);
     c->from = p;
     c->to = (struct hth_rpc_target){.peer = host.id, .addr = host.addr};
     c->digest = hth_rng_u64(&p->env->rng);
@@ -317,7 +317,7 @@ static void place_call(struct peer *p)
 
 static void on_tick(void *arg)
 {
-    struct peer *p = arg;
+    struct echo_peer *p = arg;
     if (p->all->ending)
         return;
     place_call(p);
@@ -330,7 +330,7 @@ static void on_tick(void *arg)
  * to. */
 static void tick_ahead(const void *arg, uint32_t step)
 {
-    const struct peer *p = arg;
+    const struct echo_peer *p = arg;
     if (step > 0) {
         if (p->directory != NULL)
             hth_directory_fetch(p->directory, p->layer, step - 1);
@@ -346,7 +346,7 @@ static void tick_ahead(const void *arg, uint32_t step)
 
 /* ---- a peer's life ------------------------------------------------------------------------- */
 
-static enum hth_err start_rpc(struct peer *p)
+static enum hth_err start_rpc(struct echo_peer *p)
 {
     struct hth_rpc_opts o = HTH_RPC_OPTS_INIT;
     struct hth_addr addr = hth_node_addr(p->node, PORT);
@@ -358,7 +358,7 @@ static enum hth_err start_rpc(struct peer *p)
     return HTH_OK;
 }
 
-static enum hth_err start_records(struct peer *p, struct hth_dht *dht)
+static enum hth_err start_records(struct echo_peer *p, struct hth_dht *dht)
 {
     struct hth_announcer_opts a = HTH_ANNOUNCER_OPTS_INIT;
     struct hth_directory_opts d = HTH_DIRECTORY_OPTS_INIT;
@@ -367,7 +367,7 @@ static enum hth_err start_records(struct peer *p, struct hth_dht *dht)
     char name[24];
     struct hth_hood hood = hood_of(p->all, p->index);
     uint32_t experts = p->all->opts.experts, places = HTH_MAX(hood.size, p->all->opts.hood);
-    uint32_t index[HTH_PEERS_EXPERTS_MAX];
+    uint32_t index[HTH_ECHO_EXPERTS_MAX];
     for (uint32_t i = 0; i < experts; i++)
         index[i] = (p->index - hood.first) * experts + i;
     snprintf(name, sizeof(name), "hood%" PRIu32, hood.number);
@@ -389,7 +389,7 @@ static enum hth_err start_records(struct peer *p, struct hth_dht *dht)
 
 static void peer_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct peer *p = arg;
+    struct echo_peer *p = arg;
     p->env = env;
     p->timer = hth_timer_new(env, on_tick, p);
     hth_timer_set(env, p->timer,
@@ -399,12 +399,12 @@ static void peer_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     if (err == HTH_OK)
         err = start_records(p, dht);
     if (err != HTH_OK)
-        hth_peers_broken(p->all, "%s did not start: %s", hth_node_name(p->node), hth_err_name(err));
+        hth_echo_broken(p->all, "%s did not start: %s", hth_node_name(p->node), hth_err_name(err));
 }
 
 static void peer_halt(struct hth_env *env, void *arg)
 {
-    struct peer *p = arg;
+    struct echo_peer *p = arg;
     hth_announcer_free(p->announcer);
     hth_rpc_free(p->rpc);
     hth_directory_free(p->directory);
@@ -420,9 +420,9 @@ static void peer_halt(struct hth_env *env, void *arg)
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static void make_node(struct hth_peers *s, uint32_t i, struct hth_rng *rng)
+static void make_node(struct hth_echo *s, uint32_t i, struct hth_rng *rng)
 {
-    struct peer *p = &s->peers[i];
+    struct echo_peer *p = &s->peers[i];
     struct hth_node_opts o = HTH_NODE_OPTS_INIT;
     char name[24];
     snprintf(name, sizeof(name), "peer%" PRIu32, i);
@@ -437,21 +437,21 @@ static void make_node(struct hth_peers *s, uint32_t i, struct hth_rng *rng)
     p->node = hth_world_node(s->world, name, &o);
 }
 
-enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts *opts,
-                           struct hth_peers **out)
+enum hth_err hth_echo_new(struct hth_world *world, const struct hth_echo_opts *opts,
+                          struct hth_echo **out)
 {
     struct hth_rng rng;
     *out = NULL;
     if (opts->count < 2 || opts->hood < 2 || opts->experts < 1 ||
-        opts->experts > HTH_PEERS_EXPERTS_MAX || opts->payload_bytes < 1 ||
+        opts->experts > HTH_ECHO_EXPERTS_MAX || opts->payload_bytes < 1 ||
         opts->call_every_us < 1 ||
         hth_hood_experts(opts->count, opts->hood, opts->experts) > HTH_GRID_DIM_MAX)
         return HTH_E_RANGE;
-    struct hth_peers *s = hth_new(struct hth_peers);
+    struct hth_echo *s = hth_new(struct hth_echo);
     s->world = world;
     s->opts = *opts;
     s->strict_from_us = INT64_MAX;
-    s->peers = hth_new_array(struct peer, opts->count);
+    s->peers = hth_new_array(struct echo_peer, opts->count);
     hth_world_timer_ahead(world, on_tick, tick_ahead);
     hth_world_value_ahead(world, hth_board_value, hth_board_ahead);
     hth_rng_init(&rng, hth_world_trace_hash(world) ^ UINT64_C(0x5045455253));
@@ -461,7 +461,7 @@ enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts 
     return HTH_OK;
 }
 
-void hth_peers_free(struct hth_peers *s)
+void hth_echo_free(struct hth_echo *s)
 {
     if (s == NULL)
         return;
@@ -470,71 +470,71 @@ void hth_peers_free(struct hth_peers *s)
     hth_free(s);
 }
 
-struct hth_node *hth_peers_node(struct hth_peers *s, uint32_t index)
+struct hth_node *hth_echo_node(struct hth_echo *s, uint32_t index)
 {
     return s->peers[index].node;
 }
 
-bool hth_peers_sees(struct hth_peers *s, uint32_t viewer, uint32_t host)
+bool hth_echo_sees(struct hth_echo *s, uint32_t viewer, uint32_t host)
 {
-    struct peer *p = &s->peers[viewer];
+    struct echo_peer *p = &s->peers[viewer];
     struct hth_hood hood = hood_of(s, viewer);
     HTH_ASSERT(hood.number == hood_of(s, host).number);
     return p->directory != NULL && hth_grid_view_is_live(hth_directory_view(p->directory, p->layer),
                                                          (host - hood.first) * s->opts.experts);
 }
 
-void hth_peers_expect_success(struct hth_peers *s)
+void hth_echo_expect_success(struct hth_echo *s)
 {
     s->strict_from_us = hth_world_now_us(s->world);
 }
 
-void hth_peers_stop(struct hth_peers *s)
+void hth_echo_stop(struct hth_echo *s)
 {
     s->ending = true;
 }
 
-bool hth_peers_all_answered(void *peers)
+bool hth_echo_all_answered(void *peers)
 {
-    return ((struct hth_peers *)peers)->stats.outstanding == 0;
+    return ((struct hth_echo *)peers)->stats.outstanding == 0;
 }
 
 /* ---- what must hold ------------------------------------------------------------------------ */
 
-void hth_peers_check_now(struct hth_peers *s)
+void hth_echo_check_now(struct hth_echo *s)
 {
     char why[HTH_LEFTOVERS_TEXT_MAX];
     if (!hth_world_is_tidy(s->world, why))
-        hth_peers_broken(s, "%s", why);
+        hth_echo_broken(s, "%s", why);
 }
 
-void hth_peers_check_views(struct hth_peers *s)
+void hth_echo_check_views(struct hth_echo *s)
 {
     for (uint32_t i = 0; i < s->opts.count; i++) {
-        struct peer *p = &s->peers[i];
+        struct echo_peer *p = &s->peers[i];
         uint32_t expected = hood_of(s, i).size * s->opts.experts;
         uint32_t live =
             p->directory == NULL ? 0 : hth_directory_view(p->directory, p->layer)->live_count;
         if (live != expected)
-            hth_peers_broken(s, "%s sees %" PRIu32 " experts of %" PRIu32 " after the faults",
-                             hth_node_name(p->node), live, expected);
+            hth_echo_broken(s, "%s sees %" PRIu32 " experts of %" PRIu32 " after the faults",
+                            hth_node_name(p->node), live, expected);
     }
 }
 
-void hth_peers_check_end(struct hth_peers *s)
+void hth_echo_check_end(struct hth_echo *s)
 {
-    const struct hth_peers_stats *n = &s->stats;
+    const struct hth_echo_stats *n = &s->stats;
     for (uint32_t i = 0; i < s->opts.count; i++)
         hth_node_crash(s->peers[i].node, HTH_CRASH_RESET);
-    hth_peers_check_now(s);
+    hth_echo_check_now(s);
     if (n->calls != n->ok + n->failed + n->again + n->vanished)
-        hth_peers_broken(s, "%" PRIu64 " calls, but %" PRIu64 " verdicts", n->calls,
-                         n->ok + n->failed + n->again + n->vanished);
+        hth_echo_broken(s, "%" PRIu64 " calls, but %" PRIu64 " verdicts", n->calls,
+                        n->ok + n->failed + n->again + n->vanished);
     if (n->ok == 0)
-        hth_peers_broken(s, "no call succeeded");
+        hth_echo_broken(s, "no call succeeded");
 }
 
-void hth_peers_stats(struct hth_peers *s, struct hth_peers_stats *out)
+void hth_echo_stats(struct hth_echo *s, struct hth_echo_stats *out)
 {
     *out = s->stats;
     if (s->latency_count == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.h: the smallest application for simulated nodes that uses the production rpc and dht code
+ * echo.h: the smallest application for simulated nodes that uses the production rpc and dht code
  * as hosts and trainers do.
  *
  * Peers form neighbourhoods. Each announces its experts of its neighbourhood's layer, follows that
@@ -9,27 +9,27 @@
  *
  * These invariants are checked all the time, and the first violation is kept as text:
  *
- *   - every call gets exactly one verdict, or vanishes with its caller (hth_peers_check_end)
+ *   - every call gets exactly one verdict, or vanishes with its caller (hth_echo_check_end)
  *   - every reply carries the payload that was sent, by its digest
- *   - calls that begin after hth_peers_expect_success all succeed, and find a host
- *   - a node that is down holds nothing: no timer, stream, job, handle (hth_peers_check_now)
- *   - at the end every directory shows exactly its neighbourhood (hth_peers_check_views)
+ *   - calls that begin after hth_echo_expect_success all succeed, and find a host
+ *   - a node that is down holds nothing: no timer, stream, job, handle (hth_echo_check_now)
+ *   - at the end every directory shows exactly its neighbourhood (hth_echo_check_views)
  *
  * Some timeouts are shorter than in production, so that a minute shows recovery too: a peer that
  * failed is dialled again after at most 2 s, and a host that was marked dead is tried again after 3
  * s. One thread; free the world first, then the peers.
  */
-#ifndef HTH_SCENARIOS_PEERS_H
-#define HTH_SCENARIOS_PEERS_H
+#ifndef HTH_SCENARIOS_ECHO_H
+#define HTH_SCENARIOS_ECHO_H
 
 #include "sim/world.h"
 
-#define HTH_PEERS_EXPERTS_MAX 1000
-#define HTH_PEERS_WHY_MAX     160
+#define HTH_ECHO_EXPERTS_MAX 1000
+#define HTH_ECHO_WHY_MAX     160
 
-struct hth_peers;
+struct hth_echo;
 
-struct hth_peers_opts {
+struct hth_echo_opts {
     uint32_t count;
     uint32_t hood;    /* peers of a neighbourhood, 2 or more (hth_hood_of) */
     uint32_t experts; /* of each peer */
@@ -42,7 +42,7 @@ struct hth_peers_opts {
     void (*node)(void *arg, uint32_t index, struct hth_node_opts *opts);
     void *arg;
 };
-#define HTH_PEERS_OPTS_INIT                                                                        \
+#define HTH_ECHO_OPTS_INIT                                                                         \
     {                                                                                              \
         .count = 50, .hood = 32, .experts = 2, .payload_bytes = 256u << 10,                        \
         .call_every_us = HTH_US_PER_S, .dead_retry_us = 3 * HTH_US_PER_S                           \
@@ -56,7 +56,7 @@ struct hth_hood hth_hood_of(uint32_t index, uint32_t count, uint32_t hood);
 /* Number of experts in the layer of the largest neighbourhood; at most HTH_GRID_DIM_MAX. */
 uint64_t hth_hood_experts(uint32_t count, uint32_t hood, uint32_t experts);
 
-struct hth_peers_stats {
+struct hth_echo_stats {
     uint64_t calls, ok, failed, again, vanished;
     uint64_t without_host;    /* times when a peer knew no other host to call */
     uint64_t outstanding;     /* calls without a verdict so far */
@@ -66,29 +66,29 @@ struct hth_peers_stats {
 
 /* Make the nodes. Errors: E_RANGE (fewer than 2 peers; no experts, or too many of a peer or in a
  * neighbourhood; an empty payload). */
-enum hth_err hth_peers_new(struct hth_world *world, const struct hth_peers_opts *opts,
-                           struct hth_peers **out) HTH_MUST;
+enum hth_err hth_echo_new(struct hth_world *world, const struct hth_echo_opts *opts,
+                          struct hth_echo **out) HTH_MUST;
 /* NULL is fine. */
-void hth_peers_free(struct hth_peers *peers);
-struct hth_node *hth_peers_node(struct hth_peers *peers, uint32_t index);
+void hth_echo_free(struct hth_echo *peers);
+struct hth_node *hth_echo_node(struct hth_echo *peers, uint32_t index);
 /* Whether `viewer` has `host`, of its own neighbourhood, in its directory as alive. False while the
  * viewer is down. */
-bool hth_peers_sees(struct hth_peers *peers, uint32_t viewer, uint32_t host);
+bool hth_echo_sees(struct hth_echo *peers, uint32_t viewer, uint32_t host);
 
 /* Tell the peers that the faults are over: later calls must succeed. */
-void hth_peers_expect_success(struct hth_peers *peers);
+void hth_echo_expect_success(struct hth_echo *peers);
 /* Stop making calls; those under way continue. */
-void hth_peers_stop(struct hth_peers *peers);
-bool hth_peers_all_answered(void *peers);
+void hth_echo_stop(struct hth_echo *peers);
+bool hth_echo_all_answered(void *peers);
 
-void hth_peers_check_now(struct hth_peers *peers);
-void hth_peers_check_views(struct hth_peers *peers);
+void hth_echo_check_now(struct hth_echo *peers);
+void hth_echo_check_views(struct hth_echo *peers);
 /* Crash all nodes, then count verdicts and the objects left behind. */
-void hth_peers_check_end(struct hth_peers *peers);
+void hth_echo_check_end(struct hth_echo *peers);
 /* Report a violated condition of a scenario's own; the first reason is kept. */
-void hth_peers_broken(struct hth_peers *peers, const char *fmt, ...) HTH_PRINTF(2, 3);
+void hth_echo_broken(struct hth_echo *peers, const char *fmt, ...) HTH_PRINTF(2, 3);
 /* The first violated condition, or "". */
-const char *hth_peers_why(const struct hth_peers *peers);
-void hth_peers_stats(struct hth_peers *peers, struct hth_peers_stats *out);
+const char *hth_echo_why(const struct hth_echo *peers);
+void hth_echo_stats(struct hth_echo *peers, struct hth_echo_stats *out);
 
 #endif
