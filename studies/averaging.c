@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hearth sim averaging: how fast peers agree, by method, failure and its rate: the flags; see
- * averaging.h.
+ * averaging.c: hearth sim averaging: how fast peers agree, by method, failure and its rate. This
+ * file has the flags; see averaging.h.
  */
 #include "studies/averaging.h"
 
@@ -25,59 +25,64 @@ enum { KEY_LOSS = 0x5380, KEY_MBIT, KEY_PAUSE, KEY_MEND, KEY_GOLDEN };
 
 static const struct argp_option options[] = {
     {"model", KEY_MODEL, "NAME", 0,
-     "pure: vectors and failure coins only (default); protocol: the production averager in a "
+     "pure: vectors and random failures only (default); protocol: the production averager in a "
      "simulated world; both",
      0},
     {"method", KEY_METHOD, "NAME,...", 0,
      "moshpit, turns, random, gossip, pushsum, allreduce, or all (default moshpit; with --model "
-     "both: turns). Protocols: moshpit, which moves cells as turns does, and allreduce",
+     "both: turns). As a protocol: moshpit, which moves cells like turns, and allreduce",
      0},
     {"peers", KEY_PEERS, "N,...", 0, "Peers (default 1024)", 0},
     {"grid", KEY_GRID, "AxB...,...", 0,
-     "Shape of the grid (default 32x32). Of several, and several --peers, all pairs in which each "
+     "Shape of the grid (default 32x32). With several, and several --peers: all pairs in which "
+     "each "
      "peer has a cell",
      0},
-    {"p-fail", KEY_P_FAIL, "P,...", 0, "That a peer is struck in a round (default 0)", 0},
+    {"p-fail", KEY_P_FAIL, "P,...", 0,
+     "Chance that a peer fails in a round, 0 to below 1 (default 0)", 0},
     {"failure", KEY_FAILURE, "KIND,...", 0,
-     "absent (default), crash, slow, partition, or all: what happens to who is struck", 0},
-    {"hold", KEY_HOLD, "N", 0, "Rounds for which who is struck stays so (default 1)", 0},
-    {"seeds", KEY_SEEDS, "N", 0, "Repetitions (default 200; of a protocol 5)", 0},
+     "Kind of failure: absent (default), crash, slow, partition, or all", 0},
+    {"hold", KEY_HOLD, "N", 0, "Rounds for which a failed peer stays so (default 1)", 0},
+    {"seeds", KEY_SEEDS, "N", 0, "Repetitions (default 200; as a protocol 5)", 0},
     {"rounds", KEY_ROUNDS, "N", 0, "Rounds whose errors are listed (default 10)", 0},
-    {"cap", KEY_CAP, "N", 0, "A target not reached by then counts as this (default 50)", 0},
+    {"cap", KEY_CAP, "N", 0, "A target not reached in so many rounds counts as this (default 50)",
+     0},
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
-    {"threads", KEY_THREADS, "N", 0, "Seeds computed at the same time (default: cores)", 0},
+    {"threads", KEY_THREADS, "N", 0, "Seeds computed at the same time (default: number of cores)",
+     0},
     {"table", KEY_TABLE, NULL, 0,
      "All methods, failures 0 to 1 % and five populations: the paper's table", 0},
     {"golden", KEY_GOLDEN, NULL, 0,
-     "With --table: the published figures and ours side by side instead; fails where they differ",
-     0},
+     "With --table: show published figures beside ours; exit code 1 if they differ", 0},
     {"compare", KEY_COMPARE, NULL, 0,
      "64, 256 and 1024 peers, failures 0 to 5 %: model and protocol side by side", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 0},
     {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 0},
     {"events", KEY_EVENTS, NULL, 0,
-     "With --out: events.csv, what happened to whom in the first seed of each protocol", 0},
+     "With --out: also events.csv, the events of the first seed of each protocol", 0},
     {"no-wall", KEY_NO_WALL, NULL, 0, "Leave wall time out, so that two runs print the same", 0},
-    {NULL, 0, NULL, 0, "Of the protocol's world:", 1},
-    {"dim", KEY_DIM, "N", 0, "Floats of the vector (default 1024)", 1},
-    {"latency", KEY_LATENCY, "MS", 0, "One way, between any two (default 25)", 1},
-    {"jitter", KEY_JITTER, "MS", 0, "Mean of an exponential delay on top (default 0)", 1},
-    {"loss", KEY_LOSS, "P", 0, "Of packets (default 0)", 1},
-    {"mbit", KEY_MBIT, "RATE", 0, "Of each line, up and down; 0: no limit (default 100)", 1},
-    {"pause", KEY_PAUSE, "S", 0, "Between two rounds (default 3)", 1},
+    {NULL, 0, NULL, 0, "World of the protocol:", 1},
+    {"dim", KEY_DIM, "N", 0, "Length of the vector in floats (default 1024)", 1},
+    {"latency", KEY_LATENCY, "MS", 0, "One-way delay between any two peers, in ms (default 25)", 1},
+    {"jitter", KEY_JITTER, "MS", 0, "Mean of an additional exponential delay, in ms (default 0)",
+     1},
+    {"loss", KEY_LOSS, "P", 0, "Share of packets that are lost (default 0)", 1},
+    {"mbit", KEY_MBIT, "RATE", 0, "Bandwidth of each peer, up and down; 0: no limit (default 100)",
+     1},
+    {"pause", KEY_PAUSE, "S", 0, "Time between two rounds, in seconds (default 3)", 1},
     {"mend", KEY_MEND, "S", 0,
-     "With --failure partition: cuts end so long before the next round (default 0)", 1},
+     "With --failure partition: seconds from its end to the next round (default 0)", 1},
     {0},
 };
 
-/* strtok_r knows no empty words: 'a,' would be taken for 'a'. */
+/* Refuse empty words in a list: strtok_r skips them, so 'a,' would count as 'a'. */
 static void refuse_gaps(struct argp_state *state, const char *flag, const char *text)
 {
     size_t len = strlen(text);
     if (strspn(text, ",") == len)
-        argp_error(state, "%s: none is given", flag);
+        argp_error(state, "%s: a value is missing", flag);
     else if (text[0] == ',' || text[len - 1] == ',' || strstr(text, ",,") != NULL)
-        argp_error(state, "%s '%s': nothing stands at one side of a comma", flag, text);
+        argp_error(state, "%s '%s': a value beside a comma is missing", flag, text);
 }
 
 static void parse_methods(struct argp_state *state, char *text, bool *methods)
@@ -125,7 +130,7 @@ static void parse_model(struct argp_state *state, const char *text, bool *models
         argp_error(state, "--model '%s': not one of pure, protocol, both", text);
 }
 
-/* The next word of a list, NULL at its end; `count` are there already. */
+/* Return the next word of a list, NULL at its end; `count` words came earlier. */
 static char *next_word(struct argp_state *state, const char *flag, char *text, char **save,
                        size_t count)
 {
@@ -155,7 +160,7 @@ static void parse_p_fails(struct argp_state *state, char *text, struct hth_avg_a
         double p = parse_p(state, "--p-fail", word);
         for (size_t i = 0; i < a->p_count; i++)
             if (a->p_fails[i] == p)
-                argp_error(state, "--p-fail '%s': twice the same", word);
+                argp_error(state, "--p-fail '%s': given twice", word);
         a->p_fails[a->p_count++] = p;
     }
 }
@@ -192,7 +197,7 @@ static double parse_number(struct argp_state *state, const char *flag, const cha
     return x;
 }
 
-/* 0: no limit. Over a slower line than the least nothing would ever be through. */
+/* Read a rate; 0 is no limit. Over a slower link than MBIT_MIN nothing would ever arrive. */
 static double parse_mbit(struct argp_state *state, const char *text)
 {
     double mbit = parse_number(state, "--mbit", text, 1e6);
@@ -209,7 +214,7 @@ static const char *world_flag(int key)
     return options[i].name;
 }
 
-/* Flags of the protocol's world. */
+/* Parse the flags of the protocol's world. */
 static error_t parse_world(int key, char *arg, struct argp_state *state, struct hth_average_opts *o)
 {
     switch (key) {
@@ -242,7 +247,7 @@ static error_t parse_world(int key, char *arg, struct argp_state *state, struct 
     return 0;
 }
 
-/* What is run, and what is told of it. */
+/* Parse the flags that choose the runs and their output. */
 static error_t parse_what(int key, char *arg, struct argp_state *state, struct hth_avg_ask *a)
 {
     switch (key) {
@@ -294,15 +299,15 @@ static error_t parse_what(int key, char *arg, struct argp_state *state, struct h
 static void check_world(struct argp_state *state, const struct hth_avg_ask *a)
 {
     if (a->world != NULL && !a->models[HTH_AVG_PROTOCOL] && !a->compare)
-        argp_error(state, "--%s: is of --model protocol; the pure model has no network and no time",
+        argp_error(state, "--%s: needs --model protocol; the pure model has no network and no time",
                    a->world);
     if (a->opts.heal_us > 0 && !a->failures[HTH_PURE_PARTITION])
-        argp_error(state, "--mend: is of --failure partition, which has cuts");
+        argp_error(state, "--mend: needs --failure partition");
     if (a->opts.heal_us > a->opts.pause_us)
-        argp_error(state, "--mend: a cut can't end before the round does: at most the --pause");
+        argp_error(state, "--mend: a partition ends after the round: at most the --pause");
 }
 
-/* What fits together can be said only at the end. */
+/* Check combinations, which is possible only after the last flag. */
 static void check_all(struct argp_state *state, const struct hth_avg_ask *a)
 {
     if (a->request.events &&
@@ -311,38 +316,39 @@ static void check_all(struct argp_state *state, const struct hth_avg_ask *a)
                           "events");
     check_world(state, a);
     if (a->table && (a->compare || a->models[HTH_AVG_PROTOCOL]))
-        argp_error(state, "--table: is of --model pure; see --compare");
+        argp_error(state, "--table: needs --model pure; see --compare");
     if ((a->table || a->compare) && a->population != NULL)
-        argp_error(state, "%s: a table has peers, grids and probabilities of its own",
+        argp_error(state, "%s: --table and --compare set peers, grids and probabilities themselves",
                    a->population);
     if (a->request.golden && !a->table)
-        argp_error(state, "--golden: is of --table");
+        argp_error(state, "--golden: needs --table");
     if (a->request.golden && (!a->failures[HTH_PURE_ABSENT] || a->opts.base.hold != 1 ||
                               a->opts.base.rounds < HTH_PUBLISHED_ROUNDS ||
                               a->opts.base.cap != hth_published_opts(hth_published).cap))
         argp_error(state,
-                   "--golden: the published figures are of peers absent for one round, of "
-                   "%d rounds at least and a cap of 50",
+                   "--golden: published figures have peers absent for one round, "
+                   "at least %d --rounds and a --cap of 50",
                    HTH_PUBLISHED_ROUNDS);
     int failures = 0;
     for (int f = 0; f < HTH_PURE_FAILURES; f++)
         failures += a->failures[f];
     if (failures > 1 && (a->table || a->compare))
-        argp_error(state, "--failure: one kind for a table");
+        argp_error(state, "--failure: a table has one kind");
     for (int m = 0; m < HTH_PURE_METHODS && a->models[HTH_AVG_PROTOCOL] && !a->compare; m++)
         if (a->methods[m] &&
             (m == HTH_PURE_RANDOM || m == HTH_PURE_GOSSIP || m == HTH_PURE_PUSHSUM))
             argp_error(state,
-                       "--method '%s': is a model only (--model pure). The production averager "
-                       "plays moshpit and allreduce",
+                       "--method '%s': exists only with --model pure. The production averager "
+                       "runs moshpit and allreduce",
                        hth_pure_method_name((enum hth_pure_method)m));
     for (size_t n = 0; n < a->peers_count && a->models[HTH_AVG_PROTOCOL]; n++) {
         if (a->methods[HTH_PURE_ALLREDUCE] && a->peers[n] > HTH_AVG_MEMBERS_MAX / 2)
             argp_error(state,
-                       "--method allreduce: as a protocol one group of all, of up to %u --peers",
+                       "--method allreduce: as a protocol it is one group of at most %u --peers",
                        HTH_AVG_MEMBERS_MAX / 2);
         if (a->peers[n] > HTH_AVERAGE_PEERS_MAX)
-            argp_error(state, "--peers '%u': a protocol is played by up to %u; more are a model's",
+            argp_error(state,
+                       "--peers '%u': with --model protocol at most %u; more need --model pure",
                        a->peers[n], HTH_AVERAGE_PEERS_MAX);
     }
 }
@@ -425,7 +431,8 @@ static void say_error(enum hth_err err)
         hth_cli_say_error("sim averaging: moshpit needs a cell for each peer: choose a larger "
                           "--grid");
     else if (err == HTH_E_TOO_LARGE)
-        hth_cli_say_error("sim averaging: fewer --seeds or --rounds, please");
+        hth_cli_say_error(
+            "sim averaging: too many numbers to keep: choose fewer --seeds or --rounds");
     else if (err != HTH_OK)
         hth_cli_say_error("sim averaging: %s", hth_err_text(err));
 }
@@ -466,7 +473,7 @@ int hth_sim_averaging_verb(int argc, char **argv)
         }
         if (err == HTH_OK && r->out != NULL)
             err = hth_avg_study_write(r);
-        code = err == HTH_E_CONFIG ? HTH_EXIT_USAGE : hth_exit_of(err); /* it came from options */
+        code = err == HTH_E_CONFIG ? HTH_EXIT_USAGE : hth_exit_of(err); /* the options caused it */
         if (err == HTH_OK && !agrees)
             code = HTH_EXIT_FAILURE;
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures of `hearth sim averaging --out DIR`, as scripts for gnuplot. */
+/* averaging_draw.c: pictures of `hearth sim averaging --out DIR`, as scripts for gnuplot. */
 #include "core/mem.h"
 #include "studies/averaging.h"
 
 #include <math.h>
 
-#define FLOOR 1e-18 /* an interval that reaches 0, on a logarithmic axis */
+#define FLOOR 1e-18 /* lower end of an interval that reaches 0, on a logarithmic axis */
 
 static const char *const colours[HTH_PURE_METHODS] = {"#7f8c8d", "#c0392b", "#d35400",
                                                       "#2980b9", "#16a085", "#8e44ad"};
@@ -21,8 +21,8 @@ static double half(const struct hth_avg_study *s, size_t at)
     return isfinite(s->half[at]) ? s->half[at] : 0;
 }
 
-/* On a logarithmic axis the interval is that of the mean's logarithm, to first order: one of the
- * mean itself may reach below 0, where there is no place to draw it. */
+/* The lower end of an interval. On a logarithmic axis it is the interval of the mean's logarithm,
+ * to first order: that of the mean itself may reach below 0, which cannot be drawn. */
 static double low(const struct hth_avg_study *s, size_t at)
 {
     double mean = HTH_MAX(s->mean[at], FLOOR);
@@ -35,7 +35,7 @@ static double high(const struct hth_avg_study *s, size_t at)
     return mean * exp(HTH_MIN(half(s, at) / mean, 30.0));
 }
 
-/* Both formats in one script: the plot stands in a loop over terminals. */
+/* Draw both formats with one script: the plot is in a loop over terminals. */
 void hth_avg_draw_terminals(FILE *f, const char *name, int width, int height)
 {
     fprintf(f,
@@ -70,8 +70,8 @@ enum { ROUND = 1, SENT, SECONDS, BYTES, MSE, MSE_LOW, MSE_HIGH, VARIANCE, VARIAN
 
 struct curves {
     const struct hth_avg_request *r;
-    bool failures; /* several kinds: they have the colours */
-    bool protocol; /* at least one */
+    bool failures; /* several kinds of failure: each has a colour */
+    bool protocol; /* at least one study is of the protocol */
 };
 
 static struct curves curves_of(const struct hth_avg_request *r)
@@ -84,7 +84,8 @@ static struct curves curves_of(const struct hth_avg_request *r)
     return c;
 }
 
-/* What has been spent by then; of a pure model KB are those of its vectors. */
+/* Write a curve: vectors, seconds and KB so far, and the errors. The pure model's KB are those of
+ * its vectors. */
 static void write_curve_data(FILE *f, const struct hth_avg_study *s, size_t index)
 {
     double sent = 0, seconds = 0, bytes = 0;
@@ -107,7 +108,7 @@ static const char *colour_of(const struct curves *c, const struct hth_avg_study 
     return c->failures ? failure_colours[s->opts.base.failure] : colours[s->opts.base.method];
 }
 
-/* "averager: crash", or the method's name in as many words as it takes. */
+/* Write "averager: crash", or the method's name in full. */
 void hth_avg_draw_label(FILE *f, const struct hth_avg_study *s, bool protocol, bool failures)
 {
     const char *failure = hth_pure_failure_name(s->opts.base.failure);
@@ -155,13 +156,13 @@ static void write_curve_plot(FILE *f, const struct curves *c, int x, int y)
 
 static void write_curves_title(FILE *f, const struct curves *c)
 {
-    static const char *const words[HTH_PURE_FAILURES] = {"absent from a round", "dying in a round",
-                                                         "slow in a round", "cut off in a round"};
+    static const char *const words[HTH_PURE_FAILURES] = {
+        "absent from a round", "crashing in a round", "slow in a round", "partitioned in a round"};
     const struct hth_pure_opts *o = &c->r->studies[0].opts.base;
     char grid[HTH_AVG_SHAPE_TEXT_MAX];
     fprintf(f, " title \"%u peers in %s, each %s with probability %g %%", o->peers,
             hth_avg_shape_text(&o->shape, grid),
-            c->failures ? "struck by a failure in a round" : words[o->failure], o->p_fail * 100);
+            c->failures ? "failing in a round" : words[o->failure], o->p_fail * 100);
     if (o->hold > 1)
         fprintf(f, ", for %u rounds", o->hold);
     if (c->protocol)
@@ -185,14 +186,14 @@ static void write_wide(FILE *f, const struct curves *c)
             "set xlabel 'rounds'\nset xrange [1:%u]\nset key off\n",
             HTH_MAX(rounds, 2u));
     write_curve_plot(f, c, ROUND, MSE);
-    fputs("unset ylabel\nset xlabel 'vectors sent by a peer until then'\nset xrange [0:*]\n"
+    fputs("unset ylabel\nset xlabel 'vectors sent by a peer so far'\nset xrange [0:*]\n"
           "set key at screen 0.5,0.08 center center vertical maxrows 3\n",
           f);
     write_curve_plot(f, c, SENT, MSE);
     fputs("unset multiplot\n}\n", f);
 }
 
-/* Errors by round above, the distance by what it costs below. */
+/* Draw four panels: above, the errors by round; below, the distance by its cost. */
 static void write_square(FILE *f, const struct curves *c)
 {
     static const struct {
@@ -202,7 +203,7 @@ static void write_square(FILE *f, const struct curves *c)
         {ROUND, MSE, "rounds", "mean squared distance to the true mean"},
         {ROUND, VARIANCE, "rounds", "variance among the peers"},
         {SECONDS, MSE, "virtual seconds spent in rounds", "mean squared distance to the true mean"},
-        {BYTES, MSE, "KB received by a peer until then", "mean squared distance to the true mean"},
+        {BYTES, MSE, "KB received by a peer so far", "mean squared distance to the true mean"},
     };
     uint32_t rounds = c->r->studies[0].opts.base.rounds;
     hth_avg_draw_terminals(f, "averaging", 1200, 980);
@@ -239,8 +240,8 @@ static void write_curves(FILE *f, const struct hth_avg_request *r)
 
 /* ---- panels by population ------------------------------------------------------------------ */
 
-/* One block of data for each panel and series: place on the axis, rounds to 1e-9 with interval,
- * seconds of the first rounds with theirs. */
+/* Write one block of data for each panel and series: position on the axis, rounds to 1e-9 with
+ * interval, seconds of the first rounds with theirs. */
 static void write_blocks(FILE *f, const struct hth_avg_request *r, size_t panels, size_t series)
 {
     size_t each = r->count / panels, points = each / series;
@@ -332,7 +333,7 @@ static void write_compare(FILE *f, const struct hth_avg_request *r)
     }
     fprintf(f,
             "unset title\nset ylabel 'averager: virtual seconds of round %u'\nset key off\n"
-            "set xlabel 'struck in a round (%%)'\n",
+            "set xlabel 'failures in a round (%%)'\n",
             o->rounds);
     for (size_t n = 0; n < panels; n++)
         fprintf(f,

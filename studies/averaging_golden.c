@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim averaging --table --golden: what others published beside what was measured here. */
+/* averaging_golden.c: hearth sim averaging --table --golden: published figures beside our own. */
 #include "scenarios/published.h"
 #include "studies/averaging.h"
 
 #include <math.h>
 #include <string.h>
 
-/* One figure. NaN: not known. */
+/* One figure. NaN: unknown. */
 struct figure {
     const struct hth_pure_opts *of;
     const char *what; /* "rounds to 1e-9" */
     double published, measured, se, expected;
-    bool agrees, published_agrees; /* ours with theirs; theirs with the expectation */
+    /* ours agrees with the published one; the published one with the expectation */
+    bool agrees, published_agrees;
 };
 
 struct golden {
@@ -63,7 +64,7 @@ static void tell(struct golden *g, const struct figure *f)
     print_number(f->expected);
     printf("  %s\n", f->agrees             ? "yes"
                      : f->published_agrees ? "NO"
-                                           : "no: published is off what is expected");
+                                           : "no: the published one is off the expectation");
 }
 
 /* ---- figures ------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of `hearth sim averaging --out DIR`. */
+/* averaging_out.c: files of `hearth sim averaging --out DIR`. */
 #include "cli/cli.h"
 #include "core/mem.h"
 #include "studies/averaging.h"
@@ -58,7 +58,7 @@ static void write_key(FILE *f, const struct hth_avg_study *s)
             hth_avg_shape_text(&o->shape, grid), hth_pure_failure_name(o->failure), o->p_fail);
 }
 
-/* Empty where a model has no such list. */
+/* Write the means; a list that a model lacks is left empty. */
 static enum hth_err write_metrics(const struct hth_avg_request *r)
 {
     FILE *f = hth_sim_create(r->out, "metrics.csv");
@@ -122,7 +122,7 @@ static void on_event(void *arg, int64_t now_us, const char *node, const char *ev
     hth_events_row(e->file, name, now_us, node, event, detail);
 }
 
-/* The first seed of each protocol once more, as a run is the same every time. */
+/* Run the first seed of each protocol once more: a run is the same every time. */
 static enum hth_err write_events(const struct hth_avg_request *r)
 {
     struct events e = {.file = hth_events_begin(r->out, "run")};
@@ -150,18 +150,19 @@ static const char *about(const struct hth_avg_request *r)
 {
     for (size_t i = 0; i < r->count; i++)
         if (r->studies[i].protocol)
-            return "Peers average their vectors in rounds in which some are struck by a failure. "
+            return "Peers average their vectors in rounds in which some of them fail. "
                    "pure: vectors and failures only, without a network. protocol: the production "
                    "averager on real vectors in a simulated world; every peer begins each round at "
                    "the same instant, and seconds are virtual, until the last one has its average. "
                    "mse: mean squared distance to the true mean of all peers; variance: among the "
-                   "peers; bytes: received by a peer, heads and matchmaking included; rounds: "
-                   "until the variance is below the value in front; unreached: the share that was "
-                   "not there when counting stopped. Columns that end in _se are standard errors.";
-    return "Peers average their vectors in rounds in which some are struck by a failure. Vectors "
+                   "peers; bytes: received by a peer, headers and matchmaking included; rounds: "
+                   "until the variance is below the value in front; unreached: the share that did "
+                   "not reach it before counting stopped. Columns that end in _se are standard "
+                   "errors.";
+    return "Peers average their vectors in rounds in which some of them fail. Vectors "
            "and failures only, without a network. mse: mean squared distance to the true mean; "
            "variance: among the peers; rounds: until the variance is below the value in front; "
-           "unreached: the share of the seeds that were not there when counting stopped. Columns "
+           "unreached: the share of the seeds that did not reach it in time. Columns "
            "that end in _se are standard errors.";
 }
 
@@ -193,6 +194,6 @@ enum hth_err hth_avg_study_write(const struct hth_avg_request *r)
     const char *picture =
         r->picture == HTH_AVG_SWEEP ? hth_avg_draw_sweep(f, r) : hth_avg_draw(f, r);
     HTH_TRY(hth_sim_finish(f, r->out, "plot.gp"));
-    hth_sim_draw(r->out, "plot.gp"); /* the data are there without it */
+    hth_sim_draw(r->out, "plot.gp"); /* the data are complete without a picture */
     return write_report(r, picture);
 }

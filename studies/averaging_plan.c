@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which configurations the flags of `hearth sim averaging` mean; see averaging.h. */
+/* averaging_plan.c: from the flags of `hearth sim averaging` to configurations; see averaging.h. */
 #include "cli/cli.h"
 #include "core/mem.h"
 #include "studies/averaging.h"
@@ -21,7 +21,8 @@ static void add_study(struct hth_avg_ask *a, const struct hth_average_opts *opts
     r->count++;
 }
 
-/* The production averager moves cells: it plays turns, also where moshpit is asked for. */
+/* Add protocol studies. The production averager moves cells, so it runs as `turns`, also when
+ * moshpit is asked for. */
 static void add_protocols(struct hth_avg_ask *a, const struct hth_average_opts *opts)
 {
     struct hth_average_opts o = *opts;
@@ -74,8 +75,8 @@ static void add_grid(struct hth_avg_ask *a, const struct population *populations
         }
 }
 
-/* All pairs of --peers and --grid in which each peer has a cell; where there is one pair only, it
- * is for each method to say whether it can do with it. */
+/* Pair --peers and --grid where each peer has a cell. With one pair only, each method checks
+ * whether it can use it. */
 static size_t pair_up(const struct hth_avg_ask *a,
                       struct population out[HTH_AVG_LIST_MAX * HTH_AVG_LIST_MAX])
 {
@@ -106,7 +107,7 @@ static enum hth_err add_sweep(struct hth_avg_ask *a)
         return HTH_E_USAGE;
     }
     if (2 * each * count * a->p_count > HTH_AVG_STUDIES_MAX) {
-        hth_cli_say_error("sim averaging: shorter lists, please");
+        hth_cli_say_error("sim averaging: too many combinations: choose shorter lists");
         return HTH_E_USAGE;
     }
     if (count * a->p_count > 1)
@@ -128,7 +129,7 @@ enum hth_err hth_avg_plan(struct hth_avg_ask *a)
     bool *m = a->methods;
     if (a->table) {
         memset(m, 1, sizeof(a->methods));
-        if (a->request.golden) /* nothing comparable was published of these */
+        if (a->request.golden) /* published figures lack these methods */
             m[HTH_PURE_PUSHSUM] = m[HTH_PURE_SHIFT] = false;
         a->request.picture = HTH_AVG_TABLE;
         add_grid(a, tabled, HTH_ARRAY_LEN(tabled), table_p, HTH_ARRAY_LEN(table_p));

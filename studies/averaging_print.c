@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables and JSON of `hearth sim averaging`; see averaging.h. */
+/* averaging_print.c: tables and JSON of `hearth sim averaging`; see averaging.h. */
 #include "core/mem.h"
 #include "studies/averaging.h"
 #include "studies/tools.h"
@@ -86,12 +86,12 @@ void hth_avg_print_json(const struct hth_avg_study *s)
 
 static const char *struck_words(enum hth_pure_failure failure)
 {
-    static const char *const words[] = {"absent from a round", "dying in a round",
-                                        "slow in a round", "cut off in a round"};
+    static const char *const words[] = {"absent from a round", "crashing in a round",
+                                        "slow in a round", "partitioned in a round"};
     return words[failure];
 }
 
-/* A dash where one seed says nothing about others. */
+/* Return a dash where one seed gives no standard error. */
 static const char *se_text(double se, char out[24])
 {
     if (isfinite(se))
@@ -138,7 +138,7 @@ void hth_avg_print_curves(const struct hth_avg_study *s)
         if (s->seeds > 1)
             printf(" +- %.2f", se_at(s, HTH_PURE_REACHED + k));
         if (lost > 0)
-            printf(" (%.4g %% were not there after %u)", lost * 100, o->cap);
+            printf(" (%.4g %% did not reach it in %u)", lost * 100, o->cap);
         putchar('\n');
     }
 }
@@ -170,10 +170,10 @@ static void print_population(const struct hth_pure_opts *o)
 void hth_avg_print_table(const struct hth_avg_request *r)
 {
     const struct hth_avg_study *first = &r->studies[0];
-    printf(
-        "Rounds to a variance of 1e-9 +- standard error (and to 1e-4); %llu seeds; %u: not there "
-        "by then;\n1/(1-p)^N: the all-reduce by arithmetic\n\n%-15s %6s %10s",
-        (unsigned long long)first->seeds, first->opts.base.cap, "peers in grid", "p", "1/(1-p)^N");
+    printf("Rounds to a variance of 1e-9 +- standard error (and to 1e-4); %llu seeds; %u: not "
+           "reached;\n1/(1-p)^N: the all-reduce by arithmetic\n\n%-15s %6s %10s",
+           (unsigned long long)first->seeds, first->opts.base.cap, "peers in grid", "p",
+           "1/(1-p)^N");
     for (int m = 0; m < HTH_PURE_METHODS; m++)
         printf(" %20s", hth_pure_method_name((enum hth_pure_method)m));
     for (size_t i = 0; i < r->count; i++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running the configurations of `hearth sim averaging`; see averaging.h. */
+/* averaging_run.c: runs the configurations of `hearth sim averaging`; see averaging.h. */
 #include "core/mem.h"
 #include "studies/averaging.h"
 #include "studies/study.h"
 #include "studies/study_model.h"
 #include "studies/tools.h"
 
-#define VALUES_MAX (64u << 20) /* kept until the end: seeds times what one gives */
+#define VALUES_MAX (64u << 20) /* limit of kept numbers: seeds times the length of a row */
 
 const char *hth_avg_study_method(const struct hth_avg_study *s)
 {
@@ -53,7 +53,7 @@ struct seeds {
     double *rows;
     enum hth_err *errs;
     size_t len;
-    size_t index, count; /* of the studies */
+    size_t index, count; /* index of the study and number of studies */
     struct hth_sim_progress *progress;
     uint64_t done; /* atomic */
 };
@@ -68,7 +68,7 @@ static enum hth_err open_seeds(void *arg, void **local)
     return HTH_OK;
 }
 
-/* All studies are taken to be as long as those that are done. */
+/* Show progress, as if the remaining studies take as long as the finished ones. */
 static void say_progress(struct seeds *s)
 {
     uint64_t done = __atomic_add_fetch(&s->done, 1, __ATOMIC_RELAXED), seeds = s->study->seeds;

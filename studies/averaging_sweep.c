@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `hearth sim averaging` over lists of peers, grids and probabilities; see averaging.h. */
+/*
+ * averaging_sweep.c: `hearth sim averaging` over lists of peers, grids and probabilities; see
+ * averaging.h.
+ */
 #include "core/base.h"
 #include "studies/averaging.h"
 
@@ -7,7 +10,7 @@
 
 #define COLUMN_WIDTH 430 /* pixels */
 #define KEY_ROWS     4
-#define ASIDE        0.05 /* between series, in places */
+#define ASIDE        0.05 /* shift between series, in positions */
 #define FLOOR        1e-16
 
 static const char *const colours[] = {"#2980b9", "#c0392b", "#d35400", "#16a085",
@@ -21,7 +24,7 @@ static size_t distance_at(const struct hth_avg_study *s)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* Three digits and the standard error, where there is one. */
+/* Three digits, and the standard error if there is one. */
 static const char *with_se(double mean, double se, char out[32])
 {
     if (isfinite(se))
@@ -31,7 +34,7 @@ static const char *with_se(double mean, double se, char out[32])
     return out;
 }
 
-/* Mean seconds and KB of the rounds that are listed; a pure model has none. */
+/* Print the mean seconds and KB of the listed rounds; the pure model has none. */
 static void print_costs(const struct hth_avg_study *s)
 {
     double seconds = 0, bytes = 0;
@@ -86,8 +89,8 @@ static struct sweep sweep_of(const struct hth_avg_request *r)
     return w;
 }
 
-/* Place, then mean and interval of the rounds, then of the distance. On a logarithmic axis the
- * interval is that of the mean's logarithm, to first order. */
+/* Write the position, then mean and interval of the rounds, then of the distance. On a logarithmic
+ * axis the interval is that of the mean's logarithm, to first order. */
 static void write_data(FILE *f, const struct sweep *w, size_t panel, size_t k)
 {
     fprintf(f, "$s%zu_%zu << EOD\n", panel, k);
@@ -165,10 +168,10 @@ const char *hth_avg_draw_sweep(FILE *f, const struct hth_avg_request *r)
     fprintf(f, "set multiplot layout 2,%zu margins %.3f,0.98,0.21,0.90 spacing 0.06,0.08 title \"",
             w.panels, 60.0 / (COLUMN_WIDTH * (double)HTH_MAX(w.panels, (size_t)2)) + 0.02);
     hth_avg_draw_seeds(f, r);
-    fprintf(f, "; not there after %u rounds counts as %u\"\nset key off\n", last->opts.base.cap,
-            last->opts.base.cap);
+    fprintf(f, "; a target not reached after %u rounds counts as %u\"\nset key off\n",
+            last->opts.base.cap, last->opts.base.cap);
     for (int rounds = 1; rounds >= 0; rounds--) {
-        fputs(rounds ? "unset xlabel\n" : "set xlabel 'struck in a round (%)'\n", f);
+        fputs(rounds ? "unset xlabel\n" : "set xlabel 'failures in a round (%)'\n", f);
         for (size_t n = 0; n < w.panels; n++)
             write_panel(f, &w, n, rounds != 0);
     }

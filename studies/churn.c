@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim churn: what peers notice of each other's deaths and births, and when. */
+/* churn.c: hearth sim churn: how soon peers notice crashes and new hosts. */
 #include "cli/cli.h"
 #include "core/mem.h"
 #include "scenarios/echo.h"
@@ -36,19 +36,19 @@ static const struct hth_study_column metrics[] = {
     {"goodput_pct", "calls answered (%)", 2},
     {"discover_s", "to discover a new host (s)", 2},
     {"discover_p95_s", "95 % discovered (s)", 2},
-    {"forget_s", "to forget a dead host (s)", 2},
+    {"forget_s", "to forget a crashed host (s)", 2},
     {"forget_p95_s", "95 % forgotten (s)", 2},
-    {"dead_pct", "shown hosts that are dead (%)", 2},
+    {"dead_pct", "shown hosts that are down (%)", 2},
     {"newcomer_s", "until a newcomer shows 90 % (s)", 2},
-    {"recovery_s", "all views right after the last death (s)", 1},
+    {"recovery_s", "from the last crash until all views are right (s)", 1},
     {"median_ms", "median of an answered call (ms)", 1},
     {"deaths", "deaths", 0}};
 static const struct hth_study_panel panels[] = {
     {"churn", "Goodput against churn", REPLACED, GOODPUT, true, false, false},
-    {"churn", "Dead records against churn", REPLACED, DEAD, true, false, false},
+    {"churn", "Records of crashed hosts against churn", REPLACED, DEAD, true, false, false},
     {"churn", "Forgetting against churn", REPLACED, FORGET, true, false, false},
     {"churn", "Discovery against churn", REPLACED, DISCOVER, true, false, false},
-    {"life", "Dead records against their life", LIFE_S, DEAD, true, false, false},
+    {"life", "Records of crashed hosts against their life", LIFE_S, DEAD, true, false, false},
     {"life", "Recovery against the life of records", LIFE_S, RECOVERY, true, false, false},
     {"size", "Discovery against the size of the swarm", PEERS, DISCOVER, true, false, false},
     {"size", "Newcomers against the size of the swarm", PEERS, NEWCOMER, true, false, false}};
@@ -67,10 +67,11 @@ enum { KEY_PEERS = 0x6200, KEY_SIZES, KEY_HOOD, KEY_EXPERTS, KEY_DURATION, KEY_L
 static const struct argp_option options[] = {
     {"peers", KEY_PEERS, "N", 0, "Peers in all parts but 'size' (default 64)", 0},
     {"sizes", KEY_SIZES, "N,...", 0, "Peers in the part 'size' (default 32,128,512)", 0},
-    {"hood", KEY_HOOD, "N", 0, "Peers that know each other (default 32)", 0},
+    {"hood", KEY_HOOD, "N", 0, "Peers of a neighbourhood, which know each other (default 32)", 0},
     {"experts", KEY_EXPERTS, "N", 0, "Experts of each peer (default 4)", 0},
-    {"duration", KEY_DURATION, "TIME", 0, "Virtual time in which peers die (default 5m)", 0},
-    {"latency", KEY_LATENCY, "MS", 0, "Mean way between two peers (default 40)", 0},
+    {"duration", KEY_DURATION, "TIME", 0, "Virtual time of churn (default 5m)", 0},
+    {"latency", KEY_LATENCY, "MS", 0, "Mean one-way delay between two peers, in ms (default 40)",
+     0},
     {0},
 };
 
@@ -125,7 +126,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- points -------------------------------------------------------------------------------- */
 
-/* Told: the peers' connections are reset, as when a process dies. */
+/* "told": the peers' connections are reset, as when a process ends. */
 static const struct {
     const char *name;
     double silent;
@@ -196,9 +197,9 @@ int hth_sim_churn_verb(int argc, char **argv)
         .options = options,
         .parser = parse,
         .children = children,
-        .doc = "Peers die and others take their places: how many calls are answered, how long "
-               "does it take until a new host is known and a dead one forgotten, how many shown "
-               "hosts are dead? Against the rate of deaths, the life of records and the number "
+        .doc = "Peers crash and others replace them: how many calls are answered, how long "
+               "does it take until a new host is known and a crashed one forgotten, how many shown "
+               "hosts are down? Against the rate of crashes, the life of records and the number "
                "of peers. Parts: churn, life, size.",
     };
     struct churn *c = hth_new(struct churn);
@@ -213,17 +214,17 @@ int hth_sim_churn_verb(int argc, char **argv)
         add_points(c);
         struct hth_study study = {
             .name = "churn",
-            .title = "What peers notice of churn",
+            .title = "How soon peers notice churn",
             .about =
                 "Peers with the production calls, records and directories in a simulated world. "
                 "They know each other in neighbourhoods; each calls a random host of its own once "
-                "a second. Deaths come at exponential times, and a node that was not there takes "
-                "the dead one's place at once. Told: the connections of the dead are reset, as "
-                "when a process ends; silent: nobody hears anything, as when the power fails. To "
-                "forget: from a death until another peer no longer shows the host, because a call "
+                "a second. Hosts crash at exponential times, and a node that was down takes the "
+                "place at once. Told: the connections of the crashed host are reset, as when a "
+                "process ends; silent: its peers get no notice, as when the power fails. To "
+                "forget: from a crash until another peer no longer shows the host, because a call "
                 "to it failed or its record expired; to discover: from the start of a new host "
                 "until a peer that was there shows it. A host that failed once is tried again "
-                "after 30 s while its record lives. Views are looked at every 50 ms. The table "
+                "after 30 s while its record lives. Directories are read every 50 ms. The table "
                 "of the DHT is a model: its delays grow with the logarithm of the number of nodes, "
                 "and it loses nothing here.",
             .params = params,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collab.c: hearth sim collab: a run while trainers come and go (scenarios/collab.h).
+ * collab.c: hearth sim collab: a run whose trainers crash and join (scenarios/collab.h).
  *
  * With --json one object per line:
  *   {"case": "calm" | "again" | "churn", "mode", "trainers", "died", "joined", "steps", "samples",
@@ -8,11 +8,11 @@
  *    "yields", "virtual_s", "hash"}
  *   {"case": "newcomer", "mode", "trainers", "donor_killed", "state_bytes", "state_s",
  *    "first_step_s", "joined_at", "first_step", "donor_gave", "donor_died_at", "spread",
- *    "virtual_s", "hash"}         the bytes of the donor that was killed, and which fraction of the
- *                                 state had come then
+ *    "virtual_s", "hash"}         the bytes that the crashed donor gave, and the fraction of
+ *                                 the state that had arrived
  * worst, mean and last are relative differences of the test loss from the calm run at equal
  * samples, over the second half and at the end. "again" is a calm run over the same samples in
- * another order: by how much two runs differ to which nothing happened.
+ * another order: it shows the difference between two runs without faults.
  *
  * With --seeds it is a study: collab_study.c.
  */
@@ -35,11 +35,11 @@ struct collab {
 enum { KEY_TRAINERS = 0x5000, KEY_STEPS, KEY_DIE, KEY_JOIN, KEY_MODE };
 
 static const struct argp_option options[] = {
-    {"trainers", KEY_TRAINERS, "N", 0, "At the start (default 8)", 0},
-    {"steps", KEY_STEPS, "N", 0, "Of the run (default 500)", 0},
-    {"die", KEY_DIE, "N", 0, "Trainers that die (default 2)", 0},
+    {"trainers", KEY_TRAINERS, "N", 0, "Trainers at the start (default 8)", 0},
+    {"steps", KEY_STEPS, "N", 0, "Steps of the run (default 500)", 0},
+    {"die", KEY_DIE, "N", 0, "Trainers that crash (default 2)", 0},
     {"join", KEY_JOIN, "N", 0, "Trainers that join (default 3)", 0},
-    {"mode", KEY_MODE, "MODE", 0, "batch (default) or local", 0},
+    {"mode", KEY_MODE, "MODE", 0, "Averaging: batch (default) or local", 0},
     {0},
 };
 
@@ -48,7 +48,7 @@ static bool is_part(const char *only, const char *part)
     return only == NULL || strcmp(only, part) == 0;
 }
 
-/* What one seed has none of. */
+/* Refuse flags that need many seeds. */
 static void check_one_seed(struct argp_state *state, const struct hth_study_flags *f)
 {
     if (f->seeds > 0)
@@ -56,7 +56,7 @@ static void check_one_seed(struct argp_state *state, const struct hth_study_flag
     if (f->out != NULL || f->where != NULL || f->against != NULL || f->threads != 0)
         argp_error(state, "--out, --where, --against, --threads: need --seeds N");
     if (!is_part(f->only, "churn") && !is_part(f->only, "newcomer"))
-        argp_error(state, "--only '%s': it is churn or newcomer", f->only);
+        argp_error(state, "--only '%s': must be churn or newcomer", f->only);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -80,13 +80,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_MODE:
         if (strcmp(arg, "batch") != 0 && strcmp(arg, "local") != 0)
-            argp_error(state, "--mode '%s': it is batch or local", arg);
+            argp_error(state, "--mode '%s': must be batch or local", arg);
         c->opts.mode = arg[0] == 'b' ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
         break;
     case ARGP_KEY_END:
         check_one_seed(state, &c->flags);
         if (c->opts.die >= c->opts.trainers)
-            argp_error(state, "--die %u of --trainers %u: one at least has to stay", c->opts.die,
+            argp_error(state, "--die %u of --trainers %u: at least one must stay", c->opts.die,
                        c->opts.trainers);
         break;
     default:
@@ -164,9 +164,9 @@ static void print_newcomer(const struct collab *c, const struct hth_collab_repor
         print_row_take(o, r);
     } else
         printf("newcomer%s: %.2f MB of state in %.2f s; its first step %.2f s after its start "
-               "(step %llu; the run was at %llu when it came)\n",
-               killed ? ", a donor killed half-way" : "", (double)r->state_bytes / 1e6, r->state_s,
-               r->first_step_s, (unsigned long long)r->first_step,
+               "(step %llu; the run was at %llu at its start)\n",
+               killed ? ", with a donor crashed half-way" : "", (double)r->state_bytes / 1e6,
+               r->state_s, r->first_step_s, (unsigned long long)r->first_step,
                (unsigned long long)r->joined_at);
     fflush(stdout);
 }
@@ -196,7 +196,8 @@ static enum hth_err run_newcomers(struct collab *c)
     struct hth_collab_report r;
     struct hth_collab_opts o = c->opts;
     o.what = HTH_COLLAB_NEWCOMER;
-    /* It takes up the state of a trunk of a real size, and comes when there is one to be taken. */
+    /* The newcomer adopts the state of a trunk of a real size, so it joins once there is a state to
+     * adopt. */
     o.steps = o.mode == HTH_SHARE_LOCAL ? 4 * HTH_SHARE_LAG_LOCAL : 60;
     o.dim = 128;
     o.side = 28;
@@ -228,11 +229,13 @@ int hth_sim_collab_verb(int argc, char **argv)
         .options = options,
         .parser = parse,
         .children = children,
-        .doc = "Trainers of one model come and go: the loss beside that of a calm run, and what a "
-               "newcomer takes to join in. Parts: churn, newcomer. With --seeds the first of them "
-               "as a study, each seed with a calm run, one with deaths and joins, and a calm one "
-               "with the samples in another order: are the differences within 2 %? Exit code 1 if "
-               "that is not shown. Its parts: churn, curve.",
+        .doc =
+            "Trainers of one model crash and join: the loss beside that of a calm run, and the "
+            "time "
+            "that a newcomer takes to join. Parts: churn, newcomer. With --seeds the first of them "
+            "as a study, each seed with a calm run, one with crashes and joins, and a calm one "
+            "with the samples in another order: are the differences within 2 %? Exit code 1 if "
+            "that is not shown. Its parts: churn, curve.",
     };
     struct collab c = {.opts = HTH_COLLAB_OPTS_INIT, .flags = HTH_STUDY_FLAGS_INIT};
     c.opts.mode = HTH_SHARE_BATCH;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collab.h: the two halves of the verb `sim collab`: one seed (collab.c) and many. */
+/* collab.h: the two parts of the verb `sim collab`: one seed (collab.c) and many. */
 #ifndef HTH_STUDIES_COLLAB_H
 #define HTH_STUDIES_COLLAB_H
 
@@ -7,8 +7,8 @@
 #include "studies/study.h"
 #include "studies/tools.h"
 
-/* Calm and churned runs of flags->seeds seeds; opts->seed, order and what are not used. Returns an
- * exit code: HTH_EXIT_FAILURE where the aim is not shown to be met. */
+/* Run flags->seeds seeds, calm and with churn; opts->seed, order and case are not used. Returns an
+ * exit code: HTH_EXIT_FAILURE when the aim is not shown to be met. */
 int hth_sim_collab_study(const struct hth_collab_opts *opts, const struct hth_study_flags *flags);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collab_study.c: hearth sim collab --seeds N: how much worse runs are in which trainers come
- * and go.
+ * collab_study.c: hearth sim collab --seeds N: how much worse are runs whose trainers crash and
+ * join?
  *
- * A single point of a run's curve is the loss after one step, whose batch leaves it to chance by
- * more than deaths do. So each seed has a calm run, one with deaths and joins that reads the same
- * samples, and a second calm run that reads them in another order; the two differences from the
- * calm run are taken at equal samples, and what counts is their mean over the seeds.
+ * A single point of a run's curve is the loss after one step, and the random batch changes it by
+ * more than crashes do. So each seed has a calm run, one with crashes and joins that reads the same
+ * samples, and a second calm run that reads them in another order. The two differences from the
+ * calm run are taken at equal samples, and the result is their mean over the seeds.
  */
 #include "cli/cli.h"
 #include "core/mem.h"
@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-#define PLACES 20  /* of a curve */
+#define PLACES 20  /* points of a curve */
 #define AIM    2.0 /* per cent */
 
 enum { CALM, AGAIN, CHURN, CASES };
@@ -57,7 +57,7 @@ static void add(struct study *s, const char *part, int which, double samples)
         (struct hth_study_point){.part = part, .series = cases[which], .param = {samples}};
 }
 
-/* The three runs of a seed measure all of them. */
+/* Add the points. The three runs of a seed measure all of them. */
 static void add_points(struct study *s)
 {
     for (int i = 0; i < CASES; i++)
@@ -70,8 +70,8 @@ static void add_points(struct study *s)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* No two seeds share an order of samples, for then their differences would have chance in
- * common. */
+/* Run the three cases of a seed. No two seeds share an order of samples, as their differences would
+ * be correlated. */
 static enum hth_err run_cases(const struct study *s, uint64_t seed,
                               const struct hth_study_watch *watch, struct hth_collab_report *r)
 {
@@ -145,9 +145,11 @@ static enum hth_err run(void *arg, const struct hth_study_point *first, uint64_t
 /* ---- what it says -------------------------------------------------------------------------- */
 
 struct finding {
-    const struct hth_study_mean *end, *mean, *worst; /* worst: the point of the mean farthest off */
+    /* worst: the point of the mean curve that is farthest off */
+    const struct hth_study_mean *end, *mean, *worst;
     double worst_at;
-    double reach; /* all intervals are within; not a number where one has none, as of one seed */
+    /* all intervals lie within it; NaN where a mean has no interval, as with one seed */
+    double reach;
 };
 
 static void reach_for(struct finding *f, const struct hth_study_mean *m)
@@ -155,7 +157,7 @@ static void reach_for(struct finding *f, const struct hth_study_mean *m)
     f->reach = hth_worse(f->reach, fabs(m->mean) + m->half);
 }
 
-/* False where not all of it was asked for, or one seed's says nothing. */
+/* Find the means. Returns false when some were not asked for, or have one seed only. */
 static bool find(const struct hth_study *s, const struct hth_study_mean *means, int which,
                  struct finding *out)
 {
@@ -194,10 +196,10 @@ static char *verdict(void *arg, const struct hth_study *shown, const struct hth_
     struct finding churn, again;
     if (!find(shown, means, CHURN, &churn) || !find(shown, means, AGAIN, &again))
         return NULL;
-    /* A run that broke down is no part of these means. */
+    /* A run that failed is not in these means. */
     bool passed = churn.reach <= AIM && shown->gaps->failure_count == 0;
     char *there = say(&churn), *beside = say(&again);
-    char *text = hth_asprintf("%s: with deaths and joins the loss is %swithin %.0f %% of the calm "
+    char *text = hth_asprintf("%s: with crashes and joins the loss is %swithin %.0f %% of the calm "
                               "run's at equal samples: %s. Another order of the samples: %s.",
                               passed ? "PASS" : "FAIL", passed ? "" : "not shown to be ", AIM,
                               there, beside);
@@ -210,8 +212,9 @@ static char *verdict(void *arg, const struct hth_study *shown, const struct hth_
 static const char about[] =
     "Whole trainers with the production averager and real arithmetic learn to tell noisy pictures "
     "apart in a simulated world; links of 10 ms and 100 Mbit/s. For each seed there are three "
-    "runs: calm; churn, in which some of the trainers die (half of the deaths silent) and others "
-    "join, at random steps between a tenth and eight tenths of the run, and all who were there "
+    "runs: calm; churn, in which some of the trainers crash (half of them silently) and others "
+    "join, at random steps between a tenth and eight tenths of the run, and all trainers that are "
+    "there "
     "from the start read the same samples; and again, a second calm run that reads them in "
     "another order. Differences are relative, in the loss on the test set, taken seed by seed "
     "at equal samples, between the two nearest evaluations of a run; at the end: where the run "
@@ -225,7 +228,7 @@ int hth_sim_collab_study(const struct hth_collab_opts *opts, const struct hth_st
     s->opts = opts;
     add_points(s);
     struct hth_study study = {.name = "collab",
-                              .title = "Trainers of one model come and go",
+                              .title = "Trainers of one model crash and join",
                               .about = about,
                               .params = params,
                               .metrics = metrics,

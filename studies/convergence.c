@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim convergence: what delays, lost calls and hosts that are down do to learning. */
+/*
+ * convergence.c: hearth sim convergence: learning under delays, lost calls and hosts that are
+ * down.
+ */
 #include "studies/learn.h"
 #include "studies/questions.h"
 #include "studies/tools.h"
 
-#define MID  16 /* experts of a layer in the parts that do not vary them */
+#define MID  16 /* experts of a layer in parts with a fixed number */
 #define SLOW 1000.0
 #define LOSS 0.1
 
 static const struct hth_study_panel panels[] = {
-    {"lost", "Calls lost: what is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
+    {"lost", "Calls lost: accuracy", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
     {"lost", "Calls lost: rows that had fewer than 4 answers", HTH_LEARN_FAIL, HTH_LEARN_SHORT,
      false, false, false},
     {"lost", "Calls lost: speed", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false, true, false},
-    {"down", "Hosts down: what is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
+    {"down", "Hosts down: accuracy", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
     {"down", "Hosts down: speed", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false, true, false},
     {"down", "Hosts down: work that no expert learned from", HTH_LEARN_FAIL, HTH_LEARN_WASTED,
      false, false, false},
     {"experts", "More experts (1: dense)", HTH_LEARN_EXPERTS, HTH_LEARN_RIGHT, true, false, true},
-    {"experts", "What they cost: speed", HTH_LEARN_EXPERTS, HTH_LEARN_USEFUL_PER_S, true, true,
+    {"experts", "More experts: speed", HTH_LEARN_EXPERTS, HTH_LEARN_USEFUL_PER_S, true, true,
      false},
     {"experts", "Are they used? (1: all alike)", HTH_LEARN_EXPERTS, HTH_LEARN_BUSIEST, true, false,
      false},
@@ -34,9 +37,9 @@ static const struct hth_study_panel panels[] = {
      true},
     {"rates", "Learning rates at 1000 ms (of the experts in proportion)", HTH_LEARN_RATE,
      HTH_LEARN_RIGHT, true, false, true},
-    {"trainers", "Trainers who average: 100 ms", HTH_LEARN_TRAINERS, HTH_LEARN_RIGHT, true, false,
+    {"trainers", "Trainers that average: 100 ms", HTH_LEARN_TRAINERS, HTH_LEARN_RIGHT, true, false,
      true},
-    {"trainers", "Trainers who average: speed", HTH_LEARN_TRAINERS, HTH_LEARN_USEFUL_PER_S, true,
+    {"trainers", "Trainers that average: speed", HTH_LEARN_TRAINERS, HTH_LEARN_USEFUL_PER_S, true,
      true, false},
     {"grace", "Grace: 1000 ms and 10 % of the calls lost", HTH_LEARN_GRACE_S, HTH_LEARN_RIGHT, true,
      false, true},
@@ -52,7 +55,7 @@ static const char *delay_name(double ms)
     return ms < 50 ? "0 ms" : ms < 500 ? "100 ms" : "1000 ms";
 }
 
-/* The rows without failures of the parts that vary them. */
+/* Add the points without failures to the parts that vary failures. */
 static void add_unfailing(struct hth_learn_study *s, double delay_ms)
 {
     hth_learn_add(s, "lost", delay_name(delay_ms), 0);
@@ -61,7 +64,7 @@ static void add_unfailing(struct hth_learn_study *s, double delay_ms)
         hth_learn_add(s, "lost", "refused 1000 ms", 0);
 }
 
-/* Each model in a calm world, far away, and far away with lost calls. */
+/* Run each model in a calm world, with delays, and with delays and lost calls. */
 static void add_models(struct hth_learn_study *s)
 {
     for (size_t m = 0; m < HTH_ARRAY_LEN(models); m++) {
@@ -125,7 +128,7 @@ static void add_failures(struct hth_learn_study *s)
         for (size_t i = 0; i < HTH_ARRAY_LEN(fails); i++) {
             o = hth_learn_at(s, delays[d], MID);
             o.lost = fails[i];
-            if (delays[d] != SLOW || fails[i] != LOSS) { /* that one is there */
+            if (delays[d] != SLOW || fails[i] != LOSS) { /* add_models has added that point */
                 hth_learn_group(s, &o);
                 hth_learn_add(s, "lost", delay_name(delays[d]), fails[i]);
             }
@@ -205,12 +208,14 @@ static const char about[] =
     "with real arithmetic. The model: 784 to 32, four mixture layers, each of 16 feed-forward "
     "experts (32 to 128 to 32) unless said otherwise, the best 4 for each row. Dense: one expert "
     "of twice the width in each layer, which is the same work for a row. A micro-batch is 16 rows; "
-    "an expert steps after 16 rows. Every message is late by an exponential time, half of the mean "
+    "an expert steps after 16 rows. Every message is delayed by an exponential time, half of the "
+    "mean "
     "each way, and waits for those before it. In the air: 4, 16, 32 micro-batches at 0, 100, 1000 "
     "ms. Lost: a request is never answered, and the trainer waits for its deadline, asks again "
     "once, or goes on without when the grace is over (4 s at 1000 ms, else 0.5 s). Refused: it is "
-    "told to come again. Down: hosts are up and down for exponential times, down 10 s on average, "
-    "half of the deaths silent; they save their experts every 10 s. Evaluations on the way happen "
+    "refused and asked again. Down: hosts are up and down for exponential times, down 10 s on "
+    "average, "
+    "half of the crashes silent; they save their experts every 10 s. Evaluations on the way happen "
     "in the failing world, the last one in a calm one: 1024 pictures of the test set. Staleness is "
     "counted in updates of the trunk from the start of a micro-batch to its own. Work that no "
     "expert learned from: (row, expert) pairs that were asked for and gave no answer, or whose "

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim dht: how long a trainer that has just come takes to select experts, and how well. */
+/*
+ * dht.c: hearth sim dht: how long a new trainer takes to select experts, and how well it
+ * selects.
+ */
 #include "cli/cli.h"
 #include "core/limits.h"
 #include "core/mem.h"
@@ -16,16 +19,17 @@
 enum { NODES, HOSTS, DEAD, FAR, EPOCH };
 enum { FIRST, EXACT, EXACT_PCT, LIVING, REQUESTS, WARM };
 
-static const struct hth_study_column params[] = {{"nodes", "nodes of the DHT", 0},
-                                                 {"hosts", "hosts of the layer", 0},
-                                                 {"dead_pct", "hosts that died just before (%)", 0},
-                                                 {"far", "times the usual distances", 2},
-                                                 {"epoch_s", "since the keys changed (s)", 0}};
+static const struct hth_study_column params[] = {
+    {"nodes", "nodes of the DHT", 0},
+    {"hosts", "hosts of the layer", 0},
+    {"dead_pct", "hosts that crashed just before (%)", 0},
+    {"far", "times the usual distances", 2},
+    {"epoch_s", "since the keys changed (s)", 0}};
 static const struct hth_study_column metrics[] = {
     {"first_s", "to the first selection (s)", 3},
     {"exact_s", "to the exact one (s)", 3},
     {"exact_pct", "first selections that are exact (%)", 1},
-    {"living_pct", "selected experts that live (%)", 1},
+    {"living_pct", "selected experts whose host is up (%)", 1},
     {"dht_requests", "DHT requests of a trainer", 1},
     {"warm_requests", "DHT requests of 100 searches later", 1}};
 static const struct hth_study_panel panels[] = {
@@ -36,8 +40,8 @@ static const struct hth_study_panel panels[] = {
     {"epoch", "Just after the keys changed: first selections", EPOCH, EXACT_PCT, false, false,
      false},
     {"epoch", "Just after the keys changed: until exact", EPOCH, EXACT, false, false, false},
-    {"dead", "Dead hosts: latency", DEAD, EXACT, false, false, false},
-    {"dead", "Dead hosts: choice", DEAD, LIVING, false, false, false}};
+    {"dead", "Crashed hosts: latency", DEAD, EXACT, false, false, false},
+    {"dead", "Crashed hosts: choice", DEAD, LIVING, false, false, false}};
 
 struct dht {
     struct hth_study_flags flags;
@@ -51,7 +55,7 @@ enum { KEY_NODES = 0x6300, KEY_HOSTS, KEY_TRAINERS, KEY_K };
 static const struct argp_option options[] = {
     {"nodes", KEY_NODES, "N", 0, "Nodes in all parts but 'size' (default 1000)", 0},
     {"hosts", KEY_HOSTS, "N", 0, "Hosts of the layer in all parts but 'hosts' (default 64)", 0},
-    {"trainers", KEY_TRAINERS, "N", 0, "Trainers that search, each once (default 8)", 0},
+    {"trainers", KEY_TRAINERS, "N", 0, "Trainers that search once each (default 8)", 0},
     {"top-k", KEY_K, "N", 0, "Experts selected (default 4)", 0},
     {0},
 };
@@ -79,7 +83,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case ARGP_KEY_END:
         if (o->nodes < o->hosts + o->trainers)
-            argp_error(state, "--nodes %u: hosts and trainers are among them, that is at least %u",
+            argp_error(state, "--nodes %u: must include all hosts and trainers, so at least %u",
                        o->nodes, o->hosts + o->trainers);
         break;
     default:
@@ -92,7 +96,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const char *const series[2] = {"good DHT", "poor DHT"};
 
-/* With a good DHT and with a poor one, while one parameter takes those values. */
+/* Add points with a good DHT and with a poor one, where one parameter takes the given values. */
 static void add(struct dht *d, const char *part, int param, const double *values, size_t count)
 {
     for (int poor = 0; poor < 2; poor++)
@@ -111,7 +115,8 @@ static void add_points(struct dht *d)
     static const double sizes[] = {100, 1000, 10000}, hosts[] = {4, 16, 64, 256},
                         far[] = {0.25, 0.5, 1, 2}, dead[] = {0, 10, 20, 30, 50},
                         epoch[] = {0, 5, 10, 15, 20, 30, 60};
-    size_t too_small = 0; /* a --hosts that does not fit into the smallest is left out there */
+    /* a number of --hosts that does not fit into the smallest size is left out there */
+    size_t too_small = 0;
     while (too_small < 2 && sizes[too_small] < d->opts.hosts + d->opts.trainers)
         too_small++;
     add(d, "size", NODES, sizes + too_small, HTH_ARRAY_LEN(sizes) - too_small);
@@ -155,10 +160,11 @@ int hth_sim_dht_verb(int argc, char **argv)
         .options = options,
         .parser = parse,
         .children = children,
-        .doc = "How long does a trainer that has just come take until its beam search finds its "
-               "experts, and how many of them live? Against the nodes of the DHT, the hosts of "
-               "the layer, the distances, the age of the keys and dead hosts. Parts: size, hosts, "
-               "distance, epoch, dead.",
+        .doc =
+            "How long does a new trainer take until its beam search finds its "
+            "experts, and how many of them are up? Against the nodes of the DHT, the hosts of "
+            "the layer, the distances, the age of the keys and crashed hosts. Parts: size, hosts, "
+            "distance, epoch, dead.",
     };
     struct dht *d = hth_new(struct dht);
     *d = (struct dht){.flags = HTH_STUDY_FLAGS_INIT, .opts = HTH_SELECT_OPTS_INIT};

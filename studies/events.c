@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* events.csv; see events.h. */
+/* events.c: writes events.csv; see events.h. */
 #include "studies/events.h"
 
 #include "cli/cli.h"
@@ -16,7 +16,7 @@ FILE *hth_events_begin(const char *dir, const char *first)
     return f;
 }
 
-/* As RFC 4180 has it: quoted where it would end the field. */
+/* Write a field as in RFC 4180: quoted where a character would end it. */
 static void write_field(FILE *f, const char *text)
 {
     if (strpbrk(text, ",\"\n") == NULL) {

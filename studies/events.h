@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events.h: events.csv, what happened to whom in a simulation: a line per event, in the order in
- * which they happened, with time in virtual seconds, node (empty: the world), event and detail. The
- * first column says of which run or seed. Same run, same bytes.
+ * events.h: events.csv, the events of a simulation: a line per event, in their order, with time in
+ * virtual seconds, node (empty: the world), event and detail. The first column names the run or
+ * seed. The same run gives the same bytes.
  */
 #ifndef HTH_STUDIES_EVENTS_H
 #define HTH_STUDIES_EVENTS_H
@@ -11,12 +11,12 @@
 
 #include <stdio.h>
 
-/* Opens DIR/events.csv and writes its head: `first`, then time_s,node,event,detail. NULL when that
- * failed, which was said. */
+/* Open DIR/events.csv and write its header: `first`, then time_s,node,event,detail. Returns NULL
+ * after an error, which is reported. */
 FILE *hth_events_begin(const char *dir, const char *first);
 void hth_events_row(FILE *to, const char *first, int64_t now_us, const char *node,
                     const char *event, const char *detail);
-/* Errors: E_IO, said. */
+/* Close it. Errors, reported: E_IO. */
 enum hth_err hth_events_end(FILE *to, const char *dir) HTH_MUST;
 
 #endif

@@ -21,11 +21,12 @@ struct latency {
 
 static const struct argp_option latency_options[] = {
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
-    {"delays", KEY_DELAYS, "MS,MS,...", 0, "Mean delays of a call (default 0,50,100,200)", 0},
+    {"delays", KEY_DELAYS, "MS,MS,...", 0, "Mean delays of a call, in ms (default 0,50,100,200)",
+     0},
     {"flights", KEY_FLIGHTS, "N", 0, "Micro-batches in the air (default 320)", 0},
     {"layers", KEY_LAYERS, "N", 0, "Mixture layers (default 4)", 0},
     {"hosts", KEY_HOSTS, "N", 0, "Expert hosts (default 8)", 0},
-    {"updates", KEY_UPDATES, "N", 0, "Updates that are measured (default 600)", 0},
+    {"updates", KEY_UPDATES, "N", 0, "Updates to measure (default 600)", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object per row", 0},
     {0},
 };
@@ -100,8 +101,7 @@ static void print_latency(const struct latency *l, const struct hth_latency_row 
     fflush(stdout);
 }
 
-/* One row per delay with all flights, then one per delay with a single flight. The ratios are to
- * the first row of each block. */
+/* Print one row per delay. The ratios are to the first row of the block. */
 static int latency_block(const struct latency *l, uint32_t flights)
 {
     double base = 0;

@@ -18,7 +18,7 @@
 
 static const struct hth_study_column learn_params[HTH_LEARN_PARAMS] = {
     {"delay_ms", "mean delay of a call (ms)", 0},
-    {NULL, NULL, 0}, /* HTH_LEARN_FAIL: of the verb */
+    {NULL, NULL, 0}, /* HTH_LEARN_FAIL: defined by the verb */
     {"experts", "experts of a layer (1: dense)", 0},
     {"flights", "micro-batches in the air", 0},
     {"trainers", "trainers", 0},
@@ -34,14 +34,14 @@ static const struct hth_study_column learn_metrics[HTH_LEARN_METRICS] = {
     {"bits_per_byte", "bits per byte", 3},
     {"samples_per_s", "samples/s (virtual)", 1},
     {"useful_per_s", "useful samples/s (virtual)", 1},
-    {"answered_pct", "answers that came (%)", 1},
+    {"answered_pct", "answers that arrived (%)", 1},
     {"short_pct", "rows with fewer than k answers (%)", 1},
     {"empty_pct", "rows with no answer (%)", 2},
     {"wasted_pct", "work that no expert learned from (%)", 1},
     {"staleness", "mean staleness (updates)", 1},
     {"used", "how evenly experts are used (1: all alike)", 3},
     {"busiest", "rows of the busiest expert to the mean", 2},
-    {"deaths", "deaths of hosts", 0},
+    {"deaths", "crashes of hosts", 0},
     {"share_pct", "updates (%)", 1}};
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -53,12 +53,13 @@ static const struct argp_option options[] = {
      0},
     {"hosts", KEY_HOSTS, "N", 0, "Expert hosts (default 8; storm: 10)", 0},
     {"data", KEY_DATA, "DIR", 0, "Fashion-MNIST's files (default " FASHION_DIR ")", 0},
-    {"text", KEY_TEXT, "FILE", 0, "A text for the language model; none: that part is left out", 0},
+    {"text", KEY_TEXT, "FILE", 0,
+     "Text for the language model (default: none, without the part lm)", 0},
     {"backend", KEY_BACKEND, "NAME", 0,
      "Arithmetic: packed (default; figures repeat on machines with the same instructions) or ref "
      "(everywhere)",
      0},
-    {"quick", KEY_QUICK, NULL, 0, "A twentieth of the updates and two seeds: does it run?", 0},
+    {"quick", KEY_QUICK, NULL, 0, "A twentieth of the updates and two seeds, as a quick check", 0},
     {0},
 };
 
@@ -95,7 +96,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- data ----------------------------------------------------------------------------------- */
 
-/* Plain or gzip: zlib reads both. */
+/* Load a file, plain or gzip: zlib reads both. */
 static enum hth_err load(struct hth_learn_study *s, size_t slot, const char *path,
                          struct hth_learn_file *out)
 {
@@ -245,8 +246,8 @@ static void put_end(const struct hth_learn_opts *o, const struct hth_learn_repor
     values[HTH_LEARN_DEATHS] = (double)r->deaths;
 }
 
-/* At that many updates or seconds, between two evaluations, which do not always come when they are
- * due: one that takes long holds the next one up. Nothing before the first or after the last. */
+/* Interpolate at a number of updates or seconds between two evaluations. Evaluations may come late:
+ * a long one delays the next. Nothing before the first or after the last. */
 static void put_between(const struct hth_learn_opts *o, const struct hth_learn_report *r,
                         bool by_time, double at, double *values)
 {
@@ -324,7 +325,7 @@ int hth_learn_verb(const struct hth_learn_verb *verb, int argc, char **argv)
         .options = options, .parser = parse, .children = children, .doc = verb->doc};
     struct hth_learn_study *s = hth_new(struct hth_learn_study);
     s->flags = (struct hth_study_flags)HTH_STUDY_FLAGS_INIT;
-    s->flags.seeds = 0; /* as they are, later */
+    s->flags.seeds = 0; /* later the number of seeds stays as given */
     s->base = (struct hth_learn_opts)HTH_LEARN_OPTS_INIT;
     s->base.updates = 0;
     s->base.hosts = verb->hosts;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * learn.h: what the studies of learning share (convergence.c, storm.c): options, data, the
- * numbers that a run of scenarios/learn.h gives, and lists of points that one run measures.
+ * learn.h: shared by the studies of learning (convergence.c, storm.c): options, data, the numbers
+ * of a run of scenarios/learn.h, and lists of points that one run measures.
  *
- * A *setup* is one run's options; its group of points shows, in any order, numbers of the end, of
- * places on the way (curves against updates or time) and of the histogram of staleness.
+ * A *setup* is one run's options. Its group of points has, in any order, numbers of the run's end,
+ * of moments during the run (curves against updates or time) and of the histogram of staleness.
  */
 #ifndef HTH_STUDIES_LEARN_H
 #define HTH_STUDIES_LEARN_H
@@ -59,31 +59,31 @@ struct hth_learn_study {
     size_t setup_count;
     struct hth_study_point points[HTH_LEARN_POINTS_MAX];
     size_t point_count;
-    size_t first; /* of the group under way */
+    size_t first; /* first point of the group under way */
 };
 
-/* The whole verb: parses the arguments, reads the data, lets `add_points` add its own, runs the
- * study. `study` says the rest: name, title, about, panels. Returns an exit code. */
+/* The whole verb: parse the arguments, read the data, let `add_points` add its points, run the
+ * study. `study` has the rest: name, title, about, panels. Returns an exit code. */
 struct hth_learn_verb {
     const char *doc;              /* of --help */
     uint32_t hosts;               /* by default */
-    struct hth_study_column fail; /* what HTH_LEARN_FAIL is here */
+    struct hth_study_column fail; /* the meaning of HTH_LEARN_FAIL in this study */
     void (*add_points)(struct hth_learn_study *s);
     struct hth_study study;
 };
 int hth_learn_verb(const struct hth_learn_verb *verb, int argc, char **argv);
 
-/* A classifier at that mean delay: with as many micro-batches in the air as it takes (4, 16, 32 at
- * 0, 100, 1000 ms), a grace to match, and 1 expert for the dense model of equal work. */
+/* Options of a classifier at that mean delay: enough micro-batches in the air (4, 16, 32 at 0, 100,
+ * 1000 ms), a grace to match, and 1 expert for the dense model of equal work. */
 struct hth_learn_opts hth_learn_at(const struct hth_learn_study *s, double delay_ms,
                                    uint32_t experts);
-/* The next group: what follows is measured by one run of these options. */
+/* Begin a group: one run of these options measures all points that follow. */
 void hth_learn_group(struct hth_learn_study *s, const struct hth_learn_opts *o);
-/* One more point of it, with the parameters of its options and this share of failures, which is
+/* Add a point to the group, with the parameters of its options and this share of failures, which is
  * shown in per cent. */
 struct hth_study_point *hth_learn_add(struct hth_learn_study *s, const char *part,
                                       const char *series, double fail);
-/* Its curves, against updates and against time, and its histogram. */
+/* Add the group's curves, against updates and against time, and its histogram. */
 void hth_learn_add_curves(struct hth_learn_study *s, const char *part, const char *series,
                           double fail);
 void hth_learn_add_histogram(struct hth_learn_study *s, const char *part, const char *series,

@@ -44,7 +44,7 @@ static void find_scenario(const char *scenario, struct hth_loaded_scenario *s)
     hth_free(found);
 }
 
-/* A device's profile lies beside its scenario, unless its path is absolute. */
+/* Load a device's profile from the folder of its scenario, unless its path is absolute. */
 static int load_profile(const struct hth_loaded_scenario *s, struct hth_scenario_device *device)
 {
     char error[HTH_PROFILE_ERROR_MAX], path[sizeof(s->path) + HTH_SCENARIO_PATH_MAX];
@@ -80,7 +80,7 @@ static bool is_name(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Whether the text begins with `$word`, which ends there. */
+/* Whether the text begins with `$word`, and no longer word. */
 static bool is_word(const char *text, const char *word)
 {
     size_t len = strlen(word);
@@ -105,7 +105,8 @@ char *hth_scenario_fill_in(const char *text, const char *word, const char *value
 {
     size_t value_len = strlen(value), at = 0;
     char *out =
-        hth_calloc(strlen(text) + 1, 1 + value_len); /* a `$` is the least that makes room */
+        /* room for the result: each `$` needs at most value_len more */
+        hth_calloc(strlen(text) + 1, 1 + value_len);
     *count = 0;
     while (*text != '\0') {
         if (!is_word(text, word)) {
@@ -120,13 +121,13 @@ char *hth_scenario_fill_in(const char *text, const char *word, const char *value
     return out;
 }
 
-/* The text with the value in it, in place of `*data`. */
+/* Replace every `$word` in the text `*data` by the value. */
 static int fill_in(struct hth_loaded_scenario *s, const char *word, const char *value,
                    uint8_t **data, size_t *len)
 {
     size_t count;
     if (strlen((const char *)*data) != *len)
-        return HTH_EXIT_OK; /* the parser says what is wrong with a text that has zeros */
+        return HTH_EXIT_OK; /* the parser reports texts with zero bytes */
     hth_scenario_key_of((const char *)*data, word, s->key);
     char *text = hth_scenario_fill_in((const char *)*data, word, value, &count);
     hth_free(*data);
@@ -134,8 +135,8 @@ static int fill_in(struct hth_loaded_scenario *s, const char *word, const char *
     *len = strlen(text);
     if (count > 0)
         return HTH_EXIT_OK;
-    hth_cli_say_error("sim: %s: there is no $%s to vary, as in `up_s: [$%s, $%s]`", s->path, word,
-                      word, word);
+    hth_cli_say_error("sim: %s: the file has no $%s to vary, as in `up_s: [$%s, $%s]`", s->path,
+                      word, word, word);
     return HTH_EXIT_CONFIG;
 }
 

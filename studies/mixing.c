@@ -28,7 +28,7 @@ enum { KEY_OUT = 0x5440 };
 
 static const struct argp_option mixing_options[] = {
     {"peers", KEY_PEERS, "N", 0, "Peers (default 8)", 0},
-    {"groups", KEY_GROUPS, "R", 0, "Groups of a round, as equal as can be (default 2)", 0},
+    {"groups", KEY_GROUPS, "R", 0, "Groups of a round, of near-equal size (default 2)", 0},
     {"rounds", KEY_ROUNDS, "T", 0, "Rounds (default 1)", 0},
     {"trials", KEY_TRIALS, "K", 0, "Repetitions (default 200000)", 0},
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
@@ -89,7 +89,7 @@ static void close_nothing(void *local)
     (void)local;
 }
 
-/* The options were checked when they were read. */
+/* Run a block. Its options were checked when they were parsed. */
 static void run_block(void *arg, void *local, uint64_t index)
 {
     struct mixing *m = arg;
@@ -100,7 +100,8 @@ static void run_block(void *arg, void *local, uint64_t index)
     HTH_ASSERT(err == HTH_OK);
 }
 
-/* Mean and standard error of the factor after each round, from the sums of the blocks. */
+/* Compute the mean and standard error of the factor after each round from the sums of the
+ * blocks. */
 static void summarise(const struct mixing *m, double *measured, double *error)
 {
     double n = (double)m->trials;

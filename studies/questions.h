@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * questions.h: the questions of `hearth sim`, one file each. Each gets its own argv (argv[0] is
- * "hearth sim QUESTION") and returns an exit code. app/sim.c has the table.
+ * questions.h: the questions of `hearth sim`, one file each. Each function gets its own argv
+ * (argv[0] is "hearth sim QUESTION") and returns an exit code. app/sim.c has the table.
  */
 #ifndef HTH_STUDIES_QUESTIONS_H
 #define HTH_STUDIES_QUESTIONS_H

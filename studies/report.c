@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.html: a page that holds all it shows; see study.h. */
+/* report.c: writes report.html, a page that needs no other file; see report.h. */
 #define _DEFAULT_SOURCE /* strsep */
 #include "studies/report.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_BYTES_MAX (64u << 20) /* of a picture or a table */
+#define FILE_BYTES_MAX (64u << 20) /* limit of a picture or a table */
 
 static const char style[] =
     "<style>\nbody { font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 80em; "
@@ -64,7 +64,7 @@ FILE *hth_report_begin(const char *dir, const char *title, const char *command, 
     return f;
 }
 
-/* A whole text file on the heap; NULL if there is none or it is too large. */
+/* Read a whole text file into the heap; NULL if there is none or it is too large. */
 static char *read_text(const char *dir, const char *name)
 {
     char *path = hth_asprintf("%s/%s", dir, name), *text = NULL;
@@ -88,7 +88,7 @@ static char *read_text(const char *dir, const char *name)
 void hth_report_picture(FILE *f, const char *dir, const char *svg)
 {
     char *text = read_text(dir, svg);
-    /* Without the XML declaration and document type, which HTML does not want. */
+    /* Skip the XML declaration and document type, which are invalid inside HTML. */
     const char *from = text == NULL ? NULL : strstr(text, "<svg");
     if (from == NULL)
         fputs("<p>There is no picture: gnuplot was missing.</p>\n", f);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c: hearth sim run: one seed of a scenario file, or some; hearth sim hunt: many, in
- * processes of their own, so that a crash is a finding like any other.
+ * run.c: hearth sim run: one seed of a scenario file, or some; hearth sim hunt: many, in processes
+ * of their own, so that a crash counts as a failure of its seed.
  */
 #include "cli/cli.h"
 #include "core/limits.h"
@@ -25,13 +25,13 @@
 #define SEEDS_MAX UINT64_C(1000000000)
 
 struct request {
-    const char *scenario; /* as given */
+    const char *scenario; /* as given on the command line */
     const char *trace;    /* CSV, or NULL */
-    uint64_t seed, seeds; /* the first, and how many; 0: until the time is over */
-    double minutes;       /* hunt; 0: no end */
+    uint64_t seed, seeds; /* the first seed and their number; 0: until the time is over */
+    double minutes;       /* limit of hunt; 0: none */
     uint32_t jobs;
     bool no_wall, events;
-    const char *out; /* NULL: events are printed */
+    const char *out; /* NULL: print events */
     FILE *to;        /* events.csv */
     struct hth_loaded_scenario loaded;
     struct hth_avail avail;
@@ -53,19 +53,19 @@ static const struct argp_option run_options[] = {
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
     {"seeds", KEY_SEEDS, "N", 0, "That many seeds, from --seed on (default 1)", 0},
     {"trace", KEY_TRACE, "FILE", 0,
-     "Lives of the nodes: CSV of peer,on,off (s),up,down (bytes/s),speed", 0},
+     "Sessions of the nodes: CSV of peer,on,off (s),up,down (bytes/s),speed", 0},
     {"events", KEY_EVENTS, NULL, 0, "Print every event: time, node, kind, detail", 0},
     {"out", KEY_OUT, "DIR", 0, "With --events: write them to DIR/events.csv instead", 0},
     {"no-wall", KEY_NO_WALL, NULL, 0, "Leave wall time out, so that two runs print the same", 0},
     {0},
 };
 static const struct argp_option hunt_options[] = {
-    {"minutes", KEY_MINUTES, "M", 0, "Stop after that much wall time (default 10)", 0},
+    {"minutes", KEY_MINUTES, "M", 0, "Stop after that many minutes of wall time (default 10)", 0},
     {"seeds", KEY_SEEDS, "N", 0, "Stop after that many seeds", 0},
     {"from", KEY_FROM, "N", 0, "The first seed (default 1)", 0},
-    {"jobs", KEY_JOBS, "N", 0, "Processes at the same time (default: the cores)", 0},
+    {"jobs", KEY_JOBS, "N", 0, "Processes at the same time (default: number of cores)", 0},
     {"trace", KEY_TRACE, "FILE", 0,
-     "Lives of the nodes: CSV of peer,on,off (s),up,down (bytes/s),speed", 0},
+     "Sessions of the nodes: CSV of peer,on,off (s),up,down (bytes/s),speed", 0},
     {0},
 };
 
@@ -104,7 +104,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case ARGP_KEY_END:
         if (r->out != NULL && !r->events)
-            argp_error(state, "--out: is for --events");
+            argp_error(state, "--out: needs --events");
         break;
     case ARGP_KEY_ARG:
         if (state->arg_num > 0)
@@ -147,9 +147,9 @@ static void unload(struct request *r)
 
 /* ---- one seed ------------------------------------------------------------------------------ */
 
-/* Of one seed. */
+/* The state of one seed's run. */
 struct told {
-    FILE *to; /* events.csv; NULL: they are printed */
+    FILE *to; /* events.csv; NULL: print them */
     uint64_t seed;
 };
 
@@ -173,7 +173,7 @@ static void say_again(const struct request *r, uint64_t seed, char out[256])
              r->trace != NULL ? " --trace " : "", r->trace != NULL ? r->trace : "");
 }
 
-/* Runs it and writes its line. Whether it passed. */
+/* Run a seed and write its line. Returns whether it passed. */
 static bool run_seed(const struct request *r, uint64_t seed, bool wall,
                      char line[HTH_SCENARIO_LINE_MAX])
 {
@@ -226,8 +226,9 @@ int hth_sim_run_verb(int argc, char **argv)
         .options = run_options,
         .parser = parse,
         .args_doc = "SCENARIO",
-        .doc = "Runs a scenario file: draws a world and its misfortunes from the seed, lets them "
-               "happen, stops them, and judges whether the swarm recovered.",
+        .doc =
+            "Runs a scenario file: draws a world and its faults from the seed, runs it, ends the "
+            "faults, and judges whether the swarm recovered.",
     };
     struct request r = {.seed = 1, .seeds = 1};
     if (argp_parse(&argp, argc, argv, 0, NULL, &r) != 0)
@@ -241,10 +242,10 @@ int hth_sim_run_verb(int argc, char **argv)
 
 /* ---- hunting ------------------------------------------------------------------------------- */
 
-/* What a child tells its parent, in one write that a pipe keeps whole. */
+/* A message of a child to its parent, in one write, which a pipe keeps whole. */
 struct message {
     uint32_t child;
-    bool begins; /* this seed; else it has ended */
+    bool begins; /* the seed begins; otherwise it has ended */
     bool passed;
     uint64_t seed;
     char line[HTH_SCENARIO_LINE_MAX];
@@ -255,9 +256,9 @@ struct hunt {
     struct hth_sim_progress progress;
     int64_t end_us;
     pid_t pid[JOBS_MAX];
-    uint64_t next[JOBS_MAX]; /* the index of the seed that the child begins with */
+    uint64_t next[JOBS_MAX]; /* index of the child's next seed */
     uint64_t doing[JOBS_MAX];
-    bool active[JOBS_MAX]; /* in the middle of `doing` */
+    bool active[JOBS_MAX]; /* the child is at work on `doing` */
     bool interrupted;
     uint64_t done, failed;
     uint64_t first_failed;
@@ -268,7 +269,7 @@ static bool tell(int fd, const struct message *m)
     return write(fd, m, sizeof(*m)) == (ssize_t)sizeof(*m);
 }
 
-/* Every jobs-th seed, until they or the time are over. */
+/* Run every jobs-th seed until there are no more or the time is over. */
 static void child_main(const struct hunt *h, uint32_t child, int fd)
 {
     const struct request *r = h->r;
@@ -314,7 +315,8 @@ static void take_message(struct hunt *h, const struct message *m)
                          h->done, h->failed, (double)h->done / seconds, left);
 }
 
-/* A child that a signal ended has found something; the seeds behind that one are still to do. */
+/* Collect a child. If a signal ended it, its seed has failed, and its later seeds are still to
+ * do. */
 static bool reap(struct hunt *h, uint32_t child)
 {
     char line[HTH_SCENARIO_LINE_MAX], again[256];
@@ -337,7 +339,7 @@ static bool reap(struct hunt *h, uint32_t child)
     return !h->interrupted;
 }
 
-/* Seeds under way are given up: to wait for them would be no answer to an interrupt. */
+/* Give up the seeds under way: waiting for them would delay the interrupt. */
 static void heed_interrupt(struct hunt *h)
 {
     if (!hth_sim_interrupted() || h->interrupted)
@@ -348,8 +350,8 @@ static void heed_interrupt(struct hunt *h)
             kill(h->pid[c], SIGTERM);
 }
 
-/* Waits for the next message with the signals of `mask`: an interrupt that came since the last look
- * ends the wait at once, and is not left until a seed ends. */
+/* Wait for the next message with the signals of `mask`. An interrupt since the last call ends the
+ * wait at once, and need not wait for a seed to end. */
 static ssize_t next_message(int fd, const sigset_t *mask, struct message *m)
 {
     fd_set readable;
@@ -360,7 +362,8 @@ static ssize_t next_message(int fd, const sigset_t *mask, struct message *m)
     return read(fd, m, sizeof(*m));
 }
 
-/* Forks the children, listens until the last has ended. Whether some must be forked again. */
+/* Fork the children and read their messages until the last has ended. Returns whether some must be
+ * forked again. */
 static bool hunt_round(struct hunt *h, const bool *fork_it)
 {
     sigset_t interrupt, usual;
@@ -378,7 +381,7 @@ static bool hunt_round(struct hunt *h, const bool *fork_it)
             hth_cli_say_error("sim hunt: no process for every %uth seed: %s", h->r->jobs,
                               strerror(errno));
         if (h->pid[c] == 0) {
-            signal(SIGINT, SIG_IGN); /* it is the parent's to end its children */
+            signal(SIGINT, SIG_IGN); /* the parent ends its children */
             close(fd[0]);
             child_main(h, c, fd[1]);
             _exit(0);
@@ -414,7 +417,8 @@ static int hunt_all(struct hunt *h)
         for (uint32_t c = 0; c < h->r->jobs; c++)
             fork_it[c] = h->next[c] != before[c];
     }
-    /* A process that could not be made, or was killed between two seeds, leaves its own undone. */
+    /* A process that could not be made, or was killed between two seeds, leaves its seeds
+     * undone. */
     bool whole = h->r->seeds == 0 || h->done == h->r->seeds || hth_sim_clock_us() >= h->end_us;
     bool good = h->failed == 0 && h->done > 0 && whole;
     double seconds = (double)(hth_sim_clock_us() - h->progress.begun_us) / 1e6;
@@ -438,7 +442,7 @@ int hth_sim_hunt_verb(int argc, char **argv)
         .parser = parse,
         .args_doc = "SCENARIO",
         .doc = "Runs seed after seed of a scenario and prints those that fail, each with the "
-               "command that shows it again. Seeds worth keeping belong into "
+               "command that repeats it. Seeds worth keeping belong in "
                "tests/scenarios/seeds.txt.",
     };
     struct request r = {.seed = 1, .jobs = hth_sim_threads(0)};

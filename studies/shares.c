@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shares.c: hearth sim shares: who reduces how much of a vector; and hearth sim links: how long
- * the production reduction takes then.
+ * shares.c: hearth sim shares: the share of a vector that each peer reduces; and hearth sim links:
+ * the time that the production reduction takes with these shares.
  */
 #include "averaging/shares.h"
 #include "cli/cli.h"
@@ -28,9 +28,10 @@ struct shares {
 
 static const struct argp_option shares_options[] = {
     {"bandwidth", KEY_BANDWIDTH, "B,B,...", 0,
-     "Mbit/s of each peer, 0 for a client; 200x7 stands for seven of 200", 0},
+     "Mbit/s of each peer, 0 for a client; 200x7 is seven of 200", 0},
     {"elements", KEY_ELEMENTS, "N", 0, "Floats of the vector (default 17700000)", 0},
-    {"minimum", KEY_MINIMUM, "N", 0, "Who gets fewer floats reduces nothing (default 0)", 0},
+    {"minimum", KEY_MINIMUM, "N", 0, "Least floats that a peer reduces; below it none (default 0)",
+     0},
     {"json", KEY_JSON, NULL, 0, "One JSON object", 0},
     {0},
 };
@@ -41,7 +42,7 @@ static void parse_bandwidth(struct argp_state *state, const char *text, struct s
     s->count = 0;
     for (const char *word = text;;) {
         char *end = (char *)(uintptr_t)word + 1;
-        /* strtod would take 0x7 for a hexadecimal number. */
+        /* strtod would read 0x7 as a hexadecimal number. */
         double value = word[0] == '0' && word[1] == 'x' ? 0 : strtod(word, &end);
         unsigned long repeat = 1;
         bool bad = end == word;
@@ -93,7 +94,7 @@ static error_t parse_shares(int key, char *arg, struct argp_state *state)
         if (s->count == 0)
             argp_error(state, "which bandwidths? for example --bandwidth 1000,200x7");
         if (s->count > 0 && !can_reduce(s))
-            argp_error(state, "--bandwidth: all are clients (0): somebody has to reduce");
+            argp_error(state, "--bandwidth: all are 0 (clients): at least one peer must reduce");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -132,8 +133,8 @@ static void print_shares(const struct shares *s, const double *w, double xi, con
     puts("}");
 }
 
-/* Whole floats, and none for who would get fewer than the minimum: the shares are those then, and
- * the slowest of the peers decides how long it takes (averaging/shares.h). */
+/* Round shares to whole floats, with none for a peer below the minimum. The slowest peer with these
+ * shares decides the time (averaging/shares.h). */
 static void round_shares(const struct shares *s, const uint64_t *counts, double *w, double *xi,
                          struct hth_avg_times *times)
 {
@@ -151,8 +152,9 @@ int hth_sim_shares_verb(int argc, char **argv)
     static const struct argp argp = {
         .options = shares_options,
         .parser = parse_shares,
-        .doc = "Who reduces how much of a vector when peers have different links, and how long an "
-               "average takes then, with equal shares, and over one server.",
+        .doc =
+            "The share of a vector that each peer reduces when their links differ, and the time of "
+            "an average with these shares, with equal shares, and over one server.",
     };
     struct shares s = {.elements = 17700000};
     double w[HTH_AVG_MEMBERS_MAX], xi;
@@ -160,7 +162,7 @@ int hth_sim_shares_verb(int argc, char **argv)
     struct hth_avg_times times;
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
-    /* Megabits on both sides: the times come out in seconds. */
+    /* Both sides are in megabits, so the times are in seconds. */
     enum hth_err err = hth_avg_shares(s.bandwidth, s.count, w, &xi);
     if (err == HTH_OK)
         err = hth_avg_split(w, s.count, s.elements, s.minimum, counts);
@@ -187,7 +189,7 @@ static const struct argp_option links_options[] = {
     {"bandwidth", KEY_BANDWIDTH, "B,B,...", 0,
      "Mbit/s of each peer, up and down (default 1000x8,200x16)", 0},
     {"elements", KEY_ELEMENTS, "N", 0, "Floats of the vector (default 17700000)", 0},
-    {"latency", KEY_LATENCY, "TIME", 0, "One way, between any two (default 1ms)", 0},
+    {"latency", KEY_LATENCY, "TIME", 0, "One-way delay between any two peers (default 1ms)", 0},
     {"seed", KEY_SEED, "N", 0, "Everything random follows from it (default 1)", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object", 0},
     {0},
@@ -210,7 +212,7 @@ static error_t parse_links(int key, char *arg, struct argp_state *state)
         parse_bandwidth(state, arg, &l->shares);
         for (uint32_t i = 0; i < l->shares.count; i++)
             if (l->shares.bandwidth[i] == 0)
-                argp_error(state, "--bandwidth: each peer needs a line here");
+                argp_error(state, "--bandwidth: each peer needs a rate above 0 here");
         break;
     case ARGP_KEY_END:
         if (l->shares.count == 1)
@@ -287,9 +289,10 @@ int hth_sim_links_verb(int argc, char **argv)
             return hth_exit_of(err);
         }
         if (rows[w].fraction < 1)
-            hth_cli_say_error("sim links, %s: some gave up on others; only %.3g of the weight was "
-                              "averaged",
-                              hth_links_way_name((enum hth_links_way)w), rows[w].fraction);
+            hth_cli_say_error(
+                "sim links, %s: some members were abandoned; only %.3g of the weight was "
+                "averaged",
+                hth_links_way_name((enum hth_links_way)w), rows[w].fraction);
     }
     print_links(&l, rows);
     return HTH_EXIT_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* smoke.c: hearth sim smoke: a swarm of N peers under faults; wall time is measured here alone. */
+/* smoke.c: hearth sim smoke: a swarm of N peers under faults. Only this file measures wall time. */
 #include "cli/cli.h"
 #include "scenarios/smoke.h"
 #include "studies/questions.h"
@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The largest resident size this process ever had. */
+/* The largest resident size of this process so far. */
 static uint64_t memory_bytes(void)
 {
     struct rusage usage;
@@ -97,8 +97,8 @@ int hth_sim_smoke_verb(int argc, char **argv)
     static const struct argp argp = {
         .options = smoke_options,
         .parser = parse_smoke,
-        .doc = "Does a swarm of N peers live? Peers announce, look up and call each other while "
-               "nodes crash and the network is cut; then faults stop and all must recover.",
+        .doc = "Does a swarm of N peers survive? Peers announce, look up and call each other while "
+               "nodes crash and the network is partitioned; then faults stop and all must recover.",
     };
     struct smoke s = {.opts = HTH_SMOKE_OPTS_INIT};
     struct hth_smoke_report report;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hearth sim storm: hosts replaced, calls lost and hosts slow, one by one and all at once. */
+/*
+ * storm.c: hearth sim storm: hosts replaced, calls lost and hosts slow, one by one and all
+ * together.
+ */
 #include "studies/learn.h"
 #include "studies/questions.h"
 #include "studies/tools.h"
@@ -8,13 +11,13 @@
 #define DELAY_MS 1000.0
 
 /* A storm of strength 1. */
-#define REPLACED 0.3 /* of the hosts, a minute */
+#define REPLACED 0.3 /* of the hosts, per minute */
 #define LOST     0.1
 #define SLOW     0.2
 
 static const struct hth_study_panel panels[] = {
     {"strength", "Goodput", HTH_LEARN_FAIL, HTH_LEARN_USEFUL_PER_S, false, false, false},
-    {"strength", "What is learned", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
+    {"strength", "Accuracy", HTH_LEARN_FAIL, HTH_LEARN_RIGHT, false, false, true},
     {"strength", "Loss at the end", HTH_LEARN_FAIL, HTH_LEARN_LOSS, false, false, true},
     {"strength", "Work that no expert learned from", HTH_LEARN_FAIL, HTH_LEARN_WASTED, false, false,
      false},
@@ -66,9 +69,10 @@ static const char about[] =
     "The swarm of `hearth sim convergence` (16 experts a layer, the best 4 of each row, 1000 ms, "
     "32 micro-batches in the air) on 10 hosts, in a storm. Strength 100 %: three in ten hosts are "
     "replaced every minute, one in ten requests is never answered, and two hosts of ten compute "
-    "and send at a tenth of the speed. A replaced host dies, half of the times without a word, and "
+    "and send at a tenth of the speed. A replaced host crashes, half of the times silently, and "
     "its successor serves the same experts a second later, as they were last saved (every 10 s); "
-    "experts gone: it has no copy, and begins with new ones. Goodput is samples a second times the "
+    "experts gone: it has no checkpoint, and begins with new ones. Goodput is samples a second "
+    "times the "
     "share of the work that experts learned from. The last evaluation happens in a calm world.";
 
 int hth_sim_storm_verb(int argc, char **argv)

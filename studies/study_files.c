@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of a study: config.json, metrics.csv, runs.csv, the picture's script, report.html; see
- * study_write.h.
+ * study_files.c: files of a study: config.json, metrics.csv, runs.csv, the picture's script,
+ * report.html; see study_write.h.
  */
 #include "cli/cli.h"
 #include "core/mem.h"
@@ -16,9 +16,9 @@
 #define SERIES_MAX   24
 #define PANEL_WIDTH  700 /* pixels */
 #define PANEL_HEIGHT 440
-#define WHOLE        10    /* of a number that has no decimals so many are marked one by one */
-#define MARK         0.08  /* of a logarithmic axis, at least between two marks */
-#define ASIDE        0.008 /* of the axis, between series */
+#define WHOLE        10    /* a whole number up to this gets a tick for each value */
+#define MARK         0.08  /* least distance of two ticks, as a share of a logarithmic axis */
+#define ASIDE        0.008 /* shift between series, as a share of the axis */
 
 static const char *const colours[] = {"#c0392b", "#2980b9", "#16a085", "#8e44ad",
                                       "#d35400", "#7f8c8d", "#2c3e50", "#b8860b"};
@@ -97,7 +97,7 @@ void hth_study_csv_number(FILE *to, double value)
         fputc(',', to);
 }
 
-/* `all`: also the points at which nothing was measured. */
+/* Write the means. `all`: also points without a measurement. */
 static enum hth_err write_means(const struct hth_study *s, const struct hth_study_flags *flags,
                                 const char *name, const struct hth_study_mean *means, bool all)
 {
@@ -167,7 +167,7 @@ enum hth_err hth_study_write_runs(const struct hth_study *s, const struct hth_st
 
 /* ---- the picture --------------------------------------------------------------------------- */
 
-/* The series of a part in order of appearance: each has one colour in all its panels. */
+/* The series of a part in order of appearance. Each has one colour in all panels. */
 struct series {
     const char *name[SERIES_MAX];
     size_t count;
@@ -187,8 +187,9 @@ static void find_series(const struct hth_study *s, const char *part, struct seri
     }
 }
 
-/* A curve ends earlier with one seed than with another: where not even half of those are left that
- * its best measured point has, the mean is one of something else. */
+/* Whether a mean has too few seeds. A curve ends earlier with one seed than with another: where
+ * less than half of the seeds of its best point are left, the mean would be of another
+ * population. */
 static bool lacks_seeds(const struct hth_study *s, const struct hth_study_panel *p, size_t point,
                         const struct hth_study_mean *means)
 {
@@ -200,7 +201,7 @@ static bool lacks_seeds(const struct hth_study *s, const struct hth_study_panel 
     return 2 * means[point * s->metric_count + p->y].count < most;
 }
 
-/* Mean and interval of a point where the panel can show them; false where it can't. */
+/* Get the mean and interval of a point; false where the panel cannot show them. */
 static bool place(const struct hth_study *s, const struct hth_study_panel *p, size_t point,
                   const struct hth_study_mean *means, double at[4])
 {
@@ -217,7 +218,7 @@ static bool place(const struct hth_study *s, const struct hth_study_panel *p, si
     return true;
 }
 
-/* Place, mean, interval, as gnuplot wants them in a line. */
+/* A point's position, mean and interval, as a line for gnuplot. */
 struct spot {
     double at[4];
 };
@@ -231,8 +232,8 @@ static int by_place(const void *a, const void *b)
     return 0;
 }
 
-/* $d<panel>_<series>, from left to right: points that two parts share come in any order. Returns
- * whether there is anything to draw. */
+/* Write $d<panel>_<series>, from left to right: points that two parts share come in any order.
+ * Returns whether it has any point. */
 static bool write_block(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
                         size_t panel, const struct series *series, size_t k)
 {
@@ -254,7 +255,7 @@ static bool write_block(FILE *f, const struct hth_study *s, const struct hth_stu
     return count > 0;
 }
 
-/* The marks of a logarithmic x are the places that were measured, as many as can be read. */
+/* Write the ticks of a logarithmic x: the measured values, as many as can be read. */
 static void write_marks(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
                         const struct hth_study_mean *means, const double x[2])
 {
@@ -274,7 +275,7 @@ static void write_marks(FILE *f, const struct hth_study *s, const struct hth_stu
     hth_free(spots);
 }
 
-/* What a panel shows of y: the intervals' ends, and the least and the greatest mean. */
+/* The extent of a panel's y: the ends of the intervals, and the least and greatest mean. */
 struct extent {
     double low, high, least, most;
 };
@@ -284,9 +285,9 @@ static bool has_aim(const struct hth_study *s, const struct hth_study_panel *p)
     return s->within > 0 && p->y == s->aimed;
 }
 
-/* A range that just holds everything; a linear y begins at 0 unless a mean lies below it. No share
- * or time is negative, and no share beyond 100 %, however wide the interval of two seeds. Within a
- * factor of ten a logarithmic y would have one mark or none. */
+/* Write a range that just holds everything. A linear y begins at 0 unless a mean lies below it.
+ * Shares and times are not negative, and shares not above 100 %, however wide an interval of two
+ * seeds is. A logarithmic y within a factor of ten would have one tick or none, so it is linear. */
 static void write_y_range(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
                           const struct extent *y)
 {
@@ -311,7 +312,7 @@ static void write_y_range(FILE *f, const struct hth_study *s, const struct hth_s
     fprintf(f, "set yrange [%.9g:%.9g]\n", low, high);
 }
 
-/* Into `x` go the first place and the last. */
+/* Write the axes. `x` receives the first and the last position. */
 static void write_axes(FILE *f, const struct hth_study *s, const struct hth_study_panel *p,
                        const struct hth_study_mean *means, double x[2])
 {
@@ -344,8 +345,8 @@ static void write_axes(FILE *f, const struct hth_study *s, const struct hth_stud
     write_y_range(f, s, p, &y);
 }
 
-/* Series stand a little beside each other, the middle one at its place, so that intervals do not
- * hide each other: gnuplot's expression for the place of series k. */
+/* Write gnuplot's expression for the position of series k. Series are shifted a little, with the
+ * middle one at its value, so that intervals do not hide each other. */
 static void write_place(FILE *f, const struct hth_study_panel *p, const double x[2], size_t k,
                         size_t count)
 {
@@ -358,7 +359,7 @@ static void write_place(FILE *f, const struct hth_study_panel *p, const double x
         fprintf(f, "($1+%.6g)", aside * (x[1] - x[0]));
 }
 
-/* The data of a panel and the commands that draw it. */
+/* Write a panel's data and the commands that draw it. */
 static void write_panel(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
                         const struct hth_study_panel *p, const struct series *series,
                         const bool *drawn)
@@ -366,7 +367,7 @@ static void write_panel(FILE *f, const struct hth_study *s, const struct hth_stu
     size_t panel = (size_t)(p - s->panels), count = 0, nth = 0;
     const char *separator = "plot ";
     double x[2];
-    /* An empty line below the label is room that gnuplot would not leave before the key. */
+    /* An empty line below the label makes gnuplot leave room before the key. */
     fprintf(f, "set title '%s'\nset xlabel '%s'.\"\\n \" offset 0,0.3\nset ylabel '%s'\n", p->title,
             s->params[p->x].label, s->metrics[p->y].label);
     write_axes(f, s, p, means, x);
@@ -382,7 +383,7 @@ static void write_panel(FILE *f, const struct hth_study *s, const struct hth_stu
                 series->name[k]);
         separator = ", \\\n     ";
     }
-    if (count == 0) /* nothing at all: an empty frame */
+    if (count == 0) /* no data: an empty frame */
         fputs("plot NaN notitle", f);
     if (has_aim(s, p))
         fprintf(f,
@@ -401,7 +402,7 @@ static void write_seeds(FILE *f, const struct hth_study_flags *flags)
         fprintf(f, "seeds %llu to %llu, 95 %% intervals", first, last);
 }
 
-/* The picture of a part: PART.png and PART.svg, drawn by one loop over terminals. */
+/* Write the picture of a part: PART.png and PART.svg, drawn by one loop over terminals. */
 static void write_picture(FILE *f, const struct hth_study *s, const struct hth_study_flags *flags,
                           const struct hth_study_mean *means, const char *part)
 {
@@ -500,7 +501,7 @@ static void report_head(FILE *f, const struct hth_study_column *columns, const b
     }
 }
 
-/* What is the same in all of the part. */
+/* Write the parameters that are the same in the whole part. */
 static void report_fixed(FILE *f, const struct hth_study *s, size_t first,
                          const struct hth_study_shown *shown)
 {
@@ -517,7 +518,7 @@ static void report_fixed(FILE *f, const struct hth_study *s, size_t first,
         fputs(".</p>\n", f);
 }
 
-/* A table of the part that begins with that point, with the columns that it has. */
+/* Write the table of the part that begins with that point, with the columns that it needs. */
 static void report_table(FILE *f, const struct hth_study *s, const struct hth_study_mean *means,
                          size_t first)
 {
@@ -646,6 +647,6 @@ enum hth_err hth_study_write(const struct hth_study *s, const struct hth_study_f
         HTH_TRY(write_means(s, flags, "differences.csv", differences, false));
     HTH_TRY(write_gaps(s, flags));
     HTH_TRY(write_script(s, flags, means));
-    hth_sim_draw(flags->out, "plot.gp"); /* the data are there without it */
+    hth_sim_draw(flags->out, "plot.gp"); /* the data are complete without a picture */
     return write_report(s, flags, means, differences);
 }

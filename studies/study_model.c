@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a study's points and numbers mean: statistics, choices, differences, gaps; study_model.h. */
+/* study_model.c: statistics, choices, differences and gaps of a study; see study_model.h. */
 #include "studies/study_model.h"
 
 #include "cli/cli.h"
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEAR           1e-6 /* of a value: learning rates are floats */
+#define NEAR           1e-6 /* relative tolerance: learning rates are floats */
 #define CONDITIONS_MAX 3
 #define NONE           SIZE_MAX
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-/* The 97.5 % point of Student's t; beyond 30 degrees of freedom by its expansion in 1 / df, which
- * is right to four digits there. */
+/* Return the 97.5 % point of Student's t; beyond 30 degrees of freedom by its expansion in 1 / df,
+ * which is exact to four digits there. */
 static double student(uint64_t df)
 {
     static const double t[] = {12.706, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060,
@@ -148,7 +148,7 @@ bool hth_study_is_near(double param, double asked)
     return fabs(param - asked) <= NEAR * fabs(asked);
 }
 
-/* The condition behind the one that begins there; NULL: there is none. */
+/* Return the condition after the one that begins there, or NULL. */
 static const char *next_condition(const char *where)
 {
     const char *end = strchr(where, ';');
@@ -198,7 +198,7 @@ bool hth_study_has_part(const struct hth_study *s, const char *part)
     return is_part(s, part, strlen(part));
 }
 
-/* "models, staleness": each part once, in order. */
+/* Return "models, staleness": each part once, in order. */
 static const char *parts_text(const struct hth_study *s, char *out, size_t max)
 {
     size_t at = 0;
@@ -214,7 +214,7 @@ static const char *parts_text(const struct hth_study *s, char *out, size_t max)
     return out;
 }
 
-/* Numbers with commas between, up to the end of a condition. */
+/* Whether the text is numbers separated by commas, up to the end of a condition. */
 static bool is_list(const char *text)
 {
     char *end = NULL;
@@ -227,7 +227,7 @@ static bool is_list(const char *text)
     return *end == '\0' || *end == ';';
 }
 
-/* Whether a parameter has no condition before this one. */
+/* Whether no earlier condition has this parameter. */
 static bool is_first_of(const struct hth_study *s, const char *where, const char *condition)
 {
     size_t k = hth_study_param(s, condition);
@@ -251,7 +251,7 @@ static enum hth_err check_where(const struct hth_study *s, const char *where)
             return HTH_E_USAGE;
         }
         if (!is_first_of(s, where, at)) {
-            hth_cli_say_error("sim %s: --where for %s twice: all its values in one, please, such "
+            hth_cli_say_error("sim %s: --where for %s twice: give all its values at once, such "
                               "as %s=1,2",
                               s->name, s->params[k].name, s->params[k].name);
             return HTH_E_USAGE;
@@ -300,7 +300,7 @@ struct against {
     uint64_t seeds;
     struct condition condition[CONDITIONS_MAX];
     size_t count;
-    size_t *reference; /* [condition][point]; NONE: it has none, or is one */
+    size_t *reference; /* [condition][point]; NONE: the point has no reference, or is one */
 };
 
 static enum hth_err refuse(const struct hth_study *s, const char *against, const char *why)
@@ -345,7 +345,8 @@ static bool are_alike(const struct hth_study *s, size_t a, size_t b, size_t but)
     return true;
 }
 
-/* Of several (a part may have refused calls beside lost ones) the one of the same series. */
+/* Find the reference of a point. Of several (a part may have refused calls beside lost ones) take
+ * the one of the same series. */
 static size_t find_reference(const struct hth_study *s, const struct condition *c, size_t point)
 {
     size_t found = NONE;
@@ -372,8 +373,8 @@ static bool has_difference(const struct against *a, size_t point, size_t from)
            has_difference(a, reference, from + 1);
 }
 
-/* What the conditions from `from` on leave of a number: itself less that of its reference, each
- * after the conditions that follow. */
+/* Apply the conditions from `from` on to a number: subtract that of the reference, each after the
+ * conditions that follow. */
 static double difference(const struct against *a, size_t point, size_t from, size_t offset)
 {
     size_t row = a->seeds * a->study->metric_count;
@@ -447,7 +448,7 @@ char *hth_study_point_name(const struct hth_study *s, const struct hth_study_poi
 
 const char *hth_study_why(enum hth_err err)
 {
-    /* Nothing of a simulated run waits in real time. */
+    /* A simulated run never waits in real time, so a timeout is one of virtual time. */
     return err == HTH_E_TIMEOUT ? "no progress within its limit of virtual time"
                                 : hth_err_text(err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A study's tables and JSON on standard output; see study_write.h. */
+/* study_print.c: a study's tables and JSON on standard output; see study_write.h. */
 #include "core/mem.h"
 #include "studies/study_write.h"
 #include "studies/tools.h"

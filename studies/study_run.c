@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running a study and saying what came out; see study.h. */
+/* study_run.c: runs a study and reports its results; see study.h. */
 #include "cli/cli.h"
 #include "core/mem.h"
 #include "studies/events.h"
@@ -30,32 +30,32 @@ enum {
 
 static const struct argp_option options[] = {
     {"seed", KEY_SEED, "N", 0, "The first seed (default 1)", 1},
-    {"seeds", KEY_SEEDS, "N", 0, "Repetitions, with seeds that follow each other (default 5)", 1},
-    {"only", KEY_ONLY, "PART,...", 0, "Only these parts of the study", 1},
+    {"seeds", KEY_SEEDS, "N", 0, "Repetitions, with consecutive seeds (default 5)", 1},
+    {"only", KEY_ONLY, "PART,...", 0, "Run only these parts of the study", 1},
     {"where", KEY_WHERE, "NAME=A,B,...", 0,
-     "Only points at which a parameter, a column of the table, has one of these values; given for "
-     "several parameters, points at which each has one of its own",
+     "Only points at which a parameter (a column of the table) has one of these values; all "
+     "conditions must hold if given more than once",
      1},
     {"against", KEY_AGAINST, "NAME=A,...", 0,
      "Also the differences, seed by seed, to the points that have this value and are alike "
      "otherwise; with several values differences of differences",
      1},
-    {"threads", KEY_THREADS, "N", 0, "Runs at the same time (default: cores)", 1},
+    {"threads", KEY_THREADS, "N", 0, "Runs at the same time (default: number of cores)", 1},
     {"json", KEY_JSON, NULL, 0, "One JSON object for each row", 1},
     {"out", KEY_OUT, "DIR", 0, "Also write data, pictures and a report there", 1},
     {"events", KEY_EVENTS, NULL, 0,
-     "With --out: events.csv, the births and deaths of nodes with the first seed", 1},
+     "With --out: also events.csv, the starts and crashes of nodes with the first seed", 1},
     {0},
 };
 
-/* Several of them must all hold. */
+/* Add a --where: all of them must hold. */
 static void take_where(struct argp_state *state, struct hth_study_flags *f, const char *arg)
 {
     size_t len = strlen(f->where_text);
     size_t more = (size_t)snprintf(f->where_text + len, sizeof(f->where_text) - len, "%s%s",
                                    len > 0 ? ";" : "", arg);
     if (more >= sizeof(f->where_text) - len)
-        argp_error(state, "--where '%s': all of them together are too long", arg);
+        argp_error(state, "--where '%s': all conditions together are too long", arg);
     f->where = f->where_text;
 }
 
@@ -102,7 +102,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 const struct argp hth_study_argp = {.options = options, .parser = parse};
 
-/* How many arguments from here on change no number. */
+/* Return how many arguments from this one on change no number. */
 static int silent_args(const char *arg)
 {
     static const char *const with_value[] = {"--out", "--threads"};
@@ -170,8 +170,8 @@ static size_t group_size(const struct hth_study_point *first)
     return HTH_MAX(first->group, (size_t)1);
 }
 
-/* All groups with the first seed, then all with the next: cheap and dear points take turns, which
- * makes the guess of the time that is left a good one. */
+/* Run one group with one seed: all groups with the first seed, then all with the next. Cheap and
+ * expensive points alternate, so the estimate of the remaining time is good. */
 static void run_one(void *arg, void *local, uint64_t index)
 {
     static const struct hth_study_watch nobody = {NULL, NULL};
@@ -206,7 +206,7 @@ static bool seed_is_complete(const struct runs *r, uint64_t seed)
     return group == r->group_count;
 }
 
-/* Numbers that do not count become NaN. */
+/* Set the numbers of a failed or undone run to NaN. */
 static void forget(struct runs *r, size_t group, uint64_t seed)
 {
     const struct hth_study *s = r->study;
@@ -240,7 +240,7 @@ static void find_gaps(struct runs *r, struct hth_study_failure *failures,
     out->interrupted = out->runs < out->runs_asked;
 }
 
-/* Whether all that was asked for is there. */
+/* Return whether all requested numbers are there. */
 static enum hth_err verdict(const struct hth_study *s)
 {
     const struct hth_study_gaps *g = s->gaps;
@@ -249,7 +249,7 @@ static enum hth_err verdict(const struct hth_study *s)
     return g->failure_count > 0 ? HTH_E_TRUNCATED : HTH_OK;
 }
 
-/* Where nothing came out there is nothing to show. */
+/* Report that nothing was measured: there is nothing to show. */
 static enum hth_err say_failure(const struct hth_study *s)
 {
     const struct hth_study_failure *f = &s->gaps->failures[0];
@@ -303,7 +303,8 @@ static void on_event(void *arg, int64_t now_us, const char *node, const char *ev
     }
 }
 
-/* A run is the same every time: it is not kept while many are under way. */
+/* Run the first seed again for its events: a run is the same every time, so the many runs need not
+ * keep them. */
 static enum hth_err write_events(const struct hth_study *s, const struct hth_study_flags *flags)
 {
     struct events e = {.file = hth_events_begin(flags->out, "run")};
@@ -315,7 +316,7 @@ static enum hth_err write_events(const struct hth_study *s, const struct hth_stu
         double *values = hth_new_array(double, count * s->metric_count);
         char *name = hth_study_point_name(s, hth_study_first_chosen(s, &s->points[i], flags));
         e.run = name;
-        /* One that fails has been named; its events until then are what is asked for. */
+        /* A failure was reported already; its events up to it are the ones wanted. */
         (void)s->run(s->arg, &s->points[i], flags->seed, &watch, values);
         hth_free(name);
         hth_free(values);
@@ -334,7 +335,7 @@ static enum hth_err show(const struct hth_study *s, const struct hth_study_flags
     return flags->out != NULL ? hth_study_write(s, flags, means, differences) : HTH_OK;
 }
 
-/* Those of the points that were asked for, from all; NULL of NULL. */
+/* Copy the means of the points that were asked for; NULL for NULL. */
 static struct hth_study_mean *choose(const struct hth_study *s, const struct hth_study_flags *flags,
                                      const struct hth_study_mean *means)
 {
@@ -350,7 +351,7 @@ static struct hth_study_mean *choose(const struct hth_study *s, const struct hth
     return theirs;
 }
 
-/* A group may have measured points of parts that nobody asked for. */
+/* Show the points that were asked for: a group may have measured others, too. */
 static enum hth_err show_chosen(const struct hth_study *s, const struct hth_study_flags *flags,
                                 const struct hth_study_mean *means,
                                 const struct hth_study_mean *differences)
@@ -419,7 +420,7 @@ static enum hth_err run_chosen(const struct hth_study *s, const struct hth_study
     struct runs r = {.study = s, .flags = flags};
     enum hth_err err = HTH_E_TOO_LARGE;
     if (s->point_count * flags->seeds * s->metric_count > VALUES_MAX) {
-        hth_cli_say_error("sim %s: fewer --seeds, please", s->name);
+        hth_cli_say_error("sim %s: too many runs: choose fewer --seeds", s->name);
         return err;
     }
     r.groups = hth_new_array(size_t, s->point_count);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hearth sim throughput: samples a second against delay, flights, blocks, trainers and failures,
- * with model-parallel and pipelined training in the same world.
+ * throughput.c: hearth sim throughput: samples a second against delay, flights, blocks, trainers
+ * and failures, with model-parallel and pipelined training in the same world.
  */
 #include "cli/cli.h"
 #include "core/limits.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define POINTS_MAX    128
-#define FAIL_DELAY_MS 100.0 /* in the parts that do not vary it */
+#define FAIL_DELAY_MS 100.0 /* in parts with a fixed delay */
 
 enum { DELAY_MS, FLIGHTS, LAYERS, TRAINERS, DOWN };
 enum { SAMPLES, USEFUL, LOST, STALENESS, DEATHS };
@@ -29,14 +29,14 @@ static const struct hth_study_column metrics[] = {
     {"useful_per_s", "samples/s times experts that learned", 1},
     {"lost_pct", "answers lost (%)", 2},
     {"staleness", "staleness (updates)", 1},
-    {"deaths", "deaths of hosts", 0}};
+    {"deaths", "crashes of hosts", 0}};
 static const struct hth_study_panel panels[] = {
     {"delay", "Delay: is it hidden?", DELAY_MS, SAMPLES, false, true, false},
     {"flights", "Micro-batches in the air", FLIGHTS, SAMPLES, true, true, false},
     {"blocks", "Blocks, at 100 ms", LAYERS, SAMPLES, true, true, false},
     {"trainers", "Trainers, at 100 ms", TRAINERS, SAMPLES, true, true, false},
     {"failures", "Failures, at 100 ms", DOWN, USEFUL, false, true, false},
-    {"failures", "Answers lost by them", DOWN, LOST, false, false, false}};
+    {"failures", "Failures: answers lost", DOWN, LOST, false, false, false}};
 
 struct throughput {
     struct hth_study_flags flags;
@@ -50,7 +50,7 @@ enum { KEY_HOSTS = 0x6100, KEY_UPDATES, KEY_FLIGHTS, KEY_MEASURE };
 static const struct argp_option options[] = {
     {"hosts", KEY_HOSTS, "N", 0, "Expert hosts (default 8)", 0},
     {"flights", KEY_FLIGHTS, "N", 0, "Micro-batches in the air (default 128)", 0},
-    {"updates", KEY_UPDATES, "N", 0, "Updates of a trainer that are measured (default 200)", 0},
+    {"updates", KEY_UPDATES, "N", 0, "Updates of a trainer to measure (default 200)", 0},
     {"measure", KEY_MEASURE, "TIME", 0, "Virtual time measured with failures (default 120s)", 0},
     {0},
 };
@@ -101,7 +101,7 @@ static void add(struct throughput *t, const char *part, const char *series, enum
         p->param[FLIGHTS] = 1;
 }
 
-/* All ways of arranging the work, while one parameter takes those values. */
+/* Add all schedules, while one parameter takes the given values. */
 static void add_ways(struct throughput *t, const char *part, const struct hth_study_point *base,
                      int param, const double *values, size_t count)
 {
@@ -205,9 +205,9 @@ int hth_sim_throughput_verb(int argc, char **argv)
                 "micro-batches in the air. Model-parallel: one expert a block, each block on "
                 "another host, one micro-batch at a time. Pipelined: the same with as many "
                 "micro-batches as there are stages, forward and backward. The trunk of a trainer "
-                "needs about 50 ms for a micro-batch of 64, which is the most that can be had; "
+                "needs about 50 ms for a micro-batch of 64, which is the upper limit; "
                 "trainers do not average their trunks here. Failures: hosts are up and down for "
-                "exponential times (down 10 s on average, half of the deaths silent), production "
+                "exponential times (down 10 s on average, half of the crashes silent), production "
                 "deadlines apply, and an answer that does not come is left out of its row, so "
                 "that samples/s alone says too much.",
             .params = params,

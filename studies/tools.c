@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tools.c: work over threads, progress, files and pictures of the studies; see tools.h. */
+/* tools.c: threads, progress, files and pictures of the studies; see tools.h. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "studies/tools.h"
 
@@ -31,16 +31,16 @@ extern char **environ;
 void hth_sim_settle_memory(void)
 {
     enum { BLOCKS = 64 };
-    const size_t block = (size_t)16 << 20; /* below what malloc would map by itself */
+    const size_t block = (size_t)16 << 20; /* less than malloc would map separately */
     const uintptr_t page = 4096;
     void *held[BLOCKS];
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, INT_MAX);
     mallopt(M_TOP_PAD, 64 << 20);
-    /* Address space only: nothing is touched, and all goes back to malloc. */
+    /* Reserve address space only: no page is touched, and all blocks go back to malloc. */
     for (int i = 0; i < BLOCKS; i++) {
         held[i] = malloc(block);
-        uintptr_t first = (uintptr_t)held[i] / page * page; /* the blocks lie side by side */
+        uintptr_t first = (uintptr_t)held[i] / page * page; /* the blocks are adjacent */
         if (held[i] != NULL)
             (void)madvise((void *)first, block, MADV_HUGEPAGE);
     }
@@ -73,7 +73,7 @@ void hth_sim_progress_say(struct hth_sim_progress *p, const char *fmt, ...)
     if (now_us - shown_us < period_us ||
         !__atomic_compare_exchange_n(&p->shown_us, &shown_us, now_us, false, __ATOMIC_RELAXED,
                                      __ATOMIC_RELAXED))
-        return; /* too early, or another thread says it */
+        return; /* too early, or another thread shows it */
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
@@ -98,13 +98,14 @@ static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int number)
 {
-    static const char text[] = "\nhearth: interrupted: nothing more is begun, and what is complete "
-                               "will be shown; once more to stop at once\n";
+    static const char text[] =
+        "\nhearth: interrupted: no run is begun, and complete results will be "
+        "shown; interrupt again to stop at once\n";
     int saved = errno;
     (void)number;
     interrupted = 1;
     if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
-        errno = saved; /* nobody listens */
+        errno = saved; /* an error leaves no way to report it */
     errno = saved;
 }
 
@@ -112,7 +113,8 @@ void hth_sim_heed_interrupts(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
     interrupted = 0;
-    /* Who started us in the background of a script, or with nohup, wants no Ctrl-C to reach us. */
+    /* A script that started us in the background, or nohup, has SIGINT ignored: Ctrl-C must not
+     * reach us. */
     if (sigaction(SIGINT, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
         return;
     sigaction(SIGINT, &action, NULL);
@@ -217,9 +219,10 @@ enum hth_err hth_sim_check_out(const char *dir)
     char *inside = hth_asprintf("%s/.", dir);
     bool good = (mkdir(dir, 0777) == 0 || errno == EEXIST) && access(inside, W_OK | X_OK) == 0;
     if (!good)
-        hth_cli_say_error("--out '%s': %s; nothing was computed. Name a folder that can be made in "
-                          "one that exists, or one that you may write to",
-                          dir, strerror(errno));
+        hth_cli_say_error(
+            "--out '%s': %s; nothing was computed. Name a writable folder, or a new one "
+            "in an existing folder",
+            dir, strerror(errno));
     hth_free(inside);
     return good ? HTH_OK : HTH_E_IO;
 }
@@ -236,8 +239,8 @@ FILE *hth_sim_create(const char *dir, const char *name)
     return file;
 }
 
-/* Why a file that will be thrown away could not be written: an earlier error has lost its number,
- * but more bytes fail as the others did. */
+/* Return why a discarded file could not be written: an earlier error has lost its errno, but
+ * further bytes fail for the same reason. */
 static int write_error(FILE *file)
 {
     static const char more[4096];
@@ -256,8 +259,8 @@ enum hth_err hth_sim_finish(FILE *file, const char *dir, const char *name)
     if (why == 0 && rename(part, path) != 0)
         why = errno;
     if (why != 0) {
-        hth_cli_say_error("%s can't be written: %s; nothing of it is left in %s", path,
-                          strerror(why), dir);
+        hth_cli_say_error("%s can't be written: %s; it was removed from %s", path, strerror(why),
+                          dir);
         (void)unlink(part);
     }
     hth_free(part);
@@ -278,7 +281,8 @@ static enum hth_err forget(const char *dir, const char *name)
     return err;
 }
 
-/* Its script says which pictures an earlier run drew; not all of them need be drawn again. */
+/* Remove the pictures that the script of an earlier run names; the new run may not draw all of
+ * them. */
 static enum hth_err forget_pictures(const char *dir)
 {
     static const char before[] = "set output '";

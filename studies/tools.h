@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tools.h: what studies share: work spread over threads, progress, numbers as JSON, files, a
- * picture drawn by gnuplot.
+ * tools.h: tools of all studies: work spread over threads, progress, numbers as JSON, files,
+ * pictures drawn by gnuplot.
  */
 #ifndef HTH_STUDIES_TOOLS_H
 #define HTH_STUDIES_TOOLS_H
@@ -22,52 +22,50 @@ struct hth_sim_work {
 enum hth_err hth_sim_spread(const struct hth_sim_work *work, uint64_t count,
                             uint32_t threads) HTH_MUST;
 
-/* From here on the first SIGINT makes hth_sim_spread hand out no more indices, so that what is done
- * can be shown; the second ends the process. Where SIGINT is ignored it stays so. */
+/* After this call the first SIGINT makes hth_sim_spread hand out no more indices, so that finished
+ * runs can be shown; the second ends the process. An ignored SIGINT stays ignored. */
 void hth_sim_heed_interrupts(void);
 bool hth_sim_interrupted(void);
 
-/* --threads as given, or as many as there are cores. */
+/* The --threads given, or the number of cores. */
 uint32_t hth_sim_threads(uint32_t asked);
-/* Makes malloc serve this process from huge pages and keep what is freed: a large world touches
- * other memory with each event, and a tenth of the time went into finding it. Call it once,
- * early. */
+/* Make malloc use huge pages and keep freed memory: each event of a large world touches other
+ * memory, and address translation took a tenth of the time. Call it once, early. */
 void hth_sim_settle_memory(void);
-/* Monotonic, in us. */
+/* Monotonic clock in us. */
 int64_t hth_sim_clock_us(void);
 
-/* How far a long study is, on standard error: on a terminal one line, written anew four times a
- * second; elsewhere, as in a log, a line for every half minute. Wall time, for people: no result
- * may depend on it. Several threads may say how far it is. */
+/* Progress of a long study, on standard error: on a terminal one line that is rewritten four times
+ * a second; in a log a line every half minute. Wall time, for people: no result may depend on it.
+ * Several threads may report. */
 struct hth_sim_progress {
     bool tty;
     int64_t begun_us, shown_us; /* shown_us: atomic */
 };
 void hth_sim_progress_begin(struct hth_sim_progress *p);
-/* Says it if it is time to. */
+/* Show progress, if it is time to. */
 void hth_sim_progress_say(struct hth_sim_progress *p, const char *fmt, ...) HTH_PRINTF(2, 3);
-/* What is left when `done` of `total` took the time since the beginning. */
+/* Estimate the remaining seconds when `done` of `total` took the time since the beginning. */
 double hth_sim_progress_left_s(const struct hth_sim_progress *p, uint64_t done, uint64_t total);
-/* Wipes the line off the terminal; more may be said afterwards. */
+/* Clear the line on the terminal; later calls may write it again. */
 void hth_sim_progress_wipe(const struct hth_sim_progress *p);
 
-/* `"name":1.5` and `"name":[1,2]` with 9 digits; what is not finite becomes null. */
+/* Write `"name":1.5` or `"name":[1,2]` with 9 digits; numbers that are not finite become null. */
 void hth_sim_json_number(FILE *to, const char *name, double value);
 void hth_sim_json_list(FILE *to, const char *name, const double *values, size_t count);
 
-/* Makes DIR, and whether files can be made in it: to be asked before hours of work. Errors, said:
- * E_IO. */
+/* Make DIR and check that files can be made in it, before hours of work. Errors, reported: E_IO. */
 enum hth_err hth_sim_check_out(const char *dir) HTH_MUST;
-/* Opens DIR/name.part for writing, making DIR. Errors are said; NULL then. */
+/* Open DIR/name.part for writing, and make DIR. Returns NULL after an error, which is reported. */
 FILE *hth_sim_create(const char *dir, const char *name);
-/* Closes it and makes it DIR/name, in place of an earlier one. Errors, said with their reason:
- * E_IO, when not all of it could be written; then it is gone, and an earlier one is as it was. */
+/* Close the file and rename it to DIR/name, in place of an earlier one. Errors, reported: E_IO when
+ * not all of it could be written; then the file is removed and an earlier one is unchanged. */
 enum hth_err hth_sim_finish(FILE *file, const char *dir, const char *name) HTH_MUST;
-/* Removes what an earlier run left in DIR of the files that not every run writes, its pictures too:
- * beside new ones they would be taken for theirs. Errors, said: E_IO. */
+/* Remove files of an earlier run in DIR that not every run writes, and its pictures: beside new
+ * ones they would be mistaken for these. Errors, reported: E_IO. */
 enum hth_err hth_sim_forget(const char *dir) HTH_MUST;
-/* Draws DIR/script with gnuplot, in DIR. Says what to do if there is no gnuplot: the data are there
- * anyway. False if there is no picture. */
+/* Draw DIR/script with gnuplot, in DIR. Without gnuplot it says how to get the picture: the data
+ * are complete anyway. Returns false if there is no picture. */
 bool hth_sim_draw(const char *dir, const char *script);
 
 #endif

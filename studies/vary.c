@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hearth sim vary: scenarios of one's own as a study: one number of theirs takes several values,
- * each with many seeds, and what came out becomes a table, a picture and a report.
+ * vary.c: hearth sim vary: scenario files as a study: one number in them takes several values, each
+ * with many seeds, and the results become a table, a picture and a report.
  */
 #include "cli/cli.h"
 #include "core/mem.h"
@@ -29,17 +29,17 @@ static const struct hth_study_column metrics[METRICS] = {
     {"failed", "calls that failed", 1},
     {"deaths", "deaths", 1},
     {"updates", "updates of the trainers", 1},
-    {"missing_pct", "answers of experts that did not come (%)", 2},
+    {"missing_pct", "missing answers of experts (%)", 2},
     {"passed_pct", "seeds that passed (%)", 1}};
 
-/* Of a swarm the first three, of peers all but the first two. */
+/* A fleet uses the first three, peers all but the first two. */
 static const struct hth_study_panel panels[] = {
-    {"vary", "What trainers get done", 0, UPDATES, false, false, false},
-    {"vary", "Answers of experts that did not come", 0, MISSING, false, false, false},
+    {"vary", "Updates of the trainers", 0, UPDATES, false, false, false},
+    {"vary", "Missing answers of experts", 0, MISSING, false, false, false},
     {"vary", "Deaths", 0, DEATHS, false, false, false},
     {"vary", "Calls that were answered", 0, ANSWERED, false, false, true},
-    {"vary", "How long they took", 0, MEDIAN_MS, false, false, false},
-    {"vary", "How long nearly all of them took", 0, P99_MS, false, false, false}};
+    {"vary", "Median time of a call", 0, MEDIAN_MS, false, false, false},
+    {"vary", "Time of 99 % of the calls", 0, P99_MS, false, false, false}};
 #define SWARM_PANELS 3
 #define PEERS_FIRST  2
 
@@ -61,7 +61,7 @@ struct vary {
 enum { KEY_VARY = 0x6600 };
 
 static const struct argp_option options[] = {
-    {"vary", KEY_VARY, "WORD=A,B,...", 0, "What $WORD stands for in the files: numbers", 0},
+    {"vary", KEY_VARY, "WORD=A,B,...", 0, "Numbers that replace $WORD in the files", 0},
     {0},
 };
 
@@ -120,7 +120,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-/* Decimals that show each value as it was given. */
+/* The number of decimals that show each value as it was given. */
 static int decimals_of(const struct vary *v)
 {
     int most = 0;
@@ -134,7 +134,7 @@ static int decimals_of(const struct vary *v)
     return most;
 }
 
-/* "up_s (s)": the key whose value varies, with the unit that its end names. Heap string. */
+/* Return "up_s (s)": the key whose value varies, with the unit that its end names. Heap string. */
 static char *label_of(const struct vary *v)
 {
     static const struct {
@@ -153,7 +153,7 @@ static char *label_of(const struct vary *v)
 
 /* ---- points and runs ------------------------------------------------------------------------ */
 
-/* Its name is that of its line: whether no other file has it. */
+/* Whether no other file has this scenario's name, which labels its series. */
 static bool is_new_line(const struct vary *v, const struct hth_loaded_scenario *s)
 {
     for (const struct hth_loaded_scenario *o = v->loaded; o < s; o += v->value_count) {
@@ -190,7 +190,7 @@ static double percent(uint64_t part, uint64_t rest)
     return part + rest > 0 ? 100 * (double)part / (double)(part + rest) : NAN;
 }
 
-/* A condition that was broken is a finding, and no reason to end. */
+/* Run a point. A violated invariant is a result, not an error. */
 static enum hth_err run(void *arg, const struct hth_study_point *point, uint64_t seed,
                         const struct hth_study_watch *watch, double *values)
 {
@@ -232,10 +232,10 @@ static int run_study(struct vary *v)
         .title = "A scenario, varied",
         .about =
             "Each point is a scenario file in which one number takes a value: the seed draws a "
-            "world and its misfortunes, these happen and end, and the swarm must recover. "
+            "world and its faults, the faults happen and end, and the swarm must recover. "
             "Calls that were answered are a share of those that were answered or given up; "
             "calls that went with their caller do not count. All counts are of a whole run, "
-            "its second phase without misfortune included.",
+            "its second phase without faults included.",
         .params = &param,
         .metrics = metrics,
         .panels = swarm ? panels : panels + PEERS_FIRST,
@@ -260,7 +260,7 @@ int hth_sim_vary_verb(int argc, char **argv)
         .children = children,
         .args_doc = "SCENARIO...",
         .doc = "A scenario of your own as a study: $WORD in the file takes each of some values, "
-               "each value is run with many seeds, and what came out is a table, and with --out "
+               "each value is run with many seeds, and the results are a table, and with --out "
                "pictures and a report. Of several files each is a line of the picture.",
     };
     struct vary *v = hth_new(struct vary);
