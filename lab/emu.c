@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* emu.c: when packets get where they are going, and whether. */
+/* emu.c: decides when packets arrive, and whether they do. */
 #include "lab/emu.h"
 
 #include "core/mem.h"
@@ -8,21 +8,22 @@
 #define SEGMENT_BYTES  (64u << 10)
 #define SEGMENT_GAP_NS INT64_C(2000000)
 
-/* A line's queue needs no list: what is in it follows from when the line will be free. */
+/* The queue of an access link. It needs no list: its length follows from the time at which the link
+ * is free. */
 struct queue {
     double bytes_per_s;
     uint32_t bytes_max;
     int64_t free_ns;
 };
 
-struct way {
+struct emu_path {
     struct hth_link link;
-    int64_t delay_ns; /* of the segment that is being sent */
+    int64_t delay_ns; /* delay of the segment under way */
     uint32_t segment_left;
     int64_t last_sent_ns, last_arrive_ns;
 };
 
-struct host {
+struct emu_host {
     struct queue up, down;
     struct hth_lab_count count;
 };
@@ -33,8 +34,8 @@ struct hth_lab_emu {
     uint64_t order;
     uint64_t bytes; /* of all packets under way */
     uint32_t hosts;
-    struct host *host;
-    struct way *way; /* [from][to] */
+    struct emu_host *host;
+    struct emu_path *way; /* [from][to] */
 };
 
 static bool sooner(const struct hth_heap_node *a, const struct hth_heap_node *b)
@@ -50,8 +51,8 @@ struct hth_lab_emu *hth_lab_emu_new(uint64_t seed, uint32_t hosts)
     hth_heap_init(&emu->heap, sooner);
     hth_rng_init(&emu->rng, seed);
     emu->hosts = hosts;
-    emu->host = hth_new_array(struct host, hosts);
-    emu->way = hth_new_array(struct way, (size_t)hosts * hosts);
+    emu->host = hth_new_array(struct emu_host, hosts);
+    emu->way = hth_new_array(struct emu_path, (size_t)hosts * hosts);
     return emu;
 }
 
@@ -69,7 +70,7 @@ void hth_lab_emu_free(struct hth_lab_emu *emu)
 
 void hth_lab_emu_line(struct hth_lab_emu *emu, uint32_t host, const struct hth_lab_line *line)
 {
-    struct host *h = &emu->host[host];
+    struct emu_host *h = &emu->host[host];
     h->up = (struct queue){.bytes_per_s = line->up_bytes_per_s, .bytes_max = line->queue_bytes};
     h->down = (struct queue){.bytes_per_s = line->down_bytes_per_s, .bytes_max = line->queue_bytes};
 }
@@ -77,7 +78,7 @@ void hth_lab_emu_line(struct hth_lab_emu *emu, uint32_t host, const struct hth_l
 void hth_lab_emu_way(struct hth_lab_emu *emu, uint32_t from, uint32_t to,
                      const struct hth_link *link)
 {
-    emu->way[from * emu->hosts + to] = (struct way){.link = *link};
+    emu->way[from * emu->hosts + to] = (struct emu_path){.link = *link};
 }
 
 void hth_lab_emu_count(const struct hth_lab_emu *emu, uint32_t host, struct hth_lab_count *out)
@@ -92,8 +93,8 @@ struct hth_lab_packet *hth_lab_packet_new(uint32_t bytes)
     return p;
 }
 
-/* When the packet is through the line; false: the queue is full. What waits is the line's time
- * until it is free, in bytes; the packet that is being sent counts. */
+/* Compute when the packet has passed the access link; false when the queue is full. The queue's
+ * length is the time until the link is free, in bytes; the packet that is being sent counts. */
 static bool pass_line(struct queue *q, int64_t now_ns, uint32_t len, int64_t *out_ns)
 {
     *out_ns = now_ns;
@@ -107,7 +108,8 @@ static bool pass_line(struct queue *q, int64_t now_ns, uint32_t len, int64_t *ou
     return true;
 }
 
-static int64_t way_delay_ns(struct hth_lab_emu *emu, struct way *way, int64_t now_ns, uint32_t len)
+static int64_t way_delay_ns(struct hth_lab_emu *emu, struct emu_path *way, int64_t now_ns,
+                            uint32_t len)
 {
     if (way->segment_left < len || now_ns - way->last_sent_ns > SEGMENT_GAP_NS) {
         way->segment_left = SEGMENT_BYTES;
@@ -136,8 +138,8 @@ static void drop(struct hth_lab_emu *emu, struct hth_lab_packet *p, uint64_t *co
 void hth_lab_emu_send_take(struct hth_lab_emu *emu, int64_t now_ns, struct hth_lab_packet *p)
 {
     HTH_ASSERT(p->from < emu->hosts && p->to < emu->hosts);
-    struct host *from = &emu->host[p->from];
-    struct way *way = &emu->way[p->from * emu->hosts + p->to];
+    struct emu_host *from = &emu->host[p->from];
+    struct emu_path *way = &emu->way[p->from * emu->hosts + p->to];
     int64_t sent_ns;
     from->count.sent++;
     emu->bytes += p->len;
@@ -146,7 +148,7 @@ void hth_lab_emu_send_take(struct hth_lab_emu *emu, int64_t now_ns, struct hth_l
         drop(emu, p, &from->count.dropped_up);
         return;
     }
-    /* A packet that is lost was sent: it took its time on the line. */
+    /* A lost packet was sent: it took its time on the access link. */
     if (hth_rng_chance(&emu->rng, way->link.loss)) {
         drop(emu, p, &from->count.lost);
         return;
@@ -156,11 +158,11 @@ void hth_lab_emu_send_take(struct hth_lab_emu *emu, int64_t now_ns, struct hth_l
     schedule(emu, p, way->last_arrive_ns);
 }
 
-/* It is at the receiver's line, exactly when it was due: a caller that is late does not make the
- * line slower. Whether it is through at once. */
+/* Pass the receiver's access link at the packet's due time: a late caller does not slow the link
+ * down. Returns whether the packet passes at once. */
 static bool arrive(struct hth_lab_emu *emu, struct hth_lab_packet *p)
 {
-    struct host *to = &emu->host[p->to];
+    struct emu_host *to = &emu->host[p->to];
     int64_t through_ns;
     p->arrived = true;
     if (to->down.bytes_per_s <= 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fidelity.c: hearth sim fidelity: does the simulator tell the truth? Three scenarios with
- * processes in a lab, and the same simulated, side by side.
+ * fidelity.c: hearth sim fidelity: does the simulator agree with real processes? Three scenarios in
+ * a lab, and the same simulated, side by side.
  */
 #include "lab/fidelity.h"
 
@@ -40,7 +40,7 @@ struct fidelity {
 
 /* ---- series -------------------------------------------------------------------------------- */
 
-/* What both halves counted, for whoever wants to look closer. */
+/* Write the counters of both halves to files, for a closer look. */
 static enum hth_err write_series(const struct hth_fidelity_series *s, const char *dir,
                                  const char *name)
 {
@@ -66,7 +66,7 @@ static const char *const figure_name[FIGURES] = {
     "samples_per_s",       "calls_per_update", "kib_per_update", "samples_per_s_down",
     "samples_per_s_after", "s_to_forget",      "s_to_return",    "calls_failed"};
 
-/* A counter at a time, between samples. */
+/* Interpolate a counter at a time between two samples. */
 static double at(const struct hth_fidelity_series *s, size_t offset, double t_s)
 {
     for (size_t i = 1; i < s->count; i++) {
@@ -163,7 +163,7 @@ static bool make_dir(const char *path)
     return false;
 }
 
-/* A clean folder for a case: what an earlier run left there is not this one's. */
+/* Make an empty folder for a case, so that files of an earlier run are not read. */
 static bool case_dir(const struct fidelity *f, size_t index, char out[4096])
 {
     static const char *const stale[] = {"metrics.jsonl", "events.txt"};
@@ -213,7 +213,8 @@ static enum hth_err run_case(const struct fidelity *f, size_t index)
 
 static enum hth_err load_profile(struct fidelity *f)
 {
-    static uint8_t data[HTH_PROFILE_BYTES_MAX + 1]; /* one too many is seen, and refused */
+    /* one byte more than allowed, so that a larger file is refused */
+    static uint8_t data[HTH_PROFILE_BYTES_MAX + 1];
     char error[HTH_PROFILE_ERROR_MAX];
     if (f->profile_path == NULL)
         return HTH_OK;
@@ -261,13 +262,15 @@ static enum hth_err run_all(struct fidelity *f)
 enum { KEY_SEED = 0x5c00, KEY_ONLY, KEY_OUT, KEY_PROFILE, KEY_DATA, KEY_JSON, KEY_SIM, KEY_LOG };
 
 static const struct argp_option options[] = {
-    {"seed", KEY_SEED, "N", 0, "Of the simulated half (default 1)", 0},
-    {"only", KEY_ONLY, "PART", 0, "delay, deaths or lines (default: all)", 0},
-    {"profile", KEY_PROFILE, "FILE", 0, "Of this machine, from bench --profile", 0},
-    {"data", KEY_DATA, "DIR", 0, "Pictures for the trainer, instead of Fashion-MNIST's place", 0},
-    {"out", KEY_OUT, "DIR", 0, "Series, and the processes' logs and files (default fidelity)", 0},
-    {"log", KEY_LOG, "SPEC", 0, "Of the processes, as their own --log", 0},
-    {"simulated", KEY_SIM, NULL, 0, "Only the simulated half: needs no root", 0},
+    {"seed", KEY_SEED, "N", 0, "Seed of the simulated half (default 1)", 0},
+    {"only", KEY_ONLY, "PART", 0, "Run only this part: delay, deaths or lines (default: all)", 0},
+    {"profile", KEY_PROFILE, "FILE", 0, "Profile of this machine, from bench --profile", 0},
+    {"data", KEY_DATA, "DIR", 0,
+     "Folder of the trainer's pictures (default: that of Fashion-MNIST)", 0},
+    {"out", KEY_OUT, "DIR", 0,
+     "Folder for series, and the processes' logs and files (default fidelity)", 0},
+    {"log", KEY_LOG, "SPEC", 0, "Log levels of the processes, as in their own --log", 0},
+    {"simulated", KEY_SIM, NULL, 0, "Only the simulated half, which needs no root", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object per figure", 0},
     {0},
 };
@@ -284,12 +287,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
             if (strcmp(arg, cases[i].part) == 0)
                 return 0;
-        argp_error(state, "--only '%s': delay, deaths or lines", arg);
+        argp_error(state, "--only '%s': must be delay, deaths or lines", arg);
         break;
     case KEY_OUT:
         f->out = arg;
         if (strlen(arg) > 3000)
-            argp_error(state, "--out: a shorter path");
+            argp_error(state, "--out: the path is too long");
         break;
     case KEY_PROFILE:
         f->profile_path = arg;
@@ -317,9 +320,10 @@ int hth_sim_fidelity_verb(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .doc = "Does the simulator tell the truth? A trainer and four hosts as processes, in "
+        .doc = "Does the simulator agree with real processes? A trainer and four hosts as "
+               "processes, in "
                "network namespaces with delays and rates between them, and the same simulated. "
-               "Needs root; exits with 77 where no namespaces can be made.",
+               "Needs root; exits with 77 where namespaces cannot be made.",
     };
     struct fidelity f = {.seed = 1, .out = "fidelity"};
     if (argp_parse(&argp, argc, argv, 0, NULL, &f) != 0)

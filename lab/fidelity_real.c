@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fidelity_real.c: the half in earnest: processes of this program as the hosts of a lab. */
+/* fidelity_real.c: the real half: processes of this program as the hosts of a lab. */
 #define _DEFAULT_SOURCE
 #include "core/mem.h"
 #include "lab/fidelity.h"
@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 #define ARGS_MAX 24
-#define START_S  60.0 /* a process that is not there by then will not come */
+#define START_S  60.0 /* limit for the start of a process */
 #define PAUSE_NS 20000000
 #define PORT     4700
-#define TRAINER  0 /* places in the lab */
-#define FIRST    1 /* host, whom the others know */
-#define MORTAL   1 /* of the hosts */
+#define TRAINER  0 /* indices in the lab */
+#define FIRST    1 /* the first host, which bootstraps the others */
+#define MORTAL   1 /* index of the host that is killed */
 
 struct real {
     const struct hth_fidelity_case *c;
@@ -46,12 +46,12 @@ static void pause_a_moment(void)
 
 /* ---- in the lab ---------------------------------------------------------------------------- */
 
-/* `hearth ARGS` on a host of the lab; its words go to DIR/NAME.log. */
+/* Start `hearth ARGS` on a host of the lab; its output goes to DIR/NAME.log. */
 static pid_t start(const struct real *r, uint32_t where, const char *name, char **args)
 {
     char path[4200];
     snprintf(path, sizeof(path), "%s/%s.log", r->dir, name);
-    (void)remove(path); /* nobody reads the words of an earlier one */
+    (void)remove(path); /* the log of an earlier process must not be read */
     fflush(NULL);
     pid_t pid = fork();
     if (pid != 0)
@@ -66,7 +66,7 @@ static pid_t start(const struct real *r, uint32_t where, const char *name, char 
     _exit(126);
 }
 
-/* Until DIR/NAME.log holds the text. False: the process ended, or took too long. */
+/* Wait until DIR/NAME.log has the text. Returns false when the process ended or took too long. */
 static bool wait_for(const struct real *r, pid_t pid, const char *name, const char *text)
 {
     char path[4200], line[1024];
@@ -87,13 +87,13 @@ static bool wait_for(const struct real *r, pid_t pid, const char *name, const ch
     return false;
 }
 
-struct args {
+struct fidelity_args {
     char *word[ARGS_MAX];
     size_t count;
 };
 
 HTH_PRINTF(2, 3)
-static void add(struct args *a, const char *fmt, ...)
+static void add(struct fidelity_args *a, const char *fmt, ...)
 {
     char text[4200];
     va_list args;
@@ -104,9 +104,9 @@ static void add(struct args *a, const char *fmt, ...)
     a->word[a->count++] = hth_strdup(text);
 }
 
-/* What every process of the swarm is told. */
-static void add_common(const struct real *r, struct args *a, const char *verb, uint32_t where,
-                       const char *name)
+/* Add the arguments of every process of the swarm. */
+static void add_common(const struct real *r, struct fidelity_args *a, const char *verb,
+                       uint32_t where, const char *name)
 {
     add(a, "hearth");
     add(a, "%s", verb);
@@ -119,7 +119,8 @@ static void add_common(const struct real *r, struct args *a, const char *verb, u
         add(a, "--join=10.77.0.%d:%d", FIRST + 1, PORT);
 }
 
-static pid_t start_take(const struct real *r, uint32_t where, const char *name, struct args *a)
+static pid_t start_take(const struct real *r, uint32_t where, const char *name,
+                        struct fidelity_args *a)
 {
     pid_t pid = start(r, where, name, a->word);
     while (a->count > 0)
@@ -129,7 +130,7 @@ static pid_t start_take(const struct real *r, uint32_t where, const char *name, 
 
 static bool start_host(struct real *r, uint32_t i)
 {
-    struct args a = {.count = 0};
+    struct fidelity_args a = {.count = 0};
     char name[32];
     snprintf(name, sizeof(name), "host%u", i);
     add_common(r, &a, "serve", FIRST + i, name);
@@ -141,7 +142,7 @@ static bool start_host(struct real *r, uint32_t i)
 
 static pid_t start_trainer(const struct real *r)
 {
-    struct args a = {.count = 0};
+    struct fidelity_args a = {.count = 0};
     add_common(r, &a, "train", TRAINER, "trainer");
     add(&a, "--flights=%u", r->c->flights);
     add(&a, "--rows=%u", r->c->rows);
@@ -172,7 +173,7 @@ static void add_line(const char *line, struct hth_fidelity_series *out)
     json_decref(o);
 }
 
-/* All whole lines of the trainer's metrics, anew. */
+/* Read all whole lines of the trainer's metrics again. */
 static void read_metrics(const struct real *r, struct hth_fidelity_series *out)
 {
     char path[4200], line[4096];
@@ -186,7 +187,7 @@ static void read_metrics(const struct real *r, struct hth_fidelity_series *out)
         fclose(f);
 }
 
-/* What happened when, for the process outside. */
+/* Write the times of the crash and restart for the process outside the lab. */
 static bool write_events(const struct real *r, const struct hth_fidelity_series *s)
 {
     char path[4200];
@@ -228,7 +229,7 @@ static bool happen(struct real *r, struct hth_fidelity_series *s)
     return true;
 }
 
-/* In the lab's first process; what is left running ends with it. */
+/* Run the case in the lab's first process; when it ends, its children end with it. */
 static int act(void *arg)
 {
     struct real *r = arg;
@@ -241,7 +242,7 @@ static int act(void *arg)
     while (!hth_fidelity_enough(&s, r->c)) {
         bool late = hth_fidelity_begin_s(&s) < 0 && now_s() > end_s;
         if (trainer < 0 || late || waitpid(trainer, NULL, WNOHANG) != 0 || !happen(r, &s)) {
-            fprintf(stderr, "fidelity: training did not go on; see %s/*.log\n", r->dir);
+            fprintf(stderr, "fidelity: the trainer makes no more updates; see %s/*.log\n", r->dir);
             return 1;
         }
         pause_a_moment();
@@ -290,7 +291,7 @@ enum hth_err hth_fidelity_real(const struct hth_fidelity_case *c, const char *di
     read_metrics(&r, out);
     if (code == 0 && read_events(&r, out))
         return HTH_OK;
-    snprintf(error, HTH_LAB_ERROR_MAX, "%s, %s: it did not run to its end (code %d); see %s",
+    snprintf(error, HTH_LAB_ERROR_MAX, "%s, %s: the run did not complete (code %d); see %s",
              c->part, c->name, code, dir);
     return code < 0 || code == HTH_LAB_EXIT_SKIP ? HTH_E_UNSUPPORTED : HTH_E_IO;
 }

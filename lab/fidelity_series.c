@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fidelity_series.c: the run file of both worlds, the trainer's counts, and when a host was gone
- * and back; see fidelity.h.
+ * fidelity_series.c: the run file of both halves, the trainer's counters, and the times at which a
+ * host disappears and returns; see fidelity.h.
  */
 #include "core/mem.h"
 #include "lab/fidelity.h"
@@ -45,7 +45,7 @@ double hth_fidelity_until_gone(const struct hth_fidelity_series *s, double from_
     return NAN;
 }
 
-/* Of the samples within STAYS_S after that one, how many show fewer. */
+/* Count the samples within STAYS_S after that one that show fewer live experts. */
 static size_t dips(const struct hth_fidelity_series *s, size_t from, uint32_t live)
 {
     size_t n = 0;

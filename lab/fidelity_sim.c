@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fidelity_sim.c: the simulated half, assembled from the same run file as the processes. */
+/* fidelity_sim.c: the simulated half, built from the same run file as the processes. */
 #include "cli/config.h"
 #include "core/mem.h"
 #include "lab/fidelity.h"
@@ -19,7 +19,7 @@ struct half {
     uint8_t images[16 + ITEMS * PIXELS], labels[8 + ITEMS];
 };
 
-/* Ghosts read no more than the headers. */
+/* Mount headers only: ghosts read no pixels. */
 static void mount_data(struct half *h)
 {
     hth_sim_idx_heads(h->images, h->labels, ITEMS, 28);
@@ -32,7 +32,7 @@ static struct hth_device device_of(const struct hth_profile *profile, double mbi
     struct hth_device d = HTH_DEVICE_INIT;
     if (profile != NULL)
         hth_profile_apply(profile, &d);
-    d.compute_workers = 1; /* as --threads 1 */
+    d.compute_workers = 1; /* like --threads 1 */
     d.up_bytes_per_s = d.down_bytes_per_s = mbit * 125e3;
     return d;
 }
@@ -79,7 +79,7 @@ static void take_sample(struct half *h, struct hth_fidelity_series *out)
     hth_fidelity_add(out, &sample);
 }
 
-/* A host dies with its process, and serves again boot_s after it was started. */
+/* Crash the host's process; the host serves again boot_s after its restart. */
 static void happen(struct half *h, const struct hth_fidelity_case *c, double boot_s,
                    struct hth_fidelity_series *out)
 {
@@ -115,7 +115,7 @@ enum hth_err hth_fidelity_simulate(const struct hth_fidelity_case *c, const stru
     h->world = hth_world_new(seed, &w);
     mount_data(h);
     make_swarm(h, c, run, &host, &trainer);
-    /* Small steps, so that what happens does so when it is due. */
+    /* Take small steps, so that events happen at their time. */
     for (int64_t next_us = 0; err == HTH_OK && !hth_fidelity_enough(out, c);) {
         hth_world_run_for(h->world, 20 * HTH_US_PER_MS);
         err = hth_swarm_err(h->swarm);

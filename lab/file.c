@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.c: the description of a lab, as libcyaml's tables. */
+/* file.c: parses the description of a lab with libcyaml's tables. */
 #include "core/yaml.h"
 #include "lab/lab.h"
 
@@ -74,13 +74,13 @@ static bool check_link(const char *of, const LINK *l, char *error, size_t max)
            within(of, "loss", l->loss, 0, 1, error, max);
 }
 
-/* 0: no limit. On a slower line a packet would never be through. */
+/* Check a rate; 0: no limit. A packet would never pass a slower line. */
 static bool check_rate(const char *of, const char *key, double mbit, char *error, size_t max)
 {
     return mbit == 0 || within(of, key, mbit, 1e-3, 1e6, error, max);
 }
 
-/* Letters, digits, dash and underscore: names go into the environment. */
+/* Check for letters, digits, dash and underscore: names go into the environment. */
 static bool check_name(const char *name, char *error, size_t max)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
@@ -101,7 +101,7 @@ static bool check_host(const S *s, uint32_t i, char *error, size_t max)
         snprintf(error, max, "two hosts are called '%.40s'", h->name);
         return false;
     }
-    /* A queue that no packet fits into is a line that is cut. */
+    /* A queue with no room for a packet would block the line. */
     return check_rate(h->name, "up_mbit", h->up_mbit, error, max) &&
            check_rate(h->name, "down_mbit", h->down_mbit, error, max) &&
            (h->queue_kib == 0 ||

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define DEVICE       "net0"
-#define DEVICE_QUEUE 10000 /* packets: so many that the lines' queues fill up first */
+#define DEVICE_QUEUE 10000 /* packets: so many that the queues of the lines fill up first */
 #define ENVIRONMENT  "NETLAB"
 
 /* ---- one host ------------------------------------------------------------------------------ */
@@ -44,7 +44,7 @@ static bool bring_up(int sock, const char *device)
     return ioctl(sock, SIOCSIFFLAGS, &r) == 0;
 }
 
-/* Its address, and all that is not itself through the device. In the host's namespace. */
+/* In the host's namespace: set the device's address, and route everything else through it. */
 static bool set_up_device(uint32_t index, uint32_t mtu)
 {
     const uint8_t ip[4] = {LAB_NET_0, LAB_NET_1, 0, (uint8_t)(index + 1)};
@@ -69,7 +69,7 @@ static bool set_up_device(uint32_t index, uint32_t mtu)
     return good;
 }
 
-/* Leaves this thread in the host's namespace. */
+/* Make a host. Leaves this thread in the host's namespace. */
 static enum hth_err make_host(struct hth_lab *lab, uint32_t i, char *error)
 {
     struct lab_host *h = &lab->host[i];
@@ -180,7 +180,8 @@ void hth_lab_free(struct hth_lab *lab)
 
 /* ---- living there -------------------------------------------------------------------------- */
 
-/* "name:descriptor name:descriptor ..." of the lab's first process. */
+/* Set NETLAB to "name:descriptor name:descriptor ...", by the descriptors of the lab's first
+ * process. */
 void hth_lab_name_hosts(const struct hth_lab *lab)
 {
     char *text = hth_strdup("");

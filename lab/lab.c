@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lab.c: the loop that carries packets, and the process in which things happen. */
+/* lab.c: the loop that carries packets, and the lab's first process. */
 #define _GNU_SOURCE
 #include "lab/lab_int.h"
 
@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define READS_IN_TURN 64 /* packets of a device before the others are looked at */
+#define READS_IN_TURN 64 /* most packets to read from one device before the next one */
 #define TAG_TIMER     UINT32_MAX
 #define TAG_SIGNAL    (UINT32_MAX - 1)
 
@@ -31,7 +31,7 @@ struct loop {
     int epoll, timer, signals;
     int64_t armed_ns;
     pid_t child;
-    int code; /* -1: runs */
+    int code; /* -1: still running */
     int stops;
 };
 
@@ -55,7 +55,7 @@ static sigset_t our_signals(void)
 
 /* ---- packets ------------------------------------------------------------------------------- */
 
-/* The host an IPv4 packet goes to; UINT32_MAX: nobody here. */
+/* Index of the host that an IPv4 packet is for; UINT32_MAX: no host of the lab. */
 static uint32_t receiver_of(const struct hth_lab *lab, const uint8_t *data, ssize_t len)
 {
     if (len < 20 || data[0] >> 4 != 4)
@@ -83,8 +83,8 @@ static void read_some(struct hth_lab *lab, uint32_t from)
     }
 }
 
-/* Bucket i holds up to 2^(i/4) microseconds. */
-static void note_lateness(struct hth_lab *lab, int64_t late_ns)
+/* Count the lateness of a packet. Bucket i holds up to 2^(i/4) microseconds. */
+static void count_lateness(struct hth_lab *lab, int64_t late_ns)
 {
     double us = (double)late_ns * 1e-3, edge = 1;
     uint32_t bucket = 0;
@@ -100,11 +100,11 @@ static void deliver(struct hth_lab *lab)
 {
     int64_t now = now_ns();
     for (struct hth_lab_packet *p; (p = hth_lab_emu_next(lab->emu, now)) != NULL;) {
-        /* A device that takes no more is a host that loses packets. */
+        /* A device with a full queue loses the packet, like a host. */
         if (write(lab->host[p->to].tun, p->data, p->len) < 0 && errno == EAGAIN)
             lab->refused++;
         now = now_ns();
-        note_lateness(lab, now - p->due_ns);
+        count_lateness(lab, now - p->due_ns);
         hth_free(p);
     }
 }
@@ -205,20 +205,20 @@ struct start {
     struct hth_lab *lab;
     int (*act)(void *arg);
     void *arg;
-    int alive; /* a pipe that ends when this process's maker is gone */
+    int alive; /* a pipe that closes when the maker of this process ends */
 };
 
 static int begin_life(const struct start *s)
 {
     char byte;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* The maker may have died before the line above: then there is nothing to read. */
+    /* The maker may have ended before the line above: then there is nothing to read. */
     if (read(s->alive, &byte, 1) != 1)
         return 1;
     close(s->alive);
     for (uint32_t i = 0; i < s->lab->count; i++)
         close(s->lab->host[i].tun);
-    /* Signals stay blocked, or those without a handler would be lost on the first process. */
+    /* Keep signals blocked: the first process of a namespace would lose those without a handler. */
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0) {
         fprintf(stderr, "netlab: no /proc of its own: %s. A lab needs root (CAP_SYS_ADMIN)\n",
@@ -245,7 +245,7 @@ static pid_t begin(struct start *s)
             fflush(NULL);
             _exit(code);
         }
-        /* Later children are ours again. */
+        /* Later children of this process belong to the own namespace again. */
         bool good = setns(own, CLONE_NEWPID) == 0 && write(pipe_fd[1], "", 1) == 1;
         if (!good && child > 0) {
             kill(child, SIGKILL);
@@ -272,7 +272,8 @@ int hth_lab_run(struct hth_lab *lab, int (*act)(void *arg), void *arg)
     if (loop_open(&loop, &signals))
         loop.child = begin(&start);
     if (loop.child > 0) {
-        /* Packets are late when this process must wait for a core: it does little, and at once. */
+        /* Run with real-time priority: waiting for a core makes packets late, and this process has
+         * little to do. */
         int before = sched_getscheduler(0);
         struct sched_param plain = {.sched_priority = 0};
         if (sched_setscheduler(0, SCHED_RR, &priority) != 0)
@@ -291,7 +292,7 @@ int hth_lab_run(struct hth_lab *lab, int (*act)(void *arg), void *arg)
 
 /* ---- commands in the lab ------------------------------------------------------------------- */
 
-static volatile sig_atomic_t commanded; /* pid of the command that gets our signals */
+static volatile sig_atomic_t commanded; /* pid of the command to which our signals are passed */
 
 static void pass_on(int signal)
 {

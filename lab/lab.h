@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lab.h: a small internet on one machine: each host is a network namespace with one TUN device, and
- * this process carries the packets between them as emu.h says.
+ * this process carries the packets between them by the rules of emu.h.
  *
  *   namespace 1          this process                namespace 2
  *   10.77.0.1 [tun] ---> read, delay, lose, write ---> [tun] 10.77.0.2
  *
- * What is to happen in the lab is a function, run in a process of its own that is the first of a
- * new PID namespace and has a /proc of its own. When it returns, or this process ends in whatever
- * way, the kernel kills everything that was started there; and as the namespaces have no names and
- * the devices hang on this process's descriptors, nothing stays behind, not even after SIGKILL.
+ * The caller gives a function to run in the lab. It runs in its own process, the first of a new PID
+ * namespace with its own /proc. When it returns, or this process ends for any reason, the kernel
+ * kills all processes of the lab. The namespaces have no names and the devices belong to this
+ * process's descriptors, so nothing stays behind, not even after SIGKILL.
  *
- * In the lab, hth_lab_enter makes the calling process a resident of a host; any process there can
- * do it, by the environment variable NETLAB and /proc/1/fd, where the first process holds the
- * namespaces. Needs CAP_NET_ADMIN and CAP_SYS_ADMIN (root) and /dev/net/tun. Linux only. One
- * thread.
+ * In the lab, hth_lab_enter moves the calling process to a host. Any process there can do it, by
+ * the environment variable NETLAB and /proc/1/fd, where the first process holds the namespaces.
+ * Needs CAP_NET_ADMIN and CAP_SYS_ADMIN (root) and /dev/net/tun. Linux only. One thread.
  *
  * A lab is described in YAML. Hosts get the addresses 10.77.0.1, 10.77.0.2, ... in their order:
  *
@@ -41,7 +40,7 @@
 #define HTH_LAB_TEXT_MAX  (4u << 20) /* bytes of a file */
 #define HTH_LAB_MTU       1500
 
-/* Exit code of programs that can't make a lab here: what test runners take for "skipped". */
+/* Exit code of programs that cannot make a lab here; test runners count it as "skipped". */
 #define HTH_LAB_EXIT_SKIP 77
 
 struct hth_lab_spec_link {
@@ -67,41 +66,41 @@ struct hth_lab_spec {
     uint32_t way_count;
 };
 
-/* A spec from text (file.c). `name` appears in errors. Errors: E_CONFIG, E_TOO_LARGE. */
+/* Parse a spec (file.c). `name` appears in errors. Errors: E_CONFIG, E_TOO_LARGE. */
 enum hth_err hth_lab_parse(const char *name, const uint8_t *data, size_t len,
                            struct hth_lab_spec **out, char error[HTH_LAB_ERROR_MAX]) HTH_MUST;
-/* Of hth_lab_parse. NULL is fine. */
+/* Free a spec of hth_lab_parse. NULL is fine. */
 void hth_lab_spec_free(struct hth_lab_spec *spec);
-/* Whether all values are within their bounds; parsed ones are. Errors: E_RANGE. */
+/* Check that all values are within their bounds, which holds for parsed ones. Errors: E_RANGE. */
 enum hth_err hth_lab_check(const struct hth_lab_spec *spec, char *error, size_t error_max) HTH_MUST;
-/* The index of a host; UINT32_MAX: there is none of that name. */
+/* Index of a host; UINT32_MAX: no host has that name. */
 uint32_t hth_lab_find(const struct hth_lab_spec *spec, const char *name);
 
 struct hth_lab;
 
-/* Makes namespaces and devices. Errors: E_RANGE; E_UNSUPPORTED (no rights, no TUN: `error` says
- * what is missing); E_IO. */
+/* Make namespaces and devices. Errors: E_RANGE; E_UNSUPPORTED (no rights, no TUN: `error` says what
+ * is missing); E_IO. */
 enum hth_err hth_lab_new(const struct hth_lab_spec *spec, struct hth_lab **out,
                          char error[HTH_LAB_ERROR_MAX]) HTH_MUST;
 /* NULL is fine. */
 void hth_lab_free(struct hth_lab *lab);
 
-/* Runs act(arg) in the lab until it has returned, and carries packets meanwhile. Its exit code, or
- * 128 + the signal that ended it, or HTH_LAB_EXIT_SKIP where it can't have a /proc of its own.
- * SIGINT, SIGTERM and SIGHUP are passed on to what it started; the second one ends the lab. Errors:
- * -1 with errno. */
+/* Run act(arg) in the lab until it returns, and carry packets meanwhile. Returns its exit code, or
+ * 128 + the signal that ended it, or HTH_LAB_EXIT_SKIP where it cannot have its own /proc. SIGINT,
+ * SIGTERM and SIGHUP are passed on to its command; the second one ends the lab. Errors: -1 with
+ * errno. */
 int hth_lab_run(struct hth_lab *lab, int (*act)(void *arg), void *arg);
-/* For `act`: runs a program until it ends, reaping whatever else ends; its exit code. 126, 127 as
- * in a shell. */
+/* For `act`: run a program until it ends, and reap all other children that end. Returns its exit
+ * code; 126, 127 as in a shell. */
 int hth_lab_command(char *const *argv);
-/* In the lab: the calling process moves to that host; only sockets made from then on are there.
+/* In the lab: move the calling process to that host; only sockets that it makes later are there.
  * Errors: E_NOT_FOUND, E_CLOSED (not in a lab), E_IO. */
 enum hth_err hth_lab_enter(const char *host) HTH_MUST;
-/* The same in act, by index. */
+/* The same by index, for `act`. */
 enum hth_err hth_lab_enter_index(struct hth_lab *lab, uint32_t host) HTH_MUST;
 
-/* After a run: counts of a host, and how late packets were delivered, compared with when they were
- * due: the median, the 99th of a hundred, and the worst, in microseconds. */
+/* After a run: the counters of a host, and the lateness of delivered packets against their due
+ * time: the median, the 99th percentile and the maximum, in microseconds. */
 void hth_lab_count(const struct hth_lab *lab, uint32_t host, struct hth_lab_count *out);
 void hth_lab_lateness(const struct hth_lab *lab, double *median_us, double *p99_us,
                       double *worst_us);

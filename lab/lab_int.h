@@ -21,12 +21,12 @@ struct hth_lab {
     uint32_t mtu;
     struct lab_host *host;
     struct hth_lab_emu *emu;
-    uint64_t late[LAB_LATE_BUCKETS]; /* delivered packets, by how late they were */
+    uint64_t late[LAB_LATE_BUCKETS]; /* delivered packets by their lateness */
     double late_worst_us;
     uint64_t refused;
 };
 
-/* Tells processes of the lab, by the environment, what hosts there are. */
+/* Tell processes of the lab its hosts, by the environment. */
 void hth_lab_name_hosts(const struct hth_lab *lab);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure.c: a lab measured with plain sockets. One process owns sockets of both hosts. */
+/* measure.c: measures a lab with plain sockets. One process owns sockets of both hosts. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "lab/measure.h"
 
@@ -27,7 +27,7 @@
 struct measure {
     struct hth_lab *lab;
     double seconds;
-    double *result; /* shared with the process that measures; -1: failed */
+    double *result; /* shared with the measuring process; -1: failed */
 };
 
 static double now_s(void)
@@ -77,7 +77,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median round trip in ms. */
+/* Measure the median round trip in ms. */
 static int measure_delay(void *arg)
 {
     struct measure *m = arg;
@@ -117,7 +117,7 @@ static bool connect_both(struct hth_lab *lab, int *from, int *to)
            fcntl(*to, F_SETFL, O_NONBLOCK) == 0;
 }
 
-/* Bytes that arrived until the clock shows end_s. */
+/* Count the bytes that arrive until the clock shows end_s. */
 static double pump(int from, int to, double end_s)
 {
     static char buf[65536];
@@ -136,7 +136,7 @@ static double pump(int from, int to, double end_s)
     return bytes;
 }
 
-/* Mbit/s of data, after the slow start. */
+/* Measure Mbit/s of data after the slow start. */
 static int measure_rate(void *arg)
 {
     struct measure *m = arg;
@@ -157,7 +157,7 @@ static uint32_t loss_packets(double seconds)
     return (uint32_t)(1000 + 4000 * seconds);
 }
 
-/* In bursts that fit into every buffer; what did not come within a while is lost. */
+/* Send bursts that fit into every buffer; packets that do not arrive within a while are lost. */
 static int measure_loss(void *arg)
 {
     struct measure *m = arg;

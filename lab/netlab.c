@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * netlab.c: a program of its own: commands in a small internet on this machine (lab.h).
+ * netlab.c: a separate program: runs commands in a small internet on this machine (lab.h).
  *
- *   netlab run FILE [--stats] -- COMMAND...   makes the lab, runs the command, takes it away
- *   netlab at HOST COMMAND...                 inside: runs the command as that host
- *   netlab test [SECONDS]                     measures a lab and compares with what was set
+ *   netlab run FILE [--stats] -- COMMAND...   makes the lab, runs the command, takes it away netlab
+ *   at HOST COMMAND...                 inside: runs the command as that host netlab test [SECONDS]
+ *   measures a lab and compares with its settings
  *
- * Exit codes: the command's; 2 usage, 3 a bad file, 77 no lab can be made here.
+ * Exit codes: the command's; 2 usage, 3 an invalid file, 77 no lab can be made here.
  */
 #include "cli/cli.h"
 #include "core/mem.h"
@@ -20,18 +20,18 @@
 
 static void print_usage(FILE *to)
 {
-    fputs(
-        "usage: netlab run FILE [--stats] -- COMMAND...   COMMAND with FILE's hosts around it\n"
-        "       netlab at HOST COMMAND...                 inside: COMMAND as one of them\n"
-        "       netlab test [SECONDS]                     is the delay, rate, loss what was set?\n"
-        "\n"
-        "FILE:  link: { latency_ms: 25, jitter_ms: 5, jitter: exponential, loss: 0.001 }\n"
-        "       hosts:                          # 10.77.0.1, 10.77.0.2, ... in this order\n"
-        "         - { name: home, up_mbit: 20, down_mbit: 100 }\n"
-        "         - { name: server }\n"
-        "\n"
-        "example: netlab run home.yaml -- netlab at home ip address\n",
-        to);
+    fputs("usage: netlab run FILE [--stats] -- COMMAND...   run COMMAND in a lab of FILE's hosts\n"
+          "       netlab at HOST COMMAND...                 inside: run COMMAND as that host\n"
+          "       netlab test [SECONDS]                     do delay, rate and loss match the "
+          "settings?\n"
+          "\n"
+          "FILE:  link: { latency_ms: 25, jitter_ms: 5, jitter: exponential, loss: 0.001 }\n"
+          "       hosts:                          # 10.77.0.1, 10.77.0.2, ... in this order\n"
+          "         - { name: home, up_mbit: 20, down_mbit: 100 }\n"
+          "         - { name: server }\n"
+          "\n"
+          "example: netlab run home.yaml -- netlab at home ip address\n",
+          to);
 }
 
 static int exit_of(enum hth_err err)
@@ -125,11 +125,11 @@ static int at(int argc, char **argv)
     }
     enum hth_err err = hth_lab_enter(argv[0]);
     if (err == HTH_E_CLOSED)
-        hth_cli_say_error("this is no lab; use it inside 'netlab run'");
+        hth_cli_say_error("this process is in no lab; use it inside 'netlab run'");
     else if (err == HTH_E_NOT_FOUND)
         hth_cli_say_error("no host '%s' in this lab; there are: %s", argv[0], getenv("NETLAB"));
     else if (err != HTH_OK)
-        hth_cli_say_error("going to host '%s': %s", argv[0], strerror(errno));
+        hth_cli_say_error("entering host '%s': %s", argv[0], strerror(errno));
     if (err != HTH_OK)
         return HTH_EXIT_USAGE;
     execvp(argv[1], argv + 1);
@@ -143,7 +143,7 @@ static int test(int argc, char **argv)
     char error[HTH_LAB_ERROR_MAX];
     double seconds = argc > 0 ? strtod(argv[0], NULL) : 6;
     if (!(seconds > 0 && seconds <= 600)) {
-        hth_cli_say_error("'%s': seconds, up to 600", argv[0]);
+        hth_cli_say_error("'%s': must be seconds, at most 600", argv[0]);
         return HTH_EXIT_USAGE;
     }
     enum hth_err err = hth_lab_test(seconds, rows, error);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* One figure. NaN: unknown. */
-struct figure {
+struct golden_figure {
     const struct hth_pure_opts *of;
     const char *what; /* "rounds to 1e-9" */
     double published, measured, se, expected;
@@ -36,7 +36,7 @@ static void print_json_number(const char *name, double value)
         printf(",\"%s\":null", name);
 }
 
-static void tell(struct golden *g, const struct figure *f)
+static void tell(struct golden *g, const struct golden_figure *f)
 {
     char grid[HTH_AVG_SHAPE_TEXT_MAX], label[HTH_AVG_SHAPE_TEXT_MAX + 16];
     hth_avg_shape_text(&f->of->shape, grid);
@@ -76,15 +76,15 @@ static void tell_rounds(struct golden *g, const struct hth_published *p,
     for (int k = 1; k >= 0; k--) {
         size_t at = hth_avg_study_at(s, HTH_PURE_REACHED + k);
         double published = k == 0 ? p->to_1e4 : p->to_1e9;
-        tell(g, &(struct figure){.of = &s->opts.base,
-                                 .what = names[k],
-                                 .published = published,
-                                 .measured = s->mean[at],
-                                 .se = s->se[at],
-                                 .expected = NAN,
-                                 .agrees = fabs(s->mean[at] - published) <=
-                                           hth_published_rounds_off(p) + 1e-9,
-                                 .published_agrees = true});
+        tell(g, &(struct golden_figure){.of = &s->opts.base,
+                                        .what = names[k],
+                                        .published = published,
+                                        .measured = s->mean[at],
+                                        .se = s->se[at],
+                                        .expected = NAN,
+                                        .agrees = fabs(s->mean[at] - published) <=
+                                                  hth_published_rounds_off(p) + 1e-9,
+                                        .published_agrees = true});
     }
 }
 
@@ -98,15 +98,16 @@ static void tell_errors(struct golden *g, const struct hth_published *p,
         char what[32];
         snprintf(what, sizeof(what), "error, round %u", t + 1);
         double mse = hth_avg_study_mean(s, HTH_AVERAGE_MSE, t);
-        tell(g, &(struct figure){.of = &s->opts.base,
-                                 .what = what,
-                                 .published = p->mse[t],
-                                 .measured = mse,
-                                 .se = s->se[HTH_AVERAGE_MSE * (size_t)s->opts.base.rounds + t],
-                                 .expected = known ? expected[t] : NAN,
-                                 .agrees = hth_published_mse_agrees(t, p->mse[t], mse),
-                                 .published_agrees = !known || hth_published_mse_agrees(
-                                                                   t, p->mse[t], expected[t])});
+        tell(g,
+             &(struct golden_figure){.of = &s->opts.base,
+                                     .what = what,
+                                     .published = p->mse[t],
+                                     .measured = mse,
+                                     .se = s->se[HTH_AVERAGE_MSE * (size_t)s->opts.base.rounds + t],
+                                     .expected = known ? expected[t] : NAN,
+                                     .agrees = hth_published_mse_agrees(t, p->mse[t], mse),
+                                     .published_agrees = !known || hth_published_mse_agrees(
+                                                                       t, p->mse[t], expected[t])});
     }
 }
 
@@ -114,14 +115,15 @@ static void tell_allreduce(struct golden *g, const struct hth_avg_study *s)
 {
     size_t at = hth_avg_study_at(s, HTH_PURE_REACHED_1E9);
     double sure = hth_pure_allreduce_rounds(&s->opts.base);
-    tell(g, &(struct figure){.of = &s->opts.base,
-                             .what = "rounds",
-                             .published = sure,
-                             .measured = s->mean[at],
-                             .se = s->se[at],
-                             .expected = sure,
-                             .agrees = hth_published_allreduce_agrees(&s->opts.base, s->mean[at]),
-                             .published_agrees = true});
+    tell(g, &(struct golden_figure){.of = &s->opts.base,
+                                    .what = "rounds",
+                                    .published = sure,
+                                    .measured = s->mean[at],
+                                    .se = s->se[at],
+                                    .expected = sure,
+                                    .agrees =
+                                        hth_published_allreduce_agrees(&s->opts.base, s->mean[at]),
+                                    .published_agrees = true});
 }
 
 static const struct hth_published *published_of(const struct hth_pure_opts *o)

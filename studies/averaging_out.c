@@ -108,7 +108,7 @@ static enum hth_err write_rounds(const struct hth_avg_request *r)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-struct events {
+struct averaging_events {
     FILE *file;
     size_t run;
 };
@@ -116,7 +116,7 @@ struct events {
 static void on_event(void *arg, int64_t now_us, const char *node, const char *event,
                      const char *detail)
 {
-    const struct events *e = arg;
+    const struct averaging_events *e = arg;
     char name[24];
     snprintf(name, sizeof(name), "%zu", e->run);
     hth_events_row(e->file, name, now_us, node, event, detail);
@@ -125,7 +125,7 @@ static void on_event(void *arg, int64_t now_us, const char *node, const char *ev
 /* Run the first seed of each protocol once more: a run is the same every time. */
 static enum hth_err write_events(const struct hth_avg_request *r)
 {
-    struct events e = {.file = hth_events_begin(r->out, "run")};
+    struct averaging_events e = {.file = hth_events_begin(r->out, "run")};
     enum hth_err err = HTH_OK;
     if (e.file == NULL)
         return HTH_E_IO;

@@ -71,16 +71,16 @@ void hth_avg_print_sweep(const struct hth_avg_request *r)
 
 /* ---- the picture --------------------------------------------------------------------------- */
 
-struct sweep {
+struct averaging_sweep {
     const struct hth_avg_request *r;
     size_t panels, places, series;
     bool protocol, failures;
 };
 
-static struct sweep sweep_of(const struct hth_avg_request *r)
+static struct averaging_sweep sweep_of(const struct hth_avg_request *r)
 {
     const struct hth_avg_study *last = &r->studies[r->count - 1];
-    struct sweep w = {.r = r, .panels = last->panel + 1, .places = last->place + 1};
+    struct averaging_sweep w = {.r = r, .panels = last->panel + 1, .places = last->place + 1};
     w.series = r->count / w.panels / w.places;
     for (size_t k = 0; k < w.series; k++) {
         w.protocol |= r->studies[k].protocol;
@@ -91,7 +91,7 @@ static struct sweep sweep_of(const struct hth_avg_request *r)
 
 /* Write the position, then mean and interval of the rounds, then of the distance. On a logarithmic
  * axis the interval is that of the mean's logarithm, to first order. */
-static void write_data(FILE *f, const struct sweep *w, size_t panel, size_t k)
+static void write_data(FILE *f, const struct averaging_sweep *w, size_t panel, size_t k)
 {
     fprintf(f, "$s%zu_%zu << EOD\n", panel, k);
     for (size_t p = 0; p < w->places; p++) {
@@ -109,7 +109,7 @@ static void write_data(FILE *f, const struct sweep *w, size_t panel, size_t k)
     fputs("EOD\n", f);
 }
 
-static void write_places(FILE *f, const struct sweep *w)
+static void write_places(FILE *f, const struct averaging_sweep *w)
 {
     fprintf(f, "set xrange [-0.4:%.1f]\nset xtics (", (double)w->places - 0.6);
     for (size_t p = 0; p < w->places; p++)
@@ -118,7 +118,7 @@ static void write_places(FILE *f, const struct sweep *w)
     fputs(")\n", f);
 }
 
-static void write_lines(FILE *f, const struct sweep *w, size_t panel, int column)
+static void write_lines(FILE *f, const struct averaging_sweep *w, size_t panel, int column)
 {
     for (size_t k = 0; k < w->series; k++) {
         const struct hth_avg_study *s = &w->r->studies[k];
@@ -135,7 +135,7 @@ static void write_lines(FILE *f, const struct sweep *w, size_t panel, int column
     fputc('\n', f);
 }
 
-static void write_panel(FILE *f, const struct sweep *w, size_t panel, bool rounds)
+static void write_panel(FILE *f, const struct averaging_sweep *w, size_t panel, bool rounds)
 {
     const struct hth_pure_opts *o = &w->r->studies[panel * w->places * w->series].opts.base;
     char grid[HTH_AVG_SHAPE_TEXT_MAX];
@@ -157,7 +157,7 @@ static void write_panel(FILE *f, const struct sweep *w, size_t panel, bool round
 
 const char *hth_avg_draw_sweep(FILE *f, const struct hth_avg_request *r)
 {
-    struct sweep w = sweep_of(r);
+    struct averaging_sweep w = sweep_of(r);
     const struct hth_avg_study *last = &r->studies[w.series - 1];
     for (size_t n = 0; n < w.panels; n++)
         for (size_t k = 0; k < w.series; k++)

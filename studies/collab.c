@@ -27,7 +27,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct collab {
+struct collab_flags {
     struct hth_collab_opts opts;
     struct hth_study_flags flags; /* seeds 0: no study; then `only` is "churn" or "newcomer" */
 };
@@ -61,7 +61,7 @@ static void check_one_seed(struct argp_state *state, const struct hth_study_flag
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct collab *c = state->input;
+    struct collab_flags *c = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &c->flags;
@@ -95,12 +95,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const char *mode_name(const struct collab *c)
+static const char *mode_name(const struct collab_flags *c)
 {
     return c->opts.mode == HTH_SHARE_BATCH ? "batch" : "local";
 }
 
-static json_t *row_of(const struct collab *c, const char *name)
+static json_t *row_of(const struct collab_flags *c, const char *name)
 {
     json_t *o = json_object();
     hth_json_text(o, "case", name);
@@ -119,8 +119,8 @@ static void print_row_take(json_t *o, const struct hth_collab_report *r)
     putchar('\n');
 }
 
-static void print_run(const struct collab *c, const char *name, const struct hth_collab_report *r,
-                      const struct hth_collab_report *calm)
+static void print_run(const struct collab_flags *c, const char *name,
+                      const struct hth_collab_report *r, const struct hth_collab_report *calm)
 {
     double loss = r->points > 0 ? r->loss[r->points - 1] : 0;
     struct hth_collab_difference d;
@@ -148,7 +148,8 @@ static void print_run(const struct collab *c, const char *name, const struct hth
     fflush(stdout);
 }
 
-static void print_newcomer(const struct collab *c, const struct hth_collab_report *r, bool killed)
+static void print_newcomer(const struct collab_flags *c, const struct hth_collab_report *r,
+                           bool killed)
 {
     if (c->flags.json) {
         json_t *o = row_of(c, "newcomer");
@@ -171,7 +172,7 @@ static void print_newcomer(const struct collab *c, const struct hth_collab_repor
     fflush(stdout);
 }
 
-static enum hth_err run_churn(struct collab *c)
+static enum hth_err run_churn(struct collab_flags *c)
 {
     struct hth_collab_report calm, other;
     struct hth_collab_opts o = c->opts;
@@ -191,7 +192,7 @@ static enum hth_err run_churn(struct collab *c)
     return HTH_OK;
 }
 
-static enum hth_err run_newcomers(struct collab *c)
+static enum hth_err run_newcomers(struct collab_flags *c)
 {
     struct hth_collab_report r;
     struct hth_collab_opts o = c->opts;
@@ -209,7 +210,7 @@ static enum hth_err run_newcomers(struct collab *c)
     return HTH_OK;
 }
 
-static int run_one_seed(struct collab *c)
+static int run_one_seed(struct collab_flags *c)
 {
     enum hth_err err = HTH_OK;
     c->opts.seed = c->flags.seed;
@@ -237,7 +238,7 @@ int hth_sim_collab_verb(int argc, char **argv)
             "with the samples in another order: are the differences within 2 %? Exit code 1 if "
             "that is not shown. Its parts: churn, curve.",
     };
-    struct collab c = {.opts = HTH_COLLAB_OPTS_INIT, .flags = HTH_STUDY_FLAGS_INIT};
+    struct collab_flags c = {.opts = HTH_COLLAB_OPTS_INIT, .flags = HTH_STUDY_FLAGS_INIT};
     c.opts.mode = HTH_SHARE_BATCH;
     c.flags.seeds = 0;
     char *command = hth_study_command(argc, argv);

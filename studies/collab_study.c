@@ -42,7 +42,7 @@ static const struct hth_study_panel panels[] = {
     {"curve", "Loss off the calm run at equal samples", SAMPLES, OFF, false, false, false},
     {"curve", "Test loss", SAMPLES, LOSS, false, false, false}};
 
-struct study {
+struct collab_study {
     const struct hth_collab_opts *opts;
     struct hth_study_point points[CASES * (1 + PLACES)];
     size_t count;
@@ -51,14 +51,14 @@ struct study {
 
 /* ---- points -------------------------------------------------------------------------------- */
 
-static void add(struct study *s, const char *part, int which, double samples)
+static void add(struct collab_study *s, const char *part, int which, double samples)
 {
     s->points[s->count++] =
         (struct hth_study_point){.part = part, .series = cases[which], .param = {samples}};
 }
 
 /* Add the points. The three runs of a seed measure all of them. */
-static void add_points(struct study *s)
+static void add_points(struct collab_study *s)
 {
     for (int i = 0; i < CASES; i++)
         add(s, "churn", i, NAN);
@@ -72,7 +72,7 @@ static void add_points(struct study *s)
 
 /* Run the three cases of a seed. No two seeds share an order of samples, as their differences would
  * be correlated. */
-static enum hth_err run_cases(const struct study *s, uint64_t seed,
+static enum hth_err run_cases(const struct collab_study *s, uint64_t seed,
                               const struct hth_study_watch *watch, struct hth_collab_report *r)
 {
     struct hth_collab_opts o = *s->opts;
@@ -117,7 +117,7 @@ static void put_run(const struct hth_collab_report *r, const struct hth_collab_r
 static enum hth_err run(void *arg, const struct hth_study_point *first, uint64_t seed,
                         const struct hth_study_watch *watch, double *values)
 {
-    const struct study *s = arg;
+    const struct collab_study *s = arg;
     struct hth_collab_report *r = hth_new_array(struct hth_collab_report, CASES);
     enum hth_err err = run_cases(s, seed, watch, r);
     for (size_t i = 0; i < first->group * METRICS; i++)
@@ -192,7 +192,7 @@ static char *say(const struct finding *f)
 
 static char *verdict(void *arg, const struct hth_study *shown, const struct hth_study_mean *means)
 {
-    struct study *s = arg;
+    struct collab_study *s = arg;
     struct finding churn, again;
     if (!find(shown, means, CHURN, &churn) || !find(shown, means, AGAIN, &again))
         return NULL;
@@ -224,7 +224,7 @@ static const char about[] =
 
 int hth_sim_collab_study(const struct hth_collab_opts *opts, const struct hth_study_flags *flags)
 {
-    struct study *s = hth_new(struct study);
+    struct collab_study *s = hth_new(struct collab_study);
     s->opts = opts;
     add_points(s);
     struct hth_study study = {.name = "collab",

@@ -224,7 +224,7 @@ static const char about[] =
 int hth_sim_convergence_verb(int argc, char **argv)
 {
     static const struct hth_learn_verb verb = {
-        .doc = "What do delays and failures do to learning? A mixture of experts learns "
+        .doc = "How do delays and failures affect learning? A mixture of experts learns "
                "Fashion-MNIST in a simulated swarm, beside a dense model of equal work. Parts: "
                "experts, staleness, histogram, curves, rates, lost, down, trainers, grace, and "
                "with --text lm.",

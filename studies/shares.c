@@ -179,7 +179,7 @@ int hth_sim_shares_verb(int argc, char **argv)
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-struct links {
+struct shares_links {
     struct shares shares;
     uint64_t seed;
     int64_t latency_us;
@@ -197,7 +197,7 @@ static const struct argp_option links_options[] = {
 
 static error_t parse_links(int key, char *arg, struct argp_state *state)
 {
-    struct links *l = state->input;
+    struct shares_links *l = state->input;
     switch (key) {
     case KEY_LATENCY:
         if (hth_cli_parse_time(arg, &l->latency_us) != HTH_OK || l->latency_us > 10 * HTH_US_PER_S)
@@ -224,7 +224,7 @@ static error_t parse_links(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static void print_links(const struct links *l, const struct hth_links_row *rows)
+static void print_links(const struct shares_links *l, const struct hth_links_row *rows)
 {
     double ratio = rows[HTH_LINKS_ALLREDUCE].steady_s / rows[HTH_LINKS_ADAPTIVE].steady_s;
     if (!l->shares.json) {
@@ -267,7 +267,7 @@ int hth_sim_links_verb(int argc, char **argv)
                "world where only links count: with equal shares, over one server, and with shares "
                "by bandwidth, beside the formulas.",
     };
-    struct links l = {.shares = {.elements = 17700000}, .seed = 1, .latency_us = 1000};
+    struct shares_links l = {.shares = {.elements = 17700000}, .seed = 1, .latency_us = 1000};
     struct hth_links_row rows[HTH_LINKS_WAYS];
     double bits_per_s[HTH_AVG_MEMBERS_MAX];
     for (; l.shares.count < 24; l.shares.count++)

@@ -284,7 +284,7 @@ static void take_means(const struct runs *r, struct hth_study_mean *means)
 
 /* ---- events.csv of the first seed ----------------------------------------------------------- */
 
-struct events {
+struct study_events {
     FILE *file;
     const char *run;
 };
@@ -292,7 +292,7 @@ struct events {
 static void on_event(void *arg, int64_t now_us, const char *node, const char *event,
                      uint64_t detail)
 {
-    const struct events *e = arg;
+    const struct study_events *e = arg;
     char text[24];
     if (strcmp(event, "crash") == 0) {
         hth_events_row(e->file, e->run, now_us, node, event,
@@ -307,7 +307,7 @@ static void on_event(void *arg, int64_t now_us, const char *node, const char *ev
  * keep them. */
 static enum hth_err write_events(const struct hth_study *s, const struct hth_study_flags *flags)
 {
-    struct events e = {.file = hth_events_begin(flags->out, "run")};
+    struct study_events e = {.file = hth_events_begin(flags->out, "run")};
     const struct hth_study_watch watch = {on_event, &e};
     if (e.file == NULL)
         return HTH_E_IO;

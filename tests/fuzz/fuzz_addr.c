@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_addr.c: addresses as people and peer caches write them; what parses is printed as a text
- * that fits, and that text parses to the same address.
+ * fuzz_addr.c: addresses as people and peer caches write them. An address that parses is printed as
+ * a text that fits, and that text parses to the same address.
  */
 #include "core/ident.h"
 #include "core/mem.h"
@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *text = hth_new_array(char, size + 1); /* of the input's size: reads beyond it are seen */
+    /* of the input's size, so that a sanitizer sees reads beyond it */
+    char *text = hth_new_array(char, size + 1);
     char out[HTH_ADDR_TEXT_MAX];
     struct hth_addr addr, again;
     if (size > 0)

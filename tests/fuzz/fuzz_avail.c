@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a trace of availability: rows in order and in range, or an error with a text. */
+/*
+ * fuzz_avail.c: any bytes as a trace of availability: rows in order and in range, or an error with
+ * a text.
+ */
 #include "scenarios/avail.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

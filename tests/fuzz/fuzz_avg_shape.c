@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_avg_shape.c: shapes and cells as text ("32x32 3.7"): what parses is valid and prints back
- * as the same text.
+ * fuzz_avg_shape.c: shapes and cells as text ("32x32 3.7"): a text that parses is valid and is
+ * printed back as it was.
  */
 #include "averaging/grid.h"
 

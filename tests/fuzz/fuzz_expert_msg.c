@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_expert_msg.c: any bytes as the messages of the expert methods, or as rows in each of their
- * types; the first byte picks which.
+ * types; the first byte selects one.
  */
 #include "core/base.h"
 #include "core/mem.h"
@@ -10,7 +10,8 @@
 
 #include <math.h>
 
-#define INT8_LARGEST 0x1.fffffep126f /* that is written; what was read may be twice as large */
+/* largest value written; a decoded one may be twice as large */
+#define INT8_LARGEST 0x1.fffffep126f
 
 static void try_work(const uint8_t *data, size_t size)
 {
@@ -35,7 +36,7 @@ static void try_work(const uint8_t *data, size_t size)
     hth_expert_msg_close(&w);
 }
 
-/* A shape that passes holds what it says, and an int8 row is whole or NaN from end to end. */
+/* A shape that passes has its rows, and an int8 row is finite or NaN as a whole. */
 static void try_rows(const uint8_t *data, size_t size)
 {
     struct hth_blob blob = {.data = (uint8_t *)(uintptr_t)data + 3, .size = size - 3};

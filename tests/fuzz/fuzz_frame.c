@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes through the frame parser, in pieces that the input's first byte chooses, with a budget
- * that its second byte chooses. Accepted frames keep the promises of frame.h.
+ * fuzz_frame.c: any bytes through the frame parser, in pieces of a size from the first byte, with a
+ * budget from the second. Accepted frames must keep the promises of frame.h.
  */
 #include <string.h>
 
@@ -24,7 +24,7 @@ static void check(const struct hth_frame *f)
     HTH_ASSERT(f->msg.body.payload_len <= HTH_FRAME_META_BYTES_MAX);
 }
 
-/* A body, or its skipping; false when there is no room for either. */
+/* Give the parser a body, or skip it; false when there is no room for either. */
 static bool give_body(struct hth_frame_parser *p, struct hth_budget *budget)
 {
     struct hth_blob *blob;

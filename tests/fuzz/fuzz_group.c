@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_group.c: averaging groups in which some members are not honest.
+ * fuzz_group.c: groups with Byzantine members.
  *
- * Two peers average as the program does. Three foes know the protocol: they sign declarations,
- * TELL, JOIN, lead groups and reduce, but the input decides when they do, the values that they
- * send, and the peers that they name. They repeat lines, nonces and group ids that they hear: else
- * no message would pass the first check. All runs in the simulated world. For every input each
- * honest offer ends once and in time, averages are finite, and nothing is left at the end.
+ * Two honest peers average as the program does, beside three foes that know the protocol: they sign
+ * declarations, TELL, JOIN, lead groups and reduce, but the input decides their messages, times and
+ * receivers. They use lines, nonces and group ids that they received, as nothing else would pass
+ * the first check. All run in the simulated world. For every input each honest offer ends once and
+ * in time, averages are finite, and no object is left at the end.
  *
- *   input:  'g', how all begin, then orders: one byte what and how long after it, then its fields
+ *   input:  'g', how all begin, then orders: one byte for the kind and the pause after it, then its
+ *           fields
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,18 +28,18 @@
 #define PORT      4000
 #define FLOATS    600
 #define HELD_MAX  24
-#define CALLS_MAX 200 /* of the foes; more are no other input */
+#define CALLS_MAX 200 /* of the foes; more would be no new input */
 #define INPUT_MAX 4096
 #define SCHEMA    5
 #define BUDGET    (1u << 20)
-#define SHARE     0.3f /* of the foes' floats */
+#define SHARE     0.3f /* share of the foes' floats */
 
 struct peer {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_addr addr;
     struct hth_rpc *rpc;
-    struct hth_avg_peer avg;   /* of the honest */
+    struct hth_avg_peer avg;   /* of an honest peer */
     struct hth_roster *roster; /* of a foe */
     uint32_t offered, ended;
 };
@@ -54,13 +55,13 @@ static struct {
     bool same;
     uint64_t sweep;
     uint32_t calls;
-    /* what the foes know */
+    /* knowledge of the foes */
     bool has_line, has_group, has_part;
     struct hth_avg_line line;
-    struct hth_avg_member joined[PEERS]; /* by what it said */
+    struct hth_avg_member joined[PEERS]; /* from their messages */
     bool has_joined[PEERS];
     struct hth_hash group;
-    double weight; /* of all in the last list */
+    double weight; /* sum of the last list */
     struct hth_part_head part;
     uint32_t floats; /* of that part */
     struct held {
@@ -175,7 +176,8 @@ static size_t make_record(const struct peer *foe, const struct hth_avg_line *lin
     return len;
 }
 
-/* The list of a group: whom the bits say, as they joined, or as the input says. */
+/* Make the list of a group: the members that the bits select, as they joined or as the input
+ * says. */
 static uint32_t make_list(struct hth_avg_member members[2 * PEERS])
 {
     uint32_t who = take8(), count = 0;
@@ -188,14 +190,14 @@ static uint32_t make_list(struct hth_avg_member members[2 * PEERS])
         members[count].id = s.peer[i].env->self;
         s.weight += members[count++].weight;
     }
-    if ((who & 128) != 0 && count > 0) { /* somebody twice, or who is nobody */
+    if ((who & 128) != 0 && count > 0) { /* a duplicate, or an unknown peer */
         members[count] = members[take8() % count];
         members[count++].id.b[take8() % sizeof(s.peer[0].env->self.b)] ^= (uint8_t)take8();
     }
     return count;
 }
 
-/* As the members see it. */
+/* Learn the group as its members see it. */
 static void learn_group(struct peer *foe, const struct hth_avg_member *members, uint32_t count)
 {
     struct hth_match match = {.env = foe->env};
@@ -212,7 +214,7 @@ static void learn_group(struct peer *foe, const struct hth_avg_member *members, 
     hth_free(group);
 }
 
-/* Segments, and the bytes that go with them: right unless the input says otherwise. */
+/* Make segments and their bytes: valid unless the input says otherwise. */
 static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count)
 {
     static const float fills[] = {SHARE, 0, 3e38f, -3e38f, INFINITY, NAN, 1e-40f, 1};
@@ -382,7 +384,7 @@ static void learn(struct hth_rpc_request *req)
     }
 }
 
-/* It is answered at once, or kept for an order. */
+/* Answer a request at once, or keep it for an order. */
 static void on_request(void *arg, struct hth_rpc_request *req)
 {
     struct peer *foe = arg;
@@ -692,7 +694,7 @@ static void close_scene(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size < 8 || size > INPUT_MAX || data[0] != 'g') /* no world for random bytes */
+    if (size < 8 || size > INPUT_MAX || data[0] != 'g') /* random bytes get no world */
         return 0;
     memset(&s, 0, sizeof(s));
     s.data = data + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_identity.c: whatever a key file holds is a key that belongs to itself, or E_BAD_KEY. */
+/* fuzz_identity.c: any key file is a key that belongs to itself, or E_BAD_KEY. */
 #include "core/base.h"
 #include "net/identity.h"
 

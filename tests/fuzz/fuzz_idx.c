@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pair of idx files, plain or gzip, and a text. The first byte says where the input is split into
- * images and labels. For all bytes, reading ends, stays in bounds and holds bounded memory.
+ * fuzz_idx.c: a pair of idx files, plain or gzip, and a text. The first byte selects where the
+ * input is split into images and labels. For all bytes reading ends, stays in bounds and holds
+ * bounded memory.
  */
 #include <string.h>
 

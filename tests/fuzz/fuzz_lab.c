@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the description of a lab: one within its limits, or an error with a text. */
+/*
+ * fuzz_lab.c: any bytes as the description of a lab: one within its limits, or an error with a
+ * text.
+ */
 #include "lab/lab.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

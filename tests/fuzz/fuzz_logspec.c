@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_logspec.c: the levels of a log, as flags and run files give them: all of a text is taken, or
- * nothing and the word that is wrong is told.
+ * fuzz_logspec.c: the levels of a log, as in flags and run files: a text is accepted as a whole, or
+ * refused with the name of the wrong word.
  */
 #include "core/log.h"
 #include "core/mem.h"
@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *text = hth_new_array(char, size + 1); /* of the input's size: reads beyond it are seen */
+    /* of the input's size, so that a sanitizer sees reads beyond it */
+    char *text = hth_new_array(char, size + 1);
     struct hth_log before, log, again;
     char bad[64];
     if (size > 0)

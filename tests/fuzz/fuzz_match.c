@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_match.c: any bytes as a JOIN, its answer, a declaration, a TELL; the first byte picks which.
- * An accepted message is in range, and the same after it is written and read again.
+ * fuzz_match.c: any bytes as a JOIN, its answer, a declaration, a TELL; the first byte selects one.
+ * Accepted messages are in range and survive packing and opening again.
  */
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_part.c: any bytes as the messages of method 66 and the values behind them. The first byte
- * picks which message, the second and third say how much of the rest is its tensor.
+ * selects the message, the second and third give the length of its tensor in the rest.
  */
 #include "averaging/part.h"
 
@@ -12,7 +12,7 @@
 
 #define FLOATS_MAX 65536u
 
-/* Segments that were let through decode into exactly as many floats as they say, or fail. */
+/* Accepted segments decode into exactly their number of floats, or fail. */
 static void try_values(const struct hth_segment *segments, uint32_t count, const uint8_t *bytes)
 {
     uint64_t floats = 0;
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t *message = data + 3;
     size_t rest = size - 3;
     bytes = HTH_MIN(bytes, rest);
-    /* A copy of its own size, so that reading beyond it shows. */
+    /* A copy of exactly its size, so that a sanitizer sees reads beyond it. */
     uint8_t *tensor = hth_calloc(HTH_MAX(bytes, (size_t)1), 1);
     memcpy(tensor, message + (rest - bytes), bytes);
     if (data[0] % 2 == 0)

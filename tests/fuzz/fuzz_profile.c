@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a device's profile: one that gives finite times for any work, or an error. */
+/*
+ * fuzz_profile.c: any bytes as a device's profile: one that gives finite times for any work, or an
+ * error.
+ */
 #include "sim/profile.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quantised tensors from a stranger: a byte of format, two of count, then the encoded bytes.
- * Decoding either refuses them and writes nothing, or gives finite values, the same from every
- * table.
+ * fuzz_quant.c: quantised tensors from an untrusted peer: a byte of format, two of count, then the
+ * encoded bytes. Decoding is refused with nothing written, or gives finite values, the same from
+ * every table.
  */
 #include <math.h>
 #include <string.h>
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     enum hth_quant_format format = (enum hth_quant_format)(data[0] % 9);
     size_t count = (size_t)data[1] | (size_t)(data[2] & 0x1f) << 8, bytes = size - 3;
-    /* Half of the inputs get a count that fits, or none would ever be decoded. */
+    /* Half of the inputs get a valid count, as random ones would never be decoded. */
     if (data[2] & 0x80) {
         while (count > 0 && hth_quant_bytes(format, count) > bytes)
             count--;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_record.c: records as the DHT delivers them, and the payloads inside, which a peer with a key
- * of its own can sign whatever they hold.
+ * fuzz_record.c: records as the DHT delivers them, and their payloads, as any peer with a key can
+ * sign any payload.
  */
 #include "core/base.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a run file: a run within its limits, or an error with a text. */
+/* fuzz_runfile.c: any bytes as a run file: a run within its limits, or an error with a text. */
 #include "cli/runfile.h"
 
 #include <string.h>

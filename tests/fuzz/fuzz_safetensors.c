@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_safetensors.c: any bytes as a safetensors file. A file that opens is readable to its end.
+ * fuzz_safetensors.c: any bytes as a safetensors file. A file that opens must be readable to its
+ * last byte.
  */
 #include "core/base.h"
 #include "experts/safetensors.h"

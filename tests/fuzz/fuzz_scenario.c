@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a scenario: one within its limits that can be drawn, or an error with a text. */
+/*
+ * fuzz_scenario.c: any bytes as a scenario: one within its limits that can be drawn, or an error
+ * with a text.
+ */
 #include "scenarios/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_state.c: the messages by which a state is handed out, and the records of the roster and of
- * states. An accepted one is the same after it is written and read again.
+ * states. Accepted messages must be the same after writing and reading them again.
  */
 #include "averaging/roster.h"
 #include "averaging/state_msg.h"

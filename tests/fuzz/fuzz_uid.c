@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_uid.c: names, prefixes, patterns and grids; what parses prints back as the same text.
+ * fuzz_uid.c: names, prefixes, patterns and grids; a text that parses is printed back as it was.
  */
 #include "dht/uid.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a host that died is gone, and when a restarted one is used again. */
+/*
+ * test_fidelity.c: the time at which a crashed host disappears, and at which a restarted one is
+ * used again.
+ */
 #include "lab/fidelity.h"
 #include "support/test.h"
 
@@ -8,7 +11,7 @@
 #define ALL  32
 #define GONE 24
 
-/* A sample every half second, of so many live experts. */
+/* A sample every half second, with these numbers of live experts. */
 static struct hth_fidelity_series series_of(const uint32_t *live, size_t count)
 {
     struct hth_fidelity_series s = {.count = 0};
@@ -31,19 +34,19 @@ static double until_back(double from_s, const uint32_t *live, size_t count)
     return out;
 }
 
-static void test_back(void **state)
+static void host_is_back_once_its_experts_stay(void **state)
 {
     (void)state;
     assert_true(BACK(0.2, 24, 24, 32, 32, 32, 32, 32, 32) == 0.8);
-    /* That of another host, out of sight for a moment, as it was seen once. */
+    /* A dip of another host, hidden for a moment. */
     assert_true(BACK(0.0, 24, 24, 32, 32, 24, 32, 32, 32) == 1.0);
-    /* The dead one, tried in vain. */
+    /* A peak of the crashed host while it is retried. */
     assert_true(BACK(0.0, 24, 32, 24, 24, 24, 32, 32, 32, 32) == 2.5);
     assert_true(BACK(0.0, 24, 32, 24, 32, 24, 24, 32, 32, 32) == 3.0);
     assert_true(isnan(BACK(0.0, 24, 24, 24)));
 }
 
-static void test_gone(void **state)
+static void host_is_gone_after_two_samples(void **state)
 {
     static const uint32_t live[] = {32, 24, 32, 32, 24, 24, 32};
     struct hth_fidelity_series s = series_of(live, HTH_ARRAY_LEN(live));
@@ -57,8 +60,8 @@ static void test_gone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_back),
-        cmocka_unit_test(test_gone),
+        cmocka_unit_test(host_is_back_once_its_experts_stay),
+        cmocka_unit_test(host_is_gone_after_two_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arithmetic of netlab on a clock of our own, against times computed by hand; and its files. */
+/*
+ * test_lab.c: the arithmetic of netlab on a virtual clock, against times computed by hand; and its
+ * files.
+ */
 #include "core/mem.h"
 #include "lab/lab.h"
 #include "support/test.h"
@@ -16,7 +19,7 @@ static void send_one(struct hth_lab_emu *emu, int64_t now_ns, uint32_t from, uin
     hth_lab_emu_send_take(emu, now_ns, p);
 }
 
-/* The next packet, when it is due; its mark. */
+/* Take the next packet, which must be due at that time; returns its mark. */
 static uint8_t expect(struct hth_lab_emu *emu, int64_t due_ns)
 {
     struct hth_lab_packet *p = NULL;
@@ -39,7 +42,7 @@ static void empty(struct hth_lab_emu *emu)
     hth_lab_emu_free(emu);
 }
 
-static void lines_and_delay(void **state)
+static void packets_take_line_and_way_times(void **state)
 {
     (void)state;
     struct hth_lab_emu *emu = hth_lab_emu_new(1, 3);
@@ -57,8 +60,8 @@ static void lines_and_delay(void **state)
     assert_int_equal(expect(emu, 0), 4);
     assert_int_equal(expect(emu, 3 * MS), 3);
     assert_int_equal(expect(emu, 13 * MS), 1); /* 1 up, 10 on the way, 2 down */
-    assert_int_equal(expect(emu, 15 * MS), 2); /* waits at the receiver's */
-    /* The lines are free again after a while. */
+    assert_int_equal(expect(emu, 15 * MS), 2); /* waits for the receiver's line */
+    /* The lines are free again later. */
     send_one(emu, 100 * MS, 0, 1, 500, 5);
     assert_int_equal(expect(emu, 100 * MS + MS / 2 + 10 * MS + MS), 5);
     struct hth_lab_count c;
@@ -70,7 +73,7 @@ static void lines_and_delay(void **state)
     empty(emu);
 }
 
-static void queues_drop(void **state)
+static void full_queues_drop_packets(void **state)
 {
     (void)state;
     struct hth_lab_emu *emu = hth_lab_emu_new(1, 2);
@@ -83,12 +86,12 @@ static void queues_drop(void **state)
     struct hth_lab_count c;
     hth_lab_emu_count(emu, 0, &c);
     assert_int_equal(c.dropped_up, 2); /* three fit */
-    /* They arrive after 1, 2 and 3 ms at a line that needs 10 ms each: two fit. */
+    /* They arrive after 1, 2 and 3 ms at a line that needs 10 ms for each: two fit. */
     assert_int_equal(expect(emu, 11 * MS), 0);
     assert_int_equal(expect(emu, 21 * MS), 1);
     hth_lab_emu_count(emu, 1, &c);
     assert_int_equal(c.dropped_down, 1);
-    /* Half a packet's time later there is no room for a whole one yet. */
+    /* Half a packet's time later there is no room for a whole packet. */
     send_one(emu, 30 * MS, 0, 1, 1000, 6);
     send_one(emu, 30 * MS, 0, 1, 1000, 7);
     send_one(emu, 30 * MS, 0, 1, 1000, 8);
@@ -99,7 +102,7 @@ static void queues_drop(void **state)
     hth_lab_emu_free(emu); /* with packets under way */
 }
 
-static void loss_is_a_share(void **state)
+static void loss_has_its_probability(void **state)
 {
     (void)state;
     struct hth_lab_emu *emu = hth_lab_emu_new(7, 2);
@@ -119,8 +122,8 @@ static void loss_is_a_share(void **state)
     empty(emu);
 }
 
-/* Packets apart in time have draws of their own, with the mean of the law; a train has one. */
-static void jitter_by_segments(void **state)
+/* Packets far apart in time have separate draws, with the mean of the law; a burst has one draw. */
+static void jitter_is_drawn_per_burst(void **state)
 {
     (void)state;
     struct hth_lab_emu *emu = hth_lab_emu_new(3, 2);
@@ -150,8 +153,8 @@ static void jitter_by_segments(void **state)
     empty(emu);
 }
 
-/* Whatever is drawn, a way keeps the order; and the same seed gives the same times. */
-static void order_and_seed(void **state)
+/* A way keeps the order under every draw; and the same seed gives the same times. */
+static void ways_keep_order_and_replay_from_the_seed(void **state)
 {
     (void)state;
     const struct hth_link way = {
@@ -173,7 +176,7 @@ static void order_and_seed(void **state)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static void reads_files(void **state)
+static void parser_reads_every_key(void **state)
 {
     (void)state;
     static const char text[] =
@@ -204,7 +207,7 @@ static void refuses(const char *text, const char *words)
     assert_null(s);
 }
 
-static void bad_files(void **state)
+static void errors_of_files_name_the_key(void **state)
 {
     (void)state;
     refuses("", "empty");
@@ -224,7 +227,7 @@ static void bad_files(void **state)
             "latency_ms is 60001");
 }
 
-static void limits(void **state)
+static void numbers_of_hosts_and_packets_are_bounded(void **state)
 {
     (void)state;
     char error[HTH_LAB_ERROR_MAX], *text = hth_calloc(HTH_LAB_TEXT_MAX + 1, 1);
@@ -241,7 +244,7 @@ static void limits(void **state)
     sprintf(text + len, " - { name: more }\n");
     refuses(text, "200 max");
     hth_free(text);
-    /* Packets that are held back for long do not eat the memory. */
+    /* Packets that are delayed for long do not exhaust the memory. */
     struct hth_lab_emu *emu = hth_lab_emu_new(1, 2);
     const struct hth_link slow = {.latency_us = 60 * HTH_US_PER_S};
     struct hth_lab_count c;
@@ -256,10 +259,14 @@ static void limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_and_delay), cmocka_unit_test(queues_drop),
-        cmocka_unit_test(loss_is_a_share), cmocka_unit_test(jitter_by_segments),
-        cmocka_unit_test(order_and_seed),  cmocka_unit_test(reads_files),
-        cmocka_unit_test(bad_files),       cmocka_unit_test(limits),
+        cmocka_unit_test(packets_take_line_and_way_times),
+        cmocka_unit_test(full_queues_drop_packets),
+        cmocka_unit_test(loss_has_its_probability),
+        cmocka_unit_test(jitter_is_drawn_per_burst),
+        cmocka_unit_test(ways_keep_order_and_replay_from_the_seed),
+        cmocka_unit_test(parser_reads_every_key),
+        cmocka_unit_test(errors_of_files_name_the_key),
+        cmocka_unit_test(numbers_of_hosts_and_packets_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frame of the studies: means and intervals against published tables, the same files from any
- * number of threads, reports that need nothing else and take no text for markup.
+ * test_study.c: the frame of the studies: means and intervals against published tables, equal files
+ * from any number of threads, reports that need no other file and escape all text.
  */
 #include "core/mem.h"
 #include "studies/report.h"
@@ -19,8 +19,8 @@
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-/* Half of the interval of n values of which all but the last are 0 and the mean is 1: the standard
- * error is 1 too, so that the interval is Student's t itself. */
+/* Half of the interval of n values, all 0 but the last, with mean 1: the standard error is 1, too,
+ * so the interval is Student's t itself. */
 static double interval(size_t n)
 {
     double *values = hth_new_array(double, n);
@@ -32,20 +32,20 @@ static double interval(size_t n)
     return m.half;
 }
 
-static void test_intervals_are_students(void **state)
+static void intervals_are_students_t(void **state)
 {
     (void)state;
     assert_float_equal(interval(2), 12.706, 5e-4);
     assert_float_equal(interval(5), 2.7764, 5e-5);
     assert_float_equal(interval(31), 2.0423, 5e-5);
-    /* Beyond the table: 41, 61 and 121 are rows of any printed one. */
+    /* Beyond the table: 41, 61 and 121 are rows of any printed table. */
     assert_float_equal(interval(41), 2.0211, 5e-4);
     assert_float_equal(interval(61), 2.0003, 5e-4);
     assert_float_equal(interval(121), 1.9799, 5e-4);
     assert_float_equal(interval(100001), 1.9600, 5e-4);
 }
 
-static void test_only_what_was_measured_counts(void **state)
+static void only_finite_values_count(void **state)
 {
     (void)state;
     const double values[] = {1, -1, NAN, -1, 3, -1, INFINITY, -1};
@@ -142,7 +142,7 @@ static enum hth_err run_into(const char *sub, uint32_t threads, const char *only
     return err;
 }
 
-static void test_files_do_not_depend_on_threads(void **state)
+static void files_do_not_depend_on_threads(void **state)
 {
     (void)state;
     static const char *const files[] = {"config.json", "metrics.csv", "runs.csv", "plot.gp",
@@ -157,7 +157,7 @@ static void test_files_do_not_depend_on_threads(void **state)
     }
 }
 
-static void test_numbers_in_files(void **state)
+static void files_have_means_and_intervals(void **state)
 {
     (void)state;
     assert_ok(run_into("c", 2, NULL, NULL));
@@ -176,15 +176,15 @@ static void test_numbers_in_files(void **state)
     assert_non_null(strstr(html, "<td>3.5 &plusmn; 2.1</td><td>&ndash;</td>"));
     assert_non_null(strstr(html, "<td>4.5 &plusmn; 2.1</td><td>7.0 &plusmn; 0.0</td>"));
     assert_null(strstr(html, "Everywhere")); /* all places differ */
-    /* It fetches nothing. */
+    /* The report fetches nothing. */
     assert_null(strstr(html, "src="));
     assert_null(strstr(html, "<link"));
     assert_null(strstr(html, "<?xml"));
     hth_free(html);
 }
 
-/* Births and deaths, of each point with the first seed, and nothing else. */
-static void test_events_of_the_first_seed(void **state)
+/* Starts and crashes of each point with the first seed, and nothing else. */
+static void events_are_of_the_first_seed(void **state)
 {
     (void)state;
     assert_ok(run_into("e", 2, "two", NULL));
@@ -197,8 +197,8 @@ static void test_events_of_the_first_seed(void **state)
     hth_free(csv);
 }
 
-/* Each part is a chapter, with a picture of its own and the columns that it has. */
-static void test_a_part_is_a_chapter(void **state)
+/* Each part is a chapter, with its own picture and only the columns that it needs. */
+static void each_part_is_a_chapter(void **state)
 {
     (void)state;
     assert_ok(run_into("c", 1, NULL, NULL));
@@ -213,13 +213,14 @@ static void test_a_part_is_a_chapter(void **state)
     char *script = read_file("c", "plot.gp");
     assert_non_null(strstr(script, "set output 'one.svg'"));
     assert_non_null(strstr(script, "set output 'two.png'"));
-    /* Two series stand to both sides of their place, one stands on it; the data are true. */
+    /* Two series are shifted to both sides of their position, a single one is not; the data are
+     * exact. */
     assert_non_null(strstr(script, "$d0_0 << EOD\n1 3.5 "));
     assert_non_null(strstr(script, "$d0_0 using ($1+-0.004):2:3:4"));
     assert_non_null(strstr(script, "$d0_1 using ($1+0.004):2:3:4"));
     assert_non_null(strstr(script, "$d1_0 using ($1*1):2:3:4"));
     assert_non_null(strstr(script, "set logscale x"));
-    assert_null(strstr(script, "set logscale y")); /* from 10 to 25: one mark */
+    assert_null(strstr(script, "set logscale y")); /* from 10 to 25: one tick */
     hth_free(script);
 }
 
@@ -231,7 +232,7 @@ static bool is_there(const char *sub, const char *name)
     return there;
 }
 
-/* How far down a picture the first of these texts stands, and below `from` in it; 0: nowhere. */
+/* Return how far down a picture the first of these texts is, and below `from` in it; 0: absent. */
 static double depth_of(const char *svg, const char *text, const char **from)
 {
     static const char before[] = "translate(";
@@ -244,8 +245,8 @@ static double depth_of(const char *svg, const char *text, const char **from)
     return place != NULL ? strtod(strchr(place, ',') + 1, NULL) : 0;
 }
 
-/* The key stands clear of the lower axis' label, by more than a line's height. */
-static void test_the_key_has_room(void **state)
+/* The key is below the label of the lower axis, by more than a line's height. */
+static void key_is_clear_of_the_axis_label(void **state)
 {
     (void)state;
     assert_ok(run_into("c", 1, NULL, NULL));
@@ -260,7 +261,7 @@ static void test_the_key_has_room(void **state)
     hth_free(svg);
 }
 
-/* Place 9 has one seed of four. */
+/* Point 9 has one seed of four. */
 static enum hth_err run_fading(void *arg, const struct hth_study_point *point, uint64_t seed,
                                const struct hth_study_watch *watch, double *values)
 {
@@ -271,9 +272,9 @@ static enum hth_err run_fading(void *arg, const struct hth_study_point *point, u
     return HTH_OK;
 }
 
-/* Where a curve has lost most of its seeds it is not drawn, though it stays in the table; marks of
- * a logarithmic axis keep a distance. */
-static void test_what_a_picture_leaves_out(void **state)
+/* A curve is not drawn where most of its seeds are missing, though the table has it; ticks of a
+ * logarithmic axis keep a distance. */
+static void picture_omits_means_of_few_seeds(void **state)
 {
     (void)state;
     static const struct hth_study_point places[] = {
@@ -303,7 +304,8 @@ static void test_what_a_picture_leaves_out(void **state)
     hth_free(script);
 }
 
-/* Half of an interval is t(1) = 12.706 standard errors of 4; 0.06 of it all are for the frame. */
+/* Half of the interval is t(1) = 12.706 standard errors of 4; a share of 0.06 of the range is for
+ * the frame. */
 static enum hth_err run_share(void *arg, const struct hth_study_point *point, uint64_t seed,
                               const struct hth_study_watch *watch, double *values)
 {
@@ -313,7 +315,7 @@ static enum hth_err run_share(void *arg, const struct hth_study_point *point, ui
     return HTH_OK;
 }
 
-static void test_frames_end_where_numbers_do(void **state)
+static void frames_end_at_possible_values(void **state)
 {
     (void)state;
     static const struct {
@@ -354,9 +356,9 @@ static char *say_a_sum(void *arg, const struct hth_study *shown, const struct ht
                         means[(shown->point_count - 1) * shown->metric_count].mean);
 }
 
-/* The metric that is to be near 0 has lines there, and both sides of 0; the verdict is of the
- * points that were asked for. */
-static void test_an_aim_and_a_verdict(void **state)
+/* The metric with an aim has lines at 0 and at both limits; the verdict is over the points that
+ * were asked for. */
+static void picture_shows_aim_and_report_the_verdict(void **state)
 {
     (void)state;
     struct hth_study s = study();
@@ -378,8 +380,9 @@ static void test_an_aim_and_a_verdict(void **state)
     hth_free(html);
 }
 
-/* What is the same in a whole part is said once; what is nowhere there is not said. */
-static void test_what_does_not_vary_is_said_once(void **state)
+/* A value that is the same in a whole part is printed once; a metric that is never measured is not
+ * printed. */
+static void constant_parameters_are_printed_once(void **state)
 {
     (void)state;
     static const struct hth_study_column two[] = {{"x", "place (m)", 0}, {"y", "height (m)", 1}};
@@ -408,7 +411,7 @@ static void test_what_does_not_vary_is_said_once(void **state)
     hth_free(html);
 }
 
-static void test_parts_and_errors(void **state)
+static void only_selects_parts_and_refuses_unknown_ones(void **state)
 {
     (void)state;
     uint64_t bad_seed;
@@ -423,8 +426,8 @@ static void test_parts_and_errors(void **state)
     assert_ok(run_into("d", 2, "one,two", &bad_seed));
 }
 
-/* Places above 1 fail with seed 3: they are named, and everything else is kept. */
-static void test_a_failed_run_is_named(void **state)
+/* Points above 1 fail with seed 3: they are named, and all other numbers are kept. */
+static void failed_run_is_named(void **state)
 {
     (void)state;
     uint64_t bad_seed = 3;
@@ -447,7 +450,7 @@ static void test_a_failed_run_is_named(void **state)
     assert_non_null(strstr(html, "<li>one: a, x 2, seed 3: no progress within its limit"));
     assert_null(strstr(html, "Partial"));
     hth_free(html);
-    /* Where no run succeeds there is nothing to show. */
+    /* Where all runs fail there is nothing to show. */
     struct hth_study s = study();
     struct hth_study_flags flags = HTH_STUDY_FLAGS_INIT;
     flags.seed = bad_seed;
@@ -458,7 +461,7 @@ static void test_a_failed_run_is_named(void **state)
     assert_err(HTH_E_TIMEOUT, hth_study_run(&s, &flags));
 }
 
-/* Somebody interrupts while that seed is at place 2: seeds behind it are not begun. */
+/* An interrupt comes while that seed is at point 2: later seeds are not begun. */
 static enum hth_err run_until(void *arg, const struct hth_study_point *point, uint64_t seed,
                               const struct hth_study_watch *watch, double *values)
 {
@@ -478,13 +481,13 @@ static enum hth_err interrupt_at(uint64_t seed)
     flags.out = out;
     flags.threads = 1;
     flags.quiet = true;
-    signal(SIGINT, SIG_DFL); /* whoever runs the tests may ignore it */
+    signal(SIGINT, SIG_DFL); /* the caller of the tests may ignore it */
     enum hth_err err = hth_study_run(&s, &flags);
     hth_free(out);
     return err;
 }
 
-static void test_an_interrupt_keeps_what_is_complete(void **state)
+static void interrupt_keeps_complete_seeds(void **state)
 {
     (void)state;
     assert_err(HTH_E_CANCELED, interrupt_at(3));
@@ -503,7 +506,7 @@ static void test_an_interrupt_keeps_what_is_complete(void **state)
         strstr(config, "\"seeds\":2,\n\"interrupted\":{\"runs\":13,\"runs_asked\":25,"));
     hth_free(html);
     hth_free(config);
-    /* Before the first seed is through: the points that were run. */
+    /* Before the first seed is complete, all finished points are shown. */
     assert_err(HTH_E_CANCELED, interrupt_at(1));
     csv = read_file("i", "metrics.csv");
     assert_non_null(strstr(csv, "\none,a,2,3,,,1,"));
@@ -514,8 +517,8 @@ static void test_an_interrupt_keeps_what_is_complete(void **state)
     hth_free(html);
 }
 
-/* A group is measured by one run, wherever its points are shown: as one, when any of them is asked
- * for. */
+/* One run measures a group, in whichever parts its points are: it runs once when any of them is
+ * asked for. */
 static enum hth_err run_group(void *arg, const struct hth_study_point *first, uint64_t seed,
                               const struct hth_study_watch *watch, double *values)
 {
@@ -558,16 +561,16 @@ static char *run_groups(const char *sub, const char *only, uint64_t *runs)
     return read_file(sub, "metrics.csv");
 }
 
-static void test_groups(void **state)
+static void one_run_measures_a_group(void **state)
 {
     (void)state;
     uint64_t runs[3] = {0};
     char *csv = run_groups("g", NULL, runs);
-    assert_int_equal(runs[1], 2 * 3); /* the first once more, for the events */
+    assert_int_equal(runs[1], 2 * 3); /* the first seed once more, for the events */
     assert_int_equal(runs[2], 3);
     assert_non_null(strstr(csv, "\none,a,1,101,"));
     assert_non_null(strstr(csv, "\none,b,2,202,"));
-    assert_non_null(strstr(csv, "\ntwo,b,,")); /* no place: no number, but a row */
+    assert_non_null(strstr(csv, "\ntwo,b,,")); /* no value of x: a row without numbers */
     assert_non_null(strstr(csv, "\none,a,3,103,"));
     hth_free(csv);
     csv = read_file("g", "events.csv");
@@ -579,13 +582,13 @@ static void test_groups(void **state)
     assert_null(strstr(csv, "\none,"));
     assert_non_null(strstr(csv, "\ntwo,b,,"));
     hth_free(csv);
-    csv = read_file("h", "events.csv"); /* by a point that is there */
+    csv = read_file("h", "events.csv"); /* named by a point that was asked for */
     assert_string_equal(csv, "run,time_s,node,event,detail\ntwo: b,1.000000,n,boot,life 1\n");
     hth_free(csv);
 }
 
 /* Points by the value of a parameter: 2 and 20 are in two parts. */
-static void test_where(void **state)
+static void where_selects_points_by_value(void **state)
 {
     static const char *const bad[] = {"x", "y=1", "x=", "x=1,", "x=1;2", "x=inf", "x=3", "=1"};
     (void)state;
@@ -624,12 +627,12 @@ static const struct hth_study_point field[] = {
     {.part = "one", .series = "low", .param = {3, 5}},
     {.part = "one", .series = "high", .param = {1, 7}},
     {.part = "one", .series = "high", .param = {2, 7}},
-    {.part = "one", .series = "other", .param = {2, 7}}, /* is alike, of another series */
+    {.part = "one", .series = "other", .param = {2, 7}}, /* the same values, in another series */
     {.part = "two", .series = "low", .param = {3, 5}},
 };
 
-/* 10 x + y^2 x and what a seed does to all alike; the second metric is there with some seeds
- * only. */
+/* 10 x + y^2 x and the effect of a seed, which is the same for all points; the second metric has
+ * some seeds only. */
 static enum hth_err run_field(void *arg, const struct hth_study_point *point, uint64_t seed,
                               const struct hth_study_watch *watch, double *values)
 {
@@ -662,8 +665,8 @@ static enum hth_err run_against(const char *against, const char *only)
     return err;
 }
 
-/* Seeds move the numbers by up to 1600 and the differences by nothing. */
-static void test_differences_seed_by_seed(void **state)
+/* Seeds change the numbers by up to 1600 and the differences by nothing. */
+static void differences_are_taken_seed_by_seed(void **state)
 {
     (void)state;
     assert_ok(run_against("x=1", NULL));
@@ -671,8 +674,9 @@ static void test_differences_seed_by_seed(void **state)
     /* x from 1 to 2: 10 + y^2. The second one has seeds 1 and 2: 1 and 2, t(1) = 12.706. */
     assert_non_null(strstr(csv, "\none,low,2,5,35,0,0,4,1.5,0.5,6.353,2,,,,0\n"));
     assert_non_null(strstr(csv, "\none,high,2,7,59,0,0,4,1.5,0.5,6.353,2,,,,0\n"));
-    assert_non_null(strstr(csv, "\none,other,2,7,1059,0,0,4,")); /* none of its series: the first */
-    assert_null(strstr(csv, "\none,low,1,"));                    /* what is compared with */
+    /* no point of its series: the first one */
+    assert_non_null(strstr(csv, "\none,other,2,7,1059,0,0,4,"));
+    assert_null(strstr(csv, "\none,low,1,")); /* the reference itself */
     assert_null(strstr(csv, "\ntwo,"));
     assert_non_null(strstr(html, "against x=1"));
     assert_non_null(strstr(html, "<td>35.0 &plusmn; 0.0</td>"));
@@ -685,8 +689,8 @@ static void test_differences_seed_by_seed(void **state)
     hth_free(csv);
 }
 
-/* A run that writes no differences or events leaves none of an earlier one beside its own files. */
-static void test_nothing_of_an_earlier_run_stays(void **state)
+/* A run without differences or events removes those of an earlier run from its folder. */
+static void tables_of_an_earlier_run_are_removed(void **state)
 {
     (void)state;
     assert_ok(run_against("x=1", NULL));
@@ -714,14 +718,14 @@ static void touch(const char *sub, const char *name, const char *text)
     hth_free(path);
 }
 
-/* Nor does it leave the picture of a part that it did not run; others' pictures it does. */
-static void test_no_picture_of_an_earlier_run_stays(void **state)
+/* It also removes pictures of parts that it did not run, but no other files. */
+static void pictures_of_an_earlier_run_are_removed(void **state)
 {
     (void)state;
     static const char *const pictures[] = {"one.png", "one.svg", "two.png", "two.svg"};
     assert_ok(run_into("d", 1, NULL, NULL));
     for (size_t i = 0; i < HTH_ARRAY_LEN(pictures); i++)
-        touch("d", pictures[i], "old"); /* where there is no gnuplot, too */
+        touch("d", pictures[i], "old"); /* also without gnuplot */
     touch("d", "t.csv", "one.svg");
     touch("b", "one.svg", "beside it");
     assert_ok(run_into("d", 1, "two", NULL));
@@ -731,7 +735,7 @@ static void test_no_picture_of_an_earlier_run_stays(void **state)
     touch("d", "one.svg", "somebody's own");
     assert_ok(run_into("d", 1, "two", NULL));
     assert_true(is_there("d", "one.svg"));
-    /* A script of somebody else: only pictures, and only of this folder. */
+    /* The script of another program: only pictures are removed, and only in this folder. */
     touch("d", "plot.gp",
           "set output '../b/one.svg'\nset output 't.csv'\nset output 'x\n"
           "if (t == 1) { set terminal png; set output 'one.svg' }\n");
@@ -742,7 +746,7 @@ static void test_no_picture_of_an_earlier_run_stays(void **state)
     assert_false(is_there("d", "one.svg"));
 }
 
-static void test_differences_of_differences(void **state)
+static void differences_of_differences(void **state)
 {
     (void)state;
     assert_ok(run_against("x=1,y=5", "one"));
@@ -754,7 +758,7 @@ static void test_differences_of_differences(void **state)
     hth_free(csv);
 }
 
-static void test_nothing_to_compare(void **state)
+static void against_without_a_reference_is_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
@@ -766,7 +770,8 @@ static void test_nothing_to_compare(void **state)
     assert_err(HTH_E_USAGE, run_against("x=1", "two"));
 }
 
-/* As argp gives them: conditions on two parameters must both hold, one may not have two. */
+/* With the texts of argp: conditions on two parameters must both hold, one parameter may not have
+ * two. */
 static enum hth_err run_where(const char *first, const char *second, char **csv)
 {
     char *words[] = {hth_strdup("x"), hth_asprintf("--where=%s", first),
@@ -792,7 +797,7 @@ static enum hth_err run_where(const char *first, const char *second, char **csv)
     return err;
 }
 
-static void test_two_conditions(void **state)
+static void where_conditions_must_all_hold(void **state)
 {
     (void)state;
     char *csv;
@@ -807,7 +812,7 @@ static void test_two_conditions(void **state)
 }
 
 /* Where nothing can be written nothing is computed. */
-static void test_no_place_to_write_to(void **state)
+static void unwritable_folder_is_refused_before_any_run(void **state)
 {
     (void)state;
     uint64_t runs[3] = {0};
@@ -834,7 +839,7 @@ static void test_no_place_to_write_to(void **state)
     hth_free(far);
 }
 
-static void test_command_leaves_out_what_changes_nothing(void **state)
+static void command_omits_options_that_change_no_number(void **state)
 {
     (void)state;
     static const char *const words[] = {"hearth sim x", "--out",  "/tmp/a",    "--seeds", "3",
@@ -850,7 +855,7 @@ static void test_command_leaves_out_what_changes_nothing(void **state)
     hth_free(text);
 }
 
-static void test_text_in_json(void **state)
+static void json_text_is_escaped(void **state)
 {
     char got[64] = "";
     FILE *f = tmpfile();
@@ -863,7 +868,7 @@ static void test_text_in_json(void **state)
     assert_string_equal(got, "\"a \\\"b\\\" \\\\ \\u0009\\u001b \xc3\xa4\"");
 }
 
-static void test_report_of_a_table(void **state)
+static void report_shows_a_table(void **state)
 {
     (void)state;
     char *sub = hth_asprintf("%s/e", dir), *path = hth_asprintf("%s/t.csv", sub);
@@ -915,32 +920,32 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_intervals_are_students),
-        cmocka_unit_test(test_only_what_was_measured_counts),
-        cmocka_unit_test(test_files_do_not_depend_on_threads),
-        cmocka_unit_test(test_numbers_in_files),
-        cmocka_unit_test(test_events_of_the_first_seed),
-        cmocka_unit_test(test_a_part_is_a_chapter),
-        cmocka_unit_test(test_the_key_has_room),
-        cmocka_unit_test(test_what_a_picture_leaves_out),
-        cmocka_unit_test(test_frames_end_where_numbers_do),
-        cmocka_unit_test(test_an_aim_and_a_verdict),
-        cmocka_unit_test(test_what_does_not_vary_is_said_once),
-        cmocka_unit_test(test_parts_and_errors),
-        cmocka_unit_test(test_a_failed_run_is_named),
-        cmocka_unit_test(test_an_interrupt_keeps_what_is_complete),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_where),
-        cmocka_unit_test(test_differences_seed_by_seed),
-        cmocka_unit_test(test_nothing_of_an_earlier_run_stays),
-        cmocka_unit_test(test_no_picture_of_an_earlier_run_stays),
-        cmocka_unit_test(test_differences_of_differences),
-        cmocka_unit_test(test_nothing_to_compare),
-        cmocka_unit_test(test_two_conditions),
-        cmocka_unit_test(test_no_place_to_write_to),
-        cmocka_unit_test(test_command_leaves_out_what_changes_nothing),
-        cmocka_unit_test(test_text_in_json),
-        cmocka_unit_test(test_report_of_a_table),
+        cmocka_unit_test(intervals_are_students_t),
+        cmocka_unit_test(only_finite_values_count),
+        cmocka_unit_test(files_do_not_depend_on_threads),
+        cmocka_unit_test(files_have_means_and_intervals),
+        cmocka_unit_test(events_are_of_the_first_seed),
+        cmocka_unit_test(each_part_is_a_chapter),
+        cmocka_unit_test(key_is_clear_of_the_axis_label),
+        cmocka_unit_test(picture_omits_means_of_few_seeds),
+        cmocka_unit_test(frames_end_at_possible_values),
+        cmocka_unit_test(picture_shows_aim_and_report_the_verdict),
+        cmocka_unit_test(constant_parameters_are_printed_once),
+        cmocka_unit_test(only_selects_parts_and_refuses_unknown_ones),
+        cmocka_unit_test(failed_run_is_named),
+        cmocka_unit_test(interrupt_keeps_complete_seeds),
+        cmocka_unit_test(one_run_measures_a_group),
+        cmocka_unit_test(where_selects_points_by_value),
+        cmocka_unit_test(differences_are_taken_seed_by_seed),
+        cmocka_unit_test(tables_of_an_earlier_run_are_removed),
+        cmocka_unit_test(pictures_of_an_earlier_run_are_removed),
+        cmocka_unit_test(differences_of_differences),
+        cmocka_unit_test(against_without_a_reference_is_refused),
+        cmocka_unit_test(where_conditions_must_all_hold),
+        cmocka_unit_test(unwritable_folder_is_refused_before_any_run),
+        cmocka_unit_test(command_omits_options_that_change_no_number),
+        cmocka_unit_test(json_text_is_escaped),
+        cmocka_unit_test(report_shows_a_table),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

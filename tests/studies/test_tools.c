@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the studies share: how far they are, and files that are whole or as they were. */
+/* test_tools.c: the tools of the studies: progress, and files that are whole or unchanged. */
 #include "core/mem.h"
 #include "studies/tools.h"
 #include "support/test.h"
@@ -12,7 +12,7 @@
 
 /* ---- progress ------------------------------------------------------------------------------ */
 
-/* What `saying` writes to standard error when that is a file. */
+/* Return the text that `saying` writes to standard error, which is a file. */
 static char *said(void (*saying)(struct hth_sim_progress *p), struct hth_sim_progress *p)
 {
     char *text = hth_new_array(char, 4096);
@@ -42,7 +42,7 @@ static void say_in_a_log(struct hth_sim_progress *p)
     assert_false(p->tty);
     hth_sim_progress_say(p, "too early");
     for (unsigned i = 1; i <= 3; i++) {
-        age(p, 20); /* and this test may be held up for ten */
+        age(p, 20); /* and this test may be delayed by ten */
         hth_sim_progress_say(p, "too soon");
         age(p, 30);
         hth_sim_progress_say(p, "%u of 3 runs", i);
@@ -64,8 +64,8 @@ static void say_on_a_terminal(struct hth_sim_progress *p)
     hth_sim_progress_wipe(p);
 }
 
-/* A log gets whole lines, one in half a minute and no letters for a terminal. */
-static void test_progress_in_a_log(void **state)
+/* A log gets whole lines, one in half a minute, without control characters. */
+static void log_gets_whole_lines_of_progress(void **state)
 {
     (void)state;
     struct hth_sim_progress p;
@@ -74,7 +74,7 @@ static void test_progress_in_a_log(void **state)
     hth_free(text);
 }
 
-static void test_progress_on_a_terminal(void **state)
+static void terminal_gets_one_line_of_progress(void **state)
 {
     (void)state;
     struct hth_sim_progress p;
@@ -90,8 +90,8 @@ static void test_progress_on_a_terminal(void **state)
 
 static char dir[] = "/tmp/hth-tools-XXXXXX";
 
-/* A file larger than this process may write stands for a full disk: the reason is said, the earlier
- * file is as it was, and no part of the new one is left. */
+/* A file above this process's size limit stands for a full disk: the error has the reason, the
+ * earlier file is unchanged, and no part of the new one is left. */
 static enum hth_err finish_too_large(const char *sub)
 {
     struct rlimit limit, small;
@@ -116,7 +116,7 @@ static void finish_and_say(struct hth_sim_progress *p)
     hth_free(sub);
 }
 
-static void test_a_file_is_whole_or_as_it_was(void **state)
+static void failed_write_leaves_the_old_file(void **state)
 {
     (void)state;
     char *sub = hth_strdup(dir);
@@ -158,8 +158,8 @@ static int remove_dir(void **state)
     return rmdir(dir);
 }
 
-/* As under nohup: Ctrl-C at the terminal is for others. */
-static void test_an_ignored_interrupt_stays_ignored(void **state)
+/* As under nohup: Ctrl-C at the terminal is not for this process. */
+static void ignored_interrupt_stays_ignored(void **state)
 {
     (void)state;
     void (*before)(int) = signal(SIGINT, SIG_IGN);
@@ -177,10 +177,10 @@ static void test_an_ignored_interrupt_stays_ignored(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_progress_in_a_log),
-        cmocka_unit_test(test_progress_on_a_terminal),
-        cmocka_unit_test(test_a_file_is_whole_or_as_it_was),
-        cmocka_unit_test(test_an_ignored_interrupt_stays_ignored),
+        cmocka_unit_test(log_gets_whole_lines_of_progress),
+        cmocka_unit_test(terminal_gets_one_line_of_progress),
+        cmocka_unit_test(failed_write_leaves_the_old_file),
+        cmocka_unit_test(ignored_interrupt_stays_ignored),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
