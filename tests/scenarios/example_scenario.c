@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A third of the hosts lose their power for twenty seconds: how much does a trainer lose? usage:
- * example_scenario [SEED [trace]]
+ * A third of the hosts lose their power for twenty seconds: how much does a trainer lose?
+ * usage: example_scenario [SEED [trace]]
  */
 #include "scenarios/swarm.h"
 
