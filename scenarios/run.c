@@ -352,7 +352,7 @@ static enum hth_err make_peers(struct scenario_run *r)
     const struct hth_scenario *s = r->s;
     r->app = &peers_app;
     peers.count = s->nodes;
-    echo.hood = s->load.hood;
+    peers.hood = s->load.hood;
     peers.experts = s->load.experts;
     peers.payload_bytes = (uint32_t)(s->load.payload_kib * 1024);
     peers.call_every_us = (int64_t)(1e6 / s->load.calls_per_s);
