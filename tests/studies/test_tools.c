@@ -125,7 +125,7 @@ static void failed_write_leaves_the_old_file(void **state)
     fputs("before\n", f);
     assert_ok(hth_sim_finish(f, sub, "t.csv"));
     char *text = said(finish_and_say, NULL);
-    char *path = hth_asprintf("%s/t.csv can't be written: File too large; nothing", sub);
+    char *path = hth_asprintf("%s/t.csv can't be written: File too large; it was removed", sub);
     assert_non_null(strstr(text, path));
     hth_free(path);
     hth_free(text);
