@@ -282,7 +282,7 @@ typedef enum hth_err part_fn(const struct hth_expert_msg *work, uint32_t part, b
 
 /* Refuse every second expert by its first coordinate, with reasons that a client must doubt; the
  * others echo their input. */
-static enum hth_err nay(const struct hth_work *work, uint32_t part, bool backward)
+static enum hth_err nay(const struct hth_expert_msg *work, uint32_t part, bool backward)
 {
     (void)backward;
     const uint32_t *coord = work->coord + (size_t)part * work->ndim;

@@ -304,7 +304,7 @@ static void collab(void **state)
     assert_true(same_words(a, b));
     struct proc *proc = START(p, "c", "sim", "collab", "--die", "2", "--trainers", "2");
     assert_int_equal(proc_wait(proc), 2);
-    proc_must_say(proc, "one at least has to stay");
+    proc_must_say(proc, "at least one must stay");
     proc = START(p, "d", "sim", "collab", "--only", "both");
     assert_int_equal(proc_wait(proc), 2);
     proc_must_say(proc, "--only 'both'");
@@ -399,7 +399,7 @@ static void collab_of_many_seeds(void **state)
                  "--die", "3", "--join", "3", "--out", place_path(p, "out"));
     assert_int_equal(proc_wait(proc), 1);
     char *text = said(proc);
-    assert_non_null(strstr(text, "\nFAIL: with deaths and joins the loss is not shown to be"));
+    assert_non_null(strstr(text, "\nFAIL: with crashes and joins the loss is not shown to be"));
     free(text);
     check_curves(p);
     proc = START(p, "c", "sim", "collab", "--out", place_path(p, "x"));

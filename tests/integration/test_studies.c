@@ -124,7 +124,7 @@ static void test_golden(void **state)
     free(text);
     struct proc *proc = START(p, "b", "sim", "averaging", "--golden");
     assert_int_equal(proc_wait(proc), 2);
-    proc_must_say(proc, "--golden: is of --table");
+    proc_must_say(proc, "--golden: needs --table");
     proc = START(p, "c", "sim", "averaging", "--table", "--golden", "--failure", "crash");
     assert_int_equal(proc_wait(proc), 2);
     proc_must_say(proc, "absent for one round");
@@ -231,7 +231,7 @@ static void test_sweep(void **state)
     free(text);
     text = place_read(place_path(p, "out/plot.gp"), &len);
     assert_non_null(strstr(text, "set title '12 peers in 4x4'"));
-    assert_non_null(strstr(text, " title \"3 seeds, 95 % intervals; not there"));
+    assert_non_null(strstr(text, " title \"3 seeds, 95 % intervals; a target not reached"));
     assert_non_null(strstr(text, "set xtics ('0' 0, '10' 1)"));
     assert_non_null(strstr(text, "$s2_1 << EOD\n"));
     assert_null(strstr(text, "$s3_0 "));
@@ -445,7 +445,7 @@ static void test_vary(void **state)
     proc_must_say(proc, "$farther");
     proc = START(p, "d", "sim", "vary", path, "--vary", "near=20");
     assert_int_equal(proc_wait(proc), 3);
-    proc_must_say(proc, "there is no $near to vary");
+    proc_must_say(proc, "the file has no $near to vary");
     proc = START(p, "e", "sim", "vary", path, path, "--vary", "far=20");
     assert_int_equal(proc_wait(proc), 3);
     proc_must_say(proc, "are both named 'good'");
@@ -675,10 +675,10 @@ static void test_refusals(void **state)
     proc = START(p, "many", "sim", "averaging", "--model", "protocol", "--grid", "65x65", "--peers",
                  "4097");
     assert_int_equal(proc_wait(proc), 2);
-    proc_must_say(proc, "--peers '4097': a protocol is played by up to 4096");
+    proc_must_say(proc, "--peers '4097': with --model protocol at most 4096");
     proc = START(p, "gossip", "sim", "averaging", "--model", "protocol", "--method", "gossip");
     assert_int_equal(proc_wait(proc), 2);
-    proc_must_say(proc, "is a model only");
+    proc_must_say(proc, "exists only with --model pure");
     place_end(p);
 }
 

@@ -54,8 +54,10 @@ static void run_one(const struct hth_scenario *s, uint64_t seed, struct hth_scen
 
 /* The planted fault: when a connection breaks with several calls in flight, the verdict of one is
  * forgotten. The linker replaces rpc's own function by this one (--wrap). */
-void __real_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
-void __wrap_slots_fail_all(struct conn *c, enum hth_err err, const char *text, bool remote);
+void __real_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
+                                   bool remote);
+void __wrap_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *text,
+                                   bool remote);
 
 static struct hth_rpc_call *forgotten[4096];
 static size_t forgotten_count;
@@ -70,7 +72,7 @@ void __wrap_hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const c
             continue;
         c->slots[i].call = NULL;
         call->conn = NULL;
-        due_cancel(call->rpc, &call->due);
+        hth_rpc_due_cancel(call->rpc, &call->due);
         /* keep a reference, or a leak checker would report it first */
         forgotten[forgotten_count++] = call;
         break;
