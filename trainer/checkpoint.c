@@ -5,7 +5,7 @@
  *
  *   hearth.kind = "trunk", hearth.schema, hearth.seed, hearth.updates, hearth.launched,
  *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits),
- *   hearth.terms (what the run's trainers have alike: settings.h, the schema of parameters),
+ *   hearth.terms (the schema of parameters, a hash of the run's settings: settings.h),
  *   hearth.lineage (lineage.h, in hex; only of shared batches)
  *
  * The lineage lets a trainer that returns before the next step continue in the history of the

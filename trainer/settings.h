@@ -9,7 +9,7 @@
  * difference.
  *
  *   setting     options                                                          mode
- *   MODEL       what hth_model_schema covers (kind, widths, grid, names and      both modes
+ *   MODEL       all that hth_model_schema covers (kind, widths, grid, names and  both modes
  *               shapes of all weights), and the seed they are drawn from
  *   MODE        local or batch; whether the optimiser's states are averaged      both
  *   OPTIMIZER   kind                                                             both

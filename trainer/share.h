@@ -19,16 +19,16 @@
  *
  *          "All have enough" is an estimate: roster records say how many samples land at once and
  *          when the next ones do, and no trainer starts a flight that would land after the batch is
- *          full. The average tells the real number of samples. If that is short of the target, each
- *          trainer gathers its part of the rest and they average again, until they have the target
- *          or no trainer has more. The step is the one that a single machine with that batch would
- *          take, whichever trainers take part (DeDLOC, Diskin et al. 2021). With `delayed` the
- *          trainers gather the next batch while this one is averaged, on parameters that are one
- *          step old. Matchmaking begins ahead of the estimated time. If the average has the values
- *          of no more than `quorum` of the known trainers, nobody steps: they average again, with
- *          more samples after three attempts. After ten seconds of this the trainers that answer
- *          are the batch, because the others are known by their records only. A trainer without
- *          others steps alone.
+ *          full. The round counts the samples that its group really has. If they are short of the
+ *          target, each trainer gathers its part of the rest and they average again, until they
+ *          have the target or no trainer has more. The step is the one that a single machine with
+ *          that batch would take, whichever trainers take part (DeDLOC, Diskin et al. 2021). With
+ *          `delayed` the trainers gather the next batch while this one is averaged, on parameters
+ *          that are one step old. Matchmaking begins ahead of the estimated time. If the average
+ *          has the values of no more than `quorum` of the known trainers, nobody steps: they
+ *          average again, with more samples after three attempts. After ten seconds of this the
+ *          trainers that answer are the batch, because the others are known by their records only.
+ *          A trainer without others steps alone.
  *
  * A newcomer first looks for trainers. If others train, it fetches parameters, optimiser state and
  * position from the freshest of them (averaging/state.h) and waits as long as that takes, because

@@ -77,10 +77,10 @@ enum hth_err hth_reader_text(const struct hth_file_bytes *text, uint32_t seq_len
     r->begin = (uint64_t)((double)bytes * begin);
     last = HTH_MIN(bytes, (uint64_t)((double)bytes * end));
     if (last < r->begin || last - r->begin < 2 * (uint64_t)seq_len) {
-        err =
-            hth_file_blame(text, HTH_E_BAD_SHAPE,
-                           "of its %" PRIu64 " bytes %g to %g are used, too few for samples of %u",
-                           bytes, begin, end, seq_len);
+        err = hth_file_blame(text, HTH_E_BAD_SHAPE,
+                             "it has %" PRIu64 " bytes; the part from %g to %g is shorter than two "
+                             "samples of %u bytes",
+                             bytes, begin, end, seq_len);
         goto fail;
     }
     *out = (struct hth_record_reader){

@@ -44,7 +44,7 @@ struct hth_expert;
 struct hth_rpc;
 struct hth_trainer;
 
-/* ---- what is reported ------------------------------------------------------------------------ */
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 #define HTH_STALENESS_BUCKETS 16 /* 0, 1, 2, .. 14, 15 and more */
 

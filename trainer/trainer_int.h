@@ -341,11 +341,12 @@ enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_res
 /* While a state is fetched or waits to be adopted: keeps offers without values out. */
 void hth_hear_pump(struct hth_trainer *t);
 void hth_hear_result(struct hth_trainer *t, const struct hth_avg_result *result);
-/* Whether the average is about to arrive that follows a state of `step` and the log. */
+/* Whether the average after a state of `step` and the log is about to arrive. */
 bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step);
 /* The lowest step of a state that is of use. */
 uint64_t hth_hear_since(const struct hth_trainer *t);
-/* Whether a state of `step` is too late: with the log it leads to a step that the others left. */
+/* Whether a state of `step` is too late: with the log it leads to a step that the others have
+ * left. */
 bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step);
 /* After a state of `step` was adopted: takes the steps on the logged averages on top of it, in a
  * job; hth_hear_count counts them, on the loop. Errors: the kernels'. */
