@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * allreduce.c: the average of n processes' vectors, beside the floor of plain sockets and
- * OpenMPI. One row per (n, bytes, format); what is compared is taken in turns, so that a
- * disturbance of the machine meets all of it.
+ * allreduce.c: hearth bench allreduce: times the average of n processes' vectors, beside plain
+ * sockets as a floor and OpenMPI. One row per (n, bytes, format). The sides take turns, so that a
+ * disturbance of the machine meets all of them.
  */
 #define _GNU_SOURCE
 #include "benchmarks/bench.h"
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define LINE_BYTES_MAX 4096
-#define AIM_S          1.0 /* of one sample of rounds */
+#define AIM_S          1.0 /* duration of one sample of rounds */
 #define ROUNDS_MAX     2000u
 #define TRIES_MAX      5
 
@@ -34,25 +34,25 @@ struct process {
     unsigned port, floor_port;
 };
 
-struct crew {
+struct allreduce_crew {
     struct process p[HTH_BENCH_MEMBERS_MAX];
     uint32_t n;
 };
 
-struct figure {
+struct allreduce_figure {
     uint32_t n;
     uint64_t bytes;
     const char *format;
     double error_max;
 };
 
-/* What is measured: all of these with all of those. */
+/* The measured combinations: every n with every size and every format. */
 static const uint32_t sizes_n[] = {2, 4, 8};
 static const uint64_t sizes_bytes[] = {4u << 10, 4u << 20, 64u << 20};
-static const struct figure formats[] = {{.format = "fp32", .error_max = 1e-6},
-                                        {.format = "fp16", .error_max = 2e-3},
-                                        {.format = "bf16", .error_max = 1e-2},
-                                        {.format = "int8", .error_max = 3e-2}};
+static const struct allreduce_figure formats[] = {{.format = "fp32", .error_max = 1e-6},
+                                                  {.format = "fp16", .error_max = 2e-3},
+                                                  {.format = "bf16", .error_max = 1e-2},
+                                                  {.format = "int8", .error_max = 3e-2}};
 
 struct own_flags {
     bool as_member;
@@ -89,13 +89,13 @@ static enum hth_err start(struct process *p, bool plain)
     return rc == 0 && p->to != NULL && p->from != NULL ? HTH_OK : HTH_E_IO;
 }
 
-static void say(struct process *p, const char *line)
+static void send_line(struct process *p, const char *line)
 {
     fputs(line, p->to);
     fflush(p->to);
 }
 
-static enum hth_err hear(struct process *p, char line[LINE_BYTES_MAX])
+static enum hth_err receive_line(struct process *p, char line[LINE_BYTES_MAX])
 {
     if (fgets(line, LINE_BYTES_MAX, p->from) == NULL)
         return HTH_E_CLOSED;
@@ -105,7 +105,7 @@ static enum hth_err hear(struct process *p, char line[LINE_BYTES_MAX])
     return HTH_E_IO;
 }
 
-static void crew_end(struct crew *c)
+static void crew_end(struct allreduce_crew *c)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         int status;
@@ -119,7 +119,7 @@ static void crew_end(struct crew *c)
     c->n = 0;
 }
 
-static enum hth_err crew_start(struct crew *c, uint32_t n, bool plain)
+static enum hth_err crew_start(struct allreduce_crew *c, uint32_t n, bool plain)
 {
     char line[LINE_BYTES_MAX];
     memset(c, 0, sizeof(*c));
@@ -129,7 +129,7 @@ static enum hth_err crew_start(struct crew *c, uint32_t n, bool plain)
     enum hth_err err = HTH_OK;
     for (uint32_t i = 0; i < n && err == HTH_OK; i++) {
         struct process *p = &c->p[i];
-        err = hear(p, line);
+        err = receive_line(p, line);
         if (err == HTH_OK && sscanf(line, "hello %64s %u %u", p->id, &p->port, &p->floor_port) != 3)
             err = HTH_E_MALFORMED;
         char *longer = hth_asprintf("%s %s:%u:%u", list, p->id, p->port, p->floor_port);
@@ -141,33 +141,35 @@ static enum hth_err crew_start(struct crew *c, uint32_t n, bool plain)
         fflush(c->p[i].to);
     }
     for (uint32_t i = 0; i < n && err == HTH_OK; i++)
-        err = hear(&c->p[i], line);
+        err = receive_line(&c->p[i], line);
     hth_free(list);
     return err;
 }
 
-/* The same line to all; then the answers of all. */
-static enum hth_err tell_all(struct crew *c, const char *line, char answer[][LINE_BYTES_MAX])
+/* Sends one line to all members, then reads the answer of each. */
+static enum hth_err ask_all(struct allreduce_crew *c, const char *line,
+                            char answer[][LINE_BYTES_MAX])
 {
     char one[LINE_BYTES_MAX];
     for (uint32_t i = 0; i < c->n; i++)
-        say(&c->p[i], line);
+        send_line(&c->p[i], line);
     for (uint32_t i = 0; i < c->n; i++)
-        HTH_TRY(hear(&c->p[i], answer != NULL ? answer[i] : one));
+        HTH_TRY(receive_line(&c->p[i], answer != NULL ? answer[i] : one));
     return HTH_OK;
 }
 
-/* Of one round: the slowest member's time; computing and bytes sent of all. */
+/* One round: time of the slowest member, compute time and bytes sent of all members. */
 struct took {
     double seconds, cpu_seconds;
     uint64_t bytes, packed;
 };
 
-static enum hth_err time_once(struct crew *c, const char *what, uint32_t rounds, struct took *out)
+static enum hth_err time_once(struct allreduce_crew *c, const char *what, uint32_t rounds,
+                              struct took *out)
 {
     static char answer[HTH_BENCH_MEMBERS_MAX][LINE_BYTES_MAX];
     char *line = hth_asprintf("%s %u\n", what, rounds);
-    enum hth_err err = tell_all(c, line, answer);
+    enum hth_err err = ask_all(c, line, answer);
     hth_free(line);
     HTH_TRY(err);
     unsigned all_dropped = 0;
@@ -188,21 +190,23 @@ static enum hth_err time_once(struct crew *c, const char *what, uint32_t rounds,
     return all_dropped == 0 ? HTH_OK : HTH_E_AGAIN;
 }
 
-/* Members that the rest of the machine kept from running for so long that they were dropped: once
- * more, a few times. */
-static enum hth_err timed(struct crew *c, const char *what, uint32_t rounds, struct took *out)
+/* Times rounds; repeats them a few times if members were dropped, because a busy machine can keep a
+ * member from running that long. */
+static enum hth_err timed(struct allreduce_crew *c, const char *what, uint32_t rounds,
+                          struct took *out)
 {
     enum hth_err err = HTH_E_AGAIN;
     for (int i = 0; i < TRIES_MAX && err == HTH_E_AGAIN; i++)
         err = time_once(c, what, rounds, out);
     if (err == HTH_E_AGAIN)
-        hth_cli_say_error("members were dropped from rounds: this machine is too busy");
+        hth_cli_say_error("members were dropped from rounds, because this machine is too busy; try "
+                          "again when it is idle");
     return err;
 }
 
 /* ---- OpenMPI ------------------------------------------------------------------------------- */
 
-/* Seconds of one MPI_Allreduce (mean of the slowest rank) over TCP; 0 where there is no OpenMPI. */
+/* Seconds of one MPI_Allreduce over TCP, mean of the slowest rank; 0: OpenMPI is missing. */
 static double openmpi(const char *program, uint32_t n, uint64_t bytes, uint32_t rounds)
 {
     double seconds = 0;
@@ -229,16 +233,17 @@ static double openmpi(const char *program, uint32_t n, uint64_t bytes, uint32_t 
     return seconds;
 }
 
-/* A column that is not there has a reason. */
+/* Prints why the OpenMPI column is missing. */
 static void say_without_openmpi(const char *program)
 {
     if (program == NULL || access(program, X_OK) != 0)
-        hth_cli_say_error("OpenMPI is not measured: there is no %s; it is built where CMake finds "
-                          "OpenMPI (Debian: libopenmpi-dev), or give --mpi PROGRAM",
-                          program != NULL ? program : "bench_mpi_allreduce");
+        hth_cli_say_error(
+            "OpenMPI is not measured: there is no %s; build it with OpenMPI installed "
+            "(Debian: libopenmpi-dev), or give --mpi PROGRAM",
+            program != NULL ? program : "bench_mpi_allreduce");
 }
 
-/* Beside the program: build/app/hearth, build/benchmarks/bench_mpi_allreduce. */
+/* The program in the build tree: build/app/hearth finds build/benchmarks/bench_mpi_allreduce. */
 static char *mpi_program(void)
 {
     char path[1024];
@@ -257,17 +262,18 @@ static char *mpi_program(void)
 
 /* ---- one figure ---------------------------------------------------------------------------- */
 
-static enum hth_err verify(struct hth_bench *b, struct crew *c, const struct figure *f)
+static enum hth_err verify(struct hth_bench *b, struct allreduce_crew *c,
+                           const struct allreduce_figure *f)
 {
     static char answer[HTH_BENCH_MEMBERS_MAX][LINE_BYTES_MAX];
     struct took took;
     double error;
     char *line = hth_asprintf("prepare %" PRIu64 " %s %" PRIu64 "\n", f->bytes, f->format, b->seed);
-    enum hth_err err = tell_all(c, line, NULL);
+    enum hth_err err = ask_all(c, line, NULL);
     hth_free(line);
     HTH_TRY(err);
     HTH_TRY(timed(c, "rounds", 1, &took));
-    HTH_TRY(tell_all(c, "check\n", answer));
+    HTH_TRY(ask_all(c, "check\n", answer));
     for (uint32_t i = 0; i < c->n; i++) {
         if (sscanf(answer[i], "error %lf", &error) != 1 || !(error <= f->error_max)) {
             hth_cli_say_error("n %u, %s: the result is wrong: %s", f->n, f->format, answer[i]);
@@ -277,12 +283,12 @@ static enum hth_err verify(struct hth_bench *b, struct crew *c, const struct fig
     return HTH_OK;
 }
 
-struct samples {
+struct allreduce_samples {
     struct hth_bench_samples seconds, cpu, floor, floor_cpu, mpi;
 };
 
-static void emit(struct hth_bench *b, const struct figure *f, const struct samples *s,
-                 const struct took *last)
+static void emit(struct hth_bench *b, const struct allreduce_figure *f,
+                 const struct allreduce_samples *s, const struct took *last)
 {
     double seconds = hth_bench_median(&s->seconds), least = hth_bench_median(&s->floor);
     json_t *row = json_object();
@@ -307,10 +313,10 @@ static void emit(struct hth_bench *b, const struct figure *f, const struct sampl
     hth_bench_row_take(b, row);
 }
 
-static enum hth_err measure(struct hth_bench *b, struct crew *c, const struct figure *f,
-                            const char *mpi)
+static enum hth_err measure(struct hth_bench *b, struct allreduce_crew *c,
+                            const struct allreduce_figure *f, const char *mpi)
 {
-    static struct samples samples;
+    static struct allreduce_samples samples;
     struct took ours, plain;
     HTH_TRY(verify(b, c, f));
     HTH_TRY(timed(c, "rounds", 2, &ours));
@@ -323,7 +329,7 @@ static enum hth_err measure(struct hth_bench *b, struct crew *c, const struct fi
     hth_bench_begin(&samples.mpi);
     while (hth_bench_more(b, &samples.seconds, 5)) {
         HTH_TRY(timed(c, "rounds", rounds, &ours));
-        /* Each member sent 1 / n of this, to each of the others in equal pieces. */
+        /* Each member sent 1 / n of these bytes, in equal pieces to each other member. */
         char *what = hth_asprintf("floor %" PRIu64, ours.bytes / f->n / (f->n - 1));
         enum hth_err err = timed(c, what, rounds, &plain);
         hth_free(what);
@@ -346,12 +352,12 @@ static enum hth_err measure_all(struct hth_bench *b, const struct own_flags *own
     enum hth_err err = HTH_OK;
     say_without_openmpi(mpi);
     for (size_t i = 0; i < HTH_ARRAY_LEN(sizes_n) && err == HTH_OK; i++) {
-        struct crew crew = {.n = 0};
+        struct allreduce_crew crew = {.n = 0};
         if (own->only_n != 0 && own->only_n != sizes_n[i])
             continue;
         err = crew_start(&crew, sizes_n[i], b->plain);
         for (size_t k = 0; k < HTH_ARRAY_LEN(sizes_bytes) * HTH_ARRAY_LEN(formats); k++) {
-            struct figure f = formats[k % HTH_ARRAY_LEN(formats)];
+            struct allreduce_figure f = formats[k % HTH_ARRAY_LEN(formats)];
             f.n = sizes_n[i];
             f.bytes = sizes_bytes[k / HTH_ARRAY_LEN(formats)];
             bool wanted = (own->only_bytes == 0 || own->only_bytes == f.bytes) &&
@@ -403,16 +409,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_N:
         own->only_n = (uint32_t)hth_cli_number(state, "--n", arg, 2, 8);
         if (!is_n(own->only_n))
-            argp_error(state, "--n %s: 2, 4 and 8 processes are measured", arg);
+            argp_error(state, "--n '%s': expected 2, 4 or 8", arg);
         return 0;
     case KEY_BYTES:
         if (hth_cli_parse_size(arg, &own->only_bytes) != HTH_OK || !is_bytes(own->only_bytes))
-            argp_error(state, "--bytes '%s': 4KiB, 4MiB and 64MiB are measured", arg);
+            argp_error(state, "--bytes '%s': expected 4KiB, 4MiB or 64MiB", arg);
         return 0;
     case KEY_FORMAT:
         own->only_format = arg;
         if (!is_format(arg))
-            argp_error(state, "--format '%s': fp32, fp16, bf16 and int8 are measured", arg);
+            argp_error(state, "--format '%s': expected fp32, fp16, bf16 or int8", arg);
         return 0;
     case KEY_MPI:
         own->mpi = arg;
@@ -426,10 +432,12 @@ int hth_bench_allreduce_main(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"as-member", KEY_MEMBER, NULL, OPTION_HIDDEN, "One of the processes", 0},
-        {"n", KEY_N, "N", 0, "Only with 2, 4 or 8 processes", 0},
-        {"bytes", KEY_BYTES, "SIZE", 0, "Only vectors of 4KiB, 4MiB or 64MiB", 0},
-        {"format", KEY_FORMAT, "NAME", 0, "Only fp32, fp16, bf16 or int8", 0},
-        {"mpi", KEY_MPI, "PROGRAM", 0, "bench_mpi_allreduce, where it is not beside this program",
+        {"n", KEY_N, "N", 0, "Measure only 2, 4 or 8 processes (default: all)", 0},
+        {"bytes", KEY_BYTES, "SIZE", 0,
+         "Measure only vectors of 4KiB, 4MiB or 64MiB (default: all)", 0},
+        {"format", KEY_FORMAT, "NAME", 0, "Measure only fp32, fp16, bf16 or int8 (default: all)",
+         0},
+        {"mpi", KEY_MPI, "PROGRAM", 0, "Path of bench_mpi_allreduce (default: beside this program)",
          0},
         {0}};
     static const struct argp own_argp = {.options = options, .parser = parse};
@@ -440,11 +448,11 @@ int hth_bench_allreduce_main(int argc, char **argv)
             return hth_bench_member_main(i + 1 < argc && strcmp(argv[i + 1], "--plain") == 0);
     }
     int code = hth_bench_open(&b, argc, argv,
-                              "The mean of the vectors of n processes on this machine, beside the "
-                              "same bytes through plain sockets, and OpenMPI's MPI_Allreduce.",
+                              "Time the mean of the vectors of n processes on this machine, beside "
+                              "the same bytes through plain sockets and OpenMPI's MPI_Allreduce.",
                               &own_argp, &own);
     if (code != HTH_EXIT_OK)
         return code;
-    signal(SIGPIPE, SIG_IGN); /* a member that died is an answer, too */
+    signal(SIGPIPE, SIG_IGN); /* a write to a dead member must return an error */
     return hth_bench_finish(&b, "measuring the reduction", measure_all(&b, &own));
 }

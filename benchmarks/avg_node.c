@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LOOK_US   (2 * HTH_US_PER_MS)
-#define POSTED_US (20 * HTH_US_PER_MS) /* between two notes: rounds follow one another closely */
+#define POSTED_US (20 * HTH_US_PER_MS) /* shortest time between two records: rounds are short */
 
 void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count)
 {
@@ -23,7 +23,7 @@ void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count)
     }
 }
 
-/* ---- what happens --------------------------------------------------------------------------- */
+/* ---- callbacks ------------------------------------------------------------------------------ */
 
 static void take(struct hth_avg_node *n, struct hth_blob *values)
 {

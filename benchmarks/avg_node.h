@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * avg_node.h: an averager in the real world and nothing else: loop, DHT node, endpoint, averager
- * (averaging/peer.h), and a vector that goes through sweeps. For benchmarks and for tests of
- * several processes; `hearth train` builds its own.
+ * avg_node.h: an averager over real sockets and nothing else: loop, DHT node, endpoint, averager
+ * (averaging/peer.h), and a vector that sweeps average. For benchmarks and for tests of several
+ * processes; `hearth train` builds its own.
  *
- *   hth_avg_node_open     everything is made; the roster fills while the loop runs
+ *   hth_avg_node_open     makes everything; the roster fills while the loop runs
  *   hth_avg_node_run      until hth_net_stop(node->env): waits for `population` peers, calls
  *                         on_ready; hth_avg_node_sweep begins a sweep, which calls on_sweep
  *   hth_avg_node_close
@@ -22,7 +22,7 @@
 struct hth_avg_node;
 struct hth_opendht;
 
-#define HTH_AVG_NODE_SCHEMA 77 /* of the vectors, and of states handed out beside them */
+#define HTH_AVG_NODE_SCHEMA 77 /* of the vectors and of the states that donors hand out */
 
 struct hth_avg_node_opts {
     const char *network;
@@ -32,18 +32,18 @@ struct hth_avg_node_opts {
     uint32_t threads;
     uint32_t population; /* peers to wait for, this one included */
     struct hth_avg_shape shape;
-    uint32_t rank; /* its cell in that shape */
+    uint32_t rank; /* cell of this peer in the shape */
     size_t count;  /* floats */
     enum hth_quant_format format;
     enum hth_avg_mode mode; /* a helper offers no values */
-    double bandwidth;       /* as of struct hth_roster_opts */
-    uint32_t flags;         /* of the roster's note, besides those of the mode */
+    double bandwidth;       /* as in struct hth_roster_opts */
+    uint32_t flags;         /* of the record, besides those of the mode */
     uint64_t seed;          /* of the values: standard normals of (seed, rank) */
     int64_t window_us;
-    int64_t silence_us;  /* after which a peer is held for dead; 0: learnt (hth_reducer_opts) */
+    int64_t silence_us;  /* a peer silent for longer counts as dead; 0: learnt (hth_reducer_opts) */
     struct hth_log *log; /* NULL: errors only */
-    void (*on_ready)(void *arg);                                      /* all are seen; once */
-    void (*on_sweep)(void *arg, const struct hth_avg_result *result); /* values are new already */
+    void (*on_ready)(void *arg);                                      /* once, all peers are seen */
+    void (*on_sweep)(void *arg, const struct hth_avg_result *result); /* after values are set */
     void *arg;
 };
 
@@ -57,21 +57,21 @@ struct hth_avg_node {
     struct hth_timer *timer;
     struct hth_avg_span span;
     bool ready;
-    const float *values;     /* what the next sweep offers */
-    struct hth_blob *offers; /* where they lie */
+    const float *values;     /* offered by the next sweep */
+    struct hth_blob *offers; /* memory of the values */
 };
 
-/* The values that peer `rank` begins with. */
+/* The first values of peer `rank`. */
 void hth_avg_node_values(uint64_t seed, uint32_t rank, float *out, size_t count);
 
-/* Errors: those of the modules; close what was opened. */
+/* Errors: those of the modules. Close the node also after an error. */
 enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts,
                                struct hth_avg_node *node) HTH_MUST;
 enum hth_err hth_avg_node_run(struct hth_avg_node *node) HTH_MUST;
-/* Other values, copied. Not while a sweep is under way. Errors: E_NO_MEMORY. */
+/* Copies other values. Not during a sweep. Errors: E_NO_MEMORY. */
 enum hth_err hth_avg_node_set(struct hth_avg_node *node, const float *values) HTH_MUST;
-/* Offers the values with weight 1; the average takes their place, as it lies. A helper only takes
- * part. Errors: those of an offer. */
+/* Offers the values with weight 1; the average replaces them. A helper only reduces. Errors: those
+ * of an offer. */
 enum hth_err hth_avg_node_sweep(struct hth_avg_node *node, uint32_t rounds) HTH_MUST;
 void hth_avg_node_close(struct hth_avg_node *node);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beam.c: times the beam search after comparing it with brute force; see bench.h. */
+/* beam.c: compares the beam search with brute force, then times it. */
 #include "benchmarks/beam.h"
 
 #include "core/limits.h"
@@ -12,14 +12,14 @@
 struct bench {
     const struct hth_bench_gate_opts *opts;
     struct hth_beam *beam;
-    size_t width; /* of the tables */
+    size_t width; /* columns of the tables */
     float *tables;
     uint32_t *index;
     float *score;
     double *ms;
 };
 
-/* New scores for a batch: normal, a function of (seed, round, column). */
+/* Draws new normal scores for a batch, a function of (seed, round, column). */
 static void draw_tables(struct bench *b, uint32_t round)
 {
     uint32_t key[2] = {(uint32_t)b->opts->seed, (uint32_t)(b->opts->seed >> 32)};
@@ -33,8 +33,7 @@ static void draw_tables(struct bench *b, uint32_t round)
     }
 }
 
-/* The k best live experts of a row by looking at every one: higher score first, then lower
- * index. */
+/* Finds the k best live experts of a row by reading every score: higher first, then lower index. */
 static void brute_force(const struct bench *b, const float *row, uint32_t *index, float *score)
 {
     uint32_t k = b->opts->k, found = 0;
@@ -43,7 +42,8 @@ static void brute_force(const struct bench *b, const float *row, uint32_t *index
         score[j] = -INFINITY;
     }
     for (uint32_t i = 0; i < b->opts->view->live_count; i++) {
-        uint32_t expert = b->opts->view->expert[i]; /* ascending: a tie loses to those before it */
+        uint32_t expert =
+            b->opts->view->expert[i]; /* ascending, so a tie goes to the lower index */
         float s = hth_gate_score(b->opts->grid, row, expert);
         if (found == k && !(s > score[k - 1]))
             continue;
@@ -57,7 +57,7 @@ static void brute_force(const struct bench *b, const float *row, uint32_t *index
     }
 }
 
-/* A beam as wide as the widest level, so that the search must equal brute force on any view. */
+/* The width of the widest level: with it the search must equal brute force on any view. */
 static uint32_t exact_width(const struct hth_bench_gate_opts *opts)
 {
     uint32_t width = opts->k;

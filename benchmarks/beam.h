@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * beam.h: how long a beam search takes over a warm view, for `hearth bench gate` and
+ * beam.h: times a beam search over a warm grid view, for `hearth bench gate` and
  * `hearth bench peers --case beam`.
  *
- * The caller gives the view (so that the program can time the very directory it runs on, and print
- * that directory's request counter) and a clock. Before anything is timed, some rows are compared
- * with brute force over all live experts; a difference is an error, not a number. Scores are
- * normal, drawn by Philox from the seed. One thread.
+ * The caller gives the view, so that a program can time the directory it runs on and print that
+ * directory's request counter, and a clock. Before the timing some rows are compared with brute
+ * force over all live experts; a difference is an error. Scores are normal, drawn by Philox from
+ * the seed. One thread.
  */
 #ifndef HTH_BENCHMARKS_BEAM_H
 #define HTH_BENCHMARKS_BEAM_H
@@ -20,8 +20,8 @@ struct hth_bench_gate_opts {
     uint32_t rows;
     uint32_t k;
     uint32_t width;       /* 0: the default */
-    uint32_t rounds;      /* batches timed, each with new scores */
-    uint32_t verify_rows; /* compared with brute force first */
+    uint32_t rounds;      /* timed batches, each with new scores */
+    uint32_t verify_rows; /* rows compared with brute force */
     float noise_std;
     uint64_t seed;
     int64_t (*now_ns)(void *arg); /* monotonic */

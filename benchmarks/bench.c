@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: hearth bench: the table of questions, and how their rows are printed. */
+/* bench.c: hearth bench: the table of questions, their options, and the printing of rows. */
 #define _DEFAULT_SOURCE /* getloadavg */
 #include "benchmarks/bench.h"
 
@@ -23,13 +23,14 @@ struct question {
 
 static const struct question questions[] = {
     {"allreduce", hth_bench_allreduce_main, "the mean of n processes' vectors, beside OpenMPI"},
-    {"expert", hth_bench_expert_main, "rows/s of one hosted expert beside the bare kernel"},
+    {"expert", hth_bench_expert_main, "rows/s of one hosted expert, beside the bare kernel"},
     {"gate", hth_bench_gate_main, "beam search over a warm directory"},
-    {"kernels", hth_bench_kernels_main, "arithmetic alone beside the core's peak and PyTorch"},
+    {"kernels", hth_bench_kernels_main, "bare kernels, beside the core's peak and PyTorch"},
     {"peers", hth_bench_peers_main, "hivemind's own work, by hivemind and by hearth in turns"},
-    {"profile", hth_bench_profile_main, "what this machine does, for simulations; also --profile"},
+    {"profile", hth_bench_profile_main,
+     "a profile of this machine for simulations; also --profile"},
     {"step", hth_bench_step_main, "one mixture-of-experts layer: requests, bytes, time"},
-    {"tls", hth_bench_tls_main, "bytes/s of one stream, and what TLS costs"},
+    {"tls", hth_bench_tls_main, "bytes/s of one stream, with TLS and without"},
 };
 
 /* ---- the verb ------------------------------------------------------------------------------ */
@@ -65,19 +66,20 @@ int hth_verb_bench(int argc, char **argv)
     return HTH_EXIT_USAGE;
 }
 
-/* ---- shared flags -------------------------------------------------------------------------- */
+/* ---- shared options ------------------------------------------------------------------------ */
 
 enum { KEY_JSON = 0x5000, KEY_PLAIN, KEY_WIRE, KEY_REPEATS, KEY_THREADS, KEY_SEED, KEY_BUDGET };
 
 static const struct argp_option options[] = {
-    {"json", KEY_JSON, NULL, 0, "One JSON object per row", 1},
-    {"plain", KEY_PLAIN, NULL, 0, "Without TLS, to see what it costs", 1},
-    {"wire", KEY_WIRE, "TYPE", 0, "Rows travel as fp32, bf16, fp16, int8 or auto: as in a run", 1},
-    {"repeats", KEY_REPEATS, "N", 0, "Repeats of each figure; the median counts", 1},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object per row", 1},
+    {"plain", KEY_PLAIN, NULL, 0, "Measure without TLS, to see its cost", 1},
+    {"wire", KEY_WIRE, "TYPE", 0,
+     "Type of rows on the wire: fp32, bf16, fp16, int8, or auto for the type of a run", 1},
+    {"repeats", KEY_REPEATS, "N", 0, "Repeats of each figure, of which the median is printed", 1},
     {"runs", 0, NULL, OPTION_ALIAS, NULL, 1},
     {"budget", KEY_BUDGET, "TIME", 0, "Stop repeating a figure after this (default 8s)", 1},
     {"threads", KEY_THREADS, "N", 0, "Compute threads of the hosts (default: one per core)", 1},
-    {"seed", KEY_SEED, "N", 0, "Of weights and inputs", 1},
+    {"seed", KEY_SEED, "N", 0, "Seed of weights and inputs", 1},
     {0},
 };
 
@@ -123,14 +125,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_WIRE:
         if (!parse_wire(arg, &b->wire))
-            argp_error(state, "--wire '%s': fp32, bf16, fp16, int8 or auto", arg);
+            argp_error(state, "--wire '%s': expected fp32, bf16, fp16, int8 or auto", arg);
         break;
     case KEY_REPEATS:
         b->repeats = (uint32_t)hth_cli_number(state, "--repeats", arg, 1, HTH_BENCH_REPEATS_MAX);
         break;
     case KEY_BUDGET:
         if (hth_cli_parse_time(arg, &b->budget_us) != HTH_OK)
-            argp_error(state, "--budget '%s': a time such as 500ms or 5s", arg);
+            argp_error(state, "--budget '%s': expected a time such as 500ms or 5s", arg);
         break;
     case KEY_THREADS:
         b->threads = (uint32_t)hth_cli_number(state, "--threads", arg, 1, 256);
@@ -139,7 +141,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         b->seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX);
         break;
     case ARGP_KEY_ARG:
-        argp_error(state, "what is '%s'? this benchmark takes only options", arg);
+        argp_error(state, "unexpected argument '%s': this benchmark takes only options", arg);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -204,7 +206,7 @@ static void say_machine(const struct hth_bench *b)
     double load[1] = {0};
     struct hth_backend_info info[8];
     size_t count = hth_backend_list(info, HTH_ARRAY_LEN(info));
-    const char *detail = ""; /* of a library; packed kernels say it all in their own name */
+    const char *detail = ""; /* the library's name; packed kernels have none */
     hth_bench_cpu(model, sizeof(model));
     for (size_t i = 0; i < count; i++) {
         if (strcmp(info[i].name, hth_backend_name(b->backend)) == 0 &&
@@ -219,7 +221,7 @@ static void say_machine(const struct hth_bench *b)
             b->plain ? "plain" : "TLS 1.3");
 }
 
-/* What train.wire: auto means (cli/runfile.c:hth_runfile_wire). */
+/* The type that train.wire: auto sends (cli/runfile.c:hth_runfile_wire). */
 static enum hth_dtype wire_auto(const struct hth_bench *b)
 {
     const char *compute = b->device.compute;
@@ -241,7 +243,7 @@ int hth_bench_open(struct hth_bench *b, int argc, char **argv, const char *doc,
     if (b->device.device != NULL && strcmp(b->device.device, "cpu") != 0) {
         if (b->may_be_card)
             return HTH_EXIT_OK;
-        hth_cli_say_error("this benchmark measures the CPU; a card's is 'hearth bench kernels "
+        hth_cli_say_error("this benchmark measures the CPU; for a card use 'hearth bench kernels "
                           "--device cuda'");
         return HTH_EXIT_USAGE;
     }
@@ -273,7 +275,7 @@ static int width_of(const char *name)
     return (int)HTH_MAX(strlen(name) + 2, (size_t)12);
 }
 
-/* The head is printed again whenever the names change. */
+/* Prints the table's head, again whenever the names change. */
 static void print_head(struct hth_bench *b, json_t *row)
 {
     const char *key;
@@ -293,7 +295,7 @@ static void print_head(struct hth_bench *b, json_t *row)
 
 static void print_cell(const char *key, const json_t *value)
 {
-    int width = width_of(key) - 1; /* and a space, so that long words stay apart */
+    int width = width_of(key) - 1; /* a space separates long words */
     if (json_is_string(value))
         printf(" %*s", width, json_string_value(value));
     else if (json_is_integer(value))
@@ -379,7 +381,7 @@ double hth_bench_round(double value)
     return round(value * scale) / scale;
 }
 
-/* ---- numbers to work on -------------------------------------------------------------------- */
+/* ---- random inputs ------------------------------------------------------------------------- */
 
 void hth_bench_normals(uint64_t seed, uint32_t stream, float *out, size_t count)
 {

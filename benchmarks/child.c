@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* child.c: a process on two pipes. */
+/* child.c: runs a process with pipes on its input and output. */
 #define _GNU_SOURCE
 #include "benchmarks/child.h"
 
@@ -29,7 +29,7 @@ static pid_t spawn(const char *const *argv, const char *log, int in, int out)
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC,
                                      0644);
     posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP); /* its own: 0 */
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP); /* a group of its own */
     if (posix_spawnp(&pid, argv[0], &actions, &attr, (char *const *)(uintptr_t)argv, environ) != 0)
         pid = -1;
     posix_spawnattr_destroy(&attr);
@@ -40,7 +40,7 @@ static pid_t spawn(const char *const *argv, const char *log, int in, int out)
 bool hth_bench_child_start(struct hth_bench_child *c, const char *const *argv, const char *log)
 {
     int to[2] = {-1, -1}, from[2] = {-1, -1};
-    signal(SIGPIPE, SIG_IGN); /* a child that died is an answer, too */
+    signal(SIGPIPE, SIG_IGN); /* a write to a dead child must return an error */
     *c = (struct hth_bench_child){.pid = -1};
     if (pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0)
         c->pid = spawn(argv, log, to[0], from[1]);
@@ -86,7 +86,7 @@ bool hth_bench_child_hear(struct hth_bench_child *c, char *line, size_t size, in
 void hth_bench_child_end(struct hth_bench_child *c)
 {
     int status;
-    close(c->to); /* the end of its input is the end of the child */
+    close(c->to); /* a child exits at the end of its input */
     close(c->from);
     for (int i = 0; c->pid > 0; i++) {
         pid_t ended = waitpid(c->pid, &status, WNOHANG);
@@ -97,6 +97,6 @@ void hth_bench_child_end(struct hth_bench_child *c)
         nanosleep(&(struct timespec){.tv_nsec = END_NS}, NULL);
     }
     if (c->pid > 0)
-        kill(-c->pid, SIGKILL); /* processes that it left behind */
+        kill(-c->pid, SIGKILL); /* ends processes that it left behind */
     c->pid = -1;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child.h: a child process that answers lines: another program's side of a benchmark.
+ * child.h: a child process that answers lines, for another program's side of a benchmark.
  *
- * It works only while it is asked to, so the two sides never share a core. It leads a process group
- * of its own, which ends with it.
+ * The child works only on request, so the two sides never share a core. It leads a process group of
+ * its own, which ends with it.
+ *
+ * One thread; calls block.
  */
 #ifndef HTH_BENCHMARKS_CHILD_H
 #define HTH_BENCHMARKS_CHILD_H
@@ -15,18 +17,18 @@
 struct hth_bench_child {
     pid_t pid;
     int to, from;
-    bool dead; /* it ended, or did not answer in time */
+    bool dead; /* the child exited, or did not answer in time */
 };
 
-/* Starts argv (NULL at its end; argv[0] is looked up in the path). Its standard error goes to the
- * file `log`. False: it could not be started; end it all the same. */
+/* Starts argv (NULL at its end; argv[0] is searched in PATH). Its standard error goes to the file
+ * `log`. False: it could not be started. End the child in both cases. */
 bool hth_bench_child_start(struct hth_bench_child *c, const char *const *argv, const char *log);
-/* False: it is dead. */
+/* Sends a line. False: the child is dead. */
 bool hth_bench_child_say(struct hth_bench_child *c, const char *line);
-/* One line without its end, cut at `size`. False at the end of its output, or when no byte came for
- * limit_us; the child is dead then, and `line` holds what came. */
+/* Reads one line, without its newline and cut at `size`. False at the end of the output, or after
+ * limit_us without a byte; the child is dead then, and `line` holds the bytes received. */
 bool hth_bench_child_hear(struct hth_bench_child *c, char *line, size_t size, int64_t limit_us);
-/* Closes its input, gives it a moment to end by itself, then kills its group. */
+/* Closes the child's input, waits a moment for it to exit, then kills its process group. */
 void hth_bench_child_end(struct hth_bench_child *c);
 
 #endif

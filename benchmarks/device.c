@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c: a card's kernels beside their floors; see device.h. */
+/* device.c: prints a card's kernels beside their floors. */
 #define _DEFAULT_SOURCE /* popen */
 #include "benchmarks/device.h"
 
@@ -42,7 +42,7 @@ static void on_rates(void *arg, const struct hth_bench_rates *rates)
 {
     struct card *c = arg;
     if (!c->bench->json) {
-        printf("copy %.1f GB/s, best product %.1f GFLOP/s: the floors\n", rates->bytes_per_s * 1e-9,
+        printf("floors: copy %.1f GB/s, best product %.1f GFLOP/s\n", rates->bytes_per_s * 1e-9,
                rates->flops_per_s * 1e-9);
         return;
     }
@@ -84,7 +84,7 @@ static char *list_text(const uint32_t *list, size_t count)
     return text;
 }
 
-/* One line of benchmarks/kernels/torch_block.py. */
+/* Prints a row from one line of benchmarks/kernels/torch_block.py. */
 static void torch_line(const struct card *c, const char *line)
 {
     char mode[32], type[16], op[32];
@@ -120,7 +120,7 @@ static void run_torch(const struct card *c, const struct hth_bench_card *card)
     if (out != NULL)
         pclose(out);
     if (!any)
-        fprintf(stderr, "beside: no PyTorch with CUDA under '%s'\n", python);
+        fprintf(stderr, "PyTorch is not measured: none with CUDA under '%s'\n", python);
     hth_free(command);
     hth_free(script);
     hth_free(dims);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * expert.c: how much of the kernels' speed a hosted expert keeps behind the network.
+ * expert.c: hearth bench expert: measures the part of the kernels' speed that a hosted expert keeps
+ * behind the network.
  *
- * One expert on one host, callers in closed loops on one client. Beside each figure stands the bare
- * kernel in the same process, doing what the host does for such requests: on one thread, and on as
- * many threads as the host has (each with weights of its own). Then one request for many experts
- * with few rows each, beside one for as many rows of one expert. The last row asks for requests/s
- * of the kind that computes nothing.
+ * One host has one expert, and callers in closed loops share one client. Beside each figure stands
+ * the bare kernel in the same process, doing the host's work for such requests: on one thread, and
+ * on as many threads as the host has, each with weights of its own. Then follow one request for
+ * many experts with few rows each, and one for as many rows of one expert. The last row is
+ * requests/s of the kind that computes nothing.
  */
 #include "benchmarks/kernels/bench.h"
 #include "benchmarks/swarm.h"
@@ -18,9 +19,9 @@
 #include <string.h>
 
 #define BUDGET_US    (8 * HTH_US_PER_S)
-#define BARE_US      (300 * HTH_US_PER_MS) /* of one turn of the bare kernel */
+#define BARE_US      (300 * HTH_US_PER_MS) /* one burst of the bare kernel */
 #define WAVE_EXPERTS 64
-#define WAVE_ROWS    8 /* of each expert */
+#define WAVE_ROWS    8 /* per expert */
 
 struct expert {
     struct hth_bench bench;
@@ -34,10 +35,10 @@ enum { KEY_KIND = 0x5100, KEY_DIM, KEY_ROWS, KEY_CALLERS, KEY_CLIENTS, KEY_FORWA
 static const struct argp_option options[] = {
     {"kind", KEY_KIND, "NAME", 0, "ffn, wave or nop (default: all)", 0},
     {"dim", KEY_DIM, "N", 0, "Width of a row (default 1024)", 0},
-    {"rows", KEY_ROWS, "N", 0, "Rows of a request (default: 1, 32 and 2048)", 0},
+    {"rows", KEY_ROWS, "N", 0, "Rows in a request (default: 1, 32 and 2048)", 0},
     {"callers", KEY_CALLERS, "N", 0, "Requests in flight (default: by rows)", 0},
-    {"clients", KEY_CLIENTS, "N", 0, "Connections they share (default 1)", 0},
-    {"forward", KEY_FORWARD, NULL, 0, "No backward", 0},
+    {"clients", KEY_CLIENTS, "N", 0, "Connections that the callers share (default 1)", 0},
+    {"forward", KEY_FORWARD, NULL, 0, "Measure forwards only, no backwards", 0},
     {0},
 };
 
@@ -48,7 +49,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_KIND:
         e->kind = arg;
         if (strcmp(arg, "ffn") != 0 && strcmp(arg, "wave") != 0 && strcmp(arg, "nop") != 0)
-            argp_error(state, "--kind '%s': ffn, wave or nop", arg);
+            argp_error(state, "--kind '%s': expected ffn, wave or nop", arg);
         break;
     case KEY_DIM:
         e->d = (uint32_t)hth_cli_number(state, "--dim", arg, 1, 8192);
@@ -75,14 +76,14 @@ static const struct argp argp = {.options = options, .parser = parse};
 
 /* ---- the bare kernel ----------------------------------------------------------------------- */
 
-/* What a request asks for, and what a host computes for it: a backward runs the forward again,
- * because a host keeps nothing between a trainer's two calls, and here steps after each. */
+/* The work of a request. A host runs the forward again in a backward, because it keeps nothing
+ * between a trainer's two calls; here it also steps after each backward. */
 enum direction { FORWARD, BACKWARD, BOTH };
 
 static const char *const direction_name[] = {"forward", "backward", "forward_backward"};
 
-/* One thread's work, the same as a host's for one batch of requests. */
-struct bare {
+/* One thread with the work of a host for one batch of requests. */
+struct expert_bare {
     struct hth_bench_case *work[2];
     uint32_t rows;
     double rows_per_s;
@@ -90,7 +91,7 @@ struct bare {
     enum hth_err err;
 };
 
-static enum hth_err bare_run(struct bare *b)
+static enum hth_err bare_run(struct expert_bare *b)
 {
     for (int i = 0; i < 2; i++) {
         if (b->work[i] != NULL)
@@ -101,7 +102,7 @@ static enum hth_err bare_run(struct bare *b)
 
 static void *bare_main(void *arg)
 {
-    struct bare *b = arg;
+    struct expert_bare *b = arg;
     int64_t start = hth_bench_now_us(NULL), spent = 0;
     uint32_t runs = 0;
     for (b->err = HTH_OK; b->err == HTH_OK && spent < BARE_US; runs++) {
@@ -113,7 +114,7 @@ static void *bare_main(void *arg)
 }
 
 static enum hth_err bare_open(const struct expert *e, uint32_t rows, enum direction direction,
-                              struct bare *b)
+                              struct expert_bare *b)
 {
     struct hth_bench_options o = {.backend = e->bench.backend, .dim = e->d, .rows = rows};
     b->rows = rows;
@@ -126,14 +127,14 @@ static enum hth_err bare_open(const struct expert *e, uint32_t rows, enum direct
     return bare_run(b); /* warms up */
 }
 
-static void bare_close(struct bare *b)
+static void bare_close(struct expert_bare *b)
 {
     hth_bench_case_free(b->work[0]);
     hth_bench_case_free(b->work[1]);
 }
 
-/* The sum over threads that run side by side, each with weights of its own. */
-static enum hth_err bare_rate(struct bare *all, uint32_t threads, double *rows_per_s)
+/* Rows/s of all threads together, each with weights of its own. */
+static enum hth_err bare_rate(struct expert_bare *all, uint32_t threads, double *rows_per_s)
 {
     enum hth_err err = HTH_OK;
     *rows_per_s = 0;
@@ -149,7 +150,7 @@ static enum hth_err bare_rate(struct bare *all, uint32_t threads, double *rows_p
 
 /* ---- through the network ------------------------------------------------------------------- */
 
-struct figure {
+struct expert_figure {
     const char *kind;
     uint32_t rows, callers;
     enum direction direction;
@@ -164,7 +165,7 @@ static uint32_t usual_callers(uint32_t rows)
     return rows < 8 ? 64 : rows < 512 ? 16 : 4;
 }
 
-/* Rounds that take about a second, or the budget, from a short run that also warms up. */
+/* Finds by a short run, which also warms up, the batches that take a second, or the budget. */
 static enum hth_err calibrate(const struct hth_bench *b, struct hth_bench_swarm *swarm,
                               struct hth_bench_load *load)
 {
@@ -182,7 +183,7 @@ static json_t *bare_or_null(const struct hth_bench_samples *s)
     return s->count > 0 ? hth_json_number(hth_bench_round(hth_bench_median(s))) : json_null();
 }
 
-static void emit(struct expert *e, const struct figure *f, const struct rates *r)
+static void emit(struct expert *e, const struct expert_figure *f, const struct rates *r)
 {
     double rate = hth_bench_median(&r->rows), bare = hth_bench_median(&r->bare);
     json_t *row = json_object();
@@ -204,10 +205,10 @@ static void emit(struct expert *e, const struct figure *f, const struct rates *r
     hth_bench_row_take(&e->bench, row);
 }
 
-/* The network's turn and the bare kernels' turns follow each other, so that what the machine does
- * meanwhile falls on all. */
+/* Runs over the network and bare kernels alternate, so that a disturbance of the machine meets all
+ * of them. */
 static enum hth_err measure_in_turns(struct expert *e, struct hth_bench_swarm *swarm,
-                                     const struct hth_bench_load *load, struct bare *bare,
+                                     const struct hth_bench_load *load, struct expert_bare *bare,
                                      struct rates *r)
 {
     uint32_t threads = hth_bench_threads(&e->bench);
@@ -231,11 +232,12 @@ static enum hth_err measure_in_turns(struct expert *e, struct hth_bench_swarm *s
     return HTH_OK;
 }
 
-static enum hth_err measure(struct expert *e, struct hth_bench_swarm *swarm, const struct figure *f)
+static enum hth_err measure(struct expert *e, struct hth_bench_swarm *swarm,
+                            const struct expert_figure *f)
 {
     uint32_t threads = hth_bench_threads(&e->bench);
     bool nop = strcmp(f->kind, "nop") == 0;
-    struct bare *bare = hth_new_array(struct bare, threads);
+    struct expert_bare *bare = hth_new_array(struct expert_bare, threads);
     struct rates rates;
     struct hth_bench_load load = {.callers = f->callers,
                                   .rows = f->rows,
@@ -276,7 +278,7 @@ static enum hth_err measure_kind(struct expert *e, const char *kind)
     HTH_TRY(hth_bench_swarm_new(&opts, &swarm));
     enum hth_err err = hth_bench_swarm_verify(swarm, 16, true);
     for (size_t i = 0; i < HTH_ARRAY_LEN(usual) && err == HTH_OK; i++) {
-        struct figure f = {kind, e->rows > 0 ? e->rows : usual[i], 0, FORWARD};
+        struct expert_figure f = {kind, e->rows > 0 ? e->rows : usual[i], 0, FORWARD};
         if (i > 0 && (nop || e->rows > 0))
             break;
         f.callers = e->callers > 0 ? e->callers : usual_callers(f.rows);
@@ -292,9 +294,9 @@ static enum hth_err measure_kind(struct expert *e, const char *kind)
 
 /* ---- many experts in one request ----------------------------------------------------------- */
 
-/* The floor of a wave: its weights come from memory, so it takes at least as long as the host's
- * threads take to read so many bytes side by side. */
-#define READ_FLOATS ((size_t)16 << 20) /* of each thread: more than caches hold */
+/* The floor of a wave: its weights come from memory, so it takes at least the time in which the
+ * host's threads read that many bytes side by side. */
+#define READ_FLOATS ((size_t)16 << 20) /* per thread: more than caches hold */
 #define READ_COLS   ((uint32_t)1 << 16)
 #define READ_TURNS  4
 
@@ -320,7 +322,7 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-/* GB/s of all threads together; 0 where the weights are not in this process's memory. */
+/* GB/s of all threads together; 0 if the weights are not in this process's memory. */
 static enum hth_err read_rate(struct expert *e, double *gb_per_s)
 {
     uint32_t threads = hth_bench_threads(&e->bench);
@@ -359,7 +361,7 @@ static void emit_wave(struct expert *e, const struct hth_bench_samples *wave,
 {
     double many = hth_bench_median(wave), single = hth_bench_median(one);
     bool bf16 = hth_backend_compute(e->bench.backend) == HTH_MATMUL_BF16;
-    double bytes = (double)WAVE_EXPERTS * 8.0 * e->d * e->d * (bf16 ? 2 : 4); /* what it reads */
+    double bytes = (double)WAVE_EXPERTS * 8.0 * e->d * e->d * (bf16 ? 2 : 4); /* weights read */
     double floor = WAVE_EXPERTS * WAVE_ROWS * hth_bench_median(read) * 1e9 / bytes;
     json_t *row = json_object();
     hth_json_text(row, "kind", "wave");
@@ -382,7 +384,7 @@ static void emit_wave(struct expert *e, const struct hth_bench_samples *wave,
     hth_bench_row_take(&e->bench, row);
 }
 
-/* Forward only: the states of so many experts would fill the memory of a small machine. */
+/* Measures forwards only: the states of that many experts would fill a small machine's memory. */
 static enum hth_err measure_wave(struct expert *e)
 {
     const struct hth_bench_swarm_opts opts = {
@@ -410,7 +412,7 @@ static enum hth_err measure_wave(struct expert *e)
     HTH_GOTO(out, err);
     HTH_GOTO(out, calibrate(&e->bench, swarm, &wave));
     HTH_GOTO(out, calibrate(&e->bench, swarm, &one));
-    wave.batches = HTH_MAX(wave.batches / 2, 1u); /* they take turns: half a second each */
+    wave.batches = HTH_MAX(wave.batches / 2, 1u); /* two cases alternate: half a second each */
     one.batches = HTH_MAX(one.batches / 2, 1u);
     hth_bench_begin(&waves);
     hth_bench_begin(&ones);
@@ -439,7 +441,8 @@ static bool wanted(const struct expert *e, const char *kind)
 int hth_bench_expert_main(int argc, char **argv)
 {
     struct expert e = {.d = 1024, .clients = 1};
-    int code = hth_bench_open(&e.bench, argc, argv, "Rows/s of one hosted expert.", &argp, &e);
+    int code =
+        hth_bench_open(&e.bench, argc, argv, "Measure rows/s of one hosted expert.", &argp, &e);
     if (code != HTH_EXIT_OK)
         return code;
     if (e.bench.budget_us == 0)

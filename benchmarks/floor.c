@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* floor.c: bytes between processes through plain sockets, as fast as one thread each can. */
+/* floor.c: moves bytes between processes through plain sockets, one thread in each. */
 #define _GNU_SOURCE
 #include "benchmarks/reduce.h"
 #include "core/mem.h"
@@ -14,15 +14,15 @@
 
 #define CHUNK_BYTES (256u << 10)
 
-struct link {
+struct floor_link {
     int fd;
     uint64_t to_send, to_read;
 };
 
 struct hth_bench_floor {
     int listener;
-    uint32_t n; /* links */
-    struct link link[HTH_BENCH_MEMBERS_MAX];
+    uint32_t n; /* members */
+    struct floor_link link[HTH_BENCH_MEMBERS_MAX];
     uint8_t *from, *into;
     uint64_t size;
 };
@@ -78,10 +78,10 @@ static bool would_wait(ssize_t n)
     return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
-/* As much as goes without waiting. Every link has its own stretch of both vectors. */
+/* Moves as many bytes as possible without blocking. Each link has its own part of both vectors. */
 static enum hth_err move(struct hth_bench_floor *f, uint32_t i, uint64_t bytes, short events)
 {
-    struct link *l = &f->link[i];
+    struct floor_link *l = &f->link[i];
     if ((events & POLLOUT) != 0 && l->to_send > 0) {
         size_t len = (size_t)HTH_MIN(l->to_send, (uint64_t)CHUNK_BYTES);
         const uint8_t *at = f->from + i * bytes + (bytes - l->to_send);
@@ -125,7 +125,7 @@ enum hth_err hth_bench_floor_run(struct hth_bench_floor *f, uint64_t bytes)
     for (;;) {
         uint32_t open = 0;
         for (uint32_t i = 0; i < f->n; i++) {
-            const struct link *l = &f->link[i];
+            const struct floor_link *l = &f->link[i];
             short events = (short)((l->to_send > 0 ? POLLOUT : 0) | (l->to_read > 0 ? POLLIN : 0));
             ready[i] = (struct pollfd){.fd = events != 0 ? l->fd : -1, .events = events};
             open += events != 0;

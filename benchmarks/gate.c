@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate.c: how long it takes to choose experts for a batch from a directory that is warm.
+ * gate.c: hearth bench gate: times the choice of experts for a batch from a warm directory.
  *
- * The directory's own counter of DHT requests stands in the row: choosing asks nobody.
+ * The row contains the directory's counter of DHT requests, because choosing sends none.
  */
 #include "benchmarks/gate.h"
 
@@ -10,7 +10,7 @@
 #include "benchmarks/nodht.h"
 #include "cli/json.h"
 
-/* So that no record exceeds what one host may announce. */
+/* A host must not announce more than fits a record. */
 #define EXPERTS_PER_HOST 32768
 
 struct gate {
@@ -21,8 +21,9 @@ struct gate {
 enum { KEY_EXPERTS = 0x5200, KEY_ROWS, KEY_K, KEY_WIDTH };
 
 static const struct argp_option options[] = {
-    {"experts", KEY_EXPERTS, "N", 0, "A square number (default: 4096, then 1048576)", 0},
-    {"rows", KEY_ROWS, "N", 0, "Rows of a batch (default 256)", 0},
+    {"experts", KEY_EXPERTS, "N", 0,
+     "Experts in the grid, a square number (default: 4096, then 1048576)", 0},
+    {"rows", KEY_ROWS, "N", 0, "Rows in a batch (default 256)", 0},
     {"k", KEY_K, "N", 0, "Experts per row (default 4)", 0},
     {"width", KEY_WIDTH, "N", 0, "Width of the beam (default 64)", 0},
     {0},
@@ -116,8 +117,8 @@ static enum hth_err measure(struct gate *g, uint32_t experts)
 int hth_bench_gate_main(int argc, char **argv)
 {
     struct gate g = {.rows = 256, .k = 4};
-    int code = hth_bench_open(&g.bench, argc, argv,
-                              "Choosing experts: beam search over a warm directory.", &argp, &g);
+    int code = hth_bench_open(&g.bench, argc, argv, "Time the beam search over a warm directory.",
+                              &argp, &g);
     if (code != HTH_EXIT_OK)
         return code;
     enum hth_err err = measure(&g, g.experts > 0 ? g.experts : 4096);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.c: how near the bare kernels come to what the core can do.
+ * kernels.c: hearth bench kernels: times the bare kernels beside the core's peak.
  *
- * Every operation is timed in turns (timing.h): each table of kernels, and PyTorch, by its
- * own processor time; and again. All of it runs in a job of a real environment, whose idle workers
- * are the helpers.
+ * Each table of kernels and PyTorch take turns at every operation (timing.h), each timed by its own
+ * processor time. All of it runs in a job of a real environment, whose idle workers are the
+ * helpers.
  */
 #include "benchmarks/bench.h"
 #include "benchmarks/device.h"
@@ -26,12 +26,12 @@
 #define TABLES_MAX     8
 #define ROUNDS         12
 #define BUDGET_US      (2 * HTH_US_PER_S) /* for all bursts of one line */
-#define TORCH_SHORT_S  0.002              /* of runs that are short, more at a time */
+#define TORCH_SHORT_S  0.002              /* shorter runs of PyTorch are timed several at once */
 #define ADAMW_ELEMENTS (UINT64_C(100) << 20)
 #define INT8_ELEMENTS  (UINT64_C(32) << 20)
 
-/* One set of kernels: a back end, and the peak it is held against. */
-struct table {
+/* One set of kernels: a back end, and the peak it is compared with. */
+struct kernel_table {
     const struct hth_backend *backend;
     const char *type, *isa;
     enum hth_peak peak;
@@ -43,7 +43,7 @@ struct kernels {
     struct hth_env *env;
     uint32_t d, rows[ROWS_MAX], rows_count;
     const char *ops, *isa, *type, *python;
-    struct table table[TABLES_MAX];
+    struct kernel_table table[TABLES_MAX];
     uint32_t tables;
     struct hth_bench_peaks peaks;
     struct hth_team *team;
@@ -58,12 +58,13 @@ enum { KEY_DIM = 0x5800, KEY_ROWS, KEY_OP, KEY_ISA, KEY_TYPE, KEY_PYTHON };
 static const struct argp_option options[] = {
     {"d", KEY_DIM, "N", 0, "Width of a row (default 1024)", 0},
     {"dim", KEY_DIM, "N", OPTION_ALIAS, NULL, 0},
-    {"rows", KEY_ROWS, "LIST", 0, "Rows of a batch (default 1,8,32,128,512,2048)", 0},
-    {"op", KEY_OP, "LIST", 0, "Operations (default: all), such as ffn_forward,adamw", 0},
+    {"rows", KEY_ROWS, "LIST", 0, "Rows in a batch (default 1,8,32,128,512,2048)", 0},
+    {"op", KEY_OP, "LIST", 0, "Operations, such as ffn_forward,adamw (default: all)", 0},
     {"isa", KEY_ISA, "NAME", 0,
-     "One instruction set (default: HEARTH_ISA, or all of this CPU but generic)", 0},
-    {"type", KEY_TYPE, "NAME", 0, "fp32 or bf16 (default: both); on a card tf32, too", 0},
-    {"python", KEY_PYTHON, "PROGRAM", 0, "Python with PyTorch; 'no': without (default: look)", 0},
+     "Instruction set (default: HEARTH_ISA, else all of this CPU except generic)", 0},
+    {"type", KEY_TYPE, "NAME", 0, "fp32 or bf16, on a card also tf32 (default: all of them)", 0},
+    {"python", KEY_PYTHON, "PROGRAM", 0,
+     "Python with PyTorch; 'no' measures without (default: python3, if it has PyTorch)", 0},
     {0},
 };
 
@@ -79,7 +80,7 @@ static void parse_rows(struct kernels *k, const char *arg, struct argp_state *st
     }
     hth_free(list);
     if (k->rows_count == 0)
-        argp_error(state, "--rows '%s': numbers such as 8,512", arg);
+        argp_error(state, "--rows '%s': expected numbers such as 8,512", arg);
 }
 
 /* Whether `word` is one of a list separated by commas. */
@@ -122,7 +123,7 @@ static void check_isa(const char *arg, struct argp_state *state)
     while (hth_isa_name(i) != NULL && strcmp(arg, hth_isa_name(i)) != 0)
         i++;
     if (hth_isa_name(i) == NULL)
-        argp_error(state, "--isa '%s': generic, avx2, avx512 or avx512bf16", arg);
+        argp_error(state, "--isa '%s': expected generic, avx2, avx512 or avx512bf16", arg);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -146,7 +147,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_TYPE:
         k->type = arg;
         if (strcmp(arg, "fp32") != 0 && strcmp(arg, "bf16") != 0 && strcmp(arg, "tf32") != 0)
-            argp_error(state, "--type '%s': fp32 or bf16, and tf32 on a card", arg);
+            argp_error(state, "--type '%s': expected fp32 or bf16, or tf32 on a card", arg);
         break;
     case KEY_PYTHON:
         k->python = arg;
@@ -179,7 +180,7 @@ static void add_table(struct kernels *k, const struct hth_backend *backend)
     enum hth_matmul compute = hth_backend_compute(backend);
     const char *isa =
         hth_backend_isa(backend)[0] != '\0' ? hth_backend_isa(backend) : hth_backend_name(backend);
-    struct table t = {backend, hth_matmul_name(compute), isa, peak_of(isa, compute)};
+    struct kernel_table t = {backend, hth_matmul_name(compute), isa, peak_of(isa, compute)};
     if ((k->type == NULL || strcmp(k->type, t.type) == 0) && k->tables < TABLES_MAX)
         k->table[k->tables++] = t;
 }
@@ -194,11 +195,11 @@ static void find_packed(struct kernels *k)
         if (k->isa != NULL ? strcmp(k->isa, isa) != 0 : plain)
             continue;
         if (!plain || hth_backend_compute(packed[i]) == HTH_MATMUL_F32 || k->type != NULL)
-            add_table(k, packed[i]); /* bf16 in plain C only for those who name it */
+            add_table(k, packed[i]); /* bf16 in plain C only with --isa generic */
     }
 }
 
-/* With --backend that one alone; otherwise the packed kernels set by set, and BLAS. */
+/* Finds the back end of --backend alone, else every set of packed kernels, and BLAS. */
 static enum hth_err find_tables(struct kernels *k)
 {
     const struct hth_backend *backend;
@@ -237,25 +238,27 @@ static json_t *number_or_null(double value)
     return value > 0 ? hth_json_number(hth_bench_round(value)) : json_null();
 }
 
-struct line {
+struct kernel_line {
     enum hth_bench_kind kind;
     const char *type, *isa;
     uint32_t d, rows;
-    uint64_t elements; /* numbers that go in */
+    uint64_t elements; /* input numbers */
     double torch_s;
 };
 
-static struct line line_of(const struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
+static struct kernel_line line_of(const struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
 {
     uint64_t flat = kind == HTH_BENCH_ADAMW ? ADAMW_ELEMENTS : INT8_ELEMENTS;
-    return (struct line){.kind = kind,
-                         .d = k->d,
-                         .rows = rows,
-                         .elements = hth_bench_kind_is_flat(kind) ? flat : (uint64_t)rows * k->d};
+    return (struct kernel_line){.kind = kind,
+                                .d = k->d,
+                                .rows = rows,
+                                .elements =
+                                    hth_bench_kind_is_flat(kind) ? flat : (uint64_t)rows * k->d};
 }
 
-/* Flat vectors are fp32 whatever the products are, and have loops of their own. */
-static void name_line(struct line *l, const struct table *t)
+/* Names type and instruction set. Flat vectors are fp32 for every type of products, and have loops
+ * of their own. */
+static void name_line(struct kernel_line *l, const struct kernel_table *t)
 {
     bool flat = hth_bench_kind_is_flat(l->kind);
     const char *isa = t->isa;
@@ -267,8 +270,8 @@ static void name_line(struct line *l, const struct table *t)
     l->type = flat ? "fp32" : t->type;
 }
 
-static void print_json(struct kernels *k, const struct line *l, const struct hth_bench_timing *t,
-                       int many)
+static void print_json(struct kernels *k, const struct kernel_line *l,
+                       const struct hth_bench_timing *t, int many)
 {
     double s = hth_bench_timing_best(t, many != 0), flops = hth_bench_case_flops(t->work);
     double peak = hth_bench_timing_peak(t, many != 0);
@@ -299,7 +302,7 @@ static void print_head(const struct kernels *k)
            "peak", many, "x", "torch ms", "x");
 }
 
-/* "  -" for what was not measured. */
+/* Prints "-" for a value that was not measured. */
 static void print_cell(int width, int decimals, double value)
 {
     if (value > 0)
@@ -308,7 +311,7 @@ static void print_cell(int width, int decimals, double value)
         printf("%*s", width, "-");
 }
 
-static void print_human(const struct line *l, const struct hth_bench_timing *t)
+static void print_human(const struct kernel_line *l, const struct hth_bench_timing *t)
 {
     double s = hth_bench_timing_best(t, false), many_s = hth_bench_timing_best(t, true);
     double flops = hth_bench_case_flops(t->work);
@@ -329,7 +332,7 @@ static void print_human(const struct line *l, const struct hth_bench_timing *t)
     fflush(stdout);
 }
 
-static void report(struct kernels *k, const struct line *l, const struct hth_bench_timing *t)
+static void report(struct kernels *k, const struct kernel_line *l, const struct hth_bench_timing *t)
 {
     if (!k->bench.json) {
         print_human(l, t);
@@ -341,7 +344,7 @@ static void report(struct kernels *k, const struct line *l, const struct hth_ben
 
 /* ---- one line of the table ----------------------------------------------------------------- */
 
-static enum hth_err make_case(const struct line *l, const struct hth_backend *backend,
+static enum hth_err make_case(const struct kernel_line *l, const struct hth_backend *backend,
                               struct hth_bench_timing *timing)
 {
     const struct hth_bench_options o = {
@@ -355,8 +358,8 @@ static enum hth_err make_case(const struct line *l, const struct hth_backend *ba
     return err;
 }
 
-/* The tables that differ in this operation: of those that share their loops over flat vectors, the
- * widest instructions with fp32. */
+/* Finds the tables that differ in this operation. Of the tables that share their loops over flat
+ * vectors, that is fp32 with the widest instructions. */
 static void tables_of(const struct kernels *k, enum hth_bench_kind kind, uint32_t *first,
                       uint32_t *end)
 {
@@ -372,12 +375,12 @@ static void tables_of(const struct kernels *k, enum hth_bench_kind kind, uint32_
     *end = *first + 1;
 }
 
-/* All tables in turns. */
+/* Measures all tables in turns. */
 static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
 {
     struct hth_bench_timing timing[TABLES_MAX] = {0};
     uint32_t first, end;
-    struct line l = line_of(k, kind, rows);
+    struct kernel_line l = line_of(k, kind, rows);
     bool torch =
         k->torch != NULL && hth_bench_torch_case(k->torch, hth_bench_kind_name(kind),
                                                  kind == HTH_BENCH_ADAMW ? l.elements : k->d, rows);
@@ -456,11 +459,11 @@ static enum hth_err run(struct kernels *k)
     return err == HTH_OK ? k->err : err;
 }
 
-/* Those of experts, unless flags say others. */
+/* Measures a card: with the shapes of experts, unless options give others. */
 static int on_card(struct kernels *k)
 {
     if (k->ops != NULL || k->isa != NULL || k->bench.device.backend != NULL) {
-        hth_cli_say_error("--op, --isa and --backend choose among the CPU's kernels; a card is "
+        hth_cli_say_error("--op, --isa and --backend choose among the CPU's kernels, and a card is "
                           "measured whole: leave them out, or --device");
         hth_bench_close(&k->bench);
         return HTH_EXIT_USAGE;
@@ -480,8 +483,8 @@ static int on_card(struct kernels *k)
 int hth_bench_kernels_main(int argc, char **argv)
 {
     struct kernels k = {.rows = {1, 8, 32, 128, 512, 2048}, .bench.may_be_card = true};
-    int code =
-        hth_bench_open(&k.bench, argc, argv, "The bare kernels beside the core's peak.", &argp, &k);
+    int code = hth_bench_open(&k.bench, argc, argv, "Time the bare kernels beside the core's peak.",
+                              &argp, &k);
     if (code != HTH_EXIT_OK)
         return code;
     if (hth_bench_on_card(&k.bench))
@@ -493,7 +496,7 @@ int hth_bench_kernels_main(int argc, char **argv)
     if (k.d == 0)
         k.d = 1024;
     if (k.rows_count == 0)
-        k.rows_count = 6; /* those above */
+        k.rows_count = 6; /* of the default rows */
     if (k.bench.budget_us == 0)
         k.bench.budget_us = BUDGET_US;
     return hth_bench_finish(&k.bench, "measuring kernels", run(&k));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.c: see the header. */
+/* layer.c: runs a mixture-of-experts layer as a trainer does. */
 #include "benchmarks/layer.h"
 
 #include "core/mem.h"
@@ -30,10 +30,10 @@ struct hth_bench_layer {
     const float **y_at;
     float **dy_at;
     uint32_t *index;
-    /* of a call */
+    /* the current call */
     struct hth_expert_target *targets;
     struct hth_expert_pair *pairs;
-    uint32_t *target_of; /* by expert; UINT32_MAX: not chosen in this step */
+    uint32_t *target_of; /* index is an expert; UINT32_MAX: not chosen in this step */
     uint32_t targets_count;
 };
 
@@ -158,7 +158,7 @@ static enum hth_err choose(struct hth_bench_layer *l, struct hth_bench_layer_ste
     return HTH_OK;
 }
 
-/* Pair i is choice i of the batch; every grid place has an expert, so none is missing. */
+/* Pair i is choice i of the batch. Every place of the grid has an expert, so no choice fails. */
 static enum hth_err make_call(struct hth_bench_layer *l, struct hth_expert_call *call)
 {
     uint32_t pairs = l->rows * l->k;

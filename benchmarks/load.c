@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c: closed loops of callers, a thread per client; see swarm.h. */
+/* load.c: closed loops of callers, with a thread per client. */
 #include "benchmarks/swarm.h"
 #include "core/mem.h"
 #include "core/rng.h"
@@ -7,10 +7,10 @@
 
 #include <pthread.h>
 
-struct run;
+struct load_run;
 
 struct caller {
-    struct run *run;
+    struct load_run *run;
     struct hth_rng rng;
     uint32_t batches_left;
     uint32_t expert;
@@ -18,7 +18,7 @@ struct caller {
 };
 
 /* One client's share. */
-struct run {
+struct load_run {
     struct hth_bench_swarm *swarm;
     const struct hth_bench_load *load;
     struct hth_bench_client *client;
@@ -27,7 +27,7 @@ struct run {
     struct hth_expert_pair *pairs;
     struct hth_tensor x, dy;
     pthread_t thread;
-    pthread_barrier_t *gate; /* the clock starts when all stand here */
+    pthread_barrier_t *gate; /* the clock starts when all threads wait here */
     uint64_t requests, retries;
     int64_t end_us;
     enum hth_err err;
@@ -35,7 +35,7 @@ struct run {
 
 static void caller_end(struct caller *c, enum hth_err err)
 {
-    struct run *r = c->run;
+    struct load_run *r = c->run;
     if (r->err == HTH_OK)
         r->err = err;
     if (--r->active == 0) {
@@ -48,7 +48,7 @@ static void on_answer(void *arg, struct hth_expert_batch *batch);
 
 static void caller_send(struct caller *c)
 {
-    struct run *r = c->run;
+    struct load_run *r = c->run;
     struct hth_expert_batch *batch;
     struct hth_expert_call call;
     hth_bench_call_spread(r->swarm, c->expert, HTH_MAX(r->load->spread, 1u), r->load->rows,
@@ -78,7 +78,7 @@ static void caller_next(struct caller *c)
 static void on_answer(void *arg, struct hth_expert_batch *batch)
 {
     struct caller *c = arg;
-    struct run *r = c->run;
+    struct load_run *r = c->run;
     struct hth_expert_batch_info info;
     uint32_t pairs = hth_expert_batch_pairs(batch);
     bool whole = hth_expert_batch_ok_count(batch) == pairs;
@@ -101,7 +101,7 @@ static void on_answer(void *arg, struct hth_expert_batch *batch)
 
 static void *run_main(void *arg)
 {
-    struct run *r = arg;
+    struct load_run *r = arg;
     pthread_barrier_wait(r->gate);
     r->end_us = hth_bench_now_us(NULL);
     for (uint32_t i = 0; i < r->callers_count; i++)
@@ -113,8 +113,8 @@ static void *run_main(void *arg)
     return NULL;
 }
 
-/* Rows are uniform with variance 1: what they hold doesn't matter to the speed. */
-static enum hth_err make_rows(struct run *r)
+/* Fills rows with uniform numbers of variance 1; the values do not affect the speed. */
+static enum hth_err make_rows(struct load_run *r)
 {
     uint32_t rows = r->load->rows, d = r->swarm->opts.d;
     size_t count = (size_t)rows * d;
@@ -132,7 +132,7 @@ static enum hth_err make_rows(struct run *r)
     return HTH_OK;
 }
 
-static enum hth_err run_init(struct run *r, const struct hth_bench_load *load, uint32_t number)
+static enum hth_err run_init(struct load_run *r, const struct hth_bench_load *load, uint32_t number)
 {
     uint32_t clients = r->swarm->opts.clients;
     struct hth_rng root;
@@ -151,7 +151,7 @@ static enum hth_err run_init(struct run *r, const struct hth_bench_load *load, u
     return make_rows(r);
 }
 
-static void run_clear(struct run *r)
+static void run_clear(struct load_run *r)
 {
     hth_free(r->callers);
     hth_free(r->pairs);
@@ -160,8 +160,8 @@ static void run_clear(struct run *r)
         hth_blob_unref(r->dy.blob);
 }
 
-/* All threads or nothing: a gate for fewer than it counts on would never open. */
-static void start_runs(struct run *runs, uint32_t count, pthread_barrier_t *gate)
+/* Starts all threads or none: a barrier would never open for fewer threads than it counts. */
+static void start_runs(struct load_run *runs, uint32_t count, pthread_barrier_t *gate)
 {
     for (uint32_t i = 0; i < count; i++) {
         runs[i].gate = gate;
@@ -169,7 +169,7 @@ static void start_runs(struct run *runs, uint32_t count, pthread_barrier_t *gate
     }
 }
 
-static enum hth_err collect(struct run *runs, uint32_t count, int64_t start_us,
+static enum hth_err collect(struct load_run *runs, uint32_t count, int64_t start_us,
                             struct hth_bench_load_result *out)
 {
     const struct hth_bench_load *load = runs[0].load;
@@ -193,7 +193,7 @@ enum hth_err hth_bench_drive(struct hth_bench_swarm *swarm, const struct hth_ben
                              struct hth_bench_load_result *out)
 {
     uint32_t count = swarm->opts.clients;
-    struct run *runs = hth_new_array(struct run, count);
+    struct load_run *runs = hth_new_array(struct load_run, count);
     pthread_barrier_t gate;
     int64_t start_us;
     enum hth_err err = HTH_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* member.c: one process of `hearth bench allreduce`: does what its input says. */
+/* member.c: one process of `hearth bench allreduce`, which runs the commands of its input. */
 #define _GNU_SOURCE
 #include "averaging/reduce.h"
 #include "benchmarks/bench.h"
@@ -30,7 +30,7 @@ struct bench_member {
     uint64_t count;
     struct hth_avg_span span;
     /* rounds under way */
-    uint64_t round; /* in all */
+    uint64_t round; /* number of the current round, over all commands */
     uint32_t left;
     bool warm;
     int64_t start_ns, end_ns, start_cpu_ns, end_cpu_ns, longest_ns;
@@ -41,7 +41,7 @@ struct bench_member {
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* Float i of a member's vector: a hash, so that everybody knows everybody's. */
+/* Float i of a member's vector: a hash, so that every member can compute every vector. */
 static float value_at(uint64_t seed, uint32_t member, uint64_t i)
 {
     uint64_t x = i + seed * UINT64_C(0x9e3779b97f4a7c15) + ((uint64_t)member << 56);
@@ -50,7 +50,7 @@ static float value_at(uint64_t seed, uint32_t member, uint64_t i)
     return (float)((double)(x >> 40) / (1 << 23) - 1.0);
 }
 
-/* How far the result is from the mean, relative to how far the own values were. */
+/* Distance of the result from the true mean, over the distance of this member's own values. */
 static double error_of(const struct bench_member *m)
 {
     const float *y = m->average != NULL ? (const float *)(const void *)m->average->data : NULL;
@@ -225,7 +225,7 @@ static bool do_floor(struct bench_member *m, const char *line)
     return true;
 }
 
-static bool obey(struct bench_member *m, const char *line)
+static bool run_command(struct bench_member *m, const char *line)
 {
     if (strncmp(line, "group ", 6) == 0)
         return do_group(m, line + 6);
@@ -287,7 +287,7 @@ static void member_close(struct bench_member *m)
     hth_bench_floor_free(m->floor);
 }
 
-/* A line of the input, on the loop thread. */
+/* A line of the input, run on the loop thread. */
 struct order {
     struct bench_member *member;
     char line[LINE_BYTES_MAX];
@@ -296,7 +296,7 @@ struct order {
 static void on_order(void *arg)
 {
     struct order *o = arg;
-    if (!obey(o->member, o->line)) {
+    if (!run_command(o->member, o->line)) {
         printf("failed at: %s", o->line);
         hth_net_stop(o->member->env);
     }
@@ -309,7 +309,8 @@ static void on_end(void *arg)
     hth_net_stop(m->env);
 }
 
-/* The loop must not wait for lines: what others are owed is still being sent. */
+/* Reads the input on a thread of its own: the loop must not block, because it still sends to other
+ * members. */
 static void *read_orders(void *arg)
 {
     struct bench_member *m = arg;
@@ -335,7 +336,7 @@ int hth_bench_member_main(bool plain)
         member_open(&m, plain) == HTH_OK && pthread_create(&reader, NULL, read_orders, &m) == 0;
     if (fine) {
         fine = hth_net_run(m.env) == HTH_OK;
-        /* After an order that failed the reader still waits for the input's end. */
+        /* After a failed command the reader still waits for the end of the input. */
         pthread_join(reader, NULL);
     }
     member_close(&m);

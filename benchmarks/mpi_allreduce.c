@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi_allreduce.c: the opponent of `hearth bench allreduce`: OpenMPI's sum of float vectors, as
- * often as told, after one that is not counted. Prints the mean of the slowest rank. Built where
- * mpicc is; nothing else needs it.
+ * mpi_allreduce.c: OpenMPI's side of `hearth bench allreduce`: sums float vectors ROUNDS times,
+ * after one sum that is not counted, and prints the mean time of the slowest rank. Built only if
+ * mpicc is found.
  *
  *     mpirun --mca btl tcp,self -n 4 bench_mpi_allreduce BYTES ROUNDS
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nodht.c: see the header. */
+/* nodht.c: fills a directory by hand and counts requests to its table. */
 #include "benchmarks/nodht.h"
 
 #include "core/mem.h"
@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The experts must not expire while they are measured. */
+/* The records must not expire during a measurement. */
 #define LIFE_US (600 * HTH_US_PER_S)
 
-/* A handle that means nothing: its own address tells it from NULL. */
+/* A handle for watches, which only has to differ from NULL. */
 static char handle;
 
 static enum hth_err no_put(void *self, const struct hth_dht_key *key, const void *data, size_t len,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nodht.h: a directory without a DHT, filled by hand: for questions about what a trainer does
- * with the experts it knows. The table behind it answers nothing and counts what it is asked.
+ * nodht.h: a directory without a DHT, filled by hand, to measure a trainer's use of known experts.
+ * The DHT table below it answers nothing and counts requests.
  */
 #ifndef HTH_BENCHMARKS_NODHT_H
 #define HTH_BENCHMARKS_NODHT_H
@@ -17,13 +17,13 @@ struct hth_bench_nodht {
     uint64_t asked;
 };
 
-/* A directory of one layer with every expert of the grid, dealt to `hosts` hosts in runs.
- * Errors: those of the directory. */
+/* Opens a directory of one layer with every expert of the grid: each of `hosts` hosts has a run of
+ * consecutive experts. Errors: those of the directory. */
 enum hth_err hth_bench_nodht_open(struct hth_bench_nodht *n, const struct hth_grid *grid,
                                   uint32_t hosts) HTH_MUST;
 /* Zeroed memory is fine. */
 void hth_bench_nodht_close(struct hth_bench_nodht *n);
-/* Gets, puts and watches that reached the table, and those the directory says it started. */
+/* Gets, puts and watches that reached the table, plus those that the directory counts itself. */
 uint64_t hth_bench_nodht_requests(const struct hth_bench_nodht *n);
 
 #endif

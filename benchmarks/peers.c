@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peers.c: the table of cases beside hivemind, and their runs in turns. */
+/* peers.c: hearth bench peers: the table of cases, and their runs in turns. */
 #include "benchmarks/peers.h"
 
 #include "cli/json.h"
@@ -116,24 +116,23 @@ static const struct hth_bench_peers_case cases[] = {
      .steps = 11},
 };
 
-struct args {
+struct peers_args {
     struct hth_bench bench;
     struct hth_bench_peers_python python;
     int64_t limit_us;
-    bool some, chosen[HTH_ARRAY_LEN(cases)]; /* some: by name */
+    bool some, chosen[HTH_ARRAY_LEN(cases)]; /* some: --case was given */
 };
 
 enum { KEY_CASE = 0x5400, KEY_PYTHON, KEY_VENV, KEY_SYSTEM_TORCH, KEY_TIMEOUT };
 
 static const struct argp_option options[] = {
     {"case", KEY_CASE, "NAME", 0,
-     "A1, A2, A5, A6, A7, C, E, E-nop or beam; may be given more than once (default: all)", 0},
+     "A1, A2, A5, A6, A7, C, E, E-nop or beam (repeatable; default: all)", 0},
     {"venv", KEY_VENV, "DIR", 0,
-     "Virtual environment with hivemind, made when it isn't there (default: in ~/.cache/hearth)",
-     0},
+     "Virtual environment with hivemind, made if it is missing (default: in ~/.cache/hearth)", 0},
     {"system-torch", KEY_SYSTEM_TORCH, NULL, 0,
      "Use Debian's python3-torch instead of PyPI's: a smaller download, an older PyTorch", 0},
-    {"python", KEY_PYTHON, "PROGRAM", 0, "A Python that has hivemind; none is made", 0},
+    {"python", KEY_PYTHON, "PROGRAM", 0, "Use this Python, which has hivemind; make none", 0},
     {"timeout", KEY_TIMEOUT, "TIME", 0,
      "Give up on hivemind's next answer after this "
      "(default 5min)",
@@ -141,7 +140,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static void choose(struct args *a, const char *name, struct argp_state *state)
+static void choose(struct peers_args *a, const char *name, struct argp_state *state)
 {
     bool found = false;
     a->some = a->some || strcasecmp(name, "all") != 0;
@@ -156,7 +155,7 @@ static void choose(struct args *a, const char *name, struct argp_state *state)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct args *a = state->input;
+    struct peers_args *a = state->input;
     switch (key) {
     case KEY_CASE:
         choose(a, arg, state);
@@ -172,7 +171,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_TIMEOUT:
         if (hth_cli_parse_time(arg, &a->limit_us) != HTH_OK || a->limit_us <= 0)
-            argp_error(state, "--timeout '%s': a time such as 90s or 10min", arg);
+            argp_error(state, "--timeout '%s': expected a time such as 90s or 10m", arg);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -200,7 +199,7 @@ struct hth_bench_peers_figure hth_bench_peers_figure(const struct hth_bench_peer
     return f;
 }
 
-/* The fewest steps of a run that succeeded, on each side. */
+/* The fewest successful steps of a run, on each side. */
 struct good {
     uint32_t ours, peer;
 };
@@ -223,7 +222,7 @@ static void emit(struct hth_bench_peers_opts *opts, const struct hth_bench_peers
         json_object_set_new(row, "ours_steps", json_integer(good->ours));
         json_object_set_new(row, "peer_steps", json_integer(good->peer));
     }
-    if (b->json) { /* a table has these two above it */
+    if (b->json) { /* above a table these two are printed once */
         hth_bench_cpu(cpu, sizeof(cpu));
         hth_json_text(row, "peer_version", opts->version);
         hth_json_text(row, "cpu", cpu);
@@ -231,7 +230,7 @@ static void emit(struct hth_bench_peers_opts *opts, const struct hth_bench_peers
     hth_bench_row_take(b, row);
 }
 
-/* Ours, theirs, ours, theirs. */
+/* Runs both sides alternately, so that a disturbance of the machine meets both. */
 static enum hth_err take_turns(struct hth_bench_peers_opts *opts,
                                const struct hth_bench_peers_case *c, void *ours,
                                struct hth_bench_peers_peer *peer)
@@ -272,7 +271,7 @@ static enum hth_err measure(struct hth_bench_peers_opts *opts, const struct hth_
 
 int hth_bench_peers_main(int argc, char **argv)
 {
-    struct args a = {.limit_us = LIMIT_US, .bench.wire = HTH_F32}; /* as hivemind's rows */
+    struct peers_args a = {.limit_us = LIMIT_US, .bench.wire = HTH_F32}; /* as hivemind's rows */
     struct hth_bench_peers_opts opts = {.bench = &a.bench};
     int code = hth_bench_open(&a.bench, argc, argv,
                               "The same work by hearth and by hivemind 1.1.12, in turns on this "
@@ -284,7 +283,7 @@ int hth_bench_peers_main(int argc, char **argv)
     enum hth_err err = hth_bench_peers_python(&a.python, &opts.python);
     bool ready = err == HTH_OK;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases) && ready; i++) {
-        /* A case that failed does not cost the others. */
+        /* Other cases are still measured after one has failed. */
         enum hth_err one = a.some && !a.chosen[i] ? HTH_OK : measure(&opts, &cases[i]);
         err = err == HTH_OK ? one : err;
     }

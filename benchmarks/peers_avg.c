@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers_avg.c: hearth's side of case C: averagers that find each other through the DHT and average.
+ * peers_avg.c: hearth's side of case C: averagers find each other through the DHT and average.
  *
- * 16 nodes on addresses of their own, each with its DHT node, loop and threads, in a 4 x 4 grid;
- * each goes five rounds in groups of four, its vector in half precision. The clock starts when all
- * are up and ends with the last step. A step counts when all four were averaged; when all of them
- * count, every node must hold the true mean.
+ * 16 nodes form a 4 x 4 grid, each with its own address, DHT node, loop and threads. Each averages
+ * five rounds in groups of four, with its vector in half precision. The clock runs from the moment
+ * all nodes are up to the end of the last step. A step succeeds if all four vectors are in its
+ * mean; if all steps succeed, every node must hold the true mean.
  */
 #include "benchmarks/avg_node.h"
 #include "benchmarks/peers.h"
@@ -23,10 +23,10 @@
 #define UP_S    120
 #define ROUND_S 60
 
-struct swarm;
+struct averagers;
 
 struct one {
-    struct swarm *swarm;
+    struct averagers *swarm;
     struct hth_avg_node node;
     struct hth_avg_node_opts opts;
     pthread_t thread;
@@ -34,7 +34,7 @@ struct one {
     uint32_t done, good;
 };
 
-struct swarm {
+struct averagers {
     const struct hth_bench *bench;
     size_t floats;
     struct one one[NODES];
@@ -48,7 +48,7 @@ struct swarm {
 
 /* ---- one node's thread ---------------------------------------------------------------------- */
 
-static void count(struct swarm *s, uint32_t *counter)
+static void count(struct averagers *s, uint32_t *counter)
 {
     pthread_mutex_lock(&s->lock);
     (*counter)++;
@@ -69,7 +69,7 @@ static void step(void *arg)
     struct one *o = arg;
 
     if (hth_avg_node_sweep(&o->node, 1) != HTH_OK) {
-        o->done = ROUNDS; /* what is missing has failed */
+        o->done = ROUNDS; /* the remaining steps count as failed */
         count(o->swarm, &o->swarm->ended);
     }
 }
@@ -88,7 +88,7 @@ static void on_sweep(void *arg, const struct hth_avg_result *r)
 static void *node_main(void *arg)
 {
     struct one *o = arg;
-    struct swarm *s = o->swarm;
+    struct averagers *s = o->swarm;
     enum hth_err err = hth_avg_node_open(&o->opts, &o->node);
 
     if (err == HTH_OK && o->opts.rank == 0) {
@@ -108,8 +108,8 @@ static void *node_main(void *arg)
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-/* Until so many nodes are counted. Errors: a node's, E_TIMEOUT. */
-static enum hth_err wait_for(struct swarm *s, const uint32_t *counter, int64_t seconds)
+/* Waits until the counter has all nodes. Errors: a node's, E_TIMEOUT. */
+static enum hth_err wait_for(struct averagers *s, const uint32_t *counter, int64_t seconds)
 {
     struct timespec until;
     int bad = 0;
@@ -124,7 +124,7 @@ static enum hth_err wait_for(struct swarm *s, const uint32_t *counter, int64_t s
     return err;
 }
 
-static enum hth_err wait_first(struct swarm *s)
+static enum hth_err wait_first(struct averagers *s)
 {
     struct timespec until;
     int bad = 0;
@@ -139,10 +139,10 @@ static enum hth_err wait_first(struct swarm *s)
     return err;
 }
 
-static enum hth_err swarm_start(struct swarm *s)
+static enum hth_err swarm_start(struct averagers *s)
 {
-    /* One address and a port each (docs/footguns.md); the address by process, so that two of us do
-     * not meet. */
+    /* Each node has one address and one port (docs/footguns.md). The address depends on the process
+     * id, so that two benchmarks on one machine do not meet. */
     const uint8_t x = (uint8_t)(1 + getpid() / 250 % 250), y = (uint8_t)(1 + getpid() % 250);
 
     for (uint32_t i = 0; i < NODES; i++) {
@@ -176,7 +176,7 @@ static enum hth_err swarm_start(struct swarm *s)
     return wait_for(s, &s->up, UP_S);
 }
 
-static void swarm_stop(struct swarm *s)
+static void swarm_stop(struct averagers *s)
 {
     for (uint32_t i = 0; i < NODES; i++) {
         struct one *o = &s->one[i];
@@ -192,8 +192,8 @@ static void swarm_stop(struct swarm *s)
     hth_free(s);
 }
 
-/* Largest deviation of any node from the true mean, over the largest value. */
-static enum hth_err deviation(const struct swarm *s, double *out)
+/* The largest deviation of any node from the true mean, over the largest value. */
+static enum hth_err deviation(const struct averagers *s, double *out)
 {
     size_t floats = s->floats;
     double *mean = hth_try_calloc(floats, sizeof(*mean)), worst = 0, largest = 0;
@@ -218,16 +218,16 @@ static enum hth_err deviation(const struct swarm *s, double *out)
 
 /* ---- the case ------------------------------------------------------------------------------- */
 
-struct side {
+struct averagers_side {
     const struct hth_bench *bench;
     size_t floats;
 };
 
-/* The nodes of a run are new ones; so they are not yet here. */
+/* Starts no nodes: each run makes new ones. */
 static enum hth_err averagers_open(struct hth_bench *b, const struct hth_bench_peers_case *c,
                                    void **state)
 {
-    struct side *side = hth_new(struct side);
+    struct averagers_side *side = hth_new(struct averagers_side);
     const size_t width = c->width;
     HTH_ASSERT(c->nodes == NODES && c->rounds == ROUNDS && c->group == GROUP);
     side->bench = b;
@@ -238,8 +238,8 @@ static enum hth_err averagers_open(struct hth_bench *b, const struct hth_bench_p
 
 static enum hth_err averagers_run(void *state, struct hth_bench_peers_run *out)
 {
-    const struct side *side = state;
-    struct swarm *s = hth_new(struct swarm);
+    const struct averagers_side *side = state;
+    struct averagers *s = hth_new(struct averagers);
     double off = 0;
     enum hth_err err;
 
@@ -255,9 +255,9 @@ static enum hth_err averagers_run(void *state, struct hth_bench_peers_run *out)
     for (uint32_t i = 0; i < NODES; i++)
         out->good += s->one[i].good;
     HTH_GOTO(out, deviation(s, &off));
-    /* Where a step failed the mean can't be that of all. */
+    /* A failed step leaves vectors out of the mean, so only complete runs are compared. */
     if (out->good == NODES * ROUNDS && off > 2e-3) {
-        hth_cli_say_error("case C: off the true mean by %.3g of the largest value", off);
+        hth_cli_say_error("case C: a node is off the true mean by %.3g of the largest value", off);
         err = HTH_E_BUG;
         goto out;
     }

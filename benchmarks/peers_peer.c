@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peers_peer.c: hivemind's side of a case: benchmarks/peers/peer.py in a child process. */
+/* peers_peer.c: runs hivemind's side of a case, benchmarks/peers/peer.py, in a child process. */
 #include "benchmarks/child.h"
 #include "benchmarks/peers.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The memory allocator under which hivemind is fastest; the loader goes on where it is missing. */
+/* The memory allocator with which hivemind is fastest; the loader ignores it if it is missing. */
 #define PRELOAD "LD_PRELOAD=libtcmalloc_minimal.so.4"
 
 struct hth_bench_peers_peer {
@@ -20,7 +20,7 @@ struct hth_bench_peers_peer {
     const struct hth_bench_peers_opts *opts;
     const char *name;
     char *log;
-    bool failed; /* the log stays */
+    bool failed; /* keep the log */
 };
 
 static uint32_t square_root(uint32_t n)
@@ -36,7 +36,7 @@ static void number(json_t *work, const char *name, uint32_t value)
     json_object_set_new(work, name, json_integer(value));
 }
 
-/* What peer.py is told: the names are those of the modules' start(). */
+/* The message to peer.py: its names are the parameters of the modules' start(). */
 static json_t *work_of(const struct hth_bench_peers_case *c)
 {
     bool calls = strcmp(c->module, "calls") == 0, layer = strcmp(c->module, "layer") == 0;
@@ -61,7 +61,7 @@ static json_t *work_of(const struct hth_bench_peers_case *c)
         json_object_set_new(work, "backward", json_boolean(c->backward));
         return work;
     }
-    number(work, "side", square_root(c->experts)); /* of a square grid */
+    number(work, "side", square_root(c->experts)); /* of the square grid */
     number(work, "k", c->k);
     number(work, layer ? "steps" : "searches", c->steps);
     if (layer)
@@ -85,8 +85,8 @@ static bool start(struct hth_bench_peers_peer *p, const struct hth_bench_peers_c
     return started;
 }
 
-/* The peer's next line, an object without "error"; NULL: said why. */
-static json_t *hear(struct hth_bench_peers_peer *p, enum hth_err *err)
+/* Reads the peer's next line, an object without "error"; NULL: the reason is printed. */
+static json_t *receive(struct hth_bench_peers_peer *p, enum hth_err *err)
 {
     char line[1024];
     int64_t begin_us = hth_bench_now_us(NULL);
@@ -120,7 +120,7 @@ static const char *text(const json_t *answer, const char *key)
     return value != NULL ? value : "unknown";
 }
 
-/* Kept, and said when it is another than before. */
+/* Keeps the version, and prints it if it differs from the last one. */
 static void take_version(struct hth_bench_peers_opts *opts, const json_t *ready)
 {
     char *version =
@@ -147,7 +147,7 @@ enum hth_err hth_bench_peers_peer_open(struct hth_bench_peers_opts *opts,
         hth_cli_say_error("case %s: cannot start %s", c->name, opts->python);
         return HTH_E_IO;
     }
-    json_t *ready = hear(p, &err);
+    json_t *ready = receive(p, &err);
     if (ready != NULL)
         take_version(opts, ready);
     json_decref(ready);
@@ -158,8 +158,8 @@ enum hth_err hth_bench_peers_peer_run(struct hth_bench_peers_peer *p,
                                       struct hth_bench_peers_run *out)
 {
     enum hth_err err = HTH_OK;
-    (void)hth_bench_child_say(&p->child, "go\n"); /* if not, no answer is heard */
-    json_t *answer = hear(p, &err);
+    (void)hth_bench_child_say(&p->child, "go\n"); /* a failure shows when the answer is read */
+    json_t *answer = receive(p, &err);
     if (answer == NULL)
         return err;
     out->value = json_number_value(json_object_get(answer, "value"));

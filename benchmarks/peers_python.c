@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers_python.c: the virtual environment in which hivemind runs.
+ * peers_python.c: makes the virtual environment in which hivemind runs.
  *
- * It is made once from PyPI with the versions of benchmarks/peers/requirements.txt. When it is
- * complete, a file in it says of what it was made; one that says something else is made anew.
+ * It is made once from PyPI with the versions of benchmarks/peers/requirements.txt. A file in a
+ * complete environment records its packages; if they differ from those wanted, it is made again.
  */
 #define _GNU_SOURCE
 #include "benchmarks/peers.h"
@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* PyPI's wheel for Linux on x86-64 is the one with CUDA, and does not load without its libraries,
- * of which nothing is used here. */
+/* PyPI's wheel for Linux on x86-64 is built for CUDA and does not load without CUDA's libraries,
+ * although nothing here uses them. */
 #define TORCH "torch==2.15.0"
 #define TORCH_SIZE                                                                                 \
     "3.1 GB to download (PyTorch's wheel of PyPI with its CUDA libraries), 5.6 GB on disk"
@@ -29,7 +29,7 @@
 
 extern char **environ;
 
-/* Runs it with its output on standard error; its exit code, or -1. */
+/* Runs a program with its output on standard error; returns its exit code, or -1. */
 static int run(const char *const *argv)
 {
     posix_spawn_file_actions_t actions;
@@ -44,7 +44,7 @@ static int run(const char *const *argv)
     return status != -1 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* A whole small file as text; NULL when it can't be read. */
+/* The text of a small file (heap string); NULL: it can't be read. */
 static char *read_text(const char *path)
 {
     char text[8192];

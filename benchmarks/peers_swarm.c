@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers_swarm.c: hearth's side of the cases beside hivemind that need a swarm, and of the beam.
+ * peers_swarm.c: hearth's side of the cases that need a swarm, and of the beam search.
  *
- *   A     clients in closed loops, each picks an expert at random
+ *   A     clients in closed loops; each request goes to a random expert
  *   E     a trainer's steps through one layer
  *   beam  64 rows over 4,096 experts
  */
@@ -13,11 +13,11 @@
 #include "core/mem.h"
 
 #define WARM_STEPS 2
-#define WARM_ROWS  8 /* of each expert */
+#define WARM_ROWS  8 /* per expert */
 #define SEARCHES   201
 #define RUN_US     (HTH_US_PER_S / 2)
 
-struct side {
+struct swarm_side {
     struct hth_bench *bench;
     const struct hth_bench_peers_case *c;
     struct hth_bench_swarm *swarm;
@@ -25,9 +25,9 @@ struct side {
     uint64_t runs;
 };
 
-static struct side *side_new(struct hth_bench *b, const struct hth_bench_peers_case *c)
+static struct swarm_side *side_new(struct hth_bench *b, const struct hth_bench_peers_case *c)
 {
-    struct side *s = hth_new(struct side);
+    struct swarm_side *s = hth_new(struct swarm_side);
     s->bench = b;
     s->c = c;
     return s;
@@ -35,7 +35,7 @@ static struct side *side_new(struct hth_bench *b, const struct hth_bench_peers_c
 
 static void side_close(void *state)
 {
-    struct side *s = state;
+    struct swarm_side *s = state;
     if (s == NULL)
         return;
     hth_bench_layer_free(s->layer);
@@ -43,7 +43,7 @@ static void side_close(void *state)
     hth_free(s);
 }
 
-static enum hth_err swarm_open(struct side *s, uint32_t hosts, uint32_t clients)
+static enum hth_err swarm_open(struct swarm_side *s, uint32_t hosts, uint32_t clients)
 {
     const struct hth_bench_swarm_opts opts = {
         .bench = s->bench,
@@ -64,8 +64,8 @@ static enum hth_err swarm_open(struct side *s, uint32_t hosts, uint32_t clients)
 static enum hth_err calls_open(struct hth_bench *b, const struct hth_bench_peers_case *c,
                                void **state)
 {
-    struct side *s = *state = side_new(b, c);
-    /* Every expert once: a new one's gradients and moments are memory that nobody touched yet. */
+    struct swarm_side *s = *state = side_new(b, c);
+    /* Calls every expert once: the first step of an expert touches its gradients and moments. */
     struct hth_bench_load warm = {.callers = c->clients,
                                   .batches = 1,
                                   .rows = c->experts * WARM_ROWS,
@@ -81,7 +81,7 @@ static enum hth_err calls_open(struct hth_bench *b, const struct hth_bench_peers
 
 static enum hth_err calls_run(void *state, struct hth_bench_peers_run *out)
 {
-    struct side *s = state;
+    struct swarm_side *s = state;
     const struct hth_bench_load load = {.callers = s->c->clients,
                                         .batches = s->c->batches,
                                         .rows = s->c->rows,
@@ -101,7 +101,7 @@ const struct hth_bench_peers_side hth_bench_peers_calls = {calls_open, calls_run
 static enum hth_err layer_open(struct hth_bench *b, const struct hth_bench_peers_case *c,
                                void **state)
 {
-    struct side *s = *state = side_new(b, c);
+    struct swarm_side *s = *state = side_new(b, c);
     struct hth_bench_layer_step step;
     HTH_TRY(swarm_open(s, c->hosts, 1));
     HTH_TRY(hth_bench_swarm_verify(s->swarm, 16, true));
@@ -113,7 +113,7 @@ static enum hth_err layer_open(struct hth_bench *b, const struct hth_bench_peers
 
 static enum hth_err layer_run(void *state, struct hth_bench_peers_run *out)
 {
-    struct side *s = state;
+    struct swarm_side *s = state;
     struct hth_bench_layer_step step;
     struct hth_bench_samples ms;
     hth_bench_begin(&ms);
@@ -139,10 +139,10 @@ static enum hth_err beam_open(struct hth_bench *b, const struct hth_bench_peers_
     return HTH_OK;
 }
 
-/* Compares with brute force first, each time. */
+/* Each run compares with brute force before it times. */
 static enum hth_err beam_run(void *state, struct hth_bench_peers_run *out)
 {
-    const struct side *s = state;
+    const struct swarm_side *s = state;
     const struct hth_bench_gate_case gate = {.experts = s->c->experts,
                                              .rows = s->c->rows,
                                              .k = s->c->k,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profile.c: what this machine does, as a profile that simulated devices read
+ * profile.c: hearth bench profile: measures a profile of this machine for simulated devices
  * (sim/profile.h): microseconds of one worker for a batch of an ffn expert, by width and rows.
  *
- * Each figure is the fastest of a few bursts of processor time: what else runs here only ever adds.
- * Cases are verified before they are timed. Workers are measured one at a time; several at once
- * share caches and memory, which the profile does not say.
+ * Each figure is the processor time of the fastest of a few bursts, because other load can only add
+ * time. Cases are verified before they are timed. One worker is measured at a time: the profile
+ * does not contain the effect of caches and memory that several workers share.
  */
 #include "benchmarks/bench.h"
 #include "benchmarks/kernels/bench.h"
@@ -22,9 +22,9 @@
 #define LIST_MAX      16
 #define BUDGET_US     (120 * HTH_US_PER_MS) /* of one figure */
 #define SAMPLE_NS     INT64_C(200000)
-#define MOVED_DIM     1024 /* layer norms of these rows stand for all that only moves */
+#define MOVED_DIM     1024 /* layer norms of this width stand for all work that moves memory */
 #define MOVED_ROWS    1024
-#define RATE_ROWS     64 /* products of batches like this stand for all other arithmetic */
+#define RATE_ROWS     64 /* products of this many rows stand for all other arithmetic */
 #define OVERHEAD_JOBS 2000
 
 struct profile {
@@ -34,7 +34,7 @@ struct profile {
     uint32_t dims, counts;
     bool tty;
     FILE *to;
-    /* The empty jobs. */
+    /* For the overhead of a job. */
     struct hth_env *env;
     struct hth_job job;
     uint32_t jobs_left;
@@ -45,14 +45,14 @@ struct profile {
 enum { KEY_OUT = 0x5b00, KEY_NAME, KEY_DIMS, KEY_ROWS };
 
 static const struct argp_option options[] = {
-    {"out", KEY_OUT, "FILE", 0, "Write the profile there (default: standard output)", 0},
-    {"name", KEY_NAME, "NAME", 0, "What the profile is called (default: this-machine)", 0},
+    {"out", KEY_OUT, "FILE", 0, "Write the profile to FILE (default: standard output)", 0},
+    {"name", KEY_NAME, "NAME", 0, "Name of the profile (default: this-machine)", 0},
     {"dims", KEY_DIMS, "LIST", 0, "Widths of experts (default 128,256,512,1024)", 0},
     {"rows", KEY_ROWS, "LIST", 0, "Rows of batches (default 1,4,16,64,256,1024,2048)", 0},
     {0},
 };
 
-/* Numbers in rising order. */
+/* Parses a list of rising numbers. */
 static uint32_t parse_list(struct argp_state *state, const char *flag, const char *arg,
                            uint32_t max, uint32_t out[LIST_MAX])
 {
@@ -61,8 +61,8 @@ static uint32_t parse_list(struct argp_state *state, const char *flag, const cha
     while ((word = strtok_r(rest, ",", &rest)) != NULL) {
         uint32_t value = (uint32_t)hth_cli_number(state, flag, word, 1, max);
         if (count == LIST_MAX || (count > 0 && value <= out[count - 1]))
-            argp_error(state, "%s '%s': at most %d numbers, each larger than the one before", flag,
-                       arg, LIST_MAX);
+            argp_error(state, "%s '%s': expected at most %d numbers in rising order", flag, arg,
+                       LIST_MAX);
         else
             out[count++] = value;
     }
@@ -82,7 +82,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_NAME:
         p->name = arg;
         if (strpbrk(arg, "\"\\\n") != NULL || strlen(arg) > 100)
-            argp_error(state, "--name: at most 100 letters, no quotes");
+            argp_error(state, "--name: expected at most 100 characters, without quotes");
         break;
     case KEY_DIMS:
         p->dims = parse_list(state, "--dims", arg, 8192, p->dim);
@@ -107,8 +107,8 @@ static int64_t own_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Seconds of one run: the fastest of as many samples as fit the budget, at least two after the one
- * that warms up. Short runs are timed several at once. */
+/* Seconds of one run: the fastest of as many samples as fit the budget, at least two after one that
+ * warms up. Short runs are timed several at once. */
 static enum hth_err fastest(const struct profile *p, struct hth_bench_case *work, double *best_s)
 {
     int64_t begin_us = hth_bench_now_us(NULL), first = own_ns();
@@ -158,7 +158,7 @@ static void empty_done(struct hth_job *job, enum hth_err err)
         hth_net_stop(p->env);
 }
 
-/* Of a job without work, from its submission to the next one's. The fastest of some rounds. */
+/* Time of a job without work, from its submission to the next one's: the fastest of some rounds. */
 static enum hth_err measure_overhead(struct profile *p, double *us)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
@@ -183,7 +183,7 @@ static enum hth_err measure_overhead(struct profile *p, double *us)
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* Of microseconds: figures carry no more than three digits or so. */
+/* Decimals of a time in microseconds that give about three significant digits. */
 static int decimals(double us)
 {
     return us < 10 ? 3 : us < 100 ? 2 : us < 1000 ? 1 : 0;
@@ -249,8 +249,9 @@ int hth_bench_profile_main(int argc, char **argv)
                         .counts = 7,
                         .to = stdout,
                         .tty = isatty(STDERR_FILENO) == 1};
-    int code = hth_bench_open(&p.bench, argc, argv,
-                              "What this machine does, for the devices of simulations.", &argp, &p);
+    int code =
+        hth_bench_open(&p.bench, argc, argv,
+                       "Measure a profile of this machine for simulated devices.", &argp, &p);
     if (code != HTH_EXIT_OK)
         return code;
     if (p.bench.budget_us == 0)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off */
 /*
- * reduce.h: what the processes of `hearth bench allreduce` share.
+ * reduce.h: the protocol between the processes of `hearth bench allreduce`, and the floor.
  *
- * The question starts n copies of this program with --as-member, each a process with its own key,
- * endpoint, reducer and one compute thread, and speaks lines with them over pipes:
+ * The parent starts n copies of this program with --as-member, each a process with its own key,
+ * endpoint, reducer and one compute thread, and exchanges lines with them over pipes:
  *
- *     member says  hello ID PORT FLOOR_PORT              after its start
- *     is told      group SELF N ID:PORT:FLOOR_PORT ...   says ok, connected to all
- *                  prepare BYTES FORMAT SEED             ready
+ *     parent sends                              member answers
+ *     (nothing)                                 hello ID PORT FLOOR_PORT
+ *     group SELF N ID:PORT:FLOOR_PORT ...       ok, connected to all
+ *     prepare BYTES FORMAT SEED                 ready
  *                  rounds N                              done NS CPU_NS BYTES DROPPED LONGEST_NS
  *                                                        PACKED
  *                  check                                 error RELATIVE

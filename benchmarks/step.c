@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step.c: what one mixture-of-experts layer costs in requests, bytes and time. However many
- * rows and experts a step has, a host gets one request forward and one backward.
+ * step.c: hearth bench step: measures requests, bytes and time of one mixture-of-experts layer. For
+ * any number of rows and experts, a host gets one request forward and one backward.
  */
 #include "benchmarks/layer.h"
 #include "cli/json.h"
 
-struct args {
+struct step_args {
     struct hth_bench bench;
     uint32_t rows, k, experts, hosts, d;
 };
@@ -14,9 +14,9 @@ struct args {
 enum { KEY_ROWS = 0x5300, KEY_K, KEY_EXPERTS, KEY_HOSTS, KEY_DIM };
 
 static const struct argp_option options[] = {
-    {"rows", KEY_ROWS, "N", 0, "Rows of the batch (default 256)", 0},
+    {"rows", KEY_ROWS, "N", 0, "Rows in the batch (default 256)", 0},
     {"k", KEY_K, "N", 0, "Experts per row (default 4)", 0},
-    {"experts", KEY_EXPERTS, "N", 0, "A square number (default 1024)", 0},
+    {"experts", KEY_EXPERTS, "N", 0, "Experts in the grid, a square number (default 1024)", 0},
     {"hosts", KEY_HOSTS, "N", 0, "Hosts (default 8)", 0},
     {"dim", KEY_DIM, "N", 0, "Width of a row (default 256)", 0},
     {0},
@@ -24,7 +24,7 @@ static const struct argp_option options[] = {
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct args *a = state->input;
+    struct step_args *a = state->input;
     switch (key) {
     case KEY_ROWS:
         a->rows = (uint32_t)hth_cli_number(state, "--rows", arg, 1, 65536);
@@ -46,7 +46,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--k and --hosts can't exceed --experts");
         for (uint32_t side = 1; side * side != a->experts; side++) {
             if (side * side > a->experts)
-                argp_error(state, "--experts %u: not a square number", a->experts);
+                argp_error(state, "--experts %u: expected a square number", a->experts);
         }
         break;
     default:
@@ -57,7 +57,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp argp = {.options = options, .parser = parse};
 
-static enum hth_err measure(struct args *a, struct hth_bench_layer *layer)
+static enum hth_err measure(struct step_args *a, struct hth_bench_layer *layer)
 {
     struct hth_bench_samples ms;
     struct hth_bench_layer_step step, middle = {0};
@@ -89,7 +89,7 @@ static enum hth_err measure(struct args *a, struct hth_bench_layer *layer)
     return HTH_OK;
 }
 
-static enum hth_err run(struct args *a)
+static enum hth_err run(struct step_args *a)
 {
     uint32_t threads = hth_bench_threads(&a->bench);
     const struct hth_bench_swarm_opts opts = {
@@ -118,9 +118,9 @@ out:
 
 int hth_bench_step_main(int argc, char **argv)
 {
-    struct args a = {.rows = 256, .k = 4, .experts = 1024, .hosts = 8, .d = 256};
-    int code =
-        hth_bench_open(&a.bench, argc, argv, "One mixture-of-experts layer's step.", &argp, &a);
+    struct step_args a = {.rows = 256, .k = 4, .experts = 1024, .hosts = 8, .d = 256};
+    int code = hth_bench_open(&a.bench, argc, argv,
+                              "Measure a step of one mixture-of-experts layer.", &argp, &a);
     if (code != HTH_EXIT_OK)
         return code;
     return hth_bench_finish(&a.bench, "measuring a layer's step", run(&a));

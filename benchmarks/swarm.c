@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swarm.c: hosts on threads, clients, and the comparison with direct kernel calls. */
+/* swarm.c: hosts on threads, clients, and a comparison with direct kernel calls. */
 #include "benchmarks/swarm.h"
 
 #include "core/mem.h"
@@ -13,7 +13,7 @@
 #define NETWORK    "bench"
 #define LAYER      "bench"
 #define TIMEOUT_US (120 * HTH_US_PER_S)
-/* Same kernels, same rows: only the order of a gradient's sum may differ. */
+/* Both sides use the same kernels and rows; only the order of a gradient's sum may differ. */
 #define DISTANCE_MAX 1e-5
 #define VERIFY_MAX   3
 
@@ -28,7 +28,7 @@ struct hth_bench_host {
     struct hth_addr addr;
     uint32_t loaded;
 
-    /* The host's thread tells the one that waits. */
+    /* The host's thread signals the thread that waits. */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool ready;
@@ -91,7 +91,7 @@ static enum hth_err host_build(struct hth_bench_host *h)
     HTH_TRY(env_new(o->bench, o->host_threads, &h->env));
     rpc_opts.network = NETWORK;
     rpc_opts.listen = &loopback;
-    /* Clients' loops stand still between two measurements. */
+    /* Clients' loops do not run between measurements, so they could not answer a ping. */
     rpc_opts.ping_after_us = 0;
     rpc_opts.idle_timeout_us = 0;
     HTH_TRY(hth_rpc_new(h->env, &rpc_opts, &h->rpc));
@@ -150,7 +150,7 @@ static enum hth_err host_wait(struct hth_bench_host *h)
 static void host_stop(struct hth_bench_host *h)
 {
     if (h->started) {
-        /* A host whose build failed has ended by itself; only a ready one has a loop to stop. */
+        /* A host that failed to start has ended by itself; only a ready one has a loop to stop. */
         if (host_wait(h) == HTH_OK)
             hth_net_stop(h->env);
         pthread_join(h->thread, NULL);
@@ -201,7 +201,7 @@ static enum hth_err client_new(const struct hth_bench *bench, struct hth_bench_c
     rpc_opts.network = NETWORK;
     rpc_opts.ping_after_us = 0;
     rpc_opts.idle_timeout_us = 0;
-    /* A loaded machine is no reason to send anything twice. */
+    /* A busy machine must not cause retries. */
     rpc_opts.timeout_min_us = 30 * HTH_US_PER_S;
     HTH_TRY(hth_rpc_new(c->env, &rpc_opts, &c->rpc));
     opts.timeout_us = TIMEOUT_US;
@@ -319,14 +319,14 @@ void hth_bench_call_spread(const struct hth_bench_swarm *swarm, uint32_t first, 
     };
 }
 
-struct ask {
+struct swarm_ask {
     struct hth_env *env;
     bool done;
 };
 
 static void on_answer(void *arg, struct hth_expert_batch *batch)
 {
-    struct ask *ask = arg;
+    struct swarm_ask *ask = arg;
     (void)batch;
     ask->done = true;
     hth_net_stop(ask->env);
@@ -335,7 +335,7 @@ static void on_answer(void *arg, struct hth_expert_batch *batch)
 enum hth_err hth_bench_ask(struct hth_bench_client *client, const struct hth_expert_call *call,
                            struct hth_expert_batch **out)
 {
-    struct ask ask = {.env = client->env};
+    struct swarm_ask ask = {.env = client->env};
     struct hth_expert_batch *batch;
     *out = NULL;
     HTH_TRY(hth_experts_call(client->experts, call, on_answer, &ask, &batch));
@@ -368,7 +368,7 @@ enum hth_err hth_bench_twin_expert(const struct hth_bench_swarm *swarm, uint32_t
     return err;
 }
 
-/* What expert `index` gives for x (and dy, when not NULL) without a network. */
+/* Computes expert `index` for x (and dy, if not NULL) without a network. */
 static enum hth_err direct(const struct hth_bench_swarm *s, uint32_t index, uint32_t rows, float *x,
                            float *dy, float *out)
 {
@@ -393,7 +393,7 @@ out:
     return err;
 }
 
-/* Narrow rows differ by their roundings: x or dy on the way there, y or dx on the way back. */
+/* Rows of a narrow type are rounded in each direction: x or dy in requests, y or dx in replies. */
 static double distance_max(const struct hth_bench_swarm *s)
 {
     switch (s->opts.bench->wire) {
@@ -433,7 +433,7 @@ static enum hth_err verify_one(struct hth_bench_swarm *s, uint32_t index, uint32
                          backward ? hth_bench_floats(&dy) : NULL, want));
     if (hth_expert_batch_unpack(batch, got, d, ok) > 0 ||
         !(hth_bench_distance(got, want, count) < distance_max(s))) {
-        hth_cli_say_error("expert %u gives other %s through the network", index,
+        hth_cli_say_error("expert %u gives different %s through the network", index,
                           backward ? "gradients" : "rows");
         err = HTH_E_BUG;
     }
@@ -451,7 +451,7 @@ out:
 enum hth_err hth_bench_swarm_verify(struct hth_bench_swarm *swarm, uint32_t rows, bool backward)
 {
     uint32_t n = swarm->opts.experts, some = HTH_MIN(n, (uint32_t)VERIFY_MAX);
-    /* First forwards, as a backward moves the weights. */
+    /* Forwards come first, because a backward changes the weights. */
     for (uint32_t i = 0; i < some; i++)
         HTH_TRY(verify_one(swarm, (uint32_t)((uint64_t)i * n / some), rows, false));
     for (uint32_t i = 0; i < some && backward; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timing.c: short runs in turns with the core's peak. */
+/* timing.c: times short runs in turns with the core's peak. */
 #include "benchmarks/timing.h"
 
 #include "benchmarks/bench.h"
@@ -9,7 +9,7 @@
 #define BURST_NS      INT64_C(4000000)
 #define PEAK_BURST_NS 1000000.0
 #define SAMPLE_NS     INT64_C(50000) /* short runs are timed several at once */
-#define AGREE         50             /* clocks agree to a 50th of the time */
+#define AGREE         50             /* clocks agree if they differ by less than a 50th */
 
 /* -- the fastest of several runs ------------------------------------------------------------ */
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * timing.h: how fast a case of benchmarks/kernels/bench.h is, and the core's peak beside it, on a
- * machine that others use, too.
+ * timing.h: times a case of benchmarks/kernels/bench.h and the core's peak beside it, on a machine
+ * with other load.
  *
  * A *turn* is short: the peak, a burst of runs on one thread, the peak; and the same with helpers.
- * Turns of several cases alternate, so that drift of the clock falls on all alike. What disturbs a
- * machine only adds time, so the fastest run of all turns counts; the first of each burst warms the
- * caches and does not count. For the same reason the highest peak does.
+ * Turns of several cases alternate, so that drift of the core's clock meets all alike. Disturbances
+ * only add time, so the fastest run of all turns counts, and the highest peak. The first run of
+ * each burst warms the caches and does not count.
  *
- * One thread is timed by two clocks: its processor time, which leaves out what others got of the
- * core, and the wall. A run in which both agree was undisturbed and counts by the wall. Where there
- * was none, the fastest by processor time stands in; beside busy neighbours on the same hardware
- * that clock was seen to lose a quarter of a run. Several threads are timed by the wall alone: the
- * kernel gives no exact time of another thread, so on a machine that is not idle their figures are
- * those of whoever had the cores.
+ * One thread is timed by two clocks: its processor time, which excludes time that the core gave to
+ * others, and the wall. A run in which both agree is undisturbed and counts by the wall. If there
+ * is none, the fastest run by processor time counts; beside busy neighbours on the same hardware
+ * that clock has been seen to lose a quarter of a run. Several threads are timed by the wall alone,
+ * because the kernel gives no exact time of another thread: on a busy machine their figures include
+ * the time that other processes took.
  */
 #ifndef HTH_BENCHMARKS_TIMING_H
 #define HTH_BENCHMARKS_TIMING_H
@@ -24,8 +24,8 @@
 /* -- the fastest of several runs ------------------------------------------------------------ */
 
 struct hth_bench_fastest {
-    double s;  /* of one run; 0: there was none */
-    bool sure; /* undisturbed, as far as the clocks tell */
+    double s;  /* seconds of one run; 0: none yet */
+    bool sure; /* undisturbed: both clocks agree */
 };
 
 struct hth_bench_watch {
@@ -33,25 +33,25 @@ struct hth_bench_watch {
 };
 
 void hth_bench_watch_start(struct hth_bench_watch *w);
-/* `runs` runs on one thread or on many took so long: keeps the better of this and *f. Gives their
- * seconds together. */
+/* Ends the watch over `runs` runs, on one thread or on many: keeps the better of this and *f.
+ * Returns the seconds of all runs. */
 double hth_bench_watch_stop(const struct hth_bench_watch *w, bool many, uint32_t runs,
                             struct hth_bench_fastest *f);
-/* The better of *f and a run of which this is known. */
+/* Keeps the better of *f and a run. */
 void hth_bench_fastest_add(struct hth_bench_fastest *f, struct hth_bench_fastest run);
 
 /* -- turns ---------------------------------------------------------------------------------- */
 
 struct hth_bench_peaks {
     struct hth_team *team;      /* borrowed; NULL: one thread only */
-    uint32_t rounds[HTH_PEAKS]; /* that take about a millisecond */
+    uint32_t rounds[HTH_PEAKS]; /* rounds that take about a millisecond */
 };
 
 void hth_bench_peaks_init(struct hth_bench_peaks *p, struct hth_team *team);
 
 #define HTH_BENCH_PARTS_MAX 2
 
-/* What all turns of a case found: [0] on one thread, [1] with helpers. Zeroed before the first. */
+/* Results of all turns of a case: [0] on one thread, [1] with helpers. Zero it before the first. */
 struct hth_bench_timing {
     struct hth_bench_case *work;
     struct hth_bench_fastest part[2][HTH_BENCH_PARTS_MAX], peak[2]; /* of peak: an operation */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tls.c: bytes/s of one loopback connection in one direction, under TLS 1.3 and without. A
- * sender and a receiver share this machine's cores, so a network between two machines can only do
- * better.
+ * tls.c: hearth bench tls: measures bytes/s of one loopback connection in one direction, with TLS
+ * 1.3 and without. Sender and receiver share the cores of one machine, so two machines can only be
+ * faster.
  */
 #include "benchmarks/bench.h"
 #include "cli/json.h"
@@ -15,17 +15,17 @@
 #define WINDOW_BYTES (8u << 20)
 #define TOTAL_BYTES  (UINT64_C(1) << 30)
 
-struct side {
+struct tls_side {
     struct hth_env *env;
     struct hth_blob *chunk;
-    uint64_t left; /* bytes to send, or still to come */
+    uint64_t left; /* bytes to send or to receive */
     bool damaged;
     enum hth_err err;
     char cipher[64];
     pthread_t thread;
 };
 
-/* What byte `at` of the stream must be. */
+/* Byte `at` of the stream. */
 static uint8_t pattern(uint64_t at)
 {
     return (uint8_t)((at % CHUNK_BYTES) * 2654435761u >> 13);
@@ -35,11 +35,11 @@ static uint8_t pattern(uint64_t at)
 
 static void on_bytes(struct hth_stream *s, void *arg)
 {
-    struct side *in = arg;
+    struct tls_side *in = arg;
     size_t n;
     while (in->left > 0 && (n = hth_stream_read(in->env, s, in->chunk, 0, CHUNK_BYTES)) > 0) {
         uint64_t at = TOTAL_BYTES - in->left;
-        /* The first and last byte of each piece: enough to see a shift, too little to cost time. */
+        /* Checks the first and last byte of each chunk: that finds a shift and costs no time. */
         if (in->chunk->data[0] != pattern(at) || in->chunk->data[n - 1] != pattern(at + n - 1))
             in->damaged = true;
         in->left -= HTH_MIN((uint64_t)n, in->left);
@@ -50,7 +50,7 @@ static void on_bytes(struct hth_stream *s, void *arg)
 
 static void on_lost(struct hth_stream *s, enum hth_err err, void *arg)
 {
-    struct side *side = arg;
+    struct tls_side *side = arg;
     (void)s;
     side->err = err == HTH_OK ? HTH_E_CLOSED : err;
     hth_net_stop(side->env);
@@ -59,13 +59,13 @@ static void on_lost(struct hth_stream *s, enum hth_err err, void *arg)
 static void on_accept(void *arg, struct hth_stream *s)
 {
     static const struct hth_stream_ops ops = {.on_readable = on_bytes, .on_closed = on_lost};
-    struct side *in = arg;
+    struct tls_side *in = arg;
     hth_stream_attach(in->env, s, &ops, in);
 }
 
 static void *receive_main(void *arg)
 {
-    struct side *in = arg;
+    struct tls_side *in = arg;
     enum hth_err err = hth_net_run(in->env);
     in->err = in->err == HTH_OK ? err : in->err;
     return NULL;
@@ -75,7 +75,7 @@ static void *receive_main(void *arg)
 
 static void fill(struct hth_stream *s, void *arg)
 {
-    struct side *out = arg;
+    struct tls_side *out = arg;
     while (out->left > 0 && hth_stream_queued(out->env, s) < WINDOW_BYTES) {
         struct hth_span span = {out->chunk, 0, CHUNK_BYTES};
         if (hth_stream_write(out->env, s, &span, 1) != HTH_OK)
@@ -86,14 +86,14 @@ static void fill(struct hth_stream *s, void *arg)
 
 static void on_open(struct hth_stream *s, void *arg)
 {
-    struct side *out = arg;
+    struct tls_side *out = arg;
     strncpy(out->cipher, hth_net_stream_cipher(s), sizeof(out->cipher) - 1);
     fill(s, arg);
 }
 
 static void *send_main(void *arg)
 {
-    struct side *out = arg;
+    struct tls_side *out = arg;
     enum hth_err err = hth_net_run(out->env);
     out->err = out->err == HTH_OK ? err : out->err;
     return NULL;
@@ -101,7 +101,7 @@ static void *send_main(void *arg)
 
 /* ---- one transfer -------------------------------------------------------------------------- */
 
-static enum hth_err side_init(struct side *side, bool plain)
+static enum hth_err side_init(struct tls_side *side, bool plain)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     opts.plain = plain;
@@ -115,7 +115,7 @@ static enum hth_err side_init(struct side *side, bool plain)
     return hth_net_new(&opts, &side->env);
 }
 
-static void side_clear(struct side *side)
+static void side_clear(struct tls_side *side)
 {
     hth_net_free(side->env);
     hth_blob_unref(side->chunk);
@@ -125,7 +125,7 @@ static enum hth_err transfer(bool plain, double *bytes_per_s, char cipher[64])
 {
     static const struct hth_stream_ops ops = {
         .on_open = on_open, .on_drained = fill, .on_closed = on_lost};
-    struct side in = {0}, out = {0};
+    struct tls_side in = {0}, out = {0};
     struct hth_addr addr = {.family = 4, .ip = {127, 0, 0, 1}};
     struct hth_listener *listener = NULL;
     struct hth_stream *stream;
@@ -174,8 +174,8 @@ static enum hth_err measure(struct hth_bench *b, bool plain)
 int hth_bench_tls_main(int argc, char **argv)
 {
     struct hth_bench b;
-    int code = hth_bench_open(&b, argc, argv, "One connection's bytes/s, with and without TLS.",
-                              NULL, NULL);
+    int code = hth_bench_open(
+        &b, argc, argv, "Measure one connection's bytes/s, with and without TLS.", NULL, NULL);
     if (code != HTH_EXIT_OK)
         return code;
     enum hth_err err = b.plain ? HTH_OK : measure(&b, false);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch.c: PyTorch in a child process. */
+/* torch.c: runs PyTorch in a child process. */
 #include "benchmarks/torch.h"
 
 #include "benchmarks/child.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A run of the largest case takes seconds; starting PyTorch, too. */
+/* PyTorch takes seconds to start, and seconds for a run of the largest case. */
 #define ANSWER_US (180 * HTH_US_PER_S)
 
 struct hth_bench_torch {
@@ -29,7 +29,7 @@ static struct hth_bench_torch *try_open(const char *python, char why[160])
     struct hth_bench_torch *t = hth_new(struct hth_bench_torch);
     char line[128], *script = hth_shipped_find("benchmarks/torch_ffn.py");
     const char *const argv[] = {python, script, NULL};
-    (void)hth_bench_child_start(&t->child, argv, "/dev/null"); /* if not, no line is heard */
+    (void)hth_bench_child_start(&t->child, argv, "/dev/null"); /* a failure shows on reading */
     bool ready = hth_bench_child_hear(&t->child, line, sizeof(line), ANSWER_US) &&
                  strncmp(line, "ready ", 6) == 0;
     if (ready)

@@ -28,7 +28,7 @@ def say(text):
 
 try:
     import torch
-except Exception as error:  # a broken installation is as good as none
+except Exception as error:  # a broken installation counts as none
     say("absent " + str(error).splitlines()[0][:100])
     sys.exit(0)
 
@@ -108,7 +108,7 @@ def main():
         if word[:1] == ["case"] and len(word) == 4:
             cases = make(word[1], int(word[2]), int(word[3]))
             if cases:
-                fastest(cases, 1)  # warms up, and makes what is made once
+                fastest(cases, 1)  # warms up and makes lazy state
             say("ok" if cases else "unknown")
         elif word[:1] == ["go"] and len(word) == 2 and cases:
             say(str(fastest(cases, max(1, int(word[1])))))

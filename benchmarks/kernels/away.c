@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * away.c: the check of a case whose memory is a card's: against the same case on the CPU.
+ * away.c: checks a case in a card's memory against the same case on the CPU.
  *
- * Both start from the same numbers, so their outputs and gradients must agree. The CPU computes a
- * few rows only: a large case is checked by a small one of the same width.
+ * Both start from the same numbers, so their outputs and gradients must agree. The CPU computes
+ * only a few rows: a small case of the same width stands for a large one.
  */
 #include "benchmarks/kernels/kernels_int.h"
 
@@ -28,7 +28,7 @@ static double distance(const float *got, const float *want, size_t count)
     return isfinite(r) ? r : INFINITY;
 }
 
-/* A stretch of the card's memory against the same stretch here. */
+/* Compares floats of the card's memory with the same floats of the CPU's. */
 static enum hth_err compare(struct hth_bench_case *c, const float *there, const float *here,
                             size_t count)
 {
@@ -70,8 +70,9 @@ double hth_bench_away_tolerance(const struct hth_backend *be)
     }
 }
 
-/* Adam's first step divides a gradient by itself: where that is mere rounding the two may step
- * apart. So a training step is compared by its gradients, and Adam alone by its values. */
+/* Adam's first step divides a gradient by itself, so a gradient that is only rounding may step in
+ * different directions. So a training step is compared by its gradients, Adam alone by its
+ * values. */
 static enum hth_err compare_all(struct hth_bench_case *c, struct hth_bench_case *twin)
 {
     HTH_TRY(hth_bench_case_run(c));

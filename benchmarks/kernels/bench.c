@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: cases for timing, and the plain way to time one. */
+/* bench.c: makes cases for timing, and times one by its median. */
 #include "benchmarks/kernels/kernels_int.h"
 
 #include <stdlib.h>
@@ -11,13 +11,13 @@
 #include "kernels/quant.h"
 
 #define REPEATS_MAX  101
-#define ADAM_BYTES   28.0 /* a parameter: value, gradient and two states read, three written */
+#define ADAM_BYTES   28.0 /* per parameter: value, gradient and two states read, three written */
 #define INT8_BYTES   (4 + 1 + 2.0 / HTH_QUANT_INT8_BLOCK)
 #define FLAT_COLUMNS 8192
 
 struct kind {
     const char *name;
-    double products; /* of rows * d * 4 d multiply-adds */
+    double products; /* number of products of rows * d * 4 d multiply-adds */
     double bytes;    /* per element of [rows, d], or of a flat vector */
 };
 
@@ -65,7 +65,7 @@ static enum hth_err run_linear(struct hth_bench_case *c, bool up)
     case HTH_BENCH_LINEAR_BACKWARD_DATA:
         return hth_linear_backward_data(c->ex, &back, dy, up ? c->y : c->hidden);
     default:
-        w->grad_zero = bias->grad_zero = true; /* of this product only: the other's stay */
+        w->grad_zero = bias->grad_zero = true; /* only this product's gradients start at zero */
         return hth_linear_backward_weight(c->ex, w, bias, x, dy);
     }
 }
@@ -158,7 +158,7 @@ void hth_bench_numbers(float *to, size_t count, uint64_t salt)
         to[i] = (float)(int32_t)(hth_mix64(i + (salt << 40)) >> 40) * 0x1p-23f - 1.0f;
 }
 
-/* Whether the case lies in this process' memory. */
+/* Whether the case is in this process's memory. */
 static bool is_here(const struct hth_bench_case *c)
 {
     return (hth_backend_caps(c->options.backend) & HTH_CAP_HOST_MEMORY) != 0;
@@ -214,7 +214,7 @@ static enum hth_err make_flat(struct hth_bench_case *c)
     return hth_params_add(c->params, &spec, &w);
 }
 
-/* Gradients, or the bytes to decode. */
+/* Makes gradients, or the bytes to decode. */
 static enum hth_err make_vectors(struct hth_bench_case *c)
 {
     size_t count = hth_params_flat_len(c->params);
@@ -250,7 +250,7 @@ static enum hth_err make_weights(struct hth_bench_case *c)
         HTH_TRY(hth_ffn_declare(c->params, &shape, &c->ffn));
     if (c->options.kind != HTH_BENCH_FFN_TRAIN_STEP && c->options.kind != HTH_BENCH_ADAMW)
         seal.state_slots = 0;
-    seal.factored_grads = c->options.kind == HTH_BENCH_FFN_TRAIN_STEP; /* as hosts do */
+    seal.factored_grads = c->options.kind == HTH_BENCH_FFN_TRAIN_STEP; /* as on a host */
     HTH_TRY(hth_params_seal(c->params, &seal));
     if (!flat)
         scratch = hth_ffn_scratch_bytes(c->options.backend, &c->ffn, c->options.rows);
@@ -331,7 +331,7 @@ void hth_bench_case_set_team(struct hth_bench_case *c, struct hth_team *team)
     hth_exec_set_team(c->ex, team);
 }
 
-/* ---- the plain way ------------------------------------------------------------------------- */
+/* ---- timing one case ----------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.c: each case against the same computation in double.
+ * check.c: checks each case against the same computation in double.
  *
- * A few rows are computed in double. Where a gradient sums over rows, the output gradient of all
- * other rows is made zero for the check, so that the sum over the checked rows is the whole truth
- * while the back end works on the full batch.
+ * A few rows are computed in double. For a gradient, which sums over rows, the check makes the
+ * output gradient of all other rows zero: then the sum over the checked rows is the exact result,
+ * and the back end still works on the full batch.
  */
 #include "benchmarks/kernels/kernels_int.h"
 
@@ -14,13 +14,13 @@
 #include "core/mem.h"
 #include "kernels/backend_int.h"
 
-#define TOLERANCE      5e-6 /* those of the tables of cases */
+#define TOLERANCE      5e-6 /* relative 2-norm, for products in fp32 */
 #define TOLERANCE_BF16 6e-3
-/* 127 steps up to the largest of 64 uniform numbers: 1 / (127 sqrt(12)) of it, whose own root mean
- * square is 1 / sqrt(3): 0.0039. */
+/* The largest of 64 uniform numbers is 127 steps: the error is 1 / (127 sqrt(12)) of it, and the
+ * numbers' root mean square is 1 / sqrt(3) of it; the quotient is 0.0039. */
 #define TOLERANCE_INT8 0.0045
 
-/* Sums of squares of a difference and of the truth. */
+/* Sums of squares of the difference and of the expected values. */
 struct distance {
     double diff, norm;
 };
@@ -89,7 +89,8 @@ static void times_transposed(const struct hth_weight *w, const double *dy, doubl
     }
 }
 
-/* The gradient of w against the sum over `count` rows of x^T dy; rows lie `stride` apart. */
+/* Compares the gradient of w with the sum over `count` rows of x^T dy; `stride` is the distance
+ * between two rows. */
 static void off_gradient(struct distance *s, const struct hth_weight *w, uint32_t count,
                          const double *x, const double *dy, size_t stride)
 {
@@ -103,7 +104,7 @@ static void off_gradient(struct distance *s, const struct hth_weight *w, uint32_
     }
 }
 
-/* Leaves only the checked rows of a view. */
+/* Sets all rows of a view to zero except the checked ones. */
 static void only_checked(struct hth_view v)
 {
     for (uint32_t r = 0, i = 0; r < v.rows; r++) {
@@ -114,7 +115,7 @@ static void only_checked(struct hth_view v)
     }
 }
 
-/* A copy of a view's numbers, for put_back to restore; NULL when memory is gone. */
+/* A copy of a view's numbers, which put_back restores; NULL: no memory. */
 static float *keep_rows(struct hth_view v)
 {
     float *copy = hth_try_calloc((size_t)v.rows * v.ld, sizeof(float));
@@ -200,7 +201,7 @@ out:
 
 /* ---- the FFN block ------------------------------------------------------------------------- */
 
-/* What one row leaves behind, each a vector of `hidden` numbers or fewer. */
+/* Intermediate values of one row, each a vector of at most `hidden` numbers. */
 struct row64 {
     double *x, *pre, *act, *norm, *dy, *dsum, *dpre, *dx;
     double spread; /* 1 / sqrt(var + eps) */
@@ -268,7 +269,7 @@ static void check_ffn_gradients(struct hth_bench_case *c, const struct row64 *fi
     c->error = HTH_MAX(c->error, relative(&s));
 }
 
-/* Output (or input gradient) of the checked rows, then the gradients of the weights. */
+/* Checks output or input gradient of the checked rows, then the gradients of the weights. */
 static void check_ffn_rows(struct hth_bench_case *c, double *numbers)
 {
     bool backward = c->options.kind != HTH_BENCH_FFN_FORWARD;
@@ -314,7 +315,7 @@ static enum hth_err check_ffn(struct hth_bench_case *c)
         goto out;
     if (backward) {
         only_checked(c->dy);
-        c->options.kind = HTH_BENCH_FFN_FORWARD_BACKWARD; /* the weights stay for the check */
+        c->options.kind = HTH_BENCH_FFN_FORWARD_BACKWARD; /* the check needs unchanged weights */
     }
     err = hth_bench_case_run(c);
     c->options.kind = kind;
@@ -328,7 +329,7 @@ out:
 
 /* ---- AdamW --------------------------------------------------------------------------------- */
 
-/* The first step of AdamW is known in closed form: both moments are corrected to g and g^2. */
+/* Compares with the closed form of AdamW's first step, whose corrected moments are g and g^2. */
 static void off_first_step(struct distance *s, const struct hth_optim *o,
                            const struct hth_weight *w, const float *before)
 {
@@ -361,7 +362,7 @@ out:
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-/* Softmax, minus one at the label (or nowhere: cols). */
+/* Softmax, minus one at the label; a label of `cols` subtracts nothing. */
 static void softmax64(double *x, uint32_t cols, uint32_t label)
 {
     double top = x[0], sum = 0;
@@ -411,7 +412,7 @@ out:
 
 /* ---- int8 ---------------------------------------------------------------------------------- */
 
-/* There and back, within what such numbers must lose. */
+/* Encodes and decodes; the error must not exceed the format's. */
 static enum hth_err check_quant(struct hth_bench_case *c)
 {
     size_t count = hth_params_flat_len(c->params);

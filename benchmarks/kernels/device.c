@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c: the lines of a device's table; see device.h. The small operations are in
- * ops.c, many small blocks in group.c, the blocks are those of bench.c.
+ * device.c: makes the lines of a device's table. The small operations are in ops.c, groups of small
+ * blocks in group.c, and the blocks are the cases of bench.c.
  */
 #include "benchmarks/kernels/device.h"
 
@@ -90,7 +90,7 @@ static enum hth_err run_bare_copy(void *arg)
                                 (size_t)c->from.cols * sizeof(float));
 }
 
-/* The better of our own copy and the driver's. */
+/* The rate of our own copy or the driver's, whichever is faster. */
 static enum hth_err copy_rate(const struct hth_bench_timer *t,
                               const struct hth_bench_device_options *o, double *bytes_per_s)
 {
@@ -124,7 +124,7 @@ static enum hth_err run_case(void *arg)
     return hth_bench_case_launch(arg);
 }
 
-/* One case of bench.c. */
+/* Measures one case of bench.c. */
 static void measure_case(const struct hth_bench_timer *t, const struct hth_bench_options *o,
                          struct hth_bench_line *l)
 {
@@ -150,8 +150,8 @@ static struct hth_bench_options case_of(const struct hth_bench_device_options *o
                                       .clock_arg = o->clock_arg};
 }
 
-/* The library's product alone, of operands that are rounded already. */
-struct bare {
+/* A product of the library alone, of operands that are already rounded. */
+struct bench_bare {
     struct hth_exec *ex;
     void *memory[3];
     struct hth_view a, b, c;
@@ -159,12 +159,13 @@ struct bare {
 
 static enum hth_err run_bare(void *arg)
 {
-    struct bare *p = arg;
+    struct bench_bare *p = arg;
     return p->ex->be->bare_product(p->ex, p->a, p->b, p->c);
 }
 
-/* A matrix of random numbers in [-1, 1): what a card takes for a product depends on them. */
-static enum hth_err make_operand(struct bare *p, int i, struct hth_view *v)
+/* Makes a matrix of random numbers in [-1, 1): a card's time for a product depends on the
+ * values. */
+static enum hth_err make_operand(struct bench_bare *p, int i, struct hth_view *v)
 {
     size_t count = (size_t)v->rows * v->ld, bytes = count * sizeof(float);
     float *host = hth_try_aligned(bytes), *room = hth_backend_alloc(p->ex->be, bytes);
@@ -187,9 +188,9 @@ static enum hth_err bare_rate(const struct hth_bench_timer *t, const struct hth_
                               uint32_t rows, uint32_t k, uint32_t n, double *flops_per_s)
 {
     enum hth_dtype type = hth_backend_compute(be) == HTH_MATMUL_BF16 ? HTH_BF16 : HTH_F32;
-    struct bare p = {.a = {NULL, type, rows, k, (k + 7) / 8 * 8},
-                     .b = {NULL, type, k, n, (n + 7) / 8 * 8},
-                     .c = {NULL, HTH_F32, rows, n, (n + 7) / 8 * 8}};
+    struct bench_bare p = {.a = {NULL, type, rows, k, (k + 7) / 8 * 8},
+                           .b = {NULL, type, k, n, (n + 7) / 8 * 8},
+                           .c = {NULL, HTH_F32, rows, n, (n + 7) / 8 * 8}};
     double us = 0;
     enum hth_err err;
     HTH_GOTO(out, hth_exec_new(be, 0, &p.ex));
@@ -205,7 +206,7 @@ out:
     return err;
 }
 
-/* The best of the widest blocks' products: bare ones, and linear layers for the other forms. */
+/* The best rate of the widest blocks' products: bare ones, and linear layers for other forms. */
 static enum hth_err product_rate(const struct hth_bench_timer *t,
                                  const struct hth_bench_device_options *o, double *flops_per_s)
 {
@@ -240,7 +241,7 @@ static void measure_blocks(const struct hth_bench_timer *t,
     for (int kind = 0; kind <= HTH_BENCH_ADAMW; kind++) {
         bool flat = hth_bench_kind_is_flat((enum hth_bench_kind)kind);
         if (!hth_bench_kind_multiplies((enum hth_bench_kind)kind) && !flat)
-            continue; /* ops.c has those */
+            continue; /* ops.c measures these */
         for (size_t r = 0; r < (flat ? 1 : o->row_count); r++) {
             const struct hth_bench_options c =
                 case_of(o, (enum hth_bench_kind)kind, dim, flat ? 1 : o->rows[r]);

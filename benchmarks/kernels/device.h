@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.h: every kernel of a back end beside its floor, in one pass: what a card is checked
- * by, and what runs on the CPU, too, so that the arithmetic of the table is tested where there is
- * no card.
+ * device.h: measures every kernel of a back end beside its floor, to check a card. It also runs on
+ * the CPU, so that the arithmetic of the table is tested without a card.
  *
  * Two rates are measured first, in the same process on the same device: bytes read and written per
- * second by a plain copy, and operations per second of the best of a few large products: on a card
- * the better of the driver's copy and our own, and the library's product of operands that lie there
- * in its type, with nothing of ours around it, or a linear layer's where that is faster. The floor
- * of a line is the time that its bytes take at the one rate, or its operations at the other:
+ * second by a plain copy, and operations per second of the best of a few large products. On a card
+ * these are the faster of the driver's copy and our own, and the library's product of operands in
+ * the card's memory, or a linear layer if that is faster. The floor of a line is the time of its
+ * bytes or operations at these rates:
  *
- *   floor_us = bytes / bytes_per_s * 1e6        for what moves memory
- *   floor_us = flops / flops_per_s * 1e6        for what multiplies
+ *   floor_us = bytes / bytes_per_s * 1e6        for operations that move memory
+ *   floor_us = flops / flops_per_s * 1e6        for operations that multiply
  *
- * Times are medians of `repeats` runs, by events of the device's own where it has them, which
- * leaves the host's launches out of what is queued behind other work, and by `clock_us` elsewhere.
- * Each operation is first run on a small batch and compared with the CPU; lines say by how much
- * they differ. A line that could not be measured has its error and no numbers.
+ * Times are medians of `repeats` runs. A device with events is timed by them, which excludes the
+ * host's launches of work that is queued behind other work; others are timed by `clock_us`. Each
+ * operation first runs on a small batch and is compared with the CPU; its line has the difference.
+ * A line that could not be measured has its error and no numbers.
  */
 #ifndef HTH_BENCHMARKS_KERNELS_DEVICE_H
 #define HTH_BENCHMARKS_KERNELS_DEVICE_H
@@ -30,10 +29,10 @@ struct hth_bench_rates {
 
 struct hth_bench_line {
     const char *op;
-    uint32_t dim, rows; /* rows 0: a flat vector, or weights */
+    uint32_t dim, rows; /* rows is 0 for a flat vector or weights */
     enum hth_err err;
-    double us;           /* median; 0 with an error */
-    double flops, bytes; /* of one run; one of them is 0 */
+    double us;           /* median; 0 if there is an error */
+    double flops, bytes; /* per run; one of them is 0 */
     double floor_us;
     double check_error; /* relative 2-norm to the CPU; negative: not compared */
 };
@@ -42,7 +41,7 @@ struct hth_bench_device_options {
     const struct hth_backend *backend;
     const uint32_t *dims, *rows; /* FFN blocks of every width with every number of rows */
     size_t dim_count, row_count;
-    uint32_t blocks, block_rows; /* of the group of small blocks; 0: 64 of 32 rows */
+    uint32_t blocks, block_rows; /* size of the group of small blocks; 0: 64 of 32 rows */
     uint32_t repeats;            /* 0: 11 */
     size_t copy_bytes;           /* of the plain copy; 0: 256 MiB */
     int64_t (*clock_us)(void *arg);
@@ -52,15 +51,15 @@ struct hth_bench_device_options {
     void *arg;
 };
 
-/* Errors: E_CONFIG (no clock, nothing to measure), E_NO_MEMORY, E_DEVICE: the rates could not be
- * measured. What goes wrong with one line is the line's. */
+/* Errors: E_CONFIG (no clock, nothing to measure), E_NO_MEMORY, E_DEVICE (the rates could not be
+ * measured). An error of one line is in that line. */
 enum hth_err hth_bench_device(const struct hth_bench_device_options *options) HTH_MUST;
 
-/* The equation above; 0 when the rate is not known. */
+/* The equation above; 0 if the rate is not known. */
 double hth_bench_floor_us(double flops, double bytes, const struct hth_bench_rates *rates);
-/* floor / time: 1 is the best there can be; 0 when there is no time. */
+/* floor / time: 1 is the optimum; 0 if there is no time. */
 double hth_bench_fraction(const struct hth_bench_line *line);
-/* Sorts the samples. */
+/* The median; sorts the samples. */
 double hth_bench_middle(double *us, uint32_t count);
 
 #endif

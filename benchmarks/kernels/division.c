@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * division.c: how much faster two threads could be at most, by how the work is divided.
+ * division.c: computes the largest possible speed-up of two threads from the division of the work.
  *
- * One thread works off all parts that an operation hands to its team, and each is timed by the
- * thread's own processor time: so neighbours do not count, and a busy machine will do. Then the
- * parts are dealt out to two threads in their order, the next one to whoever is idle. `alone` is
- * the share of the work outside all parts, `uneven` what the last part of each run leaves idle,
- * `bound` the speed of two against one with those two losses and no other: memory and wake-ups come
- * on top. Each case is checked before it is timed (benchmarks/kernels/bench.h).
+ * One thread runs all parts that an operation gives to its team, and each part is timed by the
+ * thread's own processor time, so a busy machine will do. Then the parts are assigned in order to
+ * two threads, each to the thread that is idle first. `alone` is the fraction of the work outside
+ * all parts, `uneven` the fraction idle during the last part of each run, and `bound` the speed of
+ * two threads against one with those two losses only: memory and wake-ups come on top. Each case is
+ * checked before it is timed (benchmarks/kernels/bench.h).
  */
 #include "benchmarks/kernels/bench.h"
 #include "core/team.h"
@@ -21,7 +21,7 @@
 #define PARTS_MAX 128
 #define REPS      9
 
-/* A team of two of which one does all. */
+/* A team of two threads in which one does all parts. */
 static struct {
     struct hth_team team;
     uint32_t run, rep;
@@ -68,7 +68,7 @@ static double median(double *values)
     return values[REPS / 2];
 }
 
-/* Adds up the parts of all runs, and when the later of two threads ends. */
+/* Sums the parts of all runs, and the end times of the later of two threads. */
 static void deal_out(double *parts_us, double *end_us)
 {
     for (uint32_t run = 0; run < work.run; run++) {
@@ -120,7 +120,7 @@ int main(void)
         o.kind = (enum hth_bench_kind)(i / HTH_ARRAY_LEN(rows) % HTH_BENCH_LAYERNORM);
         o.rows = rows[i % HTH_ARRAY_LEN(rows)];
         if (strcmp(hth_backend_isa(be), "generic") == 0)
-            continue; /* slow, and the same division */
+            continue; /* slow, and divided like the others */
         snprintf(name, sizeof(name), "%-23s %-11s %-5s %5u", hth_bench_kind_name(o.kind),
                  hth_backend_isa(be), hth_matmul_name(hth_backend_compute(be)), (unsigned)o.rows);
         enum hth_err err = hth_bench_case_new(&o, &c);

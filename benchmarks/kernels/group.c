@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.c: many small blocks, forward and backward, one by one and together, for the device's
- * table.
+ * group.c: measures many small blocks, forward and backward, one by one and as a group, for the
+ * device's table.
  *
- * Rows and output gradients are random. Before they are timed a few blocks are compared, the first
- * and the last among them: each by itself with the same block on the CPU, and then what the group
- * made of it with what it made by itself: y, dx and all gradients.
+ * Rows and output gradients are random. Before the timing a few blocks are compared, the first and
+ * the last among them: each block alone with the same block on the CPU, then the block in the group
+ * with the block alone, by y, dx and all gradients.
  */
 #include "benchmarks/kernels/kernels_int.h"
 
@@ -16,7 +16,7 @@
 #define BLOCKS_MAX 256u
 #define CHECKED    4u
 
-struct group {
+struct bench_group {
     const struct hth_backend *be;
     struct hth_exec *ex;
     uint32_t count, rows, dim;
@@ -28,7 +28,7 @@ struct group {
 
 /* -- running ------------------------------------------------------------------------------- */
 
-static enum hth_err run_block(struct group *g, uint32_t i)
+static enum hth_err run_block(struct bench_group *g, uint32_t i)
 {
     const struct hth_ffn_entry *e = &g->entry[i];
     hth_params_zero_grads(g->p[i]);
@@ -38,7 +38,7 @@ static enum hth_err run_block(struct group *g, uint32_t i)
 
 static enum hth_err run_one_by_one(void *arg)
 {
-    struct group *g = arg;
+    struct bench_group *g = arg;
     for (uint32_t i = 0; i < g->count; i++)
         HTH_TRY(run_block(g, i));
     return HTH_OK;
@@ -46,7 +46,7 @@ static enum hth_err run_one_by_one(void *arg)
 
 static enum hth_err run_together(void *arg)
 {
-    struct group *g = arg;
+    struct bench_group *g = arg;
     for (uint32_t i = 0; i < g->count; i++)
         hth_params_zero_grads(g->p[i]);
     HTH_TRY(hth_ffn_forward_many(g->ex, g->entry, g->count));
@@ -62,8 +62,8 @@ static struct hth_view next(float **at, uint32_t rows, uint32_t cols)
     return v;
 }
 
-/* Weights and rows are those of block number `stream`, wherever it is. */
-static enum hth_err make_rows(struct group *g, uint32_t i, uint32_t stream, float *at)
+/* Makes weights and rows of block number `stream`, in the memory at `at`. */
+static enum hth_err make_rows(struct bench_group *g, uint32_t i, uint32_t stream, float *at)
 {
     struct hth_ffn_entry *e = &g->entry[i];
     size_t count = 2 * (size_t)g->rows * hth_ld_f32(g->dim), bytes = count * sizeof(float);
@@ -82,8 +82,8 @@ static enum hth_err make_rows(struct group *g, uint32_t i, uint32_t stream, floa
     return err;
 }
 
-/* Blocks `stream`, `stream` + 1, ...; to be freed whatever comes back. */
-static enum hth_err make(struct group *g, uint32_t stream)
+/* Makes blocks `stream`, `stream` + 1, ... Free them also after an error. */
+static enum hth_err make(struct bench_group *g, uint32_t stream)
 {
     const struct hth_ffn_options shape = {.dim = g->dim};
     struct hth_seal_options seal = {.state_slots = 0};
@@ -106,10 +106,10 @@ static enum hth_err make(struct group *g, uint32_t stream)
     return hth_exec_sync(g->ex);
 }
 
-static struct group *group_new(const struct hth_backend *be, uint32_t count, uint32_t rows,
-                               uint32_t dim)
+static struct bench_group *group_new(const struct hth_backend *be, uint32_t count, uint32_t rows,
+                                     uint32_t dim)
 {
-    struct group *g = hth_new(struct group);
+    struct bench_group *g = hth_new(struct bench_group);
     g->be = be;
     g->count = count;
     g->rows = rows;
@@ -117,7 +117,7 @@ static struct group *group_new(const struct hth_backend *be, uint32_t count, uin
     return g;
 }
 
-static void group_free(struct group *g)
+static void group_free(struct bench_group *g)
 {
     hth_exec_free(g->ex);
     hth_backend_free(g->be, g->memory);
@@ -128,13 +128,13 @@ static void group_free(struct group *g)
 
 /* -- the check ----------------------------------------------------------------------------- */
 
-/* What a block left behind: y and dx, which lie side by side, and its gradients. */
-static size_t left_floats(const struct group *g)
+/* Size of a block's results: y and dx, which are adjacent, and its gradients. */
+static size_t left_floats(const struct bench_group *g)
 {
     return 2 * (size_t)g->rows * hth_ld_f32(g->dim) + hth_params_flat_len(g->p[0]);
 }
 
-static enum hth_err take(struct group *g, uint32_t i, float *out)
+static enum hth_err take(struct bench_group *g, uint32_t i, float *out)
 {
     size_t rows = 2 * (size_t)g->rows * hth_ld_f32(g->dim), flat = hth_params_flat_len(g->p[i]);
     HTH_TRY(hth_exec_download(g->ex, out, g->entry[i].y.data, rows * sizeof(float)));
@@ -142,8 +142,8 @@ static enum hth_err take(struct group *g, uint32_t i, float *out)
     return hth_params_export(g->ex, g->p[i], HTH_PART_GRAD, 0, flat, out + rows);
 }
 
-/* The worse of rows and gradients; columns beyond the width are nobody's. */
-static double distance(const struct group *g, const float *got, const float *want)
+/* The larger distance of rows and of gradients; columns beyond the width are padding. */
+static double distance(const struct bench_group *g, const float *got, const float *want)
 {
     uint32_t ld = hth_ld_f32(g->dim);
     size_t rows = 2 * (size_t)g->rows, start = rows * ld;
@@ -164,14 +164,15 @@ struct errors {
     double alone, together;
 };
 
-/* After run_together; block i alone, and on the CPU. */
-static enum hth_err check_block(struct group *g, uint32_t i, struct errors *e)
+/* Compares block i of the group with the block alone, and that with the CPU. Call run_together
+ * first. */
+static enum hth_err check_block(struct bench_group *g, uint32_t i, struct errors *e)
 {
     const struct hth_backend *cpu;
     size_t bytes = left_floats(g) * sizeof(float);
     float *group = hth_try_aligned(bytes), *alone = hth_try_aligned(bytes);
     float *here = hth_try_aligned(bytes);
-    struct group *twin = NULL;
+    struct bench_group *twin = NULL;
     enum hth_err err = HTH_E_NO_MEMORY;
     if (group == NULL || alone == NULL || here == NULL)
         goto out;
@@ -194,7 +195,7 @@ out:
     return err;
 }
 
-static enum hth_err check(struct group *g, struct errors *e)
+static enum hth_err check(struct bench_group *g, struct errors *e)
 {
     uint32_t checked = HTH_MIN(g->count, CHECKED);
     HTH_TRY(run_together(g));
@@ -210,7 +211,8 @@ void hth_bench_group(const struct hth_bench_timer *t, const struct hth_bench_dev
                      const struct hth_bench_rates *rates, uint32_t dim)
 {
     uint32_t count = HTH_MIN(o->blocks > 0 ? o->blocks : 64u, BLOCKS_MAX);
-    struct group *g = group_new(o->backend, count, o->block_rows > 0 ? o->block_rows : 32, dim);
+    struct bench_group *g =
+        group_new(o->backend, count, o->block_rows > 0 ? o->block_rows : 32, dim);
     struct errors errors = {0, 0};
     enum hth_err err = make(g, 0);
     if (err == HTH_OK)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main.c: every kernel of one back end beside its floor (device.h), as JSON lines, without any
- * library: for machines that have a card and little else. `hearth bench kernels --device cuda`
- * prints the same table.
+ * main.c: prints every kernel of one back end beside its floor (device.h) as JSON lines. It needs
+ * no library, for machines with a card and little else. `hearth bench kernels --device cuda` prints
+ * the same table.
  *
  *   kernels_bench [--plugins FOLDER] [BACKEND] [TYPE] [DIM,DIM] [ROWS,ROWS] [REPEATS]
  *
@@ -27,7 +27,7 @@ static int64_t clock_us(void *arg)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Numbers from 1 on with commas between them; 0: something else. */
+/* Parses positive numbers with commas between them. Returns how many; 0: the text is no list. */
 static size_t parse_list(const char *text, uint32_t out[LIST_MAX])
 {
     size_t n = 0;

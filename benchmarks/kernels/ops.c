@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.c: the operations between the products, one by one, for the device's table.
+ * ops.c: measures the operations between the products, one by one, for the device's table.
  *
- * All of an operation's operands lie in one block of memory, which starts out the same on the
- * device and on the CPU: so after the operation the two blocks are compared as a whole.
+ * All operands of an operation are in one block of memory with the same content on the device and
+ * on the CPU, so that after the operation the two blocks are compared as a whole.
  */
 #include "benchmarks/kernels/kernels_int.h"
 
@@ -19,12 +19,12 @@
 #define MATRICES   5
 #define HEAD       64u
 #define SEQ        1024u
-#define RATE       0.1f /* of the optimisers: a step that the check sees among all the rest */
+#define RATE       0.1f /* of the optimisers: a step large enough for the check to see */
 #define INT8_BYTES (4 + 1 + 2.0 / HTH_QUANT_INT8_BLOCK)
 
-/* One operation's world: matrices a, b, c, d, e of [rows, dim], one of another type that its dtype
- * names, and an embedding's table of the same shape, which optimisers step, too. */
-struct world {
+/* The operands: matrices a, b, c, d, e of [rows, dim], one of another type, given by its dtype, and
+ * an embedding table of the same shape, which optimisers step, too. */
+struct bench_operands {
     const struct hth_backend *be;
     struct hth_exec *ex;
     struct hth_params *norm, *embedding;
@@ -36,37 +36,37 @@ struct world {
     struct hth_view qkv, dqkv, lse, stats, index, other;
     struct hth_xent_result xent;
     struct hth_sumsq_result sumsq;
-    const struct op *op;
+    const struct bench_op *op;
 };
 
-struct op {
+struct bench_op {
     const char *name;
     double bytes; /* per element of [rows, dim] */
     double flops; /* per element, times the length of a sequence */
-    enum hth_err (*run)(struct world *w);
+    enum hth_err (*run)(struct bench_operands *w);
 };
 
 enum { A, B, C, D, E };
 
 /* -- the operations ------------------------------------------------------------------------ */
 
-static enum hth_err run_copy(struct world *w)
+static enum hth_err run_copy(struct bench_operands *w)
 {
     return hth_cast(w->ex, w->m[A], w->m[B]);
 }
 
-static enum hth_err run_fill(struct world *w)
+static enum hth_err run_fill(struct bench_operands *w)
 {
     return hth_fill(w->ex, w->m[B], 0.25f);
 }
 
-static enum hth_err run_combine(struct world *w)
+static enum hth_err run_combine(struct bench_operands *w)
 {
     return hth_combine(w->ex, 0.5f, w->m[A], 2.0f, w->m[B], w->m[C]);
 }
 
-/* The matrix of another type; its memory has room for floats. */
-static struct hth_view other_as(struct world *w, enum hth_dtype type)
+/* The matrix as another type; its memory has room for floats. */
+static struct hth_view other_as(struct bench_operands *w, enum hth_dtype type)
 {
     uint32_t bytes = 4 * hth_ld_f32(w->dim);
     bool int8 = type == HTH_I8;
@@ -76,59 +76,59 @@ static struct hth_view other_as(struct world *w, enum hth_dtype type)
     return w->other;
 }
 
-static enum hth_err run_to_bf16(struct world *w)
+static enum hth_err run_to_bf16(struct bench_operands *w)
 {
     return hth_cast(w->ex, w->m[A], other_as(w, HTH_BF16));
 }
 
-static enum hth_err run_from_bf16(struct world *w)
+static enum hth_err run_from_bf16(struct bench_operands *w)
 {
     return hth_cast(w->ex, other_as(w, HTH_BF16), w->m[B]);
 }
 
-static enum hth_err run_to_fp16(struct world *w)
+static enum hth_err run_to_fp16(struct bench_operands *w)
 {
     return hth_cast(w->ex, w->m[A], other_as(w, HTH_F16));
 }
 
-static enum hth_err run_from_fp16(struct world *w)
+static enum hth_err run_from_fp16(struct bench_operands *w)
 {
     return hth_cast(w->ex, other_as(w, HTH_F16), w->m[B]);
 }
 
-static enum hth_err run_quantize(struct world *w)
+static enum hth_err run_quantize(struct bench_operands *w)
 {
     return hth_cast(w->ex, w->m[A], other_as(w, HTH_I8));
 }
 
-static enum hth_err run_dequantize(struct world *w)
+static enum hth_err run_dequantize(struct bench_operands *w)
 {
     return hth_cast(w->ex, other_as(w, HTH_I8), w->m[B]);
 }
 
-static enum hth_err run_dropout(struct world *w)
+static enum hth_err run_dropout(struct bench_operands *w)
 {
     const struct hth_dropout drop = {.p = 0.1f, .seed = 5};
     return hth_dropout(w->ex, &drop, w->m[A], w->m[B]);
 }
 
-static enum hth_err run_gelu(struct world *w)
+static enum hth_err run_gelu(struct bench_operands *w)
 {
     return hth_act_forward(w->ex, HTH_ACT_GELU, w->m[A], w->m[B]);
 }
 
-static enum hth_err run_gelu_back(struct world *w)
+static enum hth_err run_gelu_back(struct bench_operands *w)
 {
     return hth_act_backward(w->ex, HTH_ACT_GELU, w->m[A], w->m[B], w->m[C]);
 }
 
-static enum hth_err run_layernorm(struct world *w)
+static enum hth_err run_layernorm(struct bench_operands *w)
 {
     const struct hth_layernorm ln = {.gamma = w->gamma, .beta = w->beta, .eps = 1e-5f};
     return hth_layernorm_forward(w->ex, &ln, w->m[A], w->m[B], w->stats);
 }
 
-static enum hth_err run_layernorm_back(struct world *w)
+static enum hth_err run_layernorm_back(struct bench_operands *w)
 {
     const struct hth_layernorm_back ln = {
         .gamma = w->gamma, .beta = w->beta, .x = w->m[A], .stats = w->stats};
@@ -136,42 +136,42 @@ static enum hth_err run_layernorm_back(struct world *w)
     return hth_layernorm_backward(w->ex, &ln, w->m[B], w->m[C]);
 }
 
-static enum hth_err run_softmax(struct world *w)
+static enum hth_err run_softmax(struct bench_operands *w)
 {
     return hth_softmax_forward(w->ex, w->m[A], w->m[B]);
 }
 
-static enum hth_err run_softmax_back(struct world *w)
+static enum hth_err run_softmax_back(struct bench_operands *w)
 {
     return hth_softmax_backward(w->ex, w->m[A], w->m[B], w->m[C]);
 }
 
-static enum hth_err run_xent(struct world *w)
+static enum hth_err run_xent(struct bench_operands *w)
 {
     return hth_xent(w->ex, w->m[A], w->index, 1.0f, w->m[B], &w->xent);
 }
 
-static enum hth_err run_gather(struct world *w)
+static enum hth_err run_gather(struct bench_operands *w)
 {
     return hth_gather_rows(w->ex, w->m[A], w->index, w->m[B]);
 }
 
-static enum hth_err run_scatter(struct world *w)
+static enum hth_err run_scatter(struct bench_operands *w)
 {
     return hth_scatter_add_rows(w->ex, w->m[A], w->index, HTH_VIEW_NONE, w->m[B]);
 }
 
-static enum hth_err run_embed(struct world *w)
+static enum hth_err run_embed(struct bench_operands *w)
 {
     return hth_embed_forward(w->ex, w->table, w->index, w->m[B]);
 }
 
-static enum hth_err run_embed_back(struct world *w)
+static enum hth_err run_embed_back(struct bench_operands *w)
 {
     return hth_embed_backward(w->ex, w->table, w->index, w->m[A]);
 }
 
-static enum hth_err step_with(struct world *w, enum hth_optim_kind kind)
+static enum hth_err step_with(struct bench_operands *w, enum hth_optim_kind kind)
 {
     struct hth_optim optim = HTH_OPTIM_INIT;
     optim.kind = kind;
@@ -179,37 +179,37 @@ static enum hth_err step_with(struct world *w, enum hth_optim_kind kind)
     return hth_optim_step(w->ex, w->embedding, &optim, 1);
 }
 
-static enum hth_err run_sgd(struct world *w)
+static enum hth_err run_sgd(struct bench_operands *w)
 {
     return step_with(w, HTH_OPTIM_SGD);
 }
 
-static enum hth_err run_lamb(struct world *w)
+static enum hth_err run_lamb(struct bench_operands *w)
 {
     return step_with(w, HTH_OPTIM_LAMB);
 }
 
-static enum hth_err run_sumsq(struct world *w)
+static enum hth_err run_sumsq(struct bench_operands *w)
 {
     return hth_sumsq(w->ex, w->m[A], &w->sumsq);
 }
 
-static enum hth_err run_attention(struct world *w)
+static enum hth_err run_attention(struct bench_operands *w)
 {
     const struct hth_attention att = {.seq = w->seq, .heads = w->heads};
     return hth_attention_forward(w->ex, &att, w->qkv, w->m[D], w->lse);
 }
 
-static enum hth_err run_attention_back(struct world *w)
+static enum hth_err run_attention_back(struct bench_operands *w)
 {
     const struct hth_attention att = {.seq = w->seq, .heads = w->heads};
     const struct hth_attention_saved saved = {w->qkv, w->m[D], w->lse};
     return hth_attention_backward(w->ex, &att, &saved, w->m[A], w->dqkv);
 }
 
-/* Attention after the others: it makes what its backward reads. Causal: half of the products. Casts
- * back after those there, and steps after the gradients. */
-static const struct op ops[] = {
+/* Order matters: attention writes what its backward reads, casts back follow casts, steps follow
+ * gradients. Causal attention does half of the products. */
+static const struct bench_op ops[] = {
     {"copy", 8, 0, run_copy},
     {"fill", 4, 0, run_fill},
     {"combine", 12, 0, run_combine},
@@ -247,8 +247,8 @@ static struct hth_view next(float **at, uint32_t rows, uint32_t cols)
     return v;
 }
 
-/* With base NULL only counts. */
-static size_t lay_out(struct world *w, float *base)
+/* Places the operands in memory at base; with base NULL it only counts. */
+static size_t lay_out(struct bench_operands *w, float *base)
 {
     static float nowhere[1];
     float *first = base != NULL ? base : nowhere, *at = first;
@@ -270,9 +270,9 @@ static size_t lay_out(struct world *w, float *base)
     return (size_t)(at - first) + w->rows;
 }
 
-/* Numbers in (0, 1), which every operation takes, 0.5 in the bf16 matrix; every index and label is
- * a row and a column. */
-static float *numbers(const struct world *w)
+/* The initial content: numbers in (0, 1), valid for every operation, 0.5 in the bf16 matrix, and
+ * indices and labels that are valid rows and columns. */
+static float *numbers(const struct bench_operands *w)
 {
     float *host = hth_try_aligned(w->floats * sizeof(float));
     if (host == NULL)
@@ -289,7 +289,7 @@ static float *numbers(const struct world *w)
     return host;
 }
 
-static void world_clear(struct world *w)
+static void world_clear(struct bench_operands *w)
 {
     hth_exec_free(w->ex);
     hth_backend_free(w->be, w->block);
@@ -297,7 +297,7 @@ static void world_clear(struct world *w)
     hth_params_free(w->embedding);
 }
 
-static enum hth_err make_weights(struct world *w)
+static enum hth_err make_weights(struct bench_operands *w)
 {
     struct hth_seal_options seal = {.state_slots = 0};
     const struct hth_param_spec gamma = {.name = "g", .rows = 1, .cols = w->dim};
@@ -314,10 +314,10 @@ static enum hth_err make_weights(struct world *w)
     return hth_params_seal(w->embedding, &seal);
 }
 
-static enum hth_err world_init(struct world *w, const struct hth_backend *be, uint32_t dim,
+static enum hth_err world_init(struct bench_operands *w, const struct hth_backend *be, uint32_t dim,
                                uint32_t rows)
 {
-    *w = (struct world){.be = be, .dim = dim, .rows = rows};
+    *w = (struct bench_operands){.be = be, .dim = dim, .rows = rows};
     w->heads = dim % HEAD == 0 ? dim / HEAD : 1;
     w->seq = rows % SEQ == 0 ? SEQ : rows;
     w->floats = lay_out(w, NULL);
@@ -338,13 +338,14 @@ out:
 
 /* -- the check ----------------------------------------------------------------------------- */
 
-/* What an operation may write: the block, the weights' parts, two sums. */
-static size_t written(const struct world *w)
+/* Number of floats that an operation may write: the block, the weights' parts, two sums. */
+static size_t written(const struct bench_operands *w)
 {
     return w->floats + hth_params_flat_len(w->norm) + 2 * hth_params_flat_len(w->embedding) + 2;
 }
 
-static enum hth_err take_part(struct world *w, struct hth_params *p, enum hth_part part, float **at)
+static enum hth_err take_part(struct bench_operands *w, struct hth_params *p, enum hth_part part,
+                              float **at)
 {
     size_t count = hth_params_flat_len(p);
     HTH_TRY(hth_params_export(w->ex, p, part, 0, count, *at));
@@ -352,8 +353,8 @@ static enum hth_err take_part(struct world *w, struct hth_params *p, enum hth_pa
     return HTH_OK;
 }
 
-/* All of it after the operation, the matrix of another type as floats in matrix e. */
-static enum hth_err after(struct world *w, const struct op *op, float *out)
+/* Copies all of that after the operation, with the matrix of another type as floats in matrix e. */
+static enum hth_err after(struct bench_operands *w, const struct bench_op *op, float *out)
 {
     float *at = out + w->floats;
     HTH_TRY(op->run(w));
@@ -368,8 +369,8 @@ static enum hth_err after(struct world *w, const struct op *op, float *out)
     return HTH_OK;
 }
 
-/* Over what is floats: neither the matrix of another type nor the indices. */
-static double distance(const struct world *w, const float *got, const float *want)
+/* Distance over the floats, without the matrix of another type and the indices. */
+static double distance(const struct bench_operands *w, const float *got, const float *want)
 {
     size_t end = w->floats - w->rows - (size_t)w->rows * hth_ld_f32(w->dim);
     double diff = 0, norm = 0;
@@ -382,12 +383,13 @@ static double distance(const struct world *w, const float *got, const float *wan
     return isfinite(r) ? r : INFINITY;
 }
 
-/* All operations in turns on a small batch, here and there: how far each moved the two apart. */
+/* Runs all operations in order on a small batch, on the device and the CPU, and records by how much
+ * each moves the two apart. */
 static enum hth_err check_all(const struct hth_backend *be, uint32_t dim, uint32_t rows,
                               double *errors)
 {
     const struct hth_backend *cpu;
-    struct world there = {0}, here = {0};
+    struct bench_operands there = {0}, here = {0};
     float *got = NULL, *want = NULL;
     enum hth_err err;
     HTH_TRY(hth_backend_by_name("auto", &cpu));
@@ -415,7 +417,7 @@ out:
 
 static enum hth_err run_op(void *arg)
 {
-    struct world *w = arg;
+    struct bench_operands *w = arg;
     return w->op->run(w);
 }
 
@@ -423,7 +425,7 @@ void hth_bench_ops(const struct hth_bench_timer *timer, const struct hth_bench_d
                    const struct hth_bench_rates *rates, uint32_t dim, uint32_t rows)
 {
     double errors[HTH_ARRAY_LEN(ops)] = {0};
-    struct world w;
+    struct bench_operands w;
     enum hth_err err = check_all(o->backend, dim, rows, errors);
     enum hth_err made = world_init(&w, o->backend, dim, rows);
     for (size_t i = 0; i < HTH_ARRAY_LEN(ops); i++) {

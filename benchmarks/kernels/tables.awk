@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# tables.awk: the tables of docs/benchmarks.md, "hearth bench kernels", out of one run's rows:
+# tables.awk: makes the tables of docs/benchmarks.md, "hearth bench kernels", from one run's rows:
 #
 #     hearth bench kernels --json --budget 2s > rows.json
 #     awk -f benchmarks/kernels/tables.awk rows.json > tables.md
 #     sed -i -e '/kernels: tables/,/kernels: end/{//!d}' -e '/kernels: tables/r tables.md' \
 #         docs/benchmarks.md
 #
-# A figure that was not measured is "-". A demand is met where its worst figure is; else the worst are named.
+# A figure that was not measured is "-". A demand is met if its worst figure meets it; else the worst are
+# named.
 
 function text(name)
 {
@@ -56,7 +57,7 @@ BEGIN {
     }
 }
 
-# -- what is demanded -------------------------------------------------------------------------
+# -- demands ----------------------------------------------------------------------------------
 
 function demand_begin()
 {
@@ -188,7 +189,7 @@ function demands(    big)
     threads()
 }
 
-# -- all that was measured --------------------------------------------------------------------
+# -- all figures ------------------------------------------------------------------------------
 
 function head(first,    r)
 {
@@ -213,7 +214,7 @@ function cell(table, k)
     return torch[k] > 0 ? sprintf("%.3g / %.3g = **%.1f**", torch[k], ms[k], torch[k] / ms[k]) : "-"
 }
 
-# Rows of the table in which something was measured.
+# Prints the rows of the table that have a figure.
 function body(table, last, first_op,    o, s, r, line, one, any)
 {
     for (o = first_op; o <= ops; o++) {

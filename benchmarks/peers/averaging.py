@@ -47,7 +47,7 @@ def node(pipe, index, peers, width, group, rounds):
         for _ in range(rounds if what == "run" else 0):
             try:
                 good += averager.step(timeout=ROUND_S) is not None
-            except Exception as error:  # a round that failed is one that does not count
+            except Exception as error:  # a failed round does not count
                 print("averager %d: %r" % (index, error), flush=True)
         if what == "reset":
             with averager.get_tensors() as mine:

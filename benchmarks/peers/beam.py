@@ -15,8 +15,8 @@ from hivemind.utils import get_dht_time
 
 from common import LOOPBACK, SEED
 
-PEERS = 8  # that hold the records; one more searches
-DECLARE = 256  # uids at once
+PEERS = 8  # hold the records; one more peer searches
+DECLARE = 256  # uids per declaration
 WARM_SEARCHES = 4
 LIFE_S = 3600
 TRIES = 5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several cases need: hivemind's server of experts in a process, and the same experts here."""
+"""Shared by several cases: hivemind's server of experts in a process, and the same experts here."""
 import multiprocessing as mp
 
 import torch
@@ -69,7 +69,7 @@ def hear(pipes):
 
 
 class Crew:
-    """Processes that each do one thing when told to, all at once."""
+    """Processes that each run one command at a time, all at once."""
 
     AT_ONCE = 4  # processes that start at the same time
 

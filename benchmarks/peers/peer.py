@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 
-OUT = os.fdopen(os.dup(1), "w", buffering=1)  # what others print must not meet the protocol
+OUT = os.fdopen(os.dup(1), "w", buffering=1)  # libraries' prints must not mix with the protocol
 os.dup2(2, 1)
 os.register_at_fork(after_in_child=OUT.close)  # so that our end is the end of the output
 SOCKETS = tempfile.mkdtemp(prefix="hearth-peer-")  # of hivemind's daemons
@@ -34,7 +34,7 @@ def say(**fields):
 
 
 def end():
-    """hivemind's own shutdown takes long and can leave daemons; the group is all that we started."""
+    """Kills the process group: hivemind's own shutdown takes long and can leave daemons."""
     shutil.rmtree(SOCKETS, ignore_errors=True)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
@@ -42,7 +42,7 @@ def end():
 
 
 def hear(wake):
-    """Reads past sys.stdin: its lock, held at a fork, would hang each child."""
+    """Reads without sys.stdin: its lock, held at a fork, would hang each child."""
     while True:
         got = os.read(0, 4096)
         if not got:

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate's benchmark as a function: it verifies before it times, and it counts what it did. */
+/* test_beam.c: the benchmark of the beam search verifies before it times, and counts its work. */
 #include "benchmarks/beam.h"
 #include "core/limits.h"
 #include "core/mem.h"
 #include "support/test.h"
 
-/* A clock that ticks by 1, 2, 3 ... milliseconds per pair of readings. */
+/* A clock that advances by 1, 2, 3 ... milliseconds per pair of readings. */
 struct ticks {
     int64_t now_ns;
     int64_t readings;
@@ -19,7 +19,7 @@ static int64_t tick(void *arg)
     return t->now_ns;
 }
 
-static void test_bench(void **state)
+static void beam_is_verified_and_counted(void **state)
 {
     (void)state;
     struct hth_grid grid;
@@ -73,6 +73,6 @@ static void test_bench(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bench)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(beam_is_verified_and_counted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The benchmarks' own machinery: figures are only worth something if what is behind them counts
- * right and notices wrong results. Small swarms on loopback; no figure is compared with a clock.
+ * test_bench.c: the benchmarks count correctly and notice wrong results. Small swarms on loopback;
+ * no figure is compared with a clock.
  */
 #include "benchmarks/gate.h"
 #include "benchmarks/layer.h"
@@ -40,7 +40,7 @@ static struct hth_bench_swarm *swarm_of(const struct hth_bench *b, const char *k
     return swarm;
 }
 
-static void test_samples(void **state)
+static void samples_give_median_and_spread(void **state)
 {
     (void)state;
     struct hth_bench_samples s;
@@ -58,7 +58,7 @@ static void test_samples(void **state)
     assert_true(hth_bench_round(0) == 0);
 }
 
-static void test_distance(void **state)
+static void distance_is_relative_and_infinite_for_nan(void **state)
 {
     (void)state;
     const float a[] = {1, 2, 3}, b[] = {1, 2, 4}, bad[] = {1, NAN, 3};
@@ -69,7 +69,7 @@ static void test_distance(void **state)
 
 /* Results over the network equal those of direct kernel calls. Once an expert has learnt they
  * differ, and the comparison must say so. */
-static void test_comparison_notices(void **state)
+static void comparison_fails_after_an_expert_has_learnt(void **state)
 {
     (void)state;
     struct hth_bench b = bench_of(false);
@@ -112,15 +112,15 @@ static void drive_counts(bool plain)
     hth_bench_swarm_free(swarm);
 }
 
-static void test_drive_counts(void **state)
+static void load_counts_rows_and_requests(void **state)
 {
     (void)state;
     drive_counts(false);
     drive_counts(true);
 }
 
-/* One request per host and pass, every byte counted, and a layer that learns. */
-static void test_layer_step(void **state)
+/* A step sends one request per host and pass, counts every byte, and the layer learns. */
+static void layer_step_counts_requests_and_learns(void **state)
 {
     (void)state;
     struct hth_bench b = bench_of(false);
@@ -157,8 +157,8 @@ static FILE *output_of(int (*question)(int, char **), int argc, char **argv)
     return file;
 }
 
-/* The rows a script reads: one JSON object a line with the promised names. */
-static void test_gate_prints_json(void **state)
+/* Each row is one JSON object on a line, with the documented names. */
+static void gate_prints_json_rows(void **state)
 {
     (void)state;
     char name[] = "hearth bench gate", json[] = "--json", experts[] = "--experts", n[] = "256",
@@ -185,8 +185,8 @@ static double number(const json_t *row, const char *name)
     return json_number_value(json_object_get(row, name));
 }
 
-/* An undisturbed run goes before a faster one that was disturbed. */
-static void test_fastest_run(void **state)
+/* An undisturbed run counts rather than a faster disturbed one. */
+static void undisturbed_run_counts_before_faster_ones(void **state)
 {
     struct hth_bench_fastest f = {0};
     struct hth_bench_watch watch;
@@ -200,7 +200,7 @@ static void test_fastest_run(void **state)
     assert_true(f.s == 5 && f.sure);
     hth_bench_fastest_add(&f, (struct hth_bench_fastest){.s = 4.5, .sure = true});
     assert_true(f.s == 4.5 && f.sure);
-    /* A thread that sleeps was not at work: by its own time, and not sure. */
+    /* A thread that sleeps counts by its processor time, and as disturbed. */
     f = (struct hth_bench_fastest){0};
     hth_bench_watch_start(&watch);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -214,8 +214,8 @@ static void test_fastest_run(void **state)
     assert_true(hth_bench_watch_stop(&watch, true, 1, &f) >= 0.02 && f.sure);
 }
 
-/* Every set of kernels, alone and with helpers; rates for products, bytes for the others. */
-static void test_kernels_print_json(void **state)
+/* Every set of kernels has rows, alone and with helpers: rates for products, bytes for others. */
+static void kernels_print_json_rows(void **state)
 {
     (void)state;
     static char words[][32] = {
@@ -262,8 +262,8 @@ static void test_kernels_print_json(void **state)
     fclose(file);
 }
 
-/* A card that is not there is an error with a reason, not figures of the CPU. */
-static void test_card_that_is_missing(void **state)
+/* A missing card is an error with a reason, and the CPU is not measured in its place. */
+static void missing_card_is_an_error(void **state)
 {
     (void)state;
     char name[] = "hearth bench kernels", card[] = "--device=cuda:99",
@@ -273,7 +273,7 @@ static void test_card_that_is_missing(void **state)
     assert_int_equal(hth_bench_gate_main(2, refused), HTH_EXIT_USAGE);
 }
 
-static void test_unknown_question(void **state)
+static void unknown_question_is_an_error(void **state)
 {
     (void)state;
     char name[] = "hearth bench", what[] = "nonsense";
@@ -285,16 +285,16 @@ static void test_unknown_question(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_distance),
-        cmocka_unit_test(test_comparison_notices),
-        cmocka_unit_test(test_drive_counts),
-        cmocka_unit_test(test_layer_step),
-        cmocka_unit_test(test_gate_prints_json),
-        cmocka_unit_test(test_fastest_run),
-        cmocka_unit_test(test_kernels_print_json),
-        cmocka_unit_test(test_card_that_is_missing),
-        cmocka_unit_test(test_unknown_question),
+        cmocka_unit_test(samples_give_median_and_spread),
+        cmocka_unit_test(distance_is_relative_and_infinite_for_nan),
+        cmocka_unit_test(comparison_fails_after_an_expert_has_learnt),
+        cmocka_unit_test(load_counts_rows_and_requests),
+        cmocka_unit_test(layer_step_counts_requests_and_learns),
+        cmocka_unit_test(gate_prints_json_rows),
+        cmocka_unit_test(undisturbed_run_counts_before_faster_ones),
+        cmocka_unit_test(kernels_print_json_rows),
+        cmocka_unit_test(missing_card_is_an_error),
+        cmocka_unit_test(unknown_question_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Figures beside a peer: what a row says of runs in turns, and hearth's averagers, small. The
- * question as a script sees it is in tests/integration/test_benches.c.
+ * test_peers.c: the figures of runs in turns, and hearth's averagers. The output of the question is
+ * tested in tests/integration/test_benches.c.
  */
 #include "benchmarks/peers.h"
 
 #include "support/test.h"
 
-/* Medians of each side, their ratio, and the spread of the ratios of runs side by side. */
-static void test_more_is_better(void **state)
+/* A row has the median of each side, their ratio, and the spread of the pairs' ratios. */
+static void ratio_is_ours_over_peer_where_more_is_better(void **state)
 {
     (void)state;
     const struct hth_bench_peers_pairs p = {
@@ -19,7 +19,7 @@ static void test_more_is_better(void **state)
     assert_close(f.spread, (4.0 - 2) / 2.5, 1e-3, 0); /* of 2, 2, 3 and 4 */
 }
 
-static void test_less_is_better(void **state)
+static void ratio_is_peer_over_ours_where_less_is_better(void **state)
 {
     (void)state;
     const struct hth_bench_peers_pairs p = {.ours = {2, 4, 1}, .peer = {80, 80, 100}, .count = 3};
@@ -28,7 +28,7 @@ static void test_less_is_better(void **state)
     assert_close(f.spread, (100.0 - 20) / 40, 1e-3, 0);
 }
 
-static void test_one_run_has_no_spread(void **state)
+static void one_run_has_no_spread(void **state)
 {
     (void)state;
     const struct hth_bench_peers_pairs p = {.ours = {3}, .peer = {2}, .count = 1};
@@ -37,8 +37,8 @@ static void test_one_run_has_no_spread(void **state)
 }
 
 #ifdef HTH_BENCH_AVERAGERS
-/* The whole of case C, 16 averagers and their DHT; it compares with the true mean itself. */
-static void test_averagers(void **state)
+/* Case C as a whole, 16 averagers and their DHT, which compares with the true mean itself. */
+static void averagers_find_the_true_mean(void **state)
 {
     (void)state;
     const struct hth_bench_peers_side *side = &hth_bench_peers_averagers;
@@ -59,11 +59,11 @@ static void test_averagers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_more_is_better),
-        cmocka_unit_test(test_less_is_better),
-        cmocka_unit_test(test_one_run_has_no_spread),
+        cmocka_unit_test(ratio_is_ours_over_peer_where_more_is_better),
+        cmocka_unit_test(ratio_is_peer_over_ours_where_less_is_better),
+        cmocka_unit_test(one_run_has_no_spread),
 #ifdef HTH_BENCH_AVERAGERS
-        cmocka_unit_test(test_averagers),
+        cmocka_unit_test(averagers_find_the_true_mean),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
