@@ -5,22 +5,23 @@
  *   hth_averager_peer KEY=VALUE...
  *
  *   listen=ADDR [join=ADDR] shape=4x4 rank=N population=N count=N [format=fp16] out=FILE
- *   [patience=S]        a peer may be late or silent for so long
- *   [helper=BITS/S]     has no values and reduces with a line so wide
- *   [up=BITS/S]         what it says of its line
- *   [state=BYTES]       hands out such a state; with fetch=1 it is a newcomer that fetches it
+ *   [patience=S]        a peer may be late or silent for S seconds
+ *   [helper=BITS/S]     it has no values and reduces with this bandwidth
+ *   [up=BITS/S]         the bandwidth that it announces
+ *   [state=BYTES]       it is a donor of a state of this size; with fetch=1 it is a newcomer
  *   [die=HOW role=ROLE phase=PHASE calm=CALM]
  *
- * It says "listening", and "ready" when the roster shows POPULATION peers. SIGUSR2 begins a sweep
- * through all axes with the values of its rank, SIGUSR1 one with the values as they are; each
- * prints a line, and OUT then holds the vector. A newcomer begins to fetch at either. It stays
- * until SIGTERM. Times that are printed are CLOCK_MONOTONIC, alike for all processes of a machine.
+ * It prints "listening", and "ready" when the roster shows POPULATION peers. SIGUSR2 starts a sweep
+ * through all axes with the first values of its rank, SIGUSR1 one with its current values; each
+ * prints a line and writes the vector to OUT. A newcomer starts to fetch at either signal. The
+ * process runs until SIGTERM. Printed times are CLOCK_MONOTONIC, equal for all processes of a
+ * machine.
  *
- * AVERAGER_LOG in the environment says what it logs, as --log does: "warn,avg:debug".
+ * AVERAGER_LOG in the environment sets log levels like --log: "warn,avg:debug".
  *
- * With `die` it kills itself (kill), ends as told (end), stops itself (stop) or takes its line
- * down (hole: only in a lab) as soon as it sees itself in that role and phase, in a sweep after the
- * first CALM. Of those that share a folder for OUT only the first to see it does.
+ * With `die` it kills itself (kill), ends in order (end), stops itself (stop) or takes its network
+ * device down (hole: only in a lab), as soon as it is in that role and phase, in a sweep after the
+ * first CALM. Of the processes that share a folder for OUT only the first one does.
  */
 #define _DEFAULT_SOURCE
 #include "benchmarks/avg_node.h"
@@ -50,7 +51,7 @@ struct peer {
     struct hth_addr join;
     const char *out, *die, *role, *phase;
     float *drawn;  /* the values of its rank */
-    uint32_t calm; /* sweeps before the one it dies in */
+    uint32_t calm; /* number of sweeps without a death */
     uint64_t state_bytes;
     bool fetches;
     uint32_t done;
@@ -59,8 +60,8 @@ struct peer {
     struct hth_blob *state;
     struct hth_state_donor *donor;
     struct hth_state_fetch *fetch;
-    bool moving; /* some of the state has come */
-    /* when it began to watch itself */
+    bool moving; /* a part of the state has arrived */
+    /* counters when it began to watch itself */
     struct hth_match_stats match;
     struct hth_reducer_stats reducer;
 };
@@ -73,7 +74,7 @@ static long long now_us(void)
     return t.tv_sec * 1000000LL + t.tv_nsec / 1000;
 }
 
-/* ---- the end of it --------------------------------------------------------------------------- */
+/* ---- deaths ---------------------------------------------------------------------------------- */
 
 static bool in_phase(const struct peer *p, const struct hth_match_stats *m)
 {
@@ -111,7 +112,7 @@ static uint64_t given(const struct peer *p)
     return s.bytes;
 }
 
-/* Whoever makes the file first. */
+/* Whether this process is the first of its swarm to make the file. */
 static bool is_first(const struct peer *p)
 {
     char path[512];
@@ -125,8 +126,8 @@ static bool is_first(const struct peer *p)
     return f != NULL && fclose(f) == 0;
 }
 
-/* Down: nothing comes or goes any more, and nobody is told. Up: as it was before somebody of an
- * earlier swarm took it down. In a lab only, whose host this process is. */
+/* Takes the network device of this process's lab host down, so that packets vanish without an
+ * error, or up again after a peer of an earlier swarm took it down. */
 static bool set_line(bool up)
 {
     struct ifreq r = {.ifr_name = LAB_DEVICE};
@@ -160,7 +161,7 @@ static void on_watch(void *arg)
     bool gives = strcmp(p->role, "donor") == 0;
 
     hth_moshpit_match_stats(&p->node.avg.averager, &m);
-    /* nobody leads yet where all have only declared */
+    /* in the phase `declared` no peer leads */
     if (!in_phase(p, &m) || (gives && given(p) == 0) ||
         (strcmp(p->phase, "declared") != 0 && !in_role(p, &m)))
         hth_timer_set(p->node.env, p->watch, WATCH_US);
@@ -208,8 +209,8 @@ static void on_go(void *arg)
         watch(p);
 }
 
-/* Drawing them takes as long as a deadline where all processes of a machine do it at once; and who
- * finds its own loop blocked gives the others more time. */
+/* The values were drawn at the start: if all processes of a machine drew them at once that would
+ * take as long as a deadline, and a peer whose loop is blocked gives others more time. */
 static void on_go_anew(void *arg)
 {
     struct peer *p = arg;

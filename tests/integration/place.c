@@ -20,7 +20,7 @@
 
 #define ARGS_MAX 48
 #define PAUSE_US 10000
-/* Below those that the kernel gives to whoever asks for any. */
+/* Below the range from which the kernel chooses free ports. */
 #define PORT_FIRST 20000
 #define PORTS      1000
 
@@ -47,7 +47,7 @@ void wait_step(struct wait *w, const char *what)
     if (w->begin_us == 0)
         w->begin_us = now;
     if (now - w->begin_us > WAIT_S * INT64_C(1000000))
-        fail_msg("%s did not happen within %d s", what, WAIT_S);
+        fail_msg("no sign of %s within %d s", what, WAIT_S);
     pause_a_moment();
 }
 
@@ -129,7 +129,7 @@ static void fail_with_words(struct proc *proc, const char *what)
 {
     char *out = place_read(proc->out, NULL), *err = place_read(proc->err, NULL);
     size_t len = out != NULL ? strlen(out) : 0, err_len = err != NULL ? strlen(err) : 0;
-    print_error("%s: %s (code %d); it said:\n%s%s\n", proc->name, what, proc->code,
+    print_error("%s: %s (code %d); its output:\n%s%s\n", proc->name, what, proc->code,
                 len > 0 ? out + (len > 1500 ? len - 1500 : 0) : "",
                 err_len > 0 ? err + (err_len > 3000 ? err_len - 3000 : 0) : "");
     free(out);
@@ -242,7 +242,7 @@ static bool port_is_free(int type, uint32_t ip, uint16_t port)
     return is_free;
 }
 
-/* One address for all: docs/footguns.md says why. */
+/* All processes share one address; docs/footguns.md says why. */
 const char *place_addr(struct place *p)
 {
     uint32_t ip = 127u << 24 | (uint32_t)p->x << 16 | (uint32_t)p->y << 8 | 1;
@@ -296,7 +296,7 @@ struct proc *place_start_program(struct place *p, const char *program, const cha
     struct proc *proc = &p->proc[p->proc_count];
     *proc = (struct proc){.place = p, .code = STILL_RUNS};
     snprintf(proc->name, sizeof(proc->name), "%s", name);
-    /* The number tells a process that was started again from its forerunner. */
+    /* The number separates the logs of a process from those of an earlier one of its name. */
     snprintf(proc->out, sizeof(proc->out), "%s/%zu-%s.out", p->root, p->proc_count, name);
     snprintf(proc->err, sizeof(proc->err), "%s/%zu-%s.err", p->root, p->proc_count, name);
     for (size_t i = 0; args[i] != NULL; i++) {
@@ -307,7 +307,7 @@ struct proc *place_start_program(struct place *p, const char *program, const cha
     int bad = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     bad |= posix_spawn_file_actions_addopen(&actions, 1, proc->out, O_WRONLY | O_CREAT, 0600);
     bad |= posix_spawn_file_actions_addopen(&actions, 2, proc->err, O_WRONLY | O_CREAT, 0600);
-    /* Also where whoever runs the tests ignores it, as in the background of a script. */
+    /* The parent may ignore SIGINT, as in the background of a script. */
     assert_int_equal(posix_spawnattr_init(&attr), 0);
     sigemptyset(&heeded);
     sigaddset(&heeded, SIGINT);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place.h: where a test of several processes happens: a folder of its own, addresses of its own,
- * and the processes it started.
+ * place.h: gives a test of several processes a folder and addresses of its own, and starts, awaits
+ * and stops its processes.
  *
- * A place takes a 127.X.Y.0/24 of loopback by the test's process id, so that tests run side by
- * side; process number N listens on 127.X.Y.N with a port that was free a moment ago. Everything
- * that is written lies in one folder below /tmp. A test waits for a line of a process's output, for
- * a condition or for an end, never for a time; WAIT_S bounds each wait, and a wait that ends badly
- * fails the test and prints what the process said last.
+ * A place uses a 127.X.Y.0/24 of loopback, chosen by the test's process id, so that tests can run
+ * at the same time. Every port was free a moment ago. All files are in one folder below /tmp. A
+ * test waits for a line of a process's output, for a condition or for an end, never for a time.
+ * WAIT_S bounds each wait; a wait that times out fails the test and prints the process's output.
  *
- * With HTH_TEST_KEEP in the environment the folder stays.
+ * With HTH_TEST_KEEP in the environment the folder is kept.
  *
- * place_setup and place_teardown are cmocka's; a test that ends calls place_end, which stops what
- * runs and checks that all went well. After a failed test the teardown kills what is left, by pid.
+ * place_setup and place_teardown are for cmocka. A test ends with place_end, which stops the
+ * processes and checks their exit codes. After a failed test the teardown kills the rest, by pid.
  * Single-threaded.
  */
 #ifndef HTH_TESTS_INTEGRATION_PLACE_H
@@ -36,7 +35,7 @@ struct place;
 struct proc {
     struct place *place;
     char name[24];
-    char out[PLACE_TEXT_MAX], err[PLACE_TEXT_MAX]; /* files with what it said */
+    char out[PLACE_TEXT_MAX], err[PLACE_TEXT_MAX]; /* files of its output */
     pid_t pid;
     int code;   /* exit code, 128 + signal, or STILL_RUNS */
     bool ended; /* before place_end */
@@ -45,7 +44,7 @@ struct proc {
 struct place {
     char *root; /* the folder */
     uint8_t x, y;
-    unsigned ports; /* handed out */
+    unsigned ports; /* number of ports given out */
     struct proc proc[PLACE_PROCS_MAX];
     size_t proc_count;
     char text[PLACE_TEXTS][PLACE_TEXT_MAX];
@@ -54,25 +53,25 @@ struct place {
 
 int place_setup(void **state);
 int place_teardown(void **state);
-/* Runs each test in a process of its own, all at the same time: for tests that wait more than they
- * compute. 0: all are good. */
+/* Runs each test in a process of its own, all at the same time, for tests that wait more than they
+ * compute. Returns 0 if all pass. */
 int place_run_at_once(const struct CMUnitTest *tests, size_t count);
 #define PLACE_RUN_AT_ONCE(tests) place_run_at_once(tests, HTH_ARRAY_LEN(tests))
-/* Ends the processes that run with SIGTERM, all at once; each must exit with 0. */
+/* Sends SIGTERM to all running processes; each must exit with 0. */
 void place_end(struct place *p);
 
-/* A formatted text that lives until PLACE_TEXTS more were made. */
+/* A formatted text, valid until PLACE_TEXTS more are made. */
 const char *place_text(struct place *p, const char *fmt, ...) HTH_PRINTF(2, 3);
 /* The path of a file of this place. */
 const char *place_path(struct place *p, const char *name);
-/* "127.X.Y.1:PORT" with a port free for TCP and UDP, another one each time. */
+/* "127.X.Y.1:PORT" with a port that is free for TCP and UDP, a different one each time. */
 const char *place_addr(struct place *p);
 
 void place_write(struct place *p, const char *name, const void *data, size_t len);
-/* A whole file as text; NULL when it can't be read. Free it with free(). */
+/* A whole file as text; NULL: it can't be read. Free it with free(). */
 char *place_read(const char *path, size_t *len);
 bool place_exists(struct place *p, const char *name);
-/* The number of files in a folder of this place whose name ends so; 0 without the folder. */
+/* The number of files in a folder of this place whose names have this ending; 0: no such folder. */
 size_t place_count(struct place *p, const char *folder, const char *ending);
 
 /* Starts `hearth ARGS...`. args ends with NULL. `name` names its logs. */
@@ -80,34 +79,34 @@ struct proc *place_start(struct place *p, const char *name, const char *const *a
 struct proc *place_start_program(struct place *p, const char *program, const char *name,
                                  const char *const *args);
 #define START(p, name, ...) place_start(p, name, (const char *const[]){__VA_ARGS__, NULL})
-/* Starts it, waits for its end and returns its exit code. */
+/* Starts hearth, waits for its end and returns its exit code. */
 #define RUN(p, name, ...) proc_wait(START(p, name, __VA_ARGS__))
 
 void proc_signal(struct proc *proc, int signal);
 bool proc_runs(struct proc *proc);
-/* Until it ended; returns the code. */
+/* Waits for the end; returns the code. */
 int proc_wait(struct proc *proc);
-/* SIGTERM, then proc_wait. */
+/* Sends SIGTERM, then proc_wait. */
 int proc_stop(struct proc *proc);
-/* Until its output or its talk holds `text`; it must be running or have said it. */
+/* Waits until standard output or error contains `text`; fails if the process ends without it. */
 void proc_wait_text(struct proc *proc, const char *text);
 bool proc_said(struct proc *proc, const char *text);
-/* Fails unless it said this. */
+/* Fails unless the output contains `text`. */
 void proc_must_say(struct proc *proc, const char *text);
 /* Resident kilobytes. */
 long proc_rss_kib(const struct proc *proc);
 /* Open descriptors. */
 size_t proc_descriptors(const struct proc *proc);
 
-/* `while (!condition) wait_step(&w, "what")`: a short pause; fails when WAIT_S are over. */
+/* `while (!condition) wait_step(&w, "the condition")`: pauses; fails the test after WAIT_S. */
 struct wait {
     int64_t begin_us;
 };
 void wait_step(struct wait *w, const char *what);
 int64_t place_now_us(void);
 
-/* A TCP connection to "127.X.Y.N:PORT", from the address `from` when it isn't NULL; nonblocking.
- * -1 with errno when it failed. */
+/* Opens a nonblocking TCP connection to "127.X.Y.N:PORT", from the address `from` if it isn't NULL.
+ * Returns -1 with errno if that fails. */
 int place_dial(const char *to, const char *from);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* swarm.c: averagers as processes. */
+/* swarm.c: starts averagers as processes and reads their results. */
 #define _POSIX_C_SOURCE 200809L
 #include "integration/swarm.h"
 
@@ -25,7 +25,7 @@ static const char *address(struct swarm *s, uint32_t i)
     return place_addr(s->place);
 }
 
-/* In a lab the process is told by netlab whose it is, and becomes the averager. */
+/* In a lab netlab starts the process on its host, where it becomes the averager. */
 static struct proc *start_one(struct swarm *s, uint32_t i, const char *name,
                               const char *const *args)
 {

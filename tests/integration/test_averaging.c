@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_averaging.c: averagers as processes of their own, each with its own DHT node on loopback:
- * full grids give the true mean. test_deaths.c has what the death of one of them does.
+ * test_averaging.c: averagers in processes, each with its own DHT node on loopback: full grids give
+ * the true mean. test_deaths.c tests the death of one of them.
  */
 #include "integration/swarm.h"
 
 #define COUNT   100000
 #define SLOW_US 20000000
 
-/* The first sweep makes all the connections. A machine that is busy with other things may make a
- * process seem dead, which costs that sweep its exactness: so all are patient, and it is done
- * again, at most twice. */
+/* The first sweep makes the connections. On a busy machine a process may seem dead, and then the
+ * mean is not exact: so timeouts are long, and the sweep is repeated at most twice. */
 static void full_grid(struct place *p, const char *shape, uint32_t peers, const char *format,
                       double bound)
 {
@@ -33,18 +32,18 @@ static void full_grid(struct place *p, const char *shape, uint32_t peers, const 
     place_end(p);
 }
 
-static void sixteen_fp32(void **state)
+static void grid_4x4_fp32_finds_the_mean(void **state)
 {
     full_grid(*state, "4x4", 16, "fp32", 1e-5);
 }
 
-/* The largest of the values is above 4. */
-static void sixteen_fp16(void **state)
+/* The largest value is above 4, so half precision has an error of up to 2e-3. */
+static void grid_4x4_fp16_finds_the_mean(void **state)
 {
     full_grid(*state, "4x4", 16, "fp16", 2e-3 * 4);
 }
 
-static void twentyseven(void **state)
+static void grid_3x3x3_finds_the_mean(void **state)
 {
     full_grid(*state, "3x3x3", 27, "fp32", 1e-5);
 }
@@ -52,9 +51,9 @@ static void twentyseven(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(sixteen_fp32, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(sixteen_fp16, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(twentyseven, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(grid_4x4_fp32_finds_the_mean, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(grid_4x4_fp16_finds_the_mean, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(grid_3x3x3_finds_the_mean, place_setup, place_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Benchmarks as a script sees them, in sizes that take a moment: the fields, and how they hang
- * together. What the figures are is not this test's business; that the work behind them is right
- * is checked by the benchmarks themselves, which then exit with 0.
+ * test_benches.c: the output of benchmarks with small sizes: the fields, and the relations between
+ * them. The figures themselves are not tested; each benchmark checks its own results and exits with
+ * 0 if they are right.
  */
 #include "integration/place.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* The n-th row that it printed; NULL past the last. */
+/* The n-th printed row; NULL: there are fewer. */
 static json_t *row_of(struct proc *proc, size_t n)
 {
     char *text = place_read(proc->out, NULL), *rest = text, *line;
@@ -67,7 +67,7 @@ static struct proc *bench(struct place *p, const char *name, const char *const *
 #define BENCH(p, name, ...) bench(p, name, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Two members: each sends one half of its vector and returns the mean of the other. */
-static void test_allreduce(void **state)
+static void allreduce_rows_are_consistent(void **state)
 {
     static const struct {
         const char *format;
@@ -84,7 +84,7 @@ static void test_allreduce(void **state)
         assert_true(number(row, "n") == 2 && number(row, "bytes") == 4096);
         assert_true(wire >= (double)cases[i].bytes / cases[i].of);
         assert_true(wire <= 1.25 * cases[i].bytes / cases[i].of);
-        assert_int_equal(number(row, "zstd_bytes"), 0); /* not worth it in one machine */
+        assert_int_equal(number(row, "zstd_bytes"), 0); /* loopback is too fast for compression */
         assert_true(seconds > 0 && number(row, "cpu_seconds") > 0);
         is_ratio(row, "gb_per_s", 4096e-9, seconds);
         is_ratio(row, "floor_ratio", seconds, number(row, "floor_seconds"));
@@ -99,7 +99,7 @@ static void test_allreduce(void **state)
     place_end(p);
 }
 
-static void test_expert(void **state)
+static void expert_rows_are_consistent(void **state)
 {
     struct place *p = *state;
     struct proc *proc = BENCH(p, "expert", "--kind", "ffn", "--dim", "32", "--rows", "4",
@@ -114,7 +114,7 @@ static void test_expert(void **state)
     is_ratio(row, "requests_per_s", rows, 4);
     is_ratio(row, "of_bare", rows, number(row, "bare_rows_per_s"));
     assert_true(number(row, "bare_1_thread") > 0);
-    text_is(row, "wire", "bf16"); /* as `hearth train` sends rows */
+    text_is(row, "wire", "bf16"); /* the default type of `hearth train` */
     assert_null(row_of(proc, 1));
     json_decref(row);
     place_end(p);
@@ -122,8 +122,8 @@ static void test_expert(void **state)
 
 /* ---- peers ---------------------------------------------------------------------------------- */
 
-/* A python3 that makes environments by copying itself, whose pip does nothing, and whose peer
- * answers 10, 20, 30 ...; FAKE says where it fails. It writes down each call. */
+/* A fake python3: it makes environments by copying itself, its pip does nothing, and its peer
+ * answers 10, 20, 30 ... FAKE says where it fails. It records each call. */
 static const char fake_python[] =
     "#!/bin/sh\n"
     "echo \"$FAKE: $*\" >>\"$FAKE_CALLS\"\n"
@@ -142,7 +142,7 @@ static const char fake_python[] =
     "    n=$((n + 10)); echo \"{\\\"value\\\": $n}\"\n"
     "done\n";
 
-/* The fake is the path's python3; its calls are in the file "calls". */
+/* Makes the fake the python3 of PATH; it records its calls in the file "calls". */
 static const char *fake_setup(struct place *p)
 {
     const char *program = place_path(p, "python3");
@@ -174,8 +174,8 @@ static size_t calls(struct place *p, const char *of)
     return count;
 }
 
-/* The environment is made once; one that was made of other versions is made again. */
-static void test_peers_row(void **state)
+/* The environment is made once, and made again if it has other versions. */
+static void peers_row_has_ratio_and_versions(void **state)
 {
     struct place *p = *state;
     (void)fake_setup(p);
@@ -205,8 +205,8 @@ static void test_peers_row(void **state)
     place_end(p);
 }
 
-/* Both sides of a layer's steps, where more is better. */
-static void test_peers_layer(void **state)
+/* A case where more is better has the ratio of ours over the peer's. */
+static void peers_row_of_a_layer_has_its_ratio(void **state)
 {
     struct place *p = *state;
     struct proc *proc = BENCH(p, "peers", "--case", "e-nop", "--python", fake_setup(p));
@@ -220,8 +220,8 @@ static void test_peers_layer(void **state)
     place_end(p);
 }
 
-/* Each failure of the other side is an error that says what it was; nothing of it goes on. */
-static void test_peers_failures(void **state)
+/* Each failure of hivemind's side is an error that names it, and leaves no process behind. */
+static void peers_failures_are_named(void **state)
 {
     static const struct {
         const char *fake, *flag, *says;
@@ -253,11 +253,13 @@ static void test_peers_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_allreduce, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_expert, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_peers_row, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_peers_layer, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_peers_failures, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(allreduce_rows_are_consistent, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(expert_rows_are_consistent, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(peers_row_has_ratio_and_versions, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(peers_row_of_a_layer_has_its_ratio, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(peers_failures_are_named, place_setup, place_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

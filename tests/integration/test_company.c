@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trainer that finds nobody goes on training and says so; and so it does when others come and
- * when they have gone.
+ * test_company.c: a trainer prints whether it trains alone or with others, and why it
+ * does not average with some.
  */
 #include "integration/toy.h"
 
@@ -31,7 +31,7 @@ static void wait_for_steps(struct toy *t, const char *name, double more)
         wait_step(&w, place_text(t->place, "step %.0f of trainer %s", goal, name));
 }
 
-static void test_company(void **state)
+static void trainer_prints_company(void **state)
 {
     struct place *p = *state;
     struct wait w = {0};
@@ -52,7 +52,7 @@ static void test_company(void **state)
     proc_signal(t.trainer, SIGTERM);
     assert_int_equal(proc_wait(t.trainer), 130);
     while (times_said(one, ALONE) < 2)
-        wait_step(&w, "a word about the other's leaving");
+        wait_step(&w, "a message about the other's leaving");
     wait_for_steps(&t, "one", 5);
     assert_int_equal(times_said(one, ALONE), 2);
     assert_int_equal(times_said(one, TWO), 1);
@@ -63,7 +63,7 @@ static void test_company(void **state)
 
 /* One who trains the same experts on other settings is refused, and told why; begun all the same,
  * each of the two is told, and so is a helper. */
-static void test_other_terms(void **state)
+static void trainer_with_other_settings_is_refused(void **state)
 {
     static const char differs[] = "trainers of run 'toy' with another averaging.mode or states: 1";
     struct place *p = *state;
@@ -116,8 +116,8 @@ static void fall_together(struct toy *t)
     free(text);
 }
 
-/* How long one of them goes on is its own business: it moves nobody's rate. */
-static void test_steps_are_ones_own(void **state)
+/* One trainer's number of steps does not change any trainer's rate. */
+static void steps_of_one_trainer_change_no_rate(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -144,9 +144,11 @@ static void test_steps_are_ones_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_company, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_other_terms, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_steps_are_ones_own, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(trainer_prints_company, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(trainer_with_other_settings_is_refused, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(steps_of_one_trainer_change_no_rate, place_setup,
+                                        place_teardown),
     };
 
     return PLACE_RUN_AT_ONCE(tests);

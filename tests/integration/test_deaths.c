@@ -1,33 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_deaths.c: one process after the other goes, in every role that there is, and the others go
- * on.
+ * test_deaths.c: averagers and trainers die in every role and phase, and the others continue.
  *
- *   test_integration_deaths               some deaths of each kind; what CI runs
+ *   test_integration_deaths               some deaths of each kind, for CI
  *   test_integration_deaths all [line|3x3 [WHICH]]
  *                                         every role, death and phase, in a lab: the table of
- *                                         docs/benchmarks.md (minutes; best with nothing beside
- *                                         it); WHICH: only those with such words, "donor stop"
- *   test_integration_deaths loopback ...  what can be had without a lab
+ *                                         docs/benchmarks.md (takes minutes, and an idle machine);
+ *                                         WHICH: only deaths with these words, "donor stop"
+ *   test_integration_deaths loopback ...  all deaths that need no lab
  *
  * Averagers in one line (or on a grid) go through a calm sweep and begin another with values that
  * differ, and one of them dies in it:
  *
  *   role    member, leader, reducer (a helper with no values and most of the vector), bootstrap
- *           (through whom all found the DHT), donor (while it hands its state to a newcomer)
- *   death   kill (SIGKILL: connections break), end (SIGTERM: it goes by itself), stop (SIGSTOP:
+ *           (the DHT's first node), donor (while it sends its state to a newcomer)
+ *   death   kill (SIGKILL: connections break), end (SIGTERM: it leaves in order), stop (SIGSTOP:
  *           silence), hole (its packets vanish; in a lab, which takes root)
  *   phase   declared, joined, begun, reducing, returning; giving: a donor between two rounds
  *
- * What a death may cost the others: in one line the time from it to the last one's end of the sweep
- * (gap), 0.2 s where connections break and 1 s where there is silence. A sweep of a grid is a round
- * for each axis, and takes its time without a death, too; there the cost is what it took longer
- * than the sweep before it, which was calm and of the same processes, and so is that of the sweep
- * after it (next). Two rounds later all agree to 1e-4. A newcomer whose donor dies has the whole
- * state all the same.
+ * The cost of a death is bounded. In one line it is the time from the death to the end of the last
+ * peer's sweep (gap): 0.2 s if connections break and 1 s if there is silence. A sweep of a grid has
+ * a round for each axis and takes time without a death, too: its cost is the time beyond that of
+ * the calm sweep before it, of the same processes, and so is that of the sweep after it (next). Two
+ * rounds later all agree to 1e-4. A newcomer whose donor dies still gets the whole state.
  *
- * Trainers of one run that share batches: the bootstrap node is killed; a newcomer takes up the
- * state while one of its donors is killed; one is told to end.
+ * Trainers of one run that share batches continue when the bootstrap node is killed, when a donor
+ * is killed during a newcomer's state transfer, and when one of them ends.
  */
 #define _GNU_SOURCE
 #include "integration/swarm.h"
@@ -82,8 +80,8 @@ static const char *only;
 
 /* ---- one death ------------------------------------------------------------------------------- */
 
-/* On a grid one sweep must be without fault: a process that has to wait for a core must not be held
- * for dead. Deaths that break connections are noticed at once, however patient one is. */
+/* On a grid one sweep must be exact, so timeouts are long: a process that waits for a core must not
+ * count as dead. A death that breaks connections is noticed at once all the same. */
 static bool is_patient(const struct death *d)
 {
     return patient && d->grid != NULL && d->how <= END;
@@ -118,8 +116,9 @@ static struct swarm_opts options_of(const struct death *d)
     return o;
 }
 
-/* Whoever dies of a swarm that is in a sweep; it may take another one until its moment comes. */
-static uint32_t who_dies(struct swarm *s)
+/* Waits for the death in a swarm that is in a sweep, and starts further sweeps until it comes;
+ * returns the dead peer. */
+static uint32_t wait_for_death(struct swarm *s)
 {
     struct wait w = {0};
 
@@ -136,7 +135,7 @@ static uint32_t who_dies(struct swarm *s)
     }
 }
 
-/* The newcomer holds every byte, and the one who died had given it some, but not all. */
+/* The newcomer has every byte, of which the dead donor sent some but not all. */
 static void check_newcomer(struct swarm *s, uint32_t dead, struct outcome *out)
 {
     proc_wait_text(s->newcomer, "fetched ");
@@ -166,7 +165,7 @@ static void one_dies(struct place *p, const struct death *d, struct outcome *out
         proc_wait_text(s.newcomer, "moving: ");
     }
     swarm_begin(&s, true);
-    dead = who_dies(&s);
+    dead = wait_for_death(&s);
     s.gone[dead] = true;
     died_us = proc_number(s.proc[dead], "dies now", ", at ");
     swarm_end(&s);
@@ -201,14 +200,13 @@ static const char *const columns =
     "role       death  phase      cost ms  gap ms   next: cost ms  in all  differ    two rounds "
     "later";
 
-static void test_death(void **state)
+static void others_finish_after_a_death(void **state)
 {
     const struct death *d = &deaths[death_next];
     struct outcome *out = &outcomes[death_next++];
     int64_t aim_us = d->how <= END ? KILLED_US : SILENT_US, late_us = patient ? BUSY_US : 0;
 
-    if (is_patient(
-            d)) /* with whomever a busy machine keeps from answering, in each of two rounds */
+    if (is_patient(d)) /* a busy machine may delay answers in each of two rounds */
         late_us += 2 * PATIENCE_S * 1000000;
 
     one_dies(*state, d, out);
@@ -230,7 +228,7 @@ static void test_death(void **state)
     place_end(*state);
 }
 
-/* Of all phases: the least and greatest cost, the longest sweep after it, the largest
+/* Prints over all phases: the least and greatest cost, the longest next sweep, the largest
  * difference. */
 static void print_summary(void)
 {
@@ -259,8 +257,8 @@ static void print_summary(void)
     }
 }
 
-/* Deaths that can be had here: holes and slow lines are a lab's; a helper has no cell of a grid.
- * Who goes by itself is a member. */
+/* Adds a death if it is possible here: holes and slow links need a lab; a helper has no cell of a
+ * grid; only a member leaves in order. */
 static void add_death(const char *grid, enum role role, enum how how, enum phase phase)
 {
     bool gives = role == DONOR && phase == GIVING;
@@ -321,7 +319,7 @@ static const char *own_path(void)
     return path;
 }
 
-static void test_in_a_lab(void **state)
+static void deaths_in_a_lab(void **state)
 {
     struct place *p = *state;
     const char *lab = lab_text();
@@ -380,7 +378,7 @@ static struct proc *start_trainer(struct toy *t, const char *name, const char *l
     return t->trainer;
 }
 
-static void test_trainers(void **state)
+static void trainers_continue_after_deaths(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -423,8 +421,8 @@ static int run_deaths(void)
     struct CMUnitTest tests[DEATHS_MAX];
 
     for (size_t i = 0; i < death_count; i++)
-        tests[i] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(test_death, place_setup,
-                                                                      place_teardown);
+        tests[i] = (struct CMUnitTest)cmocka_unit_test_setup_teardown(others_finish_after_a_death,
+                                                                      place_setup, place_teardown);
     print_message("%s\n", columns);
     int failed = _cmocka_run_group_tests("deaths of averagers", tests, death_count, NULL, NULL);
     if (!patient)
@@ -435,8 +433,9 @@ static int run_deaths(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_in_a_lab, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_trainers, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(deaths_in_a_lab, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(trainers_continue_after_deaths, place_setup,
+                                        place_teardown),
     };
     const char *where = argc > 1 ? argv[1] : "", *what = where, *grid = NULL;
     int at = 2;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_devices.c: hearth devices, and a host that is told to use a card that it can't use. Both
- * hold on machines with and without a card, because the plug-in that is found first is damaged.
+ * test_devices.c: hearth devices lists this machine, and a host with an unusable card computes on
+ * the CPU. Both are tested with and without a card: the plug-in that is found first is damaged.
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
@@ -42,7 +42,7 @@ static json_t *devices_of(struct place *p, const char *name)
     return all;
 }
 
-static void test_list(void **state)
+static void devices_have_memory_or_a_reason(void **state)
 {
     struct place *p = *state;
     size_t told;
@@ -61,8 +61,8 @@ static void test_list(void **state)
     place_end(p);
 }
 
-/* What fits on a card that one may buy, by the formula of docs/gpu.md. */
-static void test_fit(void **state)
+/* --fit --memory computes the number of experts by the formula of docs/gpu.md. */
+static void fit_follows_the_formula(void **state)
 {
     struct place *p = *state;
     struct proc *proc = START(p, "fit", "devices", "--fit", "d=1024", "--memory", "8", "--json");
@@ -89,7 +89,7 @@ static void test_fit(void **state)
 }
 
 /* A size needs its unit's worth: "6" is six bytes of a card. */
-static void test_device_memory(void **state)
+static void device_memory_is_checked(void **state)
 {
     struct place *p = *state;
     struct proc *wrong =
@@ -106,7 +106,7 @@ static void use_damaged_plugin(struct place *p)
     assert_int_equal(setenv("HEARTH_PLUGINS", folders, 1), 0);
 }
 
-static void test_damaged_plugin(void **state)
+static void damaged_plugin_is_named(void **state)
 {
     struct place *p = *state;
     size_t told;
@@ -132,12 +132,12 @@ static void serve_without(struct place *p, const char *device, const char *said)
     place_end(p);
 }
 
-static void test_the_cpu_serves_instead(void **state)
+static void cpu_serves_without_the_card(void **state)
 {
     serve_without(*state, "cuda", "--device cuda is not used: ");
 }
 
-static void test_of_several_cards(void **state)
+static void cpu_serves_without_any_of_several_cards(void **state)
 {
     serve_without(*state, "cuda:1,cuda:0", "--device cuda:0 is not used: ");
 }
@@ -145,12 +145,14 @@ static void test_of_several_cards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_list, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_fit, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_device_memory, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_damaged_plugin, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_the_cpu_serves_instead, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_of_several_cards, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(devices_have_memory_or_a_reason, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(fit_follows_the_formula, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(device_memory_is_checked, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(damaged_plugin_is_named, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(cpu_serves_without_the_card, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(cpu_serves_without_any_of_several_cards, place_setup,
+                                        place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

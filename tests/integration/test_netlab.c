@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lab in earnest: what it delays, loses and slows down, and that it leaves nothing behind. */
+/* test_netlab.c: a real lab delays, loses and slows packets as told, and leaves nothing behind. */
 #include "integration/place.h"
 
 #include <dirent.h>
@@ -11,7 +11,7 @@
 
 static const char file[] = "link: { latency_ms: 1 }\nhosts:\n  - { name: a }\n  - { name: b }\n";
 
-/* Where no lab can be made there is nothing to test but the message. */
+/* Without root or /dev/net/tun no lab can be made: then only the message is tested. */
 static bool skipped(struct place *p)
 {
     place_write(p, "lab.yaml", file, strlen(file));
@@ -40,9 +40,9 @@ static double measured(struct proc *proc, const char *what)
     return value;
 }
 
-/* What holds on any machine, however busy: nothing is faster than it was set, and as much is lost.
- * `netlab test` itself is stricter. */
-static void does_what_it_was_told(void **state)
+/* On any machine, however busy, nothing is faster than set, and the set share is lost. `netlab
+ * test` itself is stricter. */
+static void lab_delays_and_loses_as_set(void **state)
 {
     struct place *p = *state;
     if (skipped(p))
@@ -59,7 +59,7 @@ static void does_what_it_was_told(void **state)
     place_end(p);
 }
 
-static void hosts_are_places(void **state)
+static void commands_run_on_their_host(void **state)
 {
     struct place *p = *state;
     if (skipped(p))
@@ -99,9 +99,9 @@ static unsigned count_processes(const char *text)
     return count;
 }
 
-/* Whatever becomes of netlab, what was started in the lab ends with it, even what left its group;
- * and with the last process go the namespaces, which have no names. */
-static void nothing_stays(void **state)
+/* All processes of a lab end with netlab, however it ends, even those that left its process group.
+ * The namespaces have no names, so they end with the last process. */
+static void lab_leaves_nothing_behind(void **state)
 {
     static const int signals[] = {SIGTERM, SIGKILL};
     struct place *p = *state;
@@ -128,9 +128,9 @@ static void nothing_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(does_what_it_was_told, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(hosts_are_places, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(nothing_stays, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(lab_delays_and_loses_as_set, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(commands_run_on_their_host, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(lab_leaves_nothing_behind, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reduction between real processes, one of which dies or freezes amid its rounds. The members
- * are those of `hearth bench allreduce` (benchmarks/reduce.h has the lines they understand). How
- * soon the others go on is held to exact figures in the simulator (tests/averaging); here the clock
- * is that of a busy machine, so the limits are wide and the figures are printed.
+ * test_reduce.c: the others finish their rounds when a process of a reduction dies or freezes. The
+ * members are those of `hearth bench allreduce` (benchmarks/reduce.h has their commands). The
+ * simulator checks exact times (tests/averaging); here the machine may be busy, so the limits are
+ * wide and the times are printed.
  */
 #define _GNU_SOURCE
 #include "support/test.h"
@@ -105,7 +105,7 @@ static void sleep_ms(long ms)
         continue;
 }
 
-/* All rounds end, with the victim left out; the longest takes about what its loss costs. */
+/* All rounds end without the victim; the longest takes about the time of detecting its loss. */
 static void run(int sig, const char *format, int rounds, double limit_s)
 {
     struct member m[MEMBERS];
@@ -135,7 +135,7 @@ static void run(int sig, const char *format, int rounds, double limit_s)
         print_message("member %d: longest round %.0f ms\n", i, (double)longest * 1e-6);
         if ((double)longest * 1e-9 > limit_s)
             fail_msg("a round took %.2f s, more than %.1f", (double)longest * 1e-9, limit_s);
-        /* Neither NaN nor nonsense: the mean of three is within the four. */
+        /* The result is finite and near the mean: that of three is within the range of four. */
         tell(&m[i], "check\n");
         assert_int_equal(sscanf(hear(&m[i]), "error %lf", &error), 1);
         assert_true(error > 0 && error < 1.5);
@@ -143,14 +143,14 @@ static void run(int sig, const char *format, int rounds, double limit_s)
     crew_end(m);
 }
 
-static void test_killed(void **state)
+static void rounds_end_after_a_kill(void **state)
 {
     (void)state;
     run(SIGKILL, "fp32", 400, 5);
     run(SIGKILL, "int8", 400, 5);
 }
 
-static void test_frozen(void **state)
+static void rounds_end_after_a_freeze(void **state)
 {
     (void)state;
     run(SIGSTOP, "fp32", 20, 8);
@@ -159,8 +159,8 @@ static void test_frozen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(rounds_end_after_a_kill),
+        cmocka_unit_test(rounds_end_after_a_freeze),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

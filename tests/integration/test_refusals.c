@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a person gets who mistypes, misplaces or damages something: a code, a text that names it,
- * and nothing changed on the disk.
+ * test_refusals.c: each mistake of a user, on the command line or with a file, gives an exit code
+ * and a text that names it, and changes nothing on the disk.
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
@@ -17,7 +17,7 @@ struct mistake {
     const char *text;
 };
 
-static void test_command_lines(void **state)
+static void wrong_command_lines_are_named(void **state)
 {
     struct place *p = *state;
     static const struct mistake cases[] = {
@@ -88,9 +88,9 @@ static void test_command_lines(void **state)
     place_end(p);
 }
 
-/* What a flag is about is not in the run: found out once that is read, and the command line's fault
- * all the same. */
-static void test_nothing_to_average(void **state)
+/* An option that has no effect in this run is a mistake of the command line, although it is found
+ * only after the run file is read. */
+static void options_without_effect_are_refused(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -112,9 +112,8 @@ static void test_nothing_to_average(void **state)
     place_end(p);
 }
 
-/* The same names are refused by all, also by who needs none: it stands in the run file of
- * others. */
-static void test_names_of_networks(void **state)
+/* All verbs refuse the same names, also those that need none: other peers use the run file, too. */
+static void bad_network_names_are_refused(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -137,7 +136,7 @@ static void test_names_of_networks(void **state)
     place_end(p);
 }
 
-static void test_help_goes_to_stdout(void **state)
+static void help_goes_to_stdout(void **state)
 {
     struct place *p = *state;
     static const char *const verbs[] = {"node",   "serve", "train",  "sim",
@@ -166,8 +165,8 @@ static void test_help_goes_to_stdout(void **state)
     place_end(p);
 }
 
-/* On a full disk work goes on, and is not taken for done. */
-static void test_a_full_disk(void **state)
+/* On a full disk the work continues and the exit code is a failure. */
+static void full_disk_gives_a_failure(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -202,9 +201,8 @@ static void test_a_full_disk(void **state)
     place_end(p);
 }
 
-/* Who stops reading, as `head` does, has what it wanted: that is no error. Descriptor 4 was the
- * only reader. */
-static void test_a_reader_that_leaves(void **state)
+/* A reader that closes the pipe, like `head`, is no error. Descriptor 4 is the only reader. */
+static void closed_pipe_is_no_error(void **state)
 {
     struct place *p = *state;
     static const char *const verbs[] = {"version", "--help", "train --help"};
@@ -223,9 +221,8 @@ static void test_a_reader_that_leaves(void **state)
     place_end(p);
 }
 
-/* No file of ours may take the place of an output that is closed: the first that is opened would
- * hold what is printed. */
-static void test_a_closed_output(void **state)
+/* If standard output is closed, no file of ours may get its descriptor and receive the output. */
+static void closed_output_gives_a_failure(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -243,8 +240,8 @@ static void test_a_closed_output(void **state)
     place_end(p);
 }
 
-/* Instruction sets that are none, or can't do what is asked; an empty one is not set. */
-static void test_instruction_sets(void **state)
+/* Unknown or unfit instruction sets are refused; an empty one counts as not set. */
+static void wrong_instruction_sets_are_refused(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -269,8 +266,8 @@ static void test_instruction_sets(void **state)
     place_end(p);
 }
 
-/* What `hearth bench kernels` can't take: said before anything is measured, in one sentence. */
-static void test_kernels_to_measure(void **state)
+/* `hearth bench kernels` refuses unusable options in one sentence, before it measures. */
+static void wrong_kernels_are_refused(void **state)
 {
     struct place *p = *state;
     static const char *const cases[][3] = {
@@ -300,7 +297,7 @@ static void test_kernels_to_measure(void **state)
         free(err);
         p->proc_count = 0;
     }
-    /* Twice the same is no mistake. */
+    /* The same name twice is allowed. */
     struct proc *twice = START(p, "twice", "bench", "kernels", "--python=no", "--d=8", "--rows=1",
                                "--repeats=1", "--isa=generic", "--op=softmax,softmax");
     assert_int_equal(proc_wait(twice), 0);
@@ -317,7 +314,7 @@ static int run_with(struct place *p, const char *text, const char *say)
     return code;
 }
 
-static void test_run_files(void **state)
+static void wrong_run_files_are_named(void **state)
 {
     struct place *p = *state;
     assert_int_equal(run_with(p, "run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi'"), 3);
@@ -333,7 +330,7 @@ static void test_run_files(void **state)
     place_end(p);
 }
 
-static void test_missing_and_damaged_data(void **state)
+static void missing_and_damaged_data_are_named(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -348,7 +345,7 @@ static void test_missing_and_damaged_data(void **state)
     char *labels = place_read(place_path(p, name), &len);
     place_write(p, name, labels, len / 2);
     free(labels);
-    /* The order of the data is fixed, and comes by what is missing. */
+    /* The fixed seed makes the trainer read the missing samples. */
     proc = START(p, "cut", "train", "--local", "--peer-seed", "1", "--run", t.run, "--dir",
                  place_path(p, "state"));
     assert_int_equal(proc_wait(proc), 1);
@@ -360,7 +357,7 @@ static void test_missing_and_damaged_data(void **state)
     place_end(p);
 }
 
-static void test_keys(void **state)
+static void damaged_keys_are_named(void **state)
 {
     struct place *p = *state;
     const char *addr = place_addr(p), *dir = place_path(p, "state");
@@ -391,8 +388,8 @@ static void test_keys(void **state)
     place_end(p);
 }
 
-/* One folder is one peer: the second process is told who has it, and a killed one holds nothing. */
-static void test_a_folder_in_use(void **state)
+/* A second process in a folder is refused and named the first; a killed one holds no lock. */
+static void folder_in_use_is_refused(void **state)
 {
     struct place *p = *state;
     const char *dir = place_path(p, "state");
@@ -416,14 +413,14 @@ static void test_a_folder_in_use(void **state)
                                dir, "--experts", "2");
     proc_wait_text(third, "serving 2 experts");
     assert_int_equal(proc_stop(third), 0);
-    /* A file that says anything, and that nobody holds: no reason to stop, either. */
+    /* A lock file with any content that no process holds does not stop a start. */
     place_write(p, "state/lock", "\x1b[31mhearth\n", 12);
     third = START(p, "fourth", "node", "--listen", t.addr[2], "--dir", dir);
     proc_wait_text(third, "listening");
     place_end(p);
 }
 
-static void test_a_port_in_use(void **state)
+static void port_in_use_is_refused(void **state)
 {
     struct place *p = *state;
     const char *addr = place_addr(p);
@@ -437,7 +434,7 @@ static void test_a_port_in_use(void **state)
     place_end(p);
 }
 
-static void test_addresses(void **state)
+static void wrong_addresses_are_refused(void **state)
 {
     struct place *p = *state;
     struct proc *n =
@@ -455,7 +452,7 @@ static void test_addresses(void **state)
     place_end(p);
 }
 
-static void test_a_pattern_beyond_the_grid(void **state)
+static void pattern_beyond_the_grid_is_refused(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -478,7 +475,7 @@ static void test_a_pattern_beyond_the_grid(void **state)
     place_end(p);
 }
 
-static void test_a_corrupt_checkpoint(void **state)
+static void corrupt_checkpoint_is_named_and_kept(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -507,7 +504,7 @@ static void test_a_corrupt_checkpoint(void **state)
     free(content);
     free(after);
 
-    /* A trunk that is damaged is refused, too, and left alone. */
+    /* A damaged trunk is refused, too, and not changed. */
     place_write(p, "trainer/trunk.safetensors", "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
     struct proc *trainer = START(p, "resume", "train", "--local", "--run", t.run, "--resume",
                                  "--dir", place_path(p, "trainer"));
@@ -522,23 +519,23 @@ static void test_a_corrupt_checkpoint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_command_lines),
-        CASE(test_nothing_to_average),
-        CASE(test_names_of_networks),
-        CASE(test_help_goes_to_stdout),
-        CASE(test_a_full_disk),
-        CASE(test_a_reader_that_leaves),
-        CASE(test_a_closed_output),
-        CASE(test_instruction_sets),
-        CASE(test_kernels_to_measure),
-        CASE(test_run_files),
-        CASE(test_missing_and_damaged_data),
-        CASE(test_keys),
-        CASE(test_a_folder_in_use),
-        CASE(test_a_port_in_use),
-        CASE(test_addresses),
-        CASE(test_a_pattern_beyond_the_grid),
-        CASE(test_a_corrupt_checkpoint),
+        CASE(wrong_command_lines_are_named),
+        CASE(options_without_effect_are_refused),
+        CASE(bad_network_names_are_refused),
+        CASE(help_goes_to_stdout),
+        CASE(full_disk_gives_a_failure),
+        CASE(closed_pipe_is_no_error),
+        CASE(closed_output_gives_a_failure),
+        CASE(wrong_instruction_sets_are_refused),
+        CASE(wrong_kernels_are_refused),
+        CASE(wrong_run_files_are_named),
+        CASE(missing_and_damaged_data_are_named),
+        CASE(damaged_keys_are_named),
+        CASE(folder_in_use_is_refused),
+        CASE(port_in_use_is_refused),
+        CASE(wrong_addresses_are_refused),
+        CASE(pattern_beyond_the_grid_is_refused),
+        CASE(corrupt_checkpoint_is_named_and_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

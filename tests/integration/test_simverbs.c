@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tiny run of each simulated study that test_studies.c leaves out, through the command line:
+ * test_simverbs.c: one small run of each study that test_studies.c leaves out, on the command line:
  * fields, files, the same bytes from the same seed and others from another.
  */
 #include "integration/place.h"
@@ -81,9 +81,9 @@ struct study {
     double values[6];               /* of the axis, in turn */
     size_t series;
     const char *event; /* in events.csv */
-    /* What must follow from each other: of the first and the last point of the first series. */
+    /* A relation between the first and the last point of the first series. */
     bool (*holds)(double first, double last);
-    const char *held; /* the field that it looks at */
+    const char *held; /* the field of the relation */
 };
 
 static bool is_more(double first, double last)
@@ -125,7 +125,7 @@ static void look_at_point(const json_t *root, size_t line, void *arg)
         seen->last = number(root, s->held);
 }
 
-/* What a study writes is the same from one thread and from two, and other from another seed. */
+/* A study writes the same bytes from one thread and from two, and others from another seed. */
 static void check_study(struct place *p, const struct study *s)
 {
     static const char *const files[] = {"config.json", "metrics.csv", "events.csv", "plot.gp"};
@@ -157,7 +157,7 @@ static void check_study(struct place *p, const struct study *s)
     place_end(p);
 }
 
-static void throughput(void **state)
+static void throughput_study_is_consistent(void **state)
 {
     static const struct study s = {
         .args = {"throughput", "--only", "trainers", "--flights", "2", "--updates", "5", "--hosts",
@@ -173,7 +173,7 @@ static void throughput(void **state)
     check_study(*state, &s);
 }
 
-static void churn(void **state)
+static void churn_study_is_consistent(void **state)
 {
     static const struct study s = {.args = {"churn", "--only", "churn", "--peers", "8", "--hood",
                                             "4", "--duration", "30s", "--seeds", "2", "--json"},
@@ -190,7 +190,7 @@ static void churn(void **state)
     check_study(*state, &s);
 }
 
-static void dht(void **state)
+static void dht_study_is_consistent(void **state)
 {
     static const struct study s = {.args = {"dht", "--only", "dead", "--hosts", "8", "--nodes",
                                             "16", "--trainers", "2", "--seeds", "2", "--json"},
@@ -222,7 +222,7 @@ static void look_at_latency(const json_t *root, size_t line, void *arg)
 }
 
 /* Flights in the air hide a delay better than one does. */
-static void latency(void **state)
+static void more_flights_hide_latency(void **state)
 {
     static const char *const args[] = {"latency",  "--delays", "0,100",   "--updates", "20",
                                        "--layers", "1",        "--hosts", "2",         "--flights",
@@ -244,7 +244,7 @@ static void latency(void **state)
 }
 
 /* Every call has one end, and without faults all of them the good one. */
-static void smoke(void **state)
+static void smoke_calls_all_end(void **state)
 {
     static const char *const args[] = {"smoke", "--peers",   "8", "--payload",
                                        "1KiB",  "--no-wall", NULL};
@@ -292,7 +292,7 @@ static void look_at_collab(const json_t *root, size_t line, void *arg)
     assert_true((number(root, "worst") == 0) == (line == 0));
 }
 
-static void collab(void **state)
+static void collab_trainers_end_equal(void **state)
 {
     static const char *const args[] = {"collab",     "--only", "churn", "--steps", "20",
                                        "--trainers", "2",      "--die", "0",       "--join",
@@ -380,9 +380,9 @@ static void look_for_verdict(const json_t *root, size_t line, void *arg)
     v->ends++;
 }
 
-/* Where nobody dies or joins there is no difference: that is within any aim, and the exit code says
- * so. Where three of four die, two seeds show nothing, and it says that. */
-static void collab_of_many_seeds(void **state)
+/* Without deaths and joins there is no difference, which is within any aim, and the exit code is 0.
+ * If three of four die, two seeds show nothing, and the verdict says so. */
+static void collab_verdict_needs_enough_seeds(void **state)
 {
     static const char *const calm[] = {"collab",     "--seeds", "2",     "--steps", "20",
                                        "--trainers", "2",       "--die", "0",       "--join",
@@ -414,13 +414,15 @@ static void collab_of_many_seeds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(throughput, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(churn, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(dht, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(latency, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(smoke, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(collab, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(collab_of_many_seeds, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(throughput_study_is_consistent, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(churn_study_is_consistent, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(dht_study_is_consistent, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(more_flights_hide_latency, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(smoke_calls_all_end, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(collab_trainers_end_equal, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(collab_verdict_needs_enough_seeds, place_setup,
+                                        place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `hearth status` and a host's status page say of a swarm, and how each way of not reaching
- * one is named.
+ * test_status.c: `hearth status` and a host's status page describe a swarm, and each way of not
+ * reaching one is named.
  */
 #define _XOPEN_SOURCE 700
 #include "core/bytes.h"
@@ -59,8 +59,8 @@ static json_t *page_of(const char *addr)
     return page;
 }
 
-/* What the page of a trainer (or of a helper, which has no step) tells of averaging. */
-/* Its rounds so far. */
+/* Checks the averaging of a trainer's page, or of a helper's, which has no step. Returns the number
+ * of rounds. */
 static double check_page(const char *addr, bool trains)
 {
     static const char *const of_all[] = {"trainers", "seen",          "rounds",
@@ -88,7 +88,7 @@ static double check_page(const char *addr, bool trains)
 
 /* ---- the swarm ----------------------------------------------------------------------------- */
 
-/* What `compute: auto` means on this machine: hosts are asked for nothing else. */
+/* The type of `compute: auto` on this machine, which all hosts here announce. */
 static const char *compute_here(void)
 {
     const struct hth_backend_choice choice = {.compute = HTH_MATMUL_AUTO,
@@ -125,7 +125,7 @@ static void check_layer(const json_t *layer, double served)
     assert_close(toy_number(layer, "coverage"), served / 8, 0, 1e-6);
 }
 
-/* All experts of the same names, of another width. Waits for nothing. */
+/* Starts a host whose experts have the same names and another width. Does not wait. */
 static void start_other_host(struct toy *t)
 {
     static const char text[] = "run: toy\nmodel: {dim: 16, layers: 1, grid: [2, 4], top_k: 4}\n";
@@ -160,7 +160,7 @@ static void test_hosts_roles_and_coverage(void **state)
     assert_int_equal(toy_status_count(status, "trainer"), 1);
     check_layer(json_array_get(json_object_get(status, "layers"), 0), 8);
     json_decref(status);
-    /* Without a run file the layers are those that most hosts name. */
+    /* Without a run file the layers of most hosts are shown. */
     start_other_host(&t);
     struct wait w = {0};
     struct proc *table = NULL;
@@ -172,7 +172,7 @@ static void test_hosts_roles_and_coverage(void **state)
     }
     proc_must_say(table, "run 'toy': 5 nodes");
     proc_must_say(table, "has ffn0 as 2x4 of ffn, width 16, not 2x4 of ffn, width 32");
-    /* Nor is the run's name needed where there is one run. */
+    /* A single run is found without its name. */
     table = START(p, "table", "status", "--join", t.addr[1]);
     assert_int_equal(proc_wait(table), 0);
     proc_must_say(table, "run 'toy': 5 nodes");
@@ -330,7 +330,7 @@ static void test_a_hosts_page(void **state)
     place_end(p);
 }
 
-/* ---- nobody there -------------------------------------------------------------------------- */
+/* ---- no swarm ------------------------------------------------------------------------------ */
 
 static void test_nothing_listens(void **state)
 {
@@ -360,7 +360,7 @@ static void test_wrong_network(void **state)
     proc_must_say(s, "\"toys\"");
     assert_int_equal(proc_wait(trainer), 4);
     proc_must_say(trainer, hth_err_text(HTH_E_JOIN_WRONG_NETWORK));
-    /* A host can. */
+    /* A host can be the first. */
     struct proc *host =
         START(p, "host", "serve", "--run", t.run, "--network", "toys", "--join", t.addr[1],
               "--listen", t.addr[2], "--dir", place_path(p, "host"), "--experts", "2");
@@ -369,7 +369,7 @@ static void test_wrong_network(void **state)
     place_end(p);
 }
 
-/* Without a name: nothing, then one run, then two of which one has to be picked. */
+/* Without a name status finds no run, then one, then two, of which the user must pick one. */
 static void test_no_name_given(void **state)
 {
     struct place *p = *state;
@@ -405,8 +405,7 @@ static void test_no_name_given(void **state)
     place_end(p);
 }
 
-/* The addresses of an earlier run are a help, not a condition: nobody is there any more, and the
- * node is the first of its run. */
+/* If no peer of the cache answers, the node starts as the first of its run. */
 static void test_an_old_peer_cache_stops_nobody(void **state)
 {
     struct place *p = *state;

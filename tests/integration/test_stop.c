@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ctrl-C: the first one drains, the second one ends; what was saved is where the next start goes
- * on.
+ * test_stop.c: the first Ctrl-C drains, the second ends at once, and the next start continues from
+ * the saved state.
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
@@ -18,7 +18,7 @@ static void test_a_host_drains(void **state)
     toy_start_node(&t);
     toy_start_host(&t, 0);
     toy_start_host(&t, 1);
-    json_decref(toy_status(&t, 2, 1.0)); /* so that the trainer finds both */
+    json_decref(toy_status(&t, 2, 1.0)); /* the trainer finds both hosts */
     toy_start_trainer(&t, "trainer", (const char *const[]){"--steps", "1000", NULL});
     assert_int_equal(proc_wait(t.trainer), 0);
     proc_signal(t.host[1], SIGINT);
@@ -28,7 +28,7 @@ static void test_a_host_drains(void **state)
     assert_int_equal(place_count(p, "host1/experts", ".safetensors"), 4);
     assert_int_equal(place_count(p, "host1/experts", ""), 2 + 4); /* nothing half written */
 
-    /* Its records live for a minute: only the goodbye can have made it vanish at once. */
+    /* Records live for a minute, so only the goodbye can remove the host at once. */
     json_decref(toy_status(&t, 1, 0.5));
 
     toy_start_host(&t, 1);
@@ -44,7 +44,7 @@ static void test_a_second_interrupt_ends_at_once(void **state)
     toy_init(&t, p, 100);
     toy_start_node(&t);
     toy_start_host(&t, 0);
-    /* Both reach it together, in the order of their numbers: the drain can't end between them. */
+    /* A stopped process gets both signals together, so the drain can't end between them. */
     proc_signal(t.host[0], SIGSTOP);
     proc_signal(t.host[0], SIGINT);
     proc_signal(t.host[0], SIGTERM);
@@ -54,8 +54,7 @@ static void test_a_second_interrupt_ends_at_once(void **state)
     place_end(p);
 }
 
-/* Its folder for checkpoints is a file: what it learnt is lost, and whoever waits for its end has
- * to know. */
+/* A host whose checkpoint folder is a file loses its training, and exits with a failure. */
 static void test_a_host_that_can_not_save(void **state)
 {
     struct place *p = *state;
@@ -75,7 +74,7 @@ static void test_a_host_that_can_not_save(void **state)
     place_end(p);
 }
 
-/* Jobs are canceled then: that is no error, so nothing is said of one. */
+/* A second interrupt cancels jobs; that is not reported as an error. */
 static void test_a_trainer_that_must_end_at_once(void **state)
 {
     struct place *p = *state;
@@ -116,7 +115,7 @@ static void test_a_trainer_is_interrupted_and_resumed(void **state)
     assert_true(steps >= 100);
     toy_metrics_clear(&before);
 
-    /* toy_metrics_load sees both runs' lines: a step that went back would fail it. */
+    /* toy_metrics_load reads the lines of both runs, and fails if a step goes back. */
     const char *more = place_text(p, "%.0f", steps + 200);
     toy_start_trainer(&t, "trainer", (const char *const[]){"--resume", "--steps", more, NULL});
     assert_int_equal(proc_wait(t.trainer), 0);
@@ -129,7 +128,7 @@ static void test_a_trainer_is_interrupted_and_resumed(void **state)
     place_end(p);
 }
 
-/* Without anything to train on: the first interrupt of a trainer that waits for experts. */
+/* The first interrupt ends a trainer that waits for experts. */
 static void test_a_waiting_trainer_is_interrupted(void **state)
 {
     struct place *p = *state;
@@ -143,7 +142,7 @@ static void test_a_waiting_trainer_is_interrupted(void **state)
     place_end(p);
 }
 
-/* As many in each layer as far as it divides, and the rest in the last. */
+/* Places are spread evenly over the layers, with the remainder in the last. */
 static void test_places_are_dealt_out_to_all_layers(void **state)
 {
     static const char text[] = "run: deep\nmodel: {dim: 32, layers: 2, grid: [2, 4], top_k: 2}\n";
@@ -160,8 +159,8 @@ static void test_places_are_dealt_out_to_all_layers(void **state)
     place_end(p);
 }
 
-/* A host that stands still claims its places for a minute, as a stranger's record would: who looks
- * for places asks it, has no answer, and takes them. One that is there keeps its own. */
+/* The records of a stopped host claim its places for a minute, like a stranger's. A starting host
+ * asks it, gets no answer and takes the places. A live host keeps its places. */
 static void test_places_of_a_host_that_stands_still(void **state)
 {
     struct place *p = *state;

@@ -14,18 +14,18 @@
 #include <unistd.h>
 
 #define HELD_MAX    2000
-#define SOURCES     10 /* addresses they come from: more than one may hold */
+#define SOURCES     10 /* source addresses, so that the limit per address is not reached */
 #define GARBAGE_MAX 400
 
-/* A busy host keeps 256 MiB of answers for repeated backwards (hth_server_opts), which the trainer
- * alone fills: measured, 430 MB in all. Strangers may add a quarter of a gigabyte to that. */
+/* A busy host keeps 256 MiB of results for retried backwards (hth_server_opts), which the trainer
+ * alone fills: 430 MB in all, as measured. Strangers may add a quarter of a gigabyte. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define RSS_KIB_MAX (2048 * 1024L) /* a sanitizer keeps what was freed */
 #else
 #define RSS_KIB_MAX (700 * 1024L)
 #endif
 
-/* As many descriptors as this process may have; the number that is left to hold connections. */
+/* Raises the limit of descriptors; returns how many connections this process can hold. */
 static size_t raise_descriptors(void)
 {
     struct rlimit limit;
@@ -53,7 +53,7 @@ static void hold(struct place *p, const char *addr, size_t count)
     }
 }
 
-/* Bytes that look like TLS, like our frames, like HTTP, and like nothing. */
+/* Sends bytes that look like TLS, like our frames, like HTTP, or random ones. */
 static void say_garbage(struct place *p, const char *addr, unsigned i)
 {
     static const char *const words[] = {
@@ -68,7 +68,7 @@ static void say_garbage(struct place *p, const char *addr, unsigned i)
     memcpy(bytes, word, len);
     int fd = place_dial(addr, from);
     assert_true(fd >= 0);
-    /* Whether it is taken or refused is the host's matter; that it lives on is ours. */
+    /* The host may accept or refuse the bytes; only its survival is tested. */
     if (send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL) < 0)
         assert_true(errno == EAGAIN || errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN);
     close(fd);
@@ -108,8 +108,8 @@ static void test_a_host_outlives_strangers(void **state)
     assert_true(proc_runs(t.host[0]));
     assert_true(proc_rss_kib(t.host[0]) < RSS_KIB_MAX);
 
-    /* Who never speaks is sent away when the time for a handshake is over. Our side can't tell: the
-     * kernel may have dropped the last packet of a connection that we think is open. */
+    /* The host closes silent connections after the time for a handshake. Its descriptors are
+     * counted, because our kernel may think that a closed connection is open. */
     while (proc_descriptors(t.host[0]) > before + 50)
         wait_step(&w, "the end of the silent connections");
     release();
@@ -148,7 +148,7 @@ static void test_few_descriptors(void **state)
     place_end(p);
 }
 
-/* What a failed test still holds must not fail the next one. */
+/* Closes the connections of a failed test, which would fail the next one. */
 static int setup(void **state)
 {
     static struct rlimit first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The studies of `hearth sim`, as a script sees them: fields, files, repeats, refusals.
+ * test_studies.c: the output of the studies of `hearth sim`: fields, files, repeats, refusals.
  */
 #include "integration/toy.h"
 
@@ -72,8 +72,8 @@ static void test_averaging(void **state)
     place_end(p);
 }
 
-/* Of two seeds the interval is Student's with one degree of freedom, in the pure model too: 12.706
- * standard errors. The picture is logarithmic: its bars end at mean * exp(+-half / mean). */
+/* With two seeds the interval is Student's with one degree of freedom: 12.706 standard errors, in
+ * the pure model, too. The picture is logarithmic: its bars end at mean * exp(+-half / mean). */
 static void test_two_seeds_say_little(void **state)
 {
     struct place *p = *state;
@@ -182,7 +182,7 @@ static void test_one_seed(void **state)
     place_end(p);
 }
 
-/* Hours of work are not lost for a folder that can't be written to. */
+/* A folder that can't be written to is reported before the computation starts. */
 static void test_nowhere_to_write(void **state)
 {
     struct place *p = *state;
@@ -195,7 +195,7 @@ static void test_nowhere_to_write(void **state)
     assert_int_equal(proc_wait(proc), 1);
     proc_must_say(proc, "nothing was computed");
     proc = START(p, "c", "sim", "vary", "storm", "--vary", "up=1", "--out", out);
-    assert_int_equal(proc_wait(proc), 3); /* that there is no $up is found before */
+    assert_int_equal(proc_wait(proc), 3); /* the missing $up is found first */
     place_end(p);
 }
 
@@ -503,7 +503,7 @@ static void await_hunters(const struct proc *proc, int child[HUNTERS])
     }
 }
 
-/* It says what it has found, and leaves no process behind. */
+/* An interrupted hunt prints its findings and leaves no process behind. */
 static void test_an_interrupted_hunt(void **state)
 {
     struct place *p = *state;

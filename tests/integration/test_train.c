@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Swarms of real processes train: as they should, with a host killed, with a host that hangs, over
- * IPv6, and without a network.
+ * test_train.c: swarms of real processes train without faults, with a host killed, with a host that
+ * hangs, over IPv6, and without a network.
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
@@ -103,7 +103,7 @@ static void wait_for_step(struct toy *t, const char *name, double step)
         wait_step(&w, "a trainer's step");
 }
 
-/* The end of a test in which host 1 went away: nothing is lost but its share of the answers. */
+/* Ends a test in which host 1 died: only its share of the replies may be lost. */
 static void finish_trainer(struct toy *t, double steps_then)
 {
     struct toy_metrics m;
@@ -115,7 +115,7 @@ static void finish_trainer(struct toy *t, double steps_then)
     snprintf(steps, sizeof(steps), "%.0f", steps_end);
     assert_learnt(&m, (unsigned)steps_end);
     assert_true(toy_number(m.last_progress, "calls_failed") > 0);
-    /* Four live experts and four answers a row: a row is lost only in the moment of the death. */
+    /* Four experts live and a row needs four replies: rows are lost only at the moment of death. */
     assert_true(toy_number(m.last_progress, "rows_lost") <
                 0.1 * toy_number(m.last_progress, "samples"));
     proc_must_say(t->trainer, place_text(t->place, "%s updates, ", steps));
@@ -123,7 +123,7 @@ static void finish_trainer(struct toy *t, double steps_then)
     toy_metrics_clear(&m);
 }
 
-/* A run long enough for something to happen in its middle, on a fast machine too. */
+/* Starts a run that is long enough for a fault in its middle, on a fast machine, too. */
 static void start_long_run(struct toy *t)
 {
     toy_start_trainer(t, "trainer",
@@ -196,7 +196,7 @@ static void test_ipv6(void **state)
     struct toy_metrics m;
     toy_init(&t, p, 150);
     if (port_of_ip6() == 0) {
-        /* Such a machine gets an error with a name, not a host that nobody reaches. */
+        /* Without IPv6 the host must fail with a named error, and not run unreachable. */
         assert_int_equal(
             RUN(p, "node", "node", "--listen", "[::1]:4700", "--dir", place_path(p, "node")), 4);
         return;

@@ -3,9 +3,9 @@
  * toy.h: a run that learns in a second: ten noisy patterns of 28 x 28 pixels as idx.gz files, a
  * small classifier with one mixture layer of 2 x 4 experts, and its processes.
  *
- * The patterns come from a fixed generator, so every machine sees the same data. A swarm is process
- * 1 (the node), 2 and 3 (hosts of four experts each) and 4 (the trainer), as far as a test starts
- * them.
+ * The patterns come from a fixed generator, so every machine has the same data. A swarm consists of
+ * process 1 (the node), 2 and 3 (hosts of four experts each) and 4 (the trainer); a test starts
+ * those that it needs.
  */
 #ifndef HTH_TESTS_INTEGRATION_TOY_H
 #define HTH_TESTS_INTEGRATION_TOY_H
@@ -28,17 +28,17 @@ struct toy {
 
 /* Writes data and run file (`steps` updates) and chooses the addresses. */
 void toy_init(struct toy *t, struct place *p, unsigned steps);
-/* The node, and wait until it listens. */
+/* Starts the node and waits until it listens. */
 void toy_start_node(struct toy *t);
-/* Host 0 or 1 in the folder host0 or host1, and wait until it serves. */
+/* Starts host 0 or 1 in the folder host0 or host1 and waits until it serves. */
 void toy_start_host(struct toy *t, int i);
-/* The trainer in the folder `name`, with its metrics in NAME.jsonl. more ends with NULL; may be
- * NULL. Waits for nothing. */
+/* Starts the trainer in the folder `name`, with its metrics in NAME.jsonl. `more` ends with NULL,
+ * or is NULL. Does not wait. */
 void toy_start_trainer(struct toy *t, const char *name, const char *const *more);
 
-/* What a trainer's metrics file says. Every line must be an object with the fields of its kind, all
- * numbers finite, and the steps of each kind must not go back (a test reports the step it began at,
- * so it may come after progress beyond it). */
+/* The content of a trainer's metrics file. Every line must be an object with the fields of its
+ * kind, all numbers must be finite, and the steps of each kind must not go back. (An evaluation has
+ * the step at which it began, so it may follow progress beyond it.) */
 struct toy_metrics {
     size_t progress, evals, ends;
     json_t *last_progress, *last_eval, *end; /* NULL: none */
@@ -46,15 +46,15 @@ struct toy_metrics {
 void toy_metrics_load(struct toy *t, const char *name, struct toy_metrics *m);
 void toy_metrics_clear(struct toy_metrics *m);
 double toy_number(const json_t *object, const char *key);
-/* The step of the last progress line written so far; 0 before the first. */
+/* The step of the last progress line; 0: there is none. */
 double toy_step(struct toy *t, const char *name);
 
-/* Asks `hearth status --json` until it tells of so many hosts and such a coverage: news takes a
- * moment in a DHT. The object must be freed with json_decref. */
+/* Repeats `hearth status --json` until it shows that many hosts and that coverage, because records
+ * take a moment in a DHT. Free the object with json_decref. */
 json_t *toy_status(struct toy *t, size_t hosts, double coverage);
-/* The nodes of a role in it. */
+/* The number of nodes with this role in a status. */
 size_t toy_status_count(const json_t *status, const char *role);
-/* What share of the layer is served. */
+/* The fraction of the layer that is served. */
 double toy_status_coverage(const json_t *status);
 
 #endif
