@@ -1,4 +1,4 @@
-# tools/demo.awk: the report at the end of the demo, from the trainers' metrics (JSON lines).
+# tools/demo.awk: prints the report at the end of the demo from the trainers' metrics (JSON lines).
 # Writes OUT/curve-N.dat and OUT/eval-N.dat for the picture. Exit code 1: the demo failed, for the reasons
 # that the last lines name.
 
@@ -49,8 +49,8 @@ function rate(from, to,    w, i, a, b) {
     return total
 }
 
-# How far apart the two are at progress line i of the first, relative to the size of their weights:
-# each says its distance to the mean, which lies between them.
+# The distance of the two trainers at progress line i of the first, relative to the size of their
+# weights: each line has the distance to the mean, which lies between them.
 function apart(i,    j) {
     for (j = 1; j <= n[2]; j++)
         if (pt[2, j] >= pt[1, i]) return pd[1, i] + pd[2, j]
@@ -67,7 +67,7 @@ function fails(why) {
     reasons[++bad] = why
 }
 
-# The swarm is the worse of its trainers.
+# The swarm's result is that of its worse trainer.
 function compare(    w, worst, ratio, gain) {
     for (w = 1; w <= who; w++) {
         if (data == "fashion") {

@@ -1,4 +1,4 @@
-# tools/demo.gnuplot: loss and accuracy over time beside what the control reached, with the kill marked.
+# tools/demo.gnuplot: draws loss and accuracy over time beside the control's result, with the kill marked.
 # Variables: out, data.
 set terminal pngcairo size 1100,800 font "DejaVu Sans,11"
 set output out."/curve.png"
@@ -35,7 +35,7 @@ plot out."/curve-1.dat" using 1:2 with lines lw 1.5 lc rgb "#2980b9" title "loss
      out."/eval-2.dat" using 1:2 axes x1y2 with linespoints pt 7 lc rgb "#f0b27a" title "test, trainer 2", \
      control axes x1y2 with lines lw 2 dt 3 lc rgb "#555555" title "control: no experts, same steps, at its end"
 
-# Below: how far apart the two trainers' shared layers are, at the same times.
+# Below: the distance of the two trainers' shared layers at the same times.
 set xrange [0:GPVAL_X_MAX]
 set origin 0, 0
 set size 1, 0.3
