@@ -19,9 +19,9 @@
  * Threads: everything on the loop thread. Only jobs look into the blobs. The callback of a round
  * never runs inside hth_averager_offer.
  *
- * Who offers nothing, NULL with weight 0, *listens*: nobody waits for it or counts it, and it is
+ * Who offers nothing, NULL with weight 0, *observes*: nobody waits for it or counts it, and it is
  * told what the others of that sweep end with. The result is as theirs but that `values` is NULL;
- * an average of which parts_kept > 0 has holes of zeros and is of no use. A newcomer may listen
+ * an average of which parts_kept > 0 has holes of zeros and is of no use. A newcomer may observe
  * before it has a state; early is well, as nobody waits: when no group has begun within the window
  * the offer ends ALONE and is made again. `rounds` is HTH_AVG_ALL_AXES, and the sweep has a number.
  *
@@ -45,7 +45,7 @@ struct hth_avg_span;
 
 /* What one trainer brings. `values` is borrowed; an averager that accepts refs it. */
 struct hth_avg_offer {
-    struct hth_blob *values; /* `count` floats, frozen; NULL of a helper, and of who listens */
+    struct hth_blob *values; /* `count` floats, frozen; NULL of a helper, and of who observes */
     size_t count;
     double weight;    /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of those two */
     uint64_t step;    /* trunk updates applied so far */

@@ -106,7 +106,7 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
     struct hth_env *env = look->match->env;
     struct hth_peer_id ids[HTH_AVG_MEMBERS_MAX];
     uint32_t order[HTH_AVG_MEMBERS_MAX];
-    uint32_t in[HTH_AVG_LISTENER + 1] = {0}, averaging;
+    uint32_t in[HTH_AVG_OBSERVER + 1] = {0}, averaging;
     struct hth_avg_group *g;
     struct hth_hash id;
 
@@ -120,7 +120,7 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
         in[members[i].mode]++;
     }
     averaging = in[HTH_AVG_TRAINER] + in[HTH_AVG_CLIENT];
-    if (in[HTH_AVG_HELPER] > averaging || in[HTH_AVG_LISTENER] > hth_match_listeners_max(averaging))
+    if (in[HTH_AVG_HELPER] > averaging || in[HTH_AVG_OBSERVER] > hth_match_observers_max(averaging))
         return HTH_E_RANGE;
     HTH_TRY(hth_avg_group_id(env->crypto, &look->opts.line, look->opts.schema, ids, count, &id));
     hth_avg_order(env->crypto, &id, ids, count, order);
@@ -260,7 +260,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     }
     join.self.id = *hth_rpc_peer(req);
     hth_match_hear_join(m, &join);
-    if (join.self.mode != HTH_AVG_LISTENER)
+    if (join.self.mode != HTH_AVG_OBSERVER)
         hth_match_spoke(m, &join.self.id, 0);
     look = hth_match_look_of(m, &join.line, join.schema);
     if (look != NULL)

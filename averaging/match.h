@@ -4,7 +4,7 @@
  *
  * A peer that wants to average *looks* in its line. It declares so in a signed note on the line's
  * board (kind DECLARE, named by the line's key) and reads the notes of the others. All lookers have
- * one place in an order that nobody can choose: trainers, helpers, clients, listeners, and within
+ * one place in an order that nobody can choose: trainers, helpers, clients, observers, and within
  * these by hash(line key, id). Whoever knows of a smaller one follows the smallest it knows; who
  * knows of none leads. So requests only go from larger to smaller, and can't wait for each other in
  * a circle.
@@ -35,9 +35,9 @@
  * that are not ready yet (their values are still being computed: they declared ahead), and peers
  * that the caller says are due. It waits for none of them longer than patience_us after it could
  * have heard of them, and not at all once the earliest window among it and its followers is over.
- * Who listens is not waited for at all. More who average than group_max are cut into groups of
+ * Who observes is not waited for at all. More who average than group_max are cut into groups of
  * near-equal size, dealt in turn by the order, and every group begins. It takes at most as many
- * helpers as it has members who average, and half as many listeners, the first in the order; a list
+ * helpers as it has members who average, and half as many observers, the first in the order; a list
  * with more is refused. Who is beyond that, or HTH_AVG_MEMBERS_MAX, hears FULL. Fewer than
  * group_min at the window's end: the look ends ALONE or TOO_FEW, or for the last refusal's reason.
  *
@@ -47,7 +47,7 @@
  * groups behind. Who is refused (reason.h) strikes that peer off until it declares anew, 8 times.
  *
  * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line, of
- * them HTH_AVG_HELPERS_MAX helpers and HTH_AVG_LISTENERS_MAX listeners, HTH_AVG_LOOKS_MAX looks,
+ * them HTH_AVG_HELPERS_MAX helpers and HTH_AVG_OBSERVERS_MAX observers, HTH_AVG_LOOKS_MAX looks,
  * HTH_AVG_BEGUN_MAX groups. Loop thread. No callback runs inside a call of this header or frees it.
  */
 #ifndef HTH_AVERAGING_MATCH_H
@@ -72,7 +72,7 @@ enum hth_avg_mode {
     HTH_AVG_TRAINER = 0,
     HTH_AVG_HELPER = 1,  /* has no values: only reduces */
     HTH_AVG_CLIENT = 2,  /* can't be dialled: reduces nothing */
-    HTH_AVG_LISTENER = 3 /* neither: is told the average, and nobody waits for it */
+    HTH_AVG_OBSERVER = 3 /* neither: is told the average, and nobody waits for it */
 };
 
 struct hth_avg_member {

@@ -123,7 +123,7 @@ struct match_heard {
     struct hth_peer_id id;
     uint64_t schema;
     struct hth_avg_line line;
-    bool listens;    /* it brings nothing there */
+    bool observes;   /* it brings nothing there */
     uint8_t *record; /* signed, not judged yet; NULL after a JOIN */
     size_t record_len;
     int64_t said_us;  /* by its clock */
@@ -148,8 +148,8 @@ struct hth_match {
 };
 
 /* match.c */
-/* How many may listen in a group where so many average. */
-static inline uint32_t hth_match_listeners_max(uint32_t averaging)
+/* How many may observe in a group where so many average. */
+static inline uint32_t hth_match_observers_max(uint32_t averaging)
 {
     return (averaging + 1) / 2;
 }
@@ -163,7 +163,7 @@ void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth
 void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, int64_t match_us);
 /* The members in the group's order, its id derived from the line, the schema and all that is said
  * of the members; `self` is count when this peer is not in it. Errors: as hth_avg_group_id, and
- * E_RANGE when more only reduce than average, or more than half as many listen. */
+ * E_RANGE when more only reduce than average, or more than half as many observe. */
 enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out) HTH_MUST;
 
@@ -177,8 +177,8 @@ uint32_t hth_look_at(const struct hth_look *look);
 bool hth_look_shuns(const struct hth_look *look, const struct hth_peer_id *id);
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
 /* NULL: HTH_AVG_LOOKERS_MAX are known, or of those who only reduce HTH_AVG_HELPERS_MAX, or of those
- * who listen HTH_AVG_LISTENERS_MAX, that come before it. Such a one may make room: it is gone then;
- * so is who was known in another mode, and finds no room in this one. */
+ * who observe HTH_AVG_OBSERVERS_MAX, that come before it. Such a one may make room: it is gone
+ * then; so is who was known in another mode, and finds no room in this one. */
 struct match_looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
                                   enum hth_avg_mode mode);
 void hth_look_forget(struct hth_look *look, struct match_looker *l);

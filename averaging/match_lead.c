@@ -22,7 +22,7 @@ static void lose(struct match_looker *l)
 
     l->struck = true;
     l->early = false;
-    if (look->opts.deaf != NULL && l->mode != HTH_AVG_LISTENER)
+    if (look->opts.deaf != NULL && l->mode != HTH_AVG_OBSERVER)
         look->opts.deaf(look->opts.arg, &l->id);
     let_go(l);
 }
@@ -204,16 +204,16 @@ static int64_t patience(const struct hth_look *look, const struct match_looker *
     return until_us > hth_now_us(look->match->env) ? until_us : hth_look_asked_until(look, &l->id);
 }
 
-/* Who listens is in as soon as it is known to: all that a list says of it is who it is, and when it
- * asks for the group that has begun meanwhile costs nobody anything. */
+/* Who observes is in as soon as it is known to: all that a list says of it is who it is, and when
+ * it asks for the group that has begun meanwhile costs nobody anything. */
 static bool is_in(const struct match_looker *l)
 {
-    if (l->mode == HTH_AVG_LISTENER)
+    if (l->mode == HTH_AVG_OBSERVER)
         return !l->struck && (l->joined || (l->declared && !hth_look_shuns(l->look, &l->id)));
     return !l->struck && l->joined && l->ready;
 }
 
-/* Followers that are ready, and lookers that may become such. Nobody waits for who listens. */
+/* Followers that are ready, and lookers that may become such. Nobody waits for who observes. */
 static void count_lookers(struct hth_look *look, struct census *c, int64_t now_us)
 {
     for (uint32_t i = 0; i < look->count; i++) {
@@ -222,7 +222,7 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
             continue;
         if (!l->joined && hth_look_shuns(look, &l->id))
             continue;
-        if (l->mode == HTH_AVG_LISTENER) {
+        if (l->mode == HTH_AVG_OBSERVER) {
             if (is_in(l))
                 count_member(c, l->mode);
         } else if (!l->joined) {
@@ -303,7 +303,7 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members,
         if (!is_in(l))
             continue;
         members[count] = l->self;
-        if (l->mode == HTH_AVG_LISTENER)
+        if (l->mode == HTH_AVG_OBSERVER)
             members[count] = (struct hth_avg_member){.id = l->id, .mode = l->mode};
         from[count++] = l;
     }
@@ -313,13 +313,13 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members,
 /* Deals the members to the groups, in turn, which spreads every mode over all of them; to[i] ==
  * groups: there is no room. Clients come after trainers, and of them there may be too many for few
  * of those. Who brings nothing has the room that is left, helpers first, and there are no more that
- * reduce than average, and half as many that listen: peers that cost nothing to make do not push
+ * reduce than average, and half as many that observe: peers that cost nothing to make do not push
  * out anybody who brings values, nor have most of the shares, nor make the others send much
  * more. */
 static uint32_t deal(const struct hth_avg_member *members, uint32_t count, uint32_t groups,
                      uint32_t contributors, uint32_t *to)
 {
-    uint32_t dealt[HTH_AVG_LISTENER + 1] = {0}, all_helpers = 0, in = 0;
+    uint32_t dealt[HTH_AVG_OBSERVER + 1] = {0}, all_helpers = 0, in = 0;
 
     for (uint32_t i = 0; i < count; i++) /* who joined as one and declared more may come last */
         all_helpers += members[i].mode == HTH_AVG_HELPER;
@@ -333,8 +333,8 @@ static uint32_t deal(const struct hth_avg_member *members, uint32_t count, uint3
         if (members[i].mode == HTH_AVG_HELPER)
             most = helpers;
         helpers = HTH_MIN(helpers, hth_avg_group_size(all_helpers, groups, g));
-        if (members[i].mode == HTH_AVG_LISTENER)
-            most = HTH_MIN(hth_match_listeners_max(most), left - helpers);
+        if (members[i].mode == HTH_AVG_OBSERVER)
+            most = HTH_MIN(hth_match_observers_max(most), left - helpers);
         to[i] = k / groups < most ? g : groups;
         in += to[i] < groups;
     }
@@ -433,7 +433,7 @@ static void miss_the_declared(const struct hth_look *look)
     for (uint32_t i = 0; i < look->count && look->opts.deaf != NULL; i++) {
         const struct match_looker *l = look->lookers[i];
 
-        if (l->declared && !l->joined && !l->struck && l->mode != HTH_AVG_LISTENER &&
+        if (l->declared && !l->joined && !l->struck && l->mode != HTH_AVG_OBSERVER &&
             is_silent(look, &l->id))
             look->opts.deaf(look->opts.arg, &l->id);
     }

@@ -59,7 +59,7 @@ uint32_t hth_look_at(const struct hth_look *look)
 {
     const struct hth_avg_line *line = &look->opts.line;
 
-    if (look->opts.mode == HTH_AVG_LISTENER)
+    if (look->opts.mode == HTH_AVG_OBSERVER)
         return 0;
     return line->cell.at[hth_avg_axis(&line->shape, line->round)];
 }
@@ -105,7 +105,7 @@ static bool make_room(struct hth_look *look, enum hth_avg_mode mode, const struc
         last = look->lookers[i];
         alike++;
     }
-    if (alike < (mode == HTH_AVG_HELPER ? HTH_AVG_HELPERS_MAX : HTH_AVG_LISTENERS_MAX))
+    if (alike < (mode == HTH_AVG_HELPER ? HTH_AVG_HELPERS_MAX : HTH_AVG_OBSERVERS_MAX))
         return true;
     if (order(mode, mark, id, mode, &last->mark, &last->id) > 0)
         return false;
@@ -245,7 +245,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     l = hth_look_get(look, &rec->owner_id, d.mode);
     if (l == NULL)
         return HTH_E_BUDGET;
-    if (!l->declared && !l->joined && look->opts.missed != NULL && d.mode != HTH_AVG_LISTENER)
+    if (!l->declared && !l->joined && look->opts.missed != NULL && d.mode != HTH_AVG_OBSERVER)
         l->struck |= look->opts.missed(look->opts.arg, &l->id);
     else if (l->struck && !l->struck_here && rec->seq > l->seq)
         l->struck = false;
@@ -364,8 +364,8 @@ static enum hth_err declare(struct hth_look *look)
     HTH_TRY(hth_look_tell(look, &all_told));
     if (!all_told || !is_line_known(look))
         return go_public(look);
-    /* Whom a listener knows it has told, and a stranger's group does not need it. */
-    if (look->opts.mode == HTH_AVG_LISTENER)
+    /* Whom an observer knows it has told, and a stranger's group does not need it. */
+    if (look->opts.mode == HTH_AVG_OBSERVER)
         look->public_us = INT64_MAX;
     else
         look->public_us = hth_now_us(m->env) + m->opts.board_us;
@@ -518,7 +518,7 @@ static void on_turn(void *arg)
 
 static enum hth_err check(const struct hth_match *m, const struct hth_look_opts *o)
 {
-    if (o->mode > HTH_AVG_LISTENER || (hth_avg_mode_reduces(o->mode) && m->opts.addr.family == 0))
+    if (o->mode > HTH_AVG_OBSERVER || (hth_avg_mode_reduces(o->mode) && m->opts.addr.family == 0))
         return HTH_E_CONFIG;
     if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
         hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
@@ -563,7 +563,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->match = m;
     look->opts = *opts;
     look->part = (uint8_t)slot;
-    if (opts->mode == HTH_AVG_LISTENER) /* nothing is said of who listens but who it is */
+    if (opts->mode == HTH_AVG_OBSERVER) /* nothing is said of who observes but who it is */
         look->opts.step = look->opts.origin = look->opts.others = 0;
     else
         look->nonce = hth_rng_u64(&m->env->rng);
@@ -609,7 +609,7 @@ bool hth_look_covers(const struct hth_look *look, uint32_t at)
 {
     for (uint32_t i = 0; i < look->count; i++)
         if (look->lookers[i]->joined && !look->lookers[i]->struck &&
-            look->lookers[i]->self.at == at && look->lookers[i]->mode != HTH_AVG_LISTENER)
+            look->lookers[i]->self.at == at && look->lookers[i]->mode != HTH_AVG_OBSERVER)
             return true;
     return false;
 }

@@ -36,7 +36,7 @@ static enum hth_err addr_set(const uint8_t *ip, size_t len, uint32_t port, struc
 
 static enum hth_err mode_check(uint32_t mode, const struct hth_addr *addr)
 {
-    if (mode > HTH_AVG_LISTENER)
+    if (mode > HTH_AVG_OBSERVER)
         return HTH_E_RANGE;
     return hth_avg_mode_reduces(mode) && addr->family == 0 ? HTH_E_RANGE : HTH_OK;
 }
@@ -70,7 +70,7 @@ static void member_pack(const struct hth_avg_member *m, Hth__Match__Member *out,
     out->nonce = m->nonce;
 }
 
-/* Of who listens a list says only who it is. */
+/* Of who observes a list says only who it is. */
 static bool is_bare(const Hth__Match__Member *m)
 {
     return m->ip.len == 0 && m->bandwidth == 0 && m->weight == 0 && m->step == 0 &&
@@ -89,7 +89,7 @@ static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
         return HTH_E_RANGE;
     if (!(m->weight >= 0) || m->weight > HTH_AVG_WEIGHT_MAX)
         return HTH_E_RANGE;
-    if (m->mode == HTH_AVG_LISTENER && !is_bare(m))
+    if (m->mode == HTH_AVG_OBSERVER && !is_bare(m))
         return HTH_E_RANGE;
     if (weighty && (m->weight > 0) != hth_avg_mode_brings(m->mode))
         return HTH_E_RANGE;

@@ -64,10 +64,10 @@ void hth_match_hear_join(struct hth_match *m, const struct hth_join_msg *join)
 {
     struct match_heard *h = hear(m, &join->self.id, join->schema, &join->line, join->wall_us);
 
-    h->listens = join->self.mode == HTH_AVG_LISTENER;
+    h->observes = join->self.mode == HTH_AVG_OBSERVER;
 }
 
-/* Whether the speaker only listens. */
+/* Whether the speaker only observes. */
 static bool hear_tell(struct hth_match *m, const struct hth_peer_id *id,
                       const struct hth_tell *tell, int64_t at_us)
 {
@@ -79,10 +79,10 @@ static bool hear_tell(struct hth_match *m, const struct hth_peer_id *id,
     h->record = hth_calloc(1, tell->record_len);
     memcpy(h->record, tell->record, tell->record_len);
     h->record_len = tell->record_len;
-    h->listens = hth_record_peek(tell->record, tell->record_len, &rec) == HTH_OK &&
-                 hth_declare_read(rec.payload, rec.payload_len, &d) == HTH_OK &&
-                 d.mode == HTH_AVG_LISTENER;
-    return h->listens;
+    h->observes = hth_record_peek(tell->record, tell->record_len, &rec) == HTH_OK &&
+                  hth_declare_read(rec.payload, rec.payload_len, &d) == HTH_OK &&
+                  d.mode == HTH_AVG_OBSERVER;
+    return h->observes;
 }
 
 void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id, uint64_t step)
@@ -112,7 +112,7 @@ const struct hth_avg_line *hth_match_heard(const struct hth_match *m, const stru
 {
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++) {
         const struct match_heard *h = &m->heard[i];
-        if (h->until_us < hth_now_us(m->env) || h->schema != schema || h->listens ||
+        if (h->until_us < hth_now_us(m->env) || h->schema != schema || h->observes ||
             !hth_peer_id_eq(&h->id, id))
             continue;
         if (at_us != NULL)
@@ -140,7 +140,7 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
     struct hth_look *look;
     int64_t at_us;
     size_t len;
-    bool listens;
+    bool observes;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_tell_open(payload, len, &tell);
 
@@ -155,11 +155,11 @@ static void on_tell(void *arg, struct hth_rpc_request *req)
         reply.reason = HTH_AVG_CLOCK_SKEW;
         goto out;
     }
-    listens = hear_tell(m, hth_rpc_peer(req), &tell, at_us);
+    observes = hear_tell(m, hth_rpc_peer(req), &tell, at_us);
     if (tell.missing > 0 && m->opts.called != NULL)
         reply.reason = m->opts.called(m->opts.arg, hth_rpc_peer(req), &tell.line, tell.schema,
                                       tell.missing - 1);
-    if (!listens)
+    if (!observes)
         hth_match_spoke(m, hth_rpc_peer(req), tell.step);
     look = hth_match_look_of(m, &tell.line, tell.schema);
     if (look == NULL) {
@@ -315,15 +315,15 @@ static bool is_heard_here(const struct hth_look *look, const struct match_heard 
            hth_avg_line_eq(&h->line, &look->opts.line);
 }
 
-/* The caller knows nothing of those who listen. One that looked here before us would hear of us
+/* The caller knows nothing of those who observe. One that looked here before us would hear of us
  * only when it asks again, and nobody waits for that. */
-static uint32_t add_listeners(const struct hth_look *look, struct hth_match_known *known,
+static uint32_t add_observers(const struct hth_look *look, struct hth_match_known *known,
                               uint32_t count)
 {
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX && count < HTH_AVG_TELL_MAX; i++) {
         const struct match_heard *h = &look->match->heard[i];
 
-        if (h->listens && hth_avg_mode_reduces(look->opts.mode) && is_heard_here(look, h))
+        if (h->observes && hth_avg_mode_reduces(look->opts.mode) && is_heard_here(look, h))
             known[count++] = (struct hth_match_known){.id = h->id};
     }
     return count;
@@ -337,7 +337,7 @@ static bool tell_all(struct hth_look *look)
     if (look->opts.known != NULL)
         count = look->opts.known(look->opts.arg, known, HTH_AVG_TELL_MAX);
     count = HTH_MIN(count, (uint32_t)HTH_AVG_TELL_MAX);
-    all = add_listeners(look, known, count);
+    all = add_observers(look, known, count);
     for (uint32_t i = 0; i < all; i++) {
         look->telling[i] = (struct match_telling){.look = look, .to = known[i]};
         tell_one(&look->telling[i]);

@@ -35,12 +35,12 @@ static enum hth_err refuse(enum hth_avg_reason *reason, enum hth_avg_reason why,
     return err;
 }
 
-/* Who has no state yet may listen. */
-static enum hth_err can_begin(const struct moshpit *mp, bool listens, enum hth_avg_reason *reason)
+/* Who has no state yet may observe. */
+static enum hth_err can_begin(const struct moshpit *mp, bool observes, enum hth_avg_reason *reason)
 {
     if (mp->fn == NULL)
         return refuse(reason, HTH_AVG_STOPPED, HTH_E_NOT_FOUND);
-    if (!listens && (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING))
+    if (!observes && (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING))
         return refuse(reason, HTH_AVG_STARTING, HTH_E_NOT_FOUND);
     if (hth_roster_population(mp->roster, NULL) < 2 ||
         hth_roster_shape(mp->roster, NULL)->dims == 0)
@@ -70,7 +70,7 @@ static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *
     HTH_TRY(check_plan(o));
     if (mp->opts.mode == HTH_AVG_HELPER)
         return o->values == NULL && o->weight == 0 ? HTH_OK : HTH_E_RANGE;
-    if (hth_moshpit_listens(mp, o)) /* what all of that step end with */
+    if (hth_moshpit_observes(mp, o)) /* what all of that step end with */
         return o->weight == 0 && o->rounds == HTH_AVG_ALL_AXES && o->sweep != HTH_AVG_SWEEP_AUTO
                    ? HTH_OK
                    : HTH_E_RANGE;
@@ -97,7 +97,7 @@ static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer,
     enum hth_avg_reason reason;
     struct moshpit_sweep *s;
 
-    HTH_TRY(can_begin(mp, offered && hth_moshpit_listens(mp, offer), &reason));
+    HTH_TRY(can_begin(mp, offered && hth_moshpit_observes(mp, offer), &reason));
     HTH_TRY(hth_sweep_new(mp, offer, offered, ready_in_us, &s));
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] == NULL) {
@@ -114,7 +114,7 @@ static enum hth_err mp_offer(void *self, const struct hth_avg_offer *offer)
     enum hth_err err = check(mp, offer);
 
     mp->stats.offers++;
-    if (err == HTH_OK && s != NULL && hth_moshpit_listens(mp, offer)) {
+    if (err == HTH_OK && s != NULL && hth_moshpit_observes(mp, offer)) {
         hth_sweep_cancel(s); /* what was prepared for does not come */
         s = NULL;
     }

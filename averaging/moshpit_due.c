@@ -320,7 +320,7 @@ uint32_t hth_moshpit_due(const struct moshpit_sweep *s, struct hth_match_due *ou
             continue;
         if (until_us <= hth_now_us(mp->env)) {
             if ((w == DUE || !s->moves) && s->look != NULL && !hth_look_knows(s->look, &p->id) &&
-                !s->stands_in && !s->listens)
+                !s->stands_in && !s->observes)
                 hth_moshpit_deaf(mp, &p->id);
             continue;
         }
@@ -387,12 +387,12 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Who listens says nothing of itself by that. */
+/* Who observes says nothing of itself by that. */
 static bool is_member(const struct hth_avg_group *g, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < g->count; i++)
         if (hth_peer_id_eq(&g->member[i].id, id))
-            return g->member[i].mode != HTH_AVG_LISTENER;
+            return g->member[i].mode != HTH_AVG_OBSERVER;
     return false;
 }
 

@@ -130,7 +130,7 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
         info->reason = HTH_AVG_FAILED;
     }
     if (info->err == HTH_OK) {
-        if (!s->listens)
+        if (!s->observes)
             judge_fates(s, r);
         s->result.weight_fraction *= r->weight_fraction;
         s->result.codec_error = HTH_MAX(s->result.codec_error, r->encode_error);
@@ -257,7 +257,7 @@ static void note_group(struct moshpit_sweep *s, const struct hth_look_result *r)
         if (g->member[i].weight > 0)
             s->result.step_max = HTH_MAX(s->result.step_max, g->member[i].step);
         s->result.weight_met += g->member[i].weight;
-        if (g->member[i].mode != HTH_AVG_LISTENER)
+        if (g->member[i].mode != HTH_AVG_OBSERVER)
             hth_roster_heard(s->mp->roster, &g->member[i].id, 0);
     }
 }
@@ -286,8 +286,8 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
 
     s->look = NULL;
     hth_moshpit_looked(s, r->err == HTH_OK);
-    s->mp->full_lines += s->listens && (r->reason == HTH_AVG_FULL || r->reason == HTH_AVG_BEGUN);
-    if (s->offered && !s->stands_in && !s->listens)
+    s->mp->full_lines += s->observes && (r->reason == HTH_AVG_FULL || r->reason == HTH_AVG_BEGUN);
+    if (s->offered && !s->stands_in && !s->observes)
         hth_moshpit_look_over(s, r);
     memset(info, 0, sizeof(*info));
     info->number = s->round;
@@ -295,9 +295,9 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
     if (r->err != HTH_OK) {
-        if (s->offered && !s->stands_in && !s->listens && !hth_peer_id_is_zero(&r->kept_by))
+        if (s->offered && !s->stands_in && !s->observes && !hth_peer_id_is_zero(&r->kept_by))
             hth_refusers_add(&s->mp->refusers, &r->kept_by, hth_now_us(s->env));
-        if (s->offered && !s->stands_in && !s->listens && hth_map_count(s->mp->suspects) > 0)
+        if (s->offered && !s->stands_in && !s->observes && hth_map_count(s->mp->suspects) > 0)
             hth_roster_seek(s->mp->roster);
         if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->stands_in)
             hth_roster_set_round(s->mp->roster, s->round + 1);

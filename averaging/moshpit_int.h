@@ -39,7 +39,7 @@ struct moshpit_sweep {
     struct hth_avg_cell cell;
     bool moves;           /* the cell changes with every round, and the roster is told */
     bool stands_in;       /* acts for an empty cell: as a client, and nobody is told how it ended */
-    bool listens;         /* brings nothing: is told the mean, in a line of the last axis */
+    bool observes;        /* brings nothing: is told the mean, in a line of the last axis */
     bool kept;            /* nothing but the values that a round left, for who stands in later */
     uint64_t base;        /* of a stand-in: the first round of its sweep */
     struct moshpit_sweep
@@ -95,7 +95,7 @@ struct moshpit {
     uint32_t vain;                       /* looks since then */
     uint32_t far_vain;                   /* of them, in rounds far ahead of it */
     int64_t far_at_us;                   /* when one of these may be looked for again */
-    uint32_t full_lines;                 /* that it listened to in vain */
+    uint32_t full_lines;                 /* that it observed in vain */
     uint32_t alone_in[HTH_AVG_DIMS_MAX]; /* generation in which nobody else was in that line */
     struct hth_map *suspects;
     struct hth_refusers refusers;
@@ -106,7 +106,7 @@ struct moshpit {
 };
 
 /* An offer of nothing, from one who could bring something. */
-static inline bool hth_moshpit_listens(const struct moshpit *mp, const struct hth_avg_offer *o)
+static inline bool hth_moshpit_observes(const struct moshpit *mp, const struct hth_avg_offer *o)
 {
     return o->values == NULL && mp->opts.mode != HTH_AVG_HELPER;
 }

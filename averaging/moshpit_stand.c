@@ -35,7 +35,7 @@ static bool is_standing(const struct moshpit_sweep *s)
 {
     uint32_t cells = hth_avg_cells(&s->shape);
 
-    if (s->moves || s->listens || s->offer.rounds != HTH_AVG_ALL_AXES ||
+    if (s->moves || s->observes || s->offer.rounds != HTH_AVG_ALL_AXES ||
         s->mp->opts.mode == HTH_AVG_HELPER)
         return false;
     return cells <= HTH_AVG_STAND_CELLS_MAX &&

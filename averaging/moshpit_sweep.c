@@ -250,14 +250,14 @@ static void group_sizes(const struct moshpit_sweep *s, struct hth_look_opts *o)
 }
 
 /* A line waits for members whose own line waited for somebody as long as it could: so each axis has
- * a little more time than the one before, and all have more where the others are far. Who listens
+ * a little more time than the one before, and all have more where the others are far. Who observes
  * has more by what the axes before may take. */
 int64_t hth_sweep_window_us(const struct moshpit_sweep *s)
 {
     const struct hth_moshpit_opts *o = &s->mp->opts;
     uint32_t axis = s->moves ? 0 : hth_avg_axis(&s->shape, s->round);
     int64_t far_us = hth_match_patience_us(s->mp->match) - o->match.patience_us;
-    int64_t before_us = s->listens ? axis * (o->window_us + o->round_us) : 0;
+    int64_t before_us = s->observes ? axis * (o->window_us + o->round_us) : 0;
 
     return HTH_MIN(o->window_us + WINDOW_WAYS * far_us + axis * o->match.patience_us + before_us,
                    HTH_AVG_WINDOW_MAX_US - o->round_us);
@@ -294,16 +294,16 @@ enum hth_err hth_sweep_look(struct moshpit_sweep *s, bool ready, int64_t ahead_u
                               .due = due,
                               .known = known,
                               .shuns = shuns,
-                              .bereft = s->listens ? NULL : bereft,
-                              .deaf = s->listens ? NULL : deaf, /* it judges nobody */
-                              .missed = s->listens ? NULL : missed,
+                              .bereft = s->observes ? NULL : bereft,
+                              .deaf = s->observes ? NULL : deaf, /* it judges nobody */
+                              .missed = s->observes ? NULL : missed,
                               .done = hth_sweep_on_look,
                               .arg = s};
 
     group_sizes(s, &o);
-    if (s->listens || (s->stands_in && hth_stand_in_follows(s))) {
-        o.mode = s->listens ? HTH_AVG_LISTENER : HTH_AVG_CLIENT;
-        o.says_step = o.says_step && !s->listens; /* it has not got there */
+    if (s->observes || (s->stands_in && hth_stand_in_follows(s))) {
+        o.mode = s->observes ? HTH_AVG_OBSERVER : HTH_AVG_CLIENT;
+        o.says_step = o.says_step && !s->observes; /* it has not got there */
         o.bandwidth = 0;
     }
     s->look_us = hth_now_us(s->env) + (ready ? 0 : ahead_us);
@@ -348,9 +348,9 @@ static uint64_t from_first_axis(const struct moshpit_sweep *s, uint64_t round)
     return s->rounds > 1 ? (round + dims - 1) / dims * dims : round;
 }
 
-/* All lines of the last axis end with the same mean, and listeners spread over them by their ids:
+/* All lines of the last axis end with the same mean, and observers spread over them by their ids:
  * one has no cell of its own. Whose line was full began without it: it goes to the next one. */
-static void listen_in(struct moshpit_sweep *s)
+static void observe(struct moshpit_sweep *s)
 {
     uint64_t mark = hth_sweep_origin(&s->env->self) + s->mp->full_lines;
 
@@ -372,8 +372,8 @@ static enum hth_err place(struct moshpit_sweep *s)
     if (shape->dims == 0)
         return HTH_E_NOT_FOUND;
     s->shape = *shape;
-    if (s->listens) {
-        listen_in(s);
+    if (s->observes) {
+        observe(s);
         return HTH_OK;
     }
     HTH_TRY(hth_roster_cell(mp->roster, &s->cell));
@@ -451,8 +451,8 @@ enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer
     if (s == NULL)
         return HTH_E_NO_MEMORY;
     s->offered = offered;
-    s->listens = offered && hth_moshpit_listens(mp, offer);
-    s->heads = s->listens ? 0 : s->heads;
+    s->observes = offered && hth_moshpit_observes(mp, offer);
+    s->heads = s->observes ? 0 : s->heads;
     HTH_GOTO(fail, place(s));
     hth_stand_in_begin(s);
     HTH_GOTO(fail, hth_sweep_look(s, offered, HTH_MAX(2 * ready_in_us, HTH_US_PER_S)));
@@ -482,7 +482,7 @@ static void look_anew(struct moshpit_sweep *s)
 
 static bool may_go_on(const struct moshpit_sweep *s)
 {
-    return s->look != NULL && !s->listens && s->reduce == NULL && s->done_rounds == 0 &&
+    return s->look != NULL && !s->observes && s->reduce == NULL && s->done_rounds == 0 &&
            s->kind == s->offer.kind && hth_moshpit_kind(s) != s->kind;
 }
 

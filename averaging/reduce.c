@@ -185,12 +185,12 @@ void reducer_retire_old(struct hth_reducer *red)
         hth_timer_set(red->env, red->timer, next - now);
 }
 
-/* Somebody who was given up may still send, or who listens ask: it is owed the mean. */
+/* Somebody who was given up may still send, or who observes ask: it is owed the mean. */
 static bool is_owed(const struct hth_reduce_round *r)
 {
     for (uint32_t i = 0; i < r->member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->self && (m->is.weight > 0 || member_listens(m)) && m->got < r->own_count)
+        if (i != r->self && (m->is.weight > 0 || member_observes(m)) && m->got < r->own_count)
             return true;
     }
     return false;
@@ -320,7 +320,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     r->share_max = o->share_max;
     r->same = o->same;
     r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
-    r->hears = r->values != NULL || member_listens(&r->members[o->self]);
+    r->hears = r->values != NULL || member_observes(&r->members[o->self]);
     r->span_count = o->spans != NULL ? o->span_count : 1;
     r->spans = hth_new_array(struct hth_avg_span, r->span_count);
     if (o->spans != NULL)

@@ -75,7 +75,7 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     return HTH_OK;
 }
 
-/* Whole units of each member's share, as if those who listen were not there. */
+/* Whole units of each member's share, as if those who observe were not there. */
 static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
                               double *xi)
 {
@@ -83,14 +83,14 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
     uint64_t counts[HTH_AVG_MEMBERS_MAX];
     uint32_t n = 0, k = 0;
     for (uint32_t i = 0; i < r->member_count; i++) {
-        if (!member_listens(&r->members[i]))
+        if (!member_observes(&r->members[i]))
             bandwidth[n++] = r->members[i].is.bandwidth;
     }
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, xi));
     HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total, SHARE_UNITS_MIN, counts));
     for (uint32_t i = 0; i < r->member_count; i++)
-        units[i] = member_listens(&r->members[i]) ? 0 : counts[k++];
+        units[i] = member_observes(&r->members[i]) ? 0 : counts[k++];
     return HTH_OK;
 }
 

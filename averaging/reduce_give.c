@@ -67,7 +67,7 @@ struct apply {
     bool kept;
 };
 
-/* Who listens has sent nothing, and the difference to that is the mean. */
+/* Who observes has sent nothing, and the difference to that is the mean. */
 static void run_told(struct apply *a, float *y)
 {
     if (!a->kept)
@@ -394,7 +394,7 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
         keep(s);
         return;
     }
-    /* Of who listens the window is one of answers. */
+    /* Of who observes the window is one of answers. */
     s->bytes = r->values != NULL ? (uint32_t)bytes : s->count * (uint32_t)sizeof(float);
     m->in_flight_bytes += s->bytes;
     line_sent(r, s);

@@ -51,7 +51,7 @@
 #define DOUBTFUL        1.5 /* ... less, where it would take more than so many times that: */
 #define HOPELESS        2.0 /* ... twice, from where it would take twice that on */
 #define HELD_PART       4   /* ... of what it has taken so far, a quarter at least */
-#define ANSWERS_MAX     2u  /* of one part to who listens: one may be lost with its connection */
+#define ANSWERS_MAX     2u  /* of one part to who observes: one may be lost with its connection */
 #define REPEATS_MAX     4u  /* ... to who sent it, which an honest member does twice at most */
 #define LAG_PARTS       2u  /* so many fewer parts than most have sent: it is waited for */
 #define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
@@ -90,7 +90,7 @@ struct reduce_sent {
 enum give_state {
     GIVE_NONE,
     GIVE_HERE,  /* values that can be added */
-    GIVE_EMPTY, /* it has none, and wants the mean: damaged, or it listens */
+    GIVE_EMPTY, /* it has none, and wants the mean: damaged, or it observes */
     GIVE_LATE,  /* came after the sum was begun */
 };
 
@@ -179,11 +179,11 @@ struct hth_reduce_round {
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
     uint32_t senders; /* others with values */
-    bool hears;       /* the mean: it has values, or listens */
+    bool hears;       /* the mean: it has values, or observes */
     bool same;        /* as of the options */
     uint64_t count;
     double share_max;         /* of hth_reduce_opts */
-    struct hth_blob *values;  /* NULL: a helper, or who listens */
+    struct hth_blob *values;  /* NULL: a helper, or who observes */
     struct hth_blob *average; /* from float average_first on */
     uint64_t average_first;
     struct hth_avg_span *spans;
@@ -262,7 +262,7 @@ struct hth_reducer {
 };
 
 /* It brings nothing and reduces nothing, and is told the mean: nobody waits for it. */
-static inline bool member_listens(const struct reduce_member_state *m)
+static inline bool member_observes(const struct reduce_member_state *m)
 {
     return m->is.weight == 0 && m->is.bandwidth == 0;
 }

@@ -505,12 +505,12 @@ static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
                           const struct hth_part_head *part, enum hth_err *err)
 {
     const struct reduce_member_state *self = &r->members[r->self];
-    bool listens = member_listens(&r->members[member]);
+    bool observes = member_observes(&r->members[member]);
     uint64_t floats = 0;
     *err = HTH_E_RANGE;
-    if (part->weight != r->members[member].is.weight || !(part->weight > 0 || listens))
+    if (part->weight != r->members[member].is.weight || !(part->weight > 0 || observes))
         return "the weight is not the one that the group knows";
-    if (listens && part->segment_count > 0)
+    if (observes && part->segment_count > 0)
         return "who listens brings nothing";
     if (part->part < self->first_part || part->part - self->first_part >= r->own_count)
         return "this part is reduced by another member";
@@ -535,8 +535,8 @@ static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_pee
 static void take_repeat(struct reduce_contribution *c, struct hth_rpc_request *req)
 {
     struct hth_rpc_request *old = c->req;
-    bool listens = member_listens(&c->own->round->members[c->member]);
-    if (c->answers >= (listens ? ANSWERS_MAX : REPEATS_MAX)) {
+    bool observes = member_observes(&c->own->round->members[c->member]);
+    if (c->answers >= (observes ? ANSWERS_MAX : REPEATS_MAX)) {
         hth_rpc_refuse(req, HTH_E_DUPLICATE, 0, "this part was answered before");
         return;
     }
@@ -593,9 +593,9 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
     struct reduce_owned *o = &r->owns[part->part - r->members[r->self].first_part];
     struct reduce_contribution *c = &o->from[member];
     watch_progress(r, member);
-    /* Who is slow to listen is told the rest as long as it asks, within the round's time; what it
+    /* Who is slow to observe is told the rest as long as it asks, within the round's time; what it
      * is refused keeps nothing. */
-    if (r->state == ROUND_LINGERING && member_listens(&r->members[member]) &&
+    if (r->state == ROUND_LINGERING && member_observes(&r->members[member]) &&
         c->answers < ANSWERS_MAX)
         r->linger_until_us =
             HTH_MAX(r->linger_until_us,

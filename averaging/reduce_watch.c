@@ -171,7 +171,7 @@ static void note_heard(struct hth_reduce_round *r, struct reduce_member_state *m
 void watch_progress(struct hth_reduce_round *r, uint32_t i)
 {
     struct reduce_member_state *m = &r->members[i];
-    if (member_listens(m)) /* its questions say nothing of when others should be heard */
+    if (member_observes(m)) /* its questions say nothing of when others should be heard */
         return;
     m->progress_us = hth_now_us(env_of(r));
     m->took_part = true;
@@ -274,7 +274,7 @@ static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
 /* One by which i is judged. */
 static bool is_other(const struct hth_reduce_round *r, uint32_t i, uint32_t k)
 {
-    return k != i && k != r->self && !member_listens(&r->members[k]);
+    return k != i && k != r->self && !member_observes(&r->members[k]);
 }
 
 static int by_size(const void *a, const void *b)

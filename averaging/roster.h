@@ -3,7 +3,7 @@
  * roster.h: who takes part in a run's averaging, how far each of them is, and in which grid.
  *
  * Every trainer and helper keeps one signed PROGRESS note on a board that all of them watch: where
- * it listens, its step, the samples it has gathered towards the next one and how fast, its round,
+ * it observes, its step, the samples it has gathered towards the next one and how fast, its round,
  * its cell, and the shape of the grid that it believes in. From these notes follow
  *
  *   the population   how many there are

@@ -20,7 +20,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     assert_true(r->err != HTH_OK || (r->average != NULL) == (p->mode != HTH_AVG_HELPER));
     if (r->err == HTH_OK && r->average != NULL) {
         assert_int_equal(r->average->size, bytes);
-        assert_int_equal(r->values != NULL ? r->values->size : 0, p->listens ? 0 : bytes);
+        assert_int_equal(r->values != NULL ? r->values->size : 0, p->observes ? 0 : bytes);
         if (p->pit->apply && r->average->data != NULL)
             memcpy(p->values, r->average->data, bytes);
     }
@@ -48,7 +48,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     assert_ok(hth_rpc_new(env, &rpc, &p->rpc));
     if (p->mode != HTH_AVG_CLIENT)
         avg.addr = p->addr;
-    if (p->listens)
+    if (p->observes)
         avg.roster.flags |= HTH_ROSTER_BOOTSTRAPPING;
     avg.roster.shape = pit->shape;
     avg.roster.has_cell = pit->has_cells;
@@ -146,7 +146,7 @@ void pit_offer(struct pit_peer *q, uint64_t sweep, uint32_t rounds)
     struct pit *p = q->pit;
     struct hth_avg_span span = {.count = p->count, .format = p->format};
     struct hth_avg_offer o = {.count = p->count,
-                              .weight = q->listens ? 0 : q->weight,
+                              .weight = q->observes ? 0 : q->weight,
                               .step = sweep == HTH_AVG_SWEEP_AUTO ? 0 : sweep,
                               .schema = p->roster.schema,
                               .sweep = sweep,
@@ -160,7 +160,7 @@ void pit_offer(struct pit_peer *q, uint64_t sweep, uint32_t rounds)
                               .ticket = q->offered};
     enum hth_err err;
 
-    if (q->mode != HTH_AVG_HELPER && !q->listens)
+    if (q->mode != HTH_AVG_HELPER && !q->observes)
         assert_ok(hth_env_blob_new(q->env, p->count * sizeof(float), NULL, &o.values));
     if (o.values != NULL && o.values->data != NULL)
         memcpy(o.values->data, q->values, o.values->size);
@@ -204,7 +204,7 @@ void pit_mean(const struct pit *p, double *out)
 
     memset(out, 0, p->count * sizeof(*out));
     for (uint32_t i = 0; i < p->peers; i++) {
-        if (!p->peer[i].up || p->peer[i].mode == HTH_AVG_HELPER || p->peer[i].listens)
+        if (!p->peer[i].up || p->peer[i].mode == HTH_AVG_HELPER || p->peer[i].observes)
             continue;
         weight += p->peer[i].weight;
         for (size_t j = 0; j < p->count; j++)

@@ -26,7 +26,7 @@ struct pit_peer {
     uint32_t rank; /* in the grid; its index unless set before pit_start */
     struct hth_avg_cell cell;
     enum hth_avg_mode mode;
-    bool listens;  /* a newcomer without a state yet: offers nothing */
+    bool observes; /* a newcomer without a state yet: offers nothing */
     float *values; /* pit's count; what it offers, and what the last average was */
     double weight;
     uint32_t kind, kind_on, goes; /* of its offers */

@@ -4,20 +4,20 @@
 #include "core/mem.h"
 #include "support/test.h"
 
-/* The last `listeners` peers of the grid have no state. */
-static void begin(struct pit *p, uint64_t seed, const char *shape, uint32_t listeners, size_t count)
+/* The last `observers` peers of the grid have no state. */
+static void begin(struct pit *p, uint64_t seed, const char *shape, uint32_t observers, size_t count)
 {
     struct hth_avg_shape s;
     uint32_t peers;
 
     assert_ok(hth_avg_shape_parse(shape, &s));
     peers = hth_avg_cells(&s);
-    pit_init(p, seed, peers + listeners, count, NULL);
+    pit_init(p, seed, peers + observers, count, NULL);
     p->shape = s;
     p->has_cells = true;
     for (uint32_t i = 0; i < p->peers; i++) {
         p->peer[i].rank = i % peers;
-        p->peer[i].listens = i >= peers;
+        p->peer[i].observes = i >= peers;
         p->peer[i].weight = 1 + i;
     }
     pit_fill(p, seed);
@@ -72,7 +72,7 @@ static void hears_a_line(void **state)
 static void hears_grids(void **state)
 {
     static const char *const shapes[] = {"3x3", "2x2x2", "4x3"};
-    static const uint32_t listeners[] = {2, 1, 2}; /* a line of two takes one */
+    static const uint32_t observers[] = {2, 1, 2}; /* a line of two takes one */
     double mean[3000];
 
     (void)state;
@@ -80,8 +80,8 @@ static void hears_grids(void **state)
         struct pit p;
         uint32_t trainers;
 
-        begin(&p, 210 + k, shapes[k / 2], listeners[k / 2], HTH_ARRAY_LEN(mean));
-        trainers = p.peers - listeners[k / 2];
+        begin(&p, 210 + k, shapes[k / 2], observers[k / 2], HTH_ARRAY_LEN(mean));
+        trainers = p.peers - observers[k / 2];
         pit_mean(&p, mean);
         for (uint32_t i = trainers; i < p.peers; i++)
             pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
@@ -134,7 +134,7 @@ static uint32_t count_left_out(int64_t lead_us)
     return left_out;
 }
 
-/* A line of two takes one of them: who found it full listens to another from then on. */
+/* A line of two takes one of them: who found it full observes another from then on. */
 static void two_share_a_narrow_grid(void **state)
 {
     (void)state;
@@ -177,7 +177,7 @@ static void is_not_left_out(void **state)
 
 /* ---- what becomes of it -------------------------------------------------------------------- */
 
-/* When the last of the others has its average, from when they offered; the listener ends at at_us
+/* When the last of the others has its average, from when they offered; the observer ends at at_us
  * of that, killed or silent, or never (negative). */
 static int64_t run_end(int64_t at_us, enum hth_crash how)
 {
@@ -223,7 +223,7 @@ static void is_not_missed(void **state)
     }
 }
 
-/* Samples that somebody says it has at the step, and did not bring: to listen is no excuse. */
+/* Samples that somebody says it has at the step, and did not bring: to observe is no excuse. */
 static void counts_for_nothing(void **state)
 {
     struct hth_roster_batch b;
@@ -245,7 +245,7 @@ static void counts_for_nothing(void **state)
         hth_roster_batch(p.peer[i].avg.roster, 7, 100, &b);
         assert_true(b.samples == 0);
     }
-    /* The next time it listens, too. */
+    /* The next time it observes, too. */
     pit_offer(&p.peer[3], 8, HTH_AVG_ALL_AXES);
     hth_world_run_for(p.world, HTH_US_PER_S);
     hth_roster_batch(p.peer[0].avg.roster, 7, 100, &b);
@@ -253,7 +253,7 @@ static void counts_for_nothing(void **state)
     pit_stop(&p);
 }
 
-/* Most go on to other lines. Who listens has its own, and looks there once, whatever it hears. */
+/* Most go on to other lines. Who observes has its own, and looks there once, whatever it hears. */
 static void looks_once(void **state)
 {
     struct hth_match_stats before, after;
@@ -261,7 +261,7 @@ static void looks_once(void **state)
 
     (void)state;
     begin(&p, 250, "9", 0, 16);
-    p.peer[8].listens = true;
+    p.peer[8].observes = true;
     hth_moshpit_match_stats(&p.peer[8].avg.averager, &before);
     p.peer[8].kind_on = 1;
     pit_offer(&p.peer[8], 7, HTH_AVG_ALL_AXES);
@@ -307,10 +307,10 @@ static void offers(void **state)
     assert_true(pit_run(&p, 5 * HTH_US_PER_S));
     assert_int_equal(p.peer[3].result.err, HTH_E_NOT_FOUND);
     assert_int_equal(p.peer[3].result.reason, HTH_AVG_ALONE);
-    /* Who prepared to bring something, and now can't, listens: the others do not wait for it. */
+    /* Who prepared to bring something, and now can't, observes: the others do not wait for it. */
     assert_ok(hth_averager_prepare(&p.peer[2].avg.averager, &o, HTH_US_PER_S));
     hth_world_run_for(p.world, 100 * HTH_US_PER_MS);
-    p.peer[2].listens = true;
+    p.peer[2].observes = true;
     for (uint32_t i = 0; i < 4; i++)
         pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 5 * HTH_US_PER_S));

@@ -317,19 +317,19 @@ static void too_many_helpers(void **state)
     helpers_in(1, 255, 4, 0);
 }
 
-/* Of those who only listen so many are told: they come last, and have the room that is left. */
-static void listeners_in(uint32_t trainers, uint32_t helpers, uint32_t listeners, uint32_t expected)
+/* Of those who only observe so many are told: they come last, and have the room that is left. */
+static void observers_in(uint32_t trainers, uint32_t helpers, uint32_t observers, uint32_t expected)
 {
     struct crowd c;
     uint32_t in = 0;
 
-    crowd_start(&c, 75, trainers + helpers + listeners, NULL);
+    crowd_start(&c, 75, trainers + helpers + observers, NULL);
     c.due_known = true;
     c.look.group_full = c.look.group_max = HTH_AVG_MEMBERS_MAX / 2;
     for (uint32_t i = 0; i < c.count; i++) {
         c.look.mode = i < trainers             ? HTH_AVG_TRAINER
                       : i < trainers + helpers ? HTH_AVG_HELPER
-                                               : HTH_AVG_LISTENER;
+                                               : HTH_AVG_OBSERVER;
         c.look.weight = i < trainers;
         crowd_look(&c.mate[i]);
     }
@@ -346,14 +346,14 @@ static void listeners_in(uint32_t trainers, uint32_t helpers, uint32_t listeners
     crowd_stop(&c);
 }
 
-static void too_many_listeners(void **state)
+static void too_many_observers(void **state)
 {
     (void)state;
-    listeners_in(2, 0, 3, 1);
-    listeners_in(3, 0, 3, 2);
-    listeners_in(5, 5, 4, 3);
-    listeners_in(120, 120, 40, 16);
-    listeners_in(128, 128, 3, 0);
+    observers_in(2, 0, 3, 1);
+    observers_in(3, 0, 3, 2);
+    observers_in(5, 5, 4, 3);
+    observers_in(120, 120, 40, 16);
+    observers_in(128, 128, 3, 0);
 }
 
 static uint32_t shunned; /* by all others */
@@ -392,8 +392,8 @@ static void one_is_shunned(void **state)
     }
 }
 
-/* Nor is a listener in it whom they shun, although it is in by its note alone. */
-static void a_listener_is_shunned(void **state)
+/* Nor is an observer in it whom they shun, although it is in by its note alone. */
+static void an_observer_is_shunned(void **state)
 {
     struct crowd c;
 
@@ -402,7 +402,7 @@ static void a_listener_is_shunned(void **state)
     crowd_start(&c, 73, 4, NULL);
     c.look.shuns = shuns;
     for (uint32_t i = 0; i < 4; i++) {
-        c.look.mode = i == shunned ? HTH_AVG_LISTENER : HTH_AVG_TRAINER;
+        c.look.mode = i == shunned ? HTH_AVG_OBSERVER : HTH_AVG_TRAINER;
         c.look.weight = i != shunned;
         crowd_look(&c.mate[i]);
     }
@@ -721,12 +721,12 @@ static void what_a_join_says_is_in_range(void **state)
         join.self.others++;
         assert_err(HTH_E_RANGE, hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
     }
-    /* Of who listens nothing else is said; later modes are not known. */
+    /* Of who observes nothing else is said; later modes are not known. */
     join.ready = true;
-    join.self = (struct hth_avg_member){.mode = HTH_AVG_LISTENER};
+    join.self = (struct hth_avg_member){.mode = HTH_AVG_OBSERVER};
     assert_ok(hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
     for (int k = 0; k < 9; k++) {
-        join.self = (struct hth_avg_member){.mode = k == 8 ? 4 : HTH_AVG_LISTENER,
+        join.self = (struct hth_avg_member){.mode = k == 8 ? 4 : HTH_AVG_OBSERVER,
                                             .bandwidth = k == 0,
                                             .weight = k == 1,
                                             .step = k == 2,
@@ -754,9 +754,9 @@ int main(void)
         cmocka_unit_test(modes),
         cmocka_unit_test(too_many_clients),
         cmocka_unit_test(too_many_helpers),
-        cmocka_unit_test(too_many_listeners),
+        cmocka_unit_test(too_many_observers),
         cmocka_unit_test(one_is_shunned),
-        cmocka_unit_test(a_listener_is_shunned),
+        cmocka_unit_test(an_observer_is_shunned),
         cmocka_unit_test(only_clients),
         cmocka_unit_test(declared_ahead),
         cmocka_unit_test(never_ready),

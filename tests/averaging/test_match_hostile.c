@@ -360,8 +360,8 @@ static struct liar {
     uint32_t count;
     double lies[2]; /* its bandwidth, as it tells each of them */
     enum { NOTHING, WEIGHT, BANDWIDTH, STEP, PLACE, HEADS, LIES } about; /* of mate 1, to both */
-    uint32_t helpers, listeners;                                         /* that it invents */
-    uint64_t nonce;                                                      /* of these listeners */
+    uint32_t helpers, observers;                                         /* that it invents */
+    uint64_t nonce;                                                      /* of these observers */
 } liar;
 
 static void answer_lying(uint32_t to)
@@ -377,9 +377,9 @@ static void answer_lying(uint32_t to)
                                              .bandwidth = 1e9};
         reply.count++;
     }
-    for (uint32_t i = 0; i < liar.listeners; i++)
+    for (uint32_t i = 0; i < liar.observers; i++)
         members[reply.count++] = (struct hth_avg_member){
-            .id = {{(uint8_t)(100 + i)}}, .mode = HTH_AVG_LISTENER, .nonce = liar.nonce};
+            .id = {{(uint8_t)(100 + i)}}, .mode = HTH_AVG_OBSERVER, .nonce = liar.nonce};
     members[0].bandwidth = liar.lies[to];
     members[1].weight += liar.about == WEIGHT;
     members[1].bandwidth += liar.about == BANDWIDTH;
@@ -452,13 +452,13 @@ static void lying_leader(void **state)
     for (uint32_t i = 1; i < 3; i++)
         assert_true(c.mate[i].group == NULL || c.mate[i].group->count == 2);
     crowd_stop(&c);
-    /* And half as many who listen, of whom it says nothing else. */
-    lie(&c, 16, &(struct liar){.lies = {5, 5}, .helpers = 3, .listeners = 2});
+    /* And half as many who observe, of whom it says nothing else. */
+    lie(&c, 16, &(struct liar){.lies = {5, 5}, .helpers = 3, .observers = 2});
     assert_int_equal(c.mate[1].group->count, 8);
     crowd_stop(&c);
     for (uint32_t more = 0; more < 2; more++) {
         lie(&c, 16,
-            &(struct liar){.lies = {5, 5}, .listeners = more ? 3 : 1, .nonce = more ? 0 : 9});
+            &(struct liar){.lies = {5, 5}, .observers = more ? 3 : 1, .nonce = more ? 0 : 9});
         for (uint32_t i = 1; i < 3; i++)
             assert_true(c.mate[i].group == NULL || c.mate[i].group->count == 2);
         crowd_stop(&c);
@@ -852,21 +852,21 @@ static void too_many_helpers(void **state)
     crowd_stop(&c);
 }
 
-/* The same of those who listen; and nobody waits for any of them. */
-static void too_many_listeners(void **state)
+/* The same of those who observe; and nobody waits for any of them. */
+static void too_many_observers(void **state)
 {
     struct crowd c;
-    struct hth_join_msg listener;
+    struct hth_join_msg observer;
 
     (void)state;
     order_start(&c, 18);
     crowd_look(&c.mate[0]);
-    plant_many(&c, HTH_AVG_LISTENER, HTH_AVG_LISTENERS_MAX + 4, 2);
+    plant_many(&c, HTH_AVG_OBSERVER, HTH_AVG_OBSERVERS_MAX + 4, 2);
     hth_world_run_for(c.world, HTH_US_PER_S);
-    assert_int_equal(c.mate[0].look->count, HTH_AVG_LISTENERS_MAX);
-    listener = join_of(&c.mate[2]);
-    listener.self = (struct hth_avg_member){.mode = HTH_AVG_LISTENER};
-    assert_int_equal(ask(&c.mate[2], &c.mate[0], &listener).reason, HTH_AVG_FULL);
+    assert_int_equal(c.mate[0].look->count, HTH_AVG_OBSERVERS_MAX);
+    observer = join_of(&c.mate[2]);
+    observer.self = (struct hth_avg_member){.mode = HTH_AVG_OBSERVER};
+    assert_int_equal(ask(&c.mate[2], &c.mate[0], &observer).reason, HTH_AVG_FULL);
     c.mate[2].absent = true;
     crowd_look(&c.mate[1]);
     assert_true(crowd_run(&c, HTH_US_PER_S));
@@ -942,9 +942,9 @@ static void seat(struct hth_look *look, uint32_t count, enum hth_avg_mode joined
     }
 }
 
-/* Clients fill most of a group that only one can lead; helpers have the rest, and listeners none,
+/* Clients fill most of a group that only one can lead; helpers have the rest, and observers none,
  * though they declare something that comes first in the order. */
-static void listeners_that_say_trainers(void **state)
+static void observers_that_say_trainers(void **state)
 {
     struct crowd c;
 
@@ -952,7 +952,7 @@ static void listeners_that_say_trainers(void **state)
     order_start(&c, 20);
     c.mate[1].absent = c.mate[2].absent = true;
     crowd_look(&c.mate[0]);
-    seat(c.mate[0].look, 60, HTH_AVG_LISTENER, HTH_AVG_TRAINER);
+    seat(c.mate[0].look, 60, HTH_AVG_OBSERVER, HTH_AVG_TRAINER);
     seat(c.mate[0].look, 60, HTH_AVG_HELPER, HTH_AVG_HELPER);
     seat(c.mate[0].look, 199, HTH_AVG_CLIENT, HTH_AVG_CLIENT);
     assert_true(crowd_run(&c, HTH_US_PER_S));
@@ -979,9 +979,9 @@ int main(void)
         cmocka_unit_test(begun_groups_are_bounded),
         cmocka_unit_test(too_many_lookers),
         cmocka_unit_test(too_many_helpers),
-        cmocka_unit_test(too_many_listeners),
+        cmocka_unit_test(too_many_observers),
         cmocka_unit_test(helpers_that_say_trainers),
-        cmocka_unit_test(listeners_that_say_trainers),
+        cmocka_unit_test(observers_that_say_trainers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member that only listens: it is told the mean, and the others never notice. */
+/* A member that only observes: it is told the mean, and the others never notice. */
 #include "averaging/part.h"
 #include "averaging/reduce_swarm.h"
 
@@ -8,7 +8,7 @@
 #define ALL   UINT32_MAX
 #define COUNT 300001
 
-/* n members, of whom one in the middle listens. */
+/* n members, of whom one in the middle observes. */
 static void listening(struct reduce_swarm *s, uint64_t seed, uint32_t n, uint32_t who)
 {
     swarm_new(s, seed, n, COUNT);
@@ -179,7 +179,7 @@ static void is_not_missed(void **state)
     hth_free(mean);
 }
 
-/* Who is silent is held against the others' silence, and those who listen owe nothing: most stand
+/* Who is silent is held against the others' silence, and those who observe owe nothing: most stand
  * still for a while, one for longer, and it is not taken for dead. */
 static void is_no_measure(void **state)
 {

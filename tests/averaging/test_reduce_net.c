@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reduction on real environments: three members and one who listens, each with a loop thread
+ * The reduction on real environments: three members and one who observes, each with a loop thread
  * and compute threads of its own, over TLS on loopback. What the simulator can't show: jobs that
  * run beside the loop.
  */
@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 #define N        4
-#define LISTENER 3u
+#define OBSERVER 3u
 #define COUNT    300000u
 #define ROUNDS   5
 
@@ -116,7 +116,7 @@ static void open_peer(struct peer *p, struct hth_reduce_member *member)
         ((float *)(void *)p->values->data)[i] = value_at(p->self, i);
 }
 
-static void open_listener(struct peer *p, struct hth_reduce_member *member)
+static void open_observer(struct peer *p, struct hth_reduce_member *member)
 {
     open_peer(p, member);
     hth_blob_unref(p->values);
@@ -145,8 +145,8 @@ static void run(enum hth_quant_format format, double tolerance)
         peer[i].crew = &crew;
         peer[i].members = members;
         peer[i].span = (struct hth_avg_span){COUNT, format};
-        if (i == LISTENER)
-            open_listener(&peer[i], &members[i]);
+        if (i == OBSERVER)
+            open_observer(&peer[i], &members[i]);
         else
             open_peer(&peer[i], &members[i]);
     }
@@ -160,8 +160,8 @@ static void run(enum hth_quant_format format, double tolerance)
         const float *y = (const float *)(const void *)peer[i].average->data;
         for (uint32_t k = 0; k < COUNT; k++) {
             double mean = 0;
-            for (uint32_t m = 0; m < LISTENER; m++)
-                mean += (double)value_at(m, k) / LISTENER;
+            for (uint32_t m = 0; m < OBSERVER; m++)
+                mean += (double)value_at(m, k) / OBSERVER;
             assert_close(y[k], mean, 0, tolerance);
         }
         if (format == HTH_QUANT_F32)
@@ -198,8 +198,8 @@ static void test_leave(void **state)
     }
     members[2] = members[1];
     members[2].id.b[0] ^= 1;
-    members[LISTENER] = (struct hth_reduce_member){.id = members[2].id};
-    members[LISTENER].id.b[1] ^= 1;
+    members[OBSERVER] = (struct hth_reduce_member){.id = members[2].id};
+    members[OBSERVER].id.b[1] ^= 1;
     begin(&peer[0]);
     assert_ok(peer[0].err);
     close_peer(&peer[0]);

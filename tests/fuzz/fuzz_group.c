@@ -131,7 +131,7 @@ static struct hth_avg_member make_member(const struct peer *foe)
     uint32_t how = take8();
     struct hth_avg_member m = {.id = foe->env->self, .mode = (how & 3)};
 
-    if (m.mode == HTH_AVG_LISTENER && (how & 4) == 0)
+    if (m.mode == HTH_AVG_OBSERVER && (how & 4) == 0)
         return m;
     if (hth_avg_mode_reduces(m.mode) || (how & 8) != 0)
         m.addr = foe->addr;
@@ -602,13 +602,13 @@ static struct hth_roster_opts roster_opts(const struct peer *p, uint32_t i, uint
 static void open_honest(struct peer *p, uint32_t i, enum hth_avg_mode mode)
 {
     struct hth_avg_peer_opts o = HTH_AVG_PEER_OPTS_INIT;
-    bool listens = mode == HTH_AVG_LISTENER;
+    bool observes = mode == HTH_AVG_OBSERVER;
 
     o.network = "run";
-    o.mode = listens ? HTH_AVG_TRAINER : mode;
+    o.mode = observes ? HTH_AVG_TRAINER : mode;
     if (mode != HTH_AVG_CLIENT)
         o.addr = p->addr;
-    o.roster = roster_opts(p, i, listens ? HTH_ROSTER_BOOTSTRAPPING : 0);
+    o.roster = roster_opts(p, i, observes ? HTH_ROSTER_BOOTSTRAPPING : 0);
     o.moshpit.window_us = 600 * HTH_US_PER_MS;
     o.moshpit.round_us = 2 * HTH_US_PER_S;
     o.moshpit.budget = &s.budget;

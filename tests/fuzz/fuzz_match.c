@@ -11,7 +11,7 @@
 
 static void check_member(const struct hth_avg_member *m)
 {
-    HTH_ASSERT(m->mode <= HTH_AVG_LISTENER);
+    HTH_ASSERT(m->mode <= HTH_AVG_OBSERVER);
     HTH_ASSERT(m->weight >= 0 && m->weight <= HTH_AVG_WEIGHT_MAX);
     HTH_ASSERT(m->bandwidth >= 0 && isfinite(m->bandwidth));
     HTH_ASSERT(m->addr.family != 0 || !hth_avg_mode_reduces(m->mode));
