@@ -116,7 +116,7 @@ struct hth_averager_stats {
     uint64_t rounds, failed; /* single rounds, by outcome */
     uint64_t alone;          /* of the failed: nobody was met */
     uint64_t drops, bytes_out, bytes_in;
-    uint64_t stood_in;    /* sweeps in the place of somebody who was missing */
+    uint64_t proxied;     /* sweeps in the place of somebody who was missing */
     uint32_t under_way;   /* offers */
     uint32_t population;  /* trainers known to take part, this one included */
     uint32_t axes, cells; /* of the grid; 0 before it is known */

@@ -104,9 +104,9 @@ struct hth_avg_group {
 /* Somebody who looks in a line asks this peer to stand in there for who is missing at that place
  * along the axis. Returns WAIT when there is, or will be in this call, a look for it;
  * NO_VALUES when there never is; NOT_LOOKING: not now. */
-typedef enum hth_avg_reason hth_match_called_fn(void *arg, const struct hth_peer_id *by,
-                                                const struct hth_avg_line *line, uint64_t schema,
-                                                uint32_t at);
+typedef enum hth_avg_reason hth_match_proxy_fn(void *arg, const struct hth_peer_id *by,
+                                               const struct hth_avg_line *line, uint64_t schema,
+                                               uint32_t at);
 
 struct hth_match_opts {
     const char *network; /* the run's name */
@@ -121,7 +121,7 @@ struct hth_match_opts {
     int64_t board_us;     /* a look of which all who may come were told goes to the board then */
     int64_t patience_us;  /* waited for who declared or is due and does not come */
     int64_t linger_us;    /* begun groups are remembered, and what was told, for who is late */
-    hth_match_called_fn *called; /* NULL: this peer never stands in */
+    hth_match_proxy_fn *called; /* NULL: this peer never stands in */
     void *arg;
 };
 #define HTH_MATCH_OPTS_INIT                                                                        \
@@ -170,7 +170,7 @@ struct hth_match_due {
     int64_t until_us;
     bool maybe;
     /* 1 + the place that it should stand in for: it is called when it does not come by itself */
-    uint32_t stands_at;
+    uint32_t proxy_at;
     struct hth_addr addr; /* to ask it; family 0: over a connection that exists */
 };
 
@@ -242,8 +242,8 @@ bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id);
 /* Whether somebody who stands there along the round's axis has joined, as far as a leader knows. */
 bool hth_look_covers(const struct hth_look *look, uint32_t at);
 /* The last answer of who was called there: NO_VALUES, NOT_LOOKING (asked again); OK: none. */
-enum hth_avg_reason hth_look_called(const struct hth_look *look, const struct hth_peer_id *id,
-                                    uint32_t at);
+enum hth_avg_reason hth_look_proxy_answer(const struct hth_look *look, const struct hth_peer_id *id,
+                                          uint32_t at);
 /* No callback comes any more; the note is taken back. Only before the callback came. */
 void hth_look_cancel(struct hth_look *look);
 

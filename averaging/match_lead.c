@@ -262,7 +262,7 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
         if (l != NULL && !(l->struck && l->early))
             continue;
         wait_for(due[i].maybe ? &c->maybe : &c->pending, &due[i].id, due[i].until_us, now_us,
-                 due[i].stands_at > 0 ? "it stands in" : "it is due");
+                 due[i].proxy_at > 0 ? "it stands in" : "it is due");
         if (due[i].until_us > now_us)
             c->ask_us = HTH_MIN(c->ask_us, hth_look_ask(look, &due[i]));
     }

@@ -389,8 +389,8 @@ static bool is_slow(const struct match_telling *t)
            !hth_look_connected(look, &t->to.id);
 }
 
-enum hth_avg_reason hth_look_called(const struct hth_look *look, const struct hth_peer_id *id,
-                                    uint32_t at)
+enum hth_avg_reason hth_look_proxy_answer(const struct hth_look *look, const struct hth_peer_id *id,
+                                          uint32_t at)
 {
     uint32_t i = find_telling(look, id, at + 1);
 
@@ -432,7 +432,7 @@ int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
 {
     int64_t now_us = hth_now_us(look->match->env);
     int64_t at_us = look->made_us + look->match->opts.hold_us;
-    uint32_t i = find_telling(look, &due->id, due->stands_at);
+    uint32_t i = find_telling(look, &due->id, due->proxy_at);
     struct match_telling *t = i < HTH_AVG_TELL_MAX ? &look->telling[i] : NULL;
 
     if (now_us < at_us) /* who comes by itself has spoken by then */
@@ -444,7 +444,7 @@ int64_t hth_look_ask(struct hth_look *look, const struct hth_match_due *due)
         if (now_us < t->again_us) /* no more of them at once than there are places */
             return t->again_us;
         *t = (struct match_telling){
-            .look = look, .to = {.id = due->id, .addr = due->addr}, .missing = due->stands_at};
+            .look = look, .to = {.id = due->id, .addr = due->addr}, .missing = due->proxy_at};
     }
     if (t->call != NULL)
         return now_us < t->slow_us ? t->slow_us : INT64_MAX;

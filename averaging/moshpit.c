@@ -161,9 +161,9 @@ static void mp_stop(void *self)
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] != NULL)
             hth_sweep_cancel(mp->sweeps[i]);
-    for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++)
-        if (mp->stand_ins[i] != NULL)
-            hth_sweep_cancel(mp->stand_ins[i]);
+    for (uint32_t i = 0; i < HTH_AVG_PROXIES_MAX; i++)
+        if (mp->proxies[i] != NULL)
+            hth_sweep_cancel(mp->proxies[i]);
     for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++)
         if (mp->kept[i] != NULL)
             hth_sweep_cancel(mp->kept[i]);
@@ -271,7 +271,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
     match.network = mp->network;
     match.addr = opts->addr;
-    match.called = hth_stand_in_called;
+    match.called = hth_proxy_called;
     match.spoke = on_spoke;
     match.apart = on_apart;
     match.arg = mp;
@@ -312,7 +312,7 @@ void hth_moshpit_peer_lost(struct hth_averager *a, const struct hth_peer_id *pee
     hth_match_peer_lost(mp->match, peer);
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] != NULL)
-            hth_stand_in_late(mp->sweeps[i]);
+            hth_proxy_late(mp->sweeps[i]);
 }
 
 void hth_moshpit_match_stats(const struct hth_averager *a, struct hth_match_stats *out)

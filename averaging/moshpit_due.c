@@ -320,14 +320,14 @@ uint32_t hth_moshpit_due(const struct moshpit_sweep *s, struct hth_match_due *ou
             continue;
         if (until_us <= hth_now_us(mp->env)) {
             if ((w == DUE || !s->moves) && s->look != NULL && !hth_look_knows(s->look, &p->id) &&
-                !s->stands_in && !s->observes)
+                !s->is_proxy && !s->observes)
                 hth_moshpit_deaf(mp, &p->id);
             continue;
         }
         out[count++] = (struct hth_match_due){
             .id = p->id, .until_us = until_us, .maybe = w == MAY_COME, .addr = p->note.addr};
     }
-    return hth_stand_in_due(s, out, count, max);
+    return hth_proxy_due(s, out, count, max);
 }
 
 /* Who is alone gives others a moment whose notes are on their way: once in a grid, not in each of
@@ -340,7 +340,7 @@ bool hth_moshpit_bereft(const struct moshpit_sweep *s)
     bool lost = false, exact;
 
     (void)hth_roster_population(s->mp->roster, &exact);
-    if (!exact || s->moves || s->stands_in || s->shape.dims == 1)
+    if (!exact || s->moves || s->is_proxy || s->shape.dims == 1)
         return false;
     for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++) {
         if (!has_values(s->mp, p))
@@ -367,7 +367,7 @@ uint32_t hth_moshpit_known(const struct moshpit_sweep *s, struct hth_match_known
     bool exact, few;
 
     few = hth_roster_population(s->mp->roster, &exact) <= 2;
-    for (int want = DUE; want >= (exact && !s->stands_in ? NOT_DUE : DUE); want--)
+    for (int want = DUE; want >= (exact && !s->is_proxy ? NOT_DUE : DUE); want--)
         for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL && count < max; i++) {
             if (p->note.schema != hth_roster_self(s->mp->roster)->schema ||
                 (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) || where(s, p) != (enum where)want)
@@ -559,7 +559,7 @@ void hth_moshpit_looked(struct moshpit_sweep *s, bool met)
 {
     struct moshpit *mp = s->mp;
 
-    if (s->offer.sweep != HTH_AVG_SWEEP_AUTO || s->stands_in || (!met && !s->offered))
+    if (s->offer.sweep != HTH_AVG_SWEEP_AUTO || s->is_proxy || (!met && !s->offered))
         return;
     mp->vain = met ? 0 : mp->vain + 1;
     if (!s->far)

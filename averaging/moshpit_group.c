@@ -22,7 +22,7 @@ void hth_sweep_count(struct moshpit_sweep *s)
     st->bytes_out += info->bytes_out;
     st->bytes_in += info->bytes_in;
     s->result.rounds += ok;
-    if (s->stands_in)
+    if (s->is_proxy)
         return;
     if (ok || info->reason == HTH_AVG_ALONE)
         mp->alone_in[hth_avg_axis(&s->shape, info->number)] = ok ? 0 : s->generation;
@@ -267,7 +267,7 @@ static void move(struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
 
-    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->stands_in) {
+    if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->is_proxy) {
         mp->round_met = HTH_MAX(mp->round_met, s->round + 1);
         hth_roster_set_round(mp->roster, s->round + 1);
     }
@@ -287,7 +287,7 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     s->look = NULL;
     hth_moshpit_looked(s, r->err == HTH_OK);
     s->mp->full_lines += s->observes && (r->reason == HTH_AVG_FULL || r->reason == HTH_AVG_BEGUN);
-    if (s->offered && !s->stands_in && !s->observes)
+    if (s->offered && !s->is_proxy && !s->observes)
         hth_moshpit_look_over(s, r);
     memset(info, 0, sizeof(*info));
     info->number = s->round;
@@ -295,11 +295,11 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
     if (r->err != HTH_OK) {
-        if (s->offered && !s->stands_in && !s->observes && !hth_peer_id_is_zero(&r->kept_by))
+        if (s->offered && !s->is_proxy && !s->observes && !hth_peer_id_is_zero(&r->kept_by))
             hth_refusers_add(&s->mp->refusers, &r->kept_by, hth_now_us(s->env));
-        if (s->offered && !s->stands_in && !s->observes && hth_map_count(s->mp->suspects) > 0)
+        if (s->offered && !s->is_proxy && !s->observes && hth_map_count(s->mp->suspects) > 0)
             hth_roster_seek(s->mp->roster);
-        if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->stands_in)
+        if (s->offer.sweep == HTH_AVG_SWEEP_AUTO && !s->is_proxy)
             hth_roster_set_round(s->mp->roster, s->round + 1);
         hth_free(s->met);
         s->met = NULL;
@@ -314,7 +314,7 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
         hth_sweep_round_failed(s, r->err == HTH_E_TIMEOUT ? HTH_E_NOT_FOUND : r->err, r->reason);
         return;
     }
-    if (!s->stands_in)
+    if (!s->is_proxy)
         hth_roster_sought(s->mp->roster);
     note_group(s, r);
     s->group = r->group;
@@ -331,6 +331,6 @@ void hth_sweep_on_look(void *arg, const struct hth_look_result *r)
     }
     if (s->done_rounds + 1 < s->rounds) {
         hth_sweep_look_on(s);
-        hth_stand_in(s, s->group, s->group->line.round, false);
+        hth_proxy_start(s, s->group, s->group->line.round, false);
     }
 }

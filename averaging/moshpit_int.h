@@ -5,7 +5,7 @@
  *   moshpit.c         the table: offers in, statistics out
  *   moshpit_sweep.c   one offer on its way through the axes: where it looks next, how it ends
  *   moshpit_group.c   one of its rounds: the group that was found, its reduction, what came of it
- *   moshpit_stand.c   standing in for cells that nobody is in
+ *   moshpit_proxy.c   standing in for cells that nobody is in
  *   moshpit_due.c     who is expected in a line, by the roster, and who is not any more
  *
  * A sweep holds at most one look that counts and one reduction, and while it reduces, the look for
@@ -38,12 +38,12 @@ struct moshpit_sweep {
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
     bool moves;           /* the cell changes with every round, and the roster is told */
-    bool stands_in;       /* acts for an empty cell: as a client, and nobody is told how it ended */
+    bool is_proxy;        /* acts for an empty cell: as a client, and nobody is told how it ended */
     bool observes;        /* brings nothing: is told the mean, in a line of the last axis */
     bool kept;            /* nothing but the values that a round left, for who stands in later */
-    uint64_t base;        /* of a stand-in: the first round of its sweep */
+    uint64_t base;        /* of a proxy: the first round of its sweep */
     struct moshpit_sweep
-        *source;          /* of a stand-in that has no values yet: the sweep whose they will be */
+        *source;          /* of a proxy that has no values yet: the sweep whose they will be */
     uint64_t round;       /* of the look: the one being looked for, or the next */
     bool far;             /* it began in a round that only others' words speak for */
     uint32_t rounds, done_rounds;
@@ -89,7 +89,7 @@ struct moshpit {
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;
     struct moshpit_sweep *sweeps[HTH_AVG_OFFERS_MAX];
-    struct moshpit_sweep *stand_ins[HTH_AVG_STAND_INS_MAX];
+    struct moshpit_sweep *proxies[HTH_AVG_PROXIES_MAX];
     struct moshpit_sweep *kept[HTH_AVG_KEPT_MAX];
     uint64_t round_met;                  /* after the last one in which somebody was met */
     uint32_t vain;                       /* looks since then */
@@ -153,33 +153,32 @@ uint64_t hth_sweep_origin(const struct hth_peer_id *id);
 /* Trainers besides this peer whose values it brings, as far as that is believed. */
 uint32_t hth_sweep_others(const struct moshpit_sweep *s);
 
-/* moshpit_stand.c */
+/* moshpit_proxy.c */
 /* s begins in rounds in which an earlier try at the same may have been: who still stands in for
  * that one would bring its values among those of s. */
-void hth_stand_in_begin(const struct moshpit_sweep *s);
+void hth_proxy_begin(const struct moshpit_sweep *s);
 /* Stands in for whoever is missing in the lines that come after that group (NULL: this peer alone),
  * which met in the round. Not ready: the values are still being reduced. */
-void hth_stand_in(struct moshpit_sweep *s, const struct hth_avg_group *g, uint64_t round,
-                  bool ready);
+void hth_proxy_start(struct moshpit_sweep *s, const struct hth_avg_group *g, uint64_t round,
+                     bool ready);
 /* Somebody was lost: what `s` already holds may be missing elsewhere by now. */
-void hth_stand_in_late(struct moshpit_sweep *s);
+void hth_proxy_late(struct moshpit_sweep *s);
 /* s has its values now, or will have none. */
-void hth_stand_in_values(struct moshpit_sweep *s, bool there);
+void hth_proxy_values(struct moshpit_sweep *s, bool there);
 /* Somebody in its line can lead. Where all stand in, for lines of the axes that follow, one of them
  * must; along the last axis nobody would have anything of it. */
-bool hth_stand_in_follows(const struct moshpit_sweep *s);
+bool hth_proxy_follows(const struct moshpit_sweep *s);
 /* s stands in where that one is missing. */
-bool hth_stand_in_replaces(const struct moshpit_sweep *s, const struct hth_roster_peer *p);
+bool hth_proxy_replaces(const struct moshpit_sweep *s, const struct hth_roster_peer *p);
 /* A round of s is over: what it left is kept a while for a line of the next one that finds a hole
  * when s has gone on. */
-void hth_stand_in_keep(const struct moshpit_sweep *s);
+void hth_proxy_keep(const struct moshpit_sweep *s);
 /* As of hth_match_opts; arg is the moshpit. */
-enum hth_avg_reason hth_stand_in_called(void *arg, const struct hth_peer_id *by,
-                                        const struct hth_avg_line *line, uint64_t schema,
-                                        uint32_t at);
+enum hth_avg_reason hth_proxy_called(void *arg, const struct hth_peer_id *by,
+                                     const struct hth_avg_line *line, uint64_t schema, uint32_t at);
 /* Who stands in for whom in this line, as far as the roster tells: those to wait for. */
-uint32_t hth_stand_in_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t count,
-                          uint32_t max);
+uint32_t hth_proxy_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t count,
+                       uint32_t max);
 
 /* moshpit_due.c */
 bool hth_moshpit_suspected(struct moshpit *mp, const struct hth_roster_peer *p);

@@ -32,13 +32,13 @@ static void sweep_detach(struct moshpit_sweep *s)
         hth_reduce_cancel(s->reduce);
     s->look = NULL;
     s->reduce = NULL;
-    hth_stand_in_values(s, false);
+    hth_proxy_values(s, false);
     for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
         if (mp->sweeps[i] == s)
             mp->sweeps[i] = NULL;
-    for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++)
-        if (mp->stand_ins[i] == s)
-            mp->stand_ins[i] = NULL;
+    for (uint32_t i = 0; i < HTH_AVG_PROXIES_MAX; i++)
+        if (mp->proxies[i] == s)
+            mp->proxies[i] = NULL;
     for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++)
         if (mp->kept[i] == s)
             mp->kept[i] = NULL;
@@ -56,7 +56,7 @@ static void tell(struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
     struct hth_avg_result *r = &s->result;
-    bool tells = s->offered && !s->stands_in;
+    bool tells = s->offered && !s->is_proxy;
 
     r->ticket = s->offer.ticket;
     r->took_us = hth_now_us(s->env) - s->start_us;
@@ -69,7 +69,7 @@ static void tell(struct moshpit_sweep *s)
         r->origin = s->origin;
         r->heads = s->heads;
         r->change = s->change;
-        if (!s->stands_in) {
+        if (!s->is_proxy) {
             mp->stats.distance = mp->stats.last.change = s->change;
             hth_metric_set(mp->metrics.distance, s->change);
         }
@@ -125,7 +125,7 @@ static void on_end(void *arg)
     }
     s->ending = true;
     if (s->result.rounds == 0 || s->offer.values == NULL || s->values == s->offer.values ||
-        s->stands_in) {
+        s->is_proxy) {
         tell(s);
         return;
     }
@@ -153,10 +153,10 @@ void hth_sweep_round_over(struct moshpit_sweep *s)
     hth_sweep_count(s);
     s->done_rounds++;
     /* Never those of a later round: the line that they are for has others. */
-    hth_stand_in_values(s, s->info.err == HTH_OK);
+    hth_proxy_values(s, s->info.err == HTH_OK);
     if (s->info.err == HTH_OK || s->met == NULL)
-        hth_stand_in(s, s->met, s->round - 1, true);
-    hth_stand_in_keep(s);
+        hth_proxy_start(s, s->met, s->round - 1, true);
+    hth_proxy_keep(s);
     if (s->done_rounds >= s->rounds) {
         hth_sweep_end_soon(s);
         return;
@@ -210,7 +210,7 @@ static bool missed(void *arg, const struct hth_peer_id *id)
     const struct moshpit_sweep *s = arg;
     const struct hth_roster_peer *p = hth_roster_find(s->mp->roster, id);
 
-    return p != NULL && (hth_moshpit_suspected(s->mp, p) || hth_stand_in_replaces(s, p));
+    return p != NULL && (hth_moshpit_suspected(s->mp, p) || hth_proxy_replaces(s, p));
 }
 
 uint64_t hth_sweep_run(const struct moshpit *mp, uint32_t kind)
@@ -301,7 +301,7 @@ enum hth_err hth_sweep_look(struct moshpit_sweep *s, bool ready, int64_t ahead_u
                               .arg = s};
 
     group_sizes(s, &o);
-    if (s->observes || (s->stands_in && hth_stand_in_follows(s))) {
+    if (s->observes || (s->is_proxy && hth_proxy_follows(s))) {
         o.mode = s->observes ? HTH_AVG_OBSERVER : HTH_AVG_CLIENT;
         o.says_step = o.says_step && !s->observes; /* it has not got there */
         o.bandwidth = 0;
@@ -454,7 +454,7 @@ enum hth_err hth_sweep_new(struct moshpit *mp, const struct hth_avg_offer *offer
     s->observes = offered && hth_moshpit_observes(mp, offer);
     s->heads = s->observes ? 0 : s->heads;
     HTH_GOTO(fail, place(s));
-    hth_stand_in_begin(s);
+    hth_proxy_begin(s);
     HTH_GOTO(fail, hth_sweep_look(s, offered, HTH_MAX(2 * ready_in_us, HTH_US_PER_S)));
     hth_timer_set(s->env, s->timer, hth_sweep_time_us(s) + HTH_MAX(2 * ready_in_us, (int64_t)0));
     *out = s;
@@ -470,7 +470,7 @@ static void look_anew(struct moshpit_sweep *s)
     hth_look_cancel(s->look);
     s->look = NULL;
     if (place(s) == HTH_OK) {
-        hth_stand_in_begin(s);
+        hth_proxy_begin(s);
         if (hth_sweep_look(s, s->offered, HTH_MAX(s->look_us - hth_now_us(s->env), HTH_US_PER_S)) ==
             HTH_OK)
             return;

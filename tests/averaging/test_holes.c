@@ -14,7 +14,7 @@
 #include "dht/board.h"
 #include "support/test.h"
 
-static uint64_t stood_in(const struct pit *p)
+static uint64_t proxied(const struct pit *p)
 {
     uint64_t n = 0;
 
@@ -24,7 +24,7 @@ static uint64_t stood_in(const struct pit *p)
         if (!p->peer[i].up)
             continue;
         hth_averager_stats(&p->peer[i].avg.averager, &s);
-        n += s.stood_in;
+        n += s.proxied;
     }
     return n;
 }
@@ -66,7 +66,7 @@ static uint64_t one_sweep(const char *shape, uint32_t peers, uint64_t seed)
                   pit_deviation(&p, mean), (double)p.peer[0].longest_us / 1e3,
                   (unsigned long long)hth_world_trace_hash(p.world));
     assert_true(pit_deviation(&p, mean) < 1e-6);
-    n = stood_in(&p);
+    n = proxied(&p);
     pit_stop(&p);
     return n;
 }
@@ -245,7 +245,7 @@ static void tried_again(void **state)
     pit_offer(&p.peer[5], 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 5 * HTH_US_PER_S));
     assert_ok(p.peer[2].result.err);
-    assert_int_equal(stood_in(&p), 1);
+    assert_int_equal(proxied(&p), 1);
     pit_fill(&p, 35);
     pit_mean(&p, mean);
     p.timeout_us = 0;
@@ -271,7 +271,7 @@ static void once_more(void **state)
     come_to_step(&p, 7);
     pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-    assert_int_equal(stood_in(&p), 1);
+    assert_int_equal(proxied(&p), 1);
     pit_fill(&p, 38);
     pit_mean(&p, mean);
     for (uint32_t i = 0; i < p.peers; i++) {
@@ -283,7 +283,7 @@ static void once_more(void **state)
     pit_offer(&p.peer[2], 7, HTH_AVG_ALL_AXES);
     pit_offer(&p.peer[5], 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-    assert_int_equal(stood_in(&p), 2);
+    assert_int_equal(proxied(&p), 2);
     assert_true(pit_deviation(&p, mean) < 1e-6);
     pit_stop(&p);
 }
@@ -391,7 +391,7 @@ static void limit_is_kept(void **state)
     uint32_t complete = 0;
 
     (void)state;
-    pit_init(&p, 32, HTH_AVG_STAND_INS_MAX + 3, 64, NULL);
+    pit_init(&p, 32, HTH_AVG_PROXIES_MAX + 3, 64, NULL);
     assert_ok(hth_avg_shape_parse("10x2", &p.shape));
     p.has_cells = true;
     pit_fill(&p, 32);
@@ -400,14 +400,14 @@ static void limit_is_kept(void **state)
     pit_start(&p, 3 * HTH_US_PER_S);
     come_to_step(&p, 7);
     pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
-    while (stood_in(&p) == 0)
+    while (proxied(&p) == 0)
         hth_world_run_for(p.world, HTH_US_PER_MS);
-    assert_int_equal(stood_in(&p), HTH_AVG_STAND_INS_MAX);
+    assert_int_equal(proxied(&p), HTH_AVG_PROXIES_MAX);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     for (uint32_t i = 0; i < p.peers; i++)
         complete += p.peer[i].result.weight > p.peers - 0.5;
     assert_int_equal(complete, p.peers);
-    assert_int_equal(stood_in(&p), HTH_AVG_STAND_INS_MAX + 1);
+    assert_int_equal(proxied(&p), HTH_AVG_PROXIES_MAX + 1);
     pit_stop(&p);
 }
 
@@ -458,7 +458,7 @@ static void grid_is_bounded(const char *shape, uint32_t rank, uint64_t want)
     pit_offer_all(&p, 7, HTH_AVG_ALL_AXES);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     assert_ok(p.peer[0].result.err);
-    assert_int_equal(stood_in(&p), want);
+    assert_int_equal(proxied(&p), want);
     for (uint32_t i = 0; i < STRANGERS; i++)
         hth_publisher_free(note[i]);
     pit_stop(&p);

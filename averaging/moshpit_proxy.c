@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moshpit_stand.c: standing in for cells that nobody is in.
+ * moshpit_proxy.c: standing in for cells that nobody is in.
  *
  * On a full grid the lines along the second axis each hold one member of every group of the first,
  * and so everybody's values. Where a cell is empty, because the population does not fill the grid
@@ -19,7 +19,7 @@
  * missed comes late, nothing is counted twice, for they bring the same values and say so (the
  * origin, match.h).
  *
- * The stand-in is a sweep of its own from there to the last axis. It is a client: it reduces
+ * The proxy is a sweep of its own from there to the last axis. It is a client: it reduces
  * nothing there, and leads nobody.
  */
 #include <string.h>
@@ -38,7 +38,7 @@ static bool is_standing(const struct moshpit_sweep *s)
     if (s->moves || s->observes || s->offer.rounds != HTH_AVG_ALL_AXES ||
         s->mp->opts.mode == HTH_AVG_HELPER)
         return false;
-    return cells <= HTH_AVG_STAND_CELLS_MAX &&
+    return cells <= HTH_AVG_PROXY_CELLS_MAX &&
            cells / CELLS_EACH <= hth_roster_population(s->mp->roster, NULL);
 }
 
@@ -58,9 +58,9 @@ static bool is_in(const struct moshpit_sweep *s, const struct hth_roster_peer *p
            same_cell(&p->note.cell, cell);
 }
 
-bool hth_stand_in_replaces(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
+bool hth_proxy_replaces(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
-    return s->stands_in && is_in(s, p, &s->cell);
+    return s->is_proxy && is_in(s, p, &s->cell);
 }
 
 /* A peer that is in this cell and can be expected to bring values; this one counts where it
@@ -70,7 +70,7 @@ static const struct hth_peer_id *who_is_in(const struct moshpit_sweep *s,
 {
     const struct hth_roster_peer *p;
 
-    if (!s->stands_in && same_cell(&s->cell, cell))
+    if (!s->is_proxy && same_cell(&s->cell, cell))
         return &s->env->self;
     for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++)
         if (is_in(s, p, cell) && !hth_moshpit_suspected(s->mp, p))
@@ -103,7 +103,7 @@ static bool is_anybody_in_line(const struct moshpit_sweep *s, const struct hth_a
     return false;
 }
 
-bool hth_stand_in_follows(const struct moshpit_sweep *s)
+bool hth_proxy_follows(const struct moshpit_sweep *s)
 {
     uint32_t axis = hth_avg_axis(&s->shape, s->round);
 
@@ -151,7 +151,7 @@ static bool can_come(const struct moshpit_sweep *s, const struct hth_peer_id *id
                      const struct hole *hole)
 {
     const struct hth_roster_peer *p = hth_roster_find(s->mp->roster, id);
-    enum hth_avg_reason said = hth_look_called(s->look, id, hole->at);
+    enum hth_avg_reason said = hth_look_proxy_answer(s->look, id, hole->at);
 
     if (p != NULL && hth_moshpit_has_passed(s, p))
         return false;
@@ -164,9 +164,9 @@ static const struct hth_peer_id *who_acts(const struct moshpit_sweep *s,
 
 /* Who acts for a cell in a round if nobody is in it: who did before; else one of those who met in
  * the round before, if any of them was there. NULL: nobody has values for it. */
-static const struct hth_peer_id *who_stands_in(const struct moshpit_sweep *s,
-                                               const struct hth_avg_cell *cell, uint64_t round,
-                                               const struct hole *hole)
+static const struct hth_peer_id *find_proxy(const struct moshpit_sweep *s,
+                                            const struct hth_avg_cell *cell, uint64_t round,
+                                            const struct hole *hole)
 {
     uint32_t axis = hth_avg_axis(&s->shape, round);
     const struct hth_peer_id *id;
@@ -177,7 +177,7 @@ static const struct hth_peer_id *who_stands_in(const struct moshpit_sweep *s,
 
     if (axis == 0)
         return NULL;
-    id = who_stands_in(s, cell, round - 1, hole);
+    id = find_proxy(s, cell, round - 1, hole);
     if (id != NULL)
         return id;
     key_len = line_key(s, cell, round, key);
@@ -198,7 +198,7 @@ static const struct hth_peer_id *who_acts(const struct moshpit_sweep *s,
 {
     const struct hth_peer_id *id = who_is_in(s, cell);
 
-    return id != NULL ? id : who_stands_in(s, cell, round, hole);
+    return id != NULL ? id : find_proxy(s, cell, round, hole);
 }
 
 /* Not only perhaps. */
@@ -215,22 +215,22 @@ static const struct hth_peer_id *who_comes(const struct moshpit_sweep *s,
                                            const struct hth_avg_cell *cell, uint32_t at)
 {
     const struct hole soon = {at, true}, later = {at, false};
-    const struct hth_peer_id *id = who_stands_in(s, cell, s->round, &soon);
+    const struct hth_peer_id *id = find_proxy(s, cell, s->round, &soon);
 
-    return id != NULL ? id : who_stands_in(s, cell, s->round, &later);
+    return id != NULL ? id : find_proxy(s, cell, s->round, &later);
 }
 
 /* Those who stand in come when their own line has met, which may wait for somebody as long as its
  * window is open. They come by themselves where their line misses the same peer; where that one
  * died after it had all of its values, they know nothing of it, and the leader here calls them. */
-uint32_t hth_stand_in_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t count,
-                          uint32_t max)
+uint32_t hth_proxy_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t count,
+                       uint32_t max)
 {
     uint32_t axis = hth_avg_axis(&s->shape, s->round);
     int64_t end_us = s->look_us + hth_sweep_window_us(s);
     struct hth_avg_cell cell = s->cell;
 
-    if (!is_standing(s) || s->stands_in || axis == 0 || s->look == NULL ||
+    if (!is_standing(s) || s->is_proxy || axis == 0 || s->look == NULL ||
         end_us <= hth_now_us(s->env))
         return count;
     for (uint32_t at = 0; at < s->shape.size[axis] && count < max; at++) {
@@ -247,7 +247,7 @@ uint32_t hth_stand_in_due(const struct moshpit_sweep *s, struct hth_match_due *o
         p = id != NULL ? hth_roster_find(s->mp->roster, id) : NULL;
         if (p != NULL)
             out[count++] = (struct hth_match_due){
-                .id = p->id, .until_us = end_us, .stands_at = at + 1, .addr = p->note.addr};
+                .id = p->id, .until_us = end_us, .proxy_at = at + 1, .addr = p->note.addr};
     }
     return count;
 }
@@ -271,21 +271,21 @@ static bool go(struct moshpit_sweep *s, const struct hth_avg_cell *cell, uint64_
     struct moshpit *mp = s->mp;
     struct moshpit_sweep *in;
     uint64_t base = round - hth_avg_axis(&s->shape, round);
-    uint32_t slot = HTH_AVG_STAND_INS_MAX;
+    uint32_t slot = HTH_AVG_PROXIES_MAX;
 
-    for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++) {
-        in = mp->stand_ins[i];
+    for (uint32_t i = 0; i < HTH_AVG_PROXIES_MAX; i++) {
+        in = mp->proxies[i];
         if (in == NULL)
             slot = HTH_MIN(slot, i);
         else if (in->base == base && same_offers(in, s) && same_cell(&in->cell, cell))
             return true; /* we are there */
     }
-    if (slot == HTH_AVG_STAND_INS_MAX)
+    if (slot == HTH_AVG_PROXIES_MAX)
         return false;
     in = hth_sweep_alloc(mp, &s->offer);
     if (in == NULL)
         return false;
-    in->stands_in = true;
+    in->is_proxy = true;
     in->offered = true;
     in->kind = s->kind;
     in->generation = s->generation;
@@ -306,15 +306,15 @@ static bool go(struct moshpit_sweep *s, const struct hth_avg_cell *cell, uint64_
         return false;
     }
     hth_timer_set(in->env, in->timer, hth_sweep_time_us(in) + hth_sweep_round_us(in));
-    mp->stand_ins[slot] = in;
-    mp->stats.stood_in++;
+    mp->proxies[slot] = in;
+    mp->stats.proxied++;
     return true;
 }
 
-void hth_stand_in_begin(const struct moshpit_sweep *s)
+void hth_proxy_begin(const struct moshpit_sweep *s)
 {
-    for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++) {
-        struct moshpit_sweep *in = s->mp->stand_ins[i];
+    for (uint32_t i = 0; i < HTH_AVG_PROXIES_MAX; i++) {
+        struct moshpit_sweep *in = s->mp->proxies[i];
 
         if (in != NULL && in->base == s->round && same_offers(in, s))
             hth_sweep_cancel(in);
@@ -357,8 +357,8 @@ static bool is_ours(const struct moshpit_sweep *s, const struct hth_avg_group *g
     return best.id != NULL && hth_peer_id_eq(best.id, &s->env->self);
 }
 
-void hth_stand_in(struct moshpit_sweep *s, const struct hth_avg_group *g, uint64_t round,
-                  bool ready)
+void hth_proxy_start(struct moshpit_sweep *s, const struct hth_avg_group *g, uint64_t round,
+                     bool ready)
 {
     uint32_t axis = hth_avg_axis(&s->shape, round);
     struct hth_avg_cell cell = s->cell;
@@ -381,20 +381,20 @@ void hth_stand_in(struct moshpit_sweep *s, const struct hth_avg_group *g, uint64
     }
 }
 
-void hth_stand_in_late(struct moshpit_sweep *s)
+void hth_proxy_late(struct moshpit_sweep *s)
 {
     if (s->ending || !is_standing(s))
         return;
     if (s->met != NULL)
-        hth_stand_in(s, s->met, s->met->line.round, true);
+        hth_proxy_start(s, s->met, s->met->line.round, true);
     if (s->group != NULL)
-        hth_stand_in(s, s->group, s->group->line.round, false);
+        hth_proxy_start(s, s->group, s->group->line.round, false);
 }
 
-void hth_stand_in_values(struct moshpit_sweep *s, bool there)
+void hth_proxy_values(struct moshpit_sweep *s, bool there)
 {
-    for (uint32_t i = 0; i < HTH_AVG_STAND_INS_MAX; i++) {
-        struct moshpit_sweep *in = s->mp->stand_ins[i];
+    for (uint32_t i = 0; i < HTH_AVG_PROXIES_MAX; i++) {
+        struct moshpit_sweep *in = s->mp->proxies[i];
 
         if (in == NULL || in->source != s)
             continue;
@@ -449,7 +449,7 @@ static bool is_alone(const struct moshpit_sweep *s)
     return alone;
 }
 
-void hth_stand_in_keep(const struct moshpit_sweep *s)
+void hth_proxy_keep(const struct moshpit_sweep *s)
 {
     struct moshpit *mp = s->mp;
     struct moshpit_sweep *k;
@@ -515,9 +515,8 @@ static bool is_of_line(const struct moshpit *mp, const struct hth_peer_id *id,
     return hth_avg_line_eq(&theirs, line);
 }
 
-enum hth_avg_reason hth_stand_in_called(void *arg, const struct hth_peer_id *by,
-                                        const struct hth_avg_line *line, uint64_t schema,
-                                        uint32_t at)
+enum hth_avg_reason hth_proxy_called(void *arg, const struct hth_peer_id *by,
+                                     const struct hth_avg_line *line, uint64_t schema, uint32_t at)
 {
     struct moshpit *mp = arg;
     struct hth_avg_line from = *line; /* that of the missing one in the round before */
@@ -530,7 +529,7 @@ enum hth_avg_reason hth_stand_in_called(void *arg, const struct hth_peer_id *by,
     from.cell.at[axis] = at;
     s = find(mp->kept, HTH_AVG_KEPT_MAX, &from, schema);
     s = s != NULL ? s : find(mp->sweeps, HTH_AVG_OFFERS_MAX, &from, schema);
-    s = s != NULL ? s : find(mp->stand_ins, HTH_AVG_STAND_INS_MAX, &from, schema);
+    s = s != NULL ? s : find(mp->proxies, HTH_AVG_PROXIES_MAX, &from, schema);
     if (s == NULL)
         return HTH_AVG_NOT_LOOKING;
     if (s->kept && s->values == NULL)
