@@ -219,7 +219,7 @@ struct hth_look_opts {
     /* Fills in whom to tell, at most `max`; returns how many. In hth_look_new only. May be NULL. */
     uint32_t (*known)(void *arg, struct hth_match_known *out, uint32_t max);
     /* Whom this peer neither follows nor leads, nor waits for; NULL: nobody. */
-    bool (*shuns)(void *arg, const struct hth_peer_id *id);
+    bool (*excludes)(void *arg, const struct hth_peer_id *id);
     /* Whether all others are lost: alone, the look ends at once. NULL: never. */
     bool (*bereft)(void *arg);
     /* Somebody did not answer a TELL or JOIN in time: it is not there. May be NULL. */

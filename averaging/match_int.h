@@ -174,7 +174,7 @@ bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
                           const struct hth_peer_id *id);
 /* Where this peer stands along the round's axis. */
 uint32_t hth_look_at(const struct hth_look *look);
-bool hth_look_shuns(const struct hth_look *look, const struct hth_peer_id *id);
+bool hth_look_excludes(const struct hth_look *look, const struct hth_peer_id *id);
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
 /* NULL: HTH_AVG_LOOKERS_MAX are known, or of those who only reduce HTH_AVG_HELPERS_MAX, or of those
  * who observe HTH_AVG_OBSERVERS_MAX, that come before it. Such a one may make room: it is gone

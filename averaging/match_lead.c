@@ -98,7 +98,7 @@ static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join_ms
         hth_look_doubt(look, &join->self.id);
         return HTH_AVG_NOT_SMALLER;
     }
-    if (hth_look_shuns(look, &join->self.id))
+    if (hth_look_excludes(look, &join->self.id))
         return HTH_AVG_STRUCK_OFF;
     l = hth_look_get(look, &join->self.id, join->self.mode);
     if (l == NULL)
@@ -209,7 +209,7 @@ static int64_t patience(const struct hth_look *look, const struct match_looker *
 static bool is_in(const struct match_looker *l)
 {
     if (l->mode == HTH_AVG_OBSERVER)
-        return !l->struck && (l->joined || (l->declared && !hth_look_shuns(l->look, &l->id)));
+        return !l->struck && (l->joined || (l->declared && !hth_look_excludes(l->look, &l->id)));
     return !l->struck && l->joined && l->ready;
 }
 
@@ -220,7 +220,7 @@ static void count_lookers(struct hth_look *look, struct census *c, int64_t now_u
         const struct match_looker *l = look->lookers[i];
         if (l->struck)
             continue;
-        if (!l->joined && hth_look_shuns(look, &l->id))
+        if (!l->joined && hth_look_excludes(look, &l->id))
             continue;
         if (l->mode == HTH_AVG_OBSERVER) {
             if (is_in(l))
@@ -357,7 +357,8 @@ static void begin_one(struct hth_look *look, struct hth_avg_group *group,
 
 static void begin(struct hth_look *look, const struct census *c)
 {
-    uint32_t room = 1 + look->count; /* who is shunned no more since they were counted is in, too */
+    uint32_t room =
+        1 + look->count; /* who is excluded no more since they were counted is in, too */
     struct hth_avg_member *members = hth_new_array(struct hth_avg_member, room);
     struct hth_avg_member *dealt = hth_new_array(struct hth_avg_member, room);
     struct match_looker **from = hth_new_array(struct match_looker *, room);

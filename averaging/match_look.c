@@ -42,9 +42,9 @@ bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
     return order(mode, &mark, id, look->opts.mode, &look->mark, &look->match->env->self) < 0;
 }
 
-bool hth_look_shuns(const struct hth_look *look, const struct hth_peer_id *id)
+bool hth_look_excludes(const struct hth_look *look, const struct hth_peer_id *id)
 {
-    return look->opts.shuns != NULL && look->opts.shuns(look->opts.arg, id);
+    return look->opts.excludes != NULL && look->opts.excludes(look->opts.arg, id);
 }
 
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id)
@@ -177,7 +177,7 @@ struct match_looker *hth_look_leader(struct hth_look *look)
     for (uint32_t i = 0; i < look->count; i++) {
         struct match_looker *l = look->lookers[i];
         if (!l->declared || l->struck || !hth_avg_mode_reduces(l->mode) ||
-            hth_look_shuns(look, &l->id))
+            hth_look_excludes(look, &l->id))
             continue;
         if (!precedes_us(look, l))
             break;

@@ -316,7 +316,7 @@ uint32_t hth_moshpit_due(const struct moshpit_sweep *s, struct hth_match_due *ou
             continue;
         until_us = until(s, p, w);
         if (until_us == INT64_MIN || hth_moshpit_suspected(mp, p) || is_replaced(s, p) ||
-            hth_refusers_shuns(&mp->refusers, &p->id, hth_now_us(mp->env)))
+            hth_refusers_exclude(&mp->refusers, &p->id, hth_now_us(mp->env)))
             continue;
         if (until_us <= hth_now_us(mp->env)) {
             if ((w == DUE || !s->moves) && s->look != NULL && !hth_look_knows(s->look, &p->id) &&
@@ -525,7 +525,7 @@ static bool is_awaited(const struct moshpit_sweep *s, int64_t since_us)
     for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++)
         if (has_values(s->mp, p) && where(s, p) == DUE && active_us(s, p) > since_us &&
             !hth_moshpit_suspected(s->mp, p) &&
-            !hth_refusers_shuns(&s->mp->refusers, &p->id, hth_now_us(s->env)))
+            !hth_refusers_exclude(&s->mp->refusers, &p->id, hth_now_us(s->env)))
             return true;
     return false;
 }

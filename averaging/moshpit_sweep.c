@@ -188,11 +188,11 @@ static uint32_t known(void *arg, struct hth_match_known *out, uint32_t max)
     return hth_moshpit_known(arg, out, max);
 }
 
-static bool shuns(void *arg, const struct hth_peer_id *id)
+static bool excludes(void *arg, const struct hth_peer_id *id)
 {
     const struct moshpit_sweep *s = arg;
 
-    return hth_refusers_shuns(&s->mp->refusers, id, hth_now_us(s->env));
+    return hth_refusers_exclude(&s->mp->refusers, id, hth_now_us(s->env));
 }
 
 static void deaf(void *arg, const struct hth_peer_id *id)
@@ -293,7 +293,7 @@ enum hth_err hth_sweep_look(struct moshpit_sweep *s, bool ready, int64_t ahead_u
                               .ahead_us = ready ? 0 : ahead_us,
                               .due = due,
                               .known = known,
-                              .shuns = shuns,
+                              .excludes = excludes,
                               .bereft = s->observes ? NULL : bereft,
                               .deaf = s->observes ? NULL : deaf, /* it judges nobody */
                               .missed = s->observes ? NULL : missed,

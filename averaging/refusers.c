@@ -4,12 +4,12 @@
 #include "core/base.h"
 
 #define AGAIN_US   (60 * HTH_US_PER_S) /* refusals further apart are no habit */
-#define SHUN_US    (10 * HTH_US_PER_S)
-#define SHUN_TIMES 6 /* that it is doubled at most */
+#define EXCLUDE_US    (10 * HTH_US_PER_S)
+#define EXCLUDE_TIMES 6 /* that it is doubled at most */
 
 static int64_t over_us(const struct hth_refuser *e)
 {
-    return HTH_MAX(e->at_us, e->shunned_until_us);
+    return HTH_MAX(e->at_us, e->excluded_until_us);
 }
 
 static struct hth_refuser *entry_of(struct hth_refusers *r, const struct hth_peer_id *id)
@@ -36,13 +36,14 @@ void hth_refusers_add(struct hth_refusers *r, const struct hth_peer_id *id, int6
         e->times = 0;
     e->at_us = now_us;
     if (++e->times > 1)
-        e->shunned_until_us = now_us + (SHUN_US << HTH_MIN(e->times - 2, SHUN_TIMES));
+        e->excluded_until_us = now_us + (EXCLUDE_US << HTH_MIN(e->times - 2, EXCLUDE_TIMES));
 }
 
-bool hth_refusers_shuns(const struct hth_refusers *r, const struct hth_peer_id *id, int64_t now_us)
+bool hth_refusers_exclude(const struct hth_refusers *r, const struct hth_peer_id *id,
+                          int64_t now_us)
 {
     for (uint32_t i = 0; i < HTH_AVG_REFUSERS_MAX; i++)
         if (r->at[i].times > 0 && hth_peer_id_eq(&r->at[i].id, id))
-            return now_us < r->at[i].shunned_until_us;
+            return now_us < r->at[i].excluded_until_us;
     return false;
 }

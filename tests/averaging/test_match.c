@@ -356,60 +356,60 @@ static void too_many_observers(void **state)
     observers_in(128, 128, 3, 0);
 }
 
-static uint32_t shunned; /* by all others */
+static uint32_t excluded; /* by all others */
 
-static bool shuns(void *arg, const struct hth_peer_id *id)
+static bool excludes(void *arg, const struct hth_peer_id *id)
 {
     const struct crowd *c = ((struct mate *)arg)->crowd;
 
-    return hth_peer_id_eq(id, &c->mate[shunned].env->self);
+    return hth_peer_id_eq(id, &c->mate[excluded].env->self);
 }
 
-/* Whom all others shun is in no group of theirs, whether it would have led them or followed, and
+/* Whom all others exclude is in no group of theirs, whether it would have led them or followed, and
  * nobody waits for it; the next time it is like any other. */
-static void one_is_shunned(void **state)
+static void one_is_excluded(void **state)
 {
     struct crowd c;
 
     (void)state;
-    for (shunned = 0; shunned < 4; shunned++) {
+    for (excluded = 0; excluded < 4; excluded++) {
         crowd_start(&c, 73, 4, NULL);
-        c.look.shuns = shuns;
+        c.look.excludes = excludes;
         crowd_look_all(&c);
         assert_true(crowd_run(&c, 6 * HTH_US_PER_S));
         for (uint32_t i = 0; i < 4; i++) {
-            assert_int_equal(c.mate[i].result.err, i == shunned ? HTH_E_TIMEOUT : HTH_OK);
-            assert_true(i == shunned || c.mate[i].group->count == 3);
-            assert_true(i == shunned ||
+            assert_int_equal(c.mate[i].result.err, i == excluded ? HTH_E_TIMEOUT : HTH_OK);
+            assert_true(i == excluded || c.mate[i].group->count == 3);
+            assert_true(i == excluded ||
                         c.mate[i].result.wait_us < c.look.window_us + c.match.patience_us);
         }
-        c.look.shuns = NULL;
+        c.look.excludes = NULL;
         c.look.line.round++;
         crowd_look_all(&c);
         assert_true(crowd_run(&c, 4 * HTH_US_PER_S));
-        assert_true(c.mate[shunned].group != NULL && c.mate[shunned].group->count == 4);
+        assert_true(c.mate[excluded].group != NULL && c.mate[excluded].group->count == 4);
         crowd_stop(&c);
     }
 }
 
-/* Nor is an observer in it whom they shun, although it is in by its note alone. */
-static void an_observer_is_shunned(void **state)
+/* Nor is an observer in it whom they exclude, although it is in by its note alone. */
+static void an_observer_is_excluded(void **state)
 {
     struct crowd c;
 
     (void)state;
-    shunned = 3;
+    excluded = 3;
     crowd_start(&c, 73, 4, NULL);
-    c.look.shuns = shuns;
+    c.look.excludes = excludes;
     for (uint32_t i = 0; i < 4; i++) {
-        c.look.mode = i == shunned ? HTH_AVG_OBSERVER : HTH_AVG_TRAINER;
-        c.look.weight = i != shunned;
+        c.look.mode = i == excluded ? HTH_AVG_OBSERVER : HTH_AVG_TRAINER;
+        c.look.weight = i != excluded;
         crowd_look(&c.mate[i]);
     }
     assert_true(crowd_run(&c, 8 * HTH_US_PER_S));
     for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(c.mate[i].result.err, i == shunned ? HTH_E_TIMEOUT : HTH_OK);
-        assert_true(i == shunned || c.mate[i].group->count == 3);
+        assert_int_equal(c.mate[i].result.err, i == excluded ? HTH_E_TIMEOUT : HTH_OK);
+        assert_true(i == excluded || c.mate[i].group->count == 3);
     }
     crowd_stop(&c);
 }
@@ -755,8 +755,8 @@ int main(void)
         cmocka_unit_test(too_many_clients),
         cmocka_unit_test(too_many_helpers),
         cmocka_unit_test(too_many_observers),
-        cmocka_unit_test(one_is_shunned),
-        cmocka_unit_test(an_observer_is_shunned),
+        cmocka_unit_test(one_is_excluded),
+        cmocka_unit_test(an_observer_is_excluded),
         cmocka_unit_test(only_clients),
         cmocka_unit_test(declared_ahead),
         cmocka_unit_test(never_ready),
