@@ -54,7 +54,7 @@ struct hth_avg_offer {
     uint32_t kind;    /* each has lines of its own: parameters never look where gradients do */
     uint32_t kind_on; /* in lines of that kind, where most of those heard in this sweep are there:
                        * they do the sweep once more; 0: never */
-    uint32_t goes;    /* with other values in this sweep, before: whose origin is another one */
+    uint32_t attempt; /* with other values in this sweep, before: whose origin is another one */
     uint32_t rounds;  /* axes to go through, or HTH_AVG_ALL_AXES */
     const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
     uint32_t span_count;

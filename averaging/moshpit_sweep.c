@@ -422,8 +422,8 @@ struct moshpit_sweep *hth_sweep_alloc(struct moshpit *mp, const struct hth_avg_o
     s->result.weight_fraction = 1;
     s->heads = mp->opts.mode != HTH_AVG_HELPER;
     s->origin = hth_sweep_origin(&mp->env->self);
-    if (offer->goes > 0)
-        s->origin = hth_hash64(&offer->goes, sizeof(offer->goes), s->origin);
+    if (offer->attempt > 0)
+        s->origin = hth_hash64(&offer->attempt, sizeof(offer->attempt), s->origin);
     s->kind = offer->kind;
     s->timer = hth_timer_new(mp->env, on_end, s);
     if (copy_offer(s, offer) == HTH_OK)

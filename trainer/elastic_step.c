@@ -81,7 +81,7 @@ struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t)
         .kind = HTH_TICKET_GRADIENT + t->batch.lines,
         .kind_on = t->batch.lines == 0 ? HTH_TICKET_GRADIENT + 1 : 0,
         .sweep = t->stats.updates,
-        .goes = t->batch.goes,
+        .attempt = t->batch.goes,
         .rounds = HTH_AVG_ALL_AXES,
         .spans = t->average.spans,
         .span_count = t->average.spans != NULL ? t->average.span_count : 0,

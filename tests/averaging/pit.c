@@ -152,7 +152,7 @@ void pit_offer(struct pit_peer *q, uint64_t sweep, uint32_t rounds)
                               .sweep = sweep,
                               .kind = q->kind,
                               .kind_on = q->kind_on,
-                              .goes = q->goes,
+                              .attempt = q->attempt,
                               .rounds = rounds,
                               .spans = &span,
                               .span_count = 1,

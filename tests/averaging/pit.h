@@ -29,7 +29,7 @@ struct pit_peer {
     bool observes; /* a newcomer without a state yet: offers nothing */
     float *values; /* pit's count; what it offers, and what the last average was */
     double weight;
-    uint32_t kind, kind_on, goes; /* of its offers */
+    uint32_t kind, kind_on, attempt; /* of its offers */
     /* what happened */
     uint32_t offered, ended, averaged;
     int64_t offered_us, ended_us, longest_us; /* from an offer to its end */

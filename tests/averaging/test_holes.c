@@ -307,7 +307,7 @@ static void third_time(void **state)
         for (uint32_t i = 0; i < p.peers; i++) {
             p.peer[i].kind = 1;
             p.peer[i].weight = time;
-            p.peer[i].goes = time - 1;
+            p.peer[i].attempt = time - 1;
             if (time == 2 || (i != 2 && i != 5)) /* the column of the empty cell */
                 pit_offer(&p.peer[i], 7, HTH_AVG_ALL_AXES);
         }
