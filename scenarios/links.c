@@ -81,7 +81,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
         m->links->err = err;
 }
 
-static double told(const struct hth_links_opts *o, enum hth_links_way way, uint32_t index)
+static double told_bandwidth(const struct hth_links_opts *o, enum hth_links_way way, uint32_t index)
 {
     uint32_t fastest = 0;
     for (uint32_t i = 1; i < o->peers; i++)
@@ -118,7 +118,7 @@ static enum hth_err add_member(struct links_run *l, enum hth_links_way way, uint
     l->list[index] = (struct hth_reduce_member){
         .id = env->self,
         .addr = hth_node_addr(m->node, PORT),
-        .bandwidth = told(l->opts, way, index),
+        .bandwidth = told_bandwidth(l->opts, way, index),
         .weight = 1,
     };
     return hth_env_blob_new(env, l->count * sizeof(float), NULL, &m->values);

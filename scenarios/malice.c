@@ -232,7 +232,7 @@ static enum hth_err liar_start(const struct hth_malice_place *place, void **self
 
 const struct hth_malice hth_malice_liar = {.name = "liar", .start = liar_start, .stop = host_stop};
 
-/* ---- those who lie always alike -------------------------------------------------------------- */
+/* ---- hosts with one kind of answer ---------------------------------------------------------- */
 
 static void answer_with(struct malice_host *h, struct hth_rpc_request *req, float value)
 {

@@ -60,7 +60,7 @@ static uint32_t hood_size(const struct churn_run *r, uint32_t k)
     return HTH_MIN(r->span, r->nodes - k * r->span);
 }
 
-/* ---- deaths and births --------------------------------------------------------------------- */
+/* ---- crashes and starts -------------------------------------------------------------------- */
 
 /* Start the waits of all viewers for the news about h, and void h's own waits. */
 static void expect(struct churn_run *r, uint32_t h, bool born)

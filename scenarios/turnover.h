@@ -9,10 +9,10 @@
  * takes the place, so that the number of peers stays the same and a crashed node stays down for
  * long.
  *
- *   death of h   |<--- forget: until viewer v no longer shows h --->|
- *   birth of h   |<--- discover: until v, who was there, shows h --->|
- *   birth of v   |<--- newcomer: until v shows nine tenths of the living --->|
- *   last death   |<--- recovery: until all show the living and nobody else --->|
+ *   crash of h   |<--- forget: until viewer v no longer shows h --->|
+ *   start of h   |<--- discover: until v, which was there, shows h --->|
+ *   start of v   |<--- newcomer: until v shows nine tenths of the live hosts --->|
+ *   last crash   |<--- recovery: until all show exactly the live hosts --->|
  *
  * The directories of at most HTH_CHURN_VIEWERS_MAX places are read every 50 ms, which is the
  * resolution of the times. A node that returns before it was forgotten counts for neither forget

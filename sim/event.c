@@ -34,7 +34,7 @@ struct sim_level {
     struct sim_bucket bucket[BUCKETS];
 };
 
-/* ---- the heap of what is soon -------------------------------------------------------------- */
+/* ---- the heap of the next events ------------------------------------------------------------- */
 
 static bool before(const struct sim_slot *a, const struct sim_slot *b)
 {

@@ -201,7 +201,7 @@ const struct hth_env_ops hth_sim_env_ops = {
     .wall_us = wall_us,
 };
 
-/* ---- birth --------------------------------------------------------------------------------- */
+/* ---- start --------------------------------------------------------------------------------- */
 
 /* The identity is the same after a restart; the random numbers differ. */
 static void init_env(struct hth_node *node)
@@ -293,7 +293,7 @@ void hth_node_restart(struct hth_node *node)
     come_up(node, 0);
 }
 
-/* ---- death --------------------------------------------------------------------------------- */
+/* ---- crash --------------------------------------------------------------------------------- */
 
 static uint64_t sweep_timers(struct hth_node *node)
 {

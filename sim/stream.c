@@ -493,7 +493,7 @@ void hth_sim_stream_close(struct hth_stream *s, bool flush)
     hth_sim_conn_maybe_free(conn);
 }
 
-/* ---- death of a node ----------------------------------------------------------------------- */
+/* ---- crash of a node ----------------------------------------------------------------------- */
 
 void hth_sim_streams_disconnect(struct hth_node *node, enum hth_crash how)
 {

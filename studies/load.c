@@ -80,7 +80,7 @@ static bool is_name(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Whether the text begins with `$word`, and no longer word. */
+/* Whether the text begins with `$word`, which is not part of a longer name. */
 static bool is_word(const char *text, const char *word)
 {
     size_t len = strlen(word);

@@ -153,7 +153,7 @@ enum { MEASURED, EXACT, PRINTED, SERIES };
 static const struct hth_study_column params[] = {{"round", "rounds", 0}};
 static const struct hth_study_column metrics[] = {{"factor", "factor of the variance", 8}};
 static const struct hth_study_panel panels[] = {
-    {"mixing", "Random groups: what is left of the variance", 0, 0, false, true, false}};
+    {"mixing", "Random groups: the remaining variance", 0, 0, false, true, false}};
 
 static void fill_points(const struct mixing *m, const double *measured, const double *error,
                         struct hth_study_point *points, struct hth_study_mean *means)

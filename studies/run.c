@@ -148,7 +148,7 @@ static void unload(struct request *r)
 /* ---- one seed ------------------------------------------------------------------------------ */
 
 /* The state of one seed's run. */
-struct told {
+struct seed_events {
     FILE *to; /* events.csv; NULL: print them */
     uint64_t seed;
 };
@@ -156,12 +156,12 @@ struct told {
 static void print_event(void *arg, int64_t now_us, const char *node, const char *event,
                         uint64_t detail)
 {
-    const struct told *told = arg;
+    const struct seed_events *events = arg;
     char seed[24], text[24];
-    if (told->to != NULL) {
-        snprintf(seed, sizeof(seed), "%" PRIu64, told->seed);
+    if (events->to != NULL) {
+        snprintf(seed, sizeof(seed), "%" PRIu64, events->seed);
         snprintf(text, sizeof(text), "%" PRIx64, detail);
-        hth_events_row(told->to, seed, now_us, node, event, text);
+        hth_events_row(events->to, seed, now_us, node, event, text);
         return;
     }
     printf("%12" PRId64 " %-10s %-10s %" PRIx64 "\n", now_us, node, event, detail);
@@ -178,13 +178,13 @@ static bool run_seed(const struct request *r, uint64_t seed, bool wall,
                      char line[HTH_SCENARIO_LINE_MAX])
 {
     struct hth_scenario_opts opts = {.log_level = HTH_ERROR};
-    struct told told = {.to = r->to, .seed = seed};
+    struct seed_events events = {.to = r->to, .seed = seed};
     struct hth_scenario_report report;
     struct hth_plan plan;
     char again[256], text[HTH_SCENARIO_TEXT_MAX];
     opts.trace = r->trace != NULL ? &r->avail : NULL;
     opts.on_event = r->events ? print_event : NULL;
-    opts.arg = &told;
+    opts.arg = &events;
     hth_scenario_draw(r->loaded.file, seed, &plan);
     if (r->seeds == 1)
         fputs(hth_plan_text(&plan, text), stdout);

@@ -30,7 +30,7 @@ static const struct argp_option shares_options[] = {
     {"bandwidth", KEY_BANDWIDTH, "B,B,...", 0,
      "Mbit/s of each peer, 0 for a client; 200x7 is seven of 200", 0},
     {"elements", KEY_ELEMENTS, "N", 0, "Floats of the vector (default 17700000)", 0},
-    {"minimum", KEY_MINIMUM, "N", 0, "Least floats that a peer reduces; below it none (default 0)",
+    {"minimum", KEY_MINIMUM, "N", 0, "A peer whose share has fewer floats reduces none (default 0)",
      0},
     {"json", KEY_JSON, NULL, 0, "One JSON object", 0},
     {0},

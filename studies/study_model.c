@@ -431,7 +431,7 @@ enum hth_err hth_study_differences(const struct hth_study *s, const char *text,
     return HTH_OK;
 }
 
-/* ---- what is missing ------------------------------------------------------------------------ */
+/* ---- gaps ----------------------------------------------------------------------------------- */
 
 char *hth_study_point_name(const struct hth_study *s, const struct hth_study_point *p)
 {

@@ -70,7 +70,7 @@ bool hth_study_has_metric(const struct hth_study *study, const struct hth_study_
 bool hth_study_has_table(const struct hth_study *study, const struct hth_study_mean *means,
                          size_t first);
 
-/* ---- what is missing ------------------------------------------------------------------------ */
+/* ---- gaps ----------------------------------------------------------------------------------- */
 
 /* A run that failed, with the first point of its group that was asked for. */
 struct hth_study_failure {

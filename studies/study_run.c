@@ -174,7 +174,7 @@ static size_t group_size(const struct hth_study_point *first)
  * expensive points alternate, so the estimate of the remaining time is good. */
 static void run_one(void *arg, void *local, uint64_t index)
 {
-    static const struct hth_study_watch nobody = {NULL, NULL};
+    static const struct hth_study_watch unwatched = {NULL, NULL};
     struct runs *r = arg;
     const struct hth_study *s = r->study;
     uint64_t group = index % r->group_count, seed = index / r->group_count;
@@ -183,7 +183,7 @@ static void run_one(void *arg, void *local, uint64_t index)
     double *values = hth_new_array(double, count *metrics);
     (void)local;
     r->errs[group * r->flags->seeds + seed] =
-        s->run(s->arg, first, r->flags->seed + seed, &nobody, values);
+        s->run(s->arg, first, r->flags->seed + seed, &unwatched, values);
     for (size_t i = 0; i < count; i++)
         memcpy(r->values + ((r->groups[group] + i) * r->flags->seeds + seed) * metrics,
                values + i * metrics, metrics * sizeof(*values));
@@ -191,7 +191,7 @@ static void run_one(void *arg, void *local, uint64_t index)
     show_progress(r);
 }
 
-/* ---- what is missing ------------------------------------------------------------------------ */
+/* ---- gaps ----------------------------------------------------------------------------------- */
 
 static enum hth_err err_of(const struct runs *r, size_t group, uint64_t seed)
 {

@@ -261,7 +261,7 @@ int hth_sim_vary_verb(int argc, char **argv)
         .args_doc = "SCENARIO...",
         .doc = "A scenario of your own as a study: $WORD in the file takes each of some values, "
                "each value is run with many seeds, and the results are a table, and with --out "
-               "pictures and a report. Of several files each is a line of the picture.",
+               "pictures and a report. Each of several files is a curve of the picture.",
     };
     struct vary *v = hth_new(struct vary);
     v->flags = (struct hth_study_flags)HTH_STUDY_FLAGS_INIT;
