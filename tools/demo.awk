@@ -98,7 +98,7 @@ function compare(    w, worst, ratio, gain) {
 # A control that has learned nothing would prove nothing: hence the bounds of what the swarm itself reaches.
 # GAIN_MIN is half of what experts save in one process on average: 2.308, 2.318 and 2.362 bits per byte beside
 # 2.440, 2.464 and 2.502 with seed 1, 2 and 3 in runs/text.yaml:
-#   hearth train --local --run runs/text.yaml --data kjv.txt --peer-seed 1 [--without-experts --rows 32]
+#   hearth train --local --run runs/text.yaml --data kjv.txt --flights 4 --peer-seed 1 [--without-experts --rows 32]
 BEGIN {
     ERROR_MAX = 0.75    # of the control's share of wrong pictures
     ACCURACY_MIN = 0.75
