@@ -2,9 +2,10 @@
 /*
  * http.h: a small status page for the person at this machine.
  *
- *   GET /health 200 "ok" GET /metrics the environment's metrics as Prometheus text GET /status.json
- *   the text that the program's callback returns GET <page path> fixed bytes that the program gave
- *   (hth_http_page)
+ *   GET /health        200 "ok"
+ *   GET /metrics       the environment's metrics as Prometheus text
+ *   GET /status.json   the text that the program's callback returns
+ *   GET <page path>    fixed bytes that the program gave (hth_http_page)
  *
  * It binds loopback addresses only and answers only requests whose Host is a loopback name, so that
  * no web page in a browser can read it through a name that resolves to 127.0.0.1. It runs on the

@@ -2,10 +2,15 @@
 /*
  * net.h: the real world as a `struct hth_env`: libevent, TCP under TLS 1.3, worker threads, files.
  *
- *     struct hth_net_opts opts = HTH_NET_OPTS_INIT; struct hth_env *env; opts.secret = &secret;
- *     (from hth_identity_load, identity.h) err = hth_net_new(&opts, &env); ... build the modules on
- *     env ... err = hth_net_run(env); returns after hth_net_stop hth_net_jobs_end(env); no job
- *     refers to a module after this ... free the modules ... hth_net_free(env);
+ *     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+ *     struct hth_env *env;
+ *     opts.secret = &secret;                    (from hth_identity_load, identity.h)
+ *     err = hth_net_new(&opts, &env);
+ *     ... build the modules on env ...
+ *     err = hth_net_run(env);                   returns after hth_net_stop
+ *     hth_net_jobs_end(env);                    after this no job refers to a module
+ *     ... free the modules ...
+ *     hth_net_free(env);
  *
  * Threads. The thread that calls hth_net_run is the loop thread; it also creates and frees the
  * environment. Any number of environments may live in one process, each on a thread of its own.

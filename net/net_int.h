@@ -3,10 +3,12 @@
  * net_int.h: the structs and functions that the files of net/ share. One `struct hth_net` is one
  * environment.
  *
- *   net.c the loop: turns, timers, posts, signals lanes.c worker threads and the jobs they run;
- *   team.c lends out those without a job listener.c accepting, and limits per address stream.c a
- *   stream's life: dial, handshake, deliver, pump, close tls.c bytes <-> TLS 1.3 records; plain.c
- *   the same without TLS (struct hth_net_codec) file.c whole small files
+ *   net.c        the loop: turns, timers, posts, signals
+ *   lanes.c      worker threads and the jobs they run; team.c lends out those without a job
+ *   listener.c   accepting, and limits per address
+ *   stream.c     a stream's life: dial, handshake, deliver, pump, close
+ *   tls.c        bytes <-> TLS 1.3 records; plain.c the same without TLS (struct hth_net_codec)
+ *   file.c       whole small files
  *
  * Turns. Every entry from libevent is wrapped in hth_net_enter/leave. Writes that callbacks queue
  * are pumped once in leave, so that all small messages of one turn share records and system calls.

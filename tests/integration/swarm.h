@@ -6,8 +6,10 @@
  * others. If `helper` is set the last peer has no values. On loopback all share one address; in a
  * lab (lab/lab.h) each is on a host of its own, h0, h1, ..., and the test runs inside `netlab run`.
  *
- *   swarm_start ... swarm_sweep(s, true): from values that differ ... swarm_sweep(s, false): from
- *   what the last sweep left ... swarm_spread, swarm_deviation
+ *   swarm_start
+ *   swarm_sweep(s, true)            from values that differ
+ *   swarm_sweep(s, false)           from the values of the last sweep
+ *   swarm_spread, swarm_deviation
  *
  * Functions skip a peer that is `gone`. Single-threaded.
  */
