@@ -2,8 +2,8 @@
 # -f comments.awk stands before it. The first file is the list of all files of the tree.
 #
 # A comment may name hth_x and HTH_X, folder/file.c, file.c and file.c:function. A name that ends in
-# "_" or is followed by "*" or "..." stands for all that begin so. A page names `folder/file` and
-# `folder/file.c:function` between backquotes, and [files](and#headings) in links. Files that are
+# "_" or is followed by "*" or "..." stands for all that begin so. A page names `hth_x`, `folder/file`
+# and `folder/file.c:function` between backquotes, and [files](and#headings) in links. Files that are
 # neither C nor a page (CMake, protocols) only make names: libraries, definitions, messages.
 function mention(kind, name)
 {
@@ -66,6 +66,12 @@ function in_page(line,    name, first)
         first = substr(name, RSTART + 2, RLENGTH - 3)
         name = substr(name, RSTART + RLENGTH)
         if (first !~ /^http/) mention("link", (first ~ /^#/ ? FILENAME : here) first)
+    }
+    name = line
+    while (match(name, /`(hth|HTH)_[A-Za-z0-9_]+`/)) {
+        first = substr(name, RSTART + 1, RLENGTH - 2)
+        name = substr(name, RSTART + RLENGTH)
+        mention(first ~ /_$/ ? "prefix" : "name", first)
     }
     while (match(line, /`[a-z]+\/[A-Za-z0-9_.\/-]*(:[a-z_0-9]+)?`/)) {
         name = substr(line, RSTART + 1, RLENGTH - 2)

@@ -66,6 +66,14 @@ allow() { sed -i "s/^\(| \`$1\/\` |.*[a-z]\) |\$/\1 $2 |/" docs/architecture.md;
 
 echo '#include "net/net.h"' >>rpc/tx.c
 fails 'layers: rpc/tx.c includes net/, but rpc/ may include only: core' check-layers
+echo '#  include <net/net.h>' >>rpc/tx.c
+fails 'layers: rpc/tx.c includes net/, but rpc/ may include only: core' check-layers
+echo '#include "../net/net.h"' >>rpc/tx.c
+fails 'layers: rpc/tx.c includes ../, but rpc/ may include only: core' check-layers
+echo 'extern enum hth_err hth_net_run(struct hth_env *env);' >>rpc/tx.c
+fails 'layers: rpc/tx.c declares by itself, without a header: extern enum hth_err hth_net_run' check-layers
+echo 'target_sources(hth_rpc PRIVATE ../net/net.c)' >>rpc/CMakeLists.txt
+fails 'layers: a folder builds only its own files:' check-layers
 echo 'target_link_libraries(hth_rpc PUBLIC hth_net)' >>rpc/CMakeLists.txt
 fails 'layers: hth_rpc of rpc/ links hth_net of net/' check-layers
 echo 'hth_library(hth_more SOURCES more.c LINK hth_nowhere)' >>rpc/CMakeLists.txt
@@ -105,7 +113,7 @@ docs/stray.svg: no page shows it" check-docs
 sed -i 's/^int main(/int  main(/' tests/scenarios/example_scenario.c
 fails 'its program is not tests/scenarios/example_scenario.c' check-docs
 # Names are checked in one pass over the tree, so all kinds are planted at once.
-echo 'See `core/err.h:hth_nonsense` and `core/nonsense.c`.' >>README.md
+echo 'See `core/err.h:hth_nonsense`, `hth_gibberish` and `core/nonsense.c`.' >>README.md
 echo 'See [there](docs/nonsense.md).' >>CONTRIBUTING.md
 echo '[There](#nonsense), too.' >>docs/numbers.md
 awk 'BEGIN { printf "| %0400d |\n", 1 }' >>docs/kernels.md
@@ -116,6 +124,7 @@ say 'As in nonsense.cu.' kernels/cuda/rows.cu
 say 'As tx.c:nonsense does.' rpc/rpc.c
 at() { echo "docs: $1:$(wc -l <"$1"): $2"; }
 fails "$(at README.md 'no function core/err.h:hth_nonsense')
+$(at README.md 'nothing is called hth_gibberish')
 $(at README.md 'there is no core/nonsense.c')
 $(at CONTRIBUTING.md 'no file for the link to docs/nonsense.md')
 $(at docs/numbers.md 'no heading for the link to docs/numbers.md#nonsense')
@@ -244,6 +253,7 @@ title()
 }
 title 'core: give the table of all the names in it a bigger room now' 'has 61 columns, the limit is 60'
 title 'core: who waits is late' 'begins with a free relative: name the mechanism'
+title 'core: Those that wait are late' 'begins with a free relative: name the mechanism'
 git commit -q --allow-empty -m 'core: give the table a room'
 passes tidy "$since"
 
