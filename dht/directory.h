@@ -5,9 +5,9 @@
  * The directory watches the records of its open layers (announce.h describes them) and answers
  * three questions from memory:
  *
- *   - which coordinates exist below a prefix hth_directory_view, for the beam search - which hosts
- *   serve an expert hth_directory_hosts_of - which hosts exist hth_directory_host_at, for `hearth
- *   status`
+ *   - which coordinates exist below a prefix     hth_directory_view, for the beam search
+ *   - which hosts serve an expert                hth_directory_hosts_of
+ *   - which hosts exist                          hth_directory_host_at, for `hearth status`
  *
  * An expert is live while at least one host that is not marked dead has an unexpired record for it.
  * hth_directory_mark_dead marks a host that failed: its experts leave this directory's view at

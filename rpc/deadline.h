@@ -15,14 +15,14 @@
  * duration: at a loss of one half the misses would become the median, and each would cause a longer
  * one. A miss changes only the *patience*, which has the role of Karn's back-off in TCP's timer:
  *
- *   a miss counts when it waited for the present deadline; no call that was sent later
- *              was answered (else the peer is not slow, and this call is lost); and, but for the
- *              first in a row, bytes arrived from the peer since the last call ended (a silent peer
- *              is not slow, and not worth longer waits). From the HTH_DEADLINE_MISSES-th one in a
- *              row on, patience = twice the wait. an answer ends the streak. Within `usual` it ends
- *              the patience, too. Beyond it the patience was right: it stays for half a window of
- *              calls, until the median has followed, and at least for its own length, because quick
- *              calls end sooner than slow ones.
+ *   a miss     counts when it waited for the present deadline; no call that was sent later was
+ *              answered (else the peer is not slow, and this call is lost); and, but for the first
+ *              in a row, bytes arrived from the peer since the last call ended (a silent peer is
+ *              not slow, and not worth longer waits). From the HTH_DEADLINE_MISSES-th one in a row
+ *              on, patience = twice the wait.
+ *   an answer  ends the streak. Within `usual` it ends the patience, too. Beyond it the patience
+ *              was right: it stays for half a window of calls, until the median has followed, and
+ *              at least for its own length, because quick calls end sooner than slow ones.
  *
  * Where more than three in four of the last HTH_DEADLINE_WINDOW calls were missed, quick answers
  * end neither streak nor patience and prove no loss of earlier calls: they must not hide that most
