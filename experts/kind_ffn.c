@@ -3,8 +3,8 @@
  * kind_ffn.c: the feed-forward expert, y = LayerNorm(x + W2 gelu(W1 x + b1) + b2).
  *
  * A thin layer over kernels/blocks.h. The backward pass runs the forward again, because a host
- * keeps no activations between a trainer's two calls. What that forward saves lies in the context's
- * scratch.
+ * keeps no activations between a trainer's two calls. That forward saves its activations in the
+ * context's scratch.
  */
 #include "experts/kind_int.h"
 

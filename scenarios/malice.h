@@ -4,7 +4,7 @@
  *
  * A kind of malice is a table of two functions over an environment and a DHT: the means of an
  * honest node, and no more. It knows the honest hosts and the model of the run, which are public in
- * records. Whatever it does, the conditions of the honest peers hold (fleet.h): none of them
+ * records. The conditions of the honest peers hold whatever it does (fleet.h): none of them
  * crashes, hangs, holds more than its budget or accepts values that are not finite.
  *
  *   garbage   announces itself as a host, answers with random bytes, and dials others to send some:

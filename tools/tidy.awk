@@ -42,7 +42,16 @@ function words(text,    t)
         if (substr(t, RSTART, 1) != "?") say("relative", asked, RELATIVE)
         asked = 0
     }
-    sub(/^[ \t*#\/]*/, "", t)
+    sub(/^[-( \t*#\/]*/, "", t)
+    sentence(t)
+    while (match(t, later)) {
+        t = substr(t, RSTART + 2)
+        sentence(t)
+    }
+}
+# sentence(T): T begins with a sentence of a comment, and may have more of them.
+function sentence(t)
+{
     if (t !~ relative || (t ~ /:$/ && split(t, w, " ") <= 4)) return
     if (match(t, /[.?!:;]($|[ )"])/)) {
         if (substr(t, RSTART, 1) != "?") say("relative", FNR, RELATIVE)
@@ -87,6 +96,7 @@ function file_ends()
 BEGIN {
     relative = "^(Who|Whom|Whose|Whoever|Whomever|What|Whatever|Whichever|" \
         "(Of|To|For|From|With|By|In|On|At|Against) (what|whom|whose)|(Those|All) (who|whom|whose))[ ,']"
+    later = "[.] " substr(relative, 2)
     any_case = tolower(relative)
     RELATIVE = "begins with a free relative: name the subject"
     read_allowed()

@@ -180,9 +180,9 @@ static void forged_step_delays_the_run_only_briefly(void **state)
             check_forged_step(trainers, lie);
 }
 
-/* One who has other parameters, as it says, at the trainer's own step: as many as there are others,
- * and by the larger mark. Who only writes notes is not asked; who spoke is, shows nothing, and is
- * doubted. */
+/* A peer claims other parameters at the trainer's own step: as many as there are other peers, and
+ * by the larger mark. If it only publishes records, it is not asked; if it spoke, it is asked,
+ * shows nothing, and is doubted. */
 static void check_forged_marks(bool spoke)
 {
     struct crew_scene *f = fixture_new(13, 1, 0);

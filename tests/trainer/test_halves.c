@@ -189,8 +189,8 @@ static void partition_between_steps_heals(void **state)
             check_seeds(&(struct cut){parts[k].grid, parts[k].members, parts[k].away, false}), 0);
 }
 
-/* Two who were parted for long step each by itself. Who yields then waits for the other, whose
- * step may be an earlier one, and does not yield ten times a second. */
+/* Two trainers that were apart for long step each by itself. The one that yields then waits for the
+ * other, whose step may be an earlier one, and does not yield ten times a second. */
 static void yielding_branch_waits_for_the_other(void **state)
 {
     struct task_files *files = hth_new(struct task_files);

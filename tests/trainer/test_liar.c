@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trainer that does all as it should and offers wrong gradients: turned, larger, and with more
- * weight than it has samples. What it does to a batch run of six, and what clipping leaves of it.
+ * A trainer that follows the protocol and offers wrong gradients: turned, larger, and with more
+ * weight than it has samples. The harm to a batch run of six, without and with clipping.
  */
 #include "core/mem.h"
 #include "support/test.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters that are averaged every H steps only: in both modes no round comes sooner, none is
- * left out, and the trunks stay one model. What they were apart between two rounds is gone after
- * the next.
+ * left out, and the trunks stay one model. The next round undoes their differences.
  */
 #include <math.h>
 
