@@ -113,7 +113,7 @@ static const struct hth_bench_peers_case cases[] = {
      .experts = 4096,
      .rows = 64,
      .k = 4,
-     .steps = 11},
+     .steps = 5},
 };
 
 struct peers_args {
