@@ -230,9 +230,22 @@ static void emit(struct hth_bench_peers_opts *opts, const struct hth_bench_peers
     hth_bench_row_take(b, row);
 }
 
-/* Runs both sides alternately, so that a disturbance of the machine meets both. */
+/* One run of hearth, from nothing. Its clients' loops run only while they work, so connections that
+ * stayed open through hivemind's turn would time out. */
+static enum hth_err run_ours(struct hth_bench *b, const struct hth_bench_peers_case *c,
+                             struct hth_bench_peers_run *out)
+{
+    void *state = NULL;
+    enum hth_err err = c->ours->open(b, c, &state);
+    if (err == HTH_OK)
+        err = c->ours->run(state, out);
+    c->ours->close(state);
+    return err;
+}
+
+/* Runs hearth, hivemind, hearth, hivemind and so on. */
 static enum hth_err take_turns(struct hth_bench_peers_opts *opts,
-                               const struct hth_bench_peers_case *c, void *ours,
+                               const struct hth_bench_peers_case *c,
                                struct hth_bench_peers_peer *peer)
 {
     const uint32_t runs = opts->bench->repeats > 0 ? opts->bench->repeats : RUNS;
@@ -240,7 +253,7 @@ static enum hth_err take_turns(struct hth_bench_peers_opts *opts,
     struct good good = {UINT32_MAX, UINT32_MAX};
     while (pairs.count < runs) {
         struct hth_bench_peers_run mine = {0}, theirs = {0};
-        HTH_TRY(c->ours->run(ours, &mine));
+        HTH_TRY(run_ours(opts->bench, c, &mine));
         HTH_TRY(hth_bench_peers_peer_run(peer, &theirs));
         fprintf(stderr, "case %s, run %u of %u: hearth %.4g, hivemind %.4g %s\n", c->name,
                 pairs.count + 1, runs, mine.value, theirs.value, c->unit);
@@ -256,14 +269,10 @@ static enum hth_err take_turns(struct hth_bench_peers_opts *opts,
 static enum hth_err measure(struct hth_bench_peers_opts *opts, const struct hth_bench_peers_case *c)
 {
     struct hth_bench_peers_peer *peer = NULL;
-    void *ours = NULL;
-    enum hth_err err = c->ours->open(opts->bench, c, &ours);
+    enum hth_err err = hth_bench_peers_peer_open(opts, c, &peer);
     if (err == HTH_OK)
-        err = hth_bench_peers_peer_open(opts, c, &peer);
-    if (err == HTH_OK)
-        err = take_turns(opts, c, ours, peer);
+        err = take_turns(opts, c, peer);
     hth_bench_peers_peer_close(peer);
-    c->ours->close(ours);
     if (err != HTH_OK)
         hth_cli_say_error("case %s: %s", c->name, hth_err_text(err));
     return err;

@@ -16,7 +16,7 @@ struct hth_bench_peers_run {
     uint32_t good; /* C: successful steps */
 };
 
-/* One side of a case. */
+/* hearth's side of a case: opened, run once and closed for each run. */
 struct hth_bench_peers_side {
     /* Starts processes and threads, compares results with an independent computation, warms up. */
     enum hth_err (*open)(struct hth_bench *b, const struct hth_bench_peers_case *c, void **state);

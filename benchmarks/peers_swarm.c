@@ -22,7 +22,6 @@ struct swarm_side {
     const struct hth_bench_peers_case *c;
     struct hth_bench_swarm *swarm;
     struct hth_bench_layer *layer; /* E */
-    uint64_t runs;
 };
 
 static struct swarm_side *side_new(struct hth_bench *b, const struct hth_bench_peers_case *c)
@@ -87,7 +86,7 @@ static enum hth_err calls_run(void *state, struct hth_bench_peers_run *out)
                                         .rows = s->c->rows,
                                         .forward = true,
                                         .backward = s->c->backward,
-                                        .seed = s->bench->seed + 2 + s->runs++};
+                                        .seed = s->bench->seed + 2};
     struct hth_bench_load_result result;
     HTH_TRY(hth_bench_drive(s->swarm, &load, &result));
     out->value = result.rows_per_s;
