@@ -146,6 +146,11 @@ void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id
 /* Lifts the mark: the host answered. */
 void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_id *id);
 
+/* The host answered that it does not have this expert: drops its claim to it until the host's next
+ * record. Returns false when the directory knows no such claim. */
+bool hth_directory_refute(struct hth_directory *dir, const struct hth_peer_id *id, uint32_t layer,
+                          uint32_t expert);
+
 /* Prefetches memory read to choose a host of the layer, one pointer further with each step from 0
  * to 2. */
 void hth_directory_fetch(const struct hth_directory *dir, uint32_t layer, uint32_t step);

@@ -291,6 +291,7 @@ enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l)
         HTH_TRY(hth_postings_add(c->layer->postings, &want, &posted));
     }
     claim_release(c);
+    c->refuted = false;
     c->posted = posted;
     c->firsts = firsts;
     if (firsts) {
@@ -300,6 +301,41 @@ enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l)
     l->runs = NULL;
     hth_dir_notify(c->layer->dir);
     return HTH_OK;
+}
+
+/* Copies the runs without one number to out, which has room for one more run. Returns how many. */
+static size_t runs_without(const struct hth_claim *posted, uint32_t number, struct hth_run *out)
+{
+    size_t n = 0;
+    for (size_t r = 0; r < posted->run_count; r++) {
+        struct hth_run run = posted->runs[r];
+        if (number < run.first || number - run.first >= run.count) {
+            out[n++] = run;
+            continue;
+        }
+        uint32_t before = number - run.first, after = run.count - before - 1;
+        if (before > 0)
+            out[n++] = (struct hth_run){run.first, before};
+        if (after > 0)
+            out[n++] = (struct hth_run){number + 1, after};
+    }
+    return n;
+}
+
+enum hth_err hth_dir_claim_refute(struct hth_dir_claim *c, uint32_t expert)
+{
+    if (c->posted == NULL)
+        return HTH_E_NOT_FOUND;
+    const struct hth_claim *posted = c->posted;
+    struct hth_listing l = {.count = posted->count - 1};
+    l.runs = hth_new_array(struct hth_run, posted->run_count + 1);
+    l.run_count = runs_without(posted, expert, l.runs);
+    enum hth_err err = HTH_E_NOT_FOUND;
+    if (!same_runs(posted->runs, posted->run_count, l.runs, l.run_count))
+        err = hth_dir_claim_set(c, &l);
+    c->refuted = c->refuted || err == HTH_OK;
+    hth_listing_clear(&l);
+    return err;
 }
 
 /* ---- records ------------------------------------------------------------------------------- */
@@ -386,7 +422,7 @@ static bool on_renewed(void *arg, const struct hth_record *rec, int64_t now_us, 
 {
     struct hth_dir_claim *c = user;
     (void)arg;
-    if (!c->is_source || rec->issued_us < c->issued_us)
+    if (!c->is_source || rec->issued_us < c->issued_us || c->refuted)
         return false;
     c->until_us = now_us + (int64_t)rec->life_ms * HTH_US_PER_MS;
     if (c->dead)

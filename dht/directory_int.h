@@ -39,6 +39,7 @@ struct hth_dir_claim {
     int64_t until_us;
     bool is_source; /* the host's info is from it */
     bool dead;      /* copy of the host's `dead` */
+    bool refuted;   /* some of its experts are left out of `posted`, until its next record */
     bool firsts;    /* the runs are first coordinates, in `runs`; else in `posted` */
     uint32_t run_count;
     struct hth_dir_host *host;
@@ -120,6 +121,9 @@ struct hth_dir_claim *hth_dir_claim_new(struct hth_dir_host *h, struct hth_dir_l
 /* Takes the listing's runs. The new ones are added before the old ones are removed, so that an
  * expert named by both stays live. Errors: E_BUDGET, E_NO_MEMORY, and nothing changed. */
 enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l) HTH_MUST;
+/* Drops one expert of the claim until the next record. Errors: E_NOT_FOUND, E_BUDGET,
+ * E_NO_MEMORY. */
+enum hth_err hth_dir_claim_refute(struct hth_dir_claim *c, uint32_t expert) HTH_MUST;
 /* Frees the claim, and its host with the last one. */
 void hth_dir_claim_free(struct hth_dir_claim *c);
 

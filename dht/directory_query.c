@@ -102,6 +102,17 @@ void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_i
         hth_dir_host_set_dead(dir, h, false);
 }
 
+bool hth_directory_refute(struct hth_directory *dir, const struct hth_peer_id *id, uint32_t layer,
+                          uint32_t expert)
+{
+    const struct hth_dir_host *h = hth_dir_host_get(dir, id);
+    bool any = false;
+    for (struct hth_dir_claim *c = h != NULL ? h->claims : NULL; c != NULL; c = c->next)
+        if (c->layer == dir->layers[layer] && hth_dir_claim_refute(c, expert) == HTH_OK)
+            any = true;
+    return any;
+}
+
 static void status_of(const struct hth_directory *dir, const struct hth_dir_host *h,
                       struct hth_host_status *out)
 {

@@ -162,8 +162,9 @@ uint32_t hth_expert_batch_unpack(struct hth_expert_batch *batch, float *out, siz
 /* On the loop, after the callback and after unpacking, if the caller unpacks. Calls on_part for
  * each part of the requests that were answered or refused, and then on_host for each request that
  * was answered: HTH_OK, or the error of its last bad part if most parts were bad. Either may be
- * NULL. It skips errors that this client's own rows caused. E_NORM of a backward, the host's rule
- * for gradients, does not make a part bad. Later calls do nothing. */
+ * NULL. It skips errors that this client's own rows caused. Two refusals do not make a part bad:
+ * E_NORM of a backward, the host's rule for gradients, and E_NO_SUCH_EXPERT, which follows from an
+ * old record. Later calls do nothing. */
 void hth_expert_batch_judge(struct hth_expert_batch *batch, hth_expert_host_fn *on_host,
                             hth_expert_part_fn *on_part, void *arg);
 /* The usual gain of this batch, after unpacking: the lower quartile of its finite gains; 0 without

@@ -163,8 +163,9 @@ static void judge_group(struct cl_group *g, hth_expert_host_fn *on_host,
 
         if (status == HTH_E_CANCELED) /* no verdict on the host */
             continue;
-        /* E_NORM is the host's rule for gradients and no fault of the host. */
-        if (status != HTH_OK && !(status == HTH_E_NORM && b->backward)) {
+        /* No faults of the host: its rule for gradients, and a record older than its experts. */
+        if (status != HTH_OK && status != HTH_E_NO_SUCH_EXPERT &&
+            !(status == HTH_E_NORM && b->backward)) {
             bad++;
             worst = status;
         }

@@ -112,6 +112,7 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
     s->age_timer = hth_timer_new(env, hth_srv_on_age, s);
     s->step_timer = hth_timer_new(env, hth_srv_on_step_timer, s);
     s->save_timer = hth_timer_new(env, hth_srv_on_save_timer, s);
+    s->remove_timer = hth_timer_new(env, hth_srv_on_remove_timer, s);
     s->drain_timer = hth_timer_new(env, hth_srv_on_drained, s);
     add_metrics(s);
     hth_rpc_serve(rpc, HTH_METHOD_EXPERT_INFO, on_info, s);
@@ -170,8 +171,9 @@ void hth_server_free(struct hth_server *server)
     hth_timer_free(s->env, s->age_timer);
     hth_timer_free(s->env, s->step_timer);
     hth_timer_free(s->env, s->save_timer);
+    hth_timer_free(s->env, s->remove_timer);
     hth_timer_free(s->env, s->drain_timer);
-    s->age_timer = s->step_timer = s->save_timer = s->drain_timer = NULL;
+    s->age_timer = s->step_timer = s->save_timer = s->remove_timer = s->drain_timer = NULL;
     hth_srv_unref(s);
 }
 
@@ -210,6 +212,8 @@ enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_o
 
     if (hth_map_get(s->by_key, key, len) != NULL)
         return HTH_E_DUPLICATE;
+    if (hth_srv_is_leaving(s, &opts->uid))
+        return HTH_E_AGAIN;
     if (s->experts_count == HTH_SERVER_EXPERTS_MAX)
         return HTH_E_BUDGET;
     HTH_TRY(hth_expert_new(opts, &expert));
@@ -277,20 +281,34 @@ void hth_server_stats(const struct hth_server *server, struct hth_server_stats *
         out->experts_unsaved += server->experts[i]->dirty;
 }
 
-bool hth_server_expert_at(const struct hth_server *server, uint32_t i,
-                          struct hth_server_expert *out)
+static struct hth_server_expert status_of(const struct srv_expert *e)
 {
-    const struct srv_expert *e;
-
-    if (i >= server->experts_count)
-        return false;
-    e = server->experts[i];
-    *out = (struct hth_server_expert){
+    return (struct hth_server_expert){
         .expert = e->expert,
         .ready = e->state == SRV_READY,
         .steps = e->steps,
         .rows_forward = e->rows_forward,
         .rows_backward = e->rows_backward,
     };
+}
+
+bool hth_server_expert_at(const struct hth_server *server, uint32_t i,
+                          struct hth_server_expert *out)
+{
+    if (i >= server->experts_count)
+        return false;
+    *out = status_of(server->experts[i]);
     return true;
+}
+
+bool hth_server_expert_find(const struct hth_server *server, const struct hth_uid *uid,
+                            struct hth_server_expert *out)
+{
+    uint8_t key[HTH_EXPERT_KEY_MAX];
+    size_t len = hth_expert_key(uid->name, uid->ncoord, uid->coord, key);
+    const struct srv_expert *e = hth_map_get(server->by_key, key, len);
+
+    if (e != NULL)
+        *out = status_of(e);
+    return e != NULL;
 }

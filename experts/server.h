@@ -31,8 +31,8 @@
  * one's answer, or waits while the first one runs. Answers are kept for result_age_us within
  * result_bytes_max. A backward without a key is refused.
  *
- * Life: new -> add ... (each expert's weights are made or read by a job; requests for it wait) ->
- * drain (refuses requests, ends those it has, steps, writes checkpoints) -> free. All
+ * Life: new -> add, remove ... (each expert's weights are made or read by a job; requests for it
+ * wait) -> drain (refuses requests, ends those it has, steps, writes checkpoints) -> free. All
  * functions are for the loop thread; the server owns its experts and serves methods 16..18 of the
  * endpoint. The endpoint must be freed after the server.
  */
@@ -102,9 +102,13 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
 void hth_server_free(struct hth_server *server);
 
 /* Hosts an expert, from its checkpoint if there is one. Returns at once; on_expert reports the
- * result. Errors: E_DUPLICATE, E_CONFIG, E_BAD_SHAPE, E_TOO_LARGE, E_BUDGET
- * (HTH_SERVER_EXPERTS_MAX), E_QUEUE_FULL. */
+ * result. Errors: E_DUPLICATE, E_AGAIN (it is leaving), E_CONFIG, E_BAD_SHAPE, E_TOO_LARGE,
+ * E_BUDGET (HTH_SERVER_EXPERTS_MAX), E_QUEUE_FULL. */
 enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_opts *opts) HTH_MUST;
+/* Stops hosting an expert: refuses further parts with E_NO_SUCH_EXPERT, computes those that wait,
+ * steps, writes the checkpoint if the expert changed, and frees it. The file stays. Returns at
+ * once. Errors: E_NO_SUCH_EXPERT. */
+enum hth_err hth_server_remove(struct hth_server *server, const struct hth_uid *uid) HTH_MUST;
 /* The number of experts whose weights are being drawn or read. */
 uint32_t hth_server_loading(const struct hth_server *server);
 
@@ -144,5 +148,8 @@ struct hth_server_expert {
 /* In order of adding; false past the last. */
 bool hth_server_expert_at(const struct hth_server *server, uint32_t i,
                           struct hth_server_expert *out);
+/* False for an expert that is not hosted, or is leaving. */
+bool hth_server_expert_find(const struct hth_server *server, const struct hth_uid *uid,
+                            struct hth_server_expert *out);
 
 #endif

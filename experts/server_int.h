@@ -118,6 +118,8 @@ struct srv_expert {
     uint64_t pending_rows;
     int64_t pending_since_us;
     bool dirty;
+    bool saving;  /* a checkpoint is being written */
+    bool leaving; /* not in by_key; server_remove.c frees it */
     uint64_t steps, rows_forward, rows_backward;
 };
 
@@ -173,7 +175,7 @@ struct hth_server {
     uint32_t refs; /* jobs submitted and not done, and one for the owner */
     struct srv_expert **experts;
     uint32_t experts_count, experts_capacity;
-    uint32_t loading;
+    uint32_t loading, leaving;
     struct hth_map *by_key;
     struct srv_request *requests;
     uint32_t requests_count;
@@ -189,6 +191,7 @@ struct hth_server {
     struct hth_timer *age_timer;              /* of aging pools */
     struct hth_timer *step_timer;             /* of pending gradients */
     struct hth_timer *save_timer;
+    struct hth_timer *remove_timer; /* of experts that are leaving */
     struct hth_timer *drain_timer; /* calls `drained` outside of any other callback */
     bool step_timer_armed;
     uint32_t jobs_running; /* of all devices */
@@ -248,6 +251,12 @@ bool hth_srv_ripe_less(const struct hth_heap_node *a, const struct hth_heap_node
 bool hth_srv_aging_less(const struct hth_heap_node *a, const struct hth_heap_node *b);
 /* Drops a reference; the last one of a dead server frees it. */
 void hth_srv_unref(struct hth_server *s);
+
+/* ---- server_remove.c ----------------------------------------------------------------------- */
+
+void hth_srv_on_remove_timer(void *arg);
+/* True while an expert of that uid is leaving. */
+bool hth_srv_is_leaving(const struct hth_server *s, const struct hth_uid *uid);
 
 /* ---- server_run.c: on a worker -------------------------------------------------------------- */
 

@@ -210,6 +210,7 @@ static void save_end(struct srv_save *save, enum hth_err err)
 {
     struct hth_server *s = save->server;
 
+    save->expert->saving = false;
     if (err == HTH_OK) {
         s->stats.checkpoints_written++;
         hth_metric_add(s->m_written, 1);
@@ -299,6 +300,7 @@ static bool save_start(struct hth_server *s, struct srv_expert *e)
         return false;
     }
     e->dirty = false;
+    e->saving = true;
     e->readers++;
     return true;
 }

@@ -33,6 +33,7 @@ struct decision {
     bool forgiven; /* too */
     bool warned;   /* its bad answers were logged */
     bool suspect;  /* its last judged answers were bad: an answer alone is no success */
+    int64_t outdated_us; /* a record issued then named an expert that it does not have */
     int64_t call_us, call_at_us; /* time of its forwards, 0: unknown; when measured */
 };
 
@@ -108,23 +109,21 @@ static enum hth_err judge_cut(struct decision *decision, enum hth_err err)
     return HTH_E_TIMEOUT;
 }
 
-static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
+/* Reports a verdict to the host's breaker; `why` is for the log. */
+static void report_host(struct net_transport *transport, const struct hth_peer_id *host,
+                        struct decision *decision, enum hth_err err, enum hth_err why)
 {
-    struct net_transport *transport = arg;
     int64_t now = hth_now_us(transport->env);
     enum hth_breaker_state before = hth_breaker_state(transport->breaker, host);
-    struct decision *decision = decision_for(transport, host);
     char id[HTH_PEER_SHORT_LEN];
 
-    (void)rtt_us;
-    err = judge_cut(decision, err);
-    if (err == HTH_OK && decision != NULL && decision->suspect)
-        return;
     if (hth_breaker_report(transport->breaker, host, err, now)) {
         int64_t retry_us = hth_breaker_retry_at(transport->breaker, host) - now;
 
-        HTH_LOG(transport->env, HTH_WARN, HTH_SUB_TRAIN, "host %s: %s; it is not chosen for %.1f s",
-                hth_peer_id_short(host, id), hth_err_text(err), (double)retry_us / 1e6);
+        HTH_LOG(transport->env, HTH_WARN, HTH_SUB_TRAIN,
+                "host %s: %s%s; it is not chosen for %.1f s", hth_peer_id_short(host, id),
+                err != why ? "most of its answers are not used: " : "", hth_err_text(why),
+                (double)retry_us / 1e6);
         if (decision != NULL) {
             decision->tripped = true;
             decision->opened_us = now;
@@ -138,6 +137,18 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
                hth_breaker_state(transport->breaker, host) != HTH_BREAKER_HALF_OPEN) {
         hth_directory_mark_alive(transport->directory, host); /* the probe was canceled */
     }
+}
+
+static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
+{
+    struct net_transport *transport = arg;
+    struct decision *decision = decision_for(transport, host);
+
+    (void)rtt_us;
+    err = judge_cut(decision, err);
+    if (err == HTH_OK && decision != NULL && decision->suspect)
+        return;
+    report_host(transport, host, decision, err, err);
 }
 
 static struct hth_grid_view *net_view(struct hth_transport *base, uint32_t layer)
@@ -346,6 +357,34 @@ static void warn_of(const struct net_batch *b, const struct hth_peer_id *host, u
             hth_err_text(err), much);
 }
 
+/* The host's record is older than its experts. Drops its claim to this expert until its next
+ * record, looks for that, and logs it once for each record. */
+static void drop_claim(struct net_transport *transport, const struct hth_peer_id *host,
+                       uint32_t layer, uint32_t expert)
+{
+    struct hth_host_status status;
+    struct decision *decision;
+    char id[HTH_PEER_SHORT_LEN], uid[HTH_UID_TEXT_MAX];
+    enum hth_err err;
+
+    if (!hth_directory_host_find(transport->directory, host, &status) ||
+        !hth_directory_refute(transport->directory, host, transport->layer_no[layer], expert))
+        return;
+    err = hth_directory_ask(transport->directory, transport->layer_no[layer]);
+    (void)err; /* a refusal: a lookup is under way, or was made a moment ago */
+    decision = decision_of(transport, status.ref.slot, host);
+    int64_t issued_us = hth_now_us(transport->env) - status.age_us;
+    if (decision->outdated_us != 0 && issued_us - decision->outdated_us < HTH_US_PER_S)
+        return; /* the same record: two clocks were read at different moments */
+    decision->outdated_us = issued_us;
+    HTH_LOG(transport->env, HTH_INFO, HTH_SUB_TRAIN,
+            "host %s refused rows for expert %s: %s; its record of %.0f s ago is outdated, a newer "
+            "one is sought",
+            hth_peer_id_short(host, id),
+            hth_grid_uid_text(&transport->grid[layer], expert, uid),
+            hth_err_text(HTH_E_NO_SUCH_EXPERT), (double)status.age_us / 1e6);
+}
+
 static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t *coord,
                        enum hth_err err, double gain)
 {
@@ -374,7 +413,10 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
         stats->parts_refused++;
         hth_metric_add(transport->m_refused, 1);
     }
-    warn_of(b, host, expert, err, gain);
+    if (err == HTH_E_NO_SUCH_EXPERT)
+        drop_claim(transport, host, b->layer, expert);
+    else
+        warn_of(b, host, expert, err, gain);
 }
 
 static void judge_host(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
@@ -390,8 +432,8 @@ static void judge_host(void *arg, const struct hth_peer_id *host, enum hth_err e
     if (decision == NULL || (err == HTH_OK && !decision->suspect))
         return; /* on_host has seen the answer */
     decision->suspect = err != HTH_OK;
-    /* Bad numbers are the host's fault, whatever error it gave for its parts. */
-    on_host(transport, host, err == HTH_OK ? HTH_OK : HTH_E_NOT_FINITE, rtt_us);
+    /* To refuse most parts is the host's fault, whatever error it gave for them. */
+    report_host(transport, host, decision, err == HTH_OK ? HTH_OK : HTH_E_NOT_FINITE, err);
 }
 
 static void net_judge(struct hth_transport_batch *base)

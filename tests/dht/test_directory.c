@@ -354,6 +354,35 @@ static void dead_mark_hides_host_until_record_or_timeout(void **state)
     stop();
 }
 
+/* Refuting drops one expert of one host, at the edge of a run or inside it, until the host's next
+ * record, be it only a renewal. */
+static void refuted_claim_returns_with_the_next_record(void **state)
+{
+    static const uint32_t refuted[] = {8, 11, 9, 10, 3};
+    struct hth_host_ref ref[2];
+    (void)state;
+    start("ffn0.4.4", 4);
+    serve(0, range(8, 4), 4);
+    serve(1, range(3, 6), 6);
+    hth_world_run_for(fx.world, 2 * S);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(refuted); i++) {
+        bool is_there = refuted[i] != 3;
+        assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, refuted[i], ref, 2),
+                         refuted[i] == 8 ? 2 : 1);
+        assert_int_equal(
+            hth_directory_refute(fx.dir, &fx.host[0].id, fx.layer, refuted[i]), is_there);
+        assert_false(hth_directory_refute(fx.dir, &fx.host[0].id, fx.layer, refuted[i]));
+    }
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 6);
+    assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, 8, ref, 2), 1);
+    assert_int_equal(hth_directory_host_experts(fx.dir, &fx.host[0].id, fx.layer, NULL, 0), 0);
+    hth_world_run_for(fx.world, 10 * S);
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 6);
+    hth_world_run_for(fx.world, 20 * S); /* records are renewed after a third of 60 s */
+    check_all();
+    stop();
+}
+
 /* Records take a second to arrive here, and the host is marked dead every 10 ms: each record was
  * issued before the newest mark when it arrives, renewals as well as changes. */
 static void only_record_issued_after_mark_lifts_it(void **state)
@@ -786,6 +815,7 @@ int main(void)
         cmocka_unit_test(host_is_found_and_expires),
         cmocka_unit_test(withdrawn_host_leaves_at_once),
         cmocka_unit_test(dead_mark_hides_host_until_record_or_timeout),
+        cmocka_unit_test(refuted_claim_returns_with_the_next_record),
         cmocka_unit_test(only_record_issued_after_mark_lifts_it),
         cmocka_unit_test(layer_returns_after_clock_stepped_back),
         cmocka_unit_test(changes_replace_earlier_records),

@@ -206,7 +206,7 @@ static void evicted_answer_is_not_applied_twice(void **state)
 
 struct told {
     struct hth_expert_batch *batch;
-    uint32_t parts, hosts;
+    uint32_t parts, hosts, hosts_bad;
     enum hth_err err;
 };
 
@@ -234,10 +234,12 @@ static void on_part(void *arg, const struct hth_peer_id *host, const uint32_t *c
 
 static void on_judged(void *arg, const struct hth_peer_id *host, enum hth_err err, int64_t rtt_us)
 {
+    struct told *t = arg;
+
     (void)host;
-    (void)err;
     (void)rtt_us;
-    ((struct told *)arg)->hosts++;
+    t->hosts++;
+    t->hosts_bad += err != HTH_OK;
 }
 
 static void put_off(void *arg, struct hth_rpc_request *req)
@@ -245,6 +247,37 @@ static void put_off(void *arg, struct hth_rpc_request *req)
     const enum hth_err *word = arg;
 
     hth_rpc_refuse(req, *word, 0, NULL);
+}
+
+/* Calls expert `coord` of the host and judges what comes. */
+static struct told judged_call(struct hth_world *w, struct swarm_host *h, uint32_t coord)
+{
+    struct hth_rpc_target to = host_target(h);
+    struct hth_expert_target target = {.coord = {coord}, .host = to.peer, .addr = to.addr};
+    struct hth_expert_pair pair = {0, 0};
+    struct hth_expert_call call = {.layer = "ffn0",
+                                   .ndim = 1,
+                                   .targets = &target,
+                                   .targets_count = 1,
+                                   .pairs = &pair,
+                                   .pairs_count = 1};
+    struct hth_expert_batch *b;
+    struct told t = {0};
+    struct swarm_caller c;
+
+    caller_start(&c, w, "caller", NULL);
+    call.x = (struct hth_tensor){.dtype = HTH_F32, .ndim = 2, .dim = {1, D}};
+    call.x.blob = hth_blob_try_new(D * sizeof(float));
+    memset(call.x.blob->data, 0, D * sizeof(float));
+    assert_ok(hth_experts_call(c.client, &call, on_batch, &t, &b));
+    assert_true(hth_world_run_until_true(w, has_batch, &t, 120 * HTH_US_PER_S));
+    assert_int_equal(hth_expert_batch_ok_count(b), 0);
+    hth_expert_batch_judge(b, on_judged, on_part, &t);
+    assert_int_equal(t.parts, 1);
+    hth_expert_batch_free(b);
+    hth_blob_unref(call.x.blob);
+    caller_stop(&c);
+    return t;
 }
 
 /* The host refuses with BUSY, or with errors that breakers take as faults of this machine or
@@ -258,40 +291,30 @@ static void every_refusal_is_reported_busy(void **state)
     for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++) {
         struct hth_world *w = hth_world_new(1, NULL);
         struct swarm_host h = host_init();
-        struct hth_rpc_target to;
-        struct hth_expert_target target = {.coord = {0}};
-        struct hth_expert_pair pair = {0, 0};
-        struct hth_expert_call call = {.layer = "ffn0",
-                                       .ndim = 1,
-                                       .targets = &target,
-                                       .targets_count = 1,
-                                       .pairs = &pair,
-                                       .pairs_count = 1};
-        struct hth_expert_batch *b;
-        struct told t = {0};
-        struct swarm_caller c;
 
         host_start(&h, w, "host");
-        caller_start(&c, w, "caller", NULL);
         hth_rpc_serve(h.rpc, HTH_METHOD_EXPERT_FORWARD, put_off, &words[i]);
-        to = host_target(&h);
-        target.host = to.peer;
-        target.addr = to.addr;
-        call.x = (struct hth_tensor){.dtype = HTH_F32, .ndim = 2, .dim = {1, D}};
-        call.x.blob = hth_blob_try_new(D * sizeof(float));
-        memset(call.x.blob->data, 0, D * sizeof(float));
-        assert_ok(hth_experts_call(c.client, &call, on_batch, &t, &b));
-        assert_true(hth_world_run_until_true(w, has_batch, &t, 120 * HTH_US_PER_S));
-        assert_int_equal(hth_expert_batch_ok_count(b), 0);
-        hth_expert_batch_judge(b, on_judged, on_part, &t);
-        assert_int_equal(t.parts, 1);
+        struct told t = judged_call(w, &h, 0);
         assert_err(HTH_E_BUSY, t.err);
         assert_int_equal(t.hosts, 0); /* the host did not answer */
-        hth_expert_batch_free(b);
-        hth_blob_unref(call.x.blob);
-        caller_stop(&c);
         hth_world_free(w);
     }
+}
+
+/* A host whose record is older than its experts refuses each part; judging names the parts and does
+ * not blame the host. */
+static void missing_experts_are_no_fault_of_the_host(void **state)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct swarm_host h = host_init();
+
+    (void)state;
+    host_start(&h, w, "host");
+    struct told t = judged_call(w, &h, 1);
+    assert_err(HTH_E_NO_SUCH_EXPERT, t.err);
+    assert_int_equal(t.hosts, 1);
+    assert_int_equal(t.hosts_bad, 0);
+    hth_world_free(w);
 }
 
 int main(void)
@@ -302,6 +325,7 @@ int main(void)
         cmocka_unit_test(huge_numbers_are_refused),
         cmocka_unit_test(evicted_answer_is_not_applied_twice),
         cmocka_unit_test(every_refusal_is_reported_busy),
+        cmocka_unit_test(missing_experts_are_no_fault_of_the_host),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,6 +239,57 @@ static void crash_restores_the_last_checkpoint(void **state)
     world_end(w, &c);
 }
 
+/* Its waiting gradients are stepped and it is written before it leaves; its neighbour stays. */
+static void removed_expert_is_refused_and_saved(void **state)
+{
+    struct hth_world *w = world_new(1);
+    struct swarm_host h = host_init();
+    float *x = normals(1, 8 * D);
+    struct ask a = {
+        .coord = {0, 1}, .rows = {4, 4}, .parts = 2, .d = D, .x = x, .dy = x, .key = 1};
+    struct hth_uid uid = uid_of(0);
+    struct answer out;
+    struct swarm_caller c;
+    size_t len;
+
+    (void)state;
+    h.layer_count = 2;
+    h.opts.step_rows = 1000;
+    h.opts.step_age_us = 600 * HTH_US_PER_S;
+    h.opts.checkpoint_dir = "ckpt";
+    h.opts.checkpoint_period_us = 5 * HTH_US_PER_S;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    ask_wait(w, &c, &h, &a, &out);
+    answer_clear(&out);
+    assert_ok(hth_server_remove(h.server, &uid));
+    assert_err(HTH_E_NO_SUCH_EXPERT, hth_server_remove(h.server, &uid));
+    h.expert.uid = uid;
+    assert_err(HTH_E_AGAIN, hth_server_add(h.server, &h.expert));
+    a.key = 2;
+    ask_wait(w, &c, &h, &a, &out);
+    assert_err(HTH_E_NO_SUCH_EXPERT, out.status[0]);
+    assert_ok(out.status[1]);
+    answer_clear(&out);
+    hth_world_run_for(w, 8 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).experts, 1);
+    assert_int_equal(host_stats(&h).steps, 1);
+    assert_non_null(hth_node_disk_get(h.node, "ckpt/ffn0.0.safetensors", &len));
+    assert_ok(hth_server_add(h.server, &h.expert));
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(h.restored, 1);
+    assert_int_equal(hth_expert_steps(host_expert(&h, 1)), 1);
+    /* Removing both while their weights are read ends well, too. */
+    assert_ok(hth_server_remove(h.server, &uid));
+    uid = uid_of(1);
+    assert_ok(hth_server_remove(h.server, &uid));
+    hth_world_run_for(w, HTH_US_PER_S);
+    hth_server_drain(h.server, on_drained, &h);
+    assert_true(hth_world_run_until_true(w, is_drained, &h, 60 * HTH_US_PER_S));
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
 /* An expert with a damaged file is refused by name and its file stays; the others are served. */
 static void damaged_checkpoints_are_refused(void **state)
 {
@@ -341,6 +392,7 @@ int main(void)
         cmocka_unit_test(restarted_caller_gets_its_answer),
         cmocka_unit_test(drain_saves_and_start_restores),
         cmocka_unit_test(crash_restores_the_last_checkpoint),
+        cmocka_unit_test(removed_expert_is_refused_and_saved),
         cmocka_unit_test(damaged_checkpoints_are_refused),
         cmocka_unit_test(server_is_freed_while_jobs_run),
     };

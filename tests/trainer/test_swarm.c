@@ -257,6 +257,47 @@ static void returned_host_is_used_within_seconds(void **state)
     hth_free(r);
 }
 
+/* A host drops half of its experts while its record still names them. The trainer drops these
+ * claims and goes on to ask the host for the others; a claim returns with the next record. */
+static void outdated_claims_are_dropped_one_by_one(void **state)
+{
+    struct hth_world_opts w = calm();
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *r = open_run(5, &w);
+    struct hth_server *host;
+    struct hth_train_stats before;
+    uint32_t layer = 0;
+
+    (void)state;
+    o.hosts = 2;
+    o.trainer.flights = 4;
+    o.trainer.updates_max = 1000000;
+    o.trainer.experts_min = 1;
+    o.trainer.model.top_k = 1;
+    start(r, &o);
+    run_on(r, half_way);
+    host = hth_swarm_server(r->swarm, 1);
+    for (; layer < 2; layer++) { /* indices 1 and 3 of each layer; all but one of them */
+        struct hth_uid uid = {.ncoord = 2, .coord = {0, 1}};
+        snprintf(uid.name, sizeof(uid.name), "ffn%u", layer);
+        assert_ok(hth_server_remove(host, &uid));
+        uid.coord[0] = 1;
+        if (layer == 1)
+            assert_ok(hth_server_remove(host, &uid));
+    }
+    before = r->stats;
+    hth_world_run_for(r->world, 5 * HTH_US_PER_S);
+    assert_int_equal(r->stats.hosts_dead, 0);
+    assert_int_equal(r->stats.live_experts, 5);
+    uint64_t lost = r->stats.answers_missing - before.answers_missing;
+    assert_true(lost > 0 && lost < (r->stats.rows_mixed - before.rows_mixed) / 20);
+    hth_world_run_for(r->world, 20 * HTH_US_PER_S); /* with a renewal, which is as wrong */
+    assert_int_equal(r->stats.hosts_dead, 0);
+    assert_true(r->stats.live_experts >= 5);
+    close_run(r);
+    hth_free(r);
+}
+
 /* Now and then one flight probes a host that hangs, and may lose its answers; meanwhile the others
  * do not choose the host's experts. Each layer has four experts on four hosts, two of which hang,
  * and each row needs two. */
@@ -450,6 +491,7 @@ int main(void)
         cmocka_unit_test(dead_host_costs_only_its_rows),
         cmocka_unit_test(same_seed_gives_the_same_trace),
         cmocka_unit_test(returned_host_is_used_within_seconds),
+        cmocka_unit_test(outdated_claims_are_dropped_one_by_one),
         cmocka_unit_test(probe_costs_one_flight),
         cmocka_unit_test(resumed_trainer_gives_the_same_losses),
         cmocka_unit_test(crash_with_replicas_has_no_lasting_cost),
