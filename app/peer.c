@@ -2,11 +2,11 @@
 /* peer.c: opens key, event loop, rpc and DHT node, then joins the swarm. */
 #include "app/peer.h"
 
+#include "app/page.h"
 #include "core/mem.h"
 #include "dht/opendht.h"
 #include "dht/uid.h"
 #include "net/crypto.h"
-#include "net/http.h"
 #include "net/identity.h"
 #include "net/lock.h"
 #include "net/net.h"
@@ -319,6 +319,7 @@ static void on_join(void *arg, const struct hth_join_result *result)
         hth_peer_stop(peer, hth_exit_of(err));
         return;
     }
+    peer->joined = true;
     if (!peer->quiet) {
         if (err == HTH_OK)
             printf("joined in %.1f s; %u other nodes of this run seen\n",
@@ -335,6 +336,7 @@ static void on_join(void *arg, const struct hth_join_result *result)
 static void on_offline(void *arg)
 {
     struct hth_peer *peer = arg;
+    peer->joined = true;
     if (peer->on_joined != NULL)
         peer->on_joined(peer->arg);
 }
@@ -386,20 +388,11 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer,
     return code;
 }
 
-static char *status_of(void *arg)
-{
-    struct hth_peer *peer = arg;
-    return peer->status_json != NULL ? peer->status_json(peer->arg) : hth_strdup("{}");
-}
-
 static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
-    struct hth_addr addr;
     if (opts->net->status_listen == NULL)
         return HTH_OK;
-    enum hth_err err = hth_addr_parse(opts->net->status_listen, &addr);
-    if (err == HTH_OK)
-        err = hth_http_new(peer->env, &addr, status_of, peer, &peer->http);
+    enum hth_err err = hth_page_open(peer, opts->net->status_listen, &peer->page);
     if (err != HTH_OK)
         hth_cli_say_error("--status '%s': %s; expected a loopback ADDR:PORT, such as "
                           "127.0.0.1:8080",
@@ -463,7 +456,7 @@ void hth_peer_jobs_end(struct hth_peer *peer)
 void hth_peer_close(struct hth_peer *peer)
 {
     if (peer->env != NULL) {
-        hth_http_free(peer->http);
+        hth_page_close(peer->page);
         hth_join_free(peer->join);
         hth_census_free(peer->census);
         hth_timer_free(peer->env, peer->save_timer);

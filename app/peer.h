@@ -24,9 +24,9 @@
 #include "dht/peers.h"
 #include "rpc/rpc.h"
 
-struct hth_http;
 struct hth_lock;
 struct hth_opendht;
+struct hth_page;
 
 struct hth_peer_opts {
     const char *verb; /* "node", "serve", ... for the banner */
@@ -51,7 +51,7 @@ struct hth_peer {
     struct hth_join *join;
     struct hth_census *census; /* other nodes of this network, or of all; NULL when offline */
     struct hth_timer *save_timer;
-    struct hth_http *http;
+    struct hth_page *page;    /* NULL: none was asked for */
     struct hth_addr listen;   /* where we listen, with the real port */
     struct hth_addr announce; /* where others dial us; family 0: they can't */
     char *dir;
@@ -60,10 +60,13 @@ struct hth_peer {
     hth_fn *on_joined; /* a DHT node answered, or there is none to join */
     hth_fn *on_drain;  /* first Ctrl-C; must lead to hth_peer_stop */
     char *(*status_json)(void *arg);
+    char *(*trouble)(void *arg); /* why it can't do its work, for /health; NULL: it can */
+    void (*refresh)(void *arg);  /* sets gauges before they are shown; may be NULL */
     void *arg;
     /* called for each lost connection; may be NULL, and set at any time */
     hth_rpc_peer_lost_fn *on_peer_lost;
     void *on_peer_lost_arg;
+    bool joined; /* a peer answered, or there is none to join */
     /* private */
     bool draining, may_be_first, quiet, only_cached;
     int exit_code;

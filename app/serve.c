@@ -10,6 +10,7 @@
  *   end:   goodbye records -> server drains and saves -> rpc drains -> exit
  */
 #include "app/claims.h"
+#include "app/news.h"
 #include "app/peer.h"
 #include "app/places.h"
 #include "benchmarks/kernels/bench.h"
@@ -59,6 +60,8 @@ struct serve {
     struct layer_list *layers;
     uint32_t added, ready, restored, failed;
     bool announced;
+    struct hth_news news;
+    struct hth_metric *m_experts, *m_trainers, *m_saved;
     float rows_per_s;
 };
 
@@ -221,6 +224,50 @@ static void on_expert(void *arg, const struct hth_uid *uid, enum hth_err err, bo
         all_loaded(s);
 }
 
+/* ---- saying how it goes ---------------------------------------------------------------------- */
+
+static void say_news(struct serve *s,
+                     const char *(*tell)(struct hth_news *, const struct hth_news_now *, char *))
+{
+    char text[HTH_NEWS_TEXT_MAX], address[HTH_ADDR_TEXT_MAX];
+    struct hth_news_now now = {.now_us = hth_now_us(s->peer.env),
+                               .wall_us = hth_wall_us(s->peer.env),
+                               .address = hth_addr_text(&s->peer.announce, address)};
+    struct hth_rpc_stats moved;
+    hth_server_stats(s->server, &now.stats);
+    hth_rpc_stats(s->peer.rpc, &moved);
+    now.bytes = moved.bytes_in + moved.bytes_out;
+    const char *said = tell(&s->news, &now, text);
+    if (said != NULL)
+        puts(said);
+    fflush(stdout);
+}
+
+static void refresh(void *arg)
+{
+    struct serve *s = arg;
+    struct hth_server_stats stats;
+    hth_server_stats(s->server, &stats);
+    hth_metric_set(s->m_experts, s->ready);
+    hth_metric_set(s->m_trainers, stats.callers_now);
+    hth_metric_set(s->m_saved, (double)stats.saved_us / 1e6);
+}
+
+/* Why no trainer can work with this host, or why its work may be lost. */
+static char *trouble(void *arg)
+{
+    struct serve *s = arg;
+    struct hth_server_stats stats;
+    char span[16];
+    hth_server_stats(s->server, &stats);
+    if (!s->announced)
+        return hth_strdup("no expert is served yet");
+    if (stats.unsaved_since_us == 0)
+        return NULL;
+    return hth_asprintf("experts can't be saved for %s: the log says why",
+                        hth_cli_span_text(hth_wall_us(s->peer.env) - stats.unsaved_since_us, span));
+}
+
 static void on_load_timer(void *arg)
 {
     struct serve *s = arg;
@@ -231,6 +278,8 @@ static void on_load_timer(void *arg)
         s->rows_per_s = (float)(1e6 / stats.us_per_row);
     hth_announcer_set_load(s->announcer, (uint32_t)HTH_MIN(queue_ms, INT64_C(1) << 30),
                            s->rows_per_s);
+    if (s->announced)
+        say_news(s, hth_news_turn);
     hth_timer_set(s->peer.env, s->load_timer, LOAD_PERIOD_US);
 }
 
@@ -376,9 +425,7 @@ static void rpc_drained(void *arg)
     struct serve *s = arg;
     struct hth_server_stats stats;
     hth_server_stats(s->server, &stats);
-    printf("served %llu rows forward, %llu backward, %llu optimiser steps\n",
-           (unsigned long long)stats.rows_forward, (unsigned long long)stats.rows_backward,
-           (unsigned long long)stats.steps);
+    say_news(s, hth_news_end);
     if (stats.experts_unsaved > 0)
         hth_cli_say_error("%u of %u experts could not be saved: their training since the last "
                           "checkpoint is lost",
@@ -494,6 +541,11 @@ static enum hth_err build(struct serve *s)
                 "can stop these experts from learning for good; leave clip out to get 1.0");
     s->scan_timer = hth_timer_new(env, pick_free, s);
     s->load_timer = hth_timer_new(env, on_load_timer, s);
+    s->m_experts = hth_gauge(env->metrics, "hearth_experts", "Experts hosted");
+    s->m_trainers =
+        hth_gauge(env->metrics, "hearth_trainers", "Trainers served in the last minute");
+    s->m_saved = hth_gauge(env->metrics, "hearth_checkpoint_time_seconds",
+                           "Unix time of the last good checkpoint; 0: none yet");
     HTH_TRY(make_announcer(s));
     HTH_TRY(make_server(s));
     for (size_t i = 0; i < s->spec_count; i++)
@@ -543,6 +595,8 @@ static int run_host(struct serve *s)
     s->peer.on_joined = on_joined;
     s->peer.on_drain = on_drain;
     s->peer.status_json = status_json;
+    s->peer.trouble = trouble;
+    s->peer.refresh = refresh;
     s->peer.arg = s;
     err = build(s);
     if (err == HTH_OK) {

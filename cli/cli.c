@@ -139,6 +139,35 @@ const char *hth_cli_bytes_text(double bytes, char out[16])
     return out;
 }
 
+const char *hth_cli_count_text(uint64_t n, char out[32])
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n), at = 0;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
+const char *hth_cli_span_text(int64_t span_us, char out[16])
+{
+    double s = (double)HTH_MAX(span_us, INT64_C(0)) / 1e6;
+    if (s < 9.95)
+        snprintf(out, 16, "%.1f s", s);
+    else if (s < 99.5)
+        snprintf(out, 16, "%.0f s", s);
+    else if (s < 99.5 * 60)
+        snprintf(out, 16, "%.0f min", s / 60);
+    else if (s < 99.5 * 3600)
+        snprintf(out, 16, "%.1f h", s / 3600);
+    else
+        snprintf(out, 16, "%.0f d", s / 86400);
+    return out;
+}
+
 char *hth_cli_default_dir(void)
 {
     const char *state = getenv("XDG_STATE_HOME");

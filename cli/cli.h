@@ -74,6 +74,11 @@ int64_t hth_cli_bodies_bytes(int64_t memory_bytes);
 /* "1.23 MB" or "12.3 kB", for reports. Returns out. */
 const char *hth_cli_bytes_text(double bytes, char out[16]);
 
+/* "1,203,200". Returns out. */
+const char *hth_cli_count_text(uint64_t n, char out[32]);
+/* "0.4 s", "12 s", "5 min", "3.2 h", "12 d". Returns out. */
+const char *hth_cli_span_text(int64_t span_us, char out[16]);
+
 /* Prints "hearth: MESSAGE" and a newline on stderr. */
 void hth_cli_say_error(const char *fmt, ...) HTH_PRINTF(1, 2);
 

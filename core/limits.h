@@ -175,6 +175,7 @@
 #define HTH_EXPERT_GAIN_FACTOR         100.0       /* of an answer over what is usual */
 #define HTH_EXPERT_GAIN_FIRST_MAX      10.0        /* of a first answer: honest ones are below */
 #define HTH_SERVER_EXPERTS_MAX         65536       /* hosted by one server */
+#define HTH_SERVER_CALLERS_MAX         1024        /* peers that a server remembers as callers */
 #define HTH_SERVER_BATCH_PARTS_MAX     1024        /* parts merged into one batch */
 #define HTH_SERVER_JOB_BATCHES_MAX     64          /* batches bundled into one job */
 #define HTH_SERVER_WAITERS_MAX         16          /* repeats that wait for one running backward */

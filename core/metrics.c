@@ -16,12 +16,13 @@
 
 #define BUCKETS 24
 
-enum metric_kind { COUNTER, GAUGE, HISTOGRAM };
+enum metric_kind { COUNTER, GAUGE, HISTOGRAM, INFO };
 
 struct metric_info { /* seldom read */
     const char *name;
     const char *help;
     enum metric_kind kind;
+    const char *label, *text; /* of an info */
     int64_t buckets[]; /* of a histogram: BUCKETS + 1; the last counts values above all bounds */
 };
 
@@ -130,6 +131,15 @@ struct hth_metric *hth_histogram(struct hth_metrics *m, const char *name, const 
     struct hth_metric *metric = find_or_add(m, name, help, HISTOGRAM);
     metric->lowest = lowest;
     return metric;
+}
+
+void hth_info(struct hth_metrics *m, const char *name, const char *help, const char *label,
+              const char *text)
+{
+    struct hth_metric *metric = find_or_add(m, name, help, INFO);
+    metric->info->label = label;
+    metric->info->text = text;
+    metric->count = 1;
 }
 
 static double bits_to_double(uint64_t bits)
@@ -253,7 +263,7 @@ static void put_histogram(struct metrics_text *t, const struct hth_metric *metri
 
 char *hth_metrics_prometheus(const struct hth_metrics *m)
 {
-    static const char *const kinds[] = {"counter", "gauge", "histogram"};
+    static const char *const kinds[] = {"counter", "gauge", "histogram", "gauge"};
     struct metrics_text t = text_new();
     struct metric_shelf *shelf = m->shelves;
     const struct hth_metric *metric;
@@ -262,6 +272,9 @@ char *hth_metrics_prometheus(const struct hth_metrics *m)
             metric->info->name, kinds[metric->info->kind]);
         if (metric->info->kind == HISTOGRAM)
             put_histogram(&t, metric);
+        else if (metric->info->kind == INFO)
+            put(&t, "%s{%s=\"%s\"} 1\n", metric->info->name, metric->info->label,
+                metric->info->text);
         else if (metric->info->kind == GAUGE)
             put(&t, "%s %.9g\n", metric->info->name, load_value(metric));
         else
@@ -289,6 +302,8 @@ char *hth_metrics_json(const struct hth_metrics *m)
                 comma, metric->info->name, (long long)load_count(&metric->count),
                 finite(load_value(metric)), hth_metric_quantile(metric, 0.5),
                 hth_metric_quantile(metric, 0.95), hth_metric_quantile(metric, 0.99));
+        else if (metric->info->kind == INFO)
+            put(&t, "%s\"%s\":\"%s\"", comma, metric->info->name, metric->info->text);
         else
             put(&t, "%s\"%s\":%.17g", comma, metric->info->name, finite(hth_metric_value(metric)));
         comma = ",";

@@ -5,6 +5,8 @@
  * A module registers its metrics once in its _new and keeps the pointers. Updates are relaxed
  * atomic adds (any thread). Export as Prometheus text 0.0.4 or as one JSON object, in registration
  * order. Names follow Prometheus: hearth_rpc_calls_total, _seconds, _bytes.
+ *
+ * hth_info tells a text: in Prometheus a gauge of 1 with the text as its label, in JSON a string.
  */
 #ifndef HTH_CORE_METRICS_H
 #define HTH_CORE_METRICS_H
@@ -23,6 +25,10 @@ struct hth_metric *hth_gauge(struct hth_metrics *m, const char *name, const char
 /* Buckets at powers of two times `lowest`, 24 of them: 1 us .. 8 s for lowest = 1e-6. */
 struct hth_metric *hth_histogram(struct hth_metrics *m, const char *name, const char *help,
                                  double lowest);
+
+/* All four are static strings without quotes and backslashes. */
+void hth_info(struct hth_metrics *m, const char *name, const char *help, const char *label,
+              const char *text);
 
 void hth_metric_add(struct hth_metric *metric, int64_t n);
 void hth_metric_set(struct hth_metric *metric, double value);

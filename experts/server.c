@@ -147,6 +147,7 @@ void hth_srv_unref(struct hth_server *s)
     hth_heap_clear(&s->aging);
     hth_map_free(s->by_key);
     hth_map_free(s->peers);
+    hth_free(s->callers);
     hth_free(s->checkpoint_dir);
     hth_free(s);
 }
@@ -277,6 +278,7 @@ void hth_server_stats(const struct hth_server *server, struct hth_server_stats *
 {
     *out = server->stats;
     out->experts = server->experts_count;
+    out->callers_now = hth_srv_callers_now(server);
     for (uint32_t i = 0; i < server->experts_count; i++)
         out->experts_unsaved += server->experts[i]->dirty;
 }

@@ -119,6 +119,14 @@ void hth_server_drain(struct hth_server *server, hth_fn *done, void *arg);
 /* Estimated wait of a new request, for the host's record. */
 int64_t hth_server_queue_us(const struct hth_server *server);
 
+/* A peer counts as a caller of now for this long after its last request. */
+#define HTH_SERVER_CALLER_US (60 * HTH_US_PER_S)
+
+struct hth_server_caller {
+    struct hth_peer_id id;
+    struct hth_addr from; /* family 0: unknown */
+};
+
 struct hth_server_stats {
     uint64_t requests, requests_ok;
     uint64_t refused_busy, refused_draining, refused_bad, refused_canceled, refused_expired;
@@ -134,6 +142,11 @@ struct hth_server_stats {
     double us_per_row;    /* of work, moving average */
     int64_t bytes_held;
     uint32_t experts, parts_waiting;
+    uint64_t callers;     /* peers that sent work since the start */
+    uint32_t callers_now; /* lately; at most HTH_SERVER_CALLERS_MAX */
+    struct hth_server_caller first_caller;
+    int64_t saved_us;         /* wall clock of the last good checkpoint; 0: none yet */
+    int64_t unsaved_since_us; /* of the first failed save after a good one; 0: every save is good */
     uint32_t experts_unsaved; /* experts that changed since their last checkpoint */
 };
 

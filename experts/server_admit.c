@@ -378,6 +378,7 @@ static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
     bool pass_through;
     double cost = 0;
 
+    hth_srv_caller_note(s, req);
     r->server = s;
     r->backward = backward;
     r->rows = w->rows_total;

@@ -45,6 +45,12 @@ struct srv_gone {
     uint64_t finish_tag; /* 0: the place is free */
 };
 
+/* A peer that sent work (server_callers.c). */
+struct srv_caller {
+    struct hth_peer_id id;
+    int64_t last_us;
+};
+
 struct srv_part {
     struct srv_part *prev, *next; /* in its pool */
     struct srv_request *request;
@@ -183,6 +189,8 @@ struct hth_server {
     uint64_t virtual_time; /* of the batch taken last */
     struct srv_gone gone[SRV_GONE_MAX];
     uint32_t gone_next, gone_count; /* the next place to write; places in use */
+    struct srv_caller *callers;
+    uint32_t callers_count, callers_capacity;
     struct srv_device device[SRV_DEVICES_MAX];
     uint32_t devices, device_next; /* device_next: the next to start a job, in rotation */
     struct hth_heap aging;
@@ -233,6 +241,12 @@ bool hth_srv_shared(const struct hth_server *s);
 /* True if a request may wait: within the bytes, and done within left_us and queue_us_max. */
 bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id, int64_t bytes,
                        double cost, int64_t left_us);
+
+/* ---- server_callers.c ---------------------------------------------------------------------- */
+
+void hth_srv_caller_note(struct hth_server *s, const struct hth_rpc_request *req);
+/* The callers of the last HTH_SERVER_CALLER_US. */
+uint32_t hth_srv_callers_now(const struct hth_server *s);
 
 /* ---- server_job.c -------------------------------------------------------------------------- */
 

@@ -213,10 +213,14 @@ static void save_end(struct srv_save *save, enum hth_err err)
     save->expert->saving = false;
     if (err == HTH_OK) {
         s->stats.checkpoints_written++;
+        s->stats.saved_us = hth_wall_us(s->env);
+        s->stats.unsaved_since_us = 0;
         hth_metric_add(s->m_written, 1);
     } else {
         save->expert->dirty = true;
         s->stats.checkpoints_failed++;
+        if (s->stats.unsaved_since_us == 0)
+            s->stats.unsaved_since_us = hth_wall_us(s->env);
         hth_metric_add(s->m_write_failed, 1);
         if (!s->dead)
             HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT,

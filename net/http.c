@@ -20,6 +20,12 @@
 #define BODY_BYTES_MAX   1024
 #define IDLE_TIMEOUT_S   10
 
+static const char INDEX[] =
+    "<!doctype html><title>hearth</title><h1>hearth</h1><ul>"
+    "<li><a href=\"/health\">/health</a>: 200 while this process does its work, else 503 and why"
+    "<li><a href=\"/metrics\">/metrics</a>: for Prometheus"
+    "<li><a href=\"/status.json\">/status.json</a>: the same and more, as JSON</ul>\n";
+
 struct page {
     const char *path, *content_type;
     const void *data;
@@ -31,7 +37,7 @@ struct hth_http {
     struct hth_net *net;
     struct evhttp *server;
     struct hth_addr addr;
-    hth_http_status_fn *status;
+    const struct hth_http_ops *ops;
     void *arg;
     struct page *pages;
 };
@@ -70,16 +76,38 @@ static void answer(struct evhttp_request *req, int code, const char *content_typ
         evhttp_add_header(headers, "Content-Type", content_type);
         evhttp_add_header(headers, "Cache-Control", "no-store");
         evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
-        evhttp_send_reply(req, code, code == HTTP_OK ? "OK" : "Not Found", body);
+        evhttp_send_reply(req, code, NULL, body); /* NULL: the code's usual phrase */
     }
     if (body != NULL)
         evbuffer_free(body);
 }
 
-static void answer_text(struct evhttp_request *req, const char *content_type, char *text)
+static void answer_text(struct evhttp_request *req, int code, const char *content_type, char *text)
 {
-    answer(req, HTTP_OK, content_type, text, strlen(text));
+    answer(req, code, content_type, text, strlen(text));
     hth_free(text);
+}
+
+static void answer_health(const struct hth_http *http, struct evhttp_request *req)
+{
+    char *trouble = http->ops->trouble != NULL ? http->ops->trouble(http->arg) : NULL;
+    char *text = hth_asprintf("%s\n", trouble != NULL ? trouble : "ok");
+    answer_text(req, trouble != NULL ? HTTP_SERVUNAVAIL : HTTP_OK, "text/plain", text);
+    hth_free(trouble);
+}
+
+/* False: no page has this path. */
+static bool answer_page(const struct hth_http *http, struct evhttp_request *req, const char *path)
+{
+    for (const struct page *p = http->pages; p != NULL; p = p->next) {
+        if (strcmp(path, p->path) == 0) {
+            answer(req, HTTP_OK, p->content_type, p->data, p->len);
+            return true;
+        }
+    }
+    if (strcmp(path, "/") == 0)
+        answer(req, HTTP_OK, "text/html; charset=utf-8", INDEX, sizeof(INDEX) - 1);
+    return strcmp(path, "/") == 0;
 }
 
 static void serve(struct hth_http *http, struct evhttp_request *req)
@@ -93,25 +121,22 @@ static void serve(struct hth_http *http, struct evhttp_request *req)
     if (path == NULL)
         path = "";
     if (strcmp(path, "/health") == 0) {
-        answer(req, HTTP_OK, "text/plain", "ok\n", 3);
+        answer_health(http, req);
         return;
     }
+    if (http->ops->refresh != NULL)
+        http->ops->refresh(http->arg);
     if (strcmp(path, "/metrics") == 0) {
-        answer_text(req, "text/plain; version=0.0.4",
+        answer_text(req, HTTP_OK, "text/plain; version=0.0.4",
                     hth_metrics_prometheus(http->net->env.metrics));
         return;
     }
-    if (strcmp(path, "/status.json") == 0 && http->status != NULL) {
-        answer_text(req, "application/json", http->status(http->arg));
+    if (strcmp(path, "/status.json") == 0 && http->ops->status != NULL) {
+        answer_text(req, HTTP_OK, "application/json", http->ops->status(http->arg));
         return;
     }
-    for (const struct page *p = http->pages; p != NULL; p = p->next) {
-        if (strcmp(path, p->path) == 0) {
-            answer(req, HTTP_OK, p->content_type, p->data, p->len);
-            return;
-        }
-    }
-    answer(req, HTTP_NOTFOUND, "text/plain", "nothing here\n", 13);
+    if (!answer_page(http, req, path))
+        answer(req, HTTP_NOTFOUND, "text/plain", "nothing here\n", 13);
 }
 
 static void request_cb(struct evhttp_request *req, void *arg)
@@ -123,7 +148,7 @@ static void request_cb(struct evhttp_request *req, void *arg)
 }
 
 enum hth_err hth_http_new(struct hth_env *env, const struct hth_addr *addr,
-                          hth_http_status_fn *status, void *arg, struct hth_http **out)
+                          const struct hth_http_ops *ops, void *arg, struct hth_http **out)
 {
     struct hth_net *net = hth_net_of(env);
     struct sockaddr_storage ss;
@@ -150,7 +175,7 @@ enum hth_err hth_http_new(struct hth_env *env, const struct hth_addr *addr,
     http->net = net;
     http->server = server;
     http->addr = *addr;
-    http->status = status;
+    http->ops = ops;
     http->arg = arg;
     if (getsockname(evhttp_bound_socket_get_fd(bound), (struct sockaddr *)&ss, &len) == 0)
         (void)hth_net_addr_of(&ss, &http->addr);

@@ -2,10 +2,11 @@
 /*
  * http.h: a small status page for the person at this machine.
  *
- *   GET /health        200 "ok"
+ *   GET /              links to the other three
+ *   GET /health        200 "ok", or 503 and the program's reason
  *   GET /metrics       the environment's metrics as Prometheus text
  *   GET /status.json   the text that the program's callback returns
- *   GET <page path>    fixed bytes that the program gave (hth_http_page)
+ *   GET <page path>    fixed bytes that the program gave (hth_http_page), in place of "/" too
  *
  * It binds loopback addresses only and answers only requests whose Host is a loopback name, so that
  * no web page in a browser can read it through a name that resolves to 127.0.0.1. It runs on the
@@ -18,12 +19,18 @@
 
 struct hth_http;
 
-/* Returns JSON text made with hth_asprintf or the like; it is freed with hth_free. */
-typedef char *hth_http_status_fn(void *arg);
+/* Texts are made with hth_asprintf or the like, and are freed with hth_free. Each may be NULL. */
+struct hth_http_ops {
+    char *(*status)(void *arg);  /* the JSON text of /status.json */
+    char *(*trouble)(void *arg); /* why the program can't do its work; NULL: it can */
+    void (*refresh)(void *arg);  /* before metrics are shown: sets those that nobody updates */
+};
 
-/* Port 0 picks one. Errors: E_PERMISSION (not a loopback address), E_ADDR_IN_USE, E_IO. */
+/* `ops` must outlive the server. Port 0 picks one. Errors: E_PERMISSION (not a loopback address),
+ * E_ADDR_IN_USE, E_IO. */
 enum hth_err hth_http_new(struct hth_env *env, const struct hth_addr *addr,
-                          hth_http_status_fn *status, void *arg, struct hth_http **out) HTH_MUST;
+                          const struct hth_http_ops *ops, void *arg,
+                          struct hth_http **out) HTH_MUST;
 /* Call it before hth_net_free. NULL is fine. */
 void hth_http_free(struct hth_http *http);
 void hth_http_addr(const struct hth_http *http, struct hth_addr *out);

@@ -383,6 +383,15 @@ const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req)
     return &req->peer->id;
 }
 
+struct hth_addr hth_rpc_from(const struct hth_rpc_request *req)
+{
+    struct hth_addr addr = {0};
+    struct hth_peer_id id;
+    if (req->conn != NULL && req->conn->stream != NULL)
+        hth_stream_peer(req->rpc->env, req->conn->stream, &id, &addr);
+    return addr;
+}
+
 int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req)
 {
     return req->deadline_us;

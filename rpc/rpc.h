@@ -123,8 +123,8 @@ const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len);
  * an element there is no blob: it is NULL. */
 const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count);
 const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
-/* On this node's clock. */
-int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req);
+struct hth_addr hth_rpc_from(const struct hth_rpc_request *req); /* family 0: it is closed */
+int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req); /* on this node's clock */
 int64_t hth_rpc_arrived_us(const struct hth_rpc_request *req);
 struct hth_rpc_idem hth_rpc_idem_key(const struct hth_rpc_request *req);
 uint64_t hth_rpc_trace_id(const struct hth_rpc_request *req);

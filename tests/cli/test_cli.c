@@ -81,6 +81,23 @@ static void bytes_are_printed_with_three_digits(void **state)
     assert_string_equal(hth_cli_bytes_text(2.5e9, out), "2.5 GB");
     assert_string_equal(hth_cli_bytes_text(999.7e6, out), "1 GB");
     assert_in_range(strlen(hth_cli_bytes_text(1e300, out)), 1, 15);
+    static const struct {
+        int64_t us;
+        const char *text;
+    } spans[] = {{-5, "0.0 s"},
+                 {400000, "0.4 s"},
+                 {12 * HTH_US_PER_S, "12 s"},
+                 {99 * HTH_US_PER_S, "99 s"},
+                 {150 * HTH_US_PER_S, "2 min"},
+                 {11520 * HTH_US_PER_S, "3.2 h"},
+                 {1036800 * HTH_US_PER_S, "12 d"}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(spans); i++)
+        assert_string_equal(hth_cli_span_text(spans[i].us, out), spans[i].text);
+    char count[32];
+    assert_string_equal(hth_cli_count_text(0, count), "0");
+    assert_string_equal(hth_cli_count_text(999, count), "999");
+    assert_string_equal(hth_cli_count_text(1203200, count), "1,203,200");
+    assert_string_equal(hth_cli_count_text(UINT64_MAX, count), "18,446,744,073,709,551,615");
 }
 
 static void every_error_has_a_listed_exit_code(void **state)

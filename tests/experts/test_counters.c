@@ -96,16 +96,94 @@ static void checkpoints_are_counted(void **state)
     assert_int_equal(host_stats(&h).checkpoints_failed, 2);
     assert_int_equal(host_stats(&h).checkpoints_written, 0);
     assert_int_equal(host_stats(&h).experts_unsaved, 1);
+    assert_int_equal(host_stats(&h).saved_us, 0);
+    int64_t wall_us = hth_wall_us(h.env), since_us = host_stats(&h).unsaved_since_us;
+    assert_true(since_us > 0 && since_us < wall_us - HTH_US_PER_S); /* the first failure */
     assert_int_equal(metric(&h, "hearth_expert_checkpoints_failed_total"), 2);
     hth_node_set_device(h.node, &roomy);
     hth_world_run_for(w, 5 * HTH_US_PER_S);
     assert_int_equal(host_stats(&h).checkpoints_failed, 2);
     assert_int_equal(host_stats(&h).checkpoints_written, 1);
     assert_int_equal(host_stats(&h).experts_unsaved, 0);
+    assert_int_equal(host_stats(&h).unsaved_since_us, 0);
+    assert_in_range(host_stats(&h).saved_us, wall_us, hth_wall_us(h.env));
     assert_int_equal(metric(&h, "hearth_expert_checkpoints_failed_total"), 2);
     assert_int_equal(metric(&h, "hearth_expert_checkpoints_total"), 1);
     hth_aligned_free(x);
     caller_stop(&c);
+    hth_world_free(w);
+}
+
+/* Each peer counts once, as one of now for a minute, and the first one's address is kept. */
+static void callers_are_counted_and_forgotten(void **state)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct swarm_host h = host_init();
+    float *x = normals(1, D);
+    struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x};
+    struct swarm_caller c[2];
+    struct hth_server_stats s;
+    struct answer out;
+
+    (void)state;
+    host_start(&h, w, "host");
+    for (int i = 0; i < 2; i++)
+        caller_start(&c[i], w, i == 0 ? "one" : "two", NULL);
+    assert_int_equal(host_stats(&h).callers, 0);
+    for (int i = 0; i < 4; i++) {
+        ask_wait(w, &c[i / 2], &h, &a, &out);
+        assert_ok(out.err);
+        answer_clear(&out);
+    }
+    s = host_stats(&h);
+    assert_int_equal(s.callers, 2);
+    assert_int_equal(s.callers_now, 2);
+    assert_true(hth_peer_id_eq(&s.first_caller.id, &c[0].env->self));
+    assert_int_equal(s.first_caller.from.family, 4);
+    hth_world_run_for(w, HTH_SERVER_CALLER_US / 2);
+    ask_wait(w, &c[1], &h, &a, &out);
+    answer_clear(&out);
+    hth_world_run_for(w, HTH_SERVER_CALLER_US / 2 + HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).callers, 2);
+    assert_int_equal(host_stats(&h).callers_now, 1);
+    hth_aligned_free(x);
+    for (int i = 0; i < 2; i++)
+        caller_stop(&c[i]);
+    hth_world_free(w);
+}
+
+/* As many strangers as are remembered, and one more: the oldest is forgotten, so that it counts as
+ * new when it comes again. */
+static void a_flood_of_callers_is_bounded(void **state)
+{
+    struct hth_world *w = hth_world_new(1, NULL);
+    struct swarm_host h = host_init();
+    float *x = normals(1, D);
+    struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x};
+    struct swarm_caller first, c;
+    struct answer out;
+
+    (void)state;
+    host_start(&h, w, "host");
+    caller_start(&first, w, "first", NULL);
+    ask_wait(w, &first, &h, &a, &out);
+    answer_clear(&out);
+    for (uint32_t i = 0; i < HTH_SERVER_CALLERS_MAX; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "c%u", i);
+        caller_start(&c, w, name, NULL);
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        answer_clear(&out);
+        caller_stop(&c);
+    }
+    assert_int_equal(host_stats(&h).callers, HTH_SERVER_CALLERS_MAX + 1);
+    assert_in_range(host_stats(&h).callers_now, 1, HTH_SERVER_CALLERS_MAX);
+    ask_wait(w, &first, &h, &a, &out);
+    answer_clear(&out);
+    assert_int_equal(host_stats(&h).callers, HTH_SERVER_CALLERS_MAX + 2);
+    hth_aligned_free(x);
+    caller_stop(&first);
     hth_world_free(w);
 }
 
@@ -114,6 +192,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_parts_and_repeats_are_counted),
         cmocka_unit_test(checkpoints_are_counted),
+        cmocka_unit_test(callers_are_counted_and_forgotten),
+        cmocka_unit_test(a_flood_of_callers_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

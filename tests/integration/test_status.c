@@ -45,6 +45,14 @@ static char *get(const char *addr, const char *path)
     return answer;
 }
 
+static void page_must_say(const char *addr, const char *path, const char *text)
+{
+    char *answer = get(addr, path);
+    if (strstr(answer, text) == NULL)
+        fail_msg("%s does not say '%s': %s", path, text, answer);
+    free(answer);
+}
+
 /* A page is no file: it comes whole, from a live process. */
 static json_t *page_of(const char *addr)
 {
@@ -319,14 +327,45 @@ static void test_a_hosts_page(void **state)
     struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--dir",
                               place_path(p, "host"), "--experts", "2", "--status", page);
     proc_wait_text(host, "serving 2 experts");
-    char *health = get(page, "/health");
-    assert_non_null(strstr(health, "200 OK"));
-    assert_non_null(strstr(health, "ok"));
-    char *metrics = get(page, "/metrics");
-    assert_non_null(strstr(metrics, "# TYPE "));
-    json_decref(page_of(page));
-    free(health);
-    free(metrics);
+    page_must_say(page, "/health", "200 OK");
+    page_must_say(page, "/", "href=\"/status.json\"");
+    static const char *const figures[] = {
+        "\nhearth_experts 2\n",
+        "\nhearth_trainers 0\n",
+        "\nhearth_joined 1\n",
+        "\nhearth_dht_nodes ",
+        "\nhearth_checkpoint_time_seconds 0\n",
+        "\nhearth_build_info{version=\"",
+        "\nprocess_start_time_seconds ",
+        "\nprocess_resident_memory_bytes ",
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(figures); i++)
+        page_must_say(page, "/metrics", figures[i]);
+    json_t *status = page_of(page);
+    assert_true(toy_number(status, "process_resident_memory_bytes") > 1e6);
+    assert_true(toy_number(status, "process_start_time_seconds") > 1.7e9);
+    json_decref(status);
+    assert_int_equal(proc_stop(host), 0);
+    proc_must_say(host, "served ");
+    proc_must_say(host, " s: 0 rows, 0 B, 0 trainers");
+    place_end(p);
+}
+
+/* A host whose node does not answer is not healthy, and says why. */
+static void test_health_of_a_host_that_is_alone(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 10);
+    const char *page = place_addr(p);
+    struct proc *host =
+        START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--join", t.addr[1],
+              "--dir", place_path(p, "host"), "--experts", "2", "--status", page);
+    proc_wait_text(host, "listening");
+    page_must_say(page, "/health", "503 Service Unavailable");
+    page_must_say(page, "/health", "not joined");
+    proc_signal(host, SIGKILL);
+    (void)proc_wait(host);
     place_end(p);
 }
 
@@ -452,6 +491,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_hosts_roles_and_coverage, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_trainers_and_a_helper, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_a_hosts_page, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_health_of_a_host_that_is_alone, place_setup,
+                                        place_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_listens, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_wrong_network, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_no_name_given, place_setup, place_teardown),

@@ -18,10 +18,25 @@ struct visit {
     bool over;
 };
 
+static int times_refreshed;
+
 static char *status(void *arg)
 {
     return hth_asprintf("{\"n\":%d}", *(int *)arg);
 }
+
+static char *trouble(void *arg)
+{
+    return *(int *)arg < 0 ? hth_strdup("the disk is full") : NULL;
+}
+
+static void refresh(void *arg)
+{
+    (void)arg;
+    times_refreshed++;
+}
+
+static const struct hth_http_ops OPS = {status, trouble, refresh};
 
 static bool visit_over(struct stream_pair *p)
 {
@@ -72,19 +87,32 @@ static void serves_local_pages(void **state)
     int n = 42;
     (void)state;
     pair_open(&p, &opts);
-    assert_ok(hth_http_new(p.env, &addr, status, &n, &http));
+    assert_ok(hth_http_new(p.env, &addr, &OPS, &n, &http));
     hth_http_addr(http, &addr);
     assert_true(addr.port != 0);
-    hth_http_page(http, "/", "text/html", "<p>hello</p>", 12);
-
     get(&p, &v, &addr, "/health", "127.0.0.1:1");
     assert_non_null(strstr(v.text, "200 OK"));
     assert_non_null(strstr(v.text, "\r\n\r\nok\n"));
+    n = -1;
+    get(&p, &v, &addr, "/health", "127.0.0.1:1");
+    assert_non_null(strstr(v.text, " 503 Service Unavailable"));
+    assert_non_null(strstr(v.text, "\r\n\r\nthe disk is full\n"));
+    n = 42;
+    assert_int_equal(times_refreshed, 0);
+    hth_info(p.env->metrics, "hearth_build_info", "The program", "version", "1.2.3");
     get(&p, &v, &addr, "/metrics", "localhost");
     assert_non_null(strstr(v.text, "\nhearth_net_streams 0"));
+    assert_non_null(strstr(v.text, "# TYPE hearth_build_info gauge\n"
+                                   "hearth_build_info{version=\"1.2.3\"} 1\n"));
+    assert_int_equal(times_refreshed, 1);
     get(&p, &v, &addr, "/status.json", "[::1]:80");
     assert_non_null(strstr(v.text, "application/json"));
     assert_non_null(strstr(v.text, "\r\n\r\n{\"n\":42}"));
+    get(&p, &v, &addr, "/", "LOCALHOST:8");
+    static const char *const pages[] = {"/health", "/metrics", "/status.json"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(pages); i++)
+        assert_non_null(strstr(v.text, pages[i]));
+    hth_http_page(http, "/", "text/html", "<p>hello</p>", 12);
     get(&p, &v, &addr, "/", "LOCALHOST:8");
     assert_non_null(strstr(v.text, "<p>hello</p>"));
     get(&p, &v, &addr, "/none", "localhost");
@@ -105,13 +133,13 @@ static void refuses_foreign_hosts_and_large_headers(void **state)
     int n = 7;
     (void)state;
     pair_open(&p, &opts);
-    assert_err(HTH_E_PERMISSION, hth_http_new(p.env, &outside, status, &n, &http));
+    assert_err(HTH_E_PERMISSION, hth_http_new(p.env, &outside, &OPS, &n, &http));
     outside.family = 6;
-    assert_err(HTH_E_PERMISSION, hth_http_new(p.env, &outside, status, &n, &http));
+    assert_err(HTH_E_PERMISSION, hth_http_new(p.env, &outside, &OPS, &n, &http));
     assert_null(http);
-    assert_ok(hth_http_new(p.env, &addr, status, &n, &http));
+    assert_ok(hth_http_new(p.env, &addr, &OPS, &n, &http));
     hth_http_addr(http, &addr);
-    assert_err(HTH_E_ADDR_IN_USE, hth_http_new(p.env, &addr, status, &n, &second));
+    assert_err(HTH_E_ADDR_IN_USE, hth_http_new(p.env, &addr, &OPS, &n, &second));
     for (size_t i = 0; i < HTH_ARRAY_LEN(foreign); i++) {
         get(&p, &v, &addr, "/status.json", foreign[i]);
         assert_null(strstr(v.text, "{\"n\""));
