@@ -3,6 +3,7 @@
 #include "app/peer.h"
 
 #include "app/page.h"
+#include "app/peer_addr.h"
 #include "core/mem.h"
 #include "dht/opendht.h"
 #include "dht/uid.h"
@@ -11,14 +12,16 @@
 #include "net/lock.h"
 #include "net/net.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#define DEFAULT_LISTEN "0.0.0.0:4700"
+/* The port of a peer without --listen: the first one that is free, of so many. */
+#define PORT_FIRST 4700
+#define PORTS      100
+/* State folders of one run and role on one machine. */
+#define FOLDERS 100
 /* The DHT keys of beacons contain a network name, also for a node that serves no run. */
 #define NO_NETWORK     "hearth"
 #define SAVE_PERIOD_US (60 * HTH_US_PER_S)
@@ -31,79 +34,35 @@ struct bootstrap {
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
-static bool is_any(const struct hth_addr *addr)
-{
-    static const uint8_t zero[16];
-    return memcmp(addr->ip, zero, 16) == 0;
-}
-
-/* The local address from which packets to `to` are sent. Sends none. */
-static bool outward_addr(const struct hth_addr *to, struct hth_addr *out)
-{
-    struct sockaddr_storage sa = {0}, local = {0};
-    socklen_t len, local_len = sizeof(local);
-    if (to->family == 6) {
-        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&sa;
-        in6->sin6_family = AF_INET6;
-        in6->sin6_port = htons(to->port);
-        memcpy(&in6->sin6_addr, to->ip, 16);
-        len = sizeof(*in6);
-    } else {
-        struct sockaddr_in *in = (struct sockaddr_in *)&sa;
-        in->sin_family = AF_INET;
-        in->sin_port = htons(to->port);
-        memcpy(&in->sin_addr, to->ip, 4);
-        len = sizeof(*in);
-    }
-    int fd = socket(sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return false;
-    bool good = connect(fd, (struct sockaddr *)&sa, len) == 0 &&
-                getsockname(fd, (struct sockaddr *)&local, &local_len) == 0;
-    close(fd);
-    if (!good)
-        return false;
-    memset(out, 0, sizeof(*out));
-    out->family = to->family;
-    if (to->family == 6)
-        memcpy(out->ip, &((struct sockaddr_in6 *)&local)->sin6_addr, 16);
-    else
-        memcpy(out->ip, &((struct sockaddr_in *)&local)->sin_addr, 4);
-    return true;
-}
-
-/* The address that others dial: --announce, else the address we listen on, else the one from which
- * we dial out. */
+/* The address that others dial: --announce, else one of this machine. */
 static enum hth_err choose_announce(const struct hth_cli_net *net, const struct bootstrap *boot,
                                     struct hth_peer *peer)
 {
+    static const struct hth_addr none;
     size_t count;
-    struct hth_addr any = {.family = 4, .ip = {192, 0, 2, 1}, .port = 9}; /* RFC 5737: never sent */
-    peer->announce = peer->listen;
-    if (net->announce != NULL) {
-        enum hth_err err = hth_net_resolve(net->announce, &peer->announce, 1, &count);
-        if (err != HTH_OK)
-            hth_cli_say_error("--announce '%s': %s", net->announce, hth_err_text(err));
-        return err;
-    }
-    if (!is_any(&peer->listen))
+    if (net->announce == NULL) {
+        hth_peer_addr_announce(&peer->listen, boot->count > 0 ? &boot->addr[0] : &none,
+                               &peer->announce);
         return HTH_OK;
-    if (!outward_addr(boot->count > 0 ? &boot->addr[0] : &any, &peer->announce))
-        peer->announce = (struct hth_addr){.family = 4, .ip = {127, 0, 0, 1}};
-    peer->announce.port = peer->listen.port;
-    return HTH_OK;
+    }
+    enum hth_err err = hth_net_resolve(net->announce, &peer->announce, 1, &count);
+    if (err != HTH_OK)
+        hth_cli_say_error("--announce '%s': %s", net->announce, hth_err_text(err));
+    return err;
 }
 
+/* Without --listen: every address, at the first free port from PORT_FIRST on. */
 static enum hth_err resolve_listen(const struct hth_peer_opts *opts, struct hth_addr *out)
 {
     size_t count;
-    const char *text = opts->net->listen != NULL ? opts->net->listen : DEFAULT_LISTEN;
-    if (opts->ephemeral && opts->net->listen == NULL)
-        text = "0.0.0.0:0";
-    enum hth_err err = hth_net_resolve(text, out, 1, &count);
+    if (opts->net->listen == NULL) {
+        hth_peer_addr_any(opts->ephemeral ? 0 : PORT_FIRST, out);
+        return HTH_OK;
+    }
+    enum hth_err err = hth_net_resolve(opts->net->listen, out, 1, &count);
     if (err != HTH_OK)
-        hth_cli_say_error("--listen '%s': %s; expected ADDR:PORT, such as 0.0.0.0:4700", text,
-                          hth_err_text(err));
+        hth_cli_say_error("--listen '%s': %s; expected ADDR:PORT, such as 0.0.0.0:4700",
+                          opts->net->listen, hth_err_text(err));
     return err;
 }
 
@@ -154,14 +113,47 @@ static void on_signal(void *arg)
 
 /* Two processes in one folder would have one key, so others would take them for one peer, and they
  * would overwrite each other's checkpoints. */
-static int lock_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
+static enum hth_err lock_dir(const struct hth_peer_opts *opts, struct hth_peer *peer,
+                             char holder[HTH_LOCK_HOLDER_MAX])
 {
-    char holder[HTH_LOCK_HOLDER_MAX];
-    if (opts->ephemeral)
-        return HTH_EXIT_OK;
     char *path = hth_asprintf("%s/lock", peer->dir);
     char *who = hth_asprintf("hearth %s", opts->verb);
     enum hth_err err = hth_lock_take(path, who, &peer->lock, holder);
+    hth_free(who);
+    hth_free(path);
+    return err;
+}
+
+/* Without --dir each run and role has a folder, such as fashion/serve, and each further process of
+ * them one more (fashion/serve-2). The first one that no process holds is taken: so a process that
+ * starts again finds its key and its experts. */
+static enum hth_err take_default_dir(const struct hth_peer_opts *opts, struct hth_peer *peer,
+                                     char holder[HTH_LOCK_HOLDER_MAX])
+{
+    bool named = opts->network != NULL && opts->network[0] != '\0';
+    char *base = hth_cli_default_dir();
+    enum hth_err err = HTH_E_BUSY;
+    for (int i = 1; i <= FOLDERS && err == HTH_E_BUSY; i++) {
+        hth_free(peer->dir);
+        char *number = i > 1 ? hth_asprintf("-%d", i) : hth_strdup("");
+        peer->dir = hth_asprintf("%s/%s%s%s%s", base, named ? opts->network : "", named ? "/" : "",
+                                 opts->verb, number);
+        hth_free(number);
+        err = lock_dir(opts, peer, holder);
+    }
+    hth_free(base);
+    return err;
+}
+
+static int take_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
+{
+    char holder[HTH_LOCK_HOLDER_MAX] = "";
+    enum hth_err err;
+    if (opts->net->dir != NULL || opts->ephemeral)
+        peer->dir = opts->net->dir != NULL ? hth_strdup(opts->net->dir) : hth_cli_default_dir();
+    if (opts->ephemeral)
+        return HTH_EXIT_OK;
+    err = peer->dir != NULL ? lock_dir(opts, peer, holder) : take_default_dir(opts, peer, holder);
     if (err == HTH_E_BUSY)
         hth_cli_say_error("the state folder %s is in use by %s; end it, or give another --dir",
                           peer->dir, holder[0] != '\0' ? holder : "another process");
@@ -169,9 +161,7 @@ static int lock_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
         hth_cli_say_error("can't make the state folder %s: a part of that path is not a folder",
                           peer->dir);
     else if (err != HTH_OK)
-        hth_cli_say_error("%s: %s", path, hth_err_text(err));
-    hth_free(who);
-    hth_free(path);
+        hth_cli_say_error("%s/lock: %s", peer->dir, hth_err_text(err));
     return hth_exit_of(err);
 }
 
@@ -239,50 +229,78 @@ static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
         peer->on_peer_lost(peer->on_peer_lost_arg, id, err);
 }
 
-static int open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer)
+static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer,
+                             const struct hth_addr *listen)
 {
     struct hth_rpc_opts rpc_opts = HTH_RPC_OPTS_INIT;
-    struct hth_addr listen;
-    char text[HTH_ADDR_TEXT_MAX];
-    enum hth_err err = resolve_listen(opts, &listen);
-    if (err != HTH_OK)
-        return hth_exit_of(HTH_E_USAGE);
     rpc_opts.network = peer->network;
-    rpc_opts.listen = opts->rpc_listens ? &listen : NULL;
+    rpc_opts.listen = opts->rpc_listens ? listen : NULL;
     hth_budget_init(&peer->bodies, bodies_bytes(), NULL);
     rpc_opts.budget = &peer->bodies;
     rpc_opts.on_peer_lost = peer_lost;
     rpc_opts.arg = peer;
-    err = hth_rpc_new(peer->env, &rpc_opts, &peer->rpc);
-    if (err != HTH_OK) {
-        hth_cli_say_error("can't listen on %s: %s%s", hth_addr_text(&listen, text),
-                          hth_err_text(err),
-                          err == HTH_E_ADDR_IN_USE ? "; give another port with --listen" : "");
-        return hth_exit_of(err);
-    }
-    peer->listen = listen;
+    HTH_TRY(hth_rpc_new(peer->env, &rpc_opts, &peer->rpc));
+    peer->listen = *listen;
     if (opts->rpc_listens)
         hth_rpc_addr(peer->rpc, &peer->listen);
-    return HTH_EXIT_OK;
+    return HTH_OK;
 }
 
-static int open_dht(struct hth_peer *peer, const struct bootstrap *boot)
+static enum hth_err open_dht(struct hth_peer *peer, const struct bootstrap *boot)
 {
     struct hth_opendht_opts dht_opts = HTH_OPENDHT_OPTS_INIT;
-    char text[HTH_ADDR_TEXT_MAX];
     dht_opts.bind = peer->listen;
-    if (is_any(&peer->listen) && peer->listen.port == 0)
-        dht_opts.bind.family = 0;
+    if (peer->listen.family == 6 && hth_addr_scope(&peer->listen) == HTH_SCOPE_NONE)
+        dht_opts.bind.family = 0; /* both families */
     dht_opts.bootstrap = boot->addr;
     dht_opts.bootstrap_count = boot->count;
-    enum hth_err err = hth_opendht_new(peer->env, &dht_opts, &peer->opendht);
-    if (err != HTH_OK) {
-        hth_cli_say_error("can't start the DHT node on UDP %s: %s",
-                          hth_addr_text(&peer->listen, text), hth_err_text(err));
-        return hth_exit_of(err);
-    }
+    HTH_TRY(hth_opendht_new(peer->env, &dht_opts, &peer->opendht));
     peer->dht = hth_opendht_dht(peer->opendht);
-    return HTH_EXIT_OK;
+    return HTH_OK;
+}
+
+/* TCP is taken first and by one process alone, so the look at UDP can't be overtaken. */
+static enum hth_err open_at(const struct hth_peer_opts *opts, struct hth_peer *peer,
+                            const struct bootstrap *boot, const struct hth_addr *listen)
+{
+    HTH_TRY(open_rpc(opts, peer, listen));
+    enum hth_err err =
+        hth_peer_addr_udp_free(&peer->listen) ? open_dht(peer, boot) : HTH_E_ADDR_IN_USE;
+    if (err != HTH_OK) {
+        hth_rpc_free(peer->rpc);
+        peer->rpc = NULL;
+    }
+    return err;
+}
+
+/* Opens rpc and DHT on one port. */
+static int open_port(const struct hth_peer_opts *opts, struct hth_peer *peer,
+                     const struct bootstrap *boot)
+{
+    char text[HTH_ADDR_TEXT_MAX];
+    struct hth_addr listen;
+    bool fixed = opts->net->listen != NULL || opts->ephemeral;
+    if (resolve_listen(opts, &listen) != HTH_OK)
+        return HTH_EXIT_USAGE;
+    enum hth_err err = open_at(opts, peer, boot, &listen);
+    for (int i = 1; i < PORTS && err == HTH_E_ADDR_IN_USE && !fixed; i++) {
+        listen.port++;
+        err = open_at(opts, peer, boot, &listen);
+    }
+    if (err != HTH_OK)
+        hth_cli_say_error("can't listen on %s, TCP and UDP: %s%s", hth_addr_text(&listen, text),
+                          hth_err_text(err),
+                          err == HTH_E_ADDR_IN_USE ? "; give another port with --listen" : "");
+    return hth_exit_of(err);
+}
+
+static const char *listen_text(const struct hth_addr *listen, char out[HTH_ADDR_TEXT_MAX])
+{
+    if (listen->family == 6 && hth_addr_scope(listen) == HTH_SCOPE_NONE)
+        snprintf(out, HTH_ADDR_TEXT_MAX, "port %u of every address", (unsigned)listen->port);
+    else
+        hth_addr_text(listen, out);
+    return out;
 }
 
 static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer *peer,
@@ -298,10 +316,11 @@ static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer
            created ? "new" : "known", peer->dir);
     if (opts->dials_only) {
         printf("  client     sends from UDP %s; dials only, accepts no connections\n",
-               hth_addr_text(&peer->listen, listen));
+               listen_text(&peer->listen, listen));
     } else if (!opts->offline) {
-        printf("  listening  %s, TCP and UDP\n", hth_addr_text(&peer->listen, listen));
-        printf("  others join with  --join %s\n", hth_addr_text(&peer->announce, announce));
+        printf("  listening  %s, TCP and UDP\n", listen_text(&peer->listen, listen));
+        printf("  others join with  --join %s%s\n", hth_addr_text(&peer->announce, announce),
+               hth_peer_addr_remark(&peer->announce));
     }
     fflush(stdout);
 }
@@ -379,9 +398,7 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer,
         return HTH_EXIT_NETWORK;
     if (!opts->ephemeral)
         add_cached(peer, boot);
-    int code = open_rpc(opts, peer);
-    if (code == HTH_EXIT_OK)
-        code = open_dht(peer, boot);
+    int code = open_port(opts, peer, boot);
     if (code == HTH_EXIT_OK && !opts->dials_only &&
         choose_announce(opts->net, boot, peer) != HTH_OK)
         code = HTH_EXIT_USAGE;
@@ -407,13 +424,12 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
     memset(peer, 0, sizeof(*peer));
     peer->may_be_first = opts->may_be_first;
     peer->quiet = opts->quiet;
-    peer->dir = opts->net->dir != NULL ? hth_strdup(opts->net->dir) : hth_cli_default_dir();
     bool named = opts->network != NULL && opts->network[0] != '\0';
     peer->network = hth_strdup(named ? opts->network : NO_NETWORK);
-    peer->peers_path = hth_asprintf("%s/peers", peer->dir);
     int code = check_network(opts);
     if (code == HTH_EXIT_OK)
-        code = lock_dir(opts, peer);
+        code = take_dir(opts, peer);
+    peer->peers_path = hth_asprintf("%s/peers", peer->dir != NULL ? peer->dir : ".");
     if (code == HTH_EXIT_OK)
         code = open_env(opts, peer, &created);
     if (code == HTH_EXIT_OK && !opts->offline)

@@ -184,12 +184,15 @@ enum { KEY_NETWORK = 0x1000, KEY_THREADS, KEY_ANNOUNCE, KEY_STATUS, KEY_LOG, KEY
 static const struct argp_option net_options[] = {
     {NULL, 0, NULL, 0, "Swarm:", 1},
     {"join", 'j', "HOST:PORT", 0, "Join the swarm through this peer (repeatable)", 1},
-    {"listen", 'l', "ADDR:PORT", 0, "Listen here, TCP and UDP (default 0.0.0.0:4700)", 1},
+    {"listen", 'l', "ADDR:PORT", 0,
+     "Listen here, TCP and UDP (default: every address, at 4700 or the next free port)", 1},
     {"announce", KEY_ANNOUNCE, "ADDR:PORT", 0,
      "Address at which others reach this peer (default: the one it listens on)", 1},
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
     {"dir", 'd', "DIR", 0,
-     "State folder: key, known peers, checkpoints (default ~/.local/state/hearth)", 1},
+     "State folder: key, known peers, checkpoints (default: one for each run and role below "
+     "~/.local/state/hearth)",
+     1},
     {"threads", KEY_THREADS, "N", 0, "Number of compute threads (default: cores - 1)", 1},
     {"status", KEY_STATUS, "ADDR:PORT", 0,
      "Serve /metrics and /status.json over HTTP at this loopback address (default: off)", 1},

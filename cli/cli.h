@@ -39,7 +39,7 @@ struct hth_cli_net {
     const char *join[HTH_CLI_JOIN_MAX];
     size_t join_count;
     const char *network;       /* name of the swarm; NULL: the run file's */
-    const char *dir;           /* state folder; NULL: hth_cli_default_dir() */
+    const char *dir;           /* state folder; NULL: one below hth_cli_default_dir() */
     uint32_t threads;          /* compute threads; 0: cores - 1 */
     const char *status_listen; /* address of the HTTP status page; NULL: off */
 };
@@ -82,7 +82,8 @@ const char *hth_cli_span_text(int64_t span_us, char out[16]);
 /* Prints "hearth: MESSAGE" and a newline on stderr. */
 void hth_cli_say_error(const char *fmt, ...) HTH_PRINTF(1, 2);
 
-/* The default state folder: $XDG_STATE_HOME/hearth or ~/.local/state/hearth; heap string. */
+/* The folder of the default state folders: $XDG_STATE_HOME/hearth or ~/.local/state/hearth; heap
+ * string. */
 char *hth_cli_default_dir(void);
 
 /* The verbs. Each gets its own argv (argv[0] is "hearth VERB") and returns an exit code. */

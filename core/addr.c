@@ -35,6 +35,41 @@ bool hth_addr_eq(const struct hth_addr *a, const struct hth_addr *b)
     return a->family == b->family && a->port == b->port && memcmp(a->ip, b->ip, 16) == 0;
 }
 
+bool hth_addr_same_ip(const struct hth_addr *a, const struct hth_addr *b)
+{
+    return a->family == b->family && memcmp(a->ip, b->ip, 16) == 0;
+}
+
+struct scope_block {
+    uint8_t family, bits;
+    uint8_t ip[16];
+    enum hth_scope scope;
+};
+
+static bool block_holds(const struct scope_block *b, const struct hth_addr *addr)
+{
+    if (b->family != addr->family || memcmp(b->ip, addr->ip, b->bits / 8) != 0)
+        return false;
+    return b->bits % 8 == 0 ||
+           ((b->ip[b->bits / 8] ^ addr->ip[b->bits / 8]) >> (8 - b->bits % 8)) == 0;
+}
+
+enum hth_scope hth_addr_scope(const struct hth_addr *addr)
+{
+    static const struct scope_block blocks[] = {
+        {4, 32, {0}, HTH_SCOPE_NONE},           {6, 128, {0}, HTH_SCOPE_NONE},
+        {4, 8, {127}, HTH_SCOPE_MACHINE},       {6, 128, {[15] = 1}, HTH_SCOPE_MACHINE},
+        {4, 16, {169, 254}, HTH_SCOPE_LINK},    {6, 10, {0xfe, 0x80}, HTH_SCOPE_LINK},
+        {4, 8, {10}, HTH_SCOPE_PRIVATE},        {4, 12, {172, 16}, HTH_SCOPE_PRIVATE},
+        {4, 16, {192, 168}, HTH_SCOPE_PRIVATE}, {4, 10, {100, 64}, HTH_SCOPE_PRIVATE},
+        {6, 7, {0xfc}, HTH_SCOPE_PRIVATE},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(blocks); i++)
+        if (block_holds(&blocks[i], addr))
+            return blocks[i].scope;
+    return addr->family == 0 ? HTH_SCOPE_NONE : HTH_SCOPE_PUBLIC;
+}
+
 /* Digits only, 0..65535. */
 static enum hth_err parse_port(const char *text, uint16_t *port)
 {

@@ -42,6 +42,19 @@ bool hth_peer_id_is_zero(const struct hth_peer_id *id);
 const char *hth_peer_id_short(const struct hth_peer_id *id, char out[HTH_PEER_SHORT_LEN]);
 
 bool hth_addr_eq(const struct hth_addr *a, const struct hth_addr *b);
+/* How far an address leads: nowhere (none, or every address: 0.0.0.0, ::), to this machine
+ * (127.0.0.0/8, ::1), to this link (169.254.0.0/16, fe80::/10), within a private network (RFC 1918,
+ * RFC 6598, fc00::/7), or everywhere. */
+enum hth_scope {
+    HTH_SCOPE_NONE,
+    HTH_SCOPE_MACHINE,
+    HTH_SCOPE_LINK,
+    HTH_SCOPE_PRIVATE,
+    HTH_SCOPE_PUBLIC,
+};
+enum hth_scope hth_addr_scope(const struct hth_addr *addr);
+/* Whether the addresses are equal but for the port. */
+bool hth_addr_same_ip(const struct hth_addr *a, const struct hth_addr *b);
 /* Errors: E_MALFORMED (not a numeric address with a port 0..65535). */
 enum hth_err hth_addr_parse(const char *text, struct hth_addr *out) HTH_MUST;
 const char *hth_addr_text(const struct hth_addr *addr, char out[HTH_ADDR_TEXT_MAX]);

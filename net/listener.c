@@ -167,13 +167,13 @@ static enum hth_err bind_err(int e)
     }
 }
 
-/* IPv6 sockets take IPv6 only, so that one port can be listened on in both families and an IPv4
- * peer never appears as a mapped address. */
+/* `[::]` listens in both families (hth_net_addr_of turns mapped addresses into IPv4); any other
+ * IPv6 address takes IPv6 only. */
 static enum hth_err open_socket(const struct hth_addr *addr, int *out)
 {
     struct sockaddr_storage ss;
     socklen_t len = hth_net_sockaddr(addr, &ss);
-    int one = 1;
+    int one = 1, only_6 = hth_addr_scope(addr) != HTH_SCOPE_NONE;
     if (len == 0)
         return HTH_E_UNSUPPORTED;
     int fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -181,7 +181,7 @@ static enum hth_err open_socket(const struct hth_addr *addr, int *out)
         return bind_err(errno);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (addr->family == 6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_6, sizeof(only_6));
     if (bind(fd, (struct sockaddr *)&ss, len) != 0 || listen(fd, BACKLOG) != 0) {
         enum hth_err err = bind_err(errno);
         close(fd);

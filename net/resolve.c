@@ -41,8 +41,13 @@ bool hth_net_addr_of(const struct sockaddr_storage *ss, struct hth_addr *out)
     }
     if (ss->ss_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)ss;
-        out->family = 6;
         out->port = ntohs(in6->sin6_port);
+        if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) { /* a listener of both families */
+            out->family = 4;
+            memcpy(out->ip, (const uint8_t *)&in6->sin6_addr + 12, 4);
+            return true;
+        }
+        out->family = 6;
         memcpy(out->ip, &in6->sin6_addr, 16);
         return true;
     }

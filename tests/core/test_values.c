@@ -104,6 +104,34 @@ static void test_addresses_parse_and_print(void **state)
     }
 }
 
+static void test_scopes_of_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum hth_scope scope;
+    } cases[] = {
+        {"0.0.0.0:1", HTH_SCOPE_NONE},         {"[::]:1", HTH_SCOPE_NONE},
+        {"127.0.0.1:1", HTH_SCOPE_MACHINE},    {"127.9.8.7:1", HTH_SCOPE_MACHINE},
+        {"[::1]:1", HTH_SCOPE_MACHINE},        {"169.254.3.4:1", HTH_SCOPE_LINK},
+        {"[fe80::1]:1", HTH_SCOPE_LINK},       {"[febf::1]:1", HTH_SCOPE_LINK},
+        {"10.1.2.3:1", HTH_SCOPE_PRIVATE},     {"172.16.0.1:1", HTH_SCOPE_PRIVATE},
+        {"172.31.255.1:1", HTH_SCOPE_PRIVATE}, {"192.168.1.5:1", HTH_SCOPE_PRIVATE},
+        {"100.127.0.1:1", HTH_SCOPE_PRIVATE},  {"[fd00::2]:1", HTH_SCOPE_PRIVATE},
+        {"172.32.0.1:1", HTH_SCOPE_PUBLIC},    {"100.128.0.1:1", HTH_SCOPE_PUBLIC},
+        {"11.0.0.1:1", HTH_SCOPE_PUBLIC},      {"203.0.113.9:1", HTH_SCOPE_PUBLIC},
+        {"[2001:db8::1]:1", HTH_SCOPE_PUBLIC}, {"[::2]:1", HTH_SCOPE_PUBLIC},
+        {"[fec0::1]:1", HTH_SCOPE_PUBLIC},
+    };
+    struct hth_addr addr, none = {0};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        assert_ok(hth_addr_parse(cases[i].text, &addr));
+        if (hth_addr_scope(&addr) != cases[i].scope)
+            fail_msg("%s: scope %d", cases[i].text, hth_addr_scope(&addr));
+    }
+    assert_int_equal(hth_addr_scope(&none), HTH_SCOPE_NONE);
+}
+
 static void test_tensor_bytes_refuses_bad_shapes(void **state)
 {
     (void)state;
@@ -473,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_bytes_round_trip),
         cmocka_unit_test(test_hex_round_trip_and_refusals),
         cmocka_unit_test(test_addresses_parse_and_print),
+        cmocka_unit_test(test_scopes_of_addresses),
         cmocka_unit_test(test_tensor_bytes_refuses_bad_shapes),
         cmocka_unit_test(test_budgets_nest),
         cmocka_unit_test(test_blobs_return_bytes_with_last_reference),

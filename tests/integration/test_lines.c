@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_lines.c: README's lines for joining a swarm by hand, typed as they are printed: on one
+ * machine, and on three. Machines are hosts of a lab (lab/lab.h), so that default addresses and
+ * ports are free. The program is the one that `cmake --install` installs. Only the run is a small
+ * one.
+ */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define LINES_MAX 8
+
+static const char lab[] = "link: { latency_ms: 1 }\n"
+                          "hosts:\n  - { name: a }\n  - { name: b }\n  - { name: c }\n";
+
+/* Functions for the scripts: `at HOST COMMAND` runs a line on a machine with a home of its own,
+ * `await TEXT FILE` waits for a line of output, and `stop` ends a process as Ctrl-C does. */
+static const char tools[] =
+    "set -eu\n"
+    "cd '%s'\n"
+    "PATH='%s/prefix/bin':$PATH\n"
+    "at() { XDG_STATE_HOME='%s'/home-$1 exec '%s' at $1 sh -c \"exec $2\"; }\n"
+    "await() {\n"
+    "    n=0\n"
+    "    until grep -q -e \"$1\" $2; do\n"
+    "        n=$((n + 1))\n"
+    "        [ $n -lt 500 ] || { echo \"$2 does not say: $1\"; cat $2; exit 1; }\n"
+    "        sleep 0.1\n"
+    "    done\n"
+    "}\n"
+    "never() { ! grep -e \"$1\" $2 || { echo \"$2 says: $1\"; exit 1; }; }\n"
+    "stop() { kill -TERM $1; wait $1 || { echo \"exit code $?\"; exit 1; }; }\n";
+
+/* The commands of README's section on joining by hand, `hearth` ones only, without their remarks.
+ */
+static size_t readme_lines(char *text, const char *line[LINES_MAX])
+{
+    size_t count = 0;
+    char *at = strstr(text, "## Joining a swarm by hand"), *rest;
+    assert_non_null(at);
+    char *end = strstr(at + 2, "\n## ");
+    assert_non_null(end);
+    *end = '\0';
+    for (char *l = strtok_r(at, "\n", &rest); l != NULL; l = strtok_r(NULL, "\n", &rest)) {
+        char *remark = strstr(l, " #");
+        if (strncmp(l, "    hearth ", 11) != 0)
+            continue;
+        assert_true(count < LINES_MAX);
+        if (remark != NULL)
+            *remark = '\0';
+        line[count++] = l + 4;
+    }
+    return count;
+}
+
+/* `line` with another text in place of HOST. */
+static const char *on_host(struct place *p, const char *line, const char *host)
+{
+    const char *at = strstr(line, "HOST");
+    if (at == NULL)
+        return line;
+    return place_text(p, "%.*s%s%s", (int)(at - line), line, host, at + 4);
+}
+
+/* Installs the program, and puts a small run in the place of runs/fashion.yaml. */
+static void prepare(struct place *p, const char *grid)
+{
+    struct toy t;
+    toy_init(&t, p, 300);
+    char *text = place_read(t.run, NULL);
+    assert_non_null(text);
+    char *name = strstr(text, "run: toy\n"), *axes = strstr(text, "[2, 4]");
+    assert_true(name != NULL && axes != NULL);
+    memcpy(axes, grid, strlen("[2, 4]"));
+    assert_int_equal(mkdir(place_path(p, "runs"), 0700), 0);
+    const char *run = place_text(p, "run: fashion\n");
+    char *all = malloc(strlen(run) + strlen(text) + 1);
+    assert_non_null(all);
+    sprintf(all, "%s%s", run, name + strlen("run: toy\n"));
+    place_write(p, "runs/fashion.yaml", all, strlen(all));
+    free(all);
+    free(text);
+    struct proc *install =
+        place_start_program(p, HTH_TEST_CMAKE, "install",
+                            (const char *const[]){"--install", HTH_TEST_BUILD, "--prefix",
+                                                  place_path(p, "prefix"), NULL});
+    assert_int_equal(proc_wait(install), 0);
+}
+
+/* Without root or /dev/net/tun no lab can be made. */
+static bool skipped(struct place *p)
+{
+    place_write(p, "lab.yaml", lab, strlen(lab));
+    struct proc *proc = place_start_program(
+        p, HTH_TEST_NETLAB, "probe",
+        (const char *const[]){"run", place_path(p, "lab.yaml"), "--", "true", NULL});
+    if (proc_wait(proc) != 77)
+        return false;
+    print_message("skipped: a lab needs root and /dev/net/tun\n");
+    place_end(p);
+    skip();
+    return true;
+}
+
+static void run_script(struct place *p, const char *script)
+{
+    size_t room = sizeof(tools) + 4 * PLACE_TEXT_MAX + strlen(script);
+    char *text = malloc(room);
+    assert_non_null(text);
+    int len = snprintf(text, room, tools, p->root, p->root, p->root, HTH_TEST_NETLAB);
+    snprintf(text + len, room - (size_t)len, "%s", script);
+    place_write(p, "script.sh", text, strlen(text));
+    free(text);
+    struct proc *proc =
+        place_start_program(p, HTH_TEST_NETLAB, "lab",
+                            (const char *const[]){"run", place_path(p, "lab.yaml"), "--", "sh",
+                                                  place_path(p, "script.sh"), NULL});
+    int code = proc_wait(proc);
+    if (code != 0) {
+        char *said = place_read(proc->out, NULL), *err = place_read(proc->err, NULL);
+        fail_msg("the script ended with %d: %s%s", code, said, err);
+    }
+    place_end(p);
+}
+
+/* Line i runs on machine[i]; the first line's machine is `host` to the others. */
+static void type_lines(struct place *p, const char *const machine[4], const char *host,
+                       const char *more)
+{
+    char script[4096], *text = place_read(HTH_TEST_SOURCES "/README.md", NULL);
+    const char *line[LINES_MAX];
+    assert_non_null(text);
+    assert_int_equal(readme_lines(text, line), 4);
+    int len = snprintf(script, sizeof(script),
+                       "at %s '%s' >node 2>&1 & node=$!\n"
+                       "await 'others join with  --join 10.77.0.1:4700 (a private address' node\n"
+                       "at %s '%s' >serve 2>&1 & serve=$!\n"
+                       "await 'serving 8 experts' serve\n"
+                       "never 'join with  --join 127' serve\n"
+                       "at %s '%s' >train 2>&1 & train=$!\n"
+                       "wait $train || { cat train; exit 1; }\n"
+                       "await 'test: ' train\n"
+                       "(at %s '%s') >status 2>&1\n"
+                       "await \"run 'fashion'\" status\n"
+                       "%s"
+                       "stop $serve; stop $node\n",
+                       machine[0], line[0], machine[1], on_host(p, line[1], host), machine[2],
+                       on_host(p, line[2], host), machine[3], on_host(p, line[3], host), more);
+    assert_in_range(len, 1, sizeof(script) - 1);
+    free(text);
+    run_script(p, script);
+}
+
+static void lines_work_on_three_machines(void **state)
+{
+    struct place *p = *state;
+    static const char *const machine[] = {"a", "b", "c", "a"};
+    if (skipped(p))
+        return;
+    prepare(p, "[2, 4]");
+    type_lines(p, machine, "10.77.0.1",
+               "await '100%' status\n"
+               "await '--join 10.77.0.2:4700' serve\n"
+               "await '--join 10.77.0.3:4700' train\n");
+}
+
+/* A second host takes the next folder and port. Both folders are found again after an end. The
+ * default address is listened on in both families, and never announced as loopback. */
+static void lines_work_on_one_machine(void **state)
+{
+    struct place *p = *state;
+    static const char *const machine[] = {"a", "a", "a", "a"};
+    if (skipped(p))
+        return;
+    prepare(p, "[4, 4]");
+    type_lines(p, machine, "localhost",
+               "line='hearth serve --run runs/fashion.yaml --experts 8 --join'\n"
+               "await 'port 4701 ' serve\n"
+               "at a \"$line [::1]:4700\" >second 2>&1 & second=$!\n"
+               "await 'serving 8 experts (0 from' second\n"
+               "await 'new key in .*/home-a/hearth/fashion/serve-2)' second\n"
+               "await 'port 4702 ' second\n"
+               "await 'join with  --join 10.77.0.1:4702' second\n"
+               "stop $serve\n"
+               "at a \"$line [::1]:4700\" >third 2>&1 & serve=$!\n"
+               "await 'known key in .*/home-a/hearth/fashion/serve)' third\n"
+               "await 'serving 8 experts (8 from' third\n"
+               "stop $second\n");
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(lines_work_on_three_machines),
+        CASE(lines_work_on_one_machine),
+    };
+    return PLACE_RUN_AT_ONCE(tests);
+}
