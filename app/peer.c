@@ -4,6 +4,7 @@
 
 #include "app/page.h"
 #include "app/peer_addr.h"
+#include "app/peer_join.h"
 #include "core/mem.h"
 #include "dht/opendht.h"
 #include "dht/uid.h"
@@ -23,26 +24,18 @@
 /* State folders of one run and role on one machine. */
 #define FOLDERS 100
 /* The DHT keys of beacons contain a network name, also for a node that serves no run. */
-#define NO_NETWORK     "hearth"
-#define SAVE_PERIOD_US (60 * HTH_US_PER_S)
-#define CACHED_MAX     16
-
-struct bootstrap {
-    struct hth_addr addr[HTH_CLI_JOIN_MAX + CACHED_MAX];
-    size_t count;
-};
+#define NO_NETWORK "hearth"
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
 /* The address that others dial: --announce, else one of this machine. */
-static enum hth_err choose_announce(const struct hth_cli_net *net, const struct bootstrap *boot,
-                                    struct hth_peer *peer)
+static enum hth_err choose_announce(const struct hth_cli_net *net, struct hth_peer *peer)
 {
     static const struct hth_addr none;
     size_t count;
     if (net->announce == NULL) {
-        hth_peer_addr_announce(&peer->listen, boot->count > 0 ? &boot->addr[0] : &none,
-                               &peer->announce);
+        const struct hth_addr *join = hth_peer_join_addrs(peer->join, &count);
+        hth_peer_addr_announce(&peer->listen, count > 0 ? join : &none, &peer->announce);
         return HTH_OK;
     }
     enum hth_err err = hth_net_resolve(net->announce, &peer->announce, 1, &count);
@@ -64,36 +57,6 @@ static enum hth_err resolve_listen(const struct hth_peer_opts *opts, struct hth_
         hth_cli_say_error("--listen '%s': %s; expected ADDR:PORT, such as 0.0.0.0:4700",
                           opts->net->listen, hth_err_text(err));
     return err;
-}
-
-static enum hth_err resolve_join(const struct hth_cli_net *net, struct bootstrap *boot)
-{
-    for (size_t i = 0; i < net->join_count; i++) {
-        size_t got = 0, room = HTH_CLI_JOIN_MAX - boot->count;
-        enum hth_err err =
-            hth_net_resolve(net->join[i], &boot->addr[boot->count], HTH_MIN(room, (size_t)2), &got);
-        if (err != HTH_OK) {
-            hth_cli_say_error("--join '%s': %s; expected HOST:PORT", net->join[i],
-                              hth_err_text(err));
-            return err;
-        }
-        boot->count += got;
-    }
-    return HTH_OK;
-}
-
-/* Appends the peers saved in the state folder to those of --join. */
-static void add_cached(struct hth_peer *peer, struct bootstrap *boot)
-{
-    struct hth_peer_entry known[CACHED_MAX];
-    size_t count = 0;
-    enum hth_err err = hth_peercache_load(peer->env, peer->peers_path, known, CACHED_MAX, &count);
-    if (err != HTH_OK && err != HTH_E_NO_FILE)
-        hth_cli_say_error("%s: %s; the file is ignored and will be replaced", peer->peers_path,
-                          hth_err_text(err));
-    peer->only_cached = boot->count == 0 && count > 0;
-    for (size_t i = 0; i < count; i++)
-        boot->addr[boot->count++] = known[i].addr;
 }
 
 /* ---- signals ------------------------------------------------------------------------------- */
@@ -246,14 +209,13 @@ static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *
     return HTH_OK;
 }
 
-static enum hth_err open_dht(struct hth_peer *peer, const struct bootstrap *boot)
+static enum hth_err open_dht(struct hth_peer *peer)
 {
     struct hth_opendht_opts dht_opts = HTH_OPENDHT_OPTS_INIT;
     dht_opts.bind = peer->listen;
     if (peer->listen.family == 6 && hth_addr_scope(&peer->listen) == HTH_SCOPE_NONE)
         dht_opts.bind.family = 0; /* both families */
-    dht_opts.bootstrap = boot->addr;
-    dht_opts.bootstrap_count = boot->count;
+    dht_opts.bootstrap = hth_peer_join_addrs(peer->join, &dht_opts.bootstrap_count);
     HTH_TRY(hth_opendht_new(peer->env, &dht_opts, &peer->opendht));
     peer->dht = hth_opendht_dht(peer->opendht);
     return HTH_OK;
@@ -261,11 +223,10 @@ static enum hth_err open_dht(struct hth_peer *peer, const struct bootstrap *boot
 
 /* TCP is taken first and by one process alone, so the look at UDP can't be overtaken. */
 static enum hth_err open_at(const struct hth_peer_opts *opts, struct hth_peer *peer,
-                            const struct bootstrap *boot, const struct hth_addr *listen)
+                            const struct hth_addr *listen)
 {
     HTH_TRY(open_rpc(opts, peer, listen));
-    enum hth_err err =
-        hth_peer_addr_udp_free(&peer->listen) ? open_dht(peer, boot) : HTH_E_ADDR_IN_USE;
+    enum hth_err err = hth_peer_addr_udp_free(&peer->listen) ? open_dht(peer) : HTH_E_ADDR_IN_USE;
     if (err != HTH_OK) {
         hth_rpc_free(peer->rpc);
         peer->rpc = NULL;
@@ -274,18 +235,17 @@ static enum hth_err open_at(const struct hth_peer_opts *opts, struct hth_peer *p
 }
 
 /* Opens rpc and DHT on one port. */
-static int open_port(const struct hth_peer_opts *opts, struct hth_peer *peer,
-                     const struct bootstrap *boot)
+static int open_port(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     char text[HTH_ADDR_TEXT_MAX];
     struct hth_addr listen;
     bool fixed = opts->net->listen != NULL || opts->ephemeral;
     if (resolve_listen(opts, &listen) != HTH_OK)
         return HTH_EXIT_USAGE;
-    enum hth_err err = open_at(opts, peer, boot, &listen);
+    enum hth_err err = open_at(opts, peer, &listen);
     for (int i = 1; i < PORTS && err == HTH_E_ADDR_IN_USE && !fixed; i++) {
         listen.port++;
-        err = open_at(opts, peer, boot, &listen);
+        err = open_at(opts, peer, &listen);
     }
     if (err != HTH_OK)
         hth_cli_say_error("can't listen on %s, TCP and UDP: %s%s", hth_addr_text(&listen, text),
@@ -325,32 +285,7 @@ static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer
     fflush(stdout);
 }
 
-/* ---- joining ------------------------------------------------------------------------------- */
-
-static void on_join(void *arg, const struct hth_join_result *result)
-{
-    struct hth_peer *peer = arg;
-    enum hth_err err = result->err;
-    bool nobody_yet = err == HTH_E_JOIN_WRONG_NETWORK && peer->may_be_first;
-    bool cache_is_old = err == HTH_E_JOIN_NOTHING_LISTENS && peer->only_cached;
-    if (err != HTH_OK && !nobody_yet && !cache_is_old) {
-        hth_cli_say_error("%s", result->text);
-        hth_peer_stop(peer, hth_exit_of(err));
-        return;
-    }
-    peer->joined = true;
-    if (!peer->quiet) {
-        if (err == HTH_OK)
-            printf("joined in %.1f s; %u other nodes of this run seen\n",
-                   (double)result->took_us / 1e6, result->nodes);
-        else
-            printf("no other node of this run was found, so this one is the first: %s\n",
-                   result->text);
-        fflush(stdout);
-    }
-    if (peer->on_joined != NULL)
-        peer->on_joined(peer->arg);
-}
+/* ---- the network --------------------------------------------------------------------------- */
 
 static void on_offline(void *arg)
 {
@@ -360,47 +295,13 @@ static void on_offline(void *arg)
         peer->on_joined(peer->arg);
 }
 
-static void save_peers(void *arg)
+static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
-    struct hth_peer *peer = arg;
-    struct hth_peer_entry known[CACHED_MAX];
-    size_t count = hth_census_peers(peer->census, known, CACHED_MAX);
-    if (count > 0) {
-        enum hth_err err = hth_peercache_save(peer->env, peer->peers_path, known, count);
-        if (err != HTH_OK)
-            HTH_LOG(peer->env, HTH_WARN, HTH_SUB_APP, "%s: %s", peer->peers_path,
-                    hth_err_text(err));
-    }
-    hth_timer_set(peer->env, peer->save_timer, SAVE_PERIOD_US);
-}
-
-static enum hth_err start_join(const struct hth_peer_opts *opts, struct hth_peer *peer,
-                               const struct bootstrap *boot)
-{
-    struct hth_join_opts join_opts = HTH_JOIN_OPTS_INIT;
-    const char *census_of = opts->network != NULL ? peer->network : NULL;
-    join_opts.network = census_of;
-    join_opts.any_network = census_of == NULL;
-    join_opts.bootstrap = boot->addr;
-    join_opts.bootstrap_count = boot->count;
-    HTH_TRY(hth_census_new(peer->env, peer->dht, census_of, &peer->census));
-    if (!opts->ephemeral) {
-        peer->save_timer = hth_timer_new(peer->env, save_peers, peer);
-        hth_timer_set(peer->env, peer->save_timer, SAVE_PERIOD_US / 6);
-    }
-    return hth_join_new(peer->env, peer->dht, &join_opts, on_join, peer, &peer->join);
-}
-
-static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer,
-                        struct bootstrap *boot)
-{
-    if (resolve_join(opts->net, boot) != HTH_OK)
-        return HTH_EXIT_NETWORK;
-    if (!opts->ephemeral)
-        add_cached(peer, boot);
-    int code = open_port(opts, peer, boot);
-    if (code == HTH_EXIT_OK && !opts->dials_only &&
-        choose_announce(opts->net, boot, peer) != HTH_OK)
+    enum hth_err err = hth_peer_join_new(opts, peer, &peer->join);
+    if (err != HTH_OK)
+        return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;
+    int code = open_port(opts, peer);
+    if (code == HTH_EXIT_OK && !opts->dials_only && choose_announce(opts->net, peer) != HTH_OK)
         code = HTH_EXIT_USAGE;
     return code;
 }
@@ -419,21 +320,17 @@ static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_pee
 
 int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
-    struct bootstrap boot = {.count = 0};
     bool created;
     memset(peer, 0, sizeof(*peer));
-    peer->may_be_first = opts->may_be_first;
-    peer->quiet = opts->quiet;
     bool named = opts->network != NULL && opts->network[0] != '\0';
     peer->network = hth_strdup(named ? opts->network : NO_NETWORK);
     int code = check_network(opts);
     if (code == HTH_EXIT_OK)
         code = take_dir(opts, peer);
-    peer->peers_path = hth_asprintf("%s/peers", peer->dir != NULL ? peer->dir : ".");
     if (code == HTH_EXIT_OK)
         code = open_env(opts, peer, &created);
     if (code == HTH_EXIT_OK && !opts->offline)
-        code = open_network(opts, peer, &boot);
+        code = open_network(opts, peer);
     if (code == HTH_EXIT_OK)
         code = hth_exit_of(open_status(opts, peer));
     if (code == HTH_EXIT_OK) {
@@ -441,7 +338,7 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
         if (opts->offline)
             hth_post(peer->env, on_offline, peer);
         else
-            code = hth_exit_of(start_join(opts, peer, &boot));
+            code = hth_exit_of(hth_peer_join_start(peer->join));
     }
     if (code != HTH_EXIT_OK)
         hth_peer_close(peer);
@@ -473,9 +370,8 @@ void hth_peer_close(struct hth_peer *peer)
 {
     if (peer->env != NULL) {
         hth_page_close(peer->page);
-        hth_join_free(peer->join);
+        hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
-        hth_timer_free(peer->env, peer->save_timer);
         hth_rpc_free(peer->rpc);
         hth_opendht_free(peer->opendht);
         hth_net_free(peer->env);
@@ -483,6 +379,5 @@ void hth_peer_close(struct hth_peer *peer)
     hth_lock_free(peer->lock);
     hth_free(peer->dir);
     hth_free(peer->network);
-    hth_free(peer->peers_path);
     memset(peer, 0, sizeof(*peer));
 }

@@ -27,6 +27,7 @@
 struct hth_lock;
 struct hth_opendht;
 struct hth_page;
+struct hth_peer_join;
 
 struct hth_peer_opts {
     const char *verb; /* "node", "serve", ... for the banner */
@@ -48,12 +49,11 @@ struct hth_peer {
     struct hth_opendht *opendht;
     struct hth_rpc *rpc;
     struct hth_budget bodies; /* tensors of all connections, both ways */
-    struct hth_join *join;
+    struct hth_peer_join *join;
     struct hth_census *census; /* other nodes of this network, or of all; NULL when offline */
-    struct hth_timer *save_timer;
-    struct hth_page *page;    /* NULL: none was asked for */
-    struct hth_addr listen;   /* where we listen, with the real port */
-    struct hth_addr announce; /* where others dial us; family 0: they can't */
+    struct hth_page *page;     /* NULL: none was asked for */
+    struct hth_addr listen;    /* where we listen, with the real port */
+    struct hth_addr announce;  /* where others dial us; family 0: they can't */
     char *dir;
     char *network;
     /* set by the verb before hth_peer_run */
@@ -68,9 +68,8 @@ struct hth_peer {
     void *on_peer_lost_arg;
     bool joined; /* a peer answered, or there is none to join */
     /* private */
-    bool draining, may_be_first, quiet, only_cached;
+    bool draining;
     int exit_code;
-    char *peers_path;
 };
 
 /* Returns HTH_EXIT_OK, or the code to exit with after printing on stderr what failed and what to

@@ -19,8 +19,7 @@ bool hth_peer_addr_udp_free(const struct hth_addr *addr);
  * other. */
 void hth_peer_addr_announce(const struct hth_addr *listen, const struct hth_addr *join,
                             struct hth_addr *out);
-/* A remark in brackets on an address that does not lead everywhere, with a blank before it, or "".
- */
+/* A remark, after a blank, on an address that does not lead everywhere; else "". */
 const char *hth_peer_addr_remark(const struct hth_addr *addr);
 
 #endif

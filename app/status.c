@@ -81,10 +81,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (hth_cli_parse_time(arg, &s->wait_us) != HTH_OK)
             argp_error(state, "--wait '%s': expected a time such as 500ms or 5s", arg);
         break;
-    case ARGP_KEY_END:
-        if (s->net.join_count == 0)
-            argp_error(state, "--join HOST:PORT is required");
-        break;
     default:
         return ARGP_ERR_UNKNOWN;
     }

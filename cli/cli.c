@@ -179,11 +179,21 @@ char *hth_cli_default_dir(void)
 
 /* ---- options about the swarm --------------------------------------------------------------- */
 
-enum { KEY_NETWORK = 0x1000, KEY_THREADS, KEY_ANNOUNCE, KEY_STATUS, KEY_LOG, KEY_LOG_FORMAT };
+enum {
+    KEY_NETWORK = 0x1000,
+    KEY_THREADS,
+    KEY_ANNOUNCE,
+    KEY_STATUS,
+    KEY_LOG,
+    KEY_LOG_FORMAT,
+    KEY_ONCE
+};
 
 static const struct argp_option net_options[] = {
     {NULL, 0, NULL, 0, "Swarm:", 1},
-    {"join", 'j', "HOST:PORT", 0, "Join the swarm through this peer (repeatable)", 1},
+    {"join", 'j', "HOST:PORT", 0,
+     "Join the swarm through this peer (repeatable; default: through remembered peers)", 1},
+    {"once", KEY_ONCE, NULL, 0, "End with code 4 if no peer to join answers (default: try on)", 1},
     {"listen", 'l', "ADDR:PORT", 0,
      "Listen here, TCP and UDP (default: every address, at 4700 or the next free port)", 1},
     {"announce", KEY_ANNOUNCE, "ADDR:PORT", 0,
@@ -208,6 +218,9 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
             argp_error(state, "--join is given more than %d times", HTH_CLI_JOIN_MAX);
         else
             net->join[net->join_count++] = arg;
+        break;
+    case KEY_ONCE:
+        net->once = true;
         break;
     case 'l':
         net->listen = arg;

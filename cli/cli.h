@@ -38,6 +38,7 @@ struct hth_cli_net {
     const char *announce; /* where others dial us; NULL: the address we listen on */
     const char *join[HTH_CLI_JOIN_MAX];
     size_t join_count;
+    bool once;                 /* end when no peer to join answers; else try on */
     const char *network;       /* name of the swarm; NULL: the run file's */
     const char *dir;           /* state folder; NULL: one below hth_cli_default_dir() */
     uint32_t threads;          /* compute threads; 0: cores - 1 */

@@ -273,7 +273,7 @@ static void finish_unanswered(struct hth_join *j, const struct hth_census_stats 
         advice, sizeof(advice),
         "neither UDP nor TCP is answered at %s%s; is the node running, and is that the address "
         "and port it printed?",
-        addr, j->opts.bootstrap_count > 1 ? " and the other bootstrap addresses" : "");
+        addr, j->opts.typed_count > 1 ? " and the other bootstrap addresses" : "");
     finish(j, HTH_E_JOIN_NOTHING_LISTENS, s, advice);
 }
 

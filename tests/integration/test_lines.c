@@ -34,8 +34,7 @@ static const char tools[] =
     "never() { ! grep -e \"$1\" $2 || { echo \"$2 says: $1\"; exit 1; }; }\n"
     "stop() { kill -TERM $1; wait $1 || { echo \"exit code $?\"; exit 1; }; }\n";
 
-/* The commands of README's section on joining by hand, `hearth` ones only, without their remarks.
- */
+/* The `hearth` commands of README's section on joining by hand, without their remarks. */
 static size_t readme_lines(char *text, const char *line[LINES_MAX])
 {
     size_t count = 0;

@@ -403,7 +403,7 @@ static void test_wrong_network(void **state)
     struct proc *host =
         START(p, "host", "serve", "--run", t.run, "--network", "toys", "--join", t.addr[1],
               "--listen", t.addr[2], "--dir", place_path(p, "host"), "--experts", "2");
-    proc_wait_text(host, "so this one is the first");
+    proc_wait_text(host, "you are the first of run 'toys'");
     proc_wait_text(host, "serving 2 experts");
     place_end(p);
 }
@@ -416,7 +416,7 @@ static void test_no_name_given(void **state)
     toy_init(&t, p, 10);
     struct proc *node =
         START(p, "node", "node", "--listen", t.addr[1], "--dir", place_path(p, "node"));
-    proc_wait_text(node, "joined in");
+    proc_wait_text(node, "a new swarm");
     struct proc *s = START(p, "status", "status", "--join", t.addr[1], "--wait", "1s");
     assert_int_equal(proc_wait(s), 4);
     proc_must_say(s, "no node of any run");
@@ -459,7 +459,9 @@ static void test_an_old_peer_cache_stops_nobody(void **state)
     place_write(p, "node/peers", text, (size_t)len);
     struct proc *node = START(p, "node", "node", "--network", "toy", "--listen", place_addr(p),
                               "--dir", place_path(p, "node"));
-    proc_wait_text(node, "so this one is the first");
+    proc_wait_text(node, "you are the first of run 'toy'");
+    proc_must_say(node, place_text(p, "1 remembered peer does not answer (%s)\n",
+                                   place_path(p, "node/peers")));
     assert_false(proc_said(node, "is ignored"));
     place_end(p);
 }

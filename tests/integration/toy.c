@@ -101,7 +101,7 @@ void toy_start_node(struct toy *t)
 {
     t->node = START(t->place, "node", "node", "--network", "toy", "--listen", t->addr[1], "--dir",
                     place_path(t->place, "node"));
-    proc_wait_text(t->node, "joined in");
+    proc_wait_text(t->node, "you are the first of run 'toy'");
 }
 
 void toy_start_host(struct toy *t, int i)

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_joining.c: joining a node that comes late, and through peers that a process remembers. */
+#include "integration/toy.h"
+
+#include <signal.h>
+
+static struct proc *start_host(struct toy *t, const char *more)
+{
+    return START(t->place, "host", "serve", "--run", t->run, "--listen", t->addr[2], "--dir",
+                 place_path(t->place, "host"), "--threads", "1", "--experts", "8", more,
+                 more != NULL ? t->addr[1] : NULL);
+}
+
+static void joining_is_tried_until_the_node_comes(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 10);
+    struct proc *host = start_host(&t, "--join");
+    proc_wait_text(host, place_text(p, "joining %s ...", t.addr[1]));
+    proc_wait_text(host, "neither UDP nor TCP is answered");
+    proc_wait_text(host, "trying again in 2 s");
+    toy_start_node(&t);
+    proc_wait_text(host, "joined in");
+    proc_wait_text(host, "serving 8 experts");
+    place_end(p);
+}
+
+static void once_ends_when_nothing_answers(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 10);
+    struct proc *node = START(p, "node", "node", "--once", "--join", t.addr[1], "--listen",
+                              t.addr[2], "--dir", place_path(p, "node"));
+    assert_int_equal(proc_wait(node), 4);
+    proc_must_say(node, hth_err_text(HTH_E_JOIN_NOTHING_LISTENS));
+    assert_false(proc_said(node, "trying again"));
+    place_end(p);
+}
+
+/* Each of these processes ends or is killed and starts again, the second time without --join. */
+static void all_remember_the_peers_they_met(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 20);
+    toy_start_node(&t);
+    struct proc *host = start_host(&t, "--join");
+    proc_wait_text(host, "serving 8 experts");
+    toy_start_trainer(&t, "trainer", NULL);
+    assert_int_equal(proc_wait(t.trainer), 0);
+
+    struct wait w = {0};
+    for (char *text = NULL; text == NULL; wait_step(&w, "the node to know the host")) {
+        proc_stop(t.node);
+        text = place_read(place_path(p, "node/peers"), NULL);
+        if (text != NULL && strstr(text, t.addr[2]) == NULL) {
+            free(text);
+            text = NULL;
+        }
+        t.node = START(p, "node", "node", "--network", "toy", "--listen", t.addr[1], "--dir",
+                       place_path(p, "node"));
+        proc_wait_text(t.node, text != NULL ? "joined in" : "of run 'toy'");
+        free(text);
+    }
+    proc_signal(host, SIGKILL);
+    proc_wait(host);
+    host = start_host(&t, NULL);
+    proc_wait_text(host, "joined in");
+    proc_wait_text(host, "serving 8 experts");
+    struct proc *trainer = START(p, "again", "train", "--run", t.run, "--listen", t.addr[4],
+                                 "--dir", place_path(p, "trainer"), "--resume");
+    proc_wait_text(trainer, "joined in");
+    assert_int_equal(proc_wait(trainer), 0);
+    struct proc *status = START(p, "status", "status", "--dir", place_path(p, "host"));
+    assert_int_equal(proc_wait(status), 0);
+    proc_must_say(status, "run 'toy'");
+    place_end(p);
+}
+
+/* Without --dir and --join, processes of one machine find one another. */
+static void processes_of_a_machine_find_one_another(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 10);
+    struct proc *status = START(p, "status", "status");
+    assert_int_equal(proc_wait(status), 2);
+    proc_must_say(status, "no peer is remembered on this machine");
+    t.node = START(p, "node", "node", "--listen", t.addr[1]);
+    proc_wait_text(t.node, "a new swarm");
+    struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2],
+                              "--threads", "1", "--experts", "8");
+    proc_wait_text(host, "joining through 1 remembered peer ...");
+    proc_wait_text(host, "you are the first of run 'toy'");
+    proc_wait_text(host, "serving 8 experts");
+    status = START(p, "status", "status");
+    assert_int_equal(proc_wait(status), 0);
+    proc_must_say(status, "run 'toy'");
+    assert_int_equal(proc_stop(host), 0);
+    assert_int_equal(proc_stop(t.node), 0);
+    host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--threads", "1",
+                 "--experts", "8");
+    proc_wait_text(host, place_text(p, "1 remembered peer does not answer (%s)",
+                                    place_path(p, "hearth/toy/serve/peers")));
+    proc_wait_text(host, "serving 8 experts");
+    place_end(p);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(joining_is_tried_until_the_node_comes),
+        CASE(once_ends_when_nothing_answers),
+        CASE(all_remember_the_peers_they_met),
+        CASE(processes_of_a_machine_find_one_another),
+    };
+    return PLACE_RUN_AT_ONCE(tests);
+}
