@@ -10,8 +10,10 @@ function(hth_library name)
     target_link_libraries(${name} PUBLIC hth_flags ${ARG_LINK})
 endfunction()
 
-# hth_test(NAME SOURCES t.c [LINK libs] [LABELS unit|sim|integration|kernels] [TIMEOUT seconds]
+# hth_test(NAME SOURCES t.c [LINK libs] [LABELS unit|sim|integration|kernels, long] [TIMEOUT seconds]
 #          [WAITS])
+# `long` is for a test that takes more than ten seconds under AddressSanitizer and shows it no code
+# that other tests do not: `tools/test --asan` leaves it out, `tools/test --all` does not.
 function(hth_test name)
     cmake_parse_arguments(ARG "WAITS" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
     if(NOT HEARTH_TESTS OR HEARTH_FUZZ OR NOT CMOCKA_FOUND)
@@ -25,6 +27,8 @@ function(hth_test name)
     endif()
     if(CMAKE_CROSSCOMPILING)
         math(EXPR ARG_TIMEOUT "10 * ${ARG_TIMEOUT}") # an emulator is slow
+    elseif(HEARTH_SANITIZE)
+        math(EXPR ARG_TIMEOUT "3 * ${ARG_TIMEOUT}")
     endif()
     add_executable(${name} ${ARG_SOURCES})
     target_include_directories(${name} PRIVATE ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)

@@ -42,15 +42,13 @@ hth_test(test_kernels_threads_cards SOURCES test_cards.c LINK hth_cuda_host hth_
 if(HEARTH_SANITIZE MATCHES "thread")
     return() # fibres: ThreadSanitizer does not follow them, so no kernel may run from here on
 endif()
-# These two take a minute each under a sanitizer, where tools/test leaves `long` ones out: by hand,
-# ctest --test-dir build-asan -R 'kernels_(shim|cuda)$'
 hth_test(test_kernels_shim SOURCES test_shim.c LINK hth_kernel_cases hth_cuda_host hth_cuda_shim
     LABELS unit kernels long TIMEOUT 300)
 if(TEST test_kernels_shim)
     set_tests_properties(test_kernels_shim PROPERTIES COST 400) # long, and one thread
 endif()
 hth_test(test_kernels_shim_plant SOURCES test_shim_plant.c
-    LINK hth_kernel_cases hth_cuda_host hth_cuda_shim LABELS unit kernels)
+    LINK hth_kernel_cases hth_cuda_host hth_cuda_shim LABELS unit kernels long)
 if(TARGET test_kernels_shim_plant)
     target_compile_definitions(test_kernels_shim_plant PRIVATE KERNELS="${CUDA_DIR}")
 endif()

@@ -39,7 +39,7 @@ static void packed_tables_pass_all_cases(void **state)
     size_t count = hth_backend_packed_all(packed);
     (void)state;
     assert_true(count >= 2);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i += HTH_TEST_FEW ? count - 1 : 1)
         run_all(packed[i], hth_backend_compute(packed[i]) == HTH_MATMUL_BF16 ? 6e-3 : 5e-6);
 }
 
