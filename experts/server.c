@@ -279,6 +279,7 @@ void hth_server_stats(const struct hth_server *server, struct hth_server_stats *
     *out = server->stats;
     out->experts = server->experts_count;
     out->callers_now = hth_srv_callers_now(server);
+    out->unsaved_since_us = server->unsaved.since_us;
     for (uint32_t i = 0; i < server->experts_count; i++)
         out->experts_unsaved += server->experts[i]->dirty;
 }

@@ -146,8 +146,8 @@ struct hth_server_stats {
     uint32_t callers_now; /* lately; at most HTH_SERVER_CALLERS_MAX */
     struct hth_server_caller first_caller;
     int64_t saved_us;         /* wall clock of the last good checkpoint; 0: none yet */
-    int64_t unsaved_since_us; /* of the first failed save after a good one; 0: every save is good */
     uint32_t experts_unsaved; /* experts that changed since their last checkpoint */
+    int64_t unsaved_since_us; /* wall clock from which saves fail; 0: the last of each is good */
 };
 
 void hth_server_stats(const struct hth_server *server, struct hth_server_stats *out);

@@ -25,6 +25,7 @@
 #include "experts/message.h"
 #include "experts/rows.h"
 #include "experts/server.h"
+#include "experts/unsaved.h"
 
 struct srv_request;
 struct srv_expert;
@@ -126,6 +127,7 @@ struct srv_expert {
     bool dirty;
     bool saving;  /* a checkpoint is being written */
     bool leaving; /* not in by_key; server_remove.c frees it */
+    bool unsaved; /* its last save failed */
     uint64_t steps, rows_forward, rows_backward;
 };
 
@@ -182,6 +184,8 @@ struct hth_server {
     struct srv_expert **experts;
     uint32_t experts_count, experts_capacity;
     uint32_t loading, leaving;
+    uint32_t unsaved_count; /* experts whose last save failed */
+    struct hth_unsaved unsaved;
     struct hth_map *by_key;
     struct srv_request *requests;
     uint32_t requests_count;

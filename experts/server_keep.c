@@ -206,29 +206,38 @@ static void save_free(struct srv_save *save)
     hth_srv_unref(s);
 }
 
+static void count_save(const struct srv_save *save, enum hth_err err)
+{
+    struct hth_server *s = save->server;
+    bool failed = err != HTH_OK;
+
+    s->unsaved_count += (uint32_t)failed - (uint32_t)save->expert->unsaved;
+    save->expert->unsaved = failed;
+    if (failed) {
+        s->stats.checkpoints_failed++;
+        hth_metric_add(s->m_write_failed, 1);
+        hth_unsaved_failed(&s->unsaved, s->env, HTH_SUB_EXPERT, save->path, err);
+        return;
+    }
+    if (s->stats.checkpoints_written++ == 0)
+        HTH_LOG(s->env, HTH_INFO, HTH_SUB_EXPERT, "first checkpoint written: %s", save->path);
+    s->stats.saved_us = hth_wall_us(s->env);
+    hth_metric_add(s->m_written, 1);
+    if (s->unsaved_count == 0)
+        hth_unsaved_good(&s->unsaved, s->env, HTH_SUB_EXPERT);
+}
+
 static void save_end(struct srv_save *save, enum hth_err err)
 {
     struct hth_server *s = save->server;
 
     save->expert->saving = false;
-    if (err == HTH_OK) {
-        s->stats.checkpoints_written++;
-        s->stats.saved_us = hth_wall_us(s->env);
-        s->stats.unsaved_since_us = 0;
-        hth_metric_add(s->m_written, 1);
-    } else {
+    if (err != HTH_OK)
         save->expert->dirty = true;
-        s->stats.checkpoints_failed++;
-        if (s->stats.unsaved_since_us == 0)
-            s->stats.unsaved_since_us = hth_wall_us(s->env);
-        hth_metric_add(s->m_write_failed, 1);
-        if (!s->dead)
-            HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT,
-                    "%s: checkpoint not written: %s; the next period retries", save->path,
-                    hth_err_text(err));
-    }
-    if (!s->dead)
+    if (!s->dead) {
+        count_save(save, err);
         save_next(s, save->expert->device);
+    }
     save_free(save);
 }
 
