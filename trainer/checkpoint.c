@@ -13,9 +13,11 @@
  *
  * A checkpoint is taken while no flight is in the air, so that `launched` is the exact position in
  * the data and in the noise. A job of the trunk's queue copies the bytes; the disk then works
- * beside training. Parameters that no run could continue from never replace a file: those that are
- * not finite, and those of a trainer that ends by an error in the middle of a step, or because its
- * losses or gradients are not finite.
+ * beside training. Local experts are saved at the same moment, after a step on the gradients that
+ * they wait for, in the files of a host; they are written first, so that no trunk is ahead of its
+ * experts. A file with more updates is kept under another name. Parameters that no run could
+ * continue from never replace a file: those that are not finite, and those of a trainer that ends
+ * by an error in the middle of a step, or because its losses or gradients are not finite.
  *
  * A file is not trusted. Its content is held to the same bounds as a state from other trainers
  * (run_state.c), and `why` of the options says in words which bound it breaks.
@@ -31,6 +33,7 @@
 #include "trainer/trainer_int.h"
 
 #define NAME_MAX_BYTES 160
+#define FILE_BYTES_MAX (UINT64_C(1) << 40)
 
 static const char *const part_suffix[] = {"", ".m", ".v"};
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
@@ -151,6 +154,8 @@ static void take_run(struct hth_work *work)
     t->ckpt.err = take_flats(t, flat);
     if (t->ckpt.err == HTH_OK)
         t->ckpt.err = check_finite(params, flat);
+    if (t->ckpt.err == HTH_OK && t->experts_dir != NULL)
+        t->ckpt.err = hth_transport_local_save(t->transport, t->experts_dir, &t->ckpt.experts);
     if (t->ckpt.err == HTH_OK) {
         add_tensors(w, params, flat, names);
         t->ckpt.err = hth_st_writer_finish(w, &t->ckpt.bytes);
@@ -161,28 +166,105 @@ static void take_run(struct hth_work *work)
     hth_free(names);
 }
 
+static void say_ended(struct hth_trainer *t, enum hth_err err)
+{
+    unsigned long long at = t->ckpt.at, kept = t->ckpt.kept;
+
+    t->ckpt.kept = 0;
+    if (kept > 0)
+        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
+                "%s held %llu updates, and this run has %llu: the longer one is kept as %s-%llu",
+                t->checkpoint_path, kept, at, t->checkpoint_path, kept);
+    if (err == HTH_OK) {
+        t->stats.checkpoints++;
+        hth_unsaved_good(&t->ckpt.unsaved, t->env, HTH_SUB_TRAIN);
+        HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "saved %s (update %llu)", t->checkpoint_path, at);
+    } else if (t->fatal || err == HTH_E_NOT_FINITE) {
+        HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
+                "checkpoint %s after %llu updates was not written: %s; the file there stays",
+                t->checkpoint_path, at, hth_err_text(err));
+    } else {
+        hth_unsaved_failed(&t->ckpt.unsaved, t->env, HTH_SUB_TRAIN, t->checkpoint_path, err);
+    }
+}
+
 static void ended(struct hth_trainer *t, enum hth_err err)
 {
     hth_blob_unref(t->ckpt.bytes);
     t->ckpt.bytes = NULL;
+    hth_transport_files_clear(&t->ckpt.experts);
     t->ckpt.busy = false;
-    if (err == HTH_OK)
-        t->stats.checkpoints++;
-    else
-        HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
-                "checkpoint %s after %llu updates was not written: %s; the file there stays",
-                t->checkpoint_path, (unsigned long long)t->ckpt.at, hth_err_text(err));
+    say_ended(t, err);
     if (t->opts.on.on_checkpoint != NULL)
         t->opts.on.on_checkpoint(t->opts.on.arg, t->ckpt.at, err);
     hth_trainer_pump_soon(t);
 }
 
+/* Updates of a trunk's checkpoint; 0: it is none. */
+static uint64_t updates_in(const struct hth_blob *bytes)
+{
+    struct hth_st_reader *r;
+    const char *kind;
+    uint64_t updates = 0;
+
+    if (hth_st_open(bytes->data, bytes->size, &r) != HTH_OK)
+        return 0;
+    kind = hth_st_meta(r, "hearth.kind");
+    if (kind == NULL || strcmp(kind, "trunk") != 0 ||
+        hth_st_meta_u64(r, "hearth.updates", &updates) != HTH_OK)
+        updates = 0;
+    hth_st_close(r);
+    return updates;
+}
+
+static enum hth_err write_whole(struct hth_trainer *t, const char *path, struct hth_blob *bytes)
+{
+    const struct hth_span span = {bytes, 0, bytes->size};
+
+    return hth_file_write(t->env, path, &span, 1);
+}
+
+/* Copies the file that is about to be replaced if it has more updates. A trainer gets there when
+ * its run begins anew, or adopts an earlier state of the others. */
+static enum hth_err keep_longer(struct hth_trainer *t)
+{
+    struct hth_blob *old = NULL;
+    enum hth_err err = HTH_OK;
+    uint64_t updates;
+    char *path;
+
+    if (t->ckpt.known && t->ckpt.on_disk <= t->ckpt.at)
+        return HTH_OK;
+    if (hth_file_read(t->env, t->checkpoint_path, FILE_BYTES_MAX, &old) != HTH_OK)
+        return HTH_OK; /* there is none, or none that can be read */
+    updates = updates_in(old);
+    if (updates > t->ckpt.at) {
+        path = hth_asprintf("%s-%llu", t->checkpoint_path, (unsigned long long)updates);
+        err = write_whole(t, path, old);
+        t->ckpt.kept = err == HTH_OK ? updates : 0;
+        hth_free(path);
+    }
+    hth_blob_unref(old);
+    return err;
+}
+
+static enum hth_err write_files(struct hth_trainer *t)
+{
+    HTH_TRY(keep_longer(t));
+    for (uint32_t i = 0; i < t->ckpt.experts.count; i++)
+        HTH_TRY(write_whole(t, t->ckpt.experts.file[i].path, t->ckpt.experts.file[i].bytes));
+    return write_whole(t, t->checkpoint_path, t->ckpt.bytes);
+}
+
 static void write_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, ckpt.write);
-    struct hth_span span = {t->ckpt.bytes, 0, t->ckpt.bytes->size};
 
-    t->ckpt.err = hth_file_write(t->env, t->checkpoint_path, &span, 1);
+    t->ckpt.err = write_files(t);
+    if (t->ckpt.err == HTH_OK) {
+        t->ckpt.known = true;
+        t->ckpt.on_disk = t->ckpt.at;
+    }
 }
 
 static void write_done(struct hth_work *work, enum hth_err err)
@@ -381,7 +463,8 @@ static enum hth_err read_place(struct hth_trainer *t, const struct hth_st_reader
     HTH_TRY(read_number(t, r, "hearth.steps", HTH_AVG_STEP_MAX, &steps));
     HTH_TRY(read_mean(t, r, "hearth.loss_ema", &t->stats.loss_ema));
     HTH_TRY(read_mean(t, r, "hearth.accuracy_ema", &t->stats.accuracy_ema));
-    t->ckpt.at = t->stats.updates;
+    t->ckpt.at = t->ckpt.on_disk = t->stats.updates;
+    t->ckpt.known = true;
     hth_params_set_steps(hth_model_params(t->model), steps);
     return HTH_OK;
 }
@@ -410,7 +493,7 @@ out:
 enum hth_err hth_checkpoint_load(struct hth_trainer *t)
 {
     struct hth_blob *bytes = NULL;
-    enum hth_err err = hth_file_read(t->env, t->checkpoint_path, UINT64_C(1) << 40, &bytes);
+    enum hth_err err = hth_file_read(t->env, t->checkpoint_path, FILE_BYTES_MAX, &bytes);
 
     if (err != HTH_OK)
         return err == HTH_E_NO_FILE ? err : refuse(t, err, "%s", hth_err_text(err));

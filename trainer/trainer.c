@@ -96,16 +96,17 @@ static bool checkpoint_due(const struct hth_trainer *t)
     return t->checkpoint_path != NULL && !t->spoilt && t->ckpt.at != t->stats.updates;
 }
 
-/* No flight is in the air and none will start: evaluates, saves, then calls back. */
+/* No flight is in the air and none will start: saves, evaluates what was saved, then calls
+ * back. */
 static void wind_up(struct hth_trainer *t)
 {
     if (t->ckpt.busy)
         return;
-    if (!t->stopping && t->opts.eval_every > 0 && t->evaluated_at != t->stats.updates) {
+    if (checkpoint_due(t)) { /* also after an earlier failure; one attempt */
+        hth_checkpoint_take(t);
+    } else if (!t->stopping && t->opts.eval_every > 0 && t->evaluated_at != t->stats.updates) {
         hth_eval_begin(t);
         launch(t);
-    } else if (checkpoint_due(t)) { /* also after an earlier failure; one attempt */
-        hth_checkpoint_take(t);
     } else if (t->stopping) {
         hth_fn *done = t->stop_done;
 
@@ -269,6 +270,9 @@ static enum hth_err make_transport(struct hth_trainer *t)
         .without_experts = t->opts.without_experts,
         .step_rows = t->opts.local_step_rows,
         .run_seed = t->opts.model.seed,
+        .experts_dir = t->opts.resume ? t->experts_dir : NULL,
+        .experts_needed = t->ckpt.known,
+        .why = t->opts.why,
     };
 
     for (uint32_t l = 0; l < o.layers; l++)
@@ -306,6 +310,7 @@ static void destroy(struct hth_trainer *t)
     hth_free(t->flights);
     hth_transport_free(t->transport);
     hth_blob_unref(t->ckpt.bytes);
+    hth_transport_files_clear(&t->ckpt.experts);
     hth_average_clear(t);
     hth_batch_clear(t);
     hth_newcomer_clear(t);
@@ -313,6 +318,7 @@ static void destroy(struct hth_trainer *t)
     hth_data_free(t->eval_data);
     hth_model_free(t->model);
     hth_free(t->checkpoint_path);
+    hth_free(t->experts_dir);
     hth_free(t);
 }
 
@@ -394,6 +400,8 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     t->rng = hth_rng_split(&env->rng, "trainer", 0);
     if (opts->checkpoint_path != NULL)
         t->checkpoint_path = hth_strdup(opts->checkpoint_path);
+    if (opts->local && opts->experts_dir != NULL)
+        t->experts_dir = hth_strdup(opts->experts_dir);
     hth_queue_init(&t->trunk, env, HTH_LANE_COMPUTE);
     hth_queue_init(&t->io, env, HTH_LANE_IO);
     t->pump_timer = hth_timer_new(env, pump_timer, t);

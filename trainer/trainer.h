@@ -23,7 +23,8 @@
  * the control, which shows what the experts of a run add.
  *
  * With one flight everything is a function of the seed: a run that was stopped at a checkpoint and
- * resumed gives the same losses as an unbroken one (as far as the experts kept their state).
+ * resumed gives the same losses as one that wrote the same checkpoints and went on (as far as the
+ * experts kept their state; local ones do, with `experts_dir`).
  *
  * Loop thread only. The trainer borrows env, rpc, directory, averager and backend, which must
  * outlive it. Callbacks never run inside a call of this header.
@@ -150,6 +151,9 @@ struct hth_trainer_opts {
     bool without_experts;         /* local: no experts; such rows are not counted as lost */
     struct hth_train_optim local_optim;
     uint64_t local_step_rows; /* rows before a local expert steps; 1: each request */
+    /* Local experts are saved here before each checkpoint of the trunk, in the files of a host
+     * (experts/store.h), and loaded on `resume`; NULL: they live as long as the trainer. */
+    const char *experts_dir;
     struct hth_train_callbacks on;
 };
 #define HTH_TRAINER_OPTS_INIT                                                                      \
@@ -164,9 +168,10 @@ struct hth_trainer_opts {
 
 /* Opens the data and creates the trunk, or resumes it; call it at the start of a program. Flights
  * start with hth_trainer_start. Errors: E_CONFIG, those of hth_data_open and hth_model_new; for a
- * checkpoint E_CORRUPT, E_WRONG_RUN (of another model or seed), E_NO_MEMORY and those of reading a
- * file. A missing checkpoint is no error. `why` explains an error of the checkpoint, and is ""
- * after any other error. */
+ * checkpoint E_CORRUPT, E_WRONG_RUN (of another model or seed), E_NO_MEMORY, those of reading a
+ * file, and those of loading a local expert, of which none may be missing beside a trunk. A missing
+ * checkpoint is no error. `why` explains an error of the checkpoint, and is "" after any other
+ * error. */
 enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts *opts,
                              struct hth_trainer **out) HTH_MUST;
 /* Abandons all flights at once. NULL is allowed. Not from a callback. */

@@ -26,6 +26,7 @@
 
 #include "averaging/codec.h"
 #include "averaging/state.h"
+#include "experts/unsaved.h"
 #include "trainer/lineage.h"
 #include "trainer/pass.h"
 #include "trainer/transport.h"
@@ -74,9 +75,14 @@ struct hth_ckpt {
     bool wanted; /* no flight starts until it is taken */
     bool busy;   /* being taken or written */
     bool has_lineage;
-    uint64_t at; /* updates when the last one was taken */
+    uint64_t at;      /* updates when the last one was taken */
+    uint64_t on_disk; /* updates in the file, once `known` */
+    bool known;       /* this process has read or written the file */
     struct hth_work take, write;
     struct hth_blob *bytes;
+    struct hth_transport_files experts; /* local ones, of the same moment */
+    uint64_t kept;                      /* updates of the file that was kept; 0: none was */
+    struct hth_unsaved unsaved;
     enum hth_err err;
 };
 
@@ -223,7 +229,7 @@ struct hth_rate {
 struct hth_trainer {
     struct hth_env *env;
     struct hth_trainer_opts opts;
-    char *checkpoint_path;
+    char *checkpoint_path, *experts_dir;
     struct hth_model *model;
     struct hth_data *data, *eval_data;
     struct hth_data_info data_info, eval_info;

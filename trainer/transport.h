@@ -109,6 +109,9 @@ struct hth_transport_opts {
     const struct hth_train_optim *optim;
     uint64_t step_rows;
     uint64_t run_seed;
+    const char *experts_dir; /* experts are loaded from it; NULL: they are drawn from the seed */
+    bool experts_needed;     /* with experts_dir: a missing file is an error */
+    char *why;               /* HTH_TRAINER_WHY_MAX bytes for an expert that can't be loaded */
 };
 
 enum hth_err hth_transport_net_new(const struct hth_transport_opts *opts,
@@ -117,6 +120,21 @@ enum hth_err hth_transport_local_new(const struct hth_transport_opts *opts,
                                      struct hth_transport **out) HTH_MUST;
 struct hth_expert *hth_transport_local_expert(struct hth_transport *transport, uint32_t layer,
                                               uint32_t index);
+
+/* Files that are to be written. */
+struct hth_transport_files {
+    struct hth_transport_file {
+        char *path;
+        struct hth_blob *bytes;
+    } * file;
+    uint32_t count;
+};
+/* Local experts as their host would save them (experts/store.h): steps on the gradients that wait,
+ * then adds each expert that has weights. In a job of the queue. After an error `out` may have some
+ * of them. Nothing for a transport over the network. Errors: E_NO_MEMORY, the kernels'. */
+enum hth_err hth_transport_local_save(struct hth_transport *transport, const char *dir,
+                                      struct hth_transport_files *out) HTH_MUST;
+void hth_transport_files_clear(struct hth_transport_files *files);
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  * the expert steps by the server's rule; so that both ports give the same bits when nothing fails.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -348,6 +349,49 @@ static const struct hth_transport_ops local_ops = {
     .free = local_free,
 };
 
+static bool has_weights(const struct hth_expert *expert)
+{
+    return hth_expert_kind_of(expert)->weights(hth_expert_shape_of(expert)) > 0;
+}
+
+static enum hth_err load_expert(const struct hth_transport_opts *opts, struct hth_expert *expert)
+{
+    char *path = hth_expert_path(opts->experts_dir, expert);
+    enum hth_err err = hth_expert_load_file(expert, opts->env, path);
+
+    hth_free(path);
+    if (err == HTH_E_NO_FILE && !opts->experts_needed)
+        return hth_expert_init(expert);
+    if (err != HTH_OK && err != HTH_E_NO_MEMORY && opts->why != NULL)
+        snprintf(opts->why, HTH_TRAINER_WHY_MAX, "its expert %s can't be loaded from %.96s: %s",
+                 hth_expert_uid_text(expert), opts->experts_dir, hth_err_text(err));
+    return err;
+}
+
+static enum hth_err make_expert(struct local_transport *transport,
+                                const struct hth_transport_opts *opts, uint32_t layer, uint32_t i)
+{
+    const struct hth_grid *grid = &opts->grids[layer];
+    struct hth_expert_opts e = HTH_EXPERT_OPTS_INIT;
+    struct hth_expert **expert = &transport->experts[layer][i];
+
+    memcpy(e.uid.name, grid->name, sizeof(e.uid.name));
+    e.uid.ncoord = grid->ndim;
+    hth_grid_coords(grid, i, e.uid.coord);
+    e.kind = opts->expert_kind;
+    e.shape.d = opts->d;
+    e.shape.block_rows = opts->block_rows;
+    e.optim = opts->optim->optim;
+    e.schedule = opts->optim->schedule;
+    e.clip_norm = opts->optim->clip_norm;
+    e.backend = opts->backend;
+    e.run_seed = opts->run_seed;
+    HTH_TRY(hth_expert_new(&e, expert));
+    if (opts->experts_dir == NULL || !has_weights(*expert))
+        return hth_expert_init(*expert);
+    return load_expert(opts, *expert);
+}
+
 static enum hth_err make_layer(struct local_transport *transport,
                                const struct hth_transport_opts *opts, uint32_t layer)
 {
@@ -364,22 +408,8 @@ static enum hth_err make_layer(struct local_transport *transport,
         goto out;
     }
     for (uint32_t i = 0; i < made; i++) {
-        struct hth_expert_opts e = HTH_EXPERT_OPTS_INIT;
-
         all[i] = i;
-        memcpy(e.uid.name, grid->name, sizeof(e.uid.name));
-        e.uid.ncoord = grid->ndim;
-        hth_grid_coords(grid, i, e.uid.coord);
-        e.kind = opts->expert_kind;
-        e.shape.d = opts->d;
-        e.shape.block_rows = opts->block_rows;
-        e.optim = opts->optim->optim;
-        e.schedule = opts->optim->schedule;
-        e.clip_norm = opts->optim->clip_norm;
-        e.backend = opts->backend;
-        e.run_seed = opts->run_seed;
-        HTH_GOTO(out, hth_expert_new(&e, &transport->experts[layer][i]));
-        HTH_GOTO(out, hth_expert_init(transport->experts[layer][i]));
+        HTH_GOTO(out, make_expert(transport, opts, layer, i));
     }
     err = hth_grid_view_new(grid, all, made, &transport->view[layer]);
 out:
@@ -424,4 +454,54 @@ struct hth_expert *hth_transport_local_expert(struct hth_transport *base, uint32
         index >= hth_grid_size(&transport->grid[layer]))
         return NULL;
     return transport->experts[layer][index];
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static enum hth_err save_expert(struct local_transport *transport, struct hth_expert *expert,
+                                const char *dir, struct hth_transport_file *out)
+{
+    enum hth_err err;
+
+    HTH_TRY(hth_exec_reserve(transport->exec, hth_expert_scratch_bytes(expert, 0, false)));
+    err = hth_expert_step(expert, transport->exec);
+    if (err != HTH_OK && err != HTH_E_NOT_FINITE) /* then the gradient was dropped */
+        return err;
+    HTH_TRY(hth_expert_snapshot(expert, &out->bytes));
+    out->path = hth_expert_path(dir, expert);
+    return HTH_OK;
+}
+
+enum hth_err hth_transport_local_save(struct hth_transport *base, const char *dir,
+                                      struct hth_transport_files *out)
+{
+    struct local_transport *transport = HTH_CONTAINER(base, struct local_transport, base);
+    size_t count = 0;
+
+    *out = (struct hth_transport_files){.count = 0};
+    if (base->ops != &local_ops)
+        return HTH_OK;
+    for (uint32_t l = 0; l < transport->layers; l++)
+        count += transport->view[l]->live_count;
+    out->file = hth_calloc(HTH_MAX(count, (size_t)1), sizeof(*out->file));
+    for (uint32_t l = 0; l < transport->layers; l++)
+        for (uint32_t i = 0; i < transport->view[l]->live_count; i++) {
+            struct hth_expert *expert = transport->experts[l][i];
+
+            if (!has_weights(expert))
+                continue;
+            HTH_TRY(save_expert(transport, expert, dir, &out->file[out->count]));
+            out->count++;
+        }
+    return HTH_OK;
+}
+
+void hth_transport_files_clear(struct hth_transport_files *files)
+{
+    for (uint32_t i = 0; i < files->count; i++) {
+        hth_free(files->file[i].path);
+        hth_blob_unref(files->file[i].bytes);
+    }
+    hth_free(files->file);
+    *files = (struct hth_transport_files){.count = 0};
 }
