@@ -30,7 +30,7 @@ struct node_verb {
     struct hth_together together;
     struct hth_helper *helper;
     struct hth_timer *timer;
-    uint32_t trainers;             /* as last printed */
+    uint32_t trainers;                /* as last printed */
     struct hth_other_settings others; /* as last printed */
     bool helped;
 };
@@ -92,16 +92,15 @@ static void on_timer(void *arg)
     hth_helper_stats(n->helper, &s);
     hth_settings_others(n->together.avg.roster, &others);
     if (trainers != n->trainers)
-        fprintf(stderr, "%u trainer%s of run '%s'%s\n", trainers, trainers == 1 ? "" : "s",
-                n->peer.network, trainers < 2 ? ": there is nothing to average" : "");
+        hth_say_note("%u trainer%s of run '%s'%s", trainers, trainers == 1 ? "" : "s",
+                     n->peer.network, trainers < 2 ? ": there is nothing to average" : "");
     if (others.trainers > 0 && strcmp(others.differ, n->others.differ) != 0)
-        fprintf(stderr,
-                "trainers of run '%s' with another %s: %u; this helper can't reduce for them: "
-                "compare run files and flags\n",
-                n->peer.network, others.differ, others.trainers);
+        hth_say_note("trainers of run '%s' with another %s: %u; this helper can't reduce for them: "
+                     "compare run files and flags",
+                     n->peer.network, others.differ, others.trainers);
     n->others = others;
     if (s.rounds > 0 && !n->helped)
-        fputs("reduced its share of a first average\n", stderr);
+        hth_say_note("reduced its share of a first average");
     n->trainers = trainers;
     n->helped = s.rounds > 0;
     hth_timer_set(n->peer.env, n->timer, REFRESH_US);

@@ -72,6 +72,15 @@ static void on_signal(void *arg)
     peer->on_drain(peer->arg);
 }
 
+/* A terminal that closes takes its programs along, and its shell may repeat the signal: a repeat
+ * never ends the drain. */
+static void on_hangup(void *arg)
+{
+    struct hth_peer *peer = arg;
+    if (!peer->draining)
+        on_signal(peer);
+}
+
 /* ---- opening ------------------------------------------------------------------------------- */
 
 /* Two processes in one folder would have one key, so others would take them for one peer, and they
@@ -167,6 +176,7 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
         return hth_exit_of(err);
     }
     hth_peer_id_short(&peer->env->self, peer->env->log.node);
+    hth_say_node(peer->env->log.node);
     if (opts->quiet)
         memset(peer->env->log.level, HTH_ERROR, sizeof(peer->env->log.level));
     err = hth_cli_log_apply(opts->log, &peer->env->log);
@@ -174,6 +184,8 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
         err = hth_net_on_signal(peer->env, SIGINT, on_signal, peer);
     if (err == HTH_OK)
         err = hth_net_on_signal(peer->env, SIGTERM, on_signal, peer);
+    if (err == HTH_OK && signal(SIGHUP, SIG_IGN) != SIG_IGN) /* else nohup started it */
+        err = hth_net_on_signal(peer->env, SIGHUP, on_hangup, peer);
     return hth_exit_of(err);
 }
 
@@ -269,20 +281,20 @@ static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer
     char id[HTH_PEER_SHORT_LEN], listen[HTH_ADDR_TEXT_MAX], announce[HTH_ADDR_TEXT_MAX];
     if (opts->quiet)
         return;
-    printf("hearth %s %s", HTH_VERSION, opts->verb);
     if (opts->network != NULL && opts->network[0] != '\0')
-        printf(", run '%s'", opts->network);
-    printf("\n  I am       %s (%s key in %s)\n", hth_peer_id_short(&peer->env->self, id),
-           created ? "new" : "known", peer->dir);
+        hth_say("hearth %s %s, run '%s'", HTH_VERSION, opts->verb, opts->network);
+    else
+        hth_say("hearth %s %s", HTH_VERSION, opts->verb);
+    hth_say("  I am       %s (%s key in %s)", hth_peer_id_short(&peer->env->self, id),
+            created ? "new" : "known", peer->dir);
     if (opts->dials_only) {
-        printf("  client     sends from UDP %s; dials only, accepts no connections\n",
-               listen_text(&peer->listen, listen));
+        hth_say("  client     sends from UDP %s; dials only, accepts no connections",
+                listen_text(&peer->listen, listen));
     } else if (!opts->offline) {
-        printf("  listening  %s, TCP and UDP\n", listen_text(&peer->listen, listen));
-        printf("  others join with  --join %s%s\n", hth_addr_text(&peer->announce, announce),
-               hth_peer_addr_remark(&peer->announce));
+        hth_say("  listening  %s, TCP and UDP", listen_text(&peer->listen, listen));
+        hth_say("  others join with  --join %s%s", hth_addr_text(&peer->announce, announce),
+                hth_peer_addr_remark(&peer->announce));
     }
-    fflush(stdout);
 }
 
 /* ---- the network --------------------------------------------------------------------------- */
@@ -327,6 +339,8 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
     int code = check_network(opts);
     if (code == HTH_EXIT_OK)
         code = take_dir(opts, peer);
+    if (code == HTH_EXIT_OK && opts->check_dir != NULL)
+        code = hth_exit_of(opts->check_dir(opts->check_arg, peer->dir));
     if (code == HTH_EXIT_OK)
         code = open_env(opts, peer, &created);
     if (code == HTH_EXIT_OK && !opts->offline)

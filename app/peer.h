@@ -6,8 +6,9 @@
  *
  *   hth_peer_open        key, loop, rpc, DHT; prints id, address and the --join for others
  *   ... build the verb's modules on peer->env ...
- *   hth_peer_run         until hth_peer_stop; the first Ctrl-C (or SIGTERM) calls on_drain, the
- *                        second exits at once with code 130
+ *   hth_peer_run         until hth_peer_stop; the first Ctrl-C (or SIGTERM, or SIGHUP when the
+ *                        terminal closes) calls on_drain, a second Ctrl-C or SIGTERM exits at once
+ *                        with code 130
  *   ... free the modules ...
  *   hth_peer_close
  *
@@ -40,6 +41,9 @@ struct hth_peer_opts {
     bool quiet;          /* no banner (status) */
     bool ephemeral;      /* a key for this process only, any free port (status) */
     bool offline;        /* no DHT, no endpoint: only the loop (train --local) */
+    /* Judges the state folder once it is locked and before anything is made; prints errors. */
+    enum hth_err (*check_dir)(void *arg, const char *dir);
+    void *check_arg;
 };
 
 struct hth_peer {

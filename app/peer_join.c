@@ -189,10 +189,9 @@ static void say_joining(const struct hth_peer_join *j)
     if (j->quiet || j->count == 0)
         return;
     if (j->typed == 0)
-        printf("joining through %zu remembered peer%s ...\n", j->count, j->count == 1 ? "" : "s");
+        hth_say("joining through %zu remembered peer%s ...", j->count, j->count == 1 ? "" : "s");
     else
-        printf("joining %s%s ...\n", j->net->join[0], j->net->join_count > 1 ? " and others" : "");
-    fflush(stdout);
+        hth_say("joining %s%s ...", j->net->join[0], j->net->join_count > 1 ? " and others" : "");
 }
 
 static void say_joined(const struct hth_peer_join *j, const struct hth_join_result *result)
@@ -204,13 +203,12 @@ static void say_joined(const struct hth_peer_join *j, const struct hth_join_resu
     if (j->named)
         snprintf(run, sizeof(run), " of run '%s'", j->peer->network);
     if (result->nodes > 0)
-        printf("joined in %.1f s; %u other peer%s%s seen\n", (double)result->took_us / 1e6,
-               result->nodes, result->nodes == 1 ? "" : "s", run);
+        hth_say("joined in %.1f s; %u other peer%s%s seen", (double)result->took_us / 1e6,
+                result->nodes, result->nodes == 1 ? "" : "s", run);
     else if (j->named)
-        printf("%s; you are the first%s\n", swarm, run);
+        hth_say("%s; you are the first%s", swarm, run);
     else
-        printf("%s\n", swarm);
-    fflush(stdout);
+        hth_say("%s", swarm);
 }
 
 static void go_on(struct hth_peer_join *j, const struct hth_join_result *result)

@@ -147,8 +147,7 @@ static void announce(struct serve *s)
             HTH_LOG(s->peer.env, HTH_ERROR, HTH_SUB_APP, "layer " HTH_LAYER_PREFIX "%u: %s", l,
                     hth_err_text(err));
     }
-    printf("serving %u experts (%u from checkpoints)\n", s->ready, s->restored);
-    fflush(stdout);
+    hth_say("serving %u experts (%u from checkpoints)", s->ready, s->restored);
 }
 
 static void all_loaded(struct serve *s)
@@ -239,8 +238,7 @@ static void say_news(struct serve *s,
     now.bytes = moved.bytes_in + moved.bytes_out;
     const char *said = tell(&s->news, &now, text);
     if (said != NULL)
-        puts(said);
-    fflush(stdout);
+        hth_say("%s", said);
 }
 
 static void refresh(void *arg)
@@ -448,9 +446,8 @@ static void withdrawn(void *arg)
 static void on_drain(void *arg)
 {
     struct serve *s = arg;
-    puts("draining: saying goodbye to the swarm, finishing requests, saving (Ctrl-C again quits at "
-         "once)");
-    fflush(stdout);
+    hth_say("draining: saying goodbye to the swarm, finishing requests, saving (Ctrl-C again quits "
+            "at once)");
     hth_timer_cancel(s->peer.env, s->load_timer);
     hth_timer_cancel(s->peer.env, s->scan_timer);
     hth_claims_free(s->claims);

@@ -16,14 +16,17 @@
 #include "trainer/settings.h"
 #include "trainer/trainer.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #define METRICS_PERIOD_US  (500 * HTH_US_PER_MS)
 #define PROGRESS_PERIOD_US (10 * HTH_US_PER_S)
 #define WAIT_NOTICE_US     (5 * HTH_US_PER_S)
+#define TRUNK              "%s/trunk.safetensors"
+#define EXPERTS            "%s/experts" /* as a host's */
 
 struct train {
     struct hth_train_flags flags;
@@ -36,10 +39,11 @@ struct train {
     struct hth_together together;
     struct hth_trainer *trainer;
     struct hth_timer *timer;
-    char *checkpoint;
+    char *checkpoint, *experts; /* the trunk's file; the folder of local experts */
     struct hth_train_lines lines;
     bool checkpoint_lost; /* the last checkpoint could not be written */
-    bool tty, started, finishing;
+    uint64_t saved_at;    /* updates in the last one that was written; 0: none yet */
+    bool started, finishing;
     uint32_t trainers;                /* as last printed, this one included; 0: not printed */
     struct hth_other_settings others; /* as last printed */
     int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
@@ -59,17 +63,17 @@ static void write_progress(struct train *t, const struct hth_train_stats *s)
 static void print_progress(struct train *t, const struct hth_train_stats *s)
 {
     int64_t now = hth_now_us(t->peer.env);
-    if (now - t->last_print_us < (t->tty ? METRICS_PERIOD_US : PROGRESS_PERIOD_US))
+    if (now - t->last_print_us < (hth_say_stands() ? METRICS_PERIOD_US : PROGRESS_PERIOD_US))
         return;
     t->last_print_us = now;
-    char bytes[16], left[32] = "";
+    char bytes[16], loss[16] = "-", left[32] = "";
+    if (s->loss_ema > 0)
+        snprintf(loss, sizeof(loss), "%.3f", s->loss_ema);
     if (s->samples_per_s > 0)
         snprintf(left, sizeof(left), "  %.0f s left", s->eta_s);
-    fprintf(stderr, "%sstep %llu of %u  %.0f samples/s  loss %.3f  experts live %u  %s sent%s%s",
-            t->tty ? "\r" : "", (unsigned long long)s->updates, t->run->train.steps,
-            s->samples_per_s, s->loss_ema, s->live_experts,
-            hth_cli_bytes_text((double)s->bytes_out, bytes), left, t->tty ? "  " : "\n");
-    fflush(stderr);
+    hth_say_progress("step %llu of %u  %.0f samples/s  loss %s  experts live %u  %s sent%s",
+                     (unsigned long long)s->updates, t->run->train.steps, s->samples_per_s, loss,
+                     s->live_experts, hth_cli_bytes_text((double)s->bytes_out, bytes), left);
 }
 
 static void notice_waiting(struct train *t, const struct hth_train_stats *s)
@@ -77,16 +81,15 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
     int64_t now = hth_now_us(t->peer.env);
     if (s->share.phase == HTH_SHARE_FETCHING && now - t->wait_notice_us >= WAIT_NOTICE_US) {
         t->wait_notice_us = now;
-        fprintf(stderr,
-                "%sother trainers have run '%s': fetching its state from them (%s); --bootstrap "
-                "starts without it\n",
-                t->tty ? "\n" : "", t->peer.network, s->share.news);
+        hth_say_note("other trainers have run '%s': fetching its state from them (%s); --bootstrap "
+                     "starts without it",
+                     t->peer.network, s->share.news);
     }
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
     t->wait_notice_us = now;
-    fprintf(stderr, "%swaiting for experts of run '%s': some layer has no announced expert\n",
-            t->tty ? "\n" : "", t->peer.network);
+    hth_say_note("waiting for experts of run '%s': some layer has no announced expert",
+                 t->peer.network);
 }
 
 /* Prints whether this trainer has found others; a run does not need them, and its owner may. */
@@ -100,11 +103,10 @@ static void notice_trainers(struct train *t, const struct hth_train_stats *s)
         return;
     t->trainers = trainers;
     if (trainers == 1)
-        fprintf(stderr, "%sfound no other trainer of run '%s': training alone\n",
-                t->tty ? "\n" : "", t->peer.network);
+        hth_say_note("found no other trainer of run '%s': training alone", t->peer.network);
     else
-        fprintf(stderr, "%saveraging with the other trainers of run '%s': %u with this one\n",
-                t->tty ? "\n" : "", t->peer.network, trainers);
+        hth_say_note("averaging with the other trainers of run '%s': %u with this one",
+                     t->peer.network, trainers);
 }
 
 /* Warns of trainers that use the same experts with other settings: they never average with this
@@ -116,10 +118,9 @@ static void notice_others(struct train *t)
         return;
     hth_settings_others(t->together.avg.roster, &now);
     if (now.trainers > 0 && strcmp(now.differ, t->others.differ) != 0)
-        fprintf(stderr,
-                "%strainers of run '%s' with another %s: %u; they never average with this one: "
-                "compare run files and flags\n",
-                t->tty ? "\n" : "", t->peer.network, now.differ, now.trainers);
+        hth_say_note("trainers of run '%s' with another %s: %u; they never average with this one: "
+                     "compare run files and flags",
+                     t->peer.network, now.differ, now.trainers);
     t->others = now;
 }
 
@@ -156,17 +157,33 @@ static void print_standing(const struct hth_share_stats *s)
     if (s->milestone_step == 0)
         return;
     if (s->unlike > s->alike + 1) /* this one included */
-        fprintf(stderr,
-                "the run forked near its end: at step %llu %u other trainers had different "
-                "parameters, and %u had those of this checkpoint (branch %08llx); use a checkpoint "
-                "of the majority\n",
-                (unsigned long long)s->milestone_step, s->unlike, s->alike,
-                (unsigned long long)s->milestone_digest >> 32);
+        hth_say_note(
+            "the run forked near its end: at step %llu %u other trainers had different parameters, "
+            "and %u had those of this checkpoint (branch %08llx); use a checkpoint of the majority",
+            (unsigned long long)s->milestone_step, s->unlike, s->alike,
+            (unsigned long long)s->milestone_digest >> 32);
     else
-        printf("parameters of branch %08llx: at step %llu %u other trainers had the same, %u had "
-               "different ones\n",
-               (unsigned long long)s->milestone_digest >> 32, (unsigned long long)s->milestone_step,
-               s->alike, s->unlike);
+        hth_say("parameters of branch %08llx: at step %llu %u other trainers had the same, %u had "
+                "different ones",
+                (unsigned long long)s->milestone_digest >> 32,
+                (unsigned long long)s->milestone_step, s->alike, s->unlike);
+}
+
+/* Says where the model lies. */
+static void print_saved(const struct train *t, uint64_t updates)
+{
+    unsigned long long at = updates, saved = t->saved_at;
+    if (t->checkpoint_lost && t->saved_at > 0)
+        hth_cli_say_error("update %llu could not be saved: %s has update %llu", at, t->checkpoint,
+                          saved);
+    else if (t->checkpoint_lost)
+        hth_cli_say_error("update %llu could not be saved to %s", at, t->checkpoint);
+    else if (t->saved_at > 0)
+        hth_say("saved %s (update %llu)", t->checkpoint, saved);
+    else if (updates > 0)
+        hth_say("%s has update %llu already", t->checkpoint, at);
+    else
+        hth_say("no update was made, so nothing is saved");
 }
 
 static void print_summary(struct train *t)
@@ -174,25 +191,26 @@ static void print_summary(struct train *t)
     struct hth_train_stats s;
     char bytes[16];
     hth_trainer_stats(t->trainer, &s);
-    printf("%s%llu updates, %llu samples; %llu requests to hosts, %llu failed, %llu retried; "
-           "%s per sample; %llu rows without an expert, %llu flights not finite\n",
-           t->tty ? "\n" : "", (unsigned long long)s.updates, (unsigned long long)s.samples,
-           (unsigned long long)s.requests, (unsigned long long)s.requests_failed,
-           (unsigned long long)s.retries,
-           hth_cli_bytes_text(
-               (double)(s.bytes_in + s.bytes_out) / (double)HTH_MAX(s.samples, UINT64_C(1)), bytes),
-           (unsigned long long)s.rows_without_expert, (unsigned long long)s.flights_not_finite);
+    hth_say("%llu updates, %llu samples; %llu requests to hosts, %llu failed, %llu retried; "
+            "%s per sample; %llu rows without an expert, %llu flights not finite",
+            (unsigned long long)s.updates, (unsigned long long)s.samples,
+            (unsigned long long)s.requests, (unsigned long long)s.requests_failed,
+            (unsigned long long)s.retries,
+            hth_cli_bytes_text((double)(s.bytes_in + s.bytes_out) /
+                                   (double)HTH_MAX(s.samples, UINT64_C(1)),
+                               bytes),
+            (unsigned long long)s.rows_without_expert, (unsigned long long)s.flights_not_finite);
     if (s.answers_bad + s.parts_refused > 0)
-        printf("%llu rows in %llu request parts were not used: not finite or too large; hosts "
-               "refused %llu request parts\n",
-               (unsigned long long)s.answers_bad, (unsigned long long)s.parts_bad,
-               (unsigned long long)s.parts_refused);
+        hth_say("%llu rows in %llu request parts were not used: not finite or too large; hosts "
+                "refused %llu request parts",
+                (unsigned long long)s.answers_bad, (unsigned long long)s.parts_bad,
+                (unsigned long long)s.parts_refused);
+    print_saved(t, s.updates);
     print_standing(&s.share);
     if (t->last_eval.samples > 0 && t->run->model.kind == HTH_RUN_LM)
-        printf("test: %.3f bits per byte\n", t->last_eval.bits_per_byte);
+        hth_say("test: %.3f bits per byte", t->last_eval.bits_per_byte);
     else if (t->last_eval.samples > 0)
-        printf("test: %.2f %% right, loss %.4f\n", 100 * t->last_eval.accuracy, t->last_eval.loss);
-    fflush(stdout);
+        hth_say("test: %.2f %% right, loss %.4f", 100 * t->last_eval.accuracy, t->last_eval.loss);
 }
 
 /* Lost lines of --metrics or a lost checkpoint make the exit code a failure: scripts rely on the
@@ -224,6 +242,7 @@ static void stopped(void *arg)
     struct hth_train_stats stats;
     hth_trainer_stats(t->trainer, &stats);
     write_progress(t, &stats);
+    hth_say_progress_end();
     print_summary(t);
     hth_train_lines_end(&t->lines, stats.updates, code_of(t));
     hth_together_leave(&t->together, left, t);
@@ -244,12 +263,11 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
     t->last_eval = *r;
     hth_train_lines_eval(&t->lines, r);
     if (t->run->model.kind == HTH_RUN_LM)
-        printf("%stest after %llu updates: %.3f bits per byte\n", t->tty ? "\n" : "",
-               (unsigned long long)r->updates, r->bits_per_byte);
+        hth_say("test after %llu updates: %.3f bits per byte", (unsigned long long)r->updates,
+                r->bits_per_byte);
     else
-        printf("%stest after %llu updates: %.2f %% right\n", t->tty ? "\n" : "",
-               (unsigned long long)r->updates, 100 * r->accuracy);
-    fflush(stdout);
+        hth_say("test after %llu updates: %.2f %% right", (unsigned long long)r->updates,
+                100 * r->accuracy);
 }
 
 static void say_other_settings(struct train *t)
@@ -283,14 +301,15 @@ static void on_done(void *arg, enum hth_err err)
 static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
     struct train *t = arg;
-    (void)updates;
     t->checkpoint_lost = err != HTH_OK;
+    if (err == HTH_OK)
+        t->saved_at = updates;
 }
 
 static void on_drain(void *arg)
 {
     struct train *t = arg;
-    fputs("\nstopping: finishing the flights, saving (Ctrl-C again quits at once)\n", stderr);
+    hth_say_note("stopping: finishing the flights, saving (Ctrl-C again quits at once)");
     finish(t, HTH_EXIT_INTERRUPTED);
 }
 
@@ -343,17 +362,17 @@ static uint64_t data_peer(const struct train *t)
 static void say_no_trainer(const struct train *t, const struct hth_trainer_opts *o,
                            enum hth_err err)
 {
-    if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
+    if (o->why[0] != '\0')
+        hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why,
+                          err == HTH_E_WRONG_RUN
+                              ? "use its own run file, or another --dir"
+                              : "put a good copy in its place, or move it away to start anew");
+    else if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
         hth_cli_say_error("no text at '%s'; give any text file with --data FILE", o->data.text);
     else if (err == HTH_E_NO_FILE)
         hth_cli_say_error("'%s' or one of the other three idx files beside it is missing; install "
                           "dataset-fashion-mnist, or give --data DIR",
                           o->data.images);
-    else if (o->why[0] != '\0')
-        hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why,
-                          err == HTH_E_WRONG_RUN
-                              ? "use its own run file, or another --dir"
-                              : "put a good copy in its place, or move it away to start anew");
     else
         hth_cli_say_error("can't make the trainer: %s", hth_err_text(err));
 }
@@ -382,6 +401,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.eval_samples = t->run->train.eval_rows;
     opts.eval_samples_last = UINT64_MAX; /* the final evaluation uses the whole test set */
     opts.checkpoint_path = t->checkpoint;
+    opts.experts_dir = t->experts;
     opts.checkpoint_every = t->run->train.checkpoint_every;
     opts.resume = t->flags.resume;
     opts.why = why;
@@ -404,7 +424,8 @@ static enum hth_err make_trainer(struct train *t)
 
 static enum hth_err build(struct train *t)
 {
-    t->checkpoint = hth_asprintf("%s/trunk.safetensors", t->peer.dir);
+    t->checkpoint = hth_asprintf(TRUNK, t->peer.dir);
+    t->experts = hth_asprintf(EXPERTS, t->peer.dir);
     t->timer = hth_timer_new(t->peer.env, on_timer, t);
     if (t->flags.metrics_path != NULL)
         HTH_TRY(hth_train_lines_open(&t->lines, t->peer.env, t->flags.metrics_path));
@@ -425,6 +446,7 @@ static enum hth_err build(struct train *t)
 
 static void destroy(struct train *t)
 {
+    hth_say_progress_end();
     hth_peer_jobs_end(&t->peer);
     t->together.trainer = NULL;
     hth_trainer_free(t->trainer);
@@ -435,12 +457,56 @@ static void destroy(struct train *t)
     hth_peer_close(&t->peer);
     hth_config_data_clear(&t->paths);
     hth_free(t->checkpoint);
+    hth_free(t->experts);
     hth_train_lines_close(&t->lines);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Whether the folder has files whose names have this ending. */
+static bool has_files(const char *folder, const char *ending)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    bool found = false;
+    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
+        const char *at = strstr(entry->d_name, ending);
+        found = at != NULL && strcmp(at, ending) == 0;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return found;
+}
+
+/* Refuses to begin anew where a model is: training would replace it, and nobody asked for that. */
+static enum hth_err refuse_to_replace(void *arg, const char *dir)
+{
+    const struct train *t = arg;
+    char *trunk = hth_asprintf(TRUNK, dir), *experts = hth_asprintf(EXPERTS, dir), *found = NULL;
+    if (is_file(trunk))
+        found = trunk;
+    else if (t->flags.local && !t->flags.without_experts && has_files(experts, ".safetensors"))
+        found = experts;
+    if (t->flags.resume)
+        found = NULL;
+    if (found != NULL)
+        hth_cli_say_error("%s is of an earlier run: add --resume to continue it, or give another "
+                          "--dir to begin anew",
+                          found);
+    hth_free(trunk);
+    hth_free(experts);
+    return found != NULL ? HTH_E_USAGE : HTH_OK;
 }
 
 static int run_trainer(struct train *t)
 {
     const struct hth_peer_opts peer_opts = {
+        .check_dir = refuse_to_replace,
+        .check_arg = t,
         .verb = "train",
         .net = &t->flags.net,
         .log = &t->flags.log,
@@ -467,7 +533,7 @@ static int run_trainer(struct train *t)
 
 int hth_verb_train(int argc, char **argv)
 {
-    struct train t = {.flags = HTH_TRAIN_FLAGS_INIT, .tty = isatty(STDERR_FILENO) == 1};
+    struct train t = {.flags = HTH_TRAIN_FLAGS_INIT};
     if (argp_parse(&hth_train_argp, argc, argv, 0, NULL, &t.flags) != 0)
         return HTH_EXIT_USAGE;
     enum hth_err err = hth_config_load(t.flags.run_path, &t.run);

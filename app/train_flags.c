@@ -189,10 +189,9 @@ enum hth_err hth_train_flags_apply(const struct hth_train_flags *t, struct hth_r
 {
     if (t->steps != 0 && run->optimizer.schedule != HTH_RUN_CONSTANT &&
         run->optimizer.total != t->steps)
-        fprintf(stderr,
-                "--steps %u ends this trainer; its rate falls over the run's %u steps "
-                "(optimizer.total, else train.steps)\n",
-                t->steps, run->optimizer.total);
+        hth_say_note("--steps %u ends this trainer; its rate falls over the run's %u steps "
+                     "(optimizer.total, else train.steps)",
+                     t->steps, run->optimizer.total);
     if (t->steps != 0)
         run->train.steps = t->steps;
     if (t->rows != 0)

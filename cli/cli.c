@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,16 +40,6 @@ int hth_exit_of(enum hth_err err)
     default:
         return hth_err_class(err) == HTH_CLASS_RETRY ? HTH_EXIT_AGAIN : HTH_EXIT_FAILURE;
     }
-}
-
-void hth_cli_say_error(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    fputs("hearth: ", stderr);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
-    va_end(args);
 }
 
 /* ---- numbers ------------------------------------------------------------------------------- */
@@ -254,7 +243,8 @@ static const struct argp_option log_options[] = {
     {NULL, 0, NULL, 0, "Log:", 2},
     {"log", KEY_LOG, "SPEC", 0,
      "Log levels: one for all, or by module, as in 'warn,rpc:debug,dht:trace' (default info)", 2},
-    {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Format of log lines (default text)", 2},
+    {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Format of all that is printed (default text)",
+     2},
     {0},
 };
 
@@ -274,6 +264,7 @@ static error_t parse_log(int key, char *arg, struct argp_state *state)
         log->json = strcmp(arg, "json") == 0;
         if (!log->json && strcmp(arg, "text") != 0)
             argp_error(state, "--log-format '%s': expected text or json", arg);
+        hth_say_json(log->json); /* also the errors before a log is there */
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -287,6 +278,7 @@ enum hth_err hth_cli_log_apply(const struct hth_cli_log *flags, struct hth_log *
 {
     char bad[64];
     log->json = flags->json;
+    log->sink = hth_say_log;
     if (flags->spec == NULL)
         return HTH_OK;
     enum hth_err err = hth_log_parse(log, flags->spec, bad);

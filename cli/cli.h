@@ -11,6 +11,7 @@
 #ifndef HTH_CLI_CLI_H
 #define HTH_CLI_CLI_H
 
+#include "cli/say.h"
 #include "core/env.h"
 
 #include <argp.h>
@@ -54,7 +55,7 @@ struct hth_cli_log {
 extern const struct argp hth_cli_net_argp;
 extern const struct argp hth_cli_log_argp;
 
-/* Applies --log and --log-format. Errors: E_USAGE, printed. */
+/* Applies --log and --log-format; lines go through hth_say_log. Errors: E_USAGE, printed. */
 enum hth_err hth_cli_log_apply(const struct hth_cli_log *flags, struct hth_log *log) HTH_MUST;
 
 /* Parse numbers as people write them: "64MiB", "1.5GB", "2000"; "30s", "250ms", "2h". Errors:
@@ -79,9 +80,6 @@ const char *hth_cli_bytes_text(double bytes, char out[16]);
 const char *hth_cli_count_text(uint64_t n, char out[32]);
 /* "0.4 s", "12 s", "5 min", "3.2 h", "12 d". Returns out. */
 const char *hth_cli_span_text(int64_t span_us, char out[16]);
-
-/* Prints "hearth: MESSAGE" and a newline on stderr. */
-void hth_cli_say_error(const char *fmt, ...) HTH_PRINTF(1, 2);
 
 /* The folder of the default state folders: $XDG_STATE_HOME/hearth or ~/.local/state/hearth; heap
  * string. */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LINE_BYTES       2048
+#define LINE_BYTES       HTH_LOG_LINE_MAX
 #define REPEATS_PER_S    10
 #define REPEAT_WINDOW_US HTH_US_PER_S
 
@@ -103,29 +103,67 @@ static size_t json_escape(char *out, size_t capacity, const char *text)
     return pos;
 }
 
+const char *hth_utc_text(int64_t wall_us, char out[HTH_UTC_TEXT_MAX])
+{
+    int64_t ms = HTH_MAX(wall_us, INT64_C(0)) / HTH_US_PER_MS, s = ms / 1000;
+    /* Years begin with March here, so that a leap day is the last of its year. */
+    int64_t days = s / 86400 + 719468, era = days / 146097, of_era = days % 146097;
+    int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    int64_t of_year = of_era - (365 * year + year / 4 - year / 100),
+            month = (5 * of_year + 2) / 153;
+    int64_t day = of_year - (153 * month + 2) / 5 + 1;
+    month = month < 10 ? month + 3 : month - 9;
+    snprintf(out, HTH_UTC_TEXT_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
+             (int)(year + era * 400 + (month <= 2)), (int)month, (int)day, (int)(s / 3600 % 24),
+             (int)(s / 60 % 60), (int)(s % 60), (int)(ms % 1000));
+    return out;
+}
+
+/* `stamp`: the member with the time. */
+static size_t json_line(char out[LINE_BYTES], const char *stamp, enum hth_log_level level,
+                        enum hth_log_sub sub, const char *node, const char *text)
+{
+    char escaped[LINE_BYTES - 160];
+    json_escape(escaped, sizeof(escaped), text);
+    return (size_t)snprintf(out, LINE_BYTES,
+                            "{%s,\"level\":\"%s\",\"sub\":\"%s\",\"node\":\"%s\",\"msg\":\"%s\"}\n",
+                            stamp, level_names[level], sub_names[sub], node, escaped);
+}
+
+size_t hth_log_json(char out[HTH_LOG_LINE_MAX], int64_t wall_us, enum hth_log_level level,
+                    enum hth_log_sub sub, const char *node, const char *text)
+{
+    char utc[HTH_UTC_TEXT_MAX], stamp[HTH_UTC_TEXT_MAX + 16];
+    snprintf(stamp, sizeof(stamp), "\"time\":\"%s\"", hth_utc_text(wall_us, utc));
+    return json_line(out, stamp, level, sub, node, text);
+}
+
 static void emit(struct hth_env *env, enum hth_log_level level, enum hth_log_sub sub,
                  const char *text)
 {
     struct hth_log *log = &env->log;
-    char line[LINE_BYTES];
-    int len;
+    char line[LINE_BYTES], stamp[HTH_UTC_TEXT_MAX];
+    size_t len;
     double seconds = (double)hth_now_us(env) / 1e6;
-    if (log->json) {
-        char escaped[LINE_BYTES - 160];
-        json_escape(escaped, sizeof(escaped), text);
-        len = snprintf(
-            line, sizeof(line),
-            "{\"t\":%.6f,\"level\":\"%s\",\"sub\":\"%s\",\"node\":\"%s\",\"msg\":\"%s\"}\n",
-            seconds, level_names[level], sub_names[sub], log->node, escaped);
+    if (log->json && log->wall) {
+        len = hth_log_json(line, hth_wall_us(env), level, sub, log->node, text);
+    } else if (log->json) {
+        snprintf(stamp, sizeof(stamp), "\"t\":%.6f", seconds);
+        len = json_line(line, stamp, level, sub, log->node, text);
     } else {
-        len = snprintf(line, sizeof(line), "%10.3f %-5s %-6s %s%s%s\n", seconds, level_names[level],
-                       sub_names[sub], log->node, log->node[0] != '\0' ? " " : "", text);
+        if (log->wall)
+            hth_utc_text(hth_wall_us(env), stamp);
+        else
+            snprintf(stamp, sizeof(stamp), "%10.3f", seconds);
+        len =
+            (size_t)snprintf(line, sizeof(line), "%s %-5s %-6s %s%s%s\n", stamp, level_names[level],
+                             sub_names[sub], log->node, log->node[0] != '\0' ? " " : "", text);
     }
-    if (len >= (int)sizeof(line)) {
-        len = (int)sizeof(line) - 1;
+    if (len >= sizeof(line)) {
+        len = sizeof(line) - 1;
         line[len - 1] = '\n';
     }
-    log->sink(log->sink_arg, line, (size_t)len);
+    log->sink(log->sink_arg, line, len);
 }
 
 void hth_log_write(struct hth_env *env, struct hth_log_site *site, enum hth_log_level level,

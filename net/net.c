@@ -451,6 +451,7 @@ enum hth_err hth_net_new(const struct hth_net_opts *opts, struct hth_env **out)
     net->inbox_fd = -1;
     fill_defaults(&net->opts);
     hth_log_init(&net->env.log);
+    net->env.log.wall = true;
     hth_net_tick(net);
     set_up_metrics(net);
     pthread_mutex_init(&net->inbox_lock, NULL);

@@ -69,6 +69,46 @@ static void test_json_lines_are_escaped(void **state)
                                 "\"n7\",\"msg\":\"a \\\"b\\\" \\\\ \\u000ac\"}\n");
 }
 
+static int64_t wall_us(struct hth_env *env)
+{
+    (void)env;
+    return INT64_C(1795745107123456);
+}
+
+/* Real programs carry the time of day in UTC. */
+static void test_wall_clock_lines_carry_the_date(void **state)
+{
+    static const struct hth_env_ops ops = {.wall_us = wall_us};
+    (void)state;
+    struct hth_env env;
+    struct capture c;
+    setup(&env, &c);
+    env.ops = &ops;
+    env.log.wall = true;
+    HTH_LOG(&env, HTH_WARN, HTH_SUB_RPC, "text");
+    env.log.json = true;
+    HTH_LOG(&env, HTH_WARN, HTH_SUB_RPC, "text");
+    assert_string_equal(c.text, "2026-11-27T02:05:07.123Z warn  rpc    n7 text\n"
+                                "{\"time\":\"2026-11-27T02:05:07.123Z\",\"level\":\"warn\","
+                                "\"sub\":\"rpc\",\"node\":\"n7\",\"msg\":\"text\"}\n");
+}
+
+static void test_dates_follow_the_calendar(void **state)
+{
+    static const struct {
+        int64_t s;
+        const char *text;
+    } cases[] = {{0, "1970-01-01T00:00:00.000Z"},          {951782399, "2000-02-28T23:59:59.000Z"},
+                 {951782400, "2000-02-29T00:00:00.000Z"},  {951868800, "2000-03-01T00:00:00.000Z"},
+                 {1704067199, "2023-12-31T23:59:59.000Z"}, {1709164800, "2024-02-29T00:00:00.000Z"},
+                 {4107542400, "2100-03-01T00:00:00.000Z"}};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        char text[HTH_UTC_TEXT_MAX];
+        assert_string_equal(hth_utc_text(cases[i].s * HTH_US_PER_S, text), cases[i].text);
+    }
+}
+
 /* JSON forbids all of them in a string (RFC 8259, section 7). */
 static void test_each_control_byte_is_escaped(void **state)
 {
@@ -209,6 +249,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_disabled_levels_skip_their_arguments),
         cmocka_unit_test(test_json_lines_are_escaped),
+        cmocka_unit_test(test_wall_clock_lines_carry_the_date),
+        cmocka_unit_test(test_dates_follow_the_calendar),
         cmocka_unit_test(test_each_control_byte_is_escaped),
         cmocka_unit_test(test_repeats_beyond_ten_are_counted),
         cmocka_unit_test(test_long_line_is_cut_and_stays_valid),

@@ -193,7 +193,7 @@ static void full_disk_gives_a_failure(void **state)
     proc = START(p, "trunk", "train", "--run", t.run, "--local", "--dir", place_path(p, "taken"),
                  "--metrics", place_path(p, "trunk.jsonl"));
     assert_int_equal(proc_wait(proc), 1);
-    proc_must_say(proc, "after 20 updates");
+    proc_must_say(proc, "update 20 could not be saved to ");
     struct toy_metrics m;
     toy_metrics_load(&t, "trunk", &m);
     assert_int_equal((int)toy_number(m.end, "code"), 1);
