@@ -3,9 +3,12 @@
 
 A client picks an expert at random, sends a batch, waits for the output; with `backward` it then
 sends the batch and a gradient of ones and waits for the input's gradient. Clients are connected
-and know the experts' schemas before the clock starts.
+and know the experts' schemas before the clock starts. A call that fails is repeated within the
+measured time, as hivemind's own mixture would ask another expert: now and then half of a large
+tensor gets lost between two of its daemons.
 """
 import random
+import sys
 import time
 
 import torch
@@ -17,6 +20,7 @@ from hivemind.p2p import P2P
 from common import LOOPBACK, SEED, Crew, experts_like, must_be_near, serve_experts
 
 WARM_ROWS = 8
+TRIES = 3
 
 
 def connect(server, count):
@@ -29,6 +33,16 @@ def connect(server, count):
 
 
 def call(expert, batch, backward):
+    for left in reversed(range(TRIES)):
+        try:
+            return call_once(expert, batch, backward)
+        except Exception as error:
+            if left == 0:
+                raise
+            print("hivemind's call failed and is repeated: %s" % error, file=sys.stderr)
+
+
+def call_once(expert, batch, backward):
     x = batch.detach().requires_grad_(backward)
     y = expert(x)
     if backward:
@@ -40,7 +54,7 @@ def verify(experts, kind, d, backward):
     batch = torch.randn(16, d)
     for i, like in enumerate(experts_like(kind, d, len(experts), SEED)):
         if i in (0, len(experts) // 2, len(experts) - 1):
-            got, want = call(experts[i], batch, backward), call(like, batch, backward)
+            got, want = call(experts[i], batch, backward), call_once(like, batch, backward)
             must_be_near("output of expert %d" % i, got[0], want[0])
             if backward:
                 must_be_near("gradient of expert %d" % i, got[1], want[1])
