@@ -23,6 +23,11 @@
 #define PORTS      100
 /* State folders of one run and role on one machine. */
 #define FOLDERS 100
+/* The port of a peer without --listen: the first one that is free, of so many. */
+#define PORT_FIRST 4700
+#define PORTS      100
+/* State folders of one run and role on one machine. */
+#define FOLDERS 100
 /* The DHT keys of beacons contain a network name, also for a node that serves no run. */
 #define NO_NETWORK "hearth"
 
@@ -335,7 +340,7 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
     bool created;
     memset(peer, 0, sizeof(*peer));
     bool named = opts->network != NULL && opts->network[0] != '\0';
-    peer->network = hth_strdup(named ? opts->network : NO_NETWORK);
+    peer->network = hth_strdup(named ? opts->network : "");
     int code = check_network(opts);
     if (code == HTH_EXIT_OK)
         code = take_dir(opts, peer);

@@ -17,6 +17,7 @@
 #ifndef HTH_APP_PEER_H
 #define HTH_APP_PEER_H
 
+#include "app/reach.h"
 #include "cli/cli.h"
 #include "core/budget.h"
 #include "core/dht.h"
@@ -70,7 +71,8 @@ struct hth_peer {
     /* called for each lost connection; may be NULL, and set at any time */
     hth_rpc_peer_lost_fn *on_peer_lost;
     void *on_peer_lost_arg;
-    bool joined; /* a peer answered, or there is none to join */
+    bool joined;              /* a peer answered, or there is none to join */
+    enum hth_reach reachable; /* at `announce`, by what other peers say */
     /* private */
     bool draining;
     int exit_code;

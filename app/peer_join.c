@@ -19,8 +19,9 @@ struct hth_peer_join {
     struct hth_peer *peer;
     const struct hth_cli_net *net;
     bool named; /* the name of the run is known */
-    bool may_be_first, once, quiet, keeps;
-    char *path;                                     /* of the own file */
+    bool may_be_first, once, quiet, trains;
+    bool keeps; /* has a state folder: else a peer of a moment (status) */
+    char *path; /* of the own file */
     struct hth_addr addr[HTH_BOOTSTRAP_MAX];        /* of --join, then the remembered ones */
     struct hth_peer_entry entry[HTH_BOOTSTRAP_MAX]; /* the same; id and time of the latter */
     size_t count, typed;
@@ -30,6 +31,7 @@ struct hth_peer_join {
     uint32_t files;      /* that gave peers */
     struct hth_join *join;
     struct hth_timer *retry_timer, *save_timer;
+    struct hth_reacher *reacher;
     int64_t pause_us;
 };
 
@@ -110,6 +112,7 @@ enum hth_err hth_peer_join_new(const struct hth_peer_opts *opts, struct hth_peer
     j->may_be_first = opts->may_be_first;
     j->once = opts->net->once || opts->ephemeral;
     j->quiet = opts->quiet;
+    j->trains = strcmp(opts->verb, "train") == 0;
     j->keeps = !opts->ephemeral;
     j->path = hth_asprintf("%s/peers", peer->dir);
     j->pause_us = RETRY_MIN_US;
@@ -211,6 +214,41 @@ static void say_joined(const struct hth_peer_join *j, const struct hth_join_resu
         hth_say("%s", swarm);
 }
 
+static void on_reach(void *arg, enum hth_reach reach, const struct hth_addr *from)
+{
+    struct hth_peer_join *j = arg;
+    const struct hth_addr *at = &j->peer->announce;
+    char text[HTH_ADDR_TEXT_MAX], seen[HTH_ADDR_TEXT_MAX], hint[HTH_ADDR_TEXT_MAX + 48] = "";
+    struct hth_addr outside = *from;
+    j->peer->reachable = reach;
+    if (reach == HTH_REACH_YES) {
+        printf("others reach this machine at %s\n", hth_addr_text(at, text));
+        fflush(stdout);
+        return;
+    }
+    outside.port = at->port;
+    if (j->net->announce != NULL)
+        snprintf(hint, sizeof(hint), ", or correct --announce");
+    else if (from->family != 0 && !hth_addr_same_ip(from, at))
+        snprintf(hint, sizeof(hint), ", and give --announce %s", hth_addr_text(&outside, seen));
+    hth_cli_say_error("others can't reach this machine at %s: forward port %u, TCP and UDP%s%s",
+                      hth_addr_text(at, text), (unsigned)at->port, hint,
+                      j->trains ? "; or give --client" : "");
+}
+
+static void look_whether_reached(struct hth_peer_join *j)
+{
+    const struct hth_reach_opts opts = {.rpc = j->peer->rpc,
+                                        .census = j->peer->census,
+                                        .through = j->addr,
+                                        .through_count = j->count,
+                                        .announce = j->peer->announce,
+                                        .on_change = on_reach,
+                                        .arg = j};
+    if (j->keeps)
+        j->reacher = hth_reacher_new(j->peer->env, &opts);
+}
+
 static void go_on(struct hth_peer_join *j, const struct hth_join_result *result)
 {
     struct hth_peer *peer = j->peer;
@@ -218,6 +256,7 @@ static void go_on(struct hth_peer_join *j, const struct hth_join_result *result)
     peer->joined = true;
     if (j->keeps)
         on_save_timer(j);
+    look_whether_reached(j);
     if (peer->on_joined != NULL)
         peer->on_joined(peer->arg);
 }
@@ -303,6 +342,7 @@ void hth_peer_join_free(struct hth_peer_join *j)
         return;
     if (j->keeps && j->peer->joined)
         save(j, true);
+    hth_reacher_free(j->reacher);
     hth_join_free(j->join);
     hth_timer_free(j->peer->env, j->retry_timer);
     hth_timer_free(j->peer->env, j->save_timer);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_join.h: how a peer joins its swarm, and remembers other peers for the next start.
+ * peer_join.h: how a peer joins its swarm, learns whether others reach it (reach.h), and remembers
+ * other peers for the next start.
  *
  *   addresses of --join, then those remembered in the state folder; without --join and --dir, also
  *   those that the run's other processes on this machine remember, and those processes themselves

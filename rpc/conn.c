@@ -314,7 +314,8 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
         hth_rpc_conn_kill(c, HTH_E_PROTOCOL, "a second HELLO", true);
         return HTH_OK;
     }
-    if (strcmp(m->u.hello.network, o->network) != 0) {
+    if (m->u.hello.network[0] != '\0' && o->network[0] != '\0' &&
+        strcmp(m->u.hello.network, o->network) != 0) {
         snprintf(text, sizeof(text), "this peer is in network '%s', you are in '%s'", o->network,
                  m->u.hello.network);
         hth_rpc_conn_kill(c, HTH_E_WRONG_RUN, text, true);

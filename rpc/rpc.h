@@ -50,7 +50,7 @@ struct hth_rpc_request;
 typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enum hth_err err);
 
 struct hth_rpc_opts {
-    const char *network; /* run or network name, at most HTH_NAME_LEN_MAX; peers must agree */
+    const char *network; /* run or network name; peers must agree. "": of no run, agrees with all */
     /* NULL: only dials (and serves over connections that it dialled) */
     const struct hth_addr *listen;
     uint64_t features; /* bits sent in HELLO; see hth_rpc_peer_info */
@@ -124,7 +124,7 @@ const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len);
 const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count);
 const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
 struct hth_addr hth_rpc_from(const struct hth_rpc_request *req); /* family 0: it is closed */
-int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req); /* on this node's clock */
+int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req);  /* on this node's clock */
 int64_t hth_rpc_arrived_us(const struct hth_rpc_request *req);
 struct hth_rpc_idem hth_rpc_idem_key(const struct hth_rpc_request *req);
 uint64_t hth_rpc_trace_id(const struct hth_rpc_request *req);

@@ -163,7 +163,27 @@ static void lines_work_on_three_machines(void **state)
     type_lines(p, machine, "10.77.0.1",
                "await '100%' status\n"
                "await '--join 10.77.0.2:4700' serve\n"
-               "await '--join 10.77.0.3:4700' train\n");
+               "await '--join 10.77.0.3:4700' train\n"
+               "await 'others reach this machine at 10.77.0.2:4700' serve\n"
+               "await 'others reach this machine at 10.77.0.1:4700' node\n");
+}
+
+/* Both hosts announce an address that leads nowhere: the node, asked by them, finds out. */
+static void hosts_learn_that_nobody_reaches_them(void **state)
+{
+    struct place *p = *state;
+    if (skipped(p))
+        return;
+    prepare(p, "[2, 4]");
+    run_script(p, "at a 'hearth node' >node 2>&1 & node=$!\n"
+                  "await 'others join with' node\n"
+                  "line='hearth serve --run runs/fashion.yaml --experts 4 --join 10.77.0.1:4700'\n"
+                  "at b \"$line --announce 10.77.0.9:4700\" >b 2>&1 & b=$!\n"
+                  "at c \"$line --announce 10.77.0.9:4701\" >c 2>&1 & c=$!\n"
+                  "why='forward port 4700, TCP and UDP, or correct --announce'\n"
+                  "await \"others can't reach this machine at 10.77.0.9:4700: $why\" b\n"
+                  "await \"others can't reach this machine at 10.77.0.9:4701: \" c\n"
+                  "stop $b; stop $c; stop $node\n");
 }
 
 /* A second host takes the next folder and port. Both folders are found again after an end. The
@@ -197,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(lines_work_on_three_machines),
         CASE(lines_work_on_one_machine),
+        CASE(hosts_learn_that_nobody_reaches_them),
     };
     return PLACE_RUN_AT_ONCE(tests);
 }
