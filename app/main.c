@@ -2,9 +2,9 @@
 /* main.c: the table of verbs. */
 #define _DEFAULT_SOURCE /* on_exit */
 #include "cli/cli.h"
+#include "core/guess.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/yaml.h"
 #include "net/identity.h"
 
 #include <fcntl.h>
@@ -51,16 +51,6 @@ static const struct verb *find_verb(const char *name)
             return &verbs[i];
     }
     return NULL;
-}
-
-static const char *nearest_verb(const char *name)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < HTH_ARRAY_LEN(verbs); i++) {
-        if (hth_text_distance(name, verbs[i].name) < hth_text_distance(name, verbs[best].name))
-            best = i;
-    }
-    return verbs[best].name;
 }
 
 /* Keys the maps' hash. Without a key strangers could choose ids that collide and slow every access;
@@ -126,8 +116,10 @@ int main(int argc, char **argv)
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     const struct verb *verb = find_verb(name);
     if (verb == NULL) {
-        hth_cli_say_error("no verb '%s'; did you mean '%s'? 'hearth help' lists all verbs", name,
-                          nearest_verb(name));
+        char hint[160];
+        hth_cli_say_error("no verb '%s'%s", name,
+                          hth_guess_text(name, verbs, sizeof(verbs[0]), HTH_ARRAY_LEN(verbs), hint,
+                                         sizeof(hint)));
         return HTH_EXIT_USAGE;
     }
     char *program = hth_asprintf("hearth %s", verb->name);

@@ -45,7 +45,7 @@ static enum hth_err choose_announce(const struct hth_cli_net *net, struct hth_pe
     }
     enum hth_err err = hth_net_resolve(net->announce, &peer->announce, 1, &count);
     if (err != HTH_OK)
-        hth_cli_say_error("--announce '%s': %s", net->announce, hth_err_text(err));
+        hth_cli_say_unresolved("--announce", net->announce, err);
     return err;
 }
 
@@ -59,8 +59,7 @@ static enum hth_err resolve_listen(const struct hth_peer_opts *opts, struct hth_
     }
     enum hth_err err = hth_net_resolve(opts->net->listen, out, 1, &count);
     if (err != HTH_OK)
-        hth_cli_say_error("--listen '%s': %s; expected ADDR:PORT, such as 0.0.0.0:4700",
-                          opts->net->listen, hth_err_text(err));
+        hth_cli_say_unresolved("--listen", opts->net->listen, err);
     return err;
 }
 

@@ -56,8 +56,7 @@ static enum hth_err resolve(struct hth_peer_join *j)
         size_t got = 0;
         enum hth_err err = hth_net_resolve(j->net->join[i], addr, HTH_ARRAY_LEN(addr), &got);
         if (err != HTH_OK) {
-            hth_cli_say_error("--join '%s': %s; expected HOST:PORT", j->net->join[i],
-                              hth_err_text(err));
+            hth_cli_say_unresolved("--join", j->net->join[i], err);
             return err;
         }
         for (size_t a = 0; a < got; a++) {

@@ -79,6 +79,7 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct serve *s = state->input;
+    struct hth_pattern pattern;
     uint64_t n;
     switch (key) {
     case ARGP_KEY_INIT:
@@ -92,6 +93,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'e':
         if (hth_cli_parse_u64(arg, 1, HTH_SERVER_EXPERTS_MAX, &n) == HTH_OK)
             s->free_count = (uint32_t)n;
+        else if (hth_pattern_parse(arg, strlen(arg), &pattern) != HTH_OK)
+            argp_error(state,
+                       "--experts '%s': expected a number from 1 to %d, such as 8, or a pattern, "
+                       "such as 'ffn0.[0:4].3'",
+                       arg, HTH_SERVER_EXPERTS_MAX);
         else if (s->spec_count < SPECS_MAX)
             s->specs[s->spec_count++] = arg;
         else
@@ -293,44 +299,60 @@ static enum hth_err add_expert(struct serve *s, const struct hth_uid *uid)
     return hth_server_add(s->server, &opts);
 }
 
-/* Adds the experts of one pattern; prints an error if the run has no such places. */
-static enum hth_err add_pattern(struct serve *s, const char *text)
+/* Finds the layer of a pattern; prints an error if the run has no such places. */
+static enum hth_err find_pattern(const struct hth_runfile *run, const char *text,
+                                 struct hth_pattern *out)
 {
-    struct hth_pattern pattern;
-    enum hth_err err = hth_pattern_parse(text, strlen(text), &pattern);
-    if (err != HTH_OK) {
-        hth_cli_say_error("--experts '%s': %s; expected a pattern such as 'ffn0.[0:4].3'", text,
-                          hth_err_text(err));
-        return HTH_E_USAGE;
-    }
-    for (uint32_t l = 0; l < s->run->model.layers; l++) {
+    enum hth_err err = hth_pattern_parse(text, strlen(text), out);
+    if (err != HTH_OK)
+        return err;
+    for (uint32_t l = 0; l < run->model.layers; l++) {
         struct hth_grid grid;
-        HTH_TRY(hth_config_grid(s->run, l, &grid));
-        if (strcmp(grid.name, pattern.name) != 0)
+        HTH_TRY(hth_config_grid(run, l, &grid));
+        if (strcmp(grid.name, out->name) != 0)
             continue;
-        for (uint32_t i = 0; i < hth_pattern_count(&pattern); i++) {
+        for (uint32_t i = 0; i < hth_pattern_count(out); i++) {
+            char grid_text[HTH_UID_TEXT_MAX];
             struct hth_uid uid;
             uint32_t index;
-            hth_pattern_at(&pattern, i, &uid);
-            err = hth_grid_find(&grid, &uid, &index);
-            if (err != HTH_OK) {
-                char grid_text[HTH_UID_TEXT_MAX];
-                hth_cli_say_error("--experts '%s' reaches beyond the run's grid %s", text,
-                                  hth_grid_text(&grid, grid_text));
-                return HTH_E_USAGE;
-            }
-            err = add_expert(s, &uid);
-            if (err != HTH_OK) {
-                hth_cli_say_error("--experts '%s': %s", text, hth_err_text(err));
-                return err;
-            }
+            hth_pattern_at(out, i, &uid);
+            if (hth_grid_find(&grid, &uid, &index) == HTH_OK)
+                continue;
+            hth_cli_say_error("--experts '%s' reaches beyond the run's grid %s", text,
+                              hth_grid_text(&grid, grid_text));
+            return HTH_E_USAGE;
         }
         return HTH_OK;
     }
     hth_cli_say_error("--experts '%s': the run has %u layers, named " HTH_LAYER_PREFIX
                       "0 to " HTH_LAYER_PREFIX "%u",
-                      text, s->run->model.layers, s->run->model.layers - 1);
+                      text, run->model.layers, run->model.layers - 1);
     return HTH_E_USAGE;
+}
+
+/* Run before a key is made or a port opened. */
+static enum hth_err check_patterns(const struct serve *s)
+{
+    struct hth_pattern pattern;
+    for (size_t i = 0; i < s->spec_count; i++)
+        HTH_TRY(find_pattern(s->run, s->specs[i], &pattern));
+    return HTH_OK;
+}
+
+static enum hth_err add_pattern(struct serve *s, const char *text)
+{
+    struct hth_pattern pattern;
+    struct hth_uid uid;
+    HTH_TRY(find_pattern(s->run, text, &pattern));
+    for (uint32_t i = 0; i < hth_pattern_count(&pattern); i++) {
+        hth_pattern_at(&pattern, i, &uid);
+        enum hth_err err = add_expert(s, &uid);
+        if (err != HTH_OK) {
+            hth_cli_say_error("--experts '%s': %s", text, hth_err_text(err));
+            return err;
+        }
+    }
+    return HTH_OK;
 }
 
 /* Adds experts at free places, spread evenly over the layers. */
@@ -615,7 +637,8 @@ int hth_verb_serve(int argc, char **argv)
     enum hth_err err = hth_config_load(s.run_path, &s.run);
     if (err != HTH_OK)
         return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
-    int code = run_host(&s);
+    err = check_patterns(&s);
+    int code = err == HTH_OK ? run_host(&s) : hth_exit_of(err);
     hth_runfile_free(s.run);
     return code;
 }

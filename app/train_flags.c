@@ -5,8 +5,10 @@
 #include "core/limits.h"
 #include "core/mem.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { KEY_DATA = 0x3000, KEY_METRICS, KEY_BACKEND, KEY_STEPS, KEY_FLIGHTS, KEY_ROWS, KEY_LOCAL };
 enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP, KEY_CLIENT };
@@ -84,6 +86,29 @@ static void refuse_contradictions(const struct hth_train_flags *t, const struct 
                           "leave one of them out");
 }
 
+static void check_data(const struct argp_state *state, const char *path)
+{
+    if (access(path, R_OK) != 0)
+        argp_error(state,
+                   "--data '%s': %s; expected a text file, or a folder of idx files such as "
+                   "/usr/share/datasets/fashion-mnist",
+                   path, strerror(errno));
+}
+
+static void check_metrics(const struct argp_state *state, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t len = slash != NULL ? (size_t)(slash - path) : 0;
+    char *folder = slash != NULL ? hth_asprintf("%.*s/", (int)len, path) : hth_strdup(".");
+    if (path[0] == '\0' ||
+        (access(path, W_OK) != 0 && (errno != ENOENT || access(folder, W_OK) != 0)))
+        argp_error(state,
+                   "--metrics '%s': %s; expected a file in a folder that exists, such as "
+                   "metrics.jsonl",
+                   path, path[0] == '\0' ? "no name" : strerror(errno));
+    hth_free(folder);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_train_flags *t = state->input;
@@ -97,6 +122,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         t->run_path = arg;
         break;
     case KEY_DATA:
+        check_data(state, arg);
         t->data_path = arg;
         break;
     case KEY_STEPS:
@@ -138,6 +164,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         t->resume = true;
         break;
     case KEY_METRICS:
+        check_metrics(state, arg);
         t->metrics_path = arg;
         break;
     case ARGP_KEY_END:

@@ -15,55 +15,33 @@
 
 #define BUDGET_US (8 * HTH_US_PER_S)
 
-struct question {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *what;
-};
-
-static const struct question questions[] = {
-    {"allreduce", hth_bench_allreduce_main, "the mean of n processes' vectors, beside OpenMPI"},
-    {"expert", hth_bench_expert_main, "rows/s of one hosted expert, beside the bare kernel"},
-    {"gate", hth_bench_gate_main, "beam search over a warm directory"},
-    {"kernels", hth_bench_kernels_main, "bare kernels, beside the core's peak and PyTorch"},
-    {"peers", hth_bench_peers_main, "hivemind's own work, by hivemind and by hearth in turns"},
-    {"profile", hth_bench_profile_main,
+static const struct hth_question questions[] = {
+    {"allreduce", hth_bench_allreduce_main, "about 5 min",
+     "the mean of n processes' vectors, beside OpenMPI"},
+    {"expert", hth_bench_expert_main, "about 3 min",
+     "rows/s of one hosted expert, beside the bare kernel"},
+    {"gate", hth_bench_gate_main, "about 2 s", "beam search over a warm directory"},
+    {"kernels", hth_bench_kernels_main, "about 5 min",
+     "bare kernels, beside the core's peak and PyTorch"},
+    {"peers", hth_bench_peers_main, "about 1 h",
+     "hivemind's own work, by hivemind and by hearth in turns"},
+    {"profile", hth_bench_profile_main, "about 5 min",
      "a profile of this machine for simulations; also --profile"},
-    {"step", hth_bench_step_main, "one mixture-of-experts layer: requests, bytes, time"},
-    {"tls", hth_bench_tls_main, "bytes/s of one stream, with TLS and without"},
+    {"step", hth_bench_step_main, "about 30 s",
+     "one mixture-of-experts layer: requests, bytes, time"},
+    {"tls", hth_bench_tls_main, "about 15 s", "bytes/s of one stream, with TLS and without"},
 };
 
 /* ---- the verb ------------------------------------------------------------------------------ */
 
-static void print_usage(FILE *to)
-{
-    fputs("usage: hearth bench QUESTION [options]      hearth bench QUESTION --help\n\n", to);
-    for (size_t i = 0; i < HTH_ARRAY_LEN(questions); i++)
-        fprintf(to, "  %-10s %s\n", questions[i].name, questions[i].what);
-    fputs("\nexamples:\n"
-          "  hearth bench kernels --rows 8,512\n"
-          "  hearth bench peers --case A5 --json\n",
-          to);
-}
-
 int hth_verb_bench(int argc, char **argv)
 {
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
-        print_usage(argc < 2 ? stderr : stdout);
-        return argc < 2 ? HTH_EXIT_USAGE : HTH_EXIT_OK;
-    }
-    const char *name = strcmp(argv[1], "--profile") == 0 ? "profile" : argv[1];
-    for (size_t i = 0; i < HTH_ARRAY_LEN(questions); i++) {
-        if (strcmp(name, questions[i].name) != 0)
-            continue;
-        char *program = hth_asprintf("hearth bench %s", questions[i].name);
-        argv[1] = program;
-        int code = questions[i].run(argc - 1, argv + 1);
-        hth_free(program);
-        return code;
-    }
-    hth_cli_say_error("no benchmark '%s'; 'hearth bench --help' lists all", argv[1]);
-    return HTH_EXIT_USAGE;
+    static char profile[] = "profile";
+    static const char examples[] = "  hearth bench kernels --rows 8,512\n"
+                                   "  hearth bench peers --case A5 --json\n";
+    if (argc > 1 && strcmp(argv[1], "--profile") == 0)
+        argv[1] = profile;
+    return hth_cli_ask(questions, HTH_ARRAY_LEN(questions), examples, argc, argv);
 }
 
 /* ---- shared options ------------------------------------------------------------------------ */

@@ -150,7 +150,8 @@ static void choose(struct peers_args *a, const char *name, struct argp_state *st
         found = found || is;
     }
     if (!found && strcasecmp(name, "all") != 0)
-        argp_error(state, "--case '%s': see --help for the names", name);
+        argp_error(state, "--case '%s': expected A1, A2, A5, A6, A7, C, E, E-nop, beam or all",
+                   name);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

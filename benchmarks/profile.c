@@ -68,7 +68,7 @@ static uint32_t parse_list(struct argp_state *state, const char *flag, const cha
     }
     hth_free(list);
     if (count == 0)
-        argp_error(state, "%s: which?", flag);
+        argp_error(state, "%s '%s': expected numbers in rising order, such as 16,64", flag, arg);
     return count;
 }
 

@@ -2,14 +2,19 @@
 /* cli.c: options, numbers, exit codes and messages of all verbs. */
 #include "cli/cli.h"
 
+#include "core/guess.h"
 #include "core/limits.h"
 #include "core/mem.h"
+#include "dht/uid.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#define EXAMPLE_NUMBER UINT64_C(8)
 
 int hth_exit_of(enum hth_err err)
 {
@@ -106,9 +111,48 @@ uint64_t hth_cli_number(struct argp_state *state, const char *flag, const char *
 {
     uint64_t value = 0;
     if (hth_cli_parse_u64(text, min, max, &value) != HTH_OK)
-        argp_error(state, "%s '%s': it must be a whole number from %llu to %llu", flag, text,
-                   (unsigned long long)min, (unsigned long long)max);
+        argp_error(state, "%s '%s': it must be a whole number from %llu to %llu, such as %llu",
+                   flag, text, (unsigned long long)min, (unsigned long long)max,
+                   (unsigned long long)HTH_MIN(HTH_MAX(EXAMPLE_NUMBER, min), max));
     return value;
+}
+
+/* ---- addresses ----------------------------------------------------------------------------- */
+
+static bool is_host_port(const char *text, uint16_t least)
+{
+    char host[256], port[32];
+    struct hth_addr addr;
+    const char *colon = strrchr(text, ':');
+    if (hth_addr_parse(text, &addr) == HTH_OK)
+        return addr.port >= least;
+    if (colon == NULL || colon == text || (size_t)(colon - text) >= sizeof(host))
+        return false;
+    snprintf(port, sizeof(port), "0.0.0.0%s", colon);
+    snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
+    if (hth_addr_parse(port, &addr) != HTH_OK || addr.port < least)
+        return false;
+    /* Digits and dots that are no address are a mistyped one. */
+    return strpbrk(host, ":[]/ ") == NULL && host[strspn(host, "0123456789.")] != '\0';
+}
+
+void hth_cli_check_host(struct argp_state *state, const char *flag, const char *text,
+                        uint16_t least, const char *example)
+{
+    if (!is_host_port(text, least))
+        argp_error(state, "%s '%s': expected an address and a port, such as %s", flag, text,
+                   example);
+}
+
+void hth_cli_say_unresolved(const char *flag, const char *text, enum hth_err err)
+{
+    const char *colon = strrchr(text, ':');
+    int len = colon != NULL ? (int)(colon - text) : (int)strlen(text);
+    if (err == HTH_E_NOT_FOUND || err == HTH_E_AGAIN)
+        hth_cli_say_error("%s: no address found for %.*s: is this machine on the internet?", flag,
+                          len, text);
+    else
+        hth_cli_say_error("%s '%s': %s", flag, text, hth_err_text(err));
 }
 
 int64_t hth_cli_bodies_bytes(int64_t memory_bytes)
@@ -198,11 +242,37 @@ static const struct argp_option net_options[] = {
     {0},
 };
 
+static bool is_loopback(const char *text)
+{
+    struct hth_addr addr;
+    return hth_addr_parse(text, &addr) == HTH_OK && hth_addr_scope(&addr) == HTH_SCOPE_MACHINE;
+}
+
+/* A folder that does not exist yet is made later. */
+static void check_dir(struct argp_state *state, const char *path)
+{
+    struct stat st;
+    int code = stat(path, &st);
+    if (path[0] == '\0' || (code == 0 && !S_ISDIR(st.st_mode)) || (code != 0 && errno == ENOTDIR))
+        argp_error(state, "--dir '%s'%s: expected a folder, such as ~/.local/state/hearth", path,
+                   path[0] == '\0' ? "" : ": a part of that path is not a folder");
+}
+
+static void check_network(struct argp_state *state, const char *name)
+{
+    if (hth_name_check(name, strlen(name)) != HTH_OK)
+        argp_error(state,
+                   "--network '%s': a name is 1 to %d bytes of UTF-8, without blanks, control "
+                   "characters and . / \\ [ ], such as fashion-2",
+                   name, HTH_NAME_LEN_MAX);
+}
+
 static error_t parse_net(int key, char *arg, struct argp_state *state)
 {
     struct hth_cli_net *net = state->input;
     switch (key) {
     case 'j':
+        hth_cli_check_host(state, "--join", arg, 1, "example.org:4700");
         if (net->join_count == HTH_CLI_JOIN_MAX)
             argp_error(state, "--join is given more than %d times", HTH_CLI_JOIN_MAX);
         else
@@ -212,21 +282,30 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
         net->once = true;
         break;
     case 'l':
+        hth_cli_check_host(state, "--listen", arg, 0, "0.0.0.0:4700");
         net->listen = arg;
         break;
     case KEY_ANNOUNCE:
+        hth_cli_check_host(state, "--announce", arg, 1, "203.0.113.5:4700");
         net->announce = arg;
         break;
     case KEY_NETWORK:
+        check_network(state, arg);
         net->network = arg;
         break;
     case 'd':
+        check_dir(state, arg);
         net->dir = arg;
         break;
     case KEY_THREADS:
         net->threads = (uint32_t)hth_cli_number(state, "--threads", arg, 1, 1024);
         break;
     case KEY_STATUS:
+        if (!is_loopback(arg))
+            argp_error(state,
+                       "--status '%s': expected a loopback address and a port, such as "
+                       "127.0.0.1:8080",
+                       arg);
         net->status_listen = arg;
         break;
     default:
@@ -257,13 +336,16 @@ static error_t parse_log(int key, char *arg, struct argp_state *state)
     case KEY_LOG:
         hth_log_init(&probe);
         if (hth_log_parse(&probe, arg, bad) != HTH_OK)
-            argp_error(state, "--log: unknown word '%s' in '%s'", bad, arg);
+            argp_error(state,
+                       "--log '%s': unknown word '%s'; expected levels, such as info or "
+                       "warn,rpc:debug,dht:trace",
+                       arg, bad);
         log->spec = arg;
         break;
     case KEY_LOG_FORMAT:
         log->json = strcmp(arg, "json") == 0;
         if (!log->json && strcmp(arg, "text") != 0)
-            argp_error(state, "--log-format '%s': expected text or json", arg);
+            argp_error(state, "--log-format '%s': expected text or json, such as json", arg);
         hth_say_json(log->json); /* also the errors before a log is there */
         break;
     default:
@@ -285,4 +367,46 @@ enum hth_err hth_cli_log_apply(const struct hth_cli_log *flags, struct hth_log *
     if (err != HTH_OK)
         hth_cli_say_error("--log: unknown word '%s'", bad);
     return err;
+}
+
+/* ---- questions ----------------------------------------------------------------------------- */
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "-?") == 0;
+}
+
+static void list_questions(const struct hth_question *all, size_t count, const char *examples,
+                           const char *program, FILE *to)
+{
+    fprintf(to, "usage: %s QUESTION [options]      %s QUESTION --help\n\n", program, program);
+    fprintf(to, "  %-11s %-14s %s\n", "question", "takes", "answers");
+    for (size_t i = 0; i < count; i++)
+        fprintf(to, "  %-11s %-14s %s\n", all[i].name, all[i].takes, all[i].what);
+    fprintf(to, "\nTimes are those of two cores, with the defaults.\n\nexamples:\n%s", examples);
+}
+
+int hth_cli_ask(const struct hth_question *all, size_t count, const char *examples, int argc,
+                char **argv)
+{
+    char program[64], hint[320];
+    if (argc < 2 || is_help(argv[1])) {
+        list_questions(all, count, examples, argv[0], argc < 2 ? stderr : stdout);
+        return argc < 2 ? HTH_EXIT_USAGE : HTH_EXIT_OK;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(argv[1], all[i].name) != 0)
+            continue;
+        for (int a = 2; a < argc; a++)
+            if (is_help(argv[a])) {
+                printf("Takes %s on two cores, with the defaults.\n", all[i].takes);
+                break;
+            }
+        snprintf(program, sizeof(program), "%s %s", argv[0], all[i].name);
+        argv[1] = program;
+        return all[i].run(argc - 1, argv + 1);
+    }
+    hth_cli_say_error("%s has no question '%s'%s", argv[0], argv[1],
+                      hth_guess_text(argv[1], all, sizeof(all[0]), count, hint, sizeof(hint)));
+    return HTH_EXIT_USAGE;
 }

@@ -65,6 +65,13 @@ enum hth_err hth_cli_parse_u64(const char *text, uint64_t min, uint64_t max,
 enum hth_err hth_cli_parse_size(const char *text, uint64_t *bytes) HTH_MUST;
 enum hth_err hth_cli_parse_time(const char *text, int64_t *time_us) HTH_MUST;
 
+/* Checks a HOST:PORT in an argp parser, with an IPv6 address in brackets and a port of at least
+ * `least`; calls argp_error, which shows the example, if it is none. Asks no resolver. */
+void hth_cli_check_host(struct argp_state *state, const char *flag, const char *text,
+                        uint16_t least, const char *example);
+/* Prints why the resolver gave no address for that HOST:PORT. */
+void hth_cli_say_unresolved(const char *flag, const char *text, enum hth_err err);
+
 /* Parses a whole number in an argp parser; calls argp_error if it is none or out of range. */
 uint64_t hth_cli_number(struct argp_state *state, const char *flag, const char *text, uint64_t min,
                         uint64_t max);
@@ -84,6 +91,18 @@ const char *hth_cli_span_text(int64_t span_us, char out[16]);
 /* The folder of the default state folders: $XDG_STATE_HOME/hearth or ~/.local/state/hearth; heap
  * string. */
 char *hth_cli_default_dir(void);
+
+/* One question of `hearth sim` or `hearth bench`. */
+struct hth_question {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *takes; /* on two cores, with its defaults: "about 2 min" */
+    const char *what;
+};
+/* Runs the question that argv[1] names, with its own argv, or lists all; with --help it first
+ * prints how long the question takes. Returns an exit code. */
+int hth_cli_ask(const struct hth_question *all, size_t count, const char *examples, int argc,
+                char **argv);
 
 /* The verbs. Each gets its own argv (argv[0] is "hearth VERB") and returns an exit code. */
 int hth_verb_node(int argc, char **argv);

@@ -84,6 +84,16 @@ static bool names_card(const struct hth_device_flags *flags)
     return flags->device != NULL && strcmp(flags->device, "cpu") != 0;
 }
 
+static void check_backend(struct argp_state *state, const char *name)
+{
+    struct hth_backend_info known[8];
+    size_t count = hth_backend_list(known, HTH_ARRAY_LEN(known)), i = 0;
+    while (i < count && strcmp(known[i].name, name) != 0)
+        i++;
+    if (i == count && strcmp(name, "auto") != 0 && !hth_plugin_knows(name))
+        argp_error(state, "--backend '%s': expected auto, packed, blas or ref", name);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_device_flags *d = state->input;
@@ -92,6 +102,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_BACKEND:
         d->backend = arg;
+        check_backend(state, arg);
         return 0;
     case KEY_COMPUTE:
         d->compute = arg;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/yaml.h"
 
+#include "core/guess.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,34 +40,11 @@ static void keep_log(cyaml_log_t level, void *ctx, const char *fmt, va_list args
     }
 }
 
-/* ---- "did you mean" ------------------------------------------------------------------------ */
-
-size_t hth_text_distance(const char *a, const char *b)
-{
-    enum { LEN_MAX = 40 };
-    size_t la = strlen(a), lb = strlen(b);
-    size_t row[3][LEN_MAX + 1];
-    if (la > LEN_MAX || lb > LEN_MAX)
-        return la > lb ? la : lb;
-    for (size_t j = 0; j <= lb; j++)
-        row[0][j] = j;
-    for (size_t i = 1; i <= la; i++) {
-        size_t *cur = row[i % 3], *up = row[(i + 2) % 3], *up2 = row[(i + 1) % 3];
-        cur[0] = i;
-        for (size_t j = 1; j <= lb; j++) {
-            size_t cost = up[j - 1] + (a[i - 1] != b[j - 1]);
-            cost = HTH_MIN(cost, up[j] + 1);
-            cost = HTH_MIN(cost, cur[j - 1] + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                cost = HTH_MIN(cost, up2[j - 2] + 1);
-            cur[j] = cost;
-        }
-    }
-    return row[la % 3][lb];
-}
+/* ---- nearest keys --------------------------------------------------------------------------- */
 
 struct guess {
     char text[PATH_MAX_LEN]; /* "churn.up_s" */
+    const char *key;         /* "up_s" */
     size_t distance;
 };
 
@@ -75,6 +54,7 @@ static void consider(struct guess *best, const char *said, const char *prefix, c
     if (distance >= best->distance)
         return;
     snprintf(best->text, sizeof(best->text), "%s%s", prefix, text);
+    best->key = text;
     best->distance = distance;
 }
 
@@ -100,58 +80,11 @@ static void nearest_key(struct guess *best, const char *prefix, const cyaml_sche
     }
 }
 
-/* True if `where`, libcyaml's text for a place, names a field with this key. */
-static bool is_at(const char *where, const char *key)
-{
-    char text[80];
-    snprintf(text, sizeof(text), "field '%.60s'", key);
-    return strstr(where, text) != NULL;
-}
-
-/* The allowed word closest to `said` for the field at `where`. */
-static void nearest_word(struct guess *best, const cyaml_schema_value_t *value, const char *said,
-                         const char *where)
-{
-    const cyaml_schema_field_t *fields = fields_of(value);
-    for (const cyaml_schema_field_t *f = fields; f != NULL && f->key != NULL; f++) {
-        nearest_word(best, &f->value, said, where);
-        if (f->value.type != CYAML_ENUM || !is_at(where, f->key))
-            continue;
-        for (uint32_t w = 0; w < f->value.enumeration.count; w++)
-            consider(best, said, "", f->value.enumeration.strings[w].str);
-    }
-}
-
 /* True if a pair was expected: a schema cannot let one number stand for two. */
 static bool is_no_pair(const char *message)
 {
     return strncmp(message, "Expecting SEQUENCE_FIXED", 24) == 0 ||
            strstr(message, " of 2 min)") != NULL || strstr(message, "(2 max)") != NULL;
-}
-
-static void explain(const struct hth_yaml_kind *kind, const struct parse_log *log, cyaml_err_t code,
-                    const char *name, char *error, size_t max)
-{
-    static const char unknown[] = "Unexpected key: ", no_word[] = "Invalid ENUM value: ";
-    struct guess g = {"", SIZE_MAX};
-    const char *message = log->message[0] != '\0' ? log->message : cyaml_strerror(code);
-    if (strncmp(message, unknown, strlen(unknown)) == 0) {
-        const char *key = message + strlen(unknown);
-        nearest_key(&g, "", kind->schema, key);
-        snprintf(error, max, "%s: unknown key '%.64s' %s; did you mean '%s'?", name, key,
-                 log->where, g.text);
-    } else if (strncmp(message, no_word, strlen(no_word)) == 0) {
-        const char *value = message + strlen(no_word);
-        nearest_word(&g, kind->schema, value, log->where);
-        snprintf(error, max, "%s: unknown value '%.64s' %s; did you mean '%s'?", name, value,
-                 log->where, g.text);
-    } else if (is_no_pair(message)) {
-        snprintf(error, max,
-                 "%s: expected two numbers in brackets, as in [5, 50], or [50, 50] for 50 alone %s",
-                 name, log->field);
-    } else {
-        snprintf(error, max, "%s: %s %s", name, message, log->where);
-    }
 }
 
 /* ---- numbers, yes and no ------------------------------------------------------------------- */
@@ -166,20 +99,40 @@ static bool has_zero_before(const char *text)
     return text[0] == '0' && text[1] >= '0' && text[1] <= '9';
 }
 
-/* The form that a scalar of this type must have, for people; NULL: any. */
+/* The form that a value of this type must have, for people; NULL: any. `text`: what was written. */
 static const char *kind_of(cyaml_type_e type, const char *text)
 {
-    if (type == CYAML_UINT || type == CYAML_INT)
+    switch (type) {
+    case CYAML_UINT:
+    case CYAML_INT:
+        if (type == CYAML_UINT && text[0] == '-')
+            return "a whole number, 0 or larger,";
         return has_zero_before(text) ? "a whole number without a 0 before it" : "a whole number";
-    if (type == CYAML_FLOAT)
+    case CYAML_FLOAT:
         return "a number";
-    return type == CYAML_BOOL ? "true or false" : NULL;
+    case CYAML_BOOL:
+        return "true or false";
+    case CYAML_STRING:
+        return "a text";
+    case CYAML_ENUM:
+        return "a word";
+    case CYAML_SEQUENCE:
+        return "a list in brackets";
+    case CYAML_MAPPING:
+        return "a group of 'key: value'";
+    default:
+        return NULL;
+    }
 }
 
 static bool is_of_kind(cyaml_type_e type, const char *text, size_t len)
 {
     static const char *const words[] = {"true", "false", "yes", "no", "on", "off"};
     char *end = NULL;
+    if (type == CYAML_STRING || type == CYAML_ENUM)
+        return true;
+    if (type == CYAML_MAPPING || type == CYAML_SEQUENCE)
+        return false;
     for (size_t i = 0; type == CYAML_BOOL && i < HTH_ARRAY_LEN(words); i++)
         if (strcasecmp(text, words[i]) == 0)
             return strlen(text) == len;
@@ -203,8 +156,10 @@ struct yaml_walk {
     struct place open[DEPTH_MAX];
     size_t depth, documents;
     const cyaml_schema_value_t *root;
-    struct hth_yaml_given *given; /* NULL: not wanted */
-    char wrong[160];              /* "" while no error was found */
+    const cyaml_schema_value_t *stray; /* the mapping with a key that it does not know */
+    const cyaml_schema_value_t *words; /* of the first value that is none of them */
+    struct hth_yaml_given *given;      /* NULL: not wanted */
+    char wrong[200];                   /* "" while no error was found */
 };
 
 static bool is_list(const cyaml_schema_value_t *value)
@@ -254,26 +209,71 @@ static void record_given(const struct yaml_walk *w)
         w->given->offset[w->given->count++] = offset;
 }
 
+/* The key of the innermost open field; "": there is none. */
+static const char *field_key(const struct yaml_walk *w)
+{
+    for (size_t i = w->depth; i > 0; i--)
+        if (w->open[i - 1].field != NULL)
+            return w->open[i - 1].field->key;
+    return "";
+}
+
+static void say_wrong(struct yaml_walk *w, const char *written, const char *kind,
+                      const yaml_event_t *event)
+{
+    const char *key = field_key(w);
+    snprintf(w->wrong, sizeof(w->wrong), "%.44s in line %zu%s%.40s: %s is needed", written,
+             event->start_mark.line + 1, key[0] != '\0' ? ", field " : "", key, kind);
+}
+
+static bool has_word(const cyaml_schema_value_t *value, const char *text)
+{
+    for (uint32_t i = 0; i < value->enumeration.count; i++)
+        if (strcmp(value->enumeration.strings[i].str, text) == 0)
+            return true;
+    return false;
+}
+
 static void on_scalar(struct yaml_walk *w, const yaml_event_t *event)
 {
     const char *text = (const char *)event->data.scalar.value;
     struct place *p = w->depth > 0 ? &w->open[w->depth - 1] : NULL;
     if (p != NULL && p->value->type == CYAML_MAPPING && p->field == NULL) {
         p->field = field_named(p->value, text);
-        if (w->given != NULL)
+        if (p->field == NULL)
+            w->stray = p->value;
+        else if (w->given != NULL)
             record_given(w);
         return;
     }
     const cyaml_schema_value_t *value = expected(w);
     const char *kind = value != NULL ? kind_of(value->type, text) : NULL;
-    if (kind != NULL && !is_of_kind(value->type, text, event->data.scalar.length))
-        snprintf(w->wrong, sizeof(w->wrong), "'%.40s' is not %s in line %zu%s%.40s", text, kind,
-                 event->start_mark.line + 1, p != NULL && p->field != NULL ? ", field " : "",
-                 p != NULL && p->field != NULL ? p->field->key : "");
+    if (kind != NULL && !is_of_kind(value->type, text, event->data.scalar.length)) {
+        char written[48];
+        snprintf(written, sizeof(written), "'%.40s'", text);
+        say_wrong(w, written, kind, event);
+    }
+    if (value != NULL && value->type == CYAML_ENUM && w->words == NULL && !has_word(value, text))
+        w->words = value;
     value_ended(w);
 }
 
-/* libcyaml has accepted the document, so its keys and its shape are the schema's. */
+/* A mapping or a list begins. False ends the walk. */
+static bool on_begin(struct yaml_walk *w, const yaml_event_t *event, cyaml_type_e type)
+{
+    const cyaml_schema_value_t *value = expected(w);
+    if (value == NULL || w->depth == DEPTH_MAX)
+        return false;
+    const char *kind = kind_of(value->type, "");
+    if (kind != NULL && value->type != type) {
+        say_wrong(w, type == CYAML_MAPPING ? "a group of keys" : "a list", kind, event);
+        return false;
+    }
+    w->open[w->depth++] = (struct place){.value = value};
+    return true;
+}
+
+/* False ends the walk. In a document that libcyaml refused keys and shapes may be any. */
 static bool on_event(struct yaml_walk *w, const yaml_event_t *event)
 {
     switch (event->type) {
@@ -281,13 +281,9 @@ static bool on_event(struct yaml_walk *w, const yaml_event_t *event)
         on_scalar(w, event);
         break;
     case YAML_MAPPING_START_EVENT:
-    case YAML_SEQUENCE_START_EVENT: {
-        const cyaml_schema_value_t *value = expected(w);
-        if (value == NULL || w->depth == DEPTH_MAX)
-            return false;
-        w->open[w->depth++] = (struct place){.value = value};
-        break;
-    }
+        return on_begin(w, event, CYAML_MAPPING);
+    case YAML_SEQUENCE_START_EVENT:
+        return on_begin(w, event, CYAML_SEQUENCE);
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
         w->depth--;
@@ -298,12 +294,13 @@ static bool on_event(struct yaml_walk *w, const yaml_event_t *event)
             snprintf(w->wrong, sizeof(w->wrong), "a second document begins in line %zu",
                      event->start_mark.line + 1);
         break;
+    case YAML_ALIAS_EVENT:
     case YAML_STREAM_END_EVENT:
         return false;
     default:
         break;
     }
-    return w->wrong[0] == '\0';
+    return w->wrong[0] == '\0' && w->stray == NULL;
 }
 
 static void check_again(struct yaml_walk *w, const uint8_t *data, size_t len)
@@ -337,6 +334,79 @@ bool hth_yaml_is_given(const struct hth_yaml_given *given, size_t offset)
     return i < given->count;
 }
 
+/* ---- errors, in words ----------------------------------------------------------------------- */
+
+/* "; did you mean 'train.flights'?", else the keys of the mapping in which the key stands. */
+static void hint_key(const struct hth_yaml_kind *kind, const struct yaml_walk *walk,
+                     const char *key, char *out, size_t size)
+{
+    struct guess g = {"", "", SIZE_MAX};
+    const cyaml_schema_field_t *fields = walk->stray != NULL ? fields_of(walk->stray) : NULL;
+    size_t count = 0;
+    nearest_key(&g, "", kind->schema, key);
+    if (hth_guess_is_near(key, g.key)) {
+        snprintf(out, size, "; did you mean '%s'?", g.text);
+        return;
+    }
+    while (fields != NULL && fields[count].key != NULL)
+        count++;
+    hth_guess_text(key, fields, sizeof(*fields), count, out, size);
+}
+
+/* Puts a message of libcyaml into plain words; false: it is none of these. */
+static bool reword(const char *message, char *out, size_t size)
+{
+    static const struct {
+        const char *starts, *before, *after;
+    } words[] = {{"Missing required mapping field: ", "the key '", "' is missing"},
+                 {"Mapping field already seen: ", "the key '", "' is given twice"},
+                 {"Value too big for bits: ", "", " is too large"},
+                 {"FLOAT overflow: ", "", " is too large"},
+                 {"FLOAT overflow/overflow: ", "", " is too large"},
+                 {"FLOAT underflow: ", "", " is too close to 0"},
+                 {"Invalid UINT value: ", "", " is too large"},
+                 {"Invalid INT value: ", "", " is too large"},
+                 {"Invalid uint64_t value: ", "", " is too large"}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++) {
+        size_t len = strlen(words[i].starts);
+        if (strncmp(message, words[i].starts, len) != 0)
+            continue;
+        snprintf(out, size, "%s%.100s%s", words[i].before, message + len, words[i].after);
+        return true;
+    }
+    return false;
+}
+
+static void explain(const struct hth_yaml_kind *kind, const struct parse_log *log,
+                    const struct yaml_walk *walk, const char *name, char *error, size_t max)
+{
+    static const char unknown[] = "Unexpected key: ", no_word[] = "Invalid ENUM value: ";
+    char hint[256], said[160];
+    if (strncmp(log->message, unknown, strlen(unknown)) == 0) {
+        const char *key = log->message + strlen(unknown);
+        hint_key(kind, walk, key, hint, sizeof(hint));
+        snprintf(error, max, "%s: unknown key '%.64s' %s%s", name, key, log->where, hint);
+    } else if (strncmp(log->message, no_word, strlen(no_word)) == 0) {
+        const char *value = log->message + strlen(no_word);
+        const cyaml_schema_value_t *w = walk->words;
+        hint[0] = '\0';
+        if (w != NULL)
+            hth_guess_text(value, w->enumeration.strings, sizeof(*w->enumeration.strings),
+                           w->enumeration.count, hint, sizeof(hint));
+        snprintf(error, max, "%s: unknown value '%.64s' %s%s", name, value, log->where, hint);
+    } else if (is_no_pair(log->message)) {
+        snprintf(error, max,
+                 "%s: expected two numbers in brackets, as in [5, 50], or [50, 50] for 50 alone %s",
+                 name, log->field);
+    } else if (walk->wrong[0] != '\0') {
+        snprintf(error, max, "%s: %s", name, walk->wrong);
+    } else if (reword(log->message, said, sizeof(said))) {
+        snprintf(error, max, "%s: %s %s", name, said, log->where);
+    } else {
+        snprintf(error, max, "%s: %s %s", name, log->message, log->where);
+    }
+}
+
 /* ---- files --------------------------------------------------------------------------------- */
 
 enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, const uint8_t *data,
@@ -359,8 +429,12 @@ enum hth_err hth_yaml_load(const struct hth_yaml_kind *kind, const char *name, c
     }
     cyaml_err_t e = cyaml_load_data(data, len, &config, kind->schema, (cyaml_data_t **)out, NULL);
     if (e != CYAML_OK) {
+        struct yaml_walk walk = {.root = kind->schema};
         *out = NULL;
-        explain(kind, &log, e, name, error, error_max);
+        check_again(&walk, data, len);
+        if (log.message[0] == '\0')
+            snprintf(log.message, sizeof(log.message), "%s", cyaml_strerror(e));
+        explain(kind, &log, &walk, name, error, error_max);
         return HTH_E_CONFIG;
     }
     if (*out == NULL) {

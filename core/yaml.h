@@ -3,9 +3,9 @@
  * yaml.h: reads files that people write, strictly, through libcyaml's tables.
  *
  * A key or word that is not in the tables is an error that names the file, the line, and the
- * closest known key or word. Anchors are refused: nested ones make a small file expand without
- * bound. Run files, scenarios, device profiles and labs are read here; their modules check the
- * numbers.
+ * closest known key or word, or all of them if none is close (core/guess.h). Anchors are refused:
+ * nested ones make a small file expand without bound. Run files, scenarios, device profiles and
+ * labs are read here; their modules check the numbers.
  *
  * A target of its own (hth_yaml), because hth_core needs no library. Pure functions, any thread.
  * The bytes are untrusted.
@@ -41,8 +41,5 @@ bool hth_yaml_is_given(const struct hth_yaml_given *given, size_t offset);
 
 /* NULL is fine. */
 void hth_yaml_free(const struct hth_yaml_kind *kind, void *value);
-
-/* Edit distance (insert, delete, replace, swap of neighbours), for "did you mean". */
-size_t hth_text_distance(const char *a, const char *b);
 
 #endif

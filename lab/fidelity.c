@@ -278,6 +278,8 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct fidelity *f = state->input;
+    struct hth_log log;
+    char bad[64];
     switch (key) {
     case KEY_SEED:
         f->seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX);
@@ -287,7 +289,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
             if (strcmp(arg, cases[i].part) == 0)
                 return 0;
-        argp_error(state, "--only '%s': must be delay, deaths or lines", arg);
+        argp_error(state, "--only '%s': expected delay, deaths or lines", arg);
         break;
     case KEY_OUT:
         f->out = arg;
@@ -301,6 +303,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         f->data = arg;
         break;
     case KEY_LOG:
+        hth_log_init(&log);
+        if (hth_log_parse(&log, arg, bad) != HTH_OK)
+            argp_error(state, "--log '%s': unknown word '%s'; expected levels, such as info", arg,
+                       bad);
         f->log = arg;
         break;
     case KEY_SIM:

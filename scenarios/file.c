@@ -292,14 +292,14 @@ static void fill_defaults(const struct filling *f)
 /* Explain `$up` in the place of a number: a command must give its value. */
 static void explain_word(char error[HTH_SCENARIO_ERROR_MAX])
 {
-    const char *word = strstr(error, " value: $");
+    const char *word = strstr(error, ": '$");
     size_t len = strlen(error);
     if (word == NULL)
         return;
-    word += strlen(" value: $");
+    word += strlen(": '$");
     snprintf(error + len, HTH_SCENARIO_ERROR_MAX - len,
              "; `hearth sim vary SCENARIO --vary %.*s=A,B` gives it values",
-             (int)HTH_MIN(strcspn(word, " "), (size_t)32), word);
+             (int)HTH_MIN(strcspn(word, "'"), (size_t)32), word);
 }
 
 /* Whether the file has any key of this part. */

@@ -80,7 +80,7 @@ static void refuse_gaps(struct argp_state *state, const char *flag, const char *
 {
     size_t len = strlen(text);
     if (strspn(text, ",") == len)
-        argp_error(state, "%s: a value is missing", flag);
+        argp_error(state, "%s '%s': a value is expected", flag, text);
     else if (text[0] == ',' || text[len - 1] == ',' || strstr(text, ",,") != NULL)
         argp_error(state, "%s '%s': a value beside a comma is missing", flag, text);
 }
@@ -98,7 +98,7 @@ static void parse_methods(struct argp_state *state, char *text, bool *methods)
             methods[method] = true;
         else
             argp_error(state,
-                       "--method '%s': not one of allreduce, gossip, pushsum, random, "
+                       "--method '%s': expected one of allreduce, gossip, pushsum, random, "
                        "moshpit, turns, all",
                        word);
     }
@@ -116,7 +116,7 @@ static void parse_failures(struct argp_state *state, char *text, bool *failures)
         else if (hth_pure_failure_find(word, &failure) == HTH_OK)
             failures[failure] = true;
         else
-            argp_error(state, "--failure '%s': not one of absent, crash, slow, partition, all",
+            argp_error(state, "--failure '%s': expected one of absent, crash, slow, partition, all",
                        word);
     }
 }
@@ -127,7 +127,7 @@ static void parse_model(struct argp_state *state, const char *text, bool *models
     models[HTH_AVG_PURE] = both || strcmp(text, "pure") == 0;
     models[HTH_AVG_PROTOCOL] = both || strcmp(text, "protocol") == 0;
     if (!models[HTH_AVG_PURE] && !models[HTH_AVG_PROTOCOL])
-        argp_error(state, "--model '%s': not one of pure, protocol, both", text);
+        argp_error(state, "--model '%s': expected one of pure, protocol, both", text);
 }
 
 /* Return the next word of a list, NULL at its end; `count` words came earlier. */
@@ -193,7 +193,7 @@ static double parse_number(struct argp_state *state, const char *flag, const cha
     char *end;
     double x = strtod(text, &end);
     if (end == text || *end != '\0' || !(x >= 0 && x <= max))
-        argp_error(state, "%s '%s': a number from 0 to %g", flag, text, max);
+        argp_error(state, "%s '%s': expected a number from 0 to %g, such as 1", flag, text, max);
     return x;
 }
 

@@ -56,7 +56,7 @@ static void check_one_seed(struct argp_state *state, const struct hth_study_flag
     if (f->out != NULL || f->where != NULL || f->against != NULL || f->threads != 0)
         argp_error(state, "--out, --where, --against, --threads: need --seeds N");
     if (!is_part(f->only, "churn") && !is_part(f->only, "newcomer"))
-        argp_error(state, "--only '%s': must be churn or newcomer", f->only);
+        argp_error(state, "--only '%s': expected churn or newcomer", f->only);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -80,7 +80,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_MODE:
         if (strcmp(arg, "batch") != 0 && strcmp(arg, "local") != 0)
-            argp_error(state, "--mode '%s': must be batch or local", arg);
+            argp_error(state, "--mode '%s': expected batch or local", arg);
         c->opts.mode = arg[0] == 'b' ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
         break;
     case ARGP_KEY_END:

@@ -34,13 +34,17 @@ static const struct argp_option latency_options[] = {
 static void parse_delays(struct argp_state *state, char *text, struct latency *l)
 {
     l->delay_count = 0;
+    if (text[0] == '\0')
+        argp_error(state, "--delays '': expected numbers, such as 0,50,100");
     for (char *word = text; *word != '\0';) {
         char *end;
         double ms = strtod(word, &end);
         if (end == word || !(ms >= 0 && ms <= 10000) || (*end != ',' && *end != '\0') ||
             l->delay_count == DELAYS_MAX)
-            argp_error(state, "--delays '%s': at most %d numbers from 0 to 10000", text,
-                       DELAYS_MAX);
+            argp_error(state,
+                       "--delays '%s': expected at most %d numbers from 0 to 10000, such as "
+                       "0,50,100",
+                       text, DELAYS_MAX);
         l->delays_ms[l->delay_count++] = ms;
         word = *end == ',' ? end + 1 : end;
     }

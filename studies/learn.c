@@ -130,8 +130,9 @@ static enum hth_err load_all(struct hth_learn_study *s)
                                          &s->data.test_labels};
     enum hth_err err = hth_backend_by_name(s->backend, &s->base.backend);
     if (err != HTH_OK) {
-        hth_cli_say_error("--backend '%s': %s", s->backend, hth_err_text(err));
-        return err;
+        hth_cli_say_error("--backend '%s': %s; expected packed, packed-bf16, blas or ref",
+                          s->backend, hth_err_text(err));
+        return err == HTH_E_NO_DEVICE ? HTH_E_USAGE : err;
     }
     for (size_t i = 0; err == HTH_OK && i < HTH_ARRAY_LEN(names); i++) {
         char *path = hth_asprintf("%s/%s", s->folder, names[i]);

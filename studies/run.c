@@ -88,7 +88,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_MINUTES:
         r->minutes = strtod(arg, NULL);
         if (!(r->minutes > 0 && r->minutes < 1e6))
-            argp_error(state, "--minutes '%s': a number above 0", arg);
+            argp_error(state, "--minutes '%s': expected a number above 0, such as 10", arg);
         break;
     case KEY_TRACE:
         r->trace = arg;

@@ -266,8 +266,8 @@ static enum hth_err check_only(const struct hth_study *s, const char *only)
         size_t len = strcspn(word, ",");
         if (!is_part(s, word, len)) {
             char parts[256];
-            hth_cli_say_error("sim %s: --only '%s': no part '%.*s' here; there are %s (--help "
-                              "says what they need)",
+            hth_cli_say_error("sim %s: --only '%s': no part '%.*s' here; expected one of: %s "
+                              "(--help says what they need)",
                               s->name, only, (int)len, word, parts_text(s, parts, sizeof(parts)));
             return HTH_E_USAGE;
         }
@@ -283,7 +283,8 @@ enum hth_err hth_study_check_choice(const struct hth_study *s, const struct hth_
         HTH_TRY(check_where(s, flags->where));
     if (hth_study_is_chosen(s, s->points, s->point_count, flags))
         return HTH_OK;
-    hth_cli_say_error("sim %s: --where '%s': no point has such a value", s->name, flags->where);
+    hth_cli_say_error("sim %s: --where '%s': expected a value that a point has; none has that one",
+                      s->name, flags->where);
     return HTH_E_USAGE;
 }
 

@@ -89,7 +89,8 @@ static void parse_vary(struct argp_state *state, char *arg, struct vary *v)
     for (char *save = NULL, *word = strtok_r(v->values, ",", &save); word != NULL;
          word = strtok_r(NULL, ",", &save)) {
         if (!is_number(word) || v->value_count == VALUES_MAX)
-            argp_error(state, "--vary '%s': up to %d numbers", arg, VALUES_MAX);
+            argp_error(state, "--vary '%s': expected up to %d numbers, such as up=10,20", arg,
+                       VALUES_MAX);
         v->value[v->value_count++] = word;
     }
 }

@@ -643,7 +643,7 @@ static void test_refusals(void **state)
         {"averaging", "--p-fail", "0,2", "--p-fail '2'"},
         {"averaging", "--p-fail", "0.1,0.10", "--p-fail '0.10': given twice"},
         {"averaging", "--p-fail", ".1,.2,.3,.4,.5,.6,.7,.8,.9", "--p-fail: at most 8"},
-        {"averaging", "--peers", ",", "--peers: a value is missing"},
+        {"averaging", "--peers", ",", "--peers ',': a value is expected"},
         {"averaging", "--peers", "1", "--peers '1': it must be a whole number from 2 to 65536"},
         {"averaging", "--p-fail", "0.1,", "--p-fail '0.1,': a value beside a comma is missing"},
         {"averaging", "--failure", ",absent",

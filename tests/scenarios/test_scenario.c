@@ -242,7 +242,7 @@ static const struct {
     {"name: x\nnodes: 20001\n", "nodes is 20001"},
     {"name: x\nnodes: 0\n", "nodes is 0; it must be from 2 to 20000"},
     {"name: x\nnodes: 010\n",
-     "'010' is not a whole number without a 0 before it in line 2, field nodes"},
+     "'010' in line 2, field nodes: a whole number without a 0 before it is needed"},
     {"name: x\nnodes: +010\n", "without a 0 before it"},
     {"name: x\nduration_s: 0\n", "duration_s is 0"},
     {"name: x\nload: { hood: 0 }\n", "load.hood is 0"},
