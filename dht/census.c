@@ -25,6 +25,21 @@ struct hth_census {
     struct hth_census_stats stats;
 };
 
+/* Tells people who is in the swarm: "host 4f3a9c0d12 at 10.0.0.7:4700 has joined". */
+static void log_node(const struct hth_census *census, const struct census_entry *node,
+                     const char *what)
+{
+    static const char *const roles[] = {"node", "host", "trainer"};
+    const struct hth_host_info *info = &node->beacon.info;
+    char id[HTH_PEER_SHORT_LEN], addr[HTH_ADDR_TEXT_MAX];
+    if (hth_peer_id_eq(&node->id, &census->env->self))
+        return;
+    HTH_LOG(census->env, HTH_INFO, HTH_SUB_DHT, "%s %s%s%s %s",
+            (unsigned)node->beacon.role < HTH_ARRAY_LEN(roles) ? roles[node->beacon.role] : "peer",
+            hth_peer_id_short(&node->id, id), info->addr_count > 0 ? " at " : "",
+            info->addr_count > 0 ? hth_addr_text(&info->addr[0], addr) : "", what);
+}
+
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_census *census = arg;
@@ -41,7 +56,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         hth_beacon_clear(&beacon);
         return HTH_E_VERSION;
     }
-    if (node == NULL) {
+    bool new = node == NULL;
+    if (new) {
         if (census->count == census->capacity) {
             census->capacity = census->capacity > 0 ? 2 * census->capacity : 16;
             census->nodes =
@@ -55,6 +71,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     hth_beacon_clear(&node->beacon);
     node->beacon = beacon;
     node->issued_us = rec->issued_us;
+    if (new)
+        log_node(census, node, "has joined");
     return HTH_OK;
 }
 
@@ -70,6 +88,8 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     census->count--;
     memmove(&census->nodes[i], &census->nodes[i + 1],
             (census->count - i) * sizeof(struct census_entry *));
+    if (census->board != NULL) /* else this process leaves */
+        log_node(census, node, "is gone");
     hth_beacon_clear(&node->beacon);
     hth_free(node);
 }
@@ -149,7 +169,9 @@ void hth_census_free(struct hth_census *census)
 {
     if (census == NULL)
         return;
-    hth_board_free(census->board);
+    struct hth_board *board = census->board;
+    census->board = NULL;
+    hth_board_free(board);
     hth_record_cache_free(census->cache);
     hth_free(census->nodes);
     hth_free(census);

@@ -30,18 +30,37 @@ void hth_srv_caller_note(struct hth_server *s, const struct hth_rpc_request *req
 
     for (uint32_t i = 0; i < s->callers_count; i++) {
         struct srv_caller *c = &s->callers[i];
-        if (hth_peer_id_eq(&c->id, id)) {
-            c->last_us = now;
-            return;
-        }
+        if (!hth_peer_id_eq(&c->id, id))
+            continue;
+        if (c->gone)
+            HTH_LOG(s->env, HTH_INFO, HTH_SUB_EXPERT, "trainer %s is back",
+                    hth_peer_id_short(id, text));
+        c->gone = false;
+        c->last_us = now;
+        return;
     }
-    *place_for(s) = (struct srv_caller){*id, now};
+    *place_for(s) = (struct srv_caller){.id = *id, .last_us = now};
     struct hth_server_caller caller = {*id, hth_rpc_from(req)};
     if (s->stats.callers++ == 0)
         s->stats.first_caller = caller; /* its host has a line of its own for it */
     else
         HTH_LOG(s->env, HTH_INFO, HTH_SUB_EXPERT, "trainer %s came from %s",
                 hth_peer_id_short(id, text), hth_addr_text(&caller.from, addr));
+}
+
+void hth_srv_callers_look(struct hth_server *s)
+{
+    int64_t since = hth_now_us(s->env) - HTH_SERVER_CALLER_US;
+
+    for (uint32_t i = 0; i < s->callers_count; i++) {
+        struct srv_caller *c = &s->callers[i];
+        char text[HTH_PEER_SHORT_LEN];
+        if (c->gone || c->last_us >= since)
+            continue;
+        c->gone = true;
+        HTH_LOG(s->env, HTH_INFO, HTH_SUB_EXPERT, "trainer %s is gone: no rows from it for %d s",
+                hth_peer_id_short(&c->id, text), (int)(HTH_SERVER_CALLER_US / HTH_US_PER_S));
+    }
 }
 
 uint32_t hth_srv_callers_now(const struct hth_server *s)

@@ -50,6 +50,7 @@ struct srv_gone {
 struct srv_caller {
     struct hth_peer_id id;
     int64_t last_us;
+    bool gone; /* as logged */
 };
 
 struct srv_part {
@@ -249,6 +250,8 @@ bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id,
 /* ---- server_callers.c ---------------------------------------------------------------------- */
 
 void hth_srv_caller_note(struct hth_server *s, const struct hth_rpc_request *req);
+/* Logs those that sent nothing for HTH_SERVER_CALLER_US. */
+void hth_srv_callers_look(struct hth_server *s);
 /* The callers of the last HTH_SERVER_CALLER_US. */
 uint32_t hth_srv_callers_now(const struct hth_server *s);
 

@@ -364,6 +364,7 @@ void hth_srv_on_save_timer(void *arg)
 {
     struct hth_server *s = arg;
 
+    hth_srv_callers_look(s);
     if (s->devices > 0)
         save_round(s);
     else

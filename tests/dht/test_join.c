@@ -305,6 +305,14 @@ static void bad_options_are_refused(void **state)
     end();
 }
 
+static char said[256];
+
+static void keep_line(void *arg, const char *line, size_t len)
+{
+    (void)arg;
+    snprintf(said, sizeof(said), "%.*s", (int)len, line);
+}
+
 static void census_lists_roles_and_layers(void **state)
 {
     struct hth_census *census;
@@ -318,12 +326,17 @@ static void census_lists_roles_and_layers(void **state)
     (void)state;
     begin(0);
     announce("net");
+    struct hth_log *log = &hth_node_env(fx.newcomer)->log;
+    memset(log->level, HTH_INFO, sizeof(log->level));
+    log->sink = keep_line;
     assert_ok(hth_grid_parse("ffn0.4.4", 8, &grid));
     assert_ok(hth_announcer_set_layer(fx.ann, &grid, &shape, &list));
     assert_ok(hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), "net", &census));
     hth_world_run_for(fx.world, 2 * S);
     hth_census_stats(census, &stats);
     assert_int_equal(stats.nodes, 1);
+    assert_non_null(strstr(said, "node "));
+    assert_non_null(strstr(said, ":4000 has joined\n"));
     assert_true(hth_census_at(census, 0, &node));
     assert_false(hth_census_at(census, 1, &node));
     assert_true(hth_peer_id_eq(&node.id, &hth_node_env(fx.boot)->self));
@@ -351,6 +364,7 @@ static void census_lists_roles_and_layers(void **state)
     hth_world_run_for(fx.world, 1 * S);
     hth_census_stats(census, &stats);
     assert_int_equal(stats.nodes, 0);
+    assert_non_null(strstr(said, ":4000 is gone\n"));
     hth_census_free(census);
     end();
 }

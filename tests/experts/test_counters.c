@@ -114,10 +114,23 @@ static void checkpoints_are_counted(void **state)
     hth_world_free(w);
 }
 
-/* Each peer counts once, as one of now for a minute, and the first one's address is kept. */
+static void keep_line(void *arg, const char *line, size_t len)
+{
+    (void)len;
+    if (strstr(line, "trainer ") != NULL)
+        snprintf(arg, 256, "%s", line);
+}
+
+/* Each peer counts once, as one of now for a minute, and the first one's address is kept. The log
+ * says who comes, goes and comes back. */
 static void callers_are_counted_and_forgotten(void **state)
 {
-    struct hth_world *w = hth_world_new(1, NULL);
+    char said[256] = "";
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    wo.log_level = HTH_INFO;
+    wo.log_sink = keep_line;
+    wo.log_arg = said;
+    struct hth_world *w = hth_world_new(1, &wo);
     struct swarm_host h = host_init();
     float *x = normals(1, D);
     struct ask a = {.coord = {0}, .rows = {1}, .parts = 1, .d = D, .x = x};
@@ -126,6 +139,8 @@ static void callers_are_counted_and_forgotten(void **state)
     struct answer out;
 
     (void)state;
+    h.opts.checkpoint_dir = "ckpt";
+    h.opts.checkpoint_period_us = 5 * HTH_US_PER_S;
     host_start(&h, w, "host");
     for (int i = 0; i < 2; i++)
         caller_start(&c[i], w, i == 0 ? "one" : "two", NULL);
@@ -138,14 +153,20 @@ static void callers_are_counted_and_forgotten(void **state)
     s = host_stats(&h);
     assert_int_equal(s.callers, 2);
     assert_int_equal(s.callers_now, 2);
+    assert_non_null(strstr(said, " came from "));
     assert_true(hth_peer_id_eq(&s.first_caller.id, &c[0].env->self));
     assert_int_equal(s.first_caller.from.family, 4);
     hth_world_run_for(w, HTH_SERVER_CALLER_US / 2);
     ask_wait(w, &c[1], &h, &a, &out);
     answer_clear(&out);
-    hth_world_run_for(w, HTH_SERVER_CALLER_US / 2 + HTH_US_PER_S);
+    hth_world_run_for(w, HTH_SERVER_CALLER_US / 2 + 10 * HTH_US_PER_S);
     assert_int_equal(host_stats(&h).callers, 2);
     assert_int_equal(host_stats(&h).callers_now, 1);
+    assert_non_null(strstr(said, " is gone: no rows from it for 60 s"));
+    ask_wait(w, &c[0], &h, &a, &out);
+    answer_clear(&out);
+    assert_non_null(strstr(said, " is back"));
+    assert_int_equal(host_stats(&h).callers, 2);
     hth_aligned_free(x);
     for (int i = 0; i < 2; i++)
         caller_stop(&c[i]);

@@ -9,6 +9,8 @@
 
 #include "core/mem.h"
 
+#include <string.h>
+
 #define D 16
 
 static struct hth_world *world_new(uint64_t seed)
@@ -328,6 +330,79 @@ static void damaged_checkpoints_are_refused(void **state)
     world_end(w, &c);
 }
 
+struct said {
+    uint32_t failed, again;
+    char last[512];
+};
+
+static void listen_to_saves(void *arg, const char *line, size_t len)
+{
+    struct said *said = arg;
+
+    if (strstr(line, "checkpoint not written") == NULL && strstr(line, "written again") == NULL)
+        return;
+    said->failed += strstr(line, "checkpoint not written") != NULL;
+    said->again += strstr(line, "written again") != NULL;
+    snprintf(said->last, sizeof(said->last), "%.*s", (int)len, line);
+}
+
+/* Two experts can't be saved for 25 minutes, in 300 rounds: a line when it begins, one each 10
+ * minutes, and one when both are on the disk again. */
+static void full_disk_is_said_when_it_begins_and_ends(void **state)
+{
+    struct said said = {.failed = 0};
+    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
+    struct hth_device full = HTH_DEVICE_INIT, roomy = HTH_DEVICE_INIT, half = HTH_DEVICE_INIT;
+    struct hth_world *w;
+    struct swarm_host h = host_init();
+    float *x = normals(1, 8 * D);
+    struct ask a = {
+        .coord = {0, 1}, .rows = {4, 4}, .parts = 2, .d = D, .x = x, .dy = x, .key = 1};
+    struct answer out;
+    struct swarm_caller c;
+
+    (void)state;
+    wo.log_level = HTH_INFO;
+    wo.log_sink = listen_to_saves;
+    wo.log_arg = &said;
+    w = hth_world_new(1, &wo);
+    h.layer_count = 2;
+    h.opts.step_rows = 1;
+    h.opts.checkpoint_dir = "ckpt";
+    h.opts.checkpoint_period_us = 5 * HTH_US_PER_S;
+    host_start(&h, w, "host");
+    caller_start(&c, w, "caller", NULL);
+    full.disk_bytes_max = 100;
+    hth_node_set_device(h.node, &full);
+    ask_wait(w, &c, &h, &a, &out);
+    answer_clear(&out);
+    assert_int_equal(host_stats(&h).unsaved_since_us, 0);
+    hth_world_run_for(w, 20 * HTH_US_PER_S);
+    assert_int_equal(said.failed, 1);
+    assert_non_null(strstr(said.last, "no space left on the disk"));
+    int64_t since_us = host_stats(&h).unsaved_since_us;
+    assert_in_range(hth_wall_us(h.env) - since_us, 1, 20 * HTH_US_PER_S);
+    hth_world_run_for(w, 25 * 60 * HTH_US_PER_S);
+    assert_true(host_stats(&h).checkpoints_failed > 500);
+    assert_int_equal(said.failed, 3);
+    assert_non_null(strstr(said.last, "not written for 20 minutes"));
+    assert_true(host_stats(&h).unsaved_since_us == since_us);
+    half.disk_bytes_max = 20000; /* one of two files of 15 kB */
+    hth_node_set_device(h.node, &half);
+    hth_world_run_for(w, 12 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).checkpoints_written, 1);
+    assert_true(host_stats(&h).unsaved_since_us == since_us);
+    assert_int_equal(said.again, 0);
+    hth_node_set_device(h.node, &roomy);
+    hth_world_run_for(w, 12 * HTH_US_PER_S);
+    assert_int_equal(host_stats(&h).checkpoints_written, 2);
+    assert_int_equal(host_stats(&h).unsaved_since_us, 0);
+    assert_int_equal(said.again, 1);
+    assert_int_equal(said.failed, 3);
+    hth_aligned_free(x);
+    world_end(w, &c);
+}
+
 static void server_is_freed_while_jobs_run(void **state)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -394,6 +469,7 @@ int main(void)
         cmocka_unit_test(crash_restores_the_last_checkpoint),
         cmocka_unit_test(removed_expert_is_refused_and_saved),
         cmocka_unit_test(damaged_checkpoints_are_refused),
+        cmocka_unit_test(full_disk_is_said_when_it_begins_and_ends),
         cmocka_unit_test(server_is_freed_while_jobs_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

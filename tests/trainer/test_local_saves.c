@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints of a trainer with experts in its own process: the experts are saved and come back
+ * with the trunk, to the bit, and a longer run's file is never lost.
+ */
+#include <string.h>
+
+#include "core/mem.h"
+#include "experts/store.h"
+#include "support/test.h"
+#include "trainer/task.h"
+
+#define UPDATES 40
+#define SAVED   15
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_node *node;
+    struct hth_env *env;
+    struct task_files files;
+    /* of the last run */
+    double loss[UPDATES];
+    double eval_loss;
+    bool done;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(1, &opts);
+    task_mount(f->world, &f->files, 3);
+    f->node = hth_world_node(f->world, "trainer", NULL);
+    f->env = hth_node_env(f->node);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    hth_world_free(f->world);
+    hth_free(f);
+    return 0;
+}
+
+static void on_update(void *arg, const struct hth_train_stats *stats)
+{
+    struct fixture *f = arg;
+
+    assert_in_range(stats->updates, 1, UPDATES);
+    f->loss[stats->updates - 1] = stats->loss;
+}
+
+static void on_eval(void *arg, const struct hth_eval_result *result)
+{
+    ((struct fixture *)arg)->eval_loss = result->loss;
+}
+
+static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
+{
+    (void)arg;
+    (void)updates;
+    assert_ok(err);
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    assert_ok(err);
+    ((struct fixture *)arg)->done = true;
+}
+
+static bool is_done(void *arg)
+{
+    return ((struct fixture *)arg)->done;
+}
+
+/* Gradients wait for their step at each checkpoint. */
+static struct hth_trainer_opts options(void)
+{
+    struct hth_trainer_opts o = task_classifier();
+
+    o.local = true;
+    o.local_step_rows = 100;
+    o.model.noise_std = 0.1f;
+    o.data.shuffle_rows = 64;
+    o.optim.schedule = (struct hth_schedule){HTH_SCHEDULE_COSINE, 3e-3f, 1e-4f, 5, UPDATES};
+    o.checkpoint_path = "run/trunk.safetensors";
+    o.experts_dir = "run/experts";
+    o.checkpoint_every = SAVED;
+    o.eval_every = 1000;
+    o.eval_samples_last = UINT64_MAX;
+    return o;
+}
+
+/* Trains up to that many updates; returns the loss of the test at the end. */
+static double train_to(struct fixture *f, struct hth_trainer_opts o, uint64_t updates)
+{
+    struct hth_trainer *t;
+
+    o.updates_max = updates;
+    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, on_done, f};
+    memset(f->loss, 0, sizeof(f->loss));
+    f->done = false;
+    assert_ok(hth_trainer_new(f->env, &o, &t));
+    hth_trainer_start(t);
+    assert_true(hth_world_run_until_true(f->world, is_done, f, 1000 * HTH_US_PER_S));
+    hth_trainer_free(t);
+    hth_world_run_for(f->world, HTH_US_PER_S);
+    return f->eval_loss;
+}
+
+/* A run that ended at a checkpoint and was resumed equals one that went on after it, as the experts
+ * come back with the trunk. */
+static void resume_brings_local_experts_back(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = options();
+    double whole[UPDATES], whole_test = train_to(f, o, UPDATES), test;
+
+    memcpy(whole, f->loss, sizeof(whole));
+    o.checkpoint_path = "again/trunk.safetensors";
+    o.experts_dir = "again/experts";
+    test = train_to(f, o, SAVED);
+    assert_memory_equal(whole, f->loss, SAVED * sizeof(double));
+    o.resume = true;
+    assert_true(train_to(f, o, SAVED) == test);
+    assert_true(train_to(f, o, UPDATES) == whole_test);
+    assert_memory_equal(whole + SAVED, f->loss + SAVED, (UPDATES - SAVED) * sizeof(double));
+}
+
+/* The test at the end is of what was saved, with the step that saving takes. */
+static void resume_repeats_the_test_at_the_end(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = options();
+    double test = train_to(f, o, SAVED + 3);
+
+    o.resume = true;
+    assert_true(train_to(f, o, SAVED + 3) == test);
+}
+
+/* A trunk is never resumed beside experts that are new or not its own. */
+static void resume_without_its_experts_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = options();
+    char why[HTH_TRAINER_WHY_MAX];
+    struct hth_trainer *t;
+
+    train_to(f, o, SAVED);
+    o.resume = true;
+    o.why = why;
+    hth_node_disk_put(f->node, "run/experts/ffn0.1.0.safetensors", "torn", 4);
+    assert_err(HTH_E_CORRUPT, hth_trainer_new(f->env, &o, &t));
+    assert_non_null(strstr(why, "expert ffn0.1.0 can't be loaded from run/experts: "));
+    o.experts_dir = "elsewhere";
+    assert_err(HTH_E_NO_FILE, hth_trainer_new(f->env, &o, &t));
+    assert_non_null(strstr(why, "expert ffn0.0.0 can't be loaded from elsewhere: no such file"));
+    o.checkpoint_path = "no trunk"; /* then there is nothing to resume, and all begin */
+    train_to(f, o, SAVED);
+}
+
+/* Also a trainer that is not told to resume keeps the longer run's file; its own earlier
+ * checkpoints are replaced. */
+static void longer_checkpoint_is_kept(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = options();
+    uint8_t *longer;
+    const uint8_t *kept;
+    size_t len, kept_len;
+
+    train_to(f, o, UPDATES);
+    kept = hth_node_disk_get(f->node, "run/trunk.safetensors", &len);
+    assert_non_null(kept);
+    longer = hth_calloc(1, len);
+    memcpy(longer, kept, len);
+    train_to(f, o, 20);
+    kept = hth_node_disk_get(f->node, "run/trunk.safetensors-40", &kept_len);
+    assert_non_null(kept);
+    assert_int_equal(kept_len, len);
+    assert_memory_equal(kept, longer, len);
+    assert_null(hth_node_disk_get(f->node, "run/trunk.safetensors-15", &len));
+    o.checkpoint_every = 0;
+    train_to(f, o, 30); /* saves once, longer than what is there: it replaces it */
+    assert_null(hth_node_disk_get(f->node, "run/trunk.safetensors-20", &len));
+    hth_free(longer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(resume_brings_local_experts_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(resume_repeats_the_test_at_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(resume_without_its_experts_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(longer_checkpoint_is_kept, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
