@@ -67,6 +67,7 @@ void hth_directory_free(struct hth_directory *dir)
     HTH_ASSERT(dir->host_count == 0);
     hth_timer_free(dir->env, dir->dead_timer);
     hth_timer_free(dir->env, dir->notify);
+    hth_dir_others_free(dir->others);
     hth_record_cache_free(dir->cache);
     hth_map_free(dir->by_id);
     if (dir->layers != dir->few)

@@ -90,6 +90,8 @@ struct hth_host_status {
     uint32_t experts;          /* in all open layers */
 };
 
+#define HTH_DIR_DIFFER_MAX 160
+
 struct hth_directory_stats {
     uint64_t dht_requests;     /* gets and watches ever started: constant while views are read */
     uint64_t records_accepted; /* new or newer ones */
@@ -122,7 +124,7 @@ void hth_directory_on_change(struct hth_directory *dir, hth_fn *fn, void *arg);
 
 /* Starts to watch a layer; *layer is its number, counted from 0 in the order of opening. Opening
  * the same grid again gives the same number. Hosts whose grid differs, or whose shape differs from
- * `want` (NULL: any), stay out of the view and are logged once with E_BAD_SHAPE. Errors: E_CONFIG
+ * `want` (NULL: any), stay out of the view; one log line names them all. Errors: E_CONFIG
  * (same name with another grid or shape), E_BUDGET (HTH_DIR_LAYERS_MAX), E_NO_MEMORY, and those of
  * a watch. */
 enum hth_err hth_directory_open_layer(struct hth_directory *dir, const struct hth_grid *grid,
@@ -171,6 +173,9 @@ size_t hth_directory_host_experts(const struct hth_directory *dir, const struct 
  * the record stays small. Returns how many it found, ascending in out. Uses the env's rng. */
 size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32_t want,
                                uint32_t *out);
+/* The hosts with another run file: records of theirs that live have another grid or shape. Writes
+ * in what the latest differs: "grid 4x4, yours 8x8"; "" when there is none. */
+uint32_t hth_directory_others(struct hth_directory *dir, char differ[HTH_DIR_DIFFER_MAX]);
 void hth_directory_stats(const struct hth_directory *dir, struct hth_directory_stats *out);
 
 /* Adds a host with these experts (ascending) as if its record had been read, for benchmarks and

@@ -349,17 +349,6 @@ static enum hth_err check_listing(struct hth_dir_layer *layer, const struct hth_
     return HTH_OK;
 }
 
-static void log_bad_shape(struct hth_dir_layer *layer, const struct hth_record *rec,
-                          const struct hth_listing *l)
-{
-    char who[HTH_PEER_SHORT_LEN], theirs[HTH_UID_TEXT_MAX], ours[HTH_UID_TEXT_MAX];
-    HTH_LOG(
-        layer->dir->env, HTH_WARN, HTH_SUB_DHT,
-        "host %s is left out (E_BAD_SHAPE): it serves %s of %s, d %u; this run has %s of %s, d %u",
-        hth_peer_id_short(&rec->owner_id, who), hth_grid_text(&l->grid, theirs), l->shape.kind,
-        l->shape.d, hth_grid_text(&layer->grid, ours), layer->shape.kind, layer->shape.d);
-}
-
 static enum hth_err take_listing(struct hth_dir_layer *layer, const struct hth_record *rec,
                                  struct hth_listing *l, void **user)
 {
@@ -369,7 +358,7 @@ static enum hth_err take_listing(struct hth_dir_layer *layer, const struct hth_r
     enum hth_err err = check_listing(layer, l);
     if (err == HTH_E_BAD_SHAPE) {
         dir->stats.records_bad_shape++;
-        log_bad_shape(layer, rec, l);
+        hth_dir_other_seen(layer, rec, l);
     }
     HTH_TRY(err);
     if (c == NULL) {

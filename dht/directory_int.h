@@ -90,6 +90,7 @@ struct hth_directory { /* fields used by each query and record come first */
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_directory_opts opts;
     struct hth_record_cache *cache;
+    struct hth_dir_others *others; /* NULL: no host had another run file yet */
 };
 
 /* The change callback comes on the next turn. */
@@ -126,5 +127,11 @@ enum hth_err hth_dir_claim_set(struct hth_dir_claim *c, struct hth_listing *l) H
 enum hth_err hth_dir_claim_refute(struct hth_dir_claim *c, uint32_t expert) HTH_MUST;
 /* Frees the claim, and its host with the last one. */
 void hth_dir_claim_free(struct hth_dir_claim *c);
+
+/* A record of this layer whose grid or shape is not the layer's. */
+void hth_dir_other_seen(struct hth_dir_layer *layer, const struct hth_record *rec,
+                        const struct hth_listing *l);
+/* NULL is fine. */
+void hth_dir_others_free(struct hth_dir_others *others);
 
 #endif

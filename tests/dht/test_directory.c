@@ -369,8 +369,8 @@ static void refuted_claim_returns_with_the_next_record(void **state)
         bool is_there = refuted[i] != 3;
         assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, refuted[i], ref, 2),
                          refuted[i] == 8 ? 2 : 1);
-        assert_int_equal(
-            hth_directory_refute(fx.dir, &fx.host[0].id, fx.layer, refuted[i]), is_there);
+        assert_int_equal(hth_directory_refute(fx.dir, &fx.host[0].id, fx.layer, refuted[i]),
+                         is_there);
         assert_false(hth_directory_refute(fx.dir, &fx.host[0].id, fx.layer, refuted[i]));
     }
     assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 6);
@@ -595,6 +595,60 @@ static void wrong_shapes_stay_out(void **state)
     assert_ok(hth_grid_parse("more.2", 6, &grid));
     assert_err(HTH_E_BUDGET, hth_directory_open_layer(fx.dir, &grid, NULL, &layer));
     stop();
+}
+
+static char logged[4096];
+static size_t logged_lines;
+
+static void keep_line(void *arg, const char *line, size_t len)
+{
+    size_t at = strlen(logged);
+    (void)arg;
+    logged_lines++;
+    if (at + len < sizeof(logged))
+        memcpy(logged + at, line, len);
+}
+
+/* A trainer names all of them in one line; so does a host, which opens layers without a shape. */
+static void hosts_with_another_run_file_are_named_in_one_line(void **state)
+{
+    struct hth_layer_shape wide = {.kind = "ffn", .d = 512, .block_rows = 1};
+    char differ[HTH_DIR_DIFFER_MAX];
+    struct hth_grid mine, other;
+    struct hth_expert_list list;
+    (void)state;
+    for (int shape = 0; shape < 2; shape++) {
+        start("ffn0.16.16", 8);
+        memset(logged, 0, sizeof(logged));
+        logged_lines = 0;
+        struct hth_log *log = &hth_node_env(fx.trainer)->log;
+        memset(log->level, HTH_WARN, sizeof(log->level));
+        log->sink = keep_line;
+        mine = fx.grid;
+        assert_ok(hth_grid_parse("ffn0.4.4", 8, &other));
+        assert_int_equal(hth_directory_others(fx.dir, differ), 0);
+        for (size_t i = 0; i < 3; i++) {
+            serve(i, range(0, i == 0 ? 4 : 0), i == 0 ? 4 : 0);
+            uint32_t *ids = range(1, 2);
+            list = (struct hth_expert_list){ids, 2};
+            if (i > 0)
+                assert_ok(hth_announcer_set_layer(fx.host[i].ann, shape == 0 ? &other : &mine,
+                                                  shape == 0 ? &FFN : &wide, &list));
+            hth_free(ids);
+        }
+        hth_world_run_for(fx.world, 300 * S); /* many renewals */
+        assert_int_equal(logged_lines, 1);
+        assert_non_null(strstr(logged, shape == 0
+                                           ? "2 hosts serve run 'net' with another run file: grid "
+                                             "4x4, yours 16x16;"
+                                           : "2 hosts serve run 'net' with another run file: width "
+                                             "512, yours 256;"));
+        assert_int_equal(hth_directory_others(fx.dir, differ), 2);
+        halt_host(NULL, &fx.host[1]);
+        hth_world_run_for(fx.world, 130 * S);
+        assert_int_equal(hth_directory_others(fx.dir, differ), 1);
+        stop();
+    }
 }
 
 static void least_loaded_host_comes_first(void **state)
@@ -823,6 +877,7 @@ int main(void)
         cmocka_unit_test(largest_host_fits_in_records),
         cmocka_unit_test(directory_is_right_after_churn),
         cmocka_unit_test(wrong_shapes_stay_out),
+        cmocka_unit_test(hosts_with_another_run_file_are_named_in_one_line),
         cmocka_unit_test(least_loaded_host_comes_first),
         cmocka_unit_test(free_experts_are_picked_as_one_run),
         cmocka_unit_test(reading_views_sends_nothing),
