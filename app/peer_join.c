@@ -221,8 +221,7 @@ static void on_reach(void *arg, enum hth_reach reach, const struct hth_addr *fro
     struct hth_addr outside = *from;
     j->peer->reachable = reach;
     if (reach == HTH_REACH_YES) {
-        printf("others reach this machine at %s\n", hth_addr_text(at, text));
-        fflush(stdout);
+        hth_say("others reach this machine at %s", hth_addr_text(at, text));
         return;
     }
     outside.port = at->port;

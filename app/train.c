@@ -8,6 +8,7 @@
 #include "app/peer.h"
 #include "app/together.h"
 #include "app/train_flags.h"
+#include "app/train_hosts.h"
 #include "app/train_lines.h"
 #include "cli/config.h"
 #include "core/mem.h"
@@ -78,6 +79,7 @@ static void print_progress(struct train *t, const struct hth_train_stats *s)
 
 static void notice_waiting(struct train *t, const struct hth_train_stats *s)
 {
+    char why[HTH_TRAIN_HOSTS_TEXT_MAX];
     int64_t now = hth_now_us(t->peer.env);
     if (s->share.phase == HTH_SHARE_FETCHING && now - t->wait_notice_us >= WAIT_NOTICE_US) {
         t->wait_notice_us = now;
@@ -88,8 +90,7 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
     t->wait_notice_us = now;
-    hth_say_note("waiting for experts of run '%s': some layer has no announced expert",
-                 t->peer.network);
+    hth_say_note("%s", hth_train_hosts_text(t->directory, t->peer.network, why));
 }
 
 /* Prints whether this trainer has found others; a run does not need them, and its owner may. */

@@ -175,15 +175,18 @@ static void hosts_learn_that_nobody_reaches_them(void **state)
     if (skipped(p))
         return;
     prepare(p, "[2, 4]");
-    run_script(p, "at a 'hearth node' >node 2>&1 & node=$!\n"
-                  "await 'others join with' node\n"
-                  "line='hearth serve --run runs/fashion.yaml --experts 4 --join 10.77.0.1:4700'\n"
-                  "at b \"$line --announce 10.77.0.9:4700\" >b 2>&1 & b=$!\n"
-                  "at c \"$line --announce 10.77.0.9:4701\" >c 2>&1 & c=$!\n"
-                  "why='forward port 4700, TCP and UDP, or correct --announce'\n"
-                  "await \"others can't reach this machine at 10.77.0.9:4700: $why\" b\n"
-                  "await \"others can't reach this machine at 10.77.0.9:4701: \" c\n"
-                  "stop $b; stop $c; stop $node\n");
+    run_script(p,
+               "at a 'hearth node' >node 2>&1 & node=$!\n"
+               "await 'others join with' node\n"
+               "line='hearth serve --run runs/fashion.yaml --experts 4 --join 10.77.0.1:4700'\n"
+               "at b \"$line --announce 10.77.0.9:4700\" >b 2>&1 & b=$!\n"
+               "at c \"$line --announce 10.77.0.9:4701\" >c 2>&1 & c=$!\n"
+               "why='forward port 4700, TCP and UDP, or correct --announce'\n"
+               "await \"others can't reach this machine at 10.77.0.9:4700: $why\" b\n"
+               "await \"others can't reach this machine at 10.77.0.9:4701: \" c\n"
+               "at a 'hearth train --run runs/fashion.yaml --join 10.77.0.1:4700' >t 2>&1 & t=$!\n"
+               "await '2 hosts are announced, none can be reached: 10.77.0.9:470' t\n"
+               "kill -9 $t; stop $b; stop $c; stop $node\n");
 }
 
 /* A second host takes the next folder and port. Both folders are found again after an end. The
