@@ -367,7 +367,7 @@ static void say_no_trainer(const struct train *t, const struct hth_trainer_opts 
         hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why,
                           err == HTH_E_WRONG_RUN
                               ? "use its own run file, or another --dir"
-                              : "put a good copy in its place, or move it away to start anew");
+                              : "put good copies there, or give another --dir to begin anew");
     else if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
         hth_cli_say_error("no text at '%s'; give any text file with --data FILE", o->data.text);
     else if (err == HTH_E_NO_FILE)

@@ -65,7 +65,8 @@ void hth_say_progress_end(void)
 {
     flockfile(stderr);
     if (say.standing[0] != '\0')
-        fputc('\n', stderr);
+        erase();
+    fflush(stderr);
     say.standing[0] = '\0';
     funlockfile(stderr);
 }

@@ -36,7 +36,7 @@ void hth_say_log(void *arg, const char *line, size_t len);
  * hth_say_progress is hth_say_note, so call it less often. */
 bool hth_say_stands(void);
 void hth_say_progress(const char *fmt, ...) HTH_PRINTF(1, 2);
-/* Leaves the standing line where it is, with a newline, and forgets it. */
+/* Removes the standing line. */
 void hth_say_progress_end(void);
 
 #endif

@@ -178,7 +178,9 @@ static void say_ended(struct hth_trainer *t, enum hth_err err)
     if (err == HTH_OK) {
         t->stats.checkpoints++;
         hth_unsaved_good(&t->ckpt.unsaved, t->env, HTH_SUB_TRAIN);
-        HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "saved %s (update %llu)", t->checkpoint_path, at);
+        if (!t->stopping) /* else its program says so */
+            HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "saved %s (update %llu)", t->checkpoint_path,
+                    at);
     } else if (t->fatal || err == HTH_E_NOT_FINITE) {
         HTH_LOG(t->env, HTH_ERROR, HTH_SUB_TRAIN,
                 "checkpoint %s after %llu updates was not written: %s; the file there stays",

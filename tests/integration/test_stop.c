@@ -137,6 +137,7 @@ static void test_a_waiting_trainer_is_interrupted(void **state)
     toy_start_node(&t);
     toy_start_trainer(&t, "trainer", NULL);
     proc_wait_text(t.trainer, "waiting for experts of run 'toy'");
+    proc_must_say(t.trainer, "loss -  experts live 0");
     proc_signal(t.trainer, SIGINT);
     assert_int_equal(proc_wait(t.trainer), 130);
     place_end(p);
