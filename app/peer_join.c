@@ -330,6 +330,7 @@ enum hth_err hth_peer_join_start(struct hth_peer_join *j)
     j->retry_timer = hth_timer_new(peer->env, on_retry, j);
     j->save_timer = hth_timer_new(peer->env, on_save_timer, j);
     HTH_TRY(hth_census_new(peer->env, peer->dht, j->named ? peer->network : NULL, &peer->census));
+    hth_census_log(peer->census);
     say_joining(j);
     return try_once(j);
 }

@@ -23,6 +23,7 @@ struct hth_census {
     struct census_entry **nodes; /* in order of arrival */
     uint32_t count, capacity;
     struct hth_census_stats stats;
+    bool logs;
 };
 
 /* Tells people who is in the swarm: "host 4f3a9c0d12 at 10.0.0.7:4700 has joined". */
@@ -32,7 +33,7 @@ static void log_node(const struct hth_census *census, const struct census_entry 
     static const char *const roles[] = {"node", "host", "trainer"};
     const struct hth_host_info *info = &node->beacon.info;
     char id[HTH_PEER_SHORT_LEN], addr[HTH_ADDR_TEXT_MAX];
-    if (hth_peer_id_eq(&node->id, &census->env->self))
+    if (!census->logs || hth_peer_id_eq(&node->id, &census->env->self))
         return;
     HTH_LOG(census->env, HTH_INFO, HTH_SUB_DHT, "%s %s%s%s %s",
             (unsigned)node->beacon.role < HTH_ARRAY_LEN(roles) ? roles[node->beacon.role] : "peer",
@@ -88,8 +89,7 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     census->count--;
     memmove(&census->nodes[i], &census->nodes[i + 1],
             (census->count - i) * sizeof(struct census_entry *));
-    if (census->board != NULL) /* else this process leaves */
-        log_node(census, node, "is gone");
+    log_node(census, node, "is gone");
     hth_beacon_clear(&node->beacon);
     hth_free(node);
 }
@@ -165,13 +165,17 @@ enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char
     return HTH_OK;
 }
 
+void hth_census_log(struct hth_census *census)
+{
+    census->logs = true;
+}
+
 void hth_census_free(struct hth_census *census)
 {
     if (census == NULL)
         return;
-    struct hth_board *board = census->board;
-    census->board = NULL;
-    hth_board_free(board);
+    census->logs = false; /* this process leaves, not they */
+    hth_board_free(census->board);
     hth_record_cache_free(census->cache);
     hth_free(census->nodes);
     hth_free(census);

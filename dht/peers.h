@@ -69,6 +69,8 @@ struct hth_census_network {
 enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char *network,
                             struct hth_census **out) HTH_MUST;
 void hth_census_free(struct hth_census *census);
+/* Logs from here on who joins and who is gone, at level INFO. */
+void hth_census_log(struct hth_census *census);
 /* In order of arrival: false past the last. */
 bool hth_census_at(const struct hth_census *census, uint32_t i, struct hth_census_node *out);
 void hth_census_stats(const struct hth_census *census, struct hth_census_stats *out);

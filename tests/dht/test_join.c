@@ -332,6 +332,7 @@ static void census_lists_roles_and_layers(void **state)
     assert_ok(hth_grid_parse("ffn0.4.4", 8, &grid));
     assert_ok(hth_announcer_set_layer(fx.ann, &grid, &shape, &list));
     assert_ok(hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), "net", &census));
+    hth_census_log(census);
     hth_world_run_for(fx.world, 2 * S);
     hth_census_stats(census, &stats);
     assert_int_equal(stats.nodes, 1);

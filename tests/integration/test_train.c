@@ -59,8 +59,7 @@ static void test_a_swarm_and_one_process_learn_alike(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(proc_stop(t.host[i]), 0);
         proc_must_say(t.host[i], "served ");
-        assert_false(proc_said(t.host[i], "served 0 rows"));
-        assert_false(proc_said(t.host[i], " 0 optimiser steps"));
+        assert_false(proc_said(t.host[i], ": 0 rows"));
     }
 
     assert_int_equal(RUN(p, "local", "train", "--run", t.run, "--local", "--threads", "1", "--dir",
