@@ -3,25 +3,21 @@
  * serve.c: hearth serve: hosts experts of a run.
  *
  *   start: key, loop, rpc, DHT
- *          -> choose experts: those of --experts PATTERN, or free places of the directory; hosts
- *             that claim a wanted place are asked to confirm (claims.h)
- *          -> weights from checkpoints or seeds, in jobs
- *          -> announce
+ *          -> the keeper of places (experts/places.h) hosts the experts of --experts PATTERN, or
+ *             N at free places; it moves on, fills holes and announces until the end
  *   end:   goodbye records -> server drains and saves -> rpc drains -> exit
  */
-#include "app/claims.h"
 #include "app/news.h"
 #include "app/peer.h"
-#include "app/places.h"
 #include "benchmarks/kernels/bench.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "cli/device.h"
 #include "core/mem.h"
 #include "dht/announce.h"
-#include "dht/directory.h"
-#include "experts/server.h"
+#include "experts/places.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,15 +25,9 @@
 
 #define SPECS_MAX      64
 #define LOAD_PERIOD_US (2 * HTH_US_PER_S)
-/* Time for records to arrive before free places are chosen. */
-#define SCAN_US      (1500 * HTH_US_PER_MS)
-#define DRAIN_RPC_US (5 * HTH_US_PER_S)
-#define EXPERTS_DIR  "%s/experts"
-
-struct layer_list {
-    uint32_t *index; /* sorted before it is announced */
-    size_t count, capacity;
-};
+#define DRAIN_RPC_US   (5 * HTH_US_PER_S)
+#define EXPERTS_DIR    "%s/experts"
+#define FILE_SUFFIX    ".safetensors"
 
 struct serve {
     struct hth_cli_net net;
@@ -45,7 +35,8 @@ struct serve {
     const char *run_path;
     const char *specs[SPECS_MAX]; /* --experts PATTERN */
     size_t spec_count;
-    uint32_t free_count; /* --experts N */
+    uint32_t want; /* --experts N */
+    bool or_quit;  /* end when no place is free */
     struct hth_device_flags device;
 
     struct hth_runfile *run;
@@ -53,13 +44,11 @@ struct serve {
     struct hth_peer peer;
     struct hth_server *server;
     struct hth_announcer *announcer;
-    struct hth_directory *directory; /* for --experts N, to find free places */
-    struct hth_timer *scan_timer;
-    struct hth_claims *claims; /* once a wanted place was contested */
+    struct hth_places *places;
     struct hth_timer *load_timer;
-    struct layer_list *layers;
-    uint32_t added, ready, restored, failed;
-    bool announced;
+    uint32_t added;        /* to the server, for the next device in rotation */
+    uint32_t said, lacked; /* places served and missing, as last printed */
+    bool has_said;
     struct hth_news news;
     struct hth_metric *m_experts, *m_trainers, *m_saved;
     float rows_per_s;
@@ -67,12 +56,16 @@ struct serve {
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
+enum { KEY_OR_QUIT = 0x5000 };
+
 static const struct argp_option options[] = {
     {"run", 'r', "FILE", 0, "The run file (required)", 0},
     {"experts", 'e', "N|PATTERN", 0,
      "Host N experts at free places of the grid, or the experts of a pattern such as "
      "'ffn0.[0:4].[0:16]' (repeatable)",
      0},
+    {"or-quit", KEY_OR_QUIT, NULL, 0,
+     "End with code 75 when no place is free; without it this host waits as a spare", 0},
     {0},
 };
 
@@ -92,7 +85,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case 'e':
         if (hth_cli_parse_u64(arg, 1, HTH_SERVER_EXPERTS_MAX, &n) == HTH_OK)
-            s->free_count = (uint32_t)n;
+            s->want = (uint32_t)n;
         else if (hth_pattern_parse(arg, strlen(arg), &pattern) != HTH_OK)
             argp_error(state,
                        "--experts '%s': expected a number from 1 to %d, such as 8, or a pattern, "
@@ -103,12 +96,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         else
             argp_error(state, "--experts: at most %d patterns", SPECS_MAX);
         return 0;
+    case KEY_OR_QUIT:
+        s->or_quit = true;
+        return 0;
     case ARGP_KEY_END:
         if (s->run_path == NULL)
             argp_error(state, "--run FILE is required");
-        if (s->free_count == 0 && s->spec_count == 0)
+        if (s->want == 0 && s->spec_count == 0)
             argp_error(state, "--experts N or --experts PATTERN is required");
-        if (s->free_count > 0 && s->spec_count > 0)
+        if (s->want > 0 && s->spec_count > 0)
             argp_error(state, "--experts takes either one number or patterns, not both");
         return 0;
     default:
@@ -127,43 +123,38 @@ static const struct argp argp = {
     .doc = "Host experts for a run: trainers find them and send them rows.",
 };
 
-/* ---- announcing ---------------------------------------------------------------------------- */
+/* ---- what this host serves ----------------------------------------------------------------- */
 
-static int compare_u32(const void *a, const void *b)
+/* Prints what changed. A host that hosts nothing of what its owner named ends; so does one without
+ * a place that was told to. */
+static void say_places(void *arg)
 {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static void announce(struct serve *s)
-{
-    struct hth_layer_shape shape = hth_config_shape(s->run);
-    s->announced = true;
-    for (uint32_t l = 0; l < s->run->model.layers; l++) {
-        struct hth_grid grid;
-        struct layer_list *list = &s->layers[l];
-        if (list->count == 0)
-            continue;
-        qsort(list->index, list->count, sizeof(*list->index), compare_u32);
-        const struct hth_expert_list experts = {list->index, list->count};
-        enum hth_err err = hth_config_grid(s->run, l, &grid);
-        if (err == HTH_OK)
-            err = hth_announcer_set_layer(s->announcer, &grid, &shape, &experts);
-        if (err != HTH_OK)
-            HTH_LOG(s->peer.env, HTH_ERROR, HTH_SUB_APP, "layer " HTH_LAYER_PREFIX "%u: %s", l,
-                    hth_err_text(err));
-    }
-    hth_say("serving %u experts (%u from checkpoints)", s->ready, s->restored);
-}
-
-static void all_loaded(struct serve *s)
-{
-    if (s->ready == 0) {
-        hth_cli_say_error("none of %u experts could be loaded; the lines above say why", s->added);
-        hth_peer_stop(&s->peer, HTH_EXIT_FAILURE);
+    struct serve *s = arg;
+    struct hth_places_stats now;
+    hth_places_stats(s->places, &now);
+    uint32_t lacks = now.looked && now.loading == 0 ? now.want - now.served : 0;
+    if (now.loading > 0 || (s->has_said && s->said == now.served && s->lacked == lacks))
         return;
+    if (now.served == 0 && now.failed > 0) {
+        hth_cli_say_error("none of %u experts could be loaded; the lines above say why",
+                          now.failed);
+        hth_peer_stop(&s->peer, HTH_EXIT_FAILURE);
+    } else if (now.served > 0) {
+        char more[48] = "";
+        if (lacks > 0)
+            snprintf(more, sizeof(more), "; %u more when places fall free", lacks);
+        hth_say("serving %u experts (%u from checkpoints)%s", now.served, now.restored, more);
+    } else if (s->or_quit) {
+        hth_cli_say_error("every place of the grid is taken; --experts PATTERN hosts a second "
+                          "replica of some experts, which learns by itself");
+        hth_peer_stop(&s->peer, HTH_EXIT_AGAIN);
+    } else {
+        hth_say("spare: every place of the grid is taken; this host takes the first that falls "
+                "free (--or-quit ends instead)");
     }
-    announce(s);
+    s->has_said = true;
+    s->said = now.served;
+    s->lacked = lacks;
 }
 
 /* The fault of an expert's file, in words for its owner; NULL: the file is not the cause. */
@@ -205,28 +196,9 @@ static void say_failed(const struct serve *s, const struct hth_uid *uid, enum ht
 static void on_expert(void *arg, const struct hth_uid *uid, enum hth_err err, bool restored)
 {
     struct serve *s = arg;
-    uint32_t layer = (uint32_t)strtoul(uid->name + strlen(HTH_LAYER_PREFIX), NULL, 10);
-    struct hth_grid grid;
-    uint32_t index;
-    if (err == HTH_OK)
-        err = hth_config_grid(s->run, layer, &grid);
-    if (err == HTH_OK)
-        err = hth_grid_find(&grid, uid, &index);
-    if (err != HTH_OK) {
-        s->failed++;
+    if (err != HTH_OK)
         say_failed(s, uid, err);
-    } else {
-        struct layer_list *list = &s->layers[layer];
-        if (list->count == list->capacity) {
-            list->capacity = list->capacity > 0 ? 2 * list->capacity : 16;
-            list->index = hth_realloc(list->index, list->capacity, sizeof(*list->index));
-        }
-        list->index[list->count++] = index;
-        s->ready++;
-        s->restored += restored;
-    }
-    if (s->ready + s->failed == s->added && !s->announced)
-        all_loaded(s);
+    hth_places_loaded(s->places, uid, err, restored);
 }
 
 /* ---- saying how it goes ---------------------------------------------------------------------- */
@@ -252,7 +224,7 @@ static void refresh(void *arg)
     struct serve *s = arg;
     struct hth_server_stats stats;
     hth_server_stats(s->server, &stats);
-    hth_metric_set(s->m_experts, s->ready);
+    hth_metric_set(s->m_experts, s->said);
     hth_metric_set(s->m_trainers, stats.callers_now);
     hth_metric_set(s->m_saved, (double)stats.saved_us / 1e6);
 }
@@ -264,8 +236,8 @@ static char *trouble(void *arg)
     struct hth_server_stats stats;
     char span[16];
     hth_server_stats(s->server, &stats);
-    if (!s->announced)
-        return hth_strdup("no expert is served yet");
+    if (s->said == 0)
+        return hth_strdup(s->has_said ? "a spare: no place is free" : "no expert is served yet");
     if (stats.unsaved_since_us == 0)
         return NULL;
     return hth_asprintf("experts can't be saved for %s: the log says why",
@@ -282,21 +254,19 @@ static void on_load_timer(void *arg)
         s->rows_per_s = (float)(1e6 / stats.us_per_row);
     hth_announcer_set_load(s->announcer, (uint32_t)HTH_MIN(queue_ms, INT64_C(1) << 30),
                            s->rows_per_s);
-    if (s->announced)
+    if (s->said > 0)
         say_news(s, hth_news_turn);
     hth_timer_set(s->peer.env, s->load_timer, LOAD_PERIOD_US);
 }
 
 /* ---- choosing experts ---------------------------------------------------------------------- */
 
-static enum hth_err add_expert(struct serve *s, const struct hth_uid *uid)
+static void expert_opts(void *arg, const struct hth_uid *uid, struct hth_expert_opts *opts)
 {
-    struct hth_expert_opts opts;
-    hth_config_expert(s->run, &opts);
-    opts.uid = *uid;
-    opts.backend = s->cards.backend[s->added % s->cards.count]; /* round robin */
-    s->added++;
-    return hth_server_add(s->server, &opts);
+    struct serve *s = arg;
+    (void)uid;
+    hth_config_expert(s->run, opts);
+    opts->backend = s->cards.backend[s->added++ % s->cards.count]; /* round robin */
 }
 
 /* Finds the layer of a pattern; prints an error if the run has no such places. */
@@ -346,7 +316,7 @@ static enum hth_err add_pattern(struct serve *s, const char *text)
     HTH_TRY(find_pattern(s->run, text, &pattern));
     for (uint32_t i = 0; i < hth_pattern_count(&pattern); i++) {
         hth_pattern_at(&pattern, i, &uid);
-        enum hth_err err = add_expert(s, &uid);
+        enum hth_err err = hth_places_pin(s->places, &uid);
         if (err != HTH_OK) {
             hth_cli_say_error("--experts '%s': %s", text, hth_err_text(err));
             return err;
@@ -355,87 +325,53 @@ static enum hth_err add_pattern(struct serve *s, const char *text)
     return HTH_OK;
 }
 
-/* Adds experts at free places, spread evenly over the layers. */
-static void take_places(void *arg)
+/* Tells the keeper which experts have a file here. Blocks for a moment, at the start. */
+static void add_files(struct serve *s)
 {
-    struct serve *s = arg;
-    uint32_t layers = s->run->model.layers, left = s->free_count;
-    char *dir = hth_asprintf(EXPERTS_DIR, s->peer.dir);
-    for (uint32_t l = 0; l < layers; l++) {
-        uint32_t want = left / (layers - l);
-        uint32_t *index = hth_new_array(uint32_t, HTH_MAX(want, 1u));
-        const struct hth_grid *grid = hth_directory_grid(s->directory, l);
-        size_t got = hth_places_choose(s->peer.env, s->directory, l, dir, want, index);
-        for (size_t i = 0; i < got; i++) {
-            struct hth_uid uid = {.ncoord = grid->ndim};
-            snprintf(uid.name, sizeof(uid.name), "%s", grid->name);
-            hth_grid_coords(grid, index[i], uid.coord);
-            enum hth_err err = add_expert(s, &uid);
-            if (err != HTH_OK)
-                hth_cli_say_error("expert %u of layer %u: %s", index[i], l, hth_err_text(err));
-        }
-        left -= (uint32_t)got;
-        hth_free(index);
+    char *path = hth_asprintf(EXPERTS_DIR, s->peer.dir);
+    const size_t suffix = strlen(FILE_SUFFIX);
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        size_t len = strlen(entry->d_name);
+        struct hth_uid uid;
+        if (len > suffix && strcmp(entry->d_name + len - suffix, FILE_SUFFIX) == 0 &&
+            hth_uid_parse(entry->d_name, len - suffix, &uid) == HTH_OK)
+            hth_places_had(s->places, &uid);
     }
-    hth_free(dir);
-    if (s->added == 0) {
-        hth_cli_say_error("every place of the grid is taken; --experts PATTERN hosts a second "
-                          "replica of some experts, which learns by itself");
-        hth_peer_stop(&s->peer, HTH_EXIT_AGAIN);
-    } else if (left > 0) {
-        hth_cli_say_error("only %u of %u places were free; serving these", s->added, s->free_count);
-    }
+    if (dir != NULL)
+        closedir(dir);
+    hth_free(path);
 }
 
-static bool is_contested(struct serve *s)
+static enum hth_err make_places(struct serve *s)
 {
-    uint32_t layers = s->run->model.layers, left = s->free_count;
-    char *dir = hth_asprintf(EXPERTS_DIR, s->peer.dir);
-    bool yes = false;
-    for (uint32_t l = 0; l < layers && !yes; l++) {
-        uint32_t want = left / (layers - l);
-        yes = hth_places_contested(s->peer.env, s->directory, l, dir, want);
-        left -= want;
-    }
-    hth_free(dir);
-    return yes;
-}
-
-static void pick_free(void *arg)
-{
-    struct serve *s = arg;
-    if (!is_contested(s)) {
-        take_places(s);
-        return;
-    }
-    enum hth_err err =
-        hth_claims_ask(s->peer.env, s->peer.rpc, s->directory, take_places, s, &s->claims);
-    if (err != HTH_OK) {
-        hth_cli_say_error("serve: %s", hth_err_text(err));
-        hth_peer_stop(&s->peer, hth_exit_of(err));
-    }
-}
-
-static enum hth_err start_scan(struct serve *s)
-{
-    struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
-    opts.network = s->peer.network;
-    HTH_TRY(hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory));
-    for (uint32_t l = 0; l < s->run->model.layers; l++) {
-        struct hth_grid grid;
-        uint32_t number;
-        HTH_TRY(hth_config_grid(s->run, l, &grid));
-        HTH_TRY(hth_directory_open_layer(s->directory, &grid, NULL, &number));
-        HTH_ASSERT(number == l);
-    }
-    return HTH_OK;
+    uint32_t layers = s->run->model.layers;
+    struct hth_grid *grids = hth_new_array(struct hth_grid, layers);
+    struct hth_places_opts opts = {.network = s->peer.network,
+                                   .grids = grids,
+                                   .layers = layers,
+                                   .shape = hth_config_shape(s->run),
+                                   .want = s->want,
+                                   .rpc = s->peer.rpc,
+                                   .server = s->server,
+                                   .announcer = s->announcer,
+                                   .expert = expert_opts,
+                                   .on_change = say_places,
+                                   .arg = s};
+    enum hth_err err = HTH_OK;
+    for (uint32_t l = 0; l < layers && err == HTH_OK; l++)
+        err = hth_config_grid(s->run, l, &grids[l]);
+    if (err == HTH_OK)
+        err = hth_places_new(s->peer.env, s->peer.dht, &opts, &s->places);
+    hth_free(grids);
+    return err;
 }
 
 static void on_joined(void *arg)
 {
     struct serve *s = arg;
-    if (s->free_count > 0 && s->added == 0 && s->claims == NULL)
-        hth_timer_set(s->peer.env, s->scan_timer, SCAN_US);
+    hth_places_start(s->places);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -471,9 +407,7 @@ static void on_drain(void *arg)
     hth_say("draining: saying goodbye to the swarm, finishing requests, saving (Ctrl-C again quits "
             "at once)");
     hth_timer_cancel(s->peer.env, s->load_timer);
-    hth_timer_cancel(s->peer.env, s->scan_timer);
-    hth_claims_free(s->claims);
-    s->claims = NULL;
+    hth_places_stop(s->places);
     hth_announcer_withdraw(s->announcer, withdrawn, s);
 }
 
@@ -553,12 +487,10 @@ static enum hth_err make_server(struct serve *s)
 static enum hth_err build(struct serve *s)
 {
     struct hth_env *env = s->peer.env;
-    s->layers = hth_new_array(struct layer_list, s->run->model.layers);
     if (s->run->experts.optimizer.clip == 0)
         HTH_LOG(env, HTH_WARN, HTH_SUB_APP,
                 "the run file sets experts.optimizer.clip to 0: one large gradient from a stranger "
                 "can stop these experts from learning for good; leave clip out to get 1.0");
-    s->scan_timer = hth_timer_new(env, pick_free, s);
     s->load_timer = hth_timer_new(env, on_load_timer, s);
     s->m_experts = hth_gauge(env->metrics, "hearth_experts", "Experts hosted");
     s->m_trainers =
@@ -567,10 +499,11 @@ static enum hth_err build(struct serve *s)
                            "Unix time of the last good checkpoint; 0: none yet");
     HTH_TRY(make_announcer(s));
     HTH_TRY(make_server(s));
+    HTH_TRY(make_places(s));
+    if (s->want > 0)
+        add_files(s);
     for (size_t i = 0; i < s->spec_count; i++)
         HTH_TRY(add_pattern(s, s->specs[i]));
-    if (s->free_count > 0)
-        HTH_TRY(start_scan(s));
     hth_timer_set(env, s->load_timer, LOAD_PERIOD_US);
     return HTH_OK;
 }
@@ -578,15 +511,10 @@ static enum hth_err build(struct serve *s)
 static void destroy(struct serve *s)
 {
     hth_peer_jobs_end(&s->peer);
-    hth_timer_free(s->peer.env, s->scan_timer);
     hth_timer_free(s->peer.env, s->load_timer);
-    hth_claims_free(s->claims);
-    hth_directory_free(s->directory);
+    hth_places_free(s->places);
     hth_announcer_free(s->announcer);
     hth_server_free(s->server);
-    for (uint32_t l = 0; s->layers != NULL && l < s->run->model.layers; l++)
-        hth_free(s->layers[l].index);
-    hth_free(s->layers);
     hth_peer_close(&s->peer);
 }
 

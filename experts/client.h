@@ -178,6 +178,7 @@ struct hth_expert_info {
     char kind[16];
     uint32_t d, block_rows;
     uint64_t steps, rows_forward, rows_backward;
+    int64_t hosted_us; /* since its weights were ready there; whole seconds */
 };
 
 /* Called once: err, or the experts first .. first + count - 1 of `total`. */

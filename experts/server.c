@@ -14,6 +14,18 @@ static void on_backward(void *arg, struct hth_rpc_request *req)
     hth_srv_on_work(arg, req, true);
 }
 
+static struct hth_server_expert status_of(const struct srv_expert *e)
+{
+    return (struct hth_server_expert){
+        .expert = e->expert,
+        .ready = e->state == SRV_READY,
+        .steps = e->steps,
+        .rows_forward = e->rows_forward,
+        .rows_backward = e->rows_backward,
+        .hosted_us = e->state == SRV_READY ? hth_now_us(e->server->env) - e->ready_us : 0,
+    };
+}
+
 static void on_info(void *arg, struct hth_rpc_request *req)
 {
     struct hth_server *s = arg;
@@ -39,6 +51,7 @@ static void on_info(void *arg, struct hth_rpc_request *req)
         info->steps = e->steps;
         info->rows_forward = e->rows_forward;
         info->rows_backward = e->rows_backward;
+        info->hosted_us = status_of(e).hosted_us;
     }
     hth_info_reply_pack(infos, count, s->experts_count, &bytes, &body.payload_len);
     body.payload = bytes;
@@ -282,17 +295,6 @@ void hth_server_stats(const struct hth_server *server, struct hth_server_stats *
     out->unsaved_since_us = server->unsaved.since_us;
     for (uint32_t i = 0; i < server->experts_count; i++)
         out->experts_unsaved += server->experts[i]->dirty;
-}
-
-static struct hth_server_expert status_of(const struct srv_expert *e)
-{
-    return (struct hth_server_expert){
-        .expert = e->expert,
-        .ready = e->state == SRV_READY,
-        .steps = e->steps,
-        .rows_forward = e->rows_forward,
-        .rows_backward = e->rows_backward,
-    };
 }
 
 bool hth_server_expert_at(const struct hth_server *server, uint32_t i,

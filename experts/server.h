@@ -156,6 +156,7 @@ struct hth_server_expert {
     const struct hth_expert *expert; /* readable only while nothing runs: tests, after a drain */
     bool ready;
     uint64_t steps, rows_forward, rows_backward;
+    int64_t hosted_us; /* since it was ready; 0 before */
 };
 
 /* In order of adding; false past the last. */

@@ -125,6 +125,7 @@ struct srv_expert {
     struct srv_expert *due_next, *load_next;
     uint64_t pending_rows;
     int64_t pending_since_us;
+    int64_t ready_us;
     bool dirty;
     bool saving;  /* a checkpoint is being written */
     bool leaving; /* not in by_key; server_remove.c frees it */

@@ -179,6 +179,7 @@ void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored)
                 hth_expert_uid_text(e->expert), hth_err_text(err));
         forget(e);
     } else {
+        e->ready_us = hth_now_us(s->env);
         e->steps = restored ? hth_expert_steps(e->expert) : 0;
         if (hth_expert_moments_renewed(e->expert))
             HTH_LOG(s->env, HTH_WARN, HTH_SUB_EXPERT,

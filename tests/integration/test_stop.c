@@ -143,7 +143,7 @@ static void test_a_waiting_trainer_is_interrupted(void **state)
     place_end(p);
 }
 
-/* Places are spread evenly over the layers, with the remainder in the last. */
+/* Places are spread evenly over the layers; the remainder goes to any. */
 static void test_places_are_dealt_out_to_all_layers(void **state)
 {
     static const char text[] = "run: deep\nmodel: {dim: 32, layers: 2, grid: [2, 4], top_k: 2}\n";
@@ -160,9 +160,10 @@ static void test_places_are_dealt_out_to_all_layers(void **state)
     place_end(p);
 }
 
-/* The records of a stopped host claim its places for a minute, like a stranger's. A starting host
- * asks it, gets no answer and takes the places. A live host keeps its places. */
-static void test_places_of_a_host_that_stands_still(void **state)
+/* A host that finds no place waits, and takes places that fall free; --or-quit ends it instead. The
+ * records of a stopped host claim its places for a minute, like a stranger's: a starting host asks
+ * it, gets no answer and takes the places. */
+static void test_places_of_hosts_that_leave(void **state)
 {
     struct place *p = *state;
     struct toy t;
@@ -173,14 +174,15 @@ static void test_places_of_a_host_that_stands_still(void **state)
     json_decref(toy_status(&t, 2, 1.0));
     const char *dir = place_path(p, "third");
     struct proc *third = START(p, "third", "serve", "--run", t.run, "--join", t.addr[1], "--listen",
-                               t.addr[4], "--dir", dir, "--experts", "4");
+                               t.addr[4], "--dir", dir, "--experts", "4", "--or-quit");
     assert_int_equal(proc_wait(third), 75);
     proc_must_say(third, "every place of the grid is taken");
     proc_signal(t.host[1], SIGSTOP);
     third = START(p, "third", "serve", "--run", t.run, "--join", t.addr[1], "--listen", t.addr[4],
                   "--dir", dir, "--experts", "8");
-    proc_wait_text(third, "serving 4 experts");
-    proc_must_say(third, "only 4 of 8 places were free");
+    proc_wait_text(third, "serving 4 experts (0 from checkpoints); 4 more when places fall free");
+    assert_int_equal(proc_stop(t.host[0]), 0);
+    proc_wait_text(third, "serving 8 experts");
     proc_signal(t.host[1], SIGCONT);
     place_end(p);
 }
@@ -200,7 +202,7 @@ int main(void)
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_places_are_dealt_out_to_all_layers, place_setup,
                                         place_teardown),
-        cmocka_unit_test_setup_teardown(test_places_of_a_host_that_stands_still, place_setup,
+        cmocka_unit_test_setup_teardown(test_places_of_hosts_that_leave, place_setup,
                                         place_teardown),
     };
     return PLACE_RUN_AT_ONCE(tests);
