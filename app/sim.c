@@ -23,6 +23,8 @@ static const struct hth_question studies[] = {
     {"storm", hth_sim_storm_verb, "about 1 h",
      "learning with hosts replaced, calls lost and hosts slow at once"},
     {"churn", hth_sim_churn_verb, "about 10 min", "when peers notice crashes and joins of hosts"},
+    {"places", hth_sim_places_verb, "about 30 s",
+     "hosts that start together share the places of a run"},
     {"dht", hth_sim_dht_verb, "about 5 min", "time that a new trainer takes to select experts"},
     {"fidelity", hth_sim_fidelity_verb, "about 5 min",
      "one swarm as processes and as a simulation, compared"},

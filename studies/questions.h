@@ -21,5 +21,6 @@ int hth_sim_convergence_verb(int argc, char **argv);
 int hth_sim_storm_verb(int argc, char **argv);
 int hth_sim_smoke_verb(int argc, char **argv);
 int hth_sim_latency_verb(int argc, char **argv);
+int hth_sim_places_verb(int argc, char **argv);
 
 #endif
