@@ -141,20 +141,6 @@ static int take_dir(const struct hth_peer_opts *opts, struct hth_peer *peer)
     return hth_exit_of(err);
 }
 
-/* The name is part of DHT keys and is printed, so it must be harmless in both. A node that serves
- * no run has none. */
-static int check_network(const struct hth_peer_opts *opts)
-{
-    const char *name = opts->network;
-    bool flag = opts->net->network != NULL;
-    if (name == NULL || (name[0] == '\0' && !flag) || hth_name_check(name, strlen(name)) == HTH_OK)
-        return HTH_EXIT_OK;
-    hth_cli_say_error("%s '%s': a name is 1 to %d bytes of UTF-8, without blanks, control "
-                      "characters and . / \\ [ ]",
-                      flag ? "--network" : "the run file's run:", name, HTH_NAME_LEN_MAX);
-    return flag ? HTH_EXIT_USAGE : HTH_EXIT_CONFIG;
-}
-
 static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, bool *created)
 {
     struct hth_net_opts net_opts = HTH_NET_OPTS_INIT;
@@ -340,9 +326,7 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
     memset(peer, 0, sizeof(*peer));
     bool named = opts->network != NULL && opts->network[0] != '\0';
     peer->network = hth_strdup(named ? opts->network : "");
-    int code = check_network(opts);
-    if (code == HTH_EXIT_OK)
-        code = take_dir(opts, peer);
+    int code = take_dir(opts, peer);
     if (code == HTH_EXIT_OK && opts->check_dir != NULL)
         code = hth_exit_of(opts->check_dir(opts->check_arg, peer->dir));
     if (code == HTH_EXIT_OK)

@@ -369,7 +369,10 @@ static void say_no_trainer(const struct train *t, const struct hth_trainer_opts 
                               ? "use its own run file, or another --dir"
                               : "put good copies there, or give another --dir to begin anew");
     else if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
-        hth_cli_say_error("no text at '%s'; give any text file with --data FILE", o->data.text);
+        hth_cli_say_error(
+            "no text at '%s', nor one of that name beside the run file; give any text file "
+            "with --data FILE",
+            o->data.text);
     else if (err == HTH_E_NO_FILE)
         hth_cli_say_error("'%s' or one of the other three idx files beside it is missing; install "
                           "dataset-fashion-mnist, or give --data DIR",

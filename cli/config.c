@@ -9,14 +9,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FASHION_DIR "/usr/share/datasets/fashion-mnist"
+#define TEXT_PATH   "kjv.txt"
 /* The last twentieth of a text is the test set. */
 #define TEXT_TRAIN_END 0.95
 /* Results kept for retried backwards: a retry after minutes is too rare to spend more memory. */
 #define RESULT_BYTES_MAX (INT64_C(64) << 20)
 /* Decaying schedules end at this fraction of the rate. */
 #define LR_FINAL_FACTOR 0.05f
+
+static void find_data(const char *run_path, struct hth_runfile *run)
+{
+    const char *slash = strrchr(run_path, '/'), *path = run->data.path;
+    if (path == NULL && run->data.kind == HTH_RUN_TEXT)
+        path = TEXT_PATH;
+    if (path == NULL || path[0] == '/' || slash == NULL || access(path, F_OK) == 0)
+        return;
+    char *beside = hth_asprintf("%.*s/%s", (int)(slash - run_path), run_path, path);
+    if (access(beside, F_OK) == 0) {
+        hth_free(run->data.path);
+        run->data.path = beside;
+    } else {
+        hth_free(beside);
+    }
+}
 
 enum hth_err hth_config_load(const char *path, struct hth_runfile **out)
 {
@@ -38,6 +56,8 @@ enum hth_err hth_config_load(const char *path, struct hth_runfile **out)
     enum hth_err err = hth_runfile_parse(path, bytes, len, out, error);
     if (err != HTH_OK)
         hth_cli_say_error("%s", error);
+    else
+        find_data(path, *out);
     return err;
 }
 
@@ -193,7 +213,7 @@ void hth_config_data(const struct hth_runfile *run, uint64_t peer, struct hth_co
         data_fashion(run, paths, train, test);
         return;
     }
-    paths->text = hth_strdup(run->data.path != NULL ? run->data.path : "kjv.txt");
+    paths->text = hth_strdup(run->data.path != NULL ? run->data.path : TEXT_PATH);
     train->text = test->text = paths->text;
     train->end = test->begin = TEXT_TRAIN_END;
 }

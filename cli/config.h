@@ -17,8 +17,9 @@
 
 #define HTH_LAYER_PREFIX "ffn"
 
-/* Reads and checks a run file; free it with hth_runfile_free. Errors, printed: E_CONFIG, E_NO_FILE,
- * E_IO. */
+/* Reads and checks a run file; free it with hth_runfile_free. Where a relative data.path leads to
+ * nothing, it is the file of that name beside the run file, if there is one. Errors, printed:
+ * E_CONFIG, E_NO_FILE, E_IO. */
 enum hth_err hth_config_load(const char *path, struct hth_runfile **out) HTH_MUST;
 
 /* The grid of layer l: ffn0, ffn1, ... Errors: E_RANGE (more experts than a grid holds). */

@@ -6,6 +6,7 @@
 #include "averaging/shares.h"
 #include "core/mem.h"
 #include "core/yaml.h"
+#include "dht/uid.h"
 #include "kernels/quant.h"
 
 #include <math.h>
@@ -141,7 +142,9 @@ static const struct hth_yaml_kind kind = {
     .schema = &run_schema,
 };
 
-/* ---- defaults and limits ------------------------------------------------------------------- */
+/* ---- defaults ------------------------------------------------------------------------------ */
+
+#define NAME_RANGE "1 to 63 bytes of UTF-8, without blanks, control characters and . / \\ [ ]"
 
 /* Gradients come from strangers: a trainer's from experts, an expert's from trainers. A single one
  * of 1e14 would leave Adam's second moments at 1e28 and stop learning for tens of thousands of
@@ -212,47 +215,218 @@ static void fill_defaults(struct hth_runfile *run)
     default_averaging(&run->averaging, &run->train);
 }
 
-struct range {
-    const char *key;
-    double value, low, high;
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+enum key_type { U32, U64, REAL, WORD, BOOL, TEXT, SIZES };
+
+struct key {
+    const char *path, *unit, *fallback;
+    enum key_type type;
+    size_t offset;
+    double low, high;
+    const cyaml_strval_t *words;
+    uint32_t word_count;
+    const char *range; /* NULL: from low to high, or the words */
 };
 
-static bool in_range(const struct range *r, const char *name, char error[HTH_RUNFILE_ERROR_MAX])
+#define AT(member) offsetof(struct hth_runfile, member)
+#define KEY(type, member, unit, fallback, low, high)                                               \
+    {                                                                                              \
+#member, unit, fallback, type, AT(member), low, high, NULL, 0, NULL                        \
+    }
+#define KEY_OF(type, member, path, unit, fallback, low, high, range)                               \
+    {                                                                                              \
+        path, unit, fallback, type, AT(member), low, high, NULL, 0, range                          \
+    }
+#define WORD_KEY(member, words, fallback)                                                          \
+    {                                                                                              \
+#member, "", fallback, WORD, AT(member), 0, 0, words, CYAML_ARRAY_LEN(words), NULL         \
+    }
+#define OPTIMIZER_KEYS(member, end)                                                                \
+    WORD_KEY(member.kind, optim_kinds, "adam"),                                                    \
+        KEY(REAL, member.rate, "", "0.001, sgd: 0.01", 0, 100),                                    \
+        KEY(REAL, member.weight_decay, "", "0", 0, 10),                                            \
+        KEY(REAL, member.momentum, "", "0", 0, 0.9999),                                            \
+        KEY(REAL, member.trust_max, "", "0", 0, 1e6),                                              \
+        WORD_KEY(member.schedule, schedules, "constant"),                                          \
+        KEY(U32, member.warmup, "steps", "0", 0, UINT32_MAX),                                      \
+        KEY(U32, member.total, "steps", end, 0, UINT32_MAX),                                       \
+        KEY(REAL, member.clip, "norm", "1", 0, 1e6)
+
+static const struct key keys[] = {
+    KEY_OF(TEXT, run, "run", "", "", 0, 0, NAME_RANGE),
+    KEY_OF(U64, seed, "seed", "", "0", 0, 0x1p64, "any whole number"),
+    WORD_KEY(compute, compute_types, "auto"),
+    WORD_KEY(model.kind, model_kinds, "classifier"),
+    KEY(U32, model.dim, "numbers", "64", 1, HTH_MODEL_DIM_MAX),
+    KEY(U32, model.layers, "layers", "2", 1, HTH_MODEL_LAYERS_MAX),
+    KEY(U32, model.heads, "heads", "4", 1, 1024),
+    KEY(U32, model.context, "bytes", "64", 2, HTH_SEQ_LEN_MAX),
+    KEY_OF(SIZES, model.grid, "model.grid", "experts", "[4, 4]", 1, HTH_GRID_DIM_MAX,
+           "1 to 3 sizes, up to 16777216 experts"),
+    KEY(U32, model.top_k, "experts", "4", 1, HTH_TOP_K_MAX),
+    WORD_KEY(model.expert, expert_kinds, "ffn"),
+    KEY(REAL, model.balance, "", "0", 0, 1000),
+    KEY(REAL, model.noise, "", "0", 0, 1000),
+    WORD_KEY(data.kind, data_kinds, "fashion-mnist"),
+    KEY_OF(TEXT, data.path, "data.path", "", "Debian's folder, lm: kjv.txt", 0, 0, "a path"),
+    KEY(U32, data.shuffle_rows, "samples", "8192", 1, 1 << 24),
+    KEY(U32, data.shift, "pixels", "0", 0, HTH_DATA_SHIFT_MAX),
+    KEY(U32, train.rows, "samples", "64, lm: 16", 1, HTH_MICRO_BATCH_MAX),
+    KEY(U32, train.flights, "micro-batches", "4", 1, HTH_FLIGHTS_MAX),
+    KEY(U32, train.steps, "updates", "1000", 1, UINT32_MAX),
+    KEY(U32, train.eval_every, "updates", "200", 1, UINT32_MAX),
+    KEY(U32, train.eval_rows, "samples", "0", 0, UINT32_MAX),
+    KEY_OF(U32, train.k_min, "train.k_min", "replies", "1", 1, HTH_TOP_K_MAX, "1 to model.top_k"),
+    KEY(REAL, train.grace_s, "s", "0.5", 0.001, 3600),
+    KEY(REAL, train.timeout_s, "s", "10", 0.01, 3600),
+    WORD_KEY(train.wire, row_types, "auto"),
+    KEY(U32, train.checkpoint_every, "updates", "500", 1, UINT32_MAX),
+    OPTIMIZER_KEYS(optimizer, "train.steps"),
+    OPTIMIZER_KEYS(experts.optimizer, "0"),
+    KEY(U32, experts.step_rows, "rows", "64", 1, 1 << 24),
+    KEY(REAL, experts.step_age_s, "s", "1", 0.001, 3600),
+    KEY(U32, experts.batch_rows_max, "rows", "4096", 1, 1 << 20),
+    KEY(REAL, experts.norm_max, "norm", "0", 0, 1e12),
+    WORD_KEY(averaging.mode, averaging_modes, "local"),
+    KEY(U32, averaging.every, "updates", "10, batch: 100", 0, 1 << 30),
+    WORD_KEY(averaging.format, wire_formats, "fp32"),
+    KEY(BOOL, averaging.states, "", "false", 0, 0),
+    KEY(U64, averaging.target, "samples", "16 * train.rows", 1, 1e9),
+    KEY(REAL, averaging.quorum, "", "0.5", 0, 1),
+    KEY(BOOL, averaging.delayed, "", "false", 0, 0),
+    KEY_OF(TEXT, averaging.grid, "averaging.grid", "trainers", "", 0, 0, "sizes such as 4x4"),
+    KEY(U32, averaging.group, "trainers", "16", 2, HTH_AVG_MEMBERS_MAX),
+    KEY_OF(REAL, averaging.clip, "averaging.clip", "medians", "0", 0, 1e6, "0, or 1 to 1000000"),
+    KEY(REAL, averaging.share_max, "mean shares", "2", 1, HTH_AVG_MEMBERS_MAX),
+};
+
+static const void *place_of(const struct hth_runfile *run, const struct key *k)
 {
-    if (r->value >= r->low && r->value <= r->high)
+    return (const char *)run + k->offset;
+}
+
+static double number_of(const struct hth_runfile *run, const struct key *k)
+{
+    const void *at = place_of(run, k);
+    if (k->type == U32)
+        return *(const uint32_t *)at;
+    return k->type == U64 ? (double)*(const uint64_t *)at : *(const double *)at;
+}
+
+static void write_sizes(const struct hth_runfile *run, char *out, size_t size)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < run->model.grid_count && len < size; i++)
+        len +=
+            (size_t)snprintf(out + len, size - len, "%s%u", i > 0 ? ", " : "[", run->model.grid[i]);
+    if (len < size)
+        snprintf(out + len, size - len, "]");
+}
+
+static void write_value(const struct hth_runfile *run, const struct key *k, char *out, size_t size)
+{
+    const void *at = place_of(run, k);
+    out[0] = '\0';
+    switch (k->type) {
+    case U32:
+        snprintf(out, size, "%u", *(const uint32_t *)at);
+        break;
+    case U64:
+        snprintf(out, size, "%llu", (unsigned long long)*(const uint64_t *)at);
+        break;
+    case REAL:
+        snprintf(out, size, "%.9g", *(const double *)at);
+        break;
+    case BOOL:
+        snprintf(out, size, "%s", *(const bool *)at ? "true" : "false");
+        break;
+    case TEXT:
+        if (*(char *const *)at != NULL)
+            snprintf(out, size, "%s", *(char *const *)at);
+        break;
+    case SIZES:
+        write_sizes(run, out, size);
+        break;
+    case WORD:
+        for (uint32_t i = 0; i < k->word_count; i++)
+            if (k->words[i].val == *(const uint32_t *)at)
+                snprintf(out, size, "%s", k->words[i].str);
+        break;
+    }
+}
+
+static void write_range(const struct key *k, char *out, size_t size)
+{
+    size_t len = 0;
+    if (k->range != NULL)
+        snprintf(out, size, "%s", k->range);
+    else if (k->type == BOOL)
+        snprintf(out, size, "true, false");
+    else if (k->type != WORD)
+        snprintf(out, size, "%.10g to %.10g", k->low, k->high);
+    for (uint32_t i = 0; i < k->word_count && len < size; i++)
+        len += (size_t)snprintf(out + len, size - len, "%s%s", i > 0 ? ", " : "", k->words[i].str);
+}
+
+size_t hth_runfile_keys(const struct hth_runfile *run, struct hth_run_key *out, size_t max)
+{
+    static const enum hth_run_value kinds[] = {
+        [U32] = HTH_RUN_NUMBER,  [U64] = HTH_RUN_NUMBER,  [REAL] = HTH_RUN_NUMBER,
+        [WORD] = HTH_RUN_WORD,   [BOOL] = HTH_RUN_SWITCH, [TEXT] = HTH_RUN_NAME,
+        [SIZES] = HTH_RUN_SIZES,
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(keys) && i < max; i++) {
+        const struct key *k = &keys[i];
+        out[i] = (struct hth_run_key){k->path, k->unit, k->fallback, kinds[k->type], "", ""};
+        write_value(run, k, out[i].value, sizeof(out[i].value));
+        write_range(k, out[i].range, sizeof(out[i].range));
+    }
+    return HTH_ARRAY_LEN(keys);
+}
+
+/* ---- limits -------------------------------------------------------------------------------- */
+
+static bool in_range(const char *key, double value, double low, double high, const char *name,
+                     char error[HTH_RUNFILE_ERROR_MAX])
+{
+    if (value >= low && value <= high)
         return true;
     snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s is %.9g; it must be from %.9g to %.9g", name,
-             r->key, r->value, r->low, r->high);
+             key, value, low, high);
     return false;
 }
 
-static bool check_ranges(const struct range *ranges, size_t count, const char *name,
+static bool check_ranges(const struct hth_runfile *run, const char *name,
                          char error[HTH_RUNFILE_ERROR_MAX])
 {
-    for (size_t i = 0; i < count; i++) {
-        if (!in_range(&ranges[i], name, error))
+    for (size_t i = 0; i < HTH_ARRAY_LEN(keys); i++) {
+        const struct key *k = &keys[i];
+        bool number = k->type == U32 || k->type == U64 || k->type == REAL;
+        if (number && !in_range(k->path, number_of(run, k), k->low, k->high, name, error))
             return false;
     }
     return true;
 }
 
-static bool check_optimizer(const struct hth_run_optimizer *o, const char *where, const char *name,
-                            char *error)
+static bool check_name(const struct hth_runfile *run, const char *name,
+                       char error[HTH_RUNFILE_ERROR_MAX])
 {
-    const struct range ranges[] = {
-        {"rate", o->rate, 0, 100},
-        {"weight_decay", o->weight_decay, 0, 10},
-        {"momentum", o->momentum, 0, 0.9999},
-        {"trust_max", o->trust_max, 0, 1e6},
-        {"clip", o->clip, 0, 1e6},
-    };
-    char at[160];
-    snprintf(at, sizeof(at), "%.100s: %s", name, where);
-    if (o->schedule != HTH_RUN_CONSTANT && o->total == 0) {
-        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: a decaying schedule needs 'total' steps", at);
-        return false;
-    }
-    return check_ranges(ranges, HTH_ARRAY_LEN(ranges), at, error);
+    if (hth_name_check(run->run, strlen(run->run)) == HTH_OK)
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: run is '%s'; it must be " NAME_RANGE, name,
+             run->run);
+    return false;
+}
+
+static bool check_schedule(const struct hth_run_optimizer *o, const char *where, const char *name,
+                           char error[HTH_RUNFILE_ERROR_MAX])
+{
+    if (o->schedule == HTH_RUN_CONSTANT || o->total > 0)
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s: a decaying schedule needs 'total' steps", name,
+             where);
+    return false;
 }
 
 static bool check_grid(const struct hth_run_model *m, const char *name,
@@ -260,13 +434,11 @@ static bool check_grid(const struct hth_run_model *m, const char *name,
 {
     double experts = 1;
     for (uint32_t i = 0; i < m->grid_count; i++) {
-        const struct range r = {"model.grid", m->grid[i], 1, HTH_GRID_DIM_MAX};
-        if (!in_range(&r, name, error))
+        if (!in_range("model.grid", m->grid[i], 1, HTH_GRID_DIM_MAX, name, error))
             return false;
         experts *= m->grid[i];
     }
-    const struct range all = {"experts in model.grid", experts, 1, HTH_GRID_EXPERTS_MAX};
-    return in_range(&all, name, error);
+    return in_range("experts in model.grid", experts, 1, HTH_GRID_EXPERTS_MAX, name, error);
 }
 
 /* Refuses pairs of settings that contradict each other. */
@@ -290,16 +462,7 @@ static bool check_pairing(const struct hth_runfile *run, const char *name,
 static bool check_model(const struct hth_run_model *m, const char *name,
                         char error[HTH_RUNFILE_ERROR_MAX])
 {
-    const struct range ranges[] = {
-        {"model.dim", m->dim, 1, HTH_MODEL_DIM_MAX},
-        {"model.layers", m->layers, 1, HTH_MODEL_LAYERS_MAX},
-        {"model.heads", m->heads, 1, 1024},
-        {"model.context", m->context, 2, HTH_SEQ_LEN_MAX},
-        {"model.top_k", m->top_k, 1, HTH_TOP_K_MAX},
-        {"model.balance", m->balance, 0, 1000},
-        {"model.noise", m->noise, 0, 1000},
-    };
-    if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error) || !check_grid(m, name, error))
+    if (!check_grid(m, name, error))
         return false;
     if (m->kind == HTH_RUN_CLASSIFIER && m->expert == HTH_RUN_TRANSFORMER) {
         snprintf(error, HTH_RUNFILE_ERROR_MAX,
@@ -319,16 +482,8 @@ static bool check_model(const struct hth_run_model *m, const char *name,
 static bool check_averaging(const struct hth_run_averaging *a, const char *name,
                             char error[HTH_RUNFILE_ERROR_MAX])
 {
-    const struct range ranges[] = {
-        {"averaging.every", a->every, 0, 1 << 30},
-        {"averaging.target", (double)a->target, 1, 1e9},
-        {"averaging.quorum", a->quorum, 0, 1},
-        {"averaging.group", a->group, 2, HTH_AVG_MEMBERS_MAX},
-        {"averaging.clip", a->clip, a->clip > 0 ? 1 : 0, 1e6},
-        {"averaging.share_max", a->share_max, 1, HTH_AVG_MEMBERS_MAX},
-    };
     struct hth_avg_shape shape;
-    if (!check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error))
+    if (a->clip > 0 && !in_range("averaging.clip", a->clip, 1, 1e6, name, error))
         return false;
     if (a->grid == NULL || hth_avg_shape_parse(a->grid, &shape) == HTH_OK)
         return true;
@@ -340,24 +495,12 @@ static bool check_averaging(const struct hth_run_averaging *a, const char *name,
 static enum hth_err check(const struct hth_runfile *run, const char *name,
                           char error[HTH_RUNFILE_ERROR_MAX])
 {
-    const struct range ranges[] = {
-        {"data.shuffle_rows", run->data.shuffle_rows, 1, 1 << 24},
-        {"data.shift", run->data.shift, 0, HTH_DATA_SHIFT_MAX},
-        {"train.rows", run->train.rows, 1, HTH_MICRO_BATCH_MAX},
-        {"train.flights", run->train.flights, 1, HTH_FLIGHTS_MAX},
-        {"train.k_min", run->train.k_min, 1, run->model.top_k},
-        {"train.grace_s", run->train.grace_s, 0.001, 3600},
-        {"train.timeout_s", run->train.timeout_s, 0.01, 3600},
-        {"experts.step_rows", run->experts.step_rows, 1, 1 << 24},
-        {"experts.step_age_s", run->experts.step_age_s, 0.001, 3600},
-        {"experts.batch_rows_max", run->experts.batch_rows_max, 1, 1 << 20},
-        {"experts.norm_max", run->experts.norm_max, 0, 1e12},
-    };
     error[0] = '\0';
-    bool good = check_model(&run->model, name, error) && check_pairing(run, name, error) &&
-                check_ranges(ranges, HTH_ARRAY_LEN(ranges), name, error) &&
-                check_optimizer(&run->optimizer, "optimizer", name, error) &&
-                check_optimizer(&run->experts.optimizer, "experts.optimizer", name, error) &&
+    bool good = check_name(run, name, error) && check_ranges(run, name, error) &&
+                in_range("train.k_min", run->train.k_min, 1, run->model.top_k, name, error) &&
+                check_model(&run->model, name, error) && check_pairing(run, name, error) &&
+                check_schedule(&run->optimizer, "optimizer", name, error) &&
+                check_schedule(&run->experts.optimizer, "experts.optimizer", name, error) &&
                 check_averaging(&run->averaging, name, error);
     return good ? HTH_OK : HTH_E_CONFIG;
 }

@@ -30,8 +30,8 @@
  *
  * The parser is strict: an unknown key, a value of the wrong kind, a missing `run` or a number out
  * of range is E_CONFIG, and the error text names the file, the line, the key and, for an unknown
- * key, the nearest known one. A value left out takes its default, and so does 0, except where a
- * comment below gives 0 a meaning.
+ * key, the nearest known one, or all. A value left out takes its default, and so does 0, except
+ * where a comment below gives 0 a meaning.
  *
  * Any thread.
  */
@@ -146,6 +146,20 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
                                struct hth_runfile **out,
                                char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;
 void hth_runfile_free(struct hth_runfile *run);
+
+/* One key of a run file, for people. */
+enum hth_run_value { HTH_RUN_NUMBER, HTH_RUN_WORD, HTH_RUN_SWITCH, HTH_RUN_NAME, HTH_RUN_SIZES };
+struct hth_run_key {
+    const char *path;     /* "model.dim" */
+    const char *unit;     /* of a number: "steps"; "": none */
+    const char *fallback; /* the default: "64", "64, lm: 16"; "": the key is required, or none */
+    enum hth_run_value kind;
+    char value[256]; /* that holds, as in a file; "": none */
+    char range[96];  /* "1 to 65536", "classifier, lm" */
+};
+/* Writes the keys in the order of a file, at most `max`; returns how many there are. */
+size_t hth_runfile_keys(const struct hth_runfile *run, struct hth_run_key *out, size_t max);
+
 /* The type of rows on the wire: train.wire, or the meaning of `auto`. */
 enum hth_dtype hth_runfile_wire(const struct hth_runfile *run);
 

@@ -168,13 +168,42 @@ static enum hth_err make_params(struct hth_model *m)
 {
     struct hth_seal_options seal = HTH_SEAL_OPTIONS_INIT;
 
-    HTH_TRY(hth_params_new(m->backend, &m->params));
     HTH_TRY(declare_all(m));
     seal.seed = m->opts.seed;
     seal.stream = UINT32_MAX; /* experts count from 0: none has the trunk's numbers */
     HTH_TRY(hth_params_seal(m->params, &seal));
     find_segments(m);
     return HTH_OK;
+}
+
+/* Takes the options, and makes grids and a set of parameters without any. */
+static enum hth_err begin(struct hth_model *m, const struct hth_backend *backend,
+                          const struct hth_model_opts *opts)
+{
+    m->opts = *opts;
+    m->prefix = hth_strdup(opts->layer_prefix != NULL ? opts->layer_prefix : "");
+    m->expert_kind = hth_strdup(opts->expert_kind != NULL ? opts->expert_kind : "");
+    m->opts.layer_prefix = m->prefix;
+    m->opts.expert_kind = m->expert_kind;
+    m->backend = backend != NULL ? backend : hth_backend_ref();
+    if (m->opts.kind == HTH_MODEL_LM && m->opts.heads == 0)
+        m->opts.heads = HTH_MAX(m->opts.d / 32, 1u);
+    HTH_TRY(check_opts(&m->opts));
+    m->block_rows = strcmp(m->expert_kind, "transformer") == 0 ? m->opts.seq_len : 1;
+    HTH_TRY(make_grids(m));
+    return hth_params_new(m->backend, &m->params);
+}
+
+enum hth_err hth_model_count(const struct hth_model_opts *opts, uint64_t *parameters)
+{
+    struct hth_model *m = hth_new(struct hth_model);
+    enum hth_err err = begin(m, NULL, opts);
+
+    if (err == HTH_OK)
+        err = declare_all(m);
+    *parameters = err == HTH_OK ? hth_params_elements(m->params) : 0;
+    hth_model_free(m);
+    return err;
 }
 
 enum hth_err hth_model_new(const struct hth_backend *backend, const struct hth_model_opts *opts,
@@ -184,17 +213,7 @@ enum hth_err hth_model_new(const struct hth_backend *backend, const struct hth_m
     enum hth_err err;
 
     *out = NULL;
-    m->opts = *opts;
-    m->prefix = hth_strdup(opts->layer_prefix != NULL ? opts->layer_prefix : "");
-    m->expert_kind = hth_strdup(opts->expert_kind != NULL ? opts->expert_kind : "");
-    m->opts.layer_prefix = m->prefix;
-    m->opts.expert_kind = m->expert_kind;
-    m->backend = backend != NULL ? backend : hth_backend_ref();
-    if (m->opts.kind == HTH_MODEL_LM && m->opts.heads == 0)
-        m->opts.heads = HTH_MAX(m->opts.d / 32, 1u);
-    HTH_GOTO(fail, check_opts(&m->opts));
-    m->block_rows = strcmp(m->expert_kind, "transformer") == 0 ? m->opts.seq_len : 1;
-    HTH_GOTO(fail, make_grids(m));
+    HTH_GOTO(fail, begin(m, backend, opts));
     HTH_GOTO(fail, make_beams(m));
     if (m->opts.kind == HTH_MODEL_LM)
         HTH_GOTO(fail, hth_rope_new(m->backend, m->opts.seq_len, m->opts.d / m->opts.heads,

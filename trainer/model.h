@@ -73,6 +73,8 @@ struct hth_model_opts {
 enum hth_err hth_model_new(const struct hth_backend *backend, const struct hth_model_opts *opts,
                            struct hth_model **out) HTH_MUST;
 void hth_model_free(struct hth_model *model);
+/* Counts the parameters of such a trunk without making it. Errors: E_CONFIG, E_TOO_LARGE. */
+enum hth_err hth_model_count(const struct hth_model_opts *opts, uint64_t *parameters) HTH_MUST;
 const struct hth_model_opts *hth_model_opts_of(const struct hth_model *model);
 /* The trunk's parameters. */
 struct hth_params *hth_model_params(struct hth_model *model);

@@ -215,6 +215,7 @@ static void mistakes_are_named(void **state)
         {"run: a\nmodel: {kind: mlp}\n", "unknown value 'mlp'"},
         {"run: a\noptimizer: {kind: newton}\n", "expected one of: adam, adamw, sgd, lamb"},
         {"run: a\nmodel:\n  colour: 3\n", "expected one of: kind, dim, layers, heads, context,"},
+        {"run: a/b\n", "run is 'a/b'; it must be 1 to 63 bytes of UTF-8, without blanks"},
         {"run: a\nzzzz: 3\n", "expected one of: run, seed, compute, model, data, train,"},
         {"run: a\nx: 3\n", "expected one of: run,"}, /* two edits, and not a letter right */
         {"run: a\nmodel: {dim: {a: 3}}\n", "a group of keys in line 2, field dim: a whole number"},
@@ -261,6 +262,77 @@ static void values_of_a_wrong_kind_say_what_is_needed(void **state)
     each_must_say(cases, HTH_ARRAY_LEN(cases));
 }
 
+#define KEYS_MAX 80
+
+/* "a.b.c" and a value, as a file: "run: x" and "a: {b: {c: VALUE}}". */
+static void file_with(const char *path, const char *value, char *out, size_t size)
+{
+    size_t len = (size_t)snprintf(out, size, "%s", strcmp(path, "run") == 0 ? "" : "run: x\n");
+    unsigned depth = 0;
+    for (const char *dot; (dot = strchr(path, '.')) != NULL; path = dot + 1, depth++)
+        len += (size_t)snprintf(out + len, size - len, "%s%.*s: ", depth > 0 ? "{" : "",
+                                (int)(dot - path), path);
+    len += (size_t)snprintf(out + len, size - len, "%s%s: %s", depth > 0 ? "{" : "", path, value);
+    for (; depth > 0; depth--)
+        len += (size_t)snprintf(out + len, size - len, "}");
+    snprintf(out + len, size - len, "\n");
+}
+
+/* The defaults that are shown are those of the parser; texts such as "train.steps" name one. */
+static void shown_defaults_hold(void **state)
+{
+    (void)state;
+    struct hth_runfile *run;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    struct hth_run_key keys[KEYS_MAX];
+    assert_ok(parse("run: x\n", &run, error));
+    size_t count = hth_runfile_keys(run, keys, KEYS_MAX);
+    assert_true(count > 50 && count <= KEYS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        size_t len = strcspn(keys[i].fallback, ",");
+        if (keys[i].kind == HTH_RUN_SIZES)
+            len = strlen(keys[i].fallback);
+        if (keys[i].kind == HTH_RUN_NAME || strstr(keys[i].fallback, "train.") != NULL)
+            continue;
+        if (strlen(keys[i].value) != len || strncmp(keys[i].value, keys[i].fallback, len) != 0)
+            fail_msg("%s: %s, default %s", keys[i].path, keys[i].value, keys[i].fallback);
+    }
+    hth_runfile_free(run);
+}
+
+/* Every bound that is shown holds: the number itself is good, the next one is not. */
+static void shown_ranges_hold(void **state)
+{
+    (void)state;
+    struct hth_runfile *run;
+    char error[HTH_RUNFILE_ERROR_MAX], text[200], value[64];
+    struct hth_run_key keys[KEYS_MAX];
+    size_t crossed = 0;
+    assert_ok(parse("run: x\n", &run, error));
+    size_t count = hth_runfile_keys(run, keys, KEYS_MAX);
+    hth_runfile_free(run);
+    for (size_t i = 0; i < count; i++) {
+        double low, high;
+        if (keys[i].kind != HTH_RUN_NUMBER || sscanf(keys[i].range, "%lf to %lf", &low, &high) != 2)
+            continue;
+        snprintf(value, sizeof(value), "%.10g",
+                 high + (high < 1 ? 1 : 1 + high / 1e6 * (high > 1e9)));
+        file_with(keys[i].path, value, text, sizeof(text));
+        assert_err(HTH_E_CONFIG, parse(text, &run, error));
+        if (strstr(error, high == UINT32_MAX ? "too large" : keys[i].path) == NULL)
+            fail_msg("%s gave %s", text, error);
+        crossed++;
+        if (high == UINT32_MAX || strcmp(keys[i].path, "model.dim") == 0)
+            continue;
+        snprintf(value, sizeof(value), "%.10g", high);
+        file_with(keys[i].path, value, text, sizeof(text));
+        if (parse(text, &run, error) != HTH_OK)
+            fail_msg("%s gave %s", text, error);
+        hth_runfile_free(run);
+    }
+    assert_true(crossed > 30);
+}
+
 static void huge_file_is_refused(void **state)
 {
     (void)state;
@@ -287,6 +359,8 @@ int main(void)
         cmocka_unit_test(auto_wire_follows_compute),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(values_of_a_wrong_kind_say_what_is_needed),
+        cmocka_unit_test(shown_defaults_hold),
+        cmocka_unit_test(shown_ranges_hold),
         cmocka_unit_test(huge_file_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static void wrong_command_lines_are_named(void **state)
 {
     struct place *p = *state;
     static const struct mistake cases[] = {
-        {{"foo"}, 2, "no verb 'foo'; expected one of: node, serve, train, status, sim,"},
+        {{"foo"}, 2, "no verb 'foo'; expected one of: node, serve, train, status, run,"},
         {{"trian"}, 2, "did you mean 'train'?"},
         {{"serv", "--run", "x"}, 2, "did you mean 'serve'?"},
         {{"train"}, 2, "--run FILE is required"},
@@ -500,8 +500,10 @@ static void corrupt_checkpoint_is_named_and_kept(void **state)
     struct proc *trainer = START(p, "resume", "train", "--local", "--run", t.run, "--resume",
                                  "--dir", place_path(p, "trainer"));
     assert_int_equal(proc_wait(trainer), 1);
-    proc_must_say(trainer, place_text(p, "hearth: checkpoint %s: larger than the limit; put a good",
-                                      place_path(p, "trainer/trunk.safetensors")));
+    proc_must_say(trainer,
+                  place_text(p,
+                             "hearth: checkpoint %s: larger than the limit; put good copies there",
+                             place_path(p, "trainer/trunk.safetensors")));
     place_end(p);
 }
 

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run.c: hearth run check FILE: reads a run file as all verbs do, and shows what it means: each key
+ * with its value, default, unit and range, and how large experts and trunk are.
+ */
+#include "cli/cli.h"
+#include "cli/config.h"
+#include "cli/json.h"
+#include "core/guess.h"
+#include "core/limits.h"
+#include "core/mem.h"
+#include "experts/kind.h"
+#include "kernels/optim.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEYS_MAX 80
+/* The trunk always has room for two moments (kernels/params.h). */
+#define TRUNK_STATES 2
+
+/* Bytes of a set of parameters. In memory: weights, gradients, moments, and at most two copies of
+ * the weights in the kernels' order. On the disk: weights and moments. */
+struct size {
+    uint64_t parameters, memory, disk;
+};
+
+struct check {
+    const char *path;
+    bool json;
+
+    struct hth_runfile *run;
+    struct hth_run_key keys[KEYS_MAX];
+    size_t key_count;
+    struct size expert, trunk;
+    uint64_t experts; /* of the whole grid, all layers */
+};
+
+/* ---- flags --------------------------------------------------------------------------------- */
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    static const char *const words[] = {"check"};
+    struct check *c = state->input;
+    char hint[80];
+    switch (key) {
+    case 'J':
+        c->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0 && strcmp(arg, words[0]) != 0)
+            argp_error(state, "no word '%s'%s", arg,
+                       hth_guess_text(arg, words, sizeof(words[0]), HTH_ARRAY_LEN(words), hint,
+                                      sizeof(hint)));
+        if (state->arg_num == 1)
+            c->path = arg;
+        return state->arg_num > 1 ? ARGP_ERR_UNKNOWN : 0;
+    case ARGP_KEY_END:
+        if (c->path == NULL)
+            argp_error(state, "which file? For example: hearth run check runs/fashion.yaml");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option options[] = {
+    {"json", 'J', NULL, 0, "Print one JSON object instead of tables", 0}, {0}};
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "check FILE",
+    .doc = "Check a run file, and show each key with its value, default, unit and range, and the "
+           "size of an expert and of the trunk.",
+};
+
+/* ---- sizes --------------------------------------------------------------------------------- */
+
+static struct size size_of(uint64_t parameters, uint32_t states)
+{
+    return (struct size){.parameters = parameters,
+                         .memory = parameters * (2 + states + 2) * sizeof(float),
+                         .disk = parameters * (1 + states) * sizeof(float)};
+}
+
+/* Prints an error for sizes that no expert or trunk can have. */
+static enum hth_err find_sizes(struct check *c)
+{
+    struct hth_expert_opts expert;
+    struct hth_model_opts model;
+    uint64_t trunk;
+    hth_config_expert(c->run, &expert);
+    hth_config_model(c->run, &model);
+    const struct hth_expert_kind *kind = hth_expert_kind_find(expert.kind);
+    enum hth_err err = kind->shape(&expert.shape);
+    if (err == HTH_OK && kind->weights(&expert.shape) > HTH_EXPERT_PARAMS_MAX)
+        err = HTH_E_TOO_LARGE;
+    if (err != HTH_OK) {
+        hth_cli_say_error("%s: experts of width %u: %s", c->path, c->run->model.dim,
+                          hth_err_text(err));
+        return HTH_E_CONFIG;
+    }
+    err = hth_model_count(&model, &trunk);
+    if (err != HTH_OK) {
+        hth_cli_say_error("%s: the trunk: %s", c->path, hth_err_text(err));
+        return HTH_E_CONFIG;
+    }
+    c->expert = size_of(kind->weights(&expert.shape), hth_optim_slots(&expert.optim));
+    c->trunk = size_of(trunk, TRUNK_STATES);
+    c->experts = c->run->model.layers;
+    for (uint32_t i = 0; i < c->run->model.grid_count; i++)
+        c->experts *= c->run->model.grid[i];
+    return HTH_OK;
+}
+
+/* ---- printing ------------------------------------------------------------------------------ */
+
+static const char *shown(const char *text)
+{
+    return text[0] != '\0' ? text : "-";
+}
+
+static void print_size(const char *what, const struct size *s)
+{
+    char memory[16], disk[16];
+    printf("%-9s %llu parameters: %s of memory while it learns, %s on the disk\n", what,
+           (unsigned long long)s->parameters, hth_cli_bytes_text((double)s->memory, memory),
+           hth_cli_bytes_text((double)s->disk, disk));
+}
+
+static void print_table(const struct check *c)
+{
+    char eight[16], all[16];
+    printf("%s: a good run file of run '%s'\n\n", c->path, c->run->run);
+    printf("%-30s %-16s %-20s %-14s %s\n", "key", "value", "default", "unit", "range");
+    for (size_t i = 0; i < c->key_count; i++)
+        printf("%-30s %-16s %-20s %-14s %s\n", c->keys[i].path, shown(c->keys[i].value),
+               shown(c->keys[i].fallback), shown(c->keys[i].unit), c->keys[i].range);
+    putchar('\n');
+    print_size("an expert", &c->expert);
+    print_size("the trunk", &c->trunk);
+    printf("8 experts take %s of memory, all %llu of the run %s: weights, gradients and moments in "
+           "fp32, and at most two copies of the weights in the kernels' order\n",
+           hth_cli_bytes_text(8.0 * (double)c->expert.memory, eight),
+           (unsigned long long)c->experts,
+           hth_cli_bytes_text((double)c->experts * (double)c->expert.memory, all));
+}
+
+/* A value as JSON; null: there is none. */
+static json_t *value_json(const struct check *c, const struct hth_run_key *key)
+{
+    json_t *sizes;
+    switch (key->kind) {
+    case HTH_RUN_NUMBER:
+        if (strspn(key->value, "0123456789") == strlen(key->value) && strlen(key->value) < 19)
+            return json_integer(strtoll(key->value, NULL, 10));
+        return hth_json_number(strtod(key->value, NULL));
+    case HTH_RUN_SWITCH:
+        return json_boolean(strcmp(key->value, "true") == 0);
+    case HTH_RUN_SIZES:
+        sizes = json_array();
+        for (uint32_t i = 0; i < c->run->model.grid_count; i++)
+            json_array_append_new(sizes, json_integer(c->run->model.grid[i]));
+        return sizes;
+    default:
+        return key->value[0] != '\0' ? json_string(key->value) : json_null();
+    }
+}
+
+static json_t *size_json(const struct size *s)
+{
+    json_t *o = json_object();
+    hth_json_count(o, "parameters", s->parameters);
+    hth_json_count(o, "memory_bytes", s->memory);
+    hth_json_count(o, "disk_bytes", s->disk);
+    return o;
+}
+
+static void print_json(const struct check *c)
+{
+    json_t *all = json_object(), *list = json_array();
+    for (size_t i = 0; i < c->key_count; i++) {
+        json_t *o = json_object();
+        hth_json_text(o, "key", c->keys[i].path);
+        hth_json_take(o, "value", value_json(c, &c->keys[i]));
+        hth_json_text(o, "default", c->keys[i].fallback);
+        hth_json_text(o, "unit", c->keys[i].unit);
+        hth_json_text(o, "range", c->keys[i].range);
+        json_array_append_new(list, o);
+    }
+    hth_json_text(all, "run", c->run->run);
+    hth_json_take(all, "keys", list);
+    hth_json_take(all, "expert", size_json(&c->expert));
+    hth_json_take(all, "trunk", size_json(&c->trunk));
+    hth_json_count(all, "experts", c->experts);
+    hth_json_print_take(stdout, all);
+    putchar('\n');
+}
+
+int hth_verb_run(int argc, char **argv)
+{
+    struct check c = {.path = NULL};
+    if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
+        return HTH_EXIT_USAGE;
+    enum hth_err err = hth_config_load(c.path, &c.run);
+    if (err == HTH_E_NO_FILE)
+        err = HTH_E_CONFIG;
+    if (err == HTH_OK)
+        err = find_sizes(&c);
+    if (err == HTH_OK) {
+        c.key_count = hth_runfile_keys(c.run, c.keys, KEYS_MAX);
+        if (c.json)
+            print_json(&c);
+        else
+            print_table(&c);
+    }
+    hth_runfile_free(c.run);
+    return hth_exit_of(err);
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_runcheck.c: `hearth run check`, and data that lies beside its run file. */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const json_t *key_named(const json_t *all, const char *name)
+{
+    const json_t *key;
+    size_t i;
+    json_array_foreach(json_object_get(all, "keys"), i, key)
+    {
+        if (strcmp(json_string_value(json_object_get(key, "key")), name) == 0)
+            return key;
+    }
+    fail_msg("no key %s", name);
+    return NULL;
+}
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    return json_string_value(json_object_get(object, name));
+}
+
+static void check_shows_keys_and_sizes(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 40);
+    struct proc *proc = START(p, "table", "run", "check", t.run);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc,
+                  "train.steps                    40               1000                 updates "
+                  "       1 to 4294967295");
+    proc_must_say(proc, "8 experts take ");
+    proc = START(p, "json", "run", "check", "--json", t.run);
+    assert_int_equal(proc_wait(proc), 0);
+    char *out = place_read(proc->out, NULL);
+    json_t *all = json_loads(out, 0, NULL);
+    assert_non_null(all);
+    const json_t *steps = key_named(all, "train.steps");
+    assert_int_equal(json_integer_value(json_object_get(steps, "value")), 40);
+    assert_string_equal(text_of(steps, "default"), "1000");
+    assert_string_equal(text_of(steps, "unit"), "updates");
+    assert_string_equal(text_of(steps, "range"), "1 to 4294967295");
+    json_int_t d = json_integer_value(json_object_get(key_named(all, "model.dim"), "value"));
+    const json_t *expert = json_object_get(all, "expert");
+    /* W1 [d, 4d], b1, W2 [4d, d], b2, and the norm's two */
+    json_int_t parameters = 8 * d * d + 7 * d;
+    assert_int_equal(json_integer_value(json_object_get(expert, "parameters")), parameters);
+    assert_int_equal(json_integer_value(json_object_get(expert, "disk_bytes")), 12 * parameters);
+    assert_int_equal(json_integer_value(json_object_get(expert, "memory_bytes")), 24 * parameters);
+    assert_int_equal(json_integer_value(json_object_get(all, "experts")), 8);
+    json_decref(all);
+    free(out);
+    assert_int_equal(RUN(p, "none", "run", "check", place_path(p, "none.yaml")), 3);
+    assert_int_equal(RUN(p, "nothing", "run", "check"), 2);
+    proc = START(p, "word", "run", "chek", t.run);
+    assert_int_equal(proc_wait(proc), 2);
+    proc_must_say(proc, "did you mean 'check'?");
+    place_end(p);
+}
+
+/* A bad file gives the code and the text that training with it gives. */
+static void check_says_what_loading_says(void **state)
+{
+    struct place *p = *state;
+    static const char *const texts[] = {
+        "run: a\nmodel: {dmi: 3}\n",
+        "run: a\nmodel: {dim: lots}\n",
+        "run: a\ntrain: {k_min: 9}\n",
+        "run: a/b\n",
+        "",
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(texts); i++) {
+        place_write(p, "bad.yaml", texts[i], strlen(texts[i]));
+        p->proc_count = 0;
+        struct proc *train = START(p, place_text(p, "train%zu", i), "train", "--local", "--run",
+                                   place_path(p, "bad.yaml"), "--dir", place_path(p, "state"));
+        struct proc *check =
+            START(p, place_text(p, "check%zu", i), "run", "check", place_path(p, "bad.yaml"));
+        assert_int_equal(proc_wait(train), 3);
+        assert_int_equal(proc_wait(check), 3);
+        char *said = place_read(train->err, NULL), *same = place_read(check->err, NULL);
+        assert_non_null(strstr(said, "bad.yaml"));
+        assert_string_equal(said, same);
+        free(said);
+        free(same);
+    }
+    place_write(p, "bad.yaml", "run: a\nmodel: {dim: 65536}\n", 27);
+    struct proc *large = START(p, "large", "run", "check", place_path(p, "bad.yaml"));
+    assert_int_equal(proc_wait(large), 3);
+    proc_must_say(large, "experts of width 65536");
+    assert_false(place_exists(p, "state"));
+    place_end(p);
+}
+
+/* A relative data.path is sought in the current folder, then beside the run file. */
+static void data_beside_the_run_file_is_found(void **state)
+{
+    struct place *p = *state;
+    static const char run[] = "run: a\n"
+                              "model: {kind: lm, dim: 8, heads: 2, layers: 1, context: 8,"
+                              " grid: [2, 2], top_k: 1}\n"
+                              "data: {kind: text, path: words.txt, shuffle_rows: 16}\n"
+                              "train: {rows: 2, flights: 1, steps: 2}\n";
+    static char text[20000];
+    memset(text, 'a', sizeof(text));
+    assert_int_equal(mkdir(place_path(p, "runs"), 0700), 0);
+    place_write(p, "runs/lm.yaml", run, strlen(run));
+    struct proc *proc = START(p, "lost", "train", "--local", "--run", place_path(p, "runs/lm.yaml"),
+                              "--dir", place_path(p, "lost"));
+    assert_int_equal(proc_wait(proc), 1);
+    proc_must_say(proc, "no text at 'words.txt', nor one of that name beside the run file");
+    place_write(p, "runs/words.txt", text, sizeof(text));
+    proc = START(p, "found", "train", "--local", "--run", place_path(p, "runs/lm.yaml"), "--dir",
+                 place_path(p, "found"));
+    assert_int_equal(proc_wait(proc), 0);
+    proc = START(p, "shown", "run", "check", place_path(p, "runs/lm.yaml"));
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, place_path(p, "runs/words.txt"));
+    place_end(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(check_shows_keys_and_sizes, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(check_says_what_loading_says, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(data_beside_the_run_file_is_found, place_setup,
+                                        place_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
