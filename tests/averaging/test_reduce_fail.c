@@ -129,7 +129,7 @@ static void run_deaths(const struct death *d)
 {
     int64_t calm = calm_time(1);
     /* From before anything was sent to when all is done. */
-    for (int64_t at = 0, i = 0; at <= calm + 50000; at += calm / (HTH_TEST_FEW ? 3 : 12), i++)
+    for (int64_t at = 0, i = 0; at <= calm + 50000; at += calm / (HTH_TEST_FEW ? 3 : 8), i++)
         run_death(d, 100 + (uint64_t)i, at, calm);
 }
 
