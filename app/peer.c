@@ -117,6 +117,11 @@ static enum hth_err take_default_dir(const struct hth_peer_opts *opts, struct ht
         hth_free(number);
         err = lock_dir(opts, peer, holder);
     }
+    char *old_key = hth_asprintf("%s/key", base);
+    if (err == HTH_OK && access(old_key, F_OK) == 0)
+        hth_cli_say_error("%s holds the state of an earlier version: --dir %s goes on with it",
+                          base, base);
+    hth_free(old_key);
     hth_free(base);
     return err;
 }

@@ -310,6 +310,7 @@ static enum hth_err try_once(struct hth_peer_join *j)
     opts.bootstrap = j->addr;
     opts.bootstrap_count = j->count;
     opts.typed_count = j->typed;
+    opts.census = j->peer->census;
     hth_join_free(j->join);
     return hth_join_new(j->peer->env, j->peer->dht, &opts, on_join, j, &j->join);
 }

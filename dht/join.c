@@ -52,7 +52,7 @@ struct hth_join {
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_addr bootstrap[HTH_BOOTSTRAP_MAX];
     struct tcp_probe probe[HTH_BOOTSTRAP_MAX];
-    struct hth_census *census;
+    struct hth_census *census, *own_census;
     struct hth_timer *timer;
     int64_t start_us;
     int64_t answered_us; /* when the DHT first answered; INT64_MAX: not yet */
@@ -380,9 +380,10 @@ enum hth_err hth_join_new(struct hth_env *env, struct hth_dht *dht,
     for (size_t i = 0; i < opts->bootstrap_count; i++)
         j->bootstrap[i] = opts->bootstrap[i];
     const char *network = opts->any_network ? NULL : opts->network;
-    enum hth_err err = opts->any_network || network != NULL
-                           ? hth_census_new(env, dht, network, &j->census)
-                           : HTH_E_CONFIG;
+    enum hth_err err = opts->any_network || network != NULL ? HTH_OK : HTH_E_CONFIG;
+    if (err == HTH_OK && opts->census == NULL)
+        err = hth_census_new(env, dht, network, &j->own_census);
+    j->census = opts->census != NULL ? opts->census : j->own_census;
     if (err != HTH_OK) {
         hth_free(j);
         return err;
@@ -404,6 +405,6 @@ void hth_join_free(struct hth_join *j)
     owner_stop(j);
     scan_stop(j);
     hth_timer_free(j->env, j->timer);
-    hth_census_free(j->census);
+    hth_census_free(j->own_census);
     hth_free(j);
 }

@@ -89,9 +89,10 @@ struct hth_join_opts {
     bool any_network;                 /* `network` is not used: a beacon of any network suffices */
     const struct hth_addr *bootstrap; /* copied; the same nodes as the DHT's */
     size_t bootstrap_count;           /* 0: this is the first node, and joining succeeds at once */
-    size_t typed_count; /* the first so many were typed by a person: texts name these */
-    int64_t timeout_us; /* for the DHT to answer */
-    int64_t beacon_us;  /* and then for a beacon of this network */
+    size_t typed_count;        /* the first so many were typed by a person: texts name these */
+    struct hth_census *census; /* of that network, borrowed; NULL: the join opens its own */
+    int64_t timeout_us;        /* for the DHT to answer */
+    int64_t beacon_us;         /* and then for a beacon of this network */
 };
 #define HTH_JOIN_OPTS_INIT                                                                         \
     {                                                                                              \
