@@ -162,7 +162,7 @@ static const char *file_trouble(enum hth_err err)
 {
     switch (err) {
     case HTH_E_WRONG_RUN:
-        return "it belongs to another expert";
+        return "it belongs to another expert or run";
     case HTH_E_BAD_SHAPE:
         return "its kind or size differs from the run file's experts";
     case HTH_E_CONFIG:

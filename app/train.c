@@ -322,6 +322,19 @@ static char *status_json(void *arg)
     return hth_together_page(&t->together, t->peer.env->metrics, &stats);
 }
 
+/* Why its work may be lost. */
+static char *trouble(void *arg)
+{
+    const struct train *t = arg;
+    struct hth_train_stats stats;
+    char span[16];
+    hth_trainer_stats(t->trainer, &stats);
+    if (stats.unsaved_since_us == 0)
+        return NULL;
+    return hth_asprintf("checkpoints can't be saved for %s: the log says why",
+                        hth_cli_span_text(hth_wall_us(t->peer.env) - stats.unsaved_since_us, span));
+}
+
 /* ---- the start ----------------------------------------------------------------------------- */
 
 /* Publishes the beacon, once the peer has joined: a trainer that is turned away must leave no
@@ -408,6 +421,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.experts_dir = t->experts;
     opts.checkpoint_every = t->run->train.checkpoint_every;
     opts.resume = t->flags.resume;
+    opts.run = t->run->run;
     opts.why = why;
     opts.grace_us = (int64_t)(t->run->train.grace_s * 1e6);
     opts.timeout_us = (int64_t)(t->run->train.timeout_s * 1e6);
@@ -528,6 +542,7 @@ static int run_trainer(struct train *t)
     t->peer.on_joined = on_joined;
     t->peer.on_drain = on_drain;
     t->peer.status_json = status_json;
+    t->peer.trouble = trouble;
     t->peer.arg = t;
     err = build(t);
     code = err == HTH_OK ? hth_peer_run(&t->peer) : hth_exit_of(err);

@@ -7,6 +7,7 @@
  * of shape [rows, cols], and this metadata:
  *
  *   format      hearth-expert-1          uid     ffn0.3.7
+ *   run         the run's name, if the options have one
  *   kind        ffn                      d, inner, heads, block_rows
  *   optimizer   sgd | adam | adamw | lamb
  *   steps       steps done: Adam's bias correction and the schedule depend on it
@@ -317,6 +318,8 @@ static void add_meta(struct hth_st_writer *w, const struct hth_expert *expert)
 
     hth_st_add_meta(w, "format", FORMAT);
     hth_st_add_meta(w, "uid", expert->uid_text);
+    if (expert->opts.run != NULL)
+        hth_st_add_meta(w, "run", expert->opts.run);
     hth_st_add_meta(w, "kind", expert->kind->name);
     hth_st_add_meta_u64(w, "d", s->d);
     hth_st_add_meta_u64(w, "inner", s->inner);
@@ -372,6 +375,9 @@ static enum hth_err check_meta(const struct hth_expert *expert, const struct hth
     if (!hth_st_has_digest(r) || !meta_is(r, "format", FORMAT))
         return HTH_E_CORRUPT;
     if (!meta_is(r, "uid", expert->uid_text))
+        return HTH_E_WRONG_RUN;
+    if (expert->opts.run != NULL && hth_st_meta(r, "run") != NULL &&
+        !meta_is(r, "run", expert->opts.run))
         return HTH_E_WRONG_RUN;
     if (!meta_is(r, "kind", expert->kind->name) || !meta_is_u64(r, "d", s->d) ||
         !meta_is_u64(r, "inner", s->inner) || !meta_is_u64(r, "heads", s->heads) ||

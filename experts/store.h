@@ -42,6 +42,7 @@ struct hth_expert_opts {
     float clip_norm;              /* of G; 0: no clipping */
     const struct hth_backend *backend;
     uint64_t run_seed; /* draws a new expert's weights, together with the uid */
+    const char *run;   /* name in its checkpoints, borrowed; NULL: none, and any is loaded */
 };
 
 #define HTH_EXPERT_OPTS_INIT                                                                       \
@@ -108,8 +109,8 @@ float hth_expert_lr(const struct hth_expert *expert);
 enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blob **out) HTH_MUST;
 /* Loads the state from such bytes; after an error the expert has no weights. Errors: E_CORRUPT
  * (damaged, or not our checkpoint), E_BAD_SHAPE (another kind or shape), E_CONFIG (another
- * optimiser), E_WRONG_RUN (another expert), E_NOT_FINITE (a tensor holds NaN or infinity), E_RANGE
- * (squares below 0, more than HTH_EXPERT_STEPS_MAX steps), E_NO_MEMORY. */
+ * optimiser), E_WRONG_RUN (another expert, or another run's), E_NOT_FINITE (a tensor holds NaN or
+ * infinity), E_RANGE (squares below 0, more than HTH_EXPERT_STEPS_MAX steps), E_NO_MEMORY. */
 enum hth_err hth_expert_load_blob(struct hth_expert *expert, const void *data, size_t len) HTH_MUST;
 
 /* True if the last load took the weights and reset the moments. With clipping to c all gradients

@@ -270,6 +270,7 @@ static enum hth_err make_transport(struct hth_trainer *t)
         .without_experts = t->opts.without_experts,
         .step_rows = t->opts.local_step_rows,
         .run_seed = t->opts.model.seed,
+        .run = t->run,
         .experts_dir = t->opts.resume ? t->experts_dir : NULL,
         .experts_needed = t->ckpt.known,
         .why = t->opts.why,
@@ -319,6 +320,7 @@ static void destroy(struct hth_trainer *t)
     hth_model_free(t->model);
     hth_free(t->checkpoint_path);
     hth_free(t->experts_dir);
+    hth_free(t->run);
     hth_free(t);
 }
 
@@ -400,6 +402,8 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     t->rng = hth_rng_split(&env->rng, "trainer", 0);
     if (opts->checkpoint_path != NULL)
         t->checkpoint_path = hth_strdup(opts->checkpoint_path);
+    if (opts->run != NULL)
+        t->run = hth_strdup(opts->run);
     if (opts->local && opts->experts_dir != NULL)
         t->experts_dir = hth_strdup(opts->experts_dir);
     hth_queue_init(&t->trunk, env, HTH_LANE_COMPUTE);
@@ -475,6 +479,7 @@ void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
     out->hosts = p->hosts;
     out->hosts_dead = p->hosts_dead;
     out->flights = t->in_air;
+    out->unsaved_since_us = t->ckpt.unsaved.since_us;
     hth_share_stats(t, &out->share);
     if (out->waiting)
         out->waiting_us += hth_now_us(t->env) - t->waiting_since_us;

@@ -229,7 +229,7 @@ struct hth_rate {
 struct hth_trainer {
     struct hth_env *env;
     struct hth_trainer_opts opts;
-    char *checkpoint_path, *experts_dir;
+    char *checkpoint_path, *experts_dir, *run;
     struct hth_model *model;
     struct hth_data *data, *eval_data;
     struct hth_data_info data_info, eval_info;

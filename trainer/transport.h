@@ -109,6 +109,7 @@ struct hth_transport_opts {
     const struct hth_train_optim *optim;
     uint64_t step_rows;
     uint64_t run_seed;
+    const char *run;         /* its name, borrowed */
     const char *experts_dir; /* experts are loaded from it; NULL: they are drawn from the seed */
     bool experts_needed;     /* with experts_dir: a missing file is an error */
     char *why;               /* HTH_TRAINER_WHY_MAX bytes for an expert that can't be loaded */

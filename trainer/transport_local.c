@@ -386,6 +386,7 @@ static enum hth_err make_expert(struct local_transport *transport,
     e.clip_norm = opts->optim->clip_norm;
     e.backend = opts->backend;
     e.run_seed = opts->run_seed;
+    e.run = opts->run;
     HTH_TRY(hth_expert_new(&e, expert));
     if (opts->experts_dir == NULL || !has_weights(*expert))
         return hth_expert_init(*expert);

@@ -65,6 +65,7 @@ static void trunk_and_experts_get_separate_optimisers(void **state)
     assert_int_equal(expert.shape.heads, 6);
     assert_int_equal(expert.shape.block_rows, 32);
     assert_int_equal(expert.run_seed, 7);
+    assert_string_equal(expert.run, run->run);
     hth_runfile_free(run);
 }
 

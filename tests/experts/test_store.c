@@ -383,10 +383,16 @@ static void unfit_checkpoints_are_refused(void **state)
     struct hth_blob *blob;
 
     (void)state;
+    o.run = "first";
     reference_start(&r, &o);
     train_some(&r, 0, 1);
     assert_ok(hth_expert_snapshot(r.expert, &blob));
     assert_ok(load_as(&o, blob, blob->size));
+    other = o;
+    other.run = NULL; /* any */
+    assert_ok(load_as(&other, blob, blob->size));
+    other.run = "second";
+    assert_err(HTH_E_WRONG_RUN, load_as(&other, blob, blob->size));
     other = o;
     other.uid = uid_of(9);
     assert_err(HTH_E_WRONG_RUN, load_as(&other, blob, blob->size));

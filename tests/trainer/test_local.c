@@ -449,6 +449,7 @@ static void stop_saves_a_checkpoint(void **state)
     assert_int_equal(stats.flights, 0);
     assert_true(stats.updates > 0 && stats.updates < 40);
     assert_int_equal(stats.checkpoints, 1);
+    assert_int_equal(stats.unsaved_since_us, 0);
     assert_false(f->done);
     assert_non_null(hth_node_disk_get(f->node, "trunk.safetensors", &len));
     put_down(f, t);

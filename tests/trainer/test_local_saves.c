@@ -22,6 +22,8 @@ struct fixture {
     double loss[UPDATES];
     double eval_loss;
     bool done;
+    enum hth_err save_err; /* the expected one */
+    int64_t unsaved_since_us;
 };
 
 static int setup(void **state)
@@ -62,9 +64,8 @@ static void on_eval(void *arg, const struct hth_eval_result *result)
 
 static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
-    (void)arg;
     (void)updates;
-    assert_ok(err);
+    assert_int_equal(err, ((struct fixture *)arg)->save_err);
 }
 
 static void on_done(void *arg, enum hth_err err)
@@ -99,6 +100,7 @@ static struct hth_trainer_opts options(void)
 /* Trains up to that many updates; returns the loss of the test at the end. */
 static double train_to(struct fixture *f, struct hth_trainer_opts o, uint64_t updates)
 {
+    struct hth_train_stats stats;
     struct hth_trainer *t;
 
     o.updates_max = updates;
@@ -108,6 +110,8 @@ static double train_to(struct fixture *f, struct hth_trainer_opts o, uint64_t up
     assert_ok(hth_trainer_new(f->env, &o, &t));
     hth_trainer_start(t);
     assert_true(hth_world_run_until_true(f->world, is_done, f, 1000 * HTH_US_PER_S));
+    hth_trainer_stats(t, &stats);
+    f->unsaved_since_us = stats.unsaved_since_us;
     hth_trainer_free(t);
     hth_world_run_for(f->world, HTH_US_PER_S);
     return f->eval_loss;
@@ -164,6 +168,44 @@ static void resume_without_its_experts_is_refused(void **state)
     train_to(f, o, SAVED);
 }
 
+/* Runs of another name often have the same shapes and seed. A file without a name is of any. */
+static void another_runs_checkpoint_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = options();
+    char why[HTH_TRAINER_WHY_MAX];
+    struct hth_trainer *t;
+
+    train_to(f, o, SAVED);
+    o.resume = true;
+    o.why = why;
+    o.run = "first";
+    train_to(f, o, SAVED + 1);
+    o.run = "second";
+    assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &o, &t));
+    assert_string_equal(why, "it is of another run than 'second'");
+    o.checkpoint_path = "no trunk";
+    assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &o, &t));
+    assert_non_null(strstr(why, "expert ffn0.0.0 can't be loaded from run/experts: "));
+}
+
+static void full_disk_is_told(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = options();
+    struct hth_device full = HTH_DEVICE_INIT, roomy = HTH_DEVICE_INIT;
+
+    full.disk_bytes_max = 100;
+    hth_node_set_device(f->node, &full);
+    f->save_err = HTH_E_DISK_FULL;
+    train_to(f, o, SAVED);
+    assert_in_range(f->unsaved_since_us, 1, hth_wall_us(f->env));
+    hth_node_set_device(f->node, &roomy);
+    f->save_err = HTH_OK;
+    train_to(f, o, SAVED);
+    assert_int_equal(f->unsaved_since_us, 0);
+}
+
 /* Also a trainer that is not told to resume keeps the longer run's file; its own earlier
  * checkpoints are replaced. */
 static void longer_checkpoint_is_kept(void **state)
@@ -197,6 +239,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(resume_brings_local_experts_back, setup, teardown),
         cmocka_unit_test_setup_teardown(resume_repeats_the_test_at_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(resume_without_its_experts_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(another_runs_checkpoint_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(full_disk_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(longer_checkpoint_is_kept, setup, teardown),
     };
 
