@@ -2,6 +2,7 @@
 /* peer.c: opens key, event loop, rpc and DHT node, then joins the swarm. */
 #include "app/peer.h"
 
+#include "app/local.h"
 #include "app/page.h"
 #include "app/peer_addr.h"
 #include "app/peer_join.h"
@@ -199,6 +200,44 @@ static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
         peer->on_peer_lost(peer->on_peer_lost_arg, id, err);
 }
 
+static void name_peers(const struct hth_peer *peer, struct hth_about *out)
+{
+    struct hth_census_node node;
+    int64_t wall_us = hth_wall_us(peer->env);
+    for (uint32_t i = 0; peer->census != NULL && out->peer_count < HTH_ABOUT_PEERS_MAX &&
+                         hth_census_at(peer->census, i, &node);
+         i++) {
+        struct hth_about_peer *p = &out->peer[out->peer_count];
+        if (strcmp(node.network, peer->network) != 0)
+            continue;
+        p->id = node.id;
+        p->role = (uint8_t)node.role;
+        if (node.info.addr_count > 0)
+            p->addr = node.info.addr[0];
+        p->age_s = (uint32_t)(HTH_MAX(wall_us - node.issued_us, INT64_C(0)) / HTH_US_PER_S);
+        out->peer_count++;
+    }
+}
+
+/* Answers a peer that asks how this one is (about.h). */
+static void on_about(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_peer *peer = arg;
+    struct hth_about *about = hth_new(struct hth_about);
+    uint8_t *bytes = hth_new_array(uint8_t, HTH_ABOUT_BYTES_MAX);
+    about->started_us = peer->started_us;
+    about->reach = peer->reachable;
+    snprintf(about->version, sizeof(about->version), "%s", HTH_VERSION);
+    name_peers(peer, about);
+    if (peer->tell != NULL)
+        peer->tell(peer->arg, about);
+    const struct hth_rpc_body body = {.payload = bytes,
+                                      .payload_len = hth_about_write(about, bytes)};
+    hth_rpc_reply(req, &body);
+    hth_free(bytes);
+    hth_free(about);
+}
+
 static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *peer,
                              const struct hth_addr *listen)
 {
@@ -210,6 +249,7 @@ static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *
     rpc_opts.on_peer_lost = peer_lost;
     rpc_opts.arg = peer;
     HTH_TRY(hth_rpc_new(peer->env, &rpc_opts, &peer->rpc));
+    hth_rpc_serve(peer->rpc, HTH_METHOD_ABOUT, on_about, peer);
     peer->listen = *listen;
     if (opts->rpc_listens)
         hth_rpc_addr(peer->rpc, &peer->listen);
@@ -313,6 +353,19 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
     return code;
 }
 
+/* For `hearth status` on this machine. */
+static void be_found(const struct hth_peer_opts *opts, struct hth_peer *peer)
+{
+    struct hth_addr addr = peer->listen;
+    if (hth_addr_scope(&addr) == HTH_SCOPE_NONE)
+        addr = (struct hth_addr){.family = 4, .ip = {127, 0, 0, 1}};
+    addr.port = hth_opendht_port(peer->opendht);
+    hth_local_note(peer->lock, &addr, &peer->env->self);
+    peer->elsewhere = opts->net->dir != NULL;
+    if (peer->elsewhere)
+        hth_local_enter(peer->dir);
+}
+
 static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     if (opts->net->status_listen == NULL)
@@ -341,6 +394,9 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
     if (code == HTH_EXIT_OK)
         code = hth_exit_of(open_status(opts, peer));
     if (code == HTH_EXIT_OK) {
+        peer->started_us = hth_wall_us(peer->env);
+        if (!opts->offline && !opts->ephemeral)
+            be_found(opts, peer);
         print_banner(opts, peer, created);
         if (opts->offline)
             hth_post(peer->env, on_offline, peer);
@@ -383,6 +439,8 @@ void hth_peer_close(struct hth_peer *peer)
         hth_opendht_free(peer->opendht);
         hth_net_free(peer->env);
     }
+    if (peer->elsewhere)
+        hth_local_leave();
     hth_lock_free(peer->lock);
     hth_free(peer->dir);
     hth_free(peer->network);

@@ -17,6 +17,7 @@
 #ifndef HTH_APP_PEER_H
 #define HTH_APP_PEER_H
 
+#include "app/about.h"
 #include "app/reach.h"
 #include "cli/cli.h"
 #include "core/budget.h"
@@ -45,6 +46,9 @@ struct hth_peer_opts {
     /* Judges the state folder once it is locked and before anything is made; prints errors. */
     enum hth_err (*check_dir)(void *arg, const char *dir);
     void *check_arg;
+    const struct hth_addr *also; /* further peers to join through (status) */
+    size_t also_count;
+    int64_t patience_us; /* for beacons, once the DHT answers; 0: a usual time (status) */
 };
 
 struct hth_peer {
@@ -66,15 +70,17 @@ struct hth_peer {
     hth_fn *on_drain;  /* first Ctrl-C; must lead to hth_peer_stop */
     char *(*status_json)(void *arg);
     char *(*trouble)(void *arg); /* why it can't do its work, for /health; NULL: it can */
-    void (*refresh)(void *arg);  /* sets gauges before they are shown; may be NULL */
+    void (*tell)(void *arg, struct hth_about *out); /* adds to what it says of itself */
+    void (*refresh)(void *arg); /* sets gauges before they are shown; may be NULL */
     void *arg;
     /* called for each lost connection; may be NULL, and set at any time */
     hth_rpc_peer_lost_fn *on_peer_lost;
     void *on_peer_lost_arg;
+    int64_t started_us;       /* wall clock */
     bool joined;              /* a peer answered, or there is none to join */
     enum hth_reach reachable; /* at `announce`, by what other peers say */
     /* private */
-    bool draining;
+    bool draining, elsewhere;
     int exit_code;
 };
 

@@ -21,6 +21,7 @@ struct hth_peer_join {
     bool named; /* the name of the run is known */
     bool may_be_first, once, quiet, trains;
     bool keeps; /* has a state folder: else a peer of a moment (status) */
+    int64_t patience_us; /* for beacons; 0: the usual time */
     char *path; /* of the own file */
     struct hth_addr addr[HTH_BOOTSTRAP_MAX];        /* of --join, then the remembered ones */
     struct hth_peer_entry entry[HTH_BOOTSTRAP_MAX]; /* the same; id and time of the latter */
@@ -112,6 +113,7 @@ enum hth_err hth_peer_join_new(const struct hth_peer_opts *opts, struct hth_peer
     j->once = opts->net->once || opts->ephemeral;
     j->quiet = opts->quiet;
     j->trains = strcmp(opts->verb, "train") == 0;
+    j->patience_us = opts->patience_us;
     j->keeps = !opts->ephemeral;
     j->path = hth_asprintf("%s/peers", peer->dir);
     j->pause_us = RETRY_MIN_US;
@@ -121,6 +123,8 @@ enum hth_err hth_peer_join_new(const struct hth_peer_opts *opts, struct hth_peer
         read_file(j, j->path);
     if (j->typed == 0 && opts->net->dir == NULL)
         read_neighbours(j);
+    for (size_t i = 0; i < opts->also_count; i++)
+        add(j, &(struct hth_peer_entry){.addr = opts->also[i]});
     if (j->count > 0 || !opts->ephemeral)
         return HTH_OK;
     hth_cli_say_error("no peer is remembered on this machine: --join HOST:PORT is required");
@@ -311,6 +315,10 @@ static enum hth_err try_once(struct hth_peer_join *j)
     opts.bootstrap_count = j->count;
     opts.typed_count = j->typed;
     opts.census = j->peer->census;
+    if (j->patience_us > 0) {
+        opts.beacon_us = j->patience_us * 3 / 4;
+        opts.scan_us = j->patience_us - opts.beacon_us;
+    }
     hth_join_free(j->join);
     return hth_join_new(j->peer->env, j->peer->dht, &opts, on_join, j, &j->join);
 }

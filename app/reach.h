@@ -24,6 +24,7 @@ struct hth_census;
 struct hth_reacher;
 struct hth_rpc;
 
+/* Also on the wire (about.h): append, never renumber. */
 enum hth_reach { HTH_REACH_UNKNOWN, HTH_REACH_YES, HTH_REACH_NO };
 
 struct hth_reach_opts {

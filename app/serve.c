@@ -229,6 +229,34 @@ static void refresh(void *arg)
     hth_metric_set(s->m_saved, (double)stats.saved_us / 1e6);
 }
 
+/* The coarsest type in use. */
+static enum hth_compute compute_of(const struct hth_device_set *cards)
+{
+    enum hth_compute coarsest = HTH_COMPUTE_FP32;
+    for (size_t i = 0; i < cards->count; i++) {
+        enum hth_matmul type = hth_backend_compute(cards->backend[i]);
+        if (type == HTH_MATMUL_BF16)
+            coarsest = HTH_COMPUTE_BF16;
+        else if (type == HTH_MATMUL_TF32 && coarsest == HTH_COMPUTE_FP32)
+            coarsest = HTH_COMPUTE_TF32;
+    }
+    return coarsest;
+}
+
+static void tell(void *arg, struct hth_about *out)
+{
+    struct serve *s = arg;
+    struct hth_server_stats stats;
+    hth_server_stats(s->server, &stats);
+    out->rows = stats.rows_forward + stats.rows_backward;
+    out->trainers = stats.callers_now;
+    out->compute = (uint8_t)compute_of(&s->cards);
+    out->queue_ms =
+        (uint32_t)HTH_MIN(hth_server_queue_us(s->server) / HTH_US_PER_MS, INT64_C(1) << 30);
+    out->rows_per_s = (uint32_t)s->rows_per_s;
+    out->unsaved_since_us = stats.unsaved_since_us;
+}
+
 /* Why no trainer can work with this host, or why its work may be lost. */
 static char *trouble(void *arg)
 {
@@ -457,14 +485,7 @@ static enum hth_err make_announcer(struct serve *s)
     opts.role = HTH_ROLE_HOST;
     opts.info.addr[0] = s->peer.announce;
     opts.info.addr_count = 1;
-    opts.info.compute = HTH_COMPUTE_FP32;
-    for (size_t i = 0; i < s->cards.count; i++) { /* announce the coarsest type in use */
-        enum hth_matmul type = hth_backend_compute(s->cards.backend[i]);
-        if (type == HTH_MATMUL_BF16)
-            opts.info.compute = HTH_COMPUTE_BF16;
-        else if (type == HTH_MATMUL_TF32 && opts.info.compute == HTH_COMPUTE_FP32)
-            opts.info.compute = HTH_COMPUTE_TF32;
-    }
+    opts.info.compute = compute_of(&s->cards);
     opts.info.rows_per_s = s->rows_per_s;
     snprintf(opts.info.version, sizeof(opts.info.version), "%s", HTH_VERSION);
     return hth_announcer_new(s->peer.env, s->peer.dht, &opts, &s->announcer);
@@ -544,6 +565,7 @@ static int run_host(struct serve *s)
     s->peer.status_json = status_json;
     s->peer.trouble = trouble;
     s->peer.refresh = refresh;
+    s->peer.tell = tell;
     s->peer.arg = s;
     err = build(s);
     if (err == HTH_OK) {

@@ -1,35 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * status.c: hearth status: joins a swarm for a few seconds, collects the records of its hosts and
- * trainers and prints them: hosts with their load, the served part of each layer's grid, trainers.
+ * status.c: hearth status: collects a run's records and its peers' answers for a second (gather.h)
+ * and prints them: peers with what they do, the served part of each layer's grid, trainers.
  *
- * Without a name it collects the beacons of all runs: it shows a single run whole, and lists
- * several. Hosts with another layer of the same name (status_layers.h) are listed apart and not
- * counted.
- *
- * It ends when the records are complete: every expert that a beacon counts is in its host's
- * records, and no new beacon has come for SETTLE_US. --wait bounds the time.
+ * Without a name it shows a single run whole, and lists several. Without --join it asks through the
+ * hearth processes of this machine, or through the peers that they met (local.h).
  */
+#include "app/gather.h"
+#include "app/local.h"
 #include "app/peer.h"
-#include "app/status_layers.h"
 #include "app/status_trainers.h"
-#include "averaging/roster.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "cli/json.h"
+#include "core/log.h"
 #include "core/mem.h"
-#include "dht/directory.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-#define WAIT_US    (10 * HTH_US_PER_S)
-#define REFRESH_US (100 * HTH_US_PER_MS)
-/* The DHT repeats a lookup after one second; what is stored has arrived by then. */
-#define SETTLE_US (2 * HTH_US_PER_S)
-/* A watch may lose a datagram, so missing records are looked up again this often. */
-#define ASK_US HTH_US_PER_S
+/* People wait this long without wondering; and most answers of a swarm take less. */
+#define WAIT_US HTH_US_PER_S
 /* The table lists this many hosts with other layers; --json lists all. */
 #define OTHERS_SHOWN 20
 
@@ -41,15 +33,11 @@ struct status {
     int64_t wait_us;
 
     struct hth_runfile *run;
+    struct hth_beacon_layer layers[HTH_DIR_LAYERS_MAX]; /* of the run file */
+    struct hth_gather_own own[HTH_LOCAL_MAX];           /* processes of this machine */
+    size_t own_count;
     struct hth_peer peer;
-    struct hth_directory *directory;
-    struct hth_beacon_layer shown[HTH_DIR_LAYERS_MAX]; /* the directory's layers, in its order */
-    struct hth_status_layers claims; /* of the run's hosts, at the last refresh; not with --run */
-    struct hth_roster *roster;       /* records of the trainers */
-    struct hth_timer *timer;
-    char network[HTH_NAME_LEN_MAX + 1]; /* the run that is shown; empty: none is chosen */
-    int64_t end_us, asked_us, changed_us;
-    uint32_t nodes, layers; /* known at changed_us */
+    struct hth_gather *gather;
 };
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -59,7 +47,7 @@ enum { KEY_JSON = 0x4000, KEY_WAIT };
 static const struct argp_option options[] = {
     {"run", 'r', "FILE", 0, "The run file, which names the run and its grids (default: ask)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of tables", 0},
-    {"wait", KEY_WAIT, "TIME", 0, "Wait for records at most this long (default 10s)", 0},
+    {"wait", KEY_WAIT, "TIME", 0, "Wait for answers at most this long (default 1s)", 0},
     {0},
 };
 
@@ -93,199 +81,129 @@ static const struct argp argp = {
     .options = options,
     .parser = parse,
     .children = children,
-    .doc = "List a swarm's hosts, experts and load. Without --run and --network it shows the run "
-           "of the swarm, or lists the runs if there are several.",
+    .doc =
+        "List a swarm's hosts, experts and load. Without --run and --network it shows the run "
+        "of the swarm, or lists the runs if there are several. Without --join it asks the hearth "
+        "processes of this machine.",
 };
-
-/* ---- collecting ---------------------------------------------------------------------------- */
-
-/* A stranger may announce more layers than a directory follows: only the first ones are shown. */
-static void open_layer(struct status *s, const struct hth_beacon_layer *layer)
-{
-    uint32_t number;
-    enum hth_err err = hth_directory_open_layer(s->directory, &layer->grid, &layer->shape, &number);
-    if (err == HTH_OK)
-        s->shown[number] = *layer;
-    else if (err != HTH_E_BUDGET)
-        hth_cli_say_error("layer %s: %s", layer->grid.name, hth_err_text(err));
-}
-
-/* Finds the next node of the shown run, from *i on. */
-static bool next_node(const struct status *s, uint32_t *i, struct hth_census_node *node)
-{
-    while (hth_census_at(s->peer.census, (*i)++, node))
-        if (strcmp(node->network, s->network) == 0)
-            return true;
-    return false;
-}
-
-static enum hth_err new_directory(struct status *s)
-{
-    struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
-    opts.network = s->network;
-    opts.negative_us = ASK_US;
-    hth_directory_free(s->directory);
-    s->directory = NULL;
-    return hth_directory_new(s->peer.env, s->peer.dht, &opts, &s->directory);
-}
-
-/* Whether another layer has more hosts than the shown one of the same name. */
-static bool is_outdated(const struct status *s)
-{
-    for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++) {
-        const struct hth_beacon_layer *best =
-            hth_status_layers_best(&s->claims, s->shown[l].grid.name);
-        if (best != NULL && !hth_status_layer_eq(best, &s->shown[l]))
-            return true;
-    }
-    return false;
-}
-
-/* Without a run file, shows the layers of the beacons: of each name, the one with most hosts. */
-static enum hth_err open_announced_layers(struct status *s)
-{
-    struct hth_census_node node;
-    s->claims.count = 0;
-    for (uint32_t i = 0; next_node(s, &i, &node);)
-        for (size_t l = 0; l < node.layer_count; l++)
-            hth_status_layers_add(&s->claims, &node.layers[l]);
-    if (is_outdated(s)) {
-        HTH_TRY(new_directory(s));
-        s->changed_us = hth_now_us(s->peer.env);
-    }
-    for (uint32_t i = 0; i < s->claims.count; i++) {
-        const struct hth_beacon_layer *layer = &s->claims.claim[i].layer;
-        if (hth_status_layers_best(&s->claims, layer->grid.name) == layer)
-            open_layer(s, layer);
-    }
-    return HTH_OK;
-}
-
-/* Finds the number of the layer that is shown under this name. */
-static bool find_shown(const struct status *s, const char *name, uint32_t *number)
-{
-    uint32_t count = s->directory != NULL ? hth_directory_layer_count(s->directory) : 0;
-    for (*number = 0; *number < count; ++*number)
-        if (strcmp(s->shown[*number].grid.name, name) == 0)
-            return true;
-    return false;
-}
-
-/* Finds the next layer, from *i and *l on, that differs from the shown one of the same name. */
-static bool next_other(const struct status *s, uint32_t *i, size_t *l, struct hth_census_node *node,
-                       const struct hth_beacon_layer **layer, uint32_t *number)
-{
-    for (uint32_t at = *i; next_node(s, &at, node); *i = at, *l = 0)
-        while (*l < node->layer_count) {
-            *layer = &node->layers[(*l)++];
-            if (find_shown(s, (*layer)->grid.name, number) &&
-                !hth_status_layer_eq(&s->shown[*number], *layer))
-                return true;
-        }
-    return false;
-}
-
-/* Whether all the records of this layer that the host's beacon promises have arrived. A layer that
- * is not shown is not waited for. */
-static bool layer_has_come(const struct status *s, const struct hth_peer_id *host,
-                           const struct hth_beacon_layer *layer)
-{
-    uint32_t l;
-    if (!find_shown(s, layer->grid.name, &l) || !hth_status_layer_eq(&s->shown[l], layer))
-        return true;
-    return hth_directory_host_experts(s->directory, host, l, NULL, 0) >= layer->experts;
-}
-
-static bool all_has_come(const struct status *s)
-{
-    struct hth_census_node node;
-    for (uint32_t i = 0; s->directory != NULL && next_node(s, &i, &node);)
-        for (size_t l = 0; l < node.layer_count; l++)
-            if (!layer_has_come(s, &node.id, &node.layers[l]))
-                return false;
-    return true;
-}
-
-/* Repeats the lookups. Records arrive through the watches, and a refusal to look up twice within a
- * moment is no failure. */
-static void ask_again(struct status *s, int64_t now)
-{
-    if (now - s->asked_us < ASK_US)
-        return;
-    s->asked_us = now;
-    (void)!hth_census_ask(s->peer.census);
-    for (uint32_t l = 0; s->directory != NULL && l < hth_directory_layer_count(s->directory); l++)
-        (void)!hth_directory_ask(s->directory, l);
-}
-
-/* ---- choosing a run ------------------------------------------------------------------------ */
-
-/* Follows the records of this run, in place of another run's. */
-static enum hth_err follow(struct status *s, const char *network)
-{
-    if (s->directory != NULL && strcmp(s->network, network) == 0)
-        return HTH_OK;
-    hth_roster_free(s->roster);
-    s->roster = NULL;
-    snprintf(s->network, sizeof(s->network), "%s", network);
-    HTH_TRY(hth_status_trainers_new(s->peer.env, s->peer.dht, s->network, &s->roster));
-    return new_directory(s);
-}
-
-/* The networks seen with a host or a trainer; if there is none, those with plain nodes only. The
- * caller frees the array, whose first *count elements are valid. */
-static struct hth_census_network *runs_seen(const struct status *s, size_t *count)
-{
-    struct hth_census_stats seen;
-    hth_census_stats(s->peer.census, &seen);
-    struct hth_census_network *run = hth_new_array(struct hth_census_network, seen.nodes + 1);
-    size_t n = hth_census_networks(s->peer.census, run, seen.nodes), busy = 0;
-    for (size_t i = 0; i < n; i++)
-        if (run[i].hosts + run[i].trainers > 0)
-            run[busy++] = run[i];
-    *count = busy > 0 ? busy : n;
-    return run;
-}
 
 /* ---- printing ------------------------------------------------------------------------------ */
 
 static const char *const role_names[] = {"node", "host", "trainer"};
 
-static const char *role_name(enum hth_role role)
+static const char *role_name(uint8_t role)
 {
-    return (unsigned)role < HTH_ARRAY_LEN(role_names) ? role_names[role] : "?";
+    return role < HTH_ARRAY_LEN(role_names) ? role_names[role] : "?";
 }
 
-static void print_nodes(struct status *s)
+static bool is_host(const struct hth_gather_peer *p)
 {
-    struct hth_census_node node;
-    struct hth_host_status host;
+    return p->role == HTH_ROLE_HOST;
+}
+
+/* A peer that answers from here may know that others can't reach it; and that this machine's own
+ * answer proves nothing about others. */
+static const char *reach_text(const struct hth_gather_peer *p)
+{
+    enum hth_reach reach = p->about != NULL ? p->about->reach : HTH_REACH_UNKNOWN;
+    if (p->state == HTH_SILENT)
+        return "silent";
+    if (p->state != HTH_ANSWERED)
+        return p->addr.family == 0 ? "-" : "?";
+    if (reach == HTH_REACH_NO)
+        return "no";
+    return p->own && reach == HTH_REACH_UNKNOWN ? "here" : "yes";
+}
+
+/* Since its last sign of life. */
+static int64_t seen_us(const struct status *s, const struct hth_gather_peer *p)
+{
+    int64_t age_us = p->state == HTH_ANSWERED ? 0 : hth_wall_us(s->peer.env) - p->seen_us;
+    return HTH_MAX(age_us, INT64_C(0));
+}
+
+/* For how long it can't save; 0: it can, or did not say. */
+static int64_t unsaved_us(const struct status *s, const struct hth_gather_peer *p)
+{
+    if (p->about == NULL || p->about->unsaved_since_us == 0)
+        return 0;
+    return HTH_MAX(hth_wall_us(s->peer.env) - p->about->unsaved_since_us, INT64_C(1));
+}
+
+/* Figures of a peer that did not tell any, from its beacon. */
+static struct hth_about figures_of(const struct status *s, const struct hth_gather_peer *p)
+{
+    struct hth_census_node beacon;
+    struct hth_about out = {0};
+    if (p->about != NULL)
+        return *p->about;
+    if (!hth_gather_beacon(s->gather, &p->id, &beacon))
+        return out;
+    out.queue_ms = beacon.info.queue_ms;
+    out.rows_per_s = (uint32_t)beacon.info.rows_per_s;
+    out.compute = (uint8_t)beacon.info.compute;
+    snprintf(out.version, sizeof(out.version), "%s", beacon.info.version);
+    return out;
+}
+
+static void print_peer(const struct status *s, const struct hth_gather_peer *p)
+{
+    const struct hth_about f = figures_of(s, p);
     char id[HTH_PEER_SHORT_LEN], addr[HTH_ADDR_TEXT_MAX];
-    printf("%-10s %-8s %-22s %8s %9s %10s %-6s %s\n", "peer", "role", "address", "experts", "wait",
-           "rows/s", "type", "version");
-    for (uint32_t i = 0; next_node(s, &i, &node);) {
-        bool found = hth_directory_host_find(s->directory, &node.id, &host);
-        const struct hth_host_info *info = found ? &host.info : &node.info;
-        printf("%-10s %-8s %-22s ", hth_peer_id_short(&node.id, id), role_name(node.role),
-               info->addr_count > 0 ? hth_addr_text(&info->addr[0], addr) : "-");
-        if (node.role == HTH_ROLE_HOST)
-            printf("%8u %6u ms %10.0f %-6s ", found ? host.experts : 0, info->queue_ms,
-                   (double)info->rows_per_s, hth_compute_name(info->compute));
-        else
-            printf("%8s %9s %10s %-6s ", "-", "-", "-", "-");
-        printf("%s\n", info->version);
+    char up[16] = "-", seen[16] = "now", rows[32] = "-";
+    if (p->about != NULL) {
+        hth_cli_span_text(hth_wall_us(s->peer.env) - f.started_us, up);
+        snprintf(rows, sizeof(rows), "%llu", (unsigned long long)f.rows);
     }
+    if (p->state != HTH_ANSWERED)
+        hth_cli_span_text(seen_us(s, p), seen);
+    hth_peer_id_short(&p->id, id);
+    printf("%s%-*s %-8s %-22s %-9s %9s %8s ", id, (int)(11 - strlen(id)), p->own ? "*" : "",
+           role_name(p->role), p->addr.family != 0 ? hth_addr_text(&p->addr, addr) : "-",
+           reach_text(p), seen, up);
+    if (is_host(p))
+        printf("%7u %10s %8u %6u ms %-5s ", p->experts, rows, f.rows_per_s, f.queue_ms,
+               hth_compute_name((enum hth_compute)f.compute));
+    else
+        printf("%7s %10s %8s %9s %-5s ", "-", "-", "-", "-", "-");
+    printf("%s\n", f.version[0] != '\0' ? f.version : "-");
 }
 
-/* Counts experts with at least one replica, and with at least two. */
-static void count_replicas(struct status *s, uint32_t layer, uint32_t *served, uint32_t *twice)
+/* Says below the table what its marks mean, and what somebody should look at. */
+static void print_remarks(const struct status *s)
 {
-    struct hth_host_ref hosts[2];
-    const struct hth_grid_view *view = hth_directory_view(s->directory, layer);
-    *served = view->live_count;
-    *twice = 0;
-    for (uint32_t i = 0; i < view->live_count; i++)
-        *twice += hth_directory_hosts_of(s->directory, layer, view->expert[i], hosts, 2) == 2;
+    char id[HTH_PEER_SHORT_LEN], span[16];
+    uint32_t silent = 0, own = 0;
+    for (size_t i = 0; i < s->gather->peer_count; i++) {
+        const struct hth_gather_peer *p = s->gather->peer[i];
+        hth_peer_id_short(&p->id, id);
+        own += p->own;
+        silent += p->state == HTH_SILENT;
+        if (unsaved_us(s, p) > 0)
+            printf("%s is not saving since %s: its log says why\n", id,
+                   hth_cli_span_text(unsaved_us(s, p), span));
+        if (p->about != NULL && p->about->reach == HTH_REACH_NO)
+            printf("%s can't be reached by others: forward its port, TCP and UDP\n", id);
+    }
+    if (own > 0)
+        puts("* runs on this machine");
+    if (silent > 0)
+        printf("%u silent: dead, or can't be reached from here; their experts don't count as "
+               "served\n",
+               silent);
+    else if (!s->gather->complete)
+        printf("not all answered within %s: --wait 5s waits longer\n",
+               hth_cli_span_text(s->wait_us, span));
+}
+
+static void print_peers(const struct status *s)
+{
+    printf("%-11s %-8s %-22s %-9s %9s %8s %7s %10s %8s %9s %-5s %s\n", "peer", "role", "address",
+           "reachable", "last seen", "up", "experts", "served", "rows/s", "wait", "type",
+           "version");
+    for (size_t i = 0; i < s->gather->peer_count; i++)
+        print_peer(s, s->gather->peer[i]);
+    print_remarks(s);
 }
 
 /* "4x4 of ffn, width 128" */
@@ -307,13 +225,13 @@ static void print_others(const struct status *s)
     uint32_t i = 0, number, others = 0;
     size_t l = 0;
     char id[HTH_PEER_SHORT_LEN], theirs[128], shown[128];
-    for (; next_other(s, &i, &l, &node, &layer, &number); others++) {
+    for (; hth_gather_other(s->gather, &i, &l, &node, &layer, &number); others++) {
         if (others == 0)
             printf("\nhosts with another run file, not counted:\n");
         if (others < OTHERS_SHOWN)
             printf("  %-10s has %s as %s, not %s\n", hth_peer_id_short(&node.id, id),
                    layer->grid.name, meaning(layer, theirs, sizeof(theirs)),
-                   meaning(&s->shown[number], shown, sizeof(shown)));
+                   meaning(&s->gather->layer[number], shown, sizeof(shown)));
     }
     if (others > OTHERS_SHOWN)
         printf("  and %u more\n", others - OTHERS_SHOWN);
@@ -322,26 +240,22 @@ static void print_others(const struct status *s)
 static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
-    struct hth_census_node node;
-    uint32_t nodes = 0;
     hth_census_stats(s->peer.census, &seen);
-    for (uint32_t i = 0; next_node(s, &i, &node);)
-        nodes++;
-    printf("run '%s': %u nodes\n\n", s->network, nodes);
-    print_nodes(s);
+    printf("run '%s': %zu nodes\n\n", s->gather->network, s->gather->peer_count);
+    print_peers(s);
     printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",
            "cover");
-    for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++) {
-        const struct hth_grid *grid = hth_directory_grid(s->directory, l);
+    for (uint32_t l = 0; l < s->gather->layer_count; l++) {
+        const struct hth_grid *grid = &s->gather->layer[l].grid;
         char text[HTH_UID_TEXT_MAX];
         uint32_t served, twice, size = hth_grid_size(grid);
-        count_replicas(s, l, &served, &twice);
+        hth_gather_count(s->gather, l, &served, &twice);
         printf("%-16s %-18s %10u %10u %10u %5.0f%%\n", grid->name,
                hth_grid_text(grid, text) + strlen(grid->name) + 1, size, served, twice,
                100.0 * served / size);
     }
     print_others(s);
-    hth_status_trainers_print(s->roster);
+    hth_status_trainers_print(s->gather->roster);
     if (seen.clock_ahead + seen.version + seen.damaged > 0)
         printf("\n%u records refused, the last one: %s\n",
                seen.clock_ahead + seen.version + seen.damaged, seen.refusal);
@@ -369,7 +283,7 @@ static json_t *others_json(const struct status *s)
     size_t l = 0;
     char id[2 * HTH_HASH_LEN + 1];
     json_t *all = json_array();
-    while (next_other(s, &i, &l, &node, &layer, &number)) {
+    while (hth_gather_other(s->gather, &i, &l, &node, &layer, &number)) {
         json_t *o = json_object();
         id_text(&node.id, id);
         hth_json_text(o, "id", id);
@@ -382,31 +296,46 @@ static json_t *others_json(const struct status *s)
     return all;
 }
 
-static json_t *node_json(struct status *s, const struct hth_census_node *node)
+/* null: nobody knows. */
+static json_t *reach_json(const struct hth_gather_peer *p)
 {
-    struct hth_host_status host;
+    const char *text = reach_text(p);
+    if (strcmp(text, "yes") == 0)
+        return json_true();
+    return strcmp(text, "no") == 0 || strcmp(text, "silent") == 0 ? json_false() : json_null();
+}
+
+static json_t *peer_json(const struct status *s, const struct hth_gather_peer *p)
+{
     char id[2 * HTH_HASH_LEN + 1], addr[HTH_ADDR_TEXT_MAX];
-    bool found = hth_directory_host_find(s->directory, &node->id, &host);
-    const struct hth_host_info *info = found ? &host.info : &node->info;
-    bool serves = node->role == HTH_ROLE_HOST;
-    id_text(&node->id, id);
+    const struct hth_about f = figures_of(s, p);
+    id_text(&p->id, id);
     json_t *o = json_object();
     hth_json_text(o, "id", id);
-    hth_json_text(o, "role", role_name(node->role));
-    hth_json_text(o, "address", info->addr_count > 0 ? hth_addr_text(&info->addr[0], addr) : "");
-    hth_json_count(o, "experts", found ? host.experts : 0);
-    hth_json_count(o, "queue_ms", info->queue_ms);
-    hth_json_real(o, "rows_per_s", (double)info->rows_per_s);
-    hth_json_text(o, "compute", serves ? hth_compute_name(info->compute) : "");
-    hth_json_text(o, "version", info->version);
+    hth_json_text(o, "role", role_name(p->role));
+    hth_json_text(o, "address", p->addr.family != 0 ? hth_addr_text(&p->addr, addr) : "");
+    hth_json_take(o, "own", json_boolean(p->own));
+    hth_json_take(o, "reachable", reach_json(p));
+    hth_json_take(o, "silent", json_boolean(p->state == HTH_SILENT));
+    hth_json_real(o, "seen_s", (double)seen_us(s, p) / 1e6);
+    if (p->about != NULL)
+        hth_json_real(o, "up_s", (double)(hth_wall_us(s->peer.env) - f.started_us) / 1e6);
+    hth_json_count(o, "experts", p->experts);
+    hth_json_count(o, "served", f.rows);
+    hth_json_count(o, "trainers", f.trainers);
+    hth_json_count(o, "queue_ms", f.queue_ms);
+    hth_json_real(o, "rows_per_s", f.rows_per_s);
+    hth_json_real(o, "unsaved_s", (double)unsaved_us(s, p) / 1e6);
+    hth_json_text(o, "compute", is_host(p) ? hth_compute_name((enum hth_compute)f.compute) : "");
+    hth_json_text(o, "version", f.version);
     return o;
 }
 
 static json_t *layer_json(struct status *s, uint32_t layer)
 {
-    const struct hth_grid *grid = hth_directory_grid(s->directory, layer);
+    const struct hth_grid *grid = &s->gather->layer[layer].grid;
     uint32_t served, twice;
-    count_replicas(s, layer, &served, &twice);
+    hth_gather_count(s->gather, layer, &served, &twice);
     json_t *o = json_object();
     hth_json_text(o, "name", grid->name);
     hth_json_take(o, "grid", grid_json(grid));
@@ -425,18 +354,17 @@ static void print_object_take(json_t *object)
 
 static void print_json(struct status *s)
 {
-    struct hth_census_node node;
     json_t *nodes = json_array(), *layers = json_array();
-    for (uint32_t i = 0; next_node(s, &i, &node);)
-        json_array_append_new(nodes, node_json(s, &node));
-    for (uint32_t l = 0; l < hth_directory_layer_count(s->directory); l++)
+    for (size_t i = 0; i < s->gather->peer_count; i++)
+        json_array_append_new(nodes, peer_json(s, s->gather->peer[i]));
+    for (uint32_t l = 0; l < s->gather->layer_count; l++)
         json_array_append_new(layers, layer_json(s, l));
     json_t *all = json_object();
-    hth_json_text(all, "run", s->network);
+    hth_json_text(all, "run", s->gather->network);
     hth_json_take(all, "nodes", nodes);
     hth_json_take(all, "layers", layers);
     hth_json_take(all, "others", others_json(s));
-    hth_json_take(all, "trainers", hth_status_trainers_json(s->roster));
+    hth_json_take(all, "trainers", hth_status_trainers_json(s->gather->roster));
     print_object_take(all);
 }
 
@@ -463,10 +391,26 @@ static void print_runs(const struct status *s, const struct hth_census_network *
         printf("%-32s %8u %8u %8u\n", run[i].name, run[i].nodes, run[i].hosts, run[i].trainers);
 }
 
-static void on_collected(struct status *s)
+static void say_nobody(const struct status *s, bool named)
 {
+    char span[16];
+    hth_cli_say_error("the swarm answers, but no node of %s%s was found in %s: nobody %s in it, or "
+                      "this machine's clock is wrong (--wait 5s looks longer)",
+                      named ? "run " : "any run", s->gather->network,
+                      hth_cli_span_text(s->wait_us, span),
+                      named ? "takes part" : "serves or trains");
+}
+
+static void on_gathered(void *arg)
+{
+    struct status *s = arg;
     size_t count;
-    struct hth_census_network *run = runs_seen(s, &count);
+    if (s->gather->err != HTH_OK) {
+        hth_cli_say_error("status: %s", hth_err_text(s->gather->err));
+        hth_peer_stop(&s->peer, hth_exit_of(s->gather->err));
+        return;
+    }
+    struct hth_census_network *run = hth_gather_runs(s->gather, &count);
     bool named = s->run != NULL || s->net.network != NULL;
     if (count > 1) {
         print_runs(s, run, count);
@@ -478,83 +422,45 @@ static void on_collected(struct status *s)
             print_table(s);
     }
     if (count == 0)
-        hth_cli_say_error("the DHT answers, but no node of %s%s was found",
-                          named ? "run " : "any run", s->network);
+        say_nobody(s, named);
     hth_free(run);
     hth_peer_stop(&s->peer, count > 0 ? HTH_EXIT_OK : HTH_EXIT_NETWORK);
 }
 
-/* Whether no new node or layer has come for SETTLE_US. */
-static bool is_settled(struct status *s, int64_t now)
-{
-    struct hth_census_stats seen;
-    hth_census_stats(s->peer.census, &seen);
-    uint32_t layers = s->directory != NULL ? hth_directory_layer_count(s->directory) : 0;
-    if (seen.nodes != s->nodes || layers != s->layers) {
-        s->nodes = seen.nodes;
-        s->layers = layers;
-        s->changed_us = now;
-    }
-    return now - s->changed_us >= SETTLE_US;
-}
-
-/* Without a name: follows the run while there is exactly one. */
-static enum hth_err choose_run(struct status *s)
-{
-    size_t count;
-    struct hth_census_network *run = runs_seen(s, &count);
-    enum hth_err err = count == 1 ? follow(s, run[0].name) : HTH_OK;
-    hth_free(run);
-    return err;
-}
-
-static void on_refresh(void *arg)
-{
-    struct status *s = arg;
-    int64_t now = hth_now_us(s->peer.env);
-    enum hth_err err = HTH_OK;
-    if (s->run == NULL && s->net.network == NULL)
-        err = choose_run(s);
-    if (err == HTH_OK && s->run == NULL && s->directory != NULL)
-        err = open_announced_layers(s);
-    if (err != HTH_OK) {
-        hth_cli_say_error("status: %s", hth_err_text(err));
-        hth_peer_stop(&s->peer, hth_exit_of(err));
-        return;
-    }
-    bool settled = is_settled(s, now) && all_has_come(s);
-    if (now >= s->end_us || settled) {
-        on_collected(s);
-        return;
-    }
-    ask_again(s, now);
-    hth_timer_set(s->peer.env, s->timer, HTH_MIN(REFRESH_US, s->end_us - now));
-}
-
-static void on_joined(void *arg)
-{
-    struct status *s = arg;
-    s->asked_us = s->changed_us = hth_now_us(s->peer.env);
-    s->end_us = s->changed_us + s->wait_us;
-    on_refresh(s);
-}
+/* ---- asking -------------------------------------------------------------------------------- */
 
 static enum hth_err build(struct status *s)
 {
-    s->timer = hth_timer_new(s->peer.env, on_refresh, s);
-    if (s->run == NULL && s->net.network == NULL)
-        return HTH_OK;
-    HTH_TRY(follow(s, s->peer.network));
+    struct hth_gather_opts opts = {
+        .census = s->peer.census,
+        .network = s->run != NULL || s->net.network != NULL ? s->peer.network : NULL,
+        .layers = s->layers,
+        .own = s->own,
+        .own_count = s->own_count,
+        .wait_us = s->wait_us,
+        .done = on_gathered,
+        .arg = s};
     for (uint32_t l = 0; s->run != NULL && l < s->run->model.layers; l++) {
-        struct hth_beacon_layer layer = {.shape = hth_config_shape(s->run)};
-        HTH_TRY(hth_config_grid(s->run, l, &layer.grid));
-        open_layer(s, &layer);
+        struct hth_beacon_layer *layer = &s->layers[opts.layer_count++];
+        layer->shape = hth_config_shape(s->run);
+        HTH_TRY(hth_config_grid(s->run, l, &layer->grid));
     }
-    return HTH_OK;
+    return hth_gather_new(s->peer.env, s->peer.dht, &opts, &s->gather);
+}
+
+/* Without --join, the living processes of this machine are asked, and those that they remember.
+ * Returns the number of the former. */
+static size_t find_peers(struct status *s, struct hth_addr out[HTH_LOCAL_MAX])
+{
+    s->own_count = hth_local_find(s->net.dir, s->own);
+    for (size_t i = 0; i < s->own_count; i++)
+        out[i] = s->own[i].addr;
+    return s->net.join_count == 0 ? s->own_count : 0;
 }
 
 static int ask(struct status *s)
 {
+    struct hth_addr also[HTH_LOCAL_MAX];
     const struct hth_peer_opts peer_opts = {
         .verb = "status",
         .net = &s->net,
@@ -562,11 +468,13 @@ static int ask(struct status *s)
         .network = s->net.network != NULL || s->run == NULL ? s->net.network : s->run->run,
         .quiet = true,
         .ephemeral = true,
+        .also = also,
+        .also_count = find_peers(s, also),
+        .patience_us = s->wait_us,
     };
     int code = hth_peer_open(&peer_opts, &s->peer);
     if (code != HTH_EXIT_OK)
         return code;
-    s->peer.on_joined = on_joined;
     s->peer.arg = s;
     enum hth_err err = build(s);
     if (err == HTH_OK) {
@@ -576,9 +484,7 @@ static int ask(struct status *s)
         code = hth_exit_of(err);
     }
     hth_peer_jobs_end(&s->peer);
-    hth_timer_free(s->peer.env, s->timer);
-    hth_directory_free(s->directory);
-    hth_roster_free(s->roster);
+    hth_gather_free(s->gather);
     hth_peer_close(&s->peer);
     return code;
 }

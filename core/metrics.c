@@ -276,7 +276,7 @@ char *hth_metrics_prometheus(const struct hth_metrics *m)
             put(&t, "%s{%s=\"%s\"} 1\n", metric->info->name, metric->info->label,
                 metric->info->text);
         else if (metric->info->kind == GAUGE)
-            put(&t, "%s %.9g\n", metric->info->name, load_value(metric));
+            put(&t, "%s %.15g\n", metric->info->name, load_value(metric));
         else
             put(&t, "%s %lld\n", metric->info->name, (long long)load_count(&metric->count));
     }

@@ -18,10 +18,9 @@
 
 /* Beacons change their key with the wall clock (record.h). If the DHT answers and the current keys
  * are empty, our clock may be so wrong that we read the wrong keys: only then the epochs up to
- * SCAN_EPOCHS / 2 away (an hour) are looked up, for at most SCAN_US. */
+ * SCAN_EPOCHS / 2 away (an hour) are looked up. */
 #define SCAN_EPOCHS 60
 #define SCAN_WIDTH  6
-#define SCAN_US     (6 * HTH_US_PER_S)
 
 struct tcp_probe {
     struct hth_join *join;
@@ -221,7 +220,7 @@ static bool scan_step(struct hth_join *j)
         }
         busy = busy || query->get != NULL;
     }
-    return busy && hth_now_us(j->env) - j->scan_us < SCAN_US;
+    return busy && hth_now_us(j->env) - j->scan_us < j->opts.scan_us;
 }
 
 static void scan_stop(struct hth_join *j)

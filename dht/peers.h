@@ -93,10 +93,11 @@ struct hth_join_opts {
     struct hth_census *census; /* of that network, borrowed; NULL: the join opens its own */
     int64_t timeout_us;        /* for the DHT to answer */
     int64_t beacon_us;         /* and then for a beacon of this network */
+    int64_t scan_us;           /* and then, if none came, for those of clocks that differ */
 };
 #define HTH_JOIN_OPTS_INIT                                                                         \
     {                                                                                              \
-        .timeout_us = 10 * 1000000, .beacon_us = 3 * 1000000                                       \
+        .timeout_us = 10 * 1000000, .beacon_us = 3 * 1000000, .scan_us = 6 * 1000000               \
     }
 
 struct hth_join_result {

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -35,6 +36,39 @@ static void write_holder(int fd, const char *who)
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, strlen(text), 0) < 0)
         (void)!ftruncate(fd, 0);
     hth_free(text);
+}
+
+void hth_lock_note(struct hth_lock *lock, const char *note)
+{
+    char holder[HTH_LOCK_HOLDER_MAX];
+    if (lock == NULL)
+        return;
+    read_holder(lock->fd, holder);
+    char *text = hth_asprintf("%s\n%s\n", holder, note);
+    if (ftruncate(lock->fd, 0) != 0 || pwrite(lock->fd, text, strlen(text), 0) < 0)
+        (void)!ftruncate(lock->fd, 0);
+    hth_free(text);
+}
+
+enum hth_err hth_lock_read(const char *path, long *pid, char note[HTH_LOCK_NOTE_MAX])
+{
+    char text[HTH_LOCK_HOLDER_MAX + HTH_LOCK_NOTE_MAX];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0)
+        return hth_net_file_errno(errno);
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    close(fd);
+    if (n < 0)
+        return HTH_E_IO;
+    text[n] = '\0';
+    const char *process = strstr(text, ", process "), *line = strchr(text, '\n');
+    size_t len = line != NULL ? strcspn(line + 1, "\n") : 0;
+    if (process == NULL || process > line || len == 0 || len >= HTH_LOCK_NOTE_MAX)
+        return HTH_E_MALFORMED;
+    *pid = strtol(process + strlen(", process "), NULL, 10);
+    memcpy(note, line + 1, len);
+    note[len] = '\0';
+    return HTH_OK;
 }
 
 static enum hth_err take(int fd, const char *who, struct hth_lock **out,

@@ -18,6 +18,7 @@
 #include "core/err.h"
 
 #define HTH_LOCK_HOLDER_MAX 64
+#define HTH_LOCK_NOTE_MAX   192
 
 struct hth_lock;
 
@@ -26,6 +27,12 @@ struct hth_lock;
  * E_DISK_FULL. */
 enum hth_err hth_lock_take(const char *path, const char *who, struct hth_lock **out,
                            char holder[HTH_LOCK_HOLDER_MAX]) HTH_MUST;
+/* Writes one line below the holder's, for programs; NULL is fine. Replaces an earlier one. */
+void hth_lock_note(struct hth_lock *lock, const char *note);
+/* Reads the holder's process id and note without a look at the lock itself: to test it would be to
+ * take it, and a process that starts in that moment would be refused. So the file may be left
+ * behind. Errors: E_NO_FILE, E_IO; E_MALFORMED (another program's file, or no note). */
+enum hth_err hth_lock_read(const char *path, long *pid, char note[HTH_LOCK_NOTE_MAX]) HTH_MUST;
 /* NULL is fine. */
 void hth_lock_free(struct hth_lock *lock);
 

@@ -113,10 +113,17 @@ static void check_node(const json_t *node)
     assert_int_equal(strlen(id), 64);
     assert_non_null(strchr(json_string_value(json_object_get(node, "address")), ':'));
     assert_string_equal(json_string_value(json_object_get(node, "version")), "0.1.0");
+    assert_false(json_is_false(json_object_get(node, "reachable")));
+    assert_true(json_is_true(json_object_get(node, "own")));
+    assert_true(json_is_false(json_object_get(node, "silent")));
+    assert_true(toy_number(node, "seen_s") == 0);
     if (strcmp(json_string_value(json_object_get(node, "role")), "host") == 0) {
         assert_true(toy_number(node, "experts") == 4);
         assert_true(toy_number(node, "rows_per_s") > 0);
         assert_true(toy_number(node, "queue_ms") >= 0);
+        assert_true(toy_number(node, "up_s") >= 0);
+        assert_true(toy_number(node, "served") >= 0);
+        assert_true(toy_number(node, "unsaved_s") == 0);
         assert_string_equal(json_string_value(json_object_get(node, "compute")), compute_here());
     } else {
         assert_string_equal(json_string_value(json_object_get(node, "compute")), "");
@@ -369,6 +376,40 @@ static void test_health_of_a_host_that_is_alone(void **state)
     place_end(p);
 }
 
+/* Without --join, status asks the processes of this machine: in default folders, and with --dir. A
+ * host that was killed is silent at once, while its records live on. */
+static void test_on_this_machine(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    struct proc *s = NULL;
+    struct wait w = {0};
+    toy_init(&t, p, 10);
+    START(p, "node", "node", "--network", "toy", "--listen", t.addr[1]);
+    t.host[0] = START(p, "host", "serve", "--run", t.run, "--experts", TOY_HALF_1, "--listen",
+                      t.addr[2], "--dir", place_path(p, "elsewhere"));
+    t.host[1] = START(p, "other", "serve", "--run", t.run, "--experts", TOY_HALF_2, "--listen",
+                      t.addr[3], "--join", t.addr[2]);
+    proc_wait_text(t.host[0], "serving 4 experts");
+    proc_wait_text(t.host[1], "serving 4 experts");
+    while (s == NULL || !proc_said(s, "run 'toy': 3 nodes") || !proc_said(s, " 100%")) {
+        if (s != NULL)
+            wait_step(&w, "three nodes of this machine");
+        s = START(p, "status", "status");
+        (void)proc_wait(s);
+    }
+    proc_must_say(s, "* runs on this machine");
+    assert_false(proc_said(s, "silent"));
+    proc_signal(t.host[0], SIGKILL);
+    (void)proc_wait(t.host[0]);
+    while (!proc_said(s, "1 silent: ") || !proc_said(s, " 50%")) {
+        wait_step(&w, "a killed host that is silent");
+        s = START(p, "status", "status");
+        (void)proc_wait(s);
+    }
+    place_end(p);
+}
+
 /* ---- no swarm ------------------------------------------------------------------------------ */
 
 static void test_nothing_listens(void **state)
@@ -495,6 +536,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_hosts_page, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_health_of_a_host_that_is_alone, place_setup,
                                         place_teardown),
+        cmocka_unit_test_setup_teardown(test_on_this_machine, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_listens, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_wrong_network, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_no_name_given, place_setup, place_teardown),

@@ -570,6 +570,45 @@ static void ed25519_gives_rfc8032_vectors(void **state)
         assert_int_equal(failures[i], 0);
 }
 
+/* The file of a lock tells others its holder's process and note, if it has both. */
+static void read_notes(struct disk *d)
+{
+    static const struct {
+        const char *text, *note; /* NULL: refused */
+    } cases[] = {{"hearth serve, process 42\n10.0.0.7:4700 ab\n", "10.0.0.7:4700 ab"},
+                 {"hearth serve, process 42\nan unfinished line", "an unfinished line"},
+                 {"hearth serve, process 42\n", NULL},
+                 {"hearth serve, process 42", NULL},
+                 {"\nnote, process 42\n", NULL},
+                 {"", NULL}};
+    char note[HTH_LOCK_NOTE_MAX], holder[HTH_LOCK_HOLDER_MAX], long_note[HTH_LOCK_NOTE_MAX + 1];
+    struct hth_lock *lock;
+    long pid;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        FILE *file = fopen(d->path, "w");
+        assert_non_null(file);
+        fputs(cases[i].text, file);
+        assert_int_equal(fclose(file), 0);
+        assert_err(cases[i].note != NULL ? HTH_OK : HTH_E_MALFORMED,
+                   hth_lock_read(d->path, &pid, note));
+        if (cases[i].note != NULL)
+            assert_string_equal(note, cases[i].note);
+    }
+    assert_ok(hth_lock_take(d->path, "hearth three", &lock, holder));
+    assert_err(HTH_E_MALFORMED, hth_lock_read(d->path, &pid, note)); /* no note yet */
+    hth_lock_note(lock, "one");
+    hth_lock_note(lock, "two");
+    assert_ok(hth_lock_read(d->path, &pid, note));
+    assert_string_equal(note, "two");
+    assert_int_equal(pid, getpid());
+    memset(long_note, 'x', HTH_LOCK_NOTE_MAX);
+    long_note[HTH_LOCK_NOTE_MAX] = '\0';
+    hth_lock_note(lock, long_note);
+    assert_err(HTH_E_MALFORMED, hth_lock_read(d->path, &pid, note));
+    hth_lock_free(lock);
+    assert_err(HTH_E_NO_FILE, hth_lock_read("/nonexistent/lock", &pid, note));
+}
+
 /* One holder at a time; the file's existence or content is no lock. */
 static void lock_has_one_holder(void **state)
 {
@@ -614,6 +653,7 @@ static void lock_has_one_holder(void **state)
     fclose(file);
     assert_string_equal(strstr(text, "hearth two"), text);
     hth_free(link);
+    read_notes(d);
     /* No folder can be made below a file. */
     char *below = hth_asprintf("%s/lock", d->path);
     assert_err(HTH_E_NO_FILE, hth_lock_take(below, "hearth one", &one, holder));

@@ -105,6 +105,9 @@ static void serves_local_pages(void **state)
     assert_non_null(strstr(v.text, "# TYPE hearth_build_info gauge\n"
                                    "hearth_build_info{version=\"1.2.3\"} 1\n"));
     assert_int_equal(times_refreshed, 1);
+    hth_metric_set(hth_gauge(p.env->metrics, "start_seconds", "Unix time"), 1795746791.25);
+    get(&p, &v, &addr, "/metrics", "localhost");
+    assert_non_null(strstr(v.text, "\nstart_seconds 1795746791.25\n"));
     get(&p, &v, &addr, "/status.json", "[::1]:80");
     assert_non_null(strstr(v.text, "application/json"));
     assert_non_null(strstr(v.text, "\r\n\r\n{\"n\":42}"));

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gather.c: a timer that looks what came, asks for more, and decides when it is enough. */
+#include "app/gather.h"
+
+#include "app/status_trainers.h"
+#include "averaging/roster.h"
+#include "core/map.h"
+#include "core/mem.h"
+#include "experts/client.h"
+#include "rpc/rpc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOK_US (50 * HTH_US_PER_MS)
+/* Peers name each other, so that the first answers bring the others. */
+#define SETTLE_US (300 * HTH_US_PER_MS)
+/* A watch may lose a datagram, so beacons are looked up, too. */
+#define LOOKUP_US   (300 * HTH_US_PER_MS)
+#define AT_ONCE_MAX 64
+
+/* ---- peers --------------------------------------------------------------------------------- */
+
+static const struct hth_gather_own *own_of(const struct hth_gather *g, const struct hth_peer_id *id)
+{
+    for (size_t i = 0; i < g->opts.own_count; i++)
+        if (hth_peer_id_eq(&g->opts.own[i].id, id))
+            return &g->opts.own[i];
+    return NULL;
+}
+
+/* A record that a peer has of another, or the DHT's. */
+static void learn(struct hth_gather *g, const struct hth_about_peer *from, int64_t seen_us)
+{
+    struct hth_gather_peer *p = hth_map_get(g->by_id, from->id.b, sizeof(from->id.b));
+    if (p == NULL && g->peer_count < HTH_GATHER_PEERS_MAX &&
+        !hth_peer_id_eq(&from->id, &g->env->self)) {
+        p = hth_new(struct hth_gather_peer);
+        p->of = g;
+        p->id = from->id;
+        p->own = own_of(g, &from->id) != NULL;
+        g->peer[g->peer_count++] = p;
+        hth_map_put(g->by_id, p->id.b, sizeof(p->id.b), p);
+        g->changed_us = hth_now_us(g->env);
+    }
+    if (p == NULL || seen_us <= p->seen_us)
+        return;
+    p->seen_us = seen_us;
+    p->role = from->role;
+    if (p->state == HTH_NOT_ASKED)
+        p->addr = from->addr;
+}
+
+static void learn_beacons(struct hth_gather *g)
+{
+    struct hth_census_node node;
+    for (uint32_t i = 0; hth_census_at(g->opts.census, i, &node); i++) {
+        struct hth_about_peer peer = {.id = node.id, .role = (uint8_t)node.role};
+        if (strcmp(node.network, g->network) != 0)
+            continue;
+        if (node.info.addr_count > 0)
+            peer.addr = node.info.addr[0];
+        learn(g, &peer, node.issued_us);
+    }
+}
+
+bool hth_gather_beacon(const struct hth_gather *g, const struct hth_peer_id *id,
+                       struct hth_census_node *out)
+{
+    for (uint32_t i = 0; hth_census_at(g->opts.census, i, out); i++)
+        if (hth_peer_id_eq(&out->id, id))
+            return true;
+    return false;
+}
+
+/* ---- layers -------------------------------------------------------------------------------- */
+
+/* Finds the number of the layer that is shown under this name. */
+static bool find_layer(const struct hth_gather *g, const char *name, uint32_t *number)
+{
+    for (*number = 0; *number < g->layer_count; ++*number)
+        if (strcmp(g->layer[*number].grid.name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool show(struct hth_gather *g, const struct hth_beacon_layer *layer)
+{
+    uint32_t number;
+    bool known = find_layer(g, layer->grid.name, &number);
+    if (known && hth_status_layer_eq(&g->layer[number], layer))
+        return false;
+    if (!known && g->layer_count == HTH_DIR_LAYERS_MAX)
+        return false; /* a stranger's: only the first ones are shown */
+    if (!known)
+        number = (uint32_t)g->layer_count++;
+    g->layer[number] = *layer;
+    return true;
+}
+
+/* Without a run file, shows the layers of the beacons: of each name, the one with most hosts. When
+ * they change, experts are counted anew. */
+static void show_announced(struct hth_gather *g)
+{
+    struct hth_census_node node;
+    bool changed = false;
+    g->claims.count = 0;
+    for (uint32_t i = 0; hth_census_at(g->opts.census, i, &node); i++)
+        for (size_t l = 0; l < node.layer_count && strcmp(node.network, g->network) == 0; l++)
+            hth_status_layers_add(&g->claims, &node.layers[l]);
+    for (uint32_t i = 0; i < g->claims.count; i++) {
+        const struct hth_beacon_layer *layer = &g->claims.claim[i].layer;
+        if (hth_status_layers_best(&g->claims, layer->grid.name) == layer)
+            changed = show(g, layer) || changed;
+    }
+    if (!changed)
+        return;
+    hth_map_free(g->copies);
+    g->copies = hth_map_new();
+    g->layers_version++;
+    g->changed_us = hth_now_us(g->env);
+    for (size_t i = 0; i < g->peer_count; i++) {
+        g->peer[i]->listed = false;
+        g->peer[i]->next_expert = 0;
+    }
+}
+
+bool hth_gather_other(const struct hth_gather *g, uint32_t *i, size_t *l,
+                      struct hth_census_node *node, const struct hth_beacon_layer **layer,
+                      uint32_t *number)
+{
+    for (; hth_census_at(g->opts.census, *i, node); ++*i, *l = 0)
+        while (*l < node->layer_count && strcmp(node->network, g->network) == 0) {
+            *layer = &node->layers[(*l)++];
+            if (find_layer(g, (*layer)->grid.name, number) &&
+                !hth_status_layer_eq(&g->layer[*number], *layer))
+                return true;
+        }
+    return false;
+}
+
+/* ---- experts ------------------------------------------------------------------------------- */
+
+static uint64_t copies_of(const struct hth_gather *g, uint64_t key)
+{
+    return (uint64_t)(uintptr_t)hth_map_get_u64(g->copies, key);
+}
+
+/* Counts an expert that a host has, unless it belongs to another layer of the same name. */
+static void count_expert(struct hth_gather *g, const struct hth_expert_info *info)
+{
+    struct hth_uid uid;
+    uint32_t number, index;
+    if (hth_uid_parse(info->uid, strlen(info->uid), &uid) != HTH_OK ||
+        !find_layer(g, uid.name, &number) ||
+        hth_grid_find(&g->layer[number].grid, &uid, &index) != HTH_OK)
+        return;
+    const struct hth_layer_shape *shape = &g->layer[number].shape;
+    if (shape->d != info->d || strcmp(shape->kind, info->kind) != 0)
+        return;
+    uint64_t key = (uint64_t)number << 32 | index;
+    hth_map_put_u64(g->copies, key, (void *)(uintptr_t)(copies_of(g, key) + 1));
+}
+
+void hth_gather_count(const struct hth_gather *g, uint32_t layer, uint32_t *served, uint32_t *twice)
+{
+    const void *key;
+    *served = *twice = 0;
+    for (size_t it = 0; hth_map_next(g->copies, &it, &key, NULL) != NULL;) {
+        uint64_t number;
+        memcpy(&number, key, sizeof(number));
+        *served += number >> 32 == layer;
+        *twice += number >> 32 == layer && copies_of(g, number) > 1;
+    }
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+static void answered(struct hth_gather_peer *p, bool lives)
+{
+    p->of->waits--;
+    p->of->changed_us = hth_now_us(p->of->env);
+    if (lives)
+        p->state = HTH_ANSWERED;
+}
+
+static void on_info(void *arg, enum hth_err err, const struct hth_expert_info *infos,
+                    uint32_t count, uint32_t total)
+{
+    struct hth_gather_peer *p = arg;
+    p->asked_info = false;
+    answered(p, err == HTH_OK);
+    if (err != HTH_OK || p->layers_seen != p->of->layers_version) {
+        p->listed = err != HTH_OK;
+        p->next_expert = 0;
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        count_expert(p->of, &infos[i]);
+    p->experts = total;
+    p->next_expert += count;
+    p->listed = count == 0 || p->next_expert >= total;
+}
+
+static void on_about(void *arg, const struct hth_rpc_result *r)
+{
+    struct hth_gather_peer *p = arg;
+    struct hth_about *about = hth_new(struct hth_about);
+    int64_t wall_us = hth_wall_us(p->of->env);
+    p->call = NULL;
+    p->state = HTH_SILENT;
+    answered(p, r->err == HTH_OK || r->remote); /* a refusal comes from a living peer, too */
+    if (r->err != HTH_OK || hth_about_read(r->payload, r->payload_len, about) != HTH_OK) {
+        hth_free(about);
+        return;
+    }
+    p->about = about;
+    for (uint32_t i = 0; i < about->peer_count; i++)
+        learn(p->of, &about->peer[i], wall_us - (int64_t)about->peer[i].age_s * HTH_US_PER_S);
+}
+
+static void ask(struct hth_gather_peer *p)
+{
+    struct hth_gather *g = p->of;
+    const struct hth_gather_own *own = own_of(g, &p->id);
+    const struct hth_rpc_target to = {p->id, own != NULL ? own->addr : p->addr};
+    const struct hth_rpc_call_opts call = {.method = HTH_METHOD_ABOUT,
+                                           .timeout_us = g->opts.wait_us + LOOK_US};
+    if (to.addr.family == 0)
+        return;
+    if (p->state == HTH_NOT_ASKED) {
+        p->state = HTH_SILENT;
+        if (hth_rpc_call(g->rpc, &to, &call, on_about, p, &p->call) == HTH_OK) {
+            p->state = HTH_ASKED;
+            g->waits++;
+        }
+    }
+    if (p->role != HTH_ROLE_HOST || p->listed || p->asked_info || p->state == HTH_SILENT)
+        return;
+    p->layers_seen = g->layers_version;
+    p->asked_info = hth_expert_client_info(g->client, &to, p->next_expert, call.timeout_us, on_info,
+                                           p) == HTH_OK;
+    g->waits += p->asked_info;
+}
+
+static void ask_peers(struct hth_gather *g)
+{
+    for (size_t i = 0; g->rpc != NULL && i < g->peer_count && g->waits < AT_ONCE_MAX; i++)
+        ask(g->peer[i]);
+}
+
+static void forget_peers(struct hth_gather *g)
+{
+    hth_expert_client_free(g->client);
+    g->client = NULL;
+    for (size_t i = 0; i < g->peer_count; i++) {
+        if (g->peer[i]->call != NULL)
+            hth_rpc_cancel(g->peer[i]->call);
+        hth_map_del(g->by_id, g->peer[i]->id.b, sizeof(g->peer[i]->id.b));
+        hth_free(g->peer[i]->about);
+        hth_free(g->peer[i]);
+    }
+    g->peer_count = 0;
+    g->waits = 0;
+    hth_rpc_free(g->rpc);
+    g->rpc = NULL;
+}
+
+/* ---- choosing a run ------------------------------------------------------------------------ */
+
+/* Follows this run, in place of another one. */
+static enum hth_err follow(struct hth_gather *g, const char *network)
+{
+    struct hth_rpc_opts rpc_opts = HTH_RPC_OPTS_INIT;
+    const struct hth_expert_client_opts client_opts = HTH_EXPERT_CLIENT_OPTS_INIT;
+    if (g->rpc != NULL && strcmp(g->network, network) == 0)
+        return HTH_OK;
+    forget_peers(g);
+    hth_roster_free(g->roster);
+    g->roster = NULL;
+    snprintf(g->network, sizeof(g->network), "%s", network);
+    rpc_opts.network = g->network;
+    HTH_TRY(hth_rpc_new(g->env, &rpc_opts, &g->rpc));
+    HTH_TRY(hth_expert_client_new(g->env, g->rpc, &client_opts, &g->client));
+    return hth_status_trainers_new(g->env, g->dht, g->network, &g->roster);
+}
+
+struct hth_census_network *hth_gather_runs(const struct hth_gather *g, size_t *count)
+{
+    struct hth_census_stats seen;
+    hth_census_stats(g->opts.census, &seen);
+    struct hth_census_network *run = hth_new_array(struct hth_census_network, seen.nodes + 1);
+    size_t n = hth_census_networks(g->opts.census, run, seen.nodes), busy = 0;
+    for (size_t i = 0; i < n; i++)
+        if (run[i].hosts + run[i].trainers > 0)
+            run[busy++] = run[i];
+    *count = busy > 0 ? busy : n;
+    return run;
+}
+
+/* Without a name: follows the run while there is exactly one. */
+static enum hth_err choose_run(struct hth_gather *g)
+{
+    size_t count;
+    struct hth_census_network *run = hth_gather_runs(g, &count);
+    enum hth_err err = count == 1 ? follow(g, run[0].name) : HTH_OK;
+    hth_free(run);
+    return err;
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+static bool is_answered(struct hth_gather *g, int64_t now)
+{
+    struct hth_census_stats seen;
+    struct hth_dht_stats dht;
+    hth_census_stats(g->opts.census, &seen);
+    hth_dht_stats(g->dht, &dht);
+    if (g->answered_us == 0 && (seen.nodes > 0 || dht.nodes_good > 0))
+        g->answered_us = g->changed_us = now;
+    return g->answered_us != 0;
+}
+
+/* Whether peers were found, all that can be asked have answered, and nothing came for a moment. */
+static bool is_settled(const struct hth_gather *g, int64_t now)
+{
+    struct hth_census_stats seen;
+    hth_census_stats(g->opts.census, &seen);
+    for (size_t i = 0; i < g->peer_count; i++) {
+        const struct hth_gather_peer *p = g->peer[i];
+        if (p->state == HTH_NOT_ASKED && (p->own || p->addr.family != 0))
+            return false;
+        if (p->role == HTH_ROLE_HOST && p->state == HTH_ANSWERED && !p->listed)
+            return false;
+    }
+    return seen.nodes > 0 && g->waits == 0 && now - g->changed_us >= SETTLE_US;
+}
+
+/* A refusal to look up twice within a moment is no failure. */
+static enum hth_err look(struct hth_gather *g, int64_t now)
+{
+    if (now - g->lookup_us >= LOOKUP_US) {
+        g->lookup_us = now;
+        (void)!hth_census_ask(g->opts.census);
+    }
+    if (g->opts.network == NULL)
+        HTH_TRY(choose_run(g));
+    if (g->opts.layer_count == 0)
+        show_announced(g);
+    learn_beacons(g);
+    ask_peers(g);
+    return HTH_OK;
+}
+
+static void on_timer(void *arg)
+{
+    struct hth_gather *g = arg;
+    int64_t now = hth_now_us(g->env);
+    if (!is_answered(g, now)) {
+        hth_timer_set(g->env, g->timer, LOOK_US);
+        return;
+    }
+    g->err = look(g, now);
+    g->complete = is_settled(g, now);
+    int64_t left_us = g->answered_us + g->opts.wait_us - now;
+    if (g->err == HTH_OK && !g->complete && left_us > 0) {
+        hth_timer_set(g->env, g->timer, HTH_MIN(LOOK_US, left_us));
+        return;
+    }
+    for (size_t i = 0; i < g->peer_count; i++)
+        if (g->peer[i]->state == HTH_ASKED)
+            g->peer[i]->state = HTH_SILENT;
+    g->opts.done(g->opts.arg);
+}
+
+enum hth_err hth_gather_new(struct hth_env *env, struct hth_dht *dht,
+                            const struct hth_gather_opts *opts, struct hth_gather **out)
+{
+    struct hth_gather *g = hth_new(struct hth_gather);
+    *out = g;
+    g->env = env;
+    g->dht = dht;
+    g->opts = *opts;
+    g->by_id = hth_map_new_held(offsetof(struct hth_gather_peer, id), sizeof(struct hth_peer_id));
+    g->copies = hth_map_new();
+    g->timer = hth_timer_new(env, on_timer, g);
+    for (size_t l = 0; l < opts->layer_count; l++)
+        (void)show(g, &opts->layers[l]);
+    enum hth_err err = opts->network != NULL ? follow(g, opts->network) : HTH_OK;
+    if (err != HTH_OK) {
+        hth_gather_free(g);
+        *out = NULL;
+        return err;
+    }
+    hth_timer_set(env, g->timer, 0);
+    return HTH_OK;
+}
+
+void hth_gather_free(struct hth_gather *g)
+{
+    if (g == NULL)
+        return;
+    forget_peers(g);
+    hth_map_free(g->by_id);
+    hth_map_free(g->copies);
+    hth_timer_free(g->env, g->timer);
+    hth_roster_free(g->roster);
+    hth_free(g);
+}
