@@ -418,6 +418,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.eval_samples = t->run->train.eval_rows;
     opts.eval_samples_last = UINT64_MAX; /* the final evaluation uses the whole test set */
     opts.checkpoint_path = t->checkpoint;
+    opts.run_text = t->run->text;
     opts.experts_dir = t->experts;
     opts.checkpoint_every = t->run->train.checkpoint_every;
     opts.resume = t->flags.resume;

@@ -166,6 +166,7 @@ void hth_config_expert(const struct hth_runfile *run, struct hth_expert_opts *ou
     out->clip_norm = optim.clip_norm;
     out->run_seed = run->seed;
     out->run = run->run;
+    out->run_text = run->text;
 }
 
 void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *out)

@@ -517,6 +517,9 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
         hth_yaml_free(&kind, value);
     else
         *out = value;
+    /* YAML may be UTF-16, which has zeros; else libyaml took it, so it is good UTF-8. */
+    if (err == HTH_OK && memchr(data, 0, len) == NULL)
+        (*out)->text = hth_asprintf("%.*s", (int)len, (const char *)data);
     return err;
 }
 
@@ -531,5 +534,7 @@ enum hth_dtype hth_runfile_wire(const struct hth_runfile *run)
 
 void hth_runfile_free(struct hth_runfile *run)
 {
+    if (run != NULL)
+        hth_free(run->text);
     hth_yaml_free(&kind, run);
 }

@@ -138,6 +138,7 @@ struct hth_runfile {
     struct hth_run_optimizer optimizer;
     struct hth_run_experts experts;
     struct hth_run_averaging averaging;
+    char *text; /* the file as it was read; NULL: it is not UTF-8 */
 };
 
 /* Parses and checks a run file given as bytes; `name` appears in the error text. Free *out with

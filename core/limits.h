@@ -158,7 +158,7 @@
 #define HTH_ST_HEADER_BYTES_MAX        (2u << 20) /* JSON header of a safetensors file */
 #define HTH_ST_TENSORS_MAX             32768      /* tensors of one file */
 #define HTH_ST_NAME_MAX                255        /* bytes of a tensor's name or a metadata key */
-#define HTH_ST_TEXT_MAX                4096       /* bytes of a metadata text that we write */
+#define HTH_ST_TEXT_MAX                65536      /* bytes of a metadata text that we write */
 #define HTH_EXPERT_D_MAX               65536      /* width of a row */
 #define HTH_EXPERT_INNER_MAX           (1u << 20) /* width of an expert's hidden layer */
 #define HTH_EXPERT_BLOCK_ROWS_MAX      65536      /* rows of one sequence */

@@ -191,18 +191,19 @@ out:
  * behind it. */
 static enum hth_err check_digest(struct hth_st_reader *r, const uint8_t *header, size_t len)
 {
-    static const char key[] = HTH_ST_DIGEST_KEY;
+    static const char key[] = HTH_ST_DIGEST_KEY, key_1[] = HTH_ST_DIGEST_KEY_1;
     const size_t tail = sizeof(key) - 1 + 16 + 3; /* key, hex, "}} */
-    const char *stored = hth_st_meta(r, "hearth_digest");
     char want[17];
     uint8_t be[8];
     uint64_t digest;
 
-    if (stored == NULL)
+    if (hth_st_meta(r, HTH_ST_DIGEST_NAME) == NULL && hth_st_meta(r, HTH_ST_DIGEST_NAME_1) == NULL)
         return HTH_OK;
     while (len > 0 && header[len - 1] == ' ')
         len--;
-    if (len < tail || memcmp(header + len - tail, key, sizeof(key) - 1) != 0 ||
+    if (len < tail ||
+        (memcmp(header + len - tail, key, sizeof(key) - 1) != 0 &&
+         memcmp(header + len - tail, key_1, sizeof(key_1) - 1) != 0) ||
         memcmp(header + len - 3, "\"}}", 3) != 0)
         return HTH_E_CORRUPT;
     digest = hth_st_digest(header, len - tail, r->data, r->data_bytes);
@@ -309,6 +310,18 @@ enum hth_err hth_st_meta_u64(const struct hth_st_reader *reader, const char *key
     }
     *out = value;
     return HTH_OK;
+}
+
+enum hth_err hth_st_meta_real(const struct hth_st_reader *reader, const char *key, double *out)
+{
+    const char *text = hth_st_meta(reader, key);
+    char *end;
+
+    *out = 0;
+    if (text == NULL)
+        return HTH_E_NOT_FOUND;
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' ? HTH_OK : HTH_E_MALFORMED;
 }
 
 enum hth_err hth_st_copy(const struct hth_st_reader *reader, const char *name, enum hth_dtype dtype,

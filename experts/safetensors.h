@@ -8,7 +8,7 @@
  *   +--------+----------------------------+---------------------------------------------+
  *
  * The header maps names to {"dtype", "shape", "data_offsets"}; "__metadata__" maps text to text.
- * Our writer puts that entry last and in it, last, "hearth_digest": a 64-bit hash of all header
+ * Our writer puts that entry last and in it, last, "hearth.digest": a 64-bit hash of all header
  * bytes in front of it and of the data, so that the reader finds a flipped bit. Files of other
  * programs have no digest, and the reader accepts them.
  *
@@ -53,9 +53,11 @@ const struct hth_st_entry *hth_st_at(const struct hth_st_reader *reader, size_t 
 const struct hth_st_entry *hth_st_find(const struct hth_st_reader *reader, const char *name);
 /* Text of a metadata key, or NULL. */
 const char *hth_st_meta(const struct hth_st_reader *reader, const char *key);
-/* Errors of both: E_NOT_FOUND, E_MALFORMED (not a decimal number). */
+/* Errors of these: E_NOT_FOUND, E_MALFORMED (not a decimal number). A real may be NaN. */
 enum hth_err hth_st_meta_u64(const struct hth_st_reader *reader, const char *key,
                              uint64_t *out) HTH_MUST;
+enum hth_err hth_st_meta_real(const struct hth_st_reader *reader, const char *key,
+                              double *out) HTH_MUST;
 /* Copies exactly `count` elements of that type. Errors: E_NOT_FOUND, E_BAD_SHAPE. */
 enum hth_err hth_st_copy(const struct hth_st_reader *reader, const char *name, enum hth_dtype dtype,
                          uint64_t count, void *out) HTH_MUST;
@@ -69,10 +71,12 @@ struct hth_st_writer;
 struct hth_st_writer *hth_st_writer_new(void);
 void hth_st_writer_free(struct hth_st_writer *writer);
 /* Keep the first error for hth_st_writer_finish, so that callers check only there. Names and keys
- * are 1..HTH_ST_NAME_MAX of A-Z a-z 0-9 . _ - /, texts printable ASCII. `data` is borrowed until
- * finish. */
+ * are 1..HTH_ST_NAME_MAX of A-Z a-z 0-9 . _ - /, texts any UTF-8 of at most HTH_ST_TEXT_MAX bytes.
+ * `data` is borrowed until finish. */
 void hth_st_add_meta(struct hth_st_writer *writer, const char *key, const char *text);
 void hth_st_add_meta_u64(struct hth_st_writer *writer, const char *key, uint64_t value);
+/* With the 17 digits that give the same double back. */
+void hth_st_add_meta_real(struct hth_st_writer *writer, const char *key, double value);
 void hth_st_add(struct hth_st_writer *writer, const char *name, enum hth_dtype dtype, uint32_t ndim,
                 const uint64_t *dim, const void *data);
 /* Copies everything into one blob: a snapshot. Errors: E_MALFORMED (a name or text), E_DUPLICATE,

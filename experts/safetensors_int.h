@@ -6,8 +6,12 @@
 #include "core/base.h"
 #include "core/tensor.h"
 
-/* The digest's key as our writer writes it; 16 hex digits, a quote and two braces follow. */
-#define HTH_ST_DIGEST_KEY "\"hearth_digest\":\""
+/* The digest's key as our writer writes it, and as files of version 1 have it; 16 hex digits, a
+ * quote and two braces follow. */
+#define HTH_ST_DIGEST_NAME   "hearth.digest"
+#define HTH_ST_DIGEST_NAME_1 "hearth_digest"
+#define HTH_ST_DIGEST_KEY    "\"" HTH_ST_DIGEST_NAME "\":\""
+#define HTH_ST_DIGEST_KEY_1  "\"" HTH_ST_DIGEST_NAME_1 "\":\""
 
 /* NULL for a type without a name in the format. */
 const char *hth_st_dtype_name(enum hth_dtype dtype);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * safetensors_write.c: the writer. It writes the JSON itself, so that the same calls give the same
- * bytes with any version of a JSON library. Names and texts are restricted so that only quote and
- * backslash need an escape.
+ * bytes with any version of a JSON library.
  */
 #include "experts/safetensors.h"
 
@@ -13,6 +12,7 @@
 #include "experts/safetensors_int.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,11 +117,20 @@ void hth_st_add_meta(struct hth_st_writer *writer, const char *key, const char *
     item->text = hth_strdup(text);
     if (strlen(text) > HTH_ST_TEXT_MAX)
         fail(writer, HTH_E_TOO_LARGE);
-    if (strcmp(key, "hearth_digest") == 0)
+    if (strcmp(key, HTH_ST_DIGEST_NAME) == 0 || strcmp(key, HTH_ST_DIGEST_NAME_1) == 0)
         fail(writer, HTH_E_DUPLICATE);
-    for (; *text != '\0'; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            fail(writer, HTH_E_MALFORMED);
+    json_t *utf8 = json_string(text);
+    if (utf8 == NULL)
+        fail(writer, HTH_E_MALFORMED);
+    json_decref(utf8);
+}
+
+void hth_st_add_meta_real(struct hth_st_writer *writer, const char *key, double value)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%.17g", value);
+    hth_st_add_meta(writer, key, text);
 }
 
 void hth_st_add_meta_u64(struct hth_st_writer *writer, const char *key, uint64_t value)
@@ -176,9 +185,24 @@ HTH_PRINTF(2, 3) static void put(struct st_text *t, const char *fmt, ...)
 
 static void put_quoted(struct st_text *t, const char *s)
 {
+    /* what JSON does not let stand in a text: quote, backslash, control characters */
+    static const char escaped[] =
+        "\"\\\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10"
+        "\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f";
+
     put(t, "\"");
-    for (; *s != '\0'; s++)
-        put(t, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+    while (*s != '\0') {
+        size_t plain = strcspn(s, escaped);
+        put(t, "%.*s", (int)plain, s);
+        s += plain;
+        if (*s == '\n')
+            put(t, "\\n");
+        else if (*s == '"' || *s == '\\')
+            put(t, "\\%c", *s);
+        else if (*s != '\0')
+            put(t, "\\u%04x", (unsigned)(unsigned char)*s);
+        s += *s != '\0';
+    }
     put(t, "\"");
 }
 

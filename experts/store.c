@@ -22,7 +22,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMAT "hearth-expert-1"
+#define FORMAT   "hearth-expert-2"
+#define FORMAT_1 "hearth-expert-1" /* its keys have no prefix */
+#define PREFIX   "hearth."
 /* Tolerance over exact sums: moments are rounded at each step. */
 #define MOMENTS_SLACK 1.01
 
@@ -316,17 +318,19 @@ static void add_meta(struct hth_st_writer *w, const struct hth_expert *expert)
 {
     const struct hth_expert_shape *s = &expert->opts.shape;
 
-    hth_st_add_meta(w, "format", FORMAT);
-    hth_st_add_meta(w, "uid", expert->uid_text);
+    hth_st_add_meta(w, PREFIX "format", FORMAT);
+    hth_st_add_meta(w, PREFIX "uid", expert->uid_text);
     if (expert->opts.run != NULL)
-        hth_st_add_meta(w, "run", expert->opts.run);
-    hth_st_add_meta(w, "kind", expert->kind->name);
-    hth_st_add_meta_u64(w, "d", s->d);
-    hth_st_add_meta_u64(w, "inner", s->inner);
-    hth_st_add_meta_u64(w, "heads", s->heads);
-    hth_st_add_meta_u64(w, "block_rows", s->block_rows);
-    hth_st_add_meta(w, "optimizer", optim_name(expert->opts.optim.kind));
-    hth_st_add_meta_u64(w, "steps", hth_expert_steps(expert));
+        hth_st_add_meta(w, PREFIX "run", expert->opts.run);
+    hth_st_add_meta(w, PREFIX "kind", expert->kind->name);
+    hth_st_add_meta_u64(w, PREFIX "d", s->d);
+    hth_st_add_meta_u64(w, PREFIX "inner", s->inner);
+    hth_st_add_meta_u64(w, PREFIX "heads", s->heads);
+    hth_st_add_meta_u64(w, PREFIX "block_rows", s->block_rows);
+    hth_st_add_meta(w, PREFIX "optimizer", optim_name(expert->opts.optim.kind));
+    hth_st_add_meta_u64(w, PREFIX "steps", hth_expert_steps(expert));
+    if (expert->opts.run_text != NULL)
+        hth_st_add_meta(w, PREFIX "run_file", expert->opts.run_text);
 }
 
 enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blob **out)
@@ -354,9 +358,15 @@ out:
     return err;
 }
 
+/* `key` is a name in FORMAT; in FORMAT_1 it has no prefix. */
+static const char *key_in(const struct hth_st_reader *r, const char *key)
+{
+    return hth_st_meta(r, PREFIX "format") == NULL ? key + strlen(PREFIX) : key;
+}
+
 static bool meta_is(const struct hth_st_reader *r, const char *key, const char *want)
 {
-    const char *text = hth_st_meta(r, key);
+    const char *text = hth_st_meta(r, key_in(r, key));
 
     return text != NULL && strcmp(text, want) == 0;
 }
@@ -365,25 +375,26 @@ static bool meta_is_u64(const struct hth_st_reader *r, const char *key, uint64_t
 {
     uint64_t value;
 
-    return hth_st_meta_u64(r, key, &value) == HTH_OK && value == want;
+    return hth_st_meta_u64(r, key_in(r, key), &value) == HTH_OK && value == want;
 }
 
 static enum hth_err check_meta(const struct hth_expert *expert, const struct hth_st_reader *r)
 {
     const struct hth_expert_shape *s = &expert->opts.shape;
 
-    if (!hth_st_has_digest(r) || !meta_is(r, "format", FORMAT))
+    if (!hth_st_has_digest(r) ||
+        (!meta_is(r, PREFIX "format", FORMAT) && !meta_is(r, PREFIX "format", FORMAT_1)))
         return HTH_E_CORRUPT;
-    if (!meta_is(r, "uid", expert->uid_text))
+    if (!meta_is(r, PREFIX "uid", expert->uid_text))
         return HTH_E_WRONG_RUN;
-    if (expert->opts.run != NULL && hth_st_meta(r, "run") != NULL &&
-        !meta_is(r, "run", expert->opts.run))
+    if (expert->opts.run != NULL && hth_st_meta(r, key_in(r, PREFIX "run")) != NULL &&
+        !meta_is(r, PREFIX "run", expert->opts.run))
         return HTH_E_WRONG_RUN;
-    if (!meta_is(r, "kind", expert->kind->name) || !meta_is_u64(r, "d", s->d) ||
-        !meta_is_u64(r, "inner", s->inner) || !meta_is_u64(r, "heads", s->heads) ||
-        !meta_is_u64(r, "block_rows", s->block_rows))
+    if (!meta_is(r, PREFIX "kind", expert->kind->name) || !meta_is_u64(r, PREFIX "d", s->d) ||
+        !meta_is_u64(r, PREFIX "inner", s->inner) || !meta_is_u64(r, PREFIX "heads", s->heads) ||
+        !meta_is_u64(r, PREFIX "block_rows", s->block_rows))
         return HTH_E_BAD_SHAPE;
-    if (!meta_is(r, "optimizer", optim_name(expert->opts.optim.kind)))
+    if (!meta_is(r, PREFIX "optimizer", optim_name(expert->opts.optim.kind)))
         return HTH_E_CONFIG;
     return HTH_OK;
 }
@@ -501,7 +512,7 @@ static enum hth_err load_params(struct hth_expert *expert, const struct hth_st_r
     uint64_t steps;
     enum hth_err err = HTH_E_CORRUPT;
 
-    if (hth_st_meta_u64(r, "steps", &steps) != HTH_OK ||
+    if (hth_st_meta_u64(r, key_in(r, PREFIX "steps"), &steps) != HTH_OK ||
         hth_st_count(r) != (size_t)hth_params_count(p) * (1 + hth_params_state_slots(p)))
         return err;
     if (steps > HTH_EXPERT_STEPS_MAX)

@@ -43,6 +43,8 @@ struct hth_expert_opts {
     const struct hth_backend *backend;
     uint64_t run_seed; /* draws a new expert's weights, together with the uid */
     const char *run;   /* name in its checkpoints, borrowed; NULL: none, and any is loaded */
+    /* The run file, for the checkpoint's metadata; NULL: none. Borrowed while the expert lives. */
+    const char *run_text;
 };
 
 #define HTH_EXPERT_OPTS_INIT                                                                       \

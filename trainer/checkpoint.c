@@ -3,9 +3,9 @@
  * checkpoint.c: the trunk's checkpoint. It is a safetensors file with each tensor under its name,
  * its moments as name.m and name.v, and the position of the run in the metadata:
  *
- *   hearth.kind = "trunk", hearth.run (its name), hearth.schema, hearth.seed, hearth.updates,
- *   hearth.launched,
- *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits),
+ *   hearth.format, hearth.kind = "trunk", hearth.run (its name), hearth.run_file (its text),
+ *   hearth.schema, hearth.seed, hearth.updates, hearth.launched, hearth.samples,
+ *   hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema,
  *   hearth.terms (the schema of parameters, a hash of the run's settings: settings.h),
  *   hearth.lineage (lineage.h, in hex; only of shared batches)
  *
@@ -34,18 +34,12 @@
 #include "trainer/trainer_int.h"
 
 #define NAME_MAX_BYTES 160
+/* A file without hearth.format is of version 1: it has the bits of its means as whole numbers. */
+#define FORMAT         "hearth-trunk-2"
 #define FILE_BYTES_MAX (UINT64_C(1) << 40)
 
 static const char *const part_suffix[] = {"", ".m", ".v"};
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
-
-static uint64_t bits_of(double x)
-{
-    uint64_t u;
-
-    memcpy(&u, &x, sizeof(u));
-    return u;
-}
 
 static double from_bits(uint64_t u)
 {
@@ -141,6 +135,7 @@ static void take_run(struct hth_work *work)
     enum hth_err given;
     char(*names)[NAME_MAX_BYTES] = hth_calloc(3 * (size_t)hth_params_count(params), NAME_MAX_BYTES);
 
+    hth_st_add_meta(w, "hearth.format", FORMAT);
     hth_st_add_meta(w, "hearth.kind", "trunk");
     if (t->run != NULL)
         hth_st_add_meta(w, "hearth.run", t->run);
@@ -150,9 +145,11 @@ static void take_run(struct hth_work *work)
     hth_st_add_meta_u64(w, "hearth.launched", t->launched);
     hth_st_add_meta_u64(w, "hearth.samples", t->stats.samples);
     hth_st_add_meta_u64(w, "hearth.steps", hth_params_steps(params));
-    hth_st_add_meta_u64(w, "hearth.loss_ema", bits_of(t->stats.loss_ema));
-    hth_st_add_meta_u64(w, "hearth.accuracy_ema", bits_of(t->stats.accuracy_ema));
+    hth_st_add_meta_real(w, "hearth.loss_ema", t->stats.loss_ema);
+    hth_st_add_meta_real(w, "hearth.accuracy_ema", t->stats.accuracy_ema);
     hth_st_add_meta_u64(w, "hearth.terms", hth_settings_schema(&t->settings, HTH_TICKET_PARAMS));
+    if (t->opts.run_text != NULL)
+        hth_st_add_meta(w, "hearth.run_file", t->opts.run_text);
     add_lineage(w, t);
     t->ckpt.err = take_flats(t, flat);
     if (t->ckpt.err == HTH_OK)
@@ -346,8 +343,12 @@ static enum hth_err read_mean(struct hth_trainer *t, const struct hth_st_reader 
 {
     uint64_t bits;
 
-    HTH_TRY(read_number(t, r, key, UINT64_MAX, &bits));
-    *out = from_bits(bits);
+    if (hth_st_meta(r, "hearth.format") == NULL) {
+        HTH_TRY(read_number(t, r, key, UINT64_MAX, &bits));
+        *out = from_bits(bits);
+    } else if (hth_st_meta_real(r, key, out) != HTH_OK) {
+        return refuse(t, HTH_E_CORRUPT, "it has no number '%s'", key);
+    }
     return isfinite(*out) ? HTH_OK : refuse(t, HTH_E_CORRUPT, "its '%s' is not finite", key);
 }
 

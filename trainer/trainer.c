@@ -271,6 +271,7 @@ static enum hth_err make_transport(struct hth_trainer *t)
         .step_rows = t->opts.local_step_rows,
         .run_seed = t->opts.model.seed,
         .run = t->run,
+        .run_text = t->opts.run_text,
         .experts_dir = t->opts.resume ? t->experts_dir : NULL,
         .experts_needed = t->ckpt.known,
         .why = t->opts.why,

@@ -140,6 +140,7 @@ struct hth_trainer_opts {
     uint64_t eval_samples;        /* 0: all */
     uint64_t eval_samples_last;   /* for the evaluation after the last update; 0: eval_samples */
     const char *checkpoint_path;  /* NULL: none */
+    const char *run_text;         /* the run file, for checkpoints; borrowed; NULL: none */
     uint64_t checkpoint_every;    /* in updates; 0: only in hth_trainer_stop */
     bool resume;                  /* from checkpoint_path, if that file exists */
     const char *run; /* its name, for checkpoints: another run's is refused; NULL: any */

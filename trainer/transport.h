@@ -110,6 +110,7 @@ struct hth_transport_opts {
     uint64_t step_rows;
     uint64_t run_seed;
     const char *run;         /* its name, borrowed */
+    const char *run_text;    /* for the experts' checkpoints; borrowed; NULL: none */
     const char *experts_dir; /* experts are loaded from it; NULL: they are drawn from the seed */
     bool experts_needed;     /* with experts_dir: a missing file is an error */
     char *why;               /* HTH_TRAINER_WHY_MAX bytes for an expert that can't be loaded */

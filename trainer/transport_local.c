@@ -387,6 +387,7 @@ static enum hth_err make_expert(struct local_transport *transport,
     e.backend = opts->backend;
     e.run_seed = opts->run_seed;
     e.run = opts->run;
+    e.run_text = opts->run_text;
     HTH_TRY(hth_expert_new(&e, expert));
     if (opts->experts_dir == NULL || !has_weights(*expert))
         return hth_expert_init(*expert);

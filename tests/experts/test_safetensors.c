@@ -18,7 +18,8 @@ static struct hth_blob *write_two(void)
     struct hth_st_writer *w = hth_st_writer_new();
     struct hth_blob *blob;
 
-    hth_st_add_meta(w, "note", "a \"quoted\" \\ text, \xc3\xa9");
+    hth_st_add_meta(w, "note", "a \"quoted\" \\ text, \xc3\xa9\n\tsecond line\x7f\x01");
+    hth_st_add_meta_real(w, "mean", 0.1);
     hth_st_add(w, "layer.weight", HTH_F32, 2, da, a);
     hth_st_add_meta_u64(w, "steps", UINT64_MAX);
     hth_st_add(w, "mask", HTH_U8, 1, db, b);
@@ -34,6 +35,7 @@ static void round_trip_keeps_everything(void **state)
     struct hth_st_reader *r;
     const struct hth_st_entry *e;
     uint64_t steps;
+    double mean;
     float a[6], one;
 
     (void)state;
@@ -45,7 +47,12 @@ static void round_trip_keeps_everything(void **state)
     assert_int_equal(hth_st_count(r), 3);
     assert_string_equal(hth_st_at(r, 0)->name, "layer.weight");
     assert_null(hth_st_at(r, 3));
-    assert_string_equal(hth_st_meta(r, "note"), "a \"quoted\" \\ text, \xc3\xa9");
+    assert_string_equal(hth_st_meta(r, "note"),
+                        "a \"quoted\" \\ text, \xc3\xa9\n\tsecond line\x7f\x01");
+    assert_ok(hth_st_meta_real(r, "mean", &mean));
+    assert_true(mean == 0.1);
+    assert_err(HTH_E_MALFORMED, hth_st_meta_real(r, "note", &mean));
+    assert_err(HTH_E_NOT_FOUND, hth_st_meta_real(r, "none", &mean));
     assert_ok(hth_st_meta_u64(r, "steps", &steps));
     assert_true(steps == UINT64_MAX);
     assert_err(HTH_E_NOT_FOUND, hth_st_meta_u64(r, "nothing", &steps));
@@ -152,6 +159,8 @@ static void files_of_other_programs_are_judged(void **state)
          HTH_E_BAD_SHAPE},
         {"{\"__metadata__\":{\"hearth_digest\":\"0000000000000000\"}}", 0, HTH_E_CORRUPT},
         {"{\"__metadata__\":{\"hearth_digest\":\"0\",\"z\":\"1\"}}", 0, HTH_E_CORRUPT},
+        {"{\"__metadata__\":{\"hearth.digest\":\"0000000000000000\"}}", 0, HTH_E_CORRUPT},
+        {"{\"__metadata__\":{\"hearth.digest\":\"0\",\"z\":\"1\"}}", 0, HTH_E_CORRUPT},
     };
 
     (void)state;
@@ -224,6 +233,25 @@ static enum hth_err finish_with(const char *name, const char *key, const char *v
     return err;
 }
 
+/* Files of version 1 name the digest in another way. */
+static void older_digests_are_verified(void **state)
+{
+    struct hth_blob *blob = write_two();
+    struct hth_st_reader *r;
+    size_t at = 0;
+
+    (void)state;
+    while (memcmp(blob->data + at, "hearth.digest", 13) != 0)
+        assert_true(++at < blob->size - 13);
+    blob->data[at + 6] = '_'; /* behind the bytes that the digest covers */
+    assert_ok(hth_st_open(blob->data, blob->size, &r));
+    assert_true(hth_st_has_digest(r));
+    hth_st_close(r);
+    blob->data[blob->size - 1] ^= 1;
+    assert_err(HTH_E_CORRUPT, hth_st_open(blob->data, blob->size, &r));
+    hth_blob_unref(blob);
+}
+
 static void writer_refuses_bad_names_and_texts(void **state)
 {
     const uint64_t huge[3] = {UINT64_C(1) << 32, UINT64_C(1) << 32, 4};
@@ -238,8 +266,9 @@ static void writer_refuses_bad_names_and_texts(void **state)
     assert_err(HTH_E_DUPLICATE, finish_with("a", "k", "v", true));
     assert_err(HTH_E_MALFORMED, finish_with("a b", "k", "v", false));
     assert_err(HTH_E_MALFORMED, finish_with("", "k", "v", false));
-    assert_err(HTH_E_MALFORMED, finish_with("a", "k", "line\n", false));
+    assert_err(HTH_E_MALFORMED, finish_with("a", "k", "\xff", false)); /* no UTF-8 */
     assert_err(HTH_E_DUPLICATE, finish_with("a", "hearth_digest", "v", false));
+    assert_err(HTH_E_DUPLICATE, finish_with("a", "hearth.digest", "v", false));
     assert_err(HTH_E_TOO_LARGE, finish_with("a", "k", text, false));
     hth_st_add(w, "huge", HTH_F32, 3, huge, "x");
     assert_err(HTH_E_TOO_LARGE, hth_st_writer_finish(w, &blob));
@@ -287,6 +316,7 @@ int main(void)
         cmocka_unit_test(files_of_other_programs_are_judged),
         cmocka_unit_test(name_and_header_limits_hold),
         cmocka_unit_test(tensor_count_limit_holds),
+        cmocka_unit_test(older_digests_are_verified),
         cmocka_unit_test(writer_refuses_bad_names_and_texts),
         cmocka_unit_test(random_tensors_survive_the_round_trip),
     };

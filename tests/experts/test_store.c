@@ -418,12 +418,13 @@ static void unfit_checkpoints_are_refused(void **state)
 }
 
 /* A forged copy of the checkpoint: another number of steps, or another first element of a tensor,
- * with a valid digest. */
-static struct hth_blob *forge(const struct hth_blob *blob, const char *steps, const char *tensor,
-                              float first)
+ * with a valid digest. `old`: as version 1 wrote it. */
+static struct hth_blob *forge(const struct hth_blob *blob, bool old, const char *steps,
+                              const char *tensor, float first)
 {
-    static const char *const keys[] = {"format", "uid",        "kind",      "d",    "inner",
-                                       "heads",  "block_rows", "optimizer", "steps"};
+    static const char *const keys[] = {"hearth.format",     "hearth.uid",       "hearth.kind",
+                                       "hearth.d",          "hearth.inner",     "hearth.heads",
+                                       "hearth.block_rows", "hearth.optimizer", "hearth.steps"};
     struct hth_st_writer *w = hth_st_writer_new();
     struct hth_st_reader *r;
     struct hth_blob *out;
@@ -431,8 +432,10 @@ static struct hth_blob *forge(const struct hth_blob *blob, const char *steps, co
 
     assert_ok(hth_st_open(blob->data, blob->size, &r));
     for (size_t i = 0; i < HTH_ARRAY_LEN(keys); i++) {
-        bool it = steps != NULL && strcmp(keys[i], "steps") == 0;
-        hth_st_add_meta(w, keys[i], it ? steps : hth_st_meta(r, keys[i]));
+        const char *key = old ? keys[i] + strlen("hearth.") : keys[i];
+        bool it = steps != NULL && strcmp(keys[i], "hearth.steps") == 0;
+        bool version = old && i == 0;
+        hth_st_add_meta(w, key, it ? steps : version ? "hearth-expert-1" : hth_st_meta(r, keys[i]));
     }
     for (size_t i = 0; i < hth_st_count(r); i++) {
         const struct hth_st_entry *e = hth_st_at(r, i);
@@ -485,9 +488,12 @@ static void forged_checkpoints_are_refused(void **state)
         {NULL, v, -1, HTH_E_RANGE},
     };
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        struct hth_blob *other = forge(blob, cases[i].steps, cases[i].tensor, cases[i].first);
-        assert_int_equal(load_as(&o, other, other->size), cases[i].err);
-        hth_blob_unref(other);
+        for (int old = 0; old < 2; old++) {
+            struct hth_blob *other =
+                forge(blob, old == 1, cases[i].steps, cases[i].tensor, cases[i].first);
+            assert_int_equal(load_as(&o, other, other->size), cases[i].err);
+            hth_blob_unref(other);
+        }
     }
     hth_blob_unref(blob);
     reference_stop(&r);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_runcheck.c: `hearth run check`, and data that lies beside its run file. */
+/*
+ * test_runcheck.c: `hearth run check`, data that lies beside its run file, and the run file's text
+ * in checkpoints, whose headers are read here without hearth's own reader.
+ */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 
@@ -126,6 +129,111 @@ static void data_beside_the_run_file_is_found(void **state)
     place_end(p);
 }
 
+/* The header of a safetensors file: 8 bytes of length, then JSON. *data_bytes: what follows. */
+static json_t *header_of(const char *path, size_t *data_bytes)
+{
+    size_t len;
+    char *bytes = place_read(path, &len);
+    uint64_t header = 0;
+    assert_non_null(bytes);
+    assert_true(len > 8);
+    for (int i = 7; i >= 0; i--)
+        header = header << 8 | (uint8_t)bytes[i];
+    assert_true(header < len - 8);
+    json_t *all = json_loadb(bytes + 8, header, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(all);
+    *data_bytes = len - 8 - header;
+    free(bytes);
+    return all;
+}
+
+/* The tensors are float32 [rows, columns], one behind the other; moments have the shape of their
+ * weight. Returns the number of weights. */
+static json_int_t count_weights(json_t *all, size_t data_bytes)
+{
+    const char *name;
+    json_t *tensor;
+    json_int_t weights = 0, bytes = 0;
+    json_object_foreach(all, name, tensor)
+    {
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        const json_t *shape = json_object_get(tensor, "shape");
+        const json_t *at = json_object_get(tensor, "data_offsets");
+        assert_string_equal(text_of(tensor, "dtype"), "F32");
+        assert_int_equal(json_array_size(shape), 2);
+        json_int_t size = json_integer_value(json_array_get(shape, 0)) *
+                          json_integer_value(json_array_get(shape, 1));
+        assert_int_equal(json_integer_value(json_array_get(at, 0)), bytes);
+        bytes += 4 * size;
+        assert_int_equal(json_integer_value(json_array_get(at, 1)), bytes);
+        size_t len = strlen(name);
+        if (len > 2 && name[len - 2] == '.' && strchr("mv", name[len - 1]) != NULL) {
+            char weight[96];
+            snprintf(weight, sizeof(weight), "%.*s", (int)len - 2, name);
+            assert_true(json_equal(shape, json_object_get(json_object_get(all, weight), "shape")));
+        } else {
+            weights += size;
+        }
+    }
+    assert_int_equal(bytes, data_bytes);
+    return weights;
+}
+
+/* All keys have one prefix, and the run file is there to the byte. */
+static void check_metadata(const json_t *all, const char *run_text)
+{
+    const char *key;
+    json_t *value;
+    json_t *meta = json_object_get(all, "__metadata__");
+    json_object_foreach(meta, key, value)
+    {
+        assert_int_equal(strncmp(key, "hearth.", 7), 0);
+        assert_true(json_is_string(value));
+    }
+    assert_string_equal(text_of(meta, "hearth.run_file"), run_text);
+}
+
+static void checkpoints_hold_the_run_file(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    size_t bytes;
+    char *end, *text;
+    toy_init(&t, p, 20);
+    FILE *file = fopen(t.run, "a"); /* a text that needs escapes */
+    assert_non_null(file);
+    fputs("# \"quoted\" \\ caf\xc3\xa9\n", file);
+    fclose(file);
+    assert_int_equal(
+        RUN(p, "train", "train", "--local", "--run", t.run, "--dir", place_path(p, "state")), 0);
+    text = place_read(t.run, NULL);
+    struct proc *proc = START(p, "json", "run", "check", "--json", t.run);
+    assert_int_equal(proc_wait(proc), 0);
+    char *out = place_read(proc->out, NULL);
+    json_t *sizes = json_loads(out, 0, NULL);
+    const char *const files[][2] = {{"trunk", "state/trunk.safetensors"},
+                                    {"expert", "state/experts/ffn0.0.1.safetensors"}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(files); i++) {
+        json_t *all = header_of(place_path(p, files[i][1]), &bytes);
+        const json_t *size = json_object_get(sizes, files[i][0]);
+        check_metadata(all, text);
+        assert_int_equal(count_weights(all, bytes),
+                         json_integer_value(json_object_get(size, "parameters")));
+        assert_int_equal(bytes, json_integer_value(json_object_get(size, "disk_bytes")));
+        if (i == 0) {
+            const char *loss = text_of(json_object_get(all, "__metadata__"), "hearth.loss_ema");
+            double value = strtod(loss, &end);
+            assert_true(*end == '\0' && value > 0 && value < 100);
+        }
+        json_decref(all);
+    }
+    json_decref(sizes);
+    free(out);
+    free(text);
+    place_end(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +241,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(check_says_what_loading_says, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(data_beside_the_run_file_is_found, place_setup,
                                         place_teardown),
+        cmocka_unit_test_setup_teardown(checkpoints_hold_the_run_file, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
