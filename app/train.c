@@ -26,6 +26,7 @@
 #define METRICS_PERIOD_US  (500 * HTH_US_PER_MS)
 #define PROGRESS_PERIOD_US (10 * HTH_US_PER_S)
 #define WAIT_NOTICE_US     (5 * HTH_US_PER_S)
+#define WAIT_AGAIN_US      (60 * HTH_US_PER_S) /* the same cause again */
 #define TRUNK              "%s/trunk.safetensors"
 #define EXPERTS            "%s/experts" /* as a host's */
 
@@ -48,6 +49,8 @@ struct train {
     uint32_t trainers;                /* as last printed, this one included; 0: not printed */
     struct hth_other_settings others; /* as last printed */
     int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
+    char waits_for[HTH_TRAIN_HOSTS_TEXT_MAX]; /* as last printed, */
+    int64_t waits_said_us;                    /* and when */
     struct hth_eval_result last_eval;
     int code;
 };
@@ -90,7 +93,12 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
     t->wait_notice_us = now;
-    hth_say_note("%s", hth_train_hosts_text(t->directory, t->peer.network, why));
+    hth_train_hosts_text(t->directory, t->peer.network, why);
+    if (strcmp(why, t->waits_for) == 0 && now - t->waits_said_us < WAIT_AGAIN_US)
+        return;
+    hth_say_note("%s", why);
+    memcpy(t->waits_for, why, sizeof(why));
+    t->waits_said_us = now;
 }
 
 /* Prints whether this trainer has found others; a run does not need them, and its owner may. */
