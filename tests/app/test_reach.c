@@ -6,7 +6,7 @@
 
 #include "app/reach.h"
 #include "dht/peers.h"
-#include "rpc/rpc.h"
+#include "rpc/dialback.h"
 #include "sim/world.h"
 
 #define S     HTH_US_PER_S
@@ -139,8 +139,7 @@ static void a_wrong_address_is_found_out(void **state)
     }
 }
 
-/* The port is forwarded after a while: here, another peer's listener at that address is the same
- * peer's. */
+/* A second listener of the peer stands for a router that forwards the announced port. */
 static void verdict_changes_when_the_port_opens(void **state)
 {
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
@@ -150,7 +149,6 @@ static void verdict_changes_when_the_port_opens(void **state)
     join(&m[1], "m1", NULL);
     join(&m[2], "m2", NULL);
     struct hth_node *probe = hth_world_node(world, "probe", NULL);
-    (void)probe;
     struct hth_addr later = hth_node_addr(probe, PORT + 1);
     /* Nodes are numbered in order: the next one has the address after this one's. */
     later.ip[3]++;
@@ -168,15 +166,45 @@ static void verdict_changes_when_the_port_opens(void **state)
     hth_rpc_free(second);
 }
 
+/* A peer on the same machine dials it whatever its router does: its yes does not count, its no
+ * does. */
+static void a_peer_on_this_machine_proves_nothing(void **state)
+{
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_dialback *answers;
+    struct hth_rpc *second;
+    (void)state;
+    join(&m[0], "m0", NULL);
+    struct hth_addr near = hth_node_addr(m[0].node, PORT + 1), none = hth_node_addr(m[0].node, 9);
+    struct hth_reach_opts opts = {.rpc = m[0].rpc,
+                                  .census = m[0].census,
+                                  .through = &near,
+                                  .through_count = 1,
+                                  .on_change = on_change,
+                                  .arg = &m[0]};
+    rpc.network = "net";
+    rpc.listen = &near;
+    assert_ok(hth_rpc_new(m[0].env, &rpc, &second));
+    answers = hth_dialback_new(m[0].env, second, NULL, NULL);
+    for (int good = 1; good >= 0; good--) {
+        hth_reacher_free(m[0].reacher);
+        opts.announce = good ? hth_node_addr(m[0].node, PORT) : none;
+        m[0].reacher = hth_reacher_new(m[0].env, &opts);
+        hth_world_run_for(world, 60 * S);
+        assert_int_equal(m[0].reach, good ? HTH_REACH_UNKNOWN : HTH_REACH_NO);
+    }
+    hth_dialback_free(answers);
+    hth_rpc_free(second);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(nobody_to_ask_leaves_it_unknown),
-        CASE(reachable_peers_learn_that_they_are),
-        CASE(a_wrong_address_is_found_out),
-        CASE(verdict_changes_when_the_port_opens),
+        CASE(nobody_to_ask_leaves_it_unknown),       CASE(reachable_peers_learn_that_they_are),
+        CASE(a_wrong_address_is_found_out),          CASE(verdict_changes_when_the_port_opens),
+        CASE(a_peer_on_this_machine_proves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
