@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/json.h"
 #include "cli/device.h"
+#include "cli/quicker.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -54,13 +55,27 @@ static json_t *row_json(const struct row *r)
     return o;
 }
 
-static void print_json(const struct row *rows, size_t count)
+/* The type that `compute: auto` is on the CPU, both peaks, and why. */
+static json_t *compute_json(const struct hth_quicker *q, const char *why)
+{
+    const struct hth_quicker_type *is = q->chosen == HTH_MATMUL_BF16 ? &q->bf16 : &q->fp32;
+    json_t *o = json_object();
+    hth_json_text(o, "chosen", hth_matmul_name(q->chosen));
+    hth_json_text(o, "isa", is->isa);
+    hth_json_real(o, "fp32_gflops", q->fp32.gflops);
+    hth_json_real(o, "bf16_gflops", q->bf16.gflops);
+    hth_json_text(o, "why", why);
+    return o;
+}
+
+static void print_json(const struct row *rows, size_t count, json_t *compute)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(list, row_json(&rows[i]));
     json_t *all = json_object();
     hth_json_take(all, "devices", list);
+    hth_json_take(all, "compute", compute);
     char *text = json_dumps(all, JSON_COMPACT);
     puts(text);
     free(text);
@@ -102,10 +117,18 @@ static void report(bool json)
         rows[count++] = (struct row){found[i].kind, found[i].name, found[i].driver, found[i].why,
                                      found[i].memory_bytes};
     }
-    if (json)
-        print_json(rows, count);
-    else
-        print_table(rows, count);
+    struct hth_quicker q;
+    char why[HTH_QUICKER_TEXT];
+    hth_quicker_measure(&q);
+    hth_quicker_text(&q, why);
+    if (json) {
+        print_json(rows, count, compute_json(&q, why));
+        return;
+    }
+    print_table(rows, count);
+    printf("compute auto is %s\n", why);
+    if (hth_device_isa() != NULL)
+        printf("HEARTH_ISA=%s is set and decides instead\n", hth_device_isa());
 }
 
 /* ---- what fits ----------------------------------------------------------------------------- */

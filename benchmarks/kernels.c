@@ -162,25 +162,12 @@ static const struct argp argp = {.options = options, .parser = parse};
 
 /* ---- the tables of kernels ----------------------------------------------------------------- */
 
-static enum hth_peak peak_of(const char *isa, enum hth_matmul compute)
-{
-    if (compute == HTH_MATMUL_BF16 && hth_peak_usable(HTH_PEAK_BF16))
-        return HTH_PEAK_BF16;
-    if (strcmp(isa, "avx2") == 0)
-        return HTH_PEAK_AVX2;
-    if (strcmp(isa, "generic") == 0)
-        return HTH_PEAK_PLAIN;
-    if (hth_peak_usable(HTH_PEAK_AVX512))
-        return HTH_PEAK_AVX512;
-    return hth_peak_usable(HTH_PEAK_AVX2) ? HTH_PEAK_AVX2 : HTH_PEAK_PLAIN;
-}
-
 static void add_table(struct kernels *k, const struct hth_backend *backend)
 {
     enum hth_matmul compute = hth_backend_compute(backend);
     const char *isa =
         hth_backend_isa(backend)[0] != '\0' ? hth_backend_isa(backend) : hth_backend_name(backend);
-    struct kernel_table t = {backend, hth_matmul_name(compute), isa, peak_of(isa, compute)};
+    struct kernel_table t = {backend, hth_matmul_name(compute), isa, hth_peak_of(isa, compute)};
     if ((k->type == NULL || strcmp(k->type, t.type) == 0) && k->tables < TABLES_MAX)
         k->table[k->tables++] = t;
 }

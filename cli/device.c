@@ -3,6 +3,7 @@
 #include "cli/device.h"
 
 #include "cli/cli.h"
+#include "cli/quicker.h"
 #include "cli/shipped.h"
 
 #include <argp.h>
@@ -26,7 +27,7 @@ enum { KEY_BACKEND = 0x6000, KEY_COMPUTE, KEY_DEVICE, KEY_DEVICE_MEMORY };
 static const struct argp_option options[] = {
     {"backend", KEY_BACKEND, "NAME", 0, "Kernels: auto, packed, blas or ref (default auto)", 0},
     {"compute", KEY_COMPUTE, "TYPE", 0,
-     "Type of products: fp32, bf16, or auto for bf16 where the machine has it; tf32 on a card "
+     "Type of products: fp32, bf16, or auto for the quicker of both here; tf32 on a card "
      "(default: the run file's compute)",
      0},
     {"device", KEY_DEVICE, "NAME", 0,
@@ -193,6 +194,22 @@ static void say_no_backend(const struct hth_backend_choice *choice, enum hth_err
                           choice->name, compute, hth_err_text(err));
 }
 
+static bool may_compute_bf16(const char *backend)
+{
+    return strcmp(backend, "auto") == 0 || strcmp(backend, "packed") == 0;
+}
+
+/* Prints which type is quicker here. */
+static enum hth_matmul choose_type(void)
+{
+    struct hth_quicker q;
+    char text[HTH_QUICKER_TEXT];
+    hth_quicker_measure(&q);
+    if (q.bf16.isa != NULL)
+        hth_say_note("compute auto is %s", hth_quicker_text(&q, text));
+    return q.chosen;
+}
+
 enum hth_err hth_device_choose(const struct hth_device_flags *flags, enum hth_matmul otherwise,
                                const struct hth_backend **out)
 {
@@ -207,6 +224,8 @@ enum hth_err hth_device_choose(const struct hth_device_flags *flags, enum hth_ma
         if (choice.compute == HTH_MATMUL_TF32)
             choice.compute = HTH_MATMUL_F32;
     }
+    if (choice.compute == HTH_MATMUL_AUTO && choice.isa == NULL && may_compute_bf16(choice.name))
+        choice.compute = choose_type();
     enum hth_err err = hth_backend_choose(&choice, out);
     if (err == HTH_OK)
         err = hth_quant_hold(choice.isa);

@@ -88,7 +88,8 @@ enum hth_err hth_backend_blas(const struct hth_blas_options *options,
 
 /* The type to which operands of matrix products are rounded; sums are always fp32. */
 enum hth_matmul {
-    HTH_MATMUL_AUTO, /* bf16 where the CPU multiplies it natively, else fp32 */
+    HTH_MATMUL_AUTO, /* bf16 where the CPU has an instruction for it, else fp32: programs ask
+                      * cli/quicker.h, which measures whether that is quicker */
     HTH_MATMUL_F32,
     HTH_MATMUL_BF16,
     HTH_MATMUL_TF32, /* of cards: fp32 with 10 bits of mantissa */

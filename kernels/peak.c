@@ -5,6 +5,8 @@
  */
 #include "kernels/peak.h"
 
+#include <string.h>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -118,4 +120,20 @@ double hth_peak_run(enum hth_peak kind, uint32_t rounds)
         return run_bf16(rounds);
 #endif
     return run_plain(rounds);
+}
+
+enum hth_peak hth_peak_of(const char *isa, enum hth_matmul compute)
+{
+    if (compute == HTH_MATMUL_BF16 && hth_peak_usable(HTH_PEAK_BF16))
+        return HTH_PEAK_BF16;
+    if (strcmp(isa, "avx2") == 0)
+        return HTH_PEAK_AVX2;
+    return strncmp(isa, "avx512", 6) == 0 ? HTH_PEAK_AVX512 : HTH_PEAK_PLAIN;
+}
+
+#define MARGIN 1.1
+
+enum hth_matmul hth_peak_quicker(double fp32, double bf16)
+{
+    return bf16 > 0 && fp32 <= MARGIN * bf16 ? HTH_MATMUL_BF16 : HTH_MATMUL_F32;
 }

@@ -306,8 +306,10 @@ struct proc *place_start_program(struct place *p, const char *program, const cha
     }
     assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
     int bad = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    bad |= posix_spawn_file_actions_addopen(&actions, 1, proc->out, O_WRONLY | O_CREAT, 0600);
-    bad |= posix_spawn_file_actions_addopen(&actions, 2, proc->err, O_WRONLY | O_CREAT, 0600);
+    bad |= posix_spawn_file_actions_addopen(&actions, 1, proc->out, O_WRONLY | O_CREAT | O_TRUNC,
+                                            0600);
+    bad |= posix_spawn_file_actions_addopen(&actions, 2, proc->err, O_WRONLY | O_CREAT | O_TRUNC,
+                                            0600);
     /* The parent may ignore SIGINT, as in the background of a script. */
     assert_int_equal(posix_spawnattr_init(&attr), 0);
     sigemptyset(&heeded);

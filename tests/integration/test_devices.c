@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/peak.h"
+
 /* Every device is used, with its memory, or says why not. Returns how many of the kind are used. */
 static size_t check_kind(const json_t *devices, const char *kind, size_t *told)
 {
@@ -42,6 +44,18 @@ static json_t *devices_of(struct place *p, const char *name)
     return all;
 }
 
+/* The chosen type follows from the two peaks that are shown. */
+static void check_compute(const json_t *compute)
+{
+    const char *chosen = json_string_value(json_object_get(compute, "chosen"));
+    double fp32 = json_number_value(json_object_get(compute, "fp32_gflops"));
+    double bf16 = json_number_value(json_object_get(compute, "bf16_gflops"));
+    assert_true(fp32 > 0);
+    assert_string_equal(chosen, hth_matmul_name(hth_peak_quicker(fp32, bf16)));
+    assert_true(json_string_length(json_object_get(compute, "isa")) > 0);
+    assert_non_null(strstr(json_string_value(json_object_get(compute, "why")), chosen));
+}
+
 static void devices_have_memory_or_a_reason(void **state)
 {
     struct place *p = *state;
@@ -50,9 +64,11 @@ static void devices_have_memory_or_a_reason(void **state)
     assert_int_equal(check_kind(json_object_get(all, "devices"), "cpu", &told), 1);
     size_t cards = check_kind(json_object_get(all, "devices"), "cuda", &told);
     assert_true(cards + told > 0); /* a machine without a card is told why */
+    check_compute(json_object_get(all, "compute"));
     json_decref(all);
     struct proc *table = START(p, "table", "devices");
     assert_int_equal(proc_wait(table), 0);
+    proc_must_say(table, "compute auto is ");
     proc_must_say(table, "cpu");
     proc_must_say(table, "driver");
     proc_must_say(table, "why it is not used");

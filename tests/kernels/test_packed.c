@@ -19,6 +19,7 @@
 #include "kernels/optim.h"
 #include "kernels/packed.h"
 #include "kernels/params.h"
+#include "kernels/peak.h"
 
 /* The packed back ends that this CPU runs. */
 static const struct hth_backend *backends[HTH_PACKED_MAX];
@@ -90,6 +91,24 @@ static void best_set_is_chosen(void **state)
     assert_string_equal(hth_backend_isa(be), "generic");
     assert_ok(hth_backend_by_name("auto", &be));
     assert_int_equal(hth_backend_compute(be), HTH_MATMUL_F32);
+}
+
+static void type_whose_peak_is_higher_is_chosen(void **state)
+{
+    (void)state;
+    static const struct {
+        double fp32, bf16;
+        enum hth_matmul chosen;
+    } cases[] = {
+        {117, 234, HTH_MATMUL_BF16},                              /* Zen 4: twice as quick */
+        {242, 121, HTH_MATMUL_F32},                               /* a Xeon with AMX: half */
+        {242, 3419, HTH_MATMUL_BF16},                             /* its tiles */
+        {120, 120, HTH_MATMUL_BF16},                              /* as quick, and half the bytes */
+        {109, 100, HTH_MATMUL_BF16},  {95, 104, HTH_MATMUL_BF16}, /* noise around that */
+        {111, 100, HTH_MATMUL_F32},   {50, 0, HTH_MATMUL_F32},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
+        assert_int_equal(hth_peak_quicker(cases[i].fp32, cases[i].bf16), cases[i].chosen);
 }
 
 /* A team that runs each part in a thread, a few at a time, the last part first. */
@@ -720,6 +739,7 @@ int main(void)
 {
     const struct CMUnitTest alone[] = {
         cmocka_unit_test(best_set_is_chosen),
+        cmocka_unit_test(type_whose_peak_is_higher_is_chosen),
         cmocka_unit_test(images_follow_the_values),
         cmocka_unit_test(emitted_images_are_used),
         cmocka_unit_test(single_pass_makes_one_image),
