@@ -17,6 +17,8 @@
 #define SETTLED_US (90 * HTH_US_PER_S)
 /* Steps go on between the moments at which two hosts compare them. */
 #define STEPS_MARGIN 16
+/* A spare that looks again asks about so many hosts whether they are there. */
+#define SAMPLE 64
 /* Time for trainers to learn that an expert left. */
 #define LEAVE_US (4 * HTH_PLACES_FLIGHT_US)
 
@@ -47,7 +49,10 @@ struct hth_places {
     bool looked, stopped, news_set;
     struct hth_timer *look_timer, *news_timer, *leave_timer;
     struct hth_claims *claims; /* while hosts are asked */
-    bool asks_all;
+    bool is_short;        /* fewer places look free than are missing */
+    uint64_t salt;        /* draws the sample */
+    uint32_t hosts;       /* known when that began */
+    uint32_t quiet_looks; /* since the last change */
     struct hth_peer_id *rivals; /* hosts on places of this one */
     uint32_t rivals_count;
 };
@@ -106,11 +111,15 @@ static void erase(struct hth_places *p, struct place *place)
 
 static void remember(struct hth_places *p, uint32_t layer, uint32_t index)
 {
-    uint32_t at = 0;
+    uint32_t at = 0, high = p->had_count;
 
-    while (at < p->had_count &&
-           compare_spots(p->had[at].layer, p->had[at].index, layer, index) < 0)
-        at++;
+    while (at < high) {
+        uint32_t mid = at + (high - at) / 2;
+        if (compare_spots(p->had[mid].layer, p->had[mid].index, layer, index) < 0)
+            at = mid + 1;
+        else
+            high = mid;
+    }
     if (at < p->had_count && p->had[at].layer == layer && p->had[at].index == index)
         return;
     p->had = hth_realloc(p->had, p->had_count + 1, sizeof(*p->had));
@@ -178,6 +187,17 @@ static int64_t flights_us(struct hth_places *p)
     return (int64_t)((1 + 2 * hth_rng_unit(&p->env->rng)) * HTH_PLACES_FLIGHT_US);
 }
 
+/* Until the next look: after a change 1 to 3 flights, then three times as long and so on, for a
+ * push and an answer may both lack a record; later U(30, 90) s. */
+static int64_t pause_us(struct hth_places *p)
+{
+    static const int times[] = {1, 3, 9};
+
+    if (p->quiet_looks < HTH_ARRAY_LEN(times))
+        return times[p->quiet_looks++] * flights_us(p);
+    return (int64_t)((30 + 60 * hth_rng_unit(&p->env->rng)) * HTH_US_PER_S);
+}
+
 static void tell(struct hth_places *p)
 {
     if (p->opts.on_change != NULL)
@@ -215,10 +235,12 @@ static void announce(struct hth_places *p)
         any = any || p->changed[l];
         p->changed[l] = false;
     }
-    if (any && p->looked)
-        hth_timer_set(p->env, p->look_timer, flights_us(p));
-    if (any)
-        tell(p);
+    if (!any)
+        return;
+    p->quiet_looks = 0;
+    if (p->looked)
+        hth_timer_set(p->env, p->look_timer, pause_us(p));
+    tell(p);
 }
 
 /* ---- taking and leaving -------------------------------------------------------------------- */
@@ -411,10 +433,12 @@ static void judge_rivals(struct hth_places *p)
 
 static void take_own_records(struct hth_places *p)
 {
+    uint32_t want = missing(p);
+
     for (uint32_t l = 0; l < p->opts.layers; l++) {
         uint32_t *mine, count = own_records(p, l, &mine);
-        for (uint32_t i = 0; i < count && missing(p) > 0; i++)
-            (void)try_take(p, l, mine[i]);
+        for (uint32_t i = 0; i < count && want > 0; i++)
+            want -= try_take(p, l, mine[i]);
         hth_free(mine);
     }
 }
@@ -491,7 +515,6 @@ static bool has_news(const struct hth_places *p)
 
 static void choose(struct hth_places *p)
 {
-    int64_t next_us = (int64_t)((30 + 60 * hth_rng_unit(&p->env->rng)) * HTH_US_PER_S);
     bool first = !p->looked;
 
     if (p->claims != NULL)
@@ -500,7 +523,7 @@ static void choose(struct hth_places *p)
     p->claims = NULL;
     fill(p);
     p->looked = true;
-    hth_timer_set(p->env, p->look_timer, next_us);
+    hth_timer_set(p->env, p->look_timer, pause_us(p));
     announce(p); /* what was left; what was taken follows when it is loaded */
     if (first)
         tell(p);
@@ -534,16 +557,19 @@ static void find_rivals(struct hth_places *p)
     }
 }
 
+/* A host that is short asks all at first, later a sample. */
 static bool asks(void *arg, const struct hth_peer_id *id)
 {
     const struct hth_places *p = arg;
+    bool drawn = !p->looked || hth_hash64(id->b, sizeof(id->b), p->salt) % p->hosts < SAMPLE;
 
-    return p->asks_all || is_rival(p, id);
+    return is_rival(p, id) || (p->is_short && drawn);
 }
 
 static void look(void *arg)
 {
     struct hth_places *p = arg;
+    struct hth_directory_stats stats;
 
     if (p->claims != NULL || p->stopped)
         return;
@@ -552,8 +578,11 @@ static void look(void *arg)
         (void)err; /* one is under way, or was made a moment ago */
     }
     find_rivals(p);
-    p->asks_all = missing(p) > free_in_all(p);
-    if (p->rivals_count > 0 || p->asks_all) {
+    p->is_short = missing(p) > free_in_all(p);
+    hth_directory_stats(p->directory, &stats);
+    p->hosts = HTH_MAX(stats.hosts, 1u);
+    p->salt = hth_rng_u64(&p->env->rng);
+    if (p->rivals_count > 0 || p->is_short) {
         enum hth_err err =
             hth_claims_ask(p->env, p->opts.rpc, p->directory, asks, on_claims, p, &p->claims);
         if (err == HTH_OK)

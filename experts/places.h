@@ -7,7 +7,7 @@
  *        v                                                                         |
  *      look: leave places that another host keeps -> take free ones -> load -> announce
  *        ^                                                                         |
- *        +----- U(1, 3) flights of a record, after a change, until none is left ---+
+ *        +------ U(1, 3) flights of a record, then 3 and 9 times that long --------+
  *
  * Taking, in this order: places of this host's own records, which outlive it for a minute, though
  * another host took them over meanwhile; places with a checkpoint in its folder; free ones. Places
