@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define PLACE_PROCS_MAX 32
+#define PLACE_PROCS_MAX 96
 #define PLACE_TEXTS     64
 #define PLACE_TEXT_MAX  256
 #define WAIT_S          60 /* sanitizers and a busy machine included */
