@@ -293,6 +293,8 @@ static void on_join(void *arg, const struct hth_join_result *result)
 {
     struct hth_peer_join *j = arg;
     enum hth_err err = result->err;
+    if (j->peer->draining) /* its verb stops the peer */
+        return;
     if (err == HTH_OK || (err == HTH_E_JOIN_WRONG_NETWORK && j->may_be_first)) {
         go_on(j, result);
     } else if (is_unanswered(err) && j->typed == 0 && j->may_be_first) {
