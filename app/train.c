@@ -387,7 +387,7 @@ static void say_no_trainer(const struct train *t, const struct hth_trainer_opts 
     if (o->why[0] != '\0')
         hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why,
                           err == HTH_E_WRONG_RUN
-                              ? "use its own run file, or another --dir"
+                              ? "use its own run file and flags, or another --dir"
                               : "put good copies there, or give another --dir to begin anew");
     else if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
         hth_cli_say_error(
@@ -400,6 +400,16 @@ static void say_no_trainer(const struct train *t, const struct hth_trainer_opts 
                           o->data.images);
     else
         hth_cli_say_error("can't make the trainer: %s", hth_err_text(err));
+}
+
+static void say_resumed(const struct train *t)
+{
+    struct hth_train_stats s;
+    hth_trainer_stats(t->trainer, &s);
+    if (s.updates > 0)
+        hth_say("continuing %s from update %llu", t->checkpoint, (unsigned long long)s.updates);
+    else
+        hth_say("nothing to resume at %s: starting anew", t->checkpoint);
 }
 
 static enum hth_err make_trainer(struct train *t)
@@ -446,6 +456,8 @@ static enum hth_err make_trainer(struct train *t)
     enum hth_err err = hth_trainer_new(t->peer.env, &opts, &t->trainer);
     if (err != HTH_OK)
         say_no_trainer(t, &opts, err);
+    else if (t->flags.resume)
+        say_resumed(t);
     return err;
 }
 

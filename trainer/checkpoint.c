@@ -3,9 +3,9 @@
  * checkpoint.c: the trunk's checkpoint. It is a safetensors file with each tensor under its name,
  * its moments as name.m and name.v, and the position of the run in the metadata:
  *
- *   hearth.format, hearth.kind = "trunk", hearth.run (its name), hearth.run_file (its text),
- *   hearth.schema, hearth.seed, hearth.updates, hearth.launched, hearth.samples,
- *   hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema,
+ *   hearth.kind = "trunk", hearth.run (its name), hearth.schema, hearth.seed, hearth.updates,
+ *   hearth.launched, hearth.experts ("none" of a control, which trains without, else "some"),
+ *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits),
  *   hearth.terms (the schema of parameters, a hash of the run's settings: settings.h),
  *   hearth.lineage (lineage.h, in hex; only of shared batches)
  *
@@ -139,6 +139,7 @@ static void take_run(struct hth_work *work)
     hth_st_add_meta(w, "hearth.kind", "trunk");
     if (t->run != NULL)
         hth_st_add_meta(w, "hearth.run", t->run);
+    hth_st_add_meta(w, "hearth.experts", t->opts.without_experts ? "none" : "some");
     hth_st_add_meta_u64(w, "hearth.schema", hth_model_schema(t->model));
     hth_st_add_meta_u64(w, "hearth.seed", t->opts.model.seed);
     hth_st_add_meta_u64(w, "hearth.updates", t->stats.updates);
@@ -443,12 +444,16 @@ static enum hth_err read_terms(struct hth_trainer *t, const struct hth_st_reader
 static enum hth_err check_kind(struct hth_trainer *t, const struct hth_st_reader *r)
 {
     const char *kind = hth_st_meta(r, "hearth.kind"), *run = hth_st_meta(r, "hearth.run");
+    const char *experts = hth_st_meta(r, "hearth.experts");
     uint64_t schema, seed;
 
     if (kind == NULL || strcmp(kind, "trunk") != 0)
         return refuse(t, HTH_E_CORRUPT, "it is not a trainer's checkpoint");
     if (t->run != NULL && run != NULL && strcmp(run, t->run) != 0)
         return refuse(t, HTH_E_WRONG_RUN, "it is of another run than '%.64s'", t->run);
+    if (experts != NULL && (strcmp(experts, "none") == 0) != t->opts.without_experts)
+        return refuse(t, HTH_E_WRONG_RUN, "it was trained %s experts",
+                      t->opts.without_experts ? "with" : "without");
     HTH_TRY(read_number(t, r, "hearth.schema", UINT64_MAX, &schema));
     HTH_TRY(read_number(t, r, "hearth.seed", UINT64_MAX, &seed));
     if (schema != hth_model_schema(t->model))

@@ -79,6 +79,7 @@ static void test_local_experts_are_kept_as_a_host_keeps_them(void **state)
 
     struct proc *second = train_local(&t, dir, "--resume");
     assert_int_equal(proc_wait(second), 0);
+    proc_must_say(second, place_text(p, "continuing %s/trunk.safetensors from update 60", dir));
     proc_must_say(second, "trunk.safetensors has update 60 already");
     char *before = verdict_of(first), *after = verdict_of(second);
     assert_string_equal(before, after);

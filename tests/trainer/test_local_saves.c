@@ -168,6 +168,29 @@ static void resume_without_its_experts_is_refused(void **state)
     train_to(f, o, SAVED);
 }
 
+/* A control's trunk and a run's never replace each other. */
+static void control_and_run_are_told_apart(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = options(), control = o;
+    char why[HTH_TRAINER_WHY_MAX];
+    struct hth_trainer *t;
+
+    control.without_experts = true;
+    control.checkpoint_path = "control";
+    train_to(f, o, SAVED);
+    train_to(f, control, SAVED);
+    o.resume = control.resume = true;
+    train_to(f, control, SAVED + 1);
+    o.why = control.why = why;
+    o.checkpoint_path = "control";
+    assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &o, &t));
+    assert_string_equal(why, "it was trained without experts");
+    control.checkpoint_path = "run/trunk.safetensors";
+    assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &control, &t));
+    assert_string_equal(why, "it was trained with experts");
+}
+
 /* Runs of another name often have the same shapes and seed. A file without a name is of any. */
 static void another_runs_checkpoint_is_refused(void **state)
 {
@@ -239,6 +262,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(resume_brings_local_experts_back, setup, teardown),
         cmocka_unit_test_setup_teardown(resume_repeats_the_test_at_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(resume_without_its_experts_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(control_and_run_are_told_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(another_runs_checkpoint_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(full_disk_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(longer_checkpoint_is_kept, setup, teardown),
