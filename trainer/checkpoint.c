@@ -3,9 +3,10 @@
  * checkpoint.c: the trunk's checkpoint. It is a safetensors file with each tensor under its name,
  * its moments as name.m and name.v, and the position of the run in the metadata:
  *
- *   hearth.kind = "trunk", hearth.run (its name), hearth.schema, hearth.seed, hearth.updates,
- *   hearth.launched, hearth.experts ("none" of a control, which trains without, else "some"),
- *   hearth.samples, hearth.steps (the optimiser's), hearth.loss_ema, hearth.accuracy_ema (bits),
+ *   hearth.format, hearth.kind = "trunk", hearth.run (its name), hearth.run_file (its text),
+ *   hearth.experts ("none" of a control, which trains without, else "some"), hearth.schema,
+ *   hearth.seed, hearth.updates, hearth.launched, hearth.samples, hearth.steps (the optimiser's),
+ *   hearth.loss_ema, hearth.accuracy_ema,
  *   hearth.terms (the schema of parameters, a hash of the run's settings: settings.h),
  *   hearth.lineage (lineage.h, in hex; only of shared batches)
  *
