@@ -27,14 +27,14 @@
 #define ROUNDS         12
 #define BUDGET_US      (2 * HTH_US_PER_S) /* for all bursts of one line */
 #define TORCH_SHORT_S  0.002              /* shorter runs of PyTorch are timed several at once */
+#define BESIDE         2                  /* types on PyTorch's side */
 #define ADAMW_ELEMENTS (UINT64_C(100) << 20)
 #define INT8_ELEMENTS  (UINT64_C(32) << 20)
 
-/* One set of kernels: a back end, and the peak it is compared with. */
+/* One set of kernels. */
 struct kernel_table {
     const struct hth_backend *backend;
     const char *type, *isa;
-    enum hth_peak peak;
 };
 
 struct kernels {
@@ -64,7 +64,9 @@ static const struct argp_option options[] = {
      "Instruction set (default: HEARTH_ISA, else all of this CPU except generic)", 0},
     {"type", KEY_TYPE, "NAME", 0, "fp32 or bf16, on a card also tf32 (default: all of them)", 0},
     {"python", KEY_PYTHON, "PROGRAM", 0,
-     "Python with PyTorch; 'no' measures without (default: python3, if it has PyTorch)", 0},
+     "Python with PyTorch; 'no' measures without (default: that of 'hearth bench peers', else "
+     "python3)",
+     0},
     {0},
 };
 
@@ -167,7 +169,7 @@ static void add_table(struct kernels *k, const struct hth_backend *backend)
     enum hth_matmul compute = hth_backend_compute(backend);
     const char *isa =
         hth_backend_isa(backend)[0] != '\0' ? hth_backend_isa(backend) : hth_backend_name(backend);
-    struct kernel_table t = {backend, hth_matmul_name(compute), isa, hth_peak_of(isa, compute)};
+    struct kernel_table t = {backend, hth_matmul_name(compute), isa};
     if ((k->type == NULL || strcmp(k->type, t.type) == 0) && k->tables < TABLES_MAX)
         k->table[k->tables++] = t;
 }
@@ -208,14 +210,22 @@ static enum hth_err find_tables(struct kernels *k)
 
 /* ---- PyTorch ------------------------------------------------------------------------------- */
 
-static double torch_turn(struct kernels *k, double best_s)
+/* One type's case on PyTorch's side. */
+struct beside {
+    const char *type;
+    bool runs;
+    double best_s; /* 0: not measured */
+};
+
+static void torch_turn(struct hth_bench_torch *torch, struct beside *b)
 {
-    double s = hth_bench_torch_go(k->torch, 2);
-    while (s > 0 && s < TORCH_SHORT_S && (best_s == 0 || s < best_s)) {
-        best_s = s;
-        s = hth_bench_torch_go(k->torch, 8);
+    double s = b->runs ? hth_bench_torch_go(torch, b->type, 2) : 0;
+    while (s > 0 && s < TORCH_SHORT_S && (b->best_s == 0 || s < b->best_s)) {
+        b->best_s = s;
+        s = hth_bench_torch_go(torch, b->type, 8);
     }
-    return s > 0 && (best_s == 0 || s < best_s) ? s : best_s;
+    if (s > 0 && (b->best_s == 0 || s < b->best_s))
+        b->best_s = s;
 }
 
 /* ---- reports ------------------------------------------------------------------------------- */
@@ -362,32 +372,48 @@ static void tables_of(const struct kernels *k, enum hth_bench_kind kind, uint32_
     *end = *first + 1;
 }
 
+/* Makes PyTorch's case of each type that a table has. */
+static void torch_cases(struct kernels *k, const struct kernel_line *l, uint32_t first,
+                        uint32_t end, struct beside of[BESIDE])
+{
+    bool flat = hth_bench_kind_is_flat(l->kind);
+    for (uint32_t i = first; k->torch != NULL && i < end; i++) {
+        struct beside *b = &of[!flat && strcmp(k->table[i].type, "bf16") == 0];
+        if (!b->runs)
+            b->runs =
+                hth_bench_torch_case(k->torch, hth_bench_kind_name(l->kind), b->type,
+                                     l->kind == HTH_BENCH_ADAMW ? l->elements : k->d, l->rows);
+    }
+}
+
 /* Measures all tables in turns. */
 static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_t rows)
 {
     struct hth_bench_timing timing[TABLES_MAX] = {0};
+    struct beside beside[BESIDE] = {{.type = "fp32"}, {.type = "bf16"}};
     uint32_t first, end;
     struct kernel_line l = line_of(k, kind, rows);
-    bool torch =
-        k->torch != NULL && hth_bench_torch_case(k->torch, hth_bench_kind_name(kind),
-                                                 kind == HTH_BENCH_ADAMW ? l.elements : k->d, rows);
     struct hth_bench_samples rounds;
     enum hth_err err = HTH_OK;
     tables_of(k, kind, &first, &end);
+    torch_cases(k, &l, first, end, beside);
     for (uint32_t i = first; i < end && err == HTH_OK; i++) {
         name_line(&l, &k->table[i]);
         err = make_case(&l, k->table[i].backend, &timing[i]);
     }
     hth_bench_begin(&rounds);
     while (err == HTH_OK && hth_bench_more(&k->bench, &rounds, ROUNDS)) {
-        for (uint32_t i = first; i < end && err == HTH_OK; i++)
-            err = hth_bench_turn(&k->peaks, k->table[i].peak, &timing[i]);
-        if (torch)
-            l.torch_s = torch_turn(k, l.torch_s);
+        for (uint32_t i = first; i < end && err == HTH_OK; i++) {
+            enum hth_matmul compute = hth_backend_compute(k->table[i].backend);
+            err = hth_bench_turn(&k->peaks, hth_bench_peaks_best(&k->peaks, compute), &timing[i]);
+        }
+        for (int i = 0; i < BESIDE; i++)
+            torch_turn(k->torch, &beside[i]);
         hth_bench_add(&rounds, 0);
     }
     for (uint32_t i = first; i < end; i++) {
         name_line(&l, &k->table[i]);
+        l.torch_s = beside[strcmp(l.type, "bf16") == 0].best_s;
         if (err == HTH_OK)
             report(k, &l, &timing[i]);
         hth_bench_case_free(timing[i].work);
@@ -395,9 +421,19 @@ static enum hth_err measure(struct kernels *k, enum hth_bench_kind kind, uint32_
     return err;
 }
 
+/* Prints the instructions that the rows are held against. */
+static void say_peaks(const struct hth_bench_peaks *p)
+{
+    enum hth_peak fp32 = hth_bench_peaks_best(p, HTH_MATMUL_F32);
+    enum hth_peak bf16 = hth_bench_peaks_best(p, HTH_MATMUL_BF16);
+    fprintf(stderr, "peaks of one core: fp32 %.0f GFLOP/s (%s), bf16 %.0f (%s)\n",
+            p->rate[fp32] * 1e-9, hth_peak_name(fp32), p->rate[bf16] * 1e-9, hth_peak_name(bf16));
+}
+
 static enum hth_err measure_all(struct kernels *k)
 {
     hth_bench_peaks_init(&k->peaks, k->team);
+    say_peaks(&k->peaks);
     if (!k->bench.json)
         print_head(k);
     for (int i = 0; i < HTH_BENCH_KINDS; i++) {

@@ -57,6 +57,8 @@ struct hth_bench_peers_python {
  * Errors: E_IO, printed with what to do. */
 enum hth_err hth_bench_peers_python(const struct hth_bench_peers_python *opts,
                                     char **program) HTH_MUST;
+/* The Python of the virtual environment in the user's cache (heap string); NULL: none was made. */
+char *hth_bench_peers_made(void);
 
 /* Options of hivemind's side. */
 struct hth_bench_peers_opts {

@@ -75,6 +75,16 @@ static char *default_folder(bool system_torch)
     return hth_asprintf("%s/.cache/hearth/%s", home != NULL ? home : "", name);
 }
 
+char *hth_bench_peers_made(void)
+{
+    char *folder = default_folder(false), *program = hth_asprintf("%s/bin/python3", folder);
+    hth_free(folder);
+    if (access(program, X_OK) == 0)
+        return program;
+    hth_free(program);
+    return NULL;
+}
+
 static bool make_folder(const char *python, const char *folder, bool system_torch)
 {
     const char *const torch[] = {python, "-c", "import torch", NULL};

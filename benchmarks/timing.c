@@ -6,10 +6,12 @@
 
 #include <time.h>
 
-#define BURST_NS      INT64_C(4000000)
-#define PEAK_BURST_NS 1000000.0
-#define SAMPLE_NS     INT64_C(50000) /* short runs are timed several at once */
-#define AGREE         50             /* clocks agree if they differ by less than a 50th */
+#define BURST_NS     INT64_C(4000000)
+#define PEAK_BURST_S 0.001
+#define COUNT_RUNS   5
+#define COUNT_ROUNDS (1u << 16)
+#define SAMPLE_NS    INT64_C(50000) /* short runs are timed several at once */
+#define AGREE        50             /* clocks agree if they differ by less than a 50th */
 
 /* -- the fastest of several runs ------------------------------------------------------------ */
 
@@ -47,16 +49,33 @@ double hth_bench_watch_stop(const struct hth_bench_watch *w, bool many, uint32_t
 
 void hth_bench_peaks_init(struct hth_bench_peaks *p, struct hth_team *team)
 {
-    p->team = team;
+    *p = (struct hth_bench_peaks){.team = team};
     for (int kind = 0; kind < HTH_PEAKS; kind++) {
+        struct hth_bench_fastest run = {0};
+        double flops = 0;
         p->rounds[kind] = 4096;
         if (!hth_peak_usable((enum hth_peak)kind))
             continue;
-        int64_t start = hth_bench_now_ns(NULL);
-        hth_peak_run((enum hth_peak)kind, 1u << 18);
-        double ns = (double)HTH_MAX(hth_bench_now_ns(NULL) - start, INT64_C(1));
-        p->rounds[kind] = (uint32_t)((1u << 18) * HTH_MIN(PEAK_BURST_NS / ns, 1000.0)) + 1;
+        for (int i = 0; i < COUNT_RUNS; i++) {
+            struct hth_bench_watch watch;
+            hth_bench_watch_start(&watch);
+            flops = hth_peak_run((enum hth_peak)kind, COUNT_ROUNDS);
+            hth_bench_watch_stop(&watch, false, 1, &run);
+        }
+        p->rate[kind] = flops / run.s;
+        p->rounds[kind] = (uint32_t)(COUNT_ROUNDS * HTH_MIN(PEAK_BURST_S / run.s, 1000.0)) + 1;
     }
+}
+
+enum hth_peak hth_bench_peaks_best(const struct hth_bench_peaks *p, enum hth_matmul compute)
+{
+    int best = HTH_PEAK_PLAIN;
+    for (int kind = 0; kind < HTH_PEAKS; kind++) {
+        bool fits = compute == HTH_MATMUL_BF16 || kind < HTH_PEAK_BF16;
+        if (fits && p->rate[kind] > p->rate[best])
+            best = kind;
+    }
+    return (enum hth_peak)best;
 }
 
 struct peak_burst {

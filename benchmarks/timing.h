@@ -45,9 +45,12 @@ void hth_bench_fastest_add(struct hth_bench_fastest *f, struct hth_bench_fastest
 struct hth_bench_peaks {
     struct hth_team *team;      /* borrowed; NULL: one thread only */
     uint32_t rounds[HTH_PEAKS]; /* rounds that take about a millisecond */
+    double rate[HTH_PEAKS];     /* operations/s when they were counted; 0: not usable */
 };
 
 void hth_bench_peaks_init(struct hth_bench_peaks *p, struct hth_team *team);
+/* The quickest instruction of this CPU for products of that type or a wider one. */
+enum hth_peak hth_bench_peaks_best(const struct hth_bench_peaks *p, enum hth_matmul compute);
 
 #define HTH_BENCH_PARTS_MAX 2
 

@@ -3,6 +3,7 @@
 #include "benchmarks/torch.h"
 
 #include "benchmarks/child.h"
+#include "benchmarks/peers.h"
 #include "cli/shipped.h"
 #include "core/mem.h"
 
@@ -48,7 +49,11 @@ struct hth_bench_torch *hth_bench_torch_open(const char *python, char why[160])
 {
     if (python != NULL)
         return try_open(python, why);
-    struct hth_bench_torch *t = try_open("python3", why);
+    char *peers = hth_bench_peers_made();
+    struct hth_bench_torch *t = peers != NULL ? try_open(peers, why) : NULL;
+    hth_free(peers);
+    if (t == NULL)
+        t = try_open("python3", why);
     return t != NULL ? t : try_open("/usr/bin/python3", why);
 }
 
@@ -60,16 +65,18 @@ void hth_bench_torch_close(struct hth_bench_torch *t)
     hth_free(t);
 }
 
-bool hth_bench_torch_case(struct hth_bench_torch *t, const char *op, uint64_t width, uint32_t rows)
+bool hth_bench_torch_case(struct hth_bench_torch *t, const char *op, const char *type,
+                          uint64_t width, uint32_t rows)
 {
     char question[128], answer[64];
-    snprintf(question, sizeof(question), "case %s %" PRIu64 " %u\n", op, width, (unsigned)rows);
+    snprintf(question, sizeof(question), "case %s %s %" PRIu64 " %u\n", op, type, width,
+             (unsigned)rows);
     return ask(t, question, answer, sizeof(answer)) && strcmp(answer, "ok") == 0;
 }
 
-double hth_bench_torch_go(struct hth_bench_torch *t, uint32_t runs)
+double hth_bench_torch_go(struct hth_bench_torch *t, const char *type, uint32_t runs)
 {
     char question[64], answer[64];
-    snprintf(question, sizeof(question), "go %u\n", (unsigned)runs);
+    snprintf(question, sizeof(question), "go %s %u\n", type, (unsigned)runs);
     return ask(t, question, answer, sizeof(answer)) ? strtod(answer, NULL) * 1e-9 : 0;
 }

@@ -12,14 +12,17 @@
 
 struct hth_bench_torch;
 
-/* Starts the script under `python` (NULL: python3 of the path, then /usr/bin/python3). NULL: there
- * is no PyTorch, and `why` holds a line for people; else `why` holds the version. */
+/* Starts the script under `python` (NULL: the Python of `hearth bench peers` if that has made one,
+ * then python3 of the path, then /usr/bin/python3). NULL: there is no PyTorch, and `why` holds a
+ * line for people; else `why` holds the version. */
 struct hth_bench_torch *hth_bench_torch_open(const char *python, char why[160]);
 /* NULL is fine. */
 void hth_bench_torch_close(struct hth_bench_torch *t);
-/* Sets the operation of the next runs. False: PyTorch's side does not know it, or is dead. */
-bool hth_bench_torch_case(struct hth_bench_torch *t, const char *op, uint64_t width, uint32_t rows);
-/* Seconds of the fastest of `runs` runs; 0: the child is dead. */
-double hth_bench_torch_go(struct hth_bench_torch *t, uint32_t runs);
+/* Sets the operation of the next runs of that type, "fp32" or "bf16"; each type has its own. False:
+ * PyTorch's side does not know it, or is dead. */
+bool hth_bench_torch_case(struct hth_bench_torch *t, const char *op, const char *type,
+                          uint64_t width, uint32_t rows);
+/* Seconds of the fastest of `runs` runs; 0: the child is dead, or the type has no operation. */
+double hth_bench_torch_go(struct hth_bench_torch *t, const char *type, uint32_t runs);
 
 #endif

@@ -2,16 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of `hearth bench kernels`, driven through pipes so that both work in turns.
 
-One line in, one line out, one thread, fp32:
+One line in, one line out, one thread:
 
-    (start)                 ready VERSION            or  absent WHY, and the end
-    case OP WIDTH ROWS      ok                       or  unknown
-    go N                    NANOSECONDS of the thread's own time, the fastest of N runs of the case
+    (start)                      ready VERSION      or  absent WHY, and the end
+    case OP TYPE WIDTH ROWS      ok                 or  unknown
+    go TYPE N                    NANOSECONDS of the thread's own time, the fastest of N runs of the
+                                 type's last case
     quit
 
-OP is ffn_forward, ffn_forward_backward, ffn_train_step (the block of Learning@home and hivemind:
-LayerNorm(x + W2 gelu(W1 x)), hidden 4 x width) or adamw (WIDTH elements of one vector). Gradients
-are dropped before each backward or zeroed in place, whichever is faster: both are timed.
+TYPE is fp32 or bf16. OP is
+    linear_forward, linear_backward_data, linear_backward_weight   the two products of the block,
+                                 each timed with its weights in the cache
+    ffn_forward, ffn_forward_backward, ffn_train_step              the block of Learning@home and
+                                 hivemind: LayerNorm(x + W2 gelu(W1 x)), hidden 4 x width
+    adamw                        WIDTH elements of one vector, fp32
+Where PyTorch has several ways, all are timed and the fastest counts: gradients dropped or zeroed in
+place, a block of bf16 weights or autocast (a training step keeps fp32 weights, so autocast alone),
+AdamW fused or not.
 """
 import os
 import sys
@@ -34,6 +41,7 @@ except Exception as error:  # a broken installation counts as none
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Block(torch.nn.Module):
@@ -47,71 +55,111 @@ class Block(torch.nn.Module):
         return self.norm(x + self.down(torch.nn.functional.gelu(self.up(x), approximate="tanh")))
 
 
-def ffn_cases(op, width, rows):
+def product(op, dtype, inner, outer, rows):
+    w = torch.rand(outer, inner).to(dtype)
+    bias = torch.rand(outer).to(dtype)
+    x = torch.rand(rows, inner).to(dtype)
+    dy = torch.rand(rows, outer).to(dtype)
+    if op == "linear_forward":
+        return lambda: torch.nn.functional.linear(x, w, bias)
+    if op == "linear_backward_data":
+        return lambda: torch.mm(dy, w)
+    return lambda: (torch.mm(dy.t(), x), dy.sum(0))
+
+
+def adamw(parameters):
+    parameters = list(parameters)
+    makers = [torch.optim.AdamW(parameters, lr=1e-3)]
+    try:
+        makers.append(torch.optim.AdamW(parameters, lr=1e-3, fused=True))
+    except (TypeError, RuntimeError):  # an older PyTorch has none for the CPU
+        pass
+    return makers
+
+
+def ffn_ways(op, dtype, width, rows, pure):
+    """The ways of one block: its weights are of the type, or fp32 under autocast."""
     block = Block(width)
     x = torch.rand(rows, width) * 2 - 1
     dy = torch.rand(rows, width) * 2 - 1
+    cast = dtype != torch.float32 and not pure
+    if pure:
+        block, x, dy = block.to(dtype), x.to(dtype), dy.to(dtype)
+
+    def forward():
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=cast):
+            return block(x)
+
     if op == "ffn_forward":
 
-        def forward():
+        def infer():
             with torch.no_grad():
-                block(x)
+                forward()
 
-        return [forward]
+        return [infer]
     x.requires_grad_(True)
-    step = op == "ffn_train_step"
-    optim = torch.optim.AdamW(block.parameters(), lr=1e-3) if step else None
 
-    def both(drop):
+    def both(drop, optim):
         x.grad = None
         block.zero_grad(set_to_none=drop)
-        block(x).backward(dy)
-        if step:
+        y = forward()
+        y.backward(dy.to(y.dtype))
+        if optim is not None:
             optim.step()
 
-    return [lambda: both(True), lambda: both(False)]
+    optims = adamw(block.parameters()) if op == "ffn_train_step" else [None]
+    return [lambda d=drop, o=optim: both(d, o) for drop in (True, False) for optim in optims]
 
 
-def adamw_cases(elements):
+def adamw_ways(elements):
     vector = torch.nn.Parameter(torch.rand(elements))
     vector.grad = torch.rand(elements)
-    plain = torch.optim.AdamW([vector], lr=1e-3)
-    return [plain.step]
+    return [optim.step for optim in adamw([vector])[-1:]]  # two states would be too much memory
 
 
-def make(op, width, rows):
+def make(op, dtype, width, rows):
+    """The parts of a case, each a list of ways to do it."""
     if op == "adamw":
-        return adamw_cases(width)
-    if op in ("ffn_forward", "ffn_forward_backward", "ffn_train_step"):
-        return ffn_cases(op, width, rows)
-    return []
+        return [adamw_ways(width)] if dtype == torch.float32 else []
+    if op in ("linear_forward", "linear_backward_data", "linear_backward_weight"):
+        shapes = ((width, 4 * width), (4 * width, width))
+        return [[product(op, dtype, inner, outer, rows)] for inner, outer in shapes]
+    if op not in ("ffn_forward", "ffn_forward_backward", "ffn_train_step"):
+        return []
+    ways = ffn_ways(op, dtype, width, rows, False)
+    if dtype != torch.float32 and op != "ffn_train_step":
+        ways += ffn_ways(op, dtype, width, rows, True)
+    return [ways]
 
 
-def fastest(cases, runs):
+def fastest(ways, runs):
     best = None
     for _ in range(runs):
-        for case in cases:
+        for way in ways:
             start = time.thread_time_ns()
-            case()
+            way()
             took = time.thread_time_ns() - start
             best = took if best is None else min(best, took)
     return best
 
 
 def main():
-    cases = []
+    cases = {}
     say("ready " + torch.__version__)
     for line in sys.stdin:
         word = line.split()
         if word[:1] == ["quit"]:
             return
-        if word[:1] == ["case"] and len(word) == 4:
-            cases = make(word[1], int(word[2]), int(word[3]))
-            if cases:
-                fastest(cases, 1)  # warms up and makes lazy state
-            say("ok" if cases else "unknown")
-        elif word[:1] == ["go"] and len(word) == 2 and cases:
-            say(str(fastest(cases, max(1, int(word[1])))))
+        if word[:1] == ["case"] and len(word) == 5 and word[2] in TYPES:
+            cases.pop(word[2], None)
+            parts = make(word[1], TYPES[word[2]], int(word[3]), int(word[4]))
+            if parts:
+                cases[word[2]] = parts
+                for ways in parts:
+                    fastest(ways, 1)  # warms up and makes lazy state
+            say("ok" if parts else "unknown")
+        elif word[:1] == ["go"] and len(word) == 3 and word[1] in cases:
+            say(str(sum(fastest(ways, max(1, int(word[2]))) for ways in cases[word[1]])))
         else:
             say("unknown")
 

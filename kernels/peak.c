@@ -89,6 +89,12 @@ run_bf16(uint32_t rounds)
 
 #endif
 
+const char *hth_peak_name(enum hth_peak kind)
+{
+    static const char *const names[HTH_PEAKS] = {"generic", "avx2", "avx512", "avx512bf16"};
+    return names[kind];
+}
+
 bool hth_peak_usable(enum hth_peak kind)
 {
 #if defined(__x86_64__)

@@ -17,10 +17,12 @@ enum hth_peak {
     HTH_PEAK_PLAIN, /* fp32, C compiled for the oldest core of this family */
     HTH_PEAK_AVX2,  /* fp32 */
     HTH_PEAK_AVX512,
-    HTH_PEAK_BF16, /* AVX512_BF16: pairs of bf16 products added to fp32 */
+    HTH_PEAK_BF16, /* from here on bf16. AVX512_BF16: pairs of bf16 products added to fp32 */
     HTH_PEAKS
 };
 
+/* "avx512": the table that uses it. */
+const char *hth_peak_name(enum hth_peak kind);
 /* True if this CPU has the instructions. */
 bool hth_peak_usable(enum hth_peak kind);
 /* The instruction of a table of kernels (kernels/isa.h) for that type. */

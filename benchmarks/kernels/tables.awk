@@ -123,13 +123,15 @@ function shares(title, from, to, kernels, least, most, must, aim,    o, r, k)
     demand_end(title, must, aim, "%")
 }
 
-function against_torch(title, o, least, most, must, aim,    r, k)
+# PyTorch in fp32 against our bf16.
+function against_torch(title, o, least, most, must, aim,    r, k, other)
 {
     demand_begin()
     for (r = 1; r <= row_count; r++) {
         k = op[o] " bf16/avx512bf16 " row[r]
-        if (row[r] >= least && row[r] <= most && torch[k] > 0)
-            figure(torch[k] / ms[k], rows_text(row[r]))
+        other = op[o] " fp32/avx512 " row[r]
+        if (row[r] >= least && row[r] <= most && torch[other] > 0 && ms[k] > 0)
+            figure(torch[other] / ms[k], rows_text(row[r]))
     }
     demand_end(title, must, aim, "x")
 }

@@ -282,10 +282,28 @@ static void unknown_question_is_an_error(void **state)
     assert_int_equal(hth_verb_bench(1, argv), HTH_EXIT_USAGE);
 }
 
+/* A row is held against the quickest instruction for its type or a wider one. */
+static void peak_is_the_quickest_instruction(void **state)
+{
+    (void)state;
+    struct hth_bench_peaks p = {0};
+    p.rate[HTH_PEAK_PLAIN] = 30e9;
+    p.rate[HTH_PEAK_AVX2] = 120e9;
+    assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_BF16), HTH_PEAK_AVX2);
+    p.rate[HTH_PEAK_AVX512] = 242e9;
+    p.rate[HTH_PEAK_BF16] = 121e9; /* slower than fp32, which can do the same */
+    assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_F32), HTH_PEAK_AVX512);
+    assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_BF16), HTH_PEAK_AVX512);
+    p.rate[HTH_PEAK_BF16] = 480e9;
+    assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_F32), HTH_PEAK_AVX512);
+    assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_BF16), HTH_PEAK_BF16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_give_median_and_spread),
+        cmocka_unit_test(peak_is_the_quickest_instruction),
         cmocka_unit_test(distance_is_relative_and_infinite_for_nan),
         cmocka_unit_test(comparison_fails_after_an_expert_has_learnt),
         cmocka_unit_test(load_counts_rows_and_requests),
