@@ -112,6 +112,28 @@
 #define HTH_AVG_EARLY_SHARE           4    /* one peer holds at most 1/4 of their bytes */
 #define HTH_AVG_REDUCE_TIMEOUT_MAX_US (3600 * INT64_C(1000000))
 
+/* data sets */
+#define HTH_MANIFEST_BYTES_MAX   (16u << 20)         /* of data.json */
+#define HTH_SHARDS_MAX           65536               /* of one data set */
+#define HTH_SHARD_BYTES_MAX      (64u << 20)         /* of one shard as stored */
+#define HTH_SHARD_UNPACKED_MAX   (256u << 20)        /* ... and unpacked: no bombs */
+#define HTH_SHARD_SAMPLES_MAX    (1u << 20)          /* of one shard */
+#define HTH_SHARD_KEY_MAX        63                  /* bytes of a sample's name in a shard */
+#define HTH_SET_SAMPLES_MAX      (UINT64_C(1) << 36) /* of one data set */
+#define HTH_SET_SIDE_MAX         512                 /* pixels of a stored picture's side */
+#define HTH_SET_CLASSES_MAX      65536
+#define HTH_CAPTION_BYTES_MAX    4096        /* of one caption */
+#define HTH_DOCUMENT_BYTES_MAX   (64u << 10) /* of one sample of text */
+#define HTH_PICTURE_BYTES_MAX    (64u << 20) /* of a PNG or JPEG file */
+#define HTH_PICTURE_SIDE_MAX     16384       /* pixels of its side */
+#define HTH_PICTURE_PIXELS_MAX   (1u << 26)  /* and of the whole: 256 MiB as RGBA */
+#define HTH_WORDS_BYTES_MAX      (8u << 20)  /* of words.json */
+#define HTH_WORDS_MAX            65278       /* words: with 258 other ids 2^16 */
+#define HTH_WORD_BYTES_MAX       64          /* of one word */
+#define HTH_WORDS_COUNTED_MAX    (4u << 20)  /* different words of a text, counted */
+#define HTH_TEXT_FILE_BYTES_MAX  (1u << 30)  /* of a text or jsonl file, unpacked */
+#define HTH_JSONL_LINE_BYTES_MAX (1u << 20)  /* of one line of it */
+
 /* trainer */
 #define HTH_IDX_ITEMS_MAX      (1u << 27) /* items of one idx file */
 #define HTH_IDX_ITEM_BYTES_MAX (1u << 20) /* bytes of one item of an idx file */
