@@ -195,7 +195,8 @@ static void on_info(void *arg, enum hth_err err, const struct hth_expert_info *i
         p->next_expert = 0;
         return;
     }
-    for (uint32_t i = 0; i < count; i++)
+    bool usable = p->about == NULL || p->about->reach != HTH_REACH_NO;
+    for (uint32_t i = 0; i < count && usable; i++)
         count_expert(p->of, &infos[i]);
     p->experts = total;
     p->next_expert += count;
@@ -235,7 +236,7 @@ static void ask(struct hth_gather_peer *p)
             g->waits++;
         }
     }
-    if (p->role != HTH_ROLE_HOST || p->listed || p->asked_info || p->state == HTH_SILENT)
+    if (p->role != HTH_ROLE_HOST || p->listed || p->asked_info || p->state != HTH_ANSWERED)
         return;
     p->layers_seen = g->layers_version;
     p->asked_info = hth_expert_client_info(g->client, &to, p->next_expert, call.timeout_us, on_info,

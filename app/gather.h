@@ -9,7 +9,8 @@
  * Beacons say where to begin, and mean the run's layers. The rest comes from the peers themselves,
  * because records outlive their host by a minute, a host behind a router publishes them all the
  * same, and a DHT hands them out late while some of its nodes are dead. A peer that does not answer
- * is *silent*, and its experts are not served.
+ * is *silent*. Its experts are not served, nor are those of a host that others can't dial, as it
+ * says itself.
  *
  * It ends when each peer has answered or refused and nothing new came for a moment; wait_us after
  * the first DHT node answered at the latest. Before that answer it waits for ever: joining

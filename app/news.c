@@ -42,6 +42,12 @@ static const char *tell_minute(const struct hth_news_now *now, uint64_t rows,
 
 static const char *tell_quiet(const struct hth_news_now *now, char out[HTH_NEWS_TEXT_MAX])
 {
+    if (now->unreachable) {
+        snprintf(out, HTH_NEWS_TEXT_MAX,
+                 "no trainer for 10 min: others can't reach %s: forward its port, TCP and UDP",
+                 now->address);
+        return out;
+    }
     snprintf(out, HTH_NEWS_TEXT_MAX,
              "no trainer for 10 min: look whether one trains this run with the same run file, and "
              "whether others reach %s, TCP and UDP: on another machine, `hearth status --join %s` "

@@ -30,6 +30,7 @@ struct hth_news_now {
     struct hth_server_stats stats;
     uint64_t bytes;      /* moved on the wire, both ways */
     const char *address; /* where others dial this host */
+    bool unreachable;    /* as others say */
 };
 
 /* Call it every few seconds once experts are served. Returns out, or NULL: nothing to tell. */

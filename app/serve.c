@@ -209,7 +209,8 @@ static void say_news(struct serve *s,
     char text[HTH_NEWS_TEXT_MAX], address[HTH_ADDR_TEXT_MAX];
     struct hth_news_now now = {.now_us = hth_now_us(s->peer.env),
                                .wall_us = hth_wall_us(s->peer.env),
-                               .address = hth_addr_text(&s->peer.announce, address)};
+                               .address = hth_addr_text(&s->peer.announce, address),
+                               .unreachable = s->peer.reachable == HTH_REACH_NO};
     struct hth_rpc_stats moved;
     hth_server_stats(s->server, &now.stats);
     hth_rpc_stats(s->peer.rpc, &moved);

@@ -188,9 +188,7 @@ static void print_remarks(const struct status *s)
     if (own > 0)
         puts("* runs on this machine");
     if (silent > 0)
-        printf("%u silent: dead, or can't be reached from here; their experts don't count as "
-               "served\n",
-               silent);
+        printf("%u silent: dead, or can't be reached from here\n", silent);
     else if (!s->gather->complete)
         printf("not all answered within %s: --wait 5s waits longer\n",
                hth_cli_span_text(s->wait_us, span));
@@ -241,7 +239,8 @@ static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
     hth_census_stats(s->peer.census, &seen);
-    printf("run '%s': %zu nodes\n\n", s->gather->network, s->gather->peer_count);
+    printf("run '%s': %zu node%s\n\n", s->gather->network, s->gather->peer_count,
+           s->gather->peer_count == 1 ? "" : "s");
     print_peers(s);
     printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",
            "cover");

@@ -311,8 +311,12 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
     struct train *t = arg;
     t->checkpoint_lost = err != HTH_OK;
-    if (err == HTH_OK)
-        t->saved_at = updates;
+    if (err != HTH_OK)
+        return;
+    t->saved_at = updates;
+    hth_metric_set(hth_gauge(t->peer.env->metrics, "hearth_checkpoint_time_seconds",
+                             "Unix time of the last good checkpoint"),
+                   (double)hth_wall_us(t->peer.env) / 1e6);
 }
 
 static void on_drain(void *arg)
@@ -328,6 +332,14 @@ static char *status_json(void *arg)
     struct hth_train_stats stats;
     hth_trainer_stats(t->trainer, &stats);
     return hth_together_page(&t->together, t->peer.env->metrics, &stats);
+}
+
+static void tell(void *arg, struct hth_about *out)
+{
+    const struct train *t = arg;
+    struct hth_train_stats stats;
+    hth_trainer_stats(t->trainer, &stats);
+    out->unsaved_since_us = stats.unsaved_since_us;
 }
 
 /* Why its work may be lost. */
@@ -564,6 +576,7 @@ static int run_trainer(struct train *t)
     t->peer.on_drain = on_drain;
     t->peer.status_json = status_json;
     t->peer.trouble = trouble;
+    t->peer.tell = tell;
     t->peer.arg = t;
     err = build(t);
     code = err == HTH_OK ? hth_peer_run(&t->peer) : hth_exit_of(err);

@@ -27,6 +27,7 @@ struct host {
     struct hth_rpc *rpc;
     struct hth_announcer *ann; /* NULL: it has no records */
     uint32_t first;            /* of its two experts */
+    enum hth_reach reach;
     struct hth_about_peer *names;
     uint32_t names_count;
 };
@@ -69,6 +70,7 @@ static void tell(void *arg, struct hth_rpc_request *req)
     const struct host *h = arg;
     about = (struct hth_about){
         .started_us = 1699999000 * S, .rows = 1234, .trainers = 2, .unsaved_since_us = 7 * S};
+    about.reach = h->reach;
     for (; about.peer_count < h->names_count; about.peer_count++)
         about.peer[about.peer_count] = h->names[about.peer_count];
     const struct hth_rpc_body body = {.payload = bytes,
@@ -277,14 +279,31 @@ static void an_unreachable_host_is_silent(void **state)
     assert_int_equal(served(), 2);
 }
 
+/* It answers on its own machine, or in its own network. */
+static void a_host_that_others_cannot_dial_serves_nothing(void **state)
+{
+    (void)state;
+    add_host(TELLS, PORT)->reach = HTH_REACH_YES;
+    add_host(TELLS, PORT)->reach = HTH_REACH_NO;
+    hth_world_run_for(fx.world, 10 * S);
+    gather();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(state_of(&fx.host[i]), HTH_ANSWERED);
+        assert_int_equal(peer_of(&fx.host[i])->experts, 2);
+    }
+    assert_int_equal(served(), 2);
+}
+
 static void an_earlier_version_answers_without_figures(void **state)
 {
     (void)state;
-    struct host *old = add_host(OLD, PORT);
+    struct host *old = add_host(OLD, PORT), *bare = add_host(OLD, PORT);
+    hth_rpc_serve(bare->rpc, HTH_METHOD_EXPERT_INFO, NULL, NULL);
     hth_world_run_for(fx.world, 10 * S);
     gather();
     assert_int_equal(state_of(old), HTH_ANSWERED);
     assert_null(peer_of(old)->about);
+    assert_int_equal(state_of(bare), HTH_ANSWERED); /* it refuses: so it lives */
     assert_int_equal(served(), 2);
 }
 
@@ -369,6 +388,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_dead_host_is_silent_and_serves_nothing, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(an_unreachable_host_is_silent, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_host_that_others_cannot_dial_serves_nothing, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(an_earlier_version_answers_without_figures, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(peers_name_peers_without_records, set_up, tear_down),

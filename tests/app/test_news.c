@@ -93,6 +93,11 @@ static void ten_quiet_minutes_are_one_hint(void **state)
     assert_int_equal(pass(9 * MIN, 0), 1); /* its minute */
     assert_int_equal(pass(2 * MIN, 0), 1); /* a new pause */
     assert_non_null(strstr(text, "no trainer for 10 min"));
+    assert_null(strstr(text, "can't reach"));
+    now.unreachable = true;
+    assert_int_equal(pass(2 * S, 5), 0);
+    assert_int_equal(pass(12 * MIN, 0), 2); /* its minute, and the hint */
+    assert_non_null(strstr(text, "others can't reach 192.0.2.7:4700"));
 }
 
 static void the_end_sums_up(void **state)

@@ -410,6 +410,39 @@ static void test_on_this_machine(void **state)
     place_end(p);
 }
 
+/* The experts' folder is a file, so every save fails: /health and status tell it. */
+static void test_a_host_that_cannot_save(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    struct wait w = {0};
+    toy_init(&t, p, 1000000);
+    toy_start_node(&t);
+    toy_start_host(&t, 1);
+    const char *page = place_addr(p);
+    assert_int_equal(mkdir(place_path(p, "full"), 0700), 0);
+    place_write(p, "full/experts", "", 0);
+    struct proc *host =
+        START(p, "full", "serve", "--run", t.run, "--experts", TOY_HALF_1, "--listen", t.addr[2],
+              "--join", t.addr[1], "--dir", place_path(p, "full"), "--status", page);
+    proc_wait_text(host, "serving 4 experts");
+    proc_wait_text(host, "joined in");
+    page_must_say(page, "/health", "200 OK");
+    toy_start_trainer(&t, "trainer", NULL);
+    proc_wait_text(host, "first trainer: ");
+    struct proc *s = START(p, "status", "status", "--network", "toy", "--join", t.addr[1]);
+    while (proc_wait(s) != 0 || !proc_said(s, " is not saving since ")) {
+        wait_step(&w, "a host that can't save");
+        s = START(p, "status", "status", "--network", "toy", "--join", t.addr[1]);
+    }
+    page_must_say(page, "/health", "503 Service Unavailable");
+    page_must_say(page, "/health", "can't be saved");
+    assert_int_equal(proc_stop(t.trainer), 130);
+    assert_int_equal(proc_stop(host), 1);
+    proc_must_say(host, " rows, ");
+    place_end(p);
+}
+
 /* ---- no swarm ------------------------------------------------------------------------------ */
 
 static void test_nothing_listens(void **state)
@@ -464,7 +497,7 @@ static void test_no_name_given(void **state)
     toy_start_host(&t, 0);
     s = START(p, "status", "status", "--join", t.addr[1]);
     assert_int_equal(proc_wait(s), 0);
-    proc_must_say(s, "run 'toy': 1 nodes");
+    proc_must_say(s, "run 'toy': 1 node\n");
     proc_must_say(s, "50%");
     struct proc *other =
         START(p, "other", "serve", "--run", t.run, "--network", "other", "--join", t.addr[1],
@@ -481,7 +514,7 @@ static void test_no_name_given(void **state)
     proc_must_say(s, "toy ");
     s = START(p, "status", "status", "--join", t.addr[1], "--network", "other");
     assert_int_equal(proc_wait(s), 0);
-    proc_must_say(s, "run 'other': 1 nodes");
+    proc_must_say(s, "run 'other': 1 node\n");
     place_end(p);
 }
 
@@ -538,6 +571,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_health_of_a_host_that_is_alone, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_on_this_machine, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_host_that_cannot_save, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_listens, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_wrong_network, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_no_name_given, place_setup, place_teardown),
