@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define SPECS_MAX      64
@@ -28,6 +29,7 @@
 #define DRAIN_RPC_US   (5 * HTH_US_PER_S)
 #define EXPERTS_DIR    "%s/experts"
 #define FILE_SUFFIX    ".safetensors"
+#define RECENT_S       60 /* as long as records live */
 
 struct serve {
     struct hth_cli_net net;
@@ -361,12 +363,16 @@ static void add_files(struct serve *s)
     const size_t suffix = strlen(FILE_SUFFIX);
     DIR *dir = opendir(path);
     const struct dirent *entry;
+    time_t now = time(NULL);
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         size_t len = strlen(entry->d_name);
         struct hth_uid uid;
+        struct stat st;
         if (len > suffix && strcmp(entry->d_name + len - suffix, FILE_SUFFIX) == 0 &&
             hth_uid_parse(entry->d_name, len - suffix, &uid) == HTH_OK)
-            hth_places_had(s->places, &uid);
+            hth_places_had(s->places, &uid,
+                           fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 &&
+                               now - st.st_mtime < RECENT_S);
     }
     if (dir != NULL)
         closedir(dir);

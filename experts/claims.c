@@ -173,7 +173,8 @@ static void take(struct asked_host *h, const struct hth_expert_info *info)
         struct claimed *claimed = find_claimed(h, l, index);
         if (claimed != NULL) {
             claimed->confirmed = true;
-            claimed->info = (struct hth_claim_info){info->steps, info->hosted_us};
+            claimed->info =
+                (struct hth_claim_info){info->steps, info->hosted_us, info->returned};
         }
     }
 }

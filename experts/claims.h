@@ -39,6 +39,7 @@ enum hth_err hth_claims_ask(struct hth_env *env, struct hth_rpc *rpc,
 struct hth_claim_info {
     uint64_t steps;    /* of the expert's optimiser */
     int64_t hosted_us; /* since the expert was ready there */
+    bool returned;     /* it had the expert before it started */
 };
 /* In done: an expert that the host confirmed; false when it did not. */
 bool hth_claims_find(const struct hth_claims *claims, const struct hth_peer_id *host,

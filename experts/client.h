@@ -179,6 +179,7 @@ struct hth_expert_info {
     uint32_t d, block_rows;
     uint64_t steps, rows_forward, rows_backward;
     int64_t hosted_us; /* since its weights were ready there; whole seconds */
+    bool returned;     /* the host had it less than a minute before it started */
 };
 
 /* Called once: err, or the experts first .. first + count - 1 of `total`. */

@@ -187,6 +187,7 @@ enum hth_err hth_info_reply_open(const uint8_t *payload, size_t len, struct hth_
         infos[i].steps = e->steps;
         infos[i].rows_forward = e->rows_forward;
         infos[i].rows_backward = e->rows_backward;
+        infos[i].returned = e->returned;
         infos[i].hosted_us =
             (int64_t)HTH_MIN(e->hosted_s, UINT64_C(1) << 40) * HTH_US_PER_S;
     }
@@ -213,6 +214,7 @@ void hth_info_reply_pack(const struct hth_expert_info *infos, uint32_t count, ui
         items[i].steps = infos[i].steps;
         items[i].rows_forward = infos[i].rows_forward;
         items[i].rows_backward = infos[i].rows_backward;
+        items[i].returned = infos[i].returned;
         items[i].hosted_s = (uint64_t)(infos[i].hosted_us / HTH_US_PER_S);
         list[i] = &items[i];
     }

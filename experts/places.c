@@ -34,6 +34,7 @@ struct place {
 
 struct spot {
     uint32_t layer, index;
+    bool recent;
 };
 
 struct hth_places {
@@ -109,7 +110,7 @@ static void erase(struct hth_places *p, struct place *place)
     memmove(place, place + 1, (p->count - at) * sizeof(*p->list));
 }
 
-static void remember(struct hth_places *p, uint32_t layer, uint32_t index)
+static void remember(struct hth_places *p, uint32_t layer, uint32_t index, bool recent)
 {
     uint32_t at = 0, high = p->had_count;
 
@@ -124,7 +125,7 @@ static void remember(struct hth_places *p, uint32_t layer, uint32_t index)
         return;
     p->had = hth_realloc(p->had, p->had_count + 1, sizeof(*p->had));
     memmove(&p->had[at + 1], &p->had[at], (p->had_count - at) * sizeof(*p->had));
-    p->had[at] = (struct spot){layer, index};
+    p->had[at] = (struct spot){layer, index, recent};
     p->had_count++;
 }
 
@@ -285,7 +286,7 @@ static void leave(struct hth_places *p, struct place *place, const struct hth_pe
     place->since_us = hth_now_us(p->env) + LEAVE_US;
     p->changed[place->layer] = true;
     p->moved++;
-    remember(p, place->layer, place->index);
+    remember(p, place->layer, place->index, false);
     hth_timer_set(p->env, p->leave_timer, LEAVE_US);
 }
 
@@ -398,6 +399,8 @@ static bool keeps(const struct hth_places *p, const struct place *place,
         return settled;
     if (settled)
         return leads;
+    if (mine.returned != theirs->returned)
+        leads = mine.returned;
     return leads ? !clearly_more(theirs->steps, mine.steps)
                  : clearly_more(mine.steps, theirs->steps);
 }
@@ -431,16 +434,30 @@ static void judge_rivals(struct hth_places *p)
 
 /* ---- choosing ------------------------------------------------------------------------------ */
 
-static void take_own_records(struct hth_places *p)
+static bool take_back(struct hth_places *p, uint32_t layer, uint32_t index)
+{
+    struct hth_uid uid = uid_of(p, layer, index);
+
+    if (!try_take(p, layer, index))
+        return false;
+    hth_server_returned(p->opts.server, &uid);
+    return true;
+}
+
+/* Takes the places of before the start, whoever serves them. */
+static void take_all_back(struct hth_places *p)
 {
     uint32_t want = missing(p);
 
     for (uint32_t l = 0; l < p->opts.layers; l++) {
         uint32_t *mine, count = own_records(p, l, &mine);
         for (uint32_t i = 0; i < count && want > 0; i++)
-            want -= try_take(p, l, mine[i]);
+            want -= take_back(p, l, mine[i]);
         hth_free(mine);
     }
+    for (uint32_t i = 0; i < p->had_count && want > 0; i++)
+        if (p->had[i].recent)
+            want -= take_back(p, p->had[i].layer, p->had[i].index);
 }
 
 static uint32_t take_checkpoints(struct hth_places *p, uint32_t layer, uint32_t want)
@@ -480,7 +497,7 @@ static uint32_t share_of(const struct hth_places *p, uint32_t layer)
 static void fill(struct hth_places *p)
 {
     if (!p->looked)
-        take_own_records(p);
+        take_all_back(p);
     for (int all = 0; all < 2; all++)
         for (uint32_t l = 0; l < p->opts.layers; l++) {
             uint32_t share = share_of(p, l), have = taken(p, l), want = missing(p);
@@ -639,12 +656,12 @@ enum hth_err hth_places_pin(struct hth_places *places, const struct hth_uid *uid
     return take(places, layer, index, true);
 }
 
-void hth_places_had(struct hth_places *places, const struct hth_uid *uid)
+void hth_places_had(struct hth_places *places, const struct hth_uid *uid, bool recent)
 {
     uint32_t layer, index;
 
     if (spot_of(places, uid, &layer, &index) == HTH_OK)
-        remember(places, layer, index);
+        remember(places, layer, index, recent);
 }
 
 void hth_places_start(struct hth_places *places)

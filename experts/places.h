@@ -9,16 +9,17 @@
  *        ^                                                                         |
  *        +------ U(1, 3) flights of a record, then 3 and 9 times that long --------+
  *
- * Taking, in this order: places of this host's own records, which outlive it for a minute, though
- * another host took them over meanwhile; places with a checkpoint in its folder; free ones. Places
+ * Taking, in this order: places that this host had within the last minute, though another host took
+ * them over meanwhile (its own records outlive it so long, or the file is so young); places with a
+ * checkpoint in its folder; free ones. Places
  * are spread evenly over the layers; a shortfall in one goes to any other. A host for which none is
  * free is a *spare*: it waits and takes the first that falls free.
  *
  * Two hosts on one place. Records cross, so it happens, and both come to the same verdict:
  *
  *   one holds it for SETTLED_US, the other for less    the settled one keeps it
- *   neither is settled, steps differ clearly           the one with more steps: who took a place
- *                                                      over gives it back to a host that returns
+ *   neither is settled, steps differ clearly           the one with more steps
+ *   neither is settled, one had it before it started   that one
  *   else                                               the larger hash(uid, peer id)
  *
  * The other one leaves: out of its record at once, out of its server when trainers know, its
@@ -69,8 +70,9 @@ void hth_places_free(struct hth_places *places);
 /* Hosts this expert for good. Errors: E_NOT_FOUND (no such layer), those of hth_grid_find and
  * hth_server_add. */
 enum hth_err hth_places_pin(struct hth_places *places, const struct hth_uid *uid) HTH_MUST;
-/* This host has a checkpoint of that expert. Unknown ones are ignored. */
-void hth_places_had(struct hth_places *places, const struct hth_uid *uid);
+/* This host has a checkpoint of that expert; `recent`: written within the last minute. Unknown
+ * experts are ignored. */
+void hth_places_had(struct hth_places *places, const struct hth_uid *uid, bool recent);
 /* The DHT answers: the first look comes after U(1, 3) flights. */
 void hth_places_start(struct hth_places *places);
 /* No more looks: the host drains. */

@@ -22,6 +22,7 @@ static struct hth_server_expert status_of(const struct srv_expert *e)
         .steps = e->steps,
         .rows_forward = e->rows_forward,
         .rows_backward = e->rows_backward,
+        .returned = e->returned,
         .hosted_us = e->state == SRV_READY ? hth_now_us(e->server->env) - e->ready_us : 0,
     };
 }
@@ -52,6 +53,7 @@ static void on_info(void *arg, struct hth_rpc_request *req)
         info->rows_forward = e->rows_forward;
         info->rows_backward = e->rows_backward;
         info->hosted_us = status_of(e).hosted_us;
+        info->returned = e->returned;
     }
     hth_info_reply_pack(infos, count, s->experts_count, &bytes, &body.payload_len);
     body.payload = bytes;
@@ -306,12 +308,26 @@ bool hth_server_expert_at(const struct hth_server *server, uint32_t i,
     return true;
 }
 
-bool hth_server_expert_find(const struct hth_server *server, const struct hth_uid *uid,
-                            struct hth_server_expert *out)
+static struct srv_expert *find(const struct hth_server *s, const struct hth_uid *uid)
 {
     uint8_t key[HTH_EXPERT_KEY_MAX];
     size_t len = hth_expert_key(uid->name, uid->ncoord, uid->coord, key);
-    const struct srv_expert *e = hth_map_get(server->by_key, key, len);
+
+    return hth_map_get(s->by_key, key, len);
+}
+
+void hth_server_returned(struct hth_server *server, const struct hth_uid *uid)
+{
+    struct srv_expert *e = find(server, uid);
+
+    if (e != NULL)
+        e->returned = true;
+}
+
+bool hth_server_expert_find(const struct hth_server *server, const struct hth_uid *uid,
+                            struct hth_server_expert *out)
+{
+    const struct srv_expert *e = find(server, uid);
 
     if (e != NULL)
         *out = status_of(e);

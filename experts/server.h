@@ -109,6 +109,9 @@ enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_o
  * steps, writes the checkpoint if the expert changed, and frees it. The file stays. Returns at
  * once. Errors: E_NO_SUCH_EXPERT. */
 enum hth_err hth_server_remove(struct hth_server *server, const struct hth_uid *uid) HTH_MUST;
+/* The list of experts says from now on that this host had this one before it started. Unknown uids
+ * are ignored. */
+void hth_server_returned(struct hth_server *server, const struct hth_uid *uid);
 /* The number of experts whose weights are being drawn or read. */
 uint32_t hth_server_loading(const struct hth_server *server);
 
@@ -157,6 +160,7 @@ struct hth_server_expert {
     bool ready;
     uint64_t steps, rows_forward, rows_backward;
     int64_t hosted_us; /* since it was ready; 0 before */
+    bool returned;     /* as set by hth_server_returned */
 };
 
 /* In order of adding; false past the last. */

@@ -127,6 +127,7 @@ struct srv_expert {
     int64_t pending_since_us;
     int64_t ready_us;
     bool dirty;
+    bool returned;
     bool saving;  /* a checkpoint is being written */
     bool leaving; /* not in by_key; server_remove.c frees it */
     bool unsaved; /* its last save failed */

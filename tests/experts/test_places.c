@@ -22,6 +22,7 @@ struct keeper {
     uint32_t want;
     const uint32_t *pins; /* indices; pin_count 0: by number */
     uint32_t pin_count;
+    bool recent; /* its files are young */
 
     struct hth_rpc *rpc;
     struct hth_server *server;
@@ -108,7 +109,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     for (uint32_t i = 0; i < PLACES; i++) {
         struct hth_uid uid = uid_at(i);
         if (hth_node_disk_get(k->node, file_of(i), &len) != NULL)
-            hth_places_had(k->places, &uid);
+            hth_places_had(k->places, &uid, k->recent);
     }
     for (uint32_t i = 0; i < k->pin_count; i++) {
         struct hth_uid uid = uid_at(k->pins[i]);
@@ -159,6 +160,13 @@ static void make_node(int i)
     hth_world_run_for(fx.world, S / 10);
     hth_node_crash(fx.host[i].node, HTH_CRASH_RESET);
     hth_world_run_for(fx.world, S / 10);
+}
+
+static void say_goodbye(int i)
+{
+    hth_places_stop(fx.host[i].places);
+    hth_announcer_withdraw(fx.host[i].announcer, NULL, NULL);
+    hth_world_run_for(fx.world, S);
 }
 
 static uint32_t served(int i)
@@ -244,8 +252,7 @@ static void shortfall_is_said_and_filled_when_places_fall_free(void **state)
     hth_world_run_for(fx.world, 10 * S);
     hth_places_stats(fx.host[2].places, &stats);
     assert_true(stats.looked && stats.served == 0 && stats.want == 2);
-    hth_places_stop(fx.host[0].places);
-    hth_announcer_withdraw(fx.host[0].announcer, NULL, NULL);
+    say_goodbye(0);
     hth_world_run_for(fx.world, 10 * S);
     assert_int_equal(served(1), 5);
     assert_int_equal(served(2), 2);
@@ -275,25 +282,32 @@ static void restarted_host_has_its_places(void **state)
     assert_int_equal(served(2), 0);
 }
 
-/* Host 0 is down for less than a minute, and host 1 takes over meanwhile. The one with clearly more
- * steps has the places in the end. */
+/* Host 0 is down for less than a minute, with a goodbye or without, and host 1 takes over. Host 0
+ * gets its places back unless host 1 has clearly more steps. */
 static void returned_host_gets_its_experts_back_unless_others_are_newer(void **state)
 {
     static const struct {
         int steps, others;
-        bool gets_back;
-    } cases[] = {{100, 0, true}, {100, 60, true}, {60, 100, false}};
+        bool goodbye, gets_back;
+    } cases[] = {
+        {100, 0, false, true}, {100, 60, false, true}, {60, 100, false, false},
+        {0, 0, false, true},   {5, 9, false, true},    {100, 0, true, true},
+        {5, 9, true, true},    {60, 100, true, false},
+    };
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         for (int h = 0; h < 2; h++) {
             make_node(h);
-            if (h == 0 || cases[i].others > 0)
+            if ((h == 0 ? cases[i].steps : cases[i].others) > 0)
                 put_files(h, h == 0 ? cases[i].steps : cases[i].others);
         }
         start_host(0, PLACES, NULL, 0);
         wait_served(0, PLACES, 5 * S);
+        if (cases[i].goodbye)
+            say_goodbye(0);
         hth_node_crash(fx.host[0].node, HTH_CRASH_RESET);
+        fx.host[0].recent = true;
         start_host(1, PLACES, NULL, 0); /* it asks host 0, which does not answer */
         wait_served(1, PLACES, 20 * S);
         hth_node_restart(fx.host[0].node);

@@ -222,6 +222,25 @@ static void look_at_latency(const json_t *root, size_t line, void *arg)
 }
 
 /* Flights in the air hide a delay better than one does. */
+static void look_at_places(const json_t *root, size_t line, void *arg)
+{
+    static const char *const starts[] = {"at once", "uniform", "one by one"};
+    (void)arg;
+    assert_in_range(number(root, "hosts"), 2, 40);
+    assert_string_equal(json_string_value(json_object_get(root, "start")), starts[line % 3]);
+    assert_true(number(root, "served") == 1 && number(root, "twice") == 0);
+    assert_true(number(root, "s") > 0 && number(root, "s") < 30);
+}
+
+static void hosts_share_the_places(void **state)
+{
+    struct place *p = *state;
+    static const char *const args[] = {"places", "--seeds", "1", NULL};
+    struct proc *proc = run_sim(p, "places", args, MORE("--json"));
+    assert_int_equal(each_line(proc, look_at_places, NULL), 21);
+    place_end(p);
+}
+
 static void more_flights_hide_latency(void **state)
 {
     static const char *const args[] = {"latency",  "--delays", "0,100",   "--updates", "20",
@@ -407,7 +426,7 @@ static void collab_verdict_needs_enough_seeds(void **state)
     proc_must_say(proc, "need --seeds N");
     proc = START(p, "d", "sim", "collab", "--seeds", "2", "--only", "newcomer");
     assert_int_equal(proc_wait(proc), 2);
-    proc_must_say(proc, "there are churn, curve");
+    proc_must_say(proc, "expected one of: churn, curve");
     place_end(p);
 }
 
@@ -418,6 +437,7 @@ int main(void)
                                         place_teardown),
         cmocka_unit_test_setup_teardown(churn_study_is_consistent, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(dht_study_is_consistent, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(hosts_share_the_places, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(more_flights_hide_latency, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(smoke_calls_all_end, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(collab_trainers_end_equal, place_setup, place_teardown),
