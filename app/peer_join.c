@@ -20,9 +20,9 @@ struct hth_peer_join {
     const struct hth_cli_net *net;
     bool named; /* the name of the run is known */
     bool may_be_first, once, quiet, trains;
-    bool keeps; /* has a state folder: else a peer of a moment (status) */
+    bool keeps;          /* has a state folder: else a peer of a moment (status) */
     int64_t patience_us; /* for beacons; 0: the usual time */
-    char *path; /* of the own file */
+    char *path;          /* of the own file */
     struct hth_addr addr[HTH_BOOTSTRAP_MAX];        /* of --join, then the remembered ones */
     struct hth_peer_entry entry[HTH_BOOTSTRAP_MAX]; /* the same; id and time of the latter */
     size_t count, typed;
@@ -73,10 +73,8 @@ static void read_file(struct hth_peer_join *j, const char *path)
 {
     struct hth_peer_entry known[REMEMBERED_MAX];
     size_t count = 0, before = j->count;
-    enum hth_err err = hth_peercache_load(j->peer->env, path, known, REMEMBERED_MAX, &count);
-    if (err != HTH_OK && err != HTH_E_NO_FILE)
-        hth_cli_say_error("%s: %s; the file is ignored%s", path, hth_err_text(err),
-                          strcmp(path, j->path) == 0 ? " and will be replaced" : "");
+    /* A damaged file was logged, and is replaced when the peer has joined. */
+    (void)!hth_peercache_load(j->peer->env, path, known, REMEMBERED_MAX, &count);
     for (size_t i = 0; i < count && j->count < j->typed + REMEMBERED_MAX; i++)
         if (!hth_peer_id_eq(&known[i].id, &j->peer->env->self))
             add(j, &known[i]);

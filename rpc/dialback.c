@@ -15,7 +15,7 @@ struct dial_origin {
 /* A dial of the last HTH_DIALBACK_EACH_US; `req` is NULL once it was answered. */
 struct dial_slot {
     struct hth_dialback *of;
-    struct dial_origin origin;
+    struct dial_origin origin, target;
     int64_t begun_us; /* 0: never used */
     struct hth_rpc_request *req;
     struct hth_stream *stream;
@@ -144,23 +144,36 @@ static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
 
 static const struct hth_stream_ops DIAL_OPS = {on_open, on_nothing, on_nothing, on_closed, NULL};
 
-/* NULL: this origin, or all origins together, have asked too often. */
-static struct dial_slot *slot_take(struct hth_dialback *d, const struct hth_addr *from)
+static struct dial_origin origin_of(const struct hth_addr *addr)
 {
-    struct dial_origin origin = {.family = from->family};
+    struct dial_origin origin = {.family = addr->family};
+    memcpy(origin.net, addr->ip, sizeof(origin.net)); /* for IPv4 the rest is zero */
+    return origin;
+}
+
+static bool same(const struct dial_origin *a, const struct dial_origin *b)
+{
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+/* NULL: this origin asked too often, this target was dialled too often, or all together. */
+static struct dial_slot *slot_take(struct hth_dialback *d, const struct hth_addr *from,
+                                   const struct hth_addr *to)
+{
+    const struct dial_origin origin = origin_of(from), target = origin_of(to);
     struct dial_slot *free_slot = NULL;
     int64_t now = hth_now_us(d->env);
-    memcpy(origin.net, from->ip, sizeof(origin.net)); /* for IPv4 the rest is zero */
     for (size_t i = 0; i < HTH_DIALBACK_DIALS_MAX; i++) {
         struct dial_slot *slot = &d->slot[i];
         bool recent = slot->begun_us != 0 && now - slot->begun_us < HTH_DIALBACK_EACH_US;
-        if (recent && memcmp(&slot->origin, &origin, sizeof(origin)) == 0)
+        if (recent && (same(&slot->origin, &origin) || same(&slot->target, &target)))
             return NULL;
         if (!recent && slot->req == NULL)
             free_slot = slot;
     }
     if (free_slot != NULL)
-        *free_slot = (struct dial_slot){.of = d, .origin = origin, .begun_us = HTH_MAX(now, 1)};
+        *free_slot = (struct dial_slot){
+            .of = d, .origin = origin, .target = target, .begun_us = HTH_MAX(now, 1)};
     return free_slot;
 }
 
@@ -186,7 +199,7 @@ static void on_ask(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, HTH_E_AGAIN, HTH_US_PER_S, "not the address you come from or announce");
         return;
     }
-    struct dial_slot *slot = slot_take(d, &from);
+    struct dial_slot *slot = slot_take(d, &from, &addr);
     if (slot == NULL) {
         hth_rpc_refuse(req, HTH_E_BUSY, HTH_DIALBACK_EACH_US, NULL);
         return;

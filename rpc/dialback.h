@@ -17,11 +17,11 @@
  * stranger from the internet can't make B dial into B's own network. Those are "not reached"
  * without a dial.
  *
- * So one request, after a handshake that A pays for, costs the address at most one TCP handshake
- * and one TLS hello, less than A itself has sent: nothing is amplified. One origin (an IPv4
- * address, an IPv6 /64) gets a dial each DIALBACK_EACH_US, all together DIALBACK_DIALS_MAX in that
- * time. The reply says whether A's own key answered and no more, so it tells A nothing about other
- * machines.
+ * One request costs the address at most a few SYNs, or one TCP handshake and one TLS hello of some
+ * 500 bytes, a few times what A sent. So there is little to gain, and it is bounded: one dial in
+ * HTH_DIALBACK_EACH_US for an origin and for a target (an IPv4 address, an IPv6 /64), and
+ * HTH_DIALBACK_DIALS_MAX in that time for all. The reply says whether A's own key answered and no
+ * more, so it tells A nothing about other machines.
  *
  * It proves TCP only. UDP can't be asked for: A's own packets to B have opened the way back.
  *

@@ -14,13 +14,14 @@
 
 static struct hth_dialback *served;
 static struct hth_addr announced; /* what the caller is known to announce */
+static bool anyone;               /* ... and others */
 static uint32_t looked;
 
 static bool is_announced(void *arg, const struct hth_peer_id *peer, const struct hth_addr *addr)
 {
     (void)arg;
     looked++;
-    return hth_peer_id_eq(peer, &a.env->self) && hth_addr_eq(addr, &announced);
+    return (anyone || hth_peer_id_eq(peer, &a.env->self)) && hth_addr_eq(addr, &announced);
 }
 
 static void begin(void)
@@ -28,6 +29,7 @@ static void begin(void)
     start_default();
     announced = (struct hth_addr){0};
     looked = 0;
+    anyone = false;
     served = hth_dialback_new(b.env, b.rpc, is_announced, NULL);
 }
 
@@ -133,6 +135,28 @@ static void an_origin_is_dialled_once_in_a_time(void **state)
     end();
 }
 
+/* Two callers announce the same address of a third machine. */
+static void a_target_is_dialled_once_in_a_time(void **state)
+{
+    struct hth_dialback_reply reply;
+    struct hth_rpc_target target;
+    struct swarm_member c;
+    (void)state;
+    begin();
+    target = member_target(&b);
+    member_start(&c, w, "c", member_opts());
+    assert_ok(hth_addr_parse("10.99.0.1:4000", &announced));
+    assert_err(HTH_OK, ask(&announced, &reply));
+    assert_false(reply.reached);
+    anyone = true;
+    v[1].env = c.env;
+    assert_ok(hth_dialback_ask(c.rpc, &target, &announced, on_verdict, &v[1], NULL));
+    await(w, &v[1]);
+    assert_int_equal(v[1].err, HTH_E_BUSY);
+    member_stop(&c);
+    end();
+}
+
 /* One after the other, so that each dial has ended when the next request comes. */
 static void all_origins_together_are_bounded(void **state)
 {
@@ -233,6 +257,7 @@ int main(void)
         cmocka_unit_test(third_parties_are_dialled_only_when_announced),
         cmocka_unit_test(nearer_addresses_are_not_dialled),
         cmocka_unit_test(an_origin_is_dialled_once_in_a_time),
+        cmocka_unit_test(a_target_is_dialled_once_in_a_time),
         cmocka_unit_test(all_origins_together_are_bounded),
         cmocka_unit_test(bad_messages_are_refused),
         cmocka_unit_test(freeing_ends_dials),
