@@ -589,11 +589,12 @@ static enum hth_err cpu_sumsq(struct hth_exec *ex, struct hth_view x,
 #define CPU_TABLE(name_, cpu_, caps_)                                                              \
     {                                                                                              \
         .abi = HTH_BACKEND_ABI, .size = sizeof(struct hth_backend), .name = (name_),               \
-        .caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT | (caps_), .compute = HTH_MATMUL_F32,  \
-        .impl = (cpu_), .alloc = cpu_alloc, .free = cpu_free, .exec_open = cpu_exec_open,          \
-        .exec_close = cpu_exec_close, .exec_sync = cpu_exec_sync, .upload = cpu_copy,              \
-        .download = cpu_copy, .init = cpu_init, .linear_scratch = cpu_linear_scratch,              \
-        .linear_forward = cpu_linear_forward, .linear_backward_data = cpu_linear_backward_data,    \
+        .caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT | HTH_CAP_DENSE | (caps_),             \
+        .compute = HTH_MATMUL_F32, .impl = (cpu_), .alloc = cpu_alloc, .free = cpu_free,           \
+        .exec_open = cpu_exec_open, .exec_close = cpu_exec_close, .exec_sync = cpu_exec_sync,      \
+        .upload = cpu_copy, .download = cpu_copy, .init = cpu_init,                                \
+        .linear_scratch = cpu_linear_scratch, .linear_forward = cpu_linear_forward,                \
+        .linear_backward_data = cpu_linear_backward_data,                                          \
         .linear_backward_weight = cpu_linear_backward_weight, .act_forward = cpu_act_forward,      \
         .act_backward = cpu_act_backward, .layernorm_forward = cpu_layernorm_forward,              \
         .layernorm_backward = cpu_layernorm_backward, .softmax_forward = cpu_softmax_forward,      \

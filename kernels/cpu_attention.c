@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu_attention.c: causal attention of one head of one sequence at a time, in blocks of queries.
+ * cpu_attention.c: attention of one head of one sequence at a time, in blocks of queries.
  *
- * Queries q0 .. q1 use only keys 0 .. q1, so each block multiplies by a growing slice of K
- * and V and the upper triangle is never computed but for the last tile:
+ * A block is a band of the mask (mask.h), or several that share their text keys, and each of its
+ * stretches of keys is one product. Without a mask a query uses the keys up to itself, and the
+ * upper triangle is never computed but for the last tile:
  *
  *         keys 0 ......... q1
  *   q0  [ x x x x x x .     ]      S = Q K^T / sqrt(dh), row t keeps keys 0 .. t
@@ -27,21 +28,27 @@
 
 #define QUERY_BLOCK 64
 
-/* One head of one sequence, gathered densely: [seq, dh] each. */
+/* One head of one sequence, gathered densely in the order of the mask's walk: [seq, dh] each. */
 struct head {
-    uint32_t seq, dh;
+    const struct hth_mask *mask;
+    uint32_t seq, dh, unpadded; /* unpadded: of the text */
     float scale;
-    float *q, *k, *v;    /* rotated where there is a rope */
-    float *out, *dout;   /* backward only */
-    float *dq, *dk, *dv; /* backward only */
-    float *p, *dp;       /* [QUERY_BLOCK, seq]; dp backward only */
+    float *q, *k, *v, *out;     /* q, k rotated where there is a rope */
+    float *dout, *dq, *dk, *dv; /* backward only */
+    float *p, *dp;              /* scores of a block; dp backward only */
 };
+
+/* Floats of a block's scores. */
+static size_t block_floats(uint32_t seq)
+{
+    return (size_t)QUERY_BLOCK * hth_ld_f32(seq);
+}
 
 size_t hth_cpu_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim)
 {
     const struct hth_cpu *cpu = be->impl;
     size_t dense = hth_exec_cost((size_t)seq * head_dim * sizeof(float));
-    size_t block = hth_exec_cost((size_t)QUERY_BLOCK * seq * sizeof(float));
+    size_t block = hth_exec_cost(block_floats(seq) * sizeof(float));
     size_t gemm = HTH_MAX(cpu->gemm_scratch(seq, head_dim), cpu->gemm_scratch(head_dim, seq));
     return 8 * dense + 2 * block + HTH_MAX(gemm, cpu->gemm_scratch_max);
 }
@@ -50,12 +57,12 @@ static enum hth_err head_take(struct hth_exec *ex, struct head *h, bool backward
 {
     float **dense[] = {&h->q, &h->k, &h->v, &h->out, &h->dout, &h->dq, &h->dk, &h->dv};
     size_t bytes = (size_t)h->seq * h->dh * sizeof(float);
-    for (size_t i = 0; i < (backward ? 8 : 3); i++) {
+    for (size_t i = 0; i < (backward ? 8 : 4); i++) {
         *dense[i] = hth_exec_take(ex, bytes);
         if (*dense[i] == NULL)
             return HTH_E_NO_MEMORY;
     }
-    bytes = (size_t)QUERY_BLOCK * h->seq * sizeof(float);
+    bytes = block_floats(h->seq) * sizeof(float);
     h->p = hth_exec_take(ex, bytes);
     h->dp = backward ? hth_exec_take(ex, bytes) : h->p;
     return h->p == NULL || h->dp == NULL ? HTH_E_NO_MEMORY : HTH_OK;
@@ -65,14 +72,15 @@ static enum hth_err head_take(struct hth_exec *ex, struct head *h, bool backward
 static void head_gather(const struct hth_exec *ex, const struct hth_rope *rope,
                         const struct head *h, const float *src, size_t ld, float *dst)
 {
-    for (uint32_t t = 0; t < h->seq; t++) {
+    for (uint32_t i = 0; i < h->seq; i++) {
+        size_t t = hth_mask_place(h->mask, h->seq, i);
         const float *x = src + t * ld;
-        float *y = dst + (size_t)t * h->dh;
+        float *y = dst + (size_t)i * h->dh;
         if (rope == NULL) {
             memcpy(y, x, h->dh * sizeof(float));
             continue;
         }
-        size_t at = (size_t)t * rope->half;
+        size_t at = t * rope->half;
         hth_cpu_of(ex)->row->rotate(rope->half, x, rope->cosines + at, rope->sines + at, 1.0f, y);
     }
 }
@@ -80,170 +88,246 @@ static void head_gather(const struct hth_exec *ex, const struct hth_rope *rope,
 static void head_scatter(const struct hth_exec *ex, const struct hth_rope *rope,
                          const struct head *h, const float *src, float *dst, size_t ld)
 {
-    for (uint32_t t = 0; t < h->seq; t++) {
-        const float *x = src + (size_t)t * h->dh;
+    for (uint32_t i = 0; i < h->seq; i++) {
+        size_t t = hth_mask_place(h->mask, h->seq, i);
+        const float *x = src + (size_t)i * h->dh;
         float *y = dst + t * ld;
         if (rope == NULL) {
             memcpy(y, x, h->dh * sizeof(float));
             continue;
         }
-        size_t at = (size_t)t * rope->half;
+        size_t at = t * rope->half;
         hth_cpu_of(ex)->row->rotate(rope->half, x, rope->cosines + at, rope->sines + at, -1.0f, y);
     }
 }
 
-/* p = Q[q0 .. q1) K[0 .. q1)^T, unscaled. */
-static enum hth_err head_scores(struct hth_exec *ex, const struct head *h, uint32_t q0, uint32_t q1)
+/* -- blocks -------------------------------------------------------------------------------- */
+
+/* Some queries with a stretch of keys: their scores are columns col .. of the queries' rows. */
+struct piece {
+    uint32_t q, queries, k, keys, col;
+};
+
+/* Queries q0 .. q1: bands with the same text keys, of which one piece serves all. */
+struct block {
+    uint32_t q0, q1, bands, pieces;
+    size_t ld; /* of rows of scores */
+    struct hth_band band[QUERY_BLOCK];
+    struct piece piece[QUERY_BLOCK + 1];
+};
+
+static void block_at(const struct head *h, uint32_t q0, struct block *b)
 {
-    struct hth_gemm g = {.form = HTH_GEMM_NT,
-                         .m = q1 - q0,
-                         .n = q1,
-                         .k = h->dh,
-                         .a = h->q + (size_t)q0 * h->dh,
-                         .lda = h->dh,
-                         .b = h->k,
-                         .ldb = h->dh,
-                         .c = h->p,
-                         .ldc = h->seq};
-    return hth_cpu_of(ex)->gemm(ex, &g);
+    uint32_t columns = 0;
+    b->q0 = b->q1 = q0;
+    b->bands = 0;
+    while (b->q1 < h->seq && b->q1 - q0 < QUERY_BLOCK) {
+        struct hth_band band = hth_mask_band(h->mask, h->seq, b->q1, QUERY_BLOCK - (b->q1 - q0));
+        if (b->bands > 0 && (band.text == 0 || band.text != b->band[0].text))
+            break;
+        columns = HTH_MAX(columns, band.text + band.to - band.from);
+        b->q1 = band.end;
+        b->band[b->bands++] = band;
+    }
+    b->ld = hth_ld_f32(columns);
+    b->pieces = 0;
+    if (b->band[0].text > 0)
+        b->piece[b->pieces++] = (struct piece){q0, b->q1 - q0, 0, b->band[0].text, 0};
+    for (const struct hth_band *n = b->band; n < b->band + b->bands; n++)
+        b->piece[b->pieces++] =
+            (struct piece){n->first, n->end - n->first, n->from, n->to - n->from, n->text};
 }
 
-static enum hth_err head_forward(struct hth_exec *ex, const struct head *h, float *out, size_t ldo,
-                                 float *lse, size_t ld_lse)
+/* The row of scores of query q. */
+static float *score_row(const struct block *b, float *p, uint32_t q)
 {
-    const struct hth_cpu *cpu = hth_cpu_of(ex);
-    for (uint32_t q0 = 0; q0 < h->seq; q0 += QUERY_BLOCK) {
-        uint32_t q1 = HTH_MIN(h->seq, q0 + QUERY_BLOCK);
-        HTH_TRY(head_scores(ex, h, q0, q1));
-        for (uint32_t t = q0; t < q1; t++) {
-            float *p = h->p + (size_t)(t - q0) * h->seq, top, sum;
-            cpu->row->combine(t + 1, h->scale, p, 0, NULL, p);
-            cpu->row->max_sumexp(t + 1, p, &top, &sum);
-            float total = top + (float)hth_log64((double)sum);
-            cpu->row->exp_minus(t + 1, p, total, p);
-            memset(p + t + 1, 0, (q1 - t - 1) * sizeof(float));
-            if (lse != NULL)
-                lse[t * ld_lse] = total;
-        }
-        struct hth_gemm g = {.form = HTH_GEMM_NN,
-                             .m = q1 - q0,
-                             .n = h->dh,
-                             .k = q1,
-                             .a = h->p,
-                             .lda = h->seq,
-                             .b = h->v,
+    return p + (q - b->q0) * b->ld;
+}
+
+/* p = x[queries] y[keys]^T: scores of all pieces. */
+static enum hth_err block_scores(struct hth_exec *ex, const struct head *h, const struct block *b,
+                                 const float *x, const float *y, float *p)
+{
+    for (uint32_t i = 0; i < b->pieces; i++) {
+        const struct piece *n = &b->piece[i];
+        struct hth_gemm g = {.form = HTH_GEMM_NT,
+                             .m = n->queries,
+                             .n = n->keys,
+                             .k = h->dh,
+                             .a = x + (size_t)n->q * h->dh,
+                             .lda = h->dh,
+                             .b = y + (size_t)n->k * h->dh,
                              .ldb = h->dh,
-                             .c = out + q0 * ldo,
-                             .ldc = ldo};
-        HTH_TRY(cpu->gemm(ex, &g));
+                             .c = score_row(b, p, n->q) + n->col,
+                             .ldc = b->ld};
+        HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
     }
     return HTH_OK;
 }
 
-/* p = probabilities and dp = dS of the block, both with zeros above the diagonal. */
-static enum hth_err block_gradient(struct hth_exec *ex, const struct head *h, uint32_t q0,
-                                   uint32_t q1, const float *lse, size_t ld_lse)
+/* y[queries] = p x[keys]. */
+static enum hth_err block_mix(struct hth_exec *ex, const struct head *h, const struct block *b,
+                              float *p, const float *x, float *y)
+{
+    for (uint32_t i = 0; i < b->pieces; i++) {
+        const struct piece *n = &b->piece[i];
+        struct hth_gemm g = {.form = HTH_GEMM_NN,
+                             .accumulate = n->col > 0, /* to the text's part */
+                             .m = n->queries,
+                             .n = h->dh,
+                             .k = n->keys,
+                             .a = score_row(b, p, n->q) + n->col,
+                             .lda = b->ld,
+                             .b = x + (size_t)n->k * h->dh,
+                             .ldb = h->dh,
+                             .c = y + (size_t)n->q * h->dh,
+                             .ldc = h->dh};
+        HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
+    }
+    return HTH_OK;
+}
+
+/* y[keys] += p^T x[queries]. */
+static enum hth_err block_collect(struct hth_exec *ex, const struct head *h, const struct block *b,
+                                  float *p, const float *x, float *y)
+{
+    for (uint32_t i = 0; i < b->pieces; i++) {
+        const struct piece *n = &b->piece[i];
+        struct hth_gemm g = {.form = HTH_GEMM_TN,
+                             .accumulate = true,
+                             .m = n->keys,
+                             .n = h->dh,
+                             .k = n->queries,
+                             .a = score_row(b, p, n->q) + n->col,
+                             .lda = b->ld,
+                             .b = x + (size_t)n->q * h->dh,
+                             .ldb = h->dh,
+                             .c = y + (size_t)n->k * h->dh,
+                             .ldc = h->dh};
+        HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
+    }
+    return HTH_OK;
+}
+
+/* Scales the scores of query q and hides what it does not see; returns the number up to the last
+ * that it sees. */
+static uint32_t mask_scores(const struct hth_exec *ex, const struct head *h,
+                            const struct hth_band *band, uint32_t q, float *p)
+{
+    uint32_t n = hth_mask_row(h->mask, band, q, h->unpadded, p);
+    hth_cpu_of(ex)->row->combine(n, h->scale, p, 0, NULL, p);
+    return n;
+}
+
+/* -- forward and backward of a head -------------------------------------------------------- */
+
+static void band_softmax(const struct hth_exec *ex, const struct head *h, const struct block *b,
+                         const struct hth_band *band, float *lse, size_t ld_lse)
 {
     const struct hth_rowops *row = hth_cpu_of(ex)->row;
-    HTH_TRY(head_scores(ex, h, q0, q1));
-    struct hth_gemm g = {.form = HTH_GEMM_NT,
-                         .m = q1 - q0,
-                         .n = q1,
-                         .k = h->dh,
-                         .a = h->dout + (size_t)q0 * h->dh,
-                         .lda = h->dh,
-                         .b = h->v,
-                         .ldb = h->dh,
-                         .c = h->dp,
-                         .ldc = h->seq};
-    HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
-    for (uint32_t t = q0; t < q1; t++) {
-        float *p = h->p + (size_t)(t - q0) * h->seq, *dp = h->dp + (size_t)(t - q0) * h->seq;
-        size_t at = (size_t)t * h->dh, n = t + 1;
-        float d = row->dot(h->dh, h->dout + at, h->out + at);
-        row->combine(n, h->scale, p, 0, NULL, p);
-        row->exp_minus(n, p, lse[t * ld_lse], p);
-        for (size_t i = 0; i < n; i++)
-            dp[i] = p[i] * (dp[i] - d) * h->scale;
-        memset(p + n, 0, (q1 - n) * sizeof(float));
-        memset(dp + n, 0, (q1 - n) * sizeof(float));
+    uint32_t columns = band->text + band->to - band->from;
+    for (uint32_t q = band->first; q < band->end; q++) {
+        float *p = score_row(b, h->p, q), top, sum;
+        uint32_t n = mask_scores(ex, h, band, q, p);
+        row->max_sumexp(n, p, &top, &sum);
+        float total = top + (float)hth_log64((double)sum);
+        row->exp_minus(n, p, total, p);
+        memset(p + n, 0, (columns - n) * sizeof(float));
+        if (lse != NULL)
+            lse[hth_mask_place(h->mask, h->seq, q) * ld_lse] = total;
+    }
+}
+
+static enum hth_err head_forward(struct hth_exec *ex, const struct head *h, float *lse,
+                                 size_t ld_lse)
+{
+    struct block b;
+    for (uint32_t q0 = 0; q0 < h->seq; q0 = b.q1) {
+        block_at(h, q0, &b);
+        HTH_TRY(block_scores(ex, h, &b, h->q, h->k, h->p));
+        for (uint32_t i = 0; i < b.bands; i++)
+            band_softmax(ex, h, &b, &b.band[i], lse, ld_lse);
+        HTH_TRY(block_mix(ex, h, &b, h->p, h->v, h->out));
     }
     return HTH_OK;
+}
+
+/* p = probabilities and dp = dS of the band, both with zeros where a query sees nothing. */
+static void band_gradient(const struct hth_exec *ex, const struct head *h, const struct block *b,
+                          const struct hth_band *band, const float *lse, size_t ld_lse)
+{
+    const struct hth_rowops *row = hth_cpu_of(ex)->row;
+    uint32_t columns = band->text + band->to - band->from;
+    for (uint32_t q = band->first; q < band->end; q++) {
+        float *p = score_row(b, h->p, q), *dp = score_row(b, h->dp, q);
+        size_t at = (size_t)q * h->dh, n = mask_scores(ex, h, band, q, p);
+        float d = row->dot(h->dh, h->dout + at, h->out + at);
+        row->exp_minus(n, p, lse[hth_mask_place(h->mask, h->seq, q) * ld_lse], p);
+        for (size_t i = 0; i < n; i++)
+            dp[i] = p[i] * (dp[i] - d) * h->scale;
+        memset(p + n, 0, (columns - n) * sizeof(float));
+        memset(dp + n, 0, (columns - n) * sizeof(float));
+    }
 }
 
 static enum hth_err head_backward(struct hth_exec *ex, const struct head *h, const float *lse,
                                   size_t ld_lse)
 {
-    const struct hth_cpu *cpu = hth_cpu_of(ex);
-    size_t dh = h->dh;
-    memset(h->dk, 0, h->seq * dh * sizeof(float));
-    memset(h->dv, 0, h->seq * dh * sizeof(float));
-    for (uint32_t q0 = 0; q0 < h->seq; q0 += QUERY_BLOCK) {
-        uint32_t q1 = HTH_MIN(h->seq, q0 + QUERY_BLOCK);
-        HTH_TRY(block_gradient(ex, h, q0, q1, lse, ld_lse));
-        struct hth_gemm g = {.form = HTH_GEMM_TN,
-                             .accumulate = true,
-                             .m = q1,
-                             .n = h->dh,
-                             .k = q1 - q0,
-                             .a = h->p,
-                             .lda = h->seq,
-                             .b = h->dout + q0 * dh,
-                             .ldb = dh,
-                             .c = h->dv,
-                             .ldc = dh};
-        HTH_TRY(cpu->gemm(ex, &g));
-        g.a = h->dp;
-        g.b = h->q + q0 * dh;
-        g.c = h->dk;
-        HTH_TRY(cpu->gemm(ex, &g));
-        struct hth_gemm dq = {.form = HTH_GEMM_NN,
-                              .m = q1 - q0,
-                              .n = h->dh,
-                              .k = q1,
-                              .a = h->dp,
-                              .lda = h->seq,
-                              .b = h->k,
-                              .ldb = dh,
-                              .c = h->dq + q0 * dh,
-                              .ldc = dh};
-        HTH_TRY(cpu->gemm(ex, &dq));
+    struct block b;
+    memset(h->dk, 0, (size_t)h->seq * h->dh * sizeof(float));
+    memset(h->dv, 0, (size_t)h->seq * h->dh * sizeof(float));
+    for (uint32_t q0 = 0; q0 < h->seq; q0 = b.q1) {
+        block_at(h, q0, &b);
+        HTH_TRY(block_scores(ex, h, &b, h->q, h->k, h->p));
+        HTH_TRY(block_scores(ex, h, &b, h->dout, h->v, h->dp));
+        for (uint32_t i = 0; i < b.bands; i++)
+            band_gradient(ex, h, &b, &b.band[i], lse, ld_lse);
+        HTH_TRY(block_collect(ex, h, &b, h->p, h->dout, h->dv));
+        HTH_TRY(block_collect(ex, h, &b, h->dp, h->q, h->dk));
+        HTH_TRY(block_mix(ex, h, &b, h->dp, h->k, h->dq));
     }
     return HTH_OK;
-}
-
-static void head_init(struct head *h, const struct hth_attention *att, uint32_t dim)
-{
-    *h = (struct head){.seq = att->seq, .dh = dim / att->heads};
-    h->scale = 1.0f / sqrtf((float)h->dh);
 }
 
 /* -- heads over a team: they are independent ------------------------------------------------ */
 
 struct heads {
     const struct hth_attention *att;
+    struct hth_mask mask;
     const struct hth_attention_saved *saved; /* backward only */
     struct hth_view qkv, out, lse;
     struct hth_view dout, dqkv;
     uint32_t count, parts;
 };
 
-/* Head i: of sequence i / heads. */
+/* Head i, of sequence i / heads. */
+static void head_init(struct head *h, const struct heads *all, uint32_t i, uint32_t dim)
+{
+    const struct hth_attention *att = all->att;
+    *h = (struct head){.mask = &all->mask, .seq = att->seq, .dh = dim / att->heads};
+    h->scale = 1.0f / sqrtf((float)h->dh);
+    h->unpadded = all->mask.text;
+    if (att->unpadded.data != NULL)
+        h->unpadded =
+            (uint32_t)((const int32_t *)att->unpadded.data)[i / att->heads * att->unpadded.ld];
+}
+
 static enum hth_err one_forward(struct hth_exec *ex, const struct heads *all, uint32_t i)
 {
     const struct hth_rope *rope = all->att->rope;
     uint32_t row = i / all->att->heads * all->att->seq, head = i % all->att->heads;
     struct head h;
     size_t dim = all->out.cols;
-    head_init(&h, all->att, all->out.cols);
+    head_init(&h, all, i, all->out.cols);
     HTH_TRY(head_take(ex, &h, false));
     const float *src = hth_row(all->qkv, row) + (size_t)head * h.dh;
     head_gather(ex, rope, &h, src, all->qkv.ld, h.q);
     head_gather(ex, rope, &h, src + dim, all->qkv.ld, h.k);
     head_gather(ex, NULL, &h, src + 2 * dim, all->qkv.ld, h.v);
     float *stats = hth_row_or_null(all->lse, row);
-    return head_forward(ex, &h, hth_row(all->out, row) + (size_t)head * h.dh, all->out.ld,
-                        stats != NULL ? stats + head : NULL, all->lse.ld);
+    HTH_TRY(head_forward(ex, &h, stats != NULL ? stats + head : NULL, all->lse.ld));
+    head_scatter(ex, NULL, &h, h.out, hth_row(all->out, row) + (size_t)head * h.dh, all->out.ld);
+    return HTH_OK;
 }
 
 static enum hth_err one_backward(struct hth_exec *ex, const struct heads *all, uint32_t i)
@@ -253,7 +337,7 @@ static enum hth_err one_backward(struct hth_exec *ex, const struct heads *all, u
     uint32_t row = i / all->att->heads * all->att->seq, head = i % all->att->heads;
     struct head h;
     size_t dim = all->dout.cols, dq = all->dqkv.ld;
-    head_init(&h, all->att, all->dout.cols);
+    head_init(&h, all, i, all->dout.cols);
     HTH_TRY(head_take(ex, &h, true));
     size_t col = (size_t)head * h.dh;
     const float *src = hth_row(saved->qkv, row) + col;
@@ -289,6 +373,7 @@ static enum hth_err heads_run(struct hth_exec *ex, struct heads *all, uint32_t r
 {
     uint32_t seq = all->att->seq, width = hth_team_width(ex->team);
     uint64_t work = (uint64_t)rows * seq * dim * (all->saved != NULL ? 5 : 2) / 2;
+    all->mask = all->att->mask != NULL ? *all->att->mask : (struct hth_mask){.text = seq};
     all->count = rows / seq * all->att->heads;
     all->parts =
         (uint32_t)HTH_MIN(HTH_MIN(work / PART_WORK + 1, (uint64_t)4 * width), (uint64_t)all->count);

@@ -300,6 +300,29 @@ void hth_rope_free(struct hth_rope *rope)
     hth_free(rope);
 }
 
+static bool mask_fits(const struct hth_attention *att, uint32_t rows)
+{
+    if (att->mask == NULL)
+        return att->unpadded.data == NULL;
+    return hth_mask_check(att->mask) == HTH_OK && att->seq <= hth_mask_positions(att->mask) &&
+           (att->unpadded.data == NULL || is_i32_column(att->unpadded, rows / att->seq));
+}
+
+/* Checks what the shapes do not say. */
+static enum hth_err mask_allowed(const struct hth_exec *ex, const struct hth_attention *att)
+{
+    if (att->mask == NULL)
+        return HTH_OK;
+    if (!(ex->be->caps & HTH_CAP_DENSE))
+        return HTH_E_UNSUPPORTED;
+    for (uint32_t r = 0; att->unpadded.data != NULL && r < att->unpadded.rows; r++) {
+        int32_t n = ((const int32_t *)att->unpadded.data)[(size_t)r * att->unpadded.ld];
+        if (n < 1 || (uint32_t)n > att->mask->text)
+            return HTH_E_RANGE;
+    }
+    return HTH_OK;
+}
+
 /* The checks that forward and backward share; d is the width of a third of qkv. */
 static bool attention_fits(const struct hth_exec *ex, const struct hth_attention *att,
                            struct hth_view qkv, uint32_t d)
@@ -308,8 +331,9 @@ static bool attention_fits(const struct hth_exec *ex, const struct hth_attention
         d == 0 || d > UINT32_MAX / 3 || d % att->heads != 0 || !is_f32(qkv, qkv.rows, 3 * d))
         return false;
     const struct hth_rope *rope = att->rope;
-    return rope == NULL ||
-           (rope->be == ex->be && rope->half * 2 == d / att->heads && rope->seq_max >= att->seq);
+    return mask_fits(att, qkv.rows) &&
+           (rope == NULL ||
+            (rope->be == ex->be && rope->half * 2 == d / att->heads && rope->seq_max >= att->seq));
 }
 
 enum hth_err hth_attention_forward(struct hth_exec *ex, const struct hth_attention *att,
@@ -318,6 +342,7 @@ enum hth_err hth_attention_forward(struct hth_exec *ex, const struct hth_attenti
     NOTHING_TO_DO(qkv);
     REQUIRE(attention_fits(ex, att, qkv, out.cols) && is_f32(out, qkv.rows, out.cols));
     REQUIRE(is_f32_or_none(lse, qkv.rows, att->heads));
+    HTH_TRY(mask_allowed(ex, att));
     return ex->be->attention_forward(ex, att, qkv, out, lse);
 }
 
@@ -329,6 +354,7 @@ enum hth_err hth_attention_backward(struct hth_exec *ex, const struct hth_attent
     REQUIRE(attention_fits(ex, att, dqkv, dout.cols) && is_f32(dout, dqkv.rows, dout.cols));
     REQUIRE(is_f32(saved->qkv, dqkv.rows, dqkv.cols) && is_f32(saved->out, dout.rows, dout.cols));
     REQUIRE(is_f32(saved->lse, dout.rows, att->heads));
+    HTH_TRY(mask_allowed(ex, att));
     return ex->be->attention_backward(ex, att, saved, dout, dqkv);
 }
 

@@ -16,6 +16,7 @@
 
 #include "core/base.h"
 #include "kernels/backend.h"
+#include "kernels/mask.h"
 #include "kernels/params.h"
 
 /* GELU is the tanh form: 0.5 x (1 + tanh(0.7978845608 (x + 0.044715 x^3))). */
@@ -139,15 +140,20 @@ enum hth_err hth_rope_new(const struct hth_backend *be, uint32_t seq_max, uint32
                           double base, struct hth_rope **out) HTH_MUST;
 void hth_rope_free(struct hth_rope *rope);
 
-/* Causal attention of `heads` heads over sequences of `seq` rows: the rows of a view are whole
- * sequences, one after the other (M = sequences * seq). qkv [M, 3 d] holds queries, keys, values;
- * head h owns columns h * d / heads of each. Queries and keys are rotated inside (rope NULL: not),
- * scores are scaled by 1 / sqrt(d / heads). Here a NaN spoils its sequence, never another one. */
+/* Attention of `heads` heads over sequences of `seq` rows: the rows of a view are whole sequences,
+ * one after the other (M = sequences * seq). qkv [M, 3 d] holds queries, keys, values; head h owns
+ * columns h * d / heads of each. Queries and keys are rotated inside (rope NULL: not), scores are
+ * scaled by 1 / sqrt(d / heads). Here a NaN spoils its sequence, never another one. */
 struct hth_attention {
     uint32_t seq, heads;
     const struct hth_rope *rope;
+    const struct hth_mask *mask; /* of at least seq positions; NULL: causal */
+    /* With a mask: [sequences, 1] int32, text rows before the padding, 1 .. mask->text; or
+     * HTH_VIEW_NONE. The padding's rows of out are valid, and no other row depends on them. */
+    struct hth_view unpadded;
 };
-/* out [M, d]; lse [M, heads] gets the log-sum-exp of each score row, or HTH_VIEW_NONE. */
+/* out [M, d]; lse [M, heads] gets the log-sum-exp of each score row, or HTH_VIEW_NONE. Errors:
+ * E_UNSUPPORTED (a mask without HTH_CAP_DENSE), E_RANGE (a number of unpadded rows). */
 enum hth_err hth_attention_forward(struct hth_exec *ex, const struct hth_attention *att,
                                    struct hth_view qkv, struct hth_view out,
                                    struct hth_view lse) HTH_MUST;

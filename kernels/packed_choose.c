@@ -45,7 +45,7 @@ static void fill(void)
         cpu->isa = sets[i];
         *be = hth_cpu_ref_backend;
         be->name = sets[i]->compute == HTH_MATMUL_BF16 ? "packed-bf16" : "packed";
-        be->caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT;
+        be->caps = HTH_CAP_HOST_MEMORY | HTH_CAP_ROW_INVARIANT | HTH_CAP_DENSE;
         be->compute = sets[i]->compute;
         be->isa = sets[i]->name;
         be->impl = cpu;

@@ -452,6 +452,9 @@ static const struct case_shape attention_shapes[] = {
     {2, 65, 2, 6},   {3, 64, 1, 16},  {2, 130, 2, 32}, {2, 550, 1, 64},
     {1, 37, 1, 128}, {1, 19, 1, 200}, {2, 9, 1, 300},  {1, 9, 1, 512},
 };
+static const struct case_shape mask_shapes[] = {
+    {2, 0, 2, 6}, {1, 1, 1, 8}, {2, 2, 1, 32}, {3, 3, 2, 12}, {1, 4, 3, 10}, {1, 5, 1, 14},
+};
 static const struct case_shape plain_shapes[] = {
     {1, 1, 0, 0},
     {3, 7, 0, 0},
@@ -515,6 +518,7 @@ const struct kernel_case kernel_cases[] = {
     CASE(embedding, row_shapes, false),
     CASE(gather_scatter, row_shapes, false),
     CASE(case_attention, attention_shapes, false),
+    CASE(case_mask, mask_shapes, false),
     CASE(elementwise, plain_shapes, false),
     CASE(case_ffn, ffn_shapes, true),
     CASE(case_optimiser, optim_shapes, false),

@@ -128,6 +128,7 @@ double *case_zeros(size_t n);
 
 /* The cases of cases_blocks.c. */
 void case_attention(struct case_run *run, struct case_shape s);
+void case_mask(struct case_run *run, struct case_shape s);
 void case_ffn(struct case_run *run, struct case_shape s);
 void case_ffn_many(struct case_run *run, struct case_shape s);
 void case_optimiser(struct case_run *run, struct case_shape s);

@@ -4,6 +4,7 @@
  */
 #include "kernels/cases.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -24,7 +25,7 @@ void case_attention(struct case_run *run, struct case_shape s)
     if (rotary)
         case_ok(run, hth_rope_new(run->be, s.a + 3, s.c, 10000, &rope), "rope");
     struct hth_attention att = {.seq = s.a, .heads = s.b, .rope = rope};
-    struct twin_attention t = {s.rows, s.a, s.b, d, rotary ? 10000 : 0};
+    struct twin_attention t = {s.rows, s.a, s.b, d, rotary ? 10000 : 0, NULL, NULL};
     case_ok(run, hth_attention_forward(run->ex, &att, qkv.v, out.v, lse.v), "attention_forward");
     twin_attention(&t, qkv.twin, want);
     case_check(run, "out", &out, want);
@@ -40,6 +41,96 @@ void case_attention(struct case_run *run, struct case_shape s)
     mat_free(run, &out);
     mat_free(run, &lse);
     mat_free(run, &dqkv);
+}
+
+/* -- masks: sequences, sizes, heads, head_dim; of every kind ------------------------------- */
+
+/* Text, height, width, window, and the positions that are missing at the end. */
+static const uint32_t mask_sizes[][5] = {
+    {17, 8, 8, 5, 1}, {1, 4, 4, 5, 0}, {9, 6, 10, 3, 1},
+    {3, 5, 7, 1, 9},  {5, 0, 0, 3, 2}, {5, 2, 67, 11, 1},
+};
+
+/* The rule itself. Query and key are positions. */
+static bool mask_sees(const struct hth_mask *m, uint32_t q, uint32_t k)
+{
+    if (m->kind == HTH_MASK_NONE)
+        return true;
+    if (k > q || k < m->text || m->kind == HTH_MASK_FULL)
+        return k <= q;
+    int w = (int)m->width, half = (int)m->window / 2;
+    int down = (int)(q - m->text) / w - (int)(k - m->text) / w;
+    int right = (int)(q - m->text) % w - (int)(k - m->text) % w;
+    if (m->kind == HTH_MASK_CONV)
+        return abs(down) <= half && abs(right) <= half;
+    return m->kind == HTH_MASK_ROW ? down == 0 : right == 0;
+}
+
+static struct mat mask_lengths(struct case_run *run, const struct hth_mask *m, uint32_t sequences)
+{
+    struct mat lengths = mat_indices(run, sequences, m->text);
+    for (uint32_t b = 0; b < sequences; b++)
+        mat_set_index(&lengths, b, 1 + (int32_t)lengths.twin[b]);
+    mat_upload(run, &lengths);
+    return lengths;
+}
+
+static void mask_run(struct case_run *run, struct case_shape s, struct hth_attention att,
+                     const struct twin_attention *t)
+{
+    uint32_t d = s.b * s.c, rows = s.rows * att.seq;
+    struct mat qkv = mat_random(run, rows, 3 * d, 1), dout = mat_random(run, rows, d, 1);
+    struct mat out = mat_poison(run, rows, d), lse = mat_poison(run, rows, s.b);
+    struct mat dqkv = mat_poison(run, rows, 3 * d);
+    double *want = case_zeros((size_t)rows * d), *dwant = case_zeros((size_t)rows * 3 * d);
+    struct hth_attention_saved saved = {qkv.v, out.v, lse.v};
+    if (hth_backend_caps(run->be) & HTH_CAP_DENSE) {
+        case_ok(run, hth_attention_forward(run->ex, &att, qkv.v, out.v, lse.v), "forward");
+        twin_attention(t, qkv.twin, want);
+        case_check(run, hth_mask_name(att.mask->kind), &out, want);
+        case_ok(run, hth_attention_backward(run->ex, &att, &saved, dout.v, dqkv.v), "backward");
+        twin_attention_back(t, qkv.twin, dout.twin, dwant);
+        case_check(run, "dqkv", &dqkv, dwant);
+    } else {
+        case_refused(run, hth_attention_forward(run->ex, &att, qkv.v, out.v, lse.v),
+                     HTH_E_UNSUPPORTED, "forward");
+        case_refused(run, hth_attention_backward(run->ex, &att, &saved, dout.v, dqkv.v),
+                     HTH_E_UNSUPPORTED, "backward");
+    }
+    hth_free(want);
+    hth_free(dwant);
+    mat_free(run, &qkv);
+    mat_free(run, &dout);
+    mat_free(run, &out);
+    mat_free(run, &lse);
+    mat_free(run, &dqkv);
+}
+
+void case_mask(struct case_run *run, struct case_shape s)
+{
+    const uint32_t *size = mask_sizes[s.a];
+    for (uint32_t kind = 0; kind < HTH_MASK_KINDS; kind++) {
+        bool padded = (kind + s.a) % 2;
+        struct hth_mask m = {(enum hth_mask_kind)kind, size[0], size[1], size[2], size[3]};
+        uint32_t seq = hth_mask_positions(&m) - size[4];
+        struct mat lengths = mask_lengths(run, &m, s.rows);
+        unsigned char *sees = hth_calloc((size_t)s.rows * seq * seq, 1), *at = sees;
+        for (uint32_t q = 0; q < s.rows * seq; q++) {
+            uint32_t text = padded ? (uint32_t)lengths.twin[q / seq] : m.text;
+            for (uint32_t k = 0; k < seq; k++)
+                *at++ = mask_sees(&m, q % seq, k) && (k < text || k >= m.text);
+        }
+        struct hth_rope *rope = NULL;
+        case_ok(run, hth_rope_new(run->be, seq, s.c, 10000, &rope), "rope");
+        struct hth_attention att = {.seq = seq, .heads = s.b, .rope = rope, .mask = &m};
+        if (padded)
+            att.unpadded = lengths.v;
+        struct twin_attention t = {s.rows, seq, s.b, s.b * s.c, 10000, NULL, sees};
+        mask_run(run, s, att, &t);
+        hth_rope_free(rope);
+        hth_free(sees);
+        mat_free(run, &lengths);
+    }
 }
 
 /* -- blocks -------------------------------------------------------------------------------- */

@@ -341,7 +341,7 @@ static void block_make(struct case_run *run, struct case_shape s, struct block_w
     struct hth_tblock_options options = {.dim = s.b * s.c, .hidden = 3 * s.b * s.c, .heads = s.b};
     *k = (struct block_world){.rows = (size_t)s.rows * s.a, .d = s.b * s.c};
     k->hidden = 3 * k->d;
-    k->att = (struct twin_attention){s.rows, s.a, s.b, k->d, s.c % 2 == 0 ? 10000 : 0};
+    k->att = (struct twin_attention){s.rows, s.a, s.b, k->d, s.c % 2 == 0 ? 10000 : 0, NULL, NULL};
     if (s.c % 2 == 0)
         case_ok(run, hth_rope_new(run->be, s.a, s.c, 10000, &k->rope), "rope");
     options.rope = k->rope;

@@ -284,7 +284,7 @@ static void ref_attention_bits_are_frozen(void **state)
     assert_ok(hth_params_add(p, &spec, &w));
     assert_ok(hth_params_seal(p, &seal));
     assert_ok(hth_exec_new(be, hth_attention_scratch(be, T, DH), &ex));
-    struct hth_attention att = {T, H, rope};
+    struct hth_attention att = {.seq = T, .heads = H, .rope = rope};
     float *x = hth_params_flat(p, HTH_PART_VALUE);
     struct hth_attention_saved s = {hth_view_f32(x, T, 3 * D, 3 * D), hth_view_f32(y, T, D, D),
                                     hth_view_f32(lse, T, H, H)};

@@ -143,6 +143,23 @@ static void other_operations_refuse_bad_shapes(void **state)
     assert_err(HTH_E_BAD_SHAPE, hth_attention_forward(ex, &att, a, out, none));
     att.heads = 0;
     assert_err(HTH_E_BAD_SHAPE, hth_attention_forward(ex, &att, a, out, none));
+    att.heads = 2;
+    struct hth_mask mask = {.kind = HTH_MASK_ROW, .text = 2};
+    att.mask = &mask; /* of 2 positions, not 3 */
+    assert_err(HTH_E_BAD_SHAPE, hth_attention_forward(ex, &att, a, out, none));
+    mask.height = 1; /* but no width */
+    assert_err(HTH_E_BAD_SHAPE, hth_attention_forward(ex, &att, a, out, none));
+    mask.width = 1;
+    assert_ok(hth_attention_forward(execs[0], &att, a, out, none));
+    att.unpadded = index; /* 3 numbers, not 1 */
+    assert_err(HTH_E_BAD_SHAPE, hth_attention_forward(ex, &att, a, out, none));
+    att.unpadded.rows = 1;
+    r.index[0] = 0;
+    assert_err(HTH_E_RANGE, hth_attention_forward(ex, &att, a, out, none));
+    r.index[0] = 3;
+    assert_err(HTH_E_RANGE, hth_attention_forward(ex, &att, a, out, none));
+    att.mask = NULL; /* without text there is no padding */
+    assert_err(HTH_E_BAD_SHAPE, hth_attention_forward(ex, &att, a, out, none));
     hth_params_free(r.p);
     hth_params_free(r.unsealed);
 }

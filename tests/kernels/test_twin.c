@@ -187,7 +187,7 @@ static void attention_gradient_matches_differences(void **state)
     for (int rotary = 0; rotary < 2; rotary++) {
         struct problem p = problem_new(B * T * 3 * D, B * T * D, 0);
         double grad[B * T * 3 * D];
-        p.att = (struct twin_attention){B, T, 2, D, rotary ? 100 : 0};
+        p.att = (struct twin_attention){B, T, 2, D, rotary ? 100 : 0, NULL, NULL};
         p.forward = attention_forward;
         twin_attention_back(&p.att, p.x, p.weight, grad);
         check(&p, grad);

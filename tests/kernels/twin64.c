@@ -144,13 +144,19 @@ double twin_xent(size_t m, size_t n, const double *x, const int *labels, double 
 static double rotated(const struct twin_attention *a, const double *x, size_t t, size_t c,
                       double sign)
 {
-    if (a->rope_base == 0)
+    if (a->rope_base == 0 && a->angle == NULL)
         return x[c];
     size_t dh = a->dim / a->heads, half = dh / 2, i = c % half;
-    double angle = (double)t * pow(a->rope_base, -2.0 * (double)i / (double)dh);
+    double angle = a->angle != NULL ? a->angle[t * half + i]
+                                    : (double)t * pow(a->rope_base, -2.0 * (double)i / (double)dh);
     if (c < half)
         return x[i] * cos(angle) - sign * x[i + half] * sin(angle);
     return sign * x[i] * sin(angle) + x[i + half] * cos(angle);
+}
+
+static bool sees(const struct twin_attention *a, size_t b, size_t t, size_t s)
+{
+    return a->sees != NULL ? a->sees[(b * a->seq + t) * a->seq + s] : s <= t;
 }
 
 /* One head of one sequence, rotated: q, k, v [seq, dh] and the probabilities p [seq, seq]. */
@@ -176,11 +182,13 @@ static struct twin_head head_new(const struct twin_attention *a, const double *q
         }
     }
     for (size_t t = 0; t < T; t++) {
-        for (size_t s = 0; s <= t; s++) {
+        for (size_t s = 0; s < T; s++) {
             for (size_t c = 0; c < dh; c++)
                 h.p[t * T + s] += h.q[t * dh + c] * h.k[s * dh + c] / sqrt((double)dh);
+            if (!sees(a, b, t, s))
+                h.p[t * T + s] = -INFINITY;
         }
-        twin_softmax(1, t + 1, h.p + t * T, h.p + t * T);
+        twin_softmax(1, T, h.p + t * T, h.p + t * T);
     }
     return h;
 }
@@ -202,7 +210,7 @@ void twin_attention(const struct twin_attention *a, const double *qkv, double *o
         for (size_t t = 0; t < T; t++) {
             for (size_t c = 0; c < dh; c++) {
                 double sum = 0;
-                for (size_t s = 0; s <= t; s++)
+                for (size_t s = 0; s < T; s++)
                     sum += h.p[t * T + s] * h.v[s * dh + c];
                 out[(b * T + t) * a->dim + head * dh + c] = sum;
             }
@@ -218,15 +226,15 @@ static void head_back(const struct twin_attention *a, const struct twin_head *h,
     double *dp = hth_calloc(T, sizeof(double)), *ds = hth_calloc(T, sizeof(double));
     for (size_t t = 0; t < T; t++) {
         const double *g = dout + t * a->dim;
-        for (size_t s = 0; s <= t; s++) {
+        for (size_t s = 0; s < T; s++) {
             dp[s] = 0;
             for (size_t c = 0; c < dh; c++) {
                 dp[s] += g[c] * h->v[s * dh + c];
                 dv[s * dh + c] += h->p[t * T + s] * g[c];
             }
         }
-        twin_softmax_back(1, t + 1, h->p + t * T, dp, ds);
-        for (size_t s = 0; s <= t; s++) {
+        twin_softmax_back(1, T, h->p + t * T, dp, ds);
+        for (size_t s = 0; s < T; s++) {
             for (size_t c = 0; c < dh; c++) {
                 dq[t * dh + c] += ds[s] * h->k[s * dh + c] / sqrt((double)dh);
                 dk[s * dh + c] += ds[s] * h->q[t * dh + c] / sqrt((double)dh);

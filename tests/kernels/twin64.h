@@ -43,6 +43,8 @@ double twin_xent(size_t m, size_t n, const double *x, const int *labels, double 
 struct twin_attention {
     size_t batch, seq, heads, dim; /* dim: of all heads together */
     double rope_base;              /* 0: no rotation */
+    const double *angle;           /* [seq, head / 2] in place of a base; or NULL */
+    const unsigned char *sees;     /* [batch, query, key]; NULL: causal */
 };
 void twin_attention(const struct twin_attention *t, const double *qkv, double *out);
 void twin_attention_back(const struct twin_attention *t, const double *qkv, const double *dout,
