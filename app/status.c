@@ -242,8 +242,9 @@ static void print_table(struct status *s)
     printf("run '%s': %zu node%s\n\n", s->gather->network, s->gather->peer_count,
            s->gather->peer_count == 1 ? "" : "s");
     print_peers(s);
-    printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",
-           "cover");
+    if (s->gather->layer_count > 0)
+        printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",
+               "cover");
     for (uint32_t l = 0; l < s->gather->layer_count; l++) {
         const struct hth_grid *grid = &s->gather->layer[l].grid;
         char text[HTH_UID_TEXT_MAX];
@@ -414,11 +415,10 @@ static void on_gathered(void *arg)
     if (count > 1) {
         print_runs(s, run, count);
         hth_cli_say_error("the swarm has %zu runs; pick one with --network NAME", count);
-    } else if (named || count == 1) {
-        if (s->json)
-            print_json(s);
-        else
-            print_table(s);
+    } else if (s->json && (named || count == 1)) {
+        print_json(s);
+    } else if (count == 1) {
+        print_table(s);
     }
     if (count == 0)
         say_nobody(s, named);

@@ -73,7 +73,8 @@ static void all_remember_the_peers_they_met(void **state)
                                  "--dir", place_path(p, "trainer"), "--resume");
     proc_wait_text(trainer, "joined in");
     assert_int_equal(proc_wait(trainer), 0);
-    struct proc *status = START(p, "status", "status", "--dir", place_path(p, "host"));
+    struct proc *status =
+        START(p, "status", "status", "--wait", "10s", "--dir", place_path(p, "host"));
     assert_int_equal(proc_wait(status), 0);
     proc_must_say(status, "run 'toy'");
     place_end(p);
@@ -95,7 +96,7 @@ static void processes_of_a_machine_find_one_another(void **state)
     proc_wait_text(host, "joining through 1 remembered peer ...");
     proc_wait_text(host, "you are the first of run 'toy'");
     proc_wait_text(host, "serving 8 experts");
-    status = START(p, "status", "status");
+    status = START(p, "status", "status", "--wait", "10s");
     assert_int_equal(proc_wait(status), 0);
     proc_must_say(status, "run 'toy'");
     assert_int_equal(proc_stop(host), 0);

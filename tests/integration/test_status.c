@@ -182,13 +182,14 @@ static void test_hosts_roles_and_coverage(void **state)
     while (table == NULL || !proc_said(table, "100%") || !proc_said(table, "another run file")) {
         if (table != NULL)
             wait_step(&w, "a table of the whole grid");
-        table = START(p, "table", "status", "--network", "toy", "--join", t.addr[1]);
+        table =
+            START(p, "table", "status", "--wait", "10s", "--network", "toy", "--join", t.addr[1]);
         assert_int_equal(proc_wait(table), 0);
     }
     proc_must_say(table, "run 'toy': 5 nodes");
     proc_must_say(table, "has ffn0 as 2x4 of ffn, width 16, not 2x4 of ffn, width 32");
     /* A single run is found without its name. */
-    table = START(p, "table", "status", "--join", t.addr[1]);
+    table = START(p, "table", "status", "--wait", "10s", "--join", t.addr[1]);
     assert_int_equal(proc_wait(table), 0);
     proc_must_say(table, "run 'toy': 5 nodes");
     proc_must_say(table, "100%");
@@ -302,7 +303,8 @@ static void test_trainers_and_a_helper(void **state)
     assert_ptr_not_equal(the_one_that(status, "client"), the_one_that(status, "helper"));
     assert_true(toy_number(the_one_that(status, "client"), "step") > 0);
     json_decref(status);
-    struct proc *table = START(p, "table", "status", "--run", t.run, "--join", t.addr[1]);
+    struct proc *table =
+        START(p, "table", "status", "--wait", "10s", "--run", t.run, "--join", t.addr[1]);
     assert_int_equal(proc_wait(table), 0);
     proc_must_say(table, "trainers: 2, helpers: 1; grid 2");
     proc_must_say(table, " client ");
@@ -494,8 +496,12 @@ static void test_no_name_given(void **state)
     struct proc *s = START(p, "status", "status", "--join", t.addr[1], "--wait", "1s");
     assert_int_equal(proc_wait(s), 4);
     proc_must_say(s, "no node of any run");
+    s = START(p, "status", "status", "--join", t.addr[1], "--network", "nobody");
+    assert_int_equal(proc_wait(s), 4);
+    proc_must_say(s, "no node of run nobody");
+    assert_false(proc_said(s, "run 'nobody'")); /* no empty table */
     toy_start_host(&t, 0);
-    s = START(p, "status", "status", "--join", t.addr[1]);
+    s = START(p, "status", "status", "--wait", "10s", "--join", t.addr[1]);
     assert_int_equal(proc_wait(s), 0);
     proc_must_say(s, "run 'toy': 1 node\n");
     proc_must_say(s, "50%");
@@ -512,7 +518,7 @@ static void test_no_name_given(void **state)
     }
     proc_must_say(s, "other ");
     proc_must_say(s, "toy ");
-    s = START(p, "status", "status", "--join", t.addr[1], "--network", "other");
+    s = START(p, "status", "status", "--wait", "10s", "--join", t.addr[1], "--network", "other");
     assert_int_equal(proc_wait(s), 0);
     proc_must_say(s, "run 'other': 1 node\n");
     place_end(p);

@@ -153,7 +153,8 @@ static void test_places_are_dealt_out_to_all_layers(void **state)
     struct proc *host = START(p, "host", "serve", "--run", place_path(p, "deep.yaml"), "--listen",
                               addr, "--dir", place_path(p, "host"), "--experts", "5");
     proc_wait_text(host, "serving 5 experts");
-    struct proc *s = START(p, "status", "status", "--join", addr, "--network", "deep");
+    struct proc *s =
+        START(p, "status", "status", "--wait", "10s", "--join", addr, "--network", "deep");
     assert_int_equal(proc_wait(s), 0);
     proc_must_say(s, "25%");
     proc_must_say(s, "38%"); /* 3 of 8 */

@@ -233,8 +233,8 @@ double toy_step(struct toy *t, const char *name)
 static json_t *ask_status(struct toy *t)
 {
     json_error_t error;
-    struct proc *proc =
-        START(t->place, "status", "status", "--run", t->run, "--join", t->addr[1], "--json");
+    struct proc *proc = START(t->place, "status", "status", "--wait", "10s", "--run", t->run,
+                              "--join", t->addr[1], "--json");
     assert_int_equal(proc_wait(proc), 0);
     char *text = place_read(proc->out, NULL);
     assert_non_null(text);
