@@ -24,12 +24,12 @@ static const char tools[] =
     "PATH='%s/prefix/bin':$PATH\n"
     "at() { XDG_STATE_HOME='%s'/home-$1 exec '%s' at $1 sh -c \"exec $2\"; }\n"
     "await() {\n"
-    "    n=0\n"
+    "    end=$(($(date +%%s) + 45))\n"
     "    until grep -q -e \"$1\" $2; do\n"
-    "        n=$((n + 1))\n"
-    "        [ $n -lt 500 ] || { echo \"$2 does not say: $1\"; cat $2; exit 1; }\n"
+    "        [ $(date +%%s) -lt $end ] || { echo \"$2 does not say: $1\"; cat $2; exit 1; }\n"
     "        sleep 0.1\n"
     "    done\n"
+    "    echo \"$2 says: $1\"\n"
     "}\n"
     "never() { ! grep -e \"$1\" $2 || { echo \"$2 says: $1\"; exit 1; }; }\n"
     "stop() { kill -TERM $1; wait $1 || { echo \"exit code $?\"; exit 1; }; }\n";
@@ -117,6 +117,14 @@ static void run_script(struct place *p, const char *script)
         place_start_program(p, HTH_TEST_NETLAB, "lab",
                             (const char *const[]){"run", place_path(p, "lab.yaml"), "--", "sh",
                                                   place_path(p, "script.sh"), NULL});
+    size_t before = 0, size = 0;
+    /* Each step may take WAIT_S, not all of them together. */
+    for (struct wait w = {0}; proc_runs(proc); wait_step(&w, "the next step of the script")) {
+        free(place_read(proc->out, &size));
+        if (size != before)
+            w = (struct wait){0};
+        before = size;
+    }
     int code = proc_wait(proc);
     if (code != 0) {
         char *said = place_read(proc->out, NULL), *err = place_read(proc->err, NULL);
