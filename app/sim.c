@@ -7,7 +7,7 @@
 #include "studies/tools.h"
 
 static const struct hth_question studies[] = {
-    {"run", hth_sim_run_verb, "about seconds",
+    {"run", hth_sim_run_verb, "seconds",
      "run a scenario file: faults drawn from a seed, then recovery"},
     {"hunt", hth_sim_hunt_verb, "about 10 min",
      "run a scenario with seed after seed, on all cores"},
@@ -17,31 +17,31 @@ static const struct hth_question studies[] = {
      "N peers announce, look up and call each other under faults"},
     {"latency", hth_sim_latency_verb, "about 5 s",
      "throughput of a trainer against the delay of its calls"},
-    {"throughput", hth_sim_throughput_verb, "about 10 min",
+    {"throughput", hth_sim_throughput_verb, "about 90 s",
      "throughput against flights, blocks, trainers and failures"},
-    {"convergence", hth_sim_convergence_verb, "about hours", "learning under delays and failures"},
-    {"storm", hth_sim_storm_verb, "about 1 h",
+    {"convergence", hth_sim_convergence_verb, "about 20 min", "learning under delays and failures"},
+    {"storm", hth_sim_storm_verb, "about 5 min",
      "learning with hosts replaced, calls lost and hosts slow at once"},
-    {"churn", hth_sim_churn_verb, "about 10 min", "when peers notice crashes and joins of hosts"},
+    {"churn", hth_sim_churn_verb, "about 40 s", "when peers notice crashes and joins of hosts"},
     {"places", hth_sim_places_verb, "about 30 s",
      "hosts that start together share the places of a run"},
-    {"dht", hth_sim_dht_verb, "about 5 min", "time that a new trainer takes to select experts"},
-    {"fidelity", hth_sim_fidelity_verb, "about 5 min",
+    {"dht", hth_sim_dht_verb, "about 1 s", "time that a new trainer takes to select experts"},
+    {"fidelity", hth_sim_fidelity_verb, "about 3 min",
      "one swarm as processes and as a simulation, compared"},
-    {"averaging", hth_sim_averaging_verb, "about 1 min",
+    {"averaging", hth_sim_averaging_verb, "about 1 s",
      "rounds until peers agree, by method and failure rate"},
     {"mixing", hth_sim_mixing_verb, "about 1 s",
      "factor by which a round of random groups shrinks the variance"},
     {"shares", hth_sim_shares_verb, "about 1 s",
      "share of a vector that each peer reduces, by its link"},
     {"links", hth_sim_links_verb, "about 1 s", "duration of an average when links differ"},
-    {"collab", hth_sim_collab_verb, "about 2 min", "trainers of one model join, leave and crash"},
+    {"collab", hth_sim_collab_verb, "about 40 s", "trainers of one model join, leave and crash"},
 };
 
 int hth_verb_sim(int argc, char **argv)
 {
     static const char examples[] = "  hearth sim latency --json\n"
-                                   "  hearth sim run home --seed 1\n";
+                                   "  hearth sim run storm --seed 1\n";
     hth_sim_settle_memory();
     hth_mem_hoard(true);
     return hth_cli_ask(studies, HTH_ARRAY_LEN(studies), examples, argc, argv);

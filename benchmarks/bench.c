@@ -16,20 +16,20 @@
 #define BUDGET_US (8 * HTH_US_PER_S)
 
 static const struct hth_question questions[] = {
-    {"allreduce", hth_bench_allreduce_main, "about 5 min",
+    {"allreduce", hth_bench_allreduce_main, "about 3 min",
      "the mean of n processes' vectors, beside OpenMPI"},
-    {"expert", hth_bench_expert_main, "about 3 min",
+    {"expert", hth_bench_expert_main, "about 5 min",
      "rows/s of one hosted expert, beside the bare kernel"},
     {"gate", hth_bench_gate_main, "about 2 s", "beam search over a warm directory"},
     {"kernels", hth_bench_kernels_main, "about 5 min",
      "bare kernels, beside the core's peak and PyTorch"},
     {"peers", hth_bench_peers_main, "about 1 h",
      "hivemind's own work, by hivemind and by hearth in turns"},
-    {"profile", hth_bench_profile_main, "about 5 min",
+    {"profile", hth_bench_profile_main, "about 2 min",
      "a profile of this machine for simulations; also --profile"},
-    {"step", hth_bench_step_main, "about 30 s",
+    {"step", hth_bench_step_main, "about 15 s",
      "one mixture-of-experts layer: requests, bytes, time"},
-    {"tls", hth_bench_tls_main, "about 15 s", "bytes/s of one stream, with TLS and without"},
+    {"tls", hth_bench_tls_main, "about 10 s", "bytes/s of one stream, with TLS and without"},
 };
 
 /* ---- the verb ------------------------------------------------------------------------------ */

@@ -36,6 +36,7 @@ static const struct verb verbs[] = {
     {{"sim", "convergence"}, 2},
     {{"sim", "storm"}, 2},
     {{"sim", "churn"}, 2},
+    {{"sim", "places"}, 2},
     {{"sim", "dht"}, 2},
     {{"sim", "fidelity"}, 2},
     {{"sim", "averaging", "--model", "protocol"}, 2},
@@ -150,6 +151,8 @@ static void every_flag_refuses_nonsense(void **state)
         assert_int_equal(proc_wait(proc), 0);
         char *text = place_read(proc->out, NULL);
         const char *at = text;
+        if (verbs[i].name == 2) /* a question */
+            assert_true(strncmp(text, "Takes ", 6) == 0 && strstr(text, "on two cores") != NULL);
         for (; next_flag(&at, flag, kind); tried++) {
             if (takes_any(&verbs[i], flag, kind) || is_shared(&verbs[i], flag))
                 continue;
