@@ -28,8 +28,8 @@ struct place {
     uint32_t layer, index;
     enum place_state state;
     bool pinned;
-    int64_t since_us;          /* SERVED: announced; LEAVING: when the server drops it */
-    uint64_t judged;           /* sum of hashes of the hosts that it was kept from */
+    int64_t gone_us; /* LEAVING: when the server drops it */
+    uint64_t judged; /* sum of hashes of the hosts that it was kept from */
 };
 
 struct spot {
@@ -283,7 +283,7 @@ static void leave(struct hth_places *p, struct place *place, const struct hth_pe
             hth_grid_uid_text(&p->grids[place->layer], place->index, text),
             hth_peer_id_short(to, id));
     place->state = PLACE_LEAVING;
-    place->since_us = hth_now_us(p->env) + LEAVE_US;
+    place->gone_us = hth_now_us(p->env) + LEAVE_US;
     p->changed[place->layer] = true;
     p->moved++;
     remember(p, place->layer, place->index, false);
@@ -299,8 +299,8 @@ static void on_leave_timer(void *arg)
         struct place *place = &p->list[i];
         if (place->state != PLACE_LEAVING)
             continue;
-        if (place->since_us > now) {
-            next_us = HTH_MIN(next_us, place->since_us);
+        if (place->gone_us > now) {
+            next_us = HTH_MIN(next_us, place->gone_us);
             continue;
         }
         struct hth_uid uid = uid_of(p, place->layer, place->index);
