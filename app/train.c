@@ -8,7 +8,6 @@
 #include "app/peer.h"
 #include "app/together.h"
 #include "app/train_flags.h"
-#include "app/train_hosts.h"
 #include "app/train_lines.h"
 #include "cli/config.h"
 #include "core/mem.h"
@@ -49,8 +48,8 @@ struct train {
     uint32_t trainers;                /* as last printed, this one included; 0: not printed */
     struct hth_other_settings others; /* as last printed */
     int64_t last_update_us, gap_us, last_print_us, wait_notice_us;
-    char waits_for[HTH_TRAIN_HOSTS_TEXT_MAX]; /* as last printed, */
-    int64_t waits_said_us;                    /* and when */
+    char waits_for[HTH_DIR_WHY_MAX]; /* as last printed, */
+    int64_t waits_said_us;           /* and when */
     struct hth_eval_result last_eval;
     int code;
 };
@@ -82,7 +81,7 @@ static void print_progress(struct train *t, const struct hth_train_stats *s)
 
 static void notice_waiting(struct train *t, const struct hth_train_stats *s)
 {
-    char why[HTH_TRAIN_HOSTS_TEXT_MAX];
+    char why[HTH_DIR_WHY_MAX];
     int64_t now = hth_now_us(t->peer.env);
     if (s->share.phase == HTH_SHARE_FETCHING && now - t->wait_notice_us >= WAIT_NOTICE_US) {
         t->wait_notice_us = now;
@@ -93,7 +92,7 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
     t->wait_notice_us = now;
-    hth_train_hosts_text(t->directory, t->peer.network, why);
+    hth_directory_why(t->directory, why);
     if (strcmp(why, t->waits_for) == 0 && now - t->waits_said_us < WAIT_AGAIN_US)
         return;
     hth_say_note("%s", why);

@@ -91,6 +91,7 @@ struct hth_host_status {
 };
 
 #define HTH_DIR_DIFFER_MAX 160
+#define HTH_DIR_WHY_MAX    512
 
 struct hth_directory_stats {
     uint64_t dht_requests;     /* gets and watches ever started: constant while views are read */
@@ -176,6 +177,9 @@ size_t hth_directory_pick_free(struct hth_directory *dir, uint32_t layer, uint32
 /* The hosts with another run file: records of theirs that live have another grid or shape. Writes
  * in what the latest differs: "grid 4x4, yours 8x8"; "" when there is none. */
 uint32_t hth_directory_others(struct hth_directory *dir, char differ[HTH_DIR_DIFFER_MAX]);
+/* Why experts are waited for, as a line for people: no host is announced, all have another run
+ * file, none can be reached (with their addresses), or a layer has no live host. Returns out. */
+const char *hth_directory_why(struct hth_directory *dir, char out[HTH_DIR_WHY_MAX]);
 void hth_directory_stats(const struct hth_directory *dir, struct hth_directory_stats *out);
 
 /* Adds a host with these experts (ascending) as if its record had been read, for benchmarks and

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/train_hosts.h"
-
-#include "dht/directory.h"
-
+/* directory_why.c: says in words why a directory has no live expert of some layer. */
 #include <stdio.h>
+
+#include "dht/directory_int.h"
 
 #define ADDRS_SHOWN 4
 
@@ -33,27 +32,27 @@ static const char *empty_layer(struct hth_directory *dir)
     return "some layer";
 }
 
-const char *hth_train_hosts_text(struct hth_directory *dir, const char *network,
-                                 char out[HTH_TRAIN_HOSTS_TEXT_MAX])
+const char *hth_directory_why(struct hth_directory *dir, char out[HTH_DIR_WHY_MAX])
 {
+    const char *network = dir->network;
     struct hth_directory_stats s;
     char differ[HTH_DIR_DIFFER_MAX], addrs[ADDRS_SHOWN * (HTH_ADDR_TEXT_MAX + 2) + 32];
     uint32_t others = hth_directory_others(dir, differ);
     hth_directory_stats(dir, &s);
     list_addrs(dir, addrs, sizeof(addrs));
     if (s.hosts == 0 && others > 0)
-        snprintf(out, HTH_TRAIN_HOSTS_TEXT_MAX,
+        snprintf(out, HTH_DIR_WHY_MAX,
                  "waiting for experts: %u host%s run '%s' with another run file: %s", others,
                  others == 1 ? " serves" : "s serve", network, differ);
     else if (s.hosts == 0)
-        snprintf(out, HTH_TRAIN_HOSTS_TEXT_MAX,
-                 "waiting for experts of run '%s': no host is announced yet", network);
+        snprintf(out, HTH_DIR_WHY_MAX, "waiting for experts of run '%s': no host is announced yet",
+                 network);
     else if (s.hosts_dead == s.hosts)
-        snprintf(out, HTH_TRAIN_HOSTS_TEXT_MAX,
+        snprintf(out, HTH_DIR_WHY_MAX,
                  "waiting for experts of run '%s': %u host%s announced, none can be reached%s",
                  network, s.hosts, s.hosts == 1 ? " is" : "s are", addrs);
     else
-        snprintf(out, HTH_TRAIN_HOSTS_TEXT_MAX,
+        snprintf(out, HTH_DIR_WHY_MAX,
                  "waiting for experts of run '%s': no live host of %u serves %s", network, s.hosts,
                  empty_layer(dir));
     return out;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_train_hosts.c: a trainer without experts is told why. */
+/* test_directory_why.c: a trainer without experts is told why. */
 #include "support/test.h"
 
-#include "app/train_hosts.h"
 #include "dht/directory.h"
 #include "sim/world.h"
 
@@ -41,8 +40,8 @@ static struct hth_peer_id add_host(uint8_t number)
 
 static void must_say(const char *text)
 {
-    char said[HTH_TRAIN_HOSTS_TEXT_MAX];
-    assert_string_equal(hth_train_hosts_text(dir, "fashion", said), text);
+    char said[HTH_DIR_WHY_MAX];
+    assert_string_equal(hth_directory_why(dir, said), text);
 }
 
 static void the_cause_of_waiting_is_named(void **state)
