@@ -41,7 +41,7 @@ struct hth_exec;
 #define HTH_CAP_HOST_MEMORY   1u /* its memory is plain memory of this process */
 #define HTH_CAP_REPRODUCIBLE  2u /* the same bits on every machine of this architecture */
 #define HTH_CAP_ROW_INVARIANT 4u /* the bit rule above holds */
-#define HTH_CAP_DENSE         8u /* attention masks (mask.h) */
+#define HTH_CAP_DENSE         8u /* masks (mask.h), GEGLU, layer scale, tied outputs */
 
 /* A matrix of `rows` x `cols` elements; row r starts at data + r * ld elements (ld >= cols). */
 struct hth_view {

@@ -4,8 +4,9 @@
  *
  * ops.c has checked shapes, types and limits before it calls through the table, so that a back end
  * holds arithmetic only: views are fp32 unless the slot or bf16_views says otherwise, rows > 0,
- * leading dimensions at least the columns. A slot takes scratch from its context and may return
- * E_NO_MEMORY; a device back end otherwise returns at once and keeps its errors for `exec_sync`.
+ * leading dimensions at least the columns (0 in a residual of linear_backward_data: one row for
+ * all). A slot takes scratch from its context and may return E_NO_MEMORY; a device back end
+ * otherwise returns at once and keeps its errors for `exec_sync`.
  *
  * A plug-in (plugin.h) hands out such tables; ABI number and sizes are checked first.
  */
@@ -21,7 +22,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 8u
+#define HTH_BACKEND_ABI 9u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -189,6 +190,15 @@ struct hth_backend {
                                 struct hth_view y);
     enum hth_err (*act_backward)(struct hth_exec *ex, enum hth_act act, struct hth_view x,
                                  struct hth_view dy, struct hth_view dx);
+    /* These five or none: HTH_CAP_DENSE. column_sums adds to a bias' gradient. */
+    enum hth_err (*geglu_forward)(struct hth_exec *ex, struct hth_view x, struct hth_view y);
+    enum hth_err (*geglu_backward)(struct hth_exec *ex, struct hth_view x, struct hth_view dy,
+                                   struct hth_view dx);
+    enum hth_err (*scale_forward)(struct hth_exec *ex, struct hth_weight *scale, struct hth_view x,
+                                  struct hth_view residual, struct hth_view y);
+    enum hth_err (*scale_backward)(struct hth_exec *ex, struct hth_weight *scale, struct hth_view x,
+                                   struct hth_view dy, struct hth_view dx);
+    enum hth_err (*column_sums)(struct hth_exec *ex, struct hth_weight *bias, struct hth_view dy);
     enum hth_err (*layernorm_forward)(struct hth_exec *ex, const struct hth_layernorm *ln,
                                       struct hth_view x, struct hth_view y, struct hth_view stats);
     enum hth_err (*layernorm_backward)(struct hth_exec *ex, const struct hth_layernorm_back *ln,

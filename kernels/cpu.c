@@ -307,6 +307,81 @@ static enum hth_err cpu_act_backward(struct hth_exec *ex, enum hth_act act, stru
     return HTH_OK;
 }
 
+static void geglu_rows(const struct hth_rowops *row, const void *arg, uint32_t first, uint32_t end)
+{
+    const struct views *v = arg;
+    uint32_t h = v->y.cols;
+    for (uint32_t r = first; r < end; r++)
+        row->geglu(h, hth_row(v->a, r), hth_row(v->a, r) + h, hth_row(v->y, r));
+}
+
+static void geglu_back_rows(const struct hth_rowops *row, const void *arg, uint32_t first,
+                            uint32_t end)
+{
+    const struct views *v = arg;
+    uint32_t h = v->b.cols;
+    for (uint32_t r = first; r < end; r++)
+        row->geglu_back(h, hth_row(v->a, r), hth_row(v->a, r) + h, hth_row(v->b, r),
+                        hth_row(v->y, r), hth_row(v->y, r) + h);
+}
+
+static enum hth_err cpu_geglu_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y)
+{
+    struct views v = {.a = x, .y = y};
+    by_rows(ex, x.rows, x.cols, geglu_rows, &v);
+    return HTH_OK;
+}
+
+static enum hth_err cpu_geglu_backward(struct hth_exec *ex, struct hth_view x, struct hth_view dy,
+                                       struct hth_view dx)
+{
+    struct views v = {.a = x, .b = dy, .y = dx};
+    by_rows(ex, x.rows, x.cols, geglu_back_rows, &v);
+    return HTH_OK;
+}
+
+/* -- layer scale */
+
+struct scale_work {
+    float *scale; /* or its gradient */
+    struct hth_view x, other, y;
+};
+
+static void scale_rows(const struct hth_rowops *row, const void *arg, uint32_t first, uint32_t end)
+{
+    const struct scale_work *s = arg;
+    for (uint32_t r = first; r < end; r++)
+        row->scale(s->x.cols, hth_row(s->x, r), s->scale, hth_row_or_null(s->other, r),
+                   hth_row(s->y, r));
+}
+
+static void scale_columns(const struct hth_rowops *row, const void *arg, uint32_t first,
+                          uint32_t end)
+{
+    const struct scale_work *s = arg;
+    for (uint32_t r = 0; r < s->x.rows; r++)
+        row->scale(end - first, hth_row(s->x, r) + first, hth_row(s->other, r) + first,
+                   s->scale + first, s->scale + first);
+}
+
+static enum hth_err cpu_scale_forward(struct hth_exec *ex, struct hth_weight *scale,
+                                      struct hth_view x, struct hth_view residual,
+                                      struct hth_view y)
+{
+    struct scale_work s = {scale->value, x, residual, y};
+    by_rows(ex, x.rows, x.cols, scale_rows, &s);
+    return HTH_OK;
+}
+
+static enum hth_err cpu_scale_backward(struct hth_exec *ex, struct hth_weight *scale,
+                                       struct hth_view x, struct hth_view dy, struct hth_view dx)
+{
+    HTH_TRY(hth_weight_grad_ready(scale));
+    struct scale_work sums = {scale->grad, x, dy, HTH_VIEW_NONE};
+    by_columns(ex, x.rows, x.cols, scale_columns, &sums); /* first: dx may be x or dy */
+    return cpu_scale_forward(ex, scale, dy, HTH_VIEW_NONE, dx);
+}
+
 struct norm_rows {
     struct hth_row_norm norm;
     struct hth_view x, y, stats;
@@ -596,11 +671,13 @@ static enum hth_err cpu_sumsq(struct hth_exec *ex, struct hth_view x,
         .linear_scratch = cpu_linear_scratch, .linear_forward = cpu_linear_forward,                \
         .linear_backward_data = cpu_linear_backward_data,                                          \
         .linear_backward_weight = cpu_linear_backward_weight, .act_forward = cpu_act_forward,      \
-        .act_backward = cpu_act_backward, .layernorm_forward = cpu_layernorm_forward,              \
-        .layernorm_backward = cpu_layernorm_backward, .softmax_forward = cpu_softmax_forward,      \
-        .softmax_backward = cpu_softmax_backward, .xent = cpu_xent,                                \
-        .gather_rows = cpu_gather_rows, .scatter_add_rows = cpu_scatter_add_rows,                  \
-        .attention_scratch = hth_cpu_attention_scratch,                                            \
+        .act_backward = cpu_act_backward, .geglu_forward = cpu_geglu_forward,                      \
+        .geglu_backward = cpu_geglu_backward, .scale_forward = cpu_scale_forward,                  \
+        .scale_backward = cpu_scale_backward, .column_sums = hth_cpu_bias_grad,                    \
+        .layernorm_forward = cpu_layernorm_forward, .layernorm_backward = cpu_layernorm_backward,  \
+        .softmax_forward = cpu_softmax_forward, .softmax_backward = cpu_softmax_backward,          \
+        .xent = cpu_xent, .gather_rows = cpu_gather_rows,                                          \
+        .scatter_add_rows = cpu_scatter_add_rows, .attention_scratch = hth_cpu_attention_scratch,  \
         .attention_forward = hth_cpu_attention_forward,                                            \
         .attention_backward = hth_cpu_attention_backward, .combine = cpu_combine,                  \
         .fill = cpu_fill, .dropout = cpu_dropout, .cast = cpu_cast, .sumsq = cpu_sumsq,            \

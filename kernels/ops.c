@@ -123,6 +123,51 @@ enum hth_err hth_linear_backward_weight(struct hth_exec *ex, struct hth_weight *
     return ex->be->linear_backward_weight(ex, w, bias, x, dy);
 }
 
+/* The rows of a bias, all the same: no step from one to the next. */
+static struct hth_view bias_rows(const struct hth_weight *bias, uint32_t rows)
+{
+    return bias == NULL ? HTH_VIEW_NONE
+                        : (struct hth_view){bias->value, HTH_F32, rows, bias->cols, 0};
+}
+
+static bool is_dense(const struct hth_exec *ex)
+{
+    return ex->be->caps & HTH_CAP_DENSE;
+}
+
+enum hth_err hth_tied_forward(struct hth_exec *ex, const struct hth_tied *tied, struct hth_view x,
+                              struct hth_view y)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_weight(ex, tied->w, y.cols, x.cols) && is_f32(x, x.rows, x.cols));
+    REQUIRE(is_f32(y, x.rows, y.cols) && x.data != y.data);
+    REQUIRE(tied->bias == NULL || is_weight(ex, tied->bias, 1, y.cols));
+    if (!is_dense(ex))
+        return HTH_E_UNSUPPORTED;
+    HTH_TRY(hold_values(ex, tied->w, tied->bias));
+    struct hth_linear_back back = {.w = tied->w, .residual = bias_rows(tied->bias, x.rows)};
+    return ex->be->linear_backward_data(ex, &back, x, y);
+}
+
+enum hth_err hth_tied_backward(struct hth_exec *ex, const struct hth_tied *tied, struct hth_view x,
+                               struct hth_view dy, struct hth_view dx)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_weight(ex, tied->w, dy.cols, x.cols) && is_f32(x, x.rows, x.cols));
+    REQUIRE(is_f32(dy, x.rows, dy.cols) && is_f32(dx, x.rows, x.cols));
+    REQUIRE(dx.data != dy.data && dx.data != x.data);
+    REQUIRE(tied->bias == NULL || is_weight(ex, tied->bias, 1, dy.cols));
+    if (!is_dense(ex))
+        return HTH_E_UNSUPPORTED;
+    const struct hth_linear lin = {.w = tied->w};
+    HTH_TRY(hth_linear_forward(ex, &lin, dy, dx));
+    HTH_TRY(hth_linear_backward_weight(ex, tied->w, NULL, dy, x));
+    if (tied->bias == NULL)
+        return HTH_OK;
+    HTH_TRY(hold_grads(ex, tied->bias, NULL, 0));
+    return ex->be->column_sums(ex, tied->bias, dy);
+}
+
 size_t hth_linear_scratch(const struct hth_backend *be, uint32_t in, uint32_t out)
 {
     return be->linear_scratch(be, in, out);
@@ -142,6 +187,47 @@ enum hth_err hth_act_backward(struct hth_exec *ex, enum hth_act act, struct hth_
     NOTHING_TO_DO(x);
     REQUIRE(is_f32(x, x.rows, x.cols) && is_f32(dy, x.rows, x.cols) && is_f32(dx, x.rows, x.cols));
     return ex->be->act_backward(ex, act, x, dy, dx);
+}
+
+enum hth_err hth_geglu_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(y.cols <= UINT32_MAX / 2 && is_f32(x, x.rows, 2 * y.cols) &&
+            is_f32(y, x.rows, y.cols) && x.data != y.data);
+    return is_dense(ex) ? ex->be->geglu_forward(ex, x, y) : HTH_E_UNSUPPORTED;
+}
+
+enum hth_err hth_geglu_backward(struct hth_exec *ex, struct hth_view x, struct hth_view dy,
+                                struct hth_view dx)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(dy.cols <= UINT32_MAX / 2 && is_f32(x, x.rows, 2 * dy.cols));
+    REQUIRE(is_f32(dy, x.rows, dy.cols) && is_f32(dx, x.rows, x.cols) && dx.data != dy.data);
+    return is_dense(ex) ? ex->be->geglu_backward(ex, x, dy, dx) : HTH_E_UNSUPPORTED;
+}
+
+enum hth_err hth_scale_forward(struct hth_exec *ex, struct hth_weight *scale, struct hth_view x,
+                               struct hth_view residual, struct hth_view y)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_weight(ex, scale, 1, x.cols) && is_f32(x, x.rows, x.cols));
+    REQUIRE(is_f32_or_none(residual, x.rows, x.cols) && is_f32(y, x.rows, x.cols));
+    if (!is_dense(ex))
+        return HTH_E_UNSUPPORTED;
+    HTH_TRY(hold_values(ex, scale, NULL));
+    return ex->be->scale_forward(ex, scale, x, residual, y);
+}
+
+enum hth_err hth_scale_backward(struct hth_exec *ex, struct hth_weight *scale, struct hth_view x,
+                                struct hth_view dy, struct hth_view dx)
+{
+    NOTHING_TO_DO(x);
+    REQUIRE(is_weight(ex, scale, 1, x.cols) && is_f32(x, x.rows, x.cols));
+    REQUIRE(is_f32(dy, x.rows, x.cols) && is_f32(dx, x.rows, x.cols));
+    if (!is_dense(ex))
+        return HTH_E_UNSUPPORTED;
+    HTH_TRY(hold_grads(ex, scale, NULL, HTH_HOLD_VALUE));
+    return ex->be->scale_backward(ex, scale, x, dy, dx);
 }
 
 enum hth_err hth_layernorm_forward(struct hth_exec *ex, const struct hth_layernorm *ln,
@@ -254,32 +340,50 @@ enum hth_err hth_scatter_add_rows(struct hth_exec *ex, struct hth_view src, stru
 
 /* -- attention ----------------------------------------------------------------------------- */
 
-enum hth_err hth_rope_new(const struct hth_backend *be, uint32_t seq_max, uint32_t head_dim,
-                          double base, struct hth_rope **out)
+/* Positions t < text are of text, later ones of a picture of that width. */
+struct rope_rule {
+    uint32_t text, width;
+    double rate[HTH_HEAD_DIM_MAX / 2];  /* of each pair */
+    uint8_t axis[HTH_HEAD_DIM_MAX / 2]; /* 0: t, 1: y, 2: x */
+};
+
+static uint32_t rope_place(const struct rope_rule *rule, uint32_t axis, uint32_t t)
 {
-    if (seq_max == 0 || head_dim == 0 || head_dim % 2 != 0 || !(base > 1.0) || !isfinite(base))
-        return HTH_E_CONFIG;
-    if (seq_max > HTH_SEQ_MAX || head_dim > HTH_HEAD_DIM_MAX)
-        return HTH_E_TOO_LARGE;
+    if (axis == 0)
+        return HTH_MIN(t, rule->text);
+    if (t < rule->text)
+        return 0;
+    return 1 + (axis == 1 ? (t - rule->text) / rule->width : (t - rule->text) % rule->width);
+}
+
+static void rope_fill(const struct rope_rule *rule, const struct hth_rope *rope, float *host)
+{
+    size_t half = rope->half, count = rope->seq_max * half;
+    for (size_t i = 0; i < half; i++) {
+        for (uint32_t t = 0; t < rope->seq_max; t++) {
+            double sine, cosine;
+            hth_sincos64((double)rope_place(rule, rule->axis[i], t) * rule->rate[i], &sine,
+                         &cosine);
+            host[t * half + i] = (float)cosine;
+            host[count + t * half + i] = (float)sine;
+        }
+    }
+}
+
+static enum hth_err rope_make(const struct hth_backend *be, uint32_t positions, uint32_t half,
+                              const struct rope_rule *rule, struct hth_rope **out)
+{
     enum hth_err err = HTH_E_NO_MEMORY;
-    size_t half = head_dim / 2, count = seq_max * half, bytes = 2 * count * sizeof(float);
+    size_t count = (size_t)positions * half, bytes = 2 * count * sizeof(float);
     struct hth_exec *ex = NULL;
     struct hth_rope *rope = hth_new(struct hth_rope);
-    *rope = (struct hth_rope){.be = be, .seq_max = seq_max, .half = head_dim / 2};
+    *rope = (struct hth_rope){.be = be, .seq_max = positions, .half = half};
     rope->cosines = hth_backend_alloc(be, bytes);
     float *host = hth_try_aligned(bytes);
     if (rope->cosines == NULL || host == NULL)
         goto out;
     rope->sines = rope->cosines + count;
-    for (size_t i = 0; i < half; i++) {
-        double rate = hth_exp64(-hth_log64(base) * (double)(2 * i) / (double)head_dim);
-        for (size_t t = 0; t < seq_max; t++) {
-            double sine, cosine;
-            hth_sincos64((double)t * rate, &sine, &cosine);
-            host[t * half + i] = (float)cosine;
-            host[count + t * half + i] = (float)sine;
-        }
-    }
+    rope_fill(rule, rope, host);
     HTH_GOTO(out, hth_exec_new(be, 0, &ex));
     HTH_GOTO(out, hth_exec_upload(ex, rope->cosines, host, bytes));
     HTH_GOTO(out, hth_exec_sync(ex));
@@ -290,6 +394,38 @@ out:
     hth_aligned_free(host);
     hth_rope_free(rope);
     return err;
+}
+
+enum hth_err hth_rope_new(const struct hth_backend *be, uint32_t seq_max, uint32_t head_dim,
+                          double base, struct hth_rope **out)
+{
+    struct rope_rule rule = {.text = seq_max};
+    if (seq_max == 0 || head_dim == 0 || head_dim % 2 != 0 || !(base > 1.0) || !isfinite(base))
+        return HTH_E_CONFIG;
+    if (seq_max > HTH_SEQ_MAX || head_dim > HTH_HEAD_DIM_MAX)
+        return HTH_E_TOO_LARGE;
+    for (uint32_t i = 0; i < head_dim / 2; i++)
+        rule.rate[i] = hth_exp64(-hth_log64(base) * (double)(2 * i) / (double)head_dim);
+    return rope_make(be, seq_max, head_dim / 2, &rule, out);
+}
+
+enum hth_err hth_rope_new_picture(const struct hth_backend *be, const struct hth_rope_picture *size,
+                                  struct hth_rope **out)
+{
+    static const double base[] = {10000, 100, 100};
+    struct rope_rule rule = {.text = size->text, .width = size->width};
+    uint32_t half = size->head_dim / 2, p = half / 3;
+    if (size->text == 0 || size->height == 0 || size->width == 0 || size->head_dim % 2 != 0 ||
+        p == 0)
+        return HTH_E_CONFIG;
+    uint64_t positions = size->text + (uint64_t)size->height * size->width;
+    if (positions > HTH_SEQ_MAX || size->head_dim > HTH_HEAD_DIM_MAX)
+        return HTH_E_TOO_LARGE;
+    for (uint32_t i = 0; i < 3 * p; i++) { /* the rate of the others is 0 */
+        rule.axis[i] = (uint8_t)(i / p);
+        rule.rate[i] = hth_exp64(-hth_log64(base[i / p]) * (double)(i % p) / (double)p);
+    }
+    return rope_make(be, (uint32_t)positions, half, &rule, out);
 }
 
 void hth_rope_free(struct hth_rope *rope)
@@ -313,7 +449,7 @@ static enum hth_err mask_allowed(const struct hth_exec *ex, const struct hth_att
 {
     if (att->mask == NULL)
         return HTH_OK;
-    if (!(ex->be->caps & HTH_CAP_DENSE))
+    if (!is_dense(ex))
         return HTH_E_UNSUPPORTED;
     for (uint32_t r = 0; att->unpadded.data != NULL && r < att->unpadded.rows; r++) {
         int32_t n = ((const int32_t *)att->unpadded.data)[(size_t)r * att->unpadded.ld];

@@ -58,7 +58,20 @@ enum hth_err hth_linear_backward_weight(struct hth_exec *ex, struct hth_weight *
                                         struct hth_weight *bias, struct hth_view x,
                                         struct hth_view dy) HTH_MUST;
 
-/* Scratch that the three need for a weight of that shape, for any number of rows. */
+/* The output layer of a model whose embedding W [classes, d] is its weight, too:
+ * y = x W^T + bias. x [M, d], y [M, classes]. With HTH_CAP_DENSE, else E_UNSUPPORTED. */
+struct hth_tied {
+    struct hth_weight *w;
+    struct hth_weight *bias; /* [1, classes] or NULL */
+};
+enum hth_err hth_tied_forward(struct hth_exec *ex, const struct hth_tied *tied, struct hth_view x,
+                              struct hth_view y) HTH_MUST;
+/* dx = dy W; dW += dy^T x; dbias += column sums of dy, in order of rows. */
+enum hth_err hth_tied_backward(struct hth_exec *ex, const struct hth_tied *tied, struct hth_view x,
+                               struct hth_view dy, struct hth_view dx) HTH_MUST;
+
+/* Scratch that the three and the tied layer (in = classes, out = d) need for a weight of that
+ * shape, for any number of rows. */
 size_t hth_linear_scratch(const struct hth_backend *be, uint32_t in, uint32_t out);
 
 /* -- activations, normalisation, softmax --------------------------------------------------- */
@@ -69,6 +82,21 @@ enum hth_err hth_act_forward(struct hth_exec *ex, enum hth_act act, struct hth_v
 /* dx = dy * act'(x), dx may be dy. */
 enum hth_err hth_act_backward(struct hth_exec *ex, enum hth_act act, struct hth_view x,
                               struct hth_view dy, struct hth_view dx) HTH_MUST;
+
+/* y = gelu(a) * b with x = [a b]: x [M, 2 h], y [M, h]. This and the layer scale below need
+ * HTH_CAP_DENSE, else E_UNSUPPORTED. */
+enum hth_err hth_geglu_forward(struct hth_exec *ex, struct hth_view x, struct hth_view y) HTH_MUST;
+/* dx [M, 2 h] from x and dy [M, h]; dx may be x. */
+enum hth_err hth_geglu_backward(struct hth_exec *ex, struct hth_view x, struct hth_view dy,
+                                struct hth_view dx) HTH_MUST;
+
+/* y = x * scale + residual, with scale [1, d] for each column; residual may be HTH_VIEW_NONE; y may
+ * be x or residual. */
+enum hth_err hth_scale_forward(struct hth_exec *ex, struct hth_weight *scale, struct hth_view x,
+                               struct hth_view residual, struct hth_view y) HTH_MUST;
+/* dx = dy * scale; dscale += column sums of dy * x, in order of rows; dx may be dy or x. */
+enum hth_err hth_scale_backward(struct hth_exec *ex, struct hth_weight *scale, struct hth_view x,
+                                struct hth_view dy, struct hth_view dx) HTH_MUST;
 
 /* y = gamma * (x - mean) / sqrt(var + eps) + beta over each row; in place allowed. gamma, beta [1,
  * d]. stats [M, 2] gets mean and 1 / sqrt(var + eps), or HTH_VIEW_NONE. */
@@ -107,7 +135,8 @@ struct hth_xent_result {
 };
 /* Softmax cross-entropy of logits [M, classes] against labels [M, 1] int32. dlogits (may be logits;
  * or HTH_VIEW_NONE) gets grad_scale * (softmax - onehot): pass 1 for the gradient of the sum,
- * 1 / counted rows for that of the mean. `result` is host memory, valid after hth_exec_sync.
+ * 1 / counted rows for that of the mean. A view of some columns is a softmax over that range of
+ * classes, whose labels count from its first. `result` is host memory, valid after hth_exec_sync.
  * Errors: E_RANGE (a label beyond the classes). */
 enum hth_err hth_xent(struct hth_exec *ex, struct hth_view logits, struct hth_view labels,
                       float grad_scale, struct hth_view dlogits,
@@ -138,6 +167,15 @@ enum hth_err hth_scatter_add_rows(struct hth_exec *ex, struct hth_view src, stru
 struct hth_rope;
 enum hth_err hth_rope_new(const struct hth_backend *be, uint32_t seq_max, uint32_t head_dim,
                           double base, struct hth_rope **out) HTH_MUST;
+/* The same on three axes, for `text` positions and a picture of height x width behind them. With
+ * half = head_dim / 2 and p = half / 3, pair i < p is rotated by t * 10000^(-i / p), pair p + j by
+ * y * 100^(-j / p), pair 2 p + j by x * 100^(-j / p), the others by 0. Text is at (t, y 0, x 0),
+ * the code at row r and column c at (t = text, y = r + 1, x = c + 1). */
+struct hth_rope_picture {
+    uint32_t text, height, width, head_dim; /* head_dim >= 6 */
+};
+enum hth_err hth_rope_new_picture(const struct hth_backend *be, const struct hth_rope_picture *size,
+                                  struct hth_rope **out) HTH_MUST;
 void hth_rope_free(struct hth_rope *rope);
 
 /* Attention of `heads` heads over sequences of `seq` rows: the rows of a view are whole sequences,

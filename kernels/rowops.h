@@ -68,6 +68,12 @@ struct hth_rowops {
                      float *y); /* y may be x */
     void (*act_forward)(size_t n, enum hth_act act, const float *x, float *y);
     void (*act_backward)(size_t n, enum hth_act act, const float *x, const float *dy, float *dx);
+    /* y = gelu(a) b; da, db may be a, b. */
+    void (*geglu)(size_t n, const float *a, const float *b, float *y);
+    void (*geglu_back)(size_t n, const float *a, const float *b, const float *dy, float *da,
+                       float *db);
+    /* y = a b + c (c NULL: a b); y may be any of them. */
+    void (*scale)(size_t n, const float *a, const float *b, const float *c, float *y);
     /* stats (mean, 1 / deviation) may be NULL. */
     void (*layernorm)(size_t n, const float *x, const struct hth_row_norm *norm, float *y,
                       float *stats);

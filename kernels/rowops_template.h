@@ -202,6 +202,37 @@ static void row_act_backward(size_t n, enum hth_act act, const float *x, const f
     }
 }
 
+static void row_geglu(size_t n, const float *a, const float *b, float *y)
+{
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = hth_el_gelu(a[i]) * b[i];
+}
+
+static void row_geglu_back(size_t n, const float *a, const float *b, const float *dy, float *da,
+                           float *db)
+{
+    VECTOR_LOOP
+    for (size_t i = 0; i < n; i++) {
+        float x = a[i], gate = b[i];
+        da[i] = dy[i] * gate * hth_el_gelu_slope(x);
+        db[i] = dy[i] * hth_el_gelu(x);
+    }
+}
+
+static void row_scale(size_t n, const float *a, const float *b, const float *c, float *y)
+{
+    if (c == NULL) {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            y[i] = a[i] * b[i];
+    } else {
+        VECTOR_LOOP
+        for (size_t i = 0; i < n; i++)
+            y[i] = a[i] * b[i] + c[i];
+    }
+}
+
 static void row_combine(size_t n, float alpha, const float *a, float beta, const float *b, float *y)
 {
     if (b == NULL) {
@@ -536,6 +567,9 @@ const struct hth_rowops ROWOPS_TABLE = {
     .epilogue = row_epilogue,
     .act_forward = row_act_forward,
     .act_backward = row_act_backward,
+    .geglu = row_geglu,
+    .geglu_back = row_geglu_back,
+    .scale = row_scale,
     .layernorm = row_layernorm,
     .layernorm_back = row_layernorm_back,
     .layernorm_sums = row_layernorm_sums,

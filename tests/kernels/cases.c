@@ -438,6 +438,10 @@ static const struct case_shape norm_shapes[] = {
 static const struct case_shape class_shapes[] = {
     {1, 1, 0, 0}, {3, 7, 0, 0}, {17, 10, 0, 0}, {7, 33, 0, 0}, {5, 256, 0, 0}, {9, 1001, 0, 0},
 };
+static const struct case_shape tied_shapes[] = {
+    {1, 3, 2, 0}, {5, 33, 16, 1}, {17, 130, 47, 1}, {70, 257, 64, 0}, {101, 40, 300, 1},
+};
+static const struct case_shape range_shapes[] = {{3, 4, 3, 0}, {17, 33, 65, 0}};
 static const struct case_shape row_shapes[] = {
     {1, 1, 1, 0},
     {3, 7, 5, 0},
@@ -512,6 +516,10 @@ const struct kernel_case kernel_cases[] = {
     CASE(linear_forward, linear_shapes, true),
     CASE(linear_backward, linear_shapes, true),
     CASE(activation, act_shapes, false),
+    CASE(case_geglu, class_shapes, false),
+    CASE(case_scale, norm_shapes, false),
+    CASE(case_tied, tied_shapes, true),
+    CASE(case_ranges, range_shapes, false),
     CASE(layernorm, norm_shapes, false),
     CASE(softmax, class_shapes, false),
     CASE(cross_entropy, class_shapes, false),

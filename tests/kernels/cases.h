@@ -132,6 +132,11 @@ void case_mask(struct case_run *run, struct case_shape s);
 void case_ffn(struct case_run *run, struct case_shape s);
 void case_ffn_many(struct case_run *run, struct case_shape s);
 void case_optimiser(struct case_run *run, struct case_shape s);
+/* Those of cases_dense.c. */
+void case_geglu(struct case_run *run, struct case_shape s);
+void case_scale(struct case_run *run, struct case_shape s);
+void case_tied(struct case_run *run, struct case_shape s);
+void case_ranges(struct case_run *run, struct case_shape s);
 /* Those of cases_rest.c. */
 void case_half(struct case_run *run, struct case_shape s);
 void case_dropout(struct case_run *run, struct case_shape s);

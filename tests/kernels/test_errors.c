@@ -144,6 +144,12 @@ static void other_operations_refuse_bad_shapes(void **state)
     att.heads = 0;
     assert_err(HTH_E_BAD_SHAPE, hth_attention_forward(ex, &att, a, out, none));
     att.heads = 2;
+    assert_err(HTH_E_BAD_SHAPE, hth_geglu_forward(ex, a, b)); /* not half as wide */
+    assert_err(HTH_E_BAD_SHAPE, hth_geglu_backward(ex, a, b, a));
+    assert_err(HTH_E_BAD_SHAPE, hth_scale_forward(ex, r.w, a, none, b)); /* not a row */
+    assert_err(HTH_E_BAD_SHAPE, hth_scale_backward(ex, r.w, a, b, b));
+    assert_err(HTH_E_BAD_SHAPE, hth_tied_forward(ex, &(struct hth_tied){r.raw, NULL}, a, b));
+    assert_err(HTH_E_BAD_SHAPE, hth_tied_backward(ex, &(struct hth_tied){r.w, r.w}, a, b, a));
     struct hth_mask mask = {.kind = HTH_MASK_ROW, .text = 2};
     att.mask = &mask; /* of 2 positions, not 3 */
     assert_err(HTH_E_BAD_SHAPE, hth_attention_forward(ex, &att, a, out, none));

@@ -8,6 +8,7 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "core/rng.h"
+#include "kernels/backend_int.h"
 #include "kernels/blas.h"
 #include "kernels/ops.h"
 #include "support/team.h"
@@ -283,6 +284,57 @@ static void padding_reaches_no_other_row(void **state)
     }
 }
 
+/* -- rotary positions of a picture --------------------------------------------------------- */
+
+/* Angles to 6 digits; 0 for pairs that do not turn. */
+static void picture_s_angles_are_the_golden_ones(void **state)
+{
+    static const struct {
+        uint32_t position;
+        double angle[16];
+    } golden[] = {
+        {3, {3, .475468, .075357, .011943, .001893}},
+        {17 + 2 * 8 + 5,
+         {17, 2.694318, .427021, .067678, .010726, 3, 1.194322, .475468, .189287, .075357, 6,
+          2.388643, .950936, .378574, .150713}},
+    };
+    const struct hth_rope_picture size = {.text = 17, .height = 8, .width = 8, .head_dim = 32};
+    struct hth_rope *rope;
+    (void)state;
+    assert_ok(hth_rope_new_picture(hth_backend_ref(), &size, &rope));
+    assert_int_equal(rope->seq_max, 17 + 64);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(golden); i++) {
+        for (size_t k = 0; k < 16; k++) {
+            size_t at = golden[i].position * 16 + k;
+            double got = atan2((double)rope->sines[at], (double)rope->cosines[at]);
+            double off = remainder(got - golden[i].angle[k], 2 * 3.14159265358979324);
+            if (!(fabs(off) <= 6e-7)) /* half a digit, and rounding to float */
+                fail_msg("position %u, pair %zu: off by %g", golden[i].position, k, off);
+        }
+    }
+    hth_rope_free(rope);
+}
+
+static void pictures_without_axes_are_refused(void **state)
+{
+    static const struct {
+        struct hth_rope_picture size;
+        enum hth_err err;
+    } cases[] = {
+        {{0, 8, 8, 32}, HTH_E_CONFIG},
+        {{17, 0, 8, 32}, HTH_E_CONFIG},
+        {{17, 8, 0, 32}, HTH_E_CONFIG},
+        {{17, 8, 8, 4}, HTH_E_CONFIG},
+        {{17, 8, 8, 31}, HTH_E_CONFIG},
+        {{17, 8, 8, HTH_HEAD_DIM_MAX + 2}, HTH_E_TOO_LARGE},
+        {{1, HTH_SEQ_MAX, 1, 32}, HTH_E_TOO_LARGE},
+    };
+    struct hth_rope *rope;
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
+        assert_err(cases[i].err, hth_rope_new_picture(hth_backend_ref(), &cases[i].size, &rope));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +344,8 @@ int main(void)
         cmocka_unit_test(threads_and_neighbours_change_no_bit),
         cmocka_unit_test(a_prefix_has_the_bits_of_the_whole_sequence),
         cmocka_unit_test(padding_reaches_no_other_row),
+        cmocka_unit_test(picture_s_angles_are_the_golden_ones),
+        cmocka_unit_test(pictures_without_axes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,26 @@ static void everywhere(float scale, void (*check)(const struct hth_rowops *row, 
 
 /* -- activations, norms, softmax ----------------------------------------------------------- */
 
+static void check_dense(const struct hth_rowops *row, size_t n)
+{
+    ROWS_OF_CHECK;
+    for (size_t i = 0; i < n; i++) {
+        want[i] = twin_act(HTH_ACT_GELU, wide[0][i]) * wide[1][i];
+        wide[4][i] = wide[2][i] * wide[1][i] * twin_act_slope(HTH_ACT_GELU, wide[0][i]);
+    }
+    row->geglu(n, a, b, d);
+    same("geglu", d, want, n, 1e-6);
+    for (size_t i = 0; i < n; i++)
+        want[i] = wide[2][i] * twin_act(HTH_ACT_GELU, wide[0][i]);
+    row->geglu_back(n, a, b, c, a, b);
+    same("geglu', first half", a, wide[4], n, 1e-6);
+    same("geglu', second half", b, want, n, 1e-6);
+    for (size_t i = 0; i < n; i++)
+        want[i] = (double)a[i] * (double)b[i] + wide[2][i];
+    row->scale(n, a, b, c, c);
+    same("scale", c, want, n, 1e-6);
+}
+
 static void check_activations(const struct hth_rowops *row, size_t n)
 {
     ROWS_OF_CHECK;
@@ -145,6 +165,7 @@ static void activations_match_double(void **state)
 {
     (void)state;
     everywhere(4, check_activations);
+    everywhere(4, check_dense);
 }
 
 static void check_layernorm(const struct hth_rowops *row, size_t n)

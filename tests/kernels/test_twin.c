@@ -91,6 +91,44 @@ static void gelu_gradient_matches_differences(void **state)
     check(&p, grad);
 }
 
+static void geglu_forward(struct problem *p, const double *x, double *y)
+{
+    twin_geglu(p->rows, p->a, x, y);
+}
+
+static void geglu_gradient_matches_differences(void **state)
+{
+    (void)state;
+    enum { M = 3, H = 5 };
+    struct problem p = problem_new(M * 2 * H, M * H, 0);
+    double grad[M * 2 * H];
+    p.rows = M;
+    p.a = H;
+    p.forward = geglu_forward;
+    twin_geglu_back(M, H, p.x, p.weight, grad);
+    check(&p, grad);
+}
+
+/* x holds the input and the scale. */
+static void scale_forward(struct problem *p, const double *x, double *y)
+{
+    twin_scale(p->rows, p->a, x, x + p->rows * p->a, y);
+}
+
+static void scale_gradient_matches_differences(void **state)
+{
+    (void)state;
+    enum { M = 4, D = 5 };
+    struct problem p = problem_new((M + 1) * D, M * D, 0);
+    double grad[(M + 1) * D] = {0};
+    p.rows = M;
+    p.a = D;
+    p.forward = scale_forward;
+    const struct twin_scale_back t = {p.x, p.x + M * D, p.weight, grad, grad + M * D};
+    twin_scale_back(M, D, &t);
+    check(&p, grad);
+}
+
 /* x holds the input, the weight and the bias, one after the other. */
 static void linear_forward(struct problem *p, const double *x, double *y)
 {
@@ -184,10 +222,16 @@ static void attention_gradient_matches_differences(void **state)
 {
     (void)state;
     enum { B = 2, T = 5, D = 8 };
-    for (int rotary = 0; rotary < 2; rotary++) {
+    const unsigned char sees[B * T * T] = {
+        1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1,
+        1, 1, 1, 1, 1, 0, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1,
+    };
+    for (int rotary = 0; rotary < 3; rotary++) {
         struct problem p = problem_new(B * T * 3 * D, B * T * D, 0);
         double grad[B * T * 3 * D];
         p.att = (struct twin_attention){B, T, 2, D, rotary ? 100 : 0, NULL, NULL};
+        if (rotary == 2)
+            p.att.sees = sees;
         p.forward = attention_forward;
         twin_attention_back(&p.att, p.x, p.weight, grad);
         check(&p, grad);
@@ -198,6 +242,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gelu_gradient_matches_differences),
+        cmocka_unit_test(geglu_gradient_matches_differences),
+        cmocka_unit_test(scale_gradient_matches_differences),
         cmocka_unit_test(linear_gradient_matches_differences),
         cmocka_unit_test(layernorm_gradient_matches_differences),
         cmocka_unit_test(softmax_gradient_matches_differences),

@@ -60,6 +60,37 @@ void twin_linear_back(struct twin_dims d, const struct twin_linear_back *t)
     }
 }
 
+void twin_geglu(size_t m, size_t h, const double *x, double *y)
+{
+    for (size_t i = 0; i < m * h; i++) {
+        const double *a = x + i / h * 2 * h + i % h;
+        y[i] = twin_act(HTH_ACT_GELU, a[0]) * a[h];
+    }
+}
+
+void twin_geglu_back(size_t m, size_t h, const double *x, const double *dy, double *dx)
+{
+    for (size_t i = 0; i < m * h; i++) {
+        size_t at = i / h * 2 * h + i % h;
+        dx[at] = dy[i] * x[at + h] * twin_act_slope(HTH_ACT_GELU, x[at]);
+        dx[at + h] = dy[i] * twin_act(HTH_ACT_GELU, x[at]);
+    }
+}
+
+void twin_scale(size_t m, size_t d, const double *x, const double *scale, double *y)
+{
+    for (size_t i = 0; i < m * d; i++)
+        y[i] = x[i] * scale[i % d];
+}
+
+void twin_scale_back(size_t m, size_t d, const struct twin_scale_back *t)
+{
+    for (size_t i = 0; i < m * d; i++) {
+        t->dscale[i % d] += t->dy[i] * t->x[i];
+        t->dx[i] = t->dy[i] * t->scale[i % d];
+    }
+}
+
 static void moments(size_t d, const double *x, double eps, double *mean, double *rstd)
 {
     double sum = 0, square = 0;

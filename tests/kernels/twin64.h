@@ -14,6 +14,17 @@
 double twin_act(enum hth_act act, double x);
 double twin_act_slope(enum hth_act act, double x);
 
+/* y [m, h] = gelu(a) b with x [m, 2 h] = [a b]. */
+void twin_geglu(size_t m, size_t h, const double *x, double *y);
+void twin_geglu_back(size_t m, size_t h, const double *x, const double *dy, double *dx);
+/* y [m, d] = x * scale [d]. */
+void twin_scale(size_t m, size_t d, const double *x, const double *scale, double *y);
+struct twin_scale_back {
+    const double *x, *scale, *dy;
+    double *dx, *dscale;
+};
+void twin_scale_back(size_t m, size_t d, const struct twin_scale_back *t);
+
 /* y [m, n] = x [m, k] w [k, n] + b (b may be NULL). */
 struct twin_dims {
     size_t m, k, n;
