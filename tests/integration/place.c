@@ -349,6 +349,14 @@ int proc_wait(struct proc *proc)
     return proc->code;
 }
 
+void proc_forget(struct proc *proc)
+{
+    struct place *p = proc->place;
+    assert_ptr_equal(proc, &p->proc[p->proc_count - 1]);
+    assert_int_not_equal(proc->code, STILL_RUNS);
+    p->proc_count--;
+}
+
 int proc_stop(struct proc *proc)
 {
     proc_signal(proc, SIGTERM);

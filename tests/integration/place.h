@@ -86,6 +86,8 @@ void proc_signal(struct proc *proc, int signal);
 bool proc_runs(struct proc *proc);
 /* Waits for the end; returns the code. */
 int proc_wait(struct proc *proc);
+/* Gives back the place of the process that was started last and has ended, for loops. */
+void proc_forget(struct proc *proc);
 /* Sends SIGTERM, then proc_wait. */
 int proc_stop(struct proc *proc);
 /* Waits until standard output or error contains `text`; fails if the process ends without it. */

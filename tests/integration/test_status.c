@@ -180,8 +180,10 @@ static void test_hosts_roles_and_coverage(void **state)
     struct wait w = {0};
     struct proc *table = NULL;
     while (table == NULL || !proc_said(table, "100%") || !proc_said(table, "another run file")) {
-        if (table != NULL)
+        if (table != NULL) {
             wait_step(&w, "a table of the whole grid");
+            proc_forget(table);
+        }
         table =
             START(p, "table", "status", "--wait", "10s", "--network", "toy", "--join", t.addr[1]);
         assert_int_equal(proc_wait(table), 0);
@@ -387,16 +389,19 @@ static void test_on_this_machine(void **state)
     struct proc *s = NULL;
     struct wait w = {0};
     toy_init(&t, p, 10);
-    START(p, "node", "node", "--network", "toy", "--listen", t.addr[1]);
+    struct proc *node = START(p, "node", "node", "--network", "toy", "--listen", t.addr[1]);
+    proc_wait_text(node, "you are the first of run 'toy'");
     t.host[0] = START(p, "host", "serve", "--run", t.run, "--experts", TOY_HALF_1, "--listen",
-                      t.addr[2], "--dir", place_path(p, "elsewhere"));
+                      t.addr[2], "--join", t.addr[1], "--dir", place_path(p, "elsewhere"));
     t.host[1] = START(p, "other", "serve", "--run", t.run, "--experts", TOY_HALF_2, "--listen",
-                      t.addr[3], "--join", t.addr[2]);
+                      t.addr[3], "--join", t.addr[1]);
     proc_wait_text(t.host[0], "serving 4 experts");
     proc_wait_text(t.host[1], "serving 4 experts");
     while (s == NULL || !proc_said(s, "run 'toy': 3 nodes") || !proc_said(s, " 100%")) {
-        if (s != NULL)
+        if (s != NULL) {
             wait_step(&w, "three nodes of this machine");
+            proc_forget(s);
+        }
         s = START(p, "status", "status");
         (void)proc_wait(s);
     }
@@ -406,6 +411,7 @@ static void test_on_this_machine(void **state)
     (void)proc_wait(t.host[0]);
     while (!proc_said(s, "1 silent: ") || !proc_said(s, " 50%")) {
         wait_step(&w, "a killed host that is silent");
+        proc_forget(s);
         s = START(p, "status", "status");
         (void)proc_wait(s);
     }
@@ -435,6 +441,7 @@ static void test_a_host_that_cannot_save(void **state)
     struct proc *s = START(p, "status", "status", "--network", "toy", "--join", t.addr[1]);
     while (proc_wait(s) != 0 || !proc_said(s, " is not saving since ")) {
         wait_step(&w, "a host that can't save");
+        proc_forget(s);
         s = START(p, "status", "status", "--network", "toy", "--join", t.addr[1]);
     }
     page_must_say(page, "/health", "503 Service Unavailable");
@@ -511,8 +518,10 @@ static void test_no_name_given(void **state)
     proc_wait_text(other, "serving 2 experts");
     struct wait w = {0};
     for (s = NULL; s == NULL || !proc_said(s, "the swarm has 2 runs; pick one with --network");) {
-        if (s != NULL)
+        if (s != NULL) {
             wait_step(&w, "two runs in a list");
+            proc_forget(s);
+        }
         s = START(p, "status", "status", "--join", t.addr[1]);
         assert_int_equal(proc_wait(s), 0);
     }

@@ -242,6 +242,7 @@ static json_t *ask_status(struct toy *t)
     if (status == NULL)
         fail_msg("status: %s in %s", error.text, text);
     free(text);
+    proc_forget(proc);
     return status;
 }
 
