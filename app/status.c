@@ -172,7 +172,7 @@ static void print_peer(const struct status *s, const struct hth_gather_peer *p)
 /* Says below the table what its marks mean, and what somebody should look at. */
 static void print_remarks(const struct status *s)
 {
-    char id[HTH_PEER_SHORT_LEN], span[16];
+    char id[HTH_PEER_SHORT_LEN], span[16], since[HTH_UTC_TEXT_MAX];
     uint32_t silent = 0, own = 0;
     for (size_t i = 0; i < s->gather->peer_count; i++) {
         const struct hth_gather_peer *p = s->gather->peer[i];
@@ -180,7 +180,8 @@ static void print_remarks(const struct status *s)
         own += p->own;
         silent += p->state == HTH_SILENT;
         if (unsaved_us(s, p) > 0)
-            printf("%s is not saving since %s: its log says why\n", id,
+            printf("%s is not saving since %s (%s): its log says why\n", id,
+                   hth_utc_text(p->about->unsaved_since_us, since),
                    hth_cli_span_text(unsaved_us(s, p), span));
         if (p->about != NULL && p->about->reach == HTH_REACH_NO)
             printf("%s can't be reached by others: forward its port, TCP and UDP\n", id);
