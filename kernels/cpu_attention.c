@@ -26,22 +26,40 @@
 #include "core/team.h"
 #include "kernels/math64.h"
 
-#define QUERY_BLOCK 64
+/* Queries of a block: of a band alone, whose keys may be the whole sequence, and of bands that
+ * share the text's keys, which a block packs once. */
+#define QUERY_BLOCK  64
+#define SHARED_BLOCK 96
 
-/* One head of one sequence, gathered densely in the order of the mask's walk: [seq, dh] each. */
+/* Rows of numbers, `ld` apart. */
+struct rows {
+    float *data;
+    size_t ld;
+};
+
+static float *row_at(struct rows m, uint32_t i)
+{
+    return m.data + i * m.ld;
+}
+
+/* One head of one sequence: [seq, dh] each, in the order of the mask's walk. Keys, values and their
+ * gradients are dense, because every block reads them; the others may lie where the caller's do. */
 struct head {
     const struct hth_mask *mask;
     uint32_t seq, dh, unpadded; /* unpadded: of the text */
     float scale;
-    float *q, *k, *v, *out;     /* q, k rotated where there is a rope */
-    float *dout, *dq, *dk, *dv; /* backward only */
-    float *p, *dp;              /* scores of a block; dp backward only */
+    bool walks;           /* the walk is not in the order of the sequence */
+    struct rows q, k, v;  /* q, k rotated where there is a rope */
+    struct rows out;      /* backward: of the caller, in the order of the sequence */
+    struct rows dout, dq; /* backward only, like the rest */
+    struct rows dk, dv;
+    float *p, *dp; /* scores of a block */
 };
 
 /* Floats of a block's scores. */
 static size_t block_floats(uint32_t seq)
 {
-    return (size_t)QUERY_BLOCK * hth_ld_f32(seq);
+    return (size_t)SHARED_BLOCK * hth_ld_f32(seq);
 }
 
 size_t hth_cpu_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim)
@@ -55,11 +73,11 @@ size_t hth_cpu_attention_scratch(const struct hth_backend *be, uint32_t seq, uin
 
 static enum hth_err head_take(struct hth_exec *ex, struct head *h, bool backward)
 {
-    float **dense[] = {&h->q, &h->k, &h->v, &h->out, &h->dout, &h->dq, &h->dk, &h->dv};
+    struct rows *dense[] = {&h->q, &h->k, &h->v, &h->out, &h->dout, &h->dq, &h->dk, &h->dv};
     size_t bytes = (size_t)h->seq * h->dh * sizeof(float);
     for (size_t i = 0; i < (backward ? 8 : 4); i++) {
-        *dense[i] = hth_exec_take(ex, bytes);
-        if (*dense[i] == NULL)
+        *dense[i] = (struct rows){hth_exec_take(ex, bytes), h->dh};
+        if (dense[i]->data == NULL)
             return HTH_E_NO_MEMORY;
     }
     bytes = block_floats(h->seq) * sizeof(float);
@@ -68,35 +86,36 @@ static enum hth_err head_take(struct hth_exec *ex, struct head *h, bool backward
     return h->p == NULL || h->dp == NULL ? HTH_E_NO_MEMORY : HTH_OK;
 }
 
-/* Copies columns first .. first + dh of the sequence's rows, rotated where there is a rope. */
+/* Copies the rows of a sequence into the order of the walk, rotated where there is a rope. */
 static void head_gather(const struct hth_exec *ex, const struct hth_rope *rope,
-                        const struct head *h, const float *src, size_t ld, float *dst)
+                        const struct head *h, struct rows src, struct rows dst)
 {
     for (uint32_t i = 0; i < h->seq; i++) {
-        size_t t = hth_mask_place(h->mask, h->seq, i);
-        const float *x = src + t * ld;
-        float *y = dst + (size_t)i * h->dh;
+        uint32_t t = hth_mask_place(h->mask, h->seq, i);
+        const float *x = row_at(src, t);
+        float *y = row_at(dst, i);
         if (rope == NULL) {
             memcpy(y, x, h->dh * sizeof(float));
             continue;
         }
-        size_t at = t * rope->half;
+        size_t at = (size_t)t * rope->half;
         hth_cpu_of(ex)->row->rotate(rope->half, x, rope->cosines + at, rope->sines + at, 1.0f, y);
     }
 }
 
+/* The same back. Rows that lie there already stay. */
 static void head_scatter(const struct hth_exec *ex, const struct hth_rope *rope,
-                         const struct head *h, const float *src, float *dst, size_t ld)
+                         const struct head *h, struct rows src, struct rows dst)
 {
-    for (uint32_t i = 0; i < h->seq; i++) {
-        size_t t = hth_mask_place(h->mask, h->seq, i);
-        const float *x = src + (size_t)i * h->dh;
-        float *y = dst + t * ld;
+    for (uint32_t i = 0; i < h->seq && src.data != dst.data; i++) {
+        uint32_t t = hth_mask_place(h->mask, h->seq, i);
+        const float *x = row_at(src, i);
+        float *y = row_at(dst, t);
         if (rope == NULL) {
             memcpy(y, x, h->dh * sizeof(float));
             continue;
         }
-        size_t at = t * rope->half;
+        size_t at = (size_t)t * rope->half;
         hth_cpu_of(ex)->row->rotate(rope->half, x, rope->cosines + at, rope->sines + at, -1.0f, y);
     }
 }
@@ -112,17 +131,18 @@ struct piece {
 struct block {
     uint32_t q0, q1, bands, pieces;
     size_t ld; /* of rows of scores */
-    struct hth_band band[QUERY_BLOCK];
-    struct piece piece[QUERY_BLOCK + 1];
+    struct hth_band band[SHARED_BLOCK];
+    struct piece piece[SHARED_BLOCK + 1];
 };
 
 static void block_at(const struct head *h, uint32_t q0, struct block *b)
 {
     uint32_t columns = 0;
+    uint32_t most = hth_mask_band(h->mask, h->seq, q0, 1).text > 0 ? SHARED_BLOCK : QUERY_BLOCK;
     b->q0 = b->q1 = q0;
     b->bands = 0;
-    while (b->q1 < h->seq && b->q1 - q0 < QUERY_BLOCK) {
-        struct hth_band band = hth_mask_band(h->mask, h->seq, b->q1, QUERY_BLOCK - (b->q1 - q0));
+    while (b->q1 < h->seq && b->q1 - q0 < most) {
+        struct hth_band band = hth_mask_band(h->mask, h->seq, b->q1, most - (b->q1 - q0));
         if (b->bands > 0 && (band.text == 0 || band.text != b->band[0].text))
             break;
         columns = HTH_MAX(columns, band.text + band.to - band.from);
@@ -146,7 +166,7 @@ static float *score_row(const struct block *b, float *p, uint32_t q)
 
 /* p = x[queries] y[keys]^T: scores of all pieces. */
 static enum hth_err block_scores(struct hth_exec *ex, const struct head *h, const struct block *b,
-                                 const float *x, const float *y, float *p)
+                                 struct rows x, struct rows y, float *p)
 {
     for (uint32_t i = 0; i < b->pieces; i++) {
         const struct piece *n = &b->piece[i];
@@ -154,10 +174,10 @@ static enum hth_err block_scores(struct hth_exec *ex, const struct head *h, cons
                              .m = n->queries,
                              .n = n->keys,
                              .k = h->dh,
-                             .a = x + (size_t)n->q * h->dh,
-                             .lda = h->dh,
-                             .b = y + (size_t)n->k * h->dh,
-                             .ldb = h->dh,
+                             .a = row_at(x, n->q),
+                             .lda = x.ld,
+                             .b = row_at(y, n->k),
+                             .ldb = y.ld,
                              .c = score_row(b, p, n->q) + n->col,
                              .ldc = b->ld};
         HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
@@ -167,7 +187,7 @@ static enum hth_err block_scores(struct hth_exec *ex, const struct head *h, cons
 
 /* y[queries] = p x[keys]. */
 static enum hth_err block_mix(struct hth_exec *ex, const struct head *h, const struct block *b,
-                              float *p, const float *x, float *y)
+                              float *p, struct rows x, struct rows y)
 {
     for (uint32_t i = 0; i < b->pieces; i++) {
         const struct piece *n = &b->piece[i];
@@ -178,10 +198,10 @@ static enum hth_err block_mix(struct hth_exec *ex, const struct head *h, const s
                              .k = n->keys,
                              .a = score_row(b, p, n->q) + n->col,
                              .lda = b->ld,
-                             .b = x + (size_t)n->k * h->dh,
-                             .ldb = h->dh,
-                             .c = y + (size_t)n->q * h->dh,
-                             .ldc = h->dh};
+                             .b = row_at(x, n->k),
+                             .ldb = x.ld,
+                             .c = row_at(y, n->q),
+                             .ldc = y.ld};
         HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
     }
     return HTH_OK;
@@ -189,7 +209,7 @@ static enum hth_err block_mix(struct hth_exec *ex, const struct head *h, const s
 
 /* y[keys] += p^T x[queries]. */
 static enum hth_err block_collect(struct hth_exec *ex, const struct head *h, const struct block *b,
-                                  float *p, const float *x, float *y)
+                                  float *p, struct rows x, struct rows y)
 {
     for (uint32_t i = 0; i < b->pieces; i++) {
         const struct piece *n = &b->piece[i];
@@ -200,10 +220,10 @@ static enum hth_err block_collect(struct hth_exec *ex, const struct head *h, con
                              .k = n->queries,
                              .a = score_row(b, p, n->q) + n->col,
                              .lda = b->ld,
-                             .b = x + (size_t)n->q * h->dh,
-                             .ldb = h->dh,
-                             .c = y + (size_t)n->k * h->dh,
-                             .ldc = h->dh};
+                             .b = row_at(x, n->q),
+                             .ldb = x.ld,
+                             .c = row_at(y, n->k),
+                             .ldc = y.ld};
         HTH_TRY(hth_cpu_of(ex)->gemm(ex, &g));
     }
     return HTH_OK;
@@ -260,10 +280,10 @@ static void band_gradient(const struct hth_exec *ex, const struct head *h, const
     uint32_t columns = band->text + band->to - band->from;
     for (uint32_t q = band->first; q < band->end; q++) {
         float *p = score_row(b, h->p, q), *dp = score_row(b, h->dp, q);
-        size_t at = (size_t)q * h->dh, n = mask_scores(ex, h, band, q, p);
-        float d = row->dot(h->dh, h->dout + at, h->out + at);
-        row->exp_minus(n, p, lse[hth_mask_place(h->mask, h->seq, q) * ld_lse], p);
-        for (size_t i = 0; i < n; i++)
+        uint32_t n = mask_scores(ex, h, band, q, p), at = hth_mask_place(h->mask, h->seq, q);
+        float d = row->dot(h->dh, row_at(h->dout, q), row_at(h->out, at));
+        row->exp_minus(n, p, lse[at * ld_lse], p);
+        for (uint32_t i = 0; i < n; i++)
             dp[i] = p[i] * (dp[i] - d) * h->scale;
         memset(p + n, 0, (columns - n) * sizeof(float));
         memset(dp + n, 0, (columns - n) * sizeof(float));
@@ -274,8 +294,8 @@ static enum hth_err head_backward(struct hth_exec *ex, const struct head *h, con
                                   size_t ld_lse)
 {
     struct block b;
-    memset(h->dk, 0, (size_t)h->seq * h->dh * sizeof(float));
-    memset(h->dv, 0, (size_t)h->seq * h->dh * sizeof(float));
+    memset(h->dk.data, 0, (size_t)h->seq * h->dh * sizeof(float));
+    memset(h->dv.data, 0, (size_t)h->seq * h->dh * sizeof(float));
     for (uint32_t q0 = 0; q0 < h->seq; q0 = b.q1) {
         block_at(h, q0, &b);
         HTH_TRY(block_scores(ex, h, &b, h->q, h->k, h->p));
@@ -306,27 +326,45 @@ static void head_init(struct head *h, const struct heads *all, uint32_t i, uint3
     const struct hth_attention *att = all->att;
     *h = (struct head){.mask = &all->mask, .seq = att->seq, .dh = dim / att->heads};
     h->scale = 1.0f / sqrtf((float)h->dh);
+    h->walks = all->mask.kind == HTH_MASK_COLUMN;
     h->unpadded = all->mask.text;
     if (att->unpadded.data != NULL)
         h->unpadded =
             (uint32_t)((const int32_t *)att->unpadded.data)[i / att->heads * att->unpadded.ld];
 }
 
+/* Columns from `col` on of the view's rows from `row` on. */
+static struct rows rows_of(struct hth_view v, uint32_t row, size_t col)
+{
+    return (struct rows){hth_row(v, row) + col, v.ld};
+}
+
+static void gather_qkv(const struct hth_exec *ex, const struct hth_rope *rope, struct head *h,
+                       struct rows qkv, size_t dim)
+{
+    const struct rows keys = {qkv.data + dim, qkv.ld}, values = {qkv.data + 2 * dim, qkv.ld};
+    if (rope == NULL && !h->walks)
+        h->q = qkv;
+    else
+        head_gather(ex, rope, h, qkv, h->q);
+    head_gather(ex, rope, h, keys, h->k);
+    head_gather(ex, NULL, h, values, h->v);
+}
+
 static enum hth_err one_forward(struct hth_exec *ex, const struct heads *all, uint32_t i)
 {
-    const struct hth_rope *rope = all->att->rope;
     uint32_t row = i / all->att->heads * all->att->seq, head = i % all->att->heads;
     struct head h;
-    size_t dim = all->out.cols;
     head_init(&h, all, i, all->out.cols);
     HTH_TRY(head_take(ex, &h, false));
-    const float *src = hth_row(all->qkv, row) + (size_t)head * h.dh;
-    head_gather(ex, rope, &h, src, all->qkv.ld, h.q);
-    head_gather(ex, rope, &h, src + dim, all->qkv.ld, h.k);
-    head_gather(ex, NULL, &h, src + 2 * dim, all->qkv.ld, h.v);
+    size_t col = (size_t)head * h.dh;
+    const struct rows out = rows_of(all->out, row, col);
+    gather_qkv(ex, all->att->rope, &h, rows_of(all->qkv, row, col), all->out.cols);
+    if (!h.walks)
+        h.out = out;
     float *stats = hth_row_or_null(all->lse, row);
     HTH_TRY(head_forward(ex, &h, stats != NULL ? stats + head : NULL, all->lse.ld));
-    head_scatter(ex, NULL, &h, h.out, hth_row(all->out, row) + (size_t)head * h.dh, all->out.ld);
+    head_scatter(ex, NULL, &h, h.out, out);
     return HTH_OK;
 }
 
@@ -336,21 +374,24 @@ static enum hth_err one_backward(struct hth_exec *ex, const struct heads *all, u
     const struct hth_rope *rope = all->att->rope;
     uint32_t row = i / all->att->heads * all->att->seq, head = i % all->att->heads;
     struct head h;
-    size_t dim = all->dout.cols, dq = all->dqkv.ld;
+    size_t dim = all->dout.cols;
     head_init(&h, all, i, all->dout.cols);
     HTH_TRY(head_take(ex, &h, true));
     size_t col = (size_t)head * h.dh;
-    const float *src = hth_row(saved->qkv, row) + col;
-    float *dst = hth_row(all->dqkv, row) + col;
-    head_gather(ex, rope, &h, src, saved->qkv.ld, h.q);
-    head_gather(ex, rope, &h, src + dim, saved->qkv.ld, h.k);
-    head_gather(ex, NULL, &h, src + 2 * dim, saved->qkv.ld, h.v);
-    head_gather(ex, NULL, &h, hth_row(saved->out, row) + col, saved->out.ld, h.out);
-    head_gather(ex, NULL, &h, hth_row(all->dout, row) + col, all->dout.ld, h.dout);
+    const struct rows dq = rows_of(all->dqkv, row, col), dk = rows_of(all->dqkv, row, col + dim),
+                      dv = rows_of(all->dqkv, row, col + 2 * dim);
+    gather_qkv(ex, rope, &h, rows_of(saved->qkv, row, col), dim);
+    h.out = rows_of(saved->out, row, col);
+    if (h.walks)
+        head_gather(ex, NULL, &h, rows_of(all->dout, row, col), h.dout);
+    else
+        h.dout = rows_of(all->dout, row, col);
+    if (rope == NULL && !h.walks)
+        h.dq = dq;
     HTH_TRY(head_backward(ex, &h, hth_row(saved->lse, row) + head, saved->lse.ld));
-    head_scatter(ex, rope, &h, h.dq, dst, dq);
-    head_scatter(ex, rope, &h, h.dk, dst + dim, dq);
-    head_scatter(ex, NULL, &h, h.dv, dst + 2 * dim, dq);
+    head_scatter(ex, rope, &h, h.dq, dq);
+    head_scatter(ex, rope, &h, h.dk, dk);
+    head_scatter(ex, NULL, &h, h.dv, dv);
     return HTH_OK;
 }
 

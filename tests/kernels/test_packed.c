@@ -666,8 +666,14 @@ static void walled_attention(const struct hth_backend *be, uint32_t seq, uint32_
     struct hth_attention_saved saved = {.qkv = qkv.v, .out = out.v, .lse = lse.v};
     struct hth_exec *ex;
     assert_ok(hth_exec_new(be, hth_attention_scratch(be, seq, head_dim), &ex));
-    assert_ok(hth_attention_forward(ex, &att, qkv.v, out.v, lse.v));
-    assert_ok(hth_attention_backward(ex, &att, &saved, dout.v, dqkv.v));
+    struct hth_mask mask = {.width = 2, .height = (seq - 1) / 2, .window = 3};
+    mask.text = seq - mask.width * mask.height;
+    for (int kind = 0; kind <= HTH_MASK_KINDS; kind++) { /* at last without a mask */
+        mask.kind = (enum hth_mask_kind)kind;
+        att.mask = kind < HTH_MASK_KINDS && mask.height > 0 ? &mask : NULL;
+        assert_ok(hth_attention_forward(ex, &att, qkv.v, out.v, lse.v));
+        assert_ok(hth_attention_backward(ex, &att, &saved, dout.v, dqkv.v));
+    }
     hth_exec_free(ex);
     struct walled *all[] = {&qkv, &dqkv, &out, &dout, &lse};
     for (size_t i = 0; i < HTH_ARRAY_LEN(all); i++)
