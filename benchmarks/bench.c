@@ -25,6 +25,8 @@ static const struct hth_question questions[] = {
      "bare kernels, beside the core's peak and PyTorch"},
     {"peers", hth_bench_peers_main, "about 1 h",
      "hivemind's own work, by hivemind and by hearth in turns"},
+    {"picture", hth_bench_picture_main, "about 1 s",
+     "attention masks of picture models, beside a causal mask"},
     {"profile", hth_bench_profile_main, "about 2 min",
      "a profile of this machine for simulations; also --profile"},
     {"step", hth_bench_step_main, "about 15 s",

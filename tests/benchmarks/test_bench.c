@@ -185,6 +185,27 @@ static double number(const json_t *row, const char *name)
     return json_number_value(json_object_get(row, name));
 }
 
+/* Each mask has a row beside the causal mask; its keys are checked before, in double. */
+static void picture_prints_json_rows(void **state)
+{
+    (void)state;
+    char name[] = "hearth bench picture", json[] = "--json", repeats[] = "--repeats=1";
+    char *argv[] = {name, json, repeats, NULL};
+    static const char *const cases[] = {"mask row, ms", "mask column, ms", "mask conv, ms"};
+    char line[1024];
+    FILE *file = output_of(hth_bench_picture_main, 3, argv);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        assert_non_null(fgets(line, sizeof(line), file));
+        json_t *row = json_loads(line, 0, NULL);
+        assert_string_equal(json_string_value(json_object_get(row, "case")), cases[i]);
+        assert_true(number(row, "value") > 0);
+        assert_close(number(row, "ratio"), number(row, "value") / number(row, "peer"), 5e-3, 0);
+        json_decref(row);
+    }
+    assert_null(fgets(line, sizeof(line), file));
+    fclose(file);
+}
+
 /* An undisturbed run counts rather than a faster disturbed one. */
 static void undisturbed_run_counts_before_faster_ones(void **state)
 {
@@ -309,6 +330,7 @@ int main(void)
         cmocka_unit_test(load_counts_rows_and_requests),
         cmocka_unit_test(layer_step_counts_requests_and_learns),
         cmocka_unit_test(gate_prints_json_rows),
+        cmocka_unit_test(picture_prints_json_rows),
         cmocka_unit_test(undisturbed_run_counts_before_faster_ones),
         cmocka_unit_test(kernels_print_json_rows),
         cmocka_unit_test(missing_card_is_an_error),
