@@ -27,6 +27,7 @@ static const struct verb verbs[] = {
     {{"train", "--run", "RUN"}, 1},
     {{"status", "--join", "127.0.0.1:1"}, 1},
     {{"devices"}, 1},
+    {{"data", "folder", "RUN"}, 1},
     {{"sim", "run", "calm"}, 2},
     {{"sim", "hunt", "calm"}, 2},
     {{"sim", "vary", "VARY", "--vary", "up=1,2"}, 2},
@@ -75,8 +76,8 @@ static bool takes_any(const struct verb *v, const char *flag, const char *kind)
         return strcmp(flag, "metrics") != 0;
     if (!own && (strcmp(kind, "DIR") == 0 || strcmp(kind, "PATH") == 0))
         return true;
-    return strcmp(kind, "PROGRAM") == 0 ||
-           (strcmp(v->words[0], "bench") == 0 && strcmp(flag, "name") == 0);
+    return strcmp(kind, "PROGRAM") == 0 || strcmp(kind, "TEXT") == 0 ||
+           (!own && strcmp(flag, "name") == 0);
 }
 
 /* Finds the next "--flag=KIND" at the begin of a line, after blanks and a short form. */
