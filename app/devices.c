@@ -65,6 +65,7 @@ static json_t *compute_json(const struct hth_quicker *q, const char *why)
     hth_json_real(o, "fp32_gflops", q->fp32.gflops);
     hth_json_real(o, "bf16_gflops", q->bf16.gflops);
     hth_json_text(o, "why", why);
+    hth_json_text(o, "amxbf16", hth_quicker_tiles());
     return o;
 }
 
@@ -126,7 +127,7 @@ static void report(bool json)
         return;
     }
     print_table(rows, count);
-    printf("compute auto is %s\n", why);
+    printf("compute auto is %s\nAMX tiles (amxbf16): %s\n", why, hth_quicker_tiles());
     if (hth_device_isa() != NULL)
         printf("HEARTH_ISA=%s is set and decides instead\n", hth_device_isa());
 }

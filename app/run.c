@@ -205,9 +205,10 @@ int hth_verb_run(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, 0, NULL, &c) != 0)
         return HTH_EXIT_USAGE;
     enum hth_err err = hth_config_load(c.path, &c.run);
-    if (err != HTH_OK)
-        return HTH_EXIT_CONFIG;
-    err = find_sizes(&c);
+    if (err == HTH_E_NO_FILE)
+        err = HTH_E_CONFIG;
+    if (err == HTH_OK)
+        err = find_sizes(&c);
     if (err == HTH_OK) {
         c.key_count = hth_runfile_keys(c.run, c.keys, KEYS_MAX);
         if (c.json)

@@ -125,7 +125,7 @@ static void check_isa(const char *arg, struct argp_state *state)
     while (hth_isa_name(i) != NULL && strcmp(arg, hth_isa_name(i)) != 0)
         i++;
     if (hth_isa_name(i) == NULL)
-        argp_error(state, "--isa '%s': expected generic, avx2, avx512 or avx512bf16", arg);
+        argp_error(state, "--isa '%s': expected generic, avx2, avx512, avx512bf16 or amxbf16", arg);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -203,8 +203,10 @@ static enum hth_err find_tables(struct kernels *k)
     }
     if (k->tables > 0)
         return HTH_OK;
-    hth_cli_say_error("this CPU has no kernels for --isa %s --type %s",
-                      k->isa != NULL ? k->isa : "auto", k->type != NULL ? k->type : "auto");
+    const char *why = k->isa != NULL ? hth_isa_why_not(k->isa) : NULL;
+    hth_cli_say_error("this CPU has no kernels for --isa %s --type %s%s%s",
+                      k->isa != NULL ? k->isa : "auto", k->type != NULL ? k->type : "auto",
+                      why != NULL ? ": " : "", why != NULL ? why : "");
     return HTH_E_UNSUPPORTED;
 }
 
@@ -261,7 +263,7 @@ static void name_line(struct kernel_line *l, const struct kernel_table *t)
     const char *isa = t->isa;
     if (l->kind == HTH_BENCH_QUANTIZE_INT8 || l->kind == HTH_BENCH_DEQUANTIZE_INT8)
         isa = hth_quant_isa();
-    else if (flat && strcmp(isa, "avx512bf16") == 0)
+    else if (flat && (strcmp(isa, "avx512bf16") == 0 || strcmp(isa, "amxbf16") == 0))
         isa = "avx512";
     l->isa = isa;
     l->type = flat ? "fp32" : t->type;

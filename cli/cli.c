@@ -136,9 +136,8 @@ static bool is_host_port(const char *text, uint16_t least)
     return strpbrk(host, ":[]/ ") == NULL && host[strspn(host, "0123456789.")] != '\0';
 }
 
-/* A HOST:PORT, with an IPv6 address in brackets. Asks no resolver. */
-static void check_host(struct argp_state *state, const char *flag, const char *text, uint16_t least,
-                       const char *example)
+void hth_cli_check_host(struct argp_state *state, const char *flag, const char *text,
+                        uint16_t least, const char *example)
 {
     if (!is_host_port(text, least))
         argp_error(state, "%s '%s': expected an address and a port, such as %s", flag, text,
@@ -273,7 +272,7 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
     struct hth_cli_net *net = state->input;
     switch (key) {
     case 'j':
-        check_host(state, "--join", arg, 1, "example.org:4700");
+        hth_cli_check_host(state, "--join", arg, 1, "example.org:4700");
         if (net->join_count == HTH_CLI_JOIN_MAX)
             argp_error(state, "--join is given more than %d times", HTH_CLI_JOIN_MAX);
         else
@@ -283,11 +282,11 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
         net->once = true;
         break;
     case 'l':
-        check_host(state, "--listen", arg, 0, "0.0.0.0:4700");
+        hth_cli_check_host(state, "--listen", arg, 0, "0.0.0.0:4700");
         net->listen = arg;
         break;
     case KEY_ANNOUNCE:
-        check_host(state, "--announce", arg, 1, "203.0.113.5:4700");
+        hth_cli_check_host(state, "--announce", arg, 1, "203.0.113.5:4700");
         net->announce = arg;
         break;
     case KEY_NETWORK:

@@ -65,6 +65,10 @@ enum hth_err hth_cli_parse_u64(const char *text, uint64_t min, uint64_t max,
 enum hth_err hth_cli_parse_size(const char *text, uint64_t *bytes) HTH_MUST;
 enum hth_err hth_cli_parse_time(const char *text, int64_t *time_us) HTH_MUST;
 
+/* Checks a HOST:PORT in an argp parser, with an IPv6 address in brackets and a port of at least
+ * `least`; calls argp_error, which shows the example, if it is none. Asks no resolver. */
+void hth_cli_check_host(struct argp_state *state, const char *flag, const char *text,
+                        uint16_t least, const char *example);
 /* Prints why the resolver gave no address for that HOST:PORT. */
 void hth_cli_say_unresolved(const char *flag, const char *text, enum hth_err err);
 

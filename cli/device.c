@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/mem.h"
+#include "kernels/isa.h"
 #include "kernels/plugin.h"
 #include "kernels/quant.h"
 
@@ -181,17 +182,20 @@ const char *hth_device_isa(void)
 
 static void say_no_backend(const struct hth_backend_choice *choice, enum hth_err err)
 {
-    const char *compute = hth_matmul_name(choice->compute);
+    const char *compute = hth_matmul_name(choice->compute), *why = hth_err_text(err);
+    if (err == HTH_E_UNSUPPORTED && choice->isa != NULL && hth_isa_why_not(choice->isa) != NULL)
+        why = hth_isa_why_not(choice->isa);
     if (choice->compute == HTH_MATMUL_TF32)
         hth_cli_say_error("compute tf32 needs a card: add --device cuda, or use --compute fp32, "
                           "bf16 or auto");
     else if (choice->isa != NULL)
-        hth_cli_say_error("back end '%s' with compute %s and HEARTH_ISA=%s: %s; HEARTH_ISA is "
-                          "generic, avx2, avx512 (all fp32), avx512bf16 (bf16), or not set",
-                          choice->name, compute, choice->isa, hth_err_text(err));
+        hth_cli_say_error(
+            "back end '%s' with compute %s and HEARTH_ISA=%s: %s; HEARTH_ISA is "
+            "generic, avx2, avx512 (all fp32), avx512bf16, amxbf16 (bf16), or not set",
+            choice->name, compute, choice->isa, why);
     else
         hth_cli_say_error("back end '%s' with compute %s: %s; try --backend auto --compute auto",
-                          choice->name, compute, hth_err_text(err));
+                          choice->name, compute, why);
 }
 
 static bool may_compute_bf16(const char *backend)

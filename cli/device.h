@@ -5,8 +5,8 @@
  *
  * --compute overrides the run file's `compute`. `auto` is the type that is quicker on this
  * processor (cli/quicker.h), and one line says which and why. HEARTH_ISA (generic, avx2, avx512,
- * avx512bf16) restricts the packed kernels and the number formats to one instruction set, for tests
- * and comparisons; an empty value counts as not set.
+ * avx512bf16, amxbf16) restricts the packed kernels and the number formats to one instruction set,
+ * for tests and comparisons; an empty value counts as not set.
  *
  * --device is cuda (the first card), cuda:N, or cpu; a host accepts several: cuda:0,cuda:1. The
  * plug-in that finds cards is searched in the folders of HEARTH_PLUGINS (':' between them), then

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "kernels/isa.h"
 #include "kernels/peak.h"
 
 #define RUNS   3
@@ -71,4 +72,12 @@ const char *hth_quicker_text(const struct hth_quicker *q, char out[HTH_QUICKER_T
                  hth_matmul_name(q->chosen), is->gflops, is->isa, bf16 ? "fp32" : "bf16",
                  not ->gflops, not ->isa);
     return out;
+}
+
+const char *hth_quicker_tiles(void)
+{
+    const char *why = hth_isa_why_not("amxbf16");
+    return why != NULL ? why
+                       : "offered where HEARTH_ISA=amxbf16 asks for them; auto does not, because "
+                         "their tests have run in software only";
 }

@@ -27,5 +27,8 @@ void hth_quicker_measure(struct hth_quicker *q);
 #define HTH_QUICKER_TEXT 160
 /* "bf16: one core multiplies 234 GFLOP/s (avx512bf16), in fp32 117 (avx512)". Returns `out`. */
 const char *hth_quicker_text(const struct hth_quicker *q, char out[HTH_QUICKER_TEXT]);
+/* One sentence on the tiles of AMX: why they are not offered, or not chosen. Static. It asks the
+ * kernel for them: call it before threads start. */
+const char *hth_quicker_tiles(void);
 
 #endif

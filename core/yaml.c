@@ -315,12 +315,6 @@ static void check_again(struct yaml_walk *w, const uint8_t *data, size_t len)
         more = on_event(w, &event);
         yaml_event_delete(&event);
     }
-    /* A byte that YAML does not allow has no line. */
-    if (parser.error == YAML_READER_ERROR)
-        snprintf(w->wrong, sizeof(w->wrong), "%.80s", parser.problem);
-    else if (parser.error != YAML_NO_ERROR && parser.problem != NULL)
-        snprintf(w->wrong, sizeof(w->wrong), "%.80s in line %zu", parser.problem,
-                 parser.problem_mark.line + 1);
     yaml_parser_delete(&parser);
 }
 

@@ -97,15 +97,15 @@ enum hth_matmul {
 };
 
 struct hth_packed_options {
-    /* "generic", "avx2", "avx512" or "avx512bf16"; NULL: the best of this CPU. For tests: kernels/
+    /* A name of kernels/isa.h; NULL: the best of this CPU, but not "amxbf16". For tests: kernels/
      * does not read the environment; a caller with a variable (HEARTH_ISA) passes its value. */
     const char *isa;
     enum hth_matmul compute;
 };
 #define HTH_PACKED_OPTIONS_INIT ((struct hth_packed_options){.compute = HTH_MATMUL_F32})
 
-/* The packed kernels of one instruction set. bf16 needs "avx512bf16"; "generic" computes it too, in
- * plain C and slowly, only when named here; the two round differently within the sum.
+/* The packed kernels of one instruction set. bf16 needs "avx512bf16"; "amxbf16" and "generic" (in
+ * plain C, slowly) compute it only when named here; each rounds differently within the sum.
  * Errors: E_UNSUPPORTED (this CPU lacks the instructions, or the set lacks the type), E_NO_DEVICE
  * (no such set). Safe to call from several threads. */
 enum hth_err hth_backend_packed(const struct hth_packed_options *options,

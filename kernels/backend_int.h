@@ -52,6 +52,7 @@ struct hth_image {
 /* A gradient, or a summand of one, as a product of rows: see packed_factors.c. */
 struct hth_factors {
     uint32_t units, cap; /* of K: there, and room */
+    uint64_t starts;     /* bit u: a batch begins with unit u */
     uint32_t *x, *dy;    /* one block; NULL: never needed */
 };
 

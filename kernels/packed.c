@@ -259,6 +259,7 @@ static void product_part(void *arg, uint32_t part)
     uint32_t step = p->rows <= p->isa->pair_rows && !p->transposed ? 2 : 1;
     for (uint32_t i = tile_first(panels, p->parts, part); i < end; i += step)
         panel_run(p, i, HTH_MIN(end - i, step));
+    hth_packed_leave(p->isa);
 }
 
 /* With fewer multiply-adds a second thread does not pay. */
@@ -371,8 +372,8 @@ struct outer {
 /* Sums the last columns of C, which do not fill a tile, in a buffer. */
 static void outer_edge(const struct outer *o, struct hth_tile *t, float *c, uint32_t cols)
 {
-    float sums[12 * HTH_PACK_NR] __attribute__((aligned(64))) = {0};
-    HTH_ASSERT(t->rows <= 12);
+    float sums[HTH_PACK_MR * HTH_PACK_NR] __attribute__((aligned(64))) = {0};
+    HTH_ASSERT(t->rows <= HTH_PACK_MR);
     for (uint32_t r = 0; !t->fresh && r < t->rows; r++)
         memcpy(sums + r * o->isa->nr, c + r * o->ldc, cols * sizeof(float));
     t->c = sums;
@@ -383,7 +384,7 @@ static void outer_edge(const struct outer *o, struct hth_tile *t, float *c, uint
         memcpy(c + r * o->ldc, sums + r * o->isa->nr, cols * sizeof(float));
 }
 
-/* Packs `cols` columns of the chunk's rows of x, K downwards. */
+/* Packs `cols` columns of the chunk's rows of x, K downwards, zeros below. */
 static void outer_pack(const struct outer *o, struct hth_view x, uint32_t col, uint32_t cols,
                        uint32_t *dst, uint32_t width)
 {
@@ -391,6 +392,8 @@ static void outer_pack(const struct outer *o, struct hth_view x, uint32_t col, u
         o->isa->pack_down_bf16(place(x, o->k0, col), x.ld, o->k, cols, dst, width);
     else
         o->isa->pack_down(place(x, o->k0, col), x.ld, o->k, cols, dst, width);
+    size_t there = hth_units(o->isa, o->k);
+    memset(dst + there * width, 0, (o->units - there) * width * sizeof(*dst));
 }
 
 /* Packs a tile of A with the first column block of B and keeps it for the others: a row of x lies
@@ -405,11 +408,14 @@ static uint32_t *outer_kept(const struct outer *o, uint32_t tile)
  * it writes C along its rows. */
 static void outer_tile(const struct outer *o, uint32_t tile, uint32_t first, uint32_t rows)
 {
-    uint32_t here[OUTER_UNITS * 16] __attribute__((aligned(64)));
+    uint32_t here[OUTER_UNITS * HTH_PACK_MR] __attribute__((aligned(64)));
     uint32_t nr = o->isa->nr, n = o->b.cols, *kept = outer_kept(o, tile);
     uint32_t *a = kept != NULL ? kept : here, *next = outer_kept(o, tile + 1);
-    if (kept == NULL || o->col0 == 0)
+    if (kept == NULL || o->col0 == 0) {
         outer_pack(o, o->a, first, rows, a, o->isa->width);
+        if (o->isa->turn != NULL)
+            o->isa->turn(a, o->units);
+    }
     for (uint32_t i = 0; i < o->panels; i++) {
         uint32_t col = o->col0 + i * nr;
         float *c = o->c + first * o->ldc + col;
@@ -444,6 +450,12 @@ static void outer_part(void *arg, uint32_t part)
     }
     if (o->stream)
         o->isa->settle();
+    hth_packed_leave(o->isa);
+}
+
+static uint32_t outer_units(const struct hth_packed_isa *isa, uint32_t k)
+{
+    return hth_groups(isa, hth_units(isa, k));
 }
 
 static uint32_t outer_panels(const struct hth_packed_isa *isa, uint32_t units)
@@ -505,16 +517,16 @@ static enum hth_err outer_run(struct hth_exec *ex, struct outer *o)
     uint32_t k = o->a.rows, n = o->b.cols;
     size_t mark = hth_exec_mark(ex);
     o->stream = outer_streams(o);
-    o->packed = hth_exec_take(ex, outer_bytes(isa, hth_units(isa, k), n));
+    o->packed = hth_exec_take(ex, outer_bytes(isa, outer_units(isa, k), n));
     if (o->packed == NULL)
         return HTH_E_NO_MEMORY;
-    o->kept_bytes = kept_bytes(isa, hth_units(isa, k), o->a.cols, n);
+    o->kept_bytes = kept_bytes(isa, outer_units(isa, k), o->a.cols, n);
     o->kept = o->kept_bytes > 0 ? hth_exec_take(ex, o->kept_bytes) : NULL;
     if (o->kept == NULL)
         o->kept_bytes = 0; /* a product without a weight has no scratch for it */
     for (o->k0 = 0; o->k0 < k; o->k0 += OUTER_UNITS * isa->pair) {
         o->k = HTH_MIN(k - o->k0, OUTER_UNITS * isa->pair);
-        o->units = hth_units(isa, o->k);
+        o->units = outer_units(isa, o->k);
         uint32_t most = outer_panels(isa, o->units), panels = panels_of(isa, n);
         for (uint32_t i = 0; i < panels; i += o->panels) {
             o->panels = HTH_MIN(most, panels - i);
@@ -581,6 +593,7 @@ enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g)
             panel_run(&p, 0, 1);
         }
     }
+    hth_packed_leave(isa);
     hth_exec_release(ex, mark);
     return HTH_OK;
 }
@@ -600,7 +613,7 @@ size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint
 size_t hth_packed_gemm_scratch(size_t n, size_t k)
 {
     size_t row = (k / HTH_PACK_UNITS + 1) * HTH_PACK_LDA * sizeof(uint32_t);
-    size_t rows = HTH_MAX(12 * row, HTH_MIN(BLOCK_ROWS * row, BLOCK_BYTES));
+    size_t rows = HTH_MAX(HTH_PACK_MR * row, HTH_MIN(BLOCK_ROWS * row, BLOCK_BYTES));
     size_t outer = (n + HTH_PACK_NR) * OUTER_UNITS * sizeof(uint32_t);
     size_t product = hth_exec_cost(rows) + hth_exec_cost(k * HTH_PACK_NR * sizeof(uint32_t));
     return HTH_MAX(product, hth_exec_cost(HTH_MIN(outer, OUTER_BYTES)));

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packed_avx512.h: macros of the two sets with AVX-512: 32 registers, 24 of them sums. */
+/* packed_avx512.h: macros of the sets with AVX-512: 32 registers, 24 of them sums. */
 #include <immintrin.h>
 
 #define PK_W                16
-#define PK_MR               12
+#ifndef PK_MR
+#define PK_MR 12
+#endif
 
 #define MASK(n)             ((__mmask16)((1u << (n)) - 1))
 #define PK_LOAD_N(p, n)     ((vec)_mm512_maskz_loadu_ps(MASK(n), p))

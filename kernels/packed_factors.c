@@ -90,6 +90,9 @@ bool hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct h
         hth_packed_factors_add(w, ex->team);
     if (units > cap || (f->cap == 0 && !make(isa, w, cap)))
         return false;
+    if (f->units == 0)
+        f->starts = 0;
+    f->starts |= UINT64_C(1) << f->units;
     append(isa, f, x, isa->width, f->x);
     append(isa, f, dy, isa->nr, f->dy);
     f->units += units;
@@ -101,43 +104,92 @@ bool hth_packed_factors_take(struct hth_exec *ex, struct hth_weight *w, struct h
 /* Rows of a tile; they lie in one panel of x. */
 static uint32_t tile_rows(const struct hth_packed_isa *isa)
 {
-    return isa->width > isa->mr ? isa->width / 2 : isa->width;
+    uint32_t rows = isa->width > isa->mr ? isa->width / 2 : isa->width;
+    return HTH_MIN(rows, (uint32_t)HTH_FACTOR_TILE_ROWS);
 }
 
-/* Computes rows row0 .. row0 + rows of dW, which lie in one panel, columns col0 .. col0 + cols; c
- * (+)= them. */
-static void rows_of(const struct hth_weight *w, uint32_t row0, uint32_t rows, uint32_t col0,
-                    uint32_t cols, float *c, size_t ldc, bool fresh)
+/* A block of dW: rows that lie in one panel of x. */
+struct block {
+    const struct hth_weight *w;
+    uint32_t row0, rows, col0, cols;
+    float *c;
+    size_t ldc;
+    bool fresh; /* c = dW, else c += dW */
+};
+
+/* The end of the units that are summed together: all, or where groups are, those of one batch, as
+ * with a gradient in memory. */
+static uint32_t piece_end(const struct hth_packed_isa *isa, const struct hth_factors *f, uint32_t u)
 {
-    const struct hth_packed_isa *isa = hth_packed_isa_of(w->owner->be);
-    const struct hth_factors *f = &w->factors;
+    uint32_t end = isa->group > 1 ? u + 1 : f->units;
+    while (end < f->units && (f->starts >> end & 1) == 0)
+        end++;
+    return end;
+}
+
+/* Units u .. u + units of the block's rows of x. `turned` has room for them. */
+static const uint32_t *left(const struct block *b, uint32_t u, uint32_t units, uint32_t *turned)
+{
+    const struct hth_packed_isa *isa = hth_packed_isa_of(b->w->owner->be);
+    const struct hth_factors *f = &b->w->factors;
+    uint32_t row = b->row0 % isa->width;
+    const uint32_t *a = f->x + ((size_t)(b->row0 / isa->width) * f->cap + u) * isa->width;
+    if (isa->turn == NULL)
+        return a + row;
+    size_t all = hth_groups(isa, units) * (size_t)isa->width, there = (size_t)units * isa->width;
+    memcpy(turned, a, there * sizeof(*a));
+    memset(turned + there, 0, (all - there) * sizeof(*a));
+    isa->turn(turned, hth_groups(isa, units));
+    return turned + (size_t)(row % isa->group) * isa->width + row / isa->group * isa->group;
+}
+
+/* Sums one tile into the block's columns from col on; at the edge in a buffer. */
+static void tile_of(const struct block *b, struct hth_tile *t, uint32_t col)
+{
+    const struct hth_packed_isa *isa = hth_packed_isa_of(b->w->owner->be);
     float edge[HTH_FACTOR_TILE_ROWS * HTH_PACK_NR] __attribute__((aligned(64))) = {0};
-    struct hth_tile t = {.rows = rows, .units = f->units, .fresh = fresh, .ldc = ldc};
-    t.a = f->x + (size_t)(row0 / isa->width) * f->cap * isa->width + row0 % isa->width;
-    t.ahead = t.a;
-    for (uint32_t col = 0; col < cols; col += isa->nr) {
-        t.b = f->dy + (size_t)(col0 + col) * f->cap;
-        t.c = c + col;
-        if (cols - col >= isa->nr) {
-            isa->tile_by_units(&t);
-            continue;
-        }
-        t.c = edge;
-        t.ldc = isa->nr;
-        for (uint32_t r = 0; !fresh && r < rows; r++)
-            memcpy(edge + r * isa->nr, c + r * ldc + col, (cols - col) * sizeof(float));
-        isa->tile_by_units(&t);
-        for (uint32_t r = 0; r < rows; r++)
-            memcpy(c + r * ldc + col, edge + r * isa->nr, (cols - col) * sizeof(float));
+    size_t bytes = HTH_MIN(b->cols - col, isa->nr) * sizeof(float);
+    t->c = b->c + col;
+    t->ldc = b->ldc;
+    if (b->cols - col >= isa->nr) {
+        isa->tile_by_units(t);
+        return;
     }
+    t->c = edge;
+    t->ldc = isa->nr;
+    for (uint32_t r = 0; !t->fresh && r < b->rows; r++)
+        memcpy(edge + r * isa->nr, b->c + r * b->ldc + col, bytes);
+    isa->tile_by_units(t);
+    for (uint32_t r = 0; r < b->rows; r++)
+        memcpy(b->c + r * b->ldc + col, edge + r * isa->nr, bytes);
+}
+
+static void rows_of(const struct block *b)
+{
+    const struct hth_packed_isa *isa = hth_packed_isa_of(b->w->owner->be);
+    const struct hth_factors *f = &b->w->factors;
+    uint32_t turned[ROWS_MAX * HTH_PACK_MR] __attribute__((aligned(64)));
+    for (uint32_t u = 0, end; u < f->units; u = end) {
+        end = piece_end(isa, f, u);
+        struct hth_tile t = {.a = left(b, u, end - u, turned),
+                             .rows = b->rows,
+                             .units = end - u,
+                             .fresh = b->fresh && u == 0};
+        t.ahead = t.a;
+        for (uint32_t col = 0; col < b->cols; col += isa->nr) {
+            t.b = f->dy + (size_t)(b->col0 + col) * f->cap + (size_t)u * isa->nr;
+            tile_of(b, &t, col);
+        }
+    }
+    hth_packed_leave(isa);
 }
 
 uint32_t hth_packed_factors_rows(const struct hth_weight *w, uint32_t row0, uint32_t col0,
                                  uint32_t cols, float *c, size_t ldc)
 {
     uint32_t rows = HTH_MIN(w->rows - row0, tile_rows(hth_packed_isa_of(w->owner->be)));
-    HTH_ASSERT(rows <= HTH_FACTOR_TILE_ROWS);
-    rows_of(w, row0, rows, col0, cols, c, ldc, true);
+    const struct block b = {w, row0, rows, col0, cols, c, ldc, true};
+    rows_of(&b);
     return rows;
 }
 
@@ -146,9 +198,11 @@ static void add_part(void *arg, uint32_t part)
     struct hth_weight *w = arg;
     uint32_t step = tile_rows(hth_packed_isa_of(w->owner->be));
     uint32_t end = HTH_MIN(w->rows, (part + 1) * HTH_PACKED_TILE);
-    for (uint32_t r = part * HTH_PACKED_TILE; r < end; r += step)
-        rows_of(w, r, HTH_MIN(end - r, step), 0, w->cols, w->grad + (size_t)r * w->cols, w->cols,
-                w->grad_zero);
+    for (uint32_t r = part * HTH_PACKED_TILE; r < end; r += step) {
+        float *c = w->grad + (size_t)r * w->cols;
+        const struct block b = {w, r, HTH_MIN(end - r, step), 0, w->cols, c, w->cols, w->grad_zero};
+        rows_of(&b);
+    }
 }
 
 void hth_packed_factors_add(struct hth_weight *w, struct hth_team *team)

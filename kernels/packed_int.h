@@ -9,7 +9,12 @@
  *
  *   B, a *panel*: [units of K][nr]      nr columns of the weight; panels lie one after the other
  *   A by rows:    [rows][HTH_PACK_LDA]  at most HTH_PACK_UNITS units of each row: one *chunk* of K
- *   A by units:   [units of K][width]   width is one vector; for x^T in the weight gradient
+ *   A by units:   [units of K][width]   width is one vector, for tiles of AMX two; for x^T in the
+ *                                       weight gradient
+ *
+ * Where one instruction sums a whole *group* of units, a row of A is filled with zeros up to it,
+ * and `turn` exchanges rows and units of A by units within each square of a group: row r of a group
+ * begins at (r % group) * width + r / group * group, and the next group `group * width` behind.
  *
  * A tile is at most mr rows by nr columns of C; its sums stay in registers for a chunk.
  */
@@ -22,6 +27,7 @@
 #define HTH_PACK_UNITS 512 /* of K in a chunk: 2 KiB of a row, 64 KiB of a panel */
 #define HTH_PACK_LDA   (HTH_PACK_UNITS + 16) /* not a multiple of 4 KiB, so rows spread in L1 */
 #define HTH_PACK_NR    32                    /* the widest panel of any set */
+#define HTH_PACK_MR    32                    /* the most rows of a tile, and the largest `width` */
 
 /* C (+)= A B for one tile and one chunk of K. */
 struct hth_tile {
@@ -55,11 +61,16 @@ struct hth_tile_end {
 struct hth_packed_isa {
     const char *name;
     enum hth_matmul compute;
-    uint32_t mr, nr, width; /* rows and columns of a tile, lanes of a vector */
+    uint32_t mr, nr, width; /* rows and columns of a tile; rows of A by units */
     uint32_t pair;          /* numbers of a unit: 1 or 2 */
+    uint32_t group;         /* units whose products one instruction sums; width is a multiple */
     uint32_t pair_rows;     /* up to this many rows take two panels at a time */
     void (*tile_by_rows)(const struct hth_tile *t);
     void (*tile_by_units)(const struct hth_tile *t);
+    /* Turns `units`, whole groups; NULL: tile_by_units takes them as they are packed. */
+    void (*turn)(uint32_t *a, uint32_t units);
+    /* Gives up what the thread keeps between tiles, after a piece of work; or NULL. */
+    void (*leave)(void);
     /* Makes streamed stores visible to other threads. */
     void (*settle)(void);
     /* `rows` x `cols` sums with leading dimension nr; cols <= nr. */
@@ -82,7 +93,8 @@ struct hth_packed_isa {
 };
 
 extern const struct hth_packed_isa hth_packed_generic, hth_packed_generic_bf16;
-extern const struct hth_packed_isa hth_packed_avx2, hth_packed_avx512, hth_packed_avx512bf16;
+extern const struct hth_packed_isa hth_packed_avx2, hth_packed_avx512, hth_packed_avx512bf16,
+    hth_packed_amxbf16;
 
 /* A packed back end is a CPU back end whose struct hth_cpu is followed by its set. */
 struct hth_packed_cpu {
@@ -138,6 +150,18 @@ uint32_t hth_packed_factors_rows(const struct hth_weight *w, uint32_t row0, uint
 /* The sum of the squares of the product's elements; not finite where an element might not be. */
 double hth_packed_factors_sumsq(const struct hth_weight *w);
 void hth_packed_factors_free(struct hth_weight *w);
+
+static inline void hth_packed_leave(const struct hth_packed_isa *isa)
+{
+    if (isa->leave != NULL)
+        isa->leave();
+}
+
+/* `units` filled up to whole groups. */
+static inline uint32_t hth_groups(const struct hth_packed_isa *isa, uint32_t units)
+{
+    return (units + isa->group - 1) / isa->group * isa->group;
+}
 
 static inline uint32_t hth_units(const struct hth_packed_isa *isa, uint32_t k)
 {

@@ -14,6 +14,9 @@
  *   PK_STREAM(p, v), PK_SETTLE()  a store past the caches, and the fence after such stores
  *   PK_INVERSE(x)               1 / x for 1 <= x <= 2^127
  *   PK_MAX(limit, v), PK_MIN(limit, v)  v clamped at a limit; NaN stays NaN
+ *   PK_GROUP                    units that one instruction sums: rows are filled up to it
+ *   PK_TILES                    the fields of a table that has tile_by_rows and tile_by_units of
+ *                               its own, behind this include
  * and is compiled with the flags of the set, contraction of a * b + c allowed. The order of every
  * sum is fixed: element (i, j) adds its products in rising k, so neither a row's neighbours nor the
  * way in which work is split changes a bit.
@@ -76,6 +79,10 @@ INLINE void store_n(float *p, uint32_t n, vec v)
 #define PK_INVERSE(x) (1.0f / (x))
 #endif
 
+#ifndef PK_GROUP
+#define PK_GROUP 1
+#endif
+
 /* Loads min(n, W) lanes; n may be 0 or negative. */
 INLINE vec load_some(const float *p, int64_t n)
 {
@@ -85,6 +92,13 @@ INLINE vec load_some(const float *p, int64_t n)
 }
 
 /* -- units --------------------------------------------------------------------------------- */
+
+/* Zeros behind `units` of a row, up to a whole group. */
+INLINE void fill_group(uint32_t *row, uint32_t units)
+{
+    for (; units % PK_GROUP != 0; units++)
+        row[units] = 0;
+}
 
 #if PK_BF16
 #define PAIR 2
@@ -150,6 +164,7 @@ static void pack_row_bf16(const uint16_t *src, uint32_t k, uint32_t *dst)
     if (k % 2 != 0)
         dst[k / 2] = 0;
     memcpy(dst, src, k * sizeof(*src));
+    fill_group(dst, (k + 1) / 2);
 }
 
 static void pack_down_bf16(const uint16_t *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
@@ -200,6 +215,7 @@ static void pack_row(const float *src, uint32_t k, uint32_t *dst)
         uvec last = units_along(src + at, k - at);
         memcpy(dst + at / PAIR, &last, (k - at + PAIR - 1) / PAIR * sizeof(uint32_t));
     }
+    fill_group(dst, (k + PAIR - 1) / PAIR);
 }
 
 static void pack_down(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
@@ -318,6 +334,14 @@ static void transpose_some(const uint32_t *src, uint32_t units, uint32_t *dst)
 
 /* -- tiles --------------------------------------------------------------------------------- */
 
+#define PAIR_ROWS (PK_MR / 2)
+
+#ifdef PK_TILES
+static void tile_by_rows(const struct hth_tile *t);
+static void tile_by_units(const struct hth_tile *t);
+#else
+#define PK_TILES .group = PK_GROUP, .width = PK_W
+
 #define FEW_ROWS 8
 
 /* Unit u of row r of A is a[r * row_step + u * unit_step]; all constants where this is inlined.
@@ -371,7 +395,7 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
     }
 }
 
-#define ROWS(n) ((n) < PK_MR ? (n) : PK_MR)
+#define ROWS(n)  ((n) < PK_MR ? (n) : PK_MR)
 #define TILE_OF(n, row_step, unit_step)                                                            \
     case n:                                                                                        \
         tile(t, ROWS(n), 1, row_step, unit_step);                                                  \
@@ -392,7 +416,6 @@ INLINE void tile(const struct hth_tile *t, const int rows, const int panels, con
 
 /* Few rows mean few sums, each waiting for its last addition: then two panels are summed at a
  * time. */
-#define PAIR_ROWS (PK_MR / 2)
 #define PAIR_OF(n)                                                                                 \
     case n:                                                                                        \
         tile(t, (n) < PAIR_ROWS ? (n) : PAIR_ROWS, 2, HTH_PACK_LDA, 1);                            \
@@ -427,6 +450,8 @@ static void tile_by_units(const struct hth_tile *t)
         TILES_TO_12(1, PK_W);
     }
 }
+
+#endif
 
 static void settle(void)
 {
@@ -586,7 +611,7 @@ const struct hth_packed_isa PK_TABLE = {
     .compute = PK_BF16 ? HTH_MATMUL_BF16 : HTH_MATMUL_F32,
     .mr = PK_MR,
     .nr = NR,
-    .width = PK_W,
+    PK_TILES,
     .pair = PAIR,
     .pair_rows = PAIR_ROWS,
     .tile_by_rows = tile_by_rows,

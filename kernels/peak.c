@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "kernels/isa.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -87,11 +89,37 @@ run_bf16(uint32_t rounds)
     return 2.0 * 32 * SUMS_WIDE * rounds;
 }
 
+#define TILE_SUMS 6 /* tiles 6 and 7 are the operands */
+
+/* Configures eight whole tiles, and leaves none. */
+__attribute__((target("amx-tile,amx-bf16"))) static double run_amx(uint32_t rounds)
+{
+    uint8_t config[64] = {1};
+    for (int i = 0; i < 8; i++) {
+        config[16 + 2 * i] = 64; /* bytes of a row */
+        config[48 + i] = 16;     /* rows */
+    }
+    _tile_loadconfig(config);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (uint32_t r = 0; r < rounds; r++) {
+        _tile_dpbf16ps(0, 6, 7);
+        _tile_dpbf16ps(1, 6, 7);
+        _tile_dpbf16ps(2, 6, 7);
+        _tile_dpbf16ps(3, 6, 7);
+        _tile_dpbf16ps(4, 6, 7);
+        _tile_dpbf16ps(5, 6, 7);
+    }
+    _tile_release();
+    return 2.0 * 16 * 16 * 32 * TILE_SUMS * rounds;
+}
+
 #endif
 
 const char *hth_peak_name(enum hth_peak kind)
 {
-    static const char *const names[HTH_PEAKS] = {"generic", "avx2", "avx512", "avx512bf16"};
+    static const char *const names[HTH_PEAKS] = {"generic", "avx2", "avx512", "avx512bf16",
+                                                 "amxbf16"};
     return names[kind];
 }
 
@@ -106,6 +134,8 @@ bool hth_peak_usable(enum hth_peak kind)
     case HTH_PEAK_BF16:
         return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl");
+    case HTH_PEAK_AMX:
+        return hth_isa_runs("amxbf16");
     default:
         break;
     }
@@ -124,12 +154,16 @@ double hth_peak_run(enum hth_peak kind, uint32_t rounds)
         return run_avx512(rounds);
     if (kind == HTH_PEAK_BF16)
         return run_bf16(rounds);
+    if (kind == HTH_PEAK_AMX)
+        return run_amx(rounds);
 #endif
     return run_plain(rounds);
 }
 
 enum hth_peak hth_peak_of(const char *isa, enum hth_matmul compute)
 {
+    if (strcmp(isa, "amxbf16") == 0)
+        return HTH_PEAK_AMX;
     if (compute == HTH_MATMUL_BF16 && hth_peak_usable(HTH_PEAK_BF16))
         return HTH_PEAK_BF16;
     if (strcmp(isa, "avx2") == 0)

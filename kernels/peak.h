@@ -17,7 +17,8 @@ enum hth_peak {
     HTH_PEAK_PLAIN, /* fp32, C compiled for the oldest core of this family */
     HTH_PEAK_AVX2,  /* fp32 */
     HTH_PEAK_AVX512,
-    HTH_PEAK_BF16, /* from here on bf16. AVX512_BF16: pairs of bf16 products added to fp32 */
+    HTH_PEAK_BF16, /* from here on bf16. AVX512_BF16: pairs of products added to fp32 */
+    HTH_PEAK_AMX,  /* tiles of 16 x 16 fp32 */
     HTH_PEAKS
 };
 

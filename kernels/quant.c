@@ -75,7 +75,7 @@ const struct hth_quantops *hth_quantops_find(const char *isa)
     if (isa != NULL && !hth_isa_runs(isa))
         return NULL;
 #ifdef __x86_64__
-    bool any = isa == NULL;
+    bool any = isa == NULL || strcmp(isa, "amxbf16") == 0;
     if ((any || strncmp(isa, "avx512", 6) == 0) && hth_isa_runs("avx512"))
         return &hth_quantops_avx512;
     if ((any || strcmp(isa, "avx2") == 0) && hth_isa_runs("avx2"))

@@ -8,6 +8,8 @@
 
 const struct hth_rowops *hth_rowops_find(const char *isa)
 {
+    if (strcmp(isa, "amxbf16") == 0)
+        isa = "avx512"; /* not asked about tiles, which rows have none of */
     if (strcmp(isa, "generic") == 0 || !hth_isa_runs(isa))
         return &hth_rowops_ref;
 #ifdef __x86_64__

@@ -318,6 +318,9 @@ static void peak_is_the_quickest_instruction(void **state)
     p.rate[HTH_PEAK_BF16] = 480e9;
     assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_F32), HTH_PEAK_AVX512);
     assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_BF16), HTH_PEAK_BF16);
+    p.rate[HTH_PEAK_AMX] = 3419e9;
+    assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_F32), HTH_PEAK_AVX512);
+    assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_BF16), HTH_PEAK_AMX);
 }
 
 int main(void)

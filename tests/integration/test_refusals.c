@@ -248,7 +248,7 @@ static void wrong_instruction_sets_are_refused(void **state)
     struct place *p = *state;
     struct toy t;
     static const char *const cases[][3] = {{"abacus", "auto", "HEARTH_ISA=abacus"},
-                                           {"avx2", "bf16", "avx512bf16 (bf16), or not set"},
+                                           {"avx2", "bf16", "amxbf16 (bf16), or not set"},
                                            {"AVX2", "fp32", "HEARTH_ISA is generic, avx2"},
                                            {"", "tf32", "compute tf32 needs a card"}};
     toy_init(&t, p, 2);

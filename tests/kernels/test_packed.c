@@ -7,7 +7,11 @@
 #include "support/test.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/mem.h"
@@ -241,6 +245,72 @@ static void images_follow_the_values(void **state)
         uint64_t stepped = layer_hash(&l);
         assert_true(stepped != imported && stepped == fresh_hash(&l));
         layer_free(&l);
+    }
+}
+
+/* -- interrupted threads -- */
+
+#define SIGNALS 20
+
+static atomic_uint signals;
+static volatile float product = 1.0f;
+
+/* Uses the registers that it interrupted. */
+static void on_tick(int signal)
+{
+    (void)signal;
+    for (int i = 0; i < 64; i++)
+        product = product * 1.0000001f;
+    atomic_fetch_add(&signals, 1);
+}
+
+/* Computes until enough signals came. Returns NULL if all bits were the same. */
+static void *compute_on(void *arg)
+{
+    struct layer *l = arg;
+    uint64_t first = layer_hash(l);
+    bool same = true;
+    while (atomic_load(&signals) < SIGNALS)
+        same = same && layer_hash(l) == first;
+    return same ? NULL : arg;
+}
+
+static void tick_each_ms(bool on)
+{
+    long us = on ? 1000 : 0;
+    const struct itimerval timer = {.it_interval.tv_usec = us, .it_value.tv_usec = us};
+    assert_int_equal(setitimer(ITIMER_REAL, &timer, NULL), 0);
+}
+
+/* The kernel saves registers and tiles: a signal, a switch of threads or a fork changes no bit. */
+static void bits_survive_signals_and_forks(void **state)
+{
+    (void)state;
+    const struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+    assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+    for (size_t k = 0; k < backend_count; k++) {
+        struct layer layers[4];
+        pthread_t threads[4];
+        atomic_store(&signals, 0);
+        for (int i = 0; i < 4; i++) {
+            layers[i] = layer_new(backends[k], 131, 77);
+            assert_int_equal(pthread_create(&threads[i], NULL, compute_on, &layers[i]), 0);
+        }
+        tick_each_ms(true);
+        for (int i = 0; i < 3; i++) {
+            pid_t child = fork();
+            if (child == 0)
+                _exit(0);
+            assert_int_equal(waitpid(child, NULL, 0), child);
+        }
+        void *wrong;
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(pthread_join(threads[i], &wrong), 0);
+            assert_null(wrong);
+        }
+        tick_each_ms(false);
+        for (int i = 0; i < 4; i++)
+            layer_free(&layers[i]);
     }
 }
 
@@ -747,6 +817,7 @@ int main(void)
         cmocka_unit_test(best_set_is_chosen),
         cmocka_unit_test(type_whose_peak_is_higher_is_chosen),
         cmocka_unit_test(images_follow_the_values),
+        cmocka_unit_test(bits_survive_signals_and_forks),
         cmocka_unit_test(emitted_images_are_used),
         cmocka_unit_test(single_pass_makes_one_image),
         cmocka_unit_test(large_gradient_is_streamed),

@@ -1,0 +1,15 @@
+# Tests of AMX's tiles on any x86-64: the table of kernels over tiles in software (amx_shim.h). The
+# objects come before the library, whose own table and question to the kernel are then left out.
+add_library(hth_amx_shim OBJECT ${HEARTH_ROOT}/kernels/packed_amxbf16.c amx_shim.c)
+target_include_directories(hth_amx_shim PUBLIC ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
+target_compile_definitions(hth_amx_shim PUBLIC HTH_AMX_SHIM="kernels/amx_shim.h")
+target_compile_options(hth_amx_shim PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
+    -Wno-psabi) # vectors of 64 bytes in functions that are all inlined
+target_link_libraries(hth_amx_shim PUBLIC hth_flags)
+foreach(name bits cases operands optim packed)
+    hth_test(test_kernels_amx_${name} SOURCES test_${name}.c
+        LINK hth_amx_shim hth_kernel_cases Threads::Threads LABELS unit kernels)
+endforeach()
+hth_test(test_kernels_amx_threads_factors SOURCES test_factors.c
+    LINK hth_amx_shim hth_kernels Threads::Threads LABELS unit kernels)
+hth_test(test_kernels_amx SOURCES test_amx.c LINK hth_amx_shim hth_kernels LABELS unit kernels)
