@@ -25,12 +25,14 @@
 #define WINDOWS    64
 #define SETTLED_US (10 * S) /* after a host returned: records expire, places are dealt out */
 #define LOST_MAX   1e-3
-#define APART_MAX  0.02
+#define APART_MAX  1e-3 /* of two trunks, for each update that one of them is ahead, and one more */
+#define AHEAD_MAX  100  /* updates: stopping takes a moment */
 
 struct member {
     char name[16];
     char addr[64];
     struct proc *proc;
+    unsigned life; /* of a trainer: number of its metrics file */
     bool frozen;
     int64_t back_us; /* when it starts again or goes on; 0: it runs */
 };
@@ -92,9 +94,11 @@ static void start(struct soak *s, unsigned i)
         ADD("--run", s->toy.run, "--threads", "1");
     if (is_host(i))
         ADD("--experts", "16");
-    if (i >= NODES + HOSTS)
+    if (i >= NODES + HOSTS) {
+        m->life = s->lives++;
         ADD("--resume", "--metrics",
-            place_text(s->place, "%s/life%u.jsonl", s->place->root, s->lives++));
+            place_text(s->place, "%s/life%u.jsonl", s->place->root, m->life));
+    }
 #undef ADD
     m->proc = place_start(s->place, m->name, args);
     m->back_us = 0;
@@ -247,6 +251,7 @@ struct trunk {
     char *bytes;
     size_t len, data;
     json_t *header;
+    double updates;
 };
 
 static struct trunk open_trunk(const struct soak *s, unsigned i)
@@ -262,6 +267,10 @@ static struct trunk open_trunk(const struct soak *s, unsigned i)
     t.data = sizeof(header) + header;
     t.header = json_loadb(t.bytes + sizeof(header), header, 0, NULL);
     assert_non_null(t.header);
+    const char *updates = json_string_value(
+        json_object_get(json_object_get(t.header, "__metadata__"), "hearth.updates"));
+    assert_non_null(updates);
+    t.updates = strtod(updates, NULL);
     return t;
 }
 
@@ -305,9 +314,15 @@ static void trainers_have_one_model(struct soak *s)
     for (unsigned k = 0; k < HTH_ARRAY_LEN(trunk); k++) {
         trunk[k] = open_trunk(s, NODES + HOSTS + k);
         double apart = distance(&trunk[0], &trunk[k]);
-        print_message("%s is %.2g from %s\n", s->member[NODES + HOSTS + k].name, apart,
-                      s->member[NODES + HOSTS].name);
-        assert_true(apart < APART_MAX);
+        double ahead = fabs(trunk[k].updates - trunk[0].updates);
+        double mixed = 0, lost = 0;
+        json_t *last = add_rows(s, s->member[NODES + HOSTS + k].life, &mixed, &lost);
+        print_message("%s: update %.0f, %.2g from %s; it saw %.0f trainers, phase %s\n",
+                      s->member[NODES + HOSTS + k].name, trunk[k].updates, apart,
+                      s->member[NODES + HOSTS].name, toy_number(last, "trainers"),
+                      json_string_value(json_object_get(last, "phase")));
+        json_decref(last);
+        assert_true(ahead <= AHEAD_MAX && apart < APART_MAX * (1 + ahead));
     }
     for (unsigned k = 0; k < HTH_ARRAY_LEN(trunk); k++) {
         json_decref(trunk[k].header);
