@@ -3,38 +3,31 @@
 #include "cli/bar.h"
 #include "cli/cli.h"
 #include "cli/walk.h"
-#include "core/guess.h"
 #include "core/mem.h"
-#include "data/folder.h"
+#include "data/codes.h"
+#include "data/make.h"
 #include "data/set.h"
 #include "data/sheet.h"
 #include "net/net.h"
+#include "trainer/book_file.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ARGS_MAX   64
+#define SOURCES    "emoji, fashion, folder, text, codes, show"
 #define SHOW_MAX   1024
 #define TEXT_SHOWN 80 /* bytes of a sample's text */
 
 struct data {
     const char *verb;
     const char *args[ARGS_MAX];
-    size_t arg_count;
-    struct hth_pack_opts pack;
-    struct hth_folder_opts folder;
-    uint64_t show;
-
-    struct hth_env *env;
+    struct hth_make make;
+    struct hth_codes_opts codes;
+    uint32_t show;
+    uint64_t done; /* of the work that the bar shows */
     struct hth_bar bar;
-    struct hth_why why;
-};
-
-struct data_verb {
-    const char *name;
-    int (*run)(struct data *d);
-    size_t args_min, args_max;
-    const char *takes;
 };
 
 /* ---- making -------------------------------------------------------------------------------- */
@@ -43,21 +36,23 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
 {
     struct data *d = arg;
 
+    if (done < d->done) /* the next piece of work */
+        hth_bar_begin(&d->bar, d->bar.what);
+    d->done = done;
     hth_bar_at(&d->bar, done, total);
 }
 
 /* Prints the error's sentence. */
 static int fail(const struct data *d, enum hth_err err)
 {
-    hth_cli_say_error("%s", d->why.text[0] != '\0' ? d->why.text : hth_err_text(err));
+    hth_cli_say_error("%s", d->make.why.text[0] != '\0' ? d->make.why.text : hth_err_text(err));
     return hth_exit_of(err);
 }
 
 static void say_set(const struct hth_manifest *m, const char *dir)
 {
-    char train[32], test[32];
+    char train[32], test[32], size[16];
     uint64_t bytes = 0;
-    char size[16];
 
     for (uint32_t i = 0; i < m->shard_count; i++)
         bytes += m->shards[i].bytes;
@@ -86,34 +81,25 @@ static void say_skipped(const struct hth_pack *pack)
     }
 }
 
-typedef enum hth_err fill_fn(struct data *d, struct hth_pack *pack);
-
-static int make(struct data *d, const char *what, fill_fn *fill)
+static int make(struct data *d, const struct hth_make_source *source)
 {
     const struct hth_manifest *m;
-    struct hth_pack *pack;
-    enum hth_err err = hth_pack_new(d->env, &d->pack, &pack, &d->why);
-
-    if (err != HTH_OK)
-        return fail(d, err);
-    hth_bar_begin(&d->bar, what);
-    err = fill(d, pack);
-    if (err == HTH_OK)
-        err = hth_pack_finish(pack, &m, &d->why);
+    struct hth_pack *pack = NULL;
+    enum hth_err err;
+    d->make.progress = on_progress;
+    d->make.progress_arg = d;
+    hth_bar_begin(&d->bar, "packing");
+    err = hth_make_run(source, &d->make, &pack, &m);
     hth_bar_end(&d->bar);
-    say_skipped(pack);
+    if (pack != NULL)
+        say_skipped(pack);
     if (err == HTH_OK)
-        say_set(m, d->pack.dir);
+        say_set(m, d->make.pack.dir);
     hth_pack_free(pack);
     return err == HTH_OK ? HTH_EXIT_OK : fail(d, err);
 }
 
-static enum hth_err fill_folder(struct data *d, struct hth_pack *pack)
-{
-    return hth_folder_pack(d->env, &d->folder, pack, &d->why);
-}
-
-static int run_folder(struct data *d)
+static int make_of_folder(struct data *d, const struct hth_make_source *source)
 {
     struct hth_walk walk;
     enum hth_err err = hth_walk_list(d->args[0], &walk);
@@ -121,28 +107,52 @@ static int run_folder(struct data *d)
 
     if (err != HTH_OK)
         return hth_exit_of(err); /* printed */
-    d->pack.kind = HTH_SET_PICTURES;
-    d->folder.dir = d->args[0];
-    d->folder.files = (const char *const *)walk.files;
-    d->folder.count = walk.count;
-    d->folder.progress = on_progress;
-    d->folder.progress_arg = d;
-    code = make(d, "packing pictures", fill_folder);
+    d->make.folder.files = (const char *const *)walk.files;
+    d->make.folder.count = walk.count;
+    code = make(d, source);
     hth_walk_clear(&walk);
     return code;
 }
 
-static enum hth_err fill_text(struct data *d, struct hth_pack *pack)
+/* ---- codes --------------------------------------------------------------------------------- */
+
+static void say_codes(const struct hth_codes *c, const struct hth_manifest *m)
 {
-    for (size_t i = 0; i < d->arg_count; i++)
-        HTH_TRY(hth_text_pack(d->env, d->args[i], pack, on_progress, d, &d->why));
-    return HTH_OK;
+    for (int part = 0; part < HTH_SET_PARTS; part++)
+        if (m->samples[part] > 0)
+            hth_say("  %s: PSNR %.2f dB by the centres, %.2f dB by the decoder",
+                    hth_set_part_name((enum hth_set_part)part), c->psnr_centres[part],
+                    c->decoder != NULL ? c->psnr_decoder[part] : c->psnr_centres[part]);
+    hth_say("  %u of %u codes used, %.2f bits a code", c->used, c->book.codes, c->entropy);
 }
 
-static int run_text(struct data *d)
+static int codes(struct data *d)
 {
-    d->pack.kind = HTH_SET_TEXT;
-    return make(d, "packing text", fill_text);
+    const struct hth_manifest *m;
+    struct hth_codes c = {0};
+    struct hth_pack *pack = NULL;
+    struct hth_set *set;
+    enum hth_err err = hth_set_open(d->make.env, d->args[0], &set, &d->make.why);
+
+    if (err != HTH_OK)
+        return fail(d, err);
+    d->codes.team = hth_env_team(d->make.env);
+    d->codes.progress = on_progress;
+    d->codes.arg = d;
+    hth_bar_begin(&d->bar, "codes");
+    err = hth_backend_by_name("auto", &d->codes.backend);
+    if (err == HTH_OK)
+        err = hth_book_file_set(d->make.env, set, &d->codes, &d->make.pack, &c, &pack, &m,
+                                &d->make.why);
+    hth_bar_end(&d->bar);
+    if (err == HTH_OK) {
+        say_set(m, d->make.pack.dir);
+        say_codes(&c, m);
+    }
+    hth_codes_clear(&c);
+    hth_pack_free(pack);
+    hth_set_free(set);
+    return err == HTH_OK ? HTH_EXIT_OK : fail(d, err);
 }
 
 /* ---- showing ------------------------------------------------------------------------------- */
@@ -169,12 +179,12 @@ static enum hth_err write_sheet(struct data *d, const struct hth_sheet *sheet)
     enum hth_err err;
 
     HTH_TRY(hth_sheet_png(sheet, &png));
-    err = hth_file_write(d->env, d->pack.dir, &(struct hth_span){png, 0, png->size}, 1);
+    err = hth_file_write(d->make.env, d->make.pack.dir, &(struct hth_span){png, 0, png->size}, 1);
     hth_blob_unref(png);
     if (err != HTH_OK)
-        return hth_blame(&d->why, err, "%s: %s", d->pack.dir, hth_err_text(err));
+        return hth_blame(&d->make.why, err, "%s: %s", d->make.pack.dir, hth_err_text(err));
     hth_say("  %s: %u x %u pixels, the training part above, held-out samples in the last rows",
-            d->pack.dir, sheet->width, sheet->height);
+            d->make.pack.dir, sheet->width, sheet->height);
     return HTH_OK;
 }
 
@@ -185,17 +195,17 @@ static enum hth_err show_set(struct data *d, struct hth_set *set)
     enum hth_err err;
 
     say_set(m, d->args[0]);
-    err = hth_sheet_of_set(set, (uint32_t)d->show, say_sample, (void *)m, &sheet, &d->why);
-    if (err == HTH_OK && sheet.rgb != NULL && d->pack.dir != NULL)
+    err = hth_sheet_of_set(set, d->show, say_sample, (void *)m, &sheet, &d->make.why);
+    if (err == HTH_OK && sheet.rgb != NULL && d->make.pack.dir != NULL)
         err = write_sheet(d, &sheet);
     hth_sheet_clear(&sheet);
     return err;
 }
 
-static int run_show(struct data *d)
+static int show(struct data *d)
 {
     struct hth_set *set;
-    enum hth_err err = hth_set_open(d->env, d->args[0], &set, &d->why);
+    enum hth_err err = hth_set_open(d->make.env, d->args[0], &set, &d->make.why);
 
     if (err != HTH_OK)
         return fail(d, err);
@@ -206,35 +216,27 @@ static int run_show(struct data *d)
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-static const struct data_verb data_verbs[] = {
-    {"folder", run_folder, 1, 1, "DIR"},
-    {"text", run_text, 1, ARGS_MAX, "FILE..."},
-    {"show", run_show, 1, 1, "DATA"},
-};
-
-static const struct data_verb *find_verb(const char *name)
+static const struct hth_make_source *find_source(const char *name)
 {
-    for (size_t i = 0; i < HTH_ARRAY_LEN(data_verbs); i++)
-        if (strcmp(data_verbs[i].name, name) == 0)
-            return &data_verbs[i];
+    for (const struct hth_make_source *s = hth_make_sources; s->name != NULL; s++)
+        if (strcmp(s->name, name) == 0)
+            return s;
     return NULL;
 }
 
 static void check(struct data *d, struct argp_state *state)
 {
-    const struct data_verb *verb;
-    char hint[160];
+    bool shows = strcmp(d->verb, "show") == 0, reads = shows || strcmp(d->verb, "codes") == 0;
+    const struct hth_make_source *source = find_source(d->verb);
+    size_t args = d->make.arg_count;
 
-    if (d->verb == NULL)
-        argp_error(state, "name what to make or show, such as: hearth data folder DIR --out DATA");
-    verb = find_verb(d->verb);
-    if (verb == NULL)
-        argp_error(state, "no word '%s'%s", d->verb,
-                   hth_guess_text(d->verb, data_verbs, sizeof(data_verbs[0]),
-                                  HTH_ARRAY_LEN(data_verbs), hint, sizeof(hint)));
-    else if (d->arg_count < verb->args_min || d->arg_count > verb->args_max)
-        argp_error(state, "hearth data %s takes %s", verb->name, verb->takes);
-    else if (d->pack.dir == NULL && verb->run != run_show)
+    if (!reads && source == NULL)
+        argp_error(state, "'%s' can't be made; expected one of: " SOURCES, d->verb);
+    else if (reads && args != 1)
+        argp_error(state, "hearth data %s takes a folder that hearth data made", d->verb);
+    else if (!reads && (args < source->args_min || args > source->args_max))
+        argp_error(state, "hearth data %s takes %s", d->verb, source->takes);
+    else if (!shows && d->make.pack.dir == NULL)
         argp_error(state, "--out DIR is missing: the folder of the new data set");
 }
 
@@ -253,91 +255,105 @@ static void add_drop(struct data *d, char *text, struct argp_state *state)
 {
     char *equals = strchr(text, '=');
 
-    if (equals == NULL || equals == text || d->folder.drop_count == HTH_DROPS_MAX) {
+    if (equals == NULL || equals == text || d->make.folder.drop_count == HTH_DROPS_MAX) {
         argp_error(state, "--drop '%s': expected FIELD=VALUE, such as nsfw=yes, at most %d times",
                    text, HTH_DROPS_MAX);
         return;
     }
     *equals = '\0';
-    d->folder.drop[d->folder.drop_count].field = text;
-    d->folder.drop[d->folder.drop_count++].value = equals + 1;
+    d->make.folder.drop[d->make.folder.drop_count].field = text;
+    d->make.folder.drop[d->make.folder.drop_count++].value = equals + 1;
 }
 
-enum {
-    KEY_NAME = 256,
-    KEY_LICENCE,
-    KEY_SIZE,
-    KEY_TEST,
-    KEY_CAPTION,
-    KEY_ASPECT,
-    KEY_DROP,
-    KEY_WORDS
+#define FIELD(f) offsetof(struct data, f)
+static const struct {
+    int key;
+    const char *flag;
+    uint32_t min, max;
+    size_t offset; /* of a uint32_t */
+} numbers[] = {
+    {'n', "-n", 1, SHOW_MAX, FIELD(show)},
+    {'s', "--size", 8, HTH_SET_SIDE_MAX, FIELD(make.pack.side)},
+    {'m', "--min-caption", 1, HTH_CAPTION_BYTES_MAX, FIELD(make.pack.caption_min)},
+    {'w', "--words-min", 1, 1u << 30, FIELD(make.pack.words_min)},
+    {'K', "--codes", 2, HTH_BOOK_CODES_MAX, FIELD(codes.codes)},
+    {'p', "--patch", 1, HTH_BOOK_PATCH_MAX, FIELD(codes.patch)},
+    {'c', "--copies", 1, 64, FIELD(codes.copies)},
+    {'S', "--shift", 1, 7, FIELD(codes.shift)},
+    {'T', "--steps", 0, 1u << 20, FIELD(codes.steps)},
+    {'r', "--seed", 0, UINT32_MAX, FIELD(codes.seed)},
 };
+
+/* Whether the option is one of the table. */
+static bool parse_number(struct data *d, int key, const char *arg, struct argp_state *state)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++) {
+        if (numbers[i].key != key)
+            continue;
+        *(uint32_t *)((char *)d + numbers[i].offset) =
+            (uint32_t)hth_cli_number(state, numbers[i].flag, arg, numbers[i].min, numbers[i].max);
+        return true;
+    }
+    return false;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct data *d = state->input;
 
+    if (parse_number(d, key, arg, state))
+        return 0;
     switch (key) {
     case 'o':
-        d->pack.dir = arg;
+        d->make.pack.dir = arg;
         return 0;
-    case 'n':
-        d->show = hth_cli_number(state, "-n", arg, 1, SHOW_MAX);
+    case 'N':
+        d->make.pack.name = arg;
         return 0;
-    case KEY_NAME:
-        d->pack.name = arg;
+    case 'L':
+        d->make.pack.licence = arg;
         return 0;
-    case KEY_LICENCE:
-        d->pack.licence = arg;
+    case 't':
+        d->make.pack.test = fraction(state, "--test", arg, 0, 0.5);
         return 0;
-    case KEY_SIZE:
-        d->pack.side = (uint32_t)hth_cli_number(state, "--size", arg, 8, HTH_SET_SIDE_MAX);
+    case 'a':
+        d->make.pack.aspect_max = fraction(state, "--max-aspect", arg, 1, 1e4);
         return 0;
-    case KEY_TEST:
-        d->pack.test = fraction(state, "--test", arg, 0, 0.5);
-        return 0;
-    case KEY_CAPTION:
-        d->pack.caption_min =
-            (uint32_t)hth_cli_number(state, "--min-caption", arg, 1, HTH_CAPTION_BYTES_MAX);
-        return 0;
-    case KEY_ASPECT:
-        d->pack.aspect_max = fraction(state, "--max-aspect", arg, 1, 1e4);
-        return 0;
-    case KEY_DROP:
+    case 'd':
         add_drop(d, arg, state);
         return 0;
-    case KEY_WORDS:
-        d->pack.words_min = (uint32_t)hth_cli_number(state, "--words-min", arg, 1, 1u << 30);
-        return 0;
     case ARGP_KEY_ARG:
-        if (d->verb == NULL)
+        if (d->verb[0] == '\0')
             d->verb = arg;
-        else if (d->arg_count == ARGS_MAX)
+        else if (d->make.arg_count == ARGS_MAX)
             argp_error(state, "at most %d files at once", ARGS_MAX);
         else
-            d->args[d->arg_count++] = arg;
+            d->args[d->make.arg_count++] = arg;
         return 0;
     case ARGP_KEY_END:
         check(d, state);
         return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
     }
+    return ARGP_ERR_UNKNOWN;
 }
 
 static const struct argp_option options[] = {
     {"out", 'o', "PATH", 0, "The folder of the new data set; of show: the sheet, a PNG file", 0},
-    {"size", KEY_SIZE, "PIXELS", 0, "Side of the pictures (default 32)", 1},
-    {"test", KEY_TEST, "FRACTION", 0,
+    {"size", 's', "PIXELS", 0, "Side of the pictures (default 32; fashion: 28)", 1},
+    {"test", 't', "FRACTION", 0,
      "Hold out that part, by a hash of each sample's name (default 0.1)", 1},
-    {"name", KEY_NAME, "TEXT", 0, "Name of the data set (default: my-data)", 1},
-    {"licence", KEY_LICENCE, "TEXT", 0, "Licence of the samples, for those who get the set", 1},
-    {"min-caption", KEY_CAPTION, "N", 0, "Skip captions of fewer characters (default 3)", 2},
-    {"max-aspect", KEY_ASPECT, "X", 0, "Skip pictures longer than X times their width (default 2)",
-     2},
-    {"drop", KEY_DROP, "FIELD=VALUE", 0, "Skip such rows of captions.jsonl", 2},
-    {"words-min", KEY_WORDS, "N", 0, "A word is a token if seen N times (default 2)", 2},
+    {"name", 'N', "TEXT", 0, "Name of the data set (default: my-data)", 1},
+    {"licence", 'L', "TEXT", 0, "Licence of the samples, for those who get the set", 1},
+    {"min-caption", 'm', "N", 0, "Skip captions of fewer characters (default 3)", 2},
+    {"max-aspect", 'a', "X", 0, "Skip pictures longer than X times their width (default 2)", 2},
+    {"drop", 'd', "FIELD=VALUE", 0, "Skip such rows of captions.jsonl", 2},
+    {"words-min", 'w', "N", 0, "A word is a token if seen N times (default 2; emoji: 1)", 2},
+    {"codes", 'K', "N", 0, "codes: numbers in the code book (default 512)", 3},
+    {"patch", 'p', "PIXELS", 0, "codes: side of a patch (default 4)", 3},
+    {"copies", 'c', "N", 0, "codes: code each training picture N times (default 1)", 3},
+    {"shift", 'S', "PIXELS", 0, "codes: move copies by up to so much (default 2)", 3},
+    {"steps", 'T', "N", 0, "codes: training steps of the decoder (default 2000)", 3},
+    {"seed", 'r', "N", 0, "codes: of book and decoder (default 1)", 3},
     {NULL, 'n', "N", 0, "show: samples of the training part (default 24)", 3},
     {0}};
 
@@ -346,34 +362,39 @@ static const char doc[] =
     "  hearth data folder DIR --out DATA    pictures and captions: NAME.png or .jpg\n"
     "      beside NAME.txt; captions.jsonl of {\"file\": ..., \"text\": ...}; or a\n"
     "      folder for each class\n"
-    "  hearth data text FILE... --out DATA  plain text, or .jsonl of {\"text\": ...};\n"
-    "      .gz and .zst, too\n"
+    "  hearth data text FILE... --out DATA  plain text or .jsonl, also as .gz and .zst\n"
+    "  hearth data emoji --out DATA         3,655 emoji of Debian's font and their names\n"
+    "  hearth data fashion --out DATA       Fashion-MNIST, 70,000 pictures in 10 classes\n"
+    "  hearth data codes DATA --out CODES   its pictures as grids of codes of a code book\n"
     "  hearth data show DATA --out A.png    counts, captions, a sheet of samples\n\n"
     "A data set is a folder: data.json, shards (tar, zstd), words.json. Samples that\n"
     "can't be used are skipped and counted by reason, and the first of each is named.\n";
 
 int hth_verb_data(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = options, .parser = parse, .args_doc = "folder|text|show [FILE...]", .doc = doc};
-    struct data d = {.show = 24,
-                     .pack = {.name = "my-data",
-                              .licence = "",
-                              .side = 32,
-                              .test = 0.1,
-                              .caption_min = 3,
-                              .aspect_max = 2,
-                              .words_min = 2}};
+    static const struct argp argp = {.options = options,
+                                     .parser = parse,
+                                     .args_doc = "emoji|fashion|folder|text|codes|show [FILE...]",
+                                     .doc = doc};
+    struct data d = {.verb = "", .show = 24, .make.pack.test = 0.1, .codes = HTH_CODES_OPTS_INIT};
     struct hth_net_opts net = HTH_NET_OPTS_INIT;
     enum hth_err err;
     int code;
 
+    d.make.args = d.args;
     if (argp_parse(&argp, argc, argv, 0, NULL, &d) != 0)
         return HTH_EXIT_USAGE;
-    err = hth_net_new(&net, &d.env);
+    err = hth_net_new(&net, &d.make.env);
     if (err != HTH_OK)
         return fail(&d, err);
-    code = find_verb(d.verb)->run(&d);
-    hth_net_free(d.env);
+    if (strcmp(d.verb, "show") == 0)
+        code = show(&d);
+    else if (strcmp(d.verb, "codes") == 0)
+        code = codes(&d);
+    else if (strcmp(d.verb, "folder") == 0)
+        code = make_of_folder(&d, find_source(d.verb));
+    else
+        code = make(&d, find_source(d.verb));
+    hth_net_free(d.make.env);
     return code;
 }
