@@ -6,10 +6,12 @@ target_compile_definitions(hth_amx_shim PUBLIC HTH_AMX_SHIM="kernels/amx_shim.h"
 target_compile_options(hth_amx_shim PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
     -Wno-psabi) # vectors of 64 bytes in functions that are all inlined
 target_link_libraries(hth_amx_shim PUBLIC hth_flags)
-foreach(name bits cases operands optim packed)
-    hth_test(test_kernels_amx_${name} SOURCES test_${name}.c
+foreach(name bits cases factors operands optim packed)
+    set(test test_kernels_${name}_amx)
+    if(name MATCHES "factors|optim") # under ThreadSanitizer, too, as packed
+        set(test test_kernels_threads_${name}_amx)
+    endif()
+    hth_test(${test} SOURCES test_${name}.c
         LINK hth_amx_shim hth_kernel_cases Threads::Threads LABELS unit kernels)
 endforeach()
-hth_test(test_kernels_amx_threads_factors SOURCES test_factors.c
-    LINK hth_amx_shim hth_kernels Threads::Threads LABELS unit kernels)
 hth_test(test_kernels_amx SOURCES test_amx.c LINK hth_amx_shim hth_kernels LABELS unit kernels)

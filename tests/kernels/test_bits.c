@@ -12,6 +12,7 @@
 #include "kernels/blas.h"
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
+#include "kernels/tables.h"
 
 /* Rows of the whole batch; packed blocks have fewer, so it covers one, less, and more than two. */
 #define ROWS      70
@@ -27,7 +28,7 @@ static int setup(void **state)
     backends[backend_count++] = hth_backend_ref();
     if (hth_test_blas(&backends[backend_count++]) != HTH_OK)
         return -1;
-    backend_count += hth_backend_packed_all(backends + 2);
+    backend_count += test_tables(backends + 2);
     return 0;
 }
 

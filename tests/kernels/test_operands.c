@@ -14,6 +14,7 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "kernels/ops.h"
+#include "kernels/tables.h"
 
 static const struct hth_backend *backends[1 + HTH_PACKED_MAX];
 static size_t backend_count;
@@ -22,7 +23,7 @@ static int setup(void **state)
 {
     (void)state;
     backends[backend_count++] = hth_backend_ref();
-    backend_count += hth_backend_packed_all(backends + 1);
+    backend_count += test_tables(backends + 1);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "core/rng.h"
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
+#include "kernels/tables.h"
 #include "support/team.h"
 
 static const struct hth_backend *backends[4 + HTH_PACKED_MAX];
@@ -34,7 +35,7 @@ static int setup(void **state)
         if (info[i].usable && hth_backend_by_name(info[i].name, &be) == HTH_OK)
             add_backend(be);
     }
-    n = hth_backend_packed_all(packed);
+    n = test_tables(packed);
     for (size_t i = 0; i < n; i++)
         add_backend(packed[i]);
     return backend_count > 0 ? 0 : -1;
