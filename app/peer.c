@@ -24,11 +24,6 @@
 #define PORTS      100
 /* State folders of one run and role on one machine. */
 #define FOLDERS 100
-/* The port of a peer without --listen: the first one that is free, of so many. */
-#define PORT_FIRST 4700
-#define PORTS      100
-/* State folders of one run and role on one machine. */
-#define FOLDERS 100
 /* The DHT keys of beacons contain a network name, also for a node that serves no run. */
 #define NO_NETWORK "hearth"
 
@@ -289,10 +284,11 @@ static int open_port(const struct hth_peer_opts *opts, struct hth_peer *peer)
     bool fixed = opts->net->listen != NULL || opts->ephemeral;
     if (resolve_listen(opts, &listen) != HTH_OK)
         return HTH_EXIT_USAGE;
-    enum hth_err err = open_at(opts, peer, &listen);
-    for (int i = 1; i < PORTS && err == HTH_E_ADDR_IN_USE && !fixed; i++) {
-        listen.port++;
-        err = open_at(opts, peer, &listen);
+    enum hth_err err = HTH_E_ADDR_IN_USE;
+    for (int i = 0; i < (fixed ? 1 : PORTS) && err == HTH_E_ADDR_IN_USE; i++) {
+        listen.port += i > 0;
+        if (fixed || !hth_peer_join_names_port(peer->join, listen.port))
+            err = open_at(opts, peer, &listen);
     }
     if (err != HTH_OK)
         hth_cli_say_error("can't listen on %s, TCP and UDP: %s%s", hth_addr_text(&listen, text),
@@ -348,6 +344,8 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
     if (err != HTH_OK)
         return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;
     int code = open_port(opts, peer);
+    if (code == HTH_EXIT_OK)
+        hth_peer_join_drop_self(peer->join, &peer->listen);
     if (code == HTH_EXIT_OK && !opts->dials_only && choose_announce(opts->net, peer) != HTH_OK)
         code = HTH_EXIT_USAGE;
     return code;

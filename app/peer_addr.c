@@ -84,6 +84,13 @@ bool hth_peer_addr_udp_free(const struct hth_addr *addr)
     return addr->port == 0 || can_bind(addr, false);
 }
 
+bool hth_peer_addr_is_own(const struct hth_addr *addr)
+{
+    struct hth_addr any_port = *addr;
+    any_port.port = 0;
+    return addr->family != 0 && can_bind(&any_port, true);
+}
+
 /* The local address from which packets to `to` are sent. */
 static bool outward(const struct hth_addr *to, struct hth_addr *out)
 {

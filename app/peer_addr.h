@@ -13,6 +13,8 @@
 void hth_peer_addr_any(uint16_t port, struct hth_addr *out);
 /* Whether UDP is free at this address and port, for [::] in both families. */
 bool hth_peer_addr_udp_free(const struct hth_addr *addr);
+/* Whether the address, without its port, is one of this machine. */
+bool hth_peer_addr_is_own(const struct hth_addr *addr);
 /* The address to announce for a peer that listens at `listen`: that one, unless it is a wildcard;
  * else one of this machine of a family that is listened on: the one from which it reaches `join`
  * (family 0: none), or the internet, or that of an interface. Loopback only if there is no

@@ -2,6 +2,7 @@
 /* peer_join.c: tries to join until it succeeds, and keeps the file of remembered peers. */
 #include "app/peer_join.h"
 
+#include "app/peer_addr.h"
 #include "core/mem.h"
 #include "net/net.h"
 
@@ -133,6 +134,37 @@ const struct hth_addr *hth_peer_join_addrs(const struct hth_peer_join *j, size_t
 {
     *count = j->count;
     return j->addr;
+}
+
+bool hth_peer_join_names_port(const struct hth_peer_join *j, uint16_t port)
+{
+    size_t i = 0;
+    while (i < j->typed && !(j->addr[i].port == port && hth_peer_addr_is_own(&j->addr[i])))
+        i++;
+    return i < j->typed;
+}
+
+static bool is_self(const struct hth_addr *addr, const struct hth_addr *listen)
+{
+    bool every = hth_addr_scope(listen) == HTH_SCOPE_NONE;
+    return addr->port == listen->port &&
+           (every ? hth_peer_addr_is_own(addr) : hth_addr_same_ip(addr, listen));
+}
+
+void hth_peer_join_drop_self(struct hth_peer_join *j, const struct hth_addr *listen)
+{
+    size_t count = 0, typed = 0;
+    for (size_t i = 0; i < j->count; i++) {
+        if (is_self(&j->addr[i], listen))
+            continue;
+        typed += i < j->typed;
+        j->addr[count] = j->addr[i];
+        j->entry[count++] = j->entry[i];
+    }
+    if (typed < j->typed && !j->quiet)
+        hth_say("--join names this process itself, and is left out");
+    j->count = count;
+    j->typed = typed;
 }
 
 /* ---- remembering --------------------------------------------------------------------------- */

@@ -27,6 +27,10 @@ enum hth_err hth_peer_join_new(const struct hth_peer_opts *opts, struct hth_peer
                                struct hth_peer_join **out) HTH_MUST;
 /* The addresses to join through; those of --join first. */
 const struct hth_addr *hth_peer_join_addrs(const struct hth_peer_join *join, size_t *count);
+/* Whether --join names this port of this machine: it is another process's. */
+bool hth_peer_join_names_port(const struct hth_peer_join *join, uint16_t port);
+/* Forgets the addresses at which this peer itself listens: it would wait for its own answer. */
+void hth_peer_join_drop_self(struct hth_peer_join *join, const struct hth_addr *listen);
 /* Opens the peer's census and begins to join; when that is done, calls peer->on_joined, or
  * hth_peer_stop after printing what failed. Errors: those of a watch. */
 enum hth_err hth_peer_join_start(struct hth_peer_join *join) HTH_MUST;

@@ -240,7 +240,7 @@ static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
     hth_census_stats(s->peer.census, &seen);
-    printf("run '%s': %zu node%s\n\n", s->gather->network, s->gather->peer_count,
+    printf("run '%s': %zu peer%s\n\n", s->gather->network, s->gather->peer_count,
            s->gather->peer_count == 1 ? "" : "s");
     print_peers(s);
     if (s->gather->layer_count > 0)
@@ -387,7 +387,7 @@ static void print_runs(const struct status *s, const struct hth_census_network *
         return;
     }
     json_decref(runs);
-    printf("%-32s %8s %8s %8s\n", "run", "nodes", "hosts", "trainers");
+    printf("%-32s %8s %8s %8s\n", "run", "peers", "hosts", "trainers");
     for (size_t i = 0; i < count; i++)
         printf("%-32s %8u %8u %8u\n", run[i].name, run[i].nodes, run[i].hosts, run[i].trainers);
 }
@@ -395,7 +395,7 @@ static void print_runs(const struct status *s, const struct hth_census_network *
 static void say_nobody(const struct status *s, bool named)
 {
     char span[16];
-    hth_cli_say_error("the swarm answers, but no node of %s%s was found in %s: nobody %s in it, or "
+    hth_cli_say_error("the swarm answers, but no peer of %s%s was found in %s: nobody %s in it, or "
                       "this machine's clock is wrong (--wait 5s looks longer)",
                       named ? "run " : "any run", s->gather->network,
                       hth_cli_span_text(s->wait_us, span),

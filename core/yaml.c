@@ -157,6 +157,7 @@ struct yaml_walk {
     size_t depth, documents;
     const cyaml_schema_value_t *root;
     const cyaml_schema_value_t *stray; /* the mapping with a key that it does not know */
+    size_t stray_line;                 /* of that key, from 1 */
     const cyaml_schema_value_t *words; /* of the first value that is none of them */
     struct hth_yaml_given *given;      /* NULL: not wanted */
     char wrong[200];                   /* "" while no error was found */
@@ -240,10 +241,12 @@ static void on_scalar(struct yaml_walk *w, const yaml_event_t *event)
     struct place *p = w->depth > 0 ? &w->open[w->depth - 1] : NULL;
     if (p != NULL && p->value->type == CYAML_MAPPING && p->field == NULL) {
         p->field = field_named(p->value, text);
-        if (p->field == NULL)
+        if (p->field == NULL) {
             w->stray = p->value;
-        else if (w->given != NULL)
+            w->stray_line = event->start_mark.line + 1;
+        } else if (w->given != NULL) {
             record_given(w);
+        }
         return;
     }
     const cyaml_schema_value_t *value = expected(w);
@@ -385,7 +388,12 @@ static void explain(const struct hth_yaml_kind *kind, const struct parse_log *lo
     if (strncmp(log->message, unknown, strlen(unknown)) == 0) {
         const char *key = log->message + strlen(unknown);
         hint_key(kind, walk, key, hint, sizeof(hint));
-        snprintf(error, max, "%s: unknown key '%.64s' %s%s", name, key, log->where, hint);
+        /* libcyaml names the place where it stood before the key. */
+        if (walk->stray != NULL)
+            snprintf(error, max, "%s: unknown key '%.64s' in line %zu%s", name, key,
+                     walk->stray_line, hint);
+        else
+            snprintf(error, max, "%s: unknown key '%.64s' %s%s", name, key, log->where, hint);
     } else if (strncmp(log->message, no_word, strlen(no_word)) == 0) {
         const char *value = log->message + strlen(no_word);
         const cyaml_schema_value_t *w = walk->words;

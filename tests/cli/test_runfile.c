@@ -191,7 +191,8 @@ static void mistakes_are_named(void **state)
     static const struct mistake cases[] = {
         {"run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi'"},
         {"run: a\nmodel:\n  dmi: 3\n", "did you mean 'model.dim'?"},
-        {"run: a\nmodel:\n  dmi: 3\n", "line: 3"},
+        {"run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi' in line 3;"},
+        {"run: a\nmodel:\n  dim: 3\nzzzz: 3\n", "unknown key 'zzzz' in line 4;"},
         {"run: a\nfligths: 3\n", "did you mean 'train.flights'?"},
         {"model: {dim: 3}\n", "the key 'run' is missing"},
         {"run: a\n---\nrun: b\n", "a second document begins in line 2"},

@@ -221,6 +221,30 @@ static void lines_work_on_one_machine(void **state)
                "stop $second\n");
 }
 
+/* The lines in the wrong order: the host does not take the port at which it looks for its node. A
+ * host that names itself does not wait for its own answer. */
+static void a_host_may_start_before_its_node(void **state)
+{
+    struct place *p = *state;
+    if (skipped(p))
+        return;
+    prepare(p, "[2, 4]");
+    run_script(p,
+               "line='hearth serve --run runs/fashion.yaml --experts 8'\n"
+               "at a \"$line --join localhost:4700\" >first 2>&1 & first=$!\n"
+               "await 'joining localhost:4700 ...' first\n"
+               "await 'port 4701 ' first\n"
+               "at a 'hearth node' >node 2>&1 & node=$!\n"
+               "await 'port 4700 ' node\n"
+               "await 'serving 8 experts' first\n"
+               "await 'host .* at 10.77.0.1:4701 has joined' node\n"
+               "stop $node; stop $first\n"
+               "at a \"$line --listen 10.77.0.1:4700 --join 10.77.0.1:4700\" >self 2>&1 & s=$!\n"
+               "await '--join names this process itself' self\n"
+               "await 'serving 8 experts (0 from' self\n"
+               "stop $s\n");
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
 
 int main(void)
@@ -228,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(lines_work_on_three_machines),
         CASE(lines_work_on_one_machine),
+        CASE(a_host_may_start_before_its_node),
         CASE(hosts_learn_that_nobody_reaches_them),
     };
     return PLACE_RUN_AT_ONCE(tests);

@@ -188,12 +188,12 @@ static void test_hosts_roles_and_coverage(void **state)
             START(p, "table", "status", "--wait", "10s", "--network", "toy", "--join", t.addr[1]);
         assert_int_equal(proc_wait(table), 0);
     }
-    proc_must_say(table, "run 'toy': 5 nodes");
+    proc_must_say(table, "run 'toy': 5 peers");
     proc_must_say(table, "has ffn0 as 2x4 of ffn, width 16, not 2x4 of ffn, width 32");
     /* A single run is found without its name. */
     table = START(p, "table", "status", "--wait", "10s", "--join", t.addr[1]);
     assert_int_equal(proc_wait(table), 0);
-    proc_must_say(table, "run 'toy': 5 nodes");
+    proc_must_say(table, "run 'toy': 5 peers");
     proc_must_say(table, "100%");
     proc_signal(t.trainer, SIGINT);
     assert_int_equal(proc_wait(t.trainer), 130);
@@ -397,9 +397,9 @@ static void test_on_this_machine(void **state)
                       t.addr[3], "--join", t.addr[1]);
     proc_wait_text(t.host[0], "serving 4 experts");
     proc_wait_text(t.host[1], "serving 4 experts");
-    while (s == NULL || !proc_said(s, "run 'toy': 3 nodes") || !proc_said(s, " 100%")) {
+    while (s == NULL || !proc_said(s, "run 'toy': 3 peers") || !proc_said(s, " 100%")) {
         if (s != NULL) {
-            wait_step(&w, "three nodes of this machine");
+            wait_step(&w, "three peers of this machine");
             proc_forget(s);
         }
         s = START(p, "status", "status");
@@ -502,15 +502,15 @@ static void test_no_name_given(void **state)
     proc_wait_text(node, "a new swarm");
     struct proc *s = START(p, "status", "status", "--join", t.addr[1], "--wait", "1s");
     assert_int_equal(proc_wait(s), 4);
-    proc_must_say(s, "no node of any run");
+    proc_must_say(s, "no peer of any run");
     s = START(p, "status", "status", "--join", t.addr[1], "--network", "nobody");
     assert_int_equal(proc_wait(s), 4);
-    proc_must_say(s, "no node of run nobody");
+    proc_must_say(s, "no peer of run nobody");
     assert_false(proc_said(s, "run 'nobody'")); /* no empty table */
     toy_start_host(&t, 0);
     s = START(p, "status", "status", "--wait", "10s", "--join", t.addr[1]);
     assert_int_equal(proc_wait(s), 0);
-    proc_must_say(s, "run 'toy': 1 node\n");
+    proc_must_say(s, "run 'toy': 1 peer\n");
     proc_must_say(s, "50%");
     struct proc *other =
         START(p, "other", "serve", "--run", t.run, "--network", "other", "--join", t.addr[1],
@@ -529,7 +529,7 @@ static void test_no_name_given(void **state)
     proc_must_say(s, "toy ");
     s = START(p, "status", "status", "--wait", "10s", "--join", t.addr[1], "--network", "other");
     assert_int_equal(proc_wait(s), 0);
-    proc_must_say(s, "run 'other': 1 node\n");
+    proc_must_say(s, "run 'other': 1 peer\n");
     place_end(p);
 }
 
