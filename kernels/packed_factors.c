@@ -143,18 +143,12 @@ static const uint32_t *left(const struct block *b, uint32_t u, uint32_t units, u
     return turned + (size_t)(row % isa->group) * isa->width + row / isa->group * isa->group;
 }
 
-/* Sums one tile into the block's columns from col on; at the edge in a buffer. */
-static void tile_of(const struct block *b, struct hth_tile *t, uint32_t col)
+/* Sums the last columns of the block, which do not fill a tile, in a buffer. */
+static void edge_of(const struct block *b, struct hth_tile *t, uint32_t col)
 {
     const struct hth_packed_isa *isa = hth_packed_isa_of(b->w->owner->be);
     float edge[HTH_FACTOR_TILE_ROWS * HTH_PACK_NR] __attribute__((aligned(64))) = {0};
-    size_t bytes = HTH_MIN(b->cols - col, isa->nr) * sizeof(float);
-    t->c = b->c + col;
-    t->ldc = b->ldc;
-    if (b->cols - col >= isa->nr) {
-        isa->tile_by_units(t);
-        return;
-    }
+    size_t bytes = (b->cols - col) * sizeof(float);
     t->c = edge;
     t->ldc = isa->nr;
     for (uint32_t r = 0; !t->fresh && r < b->rows; r++)
@@ -172,13 +166,18 @@ static void rows_of(const struct block *b)
     for (uint32_t u = 0, end; u < f->units; u = end) {
         end = piece_end(isa, f, u);
         struct hth_tile t = {.a = left(b, u, end - u, turned),
+                             .ldc = b->ldc,
                              .rows = b->rows,
                              .units = end - u,
                              .fresh = b->fresh && u == 0};
         t.ahead = t.a;
         for (uint32_t col = 0; col < b->cols; col += isa->nr) {
             t.b = f->dy + (size_t)(b->col0 + col) * f->cap + (size_t)u * isa->nr;
-            tile_of(b, &t, col);
+            t.c = b->c + col;
+            if (b->cols - col >= isa->nr)
+                isa->tile_by_units(&t);
+            else
+                edge_of(b, &t, col);
         }
     }
     hth_packed_leave(isa);

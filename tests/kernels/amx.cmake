@@ -11,7 +11,11 @@ foreach(name bits cases factors operands optim packed)
     if(name MATCHES "factors|optim") # under ThreadSanitizer, too, as packed
         set(test test_kernels_threads_${name}_amx)
     endif()
+    set(labels unit kernels)
+    if(name MATCHES "bits|packed")
+        list(APPEND labels long)
+    endif()
     hth_test(${test} SOURCES test_${name}.c
-        LINK hth_amx_shim hth_kernel_cases Threads::Threads LABELS unit kernels)
+        LINK hth_amx_shim hth_kernel_cases Threads::Threads LABELS ${labels})
 endforeach()
 hth_test(test_kernels_amx SOURCES test_amx.c LINK hth_amx_shim hth_kernels LABELS unit kernels)
