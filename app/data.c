@@ -195,7 +195,7 @@ static enum hth_err show_set(struct data *d, struct hth_set *set)
     enum hth_err err;
 
     say_set(m, d->args[0]);
-    err = hth_sheet_of_set(set, d->show, say_sample, (void *)m, &sheet, &d->make.why);
+    err = hth_book_file_sheet(set, d->show, say_sample, (void *)m, &sheet, &d->make.why);
     if (err == HTH_OK && sheet.rgb != NULL && d->make.pack.dir != NULL)
         err = write_sheet(d, &sheet);
     hth_sheet_clear(&sheet);

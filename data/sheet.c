@@ -52,11 +52,33 @@ enum hth_err hth_sheet_png(const struct hth_sheet *s, struct hth_blob **out)
 
 struct drawing {
     struct hth_set *set;
+    const struct hth_codes *codes;
     hth_sheet_fn *each;
     void *arg;
     struct hth_sheet *sheet;
     struct hth_why *why;
 };
+
+static enum hth_err draw_sample(const struct drawing *d, uint32_t index,
+                                const struct hth_sample *sample)
+{
+    uint8_t *painted;
+    enum hth_err err = HTH_OK;
+
+    if (sample->pixels != NULL)
+        hth_sheet_put(d->sheet, index, sample->pixels);
+    if (sample->codes == NULL || d->codes == NULL)
+        return HTH_OK;
+    painted = hth_calloc((size_t)d->sheet->side * d->sheet->side, 3);
+    if (d->codes->decoder != NULL)
+        err = hth_decoder_paint(d->codes->decoder, sample->codes, painted);
+    else
+        hth_book_paint(&d->codes->book, sample->codes, d->sheet->side, painted);
+    if (err == HTH_OK)
+        hth_sheet_put(d->sheet, index, painted);
+    hth_free(painted);
+    return err;
+}
 
 static enum hth_err draw_part(const struct drawing *d, enum hth_set_part part, uint32_t first,
                               uint32_t count)
@@ -67,24 +89,24 @@ static enum hth_err draw_part(const struct drawing *d, enum hth_set_part part, u
     for (uint32_t i = 0; i < count; i++) {
         HTH_TRY(hth_set_seek(d->set, part, samples * i / count, d->why));
         HTH_TRY(hth_set_next(d->set, &sample, d->why));
-        if (sample.pixels != NULL)
-            hth_sheet_put(d->sheet, first + i, sample.pixels);
+        HTH_TRY(draw_sample(d, first + i, &sample));
         d->each(d->arg, part, i + 1, &sample);
     }
     return HTH_OK;
 }
 
-enum hth_err hth_sheet_of_set(struct hth_set *set, uint32_t count, hth_sheet_fn *each, void *arg,
-                              struct hth_sheet *out, struct hth_why *why)
+enum hth_err hth_sheet_of_set(struct hth_set *set, const struct hth_codes *codes, uint32_t count,
+                              hth_sheet_fn *each, void *arg, struct hth_sheet *out,
+                              struct hth_why *why)
 {
     const struct hth_manifest *m = hth_set_manifest(set);
-    struct drawing d = {set, each, arg, out, why};
+    struct drawing d = {set, codes, each, arg, out, why};
     uint32_t train = (uint32_t)HTH_MIN((uint64_t)count, m->samples[HTH_SET_TRAIN]);
     uint32_t test = (uint32_t)HTH_MIN(((uint64_t)count + 2) / 3, m->samples[HTH_SET_TEST]);
     uint32_t rows = (train + COLUMNS - 1) / COLUMNS;
 
     *out = (struct hth_sheet){0};
-    if (m->kind == HTH_SET_PICTURES)
+    if (m->kind != HTH_SET_TEXT)
         HTH_TRY(hth_sheet_init(out, COLUMNS, rows + (test + COLUMNS - 1) / COLUMNS, m->side,
                                HTH_MAX(SHOW_SIDE / m->side, 1u)));
     HTH_TRY(draw_part(&d, HTH_SET_TRAIN, 0, train));

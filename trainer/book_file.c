@@ -192,3 +192,57 @@ enum hth_err hth_book_file_decoder(const char *name, const void *bytes, size_t l
     hth_st_close(r);
     return err;
 }
+
+/* ---- of a set ------------------------------------------------------------------------------ */
+
+static enum hth_err load_decoder(const struct hth_blob *file, const struct hth_manifest *m,
+                                 struct hth_codes *out, struct hth_why *why)
+{
+    struct hth_decoder_opts opts = {.book = &out->book, .side = m->side};
+    struct hth_why none = {""};
+    enum hth_err err;
+
+    HTH_TRY(hth_backend_by_name("auto", &opts.backend));
+    HTH_TRY(hth_decoder_new(&opts, &out->decoder));
+    err = hth_book_file_decoder(m->book.file, file->data, file->size, out->decoder, &none);
+    if (err == HTH_E_NOT_FOUND) { /* made with --steps 0: the centres paint */
+        hth_decoder_free(out->decoder);
+        out->decoder = NULL;
+        return HTH_OK;
+    }
+    return err == HTH_OK ? HTH_OK : hth_blame(why, err, "%s", none.text);
+}
+
+enum hth_err hth_book_file_load(struct hth_set *set, struct hth_codes *out, struct hth_why *why)
+{
+    const struct hth_manifest *m = hth_set_manifest(set);
+    struct hth_blob *file;
+    enum hth_err err;
+
+    *out = (struct hth_codes){0};
+    HTH_TRY(hth_set_side_file(set, &m->book, HTH_BOOK_FILE_BYTES_MAX, &file, why));
+    err = hth_book_file_read(m->book.file, file->data, file->size, &out->book, why);
+    if (err == HTH_OK && (out->book.codes != m->book.count || out->book.patch != m->patch))
+        err = hth_blame(why, HTH_E_CORRUPT, "%s: %u codes, patch %u, but %s says %u and %u",
+                        m->book.file, out->book.codes, out->book.patch, HTH_MANIFEST_FILE,
+                        m->book.count, m->patch);
+    if (err == HTH_OK)
+        err = load_decoder(file, m, out, why);
+    hth_blob_unref(file);
+    return err;
+}
+
+enum hth_err hth_book_file_sheet(struct hth_set *set, uint32_t count, hth_sheet_fn *each, void *arg,
+                                 struct hth_sheet *out, struct hth_why *why)
+{
+    struct hth_codes codes = {0};
+    enum hth_err err = HTH_OK;
+
+    *out = (struct hth_sheet){0};
+    if (hth_set_manifest(set)->kind == HTH_SET_CODES)
+        err = hth_book_file_load(set, &codes, why);
+    if (err == HTH_OK)
+        err = hth_sheet_of_set(set, &codes, count, each, arg, out, why);
+    hth_codes_clear(&codes);
+    return err;
+}

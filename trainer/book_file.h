@@ -13,7 +13,7 @@
 #define HTH_TRAINER_BOOK_FILE_H
 
 #include "core/blob.h"
-#include "data/codes.h"
+#include "data/sheet.h"
 
 #define HTH_BOOK_FILE           "codebook.safetensors"
 #define HTH_BOOK_FILE_BYTES_MAX (256u << 20)
@@ -35,5 +35,13 @@ enum hth_err hth_book_file_read(const char *name, const void *bytes, size_t len,
  * E_BAD_SHAPE, E_NOT_FINITE. */
 enum hth_err hth_book_file_decoder(const char *name, const void *bytes, size_t len,
                                    struct hth_decoder *decoder, struct hth_why *why) HTH_MUST;
+
+/* Loads book and decoder of a set of codes, for painting: *out has them and nothing else. Clear it
+ * with hth_codes_clear, also after an error. */
+enum hth_err hth_book_file_load(struct hth_set *set, struct hth_codes *out,
+                                struct hth_why *why) HTH_MUST;
+/* hth_sheet_of_set, with the set's own book. */
+enum hth_err hth_book_file_sheet(struct hth_set *set, uint32_t count, hth_sheet_fn *each, void *arg,
+                                 struct hth_sheet *out, struct hth_why *why) HTH_MUST;
 
 #endif

@@ -57,7 +57,9 @@ static void a_folder_becomes_a_set_and_a_sheet(void **state)
     assert_int_equal(proc_wait(code), 0);
     proc_must_say(code, "train: PSNR ");
     proc_must_say(code, "4 of 4 codes used");
-    assert_int_equal(RUN(p, "showcodes", "data", "show", codes), 0);
+    assert_int_equal(
+        RUN(p, "showcodes", "data", "show", codes, "--out", place_path(p, "codes.png")), 0);
+    assert_true(place_exists(p, "codes.png"));
 
     struct proc *again = START(p, "again", "data", "folder", in, "--out", out);
     assert_int_not_equal(proc_wait(again), 0);
