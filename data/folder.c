@@ -47,6 +47,8 @@ static int by_text(const void *key, const void *entry)
 /* The list's own copy of a path, or NULL. */
 static const char *find_file(const struct folder *f, const char *path)
 {
+    if (f->opts->count == 0)
+        return NULL;
     const char *const *found =
         bsearch(path, f->opts->files, f->opts->count, sizeof(*f->opts->files), by_text);
 

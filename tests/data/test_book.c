@@ -205,6 +205,7 @@ static void a_file_gives_book_and_decoder_back(void **state)
     assert_memory_equal(back.centres, book.centres, 8 * 48 * sizeof(*book.centres));
     assert_ok(hth_book_file_decoder("book", file->data, file->size, b, &why));
     assert_true(decoder_error(a, &book, rgb) == decoder_error(b, &book, rgb));
+    hth_book_clear(&back);
     file->data[file->size - 1] ^= 1;
     assert_err(HTH_E_CORRUPT, hth_book_file_read("book", file->data, file->size, &back, &why));
     assert_non_null(strstr(why.text, "book: "));
