@@ -112,8 +112,14 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
         strcmp(argv[1], "-h") == 0) {
-        print_usage(stdout);
-        return HTH_EXIT_OK;
+        if (argc == 2) {
+            print_usage(stdout);
+            return HTH_EXIT_OK;
+        }
+        static char option[] = "--help";
+        argc = 3;
+        argv[1] = argv[2];
+        argv[2] = option;
     }
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     const struct verb *verb = find_verb(name);

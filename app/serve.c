@@ -319,7 +319,9 @@ static enum hth_err find_pattern(const struct hth_runfile *run, const char *text
             hth_pattern_at(out, i, &uid);
             if (hth_grid_find(&grid, &uid, &index) == HTH_OK)
                 continue;
-            hth_cli_say_error("--experts '%s' reaches beyond the run's grid %s", text,
+            hth_cli_say_error("--experts '%s' %s the run's grid %s", text,
+                              uid.ncoord == grid.ndim ? "reaches beyond"
+                                                      : "has not as many axes as",
                               hth_grid_text(&grid, grid_text));
             return HTH_E_USAGE;
         }
@@ -381,13 +383,12 @@ static void add_files(struct serve *s)
 
 static enum hth_err make_places(struct serve *s)
 {
-    uint32_t layers = s->run->model.layers;
+    uint32_t layers = s->run->model.layers, places = 0;
     struct hth_grid *grids = hth_new_array(struct hth_grid, layers);
     struct hth_places_opts opts = {.network = s->peer.network,
                                    .grids = grids,
                                    .layers = layers,
                                    .shape = hth_config_shape(s->run),
-                                   .want = s->want,
                                    .rpc = s->peer.rpc,
                                    .server = s->server,
                                    .announcer = s->announcer,
@@ -395,8 +396,13 @@ static enum hth_err make_places(struct serve *s)
                                    .on_change = say_places,
                                    .arg = s};
     enum hth_err err = HTH_OK;
-    for (uint32_t l = 0; l < layers && err == HTH_OK; l++)
+    for (uint32_t l = 0; l < layers && err == HTH_OK; l++) {
         err = hth_config_grid(s->run, l, &grids[l]);
+        places += err == HTH_OK ? hth_grid_size(&grids[l]) : 0;
+    }
+    if (s->want > places)
+        hth_say("--experts %u: the run has %u in all", s->want, places);
+    opts.want = HTH_MIN(s->want, places);
     if (err == HTH_OK)
         err = hth_places_new(s->peer.env, s->peer.dht, &opts, &s->places);
     hth_free(grids);

@@ -42,7 +42,7 @@ struct train {
     struct hth_timer *timer;
     char *checkpoint, *experts; /* the trunk's file; the folder of local experts */
     struct hth_train_lines lines;
-    bool checkpoint_lost; /* the last checkpoint could not be written */
+    enum hth_err checkpoint_lost; /* why the last checkpoint could not be written; HTH_OK: it was */
     uint64_t saved_at;    /* updates in the last one that was written; 0: none yet */
     bool started, finishing;
     uint32_t trainers;                /* as last printed, this one included; 0: not printed */
@@ -181,11 +181,12 @@ static void print_standing(const struct hth_share_stats *s)
 static void print_saved(const struct train *t, uint64_t updates)
 {
     unsigned long long at = updates, saved = t->saved_at;
-    if (t->checkpoint_lost && t->saved_at > 0)
-        hth_cli_say_error("update %llu could not be saved: %s has update %llu", at, t->checkpoint,
-                          saved);
-    else if (t->checkpoint_lost)
-        hth_cli_say_error("update %llu could not be saved to %s", at, t->checkpoint);
+    if (t->checkpoint_lost != HTH_OK && t->saved_at > 0)
+        hth_cli_say_error("update %llu could not be saved: %s; %s has update %llu", at,
+                          hth_err_text(t->checkpoint_lost), t->checkpoint, saved);
+    else if (t->checkpoint_lost != HTH_OK)
+        hth_cli_say_error("update %llu could not be saved to %s: %s", at, t->checkpoint,
+                          hth_err_text(t->checkpoint_lost));
     else if (t->saved_at > 0)
         hth_say("saved %s (update %llu)", t->checkpoint, saved);
     else if (updates > 0)
@@ -225,7 +226,7 @@ static void print_summary(struct train *t)
  * files. */
 static int code_of(const struct train *t)
 {
-    bool lost = t->lines.lost > 0 || t->checkpoint_lost;
+    bool lost = t->lines.lost > 0 || t->checkpoint_lost != HTH_OK;
     return lost && t->code == HTH_EXIT_OK ? HTH_EXIT_FAILURE : t->code;
 }
 
@@ -309,7 +310,7 @@ static void on_done(void *arg, enum hth_err err)
 static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
     struct train *t = arg;
-    t->checkpoint_lost = err != HTH_OK;
+    t->checkpoint_lost = err;
     if (err != HTH_OK)
         return;
     t->saved_at = updates;

@@ -10,10 +10,15 @@
 #include "dht/census_int.h"
 #include "dht/peers.h"
 
+/* A newcomer receives the records and the goodbye of a peer that has left, one right after the
+ * other: people are told of those that are there a moment later. */
+#define TELL_US (50 * HTH_US_PER_MS)
+
 struct census_entry {
     struct hth_peer_id id;
     struct hth_beacon beacon;
     int64_t issued_us;
+    bool told; /* people know that it is there */
 };
 
 struct hth_census {
@@ -23,7 +28,7 @@ struct hth_census {
     struct census_entry **nodes; /* in order of arrival */
     uint32_t count, capacity;
     struct hth_census_stats stats;
-    bool logs;
+    struct hth_timer *tell_timer; /* NULL: nobody is told */
 };
 
 /* Tells people who is in the swarm: "host 4f3a9c0d12 at 10.0.0.7:4700 has joined". */
@@ -33,12 +38,22 @@ static void log_node(const struct hth_census *census, const struct census_entry 
     static const char *const roles[] = {"node", "host", "trainer"};
     const struct hth_host_info *info = &node->beacon.info;
     char id[HTH_PEER_SHORT_LEN], addr[HTH_ADDR_TEXT_MAX];
-    if (!census->logs || hth_peer_id_eq(&node->id, &census->env->self))
+    if (hth_peer_id_eq(&node->id, &census->env->self))
         return;
     HTH_LOG(census->env, HTH_INFO, HTH_SUB_DHT, "%s %s%s%s %s",
             (unsigned)node->beacon.role < HTH_ARRAY_LEN(roles) ? roles[node->beacon.role] : "peer",
             hth_peer_id_short(&node->id, id), info->addr_count > 0 ? " at " : "",
             info->addr_count > 0 ? hth_addr_text(&info->addr[0], addr) : "", what);
+}
+
+static void on_tell(void *arg)
+{
+    struct hth_census *census = arg;
+    for (uint32_t i = 0; i < census->count; i++) {
+        if (!census->nodes[i]->told)
+            log_node(census, census->nodes[i], "has joined");
+        census->nodes[i]->told = true;
+    }
 }
 
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
@@ -72,8 +87,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     hth_beacon_clear(&node->beacon);
     node->beacon = beacon;
     node->issued_us = rec->issued_us;
-    if (new)
-        log_node(census, node, "has joined");
+    if (new && census->tell_timer != NULL)
+        hth_timer_set(census->env, census->tell_timer, TELL_US);
     return HTH_OK;
 }
 
@@ -89,7 +104,8 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     census->count--;
     memmove(&census->nodes[i], &census->nodes[i + 1],
             (census->count - i) * sizeof(struct census_entry *));
-    log_node(census, node, "is gone");
+    if (node->told && census->tell_timer != NULL)
+        log_node(census, node, "is gone");
     hth_beacon_clear(&node->beacon);
     hth_free(node);
 }
@@ -167,14 +183,15 @@ enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char
 
 void hth_census_log(struct hth_census *census)
 {
-    census->logs = true;
+    census->tell_timer = hth_timer_new(census->env, on_tell, census);
 }
 
 void hth_census_free(struct hth_census *census)
 {
     if (census == NULL)
         return;
-    census->logs = false; /* this process leaves, not they */
+    hth_timer_free(census->env, census->tell_timer);
+    census->tell_timer = NULL; /* this process leaves, not they */
     hth_board_free(census->board);
     hth_record_cache_free(census->cache);
     hth_free(census->nodes);

@@ -73,8 +73,9 @@ static void on_timer(void *arg)
     if (count <= o->said)
         return;
     HTH_LOG(o->dir->env, HTH_WARN, HTH_SUB_DHT,
-            "%u host%s run '%s' with another run file: %s; they are left out", count,
-            count == 1 ? " serves" : "s serve", o->dir->network, o->differ);
+            "%u host%s run '%s' with another run file: %s; %s left out", count,
+            count == 1 ? " serves" : "s serve", o->dir->network, o->differ,
+            count == 1 ? "it is" : "they are");
     o->said = count;
 }
 

@@ -114,7 +114,7 @@ enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts
 fail:
     if (data->why[0] != '\0')
         HTH_LOG(env, HTH_ERROR, HTH_SUB_TRAIN,
-                "%s; put a good copy there, or name another file in the run file", data->why);
+                "%s; put a good copy there, or name another with --data or data.path", data->why);
     hth_data_free(data);
     return err;
 }

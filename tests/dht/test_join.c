@@ -41,13 +41,18 @@ static void begin(int64_t boot_skew_us)
     fx.newcomer = hth_world_node(fx.world, "newcomer", NULL);
 }
 
-static void announce(const char *network)
+static void begin_to_announce(const char *network)
 {
     struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
     opts.network = network;
     opts.info.addr_count = 1;
     opts.info.addr[0] = hth_node_addr(fx.boot, 4000);
     assert_ok(hth_announcer_new(hth_node_env(fx.boot), hth_node_dht(fx.boot), &opts, &fx.ann));
+}
+
+static void announce(const char *network)
+{
+    begin_to_announce(network);
     hth_world_run_for(fx.world, 2 * S);
 }
 
@@ -366,6 +371,14 @@ static void census_lists_roles_and_layers(void **state)
     hth_census_stats(census, &stats);
     assert_int_equal(stats.nodes, 0);
     assert_non_null(strstr(said, ":4000 is gone\n"));
+    /* A peer that comes and goes at once is not worth a word. */
+    said[0] = '\0';
+    hth_announcer_free(fx.ann);
+    begin_to_announce("net");
+    hth_world_run_for(fx.world, S / 25);
+    hth_announcer_withdraw(fx.ann, NULL, NULL);
+    hth_world_run_for(fx.world, 1 * S);
+    assert_string_equal(said, "");
     hth_census_free(census);
     end();
 }

@@ -161,6 +161,9 @@ static void help_goes_to_stdout(void **state)
             assert_non_null(strstr(out, verbs[v]));
         free(out);
     }
+    struct proc *of = START(p, "of", "help", "serve");
+    assert_int_equal(proc_wait(of), 0);
+    proc_must_say(of, "Usage: hearth serve");
     struct proc *version = START(p, "version", "--version");
     assert_int_equal(proc_wait(version), 0);
     proc_must_say(version, "hearth 0.1.0");
@@ -196,6 +199,7 @@ static void full_disk_gives_a_failure(void **state)
                  "--metrics", place_path(p, "trunk.jsonl"));
     assert_int_equal(proc_wait(proc), 1);
     proc_must_say(proc, "update 20 could not be saved to ");
+    proc_must_say(proc, "taken/trunk.safetensors: ");
     struct toy_metrics m;
     toy_metrics_load(&t, "trunk", &m);
     assert_int_equal((int)toy_number(m.end, "code"), 1);
@@ -448,6 +452,7 @@ static void pattern_beyond_the_grid_is_refused(void **state)
     struct toy t;
     static const char *const cases[][2] = {
         {"ffn0.[0:3].[0:4]", "reaches beyond the run's grid"},
+        {"ffn0.[0:1]", "has not as many axes as the run's grid"},
         {"ffn7.[0:1].[0:4]", "the run has 1 layers"},
         {"ffn0.[", "or a pattern, such as 'ffn0.[0:4].3'"},
     };
