@@ -293,9 +293,9 @@ static int open_port(const struct hth_peer_opts *opts, struct hth_peer *peer)
     if (err != HTH_OK)
         hth_cli_say_error("can't listen on %s, TCP and UDP: %s%s", hth_addr_text(&listen, text),
                           hth_err_text(err),
-                          err == HTH_E_ADDR_IN_USE    ? "; give another port with --listen"
+                          err == HTH_E_ADDR_IN_USE   ? "; give another port with --listen"
                           : err == HTH_E_UNREACHABLE ? ": --listen needs one of this machine's"
-                                                      : "");
+                                                     : "");
     return hth_exit_of(err);
 }
 

@@ -126,7 +126,8 @@ enum hth_err hth_peer_join_new(const struct hth_peer_opts *opts, struct hth_peer
         add(j, &(struct hth_peer_entry){.addr = opts->also[i]});
     if (j->count > 0 || !opts->ephemeral)
         return HTH_OK;
-    hth_cli_say_error("no peer is remembered on this machine: --join HOST:PORT is required");
+    hth_cli_say_error("no hearth process of this user runs here, and no peer is remembered: --join "
+                      "HOST:PORT is required");
     return HTH_E_USAGE;
 }
 

@@ -43,7 +43,7 @@ struct train {
     char *checkpoint, *experts; /* the trunk's file; the folder of local experts */
     struct hth_train_lines lines;
     enum hth_err checkpoint_lost; /* why the last checkpoint could not be written; HTH_OK: it was */
-    uint64_t saved_at;    /* updates in the last one that was written; 0: none yet */
+    uint64_t saved_at;            /* updates in the last one that was written; 0: none yet */
     bool started, finishing;
     uint32_t trainers;                /* as last printed, this one included; 0: not printed */
     struct hth_other_settings others; /* as last printed */
@@ -393,14 +393,21 @@ static uint64_t data_peer(const struct train *t)
     return t->flags.peer_seed != 0 ? t->flags.peer_seed : from_key;
 }
 
+static const char *way_out(const struct train *t, enum hth_err err)
+{
+    if (err == HTH_E_WRONG_RUN)
+        return "use its own run file and flags, or another --dir";
+    if (err == HTH_E_NO_FILE && t->flags.local)
+        return "if it learnt in a swarm, leave out --local; else put good copies there, or give "
+               "another --dir to begin anew";
+    return "put good copies there, or give another --dir to begin anew";
+}
+
 static void say_no_trainer(const struct train *t, const struct hth_trainer_opts *o,
                            enum hth_err err)
 {
     if (o->why[0] != '\0')
-        hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why,
-                          err == HTH_E_WRONG_RUN
-                              ? "use its own run file and flags, or another --dir"
-                              : "put good copies there, or give another --dir to begin anew");
+        hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why, way_out(t, err));
     else if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
         hth_cli_say_error(
             "no text at '%s', nor one of that name beside the run file; give any text file "
@@ -414,6 +421,21 @@ static void say_no_trainer(const struct train *t, const struct hth_trainer_opts 
         hth_cli_say_error("can't make the trainer: %s", hth_err_text(err));
 }
 
+/* Whether the folder has files whose names have this ending. */
+static bool has_files(const char *folder, const char *ending)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    bool found = false;
+    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
+        const char *at = strstr(entry->d_name, ending);
+        found = at != NULL && strcmp(at, ending) == 0;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return found;
+}
+
 static void say_resumed(const struct train *t)
 {
     struct hth_train_stats s;
@@ -422,6 +444,11 @@ static void say_resumed(const struct train *t)
         hth_say("continuing %s from update %llu", t->checkpoint, (unsigned long long)s.updates);
     else
         hth_say("nothing to resume at %s: starting anew", t->checkpoint);
+    bool uses = t->flags.local && !t->flags.without_experts;
+    if (s.updates > 0 && !uses && has_files(t->experts, ".safetensors"))
+        hth_cli_say_error("the experts in %s stay unused: %s", t->experts,
+                          t->flags.local ? "leave out --without-experts to go on with them"
+                                         : "hosts have others; --local goes on with these");
 }
 
 static enum hth_err make_trainer(struct train *t)
@@ -516,21 +543,6 @@ static bool is_file(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
-/* Whether the folder has files whose names have this ending. */
-static bool has_files(const char *folder, const char *ending)
-{
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-    bool found = false;
-    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
-        const char *at = strstr(entry->d_name, ending);
-        found = at != NULL && strcmp(at, ending) == 0;
-    }
-    if (dir != NULL)
-        closedir(dir);
-    return found;
 }
 
 /* Refuses to begin anew where a model is: training would replace it, and nobody asked for that. */

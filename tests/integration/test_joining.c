@@ -88,7 +88,7 @@ static void processes_of_a_machine_find_one_another(void **state)
     toy_init(&t, p, 10);
     struct proc *status = START(p, "status", "status");
     assert_int_equal(proc_wait(status), 2);
-    proc_must_say(status, "no peer is remembered on this machine");
+    proc_must_say(status, "no peer is remembered");
     t.node = START(p, "node", "node", "--listen", t.addr[1]);
     proc_wait_text(t.node, "a new swarm");
     struct proc *host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2],

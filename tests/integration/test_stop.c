@@ -115,12 +115,21 @@ static void test_a_trainer_is_interrupted_and_resumed(void **state)
     assert_true(steps >= 100);
     toy_metrics_clear(&before);
 
+    /* It goes on with a swarm's experts, and with none of its own. */
+    struct proc *alone = START(p, "alone", "train", "--local", "--resume", "--run", t.run, "--dir",
+                               place_path(p, "trainer"));
+    assert_int_equal(proc_wait(alone), 1);
+    proc_must_say(alone, "if it learnt in a swarm, leave out --local");
+    assert_int_equal(mkdir(place_path(p, "trainer/experts"), 0700), 0);
+    place_write(p, "trainer/experts/ffn0.0.0.safetensors", "", 0);
+
     /* toy_metrics_load reads the lines of both runs, and fails if a step goes back. */
     const char *more = place_text(p, "%.0f", steps + 200);
     toy_start_trainer(&t, "trainer", (const char *const[]){"--resume", "--steps", more, NULL});
     assert_int_equal(proc_wait(t.trainer), 0);
     toy_metrics_load(&t, "trainer", &after);
     assert_int_equal(after.ends, 2);
+    proc_must_say(t.trainer, "trainer/experts stay unused: hosts have others");
     assert_true(toy_number(after.end, "step") == steps + 200);
     assert_true(toy_number(after.last_eval, "accuracy") > 0.9);
     assert_true(toy_number(after.last_progress, "samples") == 32 * (steps + 200));
