@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The first saves come soon after one another: a peer that is killed young knows whom it met. */
+#define SAVE_FIRST_US  (2 * HTH_US_PER_S)
 #define SAVE_PERIOD_US (60 * HTH_US_PER_S)
 #define RETRY_MIN_US   HTH_US_PER_S
 #define RETRY_MAX_US   (30 * HTH_US_PER_S)
@@ -34,7 +36,7 @@ struct hth_peer_join {
     struct hth_join *join;
     struct hth_timer *retry_timer, *save_timer;
     struct hth_reacher *reacher;
-    int64_t pause_us;
+    int64_t pause_us, save_us;
 };
 
 /* ---- addresses ----------------------------------------------------------------------------- */
@@ -116,6 +118,7 @@ enum hth_err hth_peer_join_new(const struct hth_peer_opts *opts, struct hth_peer
     j->keeps = !opts->ephemeral;
     j->path = hth_asprintf("%s/peers", peer->dir);
     j->pause_us = RETRY_MIN_US;
+    j->save_us = SAVE_FIRST_US;
     *out = j;
     HTH_TRY(resolve(j));
     if (j->keeps || (j->typed == 0 && opts->net->dir != NULL))
@@ -205,7 +208,8 @@ static void on_save_timer(void *arg)
 {
     struct hth_peer_join *j = arg;
     save(j, false);
-    hth_timer_set(j->peer->env, j->save_timer, SAVE_PERIOD_US);
+    hth_timer_set(j->peer->env, j->save_timer, j->save_us);
+    j->save_us = HTH_MIN(2 * j->save_us, SAVE_PERIOD_US);
 }
 
 /* ---- joining ------------------------------------------------------------------------------- */

@@ -9,8 +9,9 @@
  *                             -> nothing answers: again after 1, 2, 4 ... 30 s (--once: code 4)
  *
  * A file of remembered peers lists this process while it runs, the peers of the census, and the
- * addresses that it joined through. It is written when the peer has joined, each minute, and at the
- * end. A peer that may be the first of its run and only remembers peers does not wait for them.
+ * addresses that it joined through. It is written when the peer has joined, soon after, each
+ * minute, and at the end. A peer that may be the first of its run and only remembers peers does
+ * not wait for them.
  *
  * Loop thread; each function may block for a moment.
  */

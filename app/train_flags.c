@@ -37,7 +37,7 @@ static const struct argp_option options[] = {
      "Dial only, because others can't reach this machine (behind a router)", 0},
     {"peer-seed", KEY_PEER_SEED, "N", 0,
      "Seed of this trainer's order of the data (default: from its key)", 0},
-    {"metrics", KEY_METRICS, "FILE", 0, "Append metrics to FILE as JSON lines, two a second", 0},
+    {"metrics", KEY_METRICS, "FILE", 0, "Append metrics to FILE as JSON lines, 2 a second", 0},
     {0},
 };
 

@@ -238,7 +238,8 @@ static const struct argp_option net_options[] = {
      1},
     {"threads", KEY_THREADS, "N", 0, "Number of compute threads (default: cores - 1)", 1},
     {"status", KEY_STATUS, "ADDR:PORT", 0,
-     "Serve /metrics and /status.json over HTTP at this loopback address (default: off)", 1},
+     "Serve /health, /metrics and /status.json over HTTP at this loopback address (default: off)",
+     1},
     {0},
 };
 

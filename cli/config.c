@@ -47,10 +47,10 @@ enum hth_err hth_config_load(const char *path, struct hth_runfile **out)
         return errno == ENOENT ? HTH_E_NO_FILE : HTH_E_IO;
     }
     size_t len = fread(bytes, 1, sizeof(bytes), file);
-    bool failed = ferror(file) != 0;
+    int failed = ferror(file) != 0 ? errno : 0;
     fclose(file);
-    if (failed) {
-        hth_cli_say_error("can't read run file %s", path);
+    if (failed != 0) {
+        hth_cli_say_error("can't read run file %s: %s", path, strerror(failed));
         return HTH_E_IO;
     }
     enum hth_err err = hth_runfile_parse(path, bytes, len, out, error);
