@@ -42,11 +42,13 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     hth_bar_at(&d->bar, done, total);
 }
 
-/* Prints the error's sentence. */
+/* Prints the error's sentence. A file that is missing or unknown is no fault of a network or of a
+ * device. */
 static int fail(const struct data *d, enum hth_err err)
 {
+    int code = hth_exit_of(err);
     hth_cli_say_error("%s", d->make.why.text[0] != '\0' ? d->make.why.text : hth_err_text(err));
-    return hth_exit_of(err);
+    return code == HTH_EXIT_NETWORK || code == HTH_EXIT_DEVICE ? HTH_EXIT_FAILURE : code;
 }
 
 static void say_set(const struct hth_manifest *m, const char *dir)

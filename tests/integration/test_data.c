@@ -106,6 +106,10 @@ static void wrong_use_is_explained(void **state)
         assert_int_not_equal(proc_wait(proc), 0);
         proc_must_say(proc, cases[i].say);
     }
+    /* It is no fault of a network, which code 4 would mean. */
+    assert_int_equal(mkdir(place_path(p, "empty"), 0700), 0);
+    assert_int_equal(
+        RUN(p, "none", "data", "folder", place_path(p, "empty"), "--out", place_path(p, "o")), 1);
     place_end(p);
 }
 
