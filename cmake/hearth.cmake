@@ -44,12 +44,12 @@ function(hth_test name)
     endif()
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
-    # tools/test has two places for each core: a test that computes takes two, one that mostly waits
-    # takes one and begins early, so that the others go on meanwhile.
+    # tools/test has three places for each core: a test that computes takes three, one that mostly
+    # waits takes one and begins early, so that the others go on meanwhile.
     if(ARG_WAITS)
         set_tests_properties(${name} PROPERTIES PROCESSORS 1 COST 1000)
     else()
-        set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+        set_tests_properties(${name} PROPERTIES PROCESSORS 3)
     endif()
 endfunction()
 
@@ -67,7 +67,7 @@ function(hth_fuzzer name)
     else()
         add_executable(${name} ${ARG_SOURCES} ${HEARTH_ROOT}/tests/fuzz/replay.c)
         add_test(NAME ${name} COMMAND ${name} ${HEARTH_ROOT}/tests/fuzz/corpus/${name})
-        set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120 PROCESSORS 2)
+        set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120 PROCESSORS 3)
     endif()
     # libFuzzer's entry point has no header.
     set_source_files_properties(${ARG_SOURCES} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)
