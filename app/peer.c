@@ -155,7 +155,7 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
         hth_free(path);
         if (err != HTH_OK) {
             hth_cli_say_error("%s", why);
-            return hth_exit_of(err);
+            return err == HTH_E_PERMISSION ? HTH_EXIT_CONFIG : hth_exit_of(err);
         }
         net_opts.secret = &secret;
     }
