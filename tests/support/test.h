@@ -26,9 +26,9 @@
 #define HTH_TEST_ONLY_THREADS 0
 #endif
 
-/* AddressSanitizer finds faults of memory, which the first of many like cases show; the normal
- * build runs them all. */
-#ifdef __SANITIZE_ADDRESS__
+/* Sanitizers find faults of memory and of threads, which the first of many like cases show; the
+ * normal build runs them all. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HTH_TEST_FEW 1
 #else
 #define HTH_TEST_FEW 0
