@@ -64,6 +64,17 @@ static struct hth_trainer_opts common(void)
     return o;
 }
 
+struct hth_world *task_world(struct task_files *files, struct hth_node **node)
+{
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+
+    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    struct hth_world *world = hth_world_new(1, &opts);
+    task_mount(world, files, 3);
+    *node = hth_world_node(world, "trainer", NULL);
+    return world;
+}
+
 struct hth_trainer_opts task_classifier(void)
 {
     struct hth_trainer_opts o = common();

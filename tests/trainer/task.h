@@ -22,6 +22,8 @@ struct task_files {
 
 /* Fills the files from the seed and mounts them; they must live as long as the world. */
 void task_mount(struct hth_world *world, struct task_files *files, uint64_t seed);
+/* A calm world with these files and one node, for a trainer of its own. */
+struct hth_world *task_world(struct task_files *files, struct hth_node **node);
 /* A small classifier over the images: d 16, grid 2 x 2, 2 layers, k 2, no shuffling. */
 struct hth_trainer_opts task_classifier(void);
 /* A small language model over the text: d 16, 2 heads, 2 layers. */

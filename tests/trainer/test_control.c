@@ -21,12 +21,8 @@ struct fixture {
 static int setup(void **state)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
 
-    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(1, &opts);
-    task_mount(f->world, &f->files, 3);
-    f->node = hth_world_node(f->world, "trainer", NULL);
+    f->world = task_world(&f->files, &f->node);
     f->env = hth_node_env(f->node);
     *state = f;
     return 0;
