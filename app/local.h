@@ -13,7 +13,7 @@
 #ifndef HTH_APP_LOCAL_H
 #define HTH_APP_LOCAL_H
 
-#include "app/gather.h"
+#include "monitor/gather.h"
 
 struct hth_lock;
 

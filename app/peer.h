@@ -17,7 +17,7 @@
 #ifndef HTH_APP_PEER_H
 #define HTH_APP_PEER_H
 
-#include "app/about.h"
+#include "monitor/about.h"
 #include "app/reach.h"
 #include "cli/cli.h"
 #include "core/budget.h"

@@ -19,13 +19,11 @@
 
 #include "core/base.h"
 #include "core/env.h"
+#include "monitor/about.h"
 
 struct hth_census;
 struct hth_reacher;
 struct hth_rpc;
-
-/* Also on the wire (about.h): append, never renumber. */
-enum hth_reach { HTH_REACH_UNKNOWN, HTH_REACH_YES, HTH_REACH_NO };
 
 struct hth_reach_opts {
     struct hth_rpc *rpc;            /* must outlive it, and so must the census */

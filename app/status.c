@@ -6,10 +6,10 @@
  * Without a name it shows a single run whole, and lists several. Without --join it asks through the
  * hearth processes of this machine, or through the peers that they met (local.h).
  */
-#include "app/gather.h"
+#include "monitor/gather.h"
 #include "app/local.h"
 #include "app/peer.h"
-#include "app/status_trainers.h"
+#include "monitor/status_trainers.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "cli/json.h"

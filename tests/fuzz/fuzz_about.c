@@ -3,7 +3,7 @@
  * fuzz_about.c: any bytes as what a peer says of itself and of others: an error, or figures in
  * range that survive a round trip.
  */
-#include "app/about.h"
+#include "monitor/about.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * test_status_trainers.c: records with extreme values from strangers give valid JSON of bounded
  * size.
  */
-#include "app/status_trainers.h"
+#include "monitor/status_trainers.h"
 
 #include "averaging/roster.h"
 #include "core/mem.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status_layers.c: counts the hosts that claim each layer. */
-#include "app/status_layers.h"
+#include "monitor/status_layers.h"
 
 #include "core/base.h"
 

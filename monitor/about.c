@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/about.h"
+#include "monitor/about.h"
 
 #include "core/bytes.h"
 

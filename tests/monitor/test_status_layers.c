@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_status_layers.c: of layers with one name, the one with most hosts is shown. */
-#include "app/status_layers.h"
+#include "monitor/status_layers.h"
 
 #include "core/mem.h"
 #include "support/test.h"

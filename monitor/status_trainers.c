@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/status_trainers.h"
+#include "monitor/status_trainers.h"
 
 #include "averaging/reason.h"
 #include "averaging/roster.h"

@@ -5,8 +5,8 @@
  *
  * Loop thread.
  */
-#ifndef HTH_APP_STATUS_TRAINERS_H
-#define HTH_APP_STATUS_TRAINERS_H
+#ifndef HTH_MONITOR_STATUS_TRAINERS_H
+#define HTH_MONITOR_STATUS_TRAINERS_H
 
 #include "core/env.h"
 

@@ -3,7 +3,7 @@
  * test_gather.c: status collects a swarm within a second of its first answer, and tells living
  * hosts from records whose host is dead or cannot be reached.
  */
-#include "app/gather.h"
+#include "monitor/gather.h"
 
 #include "core/mem.h"
 #include "dht/announce.h"

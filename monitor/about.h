@@ -15,10 +15,9 @@
  * knows. A peer of an earlier version answers E_NO_SUCH_METHOD. The peers are hearsay: a reader
  * dials them, which proves their ids. Pure functions, any thread.
  */
-#ifndef HTH_APP_ABOUT_H
-#define HTH_APP_ABOUT_H
+#ifndef HTH_MONITOR_ABOUT_H
+#define HTH_MONITOR_ABOUT_H
 
-#include "app/reach.h"
 #include "core/base.h"
 #include "core/env.h"
 #include "dht/announce.h"
@@ -26,6 +25,9 @@
 #define HTH_METHOD_ABOUT    15
 #define HTH_ABOUT_PEERS_MAX 256 /* named in one answer */
 #define HTH_ABOUT_BYTES_MAX (41 + HTH_VERSION_LEN_MAX + 56 * HTH_ABOUT_PEERS_MAX)
+
+/* Whether others can dial a peer (app/reach.h). On the wire: append, never renumber. */
+enum hth_reach { HTH_REACH_UNKNOWN, HTH_REACH_YES, HTH_REACH_NO };
 
 struct hth_about_peer {
     struct hth_peer_id id;

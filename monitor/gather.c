@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c: a timer that looks what came, asks for more, and decides when it is enough. */
-#include "app/gather.h"
+#include "monitor/gather.h"
 
-#include "app/status_trainers.h"
+#include "monitor/status_trainers.h"
 #include "averaging/roster.h"
 #include "core/map.h"
 #include "core/mem.h"

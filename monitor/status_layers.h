@@ -12,8 +12,8 @@
  *
  * Plain memory, no env: any thread.
  */
-#ifndef HTH_APP_STATUS_LAYERS_H
-#define HTH_APP_STATUS_LAYERS_H
+#ifndef HTH_MONITOR_STATUS_LAYERS_H
+#define HTH_MONITOR_STATUS_LAYERS_H
 
 #include "core/limits.h"
 #include "dht/listing.h"

@@ -21,11 +21,11 @@
  *
  * Loop thread only. Runs on any env: its tests are simulated.
  */
-#ifndef HTH_APP_GATHER_H
-#define HTH_APP_GATHER_H
+#ifndef HTH_MONITOR_GATHER_H
+#define HTH_MONITOR_GATHER_H
 
-#include "app/about.h"
-#include "app/status_layers.h"
+#include "monitor/about.h"
+#include "monitor/status_layers.h"
 #include "core/dht.h"
 #include "core/env.h"
 #include "dht/peers.h"

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_json.h: a run as an onlooker sees it, as JSON: what the page, `hearth watch` and anybody's
+ * script read. tests/monitor/run.json is an example of every field.
+ *
+ *   GET /run.json    all of this
+ *   GET /now.json    the same without `history` and `tests`: small, new every period_s
+ *   GET /events      server-sent events: at once, and whenever both files are new,
+ *                        event: now
+ *                        data: {"seq":17,"point":{"t":1795770010,"step":1290, ...}}
+ *                    where `point` is the newest row of `history`; after a stall of the monitor no
+ *                    event is repeated: a reader that sees `seq` jump reads /run.json again
+ *
+ * Times are Unix seconds (t, *_at_s) or spans in seconds (*_s), counts are whole numbers, and what
+ * nobody knows is null. Readers ignore fields that they do not know: later versions add some under
+ * the same `schema`.
+ *
+ *   schema        1
+ *   seq           counts the collections of this monitor, from 1
+ *   now_at_s      when this was made, by the monitor's clock
+ *   asked_at_s    when the peers were asked: more than 3 periods before now_at_s means that the
+ *                 monitor has lost the run; null: it has not reached it yet
+ *   period_s      10
+ *   run           the run's name; null: not known yet
+ *   state         "looking"   no peer has answered since the monitor started
+ *                 "training"  a trainer is at work
+ *                 "waiting"   trainers are there, and took no step for a minute
+ *                 "idle"      peers are there, and no trainer
+ *                 "done"      step has reached total
+ *   version       of the monitor's program
+ *   trouble       what the one who runs the monitor should look at, in a sentence; null: nothing
+ *   since_at_s    when training began, as far back as the monitor or a trainer remembers
+ *   step, total   of the run's schedule; the highest step that more than half of the trainers reach
+ *   left_s        until total, at the pace of the last ten minutes
+ *   samples       trained on by all, as far as the monitor could count
+ *   loss          median of the trainers' training losses (nats; a moving average of each)
+ *   test          {t, step, loss, accuracy, bits_per_byte}: the newest test; null: none
+ *   checkpoint    {t, step}: the newest that a trainer saved; null: none
+ *   trainers, hosts, helpers, nodes   living peers by role; a node only helps peers to find others
+ *   silent        peers with a valid record that did not answer
+ *   samples_per_s of all trainers, as they say
+ *   rows_per_s    served by all hosts, counted by the monitor between its last two questions
+ *   places, served   experts of all layers; those of them that a host serves
+ *   join          {command, complete}: the command that joins as a host; complete is false where
+ *                 ADDR:PORT stands in it for the address, which only the owner can tell
+ *   peers         at most 1,024, in order of role and id:
+ *       id          first digits of the peer's id; an address is never told
+ *       name        null (a peer has none yet)
+ *       role        "trainer", "host", "helper", "node"
+ *       state       "answers"; "silent"; "unreachable": it says that others can't dial it, so its
+ *                   experts do not count; "unasked": it only dials, and its record is valid
+ *       seen_s      since its last sign of life; up_s since its start
+ *       version     of its program, "" if not told: text of a stranger, at most 31 printable ASCII
+ *                   characters (< & " among them)
+ *       compute     "fp32", "bf16", ...: type of a host's arithmetic; else null
+ *       experts     that a host lists; rows that it served since its start
+ *       rows_per_s  of a host: served, counted by the monitor; able_rows_per_s: what it announces
+ *       queue_ms    wait for its experts
+ *       unsaved_s   since when it can't save its work; 0: it can
+ *       step, samples, samples_per_s, loss   of a trainer; loss is null if it does not tell
+ *       does        of a trainer: "training", "fetching" (the run's state), "client" (only dials)
+ *       average     its last round: {members, drops, reason, bytes, distance}; null: none yet;
+ *                   distance: to the others before the round, over the norm of the mean
+ *   layers        of each layer, in the order of its name:
+ *       name, kind, width; grid: [4, 4]; places, served, twice (by two or more)
+ *       replicas    how many hosts serve expert i, in row-major order of the grid
+ *       hosts       of each expert the indices in `peers` of at most 8 of them
+ *   events        at most 200, the newest last:
+ *       t, kind, peer (id, or null), text: a sentence in English
+ *       kind        "joined", "left", "killed" (it fell silent without a goodbye), "replaced" (the
+ *                   experts of a killed host have another one), "behind" (a trainer is a tenth of
+ *                   the run's recent pace behind for a minute), "checkpoint"
+ *   history       columns of equal length, the oldest first: t, step, samples, loss, trainers,
+ *                 hosts, served, samples_per_s, rows_per_s. Rows are 10 s apart in the last two
+ *                 hours, 1 min in the last day, and before that a multiple of 5 min that leaves at
+ *                 most 2,000; a gap has no rows.
+ *   tests         columns of all tests remembered, at most 1,000: t, step, loss, accuracy,
+ *                 bits_per_byte
+ *
+ * Every string that a peer wrote is untrusted: show it as text, never as markup. Names of a run and
+ * of layers are at most 63 bytes of UTF-8 without '.', '/', '\', '[', ']' and blanks. Characters
+ * that control a terminal or the direction of text are replaced by U+FFFD in all strings.
+ */
+#ifndef HTH_MONITOR_RUN_JSON_H
+#define HTH_MONITOR_RUN_JSON_H
+
+#define HTH_RUN_JSON_SCHEMA 1
+
+#endif
