@@ -22,7 +22,7 @@
 #include "kernels/optim.h"
 #include "kernels/params.h"
 
-#define HTH_BACKEND_ABI 9u
+#define HTH_BACKEND_ABI 10u
 
 struct hth_exec {
     const struct hth_backend *be;
@@ -223,6 +223,10 @@ struct hth_backend {
     enum hth_err (*attention_backward)(struct hth_exec *ex, const struct hth_attention *att,
                                        const struct hth_attention_saved *saved,
                                        struct hth_view dout, struct hth_view dqkv);
+    /* NULL on a card. */
+    enum hth_err (*attention_grow)(struct hth_exec *ex, const struct hth_attention *att,
+                                   const struct hth_attention_kept *kept, struct hth_view qkv,
+                                   struct hth_view out);
     enum hth_err (*combine)(struct hth_exec *ex, float alpha, struct hth_view a, float beta,
                             struct hth_view b, struct hth_view y);
     enum hth_err (*fill)(struct hth_exec *ex, struct hth_view y, float value);

@@ -679,7 +679,8 @@ static enum hth_err cpu_sumsq(struct hth_exec *ex, struct hth_view x,
         .xent = cpu_xent, .gather_rows = cpu_gather_rows,                                          \
         .scatter_add_rows = cpu_scatter_add_rows, .attention_scratch = hth_cpu_attention_scratch,  \
         .attention_forward = hth_cpu_attention_forward,                                            \
-        .attention_backward = hth_cpu_attention_backward, .combine = cpu_combine,                  \
+        .attention_backward = hth_cpu_attention_backward,                                          \
+        .attention_grow = hth_cpu_attention_grow, .combine = cpu_combine,                          \
         .fill = cpu_fill, .dropout = cpu_dropout, .cast = cpu_cast, .sumsq = cpu_sumsq,            \
         .step = hth_cpu_step,                                                                      \
     }

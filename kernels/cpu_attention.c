@@ -15,6 +15,8 @@
  *   dV += P^T dO,  dS = P * (dO V^T - D) / sqrt(dh),  dQ = dS K,  dK += dS^T Q,
  * and the rotation is undone on dQ and dK.
  *
+ * A sequence that grows has one query at a time, with its keys where the caller keeps them.
+ *
  * The context's team shares the heads: each head writes columns of its own, so no bit
  * depends on the thread that computes it.
  */
@@ -437,4 +439,124 @@ enum hth_err hth_cpu_attention_backward(struct hth_exec *ex, const struct hth_at
 {
     struct heads all = {.att = att, .saved = saved, .dout = dout, .dqkv = dqkv};
     return heads_run(ex, &all, dout.rows, dout.cols);
+}
+
+/* -- sequences that grow: one query at a time ---------------------------------------------- */
+
+/* Keys of a query that lie evenly apart, and the place of their first score. */
+struct stretch {
+    uint32_t start, stride, count, col;
+};
+
+struct growing {
+    const struct hth_attention *att;
+    const struct hth_attention_kept *kept;
+    struct hth_mask mask;
+    struct hth_view qkv, out;
+    uint32_t count, parts;
+};
+
+/* p = q K^T, or y = p V, over one stretch of kept rows; `kept` begins at the head's own columns. */
+static enum hth_err one_product(struct hth_exec *ex, const struct head *h, struct rows kept,
+                                const struct stretch *s, bool mix)
+{
+    float *p = h->p + s->col, *b = row_at(kept, s->start);
+    size_t ldb = s->stride * kept.ld;
+    struct hth_gemm g = {.form = mix ? HTH_GEMM_NN : HTH_GEMM_NT,
+                         .accumulate = mix && s->col > 0, /* to the text's part */
+                         .m = 1,
+                         .n = mix ? h->dh : s->count,
+                         .k = mix ? s->count : h->dh,
+                         .a = mix ? p : h->q.data,
+                         .lda = mix ? s->count : h->dh,
+                         .b = b,
+                         .ldb = ldb,
+                         .c = mix ? h->out.data : p,
+                         .ldc = mix ? h->dh : s->count};
+    return s->count == 0 ? HTH_OK : hth_cpu_of(ex)->gemm(ex, &g);
+}
+
+/* The query at position t, rotated, is h->q; its output goes to h->out. */
+static enum hth_err one_query(struct hth_exec *ex, const struct head *h, struct rows keys,
+                              struct rows values, uint32_t t)
+{
+    struct stretch s[2] = {{0}, {0}};
+    struct hth_band band = hth_mask_last(h->mask, t, &s[1].start, &s[1].stride);
+    struct block b = {.q0 = band.first, .ld = 0};
+    s[0] = (struct stretch){0, 1, band.text, 0};
+    s[1].count = band.to - band.from;
+    s[1].col = band.text;
+    for (int i = 0; i < 2; i++)
+        HTH_TRY(one_product(ex, h, keys, &s[i], false));
+    band_softmax(ex, h, &b, &band, NULL, 0);
+    for (int i = 0; i < 2; i++)
+        HTH_TRY(one_product(ex, h, values, &s[i], true));
+    return HTH_OK;
+}
+
+static void rotate_or_copy(const struct hth_exec *ex, const struct growing *all, uint32_t t,
+                           uint32_t dh, const float *x, float *y)
+{
+    const struct hth_rope *rope = all->att->rope;
+    if (rope == NULL) {
+        memcpy(y, x, dh * sizeof(float));
+        return;
+    }
+    size_t at = (size_t)t * rope->half;
+    hth_cpu_of(ex)->row->rotate(rope->half, x, rope->cosines + at, rope->sines + at, 1.0f, y);
+}
+
+static enum hth_err grow_one(struct hth_exec *ex, const struct growing *all, uint32_t i)
+{
+    const struct hth_attention *att = all->att;
+    uint32_t s = i / att->heads, dim = all->out.cols, dh = dim / att->heads;
+    size_t col = (size_t)(i % att->heads) * dh;
+    struct head h = {.mask = &all->mask, .dh = dh, .scale = 1.0f / sqrtf((float)dh)};
+    const struct hth_view *kept = &all->kept->kept;
+    struct rows keys = {hth_row(*kept, (size_t)s * all->kept->positions) + col, kept->ld};
+    struct rows values = {keys.data + dim, keys.ld};
+    h.unpadded = all->mask.text;
+    if (att->unpadded.data != NULL)
+        h.unpadded = (uint32_t)((const int32_t *)att->unpadded.data)[(size_t)s * att->unpadded.ld];
+    h.q = (struct rows){hth_exec_take(ex, dh * sizeof(float)), 0};
+    h.p = hth_exec_take(ex, (size_t)all->kept->positions * sizeof(float));
+    if (h.q.data == NULL || h.p == NULL)
+        return HTH_E_NO_MEMORY;
+    for (uint32_t j = 0; j < att->seq; j++) {
+        uint32_t t = all->kept->at + j;
+        const float *row = hth_row(all->qkv, (size_t)s * att->seq + j) + col;
+        rotate_or_copy(ex, all, t, dh, row, h.q.data);
+        rotate_or_copy(ex, all, t, dh, row + dim, row_at(keys, t));
+        memcpy(row_at(values, t), row + 2 * (size_t)dim, dh * sizeof(float));
+        h.out = (struct rows){hth_row(all->out, (size_t)s * att->seq + j) + col, 0};
+        HTH_TRY(one_query(ex, &h, keys, values, t));
+    }
+    return HTH_OK;
+}
+
+static enum hth_err grow_part(struct hth_exec *ex, void *arg, uint32_t part)
+{
+    const struct growing *all = arg;
+    uint32_t end = (uint32_t)((uint64_t)all->count * (part + 1) / all->parts);
+    for (uint32_t i = (uint32_t)((uint64_t)all->count * part / all->parts); i < end; i++) {
+        size_t mark = hth_exec_mark(ex);
+        HTH_TRY(grow_one(ex, all, i));
+        hth_exec_release(ex, mark);
+    }
+    return HTH_OK;
+}
+
+enum hth_err hth_cpu_attention_grow(struct hth_exec *ex, const struct hth_attention *att,
+                                    const struct hth_attention_kept *kept, struct hth_view qkv,
+                                    struct hth_view out)
+{
+    struct growing all = {.att = att, .kept = kept, .qkv = qkv, .out = out};
+    uint64_t work = (uint64_t)qkv.rows * (kept->at + att->seq) * out.cols * 2;
+    all.mask = att->mask != NULL ? *att->mask : (struct hth_mask){.text = kept->positions};
+    all.count = qkv.rows / att->seq * att->heads;
+    all.parts = (uint32_t)HTH_MIN(
+        HTH_MIN(work / PART_WORK + 1, (uint64_t)4 * hth_team_width(ex->team)), (uint64_t)all.count);
+    return hth_exec_share(ex, all.parts,
+                          hth_cpu_attention_scratch(ex->be, kept->positions, out.cols / att->heads),
+                          grow_part, &all);
 }

@@ -29,6 +29,9 @@ enum hth_err hth_cpu_attention_forward(struct hth_exec *ex, const struct hth_att
 enum hth_err hth_cpu_attention_backward(struct hth_exec *ex, const struct hth_attention *att,
                                         const struct hth_attention_saved *saved,
                                         struct hth_view dout, struct hth_view dqkv);
+enum hth_err hth_cpu_attention_grow(struct hth_exec *ex, const struct hth_attention *att,
+                                    const struct hth_attention_kept *kept, struct hth_view qkv,
+                                    struct hth_view out);
 /* Adds the rows of dy to a bias' gradient, in order. */
 enum hth_err hth_cpu_bias_grad(struct hth_exec *ex, struct hth_weight *bias, struct hth_view dy);
 enum hth_err hth_cpu_step(struct hth_exec *ex, struct hth_weight *w, const struct hth_step *step);

@@ -106,6 +106,21 @@ struct hth_band hth_mask_band(const struct hth_mask *m, uint32_t seq, uint32_t f
     return picture_band(m, first, end, m->text + (row - above) * m->width);
 }
 
+struct hth_band hth_mask_last(const struct hth_mask *m, uint32_t t, uint32_t *start,
+                              uint32_t *stride)
+{
+    uint32_t place = t;
+    *stride = 1;
+    if (m->kind == HTH_MASK_COLUMN && t >= m->text) {
+        struct columns c = columns_of(m, t + 1);
+        place = m->text + column_start(&c, (t - m->text) % m->width) + (t - m->text) / m->width;
+        *stride = m->width;
+    }
+    struct hth_band band = hth_mask_band(m, t + 1, place, 1);
+    *start = hth_mask_place(m, t + 1, band.from);
+    return band;
+}
+
 static void hide(float *scores, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++)

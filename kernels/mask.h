@@ -67,6 +67,11 @@ struct hth_band {
 /* The band that begins at place `first`, with at most `most` queries. */
 struct hth_band hth_mask_band(const struct hth_mask *m, uint32_t seq, uint32_t first,
                               uint32_t most);
+/* The band of the last position t of a sequence that ends with it: one query, as each row has been
+ * in its turn when a sequence is written row by row. Its keys from .. to lie at the positions
+ * *start, *start + *stride and so on. Not for NONE, whose queries see what comes later. */
+struct hth_band hth_mask_last(const struct hth_mask *m, uint32_t t, uint32_t *start,
+                              uint32_t *stride);
 /* `scores` are those of the query at place q with the band's keys, the text first. Sets those that
  * the query does not see to minus infinity and returns the number of scores up to the last that it
  * sees. `unpadded` of the text are no padding. */

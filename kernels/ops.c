@@ -494,6 +494,38 @@ enum hth_err hth_attention_backward(struct hth_exec *ex, const struct hth_attent
     return ex->be->attention_backward(ex, att, saved, dout, dqkv);
 }
 
+/* A sequence that grows has `positions` places in the end, and its rope and mask must cover all. */
+static bool grow_fits(const struct hth_exec *ex, const struct hth_attention *att,
+                      const struct hth_attention_kept *kept, struct hth_view qkv, uint32_t d)
+{
+    struct hth_attention whole = *att;
+    struct hth_view none = {qkv.data, HTH_F32, 0, qkv.cols, qkv.ld};
+    if (att->seq == 0 || qkv.rows % att->seq != 0 || att->seq > kept->positions ||
+        kept->at > kept->positions - att->seq)
+        return false;
+    uint32_t sequences = qkv.rows / att->seq;
+    whole.seq = kept->positions;
+    whole.unpadded = HTH_VIEW_NONE;
+    return attention_fits(ex, &whole, none, d) && is_f32(qkv, qkv.rows, 3 * d) &&
+           (uint64_t)sequences * kept->positions <= UINT32_MAX &&
+           is_f32(kept->kept, sequences * kept->positions, 2 * d) &&
+           (att->mask != NULL
+                ? att->unpadded.data == NULL || is_i32_column(att->unpadded, sequences)
+                : att->unpadded.data == NULL);
+}
+
+enum hth_err hth_attention_grow(struct hth_exec *ex, const struct hth_attention *att,
+                                const struct hth_attention_kept *kept, struct hth_view qkv,
+                                struct hth_view out)
+{
+    NOTHING_TO_DO(qkv);
+    REQUIRE(grow_fits(ex, att, kept, qkv, out.cols) && is_f32(out, qkv.rows, out.cols));
+    HTH_TRY(mask_allowed(ex, att));
+    if (ex->be->attention_grow == NULL || (att->mask != NULL && att->mask->kind == HTH_MASK_NONE))
+        return HTH_E_UNSUPPORTED;
+    return ex->be->attention_grow(ex, att, kept, qkv, out);
+}
+
 size_t hth_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim)
 {
     return be->attention_scratch(be, seq, head_dim);

@@ -195,26 +195,35 @@ struct hth_attention {
 enum hth_err hth_attention_forward(struct hth_exec *ex, const struct hth_attention *att,
                                    struct hth_view qkv, struct hth_view out,
                                    struct hth_view lse) HTH_MUST;
-/* dqkv from the forward's qkv, out and lse; probabilities are recomputed. */
 struct hth_attention_saved {
-    struct hth_view qkv, out, lse;
+    struct hth_view qkv, out, lse; /* the forward's */
 };
 enum hth_err hth_attention_backward(struct hth_exec *ex, const struct hth_attention *att,
                                     const struct hth_attention_saved *saved, struct hth_view dout,
                                     struct hth_view dqkv) HTH_MUST;
 size_t hth_attention_scratch(const struct hth_backend *be, uint32_t seq, uint32_t head_dim);
 
+/* The same of sequences that grow: of rows at .. at + seq - 1, over `kept` [sequences * positions,
+ * 2 d], where earlier rows left rotated keys and values. Bits are the whole sequence's where
+ * HTH_CAP_REPRODUCIBLE. Scratch: that of `positions`. E_UNSUPPORTED: also a card, a mask NONE. */
+struct hth_attention_kept {
+    struct hth_view kept;
+    uint32_t positions, at;
+};
+enum hth_err hth_attention_grow(struct hth_exec *ex, const struct hth_attention *att,
+                                const struct hth_attention_kept *kept, struct hth_view qkv,
+                                struct hth_view out) HTH_MUST;
+
 /* -- elementwise and reductions ------------------------------------------------------------ */
 
-/* y = alpha * a + beta * b; b may be HTH_VIEW_NONE (y = alpha * a); in place allowed with
- * either. */
+/* y = alpha * a + beta * b; b may be HTH_VIEW_NONE (y = alpha * a); y may be a or b. */
 enum hth_err hth_combine(struct hth_exec *ex, float alpha, struct hth_view a, float beta,
                          struct hth_view b, struct hth_view y) HTH_MUST;
 enum hth_err hth_fill(struct hth_exec *ex, struct hth_view y, float value) HTH_MUST;
 
 /* y = keep ? x / (1 - p) : 0, in place allowed. Element (r, c) is kept as a pure function of the
- * seed, the stream words and (r, c): the backward pass is the same call on the gradient. 0 <= p
- * < 1. Errors: E_RANGE. */
+ * seed, the stream words and (r, c): backward is the same call on the gradient. 0 <= p < 1.
+ * Errors: E_RANGE. */
 struct hth_dropout {
     float p;
     uint64_t seed;

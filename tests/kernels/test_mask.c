@@ -197,6 +197,15 @@ static void attend(const struct hth_backend *be, struct attended *a, struct hth_
     hth_exec_free(ex);
 }
 
+static void attend_causal(const struct hth_backend *be, struct attended *a)
+{
+    struct hth_exec *ex;
+    assert_ok(hth_exec_new(be, hth_attention_scratch(be, a->att.seq, HEAD), &ex));
+    assert_ok(hth_attention_forward(ex, &a->att, hth_view_f32(a->qkv, a->rows, 3 * D, 3 * D),
+                                    hth_view_f32(a->out, a->rows, D, D), HTH_VIEW_NONE));
+    hth_exec_free(ex);
+}
+
 static size_t backends_of(const struct hth_backend **out)
 {
     size_t count = hth_backend_packed_all(out);
@@ -284,6 +293,111 @@ static void padding_reaches_no_other_row(void **state)
     }
 }
 
+/* -- sequences that grow ------------------------------------------------------------------- */
+
+/* Row by row, with the first rows at once as a prompt's, and two sequences side by side. */
+static void grow(const struct hth_backend *be, struct attended *a, uint32_t prompt,
+                 struct hth_team *team)
+{
+    uint32_t seq = a->att.seq, sequences = a->rows / seq;
+    float *kept = hth_calloc((size_t)a->rows * 2 * D, sizeof(float));
+    float *rows = hth_calloc((size_t)a->rows * 4 * D, sizeof(float));
+    float *out = rows + (size_t)a->rows * 3 * D;
+    struct hth_attention_kept k = {hth_view_f32(kept, a->rows, 2 * D, 2 * D), seq, 0};
+    struct hth_attention att = a->att;
+    struct hth_exec *ex;
+    if (att.mask != NULL)
+        att.unpadded = hth_view_i32(a->lengths, sequences);
+    assert_ok(hth_exec_new(be, hth_attention_scratch(be, seq, HEAD), &ex));
+    hth_exec_set_team(ex, team);
+    for (; k.at < seq; k.at += att.seq) {
+        att.seq = k.at == 0 ? prompt : 1;
+        for (uint32_t s = 0; s < sequences; s++)
+            memcpy(rows + (size_t)s * att.seq * 3 * D, a->qkv + ((size_t)s * seq + k.at) * 3 * D,
+                   (size_t)att.seq * 3 * D * sizeof(float));
+        assert_ok(hth_attention_grow(ex, &att, &k,
+                                     hth_view_f32(rows, sequences * att.seq, 3 * D, 3 * D),
+                                     hth_view_f32(out, sequences * att.seq, D, D)));
+        for (uint32_t s = 0; s < sequences; s++)
+            memcpy(a->out + ((size_t)s * seq + k.at) * D, out + (size_t)s * att.seq * D,
+                   (size_t)att.seq * D * sizeof(float));
+    }
+    hth_exec_free(ex);
+    hth_free(kept);
+    hth_free(rows);
+}
+
+static void a_sequence_that_grows_is_the_whole_one(void **state)
+{
+    const struct hth_backend *be[HTH_PACKED_MAX + 2];
+    size_t count = backends_of(be);
+    const struct hth_rope_picture size = {9, 12, 11, HEAD};
+    (void)state;
+    for (size_t k = 0; k < count * HTH_ARRAY_LEN(kinds); k++) {
+        const struct hth_mask *m = &kinds[k % HTH_ARRAY_LEN(kinds)];
+        const struct hth_backend *on = be[k / HTH_ARRAY_LEN(kinds)];
+        bool causal = m->kind == HTH_MASK_NONE; /* in its place, no mask at all */
+        struct test_team two = TEST_TEAM(2);
+        struct attended whole = attended_new(m, hth_mask_positions(m) - 1, 2);
+        struct attended grown = attended_new(m, hth_mask_positions(m) - 1, 2);
+        struct hth_rope *rope = NULL;
+        if (k % 2 == 0)
+            assert_ok(hth_rope_new_picture(on, &size, &rope));
+        whole.att.rope = grown.att.rope = rope;
+        if (causal) {
+            whole.att.mask = grown.att.mask = NULL;
+            attend_causal(on, &whole);
+        } else {
+            attend(on, &whole, NULL);
+        }
+        grow(on, &grown, 1 + (uint32_t)k % 30, k % 3 == 0 ? &two.team : NULL);
+        for (size_t i = 0; i < (size_t)whole.rows * D; i++)
+            if ((hth_backend_caps(on) & HTH_CAP_REPRODUCIBLE) != 0
+                    ? memcmp(&grown.out[i], &whole.out[i], sizeof(float)) != 0
+                    : !(fabsf(grown.out[i] - whole.out[i]) <= 1e-5f))
+                fail_msg("%s, %s, row %zu: %g, whole %g", hth_backend_name(on),
+                         hth_mask_name(m->kind), i / D, (double)grown.out[i], (double)whole.out[i]);
+        hth_rope_free(rope);
+        hth_free(whole.qkv);
+        hth_free(grown.qkv);
+    }
+}
+
+static void growth_beyond_its_places_is_refused(void **state)
+{
+    struct hth_mask m = {HTH_MASK_ROW, 4, 2, 3, 0}, none = {HTH_MASK_NONE, 10, 0, 0, 0};
+    float rows[2 * 3 * D] = {0}, kept[2 * 10 * 2 * D] = {0}, out[2 * D];
+    const struct {
+        const struct hth_mask *mask;
+        uint32_t positions, at, seq;
+        enum hth_err err;
+    } cases[] = {
+        {&m, 10, 9, 1, HTH_OK},
+        {&m, 10, 10, 1, HTH_E_BAD_SHAPE},
+        {&m, 10, 9, 2, HTH_E_BAD_SHAPE},
+        {&m, 10, UINT32_MAX, 2, HTH_E_BAD_SHAPE},
+        {&m, 11, 0, 1, HTH_E_BAD_SHAPE},
+        {NULL, 10, 0, 2, HTH_OK},
+        {NULL, 10, 0, 0, HTH_E_BAD_SHAPE},
+        {&none, 10, 0, 1, HTH_E_UNSUPPORTED},
+    };
+    struct hth_exec *ex;
+    (void)state;
+    assert_ok(
+        hth_exec_new(hth_backend_ref(), hth_attention_scratch(hth_backend_ref(), 11, HEAD), &ex));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        const struct hth_attention att = {
+            .seq = cases[i].seq, .heads = HEADS, .mask = cases[i].mask};
+        const struct hth_attention_kept k = {hth_view_f32(kept, cases[i].positions, 2 * D, 2 * D),
+                                             cases[i].positions, cases[i].at};
+        uint32_t n = HTH_MAX(cases[i].seq, 1u);
+        assert_err(cases[i].err,
+                   hth_attention_grow(ex, &att, &k, hth_view_f32(rows, n, 3 * D, 3 * D),
+                                      hth_view_f32(out, n, D, D)));
+    }
+    hth_exec_free(ex);
+}
+
 /* -- rotary positions of a picture --------------------------------------------------------- */
 
 /* Angles to 6 digits; 0 for pairs that do not turn. */
@@ -344,6 +458,8 @@ int main(void)
         cmocka_unit_test(threads_and_neighbours_change_no_bit),
         cmocka_unit_test(a_prefix_has_the_bits_of_the_whole_sequence),
         cmocka_unit_test(padding_reaches_no_other_row),
+        cmocka_unit_test(a_sequence_that_grows_is_the_whole_one),
+        cmocka_unit_test(growth_beyond_its_places_is_refused),
         cmocka_unit_test(picture_s_angles_are_the_golden_ones),
         cmocka_unit_test(pictures_without_axes_are_refused),
     };
