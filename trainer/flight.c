@@ -3,11 +3,8 @@
 /*
  * flight.c: one flight. Every arrow is a callback; between two of them the flight holds no thread.
  *
- *   start -> read_done -> forward(0) -> forward_done -> [experts] -> forward(1) ..
- *         -> head -> head_done
+ *   start -> read_done -> [way.h: forward through layers and experts] -> head -> head_done
  *         -> [experts'] -> backward(N-1) -> backward_done -> [experts'] .. -> backward(0) -> apply
- *
- * [experts] is skipped when no expert can be asked: the units then take the residual path.
  */
 /* clang-format on */
 #include <string.h>
@@ -15,7 +12,6 @@
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
-static void forward(struct hth_flight *f, uint32_t l);
 static void head(struct hth_flight *f);
 static void backward(struct hth_flight *f, uint32_t l);
 static void ask_back(struct hth_flight *f, uint32_t l);
@@ -45,22 +41,33 @@ static void drop(struct hth_flight *f, enum hth_err err)
     hth_trainer_landed(t, f);
 }
 
-/* Puts the flight's one job into a queue. */
-static void submit(struct hth_flight *f, struct hth_queue *queue, void (*run)(struct hth_work *),
-                   void (*done)(struct hth_work *, enum hth_err), double flops)
-{
-    f->work.run = run;
-    f->work.done = done;
-    f->work.order = f->eval ? 0 : f->pass->step + 1; /* evaluations first */
-    f->work.job.flops = flops;
-    f->work.job.bytes_moved =
-        4.0 * f->pass->rows * hth_model_opts_of(f->trainer->model)->d * sizeof(float);
-    hth_queue_push(queue, &f->work);
-}
-
 static struct hth_flight *of_work(struct hth_work *work)
 {
-    return HTH_CONTAINER(work, struct hth_flight, work);
+    return HTH_CONTAINER(work, struct hth_flight, way.work);
+}
+
+static void count_pairs(void *arg, const struct hth_transport_batch *batch)
+{
+    const struct hth_flight *f = arg;
+    struct hth_train_stats *stats = &f->trainer->stats;
+    const enum hth_err *verdicts = hth_transport_verdicts(batch);
+
+    for (uint32_t i = 0; !f->eval && i < batch->pairs; i++) {
+        if (batch->backward)
+            stats->backward_missing += verdicts[i] != HTH_OK;
+        else if (verdicts[i] == HTH_OK)
+            stats->answers++;
+        else
+            stats->answers_missing++;
+    }
+}
+
+static void arrived(void *arg, enum hth_err err)
+{
+    if (err != HTH_OK)
+        drop(arg, err);
+    else
+        head(arg);
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
@@ -105,158 +112,29 @@ static void read_done(struct hth_work *work, enum hth_err err)
         hth_trainer_landed(f->trainer, f);
         return;
     }
-    forward(f, 0);
+    hth_way_start(&f->way);
 }
 
 void hth_flight_start(struct hth_flight *f)
 {
-    f->pass->train = !f->eval;
-    f->started_at = f->trainer->stats.updates;
-    f->begun_us = hth_now_us(f->trainer->env);
-    submit(f, &f->trainer->io, read_run, read_done, 0);
-}
+    struct hth_trainer *t = f->trainer;
 
-/* ---- asking the experts ---------------------------------------------------------------------- */
-
-static void count_pairs(struct hth_flight *f, const struct hth_transport_batch *batch)
-{
-    struct hth_train_stats *stats = &f->trainer->stats;
-    const enum hth_err *verdicts = hth_transport_verdicts(batch);
-
-    for (uint32_t i = 0; !f->eval && i < batch->pairs; i++) {
-        if (batch->backward)
-            stats->backward_missing += verdicts[i] != HTH_OK;
-        else if (verdicts[i] == HTH_OK)
-            stats->answers++;
-        else
-            stats->answers_missing++;
-    }
-}
-
-static void answered(void *arg, struct hth_transport_batch *batch)
-{
-    struct hth_flight *f = arg;
-
-    count_pairs(f, batch);
-    f->pass->layer[f->layer].batch = batch;
-    if (f->layer + 1 < f->trainer->model->opts.layers)
-        forward(f, f->layer + 1);
-    else
-        head(f);
-}
-
-static void answered_back(void *arg, struct hth_transport_batch *batch)
-{
-    struct hth_flight *f = arg;
-
-    count_pairs(f, batch);
-    f->pass->layer[f->layer].back_batch = batch;
-    backward(f, f->layer);
-}
-
-static struct hth_transport_call make_call(const struct hth_flight *f, uint32_t l)
-{
-    const struct hth_pass *p = f->pass;
-    const struct hth_pass_layer *layer = &p->layer[l];
-
-    return (struct hth_transport_call){
-        .layer = l,
-        .units = p->units,
-        .block_rows = p->model->block_rows,
-        .d = p->model->opts.d,
-        .x = layer->h,
-        .rows_in_microbatch = p->rows,
-        .targets = layer->targets,
-        .target_expert = layer->target_expert,
-        .targets_count = layer->targets_count,
-        .k_min = p->model->opts.k_min,
-        .trace_id = p->step,
+    f->way = (struct hth_way){
+        .env = t->env,
+        .trunk = &t->trunk,
+        .transport = t->transport,
+        .budget = t->opts.budget,
+        .rng = &t->rng,
+        .pass = f->pass,
+        .order = f->eval ? 0 : f->pass->step + 1, /* evaluations first */
+        .answered = count_pairs,
+        .arrived = arrived,
+        .arg = f,
     };
-}
-
-/* Sends layer l's requests. True when answered() will follow. */
-static bool ask(struct hth_flight *f, uint32_t l)
-{
-    struct hth_pass_layer *layer = &f->pass->layer[l];
-    struct hth_transport_call call = make_call(f, l);
-    struct hth_transport_batch *batch;
-    enum hth_err err;
-
-    hth_pass_route(f->pass, l, f->trainer->transport);
-    if (layer->pairs_count == 0)
-        return false;
-    call.targets_count = layer->targets_count;
-    call.pairs = layer->pairs;
-    call.pairs_count = layer->pairs_count;
-    /* Keep the handle in the layer until the answer, so that a reset cancels the call. */
-    err = hth_transport_call(f->trainer->transport, &call, answered, f, &batch);
-    if (err == HTH_OK) {
-        layer->batch = batch;
-        return true;
-    }
-    HTH_LOG(f->trainer->env, HTH_WARN, HTH_SUB_TRAIN,
-            "micro-batch %llu: no request to layer %u's experts: %s; its rows take the residual "
-            "path",
-            (unsigned long long)f->pass->step, l, hth_err_text(err));
-    layer->pairs_count = 0;
-    return false;
-}
-
-/* ---- forward --------------------------------------------------------------------------------- */
-
-static enum hth_err new_rows(const struct hth_flight *f, size_t rows, struct hth_blob **out)
-{
-    size_t bytes = rows * f->trainer->model->opts.d * sizeof(float);
-
-    return hth_env_blob_new(f->trainer->env, bytes, f->trainer->opts.budget, out);
-}
-
-static void forward_run(struct hth_work *work)
-{
-    struct hth_flight *f = of_work(work);
-
-    f->pass->err = hth_pass_forward(f->pass, f->layer);
-}
-
-static void forward_done(struct hth_work *work, enum hth_err err)
-{
-    struct hth_flight *f = of_work(work);
-    struct hth_pass *p = f->pass;
-
-    if (err == HTH_OK)
-        err = p->err;
-    if (err != HTH_OK) {
-        drop(f, err);
-        return;
-    }
-    if (f->layer > 0)
-        hth_transport_judge(p->layer[f->layer - 1].batch);
-    if (!work->ran) {
-        if (f->layer > 0)
-            hth_pass_ok_from_verdicts(p, f->layer - 1);
-        hth_pass_choose(p, f->layer, &f->trainer->rng);
-    }
-    if (ask(f, f->layer))
-        return;
-    if (f->layer + 1 < p->model->opts.layers)
-        forward(f, f->layer + 1);
-    else
-        head(f);
-}
-
-static void forward(struct hth_flight *f, uint32_t l)
-{
-    struct hth_pass_layer *layer = &f->pass->layer[l];
-    enum hth_err err;
-
-    f->layer = l;
-    err = new_rows(f, f->pass->rows, &layer->h);
-    if (err != HTH_OK) {
-        drop(f, err);
-        return;
-    }
-    layer->view = hth_grid_view_ref(hth_transport_view(f->trainer->transport, l));
-    submit(f, &f->trainer->trunk, forward_run, forward_done, hth_pass_forward_flops(f->pass, l));
+    f->pass->train = !f->eval;
+    f->started_at = t->stats.updates;
+    f->begun_us = hth_now_us(t->env);
+    hth_way_submit(&f->way, &t->io, read_run, read_done, 0);
 }
 
 /* ---- loss ------------------------------------------------------------------------------------ */
@@ -323,7 +201,8 @@ static enum hth_err prepare_dy(struct hth_flight *f, uint32_t l)
 
     if (f->eval || layer->pairs_count == 0)
         return HTH_OK;
-    return new_rows(f, (size_t)layer->pairs_count * f->pass->model->block_rows, &layer->dy);
+    return hth_way_rows(&f->way, (size_t)layer->pairs_count * f->pass->model->block_rows,
+                        &layer->dy);
 }
 
 static void head(struct hth_flight *f)
@@ -334,20 +213,29 @@ static void head(struct hth_flight *f)
         drop(f, err);
         return;
     }
-    submit(f, &f->trainer->trunk, head_run, head_done, hth_pass_head_flops(f->pass));
+    hth_way_submit(&f->way, &f->trainer->trunk, head_run, head_done, hth_pass_head_flops(f->pass));
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
+
+static void answered_back(void *arg, struct hth_transport_batch *batch)
+{
+    struct hth_flight *f = arg;
+
+    count_pairs(f, batch);
+    f->pass->layer[f->way.layer].back_batch = batch;
+    backward(f, f->way.layer);
+}
 
 /* Sends gradients to the hosts that answered the forward, and to no other host. */
 static void ask_back(struct hth_flight *f, uint32_t l)
 {
     struct hth_pass_layer *layer = &f->pass->layer[l];
-    struct hth_transport_call call = make_call(f, l);
+    struct hth_transport_call call = hth_way_call(&f->way, l);
     struct hth_transport_batch *batch;
     enum hth_err err;
 
-    f->layer = l;
+    f->way.layer = l;
     for (uint32_t i = 0; layer->batch != NULL && i < layer->targets_count; i++)
         hth_transport_host(layer->batch, i, &layer->targets[i]);
     hth_transport_batch_free(layer->batch);
@@ -377,7 +265,7 @@ static void backward_run(struct hth_work *work)
 {
     struct hth_flight *f = of_work(work);
 
-    f->pass->err = hth_pass_backward(f->pass, f->layer);
+    f->pass->err = hth_pass_backward(f->pass, f->way.layer);
 }
 
 static void backward_done(struct hth_work *work, enum hth_err err)
@@ -390,12 +278,12 @@ static void backward_done(struct hth_work *work, enum hth_err err)
         drop(f, err);
         return;
     }
-    hth_transport_judge(f->pass->layer[f->layer].back_batch);
-    count_bad(f, f->pass->layer[f->layer].bad_back);
-    if (!work->ran && f->layer > 0)
-        hth_pass_pick_back(f->pass, f->layer - 1);
-    if (f->layer > 0)
-        ask_back(f, f->layer - 1);
+    hth_transport_judge(f->pass->layer[f->way.layer].back_batch);
+    count_bad(f, f->pass->layer[f->way.layer].bad_back);
+    if (!work->ran && f->way.layer > 0)
+        hth_pass_pick_back(f->pass, f->way.layer - 1);
+    if (f->way.layer > 0)
+        ask_back(f, f->way.layer - 1);
     else
         hth_trainer_apply(f);
 }
@@ -404,11 +292,11 @@ static void backward(struct hth_flight *f, uint32_t l)
 {
     enum hth_err err = l > 0 ? prepare_dy(f, l - 1) : HTH_OK;
 
-    f->layer = l;
+    f->way.layer = l;
     if (err != HTH_OK) {
         drop(f, err);
         return;
     }
-    submit(f, &f->trainer->trunk, backward_run, backward_done,
-           2 * hth_pass_forward_flops(f->pass, l));
+    hth_way_submit(&f->way, &f->trainer->trunk, backward_run, backward_done,
+                   2 * hth_pass_forward_flops(f->pass, l));
 }

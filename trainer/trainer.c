@@ -341,7 +341,7 @@ static void release_flights(struct hth_trainer *t)
     for (uint32_t i = 0; i < t->opts.flights; i++) {
         struct hth_flight *f = &t->flights[i];
 
-        if (f->pass != NULL && t->trunk.running != &f->work && t->io.running != &f->work)
+        if (f->pass != NULL && t->trunk.running != &f->way.work && t->io.running != &f->way.work)
             hth_pass_reset(f->pass);
     }
     hth_transport_free(t->transport);

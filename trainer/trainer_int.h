@@ -4,6 +4,7 @@
  *
  *   trainer.c     life, which flight starts when
  *   flight.c      one micro-batch from data to gradient
+ *   way.c         ... its way through the layers and their experts
  *   update.c      gradients: applied one by one, or summed for a shared batch
  *   average.c     parameters averaged in the background
  *   elastic.c     shared batches: gathering together
@@ -33,6 +34,7 @@
 #include "trainer/queue.h"
 #include "trainer/settings.h"
 #include "trainer/trainer.h"
+#include "trainer/way.h"
 
 struct hth_state_donor;
 struct hth_state_fetch;
@@ -52,8 +54,7 @@ struct hth_flight {
     bool busy;
     bool eval;
     struct hth_pass *pass;
-    struct hth_work work;
-    uint32_t layer;      /* of the segment under way */
+    struct hth_way way;
     uint64_t position;   /* of its first sample in the data */
     uint32_t valid;      /* samples of the data; the rest of the pass is padding */
     uint64_t started_at; /* updates when it started: for staleness */

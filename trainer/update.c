@@ -36,7 +36,7 @@ enum hth_err hth_step_trunk(struct hth_trainer *t, const float *grad, double *no
 
 static void apply_run(struct hth_work *work)
 {
-    struct hth_flight *f = HTH_CONTAINER(work, struct hth_flight, work);
+    struct hth_flight *f = HTH_CONTAINER(work, struct hth_flight, way.work);
     struct hth_trainer *t = f->trainer;
 
     if (t->batch.on)
@@ -134,7 +134,7 @@ static void applied(struct hth_flight *f)
 
 static void apply_done(struct hth_work *work, enum hth_err err)
 {
-    struct hth_flight *f = HTH_CONTAINER(work, struct hth_flight, work);
+    struct hth_flight *f = HTH_CONTAINER(work, struct hth_flight, way.work);
     struct hth_trainer *t = f->trainer;
 
     if (err == HTH_OK)
@@ -158,9 +158,9 @@ void hth_trainer_apply(struct hth_flight *f)
 {
     double floats = (double)hth_params_flat_len(f->trainer->model->params);
 
-    f->work.run = apply_run;
-    f->work.done = apply_done;
-    f->work.job.flops = 12 * floats;
-    f->work.job.bytes_moved = (f->trainer->batch.on ? 12 : 36) * floats;
-    hth_queue_push(&f->trainer->trunk, &f->work);
+    f->way.work.run = apply_run;
+    f->way.work.done = apply_done;
+    f->way.work.job.flops = 12 * floats;
+    f->way.work.job.bytes_moved = (f->trainer->batch.on ? 12 : 36) * floats;
+    hth_queue_push(&f->trainer->trunk, &f->way.work);
 }
