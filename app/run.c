@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEYS_MAX 80
+#define KEYS_MAX 128
 /* The trunk always has room for two moments (kernels/params.h). */
 #define TRUNK_STATES 2
 
@@ -35,7 +35,7 @@ struct check {
     struct hth_run_key keys[KEYS_MAX];
     size_t key_count;
     struct size expert, trunk;
-    uint64_t experts; /* of the whole grid, all layers */
+    uint64_t experts; /* of all grids */
 };
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -85,14 +85,10 @@ static struct size size_of(uint64_t parameters, uint32_t states)
                          .disk = parameters * (1 + states) * sizeof(float)};
 }
 
-/* Prints an error for sizes that no expert or trunk can have. */
-static enum hth_err find_sizes(struct check *c)
+static enum hth_err find_expert_size(struct check *c)
 {
     struct hth_expert_opts expert;
-    struct hth_model_opts model;
-    uint64_t trunk;
     hth_config_expert(c->run, &expert);
-    hth_config_model(c->run, &model);
     const struct hth_expert_kind *kind = hth_expert_kind_find(expert.kind);
     enum hth_err err = kind->shape(&expert.shape);
     if (err == HTH_OK && kind->weights(&expert.shape) > HTH_EXPERT_PARAMS_MAX)
@@ -102,16 +98,27 @@ static enum hth_err find_sizes(struct check *c)
                           hth_err_text(err));
         return HTH_E_CONFIG;
     }
-    err = hth_model_count(&model, &trunk);
+    c->expert = size_of(kind->weights(&expert.shape), hth_optim_slots(&expert.optim));
+    c->experts = hth_config_grids(c->run);
+    for (uint32_t i = 0; i < c->run->model.grid_count; i++)
+        c->experts *= c->run->model.grid[i];
+    return HTH_OK;
+}
+
+/* Prints an error for sizes that no expert or trunk can have. */
+static enum hth_err find_sizes(struct check *c)
+{
+    struct hth_model_opts model;
+    uint64_t trunk;
+    hth_config_model(c->run, &model);
+    if (!model.dense)
+        HTH_TRY(find_expert_size(c));
+    enum hth_err err = hth_model_count(&model, &trunk);
     if (err != HTH_OK) {
         hth_cli_say_error("%s: the trunk: %s", c->path, hth_err_text(err));
         return HTH_E_CONFIG;
     }
-    c->expert = size_of(kind->weights(&expert.shape), hth_optim_slots(&expert.optim));
     c->trunk = size_of(trunk, TRUNK_STATES);
-    c->experts = c->run->model.layers;
-    for (uint32_t i = 0; i < c->run->model.grid_count; i++)
-        c->experts *= c->run->model.grid[i];
     return HTH_OK;
 }
 
@@ -139,8 +146,11 @@ static void print_table(const struct check *c)
         printf("%-30s %-16s %-20s %-14s %s\n", c->keys[i].path, shown(c->keys[i].value),
                shown(c->keys[i].fallback), shown(c->keys[i].unit), c->keys[i].range);
     putchar('\n');
-    print_size("an expert", &c->expert);
+    if (c->experts > 0)
+        print_size("an expert", &c->expert);
     print_size("the trunk", &c->trunk);
+    if (c->experts == 0)
+        return;
     printf("8 experts take %s of memory, all %llu of the run %s: weights, gradients and moments in "
            "fp32, and at most two copies of the weights in the kernels' order\n",
            hth_cli_bytes_text(8.0 * (double)c->expert.memory, eight),
@@ -163,6 +173,12 @@ static json_t *value_json(const struct check *c, const struct hth_run_key *key)
         sizes = json_array();
         for (uint32_t i = 0; i < c->run->model.grid_count; i++)
             json_array_append_new(sizes, json_integer(c->run->model.grid[i]));
+        return sizes;
+    case HTH_RUN_WORDS:
+        sizes = json_array();
+        for (uint32_t i = 0; i < c->run->model.masks_count; i++)
+            json_array_append_new(
+                sizes, json_string(hth_mask_name((enum hth_mask_kind)c->run->model.masks[i])));
         return sizes;
     default:
         return key->value[0] != '\0' ? json_string(key->value) : json_null();
@@ -192,7 +208,8 @@ static void print_json(const struct check *c)
     }
     hth_json_text(all, "run", c->run->run);
     hth_json_take(all, "keys", list);
-    hth_json_take(all, "expert", size_json(&c->expert));
+    if (c->experts > 0)
+        hth_json_take(all, "expert", size_json(&c->expert));
     hth_json_take(all, "trunk", size_json(&c->trunk));
     hth_json_count(all, "experts", c->experts);
     hth_json_print_take(stdout, all);

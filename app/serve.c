@@ -307,7 +307,7 @@ static enum hth_err find_pattern(const struct hth_runfile *run, const char *text
     enum hth_err err = hth_pattern_parse(text, strlen(text), out);
     if (err != HTH_OK)
         return err;
-    for (uint32_t l = 0; l < run->model.layers; l++) {
+    for (uint32_t l = 0; l < hth_config_grids(run); l++) {
         struct hth_grid grid;
         HTH_TRY(hth_config_grid(run, l, &grid));
         if (strcmp(grid.name, out->name) != 0)
@@ -329,7 +329,7 @@ static enum hth_err find_pattern(const struct hth_runfile *run, const char *text
     }
     hth_cli_say_error("--experts '%s': the run has %u layers, named " HTH_LAYER_PREFIX
                       "0 to " HTH_LAYER_PREFIX "%u",
-                      text, run->model.layers, run->model.layers - 1);
+                      text, hth_config_grids(run), hth_config_grids(run) - 1);
     return HTH_E_USAGE;
 }
 
@@ -337,6 +337,12 @@ static enum hth_err find_pattern(const struct hth_runfile *run, const char *text
 static enum hth_err check_patterns(const struct serve *s)
 {
     struct hth_pattern pattern;
+    if (hth_config_grids(s->run) == 0) {
+        hth_cli_say_error("%s: model.expert is 'none', so this run has no experts to serve; join "
+                          "it with hearth train",
+                          s->run_path);
+        return HTH_E_CONFIG;
+    }
     for (size_t i = 0; i < s->spec_count; i++)
         HTH_TRY(find_pattern(s->run, s->specs[i], &pattern));
     return HTH_OK;
@@ -383,7 +389,7 @@ static void add_files(struct serve *s)
 
 static enum hth_err make_places(struct serve *s)
 {
-    uint32_t layers = s->run->model.layers, places = 0;
+    uint32_t layers = hth_config_grids(s->run), places = 0;
     struct hth_grid *grids = hth_new_array(struct hth_grid, layers);
     struct hth_places_opts opts = {.network = s->peer.network,
                                    .grids = grids,

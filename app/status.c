@@ -440,7 +440,7 @@ static enum hth_err build(struct status *s)
         .wait_us = s->wait_us,
         .done = on_gathered,
         .arg = s};
-    for (uint32_t l = 0; s->run != NULL && l < s->run->model.layers; l++) {
+    for (uint32_t l = 0; s->run != NULL && l < hth_config_grids(s->run); l++) {
         struct hth_beacon_layer *layer = &s->layers[opts.layer_count++];
         layer->shape = hth_config_shape(s->run);
         HTH_TRY(hth_config_grid(s->run, l, &layer->grid));

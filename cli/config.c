@@ -61,10 +61,17 @@ enum hth_err hth_config_load(const char *path, struct hth_runfile **out)
     return err;
 }
 
-enum hth_err hth_config_grid(const struct hth_runfile *run, uint32_t layer, struct hth_grid *out)
+uint32_t hth_config_grids(const struct hth_runfile *run)
+{
+    struct hth_model_opts opts;
+    hth_config_model(run, &opts);
+    return opts.dense ? 0 : hth_model_sets(&opts);
+}
+
+enum hth_err hth_config_grid(const struct hth_runfile *run, uint32_t i, struct hth_grid *out)
 {
     char name[32];
-    snprintf(name, sizeof(name), HTH_LAYER_PREFIX "%u", layer);
+    snprintf(name, sizeof(name), HTH_LAYER_PREFIX "%u", i);
     return hth_grid_init(out, name, run->model.grid_count, run->model.grid);
 }
 
@@ -77,6 +84,8 @@ static const char *expert_kind_name(enum hth_run_expert_kind kind)
         return "transformer";
     case HTH_RUN_NOP:
         return "nop";
+    case HTH_RUN_NONE:
+        return "none";
     }
     return "ffn";
 }
@@ -127,17 +136,49 @@ void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim
     out->clip_norm = (float)in->clip;
 }
 
+static void config_masks(const struct hth_run_model *m, struct hth_model_opts *out)
+{
+    for (uint32_t l = 0; l < m->layers && l < HTH_MODEL_LAYERS_MAX; l++)
+        out->mask[l] =
+            (enum hth_mask_kind)(l + 1 < m->layers ? m->masks[l % m->masks_count] : m->last_mask);
+}
+
 void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out)
 {
-    bool lm = run->model.kind == HTH_RUN_LM;
+    const struct hth_run_model *m = &run->model;
+    static const enum hth_model_kind kinds[] = {[HTH_RUN_CLASSIFIER] = HTH_MODEL_CLASSIFIER,
+                                                [HTH_RUN_LM] = HTH_MODEL_LM,
+                                                [HTH_RUN_PICTURE] = HTH_MODEL_PICTURE};
     *out = (struct hth_model_opts)HTH_MODEL_OPTS_INIT;
-    out->kind = lm ? HTH_MODEL_LM : HTH_MODEL_CLASSIFIER;
-    out->d = run->model.dim;
-    out->layers = run->model.layers;
-    out->heads = lm ? run->model.heads : 0;
-    out->features = lm ? 0 : 784;
-    out->classes = lm ? 256 : 10;
-    out->seq_len = lm ? run->model.context : 1;
+    out->kind = kinds[m->kind];
+    out->d = m->dim;
+    out->layers = m->layers;
+    out->dense = m->expert == HTH_RUN_NONE;
+    if (m->kind == HTH_RUN_CLASSIFIER) {
+        out->features = 784;
+        out->classes = 10;
+    } else {
+        out->heads = m->heads;
+        out->features = 0;
+        out->classes = m->vocab;
+        out->share = m->share;
+        out->share_last = m->share_last;
+        out->tied = m->tied;
+        out->embed_dim = m->embed_dim;
+        out->layer_scale = (float)m->layer_scale;
+        out->objective = m->objective == HTH_RUN_MASKED ? HTH_MASKED : HTH_CAUSAL;
+        out->seq_len = m->context;
+        config_masks(m, out);
+    }
+    if (m->kind == HTH_RUN_PICTURE) {
+        out->text = m->text;
+        out->height = m->height;
+        out->width = m->width;
+        out->codes = m->codes;
+        out->window = m->window;
+        out->image_weight = (float)m->image_weight;
+        out->seq_len = m->text + m->height * m->width - 1;
+    }
     out->layer_prefix = HTH_LAYER_PREFIX;
     out->grid_ndim = run->model.grid_count;
     for (uint32_t i = 0; i < HTH_GRID_DIMS_MAX; i++)

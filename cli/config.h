@@ -22,8 +22,10 @@
  * E_CONFIG, E_NO_FILE, E_IO. */
 enum hth_err hth_config_load(const char *path, struct hth_runfile **out) HTH_MUST;
 
-/* The grid of layer l: ffn0, ffn1, ... Errors: E_RANGE (more experts than a grid holds). */
-enum hth_err hth_config_grid(const struct hth_runfile *run, uint32_t layer,
+/* Number of the run's grids of experts: one a layer, or a shared set of layers; 0: no experts. */
+uint32_t hth_config_grids(const struct hth_runfile *run);
+/* Grid i: ffn0, ffn1, ... Errors: E_RANGE (more experts than a grid holds). */
+enum hth_err hth_config_grid(const struct hth_runfile *run, uint32_t i,
                              struct hth_grid *out) HTH_MUST;
 /* Kind and width of the experts in every layer. */
 struct hth_layer_shape hth_config_shape(const struct hth_runfile *run);

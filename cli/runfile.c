@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runfile.c: the schema of a run file as tables of libcyaml, its defaults and its limits. */
-#include "cli/runfile.h"
+#include "cli/config.h"
 
 #include "averaging/grid.h"
 #include "averaging/shares.h"
@@ -16,10 +16,17 @@
 
 static const cyaml_strval_t compute_types[] = {
     {"auto", HTH_RUN_AUTO}, {"fp32", HTH_RUN_FP32}, {"bf16", HTH_RUN_BF16}};
-static const cyaml_strval_t model_kinds[] = {{"classifier", HTH_RUN_CLASSIFIER},
-                                             {"lm", HTH_RUN_LM}};
-static const cyaml_strval_t expert_kinds[] = {
-    {"ffn", HTH_RUN_FFN}, {"transformer", HTH_RUN_TRANSFORMER}, {"nop", HTH_RUN_NOP}};
+static const cyaml_strval_t model_kinds[] = {
+    {"classifier", HTH_RUN_CLASSIFIER}, {"lm", HTH_RUN_LM}, {"picture", HTH_RUN_PICTURE}};
+static const cyaml_strval_t objectives[] = {{"causal", HTH_RUN_CAUSAL}, {"masked", HTH_RUN_MASKED}};
+static const cyaml_strval_t masks[] = {{"full", HTH_MASK_FULL},
+                                       {"row", HTH_MASK_ROW},
+                                       {"column", HTH_MASK_COLUMN},
+                                       {"conv", HTH_MASK_CONV}};
+static const cyaml_strval_t expert_kinds[] = {{"ffn", HTH_RUN_FFN},
+                                              {"transformer", HTH_RUN_TRANSFORMER},
+                                              {"nop", HTH_RUN_NOP},
+                                              {"none", HTH_RUN_NONE}};
 static const cyaml_strval_t data_kinds[] = {{"fashion-mnist", HTH_RUN_FASHION_MNIST},
                                             {"text", HTH_RUN_TEXT}};
 static const cyaml_strval_t optim_kinds[] = {
@@ -42,6 +49,8 @@ static const cyaml_strval_t wire_formats[] = {
     CYAML_FIELD_ENUM(key, OPT_ENUM, strct, member, table, CYAML_ARRAY_LEN(table))
 
 static const cyaml_schema_value_t grid_entry = {CYAML_VALUE_UINT(CYAML_FLAG_DEFAULT, uint32_t)};
+static const cyaml_schema_value_t mask_entry = {
+    CYAML_VALUE_ENUM(CYAML_FLAG_STRICT, uint32_t, masks, CYAML_ARRAY_LEN(masks))};
 
 static const cyaml_schema_field_t optimizer_fields[] = {
     ENUM_FIELD("kind", struct hth_run_optimizer, kind, optim_kinds),
@@ -62,6 +71,23 @@ static const cyaml_schema_field_t model_fields[] = {
     CYAML_FIELD_UINT("layers", OPT, struct hth_run_model, layers),
     CYAML_FIELD_UINT("heads", OPT, struct hth_run_model, heads),
     CYAML_FIELD_UINT("context", OPT, struct hth_run_model, context),
+    CYAML_FIELD_UINT("vocab", OPT, struct hth_run_model, vocab),
+    ENUM_FIELD("objective", struct hth_run_model, objective, objectives),
+    CYAML_FIELD_UINT("text", OPT, struct hth_run_model, text),
+    CYAML_FIELD_UINT("height", OPT, struct hth_run_model, height),
+    CYAML_FIELD_UINT("width", OPT, struct hth_run_model, width),
+    CYAML_FIELD_UINT("codes", OPT, struct hth_run_model, codes),
+    CYAML_FIELD_FLOAT_PTR("image_weight", OPT_PTR, struct hth_run_model, image_weight_told),
+    CYAML_FIELD_SEQUENCE("masks", OPT_PTR, struct hth_run_model, masks, &mask_entry, 1,
+                         HTH_MODEL_LAYERS_MAX),
+    CYAML_FIELD_ENUM_PTR("last_mask", OPT_PTR | CYAML_FLAG_STRICT, struct hth_run_model,
+                         last_mask_told, masks, CYAML_ARRAY_LEN(masks)),
+    CYAML_FIELD_UINT("window", OPT, struct hth_run_model, window),
+    CYAML_FIELD_UINT("share", OPT, struct hth_run_model, share),
+    CYAML_FIELD_BOOL("share_last", OPT, struct hth_run_model, share_last),
+    CYAML_FIELD_BOOL("tied", OPT, struct hth_run_model, tied),
+    CYAML_FIELD_UINT("embed_dim", OPT, struct hth_run_model, embed_dim),
+    CYAML_FIELD_FLOAT("layer_scale", OPT, struct hth_run_model, layer_scale),
     CYAML_FIELD_SEQUENCE("grid", OPT_PTR, struct hth_run_model, grid, &grid_entry, 1,
                          HTH_GRID_DIMS_MAX),
     CYAML_FIELD_UINT("top_k", OPT, struct hth_run_model, top_k),
@@ -182,23 +208,44 @@ static void default_averaging(struct hth_run_averaging *a, const struct hth_run_
         a->target = 16 * (uint64_t)train->rows;
 }
 
+static void default_model(struct hth_run_model *m)
+{
+    default_u32(&m->dim, 64);
+    default_u32(&m->layers, 2);
+    default_u32(&m->heads, 4);
+    default_u32(&m->context, 64);
+    default_u32(&m->vocab, 256);
+    default_u32(&m->text, 16);
+    default_u32(&m->height, 8);
+    default_u32(&m->width, 8);
+    default_u32(&m->codes, 512);
+    default_u32(&m->window, 5);
+    m->image_weight = m->image_weight_told != NULL ? *m->image_weight_told : 7;
+    default_u32(&m->top_k, 4);
+    if (m->masks_count == 0) {
+        free(m->masks);
+        m->masks = calloc(1, sizeof(*m->masks));
+        HTH_ASSERT(m->masks != NULL);
+        m->masks[0] = HTH_MASK_FULL;
+        m->masks_count = 1;
+    }
+    m->last_mask =
+        m->last_mask_told != NULL ? *m->last_mask_told : m->masks[(m->layers - 1) % m->masks_count];
+    if (m->grid_count == 0) {
+        free(m->grid);
+        m->grid = calloc(2, sizeof(*m->grid));
+        HTH_ASSERT(m->grid != NULL);
+        m->grid[0] = m->grid[1] = 4;
+        m->grid_count = 2;
+    }
+}
+
 static void fill_defaults(struct hth_runfile *run)
 {
-    bool lm = run->model.kind == HTH_RUN_LM;
-    default_u32(&run->model.dim, 64);
-    default_u32(&run->model.layers, 2);
-    default_u32(&run->model.heads, 4);
-    default_u32(&run->model.context, 64);
-    default_u32(&run->model.top_k, 4);
-    if (run->model.grid_count == 0) {
-        free(run->model.grid);
-        run->model.grid = calloc(2, sizeof(*run->model.grid));
-        HTH_ASSERT(run->model.grid != NULL);
-        run->model.grid[0] = run->model.grid[1] = 4;
-        run->model.grid_count = 2;
-    }
+    bool sequences = run->model.kind != HTH_RUN_CLASSIFIER;
+    default_model(&run->model);
     default_u32(&run->data.shuffle_rows, 8192);
-    default_u32(&run->train.rows, lm ? 16 : 64);
+    default_u32(&run->train.rows, sequences ? 16 : 64);
     default_u32(&run->train.flights, 4);
     default_u32(&run->train.steps, 1000);
     default_u32(&run->train.eval_every, 200);
@@ -217,7 +264,7 @@ static void fill_defaults(struct hth_runfile *run)
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
-enum key_type { U32, U64, REAL, WORD, BOOL, TEXT, SIZES };
+enum key_type { U32, U64, REAL, WORD, BOOL, TEXT, SIZES, MASKS };
 
 struct key {
     const char *path, *unit, *fallback;
@@ -261,7 +308,23 @@ static const struct key keys[] = {
     KEY(U32, model.dim, "numbers", "64", 1, HTH_MODEL_DIM_MAX),
     KEY(U32, model.layers, "layers", "2", 1, HTH_MODEL_LAYERS_MAX),
     KEY(U32, model.heads, "heads", "4", 1, 1024),
-    KEY(U32, model.context, "bytes", "64", 2, HTH_SEQ_LEN_MAX),
+    KEY(U32, model.context, "ids", "64", 2, HTH_SEQ_LEN_MAX),
+    KEY(U32, model.vocab, "ids", "256", 2, HTH_MODEL_DIM_MAX),
+    WORD_KEY(model.objective, objectives, "causal"),
+    KEY(U32, model.text, "ids", "16", 1, HTH_SEQ_LEN_MAX),
+    KEY(U32, model.height, "codes", "8", 1, HTH_SEQ_LEN_MAX),
+    KEY(U32, model.width, "codes", "8", 1, HTH_SEQ_LEN_MAX),
+    KEY(U32, model.codes, "codes", "512", 2, HTH_MODEL_DIM_MAX),
+    KEY(REAL, model.image_weight, "", "7", 0, 1e6),
+    KEY_OF(MASKS, model.masks, "model.masks", "", "[full]", 0, 0,
+           "full, row, column, conv; repeated over the layers"),
+    WORD_KEY(model.last_mask, masks, "full, or as model.masks"),
+    KEY(U32, model.window, "codes", "5", 1, HTH_SEQ_LEN_MAX),
+    KEY(U32, model.share, "sets", "0", 0, HTH_MODEL_LAYERS_MAX),
+    KEY(BOOL, model.share_last, "", "false", 0, 0),
+    KEY(BOOL, model.tied, "", "false", 0, 0),
+    KEY(U32, model.embed_dim, "numbers", "0", 0, HTH_MODEL_DIM_MAX),
+    KEY(REAL, model.layer_scale, "", "0", 0, 1e6),
     KEY_OF(SIZES, model.grid, "model.grid", "experts", "[4, 4]", 1, HTH_GRID_DIM_MAX,
            "1 to 3 sizes, up to 16777216 experts"),
     KEY(U32, model.top_k, "experts", "4", 1, HTH_TOP_K_MAX),
@@ -272,7 +335,7 @@ static const struct key keys[] = {
     KEY_OF(TEXT, data.path, "data.path", "", "Debian's folder, lm: kjv.txt", 0, 0, "a path"),
     KEY(U32, data.shuffle_rows, "samples", "8192", 1, 1 << 24),
     KEY(U32, data.shift, "pixels", "0", 0, HTH_DATA_SHIFT_MAX),
-    KEY(U32, train.rows, "samples", "64, lm: 16", 1, HTH_MICRO_BATCH_MAX),
+    KEY(U32, train.rows, "samples", "64, lm and picture: 16", 1, HTH_MICRO_BATCH_MAX),
     KEY(U32, train.flights, "micro-batches", "4", 1, HTH_FLIGHTS_MAX),
     KEY(U32, train.steps, "updates", "1000", 1, UINT32_MAX),
     KEY(U32, train.eval_every, "updates", "200", 1, UINT32_MAX),
@@ -324,6 +387,16 @@ static void write_sizes(const struct hth_runfile *run, char *out, size_t size)
         snprintf(out + len, size - len, "]");
 }
 
+static void write_masks(const struct hth_runfile *run, char *out, size_t size)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < run->model.masks_count && len < size; i++)
+        len += (size_t)snprintf(out + len, size - len, "%s%s", i > 0 ? ", " : "[",
+                                hth_mask_name((enum hth_mask_kind)run->model.masks[i]));
+    if (len < size)
+        snprintf(out + len, size - len, "]");
+}
+
 static void write_value(const struct hth_runfile *run, const struct key *k, char *out, size_t size)
 {
     const void *at = place_of(run, k);
@@ -347,6 +420,9 @@ static void write_value(const struct hth_runfile *run, const struct key *k, char
         break;
     case SIZES:
         write_sizes(run, out, size);
+        break;
+    case MASKS:
+        write_masks(run, out, size);
         break;
     case WORD:
         for (uint32_t i = 0; i < k->word_count; i++)
@@ -374,7 +450,7 @@ size_t hth_runfile_keys(const struct hth_runfile *run, struct hth_run_key *out, 
     static const enum hth_run_value kinds[] = {
         [U32] = HTH_RUN_NUMBER,  [U64] = HTH_RUN_NUMBER,  [REAL] = HTH_RUN_NUMBER,
         [WORD] = HTH_RUN_WORD,   [BOOL] = HTH_RUN_SWITCH, [TEXT] = HTH_RUN_NAME,
-        [SIZES] = HTH_RUN_SIZES,
+        [SIZES] = HTH_RUN_SIZES, [MASKS] = HTH_RUN_WORDS,
     };
     for (size_t i = 0; i < HTH_ARRAY_LEN(keys) && i < max; i++) {
         const struct key *k = &keys[i];
@@ -459,24 +535,18 @@ static bool check_pairing(const struct hth_runfile *run, const char *name,
     return true;
 }
 
-static bool check_model(const struct hth_run_model *m, const char *name,
+static bool check_model(const struct hth_runfile *run, const char *name,
                         char error[HTH_RUNFILE_ERROR_MAX])
 {
-    if (!check_grid(m, name, error))
+    struct hth_model_opts opts;
+    char why[HTH_MODEL_WHY_MAX];
+    if (!check_grid(&run->model, name, error))
         return false;
-    if (m->kind == HTH_RUN_CLASSIFIER && m->expert == HTH_RUN_TRANSFORMER) {
-        snprintf(error, HTH_RUNFILE_ERROR_MAX,
-                 "%s: model.expert 'transformer' works on sequences, so it needs model.kind 'lm'",
-                 name);
-        return false;
-    }
-    if (m->kind == HTH_RUN_LM && (m->dim % m->heads != 0 || m->dim / m->heads % 2 != 0)) {
-        snprintf(error, HTH_RUNFILE_ERROR_MAX,
-                 "%s: model.dim (%u) must be an even multiple of model.heads (%u)", name, m->dim,
-                 m->heads);
-        return false;
-    }
-    return true;
+    hth_config_model(run, &opts);
+    if (hth_model_check(&opts, NULL, why) == HTH_OK)
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s", name, why);
+    return false;
 }
 
 static bool check_averaging(const struct hth_run_averaging *a, const char *name,
@@ -498,7 +568,7 @@ static enum hth_err check(const struct hth_runfile *run, const char *name,
     error[0] = '\0';
     bool good = check_name(run, name, error) && check_ranges(run, name, error) &&
                 in_range("train.k_min", run->train.k_min, 1, run->model.top_k, name, error) &&
-                check_model(&run->model, name, error) && check_pairing(run, name, error) &&
+                check_model(run, name, error) && check_pairing(run, name, error) &&
                 check_schedule(&run->optimizer, "optimizer", name, error) &&
                 check_schedule(&run->experts.optimizer, "experts.optimizer", name, error) &&
                 check_averaging(&run->averaging, name, error);

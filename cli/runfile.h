@@ -9,9 +9,9 @@
  *   compute: auto             # fp32 | bf16 | auto: type of products, in trunk and experts;
  *                             # auto: each machine's fastest, which its record announces
  *   model:
- *     kind: classifier        # classifier | lm
+ *     kind: classifier        # classifier | lm | picture
  *     dim: 64                 # width of the trunk and of every expert
- *     layers: 2               # DMoE layers, named ffn0, ffn1, ...
+ *     layers: 2               # layers of experts, named ffn0, ffn1, ...
  *     grid: [4, 4]            # 1 to 3 dimensions of experts in each layer
  *     top_k: 4
  *   data:
@@ -46,8 +46,9 @@
 #define HTH_RUNFILE_ERROR_MAX 512
 
 enum hth_run_compute { HTH_RUN_AUTO, HTH_RUN_FP32, HTH_RUN_BF16 };
-enum hth_run_model_kind { HTH_RUN_CLASSIFIER, HTH_RUN_LM };
-enum hth_run_expert_kind { HTH_RUN_FFN, HTH_RUN_TRANSFORMER, HTH_RUN_NOP };
+enum hth_run_model_kind { HTH_RUN_CLASSIFIER, HTH_RUN_LM, HTH_RUN_PICTURE };
+enum hth_run_objective { HTH_RUN_CAUSAL, HTH_RUN_MASKED };
+enum hth_run_expert_kind { HTH_RUN_FFN, HTH_RUN_TRANSFORMER, HTH_RUN_NOP, HTH_RUN_NONE };
 enum hth_run_data_kind { HTH_RUN_FASHION_MNIST, HTH_RUN_TEXT };
 enum hth_run_optim_kind { HTH_RUN_ADAM, HTH_RUN_ADAMW, HTH_RUN_SGD, HTH_RUN_LAMB };
 enum hth_run_schedule { HTH_RUN_CONSTANT, HTH_RUN_LINEAR, HTH_RUN_COSINE };
@@ -69,8 +70,22 @@ struct hth_run_model {
     enum hth_run_model_kind kind;
     uint32_t dim;
     uint32_t layers;
-    uint32_t heads;   /* lm */
-    uint32_t context; /* lm: bytes of one sequence */
+    uint32_t heads;                   /* lm, picture */
+    uint32_t context;                 /* lm: ids of one sequence */
+    uint32_t vocab;                   /* lm, picture: ids of text (data/words.h) */
+    enum hth_run_objective objective; /* lm */
+    /* picture; trainer/model.h explains these and the next */
+    uint32_t text, height, width, codes, window;
+    double *image_weight_told; /* as in the file; NULL: left out */
+    double image_weight;       /* left out: 7 */
+    uint32_t *masks;           /* enum hth_mask_kind, repeated over the layers */
+    uint32_t masks_count;
+    uint32_t *last_mask_told; /* as in the file; NULL: left out */
+    uint32_t last_mask;       /* left out: as `masks` say */
+    /* lm, picture */
+    uint32_t share, embed_dim;
+    bool share_last, tied;
+    double layer_scale;
     uint32_t *grid;
     uint32_t grid_count;
     uint32_t top_k;
@@ -149,7 +164,14 @@ enum hth_err hth_runfile_parse(const char *name, const uint8_t *data, size_t len
 void hth_runfile_free(struct hth_runfile *run);
 
 /* One key of a run file, for people. */
-enum hth_run_value { HTH_RUN_NUMBER, HTH_RUN_WORD, HTH_RUN_SWITCH, HTH_RUN_NAME, HTH_RUN_SIZES };
+enum hth_run_value {
+    HTH_RUN_NUMBER,
+    HTH_RUN_WORD,
+    HTH_RUN_SWITCH,
+    HTH_RUN_NAME,
+    HTH_RUN_SIZES,
+    HTH_RUN_WORDS
+};
 struct hth_run_key {
     const char *path;     /* "model.dim" */
     const char *unit;     /* of a number: "steps"; "": none */

@@ -73,7 +73,7 @@ static enum hth_err cpu_init(const struct hth_backend *be, const struct hth_init
         size_t n = HTH_MIN(args->count - at, (size_t)INIT_WORDS);
         if (args->init == HTH_INIT_ONES) {
             for (size_t i = 0; i < n; i++)
-                args->dst[at + i] = 1.0f;
+                args->dst[at + i] = args->scale;
             continue;
         }
         cpu->row->philox(INIT_WORDS / 4, (uint32_t)(at / 4), c123, key, words);

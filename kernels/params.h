@@ -30,7 +30,7 @@ struct hth_weight;
 
 enum hth_init {
     HTH_INIT_ZEROS,
-    HTH_INIT_ONES,
+    HTH_INIT_ONES,    /* all `scale` */
     HTH_INIT_UNIFORM, /* in [-scale, scale) */
     HTH_INIT_NORMAL,  /* mean 0, deviation `scale` */
     HTH_INIT_KAIMING, /* normal with deviation scale * sqrt(2 / rows); rows are the inputs */

@@ -33,7 +33,7 @@ static size_t targets_max(const struct hth_pass *p)
 {
     size_t slots = (size_t)p->units * p->model->opts.top_k;
 
-    return HTH_MIN(slots, (size_t)hth_grid_size(&p->model->layer[0].grid));
+    return HTH_MIN(slots, (size_t)hth_grid_size(&p->model->set[0].grid));
 }
 
 /* Whether kernels work on another memory than the process'. */
@@ -84,7 +84,7 @@ static void carve_pass(struct hth_pass *p, struct carver *c, struct carver *own)
 {
     const struct hth_model *m = p->model;
     size_t rows = p->rows, d = m->opts.d, slots = (size_t)p->units * m->opts.top_k;
-    size_t work = hth_balance_work_floats(&m->layer[0].grid, p->units);
+    size_t work = hth_balance_work_floats(&m->set[0].grid, p->units);
 
     if (m->opts.kind == HTH_MODEL_LM) {
         p->tokens = carve(c, rows, sizeof(int32_t));
@@ -115,6 +115,8 @@ enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_
     struct carver c = {NULL, 0}, own = {NULL, 0};
 
     *out = NULL;
+    if (model->opts.dense || model->opts.kind == HTH_MODEL_PICTURE)
+        return HTH_E_UNSUPPORTED;
     if (samples == 0 || samples > HTH_MICRO_BATCH_MAX ||
         rows * model->opts.top_k > HTH_EXPERT_PAIRS_MAX)
         return HTH_E_TOO_LARGE;

@@ -129,11 +129,36 @@ void hth_pass_ok_from_verdicts(struct hth_pass *pass, uint32_t l);
 
 /* ---- the model, as passes see it ------------------------------------------------------------- */
 
-struct hth_model_layer {
-    struct hth_weight *attn_gamma, *attn_beta, *wqkv, *bqkv, *wo, *bo; /* lm */
-    struct hth_weight *gamma, *beta, *wgate, *bgate;
-    struct hth_grid grid;
+/* Weights that layers may share. */
+struct hth_model_set {
+    struct hth_weight *wqkv, *bqkv, *wo, *bo; /* lm, picture; bqkv may be NULL */
+    struct hth_weight *w1, *b1, *w2, *b2;     /* dense */
+    struct hth_grid grid;                     /* with experts */
 };
+
+/* A layer's own weights. */
+struct hth_model_layer {
+    struct hth_weight *attn_gamma, *attn_beta; /* lm, picture */
+    struct hth_weight *attn_scale, *ffn_scale; /* NULL: none */
+    struct hth_weight *gamma, *beta;
+    struct hth_weight *wgate, *bgate; /* with experts */
+    struct hth_mask mask;             /* lm, picture */
+    struct hth_model_set *set;
+};
+
+/* A vocabulary: ids or codes. */
+struct hth_model_ids {
+    uint32_t count;
+    struct hth_weight *embedding; /* [count, d], or [count, e] where it is factorised */
+    struct hth_weight *bias;      /* of the logits */
+};
+
+/* A stretch of the flat buffer. */
+struct hth_stretch {
+    size_t first, count;
+};
+
+enum { HTH_IDS_TEXT, HTH_IDS_CODES, HTH_IDS_MAX };
 
 struct hth_model {
     struct hth_model_opts opts;
@@ -144,11 +169,17 @@ struct hth_model {
     struct hth_rope *rope;
     uint32_t block_rows;  /* B */
     uint32_t table_width; /* W */
-    struct hth_weight *win, *bin;
+    uint32_t ids_count; /* vocabularies: 1, picture: 2; the classes of a classifier count as one */
+    struct hth_model_ids ids[HTH_IDS_MAX];
+    struct hth_weight *factor;    /* P [e, d]; NULL: the embedding is not factorised */
+    struct hth_weight *win, *bin; /* classifier */
+    struct hth_model_set set[HTH_MODEL_LAYERS_MAX];
     struct hth_model_layer layer[HTH_MODEL_LAYERS_MAX];
-    struct hth_weight *gamma, *beta, *wout, *bout;
-    size_t segment[HTH_MODEL_LAYERS_MAX + 2]; /* begin of each segment's floats; last: the end */
-    struct hth_beam *beam, *beam_plain;       /* with the noise of training; without */
+    struct hth_weight *gamma, *beta;
+    struct hth_weight *wout; /* NULL: tied */
+    /* Gradients of each segment: its own; with `share` of its set; of the input's tensors. */
+    struct hth_stretch own[HTH_MODEL_LAYERS_MAX + 1], shared[HTH_MODEL_LAYERS_MAX], input;
+    struct hth_beam *beam, *beam_plain; /* with the noise of training; without */
 };
 
 /* A flat buffer of the trunk as plain memory: the buffer itself, or a copy from a card, which _give

@@ -19,13 +19,18 @@ static void take_spare(struct hth_pass *p, float **buffer)
     p->spare = old;
 }
 
-/* Copies the gradients of one segment, which are contiguous in the flat buffer. */
+static enum hth_err keep_stretch(struct hth_pass *p, struct hth_stretch s)
+{
+    return hth_params_export(p->model->exec, p->model->params, HTH_PART_GRAD, s.first, s.count,
+                             p->grads + s.first);
+}
+
+/* Copies the gradients of one segment. */
 static enum hth_err keep_grads(struct hth_pass *p, uint32_t segment)
 {
-    struct hth_model *m = p->model;
-    size_t first = m->segment[segment], count = m->segment[segment + 1] - first;
-
-    return hth_params_export(m->exec, m->params, HTH_PART_GRAD, first, count, p->grads + first);
+    if (segment == 0)
+        HTH_TRY(keep_stretch(p, p->model->input));
+    return keep_stretch(p, p->model->own[segment]);
 }
 
 /* Downloads the stream's gradient for the mixtures; valid after the next sync. */
@@ -61,7 +66,8 @@ enum hth_err hth_pass_head_back(struct hth_pass *p, struct hth_view dlogits)
     };
 
     hth_params_zero_grads(m->params);
-    HTH_TRY(hth_linear_backward_weight(m->exec, m->wout, m->bout, hth_pass_rows(p, p->h), dlogits));
+    HTH_TRY(hth_linear_backward_weight(m->exec, m->wout, m->ids[0].bias, hth_pass_rows(p, p->h),
+                                       dlogits));
     HTH_TRY(hth_linear_backward_data(m->exec, &lin, dlogits, hth_pass_rows(p, p->dh)));
     HTH_TRY(hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh), hth_pass_rows(p, p->dx)));
     HTH_TRY(show_dx(p));
@@ -101,7 +107,7 @@ static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
     float *gate_in = block > 1 ? a->pool : hth_pass_h(p, l);
     size_t floats = (size_t)p->rows * d, entries = (size_t)p->units * m->table_width;
     struct hth_view dt = hth_pass_view(p, p->dtables, p->units, m->table_width);
-    struct hth_gate_batch batch = {&w->grid, p->units, m->opts.top_k, a->index};
+    struct hth_gate_batch batch = {&w->set->grid, p->units, m->opts.top_k, a->index};
     struct hth_linear_back lin = {.w = w->wgate};
     struct hth_balance_result balance;
 
@@ -147,7 +153,7 @@ static enum hth_err attend_back(struct hth_pass *p, uint32_t l)
         .out = hth_pass_rows(p, a->att),
         .lse = hth_pass_view(p, a->lse, p->rows, heads),
     };
-    struct hth_linear_back out = {.w = w->wo}, qkv = {.w = w->wqkv};
+    struct hth_linear_back out = {.w = w->set->wo}, qkv = {.w = w->set->wqkv};
     struct hth_layernorm_back ln = {
         .gamma = w->attn_gamma,
         .beta = w->attn_beta,
@@ -156,11 +162,12 @@ static enum hth_err attend_back(struct hth_pass *p, uint32_t l)
         .residual = dx,
     };
 
-    HTH_TRY(hth_linear_backward_weight(m->exec, w->wo, w->bo, hth_pass_rows(p, a->att), dx));
+    HTH_TRY(
+        hth_linear_backward_weight(m->exec, w->set->wo, w->set->bo, hth_pass_rows(p, a->att), dx));
     HTH_TRY(hth_linear_backward_data(m->exec, &out, dx, dh));
     HTH_TRY(hth_attention_backward(m->exec, &att, &saved, dh, dqkv));
-    HTH_TRY(
-        hth_linear_backward_weight(m->exec, w->wqkv, w->bqkv, hth_pass_rows(p, a->attn_in), dqkv));
+    HTH_TRY(hth_linear_backward_weight(m->exec, w->set->wqkv, w->set->bqkv,
+                                       hth_pass_rows(p, a->attn_in), dqkv));
     HTH_TRY(hth_linear_backward_data(m->exec, &qkv, dqkv, dh));
     HTH_TRY(hth_layernorm_backward(m->exec, &ln, dh, hth_pass_rows(p, p->spare)));
     take_spare(p, &p->dx);
@@ -172,7 +179,7 @@ static enum hth_err input_back(struct hth_pass *p)
     const struct hth_model *m = p->model;
 
     if (m->opts.kind == HTH_MODEL_LM)
-        return hth_embed_backward(m->exec, m->win, hth_pass_indices(p, p->tokens),
+        return hth_embed_backward(m->exec, m->ids[0].embedding, hth_pass_indices(p, p->tokens),
                                   hth_pass_rows(p, p->dx));
     return hth_linear_backward_weight(m->exec, m->win, m->bin,
                                       hth_pass_view(p, p->input, p->rows, m->opts.features),

@@ -44,7 +44,7 @@ static enum hth_err enter(struct hth_pass *p, float *out)
 
     if (m->opts.kind == HTH_MODEL_LM) {
         HTH_TRY(hth_pass_up(p, p->tokens, p->rows));
-        return hth_embed_forward(m->exec, m->win, hth_pass_indices(p, p->tokens),
+        return hth_embed_forward(m->exec, m->ids[0].embedding, hth_pass_indices(p, p->tokens),
                                  hth_pass_rows(p, out));
     }
     HTH_TRY(hth_pass_up(p, p->input, (size_t)p->rows * m->opts.features));
@@ -60,8 +60,9 @@ static enum hth_err attend(struct hth_pass *p, uint32_t l)
     struct hth_pass_layer *a = &p->layer[l];
     uint32_t d = m->opts.d, heads = m->opts.heads;
     struct hth_layernorm ln = {.gamma = w->attn_gamma, .beta = w->attn_beta, .eps = NORM_EPS};
-    struct hth_linear qkv = {.w = w->wqkv, .bias = w->bqkv};
-    struct hth_linear out = {.w = w->wo, .bias = w->bo, .residual = hth_pass_rows(p, a->xa)};
+    struct hth_linear qkv = {.w = w->set->wqkv, .bias = w->set->bqkv};
+    struct hth_linear out = {
+        .w = w->set->wo, .bias = w->set->bo, .residual = hth_pass_rows(p, a->xa)};
     struct hth_attention att = {.seq = m->opts.seq_len, .heads = heads, .rope = m->rope};
     struct hth_view qkv_view = hth_pass_view(p, a->qkv, p->rows, 3 * d);
 
@@ -96,7 +97,7 @@ static void mark_live(const struct hth_model *m, uint32_t l, const struct hth_gr
 {
     memset(live, 0, m->table_width);
     for (uint32_t dim = 0; dim < view->ndim; dim++) {
-        uint8_t *axis = live + hth_gate_offset(&m->layer[l].grid, dim);
+        uint8_t *axis = live + hth_gate_offset(&m->layer[l].set->grid, dim);
 
         for (uint32_t i = 0; i < view->count[dim]; i++)
             axis[view->coord[dim][i]] = 1;
@@ -167,7 +168,7 @@ enum hth_err hth_pass_head(struct hth_pass *p)
     const struct hth_model *m = p->model;
     uint32_t classes = m->opts.classes, n = m->opts.layers;
     struct hth_layernorm ln = {.gamma = m->gamma, .beta = m->beta, .eps = NORM_EPS};
-    struct hth_linear out = {.w = m->wout, .bias = m->bout};
+    struct hth_linear out = {.w = m->wout, .bias = m->ids[0].bias};
     struct hth_view logits = hth_pass_view(p, p->logits, p->rows, classes);
 
     HTH_TRY(leave_layer(p, n - 1, p->x));

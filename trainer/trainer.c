@@ -253,7 +253,7 @@ static enum hth_err make_transport(struct hth_trainer *t)
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
     struct hth_transport_opts o = {
         .env = t->env,
-        .layers = t->model->opts.layers,
+        .layers = hth_model_sets(&t->model->opts),
         .grids = grids,
         .expert_kind = t->model->opts.expert_kind,
         .d = t->model->opts.d,

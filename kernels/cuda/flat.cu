@@ -208,7 +208,7 @@ struct init_four {
         }
         for (uint32_t i = 0; i < 4 && 4 * four + i < a.count; i++) {
             if (a.kind == 1)
-                out[i] = 1.0f;
+                out[i] = a.scale;
             else if (a.kind == 2)
                 out[i] = hth_el_uniform(word[i]) * a.scale;
             a.dst[4 * four + i] = out[i];

@@ -107,6 +107,63 @@ static void model_follows_the_run_file(void **state)
     hth_runfile_free(run);
 }
 
+/* The model of "Training Transformers Together": its own counts, to the last digit. */
+static void parameters_of_the_paper_are_counted(void **state)
+{
+#define PAPER                                                                                      \
+    "run: paper\nmodel: {kind: picture, expert: none, dim: 1024, layers: 64, heads: 16,"           \
+    " text: 257, height: 32, width: 32, vocab: 32356, codes: 8192, layer_scale: 0.1,"              \
+    " masks: [row, column, row, row], last_mask: conv, window: 11"
+    static const struct {
+        const char *text;
+        uint64_t parameters;
+    } cases[] = {
+        {PAPER ", share: 4}\n", 125894244},
+        {PAPER "}\n", 1116354148},
+        /* One set of 16 d^2 + 10 d; E factorised; masked ids have one more id, the mask. */
+        {"run: albert\nmodel: {kind: lm, expert: none, dim: 64, layers: 6, context: 32,"
+         " vocab: 1000, objective: masked, share: 1, share_last: true, tied: true,"
+         " embed_dim: 16}\ndata: {kind: text}\n",
+         16 * 64 * 64 + 10 * 64 + 6 * 4 * 64 + 1001 * 16 + 16 * 64 + 2 * 64 + 1001},
+    };
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_runfile *run = parse(cases[i].text);
+        struct hth_model_opts o;
+        uint64_t parameters;
+        hth_config_model(run, &o);
+        assert_ok(hth_model_count(&o, &parameters));
+        assert_int_equal(parameters, cases[i].parameters);
+        hth_runfile_free(run);
+    }
+}
+
+static void layers_get_masks_and_sets(void **state)
+{
+    static const enum hth_mask_kind want[] = {HTH_MASK_ROW, HTH_MASK_COLUMN, HTH_MASK_ROW,
+                                              HTH_MASK_ROW, HTH_MASK_ROW,    HTH_MASK_CONV};
+    static const uint32_t sets[][6] = {{0, 1, 2, 3, 0, 4}, {0, 1, 2, 3, 0, 1}};
+    (void)state;
+    for (int last = 0; last < 2; last++) {
+        char text[256];
+        snprintf(text, sizeof(text),
+                 "run: a\nmodel: {kind: picture, layers: 6, share: 4, share_last: %s,"
+                 " masks: [row, column, row, row], last_mask: conv, window: 3}\n",
+                 last ? "true" : "false");
+        struct hth_runfile *run = parse(text);
+        struct hth_model_opts o;
+        hth_config_model(run, &o);
+        assert_int_equal(o.seq_len, 16 + 8 * 8 - 1);
+        for (uint32_t l = 0; l < 6; l++) {
+            assert_int_equal(o.mask[l], want[l]);
+            assert_int_equal(hth_model_set(&o, l), sets[last][l]);
+        }
+        assert_int_equal(hth_model_sets(&o), 5 - last);
+        assert_int_equal(hth_config_grids(run), 5 - last);
+        hth_runfile_free(run);
+    }
+}
+
 /* Training data and test set do not overlap, and all trainers have the same test set. */
 static void training_and_test_data_do_not_overlap(void **state)
 {
@@ -150,6 +207,8 @@ int main(void)
         cmocka_unit_test(server_gets_rows_and_microseconds),
         cmocka_unit_test(trunk_and_experts_get_separate_optimisers),
         cmocka_unit_test(model_follows_the_run_file),
+        cmocka_unit_test(parameters_of_the_paper_are_counted),
+        cmocka_unit_test(layers_get_masks_and_sets),
         cmocka_unit_test(training_and_test_data_do_not_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,6 +201,21 @@ static void mistakes_are_named(void **state)
         {"run: a\noptimizer: {trust_max: -1}\n", "trust_max is -1; it must be from 0 to 1000000"},
         {"run: a\nmodel: {top_k: 65}\n", "model.top_k is 65; it must be from 1 to 64"},
         {"run: a\nmodel: {kind: lm, dim: 100, heads: 8}\n", "even multiple of model.heads (8)"},
+        {"run: a\nmodel: {kind: picture, heads: 16}\n", "model.dim / model.heads is 4"},
+        {"run: a\nmodel: {kind: picture, window: 4}\n", "model.window is 4; it must be odd"},
+        {"run: a\nmodel: {kind: picture, share: 3}\n", "model.share is 3; 2 layers use at most 1"},
+        {"run: a\nmodel: {kind: picture, share: 3, share_last: true}\n", "use at most 2 sets"},
+        {"run: a\nmodel: {kind: picture, height: 256, width: 256}\n", "is 65552 positions"},
+        {"run: a\nmodel: {kind: picture, height: 65536, width: 65536}\n", "4294967312 positions"},
+        {"run: a\nmodel: {kind: picture, masks: [rows]}\n", "did you mean 'row'?"},
+        {"run: a\nmodel: {kind: picture, masks: [row, none]}\n", "unknown value 'none'"},
+        {"run: a\nmodel: {kind: picture, last_mask: cov}\n", "did you mean 'conv'?"},
+        {"run: a\nmodel: {kind: picture, objective: masked}\n", "needs model.kind 'lm'"},
+        {"run: a\nmodel: {kind: picture, expert: transformer}\n", "has no masks of pictures"},
+        {"run: a\nmodel: {kind: picture, layer_scale: -1}\n", "layer_scale is -1; it must be"},
+        {"run: a\nmodel: {expert: none}\n", "need model.kind 'lm' or 'picture'"},
+        {"run: a\nmodel: {kind: lm, masks: [row]}\ndata: {kind: text}\n", "need model.kind 'pic"},
+        {"run: a\nmodel: {kind: lm, embed_dim: 8}\ndata: {kind: text}\n", "needs 'tied: true'"},
         {"run: a\nmodel: {layers: 65}\n", "model.layers is 65; it must be from 1 to 64"},
         {"run: a\ntrain: {rows: 65537}\n", "train.rows is 65537; it must be from 1 to 65536"},
         {"run: a\nmodel: {grid: [65536, 257]}\n", "experts in model.grid is 16842752"},
@@ -263,7 +278,7 @@ static void values_of_a_wrong_kind_say_what_is_needed(void **state)
     each_must_say(cases, HTH_ARRAY_LEN(cases));
 }
 
-#define KEYS_MAX 80
+#define KEYS_MAX 128
 
 /* "a.b.c" and a value, as a file: "run: x" and "a: {b: {c: VALUE}}". */
 static void file_with(const char *path, const char *value, char *out, size_t size)
