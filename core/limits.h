@@ -23,6 +23,15 @@
  * changed. Tests reach it with a smaller hth_net_opts.key_records_max. */
 #define HTH_TLS_KEY_RECORDS_MAX (1u << 23)
 
+/* http */
+#define HTH_HTTP_REQUEST_BYTES_MAX 8192 /* a request's head */
+#define HTH_HTTP_PAGES_MAX         16   /* paths that are served */
+#define HTH_HTTP_CONNS_MAX         1024 /* open at once */
+#define HTH_HTTP_PREFIX_CONNS_MAX  16   /* of a public page, from one address prefix */
+#define HTH_HTTP_PREFIX_PER_S      10   /* requests, likewise */
+#define HTH_HTTP_REQUEST_US        (10 * 1000000) /* until a request is there; also between two */
+#define HTH_HTTP_READ_US           (30 * 1000000) /* until an answer is read */
+
 /* rpc */
 #define HTH_FRAME_META_BYTES_MAX (64u << 10) /* the Protocol Buffers part of a frame */
 #define HTH_FRAME_BODY_BYTES_MAX (1u << 30)  /* the tensors of a frame */

@@ -169,7 +169,7 @@ static enum hth_err bind_err(int e)
 
 /* `[::]` listens in both families (hth_net_addr_of turns mapped addresses into IPv4); any other
  * IPv6 address takes IPv6 only. */
-static enum hth_err open_socket(const struct hth_addr *addr, int *out)
+enum hth_err hth_net_listen_socket(const struct hth_addr *addr, int *out)
 {
     struct sockaddr_storage ss;
     socklen_t len = hth_net_sockaddr(addr, &ss);
@@ -200,7 +200,7 @@ enum hth_err hth_net_listen(struct hth_env *env, const struct hth_addr *addr, ht
     int fd;
 
     *out = NULL;
-    HTH_TRY(open_socket(addr, &fd));
+    HTH_TRY(hth_net_listen_socket(addr, &fd));
     struct hth_listener *l = hth_new(struct hth_listener);
     l->net = net;
     l->fd = fd;

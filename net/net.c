@@ -379,7 +379,7 @@ static void fill_defaults(struct hth_net_opts *o)
 static void raise_open_files(uint32_t streams_max)
 {
     struct rlimit lim;
-    rlim_t want = (rlim_t)streams_max + 256;
+    rlim_t want = (rlim_t)streams_max + 2 * HTH_HTTP_CONNS_MAX + 256;
     if (getrlimit(RLIMIT_NOFILE, &lim) != 0 || lim.rlim_cur >= want)
         return;
     lim.rlim_cur = lim.rlim_max == RLIM_INFINITY || lim.rlim_max > want ? want : lim.rlim_max;

@@ -256,6 +256,8 @@ struct hth_listener {
     struct hth_listener *prev, *next;
 };
 
+/* A socket that listens. Errors: those of hth_listen. */
+enum hth_err hth_net_listen_socket(const struct hth_addr *addr, int *out) HTH_MUST;
 enum hth_err hth_net_listen(struct hth_env *env, const struct hth_addr *addr, hth_accept_fn *fn,
                             void *arg, struct hth_listener **out);
 void hth_net_listener_addr(struct hth_listener *l, struct hth_addr *out);
