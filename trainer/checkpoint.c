@@ -25,19 +25,16 @@
  * (run_state.c), and `why` of the options says in words which bound it breaks.
  */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/bytes.h"
 #include "core/mem.h"
-#include "experts/safetensors.h"
 #include "trainer/trainer_int.h"
+#include "trainer/trunk_file.h"
 
-#define NAME_MAX_BYTES 160
 /* A file without hearth.format is of version 1: it has the bits of its means as whole numbers. */
-#define FORMAT         "hearth-trunk-2"
-#define FILE_BYTES_MAX (UINT64_C(1) << 40)
+#define FORMAT "hearth-trunk-2"
 
 static const char *const part_suffix[] = {"", ".m", ".v"};
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
@@ -89,7 +86,7 @@ static enum hth_err give_flats(struct hth_trainer *t, float *flat[3], bool wrote
 
 /* The writer borrows the names until it has finished, so that they lie in one array. */
 static void add_tensors(struct hth_st_writer *w, struct hth_params *params, float *const flat[3],
-                        char (*names)[NAME_MAX_BYTES])
+                        char (*names)[HTH_TRUNK_NAME_BYTES])
 {
     uint32_t parts = part_count(params);
 
@@ -100,7 +97,8 @@ static void add_tensors(struct hth_st_writer *w, struct hth_params *params, floa
         for (uint32_t part = 0; part < parts; part++) {
             char *name = names[i * 3 + part];
 
-            snprintf(name, NAME_MAX_BYTES, "%s%s", hth_weight_name(weight), part_suffix[part]);
+            snprintf(name, HTH_TRUNK_NAME_BYTES, "%s%s", hth_weight_name(weight),
+                     part_suffix[part]);
             hth_st_add(w, name, HTH_F32, 2, dim, flat[part] + hth_weight_offset(weight));
         }
     }
@@ -134,7 +132,8 @@ static void take_run(struct hth_work *work)
     struct hth_st_writer *w = hth_st_writer_new();
     float *flat[3] = {NULL, NULL, NULL};
     enum hth_err given;
-    char(*names)[NAME_MAX_BYTES] = hth_calloc(3 * (size_t)hth_params_count(params), NAME_MAX_BYTES);
+    char(*names)[HTH_TRUNK_NAME_BYTES] =
+        hth_calloc(3 * (size_t)hth_params_count(params), HTH_TRUNK_NAME_BYTES);
 
     hth_st_add_meta(w, "hearth.format", FORMAT);
     hth_st_add_meta(w, "hearth.kind", "trunk");
@@ -239,7 +238,7 @@ static enum hth_err keep_longer(struct hth_trainer *t)
 
     if (t->ckpt.known && t->ckpt.on_disk <= t->ckpt.at)
         return HTH_OK;
-    if (hth_file_read(t->env, t->checkpoint_path, FILE_BYTES_MAX, &old) != HTH_OK)
+    if (hth_file_read(t->env, t->checkpoint_path, HTH_TRUNK_FILE_BYTES_MAX, &old) != HTH_OK)
         return HTH_OK; /* there is none, or none that can be read */
     updates = updates_in(old);
     if (updates > t->ckpt.at) {
@@ -317,41 +316,20 @@ void hth_checkpoint_take(struct hth_trainer *t)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static HTH_PRINTF(3, 4) enum hth_err
-    refuse(struct hth_trainer *t, enum hth_err err, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    if (t->opts.why != NULL)
-        vsnprintf(t->opts.why, HTH_TRAINER_WHY_MAX, fmt, args);
-    va_end(args);
-    return err;
-}
-
-static enum hth_err read_number(struct hth_trainer *t, const struct hth_st_reader *r,
-                                const char *key, uint64_t max, uint64_t *out)
-{
-    if (hth_st_meta_u64(r, key, out) != HTH_OK)
-        return refuse(t, HTH_E_CORRUPT, "it has no number '%s'", key);
-    if (*out > max)
-        return refuse(t, HTH_E_CORRUPT, "its '%s' is %llu, the limit is %llu", key,
-                      (unsigned long long)*out, (unsigned long long)max);
-    return HTH_OK;
-}
-
 static enum hth_err read_mean(struct hth_trainer *t, const struct hth_st_reader *r, const char *key,
                               double *out)
 {
     uint64_t bits;
 
     if (hth_st_meta(r, "hearth.format") == NULL) {
-        HTH_TRY(read_number(t, r, key, UINT64_MAX, &bits));
+        HTH_TRY(hth_trunk_number(r, key, UINT64_MAX, &bits, t->opts.why));
         *out = from_bits(bits);
     } else if (hth_st_meta_real(r, key, out) != HTH_OK) {
-        return refuse(t, HTH_E_CORRUPT, "it has no number '%s'", key);
+        return hth_trunk_refuse(t->opts.why, HTH_E_CORRUPT, "it has no number '%s'", key);
     }
-    return isfinite(*out) ? HTH_OK : refuse(t, HTH_E_CORRUPT, "its '%s' is not finite", key);
+    return isfinite(*out)
+               ? HTH_OK
+               : hth_trunk_refuse(t->opts.why, HTH_E_CORRUPT, "its '%s' is not finite", key);
 }
 
 static enum hth_err read_lineage(struct hth_trainer *t, const struct hth_st_reader *r)
@@ -365,29 +343,9 @@ static enum hth_err read_lineage(struct hth_trainer *t, const struct hth_st_read
     hth_reader_init(&in, bytes, sizeof(bytes));
     if (hth_unhex(text, bytes, sizeof(bytes)) != HTH_OK ||
         hth_lineage_read(&in, t->stats.updates, &t->lineage) != HTH_OK)
-        return refuse(t, HTH_E_CORRUPT, "its 'hearth.lineage' does not match %llu updates",
-                      (unsigned long long)t->stats.updates);
-    return HTH_OK;
-}
-
-/* Checks rows and columns of a tensor, not only their product: numbers in another order would load,
- * and training would continue from nonsense. */
-static enum hth_err read_tensor(struct hth_trainer *t, const struct hth_st_reader *r,
-                                const char *name, const struct hth_weight *w, float *out)
-{
-    const struct hth_st_entry *e = hth_st_find(r, name);
-    uint32_t rows = hth_weight_rows(w), cols = hth_weight_cols(w);
-    size_t count = (size_t)rows * cols;
-
-    if (e == NULL)
-        return refuse(t, HTH_E_CORRUPT, "it has no tensor '%s'", name);
-    if (e->dtype != HTH_F32 || e->ndim != 2 || e->dim[0] != rows || e->dim[1] != cols)
-        return refuse(t, HTH_E_CORRUPT, "its tensor '%s' is not F32 of shape [%u, %u]", name, rows,
-                      cols);
-    memcpy(out, e->data, count * sizeof(float)); /* any alignment */
-    for (size_t i = 0; i < count; i++)
-        if (!isfinite(out[i]))
-            return refuse(t, HTH_E_CORRUPT, "its tensor '%s' holds NaN or infinity", name);
+        return hth_trunk_refuse(t->opts.why, HTH_E_CORRUPT,
+                                "its 'hearth.lineage' does not match %llu updates",
+                                (unsigned long long)t->stats.updates);
     return HTH_OK;
 }
 
@@ -397,20 +355,21 @@ static enum hth_err check_squares(struct hth_trainer *t, const char *name, const
 {
     for (size_t i = 0; i < count; i++)
         if (v[i] < 0)
-            return refuse(t, HTH_E_CORRUPT, "its tensor '%s' holds negative squares", name);
+            return hth_trunk_refuse(t->opts.why, HTH_E_CORRUPT,
+                                    "its tensor '%s' holds negative squares", name);
     return HTH_OK;
 }
 
 static enum hth_err read_weight(struct hth_trainer *t, const struct hth_st_reader *r,
                                 const struct hth_weight *w, float *const flat[3])
 {
-    char name[NAME_MAX_BYTES];
+    char name[HTH_TRUNK_NAME_BYTES];
 
     for (uint32_t part = 0; part < part_count(hth_model_params(t->model)); part++) {
         float *out = flat[part] + hth_weight_offset(w);
 
         snprintf(name, sizeof(name), "%s%s", hth_weight_name(w), part_suffix[part]);
-        HTH_TRY(read_tensor(t, r, name, w, out));
+        HTH_TRY(hth_trunk_tensor(r, name, w, out, t->opts.why));
         if (part_of[part] == HTH_PART_STATE1)
             HTH_TRY(check_squares(t, name, out, (size_t)hth_weight_rows(w) * hth_weight_cols(w)));
     }
@@ -436,45 +395,37 @@ static enum hth_err read_terms(struct hth_trainer *t, const struct hth_st_reader
 
     if (hth_st_meta(r, "hearth.terms") == NULL)
         return HTH_OK;
-    HTH_TRY(read_number(t, r, "hearth.terms", UINT64_MAX, &settings));
+    HTH_TRY(hth_trunk_number(r, "hearth.terms", UINT64_MAX, &settings, t->opts.why));
     t->newcomer.goes_on = settings == hth_settings_schema(&t->settings, HTH_TICKET_PARAMS);
     return HTH_OK;
 }
 
-/* Checks that the file is a checkpoint of this model and seed. */
-static enum hth_err check_kind(struct hth_trainer *t, const struct hth_st_reader *r)
+/* Checks that the file is a checkpoint of this run, model and seed. */
+static enum hth_err check_kind(struct hth_trainer *t, const struct hth_trained *file)
 {
-    const char *kind = hth_st_meta(r, "hearth.kind"), *run = hth_st_meta(r, "hearth.run");
-    const char *experts = hth_st_meta(r, "hearth.experts");
-    uint64_t schema, seed;
+    const struct hth_trained_info *info = hth_trained_info(file);
 
-    if (kind == NULL || strcmp(kind, "trunk") != 0)
-        return refuse(t, HTH_E_CORRUPT, "it is not a trainer's checkpoint");
-    if (t->run != NULL && run != NULL && strcmp(run, t->run) != 0)
-        return refuse(t, HTH_E_WRONG_RUN, "it is of another run than '%.64s'", t->run);
-    if (experts != NULL && (strcmp(experts, "none") == 0) != t->opts.without_experts)
-        return refuse(t, HTH_E_WRONG_RUN, "it was trained %s experts",
-                      t->opts.without_experts ? "with" : "without");
-    HTH_TRY(read_number(t, r, "hearth.schema", UINT64_MAX, &schema));
-    HTH_TRY(read_number(t, r, "hearth.seed", UINT64_MAX, &seed));
-    if (schema != hth_model_schema(t->model))
-        return refuse(t, HTH_E_WRONG_RUN, "it is of another model than the run file's");
-    if (seed != t->opts.model.seed)
-        return refuse(t, HTH_E_WRONG_RUN, "its seed is %llu, and the run file's is %llu",
-                      (unsigned long long)seed, (unsigned long long)t->opts.model.seed);
-    return HTH_OK;
+    if (t->run != NULL && info->run != NULL && strcmp(info->run, t->run) != 0)
+        return hth_trunk_refuse(t->opts.why, HTH_E_WRONG_RUN, "it is of another run than '%.64s'",
+                                t->run);
+    if (hth_st_meta(hth_trained_reader(file), "hearth.experts") != NULL &&
+        info->without_experts != t->opts.without_experts)
+        return hth_trunk_refuse(t->opts.why, HTH_E_WRONG_RUN, "it was trained %s experts",
+                                t->opts.without_experts ? "with" : "without");
+    return hth_trained_fits(file, t->model, t->opts.why);
 }
 
-static enum hth_err read_place(struct hth_trainer *t, const struct hth_st_reader *r)
+static enum hth_err read_place(struct hth_trainer *t, const struct hth_st_reader *r,
+                               const struct hth_trained_info *info)
 {
     /* A position beyond this would overflow when it is multiplied by the micro-batch. */
     const uint64_t launched_max = UINT64_MAX / HTH_MICRO_BATCH_MAX / 2;
     uint64_t steps;
 
-    HTH_TRY(read_number(t, r, "hearth.updates", HTH_AVG_STEP_MAX, &t->stats.updates));
-    HTH_TRY(read_number(t, r, "hearth.launched", launched_max, &t->launched));
-    HTH_TRY(read_number(t, r, "hearth.samples", UINT64_MAX / 2, &t->stats.samples));
-    HTH_TRY(read_number(t, r, "hearth.steps", HTH_AVG_STEP_MAX, &steps));
+    t->stats.updates = info->updates;
+    HTH_TRY(hth_trunk_number(r, "hearth.launched", launched_max, &t->launched, t->opts.why));
+    t->stats.samples = info->samples;
+    HTH_TRY(hth_trunk_number(r, "hearth.steps", HTH_AVG_STEP_MAX, &steps, t->opts.why));
     HTH_TRY(read_mean(t, r, "hearth.loss_ema", &t->stats.loss_ema));
     HTH_TRY(read_mean(t, r, "hearth.accuracy_ema", &t->stats.accuracy_ema));
     t->ckpt.at = t->ckpt.on_disk = t->stats.updates;
@@ -483,35 +434,20 @@ static enum hth_err read_place(struct hth_trainer *t, const struct hth_st_reader
     return HTH_OK;
 }
 
-static enum hth_err read_bytes(struct hth_trainer *t, const struct hth_blob *bytes)
+enum hth_err hth_checkpoint_load(struct hth_trainer *t)
 {
-    struct hth_st_reader *r = NULL;
-    enum hth_err err = hth_st_open(bytes->data, bytes->size, &r);
+    struct hth_trained *file;
+    const struct hth_st_reader *r;
+    enum hth_err err;
 
-    if (err == HTH_E_NO_MEMORY)
-        return err;
-    if (err == HTH_E_UNSUPPORTED)
-        return refuse(t, HTH_E_CORRUPT, "it holds tensors of a type that hearth does not read");
-    if (err != HTH_OK)
-        return refuse(t, HTH_E_CORRUPT, "%s", hth_err_text(err));
-    HTH_GOTO(out, check_kind(t, r));
-    HTH_GOTO(out, read_place(t, r));
+    HTH_TRY(hth_trained_open(t->env, t->checkpoint_path, t->opts.why, &file));
+    r = hth_trained_reader(file);
+    HTH_GOTO(out, check_kind(t, file));
+    HTH_GOTO(out, read_place(t, r, hth_trained_info(file)));
     HTH_GOTO(out, read_terms(t, r));
     HTH_GOTO(out, read_lineage(t, r));
     HTH_GOTO(out, read_tensors(t, r));
 out:
-    hth_st_close(r);
-    return err;
-}
-
-enum hth_err hth_checkpoint_load(struct hth_trainer *t)
-{
-    struct hth_blob *bytes = NULL;
-    enum hth_err err = hth_file_read(t->env, t->checkpoint_path, FILE_BYTES_MAX, &bytes);
-
-    if (err != HTH_OK)
-        return err == HTH_E_NO_FILE ? err : refuse(t, err, "%s", hth_err_text(err));
-    err = read_bytes(t, bytes);
-    hth_blob_unref(bytes);
+    hth_trained_free(file);
     return err;
 }
