@@ -27,6 +27,8 @@ static const struct verb verbs[] = {
     {"train", hth_verb_train, "train a run's model on your data, with the swarm's experts"},
     {"status", hth_verb_status, "list a swarm's hosts, experts and load"},
     {"data", hth_verb_data, "make a data set from your own files, and show one"},
+    {"export", hth_verb_export, "write a trained model as a folder that others can use"},
+    {"import", hth_verb_import, "make such a folder the start of a run"},
     {"run", hth_verb_run, "check a run file: every key, and the size of experts and trunk"},
     {"sim", hth_verb_sim, "simulate a swarm: the same code on a virtual clock"},
     {"bench", hth_verb_bench, "measure this machine and this build"},

@@ -86,6 +86,7 @@ static enum hth_err add_expert(struct swarm_host *host, const struct hth_grid *g
     e.kind = o->trainer.model.expert_kind;
     e.shape.d = o->trainer.model.d;
     e.shape.block_rows = block_rows(&o->trainer.model);
+    e.shape.heads = e.shape.block_rows > 1 ? o->trainer.model.heads : 0;
     e.optim = o->expert_optim.optim;
     e.schedule = o->expert_optim.schedule;
     e.clip_norm = o->expert_optim.clip_norm;

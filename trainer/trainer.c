@@ -258,6 +258,7 @@ static enum hth_err make_transport(struct hth_trainer *t)
         .expert_kind = t->model->opts.expert_kind,
         .d = t->model->opts.d,
         .block_rows = t->model->block_rows,
+        .heads = t->model->block_rows > 1 ? t->model->opts.heads : 0,
         .rpc = t->opts.rpc,
         .directory = t->opts.directory,
         .grace_us = t->opts.grace_us,

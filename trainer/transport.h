@@ -96,6 +96,7 @@ struct hth_transport_opts {
     const struct hth_grid *grids; /* copied */
     const char *expert_kind;
     uint32_t d, block_rows;
+    uint32_t heads; /* of transformer experts, else 0 */
     /* net */
     struct hth_rpc *rpc;
     struct hth_directory *directory;

@@ -381,6 +381,7 @@ static enum hth_err make_expert(struct local_transport *transport,
     e.kind = opts->expert_kind;
     e.shape.d = opts->d;
     e.shape.block_rows = opts->block_rows;
+    e.shape.heads = opts->heads;
     e.optim = opts->optim->optim;
     e.schedule = opts->optim->schedule;
     e.clip_norm = opts->optim->clip_norm;

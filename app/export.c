@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export.c: hearth export: writes a trained model as a folder that others can use.
+ *
+ *     MODEL/model.safetensors   all weights (trunk + experts)     trainer/model_file.h
+ *     MODEL/config.json         sizes, options, step              app/model_card.h
+ *     MODEL/run.yaml            the run file
+ *     MODEL/words.json, MODEL/codebook.safetensors                of the data, where it has them
+ *     MODEL/README.md, MODEL/sha256sums
+ */
+#include "app/model_card.h"
+#include "app/model_dir.h"
+#include "cli/cli.h"
+#include "cli/config.h"
+#include "core/mem.h"
+#include "data/set.h"
+#include "net/net.h"
+#include "trainer/book_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define TRUNK "trunk.safetensors"
+#define RUN   "run.yaml"
+
+struct exporting {
+    const char *dir, *out, *data;
+    enum hth_dtype dtype;
+
+    struct hth_env *env;
+    struct hth_runfile *run;
+    struct hth_st_reader *trunk; /* of parts[0] */
+    struct hth_model_about about;
+    char *data_name, *data_licence; /* of the data set, if there is one */
+    struct hth_model_file_part *parts; /* the trunk, then the experts that were found */
+    size_t part_count;
+    uint32_t experts_all;
+    struct hth_model_dir model;
+    struct hth_why why;
+};
+
+static int fail(const struct hth_why *why, enum hth_err err)
+{
+    int code = hth_exit_of(err);
+    hth_cli_say_error("%s", why->text[0] != '\0' ? why->text : hth_err_text(err));
+    return code == HTH_EXIT_NETWORK || code == HTH_EXIT_DEVICE ? HTH_EXIT_FAILURE : code;
+}
+
+/* ---- collecting ---------------------------------------------------------------------------- */
+
+/* Takes the texts and the bytes. */
+static void add_part(struct exporting *x, char *file, char *uid, struct hth_blob *bytes)
+{
+    x->parts = hth_realloc(x->parts, x->part_count + 1, sizeof(*x->parts));
+    x->parts[x->part_count++] = (struct hth_model_file_part){file, uid, bytes};
+}
+
+static enum hth_err read_trunk(struct exporting *x)
+{
+    char *path = hth_asprintf("%s/" TRUNK, x->dir), error[HTH_RUNFILE_ERROR_MAX];
+    struct hth_blob *bytes;
+    enum hth_err err = hth_file_read(x->env, path, HTH_MODEL_FILE_BYTES_MAX, &bytes);
+
+    if (err != HTH_OK) {
+        err = hth_blame(&x->why, err, "%s: %s: --dir is the folder of a trainer that has saved",
+                        path, hth_err_text(err));
+        hth_free(path);
+        return err;
+    }
+    add_part(x, path, NULL, bytes);
+    err = hth_st_open(bytes->data, bytes->size, &x->trunk);
+    if (err != HTH_OK)
+        return hth_blame(&x->why, err, "%s: %s", path, hth_err_text(err));
+    HTH_TRY(hth_model_file_about(path, x->trunk, &x->about, &x->why));
+    err = hth_runfile_parse(path, (const uint8_t *)x->about.run_text, strlen(x->about.run_text),
+                            &x->run, error);
+    return err == HTH_OK ? HTH_OK : hth_blame(&x->why, err, "%s", error);
+}
+
+static enum hth_err read_expert(struct exporting *x, const struct hth_grid *grid, uint32_t index)
+{
+    struct hth_uid uid = {.ncoord = grid->ndim};
+    char text[HTH_UID_TEXT_MAX], *path;
+    struct hth_blob *bytes;
+    enum hth_err err;
+
+    memcpy(uid.name, grid->name, sizeof(uid.name));
+    hth_grid_coords(grid, index, uid.coord);
+    hth_uid_text(&uid, text);
+    path = hth_asprintf("%s/experts/%s.safetensors", x->dir, text);
+    err = hth_file_read(x->env, path, HTH_CHECKPOINT_BYTES_MAX, &bytes);
+    if (err == HTH_OK) {
+        add_part(x, path, hth_strdup(text), bytes);
+        return HTH_OK;
+    }
+    if (err != HTH_E_NO_FILE)
+        err = hth_blame(&x->why, err, "%s: %s", path, hth_err_text(err));
+    hth_free(path);
+    return err == HTH_E_NO_FILE ? HTH_OK : err;
+}
+
+/* Whether experts of this run have weights. */
+static bool has_weights(const struct hth_runfile *run)
+{
+    struct hth_expert_opts expert;
+    const struct hth_expert_kind *kind;
+
+    hth_config_expert(run, &expert);
+    kind = hth_expert_kind_find(expert.kind);
+    return kind->shape(&expert.shape) == HTH_OK && kind->weights(&expert.shape) > 0;
+}
+
+static enum hth_err read_experts(struct exporting *x)
+{
+    if (!x->about.experts || !has_weights(x->run))
+        return HTH_OK;
+    for (uint32_t l = 0; l < x->run->model.layers; l++) {
+        struct hth_grid grid;
+        HTH_TRY(hth_config_grid(x->run, l, &grid));
+        x->experts_all += hth_grid_size(&grid);
+        for (uint32_t i = 0; i < hth_grid_size(&grid); i++)
+            HTH_TRY(read_expert(x, &grid, i));
+    }
+    if (x->part_count == 1)
+        return hth_blame(&x->why, HTH_E_NO_FILE,
+                         "%s/experts has none of the run's %u experts: copy the experts/ of its "
+                         "hosts there",
+                         x->dir, x->experts_all);
+    if (x->part_count - 1 < x->experts_all)
+        hth_say_note("%zu of %u experts are in %s/experts; the model will do without the others",
+                     x->part_count - 1, x->experts_all, x->dir);
+    return HTH_OK;
+}
+
+/* ---- words and code book ------------------------------------------------------------------- */
+
+static enum hth_err add_side(struct exporting *x, struct hth_set *set,
+                             const struct hth_side_file *file, const char *name, uint64_t max)
+{
+    struct hth_blob *bytes;
+
+    if (file->file[0] == '\0')
+        return HTH_OK;
+    HTH_TRY(hth_set_side_file(set, file, max, &bytes, &x->why));
+    hth_model_dir_add_take(&x->model, name, bytes);
+    return HTH_OK;
+}
+
+static enum hth_err read_set(struct exporting *x, const char *dir)
+{
+    const struct hth_manifest *m;
+    struct hth_set *set;
+    enum hth_err err;
+
+    HTH_TRY(hth_set_open(x->env, dir, &set, &x->why));
+    m = hth_set_manifest(set);
+    x->about.data = x->data_name = hth_strdup(m->name);
+    x->about.licence = x->data_licence = m->licence[0] != '\0' ? hth_strdup(m->licence) : NULL;
+    err = add_side(x, set, &m->words, HTH_WORDS_FILE, HTH_WORDS_BYTES_MAX);
+    if (err == HTH_OK)
+        err = add_side(x, set, &m->book, HTH_BOOK_FILE, HTH_BOOK_FILE_BYTES_MAX);
+    hth_set_free(set);
+    return err;
+}
+
+/* Those that an import left in the folder. */
+static enum hth_err read_left(struct exporting *x)
+{
+    static const char *const names[] = {HTH_WORDS_FILE, HTH_BOOK_FILE};
+
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
+        char *path = hth_asprintf("%s/%s", x->dir, names[i]);
+        struct hth_blob *bytes;
+        enum hth_err err = hth_file_read(x->env, path, HTH_BOOK_FILE_BYTES_MAX, &bytes);
+        if (err == HTH_OK)
+            hth_model_dir_add_take(&x->model, names[i], bytes);
+        else if (err != HTH_E_NO_FILE)
+            err = hth_blame(&x->why, err, "%s: %s", path, hth_err_text(err));
+        hth_free(path);
+        if (err != HTH_OK && err != HTH_E_NO_FILE)
+            return err;
+    }
+    return HTH_OK;
+}
+
+static bool is_set(const char *dir)
+{
+    char *path = hth_asprintf("%s/" HTH_MANIFEST_FILE, dir);
+    struct stat st;
+    bool is = stat(path, &st) == 0;
+
+    hth_free(path);
+    return is;
+}
+
+static enum hth_err read_data(struct exporting *x)
+{
+    const char *dir = x->data != NULL ? x->data : x->run->data.path;
+
+    if (x->data != NULL || (dir != NULL && is_set(dir)))
+        return read_set(x, dir);
+    return read_left(x);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static uint64_t count_parameters(const struct hth_st_reader *r)
+{
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < hth_st_count(r); i++)
+        count += hth_st_at(r, i)->bytes / hth_dtype_size(hth_st_at(r, i)->dtype);
+    return count;
+}
+
+static enum hth_err write_model(struct exporting *x)
+{
+    struct hth_model_card card = {.run = x->run,
+                                  .about = &x->about,
+                                  .dtype = x->dtype,
+                                  .experts = (uint32_t)x->part_count - 1,
+                                  .experts_all = x->experts_all,
+                                  .words = hth_model_dir_find(&x->model, HTH_WORDS_FILE) != NULL,
+                                  .book = hth_model_dir_find(&x->model, HTH_BOOK_FILE) != NULL};
+    struct hth_st_reader *made;
+    struct hth_blob *bytes;
+    char *config, *readme, size[16];
+    enum hth_err err = hth_model_file_make(x->parts, x->part_count, &x->about, x->dtype, &bytes,
+                                           &x->why);
+
+    if (err != HTH_OK)
+        return err;
+    hth_model_dir_add_take(&x->model, HTH_MODEL_FILE, bytes);
+    HTH_TRY(hth_model_file_open(HTH_MODEL_FILE, bytes, &made, &x->why));
+    card.parameters = count_parameters(made);
+    hth_st_close(made);
+    config = hth_model_card_config(&card);
+    readme = hth_model_card_readme(&card);
+    hth_model_dir_add_text(&x->model, "config.json", config);
+    hth_model_dir_add_text(&x->model, "README.md", readme);
+    hth_model_dir_add_text(&x->model, RUN, x->about.run_text);
+    hth_free(config);
+    hth_free(readme);
+    HTH_TRY(hth_model_dir_write(x->env, &x->model, x->out, &x->why));
+    hth_say("%s: step %llu of run '%s', %llu parameters, %u experts, %s", x->out,
+            (unsigned long long)x->about.updates, x->about.run,
+            (unsigned long long)card.parameters, card.experts,
+            hth_cli_bytes_text((double)bytes->size, size));
+    return HTH_OK;
+}
+
+static enum hth_err export_all(struct exporting *x)
+{
+    HTH_TRY(read_trunk(x));
+    HTH_TRY(read_experts(x));
+    HTH_TRY(read_data(x));
+    return write_model(x);
+}
+
+static void clear(struct exporting *x)
+{
+    hth_st_close(x->trunk);
+    for (size_t i = 0; i < x->part_count; i++) {
+        hth_free((char *)x->parts[i].file);
+        hth_free((char *)x->parts[i].uid);
+        hth_blob_unref((struct hth_blob *)x->parts[i].bytes);
+    }
+    hth_free(x->parts);
+    hth_free(x->data_name);
+    hth_free(x->data_licence);
+    hth_model_dir_clear(&x->model);
+    hth_runfile_free(x->run);
+}
+
+static error_t parse_export(int key, char *arg, struct argp_state *state)
+{
+    struct exporting *x = state->input;
+
+    switch (key) {
+    case 'D':
+        x->dir = arg;
+        return 0;
+    case 'o':
+        x->out = arg;
+        return 0;
+    case 'd':
+        x->data = arg;
+        return 0;
+    case 't':
+        if (strcmp(arg, "fp32") != 0 && strcmp(arg, "bf16") != 0)
+            argp_error(state, "--dtype '%s': expected fp32 or bf16", arg);
+        x->dtype = strcmp(arg, "bf16") == 0 ? HTH_BF16 : HTH_F32;
+        return 0;
+    case ARGP_KEY_END:
+        if (x->dir == NULL || x->out == NULL)
+            argp_error(state, "--dir DIR and --out MODEL are required");
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+int hth_verb_export(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"dir", 'D', "DIR", 0, "The trainer's folder, with trunk.safetensors (required)", 0},
+        {"out", 'o', "MODEL", 0, "The folder to write; an earlier export there is replaced", 0},
+        {"data", 'd', "DATA", 0,
+         "The data set with words and code book (default: the run file's data.path)", 0},
+        {"dtype", 't', "TYPE", 0, "Type of the weights: fp32 or bf16 (default fp32)", 0},
+        {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_export,
+        .doc = "Write a trained model as a folder that others can use: all weights in one "
+               "safetensors file, config.json, a model card."};
+    struct exporting x = {.dtype = HTH_F32};
+    struct hth_net_opts net = HTH_NET_OPTS_INIT;
+    enum hth_err err;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &x) != 0)
+        return HTH_EXIT_USAGE;
+    err = hth_net_new(&net, &x.env);
+    if (err != HTH_OK)
+        return fail(&x.why, err);
+    err = export_all(&x);
+    clear(&x);
+    hth_net_free(x.env);
+    return err == HTH_OK ? HTH_EXIT_OK : fail(&x.why, err);
+}
