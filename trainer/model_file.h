@@ -27,7 +27,7 @@
 #define HTH_MODEL_FILE           "model.safetensors"
 #define HTH_MODEL_FILE_BYTES_MAX (UINT64_C(1) << 40)
 
-/* What the metadata say. Texts are borrowed. */
+/* The metadata. Texts are borrowed. */
 struct hth_model_about {
     const char *run;            /* name of the run */
     const char *run_text;       /* the run file */
@@ -44,8 +44,8 @@ enum hth_err hth_model_file_about(const char *file, const struct hth_st_reader *
 /* ---- making -------------------------------------------------------------------------------- */
 
 struct hth_model_file_part {
-    const char *file; /* its name in error texts */
-    const char *uid;  /* of an expert; NULL: the trunk */
+    const char *file;             /* its name in error texts */
+    const char *uid;              /* of an expert; NULL: the trunk */
     const struct hth_blob *bytes; /* a checkpoint */
 };
 /* From a trunk's checkpoint (parts[0]) and checkpoints of experts. Errors: those of hth_st_open,

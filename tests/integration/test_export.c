@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_export.c: a model that is exported, imported and exported again is the same files, goes on
+ * learning, and gives the same logits in Python; and files that lie are refused.
+ */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *const model_files[] = {"model.safetensors", "config.json", "README.md",
+                                          "run.yaml", "sha256sums"};
+
+static void assert_same_models(struct place *p, const char *a, const char *b)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(model_files); i++) {
+        size_t len_a, len_b;
+        char *in_a = place_read(place_text(p, "%s/%s", place_path(p, a), model_files[i]), &len_a);
+        char *in_b = place_read(place_text(p, "%s/%s", place_path(p, b), model_files[i]), &len_b);
+        assert_non_null(in_a);
+        assert_non_null(in_b);
+        assert_int_equal(len_a, len_b);
+        assert_memory_equal(in_a, in_b, len_a);
+        free(in_a);
+        free(in_b);
+    }
+}
+
+static void train(struct toy *t, const char *dir)
+{
+    assert_int_equal(RUN(t->place, "local", "train", "--local", "--run", t->run, "--threads", "1",
+                         "--dir", place_path(t->place, dir), "--steps", "60"),
+                     0);
+}
+
+static int export_to(struct place *p, const char *dir, const char *out, const char *dtype)
+{
+    return RUN(p, "export", "export", "--dir", place_path(p, dir), "--out", place_path(p, out),
+               "--dtype", dtype);
+}
+
+static void test_export_import_export_gives_the_same_files(void **state)
+{
+    static const char *const dtypes[] = {"fp32", "bf16"};
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    train(&t, "run");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(dtypes); i++) {
+        const char *dir = place_text(p, "again%zu", i);
+        assert_int_equal(export_to(p, "run", "model", dtypes[i]), 0); /* the second replaces it */
+        assert_int_equal(
+            RUN(p, "import", "import", place_path(p, "model"), "--dir", place_path(p, dir)), 0);
+        assert_int_equal(place_count(p, place_text(p, "%s/experts", dir), ".safetensors"), 8);
+        assert_int_equal(export_to(p, dir, "model2", dtypes[i]), 0);
+        assert_same_models(p, "model", "model2");
+    }
+    struct proc *more =
+        START(p, "more", "train", "--local", "--resume", "--run", place_path(p, "again0/run.yaml"),
+              "--dir", place_path(p, "again0"), "--threads", "1", "--steps", "70");
+    assert_int_equal(proc_wait(more), 0);
+    proc_must_say(more, "again0/trunk.safetensors from update 60");
+    proc_must_say(more, "(update 70)");
+    place_end(p);
+}
+
+static void test_a_model_starts_another_run(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    train(&t, "run");
+    assert_int_equal(export_to(p, "run", "model", "fp32"), 0);
+    char *text = place_read(t.run, NULL), *name = strstr(text, "run: toy");
+    memcpy(name, "run: new", 8);
+    place_write(p, "new.yaml", text, strlen(text));
+    free(text);
+    struct proc *import = START(p, "import", "import", place_path(p, "model"), "--run",
+                                place_path(p, "new.yaml"), "--dir", place_path(p, "new"));
+    assert_int_equal(proc_wait(import), 0);
+    proc_must_say(import, "run 'new' at step 0, 8 experts");
+    struct proc *run =
+        START(p, "new", "train", "--local", "--resume", "--run", place_path(p, "new.yaml"), "--dir",
+              place_path(p, "new"), "--threads", "1", "--steps", "10");
+    assert_int_equal(proc_wait(run), 0);
+    proc_must_say(run, "(update 10)");
+    place_end(p);
+}
+
+/* Files whose hashes are right, as a stranger's would be, and whose content is not. */
+static void put_lie(struct place *p, const void *bytes, size_t len)
+{
+    static const char sums[] = "sha256sum model.safetensors >sha256sums";
+    place_write(p, "lie/model.safetensors", bytes, len);
+    struct proc *sum = place_start_program(
+        p, "/bin/sh", "sum",
+        (const char *const[]){"-c", place_text(p, "cd %s && %s", place_path(p, "lie"), sums),
+                              NULL});
+    assert_int_equal(proc_wait(sum), 0);
+}
+
+static void must_refuse(struct place *p, const char *what)
+{
+    struct proc *import =
+        START(p, "import", "import", place_path(p, "lie"), "--dir", place_path(p, "got"));
+    int code = proc_wait(import);
+    assert_true(code == 1 || code == 3);
+    proc_must_say(import, what);
+    assert_false(place_exists(p, "got"));
+    proc_forget(import);
+}
+
+static void test_lies_are_refused(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    size_t len;
+    toy_init(&t, p, 100);
+    train(&t, "run");
+    assert_int_equal(export_to(p, "run", "lie", "fp32"), 0);
+    char *good = place_read(place_path(p, "lie/model.safetensors"), &len);
+
+    place_write(p, "lie/model.safetensors", good, len - 7);
+    must_refuse(p, "model.safetensors is not the file that sha256sums lists: it was cut short");
+    put_lie(p, good, len - 7);
+    must_refuse(p, "model.safetensors: the data ends too early");
+    put_lie(p, "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
+    must_refuse(p, "model.safetensors: larger than the limit");
+    put_lie(p, "\x02\0\0\0\0\0\0\0{}", 10);
+    must_refuse(p, "model.safetensors: it is not a model that hearth export wrote");
+    char *shape = strstr(good + 8, "\"shape\":[784,32]");
+    assert_non_null(shape);
+    memcpy(shape, "\"shape\":[783,32]", 16);
+    put_lie(p, good, len);
+    must_refuse(p, "a tensor's shape or type is not the one declared");
+    memcpy(shape, "\"shape\":[784,32]", 16);
+
+    put_lie(p, good, len); /* and the model itself is accepted, but for another run file */
+    char *text = place_read(t.run, NULL), *dim = strstr(text, "dim: 32");
+    memcpy(dim, "dim: 16", 7);
+    place_write(p, "other.yaml", text, strlen(text));
+    struct proc *other = START(p, "other", "import", place_path(p, "lie"), "--run",
+                               place_path(p, "other.yaml"), "--dir", place_path(p, "got"));
+    assert_int_equal(proc_wait(other), 1);
+    proc_must_say(other, "'input.weight' is not F32 or BF16 of shape [784, 16]: it is of another "
+                         "model");
+    assert_false(place_exists(p, "got"));
+    free(text);
+    free(good);
+
+    struct proc *none = START(p, "none", "export", "--dir", place_path(p, "nothing"), "--out",
+                              place_path(p, "out"));
+    assert_int_equal(proc_wait(none), 1);
+    proc_must_say(none, "/nothing/trunk.safetensors: no such file: --dir is the folder of a ");
+    struct proc *taken =
+        START(p, "taken", "export", "--dir", place_path(p, "run"), "--out", place_path(p, "data"));
+    assert_int_equal(proc_wait(taken), 2);
+    proc_must_say(taken, "/data is there already, and it is no whole export");
+    struct proc *again =
+        START(p, "again", "import", place_path(p, "lie"), "--dir", place_path(p, "run"));
+    assert_int_equal(proc_wait(again), 2);
+    proc_must_say(again, "/run/trunk.safetensors is of an earlier run: give another --dir");
+    place_end(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_export_import_export_gives_the_same_files, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_model_starts_another_run, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_lies_are_refused, place_setup, place_teardown),
+    };
+    return PLACE_RUN_AT_ONCE(tests);
+}
