@@ -9,6 +9,7 @@
 #include "monitor/gather.h"
 #include "app/local.h"
 #include "app/peer.h"
+#include "monitor/status_json.h"
 #include "monitor/status_trainers.h"
 #include "cli/cli.h"
 #include "cli/config.h"
@@ -89,79 +90,22 @@ static const struct argp argp = {
 
 /* ---- printing ------------------------------------------------------------------------------ */
 
-static const char *const role_names[] = {"node", "host", "trainer"};
-
-static const char *role_name(uint8_t role)
-{
-    return role < HTH_ARRAY_LEN(role_names) ? role_names[role] : "?";
-}
-
-static bool is_host(const struct hth_gather_peer *p)
-{
-    return p->role == HTH_ROLE_HOST;
-}
-
-/* A peer that answers from here may know that others can't reach it; and that this machine's own
- * answer proves nothing about others. */
-static const char *reach_text(const struct hth_gather_peer *p)
-{
-    enum hth_reach reach = p->about != NULL ? p->about->reach : HTH_REACH_UNKNOWN;
-    if (p->state == HTH_SILENT)
-        return "silent";
-    if (p->state != HTH_ANSWERED)
-        return p->addr.family == 0 ? "-" : "?";
-    if (reach == HTH_REACH_NO)
-        return "no";
-    return p->own && reach == HTH_REACH_UNKNOWN ? "here" : "yes";
-}
-
-/* Since its last sign of life. */
-static int64_t seen_us(const struct status *s, const struct hth_gather_peer *p)
-{
-    int64_t age_us = p->state == HTH_ANSWERED ? 0 : hth_wall_us(s->peer.env) - p->seen_us;
-    return HTH_MAX(age_us, INT64_C(0));
-}
-
-/* For how long it can't save; 0: it can, or did not say. */
-static int64_t unsaved_us(const struct status *s, const struct hth_gather_peer *p)
-{
-    if (p->about == NULL || p->about->unsaved_since_us == 0)
-        return 0;
-    return HTH_MAX(hth_wall_us(s->peer.env) - p->about->unsaved_since_us, INT64_C(1));
-}
-
-/* Figures of a peer that did not tell any, from its beacon. */
-static struct hth_about figures_of(const struct status *s, const struct hth_gather_peer *p)
-{
-    struct hth_census_node beacon;
-    struct hth_about out = {0};
-    if (p->about != NULL)
-        return *p->about;
-    if (!hth_gather_beacon(s->gather, &p->id, &beacon))
-        return out;
-    out.queue_ms = beacon.info.queue_ms;
-    out.rows_per_s = (uint32_t)beacon.info.rows_per_s;
-    out.compute = (uint8_t)beacon.info.compute;
-    snprintf(out.version, sizeof(out.version), "%s", beacon.info.version);
-    return out;
-}
-
 static void print_peer(const struct status *s, const struct hth_gather_peer *p)
 {
-    const struct hth_about f = figures_of(s, p);
+    struct hth_status_peer f;
     char id[HTH_PEER_SHORT_LEN], addr[HTH_ADDR_TEXT_MAX];
     char up[16] = "-", seen[16] = "now", rows[32] = "-";
-    if (p->about != NULL) {
-        hth_cli_span_text(hth_wall_us(s->peer.env) - f.started_us, up);
+    hth_status_peer(s->gather, p, &f);
+    if (f.up_us >= 0) {
+        hth_cli_span_text(f.up_us, up);
         snprintf(rows, sizeof(rows), "%llu", (unsigned long long)f.rows);
     }
     if (p->state != HTH_ANSWERED)
-        hth_cli_span_text(seen_us(s, p), seen);
+        hth_cli_span_text(f.seen_us, seen);
     hth_peer_id_short(&p->id, id);
-    printf("%s%-*s %-8s %-22s %-9s %9s %8s ", id, (int)(11 - strlen(id)), p->own ? "*" : "",
-           role_name(p->role), p->addr.family != 0 ? hth_addr_text(&p->addr, addr) : "-",
-           reach_text(p), seen, up);
-    if (is_host(p))
+    printf("%s%-*s %-8s %-22s %-9s %9s %8s ", id, (int)(11 - strlen(id)), p->own ? "*" : "", f.role,
+           p->addr.family != 0 ? hth_addr_text(&p->addr, addr) : "-", f.reach, seen, up);
+    if (p->role == HTH_ROLE_HOST)
         printf("%7u %10s %8u %6u ms %-5s ", p->experts, rows, f.rows_per_s, f.queue_ms,
                hth_compute_name((enum hth_compute)f.compute));
     else
@@ -173,16 +117,18 @@ static void print_peer(const struct status *s, const struct hth_gather_peer *p)
 static void print_remarks(const struct status *s)
 {
     char id[HTH_PEER_SHORT_LEN], span[16], since[HTH_UTC_TEXT_MAX];
+    struct hth_status_peer f;
     uint32_t silent = 0, own = 0;
     for (size_t i = 0; i < s->gather->peer_count; i++) {
         const struct hth_gather_peer *p = s->gather->peer[i];
+        hth_status_peer(s->gather, p, &f);
         hth_peer_id_short(&p->id, id);
         own += p->own;
         silent += p->state == HTH_SILENT;
-        if (unsaved_us(s, p) > 0)
+        if (f.unsaved_us > 0)
             printf("%s is not saving since %s (%s): its log says why\n", id,
                    hth_utc_text(p->about->unsaved_since_us, since),
-                   hth_cli_span_text(unsaved_us(s, p), span));
+                   hth_cli_span_text(f.unsaved_us, span));
         if (p->about != NULL && p->about->reach == HTH_REACH_NO)
             printf("%s can't be reached by others: forward its port, TCP and UDP\n", id);
     }
@@ -262,91 +208,6 @@ static void print_table(struct status *s)
                seen.clock_ahead + seen.version + seen.damaged, seen.refusal);
 }
 
-static json_t *grid_json(const struct hth_grid *grid)
-{
-    json_t *dims = json_array();
-    for (uint32_t i = 0; i < grid->ndim; i++)
-        json_array_append_new(dims, json_integer(grid->dim[i]));
-    return dims;
-}
-
-static void id_text(const struct hth_peer_id *peer, char id[2 * HTH_HASH_LEN + 1])
-{
-    for (size_t i = 0; i < HTH_HASH_LEN; i++)
-        snprintf(id + 2 * i, 3, "%02x", peer->b[i]);
-}
-
-static json_t *others_json(const struct status *s)
-{
-    struct hth_census_node node;
-    const struct hth_beacon_layer *layer;
-    uint32_t i = 0, number;
-    size_t l = 0;
-    char id[2 * HTH_HASH_LEN + 1];
-    json_t *all = json_array();
-    while (hth_gather_other(s->gather, &i, &l, &node, &layer, &number)) {
-        json_t *o = json_object();
-        id_text(&node.id, id);
-        hth_json_text(o, "id", id);
-        hth_json_text(o, "layer", layer->grid.name);
-        hth_json_take(o, "grid", grid_json(&layer->grid));
-        hth_json_text(o, "kind", layer->shape.kind);
-        hth_json_count(o, "d", layer->shape.d);
-        json_array_append_new(all, o);
-    }
-    return all;
-}
-
-/* null: nobody knows. */
-static json_t *reach_json(const struct hth_gather_peer *p)
-{
-    const char *text = reach_text(p);
-    if (strcmp(text, "yes") == 0)
-        return json_true();
-    return strcmp(text, "no") == 0 || strcmp(text, "silent") == 0 ? json_false() : json_null();
-}
-
-static json_t *peer_json(const struct status *s, const struct hth_gather_peer *p)
-{
-    char id[2 * HTH_HASH_LEN + 1], addr[HTH_ADDR_TEXT_MAX];
-    const struct hth_about f = figures_of(s, p);
-    id_text(&p->id, id);
-    json_t *o = json_object();
-    hth_json_text(o, "id", id);
-    hth_json_text(o, "role", role_name(p->role));
-    hth_json_text(o, "address", p->addr.family != 0 ? hth_addr_text(&p->addr, addr) : "");
-    hth_json_take(o, "own", json_boolean(p->own));
-    hth_json_take(o, "reachable", reach_json(p));
-    hth_json_take(o, "silent", json_boolean(p->state == HTH_SILENT));
-    hth_json_real(o, "seen_s", (double)seen_us(s, p) / 1e6);
-    if (p->about != NULL)
-        hth_json_real(o, "up_s", (double)(hth_wall_us(s->peer.env) - f.started_us) / 1e6);
-    hth_json_count(o, "experts", p->experts);
-    hth_json_count(o, "served", f.rows);
-    hth_json_count(o, "trainers", f.trainers);
-    hth_json_count(o, "queue_ms", f.queue_ms);
-    hth_json_real(o, "rows_per_s", f.rows_per_s);
-    hth_json_real(o, "unsaved_s", (double)unsaved_us(s, p) / 1e6);
-    hth_json_text(o, "compute", is_host(p) ? hth_compute_name((enum hth_compute)f.compute) : "");
-    hth_json_text(o, "version", f.version);
-    return o;
-}
-
-static json_t *layer_json(struct status *s, uint32_t layer)
-{
-    const struct hth_grid *grid = &s->gather->layer[layer].grid;
-    uint32_t served, twice;
-    hth_gather_count(s->gather, layer, &served, &twice);
-    json_t *o = json_object();
-    hth_json_text(o, "name", grid->name);
-    hth_json_take(o, "grid", grid_json(grid));
-    hth_json_count(o, "places", hth_grid_size(grid));
-    hth_json_count(o, "served", served);
-    hth_json_count(o, "twice", twice);
-    hth_json_real(o, "coverage", (double)served / hth_grid_size(grid));
-    return o;
-}
-
 static void print_object_take(json_t *object)
 {
     hth_json_print_take(stdout, object);
@@ -355,18 +216,7 @@ static void print_object_take(json_t *object)
 
 static void print_json(struct status *s)
 {
-    json_t *nodes = json_array(), *layers = json_array();
-    for (size_t i = 0; i < s->gather->peer_count; i++)
-        json_array_append_new(nodes, peer_json(s, s->gather->peer[i]));
-    for (uint32_t l = 0; l < s->gather->layer_count; l++)
-        json_array_append_new(layers, layer_json(s, l));
-    json_t *all = json_object();
-    hth_json_text(all, "run", s->gather->network);
-    hth_json_take(all, "nodes", nodes);
-    hth_json_take(all, "layers", layers);
-    hth_json_take(all, "others", others_json(s));
-    hth_json_take(all, "trainers", hth_status_trainers_json(s->gather->roster));
-    print_object_take(all);
+    print_object_take(hth_status_json(s->gather));
 }
 
 static void print_runs(const struct status *s, const struct hth_census_network *run, size_t count)

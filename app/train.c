@@ -9,6 +9,7 @@
 #include "app/together.h"
 #include "app/train_flags.h"
 #include "app/train_lines.h"
+#include "app/train_recall.h"
 #include "cli/config.h"
 #include "core/mem.h"
 #include "dht/announce.h"
@@ -42,6 +43,7 @@ struct train {
     struct hth_timer *timer;
     char *checkpoint, *experts; /* the trunk's file; the folder of local experts */
     struct hth_train_lines lines;
+    struct hth_train_recall *recall; /* NULL: local */
     enum hth_err checkpoint_lost; /* why the last checkpoint could not be written; HTH_OK: it was */
     uint64_t saved_at;            /* updates in the last one that was written; 0: none yet */
     bool started, finishing;
@@ -139,6 +141,7 @@ static void on_timer(void *arg)
     hth_trainer_stats(t->trainer, &stats);
     if (t->started && !t->finishing) {
         write_progress(t, &stats);
+        hth_train_recall_add(t->recall, &stats);
         print_progress(t, &stats);
         notice_waiting(t, &stats);
         notice_trainers(t, &stats);
@@ -271,6 +274,7 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
     struct train *t = arg;
     t->last_eval = *r;
     hth_train_lines_eval(&t->lines, r);
+    hth_train_recall_test(t->recall, r, t->run->model.kind == HTH_RUN_LM);
     if (t->run->model.kind == HTH_RUN_LM)
         hth_say("test after %llu updates: %.3f bits per byte", (unsigned long long)r->updates,
                 r->bits_per_byte);
@@ -314,6 +318,7 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
     if (err != HTH_OK)
         return;
     t->saved_at = updates;
+    hth_train_recall_saved(t->recall, updates);
     hth_metric_set(hth_gauge(t->peer.env->metrics, "hearth_checkpoint_time_seconds",
                              "Unix time of the last good checkpoint"),
                    (double)hth_wall_us(t->peer.env) / 1e6);
@@ -516,6 +521,8 @@ static enum hth_err build(struct train *t)
         HTH_TRY(hth_together_open(&t->together, &t->peer, &t->run->averaging,
                                   t->flags.client ? HTH_AVG_CLIENT : HTH_AVG_TRAINER,
                                   t->flags.up_mbit));
+    if (!t->flags.local)
+        t->recall = hth_train_recall_new(&t->peer, t->run->train.steps);
     HTH_TRY(make_trainer(t));
     t->together.trainer = t->trainer;
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
@@ -528,6 +535,7 @@ static void destroy(struct train *t)
     hth_peer_jobs_end(&t->peer);
     t->together.trainer = NULL;
     hth_trainer_free(t->trainer);
+    hth_train_recall_free(t->recall);
     hth_together_close(&t->together);
     hth_directory_free(t->directory);
     hth_announcer_free(t->announcer);

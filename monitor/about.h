@@ -42,7 +42,7 @@ struct hth_about {
     int64_t unsaved_since_us;
     uint32_t trainers, queue_ms, rows_per_s;
     enum hth_reach reach; /* whether others can dial it, as far as it knows */
-    uint8_t compute; /* enum hth_compute, or one of a later version; of hosts */
+    uint8_t compute;      /* enum hth_compute, or one of a later version; of hosts */
     char version[HTH_VERSION_LEN_MAX + 1];
     uint32_t peer_count;
     struct hth_about_peer peer[HTH_ABOUT_PEERS_MAX];

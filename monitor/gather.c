@@ -4,12 +4,14 @@
 
 #include "monitor/status_trainers.h"
 #include "averaging/roster.h"
+#include "core/bytes.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "experts/client.h"
 #include "rpc/rpc.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LOOK_US (50 * HTH_US_PER_MS)
@@ -73,6 +75,13 @@ bool hth_gather_beacon(const struct hth_gather *g, const struct hth_peer_id *id,
     return false;
 }
 
+static void drop_experts(struct hth_gather_peer *p)
+{
+    p->of->expert_count -= p->expert_count;
+    p->expert_count = 0;
+    p->next_expert = 0;
+}
+
 /* ---- layers -------------------------------------------------------------------------------- */
 
 /* Finds the number of the layer that is shown under this name. */
@@ -115,13 +124,11 @@ static void show_announced(struct hth_gather *g)
     }
     if (!changed)
         return;
-    hth_map_free(g->copies);
-    g->copies = hth_map_new();
     g->layers_version++;
     g->changed_us = hth_now_us(g->env);
     for (size_t i = 0; i < g->peer_count; i++) {
         g->peer[i]->listed = false;
-        g->peer[i]->next_expert = 0;
+        drop_experts(g->peer[i]);
     }
 }
 
@@ -141,37 +148,68 @@ bool hth_gather_other(const struct hth_gather *g, uint32_t *i, size_t *l,
 
 /* ---- experts ------------------------------------------------------------------------------- */
 
-static uint64_t copies_of(const struct hth_gather *g, uint64_t key)
+/* Keeps an expert that a host has, unless it belongs to another layer of the same name. */
+static void keep_expert(struct hth_gather_peer *p, const struct hth_expert_info *info)
 {
-    return (uint64_t)(uintptr_t)hth_map_get_u64(g->copies, key);
-}
-
-/* Counts an expert that a host has, unless it belongs to another layer of the same name. */
-static void count_expert(struct hth_gather *g, const struct hth_expert_info *info)
-{
+    struct hth_gather *g = p->of;
     struct hth_uid uid;
     uint32_t number, index;
-    if (hth_uid_parse(info->uid, strlen(info->uid), &uid) != HTH_OK ||
+    if (g->expert_count == HTH_GATHER_EXPERTS_MAX ||
+        hth_uid_parse(info->uid, strlen(info->uid), &uid) != HTH_OK ||
         !find_layer(g, uid.name, &number) ||
         hth_grid_find(&g->layer[number].grid, &uid, &index) != HTH_OK)
         return;
     const struct hth_layer_shape *shape = &g->layer[number].shape;
     if (shape->d != info->d || strcmp(shape->kind, info->kind) != 0)
         return;
-    uint64_t key = (uint64_t)number << 32 | index;
-    hth_map_put_u64(g->copies, key, (void *)(uintptr_t)(copies_of(g, key) + 1));
+    if (p->expert_count == p->expert_room) {
+        p->expert_room = HTH_MAX(2 * p->expert_room, 16u);
+        p->expert = hth_realloc(p->expert, p->expert_room, sizeof(*p->expert));
+    }
+    p->expert[p->expert_count++] = (struct hth_gather_expert){number, index};
+    g->expert_count++;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct hth_gather_expert *x = a, *y = b;
+    if (x->layer != y->layer)
+        return x->layer < y->layer ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* A host may list an expert twice; it counts once. */
+static void sort_experts(struct hth_gather_peer *p)
+{
+    uint32_t n = 0;
+    if (p->expert_count > 0)
+        qsort(p->expert, p->expert_count, sizeof(*p->expert), by_place);
+    for (uint32_t i = 0; i < p->expert_count; i++)
+        if (n == 0 || by_place(&p->expert[n - 1], &p->expert[i]) != 0)
+            p->expert[n++] = p->expert[i];
+    p->expert_count = n;
+}
+
+bool hth_gather_serves(const struct hth_gather_peer *p)
+{
+    return p->state == HTH_ANSWERED && (p->about == NULL || p->about->reach != HTH_REACH_NO);
 }
 
 void hth_gather_count(const struct hth_gather *g, uint32_t layer, uint32_t *served, uint32_t *twice)
 {
-    const void *key;
+    uint8_t *copies = hth_new_array(uint8_t, hth_grid_size(&g->layer[layer].grid));
     *served = *twice = 0;
-    for (size_t it = 0; hth_map_next(g->copies, &it, &key, NULL) != NULL;) {
-        uint64_t number;
-        memcpy(&number, key, sizeof(number));
-        *served += number >> 32 == layer;
-        *twice += number >> 32 == layer && copies_of(g, number) > 1;
+    for (size_t i = 0; i < g->peer_count; i++) {
+        const struct hth_gather_peer *p = g->peer[i];
+        for (uint32_t e = 0; e < p->expert_count && hth_gather_serves(p); e++) {
+            if (p->expert[e].layer != layer || copies[p->expert[e].index] == 2)
+                continue;
+            uint8_t n = ++copies[p->expert[e].index];
+            *served += n == 1;
+            *twice += n == 2;
+        }
     }
+    hth_free(copies);
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
@@ -192,12 +230,11 @@ static void on_info(void *arg, enum hth_err err, const struct hth_expert_info *i
     answered(p, err == HTH_OK);
     if (err != HTH_OK || p->layers_seen != p->of->layers_version) {
         p->listed = err != HTH_OK;
-        p->next_expert = 0;
+        drop_experts(p);
         return;
     }
-    bool usable = p->about == NULL || p->about->reach != HTH_REACH_NO;
-    for (uint32_t i = 0; i < count && usable; i++)
-        count_expert(p->of, &infos[i]);
+    for (uint32_t i = 0; i < count; i++)
+        keep_expert(p, &infos[i]);
     p->experts = total;
     p->next_expert += count;
     p->listed = count == 0 || p->next_expert >= total;
@@ -220,6 +257,32 @@ static void on_about(void *arg, const struct hth_rpc_result *r)
         learn(p->of, &about->peer[i], wall_us - (int64_t)about->peer[i].age_s * HTH_US_PER_S);
 }
 
+static void on_recall(void *arg, const struct hth_rpc_result *r)
+{
+    struct hth_gather_peer *p = arg;
+    struct hth_recall_told *told = hth_new(struct hth_recall_told);
+    p->recall_call = NULL;
+    answered(p, r->err == HTH_OK || r->remote);
+    if (r->err == HTH_OK && hth_recall_read(r->payload, r->payload_len, told) == HTH_OK)
+        p->recall = told;
+    else
+        hth_free(told);
+}
+
+static void ask_recall(struct hth_gather_peer *p, const struct hth_rpc_target *to,
+                       int64_t timeout_us)
+{
+    uint8_t after[4];
+    const struct hth_rpc_call_opts call = {
+        .method = HTH_METHOD_RECALL,
+        .timeout_us = timeout_us,
+        .body = {.payload = after, .payload_len = sizeof(after)}};
+    hth_store_u32le(after, p->of->opts.recall_after_s);
+    p->asked_recall = true;
+    if (hth_rpc_call(p->of->rpc, to, &call, on_recall, p, &p->recall_call) == HTH_OK)
+        p->of->waits++;
+}
+
 static void ask(struct hth_gather_peer *p)
 {
     struct hth_gather *g = p->of;
@@ -236,6 +299,9 @@ static void ask(struct hth_gather_peer *p)
             g->waits++;
         }
     }
+    if (g->opts.recall && p->role == HTH_ROLE_TRAINER && p->state == HTH_ANSWERED &&
+        !p->asked_recall)
+        ask_recall(p, &to, call.timeout_us);
     if (p->role != HTH_ROLE_HOST || p->listed || p->asked_info || p->state != HTH_ANSWERED)
         return;
     p->layers_seen = g->layers_version;
@@ -250,21 +316,34 @@ static void ask_peers(struct hth_gather *g)
         ask(g->peer[i]);
 }
 
+static void forget_peer(struct hth_gather_peer *p)
+{
+    if (p->call != NULL)
+        hth_rpc_cancel(p->call);
+    if (p->recall_call != NULL)
+        hth_rpc_cancel(p->recall_call);
+    drop_experts(p);
+    hth_map_del(p->of->by_id, p->id.b, sizeof(p->id.b));
+    hth_free(p->about);
+    hth_free(p->recall);
+    hth_free(p->expert);
+    hth_free(p);
+}
+
 static void forget_peers(struct hth_gather *g)
 {
     hth_expert_client_free(g->client);
     g->client = NULL;
-    for (size_t i = 0; i < g->peer_count; i++) {
-        if (g->peer[i]->call != NULL)
-            hth_rpc_cancel(g->peer[i]->call);
-        hth_map_del(g->by_id, g->peer[i]->id.b, sizeof(g->peer[i]->id.b));
-        hth_free(g->peer[i]->about);
-        hth_free(g->peer[i]);
-    }
+    for (size_t i = 0; i < g->peer_count; i++)
+        forget_peer(g->peer[i]);
     g->peer_count = 0;
     g->waits = 0;
-    hth_rpc_free(g->rpc);
-    g->rpc = NULL;
+}
+
+static enum hth_err make_client(struct hth_gather *g)
+{
+    const struct hth_expert_client_opts opts = HTH_EXPERT_CLIENT_OPTS_INIT;
+    return hth_expert_client_new(g->env, g->rpc, &opts, &g->client);
 }
 
 /* ---- choosing a run ------------------------------------------------------------------------ */
@@ -273,16 +352,17 @@ static void forget_peers(struct hth_gather *g)
 static enum hth_err follow(struct hth_gather *g, const char *network)
 {
     struct hth_rpc_opts rpc_opts = HTH_RPC_OPTS_INIT;
-    const struct hth_expert_client_opts client_opts = HTH_EXPERT_CLIENT_OPTS_INIT;
     if (g->rpc != NULL && strcmp(g->network, network) == 0)
         return HTH_OK;
     forget_peers(g);
+    hth_rpc_free(g->rpc);
+    g->rpc = NULL;
     hth_roster_free(g->roster);
     g->roster = NULL;
     snprintf(g->network, sizeof(g->network), "%s", network);
     rpc_opts.network = g->network;
     HTH_TRY(hth_rpc_new(g->env, &rpc_opts, &g->rpc));
-    HTH_TRY(hth_expert_client_new(g->env, g->rpc, &client_opts, &g->client));
+    HTH_TRY(make_client(g));
     return hth_status_trainers_new(g->env, g->dht, g->network, &g->roster);
 }
 
@@ -368,9 +448,11 @@ static void on_timer(void *arg)
         hth_timer_set(g->env, g->timer, HTH_MIN(LOOK_US, left_us));
         return;
     }
-    for (size_t i = 0; i < g->peer_count; i++)
+    for (size_t i = 0; i < g->peer_count; i++) {
         if (g->peer[i]->state == HTH_ASKED)
             g->peer[i]->state = HTH_SILENT;
+        sort_experts(g->peer[i]);
+    }
     g->opts.done(g->opts.arg);
 }
 
@@ -383,7 +465,6 @@ enum hth_err hth_gather_new(struct hth_env *env, struct hth_dht *dht,
     g->dht = dht;
     g->opts = *opts;
     g->by_id = hth_map_new_held(offsetof(struct hth_gather_peer, id), sizeof(struct hth_peer_id));
-    g->copies = hth_map_new();
     g->timer = hth_timer_new(env, on_timer, g);
     for (size_t l = 0; l < opts->layer_count; l++)
         (void)show(g, &opts->layers[l]);
@@ -397,13 +478,27 @@ enum hth_err hth_gather_new(struct hth_env *env, struct hth_dht *dht,
     return HTH_OK;
 }
 
+enum hth_err hth_gather_again(struct hth_gather *g, uint32_t recall_after_s)
+{
+    g->opts.recall_after_s = recall_after_s;
+    g->answered_us = g->lookup_us = 0;
+    g->complete = false;
+    forget_peers(g);
+    if (g->opts.layer_count == 0)
+        g->layer_count = 0;
+    if (g->rpc != NULL)
+        HTH_TRY(make_client(g));
+    hth_timer_set(g->env, g->timer, 0);
+    return HTH_OK;
+}
+
 void hth_gather_free(struct hth_gather *g)
 {
     if (g == NULL)
         return;
     forget_peers(g);
+    hth_rpc_free(g->rpc);
     hth_map_free(g->by_id);
-    hth_map_free(g->copies);
     hth_timer_free(g->env, g->timer);
     hth_roster_free(g->roster);
     hth_free(g);

@@ -6,6 +6,9 @@
  *                                    INFO (experts/server.h), at the same time
  *                                       -> the peers that they name are asked, too
  *
+ * `recall` asks trainers for what they remember, too (recall.h). hth_gather_again asks all anew
+ * over the same connections, as a monitor does every few seconds.
+ *
  * Beacons say where to begin, and mean the run's layers. The rest comes from the peers themselves,
  * because records outlive their host by a minute, a host behind a router publishes them all the
  * same, and a DHT hands them out late while some of its nodes are dead. A peer that does not answer
@@ -25,6 +28,7 @@
 #define HTH_MONITOR_GATHER_H
 
 #include "monitor/about.h"
+#include "monitor/recall.h"
 #include "monitor/status_layers.h"
 #include "core/dht.h"
 #include "core/env.h"
@@ -37,6 +41,8 @@ struct hth_rpc;
 
 /* Peers of a run that are listed; later ones are left out. */
 #define HTH_GATHER_PEERS_MAX 1024
+/* Experts that are counted, of all hosts; later ones are left out. */
+#define HTH_GATHER_EXPERTS_MAX (1u << 20)
 
 /* A peer on this machine: dialled at `addr`, whatever it announces. */
 struct hth_gather_own {
@@ -52,8 +58,15 @@ struct hth_gather_opts {
     const struct hth_gather_own *own; /* borrowed */
     size_t own_count;
     int64_t wait_us;
-    hth_fn *done; /* once; may not free the gathering */
+    bool recall;             /* ask trainers what they remember, */
+    uint32_t recall_after_s; /* points after this Unix second only */
+    hth_fn *done;            /* once for each asking; may not free the gathering, nor ask again */
     void *arg;
+};
+
+/* An expert that a host lists. */
+struct hth_gather_expert {
+    uint32_t layer, index;
 };
 
 enum hth_gather_state { HTH_NOT_ASKED, HTH_ASKED, HTH_ANSWERED, HTH_SILENT };
@@ -65,12 +78,16 @@ struct hth_gather_peer {
     bool own;
     int64_t seen_us; /* wall clock of its newest record */
     enum hth_gather_state state;
-    struct hth_about *about; /* NULL: none came; earlier versions answer without it */
-    uint32_t experts;        /* that it lists */
+    struct hth_about *about;          /* NULL: none came; earlier versions answer without it */
+    struct hth_recall_told *recall;   /* NULL: none came */
+    uint32_t experts;                 /* that it lists, as it says */
+    struct hth_gather_expert *expert; /* those of the shown layers, in order, each once */
+    uint32_t expert_count, expert_room;
     bool listed, asked_info; /* all of them; a page is under way */
+    bool asked_recall;
     uint32_t next_expert, layers_seen;
     struct hth_gather *of;
-    struct hth_rpc_call *call;
+    struct hth_rpc_call *call, *recall_call;
 };
 
 struct hth_gather { /* read-only for others, and for printing after `done` */
@@ -86,7 +103,7 @@ struct hth_gather { /* read-only for others, and for printing after `done` */
     struct hth_gather_peer *peer[HTH_GATHER_PEERS_MAX];
     size_t peer_count;
     struct hth_map *by_id;
-    struct hth_map *copies; /* of experts: (layer, number) -> how many */
+    uint32_t expert_count; /* of all peers */
     struct hth_rpc *rpc;
     struct hth_expert_client *client;
     uint32_t waits; /* for so many answers */
@@ -100,6 +117,9 @@ struct hth_gather { /* read-only for others, and for printing after `done` */
 /* Errors: those of hth_rpc_new. */
 enum hth_err hth_gather_new(struct hth_env *env, struct hth_dht *dht,
                             const struct hth_gather_opts *opts, struct hth_gather **out) HTH_MUST;
+/* After `done`: forgets what was answered, and asks all again. Points that trainers recall are
+ * those after this Unix second. Errors: those of hth_rpc_new. */
+enum hth_err hth_gather_again(struct hth_gather *g, uint32_t recall_after_s) HTH_MUST;
 /* NULL is fine. */
 void hth_gather_free(struct hth_gather *g);
 
@@ -114,7 +134,9 @@ bool hth_gather_beacon(const struct hth_gather *g, const struct hth_peer_id *id,
 bool hth_gather_other(const struct hth_gather *g, uint32_t *i, size_t *l,
                       struct hth_census_node *node, const struct hth_beacon_layer **layer,
                       uint32_t *number);
-/* The experts of a layer that a host serves, and those that two or more serve. */
+/* Whether others get at the experts of this peer. */
+bool hth_gather_serves(const struct hth_gather_peer *p);
+/* The experts of a layer that a host serves, and those that two or more serve. After `done`. */
 void hth_gather_count(const struct hth_gather *g, uint32_t layer, uint32_t *served,
                       uint32_t *twice);
 

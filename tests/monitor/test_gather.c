@@ -28,6 +28,7 @@ struct host {
     struct hth_announcer *ann; /* NULL: it has no records */
     uint32_t first;            /* of its two experts */
     enum hth_reach reach;
+    bool repeats; /* lists each expert twice */
     struct hth_about_peer *names;
     uint32_t names_count;
 };
@@ -82,13 +83,15 @@ static void tell(void *arg, struct hth_rpc_request *req)
 static void list(void *arg, struct hth_rpc_request *req)
 {
     const struct host *h = arg;
-    struct hth_expert_info infos[2] = {{.kind = "ffn", .d = 8, .block_rows = 1}};
+    struct hth_expert_info infos[4];
     struct hth_rpc_body body = {0};
+    uint32_t count = h->repeats ? 4 : 2;
     uint8_t *bytes;
-    infos[1] = infos[0];
-    for (uint32_t i = 0; i < 2; i++)
-        snprintf(infos[i].uid, sizeof(infos[i].uid), "ffn0.%u", h->first + i);
-    hth_info_reply_pack(infos, 2, 2, &bytes, &body.payload_len);
+    for (uint32_t i = 0; i < count; i++) {
+        infos[i] = (struct hth_expert_info){.kind = "ffn", .d = 8, .block_rows = 1};
+        snprintf(infos[i].uid, sizeof(infos[i].uid), "ffn0.%u", h->first + i % 2);
+    }
+    hth_info_reply_pack(infos, count, count, &bytes, &body.payload_len);
     body.payload = bytes;
     hth_rpc_reply(req, &body);
     hth_free(bytes);
@@ -326,6 +329,91 @@ static void peers_name_peers_without_records(void **state)
     assert_int_equal(served(), 4);
 }
 
+/* A monitor asks every few seconds. */
+static void all_are_asked_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        add_host(TELLS, PORT);
+    hth_world_run_for(fx.world, 10 * S);
+    gather();
+    hth_node_crash(fx.host[1].node, HTH_CRASH_RESET);
+    for (int round = 0; round < 3; round++) {
+        hth_world_run_for(fx.world, 5 * S);
+        fx.done = false;
+        assert_ok(hth_gather_again(fx.gather, 0));
+        assert_int_equal(fx.gather->peer_count, 0);
+        assert_true(hth_world_run_until_true(fx.world, is_done, NULL, 60 * S));
+        assert_int_equal(served(), 4);
+        assert_int_equal(state_of(&fx.host[0]), HTH_ANSWERED);
+        assert_int_equal(state_of(&fx.host[1]), HTH_SILENT);
+    }
+    hth_world_run_for(fx.world, 120 * S); /* its record is over */
+    fx.done = false;
+    assert_ok(hth_gather_again(fx.gather, 0));
+    assert_true(hth_world_run_until_true(fx.world, is_done, NULL, 60 * S));
+    assert_int_equal(fx.gather->peer_count, 2);
+}
+
+static void an_expert_listed_twice_counts_once(void **state)
+{
+    uint32_t once, twice;
+    (void)state;
+    add_host(TELLS, PORT)->repeats = true;
+    add_host(TELLS, PORT)->first = 1; /* it has ffn0.1 as well */
+    hth_world_run_for(fx.world, 10 * S);
+    gather();
+    hth_gather_count(fx.gather, 0, &once, &twice);
+    assert_int_equal(once, 3);
+    assert_int_equal(twice, 1);
+    const struct hth_gather_peer *p = peer_of(&fx.host[0]);
+    assert_int_equal(p->expert_count, 2);
+    assert_int_equal(p->expert[1].index, 1);
+}
+
+/* ---- what a trainer remembers ---------------------------------------------------------------- */
+
+static struct hth_recall_told memory;
+
+static void recall(void *arg, struct hth_rpc_request *req)
+{
+    static uint8_t bytes[HTH_RECALL_BYTES_MAX];
+    struct hth_rpc_body body = {.payload = bytes};
+    (void)arg;
+    body.payload_len = hth_recall_write(&memory, fx.opts.recall_after_s, bytes);
+    hth_rpc_reply(req, &body);
+}
+
+static void trainers_recall_and_hosts_are_not_asked(void **state)
+{
+    struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
+    (void)state;
+    memory = (struct hth_recall_told){.total = 2000, .saved_step = 900, .saved_t = 77};
+    for (uint32_t i = 0; i < 3; i++)
+        hth_recall_add(&memory, &(struct hth_recall_point){100 + 10 * i, i, 64 * i, 2.5f, 8});
+    struct host *t = add_host(SHY, PORT), *h = add_host(TELLS, PORT);
+    hth_rpc_serve(t->rpc, HTH_METHOD_RECALL, recall, t);
+    hth_rpc_serve(h->rpc, HTH_METHOD_RECALL, recall, h);
+    opts.network = "net";
+    opts.role = HTH_ROLE_TRAINER;
+    opts.info.addr_count = 1;
+    opts.info.addr[0] = hth_node_addr(t->node, PORT);
+    assert_ok(hth_announcer_new(t->env, hth_node_dht(t->node), &opts, &t->ann));
+    hth_world_run_for(fx.world, 10 * S);
+    gather();
+    assert_null(peer_of(t)->recall);
+    fx.opts.recall = true;
+    fx.opts.recall_after_s = 105;
+    gather();
+    assert_null(peer_of(h)->recall);
+    const struct hth_recall_told *told = peer_of(t)->recall;
+    assert_non_null(told);
+    assert_int_equal(told->total, 2000);
+    assert_int_equal(told->point_count, 2);
+    assert_int_equal(told->point[0].t, 110);
+    assert_int_equal(told->point[1].samples, 128);
+}
+
 /* Strangers could name any number of peers. */
 static void a_crowd_is_listed_in_part(void **state)
 {
@@ -379,9 +467,69 @@ static void about_survives_round_trip(void **state)
     assert_ok(hth_about_read(bytes, HTH_ABOUT_BYTES_MAX, &back));
 }
 
+static void recall_keeps_the_last_hour(void **state)
+{
+    static struct hth_recall_told r;
+    (void)state;
+    memset(&r, 0, sizeof(r));
+    for (uint32_t t = 1000; t < 1000 + 5000; t++) /* each second: a point each ten */
+        hth_recall_add(&r, &(struct hth_recall_point){.t = t, .step = t});
+    assert_int_equal(r.point_count, HTH_RECALL_POINTS_MAX);
+    for (uint32_t i = 0; i < r.point_count; i++)
+        assert_int_equal(r.point[i].t, 5999 - 10 * (HTH_RECALL_POINTS_MAX - 1 - i));
+    hth_recall_add(&r, &(struct hth_recall_point){.t = 100}); /* a clock that was set back */
+    assert_int_equal(r.point[HTH_RECALL_POINTS_MAX - 1].t, 5999);
+    for (uint32_t i = 0; i < HTH_RECALL_TESTS_MAX + 3; i++)
+        hth_recall_add_test(&r, &(struct hth_recall_test){.t = i});
+    assert_int_equal(r.test_count, HTH_RECALL_TESTS_MAX);
+    assert_int_equal(r.test[0].t, 3);
+}
+
+static void recall_survives_round_trip(void **state)
+{
+    static struct hth_recall_told r, back;
+    static uint8_t bytes[HTH_RECALL_BYTES_MAX + 2];
+    (void)state;
+    memset(&r, 0, sizeof(r));
+    r = (struct hth_recall_told){.total = 5, .saved_step = 6, .saved_t = 7, .began_t = 8};
+    hth_recall_add(&r, &(struct hth_recall_point){11, 12, 13, 1.5f, 2.5f});
+    hth_recall_add(&r, &(struct hth_recall_point){31, 32, HTH_RECALL_COUNT_MAX, 3.5f, 4.5f});
+    hth_recall_add_test(&r, &(struct hth_recall_test){41, 42, 5.5f, 0.5f, 6.5f});
+    size_t len = hth_recall_write(&r, 0, bytes);
+    assert_int_equal(len, 28 + 2 * 28 + 24);
+    assert_ok(hth_recall_read(bytes, len + 2, &back)); /* a later version's */
+    static uint8_t again[HTH_RECALL_BYTES_MAX];
+    assert_int_equal(hth_recall_write(&back, 0, again), len);
+    assert_memory_equal(again, bytes, len);
+    assert_int_equal(back.point[1].samples, HTH_RECALL_COUNT_MAX);
+    assert_true(back.test[0].accuracy == 0.5f);
+    assert_int_equal(back.began_t, 8);
+    for (size_t cut = 0; cut < len; cut++)
+        assert_err(HTH_E_TRUNCATED, hth_recall_read(bytes, cut, &back));
+    static const struct {
+        size_t at;
+        uint8_t byte;
+        enum hth_err err;
+    } bad[] = {{7, 1, HTH_E_RANGE},           {15, 1, HTH_E_RANGE}, /* counts */
+               {25, 2, HTH_E_TOO_LARGE},      {26 + 11, 1, HTH_E_RANGE},
+               {26 + 28, 11, HTH_E_RANGE},    {26 + 56 + 1, 1, HTH_E_TOO_LARGE},
+               {26 + 56 + 13, 1, HTH_E_RANGE}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        uint8_t good = bytes[bad[i].at];
+        bytes[bad[i].at] = bad[i].byte;
+        assert_err(bad[i].err, hth_recall_read(bytes, len, &back));
+        bytes[bad[i].at] = good;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recall_keeps_the_last_hour),
+        cmocka_unit_test(recall_survives_round_trip),
+        cmocka_unit_test_setup_teardown(all_are_asked_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_expert_listed_twice_counts_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trainers_recall_and_hosts_are_not_asked, set_up, tear_down),
         cmocka_unit_test(about_survives_round_trip),
         cmocka_unit_test_setup_teardown(a_swarm_is_shown_within_a_second, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_swarm_without_a_run_takes_a_second, set_up, tear_down),
