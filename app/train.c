@@ -198,6 +198,21 @@ static void print_saved(const struct train *t, uint64_t updates)
         hth_say("no update was made, so nothing is saved");
 }
 
+/* The figures of a test, those of the model's kind. */
+static const char *eval_text(const struct train *t, const struct hth_eval_result *r, char *out,
+                             size_t size)
+{
+    if (t->run->model.kind == HTH_RUN_PICTURE)
+        snprintf(out, size, "%.3f bits per code, %.2f %% right", r->bits_per_code,
+                 100 * r->accuracy);
+    else if (t->run->model.kind == HTH_RUN_LM)
+        snprintf(out, size, "%.3f bits per %s", r->bits_per_byte,
+                 t->run->model.vocab == 256 ? "byte" : "token");
+    else
+        snprintf(out, size, "%.2f %% right, loss %.4f", 100 * r->accuracy, r->loss);
+    return out;
+}
+
 static void print_summary(struct train *t)
 {
     struct hth_train_stats s;
@@ -219,10 +234,10 @@ static void print_summary(struct train *t)
                 (unsigned long long)s.parts_refused);
     print_saved(t, s.updates);
     print_standing(&s.share);
-    if (t->last_eval.samples > 0 && t->run->model.kind == HTH_RUN_LM)
-        hth_say("test: %.3f bits per byte", t->last_eval.bits_per_byte);
-    else if (t->last_eval.samples > 0)
-        hth_say("test: %.2f %% right, loss %.4f", 100 * t->last_eval.accuracy, t->last_eval.loss);
+    if (t->last_eval.samples > 0) {
+        char text[80];
+        hth_say("test: %s", eval_text(t, &t->last_eval, text, sizeof(text)));
+    }
 }
 
 /* Lost lines of --metrics or a lost checkpoint make the exit code a failure: scripts rely on the
@@ -275,12 +290,9 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
     t->last_eval = *r;
     hth_train_lines_eval(&t->lines, r);
     hth_train_recall_test(t->recall, r, t->run->model.kind == HTH_RUN_LM);
-    if (t->run->model.kind == HTH_RUN_LM)
-        hth_say("test after %llu updates: %.3f bits per byte", (unsigned long long)r->updates,
-                r->bits_per_byte);
-    else
-        hth_say("test after %llu updates: %.2f %% right", (unsigned long long)r->updates,
-                100 * r->accuracy);
+    char text[80];
+    hth_say("test after %llu updates: %s", (unsigned long long)r->updates,
+            eval_text(t, r, text, sizeof(text)));
 }
 
 static void say_other_settings(struct train *t)

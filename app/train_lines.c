@@ -83,6 +83,8 @@ void hth_train_lines_eval(struct hth_train_lines *l, const struct hth_eval_resul
     hth_json_real(o, "loss", r->loss);
     hth_json_real(o, "accuracy", r->accuracy);
     hth_json_real(o, "bits_per_byte", r->bits_per_byte);
+    if (r->bits_per_code > 0)
+        hth_json_real(o, "bits_per_code", r->bits_per_code);
     write_take(l, o);
 }
 

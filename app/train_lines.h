@@ -7,7 +7,8 @@
  *    "calls", "calls_failed", "calls_retried", "bytes", "rows_mixed", "rows_lost", "not_finite",
  *    "answers_bad", "parts_bad", "parts_refused", "experts_live", "staleness_mean", "trainers",
  *    "rounds", "rounds_failed", "distance", "codec_error", "weight_fraction", "phase"}
- *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}
+ *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}, of a
+ *    picture model with "bits_per_code"
  *   {"kind":"end", "t", "step", "code"}
  *
  * A progress line comes every half second. `rows_lost` counts those of the `rows_mixed` of all

@@ -62,17 +62,33 @@ static void finish(struct hth_trainer *t)
 {
     struct hth_eval *e = &t->eval;
     struct hth_eval_result *r = &e->result;
-    double counted = e->counted > 0 ? (double)e->counted : 1;
+    const struct hth_eval_sum *last = &e->sum[t->model->ids_count - 1];
+    double mean[HTH_IDS_MAX];
 
+    for (uint32_t i = 0; i < HTH_IDS_MAX; i++)
+        mean[i] = e->sum[i].loss / (double)HTH_MAX(e->sum[i].counted, UINT64_C(1));
     e->active = false;
     if (t->batch.landed_us > 0) /* the pause says nothing about its speed */
         t->batch.landed_us = hth_now_us(t->env);
-    r->loss = e->loss_sum / counted;
-    r->accuracy = (double)e->correct / counted;
+    r->loss = hth_model_loss(t->model, mean);
+    r->accuracy = (double)last->correct / (double)HTH_MAX(last->counted, UINT64_C(1));
     r->bits_per_byte = r->loss / log(2.0);
+    r->bits_per_code = mean[HTH_IDS_CODES] / log(2.0);
     t->stats.evals++;
     if (t->opts.on.on_eval != NULL && r->samples > 0)
         t->opts.on.on_eval(t->opts.on.arg, r);
+}
+
+static void add(struct hth_eval_sum *sum, const struct hth_xent_result *x)
+{
+    sum->loss += x->loss_sum;
+    sum->counted += x->counted;
+    sum->correct += x->correct;
+}
+
+static bool has_experts(const struct hth_trainer *t)
+{
+    return !t->opts.without_experts && !t->model->opts.dense;
 }
 
 void hth_eval_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err err)
@@ -83,11 +99,10 @@ void hth_eval_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err e
     if (err == HTH_OK) {
         const struct hth_pass *p = f->pass;
 
-        e->loss_sum += p->xent.loss_sum;
-        e->counted += p->xent.counted;
-        e->correct += p->xent.correct;
+        for (uint32_t i = 0; i < HTH_IDS_MAX; i++)
+            add(&e->sum[i], &p->xent[i]);
         e->result.samples += f->valid;
-        for (uint32_t l = 0; l < p->model->opts.layers && !t->opts.without_experts; l++)
+        for (uint32_t l = 0; l < p->model->opts.layers && has_experts(t); l++)
             e->result.rows_without_expert += p->layer[l].mixed.rows_empty;
     }
     if (e->in_air == 0 && (e->next >= e->total || t->stopping))

@@ -5,6 +5,8 @@
  *
  *   start -> read_done -> [way.h: forward through layers and experts] -> head -> head_done
  *         -> [experts'] -> backward(N-1) -> backward_done -> [experts'] .. -> backward(0) -> apply
+ *
+ * Of a dense model one job does all between read_done and apply.
  */
 /* clang-format on */
 #include <string.h>
@@ -70,6 +72,31 @@ static void arrived(void *arg, enum hth_err err)
         head(arg);
 }
 
+/* ---- dense models ---------------------------------------------------------------------------- */
+
+static void dense_run(struct hth_work *work)
+{
+    struct hth_flight *f = of_work(work);
+
+    f->pass->err = hth_pass_dense(f->pass);
+}
+
+static void dense_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_flight *f = of_work(work);
+
+    if (err == HTH_OK)
+        err = f->pass->err;
+    if (err != HTH_OK) {
+        drop(f, err);
+    } else if (f->eval) {
+        hth_eval_landed(f->trainer, f, HTH_OK);
+        hth_trainer_landed(f->trainer, f);
+    } else {
+        hth_trainer_apply(f);
+    }
+}
+
 /* ---- data ------------------------------------------------------------------------------------ */
 
 static void read_run(struct hth_work *work)
@@ -112,7 +139,11 @@ static void read_done(struct hth_work *work, enum hth_err err)
         hth_trainer_landed(f->trainer, f);
         return;
     }
-    hth_way_start(&f->way);
+    if (f->pass->model->opts.dense)
+        hth_way_submit(&f->way, &f->trainer->trunk, dense_run, dense_done,
+                       hth_pass_dense_flops(f->pass));
+    else
+        hth_way_start(&f->way);
 }
 
 void hth_flight_start(struct hth_flight *f)

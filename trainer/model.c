@@ -9,7 +9,7 @@
 
 #include "core/mem.h"
 #include "gating/gate.h"
-#include "trainer/pass.h"
+#include "trainer/layer.h"
 
 #define ROPE_BASE      10000.0
 
@@ -410,27 +410,6 @@ static enum hth_err make_beams(struct hth_model *m)
     return hth_beam_new(&m->set[0].grid, &o, &m->beam);
 }
 
-static size_t scratch_bytes(const struct hth_model *m)
-{
-    const struct hth_model_opts *o = &m->opts;
-    uint32_t d = o->d, e = o->embed_dim > 0 ? o->embed_dim : d;
-    const uint32_t shapes[][2] = {
-        {d, m->table_width},       {o->features, d},          {d, 3 * d}, {d, d},
-        {o->dense ? d : 0, 8 * d}, {o->dense ? 4 * d : 0, d}, {e, d}};
-    size_t bytes = 0;
-
-    for (size_t i = 0; i < HTH_ARRAY_LEN(shapes); i++)
-        if (shapes[i][0] > 0 && shapes[i][1] > 0)
-            bytes = HTH_MAX(bytes, hth_linear_scratch(m->backend, shapes[i][0], shapes[i][1]));
-    for (uint32_t i = 0; i < m->ids_count; i++) {
-        bytes = HTH_MAX(bytes, hth_linear_scratch(m->backend, d, m->ids[i].count));
-        bytes = HTH_MAX(bytes, hth_linear_scratch(m->backend, m->ids[i].count, e));
-    }
-    if (is_sequence(o))
-        bytes = HTH_MAX(bytes, hth_attention_scratch(m->backend, o->seq_len, d / o->heads));
-    return bytes;
-}
-
 static enum hth_err make_rope(struct hth_model *m)
 {
     const struct hth_model_opts *o = &m->opts;
@@ -501,7 +480,7 @@ enum hth_err hth_model_new(const struct hth_backend *backend, const struct hth_m
     if (is_sequence(&m->opts))
         HTH_GOTO(fail, make_rope(m));
     HTH_GOTO(fail, make_params(m));
-    HTH_GOTO(fail, hth_exec_new(m->backend, scratch_bytes(m), &m->exec));
+    HTH_GOTO(fail, hth_exec_new(m->backend, hth_layer_scratch(m), &m->exec));
     *out = m;
     return HTH_OK;
 fail:

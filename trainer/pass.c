@@ -42,6 +42,31 @@ static bool is_away(const struct hth_model *m)
     return (hth_backend_caps(m->backend) & HTH_CAP_HOST_MEMORY) == 0;
 }
 
+static void carve_attention(struct hth_pass *p, struct hth_pass_layer *layer, struct carver *c)
+{
+    size_t rows = p->rows, d = p->model->opts.d;
+
+    layer->xa = carve_floats(c, rows * d);
+    layer->attn_in = carve_floats(c, rows * d);
+    layer->attn_stats = carve_floats(c, rows * 2);
+    layer->qkv = carve_floats(c, rows * 3 * d);
+    layer->att = carve_floats(c, rows * d);
+    layer->lse = carve_floats(c, rows * p->model->opts.heads);
+    if (p->model->opts.layer_scale > 0)
+        layer->attn_proj = carve_floats(c, rows * d);
+}
+
+static void carve_dense(struct hth_pass *p, struct hth_pass_layer *layer, struct carver *c)
+{
+    size_t rows = p->rows, d = p->model->opts.d;
+
+    layer->normed = carve_floats(c, rows * d);
+    layer->wide = carve_floats(c, rows * 8 * d);
+    layer->gated = carve_floats(c, rows * 4 * d);
+    if (p->model->opts.layer_scale > 0)
+        layer->proj = carve_floats(c, rows * d);
+}
+
 /* `c` holds what kernels see, `own` the rest. */
 static void carve_layer(struct hth_pass *p, struct hth_pass_layer *layer, struct carver *c,
                         struct carver *own)
@@ -49,16 +74,14 @@ static void carve_layer(struct hth_pass *p, struct hth_pass_layer *layer, struct
     const struct hth_model *m = p->model;
     size_t rows = p->rows, d = m->opts.d, units = p->units, slots = units * m->opts.top_k;
 
-    if (m->opts.kind == HTH_MODEL_LM) {
-        layer->xa = carve_floats(c, rows * d);
-        layer->attn_in = carve_floats(c, rows * d);
-        layer->attn_stats = carve_floats(c, rows * 2);
-        layer->qkv = carve_floats(c, rows * 3 * d);
-        layer->att = carve_floats(c, rows * d);
-        layer->lse = carve_floats(c, rows * m->opts.heads);
-    }
+    if (m->opts.kind != HTH_MODEL_CLASSIFIER)
+        carve_attention(p, layer, c);
     layer->x = carve_floats(c, rows * d);
     layer->stats = carve_floats(c, rows * 2);
+    if (m->opts.dense) {
+        carve_dense(p, layer, c);
+        return;
+    }
     if (is_away(m))
         layer->h_there = carve_floats(c, rows * d);
     if (m->block_rows > 1)
@@ -80,32 +103,107 @@ static void carve_layer(struct hth_pass *p, struct hth_pass_layer *layer, struct
     layer->dscore = carve_floats(own, slots);
 }
 
-static void carve_pass(struct hth_pass *p, struct carver *c, struct carver *own)
+uint32_t hth_pass_head_rows(const struct hth_pass *p, uint32_t i)
+{
+    const struct hth_model_opts *o = &p->model->opts;
+
+    if (o->kind != HTH_MODEL_PICTURE)
+        return p->rows;
+    return p->samples * (i == HTH_IDS_TEXT ? o->text - 1 : o->height * o->width);
+}
+
+static void carve_input(struct hth_pass *p, struct carver *c)
+{
+    const struct hth_model_opts *o = &p->model->opts;
+    size_t rows = p->rows;
+
+    p->labels = carve(c, rows, sizeof(int32_t));
+    if (o->kind == HTH_MODEL_CLASSIFIER) {
+        p->input = carve_floats(c, rows * o->features);
+        return;
+    }
+    p->tokens = carve(c, rows, sizeof(int32_t));
+    if (o->kind == HTH_MODEL_PICTURE)
+        p->unpadded = carve(c, p->samples, sizeof(int32_t));
+    p->factored = carve_floats(c, rows * o->embed_dim);
+}
+
+static void carve_head(struct hth_pass *p, struct carver *c)
 {
     const struct hth_model *m = p->model;
-    size_t rows = p->rows, d = m->opts.d, slots = (size_t)p->units * m->opts.top_k;
-    size_t work = hth_balance_work_floats(&m->set[0].grid, p->units);
+    size_t rows = p->rows, d = m->opts.d;
 
-    if (m->opts.kind == HTH_MODEL_LM) {
-        p->tokens = carve(c, rows, sizeof(int32_t));
-        work = HTH_MAX(work, rows * 3 * d);
-    } else {
-        p->input = carve_floats(c, rows * m->opts.features);
-    }
-    p->labels = carve(c, rows, sizeof(int32_t));
-    for (uint32_t l = 0; l < m->opts.layers; l++)
-        carve_layer(p, &p->layer[l], c, own);
     p->x = carve_floats(c, rows * d);
     p->stats = carve_floats(c, rows * 2);
     p->h = carve_floats(c, rows * d);
-    p->logits = carve_floats(c, rows * m->opts.classes);
+    if (m->opts.kind == HTH_MODEL_PICTURE) {
+        p->order = carve(c, rows, sizeof(int32_t));
+        p->place = carve(c, rows, sizeof(int32_t));
+        p->head_labels = carve(c, rows, sizeof(int32_t));
+        p->ordered = carve_floats(c, rows * d);
+    }
+    p->head_factored = carve_floats(c, rows * m->opts.embed_dim);
+    p->dfactored = carve_floats(c, rows * m->opts.embed_dim);
+    for (uint32_t i = 0; i < m->ids_count; i++)
+        p->logits[i] = carve_floats(c, (size_t)hth_pass_head_rows(p, i) * m->ids[i].count);
+}
+
+/* Floats of the longest stretch that is added to another segment's. */
+static size_t part_floats(const struct hth_model *m)
+{
+    size_t most = m->opts.tied ? m->input.count : 0;
+
+    if (m->opts.dense)
+        return 0;
+    for (uint32_t l = 0; l < m->opts.layers; l++)
+        most = HTH_MAX(most, m->shared[l].count);
+    return most;
+}
+
+static size_t work_floats(const struct hth_pass *p)
+{
+    const struct hth_model *m = p->model;
+    size_t wide = m->opts.dense ? 4 : m->opts.kind != HTH_MODEL_CLASSIFIER ? 3 : 0;
+    size_t floats = p->rows * wide * m->opts.d;
+
+    if (m->opts.dense)
+        return floats;
+    floats = HTH_MAX(floats, hth_balance_work_floats(&m->set[0].grid, p->units));
+    return HTH_MAX(floats, (size_t)p->units * m->opts.d);
+}
+
+static void carve_pass(struct hth_pass *p, struct carver *c, struct carver *own)
+{
+    const struct hth_model *m = p->model;
+    size_t rows = p->rows, d = m->opts.d;
+
+    carve_input(p, c);
+    for (uint32_t l = 0; l < m->opts.layers; l++)
+        carve_layer(p, &p->layer[l], c, own);
+    carve_head(p, c);
     p->dx = carve_floats(c, rows * d);
     p->dh = carve_floats(c, rows * d);
     p->spare = carve_floats(c, rows * d);
     p->dtables = carve_floats(c, (size_t)p->units * m->table_width);
-    p->work = carve_floats(c, HTH_MAX(work, (size_t)p->units * d));
-    p->dyptr = carve(own, slots, sizeof(float *));
+    p->work = carve_floats(c, work_floats(p));
+    p->dyptr = carve(own, m->opts.dense ? 0 : (size_t)p->units * m->opts.top_k, sizeof(float *));
     p->grads = carve_floats(own, hth_params_flat_len(m->params));
+    p->part = carve_floats(own, part_floats(m));
+}
+
+/* Rows of the heads: those of all texts, then those of all pictures. */
+static void order_rows(struct hth_pass *p)
+{
+    uint32_t seq = p->model->opts.seq_len, text = p->model->opts.text - 1, n = 0;
+
+    for (uint32_t row = 0; row < p->rows; row++)
+        if (row % seq < text)
+            p->order[n++] = (int32_t)row;
+    for (uint32_t row = 0; row < p->rows; row++)
+        if (row % seq >= text)
+            p->order[n++] = (int32_t)row;
+    for (uint32_t i = 0; i < n; i++)
+        p->place[p->order[i]] = (int32_t)i;
 }
 
 enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_pass **out)
@@ -115,10 +213,8 @@ enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_
     struct carver c = {NULL, 0}, own = {NULL, 0};
 
     *out = NULL;
-    if (model->opts.dense || model->opts.kind == HTH_MODEL_PICTURE)
-        return HTH_E_UNSUPPORTED;
     if (samples == 0 || samples > HTH_MICRO_BATCH_MAX ||
-        rows * model->opts.top_k > HTH_EXPERT_PAIRS_MAX)
+        rows * (model->opts.dense ? 1 : model->opts.top_k) > HTH_EXPERT_PAIRS_MAX)
         return HTH_E_TOO_LARGE;
     p = hth_new(struct hth_pass);
     p->model = model;
@@ -137,6 +233,8 @@ enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_
     own = (struct carver){p->memory + c.used, 0};
     c = (struct carver){p->memory, 0};
     carve_pass(p, &c, &own);
+    if (p->order != NULL)
+        order_rows(p);
     *out = p;
     return HTH_OK;
 }
@@ -163,7 +261,7 @@ void hth_pass_reset(struct hth_pass *p)
         layer->mixed = (struct hth_mixture_stats){0};
     }
     p->err = HTH_OK;
-    p->xent = (struct hth_xent_result){0};
+    memset(p->xent, 0, sizeof(p->xent));
     p->balance_loss = 0;
 }
 
@@ -230,7 +328,7 @@ static size_t sort_slots(const struct hth_pass *p, const struct hth_pass_layer *
 void hth_pass_route(struct hth_pass *p, uint32_t l, struct hth_transport *transport)
 {
     struct hth_pass_layer *layer = &p->layer[l];
-    uint32_t k = p->model->opts.top_k;
+    uint32_t k = p->model->opts.top_k, set = hth_model_set(&p->model->opts, l);
     uint64_t *keys = hth_new_array(uint64_t, (size_t)p->units * k);
     size_t n = sort_slots(p, layer, keys);
     uint32_t expert = HTH_GATE_NONE;
@@ -244,7 +342,8 @@ void hth_pass_route(struct hth_pass *p, uint32_t l, struct hth_transport *transp
 
         if ((uint32_t)(keys[i] >> 32) != expert) {
             expert = (uint32_t)(keys[i] >> 32);
-            found = hth_transport_find(transport, l, expert, &layer->targets[layer->targets_count]);
+            found =
+                hth_transport_find(transport, set, expert, &layer->targets[layer->targets_count]);
             if (found)
                 layer->target_expert[layer->targets_count++] = expert;
         }

@@ -5,10 +5,11 @@
  * Shapes: R rows of one micro-batch, U = R / B units, k choices per unit, D = B * d floats per
  * unit, W entries of the score tables, P pairs that were asked.
  *
- *   layer l    xa [R, d]  residual stream as it enters (lm only: before attention)
+ *   layer l    xa [R, d]  residual stream as it enters (not of classifiers: before attention)
  *              x [R, d]   the same before the experts           h [R, d] = LayerNorm(x), a blob
  *              tables [U, W] -> index, score [U, k] -> pairs    y [P, D] answers, ok [P]
  *              weight [U, k] of the mixture
+ *   dense      normed, wide, gated, proj as in layer.h, and no experts
  *   backward   dx [R, d] = dL/dx of the stream, carried from segment to segment
  *              dy [P', D] = dL/dy of the P' pairs that answered, a blob
  *
@@ -33,10 +34,14 @@
 #include "trainer/model.h"
 #include "trainer/transport.h"
 
+/* Vocabularies; that of an lm, and the classes of a classifier, are the first. */
+enum { HTH_IDS_TEXT, HTH_IDS_CODES, HTH_IDS_MAX };
+
 struct hth_pass_layer {
     /* trunk activations that backward needs */
-    float *xa, *attn_in, *attn_stats, *qkv, *att, *lse; /* lm */
+    float *xa, *attn_in, *attn_stats, *qkv, *att, *lse, *attn_proj; /* not of classifiers */
     float *x, *stats;
+    float *normed, *wide, *gated, *proj; /* dense */
     struct hth_blob *h;
     float *h_there; /* [R, d], only with a card: the twin of h */
     float *pool;    /* [U, d]; only where B > 1 */
@@ -75,16 +80,24 @@ struct hth_pass {
     bool train;
     /* input */
     float *input;                 /* classifier: [R, features] */
-    int32_t *tokens, *labels;     /* lm: [R]; both: [R] */
+    int32_t *tokens, *labels;     /* not of classifiers: [R]; all: [R] */
+    int32_t *unpadded;            /* picture: [samples], ids before the padding of a text */
+    float *factored;              /* [R, e] rows of a factorised embedding */
     struct hth_pass_layer *layer; /* [layers] */
     /* head */
-    float *x, *stats, *h, *logits;
+    float *x, *stats, *h;
+    /* picture: row i of the heads is row order[i] of the sequences, the text's rows first, and
+     * place[order[i]] = i. `ordered` is h in that order. */
+    int32_t *order, *place, *head_labels;
+    float *ordered, *head_factored;
+    float *logits[HTH_IDS_MAX]; /* [rows of a head, ids] */
     /* backward */
     float *dx, *dh, *spare; /* they swap roles */
-    float *dtables, *work;
+    float *dtables, *work, *dfactored;
     float **dyptr;
     float *grads; /* a flat buffer like the trunk's */
-    struct hth_xent_result xent;
+    float *part;  /* a stretch of it, before it is added */
+    struct hth_xent_result xent[HTH_IDS_MAX];
     double balance_loss;
     enum hth_err err; /* the first of any job */
     uint8_t *memory;
@@ -95,24 +108,37 @@ struct hth_pass {
 enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples,
                           struct hth_pass **out) HTH_MUST;
 void hth_pass_free(struct hth_pass *pass);
+/* Rows that the head of vocabulary i reads. */
+uint32_t hth_pass_head_rows(const struct hth_pass *pass, uint32_t i);
 /* Drops the last flight's blobs, views and batches. */
 void hth_pass_reset(struct hth_pass *pass);
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* (job) Runs segment l < layers, up to the choice of layer l's experts. Precondition: h is
+/* (job) Of a dense model: runs all layers. Else: runs segment l < layers, up to the choice of layer
+ * l's experts. Precondition: h is
  * allocated, view is referenced, and the batch of layer l - 1 has its verdicts (or is NULL: no
  * expert was asked). */
 enum hth_err hth_pass_forward(struct hth_pass *pass, uint32_t l) HTH_MUST;
 /* (job) Runs the last segment: loss; in training also its backward and that of the last layer's
  * mixture. */
 enum hth_err hth_pass_head(struct hth_pass *pass) HTH_MUST;
+/* (job) Runs a dense model: forward and head, and so in training backward. */
+enum hth_err hth_pass_dense(struct hth_pass *pass) HTH_MUST;
 /* (job) Runs backward through the trunk part of layer l and the mixture of layer l - 1, or the
  * input. Precondition: dy of layer l - 1 is allocated. */
 enum hth_err hth_pass_backward(struct hth_pass *pass, uint32_t l) HTH_MUST;
 
+/* The loss of model.h, after the head. */
+double hth_pass_loss(const struct hth_pass *pass);
+/* The fraction of labels that were the largest logit; of picture: of the codes. */
+double hth_pass_accuracy(const struct hth_pass *pass);
+/* The loss from the mean cross-entropy of each vocabulary. */
+double hth_model_loss(const struct hth_model *m, const double mean[HTH_IDS_MAX]);
+
 /* For the simulator's clock. */
 double hth_pass_forward_flops(const struct hth_pass *pass, uint32_t l);
+double hth_pass_dense_flops(const struct hth_pass *pass);
 double hth_pass_head_flops(const struct hth_pass *pass);
 
 /* ---- choices --------------------------------------------------------------------------------- */
@@ -157,8 +183,6 @@ struct hth_model_ids {
 struct hth_stretch {
     size_t first, count;
 };
-
-enum { HTH_IDS_TEXT, HTH_IDS_CODES, HTH_IDS_MAX };
 
 struct hth_model {
     struct hth_model_opts opts;

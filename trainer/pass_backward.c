@@ -19,18 +19,39 @@ static void take_spare(struct hth_pass *p, float **buffer)
     p->spare = old;
 }
 
-static enum hth_err keep_stretch(struct hth_pass *p, struct hth_stretch s)
+/* Copies a stretch of gradients to the flight's own, or adds it to them. */
+static enum hth_err keep(struct hth_pass *p, struct hth_stretch s, bool add)
 {
-    return hth_params_export(p->model->exec, p->model->params, HTH_PART_GRAD, s.first, s.count,
-                             p->grads + s.first);
+    struct hth_model *m = p->model;
+    float *to = p->grads + s.first;
+
+    HTH_TRY(
+        hth_params_export(m->exec, m->params, HTH_PART_GRAD, s.first, s.count, add ? p->part : to));
+    for (size_t i = 0; add && i < s.count; i++)
+        to[i] += p->part[i];
+    return HTH_OK;
 }
 
-/* Copies the gradients of one segment. */
+/* Whether layer l is the first of its set that backward meets. */
+static bool is_first_of_set(const struct hth_model_opts *o, uint32_t l)
+{
+    for (uint32_t above = l + 1; above < o->layers; above++)
+        if (hth_model_set(o, above) == hth_model_set(o, l))
+            return false;
+    return true;
+}
+
+/* Keeps the gradients of one segment. */
 static enum hth_err keep_grads(struct hth_pass *p, uint32_t segment)
 {
-    if (segment == 0)
-        HTH_TRY(keep_stretch(p, p->model->input));
-    return keep_stretch(p, p->model->own[segment]);
+    const struct hth_model *m = p->model;
+    uint32_t n = m->opts.layers;
+
+    if (segment < n && m->opts.share > 0)
+        HTH_TRY(keep(p, m->shared[segment], !is_first_of_set(&m->opts, segment)));
+    if (segment == 0 || (segment == n && m->opts.tied))
+        HTH_TRY(keep(p, m->input, segment == 0 && m->opts.tied));
+    return keep(p, m->own[segment], false);
 }
 
 /* Downloads the stream's gradient for the mixtures; valid after the next sync. */
@@ -54,22 +75,12 @@ static void mixture_back(struct hth_pass *p, uint32_t l)
     hth_mixture_backward(&mixture, layer->weight, p->dx, layer->dscore, p->dyptr);
 }
 
-enum hth_err hth_pass_head_back(struct hth_pass *p, struct hth_view dlogits)
+enum hth_err hth_pass_head_back(struct hth_pass *p)
 {
     struct hth_model *m = p->model;
-    struct hth_linear_back lin = {.w = m->wout};
-    struct hth_layernorm_back ln = {
-        .gamma = m->gamma,
-        .beta = m->beta,
-        .x = hth_pass_rows(p, p->x),
-        .stats = hth_pass_view(p, p->stats, p->rows, 2),
-    };
 
     hth_params_zero_grads(m->params);
-    HTH_TRY(hth_linear_backward_weight(m->exec, m->wout, m->ids[0].bias, hth_pass_rows(p, p->h),
-                                       dlogits));
-    HTH_TRY(hth_linear_backward_data(m->exec, &lin, dlogits, hth_pass_rows(p, p->dh)));
-    HTH_TRY(hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh), hth_pass_rows(p, p->dx)));
+    HTH_TRY(hth_pass_losses_back(p));
     HTH_TRY(show_dx(p));
     HTH_TRY(keep_grads(p, m->opts.layers)); /* waits for both */
     mixture_back(p, m->opts.layers - 1);
@@ -138,52 +149,46 @@ static enum hth_err gate_back(struct hth_pass *p, uint32_t l)
     return hth_pass_up(p, p->dh, floats);
 }
 
-/* dx = dL/dx -> dL/dxa, through x = xa + Wo attention(..) + bo. */
+static struct hth_back_room back_room(const struct hth_pass *p)
+{
+    uint32_t d = p->model->opts.d;
+
+    return (struct hth_back_room){
+        .row = hth_pass_rows(p, p->dh),
+        .wide = hth_pass_view(p, p->work, p->rows, (p->model->opts.dense ? 4 : 3) * d)};
+}
+
+/* dx = dL/dx -> dL/dxa */
 static enum hth_err attend_back(struct hth_pass *p, uint32_t l)
 {
-    const struct hth_model *m = p->model;
-    const struct hth_model_layer *w = &m->layer[l];
-    struct hth_pass_layer *a = &p->layer[l];
-    uint32_t d = m->opts.d, heads = m->opts.heads;
-    struct hth_view dx = hth_pass_rows(p, p->dx), dh = hth_pass_rows(p, p->dh);
-    struct hth_view dqkv = hth_pass_view(p, p->work, p->rows, 3 * d);
-    struct hth_attention att = {.seq = m->opts.seq_len, .heads = heads, .rope = m->rope};
-    struct hth_attention_saved saved = {
-        .qkv = hth_pass_view(p, a->qkv, p->rows, 3 * d),
-        .out = hth_pass_rows(p, a->att),
-        .lse = hth_pass_view(p, a->lse, p->rows, heads),
-    };
-    struct hth_linear_back out = {.w = w->set->wo}, qkv = {.w = w->set->wqkv};
-    struct hth_layernorm_back ln = {
-        .gamma = w->attn_gamma,
-        .beta = w->attn_beta,
-        .x = hth_pass_rows(p, a->xa),
-        .stats = hth_pass_view(p, a->attn_stats, p->rows, 2),
-        .residual = dx,
-    };
+    struct hth_model *m = p->model;
+    struct hth_attn_room room = hth_pass_attn_room(p, l);
+    struct hth_back_room back = back_room(p);
 
-    HTH_TRY(
-        hth_linear_backward_weight(m->exec, w->set->wo, w->set->bo, hth_pass_rows(p, a->att), dx));
-    HTH_TRY(hth_linear_backward_data(m->exec, &out, dx, dh));
-    HTH_TRY(hth_attention_backward(m->exec, &att, &saved, dh, dqkv));
-    HTH_TRY(hth_linear_backward_weight(m->exec, w->set->wqkv, w->set->bqkv,
-                                       hth_pass_rows(p, a->attn_in), dqkv));
-    HTH_TRY(hth_linear_backward_data(m->exec, &qkv, dqkv, dh));
-    HTH_TRY(hth_layernorm_backward(m->exec, &ln, dh, hth_pass_rows(p, p->spare)));
+    HTH_TRY(hth_layer_attn_back(m->exec, m, l, &room, &back, hth_pass_rows(p, p->dx),
+                                hth_pass_rows(p, p->spare)));
     take_spare(p, &p->dx);
     return HTH_OK;
 }
 
-static enum hth_err input_back(struct hth_pass *p)
+enum hth_err hth_pass_dense_back(struct hth_pass *p)
 {
-    const struct hth_model *m = p->model;
+    struct hth_model *m = p->model;
 
-    if (m->opts.kind == HTH_MODEL_LM)
-        return hth_embed_backward(m->exec, m->ids[0].embedding, hth_pass_indices(p, p->tokens),
-                                  hth_pass_rows(p, p->dx));
-    return hth_linear_backward_weight(m->exec, m->win, m->bin,
-                                      hth_pass_view(p, p->input, p->rows, m->opts.features),
-                                      hth_pass_rows(p, p->dx));
+    hth_params_zero_grads(m->params);
+    HTH_TRY(hth_pass_losses_back(p));
+    for (uint32_t l = m->opts.layers; l-- > 0;) {
+        struct hth_ffn_room room = hth_pass_ffn_room(p, l);
+        struct hth_back_room back = back_room(p);
+
+        HTH_TRY(hth_layer_ffn_back(m->exec, m, l, &room, &back, hth_pass_rows(p, p->dx),
+                                   hth_pass_rows(p, p->spare)));
+        take_spare(p, &p->dx);
+        HTH_TRY(attend_back(p, l));
+    }
+    HTH_TRY(hth_pass_enter_back(p));
+    return hth_params_export(m->exec, m->params, HTH_PART_GRAD, 0, hth_params_flat_len(m->params),
+                             p->grads);
 }
 
 /* The stream's gradient takes two ways past the experts: dL/dx = dx (residual) + LayerNorm'(dh). */
@@ -205,10 +210,10 @@ enum hth_err hth_pass_backward(struct hth_pass *p, uint32_t l)
     HTH_TRY(
         hth_layernorm_backward(m->exec, &ln, hth_pass_rows(p, p->dh), hth_pass_rows(p, p->spare)));
     take_spare(p, &p->dx);
-    if (m->opts.kind == HTH_MODEL_LM)
+    if (m->opts.kind != HTH_MODEL_CLASSIFIER)
         HTH_TRY(attend_back(p, l));
     if (l == 0)
-        HTH_TRY(input_back(p));
+        HTH_TRY(hth_pass_enter_back(p));
     if (l > 0)
         HTH_TRY(show_dx(p));
     HTH_TRY(keep_grads(p, l)); /* waits for both */

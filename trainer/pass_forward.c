@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_forward.c: input, mixture, attention, gate, loss. Equations and shapes: model.h, pass.h. */
+/* pass_forward.c: mixture, attention, gate. Equations and shapes: model.h, pass.h. */
 #include <string.h>
 
 #include "gating/gate.h"
 #include "trainer/pass.h"
 #include "trainer/pass_steps.h"
-
-#define NORM_EPS 1e-5f
 
 /* Unpacks the answers of layer l into y, ok and yptr; then mix [U, D] = sum of w_j y_j over
  * survivors. */
@@ -37,42 +35,46 @@ static enum hth_err leave_layer(struct hth_pass *p, uint32_t l, float *out)
                        hth_pass_rows(p, p->dh), hth_pass_rows(p, out));
 }
 
-static enum hth_err enter(struct hth_pass *p, float *out)
+struct hth_attn_room hth_pass_attn_room(const struct hth_pass *p, uint32_t l)
 {
-    const struct hth_model *m = p->model;
-    struct hth_linear lin = {.w = m->win, .bias = m->bin};
+    const struct hth_pass_layer *a = &p->layer[l];
 
-    if (m->opts.kind == HTH_MODEL_LM) {
-        HTH_TRY(hth_pass_up(p, p->tokens, p->rows));
-        return hth_embed_forward(m->exec, m->ids[0].embedding, hth_pass_indices(p, p->tokens),
-                                 hth_pass_rows(p, out));
-    }
-    HTH_TRY(hth_pass_up(p, p->input, (size_t)p->rows * m->opts.features));
-    return hth_linear_forward(m->exec, &lin, hth_pass_view(p, p->input, p->rows, m->opts.features),
-                              hth_pass_rows(p, out));
+    return (struct hth_attn_room){
+        .x = hth_pass_rows(p, a->xa),
+        .normed = hth_pass_rows(p, a->attn_in),
+        .stats = hth_pass_view(p, a->attn_stats, p->rows, 2),
+        .qkv = hth_pass_view(p, a->qkv, p->rows, 3 * p->model->opts.d),
+        .att = hth_pass_rows(p, a->att),
+        .lse = hth_pass_view(p, a->lse, p->rows, p->model->opts.heads),
+        .proj = a->attn_proj != NULL ? hth_pass_rows(p, a->attn_proj) : HTH_VIEW_NONE,
+        .unpadded =
+            p->unpadded != NULL ? hth_pass_indices(p, p->unpadded, p->samples) : HTH_VIEW_NONE,
+    };
 }
 
-/* x = xa + Wo attention(Wqkv LayerNorm(xa) + bqkv) + bo */
+struct hth_ffn_room hth_pass_ffn_room(const struct hth_pass *p, uint32_t l)
+{
+    const struct hth_pass_layer *a = &p->layer[l];
+
+    return (struct hth_ffn_room){
+        .x = hth_pass_rows(p, a->x),
+        .normed = hth_pass_rows(p, a->normed),
+        .stats = hth_pass_view(p, a->stats, p->rows, 2),
+        .wide = hth_pass_view(p, a->wide, p->rows, 8 * p->model->opts.d),
+        .gated = hth_pass_view(p, a->gated, p->rows, 4 * p->model->opts.d),
+        .proj = a->proj != NULL ? hth_pass_rows(p, a->proj) : HTH_VIEW_NONE,
+    };
+}
+
+/* xa -> x through the attention of layer l. */
 static enum hth_err attend(struct hth_pass *p, uint32_t l)
 {
-    const struct hth_model *m = p->model;
-    const struct hth_model_layer *w = &m->layer[l];
-    struct hth_pass_layer *a = &p->layer[l];
-    uint32_t d = m->opts.d, heads = m->opts.heads;
-    struct hth_layernorm ln = {.gamma = w->attn_gamma, .beta = w->attn_beta, .eps = NORM_EPS};
-    struct hth_linear qkv = {.w = w->set->wqkv, .bias = w->set->bqkv};
-    struct hth_linear out = {
-        .w = w->set->wo, .bias = w->set->bo, .residual = hth_pass_rows(p, a->xa)};
-    struct hth_attention att = {.seq = m->opts.seq_len, .heads = heads, .rope = m->rope};
-    struct hth_view qkv_view = hth_pass_view(p, a->qkv, p->rows, 3 * d);
+    struct hth_model *m = p->model;
+    struct hth_attn_room room = hth_pass_attn_room(p, l);
 
-    HTH_TRY(hth_layernorm_forward(m->exec, &ln, hth_pass_rows(p, a->xa),
-                                  hth_pass_rows(p, a->attn_in),
-                                  hth_pass_view(p, a->attn_stats, p->rows, 2)));
-    HTH_TRY(hth_linear_forward(m->exec, &qkv, hth_pass_rows(p, a->attn_in), qkv_view));
-    HTH_TRY(hth_attention_forward(m->exec, &att, qkv_view, hth_pass_rows(p, a->att),
-                                  hth_pass_view(p, a->lse, p->rows, heads)));
-    return hth_linear_forward(m->exec, &out, hth_pass_rows(p, a->att), hth_pass_rows(p, a->x));
+    HTH_TRY(hth_layer_qkv(m->exec, m, l, &room));
+    HTH_TRY(hth_layer_attend(m->exec, m, l, &room));
+    return hth_layer_out(m->exec, m, l, &room, hth_pass_rows(p, p->layer[l].x));
 }
 
 /* pool [U, d] = mean over the B rows of each unit */
@@ -112,7 +114,7 @@ static enum hth_err score(struct hth_pass *p, uint32_t l)
     struct hth_pass_layer *a = &p->layer[l];
     size_t floats = (size_t)p->rows * m->opts.d, width = m->table_width;
     float *h = hth_pass_h(p, l), *here = (float *)a->h->data;
-    struct hth_layernorm ln = {.gamma = w->gamma, .beta = w->beta, .eps = NORM_EPS};
+    struct hth_layernorm ln = {.gamma = w->gamma, .beta = w->beta, .eps = HTH_NORM_EPS};
     struct hth_linear gate = {.w = w->wgate, .bias = w->bgate};
 
     HTH_TRY(hth_layernorm_forward(m->exec, &ln, hth_pass_rows(p, a->x), hth_pass_rows(p, h),
@@ -148,40 +150,55 @@ static enum hth_err choose(struct hth_pass *p, uint32_t l)
     return hth_beam_search(p->train ? m->beam : m->beam_plain, &batch, &result, NULL);
 }
 
+/* All layers of a dense model: -> p->x */
+static enum hth_err forward_dense(struct hth_pass *p)
+{
+    struct hth_model *m = p->model;
+    uint32_t n = m->opts.layers;
+
+    HTH_TRY(hth_pass_enter(p, p->layer[0].xa));
+    for (uint32_t l = 0; l < n; l++) {
+        struct hth_ffn_room room = hth_pass_ffn_room(p, l);
+        float *out = l + 1 < n ? p->layer[l + 1].xa : p->x;
+
+        HTH_TRY(attend(p, l));
+        HTH_TRY(hth_layer_ffn(m->exec, m, l, &room, hth_pass_rows(p, out)));
+    }
+    return HTH_OK;
+}
+
 enum hth_err hth_pass_forward(struct hth_pass *p, uint32_t l)
 {
-    bool lm = p->model->opts.kind == HTH_MODEL_LM;
-    float *entry = lm ? p->layer[l].xa : p->layer[l].x;
+    if (p->model->opts.dense)
+        return forward_dense(p);
+    bool attends = p->model->opts.kind != HTH_MODEL_CLASSIFIER;
+    float *entry = attends ? p->layer[l].xa : p->layer[l].x;
 
     if (l == 0)
-        HTH_TRY(enter(p, entry));
+        HTH_TRY(hth_pass_enter(p, entry));
     else
         HTH_TRY(leave_layer(p, l - 1, entry));
-    if (lm)
+    if (attends)
         HTH_TRY(attend(p, l));
     return choose(p, l);
 }
 
-/* Logits, loss, and in training the gradient of the stream: dx = dL/dx_N. */
 enum hth_err hth_pass_head(struct hth_pass *p)
 {
-    const struct hth_model *m = p->model;
-    uint32_t classes = m->opts.classes, n = m->opts.layers;
-    struct hth_layernorm ln = {.gamma = m->gamma, .beta = m->beta, .eps = NORM_EPS};
-    struct hth_linear out = {.w = m->wout, .bias = m->ids[0].bias};
-    struct hth_view logits = hth_pass_view(p, p->logits, p->rows, classes);
+    bool dense = p->model->opts.dense;
 
-    HTH_TRY(leave_layer(p, n - 1, p->x));
-    HTH_TRY(hth_layernorm_forward(m->exec, &ln, hth_pass_rows(p, p->x), hth_pass_rows(p, p->h),
-                                  hth_pass_view(p, p->stats, p->rows, 2)));
-    HTH_TRY(hth_linear_forward(m->exec, &out, hth_pass_rows(p, p->h), logits));
-    HTH_TRY(hth_pass_up(p, p->labels, p->rows));
-    HTH_TRY(hth_xent(m->exec, logits, hth_pass_indices(p, p->labels), 1.0f / (float)p->rows,
-                     p->train ? logits : HTH_VIEW_NONE, &p->xent));
-    HTH_TRY(hth_exec_sync(m->exec));
-    if (!(p->xent.loss_sum >= 0 && p->xent.loss_sum < (double)INT64_MAX))
-        return HTH_E_NOT_FINITE;
-    return p->train ? hth_pass_head_back(p, logits) : HTH_OK;
+    if (!dense)
+        HTH_TRY(leave_layer(p, p->model->opts.layers - 1, p->x));
+    HTH_TRY(hth_pass_losses(p));
+    if (!p->train)
+        return HTH_OK;
+    return dense ? hth_pass_dense_back(p) : hth_pass_head_back(p);
+}
+
+enum hth_err hth_pass_dense(struct hth_pass *p)
+{
+    HTH_TRY(forward_dense(p));
+    return hth_pass_head(p);
 }
 
 /* ---- cost ------------------------------------------------------------------------------------ */
@@ -191,16 +208,26 @@ double hth_pass_forward_flops(const struct hth_pass *p, uint32_t l)
     const struct hth_model_opts *o = &p->model->opts;
     double d = o->d, per_row = d * p->model->table_width;
 
-    if (o->kind == HTH_MODEL_LM)
+    if (o->kind != HTH_MODEL_CLASSIFIER)
         per_row += 4 * d * d + d * o->seq_len;
     else if (l == 0)
         per_row += (double)o->features * d;
+    if (o->dense)
+        per_row = (per_row + 12 * d * d) * o->layers;
     return 2 * per_row * p->rows;
 }
 
 double hth_pass_head_flops(const struct hth_pass *p)
 {
-    const struct hth_model_opts *o = &p->model->opts;
+    const struct hth_model *m = p->model;
+    double products = 0;
 
-    return 2.0 * o->d * o->classes * p->rows * (p->train ? 3 : 1);
+    for (uint32_t i = 0; i < m->ids_count; i++)
+        products += (double)hth_pass_head_rows(p, i) * m->ids[i].count;
+    return 2.0 * m->opts.d * products * (p->train ? 3 : 1);
+}
+
+double hth_pass_dense_flops(const struct hth_pass *p)
+{
+    return hth_pass_forward_flops(p, 0) * (p->train ? 3 : 1) + hth_pass_head_flops(p);
 }

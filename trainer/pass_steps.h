@@ -3,7 +3,7 @@
 #ifndef HTH_TRAINER_PASS_STEPS_H
 #define HTH_TRAINER_PASS_STEPS_H
 
-#include "trainer/pass.h"
+#include "trainer/layer.h"
 
 /* The address that kernels use for the process' address `here`: the same, or its twin on the
  * card. */
@@ -18,9 +18,10 @@ static inline struct hth_view hth_pass_view(const struct hth_pass *p, float *her
     return hth_view_f32(hth_pass_there(p, here), rows, cols, cols);
 }
 
-static inline struct hth_view hth_pass_indices(const struct hth_pass *p, int32_t *here)
+static inline struct hth_view hth_pass_indices(const struct hth_pass *p, int32_t *here,
+                                               uint32_t rows)
 {
-    return hth_view_i32(hth_pass_there(p, here), p->rows);
+    return hth_view_i32(hth_pass_there(p, here), rows);
 }
 
 /* [R, d] */
@@ -67,7 +68,21 @@ static inline struct hth_mixture hth_pass_mixture(const struct hth_pass *p, uint
     };
 }
 
-/* From dlogits: gradients of the head, dx, and the backward of the last mixture. */
-enum hth_err hth_pass_head_back(struct hth_pass *pass, struct hth_view dlogits) HTH_MUST;
+/* pass_head.c: tokens or pixels -> x; and from dx the gradients of the input's tensors. */
+enum hth_err hth_pass_enter(struct hth_pass *pass, float *x) HTH_MUST;
+enum hth_err hth_pass_enter_back(struct hth_pass *pass) HTH_MUST;
+/* From p->x: logits, losses and their gradients. */
+enum hth_err hth_pass_losses(struct hth_pass *pass) HTH_MUST;
+/* Gradients of the head's tensors, and dx. */
+enum hth_err hth_pass_losses_back(struct hth_pass *pass) HTH_MUST;
+
+/* From the losses: gradients of the head, dx, and the backward of the last mixture. */
+enum hth_err hth_pass_head_back(struct hth_pass *pass) HTH_MUST;
+/* From the losses: all gradients of a dense model. */
+enum hth_err hth_pass_dense_back(struct hth_pass *pass) HTH_MUST;
+
+/* Rooms of layer l (layer.h). */
+struct hth_attn_room hth_pass_attn_room(const struct hth_pass *pass, uint32_t l);
+struct hth_ffn_room hth_pass_ffn_room(const struct hth_pass *pass, uint32_t l);
 
 #endif

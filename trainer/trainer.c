@@ -19,13 +19,18 @@ void hth_trainer_pump_soon(struct hth_trainer *t)
     hth_timer_set(t->env, t->pump_timer, 0);
 }
 
+static uint32_t grids_of(const struct hth_trainer *t)
+{
+    return t->model->opts.dense ? 0 : hth_model_sets(&t->model->opts);
+}
+
 /* Whether each layer has enough live experts. Training without any would teach only the residual
  * path, which only the control wants. */
 static bool experts_ready(struct hth_trainer *t)
 {
     bool ready = true;
 
-    for (uint32_t l = 0; l < t->model->opts.layers; l++) {
+    for (uint32_t l = 0; l < grids_of(t); l++) {
         uint32_t live = hth_transport_view(t->transport, l)->live_count;
 
         if (live < t->opts.experts_min && !t->opts.without_experts) {
@@ -253,7 +258,7 @@ static enum hth_err make_transport(struct hth_trainer *t)
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
     struct hth_transport_opts o = {
         .env = t->env,
-        .layers = hth_model_sets(&t->model->opts),
+        .layers = grids_of(t),
         .grids = grids,
         .expert_kind = t->model->opts.expert_kind,
         .d = t->model->opts.d,

@@ -92,9 +92,10 @@ struct hth_train_stats {
 struct hth_eval_result {
     uint64_t updates; /* of the trunk when the evaluation began */
     uint64_t samples;
-    double loss;          /* mean cross-entropy in nats per row */
-    double accuracy;      /* fraction of rows */
+    double loss;          /* of model.h, in nats */
+    double accuracy;      /* fraction of the rows with a label; of picture: of the codes */
     double bits_per_byte; /* loss / ln 2 */
+    double bits_per_code; /* picture: mean cross-entropy of a code / ln 2 */
     uint64_t rows_without_expert;
 };
 

@@ -68,8 +68,10 @@ struct hth_eval {
     uint64_t next, total; /* samples */
     uint32_t in_air;
     struct hth_eval_result result;
-    double loss_sum;
-    uint64_t counted, correct;
+    struct hth_eval_sum {
+        double loss;
+        uint64_t counted, correct;
+    } sum[HTH_IDS_MAX];
 };
 
 struct hth_ckpt {

@@ -66,12 +66,10 @@ static void count_flight(struct hth_flight *f)
 {
     struct hth_trainer *t = f->trainer;
     struct hth_train_stats *s = &t->stats;
-    const struct hth_xent_result *x = &f->pass->xent;
     uint64_t stale = s->updates - HTH_MIN(f->started_at, s->updates);
-    double counted = x->counted > 0 ? x->counted : 1;
 
-    s->loss = x->loss_sum / counted;
-    s->accuracy = (double)x->correct / counted;
+    s->loss = hth_pass_loss(f->pass);
+    s->accuracy = hth_pass_accuracy(f->pass);
     s->loss_ema = ema(s->loss_ema, s->loss, s->flights_landed == 0 && s->updates == 0);
     s->accuracy_ema = ema(s->accuracy_ema, s->accuracy, s->flights_landed == 0 && s->updates == 0);
     s->flights_landed++;

@@ -21,7 +21,7 @@ struct hth_transport_call hth_way_call(const struct hth_way *w, uint32_t l)
     const struct hth_pass_layer *layer = &p->layer[l];
 
     return (struct hth_transport_call){
-        .layer = l,
+        .layer = hth_model_set(&p->model->opts, l),
         .units = p->units,
         .block_rows = p->model->block_rows,
         .d = p->model->opts.d,
@@ -132,11 +132,23 @@ static void forward(struct hth_way *w, uint32_t l)
         w->arrived(w->arg, err);
         return;
     }
-    layer->view = hth_grid_view_ref(hth_transport_view(w->transport, l));
+    layer->view = hth_grid_view_ref(
+        hth_transport_view(w->transport, hth_model_set(&w->pass->model->opts, l)));
     hth_way_submit(w, w->trunk, forward_run, forward_done, hth_pass_forward_flops(w->pass, l));
+}
+
+static void dense_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_way *w = of_work(work);
+
+    w->arrived(w->arg, err != HTH_OK ? err : w->pass->err);
 }
 
 void hth_way_start(struct hth_way *w)
 {
-    forward(w, 0);
+    w->layer = 0;
+    if (w->pass->model->opts.dense)
+        hth_way_submit(w, w->trunk, forward_run, dense_done, hth_pass_forward_flops(w->pass, 0));
+    else
+        forward(w, 0);
 }

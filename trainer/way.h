@@ -5,10 +5,10 @@
  *
  *   start -> forward(0) -> [experts] -> forward(1) -> [experts] .. -> arrived
  *
- * forward is one job of the trunk's queue. [experts] are calls of the transport; they are skipped
- * when no expert can be asked: the units then take the residual path. When all layers are done, or
- * at the first error, `arrived` is called once. The last layer's answers wait
- * in the pass for the head.
+ * forward is one job of the trunk's queue; that of a dense model does all layers. [experts] are
+ * calls of the transport; they are skipped when no expert can be asked: the units then take the
+ * residual path. When all layers are done, or at the first error, `arrived` is called once. The
+ * last layer's answers wait in the pass for the head.
  *
  * The owner embeds a way, sets its first fields and `pass`, and may use `work` for jobs of its own
  * before the start and after the arrival. Loop thread.
