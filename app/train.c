@@ -29,6 +29,7 @@
 #define WAIT_AGAIN_US      (60 * HTH_US_PER_S) /* the same cause again */
 #define TRUNK              "%s/trunk.safetensors"
 #define EXPERTS            "%s/experts" /* as a host's */
+#define METRICS            "%s/metrics.jsonl"
 
 struct train {
     struct hth_train_flags flags;
@@ -42,6 +43,7 @@ struct train {
     struct hth_trainer *trainer;
     struct hth_timer *timer;
     char *checkpoint, *experts; /* the trunk's file; the folder of local experts */
+    char *metrics;              /* the file of lines */
     struct hth_train_lines lines;
     struct hth_train_recall *recall; /* NULL: local */
     enum hth_err checkpoint_lost; /* why the last checkpoint could not be written; HTH_OK: it was */
@@ -140,7 +142,8 @@ static void on_timer(void *arg)
     struct hth_train_stats stats;
     hth_trainer_stats(t->trainer, &stats);
     if (t->started && !t->finishing) {
-        write_progress(t, &stats);
+        if (hth_train_lines_due(&t->lines))
+            write_progress(t, &stats);
         hth_train_recall_add(t->recall, &stats);
         print_progress(t, &stats);
         notice_waiting(t, &stats);
@@ -522,8 +525,10 @@ static enum hth_err build(struct train *t)
     t->checkpoint = hth_asprintf(TRUNK, t->peer.dir);
     t->experts = hth_asprintf(EXPERTS, t->peer.dir);
     t->timer = hth_timer_new(t->peer.env, on_timer, t);
-    if (t->flags.metrics_path != NULL)
-        HTH_TRY(hth_train_lines_open(&t->lines, t->peer.env, t->flags.metrics_path));
+    t->metrics = t->flags.metrics_path != NULL ? hth_strdup(t->flags.metrics_path)
+                                               : hth_asprintf(METRICS, t->peer.dir);
+    HTH_TRY(
+        hth_train_lines_open(&t->lines, t->peer.env, t->metrics, t->flags.metrics_path == NULL));
     if (!t->flags.local) {
         struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
         opts.network = t->peer.network;
@@ -557,6 +562,7 @@ static void destroy(struct train *t)
     hth_free(t->checkpoint);
     hth_free(t->experts);
     hth_train_lines_close(&t->lines);
+    hth_free(t->metrics);
 }
 
 static bool is_file(const char *path)

@@ -8,13 +8,31 @@
 #include <errno.h>
 #include <string.h>
 
-enum hth_err hth_train_lines_open(struct hth_train_lines *l, struct hth_env *env, const char *path)
+#define THIN_PART   100
+#define THIN_MIN_US (500 * HTH_US_PER_MS)
+#define THIN_MAX_US (60 * HTH_US_PER_S)
+
+enum hth_err hth_train_lines_open(struct hth_train_lines *l, struct hth_env *env, const char *path,
+                                  bool thin)
 {
-    *l = (struct hth_train_lines){.file = fopen(path, "a"), .path = path, .env = env};
+    *l = (struct hth_train_lines){.file = fopen(path, "a"),
+                                  .path = path,
+                                  .env = env,
+                                  .thin = thin,
+                                  .begun_us = hth_now_us(env)};
     if (l->file != NULL)
         return HTH_OK;
-    hth_cli_say_error("--metrics %s: %s", path, strerror(errno));
+    hth_cli_say_error("%s: %s", path, strerror(errno));
     return HTH_E_IO;
+}
+
+bool hth_train_lines_due(struct hth_train_lines *l)
+{
+    int64_t now = hth_now_us(l->env);
+    if (l->thin && now < l->next_us)
+        return false;
+    l->next_us = now + HTH_MIN(HTH_MAX((now - l->begun_us) / THIN_PART, THIN_MIN_US), THIN_MAX_US);
+    return true;
 }
 
 static json_t *line_of(struct hth_train_lines *l, const char *kind, uint64_t step)
@@ -33,7 +51,7 @@ static void write_take(struct hth_train_lines *l, json_t *line)
     if (fflush(l->file) == 0 && ferror(l->file) == 0)
         return;
     if (l->lost++ == 0)
-        hth_cli_say_error("--metrics %s: %s; training continues without these lines", l->path,
+        hth_cli_say_error("%s: %s; training continues without these lines", l->path,
                           strerror(errno));
     clearerr(l->file);
     fputc('\n', l->file); /* ends a line that was written in part */
@@ -96,7 +114,7 @@ void hth_train_lines_end(struct hth_train_lines *l, uint64_t step, int code)
     hth_json_count(o, "code", (uint64_t)code);
     write_take(l, o);
     if (l->lost > 0)
-        hth_cli_say_error("--metrics %s: %llu lines could not be written", l->path,
+        hth_cli_say_error("%s: %llu lines could not be written", l->path,
                           (unsigned long long)l->lost);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_lines.h: the lines that `hearth train --metrics FILE` appends, one JSON object each; t is
- * Unix time in seconds:
+ * train_lines.h: the lines that `hearth train` appends to metrics.jsonl in its folder, or to the
+ * FILE of --metrics, one JSON object each; t is Unix time in seconds:
  *
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
  *    "calls", "calls_failed", "calls_retried", "bytes", "rows_mixed", "rows_lost", "not_finite",
@@ -11,10 +11,12 @@
  *    picture model with "bits_per_code"
  *   {"kind":"end", "t", "step", "code"}
  *
- * A progress line comes every half second. `rows_lost` counts those of the `rows_mixed` of all
- * layers that had no expert. `rounds` counts rounds of gradients and of parameters, as on the
- * status page. `codec_error` and `weight_fraction` are those of the last round. `distance` is the
- * distance to the last mean of parameters, over its norm.
+ * A progress line comes every half second in the FILE of --metrics. In the folder it comes ever
+ * less often: after a hundredth of the time since the start, between half a second and a minute, so
+ * that the file stays small (a day has about 2,000 lines). `rows_lost` counts those of the
+ * `rows_mixed` of all layers that had no expert. `rounds` counts rounds of gradients and of
+ * parameters, as on the status page. `codec_error` and `weight_fraction` are those of the last
+ * round. `distance` is the distance to the last mean of parameters, over its norm.
  *
  * Training continues without a line that can't be written: the first one is reported, all are
  * counted.
@@ -34,11 +36,15 @@ struct hth_train_lines {
     const char *path; /* borrowed */
     struct hth_env *env;
     uint64_t lost; /* lines that could not be written */
+    bool thin;     /* ever less often */
+    int64_t begun_us, next_us;
 };
 
 /* Errors: E_IO, printed. */
-enum hth_err hth_train_lines_open(struct hth_train_lines *l, struct hth_env *env,
-                                  const char *path) HTH_MUST;
+enum hth_err hth_train_lines_open(struct hth_train_lines *l, struct hth_env *env, const char *path,
+                                  bool thin) HTH_MUST;
+/* Whether it is time for a progress line. */
+bool hth_train_lines_due(struct hth_train_lines *l);
 /* `gap_us`: the longest time without an update since the last line. */
 void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *together,
                               const struct hth_train_stats *stats, int64_t gap_us);

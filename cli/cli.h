@@ -110,6 +110,7 @@ int hth_verb_serve(int argc, char **argv);
 int hth_verb_train(int argc, char **argv);
 int hth_verb_run(int argc, char **argv);
 int hth_verb_data(int argc, char **argv);
+int hth_verb_plot(int argc, char **argv);
 int hth_verb_export(int argc, char **argv);
 int hth_verb_import(int argc, char **argv);
 int hth_verb_sim(int argc, char **argv);

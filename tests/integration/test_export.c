@@ -65,6 +65,37 @@ static void test_export_import_export_gives_the_same_files(void **state)
     place_end(p);
 }
 
+/* A trainer leaves its lines in its folder, a resumed one adds to them, and they are drawn. */
+static void test_the_loss_of_runs_is_drawn(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    train(&t, "run");
+    const char *dir = place_path(p, "run"), *out = place_path(p, "it's.svg");
+    assert_int_equal(RUN(p, "more", "train", "--local", "--resume", "--run", t.run, "--threads",
+                         "1", "--dir", dir, "--steps", "80"),
+                     0);
+    struct proc *plot =
+        START(p, "plot", "plot", dir, place_path(p, "run/metrics.jsonl"), "--out", out);
+    int code = proc_wait(plot);
+    proc_must_say(plot, place_text(p, "%s: loss ", dir));
+    proc_must_say(plot, " at step 80, test ");
+    if (code != 0) {
+        proc_must_say(plot, "gnuplot is missing");
+        return;
+    }
+    char *svg = place_read(out, NULL);
+    assert_non_null(strstr(svg, "<svg"));
+    assert_non_null(strstr(svg, "samples"));
+    assert_non_null(strstr(svg, place_text(p, "%s, test", dir)));
+    free(svg);
+    struct proc *none = START(p, "none", "plot", p->root);
+    assert_int_equal(proc_wait(none), 1);
+    proc_must_say(none, "/metrics.jsonl: no such file: expected a trainer's folder");
+    place_end(p);
+}
+
 static void test_a_model_starts_another_run(void **state)
 {
     struct place *p = *state;
@@ -168,6 +199,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_export_import_export_gives_the_same_files, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_the_loss_of_runs_is_drawn, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_a_model_starts_another_run, place_setup,
                                         place_teardown),

@@ -189,7 +189,7 @@ static void full_disk_gives_a_failure(void **state)
     struct proc *proc = START(p, "lines", "train", "--run", t.run, "--local", "--dir",
                               place_path(p, "state"), "--metrics", "/dev/full");
     assert_int_equal(proc_wait(proc), 1);
-    proc_must_say(proc, "--metrics /dev/full: No space left on device; training continues");
+    proc_must_say(proc, "/dev/full: No space left on device; training continues");
     proc_must_say(proc, "20 updates");
     proc_must_say(proc, "lines could not be written");
     assert_true(place_exists(p, "state/trunk.safetensors"));
