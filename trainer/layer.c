@@ -126,6 +126,15 @@ enum hth_err hth_layer_attend(struct hth_exec *ex, const struct hth_model *m, ui
     return hth_attention_forward(ex, &att, room->qkv, room->att, room->lse);
 }
 
+enum hth_err hth_layer_grow(struct hth_exec *ex, const struct hth_model *m, uint32_t l,
+                            const struct hth_attn_room *room, const struct hth_attention_kept *kept)
+{
+    struct hth_attention att = attention(m, l, room);
+
+    att.seq = room->qkv.rows / (kept->kept.rows / kept->positions);
+    return hth_attention_grow(ex, &att, kept, room->qkv, room->att);
+}
+
 enum hth_err hth_layer_out(struct hth_exec *ex, const struct hth_model *m, uint32_t l,
                            const struct hth_attn_room *room, struct hth_view y)
 {

@@ -50,6 +50,10 @@ enum hth_err hth_layer_qkv(struct hth_exec *ex, const struct hth_model *m, uint3
 /* The rows of qkv are whole sequences of seq_len rows. */
 enum hth_err hth_layer_attend(struct hth_exec *ex, const struct hth_model *m, uint32_t l,
                               const struct hth_attn_room *room) HTH_MUST;
+/* The same of sequences that grow: rows of qkv are their new ones. */
+enum hth_err hth_layer_grow(struct hth_exec *ex, const struct hth_model *m, uint32_t l,
+                            const struct hth_attn_room *room,
+                            const struct hth_attention_kept *kept) HTH_MUST;
 enum hth_err hth_layer_out(struct hth_exec *ex, const struct hth_model *m, uint32_t l,
                            const struct hth_attn_room *room, struct hth_view y) HTH_MUST;
 

@@ -145,7 +145,8 @@ static void carve_head(struct hth_pass *p, struct carver *c)
     p->head_factored = carve_floats(c, rows * m->opts.embed_dim);
     p->dfactored = carve_floats(c, rows * m->opts.embed_dim);
     for (uint32_t i = 0; i < m->ids_count; i++)
-        p->logits[i] = carve_floats(c, (size_t)hth_pass_head_rows(p, i) * m->ids[i].count);
+        p->logits[i] =
+            carve_floats(c, (p->train ? hth_pass_head_rows(p, i) : rows) * m->ids[i].count);
 }
 
 /* Floats of the longest stretch that is added to another segment's. */
@@ -187,8 +188,10 @@ static void carve_pass(struct hth_pass *p, struct carver *c, struct carver *own)
     p->dtables = carve_floats(c, (size_t)p->units * m->table_width);
     p->work = carve_floats(c, work_floats(p));
     p->dyptr = carve(own, m->opts.dense ? 0 : (size_t)p->units * m->opts.top_k, sizeof(float *));
-    p->grads = carve_floats(own, hth_params_flat_len(m->params));
-    p->part = carve_floats(own, part_floats(m));
+    if (p->train) {
+        p->grads = carve_floats(own, hth_params_flat_len(m->params));
+        p->part = carve_floats(own, part_floats(m));
+    }
 }
 
 /* Rows of the heads: those of all texts, then those of all pictures. */
@@ -206,9 +209,18 @@ static void order_rows(struct hth_pass *p)
         p->place[p->order[i]] = (int32_t)i;
 }
 
-enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_pass **out)
+void hth_pass_resize(struct hth_pass *p, uint32_t samples, uint32_t rows)
 {
-    uint64_t rows = (uint64_t)samples * model->opts.seq_len;
+    p->samples = samples;
+    p->rows = rows;
+    p->units = rows / p->model->block_rows;
+    if (p->order != NULL && p->grown == NULL)
+        order_rows(p);
+}
+
+static enum hth_err pass_new(struct hth_model *model, uint32_t samples, uint64_t rows, bool train,
+                             struct hth_pass **out)
+{
     struct hth_pass *p;
     struct carver c = {NULL, 0}, own = {NULL, 0};
 
@@ -218,9 +230,8 @@ enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_
         return HTH_E_TOO_LARGE;
     p = hth_new(struct hth_pass);
     p->model = model;
-    p->samples = samples;
-    p->rows = (uint32_t)rows;
-    p->units = p->rows / model->block_rows;
+    p->train = train;
+    hth_pass_resize(p, samples, (uint32_t)rows);
     p->layer = hth_new_array(struct hth_pass_layer, model->opts.layers);
     carve_pass(p, &c, &own);
     p->memory = hth_try_aligned(c.used + own.used);
@@ -233,10 +244,19 @@ enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_
     own = (struct carver){p->memory + c.used, 0};
     c = (struct carver){p->memory, 0};
     carve_pass(p, &c, &own);
-    if (p->order != NULL)
-        order_rows(p);
+    hth_pass_resize(p, samples, (uint32_t)rows);
     *out = p;
     return HTH_OK;
+}
+
+enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples, struct hth_pass **out)
+{
+    return pass_new(model, samples, (uint64_t)samples * model->opts.seq_len, true, out);
+}
+
+enum hth_err hth_pass_new_rows(struct hth_model *model, uint32_t rows, struct hth_pass **out)
+{
+    return pass_new(model, HTH_MIN(rows, (uint32_t)HTH_MICRO_BATCH_MAX), rows, false, out);
 }
 
 void hth_pass_reset(struct hth_pass *p)

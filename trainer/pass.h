@@ -73,10 +73,20 @@ struct hth_pass_layer {
     struct hth_transport_batch *back_batch;
 };
 
+/* Sequences that grow: the pass has only their new rows, at .. at + rows / samples - 1 of each, and
+ * here lies what its layers keep of the earlier ones (kernels/ops.h). Of a picture the first call
+ * has the whole text, later ones have codes. The head reads the last row of each sequence, and
+ * gives logits of the last vocabulary. Never on a card. */
+struct hth_pass_grown {
+    uint32_t positions, at;
+    float *kept[HTH_MODEL_LAYERS_MAX]; /* [samples * positions, 2 d] */
+};
+
 struct hth_pass {
     struct hth_model *model;
     uint32_t samples, rows, units;
-    uint64_t step; /* number of the flight, the key of the gate's noise */
+    const struct hth_pass_grown *grown; /* NULL: whole sequences */
+    uint64_t step;                      /* number of the flight, the key of the gate's noise */
     bool train;
     /* input */
     float *input;                 /* classifier: [R, features] */
@@ -107,6 +117,11 @@ struct hth_pass {
 /* Errors: E_NO_MEMORY, E_TOO_LARGE. */
 enum hth_err hth_pass_new(struct hth_model *model, uint32_t samples,
                           struct hth_pass **out) HTH_MUST;
+/* For use alone: a pass of up to that many rows, without gradients. Errors: as above. */
+enum hth_err hth_pass_new_rows(struct hth_model *model, uint32_t rows,
+                               struct hth_pass **out) HTH_MUST;
+/* The samples and rows of its next flight, at most what it was made for. */
+void hth_pass_resize(struct hth_pass *pass, uint32_t samples, uint32_t rows);
 void hth_pass_free(struct hth_pass *pass);
 /* Rows that the head of vocabulary i reads. */
 uint32_t hth_pass_head_rows(const struct hth_pass *pass, uint32_t i);

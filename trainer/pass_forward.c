@@ -71,9 +71,18 @@ static enum hth_err attend(struct hth_pass *p, uint32_t l)
 {
     struct hth_model *m = p->model;
     struct hth_attn_room room = hth_pass_attn_room(p, l);
+    struct hth_attention_kept kept = {.positions = 0};
 
+    if (p->grown != NULL)
+        kept = (struct hth_attention_kept){hth_view_f32(p->grown->kept[l],
+                                                        p->samples * p->grown->positions,
+                                                        2 * m->opts.d, 2 * m->opts.d),
+                                           p->grown->positions, p->grown->at};
     HTH_TRY(hth_layer_qkv(m->exec, m, l, &room));
-    HTH_TRY(hth_layer_attend(m->exec, m, l, &room));
+    if (p->grown != NULL)
+        HTH_TRY(hth_layer_grow(m->exec, m, l, &room, &kept));
+    else
+        HTH_TRY(hth_layer_attend(m->exec, m, l, &room));
     return hth_layer_out(m->exec, m, l, &room, hth_pass_rows(p, p->layer[l].x));
 }
 

@@ -53,7 +53,7 @@ static void count_unpadded(struct hth_pass *p)
     const struct hth_model_opts *o = &p->model->opts;
 
     for (uint32_t s = 0; s < p->samples; s++) {
-        const int32_t *text = p->tokens + (size_t)s * o->seq_len;
+        const int32_t *text = p->tokens + (size_t)s * (p->rows / p->samples);
         uint32_t n = o->text;
 
         while (n > 1 && text[n - 1] == HTH_ID_PAD)
@@ -69,7 +69,7 @@ struct span {
 
 static uint32_t span_count(const struct hth_pass *p)
 {
-    return p->model->opts.kind == HTH_MODEL_PICTURE ? 2 * p->samples : 1;
+    return p->grown != NULL ? 1 : p->model->opts.kind == HTH_MODEL_PICTURE ? 2 * p->samples : 1;
 }
 
 static struct span span_at(const struct hth_pass *p, uint32_t i)
@@ -78,6 +78,8 @@ static struct span span_at(const struct hth_pass *p, uint32_t i)
 
     if (o->kind != HTH_MODEL_PICTURE)
         return (struct span){HTH_IDS_TEXT, 0, p->rows};
+    if (p->grown != NULL) /* text and codes grow in calls of their own */
+        return (struct span){p->grown->at == 0 ? HTH_IDS_TEXT : HTH_IDS_CODES, 0, p->rows};
     if (i % 2 == 0)
         return (struct span){HTH_IDS_TEXT, i / 2 * o->seq_len, o->text};
     return (struct span){HTH_IDS_CODES, i / 2 * o->seq_len + o->text, o->seq_len - o->text};
@@ -104,7 +106,8 @@ enum hth_err hth_pass_enter(struct hth_pass *p, float *x)
     if (o->objective == HTH_MASKED)
         mask_tokens(p);
     if (o->kind == HTH_MODEL_PICTURE) {
-        count_unpadded(p);
+        if (p->grown == NULL || p->grown->at == 0)
+            count_unpadded(p);
         HTH_TRY(hth_pass_up(p, p->unpadded, p->samples));
     }
     HTH_TRY(hth_pass_up(p, p->tokens, p->rows));
@@ -237,10 +240,28 @@ static enum hth_err head_loss(struct hth_pass *p, uint32_t i)
                     p->train ? logits : HTH_VIEW_NONE, &p->xent[i]);
 }
 
+/* Sequences that grow need the logits of their last rows alone. */
+static enum hth_err last_logits(struct hth_pass *p)
+{
+    struct hth_model *m = p->model;
+    uint32_t n = p->samples, each = p->rows / n, d = m->opts.d, i = m->ids_count - 1;
+    uint32_t e = m->opts.embed_dim;
+    struct hth_view x = hth_pass_view(p, p->x, n, d), h = hth_pass_view(p, p->h, n, d);
+
+    for (uint32_t s = 0; s < n; s++)
+        memmove(p->x + (size_t)s * d, p->x + ((size_t)(s + 1) * each - 1) * d, d * sizeof(float));
+    HTH_TRY(hth_layer_last_norm(m->exec, m, x, h, HTH_VIEW_NONE));
+    return hth_layer_logits(m->exec, m, i, h,
+                            e > 0 ? hth_pass_view(p, p->head_factored, n, e) : HTH_VIEW_NONE,
+                            hth_pass_view(p, p->logits[i], n, m->ids[i].count));
+}
+
 enum hth_err hth_pass_losses(struct hth_pass *p)
 {
     struct hth_model *m = p->model;
 
+    if (p->grown != NULL)
+        return last_logits(p);
     HTH_TRY(hth_layer_last_norm(m->exec, m, hth_pass_rows(p, p->x), hth_pass_rows(p, p->h),
                                 hth_pass_view(p, p->stats, p->rows, 2)));
     HTH_TRY(order_rows(p));

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trained model in use: rows that grow against whole samples bit by bit, the same loss as the
+ * trainer's evaluation, the context that begins anew, sampling, and folders that do not fit.
+ */
+#include "core/mem.h"
+#include "kernels/ops.h"
+#include "support/test.h"
+#include "trainer/infer.h"
+#include "trainer/sample.h"
+#include "trainer/task.h"
+#include "trainer/write.h"
+
+#define TRUNK   "dir/trunk.safetensors"
+#define EXPERTS "dir/experts"
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_env *env;
+    struct hth_node *node;
+    struct task_files files;
+    struct hth_eval_result eval;
+    bool done;
+    enum hth_err err;
+    char why[HTH_TRAINER_WHY_MAX];
+    int32_t written[64];
+    uint32_t count;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = hth_new(struct fixture);
+
+    f->world = task_world(&f->files, &f->node);
+    f->env = hth_node_env(f->node);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_open_counts open;
+
+    hth_node_open(f->node, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    hth_free(f);
+    return 0;
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    struct fixture *f = arg;
+
+    assert_false(f->done);
+    f->done = true;
+    f->err = err;
+}
+
+static void on_eval(void *arg, const struct hth_eval_result *result)
+{
+    ((struct fixture *)arg)->eval = *result;
+}
+
+static bool is_done(void *arg)
+{
+    return ((struct fixture *)arg)->done;
+}
+
+static enum hth_err wait(struct fixture *f)
+{
+    assert_true(hth_world_run_until_true(f->world, is_done, f, 1000 * HTH_US_PER_S));
+    f->done = false;
+    return f->err;
+}
+
+/* Trains a little, so that no expert is like another; leaves the folder and the test loss. */
+static struct hth_trainer_opts train(struct fixture *f, struct hth_trainer_opts o)
+{
+    struct hth_trainer *t;
+
+    o.local = true;
+    o.updates_max = 6;
+    o.eval_every = 6;
+    o.has_eval_data = true;
+    o.eval_data = o.data;
+    o.eval_samples = o.eval_samples_last = o.micro_batch;
+    o.checkpoint_path = TRUNK;
+    o.experts_dir = EXPERTS;
+    o.run = "task";
+    o.on = (struct hth_train_callbacks){.on_eval = on_eval, .on_done = on_done, .arg = f};
+    assert_ok(hth_trainer_new(f->env, &o, &t));
+    hth_trainer_start(t);
+    assert_ok(wait(f));
+    hth_trainer_free(t);
+    hth_world_run_for(f->world, HTH_US_PER_S);
+    return o;
+}
+
+static enum hth_err load(struct fixture *f, const struct hth_trainer_opts *o,
+                         struct hth_infer **out)
+{
+    struct hth_infer_opts opts = HTH_INFER_OPTS_INIT;
+    struct hth_trained *trained;
+    enum hth_err err;
+
+    f->why[0] = '\0';
+    *out = NULL;
+    HTH_TRY(hth_trained_open(f->env, TRUNK, f->why, &trained));
+    opts.model = o->model;
+    opts.trained = trained;
+    opts.rows = o->micro_batch * o->model.seq_len;
+    opts.local = true;
+    opts.experts_dir = EXPERTS;
+    opts.local_optim = o->local_optim;
+    opts.run = o->run;
+    opts.why = f->why;
+    err = hth_infer_new(f->env, &opts, out);
+    hth_trained_free(trained);
+    return err;
+}
+
+static void put_down(struct fixture *f, struct hth_infer *infer)
+{
+    hth_infer_free(infer);
+    hth_world_run_for(f->world, HTH_US_PER_S);
+}
+
+/* ---- whole samples --------------------------------------------------------------------------- */
+
+/* The data's first samples, as the evaluation read them. */
+static void evaluate(struct fixture *f, const struct hth_trainer_opts *o, struct hth_infer *infer)
+{
+    struct hth_infer_batch b = hth_infer_batch(infer);
+    struct hth_data *data;
+
+    assert_ok(hth_data_open(f->env, &o->eval_data, &data));
+    assert_ok(hth_data_read(data, 0, o->micro_batch, b.x, b.tokens, b.labels));
+    hth_data_free(data);
+    assert_ok(hth_infer_whole(infer, o->micro_batch, on_done, f));
+    assert_ok(wait(f));
+}
+
+static void a_whole_call_has_the_loss_of_the_evaluation(void **state)
+{
+    struct fixture *f = *state;
+    const struct hth_trainer_opts tasks[] = {task_classifier(), task_lm()};
+
+    for (size_t i = 0; i < HTH_ARRAY_LEN(tasks); i++) {
+        struct hth_trainer_opts o = train(f, tasks[i]);
+        struct hth_infer *infer;
+        struct hth_infer_loss loss;
+        struct hth_infer_stats stats;
+
+        assert_ok(load(f, &o, &infer));
+        evaluate(f, &o, infer);
+        loss = hth_infer_loss(infer, 0);
+        assert_int_equal(loss.counted, (uint64_t)o.micro_batch * o.model.seq_len);
+        assert_true(loss.sum / (double)loss.counted == f->eval.loss);
+        assert_true((double)loss.correct / (double)loss.counted == f->eval.accuracy);
+        hth_infer_stats(infer, &stats);
+        assert_int_equal(stats.calls, 1);
+        assert_int_equal(stats.units, loss.counted * o.model.layers);
+        assert_int_equal(stats.units_without_expert, 0);
+        assert_err(HTH_E_TOO_LARGE, hth_infer_whole(infer, o.micro_batch + 1, on_done, f));
+        put_down(f, infer);
+    }
+}
+
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+/* Logits of row `row` of a whole sample that begins with these tokens. */
+static const float *whole(struct fixture *f, struct hth_infer *infer, const int32_t *tokens,
+                          uint32_t count, uint32_t row)
+{
+    const struct hth_model_opts *m = hth_infer_model(infer);
+    struct hth_infer_batch b = hth_infer_batch(infer);
+
+    for (uint32_t i = 0; i < m->seq_len; i++) {
+        b.tokens[i] = i < count ? tokens[i] : 0;
+        b.labels[i] = HTH_LABEL_NONE;
+    }
+    assert_ok(hth_infer_whole(infer, 1, on_done, f));
+    assert_ok(wait(f));
+    return hth_infer_logits(infer, 0, row);
+}
+
+static void rows_that_grow_have_the_bits_of_whole_samples(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = train(f, task_lm());
+    struct hth_infer *infer, *other;
+    int32_t text[2][64], step[2 * 64];
+    uint32_t context = o.model.seq_len, counts[] = {3, 1, 1, 2, 1};
+    size_t bytes = o.model.classes * sizeof(float);
+
+    assert_ok(load(f, &o, &infer));
+    assert_ok(load(f, &o, &other));
+    assert_true(context >= 8 && context <= 64);
+    for (uint32_t i = 0; i < 2 * context; i++)
+        text[i / context][i % context] = f->files.text[i * 7];
+    assert_ok(hth_infer_begin(infer, 2));
+    for (uint32_t n = 0, k = 0; n < context; k++) {
+        uint32_t count = k < HTH_ARRAY_LEN(counts) ? counts[k] : 1;
+
+        for (uint32_t s = 0; s < 2; s++)
+            memcpy(step + s * count, text[s] + n, count * sizeof(*step));
+        assert_ok(hth_infer_grow(infer, step, count, on_done, f));
+        assert_ok(wait(f));
+        n += count;
+        assert_int_equal(hth_infer_grown(infer), n);
+        for (uint32_t s = 0; s < 2; s++)
+            assert_memory_equal(whole(f, other, text[s], n, n - 1), hth_infer_next(infer, s),
+                                bytes);
+    }
+    assert_err(HTH_E_TOO_LARGE, hth_infer_grow(infer, step, 1, on_done, f));
+    step[0] = 256;
+    assert_ok(hth_infer_begin(infer, 1));
+    assert_err(HTH_E_RANGE, hth_infer_grow(infer, step, 1, on_done, f));
+    put_down(f, infer);
+    put_down(f, other);
+}
+
+static void on_token(void *arg, int32_t token)
+{
+    struct fixture *f = arg;
+
+    f->written[f->count++] = token;
+}
+
+/* Beyond the context, too, where it begins anew with its last half. */
+static void writing_is_what_whole_samples_say(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = train(f, task_lm());
+    struct hth_write_opts w = {.tokens = 40, .on_token = on_token, .on_done = on_done, .arg = f};
+    uint32_t context = o.model.seq_len, halves = 0;
+    struct hth_infer *infer;
+    struct hth_write *write;
+    int32_t text[64 + 40];
+
+    w.sample = (struct hth_sample_opts){.temperature = 0.8f, .top_k = 20, .top_p = 0.9f, .seed = 7};
+    assert_ok(load(f, &o, &infer));
+    for (uint32_t prompt = 3; prompt <= 60; prompt += 57) {
+        for (uint32_t i = 0; i < prompt; i++)
+            text[i] = f->files.text[i];
+        f->count = 0;
+        assert_ok(hth_write_new(f->env, infer, text, prompt, &w, &write));
+        assert_ok(wait(f));
+        hth_write_free(write);
+        assert_int_equal(f->count, w.tokens);
+        for (uint32_t i = 0, n = prompt; i < w.tokens; i++, n++) {
+            uint32_t start = 0, token;
+
+            while (n - start > context) /* drop all but half, until it fits */
+                start += context - context / 2;
+            assert_int_equal(start, hth_write_start_of(n, context));
+            halves += start > 0;
+            assert_ok(hth_sample(&w.sample, whole(f, infer, text + start, n - start, n - start - 1),
+                                 256, 0, n, &token));
+            assert_int_equal(f->written[i], token);
+            text[n] = f->written[i];
+        }
+    }
+    assert_true(halves > 0);
+    assert_err(HTH_E_CONFIG, hth_write_new(f->env, infer, text, 0, &w, &write));
+    text[0] = -1;
+    assert_err(HTH_E_RANGE, hth_write_new(f->env, infer, text, 1, &w, &write));
+    put_down(f, infer);
+}
+
+static void models_that_look_ahead_do_not_grow(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = train(f, task_classifier());
+    struct hth_infer *infer;
+
+    assert_ok(load(f, &o, &infer));
+    assert_err(HTH_E_UNSUPPORTED, hth_infer_begin(infer, 1));
+    put_down(f, infer);
+    o = task_lm();
+    o.model.expert_kind = "transformer";
+    o = train(f, o);
+    assert_ok(load(f, &o, &infer));
+    assert_err(HTH_E_UNSUPPORTED, hth_infer_begin(infer, 1));
+    put_down(f, infer);
+}
+
+/* ---- what does not fit ----------------------------------------------------------------------- */
+
+static void another_s_folder_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_trainer_opts o = train(f, task_lm()), p;
+    struct hth_infer *infer;
+
+    p = o;
+    p.model.layers++;
+    assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
+    assert_string_equal(f->why, "it is of another model than the run file's");
+    p = o;
+    p.model.seed++;
+    assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
+    p = o;
+    p.run = "other";
+    assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
+    assert_ok(hth_file_remove(f->env, EXPERTS "/ffn0.1.0.safetensors"));
+    assert_err(HTH_E_NO_FILE, load(f, &o, &infer));
+    assert_non_null(strstr(f->why, "ffn0.1.0"));
+    assert_ok(hth_file_remove(f->env, TRUNK));
+    assert_err(HTH_E_NO_FILE, load(f, &o, &infer));
+}
+
+/* ---- sampling -------------------------------------------------------------------------------- */
+
+static void sampling_keeps_to_its_probabilities(void **state)
+{
+    enum { N = 5, DRAWS = 20000 };
+    const float logits[N] = {1.0f, 2.0f, 0.5f, 2.0f, -1.0f};
+    static const struct {
+        float temperature, top_p;
+        uint32_t top_k;
+        double p[N]; /* exp(l / T), 0 where it is cut */
+    } cases[] = {
+        {1, 1, 0, {2.718282, 7.389056, 1.648721, 7.389056, 0.367879}},
+        {0.5f, 1, 0, {7.389056, 54.59815, 2.718282, 54.59815, 0.135335}},
+        {1, 1, 2, {0, 7.389056, 0, 7.389056, 0}},
+        {1, 1, 1, {0, 1, 0, 0, 0}},                         /* equals: the lower index */
+        {1, 0.8f, 0, {2.718282, 7.389056, 0, 7.389056, 0}}, /* 0.757 and 0.896 */
+        {1, 0.1f, 0, {0, 1, 0, 0, 0}},
+        {0, 1, 0, {0, 1, 0, 0, 0}},
+    };
+    uint32_t token, again;
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_sample_opts o = {cases[i].temperature, cases[i].top_k, cases[i].top_p, 3};
+        uint32_t seen[N] = {0};
+        double sum = 0;
+
+        assert_ok(hth_sample_check(&o));
+        for (uint32_t d = 0; d < DRAWS; d++) {
+            assert_ok(hth_sample(&o, logits, N, d % 7, d, &token));
+            seen[token]++;
+        }
+        assert_ok(hth_sample(&o, logits, N, (DRAWS - 1) % 7, DRAWS - 1, &again));
+        assert_int_equal(again, token);
+        for (uint32_t j = 0; j < N; j++)
+            sum += cases[i].p[j];
+        for (uint32_t j = 0; j < N; j++) {
+            double p = cases[i].p[j] / sum, off = seen[j] / (double)DRAWS - p;
+
+            if (!(fabs(off) <= 5 * sqrt(p * (1 - p) / DRAWS)))
+                fail_msg("case %zu, token %u: %u of %d, p %.4f", i, j, seen[j], DRAWS, p);
+        }
+    }
+}
+
+static void senseless_sampling_is_refused(void **state)
+{
+    const struct hth_sample_opts bad[] = {
+        {-1, 0, 1, 0}, {NAN, 0, 1, 0},  {INFINITY, 0, 1, 0},
+        {1, 0, 0, 0},  {1, 0, 1.5f, 0}, {1, 0, NAN, 0},
+    };
+    const float logits[] = {0, NAN, 1}, far[] = {0, INFINITY};
+    struct hth_sample_opts o = HTH_SAMPLE_OPTS_INIT;
+    uint32_t token;
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
+        assert_err(HTH_E_CONFIG, hth_sample_check(&bad[i]));
+    assert_err(HTH_E_NOT_FINITE, hth_sample(&o, logits, 3, 0, 0, &token));
+    assert_err(HTH_E_NOT_FINITE, hth_sample(&o, far, 2, 0, 0, &token));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_whole_call_has_the_loss_of_the_evaluation, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(rows_that_grow_have_the_bits_of_whole_samples, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(writing_is_what_whole_samples_say, setup, teardown),
+        cmocka_unit_test_setup_teardown(models_that_look_ahead_do_not_grow, setup, teardown),
+        cmocka_unit_test_setup_teardown(another_s_folder_is_refused, setup, teardown),
+        cmocka_unit_test(sampling_keeps_to_its_probabilities),
+        cmocka_unit_test(senseless_sampling_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
