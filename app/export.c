@@ -33,7 +33,7 @@ struct exporting {
     struct hth_runfile *run;
     struct hth_st_reader *trunk; /* of parts[0] */
     struct hth_model_about about;
-    char *data_name, *data_licence; /* of the data set, if there is one */
+    char *data_name, *data_licence;    /* of the data set, if there is one */
     struct hth_model_file_part *parts; /* the trunk, then the experts that were found */
     size_t part_count;
     uint32_t experts_all;
@@ -114,11 +114,14 @@ static bool has_weights(const struct hth_runfile *run)
 
 static enum hth_err read_experts(struct exporting *x)
 {
-    if (!x->about.experts || !has_weights(x->run))
+    struct hth_model_opts opts;
+
+    hth_config_model(x->run, &opts);
+    if (!x->about.experts || opts.dense || !has_weights(x->run))
         return HTH_OK;
-    for (uint32_t l = 0; l < x->run->model.layers; l++) {
+    for (uint32_t s = 0; s < hth_model_sets(&opts); s++) {
         struct hth_grid grid;
-        HTH_TRY(hth_config_grid(x->run, l, &grid));
+        HTH_TRY(hth_config_grid(x->run, s, &grid));
         x->experts_all += hth_grid_size(&grid);
         for (uint32_t i = 0; i < hth_grid_size(&grid); i++)
             HTH_TRY(read_expert(x, &grid, i));
@@ -227,8 +230,8 @@ static enum hth_err write_model(struct exporting *x)
     struct hth_st_reader *made;
     struct hth_blob *bytes;
     char *config, *readme, size[16];
-    enum hth_err err = hth_model_file_make(x->parts, x->part_count, &x->about, x->dtype, &bytes,
-                                           &x->why);
+    enum hth_err err =
+        hth_model_file_make(x->parts, x->part_count, &x->about, x->dtype, &bytes, &x->why);
 
     if (err != HTH_OK)
         return err;
@@ -245,9 +248,8 @@ static enum hth_err write_model(struct exporting *x)
     hth_free(readme);
     HTH_TRY(hth_model_dir_write(x->env, &x->model, x->out, &x->why));
     hth_say("%s: step %llu of run '%s', %llu parameters, %u experts, %s", x->out,
-            (unsigned long long)x->about.updates, x->about.run,
-            (unsigned long long)card.parameters, card.experts,
-            hth_cli_bytes_text((double)bytes->size, size));
+            (unsigned long long)x->about.updates, x->about.run, (unsigned long long)card.parameters,
+            card.experts, hth_cli_bytes_text((double)bytes->size, size));
     return HTH_OK;
 }
 

@@ -53,8 +53,8 @@ static enum hth_err take_run(struct importing *m)
     enum hth_err err;
 
     if (m->run_path == NULL) {
-        err = hth_runfile_parse(HTH_MODEL_FILE, (const uint8_t *)text, strlen(text), &m->run,
-                                error);
+        err =
+            hth_runfile_parse(HTH_MODEL_FILE, (const uint8_t *)text, strlen(text), &m->run, error);
         return err == HTH_OK ? HTH_OK : hth_blame(&m->why, err, "%s: %s", m->from, error);
     }
     HTH_TRY(hth_config_load(m->run_path, &m->run)); /* prints */
@@ -62,7 +62,7 @@ static enum hth_err take_run(struct importing *m)
         return hth_blame(&m->why, HTH_E_CONFIG, "%s is not UTF-8", m->run_path);
     m->about.run = m->run->run;
     m->about.run_text = m->run->text;
-    m->about.updates = m->about.samples = 0;
+    m->about.updates = m->about.samples = m->about.schema = 0;
     return HTH_OK;
 }
 
@@ -140,12 +140,12 @@ static enum hth_err put_expert(struct importing *m, const struct hth_grid *grid,
     return err;
 }
 
-static enum hth_err put_experts(struct importing *m)
+static enum hth_err put_experts(struct importing *m, const struct hth_model_opts *opts)
 {
-    if (m->about.experts)
-        for (uint32_t l = 0; l < m->run->model.layers; l++) {
+    if (m->about.experts && !opts->dense)
+        for (uint32_t s = 0; s < hth_model_sets(opts); s++) {
             struct hth_grid grid;
-            HTH_TRY(hth_config_grid(m->run, l, &grid));
+            HTH_TRY(hth_config_grid(m->run, s, &grid));
             for (uint32_t i = 0; i < hth_grid_size(&grid); i++)
                 HTH_TRY(put_expert(m, &grid, i));
         }
@@ -173,7 +173,7 @@ static enum hth_err put_all(struct importing *m)
     hth_config_model(m->run, &opts);
     HTH_TRY(hth_model_file_trunk(m->reader, &opts, &m->about, &trunk, &m->why));
     hth_model_dir_add_text(&text, "run.yaml", m->about.run_text);
-    enum hth_err err = put_experts(m);
+    enum hth_err err = put_experts(m, &opts);
     if (err == HTH_OK)
         err = put_side(m, HTH_WORDS_FILE);
     if (err == HTH_OK)
@@ -196,8 +196,8 @@ static enum hth_err refuse_to_replace(struct importing *m)
         char *path = hth_asprintf("%s/%s", m->dir, names[i]);
         struct stat st;
         if (stat(path, &st) == 0)
-            err = hth_blame(&m->why, HTH_E_USAGE,
-                            "%s is of an earlier run: give another --dir", path);
+            err = hth_blame(&m->why, HTH_E_USAGE, "%s is of an earlier run: give another --dir",
+                            path);
         hth_free(path);
     }
     return err;

@@ -238,8 +238,10 @@ static enum hth_err take_tensor(const struct hth_st_reader *model, const char *n
             to[i] = hth_el_from_bf16(half);
         }
         if (!isfinite(to[i]))
-            return hth_blame(why, HTH_E_NOT_FINITE, "%s: '%s' holds NaN or infinity: get the file "
-                             "again", HTH_MODEL_FILE, name);
+            return hth_blame(why, HTH_E_NOT_FINITE,
+                             "%s: '%s' holds NaN or infinity: get the file "
+                             "again",
+                             HTH_MODEL_FILE, name);
     }
     return HTH_OK;
 }
@@ -265,7 +267,7 @@ static void add_start(struct hth_st_writer *w, const struct hth_model_about *abo
 {
     hth_st_add_meta(w, "hearth.format", "hearth-trunk-2");
     hth_st_add_meta(w, "hearth.kind", "trunk");
-    add_about(w, about, hth_model_schema(model));
+    add_about(w, about, about->schema != 0 ? about->schema : hth_model_schema(model));
     hth_st_add_meta_u64(w, "hearth.seed", hth_model_opts_of(model)->seed);
     hth_st_add_meta_u64(w, "hearth.launched", about->updates);
     hth_st_add_meta_u64(w, "hearth.steps", 0);

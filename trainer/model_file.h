@@ -67,7 +67,7 @@ uint32_t hth_model_file_experts(const struct hth_st_reader *model);
 
 /* A trunk's checkpoint with these weights and moments of 0, of a model with these options. Errors:
  * E_CONFIG, E_BAD_SHAPE (a tensor is missing or of another shape: another model), E_NOT_FINITE,
- * E_NO_MEMORY. about->schema is not used. */
+ * E_NO_MEMORY. A schema of 0 becomes that of the options. */
 enum hth_err hth_model_file_trunk(const struct hth_st_reader *model,
                                   const struct hth_model_opts *opts,
                                   const struct hth_model_about *about, struct hth_blob **out,
