@@ -433,7 +433,7 @@ static void say_no_trainer(const struct train *t, const struct hth_trainer_opts 
             "no text at '%s', nor one of that name beside the run file; give any text file "
             "with --data FILE",
             o->data.text);
-    else if (err == HTH_E_NO_FILE)
+    else if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_IMAGES)
         hth_cli_say_error("'%s' or one of the other three idx files beside it is missing; install "
                           "dataset-fashion-mnist, or give --data DIR",
                           o->data.images);
@@ -517,7 +517,8 @@ static enum hth_err make_trainer(struct train *t)
         say_no_trainer(t, &opts, err);
     else if (t->flags.resume)
         say_resumed(t);
-    return err;
+    /* The run file names data that is not there. */
+    return err == HTH_E_NO_FILE && opts.why[0] == '\0' ? HTH_E_CONFIG : err;
 }
 
 static enum hth_err build(struct train *t)

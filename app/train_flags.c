@@ -16,7 +16,8 @@ enum { KEY_RESUME = 0x3100, KEY_PEER_SEED, KEY_WITHOUT_EXPERTS };
 
 static const struct argp_option options[] = {
     {"run", 'r', "FILE", 0, "The run file (required)", 0},
-    {"data", KEY_DATA, "PATH", 0, "Text file, or folder of idx files (default: the run file's)", 0},
+    {"data", KEY_DATA, "PATH", 0,
+     "Text file, or folder of a data set or of idx files (default: the run file's)", 0},
     {"steps", KEY_STEPS, "N", 0, "Number of updates (default: the run file's train.steps)", 0},
     {"rows", KEY_ROWS, "N", 0, "Samples in a micro-batch (default: the run file's train.rows)", 0},
     {"flights", KEY_FLIGHTS, "N", 0,
@@ -90,8 +91,8 @@ static void check_data(const struct argp_state *state, const char *path)
 {
     if (access(path, R_OK) != 0)
         argp_error(state,
-                   "--data '%s': %s; expected a text file, or a folder of idx files such as "
-                   "/usr/share/datasets/fashion-mnist",
+                   "--data '%s': %s; expected a text file, a folder that hearth data made, or one "
+                   "of idx files such as /usr/share/datasets/fashion-mnist",
                    path, strerror(errno));
 }
 

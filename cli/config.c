@@ -3,6 +3,8 @@
 #include "cli/config.h"
 
 #include "cli/cli.h"
+#include "core/bytes.h"
+#include "core/ident.h"
 #include "core/mem.h"
 
 #include <errno.h>
@@ -143,6 +145,17 @@ static void config_masks(const struct hth_run_model *m, struct hth_model_opts *o
             (enum hth_mask_kind)(l + 1 < m->layers ? m->masks[l % m->masks_count] : m->last_mask);
 }
 
+/* That of the data, for who has none. */
+static uint64_t data_hash(const struct hth_runfile *run)
+{
+    struct hth_hash words, book;
+    bool has_words = run->model.words != NULL && run->model.vocab != HTH_DATA_BYTES &&
+                     hth_unhex(run->model.words, words.b, HTH_HASH_LEN) == HTH_OK;
+    bool has_book = run->model.codebook != NULL &&
+                    hth_unhex(run->model.codebook, book.b, HTH_HASH_LEN) == HTH_OK;
+    return hth_data_hash(has_words ? &words : NULL, has_book ? &book : NULL);
+}
+
 void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out)
 {
     const struct hth_run_model *m = &run->model;
@@ -155,8 +168,8 @@ void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out)
     out->layers = m->layers;
     out->dense = m->expert == HTH_RUN_NONE;
     if (m->kind == HTH_RUN_CLASSIFIER) {
-        out->features = 784;
-        out->classes = 10;
+        out->features = m->inputs;
+        out->classes = m->classes;
     } else {
         out->heads = m->heads;
         out->features = 0;
@@ -189,6 +202,7 @@ void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out)
     out->balance = (float)run->model.balance;
     out->k_min = run->train.k_min;
     out->seed = run->seed;
+    out->data_hash = data_hash(run);
 }
 
 void hth_config_expert(const struct hth_runfile *run, struct hth_expert_opts *out)
@@ -238,12 +252,34 @@ static void data_fashion(const struct hth_runfile *run, struct hth_config_data *
     test->labels = paths->test_labels;
 }
 
+static void data_set(const struct hth_runfile *run, struct hth_data_opts *out)
+{
+    static const enum hth_data_kind kinds[] = {[HTH_RUN_CLASSIFIER] = HTH_DATA_SET_IMAGES,
+                                               [HTH_RUN_LM] = HTH_DATA_SET_TEXT,
+                                               [HTH_RUN_PICTURE] = HTH_DATA_SET_CODES};
+    out->kind = kinds[run->model.kind];
+    out->set = run->data.path;
+    out->words = run->model.words;
+    out->book = run->model.codebook;
+    out->classes = run->model.classes;
+    out->features = run->model.inputs;
+    out->vocab = run->model.vocab;
+    out->text_len = run->model.text;
+    out->codes = run->model.codes;
+    out->code_side = run->model.height;
+    out->caption_drop = run->data.caption_drop;
+    /* -1 to 1: hearth data puts pictures on white, so no set has its own mean. */
+    out->mean = out->std = 0.5f;
+}
+
 void hth_config_data(const struct hth_runfile *run, uint64_t peer, struct hth_config_data *paths,
                      struct hth_data_opts *train, struct hth_data_opts *test)
 {
     memset(paths, 0, sizeof(*paths));
     *train = (struct hth_data_opts)HTH_DATA_OPTS_INIT;
     train->kind = run->data.kind == HTH_RUN_TEXT ? HTH_DATA_TEXT : HTH_DATA_IMAGES;
+    if (run->data.kind == HTH_RUN_SET)
+        data_set(run, train);
     train->seq_len = run->model.context;
     train->shuffle_rows = run->data.shuffle_rows;
     train->shift = run->data.shift;
@@ -252,6 +288,10 @@ void hth_config_data(const struct hth_runfile *run, uint64_t peer, struct hth_co
     *test = *train;
     test->shuffle_rows = 0;
     test->peer = 0;
+    test->held_out = true;
+    test->caption_drop = 0;
+    if (run->data.kind == HTH_RUN_SET)
+        return;
     if (train->kind == HTH_DATA_IMAGES) {
         data_fashion(run, paths, train, test);
         return;

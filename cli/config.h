@@ -38,7 +38,7 @@ void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out)
 void hth_config_expert(const struct hth_runfile *run, struct hth_expert_opts *out);
 void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *out);
 
-/* Paths of the data: owned here, borrowed by the options. */
+/* Paths of the data: owned here, borrowed by the options, like that of a set in the run file. */
 struct hth_config_data {
     char *train_images, *train_labels, *test_images, *test_labels, *text;
 };

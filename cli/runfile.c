@@ -8,8 +8,10 @@
 #include "core/yaml.h"
 #include "dht/uid.h"
 #include "kernels/quant.h"
+#include "trainer/data.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +29,8 @@ static const cyaml_strval_t expert_kinds[] = {{"ffn", HTH_RUN_FFN},
                                               {"transformer", HTH_RUN_TRANSFORMER},
                                               {"nop", HTH_RUN_NOP},
                                               {"none", HTH_RUN_NONE}};
-static const cyaml_strval_t data_kinds[] = {{"fashion-mnist", HTH_RUN_FASHION_MNIST},
-                                            {"text", HTH_RUN_TEXT}};
+static const cyaml_strval_t data_kinds[] = {
+    {"fashion-mnist", HTH_RUN_FASHION_MNIST}, {"text", HTH_RUN_TEXT}, {"set", HTH_RUN_SET}};
 static const cyaml_strval_t optim_kinds[] = {
     {"adam", HTH_RUN_ADAM}, {"adamw", HTH_RUN_ADAMW}, {"sgd", HTH_RUN_SGD}, {"lamb", HTH_RUN_LAMB}};
 static const cyaml_strval_t schedules[] = {
@@ -69,9 +71,13 @@ static const cyaml_schema_field_t model_fields[] = {
     ENUM_FIELD("kind", struct hth_run_model, kind, model_kinds),
     CYAML_FIELD_UINT("dim", OPT, struct hth_run_model, dim),
     CYAML_FIELD_UINT("layers", OPT, struct hth_run_model, layers),
+    CYAML_FIELD_UINT("inputs", OPT, struct hth_run_model, inputs),
+    CYAML_FIELD_UINT("classes", OPT, struct hth_run_model, classes),
     CYAML_FIELD_UINT("heads", OPT, struct hth_run_model, heads),
     CYAML_FIELD_UINT("context", OPT, struct hth_run_model, context),
     CYAML_FIELD_UINT("vocab", OPT, struct hth_run_model, vocab),
+    CYAML_FIELD_STRING_PTR("words", OPT_PTR, struct hth_run_model, words, 1, 64),
+    CYAML_FIELD_STRING_PTR("codebook", OPT_PTR, struct hth_run_model, codebook, 1, 64),
     ENUM_FIELD("objective", struct hth_run_model, objective, objectives),
     CYAML_FIELD_UINT("text", OPT, struct hth_run_model, text),
     CYAML_FIELD_UINT("height", OPT, struct hth_run_model, height),
@@ -102,6 +108,7 @@ static const cyaml_schema_field_t data_fields[] = {
     CYAML_FIELD_STRING_PTR("path", OPT_PTR, struct hth_run_data, path, 1, 4095),
     CYAML_FIELD_UINT("shuffle_rows", OPT, struct hth_run_data, shuffle_rows),
     CYAML_FIELD_UINT("shift", OPT, struct hth_run_data, shift),
+    CYAML_FIELD_FLOAT("caption_drop", OPT, struct hth_run_data, caption_drop),
     CYAML_FIELD_END,
 };
 
@@ -170,6 +177,7 @@ static const struct hth_yaml_kind kind = {
 
 /* ---- defaults ------------------------------------------------------------------------------ */
 
+#define HASH_RANGE "SHA-256: 64 hex digits in lower case"
 #define NAME_RANGE "1 to 63 bytes of UTF-8, without blanks, control characters and . / \\ [ ]"
 
 /* Gradients come from strangers: a trainer's from experts, an expert's from trainers. A single one
@@ -212,9 +220,11 @@ static void default_model(struct hth_run_model *m)
 {
     default_u32(&m->dim, 64);
     default_u32(&m->layers, 2);
+    default_u32(&m->inputs, 784);
+    default_u32(&m->classes, 10);
     default_u32(&m->heads, 4);
     default_u32(&m->context, 64);
-    default_u32(&m->vocab, 256);
+    default_u32(&m->vocab, m->kind == HTH_RUN_PICTURE ? HTH_DATA_IDS_MIN : HTH_DATA_BYTES);
     default_u32(&m->text, 16);
     default_u32(&m->height, 8);
     default_u32(&m->width, 8);
@@ -242,8 +252,15 @@ static void default_model(struct hth_run_model *m)
 
 static void fill_defaults(struct hth_runfile *run)
 {
+    static const enum hth_run_data_kind data_kinds_of[] = {
+        [HTH_RUN_CLASSIFIER] = HTH_RUN_FASHION_MNIST,
+        [HTH_RUN_LM] = HTH_RUN_TEXT,
+        [HTH_RUN_PICTURE] = HTH_RUN_SET,
+    };
     bool sequences = run->model.kind != HTH_RUN_CLASSIFIER;
     default_model(&run->model);
+    if (run->data.kind == HTH_RUN_DATA_DEFAULT)
+        run->data.kind = data_kinds_of[run->model.kind];
     default_u32(&run->data.shuffle_rows, 8192);
     default_u32(&run->train.rows, sequences ? 16 : 64);
     default_u32(&run->train.flights, 4);
@@ -307,9 +324,13 @@ static const struct key keys[] = {
     WORD_KEY(model.kind, model_kinds, "classifier"),
     KEY(U32, model.dim, "numbers", "64", 1, HTH_MODEL_DIM_MAX),
     KEY(U32, model.layers, "layers", "2", 1, HTH_MODEL_LAYERS_MAX),
+    KEY(U32, model.inputs, "numbers", "784", 1, 3 * HTH_SET_SIDE_MAX * HTH_SET_SIDE_MAX),
+    KEY(U32, model.classes, "classes", "10", 1, HTH_SET_CLASSES_MAX),
     KEY(U32, model.heads, "heads", "4", 1, 1024),
     KEY(U32, model.context, "ids", "64", 2, HTH_SEQ_LEN_MAX),
-    KEY(U32, model.vocab, "ids", "256", 2, HTH_MODEL_DIM_MAX),
+    KEY(U32, model.vocab, "ids", "256, picture: 258", 2, HTH_MODEL_DIM_MAX),
+    KEY_OF(TEXT, model.words, "model.words", "", "any", 0, 0, HASH_RANGE),
+    KEY_OF(TEXT, model.codebook, "model.codebook", "", "any", 0, 0, HASH_RANGE),
     WORD_KEY(model.objective, objectives, "causal"),
     KEY(U32, model.text, "ids", "16", 1, HTH_SEQ_LEN_MAX),
     KEY(U32, model.height, "codes", "8", 1, HTH_SEQ_LEN_MAX),
@@ -331,10 +352,11 @@ static const struct key keys[] = {
     WORD_KEY(model.expert, expert_kinds, "ffn"),
     KEY(REAL, model.balance, "", "0", 0, 1000),
     KEY(REAL, model.noise, "", "0", 0, 1000),
-    WORD_KEY(data.kind, data_kinds, "fashion-mnist"),
+    WORD_KEY(data.kind, data_kinds, "fashion-mnist, lm: text, picture: set"),
     KEY_OF(TEXT, data.path, "data.path", "", "Debian's folder, lm: kjv.txt", 0, 0, "a path"),
     KEY(U32, data.shuffle_rows, "samples", "8192", 1, 1 << 24),
     KEY(U32, data.shift, "pixels", "0", 0, HTH_DATA_SHIFT_MAX),
+    KEY(REAL, data.caption_drop, "of captions", "0", 0, 0.99),
     KEY(U32, train.rows, "samples", "64, lm and picture: 16", 1, HTH_MICRO_BATCH_MAX),
     KEY(U32, train.flights, "micro-batches", "4", 1, HTH_FLIGHTS_MAX),
     KEY(U32, train.steps, "updates", "1000", 1, UINT32_MAX),
@@ -517,22 +539,68 @@ static bool check_grid(const struct hth_run_model *m, const char *name,
     return in_range("experts in model.grid", experts, 1, HTH_GRID_EXPERTS_MAX, name, error);
 }
 
+static bool differs(const char *name, char error[HTH_RUNFILE_ERROR_MAX], const char *fmt, ...)
+    HTH_PRINTF(3, 4);
+
+/* Writes the error; false. */
+static bool differs(const char *name, char error[HTH_RUNFILE_ERROR_MAX], const char *fmt, ...)
+{
+    char what[HTH_RUNFILE_ERROR_MAX / 2];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof(what), fmt, args);
+    va_end(args);
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s", name, what);
+    return false;
+}
+
 /* Refuses pairs of settings that contradict each other. */
 static bool check_pairing(const struct hth_runfile *run, const char *name,
                           char error[HTH_RUNFILE_ERROR_MAX])
 {
-    if ((run->model.kind == HTH_RUN_LM) != (run->data.kind == HTH_RUN_TEXT)) {
-        snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: model.kind '%s' learns from data.kind '%s'",
-                 name, model_kinds[run->model.kind].str,
-                 run->model.kind == HTH_RUN_LM ? "text" : "fashion-mnist");
-        return false;
-    }
-    if (run->data.kind == HTH_RUN_TEXT && run->data.shift > 0) {
-        snprintf(error, HTH_RUNFILE_ERROR_MAX,
-                 "%s: data.shift moves pictures, so it needs data.kind 'fashion-mnist'", name);
-        return false;
-    }
+    static const char *const files[] = {[HTH_RUN_CLASSIFIER] = "'fashion-mnist' or 'set'",
+                                        [HTH_RUN_LM] = "'text' or 'set'",
+                                        [HTH_RUN_PICTURE] = "'set'"};
+    const struct hth_run_model *m = &run->model;
+    enum hth_run_data_kind data = run->data.kind;
+    bool fits = data == HTH_RUN_SET || (m->kind == HTH_RUN_LM && data == HTH_RUN_TEXT) ||
+                (m->kind == HTH_RUN_CLASSIFIER && data == HTH_RUN_FASHION_MNIST);
+    if (!fits)
+        return differs(name, error, "model.kind '%s' learns from data.kind %s",
+                       model_kinds[m->kind].str, files[m->kind]);
+    if (m->kind != HTH_RUN_CLASSIFIER && run->data.shift > 0)
+        return differs(name, error,
+                       "data.shift moves pictures, so it needs model.kind "
+                       "'classifier'; codes are moved by hearth data codes --copies");
+    if (m->kind != HTH_RUN_PICTURE && run->data.caption_drop > 0)
+        return differs(name, error, "data.caption_drop needs model.kind 'picture'");
+    if (data == HTH_RUN_TEXT && m->vocab != HTH_DATA_BYTES)
+        return differs(name, error,
+                       "model.vocab %u: data.kind 'text' has 256 ids, bytes; words come with "
+                       "data.kind 'set'",
+                       m->vocab);
+    if (data == HTH_RUN_FASHION_MNIST && (m->inputs != 784 || m->classes < 10))
+        return differs(name, error,
+                       "data.kind 'fashion-mnist' needs model.inputs 784 and model.classes 10");
+    if (data == HTH_RUN_SET && m->kind != HTH_RUN_CLASSIFIER && m->vocab < HTH_DATA_IDS_MIN &&
+        (m->vocab != HTH_DATA_BYTES || m->kind == HTH_RUN_PICTURE))
+        return differs(name, error, "model.vocab is %u; with data.kind 'set' it must be %s",
+                       m->vocab,
+                       m->kind == HTH_RUN_LM ? "256, for bytes, or from 258 on" : "from 258 on");
+    if (m->kind == HTH_RUN_PICTURE && m->height != m->width)
+        return differs(name, error, "model.height %u, model.width %u: a set's pictures are squares",
+                       m->height, m->width);
     return true;
+}
+
+static bool check_hash(const char *key, const char *hash, const char *name,
+                       char error[HTH_RUNFILE_ERROR_MAX])
+{
+    if (hash == NULL || (strlen(hash) == 64 && strspn(hash, "0123456789abcdef") == 64))
+        return true;
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s is '%s'; it must be a " HASH_RANGE, name, key,
+             hash);
+    return false;
 }
 
 static bool check_model(const struct hth_runfile *run, const char *name,
@@ -569,6 +637,8 @@ static enum hth_err check(const struct hth_runfile *run, const char *name,
     bool good = check_name(run, name, error) && check_ranges(run, name, error) &&
                 in_range("train.k_min", run->train.k_min, 1, run->model.top_k, name, error) &&
                 check_model(run, name, error) && check_pairing(run, name, error) &&
+                check_hash("model.words", run->model.words, name, error) &&
+                check_hash("model.codebook", run->model.codebook, name, error) &&
                 check_schedule(&run->optimizer, "optimizer", name, error) &&
                 check_schedule(&run->experts.optimizer, "experts.optimizer", name, error) &&
                 check_averaging(&run->averaging, name, error);

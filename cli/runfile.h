@@ -15,7 +15,7 @@
  *     grid: [4, 4]            # 1 to 3 dimensions of experts in each layer
  *     top_k: 4
  *   data:
- *     kind: fashion-mnist     # fashion-mnist | text
+ *     kind: fashion-mnist     # fashion-mnist | text | set, a folder that hearth data made
  *     shift: 4                # each picture is moved by -4..4 pixels on both axes
  *   train:
  *     rows: 64                # per micro-batch
@@ -49,7 +49,7 @@ enum hth_run_compute { HTH_RUN_AUTO, HTH_RUN_FP32, HTH_RUN_BF16 };
 enum hth_run_model_kind { HTH_RUN_CLASSIFIER, HTH_RUN_LM, HTH_RUN_PICTURE };
 enum hth_run_objective { HTH_RUN_CAUSAL, HTH_RUN_MASKED };
 enum hth_run_expert_kind { HTH_RUN_FFN, HTH_RUN_TRANSFORMER, HTH_RUN_NOP, HTH_RUN_NONE };
-enum hth_run_data_kind { HTH_RUN_FASHION_MNIST, HTH_RUN_TEXT };
+enum hth_run_data_kind { HTH_RUN_DATA_DEFAULT, HTH_RUN_FASHION_MNIST, HTH_RUN_TEXT, HTH_RUN_SET };
 enum hth_run_optim_kind { HTH_RUN_ADAM, HTH_RUN_ADAMW, HTH_RUN_SGD, HTH_RUN_LAMB };
 enum hth_run_schedule { HTH_RUN_CONSTANT, HTH_RUN_LINEAR, HTH_RUN_COSINE };
 
@@ -70,9 +70,13 @@ struct hth_run_model {
     enum hth_run_model_kind kind;
     uint32_t dim;
     uint32_t layers;
+    uint32_t inputs;                  /* classifier: numbers of one picture */
+    uint32_t classes;                 /* classifier */
     uint32_t heads;                   /* lm, picture */
     uint32_t context;                 /* lm: ids of one sequence */
     uint32_t vocab;                   /* lm, picture: ids of text (data/words.h) */
+    char *words;                      /* SHA-256 of the list that ids come from; NULL: any */
+    char *codebook;                   /* ... of the code book's file */
     enum hth_run_objective objective; /* lm */
     /* picture; trainer/model.h explains these and the next */
     uint32_t text, height, width, codes, window;
@@ -96,9 +100,10 @@ struct hth_run_model {
 
 struct hth_run_data {
     enum hth_run_data_kind kind;
-    char *path; /* folder of the idx files, or the text file; NULL = Debian's path */
+    char *path; /* folder of the idx files or of the set, or the text file; NULL = Debian's path */
     uint32_t shuffle_rows;
-    uint32_t shift; /* fashion-mnist: each picture moves by at most this many pixels per axis */
+    uint32_t shift;      /* classifier: each picture moves by at most this many pixels per axis */
+    double caption_drop; /* picture: fraction of the samples that lose their caption */
 };
 
 struct hth_run_train {

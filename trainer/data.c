@@ -8,13 +8,23 @@
  *            each delivery takes a random place of the buffer, which the next record then fills.
  *
  *   shift of a picture: rng = split(split(seed, "shift", position), "peer", p), two draws.
+ *   dropped caption:    rng = split(split(seed, "caption", position), "peer", p), one draw.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/env.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "data/words.h"
+#include "kernels/ops.h"
 #include "trainer/reader.h"
+
+#define SAY_REMEDY "; put a good copy there, or name another with --data or data.path"
+#define IDS_MAX    65536 /* a record holds them as uint16 */
+
+_Static_assert(HTH_DATA_IDS_MIN == HTH_ID_WORD, "padding, begin and bytes");
 
 struct data_file {
     struct hth_env *env;
@@ -45,8 +55,41 @@ static enum hth_err file_pread(void *arg, uint64_t offset, void *buf, size_t len
     return hth_file_pread(file->env, file->path, offset, buf, len, got);
 }
 
+static bool is_set(const struct hth_data_opts *o)
+{
+    return o->kind >= HTH_DATA_SET_IMAGES;
+}
+
+static bool has_pixels(const struct hth_data_opts *o)
+{
+    return o->kind == HTH_DATA_IMAGES || o->kind == HTH_DATA_SET_IMAGES;
+}
+
+static enum hth_err check_set(const struct hth_data_opts *o)
+{
+    if (!(o->caption_drop >= 0 && o->caption_drop < 1))
+        return HTH_E_CONFIG;
+    if (o->kind == HTH_DATA_SET_IMAGES)
+        return o->features > 0 && o->std > 0 && o->shift <= HTH_DATA_SHIFT_MAX ? HTH_OK
+                                                                               : HTH_E_CONFIG;
+    if (o->shift > 0 || o->vocab > IDS_MAX)
+        return HTH_E_CONFIG;
+    if (o->kind == HTH_DATA_SET_TEXT)
+        return o->seq_len > 0 && o->seq_len <= HTH_SEQ_LEN_MAX &&
+                       (o->vocab == HTH_DATA_BYTES || o->vocab >= HTH_DATA_IDS_MIN)
+                   ? HTH_OK
+                   : HTH_E_CONFIG;
+    return o->vocab >= HTH_DATA_IDS_MIN && o->codes > 0 && o->codes <= IDS_MAX && o->text_len > 0 &&
+                   o->code_side > 0 && o->code_side <= HTH_SET_SIDE_MAX &&
+                   o->text_len <= HTH_SEQ_LEN_MAX
+               ? HTH_OK
+               : HTH_E_CONFIG;
+}
+
 static enum hth_err check_opts(const struct hth_data_opts *o)
 {
+    if (is_set(o))
+        return check_set(o);
     if (o->kind == HTH_DATA_IMAGES) {
         if (o->images == NULL || o->labels == NULL || o->classes == 0 || !(o->std > 0) ||
             o->shift > HTH_DATA_SHIFT_MAX)
@@ -76,6 +119,14 @@ static enum hth_err open_reader(struct hth_data *data, struct hth_env *env)
     const struct hth_data_opts *o = &data->opts;
     struct hth_file_bytes files[2];
 
+    if (is_set(o) && o->set == NULL) {
+        snprintf(data->why, sizeof(data->why),
+                 "data.path is missing: the folder that hearth data made; add it to the run file, "
+                 "or give it with --data");
+        return HTH_E_CONFIG;
+    }
+    if (is_set(o))
+        return hth_reader_set(env, o, data->why, &data->reader);
     if (o->kind == HTH_DATA_IMAGES) {
         HTH_TRY(open_file(data, 0, env, o->images, &files[0]));
         HTH_TRY(open_file(data, 1, env, o->labels, &files[1]));
@@ -100,6 +151,10 @@ enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts
     capacity = HTH_MIN((uint64_t)HTH_MAX(opts->shuffle_rows, 1u), data->reader.count);
     if (capacity * data->reader.record_bytes > HTH_SHUFFLE_BYTES_MAX) {
         err = HTH_E_TOO_LARGE;
+        snprintf(data->why, sizeof(data->why),
+                 "%" PRIu64 " samples of %u bytes in the shuffle buffer are more than %u: lower "
+                 "data.shuffle_rows",
+                 capacity, data->reader.record_bytes, HTH_SHUFFLE_BYTES_MAX);
         goto fail;
     }
     data->capacity = (uint32_t)capacity;
@@ -113,10 +168,23 @@ enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts
     return HTH_OK;
 fail:
     if (data->why[0] != '\0')
-        HTH_LOG(env, HTH_ERROR, HTH_SUB_TRAIN,
-                "%s; put a good copy there, or name another with --data or data.path", data->why);
+        HTH_LOG(env, HTH_ERROR, HTH_SUB_TRAIN, "%s%s", data->why,
+                is_set(&data->opts) ? "" : SAY_REMEDY);
     hth_data_free(data);
     return err;
+}
+
+uint64_t hth_data_hash(const struct hth_hash *words, const struct hth_hash *book)
+{
+    struct hth_hash both[2] = {{{0}}};
+
+    if (words == NULL && book == NULL)
+        return 0;
+    if (words != NULL)
+        both[0] = *words;
+    if (book != NULL)
+        both[1] = *book;
+    return hth_hash64(both, sizeof(both), 0);
 }
 
 const char *hth_data_why(const struct hth_data *data)
@@ -140,8 +208,9 @@ void hth_data_free(struct hth_data *data)
 void hth_data_info(const struct hth_data *data, struct hth_data_info *out)
 {
     out->samples = data->reader.count;
-    out->features = data->reader.record_bytes - 1;
-    out->labels = data->opts.kind == HTH_DATA_IMAGES ? 1 : data->opts.seq_len;
+    out->features = data->reader.features;
+    out->labels = has_pixels(&data->opts) ? 1 : data->reader.features;
+    out->hash = data->reader.hash;
 }
 
 /* Reads the next record of the epoch's walk round the file into `record`. */
@@ -223,41 +292,59 @@ static int32_t draw_shift(struct hth_rng *rng, int32_t most)
     return (int32_t)hth_rng_below(rng, 2 * (uint64_t)most + 1) - most;
 }
 
-/* Draws the shift of the picture at `position`. */
+/* The random numbers of the sample at `position`. */
+static struct hth_rng rng_of(const struct hth_data *data, const char *name, uint64_t position)
+{
+    struct hth_rng root;
+
+    if (data->opts.shuffle_rows == 0)
+        position %= data->reader.count;
+    hth_rng_init(&root, data->opts.seed);
+    root = hth_rng_split(&root, name, position);
+    return hth_rng_split(&root, "peer", data->opts.peer);
+}
+
 static struct move draw_move(const struct hth_data *data, uint64_t position)
 {
     int32_t most = (int32_t)data->opts.shift;
     struct move move = {0, 0};
-    struct hth_rng root, rng;
+    struct hth_rng rng;
 
     if (most == 0)
         return move;
-    if (data->opts.shuffle_rows == 0)
-        position %= data->reader.count;
-    hth_rng_init(&root, data->opts.seed);
-    root = hth_rng_split(&root, "shift", position);
-    rng = hth_rng_split(&root, "peer", data->opts.peer);
+    rng = rng_of(data, "shift", position);
     move.down = draw_shift(&rng, most);
     move.right = draw_shift(&rng, most);
     return move;
 }
 
+static int32_t clamp(int32_t at, int32_t size)
+{
+    return at < 0 ? 0 : at < size ? at : size - 1;
+}
+
 static void convert_image(const struct hth_data *data, struct move move, float *x, int32_t *label)
 {
-    int32_t pixels = (int32_t)data->reader.record_bytes - 1;
-    int32_t width = (int32_t)data->reader.line_bytes, height = pixels / width;
+    bool set = data->opts.kind == HTH_DATA_SET_IMAGES;
+    int32_t numbers = (int32_t)data->reader.features, line = (int32_t)data->reader.line_bytes;
+    int32_t height = numbers / line;
+    int32_t bytes = set ? line / height : 1; /* of a pixel: a set's pictures are squares */
+    int32_t width = line / bytes;
     float scale = 1.0f / (255.0f * data->opts.std);
     float middle = data->opts.mean / data->opts.std;
 
     for (int32_t row = 0; row < height; row++)
-        for (int32_t col = 0; col < width; col++) {
-            int32_t r = row - move.down, c = col - move.right;
+        for (int32_t i = 0; i < line; i++) {
+            int32_t r = row - move.down, c = i / bytes - move.right;
             bool inside = r >= 0 && r < height && c >= 0 && c < width;
-            uint8_t pixel = inside ? data->record[r * width + c] : 0;
+            int32_t from = clamp(r, height) * line + clamp(c, width) * bytes + i % bytes;
+            uint8_t number = inside || set ? data->record[from] : 0;
 
-            x[row * width + col] = (float)pixel * scale - middle;
+            x[row * line + i] = (float)number * scale - middle;
         }
-    *label = data->record[pixels];
+    *label = data->record[numbers];
+    if (set)
+        *label |= data->record[numbers + 1] << 8;
 }
 
 static void convert_text(const struct hth_data *data, int32_t *tokens, int32_t *labels)
@@ -268,19 +355,56 @@ static void convert_text(const struct hth_data *data, int32_t *tokens, int32_t *
     }
 }
 
+/* Removes the caption of a sample of codes, if that is drawn. */
+static void drop_caption(struct hth_data *data, uint64_t position)
+{
+    struct hth_rng rng = rng_of(data, "caption", position);
+
+    if (hth_rng_chance(&rng, data->opts.caption_drop))
+        memset(data->record + 2, 0, 2 * (size_t)(data->opts.text_len - 1)); /* HTH_ID_PAD */
+}
+
+static void convert_ids(const struct hth_data *data, int32_t *tokens, int32_t *labels)
+{
+    uint32_t ids = data->reader.features;
+    uint32_t text = data->opts.kind == HTH_DATA_SET_CODES ? data->opts.text_len : ids + 1;
+
+    for (uint32_t i = 0; i < ids; i++) {
+        uint16_t id[2];
+
+        memcpy(id, data->record + 2 * (size_t)i, sizeof(id));
+        tokens[i] = id[0];
+        labels[i] = i + 1 < text && id[1] == HTH_ID_PAD ? HTH_LABEL_NONE : id[1];
+    }
+}
+
+static void convert(struct hth_data *data, uint64_t position, float *x, int32_t *tokens,
+                    int32_t *labels)
+{
+    if (has_pixels(&data->opts)) {
+        convert_image(data, draw_move(data, position), x, labels);
+        return;
+    }
+    if (data->opts.caption_drop > 0)
+        drop_caption(data, position);
+    if (is_set(&data->opts))
+        convert_ids(data, tokens, labels);
+    else
+        convert_text(data, tokens, labels);
+}
+
 enum hth_err hth_data_read(struct hth_data *data, uint64_t position, uint32_t count, float *x,
                            int32_t *tokens, int32_t *labels)
 {
-    size_t features = data->reader.record_bytes - 1;
+    size_t features = data->reader.features;
+    bool pixels = has_pixels(&data->opts);
 
     HTH_TRY(go_to(data, position));
     data->valid = false; /* an error would leave the buffer in an unknown state */
     for (uint32_t i = 0; i < count; i++) {
         HTH_TRY(next_sample(data));
-        if (data->opts.kind == HTH_DATA_IMAGES)
-            convert_image(data, draw_move(data, position + i), x + i * features, labels + i);
-        else
-            convert_text(data, tokens + i * features, labels + i * features);
+        convert(data, position + i, pixels ? x + i * features : NULL,
+                pixels ? NULL : tokens + i * features, labels + i * (pixels ? 1 : features));
     }
     data->valid = true;
     return HTH_OK;

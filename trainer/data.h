@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data.h: samples from a file, streamed in bounded memory and shuffled in a reproducible order.
+ * data.h: samples from files, streamed in bounded memory and shuffled in a reproducible order.
  *
- * Two kinds of data: images with labels (the idx files of MNIST and Fashion-MNIST, plain or gzip)
- * and byte text (a sample is a window of seq_len bytes; its labels are the bytes that follow each).
+ *     kind         files                              a sample
+ *     IMAGES       idx files of MNIST and Fashion-    a picture and its class
+ *                  MNIST, plain or gzip
+ *     TEXT         any file                           seq_len bytes; labels: those that follow each
+ *     SET_IMAGES   a data set (data/set.h) of         a picture, grey or in colours, and its class
+ *                  pictures
+ *     SET_TEXT     a data set of text                 seq_len ids of words or bytes; labels: those
+ *                                                     that follow each
+ *     SET_CODES    a data set of codes                the begin, a caption (data/words.h) and the
+ *                                                     codes of its picture but the last; labels:
+ *                                                     those that follow each, but no padding
  *
  * The order of samples is a pure function of (seed, epoch, peer): an epoch starts at a drawn place,
  * runs round the file once and passes through a shuffle buffer. So the whole state of a reader is
@@ -11,9 +20,10 @@
  * reader replays its epoch up to there. Every sample appears once in every epoch.
  *
  * With `shift` the reader moves each picture by a drawn number of pixels on both axes and fills its
- * edges with 0. The two numbers are a pure function of (seed, peer, position). If the order is the
- * file's, they are one of (seed, peer, item), so that a test set holds the same pictures in every
- * epoch; with the same seed and peer, on every trainer.
+ * edges: with 0 in IMAGES, in a set with the nearest pixel of the picture. The two numbers are a
+ * pure function of (seed, peer, position). If the order is the file's, they are one of (seed, peer,
+ * item), so that a test set holds the same pictures in every epoch; with the same seed and peer, on
+ * every trainer.
  *
  * Threads: hth_data_open and _free on the loop at start and end; hth_data_read in jobs of the io
  * lane, one at a time. Files are hostile input: every header, count, length and checksum is
@@ -23,12 +33,21 @@
 #define HTH_TRAINER_DATA_H
 
 #include "core/base.h"
+#include "core/ident.h"
 #include "core/limits.h"
 
 struct hth_env;
 struct hth_data;
 
-enum hth_data_kind { HTH_DATA_IMAGES, HTH_DATA_TEXT };
+enum hth_data_kind {
+    HTH_DATA_IMAGES,
+    HTH_DATA_TEXT,
+    HTH_DATA_SET_IMAGES,
+    HTH_DATA_SET_TEXT,
+    HTH_DATA_SET_CODES
+};
+#define HTH_DATA_BYTES   256 /* the vocab of plain bytes */
+#define HTH_DATA_IDS_MIN 258 /* ... and the least with ids of data/words.h */
 
 struct hth_data_opts {
     enum hth_data_kind kind;
@@ -40,6 +59,16 @@ struct hth_data_opts {
     const char *text;  /* TEXT: the file */
     uint32_t seq_len;  /* 1..HTH_SEQ_LEN_MAX */
     double begin, end; /* the part of the file that is used, as fractions */
+    const char *set;   /* SET_*: the folder */
+    const char *words; /* SHA-256 of its words.json as hex digits; NULL: any */
+    const char *book;  /* ... of its code book's file */
+    bool held_out;     /* the set's part of tests, not that of training */
+    uint32_t features; /* SET_IMAGES: side * side of a picture (grey), or 3 times that */
+    uint32_t vocab;    /* SET_TEXT: HTH_DATA_BYTES, or a number of ids, as in SET_CODES */
+    uint32_t text_len; /* SET_CODES: ids of a caption, the begin included */
+    uint32_t codes;    /* SET_CODES: numbers of the code book */
+    uint32_t code_side;    /* SET_CODES: codes a side */
+    double caption_drop;   /* SET_CODES: the fraction of samples that lose their caption */
     uint32_t shuffle_rows; /* samples in the buffer; 0: the file's order in every epoch */
     uint64_t seed;
     uint64_t peer; /* number of the trainer in the run: each has its own order */
@@ -49,31 +78,38 @@ struct hth_data_opts {
 #define HTH_DATA_OPTS_INIT                                                                         \
     {                                                                                              \
         .kind = HTH_DATA_IMAGES, .mean = 0.2860f, .std = 0.3530f, .classes = 10, .seq_len = 128,   \
-        .begin = 0.0, .end = 1.0, .shuffle_rows = 4096                                             \
+        .begin = 0.0, .end = 1.0, .vocab = HTH_DATA_BYTES, .shuffle_rows = 4096                    \
     }
 
 struct hth_data_info {
     uint64_t samples;  /* per epoch */
-    uint32_t features; /* IMAGES: pixels of an image; TEXT: seq_len */
-    uint32_t labels;   /* per sample: 1 or seq_len */
+    uint32_t features; /* images: numbers of one; others: ids of a sample */
+    uint32_t labels;   /* per sample: 1, or as many as features */
+    uint64_t hash;     /* hth_data_hash of the word list and the code book that ids come from */
 };
 
 /* Opens the files. An error with a file is logged: its name, the fault and the remedy. Errors:
- * E_CONFIG, E_NO_FILE and its like, E_BAD_MAGIC, E_TRUNCATED, E_TOO_LARGE, E_CORRUPT, E_BAD_SHAPE
- * (images and labels differ in number, or a file is empty), E_NO_MEMORY. */
+ * E_CONFIG (also a set of another kind or size, or with other words, than the options say),
+ * E_NO_FILE and its like, E_BAD_MAGIC, E_TRUNCATED, E_TOO_LARGE, E_CORRUPT, E_BAD_SHAPE (images and
+ * labels differ in number, or a file is empty), E_NO_MEMORY, those of hth_set_open. */
 enum hth_err hth_data_open(struct hth_env *env, const struct hth_data_opts *opts,
                            struct hth_data **out) HTH_MUST;
 void hth_data_free(struct hth_data *data);
 void hth_data_info(const struct hth_data *data, struct hth_data_info *out);
 
 /* Delivers samples position .. position + count - 1 of the endless sequence of epochs.
- *   IMAGES: x float [count, features], tokens NULL, labels int32 [count]
- *   TEXT:   x NULL, tokens int32 [count, seq_len], labels int32 [count, seq_len]
- * The position that follows the last read is cheap; another one replays the shuffle of its epoch.
- * Errors: E_CORRUPT (also a label out of range), E_TRUNCATED, E_IO and its like. After an error the
- * caller may read again, and hth_data_why explains the first error. */
+ *   images: x float [count, features], tokens NULL, labels int32 [count]
+ *   others: x NULL, tokens int32 [count, features], labels int32 [count, features]; without a
+ * label: HTH_LABEL_NONE (kernels/ops.h) The position that follows the last read is cheap; another
+ * one replays the shuffle of its epoch. Errors: E_CORRUPT (also a label out of range), E_TRUNCATED,
+ * E_IO and its like. After an error the caller may read again, and hth_data_why explains the first
+ * error. */
 enum hth_err hth_data_read(struct hth_data *data, uint64_t position, uint32_t count, float *x,
                            int32_t *tokens, int32_t *labels) HTH_MUST;
+
+/* Hash of what ids mean: of the SHA-256 of a word list and of a code book; NULL: none. 0 for none
+ * of both. */
+uint64_t hth_data_hash(const struct hth_hash *words, const struct hth_hash *book);
 
 /* The file at fault and what is wrong with it; "" before any error. On the loop, after the end of
  * the job that got the error. */

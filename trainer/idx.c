@@ -197,6 +197,7 @@ enum hth_err hth_reader_idx(const struct hth_file_bytes *images,
     *out = (struct hth_record_reader){
         .count = r->image_head.items,
         .record_bytes = r->image_head.item_bytes + 1,
+        .features = r->image_head.item_bytes,
         .line_bytes = r->image_head.line_bytes,
         .phases = 1,
         .seek = idx_seek,

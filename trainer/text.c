@@ -86,6 +86,7 @@ enum hth_err hth_reader_text(const struct hth_file_bytes *text, uint32_t seq_len
     *out = (struct hth_record_reader){
         .count = (last - r->begin - seq_len) / seq_len,
         .record_bytes = seq_len + 1,
+        .features = seq_len,
         .phases = seq_len,
         .seek = text_seek,
         .next = text_next,

@@ -230,15 +230,18 @@ static enum hth_err check_data(const struct hth_trainer_opts *o, const struct ht
                                const struct hth_data_info *info)
 {
     const struct hth_model_opts *m = &o->model;
+    bool fits;
 
-    if (m->kind == HTH_MODEL_LM)
-        return data->kind == HTH_DATA_TEXT && info->features == m->seq_len && m->classes >= 256
-                   ? HTH_OK
-                   : HTH_E_CONFIG;
-    return data->kind == HTH_DATA_IMAGES && info->features == m->features &&
-                   data->classes <= m->classes
-               ? HTH_OK
-               : HTH_E_CONFIG;
+    if (m->kind == HTH_MODEL_PICTURE)
+        fits = data->kind == HTH_DATA_SET_CODES && info->features == m->seq_len &&
+               m->classes >= data->vocab && m->codes >= data->codes;
+    else if (m->kind == HTH_MODEL_LM)
+        fits = (data->kind == HTH_DATA_TEXT || data->kind == HTH_DATA_SET_TEXT) &&
+               info->features == m->seq_len && m->classes >= data->vocab;
+    else
+        fits = (data->kind == HTH_DATA_IMAGES || data->kind == HTH_DATA_SET_IMAGES) &&
+               info->features == m->features && data->classes <= m->classes;
+    return fits ? HTH_OK : HTH_E_CONFIG;
 }
 
 static enum hth_err open_data(struct hth_trainer *t)
@@ -424,7 +427,8 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
         t->average.own = true;
     }
     HTH_GOTO(fail, open_data(t));
-    HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &t->model));
+    t->opts.model.data_hash = t->data_info.hash;
+    HTH_GOTO(fail, hth_model_new(opts->backend, &t->opts.model, &t->model));
     hth_exec_set_team(t->model->exec, hth_env_team(env));
     /* The caller may free its strings: the model has copies. */
     t->opts.model = *hth_model_opts_of(t->model);

@@ -86,7 +86,7 @@ struct hth_train_stats {
     int64_t waiting_us; /* how long, in all */
     uint64_t checkpoints, evals;
     int64_t unsaved_since_us; /* wall clock from which checkpoints fail; 0: the last is good */
-    int64_t eval_us; /* time in the air, summed over the micro-batches of evaluations */
+    int64_t eval_us;          /* time in the air, summed over the micro-batches of evaluations */
 };
 
 struct hth_eval_result {
@@ -145,7 +145,7 @@ struct hth_trainer_opts {
     uint64_t checkpoint_every;    /* in updates; 0: only in hth_trainer_stop */
     bool resume;                  /* from checkpoint_path, if that file exists */
     const char *run; /* its name, for checkpoints: another run's is refused; NULL: any */
-    char *why; /* HTH_TRAINER_WHY_MAX bytes for what is wrong with that file; may be NULL */
+    char *why;       /* HTH_TRAINER_WHY_MAX bytes for what is wrong with that file; may be NULL */
     struct hth_share_opts share;  /* with other trainers */
     uint32_t experts_min;         /* live experts in each layer before flights start */
     int64_t grace_us, timeout_us; /* 0: the client's */

@@ -123,7 +123,7 @@ static void parameters_of_the_paper_are_counted(void **state)
         /* One set of 16 d^2 + 10 d; E factorised; masked ids have one more id, the mask. */
         {"run: albert\nmodel: {kind: lm, expert: none, dim: 64, layers: 6, context: 32,"
          " vocab: 1000, objective: masked, share: 1, share_last: true, tied: true,"
-         " embed_dim: 16}\ndata: {kind: text}\n",
+         " embed_dim: 16}\ndata: {kind: set}\n",
          16 * 64 * 64 + 10 * 64 + 6 * 4 * 64 + 1001 * 16 + 16 * 64 + 2 * 64 + 1001},
     };
     (void)state;

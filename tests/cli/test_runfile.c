@@ -185,6 +185,29 @@ static void each_must_say(const struct mistake *cases, size_t count)
     }
 }
 
+/* Keys of model and data that contradict each other. */
+static void pairs_must_fit(void **state)
+{
+    (void)state;
+    static const struct mistake cases[] = {
+        {"run: a\nmodel: {inputs: 100}\n", "'fashion-mnist' needs model.inputs 784"},
+        {"run: a\nmodel: {kind: lm}\ndata: {kind: fashion-mnist}\n",
+         "'lm' learns from data.kind 'text' or 'set'"},
+        {"run: a\nmodel: {kind: picture}\ndata: {kind: text}\n",
+         "'picture' learns from data.kind 'set'"},
+        {"run: a\nmodel: {kind: picture, vocab: 256}\n", "it must be from 258 on"},
+        {"run: a\nmodel: {kind: picture, height: 4}\n", "a set's pictures are squares"},
+        {"run: a\ndata: {caption_drop: 0.1}\n", "data.caption_drop needs model.kind 'picture'"},
+        {"run: a\nmodel: {kind: lm, vocab: 257}\ndata: {kind: set}\n",
+         "256, for bytes, or from 258 on"},
+        {"run: a\nmodel: {words: abc}\n", "model.words is 'abc'; it must be a SHA-256: 64 hex"},
+        {"run: a\nmodel: {kind: lm, vocab: 300}\ndata: {kind: text}\n",
+         "words come with data.kind 'set'"},
+        {"run: a\nmodel: {kind: lm}\ndata: {kind: set, shift: 1}\n", "data.shift moves pictures"},
+    };
+    each_must_say(cases, HTH_ARRAY_LEN(cases));
+}
+
 static void mistakes_are_named(void **state)
 {
     (void)state;
@@ -220,7 +243,6 @@ static void mistakes_are_named(void **state)
         {"run: a\ntrain: {rows: 65537}\n", "train.rows is 65537; it must be from 1 to 65536"},
         {"run: a\nmodel: {grid: [65536, 257]}\n", "experts in model.grid is 16842752"},
         {"run: a\nmodel: {expert: transformer}\n", "it needs model.kind 'lm'"},
-        {"run: a\nmodel: {kind: lm}\n", "model.kind 'lm' learns from data.kind 'text'"},
         {"run: a\ndata: {kind: text}\n", "learns from data.kind 'fashion-mnist'"},
         {"run: a\ndata: {shift: 9}\n", "data.shift is 9; it must be from 0 to 8"},
         {"run: a\nmodel: {kind: lm}\ndata: {kind: text, shift: 1}\n", "data.shift moves pictures"},
@@ -230,7 +252,7 @@ static void mistakes_are_named(void **state)
         {"run: a\ncompute:\n", "unknown value '' in mapping field 'compute'"},
         {"run: a\nmodel: {kind: mlp}\n", "unknown value 'mlp'"},
         {"run: a\noptimizer: {kind: newton}\n", "expected one of: adam, adamw, sgd, lamb"},
-        {"run: a\nmodel:\n  colour: 3\n", "expected one of: kind, dim, layers, heads, context,"},
+        {"run: a\nmodel:\n  colour: 3\n", "expected one of: kind, dim, layers, inputs, classes,"},
         {"run: a/b\n", "run is 'a/b'; it must be 1 to 63 bytes of UTF-8, without blanks"},
         {"run: a\nzzzz: 3\n", "expected one of: run, seed, compute, model, data, train,"},
         {"run: a\nx: 3\n", "expected one of: run,"}, /* two edits, and not a letter right */
@@ -319,6 +341,9 @@ static void shown_defaults_hold(void **state)
 /* Every bound that is shown holds: the number itself is good, the next one is not. */
 static void shown_ranges_hold(void **state)
 {
+    /* keys that have an effect only with another one */
+    static const char *const needed[][2] = {{"model.inputs", "data: {kind: set}\n"},
+                                            {"data.caption_drop", "model: {kind: picture}\n"}};
     (void)state;
     struct hth_runfile *run;
     char error[HTH_RUNFILE_ERROR_MAX], text[200], value[64];
@@ -342,6 +367,9 @@ static void shown_ranges_hold(void **state)
             continue;
         snprintf(value, sizeof(value), "%.10g", high);
         file_with(keys[i].path, value, text, sizeof(text));
+        for (size_t k = 0; k < HTH_ARRAY_LEN(needed); k++)
+            if (strcmp(keys[i].path, needed[k][0]) == 0)
+                snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", needed[k][1]);
         if (parse(text, &run, error) != HTH_OK)
             fail_msg("%s gave %s", text, error);
         hth_runfile_free(run);
@@ -374,6 +402,7 @@ int main(void)
         cmocka_unit_test(averaging_mistakes_are_named),
         cmocka_unit_test(auto_wire_follows_compute),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(pairs_must_fit),
         cmocka_unit_test(values_of_a_wrong_kind_say_what_is_needed),
         cmocka_unit_test(shown_defaults_hold),
         cmocka_unit_test(shown_ranges_hold),

@@ -345,12 +345,12 @@ static void missing_and_damaged_data_are_named(void **state)
                               place_path(p, "state"), "--data", place_path(p, "nowhere"));
     assert_int_equal(proc_wait(proc), 2);
     proc_must_say(proc, place_text(p, "%s/nowhere", p->root));
-    proc_must_say(proc, "expected a text file, or a folder of idx files");
+    proc_must_say(proc, "expected a text file, a folder that hearth data made");
     assert_false(place_exists(p, "state"));
     assert_int_equal(mkdir(place_path(p, "nowhere"), 0700), 0);
     proc = START(p, "empty", "train", "--local", "--run", t.run, "--dir", place_path(p, "state"),
                  "--data", place_path(p, "nowhere"));
-    assert_int_equal(proc_wait(proc), 1);
+    assert_int_equal(proc_wait(proc), 3);
     proc_must_say(proc, "give --data");
     size_t len;
     const char *name = "data/train-labels-idx1-ubyte.gz";

@@ -117,7 +117,7 @@ static void data_beside_the_run_file_is_found(void **state)
     place_write(p, "runs/lm.yaml", run, strlen(run));
     struct proc *proc = START(p, "lost", "train", "--local", "--run", place_path(p, "runs/lm.yaml"),
                               "--dir", place_path(p, "lost"));
-    assert_int_equal(proc_wait(proc), 1);
+    assert_int_equal(proc_wait(proc), 3);
     proc_must_say(proc, "no text at 'words.txt', nor one of that name beside the run file");
     place_write(p, "runs/words.txt", text, sizeof(text));
     proc = START(p, "found", "train", "--local", "--run", place_path(p, "runs/lm.yaml"), "--dir",

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Data sets as the trainer reads them: every sample once per epoch in an order of the seed, text as
+ * one stream of ids, pictures in colours or grey, captions before codes; a set that is not the run
+ * file's is refused by name.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/mem.h"
+#include "data/pack.h"
+#include "data/picture.h"
+#include "data/set.h"
+#include "kernels/ops.h"
+#include "sim/world.h"
+#include "support/test.h"
+#include "trainer/data.h"
+
+#define SIDE  8
+#define ITEMS 40
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_env *env;
+    struct hth_why why;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
+    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    f->world = hth_world_new(1, &opts);
+    f->env = hth_node_env(hth_world_node(f->world, "n", NULL));
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    hth_world_free(f->world);
+    hth_free(f);
+    return 0;
+}
+
+/* ---- sets ---------------------------------------------------------------------------------- */
+
+static struct hth_pack *new_pack(struct fixture *f, const char *dir, enum hth_set_kind kind)
+{
+    struct hth_pack_opts opts = {
+        .dir = dir, .name = "n", .licence = "", .kind = kind, .side = SIDE, .words_min = 1};
+    struct hth_pack *pack;
+    assert_ok(hth_pack_new(f->env, &opts, &pack, &f->why));
+    return pack;
+}
+
+static void finish(struct fixture *f, struct hth_pack *pack)
+{
+    const struct hth_manifest *m;
+    assert_ok(hth_pack_finish(pack, &m, &f->why));
+    hth_pack_free(pack);
+}
+
+/* The number at (row, col, channel) of picture i. */
+static uint8_t pixel(int i, int row, int col, int channel)
+{
+    return (uint8_t)(5 * i + 7 * row + 3 * col + 11 * channel);
+}
+
+static void make_pictures(struct fixture *f, const char *dir, bool classes)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    struct hth_pack *pack = new_pack(f, dir, HTH_SET_PICTURES);
+    uint8_t rgb[SIDE * SIDE * 3];
+    if (classes)
+        hth_pack_classes(pack, names, 3);
+    for (int i = 0; i < ITEMS; i++) {
+        for (int k = 0; k < SIDE * SIDE * 3; k++)
+            rgb[k] = pixel(i, k / 3 / SIDE, k / 3 % SIDE, k % 3);
+        assert_ok(hth_pack_pixels(pack, i % 4 == 3 ? HTH_SET_TEST : HTH_SET_TRAIN, "n", rgb, "text",
+                                  4, classes ? i % 3 : -1, &f->why));
+    }
+    finish(f, pack);
+}
+
+static char *document(int i)
+{
+    return hth_asprintf("Text number %d: %.*s.", i, i % 23, "the lazy dog jumped over");
+}
+
+static void make_text(struct fixture *f, const char *dir)
+{
+    struct hth_pack *pack = new_pack(f, dir, HTH_SET_TEXT);
+    for (int i = 0; i < ITEMS; i++) {
+        char *text = document(i);
+        assert_ok(hth_pack_text(pack, text, text, strlen(text), &f->why));
+        hth_free(text);
+    }
+    finish(f, pack);
+}
+
+#define CODES 16 /* of the book; 2 x 2 codes a picture */
+#define TEXT  6  /* ids of a caption */
+
+static void make_codes(struct fixture *f, const char *dir)
+{
+    struct hth_pack *pack = new_pack(f, dir, HTH_SET_CODES);
+    struct hth_side_file book = {.file = "codebook.safetensors", .count = CODES};
+    memset(book.sha256.b, 9, sizeof(book.sha256.b));
+    hth_pack_book(pack, &book, SIDE / 2);
+    for (int i = 0; i < ITEMS; i++) {
+        uint16_t codes[4] = {(uint16_t)(i % CODES), 1, 2, (uint16_t)(i / CODES)};
+        char text[64];
+        int len =
+            snprintf(text, sizeof(text), "%s", i == 0 ? "one two one two one two one" : "two, one");
+        assert_ok(hth_pack_codes(pack, HTH_SET_TRAIN, codes, 4, text, (size_t)len, -1, &f->why));
+    }
+    finish(f, pack);
+}
+
+static struct hth_data *open_data(struct fixture *f, const struct hth_data_opts *o)
+{
+    struct hth_data *data;
+    assert_ok(hth_data_open(f->env, o, &data));
+    return data;
+}
+
+/* ---- pictures ------------------------------------------------------------------------------ */
+
+static struct hth_data_opts image_opts(void)
+{
+    struct hth_data_opts o = HTH_DATA_OPTS_INIT;
+    o.kind = HTH_DATA_SET_IMAGES;
+    o.set = "out";
+    o.features = 3 * SIDE * SIDE;
+    o.classes = 3;
+    o.mean = 0;
+    o.std = 1;
+    o.seed = 5;
+    return o;
+}
+
+static int clamped(int at)
+{
+    return at < 0 ? 0 : at >= SIDE ? SIDE - 1 : at;
+}
+
+/* Whether x is picture i moved down and right. */
+static bool is_moved(const float *x, int i, int down, int right)
+{
+    for (int k = 0; k < SIDE * SIDE * 3; k++) {
+        int row = clamped(k / 3 / SIDE - down), col = clamped(k / 3 % SIDE - right);
+        if (lrintf(x[k] * 255) != pixel(i, row, col, k % 3))
+            return false;
+    }
+    return true;
+}
+
+/* Each picture of the part comes once per epoch with its class, moved by at most `shift` pixels,
+ * and its edge is its nearest pixel. */
+static void pictures_are_read_and_moved(void **state)
+{
+    struct fixture *f = *state;
+    static float x[ITEMS * SIDE * SIDE * 3];
+    int32_t labels[ITEMS], moved = 0;
+    make_pictures(f, "out", true);
+    for (int part = 0; part < 2; part++) {
+        struct hth_data_opts o = image_opts();
+        struct hth_data_info info;
+        o.held_out = part == 1;
+        o.shift = 2;
+        struct hth_data *data = open_data(f, &o);
+        hth_data_info(data, &info);
+        assert_int_equal(info.samples, part == 1 ? ITEMS / 4 : ITEMS - ITEMS / 4);
+        assert_int_equal(info.features, 3 * SIDE * SIDE);
+        assert_int_equal(info.labels, 1);
+        for (uint64_t epoch = 0; epoch < 2; epoch++) {
+            int seen[ITEMS] = {0};
+            assert_ok(
+                hth_data_read(data, epoch * info.samples, (uint32_t)info.samples, x, NULL, labels));
+            for (uint64_t s = 0; s < info.samples; s++)
+                for (int i = 0; i < ITEMS; i++)
+                    for (int move = 0; move < 25; move++)
+                        if (is_moved(x + s * 3 * SIDE * SIDE, i, move / 5 - 2, move % 5 - 2)) {
+                            seen[i]++;
+                            moved += move != 12;
+                            assert_int_equal(labels[s], i % 3);
+                        }
+            for (int i = 0; i < ITEMS; i++)
+                assert_int_equal(seen[i], (i % 4 == 3) == o.held_out);
+        }
+        hth_data_free(data);
+    }
+    assert_true(moved > ITEMS); /* of 2 * ITEMS */
+}
+
+static void pictures_become_grey(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = image_opts();
+    float x[SIDE * SIDE];
+    int32_t label;
+    make_pictures(f, "out", true);
+    o.features = SIDE * SIDE;
+    o.shuffle_rows = 0;
+    struct hth_data *data = open_data(f, &o);
+    assert_ok(hth_data_read(data, 1, 1, x, NULL, &label));
+    for (int k = 0; k < SIDE * SIDE; k++) {
+        int row = k / SIDE, col = k % SIDE;
+        double grey = 0.299 * pixel(1, row, col, 0) + 0.587 * pixel(1, row, col, 1) +
+                      0.114 * pixel(1, row, col, 2);
+        assert_close(x[k] * 255, grey, 0, 1.0);
+    }
+    hth_data_free(data);
+}
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+/* The ids of a part as this test makes them of its documents. */
+static size_t stream_of(struct fixture *f, uint32_t vocab, int32_t *out, size_t max)
+{
+    struct hth_set *set;
+    size_t n = 0;
+    assert_ok(hth_set_open(f->env, "out", &set, &f->why));
+    for (int i = 0; i < ITEMS; i++) {
+        char *text = document(i);
+        size_t len = strlen(text);
+        if (vocab == HTH_DATA_BYTES) {
+            for (size_t k = 0; k < len; k++)
+                out[n++] = text[k];
+            out[n++] = '\n';
+        } else {
+            out[n++] = HTH_ID_BEGIN;
+            n += hth_words_encode(hth_set_words(set), vocab, text, len, out + n, max - n);
+        }
+        hth_free(text);
+    }
+    hth_set_free(set);
+    return n;
+}
+
+static void text_is_one_stream(void **state)
+{
+    struct fixture *f = *state;
+    static const uint32_t vocabs[] = {HTH_DATA_BYTES, HTH_ID_WORD, HTH_ID_WORD + 5, 1000};
+    static int32_t want[8192];
+    make_text(f, "out");
+    for (size_t v = 0; v < HTH_ARRAY_LEN(vocabs); v++) {
+        struct hth_data_opts o = HTH_DATA_OPTS_INIT;
+        struct hth_data_info info;
+        size_t total = stream_of(f, vocabs[v], want, HTH_ARRAY_LEN(want));
+        int32_t tokens[7], labels[7];
+        o.kind = HTH_DATA_SET_TEXT;
+        o.set = "out";
+        o.vocab = vocabs[v];
+        o.seq_len = 7;
+        o.shuffle_rows = 0;
+        struct hth_data *data = open_data(f, &o);
+        hth_data_info(data, &info);
+        assert_int_equal(info.samples, (total - 7) / 7);
+        assert_int_equal(info.labels, 7);
+        for (uint64_t s = 0; s < info.samples; s++) {
+            assert_ok(hth_data_read(data, s, 1, NULL, tokens, labels));
+            assert_memory_equal(tokens, want + 7 * s, sizeof(tokens));
+            assert_memory_equal(labels, want + 7 * s + 1, sizeof(labels));
+        }
+        hth_data_free(data);
+    }
+}
+
+/* Shuffled, too, each window comes once in an epoch, at the phase that is drawn for it; and any
+ * position gives the same sample to a reader that begins there. */
+static void windows_come_in_an_order_of_the_seed(void **state)
+{
+    struct fixture *f = *state;
+    static int32_t want[8192];
+    struct hth_data_opts o = HTH_DATA_OPTS_INIT;
+    struct hth_data_info info;
+    int32_t tokens[5], labels[5], again[5], other[5];
+    uint64_t same = 0;
+    make_text(f, "out");
+    size_t total = stream_of(f, 1000, want, HTH_ARRAY_LEN(want));
+    o.kind = HTH_DATA_SET_TEXT;
+    o.set = "out";
+    o.vocab = 1000;
+    o.seq_len = 5;
+    o.shuffle_rows = 30;
+    o.seed = 3;
+    struct hth_data *data = open_data(f, &o);
+    hth_data_info(data, &info);
+    o.seed = 4;
+    struct hth_data *second = open_data(f, &o);
+    o.seed = 3;
+    for (uint64_t s = 0; s < 2 * info.samples; s++) {
+        bool found = false;
+        assert_ok(hth_data_read(data, s, 1, NULL, tokens, labels));
+        assert_ok(hth_data_read(second, s, 1, NULL, other, labels));
+        same += memcmp(tokens, other, sizeof(tokens)) == 0;
+        for (size_t at = 0; at + 5 <= total && !found; at++)
+            found = memcmp(want + at, tokens, sizeof(tokens)) == 0;
+        assert_true(found);
+        if (s % 31 == 0) {
+            struct hth_data *fresh = open_data(f, &o);
+            assert_ok(hth_data_read(fresh, s, 1, NULL, again, labels));
+            assert_memory_equal(again, tokens, sizeof(tokens));
+            hth_data_free(fresh);
+        }
+    }
+    assert_true(same < info.samples);
+    hth_data_free(data);
+    hth_data_free(second);
+}
+
+/* ---- codes --------------------------------------------------------------------------------- */
+
+static struct hth_data_opts code_opts(void)
+{
+    struct hth_data_opts o = HTH_DATA_OPTS_INIT;
+    o.kind = HTH_DATA_SET_CODES;
+    o.set = "out";
+    o.vocab = HTH_ID_WORD + 2;
+    o.text_len = TEXT;
+    o.codes = CODES;
+    o.code_side = 2;
+    o.shuffle_rows = 0;
+    return o;
+}
+
+static void captions_come_before_codes(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = code_opts();
+    struct hth_data_info info;
+    enum { S = TEXT + 4 - 1, ONE = HTH_ID_WORD, TWO = HTH_ID_WORD + 1 };
+    static const int32_t long_one[] = {HTH_ID_BEGIN, ONE, TWO, ONE, TWO, ONE, 0, 1, 2};
+    const int32_t second[] = {HTH_ID_BEGIN, TWO, HTH_ID_BYTE + ',', ONE, 0, 0, 1, 1, 2};
+    int32_t tokens[S], labels[S];
+    make_codes(f, "out");
+    struct hth_data *data = open_data(f, &o);
+    hth_data_info(data, &info);
+    assert_int_equal(info.features, S);
+    assert_int_equal(info.labels, S);
+    assert_int_equal(info.samples, ITEMS);
+    assert_true(info.hash != 0);
+    assert_ok(hth_data_read(data, 0, 1, NULL, tokens, labels)); /* the caption is cut */
+    assert_memory_equal(tokens, long_one, sizeof(tokens));
+    assert_memory_equal(labels, long_one + 1, sizeof(labels) - 4);
+    assert_int_equal(labels[S - 1], 0);
+    assert_ok(hth_data_read(data, 1, 1, NULL, tokens, labels));
+    assert_memory_equal(tokens, second, sizeof(tokens));
+    for (int i = 0; i < S - 1; i++)
+        assert_int_equal(labels[i],
+                         i < TEXT - 1 && second[i + 1] == 0 ? HTH_LABEL_NONE : second[i + 1]);
+    assert_ok(hth_data_read(data, CODES + 3, 1, NULL, tokens, labels));
+    assert_int_equal(labels[S - 1], 1);
+    hth_data_free(data);
+}
+
+/* The fraction that loses its caption is that of the options, and each read has the same ones. */
+static void captions_are_dropped_as_drawn(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = code_opts();
+    enum { S = TEXT + 4 - 1, N = 50 * ITEMS };
+    static int32_t tokens[2][N * S], labels[N * S];
+    int dropped = 0;
+    make_codes(f, "out");
+    o.shuffle_rows = 8;
+    o.caption_drop = 0.25;
+    for (int k = 0; k < 2; k++) {
+        struct hth_data *data = open_data(f, &o);
+        assert_ok(hth_data_read(data, 0, N, NULL, tokens[k], labels));
+        hth_data_free(data);
+    }
+    assert_memory_equal(tokens[0], tokens[1], sizeof(tokens[0]));
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(tokens[0][i * S], HTH_ID_BEGIN);
+        dropped += tokens[0][i * S + 1] == HTH_ID_PAD;
+        if (tokens[0][i * S + 1] == HTH_ID_PAD)
+            assert_int_equal(labels[i * S], HTH_LABEL_NONE);
+    }
+    assert_in_range(dropped, N * 0.2, N * 0.3);
+}
+
+/* ---- what does not fit --------------------------------------------------------------------- */
+
+static void set_words(struct hth_data_opts *o)
+{
+    o->words = "aa";
+}
+
+static void set_book(struct hth_data_opts *o)
+{
+    o->book = "bb";
+}
+
+static void set_features(struct hth_data_opts *o)
+{
+    o->features = 784;
+}
+
+static void set_classes(struct hth_data_opts *o)
+{
+    o->classes = 2;
+}
+
+static void set_codes(struct hth_data_opts *o)
+{
+    o->codes = CODES + 1;
+}
+
+static void set_held_out(struct hth_data_opts *o)
+{
+    o->held_out = true;
+}
+
+static void set_context(struct hth_data_opts *o)
+{
+    o->seq_len = 4000;
+}
+
+static void set_grey(struct hth_data_opts *o)
+{
+    o->features = SIDE * SIDE;
+}
+
+static void sets_that_do_not_fit_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        enum hth_data_kind kind;
+        const char *set;
+        void (*change)(struct hth_data_opts *o);
+        enum hth_err err;
+    } cases[] = {
+        {HTH_DATA_SET_IMAGES, "out", set_grey, HTH_OK},
+        {HTH_DATA_SET_CODES, "codes", NULL, HTH_OK},
+        {HTH_DATA_SET_TEXT, "text", NULL, HTH_OK},
+        {HTH_DATA_SET_IMAGES, NULL, NULL, HTH_E_CONFIG},
+        {HTH_DATA_SET_IMAGES, "nowhere", NULL, HTH_E_NO_FILE},
+        {HTH_DATA_SET_IMAGES, "text", NULL, HTH_E_CONFIG},
+        {HTH_DATA_SET_TEXT, "out", NULL, HTH_E_CONFIG},
+        {HTH_DATA_SET_CODES, "out", NULL, HTH_E_CONFIG},
+        {HTH_DATA_SET_IMAGES, "bare", NULL, HTH_E_CONFIG},
+        {HTH_DATA_SET_IMAGES, "out", set_features, HTH_E_CONFIG},
+        {HTH_DATA_SET_IMAGES, "out", set_classes, HTH_E_CONFIG},
+        {HTH_DATA_SET_TEXT, "text", set_words, HTH_E_CONFIG},
+        {HTH_DATA_SET_TEXT, "text", set_held_out, HTH_E_CONFIG},
+        {HTH_DATA_SET_TEXT, "text", set_context, HTH_E_CONFIG},
+        {HTH_DATA_SET_CODES, "codes", set_words, HTH_E_CONFIG},
+        {HTH_DATA_SET_CODES, "codes", set_book, HTH_E_CONFIG},
+        {HTH_DATA_SET_CODES, "codes", set_codes, HTH_E_CONFIG},
+    };
+    make_pictures(f, "out", true);
+    make_pictures(f, "bare", false);
+    make_text(f, "text");
+    make_codes(f, "codes");
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_data_opts o = cases[i].kind == HTH_DATA_SET_CODES ? code_opts() : image_opts();
+        struct hth_data *data;
+        o.kind = cases[i].kind;
+        o.set = cases[i].set;
+        if (o.kind == HTH_DATA_SET_TEXT)
+            o.vocab = 300;
+        if (cases[i].change != NULL)
+            cases[i].change(&o);
+        enum hth_err err = hth_data_open(f->env, &o, &data);
+        if (err != cases[i].err)
+            fail_msg("case %zu: %s", i, hth_err_text(err));
+        hth_data_free(data);
+    }
+}
+
+/* A shard that changes under a reader is an error that names it. */
+static void a_changed_shard_is_named(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_data_opts o = code_opts();
+    struct hth_blob *shard = hth_blob_copy("nothing", 7);
+    int32_t tokens[TEXT + 4], labels[TEXT + 4];
+    make_codes(f, "out");
+    struct hth_data *data = open_data(f, &o);
+    assert_ok(
+        hth_file_write(f->env, "out/train-00000.tar.zst", &(struct hth_span){shard, 0, 7}, 1));
+    hth_blob_unref(shard);
+    assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, 1, NULL, tokens, labels));
+    assert_non_null(strstr(hth_data_why(data), "out/train-00000.tar.zst"));
+    hth_data_free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(pictures_are_read_and_moved, setup, teardown),
+        cmocka_unit_test_setup_teardown(pictures_become_grey, setup, teardown),
+        cmocka_unit_test_setup_teardown(text_is_one_stream, setup, teardown),
+        cmocka_unit_test_setup_teardown(windows_come_in_an_order_of_the_seed, setup, teardown),
+        cmocka_unit_test_setup_teardown(captions_come_before_codes, setup, teardown),
+        cmocka_unit_test_setup_teardown(captions_are_dropped_as_drawn, setup, teardown),
+        cmocka_unit_test_setup_teardown(sets_that_do_not_fit_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_changed_shard_is_named, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
