@@ -15,9 +15,6 @@
 
 #include <string.h>
 
-#define BLOCK_BYTES ((size_t)816 << 10) /* of packed rows: 96 of 4096 bf16 numbers */
-#define BLOCK_ROWS  96
-
 /* -- products over the rows of a batch ----------------------------------------------------- */
 
 /* y = end(x B): x [rows, k], B n columns in panels. */
@@ -25,29 +22,44 @@ struct packed_product {
     const struct hth_packed_isa *isa;
     uint32_t n, units, rows; /* rows of this block */
     uint32_t parts;
-    uint32_t *a; /* packed rows: [chunks][rows][HTH_PACK_LDA] */
+    uint32_t *a; /* packed rows (packed_int.h) */
     const uint32_t *panels;
     bool transposed;         /* panels are those of B^T and are transposed piece by piece */
     struct hth_tile_end end; /* at the block's first row and column 0 */
 };
 
-static uint32_t chunks_of(uint32_t units)
+/* How a block of rows lies packed, in units: `run` of a row together, `row` to the next row's, and
+ * `step` to its next. */
+struct runs {
+    uint32_t run, row;
+    size_t step;
+};
+
+static struct runs runs_of(const struct hth_packed_isa *isa, uint32_t rows)
 {
-    return (units + HTH_PACK_UNITS - 1) / HTH_PACK_UNITS;
+    if (isa->group > 1)
+        return (struct runs){isa->group, isa->group, (size_t)(rows + 1) * isa->group};
+    return (struct runs){HTH_PACK_UNITS, HTH_PACK_LDA, (size_t)rows * HTH_PACK_LDA};
+}
+
+static size_t packed_bytes(const struct hth_packed_isa *isa, uint32_t units, uint32_t rows)
+{
+    struct runs a = runs_of(isa, rows);
+    return (units + a.run - 1) / a.run * a.step * sizeof(uint32_t);
 }
 
 /* Rows packed at a time; no bit depends on it. */
 static uint32_t block_rows(const struct hth_packed_isa *isa, uint32_t units)
 {
-    size_t row = (size_t)chunks_of(units) * HTH_PACK_LDA * sizeof(uint32_t);
-    size_t rows = HTH_MIN(BLOCK_BYTES / row, (size_t)BLOCK_ROWS);
+    size_t row = packed_bytes(isa, units, 1) - packed_bytes(isa, units, 0);
+    size_t rows = HTH_MIN(isa->block_bytes / row, (size_t)isa->block_rows);
     return rows < isa->mr ? isa->mr : (uint32_t)(rows / isa->mr * isa->mr);
 }
 
 static size_t block_bytes(const struct hth_packed_isa *isa, uint32_t units, uint32_t rows)
 {
     size_t most = HTH_MIN(block_rows(isa, units), rows);
-    return hth_exec_cost(most * chunks_of(units) * HTH_PACK_LDA * sizeof(uint32_t));
+    return hth_exec_cost(packed_bytes(isa, units, (uint32_t)most));
 }
 
 /* Element (r, c) of a view. */
@@ -56,26 +68,29 @@ static void *place(struct hth_view v, size_t r, size_t c)
     return (uint8_t *)v.data + (r * v.ld + c) * hth_dtype_size(v.dtype);
 }
 
-/* Rows first .. first + rows of x. */
-static void pack_block(const struct hth_packed_isa *isa, struct hth_view x, uint32_t first,
-                       uint32_t rows, uint32_t *a)
+/* Packs the block's rows of x, from row `first` on. Where groups are, a row is spread at once. */
+static void pack_block(const struct packed_product *p, struct hth_view x, uint32_t first)
 {
-    uint32_t chunk = HTH_PACK_UNITS * isa->pair;
-    for (uint32_t k0 = 0; k0 < x.cols; k0 += chunk) {
-        uint32_t k = HTH_MIN(x.cols - k0, chunk);
-        for (uint32_t r = 0; r < rows; r++, a += HTH_PACK_LDA) {
+    const struct hth_packed_isa *isa = p->isa;
+    struct runs to = runs_of(isa, p->rows);
+    uint32_t most = isa->group > 1 ? x.cols : to.run * isa->pair;
+    for (uint32_t k0 = 0; k0 < x.cols; k0 += most) {
+        uint32_t k = HTH_MIN(x.cols - k0, most);
+        uint32_t *a = p->a + k0 / most * to.step;
+        for (uint32_t r = 0; r < p->rows; r++, a += to.row) {
             if (x.dtype == HTH_BF16)
-                isa->pack_row_bf16(place(x, first + r, k0), k, a);
+                isa->pack_row_bf16(place(x, first + r, k0), k, a, to.step);
             else
-                isa->pack_row(place(x, first + r, k0), k, a);
+                isa->pack_row(place(x, first + r, k0), k, a, to.step);
         }
     }
 }
 
-/* First row of tile i of `tiles`: as even as possible, since a tile of few rows is slow. */
+/* First row of tile i of `tiles`: as even as possible, since a tile of few rows is slow, those with
+ * one more first. */
 static uint32_t tile_first(uint32_t rows, uint32_t tiles, uint32_t i)
 {
-    return (uint32_t)((uint64_t)rows * i / tiles);
+    return rows / tiles * i + HTH_MIN(rows % tiles, i);
 }
 
 static void *moved(void *p, size_t elements, bool bf16)
@@ -121,15 +136,17 @@ static void expect_end(const struct packed_product *p, uint32_t row, uint32_t ro
 {
     const struct hth_tile_end e = end_at(&p->end, row, col);
     size_t cols = HTH_MIN(p->n - col, p->isa->nr), y = e.y_bf16 ? 2 : 4, pre = e.pre_bf16 ? 2 : 4;
-    expect_rows(e.y, e.ldy * y, rows, cols * y, true);
-    expect_rows(e.pre, e.ld_pre * pre, rows, cols * pre, !e.backward);
+    if (!e.stream)
+        expect_rows(e.y, e.ldy * y, rows, cols * y, true);
+    if (!e.stream || e.backward)
+        expect_rows(e.pre, e.ld_pre * pre, rows, cols * pre, !e.backward);
     expect_rows(e.residual, e.ld_residual * sizeof(float), rows, cols * sizeof(float), false);
 }
 
-/* While a block's tiles use a chunk of one panel, each prefetches its share of the same chunk of
- * the next. The first tile of that panel alone would need all of it within 6000 clocks: more than
- * L3 delivers, let alone memory. */
-static void expect_panel(struct hth_tile *t, const uint32_t *next, uint32_t tile, uint32_t tiles,
+/* While a block's tiles use a chunk of a panel, each prefetches its share of the next chunk, which
+ * follows in memory. The first tile to use that would alone need all of it within 6000 clocks: more
+ * than L3 delivers, let alone memory. */
+static void expect_chunk(struct hth_tile *t, const uint32_t *next, uint32_t tile, uint32_t tiles,
                          uint32_t nr)
 {
     t->ahead_step = tiles > 1 ? nr / tiles : 0;
@@ -206,14 +223,16 @@ static void panel_units(const struct packed_product *p, uint32_t panel, uint32_t
     const struct hth_packed_isa *isa = p->isa;
     uint32_t nr = isa->nr, tiles = (p->rows + isa->mr - 1) / isa->mr;
     size_t length = (size_t)p->units * nr;
-    const uint32_t *a = p->a + (size_t)u / HTH_PACK_UNITS * p->rows * HTH_PACK_LDA;
+    struct runs from = runs_of(isa, p->rows);
+    const uint32_t *a = p->a + u / from.run * from.step + u % from.run;
     bool last = u + units == p->units;
     for (uint32_t i = 0; i < tiles; i++) {
         uint32_t first = tile_first(p->rows, tiles, i);
-        struct hth_tile t = {.a = a + (size_t)first * HTH_PACK_LDA + u % HTH_PACK_UNITS,
+        struct hth_tile t = {.a = a + (size_t)first * from.row,
                              .b = b,
                              .c = sums + first * nr,
                              .ldc = nr,
+                             .next_group = from.step,
                              .next_panel = panels > 1 ? length : 0,
                              .rows = tile_first(p->rows, tiles, i + 1) - first,
                              .units = units,
@@ -221,7 +240,7 @@ static void panel_units(const struct packed_product *p, uint32_t panel, uint32_t
         if (p->transposed)
             expect_pieces(p, &t, panel, u + units, i);
         else
-            expect_panel(&t, b + panels * length, i, tiles, nr);
+            expect_chunk(&t, b + (panels - 1) * length + (size_t)units * nr, i, tiles, nr);
         for (uint32_t k = 0; last && k < panels; k++)
             expect_end(p, first, t.rows, (panel + k) * nr);
         isa->tile_by_rows(&t);
@@ -233,9 +252,9 @@ static void panel_units(const struct packed_product *p, uint32_t panel, uint32_t
 /* Computes one panel, or two for few rows. */
 static void panel_run(const struct packed_product *p, uint32_t panel, uint32_t panels)
 {
-    float sums[BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
+    float sums[HTH_PACK_BLOCK_ROWS * HTH_PACK_NR] __attribute__((aligned(64)));
     uint32_t transposed[TRANSPOSE_UNITS * HTH_PACK_NR] __attribute__((aligned(64)));
-    uint32_t step = p->transposed ? TRANSPOSE_UNITS : HTH_PACK_UNITS, nr = p->isa->nr;
+    uint32_t step = p->transposed ? TRANSPOSE_UNITS : p->isa->chunk, nr = p->isa->nr;
     const uint32_t *b = p->panels + panel * (size_t)p->units * nr;
     for (uint32_t u = 0; u < p->units; u += step) {
         uint32_t units = HTH_MIN(p->units - u, step);
@@ -259,6 +278,8 @@ static void product_part(void *arg, uint32_t part)
     uint32_t step = p->rows <= p->isa->pair_rows && !p->transposed ? 2 : 1;
     for (uint32_t i = tile_first(panels, p->parts, part); i < end; i += step)
         panel_run(p, i, HTH_MIN(end - i, step));
+    if (p->end.stream)
+        p->isa->settle();
     hth_packed_leave(p->isa);
 }
 
@@ -280,6 +301,21 @@ static uint32_t blocks_of(const struct hth_packed_isa *isa, struct hth_view x)
     return (x.rows + most - 1) / most;
 }
 
+static bool on_lines(const void *p, size_t row_bytes)
+{
+    return ((uintptr_t)p | row_bytes) % 64 == 0;
+}
+
+/* True if y would leave the caches before anyone reads it: written past them, it spares reading the
+ * old lines. */
+static bool end_streams(const struct packed_product *p, uint32_t rows)
+{
+    const struct hth_tile_end *e = &p->end;
+    size_t y = e->ldy * (e->y_bf16 ? 2 : 4), pre = e->ld_pre * (e->pre_bf16 ? 2 : 4);
+    return rows * y >= p->isa->stream_bytes && on_lines(e->y, y) &&
+           (e->backward || on_lines(e->pre, e->pre != NULL ? pre : 0));
+}
+
 static enum hth_err product_run(struct hth_exec *ex, struct packed_product *p, struct hth_view x)
 {
     const struct hth_packed_isa *isa = p->isa;
@@ -289,12 +325,13 @@ static enum hth_err product_run(struct hth_exec *ex, struct packed_product *p, s
     p->a = hth_exec_take(ex, block_bytes(isa, p->units, x.rows));
     if (p->a == NULL)
         return HTH_E_NO_MEMORY;
+    p->end.stream = end_streams(p, x.rows);
     struct hth_tile_end end = p->end;
     for (uint32_t i = 0; i < blocks; i++) {
         uint32_t first = tile_first(x.rows, blocks, i);
         p->rows = tile_first(x.rows, blocks, i + 1) - first;
         p->end = end_at(&end, first, 0);
-        pack_block(isa, x, first, p->rows, p->a);
+        pack_block(p, x, first);
         p->parts = parts_of(ex, (uint64_t)p->rows * x.cols * p->n, panels_of(isa, p->n));
         hth_team_run(ex->team, p->parts, product_part, p);
     }
@@ -485,7 +522,7 @@ static size_t kept_bytes(const struct hth_packed_isa *isa, uint32_t units, uint3
 static bool outer_streams(const struct outer *o)
 {
     return (size_t)o->a.cols * o->b.cols * sizeof(float) >= STREAM_BYTES && !o->accumulate &&
-           o->a.rows <= OUTER_UNITS * o->isa->pair && o->ldc % 16 == 0 && (uintptr_t)o->c % 64 == 0;
+           o->a.rows <= OUTER_UNITS * o->isa->pair && on_lines(o->c, o->ldc * sizeof(float));
 }
 
 /* A panel of B with this many rows is worth a helper. */
@@ -580,7 +617,7 @@ enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g)
     }
     for (uint32_t first = 0; first < g->m; first += p.rows) {
         p.rows = HTH_MIN(g->m - first, most);
-        pack_block(isa, gemm_view(g->a, g->m, g->k, g->lda), first, p.rows, p.a);
+        pack_block(&p, gemm_view(g->a, g->m, g->k, g->lda), first);
         for (uint32_t col = 0; col < g->n; col += isa->nr) {
             p.n = HTH_MIN(g->n - col, isa->nr);
             if (g->form == HTH_GEMM_NN)
@@ -613,7 +650,8 @@ size_t hth_packed_linear_scratch(const struct hth_backend *be, uint32_t in, uint
 size_t hth_packed_gemm_scratch(size_t n, size_t k)
 {
     size_t row = (k / HTH_PACK_UNITS + 1) * HTH_PACK_LDA * sizeof(uint32_t);
-    size_t rows = HTH_MAX(HTH_PACK_MR * row, HTH_MIN(BLOCK_ROWS * row, BLOCK_BYTES));
+    size_t rows =
+        HTH_MAX(HTH_PACK_MR * row, HTH_MIN(HTH_PACK_BLOCK_ROWS * row, HTH_PACK_BLOCK_BYTES));
     size_t outer = (n + HTH_PACK_NR) * OUTER_UNITS * sizeof(uint32_t);
     size_t product = hth_exec_cost(rows) + hth_exec_cost(k * HTH_PACK_NR * sizeof(uint32_t));
     return HTH_MAX(product, hth_exec_cost(HTH_MIN(outer, OUTER_BYTES)));

@@ -7,6 +7,10 @@
  * units from zero, lower and upper halves apart, and adds both to C; so K is always cut into the
  * same 16 units, and the last are filled with zeros. Denormals count as zero and become zero.
  *
+ * A chunk of a panel, 32 KiB, stays in the first cache while the tiles of a block pass by: rows of
+ * A are loaded past that cache (`again`), and the sums rest in it. A product over units, and one of
+ * few rows, keeps A and lets B pass.
+ *
  * A thread configures its tiles when it meets the first product or another number of rows, and
  * releases them at the end of each piece of work (`leave`): the kernel then has 8 KiB less to save
  * when it switches threads.
@@ -26,7 +30,10 @@
 #define PK_NAME  "amxbf16"
 #define PK_BF16  1
 #define PK_GROUP 16
-#define PK_TILES .group = PK_GROUP, .width = 2 * PK_W, .turn = turn, .leave = leave
+#define PK_TILES                                                                                   \
+    .group = PK_GROUP, .width = 2 * PK_W, .chunk = 256, .block_rows = HTH_PACK_BLOCK_ROWS,         \
+    .block_bytes = HTH_PACK_BLOCK_BYTES, .stream_bytes = (size_t)8 << 20, .turn = turn,            \
+    .leave = leave
 
 #include <stdint.h>
 
@@ -48,6 +55,7 @@ enum form {
 /* How A lies, in units: from a row to the next, from 16 units of K to the next, to row 16. */
 struct walk {
     size_t row, group, lower;
+    bool again; /* A is read again before B */
 };
 
 /* -- configuration ------------------------------------------------------------------------- */
@@ -91,22 +99,33 @@ static void leave(void)
 
 #define ROW_BYTES           (NR * sizeof(float)) /* of a panel */
 
+/* The side that is read again soon goes into the first cache, the other past it. */
+#define LOAD(tile, from, row_bytes, again)                                                         \
+    do {                                                                                           \
+        if (again)                                                                                 \
+            _tile_loadd(tile, from, row_bytes);                                                    \
+        else                                                                                       \
+            _tile_stream_loadd(tile, from, row_bytes);                                             \
+    } while (0)
+#define LOAD_A(tile, from) LOAD(tile, from, w->row * sizeof(*a), w->again)
+#define LOAD_B(tile, from) LOAD(tile, from, ROW_BYTES, !w->again)
+
 INLINE void multiply(const uint32_t *a, const struct walk *w, const uint32_t *b, size_t next_panel,
                      enum form form)
 {
-    _tile_loadd(4, a, w->row * sizeof(*a));
-    _tile_loadd(6, b, ROW_BYTES);
-    _tile_loadd(7, b + SIDE, ROW_BYTES);
+    LOAD_A(4, a);
+    LOAD_B(6, b);
     _tile_dpbf16ps(0, 4, 6);
+    LOAD_B(7, b + SIDE);
     _tile_dpbf16ps(1, 4, 7);
     if (form == TALL) {
-        _tile_loadd(5, a + w->lower, w->row * sizeof(*a));
+        LOAD_A(5, a + w->lower);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     } else if (form == TWO) {
-        _tile_loadd(6, b + next_panel, ROW_BYTES);
-        _tile_loadd(7, b + next_panel + SIDE, ROW_BYTES);
+        LOAD_B(6, b + next_panel);
         _tile_dpbf16ps(2, 4, 6);
+        LOAD_B(7, b + next_panel + SIDE);
         _tile_dpbf16ps(3, 4, 7);
     }
 }
@@ -165,6 +184,21 @@ static void stream_sums(const struct hth_tile *t, enum form form)
     }
 }
 
+/* Prefetches this group's share of what the next panel needs. */
+INLINE const uint32_t *expect(const struct hth_tile *t, const uint32_t *ahead, uint32_t left)
+{
+    if (t->ahead_lines == 0) {
+        for (uint32_t i = 0; i < t->ahead_step; i++, ahead += LINE)
+            __builtin_prefetch(ahead, 0, 2);
+        return ahead;
+    }
+    for (uint32_t i = 1; i <= SIDE; i++) {
+        __builtin_prefetch(ahead, 0, 2);
+        ahead += ((left - i) & t->ahead_lines) != 0 ? LINE : t->ahead_step;
+    }
+    return ahead;
+}
+
 INLINE void sum(const struct hth_tile *t, const struct walk *w, enum form form)
 {
     const uint32_t *a = t->a, *b = t->b, *ahead = t->ahead;
@@ -175,13 +209,10 @@ INLINE void sum(const struct hth_tile *t, const struct walk *w, enum form form)
     uint32_t left = t->units;
     for (; left >= SIDE; left -= SIDE, a += w->group, b += SIDE * NR) {
         multiply(a, w, b, t->next_panel, form);
-        for (uint32_t i = 1; i <= SIDE; i++) {
-            __builtin_prefetch(ahead, 0, 2);
-            ahead += ((left - i) & t->ahead_lines) != 0 ? LINE : t->ahead_step;
-            if (form != TALL) { /* B of few rows comes from L3 or memory */
-                __builtin_prefetch(b + SOON + i * NR);
-                __builtin_prefetch(b + SOON + i * NR + LINE);
-            }
+        ahead = expect(t, ahead, left);
+        for (uint32_t i = 1; form != TALL && i <= SIDE; i++) { /* B of few rows comes from L3 */
+            __builtin_prefetch(b + SOON + i * NR);
+            __builtin_prefetch(b + SOON + i * NR + LINE);
         }
     }
     if (left > 0)
@@ -194,18 +225,20 @@ INLINE void sum(const struct hth_tile *t, const struct walk *w, enum form form)
 
 static void tile_by_rows(const struct hth_tile *t)
 {
-    const struct walk w = {HTH_PACK_LDA, SIDE, SIDE * HTH_PACK_LDA};
-    if (t->next_panel > 0)
+    struct walk w = {SIDE, t->next_group, SIDE * SIDE, true};
+    if (t->next_panel > 0) {
         sum(t, &w, TWO);
-    else if (t->rows <= SIDE)
+    } else if (t->rows <= SIDE) {
         sum(t, &w, FEW);
-    else
+    } else {
+        w.again = false;
         sum(t, &w, TALL);
+    }
 }
 
 static void tile_by_units(const struct hth_tile *t)
 {
-    const struct walk w = {2 * SIDE, SIDE * 2 * SIDE, SIDE};
+    const struct walk w = {2 * SIDE, SIDE * 2 * SIDE, SIDE, true};
     if (t->rows <= SIDE)
         sum(t, &w, FEW);
     else

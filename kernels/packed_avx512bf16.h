@@ -13,7 +13,8 @@
                                                      10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, \
                                                      19, 3, 18, 2, 17, 1, 16, 0),                  \
                                     (__m512i)_mm512_cvtne2ps_pbh((__m512)(odd), (__m512)(even))))
-#define PK_NARROW(v) ((hvec)_mm512_cvtneps_pbh((__m512)(v)))
+#define PK_STREAM_HALF(p, h) _mm256_stream_si256((__m256i *)(void *)(p), (__m256i)(h))
+#define PK_NARROW(v)         ((hvec)_mm512_cvtneps_pbh((__m512)(v)))
 /* 14 bits suffice: the product's operands have 8. */
 #define PK_INVERSE(x) ((vec)_mm512_rcp14_ps((__m512)(x)))
 /* Four neighbours in a row of units, [even | odd unit] of k and k + 1, become four of the

@@ -12,8 +12,9 @@
  *   A by units:   [units of K][width]   width is one vector, for tiles of AMX two; for x^T in the
  *                                       weight gradient
  *
- * Where one instruction sums a whole *group* of units, a row of A is filled with zeros up to it,
- * and `turn` exchanges rows and units of A by units within each square of a group: row r of a group
+ * Where one instruction sums a whole *group* of units, a row of A is filled with zeros up to it, A
+ * by rows is [groups][rows and one more][group], so that a tile is one stretch of memory, and
+ * `turn` exchanges rows and units of A by units within each square of a group: row r of a group
  * begins at (r % group) * width + r / group * group, and the next group `group * width` behind.
  *
  * A tile is at most mr rows by nr columns of C; its sums stay in registers for a chunk.
@@ -24,16 +25,19 @@
 #include "kernels/cpu_int.h"
 #include "kernels/packed.h"
 
-#define HTH_PACK_UNITS 512 /* of K in a chunk: 2 KiB of a row, 64 KiB of a panel */
-#define HTH_PACK_LDA   (HTH_PACK_UNITS + 16) /* not a multiple of 4 KiB, so rows spread in L1 */
-#define HTH_PACK_NR    32                    /* the widest panel of any set */
-#define HTH_PACK_MR    32                    /* the most rows of a tile, and the largest `width` */
+#define HTH_PACK_UNITS       512 /* of K in a chunk: 2 KiB of a row, 64 KiB of a panel */
+#define HTH_PACK_LDA         (HTH_PACK_UNITS + 16) /* no multiple of 4 KiB: rows spread in L1 */
+#define HTH_PACK_NR          32                    /* the widest panel of any set */
+#define HTH_PACK_MR          32  /* the most rows of a tile, and the largest `width` */
+#define HTH_PACK_BLOCK_ROWS  256 /* the most of any set, and the most bytes of them */
+#define HTH_PACK_BLOCK_BYTES ((size_t)1280 << 10)
 
 /* C (+)= A B for one tile and one chunk of K. */
 struct hth_tile {
     const uint32_t *a, *b;
     float *c;
     size_t ldc;
+    size_t next_group; /* of A by rows, where groups are */
     size_t next_panel; /* units from b to a second panel; 0: there is none */
     /* Prefetched during this panel for the next one: ahead_step units for each unit of K, this
      * tile's share of the block's prefetches. */
@@ -55,6 +59,7 @@ struct hth_tile_end {
     void *pre;             /* forward gets c + bias; or NULL */
     const float *residual; /* or NULL */
     void *y;
+    bool stream; /* y, and pre if forward, go past the caches: rows on 64 bytes, then `settle` */
     size_t ld_pre, ld_residual, ldy; /* in elements */
 };
 
@@ -64,6 +69,10 @@ struct hth_packed_isa {
     uint32_t mr, nr, width; /* rows and columns of a tile; rows of A by units */
     uint32_t pair;          /* numbers of a unit: 1 or 2 */
     uint32_t group;         /* units whose products one instruction sums; width is a multiple */
+    uint32_t chunk;         /* units of K for which the sums of a tile by rows stay in registers */
+    uint32_t block_rows;    /* rows of A that are packed at a time */
+    size_t block_bytes;     /* ... in all; they stay in the second cache */
+    size_t stream_bytes;    /* results by rows of this size are written past the caches */
     uint32_t pair_rows;     /* up to this many rows take two panels at a time */
     void (*tile_by_rows)(const struct hth_tile *t);
     void (*tile_by_units)(const struct hth_tile *t);
@@ -75,14 +84,15 @@ struct hth_packed_isa {
     void (*settle)(void);
     /* `rows` x `cols` sums with leading dimension nr; cols <= nr. */
     void (*finish)(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *end);
-    /* k numbers of a row into (k + pair - 1) / pair units. */
-    void (*pack_row)(const float *src, uint32_t k, uint32_t *dst);
+    /* k numbers of a row into (k + pair - 1) / pair units; where groups are, into whole groups that
+     * lie `step` apart. */
+    void (*pack_row)(const float *src, uint32_t k, uint32_t *dst, size_t step);
     /* dst[u][j], j < width (a multiple of the vector's): from k rows of `cols` numbers, K
      * downwards; zeros beyond cols. */
     void (*pack_down)(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
                       uint32_t width);
     /* The same from bf16 numbers; NULL in sets of fp32. */
-    void (*pack_row_bf16)(const uint16_t *src, uint32_t k, uint32_t *dst);
+    void (*pack_row_bf16)(const uint16_t *src, uint32_t k, uint32_t *dst, size_t step);
     void (*pack_down_bf16)(const uint16_t *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
                            uint32_t width);
     /* dst[u][j], j < nr: from `cols` rows of k numbers, K along the row; zeros beyond cols. */

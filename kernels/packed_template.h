@@ -12,6 +12,7 @@
  *   PK_NARROW(v)                bf16: a vector's lanes, rounded like those two
  *   PK_LOAD_N(p, n), PK_STORE_N(p, n, v)  the first n < W lanes, touching no others
  *   PK_STREAM(p, v), PK_SETTLE()  a store past the caches, and the fence after such stores
+ *   PK_STREAM_HALF(p, h)        the same of bf16 numbers
  *   PK_INVERSE(x)               1 / x for 1 <= x <= 2^127
  *   PK_MAX(limit, v), PK_MIN(limit, v)  v clamped at a limit; NaN stays NaN
  *   PK_GROUP                    units that one instruction sums: rows are filled up to it
@@ -75,6 +76,9 @@ INLINE void store_n(float *p, uint32_t n, vec v)
 #define PK_STREAM(p, v) store(p, v)
 #define PK_SETTLE()     ((void)0)
 #endif
+#ifndef PK_STREAM_HALF
+#define PK_STREAM_HALF(p, h) (*(hvec *)(p) = (h))
+#endif
 #ifndef PK_INVERSE
 #define PK_INVERSE(x) (1.0f / (x))
 #endif
@@ -93,12 +97,9 @@ INLINE vec load_some(const float *p, int64_t n)
 
 /* -- units --------------------------------------------------------------------------------- */
 
-/* Zeros behind `units` of a row, up to a whole group. */
-INLINE void fill_group(uint32_t *row, uint32_t units)
-{
-    for (; units % PK_GROUP != 0; units++)
-        row[units] = 0;
-}
+_Static_assert(PK_GROUP == 1 || PK_GROUP == PK_W, "a group is a vector");
+
+#define SOON_NUMBERS 512 /* of a row, prefetched: beyond a page the hardware does not */
 
 #if PK_BF16
 #define PAIR 2
@@ -159,13 +160,29 @@ INLINE uvec halves(const uint16_t *p, int64_t n)
     return __builtin_convertvector(h, uvec);
 }
 
-static void pack_row_bf16(const uint16_t *src, uint32_t k, uint32_t *dst)
+#if PK_GROUP > 1
+static void pack_row_bf16(const uint16_t *src, uint32_t k, uint32_t *dst, size_t step)
 {
+    uint32_t at = 0;
+    for (; at + 2 * PK_GROUP <= k; at += 2 * PK_GROUP, dst += step) {
+        __builtin_prefetch(src + at + 2 * SOON_NUMBERS);
+        store_units(dst, *(const uvec *)(const void *)(src + at));
+    }
+    if (at < k) {
+        uvec last = {0};
+        memcpy(&last, src + at, (k - at) * sizeof(*src));
+        store_units(dst, last);
+    }
+}
+#else
+static void pack_row_bf16(const uint16_t *src, uint32_t k, uint32_t *dst, size_t step)
+{
+    (void)step;
     if (k % 2 != 0)
         dst[k / 2] = 0;
     memcpy(dst, src, k * sizeof(*src));
-    fill_group(dst, (k + 1) / 2);
 }
+#endif
 
 static void pack_down_bf16(const uint16_t *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
                            uint32_t width)
@@ -206,16 +223,22 @@ INLINE uvec units_along(const float *p, uint32_t n)
     return PK_ALONG(some);
 }
 
-static void pack_row(const float *src, uint32_t k, uint32_t *dst)
+static void pack_row(const float *src, uint32_t k, uint32_t *dst, size_t step)
 {
     uint32_t at = 0;
-    for (; at + PAIR * PK_W <= k; at += PAIR * PK_W)
-        store_units(dst + at / PAIR, PK_ALONG(src + at));
+    if (PK_GROUP == 1)
+        step = PK_W;
+    for (; at + PAIR * PK_W <= k; at += PAIR * PK_W, dst += step) {
+        __builtin_prefetch(src + at + SOON_NUMBERS); /* into the next page, too */
+        if (PAIR * PK_W > 16)
+            __builtin_prefetch(src + at + SOON_NUMBERS + 16);
+        store_units(dst, PK_ALONG(src + at));
+    }
     if (at < k) {
         uvec last = units_along(src + at, k - at);
-        memcpy(dst + at / PAIR, &last, (k - at + PAIR - 1) / PAIR * sizeof(uint32_t));
+        uint32_t units = PK_GROUP > 1 ? PK_GROUP : (k - at + PAIR - 1) / PAIR;
+        memcpy(dst, &last, units * sizeof(uint32_t));
     }
-    fill_group(dst, (k + PAIR - 1) / PAIR);
 }
 
 static void pack_down(const float *src, size_t ld, uint32_t k, uint32_t cols, uint32_t *dst,
@@ -340,7 +363,9 @@ static void transpose_some(const uint32_t *src, uint32_t units, uint32_t *dst)
 static void tile_by_rows(const struct hth_tile *t);
 static void tile_by_units(const struct hth_tile *t);
 #else
-#define PK_TILES .group = PK_GROUP, .width = PK_W
+#define PK_TILES                                                                                   \
+    .group = PK_GROUP, .width = PK_W, .chunk = HTH_PACK_UNITS, .block_rows = 96,                   \
+    .block_bytes = (size_t)816 << 10, .stream_bytes = SIZE_MAX
 
 #define FEW_ROWS 8
 
@@ -521,25 +546,29 @@ INLINE vec get(const void *row, size_t at, uint32_t n, bool bf16)
     return n >= PK_W ? load(p) : PK_LOAD_N(p, n);
 }
 
-INLINE void put(void *row, size_t at, uint32_t n, bool bf16, vec v)
+INLINE void put(void *row, size_t at, uint32_t n, bool bf16, bool past, vec v)
 {
 #if PK_BF16
     if (bf16) {
         uint16_t *half = (uint16_t *)row + at;
         hvec h = PK_NARROW(v);
-        if (n >= PK_W)
-            *(hvec *)half = h;
-        else
+        if (n < PK_W)
             memcpy(half, &h, n * sizeof(*half));
+        else if (past)
+            PK_STREAM_HALF(half, h);
+        else
+            *(hvec *)half = h;
         return;
     }
 #endif
     (void)bf16;
     float *p = (float *)row + at;
-    if (n >= PK_W)
-        store(p, v);
-    else
+    if (n < PK_W)
         PK_STORE_N(p, n, v);
+    else if (past)
+        PK_STREAM(p, v);
+    else
+        store(p, v);
 }
 
 INLINE vec end_forward(vec v, size_t r, size_t col, uint32_t n, const struct hth_tile_end *e,
@@ -548,7 +577,7 @@ INLINE vec end_forward(vec v, size_t r, size_t col, uint32_t n, const struct hth
     if (e->bias != NULL)
         v += get(e->bias, col, n, false);
     if (e->pre != NULL)
-        put(e->pre, r * e->ld_pre + col, n, e->pre_bf16, v);
+        put(e->pre, r * e->ld_pre + col, n, e->pre_bf16, e->stream, v);
     if (act == HTH_ACT_GELU)
         v = gelu(v);
     else if (act == HTH_ACT_RELU)
@@ -567,31 +596,40 @@ INLINE vec end_backward(vec v, size_t r, size_t col, uint32_t n, const struct ht
     return act == HTH_ACT_RELU ? pick(x <= 0.0f, (vec){0}, v) : v;
 }
 
-/* Finishes n <= W columns of all rows: their sums stay in a register. */
-INLINE void finish_columns(const float *c, uint32_t rows, uint32_t col, uint32_t n,
-                           const struct hth_tile_end *e, enum hth_act act, bool backward)
+/* Row by row, so that a line which is written past the caches is written at once. The columns' sums
+ * stay in registers. */
+INLINE void finish_rows(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *e,
+                        enum hth_act act, bool backward)
 {
-    vec sums = backward && e->sums != NULL ? get(e->sums, col, n, false) : (vec){0};
+    bool adds = backward && e->sums != NULL;
+    vec sums[2] = {{0}, {0}};
+    for (uint32_t i = 0; adds && i * PK_W < cols; i++)
+        sums[i] = get(e->sums, i * PK_W, cols - i * PK_W, false);
     for (uint32_t r = 0; r < rows; r++) {
-        vec v = load(c + r * NR + col);
-        v = backward ? end_backward(v, r, col, n, e, act) : end_forward(v, r, col, n, e, act);
-        if (e->residual != NULL)
-            v += get(e->residual, r * e->ld_residual + col, n, false);
-        put(e->y, r * e->ldy + col, n, e->y_bf16, v);
-        sums += v;
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t col = i * PK_W, n = cols - col;
+            if (col >= cols)
+                break;
+            vec v = load(c + r * NR + col);
+            v = backward ? end_backward(v, r, col, n, e, act) : end_forward(v, r, col, n, e, act);
+            if (e->residual != NULL)
+                v += get(e->residual, r * e->ld_residual + col, n, false);
+            put(e->y, r * e->ldy + col, n, e->y_bf16, e->stream, v);
+            sums[i] += v;
+        }
     }
-    if (backward && e->sums != NULL)
-        put(e->sums, col, n, false, sums);
+    for (uint32_t i = 0; adds && i * PK_W < cols; i++)
+        put(e->sums, i * PK_W, cols - i * PK_W, false, false, sums[i]);
 }
 
 INLINE void finish_tile(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *e,
                         enum hth_act act, bool backward)
 {
-    uint32_t col = 0;
-    for (; col + PK_W <= cols; col += PK_W)
-        finish_columns(c, rows, col, PK_W, e, act, backward);
-    if (col < cols)
-        finish_columns(c, rows, col, cols - col, e, act, backward);
+    if (cols == NR)
+        finish_rows(c, rows, NR, e, act, backward);
+    else
+        finish_rows(c, rows, cols, e, act, backward);
 }
 
 static void finish(const float *c, uint32_t rows, uint32_t cols, const struct hth_tile_end *e)

@@ -18,12 +18,13 @@
 
 #include "kernels/amx.h"
 
-#define _tile_loadconfig(config)      amx_shim_load_config(config)
-#define _tile_release()               amx_shim_release()
-#define _tile_zero(tile)              amx_shim_zero(tile)
-#define _tile_loadd(tile, at, bytes)  amx_shim_load(tile, at, bytes)
-#define _tile_stored(tile, at, bytes) amx_shim_store(tile, at, bytes)
-#define _tile_dpbf16ps(c, a, b)       amx_shim_dot(c, a, b)
+#define _tile_loadconfig(config)            amx_shim_load_config(config)
+#define _tile_release()                     amx_shim_release()
+#define _tile_zero(tile)                    amx_shim_zero(tile)
+#define _tile_loadd(tile, at, bytes)        amx_shim_load(tile, at, bytes)
+#define _tile_stream_loadd(tile, at, bytes) amx_shim_load(tile, at, bytes)
+#define _tile_stored(tile, at, bytes)       amx_shim_store(tile, at, bytes)
+#define _tile_dpbf16ps(c, a, b)             amx_shim_dot(c, a, b)
 
 void amx_shim_load_config(const void *config);
 void amx_shim_release(void);

@@ -16,7 +16,8 @@
 
 /* Rows of the whole batch; packed blocks have fewer, so it covers one, less, and more than two. */
 #define ROWS      70
-#define MANY_ROWS 200
+#define MANY_ROWS 530
+#define VAST_ROWS 1030 /* of 4096 bf16 numbers: over 8 MiB, which are written past the caches */
 
 static const struct hth_backend *backends[2 + HTH_PACKED_MAX];
 static size_t backend_count;
@@ -124,18 +125,28 @@ static void row_bits_do_not_depend_on_the_batch(void **state)
     }
 }
 
-/* The same where a batch is several blocks of packed rows (packed.c: 96 rows at most; 48 of the
- * second shape's hidden layer in fp32), which end at other rows in each. */
+/* The same where a batch is several blocks of packed rows (packed.c: 96 rows at most, on tiles 256;
+ * 48 and 160 of the second shape's hidden layer), which end at other rows in each. */
 static void row_bits_do_not_depend_on_packed_blocks(void **state)
 {
     static const uint32_t shapes[][2] = {{64, 256}, {12, 4096}};
-    static const uint32_t batches[] = {1, 7, 48, 49, 95, 96, 97, 193, 199};
+    static const uint32_t batches[] = {1, 7, 48, 49, 95, 96, 97, 193, 257, 529};
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
         for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++)
             batches_repeat(backends[k], shapes[s], MANY_ROWS, batches, HTH_ARRAY_LEN(batches));
     }
 }
+
+#ifndef HTH_AMX_SHIM /* tiles in software know no caches */
+static void row_bits_do_not_depend_on_caches(void **state)
+{
+    static const uint32_t shape[2] = {12, 4096}, batches[] = {3, 40};
+    (void)state;
+    for (size_t k = 2; k < backend_count; k++)
+        batches_repeat(backends[k], shape, VAST_ROWS, batches, HTH_ARRAY_LEN(batches));
+}
+#endif
 
 /* A sequence gives the same bits alone and among others. */
 static void sequence_bits_do_not_depend_on_others(void **state)
@@ -340,6 +351,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(row_bits_do_not_depend_on_the_batch),
         cmocka_unit_test(row_bits_do_not_depend_on_packed_blocks),
+#ifndef HTH_AMX_SHIM
+        cmocka_unit_test(row_bits_do_not_depend_on_caches),
+#endif
         cmocka_unit_test(sequence_bits_do_not_depend_on_others),
         cmocka_unit_test(not_finite_rows_stay_alone),
         cmocka_unit_test(ref_bits_are_frozen),
