@@ -37,11 +37,21 @@ static double relative(const struct distance *s)
     return isfinite(r) ? r : INFINITY;
 }
 
+static double number(struct hth_view v, uint32_t r, uint32_t j)
+{
+    size_t at = (size_t)r * v.ld + j;
+    if (v.dtype != HTH_BF16)
+        return (double)((const float *)v.data)[at];
+    uint32_t bits = (uint32_t)((const uint16_t *)v.data)[at] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return (double)x;
+}
+
 static void off_row(struct distance *s, struct hth_view got, uint32_t r, const double *want)
 {
-    const float *row = (const float *)got.data + (size_t)r * got.ld;
     for (uint32_t j = 0; j < got.cols; j++)
-        off(s, (double)row[j], want[j]);
+        off(s, number(got, r, j), want[j]);
 }
 
 uint32_t hth_bench_checked_count(uint32_t rows)
@@ -59,9 +69,8 @@ uint32_t hth_bench_checked_row(uint32_t rows, uint32_t i)
 
 static void load(struct hth_view v, uint32_t r, double *to)
 {
-    const float *row = (const float *)v.data + (size_t)r * v.ld;
     for (uint32_t j = 0; j < v.cols; j++)
-        to[j] = (double)row[j];
+        to[j] = number(v, r, j);
 }
 
 /* y = x W + bias */
@@ -104,6 +113,11 @@ static void off_gradient(struct distance *s, const struct hth_weight *w, uint32_
     }
 }
 
+static size_t row_bytes(struct hth_view v)
+{
+    return v.ld * hth_dtype_size(v.dtype);
+}
+
 /* Sets all rows of a view to zero except the checked ones. */
 static void only_checked(struct hth_view v)
 {
@@ -111,23 +125,23 @@ static void only_checked(struct hth_view v)
         if (i < hth_bench_checked_count(v.rows) && r == hth_bench_checked_row(v.rows, i))
             i++;
         else
-            memset((float *)v.data + (size_t)r * v.ld, 0, v.cols * sizeof(float));
+            memset((uint8_t *)v.data + r * row_bytes(v), 0, row_bytes(v));
     }
 }
 
 /* A copy of a view's numbers, which put_back restores; NULL: no memory. */
-static float *keep_rows(struct hth_view v)
+static void *keep_rows(struct hth_view v)
 {
-    float *copy = hth_try_calloc((size_t)v.rows * v.ld, sizeof(float));
+    void *copy = hth_try_calloc(v.rows, row_bytes(v));
     if (copy != NULL)
-        memcpy(copy, v.data, (size_t)v.rows * v.ld * sizeof(float));
+        memcpy(copy, v.data, v.rows * row_bytes(v));
     return copy;
 }
 
-static void put_back(struct hth_view v, float *copy)
+static void put_back(struct hth_view v, void *copy)
 {
     if (copy != NULL)
-        memcpy(v.data, copy, (size_t)v.rows * v.ld * sizeof(float));
+        memcpy(v.data, copy, v.rows * row_bytes(v));
     hth_free(copy);
 }
 
@@ -178,8 +192,8 @@ static enum hth_err check_linear(struct hth_bench_case *c)
     size_t numbers = (size_t)HTH_BENCH_CHECKED_ROWS * c->ffn.hidden;
     bool weights = c->options.kind == HTH_BENCH_LINEAR_BACKWARD_WEIGHT;
     double *in = hth_try_calloc(numbers, 2 * sizeof(double));
-    float *dy = weights ? keep_rows(c->dy) : NULL;
-    float *dhidden = weights ? keep_rows(c->dhidden) : NULL;
+    void *dy = weights ? keep_rows(c->dy) : NULL;
+    void *dhidden = weights ? keep_rows(c->dhidden) : NULL;
     enum hth_err err = HTH_E_NO_MEMORY;
     if (in == NULL || (weights && (dy == NULL || dhidden == NULL)))
         goto out;
@@ -309,7 +323,7 @@ static enum hth_err check_ffn(struct hth_bench_case *c)
     bool backward = kind != HTH_BENCH_FFN_FORWARD;
     size_t numbers = (size_t)HTH_BENCH_CHECKED_ROWS * ROW_VECTORS * c->ffn.hidden;
     double *memory = hth_try_calloc(numbers, sizeof(double));
-    float *dy = backward ? keep_rows(c->dy) : NULL;
+    void *dy = backward ? keep_rows(c->dy) : NULL;
     enum hth_err err = HTH_E_NO_MEMORY;
     if (memory == NULL || (backward && dy == NULL))
         goto out;
