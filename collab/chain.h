@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * chain.h: the record of the steps that trainers took together: who brought values, and who votes.
+ *
+ * Each step that a group averages leaves a *link*. It names the link before it, the ballot in which
+ * it was made, a digest of the mean, and the *roll*: the members whose values are in the mean. The
+ * link's hash is its *head*. Two members with the same head hold the same parameters, bit for bit,
+ * and a chain of heads tells who took part in what.
+ *
+ *      genesis          step 1           step 2
+ *     +--------+       +--------+       +--------+
+ *     | A B C  | <---- | A B    | <---- | A B D  |      C missed two steps, D came with the second
+ *     +--------+       +--------+       +--------+
+ *
+ * The rolls say who may vote. A member's *weight* at a link is the number of the last `window`
+ * links whose roll has it; it is 0 when this link's roll does not have the member, or says that it
+ * leaves. Those with a weight above 0 are the link's *voters*, in order of weight, then of a hash.
+ * A *quorum* is more than half of all weights; or just half, with the first voter in it. So of two
+ * even halves exactly one is a quorum, and of two quorums of the same voters at least one member is
+ * in both.
+ *
+ * Which link follows another is a *choice* among candidates (choice.h). All candidates of one step
+ * have the same *base*, the link before them, and the base's voters decide. A link may stand on
+ * another only if its roll holds a quorum of that other one's voters of the base: so a link with a
+ * successor was chosen by a quorum, and is final.
+ *
+ *     base(L) = the link before L; for a genesis or a fork, which nobody chose, L itself
+ *
+ * A *fork* is a link without that quorum: some members went on without the others
+ * (averaging.majority: eventual). hth_chain_better says which of two chains remains when they meet.
+ *
+ * A member is a process, not a machine: a peer's id and the number of its life. A process that
+ * starts again without its promises is another member.
+ *
+ * The chain is a store of links and members, addressed by small numbers. All memory is taken by
+ * hth_chain_new. One thread at a time; no clock, no I/O.
+ *
+ * Lamport: The part-time parliament, ACM TOCS 16(2), 1998; Lamport, Malkhi, Zhou: Reconfiguring a
+ * state machine, SIGACT News 41(1), 2010: the voters of a choice follow from the choices before it.
+ */
+#ifndef HTH_COLLAB_CHAIN_H
+#define HTH_COLLAB_CHAIN_H
+
+#include "core/crypto.h"
+
+#define HTH_LINK_NONE   UINT32_MAX
+#define HTH_MEMBER_NONE UINT16_MAX
+
+enum hth_link_kind {
+    HTH_LINK_STEP,    /* its roll holds a quorum */
+    HTH_LINK_FORK,    /* it does not, and its members went on all the same */
+    HTH_LINK_GENESIS, /* the first of a chain */
+};
+
+/* How a roll marks a member. */
+enum {
+    HTH_ROLL_IN = 1,     /* its values are in each part of the mean */
+    HTH_ROLL_PART = 2,   /* its values are in some parts of the mean */
+    HTH_ROLL_LEFT = 4,   /* with HTH_ROLL_IN: it asked to leave, and votes on no later link */
+    HTH_ROLL_COMING = 8, /* a newcomer, for which the mean is kept; alone */
+};
+
+struct hth_roll {
+    uint16_t member;  /* number in the chain */
+    uint16_t marks;   /* HTH_ROLL_ */
+    uint32_t batch;   /* number of the batch that it brought */
+    uint32_t samples; /* in that batch */
+};
+
+/* A link as it was made. */
+struct hth_chain_link {
+    uint64_t step;
+    uint32_t prev;     /* HTH_LINK_NONE for a genesis */
+    uint32_t ballot;   /* in which it was made */
+    uint32_t protocol; /* version that is used on top of this link */
+    enum hth_link_kind kind;
+    struct hth_hash mean;        /* digest of the mean's blocks; of the parameters for a genesis */
+    const struct hth_roll *roll; /* no two alike; in the store ascending by member */
+    uint32_t count;              /* of the roll, at least 1 */
+};
+
+/* A link's voters follow from it and from those before it. */
+struct hth_voter {
+    uint16_t member;
+    uint16_t weight; /* 1..window */
+};
+
+struct hth_voters {
+    const struct hth_voter *order; /* by weight, larger first; then by hash(head, id, life) */
+    uint32_t count;
+    uint32_t weight; /* sum */
+};
+
+struct hth_chain_opts {
+    const struct hth_crypto *crypto; /* borrowed */
+    struct hth_hash run;             /* no link of another run has the same head */
+    uint32_t window;                 /* links that make up a weight, at least 1 */
+    bool eventual;                   /* forks are allowed (averaging.majority) */
+    uint32_t links_max;
+    uint32_t members_max; /* at most HTH_MEMBER_NONE */
+    uint32_t rolls_max;   /* entries of all rolls together */
+};
+
+struct hth_chain;
+
+struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts);
+void hth_chain_free(struct hth_chain *chain);
+
+/* The number of a member, given when it is first seen.
+ * Errors: E_TOO_LARGE (the store is full); *out is HTH_MEMBER_NONE then. */
+enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life,
+                              uint16_t *out) HTH_MUST;
+uint32_t hth_chain_members(const struct hth_chain *chain);
+const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t member);
+
+/* Takes up a link, or finds it. Copies the roll. Errors: E_NOT_FOUND (the link before it is unknown
+ * here: fetch it first); E_MALFORMED (a roll that is empty or has a member twice, marks that are
+ * none, unknown members, a step that does not follow, a genesis with a link before it, another kind
+ * without one); E_STALE (a step whose roll holds no quorum, or a fork whose roll does); E_REFUSED
+ * (a fork, in a run that has none); E_TOO_LARGE (the store is full). *out is HTH_LINK_NONE then. */
+enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link *link,
+                           uint32_t *out) HTH_MUST;
+/* The number of the link with this head, or HTH_LINK_NONE. */
+uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *head);
+
+/* Whether the run allows forks. */
+bool hth_chain_forks(const struct hth_chain *chain);
+const struct hth_chain_link *hth_chain_at(const struct hth_chain *chain, uint32_t link);
+const struct hth_hash *hth_chain_head(const struct hth_chain *chain, uint32_t link);
+struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link);
+uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link);
+/* Samples in the means of this link and of all before it, from the genesis on. */
+uint64_t hth_chain_samples(const struct hth_chain *chain, uint32_t link);
+/* The entry of a member in a link's roll, or NULL. */
+const struct hth_roll *hth_chain_entry(const struct hth_chain *chain, uint32_t link,
+                                       uint16_t member);
+/* Whether a batch of a member is in a mean of this chain, in full or in part. */
+bool hth_chain_used(const struct hth_chain *chain, uint32_t link, uint16_t member, uint32_t batch);
+
+/* Whether those voters of a link that pass a test are a quorum. */
+typedef bool hth_member_test(const void *ctx, uint16_t member);
+bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_test *has,
+                      const void *ctx);
+/* A set of members: bits by number, members_max of them. */
+static inline bool hth_members_has(const void *set, uint16_t member)
+{
+    return ((const uint64_t *)set)[member / 64] >> (member % 64) & 1;
+}
+static inline void hth_members_put(uint64_t *set, uint16_t member)
+{
+    set[member / 64] |= UINT64_C(1) << (member % 64);
+}
+/* Whether a holder of link b should go over to link a. Where a follows from b's base without a fork
+ * between them: when a's step is later. Where b follows from a's base in that way: no. Else the
+ * chains have parted: in a run with forks, or where no link is in both, the chain whose base has
+ * more samples is better, then the smaller head of the base. Bases, not tips: all candidates of one
+ * choice compare alike, so nobody goes back and forth. */
+bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b);
+
+#endif

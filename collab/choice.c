@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/choice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t hth_choice_size(uint16_t capacity)
+{
+    return sizeof(struct hth_choice) + capacity * sizeof(struct hth_choice_seat);
+}
+
+static void clear_table(struct hth_choice *c, struct hth_ballot ballot)
+{
+    c->ballot = ballot;
+    c->gone_out = 0;
+    c->seats = 0;
+    memset(c->seat, 0, c->capacity * sizeof(c->seat[0]));
+}
+
+void hth_choice_init(struct hth_choice *c, const struct hth_chain *chain, uint16_t me,
+                     uint16_t capacity)
+{
+    memset(c, 0, hth_choice_size(capacity));
+    c->chain = chain;
+    c->me = me;
+    c->tip = c->accepted = HTH_LINK_NONE;
+    c->batch = 1;
+    c->capacity = capacity;
+    clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
+}
+
+/* The choice in which a link is a candidate. */
+static struct hth_ballot choice_of(const struct hth_chain *chain, uint32_t link, uint32_t n)
+{
+    return (struct hth_ballot){hth_chain_at(chain, link)->step, hth_chain_base(chain, link), n};
+}
+
+static bool is_same(const struct hth_ballot *a, const struct hth_ballot *b)
+{
+    return a->base == b->base && a->step == b->step;
+}
+
+struct hth_ballot hth_choice_now(const struct hth_choice *c)
+{
+    if (c->tip == HTH_LINK_NONE)
+        return (struct hth_ballot){.base = HTH_LINK_NONE};
+    return choice_of(c->chain, c->tip, c->promised);
+}
+
+uint16_t hth_choice_caller(const struct hth_chain *chain, const struct hth_ballot *ballot)
+{
+    struct hth_voters voters = hth_chain_voters(chain, ballot->base);
+    return voters.count == 0 ? HTH_MEMBER_NONE : voters.order[ballot->n % voters.count].member;
+}
+
+static uint16_t caller_now(const struct hth_choice *c)
+{
+    struct hth_ballot now = hth_choice_now(c);
+    return hth_choice_caller(c->chain, &now);
+}
+
+static bool has_vote(const struct hth_chain *chain, uint32_t base, uint16_t member)
+{
+    struct hth_voters voters = hth_chain_voters(chain, base);
+    for (uint32_t i = 0; i < voters.count; i++)
+        if (voters.order[i].member == member)
+            return true;
+    return false;
+}
+
+bool hth_choice_votes(const struct hth_choice *c)
+{
+    return c->tip != HTH_LINK_NONE && has_vote(c->chain, hth_chain_base(c->chain, c->tip), c->me);
+}
+
+/* ---- who is READY
+ * -------------------------------------------------------------------------------- */
+
+static int by_member(const void *a, const void *b)
+{
+    return (int)((const struct hth_choice_seat *)a)->member -
+           (int)((const struct hth_choice_seat *)b)->member;
+}
+
+static const struct hth_choice_seat *seat_of(const struct hth_choice *c, uint16_t member)
+{
+    struct hth_choice_seat key = {.member = member};
+    return bsearch(&key, c->seat, c->seats, sizeof(key), by_member);
+}
+
+static bool is_seated(const void *ctx, uint16_t member)
+{
+    return seat_of(ctx, member) != NULL;
+}
+
+struct holders {
+    const struct hth_choice *c;
+    uint32_t head;
+};
+
+static bool is_holder(const void *ctx, uint16_t member)
+{
+    const struct holders *of = ctx;
+    const struct hth_choice_seat *seat = seat_of(of->c, member);
+    return seat != NULL && seat->head == of->head;
+}
+
+static struct hth_choice_seat *take_seat(struct hth_choice *c, uint16_t member)
+{
+    uint32_t at = 0;
+    while (at < c->seats && c->seat[at].member < member)
+        at++;
+    if (at < c->seats && c->seat[at].member == member)
+        return &c->seat[at];
+    if (c->seats == c->capacity)
+        return NULL;
+    memmove(&c->seat[at + 1], &c->seat[at], (c->seats - at) * sizeof(c->seat[0]));
+    c->seats++;
+    return &c->seat[at];
+}
+
+/* ---- what a member does
+ * -------------------------------------------------------------------------- */
+
+bool hth_choice_take(struct hth_choice *c, uint32_t link)
+{
+    struct hth_ballot before = hth_choice_now(c), after = choice_of(c->chain, link, 0);
+    if (!is_same(&before, &after)) {
+        c->promised = c->accepted_n = 0;
+        c->accepted = HTH_LINK_NONE;
+    }
+    c->tip = link;
+    c->phase = HTH_CHOICE_READY;
+    bool used = hth_chain_used(c->chain, link, c->me, c->batch);
+    c->batch += used;
+    return used;
+}
+
+void hth_choice_fail(struct hth_choice *c)
+{
+    c->promised++;
+    c->phase = HTH_CHOICE_READY;
+}
+
+void hth_choice_leave(struct hth_choice *c)
+{
+    if (c->leave == HTH_CHOICE_STAYS)
+        c->leave = HTH_CHOICE_LEAVES;
+}
+
+uint16_t hth_choice_ready(struct hth_choice *c, struct hth_ready *out)
+{
+    HTH_ASSERT(c->phase == HTH_CHOICE_READY);
+    bool is_first = hth_chain_at(c->chain, c->tip)->prev == HTH_LINK_NONE;
+    if (c->leave == HTH_CHOICE_LEAVES && !is_first && !hth_choice_votes(c))
+        c->leave = HTH_CHOICE_LEFT;
+    c->phase = HTH_CHOICE_WAIT;
+    *out = (struct hth_ready){.ballot = hth_choice_now(c),
+                              .head = c->tip,
+                              .accepted = c->accepted,
+                              .accepted_n = c->accepted_n,
+                              .batch = c->batch,
+                              .samples = c->samples,
+                              .leaves = c->leave != HTH_CHOICE_STAYS};
+    return caller_now(c);
+}
+
+/* ---- messages
+ * ------------------------------------------------------------------------------------ */
+
+enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from,
+                                             const struct hth_ready *ready)
+{
+    struct hth_ballot now = hth_choice_now(c);
+    if (hth_choice_caller(c->chain, &ready->ballot) != c->me)
+        return HTH_CHOICE_NOT_ME;
+    if (c->tip != HTH_LINK_NONE && !is_same(&now, &ready->ballot) &&
+        !hth_chain_better(c->chain, ready->head, c->tip))
+        return HTH_CHOICE_BEHIND;
+    bool same = is_same(&c->ballot, &ready->ballot);
+    if (same && c->ballot.n > ready->ballot.n)
+        return HTH_CHOICE_LATER;
+    if (!same || c->ballot.n < ready->ballot.n)
+        clear_table(c, ready->ballot);
+    bool calls = from == c->me && ready->ballot.n > 0 && !is_seated(c, from);
+    struct hth_choice_seat *seat = take_seat(c, from);
+    if (seat == NULL)
+        return HTH_CHOICE_NOT_ME;
+    *seat = (struct hth_choice_seat){.member = from,
+                                     .leaves = ready->leaves,
+                                     .head = ready->head,
+                                     .accepted = ready->accepted,
+                                     .accepted_n = ready->accepted_n,
+                                     .batch = ready->batch,
+                                     .samples = ready->samples};
+    return calls ? HTH_CHOICE_CALLS : HTH_CHOICE_TAKEN;
+}
+
+bool hth_choice_hear_call(struct hth_choice *c, const struct hth_ballot *ballot)
+{
+    struct hth_ballot now = hth_choice_now(c);
+    if (c->phase != HTH_CHOICE_WAIT || !is_same(&now, ballot) || ballot->n <= c->promised)
+        return false;
+    c->promised = ballot->n;
+    c->phase = HTH_CHOICE_READY;
+    return true;
+}
+
+static void enter(struct hth_choice *c, uint32_t head, uint32_t n)
+{
+    c->promised = c->accepted_n = n;
+    c->accepted = head;
+    c->phase = HTH_CHOICE_ROUND;
+}
+
+bool hth_choice_hear_go(struct hth_choice *c, uint32_t head, uint32_t n)
+{
+    if (c->phase != HTH_CHOICE_WAIT || c->tip != head || n < c->promised)
+        return false;
+    enter(c, head, n);
+    return true;
+}
+
+bool hth_choice_is_due(const struct hth_choice *c, uint16_t member)
+{
+    const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, member);
+    return has_vote(c->chain, hth_chain_base(c->chain, c->tip), member) ||
+           (entry != NULL && entry->marks & HTH_ROLL_IN);
+}
+
+static bool hears_quorum(const struct hth_choice *c, const uint64_t *hears)
+{
+    return hth_chain_quorum(c->chain, hth_chain_base(c->chain, c->tip), hth_members_has, hears);
+}
+
+bool hth_choice_may_call(const struct hth_choice *c, const uint64_t *hears)
+{
+    return c->tip != HTH_LINK_NONE && (hth_chain_forks(c->chain) || hears_quorum(c, hears));
+}
+
+/* ---- moves
+ * --------------------------------------------------------------------------------------- */
+
+/* A later ballot whose caller it hears; 0: there is none. */
+static uint32_t next_ballot(const struct hth_choice *c, const uint64_t *hears)
+{
+    struct hth_ballot next = hth_choice_now(c);
+    uint32_t callers = hth_chain_voters(c->chain, next.base).count;
+    for (uint32_t i = 0; i < callers; i++) {
+        next.n++;
+        uint16_t caller = hth_choice_caller(c->chain, &next);
+        if (caller == c->me || hth_members_has(hears, caller))
+            return next.n;
+    }
+    return 0;
+}
+
+static uint32_t count_holders(const struct hth_choice *c, uint32_t head)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->seats; i++)
+        n += c->seat[i].head == head;
+    return n;
+}
+
+static bool is_smaller(const struct hth_choice *c, uint32_t a, uint32_t b)
+{
+    return memcmp(hth_chain_head(c->chain, a), hth_chain_head(c->chain, b),
+                  sizeof(struct hth_hash)) < 0;
+}
+
+/* The head accepted in the latest ballot; else the one that most hold, then the smaller one. */
+static uint32_t best_head(const struct hth_choice *c)
+{
+    uint32_t best = HTH_LINK_NONE, latest = 0, most = 0;
+    for (uint32_t i = 0; i < c->seats; i++) {
+        const struct hth_choice_seat *seat = &c->seat[i];
+        if (seat->accepted != HTH_LINK_NONE &&
+            (best == HTH_LINK_NONE || seat->accepted_n > latest)) {
+            best = seat->accepted;
+            latest = seat->accepted_n;
+        }
+    }
+    if (best != HTH_LINK_NONE)
+        return best;
+    for (uint32_t i = 0; i < c->seats; i++) {
+        uint32_t head = c->seat[i].head, n = count_holders(c, head);
+        if (n > most || (n == most && is_smaller(c, head, best))) {
+            most = n;
+            best = head;
+        }
+    }
+    return best;
+}
+
+static bool seats_are_quorum(const struct hth_choice *c)
+{
+    return hth_chain_quorum(c->chain, c->ballot.base, is_seated, c);
+}
+
+uint32_t hth_choice_pick(const struct hth_choice *c)
+{
+    bool open = c->ballot.base != HTH_LINK_NONE && seats_are_quorum(c);
+    return open ? best_head(c) : HTH_LINK_NONE;
+}
+
+/* Whether it is this member's to send the ballot's GO, on top of its tip. */
+static bool may_go(const struct hth_choice *c, bool fork)
+{
+    struct hth_ballot now = hth_choice_now(c);
+    if (c->gone_out || !is_same(&now, &c->ballot) || now.n != c->ballot.n ||
+        caller_now(c) != c->me || !is_seated(c, c->me) || best_head(c) != c->tip)
+        return false;
+    struct holders of = {c, c->tip};
+    return fork ||
+           (seats_are_quorum(c) && hth_chain_quorum(c->chain, c->ballot.base, is_holder, &of));
+}
+
+static bool awaits(const struct hth_choice *c, const uint64_t *hears, uint16_t member)
+{
+    const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, member);
+    bool leaves = entry != NULL && entry->marks & HTH_ROLL_LEFT;
+    struct holders of = {c, c->tip};
+    return !leaves && member != c->me && hth_members_has(hears, member) && !is_holder(&of, member);
+}
+
+/* Whether somebody who is due, and heard, is not READY on this head yet. */
+static bool awaits_any(const struct hth_choice *c, const uint64_t *hears)
+{
+    struct hth_voters voters = hth_chain_voters(c->chain, c->ballot.base);
+    const struct hth_chain_link *tip = hth_chain_at(c->chain, c->tip);
+    for (uint32_t i = 0; i < voters.count; i++)
+        if (awaits(c, hears, voters.order[i].member))
+            return true;
+    for (uint32_t i = 0; i < tip->count; i++)
+        if (tip->roll[i].marks & HTH_ROLL_IN && awaits(c, hears, tip->roll[i].member))
+            return true;
+    return false;
+}
+
+unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
+                         enum hth_choice_time time)
+{
+    if (c->phase != HTH_CHOICE_WAIT)
+        return 0;
+    unsigned open = 0;
+    bool forks = hth_chain_forks(c->chain);
+    struct hth_ballot now = hth_choice_now(c);
+    uint16_t caller = caller_now(c);
+    bool lost = caller != c->me && (caller == HTH_MEMBER_NONE || !hth_members_has(hears, caller));
+    if (lost && next_ballot(c, hears) > 0)
+        open |= HTH_CHOICE_PASS;
+    if (is_same(&now, &c->ballot) && c->ballot.n > c->promised && (lost || seats_are_quorum(c)))
+        open |= HTH_CHOICE_OVER;
+    if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits_any(c, hears)))
+        open |= HTH_CHOICE_GO;
+    bool calls = time >= (hears_quorum(c, hears) ? HTH_CHOICE_SILENT : HTH_CHOICE_ALONE);
+    if (calls && hth_choice_votes(c) && hth_choice_may_call(c, hears))
+        open |= HTH_CHOICE_CALL;
+    if (time >= HTH_CHOICE_ALONE && forks && may_go(c, true) && !awaits_any(c, hears))
+        open |= HTH_CHOICE_FORK;
+    return open;
+}
+
+void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint64_t *hears,
+                     uint32_t at_least, struct hth_choice_go *go)
+{
+    switch (move) {
+    case HTH_CHOICE_PASS:
+        c->promised = next_ballot(c, hears);
+        break;
+    case HTH_CHOICE_OVER:
+        c->promised = c->ballot.n;
+        break;
+    case HTH_CHOICE_CALL:
+        c->promised = HTH_MAX(c->promised, at_least);
+        do
+            c->promised++;
+        while (caller_now(c) != c->me);
+        break;
+    case HTH_CHOICE_GO:
+    case HTH_CHOICE_FORK:
+        *go = (struct hth_choice_go){c->tip, c->ballot.n, move == HTH_CHOICE_FORK};
+        c->gone_out = 1;
+        enter(c, go->head, go->n);
+        return;
+    }
+    c->phase = HTH_CHOICE_READY;
+}
+
+/* ---- a round's lists and links
+ * --------------------------------------------------------------------- */
+
+uint32_t hth_choice_list(const struct hth_choice *c, uint32_t head, struct hth_roll *roll)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->seats; i++) {
+        const struct hth_choice_seat *seat = &c->seat[i];
+        if (seat->head == head)
+            roll[n++] = (struct hth_roll){.member = seat->member,
+                                          .marks = seat->leaves ? HTH_ROLL_LEFT : 0,
+                                          .batch = seat->batch,
+                                          .samples = seat->samples};
+    }
+    return n;
+}
+
+static bool is_in(const void *ctx, uint16_t member)
+{
+    const struct hth_chain_link *link = ctx;
+    for (uint32_t i = 0; i < link->count; i++)
+        if (link->roll[i].member == member)
+            return link->roll[i].marks & HTH_ROLL_IN;
+    return false;
+}
+
+bool hth_choice_link(const struct hth_chain *chain, const struct hth_choice_go *go,
+                     struct hth_roll *roll, uint32_t count, struct hth_chain_link *link)
+{
+    uint32_t kept = 0, in = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bool whole = roll[i].marks & HTH_ROLL_IN;
+        if (!(roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_PART)))
+            continue;
+        roll[kept] = roll[i];
+        roll[kept++].marks = whole ? roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_LEFT) : HTH_ROLL_PART;
+        in += whole;
+    }
+    *link = (struct hth_chain_link){.step = hth_chain_at(chain, go->head)->step + 1,
+                                    .prev = go->head,
+                                    .ballot = go->n,
+                                    .roll = roll,
+                                    .count = kept};
+    bool enough = hth_chain_quorum(chain, hth_chain_base(chain, go->head), is_in, link);
+    link->kind = enough ? HTH_LINK_STEP : HTH_LINK_FORK;
+    return enough || (go->fork && in > 0);
+}

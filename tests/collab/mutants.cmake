@@ -1,0 +1,69 @@
+# Mutants of collab/: in each, one rule is put back to what an easier protocol would do, and the search
+# must find what breaks. hth_mutant(NAME FILE OLD NEW [FILE OLD NEW]...): OLD must stand in the file
+# exactly once.
+function(hth_mutant name)
+    if(NOT HEARTH_TESTS OR HEARTH_FUZZ OR HEARTH_SANITIZE OR NOT CMOCKA_FOUND)
+        return()
+    endif()
+    foreach(file chain.c choice.c)
+        file(READ ${HEARTH_ROOT}/collab/${file} text_${file})
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${HEARTH_ROOT}/collab/${file})
+    endforeach()
+    set(change ${ARGN})
+    while(change)
+        list(POP_FRONT change file old new)
+        string(REPLACE "${old}" "" without "${text_${file}}")
+        string(LENGTH "${text_${file}}" before)
+        string(LENGTH "${without}" after)
+        string(LENGTH "${old}" size)
+        math(EXPR times "(${before} - ${after}) / ${size}")
+        if(NOT times EQUAL 1)
+            message(FATAL_ERROR "mutant ${name}: collab/${file} has ${times} times: ${old}")
+        endif()
+        string(REPLACE "${old}" "${new}" text_${file} "${text_${file}}")
+    endwhile()
+    foreach(file chain.c choice.c)
+        file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/${file}
+            CONTENT "${text_${file}}" @ONLY)
+    endforeach()
+    hth_test(test_collab_mutant_${name} LINK hth_sim hth_core TIMEOUT 300
+        SOURCES test_mutant.c world.c search.c
+            ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/chain.c
+            ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/choice.c)
+    target_compile_definitions(test_collab_mutant_${name} PRIVATE HTH_MUTANT="${name}")
+endfunction()
+
+# Callers and quorum follow from each member's own head, not from the one before.
+hth_mutant(tip chain.c
+    "return at->kind == HTH_LINK_STEP ? at->prev : link"
+    "return at->kind == HTH_LINK_STEP ? link : link")
+# A head is chosen by tally alone, whatever members accepted before.
+hth_mutant(tally choice.c
+    "if (seat->accepted != HTH_LINK_NONE &&"
+    "if (c->seats == 0 &&")
+# A head names step, link before and roll, not the bits.
+hth_mutant(head
+    chain.c "hth_write_u32(&w, link->ballot)" "(void)0"
+    chain.c "hth_write_bytes(&w, &link->mean, sizeof(link->mean))" "(void)0")
+# A member that did not see its step end brings the same samples again.
+hth_mutant(batch chain.c
+    "link = chain->links[link].link.prev) {"
+    "link = HTH_LINK_NONE) {")
+# A LEAVE counts at once: its sender need not vote any more.
+hth_mutant(leave
+    choice.c "if (!(roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_PART)))" "if (roll[i].marks == 0)"
+    choice.c "(HTH_ROLL_IN | HTH_ROLL_LEFT) : HTH_ROLL_PART"
+    "(HTH_ROLL_IN | HTH_ROLL_LEFT) : roll[i].marks & HTH_ROLL_LEFT ? HTH_ROLL_LEFT : HTH_ROLL_PART"
+    choice.c "return link->roll[i].marks & HTH_ROLL_IN"
+    "return link->roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_LEFT)"
+    chain.c "return is_in(find_entry(ctx, member))"
+    "return find_entry(ctx, member) != NULL && find_entry(ctx, member)->marks != HTH_ROLL_PART"
+    chain.c "return marks == HTH_ROLL_IN ||" "return marks == HTH_ROLL_LEFT || marks == HTH_ROLL_IN ||")
+# A member that starts again from a checkpoint votes as before.
+hth_mutant(amnesia chain.c
+    "struct member key = {.id = *id, .life = life}"
+    "struct member key = {.id = *id, .life = 0 * life}")
+# Voters are the members of all rolls in the window.
+hth_mutant(all chain.c
+    "in += is_in(hth_chain_entry(chain, link, member))"
+    "in = k == in && is_in(hth_chain_entry(chain, link, member)) ? (uint16_t)(k + 1) : 0")

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links that are refused, weights and quorums by hand, and which of two chains remains. */
+#include "support/test.h"
+
+#include "collab/chain.h"
+#include "net/crypto.h"
+
+#include "core/mem.h"
+
+enum { MEMBERS = 6 };
+
+static struct hth_chain *make(bool eventual)
+{
+    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
+                                  .window = 3,
+                                  .eventual = eventual,
+                                  .links_max = 12,
+                                  .members_max = MEMBERS,
+                                  .rolls_max = 40};
+    struct hth_chain *chain = hth_chain_new(&opts);
+    for (uint8_t i = 0; i < MEMBERS; i++) {
+        struct hth_peer_id id = {{(uint8_t)(MEMBERS - i)}};
+        uint16_t number;
+        assert_ok(hth_chain_member(chain, &id, i, &number));
+        assert_int_equal(number, i);
+    }
+    return chain;
+}
+
+/* A link whose roll has the members named "ABC"; small letters leave, "*" before one: in part. */
+static uint32_t put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind kind,
+                    const char *names, uint32_t samples, enum hth_err want)
+{
+    struct hth_roll roll[MEMBERS];
+    struct hth_chain_link link = {.prev = prev, .kind = kind, .roll = roll};
+    link.step = prev == HTH_LINK_NONE ? 0 : hth_chain_at(chain, prev)->step + 1;
+    for (const char *c = names; *c != '\0'; c++) {
+        uint16_t marks = *c == '*'   ? HTH_ROLL_PART
+                         : *c >= 'a' ? HTH_ROLL_IN | HTH_ROLL_LEFT
+                                     : HTH_ROLL_IN;
+        c += *c == '*';
+        roll[link.count++] =
+            (struct hth_roll){(uint16_t)((*c | 32) - 'a'), marks, (uint32_t)link.step, samples};
+    }
+    uint32_t out;
+    assert_err(want, hth_chain_add(chain, &link, &out));
+    assert_true((want == HTH_OK) == (out != HTH_LINK_NONE));
+    return out;
+}
+
+static uint32_t weight_of(struct hth_chain *chain, uint32_t link, uint16_t member)
+{
+    struct hth_voters v = hth_chain_voters(chain, link);
+    for (uint32_t i = 0; i < v.count; i++)
+        if (v.order[i].member == member)
+            return v.order[i].weight;
+    return 0;
+}
+
+static void weights_count_rolls(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4, HTH_OK);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "AB*C", 4, HTH_OK);
+    uint32_t two = put(chain, one, HTH_LINK_STEP, "BAD", 4, HTH_OK);
+    uint32_t three = put(chain, two, HTH_LINK_STEP, "AbCD", 4, HTH_OK);
+    static const struct {
+        int link;
+        uint32_t weight[MEMBERS];
+    } want[] = {
+        {0, {1, 1, 1, 0, 0, 0}},
+        {1, {2, 2, 0, 0, 0, 0}}, /* in part is not in */
+        {2, {3, 3, 0, 1, 0, 0}},
+        {3, {3, 0, 1, 2, 0, 0}}, /* the window is three links; B has left */
+    };
+    uint32_t links[] = {g, one, two, three};
+    for (size_t k = 0; k < HTH_ARRAY_LEN(want); k++)
+        for (uint16_t i = 0; i < MEMBERS; i++)
+            assert_int_equal(weight_of(chain, links[want[k].link], i), want[k].weight[i]);
+    for (size_t k = 0; k < HTH_ARRAY_LEN(links); k++) {
+        struct hth_voters v = hth_chain_voters(chain, links[k]);
+        for (uint32_t i = 1; i < v.count; i++)
+            assert_true(v.order[i - 1].weight >= v.order[i].weight);
+    }
+    assert_int_equal(hth_chain_samples(chain, three), 12 + 8 + 12 + 16);
+    assert_true(hth_chain_used(chain, three, 2, 1));
+    assert_false(hth_chain_used(chain, three, 2, 2));
+    assert_false(hth_chain_used(chain, g, 0, 1));
+    hth_chain_free(chain);
+}
+
+static void the_last_to_leave_keeps_its_vote(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1, HTH_OK);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "ab", 1, HTH_OK);
+    assert_int_equal(hth_chain_voters(chain, one).count, 2);
+    assert_int_equal(hth_chain_voters(chain, one).weight, 4);
+    hth_chain_free(chain);
+}
+
+/* All 2^n sets: a quorum is more than half, or half with the first voter; of a set and its
+ * complement exactly one is. */
+static void of_two_halves_one_is_a_quorum(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 1, HTH_OK);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1, HTH_OK);
+    uint32_t links[] = {g, one};
+    for (size_t k = 0; k < HTH_ARRAY_LEN(links); k++) {
+        struct hth_voters v = hth_chain_voters(chain, links[k]);
+        for (uint64_t set = 0; set < 16; set++) {
+            uint32_t sum = 0;
+            for (uint16_t i = 0; i < 4; i++)
+                sum += set >> i & 1 ? weight_of(chain, links[k], i) : 0;
+            bool first = set >> v.order[0].member & 1, want = 2 * sum > v.weight;
+            want |= 2 * sum == v.weight && first;
+            uint64_t rest = ~set;
+            assert_int_equal(hth_chain_quorum(chain, links[k], hth_members_has, &set), want);
+            assert_int_equal(hth_chain_quorum(chain, links[k], hth_members_has, &rest), !want);
+        }
+    }
+    hth_chain_free(chain);
+}
+
+static void bad_links_are_refused(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), out;
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1, HTH_OK);
+    assert_int_equal(put(chain, g, HTH_LINK_STEP, "CAB", 1, HTH_OK), one); /* order says nothing */
+    put(chain, g, HTH_LINK_STEP, "*A*B", 1, HTH_E_MALFORMED);
+    put(chain, g, HTH_LINK_STEP, "", 1, HTH_E_MALFORMED);
+    put(chain, g, HTH_LINK_STEP, "ABA", 1, HTH_E_MALFORMED);
+    put(chain, g, HTH_LINK_GENESIS, "ABC", 1, HTH_E_MALFORMED);
+    put(chain, HTH_LINK_NONE, HTH_LINK_STEP, "ABC", 1, HTH_E_MALFORMED);
+    put(chain, one, HTH_LINK_STEP, "A", 1, HTH_E_STALE);
+    put(chain, one, HTH_LINK_STEP, "ADEF", 1, HTH_E_STALE); /* strangers do not vote */
+    put(chain, one, HTH_LINK_FORK, "A", 1, HTH_E_REFUSED);
+    struct hth_roll roll = {0, HTH_ROLL_IN | HTH_ROLL_PART, 0, 0};
+    struct hth_chain_link link = {.step = 2, .prev = one, .roll = &roll, .count = 1};
+    static const uint16_t bad_marks[] = {0, 3, 6, 9, 16, UINT16_MAX};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad_marks); i++) {
+        roll.marks = bad_marks[i];
+        assert_err(HTH_E_MALFORMED, hth_chain_add(chain, &link, &out));
+    }
+    roll = (struct hth_roll){MEMBERS, HTH_ROLL_IN, 0, 0};
+    assert_err(HTH_E_MALFORMED, hth_chain_add(chain, &link, &out));
+    roll = (struct hth_roll){0, HTH_ROLL_IN, 0, 0};
+    link.prev = 7;
+    assert_err(HTH_E_NOT_FOUND, hth_chain_add(chain, &link, &out));
+    link.prev = one;
+    link.step = 3;
+    assert_err(HTH_E_MALFORMED, hth_chain_add(chain, &link, &out));
+    hth_chain_free(chain);
+}
+
+static void the_store_is_bounded(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    struct hth_peer_id id = {{99}};
+    uint16_t number;
+    assert_err(HTH_E_TOO_LARGE, hth_chain_member(chain, &id, 0, &number));
+    assert_int_equal(number, HTH_MEMBER_NONE);
+    uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK);
+    for (int i = 1; i < 12; i++)
+        at = put(chain, at, HTH_LINK_STEP, "ABC", 1, HTH_OK);
+    put(chain, at, HTH_LINK_STEP, "ABC", 1, HTH_E_TOO_LARGE);
+    hth_chain_free(chain);
+    chain = make(false);
+    at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDEF", 1, HTH_OK);
+    for (int i = 1; i < 6; i++)
+        at = put(chain, at, HTH_LINK_STEP, "ABCDEF", 1, HTH_OK);
+    put(chain, at, HTH_LINK_STEP, "ABCDEF", 1, HTH_E_TOO_LARGE); /* 42 entries */
+    hth_chain_free(chain);
+}
+
+/* The same roll and step, another field: another head. A copy: the same. */
+static void heads_cover_every_field(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(true);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), first, other;
+    struct hth_roll roll[] = {
+        {0, HTH_ROLL_IN, 5, 7}, {1, HTH_ROLL_IN, 5, 7}, {2, HTH_ROLL_PART, 5, 7}};
+    struct hth_chain_link link = {.step = 1, .prev = g, .roll = roll, .count = 3}, copy = link;
+    assert_ok(hth_chain_add(chain, &link, &first));
+    assert_ok(hth_chain_add(chain, &copy, &other));
+    assert_int_equal(other, first);
+    copy.ballot = 1;
+    assert_ok(hth_chain_add(chain, &copy, &other));
+    assert_int_not_equal(other, first);
+    copy = link;
+    copy.protocol = 1;
+    assert_ok(hth_chain_add(chain, &copy, &other));
+    assert_int_not_equal(other, first);
+    copy = link;
+    copy.mean.b[31] = 1;
+    assert_ok(hth_chain_add(chain, &copy, &other));
+    assert_int_not_equal(other, first);
+    struct hth_roll kept = roll[2];
+    static const struct hth_roll changed[] = {{3, HTH_ROLL_PART, 5, 7},
+                                              {2, HTH_ROLL_COMING, 5, 7},
+                                              {2, HTH_ROLL_PART, 6, 7},
+                                              {2, HTH_ROLL_PART, 5, 8}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(changed); i++) {
+        roll[2] = changed[i];
+        assert_ok(hth_chain_add(chain, &link, &other));
+        assert_int_not_equal(other, first);
+    }
+    roll[2] = kept;
+    assert_int_equal(hth_chain_find(chain, hth_chain_head(chain, first)), first);
+    hth_chain_free(chain);
+}
+
+/* Of two chains that parted the one whose base has more samples; nobody goes back and forth. */
+static void one_chain_remains(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(true);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK);
+    uint32_t big = put(chain, g, HTH_LINK_STEP, "ABC", 9, HTH_OK);
+    uint32_t small = put(chain, g, HTH_LINK_STEP, "AB", 9, HTH_OK);
+    assert_false(hth_chain_better(chain, big, small)); /* of one choice */
+    assert_false(hth_chain_better(chain, small, big));
+    uint32_t next = put(chain, small, HTH_LINK_STEP, "AB", 9, HTH_OK);
+    assert_true(hth_chain_better(chain, next, big)); /* `small` was chosen */
+    assert_false(hth_chain_better(chain, big, next));
+    uint32_t fork = put(chain, big, HTH_LINK_FORK, "C", 20, HTH_OK);
+    assert_true(hth_chain_better(chain, fork, next));
+    assert_false(hth_chain_better(chain, next, fork));
+    uint32_t more = put(chain, next, HTH_LINK_STEP, "AB", 50, HTH_OK);
+    uint32_t most = put(chain, more, HTH_LINK_STEP, "AB", 50, HTH_OK);
+    assert_true(hth_chain_better(chain, most, fork)); /* its base has 3 + 18 + 18 + 100 samples */
+    assert_false(hth_chain_better(chain, fork, most));
+    hth_chain_free(chain);
+    chain = make(false); /* strict: two geneses */
+    g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1, HTH_OK);
+    uint32_t h = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "CDE", 1, HTH_OK);
+    assert_true(hth_chain_better(chain, h, g));
+    assert_false(hth_chain_better(chain, g, h));
+    hth_chain_free(chain);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_count_rolls),
+        cmocka_unit_test(the_last_to_leave_keeps_its_vote),
+        cmocka_unit_test(of_two_halves_one_is_a_quorum),
+        cmocka_unit_test(bad_links_are_refused),
+        cmocka_unit_test(the_store_is_bounded),
+        cmocka_unit_test(heads_cover_every_field),
+        cmocka_unit_test(one_chain_remains),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
