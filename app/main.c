@@ -28,6 +28,7 @@ static const struct verb verbs[] = {
     {"status", hth_verb_status, "list a swarm's hosts, experts and load"},
     {"data", hth_verb_data, "make a data set from your own files, and show one"},
     {"run", hth_verb_run, "check a run file: every key, and the size of experts and trunk"},
+    {"write", hth_verb_write, "continue a text with a trained model"},
     {"plot", hth_verb_plot, "draw the loss of runs"},
     {"export", hth_verb_export, "write a trained model as a folder that others can use"},
     {"import", hth_verb_import, "make such a folder the start of a run"},

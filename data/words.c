@@ -44,6 +44,33 @@ bool hth_text_ok(const char *text, size_t len)
     return true;
 }
 
+/* Whether they may be the first bytes of a longer character. */
+static bool is_cut(const uint8_t *p, size_t len)
+{
+    size_t want = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+
+    for (size_t i = 1; i < len && i < want; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return false;
+    return p[0] >= 0xc2 && p[0] < 0xf5 && len < want;
+}
+
+size_t hth_text_char(const char *text, size_t len, bool more, char out[HTH_TEXT_CHAR_MAX])
+{
+    size_t n = len > 0 ? char_len((const uint8_t *)text, len) : 0;
+
+    out[0] = '\0';
+    if (len == 0 || (n == 0 && more && is_cut((const uint8_t *)text, len)))
+        return 0;
+    if (n == 0 || !hth_text_ok(text, n)) {
+        memcpy(out, "\xef\xbf\xbd", 4);
+        return HTH_MAX(n, (size_t)1);
+    }
+    memcpy(out, text, n);
+    out[n] = '\0';
+    return n;
+}
+
 size_t hth_text_chars(const char *text, size_t len)
 {
     size_t chars = 0;

@@ -38,6 +38,12 @@
 bool hth_text_ok(const char *text, size_t len);
 /* Characters of text that is UTF-8. */
 size_t hth_text_chars(const char *text, size_t len);
+/* The next character of bytes that may be no text: to `out`, with a 0. A byte that is no UTF-8, and
+ * a control character that hth_text_ok refuses, become U+FFFD, so that a terminal can show them.
+ * Returns how many bytes it took; 0: none are left, or with `more` the last ones are the beginning
+ * of a character. */
+#define HTH_TEXT_CHAR_MAX 5
+size_t hth_text_char(const char *text, size_t len, bool more, char out[HTH_TEXT_CHAR_MAX]);
 /* The next word or sign at or after *at, in lower case; advances *at. Returns its length; 0 at the
  * end. A run of more than HTH_WORD_BYTES_MAX bytes gives several words. */
 size_t hth_text_word(const char *text, size_t len, size_t *at, char out[HTH_WORD_BYTES_MAX]);

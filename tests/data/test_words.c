@@ -236,9 +236,42 @@ static void rows_go_on_behind_a_bad_line(void **state)
     hth_free(line);
 }
 
+static void characters_of_any_bytes_can_be_shown(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+        bool more;
+        size_t takes;
+        const char *shown;
+    } cases[] = {
+        {"a", 1, false, 1, "a"},
+        {"\n", 1, false, 1, "\n"},
+        {"\x1b[2J", 4, false, 1, "\xef\xbf\xbd"},
+        {"\0", 1, false, 1, "\xef\xbf\xbd"},
+        {"\xc3\xa9", 2, false, 2, "\xc3\xa9"},
+        {"\xc3", 1, true, 0, ""},
+        {"\xc3", 1, false, 1, "\xef\xbf\xbd"},
+        {"\xc3q", 2, true, 1, "\xef\xbf\xbd"},
+        {"\xf0\x9f\x98", 3, true, 0, ""},
+        {"\xf0\x9f\x98\x80", 4, true, 4, "\xf0\x9f\x98\x80"},
+        {"\x80", 1, true, 1, "\xef\xbf\xbd"},
+        {"\xff", 1, true, 1, "\xef\xbf\xbd"},
+        {"", 0, false, 0, ""},
+    };
+    char out[HTH_TEXT_CHAR_MAX];
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        assert_int_equal(hth_text_char(cases[i].text, cases[i].len, cases[i].more, out),
+                         cases[i].takes);
+        assert_string_equal(out, cases[i].shown);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(characters_of_any_bytes_can_be_shown),
         cmocka_unit_test(text_is_cut_into_words_and_signs),
         cmocka_unit_test(long_runs_are_cut_between_characters),
         cmocka_unit_test(bytes_that_are_no_text_are_found),

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* use.c: see use.h. */
+#include "app/use.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "dht/directory.h"
+#include "net/net.h"
+
+#define TRUNK   "%s/trunk.safetensors"
+#define EXPERTS "%s/experts"
+
+/* Records of hosts arrive one by one: so long after the first experts others are waited for. */
+#define SETTLE_US (300 * HTH_US_PER_MS)
+#define LOOK_US   (20 * HTH_US_PER_MS)
+#define NOTICE_US (3 * HTH_US_PER_S)
+
+/* ---- flags --------------------------------------------------------------------------------- */
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct hth_use_flags *f = state->input;
+    (void)arg;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &f->net;
+        state->child_inputs[1] = &f->log;
+        state->child_inputs[2] = &f->device;
+        break;
+    case ARGP_KEY_END:
+        if (f->net.dir == NULL)
+            argp_error(state, "--dir DIR is required: the folder of a trainer that has saved");
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
+                                             {&hth_cli_log_argp, 0, NULL, 0},
+                                             {&hth_device_argp, 0, NULL, 0},
+                                             {0}};
+const struct argp hth_use_argp = {.parser = parse, .children = children};
+
+/* ---- the folder ---------------------------------------------------------------------------- */
+
+static enum hth_err parse_run(struct hth_use *u)
+{
+    const char *text = hth_trained_info(u->trained)->run_text;
+    char error[HTH_RUNFILE_ERROR_MAX];
+    if (text == NULL) {
+        hth_cli_say_error("%s does not hold its run file: save it again with this version "
+                          "(hearth train --resume)",
+                          u->path);
+        return HTH_E_CONFIG;
+    }
+    enum hth_err err =
+        hth_runfile_parse(u->path, (const uint8_t *)text, strlen(text), &u->run, error);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s", error);
+    return err;
+}
+
+static enum hth_err load(struct hth_use *u, struct hth_env *env)
+{
+    char why[HTH_TRAINER_WHY_MAX] = "";
+    enum hth_err err = hth_trained_open(env, u->path, why, &u->trained);
+    if (err == HTH_E_NO_FILE)
+        hth_cli_say_error("no trained model at %s: --dir is the folder of a trainer that has saved",
+                          u->path);
+    else if (err != HTH_OK)
+        hth_cli_say_error("%s: %s; give another --dir", u->path,
+                          why[0] != '\0' ? why : hth_err_text(err));
+    if (err == HTH_OK)
+        err = parse_run(u);
+    if (err == HTH_OK)
+        hth_config_model(u->run, &u->model);
+    return err;
+}
+
+int hth_use_load(struct hth_use *u)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct hth_env *env;
+    enum hth_err err = hth_net_new(&opts, &env);
+    if (err != HTH_OK) {
+        hth_cli_say_error("can't start the event loop: %s", hth_err_text(err));
+        return hth_exit_of(err);
+    }
+    u->path = hth_asprintf(TRUNK, u->flags.net.dir);
+    err = load(u, env);
+    hth_net_free(env);
+    if (err != HTH_OK)
+        hth_use_close(u);
+    return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+
+static void say_no_model(const struct hth_use *u, enum hth_err err, const char *why)
+{
+    if (err == HTH_E_NO_FILE)
+        hth_cli_say_error("%s: %s; if its experts are on hosts, give --join HOST:PORT", u->path,
+                          why);
+    else
+        hth_cli_say_error("%s: %s", u->path, why[0] != '\0' ? why : hth_err_text(err));
+}
+
+static enum hth_err make_infer(struct hth_use *u, uint32_t rows)
+{
+    struct hth_infer_opts o = HTH_INFER_OPTS_INIT;
+    char why[HTH_TRAINER_WHY_MAX] = "", *experts = hth_asprintf(EXPERTS, u->flags.net.dir);
+    o.backend = u->backend;
+    o.model = u->model;
+    o.trained = u->trained;
+    o.rows = rows;
+    o.local = u->directory == NULL;
+    o.experts_dir = experts;
+    hth_config_optim(&u->run->experts.optimizer, &o.local_optim);
+    o.run = u->run->run;
+    o.rpc = u->peer.rpc;
+    o.directory = u->directory;
+    o.grace_us = (int64_t)(u->run->train.grace_s * 1e6);
+    o.timeout_us = (int64_t)(u->run->train.timeout_s * 1e6);
+    o.wire = hth_runfile_wire(u->run);
+    o.why = why;
+    enum hth_err err = hth_infer_new(u->peer.env, &o, &u->infer);
+    if (err != HTH_OK)
+        say_no_model(u, err, why);
+    hth_free(experts);
+    return err;
+}
+
+/* A trunk that learnt without experts has none to look for. */
+static bool is_remote(const struct hth_use *u)
+{
+    return u->flags.net.join_count > 0 && !u->model.dense &&
+           !hth_trained_info(u->trained)->without_experts;
+}
+
+int hth_use_open(struct hth_use *u, const char *verb, uint32_t rows)
+{
+    const struct hth_peer_opts opts = {
+        .verb = verb,
+        .net = &u->flags.net,
+        .log = &u->flags.log,
+        .network = u->flags.net.network != NULL ? u->flags.net.network : u->run->run,
+        .dials_only = true,
+        .quiet = true,
+        .ephemeral = true,
+        .offline = !is_remote(u),
+    };
+    enum hth_err err = hth_device_choose(&u->flags.device, hth_config_compute(u->run), &u->backend);
+    if (err != HTH_OK)
+        return HTH_EXIT_DEVICE;
+    int code = hth_peer_open(&opts, &u->peer);
+    if (code != HTH_EXIT_OK)
+        return code;
+    u->opened = true;
+    if (is_remote(u)) {
+        struct hth_directory_opts dir_opts = HTH_DIRECTORY_OPTS_INIT;
+        dir_opts.network = u->peer.network;
+        err = hth_directory_new(u->peer.env, u->peer.dht, &dir_opts, &u->directory);
+    }
+    if (err == HTH_OK)
+        err = make_infer(u, rows);
+    return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
+}
+
+/* ---- waiting for experts ------------------------------------------------------------------- */
+
+static void say_waiting(struct hth_use *u)
+{
+    char why[HTH_DIR_WHY_MAX];
+    hth_directory_why(u->directory, why);
+    hth_say_note("%s", why);
+    u->said = true;
+}
+
+static void look(void *arg)
+{
+    struct hth_use *u = arg;
+    int64_t now = hth_now_us(u->peer.env);
+    uint32_t size = 1, live = hth_infer_live(u->infer);
+    for (uint32_t i = 0; i < u->model.grid_ndim; i++)
+        size *= u->model.grid_dim[i];
+    if (live > 0 && u->first_us == 0)
+        u->first_us = now;
+    if (live >= size || (live > 0 && now - u->first_us >= SETTLE_US)) {
+        u->on_ready(u->arg);
+        return;
+    }
+    if (live == 0 && !u->said && now - u->since_us >= NOTICE_US)
+        say_waiting(u);
+    hth_timer_set(u->peer.env, u->timer, LOOK_US);
+}
+
+static void on_joined(void *arg)
+{
+    struct hth_use *u = arg;
+    if (u->since_us != 0)
+        return;
+    u->since_us = hth_now_us(u->peer.env);
+    if (u->directory != NULL)
+        look(u);
+    else
+        u->on_ready(u->arg);
+}
+
+int hth_use_run(struct hth_use *u, hth_fn *on_ready)
+{
+    u->on_ready = on_ready;
+    u->timer = hth_timer_new(u->peer.env, look, u);
+    u->peer.on_joined = on_joined;
+    u->peer.arg = u;
+    return hth_peer_run(&u->peer);
+}
+
+void hth_use_stop(struct hth_use *u, int code)
+{
+    hth_peer_stop(&u->peer, code);
+}
+
+void hth_use_fail(struct hth_use *u, enum hth_err err)
+{
+    hth_cli_say_error("%s", hth_err_text(err));
+    hth_use_stop(u, hth_exit_of(err));
+}
+
+void hth_use_close(struct hth_use *u)
+{
+    if (u->opened) {
+        hth_peer_jobs_end(&u->peer);
+        hth_infer_free(u->infer);
+        if (u->on_close != NULL)
+            u->on_close(u->arg);
+        hth_directory_free(u->directory);
+        hth_timer_free(u->peer.env, u->timer);
+        hth_peer_close(&u->peer);
+    }
+    hth_trained_free(u->trained);
+    hth_runfile_free(u->run);
+    hth_free(u->path);
+}

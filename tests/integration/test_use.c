@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_use.c: what a trained model is for, as people run it: it writes from its folder and with
+ * experts on hosts, also while one of them is killed; and what can't be used is named.
+ */
+#include "integration/toy.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#define PROMPT "the cat "
+
+/* A text run that learns in a second to repeat two lines. */
+static void text_init(struct place *p)
+{
+    static char text[20000], run[1024];
+    size_t len = 0;
+    while (len + 64 < sizeof(text))
+        len += (size_t)snprintf(text + len, 64, "the cat sat on the mat.\na dog ran in the sun.\n");
+    place_write(p, "text.txt", text, len);
+    len = (size_t)snprintf(
+        run, sizeof(run),
+        "run: cats\n"
+        "seed: 1\n"
+        "model: {kind: lm, dim: 32, layers: 2, heads: 2, context: 16, grid: [2, 2], top_k: 2}\n"
+        "data: {kind: text, path: %s, shuffle_rows: 256}\n"
+        "train: {rows: 16, flights: 1, steps: 60, eval_every: 60, timeout_s: 5, grace_s: 0.2}\n"
+        "optimizer: {kind: adamw, rate: 0.01}\n"
+        "experts: {step_rows: 32, step_age_s: 0.2, optimizer: {kind: adam, rate: 0.003}}\n",
+        place_path(p, "text.txt"));
+    place_write(p, "run.yaml", run, len);
+}
+
+static void train_local(struct place *p)
+{
+    assert_int_equal(RUN(p, "train", "train", "--local", "--run", place_path(p, "run.yaml"),
+                         "--threads", "1", "--dir", place_path(p, "local")),
+                     0);
+}
+
+static json_t *json_of(const struct proc *proc)
+{
+    char *text = place_read(proc->out, NULL);
+    json_t *o = json_loads(text, 0, NULL);
+    free(text);
+    assert_non_null(o);
+    return o;
+}
+
+static void test_a_model_writes_from_its_folder(void **state)
+{
+    struct place *p = *state;
+    text_init(p);
+    train_local(p);
+    const char *dir = place_path(p, "local");
+    struct proc *json = START(p, "json", "write", PROMPT, "--dir", dir, "--tokens", "40", "--json",
+                              "--threads", "1", "--greedy");
+    assert_int_equal(proc_wait(json), 0);
+    json_t *o = json_of(json);
+    const char *text = json_string_value(json_object_get(o, "text"));
+    assert_int_equal(json_integer_value(json_object_get(o, "tokens")), 40);
+    assert_true(json_real_value(json_object_get(o, "tokens_per_s")) > 0);
+    assert_int_equal(strlen(text), strlen(PROMPT) + 40);
+    assert_memory_equal(text, PROMPT "sat on the mat.", strlen(PROMPT) + 15);
+    struct proc *plain =
+        START(p, "plain", "write", PROMPT, "--dir", dir, "--tokens", "40", "--temperature", "0");
+    assert_int_equal(proc_wait(plain), 0);
+    proc_must_say(plain, text); /* the same again, and beyond the context */
+    json_decref(o);
+    place_end(p);
+}
+
+static void test_what_can_not_write_is_named(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    text_init(p);
+    train_local(p);
+    toy_init(&t, p, 50);
+    assert_int_equal(RUN(p, "toy", "train", "--local", "--run", t.run, "--threads", "1", "--dir",
+                         place_path(p, "toy")),
+                     0);
+    static char long_prompt[65537 + 1];
+    memset(long_prompt, 'a', 65537);
+    const struct {
+        const char *prompt, *dir, *say;
+        int code;
+    } cases[] = {
+        {"", "local", "the prompt is empty: give the beginning of a text", 2},
+        {long_prompt, "local", "more than 65536 bytes: give its end; the model sees 16", 2},
+        {PROMPT, "nowhere", "/trunk.safetensors: --dir is the folder of a trainer that has", 2},
+        {PROMPT, "toy", "is of a classifier, and only an lm writes: try hearth predict", 3},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct proc *bad = START(p, place_text(p, "bad%zu", i), "write", cases[i].prompt, "--dir",
+                                 place_path(p, cases[i].dir));
+        assert_int_equal(proc_wait(bad), cases[i].code);
+        proc_must_say(bad, cases[i].say);
+    }
+    place_end(p);
+}
+
+static size_t length(const struct proc *proc)
+{
+    size_t len = 0;
+    free(place_read(proc->out, &len));
+    return len;
+}
+
+/* Two hosts have half of each layer; the trunk's folder has no experts. */
+static void test_writing_goes_on_when_a_host_is_killed(void **state)
+{
+    struct place *p = *state;
+    struct proc *host[2];
+    const char *node = place_addr(p), *run = place_path(p, "run.yaml");
+    text_init(p);
+    proc_wait_text(START(p, "node", "node", "--listen", node, "--dir", place_path(p, "node")),
+                   "listening");
+    for (int i = 0; i < 2; i++) {
+        host[i] = START(p, place_text(p, "host%d", i), "serve", "--run", run, "--join", node,
+                        "--listen", place_addr(p), "--dir", place_path(p, place_text(p, "h%d", i)),
+                        "--threads", "1", "--experts", place_text(p, "ffn0.%d.[0:2]", i),
+                        "--experts", place_text(p, "ffn1.%d.[0:2]", i));
+        proc_wait_text(host[i], "serving");
+    }
+    assert_int_equal(RUN(p, "train", "train", "--run", run, "--join", node, "--listen",
+                         place_addr(p), "--threads", "1", "--dir", place_path(p, "trunk")),
+                     0);
+    struct proc *alone = START(p, "alone", "write", PROMPT, "--dir", place_path(p, "trunk"));
+    assert_int_equal(proc_wait(alone), 2);
+    proc_must_say(alone, "if its experts are on hosts, give --join HOST:PORT");
+    struct proc *write = START(p, "write", "write", PROMPT, "--dir", place_path(p, "trunk"),
+                               "--join", node, "--tokens", "5000", "--threads", "1");
+    struct wait w = {0};
+    while (length(write) < 500)
+        wait_step(&w, "some text");
+    proc_signal(host[1], SIGKILL);
+    proc_wait(host[1]);
+    assert_true(proc_runs(write));
+    assert_int_equal(proc_wait(write), 0);
+    assert_true(length(write) >= strlen(PROMPT) + 5000);
+    place_end(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_model_writes_from_its_folder, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_what_can_not_write_is_named, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_writing_goes_on_when_a_host_is_killed, place_setup,
+                                        place_teardown),
+    };
+    return PLACE_RUN_AT_ONCE(tests);
+}
