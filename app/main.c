@@ -29,6 +29,8 @@ static const struct verb verbs[] = {
     {"data", hth_verb_data, "make a data set from your own files, and show one"},
     {"run", hth_verb_run, "check a run file: every key, and the size of experts and trunk"},
     {"write", hth_verb_write, "continue a text with a trained model"},
+    {"predict", hth_verb_predict, "name the classes that a trained model sees in pictures"},
+    {"eval", hth_verb_eval, "compute a trained model's loss on a data set"},
     {"plot", hth_verb_plot, "draw the loss of runs"},
     {"export", hth_verb_export, "write a trained model as a folder that others can use"},
     {"import", hth_verb_import, "make such a folder the start of a run"},

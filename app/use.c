@@ -4,10 +4,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/mem.h"
+#include "data/set.h"
 #include "dht/directory.h"
 #include "net/net.h"
+#include "trainer/data.h"
 
 #define TRUNK   "%s/trunk.safetensors"
 #define EXPERTS "%s/experts"
@@ -81,7 +84,28 @@ static enum hth_err load(struct hth_use *u, struct hth_env *env)
     return err;
 }
 
-int hth_use_load(struct hth_use *u)
+static bool is_set(const char *dir)
+{
+    char *path = hth_asprintf("%s/" HTH_MANIFEST_FILE, dir);
+    struct stat st;
+    bool is = stat(path, &st) == 0;
+    hth_free(path);
+    return is;
+}
+
+static void take_data(struct hth_run_data *run, const char *data)
+{
+    if (data == NULL)
+        return;
+    hth_free(run->path);
+    run->path = hth_strdup(data);
+    if (is_set(data))
+        run->kind = HTH_RUN_SET;
+    else if (run->kind == HTH_RUN_SET)
+        run->kind = HTH_RUN_DATA_DEFAULT;
+}
+
+int hth_use_load(struct hth_use *u, const char *data)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_env *env;
@@ -93,9 +117,75 @@ int hth_use_load(struct hth_use *u)
     u->path = hth_asprintf(TRUNK, u->flags.net.dir);
     err = load(u, env);
     hth_net_free(env);
-    if (err != HTH_OK)
-        hth_use_close(u);
+    if (err == HTH_OK)
+        take_data(&u->run->data, data);
     return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
+}
+
+const char *hth_use_kind(const struct hth_use *u)
+{
+    if (u->model.kind == HTH_MODEL_CLASSIFIER)
+        return "a classifier";
+    if (u->model.kind == HTH_MODEL_PICTURE)
+        return "a picture model";
+    return u->model.objective == HTH_MASKED ? "a masked lm" : "an lm";
+}
+
+const char *hth_use_verb(const struct hth_use *u)
+{
+    if (u->model.kind == HTH_MODEL_CLASSIFIER)
+        return "predict";
+    if (u->model.kind == HTH_MODEL_PICTURE)
+        return "draw";
+    return u->model.objective == HTH_MASKED ? "fill" : "write";
+}
+
+/* ---- the data ------------------------------------------------------------------------------ */
+
+/* Whether tokens have a meaning that only the data set knows. */
+static bool needs_set(const struct hth_use *u)
+{
+    return u->model.kind == HTH_MODEL_PICTURE ||
+           (u->model.kind == HTH_MODEL_LM && u->run->model.vocab != HTH_DATA_BYTES);
+}
+
+/* Opens the set, and takes the hashes of words and code book from it: those that the model was
+ * trained with, or its file does not fit. */
+static enum hth_err open_set(struct hth_use *u)
+{
+    struct hth_why why = {""};
+    const struct hth_manifest *m;
+    if (u->run->data.kind != HTH_RUN_SET && !needs_set(u))
+        return HTH_OK;
+    if (u->run->data.path == NULL || !is_set(u->run->data.path)) {
+        hth_cli_say_error("no data set at '%s', whose words the model was trained with: give its "
+                          "folder with --data DIR",
+                          u->run->data.path != NULL ? u->run->data.path : "");
+        return HTH_E_CONFIG;
+    }
+    enum hth_err err = hth_set_open(u->peer.env, u->run->data.path, &u->set, &why);
+    if (err != HTH_OK) {
+        hth_cli_say_error("%s", why.text[0] != '\0' ? why.text : hth_err_text(err));
+        return err;
+    }
+    if (!needs_set(u))
+        return HTH_OK;
+    m = hth_set_manifest(u->set);
+    u->words = hth_set_words(u->set);
+    u->model.data_hash = hth_data_hash(m->words.file[0] != '\0' ? &m->words.sha256 : NULL,
+                                       u->model.kind == HTH_MODEL_PICTURE ? &m->book.sha256 : NULL);
+    return HTH_OK;
+}
+
+void hth_use_data(struct hth_use *u, bool held_out, struct hth_data_opts *out)
+{
+    struct hth_data_opts train, test;
+    hth_config_data_clear(&u->data);
+    hth_config_data(u->run, 0, &u->data, &train, &test);
+    train.shuffle_rows = 0;
+    train.caption_drop = 0;
+    train.shift = 0;
+    *out = held_out ? test : train;
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
@@ -153,7 +243,10 @@ int hth_use_open(struct hth_use *u, const char *verb, uint32_t rows)
         .ephemeral = true,
         .offline = !is_remote(u),
     };
-    enum hth_err err = hth_device_choose(&u->flags.device, hth_config_compute(u->run), &u->backend);
+    enum hth_matmul compute = hth_config_compute(u->run);
+    if (compute == HTH_MATMUL_AUTO) /* a few rows are not worth the measurement */
+        compute = HTH_MATMUL_F32;
+    enum hth_err err = hth_device_choose(&u->flags.device, compute, &u->backend);
     if (err != HTH_OK)
         return HTH_EXIT_DEVICE;
     int code = hth_peer_open(&opts, &u->peer);
@@ -165,6 +258,8 @@ int hth_use_open(struct hth_use *u, const char *verb, uint32_t rows)
         dir_opts.network = u->peer.network;
         err = hth_directory_new(u->peer.env, u->peer.dht, &dir_opts, &u->directory);
     }
+    if (err == HTH_OK)
+        err = open_set(u);
     if (err == HTH_OK)
         err = make_infer(u, rows);
     return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
@@ -224,10 +319,30 @@ void hth_use_stop(struct hth_use *u, int code)
     hth_peer_stop(&u->peer, code);
 }
 
-void hth_use_fail(struct hth_use *u, enum hth_err err)
+void hth_use_fail(struct hth_use *u, enum hth_err err, const char *why)
 {
-    hth_cli_say_error("%s", hth_err_text(err));
+    hth_cli_say_error("%s", why[0] != '\0' ? why : hth_err_text(err));
     hth_use_stop(u, hth_exit_of(err));
+}
+
+void hth_use_no_data(struct hth_use *u, enum hth_err err)
+{
+    const char *path = u->run->data.path != NULL ? u->run->data.path : "the run file's data";
+    if (err == HTH_E_CONFIG)
+        hth_cli_say_error("%s: its samples are not of the shape that %s was trained with", path,
+                          u->path);
+    else
+        hth_cli_say_error("%s: %s; give the data set's path", path, hth_err_text(err));
+    hth_use_stop(u, hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err));
+}
+
+void hth_use_say_lost(const struct hth_use *u)
+{
+    struct hth_infer_stats s;
+    hth_infer_stats(u->infer, &s);
+    if (s.units_without_expert > 0)
+        hth_say_note("%llu of %llu rows found no expert and went on without one",
+                     (unsigned long long)s.units_without_expert, (unsigned long long)s.units);
 }
 
 void hth_use_close(struct hth_use *u)
@@ -239,9 +354,11 @@ void hth_use_close(struct hth_use *u)
             u->on_close(u->arg);
         hth_directory_free(u->directory);
         hth_timer_free(u->peer.env, u->timer);
+        hth_set_free(u->set);
         hth_peer_close(&u->peer);
     }
     hth_trained_free(u->trained);
     hth_runfile_free(u->run);
+    hth_config_data_clear(&u->data);
     hth_free(u->path);
 }

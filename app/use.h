@@ -20,6 +20,8 @@
 #include "trainer/infer.h"
 
 struct hth_directory;
+struct hth_set;
+struct hth_words;
 
 struct hth_use_flags {
     struct hth_cli_net net;
@@ -37,10 +39,13 @@ struct hth_use {
     const struct hth_backend *backend;
     struct hth_peer peer;
     struct hth_infer *infer;
-    hth_fn *on_close; /* frees what the verb made, once the model is gone; or NULL */
-    void *arg;        /* of both callbacks */
+    char *path;                    /* of the trunk's file */
+    struct hth_set *set;           /* the data set of the run file or command line; or NULL */
+    const struct hth_words *words; /* of that set; NULL: tokens are bytes, or there are none */
+    hth_fn *on_close;              /* frees what the verb made, once the model is gone; or NULL */
+    void *arg;                     /* of both callbacks */
     /* private */
-    char *path; /* of the trunk's file */
+    struct hth_config_data data;
     struct hth_directory *directory;
     struct hth_timer *timer;
     hth_fn *on_ready;
@@ -49,14 +54,25 @@ struct hth_use {
 };
 
 /* All these return an exit code. */
-int hth_use_load(struct hth_use *use);
+
+/* `data`: a data set in place of the run file's; or NULL. */
+int hth_use_load(struct hth_use *use, const char *data);
 /* `rows`: the most of one call (trainer/infer.h). */
 int hth_use_open(struct hth_use *use, const char *verb, uint32_t rows);
 int hth_use_run(struct hth_use *use, hth_fn *on_ready);
 
+/* "a classifier", "a masked lm"; and the verb for such a model. */
+const char *hth_use_kind(const struct hth_use *use);
+const char *hth_use_verb(const struct hth_use *use);
+/* The data, whose strings are borrowed; its held-out part, or that of training. */
+void hth_use_data(struct hth_use *use, bool held_out, struct hth_data_opts *out);
+/* Notes rows that found no expert. */
+void hth_use_say_lost(const struct hth_use *use);
 void hth_use_stop(struct hth_use *use, int code);
-/* Ends with an error of the model's computation. */
-void hth_use_fail(struct hth_use *use, enum hth_err err);
+/* Ends with an error; `why` says more, or is "". */
+void hth_use_fail(struct hth_use *use, enum hth_err err, const char *why);
+/* ... of opening the data. */
+void hth_use_no_data(struct hth_use *use, enum hth_err err);
 void hth_use_close(struct hth_use *use);
 
 #endif

@@ -140,15 +140,9 @@ static enum hth_err take_prompt(struct writing *w)
 static enum hth_err judge(const struct hth_use *u)
 {
     const struct hth_model_opts *m = &u->model;
-    if (m->kind != HTH_MODEL_LM) {
-        hth_cli_say_error("%s is of a %s, and only an lm writes: %s", u->path,
-                          m->kind == HTH_MODEL_PICTURE ? "picture model" : "classifier",
-                          m->kind == HTH_MODEL_PICTURE ? "try hearth draw" : "try hearth predict");
-        return HTH_E_CONFIG;
-    }
-    if (m->objective == HTH_MASKED) {
-        hth_cli_say_error("%s learnt to fill in, not to go on (objective: masked): try hearth fill",
-                          u->path);
+    if (m->kind != HTH_MODEL_LM || m->objective == HTH_MASKED) {
+        hth_cli_say_error("%s is of %s, and only an lm that learnt to go on writes: try hearth %s",
+                          u->path, hth_use_kind(u), hth_use_verb(u));
         return HTH_E_CONFIG;
     }
     if (!m->dense && strcmp(m->expert_kind, "transformer") == 0) {
@@ -200,21 +194,12 @@ static void print_json(const struct writing *w, double per_s)
     hth_free(safe);
 }
 
-static void say_lost(const struct writing *w)
-{
-    struct hth_infer_stats s;
-    hth_infer_stats(w->use.infer, &s);
-    if (s.units_without_expert > 0)
-        hth_say_note("%llu of %llu rows found no expert and went on without one",
-                     (unsigned long long)s.units_without_expert, (unsigned long long)s.units);
-}
-
 static void on_done(void *arg, enum hth_err err)
 {
     struct writing *w = arg;
     double s = (double)(hth_now_us(w->use.peer.env) - w->begun_us) / 1e6;
     if (err != HTH_OK) {
-        hth_use_fail(&w->use, err);
+        hth_use_fail(&w->use, err, "");
         return;
     }
     show(w, true);
@@ -222,7 +207,7 @@ static void on_done(void *arg, enum hth_err err)
         print_json(w, w->tokens / s);
     else
         putchar('\n');
-    say_lost(w);
+    hth_use_say_lost(&w->use);
     hth_use_stop(&w->use, HTH_EXIT_OK);
 }
 
@@ -245,7 +230,7 @@ static void on_ready(void *arg)
     if (err == HTH_E_UNSUPPORTED)
         hth_cli_say_error("a card can't write yet: leave out --device");
     if (err != HTH_OK)
-        hth_use_fail(&w->use, err);
+        hth_use_fail(&w->use, err, "");
 }
 
 static void on_close(void *arg)
@@ -261,10 +246,9 @@ int hth_verb_write(int argc, char **argv)
     w.use.arg = &w;
     if (argp_parse(&argp, argc, argv, 0, NULL, &w) != 0)
         return HTH_EXIT_USAGE;
-    int code = hth_use_load(&w.use);
-    if (code != HTH_EXIT_OK)
-        return code;
-    code = hth_exit_of(judge(&w.use));
+    int code = hth_use_load(&w.use, NULL);
+    if (code == HTH_EXIT_OK)
+        code = hth_exit_of(judge(&w.use));
     if (code == HTH_EXIT_OK)
         code = hth_exit_of(take_prompt(&w));
     if (code == HTH_EXIT_OK)

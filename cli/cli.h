@@ -115,6 +115,8 @@ int hth_verb_export(int argc, char **argv);
 int hth_verb_import(int argc, char **argv);
 int hth_verb_sim(int argc, char **argv);
 int hth_verb_bench(int argc, char **argv);
+int hth_verb_eval(int argc, char **argv);
+int hth_verb_predict(int argc, char **argv);
 int hth_verb_write(int argc, char **argv);
 int hth_verb_status(int argc, char **argv);
 int hth_verb_devices(int argc, char **argv);

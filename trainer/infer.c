@@ -260,6 +260,11 @@ const struct hth_model_opts *hth_infer_model(const struct hth_infer *f)
     return hth_model_opts_of(f->model);
 }
 
+uint32_t hth_infer_rows(const struct hth_infer *f)
+{
+    return f->rows_max;
+}
+
 uint32_t hth_infer_live(struct hth_infer *f)
 {
     uint32_t least = UINT32_MAX;

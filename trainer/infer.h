@@ -56,6 +56,8 @@ enum hth_err hth_infer_new(struct hth_env *env, const struct hth_infer_opts *opt
 /* Abandons a call under way. Not from a `done`. NULL is fine. */
 void hth_infer_free(struct hth_infer *infer);
 const struct hth_model_opts *hth_infer_model(const struct hth_infer *infer);
+/* The most rows of one call. */
+uint32_t hth_infer_rows(const struct hth_infer *infer);
 /* The layer with the fewest live experts: how many; asks for them when there are none. */
 uint32_t hth_infer_live(struct hth_infer *infer);
 

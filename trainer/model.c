@@ -572,6 +572,19 @@ static uint64_t options_hash(const struct hth_model *model)
     return hash;
 }
 
+bool hth_model_takes(const struct hth_model_opts *m, const struct hth_data_opts *data,
+                     const struct hth_data_info *info)
+{
+    if (m->kind == HTH_MODEL_PICTURE)
+        return data->kind == HTH_DATA_SET_CODES && info->features == m->seq_len &&
+               m->classes >= data->vocab && m->codes >= data->codes;
+    if (m->kind == HTH_MODEL_LM)
+        return (data->kind == HTH_DATA_TEXT || data->kind == HTH_DATA_SET_TEXT) &&
+               info->features == m->seq_len && m->classes >= data->vocab;
+    return (data->kind == HTH_DATA_IMAGES || data->kind == HTH_DATA_SET_IMAGES) &&
+           info->features == m->features && data->classes <= m->classes;
+}
+
 uint64_t hth_model_schema(const struct hth_model *model)
 {
     const struct hth_model_opts *o = &model->opts;

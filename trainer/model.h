@@ -59,6 +59,8 @@
 #include "kernels/mask.h"
 
 struct hth_backend;
+struct hth_data_info;
+struct hth_data_opts;
 struct hth_params;
 struct hth_model;
 
@@ -127,6 +129,9 @@ uint32_t hth_model_set(const struct hth_model_opts *opts, uint32_t layer);
 uint32_t hth_model_sets(const struct hth_model_opts *opts);
 /* The grid of a set's experts. */
 const struct hth_grid *hth_model_grid(const struct hth_model *model, uint32_t set);
+/* Whether samples of that data have the model's shapes. */
+bool hth_model_takes(const struct hth_model_opts *opts, const struct hth_data_opts *data,
+                     const struct hth_data_info *info);
 /* Hash of the names and shapes of all tensors and of the options that change what they mean. Trunks
  * that are averaged or resumed must have the same. */
 uint64_t hth_model_schema(const struct hth_model *model);

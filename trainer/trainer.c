@@ -225,35 +225,18 @@ static enum hth_err check_opts(const struct hth_trainer_opts *o)
     return HTH_OK;
 }
 
-/* The shapes of the model and of the data must match. */
-static enum hth_err check_data(const struct hth_trainer_opts *o, const struct hth_data_opts *data,
-                               const struct hth_data_info *info)
-{
-    const struct hth_model_opts *m = &o->model;
-    bool fits;
-
-    if (m->kind == HTH_MODEL_PICTURE)
-        fits = data->kind == HTH_DATA_SET_CODES && info->features == m->seq_len &&
-               m->classes >= data->vocab && m->codes >= data->codes;
-    else if (m->kind == HTH_MODEL_LM)
-        fits = (data->kind == HTH_DATA_TEXT || data->kind == HTH_DATA_SET_TEXT) &&
-               info->features == m->seq_len && m->classes >= data->vocab;
-    else
-        fits = (data->kind == HTH_DATA_IMAGES || data->kind == HTH_DATA_SET_IMAGES) &&
-               info->features == m->features && data->classes <= m->classes;
-    return fits ? HTH_OK : HTH_E_CONFIG;
-}
-
 static enum hth_err open_data(struct hth_trainer *t)
 {
     HTH_TRY(hth_data_open(t->env, &t->opts.data, &t->data));
     hth_data_info(t->data, &t->data_info);
-    HTH_TRY(check_data(&t->opts, &t->opts.data, &t->data_info));
+    if (!hth_model_takes(&t->opts.model, &t->opts.data, &t->data_info))
+        return HTH_E_CONFIG;
     if (!t->opts.has_eval_data)
         return HTH_OK;
     HTH_TRY(hth_data_open(t->env, &t->opts.eval_data, &t->eval_data));
     hth_data_info(t->eval_data, &t->eval_info);
-    return check_data(&t->opts, &t->opts.eval_data, &t->eval_info);
+    return hth_model_takes(&t->opts.model, &t->opts.eval_data, &t->eval_info) ? HTH_OK
+                                                                              : HTH_E_CONFIG;
 }
 
 static enum hth_err make_transport(struct hth_trainer *t)

@@ -70,6 +70,55 @@ static void test_a_model_writes_from_its_folder(void **state)
     place_end(p);
 }
 
+static size_t count_lines(const char *text)
+{
+    size_t n = 0;
+    for (; *text != '\0'; text++)
+        n += *text == '\n';
+    return n;
+}
+
+static void test_a_classifier_predicts_and_is_evaluated(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    const char *dir = place_path(p, "toy"), *csv = place_path(p, "out.csv");
+    assert_int_equal(
+        RUN(p, "toy", "train", "--local", "--run", t.run, "--threads", "1", "--dir", dir), 0);
+    struct proc *predict = START(p, "predict", "predict", "--dir", dir, "--csv", csv, "--confusion",
+                                 place_path(p, "out.png"), "--json");
+    struct proc *eval = START(p, "eval", "eval", place_path(p, "data"), "--dir", dir, "--json");
+    assert_int_equal(proc_wait(predict), 0);
+    assert_int_equal(proc_wait(eval), 0);
+    json_t *o = json_of(predict), *e = json_of(eval);
+    double accuracy = json_real_value(json_object_get(o, "accuracy"));
+    assert_int_equal(json_integer_value(json_object_get(o, "rows")), TOY_TEST_IMAGES);
+    assert_true(accuracy > 0.5);
+    assert_true(accuracy == json_real_value(json_object_get(e, "accuracy")));
+    json_decref(o);
+    json_decref(e);
+    char *text = place_read(csv, NULL);
+    size_t right = 0;
+    assert_int_equal(count_lines(text), 1 + TOY_TEST_IMAGES);
+    for (char *at = strchr(text, '\n') + 1; *at != '\0'; at = strchr(at, '\n') + 1) {
+        unsigned class, predicted;
+        double probability;
+        assert_int_equal(sscanf(at, "%*u,%u,%u,%lf", &class, &predicted, &probability), 3);
+        assert_true(probability >= 0.1 && probability <= 1);
+        right += class == predicted;
+    }
+    free(text);
+    assert_true((double)right / TOY_TEST_IMAGES == accuracy);
+    text = place_read(place_path(p, "out.png"), NULL);
+    assert_memory_equal(text, "\x89PNG", 4);
+    free(text);
+    struct proc *bad = START(p, "bad", "predict", place_path(p, "none"), "--dir", dir);
+    assert_int_equal(proc_wait(bad), 3);
+    proc_must_say(bad, "no such file; give the data set's path");
+    place_end(p);
+}
+
 static void test_what_can_not_write_is_named(void **state)
 {
     struct place *p = *state;
@@ -89,7 +138,8 @@ static void test_what_can_not_write_is_named(void **state)
         {"", "local", "the prompt is empty: give the beginning of a text", 2},
         {long_prompt, "local", "more than 65536 bytes: give its end; the model sees 16", 2},
         {PROMPT, "nowhere", "/trunk.safetensors: --dir is the folder of a trainer that has", 2},
-        {PROMPT, "toy", "is of a classifier, and only an lm writes: try hearth predict", 3},
+        {PROMPT, "toy",
+         "is of a classifier, and only an lm that learnt to go on writes: try hearth predict", 3},
     };
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct proc *bad = START(p, place_text(p, "bad%zu", i), "write", cases[i].prompt, "--dir",
@@ -146,6 +196,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_model_writes_from_its_folder, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_classifier_predicts_and_is_evaluated, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_what_can_not_write_is_named, place_setup,
                                         place_teardown),

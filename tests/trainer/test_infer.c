@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trained model in use: rows that grow against whole samples bit by bit, the same loss as the
- * trainer's evaluation, the context that begins anew, sampling, and folders that do not fit.
+ * A trained model in use: rows that grow against whole samples bit by bit, a survey with the loss
+ * of the trainer's evaluation, the context that begins anew, sampling, and folders that do not fit.
  */
 #include "core/mem.h"
 #include "kernels/ops.h"
 #include "support/test.h"
 #include "trainer/infer.h"
 #include "trainer/sample.h"
+#include "trainer/survey.h"
 #include "trainer/task.h"
 #include "trainer/write.h"
 
@@ -129,41 +130,53 @@ static void put_down(struct fixture *f, struct hth_infer *infer)
 
 /* ---- whole samples --------------------------------------------------------------------------- */
 
-/* The data's first samples, as the evaluation read them. */
-static void evaluate(struct fixture *f, const struct hth_trainer_opts *o, struct hth_infer *infer)
+static void on_batch(void *arg, uint64_t first, uint32_t count, const int32_t *labels)
 {
-    struct hth_infer_batch b = hth_infer_batch(infer);
-    struct hth_data *data;
+    struct fixture *f = arg;
 
-    assert_ok(hth_data_open(f->env, &o->eval_data, &data));
-    assert_ok(hth_data_read(data, 0, o->micro_batch, b.x, b.tokens, b.labels));
-    hth_data_free(data);
-    assert_ok(hth_infer_whole(infer, o->micro_batch, on_done, f));
-    assert_ok(wait(f));
+    assert_int_equal(first, f->count);
+    f->count += count;
+    assert_true(labels[0] >= 0);
 }
 
-static void a_whole_call_has_the_loss_of_the_evaluation(void **state)
+/* In batches of another size than the trainer's. */
+static void a_survey_has_the_loss_of_the_evaluation(void **state)
 {
     struct fixture *f = *state;
     const struct hth_trainer_opts tasks[] = {task_classifier(), task_lm()};
 
     for (size_t i = 0; i < HTH_ARRAY_LEN(tasks); i++) {
         struct hth_trainer_opts o = train(f, tasks[i]);
+        struct hth_survey_opts so = {.data = o.eval_data,
+                                     .samples = o.micro_batch,
+                                     .on_batch = on_batch,
+                                     .on_done = on_done,
+                                     .arg = f};
         struct hth_infer *infer;
-        struct hth_infer_loss loss;
+        struct hth_survey *survey;
+        struct hth_survey_result r;
         struct hth_infer_stats stats;
 
+        o.micro_batch = o.micro_batch * 3 / 8;
         assert_ok(load(f, &o, &infer));
-        evaluate(f, &o, infer);
-        loss = hth_infer_loss(infer, 0);
-        assert_int_equal(loss.counted, (uint64_t)o.micro_batch * o.model.seq_len);
-        assert_true(loss.sum / (double)loss.counted == f->eval.loss);
-        assert_true((double)loss.correct / (double)loss.counted == f->eval.accuracy);
+        f->count = 0;
+        assert_ok(hth_survey_new(f->env, infer, &so, &survey));
+        assert_ok(wait(f));
+        hth_survey_result(survey, &r);
+        assert_int_equal(r.samples, so.samples);
+        assert_int_equal(f->count, so.samples);
+        assert_int_equal(hth_survey_samples(survey), so.samples);
+        assert_int_equal(r.of[0].counted, so.samples * o.model.seq_len);
+        assert_close(r.loss, f->eval.loss, 1e-12, 0); /* sums in another order */
+        assert_true((double)r.of[0].correct / (double)r.of[0].counted == f->eval.accuracy);
         hth_infer_stats(infer, &stats);
-        assert_int_equal(stats.calls, 1);
-        assert_int_equal(stats.units, loss.counted * o.model.layers);
+        assert_int_equal(stats.calls, 3);
+        assert_int_equal(stats.units, r.of[0].counted * o.model.layers);
         assert_int_equal(stats.units_without_expert, 0);
         assert_err(HTH_E_TOO_LARGE, hth_infer_whole(infer, o.micro_batch + 1, on_done, f));
+        hth_survey_free(survey);
+        so.data = tasks[1 - i].eval_data;
+        assert_err(HTH_E_CONFIG, hth_survey_new(f->env, infer, &so, &survey));
         put_down(f, infer);
     }
 }
@@ -375,8 +388,7 @@ static void senseless_sampling_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_whole_call_has_the_loss_of_the_evaluation, setup,
-                                        teardown),
+        cmocka_unit_test_setup_teardown(a_survey_has_the_loss_of_the_evaluation, setup, teardown),
         cmocka_unit_test_setup_teardown(rows_that_grow_have_the_bits_of_whole_samples, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(writing_is_what_whole_samples_say, setup, teardown),
