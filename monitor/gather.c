@@ -187,6 +187,7 @@ static void sort_experts(struct hth_gather_peer *p)
     for (uint32_t i = 0; i < p->expert_count; i++)
         if (n == 0 || by_place(&p->expert[n - 1], &p->expert[i]) != 0)
             p->expert[n++] = p->expert[i];
+    p->of->expert_count -= p->expert_count - n;
     p->expert_count = n;
 }
 

@@ -57,19 +57,21 @@
  *       rows_per_s  of a host: served, counted by the monitor; able_rows_per_s: what it announces
  *       queue_ms    wait for its experts
  *       unsaved_s   since when it can't save its work; 0: it can
- *       step, samples, samples_per_s, loss   of a trainer; loss is null if it does not tell
+ *       step, samples_per_s   of a trainer; samples: behind its updates; loss: null if it does not
+ *                   tell
  *       does        of a trainer: "training", "fetching" (the run's state), "client" (only dials)
  *       average     its last round: {members, drops, reason, bytes, distance}; null: none yet;
  *                   distance: to the others before the round, over the norm of the mean
- *   layers        of each layer, in the order of its name:
+ *   layers        of each layer, by name (ffn2 before ffn10):
  *       name, kind, width; grid: [4, 4]; places, served, twice (by two or more)
  *       replicas    how many hosts serve expert i, in row-major order of the grid
  *       hosts       of each expert the indices in `peers` of at most 8 of them
+ *                   (both are null beyond 65,536 places of all layers)
  *   events        at most 200, the newest last:
  *       t, kind, peer (id, or null), text: a sentence in English
  *       kind        "joined", "left", "killed" (it fell silent without a goodbye), "replaced" (the
- *                   experts of a killed host have another one), "behind" (a trainer is a tenth of
- *                   the run's recent pace behind for a minute), "checkpoint"
+ *                   experts of a killed host have another one), "behind" (a trainer is further
+ *                   behind than the run steps in a minute), "checkpoint"
  *   history       columns of equal length, the oldest first: t, step, samples, loss, trainers,
  *                 hosts, served, samples_per_s, rows_per_s. Rows are 10 s apart in the last two
  *                 hours, 1 min in the last day, and before that a multiple of 5 min that leaves at
@@ -84,6 +86,43 @@
 #ifndef HTH_MONITOR_RUN_JSON_H
 #define HTH_MONITOR_RUN_JSON_H
 
+#include "monitor/events.h"
+#include "monitor/history.h"
+#include "monitor/recall.h"
+#include "monitor/view.h"
+
+#include <jansson.h>
+
 #define HTH_RUN_JSON_SCHEMA 1
+#define HTH_RUN_TESTS_MAX   1000
+
+/* All that is said of a run; pointers are borrowed. */
+struct hth_run_now {
+    uint64_t seq;
+    int64_t now_us, asked_us; /* wall clock; asked_us 0: no collection is done */
+    uint32_t period_s;
+    const char *name; /* NULL: not known yet */
+    const char *state, *version;
+    const char *trouble; /* NULL: none */
+    uint32_t since_t;    /* 0: not known */
+    double left_s;       /* NAN: not known */
+    uint64_t samples;
+    const char *join_command;
+    bool join_complete;
+    uint32_t saved_t; /* 0: no checkpoint is known */
+    uint64_t saved_step;
+    const struct hth_recall_test *test; /* the oldest first */
+    uint32_t test_count;
+    const struct hth_run_view *view; /* NULL: none yet */
+    const struct hth_events *events;
+    const struct hth_history *history; /* NULL: none yet */
+};
+
+/* run.json if `whole`, else now.json. */
+json_t *hth_run_json(const struct hth_run_now *run, bool whole);
+/* The data of an event. */
+json_t *hth_run_json_event(const struct hth_run_now *run);
+/* One line; drops the reference. Free it with hth_free. Any thread. */
+char *hth_run_json_text_take(json_t *object);
 
 #endif

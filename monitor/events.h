@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * events.h: what happened in a run, by comparing each view (view.h) with the ones before:
+ *
+ *   joined      a peer that was not there; or one that fell silent answers again
+ *   left        its record was withdrawn: two views in a row do not have it
+ *   killed      its record lives on, and it did not answer two views in a row
+ *   replaced    a host serves experts that others served and nobody did any more
+ *   behind      a trainer is further behind than the run steps in a minute, for a minute
+ *   checkpoint  a trainer saved a later step than anybody before
+ *
+ * The first view is where it begins, and has no events. Peers that come and go by the thousands
+ * cost no more than HTH_EVENTS_MAX lines, of which the oldest go first.
+ *
+ * Plain memory, loop thread.
+ */
+#ifndef HTH_MONITOR_EVENTS_H
+#define HTH_MONITOR_EVENTS_H
+
+#include "monitor/view.h"
+
+#define HTH_EVENTS_MAX     200
+#define HTH_EVENT_TEXT_MAX 96
+
+enum hth_event_kind {
+    HTH_EVENT_JOINED,
+    HTH_EVENT_LEFT,
+    HTH_EVENT_KILLED,
+    HTH_EVENT_REPLACED,
+    HTH_EVENT_BEHIND,
+    HTH_EVENT_CHECKPOINT
+};
+
+struct hth_event {
+    uint32_t t; /* Unix s */
+    enum hth_event_kind kind;
+    char peer[HTH_PEER_SHORT_LEN];
+    char text[HTH_EVENT_TEXT_MAX];
+};
+
+struct hth_events;
+
+struct hth_events *hth_events_new(void);
+void hth_events_free(struct hth_events *e);
+/* `pace`: steps a second; 0: not known. */
+void hth_events_see(struct hth_events *e, const struct hth_run_view *view, double pace);
+/* The oldest first; NULL past the newest. */
+const struct hth_event *hth_events_at(const struct hth_events *e, uint32_t index);
+const char *hth_event_name(enum hth_event_kind kind);
+
+#endif
