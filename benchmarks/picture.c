@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * picture.c: hearth bench picture: times the attention masks of picture models beside a causal mask
- * over as many positions, in turns on one thread: forward and backward of one head.
+ * over as many positions, in turns on one thread: forward and backward of one head. Then a training
+ * step of runs/emoji-dense.yaml beside PyTorch (picture_step.h).
  */
 #include "benchmarks/bench.h"
+#include "benchmarks/picture_step.h"
 #include "benchmarks/timing.h"
 #include "cli/json.h"
 #include "core/mem.h"
@@ -24,6 +26,7 @@
 
 struct picture {
     struct hth_bench bench;
+    bool only_masks;
     struct hth_exec *ex;
     float *qkv, *out, *lse, *dout, *dqkv;
 };
@@ -145,18 +148,35 @@ static enum hth_err run(struct picture *p)
     hth_bench_normals(p->bench.seed, 0, p->qkv, (size_t)SEQ * 4 * HEAD);
     HTH_GOTO(out, hth_exec_new(be, hth_attention_scratch(be, SEQ, HEAD), &p->ex));
     err = measure(p);
+    if (err == HTH_OK && !p->only_masks)
+        err = hth_bench_picture_step(&p->bench);
 out:
     hth_exec_free(p->ex);
     hth_aligned_free(numbers);
     return err;
 }
 
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct picture *p = state->input;
+    (void)arg;
+    if (key != 'm')
+        return ARGP_ERR_UNKNOWN;
+    p->only_masks = true;
+    return 0;
+}
+
+static const struct argp_option options[] = {
+    {"masks", 'm', NULL, 0, "Leave out the training step, which takes half a minute", 0}, {0}};
+static const struct argp argp = {.options = options, .parser = parse};
+
 int hth_bench_picture_main(int argc, char **argv)
 {
     struct picture p = {0};
-    int code =
-        hth_bench_open(&p.bench, argc, argv,
-                       "Time attention masks of picture models beside a causal mask.", NULL, &p);
+    int code = hth_bench_open(&p.bench, argc, argv,
+                              "Time attention masks of picture models beside a causal mask, and a "
+                              "training step of emoji-dense beside PyTorch.",
+                              &argp, &p);
     if (code != HTH_EXIT_OK)
         return code;
     if (p.bench.budget_us == 0)

@@ -16,6 +16,7 @@ TYPE is fp32 or bf16. OP is
     ffn_forward, ffn_forward_backward, ffn_train_step              the block of Learning@home and
                                  hivemind: LayerNorm(x + W2 gelu(W1 x)), hidden 4 x width
     adamw                        WIDTH elements of one vector, fp32
+    picture:NUMBERS              a training step of a picture model (torch_picture.py) on ROWS samples
 Where PyTorch has several ways, all are timed and the fastest counts: gradients dropped or zeroed in
 place, a block of bf16 weights or autocast (a training step keeps fp32 weights, so autocast alone),
 AdamW fused or not.
@@ -35,6 +36,7 @@ def say(text):
 
 try:
     import torch
+    import torch_picture
 except Exception as error:  # a broken installation counts as none
     say("absent " + str(error).splitlines()[0][:100])
     sys.exit(0)
@@ -121,6 +123,8 @@ def make(op, dtype, width, rows):
     """The parts of a case, each a list of ways to do it."""
     if op == "adamw":
         return [adamw_ways(width)] if dtype == torch.float32 else []
+    if op.startswith("picture:"):
+        return [torch_picture.ways(op, dtype, width, rows, adamw)]
     if op in ("linear_forward", "linear_backward_data", "linear_backward_weight"):
         shapes = ((width, 4 * width), (4 * width, width))
         return [[product(op, dtype, inner, outer, rows)] for inner, outer in shapes]

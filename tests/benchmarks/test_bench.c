@@ -190,10 +190,10 @@ static void picture_prints_json_rows(void **state)
 {
     (void)state;
     char name[] = "hearth bench picture", json[] = "--json", repeats[] = "--repeats=1";
-    char *argv[] = {name, json, repeats, NULL};
+    char masks[] = "--masks", *argv[] = {name, json, repeats, masks, NULL};
     static const char *const cases[] = {"mask row, ms", "mask column, ms", "mask conv, ms"};
     char line[1024];
-    FILE *file = output_of(hth_bench_picture_main, 3, argv);
+    FILE *file = output_of(hth_bench_picture_main, 4, argv);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         assert_non_null(fgets(line, sizeof(line), file));
         json_t *row = json_loads(line, 0, NULL);
