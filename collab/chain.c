@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/chain.h"
 
-#include "core/bytes.h"
 #include "core/map.h"
 #include "core/mem.h"
 
 #include <stdlib.h>
 
-/* Bytes under the hash: run, step, the head before, protocol, ballot, kind, mean, count, extension;
- * and of each entry of the roll: id, life, marks, batch, samples. */
-#define LINK_BYTES (32 + 8 + 32 + 4 + 4 + 1 + 32 + 4 + 2)
+#define LINK_BYTES (8 + 32 + 4 + 4 + 1 + 32 + 4 + 2)
 #define ROLL_BYTES (32 + 8 + 2 + 4 + 4)
+#define BYTES_MAX(members)                                                                         \
+    (sizeof(struct hth_hash) + LINK_BYTES + (size_t)(members)*ROLL_BYTES) /* behind the run */
 
 struct member {
     struct hth_peer_id id;
@@ -43,6 +42,7 @@ struct hth_chain {
     uint32_t rolls_count;
     uint8_t *bytes; /* of the link that is hashed */
     const struct member **sorted;
+    struct member *read; /* of the link that is read */
     struct hth_map *by_head, *by_member;
 };
 
@@ -55,7 +55,8 @@ struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts)
     chain->members = hth_calloc(opts->members_max, sizeof(*chain->members));
     chain->rolls = hth_calloc(opts->rolls_max, sizeof(*chain->rolls));
     chain->voters = hth_calloc(opts->rolls_max, sizeof(*chain->voters));
-    chain->bytes = hth_calloc(LINK_BYTES + (size_t)opts->members_max * ROLL_BYTES, 1);
+    chain->bytes = hth_calloc(BYTES_MAX(opts->members_max), 1);
+    chain->read = hth_calloc(opts->members_max, sizeof(*chain->read));
     chain->sorted = hth_calloc(opts->members_max, sizeof(*chain->sorted));
     chain->by_head = hth_map_new_held(offsetof(struct held, head), sizeof(struct hth_hash));
     chain->by_member = hth_map_new_held(offsetof(struct member, id), MEMBER_KEY_BYTES);
@@ -68,6 +69,7 @@ void hth_chain_free(struct hth_chain *chain)
         return;
     hth_map_free(chain->by_member);
     hth_map_free(chain->by_head);
+    hth_free(chain->read);
     hth_free(chain->sorted);
     hth_free(chain->bytes);
     hth_free(chain->voters);
@@ -96,6 +98,13 @@ enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id 
     }
     *out = known->number;
     return HTH_OK;
+}
+
+/* Takes the numbers back that were given since there were `count`. */
+static void forget_members(struct hth_chain *chain, uint32_t count)
+{
+    while (chain->members_count > count)
+        hth_map_del(chain->by_member, &chain->members[--chain->members_count], MEMBER_KEY_BYTES);
 }
 
 uint32_t hth_chain_members(const struct hth_chain *chain)
@@ -271,33 +280,44 @@ static int by_identity(const void *a, const void *b)
 }
 
 /* `link` has its roll in the store, ascending by member. */
-static struct hth_hash hash_link(const struct hth_chain *chain, const struct hth_chain_link *link)
+static void write_link(const struct hth_chain *chain, const struct hth_chain_link *link,
+                       struct hth_writer *w)
 {
     static const struct hth_hash none;
-    struct hth_writer w;
-    struct hth_hash head;
-    hth_writer_init(&w, chain->bytes, LINK_BYTES + (size_t)link->count * ROLL_BYTES);
-    hth_write_bytes(&w, &chain->opts.run, sizeof(chain->opts.run));
-    hth_write_u64(&w, link->step);
-    hth_write_bytes(&w, link->prev == HTH_LINK_NONE ? &none : &chain->links[link->prev].head,
+    hth_write_u64(w, link->step);
+    hth_write_bytes(w, link->prev == HTH_LINK_NONE ? &none : &chain->links[link->prev].head,
                     sizeof(none));
-    hth_write_u32(&w, link->protocol);
-    hth_write_u32(&w, link->ballot);
-    hth_write_u8(&w, (uint8_t)link->kind);
-    hth_write_bytes(&w, &link->mean, sizeof(link->mean));
-    hth_write_u32(&w, link->count);
+    hth_write_u32(w, link->protocol);
+    hth_write_u32(w, link->ballot);
+    hth_write_u8(w, (uint8_t)link->kind);
+    hth_write_bytes(w, &link->mean, sizeof(link->mean));
+    hth_write_u32(w, link->count);
     for (uint32_t i = 0; i < link->count; i++)
         chain->sorted[i] = &chain->members[link->roll[i].member];
     qsort(chain->sorted, link->count, sizeof(*chain->sorted), by_identity);
     for (uint32_t i = 0; i < link->count; i++) {
         const struct hth_roll *entry = find_entry(link, chain->sorted[i]->number);
-        hth_write_bytes(&w, &chain->sorted[i]->id, sizeof(chain->sorted[i]->id));
-        hth_write_u64(&w, chain->sorted[i]->life);
-        hth_write_u16(&w, entry->marks);
-        hth_write_u32(&w, entry->batch);
-        hth_write_u32(&w, entry->samples);
+        hth_write_bytes(w, &chain->sorted[i]->id, sizeof(chain->sorted[i]->id));
+        hth_write_u64(w, chain->sorted[i]->life);
+        hth_write_u16(w, entry->marks);
+        hth_write_u32(w, entry->batch);
+        hth_write_u32(w, entry->samples);
     }
-    hth_write_u16(&w, 0); /* length of the extension */
+    hth_write_u16(w, 0); /* length of the extension */
+}
+
+void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w)
+{
+    write_link(chain, hth_chain_at(chain, link), w);
+}
+
+static struct hth_hash hash_link(const struct hth_chain *chain, const struct hth_chain_link *link)
+{
+    struct hth_writer w;
+    struct hth_hash head;
+    hth_writer_init(&w, chain->bytes, BYTES_MAX(link->count));
+    hth_write_bytes(&w, &chain->opts.run, sizeof(chain->opts.run));
+    write_link(chain, link, &w);
     HTH_ASSERT(w.err == HTH_OK);
     chain->opts.crypto->hash(chain->bytes, w.pos, &head);
     return head;
@@ -375,6 +395,76 @@ enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link 
             held->samples += roll[i].samples;
     find_voters(chain, *out);
     return HTH_OK;
+}
+
+/* Reads the members of a roll into chain->read, and their entries. */
+static enum hth_err read_roll(struct hth_chain *chain, struct hth_reader *r, uint32_t count,
+                              struct hth_roll *roll)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct member *m = &chain->read[i], *before = m - 1;
+        hth_read_bytes(r, &m->id, sizeof(m->id));
+        m->life = hth_read_u64(r);
+        roll[i].marks = hth_read_u16(r);
+        roll[i].batch = hth_read_u32(r);
+        roll[i].samples = hth_read_u32(r);
+        if (i > 0 &&
+            by_identity(&(const struct member *){before}, &(const struct member *){m}) >= 0)
+            return HTH_E_MALFORMED;
+    }
+    return HTH_OK;
+}
+
+/* Gives the members numbers; those that have none get the next ones, or none is added. */
+static enum hth_err number_members(struct hth_chain *chain, struct hth_roll *roll, uint32_t count)
+{
+    uint32_t before = chain->members_count;
+    for (uint32_t i = 0; i < count; i++) {
+        enum hth_err err =
+            hth_chain_member(chain, &chain->read[i].id, chain->read[i].life, &roll[i].member);
+        if (err == HTH_OK)
+            continue;
+        forget_members(chain, before);
+        return err;
+    }
+    return HTH_OK;
+}
+
+enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out)
+{
+    static const struct hth_hash none;
+    struct hth_chain_link link = {.step = hth_read_u64(r)};
+    struct hth_hash before;
+    *out = HTH_LINK_NONE;
+    hth_read_bytes(r, &before, sizeof(before));
+    link.protocol = hth_read_u32(r);
+    link.ballot = hth_read_u32(r);
+    uint8_t kind = hth_read_u8(r);
+    hth_read_bytes(r, &link.mean, sizeof(link.mean));
+    link.count = hth_read_u32(r);
+    HTH_TRY(r->err);
+    if (link.count > chain->opts.members_max)
+        return HTH_E_TOO_LARGE;
+    struct hth_roll *roll = hth_calloc(link.count + 1, sizeof(*roll));
+    enum hth_err err;
+    HTH_GOTO(out, read_roll(chain, r, link.count, roll));
+    uint16_t extension = hth_read_u16(r);
+    HTH_GOTO(out, r->err);
+    HTH_GOTO(out, extension == 0 ? HTH_OK : HTH_E_VERSION);
+    HTH_GOTO(out, kind <= HTH_LINK_GENESIS ? HTH_OK : HTH_E_MALFORMED);
+    link.kind = (enum hth_link_kind)kind;
+    bool is_first = memcmp(&before, &none, sizeof(none)) == 0;
+    link.prev = is_first ? HTH_LINK_NONE : hth_chain_find(chain, &before);
+    HTH_GOTO(out, !is_first && link.prev == HTH_LINK_NONE ? HTH_E_NOT_FOUND : HTH_OK);
+    uint32_t members = chain->members_count;
+    HTH_GOTO(out, number_members(chain, roll, link.count));
+    link.roll = roll;
+    err = hth_chain_add(chain, &link, out);
+    if (err != HTH_OK)
+        forget_members(chain, members);
+out:
+    hth_free(roll);
+    return err;
 }
 
 /* ---- which chain remains

@@ -41,6 +41,7 @@
 #ifndef HTH_COLLAB_CHAIN_H
 #define HTH_COLLAB_CHAIN_H
 
+#include "core/bytes.h"
 #include "core/crypto.h"
 
 #define HTH_LINK_NONE   UINT32_MAX
@@ -120,6 +121,16 @@ const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t m
  * (a fork, in a run that has none); E_TOO_LARGE (the store is full). *out is HTH_LINK_NONE then. */
 enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link *link,
                            uint32_t *out) HTH_MUST;
+/* A link's bytes on the wire: those that are hashed, behind the run, into its head. The writer's
+ * error is E_TOO_LARGE where they do not fit.
+ *
+ *     step u64, head before (32; zero of a genesis), protocol u32, ballot u32, kind u8, mean (32),
+ *     count u32, of each member: id (32), life u64, marks u16, batch u32, samples u32; ascending by
+ *     id and life; length of an extension u16 (0) */
+void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w);
+/* Reads one link and takes it up: only if it is good do its members get numbers. Errors: those of
+ * hth_chain_add; E_TRUNCATED; E_MALFORMED (order, kind); E_VERSION (an extension). */
+enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out) HTH_MUST;
 /* The number of the link with this head, or HTH_LINK_NONE. */
 uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *head);
 

@@ -14,20 +14,31 @@ struct key {
     uint64_t a, b;
 };
 
+/* Four lanes, so that the multiplications overlap. */
 static struct key key_of(const struct state *s)
 {
-    struct key k = {UINT64_C(0x9E3779B97F4A7C15), UINT64_C(0xC2B2AE3D27D4EB4F)};
+    const uint64_t by = UINT64_C(0xFF51AFD7ED558CCD), to = UINT64_C(0xC4CEB9FE1A85EC53);
+    uint64_t lane[4] = {by, to, ~by, ~to}, word[4];
     const uint8_t *bytes = (const uint8_t *)s;
-    for (size_t i = 0; i < sizeof(*s); i += 8) {
-        uint64_t v;
-        memcpy(&v, bytes + i, sizeof(v));
-        k.a = (k.a ^ v) * UINT64_C(0xFF51AFD7ED558CCD);
-        k.a ^= k.a >> 32;
-        k.b = (k.b + v) * UINT64_C(0xC4CEB9FE1A85EC53);
-        k.b ^= k.b >> 29;
+    size_t i = 0;
+    for (; i + sizeof(word) <= sizeof(*s); i += sizeof(word)) {
+        memcpy(word, bytes + i, sizeof(word));
+        for (int k = 0; k < 4; k++) {
+            lane[k] = (lane[k] ^ word[k]) * by;
+            lane[k] ^= lane[k] >> 32;
+        }
     }
-    k.a |= k.a == 0;
-    return k;
+    memset(word, 0, sizeof(word));
+    memcpy(word, bytes + i, sizeof(*s) - i);
+    struct key key = {0, 0};
+    for (int k = 0; k < 4; k++) {
+        key.a = (key.a ^ lane[k] ^ word[k]) * by;
+        key.a ^= key.a >> 29;
+        key.b = (key.b + lane[k] + word[k]) * to;
+        key.b ^= key.b >> 31;
+    }
+    key.a |= key.a == 0;
+    return key;
 }
 
 /* All states so far, by hash, and how each came about. */

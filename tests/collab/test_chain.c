@@ -247,6 +247,77 @@ static void one_chain_remains(void **state)
     hth_chain_free(chain);
 }
 
+/* Heads by Python's hashlib over the layout of chain.h, struct.pack and sorted. */
+static void bytes_are_golden(void **state)
+{
+    (void)state;
+    static const char *const golden[] = {
+        "8f182607a2706c504daee3435598263150a625c1e48efcf6046b4964f9c39190",
+        "f325bb6ec42e2cb0a62d7651046d2db00526f130b25d59f56f63240f5db2b31f"};
+    struct hth_chain *chain = make(false);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), one;
+    static const struct hth_roll roll[] = {{3, HTH_ROLL_COMING, 0, 0},
+                                           {2, HTH_ROLL_PART, 3, 60},
+                                           {0, HTH_ROLL_IN | HTH_ROLL_LEFT, 1, 40},
+                                           {1, HTH_ROLL_IN, 2, 50}};
+    struct hth_chain_link link = {
+        .step = 1, .prev = g, .protocol = 9, .ballot = 3, .roll = roll, .count = 4};
+    memset(link.mean.b, 7, sizeof(link.mean.b));
+    assert_ok(hth_chain_add(chain, &link, &one));
+    uint32_t links[] = {g, one};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(links); i++) {
+        char hex[2 * HTH_HASH_LEN + 1];
+        hth_hex(hth_chain_head(chain, links[i])->b, HTH_HASH_LEN, hex);
+        assert_string_equal(hex, golden[i]);
+    }
+    hth_chain_free(chain);
+}
+
+/* A store reads links that another wrote, with the same heads. A link that is cut short is refused,
+ * and leaves nothing behind. */
+static void links_are_read_as_written(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(true), *other;
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), got;
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "Ab*CF", 7, HTH_OK);
+    uint8_t bytes[2][1024];
+    struct hth_writer w[2];
+    for (int i = 0; i < 2; i++) {
+        hth_writer_init(&w[i], bytes[i], sizeof(bytes[i]));
+        hth_chain_write(chain, i == 0 ? g : one, &w[i]);
+        assert_ok(w[i].err);
+    }
+    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
+                                  .window = 3,
+                                  .eventual = true,
+                                  .links_max = 4,
+                                  .members_max = MEMBERS,
+                                  .rolls_max = 40};
+    other = hth_chain_new(&opts);
+    struct hth_reader r;
+    hth_reader_init(&r, bytes[1], w[1].pos);
+    assert_err(HTH_E_NOT_FOUND, hth_chain_read(other, &r, &got));
+    for (int i = 0; i < 2; i++) {
+        for (size_t len = 0; len < w[i].pos; len++) {
+            hth_reader_init(&r, bytes[i], len);
+            assert_int_not_equal(hth_chain_read(other, &r, &got), HTH_OK);
+        }
+        assert_int_equal(hth_chain_members(other), i == 0 ? 0 : 3);
+        hth_reader_init(&r, bytes[i], w[i].pos);
+        assert_ok(hth_chain_read(other, &r, &got));
+        assert_int_equal(hth_reader_left(&r), 0);
+        assert_memory_equal(hth_chain_head(other, got), hth_chain_head(chain, i == 0 ? g : one),
+                            32);
+    }
+    assert_int_equal(hth_chain_members(other), 4);
+    bytes[1][w[1].pos - 1] = 1; /* an extension */
+    hth_reader_init(&r, bytes[1], w[1].pos);
+    assert_err(HTH_E_VERSION, hth_chain_read(other, &r, &got));
+    hth_chain_free(other);
+    hth_chain_free(chain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +328,8 @@ int main(void)
         cmocka_unit_test(the_store_is_bounded),
         cmocka_unit_test(heads_cover_every_field),
         cmocka_unit_test(one_chain_remains),
+        cmocka_unit_test(bytes_are_golden),
+        cmocka_unit_test(links_are_read_as_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
