@@ -236,6 +236,7 @@ void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *ou
     out->microbatch_rows_max = (uint32_t)HTH_MIN((uint64_t)HTH_MICRO_BATCH_MAX * block_rows(run),
                                                  (uint64_t)HTH_EXPERT_MICROBATCH_ROWS_MAX);
     out->result_bytes_max = RESULT_BYTES_MAX;
+    out->keep_bytes_max = INT64_MAX; /* a quarter of the process's budget for bodies */
 }
 
 static void data_fashion(const struct hth_runfile *run, struct hth_config_data *paths,

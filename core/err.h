@@ -78,7 +78,8 @@ enum hth_err_class {
     X(49, E_RANGE, PEER, "a number is outside its allowed range")                                  \
     X(50, E_DUPLICATE, PEER, "the same thing was given twice")                                     \
     X(51, E_DEVICE, LOCAL, "the compute device failed")                                           \
-    X(52, E_OTHER_SETTINGS, LOCAL, "others train a run of this name with other settings")
+    X(52, E_OTHER_SETTINGS, LOCAL, "others train a run of this name with other settings")         \
+    X(53, E_GONE, RETRY, "the host does not keep the rows of that forward; send them again")
 
 enum hth_err {
 #define HTH_ERR_ENUM(num, name, cls, text) HTH_##name = num,
@@ -86,7 +87,7 @@ enum hth_err {
 #undef HTH_ERR_ENUM
 };
 
-#define HTH_ERR_COUNT 53
+#define HTH_ERR_COUNT 54
 
 /* The identifier without its prefix ("E_TIMEOUT"), for logs, JSON and metrics. Never NULL. */
 const char *hth_err_name(enum hth_err err);

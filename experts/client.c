@@ -200,6 +200,7 @@ static struct hth_expert_batch *batch_new(struct hth_expert_client *client,
     if (b->backward)
         b->rows_in_microbatch =
             c->rows_in_microbatch > 0 ? c->rows_in_microbatch : (uint32_t)c->x.dim[0];
+    b->keep = c->keep && !b->backward;
     b->k_min = c->k_min;
     b->wire = c->wire != 0 ? c->wire : HTH_F32;
     b->x = c->x;
@@ -244,8 +245,10 @@ enum hth_err hth_experts_call(struct hth_expert_client *client, const struct hth
     HTH_GOTO(out, copy_lists(b, call));
     HTH_GOTO(out, hth_cl_deal(b, all, call->pairs_count, false));
     hth_timer_set(b->env, b->deadline_timer, b->deadline_us - b->started_us);
+    if (b->backward && call->forward != NULL)
+        hth_cl_name(b, call->forward);
     b->in_call = true;
-    hth_cl_pack(b, 0);
+    hth_cl_pack(b, 0, b->groups_count);
     b->in_call = false;
     *out = b;
 out:

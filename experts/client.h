@@ -21,6 +21,11 @@
  * answered the forward). A repeated backward carries the same idempotency key, so that no host
  * applies it twice. Deadlines of single calls adapt to the host (rpc/deadline.h), up to timeout_us.
  *
+ * The forward of a training step says that a backward follows (`keep`). Hosts that can then keep
+ * their rows, and the backward names them instead of sending them again (`forward`): a request
+ * whose pairs are those of one forward request, answered by the same host, carries dy alone. A host
+ * that no longer has the rows says so and gets them. The answer is the same either way.
+ *
  * After the callback the caller reads the verdicts (loop thread) and the rows, in a job, with
  * hth_expert_batch_unpack, which also refuses rows with bad numbers. Then, on the loop again,
  * hth_expert_batch_judge reports the verdict of each part. The batch holds references on the
@@ -108,7 +113,11 @@ struct hth_expert_call {
     uint32_t ndim;
     uint32_t block_rows;         /* rows per unit; 0 means 1 */
     struct hth_tensor x;         /* fp32 [units * block_rows, d]; referenced until the callback */
+    bool keep;                   /* forward: a backward follows */
     struct hth_tensor dy;        /* backward: fp32 [pairs * block_rows, d]; blob NULL: forward */
+    /* Backward: the finished forward of these units and targets, borrowed until hth_experts_call
+     * returns, or NULL. The batch must be of the same layer and x. */
+    const struct hth_expert_batch *forward;
     uint32_t rows_in_microbatch; /* backward: M of store.h's equation; 0: rows of x */
     const struct hth_expert_target *targets; /* copied */
     uint32_t targets_count;

@@ -10,6 +10,9 @@
  *
  * A group that fails may be dealt again: its pairs then form new groups on their replicas' hosts.
  * So each pair has a place, the group and the row in that group's tensors, where its answer lies.
+ *
+ * The key of a forward group that may be named later, and of every backward group, is `idem`. A
+ * backward group whose host keeps the rows has the forward's key in `forward`, and no x.
  */
 /* clang-format on */
 #ifndef HTH_EXPERTS_CLIENT_INT_H
@@ -39,8 +42,10 @@ struct cl_group {
     int64_t rtt_us;
     enum hth_err err;
     struct hth_tensor x, dy, reply; /* blobs referenced; NULL while there are none */
-    bool x_direct, dy_direct;       /* the caller's own bytes: nothing to gather */
-    struct hth_rpc_idem idem;
+    bool x_ready, dy_ready;         /* nothing to gather: the caller's own bytes, or done */
+    struct hth_rpc_idem idem, forward;
+    bool named; /* `forward` is sent instead of x */
+    bool kept;  /* a forward: the host keeps x */
     struct hth_rpc_call *call;
     struct hth_timer *retry_timer;
     uint32_t busy_retries, lost_retries;
@@ -59,7 +64,7 @@ struct hth_expert_batch {
     char layer[HTH_NAME_LEN_MAX + 1];
     uint32_t ndim, block_rows, d, units, rows_in_microbatch, k_min;
     enum hth_dtype wire;
-    bool backward;
+    bool backward, keep;
     struct hth_tensor x, dy;
     struct hth_expert_target *targets;
     uint32_t *answered_by; /* per target: index of a group that answered for it, plus one */
@@ -99,10 +104,12 @@ struct hth_expert_client {
  * batch. Reorders `pairs`. Errors: E_DUPLICATE, E_NO_MEMORY. */
 enum hth_err hth_cl_deal(struct hth_expert_batch *b, uint32_t *pairs, uint32_t count,
                          bool replica) HTH_MUST;
-/* Gathers the rows of the groups from `first` on in a job and sends each group; groups with nothing
- * to gather are sent at once. The caller sets `in_call`, so that no settled group finishes the
- * batch meanwhile. */
-void hth_cl_pack(struct hth_expert_batch *b, uint32_t first);
+/* Makes backward groups name the forward's rows that their hosts keep. */
+void hth_cl_name(struct hth_expert_batch *b, const struct hth_expert_batch *forward);
+/* Gathers the rows of the groups first .. end - 1 in a job and sends each group; groups with
+ * nothing to gather are sent at once. The caller sets `in_call`, so that no settled group finishes
+ * the batch meanwhile. */
+void hth_cl_pack(struct hth_expert_batch *b, uint32_t first, uint32_t end);
 void hth_cl_group_free(struct cl_group *g);
 
 /* ---- client_wire.c ------------------------------------------------------------------------- */

@@ -84,7 +84,8 @@ static uint32_t group_len(const struct hth_expert_batch *b, const struct deal *d
 {
     /* Counted as floats in any wire type: the host computes in floats and limits their number. */
     size_t unit_bytes = (size_t)b->block_rows * b->d * sizeof(float);
-    size_t bytes_max = HTH_EXPERT_CALL_BYTES_MAX / (b->backward ? 2 : 1);
+    /* The limit of a backward's two tensors, so that its requests are those of the forward. */
+    size_t bytes_max = HTH_EXPERT_CALL_BYTES_MAX / (b->backward || b->keep ? 2 : 1);
     uint32_t parts = 1, n = 1;
 
     while (n < left && deals[n].host == deals[0].host) {
@@ -126,7 +127,7 @@ static struct cl_group *group_new(struct hth_expert_batch *b, const struct deal 
             (struct cl_place){.group = number, .part = g->parts - 1, .row = g->rows_total};
         g->rows_total += b->block_rows;
     }
-    if (b->backward) {
+    if (b->backward || b->keep) {
         g->idem.hi = b->client->idem_hi;
         g->idem.lo = ++b->client->idem_lo;
     }
@@ -170,6 +171,40 @@ out:
     hth_free(deals);
     hth_free(hosts);
     return err;
+}
+
+/* The forward's request with exactly the pairs of this group, to the same host, if that host keeps
+ * its rows; else NULL. */
+static const struct cl_group *forward_of(const struct cl_group *g,
+                                         const struct hth_expert_batch *forward)
+{
+    const struct hth_expert_pair *pairs = g->batch->pairs;
+    uint32_t target = pairs[g->pairs[0]].target;
+    const struct cl_group *f;
+
+    if (target >= forward->targets_count || forward->answered_by[target] == 0)
+        return NULL;
+    f = forward->groups[forward->answered_by[target] - 1];
+    if (!f->kept || hth_peer_id_cmp(&f->to.peer, &g->to.peer) != 0 ||
+        f->pairs_count != g->pairs_count || forward->wire != g->batch->wire)
+        return NULL;
+    for (uint32_t i = 0; i < g->pairs_count; i++) {
+        const struct hth_expert_pair *a = &forward->pairs[f->pairs[i]], *b = &pairs[g->pairs[i]];
+        if (a->unit != b->unit || a->target != b->target)
+            return NULL;
+    }
+    return f;
+}
+
+void hth_cl_name(struct hth_expert_batch *b, const struct hth_expert_batch *forward)
+{
+    for (uint32_t i = 0; i < b->groups_count; i++) {
+        const struct cl_group *f = forward_of(b->groups[i], forward);
+        if (f == NULL)
+            continue;
+        b->groups[i]->named = true;
+        b->groups[i]->forward = f->idem;
+    }
 }
 
 /* ---- gathering ----------------------------------------------------------------------------- */
@@ -229,9 +264,9 @@ static void pack_run(struct hth_job *job)
 
     for (uint32_t i = 0; i < p->count; i++) {
         const struct cl_group *g = p->groups[i];
-        if (!g->x_direct)
+        if (!g->x_ready)
             gather(g, &g->x, false);
-        if (p->batch->backward && !g->dy_direct)
+        if (!g->dy_ready)
             gather(g, &g->dy, true);
     }
 }
@@ -245,6 +280,7 @@ static void pack_done(struct hth_job *job, enum hth_err err)
     b->packs--;
     b->in_call = true; /* settling a group must not free the batch under this loop */
     for (uint32_t i = 0; i < p->count && !b->dead; i++) {
+        p->groups[i]->x_ready = p->groups[i]->dy_ready = true;
         if (p->groups[i]->settled)
             continue;
         if (err != HTH_OK)
@@ -259,17 +295,22 @@ static void pack_done(struct hth_job *job, enum hth_err err)
         hth_cl_release(b);
 }
 
-/* A pack of those groups from `first` on that have rows to gather; NULL if there are none. */
-static struct pack *pack_new(struct hth_expert_batch *b, uint32_t first)
+static bool is_ready(const struct cl_group *g)
+{
+    return g->x_ready && g->dy_ready;
+}
+
+/* A pack of those groups first .. end - 1 that have rows to gather; NULL if there are none. */
+static struct pack *pack_new(struct hth_expert_batch *b, uint32_t first, uint32_t end)
 {
     struct pack *p = hth_new(struct pack);
 
     p->batch = b;
-    p->groups = hth_new_array(struct cl_group *, b->groups_count - first);
+    p->groups = hth_new_array(struct cl_group *, end - first);
     p->job = (struct hth_job){.lane = HTH_LANE_COMPUTE, .run = pack_run, .done = pack_done};
-    for (uint32_t i = first; i < b->groups_count; i++) {
+    for (uint32_t i = first; i < end; i++) {
         struct cl_group *g = b->groups[i];
-        if (g->settled || (g->x_direct && (!b->backward || g->dy_direct)))
+        if (g->settled || is_ready(g))
             continue;
         p->groups[p->count++] = g;
         p->job.bytes_moved += 8.0 * g->rows_total * b->d;
@@ -281,24 +322,32 @@ static struct pack *pack_new(struct hth_expert_batch *b, uint32_t first)
     return NULL;
 }
 
-void hth_cl_pack(struct hth_expert_batch *b, uint32_t first)
+/* Gives the group the tensors that it needs and does not have yet. */
+static enum hth_err prepare_group(struct cl_group *g)
 {
-    uint32_t end = b->groups_count;
+    g->x_ready = g->x_ready || g->named;
+    g->dy_ready = g->dy_ready || !g->batch->backward;
+    if (!g->x_ready && g->x.blob == NULL)
+        HTH_TRY(prepare(g, &g->x, false, &g->x_ready));
+    if (!g->dy_ready && g->dy.blob == NULL)
+        HTH_TRY(prepare(g, &g->dy, true, &g->dy_ready));
+    return HTH_OK;
+}
+
+void hth_cl_pack(struct hth_expert_batch *b, uint32_t first, uint32_t end)
+{
     struct pack *p;
     enum hth_err err;
 
     for (uint32_t i = first; i < end; i++) {
-        struct cl_group *g = b->groups[i];
-        err = prepare(g, &g->x, false, &g->x_direct);
-        if (err == HTH_OK && b->backward)
-            err = prepare(g, &g->dy, true, &g->dy_direct);
+        err = prepare_group(b->groups[i]);
         if (err != HTH_OK)
-            hth_cl_settle(g, err);
+            hth_cl_settle(b->groups[i], err);
     }
-    p = pack_new(b, first);
+    p = pack_new(b, first, end);
     for (uint32_t i = first; i < end; i++) {
         struct cl_group *g = b->groups[i];
-        if (!g->settled && g->x_direct && (!b->backward || g->dy_direct))
+        if (!g->settled && is_ready(g))
             hth_cl_send(g);
     }
     if (p == NULL)

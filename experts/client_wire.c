@@ -6,6 +6,7 @@
  *   BUSY              a forward goes to the replicas; else retry after the time in the refusal
  *   lost, timed out   a forward goes to the replicas; else one retry on the same host, a backward
  *                     with the same idempotency key
+ *   GONE              the rows of a forward that was named: send them
  *   other             the verdict
  *
  * All retries end at the batch's deadline.
@@ -99,7 +100,7 @@ static bool go_to_replicas(struct cl_group *g)
     b->info.hosts_failed++;
     b->info.retries++;
     b->in_call = true;
-    hth_cl_pack(b, first);
+    hth_cl_pack(b, first, b->groups_count);
     b->in_call = was_in_call;
     return true;
 }
@@ -171,8 +172,10 @@ static enum hth_err read_reply(struct cl_group *g, const struct hth_rpc_result *
     struct hth_expert_batch *b = g->batch;
     bool any = false;
 
-    if (hth_expert_msg_reply_open(r->payload, r->payload_len, g->parts, g->status) != HTH_OK)
+    if (hth_expert_msg_reply_open(r->payload, r->payload_len, g->parts, g->status, &g->kept) !=
+        HTH_OK)
         return HTH_E_PROTOCOL;
+    g->kept = g->kept && b->keep;
     for (uint32_t i = 0; i < g->parts; i++) {
         /* No part may have these statuses, and judging would excuse the host for them. */
         if (g->status[i] == HTH_E_CANCELED || g->status[i] == HTH_E_BUSY)
@@ -190,12 +193,31 @@ static enum hth_err read_reply(struct cl_group *g, const struct hth_rpc_result *
     return HTH_OK;
 }
 
+/* Sends the rows that the host no longer has; its verdict is still to come. */
+static void send_rows(struct cl_group *g)
+{
+    struct hth_expert_batch *b = g->batch;
+    uint32_t number = b->places[g->pairs[0]].group;
+    bool was_in_call = b->in_call;
+
+    b->info.retries++;
+    g->named = g->x_ready = false;
+    g->forward = (struct hth_rpc_idem){0};
+    b->in_call = true;
+    hth_cl_pack(b, number, number + 1);
+    b->in_call = was_in_call;
+}
+
 static void on_result(void *arg, const struct hth_rpc_result *r)
 {
     struct cl_group *g = arg;
     enum hth_err err = r->err;
 
     g->call = NULL;
+    if (err == HTH_E_GONE && r->remote && g->named) {
+        send_rows(g);
+        return;
+    }
     if (err == HTH_OK)
         err = read_reply(g, r);
     g->answered = err == HTH_OK;
@@ -215,8 +237,9 @@ void hth_cl_send(struct cl_group *g)
                                         .parts = g->parts,
                                         .coord = g->coord,
                                         .rows = g->rows,
-                                        .rows_in_microbatch = b->rows_in_microbatch};
-    const struct hth_tensor tensors[2] = {g->x, g->dy};
+                                        .rows_in_microbatch = b->rows_in_microbatch,
+                                        .forward = g->forward};
+    const struct hth_tensor tensors[2] = {g->named ? g->dy : g->x, g->dy};
     struct hth_rpc_call_opts call = {.idem = g->idem, .trace_id = b->trace_id};
     int64_t left_us = b->deadline_us - hth_now_us(b->env);
     uint8_t *payload;
@@ -225,7 +248,7 @@ void hth_cl_send(struct cl_group *g)
     call.method = b->backward ? HTH_METHOD_EXPERT_BACKWARD : HTH_METHOD_EXPERT_FORWARD;
     call.body.payload = payload;
     call.body.tensors = tensors;
-    call.body.tensor_count = b->backward ? 2 : 1;
+    call.body.tensor_count = b->backward && !g->named ? 2 : 1;
     call.timeout_max_us = HTH_MAX(left_us, 1);
     if (err == HTH_OK)
         err = hth_rpc_call(b->client->rpc, &g->to, &call, on_result, g, &g->call);

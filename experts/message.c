@@ -4,6 +4,7 @@
 
 #include "core/bytes.h"
 #include "core/mem.h"
+#include "core/rng.h"
 #include "dht/uid.h"
 #include "experts/expert.pb-c.h"
 
@@ -67,6 +68,7 @@ enum hth_err hth_expert_msg_open(const uint8_t *payload, size_t len, uint32_t ro
     out->coord = m->coord;
     out->rows = m->rows;
     out->rows_in_microbatch = m->rows_in_microbatch;
+    out->forward = (struct hth_rpc_idem){m->forward_hi, m->forward_lo};
     out->message = m;
     return HTH_OK;
 }
@@ -89,6 +91,8 @@ enum hth_err hth_expert_msg_pack(const struct hth_expert_msg *work, uint8_t **ou
     m.n_rows = work->parts;
     m.rows = (uint32_t *)work->rows;
     m.rows_in_microbatch = work->rows_in_microbatch;
+    m.forward_hi = work->forward.hi;
+    m.forward_lo = work->forward.lo;
     *len = hth__expert__work__get_packed_size(&m);
     *out = NULL;
     if (*len > HTH_FRAME_META_BYTES_MAX)
@@ -98,13 +102,29 @@ enum hth_err hth_expert_msg_pack(const struct hth_expert_msg *work, uint8_t **ou
     return HTH_OK;
 }
 
+bool hth_expert_msg_names(const struct hth_expert_msg *work)
+{
+    return work->forward.hi != 0 || work->forward.lo != 0;
+}
+
+uint64_t hth_expert_msg_list_hash(const struct hth_expert_msg *work)
+{
+    size_t coords = (size_t)work->parts * work->ndim;
+    uint64_t hash = hth_hash64(work->layer, strlen(work->layer), work->ndim);
+
+    hash = hth_hash64(work->coord, coords * sizeof(*work->coord), hash);
+    return hth_hash64(work->rows, work->parts * sizeof(*work->rows), hash);
+}
+
 enum hth_err hth_expert_msg_reply_open(const uint8_t *payload, size_t len, uint32_t parts,
-                                       enum hth_err *out)
+                                       enum hth_err *out, bool *kept)
 {
     Hth__Expert__WorkReply *m;
     enum hth_err err = HTH_OK;
 
     memset(out, 0, parts * sizeof(*out));
+    if (kept != NULL)
+        *kept = false;
     if (len == 0)
         return HTH_OK;
     m = hth__expert__work_reply__unpack(NULL, len, payload);
@@ -115,11 +135,13 @@ enum hth_err hth_expert_msg_reply_open(const uint8_t *payload, size_t len, uint3
     else
         for (size_t i = 0; i < m->n_status; i++)
             out[i] = hth_err_from_wire(m->status[i]);
+    if (kept != NULL)
+        *kept = m->kept;
     hth__expert__work_reply__free_unpacked(m, NULL);
     return err;
 }
 
-void hth_expert_msg_reply_pack(const enum hth_err *status, uint32_t parts, uint8_t **out,
+void hth_expert_msg_reply_pack(const enum hth_err *status, uint32_t parts, bool kept, uint8_t **out,
                                size_t *len)
 {
     Hth__Expert__WorkReply m = HTH__EXPERT__WORK_REPLY__INIT;
@@ -130,13 +152,14 @@ void hth_expert_msg_reply_pack(const enum hth_err *status, uint32_t parts, uint8
     *len = 0;
     for (uint32_t i = 0; i < parts; i++)
         any = any || status[i] != HTH_OK;
-    if (!any)
+    if (!any && !kept)
         return;
     numbers = hth_new_array(uint32_t, parts);
     for (uint32_t i = 0; i < parts; i++)
         numbers[i] = (uint32_t)status[i];
-    m.n_status = parts;
+    m.n_status = any ? parts : 0;
     m.status = numbers;
+    m.kept = kept;
     *len = hth__expert__work_reply__get_packed_size(&m);
     *out = hth_calloc(*len, 1);
     hth__expert__work_reply__pack(&m, *out);
@@ -188,8 +211,7 @@ enum hth_err hth_info_reply_open(const uint8_t *payload, size_t len, struct hth_
         infos[i].rows_forward = e->rows_forward;
         infos[i].rows_backward = e->rows_backward;
         infos[i].returned = e->returned;
-        infos[i].hosted_us =
-            (int64_t)HTH_MIN(e->hosted_s, UINT64_C(1) << 40) * HTH_US_PER_S;
+        infos[i].hosted_us = (int64_t)HTH_MIN(e->hosted_s, UINT64_C(1) << 40) * HTH_US_PER_S;
     }
     *out = infos;
     *count = (uint32_t)m->n_experts;

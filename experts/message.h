@@ -27,6 +27,7 @@ struct hth_expert_msg {
     const uint32_t *rows;  /* parts; each at least 1 */
     uint32_t rows_total;
     uint32_t rows_in_microbatch;
+    struct hth_rpc_idem forward; /* of a backward without x; 0: none */
     void *message; /* owns what the pointers refer to */
 };
 
@@ -38,12 +39,17 @@ void hth_expert_msg_close(struct hth_expert_msg *work);
 /* The bytes to send; heap. Errors: E_TOO_LARGE (beyond a frame's meta). */
 enum hth_err hth_expert_msg_pack(const struct hth_expert_msg *work, uint8_t **out,
                                  size_t *len) HTH_MUST;
+/* True if it names a forward instead of carrying x. */
+bool hth_expert_msg_names(const struct hth_expert_msg *work);
+/* A hash of the list of experts and rows: a forward and its backward have the same. */
+uint64_t hth_expert_msg_list_hash(const struct hth_expert_msg *work);
 
-/* Statuses of `parts` parts into out. Errors: E_MALFORMED (another number of statuses). */
+/* Statuses of `parts` parts into out. `kept` may be NULL. Errors: E_MALFORMED (another number of
+ * statuses). */
 enum hth_err hth_expert_msg_reply_open(const uint8_t *payload, size_t len, uint32_t parts,
-                                       enum hth_err *out) HTH_MUST;
-/* Heap bytes; *len 0 and NULL when every status is HTH_OK. */
-void hth_expert_msg_reply_pack(const enum hth_err *status, uint32_t parts, uint8_t **out,
+                                       enum hth_err *out, bool *kept) HTH_MUST;
+/* Heap bytes; *len 0 and NULL when every status is HTH_OK and nothing is kept. */
+void hth_expert_msg_reply_pack(const enum hth_err *status, uint32_t parts, bool kept, uint8_t **out,
                                size_t *len);
 
 /* Errors: E_MALFORMED. */

@@ -68,7 +68,8 @@ static enum hth_err check_opts(const struct hth_server_opts *o)
               o->job_flops_min >= 0 && o->split_flops >= 0 && o->queue_bytes_max > 0 &&
               o->queue_us_max > 0 && o->step_rows > 0 && o->step_age_us > 0 &&
               o->grad_norm_max >= 0 && o->microbatch_rows_max > 0 && o->result_bytes_max >= 0 &&
-              o->result_age_us > 0 && (o->checkpoint_dir == NULL || o->checkpoint_period_us > 0);
+              o->result_age_us > 0 && o->keep_bytes_max >= 0 &&
+              (o->checkpoint_dir == NULL || o->checkpoint_period_us > 0);
 
     return ok ? HTH_OK : HTH_E_CONFIG;
 }
@@ -95,15 +96,14 @@ static void add_metrics(struct hth_server *s)
         hth_counter(m, "hearth_expert_checkpoints_failed_total", "Checkpoints not written");
 }
 
-/* The bytes for kept answers. They draw on the budget of the process, which receiving and answering
- * requests needs, too. With all of it in answers, the host would refuse requests as BUSY until the
- * answers age out. */
-static int64_t answers_max(const struct hth_server_opts *opts, struct hth_rpc *rpc)
+/* Bounds the bytes of kept answers, or of kept rows. They draw on the budget of the process, which
+ * receiving and answering requests needs, too. With all of it kept, the host would refuse requests
+ * as BUSY until what it keeps ages out. */
+static int64_t kept_max(int64_t bytes_max, struct hth_rpc *rpc)
 {
     const struct hth_budget *budget = hth_rpc_budget(rpc);
 
-    return budget != NULL ? HTH_MIN(opts->result_bytes_max, budget->limit_bytes / 4)
-                          : opts->result_bytes_max;
+    return budget != NULL ? HTH_MIN(bytes_max, budget->limit_bytes / 4) : bytes_max;
 }
 
 enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
@@ -122,7 +122,9 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
     s->opts.checkpoint_dir = s->checkpoint_dir;
     s->by_key = hth_map_new();
     s->peers = hth_map_new();
-    s->cache = hth_cache_new(opts->result_bytes_max, answers_max(opts, rpc), opts->result_age_us);
+    s->cache = hth_cache_new(opts->result_bytes_max, kept_max(opts->result_bytes_max, rpc),
+                             opts->result_age_us);
+    s->kept = hth_kept_new(env, kept_max(opts->keep_bytes_max, rpc), opts->result_age_us);
     hth_heap_init(&s->aging, hth_srv_aging_less);
     s->age_timer = hth_timer_new(env, hth_srv_on_age, s);
     s->step_timer = hth_timer_new(env, hth_srv_on_step_timer, s);
@@ -184,6 +186,8 @@ void hth_server_free(struct hth_server *server)
     }
     hth_cache_free(s->cache);
     s->cache = NULL;
+    hth_kept_free(s->kept);
+    s->kept = NULL;
     hth_timer_free(s->env, s->age_timer);
     hth_timer_free(s->env, s->step_timer);
     hth_timer_free(s->env, s->save_timer);
@@ -293,6 +297,7 @@ void hth_server_stats(const struct hth_server *server, struct hth_server_stats *
 {
     *out = server->stats;
     out->experts = server->experts_count;
+    out->bytes_kept = hth_kept_bytes(server->kept);
     out->callers_now = hth_srv_callers_now(server);
     out->unsaved_since_us = server->unsaved.since_us;
     for (uint32_t i = 0; i < server->experts_count; i++)

@@ -31,6 +31,11 @@
  * one's answer, or waits while the first one runs. Answers are kept for result_age_us within
  * result_bytes_max. A backward without a key is refused.
  *
+ * The rows of a forward that has a key, and all of whose parts succeeded, are kept for the backward
+ * that follows, within keep_bytes_max and as long as answers (experts/kept.h); the reply says so. A
+ * backward may name that key instead of carrying the rows, once: GONE if they are not there, and
+ * BAD_SHAPE if the two differ in experts, rows, width or type. Gradients are the same either way.
+ *
  * Life: new -> add, remove ... (each expert's weights are made or read by a job; requests for it
  * wait) -> drain (refuses requests, ends those it has, steps, writes checkpoints) -> free. All
  * functions are for the loop thread; the server owns its experts and serves methods 16..18 of the
@@ -76,7 +81,8 @@ struct hth_server_opts {
     uint32_t microbatch_rows_max; /* the largest M that a backward may declare */
     bool check_finite;            /* of the rows that arrive */
     int64_t result_bytes_max;     /* kept answers of backwards; at most a quarter of rpc's budget */
-    int64_t result_age_us;
+    int64_t result_age_us;        /* and of kept rows */
+    int64_t keep_bytes_max;       /* kept rows of forwards; at most a quarter of rpc's budget */
     const char *checkpoint_dir;        /* NULL: no checkpoints */
     int64_t checkpoint_period_us;      /* how often a changed expert is written */
     hth_server_expert_fn *on_expert;   /* may be NULL */
@@ -91,7 +97,8 @@ struct hth_server_opts {
         .queue_bytes_max = INT64_C(1) << 30, .queue_us_max = 10 * HTH_US_PER_S, .step_rows = 256,  \
         .step_age_us = 2 * HTH_US_PER_S, .microbatch_rows_max = HTH_EXPERT_MICROBATCH_ROWS_MAX,    \
         .check_finite = true, .result_bytes_max = INT64_C(256) << 20,                              \
-        .result_age_us = 60 * HTH_US_PER_S, .checkpoint_period_us = 30 * HTH_US_PER_S,             \
+        .result_age_us = 60 * HTH_US_PER_S, .keep_bytes_max = INT64_C(256) << 20,                  \
+        .checkpoint_period_us = 30 * HTH_US_PER_S,                                                 \
     }
 
 /* Copies opts, the folder's name too. Errors: E_CONFIG. */
@@ -139,11 +146,12 @@ struct hth_server_stats {
     uint64_t steps, steps_not_finite;
     uint64_t replays_answered,
         replays_joined; /* repeated backwards: from the cache, while running */
+    uint64_t named, gone; /* backwards that named kept rows; that named rows not kept */
     uint64_t bytes_in, bytes_out;
     uint64_t checkpoints_written, checkpoints_failed;
     double queue_ms_mean; /* from arrival to start of the batch, moving average */
     double us_per_row;    /* of work, moving average */
-    int64_t bytes_held;
+    int64_t bytes_held, bytes_kept;
     uint32_t experts, parts_waiting;
     uint64_t callers;     /* peers that sent work since the start */
     uint32_t callers_now; /* lately; at most HTH_SERVER_CALLERS_MAX */

@@ -63,19 +63,35 @@ static void count_status(struct hth_server *s, const struct srv_part *part)
     }
 }
 
-/* Packs the parts' verdicts and counts them. *any: at least one part has rows to return. */
-static void pack_verdicts(struct srv_request *r, uint8_t **payload, size_t *len, bool *any)
+/* Counts the parts' verdicts. Returns how many have rows to return. */
+static uint32_t count_verdicts(const struct srv_request *r)
 {
-    enum hth_err *status = hth_new_array(enum hth_err, r->parts_count);
+    uint32_t good = 0;
 
-    *any = false;
     for (uint32_t i = 0; i < r->parts_count; i++) {
-        status[i] = r->parts[i].status;
-        *any = *any || status[i] == HTH_OK;
+        good += r->parts[i].status == HTH_OK ? 1 : 0;
         count_status(r->server, &r->parts[i]);
     }
-    hth_expert_msg_reply_pack(status, r->parts_count, payload, len);
+    return good;
+}
+
+static uint8_t *pack_verdicts(const struct srv_request *r, bool kept, size_t *len)
+{
+    enum hth_err *status = hth_new_array(enum hth_err, r->parts_count);
+    uint8_t *payload;
+
+    for (uint32_t i = 0; i < r->parts_count; i++)
+        status[i] = r->parts[i].status;
+    hth_expert_msg_reply_pack(status, r->parts_count, kept, &payload, len);
     hth_free(status);
+    return payload;
+}
+
+/* Keeps the rows of a forward for the backward that follows. */
+static bool keep_rows(struct hth_server *s, const struct hth_rpc_request *req,
+                      const struct hth_kept_rows *rows)
+{
+    return hth_kept_put(s->kept, hth_rpc_peer(req), hth_rpc_idem_key(req), rows);
 }
 
 /* Clears the rows of failed parts. They were not written, or only in part, and the memory may hold
@@ -99,14 +115,20 @@ static void request_finish(struct srv_request *r)
     struct hth_server *s = r->server;
     struct hth_tensor t = hth_rows_tensor(r->dtype, r->rows, r->d);
     struct hth_rpc_body body = {0};
+    uint32_t good = count_verdicts(r);
+    bool any = good > 0 && r->out != NULL, kept = false;
     uint8_t *payload;
-    bool any;
 
     t.blob = r->out;
-    pack_verdicts(r, &payload, &body.payload_len, &any);
-    any = any && r->out != NULL;
     if (any)
         clear_refused_rows(r);
+    if (r->keep && r->req != NULL && good == r->parts_count) {
+        struct hth_kept_rows rows = {hth_rows_tensor(r->dtype, r->rows, r->d), r->list_hash};
+        rows.x.blob = r->x;
+        rows.x.offset = r->x_offset;
+        kept = keep_rows(s, r->req, &rows);
+    }
+    payload = pack_verdicts(r, kept, &body.payload_len);
     if (r->req != NULL) {
         body.payload = payload;
         body.tensors = any ? &t : NULL;
@@ -221,50 +243,84 @@ static uint32_t resolve(struct srv_request *r, const struct hth_expert_msg *w,
     return good;
 }
 
-static enum hth_err check_tensors(const struct hth_rpc_request *req, bool backward, uint32_t rows,
-                                  const struct hth_tensor **out)
+/* A forward has x, a backward x and dy, or dy alone where it names the forward. */
+static enum hth_err check_tensors(const struct hth_rpc_request *req, bool backward,
+                                  const struct hth_expert_msg *w, const struct hth_tensor **out)
 {
-    size_t count;
+    size_t count, computed = backward ? 2 : 1;
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
     uint64_t d;
 
-    if (count != (backward ? 2 : 1) || t[0].ndim != 2)
+    if (hth_expert_msg_names(w) && !backward)
+        return HTH_E_MALFORMED;
+    if (count != (hth_expert_msg_names(w) ? 1 : computed) || t[0].ndim != 2)
         return HTH_E_BAD_SHAPE;
     d = hth_rows_width(&t[0]);
     if (d > HTH_EXPERT_D_MAX)
         return HTH_E_BAD_SHAPE;
     for (size_t i = 0; i < count; i++) {
-        HTH_TRY(hth_rows_check(&t[i], rows, d));
+        HTH_TRY(hth_rows_check(&t[i], w->rows_total, d));
         if (t[i].dtype != t[0].dtype)
             return HTH_E_BAD_SHAPE;
     }
     /* Narrow rows become floats here, so the limit counts floats: no wire type brings more rows
      * than fp32 could. */
-    if (rows * d * count > HTH_EXPERT_REQUEST_FLOATS_MAX)
+    if (w->rows_total * d * computed > HTH_EXPERT_REQUEST_FLOATS_MAX)
         return HTH_E_TOO_LARGE;
     *out = t;
     return HTH_OK;
 }
 
-/* Replies with the request's own bytes, by reference: all parts pass through. */
-static void echo(struct hth_server *s, struct hth_rpc_request *req, struct srv_expert *first,
-                 bool backward, uint32_t rows)
+/* Finds the rows of the forward that a backward names; *out is NULL where it carries x itself.
+ * False: it is refused. */
+static bool find_kept(const struct srv_request *r, struct hth_rpc_request *req,
+                      const struct hth_expert_msg *w, const struct hth_tensor *dy,
+                      struct hth_kept_entry **out)
 {
-    size_t count;
-    const struct hth_tensor *t = hth_rpc_tensors(req, &count);
-    struct hth_tensor copy = t[backward ? 1 : 0];
-    const struct hth_rpc_body body = {.tensors = &copy, .tensor_count = 1};
-    uint64_t bytes = rows * copy.dim[1] * hth_dtype_size(copy.dtype);
+    struct hth_server *s = r->server;
+    const struct hth_kept_rows *rows;
+
+    *out = NULL;
+    if (!hth_expert_msg_names(w))
+        return true;
+    *out = hth_kept_find(s->kept, hth_rpc_peer(req), w->forward);
+    if (*out == NULL) {
+        s->stats.gone++;
+        hth_rpc_refuse(req, HTH_E_GONE, 0, NULL);
+        return false;
+    }
+    rows = hth_kept_rows(*out);
+    if (rows->list_hash == r->list_hash && rows->x.dtype == dy->dtype &&
+        rows->x.dim[0] == dy->dim[0] && rows->x.dim[1] == dy->dim[1])
+        return true;
+    refuse(s, req, HTH_E_BAD_SHAPE, "the forward that it names had other experts, rows or types");
+    return false;
+}
+
+/* Replies with the request's own bytes, by reference: all parts pass through. */
+static void echo(const struct srv_request *r, struct hth_rpc_request *req,
+                 const struct hth_tensor *t, struct hth_kept_entry *kept)
+{
+    struct hth_server *s = r->server;
+    struct srv_expert *first = r->parts[0].expert;
+    uint32_t count = r->backward && kept == NULL ? 2 : 1;
+    struct hth_tensor copy = t[count - 1];
+    const struct hth_kept_rows rows = {copy, r->list_hash};
+    struct hth_rpc_body body = {.tensors = &copy, .tensor_count = 1};
+    uint64_t bytes = r->rows * copy.dim[1] * hth_dtype_size(copy.dtype);
+    uint8_t *payload = pack_verdicts(r, r->keep && keep_rows(s, req, &rows), &body.payload_len);
 
     s->stats.requests_ok++;
     s->stats.bytes_in += bytes * count;
     s->stats.bytes_out += bytes;
-    *(backward ? &s->stats.rows_backward : &s->stats.rows_forward) += rows;
-    *(backward ? &first->rows_backward : &first->rows_forward) += rows;
-    hth_metric_add(s->m_rows, rows);
+    *(r->backward ? &s->stats.rows_backward : &s->stats.rows_forward) += r->rows;
+    *(r->backward ? &first->rows_backward : &first->rows_forward) += r->rows;
+    hth_metric_add(s->m_rows, r->rows);
+    body.payload = payload;
     hth_blob_ref(copy.blob);
     hth_rpc_reply(req, &body);
     hth_blob_unref(copy.blob);
+    hth_free(payload);
 }
 
 /* Refuses with BUSY when too many bytes are held or too much work waits, for this peer or for
@@ -316,19 +372,23 @@ static bool is_new_backward(struct hth_server *s, struct hth_rpc_request *req,
     return false;
 }
 
-static void take_tensors(struct srv_request *r, const struct hth_tensor *t)
+/* A backward takes x from `kept` where it names a forward; t then holds dy alone. */
+static void take_tensors(struct srv_request *r, const struct hth_tensor *t,
+                         const struct hth_kept_entry *kept)
 {
+    const struct hth_tensor *x = kept != NULL ? &hth_kept_rows(kept)->x : t;
+    const struct hth_tensor *dy = kept != NULL ? t : t + 1;
     uint64_t bytes = r->rows * hth_rows_bytes(t->dtype, r->d);
 
     r->dtype = t->dtype;
-    r->x = hth_blob_ref(t[0].blob);
-    r->x_offset = t[0].offset;
+    r->x = hth_blob_ref(x->blob);
+    r->x_offset = x->offset;
     if (r->backward) {
-        r->dy = hth_blob_ref(t[1].blob);
-        r->dy_offset = t[1].offset;
+        r->dy = hth_blob_ref(dy->blob);
+        r->dy_offset = dy->offset;
     }
     r->held_bytes = (int64_t)(bytes * (r->backward ? 3 : 2));
-    r->server->stats.bytes_in += bytes * (r->backward ? 2 : 1);
+    r->server->stats.bytes_in += bytes * (r->backward && kept == NULL ? 2 : 1);
 }
 
 static void enqueue(struct srv_request *r)
@@ -354,53 +414,70 @@ static void enqueue(struct srv_request *r)
 }
 
 /* Replies with verdicts alone: no part can run. */
-static void answer_verdicts(struct hth_server *s, struct hth_rpc_request *req,
-                            struct srv_request *r)
+static void answer_verdicts(const struct srv_request *r, struct hth_rpc_request *req)
 {
     struct hth_rpc_body body = {0};
-    uint8_t *payload;
-    bool any;
+    uint8_t *payload = pack_verdicts(r, false, &body.payload_len);
 
-    pack_verdicts(r, &payload, &body.payload_len, &any);
+    (void)count_verdicts(r);
     body.payload = payload;
-    s->stats.requests_ok++;
+    r->server->stats.requests_ok++;
     hth_rpc_reply(req, &body);
     hth_free(payload);
 }
 
-static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
-                            const struct hth_expert_msg *w, const struct hth_tensor *t,
-                            bool backward)
+static struct srv_request *request_new(struct hth_server *s, const struct hth_rpc_request *req,
+                                       const struct hth_expert_msg *w, const struct hth_tensor *t,
+                                       bool backward)
 {
     struct srv_request *r = hth_new(struct srv_request);
-    uint64_t bytes = w->rows_total * t->dim[1] * hth_dtype_size(t->dtype);
-    uint64_t digest = 0;
-    bool pass_through;
-    double cost = 0;
+    struct hth_rpc_idem key = hth_rpc_idem_key(req);
 
-    hth_srv_caller_note(s, req);
     r->server = s;
     r->backward = backward;
+    r->keep = !backward && (key.hi != 0 || key.lo != 0);
+    r->list_hash = hth_expert_msg_list_hash(w);
     r->rows = w->rows_total;
     r->rows_in_microbatch = w->rows_in_microbatch;
     r->d = (uint32_t)hth_rows_width(t);
     r->parts_count = w->parts;
     r->parts = hth_new_array(struct srv_part, w->parts);
     r->arrived_us = hth_now_us(s->env);
+    return r;
+}
+
+static void on_checked_work(struct hth_server *s, struct hth_rpc_request *req,
+                            const struct hth_expert_msg *w, const struct hth_tensor *t,
+                            bool backward)
+{
+    struct srv_request *r = request_new(s, req, w, t, backward);
+    uint64_t bytes = w->rows_total * t->dim[1] * hth_dtype_size(t->dtype);
+    struct hth_kept_entry *kept;
+    uint64_t digest = 0;
+    bool pass_through;
+    double cost = 0;
+
+    hth_srv_caller_note(s, req);
     r->parts_left = resolve(r, w, &pass_through);
     for (uint32_t i = 0; i < r->parts_count; i++)
         cost += hth_srv_part_cost(&r->parts[i]);
-    if (pass_through) {
-        echo(s, req, r->parts[0].expert, backward, w->rows_total);
-    } else if (backward && !is_new_backward(s, req, t, &digest)) {
+    if (backward && !pass_through && !is_new_backward(s, req, t, &digest)) {
         /* is_new_backward has answered it, refused it or made it wait. */
+    } else if (!find_kept(r, req, w, t, &kept)) {
+        /* find_kept has refused it. */
+    } else if (pass_through) {
+        echo(r, req, t, kept);
+        s->stats.named += kept != NULL ? 1 : 0;
+        hth_kept_drop(kept);
     } else if (r->parts_left == 0) {
-        answer_verdicts(s, req, r);
+        answer_verdicts(r, req);
     } else if (admit(s, req, (int64_t)(bytes * (backward ? 3 : 2)), cost)) {
         r->req = req;
         if (backward)
             r->entry = hth_cache_add(s->cache, req, digest);
-        take_tensors(r, t);
+        take_tensors(r, t, kept);
+        s->stats.named += kept != NULL ? 1 : 0;
+        hth_kept_drop(kept);
         enqueue(r);
         hth_srv_pump(s);
         return;
@@ -432,7 +509,7 @@ void hth_srv_on_work(struct hth_server *s, struct hth_rpc_request *req, bool bac
         refuse(s, req, err, "the list of experts is malformed or beyond this host's limits");
         return;
     }
-    err = check_tensors(req, backward, w.rows_total, &t);
+    err = check_tensors(req, backward, &w, &t);
     if (err != HTH_OK)
         refuse(s, req, err, "the tensors do not match the list of experts");
     else if (backward &&

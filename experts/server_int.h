@@ -22,6 +22,7 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 #include "experts/cache.h"
+#include "experts/kept.h"
 #include "experts/message.h"
 #include "experts/rows.h"
 #include "experts/server.h"
@@ -73,6 +74,8 @@ struct srv_request {
     struct srv_part *parts;
     uint32_t parts_count, parts_left, parts_started;
     bool backward;
+    bool keep; /* a forward whose rows a backward will name */
+    uint64_t list_hash;
     uint32_t rows_in_microbatch;
     uint32_t rows, d;
     enum hth_dtype dtype;
@@ -214,6 +217,7 @@ struct hth_server {
     hth_fn *drained;
     void *drained_arg;
     struct hth_cache *cache;
+    struct hth_kept *kept;
     uint64_t next_seq;
     double cost_waiting;     /* of parts that are queued or run */
     double ema_us, ema_cost; /* decayed sums: their ratio is the speed */

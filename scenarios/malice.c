@@ -311,7 +311,7 @@ static void refuse_parts(struct hth_rpc_request *req, part_fn *verdict)
     status = hth_new_array(enum hth_err, work.parts);
     for (uint32_t i = 0; i < work.parts; i++)
         status[i] = verdict(&work, i, hth_rpc_method(req) == HTH_METHOD_EXPERT_BACKWARD);
-    hth_expert_msg_reply_pack(status, work.parts, &payload, &body.payload_len);
+    hth_expert_msg_reply_pack(status, work.parts, false, &payload, &body.payload_len);
     body.payload = payload;
     body.tensors = &t[body.tensor_count - 1]; /* x, or dy */
     body.tensor_count = 1;

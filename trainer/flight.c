@@ -263,23 +263,25 @@ static void ask_back(struct hth_flight *f, uint32_t l)
 {
     struct hth_pass_layer *layer = &f->pass->layer[l];
     struct hth_transport_call call = hth_way_call(&f->way, l);
-    struct hth_transport_batch *batch;
+    struct hth_transport_batch *batch, *forward_batch = layer->batch;
     enum hth_err err;
 
     f->way.layer = l;
-    for (uint32_t i = 0; layer->batch != NULL && i < layer->targets_count; i++)
-        hth_transport_host(layer->batch, i, &layer->targets[i]);
-    hth_transport_batch_free(layer->batch);
     layer->batch = NULL;
+    for (uint32_t i = 0; forward_batch != NULL && i < layer->targets_count; i++)
+        hth_transport_host(forward_batch, i, &layer->targets[i]);
     if (layer->back_count == 0) {
+        hth_transport_batch_free(forward_batch);
         backward(f, l);
         return;
     }
     call.dy = layer->dy;
+    call.forward = forward_batch;
     call.pairs = layer->back_pairs;
     call.pairs_count = layer->back_count;
     call.k_min = 0;
     err = hth_transport_call(f->trainer->transport, &call, answered_back, f, &batch);
+    hth_transport_batch_free(forward_batch);
     if (err == HTH_OK) {
         layer->back_batch = batch;
         return;

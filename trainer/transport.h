@@ -29,6 +29,9 @@ struct hth_transport_call {
     uint32_t units, block_rows, d;
     struct hth_blob *x;  /* fp32 [units * block_rows, d] */
     struct hth_blob *dy; /* backward: fp32 [pairs * block_rows, d]; NULL: forward */
+    bool keep;           /* forward: a backward follows */
+    /* backward: the forward's batch, borrowed until the call returns, or NULL */
+    const struct hth_transport_batch *forward;
     uint32_t rows_in_microbatch;
     const struct hth_expert_target *targets;
     const uint32_t *target_expert; /* grid index of each target */

@@ -486,6 +486,7 @@ static enum hth_err net_call(struct hth_transport *base, const struct hth_transp
               .ndim = 2,
               .dim = {(uint64_t)call->units * call->block_rows, call->d},
               .blob = call->x},
+        .keep = call->keep,
         .rows_in_microbatch = call->rows_in_microbatch,
         .targets = call->targets,
         .targets_count = call->targets_count,
@@ -500,6 +501,8 @@ static enum hth_err net_call(struct hth_transport *base, const struct hth_transp
     };
     enum hth_err err;
 
+    if (call->forward != NULL)
+        c.forward = HTH_CONTAINER(call->forward, struct net_batch, base)->batch;
     if (call->dy != NULL)
         c.dy = (struct hth_tensor){
             .dtype = HTH_F32,

@@ -73,6 +73,7 @@ static bool ask(struct hth_way *w, uint32_t l)
     call.targets_count = layer->targets_count;
     call.pairs = layer->pairs;
     call.pairs_count = layer->pairs_count;
+    call.keep = w->pass->train;
     /* Keep the handle in the layer until the answer, so that a reset cancels the call. */
     err = hth_transport_call(w->transport, &call, answered, w, &batch);
     if (err == HTH_OK) {

@@ -157,7 +157,8 @@ void on_answer(void *arg, const struct hth_rpc_result *r)
     a->retry_after_us = r->retry_after_us;
     a->tensors = (uint32_t)r->tensor_count;
     if (r->err == HTH_OK)
-        assert_ok(hth_expert_msg_reply_open(r->payload, r->payload_len, a->parts, a->status));
+        assert_ok(
+            hth_expert_msg_reply_open(r->payload, r->payload_len, a->parts, a->status, &a->kept));
     if (r->tensor_count > 0) {
         a->tensor = r->tensors[0];
         a->blob = hth_blob_ref(r->tensors[0].blob);
@@ -190,13 +191,18 @@ static struct hth_tensor rows_tensor(const float *rows, uint32_t count, uint32_t
 struct hth_rpc_call *ask(struct swarm_caller *c, const struct swarm_host *h, const struct ask *a,
                          struct answer *out)
 {
-    struct hth_expert_msg work = {
-        .layer = "ffn0", .ndim = 1, .parts = a->parts, .coord = a->coord, .rows = a->rows};
+    struct hth_expert_msg work = {.layer = "ffn0",
+                                  .ndim = 1,
+                                  .parts = a->parts,
+                                  .coord = a->coord,
+                                  .rows = a->rows,
+                                  .forward.lo = a->forward};
     struct hth_rpc_target to = host_target(h);
     struct hth_rpc_call_opts opts = {
         .method = a->dy != NULL ? HTH_METHOD_EXPERT_BACKWARD : HTH_METHOD_EXPERT_FORWARD,
         .timeout_us = a->timeout_us > 0 ? a->timeout_us : 10 * HTH_US_PER_S,
         .idem = {.lo = a->key}};
+    const float *const rows_of[2] = {a->x, a->dy};
     enum hth_dtype dtype = a->dtype != 0 ? a->dtype : HTH_F32;
     struct hth_tensor t[2];
     struct hth_rpc_call *call;
@@ -208,19 +214,17 @@ struct hth_rpc_call *ask(struct swarm_caller *c, const struct swarm_host *h, con
     if (a->dy != NULL)
         work.rows_in_microbatch = a->microbatch > 0 ? a->microbatch : rows;
     assert_ok(hth_expert_msg_pack(&work, &payload, &opts.body.payload_len));
-    t[0] = rows_tensor(a->x, rows, a->d, dtype);
-    if (a->dy != NULL)
-        t[1] = rows_tensor(a->dy, rows, a->d, dtype);
+    for (int i = 0; i < 2; i++)
+        if (rows_of[i] != NULL)
+            t[opts.body.tensor_count++] = rows_tensor(rows_of[i], rows, a->d, dtype);
     opts.body.payload = payload;
     opts.body.tensors = t;
-    opts.body.tensor_count = a->dy != NULL ? 2 : 1;
     memset(out, 0, sizeof(*out));
     out->parts = a->parts;
     assert_ok(hth_rpc_call(c->rpc, &to, &opts, on_answer, out, &call));
     hth_free(payload);
-    hth_blob_unref(t[0].blob);
-    if (a->dy != NULL)
-        hth_blob_unref(t[1].blob);
+    for (size_t i = 0; i < opts.body.tensor_count; i++)
+        hth_blob_unref(t[i].blob);
     return call;
 }
 

@@ -58,6 +58,7 @@ struct answer {
     bool remote;
     int64_t retry_after_us;
     enum hth_err status[16];
+    bool kept;
     uint32_t tensors;
     struct hth_blob *blob;
     const float *rows; /* of the tensor, fp32 */
@@ -69,9 +70,10 @@ struct ask {
     uint32_t rows[16];
     uint32_t parts;
     uint32_t d;
-    const float *x, *dy; /* dy NULL: forward */
+    const float *x, *dy; /* dy NULL: forward; x NULL: not sent */
+    uint64_t forward;    /* names the forward with this key; 0: none */
     uint32_t microbatch; /* 0: the sum of rows */
-    uint64_t key;        /* of a backward */
+    uint64_t key;        /* of a backward, or of a forward whose rows are to be kept */
     int64_t timeout_us;
     enum hth_dtype dtype; /* 0: F32; x and dy are converted */
 };

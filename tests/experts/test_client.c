@@ -3,128 +3,13 @@
  * test_client.c: batches over several hosts in a simulated world: the right rows to the right
  * experts, one request per host, and exactly one verdict per pair under all failures of hosts.
  */
-#include "experts/swarm.h"
+#include "experts/scene.h"
 
 #include "support/test.h"
 
 #include "core/mem.h"
 #include "experts/message.h"
 #include "experts/rows.h"
-
-#define D 16
-
-/* Hosts with `per_host` experts each, a caller, and reference experts for all. */
-struct scene {
-    struct hth_world *w;
-    struct swarm_host host[HOSTS_MAX];
-    struct swarm_caller c;
-    struct reference ref[64];
-    struct hth_expert_target target[64];
-    uint32_t hosts, experts;
-};
-
-static void scene_start(struct scene *s, const struct hth_world_opts *wo, uint32_t hosts,
-                        uint32_t per_host, const struct swarm_host *like)
-{
-    memset(s, 0, sizeof(*s));
-    s->w = hth_world_new(11, wo);
-    s->hosts = hosts;
-    for (uint32_t i = 0; i < hosts; i++) {
-        char name[16];
-        snprintf(name, sizeof(name), "host%u", i);
-        s->host[i] = like != NULL ? *like : host_init();
-        s->host[i].layer_first = i * per_host;
-        s->host[i].layer_count = per_host;
-        host_start(&s->host[i], s->w, name);
-        for (uint32_t e = 0; e < per_host; e++, s->experts++) {
-            struct hth_expert_opts o = s->host[i].expert;
-            struct hth_rpc_target to = host_target(&s->host[i]);
-            o.uid = uid_of(s->experts);
-            reference_start(&s->ref[s->experts], &o);
-            s->target[s->experts] =
-                (struct hth_expert_target){.coord = {s->experts}, .host = to.peer, .addr = to.addr};
-        }
-    }
-    hth_world_run_for(s->w, HTH_US_PER_S);
-    caller_start(&s->c, s->w, "caller", NULL);
-}
-
-static void scene_end(struct scene *s)
-{
-    caller_stop(&s->c);
-    hth_world_free(s->w);
-    for (uint32_t i = 0; i < s->experts; i++)
-        reference_stop(&s->ref[i]);
-}
-
-struct outcome {
-    uint32_t count;
-    struct hth_expert_batch *batch;
-    int64_t at_us;
-    struct hth_env *env;
-};
-
-static void on_batch(void *arg, struct hth_expert_batch *batch)
-{
-    struct outcome *o = arg;
-
-    o->count++;
-    o->batch = batch;
-    if (o->env != NULL)
-        o->at_us = hth_now_us(o->env);
-}
-
-static bool has_outcome(void *arg)
-{
-    return ((struct outcome *)arg)->count > 0;
-}
-
-static struct hth_tensor tensor_of(const float *rows, uint64_t count)
-{
-    struct hth_tensor t = {.dtype = HTH_F32, .ndim = 2, .dim = {count, D}};
-
-    t.blob = hth_blob_try_new(count * D * sizeof(float));
-    assert_non_null(t.blob);
-    memcpy(t.blob->data, rows, count * D * sizeof(float));
-    return t;
-}
-
-/* Assigns each unit to k experts that are spread over all. */
-static uint32_t deal_pairs(struct hth_expert_pair *pairs, uint32_t units, uint32_t k,
-                           uint32_t experts)
-{
-    uint32_t n = 0;
-
-    for (uint32_t u = 0; u < units; u++)
-        for (uint32_t j = 0; j < k; j++)
-            pairs[n++] = (struct hth_expert_pair){u, (u * 7 + j * 5) % experts};
-    return n;
-}
-
-static struct hth_expert_call call_of(const struct scene *s, const struct hth_tensor *x,
-                                      const struct hth_expert_pair *pairs, uint32_t n)
-{
-    return (struct hth_expert_call){.layer = "ffn0",
-                                    .ndim = 1,
-                                    .x = *x,
-                                    .targets = s->target,
-                                    .targets_count = s->experts,
-                                    .pairs = pairs,
-                                    .pairs_count = n};
-}
-
-static void run_call(struct scene *s, const struct hth_expert_call *call, struct outcome *o)
-{
-    struct hth_expert_batch *b;
-
-    memset(o, 0, sizeof(*o));
-    o->env = s->c.env;
-    assert_ok(hth_experts_call(s->c.client, call, on_batch, o, &b));
-    assert_int_equal(o->count, 0);
-    assert_true(hth_world_run_until_true(s->w, has_outcome, o, 120 * HTH_US_PER_S));
-    assert_int_equal(o->count, 1);
-    assert_ptr_equal(o->batch, b);
-}
 
 /* ---- the rows ------------------------------------------------------------------------------ */
 
@@ -661,42 +546,6 @@ static void busy_host_is_retried_at_its_time(void **state)
     scene_end(&s);
 }
 
-/* The connection breaks during a backward: the retry carries the same key and nothing is applied
- * twice. */
-static void lost_backward_is_applied_once(void **state)
-{
-    struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
-    struct hth_expert_pair pairs[4];
-    float *x = normals(1, 4 * D);
-    struct swarm_host like = host_init();
-    struct hth_expert_batch *b;
-    struct outcome o = {0};
-    struct hth_expert_call call;
-    struct hth_tensor tx;
-    struct scene s;
-
-    (void)state;
-    wo.device.job_overhead_us = 300 * HTH_US_PER_MS;
-    scene_start(&s, &wo, 1, 1, &like);
-    deal_pairs(pairs, 4, 1, 1);
-    tx = tensor_of(x, 4);
-    call = call_of(&s, &tx, pairs, 4);
-    call.dy = tx;
-    assert_ok(hth_experts_call(s.c.client, &call, on_batch, &o, &b));
-    hth_world_run_for(s.w, 250 * HTH_US_PER_MS);
-    hth_rpc_disconnect(s.c.rpc, &s.target[0].host);
-    assert_true(hth_world_run_until_true(s.w, has_outcome, &o, 120 * HTH_US_PER_S));
-    assert_int_equal(hth_expert_batch_verdicts(o.batch)[0], HTH_OK);
-    assert_int_equal(hth_expert_batch_ok_count(o.batch), 4);
-    assert_int_equal(host_stats(&s.host[0]).rows_backward, 4);
-    assert_int_equal(
-        host_stats(&s.host[0]).replays_answered + host_stats(&s.host[0]).replays_joined, 1);
-    hth_expert_batch_free(o.batch);
-    hth_blob_unref(tx.blob);
-    hth_aligned_free(x);
-    scene_end(&s);
-}
-
 static void freed_batches_call_nothing(void **state)
 {
     struct hth_expert_pair pairs[8], spread[4] = {{3, 0}, {1, 0}, {0, 1}, {2, 1}};
@@ -984,7 +833,6 @@ int main(void)
         cmocka_unit_test(batch_ends_a_grace_period_after_k_min),
         cmocka_unit_test(replicas_answer_for_lost_and_busy_hosts),
         cmocka_unit_test(busy_host_is_retried_at_its_time),
-        cmocka_unit_test(lost_backward_is_applied_once),
         cmocka_unit_test(freed_batches_call_nothing),
         cmocka_unit_test(invalid_calls_are_refused),
         cmocka_unit_test(large_batch_becomes_several_requests),

@@ -29,6 +29,8 @@ static void try_work(const uint8_t *data, size_t size)
     if (hth_expert_msg_pack(&w, &bytes, &len) == HTH_OK) {
         if (hth_expert_msg_open(bytes, len, 65536, &again) == HTH_OK) {
             HTH_ASSERT(again.parts == w.parts && again.rows_total == w.rows_total);
+            HTH_ASSERT(again.forward.hi == w.forward.hi && again.forward.lo == w.forward.lo);
+            HTH_ASSERT(hth_expert_msg_list_hash(&again) == hth_expert_msg_list_hash(&w));
             hth_expert_msg_close(&again);
         }
         hth_free(bytes);
@@ -67,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum hth_err status[16];
     struct hth_expert_info *infos;
     uint32_t first, count, total;
+    bool kept;
 
     if (size == 0 || size > HTH_FRAME_META_BYTES_MAX)
         return 0;
@@ -75,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_work(data + 1, size - 1);
         break;
     case 1:
-        (void)!hth_expert_msg_reply_open(data + 1, size - 1, HTH_ARRAY_LEN(status), status);
+        (void)!hth_expert_msg_reply_open(data + 1, size - 1, HTH_ARRAY_LEN(status), status, &kept);
         break;
     case 2:
         (void)!hth_info_request_open(data + 1, size - 1, &first);
