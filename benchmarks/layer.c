@@ -188,16 +188,14 @@ static enum hth_err make_call(struct hth_bench_layer *l, struct hth_expert_call 
 }
 
 static enum hth_err ask(struct hth_bench_layer *l, const struct hth_expert_call *call, float *out,
-                        uint32_t *requests, uint64_t *bytes)
+                        uint32_t *requests, uint64_t *bytes, struct hth_expert_batch **batch)
 {
-    struct hth_expert_batch *batch;
     struct hth_expert_batch_info info;
-    HTH_TRY(hth_bench_ask(&l->swarm->clients[0], call, &batch));
-    uint32_t not_finite = hth_expert_batch_unpack(batch, out, l->d, l->ok);
-    hth_expert_batch_info(batch, &info);
+    HTH_TRY(hth_bench_ask(&l->swarm->clients[0], call, batch));
+    uint32_t not_finite = hth_expert_batch_unpack(*batch, out, l->d, l->ok);
+    hth_expert_batch_info(*batch, &info);
     *requests = info.requests;
     *bytes += info.bytes_in + info.bytes_out;
-    hth_expert_batch_free(batch);
     return not_finite > 0 ? HTH_E_NOT_FINITE : HTH_OK;
 }
 
@@ -232,13 +230,16 @@ static enum hth_err update_gate(struct hth_bench_layer *l)
 enum hth_err hth_bench_layer_step(struct hth_bench_layer *l, struct hth_bench_layer_step *step)
 {
     struct hth_expert_call call;
+    struct hth_expert_batch *forward = NULL, *backward = NULL;
+    enum hth_err err;
     size_t pairs = (size_t)l->rows * l->k;
     struct hth_mixture mix = {.rows = l->rows, .k = l->k, .d = l->d, .scores = l->scores};
     int64_t start_us = hth_bench_now_us(NULL);
     *step = (struct hth_bench_layer_step){0};
-    HTH_TRY(choose(l, step));
-    HTH_TRY(make_call(l, &call));
-    HTH_TRY(ask(l, &call, l->y, &step->requests_forward, &step->bytes));
+    HTH_GOTO(out, choose(l, step));
+    HTH_GOTO(out, make_call(l, &call));
+    call.keep = true;
+    HTH_GOTO(out, ask(l, &call, l->y, &step->requests_forward, &step->bytes, &forward));
     for (size_t i = 0; i < pairs; i++) {
         l->y_at[i] = l->y + i * l->d;
         l->dy_at[i] = hth_bench_floats(&l->dy) + i * l->d;
@@ -249,12 +250,16 @@ enum hth_err hth_bench_layer_step(struct hth_bench_layer *l, struct hth_bench_la
     step->loss = loss_and_gradient(l);
     hth_mixture_backward(&mix, l->weights, l->dout, l->dscores, l->dy_at);
     call.dy = l->dy;
-    HTH_TRY(ask(l, &call, l->dx, &step->requests_backward, &step->bytes));
-    HTH_TRY(update_gate(l));
+    call.forward = forward;
+    HTH_GOTO(out, ask(l, &call, l->dx, &step->requests_backward, &step->bytes, &backward));
+    HTH_GOTO(out, update_gate(l));
     int64_t end_us = hth_bench_now_us(NULL);
     step->experts = l->targets_count;
     step->ms = (double)(end_us - start_us) / 1e3;
     step->ms_forward = (double)(middle_us - start_us) / 1e3;
     step->ms_backward = (double)(end_us - middle_us) / 1e3;
-    return HTH_OK;
+out:
+    hth_expert_batch_free(forward);
+    hth_expert_batch_free(backward);
+    return err;
 }

@@ -14,6 +14,7 @@ struct caller {
     struct hth_rng rng;
     uint32_t batches_left;
     uint32_t expert;
+    struct hth_expert_batch *forward; /* the backward's; NULL in a forward */
     bool in_backward;
 };
 
@@ -54,9 +55,13 @@ static void caller_send(struct caller *c)
     hth_bench_call_spread(r->swarm, c->expert, HTH_MAX(r->load->spread, 1u), r->load->rows,
                           r->pairs, &call);
     call.x = r->x;
+    call.keep = r->load->backward && !c->in_backward;
+    call.forward = c->forward;
     if (c->in_backward)
         call.dy = r->dy;
     enum hth_err err = hth_experts_call(r->client->experts, &call, on_answer, c, &batch);
+    hth_expert_batch_free(c->forward);
+    c->forward = NULL;
     if (err != HTH_OK)
         caller_end(c, err);
 }
@@ -88,12 +93,15 @@ static void on_answer(void *arg, struct hth_expert_batch *batch)
     hth_expert_batch_info(batch, &info);
     r->requests += info.requests;
     r->retries += info.retries;
+    if (err == HTH_OK && r->load->backward && !c->in_backward) {
+        c->in_backward = true;
+        c->forward = batch;
+        caller_send(c);
+        return;
+    }
     hth_expert_batch_free(batch);
     if (err != HTH_OK) {
         caller_end(c, err);
-    } else if (r->load->backward && !c->in_backward) {
-        c->in_backward = true;
-        caller_send(c);
     } else {
         caller_next(c);
     }
