@@ -27,6 +27,7 @@ static const struct verb verbs[] = {
     {"train", hth_verb_train, "train a run's model on your data, with the swarm's experts"},
     {"status", hth_verb_status, "list a swarm's hosts, experts and load"},
     {"data", hth_verb_data, "make a data set from your own files, and show one"},
+    {"new", hth_verb_new, "write the run file of a data set, with sizes that fit"},
     {"run", hth_verb_run, "check a run file: every key, and the size of experts and trunk"},
     {"write", hth_verb_write, "continue a text with a trained model"},
     {"predict", hth_verb_predict, "name the classes that a trained model sees in pictures"},

@@ -3,6 +3,7 @@
  * run.c: hearth run check FILE: reads a run file as all verbs do, and shows what it means: each key
  * with its value, default, unit and range, and how large experts and trunk are.
  */
+#include "app/run_size.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "cli/json.h"
@@ -18,15 +19,6 @@
 #include <string.h>
 
 #define KEYS_MAX 128
-/* The trunk always has room for two moments (kernels/params.h). */
-#define TRUNK_STATES 2
-
-/* Bytes of a set of parameters. In memory: weights, gradients, moments, and at most two copies of
- * the weights in the kernels' order. On the disk: weights and moments. */
-struct size {
-    uint64_t parameters, memory, disk;
-};
-
 struct check {
     const char *path;
     bool json;
@@ -34,8 +26,7 @@ struct check {
     struct hth_runfile *run;
     struct hth_run_key keys[KEYS_MAX];
     size_t key_count;
-    struct size expert, trunk;
-    uint64_t experts; /* of all grids */
+    struct hth_run_sizes size;
 };
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -76,52 +67,6 @@ static const struct argp argp = {
            "size of an expert and of the trunk.",
 };
 
-/* ---- sizes --------------------------------------------------------------------------------- */
-
-static struct size size_of(uint64_t parameters, uint32_t states)
-{
-    return (struct size){.parameters = parameters,
-                         .memory = parameters * (2 + states + 2) * sizeof(float),
-                         .disk = parameters * (1 + states) * sizeof(float)};
-}
-
-static enum hth_err find_expert_size(struct check *c)
-{
-    struct hth_expert_opts expert;
-    hth_config_expert(c->run, &expert);
-    const struct hth_expert_kind *kind = hth_expert_kind_find(expert.kind);
-    enum hth_err err = kind->shape(&expert.shape);
-    if (err == HTH_OK && kind->weights(&expert.shape) > HTH_EXPERT_PARAMS_MAX)
-        err = HTH_E_TOO_LARGE;
-    if (err != HTH_OK) {
-        hth_cli_say_error("%s: experts of width %u: %s", c->path, c->run->model.dim,
-                          hth_err_text(err));
-        return HTH_E_CONFIG;
-    }
-    c->expert = size_of(kind->weights(&expert.shape), hth_optim_slots(&expert.optim));
-    c->experts = hth_config_grids(c->run);
-    for (uint32_t i = 0; i < c->run->model.grid_count; i++)
-        c->experts *= c->run->model.grid[i];
-    return HTH_OK;
-}
-
-/* Prints an error for sizes that no expert or trunk can have. */
-static enum hth_err find_sizes(struct check *c)
-{
-    struct hth_model_opts model;
-    uint64_t trunk;
-    hth_config_model(c->run, &model);
-    if (!model.dense)
-        HTH_TRY(find_expert_size(c));
-    enum hth_err err = hth_model_count(&model, &trunk);
-    if (err != HTH_OK) {
-        hth_cli_say_error("%s: the trunk: %s", c->path, hth_err_text(err));
-        return HTH_E_CONFIG;
-    }
-    c->trunk = size_of(trunk, TRUNK_STATES);
-    return HTH_OK;
-}
-
 /* ---- printing ------------------------------------------------------------------------------ */
 
 static const char *shown(const char *text)
@@ -129,7 +74,7 @@ static const char *shown(const char *text)
     return text[0] != '\0' ? text : "-";
 }
 
-static void print_size(const char *what, const struct size *s)
+static void print_size(const char *what, const struct hth_run_size *s)
 {
     char memory[16], disk[16];
     printf("%-9s %llu parameters: %s of memory while it learns, %s on the disk\n", what,
@@ -146,16 +91,16 @@ static void print_table(const struct check *c)
         printf("%-30s %-16s %-20s %-14s %s\n", c->keys[i].path, shown(c->keys[i].value),
                shown(c->keys[i].fallback), shown(c->keys[i].unit), c->keys[i].range);
     putchar('\n');
-    if (c->experts > 0)
-        print_size("an expert", &c->expert);
-    print_size("the trunk", &c->trunk);
-    if (c->experts == 0)
+    if (c->size.experts > 0)
+        print_size("an expert", &c->size.expert);
+    print_size("the trunk", &c->size.trunk);
+    if (c->size.experts == 0)
         return;
     printf("8 experts take %s of memory, all %llu of the run %s: weights, gradients and moments in "
            "fp32, and at most two copies of the weights in the kernels' order\n",
-           hth_cli_bytes_text(8.0 * (double)c->expert.memory, eight),
-           (unsigned long long)c->experts,
-           hth_cli_bytes_text((double)c->experts * (double)c->expert.memory, all));
+           hth_cli_bytes_text(8.0 * (double)c->size.expert.memory, eight),
+           (unsigned long long)c->size.experts,
+           hth_cli_bytes_text((double)c->size.experts * (double)c->size.expert.memory, all));
 }
 
 /* A value as JSON; null: there is none. */
@@ -185,7 +130,7 @@ static json_t *value_json(const struct check *c, const struct hth_run_key *key)
     }
 }
 
-static json_t *size_json(const struct size *s)
+static json_t *size_json(const struct hth_run_size *s)
 {
     json_t *o = json_object();
     hth_json_count(o, "parameters", s->parameters);
@@ -208,10 +153,10 @@ static void print_json(const struct check *c)
     }
     hth_json_text(all, "run", c->run->run);
     hth_json_take(all, "keys", list);
-    if (c->experts > 0)
-        hth_json_take(all, "expert", size_json(&c->expert));
-    hth_json_take(all, "trunk", size_json(&c->trunk));
-    hth_json_count(all, "experts", c->experts);
+    if (c->size.experts > 0)
+        hth_json_take(all, "expert", size_json(&c->size.expert));
+    hth_json_take(all, "trunk", size_json(&c->size.trunk));
+    hth_json_count(all, "experts", c->size.experts);
     hth_json_print_take(stdout, all);
     putchar('\n');
 }
@@ -225,7 +170,7 @@ int hth_verb_run(int argc, char **argv)
     if (err == HTH_E_NO_FILE)
         err = HTH_E_CONFIG;
     if (err == HTH_OK)
-        err = find_sizes(&c);
+        err = hth_run_sizes(c.path, c.run, &c.size);
     if (err == HTH_OK) {
         c.key_count = hth_runfile_keys(c.run, c.keys, KEYS_MAX);
         if (c.json)

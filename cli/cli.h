@@ -108,6 +108,7 @@ int hth_cli_ask(const struct hth_question *all, size_t count, const char *exampl
 int hth_verb_node(int argc, char **argv);
 int hth_verb_serve(int argc, char **argv);
 int hth_verb_train(int argc, char **argv);
+int hth_verb_new(int argc, char **argv);
 int hth_verb_run(int argc, char **argv);
 int hth_verb_data(int argc, char **argv);
 int hth_verb_plot(int argc, char **argv);

@@ -82,6 +82,83 @@ static void a_text_becomes_a_set(void **state)
     place_end(p);
 }
 
+/* Two classes, by captions and by folders. */
+static void make_sets(struct place *p)
+{
+    char poem[20000] = "";
+    assert_int_equal(mkdir(place_path(p, "pictures"), 0700), 0);
+    assert_int_equal(mkdir(place_path(p, "pictures/dark"), 0700), 0);
+    assert_int_equal(mkdir(place_path(p, "pictures/light"), 0700), 0);
+    for (int i = 0; i < 40; i++)
+        put_picture(p, place_text(p, "pictures/%s/%d.png", i % 2 ? "dark" : "light", i),
+                    (uint8_t)(i % 2 ? i : 255 - i));
+    for (int i = 0; i < 300; i++)
+        snprintf(poem + strlen(poem), sizeof(poem) - strlen(poem),
+                 "the %d words of line %d, and a few more of them\n%s", i % 7, i,
+                 i % 20 == 0 ? "\n" : "");
+    put_text(p, "poem.txt", poem);
+    assert_int_equal(RUN(p, "folder", "data", "folder", place_path(p, "pictures"), "--out",
+                         place_path(p, "classifier"), "--size", "8", "--test", "0.2"),
+                     0);
+    assert_int_equal(RUN(p, "text", "data", "text", place_path(p, "poem.txt"), "--out",
+                         place_path(p, "lm"), "--test", "0.3"),
+                     0);
+    assert_int_equal(RUN(p, "codes", "data", "codes", place_path(p, "classifier"), "--out",
+                         place_path(p, "picture"), "--codes", "4", "--steps", "0"),
+                     0);
+}
+
+/* The run file that hearth new writes runs as it is, learns from the set, and goes on from a
+ * checkpoint. */
+static void a_new_run_file_trains(void **state)
+{
+    struct place *p = *state;
+    static const struct {
+        const char *kind, *say, *test;
+    } cases[] = {{"classifier", "2 classes", "% right"},
+                 {"lm", "experts of", "bits per token"},
+                 {"picture", "the trunk: ", "bits per code"}};
+    make_sets(p);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        const char *kind = cases[i].kind, *data = place_path(p, kind);
+        const char *run = place_path(p, place_text(p, "%s.yaml", kind));
+        const char *dir = place_path(p, place_text(p, "%s-run", kind));
+        struct proc *make = START(p, place_text(p, "new-%s", kind), "new", kind, "--data", data,
+                                  "--out", run, "--name", kind);
+        assert_int_equal(proc_wait(make), 0);
+        proc_must_say(make, "samples/s on this machine");
+        proc_must_say(make, place_text(p, "next: hearth train --run %s --local", run));
+        if (i > 0)
+            proc_must_say(make, cases[i].say);
+        struct proc *train = START(p, place_text(p, "train-%s", kind), "train", "--run", run,
+                                   "--local", "--dir", dir, "--steps", "2");
+        assert_int_equal(proc_wait(train), 0);
+        proc_must_say(train, cases[i].test);
+        train = START(p, place_text(p, "again-%s", kind), "train", "--run", run, "--local", "--dir",
+                      dir, "--steps", "3", "--resume");
+        assert_int_equal(proc_wait(train), 0);
+        proc_must_say(train, "from update 2");
+        assert_int_equal(
+            RUN(p, place_text(p, "over-%s", kind), "new", kind, "--data", data, "--out", run), 2);
+    }
+    /* Other words than the run file's. */
+    const char *other = place_path(p, "other");
+    put_text(p, "other.txt", "quite another text\n\nwith other words\n");
+    assert_int_equal(RUN(p, "othertext", "data", "text", place_path(p, "other.txt"), "--out", other,
+                         "--words-min", "1"),
+                     0);
+    struct proc *train = START(p, "otherwords", "train", "--run", place_path(p, "lm.yaml"),
+                               "--local", "--data", other, "--dir", place_path(p, "otherrun"));
+    assert_int_equal(proc_wait(train), 3);
+    proc_must_say(train, "other/words.json: its SHA-256 is ");
+    struct proc *wrong = START(p, "wrongkind", "new", "picture", "--data", place_path(p, "lm"),
+                               "--out", place_path(p, "x.yaml"));
+    assert_int_equal(proc_wait(wrong), 2);
+    proc_must_say(wrong, "hearth data codes makes one");
+    assert_false(place_exists(p, "x.yaml"));
+    place_end(p);
+}
+
 static void wrong_use_is_explained(void **state)
 {
     struct place *p = *state;
@@ -119,6 +196,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_folder_becomes_a_set_and_a_sheet, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(a_text_becomes_a_set, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(a_new_run_file_trains, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(wrong_use_is_explained, place_setup, place_teardown),
     };
     return PLACE_RUN_AT_ONCE(tests);
