@@ -43,7 +43,7 @@ static const struct verb verbs[] = {
 
 static void print_usage(FILE *to)
 {
-    fputs("usage: hearth VERB [options]      hearth VERB --help\n\n", to);
+    fputs("usage: hearth VERB [options]      hearth VERB --help      hearth help run-file\n\n", to);
     for (size_t i = 0; i < HTH_ARRAY_LEN(verbs); i++)
         fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].what);
     fputs("\nexamples:\n"
@@ -123,6 +123,8 @@ int main(int argc, char **argv)
             print_usage(stdout);
             return HTH_EXIT_OK;
         }
+        if (strcmp(argv[2], "run-file") == 0)
+            return hth_help_run_file();
         static char option[] = "--help";
         argc = 3;
         argv[1] = argv[2];

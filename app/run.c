@@ -161,6 +161,51 @@ static void print_json(const struct check *c)
     putchar('\n');
 }
 
+/* ---- help ---------------------------------------------------------------------------------- */
+
+/* The length of the group's name and its dot. */
+static size_t group_of(const char *path)
+{
+    const char *dot = strchr(path, '.');
+    return dot != NULL ? (size_t)(dot - path) + 1 : 0;
+}
+
+static void print_key(const struct hth_run_key *key)
+{
+    const char *text = hth_runfile_about(key->path);
+    bool has_unit = key->unit[0] != '\0' && key->fallback[0] != '\0';
+    printf("%s = %s%s%s   (%s)\n", key->path, shown(key->fallback), has_unit ? " " : "",
+           has_unit ? key->unit : "", key->range);
+    while (*text != '\0') {
+        size_t len = strcspn(text, "\n");
+        printf("    %.*s\n", (int)len, text);
+        text += len + (text[len] == '\n');
+    }
+}
+
+int hth_help_run_file(void)
+{
+    static const char least[] = "run: x\n";
+    static struct hth_run_key keys[KEYS_MAX];
+    char error[HTH_RUNFILE_ERROR_MAX];
+    struct hth_runfile *run;
+    enum hth_err err =
+        hth_runfile_parse("help", (const uint8_t *)least, strlen(least), &run, error);
+    if (err != HTH_OK)
+        return hth_exit_of(err);
+    size_t count = hth_runfile_keys(run, keys, KEYS_MAX);
+    printf("The keys of a run file: KEY = DEFAULT UNIT (RANGE). In the file, YAML, a key a.b.c\n"
+           "stands as c in the group b of the group a.\n");
+    for (size_t i = 0; i < count; i++) {
+        size_t group = group_of(keys[i].path);
+        if (i == 0 || strncmp(keys[i].path, keys[i - 1].path, group) != 0)
+            putchar('\n');
+        print_key(&keys[i]);
+    }
+    hth_runfile_free(run);
+    return HTH_EXIT_OK;
+}
+
 int hth_verb_run(int argc, char **argv)
 {
     struct check c = {.path = NULL};

@@ -110,6 +110,8 @@ int hth_verb_serve(int argc, char **argv);
 int hth_verb_train(int argc, char **argv);
 int hth_verb_new(int argc, char **argv);
 int hth_verb_run(int argc, char **argv);
+/* hearth help run-file: every key of a run file. */
+int hth_help_run_file(void);
 int hth_verb_data(int argc, char **argv);
 int hth_verb_plot(int argc, char **argv);
 int hth_verb_export(int argc, char **argv);

@@ -187,6 +187,9 @@ struct hth_run_key {
 };
 /* Writes the keys in the order of a file, at most `max`; returns how many there are. */
 size_t hth_runfile_keys(const struct hth_runfile *run, struct hth_run_key *out, size_t max);
+/* The purpose of a key, without a newline at its end; "": no such key, or one of an expert's
+ * optimiser, whose purpose is that of the trunk's. */
+const char *hth_runfile_about(const char *path);
 
 /* The type of rows on the wire: train.wire, or the meaning of `auto`. */
 enum hth_dtype hth_runfile_wire(const struct hth_runfile *run);

@@ -328,6 +328,9 @@ static void shown_defaults_hold(void **state)
     assert_true(count > 50 && count <= KEYS_MAX);
     for (size_t i = 0; i < count; i++) {
         size_t len = strcspn(keys[i].fallback, ",");
+        if (strncmp(keys[i].path, "experts.optimizer.", 18) != 0 &&
+            hth_runfile_about(keys[i].path)[0] == '\0')
+            fail_msg("%s: its purpose is not told", keys[i].path);
         if (keys[i].kind == HTH_RUN_SIZES)
             len = strlen(keys[i].fallback);
         if (keys[i].kind == HTH_RUN_NAME || strstr(keys[i].fallback, "train.") != NULL)

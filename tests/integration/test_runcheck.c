@@ -102,6 +102,30 @@ static void check_says_what_loading_says(void **state)
     place_end(p);
 }
 
+/* docs/run-file.md is what hearth help run-file prints, between two fences. */
+static void the_page_is_the_table(void **state)
+{
+    struct place *p = *state;
+    struct proc *proc = START(p, "help", "help", "run-file");
+    size_t len, page_len;
+    assert_int_equal(proc_wait(proc), 0);
+    char *table = place_read(proc->out, &len);
+    char *page = place_read(HTH_TEST_SOURCES "/docs/run-file.md", &page_len);
+    assert_non_null(table);
+    assert_non_null(page);
+    char *begin = strstr(page, "```\n");
+    assert_non_null(begin);
+    begin += 4;
+    char *end = strstr(begin, "```\n");
+    assert_non_null(end);
+    *end = '\0';
+    if (strcmp(begin, table) != 0)
+        fail_msg("docs/run-file.md: put the output of hearth help run-file between its fences");
+    free(table);
+    free(page);
+    place_end(p);
+}
+
 /* A relative data.path is sought in the current folder, then beside the run file. */
 static void data_beside_the_run_file_is_found(void **state)
 {
@@ -237,6 +261,7 @@ static void checkpoints_hold_the_run_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_page_is_the_table, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(check_shows_keys_and_sizes, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(check_says_what_loading_says, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(data_beside_the_run_file_is_found, place_setup,
