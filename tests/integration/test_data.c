@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_data.c: hearth data makes sets of a person's files, shows them, and says what is wrong. */
+#define _DEFAULT_SOURCE /* strsep */
 #include "integration/place.h"
 
 #include <stdlib.h>
@@ -159,6 +160,60 @@ static void a_new_run_file_trains(void **state)
     place_end(p);
 }
 
+/* More arguments for a command of the page, so that it takes a second. */
+static const char *hurry(const char *command)
+{
+    static const char *const flags[][2] = {{"hearth train ", " --steps 2"},
+                                           {"hearth write ", " --tokens 4"},
+                                           {"hearth data codes ", " --codes 4 --steps 3"},
+                                           {"hearth data text ", " --test 0.3"},
+                                           {"hearth data folder ", " --test 0.3 --size 8"}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(flags); i++)
+        if (strncmp(command, flags[i][0], strlen(flags[i][0])) == 0)
+            return flags[i][1];
+    return "";
+}
+
+/* Files that the page takes for granted. */
+static void put_page_files(struct place *p)
+{
+    static const char *const folders[] = {"pictures", "animals", "animals/cat", "animals/dog"};
+    char book[9000] = "";
+    for (size_t i = 0; i < HTH_ARRAY_LEN(folders); i++)
+        assert_int_equal(mkdir(place_path(p, folders[i]), 0700), 0);
+    for (int i = 0; i < 30; i++) {
+        put_picture(p, place_text(p, "animals/%s/%d.png", i % 2 ? "cat" : "dog", i), (uint8_t)i);
+        put_picture(p, place_text(p, "pictures/%d.png", i), (uint8_t)(4 * i));
+        put_text(p, place_text(p, "pictures/%d.txt", i), place_text(p, "grey of %d", 4 * i));
+    }
+    while (strlen(book) + 60 < sizeof(book))
+        strcat(book, "in the beginning was the word, again and again\n\n");
+    put_text(p, "book.txt", book);
+}
+
+/* Every command of docs/own-data.md that needs no second machine runs, in the page's order. */
+static void the_commands_of_the_page_run(void **state)
+{
+    struct place *p = *state;
+    size_t len, ran = 0;
+    char *page = place_read(HTH_TEST_SOURCES "/docs/own-data.md", &len), *rest = page, *line;
+    put_page_files(p);
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        if (strncmp(line, "    hearth ", 11) != 0 || strstr(line, "serve") || strstr(line, "HOST"))
+            continue;
+        const char *script = place_text(p, "cd '%s' && hearth() { '%s' \"$@\"; } && %s%s", p->root,
+                                        HTH_TEST_PROGRAM, line + 4, hurry(line + 4));
+        const char *args[] = {"-c", script, NULL};
+        if (proc_wait(place_start_program(p, "/bin/sh", place_text(p, "line%zu", ran), args)) != 0)
+            fail_msg("docs/own-data.md: %s", line);
+        ran++;
+    }
+    assert_true(ran >= 15);
+    assert_true(place_exists(p, "confusion.png"));
+    free(page);
+    place_end(p);
+}
+
 static void wrong_use_is_explained(void **state)
 {
     struct place *p = *state;
@@ -197,6 +252,7 @@ int main(void)
                                         place_teardown),
         cmocka_unit_test_setup_teardown(a_text_becomes_a_set, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(a_new_run_file_trains, place_setup, place_teardown),
+        cmocka_unit_test_setup_teardown(the_commands_of_the_page_run, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(wrong_use_is_explained, place_setup, place_teardown),
     };
     return PLACE_RUN_AT_ONCE(tests);
