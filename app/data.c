@@ -104,7 +104,7 @@ static int make(struct data *d, const struct hth_make_source *source)
 static int make_of_folder(struct data *d, const struct hth_make_source *source)
 {
     struct hth_walk walk;
-    enum hth_err err = hth_walk_list(d->args[0], &walk);
+    enum hth_err err = hth_walk_list(d->args[0], HTH_WALK_FILES_MAX, &walk);
     int code;
 
     if (err != HTH_OK)
@@ -196,6 +196,9 @@ static enum hth_err show_set(struct data *d, struct hth_set *set)
     struct hth_sheet sheet;
     enum hth_err err;
 
+    if (m->kind == HTH_SET_TEXT && d->make.pack.dir != NULL)
+        return hth_blame(&d->make.why, HTH_E_USAGE,
+                         "%s: a set of text has no pictures to draw: leave out --out", d->args[0]);
     say_set(m, d->args[0]);
     err = hth_book_file_sheet(set, d->show, say_sample, (void *)m, &sheet, &d->make.why);
     if (err == HTH_OK && sheet.rgb != NULL && d->make.pack.dir != NULL)

@@ -14,6 +14,7 @@
 struct walker {
     struct hth_walk *out;
     size_t room;
+    size_t most; /* files */
 };
 
 static enum hth_err refuse(const char *path, const char *text, enum hth_err err)
@@ -55,7 +56,7 @@ static enum hth_err visit(struct walker *w, const char *dir, const char *prefix,
         err = HTH_OK; /* a link to nothing, or a file that was removed just now */
     else if (S_ISDIR(entry.st_mode))
         err = walk(w, path, relative, depth + 1);
-    else if (S_ISREG(target.st_mode) && w->out->count == HTH_WALK_FILES_MAX)
+    else if (S_ISREG(target.st_mode) && w->out->count == w->most)
         err = refuse(dir, "too many files for one data set", HTH_E_TOO_LARGE);
     else if (S_ISREG(target.st_mode))
         add(w, relative);
@@ -87,9 +88,9 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-enum hth_err hth_walk_list(const char *dir, struct hth_walk *out)
+enum hth_err hth_walk_list(const char *dir, size_t most, struct hth_walk *out)
 {
-    struct walker w = {out, 0};
+    struct walker w = {out, 0, most};
     enum hth_err err;
 
     *out = (struct hth_walk){0};

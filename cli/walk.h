@@ -20,8 +20,9 @@ struct hth_walk {
     size_t count;
 };
 
-/* Prints what is wrong. Errors: E_NO_FILE and its like, E_TOO_LARGE (too many files, too deep). */
-enum hth_err hth_walk_list(const char *dir, struct hth_walk *out) HTH_MUST;
+/* Prints what is wrong. Errors: E_NO_FILE and its like, E_TOO_LARGE (more than `most` files, too
+ * deep). */
+enum hth_err hth_walk_list(const char *dir, size_t most, struct hth_walk *out) HTH_MUST;
 void hth_walk_clear(struct hth_walk *walk);
 
 #endif

@@ -139,7 +139,7 @@
 #define HTH_WORDS_BYTES_MAX      (8u << 20)  /* of words.json */
 #define HTH_WORDS_MAX            65278       /* words: with 258 other ids 2^16 */
 #define HTH_WORD_BYTES_MAX       64          /* of one word */
-#define HTH_WORDS_COUNTED_MAX    (4u << 20)  /* different words of a text, counted */
+#define HTH_WORDS_COUNTED_MAX    (1u << 20)  /* different words of a text, counted */
 #define HTH_TEXT_FILE_BYTES_MAX  (1u << 30)  /* of a text or jsonl file, unpacked */
 #define HTH_JSONL_LINE_BYTES_MAX (1u << 20)  /* of one line of it */
 

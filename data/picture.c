@@ -100,7 +100,7 @@ static enum hth_err decode_jpeg(const struct file *f, struct hth_picture *out)
         err =
             hth_blame(f->why, HTH_E_CORRUPT, "%s: broken JPEG: %s", f->name, tjGetErrorStr2(jpeg));
     tjDestroy(jpeg);
-    return err;
+    return err == HTH_OK ? hth_picture_turn(out, hth_jpeg_orientation(f->bytes, f->len)) : err;
 }
 
 enum hth_err hth_picture_decode(const char *name, const uint8_t *bytes, size_t len,

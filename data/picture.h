@@ -28,6 +28,11 @@ struct hth_picture {
 enum hth_err hth_picture_decode(const char *name, const uint8_t *bytes, size_t len,
                                 struct hth_picture *out, struct hth_why *why) HTH_MUST;
 void hth_picture_clear(struct hth_picture *p);
+/* How a camera held a JPEG's picture: 1 (upright) to 8, of its Exif block; 1 if there is none. The
+ * decoder has turned the picture already. */
+uint32_t hth_jpeg_orientation(const uint8_t *bytes, size_t len);
+/* Turns a picture upright. Errors: E_NO_MEMORY. */
+enum hth_err hth_picture_turn(struct hth_picture *p, uint32_t orientation) HTH_MUST;
 
 /* side * side * 3 bytes in out. */
 void hth_picture_fit(const struct hth_picture *p, uint32_t side, uint8_t *out);

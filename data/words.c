@@ -100,17 +100,6 @@ static bool in_word(const uint8_t *p, size_t left)
     return letter || (p[0] >= 0x80 && wide_sign(p, left) == 0);
 }
 
-/* Lower case in place: ASCII, and U+00C0..U+00DE, which UTF-8 writes as C3 80..C3 9E. */
-static void lower(uint8_t *p, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        if (p[i] >= 'A' && p[i] <= 'Z')
-            p[i] = (uint8_t)(p[i] + 0x20);
-        else if (i > 0 && p[i - 1] == 0xc3 && p[i] >= 0x80 && p[i] <= 0x9e && p[i] != 0x97)
-            p[i] = (uint8_t)(p[i] + 0x20);
-    }
-}
-
 /* Where the word or sign at `begin` ends. A long run is cut into words between two characters. */
 static size_t word_end(const uint8_t *p, size_t begin, size_t len)
 {
@@ -145,7 +134,7 @@ size_t hth_text_word(const char *text, size_t len, size_t *at, char out[HTH_WORD
     *at = word_end(p, begin, len);
     n = *at - begin;
     memcpy(out, p + begin, n);
-    lower((uint8_t *)out, n);
+    hth_text_lower(out, n);
     return n;
 }
 

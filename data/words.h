@@ -8,10 +8,10 @@
  *     id 258..    words by falling count, equal counts by bytes
  *
  * A word is a run of letters, digits and non-ASCII characters; a sign is any other character that
- * is not blank, alone. Words are lower case (ASCII and Latin-1). A word that is not in the list is
- * written as its bytes, and two such neighbours are kept apart by the byte of a blank; so any text
- * can be encoded, and decoding gives it back but for case and blanks. Ids of a list that is cut
- * short are those of the whole list: a model with `vocab: N` reads ids below N.
+ * is not blank, alone. Words are lower case (Latin, Greek, Cyrillic, Armenian). A word that is not
+ * in the list is written as its bytes, and two such neighbours are kept apart by the byte of a
+ * blank; so any text can be encoded, and decoding gives it back but for case and blanks. Ids of a
+ * list that is cut short are those of the whole list: a model with `vocab: N` reads ids below N.
  *
  * words.json, beside data.json, which has its hash:
  *
@@ -44,6 +44,8 @@ size_t hth_text_chars(const char *text, size_t len);
  * of a character. */
 #define HTH_TEXT_CHAR_MAX 5
 size_t hth_text_char(const char *text, size_t len, bool more, char out[HTH_TEXT_CHAR_MAX]);
+/* Makes UTF-8 lower case in place; letters whose lower case has more or fewer bytes stay. */
+void hth_text_lower(char *text, size_t len);
 /* The next word or sign at or after *at, in lower case; advances *at. Returns its length; 0 at the
  * end. A run of more than HTH_WORD_BYTES_MAX bytes gives several words. */
 size_t hth_text_word(const char *text, size_t len, size_t *at, char out[HTH_WORD_BYTES_MAX]);

@@ -38,15 +38,18 @@ static void files_are_listed_by_path(void **state)
     assert_non_null(mkdtemp(root));
     for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++)
         make(root, names[i]);
-    assert_ok(hth_walk_list(root, &walk));
+    assert_ok(hth_walk_list(root, 100, &walk));
     assert_int_equal(walk.count, HTH_ARRAY_LEN(want));
     for (size_t i = 0; i < walk.count; i++)
         assert_string_equal(walk.files[i], want[i]);
     hth_walk_clear(&walk);
+    assert_ok(hth_walk_list(root, 4, &walk)); /* as many as there are */
+    hth_walk_clear(&walk);
+    assert_err(HTH_E_TOO_LARGE, hth_walk_list(root, 3, &walk));
     char *command = hth_asprintf("rm -r %s", root);
     assert_int_equal(system(command), 0);
     hth_free(command);
-    assert_err(HTH_E_NO_FILE, hth_walk_list(root, &walk));
+    assert_err(HTH_E_NO_FILE, hth_walk_list(root, 100, &walk));
 }
 
 static void folders_too_deep_are_refused(void **state)
@@ -59,7 +62,7 @@ static void folders_too_deep_are_refused(void **state)
         strcat(path, "d/");
         make(root, path);
     }
-    assert_err(HTH_E_TOO_LARGE, hth_walk_list(root, &walk));
+    assert_err(HTH_E_TOO_LARGE, hth_walk_list(root, 100, &walk));
     char *command = hth_asprintf("rm -r %s", root);
     assert_int_equal(system(command), 0);
     hth_free(command);

@@ -25,6 +25,13 @@ static const struct {
      "'samples' is 1152921504606846976"},
     {HEAD "\"samples\":1152921504606846976,\"shards\":[" SHARD("a", "1152921504606846976") "]}",
      HTH_E_RANGE, "'shards[0].samples' is 1152921504606846976"},
+    {HEAD "\"samples\":68719476737,\"shards\":[" SHARD("a", "1") "]}", HTH_E_RANGE,
+     "expected 1 to 68719476736"},
+    {HEAD "\"samples\":1048577,\"shards\":[" SHARD("a", "1048577") "]}", HTH_E_RANGE,
+     "expected 1 to 1048576"},
+    {HEAD "\"samples\":1,\"shards\":[{\"file\":\"a\",\"part\":\"train\",\"bytes\":67108865,"
+          "\"samples\":1,\"sha256\":\"" HASH "\"}]}",
+     HTH_E_RANGE, "'shards[0].bytes' is 67108865; expected 1 to 67108864"},
     {HEAD "\"samples\":3,\"shards\":[" SHARD("a", "2") "]}", HTH_E_RANGE, "but the shards have 2"},
     {HEAD "\"samples\":-1,\"shards\":[" SHARD("a", "2") "]}", HTH_E_RANGE, "'samples' is -1"},
     {HEAD "\"samples\":4,\"shards\":[" SHARD("a", "2") "," SHARD("a", "2") "]}", HTH_E_DUPLICATE,

@@ -219,10 +219,90 @@ static void a_sheet_places_its_pictures(void **state)
     hth_sheet_clear(&s);
 }
 
+/* An Exif block of one entry, behind the first two bytes of a JPEG. */
+static struct hth_blob *jpeg_held(uint8_t orientation, bool big)
+{
+    static const uint8_t head[] = {0xff, 0xe1, 0, 34, 'E', 'x', 'i', 'f', 0, 0};
+    static const uint8_t tiff[2][26] = {
+        {'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+        {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}};
+    struct hth_blob *plain = jpeg_file(), *out = hth_blob_try_new(plain->size + 36);
+    uint8_t *p = out->data;
+    memcpy(p, plain->data, 2);
+    memcpy(p + 2, head, sizeof(head));
+    memcpy(p + 12, tiff[big], sizeof(tiff[big]));
+    p[12 + (big ? 19 : 18)] = orientation;
+    memcpy(p + 38, plain->data + 2, plain->size - 2);
+    hth_blob_unref(plain);
+    return out;
+}
+
+/* Exif says on which side of the upright picture the file's first row and first column lie; the
+ * left half of the file is red. */
+static void photos_are_turned_upright(void **state)
+{
+    (void)state;
+    enum side { TOP, RIGHT, BOTTOM, LEFT };
+    static const enum side column[] = {LEFT, LEFT, RIGHT, RIGHT, LEFT, TOP, TOP, BOTTOM, BOTTOM};
+    for (uint8_t o = 0; o <= 9; o++)
+        for (int big = 0; big < 2; big++) {
+            struct hth_blob *file = jpeg_held(o, big);
+            struct hth_why why = {""};
+            struct hth_picture p;
+            enum side red = o <= 8 ? column[o] : LEFT;
+            assert_int_equal(hth_jpeg_orientation(file->data, file->size),
+                             o >= 1 && o <= 8 ? o : 1);
+            if (hth_picture_decode("f", file->data, file->size, &p, &why) != HTH_OK)
+                fail_msg("%s", why.text);
+            assert_int_equal(p.width, red == LEFT || red == RIGHT ? W : H);
+            assert_int_equal(p.height, red == LEFT || red == RIGHT ? H : W);
+            for (uint32_t y = 0; y < p.height; y++)
+                for (uint32_t x = 0; x < p.width; x++) {
+                    uint32_t near_red = red == LEFT    ? x
+                                        : red == RIGHT ? p.width - 1 - x
+                                        : red == TOP   ? y
+                                                       : p.height - 1 - y;
+                    const uint8_t *rgb = p.rgb + 3 * ((size_t)y * p.width + x);
+                    assert_int_equal(rgb[0] > rgb[2], near_red < W / 2);
+                }
+            hth_picture_clear(&p);
+            for (size_t len = 0; len < file->size; len++) /* cut short */
+                assert_in_range(hth_jpeg_orientation(file->data, len), 1, 8);
+            hth_blob_unref(file);
+        }
+}
+
+/* Every orientation moves the corner between the first row and the first column to where Exif says,
+ * and its two neighbours too. */
+static void corners_go_where_exif_says(void **state)
+{
+    (void)state;
+    /* corners of the upright picture: 0 top left, 1 top right, 2 bottom left, 3 bottom right; for
+     * the file's (first row, first column), (first, last), (last, first) */
+    static const int corner[][3] = {{0, 1, 2}, {1, 0, 3}, {3, 2, 1}, {2, 3, 0},
+                                    {0, 2, 1}, {1, 3, 0}, {3, 1, 2}, {2, 0, 3}};
+    for (uint32_t o = 1; o <= 8; o++) {
+        struct hth_picture p = {3, 2, hth_calloc(3 * 2, 3)};
+        p.rgb[0] = 1;
+        p.rgb[3 * 2] = 2;
+        p.rgb[3 * 3] = 3;
+        assert_ok(hth_picture_turn(&p, o));
+        assert_int_equal(p.width, o <= 4 ? 3 : 2);
+        for (int i = 0; i < 3; i++) {
+            uint32_t x = corner[o - 1][i] % 2 ? p.width - 1 : 0;
+            uint32_t y = corner[o - 1][i] / 2 ? p.height - 1 : 0;
+            assert_int_equal(p.rgb[3 * (y * p.width + x)], i + 1);
+        }
+        hth_picture_clear(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_become_pixels),
+        cmocka_unit_test(photos_are_turned_upright),
+        cmocka_unit_test(corners_go_where_exif_says),
         cmocka_unit_test(broken_files_are_named),
         cmocka_unit_test(huge_pictures_are_refused_by_their_header),
         cmocka_unit_test(a_picture_is_fitted_by_its_longest_side),

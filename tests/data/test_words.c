@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_words.c: words, ids and rows of text. */
+#include <stdlib.h>
+
 #include "core/mem.h"
 #include "data/jsonl.h"
 #include "data/words.h"
@@ -268,6 +270,81 @@ static void characters_of_any_bytes_can_be_shown(void **state)
     }
 }
 
+/* ---- lower case ---------------------------------------------------------------------------- */
+
+static size_t put_utf8(uint32_t c, char *out)
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xc0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 0x3f));
+        return 2;
+    }
+    out[0] = (char)(0xe0 | c >> 12);
+    out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+    out[2] = (char)(0x80 | (c & 0x3f));
+    return 3;
+}
+
+/* Unicode's table (of Debian's unicode-data): field 13 of a row, from 0, is the lower case. Nothing
+ * else changes; Latin, Greek, Cyrillic and Armenian are complete where the bytes are as many. */
+static void lower_case_is_that_of_unicode(void **state)
+{
+    (void)state;
+    char line[1024];
+    uint32_t folded = 0;
+    FILE *table = fopen("/usr/share/unicode/UnicodeData.txt", "r");
+    assert_non_null(table);
+    while (fgets(line, sizeof(line), table) != NULL) {
+        char *field = line, is[8], want[8], *end;
+        uint32_t c = (uint32_t)strtoul(line, NULL, 16), lower;
+        if (c < 0x20 || c > 0xffff || (c >= 0xd800 && c < 0xe000))
+            continue;
+        for (int i = 0; i < 13; i++)
+            field = strchr(field, ';') + 1;
+        lower = (uint32_t)strtoul(field, &end, 16);
+        lower = end == field ? c : lower;
+        size_t n = put_utf8(c, is), m = put_utf8(lower, want);
+        bool same_size = n == m && lower <= 0xffff;
+        char before[8];
+        memcpy(before, is, n);
+        hth_text_lower(is, n);
+        if (same_size && memcmp(is, want, n) == 0) {
+            folded += lower != c;
+            continue;
+        }
+        assert_memory_equal(is, before, n); /* untouched */
+        bool complete = (c < 0x180) || (c >= 0x386 && c < 0x3cf) || (c >= 0x400 && c < 0x557);
+        if (complete && same_size)
+            fail_msg("U+%04X is not made lower case", c);
+    }
+    fclose(table);
+    assert_true(folded > 500);
+}
+
+/* New words are left out beyond the limit; those that are known are counted on. */
+static void words_beyond_the_limit_are_left_out(void **state)
+{
+    (void)state;
+    struct hth_word_counter *counter = hth_word_counter_new();
+    uint64_t count;
+    char word[16];
+    for (uint32_t i = 0; i < HTH_WORDS_COUNTED_MAX; i++) {
+        int len = snprintf(word, sizeof(word), "w%x", i);
+        hth_word_counter_add(counter, word, (size_t)len);
+    }
+    hth_word_counter_add(counter, "late late late w7 w7", 20);
+    struct hth_words *list = hth_word_counter_list(counter, 2);
+    assert_int_equal(hth_words_count(list), 1);
+    assert_string_equal(hth_words_at(list, 0, &count), "w7");
+    assert_int_equal(count, 3);
+    hth_words_free(list);
+    hth_word_counter_free(counter);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +358,8 @@ int main(void)
         cmocka_unit_test(lies_of_a_list_are_named),
         cmocka_unit_test(limits_of_a_list_hold),
         cmocka_unit_test(rows_go_on_behind_a_bad_line),
+        cmocka_unit_test(lower_case_is_that_of_unicode),
+        cmocka_unit_test(words_beyond_the_limit_are_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/blob.h"
 #include "data/picture.h"
@@ -80,6 +81,10 @@ static void a_text_becomes_a_set(void **state)
     proc_must_say(make, "text, 2 samples for training, 0 held out");
     proc_must_say(make, "skipped 1 (row is no JSON object), the first: b.jsonl:2:");
     assert_int_equal(RUN(p, "show", "data", "show", place_path(p, "out")), 0);
+    struct proc *sheet =
+        START(p, "sheet", "data", "show", place_path(p, "out"), "--out", place_path(p, "a.png"));
+    assert_int_equal(proc_wait(sheet), 2);
+    proc_must_say(sheet, "a set of text has no pictures to draw: leave out --out");
     place_end(p);
 }
 
@@ -238,6 +243,12 @@ static void wrong_use_is_explained(void **state)
         assert_int_not_equal(proc_wait(proc), 0);
         proc_must_say(proc, cases[i].say);
     }
+    const char *big = place_path(p, "big.txt");
+    put_text(p, "big.txt", "x");
+    assert_int_equal(truncate(big, (1ll << 30) + 1), 0);
+    struct proc *huge = START(p, "huge", "data", "text", big, "--out", place_path(p, "o"));
+    assert_int_not_equal(proc_wait(huge), 0);
+    proc_must_say(huge, "big.txt: more than 1073741824 bytes: split it");
     /* It is no fault of a network, which code 4 would mean. */
     assert_int_equal(mkdir(place_path(p, "empty"), 0700), 0);
     assert_int_equal(
