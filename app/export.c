@@ -8,6 +8,7 @@
  *     MODEL/words.json, MODEL/codebook.safetensors                of the data, where it has them
  *     MODEL/README.md, MODEL/sha256sums
  */
+#include "app/export_join.h"
 #include "app/model_card.h"
 #include "app/model_dir.h"
 #include "cli/cli.h"
@@ -28,6 +29,8 @@
 struct exporting {
     const char *dir, *out, *data;
     enum hth_dtype dtype;
+    struct hth_cli_net net; /* only --join and --network */
+    int64_t patience_us;    /* for the next expert */
 
     struct hth_env *env;
     struct hth_runfile *run;
@@ -39,6 +42,7 @@ struct exporting {
     uint32_t experts_all;
     struct hth_model_dir model;
     struct hth_why why;
+    int code; /* of an attempt to join, which has said why; 0: none failed */
 };
 
 static int fail(const struct hth_why *why, enum hth_err err)
@@ -112,28 +116,83 @@ static bool has_weights(const struct hth_runfile *run)
     return kind->shape(&expert.shape) == HTH_OK && kind->weights(&expert.shape) > 0;
 }
 
+static enum hth_err read_files(struct exporting *x, const struct hth_grid *grids, uint32_t count)
+{
+    for (uint32_t s = 0; s < count; s++)
+        for (uint32_t i = 0; i < hth_grid_size(&grids[s]); i++)
+            HTH_TRY(read_expert(x, &grids[s], i));
+    return HTH_OK;
+}
+
+static void on_expert_take(void *arg, const struct hth_uid *uid, enum hth_err err,
+                           struct hth_blob *bytes)
+{
+    struct exporting *x = arg;
+    char text[HTH_UID_TEXT_MAX];
+
+    hth_uid_text(uid, text);
+    if (err == HTH_OK)
+        add_part(x, hth_asprintf("%s from its host", text), hth_strdup(text), bytes);
+    else
+        hth_say_note("%s: %s", text, err == HTH_E_NOT_FOUND ? "no host has it" : hth_err_text(err));
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct hth_model_file_part *x = a, *y = b;
+    struct hth_uid u, v;
+
+    if (hth_uid_parse(x->uid, strlen(x->uid), &u) != HTH_OK ||
+        hth_uid_parse(y->uid, strlen(y->uid), &v) != HTH_OK)
+        return 0;                                          /* never: they were written from uids */
+    int names = (int)strlen(u.name) - (int)strlen(v.name); /* ffn9 before ffn10 */
+    names = names != 0 ? names : strcmp(u.name, v.name);
+    for (uint32_t i = 0; i < u.ncoord && names == 0; i++)
+        names = u.coord[i] < v.coord[i] ? -1 : u.coord[i] > v.coord[i];
+    return names;
+}
+
+/* Experts come in any order; the file has them in that of the grids. */
+static enum hth_err read_hosts(struct exporting *x, const struct hth_grid *grids, uint32_t count)
+{
+    const struct hth_layer_shape shape = hth_config_shape(x->run);
+    const struct hth_fetch_opts opts = {.grids = grids,
+                                        .grid_count = count,
+                                        .shape = &shape,
+                                        .patience_us = x->patience_us,
+                                        .on_expert_take = on_expert_take,
+                                        .arg = x};
+
+    x->code =
+        hth_export_join(&x->net, x->net.network != NULL ? x->net.network : x->run->run, &opts);
+    qsort(x->parts + 1, x->part_count - 1, sizeof(*x->parts), by_place);
+    return x->code == HTH_EXIT_OK ? HTH_OK : HTH_E_CANCELED;
+}
+
 static enum hth_err read_experts(struct exporting *x)
 {
+    struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
     struct hth_model_opts opts;
+    uint32_t count;
 
     hth_config_model(x->run, &opts);
     if (!x->about.experts || opts.dense || !has_weights(x->run))
         return HTH_OK;
-    for (uint32_t s = 0; s < hth_model_sets(&opts); s++) {
-        struct hth_grid grid;
-        HTH_TRY(hth_config_grid(x->run, s, &grid));
-        x->experts_all += hth_grid_size(&grid);
-        for (uint32_t i = 0; i < hth_grid_size(&grid); i++)
-            HTH_TRY(read_expert(x, &grid, i));
+    count = hth_model_sets(&opts);
+    for (uint32_t s = 0; s < count; s++) {
+        HTH_TRY(hth_config_grid(x->run, s, &grids[s]));
+        x->experts_all += hth_grid_size(&grids[s]);
     }
+    HTH_TRY(x->net.join_count > 0 ? read_hosts(x, grids, count) : read_files(x, grids, count));
     if (x->part_count == 1)
         return hth_blame(&x->why, HTH_E_NO_FILE,
-                         "%s/experts has none of the run's %u experts: copy the experts/ of its "
-                         "hosts there",
-                         x->dir, x->experts_all);
+                         "none of the run's %u experts is %s%s: fetch them from their hosts with "
+                         "--join HOST:PORT",
+                         x->experts_all, x->net.join_count > 0 ? "found" : "in ",
+                         x->net.join_count > 0 ? "" : x->dir);
     if (x->part_count - 1 < x->experts_all)
-        hth_say_note("%zu of %u experts are in %s/experts; the model will do without the others",
-                     x->part_count - 1, x->experts_all, x->dir);
+        hth_say_note("%zu of %u experts were found; the model will do without the others",
+                     x->part_count - 1, x->experts_all);
     return HTH_OK;
 }
 
@@ -290,6 +349,20 @@ static error_t parse_export(int key, char *arg, struct argp_state *state)
     case 'd':
         x->data = arg;
         return 0;
+    case 'j':
+        hth_cli_check_host(state, "--join", arg, 1, "example.org:4700");
+        if (x->net.join_count == HTH_CLI_JOIN_MAX)
+            argp_error(state, "--join at most %d times", HTH_CLI_JOIN_MAX);
+        else
+            x->net.join[x->net.join_count++] = arg;
+        return 0;
+    case 'w':
+        if (hth_cli_parse_time(arg, &x->patience_us) != HTH_OK || x->patience_us <= 0)
+            argp_error(state, "--wait '%s': expected a time such as 20s or 2min", arg);
+        return 0;
+    case 'n':
+        x->net.network = arg;
+        return 0;
     case 't':
         if (strcmp(arg, "fp32") != 0 && strcmp(arg, "bf16") != 0)
             argp_error(state, "--dtype '%s': expected fp32 or bf16", arg);
@@ -308,6 +381,12 @@ int hth_verb_export(int argc, char **argv)
     static const struct argp_option options[] = {
         {"dir", 'D', "DIR", 0, "The trainer's folder, with trunk.safetensors (required)", 0},
         {"out", 'o', "MODEL", 0, "The folder to write; an earlier export there is replaced", 0},
+        {"join", 'j', "HOST:PORT", 0,
+         "Fetch the experts from their hosts, through this peer (repeatable; default: the folder's "
+         "experts/)",
+         0},
+        {"wait", 'w', "TIME", 0, "With --join: for the next expert (default 20s)", 0},
+        {"network", 'n', "NAME", 0, "The swarm's name (default: the run file's)", 0},
         {"data", 'd', "DATA", 0,
          "The data set with words and code book (default: the run file's data.path)", 0},
         {"dtype", 't', "TYPE", 0, "Type of the weights: fp32 or bf16 (default fp32)", 0},
@@ -317,7 +396,7 @@ int hth_verb_export(int argc, char **argv)
         .parser = parse_export,
         .doc = "Write a trained model as a folder that others can use: all weights in one "
                "safetensors file, config.json, a model card."};
-    struct exporting x = {.dtype = HTH_F32};
+    struct exporting x = {.dtype = HTH_F32, .net.once = true, .patience_us = 20 * HTH_US_PER_S};
     struct hth_net_opts net = HTH_NET_OPTS_INIT;
     enum hth_err err;
 
@@ -329,5 +408,7 @@ int hth_verb_export(int argc, char **argv)
     err = export_all(&x);
     clear(&x);
     hth_net_free(x.env);
+    if (x.code != HTH_EXIT_OK)
+        return x.code;
     return err == HTH_OK ? HTH_EXIT_OK : fail(&x.why, err);
 }

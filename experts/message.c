@@ -186,6 +186,30 @@ void hth_info_request_pack(uint32_t first, uint8_t out[8], size_t *len)
     *len = hth__expert__info_request__pack(&m, out);
 }
 
+enum hth_err hth_weights_request_open(const uint8_t *payload, size_t len, struct hth_uid *out)
+{
+    Hth__Expert__WeightsRequest *m = hth__expert__weights_request__unpack(NULL, len, payload);
+    enum hth_err err;
+
+    *out = (struct hth_uid){0};
+    if (m == NULL)
+        return HTH_E_MALFORMED;
+    err = hth_uid_parse(m->uid, strlen(m->uid), out);
+    hth__expert__weights_request__free_unpacked(m, NULL);
+    return err == HTH_OK ? HTH_OK : HTH_E_MALFORMED;
+}
+
+void hth_weights_request_pack(const struct hth_uid *uid, uint8_t out[HTH_UID_TEXT_MAX + 4],
+                              size_t *len)
+{
+    Hth__Expert__WeightsRequest m = HTH__EXPERT__WEIGHTS_REQUEST__INIT;
+    char text[HTH_UID_TEXT_MAX];
+
+    hth_uid_text(uid, text);
+    m.uid = text; /* a tag, a length of at most two bytes, the text */
+    *len = hth__expert__weights_request__pack(&m, out);
+}
+
 enum hth_err hth_info_reply_open(const uint8_t *payload, size_t len, struct hth_expert_info **out,
                                  uint32_t *count, uint32_t *total)
 {

@@ -11,6 +11,7 @@
 
 #include "core/base.h"
 #include "core/limits.h"
+#include "dht/uid.h"
 #include "experts/client.h"
 
 /* Bytes of a key that names one expert: layer, a zero, coordinates. */
@@ -53,6 +54,11 @@ void hth_expert_msg_reply_pack(const enum hth_err *status, uint32_t parts, bool 
                                size_t *len);
 
 /* Errors: E_MALFORMED. */
+/* The uid of a WEIGHTS request. Errors: E_MALFORMED. */
+enum hth_err hth_weights_request_open(const uint8_t *payload, size_t len,
+                                      struct hth_uid *out) HTH_MUST;
+void hth_weights_request_pack(const struct hth_uid *uid, uint8_t out[HTH_UID_TEXT_MAX + 4],
+                              size_t *len);
 enum hth_err hth_info_request_open(const uint8_t *payload, size_t len, uint32_t *first) HTH_MUST;
 void hth_info_request_pack(uint32_t first, uint8_t out[8], size_t *len);
 /* At most HTH_EXPERT_INFO_PAGE_MAX infos; heap array. Errors: E_MALFORMED, E_TOO_LARGE. */

@@ -135,6 +135,7 @@ enum hth_err hth_server_new(struct hth_env *env, struct hth_rpc *rpc,
     hth_rpc_serve(rpc, HTH_METHOD_EXPERT_INFO, on_info, s);
     hth_rpc_serve(rpc, HTH_METHOD_EXPERT_FORWARD, on_forward, s);
     hth_rpc_serve(rpc, HTH_METHOD_EXPERT_BACKWARD, on_backward, s);
+    hth_rpc_serve(rpc, HTH_METHOD_EXPERT_WEIGHTS, hth_srv_on_weights, s);
     if (s->checkpoint_dir != NULL)
         hth_timer_set(env, s->save_timer, opts->checkpoint_period_us);
     *out = s;
@@ -180,6 +181,8 @@ void hth_server_free(struct hth_server *server)
     hth_rpc_serve(s->rpc, HTH_METHOD_EXPERT_INFO, NULL, NULL);
     hth_rpc_serve(s->rpc, HTH_METHOD_EXPERT_FORWARD, NULL, NULL);
     hth_rpc_serve(s->rpc, HTH_METHOD_EXPERT_BACKWARD, NULL, NULL);
+    hth_rpc_serve(s->rpc, HTH_METHOD_EXPERT_WEIGHTS, NULL, NULL);
+    hth_srv_give_drop(s);
     for (struct srv_request *r = s->requests; r != NULL; r = next) {
         next = r->next;
         hth_srv_request_drop(r, HTH_E_DRAINING, NULL);

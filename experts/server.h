@@ -36,9 +36,12 @@
  * backward may name that key instead of carrying the rows, once: GONE if they are not there, and
  * BAD_SHAPE if the two differ in experts, rows, width or type. Gradients are the same either way.
  *
+ * Anybody may ask for an expert's weights (WEIGHTS). They are copied by a job beside forwards, one
+ * at a time for the whole server: another request meanwhile is refused as BUSY.
+ *
  * Life: new -> add, remove ... (each expert's weights are made or read by a job; requests for it
  * wait) -> drain (refuses requests, ends those it has, steps, writes checkpoints) -> free. All
- * functions are for the loop thread; the server owns its experts and serves methods 16..18 of the
+ * functions are for the loop thread; the server owns its experts and serves methods 16..19 of the
  * endpoint. The endpoint must be freed after the server.
  */
 #ifndef HTH_EXPERTS_SERVER_H
@@ -53,6 +56,7 @@
 #define HTH_METHOD_EXPERT_INFO     16
 #define HTH_METHOD_EXPERT_FORWARD  17
 #define HTH_METHOD_EXPERT_BACKWARD 18
+#define HTH_METHOD_EXPERT_WEIGHTS  19
 
 struct hth_server;
 

@@ -180,6 +180,16 @@ struct srv_save {
     enum hth_err err;
 };
 
+/* Weights being copied for a peer. */
+struct srv_give {
+    struct hth_job job;
+    struct hth_server *server;
+    struct srv_expert *expert;
+    struct hth_rpc_request *req; /* NULL once answered */
+    struct hth_blob *blob;
+    enum hth_err err;
+};
+
 struct hth_server {
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -210,12 +220,13 @@ struct hth_server {
     struct hth_timer *step_timer;             /* of pending gradients */
     struct hth_timer *save_timer;
     struct hth_timer *remove_timer; /* of experts that are leaving */
-    struct hth_timer *drain_timer; /* calls `drained` outside of any other callback */
+    struct hth_timer *drain_timer;  /* calls `drained` outside of any other callback */
     bool step_timer_armed;
     uint32_t jobs_running; /* of all devices */
     bool drain_saved, drain_done;
     hth_fn *drained;
     void *drained_arg;
+    struct srv_give *give; /* NULL: none is under way */
     struct hth_cache *cache;
     struct hth_kept *kept;
     uint64_t next_seq;
@@ -235,6 +246,12 @@ void hth_srv_part_done(struct srv_part *part);
 /* Refuses the rpc request with `err` and takes parts that have not started out of their pools. */
 void hth_srv_request_drop(struct srv_request *r, enum hth_err err, const char *text);
 double hth_srv_part_cost(const struct srv_part *part);
+
+/* ---- server_give.c ------------------------------------------------------------------------- */
+
+void hth_srv_on_weights(void *arg, struct hth_rpc_request *req);
+/* Refuses the request under way, before the server is freed. */
+void hth_srv_give_drop(struct hth_server *s);
 
 /* ---- server_fair.c ------------------------------------------------------------------------- */
 
@@ -305,6 +322,8 @@ void hth_srv_load_later(struct srv_expert *e);
 void hth_srv_load_done(struct srv_expert *e, enum hth_err err, bool restored);
 void hth_srv_on_step_timer(void *arg);
 void hth_srv_on_save_timer(void *arg);
+/* The lane of jobs that copy an expert's state. */
+enum hth_lane hth_srv_snapshot_lane(const struct srv_expert *e);
 /* Takes the next step of a drain, if it can. */
 void hth_srv_drain_check(struct hth_server *s);
 void hth_srv_on_drained(void *arg);

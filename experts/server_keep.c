@@ -289,7 +289,7 @@ static void snapshot_done(struct hth_job *job, enum hth_err err)
 
 /* A card's snapshot runs on the card's lane: a card that does not answer must not block the disk
  * lane. */
-static enum hth_lane snapshot_lane(const struct srv_expert *e)
+enum hth_lane hth_srv_snapshot_lane(const struct srv_expert *e)
 {
     return e->device->lane == HTH_LANE_COMPUTE ? HTH_LANE_IO : e->device->lane;
 }
@@ -304,7 +304,7 @@ static bool save_start(struct hth_server *s, struct srv_expert *e)
     save->server = s;
     save->expert = e;
     save->path = hth_expert_path(s->checkpoint_dir, e->expert);
-    save->job = (struct hth_job){.lane = snapshot_lane(e),
+    save->job = (struct hth_job){.lane = hth_srv_snapshot_lane(e),
                                  .run = snapshot_run,
                                  .done = snapshot_done,
                                  .bytes_moved = 24.0 * (double)e->weights};

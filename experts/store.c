@@ -333,7 +333,8 @@ static void add_meta(struct hth_st_writer *w, const struct hth_expert *expert)
         hth_st_add_meta(w, PREFIX "run_file", expert->opts.run_text);
 }
 
-enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blob **out)
+static enum hth_err write_state(const struct hth_expert *expert, bool moments,
+                                struct hth_blob **out)
 {
     struct hth_st_writer *w = hth_st_writer_new();
     struct hth_params *p = expert->params;
@@ -345,7 +346,7 @@ enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blo
     if (p != NULL) {
         HTH_GOTO(out, flat_of(p, HTH_PART_VALUE, &flat, &copy[2]));
         add_part(w, p, flat, "");
-        for (uint32_t s = 0; s < hth_params_state_slots(p); s++) {
+        for (uint32_t s = 0; moments && s < hth_params_state_slots(p); s++) {
             HTH_GOTO(out, flat_of(p, state_part[s], &flat, &copy[s]));
             add_part(w, p, flat, state_suffix[s]);
         }
@@ -356,6 +357,16 @@ out:
     for (size_t i = 0; i < HTH_ARRAY_LEN(copy); i++)
         hth_aligned_free(copy[i]);
     return err;
+}
+
+enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blob **out)
+{
+    return write_state(expert, true, out);
+}
+
+enum hth_err hth_expert_weights(const struct hth_expert *expert, struct hth_blob **out)
+{
+    return write_state(expert, false, out);
 }
 
 /* `key` is a name in FORMAT; in FORMAT_1 it has no prefix. */

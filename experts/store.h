@@ -109,6 +109,8 @@ float hth_expert_lr(const struct hth_expert *expert);
  * and name.v, and the metadata that continues training at the same place (experts/store.c lists
  * it). Pending gradients are not in it: step first. Errors: E_NO_MEMORY. */
 enum hth_err hth_expert_snapshot(const struct hth_expert *expert, struct hth_blob **out) HTH_MUST;
+/* The same without the moments: for others, who do not train it on. */
+enum hth_err hth_expert_weights(const struct hth_expert *expert, struct hth_blob **out) HTH_MUST;
 /* Loads the state from such bytes; after an error the expert has no weights. Errors: E_CORRUPT
  * (damaged, or not our checkpoint), E_BAD_SHAPE (another kind or shape), E_CONFIG (another
  * optimiser), E_WRONG_RUN (another expert, or another run's), E_NOT_FINITE (a tensor holds NaN or

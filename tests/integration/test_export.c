@@ -65,6 +65,37 @@ static void test_export_import_export_gives_the_same_files(void **state)
     place_end(p);
 }
 
+/* Experts that learnt on hosts come from there; those of a host that left are missing. */
+static void test_experts_are_fetched_from_their_hosts(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 60);
+    toy_start_node(&t);
+    toy_start_host(&t, 0);
+    toy_start_host(&t, 1);
+    toy_start_trainer(&t, "trainer", NULL);
+    assert_int_equal(proc_wait(t.trainer), 0);
+    const char *dir = place_path(p, "trainer");
+    assert_int_equal(export_to(p, "trainer", "none", "fp32"), 1);
+    struct proc *all =
+        START(p, "all", "export", "--dir", dir, "--out", place_path(p, "all"), "--join", t.addr[1]);
+    assert_int_equal(proc_wait(all), 0);
+    proc_must_say(all, "step 60 of run 'toy'");
+    proc_must_say(all, " 8 experts");
+    assert_int_equal(
+        RUN(p, "import", "import", place_path(p, "all"), "--dir", place_path(p, "got")), 0);
+    assert_int_equal(export_to(p, "got", "again", "fp32"), 0);
+    assert_same_models(p, "all", "again");
+    assert_int_equal(proc_stop(t.host[1]), 0);
+    struct proc *half = START(p, "half", "export", "--dir", dir, "--out", place_path(p, "half"),
+                              "--join", t.addr[1], "--wait", "2s");
+    assert_int_equal(proc_wait(half), 0);
+    proc_must_say(half, "ffn0.1.3: no host has it");
+    proc_must_say(half, "4 of 8 experts were found; the model will do without the others");
+    place_end(p);
+}
+
 /* A trainer leaves its lines in its folder, a resumed one adds to them, and they are drawn. */
 static void test_the_loss_of_runs_is_drawn(void **state)
 {
@@ -199,6 +230,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_export_import_export_gives_the_same_files, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_experts_are_fetched_from_their_hosts, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_the_loss_of_runs_is_drawn, place_setup,
                                         place_teardown),
