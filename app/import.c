@@ -209,9 +209,8 @@ static enum hth_err import_all(struct importing *m)
     HTH_TRY(read_model(m));
     HTH_TRY(put_all(m));
     hth_say("%s: run '%s' at step %llu, %u experts; go on with: hearth train --run %s/run.yaml "
-            "--dir %s --resume%s",
-            m->dir, m->about.run, (unsigned long long)m->about.updates, m->experts, m->dir, m->dir,
-            m->experts > 0 ? " --local" : "");
+            "--dir %s --resume --local",
+            m->dir, m->about.run, (unsigned long long)m->about.updates, m->experts, m->dir, m->dir);
     return HTH_OK;
 }
 

@@ -95,6 +95,16 @@ char *hth_model_card_config(const struct hth_model_card *card)
     return out;
 }
 
+/* The run file's word. */
+static char *kind_of(const struct hth_runfile *run)
+{
+    json_t *model = model_of(run);
+    char *kind = hth_strdup(json_string_value(json_object_get(model, "kind")));
+
+    json_decref(model);
+    return kind;
+}
+
 /* ---- README.md ----------------------------------------------------------------------------- */
 
 static char *experts_text(const struct hth_model_card *card)
@@ -107,12 +117,12 @@ static char *experts_text(const struct hth_model_card *card)
 char *hth_model_card_readme(const struct hth_model_card *card)
 {
     const struct hth_model_about *about = card->about;
-    char parameters[32], steps[32], samples[32], *experts = experts_text(card), *out;
+    char parameters[32], steps[32], samples[32], *out;
+    char *experts = experts_text(card), *kind = kind_of(card->run);
 
     out = hth_asprintf(
         "# %s\n\n"
-        "A model trained with hearth: the shared layers of a trainer, and experts that many "
-        "machines may have\ntrained.\n\n"
+        "A %s model trained with hearth.\n\n"
         "| | |\n|---|---|\n"
         "| steps, samples | %s, %s |\n"
         "| parameters | %s, as %s |\n"
@@ -127,10 +137,10 @@ char *hth_model_card_readme(const struct hth_model_card *card)
         "%s%s"
         "| `sha256sums` | `sha256sum -c sha256sums` checks all files |\n\n"
         "Train on: `hearth import THIS --dir DIR`, then `hearth train --run DIR/run.yaml --dir DIR "
-        "--resume`.\n"
+        "--resume --local`.\n"
         "In Python: `python3 tools/python/hearth_model.py THIS` of hearth's sources, or "
         "`hearth_model.load(\"THIS\")`;\nit needs numpy.\n",
-        about->run, hth_cli_count_text(about->updates, steps),
+        about->run, kind, hth_cli_count_text(about->updates, steps),
         hth_cli_count_text(about->samples, samples),
         hth_cli_count_text(card->parameters, parameters), dtype_name(card->dtype), experts,
         about->data != NULL ? about->data : "not stated",
@@ -138,5 +148,6 @@ char *hth_model_card_readme(const struct hth_model_card *card)
         card->words ? "| `words.json` | the words, by id |\n" : "",
         card->book ? "| `codebook.safetensors` | the pictures' patches, by code |\n" : "");
     hth_free(experts);
+    hth_free(kind);
     return out;
 }
