@@ -67,20 +67,27 @@ static void write_progress(struct train *t, const struct hth_train_stats *s)
     t->gap_us = 0;
 }
 
+static bool is_dense(const struct train *t)
+{
+    return t->run->model.expert == HTH_RUN_NONE;
+}
+
 static void print_progress(struct train *t, const struct hth_train_stats *s)
 {
     int64_t now = hth_now_us(t->peer.env);
     if (now - t->last_print_us < (hth_say_stands() ? METRICS_PERIOD_US : PROGRESS_PERIOD_US))
         return;
     t->last_print_us = now;
-    char bytes[16], loss[16] = "-", left[32] = "";
+    char bytes[16], loss[16] = "-", left[32] = "", experts[64] = "";
     if (s->loss_ema > 0)
         snprintf(loss, sizeof(loss), "%.3f", s->loss_ema);
     if (s->samples_per_s > 0)
         snprintf(left, sizeof(left), "  %.0f s left", s->eta_s);
-    hth_say_progress("step %llu of %u  %.0f samples/s  loss %s  experts live %u  %s sent%s",
-                     (unsigned long long)s->updates, t->run->train.steps, s->samples_per_s, loss,
-                     s->live_experts, hth_cli_bytes_text((double)s->bytes_out, bytes), left);
+    if (!is_dense(t))
+        snprintf(experts, sizeof(experts), "  experts live %u  %s sent", s->live_experts,
+                 hth_cli_bytes_text((double)s->bytes_out, bytes));
+    hth_say_progress("step %llu of %u  %.0f samples/s  loss %s%s%s", (unsigned long long)s->updates,
+                     t->run->train.steps, s->samples_per_s, loss, experts, left);
 }
 
 static void notice_waiting(struct train *t, const struct hth_train_stats *s)
@@ -219,17 +226,20 @@ static const char *eval_text(const struct train *t, const struct hth_eval_result
 static void print_summary(struct train *t)
 {
     struct hth_train_stats s;
-    char bytes[16];
+    char bytes[16], experts[200] = "";
     hth_trainer_stats(t->trainer, &s);
-    hth_say("%llu updates, %llu samples; %llu requests to hosts, %llu failed, %llu retried; "
-            "%s per sample; %llu rows without an expert, %llu flights not finite",
-            (unsigned long long)s.updates, (unsigned long long)s.samples,
-            (unsigned long long)s.requests, (unsigned long long)s.requests_failed,
-            (unsigned long long)s.retries,
-            hth_cli_bytes_text((double)(s.bytes_in + s.bytes_out) /
-                                   (double)HTH_MAX(s.samples, UINT64_C(1)),
-                               bytes),
-            (unsigned long long)s.rows_without_expert, (unsigned long long)s.flights_not_finite);
+    if (!is_dense(t))
+        snprintf(experts, sizeof(experts),
+                 " %llu requests to hosts, %llu failed, %llu retried; %s per sample; %llu rows "
+                 "without an expert,",
+                 (unsigned long long)s.requests, (unsigned long long)s.requests_failed,
+                 (unsigned long long)s.retries,
+                 hth_cli_bytes_text((double)(s.bytes_in + s.bytes_out) /
+                                        (double)HTH_MAX(s.samples, UINT64_C(1)),
+                                    bytes),
+                 (unsigned long long)s.rows_without_expert);
+    hth_say("%llu updates, %llu samples;%s %llu flights not finite", (unsigned long long)s.updates,
+            (unsigned long long)s.samples, experts, (unsigned long long)s.flights_not_finite);
     if (s.answers_bad + s.parts_refused > 0)
         hth_say("%llu rows in %llu request parts were not used: not finite or too large; hosts "
                 "refused %llu request parts",
@@ -471,11 +481,30 @@ static void say_resumed(const struct train *t)
                                          : "hosts have others; --local goes on with these");
 }
 
+/* Says what sharing saves: an average sends each set once. */
+static void say_sharing(const struct hth_model_opts *o)
+{
+    struct hth_model_opts unshared = *o;
+    uint64_t n, all;
+    unshared.share = 0;
+    if (o->share > 0 && hth_model_count(o, &n) == HTH_OK &&
+        hth_model_count(&unshared, &all) == HTH_OK)
+        hth_say("%u layers share %u sets of weights: %llu parameters, 1/%.1f of those without "
+                "sharing, and as much less to average",
+                o->layers, hth_model_sets(o), (unsigned long long)n, (double)all / (double)n);
+}
+
 static enum hth_err make_trainer(struct train *t)
 {
     struct hth_trainer_opts opts = HTH_TRAINER_OPTS_INIT;
-    char why[HTH_TRAINER_WHY_MAX];
+    char why[HTH_TRAINER_WHY_MAX], model_why[HTH_MODEL_WHY_MAX];
     hth_config_model(t->run, &opts.model);
+    enum hth_err err = hth_model_check(&opts.model, t->backend, model_why);
+    if (err != HTH_OK) {
+        hth_cli_say_error("%s: %s", t->flags.run_path, model_why);
+        return err == HTH_E_UNSUPPORTED ? HTH_E_NO_DEVICE : HTH_E_CONFIG;
+    }
+    say_sharing(&opts.model);
     hth_config_data(t->run, data_peer(t), &t->paths, &opts.data, &opts.eval_data);
     hth_config_optim(&t->run->optimizer, &opts.optim);
     hth_config_optim(&t->run->experts.optimizer, &opts.local_optim);
@@ -512,7 +541,7 @@ static enum hth_err make_trainer(struct train *t)
                                            .on_checkpoint = on_checkpoint,
                                            .on_done = on_done,
                                            .arg = t};
-    enum hth_err err = hth_trainer_new(t->peer.env, &opts, &t->trainer);
+    err = hth_trainer_new(t->peer.env, &opts, &t->trainer);
     if (err != HTH_OK)
         say_no_trainer(t, &opts, err);
     else if (t->flags.resume)

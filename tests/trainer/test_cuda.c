@@ -248,6 +248,23 @@ static void flat_buffers_are_copied_from_and_to_the_card(void **state)
     hth_free(values[1]);
 }
 
+/* Cards have no kernels for masks and their like: said before anything is made. */
+static void dense_models_name_the_other_back_end(void **state)
+{
+    struct hth_trainer_opts o = task_lm();
+    const struct hth_backend *card = &device.tables[HTH_GPU_F32];
+    char why[HTH_MODEL_WHY_MAX];
+    struct hth_model *m;
+
+    (void)state;
+    assert_ok(hth_model_check(&o.model, card, why));
+    o.model.dense = true;
+    assert_ok(hth_model_check(&o.model, hth_backend_ref(), why));
+    assert_err(HTH_E_UNSUPPORTED, hth_model_check(&o.model, card, why));
+    assert_non_null(strstr(why, "use --backend packed"));
+    assert_err(HTH_E_UNSUPPORTED, hth_model_new(card, &o.model, &m));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +274,7 @@ int main(void)
         cmocka_unit_test(bf16_matches_the_cpu_within_its_precision),
         cmocka_unit_test(checkpoint_resumes_exactly_on_card_and_cpu),
         cmocka_unit_test(flat_buffers_are_copied_from_and_to_the_card),
+        cmocka_unit_test(dense_models_name_the_other_back_end),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_dense.c: dense models in whole trainers: they learn, an interrupted one goes on to the bit,
+ * several average, and layers that share their weights send them once.
+ */
+#include "core/mem.h"
+#include "support/test.h"
+#include "trainer/crew.h"
+
+#define S       HTH_US_PER_S
+#define UPDATES 60
+
+static struct hth_model_opts dense_lm(const struct hth_model_opts *task)
+{
+    struct hth_model_opts o = *task;
+
+    o.dense = true;
+    o.layers = 6;
+    o.tied = true;
+    o.layer_scale = 0.5f;
+    return o;
+}
+
+/* ---- one trainer ----------------------------------------------------------------------------- */
+
+struct fixture {
+    struct task_files files;
+    struct hth_world *world;
+    struct hth_env *env;
+    double loss[UPDATES];
+    struct hth_eval_result eval;
+    bool done;
+};
+
+static void on_update(void *arg, const struct hth_train_stats *stats)
+{
+    struct fixture *f = arg;
+
+    f->loss[stats->updates - 1] = stats->loss;
+    assert_int_equal(stats->rows_mixed, 0);
+}
+
+static void on_eval(void *arg, const struct hth_eval_result *result)
+{
+    ((struct fixture *)arg)->eval = *result;
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    assert_ok(err);
+    ((struct fixture *)arg)->done = true;
+}
+
+/* Trains `updates` in all; with `resume` from the checkpoint. */
+static void train(struct fixture *f, struct hth_trainer_opts *o, uint64_t updates, bool resume)
+{
+    struct hth_trainer *t;
+
+    o->on = (struct hth_train_callbacks){
+        .on_update = on_update, .on_eval = on_eval, .on_done = on_done, .arg = f};
+    o->updates_max = updates;
+    o->checkpoint_path = "trunk";
+    o->resume = resume;
+    o->eval_every = 20;
+    o->has_eval_data = true;
+    f->done = false;
+    assert_ok(hth_trainer_new(f->env, o, &t));
+    hth_trainer_start(t);
+    while (!f->done)
+        hth_world_run_for(f->world, S);
+    hth_trainer_free(t);
+    hth_world_run_for(f->world, S);
+}
+
+static void trainer_learns_and_resumes(void **state)
+{
+    struct fixture *f = hth_new(struct fixture), *g = hth_new(struct fixture);
+    struct hth_trainer_opts o = task_lm();
+    struct hth_node *node;
+    (void)state;
+
+    o.model = dense_lm(&o.model);
+    o.model.share = 2;
+    o.local = true;
+    o.flights = 1;
+    f->world = task_world(&f->files, &node);
+    f->env = hth_node_env(node);
+    train(f, &o, UPDATES, false);
+    /* The text has a pattern of few bytes: from 8 bits to less than one byte's entropy. */
+    assert_true(f->loss[0] > 4.5 && f->loss[UPDATES - 1] < 0.6 * f->loss[0]);
+    assert_close(f->eval.bits_per_byte, f->eval.loss / log(2), 1e-9, 0);
+    assert_true(f->eval.bits_per_code == 0);
+    hth_world_free(f->world);
+    g->world = task_world(&g->files, &node);
+    g->env = hth_node_env(node);
+    train(g, &o, UPDATES / 2, false);
+    train(g, &o, UPDATES, true);
+    assert_memory_equal(g->loss, f->loss, sizeof(f->loss));
+    assert_true(g->eval.loss == f->eval.loss);
+    hth_world_free(g->world);
+    hth_free(f);
+    hth_free(g);
+}
+
+/* ---- several --------------------------------------------------------------------------------- */
+
+/* Bytes of one round of two trainers, and the parameters of their trunks. */
+static double bytes_of_round(uint32_t share, uint64_t *parameters)
+{
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL);
+    struct hth_trainer_opts task = task_lm();
+    struct hth_averager_stats stats;
+    struct crew_scene *s;
+
+    o.trainer.data = task.data;
+    o.trainer.eval_data = task.eval_data;
+    o.trainer.micro_batch = 4;
+    o.trainer.model = dense_lm(&task.model);
+    o.trainer.model.share = share;
+    o.trainer.model.share_last = share > 0;
+    o.trainer.share.every = 5;
+    o.trainer.updates_max = 100000;
+    o.device = &crew_slow;
+    assert_ok(hth_model_count(&o.trainer.model, parameters));
+    s = crew_scene_new(7, &o);
+    crew_scene_run(s, 0, 30, 600 * S);
+    assert_ok(hth_crew_err(s->crew));
+    for (int i = 0; i < 60; i++) {
+        hth_world_run_for(s->world, S);
+        hth_averager_stats(hth_crew_averager(s->crew, 0), &stats);
+        if (stats.rounds > 0)
+            break;
+    }
+    assert_true(stats.rounds > 0);
+    crew_scene_free(s);
+    return (double)stats.last.bytes_out;
+}
+
+static void shared_layers_are_sent_once(void **state)
+{
+    uint64_t alone, shared;
+    double bytes_alone = bytes_of_round(0, &alone), bytes_shared = bytes_of_round(1, &shared);
+    (void)state;
+
+    assert_true(alone > 3 * shared);
+    assert_close(bytes_alone / bytes_shared, (double)alone / (double)shared, 0.02, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trainer_learns_and_resumes),
+        cmocka_unit_test(shared_layers_are_sent_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
