@@ -137,15 +137,20 @@ void hth_kept_drop(struct hth_kept_entry *entry)
     hth_free(entry);
 }
 
-/* True if there is room for so many bytes of this peer's, once its oldest rows are freed. */
+/* Frees this peer's oldest rows until there is room for so many bytes. False, and nothing is freed,
+ * if there would be no room even without its rows. */
 static bool make_room(struct hth_kept *k, const struct hth_peer_id *id, int64_t bytes)
 {
-    struct kept_peer *p;
+    struct kept_peer *p = hth_map_get(k->peers, id->b, sizeof(id->b));
+    int64_t others = k->bytes - (p != NULL ? p->bytes : 0);
 
-    while ((p = hth_map_get(k->peers, id->b, sizeof(id->b))) != NULL &&
-           p->bytes + bytes > k->bytes_max - k->bytes - bytes)
+    if (bytes > k->bytes_max - others - bytes)
+        return false;
+    while (p != NULL && p->bytes + bytes > k->bytes_max - k->bytes - bytes) {
         hth_kept_drop(p->oldest);
-    return (p != NULL ? p->bytes : 0) + bytes <= k->bytes_max - k->bytes - bytes;
+        p = hth_map_get(k->peers, id->b, sizeof(id->b));
+    }
+    return true;
 }
 
 static struct kept_peer *peer_of(struct hth_kept *k, const struct hth_peer_id *id)

@@ -342,6 +342,8 @@ static void peers_share_the_room(void **state)
         assert_true(put(k, peers, 1, BYTES));
         assert_false(put(k, peers + 1, 1, 60 * BYTES)); /* larger than any share */
         assert_null(find(k, peers + 1, 1));
+        assert_false(put(k, 0, PER_PEER + 1, 60 * BYTES));
+        assert_non_null(find(k, 0, PER_PEER)); /* and its rows stay */
         hth_kept_free(k);
     }
     caller_stop(&c);
