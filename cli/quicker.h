@@ -4,7 +4,8 @@
  * instruction is quicker on this processor (kernels/peak.h). Twice as many numbers in a register do
  * not make it so: on some processors the instruction for bf16 starts half or a quarter as often.
  *
- * Any thread. It keeps one core busy for about 4 ms, always less than 20.
+ * Any thread; the first call belongs to the start of the program, before threads, because it asks
+ * for the tiles of AMX (kernels/amx.h). It keeps one core busy for about 4 ms, always less than 20.
  */
 #ifndef HTH_CLI_QUICKER_H
 #define HTH_CLI_QUICKER_H
@@ -27,8 +28,7 @@ void hth_quicker_measure(struct hth_quicker *q);
 #define HTH_QUICKER_TEXT 160
 /* "bf16: one core multiplies 234 GFLOP/s (avx512bf16), in fp32 117 (avx512)". Returns `out`. */
 const char *hth_quicker_text(const struct hth_quicker *q, char out[HTH_QUICKER_TEXT]);
-/* One sentence on the tiles of AMX: why they are not offered, or not chosen. Static. It asks the
- * kernel for them: call it before threads start. */
+/* One sentence on the tiles of AMX: whether they are offered, or why not. Static. */
 const char *hth_quicker_tiles(void);
 
 #endif

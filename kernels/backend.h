@@ -97,17 +97,18 @@ enum hth_matmul {
 };
 
 struct hth_packed_options {
-    /* A name of kernels/isa.h; NULL: the best of this CPU, but not "amxbf16". For tests: kernels/
-     * does not read the environment; a caller with a variable (HEARTH_ISA) passes its value. */
+    /* A name of kernels/isa.h; NULL: the best of this CPU. For tests: kernels/ does not read the
+     * environment; a caller with a variable (HEARTH_ISA) passes its value. */
     const char *isa;
     enum hth_matmul compute;
 };
 #define HTH_PACKED_OPTIONS_INIT ((struct hth_packed_options){.compute = HTH_MATMUL_F32})
 
-/* The packed kernels of one instruction set. bf16 needs "avx512bf16"; "amxbf16" and "generic" (in
- * plain C, slowly) compute it only when named here; each rounds differently within the sum.
- * Errors: E_UNSUPPORTED (this CPU lacks the instructions, or the set lacks the type), E_NO_DEVICE
- * (no such set). Safe to call from several threads. */
+/* The packed kernels of one instruction set. bf16 needs "amxbf16" or "avx512bf16";
+ * "generic" computes it, slowly, only when named here; each rounds differently within the sum. AMX
+ * is asked for here: call it before threads start (kernels/amx.h). Errors: E_UNSUPPORTED (this CPU
+ * lacks the instructions, or the set lacks the type), E_NO_DEVICE (no such set). Safe to call from
+ * several threads. */
 enum hth_err hth_backend_packed(const struct hth_packed_options *options,
                                 const struct hth_backend **out) HTH_MUST;
 

@@ -7,7 +7,7 @@
 #include "kernels/isa.h"
 #include "kernels/packed_int.h"
 
-/* The best set is last, but for those that `only_named` holds back. */
+/* The best set is last. */
 static const struct hth_packed_isa *const sets[] = {
     &hth_packed_generic_bf16, &hth_packed_generic,
 #if defined(__x86_64__)
@@ -32,15 +32,9 @@ static bool is_known(const char *isa)
     return hth_isa_name(i) != NULL;
 }
 
-/* bf16 in plain C is slow. The tiles of AMX have passed the tests in software only
- * (tests/kernels/amx_shim.h): nobody gets them unasked before they pass on a processor that has
- * them. */
+/* bf16 in plain C is slow: nobody gets it unasked. */
 static bool only_named(const struct hth_packed_isa *isa)
 {
-#if defined(__x86_64__)
-    if (isa == &hth_packed_amxbf16)
-        return true;
-#endif
     return isa == &hth_packed_generic_bf16;
 }
 

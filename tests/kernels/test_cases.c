@@ -41,8 +41,10 @@ static void packed_tables_pass_all_cases(void **state)
     size_t count = hth_backend_packed_all(packed);
     (void)state;
     assert_true(count >= 2);
-    for (size_t i = 0; i < count; i += HTH_TEST_FEW ? count - 1 : 1)
-        run_all(packed[i], hth_backend_compute(packed[i]) == HTH_MATMUL_BF16 ? 6e-3 : 5e-6);
+    for (size_t i = 0; i < count; i += HTH_TEST_FEW ? count - 1 : 1) {
+        if (strcmp(hth_backend_isa(packed[i]), "amxbf16") != 0) /* below */
+            run_all(packed[i], hth_backend_compute(packed[i]) == HTH_MATMUL_BF16 ? 6e-3 : 5e-6);
+    }
 }
 
 #endif
