@@ -22,7 +22,8 @@ struct packed_product {
     const struct hth_packed_isa *isa;
     uint32_t n, units, rows; /* rows of this block */
     uint32_t parts;
-    uint32_t *a; /* packed rows (packed_int.h) */
+    struct hth_view x; /* of this block */
+    uint32_t *a;       /* its packed rows (packed_int.h) */
     const uint32_t *panels;
     bool transposed;         /* panels are those of B^T and are transposed piece by piece */
     struct hth_tile_end end; /* at the block's first row and column 0 */
@@ -68,22 +69,37 @@ static void *place(struct hth_view v, size_t r, size_t c)
     return (uint8_t *)v.data + (r * v.ld + c) * hth_dtype_size(v.dtype);
 }
 
-/* Packs the block's rows of x, from row `first` on. Where groups are, a row is spread at once. */
-static void pack_block(const struct packed_product *p, struct hth_view x, uint32_t first)
+/* Packs rows first .. first + rows of the block. Where groups are, a row is spread at once. */
+static void pack_rows(const struct packed_product *p, uint32_t first, uint32_t rows)
 {
     const struct hth_packed_isa *isa = p->isa;
     struct runs to = runs_of(isa, p->rows);
-    uint32_t most = isa->group > 1 ? x.cols : to.run * isa->pair;
-    for (uint32_t k0 = 0; k0 < x.cols; k0 += most) {
-        uint32_t k = HTH_MIN(x.cols - k0, most);
-        uint32_t *a = p->a + k0 / most * to.step;
-        for (uint32_t r = 0; r < p->rows; r++, a += to.row) {
-            if (x.dtype == HTH_BF16)
-                isa->pack_row_bf16(place(x, first + r, k0), k, a, to.step);
+    uint32_t most = isa->group > 1 ? p->x.cols : to.run * isa->pair;
+    for (uint32_t k0 = 0; k0 < p->x.cols; k0 += most) {
+        uint32_t k = HTH_MIN(p->x.cols - k0, most);
+        uint32_t *a = p->a + k0 / most * to.step + (size_t)first * to.row;
+        for (uint32_t r = first; r < first + rows; r++, a += to.row) {
+            if (p->x.dtype == HTH_BF16)
+                isa->pack_row_bf16(place(p->x, r, k0), k, a, to.step);
             else
-                isa->pack_row(place(x, first + r, k0), k, a, to.step);
+                isa->pack_row(place(p->x, r, k0), k, a, to.step);
         }
     }
+}
+
+#define PACK_ROWS    16                /* of a part */
+#define PACK_NUMBERS ((size_t)1 << 17) /* fewer are packed before a helper comes */
+
+static void pack_part(void *arg, uint32_t part)
+{
+    const struct packed_product *p = arg;
+    pack_rows(p, part * PACK_ROWS, HTH_MIN(p->rows - part * PACK_ROWS, (uint32_t)PACK_ROWS));
+}
+
+static void pack_block(struct hth_exec *ex, struct packed_product *p)
+{
+    bool much = (size_t)p->rows * p->x.cols >= PACK_NUMBERS;
+    hth_team_run(much ? ex->team : NULL, (p->rows + PACK_ROWS - 1) / PACK_ROWS, pack_part, p);
 }
 
 /* First row of tile i of `tiles`: as even as possible, since a tile of few rows is slow, those with
@@ -301,6 +317,14 @@ static uint32_t blocks_of(const struct hth_packed_isa *isa, struct hth_view x)
     return (x.rows + most - 1) / most;
 }
 
+/* First row of block i: whole tiles, but in the last. */
+static uint32_t block_first(const struct hth_packed_isa *isa, uint32_t rows, uint32_t blocks,
+                            uint32_t i)
+{
+    uint32_t tiles = (rows + isa->mr - 1) / isa->mr;
+    return HTH_MIN(rows, tile_first(tiles, blocks, i) * isa->mr);
+}
+
 static bool on_lines(const void *p, size_t row_bytes)
 {
     return ((uintptr_t)p | row_bytes) % 64 == 0;
@@ -328,10 +352,11 @@ static enum hth_err product_run(struct hth_exec *ex, struct packed_product *p, s
     p->end.stream = end_streams(p, x.rows);
     struct hth_tile_end end = p->end;
     for (uint32_t i = 0; i < blocks; i++) {
-        uint32_t first = tile_first(x.rows, blocks, i);
-        p->rows = tile_first(x.rows, blocks, i + 1) - first;
+        uint32_t first = block_first(isa, x.rows, blocks, i);
+        p->rows = block_first(isa, x.rows, blocks, i + 1) - first;
+        p->x = (struct hth_view){place(x, first, 0), x.dtype, p->rows, x.cols, x.ld};
         p->end = end_at(&end, first, 0);
-        pack_block(p, x, first);
+        pack_block(ex, p);
         p->parts = parts_of(ex, (uint64_t)p->rows * x.cols * p->n, panels_of(isa, p->n));
         hth_team_run(ex->team, p->parts, product_part, p);
     }
@@ -617,7 +642,8 @@ enum hth_err hth_packed_gemm(struct hth_exec *ex, const struct hth_gemm *g)
     }
     for (uint32_t first = 0; first < g->m; first += p.rows) {
         p.rows = HTH_MIN(g->m - first, most);
-        pack_block(&p, gemm_view(g->a, g->m, g->k, g->lda), first);
+        p.x = gemm_view(g->a + first * g->lda, p.rows, g->k, g->lda);
+        pack_rows(&p, 0, p.rows);
         for (uint32_t col = 0; col < g->n; col += isa->nr) {
             p.n = HTH_MIN(g->n - col, isa->nr);
             if (g->form == HTH_GEMM_NN)
