@@ -95,6 +95,11 @@ enum hth_err hth_page_open(struct hth_peer *peer, const char *listen, struct hth
     return HTH_OK;
 }
 
+struct hth_http *hth_page_http(const struct hth_page *page)
+{
+    return page->http;
+}
+
 void hth_page_close(struct hth_page *page)
 {
     if (page == NULL)

@@ -9,7 +9,7 @@
 #include "app/together.h"
 #include "app/train_flags.h"
 #include "app/train_lines.h"
-#include "app/train_recall.h"
+#include "app/train_tell.h"
 #include "cli/config.h"
 #include "core/mem.h"
 #include "dht/announce.h"
@@ -45,7 +45,7 @@ struct train {
     char *checkpoint, *experts; /* the trunk's file; the folder of local experts */
     char *metrics;              /* the file of lines */
     struct hth_train_lines lines;
-    struct hth_train_recall *recall; /* NULL: local */
+    struct hth_train_tell *tell;
     enum hth_err checkpoint_lost; /* why the last checkpoint could not be written; HTH_OK: it was */
     uint64_t saved_at;            /* updates in the last one that was written; 0: none yet */
     bool started, finishing;
@@ -151,7 +151,7 @@ static void on_timer(void *arg)
     if (t->started && !t->finishing) {
         if (hth_train_lines_due(&t->lines))
             write_progress(t, &stats);
-        hth_train_recall_add(t->recall, &stats);
+        hth_train_tell_progress(t->tell, &stats, hth_together_trainers(&t->together));
         print_progress(t, &stats);
         notice_waiting(t, &stats);
         notice_trainers(t, &stats);
@@ -282,6 +282,7 @@ static void stopped(void *arg)
     struct hth_train_stats stats;
     hth_trainer_stats(t->trainer, &stats);
     write_progress(t, &stats);
+    hth_train_tell_progress(t->tell, &stats, hth_together_trainers(&t->together));
     hth_say_progress_end();
     print_summary(t);
     hth_train_lines_end(&t->lines, stats.updates, code_of(t));
@@ -302,7 +303,7 @@ static void on_eval(void *arg, const struct hth_eval_result *r)
     struct train *t = arg;
     t->last_eval = *r;
     hth_train_lines_eval(&t->lines, r);
-    hth_train_recall_test(t->recall, r, t->run->model.kind == HTH_RUN_LM);
+    hth_train_tell_test(t->tell, r);
     char text[80];
     hth_say("test after %llu updates: %s", (unsigned long long)r->updates,
             eval_text(t, r, text, sizeof(text)));
@@ -343,7 +344,7 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
     if (err != HTH_OK)
         return;
     t->saved_at = updates;
-    hth_train_recall_saved(t->recall, updates);
+    hth_train_tell_saved(t->tell, updates);
     hth_metric_set(hth_gauge(t->peer.env->metrics, "hearth_checkpoint_time_seconds",
                              "Unix time of the last good checkpoint"),
                    (double)hth_wall_us(t->peer.env) / 1e6);
@@ -568,8 +569,10 @@ static enum hth_err build(struct train *t)
         HTH_TRY(hth_together_open(&t->together, &t->peer, &t->run->averaging,
                                   t->flags.client ? HTH_AVG_CLIENT : HTH_AVG_TRAINER,
                                   t->flags.up_mbit));
-    if (!t->flags.local)
-        t->recall = hth_train_recall_new(&t->peer, t->run->train.steps);
+    const struct hth_train_tell_opts tell_opts = {.tensorboard = t->flags.tensorboard_dir,
+                                                  .steps = t->run->train.steps,
+                                                  .is_text = t->run->model.kind == HTH_RUN_LM};
+    HTH_TRY(hth_train_tell_new(&t->peer, &tell_opts, &t->tell));
     HTH_TRY(make_trainer(t));
     t->together.trainer = t->trainer;
     hth_timer_set(t->peer.env, t->timer, METRICS_PERIOD_US);
@@ -582,7 +585,7 @@ static void destroy(struct train *t)
     hth_peer_jobs_end(&t->peer);
     t->together.trainer = NULL;
     hth_trainer_free(t->trainer);
-    hth_train_recall_free(t->recall);
+    hth_train_tell_free(t->tell);
     hth_together_close(&t->together);
     hth_directory_free(t->directory);
     hth_announcer_free(t->announcer);

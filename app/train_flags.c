@@ -10,7 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KEY_DATA = 0x3000, KEY_METRICS, KEY_BACKEND, KEY_STEPS, KEY_FLIGHTS, KEY_ROWS, KEY_LOCAL };
+enum {
+    KEY_DATA = 0x3000,
+    KEY_METRICS,
+    KEY_TENSORBOARD,
+    KEY_BACKEND,
+    KEY_STEPS,
+    KEY_FLIGHTS,
+    KEY_ROWS,
+    KEY_LOCAL
+};
 enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP, KEY_CLIENT };
 enum { KEY_RESUME = 0x3100, KEY_PEER_SEED, KEY_WITHOUT_EXPERTS };
 
@@ -39,6 +48,7 @@ static const struct argp_option options[] = {
     {"peer-seed", KEY_PEER_SEED, "N", 0,
      "Seed of this trainer's order of the data (default: from its key)", 0},
     {"metrics", KEY_METRICS, "FILE", 0, "Append metrics to FILE as JSON lines, 2 a second", 0},
+    {"tensorboard", KEY_TENSORBOARD, "DIR", 0, "Write event files for TensorBoard", 0},
     {0},
 };
 
@@ -163,6 +173,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_RESUME:
         t->resume = true;
+        break;
+    case KEY_TENSORBOARD:
+        hth_cli_check_folder(state, "--tensorboard", arg, "runs/1");
+        t->tensorboard_dir = arg;
         break;
     case KEY_METRICS:
         check_metrics(state, arg);

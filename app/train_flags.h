@@ -19,8 +19,8 @@ struct hth_train_flags {
     struct hth_cli_net net;
     struct hth_cli_log log;
     struct hth_device_flags device;
-    const char *run_path, *data_path, *metrics_path; /* NULL: not given */
-    uint64_t peer_seed;                              /* 0: from the key */
+    const char *run_path, *data_path, *metrics_path, *tensorboard_dir; /* NULL: not given */
+    uint64_t peer_seed;                                                /* 0: from the key */
     uint32_t steps, flights, rows;
     uint64_t target; /* samples in a shared batch */
     double up_mbit;  /* 0: not given */

@@ -250,13 +250,14 @@ static bool is_loopback(const char *text)
 }
 
 /* A folder that does not exist yet is made later. */
-static void check_dir(struct argp_state *state, const char *path)
+void hth_cli_check_folder(struct argp_state *state, const char *flag, const char *path,
+                          const char *example)
 {
     struct stat st;
     int code = stat(path, &st);
     if (path[0] == '\0' || (code == 0 && !S_ISDIR(st.st_mode)) || (code != 0 && errno == ENOTDIR))
-        argp_error(state, "--dir '%s'%s: expected a folder, such as ~/.local/state/hearth", path,
-                   path[0] == '\0' ? "" : ": a part of that path is not a folder");
+        argp_error(state, "%s '%s'%s: expected a folder, such as %s", flag, path,
+                   path[0] == '\0' ? "" : ": a part of that path is not a folder", example);
 }
 
 static void check_network(struct argp_state *state, const char *name)
@@ -295,7 +296,7 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
         net->network = arg;
         break;
     case 'd':
-        check_dir(state, arg);
+        hth_cli_check_folder(state, "--dir", arg, "~/.local/state/hearth");
         net->dir = arg;
         break;
     case KEY_THREADS:

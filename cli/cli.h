@@ -69,6 +69,9 @@ enum hth_err hth_cli_parse_time(const char *text, int64_t *time_us) HTH_MUST;
  * `least`; calls argp_error, which shows the example, if it is none. Asks no resolver. */
 void hth_cli_check_host(struct argp_state *state, const char *flag, const char *text,
                         uint16_t least, const char *example);
+/* Checks a folder, which may be missing, in the same way. */
+void hth_cli_check_folder(struct argp_state *state, const char *flag, const char *path,
+                          const char *example);
 /* Prints why the resolver gave no address for that HOST:PORT. */
 void hth_cli_say_unresolved(const char *flag, const char *text, enum hth_err err);
 
@@ -122,6 +125,7 @@ int hth_verb_eval(int argc, char **argv);
 int hth_verb_predict(int argc, char **argv);
 int hth_verb_write(int argc, char **argv);
 int hth_verb_status(int argc, char **argv);
+int hth_verb_monitor(int argc, char **argv);
 int hth_verb_devices(int argc, char **argv);
 int hth_verb_version(int argc, char **argv);
 

@@ -85,7 +85,8 @@ static uint32_t began_in(const struct ring *r)
 uint32_t hth_history_began(const struct hth_history *h)
 {
     uint32_t fine = began_in(&h->fine), coarse = began_in(&h->coarse);
-    return fine == 0 || (coarse != 0 && coarse < fine) ? coarse : fine;
+    bool older = coarse != 0 && (fine == 0 || coarse + HTH_HISTORY_COARSE_S <= fine);
+    return older ? coarse : fine;
 }
 
 /* A mean of the numbers that are known. */

@@ -109,14 +109,14 @@ static void open_history(struct hth_monitor *m, const char *run)
 static void add_row(struct hth_monitor *m)
 {
     const struct hth_run_view *v = m->view;
-    bool knows = v->step > 0 || v->trainers > 0;
+    bool trains = v->trainers > 0;
     const struct hth_history_row row = {.t = (uint32_t)(v->asked_us / HTH_US_PER_S),
                                         .trainers = v->trainers,
                                         .hosts = v->hosts,
                                         .served = (uint32_t)HTH_MIN(v->served, UINT32_MAX - 1),
-                                        .step = knows ? v->step : HTH_HISTORY_NO_STEP,
+                                        .step = trains ? v->step : HTH_HISTORY_NO_STEP,
                                         .samples = m->samples,
-                                        .loss = (float)v->loss,
+                                        .loss = trains ? (float)v->loss : NAN,
                                         .samples_per_s = (float)v->samples_per_s,
                                         .rows_per_s = (float)v->rows_per_s};
     hth_history_add(m->history, &row);

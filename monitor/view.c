@@ -287,6 +287,11 @@ struct hth_run_view *hth_run_view_new(const struct hth_gather *g, const struct h
     take_experts(view, g, place);
     sum_peers(view);
     sum_trainers(view, g);
+    if (view->trainers == 0 && before != NULL) { /* the run rests where it was */
+        view->step = before->step;
+        view->total = before->total;
+        view->loss = before->loss;
+    }
     return view;
 }
 

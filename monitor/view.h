@@ -74,7 +74,8 @@ struct hth_run_view {
     uint32_t expert_count;
 
     uint32_t trainers, hosts, helpers, nodes, silent;
-    uint64_t step, total; /* total 0: nobody tells */
+    /* While no trainer is there, the last known ones; total 0: nobody tells. */
+    uint64_t step, total;
     double samples_per_s, rows_per_s, loss;
     uint64_t places, served;
 };

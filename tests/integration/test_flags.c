@@ -26,6 +26,7 @@ static const struct verb verbs[] = {
     {{"serve", "--run", "RUN", "--experts", "2"}, 1},
     {{"train", "--run", "RUN"}, 1},
     {{"status", "--join", "127.0.0.1:1"}, 1},
+    {{"monitor", "--join", "127.0.0.1:1"}, 1},
     {{"devices"}, 1},
     {{"data", "folder", "RUN"}, 1},
     {{"sim", "run", "calm"}, 2},
@@ -71,7 +72,8 @@ static bool is_shared(const struct verb *v, const char *flag)
 static bool takes_any(const struct verb *v, const char *flag, const char *kind)
 {
     bool own = strcmp(v->words[0], "node") == 0 || strcmp(v->words[0], "serve") == 0 ||
-               strcmp(v->words[0], "train") == 0 || strcmp(v->words[0], "status") == 0;
+               strcmp(v->words[0], "train") == 0 || strcmp(v->words[0], "status") == 0 ||
+               strcmp(v->words[0], "monitor") == 0;
     if (strcmp(kind, "FILE") == 0)
         return strcmp(flag, "metrics") != 0;
     if (!own && (strcmp(kind, "DIR") == 0 || strcmp(kind, "PATH") == 0))
