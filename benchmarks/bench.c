@@ -23,6 +23,8 @@ static const struct hth_question questions[] = {
     {"gate", hth_bench_gate_main, "about 2 s", "beam search over a warm directory"},
     {"kernels", hth_bench_kernels_main, "about 5 min",
      "bare kernels, beside the core's peak and PyTorch"},
+    {"monitor", hth_bench_monitor_main, "about 4 min",
+     "a run's page: memory, bytes, a thousand readers, cost to the run"},
     {"peers", hth_bench_peers_main, "about 1 h",
      "hivemind's own work, by hivemind and by hearth in turns"},
     {"picture", hth_bench_picture_main, "about 1 min",

@@ -92,6 +92,7 @@ int hth_bench_allreduce_main(int argc, char **argv);
 int hth_bench_expert_main(int argc, char **argv);
 int hth_bench_gate_main(int argc, char **argv);
 int hth_bench_kernels_main(int argc, char **argv);
+int hth_bench_monitor_main(int argc, char **argv);
 int hth_bench_peers_main(int argc, char **argv);
 int hth_bench_picture_main(int argc, char **argv);
 int hth_bench_profile_main(int argc, char **argv);

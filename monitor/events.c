@@ -51,9 +51,11 @@ const char *hth_event_name(enum hth_event_kind kind)
     return names[kind];
 }
 
-const struct hth_event *hth_events_at(const struct hth_events *e, uint32_t index)
+uint32_t hth_events_list(const struct hth_events *e, struct hth_event out[HTH_EVENTS_MAX])
 {
-    return index < e->count ? &e->event[(e->first + index) % HTH_EVENTS_MAX] : NULL;
+    for (uint32_t i = 0; i < e->count; i++)
+        out[i] = e->event[(e->first + i) % HTH_EVENTS_MAX];
+    return e->count;
 }
 
 __attribute__((format(printf, 5, 6))) static void add(struct hth_events *e,

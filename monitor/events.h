@@ -44,8 +44,8 @@ struct hth_events *hth_events_new(void);
 void hth_events_free(struct hth_events *e);
 /* `pace`: steps a second; 0: not known. */
 void hth_events_see(struct hth_events *e, const struct hth_run_view *view, double pace);
-/* The oldest first; NULL past the newest. */
-const struct hth_event *hth_events_at(const struct hth_events *e, uint32_t index);
+/* Copies them, the oldest first; returns how many. */
+uint32_t hth_events_list(const struct hth_events *e, struct hth_event out[HTH_EVENTS_MAX]);
 const char *hth_event_name(enum hth_event_kind kind);
 
 #endif

@@ -81,8 +81,11 @@ void hth_monitor_now(struct hth_monitor *m, struct hth_run_now *out)
         .test = m->test,
         .test_count = m->test_count,
         .view = m->view,
-        .events = m->events,
-        .history = m->history};
+        .event = m->event,
+        .event_count = hth_events_list(m->events, m->event),
+        .row = m->row};
+    if (m->history != NULL)
+        out->row_count = hth_history_list(m->history, now_s(m), m->row);
     if (pace > 0 && m->view->total > m->view->step)
         out->left_s = (double)(m->view->total - m->view->step) / pace;
     if (m->view != NULL && m->view->total > 0 && m->view->step >= m->view->total)
@@ -201,6 +204,8 @@ enum hth_err hth_monitor_new(struct hth_env *env, struct hth_dht *dht,
     m->events = hth_events_new();
     m->counters = hth_map_new_held(0, sizeof(struct hth_peer_id));
     m->test = hth_new_array(struct hth_recall_test, HTH_RUN_TESTS_MAX);
+    m->event = hth_new_array(struct hth_event, HTH_EVENTS_MAX);
+    m->row = hth_new_array(struct hth_history_row, HTH_HISTORY_LIST_MAX);
     m->asks = true;
     hth_timer_set(env, m->timer, opts->period_us);
     enum hth_err err = hth_gather_new(env, dht, &gather, &m->gather);
@@ -221,6 +226,8 @@ void hth_monitor_free(struct hth_monitor *m)
     hth_events_free(m->events);
     hth_run_view_free(m->view);
     hth_mon_forget(m);
+    hth_free(m->event);
+    hth_free(m->row);
     hth_free(m);
 }
 

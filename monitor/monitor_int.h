@@ -32,6 +32,8 @@ struct hth_monitor {
     uint64_t step;   /* of the run, when it last rose, */
     int64_t rose_us; /* and when, on the loop's clock; 0: it did not yet */
     char trouble[160];
+    struct hth_event *event; /* as last listed, and so */
+    struct hth_history_row *row;
 };
 
 /* Takes what trainers recalled in this collection. The view is made, its row is not added yet. */

@@ -30,6 +30,8 @@ struct making {
     struct hth_job job;
     struct hth_env *env;
     struct hth_publish *of; /* NULL: it is gone */
+    struct hth_run_now now; /* with arrays of its own, and a reference of the view */
+    char trouble[160];
     json_t *run;
     char *event;
     const char *dir; /* NULL: not this time */
@@ -116,6 +118,8 @@ static enum hth_err write_folder(const struct making *m)
 static void run_making(struct hth_job *job)
 {
     struct making *m = HTH_CONTAINER(job, struct making, job);
+    m->run = hth_run_json(&m->now, true);
+    m->event = hth_run_json_text_take(hth_run_json_event(&m->now));
     m->doc[HTML] = text_take(hth_site_html(m->run, true));
     m->doc[RUN] = text_take(hth_run_json_text_take(json_incref(m->run)));
     json_t *now = json_copy(m->run);
@@ -157,6 +161,10 @@ static void free_making(struct making *m)
         text_clear(&m->doc[i]);
     json_decref(m->run);
     hth_free(m->event);
+    hth_run_view_free(m->now.view);
+    hth_free((void *)(uintptr_t)m->now.test);
+    hth_free((void *)(uintptr_t)m->now.event);
+    hth_free((void *)(uintptr_t)m->now.row);
     hth_free(m);
 }
 
@@ -173,6 +181,28 @@ static void made(struct hth_job *job, enum hth_err err)
     free_making(m);
 }
 
+static void *copy(const void *data, size_t count, size_t size)
+{
+    void *out = hth_calloc(count + 1, size);
+    if (count > 0)
+        memcpy(out, data, count * size);
+    return out;
+}
+
+/* What the job reads stays as it is while the run goes on. */
+static void keep(struct making *m, const struct hth_run_now *now)
+{
+    m->now = *now;
+    if (now->view != NULL)
+        m->now.view = hth_run_view_ref(now->view);
+    if (now->trouble != NULL)
+        m->now.trouble =
+            memcpy(m->trouble, now->trouble, HTH_MIN(strlen(now->trouble), sizeof(m->trouble) - 1));
+    m->now.test = copy(now->test, now->test_count, sizeof(*now->test));
+    m->now.event = copy(now->event, now->event_count, sizeof(*now->event));
+    m->now.row = copy(now->row, now->row_count, sizeof(*now->row));
+}
+
 void hth_publish_show(struct hth_publish *p, const struct hth_run_now *now)
 {
     int64_t age_us = hth_now_us(p->env) - p->written_us;
@@ -182,8 +212,7 @@ void hth_publish_show(struct hth_publish *p, const struct hth_run_now *now)
     m->job = (struct hth_job){.lane = HTH_LANE_IO, .run = run_making, .done = made};
     m->env = p->env;
     m->of = p;
-    m->run = hth_run_json(now, true);
-    m->event = hth_run_json_text_take(hth_run_json_event(now));
+    keep(m, now);
     /* Each third view, as their periods are not exactly alike; and at once the first one with
      * answers. */
     bool first = now->asked_us != 0 && !p->written;

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Rates and losses of a curve: nobody sees more digits, and they are most of the bytes. */
@@ -34,22 +35,19 @@ static void put_known(json_t *o, const char *name, uint64_t count)
 
 static json_t *count_or_null(uint64_t count, uint64_t unknown)
 {
-    json_t *o = json_object(), *value;
     if (count == unknown)
         return json_null();
-    hth_json_count(o, "n", count);
-    value = json_incref(json_object_get(o, "n"));
-    json_decref(o);
-    return value;
+    return json_integer((json_int_t)HTH_MIN(count, (uint64_t)INT64_MAX));
 }
 
 /* The number with so many digits as a curve needs. */
 static double few(double x)
 {
-    if (!isfinite(x) || x == 0)
+    char text[32];
+    if (!isfinite(x) || x == floor(x))
         return x;
-    double scale = pow(10, DIGITS - 1 - floor(log10(fabs(x))));
-    return isfinite(scale) && scale > 0 ? round(x * scale) / scale : x;
+    snprintf(text, sizeof(text), "%.*g", DIGITS, x);
+    return strtod(text, NULL);
 }
 
 /* ---- peers ---------------------------------------------------------------------------------- */
@@ -152,11 +150,11 @@ static json_t *layer_json(const struct hth_view_layer *layer)
     return o;
 }
 
-static json_t *events_json(const struct hth_events *events)
+static json_t *events_json(const struct hth_run_now *run)
 {
     json_t *all = json_array();
-    const struct hth_event *e;
-    for (uint32_t i = 0; (e = hth_events_at(events, i)) != NULL; i++) {
+    for (uint32_t i = 0; i < run->event_count; i++) {
+        const struct hth_event *e = &run->event[i];
         json_t *o = json_object();
         hth_json_count(o, "t", e->t);
         hth_json_text(o, "kind", hth_event_name(e->kind));
@@ -198,18 +196,13 @@ static json_t *column(const struct hth_history_row *r, size_t i)
 
 static json_t *history_json(const struct hth_run_now *run)
 {
-    struct hth_history_row *row = hth_new_array(struct hth_history_row, HTH_HISTORY_LIST_MAX);
-    size_t n = run->history != NULL
-                   ? hth_history_list(run->history, (uint32_t)(run->now_us / HTH_US_PER_S), row)
-                   : 0;
     json_t *all = json_object();
     for (size_t c = 0; c < HTH_ARRAY_LEN(COLUMNS); c++) {
         json_t *values = json_array();
-        for (size_t i = 0; i < n; i++)
-            json_array_append_new(values, column(&row[i], c));
+        for (size_t i = 0; i < run->row_count; i++)
+            json_array_append_new(values, column(&run->row[i], c));
         hth_json_take(all, COLUMNS[c], values);
     }
-    hth_free(row);
     return all;
 }
 
@@ -291,7 +284,7 @@ static void put_lists(json_t *o, const struct hth_run_now *run)
         json_array_append_new(layers, layer_json(&run->view->layer[l]));
     hth_json_take(o, "peers", peers);
     hth_json_take(o, "layers", layers);
-    hth_json_take(o, "events", events_json(run->events));
+    hth_json_take(o, "events", events_json(run));
 }
 
 json_t *hth_run_json(const struct hth_run_now *run, bool whole)
@@ -319,10 +312,7 @@ json_t *hth_run_json(const struct hth_run_now *run, bool whole)
 
 json_t *hth_run_json_event(const struct hth_run_now *run)
 {
-    const struct hth_history_row *row =
-        run->history != NULL
-            ? hth_history_last(run->history, (uint32_t)(run->now_us / HTH_US_PER_S))
-            : NULL;
+    const struct hth_history_row *row = run->row_count > 0 ? &run->row[run->row_count - 1] : NULL;
     json_t *o = json_object(), *point = NULL;
     hth_json_count(o, "seq", run->seq);
     if (row != NULL) {

@@ -92,7 +92,7 @@
 #define HTH_RUN_JSON_SCHEMA 1
 #define HTH_RUN_TESTS_MAX   1000
 
-/* All that is said of a run; pointers are borrowed. */
+/* All that is said of a run; pointers are borrowed, and name is view->run. */
 struct hth_run_now {
     uint64_t seq;
     int64_t now_us, asked_us; /* wall clock; asked_us 0: no collection is done */
@@ -109,9 +109,11 @@ struct hth_run_now {
     uint64_t saved_step;
     const struct hth_recall_test *test; /* the oldest first */
     uint32_t test_count;
-    const struct hth_run_view *view; /* NULL: none yet */
-    const struct hth_events *events;
-    const struct hth_history *history; /* NULL: none yet */
+    struct hth_run_view *view;     /* NULL: none yet */
+    const struct hth_event *event; /* the oldest first, as all below */
+    uint32_t event_count;
+    const struct hth_history_row *row;
+    size_t row_count;
 };
 
 /* run.json if `whole`, else now.json. */

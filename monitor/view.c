@@ -3,6 +3,7 @@
 #include "monitor/view.h"
 
 #include "averaging/roster.h"
+#include "core/map.h"
 #include "core/mem.h"
 #include "core/order.h"
 #include "monitor/inert.h"
@@ -34,10 +35,14 @@ static int by_role(const void *a, const void *b)
 const struct hth_view_peer *hth_run_view_find(const struct hth_run_view *view,
                                               const struct hth_peer_id *id)
 {
-    for (uint32_t i = 0; view != NULL && i < view->peer_count; i++)
-        if (hth_peer_id_eq(&view->peer[i].id, id))
-            return &view->peer[i];
-    return NULL;
+    struct hth_view_peer key = {.id = *id};
+    const struct hth_view_peer *found = NULL;
+    for (int role = HTH_VIEW_TRAINER; view != NULL && found == NULL && role <= HTH_VIEW_NODE;
+         role++) {
+        key.role = (enum hth_view_role)role;
+        found = bsearch(&key, view->peer, view->peer_count, sizeof(key), by_role);
+    }
+    return found;
 }
 
 /* ---- peers ---------------------------------------------------------------------------------- */
@@ -133,10 +138,7 @@ static void take_only_note(const struct hth_roster_peer *note, int64_t wall_us,
 
 static const struct hth_gather_peer *asked(const struct hth_gather *g, const struct hth_peer_id *id)
 {
-    for (size_t i = 0; i < g->peer_count; i++)
-        if (hth_peer_id_eq(&g->peer[i]->id, id))
-            return g->peer[i];
-    return NULL;
+    return hth_map_get(g->by_id, id->b, sizeof(id->b));
 }
 
 static void take_peers(struct hth_run_view *view, const struct hth_gather *g,
@@ -279,6 +281,7 @@ struct hth_run_view *hth_run_view_new(const struct hth_gather *g, const struct h
 {
     uint32_t place[HTH_DIR_LAYERS_MAX];
     struct hth_run_view *view = hth_new(struct hth_run_view);
+    view->refs = 1;
     view->asked_us = hth_wall_us(g->env);
     hth_inert(g->network, view->run, sizeof(view->run));
     take_peers(view, g, before);
@@ -295,9 +298,15 @@ struct hth_run_view *hth_run_view_new(const struct hth_gather *g, const struct h
     return view;
 }
 
+struct hth_run_view *hth_run_view_ref(struct hth_run_view *view)
+{
+    view->refs++;
+    return view;
+}
+
 void hth_run_view_free(struct hth_run_view *view)
 {
-    if (view == NULL)
+    if (view == NULL || --view->refs > 0)
         return;
     for (uint32_t l = 0; l < view->layer_count; l++) {
         hth_free(view->layer[l].replicas);

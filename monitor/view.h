@@ -64,6 +64,7 @@ struct hth_view_layer {
 };
 
 struct hth_run_view {
+    uint32_t refs;    /* private */
     int64_t asked_us; /* wall clock, when the collection was done */
     char run[HTH_VIEW_NAME_MAX];
     struct hth_view_peer *peer; /* by role, then id */
@@ -83,7 +84,9 @@ struct hth_run_view {
 /* `before` (may be NULL) gives rates. After the collection is done. */
 struct hth_run_view *hth_run_view_new(const struct hth_gather *g,
                                       const struct hth_run_view *before);
-/* NULL is fine. */
+/* For a job that reads it; taken and given back on the loop. */
+struct hth_run_view *hth_run_view_ref(struct hth_run_view *view);
+/* Gives one reference back. NULL is fine. */
 void hth_run_view_free(struct hth_run_view *view);
 /* NULL: not in it. */
 const struct hth_view_peer *hth_run_view_find(const struct hth_run_view *view,

@@ -20,7 +20,7 @@
 
 /* Connections taken in one turn. */
 #define ACCEPT_BATCH 64
-#define BACKLOG      512
+#define BACKLOG      4096 /* a crowd's first packets; the kernel may allow fewer */
 #define REST_US      100000
 
 struct addr_count {
