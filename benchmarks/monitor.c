@@ -106,7 +106,7 @@ static enum hth_err measure_made(struct monitor_bench *m, json_t *row)
     const char *argv[] = {PROGRAM, "bench", "monitor", "--made", m->dir, NULL};
     bool good = hth_bench_child_start(&child, argv, log) &&
                 hth_bench_child_hear(&child, line, sizeof(line), 60 * HTH_US_PER_S);
-    uint16_t port = (uint16_t)atoi(line);
+    uint16_t port = (uint16_t)strtoul(line, NULL, 10);
     good = good && wait_for_page(port, &kb) && hth_bench_read(port, &how, &read);
     if (good) {
         usleep(200000);

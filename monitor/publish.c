@@ -189,7 +189,7 @@ static void *copy(const void *data, size_t count, size_t size)
     return out;
 }
 
-/* What the job reads stays as it is while the run goes on. */
+/* Copies all that the job reads, because the run goes on meanwhile. */
 static void keep(struct making *m, const struct hth_run_now *now)
 {
     m->now = *now;

@@ -50,6 +50,7 @@ static const struct verb verbs[] = {
     {{"bench", "expert"}, 2},
     {{"bench", "gate"}, 2},
     {{"bench", "kernels"}, 2},
+    {{"bench", "monitor"}, 2},
     {{"bench", "peers"}, 2},
     {{"bench", "profile"}, 2},
     {{"bench", "step"}, 2},
