@@ -394,7 +394,7 @@ static void tells_no_address(void)
     char addr[HTH_ADDR_TEXT_MAX];
     for (size_t i = 0; i < fx.peers; i++) {
         const struct hth_addr at = hth_node_addr(fx.peer[i].node, PORT);
-        *strrchr(strcpy(addr, hth_addr_text(&at, addr)), ':') = '\0';
+        *strrchr(hth_addr_text(&at, addr), ':') = '\0';
         assert_null(strstr(fx.text, addr));
     }
 }
