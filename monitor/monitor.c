@@ -40,7 +40,7 @@ static const char *state_of(const struct hth_monitor *m)
 {
     const struct hth_run_view *v = m->view;
     bool still = hth_now_us(m->env) - m->rose_us >= STILL_US;
-    if (v == NULL || (m->seq <= 1 && v->peer_count == 0))
+    if (v == NULL || !m->met)
         return "looking";
     if (v->total > 0 && v->step >= v->total)
         return "done";
@@ -139,6 +139,7 @@ static void on_gathered(void *arg)
     hth_run_view_free(m->view);
     m->view = view;
     m->seq++;
+    m->met = m->met || view->peer_count > 0;
     if (m->history == NULL && m->gather->network[0] != '\0')
         open_history(m, m->gather->network);
     if (m->history != NULL) {

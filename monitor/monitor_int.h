@@ -19,6 +19,7 @@ struct hth_monitor {
     struct hth_gather *gather;
     struct hth_timer *timer;
     bool asks; /* a collection is under way */
+    bool met;  /* a peer of the run */
     struct hth_run_view *view;
     struct hth_events *events;
     struct hth_history *history;
