@@ -3,7 +3,7 @@
  * trial.h: trains a run for a second in this process, to guess how fast it will train.
  *
  * A real trainer with real data, all experts included; nothing is saved. It is timed from its first
- * update for a second, or until the update after that, at most TRIAL_WAIT_US in all.
+ * update for a second, or until the update after that, at most a minute in all.
  *
  * Main thread; it blocks.
  */
@@ -12,8 +12,8 @@
 
 #include "cli/runfile.h"
 
-/* Errors: those of hth_trainer_new, E_NO_DEVICE and its like (logged), E_TIMEOUT: no second update
- * came. */
+/* Errors: those of hth_trainer_new, E_NO_DEVICE and its like (logged), E_TIMEOUT: no update came
+ * in that minute. */
 enum hth_err hth_trial(const struct hth_runfile *run, double *samples_per_s) HTH_MUST;
 
 #endif
