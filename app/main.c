@@ -31,6 +31,8 @@ static const struct verb verbs[] = {
     {"new", hth_verb_new, "write the run file of a data set, with sizes that fit"},
     {"run", hth_verb_run, "check a run file: every key, and the size of experts and trunk"},
     {"write", hth_verb_write, "continue a text with a trained model"},
+    {"fill", hth_verb_fill, "fill in the masked words of a text"},
+    {"draw", hth_verb_draw, "draw pictures from a caption"},
     {"predict", hth_verb_predict, "name the classes that a trained model sees in pictures"},
     {"eval", hth_verb_eval, "compute a trained model's loss on a data set"},
     {"plot", hth_verb_plot, "draw the loss of runs"},

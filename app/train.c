@@ -528,6 +528,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.run_text = t->run->text;
     opts.experts_dir = t->experts;
     opts.checkpoint_every = t->run->train.checkpoint_every;
+    opts.keep = t->flags.keep;
     opts.resume = t->flags.resume;
     opts.run = t->run->run;
     opts.why = why;

@@ -21,6 +21,7 @@ enum {
     KEY_LOCAL
 };
 enum { KEY_AVERAGING = 0x3200, KEY_BOOTSTRAP, KEY_TARGET, KEY_UP, KEY_CLIENT };
+enum { KEY_KEEP = 0x3300 };
 enum { KEY_RESUME = 0x3100, KEY_PEER_SEED, KEY_WITHOUT_EXPERTS };
 
 static const struct argp_option options[] = {
@@ -35,6 +36,9 @@ static const struct argp_option options[] = {
     {"without-experts", KEY_WITHOUT_EXPERTS, NULL, 0,
      "With --local: train the trunk without experts, as a control that shows what they add", 0},
     {"resume", KEY_RESUME, NULL, 0, "Continue from the checkpoint in --dir, if there is one", 0},
+    {"keep", KEY_KEEP, "N", 0,
+     "Keep the last N checkpoints and the best by test loss, in DIR/kept (default: the last alone)",
+     0},
     {"averaging", KEY_AVERAGING, "MODE", 0,
      "local, batch or off (default: the run file's averaging.mode)", 0},
     {"target", KEY_TARGET, "N", 0,
@@ -170,6 +174,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_CLIENT:
         t->client = true;
+        break;
+    case KEY_KEEP:
+        t->keep = (uint32_t)hth_cli_number(state, "--keep", arg, 1, HTH_KEPT_MAX);
         break;
     case KEY_RESUME:
         t->resume = true;

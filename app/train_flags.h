@@ -22,6 +22,7 @@ struct hth_train_flags {
     const char *run_path, *data_path, *metrics_path, *tensorboard_dir; /* NULL: not given */
     uint64_t peer_seed;                                                /* 0: from the key */
     uint32_t steps, flights, rows;
+    uint32_t keep;   /* checkpoints, besides the best */
     uint64_t target; /* samples in a shared batch */
     double up_mbit;  /* 0: not given */
     int averaging;   /* enum hth_run_averaging_mode; -1: the run file's */

@@ -11,6 +11,7 @@
 #include "dht/directory.h"
 #include "net/net.h"
 #include "trainer/data.h"
+#include "trainer/saved.h"
 
 #define TRUNK   "%s/trunk.safetensors"
 #define EXPERTS "%s/experts"
@@ -22,15 +23,30 @@
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
+enum { KEY_CHECKPOINT = 0x5300, KEY_DATA };
+
+static const struct argp_option options[] = {
+    {"checkpoint", KEY_CHECKPOINT, "WHICH", 0,
+     "last, best (by test loss) or a step, of those that train --keep left (default last)", 0},
+    {"data", KEY_DATA, "DIR", 0,
+     "The data set that the model learnt from, for its words (default: the run file's)", 0},
+    {0},
+};
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_use_flags *f = state->input;
-    (void)arg;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &f->net;
         state->child_inputs[1] = &f->log;
         state->child_inputs[2] = &f->device;
+        break;
+    case KEY_CHECKPOINT:
+        f->checkpoint = arg;
+        break;
+    case KEY_DATA:
+        f->data = arg;
         break;
     case ARGP_KEY_END:
         if (f->net.dir == NULL)
@@ -46,7 +62,7 @@ static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
                                              {&hth_cli_log_argp, 0, NULL, 0},
                                              {&hth_device_argp, 0, NULL, 0},
                                              {0}};
-const struct argp hth_use_argp = {.parser = parse, .children = children};
+const struct argp hth_use_argp = {.options = options, .parser = parse, .children = children};
 
 /* ---- the folder ---------------------------------------------------------------------------- */
 
@@ -67,9 +83,10 @@ static enum hth_err parse_run(struct hth_use *u)
     return err;
 }
 
-static enum hth_err load(struct hth_use *u, struct hth_env *env)
+static enum hth_err open_trunk(struct hth_use *u, struct hth_env *env)
 {
     char why[HTH_TRAINER_WHY_MAX] = "";
+    u->path = hth_asprintf(TRUNK, u->folder);
     enum hth_err err = hth_trained_open(env, u->path, why, &u->trained);
     if (err == HTH_E_NO_FILE)
         hth_cli_say_error("no trained model at %s: --dir is the folder of a trainer that has saved",
@@ -77,6 +94,35 @@ static enum hth_err load(struct hth_use *u, struct hth_env *env)
     else if (err != HTH_OK)
         hth_cli_say_error("%s: %s; give another --dir", u->path,
                           why[0] != '\0' ? why : hth_err_text(err));
+    return err;
+}
+
+/* Goes from the last checkpoint to the one that was asked for. */
+static enum hth_err choose(struct hth_use *u, struct hth_env *env)
+{
+    char why[HTH_TRAINER_WHY_MAX], *folder;
+    if (u->flags.checkpoint == NULL)
+        return HTH_OK;
+    enum hth_err err = hth_saved_find(env, u->flags.net.dir, u->flags.checkpoint,
+                                     hth_trained_info(u->trained)->updates, why, &folder);
+    if (err != HTH_OK) {
+        hth_cli_say_error("--checkpoint: %s: %s", u->flags.net.dir, why);
+        return err == HTH_E_NOT_FOUND ? HTH_E_USAGE : err;
+    }
+    hth_free(u->folder);
+    hth_free(u->path);
+    hth_trained_free(u->trained);
+    u->folder = folder;
+    u->trained = NULL;
+    return open_trunk(u, env);
+}
+
+static enum hth_err load(struct hth_use *u, struct hth_env *env)
+{
+    u->folder = hth_strdup(u->flags.net.dir);
+    enum hth_err err = open_trunk(u, env);
+    if (err == HTH_OK)
+        err = choose(u, env);
     if (err == HTH_OK)
         err = parse_run(u);
     if (err == HTH_OK)
@@ -114,11 +160,10 @@ int hth_use_load(struct hth_use *u, const char *data)
         hth_cli_say_error("can't start the event loop: %s", hth_err_text(err));
         return hth_exit_of(err);
     }
-    u->path = hth_asprintf(TRUNK, u->flags.net.dir);
     err = load(u, env);
     hth_net_free(env);
     if (err == HTH_OK)
-        take_data(&u->run->data, data);
+        take_data(&u->run->data, data != NULL ? data : u->flags.data);
     return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
 }
 
@@ -192,7 +237,11 @@ void hth_use_data(struct hth_use *u, bool held_out, struct hth_data_opts *out)
 
 static void say_no_model(const struct hth_use *u, enum hth_err err, const char *why)
 {
-    if (err == HTH_E_NO_FILE)
+    if (err == HTH_E_WRONG_RUN && needs_set(u))
+        hth_cli_say_error("%s: its ids are of other words than those of %s: give the data set that "
+                          "it learnt from with --data DIR",
+                          u->path, u->run->data.path);
+    else if (err == HTH_E_NO_FILE)
         hth_cli_say_error("%s: %s; if its experts are on hosts, give --join HOST:PORT", u->path,
                           why);
     else
@@ -202,7 +251,7 @@ static void say_no_model(const struct hth_use *u, enum hth_err err, const char *
 static enum hth_err make_infer(struct hth_use *u, uint32_t rows)
 {
     struct hth_infer_opts o = HTH_INFER_OPTS_INIT;
-    char why[HTH_TRAINER_WHY_MAX] = "", *experts = hth_asprintf(EXPERTS, u->flags.net.dir);
+    char why[HTH_TRAINER_WHY_MAX] = "", *experts = hth_asprintf(EXPERTS, u->folder);
     o.backend = u->backend;
     o.model = u->model;
     o.trained = u->trained;
@@ -361,4 +410,5 @@ void hth_use_close(struct hth_use *u)
     hth_runfile_free(u->run);
     hth_config_data_clear(&u->data);
     hth_free(u->path);
+    hth_free(u->folder);
 }

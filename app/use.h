@@ -27,6 +27,8 @@ struct hth_use_flags {
     struct hth_cli_net net;
     struct hth_cli_log log;
     struct hth_device_flags device;
+    const char *data;       /* a data set in place of the run file's; or NULL */
+    const char *checkpoint; /* "last", "best" or a step (trainer/saved.h) */
 };
 /* Its input is a struct hth_use_flags. */
 extern const struct argp hth_use_argp;
@@ -39,7 +41,7 @@ struct hth_use {
     const struct hth_backend *backend;
     struct hth_peer peer;
     struct hth_infer *infer;
-    char *path;                    /* of the trunk's file */
+    char *path, *folder;           /* of the trunk's file; the folder it lies in */
     struct hth_set *set;           /* the data set of the run file or command line; or NULL */
     const struct hth_words *words; /* of that set; NULL: tokens are bytes, or there are none */
     hth_fn *on_close;              /* frees what the verb made, once the model is gone; or NULL */
@@ -55,7 +57,7 @@ struct hth_use {
 
 /* All these return an exit code. */
 
-/* `data`: a data set in place of the run file's; or NULL. */
+/* `data` goes before that of the flags; or NULL. */
 int hth_use_load(struct hth_use *use, const char *data);
 /* `rows`: the most of one call (trainer/infer.h). */
 int hth_use_open(struct hth_use *use, const char *verb, uint32_t rows);

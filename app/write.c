@@ -14,6 +14,9 @@
 #include "core/mem.h"
 #include "data/words.h"
 
+/* Whether a blank stands between two ids depends on no more of them than this. */
+#define RECENT 8
+
 struct writing {
     struct hth_use use;
     const char *given; /* the prompt, or "-" */
@@ -23,7 +26,9 @@ struct writing {
 
     struct hth_write *write;
     char *text; /* the prompt and what was written */
-    size_t len, prompt, shown;
+    size_t len, room, shown;
+    int32_t recent[RECENT]; /* the last ids, where tokens are words */
+    uint32_t recent_count;
     int64_t begun_us;
 };
 
@@ -111,28 +116,34 @@ static const struct argp argp = {
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
 
-/* Room for the prompt and all that will be written. */
+static void append(struct writing *w, const char *text, size_t len)
+{
+    if (w->len + len > w->room) {
+        w->room = 2 * (w->len + len);
+        w->text = hth_realloc(w->text, w->room, 1);
+    }
+    memcpy(w->text + w->len, text, len);
+    w->len += len;
+}
+
 static enum hth_err take_prompt(struct writing *w)
 {
-    bool pipe = strcmp(w->given, "-") == 0;
-    size_t most = HTH_PROMPT_BYTES_MAX + 1;
-    w->text = hth_try_calloc(most + w->tokens + 1, 1);
-    if (w->text == NULL)
-        return HTH_E_NO_MEMORY;
-    if (pipe)
-        w->len = fread(w->text, 1, most, stdin);
+    static char text[HTH_PROMPT_BYTES_MAX + 1];
+    size_t len = strnlen(w->given, sizeof(text));
+    if (strcmp(w->given, "-") == 0)
+        len = fread(text, 1, sizeof(text), stdin);
     else
-        w->len = strnlen(w->given, most);
-    if (!pipe)
-        memcpy(w->text, w->given, w->len);
-    w->prompt = w->len;
-    if (w->len > 0 && w->len <= HTH_PROMPT_BYTES_MAX)
+        memcpy(text, w->given, len);
+    if (len > 0 && len <= HTH_PROMPT_BYTES_MAX) {
+        append(w, text, len);
         return HTH_OK;
-    if (w->len == 0)
+    }
+    if (len == 0)
         hth_cli_say_error("the prompt is empty: give the beginning of a text, such as 'In the "
                           "beginning'");
     else
-        hth_cli_say_error("the prompt has more than %u bytes: give its end; the model sees %u",
+        hth_cli_say_error("the prompt has more than %u bytes: give its end; the model sees %u "
+                          "tokens",
                           HTH_PROMPT_BYTES_MAX, w->use.model.seq_len);
     return HTH_E_USAGE;
 }
@@ -170,10 +181,35 @@ static void show(struct writing *w, bool end)
     fflush(stdout);
 }
 
+static void add_id(struct writing *w, int32_t id)
+{
+    if (w->recent_count == RECENT)
+        memmove(w->recent, w->recent + 1, --w->recent_count * sizeof(*w->recent));
+    w->recent[w->recent_count++] = id;
+}
+
+/* Appends the text that an id adds to those before it. */
+static void append_word(struct writing *w, int32_t id)
+{
+    char before[(RECENT + 1) * (HTH_WORD_BYTES_MAX + 1)], after[sizeof(before)];
+    size_t had = hth_words_decode(w->use.words, w->recent, w->recent_count, before, sizeof(before));
+    size_t n = w->recent_count;
+    int32_t ids[RECENT + 1];
+    memcpy(ids, w->recent, n * sizeof(*ids));
+    ids[n] = id;
+    size_t has = hth_words_decode(w->use.words, ids, n + 1, after, sizeof(after));
+    append(w, after + had, has - had);
+    add_id(w, id);
+}
+
 static void on_token(void *arg, int32_t token)
 {
     struct writing *w = arg;
-    w->text[w->len++] = (char)token;
+    char byte = (char)token;
+    if (w->use.words != NULL)
+        append_word(w, token);
+    else
+        append(w, &byte, 1);
     show(w, false);
 }
 
@@ -211,6 +247,24 @@ static void on_done(void *arg, enum hth_err err)
     hth_use_stop(&w->use, HTH_EXIT_OK);
 }
 
+/* The tokens of the prompt; a text of words has its begin first. */
+static int32_t *prompt_ids(struct writing *w, size_t *count)
+{
+    size_t most = 2 * w->len + 1; /* a word that is not in the list: a blank and its bytes */
+    int32_t *ids = hth_new_array(int32_t, most);
+    *count = w->len;
+    for (size_t i = 0; i < w->len; i++)
+        ids[i] = (uint8_t)w->text[i];
+    if (w->use.words == NULL)
+        return ids;
+    ids[0] = HTH_ID_BEGIN;
+    *count = 1 + hth_words_encode(w->use.words, w->use.model.classes, w->text, w->len, ids + 1,
+                                  most - 1);
+    for (size_t i = *count > RECENT ? *count - RECENT : 0; i < *count; i++)
+        add_id(w, ids[i]);
+    return ids;
+}
+
 static void on_ready(void *arg)
 {
     struct writing *w = arg;
@@ -219,13 +273,12 @@ static void on_ready(void *arg)
                                         .on_token = on_token,
                                         .on_done = on_done,
                                         .arg = w};
-    int32_t *prompt = hth_new_array(int32_t, w->len);
-    for (size_t i = 0; i < w->len; i++)
-        prompt[i] = (uint8_t)w->text[i];
+    size_t count;
+    int32_t *prompt = prompt_ids(w, &count);
     show(w, false);
     w->begun_us = hth_now_us(w->use.peer.env);
     enum hth_err err =
-        hth_write_new(w->use.peer.env, w->use.infer, prompt, w->len, &opts, &w->write);
+        hth_write_new(w->use.peer.env, w->use.infer, prompt, count, &opts, &w->write);
     hth_free(prompt);
     if (err == HTH_E_UNSUPPORTED)
         hth_cli_say_error("a card can't write yet: leave out --device");

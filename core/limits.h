@@ -151,6 +151,8 @@
 #define HTH_SHUFFLE_BYTES_MAX  (1u << 30) /* of the shuffle buffer */
 #define HTH_FLIGHTS_MAX        1024       /* micro-batches in the air of one trainer */
 #define HTH_MICRO_BATCH_MAX    65536      /* samples of one micro-batch */
+#define HTH_KEPT_MAX           100        /* checkpoints that --keep leaves */
+#define HTH_PICTURES_MAX       1024       /* drawn at once */
 #define HTH_PROMPT_BYTES_MAX   65536      /* of a text to continue */
 #define HTH_WRITE_TOKENS_MAX   (1u << 20) /* of its continuation */
 #define HTH_MODEL_LAYERS_MAX   64         /* DMoE layers of one model */

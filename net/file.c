@@ -196,5 +196,5 @@ out:
 enum hth_err hth_net_file_remove(struct hth_env *env, const char *path)
 {
     (void)env;
-    return unlink(path) == 0 ? HTH_OK : hth_net_file_errno(errno);
+    return remove(path) == 0 ? HTH_OK : hth_net_file_errno(errno);
 }

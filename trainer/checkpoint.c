@@ -169,13 +169,13 @@ static void take_run(struct hth_work *work)
 
 static void say_ended(struct hth_trainer *t, enum hth_err err)
 {
-    unsigned long long at = t->ckpt.at, kept = t->ckpt.kept;
+    unsigned long long at = t->ckpt.at, aside = t->ckpt.set_aside;
 
-    t->ckpt.kept = 0;
-    if (kept > 0)
+    t->ckpt.set_aside = 0;
+    if (aside > 0)
         HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
                 "%s held %llu updates, and this run has %llu: the longer one is kept as %s-%llu",
-                t->checkpoint_path, kept, at, t->checkpoint_path, kept);
+                t->checkpoint_path, aside, at, t->checkpoint_path, aside);
     if (err == HTH_OK) {
         t->stats.checkpoints++;
         hth_unsaved_good(&t->ckpt.unsaved, t->env, HTH_SUB_TRAIN);
@@ -191,6 +191,8 @@ static void say_ended(struct hth_trainer *t, enum hth_err err)
     }
 }
 
+static void judge(struct hth_trainer *t);
+
 static void ended(struct hth_trainer *t, enum hth_err err)
 {
     hth_blob_unref(t->ckpt.bytes);
@@ -200,6 +202,8 @@ static void ended(struct hth_trainer *t, enum hth_err err)
     say_ended(t, err);
     if (t->opts.on.on_checkpoint != NULL)
         t->opts.on.on_checkpoint(t->opts.on.arg, t->ckpt.at, err);
+    if (t->ckpt.judge)
+        judge(t);
     hth_trainer_pump_soon(t);
 }
 
@@ -244,16 +248,52 @@ static enum hth_err keep_longer(struct hth_trainer *t)
     if (updates > t->ckpt.at) {
         path = hth_asprintf("%s-%llu", t->checkpoint_path, (unsigned long long)updates);
         err = write_whole(t, path, old);
-        t->ckpt.kept = err == HTH_OK ? updates : 0;
+        t->ckpt.set_aside = err == HTH_OK ? updates : 0;
         hth_free(path);
     }
     hth_blob_unref(old);
     return err;
 }
 
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* The same files once more, in the folder of this step. */
+static enum hth_err keep_step(struct hth_trainer *t)
+{
+    const struct hth_transport_files *e = &t->ckpt.experts;
+    const char **names = hth_new_array(const char *, e->count + 1);
+    unsigned long long at = t->ckpt.at;
+    enum hth_err err = HTH_OK;
+    char *path;
+
+    for (uint32_t i = 0; err == HTH_OK && i < e->count; i++) {
+        names[i] = name_of(e->file[i].path);
+        path = hth_asprintf("%s/kept/%llu/experts/%s", t->ckpt.dir, at, names[i]);
+        err = write_whole(t, path, e->file[i].bytes);
+        hth_free(path);
+    }
+    if (err == HTH_OK) {
+        path = hth_asprintf("%s/kept/%llu/%s", t->ckpt.dir, at, name_of(t->checkpoint_path));
+        err = write_whole(t, path, t->ckpt.bytes);
+        hth_free(path);
+    }
+    if (err == HTH_OK)
+        err = hth_saved_add(t->env, t->ckpt.dir, &t->ckpt.kept, t->ckpt.at, t->opts.keep, names,
+                           e->count);
+    hth_free(names);
+    return err;
+}
+
 static enum hth_err write_files(struct hth_trainer *t)
 {
     HTH_TRY(keep_longer(t));
+    if (t->ckpt.dir != NULL)
+        HTH_TRY(keep_step(t));
     for (uint32_t i = 0; i < t->ckpt.experts.count; i++)
         HTH_TRY(write_whole(t, t->ckpt.experts.file[i].path, t->ckpt.experts.file[i].bytes));
     return write_whole(t, t->checkpoint_path, t->ckpt.bytes);
@@ -312,6 +352,49 @@ void hth_checkpoint_take(struct hth_trainer *t)
     t->ckpt.take.done = take_done;
     t->ckpt.take.job.bytes_moved = bytes;
     hth_queue_push(&t->trunk, &t->ckpt.take);
+}
+
+/* ---- the best of those that are kept --------------------------------------------------------- */
+
+static void judge_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, ckpt.write);
+
+    t->ckpt.err = hth_saved_judge(t->env, t->ckpt.dir, &t->ckpt.kept, t->ckpt.judged.updates,
+                                 t->ckpt.judged.loss);
+}
+
+static void judge_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, ckpt.write);
+
+    if (err == HTH_OK && work->ran)
+        err = t->ckpt.err;
+    if (err != HTH_OK)
+        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "%s/kept: the best was not noted: %s", t->ckpt.dir,
+                hth_err_text(err));
+    t->ckpt.busy = false;
+    hth_trainer_pump_soon(t);
+}
+
+/* As long as it runs no checkpoint is written, and training does not end. */
+static void judge(struct hth_trainer *t)
+{
+    t->ckpt.judge = false;
+    t->ckpt.busy = true;
+    t->ckpt.write.run = judge_run;
+    t->ckpt.write.done = judge_done;
+    hth_queue_push(&t->io, &t->ckpt.write);
+}
+
+void hth_checkpoint_judge(struct hth_trainer *t, const struct hth_eval_result *result)
+{
+    if (t->ckpt.dir == NULL)
+        return;
+    t->ckpt.judged = *result;
+    t->ckpt.judge = true;
+    if (!t->ckpt.busy)
+        judge(t);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

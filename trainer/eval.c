@@ -74,6 +74,8 @@ static void finish(struct hth_trainer *t)
     r->accuracy = (double)last->correct / (double)HTH_MAX(last->counted, UINT64_C(1));
     r->bits_per_byte = r->loss / log(2.0);
     r->bits_per_code = mean[HTH_IDS_CODES] / log(2.0);
+    if (r->samples > 0)
+        hth_checkpoint_judge(t, r);
     t->stats.evals++;
     if (t->opts.on.on_eval != NULL && r->samples > 0)
         t->opts.on.on_eval(t->opts.on.arg, r);

@@ -132,6 +132,22 @@ enum hth_err hth_infer_whole(struct hth_infer *f, uint32_t samples, hth_infer_do
     return HTH_OK;
 }
 
+enum hth_err hth_infer_part(struct hth_infer *f, uint32_t rows, hth_infer_done_fn *done, void *arg)
+{
+    const struct hth_model_opts *o = &f->model->opts;
+
+    if (f->busy)
+        return HTH_E_BUSY;
+    if (o->kind != HTH_MODEL_LM || f->model->block_rows > 1)
+        return HTH_E_UNSUPPORTED;
+    if (rows == 0 || rows > o->seq_len)
+        return HTH_E_TOO_LARGE;
+    f->pass->grown = NULL;
+    hth_pass_resize(f->pass, 1, rows);
+    start(f, done, arg);
+    return HTH_OK;
+}
+
 /* ---- growth ---------------------------------------------------------------------------------- */
 
 static bool may_grow(const struct hth_model *m)

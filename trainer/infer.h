@@ -73,6 +73,9 @@ struct hth_infer_batch hth_infer_batch(struct hth_infer *infer);
 /* Errors: E_TOO_LARGE (over `rows`), E_BUSY. */
 enum hth_err hth_infer_whole(struct hth_infer *infer, uint32_t samples, hth_infer_done_fn *done,
                              void *arg) HTH_MUST;
+/* The same of one sample that has only its first `rows` rows, 1 .. seq_len: of an lm. */
+enum hth_err hth_infer_part(struct hth_infer *infer, uint32_t rows, hth_infer_done_fn *done,
+                            void *arg) HTH_MUST;
 
 /* Begins that many empty sequences; those before are forgotten. Errors: E_UNSUPPORTED (a model
  * whose rows see later rows: a classifier, a masked one, one whose experts take whole sequences; a

@@ -101,7 +101,7 @@ static struct hth_attention attention(const struct hth_model *m, uint32_t l,
     const struct hth_model_opts *o = &m->opts;
     bool causal = o->kind == HTH_MODEL_LM && o->objective == HTH_CAUSAL;
 
-    return (struct hth_attention){.seq = o->seq_len,
+    return (struct hth_attention){.seq = room->seq,
                                   .heads = o->heads,
                                   .rope = m->rope,
                                   .mask = causal ? NULL : &m->layer[l].mask,
@@ -131,7 +131,6 @@ enum hth_err hth_layer_grow(struct hth_exec *ex, const struct hth_model *m, uint
 {
     struct hth_attention att = attention(m, l, room);
 
-    att.seq = room->qkv.rows / (kept->kept.rows / kept->positions);
     return hth_attention_grow(ex, &att, kept, room->qkv, room->att);
 }
 

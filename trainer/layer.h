@@ -36,6 +36,7 @@ size_t hth_layer_scratch(const struct hth_model *m);
 /* ---- attention ------------------------------------------------------------------------------- */
 
 struct hth_attn_room {
+    uint32_t seq;             /* rows of each sequence; of the model's seq_len the first ones */
     struct hth_view x;        /* [M, d] the caller's */
     struct hth_view normed;   /* [M, d] */
     struct hth_view stats;    /* [M, 2] */
@@ -47,7 +48,6 @@ struct hth_attn_room {
 };
 enum hth_err hth_layer_qkv(struct hth_exec *ex, const struct hth_model *m, uint32_t l,
                            const struct hth_attn_room *room) HTH_MUST;
-/* The rows of qkv are whole sequences of seq_len rows. */
 enum hth_err hth_layer_attend(struct hth_exec *ex, const struct hth_model *m, uint32_t l,
                               const struct hth_attn_room *room) HTH_MUST;
 /* The same of sequences that grow: rows of qkv are their new ones. */

@@ -40,6 +40,7 @@ struct hth_attn_room hth_pass_attn_room(const struct hth_pass *p, uint32_t l)
     const struct hth_pass_layer *a = &p->layer[l];
 
     return (struct hth_attn_room){
+        .seq = p->rows / p->samples,
         .x = hth_pass_rows(p, a->xa),
         .normed = hth_pass_rows(p, a->attn_in),
         .stats = hth_pass_view(p, a->attn_stats, p->rows, 2),

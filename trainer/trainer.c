@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trainer.c: creates and ends a trainer, and decides which flight starts when. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -151,6 +152,8 @@ void hth_trainer_pump(struct hth_trainer *t)
     if (!t->started || t->finished || !hth_newcomer_ready(t))
         return;
     look_at_the_clock(t);
+    if (t->ckpt.dir != NULL && t->eval.wanted && !t->eval.active && checkpoint_due(t))
+        t->ckpt.wanted = true; /* of what is evaluated */
     if (t->ckpt.wanted) {
         if (t->in_air == 0 && !t->ckpt.busy)
             hth_checkpoint_take(t);
@@ -217,7 +220,7 @@ static enum hth_err check_opts(const struct hth_trainer_opts *o)
         return HTH_E_CONFIG;
     if (!o->local && (o->rpc == NULL || o->directory == NULL || o->without_experts))
         return HTH_E_CONFIG;
-    if (o->eval_every > 0 && !o->has_eval_data)
+    if ((o->eval_every > 0 && !o->has_eval_data) || o->keep > HTH_KEPT_MAX)
         return HTH_E_CONFIG;
     if (hth_optim_check(&o->optim.optim) != HTH_OK ||
         (o->local && hth_optim_check(&o->local_optim.optim) != HTH_OK))
@@ -287,10 +290,29 @@ static enum hth_err make_flights(struct hth_trainer *t)
     return HTH_OK;
 }
 
+static enum hth_err open_kept(struct hth_trainer *t)
+{
+    const char *path = t->checkpoint_path, *slash;
+    enum hth_err err;
+
+    if (t->opts.keep == 0 || path == NULL)
+        return HTH_OK;
+    slash = strrchr(path, '/');
+    t->ckpt.dir = slash != NULL ? hth_asprintf("%.*s", (int)(slash - path), path) : hth_strdup(".");
+    if (!t->opts.resume)
+        return HTH_OK;
+    err = hth_saved_read(t->env, t->ckpt.dir, &t->ckpt.kept);
+    if (err == HTH_E_CORRUPT && t->opts.why != NULL)
+        snprintf(t->opts.why, HTH_TRAINER_WHY_MAX,
+                 "kept/kept.safetensors beside it is damaged: move the folder kept away");
+    return err;
+}
+
 static enum hth_err resume(struct hth_trainer *t)
 {
     enum hth_err err;
 
+    HTH_TRY(open_kept(t));
     if (!t->opts.resume || t->checkpoint_path == NULL)
         return HTH_OK;
     err = hth_checkpoint_load(t);
@@ -312,6 +334,7 @@ static void destroy(struct hth_trainer *t)
     hth_data_free(t->eval_data);
     hth_model_free(t->model);
     hth_free(t->checkpoint_path);
+    hth_free(t->ckpt.dir);
     hth_free(t->experts_dir);
     hth_free(t->run);
     hth_free(t);

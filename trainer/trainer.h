@@ -143,7 +143,10 @@ struct hth_trainer_opts {
     const char *checkpoint_path;  /* NULL: none */
     const char *run_text;         /* the run file, for checkpoints; borrowed; NULL: none */
     uint64_t checkpoint_every;    /* in updates; 0: only in hth_trainer_stop */
-    bool resume;                  /* from checkpoint_path, if that file exists */
+    /* Checkpoints that stay (saved.h), besides the best; 0: none. Then each evaluation begins with
+     * one, so that the best is there. */
+    uint32_t keep;
+    bool resume;     /* from checkpoint_path, if that file exists */
     const char *run; /* its name, for checkpoints: another run's is refused; NULL: any */
     char *why;       /* HTH_TRAINER_WHY_MAX bytes for what is wrong with that file; may be NULL */
     struct hth_share_opts share;  /* with other trainers */

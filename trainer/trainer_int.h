@@ -28,6 +28,7 @@
 #include "averaging/codec.h"
 #include "averaging/state.h"
 #include "experts/unsaved.h"
+#include "trainer/saved.h"
 #include "trainer/lineage.h"
 #include "trainer/pass.h"
 #include "trainer/transport.h"
@@ -84,7 +85,11 @@ struct hth_ckpt {
     struct hth_work take, write;
     struct hth_blob *bytes;
     struct hth_transport_files experts; /* local ones, of the same moment */
-    uint64_t kept;                      /* updates of the file that was kept; 0: none was */
+    uint64_t set_aside;                 /* updates of a longer file that stays; 0: there is none */
+    char *dir;                          /* of the file, with `keep` */
+    struct hth_saved kept;               /* jobs of the io queue */
+    bool judge;                         /* an evaluation waits to be compared with the best */
+    struct hth_eval_result judged;      /* it */
     struct hth_unsaved unsaved;
     enum hth_err err;
 };
@@ -431,6 +436,8 @@ bool hth_eval_next(struct hth_trainer *t, struct hth_flight *f);
 
 /* checkpoint.c */
 void hth_checkpoint_take(struct hth_trainer *t);
+/* Tells which kept checkpoint was evaluated. */
+void hth_checkpoint_judge(struct hth_trainer *t, const struct hth_eval_result *result);
 enum hth_err hth_checkpoint_load(struct hth_trainer *t) HTH_MUST;
 
 #endif

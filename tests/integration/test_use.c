@@ -11,7 +11,7 @@
 #define PROMPT "the cat "
 
 /* A text run that learns in a second to repeat two lines. */
-static void text_init(struct place *p)
+static void text_init(struct place *p, const char *more)
 {
     static char text[20000], run[1024];
     size_t len = 0;
@@ -22,12 +22,12 @@ static void text_init(struct place *p)
         run, sizeof(run),
         "run: cats\n"
         "seed: 1\n"
-        "model: {kind: lm, dim: 32, layers: 2, heads: 2, context: 16, grid: [2, 2], top_k: 2}\n"
+        "model: {kind: lm, dim: 32, layers: 2, heads: 2, context: 16, grid: [2, 2], top_k: 2%s}\n"
         "data: {kind: text, path: %s, shuffle_rows: 256}\n"
         "train: {rows: 16, flights: 1, steps: 60, eval_every: 60, timeout_s: 5, grace_s: 0.2}\n"
         "optimizer: {kind: adamw, rate: 0.01}\n"
         "experts: {step_rows: 32, step_age_s: 0.2, optimizer: {kind: adam, rate: 0.003}}\n",
-        place_path(p, "text.txt"));
+        more, place_path(p, "text.txt"));
     place_write(p, "run.yaml", run, len);
 }
 
@@ -50,7 +50,7 @@ static json_t *json_of(const struct proc *proc)
 static void test_a_model_writes_from_its_folder(void **state)
 {
     struct place *p = *state;
-    text_init(p);
+    text_init(p, "");
     train_local(p);
     const char *dir = place_path(p, "local");
     struct proc *json = START(p, "json", "write", PROMPT, "--dir", dir, "--tokens", "40", "--json",
@@ -67,6 +67,51 @@ static void test_a_model_writes_from_its_folder(void **state)
     assert_int_equal(proc_wait(plain), 0);
     proc_must_say(plain, text); /* the same again, and beyond the context */
     json_decref(o);
+    place_end(p);
+}
+
+static void test_a_masked_model_fills_in(void **state)
+{
+    struct place *p = *state;
+    text_init(p, ", objective: masked");
+    train_local(p);
+    const char *dir = place_path(p, "local");
+    struct proc *fill =
+        START(p, "fill", "fill", "the [MASK]at s[MASK]t", "--dir", dir, "--json", "--guesses", "3");
+    assert_int_equal(proc_wait(fill), 0);
+    json_t *o = json_of(fill), *masks = json_object_get(o, "masks");
+    const char *text = json_string_value(json_object_get(o, "text"));
+    assert_int_equal(json_array_size(masks), 2);
+    assert_int_equal(strlen(text), strlen("the cat sat"));
+    assert_memory_equal(text, "the ", 4);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *guesses = json_array_get(masks, i);
+        double sum = 0, last = 1;
+        assert_int_equal(json_array_size(guesses), 3);
+        for (size_t k = 0; k < 3; k++) {
+            double prob = json_real_value(json_object_get(json_array_get(guesses, k), "p"));
+            assert_true(prob > 0 && prob <= last);
+            sum += last = prob;
+        }
+        assert_true(sum <= 1 + 1e-9);
+        assert_int_equal(text[i == 0 ? 4 : 9],
+                         json_string_value(json_object_get(json_array_get(guesses, 0), "word"))[0]);
+    }
+    json_decref(o);
+    const struct {
+        const char *verb, *text, *say;
+        int code;
+    } bad[] = {
+        {"fill", "no mask", "a text with [MASK] is expected", 2},
+        {"fill", "[MASK] is longer than sixteen", "the model sees 16 tokens at once", 2},
+        {"write", "the", "is of a masked lm, and only an lm that learnt to go on writes", 3},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        struct proc *proc =
+            START(p, place_text(p, "bad%zu", i), bad[i].verb, bad[i].text, "--dir", dir);
+        assert_int_equal(proc_wait(proc), bad[i].code);
+        proc_must_say(proc, bad[i].say);
+    }
     place_end(p);
 }
 
@@ -123,7 +168,7 @@ static void test_what_can_not_write_is_named(void **state)
 {
     struct place *p = *state;
     struct toy t;
-    text_init(p);
+    text_init(p, "");
     train_local(p);
     toy_init(&t, p, 50);
     assert_int_equal(RUN(p, "toy", "train", "--local", "--run", t.run, "--threads", "1", "--dir",
@@ -136,7 +181,7 @@ static void test_what_can_not_write_is_named(void **state)
         int code;
     } cases[] = {
         {"", "local", "the prompt is empty: give the beginning of a text", 2},
-        {long_prompt, "local", "more than 65536 bytes: give its end; the model sees 16", 2},
+        {long_prompt, "local", "more than 65536 bytes: give its end; the model sees 16 tokens", 2},
         {PROMPT, "nowhere", "/trunk.safetensors: --dir is the folder of a trainer that has", 2},
         {PROMPT, "toy",
          "is of a classifier, and only an lm that learnt to go on writes: try hearth predict", 3},
@@ -163,7 +208,7 @@ static void test_writing_goes_on_when_a_host_is_killed(void **state)
     struct place *p = *state;
     struct proc *host[2];
     const char *node = place_addr(p), *run = place_path(p, "run.yaml");
-    text_init(p);
+    text_init(p, "");
     proc_wait_text(START(p, "node", "node", "--listen", node, "--dir", place_path(p, "node")),
                    "listening");
     for (int i = 0; i < 2; i++) {
@@ -197,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_model_writes_from_its_folder, place_setup,
                                         place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_masked_model_fills_in, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_a_classifier_predicts_and_is_evaluated, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_what_can_not_write_is_named, place_setup,

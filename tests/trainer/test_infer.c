@@ -4,8 +4,10 @@
  * of the trainer's evaluation, the context that begins anew, sampling, and folders that do not fit.
  */
 #include "core/mem.h"
+#include "experts/safetensors.h"
 #include "kernels/ops.h"
 #include "support/test.h"
+#include "trainer/draw.h"
 #include "trainer/infer.h"
 #include "trainer/sample.h"
 #include "trainer/survey.h"
@@ -300,6 +302,158 @@ static void models_that_look_ahead_do_not_grow(void **state)
     put_down(f, infer);
 }
 
+/* ---- drawing --------------------------------------------------------------------------------- */
+
+enum { TEXT = 5, SIDE_H = 3, SIDE_W = 4, CODES = SIDE_H * SIDE_W, PICTURES = 4 };
+
+/* All masks; experts without weights, so that no file of theirs is needed, or feed-forwards. */
+static struct hth_model_opts picture_opts(bool dense)
+{
+    struct hth_model_opts o = HTH_MODEL_OPTS_INIT;
+
+    o.kind = HTH_MODEL_PICTURE;
+    o.d = 24;
+    o.layers = 4;
+    o.heads = 2;
+    o.classes = 300;
+    o.text = TEXT;
+    o.height = SIDE_H;
+    o.width = SIDE_W;
+    o.codes = 16;
+    o.window = 3;
+    o.seq_len = TEXT + CODES - 1;
+    o.features = 0;
+    o.dense = dense;
+    o.expert_kind = dense ? "none" : "nop";
+    o.tied = true;
+    o.layer_scale = 0.5f;
+    for (uint32_t l = 0; l < 4; l++)
+        o.mask[l] = (enum hth_mask_kind)l;
+    o.seed = 5;
+    return o;
+}
+
+/* A trunk's file with the values that the seed draws, larger, so that codes differ. */
+static void write_trunk(struct fixture *f, const struct hth_model_opts *o)
+{
+    struct hth_st_writer *w = hth_st_writer_new();
+    struct hth_model *m;
+    struct hth_params *params;
+    struct hth_blob *bytes;
+
+    assert_ok(hth_model_new(NULL, o, &m));
+    params = hth_model_params(m);
+    hth_st_add_meta(w, "hearth.kind", "trunk");
+    hth_st_add_meta_u64(w, "hearth.schema", hth_model_schema(m));
+    hth_st_add_meta_u64(w, "hearth.seed", o->seed);
+    hth_st_add_meta_u64(w, "hearth.updates", 1);
+    hth_st_add_meta_u64(w, "hearth.samples", 1);
+    for (uint32_t i = 0; i < hth_params_count(params); i++) {
+        const struct hth_weight *t = hth_params_at(params, i);
+        float *values = hth_params_flat(params, HTH_PART_VALUE) + hth_weight_offset(t);
+        uint64_t dim[2] = {hth_weight_rows(t), hth_weight_cols(t)};
+
+        for (size_t k = 0; k < dim[0] * dim[1]; k++)
+            values[k] *= 4;
+        hth_st_add(w, hth_weight_name(t), HTH_F32, 2, dim, values);
+    }
+    assert_ok(hth_st_writer_finish(w, &bytes));
+    const struct hth_span span = {bytes, 0, bytes->size};
+    assert_ok(hth_file_write(f->env, TRUNK, &span, 1));
+    hth_blob_unref(bytes);
+    hth_st_writer_free(w);
+    hth_model_free(m);
+}
+
+/* A text that is not whole. */
+static enum hth_err grow_one(struct fixture *f, struct hth_infer *infer)
+{
+    const int32_t one = 1;
+
+    assert_ok(hth_infer_begin(infer, 1));
+    return hth_infer_grow(infer, &one, 1, on_done, f);
+}
+
+static double log_p(const float *logits, int32_t code)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < 16; i++)
+        sum += exp((double)logits[i]);
+    return (double)logits[code] - log(sum);
+}
+
+/* Logits of all codes of these pictures, by a call over whole samples. */
+static void whole_pictures(struct fixture *f, struct hth_infer *infer, const struct hth_draw *draw,
+                           const int32_t *captions)
+{
+    struct hth_infer_batch b = hth_infer_batch(infer);
+    uint32_t seq = TEXT + CODES - 1;
+
+    for (uint32_t n = 0; n < PICTURES; n++) {
+        memcpy(b.tokens + n * seq, captions + n * TEXT, TEXT * sizeof(*captions));
+        memcpy(b.tokens + n * seq + TEXT, hth_draw_codes(draw, n), (CODES - 1) * sizeof(int32_t));
+    }
+    for (uint32_t i = 0; i < PICTURES * seq; i++)
+        b.labels[i] = HTH_LABEL_NONE;
+    assert_ok(hth_infer_whole(infer, PICTURES, on_done, f));
+    assert_ok(wait(f));
+}
+
+static void drawings_are_what_whole_samples_say(void **state)
+{
+    struct fixture *f = *state;
+    static const int32_t captions[PICTURES][TEXT] = {
+        {1, 260, 270, 0, 0}, {1, 299, 4, 90, 261}, {1, 0, 0, 0, 0}, {1, 260, 270, 0, 0}};
+    static const int32_t empty[PICTURES][TEXT] = {{1}, {1}, {1}, {1}};
+    struct hth_draw_opts o = {.on_done = on_done, .arg = f, .score = true};
+
+    o.sample =
+        (struct hth_sample_opts){.temperature = 0.9f, .top_k = 12, .top_p = 0.95f, .seed = 3};
+    for (int kind = 0; kind < 4; kind++) {
+        struct hth_trainer_opts t = task_lm();
+        struct hth_infer *infer;
+        struct hth_draw *draw;
+        double with[PICTURES] = {0}, without[PICTURES] = {0};
+        uint32_t kinds = 0;
+
+        t.model = picture_opts(kind % 2 == 0);
+        t.micro_batch = 2 * PICTURES;
+        o.guide = kind < 2 ? 1.0f : 1.5f;
+        write_trunk(f, &t.model);
+        assert_ok(load(f, &t, &infer));
+        assert_true(hth_draw_rows(&t.model, PICTURES, true) <= hth_infer_rows(infer));
+        assert_ok(hth_draw_new(f->env, infer, captions[0], PICTURES, &o, &draw));
+        assert_ok(wait(f));
+        float un[PICTURES * CODES][16];
+        whole_pictures(f, infer, draw, empty[0]);
+        memcpy(un, hth_infer_logits(infer, 1, 0), sizeof(un));
+        whole_pictures(f, infer, draw, captions[0]);
+        for (uint32_t i = 0; i < PICTURES * CODES; i++) {
+            const float *co = hth_infer_logits(infer, 1, i);
+            int32_t code = hth_draw_codes(draw, i / CODES)[i % CODES];
+            float from[16];
+            uint32_t token;
+
+            for (uint32_t k = 0; k < 16; k++)
+                from[k] = o.guide == 1 ? co[k] : un[i][k] + o.guide * (co[k] - un[i][k]);
+            assert_ok(hth_sample(&o.sample, from, 16, i / CODES, i % CODES, &token));
+            assert_int_equal(token, code);
+            with[i / CODES] += log_p(co, code);
+            without[i / CODES] += log_p(un[i], code);
+            kinds |= 1u << code;
+        }
+        assert_true(__builtin_popcount(kinds) > 4);
+        for (uint32_t n = 0; n < PICTURES; n++) {
+            assert_close(hth_draw_likelihood(draw, n), with[n], 1e-9, 0);
+            assert_close(hth_draw_score(draw, n), with[n] - without[n], 0, 1e-9);
+        }
+        hth_draw_free(draw);
+        assert_err(HTH_E_BAD_SHAPE, grow_one(f, infer));
+        put_down(f, infer);
+    }
+}
+
 /* ---- what does not fit ----------------------------------------------------------------------- */
 
 static void another_s_folder_is_refused(void **state)
@@ -392,6 +546,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_that_grow_have_the_bits_of_whole_samples, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(writing_is_what_whole_samples_say, setup, teardown),
+        cmocka_unit_test_setup_teardown(drawings_are_what_whole_samples_say, setup, teardown),
         cmocka_unit_test_setup_teardown(models_that_look_ahead_do_not_grow, setup, teardown),
         cmocka_unit_test_setup_teardown(another_s_folder_is_refused, setup, teardown),
         cmocka_unit_test(sampling_keeps_to_its_probabilities),
