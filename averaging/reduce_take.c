@@ -181,13 +181,16 @@ static enum hth_err add_difference(const struct reduce_owned *o, float *mean)
     return HTH_OK;
 }
 
+/* Answers in the senders' formats. A sender without one gets the mean itself: its part was damaged,
+ * or there is no sum, and its answer's bytes were never written. */
 static void write_answers(struct sum *s, const float *mean)
 {
-    for (uint32_t i = 0; i < s->count && s->err == HTH_OK; i++) {
+    for (uint32_t i = 0; i < s->count; i++) {
         struct input *in = &s->input[i];
         bool packed = false;
 
-        if (!in->narrow || s->plain[i].damaged)
+        in->fine = in->narrow && s->err == HTH_OK && !s->plain[i].damaged;
+        if (!in->fine)
             continue;
         for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
             packed = packed || s->plain[i].segments[k].packed;

@@ -225,6 +225,30 @@ static void test_repeats(void **state)
     swarm_free(&s);
 }
 
+/* A narrow part with NaN in it is in no mean. Its answer is the mean in fp32, not the room for an
+ * answer in its own format, which nobody wrote. */
+static void test_damaged_narrow(void **state)
+{
+    (void)state;
+    struct reduce_swarm s;
+    struct verdict answer;
+    hand_swarm(&s, 5);
+    for (uint32_t k = 0; k < 3; k++) {
+        struct request r = request_of(&s, 2, k, part_floats(k));
+        r.segment.format = HTH_QUANT_F16;
+        r.segment.bytes = 2 * r.segment.count;
+        post(&s.peer[2], &s.peer[0], &r, NAN, &answer); /* its upper half is NaN in fp16, too */
+        expect(&s, &answer, HTH_OK);
+        assert_int_equal(answer.bytes, 4 * (uint64_t)part_floats(k));
+        if (k == 0)
+            assert_close(answer.first, mean_of(&s, 3, 0), 0, 1e-6);
+    }
+    swarm_run(&s);
+    for (uint32_t i = 0; i < COUNT; i += 11)
+        assert_close(average_of(&s.peer[1])[i], mean_of(&s, 3, i), 0, 1e-6);
+    swarm_free(&s);
+}
+
 /* Both requests are held: the older one is refused, the newer one answered. */
 static void test_repeat_held(void **state)
 {
@@ -490,7 +514,7 @@ int main(void)
         cmocka_unit_test(test_repeat_held),    cmocka_unit_test(test_late_twice),
         cmocka_unit_test(test_never_begins),   cmocka_unit_test(test_early_in_all),
         cmocka_unit_test(test_lying_reducer),  cmocka_unit_test(test_little_room),
-        cmocka_unit_test(test_process_budget),
+        cmocka_unit_test(test_process_budget), cmocka_unit_test(test_damaged_narrow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
