@@ -6,8 +6,11 @@
 
 #include <stdlib.h>
 
-#define LINK_BYTES (8 + 32 + 4 + 4 + 1 + 32 + 4 + 2)
-#define ROLL_BYTES (32 + 8 + 2 + 4 + 4)
+/* Steps for which voters of equal weight keep their order. */
+#define EPOCH_STEPS 64
+
+#define LINK_BYTES  (8 + 32 + 4 + 4 + 1 + 32 + 4 + 2)
+#define ROLL_BYTES  (32 + 8 + 2 + 4 + 4)
 #define BYTES_MAX(members)                                                                         \
     (sizeof(struct hth_hash) + LINK_BYTES + (size_t)(members)*ROLL_BYTES) /* behind the run */
 
@@ -28,6 +31,7 @@ struct held {
     uint32_t voters_count;
     uint32_t weight;
     uint32_t first; /* of its chain */
+    uint32_t epoch; /* the link whose head the draws of voters come from */
     uint64_t samples;
 };
 
@@ -112,12 +116,27 @@ uint32_t hth_chain_members(const struct hth_chain *chain)
     return chain->members_count;
 }
 
+uint32_t hth_chain_members_max(const struct hth_chain *chain)
+{
+    return chain->opts.members_max;
+}
+
+uint64_t hth_chain_life(const struct hth_chain *chain, uint16_t member)
+{
+    return chain->members[member].life;
+}
+
 const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t member)
 {
     return &chain->members[member].id;
 }
 
 /* ---- one link ----------------------------------------------------------------------------- */
+
+uint32_t hth_chain_count(const struct hth_chain *chain)
+{
+    return chain->count;
+}
 
 bool hth_chain_forks(const struct hth_chain *chain)
 {
@@ -211,13 +230,13 @@ static int by_weight(const void *a, const void *b)
     return (int)x->voter.member - (int)y->voter.member;
 }
 
-/* A hash that nobody can foresee before the link is made. */
+/* A hash that nobody can foresee before the epoch's link is made. */
 static uint64_t draw_of(const struct hth_chain *chain, const struct held *held, uint16_t member)
 {
     uint8_t bytes[sizeof(struct hth_hash) + MEMBER_KEY_BYTES];
     struct hth_hash hash;
-    memcpy(bytes, &held->head, sizeof(held->head));
-    memcpy(bytes + sizeof(held->head), &chain->members[member], MEMBER_KEY_BYTES);
+    memcpy(bytes, &chain->links[held->epoch].head, sizeof(struct hth_hash));
+    memcpy(bytes + sizeof(struct hth_hash), &chain->members[member], MEMBER_KEY_BYTES);
     chain->opts.crypto->hash(bytes, sizeof(bytes), &hash);
     return hth_load_u64le(hash.b);
 }
@@ -390,6 +409,8 @@ enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link 
     const struct held *before = link->prev == HTH_LINK_NONE ? NULL : &chain->links[link->prev];
     held->first = before == NULL ? *out : before->first;
     held->samples = before == NULL ? 0 : before->samples;
+    bool begins = link->kind != HTH_LINK_STEP || link->step % EPOCH_STEPS == 0;
+    held->epoch = begins ? *out : before->epoch;
     for (uint32_t i = 0; i < link->count; i++)
         if (is_in(&roll[i]))
             held->samples += roll[i].samples;

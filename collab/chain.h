@@ -87,7 +87,8 @@ struct hth_voter {
 };
 
 struct hth_voters {
-    const struct hth_voter *order; /* by weight, larger first; then by hash(head, id, life) */
+    const struct hth_voter
+        *order; /* by weight, larger first; then by hash(the epoch's head, id, life) */
     uint32_t count;
     uint32_t weight; /* sum */
 };
@@ -112,7 +113,9 @@ void hth_chain_free(struct hth_chain *chain);
 enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life,
                               uint16_t *out) HTH_MUST;
 uint32_t hth_chain_members(const struct hth_chain *chain);
+uint32_t hth_chain_members_max(const struct hth_chain *chain);
 const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t member);
+uint64_t hth_chain_life(const struct hth_chain *chain, uint16_t member);
 
 /* Takes up a link, or finds it. Copies the roll. Errors: E_NOT_FOUND (the link before it is unknown
  * here: fetch it first); E_MALFORMED (a roll that is empty or has a member twice, marks that are
@@ -134,6 +137,8 @@ enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint3
 /* The number of the link with this head, or HTH_LINK_NONE. */
 uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *head);
 
+/* Links in the store: their numbers are below, later ones larger. */
+uint32_t hth_chain_count(const struct hth_chain *chain);
 /* Whether the run allows forks. */
 bool hth_chain_forks(const struct hth_chain *chain);
 const struct hth_chain_link *hth_chain_at(const struct hth_chain *chain, uint32_t link);

@@ -142,6 +142,12 @@ void hth_choice_fail(struct hth_choice *c)
     c->phase = HTH_CHOICE_READY;
 }
 
+void hth_choice_again(struct hth_choice *c)
+{
+    HTH_ASSERT(c->phase == HTH_CHOICE_WAIT);
+    c->phase = HTH_CHOICE_READY;
+}
+
 void hth_choice_leave(struct hth_choice *c)
 {
     if (c->leave == HTH_CHOICE_STAYS)
@@ -194,6 +200,17 @@ enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from
                                      .batch = ready->batch,
                                      .samples = ready->samples};
     return calls ? HTH_CHOICE_CALLS : HTH_CHOICE_TAKEN;
+}
+
+void hth_choice_drop(struct hth_choice *c, uint16_t member)
+{
+    const struct hth_choice_seat *seat = seat_of(c, member);
+    if (seat == NULL)
+        return;
+    size_t at = (size_t)(seat - c->seat);
+    c->seats--;
+    memmove(&c->seat[at], &c->seat[at + 1], (c->seats - at) * sizeof(c->seat[0]));
+    memset(&c->seat[c->seats], 0, sizeof(c->seat[0]));
 }
 
 bool hth_choice_hear_call(struct hth_choice *c, const struct hth_ballot *ballot)

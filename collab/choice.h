@@ -122,6 +122,9 @@ bool hth_choice_votes(const struct hth_choice *c);
 bool hth_choice_take(struct hth_choice *c, uint32_t link);
 /* Its round failed, or its caller fell silent: the next ballot. */
 void hth_choice_fail(struct hth_choice *c);
+/* It is READY again in the same ballot, with more samples, or because its caller did not get the
+ * last one. Only from phase WAIT. */
+void hth_choice_again(struct hth_choice *c);
 /* It wants to leave, after its present batch. */
 void hth_choice_leave(struct hth_choice *c);
 /* The READY to send, from phase READY; returns its caller, which may be this member itself. It
@@ -144,6 +147,8 @@ enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from
 bool hth_choice_hear_call(struct hth_choice *c, const struct hth_ballot *ballot);
 /* A GO on top of a head: returns whether it enters the round. */
 bool hth_choice_hear_go(struct hth_choice *c, uint32_t head, uint32_t n);
+/* A member fell silent: it is READY no more in this caller's table. */
+void hth_choice_drop(struct hth_choice *c, uint16_t member);
 /* Whether a CALL goes to that member: it votes in the choice, or is in the tip's roll. */
 bool hth_choice_is_due(const struct hth_choice *c, uint16_t member);
 /* Whether a CALL may be sent: nobody calls who does not hear a quorum, except to fork. It would
@@ -164,8 +169,8 @@ enum hth_choice_move {
     HTH_CHOICE_PASS = 1, /* its caller is lost: READY with the next one that it hears */
     HTH_CHOICE_OVER = 2, /* takes over a later ballot, which it calls */
     HTH_CHOICE_GO = 4,   /* sends GO */
-    HTH_CHOICE_CALL = 8, /* begins a ballot that it calls */
-    HTH_CHOICE_FORK = 16 /* sends GO without a quorum */
+    HTH_CHOICE_FORK = 8, /* sends GO without a quorum */
+    HTH_CHOICE_CALL = 16 /* begins a ballot that it calls */
 };
 /* The moves that are open to it (a set), where `hears` are the members that it has a line to. Any
  * of them is safe at any time; the first in the order above is the one to make. */

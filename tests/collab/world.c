@@ -485,6 +485,9 @@ void world_events(struct state *s, struct events *out)
         list_member(s, m, out);
         cut |= s->cut[m] != 0;
     }
+    for (int i = 0; i < NM; i++)
+        if (at(s, i)->promised > BALLOTS) /* no further, where only links count */
+            out->n = 0;
     bool quiet = out->n == 0;
     if (cut)
         add(out, HEAL, 0, 0); /* a cut may heal, and need not */
@@ -639,7 +642,7 @@ static void settle(struct state *s)
     for (int i = 0; i < NM; i++) {
         for (int k = 0; k < 3 && s->m[i].up == RUNS && at(s, i)->phase == HTH_CHOICE_READY; k++)
             send_ready(s, i);
-        if (at(s, i)->promised > BALLOTS && world_violation == NULL)
+        if (at(s, i)->promised > BALLOTS && !world_now.links && world_violation == NULL)
             world_violation = "S3: bound of ballots";
     }
     forget(s);

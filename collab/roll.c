@@ -1,0 +1,766 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/roll_int.h"
+
+#include "core/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- members ------------------------------------------------------------------------------ */
+
+uint16_t roll_me(const struct hth_roll_call *roll)
+{
+    return roll->choice->me;
+}
+
+void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard)
+{
+    uint64_t bit = UINT64_C(1) << (member % 64);
+    roll->mate[member].lost = !heard;
+    if (heard) {
+        roll->mate[member].heard_us = hth_now_us(roll->env);
+        roll->hears[member / 64] |= bit;
+    } else {
+        roll->hears[member / 64] &= ~bit;
+        hth_choice_drop(roll->choice, member);
+    }
+}
+
+/* A process of the same peer, whose address is known. */
+static const struct mate *other_life(const struct hth_roll_call *roll, uint16_t member)
+{
+    const struct hth_peer_id *id = hth_chain_id(roll->chain, member);
+    for (uint16_t i = 0; i < roll->met; i++)
+        if (roll->mate[i].addr.family != 0 && hth_peer_id_eq(hth_chain_id(roll->chain, i), id))
+            return &roll->mate[i];
+    return NULL;
+}
+
+/* Members are heard until they are lost, so that they are waited for. */
+void roll_meet(struct hth_roll_call *roll)
+{
+    for (; roll->met < hth_chain_members(roll->chain); roll->met++) {
+        const struct mate *other = other_life(roll, roll->met);
+        if (other != NULL)
+            roll->mate[roll->met].addr = other->addr;
+        hth_members_put(roll->hears, roll->met);
+    }
+}
+
+static struct hth_rpc_target target_of(const struct hth_roll_call *roll, uint16_t member)
+{
+    return (struct hth_rpc_target){*hth_chain_id(roll->chain, member), roll->mate[member].addr};
+}
+
+static void answer(struct hth_rpc_request *req, const struct hth_ready_reply *reply)
+{
+    uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    struct hth_rpc_body body = {.payload = bytes};
+    body.payload_len = hth_ready_reply_write(reply, bytes);
+    hth_rpc_reply(req, &body);
+}
+
+/* Answers the READY that is held for a member. */
+static void release(struct hth_roll_call *roll, uint16_t member,
+                    const struct hth_ready_reply *reply)
+{
+    struct mate *mate = &roll->mate[member];
+    if (mate->held == NULL)
+        return;
+    answer(mate->held, reply);
+    mate->held = NULL;
+}
+
+struct hth_roll_peer roll_peer(const struct hth_roll_call *roll, uint16_t member)
+{
+    bool self = member == roll_me(roll);
+    return (struct hth_roll_peer){.id = *hth_chain_id(roll->chain, member),
+                                  .life = hth_chain_life(roll->chain, member),
+                                  .addr = self ? roll->opts.addr : roll->mate[member].addr};
+}
+
+/* ---- READY, as a member ------------------------------------------------------------------- */
+
+static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply *list);
+static void send_calls(struct hth_roll_call *roll);
+
+struct hth_hash roll_head(const struct hth_roll_call *roll, uint32_t link)
+{
+    static const struct hth_hash none;
+    return link == HTH_LINK_NONE ? none : *hth_chain_head(roll->chain, link);
+}
+
+static struct hth_roll_ballot to_wire(const struct hth_roll_call *roll, struct hth_ballot ballot)
+{
+    return (struct hth_roll_ballot){ballot.step, roll_head(roll, ballot.base), ballot.n};
+}
+
+/* E_NOT_FOUND: its base is not known here. */
+static enum hth_err from_wire(const struct hth_roll_call *roll,
+                              const struct hth_roll_ballot *ballot, struct hth_ballot *out)
+{
+    *out = (struct hth_ballot){ballot->step, hth_chain_find(roll->chain, &ballot->base), ballot->n};
+    if (out->base == HTH_LINK_NONE)
+        return HTH_E_NOT_FOUND;
+    uint64_t step = hth_chain_at(roll->chain, out->base)->step;
+    return out->step == step || out->step == step + 1 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+static void drop_ready(struct hth_roll_call *roll)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(roll->ready); i++) {
+        if (roll->ready[i].call != NULL)
+            hth_rpc_cancel(roll->ready[i].call);
+        roll->ready[i].call = NULL;
+    }
+    roll->again_us = 0;
+}
+
+static void take_go(struct hth_roll_call *roll, const struct hth_ready_reply *reply)
+{
+    uint32_t head = hth_chain_find(roll->chain, &reply->head);
+    bool listed = false;
+    for (uint32_t i = 0; i < reply->count; i++)
+        listed |= hth_peer_id_eq(&reply->peer[i].id, &roll->env->self) &&
+                  reply->peer[i].life == roll->opts.life;
+    if (head == HTH_LINK_NONE || !listed || !hth_choice_hear_go(roll->choice, head, reply->n))
+        return;
+    roll->go = (struct hth_choice_go){head, reply->n, reply->fork};
+    begin_round(roll, reply);
+}
+
+static void take_answer(struct hth_roll_call *roll, uint16_t by,
+                        const struct hth_ready_reply *reply)
+{
+    struct hth_ballot later = hth_choice_now(roll->choice);
+    switch (reply->kind) {
+    case HTH_READY_WAIT:
+        break;
+    case HTH_READY_GO:
+        take_go(roll, reply);
+        break;
+    case HTH_READY_MOVE:
+        roll_want(roll, &reply->head, reply->peer, reply->count);
+        break;
+    case HTH_READY_LATER:
+        later.n = reply->n;
+        hth_choice_hear_call(roll->choice, &later);
+        break;
+    case HTH_READY_BEHIND: {
+        struct hth_roll_peer caller = roll_peer(roll, by);
+        roll_want(roll, &reply->head, &caller, 1);
+        break;
+    }
+    }
+}
+
+static void on_ready_answer(void *arg, const struct hth_rpc_result *result)
+{
+    struct ready_out *out = arg;
+    struct hth_roll_call *roll = out->roll;
+    static struct hth_ready_reply reply;
+    enum hth_err err = result->err;
+    out->call = NULL;
+    if (err == HTH_OK)
+        err = hth_ready_reply_read(result->payload, result->payload_len, &reply);
+    bool heard = err == HTH_OK || result->remote;
+    roll_set_heard(roll, out->to, heard);
+    roll->again_us = hth_now_us(roll->env);
+    if (err == HTH_OK)
+        take_answer(roll, out->to, &reply);
+    if (err != HTH_OK || reply.kind == HTH_READY_BEHIND)
+        roll->again_us += AGAIN_US;
+    else if (roll->ready[0].call != NULL || roll->ready[1].call != NULL)
+        roll->again_us = 0; /* a later one is on its way */
+    roll_pump(roll);
+}
+
+static struct ready_out *free_ready(struct hth_roll_call *roll)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(roll->ready); i++)
+        if (roll->ready[i].call == NULL)
+            return &roll->ready[i];
+    return NULL;
+}
+
+static void send_ready(struct hth_roll_call *roll)
+{
+    struct hth_ready ready;
+    struct hth_ballot before = hth_choice_now(roll->choice);
+    uint16_t to = hth_choice_ready(roll->choice, &ready);
+    roll->again_us = 0;
+    roll->more = false;
+    if (to == roll_me(roll)) {
+        enum hth_choice_answer said = hth_choice_hear_ready(roll->choice, roll_me(roll), &ready);
+        if (said == HTH_CHOICE_CALLS)
+            send_calls(roll);
+        if (said == HTH_CHOICE_LATER)
+            hth_choice_hear_call(roll->choice, &roll->choice->ballot);
+        return;
+    }
+    struct hth_ready_msg msg = {.ballot = to_wire(roll, before),
+                                .head = roll_head(roll, ready.head),
+                                .accepted = roll_head(roll, ready.accepted),
+                                .accepted_n = ready.accepted_n,
+                                .life = roll->opts.life,
+                                .batch = ready.batch,
+                                .samples = ready.samples,
+                                .leaves = ready.leaves,
+                                .addr = roll->opts.addr};
+    uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_READY,
+                                     .timeout_us = roll->opts.hold_us + roll->opts.silence_us};
+    opts.body.payload = bytes;
+    opts.body.payload_len = hth_ready_write(&msg, bytes);
+    struct hth_rpc_target target = target_of(roll, to);
+    struct ready_out *out = free_ready(roll);
+    *out = (struct ready_out){.roll = roll, .to = to};
+    if (hth_rpc_call(roll->rpc, &target, &opts, on_ready_answer, out, &out->call) != HTH_OK)
+        roll->again_us = hth_now_us(roll->env) + AGAIN_US;
+}
+
+/* ---- READY, as a caller ------------------------------------------------------------------- */
+
+/* Whether the GO of this ballot has gone out to that member; then it is sent again. */
+static bool was_sent(const struct hth_roll_call *roll, const struct hth_peer_id *id,
+                     const struct hth_ready *ready)
+{
+    const struct hth_ballot *sent = &roll->sent_ballot;
+    if (sent->base != ready->ballot.base || sent->step != ready->ballot.step ||
+        sent->n != ready->ballot.n || hth_chain_find(roll->chain, &roll->sent.head) != ready->head)
+        return false;
+    for (uint32_t i = 0; i < roll->sent.count; i++)
+        if (hth_peer_id_eq(&roll->sent.peer[i].id, id))
+            return true;
+    return false;
+}
+
+/* The READY in numbers of the chain. E_NOT_FOUND: a head is not known here. */
+static enum hth_err find_heads(const struct hth_roll_call *roll, const struct hth_ready_msg *msg,
+                               struct hth_ready *out)
+{
+    static const struct hth_hash none;
+    bool accepts = memcmp(&msg->accepted, &none, sizeof(none)) != 0;
+    *out = (struct hth_ready){.head = hth_chain_find(roll->chain, &msg->head),
+                              .accepted = HTH_LINK_NONE,
+                              .accepted_n = msg->accepted_n,
+                              .batch = msg->batch,
+                              .samples = msg->samples,
+                              .leaves = msg->leaves};
+    HTH_TRY(from_wire(roll, &msg->ballot, &out->ballot));
+    if (accepts)
+        out->accepted = hth_chain_find(roll->chain, &msg->accepted);
+    return out->head == HTH_LINK_NONE || (accepts && out->accepted == HTH_LINK_NONE)
+               ? HTH_E_NOT_FOUND
+               : HTH_OK;
+}
+
+static void hold(struct hth_roll_call *roll, uint16_t member, struct hth_rpc_request *req)
+{
+    struct mate *mate = &roll->mate[member];
+    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT};
+    release(roll, member, &wait); /* its older one */
+    mate->held = req;
+    mate->held_until_us = hth_now_us(roll->env) + roll->opts.hold_us;
+}
+
+static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, uint16_t from,
+                       const struct hth_ready *ready)
+{
+    struct hth_ready_reply reply = {.kind = HTH_READY_LATER};
+    struct hth_choice *c = roll->choice;
+    if (was_sent(roll, hth_rpc_peer(req), ready)) {
+        answer(req, &roll->sent);
+        return;
+    }
+    switch (hth_choice_hear_ready(c, from, ready)) {
+    case HTH_CHOICE_TAKEN:
+    case HTH_CHOICE_CALLS:
+        hold(roll, from, req);
+        break;
+    case HTH_CHOICE_LATER:
+        reply.n = c->ballot.n;
+        answer(req, &reply);
+        break;
+    case HTH_CHOICE_BEHIND:
+        reply.kind = HTH_READY_BEHIND;
+        reply.head = roll_head(roll, c->tip);
+        answer(req, &reply);
+        break;
+    case HTH_CHOICE_NOT_ME:
+        hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "another member calls this ballot");
+        break;
+    }
+    if (c->phase != HTH_CHOICE_ROUND && c->tip != HTH_LINK_NONE &&
+        hth_chain_better(roll->chain, ready->head, c->tip)) {
+        struct hth_roll_peer holder = roll_peer(roll, from);
+        struct hth_hash head = roll_head(roll, ready->head);
+        roll_want(roll, &head, &holder, 1);
+    }
+}
+
+static void on_ready(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_roll_call *roll = arg;
+    struct hth_ready_msg msg;
+    struct hth_ready ready;
+    size_t len;
+    const uint8_t *bytes = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_ready_read(bytes, len, &msg);
+    uint16_t from = HTH_MEMBER_NONE;
+    if (err == HTH_OK)
+        err = hth_chain_member(roll->chain, hth_rpc_peer(req), msg.life, &from);
+    if (err != HTH_OK) {
+        hth_rpc_refuse(req, err, 0, "READY");
+        return;
+    }
+    roll_meet(roll);
+    roll_set_heard(roll, from, true);
+    roll->mate[from].addr = msg.addr;
+    err = find_heads(roll, &msg, &ready);
+    if (err == HTH_OK) {
+        take_ready(roll, req, from, &ready);
+    } else {
+        hth_rpc_refuse(req, err == HTH_E_NOT_FOUND ? HTH_E_AGAIN : err, AGAIN_US,
+                       "this head is not known here yet");
+        struct hth_roll_peer holder = roll_peer(roll, from);
+        if (err == HTH_E_NOT_FOUND)
+            roll_want(roll, &msg.head, &holder, 1);
+    }
+    roll_pump(roll);
+}
+
+/* Tells those in the table that hold another head than the one picked to fetch that one. */
+static void send_moves(struct hth_roll_call *roll)
+{
+    static struct hth_ready_reply move;
+    struct hth_choice *c = roll->choice;
+    uint32_t pick = hth_choice_pick(c);
+    if (pick == HTH_LINK_NONE || c->gone_out)
+        return;
+    move = (struct hth_ready_reply){.kind = HTH_READY_MOVE, .head = roll_head(roll, pick)};
+    for (uint32_t i = 0; i < c->seats && move.count < HTH_ROLL_LINE_MAX; i++)
+        if (c->seat[i].head == pick)
+            move.peer[move.count++] = roll_peer(roll, c->seat[i].member);
+    if (move.count == 0)
+        return;
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].head != pick)
+            release(roll, c->seat[i].member, &move);
+    if (c->tip != pick && c->phase == HTH_CHOICE_WAIT)
+        roll_want(roll, &move.head, move.peer, move.count);
+}
+
+static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
+{
+    struct hth_choice *c = roll->choice;
+    struct hth_roll *list = hth_calloc(c->capacity, sizeof(*list));
+    struct hth_ready_reply *go = &roll->sent;
+    roll->sent_ballot = c->ballot;
+    hth_choice_make(c, move, roll->hears, 0, &roll->go);
+    *go = (struct hth_ready_reply){.kind = HTH_READY_GO,
+                                   .head = roll_head(roll, roll->go.head),
+                                   .n = roll->go.n,
+                                   .fork = roll->go.fork};
+    go->count = hth_choice_list(c, roll->go.head, list);
+    for (uint32_t i = 0; i < go->count; i++) {
+        go->peer[i] = roll_peer(roll, list[i].member);
+        go->peer[i].batch = list[i].batch;
+        go->peer[i].samples = list[i].samples;
+        go->peer[i].leaves = list[i].marks & HTH_ROLL_LEFT;
+    }
+    for (uint32_t i = 0; i < go->count; i++)
+        release(roll, list[i].member, go);
+    hth_free(list);
+    begin_round(roll, go);
+}
+
+/* ---- CALL --------------------------------------------------------------------------------- */
+
+static void on_call_answer(void *arg, const struct hth_rpc_result *result)
+{
+    (void)arg;
+    (void)result; /* members that heard it are READY next */
+}
+
+static void send_calls(struct hth_roll_call *roll)
+{
+    struct hth_roll_ballot ballot = to_wire(roll, hth_choice_now(roll->choice));
+    uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_CALL,
+                                     .timeout_us = roll->opts.silence_us};
+    if (!hth_choice_may_call(roll->choice, roll->hears))
+        return;
+    opts.body.payload = bytes;
+    opts.body.payload_len = hth_call_write(&ballot, bytes);
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
+        struct hth_rpc_target target = target_of(roll, i);
+        if (i != roll_me(roll) && hth_choice_is_due(roll->choice, i) &&
+            hth_rpc_call(roll->rpc, &target, &opts, on_call_answer, NULL, NULL) != HTH_OK)
+            return; /* too many calls are out: those due are READY by themselves, later */
+    }
+}
+
+static void on_call(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_roll_call *roll = arg;
+    struct hth_roll_ballot msg;
+    struct hth_ballot ballot;
+    size_t len;
+    const uint8_t *bytes = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_call_read(bytes, len, &msg);
+    if (err == HTH_OK)
+        err = from_wire(roll, &msg, &ballot);
+    if (err != HTH_OK) {
+        hth_rpc_refuse(req, err, 0, "CALL");
+        return;
+    }
+    uint16_t caller = hth_choice_caller(roll->chain, &ballot);
+    if (caller == HTH_MEMBER_NONE ||
+        !hth_peer_id_eq(hth_chain_id(roll->chain, caller), hth_rpc_peer(req))) {
+        hth_rpc_refuse(req, HTH_E_PROTOCOL, 0, "another member calls this ballot");
+        return;
+    }
+    roll_set_heard(roll, caller, true);
+    if (hth_choice_hear_call(roll->choice, &ballot))
+        drop_ready(roll);
+    hth_rpc_reply(req, NULL);
+    roll_pump(roll);
+}
+
+/* ---- rounds ------------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    return hth_peer_id_cmp(&((const struct hth_roll_peer *)a)->id,
+                           &((const struct hth_roll_peer *)b)->id);
+}
+
+static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply *list)
+{
+    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT};
+    struct hth_roll_group group = {.head = list->head, .count = list->count};
+    uint8_t name[sizeof(list->head) + sizeof(list->n)];
+    drop_ready(roll);
+    roll->due_us = 0;
+    if (list != &roll->list)
+        roll->list = *list;
+    qsort(roll->list.peer, roll->list.count, sizeof(roll->list.peer[0]), by_id);
+    for (uint32_t i = 0; i < roll->list.count; i++) {
+        if (hth_peer_id_eq(&roll->list.peer[i].id, &roll->env->self))
+            group.self = i;
+    }
+    for (uint32_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (roll->choice->gone_out)
+            release(roll, (uint16_t)i, &wait); /* those that the list is without */
+    memcpy(name, &list->head, sizeof(list->head));
+    hth_store_u32le(name + sizeof(list->head), list->n);
+    roll->env->crypto->hash(name, sizeof(name), &group.id);
+    group.step = hth_chain_at(roll->chain, roll->go.head)->step + 1;
+    group.peer = roll->list.peer;
+    roll->ops.average(roll->arg, &group);
+}
+
+static void take_tip(struct hth_roll_call *roll, uint32_t link)
+{
+    struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, link)};
+    drop_ready(roll);
+    roll->due_us = 0;
+    bool used = hth_choice_take(roll->choice, link);
+    if (used)
+        roll->choice->samples = 0;
+    for (uint32_t i = 0; i < hth_chain_members(roll->chain); i++)
+        release(roll, (uint16_t)i, &behind);
+    roll->ops.tip(roll->arg, link, used);
+}
+
+/* Makes the round's link; false: it does not count. */
+static bool make_link(struct hth_roll_call *roll, const uint16_t *marks,
+                      const struct hth_hash *mean, uint32_t *out)
+{
+    struct hth_roll roll_of[HTH_ROLL_LINE_MAX];
+    struct hth_chain_link link;
+    for (uint32_t i = 0; i < roll->list.count; i++) {
+        const struct hth_roll_peer *p = &roll->list.peer[i];
+        roll_of[i] =
+            (struct hth_roll){.marks = (uint16_t)(marks[i] | (p->leaves ? HTH_ROLL_LEFT : 0)),
+                              .batch = p->batch,
+                              .samples = p->samples};
+        if (hth_chain_member(roll->chain, &p->id, p->life, &roll_of[i].member) != HTH_OK)
+            return false;
+        roll->mate[roll_of[i].member].addr = p->addr;
+    }
+    if (!hth_choice_link(roll->chain, &roll->go, roll_of, roll->list.count, &link))
+        return false;
+    link.mean = *mean;
+    return hth_chain_add(roll->chain, &link, out) == HTH_OK;
+}
+
+void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint16_t *marks,
+                       const struct hth_hash *mean)
+{
+    uint32_t link;
+    HTH_ASSERT(roll->choice->phase == HTH_CHOICE_ROUND);
+    if (err == HTH_OK && make_link(roll, marks, mean, &link))
+        take_tip(roll, link);
+    else
+        hth_choice_fail(roll->choice);
+    roll_meet(roll);
+    roll_pump(roll);
+}
+
+void hth_roll_fetched(struct hth_roll_call *roll, enum hth_err err)
+{
+    uint32_t link = hth_chain_find(roll->chain, &roll->wanted);
+    HTH_ASSERT(roll->fetching);
+    roll->fetching = false;
+    if (err == HTH_OK && roll->choice->phase != HTH_CHOICE_ROUND)
+        take_tip(roll, link);
+    roll_pump(roll);
+}
+
+/* ---- the next thing to do
+ * ------------------------------------------------------------------------- */
+
+/* Samples of those that hold the tip, as this caller's table has them. */
+static uint64_t samples_here(const struct hth_choice *c)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].head == c->tip)
+            sum += c->seat[i].samples;
+    return sum;
+}
+
+static enum hth_choice_time waited(const struct hth_roll_call *roll)
+{
+    int64_t now = hth_now_us(roll->env);
+    int64_t alone = now - roll->since_us;
+    if (alone >= roll->opts.fork_us)
+        return HTH_CHOICE_ALONE;
+    if (roll->due_us == 0 && alone >= 2 * roll->opts.window_us)
+        return HTH_CHOICE_SILENT;
+    if (roll->due_us != 0 && now - roll->due_us >= roll->opts.window_us)
+        return HTH_CHOICE_WINDOW;
+    return HTH_CHOICE_NOW;
+}
+
+/* Makes the first move that is open; false: there is none. */
+static bool move_on(struct hth_roll_call *roll)
+{
+    struct hth_choice *c = roll->choice;
+    bool enough = samples_here(c) >= roll->opts.target;
+    if (!enough)
+        roll->due_us = 0;
+    else if (roll->due_us == 0)
+        roll->due_us = hth_now_us(roll->env);
+    unsigned open = hth_choice_open(c, roll->hears, waited(roll));
+    if (!enough)
+        open &= ~(unsigned)(HTH_CHOICE_GO | HTH_CHOICE_FORK);
+    static const enum hth_choice_move order[] = {HTH_CHOICE_PASS, HTH_CHOICE_OVER, HTH_CHOICE_GO,
+                                                 HTH_CHOICE_FORK, HTH_CHOICE_CALL};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(order); i++) {
+        if (!(open & order[i]))
+            continue;
+        if (order[i] == HTH_CHOICE_GO || order[i] == HTH_CHOICE_FORK) {
+            send_go(roll, order[i]);
+        } else {
+            drop_ready(roll);
+            hth_choice_make(c, order[i], roll->hears, c->ballot.n, NULL);
+        }
+        return true;
+    }
+    return false;
+}
+
+static void answer_held(struct hth_roll_call *roll)
+{
+    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT};
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (roll->mate[i].held != NULL && roll->mate[i].held_until_us <= hth_now_us(roll->env))
+            release(roll, i, &wait);
+}
+
+/* A member that is due says so again and again, also while it computes: without a word for so long,
+ * and without a READY that is held here, it is lost. */
+static void lose_silent(struct hth_roll_call *roll)
+{
+    struct hth_choice *c = roll->choice;
+    int64_t limit = hth_now_us(roll->env) - roll->opts.hold_us - roll->opts.silence_us;
+    struct hth_ballot now = hth_choice_now(c);
+    if (c->phase != HTH_CHOICE_WAIT || hth_choice_caller(roll->chain, &now) != roll_me(roll))
+        return;
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
+        const struct mate *mate = &roll->mate[i];
+        if (i != roll_me(roll) && !mate->lost && mate->held == NULL &&
+            HTH_MAX(mate->heard_us, roll->since_us) <= limit)
+            roll_set_heard(roll, i, false);
+    }
+}
+
+static void set_timer(struct hth_roll_call *roll)
+{
+    int64_t at = hth_now_us(roll->env) + roll->opts.hold_us;
+    if (roll->again_us != 0)
+        at = HTH_MIN(at, roll->again_us);
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (roll->mate[i].held != NULL)
+            at = HTH_MIN(at, roll->mate[i].held_until_us);
+    hth_timer_set(roll->env, roll->timer, at - hth_now_us(roll->env));
+}
+
+/* Whether it has to be READY again: with more samples, or because an answer said so. */
+static bool says_more(struct hth_roll_call *roll)
+{
+    bool again = roll->again_us != 0 && roll->again_us <= hth_now_us(roll->env);
+    return roll->choice->phase == HTH_CHOICE_WAIT && (again || roll->more) &&
+           free_ready(roll) != NULL;
+}
+
+/* In another ballot than before, what was said in that one is no more worth an answer. */
+static void note_ballot(struct hth_roll_call *roll)
+{
+    struct hth_ballot now = hth_choice_now(roll->choice), *was = &roll->ready_in;
+    if (now.base == was->base && now.step == was->step && now.n == was->n)
+        return;
+    *was = now;
+    drop_ready(roll);
+    roll->since_us = hth_now_us(roll->env);
+}
+
+/* All that this member does by itself. */
+void roll_pump(struct hth_roll_call *roll)
+{
+    struct hth_choice *c = roll->choice;
+    if (roll->pumping)
+        return;
+    roll->pumping = true;
+    lose_silent(roll);
+    for (bool more = true; more;) {
+        more = false;
+        if (says_more(roll))
+            hth_choice_again(c);
+        if (c->phase == HTH_CHOICE_READY) {
+            note_ballot(roll);
+            send_ready(roll);
+            more = c->phase == HTH_CHOICE_READY;
+        }
+        send_moves(roll);
+        if (c->phase == HTH_CHOICE_WAIT && move_on(roll))
+            more = true;
+    }
+    answer_held(roll);
+    roll_ask(roll);
+    set_timer(roll);
+    roll->pumping = false;
+}
+
+static void on_timer(void *arg)
+{
+    roll_pump(arg);
+}
+
+/* ---- the owner's side
+ * ------------------------------------------------------------------------------ */
+
+enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_chain *chain,
+                          const struct hth_roll_opts *opts, const struct hth_roll_ops *ops,
+                          void *arg, struct hth_roll_call **out)
+{
+    uint16_t self;
+    *out = NULL;
+    if (opts->hold_us <= 0 || opts->silence_us <= 0 || opts->window_us <= 0 ||
+        opts->fork_us < opts->window_us)
+        return HTH_E_CONFIG;
+    HTH_TRY(hth_chain_member(chain, &env->self, opts->life, &self));
+    struct hth_roll_call *roll = hth_new(struct hth_roll_call);
+    roll->env = env;
+    roll->rpc = rpc;
+    roll->chain = chain;
+    roll->opts = *opts;
+    roll->ops = *ops;
+    roll->arg = arg;
+    roll->mates_max = hth_chain_members_max(chain);
+    roll->mate = hth_new_array(struct mate, roll->mates_max);
+    roll->hears = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
+    roll->choice = hth_calloc(1, hth_choice_size(HTH_ROLL_LINE_MAX));
+    roll->read = HTH_LINK_NONE;
+    roll->sent_ballot.base = roll->ready_in.base = HTH_LINK_NONE;
+    hth_choice_init(roll->choice, chain, self, HTH_ROLL_LINE_MAX);
+    roll->timer = hth_timer_new(env, on_timer, roll);
+    roll_meet(roll);
+    hth_rpc_serve(rpc, HTH_ROLL_METHOD_READY, on_ready, roll);
+    hth_rpc_serve(rpc, HTH_ROLL_METHOD_CALL, on_call, roll);
+    hth_rpc_serve(rpc, HTH_ROLL_METHOD_LINKS, roll_on_links, roll);
+    *out = roll;
+    return HTH_OK;
+}
+
+void hth_roll_free(struct hth_roll_call *roll)
+{
+    if (roll == NULL)
+        return;
+    for (uint16_t m = HTH_ROLL_METHOD_READY; m <= HTH_ROLL_METHOD_LINKS; m++)
+        hth_rpc_serve(roll->rpc, m, NULL, NULL);
+    for (uint32_t i = 0; i < roll->mates_max; i++)
+        if (roll->mate[i].held != NULL)
+            hth_rpc_refuse(roll->mate[i].held, HTH_E_DRAINING, 0, "this member ends");
+    drop_ready(roll);
+    if (roll->links != NULL)
+        hth_rpc_cancel(roll->links);
+    hth_timer_free(roll->env, roll->timer);
+    hth_free(roll->choice);
+    hth_free(roll->hears);
+    hth_free(roll->mate);
+    hth_free(roll);
+}
+
+void hth_roll_hold(struct hth_roll_call *roll, uint32_t link)
+{
+    hth_choice_take(roll->choice, link);
+    roll_meet(roll);
+    hth_timer_set(roll->env, roll->timer, 0);
+}
+
+void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
+{
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (hth_peer_id_eq(hth_chain_id(roll->chain, i), &peer->id))
+            roll->mate[i].addr = peer->addr;
+}
+
+void hth_roll_hear(struct hth_roll_call *roll, const struct hth_hash *head,
+                   const struct hth_roll_peer *holder)
+{
+    roll_want(roll, head, holder, 1);
+}
+
+void hth_roll_bring(struct hth_roll_call *roll, uint32_t samples)
+{
+    roll->choice->samples = samples;
+    roll->more = true;
+    hth_timer_set(roll->env, roll->timer, 0);
+}
+
+void hth_roll_leave(struct hth_roll_call *roll)
+{
+    hth_choice_leave(roll->choice);
+}
+
+bool hth_roll_has_left(const struct hth_roll_call *roll)
+{
+    return roll->choice->leave == HTH_CHOICE_LEFT;
+}
+
+void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *peer)
+{
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (i != roll_me(roll) && hth_peer_id_eq(hth_chain_id(roll->chain, i), peer))
+            roll_set_heard(roll, i, false);
+    hth_timer_set(roll->env, roll->timer, 0);
+}
+
+const struct hth_choice *hth_roll_choice(const struct hth_roll_call *roll)
+{
+    return roll->choice;
+}

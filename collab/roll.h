@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * roll.h: one member of a run's roll call, in one line of at most HTH_ROLL_LINE_MAX members: it is
+ * READY, averages with those that are, and holds the next head.
+ *
+ * The rules are choice.h's and the record is chain.h's; this is the clock and the lines around
+ * them.
+ *
+ *     member                                   caller (the voters take turns)
+ *        | --- 72 READY {ballot, head, batch} -->|   held, at most hold_us
+ *        | <-- WAIT -----------------------------|   "still here": READY again
+ *        | --- READY ---------------------------->|
+ *        | <-- GO {head, list} ------------------|   enough samples, all who are due are READY
+ *        | <=========== the round ==============>|   by the owner of this object
+ *
+ * A READY that is held tells each side that the other lives. A lost connection, or an answer that
+ * does not come within hold_us + silence_us, makes the other side *lost* until it is heard again.
+ * Other answers: MOVE (fetch another head from these, then be READY again), LATER (a later ballot
+ * runs), BEHIND (a better head exists: ask for its links). A member whose caller is lost goes on to
+ * a ballot of a caller that it hears; that one says CALL to those who are due.
+ *
+ * A head that is better than the tip (hth_chain_better) is fetched whenever one is heard of: its
+ * links first (LINKS), then the state, by the owner.
+ *
+ * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
+ * answers with the functions below. A round must give the same marks and the
+ * same mean to all its members, whoever reduced the parts.
+ *
+ * Loop thread. Runs on the real and the simulated environment. No callback runs inside a call of
+ * this header.
+ */
+#ifndef HTH_COLLAB_ROLL_H
+#define HTH_COLLAB_ROLL_H
+
+#include "collab/choice.h"
+#include "collab/roll_msg.h"
+#include "core/env.h"
+#include "rpc/rpc.h"
+
+struct hth_roll_call;
+
+/* Those that average on top of one head. */
+struct hth_roll_group {
+    struct hth_hash id; /* of this head and ballot */
+    struct hth_hash head;
+    uint64_t step; /* that the average makes */
+    uint32_t count, self;
+    const struct hth_roll_peer *peer; /* the same list in the same order everywhere */
+};
+
+struct hth_roll_ops {
+    /* Bring the batch, and average with these. Answer with hth_roll_averaged. */
+    void (*average)(void *arg, const struct hth_roll_group *group);
+    /* Fetch the state of that head from one of these. Answer with hth_roll_fetched. */
+    void (*fetch)(void *arg, const struct hth_hash *head, const struct hth_roll_peer *holders,
+                  uint32_t count);
+    /* This link is the tip: after a round its mean is the step to take. `used`: the batch counts,
+     * and another one begins. */
+    void (*tip)(void *arg, uint32_t link, bool used);
+};
+
+struct hth_roll_opts {
+    struct hth_addr addr; /* where others reach this member; family 0: nowhere */
+    uint64_t life;
+    uint64_t target;    /* samples in a list before it averages */
+    int64_t hold_us;    /* a READY is held that long before it is answered with WAIT */
+    int64_t silence_us; /* after that much more its caller is lost */
+    int64_t window_us;  /* waited for members that are due, once there are enough samples */
+    int64_t fork_us;    /* without a quorum for so long, a run that may fork does */
+};
+#define HTH_ROLL_OPTS_INIT                                                                         \
+    {                                                                                              \
+        .target = 1, .hold_us = 150 * HTH_US_PER_MS, .silence_us = 350 * HTH_US_PER_MS,            \
+        .window_us = 3 * HTH_US_PER_S, .fork_us = 10 * HTH_US_PER_S                                \
+    }
+
+/* `chain` is borrowed, and written by this object alone. Errors: E_CONFIG (times), E_TOO_LARGE (no
+ * room for this member). */
+enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_chain *chain,
+                          const struct hth_roll_opts *opts, const struct hth_roll_ops *ops,
+                          void *arg, struct hth_roll_call **out) HTH_MUST;
+/* Without callbacks. NULL is fine. */
+void hth_roll_free(struct hth_roll_call *roll);
+
+/* Holds the state of this link, which is in the chain: a genesis, or a checkpoint's. */
+void hth_roll_hold(struct hth_roll_call *roll, uint32_t link);
+/* Where a member is reached, from a note in the DHT. Members say it themselves, too. */
+void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer);
+/* Hears of members that hold heads: asks one of them for its links. */
+void hth_roll_hear(struct hth_roll_call *roll, const struct hth_hash *head,
+                   const struct hth_roll_peer *holder);
+/* Samples in the batch that it brings. They never become fewer until the batch counts. */
+void hth_roll_bring(struct hth_roll_call *roll, uint32_t samples);
+/* The round's outcome: for each of the group's list HTH_ROLL_IN, HTH_ROLL_PART or 0, and the digest
+ * of the mean; or the error that ended it. */
+void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint16_t *marks,
+                       const struct hth_hash *mean);
+void hth_roll_fetched(struct hth_roll_call *roll, enum hth_err err);
+/* Asks to leave; hth_roll_has_left once it may go. */
+void hth_roll_leave(struct hth_roll_call *roll);
+bool hth_roll_has_left(const struct hth_roll_call *roll);
+/* For on_peer_lost. */
+void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *peer);
+
+/* To look at. */
+const struct hth_choice *hth_roll_choice(const struct hth_roll_call *roll);
+
+#endif

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/roll_int.h"
+
+#include "core/mem.h"
+
+#include <string.h>
+
+/* ---- links and states of other heads ------------------------------------------------------ */
+
+static void fetch_links(struct hth_roll_call *roll);
+
+/* The wanted head's links are here: its state is fetched if it is worth it. */
+static void want_state(struct hth_roll_call *roll, uint32_t link,
+                       const struct hth_roll_peer *holders, uint32_t count)
+{
+    struct hth_choice *c = roll->choice;
+    uint32_t pick = hth_choice_pick(c);
+    bool better = c->tip == HTH_LINK_NONE || hth_chain_better(roll->chain, link, c->tip);
+    struct hth_ballot now = hth_choice_now(c);
+    /* MOVE: a candidate of the same choice, which its caller picked. */
+    bool other = c->tip != HTH_LINK_NONE && link != c->tip &&
+                 hth_chain_base(roll->chain, link) == now.base &&
+                 hth_chain_at(roll->chain, link)->step == now.step;
+    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || other || link == pick))
+        return;
+    roll->fetching = true;
+    roll->wanted = roll_head(roll, link);
+    roll->ops.fetch(roll->arg, &roll->wanted, holders, count);
+}
+
+void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
+               const struct hth_roll_peer *holders, uint32_t count)
+{
+    uint32_t link = hth_chain_find(roll->chain, head);
+    if (count == 0 || roll->fetching)
+        return;
+    if (link != HTH_LINK_NONE) {
+        want_state(roll, link, holders, count);
+    } else if (roll->links == NULL) {
+        roll->wanted = *head;
+        roll->from = holders[0];
+        fetch_links(roll);
+    }
+}
+
+/* Whether a head is not said: that of the one who is asked. */
+static bool is_zero(const struct hth_hash *head)
+{
+    static const struct hth_hash zero;
+    return memcmp(head, &zero, sizeof(zero)) == 0;
+}
+
+/* A member that answers lives, in the life that is known of it. */
+static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result *result)
+{
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (i != roll_me(roll) && hth_peer_id_eq(hth_chain_id(roll->chain, i), &roll->from.id))
+            roll_set_heard(roll, i, result->err == HTH_OK || result->remote);
+}
+
+static void on_links_answer(void *arg, const struct hth_rpc_result *result)
+{
+    struct hth_roll_call *roll = arg;
+    struct hth_reader r;
+    uint32_t link = HTH_LINK_NONE, got = 0;
+    roll->links = NULL;
+    hth_reader_init(&r, result->payload, result->payload_len);
+    while (result->err == HTH_OK && hth_reader_left(&r) > 0 && got < HTH_ROLL_LINKS_MAX &&
+           hth_chain_read(roll->chain, &r, &link) == HTH_OK) {
+        roll->read = link;
+        got++;
+    }
+    roll_meet(roll);
+    note_answer(roll, result);
+    bool any = is_zero(&roll->wanted);
+    if (!any)
+        link = hth_chain_find(roll->chain, &roll->wanted);
+    if (link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
+        want_state(roll, link, &roll->from, 1);
+    else if (got > 0)
+        fetch_links(roll); /* there may be more */
+    roll_pump(roll);
+}
+
+/* Asks for the links up to the wanted head, after the heads that are held here. */
+static void fetch_links(struct hth_roll_call *roll)
+{
+    struct hth_links_msg msg = {.head = roll->wanted};
+    uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    uint32_t link = roll->choice->tip;
+    if (roll->read != HTH_LINK_NONE)
+        msg.held[msg.count++] = roll_head(roll, roll->read);
+    /* From the tip back, in steps that double: the other finds a link that both have. */
+    for (uint32_t back = 1; link != HTH_LINK_NONE && msg.count < HTH_ROLL_HELD_MAX; back *= 2) {
+        msg.held[msg.count++] = roll_head(roll, link);
+        for (uint32_t i = 0; i < back && link != HTH_LINK_NONE; i++)
+            link = hth_chain_at(roll->chain, link)->prev;
+    }
+    struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_LINKS,
+                                     .timeout_us = roll->opts.hold_us + roll->opts.silence_us};
+    opts.body.payload = bytes;
+    opts.body.payload_len = hth_links_write(&msg, bytes);
+    struct hth_rpc_target target = {roll->from.id, roll->from.addr};
+    if (hth_rpc_call(roll->rpc, &target, &opts, on_links_answer, roll, &roll->links) != HTH_OK)
+        roll->links = NULL;
+}
+
+static bool is_held(const struct hth_links_msg *msg, const struct hth_hash *head)
+{
+    for (uint32_t i = 0; i < msg->count; i++)
+        if (memcmp(&msg->held[i], head, sizeof(*head)) == 0)
+            return true;
+    return false;
+}
+
+void roll_on_links(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_roll_call *roll = arg;
+    struct hth_links_msg msg;
+    size_t len;
+    const uint8_t *bytes = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_links_read(bytes, len, &msg);
+    uint32_t link = err != HTH_OK        ? HTH_LINK_NONE
+                    : is_zero(&msg.head) ? roll->choice->tip
+                                         : hth_chain_find(roll->chain, &msg.head);
+    if (link == HTH_LINK_NONE) {
+        hth_rpc_refuse(req, err == HTH_OK ? HTH_E_NOT_FOUND : err, 0, "LINKS");
+        return;
+    }
+    /* The oldest links that the other has not, HTH_ROLL_LINKS_MAX of them. */
+    uint32_t ring[HTH_ROLL_LINKS_MAX], n = 0;
+    for (; link != HTH_LINK_NONE && !is_held(&msg, hth_chain_head(roll->chain, link)); n++) {
+        ring[n % HTH_ROLL_LINKS_MAX] = link;
+        link = hth_chain_at(roll->chain, link)->prev;
+    }
+    size_t room = HTH_FRAME_META_BYTES_MAX / 2;
+    uint8_t *out = hth_calloc(1, room);
+    struct hth_writer w;
+    struct hth_rpc_body body = {.payload = out};
+    hth_writer_init(&w, out, room);
+    for (uint32_t i = 0; i < HTH_MIN(n, HTH_ROLL_LINKS_MAX) && w.err == HTH_OK; i++) {
+        body.payload_len = w.pos;
+        hth_chain_write(roll->chain, ring[(n - 1 - i) % HTH_ROLL_LINKS_MAX], &w);
+    }
+    if (w.err == HTH_OK)
+        body.payload_len = w.pos;
+    hth_rpc_reply(req, &body);
+    hth_free(out);
+}
+
+/* Whether steps may count at that member that this one missed: it waits for it in vain, or it does
+ * not average with it. */
+static bool may_be_ahead(const struct hth_roll_call *roll, uint16_t member)
+{
+    const struct hth_choice *c = roll->choice;
+    const struct hth_roll *entry = hth_chain_entry(roll->chain, c->tip, member);
+    bool waits = c->phase == HTH_CHOICE_WAIT && hth_now_us(roll->env) - roll->since_us >= ASK_US;
+    bool together = entry != NULL && entry->marks & HTH_ROLL_IN;
+    return member != roll_me(roll) && roll->mate[member].addr.family != 0 && (waits || !together);
+}
+
+/* Asks one member after the other which head it holds. */
+void roll_ask(struct hth_roll_call *roll)
+{
+    uint32_t members = hth_chain_members(roll->chain);
+    int64_t now = hth_now_us(roll->env);
+    if (roll->links != NULL || roll->fetching || now - roll->asked_us < ASK_US)
+        return;
+    if (roll->choice->tip == HTH_LINK_NONE) { /* a newcomer asks again */
+        roll->asked_us = now;
+        roll->wanted = (struct hth_hash){{0}};
+        if (roll->from.addr.family != 0)
+            fetch_links(roll);
+        return;
+    }
+    for (uint32_t k = 0; k < members; k++) {
+        roll->asked = (uint16_t)((roll->asked + 1u) % members);
+        if (!may_be_ahead(roll, roll->asked))
+            continue;
+        roll->asked_us = now;
+        roll->wanted = (struct hth_hash){{0}};
+        roll->from = roll_peer(roll, roll->asked);
+        fetch_links(roll);
+        return;
+    }
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/roll_msg.h"
+
+/* Programs that make something else of these bytes have another version. */
+#define VERSION 1
+
+enum { LEAVES = 1 }; /* flags */
+
+/* ---- parts of messages --------------------------------------------------------------------- */
+
+static void write_hash(struct hth_writer *w, const struct hth_hash *hash)
+{
+    hth_write_bytes(w, hash, sizeof(*hash));
+}
+
+static void read_hash(struct hth_reader *r, struct hth_hash *out)
+{
+    hth_read_bytes(r, out, sizeof(*out));
+}
+
+static void write_addr(struct hth_writer *w, const struct hth_addr *addr)
+{
+    hth_write_u8(w, addr->family);
+    hth_write_bytes(w, addr->ip, sizeof(addr->ip));
+    hth_write_u16(w, addr->port);
+}
+
+/* An address without a port, or half an address, can't be dialled. */
+static enum hth_err read_addr(struct hth_reader *r, struct hth_addr *out)
+{
+    static const uint8_t zero[16];
+    out->family = hth_read_u8(r);
+    hth_read_bytes(r, out->ip, sizeof(out->ip));
+    out->port = hth_read_u16(r);
+    HTH_TRY(r->err);
+    size_t used = out->family == 4 ? 4 : out->family == 6 ? 16 : 0;
+    bool good = (out->family == 0 || used > 0) && (out->port > 0) == (used > 0) &&
+                memcmp(out->ip + used, zero, sizeof(zero) - used) == 0;
+    return good ? HTH_OK : HTH_E_MALFORMED;
+}
+
+static void write_ballot(struct hth_writer *w, const struct hth_roll_ballot *ballot)
+{
+    hth_write_u64(w, ballot->step);
+    write_hash(w, &ballot->base);
+    hth_write_u32(w, ballot->n);
+}
+
+static void read_ballot(struct hth_reader *r, struct hth_roll_ballot *out)
+{
+    out->step = hth_read_u64(r);
+    read_hash(r, &out->base);
+    out->n = hth_read_u32(r);
+}
+
+static enum hth_err read_version(struct hth_reader *r)
+{
+    uint8_t version = hth_read_u8(r);
+    HTH_TRY(r->err);
+    return version == VERSION ? HTH_OK : HTH_E_VERSION;
+}
+
+static enum hth_err read_flag(struct hth_reader *r, bool *out)
+{
+    uint8_t flag = hth_read_u8(r);
+    *out = flag == 1;
+    return flag <= 1 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+static enum hth_err read_end(const struct hth_reader *r)
+{
+    HTH_TRY(r->err);
+    return hth_reader_left(r) == 0 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+static struct hth_writer begin(uint8_t *out)
+{
+    struct hth_writer w;
+    hth_writer_init(&w, out, HTH_ROLL_BYTES_MAX);
+    return w;
+}
+
+static size_t end(const struct hth_writer *w)
+{
+    HTH_ASSERT(w->err == HTH_OK);
+    return w->pos;
+}
+
+/* ---- READY --------------------------------------------------------------------------------- */
+
+size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
+{
+    struct hth_writer w = begin(out);
+    hth_write_u8(&w, VERSION);
+    hth_write_u8(&w, ready->leaves ? LEAVES : 0);
+    write_ballot(&w, &ready->ballot);
+    write_hash(&w, &ready->head);
+    write_hash(&w, &ready->accepted);
+    hth_write_u32(&w, ready->accepted_n);
+    hth_write_u64(&w, ready->life);
+    hth_write_u32(&w, ready->batch);
+    hth_write_u32(&w, ready->samples);
+    write_addr(&w, &ready->addr);
+    return end(&w);
+}
+
+enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_msg *out)
+{
+    struct hth_reader r;
+    *out = (struct hth_ready_msg){0};
+    hth_reader_init(&r, data, len);
+    HTH_TRY(read_version(&r));
+    uint8_t flags = hth_read_u8(&r);
+    out->leaves = flags & LEAVES;
+    read_ballot(&r, &out->ballot);
+    read_hash(&r, &out->head);
+    read_hash(&r, &out->accepted);
+    out->accepted_n = hth_read_u32(&r);
+    out->life = hth_read_u64(&r);
+    out->batch = hth_read_u32(&r);
+    out->samples = hth_read_u32(&r);
+    HTH_TRY(read_addr(&r, &out->addr));
+    HTH_TRY(flags <= LEAVES ? HTH_OK : HTH_E_MALFORMED);
+    return read_end(&r);
+}
+
+/* ---- its answer ------------------------------------------------------------------------------ */
+
+size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
+{
+    struct hth_writer w = begin(out);
+    bool go = reply->kind == HTH_READY_GO;
+    hth_write_u8(&w, (uint8_t)reply->kind);
+    if (go || reply->kind == HTH_READY_MOVE || reply->kind == HTH_READY_BEHIND)
+        write_hash(&w, &reply->head);
+    if (go || reply->kind == HTH_READY_LATER)
+        hth_write_u32(&w, reply->n);
+    if (go)
+        hth_write_u8(&w, reply->fork);
+    if (!go && reply->kind != HTH_READY_MOVE)
+        return end(&w);
+    hth_write_u32(&w, reply->count);
+    for (uint32_t i = 0; i < reply->count; i++) {
+        const struct hth_roll_peer *p = &reply->peer[i];
+        hth_write_bytes(&w, &p->id, sizeof(p->id));
+        if (go) {
+            hth_write_u64(&w, p->life);
+            hth_write_u32(&w, p->batch);
+            hth_write_u32(&w, p->samples);
+            hth_write_u8(&w, p->leaves);
+        }
+        write_addr(&w, &p->addr);
+    }
+    return end(&w);
+}
+
+static enum hth_err read_peers(struct hth_reader *r, struct hth_ready_reply *out)
+{
+    out->count = hth_read_u32(r);
+    HTH_TRY(r->err);
+    if (out->count > HTH_ROLL_LINE_MAX)
+        return HTH_E_TOO_LARGE;
+    for (uint32_t i = 0; i < out->count; i++) {
+        struct hth_roll_peer *p = &out->peer[i];
+        hth_read_bytes(r, &p->id, sizeof(p->id));
+        if (out->kind == HTH_READY_GO) {
+            p->life = hth_read_u64(r);
+            p->batch = hth_read_u32(r);
+            p->samples = hth_read_u32(r);
+            HTH_TRY(read_flag(r, &p->leaves));
+        }
+        HTH_TRY(read_addr(r, &p->addr));
+        for (uint32_t k = 0; k < i; k++)
+            if (hth_peer_id_eq(&out->peer[k].id, &p->id))
+                return HTH_E_MALFORMED;
+    }
+    return out->count > 0 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+enum hth_err hth_ready_reply_read(const uint8_t *data, size_t len, struct hth_ready_reply *out)
+{
+    struct hth_reader r;
+    *out = (struct hth_ready_reply){0};
+    hth_reader_init(&r, data, len);
+    uint8_t kind = hth_read_u8(&r);
+    HTH_TRY(r.err);
+    if (kind > HTH_READY_BEHIND)
+        return HTH_E_MALFORMED;
+    out->kind = (enum hth_ready_answer)kind;
+    bool go = kind == HTH_READY_GO;
+    if (go || kind == HTH_READY_MOVE || kind == HTH_READY_BEHIND)
+        read_hash(&r, &out->head);
+    if (go || kind == HTH_READY_LATER)
+        out->n = hth_read_u32(&r);
+    if (go)
+        HTH_TRY(read_flag(&r, &out->fork));
+    if (go || kind == HTH_READY_MOVE)
+        HTH_TRY(read_peers(&r, out));
+    return read_end(&r);
+}
+
+/* ---- CALL and LINKS -------------------------------------------------------------------------- */
+
+size_t hth_call_write(const struct hth_roll_ballot *ballot, uint8_t *out)
+{
+    struct hth_writer w = begin(out);
+    hth_write_u8(&w, VERSION);
+    write_ballot(&w, ballot);
+    return end(&w);
+}
+
+enum hth_err hth_call_read(const uint8_t *data, size_t len, struct hth_roll_ballot *out)
+{
+    struct hth_reader r;
+    *out = (struct hth_roll_ballot){0};
+    hth_reader_init(&r, data, len);
+    HTH_TRY(read_version(&r));
+    read_ballot(&r, out);
+    return read_end(&r);
+}
+
+size_t hth_links_write(const struct hth_links_msg *links, uint8_t *out)
+{
+    struct hth_writer w = begin(out);
+    hth_write_u8(&w, VERSION);
+    write_hash(&w, &links->head);
+    hth_write_u32(&w, links->count);
+    for (uint32_t i = 0; i < links->count; i++)
+        write_hash(&w, &links->held[i]);
+    return end(&w);
+}
+
+enum hth_err hth_links_read(const uint8_t *data, size_t len, struct hth_links_msg *out)
+{
+    struct hth_reader r;
+    *out = (struct hth_links_msg){0};
+    hth_reader_init(&r, data, len);
+    HTH_TRY(read_version(&r));
+    read_hash(&r, &out->head);
+    out->count = hth_read_u32(&r);
+    HTH_TRY(r.err);
+    if (out->count > HTH_ROLL_HELD_MAX)
+        return HTH_E_TOO_LARGE;
+    for (uint32_t i = 0; i < out->count; i++)
+        read_hash(&r, &out->held[i]);
+    return read_end(&r);
+}

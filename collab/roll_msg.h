@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * roll_msg.h: the bytes of the roll call's messages (roll.h), little-endian, a version first.
+ *
+ *     READY  u8 version, u8 flags, ballot, head 32, accepted 32, u32 accepted_n, u64 life,
+ *            u32 batch, u32 samples, address
+ *     its answer: u8 kind, then
+ *       WAIT    nothing
+ *       GO      head 32, u32 n, u8 fork, u32 count, of each member: id 32, u64 life, u32 batch,
+ *               u32 samples, u8 leaves, address
+ *       MOVE    head 32, u32 count, of each holder: id 32, address
+ *       LATER   u32 n
+ *       BEHIND  head 32
+ *     CALL   u8 version, ballot
+ *     LINKS  u8 version, head 32 (wanted; zero: the callee's), u32 count, heads 32 (held)
+ *     its answer: links (chain.h), the oldest first
+ *
+ *     ballot   u64 step, head 32 of the base, u32 n
+ *     address  u8 family (0: none, 4, 6), ip 16, u16 port
+ *
+ * The functions that read let through what is in range, and nothing with bytes left over. Pure
+ * functions, any thread. Their errors: E_TRUNCATED, E_VERSION, E_MALFORMED, E_TOO_LARGE (a count).
+ */
+#ifndef HTH_COLLAB_ROLL_MSG_H
+#define HTH_COLLAB_ROLL_MSG_H
+
+#include "core/bytes.h"
+#include "core/ident.h"
+
+#define HTH_ROLL_METHOD_READY 72
+#define HTH_ROLL_METHOD_CALL  73
+#define HTH_ROLL_METHOD_LINKS 74
+
+/* Members of one line. */
+#define HTH_ROLL_LINE_MAX 64
+/* Heads that a LINKS names, and links in its answer. */
+#define HTH_ROLL_HELD_MAX  16
+#define HTH_ROLL_LINKS_MAX 16
+
+/* A message of any kind has at most this many bytes: a GO to a full line. */
+#define HTH_ROLL_BYTES_MAX (64 + HTH_ROLL_LINE_MAX * 72)
+
+struct hth_roll_ballot {
+    uint64_t step;
+    struct hth_hash base;
+    uint32_t n;
+};
+
+struct hth_ready_msg {
+    struct hth_roll_ballot ballot;
+    struct hth_hash head;
+    struct hth_hash accepted; /* zero: none */
+    uint32_t accepted_n;
+    uint64_t life;
+    uint32_t batch;
+    uint32_t samples;
+    bool leaves;
+    struct hth_addr addr; /* family 0: it can't be dialled */
+};
+
+enum hth_ready_answer {
+    HTH_READY_WAIT, /* still here: send it again */
+    HTH_READY_GO,
+    HTH_READY_MOVE,
+    HTH_READY_LATER,
+    HTH_READY_BEHIND,
+};
+
+struct hth_roll_peer {
+    struct hth_peer_id id;
+    uint64_t life; /* of a GO's members */
+    uint32_t batch;
+    uint32_t samples;
+    bool leaves;
+    struct hth_addr addr;
+};
+
+struct hth_ready_reply {
+    enum hth_ready_answer kind;
+    struct hth_hash head;
+    uint32_t n;
+    bool fork;
+    uint32_t count;
+    struct hth_roll_peer peer[HTH_ROLL_LINE_MAX];
+};
+
+struct hth_links_msg {
+    struct hth_hash head;
+    uint32_t count;
+    struct hth_hash held[HTH_ROLL_HELD_MAX];
+};
+
+/* The writers' buffers have HTH_ROLL_BYTES_MAX bytes. Each returns the number of bytes. */
+size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out);
+enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_msg *out) HTH_MUST;
+size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out);
+enum hth_err hth_ready_reply_read(const uint8_t *data, size_t len,
+                                  struct hth_ready_reply *out) HTH_MUST;
+size_t hth_call_write(const struct hth_roll_ballot *ballot, uint8_t *out);
+enum hth_err hth_call_read(const uint8_t *data, size_t len, struct hth_roll_ballot *out) HTH_MUST;
+size_t hth_links_write(const struct hth_links_msg *links, uint8_t *out);
+enum hth_err hth_links_read(const uint8_t *data, size_t len, struct hth_links_msg *out) HTH_MUST;
+
+#endif

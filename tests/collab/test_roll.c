@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_roll.c: members of one line choose steps in the simulated world. The average is a table that
+ * the members of a round share: each takes part when its GO comes, and the first to end the round
+ * says who is in it, as reducers do.
+ */
+#include "support/test.h"
+
+#include "collab/roll.h"
+#include "core/mem.h"
+#include "sim/world.h"
+
+enum { MEMBERS_MAX = 8, STEPS_MAX = 4096, ROUNDS_MAX = 8192, LIVES = 4 };
+#define AVERAGE_US (10 * HTH_US_PER_MS)
+#define ROUND_US   (300 * HTH_US_PER_MS) /* members that did not come by then are left out */
+#define FETCH_US   (20 * HTH_US_PER_MS)
+
+struct line;
+
+struct mate {
+    struct line *line;
+    uint32_t index;
+    struct hth_node *node;
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_chain *chain;
+    struct hth_roll_call *roll;
+    struct hth_timer *batch, *average, *fetch;
+    struct hth_hash fetching;
+    struct round *round;
+    uint64_t life;
+    uint32_t samples;
+    struct hth_hash head[STEPS_MAX]; /* by step, as this member held them last */
+    uint64_t step;
+};
+
+struct round {
+    struct hth_hash id;
+    uint32_t count;
+    struct hth_peer_id member[HTH_ROLL_LINE_MAX];
+    bool came[HTH_ROLL_LINE_MAX];
+    int64_t began_us;
+    bool closed;
+};
+
+struct line {
+    struct hth_world *world;
+    struct mate mate[MEMBERS_MAX];
+    uint32_t n;
+    struct round round[ROUNDS_MAX];
+    uint32_t rounds;
+    bool eventual;
+    int64_t batch_us;           /* for 8 samples */
+    uint32_t side[MEMBERS_MAX]; /* of the cut; all 0: none */
+};
+
+/* ---- the owner's side --------------------------------------------------------------------- */
+
+static void begin_batch(struct mate *m)
+{
+    m->samples = 0;
+    hth_timer_set(m->env, m->batch, m->line->batch_us);
+}
+
+static void on_batch(void *arg)
+{
+    struct mate *m = arg;
+    hth_roll_bring(m->roll, m->samples += 8);
+    hth_timer_set(m->env, m->batch, m->line->batch_us);
+}
+
+static struct round *round_of(struct line *l, const struct hth_roll_group *group)
+{
+    for (uint32_t i = l->rounds; i-- > 0;)
+        if (memcmp(&l->round[i].id, &group->id, sizeof(group->id)) == 0)
+            return &l->round[i];
+    assert_true(l->rounds < ROUNDS_MAX);
+    struct round *r = &l->round[l->rounds++];
+    *r = (struct round){
+        .id = group->id, .count = group->count, .began_us = hth_world_now_us(l->world)};
+    for (uint32_t i = 0; i < group->count; i++)
+        r->member[i] = group->peer[i].id;
+    return r;
+}
+
+static void start_average(void *arg, const struct hth_roll_group *group)
+{
+    struct mate *m = arg;
+    m->round = round_of(m->line, group);
+    assert_int_equal(m->round->count, group->count);
+    for (uint32_t i = 0; i < group->count; i++)
+        assert_true(hth_peer_id_eq(&m->round->member[i], &group->peer[i].id));
+    assert_true(hth_peer_id_eq(&group->peer[group->self].id, &m->env->self));
+    if (!m->round->closed)
+        m->round->came[group->self] = true;
+    hth_timer_set(m->env, m->average, AVERAGE_US);
+}
+
+static bool apart(const struct line *l, uint32_t a, uint32_t b)
+{
+    return l->side[a] != l->side[b] || !hth_node_is_up(l->mate[a].node) ||
+           !hth_node_is_up(l->mate[b].node);
+}
+
+static struct mate *mate_of(struct line *l, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (hth_peer_id_eq(&l->mate[i].env->self, id))
+            return &l->mate[i];
+    return NULL;
+}
+
+/* A round ends once all that can come have, or after ROUND_US; nobody gets it from across a cut. */
+static void on_average(void *arg)
+{
+    struct mate *m = arg;
+    struct round *r = m->round;
+    bool all = true, late = hth_world_now_us(m->line->world) - r->began_us >= ROUND_US;
+    uint16_t marks[HTH_ROLL_LINE_MAX] = {0};
+    struct hth_hash mean;
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct mate *other = mate_of(m->line, &r->member[i]);
+        if (r->came[i] && apart(m->line, m->index, other->index)) {
+            hth_roll_averaged(m->roll, HTH_E_CLOSED, NULL, NULL); /* a reducer is lost */
+            return;
+        }
+        all &= r->came[i];
+    }
+    if (!r->closed && !all && !late) {
+        hth_timer_set(m->env, m->average, AVERAGE_US);
+        return;
+    }
+    r->closed = true;
+    for (uint32_t i = 0; i < r->count; i++)
+        marks[i] = r->came[i] ? HTH_ROLL_IN : 0;
+    m->env->crypto->hash(r, offsetof(struct round, began_us), &mean);
+    hth_roll_averaged(m->roll, HTH_OK, marks, &mean);
+}
+
+static void start_fetch(void *arg, const struct hth_hash *head, const struct hth_roll_peer *holders,
+                        uint32_t count)
+{
+    struct mate *m = arg;
+    assert_true(count > 0);
+    (void)holders;
+    m->fetching = *head;
+    hth_timer_set(m->env, m->fetch, FETCH_US);
+}
+
+/* Whether somebody that it reaches holds that head. */
+static void on_fetch(void *arg)
+{
+    struct mate *m = arg;
+    bool found = false;
+    for (uint32_t i = 0; i < m->line->n; i++) {
+        const struct mate *other = &m->line->mate[i];
+        if (i != m->index && !apart(m->line, m->index, i))
+            for (uint64_t s = 0; s <= other->step; s++)
+                found |= memcmp(&other->head[s], &m->fetching, sizeof(m->fetching)) == 0;
+    }
+    hth_roll_fetched(m->roll, found ? HTH_OK : HTH_E_CLOSED);
+}
+
+static void on_tip(void *arg, uint32_t link, bool used)
+{
+    struct mate *m = arg;
+    m->step = hth_chain_at(m->chain, link)->step;
+    assert_true(m->step < STEPS_MAX);
+    m->head[m->step] = *hth_chain_head(m->chain, link);
+    if (used)
+        begin_batch(m);
+}
+
+/* ---- the world
+ * ------------------------------------------------------------------------------------ */
+
+static void on_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
+{
+    struct mate *m = arg;
+    if (err != HTH_OK && m->roll != NULL)
+        hth_roll_peer_lost(m->roll, peer);
+}
+
+static uint32_t put_genesis(struct mate *m)
+{
+    struct hth_roll roll[MEMBERS_MAX];
+    struct hth_chain_link genesis = {
+        .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = roll, .count = m->line->n};
+    uint32_t at;
+    for (uint32_t i = 0; i < m->line->n; i++) {
+        roll[i] = (struct hth_roll){.marks = HTH_ROLL_IN};
+        struct hth_peer_id id = hth_node_env(m->line->mate[i].node)->self;
+        assert_ok(hth_chain_member(m->chain, &id, 1, &roll[i].member));
+    }
+    assert_ok(hth_chain_add(m->chain, &genesis, &at));
+    return at;
+}
+
+static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
+{
+    struct mate *m = arg;
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_roll_opts opts = HTH_ROLL_OPTS_INIT;
+    static const struct hth_roll_ops ops = {start_average, start_fetch, on_tip};
+    struct hth_addr addr = hth_node_addr(m->node, 4000);
+    struct hth_chain_opts chain = {.crypto = env->crypto,
+                                   .window = 8,
+                                   .eventual = m->line->eventual,
+                                   .links_max = 2 * STEPS_MAX,
+                                   .members_max = MEMBERS_MAX * LIVES,
+                                   .rolls_max = 2 * STEPS_MAX * MEMBERS_MAX};
+    (void)dht;
+    m->env = env;
+    rpc.network = "run";
+    rpc.listen = &addr;
+    rpc.on_peer_lost = on_lost;
+    rpc.arg = m;
+    assert_ok(hth_rpc_new(env, &rpc, &m->rpc));
+    m->chain = hth_chain_new(&chain);
+    m->batch = hth_timer_new(env, on_batch, m);
+    m->average = hth_timer_new(env, on_average, m);
+    m->fetch = hth_timer_new(env, on_fetch, m);
+    opts.addr = addr;
+    opts.life = ++m->life;
+    opts.target = 8 * (m->line->n - 1);
+    uint32_t genesis = put_genesis(m);
+    assert_ok(hth_roll_new(env, m->rpc, m->chain, &opts, &ops, m, &m->roll));
+    for (uint32_t i = 0; i < m->line->n; i++) {
+        struct hth_node *node = m->line->mate[i].node;
+        struct hth_roll_peer peer = {.id = hth_node_env(node)->self,
+                                     .addr = hth_node_addr(node, 4000)};
+        hth_roll_meet(m->roll, &peer);
+    }
+    m->step = 0;
+    if (m->life > 1) { /* another life: a newcomer, who heard of a head */
+        const struct mate *other = &m->line->mate[(m->index + 1) % m->line->n];
+        struct hth_roll_peer holder = {.id = other->env->self,
+                                       .addr = hth_node_addr(other->node, 4000)};
+        hth_roll_hear(m->roll, &other->head[other->step], &holder);
+        return;
+    }
+    m->head[0] = *hth_chain_head(m->chain, genesis);
+    hth_roll_hold(m->roll, genesis);
+    begin_batch(m);
+}
+
+static void halt(struct hth_env *env, void *arg)
+{
+    struct mate *m = arg;
+    hth_roll_free(m->roll);
+    hth_timer_free(env, m->batch);
+    hth_timer_free(env, m->average);
+    hth_timer_free(env, m->fetch);
+    hth_chain_free(m->chain);
+    hth_rpc_free(m->rpc);
+    m->roll = NULL;
+    m->rpc = NULL;
+}
+
+static struct line *start(uint64_t seed, uint32_t n, bool eventual)
+{
+    struct line *l = hth_new(struct line);
+    l->world = hth_world_new(seed, NULL);
+    l->n = n;
+    l->eventual = eventual;
+    l->batch_us = 30 * HTH_US_PER_MS;
+    for (uint32_t i = 0; i < n; i++) {
+        struct hth_node_opts o = HTH_NODE_OPTS_INIT;
+        char name[16];
+        snprintf(name, sizeof(name), "m%u", i);
+        o.boot = boot;
+        o.halt = halt;
+        o.arg = &l->mate[i];
+        l->mate[i].line = l;
+        l->mate[i].index = i;
+        l->mate[i].node = hth_world_node(l->world, name, &o);
+        l->mate[i].env = hth_node_env(l->mate[i].node);
+    }
+    return l;
+}
+
+static void stop(struct line *l)
+{
+    struct hth_open_counts leaks;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (hth_node_is_up(l->mate[i].node))
+            hth_node_crash(l->mate[i].node, HTH_CRASH_RESET);
+    hth_world_leaks(l->world, &leaks);
+    assert_int_equal(hth_open_total(&leaks), 0);
+    hth_world_free(l->world);
+    hth_free(l);
+}
+
+static void cut(struct line *l, uint32_t first)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        l->side[i] = i < first;
+        hth_node_set_side(l->mate[i].node, l->side[i]);
+    }
+}
+
+static void heal(struct line *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        hth_node_set_side(l->mate[i].node, l->side[i] = 0);
+    hth_world_heal(l->world);
+}
+
+/* All that are up hold one head of each of the last steps; returns the least step. */
+static uint64_t agree(const struct line *l)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (hth_node_is_up(l->mate[i].node))
+            least = HTH_MIN(least, l->mate[i].step);
+    const struct mate *first = NULL;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct mate *m = &l->mate[i];
+        if (!hth_node_is_up(m->node))
+            continue;
+        uint32_t link = hth_roll_choice(m->roll)->tip;
+        assert_int_not_equal(link, HTH_LINK_NONE);
+        while (hth_chain_at(m->chain, link)->step + 1 > least)
+            link = hth_chain_at(m->chain, link)->prev; /* the last step is not final */
+        if (first == NULL) {
+            first = m;
+            assert_true(least > 0);
+        }
+        uint32_t same = hth_chain_find(first->chain, hth_chain_head(m->chain, link));
+        assert_int_not_equal(same, HTH_LINK_NONE);
+    }
+    return least;
+}
+
+/* ---- what is promised
+ * ------------------------------------------------------------------------------- */
+
+static void a_line_steps(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= MEMBERS_MAX; n++) {
+        struct line *l = start(n, n, false);
+        hth_world_run_for(l->world, 10 * HTH_US_PER_S);
+        uint64_t steps = agree(l);
+        printf("%u members: %llu steps in 10 s\n", n, (unsigned long long)steps);
+        assert_true(steps > 30);
+        stop(l);
+    }
+}
+
+static void deaths_cost_little(void **state)
+{
+    (void)state;
+    static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
+    for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++)
+        for (uint32_t victim = 0; victim < 4; victim++) {
+            struct line *l = start(victim + 10 * k, 4, false);
+            hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+            uint64_t before = agree(l);
+            hth_node_crash(l->mate[victim].node, how[k]);
+            hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+            uint64_t after = agree(l);
+            printf("%s death of %u: %llu, then %llu steps\n", k == 0 ? "loud" : "silent", victim,
+                   (unsigned long long)before, (unsigned long long)(after - before));
+            assert_true(after - before > before / 3);
+            stop(l);
+        }
+}
+
+/* Strict: the part without a quorum stands still, and comes back with the others' steps. */
+static void a_cut_heals(void **state)
+{
+    (void)state;
+    struct line *l = start(7, 5, false);
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    cut(l, 2);
+    hth_world_run_for(l->world, 30 * HTH_US_PER_S);
+    uint64_t few = l->mate[0].step, most = l->mate[4].step;
+    printf("cut: %llu and %llu\n", (unsigned long long)few, (unsigned long long)most);
+    assert_true(most > few + 20);
+    heal(l);
+    hth_world_run_for(l->world, 20 * HTH_US_PER_S);
+    assert_true(agree(l) > most);
+    stop(l);
+}
+
+/* Of even halves exactly one goes on. */
+static void of_even_halves_one_steps(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct line *l = start(seed, 4, false);
+        hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+        cut(l, 2);
+        hth_world_run_for(l->world, 15 * HTH_US_PER_S);
+        uint64_t a = l->mate[0].step, b = l->mate[3].step;
+        printf("halves: %llu and %llu\n", (unsigned long long)a, (unsigned long long)b);
+        assert_true(HTH_MAX(a, b) > HTH_MIN(a, b) + 20);
+        heal(l);
+        hth_world_run_for(l->world, 10 * HTH_US_PER_S);
+        assert_true(agree(l) > HTH_MAX(a, b));
+        stop(l);
+    }
+}
+
+/* Eventual: all parts go on; the chain with more samples remains. */
+static void a_fork_heals(void **state)
+{
+    (void)state;
+    static const uint32_t first[] = {1, 2, 3};
+    for (size_t k = 0; k < HTH_ARRAY_LEN(first); k++) {
+        struct line *l = start(k, 6, true);
+        hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+        cut(l, first[k]);
+        hth_world_run_for(l->world, 60 * HTH_US_PER_S);
+        uint64_t a = l->mate[0].step, b = l->mate[5].step;
+        printf("fork %u of 6: %llu and %llu\n", first[k], (unsigned long long)a,
+               (unsigned long long)b);
+        assert_true(HTH_MIN(a, b) > 100);
+        heal(l);
+        hth_world_run_for(l->world, 15 * HTH_US_PER_S);
+        assert_true(agree(l) > 0);
+        stop(l);
+    }
+}
+
+/* The others lose no step, and it may go after two. */
+static void leaving_costs_nothing(void **state)
+{
+    (void)state;
+    struct line *l = start(3, 4, false);
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    uint64_t before = l->mate[0].step;
+    hth_roll_leave(l->mate[2].roll);
+    hth_world_run_for(l->world, 400 * HTH_US_PER_MS);
+    assert_true(hth_roll_has_left(l->mate[2].roll));
+    hth_node_crash(l->mate[2].node, HTH_CRASH_RESET);
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    assert_true(agree(l) - before > 40);
+    stop(l);
+}
+
+/* Each in turn dies and comes back as another life, which the others take in. */
+static void newcomers_come_in(void **state)
+{
+    (void)state;
+    struct line *l = start(5, 4, false);
+    l->batch_us = 200 * HTH_US_PER_MS;
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct mate *m = &l->mate[i];
+        hth_node_crash(m->node, i % 2 ? HTH_CRASH_SILENT : HTH_CRASH_RESET);
+        hth_world_run_for(l->world, 2 * HTH_US_PER_S);
+        hth_node_restart(m->node);
+        hth_world_run_for(l->world, 2 * HTH_US_PER_S);
+        uint32_t tip = hth_roll_choice(m->roll)->tip;
+        assert_int_not_equal(tip, HTH_LINK_NONE);
+        const struct hth_roll *entry = hth_chain_entry(m->chain, tip, hth_roll_choice(m->roll)->me);
+        assert_true(entry != NULL && entry->marks & HTH_ROLL_IN);
+    }
+    uint64_t before = agree(l);
+    hth_world_run_for(l->world, 2 * HTH_US_PER_S);
+    assert_true(agree(l) > before + 5);
+    stop(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_steps),      cmocka_unit_test(deaths_cost_little),
+        cmocka_unit_test(a_cut_heals),       cmocka_unit_test(of_even_halves_one_steps),
+        cmocka_unit_test(a_fork_heals),      cmocka_unit_test(leaving_costs_nothing),
+        cmocka_unit_test(newcomers_come_in),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

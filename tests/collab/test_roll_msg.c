@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages come back as they were written; cut, longer or out of range they are refused. */
+#include "support/test.h"
+
+#include "collab/roll_msg.h"
+#include "core/rng.h"
+
+static struct hth_rng rng;
+
+static struct hth_hash any_hash(void)
+{
+    struct hth_hash h;
+    for (size_t i = 0; i < sizeof(h.b); i++)
+        h.b[i] = (uint8_t)hth_rng_u64(&rng);
+    return h;
+}
+
+static struct hth_addr any_addr(unsigned family)
+{
+    struct hth_addr a = {.family = (uint8_t)family};
+    for (size_t i = 0; i < (family == 4 ? 4u : family == 6 ? 16u : 0u); i++)
+        a.ip[i] = (uint8_t)hth_rng_u64(&rng);
+    a.port = family != 0 ? 4000 : 0;
+    return a;
+}
+
+static struct hth_roll_ballot any_ballot(void)
+{
+    return (struct hth_roll_ballot){hth_rng_u64(&rng), any_hash(), (uint32_t)hth_rng_u64(&rng)};
+}
+
+static void assert_ballot(const struct hth_roll_ballot *a, const struct hth_roll_ballot *b)
+{
+    assert_true(a->step == b->step && a->n == b->n);
+    assert_memory_equal(&a->base, &b->base, sizeof(a->base));
+}
+
+static void ready_comes_back(void **state)
+{
+    (void)state;
+    static const unsigned family[] = {0, 4, 6};
+    uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    for (unsigned i = 0; i < 12; i++) {
+        struct hth_ready_msg a = {.ballot = any_ballot(),
+                                  .head = any_hash(),
+                                  .accepted = any_hash(),
+                                  .accepted_n = i,
+                                  .life = hth_rng_u64(&rng),
+                                  .batch = 7 * i,
+                                  .samples = UINT32_MAX - i,
+                                  .leaves = i & 1,
+                                  .addr = any_addr(family[i % 3])},
+                             b;
+        size_t len = hth_ready_write(&a, bytes);
+        assert_ok(hth_ready_read(bytes, len, &b));
+        assert_ballot(&a.ballot, &b.ballot);
+        assert_memory_equal(&a.head, &b.head, sizeof(a.head));
+        assert_memory_equal(&a.accepted, &b.accepted, sizeof(a.head));
+        assert_true(a.accepted_n == b.accepted_n && a.life == b.life && a.batch == b.batch);
+        assert_true(a.samples == b.samples && a.leaves == b.leaves);
+        assert_true(hth_addr_eq(&a.addr, &b.addr));
+        for (size_t cut = 0; cut < len; cut++)
+            assert_int_not_equal(hth_ready_read(bytes, cut, &b), HTH_OK);
+        assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, len + 1, &b));
+        bytes[1] = 2; /* an unknown flag */
+        assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, len, &b));
+        bytes[0]++;
+        assert_err(HTH_E_VERSION, hth_ready_read(bytes, len, &b));
+    }
+}
+
+static struct hth_ready_reply any_reply(enum hth_ready_answer kind, uint32_t count)
+{
+    struct hth_ready_reply a = {.kind = kind, .head = any_hash(), .n = 5, .fork = true};
+    a.count = count;
+    for (uint32_t i = 0; i < count; i++)
+        a.peer[i] = (struct hth_roll_peer){.life = i,
+                                           .batch = 2 * i,
+                                           .samples = 3 * i,
+                                           .leaves = i & 1,
+                                           .addr = any_addr(i % 2 ? 4 : 6)};
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(&a.peer[i].id, &(struct hth_hash){{(uint8_t)i, 1}}, sizeof(a.peer[i].id));
+    return a;
+}
+
+static void answers_come_back(void **state)
+{
+    (void)state;
+    static const struct {
+        enum hth_ready_answer kind;
+        uint32_t count;
+    } cases[] = {{HTH_READY_WAIT, 0}, {HTH_READY_LATER, 0}, {HTH_READY_BEHIND, 0},
+                 {HTH_READY_MOVE, 3}, {HTH_READY_GO, 1},    {HTH_READY_GO, HTH_ROLL_LINE_MAX}};
+    static uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    static struct hth_ready_reply a, b;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        a = any_reply(cases[k].kind, cases[k].count);
+        bool go = a.kind == HTH_READY_GO;
+        size_t len = hth_ready_reply_write(&a, bytes);
+        assert_ok(hth_ready_reply_read(bytes, len, &b));
+        assert_int_equal(a.kind, b.kind);
+        assert_int_equal(a.count, b.count);
+        if (go || a.kind == HTH_READY_LATER)
+            assert_int_equal(b.n, 5);
+        if (go || a.kind == HTH_READY_MOVE || a.kind == HTH_READY_BEHIND)
+            assert_memory_equal(&a.head, &b.head, sizeof(a.head));
+        assert_int_equal(b.fork, go);
+        for (uint32_t i = 0; i < a.count; i++) {
+            assert_true(hth_peer_id_eq(&a.peer[i].id, &b.peer[i].id));
+            assert_true(hth_addr_eq(&a.peer[i].addr, &b.peer[i].addr));
+            assert_true(!go || (b.peer[i].life == i && b.peer[i].batch == 2 * i &&
+                                b.peer[i].samples == 3 * i && b.peer[i].leaves == (i & 1)));
+        }
+        for (size_t cut = 0; cut < len; cut++)
+            assert_int_not_equal(hth_ready_reply_read(bytes, cut, &b), HTH_OK);
+        assert_int_not_equal(hth_ready_reply_read(bytes, len + 1, &b), HTH_OK);
+    }
+}
+
+static void bad_answers_are_refused(void **state)
+{
+    (void)state;
+    static uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    static struct hth_ready_reply a, b;
+    bytes[0] = HTH_READY_BEHIND + 1;
+    assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, 1, &b));
+    a = any_reply(HTH_READY_MOVE, 2);
+    a.peer[1].id = a.peer[0].id;
+    size_t len = hth_ready_reply_write(&a, bytes);
+    assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, len, &b));
+    a = any_reply(HTH_READY_MOVE, 1);
+    len = hth_ready_reply_write(&a, bytes);
+    bytes[33] = HTH_ROLL_LINE_MAX + 1; /* the count */
+    assert_err(HTH_E_TOO_LARGE, hth_ready_reply_read(bytes, len, &b));
+    bytes[33] = 0; /* nobody */
+    assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, 37, &b));
+    static const struct hth_addr bad[] = {{.family = 5, .port = 1},
+                                          {.family = 4},
+                                          {.port = 1},
+                                          {.family = 4, .ip = {[4] = 1}, .port = 1}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
+        a.peer[0].addr = bad[i];
+        len = hth_ready_reply_write(&a, bytes);
+        assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, len, &b));
+    }
+}
+
+static void calls_and_links_come_back(void **state)
+{
+    (void)state;
+    uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    struct hth_roll_ballot a = any_ballot(), b;
+    size_t len = hth_call_write(&a, bytes);
+    assert_ok(hth_call_read(bytes, len, &b));
+    assert_ballot(&a, &b);
+    for (size_t cut = 0; cut < len; cut++)
+        assert_int_not_equal(hth_call_read(bytes, cut, &b), HTH_OK);
+    struct hth_links_msg x = {.head = any_hash(), .count = HTH_ROLL_HELD_MAX}, y;
+    for (uint32_t i = 0; i < x.count; i++)
+        x.held[i] = any_hash();
+    len = hth_links_write(&x, bytes);
+    assert_ok(hth_links_read(bytes, len, &y));
+    assert_int_equal(y.count, x.count);
+    assert_memory_equal(&y.head, &x.head, sizeof(x.head));
+    assert_memory_equal(y.held, x.held, sizeof(x.held));
+    for (size_t cut = 0; cut < len; cut++)
+        assert_int_not_equal(hth_links_read(bytes, cut, &y), HTH_OK);
+    bytes[33] = HTH_ROLL_HELD_MAX + 1; /* the count */
+    assert_err(HTH_E_TOO_LARGE, hth_links_read(bytes, len, &y));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ready_comes_back),
+        cmocka_unit_test(answers_come_back),
+        cmocka_unit_test(bad_answers_are_refused),
+        cmocka_unit_test(calls_and_links_come_back),
+    };
+    hth_rng_init(&rng, 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
