@@ -30,7 +30,7 @@ static void assert_same_models(struct place *p, const char *a, const char *b)
 static void train(struct toy *t, const char *dir)
 {
     assert_int_equal(RUN(t->place, "local", "train", "--local", "--run", t->run, "--threads", "1",
-                         "--dir", place_path(t->place, dir), "--steps", "60"),
+                         "--dir", place_path(t->place, dir), "--steps", "20"),
                      0);
 }
 
@@ -58,10 +58,10 @@ static void test_export_import_export_gives_the_same_files(void **state)
     }
     struct proc *more =
         START(p, "more", "train", "--local", "--resume", "--run", place_path(p, "again0/run.yaml"),
-              "--dir", place_path(p, "again0"), "--threads", "1", "--steps", "70");
+              "--dir", place_path(p, "again0"), "--threads", "1", "--steps", "25");
     assert_int_equal(proc_wait(more), 0);
-    proc_must_say(more, "again0/trunk.safetensors from update 60");
-    proc_must_say(more, "(update 70)");
+    proc_must_say(more, "again0/trunk.safetensors from update 20");
+    proc_must_say(more, "(update 25)");
     place_end(p);
 }
 
@@ -70,7 +70,7 @@ static void test_experts_are_fetched_from_their_hosts(void **state)
 {
     struct place *p = *state;
     struct toy t;
-    toy_init(&t, p, 60);
+    toy_init(&t, p, 30);
     toy_start_node(&t);
     toy_start_host(&t, 0);
     toy_start_host(&t, 1);
@@ -81,7 +81,7 @@ static void test_experts_are_fetched_from_their_hosts(void **state)
     struct proc *all =
         START(p, "all", "export", "--dir", dir, "--out", place_path(p, "all"), "--join", t.addr[1]);
     assert_int_equal(proc_wait(all), 0);
-    proc_must_say(all, "step 60 of run 'toy'");
+    proc_must_say(all, "step 30 of run 'toy'");
     proc_must_say(all, " 8 experts");
     assert_int_equal(
         RUN(p, "import", "import", place_path(p, "all"), "--dir", place_path(p, "got")), 0);
@@ -105,13 +105,13 @@ static void test_the_loss_of_runs_is_drawn(void **state)
     train(&t, "run");
     const char *dir = place_path(p, "run"), *out = place_path(p, "it's.svg");
     assert_int_equal(RUN(p, "more", "train", "--local", "--resume", "--run", t.run, "--threads",
-                         "1", "--dir", dir, "--steps", "80"),
+                         "1", "--dir", dir, "--steps", "25"),
                      0);
     struct proc *plot =
         START(p, "plot", "plot", dir, place_path(p, "run/metrics.jsonl"), "--out", out);
     int code = proc_wait(plot);
     proc_must_say(plot, place_text(p, "%s: loss ", dir));
-    proc_must_say(plot, " at step 80, test ");
+    proc_must_say(plot, " at step 25, test ");
     if (code != 0) {
         proc_must_say(plot, "gnuplot is missing");
         return;
