@@ -108,13 +108,12 @@ static void test_fact(const json_t *run, struct hth_fact *f)
         snprintf(f->text, sizeof(f->text), "-");
 }
 
-void hth_fact_time(const json_t *object, const char *name, char out[HTH_FACT_TEXT])
+void hth_fact_time(double t, char out[HTH_FACT_TEXT])
 {
     char utc[HTH_UTC_TEXT_MAX];
-    double at = hth_fact_or(object, name, -1);
     snprintf(out, HTH_FACT_TEXT, "-");
-    if (at > 0 && at < 4e9) {
-        hth_utc_text((int64_t)(at * 1e6), utc);
+    if (t > 0 && t < 4e9) {
+        hth_utc_text((int64_t)(t * 1e6), utc);
         snprintf(out, HTH_FACT_TEXT, "%.10s %.5s UTC", utc, utc + 11);
     }
 }
@@ -123,7 +122,7 @@ static void checkpoint_fact(const json_t *run, struct hth_fact *f)
 {
     const json_t *saved = json_object_get(run, "checkpoint");
     char step[FIELD], at[HTH_FACT_TEXT];
-    hth_fact_time(saved, "t", at);
+    hth_fact_time(hth_fact_or(saved, "t", 0), at);
     if (json_is_object(saved))
         snprintf(f->text, sizeof(f->text), "step %s, %.24s", count(saved, "step", step), at);
     else
@@ -160,7 +159,7 @@ void hth_facts(const json_t *run, struct hth_fact out[HTH_FACTS])
              count(run, "trainers", a), count(run, "hosts", b), count(run, "helpers", c));
     experts_fact(run, &out[7]);
     checkpoint_fact(run, &out[8]);
-    hth_fact_time(run, "since_at_s", out[9].text);
+    hth_fact_time(hth_fact_or(run, "since_at_s", 0), out[9].text);
 }
 
 /* ---- peers --------------------------------------------------------------------------------- */

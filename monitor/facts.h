@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * facts.h: the figures of a run.json (run_json.h) in words, for those who read them as text: the
- * page's tables (site.h) and the terminal.
+ * page's tables (site.h) and the terminal (screen.h).
  *
  * Each reads one value of an untrusted document: a field that is missing or of another type is
  * "-", a text is cut at its buffer's end. Texts may still hold any character of UTF-8: the caller
@@ -41,8 +41,8 @@ double hth_fact_or(const json_t *object, const char *name, double otherwise);
 /* The text of a field; "": there is none. Borrowed. */
 const char *hth_fact_text(const json_t *object, const char *name);
 
-/* A Unix time in seconds as "2026-11-27 02:05 UTC". */
-void hth_fact_time(const json_t *object, const char *name, char out[HTH_FACT_TEXT]);
+/* A Unix time in seconds as "2026-11-27 02:05 UTC"; "-" for 0. */
+void hth_fact_time(double t, char out[HTH_FACT_TEXT]);
 /* The name of expert `index` of a layer, such as "ffn0.3.7", from its name and grid. */
 void hth_fact_uid(const json_t *layer, uint64_t index, char out[HTH_FACT_TEXT]);
 

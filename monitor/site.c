@@ -4,6 +4,7 @@
 
 #include "core/mem.h"
 #include "monitor/facts.h"
+#include "monitor/inert.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,49 +63,18 @@ char *hth_site_plain(const struct hth_site_file *file)
 
 /* ---- escaped text -------------------------------------------------------------------------- */
 
-/* Characters without a shape of their own, which could reorder or hide what stands beside them. */
-static bool is_odd(uint32_t c)
-{
-    static const struct {
-        uint32_t first, last;
-    } odd[] = {{0, 0x1f},          {0x7f, 0x9f},     {0xad, 0xad},     {0x600, 0x605},
-               {0x61c, 0x61c},     {0x180e, 0x180e}, {0x200b, 0x200f}, {0x2028, 0x202e},
-               {0x2060, 0x206f},   {0xd800, 0xf8ff}, {0xfeff, 0xfeff}, {0xfff0, 0xfffb},
-               {0xe0000, 0x1fffff}};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(odd); i++) {
-        if (c >= odd[i].first && c <= odd[i].last)
-            return true;
-    }
-    return false;
-}
-
-/* The bytes of the character at *s, which is not at its end; 1 and U+FFFD if it is none. */
-static size_t decode(const unsigned char *s, uint32_t *c)
-{
-    size_t more = s[0] < 0x80 ? 0 : s[0] < 0xc2 ? 9 : s[0] < 0xe0 ? 1 : s[0] < 0xf0 ? 2 : 3;
-    *c = more == 0 ? s[0] : s[0] & (0x3fu >> more);
-    for (size_t i = 1; i <= more; i++) {
-        if (more > 3 || s[0] > 0xf4 || (s[i] & 0xc0) != 0x80) {
-            *c = 0xfffd;
-            return 1;
-        }
-        *c = *c << 6 | (s[i] & 0x3f);
-    }
-    return more + 1;
-}
+/* A longer text is cut: the longest that a monitor writes are commands and sentences. */
+#define TEXT_BYTES 1024
 
 static void text(FILE *to, const char *s)
 {
-    uint32_t c;
-    size_t len;
-    for (; *s != '\0'; s += len) {
-        len = decode((const unsigned char *)s, &c);
-        if (c == 0xfffd || is_odd(c))
-            fputs("\xef\xbf\xbd", to);
-        else if (strchr("<>&\"'", (int)c) != NULL && c < 0x80)
-            fprintf(to, "&#%u;", c);
+    char inert[TEXT_BYTES];
+    hth_inert(s, inert, sizeof(inert));
+    for (const char *c = inert; *c != '\0'; c++) {
+        if (strchr("<>&\"'", *c) != NULL)
+            fprintf(to, "&#%d;", *c);
         else
-            fwrite(s, 1, len, to);
+            fputc(*c, to);
     }
 }
 
@@ -258,7 +228,7 @@ static void events_table(FILE *to, const json_t *run)
     for (size_t i = count; i > 0 && i > count - HTH_MIN(count, (size_t)EVENTS_MAX); i--) {
         const json_t *event = json_array_get(events, i - 1);
         fputs("<tr>", to);
-        hth_fact_time(event, "t", at);
+        hth_fact_time(hth_fact_or(event, "t", 0), at);
         cell(to, at);
         cell(to, hth_fact_text(event, "text"));
         fputs("</tr>\n", to);
