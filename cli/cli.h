@@ -130,5 +130,6 @@ int hth_verb_status(int argc, char **argv);
 int hth_verb_monitor(int argc, char **argv);
 int hth_verb_devices(int argc, char **argv);
 int hth_verb_version(int argc, char **argv);
+int hth_verb_watch(int argc, char **argv);
 
 #endif
