@@ -126,8 +126,8 @@ function drawHead(run)
             num(test.step) === null ? "" : `at step ${count(test.step)}`].filter(s => s).join(", ")),
         tile("samples", short(run.samples), "by all trainers"),
         tile("speed", rate(run.samples_per_s), `samples/s; ${rate(run.rows_per_s)} rows/s`),
-        tile("participants", count(people), `${many(num(run.trainers) ?? 0, "trainer")}, ` +
-            `${many(num(run.hosts) ?? 0, "host")}, ${many(num(run.helpers) ?? 0, "helper")}`),
+        tile("participants", count(people), [["trainers", "trainer"], ["hosts", "host"], ["helpers", "helper"]]
+            .filter(([field]) => run[field] > 0).map(([field, one]) => many(run[field], one)).join(", ")),
         tile("experts served", num(run.served) === null ? none : `${count(run.served)} of ${count(run.places)}`,
             missing > 0 ? `${count(missing)} missing` : "all of them", missing > 0),
         tile("checkpoint", num(object(run.checkpoint).step) === null ? none : count(run.checkpoint.step),

@@ -434,12 +434,14 @@ const char *browser_complaints(const struct browser *b)
     return b->complaints;
 }
 
-void browser_shot(struct browser *b, const char *path)
+void browser_shot(struct browser *b, const char *path, int height)
 {
     json_t *metrics = call(b, "Page.getLayoutMetrics", NULL, true);
     json_t *params = one("captureBeyondViewport", json_true());
     json_t *clip = json_copy(json_object_get(metrics, "cssContentSize"));
     json_object_set_new(clip, "scale", json_integer(1));
+    if (height > 0)
+        json_object_set_new(clip, "height", json_integer(height));
     json_object_set_new(params, "clip", clip);
     json_t *answer = call(b, "Page.captureScreenshot", params, true);
     json_decref(metrics);

@@ -50,8 +50,8 @@ void browser_point(struct browser *b, double x, double y); /* moves the pointer 
 /* Complaints of the console, exceptions, and requests for other places since browser_open, a line
  * each; "": none. Valid until the next call. */
 const char *browser_complaints(const struct browser *b);
-/* Writes the whole page as a PNG. */
-void browser_shot(struct browser *b, const char *path);
+/* Writes the page from its top as a PNG; height 0: the whole page. */
+void browser_shot(struct browser *b, const char *path, int height);
 /* Between the two: the longest task of the page's main thread, in milliseconds of its own time. */
 void browser_trace_begin(struct browser *b);
 double browser_trace_end(struct browser *b);
