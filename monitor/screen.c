@@ -517,7 +517,7 @@ static void one_part(struct frame *f, struct box b, const json_t *run, struct ht
         most = beyond((int)json_array_size(json_object_get(run, "events")), inner.rows);
     s->scroll = HTH_MIN(s->scroll, most);
     if (s->view == HTH_SCREEN_LOSS) {
-        plot(f, b, run, s->against);
+        plot(f, b, run, s->against % HTH_ARRAY_LEN(axes));
     } else if (s->view == HTH_SCREEN_PEERS) {
         peers(f, b, run, (int)s->scroll);
     } else if (s->view == HTH_SCREEN_EVENTS) {
@@ -557,7 +557,7 @@ char *hth_screen_frame(const json_t *run, struct hth_screen *s)
         write_text(&f, 1, f.rows - 1, f.columns - 1, SOFT, "? keys   q end");
         f.bottom--;
         if (s->view == HTH_SCREEN_ALL)
-            all_parts(&f, body, run, s->against % 3);
+            all_parts(&f, body, run, s->against % HTH_ARRAY_LEN(axes));
         else
             one_part(&f, body, run, s);
     }

@@ -213,8 +213,8 @@ static double now_s(void)
 static json_t *next_message(struct browser *b)
 {
     double end_s = now_s() + BROWSER_WAIT_S;
-    char *stop;
-    while ((stop = memchr(b->in, '\0', b->in_len)) == NULL) {
+    char *stop = NULL;
+    while (b->in_len == 0 || (stop = memchr(b->in, '\0', b->in_len)) == NULL) {
         struct pollfd p = {.fd = b->from, .events = POLLIN};
         if (b->in_size - b->in_len < 65536) {
             b->in_size = 2 * b->in_size + 65536;
