@@ -130,8 +130,11 @@ static struct hth_history_row row_of(const struct hth_recall_point *p, size_t n,
                                     .rows_per_s = NAN};
 }
 
-/* Adds rows for times that the history lacks. The counters' sum of a time is the run's samples only
- * where the history has none before. */
+/* Trainers recall no more. A point of earlier times would take the place of a newer row. */
+#define RECALLED_S (HTH_RECALL_POINTS_MAX * HTH_RECALL_PERIOD_S)
+
+/* Adds rows for times of the last hour that the history lacks. The counters' sum of a time is the
+ * run's samples only where the history has none before. */
 static void fill(struct hth_monitor *m, struct hth_recall_point *point, size_t n, uint32_t now)
 {
     double *work = hth_new_array(double, 2 * n + 1);
@@ -141,7 +144,7 @@ static void fill(struct hth_monitor *m, struct hth_recall_point *point, size_t n
         for (end = i + 1; end < n && by_slot(&point[i], &point[end]) == 0; end++) {
         }
         if (by_slot(&point[i], &(struct hth_recall_point){.t = now}) >= 0 ||
-            hth_history_at(m->history, point[i].t) != NULL)
+            point[i].t + RECALLED_S < now || hth_history_at(m->history, point[i].t) != NULL)
             continue;
         struct hth_history_row row = row_of(&point[i], end - i, work);
         if (!anew)
