@@ -40,7 +40,7 @@ static uint64_t first_growth(const struct hth_monitor *m, const struct hth_recal
                              uint32_t last_t)
 {
     uint64_t newest = told->point[told->point_count - 1].samples, before = told->point[0].samples;
-    if (m->seq == 1 && m->samples == 0)
+    if (m->samples == 0)
         return newest;
     for (uint32_t i = 0; i < told->point_count; i++)
         if (told->point[i].t < last_t + HTH_HISTORY_FINE_S)

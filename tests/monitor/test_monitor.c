@@ -586,6 +586,20 @@ static void a_late_start_is_filled_by_trainers(void **state)
     assert_int_equal(json_array_size(json_object_get(json_object_get(fx.run, "tests"), "t")), 1);
 }
 
+/* The first answers may come without a trainer's: it was there before all the same. */
+static void a_trainer_that_is_met_late_counts_whole(void **state)
+{
+    (void)state;
+    add_host(0, 4);
+    hth_world_run_for(fx.world, 10 * S);
+    watch(NULL);
+    see(2);
+    assert_int_equal(number(fx.run, "samples"), 0);
+    add_trainer(3);
+    see(2);
+    assert_int_equal(number(fx.run, "samples"), 64 * 3);
+}
+
 static void a_restart_goes_on(void **state)
 {
     (void)state;
@@ -724,6 +738,7 @@ int main(void)
         TEST(stragglers_and_checkpoints_are_told),
         TEST(peers_are_asked_once_in_ten_seconds),
         TEST(a_late_start_is_filled_by_trainers),
+        TEST(a_trainer_that_is_met_late_counts_whole),
         TEST(a_restart_goes_on),
         TEST(hostile_words_are_inert),
         TEST(lies_are_bounded),
