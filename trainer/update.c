@@ -70,8 +70,9 @@ static void count_flight(struct hth_flight *f)
 
     s->loss = hth_pass_loss(f->pass);
     s->accuracy = hth_pass_accuracy(f->pass);
-    s->loss_ema = ema(s->loss_ema, s->loss, s->flights_landed == 0 && s->updates == 0);
-    s->accuracy_ema = ema(s->accuracy_ema, s->accuracy, s->flights_landed == 0 && s->updates == 0);
+    bool first = s->loss_ema == 0; /* a fetched state brings no mean either */
+    s->loss_ema = ema(s->loss_ema, s->loss, first);
+    s->accuracy_ema = ema(s->accuracy_ema, s->accuracy, first);
     s->flights_landed++;
     s->staleness[HTH_MIN(stale, (uint64_t)HTH_STALENESS_BUCKETS - 1)]++;
     t->stale_sum += (double)stale;
