@@ -17,6 +17,7 @@
 #include "data/set.h"
 #include "net/net.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -141,12 +142,12 @@ static enum hth_err check_set(struct making *n)
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* The name of the run: the set's, with signs that a name can't have as '-'. */
+/* The name of the run: the set's, whose signs and blanks become '-'. */
 static char *run_name(const struct making *n)
 {
     char *name = hth_strdup(n->name != NULL ? n->name : n->m->name);
     for (char *p = name; n->name == NULL && *p != '\0'; p++)
-        if (strchr(" ./\\[]", *p) != NULL || (uint8_t)*p <= 0x20 || (uint8_t)*p >= 0x7f)
+        if (!isalnum((unsigned char)*p) && strchr("_+-", *p) == NULL)
             *p = '-';
     return name;
 }
@@ -233,12 +234,19 @@ static uint32_t sample_bytes(const struct making *n)
     return n->kind == HTH_RUN_CLASSIFIER ? inputs_of(n) + 2 : 1024;
 }
 
-static void put_data(const struct making *n, FILE *to)
+/* In quotes, because a name may be a word or a sign of YAML. */
+static void put_text(FILE *to, const char *key, const char *text)
 {
-    fputs("data:\n  kind: set\n  path: \"", to);
-    for (const char *p = n->data; *p != '\0'; p++)
+    fprintf(to, "%s: \"", key);
+    for (const char *p = text; *p != '\0'; p++)
         fprintf(to, "%s%c", *p == '"' || *p == '\\' ? "\\" : "", *p);
     fputs("\"\n", to);
+}
+
+static void put_data(const struct making *n, FILE *to)
+{
+    fputs("data:\n  kind: set\n", to);
+    put_text(to, "  path", n->data);
     put(to, "samples that are shuffled at a time", "shuffle_rows: %u",
         HTH_MIN(SHUFFLE_MAX / sample_bytes(n), 8192u));
     if (n->kind == HTH_RUN_CLASSIFIER)
@@ -296,10 +304,11 @@ static char *write_text(const struct making *n)
     fprintf(to,
             "# %s, learnt from the data set '%s':\n"
             "# %llu samples, and %llu more to test with.\n"
-            "# hearth help run-file explains every key, hearth run check FILE shows what holds.\n"
-            "run: %s\nseed: 1\nmodel:\n  kind: %s\n",
+            "# hearth help run-file explains every key, hearth run check FILE shows what holds.\n",
             titles[n->kind], n->m->name, (unsigned long long)training(n),
-            (unsigned long long)n->m->samples[HTH_SET_TEST], name, kinds[n->kind]);
+            (unsigned long long)n->m->samples[HTH_SET_TEST]);
+    put_text(to, "run", name);
+    fprintf(to, "seed: 1\nmodel:\n  kind: %s\n", kinds[n->kind]);
     models[n->kind](n, to);
     put_data(n, to);
     put_train(n, to);

@@ -234,6 +234,11 @@ static enum hth_err pack_all(struct folder *f)
     if (f->class_count > HTH_SET_CLASSES_MAX)
         return hth_blame(f->why, HTH_E_TOO_LARGE, "%s: %u classes; at most %d", f->opts->dir,
                          f->class_count, HTH_SET_CLASSES_MAX);
+    for (uint32_t i = 0; i < f->class_count; i++)
+        if (!hth_manifest_text_ok(f->classes[i]))
+            return hth_blame(f->why, HTH_E_MALFORMED,
+                             "%s: the name of class folder %u is not UTF-8 of one line: rename it",
+                             f->opts->dir, i + 1);
     hth_pack_classes(f->pack, (const char *const *)f->classes, f->class_count);
     hth_rng_init(&rng, 1);
     hth_rng_shuffle(&rng, f->items, f->count, sizeof(*f->items));

@@ -10,11 +10,17 @@
 #include "core/bytes.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "data/words.h"
 
 #define VERSION 1
 
 static const char *const kind_names[] = {"pictures", "codes", "text"};
 static const char *const part_names[] = {"train", "test"};
+
+bool hth_manifest_text_ok(const char *text)
+{
+    return hth_text_ok(text, strlen(text)) && strpbrk(text, "\t\r\n") == NULL;
+}
 
 const char *hth_set_kind_name(enum hth_set_kind kind)
 {
@@ -48,6 +54,9 @@ static enum hth_err get_text(const struct place *at, const char *key, char *out,
         return hth_blame(at->why, HTH_E_RANGE,
                          "%s: '%s%s' has %zu bytes; at most %zu, none of them 0", at->file,
                          at->where, key, json_string_length(value), max);
+    if (!hth_manifest_text_ok(json_string_value(value)))
+        return hth_blame(at->why, HTH_E_MALFORMED, "%s: '%s%s' has control characters", at->file,
+                         at->where, key);
     memcpy(out, json_string_value(value), json_string_length(value) + 1);
     return HTH_OK;
 }
@@ -197,7 +206,7 @@ static enum hth_err get_classes(const struct place *top, struct hth_manifest *m)
         const json_t *value = json_array_get(list, i);
         const char *text = json_string_value(value);
         if (text == NULL || text[0] == '\0' || json_string_length(value) > HTH_CAPTION_BYTES_MAX ||
-            strlen(text) != json_string_length(value)) {
+            strlen(text) != json_string_length(value) || !hth_manifest_text_ok(text)) {
             err = hth_blame(top->why, HTH_E_MALFORMED, "%s: 'classes[%zu]' is no name of a class",
                             top->file, i);
             continue;
@@ -221,9 +230,12 @@ static enum hth_err get_skipped(const struct place *top, struct hth_manifest *m)
     {
         struct place at = {top->file, "skipped.", all, top->why};
         struct hth_skip_count *row = &m->skipped[m->skip_count];
-        if (m->skip_count == HTH_ARRAY_LEN(m->skipped) || strlen(reason) > HTH_MANIFEST_NAME_MAX)
+        if (m->skip_count == HTH_ARRAY_LEN(m->skipped) || strlen(reason) > HTH_MANIFEST_NAME_MAX ||
+            !hth_manifest_text_ok(reason))
             return hth_blame(top->why, HTH_E_RANGE,
-                             "%s: 'skipped' has too many or too long reasons", top->file);
+                             "%s: 'skipped' has too many or too long reasons, or control "
+                             "characters",
+                             top->file);
         HTH_TRY(get_number(&at, reason, 0, HTH_SET_SAMPLES_MAX, &row->count));
         snprintf(row->reason, sizeof(row->reason), "%s", reason);
         m->skip_count++;

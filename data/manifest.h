@@ -76,6 +76,8 @@ struct hth_manifest {
     uint32_t skip_count;
 };
 
+/* Whether a text may be a name in a manifest: UTF-8 of one line, without control characters. */
+bool hth_manifest_text_ok(const char *text);
 const char *hth_set_kind_name(enum hth_set_kind kind);
 const char *hth_set_part_name(enum hth_set_part part);
 

@@ -56,6 +56,9 @@ static enum hth_err check(const struct hth_pack_opts *o, struct hth_why *why)
     if (strlen(o->name) > HTH_MANIFEST_NAME_MAX || strlen(o->licence) > HTH_MANIFEST_TEXT_MAX)
         return hth_blame(why, HTH_E_CONFIG, "the name has at most %d bytes, the licence %d",
                          HTH_MANIFEST_NAME_MAX, HTH_MANIFEST_TEXT_MAX);
+    if (!hth_manifest_text_ok(o->name) || !hth_manifest_text_ok(o->licence))
+        return hth_blame(why, HTH_E_CONFIG,
+                         "name and licence are one line of UTF-8 without control characters");
     return HTH_OK;
 }
 

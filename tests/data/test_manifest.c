@@ -44,6 +44,10 @@ static const struct {
     {HEAD "\"classes\":[\"a\",\"a\"]}", HTH_E_DUPLICATE, "'classes[1]'"},
     {HEAD "\"classes\":[\"\"]}", HTH_E_MALFORMED, "'classes[0]'"},
     {"{\"version\":1,\"name\":\"n\",\"licence\":\"l\",\"kind\":\"songs\"}", HTH_E_RANGE, "'songs'"},
+    {"{\"version\":1,\"name\":\"n\\nrun: x\",\"licence\":\"l\",\"kind\":\"text\"}", HTH_E_MALFORMED,
+     "'name' has control characters"},
+    {"{\"version\":1,\"name\":\"n\",\"licence\":\"\\u001b[2J\",\"kind\":\"text\"}", HTH_E_MALFORMED,
+     "'licence' has control characters"},
     {"{\"version\":1,\"name\":\"n\",\"licence\":\"l\",\"kind\":\"pictures\",\"side\":513}",
      HTH_E_RANGE, "'side' is 513; expected 1 to 512"},
     {"{\"version\":1,\"name\":\"n\",\"licence\":\"l\",\"kind\":\"codes\",\"side\":32,\"samples\":1,"
