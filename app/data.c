@@ -63,7 +63,9 @@ static void say_set(const struct hth_manifest *m, const char *dir)
             hth_cli_count_text(m->samples[HTH_SET_TEST], test), m->shard_count,
             hth_cli_bytes_text((double)bytes, size));
     if (m->side > 0)
-        hth_say("  pictures of %u x %u pixels, %u classes", m->side, m->side, m->class_count);
+        hth_say("  pictures of %u x %u pixels", m->side, m->side);
+    if (m->class_count > 0)
+        hth_say("  %u classes", m->class_count);
     if (m->words.file[0] != '\0')
         hth_say("  %u words", m->words.count);
     for (uint32_t i = 0; i < m->skip_count; i++)

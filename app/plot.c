@@ -108,23 +108,39 @@ static void write_data(FILE *to, const char *name, size_t run, const struct hth_
     fputs("EOD\n", to);
 }
 
+/* The unit of an axis, so that its numbers are short. */
+static double unit_of(const struct plot *p, int axis, const char **word)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < p->count; i++) {
+        const struct hth_curve_line *lines[] = {&p->curve[i].train, &p->curve[i].test};
+        for (size_t k = 0; k < HTH_ARRAY_LEN(lines); k++)
+            if (lines[k]->count > 0)
+                most = fmax(most, lines[k]->point[lines[k]->count - 1].at[axis]);
+    }
+    *word = most >= 1e7 ? "million " : most >= 1e4 ? "thousand " : "";
+    return most >= 1e7 ? 1e6 : most >= 1e4 ? 1e3 : 1;
+}
+
 static void write_panel(FILE *to, const struct plot *p, int axis, bool titles)
 {
-    const char *before = "plot ";
+    const char *before = "plot ", *word;
+    double unit = unit_of(p, axis, &word);
 
-    fprintf(to, "set xlabel '%s'\n", labels[axis]);
+    fprintf(to, "set xlabel '%s%s'\n", word, labels[axis]);
     for (size_t i = 0; i < p->count; i++) {
         const struct hth_curve *c = &p->curve[i];
         if (c->train.count > 0) {
-            fprintf(to, "%s$train%zu using %d:4 with lines lc %zu title ", before, i, axis + 1,
-                    i + 1);
+            fprintf(to, "%s$train%zu using ($%d/%g):4 with lines lc %zu title ", before, i,
+                    axis + 1, unit, i + 1);
             quote(to, titles ? p->path[i] : "");
             before = ", ";
         }
         if (c->test.count > 0) {
             char *title = hth_asprintf("%s, test", p->path[i]);
-            fprintf(to, "%s$test%zu using %d:4 with linespoints lc %zu pt 7 dt 2 title ", before, i,
-                    axis + 1, i + 1);
+            fprintf(to, "%s$test%zu using ($%d/%g):4 with linespoints lc %zu pt 7 dt 2 title ",
+                    before, i, axis + 1, unit, i + 1);
             quote(to, titles ? title : "");
             hth_free(title);
             before = ", ";
@@ -151,7 +167,7 @@ static enum hth_err draw(const struct plot *p, const char *terminal, const char 
         write_data(to, "test", i, &p->curve[i].test);
     }
     fputs("set ylabel 'loss'\nset grid\nset key top right\nset xrange [0:*]\n"
-          "set format x '%s%c'\n",
+          "set format x '%g'\n",
           to);
     if (axis < 0)
         fputs("set multiplot layout 1,3\n", to);

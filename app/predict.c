@@ -123,7 +123,8 @@ static void on_batch(void *arg, uint64_t first, uint32_t count, const int32_t *l
     for (uint32_t i = 0; i < count; i++) {
         double probability;
         uint32_t best = largest(hth_infer_logits(p->use.infer, 0, i), p->classes, &probability);
-        p->matrix[(size_t)labels[i] * p->classes + best]++;
+        if (p->matrix != NULL)
+            p->matrix[(size_t)labels[i] * p->classes + best]++;
         if (p->csv != NULL)
             fprintf(p->csv, "%llu,%s,%s,%.6f\n", (unsigned long long)(first + i),
                     class_name(p, (uint32_t)labels[i], a, sizeof(a)),
@@ -198,7 +199,7 @@ static int report(struct predicting *p)
     struct hth_survey_result r;
     hth_survey_result(p->survey, &r);
     double accuracy = (double)r.of[0].correct / (double)HTH_MAX(r.of[0].counted, UINT64_C(1));
-    if (p->csv != NULL && fflush(p->csv) != 0) {
+    if (p->csv != NULL && (fflush(p->csv) != 0 || ferror(p->csv))) {
         hth_cli_say_error("%s: %s", p->csv_path, strerror(errno));
         return HTH_EXIT_FAILURE;
     }
@@ -235,9 +236,14 @@ static void on_ready(void *arg)
     struct predicting *p = arg;
     struct hth_survey_opts o = {.on_batch = on_batch, .on_done = on_done, .arg = p};
     hth_use_data(&p->use, !p->train, &o.data);
-    o.data.shift = 0; /* the pictures as they are */
     p->classes = p->use.model.classes;
-    p->matrix = hth_new_array(uint64_t, (size_t)p->classes * p->classes);
+    if (p->confusion != NULL) {
+        p->matrix = hth_try_calloc((size_t)p->classes * p->classes, sizeof(*p->matrix));
+        if (p->matrix == NULL) {
+            hth_use_fail(&p->use, HTH_E_NO_MEMORY, "the model has too many classes for a matrix");
+            return;
+        }
+    }
     enum hth_err err = hth_survey_new(p->use.peer.env, p->use.infer, &o, &p->survey);
     if (err != HTH_OK)
         hth_use_no_data(&p->use, err);

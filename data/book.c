@@ -322,10 +322,10 @@ enum hth_err hth_book_train(const struct hth_book_opts *opts,
     HTH_TRY(check(opts, pictures, why));
     err = patches_init(&k.p, pictures, opts->patch);
     if (err == HTH_OK && k.p.count < opts->codes)
-        err = hth_blame(
-            why, HTH_E_BAD_SHAPE,
-            "the pictures have %u different patches, fewer than %u codes: take fewer codes",
-            k.p.count, opts->codes);
+        err = hth_blame(why, HTH_E_BAD_SHAPE,
+                        "the pictures have %u different patches, fewer than %u codes: take at most "
+                        "%u (--codes)",
+                        k.p.count, opts->codes, k.p.count);
     if (err == HTH_OK) {
         out->centres = hth_try_calloc((size_t)opts->codes * k.p.n, sizeof(*out->centres));
         k.norms = hth_try_calloc(opts->codes, sizeof(*k.norms));
