@@ -2,6 +2,7 @@
 /* draw.c: hearth draw: pictures from a caption, with a trained picture model. */
 #include "app/draw.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,10 @@ static void check(const struct hth_drawing *d, const struct argp_state *state)
                                   : "a caption is expected, such as 'red heart'");
     if (d->best > d->count)
         argp_error(state, "--best %u of %u pictures: draw more with -n", d->best, d->count);
+    if (d->eval && d->best > 0 && d->count > HTH_DRAW_EVAL_BATCH)
+        argp_error(state, "-n %u: with --eval --best at most %d", d->count, HTH_DRAW_EVAL_BATCH);
+    if (!isfinite(d->opts.guide))
+        argp_error(state, "--guide must be a finite number, such as 1.5");
     if (hth_sample_check(&d->opts.sample) != HTH_OK)
         argp_error(state, "--temperature must be 0 or more, and --top-p above 0 and at most 1");
 }
@@ -175,7 +180,7 @@ static int cmp_drawn(const void *a, const void *b)
 /* "heart.png" -> "heart-3.png"; heap. */
 static char *numbered(const struct hth_drawing *d, uint32_t number, uint32_t files)
 {
-    const char *dot = strrchr(d->out, '.');
+    const char *slash = strrchr(d->out, '/'), *dot = strrchr(slash != NULL ? slash : d->out, '.');
     int stem = dot != NULL ? (int)(dot - d->out) : (int)strlen(d->out);
     if (files == 1)
         return hth_strdup(d->out);
@@ -257,9 +262,12 @@ static enum hth_err write_all(struct hth_drawing *d)
             hth_json_print_take(stdout, o);
             putchar('\n');
         } else {
+            char *first = numbered(d, 1, files), *last = numbered(d, files, files);
             json_decref(o);
-            hth_say("%u picture%s of \"%s\" in %.2f s: %s", keep, keep == 1 ? "" : "s", d->caption,
-                    s, d->out);
+            hth_say("%u picture%s in %.2f s: %s%s%s", keep, keep == 1 ? "" : "s", s, first,
+                    files > 1 ? " to " : "", files > 1 ? last : "");
+            hth_free(first);
+            hth_free(last);
         }
     }
     hth_free(drawn);
@@ -300,8 +308,17 @@ static int32_t *captions(const struct hth_drawing *d)
 static enum hth_err load_book(struct hth_drawing *d)
 {
     struct hth_why why = {""};
-    enum hth_err err = hth_book_file_load(d->use.set, &d->paint, &why);
-    if (err != HTH_OK)
+    const struct hth_model_opts *m = &d->use.model;
+    enum hth_err err = HTH_E_NOT_FOUND;
+    if (d->use.side.book != NULL)
+        err = hth_book_file_load(HTH_BOOK_FILE, d->use.side.book, m->height, &d->paint, &why);
+    if (err == HTH_OK && d->paint.book.codes < m->codes)
+        err = hth_blame(&why, HTH_E_CONFIG, HTH_BOOK_FILE ": %u codes, and the model draws with %u",
+                        d->paint.book.codes, m->codes);
+    if (err == HTH_E_NOT_FOUND)
+        hth_cli_say_error("there is no code book beside the words: give the data set that the "
+                          "model learnt from with --data DIR");
+    else if (err != HTH_OK)
         hth_cli_say_error("%s", why.text[0] != '\0' ? why.text : hth_err_text(err));
     return err;
 }
@@ -361,6 +378,8 @@ int hth_verb_draw(int argc, char **argv)
     }
     if (code == HTH_EXIT_OK)
         code = hth_use_open(&d.use, "draw", rows(&d));
+    if (code == HTH_EXIT_OK && d.eval)
+        code = hth_use_check_set(&d.use);
     if (code == HTH_EXIT_OK)
         code = hth_use_run(&d.use, on_ready);
     hth_use_close(&d.use);

@@ -112,10 +112,24 @@ static enum hth_err load_part(struct hth_draw_eval *e, enum hth_set_part part)
     return HTH_OK;
 }
 
+static enum hth_err check_set(struct hth_draw_eval *e)
+{
+    const struct hth_manifest *m = hth_set_manifest(e->d->use.set);
+    uint32_t height = e->d->use.model.height;
+    if (m->kind == HTH_SET_CODES && m->side / m->patch == height &&
+        m->book.count == e->d->paint.book.codes)
+        return HTH_OK;
+    return hth_blame(&e->why, HTH_E_CONFIG,
+                     "%s: its samples are not %u x %u codes of the model's code book",
+                     e->d->use.run->data.path, height, height);
+}
+
 static void load_run(struct hth_job *job)
 {
     struct hth_draw_eval *e = HTH_CONTAINER(job, struct hth_draw_eval, job);
-    e->err = load_part(e, HTH_SET_TRAIN);
+    e->err = check_set(e);
+    if (e->err == HTH_OK)
+        e->err = load_part(e, HTH_SET_TRAIN);
     if (e->err == HTH_OK)
         e->err = load_part(e, HTH_SET_TEST);
 }

@@ -159,6 +159,8 @@ int hth_verb_eval(int argc, char **argv)
     if (code == HTH_EXIT_OK)
         code = hth_use_open(&e.use, "eval", ROWS);
     if (code == HTH_EXIT_OK)
+        code = hth_use_check_set(&e.use);
+    if (code == HTH_EXIT_OK)
         code = hth_use_run(&e.use, on_ready);
     hth_use_close(&e.use);
     return code;

@@ -11,28 +11,31 @@
 #include "app/export_join.h"
 #include "app/model_card.h"
 #include "app/model_dir.h"
+#include "app/side.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "core/mem.h"
 #include "data/set.h"
+#include "data/words.h"
 #include "net/net.h"
 #include "trainer/book_file.h"
+#include "trainer/saved.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define TRUNK "trunk.safetensors"
 #define RUN   "run.yaml"
 
 struct exporting {
-    const char *dir, *out, *data;
+    const char *dir, *checkpoint, *out, *data;
     enum hth_dtype dtype;
     struct hth_cli_net net; /* only --join and --network */
     int64_t patience_us;    /* for the next expert */
 
     struct hth_env *env;
+    char *folder; /* of the checkpoint: dir, or one that was kept */
     struct hth_runfile *run;
     struct hth_st_reader *trunk; /* of parts[0] */
     struct hth_model_about about;
@@ -61,9 +64,9 @@ static void add_part(struct exporting *x, char *file, char *uid, struct hth_blob
     x->parts[x->part_count++] = (struct hth_model_file_part){file, uid, bytes};
 }
 
-static enum hth_err read_trunk(struct exporting *x)
+static enum hth_err open_trunk(struct exporting *x)
 {
-    char *path = hth_asprintf("%s/" TRUNK, x->dir), error[HTH_RUNFILE_ERROR_MAX];
+    char *path = hth_asprintf("%s/" TRUNK, x->folder);
     struct hth_blob *bytes;
     enum hth_err err = hth_file_read(x->env, path, HTH_MODEL_FILE_BYTES_MAX, &bytes);
 
@@ -77,9 +80,49 @@ static enum hth_err read_trunk(struct exporting *x)
     err = hth_st_open(bytes->data, bytes->size, &x->trunk);
     if (err != HTH_OK)
         return hth_blame(&x->why, err, "%s: %s", path, hth_err_text(err));
-    HTH_TRY(hth_model_file_about(path, x->trunk, &x->about, &x->why));
-    err = hth_runfile_parse(path, (const uint8_t *)x->about.run_text, strlen(x->about.run_text),
-                            &x->run, error);
+    return hth_model_file_about(path, x->trunk, &x->about, &x->why);
+}
+
+static void close_trunk(struct exporting *x)
+{
+    hth_st_close(x->trunk);
+    x->trunk = NULL;
+    for (size_t i = 0; i < x->part_count; i++) {
+        hth_free((char *)x->parts[i].file);
+        hth_free((char *)x->parts[i].uid);
+        hth_blob_unref((struct hth_blob *)x->parts[i].bytes);
+    }
+    x->part_count = 0;
+    hth_free(x->folder);
+    x->folder = NULL;
+}
+
+/* Goes from the last checkpoint to the one that was asked for. */
+static enum hth_err choose(struct exporting *x)
+{
+    char why[HTH_TRAINER_WHY_MAX], *folder;
+    enum hth_err err =
+        hth_saved_find(x->env, x->dir, x->checkpoint, x->about.updates, why, &folder);
+
+    if (err != HTH_OK)
+        return hth_blame(&x->why, err == HTH_E_NOT_FOUND ? HTH_E_USAGE : err,
+                         "--checkpoint: %s: %s", x->dir, why);
+    close_trunk(x);
+    x->folder = folder;
+    return open_trunk(x);
+}
+
+static enum hth_err read_trunk(struct exporting *x)
+{
+    char error[HTH_RUNFILE_ERROR_MAX];
+    enum hth_err err;
+
+    x->folder = hth_strdup(x->dir);
+    HTH_TRY(open_trunk(x));
+    if (x->checkpoint != NULL)
+        HTH_TRY(choose(x));
+    err = hth_runfile_parse(x->parts[0].file, (const uint8_t *)x->about.run_text,
+                            strlen(x->about.run_text), &x->run, error);
     return err == HTH_OK ? HTH_OK : hth_blame(&x->why, err, "%s", error);
 }
 
@@ -93,7 +136,7 @@ static enum hth_err read_expert(struct exporting *x, const struct hth_grid *grid
     memcpy(uid.name, grid->name, sizeof(uid.name));
     hth_grid_coords(grid, index, uid.coord);
     hth_uid_text(&uid, text);
-    path = hth_asprintf("%s/experts/%s.safetensors", x->dir, text);
+    path = hth_asprintf("%s/experts/%s.safetensors", x->folder, text);
     err = hth_file_read(x->env, path, HTH_CHECKPOINT_BYTES_MAX, &bytes);
     if (err == HTH_OK) {
         add_part(x, path, hth_strdup(text), bytes);
@@ -189,7 +232,7 @@ static enum hth_err read_experts(struct exporting *x)
                          "none of the run's %u experts is %s%s: fetch them from their hosts with "
                          "--join HOST:PORT",
                          x->experts_all, x->net.join_count > 0 ? "found" : "in ",
-                         x->net.join_count > 0 ? "" : x->dir);
+                         x->net.join_count > 0 ? "" : x->folder);
     if (x->part_count - 1 < x->experts_all)
         hth_say_note("%zu of %u experts were found; the model will do without the others",
                      x->part_count - 1, x->experts_all);
@@ -198,19 +241,7 @@ static enum hth_err read_experts(struct exporting *x)
 
 /* ---- words and code book ------------------------------------------------------------------- */
 
-static enum hth_err add_side(struct exporting *x, struct hth_set *set,
-                             const struct hth_side_file *file, const char *name, uint64_t max)
-{
-    struct hth_blob *bytes;
-
-    if (file->file[0] == '\0')
-        return HTH_OK;
-    HTH_TRY(hth_set_side_file(set, file, max, &bytes, &x->why));
-    hth_model_dir_add_take(&x->model, name, bytes);
-    return HTH_OK;
-}
-
-static enum hth_err read_set(struct exporting *x, const char *dir)
+static enum hth_err read_set(struct exporting *x, const char *dir, struct hth_side *side)
 {
     const struct hth_manifest *m;
     struct hth_set *set;
@@ -220,50 +251,61 @@ static enum hth_err read_set(struct exporting *x, const char *dir)
     m = hth_set_manifest(set);
     x->about.data = x->data_name = hth_strdup(m->name);
     x->about.licence = x->data_licence = m->licence[0] != '\0' ? hth_strdup(m->licence) : NULL;
-    err = add_side(x, set, &m->words, HTH_WORDS_FILE, HTH_WORDS_BYTES_MAX);
-    if (err == HTH_OK)
-        err = add_side(x, set, &m->book, HTH_BOOK_FILE, HTH_BOOK_FILE_BYTES_MAX);
+    err = hth_side_of_set(set, side, &x->why);
     hth_set_free(set);
     return err;
 }
 
-/* Those that an import left in the folder. */
-static enum hth_err read_left(struct exporting *x)
+/* Takes a reference to the file. */
+static void add_side(struct exporting *x, const char *name, struct hth_blob *bytes)
 {
-    static const char *const names[] = {HTH_WORDS_FILE, HTH_BOOK_FILE};
+    if (bytes != NULL)
+        hth_model_dir_add_take(&x->model, name, hth_blob_ref(bytes));
+}
 
-    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
-        char *path = hth_asprintf("%s/%s", x->dir, names[i]);
-        struct hth_blob *bytes;
-        enum hth_err err = hth_file_read(x->env, path, HTH_BOOK_FILE_BYTES_MAX, &bytes);
-        if (err == HTH_OK)
-            hth_model_dir_add_take(&x->model, names[i], bytes);
-        else if (err != HTH_E_NO_FILE)
-            err = hth_blame(&x->why, err, "%s: %s", path, hth_err_text(err));
-        hth_free(path);
-        if (err != HTH_OK && err != HTH_E_NO_FILE)
-            return err;
+/* Other words would make another model of it. */
+static enum hth_err check_side(struct exporting *x, const struct hth_side *side, const char *from)
+{
+    struct hth_model_opts opts;
+    uint64_t schema;
+
+    if (!hth_side_needed(x->run))
+        return HTH_OK;
+    if (hth_side_is_empty(side)) {
+        hth_say_note("the model has no words with it: '%s' is no data set; give the one that it "
+                     "learnt from with --data DIR",
+                     from);
+        return HTH_OK;
     }
-    return HTH_OK;
+    hth_config_model(x->run, &opts);
+    opts.data_hash = hth_side_hash(x->env, side);
+    HTH_TRY(hth_model_find_schema(&opts, &schema));
+    if (schema == x->about.schema)
+        return HTH_OK;
+    return hth_blame(&x->why, HTH_E_WRONG_RUN,
+                     "%s: its ids are of other words than those of %s: give the data set that it "
+                     "learnt from with --data DIR",
+                     x->parts[0].file, from);
 }
 
-static bool is_set(const char *dir)
+/* Those beside the model first: a set that the run file names may be anybody's. */
+static enum hth_err read_side(struct exporting *x)
 {
-    char *path = hth_asprintf("%s/" HTH_MANIFEST_FILE, dir);
-    struct stat st;
-    bool is = stat(path, &st) == 0;
+    const char *set = x->data != NULL ? x->data : x->run->data.path;
+    struct hth_side side = {0};
+    enum hth_err err = HTH_OK;
 
-    hth_free(path);
-    return is;
-}
-
-static enum hth_err read_data(struct exporting *x)
-{
-    const char *dir = x->data != NULL ? x->data : x->run->data.path;
-
-    if (x->data != NULL || (dir != NULL && is_set(dir)))
-        return read_set(x, dir);
-    return read_left(x);
+    if (x->data == NULL)
+        HTH_TRY(hth_side_of_folder(x->env, x->dir, &side, &x->why));
+    const char *from = hth_side_is_empty(&side) ? set : x->dir;
+    if (x->data != NULL || (from == set && set != NULL && hth_is_set(set)))
+        err = read_set(x, set, &side);
+    if (err == HTH_OK)
+        err = check_side(x, &side, from != NULL ? from : "");
+    add_side(x, HTH_WORDS_FILE, side.words);
+    add_side(x, HTH_BOOK_FILE, side.book);
+    hth_side_clear(&side);
+    return err;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -316,18 +358,13 @@ static enum hth_err export_all(struct exporting *x)
 {
     HTH_TRY(read_trunk(x));
     HTH_TRY(read_experts(x));
-    HTH_TRY(read_data(x));
+    HTH_TRY(read_side(x));
     return write_model(x);
 }
 
 static void clear(struct exporting *x)
 {
-    hth_st_close(x->trunk);
-    for (size_t i = 0; i < x->part_count; i++) {
-        hth_free((char *)x->parts[i].file);
-        hth_free((char *)x->parts[i].uid);
-        hth_blob_unref((struct hth_blob *)x->parts[i].bytes);
-    }
+    close_trunk(x);
     hth_free(x->parts);
     hth_free(x->data_name);
     hth_free(x->data_licence);
@@ -342,6 +379,9 @@ static error_t parse_export(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'D':
         x->dir = arg;
+        return 0;
+    case 'c':
+        x->checkpoint = arg;
         return 0;
     case 'o':
         x->out = arg;
@@ -380,6 +420,8 @@ int hth_verb_export(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"dir", 'D', "DIR", 0, "The trainer's folder, with trunk.safetensors (required)", 0},
+        {"checkpoint", 'c', "WHICH", 0,
+         "last, best (by test loss) or a step, of those that train --keep left (default last)", 0},
         {"out", 'o', "MODEL", 0, "The folder to write; an earlier export there is replaced", 0},
         {"join", 'j', "HOST:PORT", 0,
          "Fetch the experts from their hosts, through this peer (repeatable; default: the folder's "

@@ -7,6 +7,7 @@
  * which begins at step 0. The optimisers begin anew in both.
  */
 #include "app/model_dir.h"
+#include "app/side.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "core/mem.h"
@@ -166,11 +167,15 @@ static enum hth_err put_side(struct importing *m, const char *name)
 /* The trunk comes last: a folder with it is whole. */
 static enum hth_err put_all(struct importing *m)
 {
+    const struct hth_side side = {(struct hth_blob *)hth_model_dir_find(&m->model, HTH_WORDS_FILE),
+                                  (struct hth_blob *)hth_model_dir_find(&m->model, HTH_BOOK_FILE)};
     struct hth_model_dir text = {0};
     struct hth_model_opts opts;
     struct hth_blob *trunk;
 
     hth_config_model(m->run, &opts);
+    if (hth_side_needed(m->run))
+        opts.data_hash = hth_side_hash(m->env, &side);
     HTH_TRY(hth_model_file_trunk(m->reader, &opts, &m->about, &trunk, &m->why));
     hth_model_dir_add_text(&text, "run.yaml", m->about.run_text);
     enum hth_err err = put_experts(m, &opts);

@@ -4,10 +4,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/mem.h"
 #include "data/set.h"
+#include "data/words.h"
 #include "dht/directory.h"
 #include "net/net.h"
 #include "trainer/data.h"
@@ -29,7 +29,7 @@ static const struct argp_option options[] = {
     {"checkpoint", KEY_CHECKPOINT, "WHICH", 0,
      "last, best (by test loss) or a step, of those that train --keep left (default last)", 0},
     {"data", KEY_DATA, "DIR", 0,
-     "The data set that the model learnt from, for its words (default: the run file's)", 0},
+     "The data set that the model learnt from (default: the run file's)", 0},
     {0},
 };
 
@@ -104,7 +104,7 @@ static enum hth_err choose(struct hth_use *u, struct hth_env *env)
     if (u->flags.checkpoint == NULL)
         return HTH_OK;
     enum hth_err err = hth_saved_find(env, u->flags.net.dir, u->flags.checkpoint,
-                                     hth_trained_info(u->trained)->updates, why, &folder);
+                                      hth_trained_info(u->trained)->updates, why, &folder);
     if (err != HTH_OK) {
         hth_cli_say_error("--checkpoint: %s: %s", u->flags.net.dir, why);
         return err == HTH_E_NOT_FOUND ? HTH_E_USAGE : err;
@@ -130,22 +130,13 @@ static enum hth_err load(struct hth_use *u, struct hth_env *env)
     return err;
 }
 
-static bool is_set(const char *dir)
-{
-    char *path = hth_asprintf("%s/" HTH_MANIFEST_FILE, dir);
-    struct stat st;
-    bool is = stat(path, &st) == 0;
-    hth_free(path);
-    return is;
-}
-
 static void take_data(struct hth_run_data *run, const char *data)
 {
     if (data == NULL)
         return;
     hth_free(run->path);
     run->path = hth_strdup(data);
-    if (is_set(data))
+    if (hth_is_set(data))
         run->kind = HTH_RUN_SET;
     else if (run->kind == HTH_RUN_SET)
         run->kind = HTH_RUN_DATA_DEFAULT;
@@ -162,8 +153,10 @@ int hth_use_load(struct hth_use *u, const char *data)
     }
     err = load(u, env);
     hth_net_free(env);
+    if (data != NULL)
+        u->flags.data = data;
     if (err == HTH_OK)
-        take_data(&u->run->data, data != NULL ? data : u->flags.data);
+        take_data(&u->run->data, u->flags.data);
     return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
 }
 
@@ -187,39 +180,75 @@ const char *hth_use_verb(const struct hth_use *u)
 
 /* ---- the data ------------------------------------------------------------------------------ */
 
-/* Whether tokens have a meaning that only the data set knows. */
-static bool needs_set(const struct hth_use *u)
+static enum hth_err say_why(const struct hth_why *why, enum hth_err err)
 {
-    return u->model.kind == HTH_MODEL_PICTURE ||
-           (u->model.kind == HTH_MODEL_LM && u->run->model.vocab != HTH_DATA_BYTES);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s", why->text[0] != '\0' ? why->text : hth_err_text(err));
+    return err;
 }
 
-/* Opens the set, and takes the hashes of words and code book from it: those that the model was
- * trained with, or its file does not fit. */
+static enum hth_err say_no_set(const struct hth_use *u)
+{
+    hth_cli_say_error("'%s' is no data set that the model can have learnt from: give the folder of "
+                      "that one with --data DIR",
+                      u->run->data.path != NULL ? u->run->data.path : "");
+    return HTH_E_CONFIG;
+}
+
 static enum hth_err open_set(struct hth_use *u)
 {
+    const char *path = u->run->data.path;
     struct hth_why why = {""};
-    const struct hth_manifest *m;
-    if (u->run->data.kind != HTH_RUN_SET && !needs_set(u))
+    if (path != NULL && hth_is_set(path))
+        return say_why(&why, hth_set_open(u->peer.env, path, &u->set, &why));
+    return hth_side_needed(u->run) && u->flags.data == NULL ? HTH_OK : say_no_set(u);
+}
+
+/* Those beside the model first: a set that the run file names may be anybody's. */
+static enum hth_err read_side(struct hth_use *u, struct hth_why *why)
+{
+    if (u->flags.data == NULL)
+        HTH_TRY(hth_side_of_folder(u->peer.env, u->flags.net.dir, &u->side, why));
+    if (hth_side_is_empty(&u->side) && u->set != NULL)
+        HTH_TRY(hth_side_of_set(u->set, &u->side, why));
+    if (u->side.words == NULL)
         return HTH_OK;
-    if (u->run->data.path == NULL || !is_set(u->run->data.path)) {
-        hth_cli_say_error("no data set at '%s', whose words the model was trained with: give its "
-                          "folder with --data DIR",
-                          u->run->data.path != NULL ? u->run->data.path : "");
-        return HTH_E_CONFIG;
-    }
-    enum hth_err err = hth_set_open(u->peer.env, u->run->data.path, &u->set, &why);
-    if (err != HTH_OK) {
-        hth_cli_say_error("%s", why.text[0] != '\0' ? why.text : hth_err_text(err));
-        return err;
-    }
-    if (!needs_set(u))
+    return hth_words_parse(HTH_WORDS_FILE, u->side.words->data, u->side.words->size, &u->words,
+                           why);
+}
+
+static void drop_other_set(struct hth_use *u)
+{
+    const struct hth_manifest *m = u->set != NULL ? hth_set_manifest(u->set) : NULL;
+    if (m == NULL ||
+        hth_data_hash(m->words.file[0] != '\0' ? &m->words.sha256 : NULL,
+                      m->book.file[0] != '\0' ? &m->book.sha256 : NULL) == u->model.data_hash)
+        return;
+    hth_set_free(u->set);
+    u->set = NULL;
+}
+
+/* Opens the set, and takes the hashes of words and code book: those that the model was trained
+ * with, or its file does not fit. */
+static enum hth_err open_data(struct hth_use *u)
+{
+    struct hth_why why = {""};
+    if (u->run->data.kind != HTH_RUN_SET && !hth_side_needed(u->run))
         return HTH_OK;
-    m = hth_set_manifest(u->set);
-    u->words = hth_set_words(u->set);
-    u->model.data_hash = hth_data_hash(m->words.file[0] != '\0' ? &m->words.sha256 : NULL,
-                                       u->model.kind == HTH_MODEL_PICTURE ? &m->book.sha256 : NULL);
+    HTH_TRY(open_set(u));
+    if (!hth_side_needed(u->run))
+        return HTH_OK;
+    HTH_TRY(say_why(&why, read_side(u, &why)));
+    if (u->words == NULL)
+        return say_no_set(u);
+    u->model.data_hash = hth_side_hash(u->peer.env, &u->side);
+    drop_other_set(u);
     return HTH_OK;
+}
+
+int hth_use_check_set(const struct hth_use *u)
+{
+    return !hth_side_needed(u->run) || u->set != NULL ? HTH_EXIT_OK : hth_exit_of(say_no_set(u));
 }
 
 void hth_use_data(struct hth_use *u, bool held_out, struct hth_data_opts *out)
@@ -237,10 +266,10 @@ void hth_use_data(struct hth_use *u, bool held_out, struct hth_data_opts *out)
 
 static void say_no_model(const struct hth_use *u, enum hth_err err, const char *why)
 {
-    if (err == HTH_E_WRONG_RUN && needs_set(u))
+    if (err == HTH_E_WRONG_RUN && hth_side_needed(u->run))
         hth_cli_say_error("%s: its ids are of other words than those of %s: give the data set that "
                           "it learnt from with --data DIR",
-                          u->path, u->run->data.path);
+                          u->path, u->set != NULL ? u->run->data.path : u->flags.net.dir);
     else if (err == HTH_E_NO_FILE)
         hth_cli_say_error("%s: %s; if its experts are on hosts, give --join HOST:PORT", u->path,
                           why);
@@ -308,7 +337,7 @@ int hth_use_open(struct hth_use *u, const char *verb, uint32_t rows)
         err = hth_directory_new(u->peer.env, u->peer.dht, &dir_opts, &u->directory);
     }
     if (err == HTH_OK)
-        err = open_set(u);
+        err = open_data(u);
     if (err == HTH_OK)
         err = make_infer(u, rows);
     return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
@@ -404,6 +433,8 @@ void hth_use_close(struct hth_use *u)
         hth_directory_free(u->directory);
         hth_timer_free(u->peer.env, u->timer);
         hth_set_free(u->set);
+        hth_words_free(u->words);
+        hth_side_clear(&u->side);
         hth_peer_close(&u->peer);
     }
     hth_trained_free(u->trained);

@@ -15,6 +15,7 @@
 #define HTH_APP_USE_H
 
 #include "app/peer.h"
+#include "app/side.h"
 #include "cli/config.h"
 #include "cli/device.h"
 #include "trainer/infer.h"
@@ -27,7 +28,7 @@ struct hth_use_flags {
     struct hth_cli_net net;
     struct hth_cli_log log;
     struct hth_device_flags device;
-    const char *data;       /* a data set in place of the run file's; or NULL */
+    const char *data;       /* a data set in place of the run file's; NULL: none was given */
     const char *checkpoint; /* "last", "best" or a step (trainer/saved.h) */
 };
 /* Its input is a struct hth_use_flags. */
@@ -41,11 +42,12 @@ struct hth_use {
     const struct hth_backend *backend;
     struct hth_peer peer;
     struct hth_infer *infer;
-    char *path, *folder;           /* of the trunk's file; the folder it lies in */
-    struct hth_set *set;           /* the data set of the run file or command line; or NULL */
-    const struct hth_words *words; /* of that set; NULL: tokens are bytes, or there are none */
-    hth_fn *on_close;              /* frees what the verb made, once the model is gone; or NULL */
-    void *arg;                     /* of both callbacks */
+    char *path, *folder;     /* of the trunk's file; the folder it lies in */
+    struct hth_set *set;     /* the run file's or command line's, of the same ids; or NULL */
+    struct hth_side side;    /* where tokens have a meaning (app/side.h) */
+    struct hth_words *words; /* of them; NULL: tokens are bytes, or there are none */
+    hth_fn *on_close;        /* frees what the verb made, once the model is gone; or NULL */
+    void *arg;               /* of both callbacks */
     /* private */
     struct hth_config_data data;
     struct hth_directory *directory;
@@ -66,6 +68,8 @@ int hth_use_run(struct hth_use *use, hth_fn *on_ready);
 /* "a classifier", "a masked lm"; and the verb for such a model. */
 const char *hth_use_kind(const struct hth_use *use);
 const char *hth_use_verb(const struct hth_use *use);
+/* Whether `set` is there, for a verb that needs samples, or the model's data is no set. Prints. */
+int hth_use_check_set(const struct hth_use *use);
 /* The data, whose strings are borrowed; its held-out part, or that of training. */
 void hth_use_data(struct hth_use *use, bool held_out, struct hth_data_opts *out);
 /* Notes rows that found no expert. */

@@ -193,18 +193,18 @@ enum hth_err hth_book_file_decoder(const char *name, const void *bytes, size_t l
     return err;
 }
 
-/* ---- of a set ------------------------------------------------------------------------------ */
+/* ---- painting ------------------------------------------------------------------------------ */
 
-static enum hth_err load_decoder(const struct hth_blob *file, const struct hth_manifest *m,
+static enum hth_err load_decoder(const char *name, const struct hth_blob *file, uint32_t grid,
                                  struct hth_codes *out, struct hth_why *why)
 {
-    struct hth_decoder_opts opts = {.book = &out->book, .side = m->side};
+    struct hth_decoder_opts opts = {.book = &out->book, .side = grid * out->book.patch};
     struct hth_why none = {""};
     enum hth_err err;
 
     HTH_TRY(hth_backend_by_name("auto", &opts.backend));
     HTH_TRY(hth_decoder_new(&opts, &out->decoder));
-    err = hth_book_file_decoder(m->book.file, file->data, file->size, out->decoder, &none);
+    err = hth_book_file_decoder(name, file->data, file->size, out->decoder, &none);
     if (err == HTH_E_NOT_FOUND) { /* made with --steps 0: the centres paint */
         hth_decoder_free(out->decoder);
         out->decoder = NULL;
@@ -213,21 +213,26 @@ static enum hth_err load_decoder(const struct hth_blob *file, const struct hth_m
     return err == HTH_OK ? HTH_OK : hth_blame(why, err, "%s", none.text);
 }
 
-enum hth_err hth_book_file_load(struct hth_set *set, struct hth_codes *out, struct hth_why *why)
+enum hth_err hth_book_file_load(const char *name, const struct hth_blob *file, uint32_t grid,
+                                struct hth_codes *out, struct hth_why *why)
+{
+    *out = (struct hth_codes){0};
+    HTH_TRY(hth_book_file_read(name, file->data, file->size, &out->book, why));
+    return load_decoder(name, file, grid, out, why);
+}
+
+static enum hth_err load_of_set(struct hth_set *set, struct hth_codes *out, struct hth_why *why)
 {
     const struct hth_manifest *m = hth_set_manifest(set);
     struct hth_blob *file;
     enum hth_err err;
 
-    *out = (struct hth_codes){0};
     HTH_TRY(hth_set_side_file(set, &m->book, HTH_BOOK_FILE_BYTES_MAX, &file, why));
-    err = hth_book_file_read(m->book.file, file->data, file->size, &out->book, why);
+    err = hth_book_file_load(m->book.file, file, m->side / m->patch, out, why);
     if (err == HTH_OK && (out->book.codes != m->book.count || out->book.patch != m->patch))
         err = hth_blame(why, HTH_E_CORRUPT, "%s: %u codes, patch %u, but %s says %u and %u",
                         m->book.file, out->book.codes, out->book.patch, HTH_MANIFEST_FILE,
                         m->book.count, m->patch);
-    if (err == HTH_OK)
-        err = load_decoder(file, m, out, why);
     hth_blob_unref(file);
     return err;
 }
@@ -240,7 +245,7 @@ enum hth_err hth_book_file_sheet(struct hth_set *set, uint32_t count, hth_sheet_
 
     *out = (struct hth_sheet){0};
     if (hth_set_manifest(set)->kind == HTH_SET_CODES)
-        err = hth_book_file_load(set, &codes, why);
+        err = load_of_set(set, &codes, why);
     if (err == HTH_OK)
         err = hth_sheet_of_set(set, &codes, count, each, arg, out, why);
     hth_codes_clear(&codes);

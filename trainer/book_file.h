@@ -36,10 +36,10 @@ enum hth_err hth_book_file_read(const char *name, const void *bytes, size_t len,
 enum hth_err hth_book_file_decoder(const char *name, const void *bytes, size_t len,
                                    struct hth_decoder *decoder, struct hth_why *why) HTH_MUST;
 
-/* Loads book and decoder of a set of codes, for painting: *out has them and nothing else. Clear it
- * with hth_codes_clear, also after an error. */
-enum hth_err hth_book_file_load(struct hth_set *set, struct hth_codes *out,
-                                struct hth_why *why) HTH_MUST;
+/* Loads book and decoder, for painting grids of `grid` x `grid` codes: *out has them and nothing
+ * else. Clear it with hth_codes_clear, also after an error. */
+enum hth_err hth_book_file_load(const char *name, const struct hth_blob *file, uint32_t grid,
+                                struct hth_codes *out, struct hth_why *why) HTH_MUST;
 /* hth_sheet_of_set, with the set's own book. */
 enum hth_err hth_book_file_sheet(struct hth_set *set, uint32_t count, hth_sheet_fn *each, void *arg,
                                  struct hth_sheet *out, struct hth_why *why) HTH_MUST;

@@ -606,3 +606,15 @@ uint64_t hth_model_schema(const struct hth_model *model)
     }
     return hash;
 }
+
+enum hth_err hth_model_find_schema(const struct hth_model_opts *opts, uint64_t *schema)
+{
+    struct hth_model *m = hth_new(struct hth_model);
+    enum hth_err err = begin(m, NULL, opts);
+
+    if (err == HTH_OK)
+        err = declare_all(m);
+    *schema = err == HTH_OK ? hth_model_schema(m) : 0;
+    hth_model_free(m);
+    return err;
+}

@@ -121,6 +121,8 @@ enum hth_err hth_model_new(const struct hth_backend *backend, const struct hth_m
 void hth_model_free(struct hth_model *model);
 /* Counts the parameters of such a trunk without making it. Errors: those of the check. */
 enum hth_err hth_model_count(const struct hth_model_opts *opts, uint64_t *parameters) HTH_MUST;
+/* hth_model_schema, likewise. */
+enum hth_err hth_model_find_schema(const struct hth_model_opts *opts, uint64_t *schema) HTH_MUST;
 const struct hth_model_opts *hth_model_opts_of(const struct hth_model *model);
 /* The trunk's parameters. */
 struct hth_params *hth_model_params(struct hth_model *model);

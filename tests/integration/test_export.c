@@ -6,6 +6,9 @@
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 
+#include "core/blob.h"
+#include "data/picture.h"
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -127,6 +130,112 @@ static void test_the_loss_of_runs_is_drawn(void **state)
     place_end(p);
 }
 
+/* ---- words and code book ------------------------------------------------------------------- */
+
+#define LM_RUN                                                                                     \
+    "run: words\nseed: 1\ndata: {kind: set, path: set}\noptimizer: {kind: adamw, rate: 0.01}\n"    \
+    "model: {kind: lm, expert: none, dim: 32, layers: 2, heads: 2, context: 16, vocab: 266}\n"     \
+    "train: {rows: 8, flights: 1, steps: 20, eval_every: 10, eval_rows: 8, checkpoint_every: "     \
+    "10}\n"
+#define PICTURE_RUN                                                                                \
+    "run: grey\nseed: 1\ndata: {kind: set, path: set}\n"                                           \
+    "model: {kind: picture, expert: none, dim: 32, layers: 2, heads: 2, vocab: 260, text: 4, "     \
+    "height: 2, width: 2, codes: 4}\n"                                                             \
+    "train: {rows: 8, flights: 1, steps: 2}\n"
+
+/* A shell command in the place, with hearth in reach; it must end with that code. */
+static struct proc *sh(struct place *p, const char *command, int code)
+{
+    static unsigned number;
+    static char script[2048];
+    snprintf(script, sizeof(script), "cd '%s' && hearth() { '%s' \"$@\"; } && %s", p->root,
+             HTH_TEST_PROGRAM, command);
+    struct proc *proc = place_start_program(p, "/bin/sh", place_text(p, "sh%u", number++),
+                                            (const char *const[]){"-c", script, NULL});
+    if (proc_wait(proc) != code)
+        fail_msg("%s: not %d", command, code);
+    return proc;
+}
+
+static void put_text(struct place *p, const char *name, const char *text)
+{
+    place_write(p, name, text, strlen(text));
+}
+
+/* A model that was imported has its words with it, whatever lies at the run file's path. */
+static void test_words_travel_with_a_model(void **state)
+{
+    struct place *p = *state;
+    char text[9000] = "";
+    for (int i = 0; i < 150; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                 "the words of line %d, and a few more\n%s", i, i % 3 == 0 ? "\n" : "");
+    put_text(p, "a.txt", text);
+    put_text(p, "b.txt", "quite another text\n\nof other words, quite another text\n");
+    put_text(p, "run.yaml", LM_RUN);
+    sh(p, "hearth data text a.txt --out set --test 0.3", 0);
+    sh(p, "hearth data text b.txt --out other --test 0", 0);
+    sh(p, "hearth train --local --run run.yaml --dir run --threads 1 --keep 2", 0);
+    sh(p, "hearth write 'the words' --dir run --greedy --tokens 8 >a", 0);
+    sh(p, "hearth export --dir run --out model && cmp set/words.json model/words.json", 0);
+    proc_must_say(sh(p, "hearth export --dir run --out kept --checkpoint 10", 0), "step 10 of run");
+    proc_must_say(sh(p, "hearth export --dir run --out none --checkpoint 7", 2),
+                  "no checkpoint '7'; there are: last (20)");
+    proc_must_say(sh(p, "hearth export --dir run --out none --data other", 1),
+                  "its ids are of other words than those of other");
+    sh(p, "hearth import model --dir got && mv set away && ! test -e none", 0);
+    sh(p, "hearth write 'the words' --dir got --greedy --tokens 8 >b && cmp a b", 0);
+    sh(p, "mv other set && hearth write 'the words' --dir got --greedy --tokens 8 >b && cmp a b",
+       0);
+    sh(p, "hearth export --dir got --out model2 && diff -r model model2", 0);
+    proc_must_say(sh(p, "hearth eval --dir got", 3), "'set' is no data set that the model can");
+    sh(p, "hearth eval --dir got --data away", 0);
+    proc_must_say(sh(p, "hearth write the --dir got --data set", 1),
+                  "of other words than those of");
+    /* A new run begins with the words, too. */
+    sh(p, "sed 's/run: words/run: more/; s/path: set/path: away/' run.yaml >more.yaml", 0);
+    sh(p, "hearth import model --run more.yaml --dir more", 0);
+    sh(p, "hearth train --local --resume --run more.yaml --dir more --threads 1 --steps 1", 0);
+    place_end(p);
+}
+
+static void put_grey(struct place *p, int i)
+{
+    uint8_t rgb[8 * 8 * 3];
+    struct hth_blob *png;
+    memset(rgb, 6 * i, sizeof(rgb));
+    assert_ok(hth_picture_png(rgb, 8, 8, &png));
+    place_write(p, place_text(p, "in/%d.png", i), png->data, png->size);
+    put_text(p, place_text(p, "in/%d.txt", i), place_text(p, "grey %d", i % 5));
+    hth_blob_unref(png);
+}
+
+static void test_a_code_book_travels_with_a_model(void **state)
+{
+    struct place *p = *state;
+    sh(p, "mkdir in", 0);
+    for (int i = 0; i < 40; i++)
+        put_grey(p, i);
+    put_text(p, "run.yaml", PICTURE_RUN);
+    sh(p, "hearth data folder in --out pictures --size 8 --test 0.3", 0);
+    sh(p, "hearth data codes pictures --out set --codes 4 --steps 3", 0);
+    sh(p, "hearth train --local --run run.yaml --dir run --threads 1", 0);
+    proc_must_say(sh(p, "hearth draw 'grey 3' --dir run -n 2 --out ./a.b/x", 0),
+                  "./a.b/x-1 to ./a.b/x-2");
+    sh(p, "hearth export --dir run --out model && hearth import model --dir got", 0);
+    sh(p, "mv set away && hearth draw 'grey 3' --dir got -n 2 --out y.png", 0);
+    sh(p, "cmp a.b/x-1 y-1.png && cmp a.b/x-2 y-2.png", 0);
+    sh(p, "hearth export --dir got --out model2 && diff -r model model2", 0);
+    proc_must_say(sh(p, "hearth draw --eval --dir got", 3), "'set' is no data set that the model");
+    sh(p, "hearth draw --eval --dir got --data away --samples 2 --json", 0);
+    /* A stranger's set of the same words and codes, but of smaller pictures. */
+    sh(p, "sed -i 's/\"side\": *8/\"side\": 4/' away/data.json", 0);
+    proc_must_say(sh(p, "hearth draw --eval --dir run --data away", 3),
+                  "away: its samples are not 2 x 2 codes of the model's code book");
+    sh(p, "hearth draw 'grey 3' --dir run --data away --out z.png && cmp a.b/x-1 z.png", 0);
+    place_end(p);
+}
+
 static void test_a_model_starts_another_run(void **state)
 {
     struct place *p = *state;
@@ -234,6 +343,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_experts_are_fetched_from_their_hosts, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_the_loss_of_runs_is_drawn, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_words_travel_with_a_model, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_a_code_book_travels_with_a_model, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_a_model_starts_another_run, place_setup,
                                         place_teardown),
