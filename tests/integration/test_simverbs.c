@@ -414,8 +414,8 @@ static void collab_verdict_needs_enough_seeds(void **state)
     assert_true(v.end[1] != 0 && v.end[2] == 0);
     assert_non_null(strstr(v.text, "PASS: "));
     assert_non_null(strstr(v.text, ": end +0.00 +- 0.00 %, mean +0.00 +- 0.00 %,"));
-    proc = START(p, "b", "sim", "collab", "--seeds", "2", "--steps", "20", "--trainers", "4",
-                 "--die", "3", "--join", "3", "--out", place_path(p, "out"));
+    proc = START(p, "b", "sim", "collab", "--seed", "2", "--seeds", "2", "--steps", "20",
+                 "--trainers", "4", "--die", "3", "--join", "3", "--out", place_path(p, "out"));
     assert_int_equal(proc_wait(proc), 1);
     char *text = said(proc);
     assert_non_null(strstr(text, "\nFAIL: with crashes and joins the loss is not shown to be"));

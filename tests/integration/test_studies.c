@@ -611,7 +611,7 @@ static void test_profile(void **state)
     assert_close(median_ms[2] - median_ms[1], 100, 0.02, 0);
 }
 
-/* The simulated half of the comparison: a trainer's line of 20 Mbit/s carries 3 rows of 512 bytes
+/* The simulated half of the comparison: a trainer's line of 20 Mbit/s carries 2 rows of 512 bytes
  * up for each of 4 experts, 2 layers and 64 samples of an update. */
 static void test_fidelity(void **state)
 {
@@ -625,7 +625,7 @@ static void test_fidelity(void **state)
     *end = '\0';
     json_t *root = json_loads(text, 0, NULL);
     assert_string_equal(json_string_value(json_object_get(root, "figure")), "samples_per_s");
-    double most = 20e6 / 8 / (3 * 512 * 4 * 2);
+    double most = 20e6 / 8 / (2 * 512 * 4 * 2);
     assert_in_range(number(root, "simulated"), 0.9 * most, most + 1);
     assert_true(json_is_null(json_object_get(root, "real")));
     json_decref(root);

@@ -108,7 +108,7 @@ done
 echo '<svg></svg>' >docs/stray.svg
 fails "docs: docs/averaging.md: $(wc -l <docs/averaging.md) lines, the limit is 600
 docs: docs/benchmarks.md: $(wc -l <docs/benchmarks.md) lines, the limit is 260
-$(cat docs/*.md | wc -l) lines, the limit is 3400
+$(cat docs/*.md | wc -l) lines, the limit is 4200
 docs/stray.svg: no page shows it" check-docs
 sed -i 's/^int main(/int  main(/' tests/scenarios/example_scenario.c
 fails 'its program is not tests/scenarios/example_scenario.c' check-docs

@@ -276,7 +276,7 @@ static void missed_average_needs_a_newer_state(void **state)
 /* There is no room for what it hears. */
 static void newcomer_without_memory_keeps_no_averages(void **state)
 {
-    struct crew_scene *s = scene_new(1, 1000);
+    struct crew_scene *s = scene_new(2, 1000);
     struct hth_budget budget;
 
     (void)state;
@@ -355,7 +355,7 @@ static bool is_late_done(void *arg)
 /* After the run's last step nothing is listened for. */
 static void no_average_is_awaited_after_the_last_step(void **state)
 {
-    struct crew_scene *s = scene_new(1, 11);
+    struct crew_scene *s = scene_new(2, 11);
 
     (void)state;
     script.misses = 1; /* that one */
