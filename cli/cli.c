@@ -264,8 +264,8 @@ static void check_network(struct argp_state *state, const char *name)
 {
     if (hth_name_check(name, strlen(name)) != HTH_OK)
         argp_error(state,
-                   "--network '%s': a name is 1 to %d bytes of UTF-8, without blanks, control "
-                   "characters and . / \\ [ ], such as fashion-2",
+                   "--network '%s': a name is 1 to %d bytes of UTF-8, without blanks, control or "
+                   "direction marks and . / \\ [ ], such as fashion-2",
                    name, HTH_NAME_LEN_MAX);
 }
 

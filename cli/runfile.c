@@ -178,7 +178,7 @@ static const struct hth_yaml_kind kind = {
 /* ---- defaults ------------------------------------------------------------------------------ */
 
 #define HASH_RANGE "SHA-256: 64 hex digits in lower case"
-#define NAME_RANGE "1 to 63 bytes of UTF-8, without blanks, control characters and . / \\ [ ]"
+#define NAME_RANGE "1 to 63 bytes of UTF-8, without blanks, control or direction marks, . / \\ [ ]"
 
 /* Gradients come from strangers: a trainer's from experts, an expert's from trainers. A single one
  * of 1e14 would leave Adam's second moments at 1e28 and stop learning for tens of thousands of

@@ -28,6 +28,22 @@ static size_t utf8_len(const uint8_t *p, size_t left)
     return 0;
 }
 
+/* Characters that control a terminal or the direction of text, end a line, or are not seen: with
+ * them one name looks like another. Joiners are letters' own business. */
+static bool is_hidden(const uint8_t *p, size_t n)
+{
+    static const uint32_t hidden[][2] = {{0x80, 0x9F},     {0x61C, 0x61C},   {0x200B, 0x200B},
+                                         {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F},
+                                         {0xFEFF, 0xFEFF}};
+    uint32_t c = p[0] & (0xFFu >> (n + 1));
+    for (size_t i = 1; i < n; i++)
+        c = c << 6 | (p[i] & 0x3Fu);
+    for (size_t i = 0; n > 1 && i < HTH_ARRAY_LEN(hidden); i++)
+        if (c >= hidden[i][0] && c <= hidden[i][1])
+            return true;
+    return false;
+}
+
 enum hth_err hth_name_check(const char *name, size_t len)
 {
     if (len == 0)
@@ -39,10 +55,8 @@ enum hth_err hth_name_check(const char *name, size_t len)
         if (p[i] <= ' ' || p[i] == 0x7F || strchr("./\\[]", p[i]) != NULL)
             return HTH_E_MALFORMED;
         size_t n = utf8_len(p + i, len - i);
-        if (n == 0)
+        if (n == 0 || is_hidden(p + i, n))
             return HTH_E_MALFORMED;
-        if (n == 2 && p[i] == 0xC2 && p[i + 1] < 0xA0)
-            return HTH_E_MALFORMED; /* C1 control characters, which terminals obey */
         i += n;
     }
     return HTH_OK;

@@ -7,9 +7,10 @@
  *   pattern  ffn0.[0:4].[0:16]     each coordinate a number or a half-open range
  *   grid     ffn0.16.16            layer name, then the size of each axis
  *
- * A name is 1 to HTH_NAME_LEN_MAX bytes of valid UTF-8 without dots, spaces, brackets, slashes or
- * control characters (names become file names and log lines). A number is `0` or has no leading
- * zero, and has no sign. Nothing may follow: a trailing newline or blank is an error.
+ * A name is 1 to HTH_NAME_LEN_MAX bytes of valid UTF-8 without dots, spaces, brackets, slashes,
+ * control characters or marks of text's direction (names become file names and log lines). A
+ * number is `0` or has no leading zero, and has no sign. Nothing may follow: a trailing newline or
+ * blank is an error.
  *
  * Inside a grid an expert has an *index*: its coordinates in row-major order, the last one fastest.
  * The directory, the gate and the records use indices; uids are for people and files.

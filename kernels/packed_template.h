@@ -165,8 +165,10 @@ static void pack_row_bf16(const uint16_t *src, uint32_t k, uint32_t *dst, size_t
 {
     uint32_t at = 0;
     for (; at + 2 * PK_GROUP <= k; at += 2 * PK_GROUP, dst += step) {
+        uvec units; /* src is aligned to 2 bytes only */
         __builtin_prefetch(src + at + 2 * SOON_NUMBERS);
-        store_units(dst, *(const uvec *)(const void *)(src + at));
+        memcpy(&units, src + at, sizeof(units));
+        store_units(dst, units);
     }
     if (at < k) {
         uvec last = {0};

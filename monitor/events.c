@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "monitor/events.h"
+#include "monitor/events_int.h"
 
 #include "core/map.h"
 #include "core/mem.h"
@@ -40,7 +40,7 @@ struct hth_events {
     struct hth_map *by_id;
     struct layer *layer;
     uint32_t layer_count;
-    uint64_t saved_step;
+    uint64_t saved_step, seen;
     bool begun;
 };
 
@@ -58,6 +58,20 @@ uint32_t hth_events_list(const struct hth_events *e, struct hth_event out[HTH_EV
     return e->count;
 }
 
+uint64_t hth_events_seen(const struct hth_events *e)
+{
+    return e->seen;
+}
+
+struct hth_event *hth_events_next(struct hth_events *e)
+{
+    if (e->count == HTH_EVENTS_MAX) {
+        e->first = (e->first + 1) % HTH_EVENTS_MAX;
+        e->count--;
+    }
+    return &e->event[(e->first + e->count++) % HTH_EVENTS_MAX];
+}
+
 __attribute__((format(printf, 5, 6))) static void add(struct hth_events *e,
                                                       const struct hth_run_view *view,
                                                       enum hth_event_kind kind, const char *peer,
@@ -66,11 +80,8 @@ __attribute__((format(printf, 5, 6))) static void add(struct hth_events *e,
     va_list args;
     if (!e->begun)
         return;
-    if (e->count == HTH_EVENTS_MAX) {
-        e->first = (e->first + 1) % HTH_EVENTS_MAX;
-        e->count--;
-    }
-    struct hth_event *out = &e->event[(e->first + e->count++) % HTH_EVENTS_MAX];
+    struct hth_event *out = hth_events_next(e);
+    e->seen++;
     out->t = (uint32_t)(view->asked_us / HTH_US_PER_S);
     out->kind = kind;
     snprintf(out->peer, sizeof(out->peer), "%s", peer);

@@ -9,7 +9,8 @@
  *   behind      a trainer is further behind than the run steps in a minute, for a minute
  *   checkpoint  a trainer saved a later step than anybody before
  *
- * The first view is where it begins, and has no events. Peers that come and go by the thousands
+ * The first view is where it begins, and has no events; those that a monitor kept before it ended
+ * are taken back (hth_events_read). Peers that come and go by the thousands
  * cost no more than HTH_EVENTS_MAX lines, of which the oldest go first.
  *
  * Plain memory, loop thread.
@@ -18,6 +19,8 @@
 #define HTH_MONITOR_EVENTS_H
 
 #include "monitor/view.h"
+
+#include <jansson.h>
 
 #define HTH_EVENTS_MAX     200
 #define HTH_EVENT_TEXT_MAX 96
@@ -47,5 +50,16 @@ void hth_events_see(struct hth_events *e, const struct hth_run_view *view, doubl
 /* Copies them, the oldest first; returns how many. */
 uint32_t hth_events_list(const struct hth_events *e, struct hth_event out[HTH_EVENTS_MAX]);
 const char *hth_event_name(enum hth_event_kind kind);
+/* Counts the events that happened since _new. */
+uint64_t hth_events_seen(const struct hth_events *e);
+
+/* As run_json.h has them. */
+json_t *hth_event_list_json(const struct hth_event *event, uint32_t count);
+/* For a file: JSON of the run's name and the events; free with hth_free. */
+char *hth_events_write(const struct hth_events *e, const char *run);
+/* Begins with the events of such a text, which may be any bytes. Errors: E_MALFORMED, E_WRONG_RUN;
+ * then it has none. */
+enum hth_err hth_events_read(struct hth_events *e, const char *run, const void *text,
+                             size_t len) HTH_MUST;
 
 #endif

@@ -13,6 +13,7 @@
 #define FINE_FILES   25
 #define COARSE_FILES 91
 #define MINUTE_SLOTS 6
+#define TEXT_PATH    "%s/events"
 
 /* One of the two rings. */
 struct ring {
@@ -28,7 +29,7 @@ struct save {
     struct hth_history *of; /* NULL: it is gone */
     char *path;
     struct hth_blob *blob;
-    uint32_t *dirty, number; /* where the file is marked, and the mark */
+    uint32_t *dirty, number; /* where the file is marked, and the mark; NULL: it is the text */
     enum hth_err err;
 };
 
@@ -39,6 +40,8 @@ struct hth_history {
     struct ring fine, coarse;
     uint32_t open;     /* the coarse row that is not complete yet, which is not written; 0: none */
     struct save *save; /* under way */
+    struct hth_blob *kept; /* the text of the folder; NULL: none */
+    struct hth_blob *text; /* to write; NULL: none is */
     enum hth_err err;
 };
 
@@ -148,13 +151,24 @@ static size_t list_ring(const struct ring *r, uint32_t from, uint32_t to, uint32
     return n;
 }
 
-/* Every so many coarse rows, so that they are no more than HTH_HISTORY_OLD_MAX. */
+/* The coarse rows whose slots are multiples of `every`. */
+static uint32_t coarse_count(const struct hth_history *h, uint32_t from, uint32_t to,
+                             uint32_t every)
+{
+    uint32_t n = 0, step = every * HTH_HISTORY_COARSE_S;
+    for (uint32_t t = (from + step - 1) / step * step; t < to; t += step)
+        n += at(&h->coarse, t) != NULL;
+    return n;
+}
+
+/* Every so many slots, so that the rows are no more than HTH_HISTORY_OLD_MAX, even those of a
+ * monitor that only runs each half hour. */
 static uint32_t coarse_every(const struct hth_history *h, uint32_t from, uint32_t to)
 {
-    uint32_t n = 0;
-    for (uint32_t t = from; t < to; t += HTH_HISTORY_COARSE_S)
-        n += at(&h->coarse, t) != NULL;
-    return n / HTH_HISTORY_OLD_MAX + 1;
+    uint32_t every = coarse_count(h, from, to, 1) / HTH_HISTORY_OLD_MAX + 1;
+    while (coarse_count(h, from, to, every) > HTH_HISTORY_OLD_MAX)
+        every++;
+    return every;
 }
 
 size_t hth_history_list(const struct hth_history *h, uint32_t t,
@@ -209,6 +223,16 @@ static void run_save(struct hth_job *job)
     s->err = hth_file_write(s->env, s->path, &span, 1);
 }
 
+/* Marks what could not be written, so that the next row tries again. */
+static void mark_again(struct save *s)
+{
+    struct hth_history *h = s->of;
+    if (s->dirty != NULL)
+        *s->dirty = s->number;
+    else if (h->text == NULL)
+        h->text = hth_blob_ref(s->blob);
+}
+
 static void end_save(struct save *s)
 {
     struct hth_history *h = s->of;
@@ -218,7 +242,7 @@ static void end_save(struct save *s)
     if (h != NULL)
         h->err = s->err;
     if (h != NULL && s->err != HTH_OK)
-        *s->dirty = s->number; /* again with the next row */
+        mark_again(s); /* with the next row */
     hth_blob_unref(s->blob);
     hth_free(s->path);
     hth_free(s);
@@ -239,10 +263,25 @@ static void saved(struct hth_job *job, enum hth_err err)
         save_next(h);
 }
 
+/* Takes the reference of the blob. */
+static struct save *save_of(struct hth_history *h, char *path, struct hth_blob *blob)
+{
+    struct save *s = hth_new(struct save);
+    s->env = h->env;
+    s->of = h;
+    s->path = path;
+    s->blob = blob;
+    return s;
+}
+
 /* The next file to write; NULL: none. */
 static struct save *take_dirty(struct hth_history *h)
 {
     struct ring *rings[] = {&h->fine, &h->coarse};
+    struct hth_blob *text = h->text;
+    h->text = NULL;
+    if (text != NULL)
+        return save_of(h, hth_asprintf(TEXT_PATH, h->dir), text);
     for (size_t r = 0; r < HTH_ARRAY_LEN(rings); r++)
         for (uint32_t i = 0; i < rings[r]->files; i++) {
             uint32_t number = rings[r]->dirty[i];
@@ -250,11 +289,7 @@ static struct save *take_dirty(struct hth_history *h)
             rings[r]->dirty[i] = 0;
             if (blob == NULL)
                 continue;
-            struct save *s = hth_new(struct save);
-            s->env = h->env;
-            s->of = h;
-            s->blob = blob;
-            s->path = path_of(h, rings[r], i);
+            struct save *s = save_of(h, path_of(h, rings[r], i), blob);
             s->dirty = &rings[r]->dirty[i];
             s->number = number;
             return s;
@@ -273,6 +308,20 @@ static void save_next(struct hth_history *h)
     h->save->err = err;
     end_save(h->save);
     h->save = NULL;
+}
+
+void hth_history_keep(struct hth_history *h, struct hth_blob *text)
+{
+    if (h->dir == NULL)
+        return;
+    hth_blob_unref(h->text);
+    h->text = hth_blob_ref(text);
+    save_next(h);
+}
+
+const struct hth_blob *hth_history_kept(const struct hth_history *h)
+{
+    return h->kept;
 }
 
 static void mark(struct ring *r, uint32_t t)
@@ -340,6 +389,15 @@ static void load(struct hth_history *h)
             load_file(h, rings[r], i, file);
     hth_free(file);
     sum_up_missing(h);
+    char *path = hth_asprintf(TEXT_PATH, h->dir);
+    enum hth_err err = hth_file_read(h->env, path, HTH_HISTORY_TEXT_MAX, &h->kept);
+    if (err != HTH_OK) {
+        h->kept = NULL;
+        if (err != HTH_E_NO_FILE)
+            HTH_LOG(h->env, HTH_WARN, HTH_SUB_APP, "%s: %s; it is begun anew", path,
+                    hth_err_text(err));
+    }
+    hth_free(path);
 }
 
 struct hth_history *hth_history_new(struct hth_env *env, const char *dir, const char *run)
@@ -370,7 +428,7 @@ void hth_history_free(struct hth_history *h)
     if (h == NULL)
         return;
     if (h->save != NULL) { /* a simulated node's, that was halted: nobody waits for it */
-        *h->save->dirty = h->save->number;
+        mark_again(h->save);
         h->save->of = NULL;
     }
     if (h->open != 0)
@@ -382,6 +440,8 @@ void hth_history_free(struct hth_history *h)
         err = s->err;
         end_save(s);
     }
+    hth_blob_unref(h->text);
+    hth_blob_unref(h->kept);
     hth_free(h->fine.row);
     hth_free(h->coarse.row);
     hth_free(h);

@@ -16,6 +16,8 @@
  * that is killed at any time loses the row that it was about to write, and a file that is damaged
  * costs its hour or day; a warning names it, and it is begun anew.
  *
+ * A text of its owner, the events (events.h), lies beside them in the file `events`.
+ *
  *    0  magic "HHIS" (4)  version 1 (2)   kind: 0 fine, 1 coarse (2)
  *    8  hash of the run's name (8)        16  number of the hour or day since 1970 (4)
  *   20  rows (2), then of each, in order of time:
@@ -39,6 +41,8 @@
 #define HTH_HISTORY_OLD_MAX  2000
 #define HTH_HISTORY_LIST_MAX (720 + 1320 + HTH_HISTORY_OLD_MAX + 3)
 
+#define HTH_HISTORY_TEXT_MAX (256u << 10)
+
 #define HTH_HISTORY_UNKNOWN  UINT32_MAX /* of trainers, hosts, served */
 #define HTH_HISTORY_NO_STEP  UINT64_MAX /* of step, samples */
 
@@ -59,6 +63,10 @@ struct hth_history;
 struct hth_history *hth_history_new(struct hth_env *env, const char *dir, const char *run);
 /* Writes what waits. NULL is fine. */
 void hth_history_free(struct hth_history *h);
+/* Keeps this text in the file `events`, in place of the one before. Takes a reference. */
+void hth_history_keep(struct hth_history *h, struct hth_blob *text);
+/* The text that the folder had when it was opened; NULL: none. Borrowed. */
+const struct hth_blob *hth_history_kept(const struct hth_history *h);
 /* Sets the row of its slot. */
 void hth_history_add(struct hth_history *h, const struct hth_history_row *row);
 /* NULL: there is none. Valid until the next one is added. */

@@ -109,6 +109,30 @@ static void open_history(struct hth_monitor *m, const char *run)
     }
 }
 
+/* Goes on with the events before. */
+static void take_events(struct hth_monitor *m)
+{
+    const struct hth_blob *kept = hth_history_kept(m->history);
+    if (kept == NULL)
+        return;
+    enum hth_err err = hth_events_read(m->events, m->gather->network, kept->data, kept->size);
+    if (err != HTH_OK)
+        HTH_LOG(m->env, HTH_WARN, HTH_SUB_APP, "history %s/events: %s; it is begun anew",
+                m->opts.dir, hth_err_text(err));
+}
+
+static void keep_events(struct hth_monitor *m)
+{
+    if (m->opts.dir == NULL || m->history == NULL || hth_events_seen(m->events) == m->kept)
+        return;
+    m->kept = hth_events_seen(m->events);
+    char *text = hth_events_write(m->events, m->gather->network);
+    struct hth_blob *blob = hth_blob_copy(text, strlen(text));
+    hth_history_keep(m->history, blob);
+    hth_blob_unref(blob);
+    hth_free(text);
+}
+
 static void add_row(struct hth_monitor *m)
 {
     const struct hth_run_view *v = m->view;
@@ -140,14 +164,17 @@ static void on_gathered(void *arg)
     m->view = view;
     m->seq++;
     m->met = m->met || view->peer_count > 0;
-    if (m->history == NULL && m->gather->network[0] != '\0')
+    if (m->history == NULL && m->gather->network[0] != '\0') {
         open_history(m, m->gather->network);
+        take_events(m);
+    }
     if (m->history != NULL) {
         hth_mon_recall(m, m->gather);
         add_row(m);
     }
     note_step(m);
     hth_events_see(m->events, view, pace_of(m));
+    keep_events(m);
     m->asks = false;
     if (m->opts.on_new != NULL)
         m->opts.on_new(m->opts.arg);

@@ -10,8 +10,8 @@
  * ends, and nobody depends on it. A peer is asked once in a period, over a connection that is kept.
  *
  * Started late, it fills the last hour from what trainers recall; with a folder it goes on from its
- * own history, and fills the gap likewise. Of samples it counts what trainers' counters grew by; of
- * those who were there before it, without a history, the whole counter.
+ * own history and events, filling the gap likewise. Of samples it counts what trainers' counters
+ * grew by; of those who were there before it, without a history, the whole counter.
  *
  * Loop thread only. Runs on any env: its tests are simulated.
  */

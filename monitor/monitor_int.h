@@ -24,6 +24,7 @@ struct hth_monitor {
     struct hth_events *events;
     struct hth_history *history;
     uint64_t seq, samples;
+    uint64_t kept; /* events that are in the folder */
     struct hth_map *counters; /* of trainers: id -> struct mon_counter */
     struct mon_counter *counter_list;
     struct hth_recall_test *test;

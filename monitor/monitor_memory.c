@@ -40,7 +40,7 @@ static uint64_t first_growth(const struct hth_monitor *m, const struct hth_recal
                              uint32_t last_t)
 {
     uint64_t newest = told->point[told->point_count - 1].samples, before = told->point[0].samples;
-    if (m->seq == 1 && m->samples == 0)
+    if (m->samples == 0)
         return newest;
     for (uint32_t i = 0; i < told->point_count; i++)
         if (told->point[i].t < last_t + HTH_HISTORY_FINE_S)
@@ -130,8 +130,11 @@ static struct hth_history_row row_of(const struct hth_recall_point *p, size_t n,
                                     .rows_per_s = NAN};
 }
 
-/* Adds rows for times that the history lacks. The counters' sum of a time is the run's samples only
- * where the history has none before. */
+/* Trainers recall no more. A point of earlier times would take the place of a newer row. */
+#define RECALLED_S (HTH_RECALL_POINTS_MAX * HTH_RECALL_PERIOD_S)
+
+/* Adds rows for times of the last hour that the history lacks. The counters' sum of a time is the
+ * run's samples only where the history has none before. */
 static void fill(struct hth_monitor *m, struct hth_recall_point *point, size_t n, uint32_t now)
 {
     double *work = hth_new_array(double, 2 * n + 1);
@@ -141,7 +144,7 @@ static void fill(struct hth_monitor *m, struct hth_recall_point *point, size_t n
         for (end = i + 1; end < n && by_slot(&point[i], &point[end]) == 0; end++) {
         }
         if (by_slot(&point[i], &(struct hth_recall_point){.t = now}) >= 0 ||
-            hth_history_at(m->history, point[i].t) != NULL)
+            point[i].t + RECALLED_S < now || hth_history_at(m->history, point[i].t) != NULL)
             continue;
         struct hth_history_row row = row_of(&point[i], end - i, work);
         if (!anew)

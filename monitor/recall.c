@@ -125,7 +125,8 @@ enum hth_err hth_recall_read(const uint8_t *data, size_t len, struct hth_recall_
     for (uint32_t i = 0; i < points; i++) {
         read_point(&r, &out->point[i]);
         HTH_TRY(r.err);
-        if (i > 0 && out->point[i].t <= out->point[i - 1].t)
+        if (i > 0 &&
+            out->point[i].t / HTH_RECALL_PERIOD_S <= out->point[i - 1].t / HTH_RECALL_PERIOD_S)
             return HTH_E_RANGE;
     }
     uint32_t tests = hth_read_u16(&r);

@@ -18,7 +18,8 @@
  *
  * All numbers are little-endian, times are Unix seconds by the trainer's clock, and a float that is
  * not finite means that it is not known. Later versions only append. Nobody proves what a trainer
- * recalls: a reader uses medians of several trainers where it can.
+ * recalls: a reader takes one point of a trainer for each 10 s, none older than the hour, and
+ * medians of several trainers where it can.
  *
  * Plain memory, any thread.
  */
@@ -64,7 +65,7 @@ void hth_recall_add_test(struct hth_recall_told *r, const struct hth_recall_test
 size_t hth_recall_write(const struct hth_recall_told *r, uint32_t after_t,
                         uint8_t out[HTH_RECALL_BYTES_MAX]);
 /* Errors: E_TRUNCATED; E_TOO_LARGE (points, tests); E_RANGE (a count beyond
- * HTH_RECALL_COUNT_MAX, points not in order of time). */
+ * HTH_RECALL_COUNT_MAX, points not in order of time or two in the same ten seconds). */
 enum hth_err hth_recall_read(const uint8_t *data, size_t len, struct hth_recall_told *out) HTH_MUST;
 
 #endif

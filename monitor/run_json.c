@@ -150,21 +150,6 @@ static json_t *layer_json(const struct hth_view_layer *layer)
     return o;
 }
 
-static json_t *events_json(const struct hth_run_now *run)
-{
-    json_t *all = json_array();
-    for (uint32_t i = 0; i < run->event_count; i++) {
-        const struct hth_event *e = &run->event[i];
-        json_t *o = json_object();
-        hth_json_count(o, "t", e->t);
-        hth_json_text(o, "kind", hth_event_name(e->kind));
-        hth_json_text(o, "peer", e->peer);
-        hth_json_text(o, "text", e->text);
-        json_array_append_new(all, o);
-    }
-    return all;
-}
-
 /* ---- curves --------------------------------------------------------------------------------- */
 
 static const char *const COLUMNS[] = {"t",     "step",   "samples",       "loss",      "trainers",
@@ -284,7 +269,7 @@ static void put_lists(json_t *o, const struct hth_run_now *run)
         json_array_append_new(layers, layer_json(&run->view->layer[l]));
     hth_json_take(o, "peers", peers);
     hth_json_take(o, "layers", layers);
-    hth_json_take(o, "events", events_json(run));
+    hth_json_take(o, "events", hth_event_list_json(run->event, run->event_count));
 }
 
 json_t *hth_run_json(const struct hth_run_now *run, bool whole)

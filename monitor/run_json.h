@@ -30,19 +30,24 @@
  *   version       of the monitor's program
  *   trouble       what the one who runs the monitor should look at, in a sentence; null: nothing
  *   since_at_s    when training began, as far back as the monitor or a trainer remembers
- *   step, total   of the run's schedule; the highest step that more than half of the trainers
- * reach; while none is there, these two and loss are the last known ones left_s        until total,
- * at the pace of the last ten minutes samples       trained on by all, as far as the monitor could
- * count loss          median of the trainers' training losses (nats; a moving average of each) test
- * {t, step, loss, accuracy, bits_per_byte}: the newest test; null: none checkpoint    {t, step}:
- * the newest that a trainer saved; null: none trainers, hosts, helpers, nodes   living peers by
- * role; a node only helps peers to find others silent        peers with a valid record that did not
- * answer samples_per_s of all trainers, as they say rows_per_s    served by all hosts, counted by
- * the monitor between its last two questions places, served   experts of all layers; those of them
- * that a host serves join          {command, complete}: the command that joins as a host; complete
- * is false where ADDR:PORT stands in it for the address, which only the owner can tell peers at
- * most 1,024, in order of role and id: id          first digits of the peer's id; an address is
- * never told name        null (a peer has none yet) role        "trainer", "host", "helper", "node"
+ *   step          the highest that more than half of the trainers reach; total: of the schedule.
+ *                 While no trainer is there, these two and loss are the last known ones
+ *   left_s        until total, at the pace of the last ten minutes
+ *   samples       trained on by all, as far as the monitor could count
+ *   loss          median of the trainers' training losses (nats; a moving average of each)
+ *   test          {t, step, loss, accuracy, bits_per_byte}: the newest test; null: none
+ *   checkpoint    {t, step}: the newest that a trainer saved; null: none
+ *   trainers, hosts, helpers, nodes   living peers by role; a node only helps peers to find others
+ *   silent        peers with a valid record that did not answer
+ *   samples_per_s of all trainers, as they say
+ *   rows_per_s    served by all hosts, counted by the monitor between its last two questions
+ *   places, served   experts of all layers; those of them that a host serves
+ *   join          {command, complete}: the command that joins as a host; complete is false where
+ *                 FILE or ADDR:PORT stands in it for what only the owner can tell
+ *   peers         at most 1,024, in order of role and id:
+ *       id          first digits of the peer's id; an address is never told
+ *       name        null (a peer has none yet)
+ *       role        "trainer", "host", "helper", "node"
  *       state       "answers"; "silent"; "unreachable": it says that others can't dial it, so its
  *                   experts do not count; "unasked": it only dials, and its record is valid
  *       seen_s      since its last sign of life; up_s since its start

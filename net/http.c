@@ -47,17 +47,20 @@ struct answer {
     int status;
     const char *type, *etag; /* etag NULL: may not be kept */
     bool gzip, ends, head;
+    bool endless; /* the body has no length: it ends with the connection */
     size_t len;
 };
 
 static void add_head(struct evbuffer *out, const struct answer *a)
 {
     evbuffer_add_printf(out,
-                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n"
                         "Content-Security-Policy: default-src 'self'; frame-ancestors 'none'; "
                         "base-uri 'none'; form-action 'none'\r\n"
                         "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n",
-                        a->status, STATUSES[index_of(a->status)].name, a->type, a->len);
+                        a->status, STATUSES[index_of(a->status)].name, a->type);
+    if (!a->endless)
+        evbuffer_add_printf(out, "Content-Length: %zu\r\n", a->len);
     if (a->etag != NULL)
         evbuffer_add_printf(out, "ETag: %s\r\nCache-Control: no-cache\r\nVary: Accept-Encoding\r\n",
                             a->etag);
@@ -109,13 +112,13 @@ static void add_page(struct evbuffer *out, const struct http_page *page,
                        .gzip = req->gzip && page->gzip != NULL,
                        .ends = !req->keep};
     struct hth_blob *blob = a.gzip ? page->gzip : page->plain;
+    a.len = blob->size; /* with 304, too: of the page that the reader has */
     if (strcmp(req->etag, page->etag) == 0) {
         a.status = 304;
         a.gzip = false;
         add_head(out, &a);
         return;
     }
-    a.len = blob->size;
     add_head(out, &a);
     if (!req->head)
         add_blob(out, blob);
@@ -127,18 +130,14 @@ void hth_http_add_event(struct evbuffer *out, const struct http_page *page)
         add_blob(out, page->plain);
 }
 
-/* The body has no length: it ends with the connection. */
 static const struct http_page *begin_events(struct evbuffer *out, const struct http_page *page,
                                             const struct hth_http_request *req)
 {
-    if (req->head) {
-        add_text(out, (struct answer){.status = 200, .type = page->type, .head = true}, "");
+    const struct answer a = {
+        .status = 200, .type = page->type, .ends = !req->head || !req->keep, .endless = true};
+    add_head(out, &a);
+    if (req->head)
         return NULL;
-    }
-    evbuffer_add_printf(out,
-                        "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nCache-Control: no-store\r\n"
-                        "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
-                        page->type);
     hth_http_add_event(out, page);
     return page;
 }

@@ -159,13 +159,14 @@ int hth_http_request_read(const char *data, size_t len, struct hth_http_request 
         return len >= HTH_HTTP_REQUEST_BYTES_MAX ? 431 : 0;
     rest = (struct text){data, out->bytes};
     int status = next_line(&rest, &line) ? read_first(line, out) : 400;
+    bool needs_host = out->keep; /* HTTP/1.1 */
     while (status == 200 && rest.len > 0) {
         if (!next_line(&rest, &line))
             return 400;
         if (line.len > 0)
             status = read_header(line, out);
     }
-    if (status == 200 && out->keep && out->host[0] == '\0')
+    if (status == 200 && needs_host && out->host[0] == '\0')
         return 400;
     return status;
 }

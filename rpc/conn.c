@@ -318,7 +318,7 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
         strcmp(m->u.hello.network, o->network) != 0) {
         snprintf(text, sizeof(text), "this peer is in network '%s', you are in '%s'", o->network,
                  m->u.hello.network);
-        hth_rpc_conn_kill(c, HTH_E_WRONG_RUN, text, true);
+        hth_rpc_conn_kill(c, HTH_E_WRONG_RUN, hth_frame_clean(text), true);
         return HTH_OK;
     }
     uint32_t low = HTH_MAX(m->u.hello.version_min, o->version_min);

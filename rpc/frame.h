@@ -72,7 +72,7 @@ struct hth_frame_msg {
             uint64_t features;
             uint32_t requests_max;
             uint64_t body_bytes_max, request_credit_bytes, reply_credit_bytes;
-            const char *network;
+            const char *network; /* at most HTH_NAME_LEN_MAX bytes of any kind: compare them */
         } hello;
         struct {
             uint16_t method;
@@ -128,6 +128,9 @@ struct hth_frame {
     struct hth_frame *next; /* for its owner's lists */
 };
 
+/* Makes a peer's text safe to print: printable ASCII, cut at HTH_RPC_TEXT_MAX. Returns it. Texts of
+ * refusals are so when they are read. */
+const char *hth_frame_clean(char *text);
 /* Makes the frame empty. */
 void hth_frame_init(struct hth_frame *f);
 /* Frees the content; the frame can be used again. */

@@ -119,8 +119,7 @@ void hth_frame_clear(struct hth_frame *f)
     memset(&f->msg, 0, sizeof(f->msg));
 }
 
-/* Makes a peer's text safe to print: printable ASCII, cut. */
-static const char *clean_text(char *text)
+const char *hth_frame_clean(char *text)
 {
     size_t n = 0;
     for (; text[n] != '\0' && n < HTH_RPC_TEXT_MAX; n++) {
@@ -180,7 +179,7 @@ static enum hth_err take_hello(struct hth_frame *f, const Hth__Rpc__Hello *m)
         return HTH_E_RANGE;
     f->msg.u.hello.version_min = m->version_min;
     f->msg.u.hello.version_max = m->version_max;
-    f->msg.u.hello.network = clean_text(m->network);
+    f->msg.u.hello.network = m->network;
     f->msg.u.hello.features = m->features;
     f->msg.u.hello.requests_max = m->requests_max;
     f->msg.u.hello.body_bytes_max = m->body_bytes_max;
@@ -260,14 +259,14 @@ static enum hth_err take_refuse(struct hth_frame *f, const Hth__Rpc__Refuse *m)
         return HTH_E_RANGE;
     f->msg.u.refuse.err = hth_err_from_wire(m->error);
     f->msg.u.refuse.retry_after_ms = HTH_MIN(m->retry_after_ms, (uint32_t)HTH_RPC_TIMEOUT_MS_MAX);
-    f->msg.u.refuse.text = clean_text(m->text);
+    f->msg.u.refuse.text = hth_frame_clean(m->text);
     return HTH_OK;
 }
 
 static enum hth_err take_goodbye(struct hth_frame *f, const Hth__Rpc__Goodbye *m)
 {
     f->msg.u.refuse.err = hth_err_from_wire(m->error);
-    f->msg.u.refuse.text = clean_text(m->text);
+    f->msg.u.refuse.text = hth_frame_clean(m->text);
     return HTH_OK;
 }
 

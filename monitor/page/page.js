@@ -166,9 +166,11 @@ function drawJoin(run)
     const button = make("button", "Copy");
     button.type = "button";
     button.addEventListener("click", () => copy(button, code));
-    row.append(make("p", "Host experts of this run on your computer:"), code, button);
+    row.append(make("p", "With hearth and the run's file on your computer, host experts of this run:"), code, button);
+    const open = [["FILE", "the run's file"], ["ADDR:PORT", "an address"]]
+        .filter(([word]) => command.split(" ").includes(word)).map(([word, what]) => `${what}, in place of ${word}`);
     if (join.complete !== true)
-        row.append(make("p", "Ask the one who runs this page for the address that belongs in place of ADDR:PORT."));
+        row.append(make("p", `Ask the one who runs this page for ${open.join(", and for ") || "what is missing"}.`));
     $("join").replaceChildren(row);
 }
 
@@ -570,6 +572,7 @@ function drawEvents(run)
 /* ---- keeping it new ------------------------------------------------------------------------ */
 
 let now = null; /* the newest run.json or now.json, with the tests of the former */
+let readAt = 0; /* when it was, in ms */
 
 /* Draws in turns, so that a page that is scrolled or pointed at meanwhile answers. */
 async function draw()
@@ -619,6 +622,7 @@ async function fetchJson(path)
     const answer = await fetch(path, {cache: "no-store"});
     if (!answer.ok)
         throw new Error(`${path}: ${answer.status}`);
+    readAt = performance.now();
     return object(await answer.json());
 }
 
@@ -633,17 +637,22 @@ async function refresh()
     }
 }
 
-/* An event says that there is something new; a jump in seq, that some were missed. */
+/* An event says that there is something new; a jump in seq, that some were missed or that the
+ * monitor began anew; the same seq again, that it waits for the run. */
 async function onEvent(data)
 {
-    if (now === null || num(data.seq) === null || data.seq > num(now.seq) + 1)
+    const ahead = now === null ? NaN : (num(data.seq) ?? NaN) - num(now.seq);
+    if (ahead !== 0 && ahead !== 1)
         return refresh();
-    if (data.seq <= num(now.seq))
-        return;
+    if (ahead === 0 && performance.now() - readAt < 500 * (num(now.period_s) ?? 10))
+        return linkNow(); // it was just read
     try {
-        const tests = now.tests;
-        now = {tests, ...await fetchJson("now.json")};
-        takePoint(data.point);
+        const {tests, test} = now, next = await fetchJson("now.json");
+        if (object(next.test).t !== object(test).t)
+            return refresh(); // for the curve of tests
+        now = {tests, ...next};
+        if (ahead === 1)
+            takePoint(data.point);
         await draw();
         linkNow();
     } catch {
@@ -658,7 +667,11 @@ function listen()
     stream.addEventListener("now", event => {
         busy = busy.then(() => onEvent(object(JSON.parse(event.data)))).catch(refresh);
     });
-    stream.addEventListener("error", () => link("no connection to the monitor; trying again", true));
+    stream.addEventListener("error", () => {
+        link("no connection to the monitor; trying again", true);
+        if (stream.readyState === EventSource.CLOSED) // refused: only what breaks is dialled again
+            setTimeout(listen, 10000);
+    });
 }
 
 for (const radio of document.getElementsByName("against")) {

@@ -52,6 +52,9 @@ static const struct name_case NAMES[] = {
     {"\xed\xa0\x80.1", HTH_E_MALFORMED, HTH_E_MALFORMED}, /* a surrogate */
     {"\xe2\x82.1", HTH_E_MALFORMED, HTH_E_MALFORMED},     /* cut short */
     {"\xc2\x9b.1", HTH_E_MALFORMED, HTH_E_MALFORMED},     /* a control character */
+    {"\xe2\x80\xae.1", HTH_E_MALFORMED, HTH_E_MALFORMED}, /* it turns text round */
+    {"a\xd8\x9c.1", HTH_E_MALFORMED, HTH_E_MALFORMED},
+    {"a\xef\xbb\xbf.1", HTH_E_MALFORMED, HTH_E_MALFORMED},
     {"\xe2\x82\xac\xf0\x9f\x94\xa5.1", HTH_OK, HTH_E_MALFORMED},
     {NAME63 ".1", HTH_OK, HTH_E_MALFORMED},
     {NAME63 "x.1", HTH_E_TOO_LARGE, HTH_E_TOO_LARGE},

@@ -197,7 +197,7 @@ static void wrong_values_show_an_example(void **state)
         {0, "status", "192.0.2.1:80", "such as 127.0.0.1:8080"},
         {0, "status", "0.0.0.0:8080", "such as 127.0.0.1:8080"},
         {0, "threads", "none", "from 1 to 1024, such as 8"},
-        {0, "network", "a/b", "characters and . / \\ [ ], such as fashion-2"},
+        {0, "network", "a/b", "direction marks and . / \\ [ ], such as fashion-2"},
         {0, "dir", "", "expected a folder, such as ~/.local/state/hearth"},
         {0, "dir", "/dev/null/x", "a part of that path is not a folder"},
         {0, "dir", "/dev/null", "a part of that path is not a folder"},

@@ -510,9 +510,13 @@ static void recall_survives_round_trip(void **state)
         size_t at;
         uint8_t byte;
         enum hth_err err;
-    } bad[] = {{7, 1, HTH_E_RANGE},           {15, 1, HTH_E_RANGE}, /* counts */
-               {25, 2, HTH_E_TOO_LARGE},      {26 + 11, 1, HTH_E_RANGE},
-               {26 + 28, 11, HTH_E_RANGE},    {26 + 56 + 1, 1, HTH_E_TOO_LARGE},
+    } bad[] = {{7, 1, HTH_E_RANGE},
+               {15, 1, HTH_E_RANGE}, /* counts */
+               {25, 2, HTH_E_TOO_LARGE},
+               {26 + 11, 1, HTH_E_RANGE},
+               {26 + 28, 11, HTH_E_RANGE},
+               {26 + 28, 19, HTH_E_RANGE},
+               {26 + 56 + 1, 1, HTH_E_TOO_LARGE},
                {26 + 56 + 13, 1, HTH_E_RANGE}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
         uint8_t good = bytes[bad[i].at];

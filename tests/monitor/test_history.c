@@ -143,6 +143,23 @@ static void a_list_is_thinned_by_age(void **state)
     assert_int_equal(at, n);
 }
 
+/* The rows of a monitor that runs for a moment each half hour: all of them lie in every sixth slot,
+ * so that leaving out every other slot leaves out none. */
+static void rows_in_few_slots_are_thinned_too(void **state)
+{
+    static struct hth_history_row list[HTH_HISTORY_LIST_MAX + 1];
+    uint32_t end = fx.t0 + 89 * 86400, old = 0;
+    (void)state;
+    fx.h = hth_history_new(fx.env, NULL, "run");
+    for (uint32_t t = fx.t0; t < end; t += 1800)
+        add(t);
+    size_t n = hth_history_list(fx.h, end, list);
+    for (size_t i = 0; i < n; i++)
+        old += list[i].t < end - 86400;
+    assert_in_range(old, HTH_HISTORY_OLD_MAX / 4, HTH_HISTORY_OLD_MAX);
+    assert_int_equal(list[HTH_HISTORY_LIST_MAX].t, 0);
+}
+
 /* ---- files ---------------------------------------------------------------------------------- */
 
 static void rows_survive_a_restart(void **state)
@@ -276,6 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(rows_are_found_by_time),
         TEST(a_list_is_thinned_by_age),
+        TEST(rows_in_few_slots_are_thinned_too),
         TEST(rows_survive_a_restart),
         TEST(a_kill_loses_ten_seconds),
         TEST(a_damaged_file_costs_its_own_rows),

@@ -586,6 +586,20 @@ static void a_late_start_is_filled_by_trainers(void **state)
     assert_int_equal(json_array_size(json_object_get(json_object_get(fx.run, "tests"), "t")), 1);
 }
 
+/* The first answers may come without a trainer's: it was there before all the same. */
+static void a_trainer_that_is_met_late_counts_whole(void **state)
+{
+    (void)state;
+    add_host(0, 4);
+    hth_world_run_for(fx.world, 10 * S);
+    watch(NULL);
+    see(2);
+    assert_int_equal(number(fx.run, "samples"), 0);
+    add_trainer(3);
+    see(2);
+    assert_int_equal(number(fx.run, "samples"), 64 * 3);
+}
+
 static void a_restart_goes_on(void **state)
 {
     (void)state;
@@ -599,6 +613,9 @@ static void a_restart_goes_on(void **state)
     size_t n = json_array_size(column("t"));
     double samples = number(fx.run, "samples");
     assert_int_equal(samples, 64 * 29);
+    add_host(0, 4);
+    see(2);
+    assert_int_equal(events("joined"), 1);
     stop_watching();
     /* Ten minutes without it, in which the trainer went on. */
     for (uint64_t i = 0; i < 60; i++) {
@@ -611,6 +628,8 @@ static void a_restart_goes_on(void **state)
     /* A point of the ten seconds in which it stopped may count for either. */
     assert_in_range(number(fx.run, "samples"), 64 * 88, 64 * 89);
     assert_int_equal(number(fx.run, "seq"), 1);
+    assert_int_equal(events("joined"), 1); /* of the process before */
+    assert_int_equal(json_array_size(json_object_get(fx.run, "events")), 1);
 }
 
 /* ---- strangers ------------------------------------------------------------------------------ */
@@ -621,7 +640,7 @@ static void hostile_words_are_inert(void **state)
 {
     (void)state;
     fx.network = "<img-src=x-onerror=alert(1)>\"'&{";
-    fx.layer = RTL "<b>{\"a\":1}.4.4";
+    fx.layer = "\xC2\xAD<b>{\"a\":1}.4.4"; /* a soft hyphen, which is not seen */
     add_host(0, 4);
     snprintf(fx.peer[0].about.version, sizeof(fx.peer[0].about.version),
              "<img/onerror=alert(1)>\"");
@@ -648,6 +667,10 @@ static void lies_are_bounded(void **state)
     add_trainer(3);
     add_trainer(3);
     struct peer *liar = add_trainer(0);
+    /* Of the day before, in the places of the newest rows. */
+    uint32_t day = wall_s() - 86400;
+    for (uint32_t t = day - 40; t < day + 40; t += 10)
+        hth_recall_add(&liar->told, &(struct hth_recall_point){.t = t, .step = 77});
     const struct hth_recall_point point = {wall_s(), HTH_RECALL_COUNT_MAX, HTH_RECALL_COUNT_MAX,
                                            INFINITY, -INFINITY};
     hth_recall_add(&liar->told, &point);
@@ -662,6 +685,8 @@ static void lies_are_bounded(void **state)
     see(3);
     assert_int_equal(number(fx.run, "step"), 3);
     assert_in_range(number(fx.run, "loss"), 2, 3);
+    assert_in_range(json_array_size(column("t")), 5, 7); /* 3 recalled, 3 seen */
+    assert_in_range(json_integer_value(json_array_get(column("t"), 0)), day + 86360, day + 86400);
     assert_true(json_is_null(json_object_get(fx.run, "test")));
     assert_true(json_is_null(json_object_get(fx.run, "checkpoint")));
     assert_true(number(fx.run, "since_at_s") < wall_s());
@@ -713,6 +738,7 @@ int main(void)
         TEST(stragglers_and_checkpoints_are_told),
         TEST(peers_are_asked_once_in_ten_seconds),
         TEST(a_late_start_is_filled_by_trainers),
+        TEST(a_trainer_that_is_met_late_counts_whole),
         TEST(a_restart_goes_on),
         TEST(hostile_words_are_inert),
         TEST(lies_are_bounded),

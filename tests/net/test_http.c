@@ -193,6 +193,7 @@ static void requests_are_read_as_documented(void **state)
         {"", 0, false, false, false, NULL},
         {"GET / HTTP/1.1\r\n" L "\r", 0, false, false, false, NULL},
         {"GET / HTTP/1.1\r\n\r\n", 400, false, false, false, NULL}, /* no Host */
+        {"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 400, false, false, false, NULL},
         {"GET / HTTP/1.1\r\n" L L "\r\n", 400, false, false, false, NULL},
         {"GET / HTTP/1.1\r\n" L " folded\r\n\r\n", 400, false, false, false, NULL},
         {"GET / HTTP/1.1\r\n" L "no colon\r\n\r\n", 400, false, false, false, NULL},
@@ -325,6 +326,7 @@ static void a_public_page_serves_what_was_put(void **state)
     ask(fd, request);
     text = read_all(&s, fd);
     assert_int_equal(count(text, "HTTP/1.1 304 "), 1);
+    assert_int_equal(count(text, "Content-Length: 9\r\n"), 1); /* as of the page */
     assert_int_equal(count(text, "run\":"), 0);
     /* Neither the index nor the program's own pages, nor any file. */
     static const char *const none[] = {
@@ -476,6 +478,7 @@ static void events_come_at_once_and_as_they_are_told(void **state)
     pair_run(&s.p, heard_two);
     assert_int_equal(count(s.v.text, "Content-Type: text/event-stream"), 1);
     assert_int_equal(count(s.v.text, "Content-Length"), 0);
+    assert_int_equal(count(s.v.text, "Content-Security-Policy: default-src 'self'"), 1);
     close(s.v.fd);
     site_close(&s);
 }

@@ -99,6 +99,21 @@ static void call_fails_in_another_network(void **state)
     assert_non_null(strstr(v[0].text, "'test'"));
     assert_int_equal(b.seen, 0);
     stop();
+    /* Names are UTF-8: two that differ there alone are two, and the text shows neither's bytes. */
+    struct hth_rpc_opts one = member_opts();
+    one.network = "f\xC3\xBCr-alle";
+    other.network = "f\xC3\xB6r-alle";
+    start(one, other);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_WRONG_RUN);
+    assert_non_null(strstr(v[0].text, "'f\?\?r-alle'"));
+    stop();
+    start(one, one);
+    call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[0]);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_OK);
+    stop();
 }
 
 static void call_needs_a_common_version(void **state)

@@ -293,7 +293,7 @@ static size_t hello(uint32_t version_max, uint64_t features, const char *network
  * frame. One that differs in a byte, or that was refused, must be parsed. */
 static void repeated_hello_reads_the_same(void **state)
 {
-    static const char *const network[] = {"one", "two"};
+    static const char *const network[] = {"one", "zw\xC3\xB6lf"};
     static uint8_t bytes[BYTES_MAX];
     struct feeder f, kept;
     (void)state;
