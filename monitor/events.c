@@ -72,6 +72,16 @@ struct hth_event *hth_events_next(struct hth_events *e)
     return &e->event[(e->first + e->count++) % HTH_EVENTS_MAX];
 }
 
+/* Checkpoints in a row are one event, else they would push all others out. */
+static struct hth_event *place_of(struct hth_events *e, enum hth_event_kind kind)
+{
+    struct hth_event *newest =
+        e->count > 0 ? &e->event[(e->first + e->count - 1) % HTH_EVENTS_MAX] : NULL;
+    if (kind == HTH_EVENT_CHECKPOINT && newest != NULL && newest->kind == kind)
+        return newest;
+    return hth_events_next(e);
+}
+
 __attribute__((format(printf, 5, 6))) static void add(struct hth_events *e,
                                                       const struct hth_run_view *view,
                                                       enum hth_event_kind kind, const char *peer,
@@ -80,7 +90,7 @@ __attribute__((format(printf, 5, 6))) static void add(struct hth_events *e,
     va_list args;
     if (!e->begun)
         return;
-    struct hth_event *out = hth_events_next(e);
+    struct hth_event *out = place_of(e, kind);
     e->seen++;
     out->t = (uint32_t)(view->asked_us / HTH_US_PER_S);
     out->kind = kind;
