@@ -190,8 +190,9 @@ static void average_cell(const json_t *peer, bool trainer, char out[HTH_FACT_TEX
     double members = hth_fact_or(average, "members", 0);
     if (!json_is_object(average))
         snprintf(out, HTH_FACT_TEXT, "%s", trainer ? "none yet" : "");
-    else if (strcmp(reason, "ok") == 0)
-        snprintf(out, HTH_FACT_TEXT, "with %.0f others", fmax(members - 1, 0));
+    else if (strcmp(reason, "OK") == 0)
+        snprintf(out, HTH_FACT_TEXT, "with %.0f other%s", fmax(members - 1, 0),
+                 members == 2 ? "" : "s");
     else
         snprintf(out, HTH_FACT_TEXT, "%.24s", reason);
 }

@@ -62,7 +62,8 @@
  *                   tell
  *       does        of a trainer: "training", "fetching" (the run's state), "client" (only dials)
  *       average     its last round: {members, drops, reason, bytes, distance}; null: none yet;
- *                   distance: to the others before the round, over the norm of the mean
+ *                   reason: "OK", or why there was no average (averaging/reason.h); distance: to
+ *                   the others before the round, over the norm of the mean
  *   layers        of each layer, by name (ffn2 before ffn10):
  *       name, kind, width; grid: [4, 4]; places, served, twice (by two or more)
  *       replicas    how many hosts serve expert i, in row-major order of the grid

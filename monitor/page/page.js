@@ -524,7 +524,7 @@ function averageText(p)
     const a = object(p.average);
     if (num(a.members) === null)
         return p.role === "trainer" ? "none yet" : "";
-    return text(a.reason, 24) === "ok" ? `with ${count(a.members - 1)} others` : text(a.reason, 24);
+    return text(a.reason, 24) === "OK" ? `with ${many(a.members - 1, "other")}` : text(a.reason, 24);
 }
 
 function peerCells(p)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_site.c: the page's files are those of the tree, and a run's tables show it and no more. */
+#include "averaging/reason.h"
 #include "support/test.h"
 
 #include "core/mem.h"
@@ -143,6 +144,10 @@ static void test_tables_have_the_figures(void **state)
     };
     (void)state;
     json_t *run = golden();
+    /* The word by which an average is told is that of those who average. */
+    const json_t *average =
+        json_object_get(json_array_get(json_object_get(run, "peers"), 0), "average");
+    assert_string_equal(hth_fact_text(average, "reason"), hth_avg_reason_name(HTH_AVG_OK));
     char *html = hth_site_html(run, true);
     for (size_t i = 0; i < HTH_ARRAY_LEN(texts); i++) {
         if (strstr(html, texts[i]) == NULL)
