@@ -236,6 +236,7 @@ static void on_ready(void *arg)
     struct predicting *p = arg;
     struct hth_survey_opts o = {.on_batch = on_batch, .on_done = on_done, .arg = p};
     hth_use_data(&p->use, !p->train, &o.data);
+    o.data.shift = 0; /* the pictures as they are */
     p->classes = p->use.model.classes;
     if (p->confusion != NULL) {
         p->matrix = hth_try_calloc((size_t)p->classes * p->classes, sizeof(*p->matrix));

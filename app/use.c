@@ -117,6 +117,15 @@ static enum hth_err choose(struct hth_use *u, struct hth_env *env)
     return open_trunk(u, env);
 }
 
+static void take_run(struct hth_use *u)
+{
+    struct hth_data_opts train, test;
+    hth_config_model(u->run, &u->model);
+    hth_config_data(u->run, 0, &u->data, &train, &test);
+    u->mean = train.mean;
+    u->std = train.std;
+}
+
 static enum hth_err load(struct hth_use *u, struct hth_env *env)
 {
     u->folder = hth_strdup(u->flags.net.dir);
@@ -126,7 +135,7 @@ static enum hth_err load(struct hth_use *u, struct hth_env *env)
     if (err == HTH_OK)
         err = parse_run(u);
     if (err == HTH_OK)
-        hth_config_model(u->run, &u->model);
+        take_run(u);
     return err;
 }
 
@@ -260,6 +269,8 @@ void hth_use_data(struct hth_use *u, bool held_out, struct hth_data_opts *out)
     train.caption_drop = 0;
     train.shift = 0;
     *out = held_out ? test : train;
+    out->mean = u->mean; /* the model's, whatever kind of data it sees now */
+    out->std = u->std;
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */

@@ -50,6 +50,7 @@ struct hth_use {
     void *arg;               /* of both callbacks */
     /* private */
     struct hth_config_data data;
+    float mean, std; /* of pixels, as the run file's data has them */
     struct hth_directory *directory;
     struct hth_timer *timer;
     hth_fn *on_ready;

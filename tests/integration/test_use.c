@@ -158,6 +158,14 @@ static void test_a_classifier_predicts_and_is_evaluated(void **state)
     text = place_read(place_path(p, "out.png"), NULL);
     assert_memory_equal(text, "\x89PNG", 4);
     free(text);
+    /* The same pictures as a set: the model scales pixels as it learnt to. */
+    const char *set = place_path(p, "set");
+    assert_int_equal(RUN(p, "set", "data", "fashion", place_path(p, "data"), "--out", set), 0);
+    predict = START(p, "predictset", "predict", set, "--dir", dir, "--json");
+    assert_int_equal(proc_wait(predict), 0);
+    o = json_of(predict);
+    assert_true(json_real_value(json_object_get(o, "accuracy")) == accuracy);
+    json_decref(o);
     struct proc *bad = START(p, "bad", "predict", place_path(p, "none"), "--dir", dir);
     assert_int_equal(proc_wait(bad), 3);
     proc_must_say(bad, "no such file; give the data set's path");
