@@ -369,13 +369,13 @@ static const char doc[] =
     "  hearth data folder DIR --out DATA    pictures and captions: NAME.png or .jpg\n"
     "      beside NAME.txt; captions.jsonl of {\"file\": ..., \"text\": ...}; or a\n"
     "      folder for each class\n"
-    "  hearth data text FILE... --out DATA  plain text or .jsonl, also as .gz and .zst\n"
-    "  hearth data emoji --out DATA         3,655 emoji of Debian's font and their names\n"
-    "  hearth data fashion --out DATA       Fashion-MNIST, 70,000 pictures in 10 classes\n"
-    "  hearth data codes DATA --out CODES   its pictures as grids of codes of a code book\n"
+    "  hearth data text FILE... --out DATA  plain text or .jsonl, or .gz, .zst of them\n"
+    "  hearth data emoji --out DATA         3,655 emoji of Debian's font, with names\n"
+    "  hearth data fashion --out DATA       Fashion-MNIST: 70,000 pictures, 10 classes\n"
+    "  hearth data codes DATA --out CODES   its pictures as codes of a code book\n"
     "  hearth data show DATA --out A.png    counts, captions, a sheet of samples\n\n"
-    "A data set is a folder: data.json, shards (tar, zstd), words.json. Samples that\n"
-    "can't be used are skipped and counted by reason, and the first of each is named.\n";
+    "A data set is a folder: data.json, shards (tar, zstd), words.json. Samples\n"
+    "that can't be used are skipped, counted by reason, and the first is named.\n";
 
 int hth_verb_data(int argc, char **argv)
 {

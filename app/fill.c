@@ -180,7 +180,7 @@ static void print_guesses(const struct filling *f, const struct guess *g, uint32
     for (uint32_t i = 0; i < f->guesses; i++) {
         int32_t id = (int32_t)g[i].token;
         char *word = text_of(f, &id, 1);
-        printf("%s %s %.1f %%", i > 0 ? "," : "", word, 100 * g[i].p);
+        printf("%s '%s' %.1f %%", i > 0 ? "," : "", word, 100 * g[i].p);
         hth_free(word);
     }
     putchar('\n');
