@@ -114,47 +114,55 @@ static void forget(struct importing *m, enum hth_err err)
     hth_free(experts);
 }
 
-static enum hth_err put_expert(struct importing *m, const struct hth_grid *grid, uint32_t index)
+static enum hth_err put_expert(struct importing *m, const struct hth_uid *uid)
 {
     struct hth_expert_opts opts;
     struct hth_expert *expert;
-    struct hth_blob *bytes = NULL;
+    struct hth_blob *bytes;
     char *name;
     enum hth_err err;
 
     hth_config_expert(m->run, &opts);
     opts.backend = hth_backend_ref();
-    opts.uid.ncoord = grid->ndim;
-    memcpy(opts.uid.name, grid->name, sizeof(opts.uid.name));
-    hth_grid_coords(grid, index, opts.uid.coord);
+    opts.uid = *uid;
     HTH_TRY(hth_expert_new(&opts, &expert));
     name = hth_asprintf("experts/%s.safetensors", hth_expert_uid_text(expert));
-    err = HTH_OK;
-    if (hth_model_file_has(m->reader, hth_expert_uid_text(expert))) {
-        err = hth_model_file_expert(m->reader, expert, &bytes, &m->why);
-        if (err == HTH_OK)
-            err = put_take(m, name, bytes);
-        m->experts++;
-    }
+    err = hth_model_file_expert(m->reader, expert, &bytes, &m->why);
+    if (err == HTH_OK)
+        err = put_take(m, name, bytes);
+    m->experts++;
     hth_free(name);
     hth_expert_free(expert);
     return err;
 }
 
+/* Whether layers of the run ask for that expert. */
+static bool is_in_grid(const struct importing *m, const struct hth_model_opts *opts,
+                       const struct hth_uid *uid)
+{
+    uint32_t sets = m->about.experts && !opts->dense ? hth_model_sets(opts) : 0, index;
+    struct hth_grid grid;
+
+    for (uint32_t s = 0; s < sets; s++)
+        if (hth_config_grid(m->run, s, &grid) == HTH_OK &&
+            hth_grid_find(&grid, uid, &index) == HTH_OK)
+            return true;
+    return false;
+}
+
 static enum hth_err put_experts(struct importing *m, const struct hth_model_opts *opts)
 {
-    if (m->about.experts && !opts->dense)
-        for (uint32_t s = 0; s < hth_model_sets(opts); s++) {
-            struct hth_grid grid;
-            HTH_TRY(hth_config_grid(m->run, s, &grid));
-            for (uint32_t i = 0; i < hth_grid_size(&grid); i++)
-                HTH_TRY(put_expert(m, &grid, i));
-        }
-    if (m->experts == hth_model_file_experts(m->reader))
-        return HTH_OK;
-    return hth_blame(&m->why, HTH_E_WRONG_RUN,
-                     "%s has %u experts, and %u of them are in the grid of the run file", m->from,
-                     hth_model_file_experts(m->reader), m->experts);
+    char text[HTH_UID_TEXT_MAX];
+    struct hth_uid uid;
+
+    for (size_t at = 0; hth_model_file_next(m->reader, &at, text);) {
+        if (hth_uid_parse(text, strlen(text), &uid) != HTH_OK || !is_in_grid(m, opts, &uid))
+            return hth_blame(&m->why, HTH_E_WRONG_RUN,
+                             "%s: its expert '%s' is not in the grid of the run file", m->from,
+                             text);
+        HTH_TRY(put_expert(m, &uid));
+    }
+    return HTH_OK;
 }
 
 static enum hth_err put_side(struct importing *m, const char *name)

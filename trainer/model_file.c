@@ -185,33 +185,30 @@ enum hth_err hth_model_file_open(const char *file, const struct hth_blob *bytes,
     return HTH_OK;
 }
 
-bool hth_model_file_has(const struct hth_st_reader *model, const char *uid)
+/* The length of "experts/UID/" in front of a tensor's name; 0: it is the trunk's. */
+static size_t prefix_of(const char *name)
 {
-    char prefix[sizeof(EXPERTS) + HTH_UID_TEXT_MAX + 1];
-    int len = snprintf(prefix, sizeof(prefix), EXPERTS "%s/", uid);
-
-    for (size_t i = 0; i < hth_st_count(model); i++)
-        if (strncmp(hth_st_at(model, i)->name, prefix, (size_t)len) == 0)
-            return true;
-    return false;
+    if (strncmp(name, EXPERTS, strlen(EXPERTS)) != 0)
+        return 0;
+    return strlen(EXPERTS) + strcspn(name + strlen(EXPERTS), "/") + 1;
 }
 
-uint32_t hth_model_file_experts(const struct hth_st_reader *model)
+bool hth_model_file_next(const struct hth_st_reader *model, size_t *at, char uid[HTH_UID_TEXT_MAX])
 {
-    const char *last = "";
-    size_t last_len = 0;
-    uint32_t count = 0;
+    size_t count = hth_st_count(model), len = 0;
+    const char *name = "";
 
-    for (size_t i = 0; i < hth_st_count(model); i++) {
-        const char *name = hth_st_at(model, i)->name;
-        size_t len = strncmp(name, EXPERTS, strlen(EXPERTS)) == 0
-                         ? strlen(EXPERTS) + strcspn(name + strlen(EXPERTS), "/")
-                         : 0;
-        count += len > 0 && (len != last_len || strncmp(name, last, len) != 0);
-        last = name;
-        last_len = len;
+    for (; *at < count && len == 0; ++*at) {
+        name = hth_st_at(model, *at)->name;
+        len = prefix_of(name);
     }
-    return count;
+    if (len == 0)
+        return false;
+    snprintf(uid, HTH_UID_TEXT_MAX, "%.*s", (int)(len - strlen(EXPERTS) - 1),
+             name + strlen(EXPERTS));
+    while (*at < count && strncmp(hth_st_at(model, *at)->name, name, len) == 0)
+        ++*at;
+    return true;
 }
 
 /* Reads one weight, F32 or BF16, of any alignment. */

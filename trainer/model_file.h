@@ -60,10 +60,9 @@ enum hth_err hth_model_file_make(const struct hth_model_file_part *parts, size_t
  * E_CORRUPT (not such a file). */
 enum hth_err hth_model_file_open(const char *file, const struct hth_blob *bytes,
                                  struct hth_st_reader **out, struct hth_why *why) HTH_MUST;
-/* Whether the file has that expert. */
-bool hth_model_file_has(const struct hth_st_reader *model, const char *uid);
-/* Experts in the file. */
-uint32_t hth_model_file_experts(const struct hth_st_reader *model);
+/* The first expert at or behind tensor *at of the file, which becomes the one behind its last;
+ * false: there is none. A text too long for a uid is cut. */
+bool hth_model_file_next(const struct hth_st_reader *model, size_t *at, char uid[HTH_UID_TEXT_MAX]);
 
 /* A trunk's checkpoint with these weights and moments of 0, of a model with these options. Errors:
  * E_CONFIG, E_BAD_SHAPE (a tensor is missing or of another shape: another model), E_NOT_FINITE,

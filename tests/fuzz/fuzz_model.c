@@ -9,6 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hth_why why = {""};
     struct hth_model_about about;
     struct hth_st_reader *r, *trunk;
+    char uid[HTH_UID_TEXT_MAX];
 
     opts.d = opts.features = opts.classes = 2;
     opts.layers = opts.grid_ndim = 1;
@@ -17,8 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         HTH_ASSERT(r == NULL && why.text[0] != '\0');
         return 0;
     }
-    HTH_ASSERT(hth_model_file_experts(r) <= hth_st_count(r));
-    (void)hth_model_file_has(r, "ffn0.1");
+    for (size_t at = 0, before = 0; hth_model_file_next(r, &at, uid); before = at)
+        HTH_ASSERT(at > before && at <= hth_st_count(r));
     if (hth_model_file_about("m", r, &about, &why) == HTH_OK &&
         hth_model_file_trunk(r, &opts, &about, &out, &why) == HTH_OK) {
         HTH_ASSERT(hth_st_open(out->data, out->size, &trunk) == HTH_OK);
