@@ -134,13 +134,13 @@ static void run_script(struct place *p, const char *script)
 }
 
 /* Line i runs on machine[i]; the first line's machine is `host` to the others. */
-static void type_lines(struct place *p, const char *const machine[4], const char *host,
+static void type_lines(struct place *p, const char *const machine[5], const char *host,
                        const char *more)
 {
     char script[4096], *text = place_read(HTH_TEST_SOURCES "/README.md", NULL);
     const char *line[LINES_MAX];
     assert_non_null(text);
-    assert_int_equal(readme_lines(text, line), 4);
+    assert_int_equal(readme_lines(text, line), 5);
     int len = snprintf(script, sizeof(script),
                        "at %s '%s' >node 2>&1 & node=$!\n"
                        "await 'others join with  --join 10.77.0.1:4700 (a private address' node\n"
@@ -152,10 +152,13 @@ static void type_lines(struct place *p, const char *const machine[4], const char
                        "await 'test: ' train\n"
                        "(at %s '%s') >status 2>&1\n"
                        "await \"run 'fashion'\" status\n"
+                       "at %s '%s' >watch 2>&1 & watch=$!\n"
+                       "await 'experts 8 of ' watch\n"
                        "%s"
-                       "stop $serve; stop $node\n",
+                       "stop $watch; stop $serve; stop $node\n",
                        machine[0], line[0], machine[1], on_host(p, line[1], host), machine[2],
-                       on_host(p, line[2], host), machine[3], on_host(p, line[3], host), more);
+                       on_host(p, line[2], host), machine[3], on_host(p, line[3], host), machine[4],
+                       on_host(p, line[4], host), more);
     assert_in_range(len, 1, sizeof(script) - 1);
     free(text);
     run_script(p, script);
@@ -164,7 +167,7 @@ static void type_lines(struct place *p, const char *const machine[4], const char
 static void lines_work_on_three_machines(void **state)
 {
     struct place *p = *state;
-    static const char *const machine[] = {"a", "b", "c", "a"};
+    static const char *const machine[] = {"a", "b", "c", "a", "c"};
     if (skipped(p))
         return;
     prepare(p, "[2, 4]");
@@ -202,7 +205,7 @@ static void hosts_learn_that_nobody_reaches_them(void **state)
 static void lines_work_on_one_machine(void **state)
 {
     struct place *p = *state;
-    static const char *const machine[] = {"a", "a", "a", "a"};
+    static const char *const machine[] = {"a", "a", "a", "a", "a"};
     if (skipped(p))
         return;
     prepare(p, "[4, 4]");
