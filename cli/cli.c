@@ -234,7 +234,7 @@ static const struct argp_option net_options[] = {
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
     {"dir", 'd', "DIR", 0,
      "State folder: key, known peers, checkpoints (default: one for each run and role below "
-     "~/.local/state/hearth)",
+     "~/.local/state/hearth; of a trained model there is none)",
      1},
     {"threads", KEY_THREADS, "N", 0, "Number of compute threads (default: cores - 1)", 1},
     {"status", KEY_STATUS, "ADDR:PORT", 0,

@@ -248,10 +248,7 @@ enum hth_err hth_st_open(const void *data, size_t len, struct hth_st_reader **ou
     r->data = bytes + 8 + header_len;
     r->data_bytes = len - 8 - header_len;
     r->root = json_loadb((const char *)bytes + 8, header_len, JSON_REJECT_DUPLICATES, &jerr);
-    err = json_error(&jerr);
-    if (r->root == NULL)
-        goto out;
-    err = HTH_E_MALFORMED;
+    err = r->root == NULL ? json_error(&jerr) : HTH_E_MALFORMED;
     if (!json_is_object(r->root))
         goto out;
     HTH_GOTO(out, read_entries(r));
