@@ -247,7 +247,7 @@ static void on_ready(void *arg)
 static enum hth_err judge(const struct hth_use *u)
 {
     if (u->model.kind == HTH_MODEL_LM && u->model.objective == HTH_MASKED)
-        return HTH_OK;
+        return hth_use_check_rows(u);
     hth_cli_say_error("%s is of %s, and only an lm of objective masked fills in: try hearth %s",
                       u->path, hth_use_kind(u), hth_use_verb(u));
     return HTH_E_CONFIG;

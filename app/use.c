@@ -187,6 +187,16 @@ const char *hth_use_verb(const struct hth_use *u)
     return u->model.objective == HTH_MASKED ? "fill" : "write";
 }
 
+enum hth_err hth_use_check_rows(const struct hth_use *u)
+{
+    if (u->model.dense || strcmp(u->model.expert_kind, "transformer") != 0)
+        return HTH_OK;
+    hth_cli_say_error("%s has experts of kind transformer, which are chosen by a whole sequence: "
+                      "an lm that writes or fills in needs expert ffn or none",
+                      u->path);
+    return HTH_E_CONFIG;
+}
+
 /* ---- the data ------------------------------------------------------------------------------ */
 
 static enum hth_err say_why(const struct hth_why *why, enum hth_err err)

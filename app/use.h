@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * use.h: a trained model for the verbs that use one: write, predict, eval.
+ * use.h: a trained model for the verbs that use one: write, fill, draw, predict, eval.
  *
  *   hth_use_load    reads the folder of --dir: the trunk, and from it the run file
  *   ... the verb judges whether it can use such a model ...
@@ -69,6 +69,8 @@ int hth_use_run(struct hth_use *use, hth_fn *on_ready);
 /* "a classifier", "a masked lm"; and the verb for such a model. */
 const char *hth_use_kind(const struct hth_use *use);
 const char *hth_use_verb(const struct hth_use *use);
+/* Whether a text may be shorter than the context, as experts are chosen row by row. Prints. */
+enum hth_err hth_use_check_rows(const struct hth_use *use);
 /* Whether `set` is there, for a verb that needs samples, or the model's data is no set. Prints. */
 int hth_use_check_set(const struct hth_use *use);
 /* The data, whose strings are borrowed; its held-out part, or that of training. */

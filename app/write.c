@@ -156,13 +156,7 @@ static enum hth_err judge(const struct hth_use *u)
                           u->path, hth_use_kind(u), hth_use_verb(u));
         return HTH_E_CONFIG;
     }
-    if (!m->dense && strcmp(m->expert_kind, "transformer") == 0) {
-        hth_cli_say_error("%s has experts of kind transformer, which are chosen by a whole "
-                          "sequence: an lm that writes needs expert ffn or none",
-                          u->path);
-        return HTH_E_CONFIG;
-    }
-    return HTH_OK;
+    return hth_use_check_rows(u);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
