@@ -92,6 +92,8 @@ static void on_new(void *arg)
         char *line = hth_screen_line(w->shown);
         hth_say("%s", line);
         hth_free(line);
+        if (ferror(stdout) != 0) /* nobody reads any more */
+            hth_peer_stop(&w->peer, HTH_EXIT_OK);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_watch.c: `hearth watch` on a pseudo terminal: it shows a swarm, follows keys and a new size,
- * and leaves the terminal as it was. Into a pipe it prints lines.
+ * and leaves the terminal as it was. Into a pipe it prints lines, while somebody reads them.
  */
 #define _XOPEN_SOURCE   700
 #define _DEFAULT_SOURCE /* cfmakeraw's kin, struct winsize */
@@ -150,6 +150,11 @@ static void test_watches_a_swarm(void **state)
     proc_must_say(lines, "UTC: idle: no trainer; step 0;");
     assert_false(proc_said(lines, "\x1b"));
     assert_int_equal(proc_stop(lines), 0);
+    /* It ends with its reader. */
+    const char *piped = place_text(p, HTH_TEST_PROGRAM " watch --join %s | true", toy.addr[1]);
+    struct proc *unread =
+        place_start_program(p, "/bin/sh", "unread", (const char *const[]){"-c", piped, NULL});
+    assert_int_equal(proc_wait(unread), 0);
     free(t.out);
     free(plain.out);
     free(small.out);
