@@ -3,12 +3,10 @@
  * monitor.c: hearth monitor: watches a run (monitor/monitor.h) and shows it: on a page, in a
  * folder, to Prometheus, to TensorBoard.
  */
-#include "app/local.h"
+#include "app/onlooker.h"
 #include "app/page.h"
-#include "app/peer.h"
 #include "app/tensorboard.h"
 #include "cli/cli.h"
-#include "cli/config.h"
 #include "core/mem.h"
 #include "monitor/monitor.h"
 #include "monitor/publish.h"
@@ -23,15 +21,10 @@
 #define PAGE "127.0.0.1:8080"
 
 struct monitor_verb {
-    struct hth_cli_net net;
-    struct hth_cli_log log;
-    const char *run_path, *public_listen, *export_dir, *tensorboard_dir, *join_at;
+    struct hth_onlooker at;
+    const char *public_listen, *export_dir, *tensorboard_dir, *join_at;
 
-    struct hth_runfile *run;
-    struct hth_beacon_layer layers[HTH_DIR_LAYERS_MAX]; /* of the run file */
-    size_t layer_count;
     char *join_command, *history;
-    struct hth_peer peer;
     struct hth_http *public;
     struct hth_publish *publish;
     struct hth_monitor *monitor;
@@ -46,7 +39,6 @@ struct monitor_verb {
 enum { KEY_PUBLIC = 0x4800, KEY_EXPORT, KEY_TENSORBOARD, KEY_JOIN_AT };
 
 static const struct argp_option options[] = {
-    {"run", 'r', "FILE", 0, "The run file, which names the run and its grids (default: ask)", 0},
     {"public", KEY_PUBLIC, "ADDR:PORT", 0,
      "Serve the page, and nothing else, at this address to anybody (default: off)", 0},
     {"export", KEY_EXPORT, "DIR", 0,
@@ -63,11 +55,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct monitor_verb *m = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &m->net;
-        state->child_inputs[1] = &m->log;
-        break;
-    case 'r':
-        m->run_path = arg;
+        state->child_inputs[0] = &m->at;
         break;
     case KEY_PUBLIC:
         hth_cli_check_host(state, "--public", arg, 0, "0.0.0.0:80");
@@ -86,9 +74,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         m->join_at = arg;
         break;
     case ARGP_KEY_END:
-        if (m->net.status_listen == NULL && m->public_listen == NULL && m->export_dir == NULL &&
+        if (m->at.net.status_listen == NULL && m->public_listen == NULL && m->export_dir == NULL &&
             m->tensorboard_dir == NULL)
-            m->net.status_listen = PAGE;
+            m->at.net.status_listen = PAGE;
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -96,8 +84,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const struct argp_child children[] = {
-    {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {{&hth_onlooker_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = options,
     .parser = parse,
@@ -174,7 +161,7 @@ static char *trouble(void *arg)
 static char *status_json(void *arg)
 {
     const struct monitor_verb *m = arg;
-    return hth_metrics_json(m->peer.env->metrics);
+    return hth_metrics_json(m->at.peer.env->metrics);
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -191,7 +178,7 @@ static enum hth_err open_public(struct monitor_verb *m)
         hth_cli_say_unresolved("--public", m->public_listen, err);
         return HTH_E_USAGE;
     }
-    err = hth_http_new_public(m->peer.env, &addr, &m->public);
+    err = hth_http_new_public(m->at.peer.env, &addr, &m->public);
     if (err != HTH_OK) {
         hth_cli_say_error("--public '%s': %s", m->public_listen, hth_err_text(err));
         return err;
@@ -205,66 +192,56 @@ static void say_page(const struct monitor_verb *m)
 {
     struct hth_addr addr;
     char text[HTH_ADDR_TEXT_MAX];
-    if (m->peer.page == NULL)
+    if (m->at.peer.page == NULL)
         return;
-    hth_http_addr(hth_page_http(m->peer.page), &addr);
+    hth_http_addr(hth_page_http(m->at.peer.page), &addr);
     hth_say("  page       http://%s/", hth_addr_text(&addr, text));
 }
 
-/* The run's layers, so that hosts with another run file can't decide what is shown. */
-static enum hth_err take_run(struct monitor_verb *m)
+/* The command that joins as a host. */
+static char *join_command(const struct monitor_verb *m)
 {
-    for (uint32_t l = 0; m->run != NULL && l < m->run->model.layers; l++) {
-        struct hth_beacon_layer *layer = &m->layers[m->layer_count++];
-        layer->shape = hth_config_shape(m->run);
-        HTH_TRY(hth_config_grid(m->run, l, &layer->grid));
-    }
-    return HTH_OK;
+    const char *run = m->at.run_path != NULL ? m->at.run_path : "FILE", *file = strrchr(run, '/');
+    return hth_asprintf("hearth serve --run %s --join %s", file != NULL ? file + 1 : run,
+                        m->join_at != NULL ? m->join_at : "ADDR:PORT");
 }
 
 static enum hth_err build(struct monitor_verb *m)
 {
     struct hth_monitor_opts opts = HTH_MONITOR_OPTS_INIT;
     struct hth_publish_opts publish = {.dir = m->export_dir};
-    const char *file = m->run_path != NULL ? strrchr(m->run_path, '/') : NULL;
     say_page(m);
     HTH_TRY(open_public(m));
-    HTH_TRY(take_run(m));
     if (m->tensorboard_dir != NULL)
-        HTH_TRY(hth_tensorboard_open(m->peer.env, m->tensorboard_dir, &m->tensorboard));
-    m->history = hth_asprintf("%s/history", m->peer.dir);
-    m->join_command = hth_asprintf("hearth serve --run %s --join %s",
-                                   m->run_path == NULL ? "FILE"
-                                   : file != NULL      ? file + 1
-                                                       : m->run_path,
-                                   m->join_at != NULL ? m->join_at : "ADDR:PORT");
-    hth_run_metrics_init(&m->metrics, m->peer.env->metrics, true);
-    publish.http[0] = m->peer.page != NULL ? hth_page_http(m->peer.page) : NULL;
+        HTH_TRY(hth_tensorboard_open(m->at.peer.env, m->tensorboard_dir, &m->tensorboard));
+    m->history = hth_asprintf("%s/history", m->at.peer.dir);
+    m->join_command = join_command(m);
+    hth_run_metrics_init(&m->metrics, m->at.peer.env->metrics, true);
+    publish.http[0] = m->at.peer.page != NULL ? hth_page_http(m->at.peer.page) : NULL;
     publish.http[1] = m->public;
-    m->publish = hth_publish_new(m->peer.env, &publish);
-    opts.census = m->peer.census;
-    opts.network = m->peer.network[0] != '\0' ? m->peer.network : NULL;
-    opts.layers = m->layers;
-    opts.layer_count = m->layer_count;
+    m->publish = hth_publish_new(m->at.peer.env, &publish);
+    opts.census = m->at.peer.census;
+    opts.network = m->at.network;
+    opts.layers = m->at.layers;
+    opts.layer_count = m->at.layer_count;
     opts.dir = m->history;
     opts.version = HTH_VERSION;
     opts.join_command = m->join_command;
-    opts.join_complete = m->join_at != NULL && m->run_path != NULL;
+    opts.join_complete = m->join_at != NULL && m->at.run_path != NULL;
     opts.on_new = on_new;
     opts.arg = m;
-    HTH_TRY(hth_monitor_new(m->peer.env, m->peer.dht, &opts, &m->monitor));
+    HTH_TRY(hth_monitor_new(m->at.peer.env, m->at.peer.dht, &opts, &m->monitor));
     on_new(m); /* a page from the first moment */
     return HTH_OK;
 }
 
 static void destroy(struct monitor_verb *m)
 {
-    hth_peer_jobs_end(&m->peer);
+    hth_peer_jobs_end(&m->at.peer);
     hth_monitor_free(m->monitor);
     hth_publish_free(m->publish);
     hth_http_free(m->public);
     hth_tensorboard_close(m->tensorboard);
-    hth_peer_close(&m->peer);
     hth_free(m->history);
     hth_free(m->join_command);
 }
@@ -272,46 +249,25 @@ static void destroy(struct monitor_verb *m)
 static void on_drain(void *arg)
 {
     struct monitor_verb *m = arg;
-    hth_peer_stop(&m->peer, HTH_EXIT_OK);
-}
-
-static int run_monitor(struct monitor_verb *m)
-{
-    struct hth_gather_own own[HTH_LOCAL_MAX];
-    struct hth_addr also[HTH_LOCAL_MAX];
-    struct hth_peer_opts opts = {
-        .verb = "monitor",
-        .net = &m->net,
-        .log = &m->log,
-        .network = m->net.network != NULL || m->run == NULL ? m->net.network : m->run->run,
-        .dials_only = true,
-        .also = also,
-    };
-    /* Without --join, through the processes of this machine, as status. */
-    size_t count = m->net.join_count == 0 ? hth_local_find(m->net.dir, own) : 0;
-    for (; opts.also_count < count; opts.also_count++)
-        also[opts.also_count] = own[opts.also_count].addr;
-    int code = hth_peer_open(&opts, &m->peer);
-    if (code != HTH_EXIT_OK)
-        return code;
-    m->peer.on_drain = on_drain;
-    m->peer.status_json = status_json;
-    m->peer.arg = m;
-    enum hth_err err = build(m);
-    m->peer.trouble = err == HTH_OK ? trouble : NULL;
-    code = err == HTH_OK ? hth_peer_run(&m->peer) : hth_exit_of(err);
-    destroy(m);
-    return code;
+    hth_peer_stop(&m->at.peer, HTH_EXIT_OK);
 }
 
 int hth_verb_monitor(int argc, char **argv)
 {
-    struct monitor_verb m = {.run = NULL};
+    static const struct hth_peer_opts opts = {.verb = "monitor", .dials_only = true};
+    struct monitor_verb m = {.public = NULL};
     if (argp_parse(&argp, argc, argv, 0, NULL, &m) != 0)
         return HTH_EXIT_USAGE;
-    enum hth_err err = m.run_path != NULL ? hth_config_load(m.run_path, &m.run) : HTH_OK;
-    int code =
-        err == HTH_OK ? run_monitor(&m) : hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
-    hth_runfile_free(m.run);
+    int code = hth_onlooker_open(&m.at, &opts);
+    if (code == HTH_EXIT_OK) {
+        m.at.peer.on_drain = on_drain;
+        m.at.peer.status_json = status_json;
+        m.at.peer.arg = &m;
+        enum hth_err err = build(&m);
+        m.at.peer.trouble = err == HTH_OK ? trouble : NULL;
+        code = err == HTH_OK ? hth_peer_run(&m.at.peer) : hth_exit_of(err);
+        destroy(&m);
+    }
+    hth_onlooker_close(&m.at);
     return code;
 }

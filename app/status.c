@@ -7,12 +7,10 @@
  * hearth processes of this machine, or through the peers that they met (local.h).
  */
 #include "monitor/gather.h"
-#include "app/local.h"
-#include "app/peer.h"
+#include "app/onlooker.h"
 #include "monitor/status_json.h"
 #include "monitor/status_trainers.h"
 #include "cli/cli.h"
-#include "cli/config.h"
 #include "cli/json.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -27,17 +25,9 @@
 #define OTHERS_SHOWN 20
 
 struct status {
-    struct hth_cli_net net;
-    struct hth_cli_log log;
-    const char *run_path;
+    struct hth_onlooker at;
     bool json;
     int64_t wait_us;
-
-    struct hth_runfile *run;
-    struct hth_beacon_layer layers[HTH_DIR_LAYERS_MAX]; /* of the run file */
-    struct hth_gather_own own[HTH_LOCAL_MAX];           /* processes of this machine */
-    size_t own_count;
-    struct hth_peer peer;
     struct hth_gather *gather;
 };
 
@@ -46,7 +36,6 @@ struct status {
 enum { KEY_JSON = 0x4000, KEY_WAIT };
 
 static const struct argp_option options[] = {
-    {"run", 'r', "FILE", 0, "The run file, which names the run and its grids (default: ask)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object instead of tables", 0},
     {"wait", KEY_WAIT, "TIME", 0, "Wait for answers at most this long (default 1s)", 0},
     {0},
@@ -57,11 +46,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct status *s = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &s->net;
-        state->child_inputs[1] = &s->log;
-        break;
-    case 'r':
-        s->run_path = arg;
+        state->child_inputs[0] = &s->at;
         break;
     case KEY_JSON:
         s->json = true;
@@ -76,8 +61,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const struct argp_child children[] = {
-    {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {{&hth_onlooker_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = options,
     .parser = parse,
@@ -185,7 +169,7 @@ static void print_others(const struct status *s)
 static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
-    hth_census_stats(s->peer.census, &seen);
+    hth_census_stats(s->at.peer.census, &seen);
     printf("run '%s': %zu peer%s\n\n", s->gather->network, s->gather->peer_count,
            s->gather->peer_count == 1 ? "" : "s");
     print_peers(s);
@@ -258,11 +242,11 @@ static void on_gathered(void *arg)
     size_t count;
     if (s->gather->err != HTH_OK) {
         hth_cli_say_error("status: %s", hth_err_text(s->gather->err));
-        hth_peer_stop(&s->peer, hth_exit_of(s->gather->err));
+        hth_peer_stop(&s->at.peer, hth_exit_of(s->gather->err));
         return;
     }
     struct hth_census_network *run = hth_gather_runs(s->gather, &count);
-    bool named = s->run != NULL || s->net.network != NULL;
+    bool named = s->at.network != NULL;
     if (count > 1) {
         print_runs(s, run, count);
         hth_cli_say_error("the swarm has %zu runs; pick one with --network NAME", count);
@@ -274,68 +258,29 @@ static void on_gathered(void *arg)
     if (count == 0)
         say_nobody(s, named);
     hth_free(run);
-    hth_peer_stop(&s->peer, count > 0 ? HTH_EXIT_OK : HTH_EXIT_NETWORK);
+    hth_peer_stop(&s->at.peer, count > 0 ? HTH_EXIT_OK : HTH_EXIT_NETWORK);
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
-static enum hth_err build(struct status *s)
-{
-    struct hth_gather_opts opts = {
-        .census = s->peer.census,
-        .network = s->run != NULL || s->net.network != NULL ? s->peer.network : NULL,
-        .layers = s->layers,
-        .own = s->own,
-        .own_count = s->own_count,
-        .wait_us = s->wait_us,
-        .done = on_gathered,
-        .arg = s};
-    for (uint32_t l = 0; s->run != NULL && l < hth_config_grids(s->run); l++) {
-        struct hth_beacon_layer *layer = &s->layers[opts.layer_count++];
-        layer->shape = hth_config_shape(s->run);
-        HTH_TRY(hth_config_grid(s->run, l, &layer->grid));
-    }
-    return hth_gather_new(s->peer.env, s->peer.dht, &opts, &s->gather);
-}
-
-/* Without --join, the living processes of this machine are asked, and those that they remember.
- * Returns the number of the former. */
-static size_t find_peers(struct status *s, struct hth_addr out[HTH_LOCAL_MAX])
-{
-    s->own_count = hth_local_find(s->net.dir, s->own);
-    for (size_t i = 0; i < s->own_count; i++)
-        out[i] = s->own[i].addr;
-    return s->net.join_count == 0 ? s->own_count : 0;
-}
-
 static int ask(struct status *s)
 {
-    struct hth_addr also[HTH_LOCAL_MAX];
-    const struct hth_peer_opts peer_opts = {
-        .verb = "status",
-        .net = &s->net,
-        .log = &s->log,
-        .network = s->net.network != NULL || s->run == NULL ? s->net.network : s->run->run,
-        .quiet = true,
-        .ephemeral = true,
-        .also = also,
-        .also_count = find_peers(s, also),
-        .patience_us = s->wait_us,
-    };
-    int code = hth_peer_open(&peer_opts, &s->peer);
-    if (code != HTH_EXIT_OK)
-        return code;
-    s->peer.arg = s;
-    enum hth_err err = build(s);
-    if (err == HTH_OK) {
-        code = hth_peer_run(&s->peer);
-    } else {
+    const struct hth_gather_opts opts = {.census = s->at.peer.census,
+                                         .network = s->at.network,
+                                         .layers = s->at.layers,
+                                         .layer_count = s->at.layer_count,
+                                         .own = s->at.own,
+                                         .own_count = s->at.own_count,
+                                         .wait_us = s->wait_us,
+                                         .done = on_gathered,
+                                         .arg = s};
+    s->at.peer.arg = s;
+    enum hth_err err = hth_gather_new(s->at.peer.env, s->at.peer.dht, &opts, &s->gather);
+    int code = err == HTH_OK ? hth_peer_run(&s->at.peer) : hth_exit_of(err);
+    if (err != HTH_OK)
         hth_cli_say_error("status: %s", hth_err_text(err));
-        code = hth_exit_of(err);
-    }
-    hth_peer_jobs_end(&s->peer);
+    hth_peer_jobs_end(&s->at.peer);
     hth_gather_free(s->gather);
-    hth_peer_close(&s->peer);
     return code;
 }
 
@@ -344,12 +289,11 @@ int hth_verb_status(int argc, char **argv)
     struct status s = {.wait_us = WAIT_US};
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
-    if (s.run_path != NULL) {
-        enum hth_err err = hth_config_load(s.run_path, &s.run);
-        if (err != HTH_OK)
-            return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
-    }
-    int code = ask(&s);
-    hth_runfile_free(s.run);
+    const struct hth_peer_opts opts = {
+        .verb = "status", .quiet = true, .ephemeral = true, .patience_us = s.wait_us};
+    int code = hth_onlooker_open(&s.at, &opts);
+    if (code == HTH_EXIT_OK)
+        code = ask(&s);
+    hth_onlooker_close(&s.at);
     return code;
 }

@@ -5,11 +5,9 @@
  *
  * Where standard output is no terminal, a line is printed every period.
  */
-#include "app/local.h"
-#include "app/peer.h"
+#include "app/onlooker.h"
 #include "app/terminal.h"
 #include "cli/cli.h"
-#include "cli/config.h"
 #include "core/mem.h"
 #include "monitor/monitor.h"
 #include "monitor/screen.h"
@@ -21,13 +19,7 @@
 #define LOOK_US (50 * HTH_US_PER_MS)
 
 struct watch {
-    struct hth_cli_net net;
-    struct hth_cli_log log;
-    const char *run_path;
-
-    struct hth_runfile *run;
-    struct hth_beacon_layer layers[HTH_DIR_LAYERS_MAX]; /* of the run file */
-    struct hth_peer peer;
+    struct hth_onlooker at;
     struct hth_monitor *monitor;
     struct hth_timer *timer; /* NULL: lines */
     struct hth_screen screen;
@@ -36,32 +28,18 @@ struct watch {
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-static const struct argp_option options[] = {
-    {"run", 'r', "FILE", 0, "The run file, which names the run and its grids (default: ask)", 0},
-    {0},
-};
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct watch *w = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &w->net;
-        state->child_inputs[1] = &w->log;
-        break;
-    case 'r':
-        w->run_path = arg;
-        break;
-    default:
+    (void)arg;
+    if (key != ARGP_KEY_INIT)
         return ARGP_ERR_UNKNOWN;
-    }
+    state->child_inputs[0] = &w->at;
     return 0;
 }
 
-static const struct argp_child children[] = {
-    {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {{&hth_onlooker_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
-    .options = options,
     .parser = parse,
     .children = children,
     .doc = "Watch a run on this terminal: the loss, the peers, the experts that are served, what "
@@ -93,7 +71,7 @@ static void on_new(void *arg)
         hth_say("%s", line);
         hth_free(line);
         if (ferror(stdout) != 0) /* nobody reads any more */
-            hth_peer_stop(&w->peer, HTH_EXIT_OK);
+            hth_peer_stop(&w->at.peer, HTH_EXIT_OK);
     }
 }
 
@@ -115,12 +93,12 @@ static void look(void *arg)
         changed = true;
     }
     if (!goes_on) {
-        hth_peer_stop(&w->peer, HTH_EXIT_OK);
+        hth_peer_stop(&w->at.peer, HTH_EXIT_OK);
         return;
     }
     if (changed)
         draw(w);
-    hth_timer_set(w->peer.env, w->timer, LOOK_US);
+    hth_timer_set(w->at.peer.env, w->timer, LOOK_US);
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -148,23 +126,19 @@ static bool find_screen(struct watch *w)
 static enum hth_err build(struct watch *w)
 {
     struct hth_monitor_opts opts = HTH_MONITOR_OPTS_INIT;
-    for (uint32_t l = 0; w->run != NULL && l < w->run->model.layers; l++) {
-        struct hth_beacon_layer *layer = &w->layers[opts.layer_count++];
-        layer->shape = hth_config_shape(w->run);
-        HTH_TRY(hth_config_grid(w->run, l, &layer->grid));
-    }
-    opts.census = w->peer.census;
-    opts.network = w->peer.network[0] != '\0' ? w->peer.network : NULL;
-    opts.layers = opts.layer_count > 0 ? w->layers : NULL;
+    opts.census = w->at.peer.census;
+    opts.network = w->at.network;
+    opts.layers = w->at.layers;
+    opts.layer_count = w->at.layer_count;
     opts.version = HTH_VERSION;
     opts.join_command = "";
     opts.on_new = on_new;
     opts.arg = w;
-    HTH_TRY(hth_monitor_new(w->peer.env, w->peer.dht, &opts, &w->monitor));
+    HTH_TRY(hth_monitor_new(w->at.peer.env, w->at.peer.dht, &opts, &w->monitor));
     if (w->screen.columns > 0) {
-        w->timer = hth_timer_new(w->peer.env, look, w);
+        w->timer = hth_timer_new(w->at.peer.env, look, w);
         hth_terminal_begin();
-        hth_timer_set(w->peer.env, w->timer, LOOK_US);
+        hth_timer_set(w->at.peer.env, w->timer, LOOK_US);
     }
     on_new(w); /* something to see from the first moment */
     return HTH_OK;
@@ -173,53 +147,37 @@ static enum hth_err build(struct watch *w)
 static void on_drain(void *arg)
 {
     struct watch *w = arg;
-    hth_peer_stop(&w->peer, HTH_EXIT_OK);
+    hth_peer_stop(&w->at.peer, HTH_EXIT_OK);
 }
 
 static int watch(struct watch *w)
 {
-    struct hth_gather_own own[HTH_LOCAL_MAX];
-    struct hth_addr also[HTH_LOCAL_MAX];
-    struct hth_peer_opts opts = {
-        .verb = "watch",
-        .net = &w->net,
-        .log = &w->log,
-        .network = w->net.network != NULL || w->run == NULL ? w->net.network : w->run->run,
-        .dials_only = true,
-        .quiet = true,
-        .ephemeral = true,
-        .also = also,
-    };
-    size_t count = w->net.join_count == 0 ? hth_local_find(w->net.dir, own) : 0;
-    for (; opts.also_count < count; opts.also_count++)
-        also[opts.also_count] = own[opts.also_count].addr;
-    int code = hth_peer_open(&opts, &w->peer);
-    if (code != HTH_EXIT_OK)
-        return code;
-    w->peer.on_drain = on_drain;
-    w->peer.arg = w;
+    w->at.peer.on_drain = on_drain;
+    w->at.peer.arg = w;
     enum hth_err err = build(w);
-    code = err == HTH_OK ? hth_peer_run(&w->peer) : hth_exit_of(err);
+    int code = err == HTH_OK ? hth_peer_run(&w->at.peer) : hth_exit_of(err);
     hth_terminal_end();
     if (err != HTH_OK)
         hth_cli_say_error("watch: %s", hth_err_text(err));
-    hth_peer_jobs_end(&w->peer);
-    hth_timer_free(w->peer.env, w->timer);
+    hth_peer_jobs_end(&w->at.peer);
+    hth_timer_free(w->at.peer.env, w->timer);
     hth_monitor_free(w->monitor);
-    hth_peer_close(&w->peer);
     json_decref(w->shown);
     return code;
 }
 
 int hth_verb_watch(int argc, char **argv)
 {
-    struct watch w = {.run = NULL};
+    static const struct hth_peer_opts opts = {
+        .verb = "watch", .dials_only = true, .quiet = true, .ephemeral = true};
+    struct watch w = {.monitor = NULL};
     if (argp_parse(&argp, argc, argv, 0, NULL, &w) != 0)
         return HTH_EXIT_USAGE;
     if (!find_screen(&w))
         return HTH_EXIT_FAILURE;
-    enum hth_err err = w.run_path != NULL ? hth_config_load(w.run_path, &w.run) : HTH_OK;
-    int code = err == HTH_OK ? watch(&w) : hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
-    hth_runfile_free(w.run);
+    int code = hth_onlooker_open(&w.at, &opts);
+    if (code == HTH_EXIT_OK)
+        code = watch(&w);
+    hth_onlooker_close(&w.at);
     return code;
 }
