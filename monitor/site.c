@@ -5,6 +5,7 @@
 #include "core/mem.h"
 #include "monitor/facts.h"
 #include "monitor/inert.h"
+#include "net/http.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,17 +254,27 @@ static void numbers(FILE *to, const json_t *run, bool live)
     fputs("</section>\n", to);
 }
 
+/* Writes the page up to the mark; returns what follows that. */
+static const char *write_until(FILE *to, const char *page, const char *mark)
+{
+    const char *at = strstr(page, mark);
+    HTH_ASSERT(at != NULL);
+    fwrite(page, 1, (size_t)(at - page), to);
+    return at + strlen(mark);
+}
+
 char *hth_site_html(const json_t *run, bool live)
 {
-    static const char mark[] = "<!--numbers-->\n";
-    const char *page = (const char *)hth_embed_html, *rest = strstr(page, mark);
+    const char *page = (const char *)hth_embed_html;
     char *made = NULL;
     size_t len;
     FILE *to = open_memstream(&made, &len);
-    HTH_ASSERT(to != NULL && rest != NULL);
-    fwrite(page, 1, (size_t)(rest - page), to);
+    HTH_ASSERT(to != NULL);
+    page = write_until(to, page, "<!--policy-->");
+    fputs("<meta http-equiv=\"Content-Security-Policy\" content=\"" HTH_HTTP_POLICY "\">", to);
+    page = write_until(to, page, "<!--numbers-->\n");
     numbers(to, run, live);
-    fputs(rest + sizeof(mark) - 1, to);
+    fputs(page, to);
     HTH_ASSERT(fclose(to) == 0);
     char *out = hth_strdup(made);
     free(made);

@@ -7,9 +7,10 @@
  *   page.js      Chart.js and page/page.js, which replaces the tables by the page and keeps it new
  *   page.css, icon.svg
  *
- * Links are relative: the files may lie below any address, beside run.json. HTH_SITE_POLICY, which
- * index.html names too, keeps a browser from asking any other server. Texts of a run.json are
- * untrusted: in the tables they are escaped, and control and direction marks are replaced.
+ * Links are relative: the files may lie below any address, beside run.json. index.html names the
+ * content policy of net/http.h itself, so that a browser asks no other server, whoever serves it.
+ * Texts of a run.json are untrusted: in the tables they are escaped, and control and direction
+ * marks are replaced.
  *
  * All but index.html are fixed bytes, compressed when hearth is built.
  *
@@ -21,9 +22,6 @@
 #include "core/base.h"
 
 #include <jansson.h>
-
-/* The value of the header Content-Security-Policy. */
-#define HTH_SITE_POLICY "default-src 'self'; base-uri 'none'; form-action 'none'"
 
 struct hth_site_file {
     const char *path;   /* "page.js" */

@@ -55,8 +55,7 @@ static void add_head(struct evbuffer *out, const struct answer *a)
 {
     evbuffer_add_printf(out,
                         "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n"
-                        "Content-Security-Policy: default-src 'self'; frame-ancestors 'none'; "
-                        "base-uri 'none'; form-action 'none'\r\n"
+                        "Content-Security-Policy: " HTH_HTTP_POLICY "; frame-ancestors 'none'\r\n"
                         "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n",
                         a->status, STATUSES[index_of(a->status)].name, a->type);
     if (!a->endless)

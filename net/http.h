@@ -23,8 +23,8 @@
  * has not read an event yet gets none of the next ones. So no reader costs more than one
  * connection, one request head and a reference to bytes that all share.
  *
- * Every answer forbids the browser to load anything from elsewhere (Content-Security-Policy:
- * default-src 'self') and to guess types.
+ * Every answer forbids the browser to load anything from elsewhere (HTH_HTTP_POLICY), to show it
+ * within another page, and to guess types.
  *
  * The server runs on the environment's loop thread, and nothing is served by default.
  */
@@ -34,6 +34,9 @@
 #include "core/env.h"
 
 struct hth_http;
+
+/* Of the header Content-Security-Policy; a page that other servers hand out names it itself. */
+#define HTH_HTTP_POLICY "default-src 'self'; base-uri 'none'; form-action 'none'"
 
 /* Texts are made with hth_asprintf or the like, and are freed with hth_free. Each may be NULL. */
 struct hth_http_ops {

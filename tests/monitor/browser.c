@@ -137,8 +137,6 @@ static void on_request(struct browser *b, const json_t *params)
         return;
     }
     header(headers, "Content-Type", a.type);
-    if (a.policy != NULL)
-        header(headers, "Content-Security-Policy", a.policy);
     char *body = malloc(a.len * 4 / 3 + 8);
     EVP_EncodeBlock((unsigned char *)body, a.body, (int)a.len);
     json_object_set_new(reply, "responseCode", json_integer(a.status));

@@ -23,7 +23,6 @@ struct browser;
 struct browser_answer {
     int status;         /* 200; 0: the connection fails */
     const char *type;   /* Content-Type */
-    const char *policy; /* Content-Security-Policy; NULL: none */
     const void *body;   /* not compressed: Chromium takes it as it is */
     size_t len;
 };

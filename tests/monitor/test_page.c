@@ -127,7 +127,6 @@ static void serve(void *arg, const char *path, struct browser_answer *a)
         hth_free(html);
         *a = (struct browser_answer){.status = 200,
                                      .type = "text/html; charset=utf-8",
-                                     .policy = HTH_SITE_POLICY,
                                      .body = w->body,
                                      .len = strlen(w->body)};
         w->sent += gz_len(a->body, a->len);

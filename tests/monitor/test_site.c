@@ -6,6 +6,7 @@
 #include "core/mem.h"
 #include "monitor/facts.h"
 #include "monitor/site.h"
+#include "net/http.h"
 
 #include <stdlib.h>
 
@@ -53,7 +54,7 @@ static void test_page_is_whole_around_the_numbers(void **state)
         assert_memory_equal(html, "<!doctype html>", 15);
         assert_string_equal(html + strlen(html) - 8, "</html>\n");
         assert_non_null(
-            strstr(html, "http-equiv=\"Content-Security-Policy\" content=\"" HTH_SITE_POLICY));
+            strstr(html, "http-equiv=\"Content-Security-Policy\" content=\"" HTH_HTTP_POLICY));
         assert_true((strstr(html, "data-live=\"yes\"") != NULL) == live);
         assert_null(strstr(html, "<!--numbers"));
         hth_free(html);
