@@ -344,7 +344,7 @@ static struct hth_hash hash_link(const struct hth_chain *chain, const struct hth
 
 static bool marks_are_good(uint16_t marks)
 {
-    return marks == HTH_ROLL_IN || marks == HTH_ROLL_PART || marks == HTH_ROLL_COMING ||
+    return marks == HTH_ROLL_IN || marks == HTH_ROLL_PART ||
            marks == (HTH_ROLL_IN | HTH_ROLL_LEFT);
 }
 

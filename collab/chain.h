@@ -55,10 +55,9 @@ enum hth_link_kind {
 
 /* How a roll marks a member. */
 enum {
-    HTH_ROLL_IN = 1,     /* its values are in each part of the mean */
-    HTH_ROLL_PART = 2,   /* its values are in some parts of the mean */
-    HTH_ROLL_LEFT = 4,   /* with HTH_ROLL_IN: it asked to leave, and votes on no later link */
-    HTH_ROLL_COMING = 8, /* a newcomer, for which the mean is kept; alone */
+    HTH_ROLL_IN = 1,   /* its values are in each part of the mean */
+    HTH_ROLL_PART = 2, /* its values are in some parts of the mean */
+    HTH_ROLL_LEFT = 4, /* with HTH_ROLL_IN: it asked to leave, and votes on no later link */
 };
 
 struct hth_roll {
