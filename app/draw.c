@@ -9,16 +9,13 @@
 
 #include "cli/json.h"
 #include "core/mem.h"
-#include "data/set.h"
 #include "data/sheet.h"
-#include "trainer/book_file.h"
 
 #define ZOOM 4 /* pixels of the file for one of the picture */
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-enum { KEY_SHEET = 0x5500, KEY_BEST, KEY_TEMPERATURE, KEY_TOP_K, KEY_TOP_P, KEY_GREEDY };
-enum { KEY_SEED = 0x5600, KEY_GUIDE, KEY_EVAL, KEY_SAMPLES, KEY_JSON };
+enum { KEY_SHEET = 0x5500, KEY_BEST, KEY_GUIDE, KEY_EVAL, KEY_SAMPLES };
 
 static const struct argp_option options[] = {
     {"count", 'n', "N", 0, "Pictures to draw (default 1)", 0},
@@ -27,34 +24,17 @@ static const struct argp_option options[] = {
     {"sheet", KEY_SHEET, NULL, 0, "Put all on one sheet, in lines", 0},
     {"best", KEY_BEST, "K", 0,
      "Keep the K of them that the caption makes likelier, best first (default: all)", 0},
-    {"greedy", KEY_GREEDY, NULL, 0, "Take the likeliest code each time", 0},
-    {"temperature", KEY_TEMPERATURE, "X", 0,
-     "Below 1 likely codes become likelier (default 1; 0: the likeliest alone)", 0},
-    {"top-k", KEY_TOP_K, "N", 0, "Choose among the N likeliest codes (default 256)", 0},
-    {"top-p", KEY_TOP_P, "P", 0,
-     "Choose among the likeliest that have together P (default 0.75; 1: all)", 0},
     {"guide", KEY_GUIDE, "S", 0,
      "Above 1 the caption counts for more, if the model learnt without captions, too "
      "(data.caption_drop; default 1)",
      0},
-    {"seed", KEY_SEED, "N", 0, "Another seed, other pictures (default 1)", 0},
     {"eval", KEY_EVAL, NULL, 0,
      "Measure the model on its data set instead: bits per code, and how often the nearest real "
      "picture has the caption",
      0},
     {"samples", KEY_SAMPLES, "N", 0, "With --eval: captions of each part (default 200)", 0},
-    {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {0},
 };
-
-static float real(const struct argp_state *state, const char *flag, const char *arg)
-{
-    char *end;
-    float x = strtof(arg, &end);
-    if (end == arg || *end != '\0')
-        argp_error(state, "%s '%s': expected a number such as 0.8", flag, arg);
-    return x;
-}
 
 static void check(const struct hth_drawing *d, const struct argp_state *state)
 {
@@ -67,8 +47,6 @@ static void check(const struct hth_drawing *d, const struct argp_state *state)
         argp_error(state, "-n %u: with --eval --best at most %d", d->count, HTH_DRAW_EVAL_BATCH);
     if (!isfinite(d->opts.guide))
         argp_error(state, "--guide must be a finite number, such as 1.5");
-    if (hth_sample_check(&d->opts.sample) != HTH_OK)
-        argp_error(state, "--temperature must be 0 or more, and --top-p above 0 and at most 1");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -76,7 +54,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct hth_drawing *d = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &d->use.flags;
+        state->child_inputs[0] = state->child_inputs[1] = &d->use.flags;
+        state->child_inputs[2] = &d->opts.sample;
         break;
     case 'n':
         d->count = (uint32_t)hth_cli_number(state, "-n", arg, 1, HTH_PICTURES_MAX);
@@ -90,32 +69,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_BEST:
         d->best = (uint32_t)hth_cli_number(state, "--best", arg, 1, HTH_PICTURES_MAX);
         break;
-    case KEY_GREEDY:
-        d->opts.sample.temperature = 0;
-        break;
-    case KEY_TEMPERATURE:
-        d->opts.sample.temperature = real(state, "--temperature", arg);
-        break;
-    case KEY_TOP_K:
-        d->opts.sample.top_k = (uint32_t)hth_cli_number(state, "--top-k", arg, 1, UINT32_MAX);
-        break;
-    case KEY_TOP_P:
-        d->opts.sample.top_p = real(state, "--top-p", arg);
-        break;
     case KEY_GUIDE:
-        d->opts.guide = real(state, "--guide", arg);
-        break;
-    case KEY_SEED:
-        d->opts.sample.seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX);
+        d->opts.guide = hth_use_real(state, "--guide", arg);
         break;
     case KEY_EVAL:
         d->eval = true;
         break;
     case KEY_SAMPLES:
         d->samples = (uint32_t)hth_cli_number(state, "--samples", arg, 1, 1000000);
-        break;
-    case KEY_JSON:
-        d->json = true;
         break;
     case ARGP_KEY_ARG:
         if (d->caption != NULL)
@@ -131,7 +92,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const struct argp_child children[] = {{&hth_use_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {{&hth_use_argp, 0, NULL, 0},
+                                             {&hth_use_data_argp, 0, NULL, 0},
+                                             {&hth_use_sample_argp, 0, NULL, 0},
+                                             {0}};
 static const struct argp argp = {
     .options = options,
     .parser = parse,
@@ -139,28 +103,6 @@ static const struct argp argp = {
     .args_doc = "CAPTION",
     .doc = "Draw pictures from a caption with a trained picture model.",
 };
-
-/* ---- painting ------------------------------------------------------------------------------ */
-
-uint32_t hth_drawing_side(const struct hth_drawing *d)
-{
-    return d->use.model.height * d->paint.book.patch;
-}
-
-enum hth_err hth_drawing_paint(struct hth_drawing *d, const int32_t *codes, uint8_t *rgb)
-{
-    uint32_t n = d->use.model.height * d->use.model.width;
-    uint16_t *grid = hth_new_array(uint16_t, n);
-    enum hth_err err = HTH_OK;
-    for (uint32_t i = 0; i < n; i++)
-        grid[i] = (uint16_t)codes[i];
-    if (d->paint.decoder != NULL)
-        err = hth_decoder_paint(d->paint.decoder, grid, rgb);
-    else
-        hth_book_paint(&d->paint.book, grid, hth_drawing_side(d), rgb);
-    hth_free(grid);
-    return err;
-}
 
 /* ---- the result ---------------------------------------------------------------------------- */
 
@@ -191,7 +133,7 @@ static char *numbered(const struct hth_drawing *d, uint32_t number, uint32_t fil
 static enum hth_err write_file(struct hth_drawing *d, const char *path, const struct drawn *from,
                                uint32_t count)
 {
-    uint32_t side = hth_drawing_side(d), columns = 1;
+    uint32_t side = hth_opened_side(&d->use.model), columns = 1;
     struct hth_sheet sheet;
     struct hth_blob *png = NULL;
     uint8_t *rgb = hth_new_array(uint8_t, (size_t)side * side * 3);
@@ -199,7 +141,7 @@ static enum hth_err write_file(struct hth_drawing *d, const char *path, const st
         columns++;
     enum hth_err err = hth_sheet_init(&sheet, columns, (count + columns - 1) / columns, side, ZOOM);
     for (uint32_t i = 0; err == HTH_OK && i < count; i++) {
-        err = hth_drawing_paint(d, hth_draw_codes(d->draw, from[i].picture), rgb);
+        err = hth_opened_paint(&d->use.model, hth_draw_codes(d->draw, from[i].picture), rgb);
         if (err == HTH_OK)
             hth_sheet_put(&sheet, i, rgb);
     }
@@ -207,7 +149,7 @@ static enum hth_err write_file(struct hth_drawing *d, const char *path, const st
         err = hth_sheet_png(&sheet, &png);
     if (err == HTH_OK) {
         const struct hth_span span = {png, 0, png->size};
-        err = hth_file_write(d->use.peer.env, path, &span, 1);
+        err = hth_file_write(d->use.env, path, &span, 1);
     }
     if (err != HTH_OK)
         hth_cli_say_error("%s: %s", path, hth_err_text(err));
@@ -220,7 +162,7 @@ static enum hth_err write_file(struct hth_drawing *d, const char *path, const st
 static void tell(const struct hth_drawing *d, const struct drawn *drawn, uint32_t keep,
                  uint32_t files, json_t *list)
 {
-    double codes = d->use.model.height * d->use.model.width * 0.6931471805599453;
+    double codes = d->use.model.model.height * d->use.model.model.width * 0.6931471805599453;
     for (uint32_t i = 0; i < keep; i++) {
         char *path = numbered(d, i + 1, files);
         double likelihood = hth_draw_likelihood(d->draw, drawn[i].picture);
@@ -230,7 +172,7 @@ static void tell(const struct hth_drawing *d, const struct drawn *drawn, uint32_
         if (d->opts.score)
             hth_json_real(o, "score", drawn[i].score);
         json_array_append_new(list, o);
-        if (!d->json && d->opts.score)
+        if (!d->use.flags.json && d->opts.score)
             hth_say("%u: %.2f bits per code, score %.1f", i + 1, -likelihood / codes,
                     drawn[i].score);
         hth_free(path);
@@ -253,14 +195,13 @@ static enum hth_err write_all(struct hth_drawing *d)
     }
     if (err == HTH_OK) {
         json_t *o = json_object(), *list = json_array();
-        double s = (double)(hth_now_us(d->use.peer.env) - d->begun_us) / 1e6;
+        double s = (double)(hth_now_us(d->use.env) - d->begun_us) / 1e6;
         tell(d, drawn, keep, files, list);
         hth_json_text(o, "caption", d->caption);
         hth_json_real(o, "seconds", s);
         hth_json_take(o, "pictures", list);
-        if (d->json) {
-            hth_json_print_take(stdout, o);
-            putchar('\n');
+        if (d->use.flags.json) {
+            hth_use_print_json_take(o);
         } else {
             char *first = numbered(d, 1, files), *last = numbered(d, files, files);
             json_decref(o);
@@ -282,7 +223,6 @@ static void on_done(void *arg, enum hth_err err)
         return;
     }
     err = write_all(d);
-    hth_use_say_lost(&d->use);
     hth_use_stop(&d->use, hth_exit_of(err));
 }
 
@@ -291,97 +231,74 @@ static void on_done(void *arg, enum hth_err err)
 /* The caption for every picture. */
 static int32_t *captions(const struct hth_drawing *d)
 {
-    uint32_t text = d->use.model.text;
-    int32_t *ids = hth_new_array(int32_t, (size_t)d->count * text); /* HTH_ID_PAD */
-    ids[0] = HTH_ID_BEGIN;
-    size_t n = hth_words_encode(d->use.words, d->use.model.classes, d->caption, strlen(d->caption),
-                                ids + 1, text - 1);
-    if (n > text - 1)
+    uint32_t text = d->use.model.model.text;
+    int32_t *ids = hth_new_array(int32_t, (size_t)d->count * text);
+    size_t n = hth_opened_caption(&d->use.model, d->caption, ids);
+    if (n > text)
         hth_say_note("the caption has %zu words and bytes of unknown words, and the model reads "
                      "%u: the rest is cut",
-                     n, text - 1);
+                     n - 1, text - 1);
     for (uint32_t i = 1; i < d->count; i++)
         memcpy(ids + (size_t)i * text, ids, text * sizeof(*ids));
     return ids;
 }
 
-static enum hth_err load_book(struct hth_drawing *d)
-{
-    struct hth_why why = {""};
-    const struct hth_model_opts *m = &d->use.model;
-    enum hth_err err = HTH_E_NOT_FOUND;
-    if (d->use.side.book != NULL)
-        err = hth_book_file_load(HTH_BOOK_FILE, d->use.side.book, m->height, &d->paint, &why);
-    if (err == HTH_OK && d->paint.book.codes < m->codes)
-        err = hth_blame(&why, HTH_E_CONFIG, HTH_BOOK_FILE ": %u codes, and the model draws with %u",
-                        d->paint.book.codes, m->codes);
-    if (err == HTH_E_NOT_FOUND)
-        hth_cli_say_error("there is no code book beside the words: give the data set that the "
-                          "model learnt from with --data DIR");
-    else if (err != HTH_OK)
-        hth_cli_say_error("%s", why.text[0] != '\0' ? why.text : hth_err_text(err));
-    return err;
-}
-
-static void on_ready(void *arg)
+static void start(void *arg)
 {
     struct hth_drawing *d = arg;
-    enum hth_err err = load_book(d);
+    struct hth_why why = {""};
+    enum hth_err err = hth_opened_book(&d->use.model, &why);
     if (err != HTH_OK) {
-        hth_use_stop(&d->use, hth_exit_of(err));
+        hth_use_fail(&d->use, err, why.text);
         return;
     }
-    d->begun_us = hth_now_us(d->use.peer.env);
+    d->begun_us = hth_now_us(d->use.env);
     if (d->eval) {
-        hth_draw_eval_start(d);
+        if (hth_use_has_samples(&d->use))
+            hth_draw_eval_start(d);
         return;
     }
     int32_t *ids = captions(d);
     d->opts.on_done = on_done;
     d->opts.arg = d;
-    err = hth_draw_new(d->use.peer.env, d->use.infer, ids, d->count, &d->opts, &d->draw);
+    err = hth_draw_new(d->use.env, d->use.infer, ids, d->count, &d->opts, &d->draw);
     hth_free(ids);
     if (err != HTH_OK)
         hth_use_fail(&d->use, err, "");
 }
 
-static void on_close(void *arg)
+static void clear(void *arg)
 {
     struct hth_drawing *d = arg;
     hth_draw_free(d->draw);
     hth_draw_eval_free(d->evaluation);
-    hth_codes_clear(&d->paint);
 }
 
-static uint32_t rows(const struct hth_drawing *d)
+static enum hth_err judge(void *arg)
 {
+    struct hth_drawing *d = arg;
+    return d->use.model.model.kind == HTH_MODEL_PICTURE
+               ? HTH_OK
+               : hth_use_refuse(&d->use, "only a picture model draws");
+}
+
+static uint32_t rows(const void *arg)
+{
+    const struct hth_drawing *d = arg;
+    const struct hth_model_opts *m = &d->use.model.model;
     uint32_t pictures = d->eval ? HTH_DRAW_EVAL_BATCH : d->count;
-    return HTH_MAX(hth_draw_rows(&d->use.model, pictures, d->opts.score || d->opts.guide != 1),
-                   d->eval ? HTH_DRAW_EVAL_BATCH * d->use.model.seq_len : 0);
+    return HTH_MAX(hth_draw_rows(m, pictures, d->opts.score || d->opts.guide != 1),
+                   d->eval ? HTH_DRAW_EVAL_BATCH * m->seq_len : 0);
 }
 
 int hth_verb_draw(int argc, char **argv)
 {
+    static const struct hth_use_verb verb = {"draw", judge, rows, start, clear};
     struct hth_drawing d = {.out = "out.png", .count = 1, .samples = 200};
     d.opts.guide = 1;
     d.opts.sample = (struct hth_sample_opts){1, 256, 0.75f, 1};
-    d.use.on_close = on_close;
-    d.use.arg = &d;
     if (argp_parse(&argp, argc, argv, 0, NULL, &d) != 0)
         return HTH_EXIT_USAGE;
     d.opts.score = d.best > 0;
-    int code = hth_use_load(&d.use, NULL);
-    if (code == HTH_EXIT_OK && d.use.model.kind != HTH_MODEL_PICTURE) {
-        hth_cli_say_error("%s is of %s, and only a picture model draws: try hearth %s", d.use.path,
-                          hth_use_kind(&d.use), hth_use_verb(&d.use));
-        code = HTH_EXIT_CONFIG;
-    }
-    if (code == HTH_EXIT_OK)
-        code = hth_use_open(&d.use, "draw", rows(&d));
-    if (code == HTH_EXIT_OK && d.eval)
-        code = hth_use_check_set(&d.use);
-    if (code == HTH_EXIT_OK)
-        code = hth_use_run(&d.use, on_ready);
-    hth_use_close(&d.use);
-    return code;
+    return hth_use_main(&d.use, &verb, &d);
 }

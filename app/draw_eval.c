@@ -74,19 +74,17 @@ static const struct real *chosen(struct hth_draw_eval *e, uint32_t i)
 
 static enum hth_err load_one(struct hth_draw_eval *e, struct real *r)
 {
-    const struct hth_model_opts *m = &e->d->use.model;
-    uint32_t codes = m->height * m->width, side = hth_drawing_side(e->d);
+    const struct hth_model_opts *m = &e->d->use.model.model;
+    uint32_t codes = m->height * m->width, side = hth_opened_side(&e->d->use.model);
     struct hth_sample s;
-    HTH_TRY(hth_set_next(e->d->use.set, &s, &e->why));
+    HTH_TRY(hth_set_next(e->d->use.model.set, &s, &e->why));
     r->caption = hth_asprintf("%.*s", (int)s.text_len, s.text != NULL ? s.text : "");
-    r->ids = hth_new_array(int32_t, m->text + codes); /* HTH_ID_PAD */
+    r->ids = hth_new_array(int32_t, m->text + codes);
     r->rgb = hth_new_array(uint8_t, (size_t)side * side * 3);
-    r->ids[0] = HTH_ID_BEGIN;
-    (void)hth_words_encode(e->d->use.words, m->classes, r->caption, s.text_len, r->ids + 1,
-                           m->text - 1);
+    (void)hth_opened_caption(&e->d->use.model, r->caption, r->ids);
     for (uint32_t i = 0; i < codes; i++)
         r->ids[m->text + i] = s.codes[i];
-    return hth_drawing_paint(e->d, r->ids + m->text, r->rgb);
+    return hth_opened_paint(&e->d->use.model, r->ids + m->text, r->rgb);
 }
 
 static void choose(struct part *p, uint32_t most)
@@ -100,12 +98,12 @@ static void choose(struct part *p, uint32_t most)
 static enum hth_err load_part(struct hth_draw_eval *e, enum hth_set_part part)
 {
     struct part *p = &e->part[part];
-    uint32_t count = (uint32_t)hth_set_manifest(e->d->use.set)->samples[part];
+    uint32_t count = (uint32_t)hth_set_manifest(e->d->use.model.set)->samples[part];
     p->real = hth_try_calloc(count + 1, sizeof(*p->real));
     if (p->real == NULL)
         return HTH_E_NO_MEMORY;
     if (count > 0)
-        HTH_TRY(hth_set_seek(e->d->use.set, part, 0, &e->why));
+        HTH_TRY(hth_set_seek(e->d->use.model.set, part, 0, &e->why));
     for (; p->count < count; p->count++)
         HTH_TRY(load_one(e, &p->real[p->count]));
     choose(p, e->d->samples);
@@ -114,14 +112,14 @@ static enum hth_err load_part(struct hth_draw_eval *e, enum hth_set_part part)
 
 static enum hth_err check_set(struct hth_draw_eval *e)
 {
-    const struct hth_manifest *m = hth_set_manifest(e->d->use.set);
-    uint32_t height = e->d->use.model.height;
+    const struct hth_manifest *m = hth_set_manifest(e->d->use.model.set);
+    uint32_t height = e->d->use.model.model.height;
     if (m->kind == HTH_SET_CODES && m->side / m->patch == height &&
-        m->book.count == e->d->paint.book.codes)
+        m->book.count == e->d->use.model.paint.book.codes)
         return HTH_OK;
     return hth_blame(&e->why, HTH_E_CONFIG,
                      "%s: its samples are not %u x %u codes of the model's code book",
-                     e->d->use.run->data.path, height, height);
+                     e->d->use.model.run->data.path, height, height);
 }
 
 static void load_run(struct hth_job *job)
@@ -160,7 +158,7 @@ static void counted(void *arg, enum hth_err err)
 
 static enum hth_err count_bits(struct hth_draw_eval *e)
 {
-    const struct hth_model_opts *m = &e->d->use.model;
+    const struct hth_model_opts *m = &e->d->use.model.model;
     struct hth_infer_batch b = hth_infer_batch(e->d->use.infer);
     uint32_t other = e->phase == BITS_SHUFFLED ? part_of(e)->chosen_count / 2 : 0;
     for (uint32_t i = 0; i < e->count; i++) {
@@ -190,7 +188,8 @@ static uint64_t squares(const uint8_t *a, const uint8_t *b, size_t n)
 
 static const struct real *nearest(const struct hth_draw_eval *e, const uint8_t *rgb)
 {
-    size_t bytes = (size_t)hth_drawing_side(e->d) * hth_drawing_side(e->d) * 3;
+    size_t bytes =
+        (size_t)hth_opened_side(&e->d->use.model) * hth_opened_side(&e->d->use.model) * 3;
     const struct real *best = NULL;
     uint64_t least = UINT64_MAX;
     for (int p = 0; p < HTH_SET_PARTS; p++)
@@ -242,10 +241,11 @@ static uint32_t best_try(const struct hth_draw_eval *e, uint32_t i, uint32_t tri
 static void drawn(void *arg, enum hth_err err)
 {
     struct hth_draw_eval *e = arg;
-    uint32_t side = hth_drawing_side(e->d), tries = e->d->opts.score ? e->d->count : 1;
+    uint32_t side = hth_opened_side(&e->d->use.model), tries = e->d->opts.score ? e->d->count : 1;
     uint8_t *rgb = hth_new_array(uint8_t, (size_t)side * side * 3);
     for (uint32_t i = 0; err == HTH_OK && i < e->count; i++) {
-        err = hth_drawing_paint(e->d, hth_draw_codes(e->d->draw, best_try(e, i, tries)), rgb);
+        err = hth_opened_paint(&e->d->use.model, hth_draw_codes(e->d->draw, best_try(e, i, tries)),
+                               rgb);
         if (err == HTH_OK)
             judge(e, chosen(e, e->next + i), nearest(e, rgb));
     }
@@ -262,7 +262,7 @@ static void drawn(void *arg, enum hth_err err)
 
 static enum hth_err draw(struct hth_draw_eval *e)
 {
-    const struct hth_model_opts *m = &e->d->use.model;
+    const struct hth_model_opts *m = &e->d->use.model.model;
     uint32_t tries = e->d->opts.score ? e->d->count : 1;
     e->count = HTH_MAX(HTH_MIN(e->count, BATCH / tries), 1u);
     int32_t *ids = hth_new_array(int32_t, (size_t)e->count * tries * m->text);
@@ -273,8 +273,8 @@ static enum hth_err draw(struct hth_draw_eval *e)
     opts.on_done = drawn;
     opts.arg = e;
     opts.sample.seed += e->next;
-    enum hth_err err = hth_draw_new(e->d->use.peer.env, e->d->use.infer, ids, e->count * tries,
-                                    &opts, &e->d->draw);
+    enum hth_err err =
+        hth_draw_new(e->d->use.env, e->d->use.infer, ids, e->count * tries, &opts, &e->d->draw);
     hth_free(ids);
     return err;
 }
@@ -297,9 +297,8 @@ static void report(struct hth_draw_eval *e)
         hth_json_real(o, names[i], figure(e, i));
     double tone = e->tones_right / (double)e->tones; /* NAN, so null, without any */
     hth_json_real(o, "tone", tone);
-    if (e->d->json) {
-        hth_json_print_take(stdout, o);
-        putchar('\n');
+    if (e->d->use.flags.json) {
+        hth_use_print_json_take(o);
     } else {
         json_decref(o);
         hth_say("bits per code: %.3f of training, %.3f held out, %.3f of those with another's "
@@ -310,7 +309,6 @@ static void report(struct hth_draw_eval *e)
         if (e->tones > 0)
             hth_say("right tones of skin: %u of %u held out", e->tones_right, e->tones);
     }
-    hth_use_say_lost(&e->d->use);
     hth_use_stop(&e->d->use, HTH_EXIT_OK);
 }
 
@@ -358,7 +356,7 @@ void hth_draw_eval_start(struct hth_drawing *d)
     e->job.run = load_run;
     e->job.done = loaded;
     hth_bar_begin(&e->bar, "evaluating");
-    enum hth_err err = hth_job_submit(d->use.peer.env, &e->job);
+    enum hth_err err = hth_job_submit(d->use.env, &e->job);
     if (err != HTH_OK)
         fail(e, err);
 }

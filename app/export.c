@@ -11,7 +11,7 @@
 #include "app/export_join.h"
 #include "app/model_card.h"
 #include "app/model_dir.h"
-#include "app/side.h"
+#include "app/opened.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "core/mem.h"
@@ -19,27 +19,23 @@
 #include "data/words.h"
 #include "net/net.h"
 #include "trainer/book_file.h"
-#include "trainer/saved.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TRUNK "trunk.safetensors"
-#define RUN   "run.yaml"
+#define RUN "run.yaml"
 
 struct exporting {
-    const char *dir, *checkpoint, *out, *data;
+    struct hth_opened_opts from;
+    const char *out;
     enum hth_dtype dtype;
     struct hth_cli_net net; /* only --join and --network */
     int64_t patience_us;    /* for the next expert */
 
     struct hth_env *env;
-    char *folder; /* of the checkpoint: dir, or one that was kept */
-    struct hth_runfile *run;
-    struct hth_st_reader *trunk; /* of parts[0] */
-    struct hth_model_about about;
-    char *data_name, *data_licence;    /* of the data set, if there is one */
+    struct hth_opened opened;
+    struct hth_model_about about;      /* what the model's file will say */
     struct hth_model_file_part *parts; /* the trunk, then the experts that were found */
     size_t part_count;
     uint32_t experts_all;
@@ -64,66 +60,15 @@ static void add_part(struct exporting *x, char *file, char *uid, struct hth_blob
     x->parts[x->part_count++] = (struct hth_model_file_part){file, uid, bytes};
 }
 
-static enum hth_err open_trunk(struct exporting *x)
-{
-    char *path = hth_asprintf("%s/" TRUNK, x->folder);
-    struct hth_blob *bytes;
-    enum hth_err err = hth_file_read(x->env, path, HTH_MODEL_FILE_BYTES_MAX, &bytes);
-
-    if (err != HTH_OK) {
-        err = hth_blame(&x->why, err, "%s: %s: --dir is the folder of a trainer that has saved",
-                        path, hth_err_text(err));
-        hth_free(path);
-        return err;
-    }
-    add_part(x, path, NULL, bytes);
-    err = hth_st_open(bytes->data, bytes->size, &x->trunk);
-    if (err != HTH_OK)
-        return hth_blame(&x->why, err, "%s: %s", path, hth_err_text(err));
-    return hth_model_file_about(path, x->trunk, &x->about, &x->why);
-}
-
-static void close_trunk(struct exporting *x)
-{
-    hth_st_close(x->trunk);
-    x->trunk = NULL;
-    for (size_t i = 0; i < x->part_count; i++) {
-        hth_free((char *)x->parts[i].file);
-        hth_free((char *)x->parts[i].uid);
-        hth_blob_unref((struct hth_blob *)x->parts[i].bytes);
-    }
-    x->part_count = 0;
-    hth_free(x->folder);
-    x->folder = NULL;
-}
-
-/* Goes from the last checkpoint to the one that was asked for. */
-static enum hth_err choose(struct exporting *x)
-{
-    char why[HTH_TRAINER_WHY_MAX], *folder;
-    enum hth_err err =
-        hth_saved_find(x->env, x->dir, x->checkpoint, x->about.updates, why, &folder);
-
-    if (err != HTH_OK)
-        return hth_blame(&x->why, err == HTH_E_NOT_FOUND ? HTH_E_USAGE : err,
-                         "--checkpoint: %s: %s", x->dir, why);
-    close_trunk(x);
-    x->folder = folder;
-    return open_trunk(x);
-}
-
 static enum hth_err read_trunk(struct exporting *x)
 {
-    char error[HTH_RUNFILE_ERROR_MAX];
-    enum hth_err err;
+    struct hth_opened *o = &x->opened;
 
-    x->folder = hth_strdup(x->dir);
-    HTH_TRY(open_trunk(x));
-    if (x->checkpoint != NULL)
-        HTH_TRY(choose(x));
-    err = hth_runfile_parse(x->parts[0].file, (const uint8_t *)x->about.run_text,
-                            strlen(x->about.run_text), &x->run, error);
-    return err == HTH_OK ? HTH_OK : hth_blame(&x->why, err, "%s", error);
+    HTH_TRY(hth_opened_read(x->env, &x->from, o, &x->why));
+    add_part(x, hth_strdup(o->path), NULL,
+             hth_blob_ref((struct hth_blob *)hth_trained_bytes(o->trained)));
+    x->about = *o->about;
+    return HTH_OK;
 }
 
 static enum hth_err read_expert(struct exporting *x, const struct hth_grid *grid, uint32_t index)
@@ -136,7 +81,7 @@ static enum hth_err read_expert(struct exporting *x, const struct hth_grid *grid
     memcpy(uid.name, grid->name, sizeof(uid.name));
     hth_grid_coords(grid, index, uid.coord);
     hth_uid_text(&uid, text);
-    path = hth_asprintf("%s/experts/%s.safetensors", x->folder, text);
+    path = hth_asprintf("%s/experts/%s.safetensors", x->opened.folder, text);
     err = hth_file_read(x->env, path, HTH_CHECKPOINT_BYTES_MAX, &bytes);
     if (err == HTH_OK) {
         add_part(x, path, hth_strdup(text), bytes);
@@ -198,7 +143,7 @@ static int by_place(const void *a, const void *b)
 /* Experts come in any order; the file has them in that of the grids. */
 static enum hth_err read_hosts(struct exporting *x, const struct hth_grid *grids, uint32_t count)
 {
-    const struct hth_layer_shape shape = hth_config_shape(x->run);
+    const struct hth_layer_shape shape = hth_config_shape(x->opened.run);
     const struct hth_fetch_opts opts = {.grids = grids,
                                         .grid_count = count,
                                         .shape = &shape,
@@ -206,24 +151,23 @@ static enum hth_err read_hosts(struct exporting *x, const struct hth_grid *grids
                                         .on_expert_take = on_expert_take,
                                         .arg = x};
 
-    x->code =
-        hth_export_join(&x->net, x->net.network != NULL ? x->net.network : x->run->run, &opts);
+    x->code = hth_export_join(x->env, &x->net,
+                              x->net.network != NULL ? x->net.network : x->opened.run->run, &opts);
     qsort(x->parts + 1, x->part_count - 1, sizeof(*x->parts), by_place);
     return x->code == HTH_EXIT_OK ? HTH_OK : HTH_E_CANCELED;
 }
 
 static enum hth_err read_experts(struct exporting *x)
 {
+    const struct hth_model_opts *opts = &x->opened.model;
     struct hth_grid grids[HTH_MODEL_LAYERS_MAX];
-    struct hth_model_opts opts;
     uint32_t count;
 
-    hth_config_model(x->run, &opts);
-    if (!x->about.experts || opts.dense || !has_weights(x->run))
+    if (!x->about.experts || opts->dense || !has_weights(x->opened.run))
         return HTH_OK;
-    count = hth_model_sets(&opts);
+    count = hth_model_sets(opts);
     for (uint32_t s = 0; s < count; s++) {
-        HTH_TRY(hth_config_grid(x->run, s, &grids[s]));
+        HTH_TRY(hth_config_grid(x->opened.run, s, &grids[s]));
         x->experts_all += hth_grid_size(&grids[s]);
     }
     HTH_TRY(x->net.join_count > 0 ? read_hosts(x, grids, count) : read_files(x, grids, count));
@@ -232,7 +176,7 @@ static enum hth_err read_experts(struct exporting *x)
                          "none of the run's %u experts is %s%s: fetch them from their hosts with "
                          "--join HOST:PORT",
                          x->experts_all, x->net.join_count > 0 ? "found" : "in ",
-                         x->net.join_count > 0 ? "" : x->folder);
+                         x->net.join_count > 0 ? "" : x->opened.folder);
     if (x->part_count - 1 < x->experts_all)
         hth_say_note("%zu of %u experts were found; the model will do without the others",
                      x->part_count - 1, x->experts_all);
@@ -241,71 +185,29 @@ static enum hth_err read_experts(struct exporting *x)
 
 /* ---- words and code book ------------------------------------------------------------------- */
 
-static enum hth_err read_set(struct exporting *x, const char *dir, struct hth_side *side)
-{
-    const struct hth_manifest *m;
-    struct hth_set *set;
-    enum hth_err err;
-
-    HTH_TRY(hth_set_open(x->env, dir, &set, &x->why));
-    m = hth_set_manifest(set);
-    x->about.data = x->data_name = hth_strdup(m->name);
-    x->about.licence = x->data_licence = m->licence[0] != '\0' ? hth_strdup(m->licence) : NULL;
-    err = hth_side_of_set(set, side, &x->why);
-    hth_set_free(set);
-    return err;
-}
-
-/* Takes a reference to the file. */
 static void add_side(struct exporting *x, const char *name, struct hth_blob *bytes)
 {
     if (bytes != NULL)
         hth_model_dir_add_take(&x->model, name, hth_blob_ref(bytes));
 }
 
-/* Other words would make another model of it. */
-static enum hth_err check_side(struct exporting *x, const struct hth_side *side, const char *from)
-{
-    struct hth_model_opts opts;
-    uint64_t schema;
-
-    if (!hth_side_needed(x->run))
-        return HTH_OK;
-    if (hth_side_is_empty(side)) {
-        hth_say_note("the model has no words with it: '%s' is no data set; give the one that it "
-                     "learnt from with --data DIR",
-                     from);
-        return HTH_OK;
-    }
-    hth_config_model(x->run, &opts);
-    opts.data_hash = hth_side_hash(x->env, side);
-    HTH_TRY(hth_model_find_schema(&opts, &schema));
-    if (schema == x->about.schema)
-        return HTH_OK;
-    return hth_blame(&x->why, HTH_E_WRONG_RUN,
-                     "%s: its ids are of other words than those of %s: give the data set that it "
-                     "learnt from with --data DIR",
-                     x->parts[0].file, from);
-}
-
-/* Those beside the model first: a set that the run file names may be anybody's. */
 static enum hth_err read_side(struct exporting *x)
 {
-    const char *set = x->data != NULL ? x->data : x->run->data.path;
-    struct hth_side side = {0};
-    enum hth_err err = HTH_OK;
+    struct hth_opened *o = &x->opened;
 
-    if (x->data == NULL)
-        HTH_TRY(hth_side_of_folder(x->env, x->dir, &side, &x->why));
-    const char *from = hth_side_is_empty(&side) ? set : x->dir;
-    if (x->data != NULL || (from == set && set != NULL && hth_is_set(set)))
-        err = read_set(x, set, &side);
-    if (err == HTH_OK)
-        err = check_side(x, &side, from != NULL ? from : "");
-    add_side(x, HTH_WORDS_FILE, side.words);
-    add_side(x, HTH_BOOK_FILE, side.book);
-    hth_side_clear(&side);
-    return err;
+    HTH_TRY(hth_opened_data(x->env, o, &x->why));
+    if (o->set != NULL) {
+        const struct hth_manifest *m = hth_set_manifest(o->set);
+        x->about.data = m->name;
+        x->about.licence = m->licence[0] != '\0' ? m->licence : NULL;
+    }
+    if (hth_side_needed(o->run) && o->words == NULL)
+        hth_say_note("the model has no words with it: %s", o->no_set.text);
+    else
+        HTH_TRY(hth_opened_check_words(o, &x->why));
+    add_side(x, HTH_WORDS_FILE, o->side.words);
+    add_side(x, HTH_BOOK_FILE, o->side.book);
+    return HTH_OK;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -321,7 +223,7 @@ static uint64_t count_parameters(const struct hth_st_reader *r)
 
 static enum hth_err write_model(struct exporting *x)
 {
-    struct hth_model_card card = {.run = x->run,
+    struct hth_model_card card = {.run = x->opened.run,
                                   .about = &x->about,
                                   .dtype = x->dtype,
                                   .experts = (uint32_t)x->part_count - 1,
@@ -364,12 +266,14 @@ static enum hth_err export_all(struct exporting *x)
 
 static void clear(struct exporting *x)
 {
-    close_trunk(x);
+    for (size_t i = 0; i < x->part_count; i++) {
+        hth_free((char *)x->parts[i].file);
+        hth_free((char *)x->parts[i].uid);
+        hth_blob_unref((struct hth_blob *)x->parts[i].bytes);
+    }
     hth_free(x->parts);
-    hth_free(x->data_name);
-    hth_free(x->data_licence);
     hth_model_dir_clear(&x->model);
-    hth_runfile_free(x->run);
+    hth_opened_clear(&x->opened);
 }
 
 static error_t parse_export(int key, char *arg, struct argp_state *state)
@@ -378,16 +282,16 @@ static error_t parse_export(int key, char *arg, struct argp_state *state)
 
     switch (key) {
     case 'D':
-        x->dir = arg;
+        x->from.dir = arg;
         return 0;
     case 'c':
-        x->checkpoint = arg;
+        x->from.checkpoint = arg;
         return 0;
     case 'o':
         x->out = arg;
         return 0;
     case 'd':
-        x->data = arg;
+        x->from.data = arg;
         return 0;
     case 'j':
         hth_cli_check_host(state, "--join", arg, 1, "example.org:4700");
@@ -409,7 +313,7 @@ static error_t parse_export(int key, char *arg, struct argp_state *state)
         x->dtype = strcmp(arg, "bf16") == 0 ? HTH_BF16 : HTH_F32;
         return 0;
     case ARGP_KEY_END:
-        if (x->dir == NULL || x->out == NULL)
+        if (x->from.dir == NULL || x->out == NULL)
             argp_error(state, "--dir DIR and --out MODEL are required");
         return 0;
     }

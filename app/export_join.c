@@ -30,18 +30,13 @@ static void on_joined(void *arg)
     hth_peer_stop(&j->peer, hth_exit_of(err));
 }
 
-static void on_drain(void *arg)
-{
-    struct joined *j = arg;
-    hth_peer_stop(&j->peer, HTH_EXIT_INTERRUPTED);
-}
-
-int hth_export_join(const struct hth_cli_net *net, const char *network,
+int hth_export_join(struct hth_env *env, const struct hth_cli_net *net, const char *network,
                     const struct hth_fetch_opts *fetch)
 {
     struct joined j = {.opts = *fetch};
     const struct hth_cli_log log = {0};
-    const struct hth_peer_opts opts = {.verb = "export",
+    const struct hth_peer_opts opts = {.env = env,
+                                       .verb = "export",
                                        .net = net,
                                        .log = &log,
                                        .network = network,
@@ -54,7 +49,6 @@ int hth_export_join(const struct hth_cli_net *net, const char *network,
     j.opts.on_done = on_done;
     j.opts.done_arg = &j;
     j.peer.on_joined = on_joined;
-    j.peer.on_drain = on_drain;
     j.peer.arg = &j;
     directory.network = j.peer.network;
     enum hth_err err = hth_directory_new(j.peer.env, j.peer.dht, &directory, &j.directory);

@@ -11,8 +11,8 @@
 #include "experts/fetch.h"
 
 /* Fetches the experts of `fetch`, whose on_done is not used. Returns an exit code; prints errors of
- * joining, not those of single experts. */
-int hth_export_join(const struct hth_cli_net *net, const char *network,
+ * joining, not those of single experts. Runs the loop of env. */
+int hth_export_join(struct hth_env *env, const struct hth_cli_net *net, const char *network,
                     const struct hth_fetch_opts *fetch);
 
 #endif

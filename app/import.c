@@ -7,7 +7,7 @@
  * which begins at step 0. The optimisers begin anew in both.
  */
 #include "app/model_dir.h"
-#include "app/side.h"
+#include "app/opened.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "core/mem.h"

@@ -160,7 +160,9 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
         net_opts.secret = &secret;
     }
     net_opts.compute_threads = opts->net->threads;
-    err = hth_net_new(&net_opts, &peer->env);
+    peer->env = opts->env;
+    peer->lent = opts->env != NULL;
+    err = peer->lent ? HTH_OK : hth_net_new(&net_opts, &peer->env);
     memset(&secret, 0, sizeof(secret));
     if (err != HTH_OK) {
         hth_cli_say_error("can't start the event loop: %s", hth_err_text(err));
@@ -437,7 +439,8 @@ void hth_peer_close(struct hth_peer *peer)
         hth_census_free(peer->census);
         hth_rpc_free(peer->rpc);
         hth_opendht_free(peer->opendht);
-        hth_net_free(peer->env);
+        if (!peer->lent)
+            hth_net_free(peer->env);
     }
     if (peer->elsewhere)
         hth_local_leave();

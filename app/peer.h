@@ -33,7 +33,8 @@ struct hth_page;
 struct hth_peer_join;
 
 struct hth_peer_opts {
-    const char *verb; /* "node", "serve", ... for the banner */
+    const char *verb;    /* "node", "serve", ... for the banner */
+    struct hth_env *env; /* of an ephemeral peer: the caller's, who frees it later; NULL: its own */
     const struct hth_cli_net *net;
     const struct hth_cli_log *log;
     const char *network; /* NULL: the name is not known, join any (status) */
@@ -80,7 +81,7 @@ struct hth_peer {
     bool joined;              /* a peer answered, or there is none to join */
     enum hth_reach reachable; /* at `announce`, by what other peers say */
     /* private */
-    bool draining, elsewhere;
+    bool draining, elsewhere, lent; /* lent: env is the caller's */
     int exit_code;
 };
 

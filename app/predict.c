@@ -11,17 +11,14 @@
 #include "data/picture.h"
 #include "data/set.h"
 #include "kernels/math64.h"
-#include "trainer/survey.h"
 
 #define BATCH 256
 #define CELL  24 /* pixels of the drawn matrix */
 
 struct predicting {
     struct hth_use use;
-    const char *data, *csv_path, *confusion;
-    bool json, train;
+    const char *csv_path, *confusion;
 
-    struct hth_survey *survey;
     FILE *csv;
     uint32_t classes;
     uint64_t *matrix; /* [classes, classes]: true, predicted */
@@ -29,14 +26,12 @@ struct predicting {
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-enum { KEY_CSV = 0x5100, KEY_CONFUSION, KEY_TRAIN, KEY_JSON };
+enum { KEY_CSV = 0x5100, KEY_CONFUSION };
 
 static const struct argp_option options[] = {
     {"csv", KEY_CSV, "OUT", 0, "Write a line for each picture: number, class, predicted, p", 0},
     {"confusion", KEY_CONFUSION, "PNG", 0,
      "Print the matrix of classes and predictions, and draw it", 0},
-    {"train", KEY_TRAIN, NULL, 0, "The pictures of training, not those held out", 0},
-    {"json", KEY_JSON, NULL, 0, "Print one JSON object: rows, accuracy", 0},
     {0},
 };
 
@@ -45,7 +40,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct predicting *p = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &p->use.flags;
+        state->child_inputs[0] = state->child_inputs[1] = &p->use.flags;
         break;
     case KEY_CSV:
         p->csv_path = arg;
@@ -53,24 +48,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_CONFUSION:
         p->confusion = arg;
         break;
-    case KEY_TRAIN:
-        p->train = true;
-        break;
-    case KEY_JSON:
-        p->json = true;
-        break;
-    case ARGP_KEY_ARG:
-        if (p->data != NULL)
-            argp_error(state, "one data set is expected");
-        p->data = arg;
-        break;
     default:
         return ARGP_ERR_UNKNOWN;
     }
     return 0;
 }
 
-static const struct argp_child children[] = {{&hth_use_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {
+    {&hth_use_argp, 0, NULL, 0}, {&hth_use_samples_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = options,
     .parser = parse,
@@ -85,7 +70,8 @@ static const struct argp argp = {
 /* Name of a class, for a CSV file; its number where the data has no names. */
 static const char *class_name(const struct predicting *p, uint32_t i, char *out, size_t size)
 {
-    const struct hth_manifest *m = p->use.set != NULL ? hth_set_manifest(p->use.set) : NULL;
+    const struct hth_manifest *m =
+        p->use.model.set != NULL ? hth_set_manifest(p->use.model.set) : NULL;
     size_t at = 0;
     if (m == NULL || i >= m->class_count) {
         snprintf(out, size, "%u", i);
@@ -185,7 +171,7 @@ static enum hth_err draw_matrix(const struct predicting *p)
     }
     if (err == HTH_OK) {
         const struct hth_span span = {png, 0, png->size};
-        err = hth_file_write(p->use.peer.env, p->confusion, &span, 1);
+        err = hth_file_write(p->use.env, p->confusion, &span, 1);
     }
     if (err != HTH_OK)
         hth_cli_say_error("%s: %s", p->confusion, hth_err_text(err));
@@ -197,26 +183,24 @@ static enum hth_err draw_matrix(const struct predicting *p)
 static int report(struct predicting *p)
 {
     struct hth_survey_result r;
-    hth_survey_result(p->survey, &r);
+    hth_survey_result(p->use.survey, &r);
     double accuracy = (double)r.of[0].correct / (double)HTH_MAX(r.of[0].counted, UINT64_C(1));
     if (p->csv != NULL && (fflush(p->csv) != 0 || ferror(p->csv))) {
         hth_cli_say_error("%s: %s", p->csv_path, strerror(errno));
         return HTH_EXIT_FAILURE;
     }
-    if (p->confusion != NULL && !p->json)
+    if (p->confusion != NULL && !p->use.flags.json)
         print_matrix(p);
     if (p->confusion != NULL && draw_matrix(p) != HTH_OK)
         return HTH_EXIT_FAILURE;
-    if (p->json) {
+    if (p->use.flags.json) {
         json_t *o = json_object();
         hth_json_count(o, "rows", r.samples);
         hth_json_real(o, "accuracy", accuracy);
-        hth_json_print_take(stdout, o);
-        putchar('\n');
+        hth_use_print_json_take(o);
     } else {
         hth_say("%llu pictures, %.2f %% right", (unsigned long long)r.samples, 100 * accuracy);
     }
-    hth_use_say_lost(&p->use);
     return HTH_EXIT_OK;
 }
 
@@ -226,18 +210,16 @@ static void on_done(void *arg, enum hth_err err)
 {
     struct predicting *p = arg;
     if (err != HTH_OK)
-        hth_use_fail(&p->use, err, hth_survey_why(p->survey));
+        hth_use_fail(&p->use, err, hth_survey_why(p->use.survey));
     else
         hth_use_stop(&p->use, report(p));
 }
 
-static void on_ready(void *arg)
+static void start(void *arg)
 {
     struct predicting *p = arg;
     struct hth_survey_opts o = {.on_batch = on_batch, .on_done = on_done, .arg = p};
-    hth_use_data(&p->use, !p->train, &o.data);
-    o.data.shift = 0; /* the pictures as they are */
-    p->classes = p->use.model.classes;
+    p->classes = p->use.model.model.classes;
     if (p->confusion != NULL) {
         p->matrix = hth_try_calloc((size_t)p->classes * p->classes, sizeof(*p->matrix));
         if (p->matrix == NULL) {
@@ -245,49 +227,38 @@ static void on_ready(void *arg)
             return;
         }
     }
-    enum hth_err err = hth_survey_new(p->use.peer.env, p->use.infer, &o, &p->survey);
-    if (err != HTH_OK)
-        hth_use_no_data(&p->use, err);
+    hth_use_survey(&p->use, &o);
 }
 
-static void on_close(void *arg)
+static enum hth_err judge(void *arg)
 {
     struct predicting *p = arg;
-    hth_survey_free(p->survey);
-}
-
-static int open_csv(struct predicting *p)
-{
+    if (p->use.model.model.kind != HTH_MODEL_CLASSIFIER)
+        return hth_use_refuse(&p->use, "only a classifier predicts classes");
     if (p->csv_path == NULL)
-        return HTH_EXIT_OK;
+        return HTH_OK;
     p->csv = fopen(p->csv_path, "w");
     if (p->csv == NULL) {
         hth_cli_say_error("--csv '%s': %s", p->csv_path, strerror(errno));
-        return HTH_EXIT_USAGE;
+        return HTH_E_USAGE;
     }
     fputs("sample,class,predicted,probability\n", p->csv);
-    return HTH_EXIT_OK;
+    return HTH_OK;
+}
+
+static uint32_t rows(const void *arg)
+{
+    (void)arg;
+    return BATCH;
 }
 
 int hth_verb_predict(int argc, char **argv)
 {
-    struct predicting p = {.use = {.on_close = on_close}};
-    p.use.arg = &p;
+    static const struct hth_use_verb verb = {"predict", judge, rows, start, NULL};
+    struct predicting p = {.csv = NULL};
     if (argp_parse(&argp, argc, argv, 0, NULL, &p) != 0)
         return HTH_EXIT_USAGE;
-    int code = hth_use_load(&p.use, p.data);
-    if (code == HTH_EXIT_OK && p.use.model.kind != HTH_MODEL_CLASSIFIER) {
-        hth_cli_say_error("%s is of %s, and only a classifier predicts classes: try hearth %s",
-                          p.use.path, hth_use_kind(&p.use), hth_use_verb(&p.use));
-        code = HTH_EXIT_CONFIG;
-    }
-    if (code == HTH_EXIT_OK)
-        code = open_csv(&p);
-    if (code == HTH_EXIT_OK)
-        code = hth_use_open(&p.use, "predict", BATCH);
-    if (code == HTH_EXIT_OK)
-        code = hth_use_run(&p.use, on_ready);
-    hth_use_close(&p.use);
+    int code = hth_use_main(&p.use, &verb, &p);
     if (p.csv != NULL)
         fclose(p.csv);
     hth_free(p.matrix);

@@ -437,8 +437,8 @@ static const char *way_out(const struct train *t, enum hth_err err)
 static void say_no_trainer(const struct train *t, const struct hth_trainer_opts *o,
                            enum hth_err err)
 {
-    if (o->why[0] != '\0')
-        hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why, way_out(t, err));
+    if (o->why->text[0] != '\0')
+        hth_cli_say_error("checkpoint %s: %s; %s", t->checkpoint, o->why->text, way_out(t, err));
     else if (err == HTH_E_NO_FILE && o->data.kind == HTH_DATA_TEXT)
         hth_cli_say_error(
             "no text at '%s', nor one of that name beside the run file; give any text file "
@@ -498,7 +498,8 @@ static void say_sharing(const struct hth_model_opts *o)
 static enum hth_err make_trainer(struct train *t)
 {
     struct hth_trainer_opts opts = HTH_TRAINER_OPTS_INIT;
-    char why[HTH_TRAINER_WHY_MAX], model_why[HTH_MODEL_WHY_MAX];
+    char model_why[HTH_MODEL_WHY_MAX];
+    struct hth_why why = {""};
     hth_config_model(t->run, &opts.model);
     enum hth_err err = hth_model_check(&opts.model, t->backend, model_why);
     if (err != HTH_OK) {
@@ -531,7 +532,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.keep = t->flags.keep;
     opts.resume = t->flags.resume;
     opts.run = t->run->run;
-    opts.why = why;
+    opts.why = &why;
     opts.grace_us = (int64_t)(t->run->train.grace_s * 1e6);
     opts.timeout_us = (int64_t)(t->run->train.timeout_s * 1e6);
     opts.wire = hth_runfile_wire(t->run);
@@ -549,7 +550,7 @@ static enum hth_err make_trainer(struct train *t)
     else if (t->flags.resume)
         say_resumed(t);
     /* The run file names data that is not there. */
-    return err == HTH_E_NO_FILE && opts.why[0] == '\0' ? HTH_E_CONFIG : err;
+    return err == HTH_E_NO_FILE && why.text[0] == '\0' ? HTH_E_CONFIG : err;
 }
 
 static enum hth_err build(struct train *t)

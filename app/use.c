@@ -3,18 +3,11 @@
 #include "app/use.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "core/mem.h"
-#include "data/set.h"
-#include "data/words.h"
 #include "dht/directory.h"
 #include "net/net.h"
-#include "trainer/data.h"
-#include "trainer/saved.h"
-
-#define TRUNK   "%s/trunk.safetensors"
-#define EXPERTS "%s/experts"
 
 /* Records of hosts arrive one by one: so long after the first experts others are waited for. */
 #define SETTLE_US (300 * HTH_US_PER_MS)
@@ -23,30 +16,31 @@
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-enum { KEY_CHECKPOINT = 0x5300, KEY_DATA };
-
-static const struct argp_option options[] = {
-    {"checkpoint", KEY_CHECKPOINT, "WHICH", 0,
-     "last, best (by test loss) or a step, of those that train --keep left (default last)", 0},
-    {"data", KEY_DATA, "DIR", 0,
-     "The data set that the model learnt from (default: the run file's)", 0},
-    {0},
-};
+enum { KEY_CHECKPOINT = 0x5300, KEY_JSON, KEY_DATA, KEY_TRAIN };
+enum { KEY_GREEDY = 0x5380, KEY_TEMPERATURE, KEY_TOP_K, KEY_TOP_P, KEY_SEED };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_use_flags *f = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &f->net;
-        state->child_inputs[1] = &f->log;
-        state->child_inputs[2] = &f->device;
+        if (state->child_inputs != NULL) {
+            state->child_inputs[0] = &f->net;
+            state->child_inputs[1] = &f->log;
+            state->child_inputs[2] = &f->device;
+        }
         break;
     case KEY_CHECKPOINT:
         f->checkpoint = arg;
         break;
+    case KEY_JSON:
+        f->json = true;
+        break;
     case KEY_DATA:
         f->data = arg;
+        break;
+    case KEY_TRAIN:
+        f->train = true;
         break;
     case ARGP_KEY_END:
         if (f->net.dir == NULL)
@@ -58,310 +52,232 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
+static const struct argp_option use_options[] = {
+    {"checkpoint", KEY_CHECKPOINT, "WHICH", 0,
+     "last, best (by test loss) or a step, of those that train --keep left (default last)", 0},
+    {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
+    {0},
+};
+static const struct argp_child children[] = {{&hth_cli_dial_argp, 0, NULL, 0},
                                              {&hth_cli_log_argp, 0, NULL, 0},
                                              {&hth_device_argp, 0, NULL, 0},
                                              {0}};
-const struct argp hth_use_argp = {.options = options, .parser = parse, .children = children};
+const struct argp hth_use_argp = {.options = use_options, .parser = parse, .children = children};
 
-/* ---- the folder ---------------------------------------------------------------------------- */
+static const struct argp_option data_options[] = {
+    {"data", KEY_DATA, "DIR", 0,
+     "The data set that the model learnt from (default: the run file's)", 0},
+    {0},
+};
+const struct argp hth_use_data_argp = {.options = data_options, .parser = parse};
 
-static enum hth_err parse_run(struct hth_use *u)
+static error_t parse_samples(int key, char *arg, struct argp_state *state)
 {
-    const char *text = hth_trained_info(u->trained)->run_text;
-    char error[HTH_RUNFILE_ERROR_MAX];
-    if (text == NULL) {
-        hth_cli_say_error("%s does not hold its run file: save it again with this version "
-                          "(hearth train --resume)",
-                          u->path);
-        return HTH_E_CONFIG;
+    struct hth_use_flags *f = state->input;
+    if (key != ARGP_KEY_ARG)
+        return parse(key, arg, state);
+    if (f->data != NULL)
+        argp_error(state, "one data set is expected");
+    f->data = arg;
+    return 0;
+}
+
+static const struct argp_option samples_options[] = {
+    {"train", KEY_TRAIN, NULL, 0, "The samples of training, not those held out", 0},
+    {0},
+};
+const struct argp hth_use_samples_argp = {.options = samples_options, .parser = parse_samples};
+
+float hth_use_real(const struct argp_state *state, const char *flag, const char *arg)
+{
+    char *end;
+    float x = strtof(arg, &end);
+    if (end == arg || *end != '\0')
+        argp_error(state, "%s '%s': expected a number such as 0.8", flag, arg);
+    return x;
+}
+
+static error_t parse_sample(int key, char *arg, struct argp_state *state)
+{
+    struct hth_sample_opts *s = state->input;
+    switch (key) {
+    case KEY_GREEDY:
+        s->temperature = 0;
+        break;
+    case KEY_TEMPERATURE:
+        s->temperature = hth_use_real(state, "--temperature", arg);
+        break;
+    case KEY_TOP_K:
+        s->top_k = (uint32_t)hth_cli_number(state, "--top-k", arg, 1, UINT32_MAX);
+        break;
+    case KEY_TOP_P:
+        s->top_p = hth_use_real(state, "--top-p", arg);
+        break;
+    case KEY_SEED:
+        s->seed = hth_cli_number(state, "--seed", arg, 0, UINT64_MAX);
+        break;
+    case ARGP_KEY_END:
+        if (hth_sample_check(s) != HTH_OK)
+            argp_error(state, "--temperature must be 0 or more, and --top-p above 0 and at most 1");
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
-    enum hth_err err =
-        hth_runfile_parse(u->path, (const uint8_t *)text, strlen(text), &u->run, error);
+    return 0;
+}
+
+static const struct argp_option sample_options[] = {
+    {"greedy", KEY_GREEDY, NULL, 0, "Take the likeliest each time, as with --temperature 0", 0},
+    {"temperature", KEY_TEMPERATURE, "X", 0,
+     "Below 1 likely ones become likelier (default: 0.5 of words, 1 of pictures)", 0},
+    {"top-k", KEY_TOP_K, "N", 0,
+     "Choose among the N likeliest (default: all words, 256 of a picture's codes)", 0},
+    {"top-p", KEY_TOP_P, "P", 0,
+     "Choose among the likeliest that have together P (default: 1 of words, 0.75 of pictures)", 0},
+    {"seed", KEY_SEED, "N", 0, "Another seed, another result (default 1)", 0},
+    {0},
+};
+const struct argp hth_use_sample_argp = {.options = sample_options, .parser = parse_sample};
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+static int say(const struct hth_why *why, enum hth_err err)
+{
     if (err != HTH_OK)
-        hth_cli_say_error("%s", error);
-    return err;
-}
-
-static enum hth_err open_trunk(struct hth_use *u, struct hth_env *env)
-{
-    char why[HTH_TRAINER_WHY_MAX] = "";
-    u->path = hth_asprintf(TRUNK, u->folder);
-    enum hth_err err = hth_trained_open(env, u->path, why, &u->trained);
-    if (err == HTH_E_NO_FILE)
-        hth_cli_say_error("no trained model at %s: --dir is the folder of a trainer that has saved",
-                          u->path);
-    else if (err != HTH_OK)
-        hth_cli_say_error("%s: %s; give another --dir", u->path,
-                          why[0] != '\0' ? why : hth_err_text(err));
-    return err;
-}
-
-/* Goes from the last checkpoint to the one that was asked for. */
-static enum hth_err choose(struct hth_use *u, struct hth_env *env)
-{
-    char why[HTH_TRAINER_WHY_MAX], *folder;
-    if (u->flags.checkpoint == NULL)
-        return HTH_OK;
-    enum hth_err err = hth_saved_find(env, u->flags.net.dir, u->flags.checkpoint,
-                                      hth_trained_info(u->trained)->updates, why, &folder);
-    if (err != HTH_OK) {
-        hth_cli_say_error("--checkpoint: %s: %s", u->flags.net.dir, why);
-        return err == HTH_E_NOT_FOUND ? HTH_E_USAGE : err;
-    }
-    hth_free(u->folder);
-    hth_free(u->path);
-    hth_trained_free(u->trained);
-    u->folder = folder;
-    u->trained = NULL;
-    return open_trunk(u, env);
-}
-
-static void take_run(struct hth_use *u)
-{
-    struct hth_data_opts train, test;
-    hth_config_model(u->run, &u->model);
-    hth_config_data(u->run, 0, &u->data, &train, &test);
-    u->mean = train.mean;
-    u->std = train.std;
-}
-
-static enum hth_err load(struct hth_use *u, struct hth_env *env)
-{
-    u->folder = hth_strdup(u->flags.net.dir);
-    enum hth_err err = open_trunk(u, env);
-    if (err == HTH_OK)
-        err = choose(u, env);
-    if (err == HTH_OK)
-        err = parse_run(u);
-    if (err == HTH_OK)
-        take_run(u);
-    return err;
-}
-
-static void take_data(struct hth_run_data *run, const char *data)
-{
-    if (data == NULL)
-        return;
-    hth_free(run->path);
-    run->path = hth_strdup(data);
-    if (hth_is_set(data))
-        run->kind = HTH_RUN_SET;
-    else if (run->kind == HTH_RUN_SET)
-        run->kind = HTH_RUN_DATA_DEFAULT;
-}
-
-int hth_use_load(struct hth_use *u, const char *data)
-{
-    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    struct hth_env *env;
-    enum hth_err err = hth_net_new(&opts, &env);
-    if (err != HTH_OK) {
-        hth_cli_say_error("can't start the event loop: %s", hth_err_text(err));
-        return hth_exit_of(err);
-    }
-    err = load(u, env);
-    hth_net_free(env);
-    if (data != NULL)
-        u->flags.data = data;
-    if (err == HTH_OK)
-        take_data(&u->run->data, u->flags.data);
+        hth_cli_say_error("%s", why->text[0] != '\0' ? why->text : hth_err_text(err));
     return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
 }
 
-const char *hth_use_kind(const struct hth_use *u)
+enum hth_err hth_use_refuse(const struct hth_use *u, const char *only)
 {
-    if (u->model.kind == HTH_MODEL_CLASSIFIER)
-        return "a classifier";
-    if (u->model.kind == HTH_MODEL_PICTURE)
-        return "a picture model";
-    return u->model.objective == HTH_MASKED ? "a masked lm" : "an lm";
-}
-
-const char *hth_use_verb(const struct hth_use *u)
-{
-    if (u->model.kind == HTH_MODEL_CLASSIFIER)
-        return "predict";
-    if (u->model.kind == HTH_MODEL_PICTURE)
-        return "draw";
-    return u->model.objective == HTH_MASKED ? "fill" : "write";
+    hth_cli_say_error("%s is of %s, and %s: try hearth %s", u->model.path,
+                      hth_opened_kind(&u->model), only, hth_opened_verb(&u->model));
+    return HTH_E_CONFIG;
 }
 
 enum hth_err hth_use_check_rows(const struct hth_use *u)
 {
-    if (u->model.dense || strcmp(u->model.expert_kind, "transformer") != 0)
-        return HTH_OK;
-    hth_cli_say_error("%s has experts of kind transformer, which are chosen by a whole sequence: "
-                      "an lm that writes or fills in needs expert ffn or none",
-                      u->path);
-    return HTH_E_CONFIG;
-}
-
-/* ---- the data ------------------------------------------------------------------------------ */
-
-static enum hth_err say_why(const struct hth_why *why, enum hth_err err)
-{
-    if (err != HTH_OK)
-        hth_cli_say_error("%s", why->text[0] != '\0' ? why->text : hth_err_text(err));
+    struct hth_why why = {""};
+    enum hth_err err = hth_opened_check_rows(&u->model, &why);
+    (void)say(&why, err);
     return err;
 }
 
-static enum hth_err say_no_set(const struct hth_use *u)
+void hth_use_stop(struct hth_use *u, int code)
 {
-    hth_cli_say_error("'%s' is no data set that the model can have learnt from: give the folder of "
-                      "that one with --data DIR",
-                      u->run->data.path != NULL ? u->run->data.path : "");
-    return HTH_E_CONFIG;
+    struct hth_infer_stats s;
+    hth_infer_stats(u->infer, &s);
+    if (s.units_without_expert > 0)
+        hth_say_note("%llu of %llu rows found no expert and went on without one",
+                     (unsigned long long)s.units_without_expert, (unsigned long long)s.units);
+    hth_peer_stop(&u->peer, code);
 }
 
-static enum hth_err open_set(struct hth_use *u)
+void hth_use_fail(struct hth_use *u, enum hth_err err, const char *why)
 {
-    const char *path = u->run->data.path;
-    struct hth_why why = {""};
-    if (path != NULL && hth_is_set(path))
-        return say_why(&why, hth_set_open(u->peer.env, path, &u->set, &why));
-    return hth_side_needed(u->run) && u->flags.data == NULL ? HTH_OK : say_no_set(u);
+    hth_cli_say_error("%s", why[0] != '\0' ? why : hth_err_text(err));
+    hth_use_stop(u, hth_exit_of(err));
 }
 
-/* Those beside the model first: a set that the run file names may be anybody's. */
-static enum hth_err read_side(struct hth_use *u, struct hth_why *why)
+void hth_use_print_json_take(json_t *object)
 {
-    if (u->flags.data == NULL)
-        HTH_TRY(hth_side_of_folder(u->peer.env, u->flags.net.dir, &u->side, why));
-    if (hth_side_is_empty(&u->side) && u->set != NULL)
-        HTH_TRY(hth_side_of_set(u->set, &u->side, why));
-    if (u->side.words == NULL)
-        return HTH_OK;
-    return hth_words_parse(HTH_WORDS_FILE, u->side.words->data, u->side.words->size, &u->words,
-                           why);
+    hth_json_print_take(stdout, object);
+    putchar('\n');
 }
 
-static void drop_other_set(struct hth_use *u)
+/* ---- samples ------------------------------------------------------------------------------- */
+
+bool hth_use_has_samples(struct hth_use *u)
 {
-    const struct hth_manifest *m = u->set != NULL ? hth_set_manifest(u->set) : NULL;
-    if (m == NULL ||
-        hth_data_hash(m->words.file[0] != '\0' ? &m->words.sha256 : NULL,
-                      m->book.file[0] != '\0' ? &m->book.sha256 : NULL) == u->model.data_hash)
+    if (u->model.no_set.text[0] == '\0')
+        return true;
+    hth_use_fail(u, HTH_E_CONFIG, u->model.no_set.text);
+    return false;
+}
+
+void hth_use_survey(struct hth_use *u, struct hth_survey_opts *opts)
+{
+    const char *path = u->model.run->data.path;
+    if (!hth_use_has_samples(u))
         return;
-    hth_set_free(u->set);
-    u->set = NULL;
-}
-
-/* Opens the set, and takes the hashes of words and code book: those that the model was trained
- * with, or its file does not fit. */
-static enum hth_err open_data(struct hth_use *u)
-{
-    struct hth_why why = {""};
-    if (u->run->data.kind != HTH_RUN_SET && !hth_side_needed(u->run))
-        return HTH_OK;
-    HTH_TRY(open_set(u));
-    if (!hth_side_needed(u->run))
-        return HTH_OK;
-    HTH_TRY(say_why(&why, read_side(u, &why)));
-    if (u->words == NULL)
-        return say_no_set(u);
-    u->model.data_hash = hth_side_hash(u->peer.env, &u->side);
-    drop_other_set(u);
-    return HTH_OK;
-}
-
-int hth_use_check_set(const struct hth_use *u)
-{
-    return !hth_side_needed(u->run) || u->set != NULL ? HTH_EXIT_OK : hth_exit_of(say_no_set(u));
-}
-
-void hth_use_data(struct hth_use *u, bool held_out, struct hth_data_opts *out)
-{
-    struct hth_data_opts train, test;
-    hth_config_data_clear(&u->data);
-    hth_config_data(u->run, 0, &u->data, &train, &test);
-    train.shuffle_rows = 0;
-    train.caption_drop = 0;
-    train.shift = 0;
-    *out = held_out ? test : train;
-    out->mean = u->mean; /* the model's, whatever kind of data it sees now */
-    out->std = u->std;
-}
-
-/* ---- the model ----------------------------------------------------------------------------- */
-
-static void say_no_model(const struct hth_use *u, enum hth_err err, const char *why)
-{
-    if (err == HTH_E_WRONG_RUN && hth_side_needed(u->run))
-        hth_cli_say_error("%s: its ids are of other words than those of %s: give the data set that "
-                          "it learnt from with --data DIR",
-                          u->path, u->set != NULL ? u->run->data.path : u->flags.net.dir);
-    else if (err == HTH_E_NO_FILE)
-        hth_cli_say_error("%s: %s; if its experts are on hosts, give --join HOST:PORT", u->path,
-                          why);
+    hth_opened_samples(&u->model, !u->flags.train, &opts->data);
+    enum hth_err err = hth_survey_new(u->env, u->infer, opts, &u->survey);
+    if (err == HTH_OK)
+        return;
+    path = path != NULL ? path : "the run file's data";
+    if (err == HTH_E_CONFIG)
+        hth_cli_say_error("%s: its samples are not of the shape that %s was trained with", path,
+                          u->model.path);
     else
-        hth_cli_say_error("%s: %s", u->path, why[0] != '\0' ? why : hth_err_text(err));
+        hth_cli_say_error("%s: %s; give the data set's path", path, hth_err_text(err));
+    hth_use_stop(u, hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err));
 }
 
-static enum hth_err make_infer(struct hth_use *u, uint32_t rows)
-{
-    struct hth_infer_opts o = HTH_INFER_OPTS_INIT;
-    char why[HTH_TRAINER_WHY_MAX] = "", *experts = hth_asprintf(EXPERTS, u->folder);
-    o.backend = u->backend;
-    o.model = u->model;
-    o.trained = u->trained;
-    o.rows = rows;
-    o.local = u->directory == NULL;
-    o.experts_dir = experts;
-    hth_config_optim(&u->run->experts.optimizer, &o.local_optim);
-    o.run = u->run->run;
-    o.rpc = u->peer.rpc;
-    o.directory = u->directory;
-    o.grace_us = (int64_t)(u->run->train.grace_s * 1e6);
-    o.timeout_us = (int64_t)(u->run->train.timeout_s * 1e6);
-    o.wire = hth_runfile_wire(u->run);
-    o.why = why;
-    enum hth_err err = hth_infer_new(u->peer.env, &o, &u->infer);
-    if (err != HTH_OK)
-        say_no_model(u, err, why);
-    hth_free(experts);
-    return err;
-}
+/* ---- opening ------------------------------------------------------------------------------- */
 
 /* A trunk that learnt without experts has none to look for. */
 static bool is_remote(const struct hth_use *u)
 {
-    return u->flags.net.join_count > 0 && !u->model.dense &&
-           !hth_trained_info(u->trained)->without_experts;
+    return u->flags.net.join_count > 0 && !u->model.model.dense && u->model.about->experts;
 }
 
-int hth_use_open(struct hth_use *u, const char *verb, uint32_t rows)
+static int read_folder(struct hth_use *u)
+{
+    struct hth_net_opts net = HTH_NET_OPTS_INIT;
+    struct hth_why why = {""};
+    net.compute_threads = u->flags.net.threads;
+    enum hth_err err = hth_net_new(&net, &u->env);
+    if (err != HTH_OK) {
+        hth_cli_say_error("can't start the event loop: %s", hth_err_text(err));
+        return hth_exit_of(err);
+    }
+    const struct hth_opened_opts opts = {u->flags.net.dir, u->flags.checkpoint, u->flags.data};
+    return say(&why, hth_opened_read(u->env, &opts, &u->model, &why));
+}
+
+static int join(struct hth_use *u)
 {
     const struct hth_peer_opts opts = {
-        .verb = verb,
+        .env = u->env,
+        .verb = u->verb->name,
         .net = &u->flags.net,
         .log = &u->flags.log,
-        .network = u->flags.net.network != NULL ? u->flags.net.network : u->run->run,
+        .network = u->flags.net.network != NULL ? u->flags.net.network : u->model.run->run,
         .dials_only = true,
         .quiet = true,
         .ephemeral = true,
         .offline = !is_remote(u),
     };
-    enum hth_matmul compute = hth_config_compute(u->run);
-    if (compute == HTH_MATMUL_AUTO) /* a few rows are not worth the measurement */
-        compute = HTH_MATMUL_F32;
-    enum hth_err err = hth_device_choose(&u->flags.device, compute, &u->backend);
-    if (err != HTH_OK)
-        return HTH_EXIT_DEVICE;
     int code = hth_peer_open(&opts, &u->peer);
     if (code != HTH_EXIT_OK)
         return code;
     u->opened = true;
-    if (is_remote(u)) {
-        struct hth_directory_opts dir_opts = HTH_DIRECTORY_OPTS_INIT;
-        dir_opts.network = u->peer.network;
-        err = hth_directory_new(u->peer.env, u->peer.dht, &dir_opts, &u->directory);
-    }
+    if (opts.offline)
+        return HTH_EXIT_OK;
+    struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;
+    directory.network = u->peer.network;
+    return hth_exit_of(hth_directory_new(u->env, u->peer.dht, &directory, &u->directory));
+}
+
+static int open_model(struct hth_use *u)
+{
+    struct hth_infer_opts o = HTH_INFER_OPTS_INIT;
+    struct hth_why why = {""};
+    enum hth_matmul compute = hth_config_compute(u->model.run);
+    if (compute == HTH_MATMUL_AUTO) /* a few rows are not worth the measurement */
+        compute = HTH_MATMUL_F32;
+    if (hth_device_choose(&u->flags.device, compute, &o.backend) != HTH_OK)
+        return HTH_EXIT_DEVICE;
+    int code = join(u);
+    if (code != HTH_EXIT_OK)
+        return code;
+    o.rows = u->verb->rows(u->arg);
+    o.rpc = u->peer.rpc;
+    o.directory = u->directory;
+    enum hth_err err = hth_opened_data(u->env, &u->model, &why);
     if (err == HTH_OK)
-        err = open_data(u);
-    if (err == HTH_OK)
-        err = make_infer(u, rows);
-    return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_USAGE : err);
+        err = hth_opened_infer(u->env, &u->model, &o, &u->infer, &why);
+    return say(&why, err);
 }
 
 /* ---- waiting for experts ------------------------------------------------------------------- */
@@ -377,19 +293,19 @@ static void say_waiting(struct hth_use *u)
 static void look(void *arg)
 {
     struct hth_use *u = arg;
-    int64_t now = hth_now_us(u->peer.env);
+    int64_t now = hth_now_us(u->env);
     uint32_t size = 1, live = hth_infer_live(u->infer);
-    for (uint32_t i = 0; i < u->model.grid_ndim; i++)
-        size *= u->model.grid_dim[i];
+    for (uint32_t i = 0; i < u->model.model.grid_ndim; i++)
+        size *= u->model.model.grid_dim[i];
     if (live > 0 && u->first_us == 0)
         u->first_us = now;
     if (live >= size || (live > 0 && now - u->first_us >= SETTLE_US)) {
-        u->on_ready(u->arg);
+        u->verb->start(u->arg);
         return;
     }
     if (live == 0 && !u->said && now - u->since_us >= NOTICE_US)
         say_waiting(u);
-    hth_timer_set(u->peer.env, u->timer, LOOK_US);
+    hth_timer_set(u->env, u->timer, LOOK_US);
 }
 
 static void on_joined(void *arg)
@@ -397,70 +313,48 @@ static void on_joined(void *arg)
     struct hth_use *u = arg;
     if (u->since_us != 0)
         return;
-    u->since_us = hth_now_us(u->peer.env);
+    u->since_us = hth_now_us(u->env);
     if (u->directory != NULL)
         look(u);
     else
-        u->on_ready(u->arg);
+        u->verb->start(u->arg);
 }
 
-int hth_use_run(struct hth_use *u, hth_fn *on_ready)
+static int run(struct hth_use *u)
 {
-    u->on_ready = on_ready;
-    u->timer = hth_timer_new(u->peer.env, look, u);
+    u->timer = hth_timer_new(u->env, look, u);
     u->peer.on_joined = on_joined;
     u->peer.arg = u;
     return hth_peer_run(&u->peer);
 }
 
-void hth_use_stop(struct hth_use *u, int code)
-{
-    hth_peer_stop(&u->peer, code);
-}
-
-void hth_use_fail(struct hth_use *u, enum hth_err err, const char *why)
-{
-    hth_cli_say_error("%s", why[0] != '\0' ? why : hth_err_text(err));
-    hth_use_stop(u, hth_exit_of(err));
-}
-
-void hth_use_no_data(struct hth_use *u, enum hth_err err)
-{
-    const char *path = u->run->data.path != NULL ? u->run->data.path : "the run file's data";
-    if (err == HTH_E_CONFIG)
-        hth_cli_say_error("%s: its samples are not of the shape that %s was trained with", path,
-                          u->path);
-    else
-        hth_cli_say_error("%s: %s; give the data set's path", path, hth_err_text(err));
-    hth_use_stop(u, hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err));
-}
-
-void hth_use_say_lost(const struct hth_use *u)
-{
-    struct hth_infer_stats s;
-    hth_infer_stats(u->infer, &s);
-    if (s.units_without_expert > 0)
-        hth_say_note("%llu of %llu rows found no expert and went on without one",
-                     (unsigned long long)s.units_without_expert, (unsigned long long)s.units);
-}
-
-void hth_use_close(struct hth_use *u)
+static void end(struct hth_use *u)
 {
     if (u->opened) {
         hth_peer_jobs_end(&u->peer);
         hth_infer_free(u->infer);
-        if (u->on_close != NULL)
-            u->on_close(u->arg);
+        hth_survey_free(u->survey);
+        if (u->verb->clear != NULL)
+            u->verb->clear(u->arg);
         hth_directory_free(u->directory);
-        hth_timer_free(u->peer.env, u->timer);
-        hth_set_free(u->set);
-        hth_words_free(u->words);
-        hth_side_clear(&u->side);
+        hth_timer_free(u->env, u->timer);
         hth_peer_close(&u->peer);
     }
-    hth_trained_free(u->trained);
-    hth_runfile_free(u->run);
-    hth_config_data_clear(&u->data);
-    hth_free(u->path);
-    hth_free(u->folder);
+    hth_opened_clear(&u->model);
+    hth_net_free(u->env);
+}
+
+int hth_use_main(struct hth_use *u, const struct hth_use_verb *verb, void *arg)
+{
+    u->verb = verb;
+    u->arg = arg;
+    int code = read_folder(u);
+    if (code == HTH_EXIT_OK && verb->judge != NULL)
+        code = hth_exit_of(verb->judge(arg));
+    if (code == HTH_EXIT_OK)
+        code = open_model(u);
+    if (code == HTH_EXIT_OK)
+        code = run(u);
+    end(u);
+    return code;
 }

@@ -234,12 +234,24 @@ static const struct argp_option net_options[] = {
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
     {"dir", 'd', "DIR", 0,
      "State folder: key, known peers, checkpoints (default: one for each run and role below "
-     "~/.local/state/hearth; of a trained model there is none)",
+     "~/.local/state/hearth)",
      1},
     {"threads", KEY_THREADS, "N", 0, "Number of compute threads (default: cores - 1)", 1},
     {"status", KEY_STATUS, "ADDR:PORT", 0,
      "Serve /health, /metrics and /status.json over HTTP at this loopback address (default: off)",
      1},
+    {0},
+};
+
+static const struct argp_option dial_options[] = {
+    {NULL, 0, NULL, 0, "Model:", 1},
+    {"dir", 'd', "DIR", 0, "The folder of a trainer that has saved (required)", 1},
+    {"join", 'j', "HOST:PORT", 0,
+     "Ask the experts on their hosts, through this peer (repeatable; default: those of the folder)",
+     1},
+    {"once", KEY_ONCE, NULL, 0, "End with code 4 if no peer to join answers (default: try on)", 1},
+    {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
+    {"threads", KEY_THREADS, "N", 0, "Number of compute threads (default: cores - 1)", 1},
     {0},
 };
 
@@ -317,6 +329,7 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp hth_cli_net_argp = {.options = net_options, .parser = parse_net};
+const struct argp hth_cli_dial_argp = {.options = dial_options, .parser = parse_net};
 
 /* ---- options about logs -------------------------------------------------------------------- */
 

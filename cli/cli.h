@@ -51,8 +51,10 @@ struct hth_cli_log {
     bool json;
 };
 
-/* argp children; the input of each is the struct of the same name. */
+/* argp children; the input of each is the struct of the same name. The second is the first for
+ * those that only dial, and use the folder of another process. */
 extern const struct argp hth_cli_net_argp;
+extern const struct argp hth_cli_dial_argp;
 extern const struct argp hth_cli_log_argp;
 
 /* Applies --log and --log-format; lines go through hth_say_log. Errors: E_USAGE, printed. */

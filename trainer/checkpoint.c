@@ -284,7 +284,7 @@ static enum hth_err keep_step(struct hth_trainer *t)
     }
     if (err == HTH_OK)
         err = hth_saved_add(t->env, t->ckpt.dir, &t->ckpt.kept, t->ckpt.at, t->opts.keep, names,
-                           e->count);
+                            e->count);
     hth_free(names);
     return err;
 }
@@ -361,7 +361,7 @@ static void judge_run(struct hth_work *work)
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, ckpt.write);
 
     t->ckpt.err = hth_saved_judge(t->env, t->ckpt.dir, &t->ckpt.kept, t->ckpt.judged.updates,
-                                 t->ckpt.judged.loss);
+                                  t->ckpt.judged.loss);
 }
 
 static void judge_done(struct hth_work *work, enum hth_err err)
@@ -408,11 +408,10 @@ static enum hth_err read_mean(struct hth_trainer *t, const struct hth_st_reader 
         HTH_TRY(hth_trunk_number(r, key, UINT64_MAX, &bits, t->opts.why));
         *out = from_bits(bits);
     } else if (hth_st_meta_real(r, key, out) != HTH_OK) {
-        return hth_trunk_refuse(t->opts.why, HTH_E_CORRUPT, "it has no number '%s'", key);
+        return hth_blame(t->opts.why, HTH_E_CORRUPT, "it has no number '%s'", key);
     }
-    return isfinite(*out)
-               ? HTH_OK
-               : hth_trunk_refuse(t->opts.why, HTH_E_CORRUPT, "its '%s' is not finite", key);
+    return isfinite(*out) ? HTH_OK
+                          : hth_blame(t->opts.why, HTH_E_CORRUPT, "its '%s' is not finite", key);
 }
 
 static enum hth_err read_lineage(struct hth_trainer *t, const struct hth_st_reader *r)
@@ -426,9 +425,9 @@ static enum hth_err read_lineage(struct hth_trainer *t, const struct hth_st_read
     hth_reader_init(&in, bytes, sizeof(bytes));
     if (hth_unhex(text, bytes, sizeof(bytes)) != HTH_OK ||
         hth_lineage_read(&in, t->stats.updates, &t->lineage) != HTH_OK)
-        return hth_trunk_refuse(t->opts.why, HTH_E_CORRUPT,
-                                "its 'hearth.lineage' does not match %llu updates",
-                                (unsigned long long)t->stats.updates);
+        return hth_blame(t->opts.why, HTH_E_CORRUPT,
+                         "its 'hearth.lineage' does not match %llu updates",
+                         (unsigned long long)t->stats.updates);
     return HTH_OK;
 }
 
@@ -438,8 +437,8 @@ static enum hth_err check_squares(struct hth_trainer *t, const char *name, const
 {
     for (size_t i = 0; i < count; i++)
         if (v[i] < 0)
-            return hth_trunk_refuse(t->opts.why, HTH_E_CORRUPT,
-                                    "its tensor '%s' holds negative squares", name);
+            return hth_blame(t->opts.why, HTH_E_CORRUPT, "its tensor '%s' holds negative squares",
+                             name);
     return HTH_OK;
 }
 
@@ -486,28 +485,27 @@ static enum hth_err read_terms(struct hth_trainer *t, const struct hth_st_reader
 /* Checks that the file is a checkpoint of this run, model and seed. */
 static enum hth_err check_kind(struct hth_trainer *t, const struct hth_trained *file)
 {
-    const struct hth_trained_info *info = hth_trained_info(file);
+    const struct hth_model_about *about = hth_trained_about(file);
 
-    if (t->run != NULL && info->run != NULL && strcmp(info->run, t->run) != 0)
-        return hth_trunk_refuse(t->opts.why, HTH_E_WRONG_RUN, "it is of another run than '%.64s'",
-                                t->run);
+    if (t->run != NULL && about->run != NULL && strcmp(about->run, t->run) != 0)
+        return hth_blame(t->opts.why, HTH_E_WRONG_RUN, "it is of another run than '%s'", t->run);
     if (hth_st_meta(hth_trained_reader(file), "hearth.experts") != NULL &&
-        info->without_experts != t->opts.without_experts)
-        return hth_trunk_refuse(t->opts.why, HTH_E_WRONG_RUN, "it was trained %s experts",
-                                t->opts.without_experts ? "with" : "without");
+        about->experts == t->opts.without_experts)
+        return hth_blame(t->opts.why, HTH_E_WRONG_RUN, "it was trained %s experts",
+                         t->opts.without_experts ? "with" : "without");
     return hth_trained_fits(file, t->model, t->opts.why);
 }
 
 static enum hth_err read_place(struct hth_trainer *t, const struct hth_st_reader *r,
-                               const struct hth_trained_info *info)
+                               const struct hth_model_about *about)
 {
     /* A position beyond this would overflow when it is multiplied by the micro-batch. */
     const uint64_t launched_max = UINT64_MAX / HTH_MICRO_BATCH_MAX / 2;
     uint64_t steps;
 
-    t->stats.updates = info->updates;
+    t->stats.updates = about->updates;
     HTH_TRY(hth_trunk_number(r, "hearth.launched", launched_max, &t->launched, t->opts.why));
-    t->stats.samples = info->samples;
+    t->stats.samples = about->samples;
     HTH_TRY(hth_trunk_number(r, "hearth.steps", HTH_AVG_STEP_MAX, &steps, t->opts.why));
     HTH_TRY(read_mean(t, r, "hearth.loss_ema", &t->stats.loss_ema));
     HTH_TRY(read_mean(t, r, "hearth.accuracy_ema", &t->stats.accuracy_ema));
@@ -526,7 +524,7 @@ enum hth_err hth_checkpoint_load(struct hth_trainer *t)
     HTH_TRY(hth_trained_open(t->env, t->checkpoint_path, t->opts.why, &file));
     r = hth_trained_reader(file);
     HTH_GOTO(out, check_kind(t, file));
-    HTH_GOTO(out, read_place(t, r, hth_trained_info(file)));
+    HTH_GOTO(out, read_place(t, r, hth_trained_about(file)));
     HTH_GOTO(out, read_terms(t, r));
     HTH_GOTO(out, read_lineage(t, r));
     HTH_GOTO(out, read_tensors(t, r));

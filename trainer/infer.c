@@ -369,13 +369,13 @@ enum hth_err hth_infer_new(struct hth_env *env, const struct hth_infer_opts *opt
 
     *out = NULL;
     if (opts->why != NULL)
-        opts->why[0] = '\0';
+        opts->why->text[0] = '\0';
     if (!opts->local && (opts->rpc == NULL || opts->directory == NULL))
         return HTH_E_CONFIG;
     f = hth_new(struct hth_infer);
     f->env = env;
     f->local = opts->local;
-    f->without_experts = hth_trained_info(opts->trained)->without_experts;
+    f->without_experts = !hth_trained_about(opts->trained)->experts;
     f->budget = opts->budget;
     f->rows_max = HTH_MAX(opts->rows, opts->model.seq_len);
     f->layers = opts->model.dense ? 0 : hth_model_sets(&opts->model);

@@ -42,7 +42,7 @@ struct hth_infer_opts {
     int64_t grace_us, timeout_us; /* 0: the client's */
     enum hth_dtype wire;          /* of rows on the wire; 0: fp32 */
     struct hth_budget *budget;    /* for requests, or NULL */
-    char *why;                    /* HTH_TRAINER_WHY_MAX bytes for what a file lacks; or NULL */
+    struct hth_why *why;          /* what a file lacks; or NULL */
 };
 #define HTH_INFER_OPTS_INIT                                                                        \
     {                                                                                              \

@@ -2,12 +2,12 @@
 /* model_file.c: from checkpoints to a model's file, and back. */
 #include "trainer/model_file.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "kernels/elements.h"
+#include "trainer/trunk_file.h"
 
 #define FORMAT  "hearth-model-1"
 #define EXPERTS "experts/"
@@ -17,24 +17,12 @@
 enum hth_err hth_model_file_about(const char *file, const struct hth_st_reader *reader,
                                   struct hth_model_about *out, struct hth_why *why)
 {
-    const char *experts = hth_st_meta(reader, "hearth.experts");
+    struct hth_why what = {""};
+    enum hth_err err = hth_trunk_about(reader, out, &what);
 
-    *out = (struct hth_model_about){.run = hth_st_meta(reader, "hearth.run"),
-                                    .run_text = hth_st_meta(reader, "hearth.run_file"),
-                                    .data = hth_st_meta(reader, "hearth.data"),
-                                    .licence = hth_st_meta(reader, "hearth.licence"),
-                                    .experts = experts == NULL || strcmp(experts, "none") != 0};
-    if (out->run == NULL || out->run_text == NULL)
-        return hth_blame(why, HTH_E_CORRUPT,
-                         "%s: it does not hold its run file: train one more step with this version",
-                         file);
-    if (hth_st_meta_u64(reader, "hearth.schema", &out->schema) != HTH_OK ||
-        hth_st_meta_u64(reader, "hearth.updates", &out->updates) != HTH_OK ||
-        hth_st_meta_u64(reader, "hearth.samples", &out->samples) != HTH_OK)
-        return hth_blame(why, HTH_E_CORRUPT,
-                         "%s: a number is missing: hearth.schema, hearth.updates or hearth.samples",
-                         file);
-    return HTH_OK;
+    if (err == HTH_OK && (out->run == NULL || out->run_text == NULL))
+        err = hth_blame(&what, HTH_E_CORRUPT, "it does not hold its run file");
+    return err == HTH_OK ? HTH_OK : hth_blame(why, err, "%s: %s", file, what.text);
 }
 
 static void add_about(struct hth_st_writer *w, const struct hth_model_about *a, uint64_t schema)
@@ -211,50 +199,18 @@ bool hth_model_file_next(const struct hth_st_reader *model, size_t *at, char uid
     return true;
 }
 
-/* Reads one weight, F32 or BF16, of any alignment. */
-static enum hth_err take_tensor(const struct hth_st_reader *model, const char *name,
-                                const struct hth_weight *w, float *to, struct hth_why *why)
-{
-    const struct hth_st_entry *e = hth_st_find(model, name);
-    size_t rows = hth_weight_rows(w), cols = hth_weight_cols(w);
-
-    if (e == NULL)
-        return hth_blame(why, HTH_E_BAD_SHAPE, "%s: there is no '%s': it is of another model",
-                         HTH_MODEL_FILE, name);
-    if ((e->dtype != HTH_F32 && e->dtype != HTH_BF16) || e->ndim != 2 || e->dim[0] != rows ||
-        e->dim[1] != cols)
-        return hth_blame(why, HTH_E_BAD_SHAPE,
-                         "%s: '%s' is not F32 or BF16 of shape [%zu, %zu]: it is of another model",
-                         HTH_MODEL_FILE, name, rows, cols);
-    for (size_t i = 0; i < rows * cols; i++) {
-        uint16_t half;
-        if (e->dtype == HTH_F32) {
-            memcpy(&to[i], (const float *)e->data + i, sizeof(float));
-        } else {
-            memcpy(&half, (const uint16_t *)e->data + i, sizeof(half));
-            to[i] = hth_el_from_bf16(half);
-        }
-        if (!isfinite(to[i]))
-            return hth_blame(why, HTH_E_NOT_FINITE,
-                             "%s: '%s' holds NaN or infinity: get the file "
-                             "again",
-                             HTH_MODEL_FILE, name);
-    }
-    return HTH_OK;
-}
-
 static enum hth_err take_all(const struct hth_st_reader *model, const char *prefix,
                              struct hth_params *p, struct hth_why *why)
 {
     float *values = hth_params_flat(p, HTH_PART_VALUE);
-    char name[HTH_ST_NAME_MAX + 1];
+    struct hth_why what = {""};
+    enum hth_err err;
 
     HTH_ASSERT(values != NULL);
-    for (uint32_t i = 0; i < hth_params_count(p); i++) {
-        struct hth_weight *w = hth_params_at(p, i);
-        snprintf(name, sizeof(name), "%s%s", prefix, hth_weight_name(w));
-        HTH_TRY(take_tensor(model, name, w, values + hth_weight_offset(w), why));
-    }
+    err = hth_trunk_tensors(model, prefix, p, values, &what);
+    if (err != HTH_OK)
+        return hth_blame(why, err, HTH_MODEL_FILE ": %s: it is of another model, or damaged",
+                         what.text);
     hth_params_touched(p);
     return HTH_OK;
 }

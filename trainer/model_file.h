@@ -23,21 +23,13 @@
 #include "experts/safetensors.h"
 #include "experts/store.h"
 #include "trainer/model.h"
+#include "trainer/trained.h"
 
 #define HTH_MODEL_FILE           "model.safetensors"
 #define HTH_MODEL_FILE_BYTES_MAX (UINT64_C(1) << 40)
 
-/* The metadata. Texts are borrowed. */
-struct hth_model_about {
-    const char *run;            /* name of the run */
-    const char *run_text;       /* the run file */
-    const char *data, *licence; /* of the samples behind the weights; NULL: unknown */
-    uint64_t schema;            /* hth_model_schema */
-    uint64_t updates, samples;  /* made by then */
-    bool experts;               /* the run has experts */
-};
-/* Of a trunk's checkpoint, or of a model's file; `file` is its name in error texts. Errors:
- * E_CORRUPT (something is missing). */
+/* Self-description of a model's file; `file` is its name in error texts. Errors: E_CORRUPT
+ * (something is missing). */
 enum hth_err hth_model_file_about(const char *file, const struct hth_st_reader *reader,
                                   struct hth_model_about *out, struct hth_why *why) HTH_MUST;
 
@@ -65,8 +57,8 @@ enum hth_err hth_model_file_open(const char *file, const struct hth_blob *bytes,
 bool hth_model_file_next(const struct hth_st_reader *model, size_t *at, char uid[HTH_UID_TEXT_MAX]);
 
 /* A trunk's checkpoint with these weights and moments of 0, of a model with these options. Errors:
- * E_CONFIG, E_BAD_SHAPE (a tensor is missing or of another shape: another model), E_NOT_FINITE,
- * E_NO_MEMORY. A schema of 0 becomes that of the options. */
+ * E_CONFIG, E_CORRUPT (a tensor is missing, of another shape or not finite), E_NO_MEMORY. A schema
+ * of 0 becomes that of the options. */
 enum hth_err hth_model_file_trunk(const struct hth_st_reader *model,
                                   const struct hth_model_opts *opts,
                                   const struct hth_model_about *about, struct hth_blob **out,

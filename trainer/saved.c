@@ -142,7 +142,7 @@ static uint32_t room(const struct hth_saved *kept, uint32_t keep)
 }
 
 enum hth_err hth_saved_add(struct hth_env *env, const char *dir, struct hth_saved *kept,
-                          uint64_t step, uint32_t keep, const char *const *experts, uint32_t count)
+                           uint64_t step, uint32_t keep, const char *const *experts, uint32_t count)
 {
     uint64_t gone[HTH_KEPT_MAX + 2];
     uint32_t n = 0;
@@ -169,7 +169,7 @@ enum hth_err hth_saved_add(struct hth_env *env, const char *dir, struct hth_save
 }
 
 enum hth_err hth_saved_judge(struct hth_env *env, const char *dir, struct hth_saved *kept,
-                            uint64_t step, double loss)
+                             uint64_t step, double loss)
 {
     if (!has(kept, step) || !isfinite(loss) || (kept->best > 0 && kept->loss <= loss))
         return HTH_OK;
@@ -180,25 +180,26 @@ enum hth_err hth_saved_judge(struct hth_env *env, const char *dir, struct hth_sa
 
 /* ---- finding ------------------------------------------------------------------------------- */
 
-static enum hth_err none(const struct hth_saved *kept, const char *which, uint64_t last, char *why)
+static enum hth_err none(const struct hth_saved *kept, const char *which, uint64_t last,
+                         struct hth_why *why)
 {
-    size_t len =
-        (size_t)snprintf(why, HTH_TRAINER_WHY_MAX, "no checkpoint '%.24s'; there are: last (%llu)",
-                         which, (unsigned long long)last);
+    size_t len = (size_t)snprintf(why->text, sizeof(why->text),
+                                  "no checkpoint '%.24s'; there are: last (%llu)", which,
+                                  (unsigned long long)last);
 
     if (kept->best > 0)
-        len += (size_t)snprintf(why + len, HTH_TRAINER_WHY_MAX - len, ", best (%llu)",
+        len += (size_t)snprintf(why->text + len, sizeof(why->text) - len, ", best (%llu)",
                                 (unsigned long long)kept->best);
-    for (uint32_t i = 0; i < kept->count && len + 24 < HTH_TRAINER_WHY_MAX; i++)
-        len += (size_t)snprintf(why + len, HTH_TRAINER_WHY_MAX - len, ", %llu",
+    for (uint32_t i = 0; i < kept->count && len + 24 < sizeof(why->text); i++)
+        len += (size_t)snprintf(why->text + len, sizeof(why->text) - len, ", %llu",
                                 (unsigned long long)kept->step[i]);
     if (kept->count == 0)
-        snprintf(why + len, HTH_TRAINER_WHY_MAX - len, "; train --keep N keeps more");
+        snprintf(why->text + len, sizeof(why->text) - len, "; train --keep N keeps more");
     return HTH_E_NOT_FOUND;
 }
 
 enum hth_err hth_saved_find(struct hth_env *env, const char *dir, const char *which, uint64_t last,
-                           char *why, char **out)
+                            struct hth_why *why, char **out)
 {
     struct hth_saved kept;
     char *end;
@@ -208,10 +209,10 @@ enum hth_err hth_saved_find(struct hth_env *env, const char *dir, const char *wh
 
     *out = NULL;
     if (!is_step && strcmp(which, "last") != 0 && strcmp(which, "best") != 0)
-        return hth_trunk_refuse(why, HTH_E_USAGE, "'%.24s': expected last, best or a step", which);
+        return hth_blame(why, HTH_E_USAGE, "'%.24s': expected last, best or a step", which);
     err = hth_saved_read(env, dir, &kept);
     if (err != HTH_OK)
-        return hth_trunk_refuse(why, err, "kept/kept.safetensors: %s", hth_err_text(err));
+        return hth_blame(why, err, "kept/kept.safetensors: %s", hth_err_text(err));
     if (strcmp(which, "best") == 0)
         step = kept.best;
     if (strcmp(which, "last") == 0)

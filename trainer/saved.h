@@ -20,6 +20,7 @@
 
 #include "core/env.h"
 #include "core/limits.h"
+#include "data/why.h"
 
 struct hth_saved {
     uint32_t count;
@@ -33,17 +34,17 @@ enum hth_err hth_saved_read(struct hth_env *env, const char *dir, struct hth_sav
 /* Adds a step, whose files are in kept/<step>, and drops what is more than `keep`. `experts` are
  * the names of the files beside the trunk. Errors: those of writing files. */
 enum hth_err hth_saved_add(struct hth_env *env, const char *dir, struct hth_saved *kept,
-                          uint64_t step, uint32_t keep, const char *const *experts,
-                          uint32_t count) HTH_MUST;
+                           uint64_t step, uint32_t keep, const char *const *experts,
+                           uint32_t count) HTH_MUST;
 /* A step was evaluated: it is the best if no other has a lower loss. Nothing for steps that are not
  * there. Errors: those of writing files. */
 enum hth_err hth_saved_judge(struct hth_env *env, const char *dir, struct hth_saved *kept,
-                            uint64_t step, double loss) HTH_MUST;
+                             uint64_t step, double loss) HTH_MUST;
 
 /* The folder of a checkpoint: `which` is "last", "best" or a step, as a number. `last` is the step
- * of DIR itself. `why` (HTH_TRAINER_WHY_MAX bytes) says what there is instead. Errors: E_USAGE (no
+ * of DIR itself. `why` says what there is instead. Errors: E_USAGE (no
  * such word), E_NOT_FOUND, and those of the list. */
 enum hth_err hth_saved_find(struct hth_env *env, const char *dir, const char *which, uint64_t last,
-                           char *why, char **out) HTH_MUST;
+                            struct hth_why *why, char **out) HTH_MUST;
 
 #endif

@@ -302,10 +302,10 @@ static enum hth_err open_kept(struct hth_trainer *t)
     if (!t->opts.resume)
         return HTH_OK;
     err = hth_saved_read(t->env, t->ckpt.dir, &t->ckpt.kept);
-    if (err == HTH_E_CORRUPT && t->opts.why != NULL)
-        snprintf(t->opts.why, HTH_TRAINER_WHY_MAX,
-                 "kept/kept.safetensors beside it is damaged: move the folder kept away");
-    return err;
+    return err != HTH_E_CORRUPT
+               ? err
+               : hth_blame(t->opts.why, err,
+                           "kept/kept.safetensors beside it is damaged: move the folder kept away");
 }
 
 static enum hth_err resume(struct hth_trainer *t)
@@ -409,7 +409,7 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
 
     *out = NULL;
     if (opts->why != NULL)
-        opts->why[0] = '\0';
+        opts->why->text[0] = '\0';
     HTH_TRY(check_opts(opts));
     t = hth_new(struct hth_trainer);
     t->env = env;

@@ -35,6 +35,7 @@
 #include "averaging/averager.h"
 #include "core/env.h"
 #include "core/tensor.h"
+#include "data/why.h"
 #include "kernels/optim.h"
 #include "trainer/data.h"
 #include "trainer/model.h"
@@ -146,9 +147,9 @@ struct hth_trainer_opts {
     /* Checkpoints that stay (saved.h), besides the best; 0: none. Then each evaluation begins with
      * one, so that the best is there. */
     uint32_t keep;
-    bool resume;     /* from checkpoint_path, if that file exists */
-    const char *run; /* its name, for checkpoints: another run's is refused; NULL: any */
-    char *why;       /* HTH_TRAINER_WHY_MAX bytes for what is wrong with that file; may be NULL */
+    bool resume;         /* from checkpoint_path, if that file exists */
+    const char *run;     /* its name, for checkpoints: another run's is refused; NULL: any */
+    struct hth_why *why; /* what is wrong with that file; may be NULL */
     struct hth_share_opts share;  /* with other trainers */
     uint32_t experts_min;         /* live experts in each layer before flights start */
     int64_t grace_us, timeout_us; /* 0: the client's */
@@ -170,8 +171,6 @@ struct hth_trainer_opts {
         .share = HTH_SHARE_OPTS_INIT, .experts_min = 1, .local_optim = HTH_TRAIN_OPTIM_INIT,       \
         .local_step_rows = 1                                                                       \
     }
-
-#define HTH_TRAINER_WHY_MAX 192
 
 /* Opens the data and creates the trunk, or resumes it; call it at the start of a program. Flights
  * start with hth_trainer_start. Errors: E_CONFIG, those of hth_data_open and hth_model_new; for a

@@ -117,7 +117,7 @@ struct hth_transport_opts {
     const char *run_text;    /* for the experts' checkpoints; borrowed; NULL: none */
     const char *experts_dir; /* experts are loaded from it; NULL: they are drawn from the seed */
     bool experts_needed;     /* with experts_dir: a missing file is an error */
-    char *why;               /* HTH_TRAINER_WHY_MAX bytes for an expert that can't be loaded */
+    struct hth_why *why;     /* of an expert that can't be loaded; or NULL */
 };
 
 enum hth_err hth_transport_net_new(const struct hth_transport_opts *opts,

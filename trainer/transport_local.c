@@ -362,10 +362,10 @@ static enum hth_err load_expert(const struct hth_transport_opts *opts, struct ht
     hth_free(path);
     if (err == HTH_E_NO_FILE && !opts->experts_needed)
         return hth_expert_init(expert);
-    if (err != HTH_OK && err != HTH_E_NO_MEMORY && opts->why != NULL)
-        snprintf(opts->why, HTH_TRAINER_WHY_MAX, "its expert %s can't be loaded from %.96s: %s",
-                 hth_expert_uid_text(expert), opts->experts_dir, hth_err_text(err));
-    return err;
+    if (err == HTH_OK || err == HTH_E_NO_MEMORY)
+        return err;
+    return hth_blame(opts->why, err, "its expert %s can't be loaded from %s: %s",
+                     hth_expert_uid_text(expert), opts->experts_dir, hth_err_text(err));
 }
 
 static enum hth_err make_expert(struct local_transport *transport,

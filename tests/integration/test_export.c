@@ -185,13 +185,18 @@ static void test_words_travel_with_a_model(void **state)
                   "its ids are of other words than those of other");
     sh(p, "hearth import model --dir got && mv set away && ! test -e none", 0);
     sh(p, "hearth write 'the words' --dir got --greedy --tokens 8 >b && cmp a b", 0);
+    proc_must_say(sh(p, "hearth write the --dir got --data other", 1),
+                  "of other words than those of other");
     sh(p, "mv other set && hearth write 'the words' --dir got --greedy --tokens 8 >b && cmp a b",
        0);
     sh(p, "hearth export --dir got --out model2 && diff -r model model2", 0);
     proc_must_say(sh(p, "hearth eval --dir got", 3), "'set' is no data set that the model can");
-    sh(p, "hearth eval --dir got --data away", 0);
-    proc_must_say(sh(p, "hearth write the --dir got --data set", 1),
-                  "of other words than those of");
+    /* A damaged one stops those alone that need its samples. */
+    sh(p, "echo '{' >set/data.json", 0);
+    sh(p, "hearth write 'the words' --dir got --greedy --tokens 8 >b && cmp a b", 0);
+    proc_must_say(sh(p, "hearth eval --dir got", 3), "set/data.json:2:");
+    proc_must_say(sh(p, "hearth write the --dir got --data set", 1), "set/data.json:2:");
+    sh(p, "hearth eval away --dir got", 0);
     /* A new run begins with the words, too. */
     sh(p, "sed 's/run: words/run: more/; s/path: set/path: away/' run.yaml >more.yaml", 0);
     sh(p, "hearth import model --run more.yaml --dir more", 0);

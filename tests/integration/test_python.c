@@ -211,19 +211,19 @@ static struct hth_infer *open_model(struct fixture *f, const struct hth_runfile 
     struct hth_infer_opts o = HTH_INFER_OPTS_INIT;
     struct hth_trained *trained;
     struct hth_infer *infer;
-    char why[HTH_TRAINER_WHY_MAX] = "";
+    struct hth_why why = {""};
 
-    assert_ok(hth_trained_open(f->env, place_path(f->place, "trunk.safetensors"), why, &trained));
+    assert_ok(hth_trained_open(f->env, place_path(f->place, "trunk.safetensors"), &why, &trained));
     o.model = *opts;
     o.trained = trained;
     o.rows = SAMPLES * opts->seq_len;
     o.local = true;
     o.experts_dir = place_path(f->place, "experts");
     o.run = run->run;
-    o.why = why;
+    o.why = &why;
     hth_config_optim(&run->experts.optimizer, &o.local_optim);
     if (hth_infer_new(f->env, &o, &infer) != HTH_OK)
-        fail_msg("%s", why);
+        fail_msg("%s", why.text);
     hth_trained_free(trained);
     return infer;
 }

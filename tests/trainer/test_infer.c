@@ -25,7 +25,7 @@ struct fixture {
     struct hth_eval_result eval;
     bool done;
     enum hth_err err;
-    char why[HTH_TRAINER_WHY_MAX];
+    struct hth_why why;
     int32_t written[64];
     uint32_t count;
 };
@@ -108,9 +108,9 @@ static enum hth_err load(struct fixture *f, const struct hth_trainer_opts *o,
     struct hth_trained *trained;
     enum hth_err err;
 
-    f->why[0] = '\0';
+    f->why = (struct hth_why){""};
     *out = NULL;
-    HTH_TRY(hth_trained_open(f->env, TRUNK, f->why, &trained));
+    HTH_TRY(hth_trained_open(f->env, TRUNK, &f->why, &trained));
     opts.model = o->model;
     opts.trained = trained;
     opts.rows = o->micro_batch * o->model.seq_len;
@@ -118,7 +118,7 @@ static enum hth_err load(struct fixture *f, const struct hth_trainer_opts *o,
     opts.experts_dir = EXPERTS;
     opts.local_optim = o->local_optim;
     opts.run = o->run;
-    opts.why = f->why;
+    opts.why = &f->why;
     err = hth_infer_new(f->env, &opts, out);
     hth_trained_free(trained);
     return err;
@@ -465,7 +465,7 @@ static void another_s_folder_is_refused(void **state)
     p = o;
     p.model.layers++;
     assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
-    assert_string_equal(f->why, "it is of another model than the run file's");
+    assert_string_equal(f->why.text, "it is of another model than the run file's");
     p = o;
     p.model.seed++;
     assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
@@ -474,7 +474,7 @@ static void another_s_folder_is_refused(void **state)
     assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
     assert_ok(hth_file_remove(f->env, EXPERTS "/ffn0.1.0.safetensors"));
     assert_err(HTH_E_NO_FILE, load(f, &o, &infer));
-    assert_non_null(strstr(f->why, "ffn0.1.0"));
+    assert_non_null(strstr(f->why.text, "ffn0.1.0"));
     assert_ok(hth_file_remove(f->env, TRUNK));
     assert_err(HTH_E_NO_FILE, load(f, &o, &infer));
 }

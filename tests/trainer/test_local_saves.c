@@ -148,18 +148,19 @@ static void resume_without_its_experts_is_refused(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = options();
-    char why[HTH_TRAINER_WHY_MAX];
+    struct hth_why why;
     struct hth_trainer *t;
 
     train_to(f, o, SAVED);
     o.resume = true;
-    o.why = why;
+    o.why = &why;
     hth_node_disk_put(f->node, "run/experts/ffn0.1.0.safetensors", "torn", 4);
     assert_err(HTH_E_CORRUPT, hth_trainer_new(f->env, &o, &t));
-    assert_non_null(strstr(why, "expert ffn0.1.0 can't be loaded from run/experts: "));
+    assert_non_null(strstr(why.text, "expert ffn0.1.0 can't be loaded from run/experts: "));
     o.experts_dir = "elsewhere";
     assert_err(HTH_E_NO_FILE, hth_trainer_new(f->env, &o, &t));
-    assert_non_null(strstr(why, "expert ffn0.0.0 can't be loaded from elsewhere: no such file"));
+    assert_non_null(
+        strstr(why.text, "expert ffn0.0.0 can't be loaded from elsewhere: no such file"));
     o.checkpoint_path = "no trunk"; /* then there is nothing to resume, and all begin */
     train_to(f, o, SAVED);
 }
@@ -169,7 +170,7 @@ static void control_and_run_are_told_apart(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = options(), control = o;
-    char why[HTH_TRAINER_WHY_MAX];
+    struct hth_why why;
     struct hth_trainer *t;
 
     control.without_experts = true;
@@ -178,13 +179,13 @@ static void control_and_run_are_told_apart(void **state)
     train_to(f, control, SAVED);
     o.resume = control.resume = true;
     train_to(f, control, SAVED + 1);
-    o.why = control.why = why;
+    o.why = control.why = &why;
     o.checkpoint_path = "control";
     assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &o, &t));
-    assert_string_equal(why, "it was trained without experts");
+    assert_string_equal(why.text, "it was trained without experts");
     control.checkpoint_path = "run/trunk.safetensors";
     assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &control, &t));
-    assert_string_equal(why, "it was trained with experts");
+    assert_string_equal(why.text, "it was trained with experts");
 }
 
 /* Runs of another name often have the same shapes and seed. A file without a name is of any. */
@@ -192,20 +193,20 @@ static void another_runs_checkpoint_is_refused(void **state)
 {
     struct fixture *f = *state;
     struct hth_trainer_opts o = options();
-    char why[HTH_TRAINER_WHY_MAX];
+    struct hth_why why;
     struct hth_trainer *t;
 
     train_to(f, o, SAVED);
     o.resume = true;
-    o.why = why;
+    o.why = &why;
     o.run = "first";
     train_to(f, o, SAVED + 1);
     o.run = "second";
     assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &o, &t));
-    assert_string_equal(why, "it is of another run than 'second'");
+    assert_string_equal(why.text, "it is of another run than 'second'");
     o.checkpoint_path = "no trunk";
     assert_err(HTH_E_WRONG_RUN, hth_trainer_new(f->env, &o, &t));
-    assert_non_null(strstr(why, "expert ffn0.0.0 can't be loaded from run/experts: "));
+    assert_non_null(strstr(why.text, "expert ffn0.0.0 can't be loaded from run/experts: "));
 }
 
 static void full_disk_is_told(void **state)

@@ -120,20 +120,22 @@ static void checkpoints_are_found_by_name(void **state)
         {"", NULL, "'': expected last, best or a step", HTH_E_USAGE},
     };
     struct hth_saved kept = {.count = 0};
-    char why[HTH_TRAINER_WHY_MAX], *folder;
+    struct hth_why why = {""};
+    char *folder;
 
-    assert_err(HTH_E_NOT_FOUND, hth_saved_find(f->env, "dir", "best", 35, why, &folder));
-    assert_string_equal(why,
+    assert_err(HTH_E_NOT_FOUND, hth_saved_find(f->env, "dir", "best", 35, &why, &folder));
+    assert_string_equal(why.text,
                         "no checkpoint 'best'; there are: last (35); train --keep N keeps more");
     assert_ok(hth_saved_add(f->env, "dir", &kept, 20, 2, NULL, 0));
     assert_ok(hth_saved_judge(f->env, "dir", &kept, 20, 1.5));
     assert_ok(hth_saved_add(f->env, "dir", &kept, 30, 2, NULL, 0));
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        assert_err(cases[i].err, hth_saved_find(f->env, "dir", cases[i].which, 35, why, &folder));
+        why = (struct hth_why){""};
+        assert_err(cases[i].err, hth_saved_find(f->env, "dir", cases[i].which, 35, &why, &folder));
         if (cases[i].err == HTH_OK)
             assert_string_equal(folder, cases[i].folder);
         else
-            assert_string_equal(why, cases[i].why);
+            assert_string_equal(why.text, cases[i].why);
         hth_free(folder);
     }
 }
@@ -261,7 +263,7 @@ static void a_trainer_keeps_what_it_evaluated(void **state)
     for (uint32_t i = 0; i < kept.count; i++) {
         assert_ok(
             hth_trained_open(f->env, at(kept.step[i], "trunk.safetensors", path), NULL, &trained));
-        assert_int_equal(hth_trained_info(trained)->updates, kept.step[i]);
+        assert_int_equal(hth_trained_about(trained)->updates, kept.step[i]);
         hth_trained_free(trained);
         assert_true(exists(f, at(kept.step[i], "experts/ffn1.1.1.safetensors", path)));
     }
