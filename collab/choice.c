@@ -98,11 +98,12 @@ struct holders {
     uint32_t head;
 };
 
+/* A member without samples has nothing to bring to the round. */
 static bool is_holder(const void *ctx, uint16_t member)
 {
     const struct holders *of = ctx;
     const struct hth_choice_seat *seat = seat_of(of->c, member);
-    return seat != NULL && seat->head == of->head;
+    return seat != NULL && seat->head == of->head && seat->samples > 0;
 }
 
 static struct hth_choice_seat *take_seat(struct hth_choice *c, uint16_t member)
@@ -413,7 +414,7 @@ uint32_t hth_choice_list(const struct hth_choice *c, uint32_t head, struct hth_r
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->seats; i++) {
         const struct hth_choice_seat *seat = &c->seat[i];
-        if (seat->head == head)
+        if (seat->head == head && seat->samples > 0)
             roll[n++] = (struct hth_roll){.member = seat->member,
                                           .marks = seat->leaves ? HTH_ROLL_LEFT : 0,
                                           .batch = seat->batch,

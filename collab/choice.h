@@ -192,8 +192,8 @@ void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint
  * another; HTH_LINK_NONE while its table holds no quorum. */
 uint32_t hth_choice_pick(const struct hth_choice *c);
 
-/* The list of a GO on top of that head: an entry for each seat that holds it, marked HTH_ROLL_LEFT
- * where the member leaves. `roll` has room for all seats. Returns how many. */
+/* The list of a GO on top of that head: an entry for each seat that holds it and has samples,
+ * marked HTH_ROLL_LEFT where the member leaves. `roll` has room for all seats. Returns how many. */
 uint32_t hth_choice_list(const struct hth_choice *c, uint32_t head, struct hth_roll *roll);
 /* The link that a round makes. `roll` has the entries of the GO's list, to which HTH_ROLL_IN or
  * HTH_ROLL_PART were added as their values are in the mean; those with neither are taken out. The

@@ -47,6 +47,14 @@ void roll_meet(struct hth_roll_call *roll)
     }
 }
 
+void roll_meet_at(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
+{
+    for (uint16_t i = 0; i < roll->met; i++)
+        if (roll->mate[i].addr.family == 0 &&
+            hth_peer_id_eq(hth_chain_id(roll->chain, i), &peer->id))
+            roll->mate[i].addr = peer->addr;
+}
+
 static struct hth_rpc_target target_of(const struct hth_roll_call *roll, uint16_t member)
 {
     return (struct hth_rpc_target){*hth_chain_id(roll->chain, member), roll->mate[member].addr};
@@ -123,7 +131,9 @@ static void take_go(struct hth_roll_call *roll, const struct hth_ready_reply *re
     for (uint32_t i = 0; i < reply->count; i++)
         listed |= hth_peer_id_eq(&reply->peer[i].id, &roll->env->self) &&
                   reply->peer[i].life == roll->opts.life;
-    if (head == HTH_LINK_NONE || !listed || !hth_choice_hear_go(roll->choice, head, reply->n))
+    /* While a state is fetched what it holds may change. */
+    if (head == HTH_LINK_NONE || !listed || roll->fetching ||
+        !hth_choice_hear_go(roll->choice, head, reply->n))
         return;
     roll->go = (struct hth_choice_go){head, reply->n, reply->fork};
     begin_round(roll, reply);
@@ -509,13 +519,12 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
     roll_pump(roll);
 }
 
-void hth_roll_fetched(struct hth_roll_call *roll, enum hth_err err)
+void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held)
 {
-    uint32_t link = hth_chain_find(roll->chain, &roll->wanted);
-    HTH_ASSERT(roll->fetching);
+    HTH_ASSERT(roll->fetching && roll->choice->phase != HTH_CHOICE_ROUND);
     roll->fetching = false;
-    if (err == HTH_OK && roll->choice->phase != HTH_CHOICE_ROUND)
-        take_tip(roll, link);
+    if (held != HTH_LINK_NONE && held != roll->choice->tip)
+        take_tip(roll, held);
     roll_pump(roll);
 }
 
@@ -555,7 +564,7 @@ static bool move_on(struct hth_roll_call *roll)
     else if (roll->due_us == 0)
         roll->due_us = hth_now_us(roll->env);
     unsigned open = hth_choice_open(c, roll->hears, waited(roll));
-    if (!enough)
+    if (!enough || roll->fetching)
         open &= ~(unsigned)(HTH_CHOICE_GO | HTH_CHOICE_FORK);
     static const enum hth_choice_move order[] = {HTH_CHOICE_PASS, HTH_CHOICE_OVER, HTH_CHOICE_GO,
                                                  HTH_CHOICE_FORK, HTH_CHOICE_CALL};

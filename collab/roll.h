@@ -26,8 +26,7 @@
  * answers with the functions below. A round must give the same marks and the
  * same mean to all its members, whoever reduced the parts.
  *
- * Loop thread. Runs on the real and the simulated environment. No callback runs inside a call of
- * this header.
+ * Loop thread. Runs on the real and the simulated environment.
  */
 #ifndef HTH_COLLAB_ROLL_H
 #define HTH_COLLAB_ROLL_H
@@ -55,7 +54,7 @@ struct hth_roll_ops {
     void (*fetch)(void *arg, const struct hth_hash *head, const struct hth_roll_peer *holders,
                   uint32_t count);
     /* This link is the tip: after a round its mean is the step to take. `used`: the batch counts,
-     * and another one begins. */
+     * and another one begins. Called inside hth_roll_averaged and hth_roll_fetched. */
     void (*tip)(void *arg, uint32_t link, bool used);
 };
 
@@ -95,7 +94,8 @@ void hth_roll_bring(struct hth_roll_call *roll, uint32_t samples);
  * of the mean; or the error that ended it. */
 void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint16_t *marks,
                        const struct hth_hash *mean);
-void hth_roll_fetched(struct hth_roll_call *roll, enum hth_err err);
+/* The fetch has ended, and this link's state is held, which need not be the one that was wanted. */
+void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held);
 /* Asks to leave; hth_roll_has_left once it may go. */
 void hth_roll_leave(struct hth_roll_call *roll);
 bool hth_roll_has_left(const struct hth_roll_call *roll);

@@ -72,6 +72,8 @@ uint16_t roll_me(const struct hth_roll_call *roll);
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard);
 /* Takes up members that the chain came to know. */
 void roll_meet(struct hth_roll_call *roll);
+/* Where a peer is reached, by another's word: what it said itself stays. */
+void roll_meet_at(struct hth_roll_call *roll, const struct hth_roll_peer *peer);
 struct hth_roll_peer roll_peer(const struct hth_roll_call *roll, uint16_t member);
 struct hth_hash roll_head(const struct hth_roll_call *roll, uint32_t link);
 /* Fetches a head if it is worth it: its links first, then its state. */

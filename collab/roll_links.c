@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+/* Of the addresses behind the links. */
+#define ADDRS_BYTES (2 + HTH_ROLL_LINE_MAX * (32 + 19))
+
 /* ---- links and states of other heads ------------------------------------------------------ */
 
 static void fetch_links(struct hth_roll_call *roll);
@@ -58,6 +61,37 @@ static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result 
             roll_set_heard(roll, i, result->err == HTH_OK || result->remote);
 }
 
+/* Links, the oldest first, up to the first bad one: then what follows is not looked at. Returns how
+ * many were good. */
+static uint32_t read_links(struct hth_roll_call *roll, struct hth_reader *r)
+{
+    uint32_t got = 0, link;
+    for (uint16_t count = hth_read_u16(r); got < count; got++) {
+        enum hth_err err = got < HTH_ROLL_LINKS_MAX ? hth_chain_read(roll->chain, r, &link)
+                                                    : HTH_E_TOO_LARGE;
+        if (err != HTH_OK) {
+            r->err = err;
+            break;
+        }
+        roll->read = link;
+    }
+    roll_meet(roll);
+    return got;
+}
+
+/* Where the members of the last roll are reached, as far as the other knows. */
+static void read_addrs(struct hth_roll_call *roll, struct hth_reader *r)
+{
+    uint16_t count = hth_read_u16(r);
+    for (uint32_t i = 0; i < count && i < HTH_ROLL_LINE_MAX && r->err == HTH_OK; i++) {
+        struct hth_roll_peer peer = {.life = 0};
+        hth_read_bytes(r, &peer.id, sizeof(peer.id));
+        if (hth_roll_addr_read(r, &peer.addr) != HTH_OK)
+            return;
+        roll_meet_at(roll, &peer);
+    }
+}
+
 static void on_links_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct hth_roll_call *roll = arg;
@@ -65,12 +99,12 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     uint32_t link = HTH_LINK_NONE, got = 0;
     roll->links = NULL;
     hth_reader_init(&r, result->payload, result->payload_len);
-    while (result->err == HTH_OK && hth_reader_left(&r) > 0 && got < HTH_ROLL_LINKS_MAX &&
-           hth_chain_read(roll->chain, &r, &link) == HTH_OK) {
-        roll->read = link;
-        got++;
+    if (result->err == HTH_OK) {
+        got = read_links(roll, &r);
+        read_addrs(roll, &r);
     }
-    roll_meet(roll);
+    if (got > 0)
+        link = roll->read;
     note_answer(roll, result);
     bool any = is_zero(&roll->wanted);
     if (!any)
@@ -113,6 +147,40 @@ static bool is_held(const struct hth_links_msg *msg, const struct hth_hash *head
     return false;
 }
 
+/* The oldest of the ring's links that have room; returns their bytes. */
+static size_t write_links(const struct hth_roll_call *roll, const uint32_t *ring, uint32_t n,
+                          struct hth_writer *w)
+{
+    struct hth_writer count = *w;
+    uint16_t written = 0;
+    size_t end = sizeof(written);
+    hth_write_u16(w, 0);
+    for (uint32_t i = 0; i < HTH_MIN(n, HTH_ROLL_LINKS_MAX); i++) {
+        hth_chain_write(roll->chain, ring[(n - 1 - i) % HTH_ROLL_LINKS_MAX], w);
+        if (w->err != HTH_OK)
+            break;
+        written++;
+        end = w->pos;
+    }
+    hth_write_u16(&count, written);
+    return end;
+}
+
+static size_t write_addrs(const struct hth_roll_call *roll, struct hth_writer *w)
+{
+    uint32_t tip = roll->choice->tip;
+    const struct hth_chain_link *link =
+        tip == HTH_LINK_NONE ? NULL : hth_chain_at(roll->chain, tip);
+    uint32_t count = link == NULL ? 0 : HTH_MIN(link->count, HTH_ROLL_LINE_MAX);
+    hth_write_u16(w, (uint16_t)count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct hth_roll_peer peer = roll_peer(roll, link->roll[i].member);
+        hth_write_bytes(w, &peer.id, sizeof(peer.id));
+        hth_roll_addr_write(&peer.addr, w);
+    }
+    return w->pos;
+}
+
 void roll_on_links(void *arg, struct hth_rpc_request *req)
 {
     struct hth_roll_call *roll = arg;
@@ -137,13 +205,10 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     uint8_t *out = hth_calloc(1, room);
     struct hth_writer w;
     struct hth_rpc_body body = {.payload = out};
-    hth_writer_init(&w, out, room);
-    for (uint32_t i = 0; i < HTH_MIN(n, HTH_ROLL_LINKS_MAX) && w.err == HTH_OK; i++) {
-        body.payload_len = w.pos;
-        hth_chain_write(roll->chain, ring[(n - 1 - i) % HTH_ROLL_LINKS_MAX], &w);
-    }
-    if (w.err == HTH_OK)
-        body.payload_len = w.pos;
+    hth_writer_init(&w, out, room - ADDRS_BYTES);
+    body.payload_len = write_links(roll, ring, n, &w);
+    hth_writer_init(&w, out + body.payload_len, ADDRS_BYTES);
+    body.payload_len += write_addrs(roll, &w);
     hth_rpc_reply(req, &body);
     hth_free(out);
 }

@@ -18,15 +18,14 @@ static void read_hash(struct hth_reader *r, struct hth_hash *out)
     hth_read_bytes(r, out, sizeof(*out));
 }
 
-static void write_addr(struct hth_writer *w, const struct hth_addr *addr)
+void hth_roll_addr_write(const struct hth_addr *addr, struct hth_writer *w)
 {
     hth_write_u8(w, addr->family);
     hth_write_bytes(w, addr->ip, sizeof(addr->ip));
     hth_write_u16(w, addr->port);
 }
 
-/* An address without a port, or half an address, can't be dialled. */
-static enum hth_err read_addr(struct hth_reader *r, struct hth_addr *out)
+enum hth_err hth_roll_addr_read(struct hth_reader *r, struct hth_addr *out)
 {
     static const uint8_t zero[16];
     out->family = hth_read_u8(r);
@@ -100,7 +99,7 @@ size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
     hth_write_u64(&w, ready->life);
     hth_write_u32(&w, ready->batch);
     hth_write_u32(&w, ready->samples);
-    write_addr(&w, &ready->addr);
+    hth_roll_addr_write(&ready->addr, &w);
     return end(&w);
 }
 
@@ -119,7 +118,7 @@ enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_ms
     out->life = hth_read_u64(&r);
     out->batch = hth_read_u32(&r);
     out->samples = hth_read_u32(&r);
-    HTH_TRY(read_addr(&r, &out->addr));
+    HTH_TRY(hth_roll_addr_read(&r, &out->addr));
     HTH_TRY(flags <= LEAVES ? HTH_OK : HTH_E_MALFORMED);
     return read_end(&r);
 }
@@ -149,7 +148,7 @@ size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
             hth_write_u32(&w, p->samples);
             hth_write_u8(&w, p->leaves);
         }
-        write_addr(&w, &p->addr);
+        hth_roll_addr_write(&p->addr, &w);
     }
     return end(&w);
 }
@@ -169,7 +168,7 @@ static enum hth_err read_peers(struct hth_reader *r, struct hth_ready_reply *out
             p->samples = hth_read_u32(r);
             HTH_TRY(read_flag(r, &p->leaves));
         }
-        HTH_TRY(read_addr(r, &p->addr));
+        HTH_TRY(hth_roll_addr_read(r, &p->addr));
         for (uint32_t k = 0; k < i; k++)
             if (hth_peer_id_eq(&out->peer[k].id, &p->id))
                 return HTH_E_MALFORMED;

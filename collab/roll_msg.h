@@ -13,7 +13,8 @@
  *       BEHIND  head 32
  *     CALL   u8 version, ballot
  *     LINKS  u8 version, head 32 (wanted; zero: the callee's), u32 count, heads 32 (held)
- *     its answer: links (chain.h), the oldest first
+ *     its answer: u16 count, links (chain.h), the oldest first; u16 count, of each member of the
+ *            tip's roll: id 32, address
  *
  *     ballot   u64 step, head 32 of the base, u32 n
  *     address  u8 family (0: none, 4, 6), ip 16, u16 port
@@ -89,6 +90,10 @@ struct hth_links_msg {
     uint32_t count;
     struct hth_hash held[HTH_ROLL_HELD_MAX];
 };
+
+/* An address without a port, or half an address, is E_MALFORMED. */
+void hth_roll_addr_write(const struct hth_addr *addr, struct hth_writer *w);
+enum hth_err hth_roll_addr_read(struct hth_reader *r, struct hth_addr *out) HTH_MUST;
 
 /* The writers' buffers have HTH_ROLL_BYTES_MAX bytes. Each returns the number of bytes. */
 size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out);

@@ -158,7 +158,7 @@ static void on_fetch(void *arg)
             for (uint64_t s = 0; s <= other->step; s++)
                 found |= memcmp(&other->head[s], &m->fetching, sizeof(m->fetching)) == 0;
     }
-    hth_roll_fetched(m->roll, found ? HTH_OK : HTH_E_CLOSED);
+    hth_roll_fetched(m->roll, found ? hth_chain_find(m->chain, &m->fetching) : HTH_LINK_NONE);
 }
 
 static void on_tip(void *arg, uint32_t link, bool used)
@@ -167,7 +167,7 @@ static void on_tip(void *arg, uint32_t link, bool used)
     m->step = hth_chain_at(m->chain, link)->step;
     assert_true(m->step < STEPS_MAX);
     m->head[m->step] = *hth_chain_head(m->chain, link);
-    if (used)
+    if (used || m->samples == 0) /* a newcomer begins its first */
         begin_batch(m);
 }
 

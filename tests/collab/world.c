@@ -522,6 +522,7 @@ static void forget_member(struct state *s, int i)
         uint32_t up = y->up, tip = c->tip;
         *y = (struct member){.up = up, .go = no_go, .call = no_call};
         hth_choice_init(c, world_chain, (uint16_t)i, NM);
+        c->samples = 1;
         c->tip = tip;
         return;
     }
@@ -610,6 +611,7 @@ static void fail(struct state *s, struct event e)
     case RESTART: {
         uint32_t tip = c->tip, batch = c->batch;
         hth_choice_init(c, world_chain, (uint16_t)m, NM);
+        c->samples = 1;
         c->batch = batch;
         hth_choice_take(c, tip);
         y->up = RUNS;
@@ -806,6 +808,7 @@ struct state world_begin(const struct world *w)
         s.m[i].go = no_go;
         s.m[i].call = no_call;
         hth_choice_init(choice(&s, i), world_chain, (uint16_t)i, NM);
+        choice(&s, i)->samples = 1;
         if (i >= world_now.members)
             continue;
         struct hth_roll roll[NM];

@@ -3,6 +3,7 @@
  * fuzz_roll.c: any bytes as a message of the roll call; the first byte selects one. A message that
  * is taken is in range and writes the same bytes again.
  */
+#include "collab/heads.h"
 #include "collab/roll_msg.h"
 
 #include <string.h>
@@ -14,12 +15,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hth_ready_msg ready;
     struct hth_links_msg links;
     struct hth_roll_ballot ballot;
+    struct hth_head_note note;
     size_t len = 0;
     if (size == 0)
         return 0;
     const uint8_t *bytes = data + 1;
     size_t n = size - 1;
-    switch (data[0] % 4) {
+    switch (data[0] % 5) {
     case 0:
         if (hth_ready_read(bytes, n, &ready) != HTH_OK)
             return 0;
@@ -35,6 +37,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (hth_call_read(bytes, n, &ballot) != HTH_OK)
             return 0;
         len = hth_call_write(&ballot, again);
+        break;
+    case 3:
+        if (hth_head_read(bytes, n, &note) != HTH_OK)
+            return 0;
+        len = hth_head_write(&note, again);
         break;
     default:
         if (hth_links_read(bytes, n, &links) != HTH_OK)

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/heads.h"
+
+#include "collab/roll_msg.h"
+#include "core/mem.h"
+#include "dht/board.h"
+
+#include <string.h>
+
+#define VERSION  1
+#define RENEW_US (3 * HTH_US_PER_S) /* a later head is said after so long */
+
+struct hth_heads {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    struct hth_topic topic;
+    struct hth_board *board;
+    struct hth_publisher *said; /* NULL: nothing was ever said */
+    bool says;
+    struct hth_head_note note;
+    uint32_t others;
+    hth_head_fn *heard;
+    void *arg;
+};
+
+/* ---- bytes -------------------------------------------------------------------------------- */
+
+static void write_note(const struct hth_head_note *note, struct hth_writer *w)
+{
+    hth_write_u8(w, VERSION);
+    hth_write_bytes(w, &note->head, sizeof(note->head));
+    hth_write_u64(w, note->step);
+    hth_write_u64(w, note->samples);
+    hth_roll_addr_write(&note->addr, w);
+}
+
+size_t hth_head_write(const struct hth_head_note *note, uint8_t out[HTH_HEAD_BYTES_MAX])
+{
+    struct hth_writer w;
+    hth_writer_init(&w, out, HTH_HEAD_BYTES_MAX);
+    write_note(note, &w);
+    return w.pos;
+}
+
+enum hth_err hth_head_read(const uint8_t *data, size_t len, struct hth_head_note *out)
+{
+    struct hth_reader r;
+    hth_reader_init(&r, data, len);
+    uint8_t version = hth_read_u8(&r);
+    hth_read_bytes(&r, &out->head, sizeof(out->head));
+    out->step = hth_read_u64(&r);
+    out->samples = hth_read_u64(&r);
+    HTH_TRY(r.err);
+    if (version != VERSION)
+        return HTH_E_VERSION;
+    HTH_TRY(hth_roll_addr_read(&r, &out->addr));
+    return hth_reader_left(&r) == 0 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+/* ---- the board ---------------------------------------------------------------------------- */
+
+/* `user` marks the records of others. */
+static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
+{
+    struct hth_heads *heads = arg;
+    struct hth_head_note note;
+    HTH_TRY(hth_head_read(rec->payload, rec->payload_len, &note));
+    if (hth_peer_id_eq(&rec->owner_id, &heads->env->self))
+        return HTH_OK;
+    heads->others += *user == NULL;
+    *user = heads;
+    heads->heard(heads->arg, &note, &rec->owner_id);
+    return HTH_OK;
+}
+
+static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
+{
+    struct hth_heads *heads = arg;
+    (void)owner;
+    (void)part;
+    heads->others -= user != NULL;
+}
+
+static enum hth_err fill(void *arg, struct hth_writer *w)
+{
+    const struct hth_heads *heads = arg;
+    write_note(&heads->note, w);
+    return w->err;
+}
+
+enum hth_err hth_heads_new(struct hth_env *env, struct hth_dht *dht, const char *network,
+                           uint64_t schema, hth_head_fn *heard, void *arg, struct hth_heads **out)
+{
+    static const struct hth_board_ops ops = {.on_record = on_record, .on_gone = on_gone};
+    struct hth_heads *heads = hth_new(struct hth_heads);
+    uint8_t name[4 + 8] = "head";
+    *heads = (struct hth_heads){.env = env, .dht = dht, .heard = heard, .arg = arg};
+    hth_store_u64le(name + 4, schema);
+    hth_topic_init(&heads->topic, env->crypto, network, HTH_RECORD_HEAD, name, sizeof(name));
+    enum hth_err err = hth_board_new(env, dht, &heads->topic, NULL, &ops, heads, &heads->board);
+    *out = err == HTH_OK ? heads : NULL;
+    if (err != HTH_OK)
+        hth_free(heads);
+    return err;
+}
+
+void hth_heads_free(struct hth_heads *heads)
+{
+    if (heads == NULL)
+        return;
+    hth_publisher_free(heads->said);
+    hth_board_free(heads->board);
+    hth_free(heads);
+}
+
+void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note)
+{
+    static const struct hth_publisher_opts opts = {.life_us = HTH_HEAD_LIFE_US};
+    bool says = note != NULL;
+    enum hth_err err = HTH_OK;
+    if (says)
+        heads->note = *note;
+    if (!says && heads->says)
+        hth_publisher_goodbye(heads->said, NULL, NULL);
+    else if (says && heads->said == NULL)
+        err = hth_publisher_new(heads->env, heads->dht, &heads->topic, &opts, fill, heads,
+                                &heads->said);
+    else if (says && !heads->says)
+        hth_publisher_resume(heads->said);
+    else if (says)
+        hth_publisher_update(heads->said, RENEW_US);
+    heads->says = says && err == HTH_OK;
+    if (err != HTH_OK)
+        HTH_LOG(heads->env, HTH_WARN, HTH_SUB_AVG, "a head can't be said: %s", hth_err_text(err));
+}
+
+uint32_t hth_heads_others(const struct hth_heads *heads)
+{
+    return heads->others;
+}
