@@ -30,8 +30,8 @@ struct monitor_verb {
     struct hth_monitor *monitor;
     struct hth_tensorboard *tensorboard;
     struct hth_run_metrics metrics;
-    const char *state; /* as last printed */
-    uint32_t tests;    /* written to TensorBoard */
+    const char *state;           /* as last printed */
+    struct hth_recall_test test; /* the newest that TensorBoard has */
 };
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -125,8 +125,11 @@ static void write_scalars(struct monitor_verb *m, const struct hth_run_now *now)
                                               {"run/hosts", v->hosts},
                                               {"run/experts_served", (double)v->served}};
     hth_tensorboard_add(m->tensorboard, v->step, run, HTH_ARRAY_LEN(run));
-    for (; m->tests < now->test_count; m->tests++) {
-        const struct hth_recall_test *t = &now->test[m->tests];
+    for (uint32_t i = 0; i < now->test_count; i++) {
+        const struct hth_recall_test *t = &now->test[i];
+        if (t->t <= m->test.t || t->step == m->test.step)
+            continue;
+        m->test = *t;
         const struct hth_tfevents_scalar test[] = {
             {"test/loss", (double)t->loss},
             {"test/accuracy", (double)t->accuracy},

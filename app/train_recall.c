@@ -57,11 +57,12 @@ void hth_train_recall_add(struct hth_train_recall *r, const struct hth_train_sta
         r->told.began_t = unix_s(r);
     const struct hth_recall_point point = {.t = unix_s(r),
                                            .step = stats->updates,
-                                           .samples = stats->samples,
+                                           .samples = stats->own_samples,
                                            .loss =
                                                stats->loss_ema > 0 ? (float)stats->loss_ema : NAN,
                                            .samples_per_s = (float)stats->samples_per_s};
     hth_recall_add(&r->told, &point);
+    r->told.behind = stats->samples;
 }
 
 void hth_train_recall_test(struct hth_train_recall *r, const struct hth_eval_result *result,

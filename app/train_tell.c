@@ -65,7 +65,7 @@ void hth_train_tell_progress(struct hth_train_tell *t, const struct hth_train_st
 {
     double loss = s->loss_ema > 0 ? s->loss_ema : NAN;
     hth_train_recall_add(t->recall, s);
-    hth_run_metrics_train(&t->metrics, s->updates, t->opts.steps, loss, s->samples, trainers);
+    hth_run_metrics_train(&t->metrics, s->updates, t->opts.steps, loss, s->own_samples, trainers);
     add_scalars(t, s, loss, trainers);
 }
 

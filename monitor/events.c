@@ -40,7 +40,7 @@ struct hth_events {
     struct hth_map *by_id;
     struct layer *layer;
     uint32_t layer_count;
-    uint64_t saved_step, seen;
+    uint64_t saved_step, seen; /* of the view before; events */
     bool begun;
 };
 
@@ -192,11 +192,19 @@ static void see_peer(struct hth_events *e, const struct hth_run_view *view,
     keep_experts(k, view, p);
     if (p->role == HTH_VIEW_TRAINER)
         see_step(e, view, p, k, pace);
-    if (p->saved_step > e->saved_step) {
-        e->saved_step = p->saved_step;
-        add(e, view, HTH_EVENT_CHECKPOINT, k->short_id, "%s saved step %llu", k->short_id,
-            (unsigned long long)p->saved_step);
-    }
+}
+
+/* One of those who have saved the step that most agree on is named. */
+static void see_checkpoint(struct hth_events *e, const struct hth_run_view *view)
+{
+    const char *who = "";
+    for (uint32_t i = 0; i < view->peer_count; i++)
+        if (view->peer[i].saved_step == view->saved_step && hth_view_lives(&view->peer[i]))
+            who = view->peer[i].short_id;
+    if (view->saved_step > e->saved_step && who[0] != '\0')
+        add(e, view, HTH_EVENT_CHECKPOINT, who, "%s saved step %llu", who,
+            (unsigned long long)view->saved_step);
+    e->saved_step = view->saved_step;
 }
 
 static void forget(struct hth_events *e, struct known **at)
@@ -292,6 +300,7 @@ void hth_events_see(struct hth_events *e, const struct hth_run_view *view, doubl
     for (uint32_t i = 0; i < view->peer_count; i++)
         see_peer(e, view, &view->peer[i], pace);
     see_missing(e, view);
+    see_checkpoint(e, view);
     see_layers(e, view);
     e->begun = e->begun || view->peer_count > 0;
 }

@@ -7,7 +7,7 @@
  *   killed      its record lives on, and it did not answer two views in a row
  *   replaced    a host serves experts that others served and nobody did any more
  *   behind      a trainer is further behind than the run steps in a minute, for a minute
- *   checkpoint  a trainer saved a later step than anybody before; of several in a row the newest
+ *   checkpoint  most of the trainers that save have a later one; of several in a row the newest
  *
  * The first view is where it begins, and has no events; those that a monitor kept before it ended
  * are taken back (hth_events_read). Peers that come and go by the thousands

@@ -62,28 +62,27 @@ void hth_monitor_now(struct hth_monitor *m, struct hth_run_now *out)
 {
     double pace = pace_of(m);
     uint32_t began = m->history != NULL ? hth_history_began(m->history) : 0;
-    *out = (struct hth_run_now){
-        .seq = m->seq,
-        .now_us = hth_wall_us(m->env),
-        .asked_us = m->view != NULL ? m->view->asked_us : 0,
-        .period_s = (uint32_t)(m->opts.period_us / HTH_US_PER_S),
-        .name = m->view != NULL && m->view->run[0] != '\0' ? m->view->run : NULL,
-        .state = state_of(m),
-        .version = m->opts.version,
-        .trouble = trouble_of(m),
-        .since_t = began == 0 || (m->began_t != 0 && m->began_t < began) ? m->began_t : began,
-        .left_s = NAN,
-        .samples = m->samples,
-        .join_command = m->opts.join_command,
-        .join_complete = m->opts.join_complete,
-        .saved_t = m->saved_t,
-        .saved_step = m->saved_step,
-        .test = m->test,
-        .test_count = m->test_count,
-        .view = m->view,
-        .event = m->event,
-        .event_count = hth_events_list(m->events, m->event),
-        .row = m->row};
+    uint32_t told = m->view != NULL ? m->view->began_t : 0;
+    *out = (struct hth_run_now){.seq = m->seq,
+                                .now_us = hth_wall_us(m->env),
+                                .asked_us = m->view != NULL ? m->view->asked_us : 0,
+                                .period_s = (uint32_t)(m->opts.period_us / HTH_US_PER_S),
+                                .name = m->view != NULL && m->view->run[0] != '\0' ? m->view->run
+                                                                                   : NULL,
+                                .state = state_of(m),
+                                .version = m->opts.version,
+                                .trouble = trouble_of(m),
+                                .since_t = began == 0 || (told != 0 && told < began) ? told : began,
+                                .left_s = NAN,
+                                .samples = m->samples,
+                                .join_command = m->opts.join_command,
+                                .join_complete = m->opts.join_complete,
+                                .test = m->test,
+                                .test_count = m->test_count,
+                                .view = m->view,
+                                .event = m->event,
+                                .event_count = hth_events_list(m->events, m->event),
+                                .row = m->row};
     if (m->history != NULL)
         out->row_count = hth_history_list(m->history, now_s(m), m->row);
     if (pace > 0 && m->view->total > m->view->step)

@@ -11,7 +11,8 @@
  *
  * Started late, it fills the last hour from what trainers recall; with a folder it goes on from its
  * own history and events, filling the gap likewise. Of samples it counts what trainers' counters
- * grew by; of those who were there before it, without a history, the whole counter.
+ * grew by; of those who were there before it, without a history, the whole counter. Nobody proves
+ * what a trainer tells, so each figure is what most agree on (agree.h).
  *
  * Loop thread only. Runs on any env: its tests are simulated.
  */

@@ -24,13 +24,11 @@ struct hth_monitor {
     struct hth_events *events;
     struct hth_history *history;
     uint64_t seq, samples;
-    uint64_t kept; /* events that are in the folder */
+    uint64_t kept;            /* events that are in the folder */
     struct hth_map *counters; /* of trainers: id -> struct mon_counter */
     struct mon_counter *counter_list;
     struct hth_recall_test *test;
     uint32_t test_count;
-    uint32_t saved_t, began_t; /* began_t: of the run, as trainers tell */
-    uint64_t saved_step;
     uint64_t step;   /* of the run, when it last rose, */
     int64_t rose_us; /* and when, on the loop's clock; 0: it did not yet */
     char trouble[160];

@@ -105,6 +105,7 @@ size_t hth_recall_write(const struct hth_recall_told *r, uint32_t after_t,
     hth_write_u16(&w, (uint16_t)r->test_count);
     for (uint32_t i = 0; i < r->test_count; i++)
         write_test(&w, &r->test[i]);
+    hth_write_u64(&w, r->behind);
     HTH_ASSERT(w.err == HTH_OK);
     return w.pos;
 }
@@ -135,6 +136,8 @@ enum hth_err hth_recall_read(const uint8_t *data, size_t len, struct hth_recall_
         return HTH_E_TOO_LARGE;
     for (uint32_t i = 0; i < tests; i++)
         read_test(&r, &out->test[i]);
+    if (hth_reader_left(&r) >= 8)
+        out->behind = read_count(&r);
     out->point_count = points;
     out->test_count = tests;
     return r.err;

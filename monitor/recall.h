@@ -12,14 +12,16 @@
  *    0  steps of the schedule (8)           8  step of the newest checkpoint; 0: none (8)
  *   16  when it was saved (4)              20  when this process began to train; 0: not yet (4)
  *   24  number of points (2), then of each, the oldest first:
- *         t (4), step (8), samples of this trainer (8), loss (f32), samples/s (f32)
+ *         t (4), step (8), samples of this process (8), loss (f32), samples/s (f32)
  *       number of tests (2), then of each:
  *         t (4), step (8), loss (f32), accuracy (f32), bits per byte (f32)
+ *       samples behind its parameters (8): its own, those of the state or checkpoint that it began
+ *         with, and where all step together those of all; an earlier version does not tell it
  *
  * All numbers are little-endian, times are Unix seconds by the trainer's clock, and a float that is
  * not finite means that it is not known. Later versions only append. Nobody proves what a trainer
- * recalls: a reader takes one point of a trainer for each 10 s, none older than the hour, and
- * medians of several trainers where it can.
+ * recalls: a reader takes one point of a trainer for each 10 s, none older than the hour, and of
+ * several trainers what most agree on (agree.h).
  *
  * Plain memory, any thread.
  */
@@ -32,7 +34,7 @@
 #define HTH_RECALL_PERIOD_S   10
 #define HTH_RECALL_POINTS_MAX 360
 #define HTH_RECALL_TESTS_MAX  64
-#define HTH_RECALL_BYTES_MAX  (28 + 28 * HTH_RECALL_POINTS_MAX + 24 * HTH_RECALL_TESTS_MAX)
+#define HTH_RECALL_BYTES_MAX  (36 + 28 * HTH_RECALL_POINTS_MAX + 24 * HTH_RECALL_TESTS_MAX)
 /* A trainer's count of steps or samples beyond this is no count, and JSON's readers lose digits. */
 #define HTH_RECALL_COUNT_MAX (UINT64_C(1) << 53)
 
@@ -50,6 +52,7 @@ struct hth_recall_test {
 
 struct hth_recall_told {
     uint64_t total, saved_step;
+    uint64_t behind; /* samples; 0: not known */
     uint32_t saved_t, began_t;
     uint32_t point_count, test_count;
     struct hth_recall_point point[HTH_RECALL_POINTS_MAX];

@@ -229,11 +229,11 @@ static json_t *join_json(const struct hth_run_now *run)
 
 static json_t *checkpoint_json(const struct hth_run_now *run)
 {
-    if (run->saved_t == 0)
+    if (run->view == NULL || run->view->saved_t == 0)
         return NULL;
     json_t *o = json_object();
-    hth_json_count(o, "t", run->saved_t);
-    hth_json_count(o, "step", run->saved_step);
+    hth_json_count(o, "t", run->view->saved_t);
+    hth_json_count(o, "step", run->view->saved_step);
     return o;
 }
 

@@ -29,17 +29,21 @@
  *                 "done"      step has reached total
  *   version       of the monitor's program
  *   trouble       what the one who runs the monitor should look at, in a sentence; null: nothing
- *   since_at_s    when training began, as far back as the monitor or a trainer remembers
+ *   since_at_s    when training began, as far back as the monitor or most trainers remember
  *   step          the highest that more than half of the trainers reach; total: of the schedule.
  *                 While no trainer is there, these two and loss are the last known ones
  *   left_s        until total, at the pace of the last ten minutes
- *   samples       trained on by all, as far as the monitor could count
+ *   samples       trained on by all, as far as the monitor could count: the growth of each
+ *                 trainer's counter, and at least the samples behind the parameters of most
  *   loss          median of the trainers' training losses (nats; a moving average of each)
- *   test          {t, step, loss, accuracy, bits_per_byte}: the newest test; null: none
- *   checkpoint    {t, step}: the newest that a trainer saved; null: none
+ *   test          {t, step, loss, accuracy, bits_per_byte}: the newest test, medians of those of
+ *                 the trainers that test; null: none
+ *   checkpoint    {t, step}: the newest that more than half of the trainers that save have; null:
+ *                 none
  *   trainers, hosts, helpers, nodes   living peers by role; a node only helps peers to find others
  *   silent        peers with a valid record that did not answer
- *   samples_per_s of all trainers, as they say
+ *   samples_per_s of all trainers, as they say; here and in samples none counts for more than 20
+ *                 times their median
  *   rows_per_s    served by all hosts, counted by the monitor between its last two questions
  *   places, served   experts of all layers; those of them that a host serves
  *   join          {command, complete}: the command that joins as a host; complete is false where
@@ -58,8 +62,8 @@
  *       rows_per_s  of a host: served, counted by the monitor; able_rows_per_s: what it announces
  *       queue_ms    wait for its experts
  *       unsaved_s   since when it can't save its work; 0: it can
- *       step, samples_per_s   of a trainer; samples: behind its updates; loss: null if it does not
- *                   tell
+ *       step, samples_per_s   of a trainer; samples: that its process trained on; loss: null if it
+ *                   does not tell
  *       does        of a trainer: "training", "fetching" (the run's state), "client" (only dials)
  *       average     its last round: {members, drops, reason, bytes, distance}; null: none yet;
  *                   reason: "OK", or why there was no average (averaging/reason.h); distance: to
@@ -111,8 +115,6 @@ struct hth_run_now {
     uint64_t samples;
     const char *join_command;
     bool join_complete;
-    uint32_t saved_t; /* 0: no checkpoint is known */
-    uint64_t saved_step;
     const struct hth_recall_test *test; /* the oldest first */
     uint32_t test_count;
     struct hth_run_view *view;     /* NULL: none yet */

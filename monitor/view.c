@@ -5,7 +5,7 @@
 #include "averaging/roster.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/order.h"
+#include "monitor/agree.h"
 #include "monitor/inert.h"
 #include "monitor/status_json.h"
 
@@ -234,33 +234,77 @@ static void take_experts(struct hth_run_view *view, const struct hth_gather *g,
 
 /* ---- sums ----------------------------------------------------------------------------------- */
 
-/* The highest step that more than half of the trainers reach, and the median of their losses: what
- * one of them says alone moves neither far. */
-static void sum_trainers(struct hth_run_view *view, const struct hth_gather *g)
+/* A trainer tells these of the run. */
+enum word { STEP, TOTAL, LOSS, RATE, SAVED_STEP, SAVED_T, BEGAN_T, BEHIND, WORDS };
+
+struct words {
+    double *told[WORDS]; /* each has room for all peers */
+    uint32_t count[WORDS];
+};
+
+/* A clock may be ahead of ours by so much. */
+#define AHEAD_S 60
+
+static void tell(struct words *w, enum word word, double value, bool known)
 {
-    double *steps = hth_new_array(double, 3 * (size_t)view->peer_count + 3);
-    double *losses = steps + view->peer_count + 1, *totals = losses + view->peer_count + 1;
-    uint32_t step_count = 0, loss_count = 0, total_count = 0;
+    if (known && isfinite(value))
+        w->told[word][w->count[word]++] = value;
+}
+
+static void take_words(struct words *w, const struct hth_view_peer *p,
+                       const struct hth_gather_peer *from, double now_s)
+{
+    const struct hth_recall_told *r = from != NULL ? from->recall : NULL;
+    tell(w, STEP, (double)p->step, p->trains);
+    tell(w, RATE, p->samples_per_s, p->trains);
+    tell(w, LOSS, p->loss, true);
+    if (r == NULL)
+        return;
+    bool saved = r->saved_step > 0 && r->saved_t > 0 && r->saved_t <= now_s + AHEAD_S;
+    tell(w, TOTAL, (double)r->total, r->total > 0);
+    tell(w, SAVED_STEP, (double)r->saved_step, saved);
+    tell(w, SAVED_T, r->saved_t, saved);
+    tell(w, BEGAN_T, r->began_t, r->began_t > 0 && r->began_t <= now_s + AHEAD_S);
+    tell(w, BEHIND, (double)r->behind, r->behind > 0);
+}
+
+static uint64_t agreed(struct words *w, enum word word, uint64_t otherwise)
+{
+    return w->count[word] > 0 ? (uint64_t)hth_agreed(w->told[word], w->count[word]) : otherwise;
+}
+
+static double agreed_rate(struct words *w)
+{
+    double sum = 0, most = hth_agreed_most(w->told[RATE], w->count[RATE]);
+    for (uint32_t i = 0; i < w->count[RATE]; i++)
+        sum += fmin(w->told[RATE][i], most);
+    return sum;
+}
+
+static void sum_trainers(struct hth_run_view *view, const struct hth_gather *g,
+                         const struct hth_run_view *before)
+{
+    static const struct hth_run_view none = {.loss = NAN};
+    const struct hth_run_view *last = before != NULL ? before : &none;
+    const struct hth_run_view *rest = view->trainers == 0 ? last : &none;
+    struct words w = {.count = {0}};
+    double *room = hth_new_array(double, WORDS *((size_t)view->peer_count + 1));
+    for (size_t i = 0; i < WORDS; i++)
+        w.told[i] = room + i * view->peer_count;
     for (uint32_t i = 0; i < view->peer_count; i++) {
         const struct hth_view_peer *p = &view->peer[i];
-        if (p->role != HTH_VIEW_TRAINER || !hth_view_lives(p))
-            continue;
-        if (p->trains)
-            steps[step_count++] = (double)p->step;
-        if (isfinite(p->loss))
-            losses[loss_count++] = p->loss;
-        if (p->trains && isfinite(p->samples_per_s))
-            view->samples_per_s += p->samples_per_s;
-        const struct hth_gather_peer *from = asked(g, &p->id);
-        if (from != NULL && from->recall != NULL && from->recall->total > 0)
-            totals[total_count++] = (double)from->recall->total;
+        if (p->role == HTH_VIEW_TRAINER && hth_view_lives(p))
+            take_words(&w, p, asked(g, &p->id), (double)view->asked_us / 1e6);
     }
-    if (step_count > 0)
-        view->step = (uint64_t)hth_kth(steps, step_count, (step_count - 1) / 2);
-    view->loss = loss_count > 0 ? hth_kth(losses, loss_count, (loss_count - 1) / 2) : NAN;
-    if (total_count > 0)
-        view->total = (uint64_t)hth_kth(totals, total_count, (total_count - 1) / 2);
-    hth_free(steps);
+    view->samples_per_s = agreed_rate(&w);
+    view->step = agreed(&w, STEP, rest->step);
+    view->total = agreed(&w, TOTAL, rest->total);
+    view->loss = w.count[LOSS] > 0 ? hth_agreed(w.told[LOSS], w.count[LOSS]) : rest->loss;
+    view->saved_step = agreed(&w, SAVED_STEP, last->saved_step);
+    view->saved_t = (uint32_t)agreed(&w, SAVED_T, last->saved_t);
+    view->began_t = (uint32_t)agreed(&w, BEGAN_T, last->began_t);
+    view->behind = agreed(&w, BEHIND, last->behind);
+    hth_free(room);
 }
 
 static void sum_peers(struct hth_run_view *view)
@@ -289,12 +333,7 @@ struct hth_run_view *hth_run_view_new(const struct hth_gather *g, const struct h
     take_layers(view, g, place);
     take_experts(view, g, place);
     sum_peers(view);
-    sum_trainers(view, g);
-    if (view->trainers == 0 && before != NULL) { /* the run rests where it was */
-        view->step = before->step;
-        view->total = before->total;
-        view->loss = before->loss;
-    }
+    sum_trainers(view, g, before);
     return view;
 }
 

@@ -5,8 +5,8 @@
  * which rates follow; pages, terminals and files are made from it.
  *
  * Every figure is that of status_json.h and of the roster's notes, and what trainers recall
- * (recall.h). Where peers' words are put together medians are taken, so that one liar among three
- * moves little. Strings are inert (inert.h), and there is no address.
+ * (recall.h), put together so that one liar among three moves little (agree.h). Strings are inert
+ * (inert.h), and there is no address.
  *
  * Plain memory, loop thread.
  */
@@ -78,6 +78,10 @@ struct hth_run_view {
     /* While no trainer is there, the last known ones; total 0: nobody tells. */
     uint64_t step, total;
     double samples_per_s, rows_per_s, loss;
+    /* As trainers tell, now or, while none does, last. */
+    uint64_t saved_step;       /* the newest checkpoint; 0: there is none */
+    uint64_t behind;           /* samples behind the parameters */
+    uint32_t saved_t, began_t; /* Unix s */
     uint64_t places, served;
 };
 

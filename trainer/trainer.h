@@ -53,6 +53,7 @@ struct hth_trainer;
 struct hth_train_stats {
     uint64_t updates;      /* gradients applied to the trunk, since the very first start */
     uint64_t samples;      /* behind these updates */
+    uint64_t own_samples;  /* trained on by this process */
     uint64_t rows;         /* samples times rows per sample */
     uint64_t epoch;        /* of the data */
     double loss, accuracy; /* of the last flight; accuracy is a fraction */

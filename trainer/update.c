@@ -74,6 +74,7 @@ static void count_flight(struct hth_flight *f)
     s->loss_ema = ema(s->loss_ema, s->loss, first);
     s->accuracy_ema = ema(s->accuracy_ema, s->accuracy, first);
     s->flights_landed++;
+    s->own_samples += t->opts.micro_batch;
     s->staleness[HTH_MIN(stale, (uint64_t)HTH_STALENESS_BUCKETS - 1)]++;
     t->stale_sum += (double)stale;
     s->staleness_mean = t->stale_sum / ++t->stale_count;

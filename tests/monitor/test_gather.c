@@ -491,12 +491,13 @@ static void recall_survives_round_trip(void **state)
     static uint8_t bytes[HTH_RECALL_BYTES_MAX + 2];
     (void)state;
     memset(&r, 0, sizeof(r));
-    r = (struct hth_recall_told){.total = 5, .saved_step = 6, .saved_t = 7, .began_t = 8};
+    r = (struct hth_recall_told){
+        .total = 5, .saved_step = 6, .saved_t = 7, .began_t = 8, .behind = 9};
     hth_recall_add(&r, &(struct hth_recall_point){11, 12, 13, 1.5f, 2.5f});
     hth_recall_add(&r, &(struct hth_recall_point){31, 32, HTH_RECALL_COUNT_MAX, 3.5f, 4.5f});
     hth_recall_add_test(&r, &(struct hth_recall_test){41, 42, 5.5f, 0.5f, 6.5f});
     size_t len = hth_recall_write(&r, 0, bytes);
-    assert_int_equal(len, 28 + 2 * 28 + 24);
+    assert_int_equal(len, 28 + 2 * 28 + 24 + 8);
     assert_ok(hth_recall_read(bytes, len + 2, &back)); /* a later version's */
     static uint8_t again[HTH_RECALL_BYTES_MAX];
     assert_int_equal(hth_recall_write(&back, 0, again), len);
@@ -504,7 +505,10 @@ static void recall_survives_round_trip(void **state)
     assert_int_equal(back.point[1].samples, HTH_RECALL_COUNT_MAX);
     assert_true(back.test[0].accuracy == 0.5f);
     assert_int_equal(back.began_t, 8);
-    for (size_t cut = 0; cut < len; cut++)
+    assert_int_equal(back.behind, 9);
+    assert_ok(hth_recall_read(bytes, len - 8, &back)); /* an earlier version's */
+    assert_int_equal(back.behind, 0);
+    for (size_t cut = 0; cut < len - 8; cut++)
         assert_err(HTH_E_TRUNCATED, hth_recall_read(bytes, cut, &back));
     static const struct {
         size_t at;
@@ -517,7 +521,8 @@ static void recall_survives_round_trip(void **state)
                {26 + 28, 11, HTH_E_RANGE},
                {26 + 28, 19, HTH_E_RANGE},
                {26 + 56 + 1, 1, HTH_E_TOO_LARGE},
-               {26 + 56 + 13, 1, HTH_E_RANGE}};
+               {26 + 56 + 13, 1, HTH_E_RANGE},
+               {26 + 56 + 2 + 24 + 7, 1, HTH_E_RANGE}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
         uint8_t good = bytes[bad[i].at];
         bytes[bad[i].at] = bad[i].byte;

@@ -13,6 +13,7 @@
 #include "dht/peers.h"
 #include "experts/message.h"
 #include "experts/server.h"
+#include "monitor/agree.h"
 #include "monitor/inert.h"
 #include "monitor/status_json.h"
 #include "rpc/rpc.h"
@@ -520,8 +521,8 @@ static void stragglers_and_checkpoints_are_told(void **state)
             t[0]->told.saved_t = t[1]->told.saved_t = wall_s();
         }
         if (round == 25) {
-            t[1]->told.saved_step = 250;
-            t[1]->told.saved_t = wall_s();
+            t[0]->told.saved_step = t[1]->told.saved_step = 250;
+            t[0]->told.saved_t = t[1]->told.saved_t = wall_s();
         }
         see(1);
     }
@@ -565,7 +566,7 @@ static void a_late_start_is_filled_by_trainers(void **state)
 {
     (void)state;
     struct peer *t = add_trainer(300);
-    add_trainer(100);
+    add_trainer(300);
     add_trainer(100);
     hth_recall_add_test(&t->told, &(struct hth_recall_test){wall_s() - 60, 250, 1.25f, 0.5f, NAN});
     t->told.began_t = wall_s() - 4000;
@@ -574,17 +575,22 @@ static void a_late_start_is_filled_by_trainers(void **state)
     see(1);
     size_t n = json_array_size(column("t"));
     assert_in_range(n, 299, 303);
-    json_int_t last = 0;
+    json_int_t last = 0, samples = 0;
     for (size_t i = 0; i < n; i++) {
         json_int_t at = json_integer_value(json_array_get(column("t"), i));
         assert_true(at > last);
         last = at;
+        at = json_integer_value(json_array_get(column("samples"), i));
+        assert_true(at >= samples && (i < 20 || at > 0));
+        samples = at;
         assert_true(i + 5 > n || json_is_null(json_array_get(column("hosts"), i)));
     }
     assert_int_equal(json_integer_value(json_array_get(column("step"), 10)), 11);
     assert_int_equal(json_integer_value(json_array_get(column("trainers"), 250)), 3);
     /* The median of three, two of which agree. */
-    assert_in_range(json_integer_value(json_array_get(column("step"), 250)), 45, 55);
+    assert_in_range(json_integer_value(json_array_get(column("step"), 250)), 245, 255);
+    assert_int_equal(samples, number(fx.run, "samples"));
+    assert_int_equal(samples, 64 * (300 + 300 + 100));
     assert_int_equal(number(fx.run, "since_at_s"), t->told.began_t);
     assert_true(number(json_object_get(fx.run, "test"), "loss") == 1.25);
     assert_true(json_is_null(json_object_get(json_object_get(fx.run, "test"), "bits_per_byte")));
@@ -666,6 +672,124 @@ static void hostile_words_are_inert(void **state)
     assert_null(strstr(fx.text, RTL));
 }
 
+/* A trainer's word for everything, as far from the others' as can be told. */
+static void tell_lies(struct peer *liar, bool high)
+{
+    uint64_t count = high ? HTH_RECALL_COUNT_MAX : 1;
+    for (uint32_t s = 3590; s > 0; s -= 10)
+        hth_recall_add(&liar->told,
+                       &(struct hth_recall_point){wall_s() - s, count, count, high ? 1e30f : 1e-30f,
+                                                  high ? 1e30f : 1e-30f});
+    for (uint32_t i = 0; i < HTH_RECALL_TESTS_MAX; i++)
+        hth_recall_add_test(&liar->told,
+                            &(struct hth_recall_test){wall_s() - HTH_RECALL_TESTS_MAX + i, count,
+                                                      high ? 1e30f : 1e-30f, high, NAN});
+    liar->told.total = liar->told.saved_step = liar->told.behind = count;
+    liar->told.saved_t = high ? wall_s() : 1;
+    liar->told.began_t = high ? wall_s() : 1;
+    hth_roster_set_progress(liar->roster, high ? UINT64_C(1) << 60 : 0, 0, high ? 1e30 : 1e-30);
+}
+
+/* 30 steps in 5 minutes, tests at 10 and 20, a checkpoint at 20. */
+static struct peer *add_honest_trainer(uint32_t others)
+{
+    struct peer *p = add_trainer(30);
+    p->told.began_t = wall_s() - 310;
+    p->told.saved_step = 20;
+    p->told.saved_t = wall_s() - 90;
+    p->told.behind = 64 * 30 * (others + 1);
+    for (uint32_t i = 1; i <= 2; i++)
+        hth_recall_add_test(&p->told,
+                            &(struct hth_recall_test){wall_s() - 300 + 100 * i, 10 * i,
+                                                      2.f / (float)i, 0.25f * (float)i, NAN});
+    return p;
+}
+
+static void one_lies(uint32_t trainers, bool high)
+{
+    const json_t *tests, *checkpoint;
+    double whole = 64 * 30 * (trainers - 1);
+    struct peer *liar = add_trainer(0);
+    uint32_t began = wall_s() - 310;
+    tell_lies(liar, high);
+    for (uint32_t i = 1; i < trainers; i++)
+        add_honest_trainer(trainers - 2);
+    hth_world_run_for(fx.world, 10 * S);
+    watch(NULL);
+    see(3);
+    assert_int_equal(number(fx.run, "step"), 30);
+    assert_int_equal(number(fx.run, "total"), 1000);
+    assert_in_range(number(fx.run, "loss"), 2, 3);
+    assert_true(number(fx.run, "since_at_s") == began);
+    checkpoint = json_object_get(fx.run, "checkpoint");
+    assert_int_equal(number(checkpoint, "step"), 20);
+    assert_int_equal(number(checkpoint, "t"), began + 310 - 90);
+    tests = json_object_get(fx.run, "tests");
+    assert_int_equal(json_array_size(json_object_get(tests, "t")), 2);
+    assert_true(number(json_object_get(fx.run, "test"), "loss") == 1);
+    assert_true(number(json_object_get(fx.run, "test"), "accuracy") == 0.5);
+    assert_int_equal(number(json_object_get(fx.run, "test"), "step"), 20);
+    assert_in_range(json_array_size(column("t")), 32, 36); /* not an hour */
+    /* All the same it is one trainer, and as quick as one can be. */
+    assert_true(number(fx.run, "samples") >= whole);
+    assert_true(number(fx.run, "samples") <= whole + 20 * 64 * 30);
+    assert_true(number(fx.run, "samples_per_s") >= 6.5 * (trainers - 1));
+    assert_true(number(fx.run, "samples_per_s") <= 6.5 * (trainers - 1 + 20));
+}
+
+static void one_liar_of_three_decides_nothing(void **state)
+{
+    bool *high = *state;
+    one_lies(3, *high);
+}
+
+static void one_liar_of_five_decides_nothing(void **state)
+{
+    bool *high = *state;
+    one_lies(5, *high);
+}
+
+/* Its parameters have others' samples behind them, which are counted already. */
+static void a_fetched_state_adds_no_samples(void **state)
+{
+    (void)state;
+    struct peer *t = add_trainer(30), *newcomer = add_trainer(0);
+    t->told.behind = 64 * 30;
+    hth_world_run_for(fx.world, 10 * S);
+    watch(NULL);
+    see(1);
+    assert_int_equal(number(fx.run, "samples"), 64 * 30);
+    newcomer->told.behind = 64 * 32;
+    hth_recall_add(&newcomer->told, &(struct hth_recall_point){wall_s(), 32, 64 * 2, 2.f, 6.5f});
+    see(1);
+    assert_int_equal(number(fx.run, "samples"), 64 * 32);
+    stop_watching();
+    watch(NULL);
+    see(1);
+    assert_int_equal(number(fx.run, "samples"), 64 * 32);
+}
+
+static void numbers_that_most_agree_on(void **state)
+{
+    static const struct {
+        double told[5];
+        size_t count;
+        double agreed, most;
+    } rows[] = {{{0}, 0, NAN, INFINITY},     {{7}, 1, 7, 140},
+                {{9, 7}, 2, 7, 140},         {{1e300, 7, 8}, 3, 8, 160},
+                {{-1e300, 7, 8}, 3, 7, 140}, {{0, 0, 3, 0, 5}, 5, 0, 60},
+                {{0, 0, 0}, 3, 0, INFINITY}};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(rows); i++) {
+        double told[5], most[5];
+        memcpy(told, rows[i].told, sizeof(told));
+        memcpy(most, rows[i].told, sizeof(most));
+        double agreed = hth_agreed(told, rows[i].count);
+        assert_true(rows[i].count == 0 ? isnan(agreed) : agreed == rows[i].agreed);
+        assert_true(hth_agreed_most(most, rows[i].count) == rows[i].most);
+    }
+}
+
 static void lies_are_bounded(void **state)
 {
     (void)state;
@@ -732,11 +856,17 @@ static void text_becomes_inert(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define LIES(name, high)                                                                           \
+    {                                                                                              \
+#name, name, set_up, tear_down, high                                                       \
+    }
 
 int main(void)
 {
+    static bool low, high = true;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_becomes_inert),
+        cmocka_unit_test(numbers_that_most_agree_on),
         TEST(figures_equal_those_of_status),
         TEST(deaths_and_arrivals_are_shown),
         TEST(a_killed_trainer_counts_for_a_records_life_at_most),
@@ -747,6 +877,11 @@ int main(void)
         TEST(a_restart_goes_on),
         TEST(hostile_words_are_inert),
         TEST(lies_are_bounded),
+        LIES(one_liar_of_three_decides_nothing, &low),
+        LIES(one_liar_of_three_decides_nothing, &high),
+        LIES(one_liar_of_five_decides_nothing, &low),
+        LIES(one_liar_of_five_decides_nothing, &high),
+        TEST(a_fetched_state_adds_no_samples),
         TEST(an_empty_swarm_is_looked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

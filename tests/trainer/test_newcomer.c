@@ -219,6 +219,8 @@ static void third_trainer_counts_before_its_first_step(void **state)
         crew_scene_run(s, 2, 7, 45 * S);
         assert_int_equal(s->stats[2].share.tries_failed, 0);
         assert_true(s->stats[2].share.steps_shared > 0);
+        /* Those of the state are others'. */
+        assert_true(s->stats[2].own_samples < s->stats[2].samples / 2);
         /* Its mean of losses begins with its first loss: it is that of the others. */
         assert_true(s->stats[2].loss_ema > 0.8 * s->stats[0].loss_ema);
         (void)hth_roster_shape(hth_crew_roster(s->crew, 0), &after);

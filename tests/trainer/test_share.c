@@ -187,6 +187,7 @@ static void run_one(struct fixture *f)
 static void check_five_are_like_one(bool lamb)
 {
     struct fixture *one = fixture_new(1), *five = fixture_new(2);
+    uint64_t own = 0;
     size_t n;
 
     one->lamb = five->lamb = lamb;
@@ -198,9 +199,11 @@ static void check_five_are_like_one(bool lamb)
         assert_int_equal(five->stats[i].share.steps_shared, 200);
         assert_int_equal(five->stats[i].share.catch_ups, 0);
         assert_int_equal(five->stats[i].samples, 200 * 18);
+        own += five->stats[i].own_samples;
         check_close(five->first[i], one->first[0], n, 1e-6);
         assert_memory_equal(five->first[i], five->first[0], n * sizeof(float));
     }
+    assert_int_equal(own, 200 * 18); /* each counts its own once */
     for (int k = 0; k < 200; k++) {
         double loss = 0;
 
