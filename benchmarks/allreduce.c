@@ -4,32 +4,28 @@
  * sockets as a floor and OpenMPI. One row per (n, bytes, format). The sides take turns, so that a
  * disturbance of the machine meets all of them.
  */
-#define _GNU_SOURCE
+#define _XOPEN_SOURCE 700
 #include "benchmarks/bench.h"
+#include "benchmarks/child.h"
 #include "benchmarks/reduce.h"
 #include "cli/json.h"
 #include "core/ident.h"
 #include "core/mem.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define LINE_BYTES_MAX 4096
 #define AIM_S          1.0 /* duration of one sample of rounds */
 #define ROUNDS_MAX     2000u
 #define TRIES_MAX      5
-
-extern char **environ;
+/* The largest rounds take minutes where the machine swaps. */
+#define ANSWER_US (600 * HTH_US_PER_S)
 
 struct process {
-    pid_t pid;
-    FILE *to, *from;
+    struct hth_bench_child child;
     char id[2 * HTH_HASH_LEN + 1];
     unsigned port, floor_port;
 };
@@ -63,41 +59,9 @@ struct own_flags {
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
-static enum hth_err start(struct process *p, bool plain)
-{
-    char *argv[] = {(char *)"hearth",
-                    (char *)"bench",
-                    (char *)"allreduce",
-                    (char *)"--as-member",
-                    plain ? (char *)"--plain" : NULL,
-                    NULL};
-    int to[2] = {-1, -1}, from[2] = {-1, -1};
-    posix_spawn_file_actions_t actions;
-    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
-        return HTH_E_IO;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
-    int rc = posix_spawn(&p->pid, "/proc/self/exe", &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(to[0]);
-    close(from[1]);
-    p->to = fdopen(to[1], "w");
-    p->from = fdopen(from[0], "r");
-    if (rc != 0)
-        p->pid = 0;
-    return rc == 0 && p->to != NULL && p->from != NULL ? HTH_OK : HTH_E_IO;
-}
-
-static void send_line(struct process *p, const char *line)
-{
-    fputs(line, p->to);
-    fflush(p->to);
-}
-
 static enum hth_err receive_line(struct process *p, char line[LINE_BYTES_MAX])
 {
-    if (fgets(line, LINE_BYTES_MAX, p->from) == NULL)
+    if (!hth_bench_child_hear(&p->child, line, LINE_BYTES_MAX, ANSWER_US))
         return HTH_E_CLOSED;
     if (strncmp(line, "failed", 6) != 0)
         return HTH_OK;
@@ -107,24 +71,20 @@ static enum hth_err receive_line(struct process *p, char line[LINE_BYTES_MAX])
 
 static void crew_end(struct allreduce_crew *c)
 {
-    for (uint32_t i = 0; i < c->n; i++) {
-        int status;
-        if (c->p[i].to != NULL)
-            fclose(c->p[i].to);
-        if (c->p[i].from != NULL)
-            fclose(c->p[i].from);
-        if (c->p[i].pid > 0)
-            waitpid(c->p[i].pid, &status, 0);
-    }
+    for (uint32_t i = 0; i < c->n; i++)
+        hth_bench_child_end(&c->p[i].child);
     c->n = 0;
 }
 
 static enum hth_err crew_start(struct allreduce_crew *c, uint32_t n, bool plain)
 {
+    const char *argv[] = {"/proc/self/exe",         "bench", "allreduce", "--as-member",
+                          plain ? "--plain" : NULL, NULL};
     char line[LINE_BYTES_MAX];
     memset(c, 0, sizeof(*c));
-    for (c->n = 0; c->n < n; c->n++)
-        HTH_TRY(start(&c->p[c->n], plain));
+    while (c->n < n)
+        if (!hth_bench_child_start(&c->p[c->n++].child, argv, NULL))
+            return HTH_E_IO;
     char *list = hth_strdup("");
     enum hth_err err = HTH_OK;
     for (uint32_t i = 0; i < n && err == HTH_OK; i++) {
@@ -137,8 +97,9 @@ static enum hth_err crew_start(struct allreduce_crew *c, uint32_t n, bool plain)
         list = longer;
     }
     for (uint32_t i = 0; i < n && err == HTH_OK; i++) {
-        fprintf(c->p[i].to, "group %u %u%s\n", i, n, list);
-        fflush(c->p[i].to);
+        char *group = hth_asprintf("group %u %u%s\n", i, n, list);
+        (void)hth_bench_child_say(&c->p[i].child, group); /* a failure shows on reading */
+        hth_free(group);
     }
     for (uint32_t i = 0; i < n && err == HTH_OK; i++)
         err = receive_line(&c->p[i], line);
@@ -152,7 +113,7 @@ static enum hth_err ask_all(struct allreduce_crew *c, const char *line,
 {
     char one[LINE_BYTES_MAX];
     for (uint32_t i = 0; i < c->n; i++)
-        send_line(&c->p[i], line);
+        (void)hth_bench_child_say(&c->p[i].child, line);
     for (uint32_t i = 0; i < c->n; i++)
         HTH_TRY(receive_line(&c->p[i], answer != NULL ? answer[i] : one));
     return HTH_OK;
@@ -453,6 +414,5 @@ int hth_bench_allreduce_main(int argc, char **argv)
                               &own_argp, &own);
     if (code != HTH_EXIT_OK)
         return code;
-    signal(SIGPIPE, SIG_IGN); /* a write to a dead member must return an error */
     return hth_bench_finish(&b, "measuring the reduction", measure_all(&b, &own));
 }

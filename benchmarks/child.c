@@ -18,18 +18,23 @@
 
 extern char **environ;
 
-static pid_t spawn(const char *const *argv, const char *log, int in, int out)
+/* Starts argv in the process group of this process, or, with 0, as the first of a new one. An input
+ * or output of -1 is ours; log NULL: so are the errors. Returns -1 if it can't. */
+static pid_t spawn(const char *const *argv, pid_t group, const char *log, int in, int out)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     pid_t pid = -1;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC,
-                                     0644);
+    if (out >= 0)
+        posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    if (log != NULL)
+        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC,
+                                         0644);
     posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP); /* a group of its own */
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attr, group);
     if (posix_spawnp(&pid, argv[0], &actions, &attr, (char *const *)(uintptr_t)argv, environ) != 0)
         pid = -1;
     posix_spawnattr_destroy(&attr);
@@ -39,16 +44,21 @@ static pid_t spawn(const char *const *argv, const char *log, int in, int out)
 
 bool hth_bench_child_start(struct hth_bench_child *c, const char *const *argv, const char *log)
 {
-    int to[2] = {-1, -1}, from[2] = {-1, -1};
+    static const char *const keeper[] = {"sh", "-c", "read line; kill -KILL 0", NULL};
+    int to[2] = {-1, -1}, from[2] = {-1, -1}, hold[2] = {-1, -1};
     signal(SIGPIPE, SIG_IGN); /* a write to a dead child must return an error */
-    *c = (struct hth_bench_child){.pid = -1};
-    if (pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0)
-        c->pid = spawn(argv, log, to[0], from[1]);
+    *c = (struct hth_bench_child){.pid = -1, .keeper = -1};
+    if (pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0 && pipe2(hold, O_CLOEXEC) == 0)
+        c->pid = spawn(argv, 0, log, to[0], from[1]);
+    if (c->pid > 0)
+        c->keeper = spawn(keeper, c->pid, "/dev/null", hold[0], -1);
     close(to[0]);
     close(from[1]);
+    close(hold[0]);
     c->to = to[1];
     c->from = from[0];
-    c->dead = c->pid < 0;
+    c->hold = hold[1];
+    c->dead = c->keeper < 0;
     return !c->dead;
 }
 
@@ -83,20 +93,27 @@ bool hth_bench_child_hear(struct hth_bench_child *c, char *line, size_t size, in
     return false;
 }
 
-void hth_bench_child_end(struct hth_bench_child *c)
+static void reap(pid_t pid)
 {
     int status;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+}
+
+void hth_bench_child_end(struct hth_bench_child *c)
+{
+    siginfo_t info = {.si_pid = 0};
     close(c->to); /* a child exits at the end of its input */
     close(c->from);
-    for (int i = 0; c->pid > 0; i++) {
-        pid_t ended = waitpid(c->pid, &status, WNOHANG);
-        if (ended == c->pid || (ended < 0 && errno != EINTR))
+    for (int i = 0; c->pid > 0 && i < END_TRIES && info.si_pid == 0; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = i > 0 ? END_NS : 0}, NULL);
+        if (waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno != EINTR)
             break;
-        if (i == END_TRIES)
-            kill(-c->pid, SIGKILL);
-        nanosleep(&(struct timespec){.tv_nsec = END_NS}, NULL);
     }
-    if (c->pid > 0)
-        kill(-c->pid, SIGKILL); /* ends processes that it left behind */
-    c->pid = -1;
+    close(c->hold); /* the keeper ends what is left, and itself */
+    reap(c->keeper);
+    if (c->pid > 0 && c->keeper < 0)
+        kill(-c->pid, SIGKILL);
+    reap(c->pid);
+    c->pid = c->keeper = -1;
 }

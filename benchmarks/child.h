@@ -3,7 +3,8 @@
  * child.h: a child process that answers lines, for another program's side of a benchmark.
  *
  * The child works only on request, so the two sides never share a core. It leads a process group of
- * its own, which ends with it.
+ * its own, which ends with it, and with us however we end: a shell in the group, the keeper, reads
+ * from a pipe that only we hold, and kills the group when that is closed.
  *
  * One thread; calls block.
  */
@@ -15,13 +16,13 @@
 #include <sys/types.h>
 
 struct hth_bench_child {
-    pid_t pid;
-    int to, from;
+    pid_t pid, keeper;
+    int to, from, hold;
     bool dead; /* the child exited, or did not answer in time */
 };
 
 /* Starts argv (NULL at its end; argv[0] is searched in PATH). Its standard error goes to the file
- * `log`. False: it could not be started. End the child in both cases. */
+ * `log`; NULL: to ours. False: it could not be started. End the child in both cases. */
 bool hth_bench_child_start(struct hth_bench_child *c, const char *const *argv, const char *log);
 /* Sends a line. False: the child is dead. */
 bool hth_bench_child_say(struct hth_bench_child *c, const char *line);
