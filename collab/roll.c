@@ -68,15 +68,20 @@ static void answer(struct hth_rpc_request *req, const struct hth_ready_reply *re
     hth_rpc_reply(req, &body);
 }
 
-/* Answers the READY that is held for a member. */
-static void release(struct hth_roll_call *roll, uint16_t member,
-                    const struct hth_ready_reply *reply)
+void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_ready_reply *reply)
 {
     struct mate *mate = &roll->mate[member];
     if (mate->held == NULL)
         return;
     answer(mate->held, reply);
     mate->held = NULL;
+}
+
+/* "Still here", and the quota. */
+static void release_wait(struct hth_roll_call *roll, uint16_t member)
+{
+    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT, .quota = roll->mate[member].quota};
+    roll_release(roll, member, &wait);
 }
 
 struct hth_roll_peer roll_peer(const struct hth_roll_call *roll, uint16_t member)
@@ -145,6 +150,7 @@ static void take_answer(struct hth_roll_call *roll, uint16_t by,
     struct hth_ballot later = hth_choice_now(roll->choice);
     switch (reply->kind) {
     case HTH_READY_WAIT:
+        roll_take_quota(roll, reply->quota);
         break;
     case HTH_READY_GO:
         take_go(roll, reply);
@@ -200,6 +206,7 @@ static void send_ready(struct hth_roll_call *roll)
     uint16_t to = hth_choice_ready(roll->choice, &ready);
     roll->again_us = 0;
     roll->more = false;
+    roll->ready_us = hth_now_us(roll->env);
     if (to == roll_me(roll)) {
         enum hth_choice_answer said = hth_choice_hear_ready(roll->choice, roll_me(roll), &ready);
         if (said == HTH_CHOICE_CALLS)
@@ -214,7 +221,8 @@ static void send_ready(struct hth_roll_call *roll)
                                 .accepted_n = ready.accepted_n,
                                 .life = roll->opts.life,
                                 .batch = ready.batch,
-                                .samples = ready.samples,
+                                .brings = roll_brings_now(roll),
+                                .quota = hth_roll_quota(roll),
                                 .leaves = ready.leaves,
                                 .addr = roll->opts.addr};
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
@@ -255,7 +263,7 @@ static enum hth_err find_heads(const struct hth_roll_call *roll, const struct ht
                               .accepted = HTH_LINK_NONE,
                               .accepted_n = msg->accepted_n,
                               .batch = msg->batch,
-                              .samples = msg->samples,
+                              .samples = msg->brings.samples,
                               .leaves = msg->leaves};
     HTH_TRY(from_wire(roll, &msg->ballot, &out->ballot));
     if (accepts)
@@ -268,14 +276,23 @@ static enum hth_err find_heads(const struct hth_roll_call *roll, const struct ht
 static void hold(struct hth_roll_call *roll, uint16_t member, struct hth_rpc_request *req)
 {
     struct mate *mate = &roll->mate[member];
-    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT};
-    release(roll, member, &wait); /* its older one */
+    release_wait(roll, member); /* its older one */
     mate->held = req;
     mate->held_until_us = hth_now_us(roll->env) + roll->opts.hold_us;
 }
 
+/* Whether it is the first of this member in its ballot. */
+static bool is_first(const struct hth_choice *c, uint16_t from, const struct hth_ready *ready)
+{
+    const struct hth_ballot *a = &c->ballot, *b = &ready->ballot;
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].member == from)
+            return a->base != b->base || a->step != b->step || a->n != b->n;
+    return true;
+}
+
 static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, uint16_t from,
-                       const struct hth_ready *ready)
+                       const struct hth_ready *ready, const struct hth_ready_msg *msg)
 {
     struct hth_ready_reply reply = {.kind = HTH_READY_LATER};
     struct hth_choice *c = roll->choice;
@@ -283,6 +300,11 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
         answer(req, &roll->sent);
         return;
     }
+    bool first = is_first(c, from, ready);
+    if (first)
+        roll->mate[from].quota = msg->quota;
+    roll->mate[from].keeps_to = msg->quota;
+    roll_brings(roll, from, &msg->brings, first);
     switch (hth_choice_hear_ready(c, from, ready)) {
     case HTH_CHOICE_TAKEN:
     case HTH_CHOICE_CALLS:
@@ -329,7 +351,7 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     roll->mate[from].addr = msg.addr;
     err = find_heads(roll, &msg, &ready);
     if (err == HTH_OK) {
-        take_ready(roll, req, from, &ready);
+        take_ready(roll, req, from, &ready, &msg);
     } else {
         hth_rpc_refuse(req, err == HTH_E_NOT_FOUND ? HTH_E_AGAIN : err, AGAIN_US,
                        "this head is not known here yet");
@@ -356,7 +378,7 @@ static void send_moves(struct hth_roll_call *roll)
         return;
     for (uint32_t i = 0; i < c->seats; i++)
         if (c->seat[i].head != pick)
-            release(roll, c->seat[i].member, &move);
+            roll_release(roll, c->seat[i].member, &move);
     if (c->tip != pick && c->phase == HTH_CHOICE_WAIT)
         roll_want(roll, &move.head, move.peer, move.count);
 }
@@ -379,8 +401,9 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
         go->peer[i].samples = list[i].samples;
         go->peer[i].leaves = list[i].marks & HTH_ROLL_LEFT;
     }
+    roll_plan_next(roll, go, list);
     for (uint32_t i = 0; i < go->count; i++)
-        release(roll, list[i].member, go);
+        roll_release(roll, list[i].member, go);
     hth_free(list);
     begin_round(roll, go);
 }
@@ -448,11 +471,9 @@ static int by_id(const void *a, const void *b)
 
 static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply *list)
 {
-    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT};
     struct hth_roll_group group = {.head = list->head, .count = list->count};
     uint8_t name[sizeof(list->head) + sizeof(list->n)];
     drop_ready(roll);
-    roll->due_us = 0;
     if (list != &roll->list)
         roll->list = *list;
     qsort(roll->list.peer, roll->list.count, sizeof(roll->list.peer[0]), by_id);
@@ -462,7 +483,7 @@ static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply
     }
     for (uint32_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->choice->gone_out)
-            release(roll, (uint16_t)i, &wait); /* those that the list is without */
+            release_wait(roll, (uint16_t)i); /* those that the list is without */
     memcpy(name, &list->head, sizeof(list->head));
     hth_store_u32le(name + sizeof(list->head), list->n);
     roll->env->crypto->hash(name, sizeof(name), &group.id);
@@ -471,17 +492,30 @@ static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply
     roll->ops.average(roll->arg, &group);
 }
 
-static void take_tip(struct hth_roll_call *roll, uint32_t link)
+/* Another tip, of a round (this member's entry in its list), or fetched. */
+static void take_tip(struct hth_roll_call *roll, uint32_t link, const struct hth_roll_peer *entry)
 {
     struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, link)};
     drop_ready(roll);
-    roll->due_us = 0;
+    roll_count_deeds(roll, roll->choice->tip, link);
     bool used = hth_choice_take(roll->choice, link);
-    if (used)
+    if (used) {
+        struct hth_brings *brings = &roll->mate[roll_me(roll)].brings;
+        *brings = (struct hth_brings){.grain = brings->grain, .each_us = brings->each_us};
         roll->choice->samples = 0;
+    }
+    roll_begin_quota(roll, entry != NULL, entry != NULL ? entry->next : 0);
     for (uint32_t i = 0; i < hth_chain_members(roll->chain); i++)
-        release(roll, (uint16_t)i, &behind);
+        roll_release(roll, (uint16_t)i, &behind);
     roll->ops.tip(roll->arg, link, used);
+}
+
+static const struct hth_roll_peer *own_entry(const struct hth_roll_call *roll)
+{
+    for (uint32_t i = 0; i < roll->list.count; i++)
+        if (hth_peer_id_eq(&roll->list.peer[i].id, &roll->env->self))
+            return &roll->list.peer[i];
+    return NULL;
 }
 
 /* Makes the round's link; false: it does not count. */
@@ -512,7 +546,7 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
     uint32_t link;
     HTH_ASSERT(roll->choice->phase == HTH_CHOICE_ROUND);
     if (err == HTH_OK && make_link(roll, marks, mean, &link))
-        take_tip(roll, link);
+        take_tip(roll, link, own_entry(roll));
     else
         hth_choice_fail(roll->choice);
     roll_meet(roll);
@@ -524,7 +558,7 @@ void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held)
     HTH_ASSERT(roll->fetching && roll->choice->phase != HTH_CHOICE_ROUND);
     roll->fetching = false;
     if (held != HTH_LINK_NONE && held != roll->choice->tip)
-        take_tip(roll, held);
+        take_tip(roll, held, NULL);
     roll_pump(roll);
 }
 
@@ -544,27 +578,36 @@ static uint64_t samples_here(const struct hth_choice *c)
 static enum hth_choice_time waited(const struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
-    int64_t alone = now - roll->since_us;
-    if (alone >= roll->opts.fork_us)
+    if (now - HTH_MAX(roll->since_us, roll->alone_us) >= roll->opts.fork_us)
         return HTH_CHOICE_ALONE;
-    if (roll->due_us == 0 && alone >= 2 * roll->opts.window_us)
+    if (now - roll->idle_us >= 2 * roll->opts.window_us + roll->mate[roll_me(roll)].each_us)
         return HTH_CHOICE_SILENT;
-    if (roll->due_us != 0 && now - roll->due_us >= roll->opts.window_us)
-        return HTH_CHOICE_WINDOW;
-    return HTH_CHOICE_NOW;
+    return HTH_CHOICE_WINDOW; /* who is waited for is roll_plan's */
+}
+
+/* Whether a GO may go out, as to samples. */
+static bool is_full(struct hth_roll_call *roll)
+{
+    int64_t now = hth_now_us(roll->env), at;
+    bool enough = samples_here(roll->choice) >= roll->opts.target;
+    bool strangers = enough && roll->awaits == ROLL_AWAITS_STRANGERS;
+    if (strangers && roll->strangers_since_us == 0)
+        roll->strangers_since_us = now;
+    bool full = enough &&
+                (roll->awaits == ROLL_AWAITS_NONE || (strangers && roll_strangers_over(roll, &at)));
+    if (roll->strangers_since_us != 0 && (full || !strangers)) {
+        roll->strangers_us += now - roll->strangers_since_us;
+        roll->strangers_since_us = 0;
+    }
+    return full;
 }
 
 /* Makes the first move that is open; false: there is none. */
 static bool move_on(struct hth_roll_call *roll)
 {
     struct hth_choice *c = roll->choice;
-    bool enough = samples_here(c) >= roll->opts.target;
-    if (!enough)
-        roll->due_us = 0;
-    else if (roll->due_us == 0)
-        roll->due_us = hth_now_us(roll->env);
     unsigned open = hth_choice_open(c, roll->hears, waited(roll));
-    if (!enough || roll->fetching)
+    if (roll->fetching || !is_full(roll))
         open &= ~(unsigned)(HTH_CHOICE_GO | HTH_CHOICE_FORK);
     static const enum hth_choice_move order[] = {HTH_CHOICE_PASS, HTH_CHOICE_OVER, HTH_CHOICE_GO,
                                                  HTH_CHOICE_FORK, HTH_CHOICE_CALL};
@@ -584,10 +627,9 @@ static bool move_on(struct hth_roll_call *roll)
 
 static void answer_held(struct hth_roll_call *roll)
 {
-    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT};
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->mate[i].held != NULL && roll->mate[i].held_until_us <= hth_now_us(roll->env))
-            release(roll, i, &wait);
+            release_wait(roll, i);
 }
 
 /* A member that is due says so again and again, also while it computes: without a word for so long,
@@ -607,23 +649,36 @@ static void lose_silent(struct hth_roll_call *roll)
     }
 }
 
+/* When this member is READY again because the owner said more. */
+static int64_t more_at(const struct hth_roll_call *roll)
+{
+    struct hth_ballot now = hth_choice_now(roll->choice);
+    bool calls = hth_choice_caller(roll->chain, &now) == roll_me(roll);
+    return calls || roll_is_done(roll) ? roll->ready_us : roll->ready_us + SAY_US;
+}
+
 static void set_timer(struct hth_roll_call *roll)
 {
-    int64_t at = hth_now_us(roll->env) + roll->opts.hold_us;
+    int64_t at = hth_now_us(roll->env) + roll->opts.hold_us, over;
     if (roll->again_us != 0)
         at = HTH_MIN(at, roll->again_us);
+    if (roll->more && roll->choice->phase == HTH_CHOICE_WAIT && free_ready(roll) != NULL)
+        at = HTH_MIN(at, more_at(roll));
+    if (roll->strangers_since_us != 0 && !roll_strangers_over(roll, &over))
+        at = HTH_MIN(at, over);
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->mate[i].held != NULL)
             at = HTH_MIN(at, roll->mate[i].held_until_us);
-    hth_timer_set(roll->env, roll->timer, at - hth_now_us(roll->env));
+    hth_timer_set(roll->env, roll->timer, HTH_MAX(at - hth_now_us(roll->env), 0));
 }
 
 /* Whether it has to be READY again: with more samples, or because an answer said so. */
 static bool says_more(struct hth_roll_call *roll)
 {
-    bool again = roll->again_us != 0 && roll->again_us <= hth_now_us(roll->env);
-    return roll->choice->phase == HTH_CHOICE_WAIT && (again || roll->more) &&
-           free_ready(roll) != NULL;
+    int64_t now = hth_now_us(roll->env);
+    bool again = roll->again_us != 0 && roll->again_us <= now;
+    return roll->choice->phase == HTH_CHOICE_WAIT &&
+           (again || (roll->more && more_at(roll) <= now)) && free_ready(roll) != NULL;
 }
 
 /* In another ballot than before, what was said in that one is no more worth an answer. */
@@ -634,7 +689,22 @@ static void note_ballot(struct hth_roll_call *roll)
         return;
     *was = now;
     drop_ready(roll);
-    roll->since_us = hth_now_us(roll->env);
+    roll->since_us = roll->idle_us = hth_now_us(roll->env);
+}
+
+/* Notes whether it hears a quorum, and whether it knows why no GO comes: it gathers, or others do
+ * for which it is the caller. */
+static void note_reasons(struct hth_roll_call *roll, bool calls)
+{
+    struct hth_choice *c = roll->choice;
+    int64_t now = hth_now_us(roll->env);
+    if (c->tip == HTH_LINK_NONE)
+        return;
+    if (hth_chain_quorum(roll->chain, hth_chain_base(roll->chain, c->tip), hth_members_has,
+                         roll->hears))
+        roll->alone_us = now;
+    if (!roll_is_done(roll) || (calls && hth_choice_pick(c) != HTH_LINK_NONE))
+        roll->idle_us = now;
 }
 
 /* All that this member does by itself. */
@@ -655,6 +725,7 @@ void roll_pump(struct hth_roll_call *roll)
             more = c->phase == HTH_CHOICE_READY;
         }
         send_moves(roll);
+        note_reasons(roll, roll_plan(roll));
         if (c->phase == HTH_CHOICE_WAIT && move_on(roll))
             more = true;
     }
@@ -697,6 +768,7 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->sent_ballot.base = roll->ready_in.base = HTH_LINK_NONE;
     hth_choice_init(roll->choice, chain, self, HTH_ROLL_LINE_MAX);
     roll->timer = hth_timer_new(env, on_timer, roll);
+    roll->born_us = hth_now_us(env);
     roll_meet(roll);
     hth_rpc_serve(rpc, HTH_ROLL_METHOD_READY, on_ready, roll);
     hth_rpc_serve(rpc, HTH_ROLL_METHOD_CALL, on_call, roll);
@@ -728,6 +800,8 @@ void hth_roll_hold(struct hth_roll_call *roll, uint32_t link)
 {
     hth_choice_take(roll->choice, link);
     roll_meet(roll);
+    roll_count_deeds(roll, HTH_LINK_NONE, link);
+    roll_begin_quota(roll, false, 0);
     hth_timer_set(roll->env, roll->timer, 0);
 }
 
@@ -742,13 +816,6 @@ void hth_roll_hear(struct hth_roll_call *roll, const struct hth_hash *head,
                    const struct hth_roll_peer *holder)
 {
     roll_want(roll, head, holder, 1);
-}
-
-void hth_roll_bring(struct hth_roll_call *roll, uint32_t samples)
-{
-    roll->choice->samples = samples;
-    roll->more = true;
-    hth_timer_set(roll->env, roll->timer, 0);
 }
 
 void hth_roll_leave(struct hth_roll_call *roll)

@@ -7,11 +7,11 @@
  * them.
  *
  *     member                                   caller (the voters take turns)
- *        | --- 72 READY {ballot, head, batch} -->|   held, at most hold_us
- *        | <-- WAIT -----------------------------|   "still here": READY again
- *        | --- READY ---------------------------->|
- *        | <-- GO {head, list} ------------------|   enough samples, all who are due are READY
- *        | <=========== the round ==============>|   by the owner of this object
+ *        | --- 72 READY {ballot, head, brings} -->|   held, at most hold_us
+ *        | <-- WAIT {quota} ----------------------|   "still here", or more is wanted
+ *        | --- READY ---------------------------->|   READY again
+ *        | <-- GO {head, list} -------------------|   enough samples, all have what they shall
+ * bring | <============ the round =============>|   by the owner of this object
  *
  * A READY that is held tells each side that the other lives. A lost connection, or an answer that
  * does not come within hold_us + silence_us, makes the other side *lost* until it is heard again.
@@ -21,6 +21,30 @@
  *
  * A head that is better than the tip (hth_chain_better) is fetched whenever one is heard of: its
  * links first (LINKS), then the state, by the owner.
+ *
+ * How many samples a member brings is its *quota* (quota.h). GO says the first one for the step on
+ * top of it; a member that has none brings one micro-batch. A READY says what has landed, what is
+ * in the air, and how fast; from the READYs the caller plans quotas whose sum reaches the target
+ * soonest, and WAIT says them, at once to a member whose quota rises. A member starts a micro-batch
+ * only while it stays within its quota, and is *done* when nothing is in the air and no other one
+ * fits. It is READY again at once when it is done, else each 50 ms. GO goes out when enough samples
+ * have landed and all are done, so no micro-batch is lost, and none lands late.
+ *
+ *     A  |-8-|-8-|-8-|          quota 24, done
+ *     B  |---8---|              quota 8
+ *     C      |---8---|          quota 8, done as the last: GO
+ *
+ * A machine that is too slow for one micro-batch has quota 0, and is left out of the round, unless
+ * its vote is needed.
+ *
+ * Words are not deeds, and so
+ *   - a member is *stalled* that lands nothing for window_us longer than the others would need to
+ *     bring its part: nobody counts on it, or waits for it, in this step, and its deeds are void.
+ *     It costs the others that time, and then the time to bring its part;
+ *   - a member is a *stranger* whose deeds, the rolls that have it, are fewer than 8 and fewer than
+ *     another's: its samples count once they have landed, and the others wait for all strangers
+ *     together at most 1/20 of the time;
+ *   - samples that a member says have landed are believed: it brings values of their weight.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
  * answers with the functions below. A round must give the same marks and the
@@ -56,6 +80,8 @@ struct hth_roll_ops {
     /* This link is the tip: after a round its mean is the step to take. `used`: the batch counts,
      * and another one begins. Called inside hth_roll_averaged and hth_roll_fetched. */
     void (*tip)(void *arg, uint32_t link, bool used);
+    /* The quota rose: more micro-batches may start. */
+    void (*more)(void *arg);
 };
 
 struct hth_roll_opts {
@@ -64,7 +90,7 @@ struct hth_roll_opts {
     uint64_t target;    /* samples in a list before it averages */
     int64_t hold_us;    /* a READY is held that long before it is answered with WAIT */
     int64_t silence_us; /* after that much more its caller is lost */
-    int64_t window_us;  /* waited for members that are due, once there are enough samples */
+    int64_t window_us;  /* waited for what a member said would land, beyond what is needed */
     int64_t fork_us;    /* without a quorum for so long, a run that may fork does */
 };
 #define HTH_ROLL_OPTS_INIT                                                                         \
@@ -88,8 +114,12 @@ void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
 /* Hears of members that hold heads: asks one of them for its links. */
 void hth_roll_hear(struct hth_roll_call *roll, const struct hth_hash *head,
                    const struct hth_roll_peer *holder);
-/* Samples in the batch that it brings. They never become fewer until the batch counts. */
-void hth_roll_bring(struct hth_roll_call *roll, uint32_t samples);
+/* How this member gathers: when a micro-batch starts or lands, or its speed changes; first of all
+ * before any starts. Samples never become fewer until the batch counts. */
+void hth_roll_bring(struct hth_roll_call *roll, const struct hth_brings *brings);
+/* A micro-batch may start while samples + air + grain are no more than this. 0 while it holds no
+ * head, is in a round, or leaves and has brought its last batch. */
+uint32_t hth_roll_quota(const struct hth_roll_call *roll);
 /* The round's outcome: for each of the group's list HTH_ROLL_IN, HTH_ROLL_PART or 0, and the digest
  * of the mean; or the error that ended it. */
 void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint16_t *marks,

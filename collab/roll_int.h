@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), links and states of other
- * heads (roll_links.c).
+ * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), quotas (roll_quota.c),
+ * links and states of other heads (roll_links.c).
  */
 #ifndef HTH_COLLAB_ROLL_INT_H
 #define HTH_COLLAB_ROLL_INT_H
@@ -12,14 +12,31 @@
 #define AGAIN_US (20 * HTH_US_PER_MS)
 /* A member that waits asks one other after this time which head it holds. */
 #define ASK_US HTH_US_PER_S
+/* Between two READYs of a member that gathers. */
+#define SAY_US (50 * HTH_US_PER_MS)
 
-/* Another member, by its number in the chain. */
+/* A caller sends no GO while it awaits one of these. */
+enum roll_awaits {
+    ROLL_AWAITS_NONE,
+    ROLL_AWAITS_STRANGERS, /* them alone */
+    ROLL_AWAITS_MEMBERS,
+};
+
+/* A member, by its number in the chain. */
 struct mate {
     struct hth_addr addr;
     bool lost;                    /* until it is heard */
     int64_t heard_us;             /* last */
     struct hth_rpc_request *held; /* its READY; NULL: none is held */
     int64_t held_until_us;
+    struct hth_brings brings; /* as it said, */
+    int64_t said_us;          /* then; for this member itself by hth_roll_bring */
+    int64_t each_us;          /* the last that is known of its speed */
+    int64_t lands_us;         /* a landing was to come by then */
+    uint32_t quota;           /* as planned, */
+    uint32_t keeps_to;        /* and as its last READY said */
+    uint8_t deeds;            /* rolls that have it, at most DEEDS_MAX */
+    bool stalled;
 };
 
 /* A READY on its way to the caller, or held by it. A second one, with more samples, may follow the
@@ -47,10 +64,19 @@ struct hth_roll_call {
 
     struct ready_out ready[2];
     struct hth_ballot ready_in; /* the ballot of its READYs */
-    bool more;                  /* samples came since the last one */
+    bool more;                  /* the owner said more since the last one, */
+    int64_t ready_us;           /* which was sent then */
     int64_t again_us;           /* READY is sent again then; 0: an answer is awaited */
-    int64_t since_us;           /* it waits in this ballot since then */
-    int64_t due_us; /* as a caller: there are enough samples since then; 0: there are not */
+    int64_t since_us;           /* it waits in this ballot since then, */
+    int64_t idle_us;            /* and since then without a reason that it knows */
+    int64_t alone_us;           /* it heard a quorum then */
+    bool first;                 /* no quota is known: one micro-batch */
+
+    /* As a caller. */
+    enum roll_awaits awaits;
+    int64_t born_us;
+    int64_t strangers_us;       /* waited for strangers in all, */
+    int64_t strangers_since_us; /* and now since then; 0: it does not */
 
     struct hth_choice_go go;       /* the round that this member is in */
     struct hth_ready_reply list;   /* and its list */
@@ -70,6 +96,8 @@ struct hth_roll_call {
 void roll_pump(struct hth_roll_call *roll);
 uint16_t roll_me(const struct hth_roll_call *roll);
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard);
+/* Answers the READY that is held for a member. */
+void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_ready_reply *reply);
 /* Takes up members that the chain came to know. */
 void roll_meet(struct hth_roll_call *roll);
 /* Where a peer is reached, by another's word: what it said itself stays. */
@@ -82,5 +110,26 @@ void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
 /* Asks one member after the other which head it holds, when steps may have been missed. */
 void roll_ask(struct hth_roll_call *roll);
 void roll_on_links(void *arg, struct hth_rpc_request *req);
+
+/* A member says how it gathers; `first`: in this ballot. */
+void roll_brings(struct hth_roll_call *roll, uint16_t member, const struct hth_brings *brings,
+                 bool first);
+/* How this member gathers, from now on. */
+struct hth_brings roll_brings_now(const struct hth_roll_call *roll);
+/* Whether this member has brought what it shall. */
+bool roll_is_done(const struct hth_roll_call *roll);
+/* A WAIT came: the quota is at least what the batch has. */
+void roll_take_quota(struct hth_roll_call *roll, uint32_t quota);
+/* Another tip: begins with that quota, or with one micro-batch. */
+void roll_begin_quota(struct hth_roll_call *roll, bool known, uint32_t quota);
+/* Counts the rolls of the links from one head to a later one. */
+void roll_count_deeds(struct hth_roll_call *roll, uint32_t from, uint32_t to);
+/* As the caller: plans, and tells those whose quota rose; sets `awaits`. Returns whether it is. */
+bool roll_plan(struct hth_roll_call *roll);
+/* Each listed member's quota for the step on top of this GO. */
+void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go,
+                    const struct hth_roll *list);
+/* Whether strangers were waited for long enough; else at which time that is. */
+bool roll_strangers_over(const struct hth_roll_call *roll, int64_t *at_us);
 
 #endif

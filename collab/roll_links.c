@@ -67,8 +67,8 @@ static uint32_t read_links(struct hth_roll_call *roll, struct hth_reader *r)
 {
     uint32_t got = 0, link;
     for (uint16_t count = hth_read_u16(r); got < count; got++) {
-        enum hth_err err = got < HTH_ROLL_LINKS_MAX ? hth_chain_read(roll->chain, r, &link)
-                                                    : HTH_E_TOO_LARGE;
+        enum hth_err err =
+            got < HTH_ROLL_LINKS_MAX ? hth_chain_read(roll->chain, r, &link) : HTH_E_TOO_LARGE;
         if (err != HTH_OK) {
             r->err = err;
             break;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/roll_msg.h"
 
+#include "core/limits.h"
+
 /* Programs that make something else of these bytes have another version. */
 #define VERSION 1
 
@@ -85,6 +87,36 @@ static size_t end(const struct hth_writer *w)
     return w->pos;
 }
 
+static uint32_t to_u32_us(int64_t us)
+{
+    return us == HTH_BRINGS_NO_MORE ? UINT32_MAX
+                                    : (uint32_t)HTH_MIN(HTH_MAX(us, 0), UINT32_MAX - INT64_C(1));
+}
+
+static void write_brings(struct hth_writer *w, const struct hth_brings *brings)
+{
+    hth_write_u32(w, brings->samples);
+    hth_write_u32(w, brings->air);
+    hth_write_u32(w, brings->grain);
+    hth_write_u32(w, to_u32_us(brings->lands_us));
+    hth_write_u32(w, to_u32_us(brings->each_us));
+}
+
+static enum hth_err read_brings(struct hth_reader *r, struct hth_brings *out)
+{
+    out->samples = hth_read_u32(r);
+    out->air = hth_read_u32(r);
+    out->grain = hth_read_u32(r);
+    out->lands_us = hth_read_u32(r);
+    out->each_us = hth_read_u32(r);
+    if (out->each_us == UINT32_MAX)
+        out->each_us = HTH_BRINGS_NO_MORE;
+    HTH_TRY(r->err);
+    bool good = out->samples <= HTH_ROLL_SAMPLES_MAX && out->air <= HTH_ROLL_SAMPLES_MAX &&
+                out->grain > 0 && out->grain <= HTH_AVG_GRAIN_MAX && out->lands_us < UINT32_MAX;
+    return good ? HTH_OK : HTH_E_MALFORMED;
+}
+
 /* ---- READY --------------------------------------------------------------------------------- */
 
 size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
@@ -98,7 +130,8 @@ size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
     hth_write_u32(&w, ready->accepted_n);
     hth_write_u64(&w, ready->life);
     hth_write_u32(&w, ready->batch);
-    hth_write_u32(&w, ready->samples);
+    write_brings(&w, &ready->brings);
+    hth_write_u32(&w, ready->quota);
     hth_roll_addr_write(&ready->addr, &w);
     return end(&w);
 }
@@ -117,7 +150,8 @@ enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_ms
     out->accepted_n = hth_read_u32(&r);
     out->life = hth_read_u64(&r);
     out->batch = hth_read_u32(&r);
-    out->samples = hth_read_u32(&r);
+    HTH_TRY(read_brings(&r, &out->brings));
+    out->quota = hth_read_u32(&r);
     HTH_TRY(hth_roll_addr_read(&r, &out->addr));
     HTH_TRY(flags <= LEAVES ? HTH_OK : HTH_E_MALFORMED);
     return read_end(&r);
@@ -134,6 +168,8 @@ size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
         write_hash(&w, &reply->head);
     if (go || reply->kind == HTH_READY_LATER)
         hth_write_u32(&w, reply->n);
+    if (reply->kind == HTH_READY_WAIT)
+        hth_write_u32(&w, reply->quota);
     if (go)
         hth_write_u8(&w, reply->fork);
     if (!go && reply->kind != HTH_READY_MOVE)
@@ -146,6 +182,7 @@ size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
             hth_write_u64(&w, p->life);
             hth_write_u32(&w, p->batch);
             hth_write_u32(&w, p->samples);
+            hth_write_u32(&w, p->next);
             hth_write_u8(&w, p->leaves);
         }
         hth_roll_addr_write(&p->addr, &w);
@@ -166,6 +203,8 @@ static enum hth_err read_peers(struct hth_reader *r, struct hth_ready_reply *out
             p->life = hth_read_u64(r);
             p->batch = hth_read_u32(r);
             p->samples = hth_read_u32(r);
+            p->next = hth_read_u32(r);
+            HTH_TRY(p->samples <= HTH_ROLL_SAMPLES_MAX ? HTH_OK : HTH_E_MALFORMED);
             HTH_TRY(read_flag(r, &p->leaves));
         }
         HTH_TRY(hth_roll_addr_read(r, &p->addr));
@@ -191,6 +230,8 @@ enum hth_err hth_ready_reply_read(const uint8_t *data, size_t len, struct hth_re
         read_hash(&r, &out->head);
     if (go || kind == HTH_READY_LATER)
         out->n = hth_read_u32(&r);
+    if (kind == HTH_READY_WAIT)
+        out->quota = hth_read_u32(&r);
     if (go)
         HTH_TRY(read_flag(&r, &out->fork));
     if (go || kind == HTH_READY_MOVE)

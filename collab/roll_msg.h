@@ -3,11 +3,11 @@
  * roll_msg.h: the bytes of the roll call's messages (roll.h), little-endian, a version first.
  *
  *     READY  u8 version, u8 flags, ballot, head 32, accepted 32, u32 accepted_n, u64 life,
- *            u32 batch, u32 samples, address
+ *            u32 batch, brings, u32 quota, address
  *     its answer: u8 kind, then
- *       WAIT    nothing
+ *       WAIT    u32 quota
  *       GO      head 32, u32 n, u8 fork, u32 count, of each member: id 32, u64 life, u32 batch,
- *               u32 samples, u8 leaves, address
+ *               u32 samples, u32 next, u8 leaves, address
  *       MOVE    head 32, u32 count, of each holder: id 32, address
  *       LATER   u32 n
  *       BEHIND  head 32
@@ -17,6 +17,8 @@
  *            tip's roll: id 32, address
  *
  *     ballot   u64 step, head 32 of the base, u32 n
+ *     brings   u32 samples, u32 air, u32 grain, u32 lands_us, u32 each_us (0: not known, 2^32 - 1:
+ *              no more)
  *     address  u8 family (0: none, 4, 6), ip 16, u16 port
  *
  * The functions that read let through what is in range, and nothing with bytes left over. Pure
@@ -25,6 +27,7 @@
 #ifndef HTH_COLLAB_ROLL_MSG_H
 #define HTH_COLLAB_ROLL_MSG_H
 
+#include "collab/quota.h"
 #include "core/bytes.h"
 #include "core/ident.h"
 
@@ -54,13 +57,14 @@ struct hth_ready_msg {
     uint32_t accepted_n;
     uint64_t life;
     uint32_t batch;
-    uint32_t samples;
+    struct hth_brings brings; /* its times are written as at least 0 and at most 2^32 - 2 us */
+    uint32_t quota;           /* that it keeps to */
     bool leaves;
     struct hth_addr addr; /* family 0: it can't be dialled */
 };
 
 enum hth_ready_answer {
-    HTH_READY_WAIT, /* still here: send it again */
+    HTH_READY_WAIT, /* still here: send it again; and its quota */
     HTH_READY_GO,
     HTH_READY_MOVE,
     HTH_READY_LATER,
@@ -72,6 +76,7 @@ struct hth_roll_peer {
     uint64_t life; /* of a GO's members */
     uint32_t batch;
     uint32_t samples;
+    uint32_t next; /* its quota on top of this average, to begin with */
     bool leaves;
     struct hth_addr addr;
 };
@@ -80,6 +85,7 @@ struct hth_ready_reply {
     enum hth_ready_answer kind;
     struct hth_hash head;
     uint32_t n;
+    uint32_t quota;
     bool fork;
     uint32_t count;
     struct hth_roll_peer peer[HTH_ROLL_LINE_MAX];

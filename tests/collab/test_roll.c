@@ -10,7 +10,7 @@
 #include "core/mem.h"
 #include "sim/world.h"
 
-enum { MEMBERS_MAX = 8, STEPS_MAX = 4096, ROUNDS_MAX = 8192, LIVES = 4 };
+enum { MEMBERS_MAX = 8, STEPS_MAX = 4096, ROUNDS_MAX = 8192, LIVES = 4, GRAIN = 8 };
 #define AVERAGE_US (10 * HTH_US_PER_MS)
 #define ROUND_US   (300 * HTH_US_PER_MS) /* members that did not come by then are left out */
 #define FETCH_US   (20 * HTH_US_PER_MS)
@@ -29,7 +29,11 @@ struct mate {
     struct hth_hash fetching;
     struct round *round;
     uint64_t life;
-    uint32_t samples;
+    int64_t each_us;     /* its speed; */
+    int64_t measured_us; /* 0 before the first landing */
+    uint32_t samples, air;
+    int64_t lands_us;
+    bool lies;                       /* nothing of what it starts lands */
     struct hth_hash head[STEPS_MAX]; /* by step, as this member held them last */
     uint64_t step;
 };
@@ -50,23 +54,42 @@ struct line {
     struct round round[ROUNDS_MAX];
     uint32_t rounds;
     bool eventual;
-    int64_t batch_us;           /* for 8 samples */
+    uint64_t target;
+    uint64_t over_max;          /* samples of a list beyond it */
+    uint32_t lost;              /* micro-batches that were in the air when a round began */
     uint32_t side[MEMBERS_MAX]; /* of the cut; all 0: none */
 };
 
 /* ---- the owner's side --------------------------------------------------------------------- */
 
-static void begin_batch(struct mate *m)
+static void say(struct mate *m)
 {
-    m->samples = 0;
-    hth_timer_set(m->env, m->batch, m->line->batch_us);
+    int64_t left = m->air > 0 ? m->lands_us - hth_now_us(m->env) : 0;
+    struct hth_brings brings = {m->samples, m->air, GRAIN, left, m->measured_us};
+    hth_roll_bring(m->roll, &brings);
+}
+
+/* One micro-batch at a time, as long as the quota allows. */
+static void gather(void *arg)
+{
+    struct mate *m = arg;
+    say(m);
+    if (m->air == 0 && m->samples + GRAIN <= hth_roll_quota(m->roll)) {
+        m->air = GRAIN;
+        m->lands_us = hth_now_us(m->env) + m->each_us;
+        if (!m->lies)
+            hth_timer_set(m->env, m->batch, m->each_us);
+    }
+    say(m);
 }
 
 static void on_batch(void *arg)
 {
     struct mate *m = arg;
-    hth_roll_bring(m->roll, m->samples += 8);
-    hth_timer_set(m->env, m->batch, m->line->batch_us);
+    m->samples += m->air;
+    m->air = 0;
+    m->measured_us = m->each_us;
+    gather(m);
 }
 
 static struct round *round_of(struct line *l, const struct hth_roll_group *group)
@@ -88,8 +111,16 @@ static void start_average(void *arg, const struct hth_roll_group *group)
     struct mate *m = arg;
     m->round = round_of(m->line, group);
     assert_int_equal(m->round->count, group->count);
-    for (uint32_t i = 0; i < group->count; i++)
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < group->count; i++) {
         assert_true(hth_peer_id_eq(&m->round->member[i], &group->peer[i].id));
+        sum += group->peer[i].samples;
+    }
+    assert_true(sum >= m->line->target);
+    m->line->over_max = HTH_MAX(m->line->over_max, sum - m->line->target);
+    m->line->lost += m->air > 0;
+    m->air = 0;
+    hth_timer_cancel(m->env, m->batch);
     assert_true(hth_peer_id_eq(&group->peer[group->self].id, &m->env->self));
     if (!m->round->closed)
         m->round->came[group->self] = true;
@@ -167,8 +198,9 @@ static void on_tip(void *arg, uint32_t link, bool used)
     m->step = hth_chain_at(m->chain, link)->step;
     assert_true(m->step < STEPS_MAX);
     m->head[m->step] = *hth_chain_head(m->chain, link);
-    if (used || m->samples == 0) /* a newcomer begins its first */
-        begin_batch(m);
+    if (used)
+        m->samples = 0;
+    gather(m);
 }
 
 /* ---- the world
@@ -201,7 +233,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct mate *m = arg;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_roll_opts opts = HTH_ROLL_OPTS_INIT;
-    static const struct hth_roll_ops ops = {start_average, start_fetch, on_tip};
+    static const struct hth_roll_ops ops = {start_average, start_fetch, on_tip, gather};
     struct hth_addr addr = hth_node_addr(m->node, 4000);
     struct hth_chain_opts chain = {.crypto = env->crypto,
                                    .window = 8,
@@ -222,7 +254,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     m->fetch = hth_timer_new(env, on_fetch, m);
     opts.addr = addr;
     opts.life = ++m->life;
-    opts.target = 8 * (m->line->n - 1);
+    opts.target = m->line->target;
     uint32_t genesis = put_genesis(m);
     assert_ok(hth_roll_new(env, m->rpc, m->chain, &opts, &ops, m, &m->roll));
     for (uint32_t i = 0; i < m->line->n; i++) {
@@ -232,6 +264,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
         hth_roll_meet(m->roll, &peer);
     }
     m->step = 0;
+    m->samples = m->air = 0;
     if (m->life > 1) { /* another life: a newcomer, who heard of a head */
         const struct mate *other = &m->line->mate[(m->index + 1) % m->line->n];
         struct hth_roll_peer holder = {.id = other->env->self,
@@ -241,7 +274,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     }
     m->head[0] = *hth_chain_head(m->chain, genesis);
     hth_roll_hold(m->roll, genesis);
-    begin_batch(m);
+    gather(m);
 }
 
 static void halt(struct hth_env *env, void *arg)
@@ -263,7 +296,7 @@ static struct line *start(uint64_t seed, uint32_t n, bool eventual)
     l->world = hth_world_new(seed, NULL);
     l->n = n;
     l->eventual = eventual;
-    l->batch_us = 30 * HTH_US_PER_MS;
+    l->target = GRAIN * HTH_MAX(n - 1, 1u);
     for (uint32_t i = 0; i < n; i++) {
         struct hth_node_opts o = HTH_NODE_OPTS_INIT;
         char name[16];
@@ -273,6 +306,7 @@ static struct line *start(uint64_t seed, uint32_t n, bool eventual)
         o.arg = &l->mate[i];
         l->mate[i].line = l;
         l->mate[i].index = i;
+        l->mate[i].each_us = 30 * HTH_US_PER_MS;
         l->mate[i].node = hth_world_node(l->world, name, &o);
         l->mate[i].env = hth_node_env(l->mate[i].node);
     }
@@ -445,7 +479,8 @@ static void newcomers_come_in(void **state)
 {
     (void)state;
     struct line *l = start(5, 4, false);
-    l->batch_us = 200 * HTH_US_PER_MS;
+    for (uint32_t i = 0; i < 4; i++)
+        l->mate[i].each_us = 200 * HTH_US_PER_MS;
     hth_world_run_for(l->world, 3 * HTH_US_PER_S);
     for (uint32_t i = 0; i < 4; i++) {
         struct mate *m = &l->mate[i];

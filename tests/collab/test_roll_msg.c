@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include "collab/roll_msg.h"
+#include "core/limits.h"
 #include "core/rng.h"
 
 static struct hth_rng rng;
@@ -29,6 +30,12 @@ static struct hth_roll_ballot any_ballot(void)
     return (struct hth_roll_ballot){hth_rng_u64(&rng), any_hash(), (uint32_t)hth_rng_u64(&rng)};
 }
 
+static bool same_brings(const struct hth_brings *a, const struct hth_brings *b)
+{
+    return a->samples == b->samples && a->air == b->air && a->grain == b->grain &&
+           a->lands_us == b->lands_us && a->each_us == b->each_us;
+}
+
 static void assert_ballot(const struct hth_roll_ballot *a, const struct hth_roll_ballot *b)
 {
     assert_true(a->step == b->step && a->n == b->n);
@@ -47,7 +54,8 @@ static void ready_comes_back(void **state)
                                   .accepted_n = i,
                                   .life = hth_rng_u64(&rng),
                                   .batch = 7 * i,
-                                  .samples = UINT32_MAX - i,
+                                  .brings = {i, 8 * i, i + 1, 1000 * i, 2000 * i},
+                                  .quota = UINT32_MAX - i,
                                   .leaves = i & 1,
                                   .addr = any_addr(family[i % 3])},
                              b;
@@ -57,7 +65,8 @@ static void ready_comes_back(void **state)
         assert_memory_equal(&a.head, &b.head, sizeof(a.head));
         assert_memory_equal(&a.accepted, &b.accepted, sizeof(a.head));
         assert_true(a.accepted_n == b.accepted_n && a.life == b.life && a.batch == b.batch);
-        assert_true(a.samples == b.samples && a.leaves == b.leaves);
+        assert_true(a.quota == b.quota && a.leaves == b.leaves);
+        assert_true(same_brings(&a.brings, &b.brings));
         assert_true(hth_addr_eq(&a.addr, &b.addr));
         for (size_t cut = 0; cut < len; cut++)
             assert_int_not_equal(hth_ready_read(bytes, cut, &b), HTH_OK);
@@ -69,14 +78,46 @@ static void ready_comes_back(void **state)
     }
 }
 
+static void brings_are_bounded(void **state)
+{
+    (void)state;
+    const int64_t most = UINT32_MAX - INT64_C(1);
+    const struct {
+        struct hth_brings in, out;
+        bool good;
+    } cases[] = {
+        {{0, 0, 1, 0, 0}, {0, 0, 1, 0, 0}, true},
+        {{HTH_ROLL_SAMPLES_MAX, HTH_ROLL_SAMPLES_MAX, HTH_AVG_GRAIN_MAX, most, most},
+         {HTH_ROLL_SAMPLES_MAX, HTH_ROLL_SAMPLES_MAX, HTH_AVG_GRAIN_MAX, most, most},
+         true},
+        {{1, 0, 1, INT64_MAX - 1, INT64_MAX - 1}, {1, 0, 1, most, most}, true},
+        {{1, 0, 1, INT64_MIN, INT64_MIN}, {1, 0, 1, 0, 0}, true},
+        {{1, 0, 1, 0, HTH_BRINGS_NO_MORE}, {1, 0, 1, 0, HTH_BRINGS_NO_MORE}, true},
+        {.in = {HTH_ROLL_SAMPLES_MAX + 1, 0, 1, 0, 0}},
+        {.in = {0, HTH_ROLL_SAMPLES_MAX + 1, 1, 0, 0}},
+        {.in = {0, 0, 0, 0, 0}},
+        {.in = {0, 0, HTH_AVG_GRAIN_MAX + 1, 0, 0}},
+        {.in = {0, 0, 1, HTH_BRINGS_NO_MORE, 0}}, /* a landing that never comes */
+    };
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        struct hth_ready_msg a = {.brings = cases[k].in}, b;
+        uint8_t bytes[HTH_ROLL_BYTES_MAX];
+        size_t len = hth_ready_write(&a, bytes);
+        enum hth_err err = hth_ready_read(bytes, len, &b);
+        assert_err(cases[k].good ? HTH_OK : HTH_E_MALFORMED, err);
+        assert_true(!cases[k].good || same_brings(&b.brings, &cases[k].out));
+    }
+}
+
 static struct hth_ready_reply any_reply(enum hth_ready_answer kind, uint32_t count)
 {
-    struct hth_ready_reply a = {.kind = kind, .head = any_hash(), .n = 5, .fork = true};
+    struct hth_ready_reply a = {.kind = kind, .head = any_hash(), .n = 5, .quota = 9, .fork = true};
     a.count = count;
     for (uint32_t i = 0; i < count; i++)
         a.peer[i] = (struct hth_roll_peer){.life = i,
                                            .batch = 2 * i,
                                            .samples = 3 * i,
+                                           .next = 4 * i,
                                            .leaves = i & 1,
                                            .addr = any_addr(i % 2 ? 4 : 6)};
     for (uint32_t i = 0; i < count; i++)
@@ -103,6 +144,7 @@ static void answers_come_back(void **state)
         assert_int_equal(a.count, b.count);
         if (go || a.kind == HTH_READY_LATER)
             assert_int_equal(b.n, 5);
+        assert_int_equal(b.quota, a.kind == HTH_READY_WAIT ? 9 : 0);
         if (go || a.kind == HTH_READY_MOVE || a.kind == HTH_READY_BEHIND)
             assert_memory_equal(&a.head, &b.head, sizeof(a.head));
         assert_int_equal(b.fork, go);
@@ -110,7 +152,8 @@ static void answers_come_back(void **state)
             assert_true(hth_peer_id_eq(&a.peer[i].id, &b.peer[i].id));
             assert_true(hth_addr_eq(&a.peer[i].addr, &b.peer[i].addr));
             assert_true(!go || (b.peer[i].life == i && b.peer[i].batch == 2 * i &&
-                                b.peer[i].samples == 3 * i && b.peer[i].leaves == (i & 1)));
+                                b.peer[i].samples == 3 * i && b.peer[i].next == 4 * i &&
+                                b.peer[i].leaves == (i & 1)));
         }
         for (size_t cut = 0; cut < len; cut++)
             assert_int_not_equal(hth_ready_reply_read(bytes, cut, &b), HTH_OK);
@@ -128,6 +171,10 @@ static void bad_answers_are_refused(void **state)
     a = any_reply(HTH_READY_MOVE, 2);
     a.peer[1].id = a.peer[0].id;
     size_t len = hth_ready_reply_write(&a, bytes);
+    assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, len, &b));
+    a = any_reply(HTH_READY_GO, 2);
+    a.peer[1].samples = HTH_ROLL_SAMPLES_MAX + 1;
+    len = hth_ready_reply_write(&a, bytes);
     assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, len, &b));
     a = any_reply(HTH_READY_MOVE, 1);
     len = hth_ready_reply_write(&a, bytes);
@@ -173,9 +220,8 @@ static void calls_and_links_come_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ready_comes_back),
-        cmocka_unit_test(answers_come_back),
-        cmocka_unit_test(bad_answers_are_refused),
+        cmocka_unit_test(ready_comes_back),          cmocka_unit_test(brings_are_bounded),
+        cmocka_unit_test(answers_come_back),         cmocka_unit_test(bad_answers_are_refused),
         cmocka_unit_test(calls_and_links_come_back),
     };
     hth_rng_init(&rng, 1);

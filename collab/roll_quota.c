@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/roll_int.h"
+
+#include "core/limits.h"
+
+#include <string.h>
+
+#define DEEDS_MAX        8
+#define LINKS_COUNTED    64 /* back from a new tip */
+#define STRANGERS_ONE_IN 20
+#define VOTE_LATER       4 /* 1/4 */
+#define PLAN_MAX         (2 * HTH_ROLL_LINE_MAX)
+
+static struct mate *me(const struct hth_roll_call *roll)
+{
+    return &roll->mate[roll_me(roll)];
+}
+
+static uint32_t base_of(const struct hth_brings *brings)
+{
+    return brings->samples + brings->air; /* each at most HTH_ROLL_SAMPLES_MAX */
+}
+
+/* Nothing is in the air, and no other micro-batch fits into the quota. */
+static bool is_done(const struct mate *mate)
+{
+    const struct hth_brings *b = &mate->brings;
+    return b->air == 0 &&
+           (b->each_us == HTH_BRINGS_NO_MORE || (uint64_t)b->samples + b->grain > mate->quota);
+}
+
+/* ---- as a member ---------------------------------------------------------------------------- */
+
+uint32_t hth_roll_quota(const struct hth_roll_call *roll)
+{
+    const struct hth_choice *c = roll->choice;
+    if (c->tip == HTH_LINK_NONE || c->phase == HTH_CHOICE_ROUND || c->leave == HTH_CHOICE_LEFT)
+        return 0;
+    return me(roll)->quota;
+}
+
+bool roll_is_done(const struct hth_roll_call *roll)
+{
+    return is_done(me(roll));
+}
+
+void roll_brings(struct hth_roll_call *roll, uint16_t member, const struct hth_brings *brings,
+                 bool first)
+{
+    struct mate *mate = &roll->mate[member];
+    int64_t now = hth_now_us(roll->env);
+    bool landed = brings->samples > mate->brings.samples;
+    mate->brings = *brings;
+    mate->said_us = now;
+    if (brings->each_us > 0 && brings->each_us != HTH_BRINGS_NO_MORE)
+        mate->each_us = brings->each_us;
+    if (first || landed)
+        mate->lands_us = now + brings->lands_us + (brings->air > 0 ? 0 : mate->each_us);
+    mate->stalled = mate->stalled && !landed;
+    mate->quota = HTH_MAX(mate->quota, base_of(brings));
+}
+
+struct hth_brings roll_brings_now(const struct hth_roll_call *roll)
+{
+    struct hth_brings b = me(roll)->brings;
+    b.lands_us = HTH_MAX(b.lands_us - (hth_now_us(roll->env) - me(roll)->said_us), 0);
+    if (roll->choice->leave == HTH_CHOICE_LEFT)
+        b.each_us = HTH_BRINGS_NO_MORE;
+    return b;
+}
+
+void hth_roll_bring(struct hth_roll_call *roll, const struct hth_brings *brings)
+{
+    struct hth_brings b = *brings;
+    b.samples = HTH_MIN(b.samples, HTH_ROLL_SAMPLES_MAX);
+    b.air = HTH_MIN(b.air, HTH_ROLL_SAMPLES_MAX);
+    b.grain = HTH_MAX(HTH_MIN(b.grain, HTH_AVG_GRAIN_MAX), 1u);
+    b.lands_us = HTH_MIN(HTH_MAX(b.lands_us, 0), UINT32_MAX);
+    roll->choice->samples = b.samples;
+    roll_brings(roll, roll_me(roll), &b, false);
+    if (roll->first)
+        me(roll)->quota = HTH_MAX(base_of(&b), b.grain);
+    roll->more = true;
+    hth_timer_set(roll->env, roll->timer, 0);
+}
+
+void roll_take_quota(struct hth_roll_call *roll, uint32_t quota)
+{
+    uint32_t before = me(roll)->quota;
+    roll->first = false;
+    me(roll)->quota = HTH_MAX(quota, base_of(&me(roll)->brings));
+    if (me(roll)->quota > before)
+        roll->ops.more(roll->arg);
+}
+
+void roll_begin_quota(struct hth_roll_call *roll, bool known, uint32_t quota)
+{
+    struct hth_brings *b = &me(roll)->brings;
+    for (uint32_t i = 0; i < roll->mates_max; i++)
+        roll->mate[i].stalled = false;
+    roll->first = !known;
+    me(roll)->quota = HTH_MAX(base_of(b), known ? quota : b->grain);
+    roll_brings(roll, roll_me(roll), b, true);
+}
+
+void roll_count_deeds(struct hth_roll_call *roll, uint32_t from, uint32_t to)
+{
+    for (uint32_t k = 0; k < LINKS_COUNTED && to != from && to != HTH_LINK_NONE; k++) {
+        const struct hth_chain_link *link = hth_chain_at(roll->chain, to);
+        for (uint32_t i = 0; i < link->count; i++) {
+            struct mate *mate = &roll->mate[link->roll[i].member];
+            bool in = link->roll[i].marks & HTH_ROLL_IN;
+            mate->deeds = (uint8_t)HTH_MIN(mate->deeds + in, DEEDS_MAX);
+        }
+        to = link->prev;
+    }
+}
+
+/* ---- a caller's plan ------------------------------------------------------------------------ */
+
+/* Those that a caller plans with: READY on its tip (here), or due and not lost. */
+struct plan {
+    uint32_t n;
+    bool missing; /* somebody is not here */
+    uint16_t member[PLAN_MAX];
+    bool here[PLAN_MAX];
+    bool counts[PLAN_MAX]; /* what it will bring */
+    struct hth_brings in[PLAN_MAX];
+    uint32_t quota[PLAN_MAX];
+};
+
+static bool is_here(const struct hth_choice *c, uint16_t member)
+{
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].member == member)
+            return c->seat[i].head == c->tip;
+    return false;
+}
+
+/* It votes once more, and nobody waits for that. */
+static bool has_left(const struct hth_roll_call *roll, uint16_t member)
+{
+    const struct hth_roll *entry = hth_chain_entry(roll->chain, roll->choice->tip, member);
+    return entry != NULL && entry->marks & HTH_ROLL_LEFT;
+}
+
+/* One that keeps to its quota begins the next micro-batch when one has landed; one that is done
+ * begins when it hears of more. */
+static struct hth_brings expected(const struct hth_roll_call *roll, uint16_t member, bool here)
+{
+    const struct mate *mate = &roll->mate[member];
+    struct hth_rpc_peer_info info;
+    struct hth_brings b = {.grain = mate->brings.grain, .each_us = mate->each_us};
+    if (!here)
+        return b;
+    b = mate->brings;
+    if (b.each_us != HTH_BRINGS_NO_MORE)
+        b.each_us = mate->each_us;
+    if (!is_done(mate))
+        b.lands_us -= hth_now_us(roll->env) - mate->said_us;
+    else if (hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) == HTH_OK)
+        b.lands_us = info.rtt_us;
+    else
+        b.lands_us = 0;
+    return b;
+}
+
+/* A member counts that has as many deeds as any other here, or DEEDS_MAX. */
+static void tell_strangers(const struct hth_roll_call *roll, const uint16_t *member, uint32_t n,
+                           bool *counts)
+{
+    uint8_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        most = HTH_MAX(most, roll->mate[member[i]].deeds);
+    for (uint32_t i = 0; i < n; i++)
+        counts[i] = roll->mate[member[i]].deeds >= most;
+}
+
+static void fill(const struct hth_roll_call *roll, struct plan *p)
+{
+    const struct hth_choice *c = roll->choice;
+    p->n = 0;
+    p->missing = false;
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain) && p->n < PLAN_MAX; i++) {
+        bool here = !roll->mate[i].lost && is_here(c, i);
+        if (roll->mate[i].lost || !(here || (hth_choice_is_due(c, i) && !has_left(roll, i))))
+            continue;
+        p->member[p->n] = i;
+        p->here[p->n] = here;
+        p->in[p->n++] = expected(roll, i, here);
+        p->missing |= !here && !roll->mate[i].stalled;
+    }
+    tell_strangers(roll, p->member, p->n, p->counts);
+    for (uint32_t i = 0; i < p->n; i++)
+        p->counts[i] &= !roll->mate[p->member[i]].stalled;
+}
+
+/* Of those that do not count what has landed counts, and no more. */
+static void without(const struct hth_brings *in, const bool *counts, uint32_t n,
+                    struct hth_brings *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = in[i];
+        if (!counts[i]) {
+            out[i].air = 0;
+            out[i].each_us = HTH_BRINGS_NO_MORE;
+        }
+    }
+}
+
+/* How long a member has had nothing to show, or will have. */
+static int64_t late_us(const struct hth_roll_call *roll, uint16_t member, bool here)
+{
+    const struct mate *mate = &roll->mate[member];
+    int64_t now = hth_now_us(roll->env);
+    if (!here)
+        return now - roll->since_us;
+    if (is_done(mate))
+        return 0;
+    int64_t left = mate->brings.air > 0 ? mate->said_us + mate->brings.lands_us - now : 0;
+    return HTH_MAX(left, now - mate->lands_us);
+}
+
+static void find_stalled(struct hth_roll_call *roll, struct plan *p)
+{
+    struct hth_brings in[PLAN_MAX];
+    bool prompt[PLAN_MAX], all = true;
+    for (uint32_t i = 0; i < p->n; i++) {
+        bool late = late_us(roll, p->member[i], p->here[i]) > roll->opts.window_us;
+        prompt[i] = p->counts[i] && !late;
+        all &= prompt[i] || !p->counts[i];
+    }
+    without(p->in, prompt, p->n, in);
+    if (all || !hth_quota(in, p->n, roll->opts.target, p->quota))
+        return;
+    int64_t limit = roll->opts.window_us + hth_quota_closes_us(in, p->n, p->quota);
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct mate *mate = &roll->mate[p->member[i]];
+        if (prompt[i] || !p->counts[i] || late_us(roll, p->member[i], p->here[i]) <= limit)
+            continue;
+        p->counts[i] = false;
+        mate->stalled = true;
+        mate->deeds = 0;
+    }
+}
+
+/* Strangers bring what lands until the others could be done with them, the others all of it. */
+static void plan_for(const struct hth_brings *in, const bool *counts, uint32_t n, uint64_t target,
+                     uint32_t *quota)
+{
+    uint32_t with[PLAN_MAX];
+    struct hth_brings sure[PLAN_MAX];
+    bool reached = hth_quota(in, n, target, with);
+    without(in, counts, n, sure);
+    reached |= hth_quota(sure, n, target, quota);
+    (void)reached; /* else quotas are what there is, and nobody goes */
+    for (uint32_t i = 0; i < n; i++)
+        if (!counts[i])
+            quota[i] = with[i];
+}
+
+static bool has_quota(const void *ctx, uint16_t member)
+{
+    const struct plan *p = ctx;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->member[i] == member)
+            return p->quota[i] > 0;
+    return false;
+}
+
+/* A member without samples is in no round. The caller has to be in it, and a quorum; and all those
+ * whose one micro-batch makes it no longer than a quarter more. */
+static void add_votes(const struct hth_roll_call *roll, uint32_t base, struct plan *p)
+{
+    struct hth_brings in[PLAN_MAX];
+    without(p->in, p->counts, p->n, in);
+    int64_t closes = hth_quota_closes_us(in, p->n, p->quota);
+    bool quorum = hth_chain_quorum(roll->chain, base, has_quota, p);
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct hth_brings *b = &p->in[i];
+        bool fast = HTH_MAX(b->lands_us, 0) + b->each_us <= closes + closes / VOTE_LATER;
+        if (p->quota[i] == 0 && b->each_us != HTH_BRINGS_NO_MORE &&
+            (fast || !quorum || p->member[i] == roll_me(roll)))
+            p->quota[i] = b->grain;
+    }
+}
+
+/* Samples that a member can bring within the quota that it has. */
+static uint32_t fits(const struct hth_roll_call *roll, const struct plan *p, uint32_t i)
+{
+    const struct hth_brings *b = &p->in[i];
+    uint32_t base = base_of(b), quota = roll->mate[p->member[i]].quota;
+    if (!p->counts[i] || !p->here[i])
+        return b->samples;
+    return base + (quota > base ? (quota - base) / b->grain * b->grain : 0);
+}
+
+/* Whether the quotas that members have are as good as the new ones: what is known of the others is
+ * as old as the difference. */
+static bool keep_quotas(const struct hth_roll_call *roll, const struct plan *p)
+{
+    struct hth_brings in[PLAN_MAX];
+    uint32_t has[PLAN_MAX], grain = 1;
+    uint64_t sum = 0, planned = 0;
+    without(p->in, p->counts, p->n, in);
+    for (uint32_t i = 0; i < p->n; i++) {
+        has[i] = fits(roll, p, i);
+        sum += has[i];
+        planned += p->quota[i];
+        grain = HTH_MAX(grain, in[i].grain);
+        if (has[i] == 0 && p->quota[i] > 0)
+            return false;
+    }
+    return sum >= roll->opts.target && sum < HTH_MAX(roll->opts.target + grain, planned + 1) &&
+           hth_quota_closes_us(in, p->n, has) <= hth_quota_closes_us(in, p->n, p->quota) + SAY_US;
+}
+
+static void set_quotas(struct hth_roll_call *roll, const struct plan *p)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct mate *mate = &roll->mate[p->member[i]];
+        bool done = is_done(mate);
+        if (!p->here[i])
+            continue;
+        mate->quota = HTH_MAX(mate->stalled ? 0 : p->quota[i], base_of(&mate->brings));
+        if (done && !is_done(mate)) /* it begins */
+            mate->lands_us = hth_now_us(roll->env) + mate->each_us;
+    }
+}
+
+static enum roll_awaits awaited(const struct hth_roll_call *roll, const struct plan *p)
+{
+    enum roll_awaits awaits = ROLL_AWAITS_NONE;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct mate *mate = &roll->mate[p->member[i]];
+        if (mate->stalled || (p->here[i] && is_done(mate)))
+            continue;
+        if (p->counts[i])
+            return ROLL_AWAITS_MEMBERS;
+        awaits = ROLL_AWAITS_STRANGERS;
+    }
+    return awaits;
+}
+
+/* Whether this member calls the ballot that it is in. */
+static bool is_calling(const struct hth_roll_call *roll)
+{
+    const struct hth_choice *c = roll->choice;
+    struct hth_ballot now = hth_choice_now(c);
+    return c->phase == HTH_CHOICE_WAIT && hth_choice_caller(roll->chain, &now) == c->me &&
+           c->ballot.base == now.base && c->ballot.step == now.step && c->ballot.n == now.n &&
+           !c->gone_out && is_here(c, c->me) && hth_choice_may_call(c, roll->hears);
+}
+
+bool roll_plan(struct hth_roll_call *roll)
+{
+    struct plan p;
+    roll->awaits = ROLL_AWAITS_MEMBERS;
+    if (!is_calling(roll))
+        return false;
+    uint32_t before = me(roll)->quota;
+    fill(roll, &p);
+    find_stalled(roll, &p);
+    plan_for(p.in, p.counts, p.n, roll->opts.target, p.quota);
+    add_votes(roll, hth_chain_base(roll->chain, roll->choice->tip), &p);
+    /* The first READYs of a ballot come one after the other. */
+    bool early = p.missing && hth_now_us(roll->env) - roll->since_us < roll->opts.silence_us;
+    if (!early && !keep_quotas(roll, &p))
+        set_quotas(roll, &p);
+    for (uint32_t i = 0; i < p.n; i++) {
+        const struct mate *mate = &roll->mate[p.member[i]];
+        const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT, .quota = mate->quota};
+        if (mate->held != NULL && mate->quota > mate->keeps_to)
+            roll_release(roll, p.member[i], &wait);
+    }
+    roll->awaits = awaited(roll, &p);
+    roll->first &= me(roll)->quota == before;
+    if (me(roll)->quota > before)
+        roll->ops.more(roll->arg);
+    return true;
+}
+
+void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go,
+                    const struct hth_roll *list)
+{
+    struct plan p = {.n = go->count};
+    for (uint32_t i = 0; i < p.n; i++) {
+        const struct mate *mate = &roll->mate[list[i].member];
+        p.member[i] = list[i].member;
+        p.in[i] = (struct hth_brings){.grain = mate->brings.grain, .each_us = mate->each_us};
+    }
+    tell_strangers(roll, p.member, p.n, p.counts);
+    plan_for(p.in, p.counts, p.n, roll->opts.target, p.quota);
+    add_votes(roll, roll->go.head, &p); /* whose voters choose what follows */
+    for (uint32_t i = 0; i < p.n; i++)
+        go->peer[i].next = p.quota[i];
+}
+
+bool roll_strangers_over(const struct hth_roll_call *roll, int64_t *at_us)
+{
+    /* STRANGERS_ONE_IN * (waited before + at - since) = at - born */
+    int64_t began = roll->strangers_since_us - roll->strangers_us;
+    *at_us = (STRANGERS_ONE_IN * began - roll->born_us) / (STRANGERS_ONE_IN - 1) + 1;
+    return hth_now_us(roll->env) >= *at_us;
+}
