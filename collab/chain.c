@@ -18,6 +18,9 @@ struct member {
     struct hth_peer_id id;
     uint64_t life;
     uint16_t number;
+    bool kept;      /* whatever happens: the owner's */
+    uint32_t links; /* in whose rolls it is */
+    uint32_t born;  /* 0: the number is free */
 };
 
 #define MEMBER_KEY_BYTES (sizeof(struct hth_peer_id) + sizeof(uint64_t))
@@ -26,25 +29,28 @@ _Static_assert(offsetof(struct member, life) == sizeof(struct hth_peer_id),
 
 struct held {
     struct hth_hash head;
+    struct hth_hash before; /* head of the link before it, which may be gone; zero of a genesis */
     struct hth_chain_link link;
+    struct hth_roll *roll; /* the link's, and the voters in one piece of memory */
     struct hth_voter *voters;
     uint32_t voters_count;
     uint32_t weight;
-    uint32_t first; /* of its chain */
-    uint32_t epoch; /* the link whose head the draws of voters come from */
+    uint32_t first;        /* of its chain: tells chains apart */
+    uint32_t known;        /* links before it, at most the window; all of them behind a genesis */
+    struct hth_hash epoch; /* the draws of voters come from */
     uint64_t samples;
 };
 
 struct hth_chain {
     struct hth_chain_opts opts;
-    struct held *links;
-    uint32_t count;
+    struct held *links; /* a ring: number modulo links_max */
+    uint32_t count;     /* of all that ever were */
+    uint32_t oldest;    /* that is kept */
     struct member *members;
     uint32_t members_count;
-    struct hth_roll *rolls;
-    struct hth_voter *voters; /* as many as rolls */
-    uint32_t rolls_count;
-    uint8_t *bytes; /* of the link that is hashed */
+    uint32_t born;
+    uint32_t rolls_count; /* entries of all rolls */
+    uint8_t *bytes;       /* of the link that is hashed */
     const struct member **sorted;
     struct member *read; /* of the link that is read */
     struct hth_map *by_head, *by_member;
@@ -57,8 +63,6 @@ struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts)
     chain->opts = *opts;
     chain->links = hth_calloc(opts->links_max, sizeof(*chain->links));
     chain->members = hth_calloc(opts->members_max, sizeof(*chain->members));
-    chain->rolls = hth_calloc(opts->rolls_max, sizeof(*chain->rolls));
-    chain->voters = hth_calloc(opts->rolls_max, sizeof(*chain->voters));
     chain->bytes = hth_calloc(BYTES_MAX(opts->members_max), 1);
     chain->read = hth_calloc(opts->members_max, sizeof(*chain->read));
     chain->sorted = hth_calloc(opts->members_max, sizeof(*chain->sorted));
@@ -76,8 +80,8 @@ void hth_chain_free(struct hth_chain *chain)
     hth_free(chain->read);
     hth_free(chain->sorted);
     hth_free(chain->bytes);
-    hth_free(chain->voters);
-    hth_free(chain->rolls);
+    for (uint32_t i = 0; i < chain->opts.links_max; i++)
+        hth_free(chain->links[i].roll);
     hth_free(chain->members);
     hth_free(chain->links);
     hth_free(chain);
@@ -85,30 +89,82 @@ void hth_chain_free(struct hth_chain *chain)
 
 /* ---- members ------------------------------------------------------------------------------ */
 
+static void free_number(struct hth_chain *chain, struct member *m)
+{
+    hth_map_del(chain->by_member, m, MEMBER_KEY_BYTES);
+    *m = (struct member){.number = m->number};
+}
+
+/* A process that took part in no step makes room for a later one of the same peer. */
+static struct member *older_life(struct hth_chain *chain, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < chain->members_count; i++) {
+        struct member *m = &chain->members[i];
+        if (m->born != 0 && m->links == 0 && !m->kept && hth_peer_id_eq(&m->id, id))
+            return m;
+    }
+    return NULL;
+}
+
+static struct member *free_member(struct hth_chain *chain)
+{
+    for (uint32_t i = 0; i < chain->members_count; i++)
+        if (chain->members[i].born == 0)
+            return &chain->members[i];
+    if (chain->members_count == chain->opts.members_max)
+        return NULL;
+    struct member *m = &chain->members[chain->members_count];
+    m->number = (uint16_t)chain->members_count++;
+    return m;
+}
+
 enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life,
                               uint16_t *out)
 {
     struct member key = {.id = *id, .life = life};
-    const struct member *known = hth_map_get(chain->by_member, &key, MEMBER_KEY_BYTES);
+    struct member *m = hth_map_get(chain->by_member, &key, MEMBER_KEY_BYTES);
     *out = HTH_MEMBER_NONE;
-    if (known == NULL) {
-        if (chain->members_count == chain->opts.members_max)
+    if (m == NULL) {
+        struct member *older = older_life(chain, id);
+        if (older != NULL)
+            free_number(chain, older);
+        m = free_member(chain);
+        if (m == NULL)
             return HTH_E_TOO_LARGE;
-        struct member *added = &chain->members[chain->members_count];
-        key.number = (uint16_t)chain->members_count++;
-        *added = key;
-        hth_map_put(chain->by_member, added, MEMBER_KEY_BYTES, added);
-        known = added;
+        key.number = m->number;
+        key.born = ++chain->born;
+        *m = key;
+        hth_map_put(chain->by_member, m, MEMBER_KEY_BYTES, m);
     }
-    *out = known->number;
+    *out = m->number;
     return HTH_OK;
 }
 
-/* Takes the numbers back that were given since there were `count`. */
-static void forget_members(struct hth_chain *chain, uint32_t count)
+void hth_chain_keep(struct hth_chain *chain, uint16_t member)
 {
-    while (chain->members_count > count)
-        hth_map_del(chain->by_member, &chain->members[--chain->members_count], MEMBER_KEY_BYTES);
+    chain->members[member].kept = true;
+}
+
+uint32_t hth_chain_born(const struct hth_chain *chain, uint16_t member)
+{
+    return chain->members[member].born;
+}
+
+void hth_chain_sweep(struct hth_chain *chain, hth_member_test *keeps, const void *ctx)
+{
+    for (uint32_t i = 0; i < chain->members_count; i++) {
+        struct member *m = &chain->members[i];
+        if (m->born != 0 && m->links == 0 && !m->kept && !keeps(ctx, m->number))
+            free_number(chain, m);
+    }
+}
+
+/* Takes the numbers back that were given since then. */
+static void forget_members(struct hth_chain *chain, uint32_t born)
+{
+    for (uint32_t i = 0; i < chain->members_count; i++)
+        if (chain->members[i].born > born)
+            free_number(chain, &chain->members[i]);
 }
 
 uint32_t hth_chain_members(const struct hth_chain *chain)
@@ -143,28 +199,46 @@ bool hth_chain_forks(const struct hth_chain *chain)
     return chain->opts.eventual;
 }
 
+bool hth_chain_has(const struct hth_chain *chain, uint32_t link)
+{
+    return link >= chain->oldest && link < chain->count;
+}
+
+uint32_t hth_chain_room(const struct hth_chain *chain, uint32_t link)
+{
+    uint32_t since = chain->count - link;
+    return since < chain->opts.links_max ? chain->opts.links_max - since : 0;
+}
+
+static struct held *held_at(const struct hth_chain *chain, uint32_t link)
+{
+    HTH_ASSERT(hth_chain_has(chain, link));
+    return &chain->links[link % chain->opts.links_max];
+}
+
 const struct hth_chain_link *hth_chain_at(const struct hth_chain *chain, uint32_t link)
 {
-    HTH_ASSERT(link < chain->count);
-    return &chain->links[link].link;
+    return &held_at(chain, link)->link;
 }
 
 const struct hth_hash *hth_chain_head(const struct hth_chain *chain, uint32_t link)
 {
-    HTH_ASSERT(link < chain->count);
-    return &chain->links[link].head;
+    return &held_at(chain, link)->head;
 }
 
 uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *head)
 {
     const struct held *found = hth_map_get(chain->by_head, head, sizeof(*head));
-    return found == NULL ? HTH_LINK_NONE : (uint32_t)(found - chain->links);
+    if (found == NULL)
+        return HTH_LINK_NONE;
+    uint32_t slot = (uint32_t)(found - chain->links), max = chain->opts.links_max;
+    uint32_t ago = ((chain->count - 1) % max + max - slot) % max;
+    return chain->count - 1 - ago;
 }
 
 struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link)
 {
-    HTH_ASSERT(link < chain->count);
-    const struct held *held = &chain->links[link];
+    const struct held *held = held_at(chain, link);
     return (struct hth_voters){
         .order = held->voters, .count = held->voters_count, .weight = held->weight};
 }
@@ -172,13 +246,12 @@ struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link)
 uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link)
 {
     const struct hth_chain_link *at = hth_chain_at(chain, link);
-    return at->kind == HTH_LINK_STEP ? at->prev : link;
+    return at->kind == HTH_LINK_STEP && at->prev != HTH_LINK_NONE ? at->prev : link;
 }
 
 uint64_t hth_chain_samples(const struct hth_chain *chain, uint32_t link)
 {
-    HTH_ASSERT(link < chain->count);
-    return chain->links[link].samples;
+    return held_at(chain, link)->samples;
 }
 
 static int by_number(const void *a, const void *b)
@@ -200,7 +273,7 @@ const struct hth_roll *hth_chain_entry(const struct hth_chain *chain, uint32_t l
 
 bool hth_chain_used(const struct hth_chain *chain, uint32_t link, uint16_t member, uint32_t batch)
 {
-    for (; link != HTH_LINK_NONE; link = chain->links[link].link.prev) {
+    for (; link != HTH_LINK_NONE; link = hth_chain_at(chain, link)->prev) {
         const struct hth_roll *entry = hth_chain_entry(chain, link, member);
         if (entry != NULL && entry->batch == batch && entry->marks & (HTH_ROLL_IN | HTH_ROLL_PART))
             return true;
@@ -235,7 +308,7 @@ static uint64_t draw_of(const struct hth_chain *chain, const struct held *held, 
 {
     uint8_t bytes[sizeof(struct hth_hash) + MEMBER_KEY_BYTES];
     struct hth_hash hash;
-    memcpy(bytes, &chain->links[held->epoch].head, sizeof(struct hth_hash));
+    memcpy(bytes, &held->epoch, sizeof(struct hth_hash));
     memcpy(bytes + sizeof(struct hth_hash), &chain->members[member], MEMBER_KEY_BYTES);
     chain->opts.crypto->hash(bytes, sizeof(bytes), &hash);
     return hth_load_u64le(hash.b);
@@ -246,14 +319,14 @@ static uint16_t weight_of(const struct hth_chain *chain, uint32_t link, uint16_t
     uint16_t in = 0;
     for (uint32_t k = 0; k < chain->opts.window && link != HTH_LINK_NONE; k++) {
         in += is_in(hth_chain_entry(chain, link, member));
-        link = chain->links[link].link.prev;
+        link = hth_chain_at(chain, link)->prev;
     }
     return in;
 }
 
 static void find_voters(struct hth_chain *chain, uint32_t number)
 {
-    struct held *held = &chain->links[number];
+    struct held *held = held_at(chain, number);
     const struct hth_chain_link *link = &held->link;
     bool all_leave = true; /* then nobody does: the last ones keep their votes */
     for (uint32_t i = 0; i < link->count; i++)
@@ -298,14 +371,12 @@ static int by_identity(const void *a, const void *b)
     return order != 0 ? order : x->life < y->life ? -1 : x->life > y->life;
 }
 
-/* `link` has its roll in the store, ascending by member. */
-static void write_link(const struct hth_chain *chain, const struct hth_chain_link *link,
+static void write_link(const struct hth_chain *chain, const struct held *held,
                        struct hth_writer *w)
 {
-    static const struct hth_hash none;
+    const struct hth_chain_link *link = &held->link;
     hth_write_u64(w, link->step);
-    hth_write_bytes(w, link->prev == HTH_LINK_NONE ? &none : &chain->links[link->prev].head,
-                    sizeof(none));
+    hth_write_bytes(w, &held->before, sizeof(held->before));
     hth_write_u32(w, link->protocol);
     hth_write_u32(w, link->ballot);
     hth_write_u8(w, (uint8_t)link->kind);
@@ -327,16 +398,16 @@ static void write_link(const struct hth_chain *chain, const struct hth_chain_lin
 
 void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w)
 {
-    write_link(chain, hth_chain_at(chain, link), w);
+    write_link(chain, held_at(chain, link), w);
 }
 
-static struct hth_hash hash_link(const struct hth_chain *chain, const struct hth_chain_link *link)
+static struct hth_hash hash_link(const struct hth_chain *chain, const struct held *held)
 {
     struct hth_writer w;
     struct hth_hash head;
-    hth_writer_init(&w, chain->bytes, BYTES_MAX(link->count));
+    hth_writer_init(&w, chain->bytes, BYTES_MAX(held->link.count));
     hth_write_bytes(&w, &chain->opts.run, sizeof(chain->opts.run));
-    write_link(chain, link, &w);
+    write_link(chain, held, &w);
     HTH_ASSERT(w.err == HTH_OK);
     chain->opts.crypto->hash(chain->bytes, w.pos, &head);
     return head;
@@ -348,25 +419,30 @@ static bool marks_are_good(uint16_t marks)
            marks == (HTH_ROLL_IN | HTH_ROLL_LEFT);
 }
 
-/* Checks all that needs no other link. `roll` is ascending by member. */
-static enum hth_err check_form(const struct hth_chain *chain, const struct hth_chain_link *link,
-                               const struct hth_roll *roll)
+static bool is_zero(const struct hth_hash *head)
 {
+    static const struct hth_hash none;
+    return memcmp(head, &none, sizeof(none)) == 0;
+}
+
+/* Checks all but the quorum. The roll is ascending by member. */
+static enum hth_err check_form(const struct hth_chain *chain, const struct held *held, bool anchor)
+{
+    const struct hth_chain_link *link = &held->link;
+    const struct hth_roll *roll = held->roll;
     bool somebody = false;
     for (uint32_t i = 0; i < link->count; i++) {
-        if (roll[i].member >= chain->members_count || !marks_are_good(roll[i].marks) ||
-            (i > 0 && roll[i].member == roll[i - 1].member))
+        if (roll[i].member >= chain->members_count || chain->members[roll[i].member].born == 0 ||
+            !marks_are_good(roll[i].marks) || (i > 0 && roll[i].member == roll[i - 1].member))
             return HTH_E_MALFORMED;
         somebody |= is_in(&roll[i]);
     }
-    bool is_first = link->prev == HTH_LINK_NONE;
-    if (!somebody || (link->kind == HTH_LINK_GENESIS) != is_first)
+    bool is_first = is_zero(&held->before);
+    if (!somebody || (link->kind == HTH_LINK_GENESIS) != is_first || (anchor && is_first))
         return HTH_E_MALFORMED;
-    if (is_first)
+    if (is_first || anchor)
         return HTH_OK;
-    if (link->prev >= chain->count)
-        return HTH_E_NOT_FOUND;
-    return link->step == chain->links[link->prev].link.step + 1 ? HTH_OK : HTH_E_MALFORMED;
+    return link->step == hth_chain_at(chain, link->prev)->step + 1 ? HTH_OK : HTH_E_MALFORMED;
 }
 
 static bool brought(const void *ctx, uint16_t member)
@@ -374,48 +450,130 @@ static bool brought(const void *ctx, uint16_t member)
     return is_in(find_entry(ctx, member));
 }
 
+/* Behind an anchor the first weights are not known. */
 static enum hth_err check_quorum(const struct hth_chain *chain, const struct hth_chain_link *link)
 {
-    if (link->kind == HTH_LINK_GENESIS)
-        return HTH_OK;
     if (link->kind == HTH_LINK_FORK && !chain->opts.eventual)
         return HTH_E_REFUSED;
-    bool enough = hth_chain_quorum(chain, hth_chain_base(chain, link->prev), brought, link);
+    if (link->prev == HTH_LINK_NONE)
+        return HTH_OK;
+    uint32_t base = hth_chain_base(chain, link->prev);
+    if (held_at(chain, base)->known < chain->opts.window)
+        return HTH_OK;
+    bool enough = hth_chain_quorum(chain, base, brought, link);
     return enough == (link->kind == HTH_LINK_STEP) ? HTH_OK : HTH_E_STALE;
+}
+
+/* Copies the roll, with room for the voters behind it. */
+static void copy_roll(struct held *held, const struct hth_chain_link *link)
+{
+    size_t each = sizeof(*held->roll) + sizeof(*held->voters);
+    held->link = *link;
+    held->roll = hth_calloc(link->count + 1, each);
+    memcpy(held->roll, link->roll, link->count * sizeof(*held->roll));
+    qsort(held->roll, link->count, sizeof(*held->roll), by_number);
+    held->voters = (struct hth_voter *)(held->roll + link->count + 1);
+    held->link.roll = held->roll;
+}
+
+static void count_in_links(struct hth_chain *chain, const struct held *held, bool in)
+{
+    for (uint32_t i = 0; i < held->link.count; i++)
+        chain->members[held->roll[i].member].links += in ? 1u : UINT32_MAX;
+}
+
+/* The oldest link makes room. */
+static void let_go(struct hth_chain *chain)
+{
+    uint32_t number = chain->oldest;
+    struct held *old = held_at(chain, number);
+    hth_map_del(chain->by_head, &old->head, sizeof(old->head));
+    count_in_links(chain, old, false);
+    chain->rolls_count -= old->link.count;
+    hth_free(old->roll);
+    *old = (struct held){.roll = NULL};
+    chain->oldest++;
+    for (uint32_t i = chain->oldest; i < chain->count; i++)
+        if (held_at(chain, i)->link.prev == number)
+            held_at(chain, i)->link.prev = HTH_LINK_NONE;
+}
+
+static void place(struct hth_chain *chain, struct held *held, uint64_t samples)
+{
+    const struct hth_chain_link *link = &held->link;
+    const struct held *before = link->prev == HTH_LINK_NONE ? NULL : held_at(chain, link->prev);
+    bool begins = link->kind != HTH_LINK_STEP || link->step % EPOCH_STEPS == 0 || before == NULL;
+    uint32_t number = chain->count;
+    held->first = before == NULL ? number : before->first;
+    held->known = link->kind == HTH_LINK_GENESIS ? chain->opts.window
+                  : before == NULL               ? 0
+                                                 : HTH_MIN(before->known + 1, chain->opts.window);
+    held->samples = before == NULL ? samples : before->samples;
+    held->epoch = begins ? held->head : before->epoch;
+    for (uint32_t i = 0; i < link->count; i++)
+        if (is_in(&held->roll[i]))
+            held->samples += held->roll[i].samples;
+    while (number - chain->oldest == chain->opts.links_max ||
+           chain->rolls_count + link->count > chain->opts.rolls_max)
+        let_go(chain);
+    if (link->prev != HTH_LINK_NONE && !hth_chain_has(chain, link->prev))
+        held->link.prev = HTH_LINK_NONE;
+    struct held *at = &chain->links[number % chain->opts.links_max];
+    *at = *held;
+    chain->count++;
+    chain->rolls_count += link->count;
+    count_in_links(chain, at, true);
+    hth_map_put(chain->by_head, &at->head, sizeof(at->head), at);
+    find_voters(chain, number);
+}
+
+/* `before` is the head of the link before it. */
+static enum hth_err add(struct hth_chain *chain, const struct hth_chain_link *link,
+                        const struct hth_hash *before, bool anchor, uint64_t samples, uint32_t *out)
+{
+    struct held held = {.before = *before};
+    enum hth_err err;
+    *out = HTH_LINK_NONE;
+    if (link->count > chain->opts.rolls_max || link->count > chain->opts.members_max ||
+        chain->count == HTH_LINK_NONE - 1)
+        return HTH_E_TOO_LARGE;
+    copy_roll(&held, link);
+    HTH_GOTO(out, check_form(chain, &held, anchor));
+    HTH_GOTO(out, check_quorum(chain, &held.link));
+    held.head = hash_link(chain, &held);
+    *out = hth_chain_find(chain, &held.head);
+    if (*out == HTH_LINK_NONE) {
+        *out = chain->count;
+        place(chain, &held, samples);
+        return HTH_OK;
+    }
+out:
+    hth_free(held.roll);
+    return err;
 }
 
 enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link *link,
                            uint32_t *out)
 {
+    static const struct hth_hash none;
     *out = HTH_LINK_NONE;
-    if (link->count > chain->opts.rolls_max - chain->rolls_count ||
-        link->count > chain->opts.members_max || chain->count == chain->opts.links_max)
-        return HTH_E_TOO_LARGE;
-    struct hth_roll *roll = &chain->rolls[chain->rolls_count];
-    memcpy(roll, link->roll, link->count * sizeof(*roll));
-    qsort(roll, link->count, sizeof(*roll), by_number);
-    HTH_TRY(check_form(chain, link, roll));
-    struct held *held = &chain->links[chain->count];
-    *held = (struct held){.link = *link, .voters = &chain->voters[chain->rolls_count]};
-    held->link.roll = roll;
-    HTH_TRY(check_quorum(chain, &held->link));
-    held->head = hash_link(chain, &held->link);
-    *out = hth_chain_find(chain, &held->head);
-    if (*out != HTH_LINK_NONE)
-        return HTH_OK;
-    *out = chain->count++;
-    chain->rolls_count += link->count;
-    hth_map_put(chain->by_head, &held->head, sizeof(held->head), held);
-    const struct held *before = link->prev == HTH_LINK_NONE ? NULL : &chain->links[link->prev];
-    held->first = before == NULL ? *out : before->first;
-    held->samples = before == NULL ? 0 : before->samples;
-    bool begins = link->kind != HTH_LINK_STEP || link->step % EPOCH_STEPS == 0;
-    held->epoch = begins ? *out : before->epoch;
-    for (uint32_t i = 0; i < link->count; i++)
-        if (is_in(&roll[i]))
-            held->samples += roll[i].samples;
-    find_voters(chain, *out);
-    return HTH_OK;
+    if (link->prev != HTH_LINK_NONE && !hth_chain_has(chain, link->prev))
+        return HTH_E_NOT_FOUND;
+    return add(chain, link, link->prev == HTH_LINK_NONE ? &none : hth_chain_head(chain, link->prev),
+               false, 0, out);
+}
+
+uint32_t hth_chain_anchor(const struct hth_chain *chain, uint32_t link)
+{
+    const struct held *base = held_at(chain, hth_chain_base(chain, link));
+    link = hth_chain_base(chain, link);
+    while (memcmp(&held_at(chain, link)->head, &base->epoch, sizeof(base->epoch)) != 0 &&
+           hth_chain_at(chain, link)->prev != HTH_LINK_NONE)
+        link = hth_chain_at(chain, link)->prev;
+    for (uint32_t i = 0; i < chain->opts.window; i++)
+        if (hth_chain_at(chain, link)->prev != HTH_LINK_NONE)
+            link = hth_chain_at(chain, link)->prev;
+    return link;
 }
 
 /* Reads the members of a roll into chain->read, and their entries. */
@@ -436,24 +594,17 @@ static enum hth_err read_roll(struct hth_chain *chain, struct hth_reader *r, uin
     return HTH_OK;
 }
 
-/* Gives the members numbers; those that have none get the next ones, or none is added. */
+/* Gives the members numbers. */
 static enum hth_err number_members(struct hth_chain *chain, struct hth_roll *roll, uint32_t count)
 {
-    uint32_t before = chain->members_count;
-    for (uint32_t i = 0; i < count; i++) {
-        enum hth_err err =
-            hth_chain_member(chain, &chain->read[i].id, chain->read[i].life, &roll[i].member);
-        if (err == HTH_OK)
-            continue;
-        forget_members(chain, before);
-        return err;
-    }
+    for (uint32_t i = 0; i < count; i++)
+        HTH_TRY(hth_chain_member(chain, &chain->read[i].id, chain->read[i].life, &roll[i].member));
     return HTH_OK;
 }
 
-enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out)
+static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, bool anchor,
+                              uint64_t samples, uint32_t *out)
 {
-    static const struct hth_hash none;
     struct hth_chain_link link = {.step = hth_read_u64(r)};
     struct hth_hash before;
     *out = HTH_LINK_NONE;
@@ -467,6 +618,7 @@ enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint3
     if (link.count > chain->opts.members_max)
         return HTH_E_TOO_LARGE;
     struct hth_roll *roll = hth_calloc(link.count + 1, sizeof(*roll));
+    uint32_t born = chain->born;
     enum hth_err err;
     HTH_GOTO(out, read_roll(chain, r, link.count, roll));
     uint16_t extension = hth_read_u16(r);
@@ -474,18 +626,29 @@ enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint3
     HTH_GOTO(out, extension == 0 ? HTH_OK : HTH_E_VERSION);
     HTH_GOTO(out, kind <= HTH_LINK_GENESIS ? HTH_OK : HTH_E_MALFORMED);
     link.kind = (enum hth_link_kind)kind;
-    bool is_first = memcmp(&before, &none, sizeof(none)) == 0;
-    link.prev = is_first ? HTH_LINK_NONE : hth_chain_find(chain, &before);
-    HTH_GOTO(out, !is_first && link.prev == HTH_LINK_NONE ? HTH_E_NOT_FOUND : HTH_OK);
-    uint32_t members = chain->members_count;
+    link.prev = is_zero(&before) ? HTH_LINK_NONE : hth_chain_find(chain, &before);
+    anchor = anchor && link.prev == HTH_LINK_NONE;
+    HTH_GOTO(out, !is_zero(&before) && link.prev == HTH_LINK_NONE && !anchor ? HTH_E_NOT_FOUND
+                                                                              : HTH_OK);
     HTH_GOTO(out, number_members(chain, roll, link.count));
     link.roll = roll;
-    err = hth_chain_add(chain, &link, out);
-    if (err != HTH_OK)
-        forget_members(chain, members);
+    err = add(chain, &link, &before, anchor, samples, out);
 out:
+    if (err != HTH_OK)
+        forget_members(chain, born);
     hth_free(roll);
     return err;
+}
+
+enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out)
+{
+    return read_link(chain, r, false, 0, out);
+}
+
+enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
+                                   uint32_t *out)
+{
+    return read_link(chain, r, true, samples, out);
 }
 
 /* ---- which chain remains
@@ -494,10 +657,10 @@ out:
 /* Whether a link is another, or follows from it without a fork between them. */
 static bool follows(const struct hth_chain *chain, uint32_t link, uint32_t from)
 {
-    uint64_t step = chain->links[from].link.step;
+    uint64_t step = hth_chain_at(chain, from)->step;
     while (link != from) {
-        const struct hth_chain_link *at = &chain->links[link].link;
-        if (at->kind != HTH_LINK_STEP || at->step <= step)
+        const struct hth_chain_link *at = hth_chain_at(chain, link);
+        if (at->kind != HTH_LINK_STEP || at->step <= step || at->prev == HTH_LINK_NONE)
             return false;
         link = at->prev;
     }
@@ -508,15 +671,15 @@ bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b)
 {
     if (a == b)
         return false;
-    const struct held *x = &chain->links[a], *y = &chain->links[b];
+    const struct held *x = held_at(chain, a), *y = held_at(chain, b);
     if (follows(chain, a, hth_chain_base(chain, b)))
         return x->link.step > y->link.step;
     if (follows(chain, b, hth_chain_base(chain, a)))
         return false;
     if (!chain->opts.eventual && x->first == y->first)
         return false;
-    x = &chain->links[hth_chain_base(chain, a)];
-    y = &chain->links[hth_chain_base(chain, b)];
+    x = held_at(chain, hth_chain_base(chain, a));
+    y = held_at(chain, hth_chain_base(chain, b));
     if (x->samples != y->samples)
         return x->samples > y->samples;
     return memcmp(&x->head, &y->head, sizeof(x->head)) < 0;

@@ -32,8 +32,10 @@
  * A member is a process, not a machine: a peer's id and the number of its life. A process that
  * starts again without its promises is another member.
  *
- * The chain is a store of links and members, addressed by small numbers. All memory is taken by
- * hth_chain_new. One thread at a time; no clock, no I/O.
+ * The chain is a store of links and members, addressed by numbers. It keeps the last links_max
+ * links. A reader that needs older ones begins at an *anchor*, a link whose predecessor it does not
+ * know; right after an anchor quorums can't be judged. Members without a link can be forgotten.
+ * One thread at a time; no clock, no I/O.
  *
  * Lamport: The part-time parliament, ACM TOCS 16(2), 1998; Lamport, Malkhi, Zhou: Reconfiguring a
  * state machine, SIGACT News 41(1), 2010: the voters of a choice follow from the choices before it.
@@ -97,9 +99,9 @@ struct hth_chain_opts {
     struct hth_hash run;             /* no link of another run has the same head */
     uint32_t window;                 /* links that make up a weight, at least 1 */
     bool eventual;                   /* forks are allowed (averaging.majority) */
-    uint32_t links_max;
+    uint32_t links_max;   /* that are kept */
     uint32_t members_max; /* at most HTH_MEMBER_NONE */
-    uint32_t rolls_max;   /* entries of all rolls together */
+    uint32_t rolls_max;   /* entries of all kept rolls together: older links make room */
 };
 
 struct hth_chain;
@@ -107,10 +109,19 @@ struct hth_chain;
 struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts);
 void hth_chain_free(struct hth_chain *chain);
 
-/* The number of a member, given when it is first seen.
- * Errors: E_TOO_LARGE (the store is full); *out is HTH_MEMBER_NONE then. */
+/* The number of a member, given when it is first seen. An older life of the same peer that is in no
+ * link is forgotten. Errors: E_TOO_LARGE (the store is full); *out is HTH_MEMBER_NONE then. */
 enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life,
                               uint16_t *out) HTH_MUST;
+/* This member is never forgotten. */
+void hth_chain_keep(struct hth_chain *chain, uint16_t member);
+/* Which one of all that ever had this number has it; 0: nobody. */
+uint32_t hth_chain_born(const struct hth_chain *chain, uint16_t member);
+/* Whether a member passes a test. */
+typedef bool hth_member_test(const void *ctx, uint16_t member);
+/* Forgets those that are in no link and do not pass: their numbers are given again. */
+void hth_chain_sweep(struct hth_chain *chain, hth_member_test *keeps, const void *ctx);
+/* Numbers in use are below this one. */
 uint32_t hth_chain_members(const struct hth_chain *chain);
 uint32_t hth_chain_members_max(const struct hth_chain *chain);
 const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t member);
@@ -120,7 +131,7 @@ uint64_t hth_chain_life(const struct hth_chain *chain, uint16_t member);
  * here: fetch it first); E_MALFORMED (a roll that is empty or has a member twice, marks that are
  * none, unknown members, a step that does not follow, a genesis with a link before it, another kind
  * without one); E_STALE (a step whose roll holds no quorum, or a fork whose roll does); E_REFUSED
- * (a fork, in a run that has none); E_TOO_LARGE (the store is full). *out is HTH_LINK_NONE then. */
+ * (a fork, in a run that has none); E_TOO_LARGE (a roll). *out is HTH_LINK_NONE then. */
 enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link *link,
                            uint32_t *out) HTH_MUST;
 /* A link's bytes on the wire: those that are hashed, behind the run, into its head. The writer's
@@ -133,11 +144,21 @@ void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_wr
 /* Reads one link and takes it up: only if it is good do its members get numbers. Errors: those of
  * hth_chain_add; E_TRUNCATED; E_MALFORMED (order, kind); E_VERSION (an extension). */
 enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out) HTH_MUST;
+/* The same for a link whose predecessor need not be known; `samples` are those of all before it. */
+enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
+                                   uint32_t *out) HTH_MUST;
+/* The link at which somebody has to begin who wants to judge what follows `link`, and has nothing:
+ * the window before the epoch of its base, as far as that is kept. */
+uint32_t hth_chain_anchor(const struct hth_chain *chain, uint32_t link);
 /* The number of the link with this head, or HTH_LINK_NONE. */
 uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *head);
 
-/* Links in the store: their numbers are below, later ones larger. */
+/* Links that ever were in the store: their numbers are below, later ones larger. */
 uint32_t hth_chain_count(const struct hth_chain *chain);
+/* How many links can be added before this one is not kept, where rolls have room. */
+uint32_t hth_chain_room(const struct hth_chain *chain, uint32_t link);
+/* Whether it is kept. `prev` of a kept link is HTH_LINK_NONE once that one is not. */
+bool hth_chain_has(const struct hth_chain *chain, uint32_t link);
 /* Whether the run allows forks. */
 bool hth_chain_forks(const struct hth_chain *chain);
 const struct hth_chain_link *hth_chain_at(const struct hth_chain *chain, uint32_t link);
@@ -153,7 +174,6 @@ const struct hth_roll *hth_chain_entry(const struct hth_chain *chain, uint32_t l
 bool hth_chain_used(const struct hth_chain *chain, uint32_t link, uint16_t member, uint32_t batch);
 
 /* Whether those voters of a link that pass a test are a quorum. */
-typedef bool hth_member_test(const void *ctx, uint16_t member);
 bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_test *has,
                       const void *ctx);
 /* A set of members: bits by number, members_max of them. */

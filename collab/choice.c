@@ -130,11 +130,21 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link)
         c->promised = c->accepted_n = 0;
         c->accepted = HTH_LINK_NONE;
     }
+    if (c->ballot.step < after.step) /* of an older choice */
+        clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
     c->tip = link;
     c->phase = HTH_CHOICE_READY;
     bool used = hth_chain_used(c->chain, link, c->me, c->batch);
     c->batch += used;
     return used;
+}
+
+void hth_choice_lose(struct hth_choice *c)
+{
+    c->tip = c->accepted = HTH_LINK_NONE;
+    c->promised = c->accepted_n = 0;
+    c->phase = HTH_CHOICE_FETCH;
+    clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
 }
 
 void hth_choice_fail(struct hth_choice *c)
@@ -158,7 +168,7 @@ void hth_choice_leave(struct hth_choice *c)
 uint16_t hth_choice_ready(struct hth_choice *c, struct hth_ready *out)
 {
     HTH_ASSERT(c->phase == HTH_CHOICE_READY);
-    bool is_first = hth_chain_at(c->chain, c->tip)->prev == HTH_LINK_NONE;
+    bool is_first = hth_chain_at(c->chain, c->tip)->kind == HTH_LINK_GENESIS;
     if (c->leave == HTH_CHOICE_LEAVES && !is_first && !hth_choice_votes(c))
         c->leave = HTH_CHOICE_LEFT;
     c->phase = HTH_CHOICE_WAIT;

@@ -120,6 +120,8 @@ bool hth_choice_votes(const struct hth_choice *c);
  * before, it has promised and accepted nothing. A batch that the chain has is used up, and the next
  * number begins; returns whether it did. */
 bool hth_choice_take(struct hth_choice *c, uint32_t link);
+/* Holds no head any more: the chain has left its one behind. */
+void hth_choice_lose(struct hth_choice *c);
 /* Its round failed, or its caller fell silent: the next ballot. */
 void hth_choice_fail(struct hth_choice *c);
 /* It is READY again in the same ballot, with more samples, or because its caller did not get the

@@ -30,26 +30,66 @@ void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard)
 static const struct mate *other_life(const struct hth_roll_call *roll, uint16_t member)
 {
     const struct hth_peer_id *id = hth_chain_id(roll->chain, member);
-    for (uint16_t i = 0; i < roll->met; i++)
-        if (roll->mate[i].addr.family != 0 && hth_peer_id_eq(hth_chain_id(roll->chain, i), id))
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (i != member && roll->mate[i].addr.family != 0 &&
+            hth_peer_id_eq(hth_chain_id(roll->chain, i), id))
             return &roll->mate[i];
     return NULL;
+}
+
+static void forget(struct hth_roll_call *roll, uint16_t member)
+{
+    struct mate *mate = &roll->mate[member];
+    if (mate->held != NULL)
+        hth_rpc_refuse(mate->held, HTH_E_STALE, 0, "another process of this peer is here");
+    mate->held = NULL;
+    roll_set_heard(roll, member, false);
+    *mate = (struct mate){.lost = true};
 }
 
 /* Members are heard until they are lost, so that they are waited for. */
 void roll_meet(struct hth_roll_call *roll)
 {
-    for (; roll->met < hth_chain_members(roll->chain); roll->met++) {
-        const struct mate *other = other_life(roll, roll->met);
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
+        struct mate *mate = &roll->mate[i];
+        uint32_t born = hth_chain_born(roll->chain, i);
+        if (mate->born == born)
+            continue;
+        if (mate->born != 0)
+            forget(roll, i);
+        mate->born = born;
+        if (born == 0)
+            continue;
+        const struct mate *other = other_life(roll, i);
         if (other != NULL)
-            roll->mate[roll->met].addr = other->addr;
-        hth_members_put(roll->hears, roll->met);
+            mate->addr = other->addr;
+        mate->lost = false;
+        hth_members_put(roll->hears, i);
     }
+}
+
+static bool is_here(const void *ctx, uint16_t member)
+{
+    const struct hth_roll_call *roll = ctx;
+    const struct mate *mate = &roll->mate[member];
+    return mate->held != NULL || (!mate->lost && mate->heard_us > hth_now_us(roll->env) - HERE_US);
+}
+
+enum hth_err roll_number(struct hth_roll_call *roll, const struct hth_peer_id *id, uint64_t life,
+                         uint16_t *out)
+{
+    enum hth_err err = hth_chain_member(roll->chain, id, life, out);
+    if (err == HTH_E_TOO_LARGE) {
+        hth_chain_sweep(roll->chain, is_here, roll);
+        err = hth_chain_member(roll->chain, id, life, out);
+    }
+    roll_meet(roll);
+    return err;
 }
 
 void roll_meet_at(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
 {
-    for (uint16_t i = 0; i < roll->met; i++)
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->mate[i].addr.family == 0 &&
             hth_peer_id_eq(hth_chain_id(roll->chain, i), &peer->id))
             roll->mate[i].addr = peer->addr;
@@ -341,12 +381,11 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     enum hth_err err = hth_ready_read(bytes, len, &msg);
     uint16_t from = HTH_MEMBER_NONE;
     if (err == HTH_OK)
-        err = hth_chain_member(roll->chain, hth_rpc_peer(req), msg.life, &from);
+        err = roll_number(roll, hth_rpc_peer(req), msg.life, &from);
     if (err != HTH_OK) {
         hth_rpc_refuse(req, err, 0, "READY");
         return;
     }
-    roll_meet(roll);
     roll_set_heard(roll, from, true);
     roll->mate[from].addr = msg.addr;
     err = find_heads(roll, &msg, &ready);
@@ -530,7 +569,7 @@ static bool make_link(struct hth_roll_call *roll, const uint16_t *marks,
             (struct hth_roll){.marks = (uint16_t)(marks[i] | (p->leaves ? HTH_ROLL_LEFT : 0)),
                               .batch = p->batch,
                               .samples = p->samples};
-        if (hth_chain_member(roll->chain, &p->id, p->life, &roll_of[i].member) != HTH_OK)
+        if (roll_number(roll, &p->id, p->life, &roll_of[i].member) != HTH_OK)
             return false;
         roll->mate[roll_of[i].member].addr = p->addr;
     }
@@ -763,6 +802,7 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->mates_max = hth_chain_members_max(chain);
     roll->mate = hth_new_array(struct mate, roll->mates_max);
     roll->hears = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
+    hth_chain_keep(chain, self);
     roll->choice = hth_calloc(1, hth_choice_size(HTH_ROLL_LINE_MAX));
     roll->read = HTH_LINK_NONE;
     roll->sent_ballot.base = roll->ready_in.base = HTH_LINK_NONE;

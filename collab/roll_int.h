@@ -10,6 +10,10 @@
 
 /* After a refusal a READY is sent again. */
 #define AGAIN_US (20 * HTH_US_PER_MS)
+/* A member that was heard so lately keeps its number. */
+#define HERE_US (10 * HTH_US_PER_S)
+/* With fewer links to come until its own is gone, a member begins anew. */
+#define ROOM_MIN 64
 /* A member that waits asks one other after this time which head it holds. */
 #define ASK_US HTH_US_PER_S
 /* Between two READYs of a member that gathers. */
@@ -24,6 +28,7 @@ enum roll_awaits {
 
 /* A member, by its number in the chain. */
 struct mate {
+    uint32_t born; /* hth_chain_born: another one, and the rest is of one that is forgotten */
     struct hth_addr addr;
     bool lost;                    /* until it is heard */
     int64_t heard_us;             /* last */
@@ -57,7 +62,6 @@ struct hth_roll_call {
     struct hth_choice *choice;
     struct mate *mate; /* members_max */
     uint32_t mates_max;
-    uint16_t met;    /* members that this object knows */
     uint64_t *hears; /* the members that are not lost */
     struct hth_timer *timer;
     bool pumping;
@@ -98,8 +102,11 @@ uint16_t roll_me(const struct hth_roll_call *roll);
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard);
 /* Answers the READY that is held for a member. */
 void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_ready_reply *reply);
-/* Takes up members that the chain came to know. */
+/* Takes up members that the chain came to know, and forgets those that it forgot. */
 void roll_meet(struct hth_roll_call *roll);
+/* The number of a member. Errors: E_TOO_LARGE (too many are here). */
+enum hth_err roll_number(struct hth_roll_call *roll, const struct hth_peer_id *id, uint64_t life,
+                         uint16_t *out) HTH_MUST;
 /* Where a peer is reached, by another's word: what it said itself stays. */
 void roll_meet_at(struct hth_roll_call *roll, const struct hth_roll_peer *peer);
 struct hth_roll_peer roll_peer(const struct hth_roll_call *roll, uint16_t member);

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+/* Farther back than so many links nobody has one that another lacks, but who begins. */
+#define FAR_LINKS 160
 /* Of the addresses behind the links. */
 #define ADDRS_BYTES (2 + HTH_ROLL_LINE_MAX * (32 + 19))
 
@@ -66,9 +68,14 @@ static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result 
 static uint32_t read_links(struct hth_roll_call *roll, struct hth_reader *r)
 {
     uint32_t got = 0, link;
+    bool anchored = hth_read_u8(r);
+    uint64_t samples = hth_read_u64(r);
     for (uint16_t count = hth_read_u16(r); got < count; got++) {
-        enum hth_err err =
-            got < HTH_ROLL_LINKS_MAX ? hth_chain_read(roll->chain, r, &link) : HTH_E_TOO_LARGE;
+        enum hth_err err = HTH_E_TOO_LARGE;
+        if (anchored && got == 0)
+            err = hth_chain_read_anchor(roll->chain, r, samples, &link);
+        else if (got < HTH_ROLL_LINKS_MAX)
+            err = hth_chain_read(roll->chain, r, &link);
         if (err != HTH_OK) {
             r->err = err;
             break;
@@ -92,6 +99,15 @@ static void read_addrs(struct hth_roll_call *roll, struct hth_reader *r)
     }
 }
 
+/* A member whose head will be let go for the links to come begins anew. */
+static void leave_behind(struct hth_roll_call *roll)
+{
+    struct hth_choice *c = roll->choice;
+    if (c->tip != HTH_LINK_NONE && c->phase != HTH_CHOICE_ROUND &&
+        hth_chain_room(roll->chain, c->tip) < ROOM_MIN)
+        hth_choice_lose(c);
+}
+
 static void on_links_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct hth_roll_call *roll = arg;
@@ -100,6 +116,7 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     roll->links = NULL;
     hth_reader_init(&r, result->payload, result->payload_len);
     if (result->err == HTH_OK) {
+        leave_behind(roll);
         got = read_links(roll, &r);
         read_addrs(roll, &r);
     }
@@ -122,7 +139,7 @@ static void fetch_links(struct hth_roll_call *roll)
     struct hth_links_msg msg = {.head = roll->wanted};
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
     uint32_t link = roll->choice->tip;
-    if (roll->read != HTH_LINK_NONE)
+    if (roll->read != HTH_LINK_NONE && hth_chain_has(roll->chain, roll->read))
         msg.held[msg.count++] = roll_head(roll, roll->read);
     /* From the tip back, in steps that double: the other finds a link that both have. */
     for (uint32_t back = 1; link != HTH_LINK_NONE && msg.count < HTH_ROLL_HELD_MAX; back *= 2) {
@@ -147,16 +164,63 @@ static bool is_held(const struct hth_links_msg *msg, const struct hth_hash *head
     return false;
 }
 
-/* The oldest of the ring's links that have room; returns their bytes. */
-static size_t write_links(const struct hth_roll_call *roll, const uint32_t *ring, uint32_t n,
+/* Links that the other has not, up to the one that it wants. */
+struct gap {
+    uint32_t link[HTH_ROLL_LINKS_MAX]; /* a ring of the oldest, these last */
+    uint32_t count;
+    bool anchored; /* the other has nothing that is near: they begin at an anchor */
+};
+
+static void find_gap(const struct hth_roll_call *roll, const struct hth_links_msg *msg,
+                     uint32_t link, struct gap *out)
+{
+    const struct hth_chain *chain = roll->chain;
+    uint32_t begin = HTH_LINK_NONE, k = link;
+    *out = (struct gap){.count = 0};
+    for (uint32_t n = 0; n < FAR_LINKS && k != HTH_LINK_NONE; n++) {
+        if (is_held(msg, hth_chain_head(chain, k)))
+            break;
+        begin = k;
+        k = hth_chain_at(chain, k)->prev;
+    }
+    if (begin == HTH_LINK_NONE)
+        return;
+    bool near = (k != HTH_LINK_NONE && is_held(msg, hth_chain_head(chain, k))) ||
+                hth_chain_at(chain, begin)->kind == HTH_LINK_GENESIS;
+    if (!near)
+        begin = hth_chain_anchor(chain, link);
+    out->anchored = !near;
+    for (k = link;; k = hth_chain_at(chain, k)->prev) {
+        out->link[out->count++ % HTH_ROLL_LINKS_MAX] = k;
+        if (k == begin)
+            return;
+    }
+}
+
+/* Samples of all links before this one. */
+static uint64_t samples_before(const struct hth_chain *chain, uint32_t link)
+{
+    const struct hth_chain_link *at = hth_chain_at(chain, link);
+    uint64_t samples = hth_chain_samples(chain, link);
+    for (uint32_t i = 0; i < at->count; i++)
+        samples -= at->roll[i].marks & HTH_ROLL_IN ? at->roll[i].samples : 0;
+    return samples;
+}
+
+/* The oldest links of the gap that have room; returns their bytes. */
+static size_t write_links(const struct hth_roll_call *roll, const struct gap *gap,
                           struct hth_writer *w)
 {
+    uint32_t oldest = gap->count == 0 ? 0 : gap->link[(gap->count - 1) % HTH_ROLL_LINKS_MAX];
+    hth_write_u8(w, gap->anchored);
+    hth_write_u64(w, gap->anchored ? samples_before(roll->chain, oldest) : 0);
     struct hth_writer count = *w;
     uint16_t written = 0;
-    size_t end = sizeof(written);
     hth_write_u16(w, 0);
-    for (uint32_t i = 0; i < HTH_MIN(n, HTH_ROLL_LINKS_MAX); i++) {
-        hth_chain_write(roll->chain, ring[(n - 1 - i) % HTH_ROLL_LINKS_MAX], w);
+    size_t end = w->pos;
+    for (uint32_t i = 0; i < HTH_MIN(gap->count, HTH_ROLL_LINKS_MAX); i++) {
+        uint32_t link = gap->link[(gap->count - 1 - i) % HTH_ROLL_LINKS_MAX];
+        hth_chain_write(roll->chain, link, w);
         if (w->err != HTH_OK)
             break;
         written++;
@@ -195,18 +259,14 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, err == HTH_OK ? HTH_E_NOT_FOUND : err, 0, "LINKS");
         return;
     }
-    /* The oldest links that the other has not, HTH_ROLL_LINKS_MAX of them. */
-    uint32_t ring[HTH_ROLL_LINKS_MAX], n = 0;
-    for (; link != HTH_LINK_NONE && !is_held(&msg, hth_chain_head(roll->chain, link)); n++) {
-        ring[n % HTH_ROLL_LINKS_MAX] = link;
-        link = hth_chain_at(roll->chain, link)->prev;
-    }
+    struct gap gap;
+    find_gap(roll, &msg, link, &gap);
     size_t room = HTH_FRAME_META_BYTES_MAX / 2;
     uint8_t *out = hth_calloc(1, room);
     struct hth_writer w;
     struct hth_rpc_body body = {.payload = out};
     hth_writer_init(&w, out, room - ADDRS_BYTES);
-    body.payload_len = write_links(roll, ring, n, &w);
+    body.payload_len = write_links(roll, &gap, &w);
     hth_writer_init(&w, out + body.payload_len, ADDRS_BYTES);
     body.payload_len += write_addrs(roll, &w);
     hth_rpc_reply(req, &body);

@@ -35,7 +35,7 @@ endfunction()
 
 # Callers and quorum follow from each member's own head, not from the one before.
 hth_mutant(tip chain.c
-    "return at->kind == HTH_LINK_STEP ? at->prev : link"
+    "return at->kind == HTH_LINK_STEP && at->prev != HTH_LINK_NONE ? at->prev : link"
     "return at->kind == HTH_LINK_STEP ? link : link")
 # A head is chosen by tally alone, whatever members accepted before.
 hth_mutant(tally choice.c
@@ -47,7 +47,7 @@ hth_mutant(head
     chain.c "hth_write_bytes(w, &link->mean, sizeof(link->mean))" "(void)0")
 # A member that did not see its step end brings the same samples again.
 hth_mutant(batch chain.c
-    "link = chain->links[link].link.prev) {"
+    "link = hth_chain_at(chain, link)->prev) {"
     "link = HTH_LINK_NONE) {")
 # A LEAVE counts at once: its sender need not vote any more.
 hth_mutant(leave

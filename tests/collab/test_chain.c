@@ -159,7 +159,47 @@ static void bad_links_are_refused(void **state)
     hth_chain_free(chain);
 }
 
+/* The oldest links make room for the last ones, which are judged as before. */
 static void the_store_is_bounded(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), first = at;
+    struct hth_hash head = *hth_chain_head(chain, first);
+    for (uint32_t i = 1; i < 12; i++)
+        at = put(chain, at, HTH_LINK_STEP, "ABC", 1, HTH_OK);
+    assert_true(hth_chain_has(chain, first));
+    for (uint32_t i = 12; i < 40; i++) {
+        at = put(chain, at, HTH_LINK_STEP, "ABC", 1, HTH_OK);
+        assert_int_equal(at, i);
+        assert_int_equal(hth_chain_count(chain), i + 1);
+        assert_false(hth_chain_has(chain, i - 12));
+        assert_int_equal(hth_chain_at(chain, i - 11)->prev, HTH_LINK_NONE);
+        assert_int_equal(hth_chain_find(chain, hth_chain_head(chain, i - 11)), i - 11);
+        assert_int_equal(hth_chain_samples(chain, at), 3 * (i + 1));
+        assert_int_equal(weight_of(chain, at, 1), 3);
+    }
+    assert_int_equal(hth_chain_find(chain, &head), HTH_LINK_NONE);
+    assert_false(hth_chain_used(chain, at, 0, 20)); /* in a link that is gone */
+    assert_true(hth_chain_used(chain, at, 0, 30));
+    put(chain, at, HTH_LINK_STEP, "A", 1, HTH_E_STALE);
+    hth_chain_free(chain);
+    chain = make(false); /* 40 entries of rolls */
+    at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDEF", 1, HTH_OK);
+    for (uint32_t i = 1; i < 10; i++)
+        at = put(chain, at, HTH_LINK_STEP, "ABCDEF", 1, HTH_OK);
+    assert_true(hth_chain_has(chain, 4) && !hth_chain_has(chain, 3));
+    hth_chain_free(chain);
+}
+
+static bool is_fourth(const void *ctx, uint16_t member)
+{
+    (void)ctx;
+    return member == 3;
+}
+
+/* Members without a link make room: lives of one peer for each other, others if asked. */
+static void members_are_forgotten(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(false);
@@ -167,17 +207,74 @@ static void the_store_is_bounded(void **state)
     uint16_t number;
     assert_err(HTH_E_TOO_LARGE, hth_chain_member(chain, &id, 0, &number));
     assert_int_equal(number, HTH_MEMBER_NONE);
-    uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK);
-    for (int i = 1; i < 12; i++)
-        at = put(chain, at, HTH_LINK_STEP, "ABC", 1, HTH_OK);
-    put(chain, at, HTH_LINK_STEP, "ABC", 1, HTH_E_TOO_LARGE);
+    put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1, HTH_OK);
+    hth_chain_keep(chain, 4);
+    hth_chain_sweep(chain, is_fourth, NULL);
+    for (uint16_t i = 0; i < MEMBERS; i++)
+        assert_int_equal(hth_chain_born(chain, i) != 0, i != 2 && i != 5);
+    assert_ok(hth_chain_member(chain, &id, 0, &number));
+    assert_int_equal(number, 2);
+    uint32_t born = hth_chain_born(chain, 2);
+    assert_ok(hth_chain_member(chain, &id, 1, &number)); /* another life */
+    assert_int_equal(number, 2);
+    assert_true(hth_chain_born(chain, 2) > born);
+    id = *hth_chain_id(chain, 0); /* the first one's links keep it */
+    assert_ok(hth_chain_member(chain, &id, 7, &number));
+    assert_int_equal(number, 5);
     hth_chain_free(chain);
-    chain = make(false);
-    at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDEF", 1, HTH_OK);
-    for (int i = 1; i < 6; i++)
-        at = put(chain, at, HTH_LINK_STEP, "ABCDEF", 1, HTH_OK);
-    put(chain, at, HTH_LINK_STEP, "ABCDEF", 1, HTH_E_TOO_LARGE); /* 42 entries */
-    hth_chain_free(chain);
+}
+
+/* A reader that begins at the anchor comes to the same voters, in the same order, on each link. */
+static void an_anchor_is_enough(void **state)
+{
+    (void)state;
+    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
+                                  .window = 8,
+                                  .links_max = 300,
+                                  .members_max = MEMBERS,
+                                  .rolls_max = 3000};
+    struct hth_chain *from = hth_chain_new(&opts), *to = NULL;
+    for (uint8_t i = 0; i < MEMBERS; i++)
+        assert_ok(hth_chain_member(from, &(struct hth_peer_id){{(uint8_t)(9 - i)}}, i,
+                                   &(uint16_t){0}));
+    const char *const rolls[] = {"ABCDE", "ABCD", "ABCDEF", "BCDEF", "CDEFA", "ABCF*E"};
+    uint32_t at = put(from, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 3, HTH_OK);
+    for (uint32_t i = 1; i < 300; i++) {
+        at = put(from, at, HTH_LINK_STEP, rolls[i * i % 6], 3, HTH_OK);
+        uint32_t begin = hth_chain_anchor(from, at), got;
+        assert_in_range(at - begin, HTH_MIN(i, 9u), 64 + 9 + 1);
+        to = hth_chain_new(&opts);
+        for (uint32_t k = begin; k <= at; k++) {
+            uint8_t bytes[1000];
+            struct hth_writer w;
+            struct hth_reader r;
+            hth_writer_init(&w, bytes, sizeof(bytes));
+            hth_chain_write(from, k, &w);
+            hth_reader_init(&r, bytes, w.pos);
+            uint64_t before = begin == 0 ? 0 : hth_chain_samples(from, begin - 1);
+            if (k == begin && begin > 0) {
+                assert_err(HTH_E_NOT_FOUND, hth_chain_read(to, &r, &got));
+                hth_reader_init(&r, bytes, w.pos);
+                assert_ok(hth_chain_read_anchor(to, &r, before, &got));
+            } else {
+                assert_ok(hth_chain_read(to, &r, &got));
+            }
+        }
+        assert_memory_equal(hth_chain_head(to, got), hth_chain_head(from, at), 32);
+        assert_int_equal(hth_chain_samples(to, got), hth_chain_samples(from, at));
+        for (uint32_t back = 0; back < 2 && i > back; back++) {
+            struct hth_voters a = hth_chain_voters(from, at - back);
+            struct hth_voters b = hth_chain_voters(to, got - back);
+            assert_int_equal(a.count, b.count);
+            for (uint32_t k = 0; k < a.count; k++) {
+                assert_int_equal(a.order[k].weight, b.order[k].weight);
+                assert_memory_equal(hth_chain_id(from, a.order[k].member),
+                                    hth_chain_id(to, b.order[k].member), 32);
+            }
+        }
+        hth_chain_free(to);
+    }
+    hth_chain_free(from);
 }
 
 /* The same roll and step, another field: another head. A copy: the same. */
@@ -326,6 +423,8 @@ int main(void)
         cmocka_unit_test(of_two_halves_one_is_a_quorum),
         cmocka_unit_test(bad_links_are_refused),
         cmocka_unit_test(the_store_is_bounded),
+        cmocka_unit_test(members_are_forgotten),
+        cmocka_unit_test(an_anchor_is_enough),
         cmocka_unit_test(heads_cover_every_field),
         cmocka_unit_test(one_chain_remains),
         cmocka_unit_test(bytes_are_golden),

@@ -57,6 +57,7 @@ struct line {
     uint64_t target;
     uint64_t over_max;          /* samples of a list beyond it */
     uint32_t lost;              /* micro-batches that were in the air when a round began */
+    uint32_t links_max;
     uint32_t side[MEMBERS_MAX]; /* of the cut; all 0: none */
 };
 
@@ -238,7 +239,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct hth_chain_opts chain = {.crypto = env->crypto,
                                    .window = 8,
                                    .eventual = m->line->eventual,
-                                   .links_max = 2 * STEPS_MAX,
+                                   .links_max = m->line->links_max,
                                    .members_max = MEMBERS_MAX * LIVES,
                                    .rolls_max = 2 * STEPS_MAX * MEMBERS_MAX};
     (void)dht;
@@ -297,6 +298,7 @@ static struct line *start(uint64_t seed, uint32_t n, bool eventual)
     l->n = n;
     l->eventual = eventual;
     l->target = GRAIN * HTH_MAX(n - 1, 1u);
+    l->links_max = 256;
     for (uint32_t i = 0; i < n; i++) {
         struct hth_node_opts o = HTH_NODE_OPTS_INIT;
         char name[16];
@@ -413,7 +415,7 @@ static void a_cut_heals(void **state)
     printf("cut: %llu and %llu\n", (unsigned long long)few, (unsigned long long)most);
     assert_true(most > few + 20);
     heal(l);
-    hth_world_run_for(l->world, 20 * HTH_US_PER_S);
+    hth_world_run_for(l->world, 60 * HTH_US_PER_S);
     assert_true(agree(l) > most);
     stop(l);
 }
@@ -499,6 +501,25 @@ static void newcomers_come_in(void **state)
     stop(l);
 }
 
+/* The chain is longer than what is kept of it: a newcomer begins at an anchor. */
+static void the_chain_is_longer_than_kept(void **state)
+{
+    (void)state;
+    struct line *l = start(6, 3, false);
+    hth_node_crash(l->mate[2].node, HTH_CRASH_SILENT);
+    hth_world_run_for(l->world, 60 * HTH_US_PER_S);
+    uint32_t tip = hth_roll_choice(l->mate[0].roll)->tip;
+    assert_true(hth_chain_at(l->mate[0].chain, tip)->step > 500);
+    hth_node_restart(l->mate[2].node);
+    hth_world_run_for(l->world, 2 * HTH_US_PER_S);
+    tip = hth_roll_choice(l->mate[2].roll)->tip;
+    assert_int_not_equal(tip, HTH_LINK_NONE);
+    assert_in_range(hth_chain_count(l->mate[2].chain), 10, 400);
+    assert_int_equal(hth_chain_samples(l->mate[2].chain, tip) >= 16 * 500, 1);
+    assert_true(agree(l) > 500);
+    stop(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -506,6 +527,7 @@ int main(void)
         cmocka_unit_test(a_cut_heals),       cmocka_unit_test(of_even_halves_one_steps),
         cmocka_unit_test(a_fork_heals),      cmocka_unit_test(leaving_costs_nothing),
         cmocka_unit_test(newcomers_come_in),
+        cmocka_unit_test(the_chain_is_longer_than_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
