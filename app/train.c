@@ -267,13 +267,22 @@ static void withdrawn(void *arg)
     hth_peer_stop(&t->peer, code_of(t));
 }
 
-static void left(void *arg)
+static void told(void *arg)
 {
     struct train *t = arg;
     if (t->announcer != NULL)
         hth_announcer_withdraw(t->announcer, withdrawn, t);
     else
         withdrawn(t);
+}
+
+static void left(void *arg)
+{
+    struct train *t = arg;
+    if (t->code != HTH_EXIT_OK)
+        told(t);
+    else if (hth_train_tell_end(t->tell, told, t))
+        hth_say_note("waiting a moment for those who watch the run to see its end (Ctrl-C: not)");
 }
 
 static void stopped(void *arg)
@@ -353,7 +362,9 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 static void on_drain(void *arg)
 {
     struct train *t = arg;
-    hth_say_note("stopping: finishing the flights, saving (Ctrl-C again quits at once)");
+    if (!t->finishing)
+        hth_say_note("stopping: finishing the flights, saving (Ctrl-C again quits at once)");
+    hth_train_tell_cut(t->tell);
     finish(t, HTH_EXIT_INTERRUPTED);
 }
 

@@ -7,15 +7,88 @@
 
 #include <math.h>
 
+#define WATCHERS_MAX 16
+/* An answer is on its way for a moment after it was given. */
+#define ANSWER_US (100 * HTH_US_PER_MS)
+
 struct hth_train_recall {
     struct hth_peer *peer;
     struct hth_recall_told told;
+    struct watcher {
+        struct hth_peer_id id;
+        int64_t asked_us; /* 0: this place is free */
+    } watcher[WATCHERS_MAX];
+    struct hth_timer *timer;
+    int64_t end_us; /* when the run ended; 0: it goes on */
+    hth_fn *done;
+    void *arg;
 };
 
 static uint32_t unix_s(const struct hth_train_recall *r)
 {
     return (uint32_t)(hth_wall_us(r->peer->env) / HTH_US_PER_S);
 }
+
+/* ---- those who watch ----------------------------------------------------------------------- */
+
+/* Notes who asked, in the place of the one that has not for longest. */
+static void note_watcher(struct hth_train_recall *r, const struct hth_peer_id *id)
+{
+    struct watcher *at = &r->watcher[0];
+    for (size_t i = 0; i < WATCHERS_MAX; i++) {
+        struct watcher *w = &r->watcher[i];
+        if (w->asked_us != 0 && hth_peer_id_eq(&w->id, id)) {
+            at = w;
+            break;
+        }
+        if (w->asked_us < at->asked_us)
+            at = w;
+    }
+    *at = (struct watcher){*id, hth_now_us(r->peer->env)};
+}
+
+/* How long those who asked lately may take to ask again; 0: all did. */
+static int64_t patience_us(const struct hth_train_recall *r)
+{
+    int64_t now = hth_now_us(r->peer->env), longest = 0;
+    for (size_t i = 0; i < WATCHERS_MAX; i++) {
+        int64_t asked = r->watcher[i].asked_us;
+        if (asked != 0 && asked <= r->end_us)
+            longest = HTH_MAX(longest, asked + HTH_TRAIN_RECALL_END_US - now);
+    }
+    return longest;
+}
+
+void hth_train_recall_cut(struct hth_train_recall *r)
+{
+    hth_fn *done = r != NULL ? r->done : NULL;
+    if (done == NULL)
+        return;
+    r->done = NULL;
+    done(r->arg);
+}
+
+static void on_timer(void *arg)
+{
+    hth_train_recall_cut(arg);
+}
+
+bool hth_train_recall_end(struct hth_train_recall *r, hth_fn *done, void *arg)
+{
+    if (r != NULL)
+        r->end_us = hth_now_us(r->peer->env);
+    int64_t wait_us = r != NULL ? patience_us(r) : 0;
+    if (wait_us == 0) {
+        done(arg);
+        return false;
+    }
+    r->done = done;
+    r->arg = arg;
+    hth_timer_set(r->peer->env, r->timer, wait_us);
+    return true;
+}
+
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static void on_recall(void *arg, struct hth_rpc_request *req)
 {
@@ -29,8 +102,11 @@ static void on_recall(void *arg, struct hth_rpc_request *req)
     uint8_t *bytes = hth_new_array(uint8_t, HTH_RECALL_BYTES_MAX);
     struct hth_rpc_body body = {.payload = bytes};
     body.payload_len = hth_recall_write(&r->told, hth_load_u32le(after), bytes);
+    note_watcher(r, hth_rpc_peer(req));
     hth_rpc_reply(req, &body);
     hth_free(bytes);
+    if (r->done != NULL && patience_us(r) == 0)
+        hth_timer_set(r->peer->env, r->timer, ANSWER_US);
 }
 
 struct hth_train_recall *hth_train_recall_new(struct hth_peer *peer, uint64_t total)
@@ -38,16 +114,21 @@ struct hth_train_recall *hth_train_recall_new(struct hth_peer *peer, uint64_t to
     struct hth_train_recall *r = hth_new(struct hth_train_recall);
     r->peer = peer;
     r->told.total = total;
+    r->timer = hth_timer_new(peer->env, on_timer, r);
     hth_rpc_serve(peer->rpc, HTH_METHOD_RECALL, on_recall, r);
     return r;
 }
 
 void hth_train_recall_free(struct hth_train_recall *r)
 {
-    if (r != NULL)
-        hth_rpc_serve(r->peer->rpc, HTH_METHOD_RECALL, NULL, NULL);
+    if (r == NULL)
+        return;
+    hth_rpc_serve(r->peer->rpc, HTH_METHOD_RECALL, NULL, NULL);
+    hth_timer_free(r->peer->env, r->timer);
     hth_free(r);
 }
+
+/* ---- what is remembered -------------------------------------------------------------------- */
 
 void hth_train_recall_add(struct hth_train_recall *r, const struct hth_train_stats *stats)
 {

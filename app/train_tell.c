@@ -84,3 +84,13 @@ void hth_train_tell_saved(struct hth_train_tell *t, uint64_t step)
 {
     hth_train_recall_saved(t->recall, step);
 }
+
+bool hth_train_tell_end(struct hth_train_tell *t, hth_fn *done, void *arg)
+{
+    return hth_train_recall_end(t->recall, done, arg);
+}
+
+void hth_train_tell_cut(struct hth_train_tell *t)
+{
+    hth_train_recall_cut(t->recall);
+}

@@ -31,5 +31,8 @@ void hth_train_tell_progress(struct hth_train_tell *t, const struct hth_train_st
                              uint32_t trainers);
 void hth_train_tell_test(struct hth_train_tell *t, const struct hth_eval_result *result);
 void hth_train_tell_saved(struct hth_train_tell *t, uint64_t step);
+/* All is told: as hth_train_recall_end and _cut. */
+bool hth_train_tell_end(struct hth_train_tell *t, hth_fn *done, void *arg);
+void hth_train_tell_cut(struct hth_train_tell *t);
 
 #endif

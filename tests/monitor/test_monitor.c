@@ -539,6 +539,13 @@ static void stragglers_and_checkpoints_are_told(void **state)
         step(t[i], 1000);
     see(2);
     assert_string_equal(text(fx.run, "state"), "done");
+    for (int i = 0; i < 3; i++) {
+        hth_roster_leave(t[i]->roster, NULL, NULL);
+        hth_announcer_withdraw(t[i]->ann, NULL, NULL);
+    }
+    see(3);
+    assert_int_equal(number(fx.run, "trainers"), 0);
+    assert_string_equal(text(fx.run, "state"), "done");
 }
 
 static void peers_are_asked_once_in_ten_seconds(void **state)
