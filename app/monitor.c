@@ -5,6 +5,7 @@
  */
 #include "app/onlooker.h"
 #include "app/page.h"
+#include "app/prompts.h"
 #include "app/tensorboard.h"
 #include "cli/cli.h"
 #include "core/mem.h"
@@ -22,12 +23,13 @@
 
 struct monitor_verb {
     struct hth_onlooker at;
-    const char *public_listen, *export_dir, *tensorboard_dir, *join_at;
+    const char *public_listen, *export_dir, *tensorboard_dir, *join_at, *model_dir;
 
     char *join_command, *history;
     struct hth_http *public;
     struct hth_publish *publish;
     struct hth_monitor *monitor;
+    struct hth_prompts *prompts; /* NULL: no model was given */
     struct hth_tensorboard *tensorboard;
     struct hth_run_metrics metrics;
     const char *state;           /* as last printed */
@@ -36,7 +38,7 @@ struct monitor_verb {
 
 /* ---- flags --------------------------------------------------------------------------------- */
 
-enum { KEY_PUBLIC = 0x4800, KEY_EXPORT, KEY_TENSORBOARD, KEY_JOIN_AT };
+enum { KEY_PUBLIC = 0x4800, KEY_EXPORT, KEY_TENSORBOARD, KEY_JOIN_AT, KEY_MODEL };
 
 static const struct argp_option options[] = {
     {"public", KEY_PUBLIC, "ADDR:PORT", 0,
@@ -46,6 +48,10 @@ static const struct argp_option options[] = {
     {"tensorboard", KEY_TENSORBOARD, "DIR", 0, "Write event files for TensorBoard", 0},
     {"join-at", KEY_JOIN_AT, "HOST:PORT", 0,
      "Name this address in the page's command to join; a peer's address is never shown by itself",
+     0},
+    {"model", KEY_MODEL, "DIR", 0,
+     "Show drawings or sentences of the model in this folder, a trainer's --dir, for the lines of "
+     "its " HTH_PROMPTS_FILE " or for eight of the data held out",
      0},
     {0},
 };
@@ -69,6 +75,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         hth_cli_check_folder(state, "--tensorboard", arg, "runs/1");
         m->tensorboard_dir = arg;
         break;
+    case KEY_MODEL:
+        hth_cli_check_folder(state, "--model", arg, "~/.local/state/hearth/emoji/train");
+        m->model_dir = arg;
+        break;
     case KEY_JOIN_AT:
         hth_cli_check_host(state, "--join-at", arg, 1, "example.org:4700");
         m->join_at = arg;
@@ -91,7 +101,8 @@ static const struct argp argp = {
     .children = children,
     .doc =
         "Watch a run and show it on a page: loss, speed, who takes part, which experts are "
-        "served. It computes nothing, and the run does not depend on it. Without --status, "
+        "served. Without --model it computes nothing; the run never depends on it. Without "
+        "--status, "
         "--public, --export and --tensorboard the page is at http://" PAGE "/. Without --join it "
         "asks the hearth processes of this machine.",
 };
@@ -138,6 +149,15 @@ static void write_scalars(struct monitor_verb *m, const struct hth_run_now *now)
     }
 }
 
+static void show(void *arg)
+{
+    struct monitor_verb *m = arg;
+    struct hth_run_now now;
+    hth_monitor_now(m->monitor, &now);
+    now.gallery = hth_prompts_gallery(m->prompts);
+    hth_publish_show(m->publish, &now);
+}
+
 static void on_new(void *arg)
 {
     struct monitor_verb *m = arg;
@@ -146,7 +166,8 @@ static void on_new(void *arg)
     say_state(m, &now);
     hth_run_metrics_watch(&m->metrics, &now);
     write_scalars(m, &now);
-    hth_publish_show(m->publish, &now);
+    hth_prompts_look(m->prompts);
+    show(m);
 }
 
 static char *trouble(void *arg)
@@ -234,6 +255,8 @@ static enum hth_err build(struct monitor_verb *m)
     opts.on_new = on_new;
     opts.arg = m;
     HTH_TRY(hth_monitor_new(m->at.peer.env, m->at.peer.dht, &opts, &m->monitor));
+    if (m->model_dir != NULL)
+        m->prompts = hth_prompts_new(m->at.peer.env, m->model_dir, show, m);
     on_new(m); /* a page from the first moment */
     return HTH_OK;
 }
@@ -241,6 +264,7 @@ static enum hth_err build(struct monitor_verb *m)
 static void destroy(struct monitor_verb *m)
 {
     hth_peer_jobs_end(&m->at.peer);
+    hth_prompts_free(m->prompts);
     hth_monitor_free(m->monitor);
     hth_publish_free(m->publish);
     hth_http_free(m->public);

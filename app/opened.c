@@ -22,10 +22,10 @@ static enum hth_err open_trunk(struct hth_opened *o, struct hth_env *env, struct
     o->path = hth_asprintf("%s/trunk.safetensors", o->folder);
     enum hth_err err = hth_trained_open(env, o->path, &what, &o->trained);
     if (err == HTH_E_NO_FILE)
-        return hth_blame(why, err, "%s: %s: --dir is the folder of a trainer that has saved",
+        return hth_blame(why, err, "%s: %s: expected the folder of a trainer that has saved",
                          o->path, hth_err_text(err));
     if (err != HTH_OK)
-        return hth_blame(why, err, "%s: %s; give another --dir", o->path,
+        return hth_blame(why, err, "%s: %s; give another folder", o->path,
                          what.text[0] != '\0' ? what.text : hth_err_text(err));
     o->about = hth_trained_about(o->trained);
     return HTH_OK;

@@ -11,7 +11,7 @@
  * what is wrong and what to do.
  *
  * It blocks on the disk: call it at the start of a program, or in jobs of the io lane, one at a
- * time.
+ * time; there hth_opened_infer takes experts of the folder only.
  */
 #ifndef HTH_APP_OPENED_H
 #define HTH_APP_OPENED_H

@@ -12,8 +12,8 @@
  *
  * It matches struct hth_record_reader of trainer/reader.h: count, seek and next.
  *
- * Threads: open and free on the loop at start and end, seek and next in jobs of the io lane, one at
- * a time for each set; open a set per part that is read side by side.
+ * Threads: open and free on the loop at start and end or in a job, seek and next in jobs of the io
+ * lane, one at a time for each set; open a set per part that is read side by side.
  */
 #ifndef HTH_DATA_SET_H
 #define HTH_DATA_SET_H

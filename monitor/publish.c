@@ -106,6 +106,8 @@ static enum hth_err write_folder(const struct making *m)
         hth_blob_unref(blob);
         HTH_TRY(err);
     }
+    if (m->now.gallery != NULL && m->now.gallery->png != NULL)
+        HTH_TRY(write_file(m, HTH_GALLERY_FILE, m->now.gallery->png));
     HTH_TRY(write_file(m, DOCS[RUN].file, m->doc[RUN].plain));
     HTH_TRY(write_file(m, DOCS[NOW].file, m->doc[NOW].plain));
     char *html = hth_site_html(m->run, false);
@@ -134,9 +136,12 @@ static void run_making(struct hth_job *job)
 
 static void show(struct hth_publish *p, const struct making *m)
 {
+    struct hth_blob *drawings = m->now.gallery != NULL ? m->now.gallery->png : NULL;
     p->bytes = p->files_bytes + m->doc[HTML].gzip->size + m->doc[RUN].gzip->size;
     for (size_t s = 0; s < HTH_PUBLISH_SERVERS_MAX; s++) {
         struct hth_http *http = p->opts.http[s];
+        if (http != NULL && drawings != NULL) /* before the page that names it */
+            hth_http_put(http, "/" HTH_GALLERY_FILE, "image/png", drawings, NULL);
         for (size_t i = 0; http != NULL && i < DOCS_COUNT; i++)
             hth_http_put(http, DOCS[i].path, DOCS[i].type, m->doc[i].plain, m->doc[i].gzip);
         if (http != NULL)
@@ -162,6 +167,7 @@ static void free_making(struct making *m)
     json_decref(m->run);
     hth_free(m->event);
     hth_run_view_free(m->now.view);
+    hth_gallery_unref(m->now.gallery);
     hth_free((void *)(uintptr_t)m->now.test);
     hth_free((void *)(uintptr_t)m->now.event);
     hth_free((void *)(uintptr_t)m->now.row);
@@ -195,6 +201,8 @@ static void keep(struct making *m, const struct hth_run_now *now)
     m->now = *now;
     if (now->view != NULL)
         m->now.view = hth_run_view_ref(now->view);
+    if (now->gallery != NULL)
+        m->now.gallery = hth_gallery_ref(now->gallery);
     if (now->trouble != NULL)
         m->now.trouble =
             memcpy(m->trouble, now->trouble, HTH_MIN(strlen(now->trouble), sizeof(m->trouble) - 1));

@@ -3,7 +3,7 @@
  * publish.h: puts a run's page (site.h) and run.json where people find them: on HTTP servers
  * (net/http.h), and into a folder for any static server.
  *
- *     /  /page.js  /page.css  /icon.svg  /run.json  /now.json  /events
+ *     /  /page.js  /page.css  /icon.svg  /run.json  /now.json  /events  /drawings.png
  *
  * Texts are made and compressed once for each view, by a job, and all readers share the bytes. The
  * folder gets the same files but the events, each replaced as a whole, at most every 30 s; its page

@@ -287,6 +287,7 @@ json_t *hth_run_json(const struct hth_run_now *run, bool whole)
     put_known(o, "since_at_s", run->since_t);
     put_sums(o, run);
     hth_json_take(o, "join", join_json(run));
+    hth_json_take(o, "gallery", hth_gallery_json(run->gallery));
     put_lists(o, run);
     if (whole) {
         hth_json_take(o, "tests", tests_json(run));

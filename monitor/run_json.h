@@ -73,6 +73,10 @@
  *       replicas    how many hosts serve expert i, in row-major order of the grid
  *       hosts       of each expert the indices in `peers` of at most 8 of them
  *                   (both are null beyond 65,536 places of all layers)
+ *   gallery       answers of the run's model to fixed prompts, where a checkpoint is at hand:
+ *       t, step     when it was asked; of the checkpoint
+ *       picture     null, or "drawings.png", beside run.json: 8 squares side by side
+ *       items       at most 8 of {prompt, text}; text is null where the i-th square is the answer
  *   events        at most 200, the newest last:
  *       t, kind, peer (id, or null), text: a sentence in English
  *       kind        "joined", "left", "killed" (it fell silent without a goodbye), "replaced" (the
@@ -93,6 +97,7 @@
 #define HTH_MONITOR_RUN_JSON_H
 
 #include "monitor/events.h"
+#include "monitor/gallery.h"
 #include "monitor/history.h"
 #include "monitor/recall.h"
 #include "monitor/view.h"
@@ -122,6 +127,7 @@ struct hth_run_now {
     uint32_t event_count;
     const struct hth_history_row *row;
     size_t row_count;
+    struct hth_gallery *gallery; /* NULL: there is no model at hand */
 };
 
 /* run.json if `whole`, else now.json. */

@@ -4,6 +4,7 @@
 
 #include "core/mem.h"
 #include "monitor/facts.h"
+#include "monitor/gallery.h"
 #include "monitor/inert.h"
 #include "net/http.h"
 
@@ -219,6 +220,35 @@ static void tests_table(FILE *to, const json_t *run)
     end_table(to);
 }
 
+static void gallery_table(FILE *to, const json_t *run)
+{
+    static const char *const head[] = {"prompt", "answer"};
+    const json_t *gallery = json_object_get(run, "gallery"),
+                 *items = json_object_get(gallery, "items");
+    unsigned long long step = (unsigned long long)HTH_MAX(hth_fact_or(gallery, "step", 0), 0.0);
+    /* No other address may come into the page. */
+    bool drawn = strcmp(hth_fact_text(gallery, "picture"), HTH_GALLERY_FILE) == 0;
+    if (json_array_size(items) == 0)
+        return;
+    heads(to, "The model's answers", head, HTH_ARRAY_LEN(head));
+    for (size_t i = 0; i < HTH_MIN(json_array_size(items), (size_t)HTH_GALLERY_MAX); i++) {
+        const json_t *item = json_array_get(items, i);
+        row_begin(to, hth_fact_text(item, "prompt"));
+        if (drawn) {
+            fprintf(to,
+                    "<td><img class=\"drawing d%zu\" src=\"" HTH_GALLERY_FILE
+                    "?%llu\" alt=\"drawing: ",
+                    i, step);
+            text(to, hth_fact_text(item, "prompt"));
+            fputs("\"></td>", to);
+        } else {
+            cell(to, hth_fact_text(item, "text"));
+        }
+        fputs("</tr>\n", to);
+    }
+    end_table(to);
+}
+
 static void events_table(FILE *to, const json_t *run)
 {
     static const char *const head[] = {"time", "event"};
@@ -248,6 +278,7 @@ static void numbers(FILE *to, const json_t *run, bool live)
     fputs("</h1>\n", to);
     facts_table(to, run);
     layers_table(to, run);
+    gallery_table(to, run);
     peers_table(to, run);
     tests_table(to, run);
     events_table(to, run);

@@ -12,7 +12,6 @@ void hth_queue_init(struct hth_queue *queue, struct hth_env *env, enum hth_lane 
     memset(queue, 0, sizeof(*queue));
     queue->env = env;
     queue->lane = lane;
-    queue->retry = hth_timer_new(env, queue_next, queue);
 }
 
 static void work_run(struct hth_job *job)
@@ -51,6 +50,8 @@ static void queue_next(void *arg)
     work->job.run = work_run;
     work->job.done = work_done;
     if (hth_job_submit(queue->env, &work->job) != HTH_OK) {
+        if (queue->retry == NULL)
+            queue->retry = hth_timer_new(queue->env, queue_next, queue);
         hth_timer_set(queue->env, queue->retry, QUEUE_RETRY_US);
         return;
     }

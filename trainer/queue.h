@@ -36,12 +36,13 @@ struct hth_queue {
     enum hth_lane lane;
     struct hth_work *first; /* waiting, by order */
     struct hth_work *running;
-    struct hth_timer *retry;
+    struct hth_timer *retry; /* NULL: was not needed yet */
     bool closed;
     hth_fn *idle;
     void *idle_arg;
 };
 
+/* Any thread. */
 void hth_queue_init(struct hth_queue *queue, struct hth_env *env, enum hth_lane lane);
 void hth_queue_push(struct hth_queue *queue, struct hth_work *work);
 /* True: a job runs, and idle(arg) will be called. False: nothing runs, idle is not called. */

@@ -569,6 +569,34 @@ function drawEvents(run)
         $("events").append(make("li", "Nothing has happened yet."));
 }
 
+/* The i-th square of the drawings, whose only address is the monitor's. The step makes it new. */
+function drawingOf(item, i, step)
+{
+    const img = make("img", undefined, `drawing d${i}`);
+    img.src = `drawings.png?${step}`;
+    img.alt = `drawing: ${text(item.prompt, TEXT)}`;
+    return img;
+}
+
+function drawGallery(run)
+{
+    const gallery = object(run.gallery), step = num(gallery.step) ?? 0;
+    const items = list(gallery.items, 8).map(object), drawn = gallery.picture === "drawings.png";
+    const key = JSON.stringify(gallery);
+    if ($("gallery").dataset.key === key)
+        return;
+    $("gallery").dataset.key = key;
+    $("gallery-part").hidden = items.length === 0;
+    say("gallery-step", `at step ${count(step)}`);
+    $("gallery").classList.toggle("texts", !drawn);
+    $("gallery").replaceChildren(...items.map((item, i) => {
+        const li = make("li");
+        li.append(make("span", text(item.prompt, TEXT)),
+            drawn ? drawingOf(item, i, step) : make("span", text(item.text, 1024)));
+        return li;
+    }));
+}
+
 /* ---- keeping it new ------------------------------------------------------------------------ */
 
 let now = null; /* the newest run.json or now.json, with the tests of the former */
@@ -578,7 +606,7 @@ let readAt = 0; /* when it was, in ms */
 async function draw()
 {
     $("live").ariaBusy = "true";
-    for (const part of [drawHead, drawJoin, drawLoss, drawPeople, drawRate, drawCover, drawEvents, drawPeers]) {
+    for (const part of [drawHead, drawJoin, drawLoss, drawPeople, drawRate, drawCover, drawGallery, drawEvents, drawPeers]) {
         part(now);
         await new Promise(done => setTimeout(done));
     }

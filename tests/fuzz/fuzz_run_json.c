@@ -20,6 +20,8 @@ static const char whole[] =
     "\"accuracy\":0.5,\"bits_per_byte\":2},\"checkpoint\":{\"t\":1795768200,\"step\":3},"
     "\"trainers\":1,"
     "\"hosts\":1,\"helpers\":1,\"samples_per_s\":5,\"rows_per_s\":6,\"places\":4,\"served\":3,"
+    "\"gallery\":{\"t\":1,\"step\":2,\"picture\":\"drawings.png\",\"items\":[{\"prompt\":\"p\","
+    "\"text\":\"t\"}]},"
     "\"join\":{\"command\":\"c\"},\"peers\":[{\"id\":\"a\",\"name\":\"n\",\"role\":\"trainer\","
     "\"state\":\"silent\","
     "\"seen_s\":1,\"version\":\"v\",\"step\":1,\"samples_per_s\":2,\"does\":\"client\",\"average\":"

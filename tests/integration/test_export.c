@@ -328,7 +328,7 @@ static void test_lies_are_refused(void **state)
     struct proc *none = START(p, "none", "export", "--dir", place_path(p, "nothing"), "--out",
                               place_path(p, "out"));
     assert_int_equal(proc_wait(none), 1);
-    proc_must_say(none, "/nothing/trunk.safetensors: no such file: --dir is the folder of a ");
+    proc_must_say(none, "/nothing/trunk.safetensors: no such file: expected the folder of a ");
     struct proc *taken =
         START(p, "taken", "export", "--dir", place_path(p, "run"), "--out", place_path(p, "data"));
     assert_int_equal(proc_wait(taken), 2);

@@ -191,7 +191,7 @@ static void test_what_can_not_write_is_named(void **state)
         {"", "local", "the prompt is empty: give the beginning of a text", 2},
         {long_prompt, "local", "more than 65536 bytes: give its end; the model sees 16 tokens", 2},
         {PROMPT, "nowhere",
-         "/trunk.safetensors: no such file: --dir is the folder of a trainer that", 2},
+         "/trunk.safetensors: no such file: expected the folder of a trainer", 2},
         {PROMPT, "toy",
          "is of a classifier, and only an lm that learnt to go on writes: try hearth predict", 3},
     };

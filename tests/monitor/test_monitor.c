@@ -224,7 +224,10 @@ static void on_new(void *arg)
     json_decref(fx.status);
     hth_free(fx.text);
     hth_monitor_now(fx.m, &now);
+    now.gallery = hth_gallery_new();
+    hth_gallery_add(now.gallery, "a prompt", "its answer");
     fx.run = hth_run_json(&now, true);
+    hth_gallery_unref(now.gallery);
     fx.text = hth_run_json_text_take(json_incref(fx.run));
     fx.status = hth_status_json(hth_monitor_gather(fx.m));
 }
@@ -376,8 +379,8 @@ static void same_keys(json_t *a, json_t *b, const char *where)
 static void same_shape_as_the_example(void)
 {
     static const char *const lists[] = {"peers", "layers", "events"}, *const objects[] = {
-                                                                          "join", "tests",
-                                                                          "history"};
+                                                                          "join", "gallery",
+                                                                          "tests", "history"};
     json_t *example = json_load_file("tests/monitor/run.json", 0, NULL);
     assert_non_null(example);
     same_keys(fx.run, example, "run.json");

@@ -10,6 +10,7 @@
 #include "monitor/browser.h"
 
 #include "core/mem.h"
+#include "data/picture.h"
 #include "monitor/site.h"
 
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct world {
     unsigned refusals;   /* of the next readers of events */
     size_t sent;         /* bytes of answers, compressed */
     char *body;          /* of the last answer */
+    struct hth_blob *png;
 };
 
 /* ---- the server ---------------------------------------------------------------------------- */
@@ -146,6 +148,11 @@ static void serve(void *arg, const char *path, struct browser_answer *a)
         a->len = w->events != NULL ? strlen(w->events) : 0;
         w->events = NULL; /* the browser dials again */
     }
+    if (strncmp(path, "drawings.png", strlen("drawings.png")) == 0)
+        *a = (struct browser_answer){.status = 200,
+                                     .type = "image/png",
+                                     .body = (const char *)w->png->data,
+                                     .len = w->png->size};
     const struct hth_site_file *files = hth_site_files();
     for (size_t i = 0; i < HTH_SITE_FILES; i++) {
         if (strcmp(path, files[i].path) != 0)
@@ -328,12 +335,18 @@ static void test_shows_the_figures(void **state)
         {"#peers tr:nth-child(5)", "can\\'t save for 72 s"},
         {"#peers tr:nth-child(7)", "silent for 41 s"},
         {"#events li:nth-child(1)", "node 0badf00d left"},
+        {"#gallery li:nth-child(2)", "blue <heart>"},
+        {"#gallery-step", "at step 1,200"},
     };
     struct world *w = *state;
     use(w, golden());
     open_page(w, 1000, false);
     for (size_t i = 0; i < HTH_ARRAY_LEN(rows); i++)
         shows(w, rows[i][0], rows[i][1]);
+    browser_until(w->b, "[...document.querySelectorAll('#gallery img')].every(i => "
+                        "i.complete && i.naturalWidth === 64)");
+    assert_true(browser_number(w->b, "document.querySelector('#gallery .d1').alt === "
+                                     "'drawing: blue <heart>'"));
     /* The newest point of each line is the run's. */
     assert_true(browser_number(w->b, "Chart.getChart('loss').data.datasets[0].data.at(-1).x") >=
                 1280);
@@ -521,11 +534,19 @@ static void test_names_are_inert(void **state)
     json_object_set_new(json_array_get(json_object_get(run, "events"), 6), "text",
                         json_string(marks));
     free(huge);
+    json_t *gallery = json_object_get(run, "gallery");
+    json_object_set_new(gallery, "picture", json_string("//evil/x.png"));
+    json_object_set_new(json_array_get(json_object_get(gallery, "items"), 0), "prompt",
+                        json_string(markup));
+    json_object_set_new(json_array_get(json_object_get(gallery, "items"), 1), "text",
+                        json_string(marks));
     use(w, run);
     open_page(w, 360, false);
     no_faults(w, "hostile names");
     no_complaints(w);
     shows(w, "#peers td", "<img src=x");
+    shows(w, "#gallery li", "<img src=x");
+    shows(w, "#gallery li", "a\ufffdgnp.\ufffdexe\ufffd\ufffd[31m\ufffd");
     shows(w, "#events span", "a\ufffdgnp.\ufffdexe\ufffd\ufffd[31m\ufffd");
     assert_true(browser_number(w->b, "window.bad === undefined"));
     assert_true(browser_number(w->b, "document.querySelectorAll('main img, main script').length") ==
@@ -705,6 +726,8 @@ int main(void)
         cmocka_unit_test_prestate(test_damaged_runs_do_no_harm, &w),
         cmocka_unit_test_prestate(test_large_run_is_light, &w),
     };
+    static const uint8_t rgb[64 * 8 * 3];
+    assert_int_equal(hth_picture_png(rgb, 64, 8, &w.png), HTH_OK);
     w.b = browser_new(serve, &w);
     if (w.b == NULL) {
         print_message("no Chromium here: the page is not tested\n");
@@ -715,5 +738,6 @@ int main(void)
     browser_free(w.b);
     json_decref(w.run);
     free(w.body);
+    hth_blob_unref(w.png);
     return failed;
 }

@@ -140,6 +140,10 @@ static void test_tables_have_the_figures(void **state)
         "<th scope=\"row\">09d1c2aa</th><td>trainer</td><td>22.6 "
         "samples/s</td><td>1,291</td><td></td>"
         "<td>with 2 others</td><td>0.9.0</td>",
+        "<th scope=\"row\">red heart</th><td><img class=\"drawing d0\" src=\"drawings.png?1200\" "
+        "alt=\"drawing: red heart\"></td>",
+        "<img class=\"drawing d1\" src=\"drawings.png?1200\" alt=\"drawing: blue "
+        "&#60;heart&#62;\">",
         "<td>1000</td><td>0.5123</td><td>0.8312</td><td></td>",
         "<td>2026-11-27 08:58 UTC</td><td>node 0badf00d left</td>",
     };
@@ -177,11 +181,21 @@ static void test_texts_are_inert(void **state)
         json_t *run = golden();
         json_object_set_new(run, "run", json_string(cases[i].text));
         json_object_set_new(run, "trouble", json_string(cases[i].text));
+        json_t *gallery = json_object_get(run, "gallery"), *item = json_object();
+        json_object_set_new(gallery, "picture", json_string("//evil/x.png"));
+        json_object_set_new(item, "prompt", json_string(cases[i].text));
+        json_object_set_new(item, "text", json_string(cases[i].text));
+        json_array_append_new(json_object_get(gallery, "items"), item);
         char *html = hth_site_html(run, true);
         char *title = hth_asprintf("<h1>%s</h1>", cases[i].shown);
         char *cell = hth_asprintf("<th scope=\"row\">trouble</th><td>%s</td>", cases[i].shown);
-        if (strstr(html, title) == NULL || strstr(html, cell) == NULL)
+        char *answer = hth_asprintf("<tr><th scope=\"row\">%s</th><td>%s</td></tr>", cases[i].shown,
+                                    cases[i].shown);
+        if (strstr(html, title) == NULL || strstr(html, cell) == NULL ||
+            strstr(html, answer) == NULL)
             fail_msg("no '%s' in %s", title, html);
+        assert_null(strstr(html, "evil"));
+        hth_free(answer);
         hth_free(cell);
         hth_free(title);
         hth_free(html);
