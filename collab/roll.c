@@ -16,6 +16,8 @@ uint16_t roll_me(const struct hth_roll_call *roll)
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard)
 {
     uint64_t bit = UINT64_C(1) << (member % 64);
+    if (!heard && !roll->mate[member].lost)
+        roll->mate[member].lost_us = hth_now_us(roll->env);
     roll->mate[member].lost = !heard;
     if (heard) {
         roll->mate[member].heard_us = hth_now_us(roll->env);
@@ -210,6 +212,14 @@ static void take_answer(struct hth_roll_call *roll, uint16_t by,
     }
 }
 
+static uint32_t count_ready(const struct hth_roll_call *roll)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < READYS; i++)
+        n += roll->ready[i].call != NULL;
+    return n;
+}
+
 static void on_ready_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct ready_out *out = arg;
@@ -226,14 +236,24 @@ static void on_ready_answer(void *arg, const struct hth_rpc_result *result)
         take_answer(roll, out->to, &reply);
     if (err != HTH_OK || reply.kind == HTH_READY_BEHIND)
         roll->again_us += AGAIN_US;
-    else if (roll->ready[0].call != NULL || roll->ready[1].call != NULL)
+    else if (count_ready(roll) > 0)
         roll->again_us = 0; /* a later one is on its way */
     roll_pump(roll);
 }
 
+/* A READY is answered by then. At a genesis members dial each other first. */
+static int64_t patience_us(const struct hth_roll_call *roll)
+{
+    bool genesis = hth_chain_at(roll->chain, roll->choice->tip)->kind == HTH_LINK_GENESIS;
+    return roll->opts.hold_us + roll->opts.silence_us + (genesis ? roll->opts.window_us : 0);
+}
+
+/* One that may be sent; NULL: there are enough. */
 static struct ready_out *free_ready(struct hth_roll_call *roll)
 {
-    for (size_t i = 0; i < HTH_ARRAY_LEN(roll->ready); i++)
+    if (count_ready(roll) >= (roll_is_done(roll) ? READYS : READYS_GATHERING))
+        return NULL;
+    for (size_t i = 0; i < READYS; i++)
         if (roll->ready[i].call == NULL)
             return &roll->ready[i];
     return NULL;
@@ -267,7 +287,7 @@ static void send_ready(struct hth_roll_call *roll)
                                 .addr = roll->opts.addr};
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
     struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_READY,
-                                     .timeout_us = roll->opts.hold_us + roll->opts.silence_us};
+                                     .timeout_us = patience_us(roll)};
     opts.body.payload = bytes;
     opts.body.payload_len = hth_ready_write(&msg, bytes);
     struct hth_rpc_target target = target_of(roll, to);
@@ -513,6 +533,7 @@ static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply
     struct hth_roll_group group = {.head = list->head, .count = list->count};
     uint8_t name[sizeof(list->head) + sizeof(list->n)];
     drop_ready(roll);
+    roll->round_us = hth_now_us(roll->env);
     if (list != &roll->list)
         roll->list = *list;
     qsort(roll->list.peer, roll->list.count, sizeof(roll->list.peer[0]), by_id);
@@ -531,12 +552,24 @@ static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply
     roll->ops.average(roll->arg, &group);
 }
 
+/* Members in the roll of a new tip live, whom nothing else may tell: a caller that was lost is
+ * asked no more. */
+static void hear_roll(struct hth_roll_call *roll, uint32_t link, int64_t at_us)
+{
+    const struct hth_chain_link *tip = hth_chain_at(roll->chain, link);
+    for (uint32_t i = 0; i < tip->count; i++) {
+        const struct mate *mate = &roll->mate[tip->roll[i].member];
+        if (tip->roll[i].marks & HTH_ROLL_IN && mate->lost && mate->lost_us < at_us)
+            roll_set_heard(roll, tip->roll[i].member, true);
+    }
+}
+
 /* Another tip, of a round (this member's entry in its list), or fetched. */
 static void take_tip(struct hth_roll_call *roll, uint32_t link, const struct hth_roll_peer *entry)
 {
     struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, link)};
     drop_ready(roll);
-    roll_count_deeds(roll, roll->choice->tip, link);
+    hear_roll(roll, link, entry != NULL ? roll->round_us : hth_now_us(roll->env));
     bool used = hth_choice_take(roll->choice, link);
     if (used) {
         struct hth_brings *brings = &roll->mate[roll_me(roll)].brings;
@@ -627,18 +660,16 @@ static enum hth_choice_time waited(const struct hth_roll_call *roll)
 /* Whether a GO may go out, as to samples. */
 static bool is_full(struct hth_roll_call *roll)
 {
-    int64_t now = hth_now_us(roll->env), at;
-    bool enough = samples_here(roll->choice) >= roll->opts.target;
+    int64_t now = hth_now_us(roll->env);
+    /* Nobody enters a round with nothing to bring, nor does the caller. */
+    bool enough = roll->choice->samples > 0 && samples_here(roll->choice) >= roll->opts.target;
     bool strangers = enough && roll->awaits == ROLL_AWAITS_STRANGERS;
-    if (strangers && roll->strangers_since_us == 0)
-        roll->strangers_since_us = now;
-    bool full = enough &&
-                (roll->awaits == ROLL_AWAITS_NONE || (strangers && roll_strangers_over(roll, &at)));
-    if (roll->strangers_since_us != 0 && (full || !strangers)) {
-        roll->strangers_us += now - roll->strangers_since_us;
+    if (!strangers)
         roll->strangers_since_us = 0;
-    }
-    return full;
+    else if (roll->strangers_since_us == 0)
+        roll->strangers_since_us = now;
+    return enough && (roll->awaits == ROLL_AWAITS_NONE ||
+                      (strangers && now >= roll_strangers_until_us(roll)));
 }
 
 /* Makes the first move that is open; false: there is none. */
@@ -676,10 +707,10 @@ static void answer_held(struct hth_roll_call *roll)
 static void lose_silent(struct hth_roll_call *roll)
 {
     struct hth_choice *c = roll->choice;
-    int64_t limit = hth_now_us(roll->env) - roll->opts.hold_us - roll->opts.silence_us;
     struct hth_ballot now = hth_choice_now(c);
     if (c->phase != HTH_CHOICE_WAIT || hth_choice_caller(roll->chain, &now) != roll_me(roll))
         return;
+    int64_t limit = hth_now_us(roll->env) - patience_us(roll);
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
         const struct mate *mate = &roll->mate[i];
         if (i != roll_me(roll) && !mate->lost && mate->held == NULL &&
@@ -698,17 +729,17 @@ static int64_t more_at(const struct hth_roll_call *roll)
 
 static void set_timer(struct hth_roll_call *roll)
 {
-    int64_t at = hth_now_us(roll->env) + roll->opts.hold_us, over;
+    int64_t now = hth_now_us(roll->env), at = now + roll->opts.hold_us;
     if (roll->again_us != 0)
         at = HTH_MIN(at, roll->again_us);
     if (roll->more && roll->choice->phase == HTH_CHOICE_WAIT && free_ready(roll) != NULL)
         at = HTH_MIN(at, more_at(roll));
-    if (roll->strangers_since_us != 0 && !roll_strangers_over(roll, &over))
-        at = HTH_MIN(at, over);
+    if (roll->strangers_since_us != 0 && roll_strangers_until_us(roll) > now)
+        at = HTH_MIN(at, roll_strangers_until_us(roll));
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->mate[i].held != NULL)
             at = HTH_MIN(at, roll->mate[i].held_until_us);
-    hth_timer_set(roll->env, roll->timer, HTH_MAX(at - hth_now_us(roll->env), 0));
+    hth_timer_set(roll->env, roll->timer, HTH_MAX(at - now, 0));
 }
 
 /* Whether it has to be READY again: with more samples, or because an answer said so. */
@@ -728,6 +759,7 @@ static void note_ballot(struct hth_roll_call *roll)
         return;
     *was = now;
     drop_ready(roll);
+    roll->strangers_since_us = 0;
     roll->since_us = roll->idle_us = hth_now_us(roll->env);
 }
 
@@ -808,7 +840,6 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->sent_ballot.base = roll->ready_in.base = HTH_LINK_NONE;
     hth_choice_init(roll->choice, chain, self, HTH_ROLL_LINE_MAX);
     roll->timer = hth_timer_new(env, on_timer, roll);
-    roll->born_us = hth_now_us(env);
     roll_meet(roll);
     hth_rpc_serve(rpc, HTH_ROLL_METHOD_READY, on_ready, roll);
     hth_rpc_serve(rpc, HTH_ROLL_METHOD_CALL, on_call, roll);
@@ -840,7 +871,6 @@ void hth_roll_hold(struct hth_roll_call *roll, uint32_t link)
 {
     hth_choice_take(roll->choice, link);
     roll_meet(roll);
-    roll_count_deeds(roll, HTH_LINK_NONE, link);
     roll_begin_quota(roll, false, 0);
     hth_timer_set(roll->env, roll->timer, 0);
 }

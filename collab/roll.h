@@ -37,14 +37,14 @@
  * A machine that is too slow for one micro-batch has quota 0, and is left out of the round, unless
  * its vote is needed.
  *
- * Words are not deeds, and so
- *   - a member is *stalled* that lands nothing for window_us longer than the others would need to
- *     bring its part: nobody counts on it, or waits for it, in this step, and its deeds are void.
- *     It costs the others that time, and then the time to bring its part;
- *   - a member is a *stranger* whose deeds, the rolls that have it, are fewer than 8 and fewer than
- *     another's: its samples count once they have landed, and the others wait for all strangers
- *     together at most 1/20 of the time;
- *   - samples that a member says have landed are believed: it brings values of their weight.
+ * Words are not deeds. A member is *stalled* that lands nothing for window_us longer than the
+ * others would need to bring its part: nobody counts on it, or waits for it, in this step, and its
+ * deeds are void. It costs the others that time, and then the time to bring its part. A caller that
+ * sends no GO costs twice the window more, until another one calls; who is in no roll calls no
+ * more. A member is a *stranger* whose deeds, the rolls in a row up to the tip that have it, are
+ * fewer than 8 and fewer than another's: its samples count once they have landed, and the others
+ * wait for all strangers together at most 1/20 of each step. Samples that a member says have landed
+ * are believed: it brings values of their weight.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
  * answers with the functions below. A round must give the same marks and the

@@ -30,7 +30,8 @@ enum roll_awaits {
 struct mate {
     uint32_t born; /* hth_chain_born: another one, and the rest is of one that is forgotten */
     struct hth_addr addr;
-    bool lost;                    /* until it is heard */
+    bool lost;                    /* until it is heard, */
+    int64_t lost_us;              /* since then */
     int64_t heard_us;             /* last */
     struct hth_rpc_request *held; /* its READY; NULL: none is held */
     int64_t held_until_us;
@@ -40,12 +41,14 @@ struct mate {
     int64_t lands_us;         /* a landing was to come by then */
     uint32_t quota;           /* as planned, */
     uint32_t keeps_to;        /* and as its last READY said */
-    uint8_t deeds;            /* rolls that have it, at most DEEDS_MAX */
+    uint8_t deeds;            /* rolls in a row that have it, */
+    uint64_t deeds_from;      /* since that step */
     bool stalled;
 };
 
-/* A READY on its way to the caller, or held by it. A second one, with more samples, may follow the
- * first before that is answered; a third waits. */
+/* A READY on its way to the caller, or held by it. Another one, with more samples, may follow it
+ * before that is answered, and two once the member is done: a far caller answers late. */
+enum { READYS = 4, READYS_GATHERING = 2 };
 struct ready_out {
     struct hth_roll_call *roll;
     struct hth_rpc_call *call; /* NULL: free */
@@ -66,7 +69,7 @@ struct hth_roll_call {
     struct hth_timer *timer;
     bool pumping;
 
-    struct ready_out ready[2];
+    struct ready_out ready[READYS];
     struct hth_ballot ready_in; /* the ballot of its READYs */
     bool more;                  /* the owner said more since the last one, */
     int64_t ready_us;           /* which was sent then */
@@ -78,11 +81,10 @@ struct hth_roll_call {
 
     /* As a caller. */
     enum roll_awaits awaits;
-    int64_t born_us;
-    int64_t strangers_us;       /* waited for strangers in all, */
-    int64_t strangers_since_us; /* and now since then; 0: it does not */
+    int64_t strangers_since_us; /* strangers alone are waited for; 0: they are not */
 
-    struct hth_choice_go go;       /* the round that this member is in */
+    struct hth_choice_go go;       /* the round that this member is in, */
+    int64_t round_us;              /* since then, */
     struct hth_ready_reply list;   /* and its list */
     struct hth_ready_reply sent;   /* the GO that it sent as a caller */
     struct hth_ballot sent_ballot; /* in this ballot; base HTH_LINK_NONE: none */
@@ -129,14 +131,12 @@ bool roll_is_done(const struct hth_roll_call *roll);
 void roll_take_quota(struct hth_roll_call *roll, uint32_t quota);
 /* Another tip: begins with that quota, or with one micro-batch. */
 void roll_begin_quota(struct hth_roll_call *roll, bool known, uint32_t quota);
-/* Counts the rolls of the links from one head to a later one. */
-void roll_count_deeds(struct hth_roll_call *roll, uint32_t from, uint32_t to);
 /* As the caller: plans, and tells those whose quota rose; sets `awaits`. Returns whether it is. */
 bool roll_plan(struct hth_roll_call *roll);
 /* Each listed member's quota for the step on top of this GO. */
 void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go,
                     const struct hth_roll *list);
-/* Whether strangers were waited for long enough; else at which time that is. */
-bool roll_strangers_over(const struct hth_roll_call *roll, int64_t *at_us);
+/* Until when strangers are waited for, if they are. */
+int64_t roll_strangers_until_us(const struct hth_roll_call *roll);
 
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define DEEDS_MAX        8
-#define LINKS_COUNTED    64 /* back from a new tip */
 #define STRANGERS_ONE_IN 20
 #define VOTE_LATER       4 /* 1/4 */
 #define PLAN_MAX         (2 * HTH_ROLL_LINE_MAX)
@@ -93,27 +92,33 @@ void roll_take_quota(struct hth_roll_call *roll, uint32_t quota)
         roll->ops.more(roll->arg);
 }
 
+/* Rolls in a row, up to the tip, that have a member. */
+static void count_deeds(struct hth_roll_call *roll)
+{
+    uint32_t at = roll->choice->tip;
+    for (uint32_t i = 0; i < roll->mates_max; i++)
+        roll->mate[i].deeds = 0;
+    for (uint8_t k = 0; k < DEEDS_MAX && at != HTH_LINK_NONE; k++) {
+        const struct hth_chain_link *link = hth_chain_at(roll->chain, at);
+        for (uint32_t i = 0; i < link->count; i++) {
+            struct mate *mate = &roll->mate[link->roll[i].member];
+            if (link->roll[i].marks & HTH_ROLL_IN && mate->deeds == k &&
+                link->step >= mate->deeds_from)
+                mate->deeds++;
+        }
+        at = link->prev;
+    }
+}
+
 void roll_begin_quota(struct hth_roll_call *roll, bool known, uint32_t quota)
 {
     struct hth_brings *b = &me(roll)->brings;
     for (uint32_t i = 0; i < roll->mates_max; i++)
         roll->mate[i].stalled = false;
-    roll->first = !known;
-    me(roll)->quota = HTH_MAX(base_of(b), known ? quota : b->grain);
+    count_deeds(roll);
+    roll->first = !known && me(roll)->each_us == 0;
+    me(roll)->quota = HTH_MAX(base_of(b), known ? quota : roll->first ? b->grain : 0);
     roll_brings(roll, roll_me(roll), b, true);
-}
-
-void roll_count_deeds(struct hth_roll_call *roll, uint32_t from, uint32_t to)
-{
-    for (uint32_t k = 0; k < LINKS_COUNTED && to != from && to != HTH_LINK_NONE; k++) {
-        const struct hth_chain_link *link = hth_chain_at(roll->chain, to);
-        for (uint32_t i = 0; i < link->count; i++) {
-            struct mate *mate = &roll->mate[link->roll[i].member];
-            bool in = link->roll[i].marks & HTH_ROLL_IN;
-            mate->deeds = (uint8_t)HTH_MIN(mate->deeds + in, DEEDS_MAX);
-        }
-        to = link->prev;
-    }
 }
 
 /* ---- a caller's plan ------------------------------------------------------------------------ */
@@ -144,24 +149,40 @@ static bool has_left(const struct hth_roll_call *roll, uint16_t member)
     return entry != NULL && entry->marks & HTH_ROLL_LEFT;
 }
 
+/* Micro-batches that a member begins before it can hear of a lower quota count as in the air. */
+static void commit(struct hth_brings *b, const struct mate *mate, int64_t rtt_us)
+{
+    int64_t each = HTH_MAX(b->each_us, 1), by_us = SAY_US + rtt_us - b->lands_us;
+    int64_t room = ((int64_t)mate->quota - base_of(b)) / b->grain;
+    int64_t more = HTH_MIN(room, by_us / each);
+    if (b->each_us == HTH_BRINGS_NO_MORE || more <= 0)
+        return;
+    b->air += (uint32_t)more * b->grain;
+    b->lands_us += more * each;
+}
+
 /* One that keeps to its quota begins the next micro-batch when one has landed; one that is done
  * begins when it hears of more. */
 static struct hth_brings expected(const struct hth_roll_call *roll, uint16_t member, bool here)
 {
     const struct mate *mate = &roll->mate[member];
-    struct hth_rpc_peer_info info;
+    struct hth_rpc_peer_info info = {.rtt_us = 0};
     struct hth_brings b = {.grain = mate->brings.grain, .each_us = mate->each_us};
     if (!here)
         return b;
     b = mate->brings;
     if (b.each_us != HTH_BRINGS_NO_MORE)
         b.each_us = mate->each_us;
-    if (!is_done(mate))
-        b.lands_us -= hth_now_us(roll->env) - mate->said_us;
-    else if (hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) == HTH_OK)
+    if (member != roll_me(roll) &&
+        hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) != HTH_OK)
+        info.rtt_us = 0;
+    if (is_done(mate)) {
         b.lands_us = info.rtt_us;
-    else
-        b.lands_us = 0;
+        return b;
+    }
+    b.lands_us -= hth_now_us(roll->env) - mate->said_us;
+    if (member != roll_me(roll))
+        commit(&b, mate, info.rtt_us);
     return b;
 }
 
@@ -241,6 +262,7 @@ static void find_stalled(struct hth_roll_call *roll, struct plan *p)
         p->counts[i] = false;
         mate->stalled = true;
         mate->deeds = 0;
+        mate->deeds_from = hth_chain_at(roll->chain, roll->choice->tip)->step + 2;
     }
 }
 
@@ -396,10 +418,8 @@ void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go
         go->peer[i].next = p.quota[i];
 }
 
-bool roll_strangers_over(const struct hth_roll_call *roll, int64_t *at_us)
+int64_t roll_strangers_until_us(const struct hth_roll_call *roll)
 {
-    /* STRANGERS_ONE_IN * (waited before + at - since) = at - born */
-    int64_t began = roll->strangers_since_us - roll->strangers_us;
-    *at_us = (STRANGERS_ONE_IN * began - roll->born_us) / (STRANGERS_ONE_IN - 1) + 1;
-    return hth_now_us(roll->env) >= *at_us;
+    int64_t others_us = roll->strangers_since_us - roll->since_us;
+    return roll->strangers_since_us + others_us / (STRANGERS_ONE_IN - 1);
 }

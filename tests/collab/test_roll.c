@@ -32,7 +32,7 @@ struct mate {
     int64_t each_us;     /* its speed; */
     int64_t measured_us; /* 0 before the first landing */
     uint32_t samples, air;
-    int64_t lands_us;
+    int64_t lands_us, tip_us;
     bool lies;                       /* nothing of what it starts lands */
     struct hth_hash head[STEPS_MAX]; /* by step, as this member held them last */
     uint64_t step;
@@ -50,13 +50,14 @@ struct round {
 struct line {
     struct hth_world *world;
     struct mate mate[MEMBERS_MAX];
-    uint32_t n;
+    uint32_t n, founders;
     struct round round[ROUNDS_MAX];
     uint32_t rounds;
     bool eventual;
     uint64_t target;
-    uint64_t over_max;          /* samples of a list beyond it */
-    uint32_t lost;              /* micro-batches that were in the air when a round began */
+    double uneven;
+    uint64_t over_max; /* samples of a list beyond it */
+    uint32_t lost;     /* micro-batches that were in the air when a round began */
     uint32_t links_max;
     uint32_t side[MEMBERS_MAX]; /* of the cut; all 0: none */
 };
@@ -77,9 +78,11 @@ static void gather(void *arg)
     say(m);
     if (m->air == 0 && m->samples + GRAIN <= hth_roll_quota(m->roll)) {
         m->air = GRAIN;
-        m->lands_us = hth_now_us(m->env) + m->each_us;
+        double part = 2 * hth_rng_unit(&m->env->rng) - 1;
+        int64_t takes = m->each_us + (int64_t)(part * m->line->uneven * (double)m->each_us);
+        m->lands_us = hth_now_us(m->env) + (m->lies ? HTH_US_PER_MS : m->each_us);
         if (!m->lies)
-            hth_timer_set(m->env, m->batch, m->each_us);
+            hth_timer_set(m->env, m->batch, takes);
     }
     say(m);
 }
@@ -199,6 +202,7 @@ static void on_tip(void *arg, uint32_t link, bool used)
     m->step = hth_chain_at(m->chain, link)->step;
     assert_true(m->step < STEPS_MAX);
     m->head[m->step] = *hth_chain_head(m->chain, link);
+    m->tip_us = hth_world_now_us(m->line->world);
     if (used)
         m->samples = 0;
     gather(m);
@@ -218,9 +222,9 @@ static uint32_t put_genesis(struct mate *m)
 {
     struct hth_roll roll[MEMBERS_MAX];
     struct hth_chain_link genesis = {
-        .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = roll, .count = m->line->n};
+        .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = roll, .count = m->line->founders};
     uint32_t at;
-    for (uint32_t i = 0; i < m->line->n; i++) {
+    for (uint32_t i = 0; i < m->line->founders; i++) {
         roll[i] = (struct hth_roll){.marks = HTH_ROLL_IN};
         struct hth_peer_id id = hth_node_env(m->line->mate[i].node)->self;
         assert_ok(hth_chain_member(m->chain, &id, 1, &roll[i].member));
@@ -266,7 +270,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     }
     m->step = 0;
     m->samples = m->air = 0;
-    if (m->life > 1) { /* another life: a newcomer, who heard of a head */
+    if (m->life > 1 || m->index >= m->line->founders) { /* a newcomer, who heard of a head */
         const struct mate *other = &m->line->mate[(m->index + 1) % m->line->n];
         struct hth_roll_peer holder = {.id = other->env->self,
                                        .addr = hth_node_addr(other->node, 4000)};
@@ -291,27 +295,33 @@ static void halt(struct hth_env *env, void *arg)
     m->rpc = NULL;
 }
 
+static void add_mate(struct line *l)
+{
+    struct hth_node_opts o = HTH_NODE_OPTS_INIT;
+    char name[16];
+    uint32_t i = l->n++;
+    struct mate *m = &l->mate[i];
+    snprintf(name, sizeof(name), "m%u", i);
+    o.boot = boot;
+    o.halt = halt;
+    o.arg = m;
+    m->line = l;
+    m->index = i;
+    m->each_us = 30 * HTH_US_PER_MS;
+    m->node = hth_world_node(l->world, name, &o);
+    m->env = hth_node_env(m->node);
+}
+
 static struct line *start(uint64_t seed, uint32_t n, bool eventual)
 {
     struct line *l = hth_new(struct line);
     l->world = hth_world_new(seed, NULL);
-    l->n = n;
+    l->founders = n;
     l->eventual = eventual;
     l->target = GRAIN * HTH_MAX(n - 1, 1u);
     l->links_max = 256;
-    for (uint32_t i = 0; i < n; i++) {
-        struct hth_node_opts o = HTH_NODE_OPTS_INIT;
-        char name[16];
-        snprintf(name, sizeof(name), "m%u", i);
-        o.boot = boot;
-        o.halt = halt;
-        o.arg = &l->mate[i];
-        l->mate[i].line = l;
-        l->mate[i].index = i;
-        l->mate[i].each_us = 30 * HTH_US_PER_MS;
-        l->mate[i].node = hth_world_node(l->world, name, &o);
-        l->mate[i].env = hth_node_env(l->mate[i].node);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        add_mate(l);
     return l;
 }
 
@@ -520,14 +530,226 @@ static void the_chain_is_longer_than_kept(void **state)
     stop(l);
 }
 
+/* A member that took its caller for lost for a moment is in the steps again. */
+static void a_lost_caller_is_heard_again(void **state)
+{
+    (void)state;
+    struct line *l = start(8, 4, false);
+    for (uint32_t i = 0; i < 4; i++)
+        l->mate[i].each_us = 200 * HTH_US_PER_MS;
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct mate *m = &l->mate[i];
+        for (uint32_t k = 0; k < 4; k++)
+            if (k != i)
+                hth_roll_peer_lost(m->roll, &l->mate[k].env->self);
+        hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+        uint32_t tip = hth_roll_choice(m->roll)->tip;
+        for (uint32_t back = 0; back < 5; back++) {
+            assert_int_equal(hth_chain_at(m->chain, tip)->count, 4);
+            tip = hth_chain_at(m->chain, tip)->prev;
+        }
+    }
+    stop(l);
+}
+
+/* ---- quotas ------------------------------------------------------------------------------ */
+
+#define BATCH (20 * GRAIN)
+
+static void far_away(struct line *l, uint32_t who, int64_t latency_us)
+{
+    struct hth_link link = HTH_LINK_INIT;
+    link.latency_us = latency_us;
+    for (uint32_t i = 0; i < l->n; i++) {
+        hth_world_link(l->world, l->mate[who].node, l->mate[i].node, &link);
+        hth_world_link(l->world, l->mate[i].node, l->mate[who].node, &link);
+    }
+}
+
+/* The least time from one step to the next: the gathering, READY, GO and average. */
+static int64_t bound_us(const struct line *l, int64_t latency_us)
+{
+    struct hth_brings in[MEMBERS_MAX];
+    uint32_t quota[MEMBERS_MAX];
+    for (uint32_t i = 0; i < l->n; i++)
+        in[i] = (struct hth_brings){.grain = GRAIN, .each_us = l->mate[i].each_us};
+    assert_true(hth_quota(in, l->n, l->target, quota));
+    return hth_quota_closes_us(in, l->n, quota) + 2 * latency_us + AVERAGE_US;
+}
+
+/* No step has more than a micro-batch of each member too much, and none was in the air. */
+static void check_batches(const struct line *l)
+{
+    assert_true(l->over_max <= GRAIN * (uint64_t)l->n);
+    assert_int_equal(l->lost, 0);
+}
+
+static void machines_stay_busy(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what;
+        uint32_t n;
+        int64_t each_ms[5];
+        int64_t far_ms; /* of the last */
+    } cases[] = {
+        {"alike", 3, {20, 20, 20}, 10},          {"one ten times slower", 4, {20, 20, 20, 200}, 10},
+        {"unlike", 5, {20, 30, 40, 55, 70}, 10}, {"one far", 4, {20, 20, 20, 20}, 100},
+        {"slow", 3, {2000, 3000, 5000}, 10},
+    };
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        struct line *l = start(k, cases[k].n, false);
+        l->target = BATCH;
+        for (uint32_t i = 0; i < l->n; i++)
+            l->mate[i].each_us = cases[k].each_ms[i] * HTH_US_PER_MS;
+        far_away(l, l->n - 1, cases[k].far_ms * HTH_US_PER_MS);
+        int64_t bound = bound_us(l, cases[k].far_ms * HTH_US_PER_MS);
+        hth_world_run_for(l->world, 10 * bound);
+        uint64_t before = l->mate[0].step;
+        hth_world_run_for(l->world, 100 * bound);
+        uint64_t steps = l->mate[0].step - before;
+        printf("%s: %llu steps in the time of 100, %llu samples too many\n", cases[k].what,
+               (unsigned long long)steps, (unsigned long long)l->over_max);
+        assert_true(steps >= 95);
+        check_batches(l);
+        stop(l);
+    }
+}
+
+/* Speeds that change from one micro-batch to the next. */
+static void uneven_speeds_waste_little(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct line *l = start(seed, 5, false);
+        l->target = BATCH;
+        l->uneven = 0.3;
+        for (uint32_t i = 0; i < l->n; i++)
+            l->mate[i].each_us = (5 + 10 * i) * HTH_US_PER_MS << seed % 4;
+        int64_t bound = bound_us(l, 10 * HTH_US_PER_MS);
+        hth_world_run_for(l->world, 100 * bound);
+        printf("uneven: %llu steps in the time of 100, %llu samples too many\n",
+               (unsigned long long)agree(l), (unsigned long long)l->over_max);
+        assert_true(agree(l) >= 75);
+        check_batches(l);
+        stop(l);
+    }
+}
+
+/* The others bring what one does not, once they know. */
+static void death_in_a_batch(void **state)
+{
+    (void)state;
+    static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
+    for (uint32_t k = 0; k < 8; k++) {
+        struct line *l = start(k, 4, false);
+        l->target = BATCH;
+        for (uint32_t i = 0; i < l->n; i++)
+            l->mate[i].each_us = 100 * HTH_US_PER_MS;
+        hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+        uint64_t step = l->mate[k % 4].step;
+        while (l->mate[k % 4].step == step)
+            hth_world_run_for(l->world, HTH_US_PER_MS);
+        hth_world_run_for(l->world, 220 * HTH_US_PER_MS);
+        hth_node_crash(l->mate[k % 4].node, how[k / 4]);
+        int64_t died = hth_world_now_us(l->world);
+        const struct mate *other = &l->mate[(k + 1) % 4];
+        step = other->step;
+        while (other->step == step)
+            hth_world_run_for(l->world, HTH_US_PER_MS);
+        int64_t took = other->tip_us - died;
+        printf("death of %u in a batch: a step %lld ms later\n", k % 4, (long long)took / 1000);
+        /* Of 7 micro-batches each at most 5 were missing. */
+        assert_true(took < 500 * HTH_US_PER_MS + (k < 4 ? 150 : 600) * HTH_US_PER_MS);
+        hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+        assert_true(agree(l) > step + 5);
+        check_batches(l);
+        stop(l);
+    }
+}
+
+/* A newcomer shares the batch once it is no stranger. */
+static void newcomer_shares_the_batch(void **state)
+{
+    (void)state;
+    struct line *l = start(1, 2, false);
+    l->target = BATCH;
+    hth_world_run_for(l->world, 10 * HTH_US_PER_S);
+    uint64_t alone = agree(l);
+    add_mate(l);
+    hth_world_run_for(l->world, 10 * HTH_US_PER_S);
+    uint64_t before = agree(l);
+    hth_world_run_for(l->world, 10 * HTH_US_PER_S);
+    uint64_t with = agree(l) - before;
+    printf("two: %llu steps in 10 s, three: %llu, %llu samples too many\n",
+           (unsigned long long)alone, (unsigned long long)with, (unsigned long long)l->over_max);
+    assert_true(with > alone * 5 / 4);
+    check_batches(l);
+    stop(l);
+}
+
+/* The time that a liar costs: it says that its micro-batch lands in a moment, and none does. */
+static int64_t lie(uint64_t seed, bool calls, bool strange)
+{
+    struct line *l = start(seed, strange ? 3 : 4, false);
+    l->target = BATCH;
+    hth_world_run_for(l->world, 10 * HTH_US_PER_S);
+    if (strange)
+        add_mate(l);
+    const struct hth_choice *c = hth_roll_choice(l->mate[0].roll);
+    struct hth_ballot now = hth_choice_now(c);
+    uint16_t caller = hth_choice_caller(l->mate[0].chain, &now);
+    uint32_t who = 3;
+    while (!strange &&
+           calls != hth_peer_id_eq(&l->mate[who].env->self, hth_chain_id(l->mate[0].chain, caller)))
+        who--;
+    l->mate[who].lies = true;
+    const struct mate *honest = &l->mate[who == 0];
+    uint64_t before = honest->step;
+    hth_world_run_for(l->world, 50 * HTH_US_PER_S);
+    uint64_t steps = honest->step - before;
+    hth_world_run_for(l->world, 10 * HTH_US_PER_S);
+    int64_t step_us = 10 * HTH_US_PER_S / (int64_t)(honest->step - before - steps);
+    stop(l);
+    return 50 * HTH_US_PER_S - (int64_t)steps * step_us;
+}
+
+static void liars_cost_little(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *who;
+        bool calls, strange;
+        int64_t most_us;
+    } cases[] = {{"a member", false, false, 4 * HTH_US_PER_S},
+                 {"a caller", true, false, 22 * HTH_US_PER_S},
+                 {"a stranger", false, true, 50 * HTH_US_PER_S / 20}};
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++)
+        for (uint64_t seed = 0; seed < 4; seed++) {
+            int64_t cost = lie(seed, cases[k].calls, cases[k].strange);
+            printf("%s that lies costs %lld ms\n", cases[k].who, (long long)cost / 1000);
+            assert_true(cost <= cases[k].most_us);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_steps),      cmocka_unit_test(deaths_cost_little),
-        cmocka_unit_test(a_cut_heals),       cmocka_unit_test(of_even_halves_one_steps),
-        cmocka_unit_test(a_fork_heals),      cmocka_unit_test(leaving_costs_nothing),
+        cmocka_unit_test(a_line_steps),
+        cmocka_unit_test(deaths_cost_little),
+        cmocka_unit_test(a_cut_heals),
+        cmocka_unit_test(of_even_halves_one_steps),
+        cmocka_unit_test(a_fork_heals),
+        cmocka_unit_test(leaving_costs_nothing),
         cmocka_unit_test(newcomers_come_in),
         cmocka_unit_test(the_chain_is_longer_than_kept),
+        cmocka_unit_test(a_lost_caller_is_heard_again),
+        cmocka_unit_test(machines_stay_busy),
+        cmocka_unit_test(uneven_speeds_waste_little),
+        cmocka_unit_test(death_in_a_batch),
+        cmocka_unit_test(newcomer_shares_the_batch),
+        cmocka_unit_test(liars_cost_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
