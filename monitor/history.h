@@ -25,7 +25,7 @@
  *         loss (f32) samples/s (f32) rows/s (f32)
  *       hash64 of all before (8)
  *
- * Little-endian. Loop thread; hth_history_read is pure.
+ * Little-endian. Loop thread, but for hth_history_new; hth_history_read is pure.
  */
 #ifndef HTH_MONITOR_HISTORY_H
 #define HTH_MONITOR_HISTORY_H
@@ -59,7 +59,8 @@ struct hth_history_row {
 struct hth_history;
 
 /* Reads the folder, which may be missing; NULL: memory only. Its name is borrowed. Files of another
- * run than this one are left until their turn to be replaced comes, with a warning. */
+ * run than this one are left until their turn to be replaced comes, with a warning. A job may do
+ * it: it reads a hundred files. */
 struct hth_history *hth_history_new(struct hth_env *env, const char *dir, const char *run);
 /* Writes what waits. NULL is fine. */
 void hth_history_free(struct hth_history *h);

@@ -93,10 +93,9 @@ void hth_monitor_now(struct hth_monitor *m, struct hth_run_now *out)
 
 /* ---- a collection is done ------------------------------------------------------------------- */
 
-/* The name of the run may only be known now, and with it its history. */
-static void open_history(struct hth_monitor *m, const char *run)
+/* Goes on with the samples before. */
+static void take_history(struct hth_monitor *m)
 {
-    m->history = hth_history_new(m->env, m->opts.dir, run);
     const struct hth_history_row *last = hth_history_last(m->history, now_s(m));
     if (last != NULL && last->samples != HTH_HISTORY_NO_STEP)
         m->samples = last->samples;
@@ -155,18 +154,13 @@ static void note_step(struct hth_monitor *m)
     m->step = m->view->step;
 }
 
-static void on_gathered(void *arg)
+static void see(struct hth_monitor *m)
 {
-    struct hth_monitor *m = arg;
     struct hth_run_view *view = hth_run_view_new(m->gather, m->view);
     hth_run_view_free(m->view);
     m->view = view;
     m->seq++;
     m->met = m->met || view->peer_count > 0;
-    if (m->history == NULL && m->gather->network[0] != '\0') {
-        open_history(m, m->gather->network);
-        take_events(m);
-    }
     if (m->history != NULL) {
         hth_mon_recall(m, m->gather);
         add_row(m);
@@ -178,6 +172,64 @@ static void on_gathered(void *arg)
     if (m->opts.on_new != NULL)
         m->opts.on_new(m->opts.arg);
 }
+
+/* ---- opening the history -------------------------------------------------------------------- */
+
+/* A hundred files, which a disk that is busy with others' work may take a second to read. */
+struct mon_opening {
+    struct hth_job job;
+    struct hth_monitor *of; /* NULL: it is gone */
+    struct hth_env *env;
+    const char *dir;
+    char run[HTH_NAME_LEN_MAX + 1];
+    struct hth_history *history;
+};
+
+static void run_opening(struct hth_job *job)
+{
+    struct mon_opening *o = HTH_CONTAINER(job, struct mon_opening, job);
+    o->history = hth_history_new(o->env, o->dir, o->run);
+}
+
+static void opened(struct hth_job *job, enum hth_err err)
+{
+    struct mon_opening *o = HTH_CONTAINER(job, struct mon_opening, job);
+    struct hth_monitor *m = o->of;
+    if (m == NULL || err != HTH_OK) {
+        hth_history_free(o->history);
+    } else {
+        m->history = o->history;
+        take_history(m);
+        take_events(m);
+    }
+    hth_free(o);
+    if (m == NULL)
+        return;
+    m->opening = NULL;
+    see(m);
+}
+
+/* The name of the run may only be known now, and with it its history. */
+static void on_gathered(void *arg)
+{
+    struct hth_monitor *m = arg;
+    if (m->history != NULL || m->gather->network[0] == '\0') {
+        see(m);
+        return;
+    }
+    struct mon_opening *o = hth_new(struct mon_opening);
+    o->job = (struct hth_job){.lane = HTH_LANE_IO, .run = run_opening, .done = opened};
+    o->of = m;
+    o->env = m->env;
+    o->dir = m->opts.dir;
+    snprintf(o->run, sizeof(o->run), "%s", m->gather->network);
+    m->opening = o;
+    enum hth_err err = hth_job_submit(m->env, &o->job);
+    if (err != HTH_OK)
+        opened(&o->job, err);
+}
+
+/* ---- asking --------------------------------------------------------------------------------- */
 
 /* A trainer's clock may be behind ours by so much. */
 #define LATE_S 60
@@ -247,6 +299,8 @@ void hth_monitor_free(struct hth_monitor *m)
 {
     if (m == NULL)
         return;
+    if (m->opening != NULL)
+        m->opening->of = NULL;
     hth_gather_free(m->gather);
     hth_timer_free(m->env, m->timer);
     hth_history_free(m->history);

@@ -11,6 +11,7 @@
 #include "monitor/monitor.h"
 
 struct hth_map;
+struct mon_opening;
 
 struct hth_monitor {
     struct hth_env *env;
@@ -22,7 +23,8 @@ struct hth_monitor {
     bool met;  /* a peer of the run */
     struct hth_run_view *view;
     struct hth_events *events;
-    struct hth_history *history;
+    struct hth_history *history; /* NULL: the run's name is not known, or it is being opened */
+    struct mon_opening *opening;
     uint64_t seq, samples;
     uint64_t kept;            /* events that are in the folder */
     struct hth_map *counters; /* of trainers: id -> struct mon_counter */

@@ -130,6 +130,7 @@ static void run_making(struct hth_job *job)
     m->doc[NOW] = text_take(hth_run_json_text_take(now));
     if (m->dir != NULL)
         m->err = write_folder(m);
+    json_decref(m->run); /* of ten thousand experts: not on the loop */
 }
 
 /* ---- the loop ------------------------------------------------------------------------------- */
@@ -164,7 +165,6 @@ static void free_making(struct making *m)
 {
     for (size_t i = 0; i < DOCS_COUNT; i++)
         text_clear(&m->doc[i]);
-    json_decref(m->run);
     hth_free(m->event);
     hth_run_view_free(m->now.view);
     hth_gallery_unref(m->now.gallery);
