@@ -43,6 +43,9 @@
  * is left it begins anew with what is described then. It never gives up by itself: its owner does;
  * each change of its mind is told through `on_news`, in words.
  *
+ * An owner that knows who has the state needs neither roster nor DHT: it names the holders, and
+ * judges each state that they describe by its meta.
+ *
  * Trust: a root is believed from the peer that said it, over an authenticated connection or in a
  * signed record. Nobody proves that a state is good, only that all its bytes are that peer's; so
  * the result says whose they are, and who said more than it showed.
@@ -62,6 +65,7 @@ struct hth_dht;
 struct hth_roster;
 struct hth_roster_peer;
 struct hth_rpc;
+struct hth_rpc_target;
 
 #define HTH_STATE_METHOD_DESCRIBE 67
 #define HTH_STATE_METHOD_PART     68
@@ -94,6 +98,8 @@ struct hth_state_donor_stats {
     uint64_t snapshots;
     uint64_t step; /* of the newest snapshot */
     uint32_t held; /* snapshots that can be fetched */
+    /* The least step of those, of one that is being made included; UINT64_MAX: there is none. */
+    uint64_t oldest;
 };
 
 /* Serves both methods on `rpc`. Errors: E_CONFIG. */
@@ -149,6 +155,13 @@ struct hth_state_fetch_opts {
     uint64_t near;     /* steps that honest ones may be apart; a 64th of all is no distance */
     /* Whether that peer's state would do; NULL: everybody's. */
     bool (*will_do)(void *arg, const struct hth_roster_peer *peer);
+    /* Without a roster: the peers to ask, copied, at most HTH_STATE_DONORS_MAX. */
+    const struct hth_rpc_target *holders;
+    uint32_t holders_count;
+    /* Whether a described state would do; NULL: each. E_AGAIN and E_STALE: another one of that
+     * donor may; other errors leave it out. May not free the fetch. */
+    enum hth_err (*judge)(void *arg, const struct hth_rpc_target *donor, const uint8_t *meta,
+                          size_t meta_len);
     uint32_t donors;             /* asked at once for what they have */
     uint32_t parts_in_flight;    /* of each donor */
     int64_t part_timeout_min_us; /* of one part; grows with what parts took so far */
@@ -166,7 +179,8 @@ struct hth_state_fetch_opts {
     }
 
 /* Begins at once and goes on until on_done or _free. Peers come from the roster (those with state
- * and of the same schema) and from STATE records. Errors: E_CONFIG, those of a watch. */
+ * and of the same schema) and from STATE records; or, where `roster` and `dht` are NULL, from the
+ * options. Errors: E_CONFIG, those of a watch. */
 enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                                  struct hth_roster *roster, const struct hth_state_fetch_opts *opts,
                                  struct hth_state_fetch **out) HTH_MUST;
@@ -176,6 +190,7 @@ struct hth_state_progress {
     uint64_t step; /* of the state being fetched; 0 before one was found */
     uint32_t parts, parts_done;
     uint32_t donors; /* of its root, alive */
+    uint32_t left;   /* peers that were not struck off, or for a moment */
     uint64_t bytes;
     const char *news; /* the last one; never NULL */
 };

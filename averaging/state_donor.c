@@ -386,8 +386,15 @@ void hth_state_donor_decline(struct hth_state_donor *d)
 
 void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_donor_stats *out)
 {
+    const struct hth_snapshot *held[] = {d->keep.newest, d->keep.elder,
+                                         d->hashing != NULL ? d->hashing->snapshot : NULL};
+
     *out = d->stats;
-    out->held = (d->keep.newest != NULL ? 1u : 0u) + (d->keep.elder != NULL ? 1u : 0u);
+    out->held = (held[0] != NULL ? 1u : 0u) + (held[1] != NULL ? 1u : 0u);
+    out->oldest = UINT64_MAX;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(held); i++)
+        if (held[i] != NULL)
+            out->oldest = HTH_MIN(out->oldest, held[i]->desc.step);
 }
 
 /* ---- reaching out ---------------------------------------------------------------------------- */

@@ -112,9 +112,16 @@ void hth_fetch_strike(struct donor *d, const char *why)
     f->result.donors_lost += d->has_root;
     d->has_root = d->described = false;
     d->struck_until_us = hth_now_us(f->env) + STRUCK_US;
+    d->lost = true;
     hth_state_desc_clear(&d->desc);
     hth_fetch_cancel_asks(f, d);
     hth_fetch_tell(f, "peer %s is left out: %s", hth_peer_id_short(&d->id, id), why);
+}
+
+void hth_fetch_spare(struct donor *d, int64_t after_us)
+{
+    d->struck_until_us = hth_now_us(d->fetch->env) + after_us;
+    d->lost = false;
 }
 
 bool hth_fetch_same_root(const struct hth_hash *a, const struct hth_hash *b)
@@ -262,8 +269,8 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
         f->state[part] = PART_MISSING;
         f->result.parts_again++;
         hth_fetch_strike(d, hth_err_text(err));
-        if (err == HTH_E_NOT_FOUND) /* it has a younger one by now, and did nothing wrong */
-            d->struck_until_us = 0;
+        if (err == HTH_E_NOT_FOUND) /* it has a younger one by now */
+            hth_fetch_spare(d, 0);
     }
     hth_fetch_pump(f);
 }
@@ -337,7 +344,7 @@ void hth_fetch_pump(struct hth_state_fetch *f)
     if (f->fetching && hth_fetch_donors_alive(f) == 0 && f->checks == 0) {
         f->fetching = false;
         f->first_answer_us = f->asked_us = 0;
-        f->part_us = 0; /* who comes next may be slower */
+        f->part_us = 0; /* the next ones may be slower */
         hth_fetch_tell(f, "no donor is left after %u of %u parts: looking for another", f->done,
                        f->desc.parts);
         for (uint32_t i = 0; i < f->donors_count; i++)
@@ -420,28 +427,54 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
 
 static const struct hth_board_ops board_ops = {on_record, on_gone, NULL};
 
-static enum hth_err check_opts(const struct hth_state_fetch_opts *o)
+static enum hth_err check_opts(const struct hth_state_fetch_opts *o, bool has_roster)
 {
-    if (o->network == NULL || o->on_done == NULL || o->bytes == 0 ||
-        o->bytes > HTH_STATE_BYTES_MAX || o->donors == 0 || o->donors > HTH_STATE_DONORS_MAX ||
-        o->parts_in_flight == 0 || o->part_timeout_min_us <= 0 ||
-        o->part_timeout_max_us < o->part_timeout_min_us ||
-        hth_name_check(o->network, strnlen(o->network, 256)) != HTH_OK)
+    if (o->on_done == NULL || o->bytes == 0 || o->bytes > HTH_STATE_BYTES_MAX || o->donors == 0 ||
+        o->donors > HTH_STATE_DONORS_MAX || o->parts_in_flight == 0 ||
+        o->part_timeout_min_us <= 0 || o->part_timeout_max_us < o->part_timeout_min_us)
         return HTH_E_CONFIG;
+    if (!has_roster)
+        return o->holders_count > 0 && o->holders_count <= HTH_STATE_DONORS_MAX ? HTH_OK
+                                                                                : HTH_E_CONFIG;
+    return o->network != NULL && hth_name_check(o->network, strnlen(o->network, 256)) == HTH_OK
+               ? HTH_OK
+               : HTH_E_CONFIG;
+}
+
+/* The peers of the roster and those that announce a state. */
+static enum hth_err look_around(struct hth_state_fetch *f, struct hth_dht *dht)
+{
+    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
+    struct hth_topic topic;
+
+    f->cache = hth_record_cache_new();
+    hth_topic_init(&topic, f->env->crypto, f->opts.network, HTH_RECORD_STATE, "state", 5);
+    board.records_max = HTH_STATE_RECORDS_MAX;
+    board.cache = f->cache;
+    HTH_TRY(hth_board_new(f->env, dht, &topic, &board, &board_ops, f, &f->board));
+    hth_rpc_serve(f->rpc, HTH_STATE_METHOD_HERE, on_here, f);
     return HTH_OK;
+}
+
+/* In random order, so that newcomers do not all come to the same one. */
+static void take_holders(struct hth_state_fetch *f)
+{
+    for (uint32_t i = 0; i < f->opts.holders_count; i++)
+        hth_fetch_donor(f, &f->opts.holders[i].peer, &f->opts.holders[i].addr);
+    hth_rng_shuffle(&f->rng, f->donors, f->donors_count, sizeof(f->donors[0]));
+    f->opts.holders = NULL;
+    f->reached = UINT64_MAX;
 }
 
 enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                                  struct hth_roster *roster, const struct hth_state_fetch_opts *opts,
                                  struct hth_state_fetch **out)
 {
-    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
     struct hth_state_fetch *f;
-    struct hth_topic topic;
-    enum hth_err err;
+    enum hth_err err = HTH_OK;
 
     *out = NULL;
-    HTH_TRY(check_opts(opts));
+    HTH_TRY(check_opts(opts, roster != NULL));
     f = hth_new(struct hth_state_fetch);
     f->env = env;
     f->rpc = rpc;
@@ -450,17 +483,15 @@ enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc, struc
     f->begun_us = hth_now_us(env);
     f->rng = hth_rng_split(&env->rng, "state", (uint64_t)f->begun_us);
     f->timer = hth_timer_new(env, on_timer, f);
-    f->cache = hth_record_cache_new();
-    hth_topic_init(&topic, env->crypto, opts->network, HTH_RECORD_STATE, "state", 5);
+    if (roster != NULL)
+        err = look_around(f, dht);
+    else
+        take_holders(f);
     f->opts.network = NULL;
-    board.records_max = HTH_STATE_RECORDS_MAX;
-    board.cache = f->cache;
-    err = hth_board_new(env, dht, &topic, &board, &board_ops, f, &f->board);
     if (err != HTH_OK) {
         hth_state_fetch_free(f);
         return err;
     }
-    hth_rpc_serve(rpc, HTH_STATE_METHOD_HERE, on_here, f);
     hth_timer_set(env, f->timer, 0);
     *out = f;
     return HTH_OK;
@@ -483,7 +514,8 @@ void hth_state_fetch_free(struct hth_state_fetch *f)
     if (f == NULL || f->freed)
         return;
     f->freed = f->finished = true;
-    hth_rpc_serve(f->rpc, HTH_STATE_METHOD_HERE, NULL, NULL);
+    if (f->board != NULL)
+        hth_rpc_serve(f->rpc, HTH_STATE_METHOD_HERE, NULL, NULL);
     hth_board_free(f->board);
     hth_record_cache_free(f->cache);
     hth_timer_free(f->env, f->timer);
@@ -497,7 +529,12 @@ void hth_state_fetch_free(struct hth_state_fetch *f)
 
 void hth_state_fetch_progress(const struct hth_state_fetch *f, struct hth_state_progress *out)
 {
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < f->donors_count; i++)
+        left += !f->donors[i]->lost;
     *out = (struct hth_state_progress){.step = f->desc.step,
+                                       .left = left,
                                        .parts = f->desc.parts,
                                        .parts_done = f->done,
                                        .donors = hth_fetch_donors_alive(f),

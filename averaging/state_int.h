@@ -34,6 +34,7 @@ struct donor {
     bool gave;     /* a part that was right */
     uint32_t in_flight;
     int64_t struck_until_us;
+    bool lost; /* struck off for what it did, not only for now */
 };
 
 struct state_ask {
@@ -48,9 +49,9 @@ struct state_ask {
 struct hth_state_fetch {
     struct hth_env *env;
     struct hth_rpc *rpc;
-    struct hth_roster *roster;
+    struct hth_roster *roster; /* NULL: the donors are the owner's */
     struct hth_state_fetch_opts opts;
-    struct hth_board *board;
+    struct hth_board *board; /* NULL without a roster */
     struct hth_record_cache *cache;
     struct hth_timer *timer;
     struct donor *donors[HTH_STATE_DONORS_MAX]; /* in order of first sight */
@@ -70,7 +71,7 @@ struct hth_state_fetch {
     struct hth_state_result result;
     struct hth_state_peers said_by, unshown;
     uint64_t reached; /* the step that enough of those who have a state have reached, by what they
-                       * say or have described */
+                       * say or have described; UINT64_MAX without a roster */
     char news[200];
     struct ad *ads; /* announcements believed */
 };
@@ -93,6 +94,8 @@ struct donor *hth_fetch_donor(struct hth_state_fetch *f, const struct hth_peer_i
 bool hth_fetch_is_struck(const struct donor *d);
 /* It failed: not asked for a while. */
 void hth_fetch_strike(struct donor *d, const char *why);
+/* It did nothing wrong, and is asked again after this time. */
+void hth_fetch_spare(struct donor *d, int64_t after_us);
 /* Parts that are on their way from this donor (NULL: any) will be asked elsewhere. */
 void hth_fetch_cancel_asks(struct hth_state_fetch *f, const struct donor *of);
 bool hth_fetch_same_root(const struct hth_hash *a, const struct hth_hash *b);

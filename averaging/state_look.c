@@ -11,11 +11,17 @@
 #define ALONE_US     (2 * HTH_US_PER_S) /* ... when the only answer so far is of a step alone */
 #define ASKED_TIMES  4                  /* as many at once, of those wanted, when they are silent */
 
-static enum hth_err judge(const struct hth_state_fetch *f, const struct hth_state_desc *d)
+static enum hth_err judge(const struct donor *donor)
 {
+    const struct hth_state_fetch *f = donor->fetch;
+    const struct hth_state_desc *d = &donor->desc;
+    const struct hth_rpc_target from = {donor->id, donor->addr};
+
     if (d->schema != f->opts.schema || d->bytes != f->opts.bytes)
         return HTH_E_BAD_SHAPE;
-    return d->step < f->opts.step_min ? HTH_E_STALE : HTH_OK;
+    if (d->step < f->opts.step_min)
+        return HTH_E_STALE;
+    return f->opts.judge == NULL ? HTH_OK : f->opts.judge(f->opts.arg, &from, d->meta, d->meta_len);
 }
 
 /* Its note says that it has one; it was asked, and says that it has nothing of the kind. */
@@ -35,18 +41,20 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
     if (err == HTH_OK)
         err = hth_state_desc_open(r->payload, r->payload_len, f->env->crypto, &d->desc);
     if (err == HTH_OK)
-        err = judge(f, &d->desc);
+        err = judge(d);
     if (err != HTH_OK) {
         hth_fetch_strike(d, hth_err_text(err));
-        if (denies(r))
+        if (denies(r) && f->roster != NULL)
             hth_roster_doubt(f->roster, &d->id);
         if (r->retry_after_us > 0)
-            d->struck_until_us = hth_now_us(f->env) + HTH_MIN(r->retry_after_us, STRUCK_US);
-        else if (err == HTH_E_STALE) /* it will have a younger one with its next step */
-            d->struck_until_us = hth_now_us(f->env) + LOOK_US;
+            hth_fetch_spare(d, HTH_MIN(r->retry_after_us, STRUCK_US));
+        else if (err == HTH_E_STALE || err == HTH_E_AGAIN) /* its next one may do */
+            hth_fetch_spare(d, LOOK_US);
     } else {
         d->described = true;
-        hth_roster_heard(f->roster, &d->id, 0);
+        d->lost = false;
+        if (f->roster != NULL)
+            hth_roster_heard(f->roster, &d->id, 0);
         if (f->first_answer_us == 0)
             f->first_answer_us = hth_now_us(f->env);
         if (f->desc.parts > 0 && hth_fetch_same_root(&d->desc.root, &f->desc.root))
@@ -170,6 +178,8 @@ void hth_fetch_list_unshown(struct hth_state_fetch *f)
     const struct hth_roster_peer *p;
     uint64_t known = f->desc.step + near(f, f->desc.step);
 
+    if (f->roster == NULL)
+        return;
     f->reached = step_reached(f);
     for (uint32_t i = 0; (p = hth_roster_at(f->roster, i)) != NULL; i++) {
         const struct donor *d = donor_of(f, &p->id);
@@ -247,7 +257,12 @@ static void forget_struck(struct hth_state_fetch *f)
     f->donors_count = kept;
 }
 
-void hth_fetch_ask_around(struct hth_state_fetch *f)
+static bool may_be_asked(const struct donor *d)
+{
+    return d->describing == NULL && !d->described && !hth_fetch_is_struck(d);
+}
+
+static void ask_roster(struct hth_state_fetch *f)
 {
     const struct hth_roster_peer **peers =
         hth_new_array(const struct hth_roster_peer *, HTH_AVG_ROSTER_MAX);
@@ -259,13 +274,24 @@ void hth_fetch_ask_around(struct hth_state_fetch *f)
     for (uint32_t i = 0; i < n && !are_enough_asked(f); i++) {
         struct donor *d = hth_fetch_donor(f, &peers[i]->id, &peers[i]->note.addr);
 
-        if (d == NULL || d->describing != NULL || d->described || hth_fetch_is_struck(d))
+        if (d == NULL || !may_be_asked(d))
             continue;
         d->addr = peers[i]->note.addr;
         d->claimed = peers[i]->step;
         ask_to_describe(d);
     }
     hth_free(peers);
+}
+
+void hth_fetch_ask_around(struct hth_state_fetch *f)
+{
+    if (f->roster != NULL) {
+        ask_roster(f);
+        return;
+    }
+    for (uint32_t i = 0; i < f->donors_count && !are_enough_asked(f); i++)
+        if (may_be_asked(f->donors[i]))
+            ask_to_describe(f->donors[i]);
 }
 
 /* How many of the described donors have this root. */

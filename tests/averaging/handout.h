@@ -37,8 +37,11 @@ struct handout_peer {
     struct handout *f;
 };
 
+struct owner; /* for the test's use */
+
 struct handout {
     struct hth_world *world;
+    struct owner *owner;
     struct handout_peer peer[PEERS_MAX];
     uint32_t count;
     struct handout_peer *newcomer;
