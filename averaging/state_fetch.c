@@ -262,7 +262,8 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
     ask_free(a);
     if (err == HTH_OK) {
         f->result.bytes += hth_state_part_len(&f->desc, part);
-        f->part_us = f->part_us == 0 ? took_us : 0.8 * f->part_us + 0.2 * took_us;
+        f->part_us = HTH_MAX(took_us, 0.8 * f->part_us + 0.2 * took_us);
+        f->timed++;
         err = check_part(d, part, r);
     }
     if (err != HTH_OK) {
@@ -275,12 +276,18 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
     hth_fetch_pump(f);
 }
 
-static int64_t part_timeout_us(const struct hth_state_fetch *f, const struct donor *d)
+/* The first parts share this peer's line with all others in flight, and the last of them says what
+ * a part takes. */
+static int64_t part_timeout_us(const struct hth_state_fetch *f)
 {
-    double first_us = (double)FIRST_US +
-                      1e6 * (double)(d->in_flight + 1) * (double)f->desc.part_bytes / FIRST_RATE;
-    double us = f->part_us > 0 ? TIMEOUT_FACTOR * f->part_us : first_us;
+    uint32_t in_flight = 1;
+    double us;
 
+    for (uint32_t i = 0; i < f->donors_count; i++)
+        in_flight += f->donors[i]->in_flight;
+    us = (double)FIRST_US + 1e6 * (double)in_flight * (double)f->desc.part_bytes / FIRST_RATE;
+    if (f->timed >= hth_fetch_donors_alive(f) * f->opts.parts_in_flight)
+        us = TIMEOUT_FACTOR * f->part_us;
     us = HTH_MAX(us, (double)f->opts.part_timeout_min_us);
     return (int64_t)HTH_MIN(us, (double)f->opts.part_timeout_max_us);
 }
@@ -291,7 +298,7 @@ static bool ask_part(struct donor *d, uint32_t part)
     const struct hth_rpc_target target = {.peer = d->id, .addr = d->addr};
     uint8_t payload[HTH_STATE_REQUEST_MAX];
     struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART,
-                                     .timeout_us = part_timeout_us(f, d)};
+                                     .timeout_us = part_timeout_us(f)};
     struct state_ask *a = hth_new(struct state_ask);
     enum hth_err err;
 
@@ -345,6 +352,7 @@ void hth_fetch_pump(struct hth_state_fetch *f)
         f->fetching = false;
         f->first_answer_us = f->asked_us = 0;
         f->part_us = 0; /* the next ones may be slower */
+        f->timed = 0;
         hth_fetch_tell(f, "no donor is left after %u of %u parts: looking for another", f->done,
                        f->desc.parts);
         for (uint32_t i = 0; i < f->donors_count; i++)

@@ -63,7 +63,8 @@ struct hth_state_fetch {
     uint32_t done;
     struct state_ask *asks;
     uint32_t checks; /* jobs under way */
-    double part_us;  /* what a part takes, smoothed; 0: not known */
+    double part_us;  /* what a part takes, smoothed downwards; 0: not known */
+    uint32_t timed;  /* parts that it is known from */
     int64_t asked_us, first_answer_us, begun_us;
     int64_t here_us; /* from then on one that says HERE is heeded again */
     struct hth_rng rng;

@@ -114,6 +114,32 @@ static void the_oldest_snapshot_is_told(void **state)
     tear_down(&f);
 }
 
+/* A part takes longer than the time that a whole line has for one; many are in flight. */
+static void a_slow_line_of_its_own(void **state)
+{
+    struct owner owner = {.least = 0};
+    struct hth_rpc_target holders[4];
+    struct hth_device slow = HTH_DEVICE_INIT;
+    struct handout f;
+    struct hth_state_fetch_opts o;
+
+    (void)state;
+    setup_world(&f, 42, false);
+    f.owner = &owner;
+    for (int i = 0; i < 4; i++)
+        add(&f, 12, 5, false);
+    o = fetch_opts(&f);
+    o.parts_in_flight = 8;
+    start_named(&f, &o, holders);
+    slow.down_bytes_per_s = 130e3; /* 32 parts in a second, the first 8 in a quarter */
+    hth_node_set_device(f.newcomer->node, &slow);
+    finish(&f, 10 * S);
+    check_values(&f, &f.peer[0]);
+    assert_int_equal(f.result.donors_lost, 0);
+    assert_int_equal(f.result.bytes, BYTES);
+    tear_down(&f);
+}
+
 static void named_holders_are_bounded(void **state)
 {
     struct owner owner = {.least = 0};
@@ -142,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_holders_are_asked),
         cmocka_unit_test(the_oldest_snapshot_is_told),
+        cmocka_unit_test(a_slow_line_of_its_own),
         cmocka_unit_test(named_holders_are_bounded),
     };
 
