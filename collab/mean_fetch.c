@@ -12,14 +12,17 @@
 
 #include <string.h>
 
-/* A mean has about so many chunks, within the limits of one. */
-#define CHUNKS_AIM 64
+/* A mean has about so many chunks, and a chunk at most so many values. */
+#define CHUNKS_AIM       8
+#define CHUNK_VALUES_MAX (512u << 10)
 
-/* Until a mean has come, a chunk may take FIRST_US and its bytes at this rate; then so many times
- * what those of earlier means took. On its second turn a holder has a home line's time. */
+/* The first chunks share the line, and the last of them says what a chunk takes. Until then, and
+ * unless an earlier mean told, a chunk may take FIRST_US and all bytes in flight at this rate; then
+ * so many times what it takes. On its second turn a holder has a home line's time. */
 #define FIRST_US       (2 * HTH_US_PER_S)
 #define FIRST_RATE     1e6 /* bytes a second */
-#define HOME_RATE      1e5
+#define HOME_RATE      2e4 /* 1 Mbit/s, behind replies that nobody waits for any more */
+#define HOME_MAX_US    (30 * HTH_US_PER_S)
 #define TIMEOUT_FACTOR 4
 #define CHUNK_MIN_US   (500 * HTH_US_PER_MS)
 #define CHUNK_MAX_US   (20 * HTH_US_PER_S)
@@ -41,13 +44,14 @@ struct hth_mean_fetch {
     bool silent[HTH_ROLL_LINE_MAX]; /* on its first turn: it has a second one */
     uint32_t at;                    /* the holder whose turn it is */
     bool second;
+    bool gone;        /* somebody that answered does not keep it */
     enum hth_err err; /* that ended this turn; HTH_OK: it goes on */
     struct hth_blob *mean;
     struct hth_hash *hashes; /* of blocks */
     uint64_t chunk_values;
     uint32_t chunks, next, done;
     struct chunk_ask ask[HTH_MEAN_ASKS];
-    double chunk_us; /* of this holder, smoothed; 0: not known */
+    double chunk_us; /* the longest of this turn */
     struct hth_timer *timer;
     uint32_t jobs;
     bool freed;
@@ -89,6 +93,7 @@ static void fail(struct hth_mean_fetch *f, enum hth_err err, const char *why)
             hth_peer_id_short(&f->holder[f->at].id, id), why);
     f->err = err;
     f->silent[f->at] = !f->second && (err == HTH_E_TIMEOUT || err == HTH_E_BUSY);
+    f->gone |= err == HTH_E_NOT_FOUND;
     cancel_asks(f);
 }
 
@@ -97,7 +102,7 @@ static bool next_turn(struct hth_mean_fetch *f)
 {
     for (f->at++;; f->at++) {
         if (f->at == f->opts.count) {
-            if (f->second)
+            if (f->second || f->gone)
                 return false;
             f->second = true;
             f->at = 0;
@@ -116,7 +121,7 @@ static void finish(struct hth_mean_fetch *f)
 {
     double *learnt = &f->means->chunk_us;
     *learnt = *learnt == 0 || f->second ? f->chunk_us : HTH_MIN(f->chunk_us, SLOWER * *learnt);
-    f->opts.done(f->opts.arg, HTH_OK, f->mean); /* may free it */
+    f->opts.done(f->opts.arg, HTH_OK, f->mean, &f->holder[f->at].id); /* may free it */
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -220,7 +225,7 @@ static void on_chunk(void *arg, const struct hth_rpc_result *r)
     a->call = NULL;
     if (err == HTH_OK) {
         f->means->fetched += values_of(f, a->chunk) * sizeof(float);
-        f->chunk_us = f->chunk_us == 0 ? took_us : 0.8 * f->chunk_us + 0.2 * took_us;
+        f->chunk_us = HTH_MAX(f->chunk_us, took_us);
         err = take_chunk(f, a->chunk, r);
     }
     if (err != HTH_OK)
@@ -232,9 +237,12 @@ static int64_t timeout_us(const struct hth_mean_fetch *f)
 {
     double bytes = (double)f->chunk_values * sizeof(float) * HTH_MEAN_ASKS;
     if (f->second)
-        return FIRST_US + (int64_t)(1e6 * bytes / HOME_RATE);
-    double usual = f->means->chunk_us > 0 ? f->means->chunk_us : f->chunk_us;
-    double us = usual > 0 ? TIMEOUT_FACTOR * usual : (double)FIRST_US + 1e6 * bytes / FIRST_RATE;
+        return HTH_MIN(FIRST_US + (int64_t)(1e6 * bytes / HOME_RATE), HOME_MAX_US);
+    double us = (double)FIRST_US + 1e6 * bytes / FIRST_RATE;
+    if (f->means->chunk_us > 0)
+        us = TIMEOUT_FACTOR * f->means->chunk_us;
+    else if (f->done >= HTH_MEAN_ASKS)
+        us = TIMEOUT_FACTOR * f->chunk_us;
     return (int64_t)HTH_MIN(HTH_MAX(us, (double)CHUNK_MIN_US), (double)CHUNK_MAX_US);
 }
 
@@ -277,9 +285,9 @@ static void pump(struct hth_mean_fetch *f)
         }
         if (f->err == HTH_OK || f->jobs > 0) /* jobs of this turn write to the mean */
             return;
-        enum hth_err last = f->err;
+        enum hth_err last = f->gone ? HTH_E_NOT_FOUND : f->err;
         if (!next_turn(f)) {
-            f->opts.done(f->opts.arg, last, NULL); /* may free it */
+            f->opts.done(f->opts.arg, last, NULL, NULL); /* may free it */
             return;
         }
     }
@@ -315,8 +323,7 @@ enum hth_err hth_mean_fetch_new(struct hth_means *means, const struct hth_mean_f
     memcpy(f->holder, opts->holders, opts->count * sizeof(*opts->holders));
     f->opts.holders = NULL;
     f->chunk_values = HTH_MEAN_BLOCK;
-    while (f->chunk_values < HTH_MEAN_BYTES_MAX / sizeof(float) &&
-           f->chunk_values * CHUNKS_AIM < opts->values)
+    while (f->chunk_values < CHUNK_VALUES_MAX && f->chunk_values * CHUNKS_AIM < opts->values)
         f->chunk_values *= 2;
     f->chunks = (uint32_t)((opts->values + f->chunk_values - 1) / f->chunk_values);
     for (uint32_t i = 0; i < HTH_MEAN_ASKS; i++)

@@ -30,8 +30,9 @@
  *
  * Fetching. One holder at a time gives all of a mean, so that a liar has a name. A holder that
  * refuses, is lost, answers with another length or later than others did (and than 0.5 s), or whose
- * values have another digest, is left for the next one. The silent ones get a second turn, with
- * more patience: a slow line may have nobody else.
+ * values have another digest, is left for the next one. The silent ones get a second turn with
+ * more patience, as a slow line may have nobody else; but not where another one answered that the
+ * mean is gone, for then a state is the quicker way.
  *
  * Loop thread; copies and hashes are jobs'. In a world of ghosts jobs do not run, and any digest
  * fits. Callbacks never run inside a call of this header.
@@ -110,9 +111,10 @@ struct hth_mean_fetch_opts {
     const struct hth_roll_peer *holders; /* in the order in which they are asked; copied */
     uint32_t count;                      /* at most HTH_ROLL_LINE_MAX */
     struct hth_budget *budget;           /* of the blob; NULL: none */
-    /* The mean, to be referenced; or NULL and the last holder's error, once all were asked. May
-     * free the fetch. */
-    void (*done)(void *arg, enum hth_err err, struct hth_blob *mean);
+    /* The mean, to be referenced, and who gave it. Or NULL once all were asked: E_NOT_FOUND where
+     * one said so, else the last one's error. May free the fetch. */
+    void (*done)(void *arg, enum hth_err err, struct hth_blob *mean,
+                 const struct hth_peer_id *giver);
     void *arg;
 };
 

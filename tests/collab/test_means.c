@@ -48,6 +48,7 @@ struct fixture {
     bool done;
     enum hth_err err;
     struct hth_blob *got;
+    struct hth_peer_id giver;
     char log[4096];
 };
 
@@ -200,13 +201,16 @@ static struct peer *add_holder(struct fixture *f, enum kind kind, const struct h
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void on_done(void *arg, enum hth_err err, struct hth_blob *mean)
+static void on_done(void *arg, enum hth_err err, struct hth_blob *mean,
+                    const struct hth_peer_id *giver)
 {
     struct fixture *f = arg;
     assert_false(f->done);
     f->done = true;
     f->err = err;
-    assert_true((err == HTH_OK) == (mean != NULL));
+    assert_true((err == HTH_OK) == (mean != NULL) && (mean == NULL) == (giver == NULL));
+    if (giver != NULL)
+        f->giver = *giver;
     if (mean != NULL)
         f->got = hth_blob_ref(mean);
     hth_mean_fetch_free(f->fetch);
@@ -587,6 +591,7 @@ static void the_next_holder_is_asked(void **state)
             fail_msg("case %zu took %lld us", i, (long long)took_us);
         snprintf(line, sizeof(line), "peer %s is left out", hth_peer_id_short(&bad->env->self, id));
         assert_non_null(strstr(f->log, line));
+        assert_true(hth_peer_id_eq(&f->giver, &f->peer[2].env->self));
         assert_non_null(strstr(f->log, cases[i].log));
         assert_int_equal(bad->asked > HTH_MEAN_ASKS, cases[i].kind == LIES);
         tear_down(f);
@@ -602,7 +607,7 @@ static void nobody_has_it(void **state)
         enum hth_err want;
     } cases[] = {
         {GONE, HTH_E_NOT_FOUND},
-        {SILENT, HTH_E_TIMEOUT},
+        {SILENT, HTH_E_TIMEOUT}, /* on its second turn */
         {LIES, HTH_E_PROTOCOL},
         {SHORT, HTH_E_BAD_SHAPE},
     };
@@ -634,7 +639,7 @@ static void slow_holders_go_last(void **state)
     hth_node_crash(quick->node, HTH_CRASH_RESET);
     took_us = fetch(f, HTH_OK);
     printf("nobody else: %lld us\n", (long long)took_us);
-    assert_in_range(took_us, 10 * S, 15 * S);
+    assert_in_range(took_us, 10 * S, 30 * S); /* behind replies to what was given up */
     tear_down(f);
 }
 
@@ -661,7 +666,7 @@ static void a_holder_dies(void **state)
         assert_ok(f->err);
         int64_t took_us = hth_world_now_us(f->world) - begin;
         printf("%s death: %lld us\n", i == 0 ? "loud" : "silent", (long long)took_us);
-        assert_true(took_us < (i == 0 ? S : 2 * S));
+        assert_true(took_us < (i == 0 ? S : 4 * S));
         tear_down(f);
     }
 }
