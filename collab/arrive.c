@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ *   PLAN     there: the end; means lead there: MEANS; else STATE
+ *   MEANS    path[taken] is stepped on, the next one fetched; the last one -> PLAN
+ *              a mean is not to be had -> STATE
+ *   STATE    fetched from the holders -> ADOPT -> PLAN, from its head
+ *              the owner refuses it -> STATE, without its donors
+ */
+#include "collab/arrive.h"
+
+#include "core/mem.h"
+
+#include <string.h>
+
+/* A donor makes a new snapshot rather than give one that is so many steps older than the wanted
+ * head: the means since have to last until the state has come. */
+#define STATE_STEPS 8
+#define STATES_MAX  3                     /* in one arrival */
+#define LOOK_US     (20 * HTH_US_PER_MS)  /* between two looks at a state's progress */
+#define UNKNOWN_US  (100 * HTH_US_PER_MS) /* for a state with a known head, after one without */
+#define STALL_US    (20 * HTH_US_PER_S)   /* without progress */
+
+enum phase { IDLE, PLAN, MEANS, STATE, ADOPT };
+
+struct hth_arrive {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    const struct hth_chain *chain;
+    struct hth_means *means;
+    struct hth_arrive_opts opts;
+    struct hth_arrive_ops ops;
+    void *arg;
+    struct hth_timer *timer;
+
+    enum phase phase;
+    enum hth_err end;    /* HTH_OK: it goes on */
+    uint32_t at, wanted; /* links: held and wanted */
+    struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
+    uint32_t holders;
+
+    uint32_t path[HTH_ARRIVE_LINKS_MAX]; /* links after the held one, up to the wanted */
+    uint32_t path_len, taken, ahead;
+    bool stepping;
+    struct hth_mean_fetch *fetch; /* of path[ahead] */
+    struct hth_blob *mean;        /* of path[taken], or of the next while that is stepped on */
+    uint32_t drawn;               /* means that were taken from the budget */
+    enum hth_err err;             /* why path[ahead] can't be had */
+    uint32_t gone;                /* a link whose mean nobody keeps any more */
+
+    struct hth_state_fetch *state;
+    uint32_t states; /* fetched so far */
+    uint32_t adopting;
+    struct hth_state_peers donors; /* of that one */
+    struct hth_peer_id giver;      /* of the last mean, or of a part of the last state */
+    uint64_t moved;                /* its parts at the last look */
+    int64_t moved_us;
+    struct hth_hash unknown;
+    struct hth_roll_peer unknown_of;
+    int64_t unknown_us; /* 0: none */
+};
+
+static void pump(struct hth_arrive *a);
+
+/* ---- the chain ------------------------------------------------------------------------------- */
+
+static bool is_same_genesis(const struct hth_chain *chain, uint32_t a, uint32_t b)
+{
+    const struct hth_chain_link *x = hth_chain_at(chain, a), *y = hth_chain_at(chain, b);
+    return x->kind == HTH_LINK_GENESIS && y->kind == HTH_LINK_GENESIS &&
+           memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
+}
+
+/* Whether `to`, which is kept, follows `from` through means alone; how many, and which links they
+ * make. `path` may be NULL. */
+static bool find_path(const struct hth_chain *chain, uint32_t from, uint32_t to, uint32_t *path,
+                      uint32_t *len)
+{
+    uint32_t n = 0, ring[HTH_ARRIVE_LINKS_MAX];
+    if (!hth_chain_has(chain, from))
+        return false;
+    while (to != from && !is_same_genesis(chain, from, to)) {
+        if (n == HTH_ARRIVE_LINKS_MAX || hth_chain_at(chain, to)->prev == HTH_LINK_NONE)
+            return false;
+        ring[n++] = to;
+        to = hth_chain_at(chain, to)->prev;
+    }
+    for (uint32_t i = 0; path != NULL && i < n; i++)
+        path[i] = ring[n - 1 - i];
+    if (len != NULL)
+        *len = n;
+    return true;
+}
+
+/* Whether a link is the wanted one, or comes after it. */
+static bool is_there(const struct hth_arrive *a, uint32_t link)
+{
+    uint64_t step = hth_chain_at(a->chain, a->wanted)->step;
+    while (hth_chain_has(a->chain, link) && hth_chain_at(a->chain, link)->step > step)
+        link = hth_chain_at(a->chain, link)->prev;
+    return link == a->wanted;
+}
+
+enum hth_err hth_state_head(const uint8_t *meta, size_t len, struct hth_hash *out)
+{
+    if (len < sizeof(*out))
+        return HTH_E_TRUNCATED;
+    memcpy(out, meta, sizeof(*out));
+    return HTH_OK;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Gives back what was drawn for means that are gone. */
+static void give_back(struct hth_arrive *a)
+{
+    uint32_t needed = (a->fetch != NULL || a->mean != NULL ? 1u : 0u) + (a->stepping ? 1u : 0u);
+    for (; a->drawn > needed; a->drawn--)
+        hth_budget_give(a->opts.budget, a->opts.values * sizeof(float));
+}
+
+static void drop_mean(struct hth_arrive *a)
+{
+    hth_mean_fetch_free(a->fetch);
+    a->fetch = NULL;
+    hth_blob_unref(a->mean);
+    a->mean = NULL;
+    give_back(a);
+}
+
+static void drop_state(struct hth_arrive *a)
+{
+    hth_state_fetch_free(a->state);
+    a->state = NULL;
+}
+
+static void finish(struct hth_arrive *a, enum hth_err err)
+{
+    drop_mean(a);
+    drop_state(a);
+    hth_timer_cancel(a->env, a->timer);
+    a->phase = IDLE;
+    if (err != HTH_E_AGAIN) /* else it goes on soon, from the same holders */
+        a->gone = HTH_LINK_NONE;
+    a->ops.done(a->arg, err, a->at); /* may free it */
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+static enum hth_err judge_state(void *arg, const struct hth_rpc_target *donor, const uint8_t *meta,
+                                size_t len)
+{
+    struct hth_arrive *a = arg;
+    struct hth_hash head;
+    HTH_TRY(hth_state_head(meta, len, &head));
+    if (!hth_chain_has(a->chain, a->wanted))
+        return HTH_E_STALE;
+    uint32_t link = hth_chain_find(a->chain, &head);
+    if (link != HTH_LINK_NONE)
+        return is_there(a, link) || find_path(a->chain, link, a->wanted, NULL, NULL) ? HTH_OK
+                                                                                     : HTH_E_STALE;
+    if (a->unknown_us == 0)
+        a->unknown_us = hth_now_us(a->env);
+    a->unknown = head;
+    a->unknown_of = (struct hth_roll_peer){.id = donor->peer, .addr = donor->addr};
+    return HTH_E_AGAIN;
+}
+
+static bool gave(const struct hth_arrive *a, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < a->donors.count; i++)
+        if (hth_peer_id_eq(&a->donors.id[i], id))
+            return true;
+    return false;
+}
+
+/* A peer that gave what was asked for is asked first. */
+static void put_first(struct hth_arrive *a, const struct hth_peer_id *id)
+{
+    a->giver = *id;
+    for (uint32_t i = 0; i < a->holders; i++) {
+        struct hth_roll_peer holder = a->holder[i];
+        if (!hth_peer_id_eq(&holder.id, id))
+            continue;
+        memmove(&a->holder[1], &a->holder[0], i * sizeof(holder));
+        a->holder[0] = holder;
+    }
+}
+
+static void leave_donors_out(struct hth_arrive *a)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < a->holders; i++)
+        if (!gave(a, &a->holder[i].id))
+            a->holder[kept++] = a->holder[i];
+    a->holders = kept;
+}
+
+static void on_state(void *arg, const struct hth_state_result *r)
+{
+    struct hth_arrive *a = arg;
+    struct hth_hash head;
+    enum hth_err err = hth_state_head(r->meta, r->meta_len, &head);
+    HTH_ASSERT(err == HTH_OK); /* it was judged */
+    a->adopting = hth_chain_find(a->chain, &head);
+    if (a->adopting == HTH_LINK_NONE) { /* its link is not kept any more */
+        finish(a, HTH_E_NOT_FOUND);
+        return;
+    }
+    a->phase = ADOPT;
+    a->donors = *r->said_by; /* they have the means since */
+    for (uint32_t i = a->donors.count; i-- > 0;)
+        put_first(a, &a->donors.id[i]);
+    struct hth_state_fetch *state = a->state;
+    a->state = NULL;
+    a->ops.adopt(a->arg, a->adopting, r);
+    hth_state_fetch_free(state);
+}
+
+/* The least step of a state that is worth fetching. A snapshot whose links came only now is: where
+ * steps are quick, the next one would be ahead of the links again. */
+static uint64_t oldest_state(const struct hth_arrive *a)
+{
+    uint64_t step = hth_chain_at(a->chain, a->wanted)->step;
+    uint32_t seen = hth_chain_find(a->chain, &a->unknown);
+    step -= HTH_MIN(step, STATE_STEPS);
+    if (find_path(a->chain, seen, a->wanted, NULL, NULL))
+        step = HTH_MIN(step, hth_chain_at(a->chain, seen)->step);
+    return step;
+}
+
+static enum hth_err begin_state(struct hth_arrive *a)
+{
+    struct hth_rpc_target holder[HTH_ROLL_LINE_MAX];
+    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
+    give_back(a);
+    if (a->holders == 0 || a->states == STATES_MAX)
+        return HTH_E_NOT_FOUND;
+    if (a->opts.budget != NULL) { /* it is drawn on once a state was found */
+        HTH_TRY(hth_budget_take(a->opts.budget, a->opts.state_bytes));
+        hth_budget_give(a->opts.budget, a->opts.state_bytes);
+    }
+    for (uint32_t i = 0; i < a->holders; i++)
+        holder[i] = (struct hth_rpc_target){a->holder[i].id, a->holder[i].addr};
+    o.schema = a->opts.schema;
+    o.bytes = a->opts.state_bytes;
+    o.step_min = oldest_state(a);
+    o.holders = holder;
+    o.holders_count = a->holders;
+    o.judge = judge_state;
+    o.budget = a->opts.budget;
+    o.on_done = on_state;
+    o.arg = a;
+    HTH_TRY(hth_state_fetch_new(a->env, a->rpc, NULL, NULL, &o, &a->state));
+    a->states++;
+    a->moved = 0;
+    a->moved_us = hth_now_us(a->env);
+    a->unknown_us = 0;
+    return HTH_OK;
+}
+
+/* Why the state that is fetched will not come; HTH_OK: it may. */
+static enum hth_err look_at_state(struct hth_arrive *a)
+{
+    struct hth_state_progress p;
+    int64_t now = hth_now_us(a->env);
+    hth_state_fetch_progress(a->state, &p);
+    if (p.bytes != a->moved) {
+        a->moved = p.bytes;
+        a->moved_us = now;
+    }
+    if (hth_chain_find(a->chain, &a->unknown) != HTH_LINK_NONE) /* its links came meanwhile */
+        a->unknown_us = 0;
+    bool found = p.donors > 0;
+    if (!found && a->unknown_us != 0 && now - a->unknown_us >= UNKNOWN_US)
+        return HTH_E_AGAIN;
+    if (!found && p.left == 0)
+        return HTH_E_NOT_FOUND;
+    return now - a->moved_us >= STALL_US ? HTH_E_TIMEOUT : HTH_OK;
+}
+
+/* ---- means ----------------------------------------------------------------------------------- */
+
+static void on_mean(void *arg, enum hth_err err, struct hth_blob *mean,
+                    const struct hth_peer_id *giver)
+{
+    struct hth_arrive *a = arg;
+    a->err = err;
+    if (err == HTH_E_NOT_FOUND)
+        a->gone = a->path[a->ahead];
+    if (err == HTH_OK) {
+        a->mean = hth_blob_ref(mean);
+        a->ahead++;
+        put_first(a, giver);
+    }
+    hth_mean_fetch_free(a->fetch);
+    a->fetch = NULL;
+    pump(a);
+}
+
+static enum hth_err fetch_mean(struct hth_arrive *a)
+{
+    uint32_t link = a->path[a->ahead];
+    struct hth_mean_fetch_opts o = {.head = *hth_chain_head(a->chain, link),
+                                    .digest = hth_chain_at(a->chain, link)->mean,
+                                    .values = a->opts.values,
+                                    .holders = a->holder,
+                                    .count = a->holders,
+                                    .done = on_mean,
+                                    .arg = a};
+    give_back(a);
+    if (a->opts.budget != NULL) {
+        HTH_TRY(hth_budget_take(a->opts.budget, a->opts.values * sizeof(float)));
+        a->drawn++;
+    }
+    return hth_mean_fetch_new(a->means, &o, &a->fetch);
+}
+
+static void step(struct hth_arrive *a)
+{
+    struct hth_blob *mean = a->mean;
+    a->mean = NULL;
+    a->stepping = true;
+    a->ops.step(a->arg, a->path[a->taken], mean);
+    hth_blob_unref(mean);
+}
+
+/* ---- the next thing to do -------------------------------------------------------------------- */
+
+static void pump_state(struct hth_arrive *a)
+{
+    enum hth_err err = a->state == NULL ? begin_state(a) : look_at_state(a);
+    if (err != HTH_OK)
+        finish(a, err);
+    else
+        hth_timer_set(a->env, a->timer, LOOK_US);
+}
+
+static void pump_means(struct hth_arrive *a)
+{
+    if (a->mean != NULL && !a->stepping)
+        step(a);
+    if (a->err == HTH_OK && a->fetch == NULL && a->mean == NULL && a->ahead < a->path_len) {
+        enum hth_err err = fetch_mean(a);
+        if (err != HTH_OK && !a->stepping) { /* else there is room after the step */
+            finish(a, err);
+            return;
+        }
+    }
+    if (a->err != HTH_OK && !a->stepping) {
+        a->phase = STATE;
+        pump_state(a);
+    }
+}
+
+static void plan(struct hth_arrive *a)
+{
+    a->taken = a->ahead = a->path_len = 0;
+    a->err = HTH_OK;
+    bool leads = find_path(a->chain, a->at, a->wanted, a->path, &a->path_len);
+    if (leads && a->path_len == 0)
+        a->at = a->wanted; /* or another genesis, with the same digest */
+    if (is_there(a, a->at)) {
+        finish(a, HTH_OK);
+        return;
+    }
+    a->phase = leads && a->holders > 0 && a->path[0] != a->gone ? MEANS : STATE;
+    pump(a);
+}
+
+static void pump(struct hth_arrive *a)
+{
+    bool kept = hth_chain_has(a->chain, a->wanted) &&
+                (a->phase != MEANS || hth_chain_has(a->chain, a->path[a->taken]));
+    if (!kept && a->end == HTH_OK && !a->stepping && a->phase != ADOPT)
+        a->end = HTH_E_NOT_FOUND;
+    if (a->end != HTH_OK)
+        finish(a, a->end);
+    else if (a->phase == PLAN)
+        plan(a);
+    else if (a->phase == MEANS)
+        pump_means(a);
+    else if (a->phase == STATE)
+        pump_state(a);
+}
+
+static void on_timer(void *arg)
+{
+    pump(arg);
+}
+
+/* ---- the owner's side ------------------------------------------------------------------------ */
+
+struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
+                                  const struct hth_chain *chain, struct hth_means *means,
+                                  const struct hth_arrive_opts *opts,
+                                  const struct hth_arrive_ops *ops, void *arg)
+{
+    struct hth_arrive *a = hth_new(struct hth_arrive);
+    a->env = env;
+    a->rpc = rpc;
+    a->chain = chain;
+    a->means = means;
+    a->opts = *opts;
+    a->ops = *ops;
+    a->arg = arg;
+    a->gone = HTH_LINK_NONE;
+    a->timer = hth_timer_new(env, on_timer, a);
+    return a;
+}
+
+void hth_arrive_free(struct hth_arrive *a)
+{
+    if (a == NULL)
+        return;
+    a->stepping = false;
+    drop_mean(a);
+    drop_state(a);
+    hth_timer_free(a->env, a->timer);
+    hth_free(a);
+}
+
+void hth_arrive_go(struct hth_arrive *a, uint32_t held, uint32_t wanted,
+                   const struct hth_roll_peer *holders, uint32_t count)
+{
+    HTH_ASSERT(a->phase == IDLE && count > 0 && count <= HTH_ROLL_LINE_MAX);
+    a->phase = PLAN;
+    a->end = HTH_OK;
+    a->at = held;
+    a->wanted = wanted;
+    a->holders = count;
+    memcpy(a->holder, holders, count * sizeof(*holders));
+    put_first(a, &a->giver);
+    a->states = 0;
+    hth_timer_set(a->env, a->timer, 0);
+}
+
+void hth_arrive_extend(struct hth_arrive *a, uint32_t wanted)
+{
+    if (a->phase != IDLE && hth_chain_has(a->chain, a->wanted) && is_there(a, wanted))
+        a->wanted = wanted;
+}
+
+bool hth_arrive_is_going(const struct hth_arrive *a)
+{
+    return a->phase != IDLE;
+}
+
+void hth_arrive_stepped(struct hth_arrive *a, enum hth_err err)
+{
+    HTH_ASSERT(a->stepping);
+    a->stepping = false;
+    a->end = err;
+    if (err == HTH_OK)
+        a->at = a->path[a->taken++];
+    if (a->taken == a->path_len)
+        a->phase = PLAN;
+    hth_timer_set(a->env, a->timer, 0);
+}
+
+void hth_arrive_adopted(struct hth_arrive *a, enum hth_err err)
+{
+    HTH_ASSERT(a->phase == ADOPT);
+    if (err == HTH_OK) {
+        a->at = a->adopting;
+        a->phase = PLAN;
+    } else if (hth_err_class(err) == HTH_CLASS_PEER) {
+        leave_donors_out(a);
+        a->phase = STATE;
+    } else {
+        a->end = err;
+    }
+    hth_timer_set(a->env, a->timer, 0);
+}
+
+void hth_arrive_unknown(const struct hth_arrive *a, struct hth_hash *head,
+                        struct hth_roll_peer *holder)
+{
+    *head = a->unknown;
+    *holder = a->unknown_of;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arrive.h: how a member gets from the head that it holds, or from none, to another head.
+ *
+ *     held                                  wanted
+ *      o--mean-->o--mean-->o--mean-->o--mean-->o      it missed steps: their means, in order
+ *
+ *      x            snapshot                 wanted
+ *              o==state==>o--mean-->o--mean-->o       a newcomer, or on another branch: a state
+ *                                                     from which means lead on, then these
+ *
+ * Each mean is checked against its link's digest (means.h), so that the member holds the link bit
+ * for bit once its owner has stepped; the next mean is fetched meanwhile. Where a mean is nowhere
+ * to be had, a state is fetched instead (averaging/state.h). Holders keep the means since the
+ * snapshots that they hand out, so whoever gave the state is asked for them first. Two geneses with
+ * one digest are one state: their runs began from the same seed, and nothing is moved.
+ *
+ * A state names its head: the first HTH_HASH_LEN bytes of its meta. Donors write it
+ * (hth_state_donor_give), and hth_state_head reads it. A state whose head is not in the chain can't
+ * be judged: the arrival ends with E_AGAIN, and hth_arrive_unknown says whose links to fetch before
+ * the next one. Snapshots last for seconds, so that the next one finds it again.
+ *
+ * The chain may grow meanwhile. Where it grows so far that the wanted link is not kept any more,
+ * the arrival ends with E_NOT_FOUND.
+ *
+ * Trust: a state is believed from the holder that says its head, as averaging/state.h has it. A
+ * holder whose state the owner refuses is not asked again in this arrival.
+ *
+ * The owner (trainer) steps and adopts; it hears through hth_arrive_ops and answers with the
+ * functions below. Meanwhile it neither steps nor takes part in rounds.
+ *
+ * Loop thread. No callback runs inside a call of this header. Ghost worlds: as in means.h.
+ */
+#ifndef HTH_COLLAB_ARRIVE_H
+#define HTH_COLLAB_ARRIVE_H
+
+#include "averaging/state.h"
+#include "collab/chain.h"
+#include "collab/means.h"
+
+/* Links that are followed by their means. */
+#define HTH_ARRIVE_LINKS_MAX HTH_MEANS_MAX
+
+/* The head that a state's meta names. Errors: E_TRUNCATED. */
+enum hth_err hth_state_head(const uint8_t *meta, size_t len, struct hth_hash *out) HTH_MUST;
+
+struct hth_arrive;
+
+struct hth_arrive_ops {
+    /* Take the step with this mean, and hold that link. Reference the mean to keep it
+     * (hth_means_put). Answer with hth_arrive_stepped. */
+    void (*step)(void *arg, uint32_t link, struct hth_blob *mean);
+    /* Adopt this state, which is that link's; valid until the return. Answer with
+     * hth_arrive_adopted. */
+    void (*adopt)(void *arg, uint32_t link, const struct hth_state_result *state);
+    /* `link` is held now: the wanted one or one after it (HTH_OK), or as far as it came, which the
+     * chain may not keep any more. May free the object. */
+    void (*done)(void *arg, enum hth_err err, uint32_t link);
+};
+
+struct hth_arrive_opts {
+    uint64_t values;      /* of a mean */
+    uint64_t schema;      /* of states */
+    uint64_t state_bytes; /* of a state without its meta */
+    /* Of a state, and of the at most two means that are fetched or stepped on; NULL: none. */
+    struct hth_budget *budget;
+};
+
+/* All are borrowed. */
+struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
+                                  const struct hth_chain *chain, struct hth_means *means,
+                                  const struct hth_arrive_opts *opts,
+                                  const struct hth_arrive_ops *ops, void *arg);
+/* Without a callback. NULL is fine. */
+void hth_arrive_free(struct hth_arrive *arrive);
+
+/* From `held` (or HTH_LINK_NONE) to `wanted`, which is in the chain; 1 to HTH_ROLL_LINE_MAX holders
+ * of it, or of states before it, are copied. One at a time. Errors of `done`: E_AGAIN (above),
+ * E_BUDGET, E_NOT_FOUND (no holder has a mean or a state that leads there, or the chain grew past
+ * it), E_TIMEOUT (none moved for long), the owner's own. */
+void hth_arrive_go(struct hth_arrive *arrive, uint32_t held, uint32_t wanted,
+                   const struct hth_roll_peer *holders, uint32_t count);
+/* The run went on meanwhile: goes on to that link, if it comes after the wanted one. */
+void hth_arrive_extend(struct hth_arrive *arrive, uint32_t wanted);
+bool hth_arrive_is_going(const struct hth_arrive *arrive);
+/* An error of stepping, which is not E_AGAIN, ends the arrival. */
+void hth_arrive_stepped(struct hth_arrive *arrive, enum hth_err err);
+/* Errors of class PEER leave the donors out, and another state is fetched; others end it. */
+void hth_arrive_adopted(struct hth_arrive *arrive, enum hth_err err);
+/* After E_AGAIN: a head that is not in the chain, and the peer that holds its state and links. */
+void hth_arrive_unknown(const struct hth_arrive *arrive, struct hth_hash *head,
+                        struct hth_roll_peer *holder);
+
+#endif
