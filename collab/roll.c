@@ -283,6 +283,7 @@ static void send_ready(struct hth_roll_call *roll)
                                 .batch = ready.batch,
                                 .brings = roll_brings_now(roll),
                                 .quota = hth_roll_quota(roll),
+                                .rtt_us = (uint32_t)HTH_MIN(roll_rtt_us(roll, to), UINT32_MAX),
                                 .leaves = ready.leaves,
                                 .addr = roll->opts.addr};
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
@@ -364,6 +365,8 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
     if (first)
         roll->mate[from].quota = msg->quota;
     roll->mate[from].keeps_to = msg->quota;
+    roll->mate[from].rtt_us =
+        HTH_MIN(HTH_MAX(msg->rtt_us, roll_rtt_us(roll, from)), roll->opts.silence_us);
     roll_brings(roll, from, &msg->brings, first);
     switch (hth_choice_hear_ready(c, from, ready)) {
     case HTH_CHOICE_TAKEN:

@@ -39,6 +39,7 @@ struct mate {
     int64_t said_us;          /* then; for this member itself by hth_roll_bring */
     int64_t each_us;          /* the last that is known of its speed */
     int64_t lands_us;         /* a landing was to come by then */
+    int64_t rtt_us;           /* from there to here and back, as far as either side knows */
     uint32_t quota;           /* as planned, */
     uint32_t keeps_to;        /* and as its last READY said */
     uint8_t deeds;            /* rolls in a row that have it, */
@@ -123,6 +124,8 @@ void roll_on_links(void *arg, struct hth_rpc_request *req);
 /* A member says how it gathers; `first`: in this ballot. */
 void roll_brings(struct hth_roll_call *roll, uint16_t member, const struct hth_brings *brings,
                  bool first);
+/* To a member and back; 0: not known. */
+int64_t roll_rtt_us(const struct hth_roll_call *roll, uint16_t member);
 /* How this member gathers, from now on. */
 struct hth_brings roll_brings_now(const struct hth_roll_call *roll);
 /* Whether this member has brought what it shall. */

@@ -132,6 +132,7 @@ size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
     hth_write_u32(&w, ready->batch);
     write_brings(&w, &ready->brings);
     hth_write_u32(&w, ready->quota);
+    hth_write_u32(&w, ready->rtt_us);
     hth_roll_addr_write(&ready->addr, &w);
     return end(&w);
 }
@@ -152,6 +153,7 @@ enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_ms
     out->batch = hth_read_u32(&r);
     HTH_TRY(read_brings(&r, &out->brings));
     out->quota = hth_read_u32(&r);
+    out->rtt_us = hth_read_u32(&r);
     HTH_TRY(hth_roll_addr_read(&r, &out->addr));
     HTH_TRY(flags <= LEAVES ? HTH_OK : HTH_E_MALFORMED);
     return read_end(&r);

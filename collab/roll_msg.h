@@ -3,7 +3,7 @@
  * roll_msg.h: the bytes of the roll call's messages (roll.h), little-endian, a version first.
  *
  *     READY  u8 version, u8 flags, ballot, head 32, accepted 32, u32 accepted_n, u64 life,
- *            u32 batch, brings, u32 quota, address
+ *            u32 batch, brings, u32 quota, u32 rtt_us, address
  *     its answer: u8 kind, then
  *       WAIT    u32 quota
  *       GO      head 32, u32 n, u8 fork, u32 count, of each member: id 32, u64 life, u32 batch,
@@ -60,6 +60,7 @@ struct hth_ready_msg {
     uint32_t batch;
     struct hth_brings brings; /* its times are written as at least 0 and at most 2^32 - 2 us */
     uint32_t quota;           /* that it keeps to */
+    uint32_t rtt_us;          /* from it to its caller and back; 0: not known */
     bool leaves;
     struct hth_addr addr; /* family 0: it can't be dialled */
 };

@@ -59,6 +59,13 @@ void roll_brings(struct hth_roll_call *roll, uint16_t member, const struct hth_b
     mate->quota = HTH_MAX(mate->quota, base_of(brings));
 }
 
+int64_t roll_rtt_us(const struct hth_roll_call *roll, uint16_t member)
+{
+    struct hth_rpc_peer_info info;
+    const struct hth_peer_id *id = hth_chain_id(roll->chain, member);
+    return hth_rpc_peer_info(roll->rpc, id, &info) == HTH_OK ? info.rtt_us : 0;
+}
+
 struct hth_brings roll_brings_now(const struct hth_roll_call *roll)
 {
     struct hth_brings b = me(roll)->brings;
@@ -150,13 +157,13 @@ static bool has_left(const struct hth_roll_call *roll, uint16_t member)
 }
 
 /* Micro-batches that a member begins before it can hear of a lower quota count as in the air. */
-static void commit(struct hth_brings *b, const struct mate *mate, int64_t rtt_us)
+static void commit(struct hth_brings *b, const struct mate *mate)
 {
-    int64_t each = HTH_MAX(b->each_us, 1), by_us = SAY_US + rtt_us - b->lands_us;
+    int64_t each = HTH_MAX(b->each_us, 1), left_us = mate->rtt_us - b->lands_us;
     int64_t room = ((int64_t)mate->quota - base_of(b)) / b->grain;
-    int64_t more = HTH_MIN(room, by_us / each);
-    if (b->each_us == HTH_BRINGS_NO_MORE || more <= 0)
+    if (b->each_us == HTH_BRINGS_NO_MORE || left_us < 0 || room <= 0)
         return;
+    int64_t more = HTH_MIN(room, left_us / each + 1);
     b->air += (uint32_t)more * b->grain;
     b->lands_us += more * each;
 }
@@ -166,23 +173,17 @@ static void commit(struct hth_brings *b, const struct mate *mate, int64_t rtt_us
 static struct hth_brings expected(const struct hth_roll_call *roll, uint16_t member, bool here)
 {
     const struct mate *mate = &roll->mate[member];
-    struct hth_rpc_peer_info info = {.rtt_us = 0};
     struct hth_brings b = {.grain = mate->brings.grain, .each_us = mate->each_us};
     if (!here)
         return b;
     b = mate->brings;
     if (b.each_us != HTH_BRINGS_NO_MORE)
         b.each_us = mate->each_us;
-    if (member != roll_me(roll) &&
-        hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) != HTH_OK)
-        info.rtt_us = 0;
-    if (is_done(mate)) {
-        b.lands_us = info.rtt_us;
-        return b;
-    }
     b.lands_us -= hth_now_us(roll->env) - mate->said_us;
-    if (member != roll_me(roll))
-        commit(&b, mate, info.rtt_us);
+    if (is_done(mate))
+        b.lands_us = mate->rtt_us;
+    else if (member != roll_me(roll))
+        commit(&b, mate);
     return b;
 }
 
@@ -392,7 +393,7 @@ bool roll_plan(struct hth_roll_call *roll)
     for (uint32_t i = 0; i < p.n; i++) {
         const struct mate *mate = &roll->mate[p.member[i]];
         const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT, .quota = mate->quota};
-        if (mate->held != NULL && mate->quota > mate->keeps_to)
+        if (mate->held != NULL && mate->quota != mate->keeps_to)
             roll_release(roll, p.member[i], &wait);
     }
     roll->awaits = awaited(roll, &p);

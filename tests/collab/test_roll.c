@@ -110,6 +110,23 @@ static struct round *round_of(struct line *l, const struct hth_roll_group *group
     return r;
 }
 
+static void on_dialled(void *arg, const struct hth_rpc_result *result)
+{
+    (void)arg;
+    (void)result;
+}
+
+/* All members of a round exchange parts: they are connected. */
+static void dial(struct mate *m, const struct hth_roll_peer *peer)
+{
+    struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_LINKS};
+    struct hth_rpc_target target = {peer->id, peer->addr};
+    struct hth_rpc_peer_info info;
+    if (!hth_peer_id_eq(&peer->id, &m->env->self) &&
+        (hth_rpc_peer_info(m->rpc, &peer->id, &info) != HTH_OK || !info.connected))
+        assert_ok(hth_rpc_call(m->rpc, &target, &opts, on_dialled, NULL, NULL));
+}
+
 static void start_average(void *arg, const struct hth_roll_group *group)
 {
     struct mate *m = arg;
@@ -119,6 +136,7 @@ static void start_average(void *arg, const struct hth_roll_group *group)
     for (uint32_t i = 0; i < group->count; i++) {
         assert_true(hth_peer_id_eq(&m->round->member[i], &group->peer[i].id));
         sum += group->peer[i].samples;
+        dial(m, &group->peer[i]);
     }
     assert_true(sum >= m->line->target);
     m->line->over_max = HTH_MAX(m->line->over_max, sum - m->line->target);

@@ -56,6 +56,7 @@ static void ready_comes_back(void **state)
                                   .batch = 7 * i,
                                   .brings = {i, 8 * i, i + 1, 1000 * i, 2000 * i},
                                   .quota = UINT32_MAX - i,
+                                  .rtt_us = 3 * i,
                                   .leaves = i & 1,
                                   .addr = any_addr(family[i % 3])},
                              b;
@@ -65,7 +66,7 @@ static void ready_comes_back(void **state)
         assert_memory_equal(&a.head, &b.head, sizeof(a.head));
         assert_memory_equal(&a.accepted, &b.accepted, sizeof(a.head));
         assert_true(a.accepted_n == b.accepted_n && a.life == b.life && a.batch == b.batch);
-        assert_true(a.quota == b.quota && a.leaves == b.leaves);
+        assert_true(a.quota == b.quota && a.rtt_us == b.rtt_us && a.leaves == b.leaves);
         assert_true(same_brings(&a.brings, &b.brings));
         assert_true(hth_addr_eq(&a.addr, &b.addr));
         for (size_t cut = 0; cut < len; cut++)
