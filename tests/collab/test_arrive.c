@@ -15,7 +15,7 @@
 #define PORT   4000
 #define SCHEMA 99
 
-enum { DONORS_MAX = 4, STEPS_MAX = 400, VALUES = 64 * HTH_MEAN_BLOCK + 7 };
+enum { DONORS_MAX = 4, NEWCOMERS_MAX = 6, STEPS_MAX = 400, VALUES = 64 * HTH_MEAN_BLOCK + 7 };
 #define MEAN_BYTES (VALUES * sizeof(float))
 
 struct run;
@@ -57,7 +57,8 @@ struct run {
     struct hth_world *world;
     struct donor donor[DONORS_MAX];
     uint32_t donors;
-    struct newcomer newcomer;
+    struct newcomer newcomer[NEWCOMERS_MAX];
+    uint32_t newcomers;
     struct hth_chain *chain;
     uint32_t tip;
     uint64_t values; /* of a mean; beyond VALUES only as ghosts */
@@ -335,7 +336,7 @@ static void halt_newcomer(struct hth_env *env, void *arg)
 static struct newcomer *add_newcomer(struct run *r, double bytes_per_s)
 {
     static const struct hth_arrive_ops ops = {on_step, on_adopt, on_done};
-    struct newcomer *n = &r->newcomer;
+    struct newcomer *n = &r->newcomer[r->newcomers++];
     struct hth_device device = HTH_DEVICE_INIT;
     struct hth_node_opts node = {.halt = halt_newcomer, .arg = n, .device = &device};
     device.down_bytes_per_s = bytes_per_s;
@@ -424,25 +425,27 @@ static void run_steps(struct run *r, uint32_t steps)
 
 static bool is_over(void *arg)
 {
-    struct newcomer *n = arg;
-    return n->came || (n->ends > 0 && !n->goes_on);
+    const struct run *r = arg;
+    bool over = true;
+    for (uint32_t i = 0; i < r->newcomers; i++)
+        over &= r->newcomer[i].came || (r->newcomer[i].ends > 0 && !r->newcomer[i].goes_on);
+    return over;
 }
 
-/* The run goes on until the newcomer's arrival ended. */
+/* The run goes on until all arrivals ended. */
 static bool run_until_over(struct run *r, int64_t us)
 {
     int64_t end = hth_world_now_us(r->world) + us;
-    while (!is_over(&r->newcomer) && hth_world_now_us(r->world) < end) {
+    while (!is_over(r) && hth_world_now_us(r->world) < end) {
         int64_t next = HTH_MIN(r->next_us, end);
-        if (hth_world_run_until_true(r->world, is_over, &r->newcomer,
-                                     next - hth_world_now_us(r->world)))
+        if (hth_world_run_until_true(r->world, is_over, r, next - hth_world_now_us(r->world)))
             return true;
         if (next == r->next_us) {
             r->next_us += r->step_us;
             take_step(r);
         }
     }
-    return is_over(&r->newcomer);
+    return is_over(r);
 }
 
 static bool is_fetching(void *arg)
@@ -456,15 +459,17 @@ static void tear_down(struct run *r)
     struct hth_open_counts open;
     for (uint32_t i = 0; i < r->donors; i++)
         halt_donor(NULL, &r->donor[i]);
-    if (r->newcomer.env != NULL)
-        halt_newcomer(NULL, &r->newcomer);
+    for (uint32_t i = 0; i < r->newcomers; i++)
+        halt_newcomer(NULL, &r->newcomer[i]);
     hth_world_run_for(r->world, S); /* jobs end */
     hth_world_open(r->world, &open);
     assert_int_equal(hth_open_total(&open), 0);
-    assert_int_equal(hth_budget_used(&r->newcomer.budget), 0);
     hth_world_free(r->world);
     hth_chain_free(r->chain);
-    hth_chain_free(r->newcomer.chain);
+    for (uint32_t i = 0; i < r->newcomers; i++) {
+        assert_int_equal(hth_budget_used(&r->newcomer[i].budget), 0);
+        hth_chain_free(r->newcomer[i].chain);
+    }
 }
 
 static uint64_t parts_given(const struct run *r)
@@ -546,6 +551,43 @@ static void newcomers_reach_the_tip(void **state)
             check_newcomer(true, state_steps[i], step_us[k]);
             if (step_us[k] < S)
                 check_newcomer(false, state_steps[i], step_us[k]);
+        }
+}
+
+/* Many come within a few steps of each other. They share snapshots, which are 3 s old at most: six
+ * steps, whose means are fetched, too. */
+static void newcomers_come_together(void **state)
+{
+    (void)state;
+    static const int64_t apart[] = {0, 1, 3, 7}; /* fifths of a step */
+    for (size_t i = 0; i < HTH_ARRAY_LEN(apart); i++)
+        for (double state_steps = 1; state_steps < 10; state_steps *= 3) {
+            static struct run r;
+            const double rate = 4e6;
+            const int64_t step_us = 500 * MS;
+            double longest = 0;
+            setup_values(&r, true, (uint64_t)(rate * 0.5 / 2.1 / sizeof(float)), 2 * state_steps,
+                         step_us);
+            for (int d = 0; d < 3; d++)
+                add_donor(&r);
+            run_steps(&r, 10);
+            int64_t begin_us[NEWCOMERS_MAX];
+            for (int k = 0; k < NEWCOMERS_MAX; k++) {
+                struct newcomer *n = add_newcomer(&r, rate);
+                begin_us[k] = hth_world_now_us(r.world);
+                n->goes_on = true;
+                hth_timer_set(n->env, n->links, step_us / 5);
+                go(n);
+                run_until_over(&r, apart[i] * step_us / 5);
+            }
+            assert_true(run_until_over(&r, 100 * step_us));
+            for (int k = 0; k < NEWCOMERS_MAX; k++)
+                longest = HTH_MAX(longest,
+                                  (double)(r.newcomer[k].came_us - begin_us[k]) / (double)step_us);
+            printf("%u newcomers %.1f steps apart, state of %g steps: in after %.1f at most\n",
+                   NEWCOMERS_MAX, (double)apart[i] / 5, state_steps, longest);
+            assert_true(longest <= 2 * state_steps + 3 + 6 / 1.1);
+            tear_down(&r);
         }
 }
 
@@ -742,6 +784,27 @@ static void means_are_gone(void **state)
     tear_down(&r);
 }
 
+/* States that do not lead there are fetched a few times. */
+static void no_means_lead_there(void **state)
+{
+    (void)state;
+    static struct run r;
+    setup(&r, false, 3, 100 * MS);
+    struct donor *d = add_donor(&r);
+    run_steps(&r, 5);
+    d->stays = true;
+    run_steps(&r, 3);
+    hth_means_free(d->means);
+    d->means = NULL;
+    struct newcomer *n = add_newcomer(&r, 125e6);
+    go(n);
+    assert_true(run_until_over(&r, 10 * S));
+    assert_err(HTH_E_NOT_FOUND, n->err);
+    assert_int_equal(n->states, 3);
+    assert_int_equal(hth_chain_at(n->chain, n->at)->step, 5);
+    tear_down(&r);
+}
+
 static void states_that_are_refused(void **state)
 {
     (void)state;
@@ -879,6 +942,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missed_step_is_one_mean),
         cmocka_unit_test(newcomers_reach_the_tip),
+        cmocka_unit_test(newcomers_come_together),
         cmocka_unit_test(another_branch_costs_a_state),
         cmocka_unit_test(equal_geneses_are_one),
         cmocka_unit_test(an_unknown_head_is_named),
@@ -886,6 +950,7 @@ int main(void)
         cmocka_unit_test(donors_die),
         cmocka_unit_test(nobody_is_left),
         cmocka_unit_test(means_are_gone),
+        cmocka_unit_test(no_means_lead_there),
         cmocka_unit_test(states_that_are_refused),
         cmocka_unit_test(errors_of_the_owner),
         cmocka_unit_test(budgets_are_kept),
