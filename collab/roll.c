@@ -378,6 +378,7 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
         answer(req, &reply);
         break;
     case HTH_CHOICE_BEHIND:
+        roll->mate[from].coming_us = hth_now_us(roll->env);
         reply.kind = HTH_READY_BEHIND;
         reply.head = roll_head(roll, c->tip);
         answer(req, &reply);
@@ -464,6 +465,7 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
         go->peer[i].leaves = list[i].marks & HTH_ROLL_LEFT;
     }
     roll_plan_next(roll, go, list);
+    roll_settle(roll);
     for (uint32_t i = 0; i < go->count; i++)
         roll_release(roll, list[i].member, go);
     hth_free(list);
@@ -640,16 +642,6 @@ void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held)
 /* ---- the next thing to do
  * ------------------------------------------------------------------------- */
 
-/* Samples of those that hold the tip, as this caller's table has them. */
-static uint64_t samples_here(const struct hth_choice *c)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < c->seats; i++)
-        if (c->seat[i].head == c->tip)
-            sum += c->seat[i].samples;
-    return sum;
-}
-
 static enum hth_choice_time waited(const struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
@@ -660,27 +652,12 @@ static enum hth_choice_time waited(const struct hth_roll_call *roll)
     return HTH_CHOICE_WINDOW; /* who is waited for is roll_plan's */
 }
 
-/* Whether a GO may go out, as to samples. */
-static bool is_full(struct hth_roll_call *roll)
-{
-    int64_t now = hth_now_us(roll->env);
-    /* Nobody enters a round with nothing to bring, nor does the caller. */
-    bool enough = roll->choice->samples > 0 && samples_here(roll->choice) >= roll->opts.target;
-    bool strangers = enough && roll->awaits == ROLL_AWAITS_STRANGERS;
-    if (!strangers)
-        roll->strangers_since_us = 0;
-    else if (roll->strangers_since_us == 0)
-        roll->strangers_since_us = now;
-    return enough && (roll->awaits == ROLL_AWAITS_NONE ||
-                      (strangers && now >= roll_strangers_until_us(roll)));
-}
-
 /* Makes the first move that is open; false: there is none. */
 static bool move_on(struct hth_roll_call *roll)
 {
     struct hth_choice *c = roll->choice;
     unsigned open = hth_choice_open(c, roll->hears, waited(roll));
-    if (roll->fetching || !is_full(roll))
+    if (roll->fetching || !roll_is_full(roll))
         open &= ~(unsigned)(HTH_CHOICE_GO | HTH_CHOICE_FORK);
     static const enum hth_choice_move order[] = {HTH_CHOICE_PASS, HTH_CHOICE_OVER, HTH_CHOICE_GO,
                                                  HTH_CHOICE_FORK, HTH_CHOICE_CALL};

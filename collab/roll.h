@@ -25,10 +25,10 @@
  * How many samples a member brings is its *quota* (quota.h). GO says the first one for the step on
  * top of it; a member that has none brings one micro-batch. A READY says what has landed, what is
  * in the air, and how fast; from the READYs the caller plans quotas whose sum reaches the target
- * soonest, and WAIT says them, at once to a member whose quota rises. A member starts a micro-batch
- * only while it stays within its quota, and is *done* when nothing is in the air and no other one
- * fits. It is READY again at once when it is done, else each 50 ms. GO goes out when enough samples
- * have landed and all are done, so no micro-batch is lost, and none lands late.
+ * soonest, and WAIT says them, at once to a member whose quota changes. A member starts a
+ * micro-batch only while it stays within its quota, and is *done* when nothing is in the air and no
+ * other one fits. It is READY again at once when it is done, else each 50 ms. GO goes out when
+ * enough samples have landed and all are done, so no micro-batch is lost, and none lands late.
  *
  *     A  |-8-|-8-|-8-|          quota 24, done
  *     B  |---8---|              quota 8
@@ -40,11 +40,15 @@
  * Words are not deeds. A member is *stalled* that lands nothing for window_us longer than the
  * others would need to bring its part: nobody counts on it, or waits for it, in this step, and its
  * deeds are void. It costs the others that time, and then the time to bring its part. A caller that
- * sends no GO costs twice the window more, until another one calls; who is in no roll calls no
- * more. A member is a *stranger* whose deeds, the rolls in a row up to the tip that have it, are
- * fewer than 8 and fewer than another's: its samples count once they have landed, and the others
- * wait for all strangers together at most 1/20 of each step. Samples that a member says have landed
- * are believed: it brings values of their weight.
+ * sends no GO costs twice the window more, until another one calls; a member of no roll calls no
+ * more.
+ *
+ * A member is a *stranger* whose deeds, the rolls in a row up to the tip that have it, are fewer
+ * than 8 and fewer than another's: its samples count once they have landed. The others wait for
+ * strangers that were in the last round, or are READY with an older head: silence_us at a time or
+ * so, and for all together at most 1/20 of the time. Else a newcomer would run after the head for
+ * ever where steps are short. Samples that a member says have landed are believed: it brings values
+ * of their weight.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
  * answers with the functions below. A round must give the same marks and the

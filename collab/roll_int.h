@@ -32,6 +32,7 @@ struct mate {
     struct hth_addr addr;
     bool lost;                    /* until it is heard, */
     int64_t lost_us;              /* since then */
+    int64_t coming_us;            /* it was READY with an older head */
     int64_t heard_us;             /* last */
     struct hth_rpc_request *held; /* its READY; NULL: none is held */
     int64_t held_until_us;
@@ -83,6 +84,7 @@ struct hth_roll_call {
     /* As a caller. */
     enum roll_awaits awaits;
     int64_t strangers_since_us; /* strangers alone are waited for; 0: they are not */
+    int64_t patience_us;        /* that strangers have left; below 0: they had more */
 
     struct hth_choice_go go;       /* the round that this member is in, */
     int64_t round_us;              /* since then, */
@@ -139,7 +141,11 @@ bool roll_plan(struct hth_roll_call *roll);
 /* Each listed member's quota for the step on top of this GO. */
 void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go,
                     const struct hth_roll *list);
+/* Whether a GO may go out, as to samples. */
+bool roll_is_full(struct hth_roll_call *roll);
 /* Until when strangers are waited for, if they are. */
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll);
+/* A GO goes out: counts the time for which strangers were waited for. */
+void roll_settle(struct hth_roll_call *roll);
 
 #endif

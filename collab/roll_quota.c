@@ -7,6 +7,7 @@
 
 #define DEEDS_MAX        8
 #define STRANGERS_ONE_IN 20
+#define PATIENCE_MAX     HTH_US_PER_S
 #define VOTE_LATER       4 /* 1/4 */
 #define PLAN_MAX         (2 * HTH_ROLL_LINE_MAX)
 
@@ -130,10 +131,10 @@ void roll_begin_quota(struct hth_roll_call *roll, bool known, uint32_t quota)
 
 /* ---- a caller's plan ------------------------------------------------------------------------ */
 
-/* Those that a caller plans with: READY on its tip (here), or due and not lost. */
+/* Those that a caller plans with: READY on its tip (here), or due and not lost, or on their way. */
 struct plan {
     uint32_t n;
-    bool missing; /* somebody is not here */
+    bool missing; /* somebody who is due is not here */
     uint16_t member[PLAN_MAX];
     bool here[PLAN_MAX];
     bool counts[PLAN_MAX]; /* what it will bring */
@@ -198,19 +199,30 @@ static void tell_strangers(const struct hth_roll_call *roll, const uint16_t *mem
         counts[i] = roll->mate[member[i]].deeds >= most;
 }
 
+/* It was in the last round, or READY with an older head, and fetches this one. */
+static bool is_coming(const struct hth_roll_call *roll, uint16_t member)
+{
+    int64_t at = roll->mate[member].coming_us;
+    const struct hth_roll *entry = hth_chain_entry(roll->chain, roll->choice->tip, member);
+    return (at != 0 && hth_now_us(roll->env) - at < PATIENCE_MAX) ||
+           (entry != NULL && entry->marks == HTH_ROLL_IN);
+}
+
 static void fill(const struct hth_roll_call *roll, struct plan *p)
 {
     const struct hth_choice *c = roll->choice;
     p->n = 0;
     p->missing = false;
     for (uint16_t i = 0; i < hth_chain_members(roll->chain) && p->n < PLAN_MAX; i++) {
-        bool here = !roll->mate[i].lost && is_here(c, i);
-        if (roll->mate[i].lost || !(here || (hth_choice_is_due(c, i) && !has_left(roll, i))))
+        if (roll->mate[i].lost)
+            continue;
+        bool here = is_here(c, i), due = !here && hth_choice_is_due(c, i) && !has_left(roll, i);
+        if (!here && !due && !is_coming(roll, i))
             continue;
         p->member[p->n] = i;
         p->here[p->n] = here;
         p->in[p->n++] = expected(roll, i, here);
-        p->missing |= !here && !roll->mate[i].stalled;
+        p->missing |= due && !roll->mate[i].stalled;
     }
     tell_strangers(roll, p->member, p->n, p->counts);
     for (uint32_t i = 0; i < p->n; i++)
@@ -292,16 +304,17 @@ static bool has_quota(const void *ctx, uint16_t member)
 }
 
 /* A member without samples is in no round. The caller has to be in it, and a quorum; and all those
- * whose one micro-batch makes it no longer than a quarter more. */
-static void add_votes(const struct hth_roll_call *roll, uint32_t base, struct plan *p)
+ * that make a micro-batch in no more than a quarter more than the time of a step. */
+static void add_votes(const struct hth_roll_call *roll, uint32_t base, int64_t spent_us,
+                      struct plan *p)
 {
     struct hth_brings in[PLAN_MAX];
     without(p->in, p->counts, p->n, in);
-    int64_t closes = hth_quota_closes_us(in, p->n, p->quota);
+    int64_t step_us = spent_us + hth_quota_closes_us(in, p->n, p->quota);
     bool quorum = hth_chain_quorum(roll->chain, base, has_quota, p);
     for (uint32_t i = 0; i < p->n; i++) {
         const struct hth_brings *b = &p->in[i];
-        bool fast = HTH_MAX(b->lands_us, 0) + b->each_us <= closes + closes / VOTE_LATER;
+        bool fast = b->each_us <= step_us + step_us / VOTE_LATER;
         if (p->quota[i] == 0 && b->each_us != HTH_BRINGS_NO_MORE &&
             (fast || !quorum || p->member[i] == roll_me(roll)))
             p->quota[i] = b->grain;
@@ -360,7 +373,8 @@ static enum roll_awaits awaited(const struct hth_roll_call *roll, const struct p
             continue;
         if (p->counts[i])
             return ROLL_AWAITS_MEMBERS;
-        awaits = ROLL_AWAITS_STRANGERS;
+        if (p->here[i] || is_coming(roll, p->member[i]))
+            awaits = ROLL_AWAITS_STRANGERS;
     }
     return awaits;
 }
@@ -385,9 +399,10 @@ bool roll_plan(struct hth_roll_call *roll)
     fill(roll, &p);
     find_stalled(roll, &p);
     plan_for(p.in, p.counts, p.n, roll->opts.target, p.quota);
-    add_votes(roll, hth_chain_base(roll->chain, roll->choice->tip), &p);
+    int64_t spent_us = hth_now_us(roll->env) - roll->since_us;
+    add_votes(roll, hth_chain_base(roll->chain, roll->choice->tip), spent_us, &p);
     /* The first READYs of a ballot come one after the other. */
-    bool early = p.missing && hth_now_us(roll->env) - roll->since_us < roll->opts.silence_us;
+    bool early = p.missing && spent_us < roll->opts.silence_us;
     if (!early && !keep_quotas(roll, &p))
         set_quotas(roll, &p);
     for (uint32_t i = 0; i < p.n; i++) {
@@ -414,13 +429,47 @@ void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go
     }
     tell_strangers(roll, p.member, p.n, p.counts);
     plan_for(p.in, p.counts, p.n, roll->opts.target, p.quota);
-    add_votes(roll, roll->go.head, &p); /* whose voters choose what follows */
+    add_votes(roll, roll->go.head, 0, &p); /* whose voters choose what follows */
     for (uint32_t i = 0; i < p.n; i++)
         go->peer[i].next = p.quota[i];
 }
 
+/* ---- GO ------------------------------------------------------------------------------------ */
+
+/* Samples of those that hold the tip, as this caller's table has them. */
+static uint64_t samples_here(const struct hth_choice *c)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].head == c->tip)
+            sum += c->seat[i].samples;
+    return sum;
+}
+
+bool roll_is_full(struct hth_roll_call *roll)
+{
+    int64_t now = hth_now_us(roll->env);
+    /* Nobody enters a round with nothing to bring, nor does the caller. */
+    bool enough = roll->choice->samples > 0 && samples_here(roll->choice) >= roll->opts.target;
+    bool strangers = enough && roll->awaits == ROLL_AWAITS_STRANGERS;
+    if (!strangers)
+        roll->strangers_since_us = 0;
+    else if (roll->strangers_since_us == 0)
+        roll->strangers_since_us = now;
+    return enough && (roll->awaits == ROLL_AWAITS_NONE ||
+                      (strangers && now >= roll_strangers_until_us(roll)));
+}
+
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll)
 {
-    int64_t others_us = roll->strangers_since_us - roll->since_us;
-    return roll->strangers_since_us + others_us / (STRANGERS_ONE_IN - 1);
+    int64_t left = roll->patience_us;
+    return roll->strangers_since_us + (left < 0 ? 0 : HTH_MAX(left, roll->opts.silence_us));
+}
+
+void roll_settle(struct hth_roll_call *roll)
+{
+    int64_t now = hth_now_us(roll->env);
+    int64_t waited = roll->strangers_since_us != 0 ? now - roll->strangers_since_us : 0;
+    int64_t left = roll->patience_us + (now - roll->since_us) / STRANGERS_ONE_IN - waited;
+    roll->patience_us = HTH_MIN(left, PATIENCE_MAX);
 }

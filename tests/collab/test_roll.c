@@ -289,7 +289,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     m->step = 0;
     m->samples = m->air = 0;
     if (m->life > 1 || m->index >= m->line->founders) { /* a newcomer, who heard of a head */
-        const struct mate *other = &m->line->mate[(m->index + 1) % m->line->n];
+        const struct mate *other = &m->line->mate[(m->index + 1) % m->line->founders];
         struct hth_roll_peer holder = {.id = other->env->self,
                                        .addr = hth_node_addr(other->node, 4000)};
         hth_roll_hear(m->roll, &other->head[other->step], &holder);
@@ -325,7 +325,8 @@ static void add_mate(struct line *l)
     o.arg = m;
     m->line = l;
     m->index = i;
-    m->each_us = 30 * HTH_US_PER_MS;
+    if (m->each_us == 0)
+        m->each_us = 30 * HTH_US_PER_MS;
     m->node = hth_world_node(l->world, name, &o);
     m->env = hth_node_env(m->node);
 }
@@ -571,6 +572,39 @@ static void a_lost_caller_is_heard_again(void **state)
     stop(l);
 }
 
+/* Newcomers are in the roll soon, also where steps are short, and slow the others little. */
+static void newcomers_are_waited_for(void **state)
+{
+    (void)state;
+    static const int64_t each_ms[] = {1, 10, 30, 100, 500};
+    for (size_t k = 0; k < HTH_ARRAY_LEN(each_ms); k++)
+        for (uint32_t news = 1; news <= 3; news += 2) {
+            struct line *l = start(k, 3, false);
+            for (uint32_t i = 0; i < MEMBERS_MAX; i++)
+                l->mate[i].each_us = each_ms[k] * HTH_US_PER_MS;
+            hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+            uint64_t before = l->mate[0].step;
+            for (uint32_t i = 0; i < news; i++)
+                add_mate(l);
+            int64_t began = hth_world_now_us(l->world);
+            uint32_t in = 0;
+            while (in < l->n && hth_world_now_us(l->world) < began + 10 * HTH_US_PER_S) {
+                hth_world_run_for(l->world, HTH_US_PER_MS);
+                in = hth_chain_at(l->mate[0].chain, hth_roll_choice(l->mate[0].roll)->tip)->count;
+            }
+            int64_t took = hth_world_now_us(l->world) - began;
+            hth_world_run_for(l->world, 2 * HTH_US_PER_S - took % (2 * HTH_US_PER_S));
+            uint64_t steps = l->mate[0].step - before;
+            printf(
+                "%u newcomers, %lld ms: in after %lld ms, %llu steps in 2 s, %llu in 5 s before\n",
+                news, (long long)each_ms[k], (long long)took / 1000, (unsigned long long)steps,
+                (unsigned long long)before);
+            assert_true(took <= HTH_MAX(HTH_US_PER_S, 3 * 5 * HTH_US_PER_S / (int64_t)before));
+            assert_true(13 * steps >= 10 * before * 2 / 5);
+            stop(l);
+        }
+}
+
 /* ---- quotas ------------------------------------------------------------------------------ */
 
 #define BATCH (20 * GRAIN)
@@ -740,9 +774,9 @@ static void liars_cost_little(void **state)
         const char *who;
         bool calls, strange;
         int64_t most_us;
-    } cases[] = {{"a member", false, false, 4 * HTH_US_PER_S},
+    } cases[] = {{"a member", false, false, 7 * HTH_US_PER_S},
                  {"a caller", true, false, 22 * HTH_US_PER_S},
-                 {"a stranger", false, true, 50 * HTH_US_PER_S / 20}};
+                 {"a stranger", false, true, 50 * HTH_US_PER_S / 20 + HTH_US_PER_S}};
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++)
         for (uint64_t seed = 0; seed < 4; seed++) {
             int64_t cost = lie(seed, cases[k].calls, cases[k].strange);
@@ -762,6 +796,7 @@ int main(void)
         cmocka_unit_test(leaving_costs_nothing),
         cmocka_unit_test(newcomers_come_in),
         cmocka_unit_test(the_chain_is_longer_than_kept),
+        cmocka_unit_test(newcomers_are_waited_for),
         cmocka_unit_test(a_lost_caller_is_heard_again),
         cmocka_unit_test(machines_stay_busy),
         cmocka_unit_test(uneven_speeds_waste_little),
