@@ -121,6 +121,12 @@ static void on_expert_take(void *arg, const struct hth_uid *uid, enum hth_err er
     hth_uid_text(uid, text);
     if (err == HTH_OK)
         add_part(x, hth_asprintf("%s from its host", text), hth_strdup(text), bytes);
+    else if (err == HTH_E_TOO_LARGE)
+        (void)hth_blame(&x->why, err,
+                        "%s: its weights are more than a host sends in one reply: copy the files "
+                        "experts/*.safetensors of the hosts' folders to %s/experts/, and export "
+                        "without --join",
+                        text, x->opened.folder);
     else
         hth_say_note("%s: %s", text, err == HTH_E_NOT_FOUND ? "no host has it" : hth_err_text(err));
 }
@@ -154,7 +160,9 @@ static enum hth_err read_hosts(struct exporting *x, const struct hth_grid *grids
     x->code = hth_export_join(x->env, &x->net,
                               x->net.network != NULL ? x->net.network : x->opened.run->run, &opts);
     qsort(x->parts + 1, x->part_count - 1, sizeof(*x->parts), by_place);
-    return x->code == HTH_EXIT_OK ? HTH_OK : HTH_E_CANCELED;
+    if (x->code != HTH_EXIT_OK)
+        return HTH_E_CANCELED;
+    return x->why.text[0] == '\0' ? HTH_OK : HTH_E_TOO_LARGE;
 }
 
 static enum hth_err read_experts(struct exporting *x)

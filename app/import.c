@@ -8,6 +8,7 @@
  */
 #include "app/model_dir.h"
 #include "app/opened.h"
+#include "app/run_size.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "core/mem.h"
@@ -67,11 +68,37 @@ static enum hth_err take_run(struct importing *m)
     return HTH_OK;
 }
 
+/* As many bytes as a model of the run file can have, in fp32 with a header; the smaller files have
+ * bounds of their own. */
+static enum hth_err find_most(struct importing *m, uint64_t *most)
+{
+    char *path =
+        m->run_path != NULL ? hth_strdup(m->run_path) : hth_asprintf("%s/run.yaml", m->from);
+    struct hth_runfile *run = NULL;
+    struct hth_run_sizes size = {.experts = 0};
+    enum hth_err err = HTH_OK;
+
+    *most = HTH_BOOK_FILE_BYTES_MAX;
+    if (access(path, R_OK) == 0)           /* else it is no such folder, as its reader says */
+        err = hth_config_load(path, &run); /* prints */
+    if (err == HTH_OK && run != NULL)
+        err = hth_run_sizes(path, run, &size);
+    if (err == HTH_OK)
+        *most = HTH_MAX(*most, HTH_ST_HEADER_BYTES_MAX +
+                                   sizeof(float) * (size.trunk.parameters +
+                                                    size.experts * size.expert.parameters));
+    hth_runfile_free(run);
+    hth_free(path);
+    return err;
+}
+
 static enum hth_err read_model(struct importing *m)
 {
     const struct hth_blob *bytes;
+    uint64_t most;
 
-    HTH_TRY(hth_model_dir_read(m->env, m->from, &m->model, &m->why));
+    HTH_TRY(find_most(m, &most));
+    HTH_TRY(hth_model_dir_read(m->env, m->from, most, &m->model, &m->why));
     bytes = hth_model_dir_find(&m->model, HTH_MODEL_FILE);
     if (bytes == NULL)
         return hth_blame(&m->why, HTH_E_CORRUPT, "%s lists no " HTH_MODEL_FILE, m->from);

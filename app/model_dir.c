@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SUMS           "sha256sums"
-#define SUMS_BYTES_MAX 4096
-#define FILE_BYTES_MAX (UINT64_C(1) << 40)
-#define HEX            (2 * HTH_HASH_LEN)
+#define SUMS            "sha256sums"
+#define SUMS_BYTES_MAX  4096
+#define OTHER_BYTES_MAX (UINT64_C(64) << 20)
+#define HEX             (2 * HTH_HASH_LEN)
 
 void hth_model_dir_add_take(struct hth_model_dir *dir, const char *name, struct hth_blob *bytes)
 {
@@ -103,13 +103,16 @@ static void discard(const struct hth_model_dir *dir, const char *folder)
 }
 
 /* Puts the folder that was made in the place of another one, and that one in its. */
-static enum hth_err exchange(struct hth_env *env, const char *made, const char *path,
-                             struct hth_why *why)
+static enum hth_err exchange(struct hth_env *env, const struct hth_model_dir *dir, const char *made,
+                             const char *path, struct hth_why *why)
 {
     struct hth_model_dir old = {0};
     struct hth_why none = {""};
+    uint64_t most = OTHER_BYTES_MAX;
 
-    if (hth_model_dir_read(env, path, &old, &none) != HTH_OK)
+    for (size_t i = 0; i < dir->count; i++) /* the weights before may have been twice as wide */
+        most = HTH_MAX(most, 2 * (uint64_t)dir->file[i].bytes->size);
+    if (hth_model_dir_read(env, path, most, &old, &none) != HTH_OK)
         return hth_blame(why, HTH_E_USAGE,
                          "%s is there already, and it is no whole export: give another name, or "
                          "move it away",
@@ -134,7 +137,7 @@ enum hth_err hth_model_dir_write(struct hth_env *env, const struct hth_model_dir
     struct stat st;
 
     if (err == HTH_OK && lstat(name, &st) == 0)
-        err = exchange(env, made, name, why);
+        err = exchange(env, dir, made, name, why);
     else if (err == HTH_OK && rename(made, name) != 0)
         err = hth_blame(why, HTH_E_IO, "%s: %s", name, strerror(errno));
     if (err != HTH_OK)
@@ -191,11 +194,11 @@ enum hth_err hth_model_dir_parse(const char *file, const uint8_t *bytes, size_t 
     return HTH_OK;
 }
 
-static enum hth_err get(struct hth_env *env, const char *folder, struct hth_model_dir_file *f,
-                        struct hth_why *why)
+static enum hth_err get(struct hth_env *env, const char *folder, uint64_t most,
+                        struct hth_model_dir_file *f, struct hth_why *why)
 {
     char *path = hth_asprintf("%s/%s", folder, f->name);
-    enum hth_err err = hth_file_read(env, path, FILE_BYTES_MAX, &f->bytes);
+    enum hth_err err = hth_file_read(env, path, most, &f->bytes);
     struct hth_hash hash;
 
     if (err != HTH_OK) {
@@ -212,8 +215,8 @@ static enum hth_err get(struct hth_env *env, const char *folder, struct hth_mode
     return err;
 }
 
-enum hth_err hth_model_dir_read(struct hth_env *env, const char *path, struct hth_model_dir *out,
-                                struct hth_why *why)
+enum hth_err hth_model_dir_read(struct hth_env *env, const char *path, uint64_t most,
+                                struct hth_model_dir *out, struct hth_why *why)
 {
     struct hth_blob *sums = NULL;
     char *file = hth_asprintf("%s/" SUMS, path);
@@ -226,7 +229,7 @@ enum hth_err hth_model_dir_read(struct hth_env *env, const char *path, struct ht
         err = hth_blame(why, err, "%s: %s: expected a folder that hearth export wrote", file,
                         hth_err_text(err));
     for (size_t i = 0; i < out->count && err == HTH_OK; i++)
-        err = get(env, path, &out->file[i], why);
+        err = get(env, path, most, &out->file[i], why);
     if (err != HTH_OK)
         hth_model_dir_clear(out);
     hth_blob_unref(sums);

@@ -6,8 +6,8 @@
  * Writing makes the folder aside and then renames it, so that whoever reads the name sees all of
  * the old one or all of the new one. It replaces a folder of that kind, never another.
  *
- * Reading takes what is there as hostile: every file that sha256sums lists must be there and have
- * its hash. Loop or main thread; it blocks on the disk.
+ * Reading takes what is there as hostile: every file that sha256sums lists must be there, be of the
+ * size that its reader expects, and have its hash. Loop or main thread; it blocks on the disk.
  */
 #ifndef HTH_APP_MODEL_DIR_H
 #define HTH_APP_MODEL_DIR_H
@@ -38,9 +38,10 @@ void hth_model_dir_clear(struct hth_model_dir *dir);
 /* Errors: E_USAGE (there is something else of that name), those of writing files. */
 enum hth_err hth_model_dir_write(struct hth_env *env, const struct hth_model_dir *dir,
                                  const char *path, struct hth_why *why) HTH_MUST;
-/* Errors: those of reading files and of hth_model_dir_parse, E_CORRUPT (a hash). */
-enum hth_err hth_model_dir_read(struct hth_env *env, const char *path, struct hth_model_dir *out,
-                                struct hth_why *why) HTH_MUST;
+/* No file may have more than `most` bytes. Errors: those of reading files and of
+ * hth_model_dir_parse, E_TOO_LARGE, E_CORRUPT (a hash). */
+enum hth_err hth_model_dir_read(struct hth_env *env, const char *path, uint64_t most,
+                                struct hth_model_dir *out, struct hth_why *why) HTH_MUST;
 /* The names and hashes of a file sha256sums; `file` is its name in error texts. Errors: E_MALFORMED
  * (a line that is none, a name with a folder), E_DUPLICATE, E_TOO_LARGE (too many). */
 enum hth_err hth_model_dir_parse(const char *file, const uint8_t *bytes, size_t len,

@@ -36,6 +36,7 @@
 
 struct making {
     enum hth_run_model_kind kind;
+    bool masked; /* an lm: fills in instead of going on */
     const char *data, *out, *name;
     uint32_t minutes;
     struct hth_why why;
@@ -210,6 +211,8 @@ static void put_lm(const struct making *n, FILE *to)
 {
     put_experts(n, to, 2);
     put(to, "", "heads: %u", n->dim / 32);
+    if (n->masked)
+        put(to, "causal: it goes on with a text", "objective: masked");
     put(to, "ids of a sample", "context: %u", LM_CONTEXT);
     put(to, "padding, begin, 256 bytes, and the commonest words; 256: bytes alone", "vocab: %u",
         ids_of(n));
@@ -293,9 +296,10 @@ static char *write_text(const struct making *n)
                                   FILE *) = {[HTH_RUN_CLASSIFIER] = put_classifier,
                                              [HTH_RUN_LM] = put_lm,
                                              [HTH_RUN_PICTURE] = put_picture};
-    static const char *const titles[] = {[HTH_RUN_CLASSIFIER] = "Classes of pictures",
-                                         [HTH_RUN_LM] = "A text, word after word",
-                                         [HTH_RUN_PICTURE] = "Pictures from captions"};
+    const char *const titles[] = {[HTH_RUN_CLASSIFIER] = "Classes of pictures",
+                                  [HTH_RUN_LM] = n->masked ? "A text's missing words"
+                                                           : "A text, word after word",
+                                  [HTH_RUN_PICTURE] = "Pictures from captions"};
     char *text = NULL, *name = run_name(n);
     size_t len;
     FILE *to = open_memstream(&text, &len);
@@ -435,6 +439,8 @@ static enum hth_err make(struct making *n, struct hth_env *env)
 
 static void check(const struct making *n, struct argp_state *state)
 {
+    if (n->masked && n->kind != HTH_RUN_LM)
+        argp_error(state, "--masked is for an lm, such as hearth new lm --masked");
     if (n->data == NULL)
         argp_error(state, "--data DIR is missing: a folder that hearth data made");
     else if (n->out == NULL)
@@ -455,6 +461,9 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         return 0;
     case 'N':
         n->name = arg;
+        return 0;
+    case 'M':
+        n->masked = true;
         return 0;
     case 'm':
         n->minutes = (uint32_t)hth_cli_number(state, "--minutes", arg, 1, 1000000);
@@ -482,6 +491,7 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
 static const struct argp_option options[] = {
     {"data", 'd', "DIR", 0, "The data set: a folder that hearth data made", 0},
     {"out", 'o', "FILE", 0, "The run file that is written", 0},
+    {"masked", 'M', NULL, 0, "lm: learn to fill in missing words, not to go on with a text", 0},
     {"minutes", 'm', "N", 0, "How long this machine should train (default 10)", 0},
     {"name", 'N', "TEXT", 0, "Name of the run (default: that of the data set)", 0},
     {0}};
@@ -489,7 +499,8 @@ static const struct argp_option options[] = {
 static const char doc[] =
     "Write the run file of a data set, with sizes that fit the data and this machine.\v"
     "  hearth new picture --data CODES --out run.yaml      pictures from captions\n"
-    "  hearth new lm --data TEXT --out run.yaml            text\n"
+    "  hearth new lm --data TEXT --out run.yaml            text, for hearth write\n"
+    "  hearth new lm --masked --data TEXT --out run.yaml   text, for hearth fill\n"
     "  hearth new classifier --data PICTURES --out run.yaml\n\n"
     "It trains for a second to see how fast this machine is. The file has comments;\n"
     "change what you like, and see hearth help run-file.\n";

@@ -184,14 +184,25 @@ static bool ends_in(const char *text, const char *ending)
     return len > tail && strcmp(text + len - tail, ending) == 0;
 }
 
+/* The file that becomes the picture once it is whole; heap. */
+static char *part_of(const struct plot *p)
+{
+    return hth_asprintf("%s.part-%ld", p->out, (long)getpid());
+}
+
 static enum hth_err draw_file(const struct plot *p)
 {
     const char *size = p->axis < 0 ? "1500,450" : "800,500";
     char *terminal = hth_asprintf("%s noenhanced size %s font 'DejaVu Sans,11'%s",
                                   ends_in(p->out, ".png") ? "pngcairo" : "svg", size,
                                   ends_in(p->out, ".png") ? "" : " background 'white'");
-    enum hth_err err = draw(p, terminal, p->out, p->axis);
+    char *part = part_of(p);
+    enum hth_err err = draw(p, terminal, part, p->axis);
 
+    if (err == HTH_OK && rename(part, p->out) != 0)
+        err = HTH_E_IO;
+    (void)!unlink(part); /* there after an error */
+    hth_free(part);
     hth_free(terminal);
     if (err == HTH_OK)
         hth_say("%s", p->out);
@@ -231,17 +242,18 @@ static enum hth_err plot_all(struct plot *p, struct hth_env *env)
 
 static void check_out(const struct plot *p, const struct argp_state *state)
 {
-    FILE *file;
-
     if (p->out == NULL)
         return;
     if (!ends_in(p->out, ".svg") && !ends_in(p->out, ".png"))
         argp_error(state, "--out '%s': expected a name that ends in .svg or .png", p->out);
-    file = fopen(p->out, "a");
+    char *part = part_of(p);
+    FILE *file = fopen(part, "w");
     if (file == NULL)
         argp_error(state, "--out '%s': %s", p->out, strerror(errno));
     else
         fclose(file);
+    (void)!unlink(part);
+    hth_free(part);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

@@ -66,6 +66,8 @@ static void on_reply(void *arg, const struct hth_rpc_result *r)
     w->call = NULL;
     w->of->asking--;
     w->err = r->err == HTH_OK ? HTH_E_PROTOCOL : r->err;
+    if (r->err == HTH_E_TOO_LARGE) /* for a reply, whoever gives it */
+        end(w, r->err, NULL);
     if (bytes == NULL)
         return;
     w->of->news_us = hth_now_us(w->of->env);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define MOST 1000 /* bytes of a file */
 #define HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 struct fixture {
@@ -94,14 +95,14 @@ static void a_folder_is_read_as_written(void **state)
     struct hth_why why = {""};
 
     write_model(f, "first", "b.txt");
-    assert_ok(hth_model_dir_read(f->env, f->path, &dir, &why));
+    assert_ok(hth_model_dir_read(f->env, f->path, MOST, &dir, &why));
     assert_int_equal(dir.count, 2);
     assert_memory_equal(hth_model_dir_find(&dir, "a.txt")->data, "first", 5);
     assert_null(hth_model_dir_find(&dir, "sha256sums"));
     hth_model_dir_clear(&dir);
 
     write_model(f, "other", "c.txt"); /* in its place, with nothing of it */
-    assert_ok(hth_model_dir_read(f->env, f->path, &dir, &why));
+    assert_ok(hth_model_dir_read(f->env, f->path, MOST, &dir, &why));
     assert_memory_equal(hth_model_dir_find(&dir, "a.txt")->data, "other", 5);
     assert_null(hth_model_dir_find(&dir, "b.txt"));
     hth_model_dir_clear(&dir);
@@ -125,6 +126,20 @@ static void another_folder_is_not_replaced(void **state)
     assert_int_equal(entries(f->root, false), 1);
 }
 
+static void large_files_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_model_dir dir;
+    struct hth_why why = {""};
+
+    write_model(f, "first", "b.txt");
+    assert_ok(hth_model_dir_read(f->env, f->path, 5, &dir, &why));
+    hth_model_dir_clear(&dir);
+    assert_err(HTH_E_TOO_LARGE, hth_model_dir_read(f->env, f->path, 4, &dir, &why));
+    assert_non_null(strstr(why.text, "/m/a.txt: larger than the limit"));
+    assert_int_equal(dir.count, 0);
+}
+
 static void files_that_changed_are_named(void **state)
 {
     static const char *const texts[] = {"firs", "First", ""};
@@ -137,7 +152,7 @@ static void files_that_changed_are_named(void **state)
     for (size_t i = 0; i < HTH_ARRAY_LEN(texts); i++) {
         write_file(f->path, "a.txt", texts[i]);
         why.text[0] = '\0';
-        assert_err(HTH_E_CORRUPT, hth_model_dir_read(f->env, f->path, &dir, &why));
+        assert_err(HTH_E_CORRUPT, hth_model_dir_read(f->env, f->path, MOST, &dir, &why));
         assert_non_null(strstr(why.text, "/m/a.txt is not the file that sha256sums lists"));
         assert_int_equal(dir.count, 0);
     }
@@ -145,10 +160,10 @@ static void files_that_changed_are_named(void **state)
     assert_int_equal(unlink(path), 0);
     hth_free(path);
     why.text[0] = '\0';
-    assert_err(HTH_E_NO_FILE, hth_model_dir_read(f->env, f->path, &dir, &why));
+    assert_err(HTH_E_NO_FILE, hth_model_dir_read(f->env, f->path, MOST, &dir, &why));
     assert_non_null(strstr(why.text, "/m/a.txt: no such file: get it again"));
     why.text[0] = '\0';
-    assert_err(HTH_E_NO_FILE, hth_model_dir_read(f->env, f->root, &dir, &why));
+    assert_err(HTH_E_NO_FILE, hth_model_dir_read(f->env, f->root, MOST, &dir, &why));
     assert_non_null(strstr(why.text, "expected a folder that hearth export wrote"));
 }
 
@@ -193,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_folder_is_read_as_written, setup, teardown),
         cmocka_unit_test_setup_teardown(another_folder_is_not_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(large_files_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(files_that_changed_are_named, setup, teardown),
         cmocka_unit_test(lies_of_a_list_are_named),
     };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_fetch.c: weights come whole from the hosts that have them, from a replica when a host dies,
- * and not at all from nobody; and a host gives one expert at a time to whoever asks.
+ * and not at all from nobody, or where they are too large; and a host gives one expert at a time to
+ * whoever asks.
  */
 #include "core/mem.h"
 #include "experts/fetch.h"
@@ -109,7 +110,7 @@ static bool some_came(void *arg)
     return ((struct fixture *)arg)->ended > 0;
 }
 
-static void begin(struct fixture *f)
+static void begin_with(struct fixture *f, struct hth_rpc *rpc)
 {
     const struct hth_fetch_opts opts = {.grids = &f->grid,
                                         .grid_count = 1,
@@ -119,7 +120,12 @@ static void begin(struct fixture *f)
                                         .arg = f,
                                         .done_arg = f};
 
-    assert_ok(hth_fetch_new(f->caller.env, f->caller.rpc, f->directory, &opts, &f->fetch));
+    assert_ok(hth_fetch_new(f->caller.env, rpc, f->directory, &opts, &f->fetch));
+}
+
+static void begin(struct fixture *f)
+{
+    begin_with(f, f->caller.rpc);
 }
 
 /* The file has the values of the expert, in fp32, and no moments. */
@@ -173,6 +179,26 @@ static void a_replica_gives_what_a_dead_host_had(void **state)
         assert_ok(f->err[i]);
         assert_file_of(f->bytes[i], host_expert(&f->host[1], i));
     }
+}
+
+/* Files of more than a reply takes are asked for once each. */
+static void large_weights_are_given_up_at_once(void **state)
+{
+    struct fixture *f = *state;
+    struct hth_rpc_opts opts = HTH_RPC_OPTS_INIT;
+    struct hth_rpc *rpc;
+
+    serve(f, 0, 0, EXPERTS);
+    opts.network = "test";
+    opts.body_bytes_max = 1024;
+    assert_ok(hth_rpc_new(f->caller.env, &opts, &rpc));
+    begin_with(f, rpc);
+    assert_true(hth_world_run_until_true(f->world, is_done, f, 9 * S)); /* below its patience */
+    for (uint32_t i = 0; i < EXPERTS; i++)
+        assert_int_equal(f->err[i], HTH_E_TOO_LARGE);
+    hth_fetch_free(f->fetch);
+    f->fetch = NULL;
+    hth_rpc_free(rpc);
 }
 
 static void a_fetch_that_is_freed_leaves_nothing(void **state)
@@ -277,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(weights_come_from_all_hosts, setup, teardown),
         cmocka_unit_test_setup_teardown(a_replica_gives_what_a_dead_host_had, setup, teardown),
+        cmocka_unit_test_setup_teardown(large_weights_are_given_up_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_fetch_that_is_freed_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_that_cannot_be_met_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_server_that_ends_drops_its_copy, setup, teardown),

@@ -120,33 +120,42 @@ static void a_new_run_file_trains(void **state)
 {
     struct place *p = *state;
     static const struct {
-        const char *kind, *say, *test;
-    } cases[] = {{"classifier", "2 classes", "% right"},
-                 {"lm", "experts of", "bits per token"},
-                 {"picture", "the trunk: ", "bits per code"}};
+        const char *kind, *name, *flag, *say, *test, *has;
+    } cases[] = {
+        {"classifier", "classifier", "--minutes=10", "samples/s", "% right", "kind: classifier"},
+        {"lm", "lm", "--minutes=10", "experts of", "bits per token", "kind: lm"},
+        {"lm", "masked", "--masked", "experts of", "bits per token", "objective: masked"},
+        {"picture", "picture", "--minutes=10", "the trunk: ", "bits per code", "kind: picture"}};
     make_sets(p);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        const char *kind = cases[i].kind, *data = place_path(p, kind);
-        const char *run = place_path(p, place_text(p, "%s.yaml", kind));
-        const char *dir = place_path(p, place_text(p, "%s-run", kind));
-        struct proc *make = START(p, place_text(p, "new-%s", kind), "new", kind, "--data", data,
-                                  "--out", run, "--name", kind);
+        const char *kind = cases[i].kind, *data = place_path(p, kind), *name = cases[i].name;
+        const char *run = place_path(p, place_text(p, "%s.yaml", name));
+        const char *dir = place_path(p, place_text(p, "%s-run", name));
+        struct proc *make = START(p, place_text(p, "new-%s", name), "new", kind, "--data", data,
+                                  "--out", run, "--name", name, cases[i].flag);
         assert_int_equal(proc_wait(make), 0);
         proc_must_say(make, "samples/s on this machine");
         proc_must_say(make, place_text(p, "next: hearth train --run %s --local", run));
-        if (i > 0)
-            proc_must_say(make, cases[i].say);
-        struct proc *train = START(p, place_text(p, "train-%s", kind), "train", "--run", run,
+        proc_must_say(make, cases[i].say);
+        char *text = place_read(run, NULL);
+        assert_non_null(strstr(text, cases[i].has));
+        free(text);
+        struct proc *train = START(p, place_text(p, "train-%s", name), "train", "--run", run,
                                    "--local", "--dir", dir, "--steps", "2");
         assert_int_equal(proc_wait(train), 0);
         proc_must_say(train, cases[i].test);
-        train = START(p, place_text(p, "again-%s", kind), "train", "--run", run, "--local", "--dir",
+        train = START(p, place_text(p, "again-%s", name), "train", "--run", run, "--local", "--dir",
                       dir, "--steps", "3", "--resume");
         assert_int_equal(proc_wait(train), 0);
         proc_must_say(train, "from update 2");
         assert_int_equal(
-            RUN(p, place_text(p, "over-%s", kind), "new", kind, "--data", data, "--out", run), 2);
+            RUN(p, place_text(p, "over-%s", name), "new", kind, "--data", data, "--out", run), 2);
     }
+    assert_int_equal(RUN(p, "fill", "fill", "the [MASK]", "--dir", place_path(p, "masked-run")), 0);
+    struct proc *odd = START(p, "oddmask", "new", "picture", "--masked", "--data",
+                             place_path(p, "picture"), "--out", place_path(p, "x.yaml"));
+    assert_int_equal(proc_wait(odd), 2);
+    proc_must_say(odd, "--masked is for an lm");
     /* Other words than the run file's. */
     const char *other = place_path(p, "other");
     put_text(p, "other.txt", "quite another text\n\nwith other words\n");

@@ -99,6 +99,20 @@ static void test_experts_are_fetched_from_their_hosts(void **state)
     place_end(p);
 }
 
+/* A shell command in the place, with hearth in reach; it must end with that code. */
+static struct proc *sh(struct place *p, const char *command, int code)
+{
+    static unsigned number;
+    static char script[2048];
+    snprintf(script, sizeof(script), "cd '%s' && hearth() { '%s' \"$@\"; } && %s", p->root,
+             HTH_TEST_PROGRAM, command);
+    struct proc *proc = place_start_program(p, "/bin/sh", place_text(p, "sh%u", number++),
+                                            (const char *const[]){"-c", script, NULL});
+    if (proc_wait(proc) != code)
+        fail_msg("%s: not %d", command, code);
+    return proc;
+}
+
 /* A trainer leaves its lines in its folder, a resumed one adds to them, and they are drawn. */
 static void test_the_loss_of_runs_is_drawn(void **state)
 {
@@ -124,6 +138,11 @@ static void test_the_loss_of_runs_is_drawn(void **state)
     assert_non_null(strstr(svg, "samples"));
     assert_non_null(strstr(svg, place_text(p, "%s, test", dir)));
     free(svg);
+    /* Nothing is left of a picture that could not be drawn. */
+    const char *lost = place_path(p, "lost.svg");
+    assert_int_equal(RUN(p, "noruns", "plot", p->root, "--out", lost), 1);
+    sh(p, "mkdir none && PATH=$PWD/none hearth plot run --out lost.svg", 1);
+    assert_int_equal(place_count(p, ".", "lost.svg"), 0);
     struct proc *none = START(p, "none", "plot", p->root);
     assert_int_equal(proc_wait(none), 1);
     proc_must_say(none, "/metrics.jsonl: no such file: expected a trainer's folder");
@@ -142,20 +161,6 @@ static void test_the_loss_of_runs_is_drawn(void **state)
     "model: {kind: picture, expert: none, dim: 32, layers: 2, heads: 2, vocab: 260, text: 4, "     \
     "height: 2, width: 2, codes: 4}\n"                                                             \
     "train: {rows: 8, flights: 1, steps: 2}\n"
-
-/* A shell command in the place, with hearth in reach; it must end with that code. */
-static struct proc *sh(struct place *p, const char *command, int code)
-{
-    static unsigned number;
-    static char script[2048];
-    snprintf(script, sizeof(script), "cd '%s' && hearth() { '%s' \"$@\"; } && %s", p->root,
-             HTH_TEST_PROGRAM, command);
-    struct proc *proc = place_start_program(p, "/bin/sh", place_text(p, "sh%u", number++),
-                                            (const char *const[]){"-c", script, NULL});
-    if (proc_wait(proc) != code)
-        fail_msg("%s: not %d", command, code);
-    return proc;
-}
 
 static void put_text(struct place *p, const char *name, const char *text)
 {

@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 #define TEXT_RUN                                                                                   \
-    "run: cats\nseed: 1\ndata: {kind: text, path: text.txt, shuffle_rows: 256}\n"                  \
+    "run: cats\nseed: 1\ncompute: fp32\ndata: {kind: text, path: text.txt, shuffle_rows: 256}\n"   \
     "model: {kind: lm, dim: 32, layers: 2, heads: 2, context: 16, %s}\n"                           \
     "train: {rows: 16, flights: 1, steps: 60, eval_every: 60}\n"                                   \
     "optimizer: {kind: adamw, rate: 0.01}\nexperts: {optimizer: {kind: adam, rate: 0.003}}\n"
 #define PICTURE_RUN                                                                                \
-    "run: grey\nseed: 1\ndata: {kind: set, path: set}\n"                                           \
+    "run: grey\nseed: 1\ncompute: fp32\ndata: {kind: set, path: set}\n"                            \
     "model: {kind: picture, expert: none, dim: 32, layers: 2, heads: 2, vocab: 300, text: 4, "     \
     "height: 2, width: 2, codes: 4}\n"                                                             \
     "train: {rows: 8, flights: 1, steps: 100}\n"

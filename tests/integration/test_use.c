@@ -3,10 +3,14 @@
  * test_use.c: what a trained model is for, as people run it: it writes from its folder and with
  * experts on hosts, also while one of them is killed; and what can't be used is named.
  */
+#define _XOPEN_SOURCE 700
 #include "integration/toy.h"
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define PROMPT "the cat "
 
@@ -22,6 +26,7 @@ static void text_init(struct place *p, const char *more)
         run, sizeof(run),
         "run: cats\n"
         "seed: 1\n"
+        "compute: fp32\n" /* the same on a busy machine */
         "model: {kind: lm, dim: 32, layers: 2, heads: 2, context: 16, grid: [2, 2], top_k: 2%s}\n"
         "data: {kind: text, path: %s, shuffle_rows: 256}\n"
         "train: {rows: 16, flights: 1, steps: 60, eval_every: 60, timeout_s: 5, grace_s: 0.2}\n"
@@ -172,6 +177,66 @@ static void test_a_classifier_predicts_and_is_evaluated(void **state)
     place_end(p);
 }
 
+static char *csv_of(struct place *p, const char *dir)
+{
+    const char *csv = place_path(p, place_text(p, "%s.csv", dir));
+    assert_int_equal(RUN(p, place_text(p, "csv-%s", dir), "predict", "--train", "--dir",
+                         place_path(p, dir), "--csv", csv),
+                     0);
+    char *text = place_read(csv, NULL);
+    assert_non_null(text);
+    return text;
+}
+
+/* The same weights under a run file that moves its pictures, and one that does not. */
+static void test_pictures_are_not_moved_for_predictions(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 50);
+    char *run = place_read(t.run, NULL), *data = strstr(run, "data: {");
+    assert_non_null(data);
+    const char *moves = place_path(p, "moves.yaml");
+    FILE *file = fopen(moves, "w");
+    fprintf(file, "%.*sdata: {shift: 3, %s", (int)(data - run), run, data + strlen("data: {"));
+    fclose(file);
+    free(run);
+    assert_int_equal(RUN(p, "toy", "train", "--local", "--run", moves, "--threads", "1", "--dir",
+                         place_path(p, "moved")),
+                     0);
+    assert_int_equal(RUN(p, "export", "export", "--dir", place_path(p, "moved"), "--out",
+                         place_path(p, "model")),
+                     0);
+    assert_int_equal(RUN(p, "import", "import", place_path(p, "model"), "--run", t.run, "--dir",
+                         place_path(p, "still")),
+                     0);
+    char *moved = csv_of(p, "moved"), *still = csv_of(p, "still");
+    assert_string_equal(moved, still);
+    free(moved);
+    free(still);
+    place_end(p);
+}
+
+static void test_help_lists_flags_that_do_something(void **state)
+{
+    static const char *const verbs[] = {"write", "fill", "draw", "predict", "eval"};
+    static const char *const others[] = {"--listen", "--announce", "--status"};
+    struct place *p = *state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(verbs); i++) {
+        struct proc *help = START(p, place_text(p, "help%zu", i), verbs[i], "--help");
+        assert_int_equal(proc_wait(help), 0);
+        proc_must_say(help, "--checkpoint");
+        proc_must_say(help, "--join");
+        assert_true(proc_said(help, "--data") == (i < 3)); /* the others take it as argument */
+        for (size_t k = 0; k < HTH_ARRAY_LEN(others); k++)
+            assert_false(proc_said(help, others[k]));
+        struct proc *no = START(p, place_text(p, "no%zu", i), verbs[i], "--listen", "1.2.3.4:5");
+        assert_int_equal(proc_wait(no), 2);
+        proc_must_say(no, "unrecognized option '--listen'");
+    }
+    place_end(p);
+}
+
 static void test_what_can_not_write_is_named(void **state)
 {
     struct place *p = *state;
@@ -190,8 +255,8 @@ static void test_what_can_not_write_is_named(void **state)
     } cases[] = {
         {"", "local", "the prompt is empty: give the beginning of a text", 2},
         {long_prompt, "local", "more than 65536 bytes: give its end; the model sees 16 tokens", 2},
-        {PROMPT, "nowhere",
-         "/trunk.safetensors: no such file: expected the folder of a trainer", 2},
+        {PROMPT, "nowhere", "/trunk.safetensors: no such file: expected the folder of a trainer",
+         2},
         {PROMPT, "toy",
          "is of a classifier, and only an lm that learnt to go on writes: try hearth predict", 3},
     };
@@ -211,38 +276,109 @@ static size_t length(const struct proc *proc)
     return len;
 }
 
-/* Two hosts have half of each layer; the trunk's folder has no experts. */
+/* A node and two hosts, which have half of each layer, and a trunk that learnt with them. */
+struct half {
+    const char *node, *status; /* status: of host 1 */
+    struct proc *host[2];
+};
+
+static void half_start(struct half *h, struct place *p)
+{
+    const char *run = place_path(p, "run.yaml");
+    h->node = place_addr(p);
+    h->status = place_addr(p);
+    proc_wait_text(START(p, "node", "node", "--listen", h->node, "--dir", place_path(p, "node")),
+                   "listening");
+    for (int i = 0; i < 2; i++) {
+        h->host[i] = START(
+            p, place_text(p, "host%d", i), "serve", "--run", run, "--join", h->node, "--listen",
+            place_addr(p), "--dir", place_path(p, place_text(p, "h%d", i)), "--threads", "1",
+            "--experts", place_text(p, "ffn0.%d.[0:2]", i), "--experts",
+            place_text(p, "ffn1.%d.[0:2]", i), "--status", i == 1 ? h->status : place_addr(p));
+        proc_wait_text(h->host[i], "serving");
+    }
+    assert_int_equal(RUN(p, "train", "train", "--run", run, "--join", h->node, "--listen",
+                         place_addr(p), "--threads", "1", "--dir", place_path(p, "trunk")),
+                     0);
+}
+
 static void test_writing_goes_on_when_a_host_is_killed(void **state)
 {
     struct place *p = *state;
-    struct proc *host[2];
-    const char *node = place_addr(p), *run = place_path(p, "run.yaml");
+    struct half h;
     text_init(p, "");
-    proc_wait_text(START(p, "node", "node", "--listen", node, "--dir", place_path(p, "node")),
-                   "listening");
-    for (int i = 0; i < 2; i++) {
-        host[i] = START(p, place_text(p, "host%d", i), "serve", "--run", run, "--join", node,
-                        "--listen", place_addr(p), "--dir", place_path(p, place_text(p, "h%d", i)),
-                        "--threads", "1", "--experts", place_text(p, "ffn0.%d.[0:2]", i),
-                        "--experts", place_text(p, "ffn1.%d.[0:2]", i));
-        proc_wait_text(host[i], "serving");
-    }
-    assert_int_equal(RUN(p, "train", "train", "--run", run, "--join", node, "--listen",
-                         place_addr(p), "--threads", "1", "--dir", place_path(p, "trunk")),
-                     0);
+    half_start(&h, p);
     struct proc *alone = START(p, "alone", "write", PROMPT, "--dir", place_path(p, "trunk"));
     assert_int_equal(proc_wait(alone), 2);
     proc_must_say(alone, "if its experts are on hosts, give --join HOST:PORT");
     struct proc *write = START(p, "write", "write", PROMPT, "--dir", place_path(p, "trunk"),
-                               "--join", node, "--tokens", "5000", "--threads", "1");
+                               "--join", h.node, "--tokens", "5000", "--threads", "1");
     struct wait w = {0};
     while (length(write) < 500)
         wait_step(&w, "some text");
-    proc_signal(host[1], SIGKILL);
-    proc_wait(host[1]);
+    proc_signal(h.host[1], SIGKILL);
+    proc_wait(h.host[1]);
     assert_true(proc_runs(write));
     assert_int_equal(proc_wait(write), 0);
     assert_true(length(write) >= strlen(PROMPT) + 5000);
+    place_end(p);
+}
+
+/* A counter of host 1. */
+static double metric(const struct half *h, const char *name)
+{
+    static const char get[] =
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    static char answer[1 << 18];
+    struct wait w = {0};
+    size_t size = 0;
+    int fd = place_dial(h->status, NULL);
+    assert_true(fd >= 0);
+    while (send(fd, get, sizeof(get) - 1, MSG_NOSIGNAL) != sizeof(get) - 1)
+        wait_step(&w, "a connection to the host");
+    for (ssize_t got; (got = recv(fd, answer + size, sizeof(answer) - 1 - size, 0)) != 0;)
+        if (got > 0)
+            size += (size_t)got;
+    close(fd);
+    answer[size] = '\0';
+    char line[64];
+    snprintf(line, sizeof(line), "\n%s ", name);
+    const char *at = strstr(answer, line);
+    assert_non_null(at);
+    return strtod(at + strlen(line), NULL);
+}
+
+static void test_drawing_goes_on_when_a_host_is_killed(void **state)
+{
+    static const char run[] =
+        "run: drawn\nseed: 1\ndata: {kind: set, path: '%s'}\n"
+        "model: {kind: picture, expert: ffn, grid: [2, 2], top_k: 2, dim: 32, layers: 2, heads: 2, "
+        "vocab: 300, text: 4, height: 7, width: 7, codes: 8}\n"
+        "train: {rows: 8, flights: 1, steps: 5, timeout_s: 5, grace_s: 0.2}\n";
+    static char text[1024];
+    struct place *p = *state;
+    struct half h;
+    struct toy t;
+    toy_init(&t, p, 5);
+    const char *set = place_path(p, "set"), *codes = place_path(p, "codes");
+    assert_int_equal(RUN(p, "set", "data", "fashion", place_path(p, "data"), "--out", set), 0);
+    assert_int_equal(
+        RUN(p, "codes", "data", "codes", set, "--out", codes, "--codes", "8", "--steps", "0"), 0);
+    place_write(p, "run.yaml", text, (size_t)snprintf(text, sizeof(text), run, codes));
+    half_start(&h, p);
+    double before = metric(&h, "hearth_expert_rows_total");
+    struct proc *draw =
+        START(p, "draw", "draw", "shirt", "--dir", place_path(p, "trunk"), "--join", h.node,
+              "--threads", "1", "-n", "256", "--sheet", "--out", place_path(p, "sheet.png"));
+    struct wait w = {0};
+    while (metric(&h, "hearth_expert_rows_total") == before)
+        wait_step(&w, "rows at the host");
+    assert_true(proc_runs(draw));
+    proc_signal(h.host[1], SIGKILL);
+    proc_wait(h.host[1]);
+    assert_true(proc_runs(draw));
+    assert_int_equal(proc_wait(draw), 0);
+    assert_true(place_exists(p, "sheet.png"));
     place_end(p);
 }
 
@@ -253,6 +389,12 @@ int main(void)
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_a_masked_model_fills_in, place_setup, place_teardown),
         cmocka_unit_test_setup_teardown(test_a_classifier_predicts_and_is_evaluated, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_pictures_are_not_moved_for_predictions, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_help_lists_flags_that_do_something, place_setup,
+                                        place_teardown),
+        cmocka_unit_test_setup_teardown(test_drawing_goes_on_when_a_host_is_killed, place_setup,
                                         place_teardown),
         cmocka_unit_test_setup_teardown(test_what_can_not_write_is_named, place_setup,
                                         place_teardown),
