@@ -33,7 +33,7 @@ struct held {
     struct hth_chain_link link;
     struct hth_roll *roll; /* the link's, and the voters in one piece of memory */
     struct hth_voter *voters;
-    uint32_t voters_count;
+    uint32_t voters_count, callers_count;
     uint32_t weight;
     uint32_t first;        /* of its chain: tells chains apart */
     uint32_t known;        /* links before it, at most the window; all of them behind a genesis */
@@ -240,7 +240,7 @@ struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link)
 {
     const struct held *held = held_at(chain, link);
     return (struct hth_voters){
-        .order = held->voters, .count = held->voters_count, .weight = held->weight};
+        held->voters, held->voters_count, held->callers_count, held->weight};
 }
 
 uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link)
@@ -290,12 +290,15 @@ static bool is_in(const struct hth_roll *entry)
 
 struct lot {
     struct hth_voter voter;
+    bool client;
     uint64_t draw;
 };
 
 static int by_weight(const void *a, const void *b)
 {
     const struct lot *x = a, *y = b;
+    if (x->client != y->client)
+        return x->client ? 1 : -1;
     if (x->voter.weight != y->voter.weight)
         return x->voter.weight > y->voter.weight ? -1 : 1;
     if (x->draw != y->draw)
@@ -338,9 +341,13 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
             continue;
         lots[held->voters_count++] =
             (struct lot){.voter = {entry->member, weight_of(chain, number, entry->member)},
+                         .client = entry->marks & HTH_ROLL_CLIENT,
                          .draw = draw_of(chain, held, entry->member)};
+        held->callers_count += !(entry->marks & HTH_ROLL_CLIENT);
     }
     qsort(lots, held->voters_count, sizeof(*lots), by_weight);
+    if (held->callers_count == 0)
+        held->callers_count = held->voters_count;
     for (uint32_t i = 0; i < held->voters_count; i++) {
         held->voters[i] = lots[i].voter;
         held->weight += lots[i].voter.weight;
@@ -415,8 +422,8 @@ static struct hth_hash hash_link(const struct hth_chain *chain, const struct hel
 
 static bool marks_are_good(uint16_t marks)
 {
-    return marks == HTH_ROLL_IN || marks == HTH_ROLL_PART ||
-           marks == (HTH_ROLL_IN | HTH_ROLL_LEFT);
+    unsigned more = marks & (HTH_ROLL_LEFT | HTH_ROLL_CLIENT);
+    return marks == HTH_ROLL_PART || marks == (HTH_ROLL_IN | more);
 }
 
 static bool is_zero(const struct hth_hash *head)

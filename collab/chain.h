@@ -14,7 +14,8 @@
  *
  * The rolls say who may vote. A member's *weight* at a link is the number of the last `window`
  * links whose roll has it; it is 0 when this link's roll does not have the member, or says that it
- * leaves. Those with a weight above 0 are the link's *voters*, in order of weight, then of a hash.
+ * leaves. Those with a weight above 0 are the link's *voters*, in order of weight, then of a hash;
+ * those who can't be dialled come last, as the first voters call ballots.
  * A *quorum* is more than half of all weights; or just half, with the first voter in it. So of two
  * even halves exactly one is a quorum, and of two quorums of the same voters at least one member is
  * in both.
@@ -57,9 +58,10 @@ enum hth_link_kind {
 
 /* How a roll marks a member. */
 enum {
-    HTH_ROLL_IN = 1,   /* its values are in each part of the mean */
-    HTH_ROLL_PART = 2, /* its values are in some parts of the mean */
-    HTH_ROLL_LEFT = 4, /* with HTH_ROLL_IN: it asked to leave, and votes on no later link */
+    HTH_ROLL_IN = 1,      /* its values are in each part of the mean */
+    HTH_ROLL_PART = 2,    /* its values are in some parts of the mean */
+    HTH_ROLL_LEFT = 4,    /* with HTH_ROLL_IN: it asked to leave, and votes on no later link */
+    HTH_ROLL_CLIENT = 16, /* with HTH_ROLL_IN: it can't be dialled, and calls no ballot */
 };
 
 struct hth_roll {
@@ -89,8 +91,9 @@ struct hth_voter {
 
 struct hth_voters {
     const struct hth_voter
-        *order; /* by weight, larger first; then by hash(the epoch's head, id, life) */
+        *order; /* clients last; larger weights first; then by hash(epoch's head, id, life) */
     uint32_t count;
+    uint32_t callers; /* the first so many take turns in calling */
     uint32_t weight; /* sum */
 };
 

@@ -50,7 +50,7 @@ struct hth_ballot hth_choice_now(const struct hth_choice *c)
 uint16_t hth_choice_caller(const struct hth_chain *chain, const struct hth_ballot *ballot)
 {
     struct hth_voters voters = hth_chain_voters(chain, ballot->base);
-    return voters.count == 0 ? HTH_MEMBER_NONE : voters.order[ballot->n % voters.count].member;
+    return voters.count == 0 ? HTH_MEMBER_NONE : voters.order[ballot->n % voters.callers].member;
 }
 
 static uint16_t caller_now(const struct hth_choice *c)
@@ -64,6 +64,15 @@ static bool has_vote(const struct hth_chain *chain, uint32_t base, uint16_t memb
     struct hth_voters voters = hth_chain_voters(chain, base);
     for (uint32_t i = 0; i < voters.count; i++)
         if (voters.order[i].member == member)
+            return true;
+    return false;
+}
+
+static bool may_call(const struct hth_choice *c)
+{
+    struct hth_voters voters = hth_chain_voters(c->chain, hth_chain_base(c->chain, c->tip));
+    for (uint32_t i = 0; i < voters.callers; i++)
+        if (voters.order[i].member == c->me)
             return true;
     return false;
 }
@@ -273,7 +282,7 @@ bool hth_choice_may_call(const struct hth_choice *c, const uint64_t *hears)
 static uint32_t next_ballot(const struct hth_choice *c, const uint64_t *hears)
 {
     struct hth_ballot next = hth_choice_now(c);
-    uint32_t callers = hth_chain_voters(c->chain, next.base).count;
+    uint32_t callers = hth_chain_voters(c->chain, next.base).callers;
     for (uint32_t i = 0; i < callers; i++) {
         next.n++;
         uint16_t caller = hth_choice_caller(c->chain, &next);
@@ -383,7 +392,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
     if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits_any(c, hears)))
         open |= HTH_CHOICE_GO;
     bool calls = time >= (hears_quorum(c, hears) ? HTH_CHOICE_SILENT : HTH_CHOICE_ALONE);
-    if (calls && hth_choice_votes(c) && hth_choice_may_call(c, hears))
+    if (calls && may_call(c) && hth_choice_may_call(c, hears))
         open |= HTH_CHOICE_CALL;
     if (time >= HTH_CHOICE_ALONE && forks && may_go(c, true) && !awaits_any(c, hears))
         open |= HTH_CHOICE_FORK;
@@ -445,13 +454,14 @@ static bool is_in(const void *ctx, uint16_t member)
 bool hth_choice_link(const struct hth_chain *chain, const struct hth_choice_go *go,
                      struct hth_roll *roll, uint32_t count, struct hth_chain_link *link)
 {
+    const unsigned stays = HTH_ROLL_IN | HTH_ROLL_LEFT | HTH_ROLL_CLIENT;
     uint32_t kept = 0, in = 0;
     for (uint32_t i = 0; i < count; i++) {
         bool whole = roll[i].marks & HTH_ROLL_IN;
         if (!(roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_PART)))
             continue;
         roll[kept] = roll[i];
-        roll[kept++].marks = whole ? roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_LEFT) : HTH_ROLL_PART;
+        roll[kept++].marks = whole ? roll[i].marks & stays : HTH_ROLL_PART;
         in += whole;
     }
     *link = (struct hth_chain_link){.step = hth_chain_at(chain, go->head)->step + 1,

@@ -67,8 +67,10 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     HTH_TRY(hth_head_read(rec->payload, rec->payload_len, &note));
     if (hth_peer_id_eq(&rec->owner_id, &heads->env->self))
         return HTH_OK;
-    heads->others += *user == NULL;
-    *user = heads;
+    bool has = !hth_head_is_none(&note.head);
+    heads->others += has;
+    heads->others -= *user != NULL;
+    *user = has ? heads : NULL;
     heads->heard(heads->arg, &note, &rec->owner_id);
     return HTH_OK;
 }
@@ -117,6 +119,7 @@ void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note)
 {
     static const struct hth_publisher_opts opts = {.life_us = HTH_HEAD_LIFE_US};
     bool says = note != NULL;
+    bool first = says && heads->says && hth_head_is_none(&heads->note.head);
     enum hth_err err = HTH_OK;
     if (says)
         heads->note = *note;
@@ -128,7 +131,7 @@ void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note)
     else if (says && !heads->says)
         hth_publisher_resume(heads->said);
     else if (says)
-        hth_publisher_update(heads->said, RENEW_US);
+        hth_publisher_update(heads->said, first ? 0 : RENEW_US);
     heads->says = says && err == HTH_OK;
     if (err != HTH_OK)
         HTH_LOG(heads->env, HTH_WARN, HTH_SUB_AVG, "a head can't be said: %s", hth_err_text(err));

@@ -6,6 +6,9 @@
  * A record of kind HEAD lives for HTH_HEAD_LIFE_US, and is renewed while its owner calls. Newcomers
  * ask the owner for its links (roll.h); the parts of a run that was cut find each other by it.
  *
+ * A trainer that looks for others and holds no head says so, too, with a head of zeros: of several
+ * the one with the most samples begins.
+ *
  *     payload: u8 version, head 32, u64 step, u64 samples, u8 family (0, 4, 6), ip 16, u16 port
  *
  * A record proves nothing but who wrote it: links are judged when they come. The topic has the
@@ -20,6 +23,8 @@
 #include "core/env.h"
 #include "core/ident.h"
 
+#include <string.h>
+
 struct hth_dht;
 struct hth_heads;
 
@@ -32,6 +37,12 @@ struct hth_head_note {
     uint64_t samples; /* in the means of its chain */
     struct hth_addr addr;
 };
+
+static inline bool hth_head_is_none(const struct hth_hash *head)
+{
+    static const struct hth_hash none;
+    return memcmp(head, &none, sizeof(none)) == 0;
+}
 
 size_t hth_head_write(const struct hth_head_note *note, uint8_t out[HTH_HEAD_BYTES_MAX]);
 /* Errors: E_TRUNCATED, E_VERSION, E_MALFORMED. */
@@ -47,7 +58,7 @@ enum hth_err hth_heads_new(struct hth_env *env, struct hth_dht *dht, const char 
 void hth_heads_free(struct hth_heads *heads);
 /* Says it from now on, the latest of what was said within a few seconds; NULL: nothing more. */
 void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note);
-/* Others whose records live. */
+/* Others whose records live, and who hold a head. */
 uint32_t hth_heads_others(const struct hth_heads *heads);
 
 #endif

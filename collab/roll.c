@@ -604,7 +604,8 @@ static bool make_link(struct hth_roll_call *roll, const uint16_t *marks,
     for (uint32_t i = 0; i < roll->list.count; i++) {
         const struct hth_roll_peer *p = &roll->list.peer[i];
         roll_of[i] =
-            (struct hth_roll){.marks = (uint16_t)(marks[i] | (p->leaves ? HTH_ROLL_LEFT : 0)),
+            (struct hth_roll){.marks = (uint16_t)(marks[i] | (p->leaves ? HTH_ROLL_LEFT : 0) |
+                                                  (p->addr.family == 0 ? HTH_ROLL_CLIENT : 0)),
                               .batch = p->batch,
                               .samples = p->samples};
         if (roll_number(roll, &p->id, p->life, &roll_of[i].member) != HTH_OK)
@@ -642,14 +643,29 @@ void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held)
 /* ---- the next thing to do
  * ------------------------------------------------------------------------- */
 
+/* Without a reason that it knows: its caller may hear nobody. */
+static bool waits_in_vain(const struct hth_roll_call *roll)
+{
+    int64_t idle_us = hth_now_us(roll->env) - roll->idle_us;
+    return idle_us >= 2 * roll->opts.window_us + roll->mate[roll_me(roll)].each_us;
+}
+
+/* Of two the other is gone, or this one is: no third one can tell. */
+static int64_t fork_us(const struct hth_roll_call *roll)
+{
+    struct hth_ballot now = hth_choice_now(roll->choice);
+    bool two = hth_chain_voters(roll->chain, now.base).count <= 2;
+    return two ? HTH_MIN(roll->opts.fork_us, roll->opts.window_us) : roll->opts.fork_us;
+}
+
 static enum hth_choice_time waited(const struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
-    if (now - HTH_MAX(roll->since_us, roll->alone_us) >= roll->opts.fork_us)
+    bool here = now - roll->since_us >= roll->opts.hold_us + roll->opts.silence_us;
+    if (here && now - roll->alone_us >= fork_us(roll))
         return HTH_CHOICE_ALONE;
-    if (now - roll->idle_us >= 2 * roll->opts.window_us + roll->mate[roll_me(roll)].each_us)
-        return HTH_CHOICE_SILENT;
-    return HTH_CHOICE_WINDOW; /* who is waited for is roll_plan's */
+    return waits_in_vain(roll) ? HTH_CHOICE_SILENT
+                               : HTH_CHOICE_WINDOW; /* who is waited for is roll_plan's */
 }
 
 /* Makes the first move that is open; false: there is none. */
@@ -659,6 +675,8 @@ static bool move_on(struct hth_roll_call *roll)
     unsigned open = hth_choice_open(c, roll->hears, waited(roll));
     if (roll->fetching || !roll_is_full(roll))
         open &= ~(unsigned)(HTH_CHOICE_GO | HTH_CHOICE_FORK);
+    if (!waits_in_vain(roll))
+        open &= ~(unsigned)HTH_CHOICE_CALL;
     static const enum hth_choice_move order[] = {HTH_CHOICE_PASS, HTH_CHOICE_OVER, HTH_CHOICE_GO,
                                                  HTH_CHOICE_FORK, HTH_CHOICE_CALL};
     for (size_t i = 0; i < HTH_ARRAY_LEN(order); i++) {

@@ -65,6 +65,15 @@ static void on_change(void *arg)
         hth_trainer_nudge(m->trainer);
 }
 
+static void on_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
+{
+    struct crew_member *m = arg;
+
+    hth_avg_peer_lost(&m->avg, peer, err);
+    if (m->trainer != NULL)
+        hth_trainer_peer_lost(m->trainer, peer);
+}
+
 static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, struct hth_dht *dht,
                                   const struct hth_addr *addr)
 {
@@ -81,8 +90,8 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
     o.roster.silent = true; /* until there is a trainer, as in the program */
     rpc.network = CREW_NETWORK;
     rpc.listen = addr->family != 0 ? addr : NULL;
-    rpc.on_peer_lost = hth_avg_peer_lost;
-    rpc.arg = &m->avg;
+    rpc.on_peer_lost = on_lost;
+    rpc.arg = m;
     HTH_TRY(hth_rpc_new(env, &rpc, &m->rpc));
     return hth_avg_peer_open(env, m->rpc, dht, &o, &m->avg);
 }
@@ -102,6 +111,8 @@ static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth
     trainer.share.dht = dht;
     trainer.share.network = CREW_NETWORK;
     trainer.share.addr = addr;
+    if (m->crew->opts.roll)
+        trainer.share.reducer = m->avg.reducer;
     trainer.on.on_update = on_update;
     trainer.on.on_eval = on_eval;
     trainer.on.on_done = on_done;

@@ -95,7 +95,7 @@ void hth_average_offer(struct hth_trainer *t)
     uint64_t every = t->opts.share.every;
     enum hth_avg_reason reason;
 
-    if (a->busy || a->out || every == 0)
+    if (a->busy || a->out || every == 0 || t->collab != NULL)
         return;
     /* Trainers that share batches must all offer at the same steps. */
     if (t->batch.on ? t->stats.updates % every != 0 : t->stats.updates - a->at < every)

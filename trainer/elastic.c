@@ -119,7 +119,8 @@ void hth_batch_added(struct hth_trainer *t)
 {
     t->batch.samples += t->opts.micro_batch;
     measure_speed(t);
-    hth_share_tell(t);
+    if (t->collab == NULL)
+        hth_share_tell(t);
 }
 
 /* Our part of what the last average was short of, as far as we may bring it. */
@@ -165,6 +166,8 @@ bool hth_batch_may_launch(const struct hth_trainer *t)
 
     if (!b->on)
         return true;
+    if (t->collab != NULL)
+        return hth_shared_may_launch(t);
     if (!t->opts.share.delayed && b->phase != HTH_BATCH_GATHER)
         return false;
     if (ours == 0 || owes(t))
@@ -447,13 +450,20 @@ static void pump_batch(struct hth_trainer *t)
 
 void hth_batch_pump(struct hth_trainer *t)
 {
-    if (t->batch.on)
+    if (t->collab != NULL)
+        hth_shared_pump(t);
+    else if (t->batch.on)
         pump_batch(t);
 }
 
 static void on_timer(void *arg)
 {
-    hth_trainer_pump(arg);
+    struct hth_trainer *t = arg;
+
+    if (t->collab != NULL)
+        hth_shared_timer(t);
+    else
+        hth_trainer_pump(t);
 }
 
 void hth_batch_reset(struct hth_trainer *t)
@@ -498,5 +508,7 @@ void hth_batch_clear(struct hth_trainer *t)
 {
     hth_blob_unref(t->batch.mean);
     hth_blob_unref(t->batch.common);
+    hth_blob_unref(t->batch.taking);
+    hth_blob_unref(t->batch.adopts);
     hth_aligned_free(t->batch.sum);
 }

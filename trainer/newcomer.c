@@ -492,6 +492,8 @@ static void on_timer(void *arg)
 
 bool hth_newcomer_ready(struct hth_trainer *t)
 {
+    if (t->collab != NULL)
+        return hth_shared_is_ready(t);
     if (t->newcomer.boot == HTH_BOOT_LOOK || t->newcomer.boot == HTH_BOOT_LAND)
         on_timer(t);
     return t->newcomer.boot == HTH_BOOT_READY;
@@ -657,7 +659,7 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
 
     if (t->lineage.digest == 0) /* else it came with the checkpoint */
         hth_lineage_init(&t->lineage, t->stats.updates);
-    if (o->roster == NULL)
+    if (o->roster == NULL || t->collab != NULL)
         return HTH_OK;
     if (t->opts.rpc == NULL || o->dht == NULL || o->network == NULL || o->look_us < 0)
         return HTH_E_CONFIG;

@@ -64,7 +64,7 @@ void hth_share_tell(struct hth_trainer *t)
     bool next = t->opts.share.delayed && b->phase != HTH_BATCH_GATHER;
     uint32_t flags;
 
-    if (r == NULL)
+    if (r == NULL || t->collab != NULL)
         return;
     flags = hth_roster_self(r)->flags & ~HTH_ROSTER_OVERLAPS;
     hth_roster_set_flags(r, flags | (b->on && next ? HTH_ROSTER_OVERLAPS : 0));
@@ -207,7 +207,7 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     out->phase = phase_of(t);
     out->approximate = t->newcomer.approximate;
     out->gathered = t->batch.samples;
-    if (!t->batch.on || t->opts.share.roster == NULL)
+    if (!t->batch.on || t->opts.share.roster == NULL || t->collab != NULL)
         return;
     hth_roster_batch(t->opts.share.roster, t->stats.updates, t->opts.share.target, &all);
     out->known = all.samples;

@@ -56,6 +56,7 @@
 #include "kernels/quant.h"
 
 struct hth_dht;
+struct hth_reducer;
 struct hth_roster;
 
 enum hth_share_mode { HTH_SHARE_LOCAL, HTH_SHARE_BATCH };
@@ -81,6 +82,7 @@ struct hth_share_opts {
     uint64_t step_samples_max; /* of this trainer in one step; 0: no bound */
     double quorum;             /* 0..1: values of more than this part of the trainers, or of all */
     bool delayed;
+    struct hth_reducer *reducer; /* with it trainers meet by roll call (collab/collab.h) */
     int64_t prepare_us; /* matchmaking begins that long ahead; 0: not ahead */
     /* newcomers */
     bool bootstrap;
@@ -119,6 +121,7 @@ struct hth_share_stats {
     uint64_t yields;       /* of the catch-ups: most others had other parameters */
     uint64_t overtaken;    /* times it continued without a state because that came too late */
     bool approximate;      /* ... and it has averaged no parameters since */
+    uint64_t lost_samples; /* gathered in vain, as a state was adopted */
     uint64_t state_bytes;  /* fetched */
     uint64_t given_bytes;  /* of states given to newcomers */
     uint32_t parts, parts_done; /* chunks of the state that is fetched; 0: none, or not known yet */

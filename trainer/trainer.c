@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collab/collab.h"
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
@@ -87,6 +88,8 @@ static void launch(struct hth_trainer *t)
         f->busy = true;
         t->in_air++;
         hth_flight_start(f);
+        if (t->collab != NULL && !f->eval)
+            hth_shared_gathers(t);
     }
 }
 
@@ -149,6 +152,8 @@ void hth_trainer_pump(struct hth_trainer *t)
             wind_up(t);
         return;
     }
+    if (t->started && t->collab != NULL)
+        hth_shared_pump(t);
     if (!t->started || t->finished || !hth_newcomer_ready(t))
         return;
     look_at_the_clock(t);
@@ -208,6 +213,8 @@ void hth_trainer_landed(struct hth_trainer *t, struct hth_flight *f)
         t->stats.eval_us += hth_now_us(t->env) - f->begun_us;
     else
         t->training--;
+    if (t->collab != NULL && !f->eval)
+        hth_shared_gathers(t);
     hth_trainer_pump_soon(t);
 }
 
@@ -371,6 +378,8 @@ void hth_trainer_free(struct hth_trainer *t)
     hth_averager_stop(&t->average.averager);
     if (t->average.own)
         hth_averager_free(&t->average.averager);
+    hth_collab_free(t->collab);
+    t->collab = NULL;
     hth_newcomer_stop(t);
     hth_timer_free(t->env, t->pump_timer);
     hth_timer_free(t->env, t->batch.timer);
@@ -444,6 +453,7 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     HTH_GOTO(fail, make_flights(t));
     HTH_GOTO(fail, hth_batch_start(t));
     HTH_GOTO(fail, hth_average_start(t));
+    HTH_GOTO(fail, hth_shared_start(t));
     HTH_GOTO(fail, hth_newcomer_start(t));
     *out = t;
     return HTH_OK;
@@ -457,16 +467,36 @@ void hth_trainer_start(struct hth_trainer *t)
     t->started = true;
     t->started_us = t->newcomer.since_us = hth_now_us(t->env);
     t->samples_rate.last_us = t->updates_rate.last_us = t->started_us;
+    if (t->collab != NULL)
+        hth_shared_begin(t);
     hth_trainer_pump_soon(t);
 }
 
-void hth_trainer_stop(struct hth_trainer *t, hth_fn *done, void *arg)
+static void wind_up_now(void *arg)
 {
+    struct hth_trainer *t = arg;
+
     t->stopping = true;
-    t->stop_done = done;
-    t->stop_arg = arg;
     t->eval.wanted = false;
     hth_trainer_pump_soon(t);
+}
+
+/* A trainer that shares batches takes leave of the others first, and trains on meanwhile. */
+void hth_trainer_stop(struct hth_trainer *t, hth_fn *done, void *arg)
+{
+    t->stop_done = done;
+    t->stop_arg = arg;
+    if (t->collab != NULL && t->started && !t->finished && !t->fatal &&
+        t->stats.updates < t->opts.updates_max)
+        hth_collab_leave(t->collab, wind_up_now, t);
+    else
+        wind_up_now(t);
+}
+
+void hth_trainer_peer_lost(struct hth_trainer *t, const struct hth_peer_id *peer)
+{
+    if (t->collab != NULL)
+        hth_collab_peer_lost(t->collab, peer);
 }
 
 void hth_trainer_nudge(struct hth_trainer *t)
@@ -500,6 +530,11 @@ void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
     hth_share_stats(t, &out->share);
     if (out->waiting)
         out->waiting_us += hth_now_us(t->env) - t->waiting_since_us;
+}
+
+const struct hth_collab *hth_trainer_collab(const struct hth_trainer *t)
+{
+    return t->collab;
 }
 
 struct hth_model *hth_trainer_model(struct hth_trainer *t)

@@ -190,11 +190,16 @@ void hth_trainer_stop(struct hth_trainer *trainer, hth_fn *done, void *arg);
 /* Tells the trainer that the roster has changed, so that it reads it again. Call it from the
  * roster's on_change. */
 void hth_trainer_nudge(struct hth_trainer *trainer);
+/* For the endpoint's on_peer_lost. */
+void hth_trainer_peer_lost(struct hth_trainer *trainer, const struct hth_peer_id *peer);
 /* Starts an evaluation beside the training, as soon as possible. Errors: E_CONFIG (no eval_data),
  * E_BUSY (one is under way). */
 enum hth_err hth_trainer_eval(struct hth_trainer *trainer) HTH_MUST;
 
 void hth_trainer_stats(const struct hth_trainer *trainer, struct hth_train_stats *out);
+struct hth_collab;
+/* Its part in a roll call, to look at; NULL: none. */
+const struct hth_collab *hth_trainer_collab(const struct hth_trainer *trainer);
 /* The model, for tests and tools; read it only while no flight is in the air. */
 struct hth_model *hth_trainer_model(struct hth_trainer *trainer);
 /* A local trainer's experts, in order of layer and index; NULL past the last or when

@@ -7,6 +7,7 @@
  *   way.c         ... its way through the layers and their experts
  *   update.c      gradients: applied one by one, or summed for a shared batch
  *   average.c     parameters averaged in the background
+ *   shared.c      shared batches on a roll call (collab/collab.h)
  *   elastic.c     shared batches: gathering together
  *   elastic_step.c  ... averaging and stepping together
  *   lineage.c     a hash of the run's history: do others have the same parameters?
@@ -37,6 +38,7 @@
 #include "trainer/trainer.h"
 #include "trainer/way.h"
 
+struct hth_collab;
 struct hth_state_donor;
 struct hth_state_fetch;
 struct hth_state_result;
@@ -155,6 +157,10 @@ struct hth_batch {
     bool prepared;
     bool no_grid; /* at the last offer */
     struct hth_timer *timer;
+    /* shared.c */
+    struct hth_blob *taking; /* the mean that is being made */
+    struct hth_blob *adopts; /* a state that is taken up once flights have landed */
+    bool no_memory, no_copy; /* for a mean, for a copy of the state: answered by timers */
     /* speed while gathering: moving average of seconds per sample, bias corrected */
     double s_per_sample, s_weight;
     int64_t landed_us; /* 0: gathering was interrupted */
@@ -260,6 +266,7 @@ struct hth_trainer {
     struct hth_ckpt ckpt;
     struct hth_average average;
     struct hth_batch batch;
+    struct hth_collab *collab; /* NULL: averages by sweeps */
     struct hth_newcomer newcomer;
     struct hth_hearing hearing;
     struct hth_lineage lineage; /* of a trainer that shares batches */
@@ -350,6 +357,17 @@ void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *result
 /* The verdict on an average, the same for all trainers that have it; counts it as an attempt. */
 enum hth_verdict { HTH_VERDICT_STEP, HTH_VERDICT_REST, HTH_VERDICT_AGAIN };
 enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_result *result);
+
+/* shared.c: with share.reducer, in mode BATCH. */
+enum hth_err hth_shared_start(struct hth_trainer *t) HTH_MUST;
+void hth_shared_begin(struct hth_trainer *t);
+/* Whether it holds a head of the run. */
+bool hth_shared_is_ready(const struct hth_trainer *t);
+bool hth_shared_may_launch(const struct hth_trainer *t);
+/* A flight started or landed. */
+void hth_shared_gathers(struct hth_trainer *t);
+void hth_shared_pump(struct hth_trainer *t);
+void hth_shared_timer(struct hth_trainer *t);
 
 /* hear.c */
 /* While a state is fetched or waits to be adopted: keeps offers without values out. */

@@ -27,7 +27,8 @@ static struct hth_chain *make(bool eventual)
     return chain;
 }
 
-/* A link whose roll has the members named "ABC"; small letters leave, "*" before one: in part. */
+/* A link whose roll has the members named "ABC"; small letters leave; "*" before one: in part, "-":
+ * a client. */
 static uint32_t put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind kind,
                     const char *names, uint32_t samples, enum hth_err want)
 {
@@ -35,12 +36,16 @@ static uint32_t put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind k
     struct hth_chain_link link = {.prev = prev, .kind = kind, .roll = roll};
     link.step = prev == HTH_LINK_NONE ? 0 : hth_chain_at(chain, prev)->step + 1;
     for (const char *c = names; *c != '\0'; c++) {
+        bool client = *c == '-';
+        c += client;
         uint16_t marks = *c == '*'   ? HTH_ROLL_PART
                          : *c >= 'a' ? HTH_ROLL_IN | HTH_ROLL_LEFT
                                      : HTH_ROLL_IN;
         c += *c == '*';
         roll[link.count++] =
-            (struct hth_roll){(uint16_t)((*c | 32) - 'a'), marks, (uint32_t)link.step, samples};
+            (struct hth_roll){(uint16_t)((*c | 32) - 'a'),
+                              (uint16_t)(marks | (client ? HTH_ROLL_CLIENT : 0)),
+                              (uint32_t)link.step, samples};
     }
     uint32_t out;
     assert_err(want, hth_chain_add(chain, &link, &out));
@@ -189,6 +194,24 @@ static void the_store_is_bounded(void **state)
     for (uint32_t i = 1; i < 10; i++)
         at = put(chain, at, HTH_LINK_STEP, "ABCDEF", 1, HTH_OK);
     assert_true(hth_chain_has(chain, 4) && !hth_chain_has(chain, 3));
+    hth_chain_free(chain);
+}
+
+/* Clients vote, and never call while somebody else can. */
+static void clients_come_last(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "A-B-C", 1, HTH_OK);
+    at = put(chain, at, HTH_LINK_STEP, "A-B-CD", 1, HTH_OK);
+    struct hth_voters v = hth_chain_voters(chain, at);
+    assert_true(v.count == 4 && v.callers == 2 && v.weight == 7);
+    assert_true(v.order[0].member == 0 && v.order[1].member == 3 && v.order[1].weight == 1);
+    at = put(chain, at, HTH_LINK_STEP, "-B-CA", 1, HTH_OK);
+    at = put(chain, at, HTH_LINK_STEP, "-B-C", 1, HTH_OK); /* who are most of those who vote */
+    v = hth_chain_voters(chain, at);
+    assert_true(v.count == 2 && v.callers == 2);
+    put(chain, at, HTH_LINK_STEP, "*-B", 1, HTH_E_MALFORMED);
     hth_chain_free(chain);
 }
 
@@ -423,6 +446,7 @@ int main(void)
         cmocka_unit_test(of_two_halves_one_is_a_quorum),
         cmocka_unit_test(bad_links_are_refused),
         cmocka_unit_test(the_store_is_bounded),
+        cmocka_unit_test(clients_come_last),
         cmocka_unit_test(members_are_forgotten),
         cmocka_unit_test(an_anchor_is_enough),
         cmocka_unit_test(heads_cover_every_field),

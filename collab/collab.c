@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collab.c: a collaboration's life, other heads, and what is asked of the trainer. */
+#include "collab/collab_int.h"
+#include "core/blob.h"
+#include "core/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define POLL_US      (200 * HTH_US_PER_MS)
+#define LINKS_MAX    1280
+#define MEMBERS_MAX  4096
+#define ROLLS_MAX    (LINKS_MAX * HTH_ROLL_LINE_MAX)
+#define WINDOW_LINKS 8 /* that make up a weight */
+#define PROTOCOL     1
+
+/* ---- the trainer -------------------------------------------------------------------------- */
+
+static uint64_t samples_of(const struct hth_chain_link *link)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < link->count; i++)
+        sum += link->roll[i].samples;
+    return sum;
+}
+
+static void ask_step(struct hth_collab *c)
+{
+    const struct hth_chain_link *link = hth_chain_at(c->chain, c->to);
+    c->ops.step(c->arg, c->mean, samples_of(link), link->step);
+}
+
+static void ask_next(struct hth_collab *c)
+{
+    enum collab_ask what = ASK_STEP;
+    while (what < ASK_COUNT && !c->wanted[what])
+        what++;
+    if (c->asked != ASK_COUNT || what == ASK_COUNT)
+        return;
+    c->wanted[what] = false;
+    c->asked = what;
+    switch (what) {
+    case ASK_STEP:
+        ask_step(c);
+        break;
+    case ASK_ADOPT:
+        c->ops.adopt(c->arg, &c->state, c->meta + HTH_COLLAB_META_BYTES,
+                     c->state.meta_len - HTH_COLLAB_META_BYTES);
+        break;
+    case ASK_TAKE:
+        c->ops.take(c->arg);
+        break;
+    case ASK_COPY:
+        c->ops.copy(c->arg);
+        break;
+    case ASK_COUNT:
+        break;
+    }
+}
+
+void collab_ask(struct hth_collab *c, enum collab_ask what)
+{
+    c->wanted[what] = true;
+    ask_next(c);
+}
+
+static void say_head(struct hth_collab *c)
+{
+    struct hth_ballot now = hth_choice_now(hth_roll_choice(c->roll));
+    bool calls = now.base != HTH_LINK_NONE && c->opts.addr.family != 0 &&
+                 hth_choice_caller(c->chain, &now) == hth_roll_choice(c->roll)->me;
+    uint32_t tip = hth_roll_choice(c->roll)->tip;
+    if (tip == HTH_LINK_NONE && c->started) {
+        const struct hth_head_note looks = {.samples = c->start_samples, .addr = c->opts.addr};
+        hth_heads_say(c->heads, &looks);
+        return;
+    }
+    if (!calls) {
+        hth_heads_say(c->heads, NULL);
+        return;
+    }
+    const struct hth_head_note note = {.head = *hth_chain_head(c->chain, tip),
+                                       .step = hth_chain_at(c->chain, tip)->step,
+                                       .samples = hth_chain_samples(c->chain, tip),
+                                       .addr = c->opts.addr};
+    hth_heads_say(c->heads, &note);
+}
+
+void collab_holds(struct hth_collab *c, uint32_t link)
+{
+    c->held = link;
+    c->stats.step = hth_chain_at(c->chain, link)->step;
+    c->stats.head = *hth_chain_head(c->chain, link);
+    c->stats.members = hth_chain_at(c->chain, link)->count;
+    say_head(c);
+    c->ops.more(c->arg);
+}
+
+void hth_collab_stepped(struct hth_collab *c)
+{
+    HTH_ASSERT(c->asked == ASK_STEP);
+    c->asked = ASK_COUNT;
+    hth_blob_unref(c->mean);
+    c->mean = NULL;
+    collab_holds(c, c->to);
+    if (c->by_arrive)
+        hth_arrive_stepped(c->arrive, HTH_OK);
+    ask_next(c);
+}
+
+void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
+{
+    HTH_ASSERT(c->asked == ASK_ADOPT);
+    c->asked = ASK_COUNT;
+    hth_blob_unref(c->state.values);
+    c->state.values = NULL;
+    if (err == HTH_OK)
+        collab_holds(c, c->to);
+    hth_arrive_adopted(c->arrive, err);
+    ask_next(c);
+}
+
+/* ---- the way to another head -------------------------------------------------------------- */
+
+static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean)
+{
+    struct hth_collab *c = arg;
+    c->stats.means++;
+    c->mean = hth_blob_ref(mean);
+    hth_means_put(c->means, hth_chain_head(c->chain, link), hth_chain_at(c->chain, link)->step,
+                  mean);
+    c->to = link;
+    c->by_arrive = true;
+    collab_ask(c, ASK_STEP);
+}
+
+static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
+{
+    struct hth_collab *c = arg;
+    c->stats.states++;
+    c->state = *state;
+    hth_blob_ref(c->state.values);
+    memcpy(c->meta, state->meta, state->meta_len);
+    c->to = link;
+    collab_ask(c, ASK_ADOPT);
+}
+
+static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
+{
+    struct hth_collab *c = arg;
+    if (err != HTH_OK && err != HTH_E_AGAIN)
+        HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "the others' head can't be fetched: %s",
+                hth_err_text(err));
+    hth_roll_fetched(c->roll, held);
+    if (err == HTH_E_AGAIN) {
+        struct hth_hash head;
+        struct hth_roll_peer holder;
+        hth_arrive_unknown(c->arrive, &head, &holder);
+        hth_roll_hear(c->roll, &head, &holder);
+    }
+    if (held != HTH_LINK_NONE && c->held != held)
+        collab_holds(c, held); /* alike: nothing was moved */
+    say_head(c);
+}
+
+static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_roll_peer *holders,
+                     uint32_t count)
+{
+    struct hth_collab *c = arg;
+    uint32_t wanted = hth_chain_find(c->chain, head);
+    bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
+    uint32_t held = !has ? HTH_LINK_NONE : c->asked == ASK_STEP ? c->to : c->held;
+    c->stats.joined += held != HTH_LINK_NONE && hth_chain_better(c->chain, wanted, held) &&
+                       hth_chain_base(c->chain, wanted) != held;
+    hth_arrive_go(c->arrive, held, wanted, holders, count);
+}
+
+/* ---- states for others -------------------------------------------------------------------- */
+
+static void on_state_want(void *arg)
+{
+    struct hth_collab *c = arg;
+    if (c->held == HTH_LINK_NONE)
+        hth_state_donor_decline(c->donor);
+    else
+        collab_ask(c, ASK_COPY);
+}
+
+static uint64_t state_step(void *arg)
+{
+    return ((const struct hth_collab *)arg)->stats.step;
+}
+
+static enum hth_err give(struct hth_collab *c, struct hth_blob *values, const void *meta,
+                         size_t meta_len)
+{
+    uint8_t bytes[HTH_STATE_META_MAX];
+    if (meta_len > sizeof(bytes) - HTH_COLLAB_META_BYTES)
+        return HTH_E_TOO_LARGE;
+    memcpy(bytes, &c->stats.head, HTH_COLLAB_META_BYTES);
+    memcpy(bytes + HTH_COLLAB_META_BYTES, meta, meta_len);
+    HTH_TRY(hth_state_donor_give(c->donor, c->stats.step, bytes, HTH_COLLAB_META_BYTES + meta_len,
+                                 values));
+    hth_means_keep_from(c->means, c->stats.step);
+    return HTH_OK;
+}
+
+/* ---- the start ---------------------------------------------------------------------------- */
+
+static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct hth_hash *digest)
+{
+    uint32_t samples = (uint32_t)HTH_MIN(c->start_samples, (uint64_t)UINT32_MAX);
+    bool client = c->opts.addr.family == 0;
+    struct hth_roll self = {.marks = HTH_ROLL_IN | (client ? HTH_ROLL_CLIENT : 0),
+                            .samples = samples};
+    struct hth_chain_link link = {.step = c->start_step,
+                                  .prev = HTH_LINK_NONE,
+                                  .protocol = PROTOCOL,
+                                  .kind = HTH_LINK_GENESIS,
+                                  .roll = &self,
+                                  .count = 1};
+    uint32_t genesis = HTH_LINK_NONE;
+    if (err == HTH_OK)
+        link.mean = *digest;
+    if (err == HTH_OK)
+        err = hth_chain_member(c->chain, &c->env->self, c->opts.life, &self.member);
+    if (err == HTH_OK)
+        err = hth_chain_add(c->chain, &link, &genesis);
+    if (err != HTH_OK) {
+        HTH_LOG(c->env, HTH_ERROR, HTH_SUB_AVG, "no chain of steps can be begun: %s",
+                hth_err_text(err));
+        return;
+    }
+    HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "begins a chain of steps at step %llu",
+            (unsigned long long)c->start_step);
+    hth_roll_hold(c->roll, genesis);
+    collab_holds(c, genesis);
+}
+
+/* A copy: for a genesis' digest, or for somebody who asked. */
+void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
+                       const void *meta, size_t meta_len)
+{
+    HTH_ASSERT(c->asked == ASK_COPY);
+    c->asked = ASK_COUNT;
+    if (c->begins) {
+        c->begins = false;
+        if (err == HTH_OK)
+            collab_hash(c, values, on_first_digest);
+        else
+            on_first_digest(c, err, NULL);
+    } else {
+        if (err == HTH_OK)
+            err = give(c, values, meta, meta_len);
+        if (err != HTH_OK)
+            hth_state_donor_decline(c->donor);
+    }
+    ask_next(c);
+}
+
+static bool is_looking(const struct hth_collab *c)
+{
+    return c->started && !c->begins && c->held == HTH_LINK_NONE && c->digest == NULL;
+}
+
+static void begin(struct hth_collab *c)
+{
+    c->begins = true;
+    collab_ask(c, ASK_COPY);
+}
+
+/* Alone it need not wait. */
+static void look_whether_left(struct hth_collab *c)
+{
+    hth_fn *left = c->left;
+    bool alone = c->held == HTH_LINK_NONE || c->stats.members <= 1;
+    if (left == NULL || !(alone || hth_roll_has_left(c->roll) ||
+                          hth_now_us(c->env) - c->leave_us >= HTH_COLLAB_LEAVE_US))
+        return;
+    c->left = NULL;
+    left(c->left_arg);
+}
+
+static void on_timer(void *arg)
+{
+    struct hth_collab *c = arg;
+    bool long_enough = hth_now_us(c->env) - c->start_us >= c->opts.look_us;
+    hth_timer_set(c->env, c->timer, POLL_US);
+    if (is_looking(c) && long_enough && hth_now_us(c->env) >= c->yields_us &&
+        hth_heads_others(c->heads) == 0 &&
+        hth_chain_count(c->chain) == 0)
+        begin(c);
+    look_whether_left(c);
+}
+
+/* Of several that look the one with the most samples begins, then the one with the smallest id. It
+ * is waited for once. */
+static void yield(struct hth_collab *c, const struct hth_head_note *note,
+                  const struct hth_peer_id *by)
+{
+    bool before = note->samples != c->start_samples ? note->samples > c->start_samples
+                                                    : hth_peer_id_cmp(by, &c->env->self) < 0;
+    if (before && c->yields_us == 0)
+        c->yields_us = hth_now_us(c->env) + 2 * c->opts.look_us;
+}
+
+/* A trainer with more samples than the others have begins a chain: of the two, that one stays. */
+static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
+{
+    struct hth_collab *c = arg;
+    const struct hth_roll_peer holder = {.id = *by, .addr = note->addr};
+    if (hth_head_is_none(&note->head)) {
+        yield(c, note, by);
+        return;
+    }
+    if (is_looking(c) && c->start_samples > note->samples) {
+        begin(c);
+        return;
+    }
+    if (c->started)
+        hth_roll_hear(c->roll, &note->head, &holder);
+}
+
+/* ---- hashes ------------------------------------------------------------------------------- */
+
+static void digest_run(struct hth_job *job)
+{
+    struct collab_digest *d = HTH_CONTAINER(job, struct collab_digest, job);
+    hth_mean_digest(d->crypto, (const float *)d->values->data, d->values->size / sizeof(float),
+                    &d->digest);
+}
+
+static void digest_done(struct hth_job *job, enum hth_err err)
+{
+    struct collab_digest *d = HTH_CONTAINER(job, struct collab_digest, job);
+    struct hth_collab *c = d->collab;
+    hth_blob_unref(d->values);
+    if (c != NULL) {
+        c->digest = NULL;
+        d->done(c, err, &d->digest);
+    }
+    hth_free(d);
+}
+
+void collab_hash(struct hth_collab *c, struct hth_blob *values,
+                 void (*done)(struct hth_collab *c, enum hth_err err,
+                              const struct hth_hash *digest))
+{
+    struct collab_digest *d = hth_new(struct collab_digest);
+    d->collab = c;
+    d->crypto = c->env->crypto;
+    d->values = hth_blob_ref(values);
+    d->done = done;
+    d->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
+                              .run = digest_run,
+                              .done = digest_done,
+                              .bytes_moved = (double)values->size};
+    c->digest = d;
+    enum hth_err err = hth_job_submit(c->env, &d->job);
+    if (err != HTH_OK)
+        digest_done(&d->job, err);
+}
+
+/* ---- what the trainer brings -------------------------------------------------------------- */
+
+bool hth_collab_may_launch(const struct hth_collab *c, const struct hth_brings *brings)
+{
+    uint32_t quota = HTH_MAX(hth_roll_quota(c->roll), brings->grain); /* something at least */
+    bool still = c->asked == ASK_ADOPT || c->wanted[ASK_ADOPT] || c->asked == ASK_STEP;
+    return c->held != HTH_LINK_NONE && !still &&
+           hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND &&
+           (uint64_t)brings->samples + brings->air + brings->grain <= quota;
+}
+
+void hth_collab_brings(struct hth_collab *c, const struct hth_brings *brings)
+{
+    hth_roll_bring(c->roll, brings);
+}
+
+static void on_more(void *arg)
+{
+    struct hth_collab *c = arg;
+    c->ops.more(c->arg);
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+static struct hth_hash run_of(struct hth_env *env, const struct hth_collab_opts *o)
+{
+    uint8_t bytes[HTH_NAME_LEN_MAX + 8] = {0};
+    struct hth_hash run;
+    size_t len = strlen(o->network);
+    HTH_ASSERT(len <= HTH_NAME_LEN_MAX);
+    hth_store_u64le(bytes, o->schema);
+    memcpy(bytes + 8, o->network, len);
+    env->crypto->hash(bytes, 8 + len, &run);
+    return run;
+}
+
+static enum hth_err make(struct hth_collab *c)
+{
+    static const struct hth_roll_ops roll_ops = {.average = collab_on_average,
+                                                 .fetch = on_fetch,
+                                                 .tip = collab_on_tip,
+                                                 .more = on_more};
+    static const struct hth_arrive_ops arrive_ops = {
+        .step = on_arrive_step, .adopt = on_arrive_adopt, .done = on_arrive_done};
+    const struct hth_collab_opts *o = &c->opts;
+    struct hth_roll_opts roll = HTH_ROLL_OPTS_INIT;
+    struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
+    const struct hth_arrive_opts arrive = {.values = o->count,
+                                           .schema = o->schema,
+                                           .state_bytes = o->state_bytes,
+                                           .budget = o->budget};
+
+    roll.addr = o->addr;
+    roll.life = o->life;
+    roll.target = o->target;
+    HTH_TRY(hth_roll_new(c->env, c->rpc, c->chain, &roll, &roll_ops, c, &c->roll));
+    HTH_TRY(hth_heads_new(c->env, o->dht, o->network, o->schema, on_head, c, &c->heads));
+    donor.network = o->network;
+    donor.schema = o->schema;
+    donor.want = on_state_want;
+    donor.step = state_step;
+    donor.arg = c;
+    HTH_TRY(hth_state_donor_new(c->env, c->rpc, o->dht, &donor, &c->donor));
+    c->arrive =
+        hth_arrive_new(c->env, c->rpc, c->chain, c->means, &arrive, &arrive_ops, c);
+    return HTH_OK;
+}
+
+enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
+                            const struct hth_collab_opts *opts, const struct hth_collab_ops *ops,
+                            void *arg, struct hth_collab **out)
+{
+    *out = NULL;
+    if (opts->count == 0 || opts->target == 0 || opts->state_bytes > HTH_STATE_BYTES_MAX)
+        return HTH_E_CONFIG;
+    struct hth_collab *c = hth_new(struct hth_collab);
+    *c = (struct hth_collab){.env = env,
+                             .rpc = rpc,
+                             .opts = *opts,
+                             .ops = *ops,
+                             .arg = arg,
+                             .asked = ASK_COUNT,
+                             .held = HTH_LINK_NONE};
+    const struct hth_chain_opts chain = {.crypto = env->crypto,
+                                         .run = run_of(env, opts),
+                                         .window = WINDOW_LINKS,
+                                         .eventual = opts->eventual,
+                                         .links_max = LINKS_MAX,
+                                         .members_max = MEMBERS_MAX,
+                                         .rolls_max = ROLLS_MAX};
+    c->chain = hth_chain_new(&chain);
+    c->means = hth_means_new(env, rpc, opts->budget);
+    c->timer = hth_timer_new(env, on_timer, c);
+    if (opts->span_count > 0) {
+        c->spans = hth_new_array(struct hth_avg_span, opts->span_count);
+        memcpy(c->spans, opts->spans, opts->span_count * sizeof(*c->spans));
+    }
+    enum hth_err err = make(c);
+    if (err != HTH_OK) {
+        hth_collab_free(c);
+        return err;
+    }
+    *out = c;
+    return HTH_OK;
+}
+
+void hth_collab_free(struct hth_collab *c)
+{
+    if (c == NULL)
+        return;
+    collab_drop_round(c);
+    hth_blob_unref(c->mean);
+    hth_blob_unref(c->state.values);
+    hth_arrive_free(c->arrive);
+    hth_means_free(c->means);
+    hth_state_donor_free(c->donor);
+    hth_heads_free(c->heads);
+    hth_roll_free(c->roll);
+    hth_chain_free(c->chain);
+    hth_timer_free(c->env, c->timer);
+    hth_free(c->spans);
+    hth_free(c);
+}
+
+void hth_collab_start(struct hth_collab *c, uint64_t step, uint64_t samples)
+{
+    c->started = true;
+    c->start_us = hth_now_us(c->env);
+    c->start_step = step;
+    c->start_samples = samples;
+    if (c->opts.bootstrap)
+        begin(c);
+    else
+        say_head(c);
+    hth_timer_set(c->env, c->timer, POLL_US);
+}
+
+void hth_collab_leave(struct hth_collab *c, hth_fn *done, void *arg)
+{
+    c->leave_us = hth_now_us(c->env);
+    c->left = done;
+    c->left_arg = arg;
+    hth_roll_leave(c->roll);
+    hth_timer_set(c->env, c->timer, 0);
+}
+
+void hth_collab_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
+{
+    hth_roll_peer_lost(c->roll, peer);
+}
+
+static enum hth_collab_phase phase_of(const struct hth_collab *c)
+{
+    if (c->asked == ASK_STEP || c->asked == ASK_ADOPT)
+        return HTH_COLLAB_STEPS;
+    if (hth_roll_choice(c->roll)->phase == HTH_CHOICE_ROUND)
+        return HTH_COLLAB_AVERAGES;
+    if (c->held != HTH_LINK_NONE)
+        return HTH_COLLAB_GATHERS;
+    return hth_chain_count(c->chain) > 0 ? HTH_COLLAB_FETCHES : HTH_COLLAB_LOOKS;
+}
+
+void hth_collab_stats(const struct hth_collab *c, struct hth_collab_stats *out)
+{
+    *out = c->stats;
+    out->phase = phase_of(c);
+}
+
+const struct hth_chain *hth_collab_chain(const struct hth_collab *c)
+{
+    return c->chain;
+}
+
+const struct hth_choice *hth_collab_choice(const struct hth_collab *c)
+{
+    return hth_roll_choice(c->roll);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * collab_int.h: the inside of a collaboration: life, other heads and what is asked of the trainer
+ * (collab.c); rounds (collab_round.c).
+ */
+#ifndef HTH_COLLAB_COLLAB_INT_H
+#define HTH_COLLAB_COLLAB_INT_H
+
+#include "averaging/reduce.h"
+#include "averaging/state.h"
+#include "collab/arrive.h"
+#include "collab/collab.h"
+#include "collab/heads.h"
+#include "collab/means.h"
+
+/* Questions to the trainer, the most urgent first. */
+enum collab_ask { ASK_STEP, ASK_ADOPT, ASK_TAKE, ASK_COPY, ASK_COUNT };
+
+/* A digest that is computed in a job, which outlives the collaboration if need be. */
+struct collab_digest {
+    struct hth_job job;
+    struct hth_collab *collab; /* NULL: freed meanwhile */
+    const struct hth_crypto *crypto;
+    struct hth_blob *values;
+    struct hth_hash digest;
+    void (*done)(struct hth_collab *collab, enum hth_err err, const struct hth_hash *digest);
+};
+
+struct hth_collab {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_collab_opts opts;
+    struct hth_collab_ops ops;
+    void *arg;
+    struct hth_avg_span *spans;
+    struct hth_chain *chain;
+    struct hth_roll_call *roll;
+    struct hth_heads *heads;
+    struct hth_means *means;
+    struct hth_arrive *arrive;
+    struct hth_state_donor *donor;
+    struct hth_timer *timer;
+    struct hth_collab_stats stats;
+
+    /* The trainer. */
+    bool wanted[ASK_COUNT];
+    enum collab_ask asked; /* ASK_COUNT: nothing */
+    uint32_t held;         /* the link whose state the trainer has, or HTH_LINK_NONE */
+    uint32_t to;           /* the link that its step or its adopted state leads to */
+    bool by_arrive;        /* which wants that; else a round does */
+    struct hth_blob *mean; /* of that step, until it has ended */
+    struct hth_state_result state; /* to be adopted */
+    uint8_t meta[HTH_STATE_META_MAX];
+
+    /* A round. */
+    struct hth_roll_group group;
+    int64_t go_us;
+    struct hth_reduce_round *reduce;
+    struct hth_blob *average;
+    uint16_t marks[HTH_ROLL_LINE_MAX];
+    struct collab_digest *digest; /* NULL: none is computed */
+
+    /* The start. */
+    bool started, begins; /* looks for others; makes a genesis */
+    int64_t start_us;
+    int64_t yields_us; /* until then another one that looks may begin */
+    uint64_t start_step, start_samples;
+
+    int64_t leave_us; /* when it asked to leave */
+    hth_fn *left;
+    void *left_arg;
+};
+
+/* collab.c */
+void collab_ask(struct hth_collab *c, enum collab_ask what);
+/* The trainer holds the state of a link. */
+void collab_holds(struct hth_collab *c, uint32_t link);
+/* Hashes values in a job. */
+void collab_hash(struct hth_collab *c, struct hth_blob *values,
+                 void (*done)(struct hth_collab *c, enum hth_err err,
+                              const struct hth_hash *digest));
+
+/* collab_round.c */
+void collab_on_average(void *arg, const struct hth_roll_group *group);
+void collab_on_tip(void *arg, uint32_t link, bool used);
+/* Ends a round that is under way without telling the roll call. */
+void collab_drop_round(struct hth_collab *c);
+
+#endif

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shared.c: the trainer's side of a collaboration (collab/collab.h): one batch that all gather.
+ *
+ * Gradients are means over a micro-batch; the sum holds each times its samples, so that
+ *
+ *     mean = sum / samples            of this trainer
+ *     common = sum over trainers of samples_i * mean_i / sum of samples_i
+ *
+ * is the gradient of the whole batch, whatever the sizes of micro-batches. A batch that was taken
+ * for an average stays as `mean` until it counts, and is taken again with the samples since:
+ *
+ *     sum, samples --take--> mean, taken --used--> nothing
+ *          ^ landings           '---- take again: (taken mean + sum) / (taken + samples)
+ */
+#include <math.h>
+#include <string.h>
+
+#include "averaging/roster.h"
+#include "averaging/state.h"
+#include "collab/collab.h"
+#include "core/bytes.h"
+#include "core/mem.h"
+#include "trainer/trainer_int.h"
+
+#define META_VERSION 3
+#define META_BYTES   40
+
+static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
+
+static size_t flat_len(const struct hth_trainer *t)
+{
+    return hth_params_flat_len(t->model->params);
+}
+
+/* ---- gathering ---------------------------------------------------------------------------- */
+
+static struct hth_brings brings_of(const struct hth_trainer *t)
+{
+    const struct hth_batch *b = &t->batch;
+    double rate = hth_share_rate(b);
+    int64_t each_us = rate > 0 ? (int64_t)(1e6 * t->opts.micro_batch / rate) : 0;
+    uint64_t samples = b->taken + b->samples;
+    int64_t since_us = b->landed_us > 0 ? hth_now_us(t->env) - b->landed_us : 0;
+
+    return (struct hth_brings){.samples = (uint32_t)HTH_MIN(samples, (uint64_t)UINT32_MAX / 2),
+                               .air = t->training * t->opts.micro_batch,
+                               .grain = t->opts.micro_batch,
+                               .lands_us = t->training * each_us - since_us,
+                               .each_us = each_us};
+}
+
+static void tell(struct hth_trainer *t)
+{
+    struct hth_brings brings = brings_of(t);
+
+    hth_collab_brings(t->collab, &brings);
+    if (t->opts.share.roster != NULL)
+        hth_roster_set_progress(t->opts.share.roster, t->stats.updates,
+                                t->batch.taken + t->batch.samples, hth_share_rate(&t->batch));
+}
+
+bool hth_shared_may_launch(const struct hth_trainer *t)
+{
+    struct hth_brings brings = brings_of(t);
+
+    return t->batch.adopts == NULL && hth_collab_may_launch(t->collab, &brings);
+}
+
+void hth_shared_gathers(struct hth_trainer *t)
+{
+    tell(t);
+}
+
+static void on_more(void *arg)
+{
+    hth_trainer_pump_soon(arg);
+}
+
+/* ---- taking ------------------------------------------------------------------------------- */
+
+static void take_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.take);
+    struct hth_batch *b = &t->batch;
+    const float *before = b->mean != NULL ? (const float *)b->mean->data : NULL;
+    float *mean = (float *)b->taking->data;
+    float all = (float)(b->taken + b->samples);
+    size_t n = flat_len(t);
+
+    for (size_t i = 0; i < n; i++)
+        mean[i] = (b->sum[i] + (before != NULL ? (float)b->taken * before[i] : 0)) / all;
+    memset(b->sum, 0, n * sizeof(float));
+}
+
+static void taken(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+
+    b->landed_us = 0; /* to wait is no measure of speed */
+    hth_collab_taken(t->collab, b->mean != NULL ? HTH_OK : HTH_E_STALE, b->mean, b->taken);
+}
+
+static void take_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.take);
+    struct hth_batch *b = &t->batch;
+
+    if (err != HTH_OK) {
+        hth_trainer_fatal(t, err);
+        return;
+    }
+    hth_blob_unref(b->mean);
+    b->mean = b->taking;
+    b->taking = NULL;
+    b->taken += b->samples;
+    b->samples = 0;
+    taken(t);
+}
+
+static void on_take(void *arg)
+{
+    struct hth_trainer *t = arg;
+    struct hth_batch *b = &t->batch;
+    size_t bytes = flat_len(t) * sizeof(float);
+
+    if (b->samples == 0) {
+        hth_timer_set(t->env, b->timer, 0); /* answered in the next turn */
+        return;
+    }
+    if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->taking) != HTH_OK) {
+        b->no_memory = true;
+        hth_timer_set(t->env, b->timer, 0);
+        return;
+    }
+    b->take.run = take_run;
+    b->take.done = take_done;
+    b->take.job.bytes_moved = 4.0 * (double)bytes;
+    hth_queue_push(&t->trunk, &b->take);
+}
+
+void hth_shared_timer(struct hth_trainer *t)
+{
+    if (!t->batch.no_memory) {
+        taken(t);
+        return;
+    }
+    t->batch.no_memory = false;
+    hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
+}
+
+static void on_used(void *arg)
+{
+    struct hth_trainer *t = arg;
+
+    hth_blob_unref(t->batch.mean);
+    t->batch.mean = NULL;
+    t->batch.taken = 0;
+}
+
+/* ---- stepping ----------------------------------------------------------------------------- */
+
+static void step_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
+    struct hth_batch *b = &t->batch;
+
+    b->err = hth_step_trunk(t, (const float *)b->common->data, &b->grad_norm, &b->lr);
+}
+
+static void step_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
+    struct hth_batch *b = &t->batch;
+
+    hth_blob_unref(b->common);
+    b->common = NULL;
+    if (err == HTH_OK)
+        err = b->err;
+    if (err != HTH_OK && err != HTH_E_NOT_FINITE) {
+        hth_trainer_spoilt(t, err);
+        return;
+    }
+    t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */
+    t->stats.share.steps_shared++;
+    t->stats.share.weight = b->weight;
+    hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
+    b->landed_us = hth_now_us(t->env);
+    hth_collab_stepped(t->collab);
+    tell(t);
+    hth_tell_update(t);
+    hth_trainer_pump_soon(t);
+}
+
+static void on_step(void *arg, struct hth_blob *mean, uint64_t samples, uint64_t step)
+{
+    struct hth_trainer *t = arg;
+    struct hth_batch *b = &t->batch;
+    double floats = (double)flat_len(t);
+
+    HTH_ASSERT(t->stats.updates + 1 == step);
+    b->common = hth_blob_ref(mean);
+    b->weight = (double)samples;
+    b->step.run = step_run;
+    b->step.done = step_done;
+    b->step.job.flops = 12 * floats;
+    b->step.job.bytes_moved = 36 * floats;
+    hth_queue_push(&t->trunk, &b->step);
+}
+
+/* ---- states ------------------------------------------------------------------------------- */
+
+static void copy_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
+    size_t len = flat_len(t), parts = hth_run_state_bytes(t) / sizeof(float) / len;
+
+    t->newcomer.err = HTH_OK;
+    for (uint32_t i = 0; i < parts && t->newcomer.err == HTH_OK; i++)
+        t->newcomer.err =
+            hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
+                              (float *)t->newcomer.given->data + i * len);
+}
+
+static size_t write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
+{
+    struct hth_writer w;
+
+    hth_writer_init(&w, out, META_BYTES);
+    hth_write_u32(&w, META_VERSION);
+    hth_write_u32(&w, 0);
+    hth_write_u64(&w, flat_len(t));
+    hth_write_u64(&w, t->stats.updates);
+    hth_write_u64(&w, t->stats.samples);
+    hth_write_u64(&w, hth_params_steps(t->model->params));
+    return w.pos;
+}
+
+/* No update comes between the job and this function, so that the counters match the copy. */
+static void copy_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
+    struct hth_blob *given = t->newcomer.given;
+    uint8_t meta[META_BYTES];
+
+    if (err == HTH_OK && work->ran)
+        err = t->newcomer.err;
+    t->newcomer.given = NULL;
+    hth_collab_copied(t->collab, err, given, meta, write_meta(t, meta));
+    hth_blob_unref(given);
+}
+
+static void on_copy(void *arg)
+{
+    struct hth_trainer *t = arg;
+    struct hth_newcomer *n = &t->newcomer;
+
+    if (hth_env_blob_new(t->env, hth_run_state_bytes(t), t->opts.budget, &n->given) != HTH_OK) {
+        t->batch.no_copy = true;
+        hth_timer_set(t->env, n->timer, 0);
+        return;
+    }
+    n->give.run = copy_run;
+    n->give.done = copy_done;
+    n->give.job.bytes_moved = 2.0 * (double)hth_run_state_bytes(t);
+    hth_queue_push(&t->trunk, &n->give);
+}
+
+static enum hth_err read_meta(const struct hth_trainer *t, const uint8_t *meta, size_t len,
+                              struct hth_newcomer *out)
+{
+    struct hth_reader in;
+
+    hth_reader_init(&in, meta, len);
+    uint32_t version = hth_read_u32(&in), zero = hth_read_u32(&in);
+    uint64_t floats = hth_read_u64(&in);
+    out->updates = hth_read_u64(&in);
+    out->samples = hth_read_u64(&in);
+    out->steps = hth_read_u64(&in);
+    HTH_TRY(in.err);
+    if (version != META_VERSION)
+        return HTH_E_VERSION;
+    if (zero != 0 || hth_reader_left(&in) > 0 || floats != flat_len(t))
+        return HTH_E_BAD_SHAPE;
+    if (out->updates > HTH_AVG_STEP_MAX || out->steps > HTH_AVG_STEP_MAX ||
+        out->samples > UINT64_MAX / 2)
+        return HTH_E_RANGE;
+    return HTH_OK;
+}
+
+static void adopt_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
+
+    t->newcomer.err = hth_run_state_take_up(t);
+}
+
+/* Samples that were gathered on other parameters are of no use. */
+static void drop_batch(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+
+    t->stats.share.lost_samples += b->taken + b->samples;
+    hth_blob_unref(b->mean);
+    b->mean = NULL;
+    b->taken = b->samples = 0;
+    memset(b->sum, 0, flat_len(t) * sizeof(float));
+    b->landed_us = hth_now_us(t->env);
+}
+
+static void adopt_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
+    struct hth_newcomer *n = &t->newcomer;
+
+    if (err == HTH_OK && work->ran)
+        err = n->err;
+    hth_blob_unref(n->values);
+    n->values = NULL;
+    if (err != HTH_OK && err != HTH_E_NOT_FINITE && err != HTH_E_RANGE) {
+        hth_trainer_spoilt(t, err);
+        return;
+    }
+    if (err == HTH_OK) {
+        t->stats.updates = n->updates;
+        t->stats.samples = n->samples;
+        t->stats.rows = n->samples * t->model->opts.seq_len;
+        t->stats.share.catch_ups++;
+        drop_batch(t);
+        HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
+                (unsigned long long)t->stats.updates);
+    }
+    hth_collab_adopted(t->collab, err);
+    tell(t);
+    hth_trainer_pump_soon(t);
+}
+
+static void adopt(struct hth_trainer *t)
+{
+    struct hth_newcomer *n = &t->newcomer;
+
+    n->values = t->batch.adopts;
+    t->batch.adopts = NULL;
+    n->apply.run = adopt_run;
+    n->apply.done = adopt_done;
+    n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
+    hth_queue_push(&t->trunk, &n->apply);
+}
+
+/* Flights in the air were begun with other weights: they land first. */
+static void on_adopt(void *arg, const struct hth_state_result *state, const uint8_t *meta,
+                     size_t meta_len)
+{
+    struct hth_trainer *t = arg;
+    enum hth_err err = read_meta(t, meta, meta_len, &t->newcomer);
+
+    t->stats.share.state_bytes += state->bytes;
+    t->stats.share.state_us = state->took_us;
+    if (err != HTH_OK) {
+        t->newcomer.no_use = err;
+        hth_timer_set(t->env, t->newcomer.timer, 0);
+        return;
+    }
+    t->batch.adopts = hth_blob_ref(state->values);
+    hth_trainer_pump_soon(t);
+}
+
+void hth_shared_pump(struct hth_trainer *t)
+{
+    if (t->batch.adopts != NULL && t->training == 0)
+        adopt(t);
+}
+
+/* Answers that may not come inside the call that asks. */
+static void on_timer(void *arg)
+{
+    struct hth_trainer *t = arg;
+    enum hth_err err = t->newcomer.no_use;
+
+    if (t->batch.no_copy) {
+        t->batch.no_copy = false;
+        hth_collab_copied(t->collab, HTH_E_NO_MEMORY, NULL, NULL, 0);
+    }
+    t->newcomer.no_use = HTH_OK;
+    if (err != HTH_OK)
+        hth_collab_adopted(t->collab, err);
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+bool hth_shared_is_ready(const struct hth_trainer *t)
+{
+    struct hth_collab_stats stats;
+
+    hth_collab_stats(t->collab, &stats);
+    return stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES;
+}
+
+enum hth_err hth_shared_start(struct hth_trainer *t)
+{
+    static const struct hth_collab_ops ops = {.take = on_take,
+                                              .used = on_used,
+                                              .step = on_step,
+                                              .copy = on_copy,
+                                              .adopt = on_adopt,
+                                              .more = on_more};
+    const struct hth_share_opts *o = &t->opts.share;
+    const struct hth_collab_opts opts = {.network = o->network,
+                                         .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
+                                         .addr = o->addr,
+                                         .life = hth_rng_u64(&t->rng),
+                                         .count = flat_len(t),
+                                         .state_bytes = hth_run_state_bytes(t),
+                                         .spans = t->average.spans,
+                                         .span_count =
+                                             t->average.spans != NULL ? t->average.span_count : 0,
+                                         .target = o->target,
+                                         .eventual = true,
+                                         .bootstrap = o->bootstrap,
+                                         .look_us = o->look_us,
+                                         .dht = o->dht,
+                                         .reducer = o->reducer,
+                                         .budget = t->opts.budget};
+
+    if (o->reducer == NULL || o->mode != HTH_SHARE_BATCH)
+        return HTH_OK;
+    t->newcomer.timer = hth_timer_new(t->env, on_timer, t);
+    return hth_collab_new(t->env, t->opts.rpc, &opts, &ops, t, &t->collab);
+}
+
+void hth_shared_begin(struct hth_trainer *t)
+{
+    hth_collab_start(t->collab, t->stats.updates, t->stats.samples);
+}
