@@ -28,11 +28,13 @@ static bool is_known(const struct hth_brings *b)
 /* The lower median of the known speeds, found by halving its range: no memory is needed. */
 static int64_t median_us(const struct hth_brings *in, uint32_t n)
 {
-    int64_t lo = 0, hi = TIME_MAX; /* more than half are <= hi; not so for lo */
-    uint32_t known = 0;
-    for (uint32_t i = 0; i < n; i++)
+    int64_t lo = 0, hi = TIME_MAX; /* at least half are <= hi; not so for lo */
+    uint32_t known = 0, unknown = 0;
+    for (uint32_t i = 0; i < n; i++) {
         known += is_known(&in[i]);
-    if (known == 0)
+        unknown += in[i].each_us <= 0;
+    }
+    if (known == 0 || unknown == 0)
         return HTH_US_PER_S;
     while (hi - lo > 1) {
         int64_t mid = lo + (hi - lo) / 2;

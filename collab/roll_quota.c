@@ -294,6 +294,29 @@ static void plan_for(const struct hth_brings *in, const bool *counts, uint32_t n
             quota[i] = with[i];
 }
 
+/* Samples that a member can bring within the quota that it has. */
+static uint32_t fits(const struct hth_roll_call *roll, const struct plan *p, uint32_t i)
+{
+    const struct hth_brings *b = &p->in[i];
+    uint32_t base = base_of(b), quota = roll->mate[p->member[i]].quota;
+    if (!p->counts[i] || !p->here[i])
+        return b->samples;
+    if (b->each_us == HTH_BRINGS_NO_MORE || quota < base)
+        return base;
+    return base + (quota - base) / b->grain * b->grain;
+}
+
+/* When those that count have brought so much. */
+static int64_t closes_us(const struct plan *p, const uint32_t *quota)
+{
+    struct hth_brings in[PLAN_MAX];
+    uint32_t sure[PLAN_MAX];
+    without(p->in, p->counts, p->n, in);
+    for (uint32_t i = 0; i < p->n; i++)
+        sure[i] = p->counts[i] ? quota[i] : 0;
+    return hth_quota_closes_us(in, p->n, sure);
+}
+
 static bool has_quota(const void *ctx, uint16_t member)
 {
     const struct plan *p = ctx;
@@ -308,9 +331,7 @@ static bool has_quota(const void *ctx, uint16_t member)
 static void add_votes(const struct hth_roll_call *roll, uint32_t base, int64_t spent_us,
                       struct plan *p)
 {
-    struct hth_brings in[PLAN_MAX];
-    without(p->in, p->counts, p->n, in);
-    int64_t step_us = spent_us + hth_quota_closes_us(in, p->n, p->quota);
+    int64_t step_us = spent_us + closes_us(p, p->quota);
     bool quorum = hth_chain_quorum(roll->chain, base, has_quota, p);
     for (uint32_t i = 0; i < p->n; i++) {
         const struct hth_brings *b = &p->in[i];
@@ -321,34 +342,22 @@ static void add_votes(const struct hth_roll_call *roll, uint32_t base, int64_t s
     }
 }
 
-/* Samples that a member can bring within the quota that it has. */
-static uint32_t fits(const struct hth_roll_call *roll, const struct plan *p, uint32_t i)
-{
-    const struct hth_brings *b = &p->in[i];
-    uint32_t base = base_of(b), quota = roll->mate[p->member[i]].quota;
-    if (!p->counts[i] || !p->here[i])
-        return b->samples;
-    return base + (quota > base ? (quota - base) / b->grain * b->grain : 0);
-}
-
 /* Whether the quotas that members have are as good as the new ones: what is known of the others is
  * as old as the difference. */
 static bool keep_quotas(const struct hth_roll_call *roll, const struct plan *p)
 {
-    struct hth_brings in[PLAN_MAX];
     uint32_t has[PLAN_MAX], grain = 1;
     uint64_t sum = 0, planned = 0;
-    without(p->in, p->counts, p->n, in);
     for (uint32_t i = 0; i < p->n; i++) {
         has[i] = fits(roll, p, i);
         sum += has[i];
         planned += p->quota[i];
-        grain = HTH_MAX(grain, in[i].grain);
-        if (has[i] == 0 && p->quota[i] > 0)
+        grain = HTH_MAX(grain, p->in[i].grain);
+        if (p->here[i] && roll->mate[p->member[i]].quota == 0 && p->quota[i] > 0)
             return false;
     }
     return sum >= roll->opts.target && sum < HTH_MAX(roll->opts.target + grain, planned + 1) &&
-           hth_quota_closes_us(in, p->n, has) <= hth_quota_closes_us(in, p->n, p->quota) + SAY_US;
+           closes_us(p, has) <= closes_us(p, p->quota) + SAY_US;
 }
 
 static void set_quotas(struct hth_roll_call *roll, const struct plan *p)

@@ -64,6 +64,17 @@ struct line {
 
 /* ---- the owner's side --------------------------------------------------------------------- */
 
+static void babble(struct mate *m)
+{
+    struct hth_rng *rng = &m->env->rng;
+    struct hth_brings brings = {(uint32_t)hth_rng_below(rng, 1u << hth_rng_below(rng, 32)),
+                                (uint32_t)hth_rng_below(rng, 1u << hth_rng_below(rng, 32)),
+                                (uint32_t)hth_rng_below(rng, 1u << hth_rng_below(rng, 32)),
+                                (int64_t)hth_rng_u64(rng) >> hth_rng_below(rng, 64),
+                                (int64_t)hth_rng_u64(rng) >> hth_rng_below(rng, 64)};
+    hth_roll_bring(m->roll, &brings);
+}
+
 static void say(struct mate *m)
 {
     int64_t left = m->air > 0 ? m->lands_us - hth_now_us(m->env) : 0;
@@ -767,6 +778,30 @@ static int64_t lie(uint64_t seed, bool calls, bool strange)
     return 50 * HTH_US_PER_S - (int64_t)steps * step_us;
 }
 
+/* Numbers without any sense, of a member or of a stranger, stop nobody. */
+static void babble_stops_nobody(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct line *l = start(seed, 3 + seed % 2, false);
+        l->target = BATCH;
+        if (seed % 2 == 0)
+            add_mate(l);
+        hth_world_run_for(l->world, 2 * HTH_US_PER_S);
+        const struct mate *honest = &l->mate[0];
+        for (uint64_t k = 0, before = 0; k < 3; k++, before = honest->step) {
+            for (uint32_t i = 0; i < 2000; i++) {
+                hth_world_run_for(l->world, 10 * HTH_US_PER_MS);
+                babble(&l->mate[3]);
+            }
+            printf("beside a babbler: %llu steps in 20 s\n",
+                   (unsigned long long)(honest->step - before));
+            assert_true(honest->step - before >= 20);
+        }
+        stop(l);
+    }
+}
+
 static void liars_cost_little(void **state)
 {
     (void)state;
@@ -803,6 +838,7 @@ int main(void)
         cmocka_unit_test(death_in_a_batch),
         cmocka_unit_test(newcomer_shares_the_batch),
         cmocka_unit_test(liars_cost_little),
+        cmocka_unit_test(babble_stops_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
