@@ -87,17 +87,30 @@ enum hth_err hth_avg_spans_check(const struct hth_avg_span *spans, uint32_t coun
 
 /* ---- segments of a part -------------------------------------------------------------------- */
 
+/* Floats that share a scale, from a multiple of so many on. */
+static uint32_t block_of(enum hth_quant_format format)
+{
+    return format == HTH_QUANT_INT8       ? HTH_QUANT_INT8_BLOCK
+           : format == HTH_QUANT_DYNAMIC8 ? HTH_QUANT_DYNAMIC_BLOCK
+                                          : 1;
+}
+
 enum hth_err hth_codec_cut(const struct hth_avg_span *spans, uint32_t span_count, uint64_t first,
                            uint32_t count, struct hth_segment *segments, uint32_t *segment_count)
 {
     uint32_t n = 0, left = count;
     uint64_t begin = 0;
     *segment_count = 0;
-    for (uint32_t i = 0; i < span_count && left > 0; begin += spans[i++].count) {
+    for (uint32_t i = 0; i < span_count && left > 0;) {
         uint64_t end = begin + spans[i].count;
-        if (end <= first)
+        if (end <= first) {
+            begin += spans[i++].count;
             continue;
+        }
         uint32_t take = (uint32_t)HTH_MIN((uint64_t)left, end - first);
+        uint32_t block = block_of(spans[i].format);
+        if (first % block != 0)
+            take = HTH_MIN(take, block - (uint32_t)(first % block));
         if (n == HTH_AVG_SEGMENTS_MAX)
             return HTH_E_TOO_LARGE;
         segments[n++] = (struct hth_segment){

@@ -64,8 +64,11 @@ struct hth_segment {
     bool packed;
 };
 
-/* The segments of the floats first .. first + count, with their sizes unpacked. Errors: E_RANGE
- * (beyond the spans), E_TOO_LARGE (more than HTH_AVG_SEGMENTS_MAX). */
+/* The segments of the floats first .. first + count, with their sizes unpacked. A segment of a
+ * format whose blocks share a scale (int8, dynamic8) ends at the first multiple of the block in the
+ * vector, unless it begins at one: so blocks lie at the same places however the vector is cut, and
+ * have the same bytes. (uniform8 has one book a segment.) Errors: E_RANGE (beyond the spans),
+ * E_TOO_LARGE (more than HTH_AVG_SEGMENTS_MAX). */
 enum hth_err hth_codec_cut(const struct hth_avg_span *spans, uint32_t span_count, uint64_t first,
                            uint32_t count, struct hth_segment *segments,
                            uint32_t *segment_count) HTH_MUST;

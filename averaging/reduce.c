@@ -319,6 +319,8 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     r->count = o->count;
     r->share_max = o->share_max;
     r->same = o->same;
+    r->fixed = o->fixed;
+    r->unit = o->fixed ? UNIT_FLOATS_FIXED : UNIT_FLOATS;
     r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
     r->hears = r->values != NULL || member_observes(&r->members[o->self]);
     r->span_count = o->spans != NULL ? o->span_count : 1;
@@ -327,6 +329,9 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         memcpy(r->spans, o->spans, r->span_count * sizeof(*r->spans));
     else
         r->spans[0] = (struct hth_avg_span){o->count, HTH_QUANT_F32};
+    for (uint32_t i = 0; o->fixed && i < r->span_count; i++)
+        if (r->spans[i].format == HTH_QUANT_UNIFORM8)
+            r->spans[i].format = HTH_QUANT_INT8;
     r->done = o->done;
     r->arg = o->arg;
     r->start_us = r->weighed_us = r->sent_us = r->reduced_us = now;

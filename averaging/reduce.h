@@ -176,6 +176,10 @@ struct hth_reduce_opts {
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;
     bool same;        /* all shall hold the same bits, in narrow formats, too; all members say so */
+    bool fixed;       /* with `same`: other groups reduce the same values with the same weights in
+                       * the same order, and all of them shall hold the same bits, whoever reduces
+                       * how much: blocks lie at fixed places, and are clipped from nobody's own
+                       * values; uniform8 travels as int8 */
     double share_max; /* no share is more than so many times the mean one, whatever is claimed
                        * (shares.h): the same at all members. 0: by the claims alone */
     int64_t timeout_us;

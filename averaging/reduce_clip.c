@@ -218,3 +218,42 @@ enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, const float *star
     hth_block_free(room, bytes);
     return err;
 }
+
+/* The inputs' values in one piece of memory each, decoded where they are narrow. */
+static enum hth_err flatten(const struct sum_input *in, uint32_t n, uint32_t count, float *room,
+                            struct sum_input *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const float *x = room + (size_t)i * count;
+
+        out[i] = (struct sum_input){.weight = in[i].weight, .damaged = in[i].damaged};
+        if (!in[i].damaged)
+            HTH_TRY(hth_reduce_values(&in[i], room + (size_t)i * count, &x));
+        out[i].bytes = (const uint8_t *)(const void *)x;
+    }
+    return HTH_OK;
+}
+
+enum hth_err hth_reduce_clip_blocks(struct sum_input *in, uint32_t n, double clip, float *mean,
+                                    uint32_t count)
+{
+    size_t bytes = (size_t)n * count * sizeof(float), block = UNIT_FLOATS_FIXED * sizeof(float);
+    float *room = hth_try_block(bytes);
+    enum hth_err err;
+
+    if (room == NULL)
+        return HTH_E_NO_MEMORY;
+    struct sum_input *flat = hth_new_array(struct sum_input, n);
+    err = flatten(in, n, count, room, flat);
+    for (uint32_t at = 0; at < count && err == HTH_OK; at += UNIT_FLOATS_FIXED) {
+        for (uint32_t i = 0; i < n; i++)
+            flat[i].bytes += at > 0 ? block : 0;
+        err = hth_reduce_clip(flat, n, NULL, clip, mean + at,
+                              HTH_MIN(count - at, UNIT_FLOATS_FIXED));
+        for (uint32_t i = 0; i < n; i++)
+            in[i].clipped = in[i].clipped || flat[i].clipped;
+    }
+    hth_free(flat);
+    hth_block_free(room, bytes);
+    return err;
+}

@@ -68,7 +68,7 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->share_max == 0 || total >= SHARE_UNITS_SAFE * reducers)
+    if (r->share_max == 0 || total * r->unit >= SHARE_FLOATS_SAFE * reducers)
         return r->share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
@@ -88,7 +88,8 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
     }
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, xi));
-    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total, SHARE_UNITS_MIN, counts));
+    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total,
+                                       SHARE_FLOATS_MIN / r->unit, counts));
     for (uint32_t i = 0; i < r->member_count; i++)
         units[i] = member_observes(&r->members[i]) ? 0 : counts[k++];
     return HTH_OK;
@@ -99,7 +100,7 @@ static enum hth_err cut(struct hth_reduce_round *r)
 {
     double xi;
     uint64_t units[HTH_AVG_MEMBERS_MAX];
-    uint64_t first = 0, total = (r->count + UNIT_FLOATS - 1) / UNIT_FLOATS;
+    uint64_t first = 0, total = (r->count + r->unit - 1) / r->unit;
     HTH_TRY(share_out(r, total, units, &xi));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? 1 / (xi * 8 * sizeof(float)) : INFINITY;
@@ -108,7 +109,7 @@ static enum hth_err cut(struct hth_reduce_round *r)
     for (uint32_t i = 0; i < r->member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         m->first = first;
-        m->floats = HTH_MIN(units[i] * UNIT_FLOATS, r->count - first);
+        m->floats = HTH_MIN(units[i] * r->unit, r->count - first);
         m->first_part = r->part_count;
         first += m->floats;
         if (m->floats == 0)
@@ -125,9 +126,10 @@ static enum hth_err cut(struct hth_reduce_round *r)
 static void part_at(const struct reduce_member_state *m, uint32_t k, uint64_t *first,
                     uint32_t *count)
 {
-    uint64_t units = (m->floats + UNIT_FLOATS - 1) / UNIT_FLOATS;
-    uint64_t begin = units * k / m->part_count * UNIT_FLOATS;
-    uint64_t end = HTH_MIN(units * (k + 1) / m->part_count * UNIT_FLOATS, m->floats);
+    uint32_t unit = m->round->unit;
+    uint64_t units = (m->floats + unit - 1) / unit;
+    uint64_t begin = units * k / m->part_count * unit;
+    uint64_t end = HTH_MIN(units * (k + 1) / m->part_count * unit, m->floats);
     *first = m->first + begin;
     *count = (uint32_t)(end - begin);
 }

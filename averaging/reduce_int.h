@@ -25,6 +25,7 @@
 #include "core/metrics.h"
 
 #define UNIT_FLOATS          64u /* shares are whole multiples: tensors of 64-byte stretches */
+#define UNIT_FLOATS_FIXED    4096u /* ... of rounds with `fixed`: whole blocks of all formats */
 #define PART_FLOATS_MIN      (16u << 10)
 #define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
 #define LINE_BITS_MIN        1e4    /* bit/s; a bandwidth below is no measured one */
@@ -34,8 +35,8 @@
 #define SLOW_PARTS_PER_SHARE 1024u /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
 #define START_PARTS          3.0  /* to each reducer at first, and so far at least */
-#define SHARE_UNITS_MIN      64u  /* smaller shares go to the others: a request costs more */
-#define SHARE_UNITS_SAFE     (2 * SHARE_UNITS_MIN) /* mean shares from which none ends below that */
+#define SHARE_FLOATS_MIN     4096u /* smaller shares go to the others: a request costs more */
+#define SHARE_FLOATS_SAFE    (2 * SHARE_FLOATS_MIN) /* mean shares from which none is smaller */
 #define LINGERING_MAX        4u                    /* ended rounds that answer stragglers */
 #define ENDED_MAX            64u                   /* ended groups that are remembered by name */
 #define SUSPECTS_MAX         64u                   /* silent peers that are remembered */
@@ -180,7 +181,8 @@ struct hth_reduce_round {
     uint32_t reducer_count;
     uint32_t senders; /* others with values */
     bool hears;       /* the mean: it has values, or observes */
-    bool same;        /* as of the options */
+    bool same, fixed; /* as of the options */
+    uint32_t unit;    /* floats of which shares and parts are whole multiples */
     uint64_t count;
     double share_max;         /* of hth_reduce_opts */
     struct hth_blob *values;  /* NULL: a helper, or who observes */
@@ -384,5 +386,9 @@ enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const fl
  * overflow. `start`: values that are trusted; NULL: none. Errors: E_NO_MEMORY, a decoder's. */
 enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, const float *start, double clip,
                              float *mean, uint32_t count) HTH_MUST;
+/* The same for each UNIT_FLOATS_FIXED floats by themselves, and trusting nobody: a function of the
+ * inputs alone. */
+enum hth_err hth_reduce_clip_blocks(struct sum_input *in, uint32_t n, double clip, float *mean,
+                                    uint32_t count) HTH_MUST;
 
 #endif

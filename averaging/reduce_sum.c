@@ -11,10 +11,11 @@
 /* Floats of the sum that stay in the first-level cache while all inputs pass by. */
 #define BLOCK_FLOATS 2048u
 
+/* As if added to zeros: -0 becomes 0 here, too. */
 CLONES static void scale_into(const float *restrict x, float a, float *restrict y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] = a * x[i];
+        y[i] = a * x[i] + 0.0f;
 }
 
 CLONES static void scale_add(const float *restrict x, float a, float *restrict y, size_t n)

@@ -219,7 +219,9 @@ static void run_sum(struct hth_job *job)
     prepare(s);
     if (!s->answers_only) {
         s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
-        if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
+        if (s->err == HTH_OK && s->weight > 0 && s->clip > 0 && r->fixed)
+            s->err = hth_reduce_clip_blocks(s->plain, s->count, s->clip, mean, o->count);
+        else if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
             s->err = hth_reduce_clip(s->plain, s->count, trusted(s), s->clip, mean, o->count);
         if (s->err != HTH_OK)
             s->weight = 0;

@@ -161,6 +161,7 @@ void peer_start(struct reduce_peer *p)
         .spans = s->spans,
         .span_count = s->span_count,
         .same = s->same,
+        .fixed = s->fixed,
         .share_max = s->share_max,
         .timeout_us = s->timeout_us,
         .done = on_done,

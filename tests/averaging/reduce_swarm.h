@@ -43,7 +43,7 @@ struct reduce_swarm {
     const struct hth_avg_span *spans; /* NULL: fp32 */
     uint32_t span_count;
     int64_t timeout_us;
-    bool same;        /* of the rounds' options */
+    bool same, fixed; /* of the rounds' options */
     double share_max; /* likewise */
     uint8_t group;    /* of the next round */
     uint32_t absent;  /* bits: members that the next group is without */

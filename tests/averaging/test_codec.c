@@ -112,6 +112,9 @@ static void test_cut(void **state)
             for (uint32_t i = 0; i < n; i++) {
                 assert_int_equal(segments[i].bytes,
                                  hth_quant_bytes(segments[i].format, segments[i].count));
+                if (i > 0 && segments[i].format == HTH_QUANT_INT8 &&
+                    segments[i - 1].format == HTH_QUANT_INT8)
+                    assert_int_equal(at % HTH_QUANT_INT8_BLOCK, 0);
                 for (uint32_t k = 0; k < segments[i].count; k++)
                     assert_int_equal(segments[i].format, format_at(spans, at++));
             }
@@ -121,6 +124,36 @@ static void test_cut(void **state)
     }
     assert_err(HTH_E_RANGE, hth_codec_cut(spans, 4, 110, 7, segments, &n));
     assert_err(HTH_E_RANGE, hth_codec_cut(spans, 4, 116, 1, segments, &n));
+}
+
+/* However a vector is cut at multiples of 4,096, its decoded values have the same bits. */
+static void test_blocks_are_fixed(void **state)
+{
+    enum { COUNT = 40000 };
+    static const enum hth_quant_format formats[] = {HTH_QUANT_F16, HTH_QUANT_INT8,
+                                                    HTH_QUANT_DYNAMIC8};
+    static float x[COUNT], whole[COUNT], cut[COUNT];
+    static uint8_t bytes[COUNT * sizeof(float)];
+    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
+    uint32_t n;
+    (void)state;
+    for (uint32_t i = 0; i < COUNT; i++)
+        x[i] = (float)((i * 2654435761u) >> 8) / (1 << 20) - 8;
+    for (size_t f = 0; f < HTH_ARRAY_LEN(formats); f++) {
+        const struct hth_avg_span spans[] = {{77, HTH_QUANT_F32}, {COUNT - 77, formats[f]}};
+        for (uint32_t k = 0; k < 3; k++) {
+            static const uint32_t steps[] = {COUNT, 12288, 4096};
+            uint32_t step = steps[k];
+            float *out = k == 0 ? whole : cut;
+            for (uint32_t at = 0; at < COUNT; at += step) {
+                uint32_t count = HTH_MIN(step, COUNT - at);
+                assert_ok(hth_codec_cut(spans, 2, at, count, segments, &n));
+                assert_ok(hth_codec_encode(segments, n, x + at, false, bytes, NULL));
+                assert_ok(hth_codec_decode(segments, n, bytes, out + at));
+            }
+            assert_memory_equal(out, whole, sizeof(whole));
+        }
+    }
 }
 
 static void test_many_segments(void **state)
@@ -411,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice),         cmocka_unit_test(test_spans_of),
         cmocka_unit_test(test_span_bounds),    cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_blocks_are_fixed),
         cmocka_unit_test(test_many_segments),  cmocka_unit_test(test_check),
         cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_packs),          cmocka_unit_test(test_packed),
