@@ -36,8 +36,9 @@
 #define HTH_ROLL_METHOD_CALL  73
 #define HTH_ROLL_METHOD_LINKS 74
 
-/* Members of one line. */
-#define HTH_ROLL_LINE_MAX 64
+/* Members of a list; and of a line, in which they average (cells.h). */
+#define HTH_ROLL_MEMBERS_MAX 256
+#define HTH_ROLL_LINE_MAX    64
 /* Heads that a LINKS names, and links in its answer. */
 #define HTH_ROLL_HELD_MAX  16
 #define HTH_ROLL_LINKS_MAX 16
