@@ -352,6 +352,13 @@ static bool is_first(const struct hth_choice *c, uint16_t from, const struct hth
     return true;
 }
 
+/* Whether it has promised a later ballot: it sends no GO in this one. */
+static bool has_promised(const struct hth_choice *c, const struct hth_ballot *ballot)
+{
+    struct hth_ballot now = hth_choice_now(c);
+    return now.base == ballot->base && now.step == ballot->step && now.n > ballot->n;
+}
+
 static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, uint16_t from,
                        const struct hth_ready *ready, const struct hth_ready_msg *msg)
 {
@@ -371,7 +378,12 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
     switch (hth_choice_hear_ready(c, from, ready)) {
     case HTH_CHOICE_TAKEN:
     case HTH_CHOICE_CALLS:
-        hold(roll, from, req);
+        if (has_promised(c, &ready->ballot)) {
+            reply.n = c->promised;
+            answer(req, &reply);
+        } else {
+            hold(roll, from, req);
+        }
         break;
     case HTH_CHOICE_LATER:
         reply.n = c->ballot.n;
@@ -693,6 +705,23 @@ static bool move_on(struct hth_roll_call *roll)
     return false;
 }
 
+/* A caller with nothing to bring can't enter the round: it leaves it to the next one. */
+static bool resign(struct hth_roll_call *roll)
+{
+    struct hth_choice *c = roll->choice;
+    struct hth_ballot next = hth_choice_now(c);
+    next.n++;
+    uint16_t caller = hth_choice_caller(roll->chain, &next);
+    if (c->phase != HTH_CHOICE_WAIT || !roll_is_idle(roll) || caller == c->me ||
+        !hth_members_has(roll->hears, caller))
+        return false;
+    const struct hth_ready_reply later = {.kind = HTH_READY_LATER, .n = next.n};
+    hth_choice_fail(c);
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        roll_release(roll, i, &later);
+    return true;
+}
+
 static void answer_held(struct hth_roll_call *roll)
 {
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
@@ -795,7 +824,7 @@ void roll_pump(struct hth_roll_call *roll)
         }
         send_moves(roll);
         note_reasons(roll, roll_plan(roll));
-        if (c->phase == HTH_CHOICE_WAIT && move_on(roll))
+        if (c->phase == HTH_CHOICE_WAIT && (move_on(roll) || resign(roll)))
             more = true;
     }
     answer_held(roll);

@@ -39,9 +39,9 @@
  *
  * Words are not deeds. A member is *stalled* that lands nothing for window_us longer than the
  * others would need to bring its part: nobody counts on it, or waits for it, in this step, and its
- * deeds are void. It costs the others that time, and then the time to bring its part. A caller that
- * sends no GO costs twice the window more, until another one calls; a member of no roll calls no
- * more.
+ * deeds are void. It costs the others that time, and then the time to bring its part. A caller with
+ * nothing to bring leaves the ballot to the next one; one that just sends no GO costs twice the
+ * window, until another one calls. A member of no roll calls no more.
  *
  * A member is a *stranger* whose deeds, the rolls in a row up to the tip that have it, are fewer
  * than 8 and fewer than another's: its samples count once they have landed. The others wait for

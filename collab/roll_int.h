@@ -143,6 +143,8 @@ void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go
                     const struct hth_roll *list);
 /* Whether a GO may go out, as to samples. */
 bool roll_is_full(struct hth_roll_call *roll);
+/* Whether this caller alone brings nothing. */
+bool roll_is_idle(const struct hth_roll_call *roll);
 /* Until when strangers are waited for, if they are. */
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll);
 /* A GO goes out: counts the time for which strangers were waited for. */

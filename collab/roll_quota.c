@@ -469,6 +469,12 @@ bool roll_is_full(struct hth_roll_call *roll)
                       (strangers && now >= roll_strangers_until_us(roll)));
 }
 
+bool roll_is_idle(const struct hth_roll_call *roll)
+{
+    return roll->choice->samples == 0 && roll->awaits != ROLL_AWAITS_MEMBERS &&
+           samples_here(roll->choice) >= roll->opts.target;
+}
+
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll)
 {
     int64_t left = roll->patience_us;
