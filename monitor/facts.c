@@ -11,7 +11,7 @@
 
 #define FIELD 32 /* bytes of a figure within a text */
 
-bool hth_fact_number(const json_t *object, const char *name, double *out)
+static bool number(const json_t *object, const char *name, double *out)
 {
     const json_t *value = json_object_get(object, name);
     if (!json_is_number(value))
@@ -23,7 +23,7 @@ bool hth_fact_number(const json_t *object, const char *name, double *out)
 double hth_fact_or(const json_t *object, const char *name, double otherwise)
 {
     double value;
-    return hth_fact_number(object, name, &value) ? value : otherwise;
+    return number(object, name, &value) ? value : otherwise;
 }
 
 const char *hth_fact_text(const json_t *object, const char *name)
@@ -35,28 +35,33 @@ const char *hth_fact_text(const json_t *object, const char *name)
 static const char *count(const json_t *object, const char *name, char out[FIELD])
 {
     double value;
-    if (!hth_fact_number(object, name, &value) || value < 0 || value > 9e15)
+    if (!number(object, name, &value) || value < 0 || value > 9e15)
         return "-";
     return hth_cli_count_text((uint64_t)value, out);
 }
 
-static const char *real(const json_t *object, const char *name, const char *format, char out[FIELD])
+static const char *loss(const json_t *object, const char *name, char out[FIELD])
 {
     double value;
-    if (!hth_fact_number(object, name, &value))
+    if (!number(object, name, &value))
         return "-";
-    snprintf(out, FIELD,
-             strcmp(format, "loss") == 0 ? "%.4g"
-             : fabs(value) < 100         ? "%.3g"
-                                         : "%.0f",
-             value);
+    snprintf(out, FIELD, "%.4g", value);
+    return out;
+}
+
+static const char *rate(const json_t *object, const char *name, char out[FIELD])
+{
+    double value;
+    if (!number(object, name, &value))
+        return "-";
+    snprintf(out, FIELD, fabs(value) < 100 ? "%.3g" : "%.0f", value);
     return out;
 }
 
 static const char *span(const json_t *object, const char *name, char out[FIELD])
 {
     double value;
-    if (!hth_fact_number(object, name, &value) || value < 0 || value > 1e9)
+    if (!number(object, name, &value) || value < 0 || value > 1e9)
         return "-";
     return hth_cli_span_text((int64_t)(value * 1e6), out);
 }
@@ -95,15 +100,15 @@ static void step_fact(const json_t *run, struct hth_fact *f)
 static void test_fact(const json_t *run, struct hth_fact *f)
 {
     const json_t *test = json_object_get(run, "test");
-    char loss[FIELD], step[FIELD], bits[FIELD], more[FIELD + 16] = "";
+    char nats[FIELD], step[FIELD], bits[FIELD], more[FIELD + 16] = "";
     double right;
-    if (hth_fact_number(test, "accuracy", &right))
+    if (number(test, "accuracy", &right))
         snprintf(more, sizeof(more), ", %.1f %% right", 100 * fmin(fmax(right, 0), 1));
     else if (json_is_number(json_object_get(test, "bits_per_byte")))
-        snprintf(more, sizeof(more), ", %s bits a byte", real(test, "bits_per_byte", "loss", bits));
+        snprintf(more, sizeof(more), ", %s bits a byte", loss(test, "bits_per_byte", bits));
     if (json_is_object(test))
-        snprintf(f->text, sizeof(f->text), "%s%s, at step %s", real(test, "loss", "loss", loss),
-                 more, count(test, "step", step));
+        snprintf(f->text, sizeof(f->text), "%s%s, at step %s", loss(test, "loss", nats), more,
+                 count(test, "step", step));
     else
         snprintf(f->text, sizeof(f->text), "-");
 }
@@ -150,11 +155,11 @@ void hth_facts(const json_t *run, struct hth_fact out[HTH_FACTS])
         out[i] = (struct hth_fact){.name = names[i]};
     state_fact(run, &out[0]);
     step_fact(run, &out[1]);
-    snprintf(out[2].text, sizeof(out[2].text), "%s", real(run, "loss", "loss", a));
+    snprintf(out[2].text, sizeof(out[2].text), "%s", loss(run, "loss", a));
     test_fact(run, &out[3]);
     snprintf(out[4].text, sizeof(out[4].text), "%s", count(run, "samples", a));
     snprintf(out[5].text, sizeof(out[5].text), "%s samples/s, %s rows/s",
-             real(run, "samples_per_s", "rate", a), real(run, "rows_per_s", "rate", b));
+             rate(run, "samples_per_s", a), rate(run, "rows_per_s", b));
     snprintf(out[6].text, sizeof(out[6].text), "trainers %s, hosts %s, helpers %s",
              count(run, "trainers", a), count(run, "hosts", b), count(run, "helpers", c));
     experts_fact(run, &out[7]);
@@ -201,20 +206,20 @@ void hth_peer_cells(const json_t *peer, char out[HTH_PEER_CELLS][HTH_FACT_TEXT])
 {
     const char *role = hth_fact_text(peer, "role"), *name = hth_fact_text(peer, "name");
     bool trainer = strcmp(role, "trainer") == 0, host = strcmp(role, "host") == 0;
-    char more[HTH_FACT_TEXT], rate[FIELD], number[FIELD];
+    char more[HTH_FACT_TEXT], figure[FIELD];
     remark(peer, more);
     for (size_t i = 0; i < HTH_PEER_CELLS; i++)
         out[i][0] = '\0';
     snprintf(out[0], HTH_FACT_TEXT, "%.64s", name[0] != '\0' ? name : hth_fact_text(peer, "id"));
     snprintf(out[1], HTH_FACT_TEXT, "%.16s%.64s", role, more);
     if (trainer)
-        snprintf(out[2], HTH_FACT_TEXT, "%s samples/s", real(peer, "samples_per_s", "rate", rate));
+        snprintf(out[2], HTH_FACT_TEXT, "%s samples/s", rate(peer, "samples_per_s", figure));
     else if (host && json_is_number(json_object_get(peer, "rows_per_s")))
-        snprintf(out[2], HTH_FACT_TEXT, "%s rows/s", real(peer, "rows_per_s", "rate", rate));
+        snprintf(out[2], HTH_FACT_TEXT, "%s rows/s", rate(peer, "rows_per_s", figure));
     if (trainer)
-        snprintf(out[3], HTH_FACT_TEXT, "%s", count(peer, "step", number));
+        snprintf(out[3], HTH_FACT_TEXT, "%s", count(peer, "step", figure));
     if (host)
-        snprintf(out[4], HTH_FACT_TEXT, "%s", count(peer, "experts", number));
+        snprintf(out[4], HTH_FACT_TEXT, "%s", count(peer, "experts", figure));
     average_cell(peer, trainer, out[5]);
     snprintf(out[6], HTH_FACT_TEXT, "%.31s", hth_fact_text(peer, "version"));
 }

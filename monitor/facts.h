@@ -34,9 +34,7 @@ void hth_facts(const json_t *run, struct hth_fact out[HTH_FACTS]);
 extern const char *const hth_peer_heads[HTH_PEER_CELLS]; /* "peer", "role", ... */
 void hth_peer_cells(const json_t *peer, char out[HTH_PEER_CELLS][HTH_FACT_TEXT]);
 
-/* The finite number of a field; false: there is none. `object` may be NULL. */
-bool hth_fact_number(const json_t *object, const char *name, double *out);
-/* The number, or `otherwise`. */
+/* The finite number of a field, or `otherwise`. `object` may be NULL. */
 double hth_fact_or(const json_t *object, const char *name, double otherwise);
 /* The text of a field; "": there is none. Borrowed. */
 const char *hth_fact_text(const json_t *object, const char *name);

@@ -9,21 +9,6 @@
 #define MAGIC   UINT32_C(0x53494848) /* "HHIS" */
 #define VERSION 1
 
-static void write_float(struct hth_writer *w, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    hth_write_u32(w, bits);
-}
-
-static float read_float(struct hth_reader *r)
-{
-    uint32_t bits = hth_read_u32(r);
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
 size_t hth_history_write(const struct hth_history_file *file, uint8_t out[HTH_HISTORY_BYTES_MAX])
 {
     struct hth_writer w;
@@ -42,9 +27,9 @@ size_t hth_history_write(const struct hth_history_file *file, uint8_t out[HTH_HI
         hth_write_u32(&w, row->served);
         hth_write_u64(&w, row->step);
         hth_write_u64(&w, row->samples);
-        write_float(&w, row->loss);
-        write_float(&w, row->samples_per_s);
-        write_float(&w, row->rows_per_s);
+        hth_write_bytes(&w, &row->loss, sizeof(row->loss));
+        hth_write_bytes(&w, &row->samples_per_s, sizeof(row->samples_per_s));
+        hth_write_bytes(&w, &row->rows_per_s, sizeof(row->rows_per_s));
     }
     hth_write_u64(&w, hth_hash64(out, w.pos, 0));
     HTH_ASSERT(w.err == HTH_OK);
@@ -59,9 +44,9 @@ static void read_row(struct hth_reader *r, struct hth_history_row *row)
     row->served = hth_read_u32(r);
     row->step = hth_read_u64(r);
     row->samples = hth_read_u64(r);
-    row->loss = read_float(r);
-    row->samples_per_s = read_float(r);
-    row->rows_per_s = read_float(r);
+    hth_read_bytes(r, &row->loss, sizeof(row->loss));
+    hth_read_bytes(r, &row->samples_per_s, sizeof(row->samples_per_s));
+    hth_read_bytes(r, &row->rows_per_s, sizeof(row->rows_per_s));
 }
 
 /* A row in its slot, within the file's hour or day, and after the one before it. */

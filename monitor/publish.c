@@ -46,7 +46,6 @@ struct hth_publish {
     bool written; /* the folder has a picture with answers */
     int64_t written_us;
     enum hth_err err;
-    size_t bytes, files_bytes;
 };
 
 /* ---- a job ---------------------------------------------------------------------------------- */
@@ -102,7 +101,7 @@ static enum hth_err write_folder(const struct making *m)
     for (size_t i = 0; i < HTH_SITE_FILES; i++) {
         struct hth_blob *blob =
             hth_blob_wrap(hth_site_plain(&file[i]), file[i].len, drop_plain, NULL);
-        enum hth_err err = write_file(m, file[i].path, blob);
+        enum hth_err err = write_file(m, file[i].path + 1, blob);
         hth_blob_unref(blob);
         HTH_TRY(err);
     }
@@ -138,7 +137,6 @@ static void run_making(struct hth_job *job)
 static void show(struct hth_publish *p, const struct making *m)
 {
     struct hth_blob *drawings = m->now.gallery != NULL ? m->now.gallery->png : NULL;
-    p->bytes = p->files_bytes + m->doc[HTML].gzip->size + m->doc[RUN].gzip->size;
     for (size_t s = 0; s < HTH_PUBLISH_SERVERS_MAX; s++) {
         struct hth_http *http = p->opts.http[s];
         if (http != NULL && drawings != NULL) /* before the page that names it */
@@ -236,20 +234,17 @@ void hth_publish_show(struct hth_publish *p, const struct hth_run_now *now)
 
 struct hth_publish *hth_publish_new(struct hth_env *env, const struct hth_publish_opts *opts)
 {
-    static const char *const paths[HTH_SITE_FILES] = {"/page.js", "/page.css", "/icon.svg"};
     const struct hth_site_file *file = hth_site_files();
     struct hth_publish *p = hth_new(struct hth_publish);
     p->env = env;
     p->opts = *opts;
     for (size_t i = 0; i < HTH_SITE_FILES; i++) {
-        HTH_ASSERT(strcmp(file[i].path, paths[i] + 1) == 0);
         struct hth_blob *plain =
             hth_blob_wrap(hth_site_plain(&file[i]), file[i].len, drop_plain, NULL);
         struct hth_blob *gzip = hth_blob_copy(file[i].gz, file[i].gz_len);
-        p->files_bytes += file[i].gz_len;
         for (size_t s = 0; s < HTH_PUBLISH_SERVERS_MAX; s++)
             if (opts->http[s] != NULL)
-                hth_http_put(opts->http[s], paths[i], file[i].type, plain, gzip);
+                hth_http_put(opts->http[s], file[i].path, file[i].type, plain, gzip);
         hth_blob_unref(plain);
         hth_blob_unref(gzip);
     }
@@ -266,9 +261,4 @@ void hth_publish_free(struct hth_publish *p)
 enum hth_err hth_publish_err(const struct hth_publish *p)
 {
     return p->err;
-}
-
-size_t hth_publish_bytes(const struct hth_publish *p)
-{
-    return p->bytes;
 }

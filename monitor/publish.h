@@ -34,7 +34,5 @@ void hth_publish_free(struct hth_publish *p);
 void hth_publish_show(struct hth_publish *p, const struct hth_run_now *now);
 /* Why the folder can't be written; HTH_OK: it can. */
 enum hth_err hth_publish_err(const struct hth_publish *p);
-/* Bytes of the page's first visit as they travel: index.html, run.json and the files, gzip'd. */
-size_t hth_publish_bytes(const struct hth_publish *p);
 
 #endif

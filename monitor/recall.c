@@ -28,21 +28,6 @@ void hth_recall_add_test(struct hth_recall_told *r, const struct hth_recall_test
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
-static void write_float(struct hth_writer *w, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    hth_write_u32(w, bits);
-}
-
-static float read_float(struct hth_reader *r)
-{
-    uint32_t bits = hth_read_u32(r);
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
 static uint64_t read_count(struct hth_reader *r)
 {
     uint64_t n = hth_read_u64(r);
@@ -56,8 +41,8 @@ static void write_point(struct hth_writer *w, const struct hth_recall_point *p)
     hth_write_u32(w, p->t);
     hth_write_u64(w, p->step);
     hth_write_u64(w, p->samples);
-    write_float(w, p->loss);
-    write_float(w, p->samples_per_s);
+    hth_write_bytes(w, &p->loss, sizeof(p->loss));
+    hth_write_bytes(w, &p->samples_per_s, sizeof(p->samples_per_s));
 }
 
 static void read_point(struct hth_reader *r, struct hth_recall_point *p)
@@ -65,26 +50,26 @@ static void read_point(struct hth_reader *r, struct hth_recall_point *p)
     p->t = hth_read_u32(r);
     p->step = read_count(r);
     p->samples = read_count(r);
-    p->loss = read_float(r);
-    p->samples_per_s = read_float(r);
+    hth_read_bytes(r, &p->loss, sizeof(p->loss));
+    hth_read_bytes(r, &p->samples_per_s, sizeof(p->samples_per_s));
 }
 
 static void write_test(struct hth_writer *w, const struct hth_recall_test *t)
 {
     hth_write_u32(w, t->t);
     hth_write_u64(w, t->step);
-    write_float(w, t->loss);
-    write_float(w, t->accuracy);
-    write_float(w, t->bits_per_byte);
+    hth_write_bytes(w, &t->loss, sizeof(t->loss));
+    hth_write_bytes(w, &t->accuracy, sizeof(t->accuracy));
+    hth_write_bytes(w, &t->bits_per_byte, sizeof(t->bits_per_byte));
 }
 
 static void read_test(struct hth_reader *r, struct hth_recall_test *t)
 {
     t->t = hth_read_u32(r);
     t->step = read_count(r);
-    t->loss = read_float(r);
-    t->accuracy = read_float(r);
-    t->bits_per_byte = read_float(r);
+    hth_read_bytes(r, &t->loss, sizeof(t->loss));
+    hth_read_bytes(r, &t->accuracy, sizeof(t->accuracy));
+    hth_read_bytes(r, &t->bits_per_byte, sizeof(t->bits_per_byte));
 }
 
 size_t hth_recall_write(const struct hth_recall_told *r, uint32_t after_t,

@@ -44,9 +44,9 @@ static void fill(struct hth_site_file *file, const char *path, const char *type,
 const struct hth_site_file *hth_site_files(void)
 {
     static struct hth_site_file files[HTH_SITE_FILES];
-    fill(&files[0], "page.js", "text/javascript; charset=utf-8", hth_embed_js, hth_embed_js_len);
-    fill(&files[1], "page.css", "text/css; charset=utf-8", hth_embed_css, hth_embed_css_len);
-    fill(&files[2], "icon.svg", "image/svg+xml", hth_embed_icon, hth_embed_icon_len);
+    fill(&files[0], "/page.js", "text/javascript; charset=utf-8", hth_embed_js, hth_embed_js_len);
+    fill(&files[1], "/page.css", "text/css; charset=utf-8", hth_embed_css, hth_embed_css_len);
+    fill(&files[2], "/icon.svg", "image/svg+xml", hth_embed_icon, hth_embed_icon_len);
     return files;
 }
 
@@ -225,7 +225,7 @@ static void gallery_table(FILE *to, const json_t *run)
     static const char *const head[] = {"prompt", "answer"};
     const json_t *gallery = json_object_get(run, "gallery"),
                  *items = json_object_get(gallery, "items");
-    unsigned long long step = (unsigned long long)HTH_MAX(hth_fact_or(gallery, "step", 0), 0.0);
+    double step = HTH_MIN(HTH_MAX(hth_fact_or(gallery, "step", 0), 0.0), 1e15);
     /* No other address may come into the page. */
     bool drawn = strcmp(hth_fact_text(gallery, "picture"), HTH_GALLERY_FILE) == 0;
     if (json_array_size(items) == 0)
@@ -237,7 +237,7 @@ static void gallery_table(FILE *to, const json_t *run)
         if (drawn) {
             fprintf(to,
                     "<td><img class=\"drawing d%zu\" src=\"" HTH_GALLERY_FILE
-                    "?%llu\" alt=\"drawing: ",
+                    "?%.0f\" alt=\"drawing: ",
                     i, step);
             text(to, hth_fact_text(item, "prompt"));
             fputs("\"></td>", to);

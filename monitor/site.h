@@ -24,7 +24,7 @@
 #include <jansson.h>
 
 struct hth_site_file {
-    const char *path;   /* "page.js" */
+    const char *path;   /* "/page.js" */
     const char *type;   /* for Content-Type */
     const uint8_t *gz;  /* in gzip's format: Content-Encoding: gzip */
     size_t gz_len, len; /* of gz, and uncompressed */

@@ -5,6 +5,8 @@
 
 #include "core/mem.h"
 
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -147,13 +149,15 @@ static const struct http_page *begin_events(struct evbuffer *out, const struct h
  * through it; its requests carry that name. */
 static bool host_is_local(const char *host)
 {
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
-        size_t len = strlen(names[i]);
-        if (strncasecmp(host, names[i], len) == 0 && (host[len] == '\0' || host[len] == ':'))
-            return true;
-    }
-    return false;
+    char name[HTH_HTTP_HOST_MAX];
+    struct in_addr ip;
+    size_t len = strcspn(host, host[0] == '[' ? "]" : ":");
+    len += host[len] == ']';
+    if (host[len] != '\0' && host[len] != ':')
+        return false;
+    snprintf(name, sizeof(name), "%.*s", (int)len, host);
+    return strcasecmp(name, "localhost") == 0 || strcmp(name, "[::1]") == 0 ||
+           (inet_pton(AF_INET, name, &ip) == 1 && ntohl(ip.s_addr) >> 24 == 127);
 }
 
 static struct http_page *find_page(struct hth_http *http, const char *path)

@@ -155,7 +155,7 @@ static void serve(void *arg, const char *path, struct browser_answer *a)
                                      .len = w->png->size};
     const struct hth_site_file *files = hth_site_files();
     for (size_t i = 0; i < HTH_SITE_FILES; i++) {
-        if (strcmp(path, files[i].path) != 0)
+        if (strcmp(path, files[i].path + 1) != 0)
             continue;
         char *plain = hth_site_plain(&files[i]);
         w->body = strdup(plain);

@@ -38,7 +38,7 @@ static void test_files_are_those_of_the_tree(void **state)
     char path[256];
     for (size_t i = 0; i < HTH_SITE_FILES; i++) {
         char *plain = hth_site_plain(&file[i]);
-        snprintf(path, sizeof(path), HTH_TEST_PAGE "/%s", file[i].path);
+        snprintf(path, sizeof(path), HTH_TEST_PAGE "%s", file[i].path);
         must_end_with(plain, file[i].len, path);
         assert_true(file[i].gz_len < file[i].len);
         hth_free(plain);

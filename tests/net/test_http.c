@@ -121,6 +121,10 @@ static void serves_local_pages(void **state)
     hth_blob_unref(hello);
     get(&p, &v, &addr, "/", "LOCALHOST:8");
     assert_non_null(strstr(v.text, "<p>hello</p>"));
+    get(&p, &v, &addr, "/", "127.7.8.9:80"); /* --status may name any loopback address */
+    assert_non_null(strstr(v.text, "<p>hello</p>"));
+    get(&p, &v, &addr, "/", "[::1]:80");
+    assert_non_null(strstr(v.text, "<p>hello</p>"));
     get(&p, &v, &addr, "/none", "localhost");
     assert_non_null(strstr(v.text, " 404 "));
     hth_http_free(http);
@@ -129,8 +133,10 @@ static void serves_local_pages(void **state)
 
 static void refuses_foreign_hosts_and_large_headers(void **state)
 {
-    static const char *const foreign[] = {"evil.example", "localhost.evil.example",
-                                          "127.0.0.1.evil.example", "", "localhostx"};
+    static const char *const foreign[] = {
+        "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "",      "localhostx",
+        "128.0.0.1",    "127.0.0.1x:80",          "127.evil.example",       "[::2]", "[::1]x",
+        "[::1"};
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_addr addr = {.family = 4, .ip = {127, 0, 0, 1}}, outside = {.family = 4};
     static struct visit v;
