@@ -863,6 +863,7 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->hears = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
     hth_chain_keep(chain, self);
     roll->choice = hth_calloc(1, hth_choice_size(HTH_ROLL_LINE_MAX));
+    roll->mate[self].brings.grain = 1; /* until the owner says more */
     roll->read = HTH_LINK_NONE;
     roll->sent_ballot.base = roll->ready_in.base = HTH_LINK_NONE;
     hth_choice_init(roll->choice, chain, self, HTH_ROLL_LINE_MAX);

@@ -174,7 +174,7 @@ static void commit(struct hth_brings *b, const struct mate *mate)
 static struct hth_brings expected(const struct hth_roll_call *roll, uint16_t member, bool here)
 {
     const struct mate *mate = &roll->mate[member];
-    struct hth_brings b = {.grain = mate->brings.grain, .each_us = mate->each_us};
+    struct hth_brings b = {.grain = HTH_MAX(mate->brings.grain, 1u), .each_us = mate->each_us};
     if (!here)
         return b;
     b = mate->brings;

@@ -33,6 +33,7 @@ struct mate {
     int64_t measured_us; /* 0 before the first landing */
     uint32_t samples, air;
     int64_t lands_us, tip_us;
+    bool mute;                       /* never says what it brings */
     bool rests;                      /* brings no more */
     bool lies;                       /* nothing of what it starts lands */
     struct hth_hash head[STEPS_MAX]; /* by step, as this member held them last */
@@ -88,6 +89,8 @@ static void say(struct mate *m)
 static void gather(void *arg)
 {
     struct mate *m = arg;
+    if (m->mute)
+        return;
     say(m);
     if (!m->rests && m->air == 0 && m->samples + GRAIN <= hth_roll_quota(m->roll)) {
         m->air = GRAIN;
@@ -781,6 +784,21 @@ static int64_t lie(uint64_t seed, bool calls, bool strange, bool rests)
     return 50 * HTH_US_PER_S - (int64_t)steps * step_us;
 }
 
+static void a_mute_member_stops_nobody(void **state)
+{
+    (void)state;
+    for (uint32_t who = 0; who < 4; who++) {
+        struct line *l = start(who, 4, false);
+        l->target = BATCH;
+        l->mate[who].mute = true;
+        hth_world_run_for(l->world, 30 * HTH_US_PER_S);
+        uint64_t steps = l->mate[(who + 1) % 4].step;
+        printf("beside a mute one: %llu steps in 30 s\n", (unsigned long long)steps);
+        assert_true(steps > 40);
+        stop(l);
+    }
+}
+
 /* Numbers without any sense, of a member or of a stranger, stop nobody. */
 static void babble_stops_nobody(void **state)
 {
@@ -843,6 +861,7 @@ int main(void)
         cmocka_unit_test(death_in_a_batch),
         cmocka_unit_test(newcomer_shares_the_batch),
         cmocka_unit_test(liars_cost_little),
+        cmocka_unit_test(a_mute_member_stops_nobody),
         cmocka_unit_test(babble_stops_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
