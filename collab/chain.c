@@ -254,6 +254,15 @@ uint64_t hth_chain_samples(const struct hth_chain *chain, uint32_t link)
     return held_at(chain, link)->samples;
 }
 
+uint64_t hth_chain_samples_before(const struct hth_chain *chain, uint32_t link)
+{
+    const struct hth_chain_link *at = hth_chain_at(chain, link);
+    uint64_t samples = hth_chain_samples(chain, link);
+    for (uint32_t i = 0; i < at->count; i++)
+        samples -= at->roll[i].marks & HTH_ROLL_IN ? at->roll[i].samples : 0;
+    return samples;
+}
+
 static int by_number(const void *a, const void *b)
 {
     return (int)((const struct hth_roll *)a)->member - (int)((const struct hth_roll *)b)->member;

@@ -170,6 +170,8 @@ struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link)
 uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link);
 /* Samples in the means of this link and of all before it, from the genesis on. */
 uint64_t hth_chain_samples(const struct hth_chain *chain, uint32_t link);
+/* The same without this link's. */
+uint64_t hth_chain_samples_before(const struct hth_chain *chain, uint32_t link);
 /* The entry of a member in a link's roll, or NULL. */
 const struct hth_roll *hth_chain_entry(const struct hth_chain *chain, uint32_t link,
                                        uint16_t member);

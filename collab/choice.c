@@ -168,6 +168,24 @@ void hth_choice_again(struct hth_choice *c)
     c->phase = HTH_CHOICE_READY;
 }
 
+/* The table need not be kept: who has sent a ballot's GO has promised a later one since. */
+struct hth_vote hth_choice_vote(const struct hth_choice *c)
+{
+    HTH_ASSERT(c->phase != HTH_CHOICE_ROUND);
+    return (struct hth_vote){c->tip, c->promised, c->accepted, c->accepted_n, c->batch};
+}
+
+void hth_choice_resume(struct hth_choice *c, const struct hth_vote *vote)
+{
+    HTH_ASSERT(c->tip == HTH_LINK_NONE && vote->tip != HTH_LINK_NONE);
+    c->tip = vote->tip;
+    c->promised = vote->promised;
+    c->accepted = vote->accepted;
+    c->accepted_n = vote->accepted_n;
+    c->batch = vote->batch;
+    c->phase = HTH_CHOICE_READY;
+}
+
 void hth_choice_leave(struct hth_choice *c)
 {
     if (c->leave == HTH_CHOICE_STAYS)

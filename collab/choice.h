@@ -127,6 +127,18 @@ void hth_choice_fail(struct hth_choice *c);
 /* It is READY again in the same ballot, with more samples, or because its caller did not get the
  * last one. Only from phase WAIT. */
 void hth_choice_again(struct hth_choice *c);
+/* The part of a member's state that outlives its process: with it, the member was only frozen. */
+struct hth_vote {
+    uint32_t tip; /* HTH_LINK_NONE: it holds no head, and has no vote to keep */
+    uint32_t promised;
+    uint32_t accepted; /* HTH_LINK_NONE: none */
+    uint32_t accepted_n;
+    uint32_t batch;
+};
+/* Not from phase ROUND. */
+struct hth_vote hth_choice_vote(const struct hth_choice *c);
+/* A member without a head goes on with a vote that has one. */
+void hth_choice_resume(struct hth_choice *c, const struct hth_vote *vote);
 /* It wants to leave, after its present batch. */
 void hth_choice_leave(struct hth_choice *c);
 /* The READY to send, from phase READY; returns its caller, which may be this member itself. It

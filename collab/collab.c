@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define POLL_US      (200 * HTH_US_PER_MS)
+#define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about a missing quorum */
 #define LINKS_MAX    1280
 #define MEMBERS_MAX  4096
 #define ROLLS_MAX    (LINKS_MAX * HTH_ROLL_LINE_MAX)
@@ -64,18 +65,25 @@ void collab_ask(struct hth_collab *c, enum collab_ask what)
     ask_next(c);
 }
 
-static void say_head(struct hth_collab *c)
+static bool calls(const struct hth_collab *c)
 {
     struct hth_ballot now = hth_choice_now(hth_roll_choice(c->roll));
-    bool calls = now.base != HTH_LINK_NONE && c->opts.addr.family != 0 &&
-                 hth_choice_caller(c->chain, &now) == hth_roll_choice(c->roll)->me;
+    return now.base != HTH_LINK_NONE && c->opts.addr.family != 0 &&
+           hth_choice_caller(c->chain, &now) == hth_roll_choice(c->roll)->me;
+}
+
+static void say_head(struct hth_collab *c)
+{
+    if (c->frozen)
+        return;
+    c->calls = calls(c);
     uint32_t tip = hth_roll_choice(c->roll)->tip;
     if (tip == HTH_LINK_NONE && c->started) {
         const struct hth_head_note looks = {.samples = c->start_samples, .addr = c->opts.addr};
         hth_heads_say(c->heads, &looks);
         return;
     }
-    if (!calls) {
+    if (!c->calls) {
         hth_heads_say(c->heads, NULL);
         return;
     }
@@ -86,14 +94,26 @@ static void say_head(struct hth_collab *c)
     hth_heads_say(c->heads, &note);
 }
 
+static void note_held(struct hth_collab *c)
+{
+    c->stats.step = hth_chain_at(c->chain, c->held)->step;
+    c->stats.head = *hth_chain_head(c->chain, c->held);
+    c->stats.members = hth_chain_at(c->chain, c->held)->count;
+}
+
 void collab_holds(struct hth_collab *c, uint32_t link)
 {
     c->held = link;
-    c->stats.step = hth_chain_at(c->chain, link)->step;
-    c->stats.head = *hth_chain_head(c->chain, link);
-    c->stats.members = hth_chain_at(c->chain, link)->count;
+    note_held(c);
     say_head(c);
     c->ops.more(c->arg);
+}
+
+/* A member that leaves may be still now. */
+static void look_after(struct hth_collab *c)
+{
+    if (c->left != NULL)
+        hth_timer_set(c->env, c->timer, 0);
 }
 
 void hth_collab_stepped(struct hth_collab *c)
@@ -106,6 +126,7 @@ void hth_collab_stepped(struct hth_collab *c)
     if (c->by_arrive)
         hth_arrive_stepped(c->arrive, HTH_OK);
     ask_next(c);
+    look_after(c);
 }
 
 void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
@@ -118,6 +139,7 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
         collab_holds(c, c->to);
     hth_arrive_adopted(c->arrive, err);
     ask_next(c);
+    look_after(c);
 }
 
 /* ---- the way to another head -------------------------------------------------------------- */
@@ -245,6 +267,8 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
     c->asked = ASK_COUNT;
     if (c->begins) {
         c->begins = false;
+        if (c->frozen)
+            return;
         if (err == HTH_OK)
             collab_hash(c, values, on_first_digest);
         else
@@ -269,28 +293,143 @@ static void begin(struct hth_collab *c)
     collab_ask(c, ASK_COPY);
 }
 
-/* Alone it need not wait. */
+/* ---- the end ------------------------------------------------------------------------------ */
+
+bool collab_all_leave(const struct hth_collab *c, uint32_t link)
+{
+    const struct hth_chain_link *at = hth_chain_at(c->chain, link);
+    bool all = c->left != NULL;
+    for (uint32_t i = 0; i < at->count; i++)
+        all &= !(at->roll[i].marks & HTH_ROLL_IN) || at->roll[i].marks & HTH_ROLL_LEFT;
+    return all;
+}
+
+/* Nobody waits for its values, or it has waited long enough for that. */
+static bool may_leave(const struct hth_collab *c)
+{
+    return c->held == HTH_LINK_NONE || c->stats.members <= 1 || hth_roll_has_left(c->roll) ||
+           collab_all_leave(c, c->held) ||
+           hth_now_us(c->env) - c->leave_us >= HTH_COLLAB_LEAVE_US;
+}
+
+static void freeze(struct hth_collab *c)
+{
+    c->frozen = true;
+    collab_drop_round(c);
+    hth_arrive_free(c->arrive);
+    c->arrive = NULL;
+    hth_roll_freeze(c->roll, c->held);
+    hth_heads_say(c->heads, NULL);
+}
+
+/* Whether the trainer's state stays as it is. */
+static bool is_still(const struct hth_collab *c)
+{
+    bool moves = c->asked == ASK_STEP || c->asked == ASK_ADOPT;
+    return !moves && !c->wanted[ASK_STEP] && !c->wanted[ASK_ADOPT];
+}
+
 static void look_whether_left(struct hth_collab *c)
 {
     hth_fn *left = c->left;
-    bool alone = c->held == HTH_LINK_NONE || c->stats.members <= 1;
-    if (left == NULL || !(alone || hth_roll_has_left(c->roll) ||
-                          hth_now_us(c->env) - c->leave_us >= HTH_COLLAB_LEAVE_US))
+    if (left == NULL || !may_leave(c) || !is_still(c))
         return;
+    freeze(c);
     c->left = NULL;
     left(c->left_arg);
+}
+
+enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct hth_blob **out)
+{
+    struct hth_collab_file file = {.run = c->run, .life = c->opts.life};
+    *out = NULL;
+    if (!c->frozen || c->held == HTH_LINK_NONE || c->held != hth_roll_choice(c->roll)->tip ||
+        hth_chain_at(c->chain, c->held)->step != step)
+        return HTH_E_NOT_FOUND;
+    const struct hth_vote vote = hth_choice_vote(hth_roll_choice(c->roll));
+    const struct hth_chain_link *tip = hth_chain_at(c->chain, vote.tip);
+    for (; file.peers < HTH_MIN(tip->count, HTH_ROLL_LINE_MAX); file.peers++) {
+        uint16_t member = tip->roll[file.peers].member;
+        file.peer[file.peers] =
+            (struct hth_roll_peer){.id = *hth_chain_id(c->chain, member),
+                                   .addr = hth_roll_addr(c->roll, member)};
+    }
+    return hth_collab_file_write(c->env->crypto, &file, c->chain, &vote, out);
+}
+
+/* ---- the timer ---------------------------------------------------------------------------- */
+
+/* A member that has no vote, and hears none that has, can't go on with its chain: it begins another
+ * one with its state, unless others do. */
+static void begin_anew(struct hth_collab *c)
+{
+    c->start_us = hth_now_us(c->env);
+    c->start_step = c->stats.step;
+    c->start_samples = hth_chain_samples(c->chain, c->held);
+    c->yields_us = 0;
+    c->held = HTH_LINK_NONE;
+    hth_roll_lose(c->roll);
+    say_head(c);
+}
+
+static void look_at_quorum(struct hth_collab *c)
+{
+    uint32_t heard, voters;
+    int64_t now = hth_now_us(c->env);
+    if (c->held == HTH_LINK_NONE || hth_roll_hears(c->roll, &heard, &voters)) {
+        c->alone_us = 0;
+        return;
+    }
+    if (c->alone_us == 0)
+        c->alone_us = now;
+    bool since = now - c->alone_us >= TOLD_US;
+    if (!c->opts.eventual && now - HTH_MAX(c->told_us, c->alone_us) >= TOLD_US) {
+        c->told_us = now;
+        HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
+                "step %llu waits for a quorum: hears %u of %u voters (averaging.majority: strict)",
+                (unsigned long long)c->stats.step + 1, heard, voters);
+    }
+    if (c->opts.eventual && since && heard == 0 && is_still(c) &&
+        hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND)
+        begin_anew(c);
+}
+
+/* In a strict run only those that have taken no step begin a chain by themselves: others can't know
+ * whether the run goes on elsewhere. */
+static bool may_begin(const struct hth_collab *c)
+{
+    int64_t now = hth_now_us(c->env);
+    return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
+           hth_heads_others(c->heads) == 0 && !hth_arrive_is_going(c->arrive) &&
+           (c->opts.eventual || (c->start_step == 0 && hth_chain_count(c->chain) == 0));
+}
+
+static void tell_that_it_looks(struct hth_collab *c)
+{
+    int64_t now = hth_now_us(c->env);
+    if (c->opts.eventual || c->start_step == 0 || !is_looking(c) ||
+        now - HTH_MAX(c->told_us, c->start_us) < TOLD_US)
+        return;
+    c->told_us = now;
+    HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
+            "waits for others to go on from step %llu with; --bootstrap begins without them "
+            "(averaging.majority: strict)",
+            (unsigned long long)c->start_step);
 }
 
 static void on_timer(void *arg)
 {
     struct hth_collab *c = arg;
-    bool long_enough = hth_now_us(c->env) - c->start_us >= c->opts.look_us;
-    hth_timer_set(c->env, c->timer, POLL_US);
-    if (is_looking(c) && long_enough && hth_now_us(c->env) >= c->yields_us &&
-        hth_heads_others(c->heads) == 0 &&
-        hth_chain_count(c->chain) == 0)
-        begin(c);
     look_whether_left(c);
+    if (c->frozen)
+        return;
+    hth_timer_set(c->env, c->timer, POLL_US);
+    look_at_quorum(c);
+    tell_that_it_looks(c);
+    if (may_begin(c))
+        begin(c);
+    if (calls(c) != c->calls)
+        say_head(c);
 }
 
 /* Of several that look the one with the most samples begins, then the one with the smallest id. It
@@ -313,7 +452,8 @@ static void on_head(void *arg, const struct hth_head_note *note, const struct ht
         yield(c, note, by);
         return;
     }
-    if (is_looking(c) && c->start_samples > note->samples) {
+    hth_roll_meet(c->roll, &holder);
+    if (is_looking(c) && c->opts.eventual && c->start_samples > note->samples) {
         begin(c);
         return;
     }
@@ -367,7 +507,7 @@ bool hth_collab_may_launch(const struct hth_collab *c, const struct hth_brings *
 {
     uint32_t quota = HTH_MAX(hth_roll_quota(c->roll), brings->grain); /* something at least */
     bool still = c->asked == ASK_ADOPT || c->wanted[ASK_ADOPT] || c->asked == ASK_STEP;
-    return c->held != HTH_LINK_NONE && !still &&
+    return c->held != HTH_LINK_NONE && !still && !c->frozen &&
            hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND &&
            (uint64_t)brings->samples + brings->air + brings->grain <= quota;
 }
@@ -397,6 +537,17 @@ static struct hth_hash run_of(struct hth_env *env, const struct hth_collab_opts 
     return run;
 }
 
+static enum hth_err read_frozen(struct hth_collab *c, const struct hth_collab_file *file)
+{
+    if (memcmp(&file->run, &c->run, sizeof(c->run)) != 0)
+        return HTH_E_WRONG_RUN;
+    HTH_TRY(hth_collab_file_vote(file, c->chain, &c->vote));
+    for (uint32_t i = 0; i < file->peers; i++)
+        if (!hth_peer_id_eq(&file->peer[i].id, &c->env->self))
+            hth_roll_meet(c->roll, &file->peer[i]);
+    return HTH_OK;
+}
+
 static enum hth_err make(struct hth_collab *c)
 {
     static const struct hth_roll_ops roll_ops = {.average = collab_on_average,
@@ -417,6 +568,9 @@ static enum hth_err make(struct hth_collab *c)
     roll.life = o->life;
     roll.target = o->target;
     HTH_TRY(hth_roll_new(c->env, c->rpc, c->chain, &roll, &roll_ops, c, &c->roll));
+    if (o->frozen != NULL)
+        HTH_TRY(read_frozen(c, o->frozen));
+    c->opts.frozen = NULL;
     HTH_TRY(hth_heads_new(c->env, o->dht, o->network, o->schema, on_head, c, &c->heads));
     donor.network = o->network;
     donor.schema = o->schema;
@@ -443,9 +597,13 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .ops = *ops,
                              .arg = arg,
                              .asked = ASK_COUNT,
-                             .held = HTH_LINK_NONE};
+                             .held = HTH_LINK_NONE,
+                             .vote = {.tip = HTH_LINK_NONE},
+                             .run = run_of(env, opts)};
+    if (opts->frozen != NULL)
+        c->opts.life = opts->frozen->life;
     const struct hth_chain_opts chain = {.crypto = env->crypto,
-                                         .run = run_of(env, opts),
+                                         .run = c->run,
                                          .window = WINDOW_LINKS,
                                          .eventual = opts->eventual,
                                          .links_max = LINKS_MAX,
@@ -491,10 +649,14 @@ void hth_collab_start(struct hth_collab *c, uint64_t step, uint64_t samples)
     c->start_us = hth_now_us(c->env);
     c->start_step = step;
     c->start_samples = samples;
-    if (c->opts.bootstrap)
+    if (c->vote.tip != HTH_LINK_NONE) {
+        hth_roll_resume(c->roll, &c->vote);
+        collab_holds(c, c->vote.tip);
+    } else if (c->opts.bootstrap) {
         begin(c);
-    else
+    } else {
         say_head(c);
+    }
     hth_timer_set(c->env, c->timer, POLL_US);
 }
 

@@ -36,8 +36,10 @@
 #include "collab/quota.h"
 #include "collab/roll.h"
 
+struct hth_blob;
 struct hth_budget;
 struct hth_collab;
+struct hth_collab_file;
 struct hth_dht;
 struct hth_reducer;
 struct hth_state_result;
@@ -80,12 +82,16 @@ struct hth_collab_opts {
     bool eventual;   /* averaging.majority: a part without a quorum goes on by itself */
     bool bootstrap;  /* begins a chain at once */
     int64_t look_us; /* for others, before it begins a chain */
+    /* Goes on as the member whose process ended, in the file's life; borrowed for the call. NULL: a
+     * new member, in `life`. */
+    const struct hth_collab_file *frozen;
     struct hth_dht *dht;
     struct hth_reducer *reducer;
     struct hth_budget *budget; /* NULL: none */
 };
 
-/* All but spans is borrowed. Errors: E_CONFIG, E_TOO_LARGE (state), those of its parts. */
+/* All but spans is borrowed. Errors: E_CONFIG, E_TOO_LARGE (state), those of its parts; E_WRONG_RUN
+ * and those of hth_collab_file_vote (`frozen`). */
 enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                             const struct hth_collab_opts *opts, const struct hth_collab_ops *ops,
                             void *arg, struct hth_collab **out) HTH_MUST;
@@ -93,7 +99,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
 void hth_collab_free(struct hth_collab *collab);
 
 /* Begins to look for others, with a state of that many steps and samples: of a checkpoint, or zero
- * for parameters that were drawn from the run's seed. */
+ * for parameters that were drawn from the run's seed. A frozen member's state is its head's. */
 void hth_collab_start(struct hth_collab *collab, uint64_t step, uint64_t samples);
 
 /* Whether another micro-batch may start: it holds a head, is in no round, and its caller wants
@@ -114,8 +120,14 @@ void hth_collab_copied(struct hth_collab *collab, enum hth_err err, struct hth_b
 void hth_collab_adopted(struct hth_collab *collab, enum hth_err err);
 
 /* Asks to leave: done is called once nobody waits for this trainer's values, after a few steps at
- * most, or after HTH_COLLAB_LEAVE_US. The trainer gathers as before meanwhile. Called once. */
+ * most, or after HTH_COLLAB_LEAVE_US and what is asked of the trainer then. The trainer gathers as
+ * before meanwhile. From then on the member is frozen: it takes part in nothing, and only answers
+ * those that fetch. Where all that are there leave together, all stop at one step. Called once. */
 void hth_collab_leave(struct hth_collab *collab, hth_fn *done, void *arg);
+/* The frozen member's file, for a checkpoint of this step. Errors: E_NOT_FOUND (it was not frozen,
+ * or holds no head of this step), those of hth_collab_file_write. */
+enum hth_err hth_collab_save(const struct hth_collab *collab, uint64_t step,
+                             struct hth_blob **out) HTH_MUST;
 /* For the endpoint's on_peer_lost. */
 void hth_collab_peer_lost(struct hth_collab *collab, const struct hth_peer_id *peer);
 

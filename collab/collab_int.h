@@ -10,6 +10,7 @@
 #include "averaging/state.h"
 #include "collab/arrive.h"
 #include "collab/collab.h"
+#include "collab/collab_file.h"
 #include "collab/heads.h"
 #include "collab/means.h"
 
@@ -33,6 +34,7 @@ struct hth_collab {
     struct hth_collab_ops ops;
     void *arg;
     struct hth_avg_span *spans;
+    struct hth_hash run;
     struct hth_chain *chain;
     struct hth_roll_call *roll;
     struct hth_heads *heads;
@@ -61,12 +63,18 @@ struct hth_collab {
     struct collab_digest *digest; /* NULL: none is computed */
 
     /* The start. */
+    struct hth_vote vote; /* of a frozen member; its tip is HTH_LINK_NONE for a new one */
     bool started, begins; /* looks for others; makes a genesis */
+    bool calls;           /* as last said in the DHT */
     int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
     uint64_t start_step, start_samples;
 
+    int64_t alone_us; /* it hears no quorum since then; 0: it does */
+    int64_t told_us;
+
     int64_t leave_us; /* when it asked to leave */
+    bool frozen;
     hth_fn *left;
     void *left_arg;
 };
@@ -79,6 +87,9 @@ void collab_holds(struct hth_collab *c, uint32_t link);
 void collab_hash(struct hth_collab *c, struct hth_blob *values,
                  void (*done)(struct hth_collab *c, enum hth_err err,
                               const struct hth_hash *digest));
+
+/* Whether it leaves with all others of this link: then this one is the last. */
+bool collab_all_leave(const struct hth_collab *c, uint32_t link);
 
 /* collab_round.c */
 void collab_on_average(void *arg, const struct hth_roll_group *group);

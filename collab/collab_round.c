@@ -112,6 +112,8 @@ void hth_collab_taken(struct hth_collab *c, enum hth_err err, struct hth_blob *v
 {
     HTH_ASSERT(c->asked == ASK_TAKE);
     c->asked = ASK_COUNT;
+    if (c->frozen)
+        return;
     if (err == HTH_OK && samples < c->group.peer[c->group.self].samples)
         err = HTH_E_STALE; /* a state was adopted since it was READY */
     if (err == HTH_OK)
@@ -133,6 +135,8 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
     struct hth_collab *c = arg;
     if (used)
         c->ops.used(c->arg);
+    if (collab_all_leave(c, link))
+        hth_roll_freeze(c->roll, link);
     if (c->average == NULL)
         return; /* it was fetched */
     c->stats.forks += hth_chain_at(c->chain, link)->kind == HTH_LINK_FORK;

@@ -161,7 +161,7 @@ static enum hth_err from_wire(const struct hth_roll_call *roll,
     return out->step == step || out->step == step + 1 ? HTH_OK : HTH_E_MALFORMED;
 }
 
-static void drop_ready(struct hth_roll_call *roll)
+void roll_drop_ready(struct hth_roll_call *roll)
 {
     for (size_t i = 0; i < HTH_ARRAY_LEN(roll->ready); i++) {
         if (roll->ready[i].call != NULL)
@@ -229,7 +229,8 @@ static void on_ready_answer(void *arg, const struct hth_rpc_result *result)
     out->call = NULL;
     if (err == HTH_OK)
         err = hth_ready_reply_read(result->payload, result->payload_len, &reply);
-    bool heard = err == HTH_OK || result->remote;
+    /* E_STALE: another process of that peer answers. */
+    bool heard = err == HTH_OK || (result->remote && err != HTH_E_STALE);
     roll_set_heard(roll, out->to, heard);
     roll->again_us = hth_now_us(roll->env);
     if (err == HTH_OK)
@@ -359,6 +360,14 @@ static bool has_promised(const struct hth_choice *c, const struct hth_ballot *ba
     return now.base == ballot->base && now.step == ballot->step && now.n > ballot->n;
 }
 
+/* Whether this ballot's caller was another process of this peer. */
+static bool is_older_life(const struct hth_roll_call *roll, const struct hth_ballot *ballot)
+{
+    uint16_t caller = hth_choice_caller(roll->chain, ballot);
+    return caller != HTH_MEMBER_NONE && caller != roll_me(roll) &&
+           hth_peer_id_eq(hth_chain_id(roll->chain, caller), &roll->env->self);
+}
+
 static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, uint16_t from,
                        const struct hth_ready *ready, const struct hth_ready_msg *msg)
 {
@@ -396,7 +405,8 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
         answer(req, &reply);
         break;
     case HTH_CHOICE_NOT_ME:
-        hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "another member calls this ballot");
+        hth_rpc_refuse(req, is_older_life(roll, &ready->ballot) ? HTH_E_STALE : HTH_E_NOT_FOUND, 0,
+                       "another member calls this ballot");
         break;
     }
     if (c->phase != HTH_CHOICE_ROUND && c->tip != HTH_LINK_NONE &&
@@ -405,6 +415,17 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
         struct hth_hash head = roll_head(roll, ready->head);
         roll_want(roll, &head, &holder, 1);
     }
+}
+
+/* A frozen member calls no ballot, and still tells those that lack its head. */
+static void answer_frozen(struct hth_roll_call *roll, struct hth_rpc_request *req, uint32_t head)
+{
+    uint32_t tip = roll->choice->tip;
+    const struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, tip)};
+    if (head != HTH_LINK_NONE && tip != HTH_LINK_NONE && hth_chain_better(roll->chain, tip, head))
+        answer(req, &behind);
+    else
+        hth_rpc_refuse(req, HTH_E_DRAINING, 0, "this member ends");
 }
 
 static void on_ready(void *arg, struct hth_rpc_request *req)
@@ -425,12 +446,17 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     roll_set_heard(roll, from, true);
     roll->mate[from].addr = msg.addr;
     err = find_heads(roll, &msg, &ready);
-    if (err == HTH_OK) {
+    struct hth_roll_peer holder = roll_peer(roll, from);
+    if (roll->choice->tip == HTH_LINK_NONE) { /* a newcomer: the member that is meant is gone */
+        hth_rpc_refuse(req, HTH_E_STALE, 0, "this member holds no head");
+        roll_want(roll, &msg.head, &holder, 1);
+    } else if (roll->frozen) {
+        answer_frozen(roll, req, err == HTH_OK ? ready.head : HTH_LINK_NONE);
+    } else if (err == HTH_OK) {
         take_ready(roll, req, from, &ready, &msg);
     } else {
         hth_rpc_refuse(req, err == HTH_E_NOT_FOUND ? HTH_E_AGAIN : err, AGAIN_US,
                        "this head is not known here yet");
-        struct hth_roll_peer holder = roll_peer(roll, from);
         if (err == HTH_E_NOT_FOUND)
             roll_want(roll, &msg.head, &holder, 1);
     }
@@ -531,8 +557,8 @@ static void on_call(void *arg, struct hth_rpc_request *req)
         return;
     }
     roll_set_heard(roll, caller, true);
-    if (hth_choice_hear_call(roll->choice, &ballot))
-        drop_ready(roll);
+    if (!roll->frozen && hth_choice_hear_call(roll->choice, &ballot))
+        roll_drop_ready(roll);
     hth_rpc_reply(req, NULL);
     roll_pump(roll);
 }
@@ -549,7 +575,7 @@ static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply
 {
     struct hth_roll_group group = {.head = list->head, .count = list->count};
     uint8_t name[sizeof(list->head) + sizeof(list->n)];
-    drop_ready(roll);
+    roll_drop_ready(roll);
     roll->round_us = hth_now_us(roll->env);
     if (list != &roll->list)
         roll->list = *list;
@@ -585,7 +611,7 @@ static void hear_roll(struct hth_roll_call *roll, uint32_t link, int64_t at_us)
 static void take_tip(struct hth_roll_call *roll, uint32_t link, const struct hth_roll_peer *entry)
 {
     struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, link)};
-    drop_ready(roll);
+    roll_drop_ready(roll);
     hear_roll(roll, link, entry != NULL ? roll->round_us : hth_now_us(roll->env));
     bool used = hth_choice_take(roll->choice, link);
     if (used) {
@@ -697,7 +723,7 @@ static bool move_on(struct hth_roll_call *roll)
         if (order[i] == HTH_CHOICE_GO || order[i] == HTH_CHOICE_FORK) {
             send_go(roll, order[i]);
         } else {
-            drop_ready(roll);
+            roll_drop_ready(roll);
             hth_choice_make(c, order[i], roll->hears, c->ballot.n, NULL);
         }
         return true;
@@ -785,7 +811,7 @@ static void note_ballot(struct hth_roll_call *roll)
     if (now.base == was->base && now.step == was->step && now.n == was->n)
         return;
     *was = now;
-    drop_ready(roll);
+    roll_drop_ready(roll);
     roll->strangers_since_us = 0;
     roll->since_us = roll->idle_us = hth_now_us(roll->env);
 }
@@ -809,7 +835,7 @@ static void note_reasons(struct hth_roll_call *roll, bool calls)
 void roll_pump(struct hth_roll_call *roll)
 {
     struct hth_choice *c = roll->choice;
-    if (roll->pumping)
+    if (roll->pumping || roll->frozen)
         return;
     roll->pumping = true;
     lose_silent(roll);
@@ -885,7 +911,7 @@ void hth_roll_free(struct hth_roll_call *roll)
     for (uint32_t i = 0; i < roll->mates_max; i++)
         if (roll->mate[i].held != NULL)
             hth_rpc_refuse(roll->mate[i].held, HTH_E_DRAINING, 0, "this member ends");
-    drop_ready(roll);
+    roll_drop_ready(roll);
     if (roll->links != NULL)
         hth_rpc_cancel(roll->links);
     hth_timer_free(roll->env, roll->timer);
@@ -893,14 +919,6 @@ void hth_roll_free(struct hth_roll_call *roll)
     hth_free(roll->hears);
     hth_free(roll->mate);
     hth_free(roll);
-}
-
-void hth_roll_hold(struct hth_roll_call *roll, uint32_t link)
-{
-    hth_choice_take(roll->choice, link);
-    roll_meet(roll);
-    roll_begin_quota(roll, false, 0);
-    hth_timer_set(roll->env, roll->timer, 0);
 }
 
 void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
@@ -932,6 +950,11 @@ void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *pe
         if (i != roll_me(roll) && hth_peer_id_eq(hth_chain_id(roll->chain, i), peer))
             roll_set_heard(roll, i, false);
     hth_timer_set(roll->env, roll->timer, 0);
+}
+
+struct hth_addr hth_roll_addr(const struct hth_roll_call *roll, uint16_t member)
+{
+    return roll_peer(roll, member).addr;
 }
 
 const struct hth_choice *hth_roll_choice(const struct hth_roll_call *roll)

@@ -113,6 +113,13 @@ void hth_roll_free(struct hth_roll_call *roll);
 
 /* Holds the state of this link, which is in the chain: a genesis, or a checkpoint's. */
 void hth_roll_hold(struct hth_roll_call *roll, uint32_t link);
+/* Goes on as the member that it was before its process ended, whose life is in the options. The
+ * links are in the chain. */
+void hth_roll_resume(struct hth_roll_call *roll, const struct hth_vote *vote);
+/* Sends nothing and enters no round any more, so that its vote can be kept; a round that is under
+ * way has failed. Others may still ask for its links. `held` is the link whose state the owner has:
+ * it differs from the tip while a state is fetched. */
+void hth_roll_freeze(struct hth_roll_call *roll, uint32_t held);
 /* Where a member is reached, from a note in the DHT. Members say it themselves, too. */
 void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer);
 /* Hears of members that hold heads: asks one of them for its links. */
@@ -136,6 +143,13 @@ bool hth_roll_has_left(const struct hth_roll_call *roll);
 /* For on_peer_lost. */
 void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *peer);
 
+/* Holds no head any more, and waits for one. Not in a round. */
+void hth_roll_lose(struct hth_roll_call *roll);
+/* Voters of its present choice that this member hears, itself among them, of how many. Returns
+ * whether they are a quorum; also true where it holds no head. */
+bool hth_roll_hears(const struct hth_roll_call *roll, uint32_t *heard, uint32_t *voters);
+/* Where a member is reached; family 0: not known, or nowhere. */
+struct hth_addr hth_roll_addr(const struct hth_roll_call *roll, uint16_t member);
 /* To look at. */
 const struct hth_choice *hth_roll_choice(const struct hth_roll_call *roll);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), quotas (roll_quota.c),
- * links and states of other heads (roll_links.c).
+ * links and states of other heads (roll_links.c), begin and end (roll_vote.c).
  */
 #ifndef HTH_COLLAB_ROLL_INT_H
 #define HTH_COLLAB_ROLL_INT_H
@@ -70,6 +70,7 @@ struct hth_roll_call {
     uint64_t *hears; /* the members that are not lost */
     struct hth_timer *timer;
     bool pumping;
+    bool frozen; /* hth_roll_freeze */
 
     struct ready_out ready[READYS];
     struct hth_ballot ready_in; /* the ballot of its READYs */
@@ -104,6 +105,8 @@ struct hth_roll_call {
 /* All that this member does by itself. */
 void roll_pump(struct hth_roll_call *roll);
 uint16_t roll_me(const struct hth_roll_call *roll);
+/* Its READYs that are on their way are of no use any more. */
+void roll_drop_ready(struct hth_roll_call *roll);
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard);
 /* Answers the READY that is held for a member. */
 void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_ready_reply *reply);

@@ -37,7 +37,7 @@ void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
                const struct hth_roll_peer *holders, uint32_t count)
 {
     uint32_t link = hth_chain_find(roll->chain, head);
-    if (count == 0 || roll->fetching)
+    if (count == 0 || roll->fetching || roll->frozen)
         return;
     if (link != HTH_LINK_NONE) {
         want_state(roll, link, holders, count);
@@ -55,12 +55,17 @@ static bool is_zero(const struct hth_hash *head)
     return memcmp(head, &zero, sizeof(zero)) == 0;
 }
 
-/* A member that answers lives, in the life that is known of it. */
-static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result *result)
+/* A member that answers lives, in the life that it says; others of that peer are gone. A refusal
+ * says nothing: it may be a newcomer's. */
+static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result *result,
+                        uint64_t life)
 {
+    if (result->err != HTH_OK && result->remote)
+        return;
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (i != roll_me(roll) && hth_peer_id_eq(hth_chain_id(roll->chain, i), &roll->from.id))
-            roll_set_heard(roll, i, result->err == HTH_OK || result->remote);
+            roll_set_heard(roll, i,
+                           result->err == HTH_OK && hth_chain_life(roll->chain, i) == life);
 }
 
 /* Links, the oldest first, up to the first bad one: then what follows is not looked at. Returns how
@@ -115,6 +120,7 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     uint32_t link = HTH_LINK_NONE, got = 0;
     roll->links = NULL;
     hth_reader_init(&r, result->payload, result->payload_len);
+    uint64_t life = hth_read_u64(&r);
     if (result->err == HTH_OK) {
         leave_behind(roll);
         got = read_links(roll, &r);
@@ -122,7 +128,7 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     }
     if (got > 0)
         link = roll->read;
-    note_answer(roll, result);
+    note_answer(roll, result, life);
     bool any = is_zero(&roll->wanted);
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
@@ -197,23 +203,13 @@ static void find_gap(const struct hth_roll_call *roll, const struct hth_links_ms
     }
 }
 
-/* Samples of all links before this one. */
-static uint64_t samples_before(const struct hth_chain *chain, uint32_t link)
-{
-    const struct hth_chain_link *at = hth_chain_at(chain, link);
-    uint64_t samples = hth_chain_samples(chain, link);
-    for (uint32_t i = 0; i < at->count; i++)
-        samples -= at->roll[i].marks & HTH_ROLL_IN ? at->roll[i].samples : 0;
-    return samples;
-}
-
 /* The oldest links of the gap that have room; returns their bytes. */
 static size_t write_links(const struct hth_roll_call *roll, const struct gap *gap,
                           struct hth_writer *w)
 {
     uint32_t oldest = gap->count == 0 ? 0 : gap->link[(gap->count - 1) % HTH_ROLL_LINKS_MAX];
     hth_write_u8(w, gap->anchored);
-    hth_write_u64(w, gap->anchored ? samples_before(roll->chain, oldest) : 0);
+    hth_write_u64(w, gap->anchored ? hth_chain_samples_before(roll->chain, oldest) : 0);
     struct hth_writer count = *w;
     uint16_t written = 0;
     hth_write_u16(w, 0);
@@ -266,6 +262,7 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     struct hth_writer w;
     struct hth_rpc_body body = {.payload = out};
     hth_writer_init(&w, out, room - ADDRS_BYTES);
+    hth_write_u64(&w, roll->opts.life);
     body.payload_len = write_links(roll, &gap, &w);
     hth_writer_init(&w, out + body.payload_len, ADDRS_BYTES);
     body.payload_len += write_addrs(roll, &w);

@@ -13,8 +13,8 @@
  *       BEHIND  head 32
  *     CALL   u8 version, ballot
  *     LINKS  u8 version, head 32 (wanted; zero: the callee's), u32 count, heads 32 (held)
- *     its answer: u8 anchored (the first link is an anchor, chain.h), u64 samples before it,
- *            u16 count, links, the oldest first; u16 count, of each member of the tip's roll:
+ *     its answer: u64 life, u8 anchored (the first link is an anchor, chain.h), u64 samples before
+ *            it, u16 count, links, the oldest first; u16 count, of each member of the tip's roll:
  *            id 32, address
  *
  *     ballot   u64 step, head 32 of the base, u32 n

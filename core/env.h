@@ -336,7 +336,8 @@ static inline HTH_MUST enum hth_err hth_file_write(struct hth_env *env, const ch
 {
     return env->ops->file_write(env, path, spans, count);
 }
-/* A file, or an empty folder. */
+/* A file, or an empty folder. Syncs the folder that it was in: it does not come back after a
+ * crash. */
 static inline HTH_MUST enum hth_err hth_file_remove(struct hth_env *env, const char *path)
 {
     return env->ops->file_remove(env, path);

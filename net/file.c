@@ -196,5 +196,7 @@ out:
 enum hth_err hth_net_file_remove(struct hth_env *env, const char *path)
 {
     (void)env;
-    return remove(path) == 0 ? HTH_OK : hth_net_file_errno(errno);
+    if (remove(path) != 0)
+        return hth_net_file_errno(errno);
+    return hth_net_sync_dir(path);
 }

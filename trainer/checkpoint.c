@@ -8,7 +8,7 @@
  *   hearth.seed, hearth.updates, hearth.launched, hearth.samples, hearth.steps (the optimiser's),
  *   hearth.loss_ema, hearth.accuracy_ema,
  *   hearth.terms (the schema of parameters, a hash of the run's settings: settings.h),
- *   hearth.lineage (lineage.h, in hex; only of shared batches)
+ *   hearth.lineage (lineage.h, in hex; only of batches that are shared by sweeps)
  *
  * The lineage lets a trainer that returns before the next step continue in the history of the
  * others. Without it they would take its parameters for different ones.
@@ -108,7 +108,7 @@ static void add_tensors(struct hth_st_writer *w, struct hth_params *params, floa
  * thread, which changes that; with a lineage only jobs of the trunk's queue change it. */
 static bool has_lineage(const struct hth_trainer *t)
 {
-    return t->batch.on && !t->newcomer.approximate && t->lineage.digest != 0;
+    return t->batch.on && t->collab == NULL && !t->newcomer.approximate && t->lineage.digest != 0;
 }
 
 static void add_lineage(struct hth_st_writer *w, const struct hth_trainer *t)

@@ -83,6 +83,7 @@ struct hth_share_opts {
     double quorum;             /* 0..1: values of more than this part of the trainers, or of all */
     bool delayed;
     struct hth_reducer *reducer; /* with it trainers meet by roll call (collab/collab.h) */
+    bool strict; /* by roll call: a part without a quorum waits (averaging.majority) */
     int64_t prepare_us; /* matchmaking begins that long ahead; 0: not ahead */
     /* newcomers */
     bool bootstrap;

@@ -19,6 +19,7 @@
 #include "averaging/roster.h"
 #include "averaging/state.h"
 #include "collab/collab.h"
+#include "collab/collab_file.h"
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
@@ -396,6 +397,52 @@ bool hth_shared_is_ready(const struct hth_trainer *t)
     return stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES;
 }
 
+static char *vote_path(const struct hth_trainer *t)
+{
+    return hth_asprintf("%s.vote", t->checkpoint_path);
+}
+
+/* A file that can't be removed may be read again, and is not believed. */
+static enum hth_err open_vote(struct hth_trainer *t, const char *path, struct hth_blob **bytes,
+                              struct hth_collab_file *out)
+{
+    enum hth_err err = hth_file_read(t->env, path, HTH_COLLAB_FILE_BYTES_MAX, bytes);
+
+    if (err == HTH_E_NO_FILE)
+        return err;
+    HTH_TRY(hth_file_remove(t->env, path));
+    HTH_TRY(err);
+    HTH_TRY(hth_collab_file_read(t->env->crypto, (*bytes)->data, (*bytes)->size, out));
+    return out->step == t->stats.updates ? HTH_OK : HTH_E_STALE;
+}
+
+/* Goes on as the member that ended in order, if its file fits; else as a new one. */
+static enum hth_err make_collab(struct hth_trainer *t, struct hth_collab_opts *opts,
+                                const struct hth_collab_ops *ops)
+{
+    struct hth_collab_file file;
+    struct hth_blob *bytes = NULL;
+    char *path = t->checkpoint_path != NULL ? vote_path(t) : NULL;
+    enum hth_err err = path != NULL ? open_vote(t, path, &bytes, &file) : HTH_E_NO_FILE;
+    bool goes_on = err == HTH_OK && t->opts.resume && !opts->bootstrap;
+
+    if (goes_on) {
+        opts->frozen = &file;
+        err = hth_collab_new(t->env, t->opts.rpc, opts, ops, t, &t->collab);
+    }
+    if (err != HTH_OK && err != HTH_E_NO_FILE)
+        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
+                "%s of step %llu can't be used: %s; this trainer joins its run anew, without a "
+                "vote",
+                path, (unsigned long long)t->stats.updates, hth_err_text(err));
+    opts->frozen = NULL;
+    if (t->collab == NULL)
+        err = hth_collab_new(t->env, t->opts.rpc, opts, ops, t, &t->collab);
+    hth_blob_unref(bytes);
+    hth_free(path);
+    return err;
+}
+
 enum hth_err hth_shared_start(struct hth_trainer *t)
 {
     static const struct hth_collab_ops ops = {.take = on_take,
@@ -405,30 +452,49 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                               .adopt = on_adopt,
                                               .more = on_more};
     const struct hth_share_opts *o = &t->opts.share;
-    const struct hth_collab_opts opts = {.network = o->network,
-                                         .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
-                                         .addr = o->addr,
-                                         .life = hth_rng_u64(&t->rng),
-                                         .count = flat_len(t),
-                                         .state_bytes = hth_run_state_bytes(t),
-                                         .spans = t->average.spans,
-                                         .span_count =
-                                             t->average.spans != NULL ? t->average.span_count : 0,
-                                         .target = o->target,
-                                         .eventual = true,
-                                         .bootstrap = o->bootstrap,
-                                         .look_us = o->look_us,
-                                         .dht = o->dht,
-                                         .reducer = o->reducer,
-                                         .budget = t->opts.budget};
+    struct hth_collab_opts opts = {.network = o->network,
+                                   .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
+                                   .addr = o->addr,
+                                   .life = hth_rng_u64(&t->rng),
+                                   .count = flat_len(t),
+                                   .state_bytes = hth_run_state_bytes(t),
+                                   .spans = t->average.spans,
+                                   .span_count =
+                                       t->average.spans != NULL ? t->average.span_count : 0,
+                                   .target = o->target,
+                                   .eventual = !o->strict,
+                                   .bootstrap = o->bootstrap,
+                                   .look_us = o->look_us,
+                                   .dht = o->dht,
+                                   .reducer = o->reducer,
+                                   .budget = t->opts.budget};
 
     if (o->reducer == NULL || o->mode != HTH_SHARE_BATCH)
         return HTH_OK;
     t->newcomer.timer = hth_timer_new(t->env, on_timer, t);
-    return hth_collab_new(t->env, t->opts.rpc, &opts, &ops, t, &t->collab);
+    return make_collab(t, &opts, &ops);
 }
 
 void hth_shared_begin(struct hth_trainer *t)
 {
     hth_collab_start(t->collab, t->stats.updates, t->stats.samples);
+}
+
+void hth_shared_save(struct hth_trainer *t)
+{
+    struct hth_blob *bytes;
+    bool saved = t->ckpt.known && t->ckpt.on_disk == t->stats.updates;
+    char *path;
+
+    if (!saved || hth_collab_save(t->collab, t->stats.updates, &bytes) != HTH_OK)
+        return;
+    const struct hth_span span = {bytes, 0, bytes->size};
+    path = vote_path(t);
+    enum hth_err err = hth_file_write(t->env, path, &span, 1);
+    if (err != HTH_OK)
+        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
+                "%s was not written: %s; this trainer will join its run anew, without a vote", path,
+                hth_err_text(err));
+    hth_blob_unref(bytes);
+    hth_free(path);
 }

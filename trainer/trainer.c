@@ -120,6 +120,8 @@ static void wind_up(struct hth_trainer *t)
         hth_fn *done = t->stop_done;
 
         t->stop_done = NULL;
+        if (done != NULL && t->collab != NULL)
+            hth_shared_save(t);
         if (done != NULL)
             done(t->stop_arg);
     } else {

@@ -368,6 +368,8 @@ bool hth_shared_may_launch(const struct hth_trainer *t);
 void hth_shared_gathers(struct hth_trainer *t);
 void hth_shared_pump(struct hth_trainer *t);
 void hth_shared_timer(struct hth_trainer *t);
+/* At the end, after the last checkpoint: keeps the vote for the next process. */
+void hth_shared_save(struct hth_trainer *t);
 
 /* hear.c */
 /* While a state is fetched or waits to be adopted: keeps offers without values out. */

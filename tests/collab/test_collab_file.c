@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of a member that ended in order: it comes back whole, or is refused with a reason. */
+#include "support/test.h"
+
+#include "collab/collab_file.h"
+#include "net/crypto.h"
+
+#include "core/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEMBERS = 3, LINKS = 150 };
+
+static struct hth_chain *make(bool eventual)
+{
+    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
+                                  .window = 8,
+                                  .eventual = eventual,
+                                  .links_max = 400,
+                                  .members_max = MEMBERS,
+                                  .rolls_max = 2000};
+    return hth_chain_new(&opts);
+}
+
+/* A link by all members, 1 sample each. */
+static uint32_t put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind kind, uint32_t count,
+                    uint32_t ballot)
+{
+    struct hth_roll roll[MEMBERS];
+    struct hth_chain_link link = {
+        .prev = prev, .kind = kind, .roll = roll, .count = count, .ballot = ballot};
+    uint32_t out;
+
+    link.step = prev == HTH_LINK_NONE ? 7 : hth_chain_at(chain, prev)->step + 1;
+    for (uint8_t i = 0; i < count; i++) {
+        struct hth_peer_id id = {{i}};
+
+        roll[i] =
+            (struct hth_roll){.marks = HTH_ROLL_IN, .batch = (uint32_t)link.step, .samples = 1};
+        assert_ok(hth_chain_member(chain, &id, i, &roll[i].member));
+    }
+    assert_ok(hth_chain_add(chain, &link, &out));
+    return out;
+}
+
+static struct hth_collab_file header(void)
+{
+    struct hth_collab_file file = {.run = {{9}}, .life = 77, .peers = 2};
+
+    file.peer[0].id.b[0] = 1;
+    file.peer[0].addr = (struct hth_addr){.family = 4, .ip = {10, 0, 0, 1}, .port = 7000};
+    file.peer[1].id.b[0] = 2;
+    return file;
+}
+
+/* `long_one`: its anchor is not the genesis. `other`: another candidate was accepted. */
+static struct hth_blob *written(struct hth_chain *chain, bool long_one, bool other,
+                                struct hth_vote *vote)
+{
+    const struct hth_collab_file file = header();
+    struct hth_blob *bytes;
+    uint32_t tip = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, MEMBERS, 0), before = tip;
+
+    for (uint32_t i = 0; i < (long_one ? LINKS : 3); i++) {
+        before = tip;
+        tip = put(chain, tip, HTH_LINK_STEP, MEMBERS, 0);
+    }
+    *vote = (struct hth_vote){.tip = tip, .promised = 5, .accepted = HTH_LINK_NONE, .batch = 99};
+    if (other) {
+        vote->accepted = put(chain, before, HTH_LINK_STEP, 2, 3);
+        vote->accepted_n = 4;
+    }
+    assert_ok(hth_collab_file_write(hth_crypto_openssl(), &file, chain, vote, &bytes));
+    return bytes;
+}
+
+static void vote_comes_back(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) {
+        struct hth_chain *chain = make(false), *again = make(false);
+        struct hth_vote vote, got;
+        struct hth_blob *bytes = written(chain, k & 1, k & 2, &vote);
+        struct hth_collab_file file;
+
+        assert_ok(hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
+        assert_true(file.run.b[0] == 9 && file.life == 77 && file.peers == 2);
+        assert_true(file.peer[0].addr.port == 7000 && file.peer[1].addr.family == 0);
+        assert_int_equal(file.step, 7 + (k & 1 ? LINKS : 3));
+        assert_true(file.anchored == (k & 1) && file.links < 80);
+        assert_ok(hth_collab_file_vote(&file, again, &got));
+        assert_true(got.promised == 5 && got.batch == 99 && got.accepted_n == vote.accepted_n);
+        assert_memory_equal(hth_chain_head(again, got.tip), hth_chain_head(chain, vote.tip),
+                            sizeof(struct hth_hash));
+        assert_true((got.accepted != HTH_LINK_NONE) == (k > 1));
+        assert_int_equal(hth_chain_samples(again, got.tip), hth_chain_samples(chain, vote.tip));
+        assert_int_equal(hth_chain_voters(again, hth_chain_base(again, got.tip)).weight,
+                         hth_chain_voters(chain, hth_chain_base(chain, vote.tip)).weight);
+        hth_blob_unref(bytes);
+        hth_chain_free(chain);
+        hth_chain_free(again);
+    }
+}
+
+static void full_lines_fit(void **state)
+{
+    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
+                                  .window = 8,
+                                  .links_max = 400,
+                                  .members_max = 128,
+                                  .rolls_max = 30000};
+    struct hth_chain *chain = hth_chain_new(&opts);
+    struct hth_roll roll[HTH_ROLL_LINE_MAX];
+    struct hth_chain_link link = {
+        .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = roll, .count = HTH_ROLL_LINE_MAX};
+    struct hth_collab_file file = {.peers = HTH_ROLL_LINE_MAX};
+    struct hth_vote vote = {.accepted = HTH_LINK_NONE};
+    struct hth_blob *bytes;
+
+    (void)state;
+    for (uint8_t i = 0; i < HTH_ROLL_LINE_MAX; i++) {
+        struct hth_peer_id id = {{i}};
+
+        roll[i] = (struct hth_roll){.marks = HTH_ROLL_IN, .samples = 1};
+        assert_ok(hth_chain_member(chain, &id, i, &roll[i].member));
+    }
+    for (uint32_t i = 0; i < 192 + 64; i++) { /* its base is the last before an epoch */
+        assert_ok(hth_chain_add(chain, &link, &vote.tip));
+        link.prev = vote.tip;
+        link.kind = HTH_LINK_STEP;
+        link.step++;
+    }
+    assert_ok(hth_collab_file_write(hth_crypto_openssl(), &file, chain, &vote, &bytes));
+    assert_in_range(bytes->size, 200u << 10, HTH_COLLAB_FILE_BYTES_MAX);
+    hth_blob_unref(bytes);
+    hth_chain_free(chain);
+}
+
+/* Every length but the right one, and every byte. */
+static void damage_is_found(void **state)
+{
+    struct hth_chain *chain = make(false);
+    struct hth_vote vote;
+    struct hth_blob *bytes = written(chain, false, true, &vote);
+    struct hth_collab_file file;
+
+    (void)state;
+    for (size_t len = 0; len < bytes->size; len++)
+        assert_true(hth_collab_file_read(hth_crypto_openssl(), bytes->data, len, &file) != HTH_OK);
+    for (size_t i = 0; i < bytes->size; i++) {
+        bytes->data[i] ^= 0x10;
+        assert_err(i < 8    ? HTH_E_BAD_MAGIC
+                   : i < 12 ? HTH_E_VERSION
+                            : HTH_E_CORRUPT,
+                   hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
+        bytes->data[i] ^= 0x10;
+    }
+    hth_blob_unref(bytes);
+    hth_chain_free(chain);
+}
+
+enum {
+    AT_STEP = 8 + 4 + 32 + 8,
+    AT_HEAD = AT_STEP + 8,
+    AT_ACCEPTED = AT_HEAD + 32 + 4,
+    AT_LINKS = AT_ACCEPTED + 32 + 4 + 4 + 8 + 1,
+    PEERS = 2 + 2 * (32 + 19), /* the last bytes before the hash */
+    END = 1 << 20
+};
+
+/* With a hash that fits. */
+static void lies_are_found(void **state)
+{
+    static const struct {
+        size_t at;
+        uint8_t value;
+        enum hth_err read, vote;
+    } cases[] = {
+        {AT_STEP, 200, HTH_OK, HTH_E_MALFORMED},
+        {AT_HEAD, 1, HTH_OK, HTH_E_NOT_FOUND},
+        {AT_ACCEPTED, 1, HTH_OK, HTH_E_NOT_FOUND},
+        {AT_LINKS, 4, HTH_E_MALFORMED, HTH_OK},
+        {AT_LINKS + 1, 2, HTH_E_TRUNCATED, HTH_OK},
+        {AT_LINKS - 1, 1, HTH_OK, HTH_E_MALFORMED},
+        {AT_LINKS + 2 + 8, 1, HTH_OK, HTH_E_NOT_FOUND},
+        {END - PEERS + 1, 1, HTH_E_TOO_LARGE, HTH_OK},
+    };
+    struct hth_chain *chain = make(false);
+    struct hth_vote vote, got;
+    struct hth_blob *bytes = written(chain, false, true, &vote);
+    size_t len = bytes->size - sizeof(struct hth_hash);
+    uint8_t *copy = hth_calloc(1, bytes->size);
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_chain *again = make(false);
+        struct hth_collab_file file;
+        struct hth_hash hash;
+
+        memcpy(copy, bytes->data, len);
+        copy[cases[i].at < END / 2 ? cases[i].at : cases[i].at + len - END] = cases[i].value;
+        hth_crypto_openssl()->hash(copy, len, &hash);
+        memcpy(copy + len, &hash, sizeof(hash));
+        assert_err(cases[i].read,
+                   hth_collab_file_read(hth_crypto_openssl(), copy, bytes->size, &file));
+        if (cases[i].read == HTH_OK)
+            assert_err(cases[i].vote, hth_collab_file_vote(&file, again, &got));
+        hth_chain_free(again);
+    }
+    hth_free(copy);
+    hth_blob_unref(bytes);
+    hth_chain_free(chain);
+}
+
+/* The accepted head of another choice; and forks, where the run has none. */
+static void other_choices_are_refused(void **state)
+{
+    const struct hth_collab_file header_of = header();
+    struct hth_chain *chain = make(true), *again = make(true), *strict = make(false);
+    uint32_t first = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, MEMBERS, 0);
+    uint32_t second = put(chain, first, HTH_LINK_STEP, MEMBERS, 0);
+    struct hth_vote vote = {.tip = put(chain, second, HTH_LINK_FORK, 1, 0),
+                            .accepted = second,
+                            .batch = 1},
+                    got;
+    struct hth_collab_file file;
+    struct hth_blob *bytes;
+
+    (void)state;
+    assert_ok(hth_collab_file_write(hth_crypto_openssl(), &header_of, chain, &vote, &bytes));
+    assert_ok(hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
+    assert_err(HTH_E_MALFORMED, hth_collab_file_vote(&file, again, &got));
+    assert_err(HTH_E_REFUSED, hth_collab_file_vote(&file, strict, &got));
+    hth_blob_unref(bytes);
+    hth_chain_free(chain);
+    hth_chain_free(again);
+    hth_chain_free(strict);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vote_comes_back),           cmocka_unit_test(full_lines_fit),
+        cmocka_unit_test(damage_is_found),           cmocka_unit_test(lies_are_found),
+        cmocka_unit_test(other_choices_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

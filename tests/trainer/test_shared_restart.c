@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs whose trainers end and come back: in order, with their votes (collab/collab_file.h), or
+ * killed, as new members with a checkpoint.
+ */
+#include "collab/collab.h"
+#include "collab/collab_file.h"
+#include "core/mem.h"
+#include "support/test.h"
+#include "trainer/crew.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define S     HTH_US_PER_S
+#define MS    HTH_US_PER_MS
+#define TRUNK "trunk.safetensors"
+#define VOTE  TRUNK ".vote"
+#define MANY  8
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+    struct hth_device device;
+    uint32_t members;
+    bool strict;
+    int64_t stopped[MANY];
+    char said[8192]; /* warnings */
+    size_t said_len;
+};
+
+static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    const struct fixture *f = arg;
+
+    crew_own_rows(NULL, i, t);
+    t->share.strict = f->strict;
+    t->checkpoint_every = i == 0 ? 10 : 7;
+}
+
+static void note(void *arg, const char *line, size_t len)
+{
+    struct fixture *f = arg;
+
+    len = HTH_MIN(len, sizeof(f->said) - 1 - f->said_len);
+    memcpy(f->said + f->said_len, line, len);
+    f->said_len += len;
+}
+
+static struct fixture *start(uint64_t seed, uint32_t members, bool strict)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+
+    w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    w.log_level = HTH_WARN;
+    w.log_sink = note;
+    w.log_arg = f;
+    f->world = hth_world_new(seed, &w);
+    task_mount(f->world, &f->files, 3);
+    f->members = members;
+    f->strict = strict;
+    f->device = crew_slow;
+    o.roll = true;
+    o.trainer.share.target = 18 * members;
+    o.trainer.flights = 1;
+    o.trainer.updates_max = 1u << 30;
+    o.trainer.resume = true;
+    o.trainer.checkpoint_path = TRUNK;
+    o.members = members;
+    o.edit = edit;
+    o.arg = f;
+    o.device = &f->device;
+    f->crew = hth_crew_new(f->world, &o);
+    hth_world_run_for(f->world, 12 * S);
+    return f;
+}
+
+static void end(struct fixture *f)
+{
+    assert_ok(hth_crew_err(f->crew));
+    crew_end(f->world, f->crew);
+    hth_free(f);
+}
+
+static const struct hth_collab *collab(struct fixture *f, uint32_t i)
+{
+    return hth_trainer_collab(hth_crew_trainer(f->crew, i));
+}
+
+static struct hth_collab_stats stats(struct fixture *f, uint32_t i)
+{
+    struct hth_collab_stats s;
+
+    hth_collab_stats(collab(f, i), &s);
+    return s;
+}
+
+static uint64_t life(struct fixture *f, uint32_t i)
+{
+    return hth_chain_life(hth_collab_chain(collab(f, i)), hth_collab_choice(collab(f, i))->me);
+}
+
+static void say(struct fixture *f)
+{
+    for (uint32_t i = 0; i < f->members; i++) {
+        if (hth_crew_trainer(f->crew, i) == NULL)
+            continue;
+        struct hth_collab_stats s = stats(f, i);
+        const struct hth_choice *c = hth_collab_choice(collab(f, i));
+
+        print_message("%u: step %llu phase %u members %u head %02x%02x joined %llu forks %llu; "
+                      "choice %u, ballot %u\n",
+                      i, (unsigned long long)s.step, s.phase, s.members, s.head.b[0], s.head.b[1],
+                      (unsigned long long)s.joined, (unsigned long long)s.forks, c->phase,
+                      c->promised);
+    }
+    print_message("%s\n%s", hth_err_text(hth_crew_err(f->crew)), f->said);
+}
+
+/* Runs until all that are up stand at one step, between steps, and compares their bits there. */
+static uint64_t same(struct fixture *f, int64_t within_us)
+{
+    int64_t until = hth_world_now_us(f->world) + within_us;
+
+    for (;;) {
+        uint64_t least = UINT64_MAX, most = 0;
+        bool still = true;
+
+        for (uint32_t i = 0; i < f->members; i++) {
+            if (hth_crew_trainer(f->crew, i) == NULL)
+                continue;
+            struct hth_collab_stats s = stats(f, i);
+
+            still &= s.phase == HTH_COLLAB_GATHERS;
+            least = HTH_MIN(least, s.step);
+            most = HTH_MAX(most, s.step);
+        }
+        if (still && least == most && least > 0 && hth_crew_spread(f->crew) == 0)
+            return least;
+        if (hth_world_now_us(f->world) > until) {
+            say(f);
+            fail_msg("they do not stand at one step with the same bits");
+        }
+        hth_world_run_for(f->world, MS);
+    }
+}
+
+static void on_stop(void *arg)
+{
+    *(int64_t *)arg = 1;
+}
+
+static void ask_to_stop(struct fixture *f, uint32_t i)
+{
+    f->stopped[i] = 0;
+    hth_trainer_stop(hth_crew_trainer(f->crew, i), on_stop, &f->stopped[i]);
+}
+
+/* The process ends once it has saved. */
+static void finish_stop(struct fixture *f, uint32_t i)
+{
+    for (uint32_t k = 0; k < 500 && !f->stopped[i]; k++)
+        hth_world_run_for(f->world, 10 * MS);
+    assert_true(f->stopped[i]);
+    hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_RESET);
+    hth_world_run_for(f->world, MS);
+}
+
+static bool has_vote(struct fixture *f, uint32_t i)
+{
+    size_t len;
+
+    return hth_node_disk_get(hth_crew_node(f->crew, i), VOTE, &len) != NULL;
+}
+
+/* Whether a member's chain leads through that head. */
+static bool leads_through(struct fixture *f, uint32_t i, const struct hth_hash *head)
+{
+    const struct hth_chain *chain = hth_collab_chain(collab(f, i));
+    uint32_t link = hth_collab_choice(collab(f, i))->tip, at = hth_chain_find(chain, head);
+
+    while (link != HTH_LINK_NONE && link != at)
+        link = hth_chain_at(chain, link)->prev;
+    return at != HTH_LINK_NONE && link == at;
+}
+
+/* ---- in order ----------------------------------------------------------------------------- */
+
+static void stop_all(struct fixture *f, struct hth_hash *head, uint64_t lives[MANY])
+{
+    uint64_t step = 0;
+
+    for (uint32_t i = 0; i < f->members; i++)
+        ask_to_stop(f, i);
+    for (uint32_t i = 0; i < f->members; i++) {
+        for (uint32_t k = 0; k < 500 && !f->stopped[i]; k++)
+            hth_world_run_for(f->world, 10 * MS);
+        assert_true(f->stopped[i]);
+        struct hth_collab_stats s = stats(f, i);
+
+        lives[i] = life(f, i);
+        if (i == 0)
+            step = s.step;
+        assert_int_equal(s.step, step);
+        *head = s.head;
+    }
+    for (uint32_t i = 0; i < f->members; i++) {
+        finish_stop(f, i);
+        assert_true(has_vote(f, i));
+    }
+    hth_world_run_for(f->world, 30 * S); /* records have expired */
+}
+
+static void stopped_together_started(uint32_t members, bool strict, int64_t apart_us)
+{
+    struct fixture *f = start(members, members, strict);
+    uint64_t lives[MANY], before = same(f, S), after;
+    struct hth_hash head;
+
+    stop_all(f, &head, lives);
+    for (uint32_t i = 0; i < members; i++) {
+        hth_node_restart(hth_crew_node(f->crew, i));
+        hth_world_run_for(f->world, apart_us);
+    }
+    hth_world_run_for(f->world, 5 * S);
+    after = same(f, 2 * S);
+    assert_true(after > before + 5);
+    for (uint32_t i = 0; i < members; i++) {
+        assert_false(has_vote(f, i));
+        assert_true(life(f, i) == lives[i]);
+        assert_true(leads_through(f, i, &head));
+        assert_true(!strict || stats(f, i).forks == 0);
+    }
+    print_message("%u trainers, %.0f s apart: stopped at about %llu, at %llu now\n", members,
+                  (double)apart_us / S, (unsigned long long)before, (unsigned long long)after);
+    end(f);
+}
+
+static void whole_run_goes_on_at_its_last_step(void **state)
+{
+    (void)state;
+    for (uint32_t strict = 0; strict < 2; strict++) {
+        stopped_together_started(3, strict, 0);
+        stopped_together_started(5, strict, 0);
+        stopped_together_started(5, strict, 15 * S);
+        stopped_together_started(2, strict, 60 * S);
+    }
+}
+
+/* They leave one by one: the last keeps the vote. They come back in that order, or the last one
+ * first. The others wait for it: in a strict run for ever, else for 10 s. */
+static void last_one_keeps_the_vote(uint32_t members, bool strict, bool last_first)
+{
+    struct fixture *f = start(members + 10, members, strict);
+    int64_t apart_us = (strict || last_first ? 60 : 8) * S / members;
+    uint64_t last_step = 0, lives[MANY];
+    struct hth_hash head;
+
+    for (uint32_t i = 0; i < members; i++) {
+        ask_to_stop(f, i);
+        for (uint32_t k = 0; k < 500 && !f->stopped[i]; k++)
+            hth_world_run_for(f->world, 10 * MS);
+        lives[i] = life(f, i);
+        head = stats(f, i).head;
+        last_step = stats(f, i).step;
+        finish_stop(f, i);
+        hth_world_run_for(f->world, 60 * S / members);
+    }
+    for (uint32_t k = 0; k < members; k++) {
+        uint32_t i = last_first ? members - 1 - k : k;
+
+        hth_node_restart(hth_crew_node(f->crew, i));
+        hth_world_run_for(f->world, apart_us);
+        if (strict && !last_first && k + 1 < members)
+            assert_true(stats(f, i).step < last_step && stats(f, i).rounds == 0);
+    }
+    hth_world_run_for(f->world, 10 * S);
+    assert_true(same(f, 2 * S) > last_step + 5);
+    assert_true(leads_through(f, members - 1, &head)); /* the others have later links alone */
+    for (uint32_t i = 0; i < members; i++)
+        assert_true(life(f, i) == lives[i]);
+    if (strict && !last_first) /* it says whom it waits for */
+        assert_non_null(strstr(f->said, "hears 0 of 4 voters"));
+    end(f);
+}
+
+static void last_to_leave_keeps_the_vote(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++)
+        last_one_keeps_the_vote(5, k & 1, k & 2);
+}
+
+/* ---- files that do not fit ---------------------------------------------------------------- */
+
+/* Changes the file of member 0: a case each. */
+static const char *spoil(struct fixture *f, uint32_t k)
+{
+    static const char *const says[] = {"damaged",     "ends too early", "not hearth's",
+                                       "no protocol", "older",          "another run"};
+    struct hth_node *node = hth_crew_node(f->crew, 0);
+    size_t len;
+    const uint8_t *vote = hth_node_disk_get(node, VOTE, &len);
+    uint8_t *copy = hth_calloc(1, len);
+    struct hth_collab_file file;
+    struct hth_hash hash;
+
+    memcpy(copy, vote, len);
+    switch (k) {
+    case 0:
+        copy[len / 2] ^= 1;
+        break;
+    case 1:
+        len = 10;
+        break;
+    case 2:
+        copy[0] ^= 1;
+        break;
+    case 3:
+        copy[8] = 9;
+        break;
+    case 4: /* of another step */
+        assert_ok(hth_collab_file_read(hth_sim_crypto(), copy, len, &file));
+        hth_store_u64le(copy + 8 + 4 + 32 + 8, file.step + 1);
+        break;
+    default:
+        copy[8 + 4] ^= 1;
+    }
+    if (k > 3) {
+        hth_sim_crypto()->hash(copy, len - sizeof(hash), &hash);
+        memcpy(copy + len - sizeof(hash), &hash, sizeof(hash));
+    }
+    hth_node_disk_put(node, VOTE, copy, len);
+    hth_free(copy);
+    return says[k];
+}
+
+static void bad_file_makes_a_new_life(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 6; k++) {
+        struct fixture *f = start(k + 1, 3, false);
+        uint64_t lives[MANY];
+        struct hth_hash head;
+
+        stop_all(f, &head, lives);
+        f->said_len = 0;
+        const char *says = spoil(f, k);
+        for (uint32_t i = 0; i < 3; i++)
+            hth_node_restart(hth_crew_node(f->crew, i));
+        hth_world_run_for(f->world, 5 * S);
+        same(f, 2 * S);
+        if (strstr(f->said, "can't be used") == NULL || strstr(f->said, says) == NULL)
+            fail_msg("'%s' is not said: %s", says, f->said);
+        assert_true(life(f, 0) != lives[0] && life(f, 1) == lives[1]);
+        assert_true(leads_through(f, 0, &head));
+        assert_false(has_vote(f, 0));
+        end(f);
+    }
+}
+
+/* Killed after its start, at any time: the file was removed, and is not believed again. */
+static void file_is_believed_once(void **state)
+{
+    (void)state;
+    struct fixture *f = start(4, 3, false);
+    uint64_t lives[MANY];
+    struct hth_hash head;
+
+    stop_all(f, &head, lives);
+    for (uint32_t k = 0; k < 3; k++) {
+        hth_node_restart(hth_crew_node(f->crew, 0));
+        for (uint32_t t = 0; t < 1000 && hth_crew_trainer(f->crew, 0) == NULL; t++)
+            hth_world_run_for(f->world, MS);
+        assert_false(has_vote(f, 0));
+        assert_true((life(f, 0) == lives[0]) == (k == 0));
+        hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_RESET);
+        hth_world_run_for(f->world, MS);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        hth_node_restart(hth_crew_node(f->crew, i));
+    hth_world_run_for(f->world, 5 * S);
+    same(f, 2 * S);
+    assert_true(life(f, 0) != lives[0] && leads_through(f, 0, &head));
+    end(f);
+}
+
+/* ---- killed ------------------------------------------------------------------------------- */
+
+/* Every subset is killed and comes back: the rest goes on, or forks; and all become one model. */
+static void killed(uint32_t members, uint32_t set, bool strict)
+{
+    struct fixture *f = start(set + 20, members, strict);
+    uint64_t before = same(f, S), step;
+    bool all = set + 1 == 1u << members;
+    uint32_t dead = (uint32_t)__builtin_popcount(set);
+
+    for (uint32_t i = 0; i < members; i++)
+        if (set >> i & 1)
+            hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_RESET);
+    hth_world_run_for(f->world, 2 * S);
+    for (uint32_t i = 0; i < members; i++)
+        if (set >> i & 1)
+            hth_node_restart(hth_crew_node(f->crew, i));
+    hth_world_run_for(f->world, 25 * S);
+    if (strict && 2 * dead >= members) { /* no quorum: it waits, and says so */
+        for (uint32_t i = 0; i < members; i++)
+            assert_true(stats(f, i).step <= before);
+        if (strstr(f->said, all ? "waits for others" : "voters (averaging.majority: strict)") ==
+            NULL)
+            fail_msg("nothing is said: %s", f->said);
+        end(f);
+        return;
+    }
+    step = same(f, 2 * S);
+    print_message("%x of %u killed at step %llu: at %llu\n", set, members,
+                  (unsigned long long)before, (unsigned long long)step);
+    assert_true(step > before + 3);
+    if (!all) /* nothing is lost */
+        for (uint32_t i = 0; i < members; i++)
+            assert_true(stats(f, i).forks <= 1 && (2 * dead >= members || stats(f, i).forks == 0));
+    end(f);
+}
+
+static void killed_ones_come_back_as_newcomers(void **state)
+{
+    (void)state;
+    for (uint32_t set = 1; set < 8; set++) {
+        killed(3, set, false);
+        killed(3, set, true);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_run_goes_on_at_its_last_step),
+        cmocka_unit_test(last_to_leave_keeps_the_vote),
+        cmocka_unit_test(bad_file_makes_a_new_life),
+        cmocka_unit_test(file_is_believed_once),
+        cmocka_unit_test(killed_ones_come_back_as_newcomers),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
