@@ -119,10 +119,12 @@ void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_
     mate->held = NULL;
 }
 
-/* "Still here", and the quota. */
-static void release_wait(struct hth_roll_call *roll, uint16_t member)
+void roll_release_wait(struct hth_roll_call *roll, uint16_t member)
 {
-    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT, .quota = roll->mate[member].quota};
+    struct mate *mate = &roll->mate[member];
+    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT, .quota = mate->quota};
+    if (mate->held != NULL)
+        mate->told = mate->quota;
     roll_release(roll, member, &wait);
 }
 
@@ -338,7 +340,7 @@ static enum hth_err find_heads(const struct hth_roll_call *roll, const struct ht
 static void hold(struct hth_roll_call *roll, uint16_t member, struct hth_rpc_request *req)
 {
     struct mate *mate = &roll->mate[member];
-    release_wait(roll, member); /* its older one */
+    roll_release_wait(roll, member); /* its older one */
     mate->held = req;
     mate->held_until_us = hth_now_us(roll->env) + roll->opts.hold_us;
 }
@@ -379,8 +381,7 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
     }
     bool first = is_first(c, from, ready);
     if (first)
-        roll->mate[from].quota = msg->quota;
-    roll->mate[from].keeps_to = msg->quota;
+        roll->mate[from].quota = roll->mate[from].told = msg->quota;
     roll->mate[from].rtt_us =
         HTH_MIN(HTH_MAX(msg->rtt_us, roll_rtt_us(roll, from)), roll->opts.silence_us);
     roll_brings(roll, from, &msg->brings, first);
@@ -586,7 +587,7 @@ static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply
     }
     for (uint32_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->choice->gone_out)
-            release_wait(roll, (uint16_t)i); /* those that the list is without */
+            roll_release_wait(roll, (uint16_t)i); /* those that the list is without */
     memcpy(name, &list->head, sizeof(list->head));
     hth_store_u32le(name + sizeof(list->head), list->n);
     roll->env->crypto->hash(name, sizeof(name), &group.id);
@@ -752,7 +753,7 @@ static void answer_held(struct hth_roll_call *roll)
 {
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->mate[i].held != NULL && roll->mate[i].held_until_us <= hth_now_us(roll->env))
-            release_wait(roll, i);
+            roll_release_wait(roll, i);
 }
 
 /* A member that is due says so again and again, also while it computes: without a word for so long,

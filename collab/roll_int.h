@@ -42,7 +42,7 @@ struct mate {
     int64_t lands_us;         /* a landing was to come by then */
     int64_t rtt_us;           /* from there to here and back, as far as either side knows */
     uint32_t quota;           /* as planned, */
-    uint32_t keeps_to;        /* and as its last READY said */
+    uint32_t told;            /* and as it knows it */
     uint8_t deeds;            /* rolls in a row that have it, */
     uint64_t deeds_from;      /* since that step */
     bool stalled;
@@ -110,6 +110,8 @@ void roll_drop_ready(struct hth_roll_call *roll);
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard);
 /* Answers the READY that is held for a member. */
 void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_ready_reply *reply);
+/* "Still here", and the quota. */
+void roll_release_wait(struct hth_roll_call *roll, uint16_t member);
 /* Takes up members that the chain came to know, and forgets those that it forgot. */
 void roll_meet(struct hth_roll_call *roll);
 /* The number of a member. Errors: E_TOO_LARGE (too many are here). */

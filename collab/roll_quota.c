@@ -8,7 +8,8 @@
 #define DEEDS_MAX        8
 #define STRANGERS_ONE_IN 20
 #define PATIENCE_MAX     HTH_US_PER_S
-#define VOTE_LATER       4 /* 1/4 */
+#define COMING_US        HTH_US_PER_S /* to fetch a head */
+#define VOTE_LATER       4            /* 1/4 */
 #define PLAN_MAX         (2 * HTH_ROLL_LINE_MAX)
 
 static struct mate *me(const struct hth_roll_call *roll)
@@ -161,7 +162,7 @@ static bool has_left(const struct hth_roll_call *roll, uint16_t member)
 static void commit(struct hth_brings *b, const struct mate *mate)
 {
     int64_t each = HTH_MAX(b->each_us, 1), left_us = mate->rtt_us - b->lands_us;
-    int64_t room = ((int64_t)mate->quota - base_of(b)) / b->grain;
+    int64_t room = ((int64_t)HTH_MAX(mate->quota, mate->told) - base_of(b)) / b->grain;
     if (b->each_us == HTH_BRINGS_NO_MORE || left_us < 0 || room <= 0)
         return;
     int64_t more = HTH_MIN(room, left_us / each + 1);
@@ -204,8 +205,8 @@ static bool is_coming(const struct hth_roll_call *roll, uint16_t member)
 {
     int64_t at = roll->mate[member].coming_us;
     const struct hth_roll *entry = hth_chain_entry(roll->chain, roll->choice->tip, member);
-    return (at != 0 && hth_now_us(roll->env) - at < PATIENCE_MAX) ||
-           (entry != NULL && entry->marks == HTH_ROLL_IN);
+    return (at != 0 && hth_now_us(roll->env) - at < COMING_US) ||
+           (entry != NULL && entry->marks & HTH_ROLL_IN && !(entry->marks & HTH_ROLL_LEFT));
 }
 
 static void fill(const struct hth_roll_call *roll, struct plan *p)
@@ -416,9 +417,8 @@ bool roll_plan(struct hth_roll_call *roll)
         set_quotas(roll, &p);
     for (uint32_t i = 0; i < p.n; i++) {
         const struct mate *mate = &roll->mate[p.member[i]];
-        const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT, .quota = mate->quota};
-        if (mate->held != NULL && mate->quota != mate->keeps_to)
-            roll_release(roll, p.member[i], &wait);
+        if (mate->quota != mate->told)
+            roll_release_wait(roll, p.member[i]);
     }
     roll->awaits = awaited(roll, &p);
     roll->first &= me(roll)->quota == before;
