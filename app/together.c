@@ -81,6 +81,7 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
     out->target = run->target;
     out->quorum = run->quorum;
     out->delayed = run->delayed;
+    out->strict = run->majority == HTH_RUN_STRICT;
 }
 
 void hth_together_join(struct hth_together *t)

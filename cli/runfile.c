@@ -40,6 +40,8 @@ static const cyaml_strval_t row_types[] = {
     {"auto", 0}, {"fp32", HTH_F32}, {"bf16", HTH_BF16}, {"fp16", HTH_F16}, {"int8", HTH_I8}};
 static const cyaml_strval_t averaging_modes[] = {
     {"local", HTH_RUN_LOCAL}, {"batch", HTH_RUN_BATCH}, {"off", HTH_RUN_OFF}};
+static const cyaml_strval_t majorities[] = {{"eventual", HTH_RUN_EVENTUAL},
+                                            {"strict", HTH_RUN_STRICT}};
 static const cyaml_strval_t wire_formats[] = {
     {"fp32", HTH_QUANT_F32},  {"fp16", HTH_QUANT_F16},          {"bf16", HTH_QUANT_BF16},
     {"int8", HTH_QUANT_INT8}, {"dynamic8", HTH_QUANT_DYNAMIC8}, {"uniform8", HTH_QUANT_UNIFORM8}};
@@ -143,6 +145,7 @@ static const cyaml_schema_field_t averaging_fields[] = {
     CYAML_FIELD_UINT("target", OPT, struct hth_run_averaging, target),
     CYAML_FIELD_FLOAT_PTR("quorum", OPT_PTR, struct hth_run_averaging, quorum_told),
     CYAML_FIELD_BOOL("delayed", OPT, struct hth_run_averaging, delayed),
+    ENUM_FIELD("majority", struct hth_run_averaging, majority, majorities),
     CYAML_FIELD_STRING_PTR("grid", OPT_PTR, struct hth_run_averaging, grid, 1,
                            HTH_AVG_SHAPE_TEXT_MAX),
     CYAML_FIELD_UINT("group", OPT, struct hth_run_averaging, group),
@@ -380,6 +383,7 @@ static const struct key keys[] = {
     KEY(U64, averaging.target, "samples", "16 * train.rows", 1, 1e9),
     KEY(REAL, averaging.quorum, "", "0.5", 0, 1),
     KEY(BOOL, averaging.delayed, "", "false", 0, 0),
+    WORD_KEY(averaging.majority, majorities, "eventual"),
     KEY_OF(TEXT, averaging.grid, "averaging.grid", "trainers", "", 0, 0, "sizes such as 4x4"),
     KEY(U32, averaging.group, "trainers", "16", 2, HTH_AVG_MEMBERS_MAX),
     KEY_OF(REAL, averaging.clip, "averaging.clip", "medians", "0", 0, 1e6, "0, or 1 to 1000000"),

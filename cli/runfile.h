@@ -130,6 +130,8 @@ struct hth_run_experts {
 /* Modes of averaging between trainers (trainer/share.h). */
 enum hth_run_averaging_mode { HTH_RUN_LOCAL, HTH_RUN_BATCH, HTH_RUN_OFF };
 
+enum hth_run_majority { HTH_RUN_EVENTUAL, HTH_RUN_STRICT };
+
 struct hth_run_averaging {
     enum hth_run_averaging_mode mode;
     uint32_t *every_told; /* as in the file; NULL: left out */
@@ -142,6 +144,7 @@ struct hth_run_averaging {
     double quorum;    /* batch: a step needs the values of more than this fraction of the trainers,
                        * or of all; left out: 0.5; 0 = of any */
     bool delayed;     /* batch: gather the next batch while this one is averaged */
+    enum hth_run_majority majority; /* batch: what a part without a quorum does */
     char *grid;       /* "4x4": a fixed grid; NULL: by the number of trainers */
     uint32_t group;   /* most members of a group */
     double clip;      /* a member further off than this many medians weighs less; 0: no clip */

@@ -81,6 +81,8 @@ static const struct about abouts[] = {
     {"averaging.target", "batch: samples of a step, of all trainers together"},
     {"averaging.quorum", "batch: a step needs more than this part of the trainers; 1: all; 0: any"},
     {"averaging.delayed", "batch: gather the next batch while this one is averaged"},
+    {"averaging.majority", "batch, of a part without most of the last trainers: strict: it waits;\n"
+                           "eventual: it goes on, and the parts become one model when they meet"},
     {"averaging.grid", "a fixed grid of trainers; left out: by their number"},
     {"averaging.group", "most trainers in one average"},
     {"averaging.clip", "a trainer further off than so many medians weighs less; 0: off"},

@@ -89,10 +89,12 @@ static void averaging_defaults_and_values(void **state)
     assert_true(run->averaging.clip == 0);
     assert_true(run->averaging.share_max == 2);
     assert_close(run->averaging.quorum, 0.5, 0, 0);
+    assert_int_equal(run->averaging.majority, HTH_RUN_EVENTUAL);
     assert_null(run->averaging.grid);
     hth_runfile_free(run);
     assert_ok(parse("run: a\naveraging: {mode: batch, every: 7, format: int8, states: true,"
-                    " target: 4096, quorum: 0.75, delayed: true, grid: 4x4, group: 8, clip: 2.5}\n",
+                    " target: 4096, quorum: 0.75, delayed: true, grid: 4x4, group: 8, clip: 2.5,"
+                    " majority: strict}\n",
                     &run, error));
     assert_int_equal(run->averaging.mode, HTH_RUN_BATCH);
     assert_int_equal(run->averaging.every, 7);
@@ -100,6 +102,7 @@ static void averaging_defaults_and_values(void **state)
     assert_true(run->averaging.states && run->averaging.delayed);
     assert_int_equal(run->averaging.target, 4096);
     assert_close(run->averaging.quorum, 0.75, 0, 0);
+    assert_int_equal(run->averaging.majority, HTH_RUN_STRICT);
     assert_string_equal(run->averaging.grid, "4x4");
     assert_int_equal(run->averaging.group, 8);
     assert_true(run->averaging.clip == 2.5);
@@ -148,6 +151,7 @@ static void averaging_mistakes_are_named(void **state)
     } cases[] = {
         {"run: a\naveraging: {mode: sometimes}\n", "sometimes"},
         {"run: a\naveraging: {evry: 1}\n", "every"},
+        {"run: a\naveraging: {majority: most}\n", "most"},
         {"run: a\naveraging: {format: fp12}\n", "fp12"},
         {"run: a\ntrain: {wire: int4}\n", "int4"},
         {"run: a\naveraging: {quorum: 1.5}\n", "averaging.quorum"},

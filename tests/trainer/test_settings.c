@@ -13,7 +13,7 @@
 #define MODEL   "model or seed"
 #define MODE    "averaging.mode or states"
 #define OPTIM   "optimizer"
-#define BATCH   "averaging.target, every, quorum or delayed"
+#define BATCH   "averaging.target, every, quorum, delayed or majority"
 #define MEETING "averaging.grid, group or share_max"
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
@@ -51,6 +51,7 @@ enum {
     QUORUM,
     EVERY,
     DELAYED,
+    MAJORITY,
     STATES,
     GRID,
     SEED,
@@ -94,6 +95,9 @@ static void change(struct hth_trainer_opts *o, int what)
     case DELAYED:
         o->share.delayed = !o->share.delayed;
         break;
+    case MAJORITY:
+        o->share.strict = !o->share.strict;
+        break;
     case STATES:
         o->share.states = !o->share.states;
         break;
@@ -133,6 +137,7 @@ static const struct {
     {QUORUM, HTH_SETTING_BATCH, false, true},
     {EVERY, HTH_SETTING_BATCH, false, true},
     {DELAYED, HTH_SETTING_BATCH, false, true},
+    {MAJORITY, HTH_SETTING_BATCH, false, true},
     {STATES, HTH_SETTING_MODE, true, true},
     {GRID, HTH_SETTING_GRID, true, true},
     {SEED, HTH_SETTING_MODEL, true, true},
