@@ -732,18 +732,22 @@ static bool move_on(struct hth_roll_call *roll)
     return false;
 }
 
-/* A caller with nothing to bring can't enter the round: it leaves it to the next one. */
+/* A caller with nothing to bring can't enter the round: it leaves it to the next one that can. */
 static bool resign(struct hth_roll_call *roll)
 {
     struct hth_choice *c = roll->choice;
     struct hth_ballot next = hth_choice_now(c);
-    next.n++;
-    uint16_t caller = hth_choice_caller(roll->chain, &next);
-    if (c->phase != HTH_CHOICE_WAIT || !roll_is_idle(roll) || caller == c->me ||
-        !hth_members_has(roll->hears, caller))
+    if (c->phase != HTH_CHOICE_WAIT || !roll_is_idle(roll))
+        return false;
+    uint32_t left = hth_chain_voters(roll->chain, next.base).callers;
+    do
+        next.n++;
+    while (--left > 0 && !roll_has_samples(roll, hth_choice_caller(roll->chain, &next)));
+    if (left == 0)
         return false;
     const struct hth_ready_reply later = {.kind = HTH_READY_LATER, .n = next.n};
-    hth_choice_fail(c);
+    while (c->promised < next.n)
+        hth_choice_fail(c);
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         roll_release(roll, i, &later);
     return true;

@@ -469,6 +469,15 @@ bool roll_is_full(struct hth_roll_call *roll)
                       (strangers && now >= roll_strangers_until_us(roll)));
 }
 
+bool roll_has_samples(const struct hth_roll_call *roll, uint16_t member)
+{
+    const struct hth_choice *c = roll->choice;
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].member == member)
+            return c->seat[i].head == c->tip && c->seat[i].samples > 0;
+    return false;
+}
+
 bool roll_is_idle(const struct hth_roll_call *roll)
 {
     return roll->choice->samples == 0 && roll->awaits != ROLL_AWAITS_MEMBERS &&
