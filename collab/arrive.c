@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  *   PLAN     there: the end; means lead there: MEANS; else STATE
- *   MEANS    path[taken] is stepped on, the next one fetched; the last one -> PLAN
+ *   MEANS    path[taken] is stepped on, the next two fetched; the last one -> PLAN
  *              a mean is not to be had -> STATE
  *   STATE    fetched from the holders -> ADOPT -> PLAN, from its head
  *              the owner refuses it -> STATE, without its donors
@@ -15,12 +15,23 @@
 /* A donor makes a new snapshot rather than give one that is so many steps older than the wanted
  * head: the means since have to last until the state has come. */
 #define STATE_STEPS 8
-#define STATES_MAX  3                     /* in one arrival */
+#define PARTS       8                     /* in flight of each donor */
 #define LOOK_US     (20 * HTH_US_PER_MS)  /* between two looks at a state's progress */
 #define UNKNOWN_US  (100 * HTH_US_PER_MS) /* for a state with a known head, after one without */
 #define STALL_US    (20 * HTH_US_PER_S)   /* without progress */
 
+/* Means that are fetched at once: one alone does not fill a long line. */
+#define AHEAD 2
+
 enum phase { IDLE, PLAN, MEANS, STATE, ADOPT };
+
+/* A mean that is fetched, or waits for its turn. */
+struct ahead {
+    struct hth_arrive *arrive;
+    struct hth_mean_fetch *fetch;
+    struct hth_blob *mean;
+    enum hth_err err; /* why it can't be had */
+};
 
 struct hth_arrive {
     struct hth_env *env;
@@ -38,19 +49,17 @@ struct hth_arrive {
     struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
     uint32_t holders;
 
-    uint32_t path[HTH_ARRIVE_LINKS_MAX]; /* links after the held one, up to the wanted */
-    uint32_t path_len, taken, ahead;
-    bool stepping;
-    struct hth_mean_fetch *fetch; /* of path[ahead] */
-    struct hth_blob *mean;        /* of path[taken], or of the next while that is stepped on */
-    uint32_t drawn;               /* means that were taken from the budget */
-    enum hth_err err;             /* why path[ahead] can't be had */
-    uint32_t gone;                /* a link whose mean nobody keeps any more */
+    /* From `taken` on: the links after the held one, up to the wanted one. */
+    uint32_t path[HTH_ARRIVE_LINKS_MAX + AHEAD];
+    uint32_t path_len, taken;
+    bool stepping;             /* on path[taken] */
+    struct ahead ahead[AHEAD]; /* of path[i]: i modulo AHEAD */
+    uint32_t drawn;            /* means that were taken from the budget */
+    uint32_t gone;             /* a link whose mean nobody keeps any more */
 
     struct hth_state_fetch *state;
-    uint32_t states; /* fetched so far */
-    uint32_t adopting;
-    struct hth_state_peers donors; /* of that one */
+    uint32_t adopting;             /* the last one's link, or HTH_LINK_NONE */
+    struct hth_state_peers donors; /* of it */
     struct hth_peer_id giver;      /* of the last mean, or of a part of the last state */
     uint64_t moved;                /* its parts at the last look */
     int64_t moved_us;
@@ -110,20 +119,29 @@ enum hth_err hth_state_head(const uint8_t *meta, size_t len, struct hth_hash *ou
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* Means in use. */
+static uint32_t in_use(const struct hth_arrive *a)
+{
+    uint32_t n = a->stepping ? 1 : 0;
+    for (uint32_t i = 0; i < AHEAD; i++)
+        n += a->ahead[i].fetch != NULL || a->ahead[i].mean != NULL;
+    return n;
+}
+
 /* Gives back what was drawn for means that are gone. */
 static void give_back(struct hth_arrive *a)
 {
-    uint32_t needed = (a->fetch != NULL || a->mean != NULL ? 1u : 0u) + (a->stepping ? 1u : 0u);
-    for (; a->drawn > needed; a->drawn--)
+    for (uint32_t needed = in_use(a); a->drawn > needed; a->drawn--)
         hth_budget_give(a->opts.budget, a->opts.values * sizeof(float));
 }
 
-static void drop_mean(struct hth_arrive *a)
+static void drop_means(struct hth_arrive *a)
 {
-    hth_mean_fetch_free(a->fetch);
-    a->fetch = NULL;
-    hth_blob_unref(a->mean);
-    a->mean = NULL;
+    for (uint32_t i = 0; i < AHEAD; i++) {
+        hth_mean_fetch_free(a->ahead[i].fetch);
+        hth_blob_unref(a->ahead[i].mean);
+        a->ahead[i] = (struct ahead){.arrive = a};
+    }
     give_back(a);
 }
 
@@ -135,7 +153,7 @@ static void drop_state(struct hth_arrive *a)
 
 static void finish(struct hth_arrive *a, enum hth_err err)
 {
-    drop_mean(a);
+    drop_means(a);
     drop_state(a);
     hth_timer_cancel(a->env, a->timer);
     a->phase = IDLE;
@@ -217,7 +235,8 @@ static void on_state(void *arg, const struct hth_state_result *r)
 }
 
 /* The least step of a state that is worth fetching. A snapshot whose links came only now is: where
- * steps are quick, the next one would be ahead of the links again. */
+ * steps are quick, the next one would be ahead of the links again. One that was adopted in vain is
+ * not. */
 static uint64_t oldest_state(const struct hth_arrive *a)
 {
     uint64_t step = hth_chain_at(a->chain, a->wanted)->step;
@@ -225,6 +244,8 @@ static uint64_t oldest_state(const struct hth_arrive *a)
     step -= HTH_MIN(step, STATE_STEPS);
     if (find_path(a->chain, seen, a->wanted, NULL, NULL))
         step = HTH_MIN(step, hth_chain_at(a->chain, seen)->step);
+    if (a->at == a->adopting && hth_chain_has(a->chain, a->at))
+        step = HTH_MAX(step, hth_chain_at(a->chain, a->at)->step + 1);
     return step;
 }
 
@@ -233,7 +254,7 @@ static enum hth_err begin_state(struct hth_arrive *a)
     struct hth_rpc_target holder[HTH_ROLL_LINE_MAX];
     struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
     give_back(a);
-    if (a->holders == 0 || a->states == STATES_MAX)
+    if (a->holders == 0)
         return HTH_E_NOT_FOUND;
     if (a->opts.budget != NULL) { /* it is drawn on once a state was found */
         HTH_TRY(hth_budget_take(a->opts.budget, a->opts.state_bytes));
@@ -244,6 +265,7 @@ static enum hth_err begin_state(struct hth_arrive *a)
     o.schema = a->opts.schema;
     o.bytes = a->opts.state_bytes;
     o.step_min = oldest_state(a);
+    o.parts_in_flight = PARTS;
     o.holders = holder;
     o.holders_count = a->holders;
     o.judge = judge_state;
@@ -251,7 +273,6 @@ static enum hth_err begin_state(struct hth_arrive *a)
     o.on_done = on_state;
     o.arg = a;
     HTH_TRY(hth_state_fetch_new(a->env, a->rpc, NULL, NULL, &o, &a->state));
-    a->states++;
     a->moved = 0;
     a->moved_us = hth_now_us(a->env);
     a->unknown_us = 0;
@@ -280,45 +301,65 @@ static enum hth_err look_at_state(struct hth_arrive *a)
 
 /* ---- means ----------------------------------------------------------------------------------- */
 
+static struct ahead *ahead_of(struct hth_arrive *a, uint32_t i)
+{
+    return &a->ahead[i % AHEAD];
+}
+
 static void on_mean(void *arg, enum hth_err err, struct hth_blob *mean,
                     const struct hth_peer_id *giver)
 {
-    struct hth_arrive *a = arg;
-    a->err = err;
-    if (err == HTH_E_NOT_FOUND)
-        a->gone = a->path[a->ahead];
+    struct ahead *ahead = arg;
+    struct hth_arrive *a = ahead->arrive;
+    ahead->err = err;
     if (err == HTH_OK) {
-        a->mean = hth_blob_ref(mean);
-        a->ahead++;
+        ahead->mean = hth_blob_ref(mean);
         put_first(a, giver);
     }
-    hth_mean_fetch_free(a->fetch);
-    a->fetch = NULL;
+    hth_mean_fetch_free(ahead->fetch);
+    ahead->fetch = NULL;
     pump(a);
 }
 
-static enum hth_err fetch_mean(struct hth_arrive *a)
+static enum hth_err fetch_mean(struct hth_arrive *a, uint32_t i)
 {
-    uint32_t link = a->path[a->ahead];
+    uint32_t link = a->path[i];
     struct hth_mean_fetch_opts o = {.head = *hth_chain_head(a->chain, link),
                                     .digest = hth_chain_at(a->chain, link)->mean,
                                     .values = a->opts.values,
                                     .holders = a->holder,
                                     .count = a->holders,
                                     .done = on_mean,
-                                    .arg = a};
+                                    .arg = ahead_of(a, i)};
     give_back(a);
     if (a->opts.budget != NULL) {
         HTH_TRY(hth_budget_take(a->opts.budget, a->opts.values * sizeof(float)));
         a->drawn++;
     }
-    return hth_mean_fetch_new(a->means, &o, &a->fetch);
+    return hth_mean_fetch_new(a->means, &o, &ahead_of(a, i)->fetch);
+}
+
+/* Fetches those that come next. A lack of memory is an error only where no mean is in use that will
+ * make room. */
+static enum hth_err fetch_ahead(struct hth_arrive *a)
+{
+    uint32_t next = a->taken + (a->stepping ? 1 : 0);
+    for (uint32_t i = next; i < HTH_MIN(next + AHEAD, a->path_len); i++) {
+        const struct ahead *ahead = ahead_of(a, i);
+        if (ahead->fetch != NULL || ahead->mean != NULL || ahead->err != HTH_OK)
+            continue;
+        enum hth_err err = fetch_mean(a, i);
+        if (err != HTH_OK)
+            return in_use(a) > 0 ? HTH_OK : err;
+    }
+    return HTH_OK;
 }
 
 static void step(struct hth_arrive *a)
 {
-    struct hth_blob *mean = a->mean;
-    a->mean = NULL;
+    struct ahead *ahead = ahead_of(a, a->taken);
+    struct hth_blob *mean = ahead->mean;
+    ahead->mean = NULL;
     a->stepping = true;
     a->ops.step(a->arg, a->path[a->taken], mean);
     hth_blob_unref(mean);
@@ -337,16 +378,15 @@ static void pump_state(struct hth_arrive *a)
 
 static void pump_means(struct hth_arrive *a)
 {
-    if (a->mean != NULL && !a->stepping)
+    if (!a->stepping && ahead_of(a, a->taken)->mean != NULL)
         step(a);
-    if (a->err == HTH_OK && a->fetch == NULL && a->mean == NULL && a->ahead < a->path_len) {
-        enum hth_err err = fetch_mean(a);
-        if (err != HTH_OK && !a->stepping) { /* else there is room after the step */
-            finish(a, err);
-            return;
-        }
-    }
-    if (a->err != HTH_OK && !a->stepping) {
+    enum hth_err err = fetch_ahead(a), lost = ahead_of(a, a->taken)->err;
+    if (err != HTH_OK) {
+        finish(a, err);
+    } else if (!a->stepping && a->taken < a->path_len && lost != HTH_OK) {
+        if (lost == HTH_E_NOT_FOUND)
+            a->gone = a->path[a->taken];
+        drop_means(a);
         a->phase = STATE;
         pump_state(a);
     }
@@ -354,8 +394,8 @@ static void pump_means(struct hth_arrive *a)
 
 static void plan(struct hth_arrive *a)
 {
-    a->taken = a->ahead = a->path_len = 0;
-    a->err = HTH_OK;
+    drop_means(a);
+    a->taken = a->path_len = 0;
     bool leads = find_path(a->chain, a->at, a->wanted, a->path, &a->path_len);
     if (leads && a->path_len == 0)
         a->at = a->wanted; /* or another genesis, with the same digest */
@@ -404,6 +444,7 @@ struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
     a->ops = *ops;
     a->arg = arg;
     a->gone = HTH_LINK_NONE;
+    drop_means(a);
     a->timer = hth_timer_new(env, on_timer, a);
     return a;
 }
@@ -413,7 +454,7 @@ void hth_arrive_free(struct hth_arrive *a)
     if (a == NULL)
         return;
     a->stepping = false;
-    drop_mean(a);
+    drop_means(a);
     drop_state(a);
     hth_timer_free(a->env, a->timer);
     hth_free(a);
@@ -430,14 +471,21 @@ void hth_arrive_go(struct hth_arrive *a, uint32_t held, uint32_t wanted,
     a->holders = count;
     memcpy(a->holder, holders, count * sizeof(*holders));
     put_first(a, &a->giver);
-    a->states = 0;
+    a->adopting = HTH_LINK_NONE;
     hth_timer_set(a->env, a->timer, 0);
 }
 
 void hth_arrive_extend(struct hth_arrive *a, uint32_t wanted)
 {
-    if (a->phase != IDLE && hth_chain_has(a->chain, a->wanted) && is_there(a, wanted))
-        a->wanted = wanted;
+    if (a->phase == IDLE || !hth_chain_has(a->chain, a->wanted) || !is_there(a, wanted))
+        return;
+    a->wanted = wanted;
+    uint32_t path[HTH_ARRIVE_LINKS_MAX], len;
+    if (a->phase != MEANS || !find_path(a->chain, a->at, wanted, path, &len))
+        return; /* it is planned anew once this path ends */
+    a->taken %= AHEAD;
+    a->path_len = a->taken + len;
+    memcpy(&a->path[a->taken], path, len * sizeof(path[0]));
 }
 
 bool hth_arrive_is_going(const struct hth_arrive *a)

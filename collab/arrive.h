@@ -10,10 +10,10 @@
  *                                                     from which means lead on, then these
  *
  * Each mean is checked against its link's digest (means.h), so that the member holds the link bit
- * for bit once its owner has stepped; the next mean is fetched meanwhile. Where a mean is nowhere
- * to be had, a state is fetched instead (averaging/state.h). Holders keep the means since the
- * snapshots that they hand out, so whoever gave the state is asked for them first. Two geneses with
- * one digest are one state: their runs began from the same seed, and nothing is moved.
+ * for bit once its owner has stepped; the next two means are fetched meanwhile. Where a mean is
+ * nowhere to be had, a state is fetched instead (averaging/state.h). Holders keep the means since
+ * the snapshots that they hand out, so whoever gave the state is asked for them first. Two geneses
+ * with one digest are one state: their runs began from the same seed, and nothing is moved.
  *
  * A state names its head: the first HTH_HASH_LEN bytes of its meta. Donors write it
  * (hth_state_donor_give), and hth_state_head reads it. A state whose head is not in the chain can't
@@ -62,7 +62,7 @@ struct hth_arrive_opts {
     uint64_t values;      /* of a mean */
     uint64_t schema;      /* of states */
     uint64_t state_bytes; /* of a state without its meta */
-    /* Of a state, and of the at most two means that are fetched or stepped on; NULL: none. */
+    /* Of a state, and of the at most three means that are fetched or stepped on; NULL: none. */
     struct hth_budget *budget;
 };
 
