@@ -92,7 +92,7 @@ static void step_fact(const json_t *run, struct hth_fact *f)
         return;
     len += snprintf(f->text + len, sizeof(f->text) - (size_t)len, " of %s, %.1f %%",
                     count(run, "total", total), fmin(100, 100 * at / of));
-    if (json_is_number(json_object_get(run, "left_s")))
+    if (hth_fact_or(run, "left_s", 0) > 0)
         snprintf(f->text + len, sizeof(f->text) - (size_t)len, ", %s left",
                  span(run, "left_s", left));
 }

@@ -115,7 +115,7 @@ function drawHead(run)
     $("state").classList.toggle("training", state === "training" || state === "done");
     say("since", [num(run.since_at_s) === null ? "" : `training since ${when(run.since_at_s)}`,
         done === null ? "" : `${done.toFixed(1)} % of the schedule`,
-        num(run.left_s) === null ? "" : `${span(run.left_s)} left`,
+        num(run.left_s) > 0 ? `${span(run.left_s)} left` : "",
         text(run.trouble, TEXT)].filter(s => s).join(" · "));
     $("bar").value = done ?? 0;
     $("bar").hidden = done === null;
@@ -302,7 +302,7 @@ function drawLoss(run)
     const y = numberAxis("soft", {grace: "5%"});
     y.ticks.callback = v => +v.toPrecision(3);
     chart("loss", [line("training", "loss", trained), line("test", "test",
-        points(xs, column("loss")).sort((a, b) => a.x - b.x), {pointRadius: 3.5})],
+        points(xs, column("loss")).sort((a, b) => a.x - b.x), {pointRadius: 3.5, clip: 4})],
         {x: against === "t" ? timeAxis() : numberAxis("soft"), y},
         of => against === "t" ? timeTitle(of) : `${count(of[0].parsed.x)} ${against === "step" ? "steps" : "samples"}`);
     $("loss").setAttribute("aria-label", `Loss against ${{t: "time", step: "steps"}[against] ?? against}: training ` +

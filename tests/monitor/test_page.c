@@ -279,6 +279,26 @@ static void keep_shot(struct world *w, const char *name)
     browser_shot(w->b, path, 0);
 }
 
+/* A phone that is turned, a window that is dragged: nothing keeps its old width. */
+static void test_follows_the_windows_width(void **state)
+{
+    static const int widths[] = {1400, 360, 800, 360};
+    struct world *w = *state;
+    char fits[128];
+    use(w, golden());
+    open_page(w, 500, false);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(widths); i++) {
+        browser_view(w->b, widths[i], 900, false);
+        snprintf(fits, sizeof(fits),
+                 "[...document.querySelectorAll('canvas')].every(c => c.getBoundingClientRect()"
+                 ".right <= %d)",
+                 widths[i]);
+        browser_until(w->b, fits);
+        no_faults(w, "a window of another width");
+    }
+    no_complaints(w);
+}
+
 static void test_fits_every_window(void **state)
 {
     static const int widths[] = {360, 800, 1400};
@@ -483,7 +503,8 @@ static void test_says_that_the_run_is_lost(void **state)
     go_live(w, 1000);
     json_object_set_new(w->run, "now_at_s",
                         json_real(json_number_value(json_object_get(w->run, "asked_at_s")) + 600));
-    w->events = "event: now\ndata: {\"seq\":1440,\"point\":null}\n\n";
+    /* A connection that is refused would be said in its place: the browser dials much later. */
+    w->events = "retry: 600000\nevent: now\ndata: {\"seq\":1440,\"point\":null}\n\n";
     browser_until(w->b, LINK_SAYS("the monitor lost the run 10 min ago"));
 }
 
@@ -715,6 +736,7 @@ int main(void)
     const struct CMUnitTest picture[] = {cmocka_unit_test_prestate(picture_a_run, &w)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_fits_every_window, &w),
+        cmocka_unit_test_prestate(test_follows_the_windows_width, &w),
         cmocka_unit_test_prestate(test_shows_the_figures, &w),
         cmocka_unit_test_prestate(test_works_by_keyboard, &w),
         cmocka_unit_test_prestate(test_points_at_an_expert, &w),
