@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), quotas (roll_quota.c),
- * links and states of other heads (roll_links.c), begin and end (roll_vote.c).
+ * who is there (roll_mates.c), links and states of other heads (roll_links.c), begin and end
+ * (roll_vote.c).
  */
 #ifndef HTH_COLLAB_ROLL_INT_H
 #define HTH_COLLAB_ROLL_INT_H

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/roll_int.h"
+
+uint16_t roll_me(const struct hth_roll_call *roll)
+{
+    return roll->choice->me;
+}
+
+void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard)
+{
+    uint64_t bit = UINT64_C(1) << (member % 64);
+    if (!heard && !roll->mate[member].lost)
+        roll->mate[member].lost_us = hth_now_us(roll->env);
+    roll->mate[member].lost = !heard;
+    if (heard) {
+        roll->mate[member].heard_us = hth_now_us(roll->env);
+        roll->hears[member / 64] |= bit;
+    } else {
+        roll->hears[member / 64] &= ~bit;
+        hth_choice_drop(roll->choice, member);
+    }
+}
+
+/* A process of the same peer, whose address is known. */
+static const struct mate *other_life(const struct hth_roll_call *roll, uint16_t member)
+{
+    const struct hth_peer_id *id = hth_chain_id(roll->chain, member);
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (i != member && roll->mate[i].addr.family != 0 &&
+            hth_peer_id_eq(hth_chain_id(roll->chain, i), id))
+            return &roll->mate[i];
+    return NULL;
+}
+
+static void forget(struct hth_roll_call *roll, uint16_t member)
+{
+    struct mate *mate = &roll->mate[member];
+    if (mate->held != NULL)
+        hth_rpc_refuse(mate->held, HTH_E_STALE, 0, "another process of this peer is here");
+    mate->held = NULL;
+    roll_set_heard(roll, member, false);
+    *mate = (struct mate){.lost = true};
+}
+
+/* Members are heard until they are lost, so that they are waited for. */
+void roll_meet(struct hth_roll_call *roll)
+{
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
+        struct mate *mate = &roll->mate[i];
+        uint32_t born = hth_chain_born(roll->chain, i);
+        if (mate->born == born)
+            continue;
+        if (mate->born != 0)
+            forget(roll, i);
+        mate->born = born;
+        if (born == 0)
+            continue;
+        const struct mate *other = other_life(roll, i);
+        if (other != NULL)
+            mate->addr = other->addr;
+        mate->lost = false;
+        hth_members_put(roll->hears, i);
+    }
+}
+
+static bool is_here(const void *ctx, uint16_t member)
+{
+    const struct hth_roll_call *roll = ctx;
+    const struct mate *mate = &roll->mate[member];
+    return mate->held != NULL || (!mate->lost && mate->heard_us > hth_now_us(roll->env) - HERE_US);
+}
+
+enum hth_err roll_number(struct hth_roll_call *roll, const struct hth_peer_id *id, uint64_t life,
+                         uint16_t *out)
+{
+    enum hth_err err = hth_chain_member(roll->chain, id, life, out);
+    if (err == HTH_E_TOO_LARGE) {
+        hth_chain_sweep(roll->chain, is_here, roll);
+        err = hth_chain_member(roll->chain, id, life, out);
+    }
+    roll_meet(roll);
+    return err;
+}
+
+void roll_meet_at(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
+{
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (roll->mate[i].addr.family == 0 &&
+            hth_peer_id_eq(hth_chain_id(roll->chain, i), &peer->id))
+            roll->mate[i].addr = peer->addr;
+}
+
+struct hth_roll_peer roll_peer(const struct hth_roll_call *roll, uint16_t member)
+{
+    bool self = member == roll_me(roll);
+    return (struct hth_roll_peer){.id = *hth_chain_id(roll->chain, member),
+                                  .life = hth_chain_life(roll->chain, member),
+                                  .addr = self ? roll->opts.addr : roll->mate[member].addr};
+}
