@@ -354,21 +354,21 @@ static bool keep_quotas(const struct hth_roll_call *roll, const struct plan *p)
         sum += has[i];
         planned += p->quota[i];
         grain = HTH_MAX(grain, p->in[i].grain);
-        if (p->here[i] && roll->mate[p->member[i]].quota == 0 && p->quota[i] > 0)
-            return false;
     }
     return sum >= roll->opts.target && sum < HTH_MAX(roll->opts.target + grain, planned + 1) &&
            closes_us(p, has) <= closes_us(p, p->quota) + SAY_US;
 }
 
-static void set_quotas(struct hth_roll_call *roll, const struct plan *p)
+/* `keep`: of those that have a quota. Others get one micro-batch then. */
+static void set_quotas(struct hth_roll_call *roll, const struct plan *p, bool keep)
 {
     for (uint32_t i = 0; i < p->n; i++) {
         struct mate *mate = &roll->mate[p->member[i]];
         bool done = is_done(mate);
-        if (!p->here[i])
+        if (!p->here[i] || (keep && mate->quota > 0))
             continue;
-        mate->quota = HTH_MAX(mate->stalled ? 0 : p->quota[i], base_of(&mate->brings));
+        uint32_t quota = keep ? HTH_MIN(p->quota[i], p->in[i].grain) : p->quota[i];
+        mate->quota = HTH_MAX(mate->stalled ? 0 : quota, base_of(&mate->brings));
         if (done && !is_done(mate)) /* it begins */
             mate->lands_us = hth_now_us(roll->env) + mate->each_us;
     }
@@ -413,8 +413,7 @@ bool roll_plan(struct hth_roll_call *roll)
     add_votes(roll, hth_chain_base(roll->chain, roll->choice->tip), spent_us, &p);
     /* The first READYs of a ballot come one after the other. */
     bool early = p.missing && spent_us < roll->opts.silence_us;
-    if (!early && !keep_quotas(roll, &p))
-        set_quotas(roll, &p);
+    set_quotas(roll, &p, early || keep_quotas(roll, &p));
     for (uint32_t i = 0; i < p.n; i++) {
         const struct mate *mate = &roll->mate[p.member[i]];
         if (mate->quota != mate->told)
