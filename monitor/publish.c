@@ -43,7 +43,8 @@ struct hth_publish {
     struct hth_env *env;
     struct hth_publish_opts opts;
     struct making *making;
-    bool written; /* the folder has a picture with answers */
+    bool written;    /* the folder has a picture with answers, */
+    uint64_t served; /* with so many experts served */
     int64_t written_us;
     enum hth_err err;
 };
@@ -220,9 +221,11 @@ void hth_publish_show(struct hth_publish *p, const struct hth_run_now *now)
     m->of = p;
     keep(m, now);
     /* Each third view, as their periods are not exactly alike; and at once the first one with
-     * answers. */
-    bool first = now->asked_us != 0 && !p->written;
+     * answers, and those of which hosts came or died. */
+    uint64_t served = now->view != NULL ? now->view->served : 0;
+    bool first = now->asked_us != 0 && (!p->written || served != p->served);
     p->written = p->written || first;
+    p->served = served;
     if (p->opts.dir != NULL &&
         (first || p->written_us == 0 || age_us >= HTH_PUBLISH_EXPORT_US - HTH_US_PER_S))
         m->dir = p->opts.dir;

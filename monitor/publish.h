@@ -6,8 +6,8 @@
  *     /  /page.js  /page.css  /icon.svg  /run.json  /now.json  /events  /drawings.png
  *
  * Texts are made and compressed once for each view, by a job, and all readers share the bytes. The
- * folder gets the same files but the events, each replaced as a whole, at most every 30 s; its page
- * asks for run.json again instead of listening to events.
+ * folder gets the same files but the events, each replaced as a whole, every 30 s and when hosts
+ * came or died; its page asks for run.json again instead of listening to events.
  *
  * Loop thread.
  */

@@ -92,6 +92,20 @@ static bool lost_a_host(const json_t *run)
     return toy_number(run, "served") == 4;
 }
 
+/* The folder shows at once that a host died. */
+static void wait_for_export(const struct watched *w)
+{
+    struct wait wait = {0};
+    bool good = false;
+    while (!good) {
+        json_t *run = json_load_file(place_path(w->p, "export/run.json"), 0, NULL);
+        good = lost_a_host(run);
+        json_decref(run);
+        if (!good)
+            wait_step(&wait, "the folder to show the death");
+    }
+}
+
 /* The peers of status, by their ids and roles. */
 static void check_against_status(struct watched *w, const json_t *run)
 {
@@ -235,6 +249,7 @@ static void a_run_is_watched(void **state)
     proc_signal(w.t.host[1], SIGKILL);
     proc_wait(w.t.host[1]);
     run = wait_for_run(&w, lost_a_host, "four experts of a killed host to be missing");
+    wait_for_export(&w);
     size_t rows = rows_of(run);
     json_decref(run);
     proc_signal(w.monitor, SIGKILL);
