@@ -229,9 +229,13 @@ static void test_gaps_are_filled_and_own_prompts_are_inert(void **state)
     text_model(p, "expert: none, objective: masked");
     put(p, "run/prompts.txt",
         "the [MASK]at\n\n<script>alert(1)</script>\n\x1b[2J\xe2\x80\xae\xff\nthe [MASK]at\r\n");
+    sh(p,
+       "{ printf 'x'; printf 'é%.0s' $(seq 150); printf '\\n%s' a b c d e f; } >>run/prompts.txt");
     start(&s, p, "run");
     json_t *g = gallery_after(&s, 0);
-    assert_int_equal(items(g), 3);
+    assert_int_equal(items(g), 8);
+    assert_int_equal(strlen(item(g, 3, "prompt")), 199); /* not half an é */
+    assert_string_equal(item(g, 7, "prompt"), "d");
     assert_string_equal(item(g, 0, "prompt"), "the [MASK]at");
     assert_int_equal(strlen(item(g, 0, "text")), strlen("the cat"));
     assert_memory_equal(item(g, 0, "text"), "the ", 4);
@@ -265,6 +269,9 @@ static void test_what_is_missing_is_named(void **state)
     text_model(p, "grid: [2, 2], top_k: 2");
     sh(p, "rm text.txt");
     must_note(p, "run", "there are no prompts: write up to 8 lines to ");
+    put(p, "run/prompts.txt", "the cat\n");
+    sh(p, "yes | head -c 65537 >run/prompts.txt");
+    must_note(p, "run", "run/prompts.txt: larger than the limit");
     put(p, "run/prompts.txt", "the cat\n");
     sh(p, "rm -r run/experts");
     must_note(p, "run", "its experts are on their hosts: hearth export --join fetches them");
