@@ -8,15 +8,17 @@
  *     MODEL/words.json, MODEL/codebook.safetensors                of the data, where it has them
  *     MODEL/README.md, MODEL/sha256sums
  */
-#include "app/export_join.h"
 #include "app/model_card.h"
 #include "app/model_dir.h"
 #include "app/opened.h"
+#include "app/peer.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "core/mem.h"
 #include "data/set.h"
 #include "data/words.h"
+#include "dht/directory.h"
+#include "experts/fetch.h"
 #include "net/net.h"
 #include "trainer/book_file.h"
 
@@ -112,6 +114,62 @@ static enum hth_err read_files(struct exporting *x, const struct hth_grid *grids
     return HTH_OK;
 }
 
+struct joined {
+    struct hth_peer peer;
+    struct hth_directory *directory;
+    struct hth_fetch_opts opts;
+    struct hth_fetch *fetch;
+};
+
+static void on_fetched(void *arg)
+{
+    struct joined *j = arg;
+    hth_peer_stop(&j->peer, HTH_EXIT_OK);
+}
+
+static void on_joined(void *arg)
+{
+    struct joined *j = arg;
+    if (j->fetch != NULL)
+        return;
+    enum hth_err err = hth_fetch_new(j->peer.env, j->peer.rpc, j->directory, &j->opts, &j->fetch);
+    if (err == HTH_OK)
+        return;
+    hth_cli_say_error("experts: %s", hth_err_text(err));
+    hth_peer_stop(&j->peer, hth_exit_of(err));
+}
+
+/* Joins for the time that fetching takes. Returns an exit code; prints errors of joining. */
+static int join(struct exporting *x, const struct hth_fetch_opts *fetch)
+{
+    struct joined j = {.opts = *fetch};
+    const struct hth_cli_log log = {0};
+    const struct hth_peer_opts opts = {.env = x->env,
+                                       .verb = "export",
+                                       .net = &x->net,
+                                       .log = &log,
+                                       .network = x->net.network != NULL ? x->net.network
+                                                                         : x->opened.run->run,
+                                       .quiet = true,
+                                       .ephemeral = true};
+    struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;
+    int code = hth_peer_open(&opts, &j.peer);
+    if (code != HTH_EXIT_OK)
+        return code;
+    j.opts.on_done = on_fetched;
+    j.opts.done_arg = &j;
+    j.peer.on_joined = on_joined;
+    j.peer.arg = &j;
+    directory.network = j.peer.network;
+    enum hth_err err = hth_directory_new(j.peer.env, j.peer.dht, &directory, &j.directory);
+    code = err == HTH_OK ? hth_peer_run(&j.peer) : hth_exit_of(err);
+    hth_peer_jobs_end(&j.peer);
+    hth_fetch_free(j.fetch);
+    hth_directory_free(j.directory);
+    hth_peer_close(&j.peer);
+    return code;
+}
+
 static void on_expert_take(void *arg, const struct hth_uid *uid, enum hth_err err,
                            struct hth_blob *bytes)
 {
@@ -157,8 +215,7 @@ static enum hth_err read_hosts(struct exporting *x, const struct hth_grid *grids
                                         .on_expert_take = on_expert_take,
                                         .arg = x};
 
-    x->code = hth_export_join(x->env, &x->net,
-                              x->net.network != NULL ? x->net.network : x->opened.run->run, &opts);
+    x->code = join(x, &opts);
     qsort(x->parts + 1, x->part_count - 1, sizeof(*x->parts), by_place);
     if (x->code != HTH_EXIT_OK)
         return HTH_E_CANCELED;
