@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collab.c: a collaboration's life, other heads, and what is asked of the trainer. */
 #include "collab/collab_int.h"
+#include "collab/row_msg.h"
 #include "core/blob.h"
 #include "core/mem.h"
 
@@ -578,6 +579,7 @@ static enum hth_err make(struct hth_collab *c)
     donor.step = state_step;
     donor.arg = c;
     HTH_TRY(hth_state_donor_new(c->env, c->rpc, o->dht, &donor, &c->donor));
+    hth_rpc_serve(c->rpc, HTH_ROW_METHOD, collab_on_row, c);
     c->arrive =
         hth_arrive_new(c->env, c->rpc, c->chain, c->means, &arrive, &arrive_ops, c);
     return HTH_OK;
@@ -629,6 +631,7 @@ void hth_collab_free(struct hth_collab *c)
 {
     if (c == NULL)
         return;
+    hth_rpc_serve(c->rpc, HTH_ROW_METHOD, NULL, NULL);
     collab_drop_round(c);
     hth_blob_unref(c->mean);
     hth_blob_unref(c->state.values);
@@ -672,6 +675,7 @@ void hth_collab_leave(struct hth_collab *c, hth_fn *done, void *arg)
 void hth_collab_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
 {
     hth_roll_peer_lost(c->roll, peer);
+    collab_grid_peer_lost(c, peer);
 }
 
 static enum hth_collab_phase phase_of(const struct hth_collab *c)

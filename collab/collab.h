@@ -33,6 +33,7 @@
 #define HTH_COLLAB_COLLAB_H
 
 #include "averaging/codec.h"
+#include "averaging/grid.h"
 #include "collab/quota.h"
 #include "collab/roll.h"
 
@@ -79,6 +80,7 @@ struct hth_collab_opts {
     const struct hth_avg_span *spans; /* formats on the wire; copied; NULL: fp32 */
     uint32_t span_count;
     uint64_t target; /* samples of a step */
+    struct hth_avg_shape shape; /* of the grid for a list (cells.h); dims 0: a line, if it fits */
     bool eventual;   /* averaging.majority: a part without a quorum goes on by itself */
     bool bootstrap;  /* begins a chain at once */
     int64_t look_us; /* for others, before it begins a chain */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collab_round.c: from a GO to its link: the batch is taken, reduced and hashed. */
+/*
+ * collab_round.c: from a GO to its link: the batch is taken, reduced and hashed. On a grid
+ * collab_grid.c goes on with the mean of the first axis.
+ */
 #include "averaging/shares.h"
 #include "collab/collab_int.h"
 #include "core/blob.h"
@@ -16,6 +19,7 @@ void collab_drop_round(struct hth_collab *c)
         hth_reduce_cancel(c->reduce);
     if (c->digest != NULL)
         c->digest->collab = NULL;
+    collab_grid_drop(c);
     hth_blob_unref(c->average);
     c->reduce = NULL;
     c->digest = NULL;
@@ -44,33 +48,56 @@ static void on_digest(struct hth_collab *c, enum hth_err err, const struct hth_h
     c->average = NULL;
 }
 
+/* The k-th member of the own line of the first axis; with k beyond the last, the list's count. */
+static uint32_t own_line(const struct hth_collab *c, uint32_t k)
+{
+    uint32_t cell = c->cells.cell[c->group.self];
+    if (k < c->cells.shape.size[0])
+        cell = hth_cells_on_line(&c->cells, cell, 0, k);
+    bool is_member = k < c->cells.shape.size[0] && cell < c->cells.count; /* no hole */
+    return is_member ? c->cells.member[cell] : c->group.count;
+}
+
 /* All that have all parts see alike who is missing in which. */
 static void mark(struct hth_collab *c, const struct hth_reduce_result *r)
 {
+    memset(c->marks, 0, sizeof(c->marks));
     for (uint32_t i = 0; i < r->members; i++) {
         uint32_t missing = r->fates[i].parts_missing;
-        c->marks[i] = missing == 0         ? HTH_ROLL_IN
-                      : missing < r->parts ? HTH_ROLL_PART
-                                           : 0;
+        c->marks[own_line(c, i)] = missing == 0         ? HTH_ROLL_IN
+                                   : missing < r->parts ? HTH_ROLL_PART
+                                                        : 0;
     }
+}
+
+enum hth_err collab_reduced(const struct hth_reduce_result *r)
+{
+    if (r->err == HTH_OK && r->parts_kept > 0)
+        return HTH_E_UNREACHABLE; /* a reducer was lost: others may have its parts */
+    return r->err == HTH_OK && r->average == NULL ? HTH_E_BUG : r->err;
+}
+
+void collab_averaged(struct hth_collab *c, enum hth_err err)
+{
+    if (err == HTH_OK)
+        collab_hash(c, c->average, on_digest);
+    else
+        fail(c, err);
 }
 
 static void on_reduced(void *arg, const struct hth_reduce_result *r)
 {
     struct hth_collab *c = arg;
-    enum hth_err err = r->err;
+    enum hth_err err = collab_reduced(r);
     c->reduce = NULL;
-    if (err == HTH_OK && r->parts_kept > 0)
-        err = HTH_E_UNREACHABLE; /* a reducer was lost: others may have its parts */
-    if (err == HTH_OK && r->average == NULL)
-        err = HTH_E_BUG;
-    if (err != HTH_OK) {
-        fail(c, err);
-        return;
+    if (err == HTH_OK) {
+        mark(c, r);
+        c->average = hth_blob_ref(r->average);
     }
-    mark(c, r);
-    c->average = hth_blob_ref(r->average);
-    collab_hash(c, c->average, on_digest);
+    if (c->grid != NULL)
+        collab_grid_next(c);
+    else
+        collab_averaged(c, err);
 }
 
 /* Groups on thin lines take twice what they need at best. A member that is lost, silent, or slower
@@ -81,29 +108,35 @@ static int64_t round_us(const struct hth_collab *c)
     return HTH_MAX(ROUND_US, (int64_t)(2 * bits / THIN_BIT_S * HTH_US_PER_S));
 }
 
-/* A client reduces nothing. */
+struct hth_reduce_opts collab_reduce_opts(const struct hth_collab *c)
+{
+    return (struct hth_reduce_opts){.count = c->opts.count,
+                                    .spans = c->spans,
+                                    .span_count = c->opts.span_count,
+                                    .same = true,
+                                    .share_max = HTH_AVG_SHARE_MAX,
+                                    .timeout_us =
+                                        HTH_MIN(round_us(c), HTH_AVG_REDUCE_TIMEOUT_MAX_US)};
+}
+
+/* In the own line of the first axis. A client reduces nothing. */
 static enum hth_err reduce(struct hth_collab *c, struct hth_blob *values)
 {
     const struct hth_roll_group *g = &c->group;
     struct hth_reduce_member members[HTH_ROLL_LINE_MAX];
-    struct hth_reduce_opts o = {.group = g->id,
-                                .members = members,
-                                .member_count = g->count,
-                                .self = g->self,
-                                .values = values,
-                                .count = c->opts.count,
-                                .spans = c->spans,
-                                .span_count = c->opts.span_count,
-                                .same = true,
-                                .share_max = HTH_AVG_SHARE_MAX,
-                                .timeout_us = HTH_MIN(round_us(c), HTH_AVG_REDUCE_TIMEOUT_MAX_US),
-                                .done = on_reduced,
-                                .arg = c};
-    for (uint32_t i = 0; i < g->count; i++)
-        members[i] = (struct hth_reduce_member){.id = g->peer[i].id,
-                                                .addr = g->peer[i].addr,
-                                                .bandwidth = g->peer[i].addr.family != 0,
-                                                .weight = g->peer[i].samples};
+    struct hth_reduce_opts o = collab_reduce_opts(c);
+    o.group = c->grid != NULL ? collab_grid_line(c) : g->id;
+    o.members = members;
+    o.values = values;
+    o.done = on_reduced;
+    o.arg = c;
+    for (uint32_t i; (i = own_line(c, o.member_count)) != g->count; o.member_count++) {
+        const struct hth_roll_peer *p = &g->peer[i];
+        if (i == g->self)
+            o.self = o.member_count;
+        members[o.member_count] = (struct hth_reduce_member){
+            .id = p->id, .addr = p->addr, .bandwidth = p->addr.family != 0, .weight = p->samples};
+    }
     return hth_reduce_start(c->opts.reducer, &o, &c->reduce);
 }
 
@@ -127,6 +160,10 @@ void collab_on_average(void *arg, const struct hth_roll_group *group)
     struct hth_collab *c = arg;
     c->group = *group;
     c->go_us = hth_now_us(c->env);
+    hth_cells_place(c->env->crypto, &group->head, group->peer, group->count, &c->opts.shape,
+                    &c->cells);
+    if (c->cells.shape.dims > 1)
+        collab_grid_begin(c);
     collab_ask(c, ASK_TAKE);
 }
 

@@ -511,6 +511,17 @@ static void hear_roll(struct hth_roll_call *roll, uint32_t link, int64_t at_us)
     }
 }
 
+/* It is READY in this member's table, with a head of the choice that the tip is in. */
+static bool is_candidate(const struct hth_roll_call *roll, uint16_t member)
+{
+    const struct hth_choice *c = roll->choice;
+    struct hth_ballot now = hth_choice_now(c);
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].member == member)
+            return c->ballot.base == now.base && c->ballot.step == now.step;
+    return false;
+}
+
 /* Another tip, of a round (this member's entry in its list), or fetched. */
 static void take_tip(struct hth_roll_call *roll, uint32_t link, const struct hth_roll_peer *entry)
 {
@@ -525,7 +536,8 @@ static void take_tip(struct hth_roll_call *roll, uint32_t link, const struct hth
     }
     roll_begin_quota(roll, entry != NULL, entry != NULL ? entry->next : 0);
     for (uint32_t i = 0; i < hth_chain_members(roll->chain); i++)
-        roll_release(roll, (uint16_t)i, &behind);
+        if (!is_candidate(roll, (uint16_t)i))
+            roll_release(roll, (uint16_t)i, &behind);
     roll->ops.tip(roll->arg, link, used);
 }
 
@@ -541,7 +553,7 @@ static const struct hth_roll_peer *own_entry(const struct hth_roll_call *roll)
 static bool make_link(struct hth_roll_call *roll, const uint16_t *marks,
                       const struct hth_hash *mean, uint32_t *out)
 {
-    struct hth_roll roll_of[HTH_ROLL_LINE_MAX];
+    struct hth_roll roll_of[HTH_ROLL_MEMBERS_MAX];
     struct hth_chain_link link;
     for (uint32_t i = 0; i < roll->list.count; i++) {
         const struct hth_roll_peer *p = &roll->list.peer[i];
@@ -560,6 +572,13 @@ static bool make_link(struct hth_roll_call *roll, const uint16_t *marks,
     return hth_chain_add(roll->chain, &link, out) == HTH_OK;
 }
 
+static void fail_round(struct hth_roll_call *roll)
+{
+    roll->failed_on = roll->choice->tip;
+    roll->failed_us = hth_now_us(roll->env);
+    hth_choice_fail(roll->choice);
+}
+
 void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint16_t *marks,
                        const struct hth_hash *mean)
 {
@@ -568,7 +587,7 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
     if (err == HTH_OK && make_link(roll, marks, mean, &link))
         take_tip(roll, link, own_entry(roll));
     else
-        hth_choice_fail(roll->choice);
+        fail_round(roll);
     roll_meet(roll);
     roll_pump(roll);
 }
@@ -675,7 +694,7 @@ static void lose_silent(struct hth_roll_call *roll)
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
         const struct mate *mate = &roll->mate[i];
         if (i != roll_me(roll) && !mate->lost && mate->held == NULL &&
-            HTH_MAX(mate->heard_us, roll->since_us) <= limit)
+            (HTH_MAX(mate->heard_us, roll->since_us) <= limit || roll_is_gone(roll, i)))
             roll_set_heard(roll, i, false);
     }
 }
@@ -697,6 +716,10 @@ static void set_timer(struct hth_roll_call *roll)
         at = HTH_MIN(at, more_at(roll));
     if (roll->strangers_since_us != 0 && roll_strangers_until_us(roll) > now)
         at = HTH_MIN(at, roll_strangers_until_us(roll));
+    if (roll->links == NULL && roll_ask_at(roll) > now)
+        at = HTH_MIN(at, roll_ask_at(roll));
+    if (roll->missing)
+        at = HTH_MIN(at, now + SAY_US);
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->mate[i].held != NULL)
             at = HTH_MIN(at, roll->mate[i].held_until_us);
@@ -796,11 +819,11 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->mate = hth_new_array(struct mate, roll->mates_max);
     roll->hears = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
     hth_chain_keep(chain, self);
-    roll->choice = hth_calloc(1, hth_choice_size(HTH_ROLL_LINE_MAX));
+    roll->choice = hth_calloc(1, hth_choice_size(HTH_ROLL_MEMBERS_MAX));
     roll->mate[self].brings.grain = 1; /* until the owner says more */
-    roll->read = HTH_LINK_NONE;
+    roll->read = roll->failed_on = HTH_LINK_NONE;
     roll->sent_ballot.base = roll->ready_in.base = HTH_LINK_NONE;
-    hth_choice_init(roll->choice, chain, self, HTH_ROLL_LINE_MAX);
+    hth_choice_init(roll->choice, chain, self, HTH_ROLL_MEMBERS_MAX);
     roll->timer = hth_timer_new(env, on_timer, roll);
     roll_meet(roll);
     hth_rpc_serve(rpc, HTH_ROLL_METHOD_READY, on_ready, roll);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roll.h: one member of a run's roll call, in one line of at most HTH_ROLL_LINE_MAX members: it is
+ * roll.h: one member of a run's roll call, in a list of at most HTH_ROLL_MEMBERS_MAX: it is
  * READY, averages with those that are, and holds the next head.
  *
  * The rules are choice.h's and the record is chain.h's; this is the clock and the lines around

@@ -85,6 +85,7 @@ struct hth_roll_call {
 
     /* As a caller. */
     enum roll_awaits awaits;
+    bool missing; /* a member that is due is not READY in this ballot */
     int64_t strangers_since_us; /* strangers alone are waited for; 0: they are not */
     int64_t patience_us;        /* that strangers have left; below 0: they had more */
 
@@ -94,6 +95,8 @@ struct hth_roll_call {
     struct hth_ready_reply sent;   /* the GO that it sent as a caller */
     struct hth_ballot sent_ballot; /* in this ballot; base HTH_LINK_NONE: none */
 
+    int64_t failed_us;          /* a round failed then, */
+    uint32_t failed_on;         /* with this tip: others may have its link */
     int64_t asked_us;           /* another was last asked for its head */
     uint16_t asked;             /* which */
     struct hth_hash wanted;     /* head whose links or state are fetched */
@@ -125,7 +128,11 @@ struct hth_hash roll_head(const struct hth_roll_call *roll, uint32_t link);
 /* Fetches a head if it is worth it: its links first, then its state. */
 void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
                const struct hth_roll_peer *holders, uint32_t count);
-/* Asks one member after the other which head it holds, when steps may have been missed. */
+/* As a caller it misses that member, and its address cannot be reached. */
+bool roll_is_gone(const struct hth_roll_call *roll, uint16_t member);
+/* When the next member is asked which head it holds, if steps may have been missed. */
+int64_t roll_ask_at(const struct hth_roll_call *roll);
+/* Asks one. */
 void roll_ask(struct hth_roll_call *roll);
 void roll_on_links(void *arg, struct hth_rpc_request *req);
 

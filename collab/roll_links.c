@@ -8,7 +8,7 @@
 /* Farther back than so many links nobody has one that another lacks, but who begins. */
 #define FAR_LINKS 160
 /* Of the addresses behind the links. */
-#define ADDRS_BYTES (2 + HTH_ROLL_LINE_MAX * (32 + 19))
+#define ADDRS_BYTES (2 + HTH_ROLL_MEMBERS_MAX * (32 + 19))
 
 /* ---- links and states of other heads ------------------------------------------------------ */
 
@@ -95,7 +95,7 @@ static uint32_t read_links(struct hth_roll_call *roll, struct hth_reader *r)
 static void read_addrs(struct hth_roll_call *roll, struct hth_reader *r)
 {
     uint16_t count = hth_read_u16(r);
-    for (uint32_t i = 0; i < count && i < HTH_ROLL_LINE_MAX && r->err == HTH_OK; i++) {
+    for (uint32_t i = 0; i < count && i < HTH_ROLL_MEMBERS_MAX && r->err == HTH_OK; i++) {
         struct hth_roll_peer peer = {.life = 0};
         hth_read_bytes(r, &peer.id, sizeof(peer.id));
         if (hth_roll_addr_read(r, &peer.addr) != HTH_OK)
@@ -231,7 +231,7 @@ static size_t write_addrs(const struct hth_roll_call *roll, struct hth_writer *w
     uint32_t tip = roll->choice->tip;
     const struct hth_chain_link *link =
         tip == HTH_LINK_NONE ? NULL : hth_chain_at(roll->chain, tip);
-    uint32_t count = link == NULL ? 0 : HTH_MIN(link->count, HTH_ROLL_LINE_MAX);
+    uint32_t count = link == NULL ? 0 : HTH_MIN(link->count, HTH_ROLL_MEMBERS_MAX);
     hth_write_u16(w, (uint16_t)count);
     for (uint32_t i = 0; i < count; i++) {
         struct hth_roll_peer peer = roll_peer(roll, link->roll[i].member);
@@ -270,15 +270,52 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     hth_free(out);
 }
 
-/* Whether steps may count at that member that this one missed: it waits for it in vain, or it does
- * not average with it. */
-static bool may_be_ahead(const struct hth_roll_call *roll, uint16_t member)
+/* Its round failed just now: members of other lines may have made its link. */
+static bool has_failed(const struct hth_roll_call *roll)
+{
+    return roll->failed_on != HTH_LINK_NONE && roll->failed_on == roll->choice->tip &&
+           hth_now_us(roll->env) - roll->failed_us < ASK_US;
+}
+
+/* As a caller it misses that member, whose death nobody would tell it: there is no connection. Its
+ * address is dialled. */
+static bool misses(const struct hth_roll_call *roll, uint16_t member)
+{
+    const struct mate *mate = &roll->mate[member];
+    struct hth_rpc_peer_info info;
+    bool genesis = hth_chain_at(roll->chain, roll->choice->tip)->kind == HTH_LINK_GENESIS;
+    return roll->missing && !genesis && hth_now_us(roll->env) - roll->since_us >= SAY_US &&
+           mate->heard_us <= roll->since_us && hth_choice_is_due(roll->choice, member) &&
+           (hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) != HTH_OK ||
+            !info.connected);
+}
+
+bool roll_is_gone(const struct hth_roll_call *roll, uint16_t member)
+{
+    struct hth_rpc_peer_info info;
+    return misses(roll, member) &&
+           hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) == HTH_OK &&
+           info.retry_in_us > 0;
+}
+
+/* Whether a member is asked now. Soon, where its answer is waited for; else where steps may count
+ * there that this one missed: it waits for it in vain, or it does not average with it. */
+static bool is_asked(const struct hth_roll_call *roll, uint16_t member)
 {
     const struct hth_choice *c = roll->choice;
+    int64_t now = hth_now_us(roll->env);
     const struct hth_roll *entry = hth_chain_entry(roll->chain, c->tip, member);
-    bool waits = c->phase == HTH_CHOICE_WAIT && hth_now_us(roll->env) - roll->since_us >= ASK_US;
+    bool waits = c->phase == HTH_CHOICE_WAIT && now - roll->since_us >= ASK_US;
     bool together = entry != NULL && entry->marks & HTH_ROLL_IN;
-    return member != roll_me(roll) && roll->mate[member].addr.family != 0 && (waits || !together);
+    bool soon = !roll->mate[member].lost && c->phase != HTH_CHOICE_ROUND &&
+                (has_failed(roll) || misses(roll, member));
+    return member != roll_me(roll) && roll->mate[member].addr.family != 0 &&
+           (soon || (now - roll->asked_us >= ASK_US && (waits || !together)));
+}
+
+int64_t roll_ask_at(const struct hth_roll_call *roll)
+{
+    return roll->asked_us + (has_failed(roll) || roll->missing ? SAY_US : ASK_US);
 }
 
 /* Asks one member after the other which head it holds. */
@@ -286,7 +323,7 @@ void roll_ask(struct hth_roll_call *roll)
 {
     uint32_t members = hth_chain_members(roll->chain);
     int64_t now = hth_now_us(roll->env);
-    if (roll->links != NULL || roll->fetching || now - roll->asked_us < ASK_US)
+    if (roll->links != NULL || roll->fetching || now < roll_ask_at(roll))
         return;
     if (roll->choice->tip == HTH_LINK_NONE) { /* a newcomer asks again */
         roll->asked_us = now;
@@ -297,7 +334,7 @@ void roll_ask(struct hth_roll_call *roll)
     }
     for (uint32_t k = 0; k < members; k++) {
         roll->asked = (uint16_t)((roll->asked + 1u) % members);
-        if (!may_be_ahead(roll, roll->asked))
+        if (!is_asked(roll, roll->asked))
             continue;
         roll->asked_us = now;
         roll->wanted = (struct hth_hash){{0}};

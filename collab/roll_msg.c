@@ -196,7 +196,7 @@ static enum hth_err read_peers(struct hth_reader *r, struct hth_ready_reply *out
 {
     out->count = hth_read_u32(r);
     HTH_TRY(r->err);
-    if (out->count > HTH_ROLL_LINE_MAX)
+    if (out->count > (out->kind == HTH_READY_GO ? HTH_ROLL_MEMBERS_MAX : HTH_ROLL_LINE_MAX))
         return HTH_E_TOO_LARGE;
     for (uint32_t i = 0; i < out->count; i++) {
         struct hth_roll_peer *p = &out->peer[i];

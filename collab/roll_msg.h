@@ -43,8 +43,8 @@
 #define HTH_ROLL_HELD_MAX  16
 #define HTH_ROLL_LINKS_MAX 16
 
-/* A message of any kind has at most this many bytes: a GO to a full line. */
-#define HTH_ROLL_BYTES_MAX (64 + HTH_ROLL_LINE_MAX * 72)
+/* A message of any kind has at most this many bytes: a GO to a full list. */
+#define HTH_ROLL_BYTES_MAX (64 + HTH_ROLL_MEMBERS_MAX * 72)
 
 struct hth_roll_ballot {
     uint64_t step;
@@ -91,7 +91,7 @@ struct hth_ready_reply {
     uint32_t quota;
     bool fork;
     uint32_t count;
-    struct hth_roll_peer peer[HTH_ROLL_LINE_MAX];
+    struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX]; /* of a MOVE at most HTH_ROLL_LINE_MAX */
 };
 
 struct hth_links_msg {

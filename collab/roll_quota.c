@@ -10,7 +10,7 @@
 #define PATIENCE_MAX     HTH_US_PER_S
 #define COMING_US        HTH_US_PER_S /* to fetch a head */
 #define VOTE_LATER       4            /* 1/4 */
-#define PLAN_MAX         (2 * HTH_ROLL_LINE_MAX)
+#define PLAN_MAX         (2 * HTH_ROLL_MEMBERS_MAX)
 
 static struct mate *me(const struct hth_roll_call *roll)
 {
@@ -403,6 +403,7 @@ bool roll_plan(struct hth_roll_call *roll)
 {
     struct plan p;
     roll->awaits = ROLL_AWAITS_MEMBERS;
+    roll->missing = false;
     if (!is_calling(roll))
         return false;
     uint32_t before = me(roll)->quota;
@@ -420,6 +421,7 @@ bool roll_plan(struct hth_roll_call *roll)
             roll_release_wait(roll, p.member[i]);
     }
     roll->awaits = awaited(roll, &p);
+    roll->missing = p.missing;
     roll->first &= me(roll)->quota == before;
     if (me(roll)->quota > before)
         roll->ops.more(roll->arg);

@@ -122,7 +122,8 @@ static struct hth_ready_reply any_reply(enum hth_ready_answer kind, uint32_t cou
                                            .leaves = i & 1,
                                            .addr = any_addr(i % 2 ? 4 : 6)};
     for (uint32_t i = 0; i < count; i++)
-        memcpy(&a.peer[i].id, &(struct hth_hash){{(uint8_t)i, 1}}, sizeof(a.peer[i].id));
+        memcpy(&a.peer[i].id, &(struct hth_hash){{(uint8_t)i, (uint8_t)(i >> 8), 1}},
+               sizeof(a.peer[i].id));
     return a;
 }
 
@@ -133,7 +134,8 @@ static void answers_come_back(void **state)
         enum hth_ready_answer kind;
         uint32_t count;
     } cases[] = {{HTH_READY_WAIT, 0}, {HTH_READY_LATER, 0}, {HTH_READY_BEHIND, 0},
-                 {HTH_READY_MOVE, 3}, {HTH_READY_GO, 1},    {HTH_READY_GO, HTH_ROLL_LINE_MAX}};
+                 {HTH_READY_MOVE, HTH_ROLL_LINE_MAX}, {HTH_READY_GO, 1},
+                 {HTH_READY_GO, HTH_ROLL_MEMBERS_MAX}};
     static uint8_t bytes[HTH_ROLL_BYTES_MAX];
     static struct hth_ready_reply a, b;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
@@ -181,6 +183,13 @@ static void bad_answers_are_refused(void **state)
     len = hth_ready_reply_write(&a, bytes);
     bytes[33] = HTH_ROLL_LINE_MAX + 1; /* the count */
     assert_err(HTH_E_TOO_LARGE, hth_ready_reply_read(bytes, len, &b));
+    a = any_reply(HTH_READY_GO, 1);
+    len = hth_ready_reply_write(&a, bytes);
+    bytes[38] = 1; /* 257 */
+    bytes[39] = 1;
+    assert_err(HTH_E_TOO_LARGE, hth_ready_reply_read(bytes, len, &b));
+    a = any_reply(HTH_READY_MOVE, 1);
+    len = hth_ready_reply_write(&a, bytes);
     bytes[33] = 0; /* nobody */
     assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, 37, &b));
     static const struct hth_addr bad[] = {{.family = 5, .port = 1},

@@ -5,6 +5,7 @@
  */
 #include "collab/heads.h"
 #include "collab/roll_msg.h"
+#include "collab/row_msg.h"
 
 #include <string.h>
 
@@ -16,12 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hth_links_msg links;
     struct hth_roll_ballot ballot;
     struct hth_head_note note;
+    struct hth_row_msg row;
+    struct hth_row_reply begin;
     size_t len = 0;
     if (size == 0)
         return 0;
     const uint8_t *bytes = data + 1;
     size_t n = size - 1;
-    switch (data[0] % 5) {
+    switch (data[0] % 7) {
     case 0:
         if (hth_ready_read(bytes, n, &ready) != HTH_OK)
             return 0;
@@ -30,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 1:
         if (hth_ready_reply_read(bytes, n, &reply) != HTH_OK)
             return 0;
-        HTH_ASSERT(reply.count <= HTH_ROLL_LINE_MAX);
+        HTH_ASSERT(reply.count <= HTH_ROLL_MEMBERS_MAX);
         len = hth_ready_reply_write(&reply, again);
         break;
     case 2:
@@ -42,6 +45,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (hth_head_read(bytes, n, &note) != HTH_OK)
             return 0;
         len = hth_head_write(&note, again);
+        break;
+    case 4:
+        if (hth_row_read(bytes, n, &row) != HTH_OK)
+            return 0;
+        len = hth_row_write(&row, again);
+        break;
+    case 5:
+        if (hth_row_reply_read(bytes, n, &begin) != HTH_OK)
+            return 0;
+        HTH_ASSERT(begin.marks.count <= HTH_ROLL_MEMBERS_MAX);
+        len = hth_row_reply_write(&begin, again);
         break;
     default:
         if (hth_links_read(bytes, n, &links) != HTH_OK)
