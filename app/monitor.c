@@ -232,7 +232,7 @@ static char *join_command(const struct monitor_verb *m)
 
 static enum hth_err build(struct monitor_verb *m)
 {
-    struct hth_monitor_opts opts = HTH_MONITOR_OPTS_INIT;
+    struct hth_monitor_opts opts = {.version = HTH_VERSION, .on_new = on_new, .arg = m};
     struct hth_publish_opts publish = {.dir = m->export_dir};
     say_page(m);
     HTH_TRY(open_public(m));
@@ -249,11 +249,8 @@ static enum hth_err build(struct monitor_verb *m)
     opts.layers = m->at.layers;
     opts.layer_count = m->at.layer_count;
     opts.dir = m->history;
-    opts.version = HTH_VERSION;
     opts.join_command = m->join_command;
     opts.join_complete = m->join_at != NULL && m->at.run_path != NULL;
-    opts.on_new = on_new;
-    opts.arg = m;
     HTH_TRY(hth_monitor_new(m->at.peer.env, m->at.peer.dht, &opts, &m->monitor));
     if (m->model_dir != NULL)
         m->prompts = hth_prompts_new(m->at.peer.env, m->model_dir, show, m);

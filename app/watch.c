@@ -125,15 +125,14 @@ static bool find_screen(struct watch *w)
 
 static enum hth_err build(struct watch *w)
 {
-    struct hth_monitor_opts opts = HTH_MONITOR_OPTS_INIT;
-    opts.census = w->at.peer.census;
-    opts.network = w->at.network;
-    opts.layers = w->at.layers;
-    opts.layer_count = w->at.layer_count;
-    opts.version = HTH_VERSION;
-    opts.join_command = "";
-    opts.on_new = on_new;
-    opts.arg = w;
+    const struct hth_monitor_opts opts = {.census = w->at.peer.census,
+                                          .network = w->at.network,
+                                          .layers = w->at.layers,
+                                          .layer_count = w->at.layer_count,
+                                          .version = HTH_VERSION,
+                                          .join_command = "",
+                                          .on_new = on_new,
+                                          .arg = w};
     HTH_TRY(hth_monitor_new(w->at.peer.env, w->at.peer.dht, &opts, &w->monitor));
     if (w->screen.columns > 0) {
         w->timer = hth_timer_new(w->at.peer.env, look, w);

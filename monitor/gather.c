@@ -278,7 +278,7 @@ static void ask_recall(struct hth_gather_peer *p, const struct hth_rpc_target *t
         .method = HTH_METHOD_RECALL,
         .timeout_us = timeout_us,
         .body = {.payload = after, .payload_len = sizeof(after)}};
-    hth_store_u32le(after, p->of->opts.recall_after_s);
+    hth_store_u32le(after, p->of->recall_after_s);
     p->asked_recall = true;
     if (hth_rpc_call(p->of->rpc, to, &call, on_recall, p, &p->recall_call) == HTH_OK)
         p->of->waits++;
@@ -481,7 +481,7 @@ enum hth_err hth_gather_new(struct hth_env *env, struct hth_dht *dht,
 
 enum hth_err hth_gather_again(struct hth_gather *g, uint32_t recall_after_s)
 {
-    g->opts.recall_after_s = recall_after_s;
+    g->recall_after_s = recall_after_s;
     g->answered_us = g->lookup_us = 0;
     g->complete = false;
     forget_peers(g);

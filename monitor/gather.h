@@ -58,9 +58,8 @@ struct hth_gather_opts {
     const struct hth_gather_own *own; /* borrowed */
     size_t own_count;
     int64_t wait_us;
-    bool recall;             /* ask trainers what they remember, */
-    uint32_t recall_after_s; /* points after this Unix second only */
-    hth_fn *done;            /* once for each asking; may not free the gathering, nor ask again */
+    bool recall;  /* ask trainers what they remember, too */
+    hth_fn *done; /* once for each asking; may not free the gathering, nor ask again */
     void *arg;
 };
 
@@ -110,7 +109,8 @@ struct hth_gather { /* read-only for others, and for printing after `done` */
     struct hth_timer *timer;
     int64_t answered_us; /* when a DHT node answered; 0: not yet */
     int64_t lookup_us, changed_us;
-    bool complete; /* it did not end for lack of time */
+    uint32_t recall_after_s; /* trainers tell points after this Unix second only */
+    bool complete;           /* it did not end for lack of time */
     enum hth_err err;
 };
 

@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STILL_US (60 * HTH_US_PER_S) /* without a step: it does not train */
-#define PACE_S   600
+#define PERIOD_US (10 * HTH_US_PER_S)
+#define WAIT_US   (3 * HTH_US_PER_S)  /* for answers */
+#define STILL_US  (60 * HTH_US_PER_S) /* without a step: it does not train */
+#define PACE_S    600
 
 static uint32_t now_s(struct hth_monitor *m)
 {
@@ -66,7 +68,7 @@ void hth_monitor_now(struct hth_monitor *m, struct hth_run_now *out)
     *out = (struct hth_run_now){.seq = m->seq,
                                 .now_us = hth_wall_us(m->env),
                                 .asked_us = m->view != NULL ? m->view->asked_us : 0,
-                                .period_s = (uint32_t)(m->opts.period_us / HTH_US_PER_S),
+                                .period_s = (uint32_t)(PERIOD_US / HTH_US_PER_S),
                                 .name = m->view != NULL && m->view->run[0] != '\0' ? m->view->run
                                                                                    : NULL,
                                 .state = state_of(m),
@@ -169,8 +171,7 @@ static void see(struct hth_monitor *m)
     hth_events_see(m->events, view, pace_of(m));
     keep_events(m);
     m->asks = false;
-    if (m->opts.on_new != NULL)
-        m->opts.on_new(m->opts.arg);
+    m->opts.on_new(m->opts.arg);
 }
 
 /* ---- opening the history -------------------------------------------------------------------- */
@@ -246,10 +247,9 @@ static uint32_t recall_after(struct hth_monitor *m)
 static void on_timer(void *arg)
 {
     struct hth_monitor *m = arg;
-    hth_timer_set(m->env, m->timer, m->opts.period_us);
+    hth_timer_set(m->env, m->timer, PERIOD_US);
     if (m->asks) {
-        if (m->opts.on_new != NULL)
-            m->opts.on_new(m->opts.arg);
+        m->opts.on_new(m->opts.arg);
         return;
     }
     enum hth_err err = hth_gather_again(m->gather, recall_after(m));
@@ -269,9 +269,7 @@ enum hth_err hth_monitor_new(struct hth_env *env, struct hth_dht *dht,
                                            .network = opts->network,
                                            .layers = opts->layers,
                                            .layer_count = opts->layer_count,
-                                           .own = opts->own,
-                                           .own_count = opts->own_count,
-                                           .wait_us = opts->wait_us,
+                                           .wait_us = WAIT_US,
                                            .recall = true,
                                            .done = on_gathered,
                                            .arg = m};
@@ -286,7 +284,7 @@ enum hth_err hth_monitor_new(struct hth_env *env, struct hth_dht *dht,
     m->event = hth_new_array(struct hth_event, HTH_EVENTS_MAX);
     m->row = hth_new_array(struct hth_history_row, HTH_HISTORY_LIST_MAX);
     m->asks = true;
-    hth_timer_set(env, m->timer, opts->period_us);
+    hth_timer_set(env, m->timer, PERIOD_US);
     enum hth_err err = hth_gather_new(env, dht, &gather, &m->gather);
     if (err != HTH_OK) {
         hth_monitor_free(m);

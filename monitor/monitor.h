@@ -26,22 +26,15 @@ struct hth_monitor;
 struct hth_monitor_opts {
     struct hth_census *census;
     const char *network;                   /* NULL: the only one that beacons name */
-    const struct hth_beacon_layer *layers; /* of a run file; NULL: those of the beacons */
+    const struct hth_beacon_layer *layers; /* of a run file; none: the beacons' */
     size_t layer_count;
-    const struct hth_gather_own *own; /* peers of this machine; borrowed */
-    size_t own_count;
     const char *dir;          /* of the history; NULL: it is kept in memory */
     const char *version;      /* of this program */
     const char *join_command; /* see run_json.h; borrowed, as all strings */
     bool join_complete;
-    int64_t period_us, wait_us; /* wait_us: as of hth_gather_opts */
     hth_fn *on_new; /* each period: a new view, or none came; may not free the monitor */
     void *arg;
 };
-#define HTH_MONITOR_OPTS_INIT                                                                      \
-    {                                                                                              \
-        .period_us = 10 * HTH_US_PER_S, .wait_us = 3 * HTH_US_PER_S                                \
-    }
 
 /* Begins to ask at once. Errors: those of hth_gather_new. */
 enum hth_err hth_monitor_new(struct hth_env *env, struct hth_dht *dht,

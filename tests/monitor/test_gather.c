@@ -5,6 +5,7 @@
  */
 #include "monitor/gather.h"
 
+#include "core/bytes.h"
 #include "core/mem.h"
 #include "dht/announce.h"
 #include "experts/message.h"
@@ -379,8 +380,11 @@ static void recall(void *arg, struct hth_rpc_request *req)
 {
     static uint8_t bytes[HTH_RECALL_BYTES_MAX];
     struct hth_rpc_body body = {.payload = bytes};
+    size_t len;
+    const uint8_t *after = hth_rpc_payload(req, &len);
     (void)arg;
-    body.payload_len = hth_recall_write(&memory, fx.opts.recall_after_s, bytes);
+    assert_int_equal(len, 4);
+    body.payload_len = hth_recall_write(&memory, hth_load_u32le(after), bytes);
     hth_rpc_reply(req, &body);
 }
 
@@ -403,9 +407,12 @@ static void trainers_recall_and_hosts_are_not_asked(void **state)
     gather();
     assert_null(peer_of(t)->recall);
     fx.opts.recall = true;
-    fx.opts.recall_after_s = 105;
     gather();
     assert_null(peer_of(h)->recall);
+    assert_int_equal(peer_of(t)->recall->point_count, 3);
+    fx.done = false;
+    assert_ok(hth_gather_again(fx.gather, 105));
+    assert_true(hth_world_run_until_true(fx.world, is_done, NULL, 60 * S));
     const struct hth_recall_told *told = peer_of(t)->recall;
     assert_non_null(told);
     assert_int_equal(told->total, 2000);

@@ -234,16 +234,13 @@ static void on_new(void *arg)
 
 static void watch(const char *dir)
 {
-    struct hth_monitor_opts opts = HTH_MONITOR_OPTS_INIT;
+    struct hth_monitor_opts opts = {.dir = dir, .version = "1.2.3", .on_new = on_new};
     if (fx.watcher == NULL)
         fx.watcher = hth_world_node(fx.world, "watcher", NULL);
     struct hth_env *env = hth_node_env(fx.watcher);
     assert_ok(hth_census_new(env, hth_node_dht(fx.watcher), NULL, &fx.census));
     opts.census = fx.census;
-    opts.dir = dir;
-    opts.version = "1.2.3";
     opts.join_command = "hearth serve --run FILE --join ADDR:PORT";
-    opts.on_new = on_new;
     assert_ok(hth_monitor_new(env, hth_node_dht(fx.watcher), &opts, &fx.m));
 }
 
