@@ -78,6 +78,9 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
     out->states = run->states;
     out->meeting = averaging_hash(run);
     out->format = (enum hth_quant_format)run->format;
+    out->clip = run->clip;
+    if (run->grid == NULL || hth_avg_shape_parse(run->grid, &out->shape) != HTH_OK)
+        out->shape = (struct hth_avg_shape){.dims = 0}; /* the run file was checked */
     out->target = run->target;
     out->quorum = run->quorum;
     out->delayed = run->delayed;

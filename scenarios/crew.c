@@ -113,6 +113,8 @@ static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth
     trainer.share.addr = addr;
     if (m->crew->opts.roll)
         trainer.share.reducer = m->avg.reducer;
+    trainer.share.shape = m->crew->opts.roster.shape;
+    trainer.share.clip = m->crew->opts.reducer.clip;
     trainer.on.on_update = on_update;
     trainer.on.on_eval = on_eval;
     trainer.on.on_done = on_done;

@@ -52,6 +52,7 @@
 #ifndef HTH_TRAINER_SHARE_H
 #define HTH_TRAINER_SHARE_H
 
+#include "averaging/grid.h"
 #include "core/env.h"
 #include "kernels/quant.h"
 
@@ -76,13 +77,15 @@ struct hth_share_opts {
     bool states;          /* the optimiser's states are averaged with the parameters */
     uint64_t meeting;     /* hash of the options of grids, groups and shares (settings.h) */
     enum hth_quant_format format; /* on the wire, of matrices; 0: fp32 */
+    double clip;                  /* as of the reducer */
     int64_t timeout_us;           /* of an offer; 0: the averager's default */
     /* BATCH */
     uint64_t target;           /* samples of one step, of all trainers together */
     uint64_t step_samples_max; /* of this trainer in one step; 0: no bound */
     double quorum;             /* 0..1: values of more than this part of the trainers, or of all */
     bool delayed;
-    struct hth_reducer *reducer; /* with it trainers meet by roll call (collab/collab.h) */
+    struct hth_reducer *reducer; /* with it trainers meet by roll call (collab/collab.h), and */
+    struct hth_avg_shape shape;  /* average on this grid; dims 0: by their number */
     bool strict; /* by roll call: a part without a quorum waits (averaging.majority) */
     int64_t prepare_us; /* matchmaking begins that long ahead; 0: not ahead */
     /* newcomers */

@@ -462,6 +462,7 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                    .span_count =
                                        t->average.spans != NULL ? t->average.span_count : 0,
                                    .target = o->target,
+                                   .shape = o->shape,
                                    .eventual = !o->strict,
                                    .bootstrap = o->bootstrap,
                                    .look_us = o->look_us,

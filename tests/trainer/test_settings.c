@@ -13,7 +13,7 @@
 #define MODEL   "model or seed"
 #define MODE    "averaging.mode or states"
 #define OPTIM   "optimizer"
-#define BATCH   "averaging.target, every, quorum, delayed or majority"
+#define BATCH   "averaging.target, every, quorum, delayed, majority, format or clip"
 #define MEETING "averaging.grid, group or share_max"
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
@@ -57,6 +57,7 @@ enum {
     SEED,
     WIDTH,
     FORMAT,
+    CLIPS,
     ROWS,
     STEPS,
     CHANGES
@@ -113,6 +114,9 @@ static void change(struct hth_trainer_opts *o, int what)
     case FORMAT:
         o->share.format = HTH_QUANT_F16;
         break;
+    case CLIPS:
+        o->share.clip = 2;
+        break;
     case ROWS:
         o->micro_batch *= 2;
         break;
@@ -142,7 +146,8 @@ static const struct {
     {GRID, HTH_SETTING_GRID, true, true},
     {SEED, HTH_SETTING_MODEL, true, true},
     {WIDTH, HTH_SETTING_MODEL, true, true},
-    {FORMAT, 0, false, false},
+    {FORMAT, HTH_SETTING_BATCH, false, true},
+    {CLIPS, HTH_SETTING_BATCH, false, true},
     {ROWS, 0, false, false},
     {STEPS, 0, false, false},
 };

@@ -17,10 +17,15 @@ struct fixture {
     struct hth_device device;
 };
 
-static struct fixture *start(uint64_t seed, uint32_t members, uint64_t target)
+static struct fixture *start_on(const char *grid, uint64_t seed, uint32_t members, uint64_t target)
 {
     struct fixture *f = hth_new(struct fixture);
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+
+    if (grid != NULL) {
+        assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
+        o.trainer.share.format = HTH_QUANT_INT8;
+    }
 
     f->world = crew_world(seed, &f->files);
     o.roll = true;
@@ -33,6 +38,11 @@ static struct fixture *start(uint64_t seed, uint32_t members, uint64_t target)
     o.device = &f->device;
     f->crew = hth_crew_new(f->world, &o);
     return f;
+}
+
+static struct fixture *start(uint64_t seed, uint32_t members, uint64_t target)
+{
+    return start_on(NULL, seed, members, target);
 }
 
 static void end(struct fixture *f)
@@ -105,6 +115,26 @@ static void all_take_the_same_steps(void **state)
 
         hth_world_run_for(f->world, 20 * S);
         assert_true(same(f, S) > 40);
+        end(f);
+    }
+}
+
+/* On 3x2, also with a hole, and after a death and a return. */
+static void a_grid_takes_the_same_steps(void **state)
+{
+    (void)state;
+    for (uint32_t members = 5; members <= 6; members++) {
+        struct fixture *f = start_on("3x2", members, members, 18 * (members - 1));
+        uint64_t before;
+
+        hth_world_run_for(f->world, 15 * S);
+        assert_true(same(f, S) > 20);
+        hth_node_crash(hth_crew_node(f->crew, 1), HTH_CRASH_SILENT);
+        hth_world_run_for(f->world, 5 * S);
+        before = same(f, S);
+        hth_node_restart(hth_crew_node(f->crew, 1));
+        hth_world_run_for(f->world, 5 * S);
+        assert_true(same(f, S) > before + 8);
         end(f);
     }
 }
@@ -202,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_take_the_same_steps),
+        cmocka_unit_test(a_grid_takes_the_same_steps),
         cmocka_unit_test(newcomers_come_in),
         cmocka_unit_test(deaths_cost_no_step),
         cmocka_unit_test(a_cut_heals),
