@@ -246,6 +246,8 @@ static void close_run(struct hth_job *job)
     struct hth_prompts *p = HTH_CONTAINER(job, struct hth_prompts, job);
     if (p->err == HTH_OK && p->draw != NULL)
         p->err = paint(p);
+    hth_infer_free(p->infer); /* here, as giving much memory back takes its time */
+    p->infer = NULL;
     hth_opened_clear(&p->model);
 }
 
@@ -312,10 +314,16 @@ static void submit(struct hth_prompts *p, void (*run)(struct hth_job *),
         hth_post(p->env, give_up, p);
 }
 
+static void close_model(void *arg)
+{
+    submit(arg, close_run, ended);
+}
+
+/* Also from a callback of the model, which must have returned before the model goes. */
 static void finish(struct hth_prompts *p, enum hth_err err)
 {
     p->err = err;
-    submit(p, close_run, ended);
+    hth_post(p->env, close_model, p);
 }
 
 static void on_drawn(void *arg, enum hth_err err)

@@ -17,9 +17,10 @@
  * layer and sequence. Experts are found and asked as in training (trainer.h): a unit whose hosts
  * are gone keeps its residual path and is counted, and the call goes on.
  *
- * Loop thread only; hth_infer_new with local experts may be a job, too, as it reads files and makes
- * a model. It borrows env, rpc, directory and backend, which must outlive it. `done` is
- * called once for each call that began, not inside it, and may make the next call.
+ * Loop thread only. With local experts, hth_infer_new, which reads files and makes a model, may be
+ * a job, and so may hth_infer_free while no call is under way. It borrows env, rpc, directory and
+ * backend, which must outlive it. `done` is called once for each call that began, not inside it,
+ * and may make the next call.
  */
 #ifndef HTH_TRAINER_INFER_H
 #define HTH_TRAINER_INFER_H

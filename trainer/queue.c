@@ -57,6 +57,8 @@ static void queue_next(void *arg)
     }
     queue->running = work;
     queue->first = work->next;
+    hth_timer_free(queue->env, queue->retry);
+    queue->retry = NULL;
 }
 
 void hth_queue_push(struct hth_queue *queue, struct hth_work *work)

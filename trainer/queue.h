@@ -36,7 +36,7 @@ struct hth_queue {
     enum hth_lane lane;
     struct hth_work *first; /* waiting, by order */
     struct hth_work *running;
-    struct hth_timer *retry; /* NULL: was not needed yet */
+    struct hth_timer *retry; /* NULL: nothing waits for a place in the lane */
     bool closed;
     hth_fn *idle;
     void *idle_arg;
