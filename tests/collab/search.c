@@ -14,28 +14,31 @@ struct key {
     uint64_t a, b;
 };
 
+/* Both halves of a product of 128 bits. */
+static uint64_t fold(uint64_t x, uint64_t y)
+{
+    __extension__ unsigned __int128 product = (unsigned __int128)x * y;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 /* Four lanes, so that the multiplications overlap. */
 static struct key key_of(const struct state *s)
 {
     const uint64_t by = UINT64_C(0xFF51AFD7ED558CCD), to = UINT64_C(0xC4CEB9FE1A85EC53);
-    uint64_t lane[4] = {by, to, ~by, ~to}, word[4];
+    uint64_t lane[4] = {by, to, ~by, ~to}, word[8];
     const uint8_t *bytes = (const uint8_t *)s;
     size_t i = 0;
     for (; i + sizeof(word) <= sizeof(*s); i += sizeof(word)) {
         memcpy(word, bytes + i, sizeof(word));
-        for (int k = 0; k < 4; k++) {
-            lane[k] = (lane[k] ^ word[k]) * by;
-            lane[k] ^= lane[k] >> 32;
-        }
+        for (int k = 0; k < 4; k++)
+            lane[k] = fold(lane[k] ^ word[k], word[k + 4] ^ by) + word[k];
     }
     memset(word, 0, sizeof(word));
     memcpy(word, bytes + i, sizeof(*s) - i);
     struct key key = {0, 0};
     for (int k = 0; k < 4; k++) {
-        key.a = (key.a ^ lane[k] ^ word[k]) * by;
-        key.a ^= key.a >> 29;
-        key.b = (key.b + lane[k] + word[k]) * to;
-        key.b ^= key.b >> 31;
+        key.a = fold(key.a ^ lane[k], word[k] ^ by);
+        key.b = fold(key.b + lane[k], word[k + 4] ^ to);
     }
     key.a |= key.a == 0;
     return key;
@@ -160,6 +163,8 @@ static bool expand(struct state *s, uint32_t number, struct queue *next, struct 
                    struct event *last)
 {
     static struct events events;
+    static struct state to[HTH_ARRAY_LEN(events.e)];
+    static struct key key[HTH_ARRAY_LEN(events.e)];
     world_events(s, &events);
     if (is_end(&events)) {
         found->ends++;
@@ -170,14 +175,17 @@ static bool expand(struct state *s, uint32_t number, struct queue *next, struct 
             return false;
     }
     for (size_t i = 0; i < events.n; i++) {
-        struct state t = *s;
+        to[i] = *s;
         *last = events.e[i];
-        world_apply(&t, *last);
+        world_apply(&to[i], *last);
         if (world_violation != NULL)
             return false;
-        if (known_add(key_of(&t), number, *last))
-            queue_put(next, &t, (uint32_t)known.count - 1);
+        key[i] = key_of(&to[i]);
+        __builtin_prefetch(&known.slot[key[i].a & (known.slots - 1)]); /* the search waits for it */
     }
+    for (size_t i = 0; i < events.n; i++)
+        if (known_add(key[i], number, events.e[i]))
+            queue_put(next, &to[i], (uint32_t)known.count - 1);
     return true;
 }
 
