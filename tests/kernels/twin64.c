@@ -29,12 +29,11 @@ void twin_linear(struct twin_dims d, const double *x, const double *w, const dou
 {
     size_t m = d.m, k = d.k, n = d.n;
     for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < n; j++) {
-            double sum = b != NULL ? b[j] : 0;
-            for (size_t l = 0; l < k; l++)
-                sum += x[i * k + l] * w[l * n + j];
-            y[i * n + j] = sum;
-        }
+        for (size_t j = 0; j < n; j++)
+            y[i * n + j] = b != NULL ? b[j] : 0;
+        for (size_t l = 0; l < k; l++)
+            for (size_t j = 0; j < n; j++)
+                y[i * n + j] += x[i * k + l] * w[l * n + j];
     }
 }
 
@@ -50,13 +49,12 @@ void twin_linear_back(struct twin_dims d, const struct twin_linear_back *t)
         }
     }
     for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < n; j++) {
-            double dy = t->dy[i * n + j];
-            if (t->db != NULL)
-                t->db[j] += dy;
-            for (size_t l = 0; l < k && t->dw != NULL; l++)
-                t->dw[l * n + j] += t->x[i * k + l] * dy;
-        }
+        const double *dy = t->dy + i * n;
+        for (size_t j = 0; j < n && t->db != NULL; j++)
+            t->db[j] += dy[j];
+        for (size_t l = 0; l < k && t->dw != NULL; l++)
+            for (size_t j = 0; j < n; j++)
+                t->dw[l * n + j] += t->x[i * k + l] * dy[j];
     }
 }
 
@@ -214,10 +212,10 @@ static struct twin_head head_new(const struct twin_attention *a, const double *q
     }
     for (size_t t = 0; t < T; t++) {
         for (size_t s = 0; s < T; s++) {
-            for (size_t c = 0; c < dh; c++)
-                h.p[t * T + s] += h.q[t * dh + c] * h.k[s * dh + c] / sqrt((double)dh);
-            if (!sees(a, b, t, s))
-                h.p[t * T + s] = -INFINITY;
+            double sum = 0;
+            for (size_t c = 0; c < dh && sees(a, b, t, s); c++)
+                sum += h.q[t * dh + c] * h.k[s * dh + c];
+            h.p[t * T + s] = sees(a, b, t, s) ? sum / sqrt((double)dh) : -INFINITY;
         }
         twin_softmax(1, T, h.p + t * T, h.p + t * T);
     }
@@ -259,16 +257,17 @@ static void head_back(const struct twin_attention *a, const struct twin_head *h,
         const double *g = dout + t * a->dim;
         for (size_t s = 0; s < T; s++) {
             dp[s] = 0;
-            for (size_t c = 0; c < dh; c++) {
+            for (size_t c = 0; c < dh && h->p[t * T + s] != 0; c++) {
                 dp[s] += g[c] * h->v[s * dh + c];
                 dv[s * dh + c] += h->p[t * T + s] * g[c];
             }
         }
         twin_softmax_back(1, T, h->p + t * T, dp, ds);
         for (size_t s = 0; s < T; s++) {
-            for (size_t c = 0; c < dh; c++) {
-                dq[t * dh + c] += ds[s] * h->k[s * dh + c] / sqrt((double)dh);
-                dk[s * dh + c] += ds[s] * h->q[t * dh + c] / sqrt((double)dh);
+            double slope = ds[s] / sqrt((double)dh);
+            for (size_t c = 0; c < dh && h->p[t * T + s] != 0; c++) {
+                dq[t * dh + c] += slope * h->k[s * dh + c];
+                dk[s * dh + c] += slope * h->q[t * dh + c];
             }
         }
     }
