@@ -6,38 +6,44 @@
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
 
-/* Bit/s; 0 when somebody's is not known, or nobody's. */
-static double slowest_line(const struct hth_reduce_round *r)
-{
-    double slowest = INFINITY;
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        double b = r->members[i].is.bandwidth;
-        if (b > 0)
-            slowest = HTH_MIN(slowest, b);
-    }
-    return slowest >= LINE_BITS_MIN && isfinite(slowest) ? slowest : 0;
-}
-
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
+/* The lines of those that said one of at least that many bit/s, the slowest first. */
+static uint32_t sort_lines(const struct hth_reduce_round *r, double least, double *line)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->member_count; i++)
+        if (r->members[i].is.bandwidth > 0 && r->members[i].is.bandwidth >= least)
+            line[n++] = r->members[i].is.bandwidth;
+    qsort(line, n, sizeof(line[0]), by_size);
+    return n;
+}
+
+/* By what line the group keeps pace, bit/s; 0 when somebody's is not known, or nobody's. The few
+ * slowest are left out, as many as may be given up for being slow: else one claim would slow all
+ * the others down. */
+static double slowest_line(const struct hth_reduce_round *r)
+{
+    double line[HTH_AVG_MEMBERS_MAX];
+    uint32_t n = sort_lines(r, 0, line);
+    if (n == 0 || line[0] < LINE_BITS_MIN)
+        return 0;
+    return line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
+}
+
 /* How long few may hold up many: by what a round takes with equal shares over the median line. */
 static int64_t held_max(const struct hth_reduce_round *r)
 {
-    double line[HTH_AVG_MEMBERS_MAX], usual_s;
+    double line[HTH_AVG_MEMBERS_MAX];
     int64_t patience_us = r->reducer->opts.patience_us;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        if (r->members[i].is.bandwidth >= LINE_BITS_MIN)
-            line[n++] = r->members[i].is.bandwidth;
-    }
+    uint32_t n = sort_lines(r, LINE_BITS_MIN, line);
     if (n == 0)
         return 2 * patience_us;
-    qsort(line, n, sizeof(line[0]), by_size);
-    usual_s = 2 * 8.0 * sizeof(float) * (double)r->count / line[(n - 1) / 2];
+    double usual_s = 2 * 8.0 * sizeof(float) * (double)r->count / line[(n - 1) / 2];
     return HTH_MAX(patience_us, (int64_t)HTH_MIN(HELD_ROUNDS * usual_s * HTH_US_PER_S,
                                                  (double)HTH_AVG_REDUCE_TIMEOUT_MAX_US));
 }
@@ -75,21 +81,26 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     return HTH_OK;
 }
 
-/* Whole units of each member's share, as if those who observe were not there. */
+/* Whole units of each member's share, as if those who observe were not there. *level: how long the
+ * fastest takes for a vector, in s/bit, as all that reduce do; infinite: nobody reduces. */
 static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
-                              double *xi)
+                              double *level)
 {
     double bandwidth[HTH_AVG_MEMBERS_MAX], weights[HTH_AVG_MEMBERS_MAX];
     uint64_t counts[HTH_AVG_MEMBERS_MAX];
-    uint32_t n = 0, k = 0;
+    uint32_t n = 0, k = 0, fastest = 0;
     for (uint32_t i = 0; i < r->member_count; i++) {
         if (!member_observes(&r->members[i]))
             bandwidth[n++] = r->members[i].is.bandwidth;
     }
     HTH_TRY(bound_claims(r, bandwidth, n, total));
-    HTH_TRY(hth_avg_shares(bandwidth, n, weights, xi));
+    HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
     HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total,
                                        SHARE_FLOATS_MIN / r->unit, counts));
+    for (uint32_t i = 0; i < n; i++)
+        if (bandwidth[i] > bandwidth[fastest])
+            fastest = i;
+    *level = (1 + ((double)n - 2) * weights[fastest]) / bandwidth[fastest];
     for (uint32_t i = 0; i < r->member_count; i++)
         units[i] = member_observes(&r->members[i]) ? 0 : counts[k++];
     return HTH_OK;
@@ -98,12 +109,12 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
 /* Shares by bandwidth in whole units; parts so that a share has several. The same everywhere. */
 static enum hth_err cut(struct hth_reduce_round *r)
 {
-    double xi;
+    double level;
     uint64_t units[HTH_AVG_MEMBERS_MAX];
     uint64_t first = 0, total = (r->count + r->unit - 1) / r->unit;
-    HTH_TRY(share_out(r, total, units, &xi));
+    HTH_TRY(share_out(r, total, units, &level));
     double slowest = slowest_line(r);
-    r->pace = is_slow(slowest) ? 1 / (xi * 8 * sizeof(float)) : INFINITY;
+    r->pace = is_slow(slowest) ? HTH_MIN(1 / level, slowest) / (8 * sizeof(float)) : INFINITY;
     r->held_max_us = held_max(r);
     r->reducers = hth_new_array(uint32_t, r->member_count);
     for (uint32_t i = 0; i < r->member_count; i++) {

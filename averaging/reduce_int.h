@@ -50,11 +50,14 @@
 #define FAR_US          (4 * HTH_US_PER_S)    /* nobody's way is believed to take longer */
 #define HELD_ROUNDS     5   /* ... for so many times what a round takes over usual lines, */
 #define DOUBTFUL        1.5 /* ... less, where it would take more than so many times that: */
-#define HOPELESS        2.0 /* ... twice, from where it would take twice that on */
+#define HOPELESS        2.0 /* ... twice, where it would take twice that; */
+#define FUTILE          8.0 /* ... not at all, from where it would take eight times that on */
+#define BEGUN_BYTES     (4u << 10) /* from which on the bytes of a part tell of a line */
 #define HELD_PART       4   /* ... of what it has taken so far, a quarter at least */
 #define ANSWERS_MAX     2u  /* of one part to who observes: one may be lost with its connection */
 #define REPEATS_MAX     4u  /* ... to who sent it, which an honest member does twice at most */
-#define LAG_PARTS       2u  /* so many fewer parts than most have sent: it is waited for */
+#define LAG_PARTS       2u  /* so many fewer parts than most have sent, ... */
+#define LAG_ONE_IN      8u  /* ... and such a part of them fewer: it is waited for */
 #define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
 #define THIN_K          3 /* times the others' pauses that mean dead where they are long */
 #define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
@@ -156,6 +159,8 @@ struct reduce_member_state {
     int64_t nudged_us;
     int64_t moved_us;     /* when the bytes below had grown by MOVED_BYTES_MIN */
     uint64_t moved_bytes; /* over its connections */
+    uint64_t came_bytes;  /* over them before the round, */
+    uint64_t come_bytes;  /* and in it */
     int64_t held_us;      /* that the round waited for its parts while most had sent theirs */
     int64_t owing_us;     /* ... for its answers while most had given theirs */
     bool ever_heard;      /* in this round */

@@ -35,14 +35,15 @@
  *   held = max(patience, 5 * time of the round with equal shares over the median of the lines),
  *
  * twice the patience where nobody said how fast a line is, and a quarter of what the round has
- * taken so far, is given up in both roles, and keeps getting the mean. Who would need more than one
- * and a half times as long by what it has sent is waited for less, down to two of those times where
- * it would need twice as long. So a line of a fifth is waited for, whatever
- * the size of the vector and whatever it says, and one of a hundredth not. Who owes answers when
- * most of the others have given theirs is given up as a reducer after half as long again: it may
- * put off some parts, whose bytes move all the time. Where many are slow nobody is, until the
- * round's time is over. Who puts off every part it is sent is given up as a reducer, however many
- * others there are (reduce_give.c: on_put_off).
+ * taken so far, is given up in both roles, and keeps getting the mean. Who would need more than
+ * one and a half times as long by what it has sent is waited for less: down to two of those times
+ * where it would need twice as long, and to silence_min where by the bytes that come, or by what
+ * it says, it would need eight times as long. So a line of a fifth is waited for, whatever the
+ * size of the vector and whatever it says, and one of a hundredth not. A reducer that owes answers
+ * when most of the others have given theirs is given up after half as long again as a sender at
+ * most: it may put off some parts, whose bytes move all the time. Where many are slow nobody is,
+ * until the round's time is over. Who puts off every part it is sent is given up as a reducer,
+ * however many others there are (reduce_give.c: on_put_off).
  */
 #include <stdlib.h>
 
@@ -146,6 +147,9 @@ void watch_begin(struct hth_reduce_round *r)
     uint32_t known = HTH_MIN(red->suspect_count, SUSPECTS_MAX);
     for (uint32_t i = 0; i < r->member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
+        struct hth_rpc_peer_info info;
+        if (hth_rpc_peer_info(red->rpc, &m->is.id, &info) == HTH_OK)
+            m->came_bytes = info.came_bytes;
         for (uint32_t k = 0; k < known && i != r->self; k++) {
             if (hth_peer_id_eq(&red->suspects[k].id, &m->is.id))
                 m->suspect = m->suspect || last_heard(r, i) <= red->suspects[k].since_us;
@@ -260,6 +264,9 @@ static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
         note_heard(r, m, info.received_us);
     }
     m->dialing = info.dialing;
+    if (info.came_bytes < m->came_bytes)
+        m->came_bytes = 0; /* of a connection that is gone */
+    m->come_bytes = info.came_bytes - m->came_bytes;
     if (info.moved_bytes < m->moved_bytes)
         m->moved_bytes = info.moved_bytes; /* of a connection that is gone */
     if (info.moved_bytes - m->moved_bytes >= MOVED_BYTES_MIN) {
@@ -418,7 +425,8 @@ static uint32_t usual_got(const struct hth_reduce_round *r, uint32_t *senders)
 
 static bool lags(const struct hth_reduce_round *r, uint32_t i, uint32_t usual)
 {
-    return watch_due_as_sender(r, i) && r->members[i].got + LAG_PARTS <= usual;
+    uint32_t lag = HTH_MAX(usual / LAG_ONE_IN, LAG_PARTS);
+    return watch_due_as_sender(r, i) && r->members[i].got + lag <= usual;
 }
 
 /* Few hold up many. */
@@ -427,19 +435,39 @@ static bool are_few(uint32_t behind, uint32_t all)
     return behind > 0 && behind <= HTH_MAX(all / 4, 1u);
 }
 
-/* For how long it may hold up the others. Who at the pace of its parts would need far longer than
- * anybody is waited for is given up soon, and between the two there is no edge on which a few bytes
- * could decide. */
+/* How many times longer than max_us it needs for its parts, at least. Parts alone can't tell a slow
+ * line from a busy machine: that takes the bytes that came, or what it says of its line, as a float
+ * takes a byte or more. */
+static double needs_of(const struct hth_reduce_round *r, const struct reduce_member_state *m,
+                       int64_t max_us)
+{
+    double max = (double)max_us, passed_us = (double)(hth_now_us(env_of(r)) - r->start_us);
+    double needs = HTH_MIN(passed_us * r->own_count / (m->got + 1) / max, HOPELESS);
+    double part = 2 * (double)m->come_bytes / (double)r->members[r->self].floats;
+    if (m->come_bytes >= BEGUN_BYTES)
+        needs = HTH_MAX(needs, passed_us / part / max);
+    if (m->is.bandwidth >= LINE_BITS_MIN)
+        needs = HTH_MAX(needs, 8 * (double)r->count / m->is.bandwidth * HTH_US_PER_S / max);
+    return needs;
+}
+
+/* For how long it may hold up the others. One that at the pace of its parts would need far longer
+ * than anybody is waited for is given up soon, and between the two there is no edge on which a few
+ * bytes could decide. */
 static int64_t held_max_of(const struct hth_reduce_round *r, const struct reduce_member_state *m,
                            int64_t max_us)
 {
-    double passed_us = (double)(hth_now_us(env_of(r)) - r->start_us);
-    double needs = passed_us * r->own_count / (m->got + 1) / (double)max_us;
+    const struct hth_reducer_opts *o = &r->reducer->opts;
+    double needs = needs_of(r, m, max_us);
     double hope = HTH_MIN(HTH_MAX((HOPELESS - needs) / (HOPELESS - DOUBTFUL), 0), 1);
+    double rest = HTH_MIN(HTH_MAX((FUTILE - needs) / (FUTILE - HOPELESS), 0), 1);
+    bool late = hth_rpc_late_us(r->reducer->rpc) > 0;
+    int64_t brief_us = HTH_MIN(late ? o->silence_new_us : o->silence_min_us, max_us);
     int64_t least_us = (int64_t)(HOPELESS * (double)max_us / HELD_ROUNDS);
 
-    least_us = HTH_MIN(HTH_MAX(least_us, r->reducer->opts.patience_us), max_us);
-    return least_us + (int64_t)(hope * (double)(max_us - least_us));
+    least_us = HTH_MAX(HTH_MIN(HTH_MAX(least_us, o->patience_us), max_us), brief_us);
+    return brief_us + (int64_t)(rest * (double)(least_us - brief_us)) +
+           (int64_t)(hope * (double)(max_us - least_us));
 }
 
 static void weigh_senders(struct hth_reduce_round *r, int64_t passed, int64_t max_us)

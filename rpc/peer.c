@@ -270,6 +270,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
         if (c->state != CONN_READY && c->state != CONN_HELLO)
             continue;
         out->received_us = HTH_MAX(out->received_us, c->rx_last_us);
+        out->came_bytes += c->rx_bytes;
         out->moved_bytes += c->rx_bytes + c->tx_written + c->tx_bytes - hth_rpc_tx_backlog(c);
         if (c->state != CONN_READY)
             continue;

@@ -212,8 +212,8 @@ struct hth_rpc_peer_info {
     int64_t rtt_us; /* smoothed over PING, or its fastest answer or HELLO; 0: none yet */
     /* when bytes last arrived, or the handshake ended; 0: no stream is open */
     int64_t received_us;
-    bool dialing;         /* a stream is being opened, and none is open */
-    uint64_t moved_bytes; /* received or sent over the present connections */
+    bool dialing; /* a stream is being opened, and none is open */
+    uint64_t moved_bytes, came_bytes; /* over the present connections; and received alone */
     uint64_t bytes_held;
 };
 
