@@ -132,6 +132,17 @@ static struct hth_choice_seat *take_seat(struct hth_choice *c, uint16_t member)
 /* ---- what a member does
  * -------------------------------------------------------------------------- */
 
+/* Whether the table is of a choice that this link has passed: an older one, or one of a chain that
+ * it is better than. */
+static bool is_passed(const struct hth_choice *c, const struct hth_ballot *now, uint32_t link)
+{
+    const struct hth_ballot *table = &c->ballot;
+    if (table->base == HTH_LINK_NONE || is_same(table, now))
+        return false;
+    return table->step < now->step || !hth_chain_has(c->chain, table->base) ||
+           hth_chain_better(c->chain, link, table->base);
+}
+
 bool hth_choice_take(struct hth_choice *c, uint32_t link)
 {
     struct hth_ballot before = hth_choice_now(c), after = choice_of(c->chain, link, 0);
@@ -139,7 +150,7 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link)
         c->promised = c->accepted_n = 0;
         c->accepted = HTH_LINK_NONE;
     }
-    if (c->ballot.step < after.step) /* of an older choice */
+    if (is_passed(c, &after, link))
         clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
     c->tip = link;
     c->phase = HTH_CHOICE_READY;

@@ -110,6 +110,19 @@ void collab_holds(struct hth_collab *c, uint32_t link)
     c->ops.more(c->arg);
 }
 
+/* A step that is under way ends first: the way begins at its link. */
+static void go_to_head(struct hth_collab *c)
+{
+    bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
+    uint32_t held = has ? c->held : HTH_LINK_NONE;
+    if (c->holders == 0 || c->asked == ASK_STEP || c->wanted[ASK_STEP])
+        return;
+    c->stats.joined += held != HTH_LINK_NONE && hth_chain_better(c->chain, c->goal, held) &&
+                       hth_chain_base(c->chain, c->goal) != held;
+    hth_arrive_go(c->arrive, held, c->goal, c->holder, c->holders);
+    c->holders = 0;
+}
+
 /* A member that leaves may be still now. */
 static void look_after(struct hth_collab *c)
 {
@@ -126,6 +139,7 @@ void hth_collab_stepped(struct hth_collab *c)
     collab_holds(c, c->to);
     if (c->by_arrive)
         hth_arrive_stepped(c->arrive, HTH_OK);
+    go_to_head(c);
     ask_next(c);
     look_after(c);
 }
@@ -190,12 +204,10 @@ static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_ro
                      uint32_t count)
 {
     struct hth_collab *c = arg;
-    uint32_t wanted = hth_chain_find(c->chain, head);
-    bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
-    uint32_t held = !has ? HTH_LINK_NONE : c->asked == ASK_STEP ? c->to : c->held;
-    c->stats.joined += held != HTH_LINK_NONE && hth_chain_better(c->chain, wanted, held) &&
-                       hth_chain_base(c->chain, wanted) != held;
-    hth_arrive_go(c->arrive, held, wanted, holders, count);
+    c->goal = hth_chain_find(c->chain, head);
+    c->holders = count;
+    memcpy(c->holder, holders, count * sizeof(*holders));
+    go_to_head(c);
 }
 
 /* ---- states for others -------------------------------------------------------------------- */

@@ -55,6 +55,11 @@ struct hth_collab {
     struct hth_state_result state; /* to be adopted */
     uint8_t meta[HTH_STATE_META_MAX];
 
+    /* Another head that the roll call wants, until the way there begins; holders 0: none. */
+    uint32_t goal;
+    struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
+    uint32_t holders;
+
     /* A round. */
     struct hth_roll_group group;
     struct hth_cells cells;

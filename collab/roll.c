@@ -33,7 +33,10 @@ void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_
 void roll_release_wait(struct hth_roll_call *roll, uint16_t member)
 {
     struct mate *mate = &roll->mate[member];
-    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT, .quota = mate->quota};
+    const struct hth_ready_reply wait = {
+        .kind = HTH_READY_WAIT,
+        .quota = mate->quota,
+        .quorum = hth_choice_pick(roll->choice) != HTH_LINK_NONE};
     if (mate->held != NULL)
         mate->told = mate->quota;
     roll_release(roll, member, &wait);
@@ -98,6 +101,8 @@ static void take_answer(struct hth_roll_call *roll, uint16_t by,
     switch (reply->kind) {
     case HTH_READY_WAIT:
         roll_take_quota(roll, reply->quota);
+        if (reply->quorum)
+            roll->alone_us = hth_now_us(roll->env);
         break;
     case HTH_READY_GO:
         take_go(roll, reply);
@@ -129,7 +134,7 @@ static void on_ready_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct ready_out *out = arg;
     struct hth_roll_call *roll = out->roll;
-    static struct hth_ready_reply reply;
+    struct hth_ready_reply reply;
     enum hth_err err = result->err;
     out->call = NULL;
     if (err == HTH_OK)
@@ -370,7 +375,7 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
 /* Tells those in the table that hold another head than the one picked to fetch that one. */
 static void send_moves(struct hth_roll_call *roll)
 {
-    static struct hth_ready_reply move;
+    struct hth_ready_reply move;
     struct hth_choice *c = roll->choice;
     uint32_t pick = hth_choice_pick(c);
     if (pick == HTH_LINK_NONE || c->gone_out)
@@ -588,6 +593,7 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
         take_tip(roll, link, own_entry(roll));
     else
         fail_round(roll);
+    roll->alone_us = hth_now_us(roll->env);
     roll_meet(roll);
     roll_pump(roll);
 }
@@ -598,6 +604,7 @@ void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held)
     roll->fetching = false;
     if (held != HTH_LINK_NONE && held != roll->choice->tip)
         take_tip(roll, held, NULL);
+    roll->alone_us = hth_now_us(roll->env);
     roll_pump(roll);
 }
 
@@ -755,10 +762,10 @@ static void note_reasons(struct hth_roll_call *roll, bool calls)
     int64_t now = hth_now_us(roll->env);
     if (c->tip == HTH_LINK_NONE)
         return;
-    if (hth_chain_quorum(roll->chain, hth_chain_base(roll->chain, c->tip), hth_members_has,
-                         roll->hears))
-        roll->alone_us = now;
-    if (!roll_is_done(roll) || (calls && hth_choice_pick(c) != HTH_LINK_NONE))
+    bool quorum = calls && hth_choice_pick(c) != HTH_LINK_NONE;
+    if (quorum)
+        roll->alone_us = now; /* members are told so by WAIT */
+    if (!roll_is_done(roll) || quorum)
         roll->idle_us = now;
 }
 

@@ -8,7 +8,7 @@
  *
  *     member                                   caller (the voters take turns)
  *        | --- 72 READY {ballot, head, brings} -->|   held, at most hold_us
- *        | <-- WAIT {quota} ----------------------|   "still here", or more is wanted
+ *        | <-- WAIT {quota, quorum} --------------|   "still here", or more is wanted
  *        | --- READY ---------------------------->|   READY again
  *        | <-- GO {head, list} -------------------|   enough samples, all have what they shall
  * bring | <============ the round =============>|   by the owner of this object

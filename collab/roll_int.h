@@ -80,7 +80,7 @@ struct hth_roll_call {
     int64_t again_us;           /* READY is sent again then; 0: an answer is awaited */
     int64_t since_us;           /* it waits in this ballot since then, */
     int64_t idle_us;            /* and since then without a reason that it knows */
-    int64_t alone_us;           /* it heard a quorum then */
+    int64_t alone_us;           /* a quorum was READY then, as a caller said */
     bool first;                 /* no quota is known: one micro-batch */
 
     /* As a caller. */

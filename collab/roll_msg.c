@@ -170,8 +170,10 @@ size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
         write_hash(&w, &reply->head);
     if (go || reply->kind == HTH_READY_LATER)
         hth_write_u32(&w, reply->n);
-    if (reply->kind == HTH_READY_WAIT)
+    if (reply->kind == HTH_READY_WAIT) {
         hth_write_u32(&w, reply->quota);
+        hth_write_u8(&w, reply->quorum);
+    }
     if (go)
         hth_write_u8(&w, reply->fork);
     if (!go && reply->kind != HTH_READY_MOVE)
@@ -232,8 +234,10 @@ enum hth_err hth_ready_reply_read(const uint8_t *data, size_t len, struct hth_re
         read_hash(&r, &out->head);
     if (go || kind == HTH_READY_LATER)
         out->n = hth_read_u32(&r);
-    if (kind == HTH_READY_WAIT)
+    if (kind == HTH_READY_WAIT) {
         out->quota = hth_read_u32(&r);
+        HTH_TRY(read_flag(&r, &out->quorum));
+    }
     if (go)
         HTH_TRY(read_flag(&r, &out->fork));
     if (go || kind == HTH_READY_MOVE)

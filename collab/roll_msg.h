@@ -5,7 +5,7 @@
  *     READY  u8 version, u8 flags, ballot, head 32, accepted 32, u32 accepted_n, u64 life,
  *            u32 batch, brings, u32 quota, u32 rtt_us, address
  *     its answer: u8 kind, then
- *       WAIT    u32 quota
+ *       WAIT    u32 quota, u8 quorum
  *       GO      head 32, u32 n, u8 fork, u32 count, of each member: id 32, u64 life, u32 batch,
  *               u32 samples, u32 next, u8 leaves, address
  *       MOVE    head 32, u32 count, of each holder: id 32, address
@@ -89,6 +89,7 @@ struct hth_ready_reply {
     struct hth_hash head;
     uint32_t n;
     uint32_t quota;
+    bool quorum; /* of WAIT: a quorum is READY with this caller */
     bool fork;
     uint32_t count;
     struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX]; /* of a MOVE at most HTH_ROLL_LINE_MAX */

@@ -6,6 +6,7 @@ static void begin_at_tip(struct hth_roll_call *roll)
 {
     roll_meet(roll);
     roll_begin_quota(roll, false, 0);
+    roll->alone_us = hth_now_us(roll->env);
     hth_timer_set(roll->env, roll->timer, 0);
 }
 

@@ -112,7 +112,10 @@ static void brings_are_bounded(void **state)
 
 static struct hth_ready_reply any_reply(enum hth_ready_answer kind, uint32_t count)
 {
-    struct hth_ready_reply a = {.kind = kind, .head = any_hash(), .n = 5, .quota = 9, .fork = true};
+    struct hth_ready_reply a = {.kind = kind, .head = any_hash(), .n = 5, .fork = true};
+
+    a.quota = 9;
+    a.quorum = true;
     a.count = count;
     for (uint32_t i = 0; i < count; i++)
         a.peer[i] = (struct hth_roll_peer){.life = i,
@@ -148,6 +151,7 @@ static void answers_come_back(void **state)
         if (go || a.kind == HTH_READY_LATER)
             assert_int_equal(b.n, 5);
         assert_int_equal(b.quota, a.kind == HTH_READY_WAIT ? 9 : 0);
+        assert_true(b.quorum == (a.kind == HTH_READY_WAIT));
         if (go || a.kind == HTH_READY_MOVE || a.kind == HTH_READY_BEHIND)
             assert_memory_equal(&a.head, &b.head, sizeof(a.head));
         assert_int_equal(b.fork, go);
