@@ -36,6 +36,7 @@ static const struct hth_question studies[] = {
      "share of a vector that each peer reduces, by its link"},
     {"links", hth_sim_links_verb, "about 1 s", "duration of an average when links differ"},
     {"collab", hth_sim_collab_verb, "about 40 s", "trainers of one model join, leave and crash"},
+    {"cuts", hth_sim_cuts_verb, "about 20 min", "a run's network is cut in two for a while"},
 };
 
 int hth_verb_sim(int argc, char **argv)
