@@ -106,7 +106,8 @@ static void take_samples(struct hth_monitor *m, const struct hth_gather *g, uint
     size_t n = 0;
     for (size_t i = 0; i < g->peer_count; i++) {
         const struct hth_gather_peer *p = g->peer[i];
-        if (p->recall == NULL)
+        /* A trainer that stands still has nothing new to tell. */
+        if (p->recall == NULL || (p->recall->point_count == 0 && p->recall->began_t != 0))
             continue;
         growth[n] = growth_of(m, p, now, last_t);
         per_s[n] = growth[n].per_s;

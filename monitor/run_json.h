@@ -31,7 +31,7 @@
  *   trouble       what the one who runs the monitor should look at, in a sentence; null: nothing
  *   since_at_s    when training began, as far back as the monitor or most trainers remember
  *   step          the highest that more than half of the trainers reach; total: of the schedule.
- *                 While no trainer is there, these two and loss are the last known ones
+ *                 While no trainer tells them, these two and loss are the last known ones
  *   left_s        until total, at the pace of the last ten minutes
  *   samples       trained on by all, as far as the monitor could count: the growth of each
  *                 trainer's counter, and at least the samples behind the parameters of most

@@ -286,7 +286,6 @@ static void sum_trainers(struct hth_run_view *view, const struct hth_gather *g,
 {
     static const struct hth_run_view none = {.loss = NAN};
     const struct hth_run_view *last = before != NULL ? before : &none;
-    const struct hth_run_view *rest = view->trainers == 0 ? last : &none;
     struct words w = {.count = {0}};
     double *room = hth_new_array(double, WORDS *((size_t)view->peer_count + 1));
     for (size_t i = 0; i < WORDS; i++)
@@ -297,9 +296,9 @@ static void sum_trainers(struct hth_run_view *view, const struct hth_gather *g,
             take_words(&w, p, asked(g, &p->id), (double)view->asked_us / 1e6);
     }
     view->samples_per_s = agreed_rate(&w);
-    view->step = agreed(&w, STEP, rest->step);
-    view->total = agreed(&w, TOTAL, rest->total);
-    view->loss = w.count[LOSS] > 0 ? hth_agreed(w.told[LOSS], w.count[LOSS]) : rest->loss;
+    view->step = agreed(&w, STEP, last->step);
+    view->total = agreed(&w, TOTAL, last->total);
+    view->loss = w.count[LOSS] > 0 ? hth_agreed(w.told[LOSS], w.count[LOSS]) : last->loss;
     view->saved_step = agreed(&w, SAVED_STEP, last->saved_step);
     view->saved_t = (uint32_t)agreed(&w, SAVED_T, last->saved_t);
     view->began_t = (uint32_t)agreed(&w, BEGAN_T, last->began_t);

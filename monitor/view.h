@@ -75,11 +75,11 @@ struct hth_run_view {
     uint32_t expert_count;
 
     uint32_t trainers, hosts, helpers, nodes, silent;
-    /* While no trainer is there, the last known ones; total 0: nobody tells. */
+    double samples_per_s, rows_per_s;
+    /* As trainers tell, now or, while none does, last; 0: nobody did. */
     uint64_t step, total;
-    double samples_per_s, rows_per_s, loss;
-    /* As trainers tell, now or, while none does, last. */
-    uint64_t saved_step;       /* the newest checkpoint; 0: there is none */
+    double loss;               /* NAN: nobody did */
+    uint64_t saved_step;       /* the newest checkpoint */
     uint64_t behind;           /* samples behind the parameters */
     uint32_t saved_t, began_t; /* Unix s */
     uint64_t places, served;

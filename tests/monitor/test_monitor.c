@@ -776,6 +776,27 @@ static void a_fetched_state_adds_no_samples(void **state)
     assert_int_equal(number(fx.run, "samples"), 64 * 32);
 }
 
+/* It has no points to tell that the history lacks, and goes on from what it had. */
+static void a_pause_adds_no_samples(void **state)
+{
+    (void)state;
+    struct peer *t = add_trainer(3);
+    t->told.began_t = wall_s() - 30;
+    hth_world_run_for(fx.world, 10 * S);
+    watch("monitor");
+    step(t, 10);
+    see(1);
+    for (int restart = 0; restart < 2; restart++) {
+        see(30);
+        assert_int_equal(number(fx.run, "samples"), 64 * (10 + restart));
+        step(t, 11 + (uint64_t)restart);
+        see(2);
+        assert_int_equal(number(fx.run, "samples"), 64 * (11 + restart));
+        stop_watching();
+        watch("monitor");
+    }
+}
+
 static void numbers_that_most_agree_on(void **state)
 {
     static const struct {
@@ -889,6 +910,7 @@ int main(void)
         LIES(one_liar_of_five_decides_nothing, &low),
         LIES(one_liar_of_five_decides_nothing, &high),
         TEST(a_fetched_state_adds_no_samples),
+        TEST(a_pause_adds_no_samples),
         TEST(an_empty_swarm_is_looked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
