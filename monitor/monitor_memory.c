@@ -5,7 +5,6 @@
 #include "monitor/monitor_int.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A clock of a trainer may be ahead of ours by so much. */
@@ -193,13 +192,6 @@ static void take_tests(struct hth_monitor *m, const struct hth_gather *g, uint32
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-static int by_slot(const void *a, const void *b)
-{
-    const struct hth_recall_point *x = a, *y = b;
-    uint32_t i = x->t / HTH_HISTORY_FINE_S, j = y->t / HTH_HISTORY_FINE_S;
-    return (i > j) - (i < j);
-}
-
 /* One row of the points of `n` trainers in the same 10 s; `work` has room for 3 n numbers. */
 static struct hth_history_row row_of(const struct hth_recall_point *p, size_t n, double *work)
 {
@@ -225,30 +217,50 @@ static struct hth_history_row row_of(const struct hth_recall_point *p, size_t n,
                                     .rows_per_s = NAN};
 }
 
+/* Copies the points of a time. `left` has for each peer how many of its points are not newer than
+ * the time before, so that times are looked at from the newest to the oldest. */
+static size_t points_at(const struct hth_gather *g, uint32_t t, uint32_t *left,
+                        struct hth_recall_point *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->peer_count; i++) {
+        const struct hth_recall_told *told = g->peer[i]->recall;
+        while (left[i] > 0 && told->point[left[i] - 1].t >= t + HTH_HISTORY_FINE_S)
+            left[i]--;
+        if (left[i] > 0 && told->point[left[i] - 1].t >= t)
+            out[n++] = told->point[left[i] - 1];
+    }
+    return n;
+}
+
 /* Adds rows, the newest first, for times of the last hour that the history lacks and that at least
  * half of the trainers remember. Where it has none at all their samples follow from the run's,
  * back by the speed of each. */
-static void fill(struct hth_monitor *m, struct hth_recall_point *point, size_t n, size_t trainers,
-                 uint32_t now)
+static void fill(struct hth_monitor *m, const struct hth_gather *g, uint32_t now)
 {
-    double *work = hth_new_array(double, 3 * n + 1), samples = (double)m->samples;
+    struct hth_recall_point *point = hth_new_array(struct hth_recall_point, g->peer_count + 1);
+    uint32_t *left = hth_new_array(uint32_t, g->peer_count + 1), later = now;
+    double *work = hth_new_array(double, 3 * g->peer_count + 1), samples = (double)m->samples;
     bool anew = hth_history_last(m->history, now) == NULL;
-    uint32_t later = now;
-    qsort(point, n, sizeof(*point), by_slot);
-    for (size_t end = n, i; end > 0; end = i) {
-        for (i = end - 1; i > 0 && by_slot(&point[i - 1], &point[i]) == 0; i--) {
-        }
-        if (2 * (end - i) < trainers || point[i].t + RECALLED_S < now ||
-            by_slot(&point[i], &(struct hth_recall_point){.t = now}) >= 0 ||
-            hth_history_at(m->history, point[i].t) != NULL)
+    size_t trainers = 0;
+    for (size_t i = 0; i < g->peer_count; i++) {
+        left[i] = g->peer[i]->recall != NULL ? g->peer[i]->recall->point_count : 0;
+        trainers += left[i] > 0;
+    }
+    for (uint32_t t = now / HTH_HISTORY_FINE_S * HTH_HISTORY_FINE_S - HTH_HISTORY_FINE_S;
+         trainers > 0 && t + RECALLED_S >= now; t -= HTH_HISTORY_FINE_S) {
+        size_t n = points_at(g, t, left, point);
+        if (n == 0 || 2 * n < trainers || hth_history_at(m->history, t) != NULL)
             continue;
-        struct hth_history_row row = row_of(&point[i], end - i, work);
+        struct hth_history_row row = row_of(point, n, work);
         samples = fmax(samples - (double)(later - row.t) * (double)row.samples_per_s, 0);
         later = row.t;
         if (anew)
             row.samples = (uint64_t)samples;
         hth_history_add(m->history, &row);
     }
+    hth_free(point);
+    hth_free(left);
     hth_free(work);
 }
 
@@ -258,23 +270,9 @@ void hth_mon_recall(struct hth_monitor *m, const struct hth_gather *g)
 {
     uint32_t now = (uint32_t)(m->view->asked_us / HTH_US_PER_S);
     const struct hth_history_row *last = hth_history_last(m->history, now);
-    size_t n = 0, trainers = 0;
-    for (size_t i = 0; i < g->peer_count; i++)
-        n += g->peer[i]->recall != NULL ? g->peer[i]->recall->point_count : 0;
-    struct hth_recall_point *point = hth_new_array(struct hth_recall_point, n + 1);
-    n = 0;
-    for (size_t i = 0; i < g->peer_count; i++) {
-        const struct hth_recall_told *told = g->peer[i]->recall;
-        if (told == NULL || told->point_count == 0)
-            continue;
-        memcpy(&point[n], told->point, told->point_count * sizeof(*point));
-        n += told->point_count;
-        trainers++;
-    }
     take_tests(m, g, now);
     take_samples(m, g, now, last != NULL ? last->t : 0);
-    fill(m, point, n, trainers, now);
-    hth_free(point);
+    fill(m, g, now);
 }
 
 void hth_mon_forget(struct hth_monitor *m)
