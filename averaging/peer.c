@@ -21,6 +21,8 @@ void hth_avg_peer_lost(void *peer, const struct hth_peer_id *lost, enum hth_err 
         hth_reducer_peer_lost(p->reducer, lost);
     if (p->averager.ops != NULL)
         hth_moshpit_peer_lost(&p->averager, lost, err);
+    if (p->on_lost != NULL)
+        p->on_lost(p->arg, lost);
 }
 
 static enum hth_err make(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
@@ -51,6 +53,7 @@ enum hth_err hth_avg_peer_open(struct hth_env *env, struct hth_rpc *rpc, struct 
 
     memset(p, 0, sizeof(*p));
     p->on_change = opts->on_change;
+    p->on_lost = opts->on_lost;
     p->arg = opts->arg;
     err = make(env, rpc, dht, opts, p);
     if (err != HTH_OK)

@@ -37,6 +37,8 @@ struct hth_avg_peer_opts {
     struct hth_reducer_opts reducer;
     struct hth_moshpit_opts moshpit;
     hth_fn *on_change; /* as the roster's; may be NULL */
+    /* A connection was lost, besides what the peer does about it; may be NULL. */
+    void (*on_lost)(void *arg, const struct hth_peer_id *peer);
     void *arg;
 };
 #define HTH_AVG_PEER_OPTS_INIT                                                                     \
@@ -51,6 +53,7 @@ struct hth_avg_peer {
     struct hth_reducer *reducer;
     struct hth_averager averager;
     hth_fn *on_change;
+    void (*on_lost)(void *arg, const struct hth_peer_id *peer);
     void *arg;
 };
 

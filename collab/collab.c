@@ -29,7 +29,7 @@ static uint64_t samples_of(const struct hth_chain_link *link)
 static void ask_step(struct hth_collab *c)
 {
     const struct hth_chain_link *link = hth_chain_at(c->chain, c->to);
-    c->ops.step(c->arg, c->mean, samples_of(link), link->step);
+    c->ops.step(c->arg, c->mean, samples_of(link), link);
 }
 
 static void ask_next(struct hth_collab *c)
@@ -105,6 +105,7 @@ static void note_held(struct hth_collab *c)
 void collab_holds(struct hth_collab *c, uint32_t link)
 {
     c->held = link;
+    c->own = HTH_LINK_NONE;
     note_held(c);
     say_head(c);
     c->ops.more(c->arg);
@@ -114,10 +115,12 @@ void collab_holds(struct hth_collab *c, uint32_t link)
 static void go_to_head(struct hth_collab *c)
 {
     bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
-    uint32_t held = has ? c->held : HTH_LINK_NONE;
+    uint32_t held = has ? c->held : c->own;
     if (c->holders == 0 || c->asked == ASK_STEP || c->wanted[ASK_STEP])
         return;
-    c->stats.joined += held != HTH_LINK_NONE && hth_chain_better(c->chain, c->goal, held) &&
+    if (held != HTH_LINK_NONE && !hth_chain_has(c->chain, held))
+        held = HTH_LINK_NONE;
+    c->stats.joined += has && hth_chain_better(c->chain, c->goal, held) &&
                        hth_chain_base(c->chain, c->goal) != held;
     hth_arrive_go(c->arrive, held, c->goal, c->holder, c->holders);
     c->holders = 0;
@@ -159,13 +162,22 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
 
 /* ---- the way to another head -------------------------------------------------------------- */
 
+/* Members that were given a snapshot find the means since. */
+void collab_keep(struct hth_collab *c, uint32_t link, struct hth_blob *mean)
+{
+    struct hth_state_donor_stats given;
+    hth_state_donor_stats(c->donor, &given);
+    hth_means_keep_from(c->means, given.oldest);
+    hth_means_put(c->means, hth_chain_head(c->chain, link), hth_chain_at(c->chain, link)->step,
+                  mean);
+}
+
 static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean)
 {
     struct hth_collab *c = arg;
     c->stats.means++;
     c->mean = hth_blob_ref(mean);
-    hth_means_put(c->means, hth_chain_head(c->chain, link), hth_chain_at(c->chain, link)->step,
-                  mean);
+    collab_keep(c, link, mean);
     c->to = link;
     c->by_arrive = true;
     collab_ask(c, ASK_STEP);
@@ -234,14 +246,23 @@ static enum hth_err give(struct hth_collab *c, struct hth_blob *values, const vo
         return HTH_E_TOO_LARGE;
     memcpy(bytes, &c->stats.head, HTH_COLLAB_META_BYTES);
     memcpy(bytes + HTH_COLLAB_META_BYTES, meta, meta_len);
-    HTH_TRY(hth_state_donor_give(c->donor, c->stats.step, bytes, HTH_COLLAB_META_BYTES + meta_len,
-                                 values));
-    hth_means_keep_from(c->means, c->stats.step);
-    return HTH_OK;
+    return hth_state_donor_give(c->donor, c->stats.step, bytes, HTH_COLLAB_META_BYTES + meta_len,
+                                values);
 }
 
 /* ---- the start ---------------------------------------------------------------------------- */
 
+static void found(struct hth_collab *c)
+{
+    HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "begins a chain of steps at step %llu",
+            (unsigned long long)c->start_step);
+    c->founds = false;
+    hth_roll_hold(c->roll, c->own);
+    collab_holds(c, c->own);
+}
+
+/* Makes the genesis of the state that it started with: to found a chain, or because another one
+ * that began from the same seed needs no state to be moved (arrive.h). */
 static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct hth_hash *digest)
 {
     uint32_t samples = (uint32_t)HTH_MIN(c->start_samples, (uint64_t)UINT32_MAX);
@@ -255,6 +276,8 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
                                   .roll = &self,
                                   .count = 1};
     uint32_t genesis = HTH_LINK_NONE;
+    if (c->held != HTH_LINK_NONE)
+        return; /* it has another state by now */
     if (err == HTH_OK)
         link.mean = *digest;
     if (err == HTH_OK)
@@ -266,10 +289,9 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
                 hth_err_text(err));
         return;
     }
-    HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "begins a chain of steps at step %llu",
-            (unsigned long long)c->start_step);
-    hth_roll_hold(c->roll, genesis);
-    collab_holds(c, genesis);
+    c->own = genesis;
+    if (c->founds)
+        found(c);
 }
 
 /* A copy: for a genesis' digest, or for somebody who asked. */
@@ -297,13 +319,22 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
 
 static bool is_looking(const struct hth_collab *c)
 {
-    return c->started && !c->begins && c->held == HTH_LINK_NONE && c->digest == NULL;
+    return c->started && !c->founds && c->held == HTH_LINK_NONE;
+}
+
+static void make_own(struct hth_collab *c)
+{
+    c->begins = true;
+    collab_ask(c, ASK_COPY);
 }
 
 static void begin(struct hth_collab *c)
 {
-    c->begins = true;
-    collab_ask(c, ASK_COPY);
+    c->founds = true;
+    if (c->own != HTH_LINK_NONE && hth_chain_has(c->chain, c->own))
+        found(c);
+    else if (!c->begins && c->digest == NULL)
+        make_own(c);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -407,6 +438,12 @@ static void look_at_quorum(struct hth_collab *c)
         begin_anew(c);
 }
 
+/* Its own genesis apart. */
+static bool knows_nobody(const struct hth_collab *c)
+{
+    return hth_chain_count(c->chain) == (c->own != HTH_LINK_NONE);
+}
+
 /* In a strict run only those that have taken no step begin a chain by themselves: others can't know
  * whether the run goes on elsewhere. */
 static bool may_begin(const struct hth_collab *c)
@@ -414,7 +451,7 @@ static bool may_begin(const struct hth_collab *c)
     int64_t now = hth_now_us(c->env);
     return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
            hth_heads_others(c->heads) == 0 && !hth_arrive_is_going(c->arrive) &&
-           (c->opts.eventual || (c->start_step == 0 && hth_chain_count(c->chain) == 0));
+           (c->opts.eventual || (c->start_step == 0 && knows_nobody(c)));
 }
 
 static void tell_that_it_looks(struct hth_collab *c)
@@ -612,6 +649,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .arg = arg,
                              .asked = ASK_COUNT,
                              .held = HTH_LINK_NONE,
+                             .own = HTH_LINK_NONE,
                              .vote = {.tip = HTH_LINK_NONE},
                              .run = run_of(env, opts)};
     if (opts->frozen != NULL)
@@ -671,6 +709,7 @@ void hth_collab_start(struct hth_collab *c, uint64_t step, uint64_t samples)
         begin(c);
     } else {
         say_head(c);
+        make_own(c);
     }
     hth_timer_set(c->env, c->timer, POLL_US);
 }
@@ -698,7 +737,8 @@ static enum hth_collab_phase phase_of(const struct hth_collab *c)
         return HTH_COLLAB_AVERAGES;
     if (c->held != HTH_LINK_NONE)
         return HTH_COLLAB_GATHERS;
-    return hth_chain_count(c->chain) > 0 ? HTH_COLLAB_FETCHES : HTH_COLLAB_LOOKS;
+    bool looks = knows_nobody(c) && hth_heads_others(c->heads) == 0;
+    return looks ? HTH_COLLAB_LOOKS : HTH_COLLAB_FETCHES;
 }
 
 void hth_collab_stats(const struct hth_collab *c, struct hth_collab_stats *out)

@@ -57,9 +57,10 @@ struct hth_collab_ops {
     void (*take)(void *arg);
     /* The taken batch counts: it is used up. */
     void (*used)(void *arg);
-    /* Take a step on this mean of so many samples; it is the trainer's step number `step`. Answer
-     * with hth_collab_stepped. */
-    void (*step)(void *arg, struct hth_blob *mean, uint64_t samples, uint64_t step);
+    /* Take the step of this link, on this mean of so many samples. Answer with
+     * hth_collab_stepped. */
+    void (*step)(void *arg, struct hth_blob *mean, uint64_t samples,
+                 const struct hth_chain_link *link);
     /* Copy the state: answer with hth_collab_copied. */
     void (*copy)(void *arg);
     /* Continue with this state, whose meta is the trainer's; what was gathered is of no use. Answer

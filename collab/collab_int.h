@@ -75,6 +75,8 @@ struct hth_collab {
     struct hth_vote vote; /* of a frozen member; its tip is HTH_LINK_NONE for a new one */
     bool started, begins; /* looks for others; makes a genesis */
     bool calls;           /* as last said in the DHT */
+    uint32_t own;  /* a genesis of the state that it started with, or HTH_LINK_NONE */
+    bool founds;   /* holds that genesis as soon as it is there */
     int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
     uint64_t start_step, start_samples;
@@ -92,6 +94,8 @@ struct hth_collab {
 void collab_ask(struct hth_collab *c, enum collab_ask what);
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);
+/* Keeps the mean that made a link, for others. */
+void collab_keep(struct hth_collab *c, uint32_t link, struct hth_blob *mean);
 /* Hashes values in a job. */
 void collab_hash(struct hth_collab *c, struct hth_blob *values,
                  void (*done)(struct hth_collab *c, enum hth_err err,

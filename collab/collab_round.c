@@ -177,8 +177,7 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
     if (c->average == NULL)
         return; /* it was fetched */
     c->stats.forks += hth_chain_at(c->chain, link)->kind == HTH_LINK_FORK;
-    hth_means_put(c->means, hth_chain_head(c->chain, link), hth_chain_at(c->chain, link)->step,
-                  c->average);
+    collab_keep(c, link, c->average);
     c->mean = c->average;
     c->average = NULL;
     c->to = link;

@@ -65,11 +65,10 @@ static void on_change(void *arg)
         hth_trainer_nudge(m->trainer);
 }
 
-static void on_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
+static void on_lost(void *arg, const struct hth_peer_id *peer)
 {
     struct crew_member *m = arg;
 
-    hth_avg_peer_lost(&m->avg, peer, err);
     if (m->trainer != NULL)
         hth_trainer_peer_lost(m->trainer, peer);
 }
@@ -85,13 +84,14 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
                                   .reducer = m->crew->opts.reducer,
                                   .moshpit = m->crew->opts.moshpit,
                                   .on_change = on_change,
+                                  .on_lost = on_lost,
                                   .arg = m};
 
     o.roster.silent = true; /* until there is a trainer, as in the program */
     rpc.network = CREW_NETWORK;
     rpc.listen = addr->family != 0 ? addr : NULL;
-    rpc.on_peer_lost = on_lost;
-    rpc.arg = m;
+    rpc.on_peer_lost = hth_avg_peer_lost;
+    rpc.arg = &m->avg;
     HTH_TRY(hth_rpc_new(env, &rpc, &m->rpc));
     return hth_avg_peer_open(env, m->rpc, dht, &o, &m->avg);
 }

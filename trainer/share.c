@@ -147,6 +147,8 @@ const char *hth_share_phase_name(enum hth_share_phase phase)
 
 static enum hth_share_phase phase_of(const struct hth_trainer *t)
 {
+    if (t->collab != NULL)
+        return hth_shared_phase(t);
     switch (t->newcomer.boot) {
     case HTH_BOOT_READY:
         break;

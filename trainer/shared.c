@@ -41,14 +41,16 @@ static struct hth_brings brings_of(const struct hth_trainer *t)
     const struct hth_batch *b = &t->batch;
     double rate = hth_share_rate(b);
     int64_t each_us = rate > 0 ? (int64_t)(1e6 * t->opts.micro_batch / rate) : 0;
-    uint64_t samples = b->taken + b->samples;
     int64_t since_us = b->landed_us > 0 ? hth_now_us(t->env) - b->landed_us : 0;
+    uint64_t samples = b->taken + b->samples, most = t->opts.share.step_samples_max;
+    uint64_t air = (uint64_t)t->training * t->opts.micro_batch;
+    bool no_more = most > 0 && samples + air + t->opts.micro_batch > most;
 
     return (struct hth_brings){.samples = (uint32_t)HTH_MIN(samples, (uint64_t)UINT32_MAX / 2),
-                               .air = t->training * t->opts.micro_batch,
+                               .air = (uint32_t)air,
                                .grain = t->opts.micro_batch,
                                .lands_us = t->training * each_us - since_us,
-                               .each_us = each_us};
+                               .each_us = no_more ? HTH_BRINGS_NO_MORE : each_us};
 }
 
 static void tell(struct hth_trainer *t)
@@ -61,11 +63,25 @@ static void tell(struct hth_trainer *t)
                                 t->batch.taken + t->batch.samples, hth_share_rate(&t->batch));
 }
 
+/* With `delayed` as many samples as it brought last are gathered while these are averaged. */
+static bool may_gather_ahead(const struct hth_trainer *t)
+{
+    const struct hth_batch *b = &t->batch;
+    enum hth_share_phase phase = hth_shared_phase(t);
+    uint64_t ours = b->samples + (uint64_t)(t->training + 1) * t->opts.micro_batch;
+
+    return t->opts.share.delayed && b->adopts == NULL &&
+           (phase == HTH_SHARE_AVERAGING || phase == HTH_SHARE_STEPPING) &&
+           ours <= HTH_MAX(b->ahead, t->opts.micro_batch);
+}
+
 bool hth_shared_may_launch(const struct hth_trainer *t)
 {
     struct hth_brings brings = brings_of(t);
 
-    return t->batch.adopts == NULL && hth_collab_may_launch(t->collab, &brings);
+    if (t->batch.adopts != NULL || brings.each_us == HTH_BRINGS_NO_MORE)
+        return false;
+    return hth_collab_may_launch(t->collab, &brings) || may_gather_ahead(t);
 }
 
 void hth_shared_gathers(struct hth_trainer *t)
@@ -98,8 +114,10 @@ static void taken(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
 
-    b->landed_us = 0; /* to wait is no measure of speed */
+    b->ahead = b->taken;
+    b->landed_us = t->opts.share.delayed ? b->landed_us : 0; /* to wait is no measure of speed */
     hth_collab_taken(t->collab, b->mean != NULL ? HTH_OK : HTH_E_STALE, b->mean, b->taken);
+    hth_trainer_pump_soon(t);
 }
 
 static void take_done(struct hth_work *work, enum hth_err err)
@@ -183,24 +201,27 @@ static void step_done(struct hth_work *work, enum hth_err err)
         return;
     }
     t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */
-    t->stats.share.steps_shared++;
     t->stats.share.weight = b->weight;
     hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
     b->landed_us = hth_now_us(t->env);
+    t->stats.share.steps_alone += b->population == 1;
+    t->stats.share.steps_shared += b->population > 1;
     hth_collab_stepped(t->collab);
     tell(t);
     hth_tell_update(t);
     hth_trainer_pump_soon(t);
 }
 
-static void on_step(void *arg, struct hth_blob *mean, uint64_t samples, uint64_t step)
+static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
+                    const struct hth_chain_link *link)
 {
     struct hth_trainer *t = arg;
     struct hth_batch *b = &t->batch;
     double floats = (double)flat_len(t);
 
-    HTH_ASSERT(t->stats.updates + 1 == step);
+    HTH_ASSERT(t->stats.updates + 1 == link->step);
     b->common = hth_blob_ref(mean);
+    b->population = link->count;
     b->weight = (double)samples;
     b->step.run = step_run;
     b->step.done = step_done;
@@ -389,6 +410,21 @@ static void on_timer(void *arg)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+enum hth_share_phase hth_shared_phase(const struct hth_trainer *t)
+{
+    static const enum hth_share_phase phases[] = {
+        [HTH_COLLAB_LOOKS] = HTH_SHARE_LOOKING,
+        [HTH_COLLAB_FETCHES] = HTH_SHARE_FETCHING,
+        [HTH_COLLAB_GATHERS] = HTH_SHARE_TRAINING,
+        [HTH_COLLAB_AVERAGES] = HTH_SHARE_AVERAGING,
+        [HTH_COLLAB_STEPS] = HTH_SHARE_STEPPING,
+    };
+    struct hth_collab_stats stats;
+
+    hth_collab_stats(t->collab, &stats);
+    return phases[stats.phase];
+}
+
 bool hth_shared_is_ready(const struct hth_trainer *t)
 {
     struct hth_collab_stats stats;
@@ -473,6 +509,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
     if (o->reducer == NULL || o->mode != HTH_SHARE_BATCH)
         return HTH_OK;
     t->newcomer.timer = hth_timer_new(t->env, on_timer, t);
+    if (o->roster != NULL)
+        hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);
     return make_collab(t, &opts, &ops);
 }
 

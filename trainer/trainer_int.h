@@ -159,6 +159,7 @@ struct hth_batch {
     struct hth_timer *timer;
     /* shared.c */
     struct hth_blob *taking; /* the mean that is being made */
+    uint64_t ahead;          /* samples that were taken last */
     struct hth_blob *adopts; /* a state that is taken up once flights have landed */
     bool no_memory, no_copy; /* for a mean, for a copy of the state: answered by timers */
     /* speed while gathering: moving average of seconds per sample, bias corrected */
@@ -363,6 +364,7 @@ enum hth_err hth_shared_start(struct hth_trainer *t) HTH_MUST;
 void hth_shared_begin(struct hth_trainer *t);
 /* Whether it holds a head of the run. */
 bool hth_shared_is_ready(const struct hth_trainer *t);
+enum hth_share_phase hth_shared_phase(const struct hth_trainer *t);
 bool hth_shared_may_launch(const struct hth_trainer *t);
 /* A flight started or landed. */
 void hth_shared_gathers(struct hth_trainer *t);
