@@ -199,6 +199,7 @@ static void ended(struct hth_trainer *t, enum hth_err err)
     t->ckpt.bytes = NULL;
     hth_transport_files_clear(&t->ckpt.experts);
     t->ckpt.busy = false;
+    t->ckpt.last_ok = t->ckpt.last && err == HTH_OK;
     say_ended(t, err);
     if (t->opts.on.on_checkpoint != NULL)
         t->opts.on.on_checkpoint(t->opts.on.arg, t->ckpt.at, err);
@@ -346,6 +347,7 @@ void hth_checkpoint_take(struct hth_trainer *t)
     double bytes = 3.0 * sizeof(float) * (double)hth_params_flat_len(hth_model_params(t->model));
 
     t->ckpt.busy = true;
+    t->ckpt.last = t->stopping;
     t->ckpt.err = HTH_OK;
     t->ckpt.has_lineage = has_lineage(t);
     t->ckpt.take.run = take_run;

@@ -522,10 +522,10 @@ void hth_shared_begin(struct hth_trainer *t)
 void hth_shared_save(struct hth_trainer *t)
 {
     struct hth_blob *bytes;
-    bool saved = t->ckpt.known && t->ckpt.on_disk == t->stats.updates;
     char *path;
 
-    if (!saved || hth_collab_save(t->collab, t->stats.updates, &bytes) != HTH_OK)
+    if (!t->ckpt.last_ok || t->ckpt.on_disk != t->stats.updates ||
+        hth_collab_save(t->collab, t->stats.updates, &bytes) != HTH_OK)
         return;
     const struct hth_span span = {bytes, 0, bytes->size};
     path = vote_path(t);

@@ -100,9 +100,13 @@ static void finish(struct hth_trainer *t, enum hth_err err)
         t->opts.on.on_done(t->opts.on.arg, err);
 }
 
+/* A trainer that keeps its vote writes one more, even of the same step: it may have adopted the
+ * parameters of another branch since. */
 static bool checkpoint_due(const struct hth_trainer *t)
 {
-    return t->checkpoint_path != NULL && !t->spoilt && t->ckpt.at != t->stats.updates;
+    bool last = t->stopping && t->collab != NULL && t->stats.updates > 0 && !t->ckpt.last;
+
+    return t->checkpoint_path != NULL && !t->spoilt && (t->ckpt.at != t->stats.updates || last);
 }
 
 /* No flight is in the air and none will start: saves, evaluates what was saved, then calls

@@ -84,6 +84,8 @@ struct hth_ckpt {
     uint64_t at;      /* updates when the last one was taken */
     uint64_t on_disk; /* updates in the file, once `known` */
     bool known;       /* this process has read or written the file */
+    bool last;        /* taken since the trainer stopped; */
+    bool last_ok;     /* it was written */
     struct hth_work take, write;
     struct hth_blob *bytes;
     struct hth_transport_files experts; /* local ones, of the same moment */
