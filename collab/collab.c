@@ -200,6 +200,8 @@ static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
     if (err != HTH_OK && err != HTH_E_AGAIN)
         HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "the others' head can't be fetched: %s",
                 hth_err_text(err));
+    if (held == c->own) /* it came nowhere: the genesis that it began at is no chain yet */
+        held = HTH_LINK_NONE;
     hth_roll_fetched(c->roll, held);
     if (err == HTH_E_AGAIN) {
         struct hth_hash head;
