@@ -10,10 +10,16 @@ function(hth_library name)
     target_link_libraries(${name} PUBLIC hth_flags ${ARG_LINK})
 endfunction()
 
+# All test programs but those of long tests: what `tools/test --asan` builds.
+add_custom_target(short_tests)
+
 # The options of test programs and of their parts.
 function(hth_test_code target link labels)
     target_include_directories(${target} PRIVATE ${HEARTH_ROOT} ${HEARTH_ROOT}/tests)
     target_link_libraries(${target} PRIVATE ${link} PkgConfig::CMOCKA m)
+    if(HEARTH_GOLD)
+        target_link_options(${target} PRIVATE -fuse-ld=gold)
+    endif()
     # A test's own code is run once and compiled often: half of a build's time goes into it. The
     # kernels' tests are the exception: their float64 references take long.
     if("kernels" IN_LIST labels)
@@ -71,6 +77,9 @@ function(hth_test name)
     hth_test_code(${name} "${ARG_LINK}" "${ARG_LABELS}")
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+    if(NOT ARG_LABELS MATCHES "long|soak")
+        add_dependencies(short_tests ${name})
+    endif()
     # tools/test has three places for each core: a test that computes takes three, one that mostly
     # waits takes one and begins early, so that the others go on meanwhile.
     if(ARG_WAITS)
@@ -100,6 +109,7 @@ function(hth_fuzzer name)
         add_executable(${name} ${ARG_SOURCES} $<TARGET_OBJECTS:hth_replay>)
         add_test(NAME ${name} COMMAND ${name} ${HEARTH_ROOT}/tests/fuzz/corpus/${name})
         set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120 PROCESSORS 3)
+        add_dependencies(short_tests ${name})
     endif()
     # libFuzzer's entry point has no header.
     set_source_files_properties(${ARG_SOURCES} PROPERTIES COMPILE_OPTIONS -Wno-missing-prototypes)

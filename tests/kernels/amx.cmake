@@ -5,6 +5,9 @@ target_include_directories(hth_amx_shim PUBLIC ${HEARTH_ROOT} ${HEARTH_ROOT}/tes
 target_compile_definitions(hth_amx_shim PUBLIC HTH_AMX_SHIM="kernels/amx_shim.h")
 target_compile_options(hth_amx_shim PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
     -Wno-psabi) # vectors of 64 bytes in functions that are all inlined
+if(HEARTH_SANITIZE) # as the packed kernels' other files
+    target_compile_options(hth_amx_shim PRIVATE -O1)
+endif()
 target_link_libraries(hth_amx_shim PUBLIC hth_flags)
 foreach(name bits cases factors operands optim packed)
     set(test test_kernels_${name}_amx)
