@@ -388,7 +388,8 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         return;
     }
     /* A JOIN may have missed the BEGIN of a far leader, and the next was answered with it. */
-    if (m->absent && now - r->start_us >= o->silence_max_us + 3 * way_to(r, i)) {
+    int64_t begins_us = r->fixed ? 2 * o->silence_max_us : o->silence_max_us;
+    if (m->absent && now - r->start_us >= begins_us + 3 * way_to(r, i)) {
         drop(r, i, HTH_REDUCE_DROP_ABSENT);
         return;
     }

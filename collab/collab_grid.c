@@ -16,8 +16,9 @@
  * A ROW that is held tells each side that the other lives. All lines of an axis use the same rows
  * in the same order, so they come to the same bits (`fixed` of averaging/reduce.h). Where a line of
  * the first axis fails, it does so for all of its cells: the others go on without it, and its cells
- * observe. But a line fails of which a cell is lost or silent, or failed on a later axis: it would
- * come to another mean than the lines beside it. Its members fail the round, and fetch the mean.
+ * observe. But a line fails of which a cell is lost or silent, or failed on a later axis, or is
+ * missing in a part: it would come to another mean than the lines beside it. Its members fail the
+ * round, and fetch the mean.
  *
  * A proxy takes part in the line of its hole, too, with what it holds itself.
  */
@@ -28,16 +29,22 @@
 
 #include <string.h>
 
-#define HOLD_US    (150 * HTH_US_PER_MS)
-#define SILENCE_US (350 * HTH_US_PER_MS)
-#define BUSY_US    (400 * HTH_US_PER_MS) /* more, while it averages: messages wait behind values */
-#define CLOSED_US  (100 * HTH_US_PER_MS) /* to be heard again after a connection was lost */
-#define TICK_US    (50 * HTH_US_PER_MS)
+#define HOLD_US (150 * HTH_US_PER_MS)
+/* Silence that means lost. Messages wait behind values: in a round that takes long, half of its
+ * time so far, ... */
+#define SILENCE_US     (600 * HTH_US_PER_MS)
+#define SILENCE_MAX_US (3 * HTH_US_PER_S)
+#define ANSWER_RTTS    4                     /* ... and so many round trips, ... */
+#define DIAL_US        HTH_US_PER_S          /* ... or this before the first */
+#define AGAIN_US       (350 * HTH_US_PER_MS) /* for a leader to enter the round */
+#define CLOSED_US      (100 * HTH_US_PER_MS) /* to be heard again after a connection was lost */
+#define TICK_US        (50 * HTH_US_PER_MS)
 
 /* A cell as its leader knows it. */
 struct grid_row {
     enum hth_row_state state;
     int64_t heard_us;
+    int64_t closed_us; /* its connection was lost; 0: it was not, or it was heard since */
     struct hth_rpc_request *held; /* its ROW; NULL: none is held */
     int64_t held_until_us;
 };
@@ -182,17 +189,13 @@ static uint64_t samples_at(const struct grid_line *l, uint32_t k)
     return sum;
 }
 
-/* A mean that is not in all parts: its members are in some, or in none. */
-static void mark(struct grid_line *l, const struct hth_reduce_result *r)
+/* A mean that is missing in a part is in the other lines' means all the same. */
+static bool is_whole(const struct hth_reduce_result *r)
 {
-    const struct hth_cells *cells = &l->grid->collab->cells;
-    for (uint32_t k = 0; k < l->size; k++) {
-        uint32_t cell = hth_cells_on_line(cells, l->cell, l->axis, k);
-        uint32_t missing = r->fates[k].parts_missing;
-        for (uint32_t i = 0; i < cells->count && missing > 0; i++)
-            if (l->begin.marks.of[i] != 0 && hth_cells_covers(cells, cell, l->axis, i))
-                l->begin.marks.of[i] = missing < r->parts ? HTH_ROLL_PART : 0;
-    }
+    for (uint32_t k = 0; k < r->members; k++)
+        if (r->fates[k].parts_missing > 0)
+            return false;
+    return true;
 }
 
 static void on_reduced(void *arg, const struct hth_reduce_result *r)
@@ -200,10 +203,10 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     struct grid_line *l = arg;
     enum hth_err err = collab_reduced(r);
     l->reduce = NULL;
-    if (err == HTH_OK) {
-        mark(l, r);
+    if (err == HTH_OK && !is_whole(r))
+        err = HTH_E_UNREACHABLE;
+    if (err == HTH_OK)
         l->average = hth_blob_ref(r->average);
-    }
     end_line(l, err);
 }
 
@@ -268,16 +271,26 @@ static void begin_line(struct grid_line *l)
         end_line(l, err);
 }
 
+/* A ROW is answered by then, and another one comes. */
+static int64_t patience_us(const struct grid_line *l, const struct hth_peer_id *peer)
+{
+    const struct hth_collab *c = l->grid->collab;
+    struct hth_rpc_peer_info info;
+    int64_t limit = (hth_now_us(c->env) - c->go_us) / 2;
+    limit = HTH_MIN(HTH_MAX(limit, SILENCE_US), SILENCE_MAX_US) + hth_rpc_late_us(c->rpc);
+    bool known = hth_rpc_peer_info(c->rpc, peer, &info) == HTH_OK && info.rtt_us > 0;
+    return HOLD_US + limit + (known ? ANSWER_RTTS * info.rtt_us : DIAL_US);
+}
+
 /* ---- ROW, as a leader --------------------------------------------------------------------- */
 
 static bool is_lost(const struct grid_line *l, uint32_t k)
 {
     const struct grid_row *row = &l->row[k];
     int64_t now = hth_now_us(l->grid->collab->env);
-    int64_t limit = HOLD_US + SILENCE_US + hth_rpc_late_us(l->grid->collab->rpc);
-    if (row->state == HTH_ROW_WORKS)
-        limit += BUSY_US;
-    return k != l->at && row->held == NULL && now - row->heard_us > limit;
+    bool closed = row->closed_us != 0 && now - row->closed_us >= CLOSED_US;
+    return k != l->at && row->held == NULL &&
+           (closed || now - row->heard_us > patience_us(l, &peer_at(l, k)->id));
 }
 
 /* The marks of the members behind a cell. */
@@ -361,6 +374,7 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
     release(l, row); /* its older one */
     row->held = req;
     row->heard_us = hth_now_us(c->env);
+    row->closed_us = 0;
     row->held_until_us = row->heard_us + HOLD_US;
     if (l->begun || l->over) {
         release(l, row);
@@ -377,16 +391,14 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
 void collab_grid_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
 {
     struct collab_grid *g = c->grid;
-    int64_t soon = hth_now_us(c->env) + CLOSED_US;
     for (uint32_t i = 0; g != NULL && i < g->lines; i++) {
         struct grid_line *l = &g->line[i];
         for (uint32_t k = 0; leads(l) && k < l->size; k++) {
             struct grid_row *row = &l->row[k];
-            int64_t limit = HOLD_US + SILENCE_US + (row->state == HTH_ROW_WORKS ? BUSY_US : 0);
             if (!hth_peer_id_eq(&peer_at(l, k)->id, peer))
                 continue;
             release(l, row);
-            row->heard_us = HTH_MIN(row->heard_us, soon - limit);
+            row->closed_us = hth_now_us(c->env);
         }
     }
 }
@@ -425,7 +437,7 @@ static void on_row_answer(void *arg, const struct hth_rpc_result *result)
     if (err == HTH_OK)
         send_row(l);
     else if ((works && !result->remote) ||
-             (again && l->tries * TICK_US <= (result->remote ? SILENCE_US : CLOSED_US)))
+             (again && l->tries * TICK_US <= (result->remote ? AGAIN_US : CLOSED_US)))
         l->again_us = hth_now_us(l->grid->collab->env) + TICK_US;
     else
         end_line(l, err);
@@ -439,12 +451,12 @@ static void send_row(struct grid_line *l)
         .group = c->group.id, .axis = l->axis, .cell = l->cell, .state = state_of(l)};
     msg.marks.count = c->group.count;
     memcpy(msg.marks.of, c->marks, sizeof(msg.marks.of));
-    struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD, .timeout_us = HOLD_US + SILENCE_US};
-    opts.timeout_us += hth_rpc_late_us(c->rpc) + (msg.state == HTH_ROW_WORKS ? BUSY_US : 0);
+    struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD};
     opts.body.payload = bytes;
     opts.body.payload_len = hth_row_write(&msg, bytes);
     const struct hth_roll_peer *leader = peer_at(l, l->leader);
     struct hth_rpc_target target = {leader->id, leader->addr};
+    opts.timeout_us = patience_us(l, &leader->id);
     l->again_us = 0;
     if (hth_rpc_call(c->rpc, &target, &opts, on_row_answer, l, &l->call) != HTH_OK)
         l->again_us = hth_now_us(c->env) + TICK_US;
@@ -476,6 +488,14 @@ void collab_grid_next(struct hth_collab *c)
     begin_axis(c->grid);
 }
 
+/* Its members hear that it lives, also those that have begun already. */
+static void nudge(const struct grid_line *l)
+{
+    for (uint32_t k = 0; k < l->size; k++)
+        if (k != l->at)
+            hth_rpc_nudge(l->grid->collab->rpc, &peer_at(l, k)->id);
+}
+
 static void on_tick(void *arg)
 {
     struct collab_grid *g = arg;
@@ -486,6 +506,7 @@ static void on_tick(void *arg)
         struct grid_line *l = &g->line[i];
         if (l->begun || l->over)
             continue;
+        nudge(l);
         if (leads(l))
             lead(l);
         else if (l->again_us != 0 && l->again_us <= now)

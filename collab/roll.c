@@ -445,6 +445,57 @@ static void send_calls(struct hth_roll_call *roll)
     }
 }
 
+/* A member that averages still is waited for. One that cannot be reached is lost; of the death of
+ * one without a connection nobody else would tell. The others are READY, or fall silent. */
+static void on_sought(void *arg, const struct hth_rpc_result *result)
+{
+    struct mate *mate = arg;
+    struct hth_roll_call *roll = mate->roll;
+    bool averages = result->err == HTH_OK && result->payload_len == 1 && result->payload[0] == 1;
+    bool gone = result->err != HTH_OK && !result->remote && result->err != HTH_E_TIMEOUT;
+    mate->sought = NULL;
+    if (averages || gone)
+        roll_set_heard(roll, (uint16_t)(mate - roll->mate), averages);
+    roll_pump(roll);
+}
+
+/* It was dialled in vain, and waits until it is dialled again. */
+static bool is_gone(const struct hth_roll_call *roll, uint16_t member)
+{
+    struct hth_rpc_peer_info info;
+    return hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) == HTH_OK &&
+           !info.connected && info.retry_in_us > 0;
+}
+
+/* The caller misses members that are due: with a CALL of its ballot they say whether they average
+ * still, as lines of a grid end one after the other. At a genesis members dial each other first. */
+static void seek(struct hth_roll_call *roll)
+{
+    int64_t now = hth_now_us(roll->env);
+    uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_CALL,
+                                     .timeout_us = roll->opts.window_us};
+    if (!roll->missing || now - roll->since_us < SAY_US ||
+        hth_chain_at(roll->chain, roll->choice->tip)->kind == HTH_LINK_GENESIS)
+        return;
+    struct hth_roll_ballot ballot = to_wire(roll, hth_choice_now(roll->choice));
+    opts.body.payload = bytes;
+    opts.body.payload_len = hth_call_write(&ballot, bytes);
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
+        struct mate *mate = &roll->mate[i];
+        struct hth_rpc_target target = target_of(roll, i);
+        if (i == roll_me(roll) || mate->lost || mate->held != NULL || mate->sought != NULL ||
+            now - mate->sought_us < SAY_US || mate->addr.family == 0 ||
+            !hth_choice_is_due(roll->choice, i))
+            continue;
+        mate->sought_us = now;
+        if (is_gone(roll, i))
+            roll_set_heard(roll, i, false);
+        else if (hth_rpc_call(roll->rpc, &target, &opts, on_sought, mate, &mate->sought) != HTH_OK)
+            return; /* too many calls are out */
+    }
+}
+
 static void on_call(void *arg, struct hth_rpc_request *req)
 {
     struct hth_roll_call *roll = arg;
@@ -468,7 +519,9 @@ static void on_call(void *arg, struct hth_rpc_request *req)
     roll_set_heard(roll, caller, true);
     if (!roll->frozen && hth_choice_hear_call(roll->choice, &ballot))
         roll_drop_ready(roll);
-    hth_rpc_reply(req, NULL);
+    const uint8_t averages = roll->choice->phase == HTH_CHOICE_ROUND;
+    const struct hth_rpc_body body = {.payload = &averages, .payload_len = 1};
+    hth_rpc_reply(req, &body);
     roll_pump(roll);
 }
 
@@ -701,7 +754,7 @@ static void lose_silent(struct hth_roll_call *roll)
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
         const struct mate *mate = &roll->mate[i];
         if (i != roll_me(roll) && !mate->lost && mate->held == NULL &&
-            (HTH_MAX(mate->heard_us, roll->since_us) <= limit || roll_is_gone(roll, i)))
+            HTH_MAX(mate->heard_us, roll->since_us) <= limit)
             roll_set_heard(roll, i, false);
     }
 }
@@ -777,6 +830,7 @@ void roll_pump(struct hth_roll_call *roll)
         return;
     roll->pumping = true;
     lose_silent(roll);
+    seek(roll);
     for (bool more = true; more;) {
         more = false;
         if (says_more(roll))
@@ -849,6 +903,9 @@ void hth_roll_free(struct hth_roll_call *roll)
     for (uint32_t i = 0; i < roll->mates_max; i++)
         if (roll->mate[i].held != NULL)
             hth_rpc_refuse(roll->mate[i].held, HTH_E_DRAINING, 0, "this member ends");
+    for (uint32_t i = 0; i < roll->mates_max; i++)
+        if (roll->mate[i].sought != NULL)
+            hth_rpc_cancel(roll->mate[i].sought);
     roll_drop_ready(roll);
     if (roll->links != NULL)
         hth_rpc_cancel(roll->links);

@@ -29,6 +29,7 @@ enum roll_awaits {
 
 /* A member, by its number in the chain. */
 struct mate {
+    struct hth_roll_call *roll;
     uint32_t born; /* hth_chain_born: another one, and the rest is of one that is forgotten */
     struct hth_addr addr;
     bool lost;                    /* until it is heard, */
@@ -37,6 +38,8 @@ struct mate {
     int64_t heard_us;             /* last */
     struct hth_rpc_request *held; /* its READY; NULL: none is held */
     int64_t held_until_us;
+    struct hth_rpc_call *sought; /* it is missing, and is asked whether it averages; or NULL */
+    int64_t sought_us;
     struct hth_brings brings; /* as it said, */
     int64_t said_us;          /* then; for this member itself by hth_roll_bring */
     int64_t each_us;          /* the last that is known of its speed */
@@ -128,8 +131,6 @@ struct hth_hash roll_head(const struct hth_roll_call *roll, uint32_t link);
 /* Fetches a head if it is worth it: its links first, then its state. */
 void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
                const struct hth_roll_peer *holders, uint32_t count);
-/* As a caller it misses that member, and its address cannot be reached. */
-bool roll_is_gone(const struct hth_roll_call *roll, uint16_t member);
 /* When the next member is asked which head it holds, if steps may have been missed. */
 int64_t roll_ask_at(const struct hth_roll_call *roll);
 /* Asks one. */

@@ -277,29 +277,8 @@ static bool has_failed(const struct hth_roll_call *roll)
            hth_now_us(roll->env) - roll->failed_us < ASK_US;
 }
 
-/* As a caller it misses that member, whose death nobody would tell it: there is no connection. Its
- * address is dialled. */
-static bool misses(const struct hth_roll_call *roll, uint16_t member)
-{
-    const struct mate *mate = &roll->mate[member];
-    struct hth_rpc_peer_info info;
-    bool genesis = hth_chain_at(roll->chain, roll->choice->tip)->kind == HTH_LINK_GENESIS;
-    return roll->missing && !genesis && hth_now_us(roll->env) - roll->since_us >= SAY_US &&
-           mate->heard_us <= roll->since_us && hth_choice_is_due(roll->choice, member) &&
-           (hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) != HTH_OK ||
-            !info.connected);
-}
-
-bool roll_is_gone(const struct hth_roll_call *roll, uint16_t member)
-{
-    struct hth_rpc_peer_info info;
-    return misses(roll, member) &&
-           hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) == HTH_OK &&
-           info.retry_in_us > 0;
-}
-
-/* Whether a member is asked now. Soon, where its answer is waited for; else where steps may count
- * there that this one missed: it waits for it in vain, or it does not average with it. */
+/* Whether a member is asked now. Soon after a round failed; else where steps may count there that
+ * this one missed: it waits for it in vain, or it does not average with it. */
 static bool is_asked(const struct hth_roll_call *roll, uint16_t member)
 {
     const struct hth_choice *c = roll->choice;
@@ -307,15 +286,14 @@ static bool is_asked(const struct hth_roll_call *roll, uint16_t member)
     const struct hth_roll *entry = hth_chain_entry(roll->chain, c->tip, member);
     bool waits = c->phase == HTH_CHOICE_WAIT && now - roll->since_us >= ASK_US;
     bool together = entry != NULL && entry->marks & HTH_ROLL_IN;
-    bool soon = !roll->mate[member].lost && c->phase != HTH_CHOICE_ROUND &&
-                (has_failed(roll) || misses(roll, member));
+    bool soon = has_failed(roll) && !roll->mate[member].lost && c->phase != HTH_CHOICE_ROUND;
     return member != roll_me(roll) && roll->mate[member].addr.family != 0 &&
            (soon || (now - roll->asked_us >= ASK_US && (waits || !together)));
 }
 
 int64_t roll_ask_at(const struct hth_roll_call *roll)
 {
-    return roll->asked_us + (has_failed(roll) || roll->missing ? SAY_US : ASK_US);
+    return roll->asked_us + (has_failed(roll) ? SAY_US : ASK_US);
 }
 
 /* Asks one member after the other which head it holds. */

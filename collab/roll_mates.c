@@ -39,7 +39,9 @@ static void forget(struct hth_roll_call *roll, uint16_t member)
         hth_rpc_refuse(mate->held, HTH_E_STALE, 0, "another process of this peer is here");
     mate->held = NULL;
     roll_set_heard(roll, member, false);
-    *mate = (struct mate){.lost = true};
+    if (mate->sought != NULL)
+        hth_rpc_cancel(mate->sought);
+    *mate = (struct mate){.roll = roll, .lost = true};
 }
 
 /* Members are heard until they are lost, so that they are waited for. */
@@ -53,6 +55,7 @@ void roll_meet(struct hth_roll_call *roll)
         if (mate->born != 0)
             forget(roll, i);
         mate->born = born;
+        mate->roll = roll;
         if (born == 0)
             continue;
         const struct mate *other = other_life(roll, i);

@@ -11,7 +11,7 @@
  *       MOVE    head 32, u32 count, of each holder: id 32, address
  *       LATER   u32 n
  *       BEHIND  head 32
- *     CALL   u8 version, ballot
+ *     CALL   u8 version, ballot; its answer: u8 averages (in the round of an earlier step)
  *     LINKS  u8 version, head 32 (wanted; zero: the callee's), u32 count, heads 32 (held)
  *     its answer: u64 life, u8 anchored (the first link is an anchor, chain.h), u64 samples before
  *            it, u16 count, links, the oldest first; u16 count, of each member of the tip's roll:

@@ -156,12 +156,13 @@ static double error_of(const struct mate *m, const struct hth_chain_link *link, 
     return most;
 }
 
-static void on_step(void *arg, struct hth_blob *mean, uint64_t samples, uint64_t step)
+static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
+                    const struct hth_chain_link *link)
 {
     struct mate *m = arg;
     struct crew *crew = m->crew;
     const struct hth_chain *chain = hth_collab_chain(m->collab);
-    const struct hth_chain_link *link = hth_chain_at(chain, m->collab->to);
+    uint64_t step = link->step;
     bool whole = true;
     assert_true(samples > 0 && step < STEPS_MAX && step == m->step + 1);
     m->step = step;
@@ -299,13 +300,11 @@ static void halt(struct hth_env *env, void *arg)
     m->reducer = NULL;
 }
 
-static struct crew *start(uint64_t seed, uint32_t n, const char *shape,
-                          enum hth_quant_format format)
+static struct crew *start_over(const struct hth_world_opts *lines, uint64_t seed, uint32_t n,
+                               const char *shape, enum hth_quant_format format)
 {
     struct crew *crew = hth_new(struct crew);
-    struct hth_world_opts o = HTH_WORLD_OPTS_INIT;
-    o.link.latency_us = 2 * MS;
-    crew->world = hth_world_new(seed, &o);
+    crew->world = hth_world_new(seed, lines);
     crew->n = n;
     crew->liar = UINT32_MAX;
     crew->count = 20000 + 77;
@@ -325,6 +324,14 @@ static struct crew *start(uint64_t seed, uint32_t n, const char *shape,
         crew->mate[i].node = hth_world_node(crew->world, name, &node);
     }
     return crew;
+}
+
+static struct crew *start(uint64_t seed, uint32_t n, const char *shape,
+                          enum hth_quant_format format)
+{
+    struct hth_world_opts o = HTH_WORLD_OPTS_INIT;
+    o.link.latency_us = 2 * MS;
+    return start_over(&o, seed, n, shape, format);
 }
 
 static void stop(struct crew *crew)
@@ -406,6 +413,24 @@ static void all_hold_the_mean(void **state)
         assert_true(crew->clip > 0 || crew->error_max < cases[i].most);
         stop(crew);
     }
+}
+
+/* Lines end one after the other, and messages wait behind values: nobody is lost for that. */
+static void slow_lines_keep_all(void **state)
+{
+    struct hth_world_opts o = HTH_WORLD_OPTS_INIT;
+    (void)state;
+    o.link.latency_us = 20 * MS;
+    o.device.up_bytes_per_s = o.device.down_bytes_per_s = 20e6 / 8;
+    struct crew *crew = start_over(&o, 1, 18, "5x4", HTH_QUANT_INT8);
+    crew->span[1].count += 400000;
+    crew->count += 400000;
+    hth_world_run_for(crew->world, 10 * S);
+    uint64_t steps = check_calm(crew);
+    printf("slow lines: %llu steps, %lld ms from GO to the mean\n", (unsigned long long)steps,
+           (long long)(stats_of(&crew->mate[0]).averaged_us / MS));
+    assert_true(steps >= 6);
+    stop(crew);
 }
 
 /* The longest time from one step to the next since that one. */
@@ -535,6 +560,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_hold_the_mean),
+        cmocka_unit_test(slow_lines_keep_all),
         cmocka_unit_test(deaths_cost_little),
         cmocka_unit_test(bad_rows_are_refused),
     };
