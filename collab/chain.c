@@ -498,16 +498,27 @@ static void count_in_links(struct hth_chain *chain, const struct held *held, boo
         chain->members[held->roll[i].member].links += in ? 1u : UINT32_MAX;
 }
 
-/* The oldest link makes room. */
-static void let_go(struct hth_chain *chain)
+static void forget_link(struct hth_chain *chain, uint32_t number)
 {
-    uint32_t number = chain->oldest;
     struct held *old = held_at(chain, number);
     hth_map_del(chain->by_head, &old->head, sizeof(old->head));
     count_in_links(chain, old, false);
     chain->rolls_count -= old->link.count;
     hth_free(old->roll);
     *old = (struct held){.roll = NULL};
+}
+
+void hth_chain_drop(struct hth_chain *chain, uint32_t count)
+{
+    for (; chain->count > HTH_MAX(count, chain->oldest); chain->count--)
+        forget_link(chain, chain->count - 1);
+}
+
+/* The oldest link makes room. */
+static void let_go(struct hth_chain *chain)
+{
+    uint32_t number = chain->oldest;
+    forget_link(chain, number);
     chain->oldest++;
     for (uint32_t i = chain->oldest; i < chain->count; i++)
         if (held_at(chain, i)->link.prev == number)

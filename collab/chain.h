@@ -150,6 +150,8 @@ enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint3
 /* The same for a link whose predecessor need not be known; `samples` are those of all before it. */
 enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
                                    uint32_t *out) HTH_MUST;
+/* Takes back the links that were added when there were `count`: nobody refers to them yet. */
+void hth_chain_drop(struct hth_chain *chain, uint32_t count);
 /* The link at which somebody has to begin who wants to judge what follows `link`, and has nothing:
  * the window before the epoch of its base, as far as that is kept. */
 uint32_t hth_chain_anchor(const struct hth_chain *chain, uint32_t link);

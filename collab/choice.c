@@ -29,8 +29,7 @@ void hth_choice_init(struct hth_choice *c, const struct hth_chain *chain, uint16
     clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
 }
 
-/* The choice in which a link is a candidate. */
-static struct hth_ballot choice_of(const struct hth_chain *chain, uint32_t link, uint32_t n)
+struct hth_ballot hth_choice_of(const struct hth_chain *chain, uint32_t link, uint32_t n)
 {
     return (struct hth_ballot){hth_chain_at(chain, link)->step, hth_chain_base(chain, link), n};
 }
@@ -44,13 +43,21 @@ struct hth_ballot hth_choice_now(const struct hth_choice *c)
 {
     if (c->tip == HTH_LINK_NONE)
         return (struct hth_ballot){.base = HTH_LINK_NONE};
-    return choice_of(c->chain, c->tip, c->promised);
+    return hth_choice_of(c->chain, c->tip, c->promised);
 }
 
 uint16_t hth_choice_caller(const struct hth_chain *chain, const struct hth_ballot *ballot)
 {
     struct hth_voters voters = hth_chain_voters(chain, ballot->base);
     return voters.count == 0 ? HTH_MEMBER_NONE : voters.order[ballot->n % voters.callers].member;
+}
+
+/* Ballots grow by one with each caller that fails: nobody who counts is so far ahead. */
+static bool is_far(const struct hth_choice *c, const struct hth_ballot *ballot, uint32_t most)
+{
+    struct hth_ballot now = hth_choice_now(c);
+    uint32_t from = is_same(&now, ballot) ? c->promised : 0;
+    return ballot->n > from && ballot->n - from > most;
 }
 
 static uint16_t caller_now(const struct hth_choice *c)
@@ -102,6 +109,15 @@ static bool is_seated(const void *ctx, uint16_t member)
     return seat_of(ctx, member) != NULL;
 }
 
+/* Whether the table has a voter. Only voters' READYs say in which ballot it is. */
+static bool has_voter(const struct hth_choice *c)
+{
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (has_vote(c->chain, c->ballot.base, c->seat[i].member))
+            return true;
+    return false;
+}
+
 struct holders {
     const struct hth_choice *c;
     uint32_t head;
@@ -145,7 +161,7 @@ static bool is_passed(const struct hth_choice *c, const struct hth_ballot *now, 
 
 bool hth_choice_take(struct hth_choice *c, uint32_t link)
 {
-    struct hth_ballot before = hth_choice_now(c), after = choice_of(c->chain, link, 0);
+    struct hth_ballot before = hth_choice_now(c), after = hth_choice_of(c->chain, link, 0);
     if (!is_same(&before, &after)) {
         c->promised = c->accepted_n = 0;
         c->accepted = HTH_LINK_NONE;
@@ -233,9 +249,14 @@ enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from
         !hth_chain_better(c->chain, ready->head, c->tip))
         return HTH_CHOICE_BEHIND;
     bool same = is_same(&c->ballot, &ready->ballot);
-    if (same && c->ballot.n > ready->ballot.n)
+    bool votes = has_vote(c->chain, ready->ballot.base, from);
+    bool led = same && (c->gone_out || has_voter(c));
+    if (is_far(c, &ready->ballot, HTH_BALLOT_JUMP) ||
+        (led && !votes && ready->ballot.n > c->ballot.n))
+        return HTH_CHOICE_FAR;
+    if (same && c->ballot.n > ready->ballot.n && (led || !votes))
         return HTH_CHOICE_LATER;
-    if (!same || c->ballot.n < ready->ballot.n)
+    if (!same || c->ballot.n != ready->ballot.n)
         clear_table(c, ready->ballot);
     bool calls = from == c->me && ready->ballot.n > 0 && !is_seated(c, from);
     struct hth_choice_seat *seat = take_seat(c, from);
@@ -265,7 +286,8 @@ void hth_choice_drop(struct hth_choice *c, uint16_t member)
 bool hth_choice_hear_call(struct hth_choice *c, const struct hth_ballot *ballot)
 {
     struct hth_ballot now = hth_choice_now(c);
-    if (c->phase != HTH_CHOICE_WAIT || !is_same(&now, ballot) || ballot->n <= c->promised)
+    if (c->phase != HTH_CHOICE_WAIT || !is_same(&now, ballot) || ballot->n <= c->promised ||
+        is_far(c, ballot, HTH_CALL_JUMP))
         return false;
     c->promised = ballot->n;
     c->phase = HTH_CHOICE_READY;
@@ -321,11 +343,12 @@ static uint32_t next_ballot(const struct hth_choice *c, const uint64_t *hears)
     return 0;
 }
 
-static uint32_t count_holders(const struct hth_choice *c, uint32_t head)
+static uint32_t count_holders(const struct hth_choice *c, uint32_t head, bool voters)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->seats; i++)
-        n += c->seat[i].head == head;
+        n += c->seat[i].head == head &&
+             (!voters || has_vote(c->chain, c->ballot.base, c->seat[i].member));
     return n;
 }
 
@@ -335,13 +358,16 @@ static bool is_smaller(const struct hth_choice *c, uint32_t a, uint32_t b)
                   sizeof(struct hth_hash)) < 0;
 }
 
-/* The head accepted in the latest ballot; else the one that most hold, then the smaller one. */
+/* The head accepted in the latest ballot; else the one that most hold, then the smaller one. Voters
+ * alone count, unless there are none. */
 static uint32_t best_head(const struct hth_choice *c)
 {
     uint32_t best = HTH_LINK_NONE, latest = 0, most = 0;
+    bool voters = has_voter(c);
     for (uint32_t i = 0; i < c->seats; i++) {
         const struct hth_choice_seat *seat = &c->seat[i];
         if (seat->accepted != HTH_LINK_NONE &&
+            (!voters || has_vote(c->chain, c->ballot.base, seat->member)) &&
             (best == HTH_LINK_NONE || seat->accepted_n > latest)) {
             best = seat->accepted;
             latest = seat->accepted_n;
@@ -350,8 +376,8 @@ static uint32_t best_head(const struct hth_choice *c)
     if (best != HTH_LINK_NONE)
         return best;
     for (uint32_t i = 0; i < c->seats; i++) {
-        uint32_t head = c->seat[i].head, n = count_holders(c, head);
-        if (n > most || (n == most && is_smaller(c, head, best))) {
+        uint32_t head = c->seat[i].head, n = count_holders(c, head, voters);
+        if (n > most || (n > 0 && n == most && is_smaller(c, head, best))) {
             most = n;
             best = head;
         }

@@ -110,6 +110,8 @@ void hth_choice_init(struct hth_choice *c, const struct hth_chain *chain, uint16
 
 /* The choice in which the tip is a candidate, at the promised ballot. */
 struct hth_ballot hth_choice_now(const struct hth_choice *c);
+/* The choice in which a link is a candidate, at that ballot. */
+struct hth_ballot hth_choice_of(const struct hth_chain *chain, uint32_t link, uint32_t n);
 /* The member that calls a ballot; HTH_MEMBER_NONE where nobody votes. */
 uint16_t hth_choice_caller(const struct hth_chain *chain, const struct hth_ballot *ballot);
 bool hth_choice_votes(const struct hth_choice *c);
@@ -153,8 +155,15 @@ enum hth_choice_answer {
     HTH_CHOICE_LATER,  /* there is a later ballot, `ballot`: tell the sender */
     HTH_CHOICE_BEHIND, /* the sender holds a head that was passed: send it the links since */
     HTH_CHOICE_NOT_ME, /* another member calls this ballot, or the table is full */
+    HTH_CHOICE_FAR,    /* a ballot that nobody who counts has come to */
 };
-/* A READY, from another member or itself. Its heads are known here. */
+/* A READY whose ballot is farther ahead than that is not heard, nor a CALL: so nobody drives a
+ * run's ballots to the end of their numbers. With a failed ballot a second it is 18 hours. A CALL
+ * may repeat what READYs raised. */
+#define HTH_BALLOT_JUMP 65536u
+#define HTH_CALL_JUMP   (4 * HTH_BALLOT_JUMP)
+/* A READY, from another member or itself. Its heads are known here, and candidates of its ballot's
+ * choice. Where a voter is READY in a ballot, others do not raise it. */
 enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from,
                                              const struct hth_ready *ready);
 /* A CALL, or the answer LATER: returns whether it has to be READY again, in that ballot. */

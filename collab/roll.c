@@ -53,6 +53,14 @@ struct hth_hash roll_head(const struct hth_roll_call *roll, uint32_t link)
     return link == HTH_LINK_NONE ? none : *hth_chain_head(roll->chain, link);
 }
 
+void roll_blame(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err,
+                const char *what)
+{
+    char name[HTH_PEER_SHORT_LEN];
+    HTH_LOG(roll->env, HTH_WARN, HTH_SUB_AVG, "%s sent %s: %s; it is left aside",
+            hth_peer_id_short(peer, name), what, hth_err_name(err));
+}
+
 static struct hth_roll_ballot to_wire(const struct hth_roll_call *roll, struct hth_ballot ballot)
 {
     return (struct hth_roll_ballot){ballot.step, roll_head(roll, ballot.base), ballot.n};
@@ -79,19 +87,55 @@ void roll_drop_ready(struct hth_roll_call *roll)
     roll->again_us = 0;
 }
 
-static void take_go(struct hth_roll_call *roll, const struct hth_ready_reply *reply)
+/* A caller that breaks the rules is lost. */
+static void give_up(struct hth_roll_call *roll, uint16_t caller, enum hth_err err,
+                    const char *what)
+{
+    roll_blame(roll, hth_chain_id(roll->chain, caller), err, what);
+    roll_set_heard(roll, caller, false);
+}
+
+/* Finds what no honest caller's GO has: another ballot than the READY's, a fork without leave, or
+ * this member with another batch than it said. */
+static enum hth_err check_go(const struct hth_roll_call *roll, const struct hth_ready_reply *go,
+                             const struct hth_roll_peer *own)
+{
+    const struct hth_choice *c = roll->choice;
+    if (go->n > c->promised)
+        return HTH_E_PROTOCOL;
+    if (go->fork && !hth_chain_forks(roll->chain))
+        return HTH_E_REFUSED;
+    return own != NULL && own->batch != c->batch ? HTH_E_PROTOCOL : HTH_OK;
+}
+
+static void take_go(struct hth_roll_call *roll, uint16_t by, const struct hth_ready_reply *reply)
 {
     uint32_t head = hth_chain_find(roll->chain, &reply->head);
-    bool listed = false;
+    const struct hth_roll_peer *own = NULL;
     for (uint32_t i = 0; i < reply->count; i++)
-        listed |= hth_peer_id_eq(&reply->peer[i].id, &roll->env->self) &&
-                  reply->peer[i].life == roll->opts.life;
+        if (hth_peer_id_eq(&reply->peer[i].id, &roll->env->self) &&
+            reply->peer[i].life == roll->opts.life)
+            own = &reply->peer[i];
+    bool mine = head != HTH_LINK_NONE && head == roll->choice->tip;
+    enum hth_err err = mine ? check_go(roll, reply, own) : HTH_OK;
+    if (err != HTH_OK)
+        give_up(roll, by, err, "a GO that is not its to send");
     /* While a state is fetched what it holds may change. */
-    if (head == HTH_LINK_NONE || !listed || roll->fetching ||
+    if (err != HTH_OK || !mine || own == NULL || roll->fetching ||
         !hth_choice_hear_go(roll->choice, head, reply->n))
         return;
     roll->go = (struct hth_choice_go){head, reply->n, reply->fork};
     begin_round(roll, reply);
+}
+
+/* Whether that member may raise the ballot: not twice within RAISE_US. */
+static bool may_raise(struct hth_roll_call *roll, uint16_t by)
+{
+    int64_t now = hth_now_us(roll->env);
+    if (roll->mate[by].raised_us != 0 && now - roll->mate[by].raised_us < RAISE_US)
+        return false;
+    roll->mate[by].raised_us = now;
+    return true;
 }
 
 static void take_answer(struct hth_roll_call *roll, uint16_t by,
@@ -105,14 +149,19 @@ static void take_answer(struct hth_roll_call *roll, uint16_t by,
             roll->alone_us = hth_now_us(roll->env);
         break;
     case HTH_READY_GO:
-        take_go(roll, reply);
+        take_go(roll, by, reply);
         break;
     case HTH_READY_MOVE:
         roll_want(roll, &reply->head, reply->peer, reply->count);
         break;
     case HTH_READY_LATER:
+        if (reply->n > later.n && reply->n - later.n > HTH_CALL_JUMP)
+            give_up(roll, by, HTH_E_RANGE, "a LATER ballot far ahead");
         later.n = reply->n;
-        hth_choice_hear_call(roll->choice, &later);
+        if (may_raise(roll, by))
+            hth_choice_hear_call(roll->choice, &later);
+        else
+            roll->again_us += AGAIN_US;
         break;
     case HTH_READY_BEHIND: {
         struct hth_roll_peer caller = roll_peer(roll, by);
@@ -141,6 +190,8 @@ static void on_ready_answer(void *arg, const struct hth_rpc_result *result)
         err = hth_ready_reply_read(result->payload, result->payload_len, &reply);
     /* E_STALE: another process of that peer answers. */
     bool heard = err == HTH_OK || (result->remote && err != HTH_E_STALE);
+    if (result->err == HTH_OK && err != HTH_OK)
+        roll_blame(roll, hth_chain_id(roll->chain, out->to), err, "a bad answer to READY");
     roll_set_heard(roll, out->to, heard);
     roll->again_us = hth_now_us(roll->env);
     if (err == HTH_OK)
@@ -225,6 +276,13 @@ static bool was_sent(const struct hth_roll_call *roll, const struct hth_peer_id 
     return false;
 }
 
+/* Whether a head is a candidate of the ballot's choice. */
+static bool is_of(const struct hth_roll_call *roll, uint32_t head, const struct hth_ballot *ballot)
+{
+    struct hth_ballot of = hth_choice_of(roll->chain, head, 0);
+    return of.base == ballot->base && of.step == ballot->step;
+}
+
 /* The READY in numbers of the chain. E_NOT_FOUND: a head is not known here. */
 static enum hth_err find_heads(const struct hth_roll_call *roll, const struct hth_ready_msg *msg,
                                struct hth_ready *out)
@@ -240,9 +298,12 @@ static enum hth_err find_heads(const struct hth_roll_call *roll, const struct ht
     HTH_TRY(from_wire(roll, &msg->ballot, &out->ballot));
     if (accepts)
         out->accepted = hth_chain_find(roll->chain, &msg->accepted);
-    return out->head == HTH_LINK_NONE || (accepts && out->accepted == HTH_LINK_NONE)
-               ? HTH_E_NOT_FOUND
-               : HTH_OK;
+    if (out->head == HTH_LINK_NONE || (accepts && out->accepted == HTH_LINK_NONE))
+        return HTH_E_NOT_FOUND;
+    bool good = is_of(roll, out->head, &out->ballot) &&
+                (!accepts || (is_of(roll, out->accepted, &out->ballot) &&
+                              out->accepted_n <= out->ballot.n));
+    return good ? HTH_OK : HTH_E_MALFORMED;
 }
 
 static void hold(struct hth_roll_call *roll, uint16_t member, struct hth_rpc_request *req)
@@ -313,6 +374,9 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
         reply.head = roll_head(roll, c->tip);
         answer(req, &reply);
         break;
+    case HTH_CHOICE_FAR:
+        hth_rpc_refuse(req, HTH_E_RANGE, AGAIN_US, "nobody has come to this ballot");
+        break;
     case HTH_CHOICE_NOT_ME:
         hth_rpc_refuse(req, is_older_life(roll, &ready->ballot) ? HTH_E_STALE : HTH_E_NOT_FOUND, 0,
                        "another member calls this ballot");
@@ -349,6 +413,8 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     if (err == HTH_OK)
         err = roll_number(roll, hth_rpc_peer(req), msg.life, &from);
     if (err != HTH_OK) {
+        if (from == HTH_MEMBER_NONE && err != HTH_E_TOO_LARGE)
+            roll_blame(roll, hth_rpc_peer(req), err, "a bad READY");
         hth_rpc_refuse(req, err, 0, "READY");
         return;
     }
@@ -364,10 +430,13 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     } else if (err == HTH_OK) {
         take_ready(roll, req, from, &ready, &msg);
     } else {
-        hth_rpc_refuse(req, err == HTH_E_NOT_FOUND ? HTH_E_AGAIN : err, AGAIN_US,
-                       "this head is not known here yet");
-        if (err == HTH_E_NOT_FOUND)
+        bool unknown = err == HTH_E_NOT_FOUND;
+        hth_rpc_refuse(req, unknown ? HTH_E_AGAIN : err, AGAIN_US,
+                       unknown ? "this head is not known here yet" : "READY");
+        if (unknown)
             roll_want(roll, &msg.head, &holder, 1);
+        else
+            roll_blame(roll, hth_rpc_peer(req), err, "a bad READY");
     }
     roll_pump(roll);
 }
@@ -516,8 +585,15 @@ static void on_call(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, HTH_E_PROTOCOL, 0, "another member calls this ballot");
         return;
     }
+    struct hth_ballot now = hth_choice_now(roll->choice);
+    if (now.base == ballot.base && now.step == ballot.step && ballot.n > now.n &&
+        ballot.n - now.n > HTH_CALL_JUMP) {
+        give_up(roll, caller, HTH_E_RANGE, "a CALL of a ballot far ahead");
+        hth_rpc_refuse(req, HTH_E_RANGE, 0, "nobody has come to this ballot");
+        return;
+    }
     roll_set_heard(roll, caller, true);
-    if (!roll->frozen && hth_choice_hear_call(roll->choice, &ballot))
+    if (!roll->frozen && may_raise(roll, caller) && hth_choice_hear_call(roll->choice, &ballot))
         roll_drop_ready(roll);
     const uint8_t averages = roll->choice->phase == HTH_CHOICE_ROUND;
     const struct hth_rpc_body body = {.payload = &averages, .payload_len = 1};
@@ -584,6 +660,7 @@ static bool is_candidate(const struct hth_roll_call *roll, uint16_t member)
 static void take_tip(struct hth_roll_call *roll, uint32_t link, const struct hth_roll_peer *entry)
 {
     struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, link)};
+    roll->guests = entry == NULL || roll->guests < 2 ? 0 : roll->guests - 2;
     roll_drop_ready(roll);
     hear_roll(roll, link, entry != NULL ? roll->round_us : hth_now_us(roll->env));
     bool used = hth_choice_take(roll->choice, link);

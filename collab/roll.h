@@ -50,6 +50,12 @@
  * ever where steps are short. Samples that a member says have landed are believed: it brings values
  * of their weight.
  *
+ * A peer that breaks the rules has the loss: its message is refused or left aside with a named
+ * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the
+ * votes and ballots of members without a vote count for nothing; no message moves a ballot far
+ * ahead. A caller whose answers are bad is lost; a peer whose links are bad is asked for none for
+ * 10 s. Links of worse chains get at most half of the chain's room.
+ *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
  * answers with the functions below. A round must give the same marks and the
  * same mean to all its members, whoever reduced the parts.

@@ -17,6 +17,11 @@
 #define ROOM_MIN 64
 /* A member that waits asks one other after this time which head it holds. */
 #define ASK_US HTH_US_PER_S
+/* A member raises the ballot of others at most that often: at HTH_CALL_JUMP a time it takes half an
+ * hour to the end of the numbers, and each step begins at 0 again. */
+#define RAISE_US (100 * HTH_US_PER_MS)
+/* A peer that gave bad links is asked for none so long. */
+#define SHUN_US (10 * HTH_US_PER_S)
 /* Between two READYs of a member that gathers. */
 #define SAY_US (50 * HTH_US_PER_MS)
 
@@ -36,6 +41,7 @@ struct mate {
     int64_t lost_us;              /* since then */
     int64_t coming_us;            /* it was READY with an older head */
     int64_t heard_us;             /* last */
+    int64_t raised_us;            /* it raised this member's ballot then */
     struct hth_rpc_request *held; /* its READY; NULL: none is held */
     int64_t held_until_us;
     struct hth_rpc_call *sought; /* it is missing, and is asked whether it averages; or NULL */
@@ -59,6 +65,11 @@ struct ready_out {
     struct hth_roll_call *roll;
     struct hth_rpc_call *call; /* NULL: free */
     uint16_t to;
+};
+
+struct roll_shunned {
+    struct hth_peer_id peer;
+    int64_t until_us;
 };
 
 struct hth_roll_call {
@@ -105,6 +116,9 @@ struct hth_roll_call {
     struct hth_hash wanted;     /* head whose links or state are fetched */
     struct hth_roll_peer from;  /* by whom it was named */
     uint32_t read;              /* the last link that came, or HTH_LINK_NONE */
+    uint32_t fetched;           /* links that came in this fetch */
+    uint32_t guests;            /* links that others gave, of worse chains */
+    struct roll_shunned shunned[16];
     struct hth_rpc_call *links; /* NULL: no links are fetched */
     bool fetching;              /* the owner fetches a state */
 };
@@ -112,6 +126,9 @@ struct hth_roll_call {
 /* All that this member does by itself. */
 void roll_pump(struct hth_roll_call *roll);
 uint16_t roll_me(const struct hth_roll_call *roll);
+/* Logs what a peer did wrong. */
+void roll_blame(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err,
+                const char *what);
 /* Its READYs that are on their way are of no use any more. */
 void roll_drop_ready(struct hth_roll_call *roll);
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard);

@@ -7,12 +7,41 @@
 
 /* Farther back than so many links nobody has one that another lacks, but who begins. */
 #define FAR_LINKS 160
+/* One fetch has at most so many: those of FAR_LINKS and what was added meanwhile. */
+#define FETCH_LINKS_MAX 256
 /* Of the addresses behind the links. */
 #define ADDRS_BYTES (2 + HTH_ROLL_MEMBERS_MAX * (32 + 19))
 
 /* ---- links and states of other heads ------------------------------------------------------ */
 
 static void fetch_links(struct hth_roll_call *roll);
+
+/* A peer whose links were bad is asked for none for a while. */
+static bool is_shunned(const struct hth_roll_call *roll, const struct hth_peer_id *peer)
+{
+    for (size_t i = 0; i < HTH_ARRAY_LEN(roll->shunned); i++)
+        if (roll->shunned[i].until_us > hth_now_us(roll->env) &&
+            hth_peer_id_eq(&roll->shunned[i].peer, peer))
+            return true;
+    return false;
+}
+
+static void shun(struct hth_roll_call *roll, enum hth_err err, const char *what)
+{
+    struct roll_shunned *least = &roll->shunned[0];
+    for (size_t i = 1; i < HTH_ARRAY_LEN(roll->shunned); i++)
+        if (roll->shunned[i].until_us < least->until_us)
+            least = &roll->shunned[i];
+    *least = (struct roll_shunned){roll->from.id, hth_now_us(roll->env) + SHUN_US};
+    roll_blame(roll, &roll->from.id, err, what);
+}
+
+static void begin_links(struct hth_roll_call *roll)
+{
+    roll->fetched = 0;
+    if (!is_shunned(roll, &roll->from.id))
+        fetch_links(roll);
+}
 
 /* The wanted head's links are here: its state is fetched if it is worth it. */
 static void want_state(struct hth_roll_call *roll, uint32_t link,
@@ -44,7 +73,7 @@ void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
     } else if (roll->links == NULL) {
         roll->wanted = *head;
         roll->from = holders[0];
-        fetch_links(roll);
+        begin_links(roll);
     }
 }
 
@@ -68,9 +97,9 @@ static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result 
                            result->err == HTH_OK && hth_chain_life(roll->chain, i) == life);
 }
 
-/* Links, the oldest first, up to the first bad one: then what follows is not looked at. Returns how
- * many were good. */
-static uint32_t read_links(struct hth_roll_call *roll, struct hth_reader *r)
+/* Links, the oldest first, up to the first bad one: then what follows is not looked at. `got` is
+ * how many were good. */
+static enum hth_err read_links(struct hth_roll_call *roll, struct hth_reader *r, uint32_t *out)
 {
     uint32_t got = 0, link;
     bool anchored = hth_read_u8(r);
@@ -88,7 +117,51 @@ static uint32_t read_links(struct hth_roll_call *roll, struct hth_reader *r)
         roll->read = link;
     }
     roll_meet(roll);
-    return got;
+    *out = got;
+    return r->err;
+}
+
+/* Links of chains that are worse than its own, of which anybody can make any number, must not push
+ * those out. At most half of the store is theirs, and each step makes room for two. E_TOO_LARGE:
+ * there is none. They are let go. */
+static enum hth_err bound_guests(struct hth_roll_call *roll, uint32_t before)
+{
+    struct hth_choice *c = roll->choice;
+    uint32_t count = hth_chain_count(roll->chain), added = count - before;
+    if (added == 0 || c->tip == HTH_LINK_NONE || hth_chain_better(roll->chain, count - 1, c->tip))
+        return HTH_OK;
+    if (roll->guests + added <= hth_chain_room(roll->chain, count - 1) / 2) {
+        roll->guests += added;
+        return HTH_OK;
+    }
+    hth_chain_drop(roll->chain, before);
+    roll->read = HTH_LINK_NONE;
+    return HTH_E_TOO_LARGE;
+}
+
+/* An answer's links. Bad ones are the sender's loss. */
+static enum hth_err take_links(struct hth_roll_call *roll, struct hth_reader *r, uint32_t *got)
+{
+    uint32_t before = hth_chain_count(roll->chain), last = roll->read;
+    const char *what = "bad links";
+    enum hth_err err = read_links(roll, r, got);
+    enum hth_err room = bound_guests(roll, before);
+    if (err == HTH_OK && room != HTH_OK) {
+        err = room;
+        what = "links of a worse chain, for which there is no room";
+    }
+    if (err == HTH_OK && *got > 0 && roll->read == last) {
+        err = HTH_E_PROTOCOL;
+        what = "links that lead no farther";
+    }
+    roll->fetched += *got;
+    if (err == HTH_OK && roll->fetched > FETCH_LINKS_MAX) {
+        err = HTH_E_TOO_LARGE;
+        what = "links without end";
+    }
+    if (err != HTH_OK)
+        shun(roll, err, what);
+    return err;
 }
 
 /* Where the members of the last roll are reached, as far as the other knows. */
@@ -118,12 +191,13 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     struct hth_roll_call *roll = arg;
     struct hth_reader r;
     uint32_t link = HTH_LINK_NONE, got = 0;
+    bool good = true;
     roll->links = NULL;
     hth_reader_init(&r, result->payload, result->payload_len);
     uint64_t life = hth_read_u64(&r);
     if (result->err == HTH_OK) {
         leave_behind(roll);
-        got = read_links(roll, &r);
+        good = take_links(roll, &r, &got) == HTH_OK;
         read_addrs(roll, &r);
     }
     if (got > 0)
@@ -132,9 +206,9 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     bool any = is_zero(&roll->wanted);
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
-    if (link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
+    if (good && link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
         want_state(roll, link, &roll->from, 1);
-    else if (got > 0)
+    else if (good && got > 0)
         fetch_links(roll); /* there may be more */
     roll_pump(roll);
 }
@@ -307,7 +381,7 @@ void roll_ask(struct hth_roll_call *roll)
         roll->asked_us = now;
         roll->wanted = (struct hth_hash){{0}};
         if (roll->from.addr.family != 0)
-            fetch_links(roll);
+            begin_links(roll);
         return;
     }
     for (uint32_t k = 0; k < members; k++) {
@@ -317,7 +391,7 @@ void roll_ask(struct hth_roll_call *roll)
         roll->asked_us = now;
         roll->wanted = (struct hth_hash){{0}};
         roll->from = roll_peer(roll, roll->asked);
-        fetch_links(roll);
+        begin_links(roll);
         return;
     }
 }
