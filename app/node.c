@@ -122,6 +122,7 @@ static enum hth_err open_helper(struct node_verb *n)
         hth_together_open(&n->together, &n->peer, &n->run->averaging, HTH_AVG_HELPER, n->up_mbit));
     hth_together_share(&n->together, &n->run->averaging, &opts.share);
     opts.averager = &n->together.avg.averager;
+    opts.rpc = n->peer.rpc;
     HTH_TRY(hth_helper_new(n->peer.env, &opts, &n->helper));
     n->together.helper = n->helper;
     n->timer = hth_timer_new(n->peer.env, on_timer, n);

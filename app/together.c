@@ -35,7 +35,7 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     o.network = peer->network;
     o.addr = peer->announce;
     o.mode = mode;
-    o.bandwidth = up_mbit * BITS_PER_MBIT;
+    o.bandwidth = t->bandwidth = up_mbit * BITS_PER_MBIT;
     o.roster.group_max = run->group;
     o.roster.silent = true;
     o.roster.publish_min_us = run->mode == HTH_RUN_BATCH ? PUBLISH_BATCH_US : PUBLISH_LOCAL_US;
@@ -74,6 +74,7 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
     out->dht = t->peer->dht;
     out->network = t->peer->network;
     out->addr = t->peer->announce;
+    out->bandwidth = t->bandwidth;
     out->every = run->every;
     out->states = run->states;
     out->meeting = averaging_hash(run);

@@ -30,6 +30,7 @@ struct hth_together {
     struct hth_avg_peer avg;     /* closed: the trainer trains alone */
     struct hth_trainer *trainer; /* set by the owner, nudged when the roster changes; or NULL */
     struct hth_helper *helper;   /* the same */
+    double bandwidth;            /* bit/s that this link sends; 0: not known */
 };
 
 /* `up_mbit`: upload bandwidth of this link; 0: not known. Errors: E_CONFIG, those of a watch. */

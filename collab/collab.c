@@ -619,6 +619,7 @@ static enum hth_err make(struct hth_collab *c)
     roll.addr = o->addr;
     roll.life = o->life;
     roll.target = o->target;
+    roll.up_kbit = (uint32_t)HTH_MIN(o->bandwidth / 1e3, (double)UINT32_MAX);
     HTH_TRY(hth_roll_new(c->env, c->rpc, c->chain, &roll, &roll_ops, c, &c->roll));
     if (o->frozen != NULL)
         HTH_TRY(read_frozen(c, o->frozen));
@@ -641,7 +642,8 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                             void *arg, struct hth_collab **out)
 {
     *out = NULL;
-    if (opts->count == 0 || opts->target == 0 || opts->state_bytes > HTH_STATE_BYTES_MAX)
+    if (opts->count == 0 || opts->target == 0 || opts->state_bytes > HTH_STATE_BYTES_MAX ||
+        !(opts->bandwidth >= 0))
         return HTH_E_CONFIG;
     struct hth_collab *c = hth_new(struct hth_collab);
     *c = (struct hth_collab){.env = env,

@@ -75,6 +75,7 @@ struct hth_collab_opts {
     const char *network;
     uint64_t schema;      /* of all settings that trainers must share: others are not met */
     struct hth_addr addr; /* where others reach this trainer; family 0: nowhere */
+    double bandwidth;     /* bit/s that this trainer can send; 0: not known, or a client */
     uint64_t life;        /* of this process: a random number */
     uint64_t count;       /* floats of a mean */
     uint64_t state_bytes;

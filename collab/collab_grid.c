@@ -23,6 +23,7 @@
  * A proxy takes part in the line of its hole, too, with what it holds itself.
  */
 #include "collab/collab_int.h"
+#include "collab/line.h"
 #include "collab/row_msg.h"
 #include "core/blob.h"
 #include "core/mem.h"
@@ -224,12 +225,6 @@ static struct hth_hash name_of(const struct hth_collab *c, uint32_t axis, uint32
     return name;
 }
 
-struct hth_hash collab_grid_line(const struct hth_collab *c)
-{
-    const struct hth_row_reply none = {.kind = HTH_ROW_WAIT};
-    return name_of(c, 0, c->cells.cell[c->group.self], &none);
-}
-
 static enum hth_err reduce(struct grid_line *l)
 {
     struct hth_collab *c = l->grid->collab;
@@ -250,7 +245,7 @@ static enum hth_err reduce(struct grid_line *l)
     bool brings = members[l->at].weight > 0;
     if (brings && c->average == NULL)
         return HTH_E_PROTOCOL; /* it said that it has nothing */
-    struct hth_reduce_opts o = collab_reduce_opts(c);
+    struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->spans, c->opts.span_count);
     o.group = name_of(c, l->axis, l->cell, &l->begin);
     o.members = members;
     o.member_count = l->size;

@@ -66,6 +66,7 @@ struct hth_collab {
     struct collab_grid *grid;   /* NULL: one line */
     struct hth_hash grid_ended; /* the last grid's group */
     int64_t go_us;
+    uint32_t line_members; /* of the own line of the first axis; helpers are behind them */
     struct hth_reduce_round *reduce;
     struct hth_blob *average; /* of the axes so far; NULL: none, or the own line failed */
     uint16_t marks[HTH_ROLL_MEMBERS_MAX];
@@ -109,8 +110,6 @@ void collab_on_average(void *arg, const struct hth_roll_group *group);
 void collab_on_tip(void *arg, uint32_t link, bool used);
 /* Ends a round that is under way without telling the roll call. */
 void collab_drop_round(struct hth_collab *c);
-/* Options that all reductions have alike. */
-struct hth_reduce_opts collab_reduce_opts(const struct hth_collab *c);
 /* Whether a reduction gave a mean of which no part is missing. */
 enum hth_err collab_reduced(const struct hth_reduce_result *r) HTH_MUST;
 /* The round's mean is in `average`, its members in `marks`; or it failed. */
@@ -120,8 +119,6 @@ void collab_averaged(struct hth_collab *c, enum hth_err err);
  * on with what the own line of the first axis came to, and ends with collab_averaged. */
 void collab_grid_begin(struct hth_collab *c);
 void collab_grid_next(struct hth_collab *c);
-/* The name of the own line of the first axis. */
-struct hth_hash collab_grid_line(const struct hth_collab *c);
 /* Without a word to the round. */
 void collab_grid_drop(struct hth_collab *c);
 void collab_grid_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer);

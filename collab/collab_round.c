@@ -3,15 +3,12 @@
  * collab_round.c: from a GO to its link: the batch is taken, reduced and hashed. On a grid
  * collab_grid.c goes on with the mean of the first axis.
  */
-#include "averaging/shares.h"
 #include "collab/collab_int.h"
+#include "collab/line.h"
 #include "core/blob.h"
 #include "core/mem.h"
 
 #include <string.h>
-
-#define ROUND_US   (30 * HTH_US_PER_S)
-#define THIN_BIT_S 2e6 /* a slower line is no line to train over */
 
 void collab_drop_round(struct hth_collab *c)
 {
@@ -62,7 +59,7 @@ static uint32_t own_line(const struct hth_collab *c, uint32_t k)
 static void mark(struct hth_collab *c, const struct hth_reduce_result *r)
 {
     memset(c->marks, 0, sizeof(c->marks));
-    for (uint32_t i = 0; i < r->members; i++) {
+    for (uint32_t i = 0; i < c->line_members; i++) {
         uint32_t missing = r->fates[i].parts_missing;
         c->marks[own_line(c, i)] = missing == 0         ? HTH_ROLL_IN
                                    : missing < r->parts ? HTH_ROLL_PART
@@ -90,6 +87,9 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     struct hth_collab *c = arg;
     enum hth_err err = collab_reduced(r);
     c->reduce = NULL;
+    for (uint32_t i = 0; i < c->line_members; i++)
+        if (r->fates[i].as_reducer != HTH_REDUCE_DROP_NONE)
+            hth_roll_slow(c->roll, &c->group.peer[own_line(c, i)].id);
     if (err == HTH_OK) {
         mark(c, r);
         c->average = hth_blob_ref(r->average);
@@ -100,43 +100,22 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
         collab_averaged(c, err);
 }
 
-/* Groups on thin lines take twice what they need at best. A member that is lost, silent, or slower
- * than the others is given up long before. */
-static int64_t round_us(const struct hth_collab *c)
-{
-    double bits = 2.0 * 8 * sizeof(float) * (double)c->opts.count;
-    return HTH_MAX(ROUND_US, (int64_t)(2 * bits / THIN_BIT_S * HTH_US_PER_S));
-}
-
-struct hth_reduce_opts collab_reduce_opts(const struct hth_collab *c)
-{
-    return (struct hth_reduce_opts){.count = c->opts.count,
-                                    .spans = c->spans,
-                                    .span_count = c->opts.span_count,
-                                    .same = true,
-                                    .share_max = HTH_AVG_SHARE_MAX,
-                                    .timeout_us =
-                                        HTH_MIN(round_us(c), HTH_AVG_REDUCE_TIMEOUT_MAX_US)};
-}
-
-/* In the own line of the first axis. A client reduces nothing. */
+/* In the own line of the first axis. */
 static enum hth_err reduce(struct hth_collab *c, struct hth_blob *values)
 {
     const struct hth_roll_group *g = &c->group;
-    struct hth_reduce_member members[HTH_ROLL_LINE_MAX];
-    struct hth_reduce_opts o = collab_reduce_opts(c);
-    o.group = c->grid != NULL ? collab_grid_line(c) : g->id;
+    struct hth_reduce_member members[HTH_LINE_MAX];
+    struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->spans, c->opts.span_count);
+    uint32_t line = hth_cells_on_line(&c->cells, c->cells.cell[g->self], 0, 0);
+    o.group = hth_line_name(c->env->crypto, g, &c->cells, line);
     o.members = members;
+    o.member_count = hth_line_fill(g, &c->cells, line, members, &c->line_members);
+    for (uint32_t i = 0; i < c->line_members; i++)
+        if (hth_peer_id_eq(&members[i].id, &c->env->self))
+            o.self = i;
     o.values = values;
     o.done = on_reduced;
     o.arg = c;
-    for (uint32_t i; (i = own_line(c, o.member_count)) != g->count; o.member_count++) {
-        const struct hth_roll_peer *p = &g->peer[i];
-        if (i == g->self)
-            o.self = o.member_count;
-        members[o.member_count] = (struct hth_reduce_member){
-            .id = p->id, .addr = p->addr, .bandwidth = p->addr.family != 0, .weight = p->samples};
-    }
     return hth_reduce_start(c->opts.reducer, &o, &c->reduce);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/roll_int.h"
 
+#include "collab/line.h"
 #include "core/mem.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- answers ------------------------------------------------------------------------------ */
@@ -13,7 +13,7 @@ static struct hth_rpc_target target_of(const struct hth_roll_call *roll, uint16_
     return (struct hth_rpc_target){*hth_chain_id(roll->chain, member), roll->mate[member].addr};
 }
 
-static void answer(struct hth_rpc_request *req, const struct hth_ready_reply *reply)
+void roll_answer(struct hth_rpc_request *req, const struct hth_ready_reply *reply)
 {
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
     struct hth_rpc_body body = {.payload = bytes};
@@ -26,7 +26,7 @@ void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_
     struct mate *mate = &roll->mate[member];
     if (mate->held == NULL)
         return;
-    answer(mate->held, reply);
+    roll_answer(mate->held, reply);
     mate->held = NULL;
 }
 
@@ -247,6 +247,7 @@ static void send_ready(struct hth_roll_call *roll)
                                 .quota = hth_roll_quota(roll),
                                 .rtt_us = (uint32_t)HTH_MIN(roll_rtt_us(roll, to), UINT32_MAX),
                                 .leaves = ready.leaves,
+                                .up_kbit = roll->opts.up_kbit,
                                 .addr = roll->opts.addr};
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
     struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_READY,
@@ -345,7 +346,7 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
     struct hth_ready_reply reply = {.kind = HTH_READY_LATER};
     struct hth_choice *c = roll->choice;
     if (was_sent(roll, hth_rpc_peer(req), ready)) {
-        answer(req, &roll->sent);
+        roll_answer(req, &roll->sent);
         return;
     }
     bool first = is_first(c, from, ready);
@@ -359,20 +360,20 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
     case HTH_CHOICE_CALLS:
         if (has_promised(c, &ready->ballot)) {
             reply.n = c->promised;
-            answer(req, &reply);
+            roll_answer(req, &reply);
         } else {
             hold(roll, from, req);
         }
         break;
     case HTH_CHOICE_LATER:
         reply.n = c->ballot.n;
-        answer(req, &reply);
+        roll_answer(req, &reply);
         break;
     case HTH_CHOICE_BEHIND:
         roll->mate[from].coming_us = hth_now_us(roll->env);
         reply.kind = HTH_READY_BEHIND;
         reply.head = roll_head(roll, c->tip);
-        answer(req, &reply);
+        roll_answer(req, &reply);
         break;
     case HTH_CHOICE_FAR:
         hth_rpc_refuse(req, HTH_E_RANGE, AGAIN_US, "nobody has come to this ballot");
@@ -396,7 +397,7 @@ static void answer_frozen(struct hth_roll_call *roll, struct hth_rpc_request *re
     uint32_t tip = roll->choice->tip;
     const struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, tip)};
     if (head != HTH_LINK_NONE && tip != HTH_LINK_NONE && hth_chain_better(roll->chain, tip, head))
-        answer(req, &behind);
+        roll_answer(req, &behind);
     else
         hth_rpc_refuse(req, HTH_E_DRAINING, 0, "this member ends");
 }
@@ -410,6 +411,11 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     const uint8_t *bytes = hth_rpc_payload(req, &len);
     enum hth_err err = hth_ready_read(bytes, len, &msg);
     uint16_t from = HTH_MEMBER_NONE;
+    if (err == HTH_OK && msg.helps) {
+        roll_take_helper(roll, req, &msg);
+        roll_pump(roll);
+        return;
+    }
     if (err == HTH_OK)
         err = roll_number(roll, hth_rpc_peer(req), msg.life, &from);
     if (err != HTH_OK) {
@@ -420,6 +426,7 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     }
     roll_set_heard(roll, from, true);
     roll->mate[from].addr = msg.addr;
+    roll->mate[from].up_kbit = msg.up_kbit;
     err = find_heads(roll, &msg, &ready);
     struct hth_roll_peer holder = roll_peer(roll, from);
     if (roll->choice->tip == HTH_LINK_NONE) { /* a newcomer: the member that is meant is gone */
@@ -481,9 +488,12 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
         go->peer[i].leaves = list[i].marks & HTH_ROLL_LEFT;
     }
     roll_plan_next(roll, go, list);
+    roll_tell_rests(roll, go, list);
+    roll_list_helpers(roll, go);
     roll_settle(roll);
     for (uint32_t i = 0; i < go->count; i++)
         roll_release(roll, list[i].member, go);
+    roll_release_helpers(roll, go);
     hth_free(list);
     begin_round(roll, go);
 }
@@ -603,33 +613,18 @@ static void on_call(void *arg, struct hth_rpc_request *req)
 
 /* ---- rounds ------------------------------------------------------------------------------- */
 
-static int by_id(const void *a, const void *b)
-{
-    return hth_peer_id_cmp(&((const struct hth_roll_peer *)a)->id,
-                           &((const struct hth_roll_peer *)b)->id);
-}
-
 static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply *list)
 {
-    struct hth_roll_group group = {.head = list->head, .count = list->count};
-    uint8_t name[sizeof(list->head) + sizeof(list->n)];
+    struct hth_roll_group group;
     roll_drop_ready(roll);
     roll->round_us = hth_now_us(roll->env);
     if (list != &roll->list)
         roll->list = *list;
-    qsort(roll->list.peer, roll->list.count, sizeof(roll->list.peer[0]), by_id);
-    for (uint32_t i = 0; i < roll->list.count; i++) {
-        if (hth_peer_id_eq(&roll->list.peer[i].id, &roll->env->self))
-            group.self = i;
-    }
+    hth_line_group(roll->env->crypto, &roll->env->self, &roll->list, &group);
     for (uint32_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->choice->gone_out)
             roll_release_wait(roll, (uint16_t)i); /* those that the list is without */
-    memcpy(name, &list->head, sizeof(list->head));
-    hth_store_u32le(name + sizeof(list->head), list->n);
-    roll->env->crypto->hash(name, sizeof(name), &group.id);
     group.step = hth_chain_at(roll->chain, roll->go.head)->step + 1;
-    group.peer = roll->list.peer;
     roll->ops.average(roll->arg, &group);
 }
 
@@ -711,6 +706,7 @@ static void fail_round(struct hth_roll_call *roll)
 {
     roll->failed_on = roll->choice->tip;
     roll->failed_us = hth_now_us(roll->env);
+    roll_note_failed(roll);
     hth_choice_fail(roll->choice);
 }
 
@@ -860,6 +856,7 @@ static void set_timer(struct hth_roll_call *roll)
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (roll->mate[i].held != NULL)
             at = HTH_MIN(at, roll->mate[i].held_until_us);
+    at = HTH_MIN(at, roll_helpers_at(roll));
     hth_timer_set(roll->env, roll->timer, HTH_MAX(at - now, 0));
 }
 
@@ -923,6 +920,7 @@ void roll_pump(struct hth_roll_call *roll)
             more = true;
     }
     answer_held(roll);
+    roll_answer_helpers(roll);
     roll_ask(roll);
     set_timer(roll);
     roll->pumping = false;
@@ -983,6 +981,7 @@ void hth_roll_free(struct hth_roll_call *roll)
     for (uint32_t i = 0; i < roll->mates_max; i++)
         if (roll->mate[i].sought != NULL)
             hth_rpc_cancel(roll->mate[i].sought);
+    roll_lose_helper(roll, NULL);
     roll_drop_ready(roll);
     if (roll->links != NULL)
         hth_rpc_cancel(roll->links);
@@ -991,45 +990,4 @@ void hth_roll_free(struct hth_roll_call *roll)
     hth_free(roll->hears);
     hth_free(roll->mate);
     hth_free(roll);
-}
-
-void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
-{
-    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
-        if (hth_peer_id_eq(hth_chain_id(roll->chain, i), &peer->id))
-            roll->mate[i].addr = peer->addr;
-}
-
-void hth_roll_hear(struct hth_roll_call *roll, const struct hth_hash *head,
-                   const struct hth_roll_peer *holder)
-{
-    roll_want(roll, head, holder, 1);
-}
-
-void hth_roll_leave(struct hth_roll_call *roll)
-{
-    hth_choice_leave(roll->choice);
-}
-
-bool hth_roll_has_left(const struct hth_roll_call *roll)
-{
-    return roll->choice->leave == HTH_CHOICE_LEFT;
-}
-
-void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *peer)
-{
-    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
-        if (i != roll_me(roll) && hth_peer_id_eq(hth_chain_id(roll->chain, i), peer))
-            roll_set_heard(roll, i, false);
-    hth_timer_set(roll->env, roll->timer, 0);
-}
-
-struct hth_addr hth_roll_addr(const struct hth_roll_call *roll, uint16_t member)
-{
-    return roll_peer(roll, member).addr;
-}
-
-const struct hth_choice *hth_roll_choice(const struct hth_roll_call *roll)
-{
-    return roll->choice;
 }

@@ -79,6 +79,8 @@ struct hth_roll_group {
     uint64_t step; /* that the average makes */
     uint32_t count, self;
     const struct hth_roll_peer *peer; /* the same list in the same order everywhere */
+    uint32_t helpers;                 /* that reduce with them (helper.h) */
+    const struct hth_roll_peer *helper;
 };
 
 struct hth_roll_ops {
@@ -97,6 +99,7 @@ struct hth_roll_ops {
 struct hth_roll_opts {
     struct hth_addr addr; /* where others reach this member; family 0: nowhere */
     uint64_t life;
+    uint32_t up_kbit;   /* that it can send in a second; 0: not known */
     uint64_t target;    /* samples in a list before it averages */
     int64_t hold_us;    /* a READY is held that long before it is answered with WAIT */
     int64_t silence_us; /* after that much more its caller is lost */
@@ -141,6 +144,9 @@ uint32_t hth_roll_quota(const struct hth_roll_call *roll);
  * of the mean; or the error that ended it. */
 void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint16_t *marks,
                        const struct hth_hash *mean);
+/* A member of the group that was no good reducer: it reduces nothing in this caller's lists, for a
+ * while. */
+void hth_roll_slow(struct hth_roll_call *roll, const struct hth_peer_id *peer);
 /* The fetch has ended, and this link's state is held, which need not be the one that was wanted. */
 void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held);
 /* Asks to leave; hth_roll_has_left once it may go. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), quotas (roll_quota.c),
- * who is there (roll_mates.c), links and states of other heads (roll_links.c), begin and end
- * (roll_vote.c).
+ * who reduces (roll_help.c), who is there (roll_mates.c), links and states of other heads
+ * (roll_links.c), begin and end (roll_vote.c).
  */
 #ifndef HTH_COLLAB_ROLL_INT_H
 #define HTH_COLLAB_ROLL_INT_H
@@ -56,6 +56,15 @@ struct mate {
     uint8_t deeds;            /* rolls in a row that have it, */
     uint64_t deeds_from;      /* since that step */
     bool stalled;
+    uint32_t up_kbit;       /* as it said */
+    int64_t rests_until_us; /* it reduces nothing until then */
+};
+
+/* A helper's READY. */
+struct held_helper {
+    struct hth_rpc_request *req;
+    struct hth_roll_peer peer;
+    int64_t until_us;
 };
 
 /* A READY on its way to the caller, or held by it. Another one, with more samples, may follow it
@@ -109,6 +118,10 @@ struct hth_roll_call {
     struct hth_ready_reply sent;   /* the GO that it sent as a caller */
     struct hth_ballot sent_ballot; /* in this ballot; base HTH_LINK_NONE: none */
 
+    struct held_helper helper[HTH_ROLL_HELPERS_MAX];
+    uint32_t helpers;
+    int64_t helpless_until_us; /* lists no helpers until then */
+
     int64_t failed_us;          /* a round failed then, */
     uint32_t failed_on;         /* with this tip: others may have its link */
     int64_t asked_us;           /* another was last asked for its head */
@@ -132,6 +145,7 @@ void roll_blame(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum
 /* Its READYs that are on their way are of no use any more. */
 void roll_drop_ready(struct hth_roll_call *roll);
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard);
+void roll_answer(struct hth_rpc_request *req, const struct hth_ready_reply *reply);
 /* Answers the READY that is held for a member. */
 void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_ready_reply *reply);
 /* "Still here", and the quota. */
@@ -153,6 +167,24 @@ int64_t roll_ask_at(const struct hth_roll_call *roll);
 /* Asks one. */
 void roll_ask(struct hth_roll_call *roll);
 void roll_on_links(void *arg, struct hth_rpc_request *req);
+
+/* Holds a helper's READY. */
+void roll_take_helper(struct hth_roll_call *roll, struct hth_rpc_request *req,
+                      const struct hth_ready_msg *msg);
+/* Those that were held long enough, or all if another member calls. */
+void roll_answer_helpers(struct hth_roll_call *roll);
+/* When the next has been held long enough. */
+int64_t roll_helpers_at(const struct hth_roll_call *roll);
+/* That one, or all (NULL), are held no more. */
+void roll_lose_helper(struct hth_roll_call *roll, const struct hth_peer_id *peer);
+/* Puts the helpers into a GO; and answers them with it. */
+void roll_list_helpers(const struct hth_roll_call *roll, struct hth_ready_reply *go);
+void roll_release_helpers(struct hth_roll_call *roll, const struct hth_ready_reply *go);
+/* Says of each member whether it reduces. */
+void roll_tell_rests(const struct hth_roll_call *roll, struct hth_ready_reply *go,
+                     const struct hth_roll *list);
+/* The round of roll->list failed. */
+void roll_note_failed(struct hth_roll_call *roll);
 
 /* A member says how it gathers; `first`: in this ballot. */
 void roll_brings(struct hth_roll_call *roll, uint16_t member, const struct hth_brings *brings,

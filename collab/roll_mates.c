@@ -98,5 +98,51 @@ struct hth_roll_peer roll_peer(const struct hth_roll_call *roll, uint16_t member
     bool self = member == roll_me(roll);
     return (struct hth_roll_peer){.id = *hth_chain_id(roll->chain, member),
                                   .life = hth_chain_life(roll->chain, member),
+                                  .up_kbit =
+                                      self ? roll->opts.up_kbit : roll->mate[member].up_kbit,
                                   .addr = self ? roll->opts.addr : roll->mate[member].addr};
+}
+
+/* ---- the owner's side --------------------------------------------------------------------- */
+
+void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
+{
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (hth_peer_id_eq(hth_chain_id(roll->chain, i), &peer->id))
+            roll->mate[i].addr = peer->addr;
+}
+
+void hth_roll_hear(struct hth_roll_call *roll, const struct hth_hash *head,
+                   const struct hth_roll_peer *holder)
+{
+    roll_want(roll, head, holder, 1);
+}
+
+void hth_roll_leave(struct hth_roll_call *roll)
+{
+    hth_choice_leave(roll->choice);
+}
+
+bool hth_roll_has_left(const struct hth_roll_call *roll)
+{
+    return roll->choice->leave == HTH_CHOICE_LEFT;
+}
+
+void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *peer)
+{
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (i != roll_me(roll) && hth_peer_id_eq(hth_chain_id(roll->chain, i), peer))
+            roll_set_heard(roll, i, false);
+    roll_lose_helper(roll, peer);
+    hth_timer_set(roll->env, roll->timer, 0);
+}
+
+struct hth_addr hth_roll_addr(const struct hth_roll_call *roll, uint16_t member)
+{
+    return roll_peer(roll, member).addr;
+}
+
+const struct hth_choice *hth_roll_choice(const struct hth_roll_call *roll)
+{
+    return roll->choice;
 }

@@ -6,7 +6,7 @@
 /* Programs that make something else of these bytes have another version. */
 #define VERSION 1
 
-enum { LEAVES = 1 }; /* flags */
+enum { LEAVES = 1, HELPS = 2, RESTS = 2 }; /* flags, of a READY and of a GO's member */
 
 /* ---- parts of messages --------------------------------------------------------------------- */
 
@@ -123,7 +123,7 @@ size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
 {
     struct hth_writer w = begin(out);
     hth_write_u8(&w, VERSION);
-    hth_write_u8(&w, ready->leaves ? LEAVES : 0);
+    hth_write_u8(&w, (uint8_t)((ready->leaves ? LEAVES : 0) | (ready->helps ? HELPS : 0)));
     write_ballot(&w, &ready->ballot);
     write_hash(&w, &ready->head);
     write_hash(&w, &ready->accepted);
@@ -133,6 +133,7 @@ size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
     write_brings(&w, &ready->brings);
     hth_write_u32(&w, ready->quota);
     hth_write_u32(&w, ready->rtt_us);
+    hth_write_u32(&w, ready->up_kbit);
     hth_roll_addr_write(&ready->addr, &w);
     return end(&w);
 }
@@ -145,6 +146,7 @@ enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_ms
     HTH_TRY(read_version(&r));
     uint8_t flags = hth_read_u8(&r);
     out->leaves = flags & LEAVES;
+    out->helps = flags & HELPS;
     read_ballot(&r, &out->ballot);
     read_hash(&r, &out->head);
     read_hash(&r, &out->accepted);
@@ -154,12 +156,23 @@ enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_ms
     HTH_TRY(read_brings(&r, &out->brings));
     out->quota = hth_read_u32(&r);
     out->rtt_us = hth_read_u32(&r);
+    out->up_kbit = hth_read_u32(&r);
     HTH_TRY(hth_roll_addr_read(&r, &out->addr));
-    HTH_TRY(flags <= LEAVES ? HTH_OK : HTH_E_MALFORMED);
+    HTH_TRY(flags <= (LEAVES | HELPS) ? HTH_OK : HTH_E_MALFORMED);
     return read_end(&r);
 }
 
 /* ---- its answer ------------------------------------------------------------------------------ */
+
+static void write_helpers(struct hth_writer *w, const struct hth_ready_reply *go)
+{
+    hth_write_u32(w, go->helpers);
+    for (uint32_t i = 0; i < go->helpers; i++) {
+        hth_write_bytes(w, &go->helper[i].id, sizeof(go->helper[i].id));
+        hth_write_u32(w, go->helper[i].up_kbit);
+        hth_roll_addr_write(&go->helper[i].addr, w);
+    }
+}
 
 size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
 {
@@ -187,10 +200,13 @@ size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
             hth_write_u32(&w, p->batch);
             hth_write_u32(&w, p->samples);
             hth_write_u32(&w, p->next);
-            hth_write_u8(&w, p->leaves);
+            hth_write_u8(&w, (uint8_t)((p->leaves ? LEAVES : 0) | (p->rests ? RESTS : 0)));
+            hth_write_u32(&w, p->up_kbit);
         }
         hth_roll_addr_write(&p->addr, &w);
     }
+    if (go)
+        write_helpers(&w, reply);
     return end(&w);
 }
 
@@ -209,7 +225,11 @@ static enum hth_err read_peers(struct hth_reader *r, struct hth_ready_reply *out
             p->samples = hth_read_u32(r);
             p->next = hth_read_u32(r);
             HTH_TRY(p->samples <= HTH_ROLL_SAMPLES_MAX ? HTH_OK : HTH_E_MALFORMED);
-            HTH_TRY(read_flag(r, &p->leaves));
+            uint8_t flags = hth_read_u8(r);
+            p->leaves = flags & LEAVES;
+            p->rests = flags & RESTS;
+            HTH_TRY(flags <= (LEAVES | RESTS) ? HTH_OK : HTH_E_MALFORMED);
+            p->up_kbit = hth_read_u32(r);
         }
         HTH_TRY(hth_roll_addr_read(r, &p->addr));
         for (uint32_t k = 0; k < i; k++)
@@ -217,6 +237,29 @@ static enum hth_err read_peers(struct hth_reader *r, struct hth_ready_reply *out
                 return HTH_E_MALFORMED;
     }
     return out->count > 0 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+/* Each can be dialled, and is no member. */
+static enum hth_err read_helpers(struct hth_reader *r, struct hth_ready_reply *out)
+{
+    out->helpers = hth_read_u32(r);
+    HTH_TRY(r->err);
+    if (out->helpers > HTH_ROLL_HELPERS_MAX)
+        return HTH_E_TOO_LARGE;
+    for (uint32_t i = 0; i < out->helpers; i++) {
+        struct hth_roll_peer *p = &out->helper[i];
+        hth_read_bytes(r, &p->id, sizeof(p->id));
+        p->up_kbit = hth_read_u32(r);
+        HTH_TRY(hth_roll_addr_read(r, &p->addr));
+        bool twice = p->addr.family == 0;
+        for (uint32_t k = 0; k < out->count; k++)
+            twice |= hth_peer_id_eq(&out->peer[k].id, &p->id);
+        for (uint32_t k = 0; k < i; k++)
+            twice |= hth_peer_id_eq(&out->helper[k].id, &p->id);
+        if (twice)
+            return HTH_E_MALFORMED;
+    }
+    return HTH_OK;
 }
 
 enum hth_err hth_ready_reply_read(const uint8_t *data, size_t len, struct hth_ready_reply *out)
@@ -242,6 +285,8 @@ enum hth_err hth_ready_reply_read(const uint8_t *data, size_t len, struct hth_re
         HTH_TRY(read_flag(&r, &out->fork));
     if (go || kind == HTH_READY_MOVE)
         HTH_TRY(read_peers(&r, out));
+    if (go)
+        HTH_TRY(read_helpers(&r, out));
     return read_end(&r);
 }
 

@@ -2,12 +2,14 @@
 /*
  * roll_msg.h: the bytes of the roll call's messages (roll.h), little-endian, a version first.
  *
- *     READY  u8 version, u8 flags, ballot, head 32, accepted 32, u32 accepted_n, u64 life,
- *            u32 batch, brings, u32 quota, u32 rtt_us, address
+ *     READY  u8 version, u8 flags (1: leaves, 2: helps), ballot, head 32, accepted 32,
+ *            u32 accepted_n, u64 life, u32 batch, brings, u32 quota, u32 rtt_us, u32 up_kbit,
+ *            address
  *     its answer: u8 kind, then
  *       WAIT    u32 quota, u8 quorum
  *       GO      head 32, u32 n, u8 fork, u32 count, of each member: id 32, u64 life, u32 batch,
- *               u32 samples, u32 next, u8 leaves, address
+ *               u32 samples, u32 next, u8 flags (1: leaves, 2: rests), u32 up_kbit, address;
+ *               u32 helpers, of each: id 32, u32 up_kbit, address
  *       MOVE    head 32, u32 count, of each holder: id 32, address
  *       LATER   u32 n
  *       BEHIND  head 32
@@ -43,8 +45,11 @@
 #define HTH_ROLL_HELD_MAX  16
 #define HTH_ROLL_LINKS_MAX 16
 
+/* Helpers in a list (helper.h). */
+#define HTH_ROLL_HELPERS_MAX 8
+
 /* A message of any kind has at most this many bytes: a GO to a full list. */
-#define HTH_ROLL_BYTES_MAX (64 + HTH_ROLL_MEMBERS_MAX * 72)
+#define HTH_ROLL_BYTES_MAX (64 + HTH_ROLL_MEMBERS_MAX * 76 + HTH_ROLL_HELPERS_MAX * 55)
 
 struct hth_roll_ballot {
     uint64_t step;
@@ -63,6 +68,8 @@ struct hth_ready_msg {
     uint32_t quota;           /* that it keeps to */
     uint32_t rtt_us;          /* from it to its caller and back; 0: not known */
     bool leaves;
+    bool helps;           /* it reduces, and is no member: what is said of a batch is of no use */
+    uint32_t up_kbit;     /* that it can send in a second; 0: not known, or a client */
     struct hth_addr addr; /* family 0: it can't be dialled */
 };
 
@@ -81,6 +88,8 @@ struct hth_roll_peer {
     uint32_t samples;
     uint32_t next; /* its quota on top of this average, to begin with */
     bool leaves;
+    bool rests;       /* it reduces nothing in this round */
+    uint32_t up_kbit; /* as it said, or a helper */
     struct hth_addr addr;
 };
 
@@ -93,6 +102,8 @@ struct hth_ready_reply {
     bool fork;
     uint32_t count;
     struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX]; /* of a MOVE at most HTH_ROLL_LINE_MAX */
+    uint32_t helpers;
+    struct hth_roll_peer helper[HTH_ROLL_HELPERS_MAX];
 };
 
 struct hth_links_msg {

@@ -5,6 +5,7 @@
 
 #include "averaging/codec.h"
 #include "averaging/roster.h"
+#include "collab/helper.h"
 #include "core/mem.h"
 #include "kernels/params.h"
 #include "trainer/trainer_int.h"
@@ -26,6 +27,7 @@ struct hth_helper {
     struct hth_roster *roster;
     struct hth_averager *averager;
     struct hth_share_opts share;
+    struct hth_roll_helper *roll; /* NULL: not by roll call */
     struct hth_model *model;
     struct hth_settings settings;
     uint32_t parts; /* buffers in an offer of parameters: values and states */
@@ -197,6 +199,27 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     hth_helper_nudge(h);
 }
 
+/* ---- by roll call ---------------------------------------------------------------------------- */
+
+static enum hth_err help_by_roll(struct hth_helper *h, struct hth_rpc *rpc)
+{
+    const struct hth_share_opts *s = &h->share;
+    const struct hth_roll_helper_opts opts = {
+        .network = s->network,
+        .schema = hth_settings_schema(&h->settings, HTH_TICKET_GRADIENT),
+        .addr = s->addr,
+        .bandwidth = s->bandwidth,
+        .count = hth_params_flat_len(hth_model_params(h->model)),
+        .spans = h->spans,
+        .span_count = h->spans != NULL ? h->span_count : 0,
+        .shape = s->shape,
+        .dht = s->dht,
+        .reducer = s->reducer,
+    };
+
+    return hth_roll_helper_new(h->env, rpc, &opts, &h->roll);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *opts,
@@ -224,7 +247,10 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     hth_settings_set(h->roster, &h->settings, HTH_TICKET_PARAMS);
     HTH_GOTO(fail, hth_averager_start(h->averager, on_round, h));
     h->timer = hth_timer_new(env, on_timer, h);
-    hth_timer_set(env, h->timer, 0);
+    if (h->share.mode == HTH_SHARE_BATCH && h->share.reducer != NULL)
+        HTH_GOTO(fail, help_by_roll(h, opts->rpc));
+    else
+        hth_timer_set(env, h->timer, 0);
     *out = h;
     return HTH_OK;
 fail:
@@ -236,6 +262,7 @@ void hth_helper_free(struct hth_helper *h)
 {
     if (h == NULL)
         return;
+    hth_roll_helper_free(h->roll);
     hth_averager_stop(h->averager);
     if (h->timer != NULL)
         hth_timer_free(h->env, h->timer);
@@ -246,17 +273,26 @@ void hth_helper_free(struct hth_helper *h)
 
 void hth_helper_nudge(struct hth_helper *h)
 {
-    hth_timer_set(h->env, h->timer, 0);
+    if (h->roll == NULL)
+        hth_timer_set(h->env, h->timer, 0);
 }
 
 void hth_helper_quiesce(struct hth_helper *h)
 {
     h->resting = true;
+    if (h->roll != NULL)
+        hth_roll_helper_rest(h->roll);
 }
 
 void hth_helper_stats(const struct hth_helper *h, struct hth_helper_stats *out)
 {
+    struct hth_roll_helper_stats roll;
+
     *out = h->stats;
+    if (h->roll != NULL) {
+        hth_roll_helper_stats(h->roll, &roll);
+        *out = (struct hth_helper_stats){roll.step, roll.rounds, roll.failed};
+    }
     if (out->step == UINT64_MAX)
         out->step = 0;
 }

@@ -9,9 +9,11 @@
  * their own values of that share for one round.
  *
  * It follows the trainers. If they step by themselves, it takes part in each round of the
- * parameters. If they share batches, it follows the median of their steps, offers when the batch is
- * about to be full (the gradients), and once more in steps whose parameters are averaged. Trainers
- * wait for it no longer than for a trainer: population, grid and quorum are counted without it.
+ * parameters. If they share batches by roll call (share.reducer), it is in their callers' lists
+ * (collab/helper.h). If they share them without, it follows the median of their steps, offers when
+ * the batch is about to be full (the gradients), and once more in steps whose parameters are
+ * averaged. Trainers wait for it no longer than for a trainer: population, grid and quorum are
+ * counted without it.
  *
  * Loop thread. Averager and roster are borrowed; the averager's mode and the roster's flags say
  * that this is a helper. The helper sets the averager's callback.
@@ -27,6 +29,7 @@
 
 struct hth_backend;
 struct hth_helper;
+struct hth_rpc;
 
 struct hth_helper_opts {
     const struct hth_backend *backend; /* NULL: the reference back end; computes nothing */
@@ -34,6 +37,7 @@ struct hth_helper_opts {
     struct hth_train_optim optim; /* of the run's trunk: it helps only trainers with this one */
     struct hth_share_opts share;  /* of the run, with the roster */
     struct hth_averager *averager;
+    struct hth_rpc *rpc; /* by roll call */
 };
 
 /* Errors: E_CONFIG (no roster, no averager), those of hth_model_new. */

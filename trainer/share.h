@@ -72,6 +72,7 @@ struct hth_share_opts {
     struct hth_dht *dht;       /* with a roster; and the trainer's rpc */
     const char *network;
     struct hth_addr addr; /* newcomers fetch the state here; family 0: over open connections */
+    double bandwidth;     /* bit/s that it can send; 0: not known, or a client */
     uint64_t every;       /* LOCAL: updates between rounds; BATCH: steps between averages of the
                            * parameters, against drift; 0: never */
     bool states;          /* the optimiser's states are averaged with the parameters */

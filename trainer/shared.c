@@ -491,6 +491,7 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
     struct hth_collab_opts opts = {.network = o->network,
                                    .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
                                    .addr = o->addr,
+                                   .bandwidth = o->bandwidth,
                                    .life = hth_rng_u64(&t->rng),
                                    .count = flat_len(t),
                                    .state_bytes = hth_run_state_bytes(t),

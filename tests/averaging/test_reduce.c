@@ -334,6 +334,35 @@ static void test_roles(void **state)
     swarm_free(&s);
 }
 
+/* Whoever reduces how much, the mean has the same bits. */
+static void test_helper_changes_no_bit(void **state)
+{
+    enum { COUNT = 100000 };
+    struct reduce_swarm s;
+    float *with = hth_new_array(float, COUNT);
+    (void)state;
+    swarm_defaults(&s);
+    s.same = true;
+    swarm_new(&s, 6, 4, COUNT);
+    s.member[3].weight = 0;
+    s.member[1].bandwidth = 2e8;
+    swarm_roles(&s);
+    for (int round = 0; round < 2; round++) {
+        swarm_start(&s);
+        swarm_run(&s);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_ok(s.peer[i].result.err);
+            if (round == 0 && i == 0)
+                memcpy(with, average_of(&s.peer[i]), COUNT * sizeof(float));
+            assert_memory_equal(with, average_of(&s.peer[i]), COUNT * sizeof(float));
+        }
+        swarm_next(&s);
+        s.absent = 1u << 3;
+    }
+    hth_free(with);
+    swarm_free(&s);
+}
+
 /* One that reduces, by far the fastest: everything goes there. */
 static void test_server(void **state)
 {
@@ -558,6 +587,7 @@ int main(void)
         cmocka_unit_test(test_same_is_no_wider),
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_helper_changes_no_bit),
         cmocka_unit_test(test_server),
         cmocka_unit_test(test_early),
         cmocka_unit_test(test_rounds_at_once),

@@ -10,7 +10,7 @@
 #include "core/mem.h"
 #include "sim/world.h"
 
-enum { MEMBERS_MAX = 8, STEPS_MAX = 4096, ROUNDS_MAX = 8192, LIVES = 4, GRAIN = 8 };
+enum { MEMBERS_MAX = 8, STEPS_MAX = 16384, ROUNDS_MAX = 16384, LIVES = 4, GRAIN = 8 };
 #define AVERAGE_US (10 * HTH_US_PER_MS)
 #define ROUND_US   (300 * HTH_US_PER_MS) /* members that did not come by then are left out */
 #define FETCH_US   (20 * HTH_US_PER_MS)
@@ -36,6 +36,7 @@ struct mate {
     bool mute;                       /* never says what it brings */
     bool rests;                      /* brings no more */
     bool lies;                       /* nothing of what it starts lands */
+    bool listed, reduces;            /* in the last list of any member */
     struct hth_hash head[STEPS_MAX]; /* by step, as this member held them last */
     uint64_t step;
 };
@@ -112,6 +113,14 @@ static void on_batch(void *arg)
     gather(m);
 }
 
+static struct mate *mate_of(struct line *l, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (hth_peer_id_eq(&l->mate[i].env->self, id))
+            return &l->mate[i];
+    return NULL;
+}
+
 static struct round *round_of(struct line *l, const struct hth_roll_group *group)
 {
     for (uint32_t i = l->rounds; i-- > 0;)
@@ -152,6 +161,8 @@ static void start_average(void *arg, const struct hth_roll_group *group)
     for (uint32_t i = 0; i < group->count; i++) {
         assert_true(hth_peer_id_eq(&m->round->member[i], &group->peer[i].id));
         sum += group->peer[i].samples;
+        mate_of(m->line, &group->peer[i].id)->listed = true;
+        mate_of(m->line, &group->peer[i].id)->reduces = !group->peer[i].rests;
         dial(m, &group->peer[i]);
     }
     assert_true(sum >= m->line->target);
@@ -169,14 +180,6 @@ static bool apart(const struct line *l, uint32_t a, uint32_t b)
 {
     return l->side[a] != l->side[b] || !hth_node_is_up(l->mate[a].node) ||
            !hth_node_is_up(l->mate[b].node);
-}
-
-static struct mate *mate_of(struct line *l, const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < l->n; i++)
-        if (hth_peer_id_eq(&l->mate[i].env->self, id))
-            return &l->mate[i];
-    return NULL;
 }
 
 /* A round ends once all that can come have, or after ROUND_US; nobody gets it from across a cut. */
@@ -546,6 +549,28 @@ static void newcomers_come_in(void **state)
     stop(l);
 }
 
+/* Neither a newcomer nor a member whose parts failed reduces, for a while. */
+static void bad_reducers_rest(void **state)
+{
+    (void)state;
+    struct line *l = start(5, 3, false);
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    assert_true(l->mate[0].reduces && l->mate[1].reduces && l->mate[2].reduces);
+    add_mate(l);
+    while (!l->mate[3].listed)
+        hth_world_run_for(l->world, HTH_US_PER_MS);
+    assert_false(l->mate[3].reduces);
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    assert_true(l->mate[3].reduces);
+    for (uint32_t i = 0; i < l->n; i++)
+        hth_roll_slow(l->mate[i].roll, &l->mate[1].env->self);
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    assert_true(l->mate[0].reduces && !l->mate[1].reduces && l->mate[2].reduces);
+    hth_world_run_for(l->world, 300 * HTH_US_PER_S);
+    assert_true(l->mate[1].reduces);
+    stop(l);
+}
+
 /* The chain is longer than what is kept of it: a newcomer begins at an anchor. */
 static void the_chain_is_longer_than_kept(void **state)
 {
@@ -858,6 +883,7 @@ int main(void)
         cmocka_unit_test(a_fork_heals),
         cmocka_unit_test(leaving_costs_nothing),
         cmocka_unit_test(newcomers_come_in),
+        cmocka_unit_test(bad_reducers_rest),
         cmocka_unit_test(the_chain_is_longer_than_kept),
         cmocka_unit_test(newcomers_are_waited_for),
         cmocka_unit_test(a_lost_caller_is_heard_again),

@@ -58,6 +58,8 @@ static void ready_comes_back(void **state)
                                   .quota = UINT32_MAX - i,
                                   .rtt_us = 3 * i,
                                   .leaves = i & 1,
+                                  .helps = i & 2,
+                                  .up_kbit = 5 * i,
                                   .addr = any_addr(family[i % 3])},
                              b;
         size_t len = hth_ready_write(&a, bytes);
@@ -67,12 +69,13 @@ static void ready_comes_back(void **state)
         assert_memory_equal(&a.accepted, &b.accepted, sizeof(a.head));
         assert_true(a.accepted_n == b.accepted_n && a.life == b.life && a.batch == b.batch);
         assert_true(a.quota == b.quota && a.rtt_us == b.rtt_us && a.leaves == b.leaves);
+        assert_true(a.helps == b.helps && a.up_kbit == b.up_kbit);
         assert_true(same_brings(&a.brings, &b.brings));
         assert_true(hth_addr_eq(&a.addr, &b.addr));
         for (size_t cut = 0; cut < len; cut++)
             assert_int_not_equal(hth_ready_read(bytes, cut, &b), HTH_OK);
         assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, len + 1, &b));
-        bytes[1] = 2; /* an unknown flag */
+        bytes[1] = 4; /* an unknown flag */
         assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, len, &b));
         bytes[0]++;
         assert_err(HTH_E_VERSION, hth_ready_read(bytes, len, &b));
@@ -123,10 +126,17 @@ static struct hth_ready_reply any_reply(enum hth_ready_answer kind, uint32_t cou
                                            .samples = 3 * i,
                                            .next = 4 * i,
                                            .leaves = i & 1,
+                                           .rests = i & 2,
+                                           .up_kbit = 5 * i,
                                            .addr = any_addr(i % 2 ? 4 : 6)};
     for (uint32_t i = 0; i < count; i++)
         memcpy(&a.peer[i].id, &(struct hth_hash){{(uint8_t)i, (uint8_t)(i >> 8), 1}},
                sizeof(a.peer[i].id));
+    uint32_t most = kind == HTH_READY_GO ? HTH_MIN(count / 2, HTH_ROLL_HELPERS_MAX) : 0;
+    for (; a.helpers < most; a.helpers++)
+        a.helper[a.helpers] = (struct hth_roll_peer){.id = {{(uint8_t)a.helpers, 0, 2}},
+                                                     .up_kbit = 7 * a.helpers,
+                                                     .addr = any_addr(4)};
     return a;
 }
 
@@ -160,8 +170,14 @@ static void answers_come_back(void **state)
             assert_true(hth_addr_eq(&a.peer[i].addr, &b.peer[i].addr));
             assert_true(!go || (b.peer[i].life == i && b.peer[i].batch == 2 * i &&
                                 b.peer[i].samples == 3 * i && b.peer[i].next == 4 * i &&
-                                b.peer[i].leaves == (i & 1)));
+                                b.peer[i].leaves == (i & 1) && b.peer[i].rests == !!(i & 2) &&
+                                b.peer[i].up_kbit == 5 * i));
         }
+        assert_int_equal(b.helpers, a.helpers);
+        for (uint32_t i = 0; i < a.helpers; i++)
+            assert_true(hth_peer_id_eq(&a.helper[i].id, &b.helper[i].id) &&
+                        hth_addr_eq(&a.helper[i].addr, &b.helper[i].addr) &&
+                        b.helper[i].up_kbit == 7 * i);
         for (size_t cut = 0; cut < len; cut++)
             assert_int_not_equal(hth_ready_reply_read(bytes, cut, &b), HTH_OK);
         assert_int_not_equal(hth_ready_reply_read(bytes, len + 1, &b), HTH_OK);
@@ -183,6 +199,22 @@ static void bad_answers_are_refused(void **state)
     a.peer[1].samples = HTH_ROLL_SAMPLES_MAX + 1;
     len = hth_ready_reply_write(&a, bytes);
     assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, len, &b));
+    static const struct hth_roll_peer odd[] = {
+        {.id = {{0, 1}}, .addr = {.family = 4, .port = 1}},
+        {.id = {{1, 0, 2}}, .addr = {.family = 4, .port = 1}},
+        {.id = {{9}}},
+    };
+    for (size_t i = 0; i < HTH_ARRAY_LEN(odd); i++) { /* a member, another helper, a client */
+        a = any_reply(HTH_READY_GO, 6);
+        memcpy(&a.peer[0].id, &odd[0].id, sizeof(a.peer[0].id));
+        a.helper[2] = odd[i];
+        len = hth_ready_reply_write(&a, bytes);
+        assert_err(HTH_E_MALFORMED, hth_ready_reply_read(bytes, len, &b));
+    }
+    a = any_reply(HTH_READY_GO, 2);
+    len = hth_ready_reply_write(&a, bytes);
+    bytes[len - 55 - 4] = HTH_ROLL_HELPERS_MAX + 1;
+    assert_err(HTH_E_TOO_LARGE, hth_ready_reply_read(bytes, len, &b));
     a = any_reply(HTH_READY_MOVE, 1);
     len = hth_ready_reply_write(&a, bytes);
     bytes[33] = HTH_ROLL_LINE_MAX + 1; /* the count */

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/helper.h"
+
+#include "collab/heads.h"
+#include "collab/line.h"
+#include "core/mem.h"
+
+#include <string.h>
+
+#define AGAIN_US  (20 * HTH_US_PER_MS)
+#define LOST_US   (200 * HTH_US_PER_MS) /* until another member is asked */
+#define ANSWER_US (3 * HTH_US_PER_S)    /* a READY is answered by then */
+#define KBIT      1e3
+
+/* One may end while the next begins, and one hold on to a member that is lost. */
+enum { ROUNDS = 4 };
+
+struct helped {
+    struct hth_roll_helper *helper;
+    struct hth_reduce_round *round; /* NULL: free */
+};
+
+struct hth_roll_helper {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_roll_helper_opts opts;
+    struct hth_avg_span *spans;
+    struct hth_heads *heads;
+    struct hth_timer *timer;
+    struct hth_rpc_call *call;  /* its READY; NULL: none is out */
+    struct hth_roll_peer to;    /* whom that was sent to, or is next; family 0: nobody is known */
+    struct hth_roll_peer heard; /* the last caller of whom a record came; likewise */
+    struct hth_ready_reply go;  /* the last list: its members know who calls */
+    uint32_t asked;             /* of them */
+    struct helped helped[ROUNDS];
+    bool rests;
+    struct hth_roll_helper_stats stats;
+};
+
+/* ---- a round ------------------------------------------------------------------------------ */
+
+static void on_reduced(void *arg, const struct hth_reduce_result *result)
+{
+    struct helped *a = arg;
+    a->round = NULL;
+    a->helper->stats.rounds += result->err == HTH_OK;
+    a->helper->stats.failed += result->err != HTH_OK;
+    a->helper->stats.under_way--;
+}
+
+static struct helped *find_free(struct hth_roll_helper *h)
+{
+    for (uint32_t i = 0; i < ROUNDS; i++)
+        if (h->helped[i].round == NULL)
+            return &h->helped[i];
+    return NULL;
+}
+
+static enum hth_err reduce(struct hth_roll_helper *h, struct helped *a, uint32_t number)
+{
+    static struct hth_cells cells;
+    struct hth_reduce_member members[HTH_LINE_MAX];
+    struct hth_roll_group group;
+    uint32_t unused;
+    struct hth_reduce_opts o = hth_line_opts(h->opts.count, h->spans, h->opts.span_count);
+    hth_line_group(h->env->crypto, &h->env->self, &h->go, &group);
+    hth_cells_place(h->env->crypto, &group.head, group.peer, group.count, &h->opts.shape, &cells);
+    uint32_t line = hth_line_of_helper(&cells, number);
+    o.group = hth_line_name(h->env->crypto, &group, &cells, line);
+    o.members = members;
+    o.member_count = hth_line_fill(&group, &cells, line, members, &unused);
+    for (uint32_t i = 0; i < o.member_count; i++)
+        if (hth_peer_id_eq(&members[i].id, &h->env->self))
+            o.self = i;
+    o.done = on_reduced;
+    o.arg = a;
+    return hth_reduce_start(h->opts.reducer, &o, &a->round);
+}
+
+static void help(struct hth_roll_helper *h)
+{
+    struct helped *a = find_free(h);
+    uint32_t number = 0;
+    while (number < h->go.helpers && !hth_peer_id_eq(&h->go.helper[number].id, &h->env->self))
+        number++;
+    if (number == h->go.helpers)
+        return; /* not its GO */
+    enum hth_err err = a != NULL ? reduce(h, a, number) : HTH_E_BUSY;
+    h->stats.under_way += err == HTH_OK;
+    h->stats.failed += err != HTH_OK && err != HTH_E_DUPLICATE;
+}
+
+/* ---- READY -------------------------------------------------------------------------------- */
+
+static void again(struct hth_roll_helper *h, int64_t after_us)
+{
+    if (h->call == NULL && !h->rests)
+        hth_timer_set(h->env, h->timer, after_us);
+}
+
+/* Somebody else who may know who calls. */
+static void ask_another(struct hth_roll_helper *h)
+{
+    bool first = !hth_peer_id_eq(&h->to.id, &h->heard.id) && h->heard.addr.family != 0;
+    if (first)
+        h->to = h->heard;
+    for (uint32_t k = 0; k < h->go.count && !first; k++) {
+        const struct hth_roll_peer *p = &h->go.peer[h->asked++ % h->go.count];
+        if (p->addr.family == 0)
+            continue;
+        h->to = *p;
+        break;
+    }
+    again(h, LOST_US);
+}
+
+static void on_answer(void *arg, const struct hth_rpc_result *result)
+{
+    struct hth_roll_helper *h = arg;
+    static struct hth_ready_reply reply;
+    enum hth_err err = result->err;
+    h->call = NULL;
+    if (err == HTH_OK)
+        err = hth_ready_reply_read(result->payload, result->payload_len, &reply);
+    if (err != HTH_OK) {
+        ask_another(h);
+        return;
+    }
+    if (reply.kind == HTH_READY_GO) {
+        h->go = reply;
+        help(h);
+    }
+    if (reply.kind == HTH_READY_MOVE)
+        h->to = reply.peer[0];
+    again(h, reply.kind == HTH_READY_GO || reply.kind == HTH_READY_WAIT ? 0 : AGAIN_US);
+}
+
+static void on_timer(void *arg)
+{
+    struct hth_roll_helper *h = arg;
+    uint8_t bytes[HTH_ROLL_BYTES_MAX];
+    const struct hth_ready_msg ready = {
+        .brings = {.grain = 1},
+        .helps = true,
+        .up_kbit = (uint32_t)HTH_MIN(h->opts.bandwidth / KBIT, (double)UINT32_MAX),
+        .addr = h->opts.addr};
+    struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_READY, .timeout_us = ANSWER_US};
+    struct hth_rpc_target target = {h->to.id, h->to.addr};
+    if (h->call != NULL || h->rests || h->to.addr.family == 0)
+        return;
+    opts.body.payload = bytes;
+    opts.body.payload_len = hth_ready_write(&ready, bytes);
+    if (hth_rpc_call(h->rpc, &target, &opts, on_answer, h, &h->call) != HTH_OK)
+        ask_another(h);
+}
+
+static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
+{
+    struct hth_roll_helper *h = arg;
+    if (hth_head_is_none(&note->head) || note->addr.family == 0)
+        return;
+    h->stats.step = note->step;
+    h->heard = (struct hth_roll_peer){.id = *by, .addr = note->addr};
+    if (h->to.addr.family != 0)
+        return;
+    h->to = h->heard;
+    again(h, 0);
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+enum hth_err hth_roll_helper_new(struct hth_env *env, struct hth_rpc *rpc,
+                                 const struct hth_roll_helper_opts *opts,
+                                 struct hth_roll_helper **out)
+{
+    *out = NULL;
+    if (opts->addr.family == 0 || opts->count == 0)
+        return HTH_E_CONFIG;
+    struct hth_roll_helper *h = hth_new(struct hth_roll_helper);
+    h->env = env;
+    h->rpc = rpc;
+    h->opts = *opts;
+    if (opts->span_count > 0) {
+        h->spans = hth_new_array(struct hth_avg_span, opts->span_count);
+        memcpy(h->spans, opts->spans, opts->span_count * sizeof(*h->spans));
+    }
+    for (uint32_t i = 0; i < ROUNDS; i++)
+        h->helped[i].helper = h;
+    h->timer = hth_timer_new(env, on_timer, h);
+    enum hth_err err =
+        hth_heads_new(env, opts->dht, opts->network, opts->schema, on_head, h, &h->heads);
+    if (err != HTH_OK) {
+        hth_roll_helper_free(h);
+        return err;
+    }
+    *out = h;
+    return HTH_OK;
+}
+
+void hth_roll_helper_free(struct hth_roll_helper *h)
+{
+    if (h == NULL)
+        return;
+    for (uint32_t i = 0; i < ROUNDS; i++)
+        if (h->helped[i].round != NULL)
+            hth_reduce_cancel(h->helped[i].round);
+    if (h->call != NULL)
+        hth_rpc_cancel(h->call);
+    hth_heads_free(h->heads);
+    hth_timer_free(h->env, h->timer);
+    hth_free(h->spans);
+    hth_free(h);
+}
+
+void hth_roll_helper_rest(struct hth_roll_helper *h)
+{
+    h->rests = true;
+    if (h->call != NULL)
+        hth_rpc_cancel(h->call);
+    h->call = NULL;
+}
+
+void hth_roll_helper_stats(const struct hth_roll_helper *h, struct hth_roll_helper_stats *out)
+{
+    *out = h->stats;
+}

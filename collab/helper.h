@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * helper.h: a peer that holds no state of the run and reduces for its trainers.
+ *
+ * A helper follows the run's records (heads.h) to the member that calls, and is READY there, with
+ * the flag HELPS. The caller holds that as it holds its members' READYs; its GO lists the helpers
+ * behind the members, and is the answer. They reduce shares of the round's values by their
+ * bandwidth (line.h), so that the members' shares become smaller.
+ *
+ *     helper                             caller
+ *        | --- READY {helps, up} -----------> |   held; at most HTH_ROLL_HELPERS_MAX
+ *        | <-- WAIT ------------------------- |   "still here"
+ *        | <-- MOVE {the caller} ------------ |   from a member that does not call
+ *        | <-- GO {list, helpers} ----------- |
+ *        | <====== its shares, reduced =====> |   with all of the list
+ *
+ * A helper is in no roll, has no vote, and nobody waits for it. One that is lost in a round costs
+ * what a member costs that is: the round is made again. Members that saw it list no helpers then
+ * for twenty times as long as the round took, so that helpers that fail cost little.
+ *
+ * Loop thread. All options but the spans are borrowed.
+ */
+#ifndef HTH_COLLAB_HELPER_H
+#define HTH_COLLAB_HELPER_H
+
+#include "averaging/codec.h"
+#include "averaging/grid.h"
+#include "core/env.h"
+#include "core/ident.h"
+
+struct hth_dht;
+struct hth_reducer;
+struct hth_roll_helper;
+struct hth_rpc;
+
+/* As the trainers', collab.h. */
+struct hth_roll_helper_opts {
+    const char *network;
+    uint64_t schema;
+    struct hth_addr addr;
+    double bandwidth; /* bit/s that it can send; 0: not known */
+    uint64_t count;
+    const struct hth_avg_span *spans;
+    uint32_t span_count;
+    struct hth_avg_shape shape;
+    struct hth_dht *dht;
+    struct hth_reducer *reducer;
+};
+
+/* Errors: E_CONFIG (no address, no floats), those of a board. */
+enum hth_err hth_roll_helper_new(struct hth_env *env, struct hth_rpc *rpc,
+                                 const struct hth_roll_helper_opts *opts,
+                                 struct hth_roll_helper **out) HTH_MUST;
+/* Leaves rounds that are under way. NULL is fine. */
+void hth_roll_helper_free(struct hth_roll_helper *helper);
+/* Is READY no more; rounds that are under way end. */
+void hth_roll_helper_rest(struct hth_roll_helper *helper);
+
+struct hth_roll_helper_stats {
+    uint64_t step;           /* of the latest record of a caller */
+    uint64_t rounds, failed; /* that it reduced in */
+    uint32_t under_way;
+};
+void hth_roll_helper_stats(const struct hth_roll_helper *helper, struct hth_roll_helper_stats *out);
+
+#endif

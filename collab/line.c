@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/line.h"
+
+#include "averaging/shares.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUND_US   (30 * HTH_US_PER_S)
+#define THIN_BIT_S 2e6 /* a slower line is no line to train over */
+#define KBIT       1e3
+#define NOT_SAID   1.0 /* bit/s; the least that is said is a kbit/s */
+
+static int by_id(const void *a, const void *b)
+{
+    return hth_peer_id_cmp(&((const struct hth_roll_peer *)a)->id,
+                           &((const struct hth_roll_peer *)b)->id);
+}
+
+void hth_line_group(const struct hth_crypto *crypto, const struct hth_peer_id *self,
+                    struct hth_ready_reply *go, struct hth_roll_group *out)
+{
+    uint8_t name[sizeof(go->head) + sizeof(go->n)];
+    qsort(go->peer, go->count, sizeof(go->peer[0]), by_id);
+    *out = (struct hth_roll_group){.head = go->head,
+                                   .count = go->count,
+                                   .self = HTH_ROLL_MEMBERS_MAX,
+                                   .peer = go->peer,
+                                   .helpers = go->helpers,
+                                   .helper = go->helper};
+    for (uint32_t i = 0; i < go->count; i++)
+        if (hth_peer_id_eq(&go->peer[i].id, self))
+            out->self = i;
+    memcpy(name, &go->head, sizeof(go->head));
+    hth_store_u32le(name + sizeof(go->head), go->n);
+    crypto->hash(name, sizeof(name), &out->id);
+}
+
+static uint32_t lines_of(const struct hth_cells *cells)
+{
+    return cells->cells / cells->shape.size[0];
+}
+
+uint32_t hth_line_of_helper(const struct hth_cells *cells, uint32_t helper)
+{
+    return helper % lines_of(cells);
+}
+
+/* ---- bandwidths --------------------------------------------------------------------------- */
+
+static double said(const struct hth_roll_peer *p)
+{
+    return p->up_kbit > 0 ? KBIT * p->up_kbit : NOT_SAID;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void set_usual(struct hth_reduce_member *m, uint32_t n)
+{
+    double known[HTH_LINE_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (m[i].bandwidth > NOT_SAID)
+            known[count++] = m[i].bandwidth;
+    if (count == 0)
+        return;
+    qsort(known, count, sizeof(*known), by_size);
+    for (uint32_t i = 0; i < n; i++)
+        if (m[i].bandwidth == NOT_SAID)
+            m[i].bandwidth = known[(count - 1) / 2];
+}
+
+/* ---- a line ------------------------------------------------------------------------------- */
+
+static struct hth_reduce_member member_of(const struct hth_roll_peer *p, bool rests)
+{
+    return (struct hth_reduce_member){.id = p->id,
+                                      .addr = p->addr,
+                                      .bandwidth = rests || p->addr.family == 0 ? 0 : said(p),
+                                      .weight = p->samples};
+}
+
+static bool reduces(const struct hth_roll_peer *p)
+{
+    return !p->rests && p->addr.family != 0;
+}
+
+uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cells *cells,
+                       uint32_t line, struct hth_reduce_member out[HTH_LINE_MAX],
+                       uint32_t *members)
+{
+    const struct hth_roll_peer *peer[HTH_ROLL_LINE_MAX];
+    uint32_t n = 0;
+    bool any = false;
+    for (uint32_t k = 0; k < cells->shape.size[0]; k++) {
+        uint32_t cell = hth_cells_on_line(cells, line, 0, k);
+        if (cell >= cells->count)
+            continue; /* a hole */
+        peer[n] = &group->peer[cells->member[cell]];
+        any |= reduces(peer[n++]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = member_of(peer[i], any && peer[i]->rests);
+    *members = n;
+    for (uint32_t i = line; i < group->helpers; i += lines_of(cells)) {
+        out[n] = member_of(&group->helper[i], false);
+        out[n++].weight = 0;
+    }
+    set_usual(out, n);
+    return n;
+}
+
+struct hth_hash hth_line_name(const struct hth_crypto *crypto, const struct hth_roll_group *group,
+                              const struct hth_cells *cells, uint32_t line)
+{
+    uint8_t name[sizeof(group->id) + sizeof(line)];
+    struct hth_hash out;
+    if (cells->shape.dims == 1)
+        return group->id;
+    memcpy(name, &group->id, sizeof(group->id));
+    hth_store_u32le(name + sizeof(group->id), line);
+    crypto->hash(name, sizeof(name), &out);
+    return out;
+}
+
+/* Groups on thin lines take twice what they need at best. A member that is lost, silent, or slower
+ * than the others is given up long before. */
+static int64_t round_us(uint64_t count)
+{
+    double bits = 2.0 * 8 * sizeof(float) * (double)count;
+    return HTH_MAX(ROUND_US, (int64_t)(2 * bits / THIN_BIT_S * HTH_US_PER_S));
+}
+
+struct hth_reduce_opts hth_line_opts(uint64_t count, const struct hth_avg_span *spans,
+                                     uint32_t span_count)
+{
+    return (struct hth_reduce_opts){.count = count,
+                                    .spans = spans,
+                                    .span_count = span_count,
+                                    .same = true,
+                                    .share_max = HTH_AVG_SHARE_MAX,
+                                    .timeout_us = HTH_MIN(round_us(count),
+                                                          HTH_AVG_REDUCE_TIMEOUT_MAX_US)};
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Helpers of trainers that share batches by roll call: they reduce, change no bit, and their
+ * absence or death costs little. Clients take part without reducing.
+ */
+#include "averaging/peer.h"
+#include "collab/collab.h"
+#include "core/mem.h"
+#include "kernels/params.h"
+#include "rpc/rpc.h"
+#include "support/test.h"
+#include "trainer/crew.h"
+#include "trainer/helper.h"
+
+#include <stdio.h>
+
+#define S    HTH_US_PER_S
+#define MS   HTH_US_PER_MS
+#define PORT 7100
+
+enum { HELPERS = 2 };
+
+struct helping {
+    struct fixture *f;
+    struct hth_node *node;
+    struct hth_rpc *rpc;
+    struct hth_avg_peer avg;
+    struct hth_helper *helper;
+};
+
+struct fixture {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+    struct hth_crew_opts opts;
+    struct helping helping[HELPERS];
+};
+
+/* ---- the helpers ----------------------------------------------------------------------------- */
+
+static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
+{
+    struct helping *h = arg;
+    struct hth_addr addr = hth_node_addr(h->node, PORT);
+    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
+    struct hth_avg_peer_opts avg = HTH_AVG_PEER_OPTS_INIT;
+    struct hth_helper_opts o = {.model = h->f->opts.trainer.model,
+                                .optim = h->f->opts.trainer.optim,
+                                .share = h->f->opts.trainer.share};
+
+    rpc.network = avg.network = "crew";
+    rpc.listen = &addr;
+    rpc.on_peer_lost = hth_avg_peer_lost;
+    rpc.arg = &h->avg;
+    avg.addr = addr;
+    avg.mode = HTH_AVG_HELPER;
+    assert_ok(hth_rpc_new(env, &rpc, &h->rpc));
+    assert_ok(hth_avg_peer_open(env, h->rpc, dht, &avg, &h->avg));
+    o.rpc = h->rpc;
+    o.averager = &h->avg.averager;
+    o.share.roster = h->avg.roster;
+    o.share.reducer = h->avg.reducer;
+    o.share.dht = dht;
+    o.share.network = "crew";
+    o.share.addr = addr;
+    assert_ok(hth_helper_new(env, &o, &h->helper));
+}
+
+static void halt(struct hth_env *env, void *arg)
+{
+    struct helping *h = arg;
+
+    (void)env;
+    hth_helper_free(h->helper);
+    hth_avg_peer_close(&h->avg);
+    hth_rpc_free(h->rpc);
+    h->helper = NULL;
+}
+
+static void add_helper(struct fixture *f, uint32_t i)
+{
+    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
+    char name[16];
+
+    snprintf(name, sizeof(name), "helper%u", i);
+    f->helping[i].f = f;
+    node.boot = boot;
+    node.halt = halt;
+    node.arg = &f->helping[i];
+    node.device = &crew_slow;
+    f->helping[i].node = hth_world_node(f->world, name, &node);
+}
+
+static uint64_t helped(const struct fixture *f, uint32_t i)
+{
+    struct hth_helper_stats s;
+
+    hth_helper_stats(f->helping[i].helper, &s);
+    return s.rounds;
+}
+
+/* ---- the trainers ---------------------------------------------------------------------------- */
+
+static struct fixture *start(uint64_t seed, bool big, uint32_t trainers, uint32_t clients,
+                             const char *grid)
+{
+    struct fixture *f = hth_new(struct fixture);
+    struct hth_crew_opts *o = &f->opts;
+
+    f->world = crew_world(seed, &f->files);
+    *o = crew_opts(HTH_SHARE_BATCH);
+    o->roll = true;
+    o->clients = clients;
+    if (big) { /* a vector of several shares */
+        o->trainer = task_lm();
+        o->trainer.local_optim.schedule.lr = 0;
+        o->trainer.model.balance = 0;
+        o->trainer.model.d = 48;
+        o->trainer.micro_batch = 2;
+        o->trainer.eval_every = 0;
+        o->trainer.share.mode = HTH_SHARE_BATCH;
+    }
+    o->trainer.share.target = 3 * o->trainer.micro_batch * HTH_MAX(trainers, 2u);
+    o->trainer.flights = 1;
+    o->trainer.updates_max = 1u << 30;
+    o->members = trainers;
+    o->edit = crew_own_rows;
+    o->device = &crew_slow;
+    if (grid != NULL)
+        assert_ok(hth_avg_shape_parse(grid, &o->trainer.share.shape));
+    f->crew = hth_crew_new(f->world, o);
+    return f;
+}
+
+static void end(struct fixture *f)
+{
+    assert_ok(hth_crew_err(f->crew));
+    crew_end(f->world, f->crew);
+    hth_free(f);
+}
+
+static uint64_t step_of(struct fixture *f, uint32_t i)
+{
+    struct hth_train_stats t;
+
+    if (hth_crew_trainer(f->crew, i) == NULL)
+        return 0;
+    hth_trainer_stats(hth_crew_trainer(f->crew, i), &t);
+    return t.updates;
+}
+
+static void run_to(struct fixture *f, uint32_t i, uint64_t step, int64_t within_us)
+{
+    int64_t until = hth_world_now_us(f->world) + within_us;
+
+    while (step_of(f, i) < step) {
+        if (hth_world_now_us(f->world) > until)
+            fail_msg("step %llu was not reached: %llu", (unsigned long long)step,
+                     (unsigned long long)step_of(f, i));
+        hth_world_run_for(f->world, MS);
+    }
+}
+
+/* Runs until all that are up stand at one step, between steps, and compares their bits there. */
+static uint64_t same(struct fixture *f, int64_t within_us)
+{
+    int64_t until = hth_world_now_us(f->world) + within_us;
+
+    for (;;) {
+        uint64_t least = UINT64_MAX, most = 0;
+        bool still = true;
+
+        for (uint32_t i = 0; i < hth_crew_count(f->crew); i++) {
+            struct hth_train_stats t;
+
+            if (hth_crew_trainer(f->crew, i) == NULL)
+                continue;
+            hth_trainer_stats(hth_crew_trainer(f->crew, i), &t);
+            still &= t.share.phase != HTH_SHARE_STEPPING;
+            least = HTH_MIN(least, t.updates);
+            most = HTH_MAX(most, t.updates);
+        }
+        if (still && least == most && least > 0) {
+            assert_true(hth_crew_spread(f->crew) == 0);
+            return least;
+        }
+        if (hth_world_now_us(f->world) > until)
+            fail_msg("they do not stand at one step: %llu to %llu", (unsigned long long)least,
+                     (unsigned long long)most);
+        hth_world_run_for(f->world, MS);
+    }
+}
+
+static uint64_t bytes_of(struct fixture *f)
+{
+    struct hth_rpc_stats s;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < hth_crew_count(f->crew); i++) {
+        hth_rpc_stats(hth_crew_rpc(f->crew, i), &s);
+        bytes += s.bytes_out;
+    }
+    return bytes;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* Bytes that the trainers send for a step. */
+static double bytes_a_step(uint64_t seed, uint32_t helpers)
+{
+    struct fixture *f = start(seed, true, 3, 0, NULL);
+
+    for (uint32_t i = 0; i < helpers; i++)
+        add_helper(f, i);
+    hth_world_run_for(f->world, 6 * S);
+    uint64_t bytes = bytes_of(f), before = step_of(f, 0), was[HELPERS] = {0};
+    for (uint32_t i = 0; i < helpers; i++)
+        was[i] = helped(f, i);
+    hth_world_run_for(f->world, 4 * S);
+    uint64_t steps = step_of(f, 0) - before;
+    double each = (double)(bytes_of(f) - bytes) / (double)steps;
+    same(f, S);
+    print_message("%u helpers: %llu steps in 4 s, %.0f bytes a step\n", helpers,
+                  (unsigned long long)steps, each);
+    for (uint32_t i = 0; i < helpers; i++)
+        assert_true(10 * (helped(f, i) - was[i]) >= 8 * steps);
+    end(f);
+    return each;
+}
+
+static void helpers_take_bytes_off_the_trainers(void **state)
+{
+    double none = bytes_a_step(1, 0), one = bytes_a_step(1, 1), two = bytes_a_step(1, 2);
+
+    (void)state;
+    assert_true(one < 0.95 * none);
+    assert_true(two < one);
+}
+
+/* Of a helper that dies the trainers lose a round, and no step; killed in mid-round or frozen, and
+ * back again. */
+static void the_death_of_a_helper_costs_a_round(void **state)
+{
+    static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
+        struct fixture *f = start(5 + k, true, 3, 0, NULL);
+        struct hth_collab_stats stats;
+
+        add_helper(f, 0);
+        hth_world_run_for(f->world, 6 * S);
+        assert_true(helped(f, 0) > 5);
+        do {
+            hth_world_run_for(f->world, MS / 2);
+            hth_collab_stats(hth_trainer_collab(hth_crew_trainer(f->crew, 0)), &stats);
+        } while (stats.phase != HTH_COLLAB_AVERAGES);
+        hth_node_crash(f->helping[0].node, how[k]);
+        int64_t died = hth_world_now_us(f->world);
+        run_to(f, 0, stats.step + 2, 5 * S);
+        print_message("a step and one more %lld ms after the death\n",
+                      (long long)(hth_world_now_us(f->world) - died) / 1000);
+        assert_true(hth_world_now_us(f->world) - died < (k == 0 ? 1200 : 2000) * MS);
+        hth_world_run_for(f->world, 2 * S);
+        same(f, S);
+        hth_node_restart(f->helping[0].node);
+        hth_world_run_for(f->world, 20 * S);
+        assert_true(helped(f, 0) > 5);
+        same(f, S);
+        end(f);
+    }
+}
+
+/* It finds trainers that come later; and rests when it is told to. */
+static void a_helper_is_there_first(void **state)
+{
+    struct fixture *f = start(7, false, 0, 0, NULL);
+    struct hth_helper_stats s;
+
+    (void)state;
+    add_helper(f, 0);
+    hth_world_run_for(f->world, 30 * S);
+    hth_crew_join(f->crew);
+    hth_crew_join(f->crew);
+    hth_world_run_for(f->world, 30 * S);
+    uint64_t rounds = helped(f, 0);
+    assert_true(rounds > 20);
+    hth_helper_stats(f->helping[0].helper, &s);
+    assert_true(s.step + 100 > same(f, S));
+    hth_helper_quiesce(f->helping[0].helper);
+    hth_world_run_for(f->world, 2 * S);
+    rounds = helped(f, 0);
+    uint64_t step = step_of(f, 0);
+    hth_world_run_for(f->world, 5 * S);
+    assert_int_equal(helped(f, 0), rounds);
+    assert_true(step_of(f, 0) > step + 5);
+    end(f);
+}
+
+/* On a grid each line has helpers of its own. */
+static void helpers_join_lines_of_a_grid(void **state)
+{
+    struct fixture *f = start(8, false, 4, 0, "2x2");
+
+    (void)state;
+    for (uint32_t i = 0; i < HELPERS; i++)
+        add_helper(f, i);
+    hth_world_run_for(f->world, 20 * S);
+    for (uint32_t i = 0; i < HELPERS; i++)
+        assert_true(helped(f, i) > 10);
+    same(f, S);
+    end(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(helpers_take_bytes_off_the_trainers),
+        cmocka_unit_test(the_death_of_a_helper_costs_a_round),
+        cmocka_unit_test(a_helper_is_there_first),
+        cmocka_unit_test(helpers_join_lines_of_a_grid),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
