@@ -119,7 +119,7 @@ static void echo_over_tls(void **state)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
-    run_echo(&opts, "127.0.0.1:0", (HTH_TEST_FEW ? 16 : 64) * MIB);
+    run_echo(&opts, "127.0.0.1:0", (HTH_TEST_FEW ? 4 : 64) * MIB);
 }
 
 static void echo_without_tls(void **state)
@@ -127,7 +127,7 @@ static void echo_without_tls(void **state)
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
     opts.plain = true;
-    run_echo(&opts, "127.0.0.1:0", 16 * MIB);
+    run_echo(&opts, "127.0.0.1:0", (HTH_TEST_FEW ? 4 : 16) * MIB);
 }
 
 static void echo_over_ipv6(void **state)
