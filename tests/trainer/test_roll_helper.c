@@ -312,6 +312,77 @@ static void helpers_join_lines_of_a_grid(void **state)
     end(f);
 }
 
+/* ---- clients --------------------------------------------------------------------------------- */
+
+/* All that are up are in the last roll, and it knows the clients. */
+static void check_roll(struct fixture *f, uint32_t members, uint32_t clients)
+{
+    const struct hth_collab *c = NULL;
+    uint32_t known = 0;
+
+    for (uint32_t i = 0; i < hth_crew_count(f->crew) && c == NULL; i++)
+        if (hth_crew_trainer(f->crew, i) != NULL)
+            c = hth_trainer_collab(hth_crew_trainer(f->crew, i));
+    const struct hth_chain_link *link =
+        hth_chain_at(hth_collab_chain(c), hth_collab_choice(c)->tip);
+    for (uint32_t i = 0; i < link->count; i++) {
+        assert_true(link->roll[i].marks & HTH_ROLL_IN);
+        known += (link->roll[i].marks & HTH_ROLL_CLIENT) != 0;
+    }
+    assert_int_equal(link->count, members);
+    assert_int_equal(known, clients);
+}
+
+static void clients_are_members(void **state)
+{
+    static const struct {
+        uint32_t trainers, clients;
+    } cases[] = {{4, 2}, {4, 3}};
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        struct fixture *f = start(20 + k, false, cases[k].trainers, cases[k].clients, NULL);
+
+        hth_world_run_for(f->world, 15 * S);
+        uint64_t step = same(f, S);
+        print_message("%u clients of %u: step %llu\n", cases[k].clients, cases[k].trainers,
+                      (unsigned long long)step);
+        assert_true(step > 20);
+        check_roll(f, cases[k].trainers, cases[k].clients);
+        /* A client that comes again is a newcomer. */
+        hth_node_crash(hth_crew_node(f->crew, 0), k == 0 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+        hth_world_run_for(f->world, 5 * S);
+        assert_true(same(f, S) > step + 5);
+        hth_node_restart(hth_crew_node(f->crew, 0));
+        hth_world_run_for(f->world, 5 * S);
+        assert_true(same(f, S) > step + 10);
+        check_roll(f, cases[k].trainers, cases[k].clients);
+        end(f);
+    }
+}
+
+/* Clients can't meet alone: cut from the only one that is dialled they wait, and go on with it. */
+static void clients_wait_for_one_that_is_dialled(void **state)
+{
+    struct fixture *f = start(30, false, 4, 3, NULL);
+
+    (void)state;
+    hth_world_run_for(f->world, 12 * S);
+    uint64_t step = same(f, S);
+    hth_node_set_side(hth_crew_node(f->crew, 3), 1);
+    hth_world_run_for(f->world, 20 * S);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_in_range(step_of(f, i), step, step + 1);
+    hth_world_heal(f->world);
+    hth_world_run_for(f->world, 15 * S);
+    uint64_t now = same(f, S);
+    print_message("clients waited at step %llu and are at %llu\n", (unsigned long long)step,
+                  (unsigned long long)now);
+    assert_true(now > step + 10);
+    check_roll(f, 4, 3);
+    end(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +390,8 @@ int main(void)
         cmocka_unit_test(the_death_of_a_helper_costs_a_round),
         cmocka_unit_test(a_helper_is_there_first),
         cmocka_unit_test(helpers_join_lines_of_a_grid),
+        cmocka_unit_test(clients_are_members),
+        cmocka_unit_test(clients_wait_for_one_that_is_dialled),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
