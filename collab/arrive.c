@@ -493,6 +493,13 @@ bool hth_arrive_is_going(const struct hth_arrive *a)
     return a->phase != IDLE;
 }
 
+void hth_arrive_progress(const struct hth_arrive *a, struct hth_state_progress *out)
+{
+    *out = (struct hth_state_progress){.news = ""};
+    if (a->state != NULL)
+        hth_state_fetch_progress(a->state, out);
+}
+
 void hth_arrive_stepped(struct hth_arrive *a, enum hth_err err)
 {
     HTH_ASSERT(a->stepping);

@@ -83,6 +83,8 @@ void hth_arrive_go(struct hth_arrive *arrive, uint32_t held, uint32_t wanted,
 /* The run went on meanwhile: goes on to that link, if it comes after the wanted one. */
 void hth_arrive_extend(struct hth_arrive *arrive, uint32_t wanted);
 bool hth_arrive_is_going(const struct hth_arrive *arrive);
+/* Of the state that it fetches; all 0 and "" without one. */
+void hth_arrive_progress(const struct hth_arrive *arrive, struct hth_state_progress *out);
 /* An error of stepping, which is not E_AGAIN, ends the arrival. */
 void hth_arrive_stepped(struct hth_arrive *arrive, enum hth_err err);
 /* Errors of class PEER leave the donors out, and another state is fetched; others end it. */

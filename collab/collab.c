@@ -478,7 +478,7 @@ static void on_timer(void *arg)
     hth_timer_set(c->env, c->timer, POLL_US);
     look_at_quorum(c);
     tell_that_it_looks(c);
-    if (may_begin(c))
+    if (may_begin(c) && (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)))
         begin(c);
     if (calls(c) != c->calls)
         say_head(c);
@@ -747,8 +747,14 @@ static enum hth_collab_phase phase_of(const struct hth_collab *c)
 
 void hth_collab_stats(const struct hth_collab *c, struct hth_collab_stats *out)
 {
+    struct hth_state_donor_stats given;
     *out = c->stats;
     out->phase = phase_of(c);
+    hth_state_donor_stats(c->donor, &given);
+    out->given_bytes = given.bytes;
+    out->fetch = (struct hth_state_progress){.news = ""};
+    if (c->arrive != NULL)
+        hth_arrive_progress(c->arrive, &out->fetch);
 }
 
 const struct hth_chain *hth_collab_chain(const struct hth_collab *c)

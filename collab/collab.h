@@ -33,6 +33,7 @@
 #define HTH_COLLAB_COLLAB_H
 
 #include "averaging/codec.h"
+#include "averaging/state.h"
 #include "averaging/grid.h"
 #include "collab/quota.h"
 #include "collab/roll.h"
@@ -69,6 +70,8 @@ struct hth_collab_ops {
                   size_t meta_len);
     /* hth_collab_may_launch may say yes now. */
     void (*more)(void *arg);
+    /* Nobody else is there: whether it may begin a chain. NULL: yes. */
+    bool (*may_begin)(void *arg);
 };
 
 struct hth_collab_opts {
@@ -153,6 +156,8 @@ struct hth_collab_stats {
     uint64_t forks;          /* links without a quorum that it made */
     uint64_t joined;         /* times it went over to another chain */
     int64_t averaged_us;     /* from the last GO to its link */
+    uint64_t given_bytes;    /* of states, to others */
+    struct hth_state_progress fetch; /* of a state; hth_arrive_progress */
 };
 void hth_collab_stats(const struct hth_collab *collab, struct hth_collab_stats *out);
 /* To look at. */

@@ -43,6 +43,33 @@ static void begin_links(struct hth_roll_call *roll)
         fetch_links(roll);
 }
 
+static bool is_named(const struct hth_roll_peer *peers, uint32_t count,
+                     const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (hth_peer_id_eq(&peers[i].id, id))
+            return true;
+    return false;
+}
+
+/* Those that were named, and members that were in the link's round: one of them may die. */
+static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
+                             const struct hth_roll_peer *named, uint32_t count,
+                             struct hth_roll_peer out[HTH_ROLL_LINE_MAX])
+{
+    const struct hth_chain_link *at = hth_chain_at(roll->chain, link);
+    count = HTH_MIN(count, HTH_ROLL_LINE_MAX);
+    memcpy(out, named, count * sizeof(*out));
+    for (uint32_t i = 0; i < at->count && count < HTH_ROLL_LINE_MAX; i++) {
+        uint16_t member = at->roll[i].member;
+        const struct mate *mate = &roll->mate[member];
+        if (member != roll_me(roll) && at->roll[i].marks & HTH_ROLL_IN && !mate->lost &&
+            mate->addr.family != 0 && !is_named(out, count, hth_chain_id(roll->chain, member)))
+            out[count++] = roll_peer(roll, member);
+    }
+    return count;
+}
+
 /* The wanted head's links are here: its state is fetched if it is worth it. */
 static void want_state(struct hth_roll_call *roll, uint32_t link,
                        const struct hth_roll_peer *holders, uint32_t count)
@@ -57,9 +84,11 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
                  hth_chain_at(roll->chain, link)->step == now.step;
     if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || other || link == pick))
         return;
+    struct hth_roll_peer all[HTH_ROLL_LINE_MAX];
+    count = find_holders(roll, link, holders, count, all);
     roll->fetching = true;
     roll->wanted = roll_head(roll, link);
-    roll->ops.fetch(roll->arg, &roll->wanted, holders, count);
+    roll->ops.fetch(roll->arg, &roll->wanted, all, count);
 }
 
 void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,

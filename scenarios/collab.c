@@ -11,6 +11,7 @@
 #include "scenarios/crew.h"
 #include "scenarios/trunk.h"
 
+#define LINE_TRAINERS 16 /* more of them average on a grid */
 #define CLASSES     10
 #define TRAIN_ITEMS 4096
 #define TEST_ITEMS  1024
@@ -198,6 +199,9 @@ static struct hth_crew_opts crew_opts(struct collab_run *c)
     t->share.mode = o->mode;
     t->share.every = o->every;
     t->share.target = o->target;
+    if (o->roll && o->trainers > LINE_TRAINERS)
+        t->share.shape = hth_avg_shape_for(o->trainers, LINE_TRAINERS);
+    crew.roll = o->roll;
     crew.members = o->trainers;
     crew.members_max = MEMBERS_MAX;
     crew.device = &device;

@@ -40,6 +40,7 @@ struct hth_collab_opts {
      * or of its averages */
     int64_t within_us;
     bool kill_donor;        /* NEWCOMER */
+    bool roll; /* BATCH: trainers meet by roll call, more than 16 on a grid */
     uint32_t dim, side;     /* width of the trunk; pictures have side * side pixels */
     hth_trace_fn *on_event; /* NULL: none */
     void *arg;

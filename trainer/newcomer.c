@@ -309,7 +309,7 @@ static uint32_t others(const struct hth_trainer *t, uint64_t *step)
 /* All who train under this name do it on other settings: to begin beside them would be a second
  * run, with the same experts, and likely by mistake. To go on with a run on these settings is none,
  * and no stranger shall end it. */
-static bool is_another_run(const struct hth_trainer *t)
+bool hth_newcomer_is_another_run(const struct hth_trainer *t)
 {
     struct hth_other_settings others;
 
@@ -368,7 +368,7 @@ static void look(struct hth_trainer *t)
         fetch(t);
     else if ((live == 0 || ahead) && looks_on(t, n->since_us))
         hth_timer_set(t->env, n->timer, POLL_US);
-    else if (live == 0 && is_another_run(t))
+    else if (live == 0 && hth_newcomer_is_another_run(t))
         hth_trainer_fatal(t, HTH_E_OTHER_SETTINGS);
     else if (ahead && live > 1)
         yield_to_all(t, step);

@@ -205,7 +205,10 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     struct hth_roster_batch all;
 
     *out = t->stats.share;
-    add_states(&t->newcomer, &t->hearing, out);
+    if (t->collab != NULL)
+        hth_shared_stats(t, out);
+    else
+        add_states(&t->newcomer, &t->hearing, out);
     out->phase = phase_of(t);
     out->approximate = t->newcomer.approximate;
     out->gathered = t->batch.samples;

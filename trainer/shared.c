@@ -14,6 +14,7 @@
  *          ^ landings           '---- take again: (taken mean + sum) / (taken + samples)
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "averaging/roster.h"
@@ -58,9 +59,14 @@ static void tell(struct hth_trainer *t)
     struct hth_brings brings = brings_of(t);
 
     hth_collab_brings(t->collab, &brings);
-    if (t->opts.share.roster != NULL)
-        hth_roster_set_progress(t->opts.share.roster, t->stats.updates,
-                                t->batch.taken + t->batch.samples, hth_share_rate(&t->batch));
+    if (t->opts.share.roster == NULL)
+        return;
+    uint32_t flags = hth_roster_self(t->opts.share.roster)->flags & ~HTH_ROSTER_BOOTSTRAPPING;
+    bool ready = hth_shared_is_ready(t);
+
+    hth_roster_set_flags(t->opts.share.roster, flags | (ready ? 0 : HTH_ROSTER_BOOTSTRAPPING));
+    hth_roster_set_progress(t->opts.share.roster, t->stats.updates,
+                            t->batch.taken + t->batch.samples, hth_share_rate(&t->batch));
 }
 
 /* With `delayed` as many samples as it brought last are gathered while these are averaged. */
@@ -91,7 +97,21 @@ void hth_shared_gathers(struct hth_trainer *t)
 
 static void on_more(void *arg)
 {
-    hth_trainer_pump_soon(arg);
+    struct hth_trainer *t = arg;
+
+    tell(t);
+    hth_trainer_pump_soon(t);
+}
+
+/* To begin beside trainers with other settings would be a second run. */
+static bool on_may_begin(void *arg)
+{
+    struct hth_trainer *t = arg;
+
+    if (t->opts.share.roster == NULL || !hth_newcomer_is_another_run(t))
+        return true;
+    hth_trainer_fatal(t, HTH_E_OTHER_SETTINGS);
+    return false;
 }
 
 /* ---- taking ------------------------------------------------------------------------------- */
@@ -425,6 +445,19 @@ enum hth_share_phase hth_shared_phase(const struct hth_trainer *t)
     return phases[stats.phase];
 }
 
+void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out)
+{
+    struct hth_collab_stats stats;
+
+    hth_collab_stats(t->collab, &stats);
+    out->given_bytes = stats.given_bytes;
+    out->parts = stats.fetch.parts;
+    out->parts_done = stats.fetch.parts_done;
+    out->tries_failed = stats.failed;
+    out->averaged_us = stats.averaged_us;
+    snprintf(out->news, sizeof(out->news), "%s", stats.fetch.news);
+}
+
 bool hth_shared_is_ready(const struct hth_trainer *t)
 {
     struct hth_collab_stats stats;
@@ -486,7 +519,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                               .step = on_step,
                                               .copy = on_copy,
                                               .adopt = on_adopt,
-                                              .more = on_more};
+                                              .more = on_more,
+                                              .may_begin = on_may_begin};
     const struct hth_share_opts *o = &t->opts.share;
     struct hth_collab_opts opts = {.network = o->network,
                                    .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
@@ -510,8 +544,11 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
     if (o->reducer == NULL || o->mode != HTH_SHARE_BATCH)
         return HTH_OK;
     t->newcomer.timer = hth_timer_new(t->env, on_timer, t);
-    if (o->roster != NULL)
+    if (o->roster != NULL) {
         hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);
+        hth_roster_set_flags(o->roster,
+                             hth_roster_self(o->roster)->flags | HTH_ROSTER_BOOTSTRAPPING);
+    }
     return make_collab(t, &opts, &ops);
 }
 

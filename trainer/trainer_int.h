@@ -367,6 +367,8 @@ void hth_shared_begin(struct hth_trainer *t);
 /* Whether it holds a head of the run. */
 bool hth_shared_is_ready(const struct hth_trainer *t);
 enum hth_share_phase hth_shared_phase(const struct hth_trainer *t);
+/* Adds what is told of states. */
+void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 bool hth_shared_may_launch(const struct hth_trainer *t);
 /* A flight started or landed. */
 void hth_shared_gathers(struct hth_trainer *t);
@@ -402,6 +404,9 @@ bool hth_newcomer_ready(struct hth_trainer *t);
  * parameters are averaged, it continues at the others' step with approximate parameters, until it
  * adopts a state. */
 void hth_newcomer_catch_up(struct hth_trainer *t, uint64_t steps);
+/* Whether all others that train under this name have other settings, and to begin would be a second
+ * run beside theirs. */
+bool hth_newcomer_is_another_run(const struct hth_trainer *t);
 /* After a change of the roster: other newcomers may need this trainer's state. */
 void hth_newcomer_nudge(struct hth_trainer *t);
 /* After a step. */

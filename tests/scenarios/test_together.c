@@ -23,11 +23,12 @@ static struct hth_collab_opts opts(uint32_t trainers, uint32_t steps, uint64_t s
     return o;
 }
 
-static void check(uint32_t trainers, uint32_t steps, uint64_t seed)
+static void check(uint32_t trainers, uint32_t steps, uint64_t seed, bool roll)
 {
     struct hth_collab_opts o = opts(trainers, steps, seed);
     struct hth_collab_report r;
 
+    o.roll = roll;
     assert_ok(hth_sim_collab(&o, &r));
     print_message("%u trainers, seed %llu: drift %.2g, %.1f s, trace %016llx\n", trainers,
                   (unsigned long long)seed, r.drift, r.virtual_s, (unsigned long long)r.hash);
@@ -44,15 +45,15 @@ static void check(uint32_t trainers, uint32_t steps, uint64_t seed)
 static void seventeen_trainers_keep_equal_parameters(void **state)
 {
     (void)state;
-    check(17, 11, 1);  /* who stands in waits for a member that evaluates */
-    check(17, 6, 60);  /* at the first step notes of the grid are on their way */
-    check(17, 11, 64); /* a row is late, and the others gather the rest of a batch */
+    check(17, 11, 1, false);  /* who stands in waits for a member that evaluates */
+    check(17, 6, 60, false);  /* at the first step notes of the grid are on their way */
+    check(17, 11, 64, false); /* a row is late, and the others gather the rest of a batch */
 }
 
 static void thirty_three_trainers_keep_equal_parameters(void **state)
 {
     (void)state;
-    check(33, 6, 1);
+    check(33, 6, 1, false);
 }
 
 /* Deaths leave some with the parameters of another mean, by the same number of steps. They notice,
@@ -89,12 +90,50 @@ static void forked_trainers_adopt_the_others_state(void **state)
     assert_true(yields > 0);
 }
 
+/* The same by roll call. */
+static void trainers_of_a_roll_keep_equal_parameters(void **state)
+{
+    (void)state;
+    check(17, 11, 1, true);
+    check(17, 11, 64, true);
+    check(33, 6, 1, true);
+}
+
+/* By roll call deaths in the middle of steps leave nobody with other parameters. */
+static void deaths_in_a_roll_leave_equal_parameters(void **state)
+{
+    static const struct {
+        uint64_t seed;
+        int64_t within_ms;
+    } cases[] = {{21, 0}, {16, 800}, {24, 800}, {62, 800}, {83, 800}};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_collab_opts o = opts(17, 40, cases[i].seed);
+        struct hth_collab_report r;
+
+        o.roll = true;
+        o.what = HTH_COLLAB_CHURN;
+        o.die = 5;
+        o.join = 0;
+        o.within_us = cases[i].within_ms * HTH_US_PER_MS;
+        assert_ok(hth_sim_collab(&o, &r));
+        print_message("seed %llu: drift %.2g on the way, %u states, %.1f s\n",
+                      (unsigned long long)cases[i].seed, r.drift, r.catch_ups, r.virtual_s);
+        assert_int_equal(r.died, 5);
+        assert_true(r.drift == 0);
+        assert_true(r.spread == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seventeen_trainers_keep_equal_parameters),
         cmocka_unit_test(thirty_three_trainers_keep_equal_parameters),
         cmocka_unit_test(forked_trainers_adopt_the_others_state),
+        cmocka_unit_test(trainers_of_a_roll_keep_equal_parameters),
+        cmocka_unit_test(deaths_in_a_roll_leave_equal_parameters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
