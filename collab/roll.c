@@ -152,6 +152,7 @@ static void take_answer(struct hth_roll_call *roll, uint16_t by,
         take_go(roll, by, reply);
         break;
     case HTH_READY_MOVE:
+        roll->moved = reply->head;
         roll_want(roll, &reply->head, reply->peer, reply->count);
         break;
     case HTH_READY_LATER:

@@ -127,6 +127,7 @@ struct hth_roll_call {
     int64_t asked_us;           /* another was last asked for its head */
     uint16_t asked;             /* which */
     struct hth_hash wanted;     /* head whose links or state are fetched */
+    struct hth_hash moved;      /* that its caller last picked */
     struct hth_roll_peer from;  /* by whom it was named */
     uint32_t read;              /* the last link that came, or HTH_LINK_NONE */
     uint32_t fetched;           /* links that came in this fetch */

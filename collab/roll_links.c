@@ -78,8 +78,11 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     uint32_t pick = hth_choice_pick(c);
     bool better = c->tip == HTH_LINK_NONE || hth_chain_better(roll->chain, link, c->tip);
     struct hth_ballot now = hth_choice_now(c);
-    /* MOVE: a candidate of the same choice, which its caller picked. */
+    /* MOVE: a candidate of the same choice, which its caller picked. Without its caller's word a
+     * member stays: two that hear of each other's heads would change places again and again. */
+    const struct hth_hash *head = hth_chain_head(roll->chain, link);
     bool other = c->tip != HTH_LINK_NONE && link != c->tip &&
+                 memcmp(head, &roll->moved, sizeof(roll->moved)) == 0 &&
                  hth_chain_base(roll->chain, link) == now.base &&
                  hth_chain_at(roll->chain, link)->step == now.step;
     if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || other || link == pick))

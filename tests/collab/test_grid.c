@@ -15,7 +15,7 @@
 #define S  HTH_US_PER_S
 #define MS HTH_US_PER_MS
 
-enum { MATES_MAX = 80, STEPS_MAX = 512, GRAIN = 8, PORT = 4000, STATE_BYTES = 64 };
+enum { MATES_MAX = 80, STEPS_MAX = 2048, GRAIN = 8, PORT = 4000, STATE_BYTES = 64 };
 #define EACH_US (20 * MS)
 #ifndef DEATHS
 #define DEATHS 20 /* of each kind */
@@ -495,6 +495,31 @@ static void deaths_cost_little(void **state)
     }
 }
 
+/* Two have no way to each other. Where they meet in a line, its members have no mean, or another
+ * one than other lines; all take the others' steps. */
+static void a_pair_without_a_way(void **state)
+{
+    struct crew *crew = start(4, 12, "4x3", HTH_QUANT_INT8);
+    (void)state;
+    hth_world_run_for(crew->world, S);
+    hth_world_block(crew->world, crew->mate[3].node, crew->mate[7].node, true);
+    hth_world_block(crew->world, crew->mate[7].node, crew->mate[3].node, true);
+    uint64_t before = crew->last;
+    hth_world_run_for(crew->world, 20 * S);
+    uint64_t with = crew->last;
+    hth_world_heal(crew->world);
+    hth_world_run_for(crew->world, 30 * S); /* a state that nobody has is given up in 20 s */
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < crew->n; i++)
+        least = HTH_MIN(least, stats_of(&crew->mate[i]).step);
+    printf("a broken pair: %llu steps in 20 s, then %llu in 30 s\n",
+           (unsigned long long)(with - before), (unsigned long long)(crew->last - with));
+    assert_true(with >= before + 10);
+    assert_true(crew->last >= with + 40);
+    assert_true(least + 1 >= crew->last);
+    stop(crew);
+}
+
 struct probe {
     bool done;
     enum hth_err err;
@@ -559,9 +584,8 @@ static void bad_rows_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_hold_the_mean),
-        cmocka_unit_test(slow_lines_keep_all),
-        cmocka_unit_test(deaths_cost_little),
+        cmocka_unit_test(all_hold_the_mean),    cmocka_unit_test(slow_lines_keep_all),
+        cmocka_unit_test(deaths_cost_little),   cmocka_unit_test(a_pair_without_a_way),
         cmocka_unit_test(bad_rows_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
