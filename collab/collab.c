@@ -259,8 +259,24 @@ static void found(struct hth_collab *c)
     HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "begins a chain of steps at step %llu",
             (unsigned long long)c->start_step);
     c->founds = false;
+    c->stuck = HTH_LINK_NONE;
     hth_roll_hold(c->roll, c->own);
     collab_holds(c, c->own);
+}
+
+/* Whether the trainer's state stays as it is. */
+static bool is_still(const struct hth_collab *c)
+{
+    bool moves = c->asked == ASK_STEP || c->asked == ASK_ADOPT;
+    return !moves && !c->wanted[ASK_STEP] && !c->wanted[ASK_ADOPT];
+}
+
+/* Whether it is where nobody calls, still, and has nothing to do there. */
+static bool may_part(const struct hth_collab *c)
+{
+    const struct hth_choice *choice = hth_roll_choice(c->roll);
+    return c->founds && c->held == c->stuck && choice->tip == c->stuck &&
+           choice->phase != HTH_CHOICE_ROUND && is_still(c);
 }
 
 /* Makes the genesis of the state that it started with: to found a chain, or because another one
@@ -278,8 +294,10 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
                                   .roll = &self,
                                   .count = 1};
     uint32_t genesis = HTH_LINK_NONE;
-    if (c->held != HTH_LINK_NONE)
+    if (c->held != HTH_LINK_NONE && !may_part(c)) {
+        c->founds = false;
         return; /* it has another state by now */
+    }
     if (err == HTH_OK)
         link.mean = *digest;
     if (err == HTH_OK)
@@ -290,6 +308,10 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
         HTH_LOG(c->env, HTH_ERROR, HTH_SUB_AVG, "no chain of steps can be begun: %s",
                 hth_err_text(err));
         return;
+    }
+    if (c->held != HTH_LINK_NONE) {
+        c->held = HTH_LINK_NONE;
+        hth_roll_lose(c->roll);
     }
     c->own = genesis;
     if (c->founds)
@@ -368,13 +390,6 @@ static void freeze(struct hth_collab *c)
     hth_heads_say(c->heads, NULL);
 }
 
-/* Whether the trainer's state stays as it is. */
-static bool is_still(const struct hth_collab *c)
-{
-    bool moves = c->asked == ASK_STEP || c->asked == ASK_ADOPT;
-    return !moves && !c->wanted[ASK_STEP] && !c->wanted[ASK_ADOPT];
-}
-
 static void look_whether_left(struct hth_collab *c)
 {
     hth_fn *left = c->left;
@@ -418,11 +433,23 @@ static void begin_anew(struct hth_collab *c)
     say_head(c);
 }
 
+/* Clients vote and can't call. Where all that could are gone, another one that is dialled begins a
+ * chain for them, which is better by a sample. */
+static void begin_for_clients(struct hth_collab *c)
+{
+    c->start_step = c->stats.step;
+    c->start_samples = hth_chain_samples(c->chain, c->held) + 1;
+    c->stuck = c->held;
+    c->own = HTH_LINK_NONE;
+    begin(c);
+}
+
 static void look_at_quorum(struct hth_collab *c)
 {
     uint32_t heard, voters;
+    bool callers;
     int64_t now = hth_now_us(c->env);
-    if (c->held == HTH_LINK_NONE || hth_roll_hears(c->roll, &heard, &voters)) {
+    if (c->held == HTH_LINK_NONE || hth_roll_hears(c->roll, &heard, &voters, &callers)) {
         c->alone_us = 0;
         return;
     }
@@ -435,9 +462,14 @@ static void look_at_quorum(struct hth_collab *c)
                 "step %llu waits for a quorum: hears %u of %u voters (averaging.majority: strict)",
                 (unsigned long long)c->stats.step + 1, heard, voters);
     }
-    if (c->opts.eventual && since && heard == 0 && is_still(c) &&
-        hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND)
-        begin_anew(c);
+    if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
+        hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
+        c->alone_us = 0;
+        if (heard == 0)
+            begin_anew(c);
+        else
+            begin_for_clients(c);
+    }
 }
 
 /* Its own genesis apart. */
@@ -653,6 +685,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .arg = arg,
                              .asked = ASK_COUNT,
                              .held = HTH_LINK_NONE,
+                             .stuck = HTH_LINK_NONE,
                              .own = HTH_LINK_NONE,
                              .vote = {.tip = HTH_LINK_NONE},
                              .run = run_of(env, opts)};

@@ -77,7 +77,8 @@ struct hth_collab {
     bool started, begins; /* looks for others; makes a genesis */
     bool calls;           /* as last said in the DHT */
     uint32_t own;  /* a genesis of the state that it started with, or HTH_LINK_NONE */
-    bool founds;   /* holds that genesis as soon as it is there */
+    bool founds;   /* holds that genesis as soon as it is there, */
+    uint32_t stuck; /* ... though it holds this link, on top of which nobody calls */
     int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
     uint64_t start_step, start_samples;

@@ -157,9 +157,11 @@ void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *pe
 
 /* Holds no head any more, and waits for one. Not in a round. */
 void hth_roll_lose(struct hth_roll_call *roll);
-/* Voters of its present choice that this member hears, itself among them, of how many. Returns
- * whether they are a quorum; also true where it holds no head. */
-bool hth_roll_hears(const struct hth_roll_call *roll, uint32_t *heard, uint32_t *voters);
+/* Voters of its present choice that this member hears, itself among them, of how many; and whether
+ * one of them calls ballots. Returns whether they are a quorum and one does; also true where it
+ * holds no head. */
+bool hth_roll_hears(const struct hth_roll_call *roll, uint32_t *heard, uint32_t *voters,
+                    bool *calls);
 /* Where a member is reached; family 0: not known, or nowhere. */
 struct hth_addr hth_roll_addr(const struct hth_roll_call *roll, uint16_t member);
 /* To look at. */

@@ -48,16 +48,21 @@ void hth_roll_lose(struct hth_roll_call *roll)
     hth_choice_lose(roll->choice);
 }
 
-bool hth_roll_hears(const struct hth_roll_call *roll, uint32_t *heard, uint32_t *voters)
+bool hth_roll_hears(const struct hth_roll_call *roll, uint32_t *heard, uint32_t *voters,
+                    bool *calls)
 {
     uint32_t tip = roll->choice->tip;
     *heard = *voters = 0;
+    *calls = false;
     if (tip == HTH_LINK_NONE)
         return true;
     uint32_t base = hth_chain_base(roll->chain, tip);
     struct hth_voters of = hth_chain_voters(roll->chain, base);
     *voters = of.count;
-    for (uint32_t i = 0; i < of.count; i++)
-        *heard += hth_members_has(roll->hears, of.order[i].member);
-    return hth_chain_quorum(roll->chain, base, hth_members_has, roll->hears);
+    for (uint32_t i = 0; i < of.count; i++) {
+        bool hears = hth_members_has(roll->hears, of.order[i].member);
+        *heard += hears;
+        *calls |= hears && i < of.callers;
+    }
+    return *calls && hth_chain_quorum(roll->chain, base, hth_members_has, roll->hears);
 }

@@ -383,6 +383,32 @@ static void clients_wait_for_one_that_is_dialled(void **state)
     end(f);
 }
 
+/* Of a run whose only one that can be dialled is gone another one makes a run again. */
+static void one_that_is_dialled_takes_clients_on(void **state)
+{
+    static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
+        struct fixture *f = start(31 + k, false, 4, 3, NULL);
+
+        hth_world_run_for(f->world, 12 * S);
+        uint64_t step = same(f, S);
+        hth_node_crash(hth_crew_node(f->crew, 3), how[k]);
+        hth_world_run_for(f->world, 20 * S);
+        for (uint32_t i = 0; i < 3; i++)
+            assert_in_range(step_of(f, i), step, step + 1);
+        hth_node_restart(hth_crew_node(f->crew, 3));
+        hth_world_run_for(f->world, 30 * S);
+        uint64_t now = same(f, S);
+        print_message("clients waited at step %llu and are at %llu\n", (unsigned long long)step,
+                      (unsigned long long)now);
+        assert_true(now > step + 10);
+        check_roll(f, 4, 3);
+        end(f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +418,7 @@ int main(void)
         cmocka_unit_test(helpers_join_lines_of_a_grid),
         cmocka_unit_test(clients_are_members),
         cmocka_unit_test(clients_wait_for_one_that_is_dialled),
+        cmocka_unit_test(one_that_is_dialled_takes_clients_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
