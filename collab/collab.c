@@ -537,6 +537,7 @@ static void on_head(void *arg, const struct hth_head_note *note, const struct ht
         return;
     }
     hth_roll_meet(c->roll, &holder);
+    hth_rpc_lives(c->rpc, by); /* after a cut it may have failed for long */
     if (is_looking(c) && c->opts.eventual && c->start_samples > note->samples) {
         begin(c);
         return;

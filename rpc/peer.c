@@ -318,6 +318,15 @@ void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer)
     c->nudge_bytes = c->tx_written + c->tx_bytes;
 }
 
+void hth_rpc_lives(struct hth_rpc *rpc, const struct hth_peer_id *peer)
+{
+    struct rpc_peer *p = hth_rpc_peer_find(rpc, peer, NULL);
+    if (p == NULL)
+        return;
+    p->failures = 0;
+    p->retry_at_us = 0;
+}
+
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer)
 {
     struct rpc_peer *p = hth_rpc_peer_find(rpc, peer, NULL);

@@ -222,8 +222,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
                                struct hth_rpc_peer_info *out) HTH_MUST;
 /* Prefetches memory that every call reads. */
 void hth_rpc_fetch(const struct hth_rpc *rpc);
-/* Shows a connected peer that we live: sends a PING, unless bytes were sent since the last nudge or
- * wait to be sent. A PING could not overtake waiting bytes, and they serve as well. */
+/* Shows a connected peer that we live: a PING, unless bytes were sent since the last nudge. */
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* The adaptive deadline that a call of this method would get if it is no probe; for a stranger the
  * longest one. */
@@ -234,9 +233,10 @@ int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_targe
 int64_t hth_rpc_late_us(const struct hth_rpc *rpc);
 /* Counts the lateness of work that was due at due_us and runs only when this is called. */
 void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
+/* Ends a peer's back-off: there is a sign that it lives, such as a new record of it. */
+void hth_rpc_lives(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-
 struct hth_rpc_stats {
     uint64_t calls, calls_ok, calls_failed, calls_canceled, calls_refused;
     uint64_t requests, requests_refused, late_replies;

@@ -35,6 +35,15 @@ static void refused_dial_fails_calls_and_backs_off(void **state)
     struct hth_rpc_stats stats;
     hth_rpc_stats(a.rpc, &stats);
     assert_int_equal(stats.dials, 2);
+    /* And before, after a sign that it lives. */
+    hth_rpc_lives(a.rpc, &a.env->self); /* it never called that one */
+    hth_rpc_lives(a.rpc, &b.env->self);
+    assert_ok(hth_rpc_peer_info(a.rpc, &b.env->self, &info));
+    assert_int_equal(info.retry_in_us, 0);
+    assert_ok(hth_rpc_call(a.rpc, &target, &opts, on_verdict, &v[4], NULL));
+    await(w, &v[4]);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.dials, 3);
     /* Under a new address the peer is dialled at once. */
     call_text(&a, &b, METHOD_ECHO, "x", HTH_US_PER_S, &v[3]);
     await(w, &v[3]);
