@@ -14,7 +14,7 @@
 #define MEMBERS_MAX  4096
 #define ROLLS_MAX    (LINKS_MAX * HTH_ROLL_LINE_MAX)
 #define WINDOW_LINKS 8 /* that make up a weight */
-#define PROTOCOL     1
+#define UNSPOKEN_US  (60 * HTH_US_PER_S) /* a liar's head ends nobody who takes steps */
 
 /* ---- the trainer -------------------------------------------------------------------------- */
 
@@ -289,7 +289,7 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
                             .samples = samples};
     struct hth_chain_link link = {.step = c->start_step,
                                   .prev = HTH_LINK_NONE,
-                                  .protocol = PROTOCOL,
+                                  .protocol = HTH_ROLL_PROTOCOL,
                                   .kind = HTH_LINK_GENESIS,
                                   .roll = &self,
                                   .count = 1};
@@ -501,6 +501,28 @@ static void tell_that_it_looks(struct hth_collab *c)
             (unsigned long long)c->start_step);
 }
 
+/* The others have gone on to a protocol that is not spoken here: says so, and ends. */
+static void look_at_protocol(struct hth_collab *c)
+{
+    int64_t since_us;
+    uint32_t protocol = hth_roll_unspoken(c->roll, &since_us);
+    if (protocol == 0) {
+        c->unspoken = false;
+        return;
+    }
+    if (!c->unspoken)
+        HTH_LOG(c->env, HTH_ERROR, HTH_SUB_AVG,
+                "the run's trainers speak protocol %u, which this program does not: it can't take "
+                "part; run their version of hearth",
+                protocol);
+    c->unspoken = true;
+    if (hth_now_us(c->env) - since_us < UNSPOKEN_US || c->failed)
+        return;
+    c->failed = true;
+    if (c->ops.fail != NULL)
+        c->ops.fail(c->arg, HTH_E_VERSION);
+}
+
 static void on_timer(void *arg)
 {
     struct hth_collab *c = arg;
@@ -509,6 +531,7 @@ static void on_timer(void *arg)
         return;
     hth_timer_set(c->env, c->timer, POLL_US);
     look_at_quorum(c);
+    look_at_protocol(c);
     tell_that_it_looks(c);
     if (may_begin(c) && (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)))
         begin(c);
@@ -653,6 +676,8 @@ static enum hth_err make(struct hth_collab *c)
     roll.life = o->life;
     roll.target = o->target;
     roll.up_kbit = (uint32_t)HTH_MIN(o->bandwidth / 1e3, (double)UINT32_MAX);
+    if (o->last_protocol != 0)
+        roll.last_protocol = o->last_protocol;
     HTH_TRY(hth_roll_new(c->env, c->rpc, c->chain, &roll, &roll_ops, c, &c->roll));
     if (o->frozen != NULL)
         HTH_TRY(read_frozen(c, o->frozen));

@@ -72,6 +72,9 @@ struct hth_collab_ops {
     void (*more)(void *arg);
     /* Nobody else is there: whether it may begin a chain. NULL: yes. */
     bool (*may_begin)(void *arg);
+    /* The trainer can't take part in the run any more, and ends: E_VERSION, the others speak a
+     * protocol that this program does not. Called once; NULL is fine. */
+    void (*fail)(void *arg, enum hth_err err);
 };
 
 struct hth_collab_opts {
@@ -88,6 +91,7 @@ struct hth_collab_opts {
     struct hth_avg_shape shape; /* of the grid for a list (cells.h); dims 0: a line, if it fits */
     bool eventual;   /* averaging.majority: a part without a quorum goes on by itself */
     bool bootstrap;  /* begins a chain at once */
+    uint32_t last_protocol; /* that it speaks, the one before included; 0: the program's */
     int64_t look_us; /* for others, before it begins a chain */
     /* Goes on as the member whose process ended, in the file's life; borrowed for the call. NULL: a
      * new member, in `life`. */

@@ -83,6 +83,9 @@ struct hth_collab {
     int64_t yields_us; /* until then another one that looks may begin */
     uint64_t start_step, start_samples;
 
+    bool unspoken; /* said that the others speak another protocol */
+    bool failed;   /* the trainer was told to end */
+
     int64_t alone_us; /* it hears no quorum since then; 0: it does */
     int64_t told_us;
 

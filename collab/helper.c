@@ -141,6 +141,8 @@ static void on_timer(void *arg)
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
     const struct hth_ready_msg ready = {
         .brings = {.grain = 1},
+        .first = HTH_ROLL_PROTOCOL,
+        .last = HTH_ROLL_PROTOCOL,
         .helps = true,
         .up_kbit = (uint32_t)HTH_MIN(h->opts.bandwidth / KBIT, (double)UINT32_MAX),
         .addr = h->opts.addr};

@@ -20,7 +20,8 @@ static int by_id(const void *a, const void *b)
 void hth_line_group(const struct hth_crypto *crypto, const struct hth_peer_id *self,
                     struct hth_ready_reply *go, struct hth_roll_group *out)
 {
-    uint8_t name[sizeof(go->head) + sizeof(go->n)];
+    uint8_t name[sizeof(go->head) + sizeof(go->n) + sizeof(go->protocol)];
+    bool first = go->protocol < 2; /* whose rounds are named without it */
     qsort(go->peer, go->count, sizeof(go->peer[0]), by_id);
     *out = (struct hth_roll_group){.head = go->head,
                                    .count = go->count,
@@ -33,7 +34,8 @@ void hth_line_group(const struct hth_crypto *crypto, const struct hth_peer_id *s
             out->self = i;
     memcpy(name, &go->head, sizeof(go->head));
     hth_store_u32le(name + sizeof(go->head), go->n);
-    crypto->hash(name, sizeof(name), &out->id);
+    hth_store_u32le(name + sizeof(go->head) + sizeof(go->n), go->protocol);
+    crypto->hash(name, sizeof(name) - (first ? sizeof(go->protocol) : 0), &out->id);
 }
 
 static uint32_t lines_of(const struct hth_cells *cells)

@@ -8,11 +8,6 @@
 
 /* ---- answers ------------------------------------------------------------------------------ */
 
-static struct hth_rpc_target target_of(const struct hth_roll_call *roll, uint16_t member)
-{
-    return (struct hth_rpc_target){*hth_chain_id(roll->chain, member), roll->mate[member].addr};
-}
-
 void roll_answer(struct hth_rpc_request *req, const struct hth_ready_reply *reply)
 {
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
@@ -45,36 +40,11 @@ void roll_release_wait(struct hth_roll_call *roll, uint16_t member)
 /* ---- READY, as a member ------------------------------------------------------------------- */
 
 static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply *list);
-static void send_calls(struct hth_roll_call *roll);
 
 struct hth_hash roll_head(const struct hth_roll_call *roll, uint32_t link)
 {
     static const struct hth_hash none;
     return link == HTH_LINK_NONE ? none : *hth_chain_head(roll->chain, link);
-}
-
-void roll_blame(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err,
-                const char *what)
-{
-    char name[HTH_PEER_SHORT_LEN];
-    HTH_LOG(roll->env, HTH_WARN, HTH_SUB_AVG, "%s sent %s: %s; it is left aside",
-            hth_peer_id_short(peer, name), what, hth_err_name(err));
-}
-
-static struct hth_roll_ballot to_wire(const struct hth_roll_call *roll, struct hth_ballot ballot)
-{
-    return (struct hth_roll_ballot){ballot.step, roll_head(roll, ballot.base), ballot.n};
-}
-
-/* E_NOT_FOUND: its base is not known here. */
-static enum hth_err from_wire(const struct hth_roll_call *roll,
-                              const struct hth_roll_ballot *ballot, struct hth_ballot *out)
-{
-    *out = (struct hth_ballot){ballot->step, hth_chain_find(roll->chain, &ballot->base), ballot->n};
-    if (out->base == HTH_LINK_NONE)
-        return HTH_E_NOT_FOUND;
-    uint64_t step = hth_chain_at(roll->chain, out->base)->step;
-    return out->step == step || out->step == step + 1 ? HTH_OK : HTH_E_MALFORMED;
 }
 
 void roll_drop_ready(struct hth_roll_call *roll)
@@ -87,16 +57,8 @@ void roll_drop_ready(struct hth_roll_call *roll)
     roll->again_us = 0;
 }
 
-/* A caller that breaks the rules is lost. */
-static void give_up(struct hth_roll_call *roll, uint16_t caller, enum hth_err err,
-                    const char *what)
-{
-    roll_blame(roll, hth_chain_id(roll->chain, caller), err, what);
-    roll_set_heard(roll, caller, false);
-}
-
 /* Finds what no honest caller's GO has: another ballot than the READY's, a fork without leave, or
- * this member with another batch than it said. */
+ * a protocol that is not the next one or not spoken here, this member with another batch. */
 static enum hth_err check_go(const struct hth_roll_call *roll, const struct hth_ready_reply *go,
                              const struct hth_roll_peer *own)
 {
@@ -105,6 +67,10 @@ static enum hth_err check_go(const struct hth_roll_call *roll, const struct hth_
         return HTH_E_PROTOCOL;
     if (go->fork && !hth_chain_forks(roll->chain))
         return HTH_E_REFUSED;
+    uint32_t used = hth_chain_at(roll->chain, c->tip)->protocol;
+    if (go->protocol < used || go->protocol > used + 1 ||
+        go->protocol > roll->opts.last_protocol)
+        return HTH_E_VERSION;
     return own != NULL && own->batch != c->batch ? HTH_E_PROTOCOL : HTH_OK;
 }
 
@@ -119,23 +85,13 @@ static void take_go(struct hth_roll_call *roll, uint16_t by, const struct hth_re
     bool mine = head != HTH_LINK_NONE && head == roll->choice->tip;
     enum hth_err err = mine ? check_go(roll, reply, own) : HTH_OK;
     if (err != HTH_OK)
-        give_up(roll, by, err, "a GO that is not its to send");
+        roll_give_up(roll, by, err, "a GO that is not its to send");
     /* While a state is fetched what it holds may change. */
     if (err != HTH_OK || !mine || own == NULL || roll->fetching ||
         !hth_choice_hear_go(roll->choice, head, reply->n))
         return;
     roll->go = (struct hth_choice_go){head, reply->n, reply->fork};
     begin_round(roll, reply);
-}
-
-/* Whether that member may raise the ballot: not twice within RAISE_US. */
-static bool may_raise(struct hth_roll_call *roll, uint16_t by)
-{
-    int64_t now = hth_now_us(roll->env);
-    if (roll->mate[by].raised_us != 0 && now - roll->mate[by].raised_us < RAISE_US)
-        return false;
-    roll->mate[by].raised_us = now;
-    return true;
 }
 
 static void take_answer(struct hth_roll_call *roll, uint16_t by,
@@ -157,9 +113,9 @@ static void take_answer(struct hth_roll_call *roll, uint16_t by,
         break;
     case HTH_READY_LATER:
         if (reply->n > later.n && reply->n - later.n > HTH_CALL_JUMP)
-            give_up(roll, by, HTH_E_RANGE, "a LATER ballot far ahead");
+            roll_give_up(roll, by, HTH_E_RANGE, "a LATER ballot far ahead");
         later.n = reply->n;
-        if (may_raise(roll, by))
+        if (roll_may_raise(roll, by))
             hth_choice_hear_call(roll->choice, &later);
         else
             roll->again_us += AGAIN_US;
@@ -233,12 +189,12 @@ static void send_ready(struct hth_roll_call *roll)
     if (to == roll_me(roll)) {
         enum hth_choice_answer said = hth_choice_hear_ready(roll->choice, roll_me(roll), &ready);
         if (said == HTH_CHOICE_CALLS)
-            send_calls(roll);
+            roll_send_calls(roll);
         if (said == HTH_CHOICE_LATER)
             hth_choice_hear_call(roll->choice, &roll->choice->ballot);
         return;
     }
-    struct hth_ready_msg msg = {.ballot = to_wire(roll, before),
+    struct hth_ready_msg msg = {.ballot = roll_to_wire(roll, before),
                                 .head = roll_head(roll, ready.head),
                                 .accepted = roll_head(roll, ready.accepted),
                                 .accepted_n = ready.accepted_n,
@@ -247,6 +203,8 @@ static void send_ready(struct hth_roll_call *roll)
                                 .brings = roll_brings_now(roll),
                                 .quota = hth_roll_quota(roll),
                                 .rtt_us = (uint32_t)HTH_MIN(roll_rtt_us(roll, to), UINT32_MAX),
+                                .first = roll->opts.first_protocol,
+                                .last = roll->opts.last_protocol,
                                 .leaves = ready.leaves,
                                 .up_kbit = roll->opts.up_kbit,
                                 .addr = roll->opts.addr};
@@ -255,7 +213,7 @@ static void send_ready(struct hth_roll_call *roll)
                                      .timeout_us = patience_us(roll)};
     opts.body.payload = bytes;
     opts.body.payload_len = hth_ready_write(&msg, bytes);
-    struct hth_rpc_target target = target_of(roll, to);
+    struct hth_rpc_target target = roll_target(roll, to);
     struct ready_out *out = free_ready(roll);
     *out = (struct ready_out){.roll = roll, .to = to};
     if (hth_rpc_call(roll->rpc, &target, &opts, on_ready_answer, out, &out->call) != HTH_OK)
@@ -297,7 +255,7 @@ static enum hth_err find_heads(const struct hth_roll_call *roll, const struct ht
                               .batch = msg->batch,
                               .samples = msg->brings.samples,
                               .leaves = msg->leaves};
-    HTH_TRY(from_wire(roll, &msg->ballot, &out->ballot));
+    HTH_TRY(roll_from_wire(roll, &msg->ballot, &out->ballot));
     if (accepts)
         out->accepted = hth_chain_find(roll->chain, &msg->accepted);
     if (out->head == HTH_LINK_NONE || (accepts && out->accepted == HTH_LINK_NONE))
@@ -428,6 +386,7 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     roll_set_heard(roll, from, true);
     roll->mate[from].addr = msg.addr;
     roll->mate[from].up_kbit = msg.up_kbit;
+    roll->mate[from].speaks = msg.last;
     err = find_heads(roll, &msg, &ready);
     struct hth_roll_peer holder = roll_peer(roll, from);
     if (roll->choice->tip == HTH_LINK_NONE) { /* a newcomer: the member that is meant is gone */
@@ -482,6 +441,7 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
                                    .n = roll->go.n,
                                    .fork = roll->go.fork};
     go->count = hth_choice_list(c, roll->go.head, list);
+    go->protocol = roll_next_protocol(roll, list, go->count);
     for (uint32_t i = 0; i < go->count; i++) {
         go->peer[i] = roll_peer(roll, list[i].member);
         go->peer[i].batch = list[i].batch;
@@ -497,119 +457,6 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
     roll_release_helpers(roll, go);
     hth_free(list);
     begin_round(roll, go);
-}
-
-/* ---- CALL --------------------------------------------------------------------------------- */
-
-static void on_call_answer(void *arg, const struct hth_rpc_result *result)
-{
-    (void)arg;
-    (void)result; /* members that heard it are READY next */
-}
-
-static void send_calls(struct hth_roll_call *roll)
-{
-    struct hth_roll_ballot ballot = to_wire(roll, hth_choice_now(roll->choice));
-    uint8_t bytes[HTH_ROLL_BYTES_MAX];
-    struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_CALL,
-                                     .timeout_us = roll->opts.silence_us};
-    if (!hth_choice_may_call(roll->choice, roll->hears))
-        return;
-    opts.body.payload = bytes;
-    opts.body.payload_len = hth_call_write(&ballot, bytes);
-    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
-        struct hth_rpc_target target = target_of(roll, i);
-        if (i != roll_me(roll) && hth_choice_is_due(roll->choice, i) &&
-            hth_rpc_call(roll->rpc, &target, &opts, on_call_answer, NULL, NULL) != HTH_OK)
-            return; /* too many calls are out: those due are READY by themselves, later */
-    }
-}
-
-/* A member that averages still is waited for. One that cannot be reached is lost; of the death of
- * one without a connection nobody else would tell. The others are READY, or fall silent. */
-static void on_sought(void *arg, const struct hth_rpc_result *result)
-{
-    struct mate *mate = arg;
-    struct hth_roll_call *roll = mate->roll;
-    bool averages = result->err == HTH_OK && result->payload_len == 1 && result->payload[0] == 1;
-    bool gone = result->err != HTH_OK && !result->remote && result->err != HTH_E_TIMEOUT;
-    mate->sought = NULL;
-    if (averages || gone)
-        roll_set_heard(roll, (uint16_t)(mate - roll->mate), averages);
-    roll_pump(roll);
-}
-
-/* It was dialled in vain, and waits until it is dialled again. */
-static bool is_gone(const struct hth_roll_call *roll, uint16_t member)
-{
-    struct hth_rpc_peer_info info;
-    return hth_rpc_peer_info(roll->rpc, hth_chain_id(roll->chain, member), &info) == HTH_OK &&
-           !info.connected && info.retry_in_us > 0;
-}
-
-/* The caller misses members that are due: with a CALL of its ballot they say whether they average
- * still, as lines of a grid end one after the other. At a genesis members dial each other first. */
-static void seek(struct hth_roll_call *roll)
-{
-    int64_t now = hth_now_us(roll->env);
-    uint8_t bytes[HTH_ROLL_BYTES_MAX];
-    struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_CALL,
-                                     .timeout_us = roll->opts.window_us};
-    if (!roll->missing || now - roll->since_us < SAY_US ||
-        hth_chain_at(roll->chain, roll->choice->tip)->kind == HTH_LINK_GENESIS)
-        return;
-    struct hth_roll_ballot ballot = to_wire(roll, hth_choice_now(roll->choice));
-    opts.body.payload = bytes;
-    opts.body.payload_len = hth_call_write(&ballot, bytes);
-    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
-        struct mate *mate = &roll->mate[i];
-        struct hth_rpc_target target = target_of(roll, i);
-        if (i == roll_me(roll) || mate->lost || mate->held != NULL || mate->sought != NULL ||
-            now - mate->sought_us < SAY_US || mate->addr.family == 0 ||
-            !hth_choice_is_due(roll->choice, i))
-            continue;
-        mate->sought_us = now;
-        if (is_gone(roll, i))
-            roll_set_heard(roll, i, false);
-        else if (hth_rpc_call(roll->rpc, &target, &opts, on_sought, mate, &mate->sought) != HTH_OK)
-            return; /* too many calls are out */
-    }
-}
-
-static void on_call(void *arg, struct hth_rpc_request *req)
-{
-    struct hth_roll_call *roll = arg;
-    struct hth_roll_ballot msg;
-    struct hth_ballot ballot;
-    size_t len;
-    const uint8_t *bytes = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_call_read(bytes, len, &msg);
-    if (err == HTH_OK)
-        err = from_wire(roll, &msg, &ballot);
-    if (err != HTH_OK) {
-        hth_rpc_refuse(req, err, 0, "CALL");
-        return;
-    }
-    uint16_t caller = hth_choice_caller(roll->chain, &ballot);
-    if (caller == HTH_MEMBER_NONE ||
-        !hth_peer_id_eq(hth_chain_id(roll->chain, caller), hth_rpc_peer(req))) {
-        hth_rpc_refuse(req, HTH_E_PROTOCOL, 0, "another member calls this ballot");
-        return;
-    }
-    struct hth_ballot now = hth_choice_now(roll->choice);
-    if (now.base == ballot.base && now.step == ballot.step && ballot.n > now.n &&
-        ballot.n - now.n > HTH_CALL_JUMP) {
-        give_up(roll, caller, HTH_E_RANGE, "a CALL of a ballot far ahead");
-        hth_rpc_refuse(req, HTH_E_RANGE, 0, "nobody has come to this ballot");
-        return;
-    }
-    roll_set_heard(roll, caller, true);
-    if (!roll->frozen && may_raise(roll, caller) && hth_choice_hear_call(roll->choice, &ballot))
-        roll_drop_ready(roll);
-    const uint8_t averages = roll->choice->phase == HTH_CHOICE_ROUND;
-    const struct hth_rpc_body body = {.payload = &averages, .payload_len = 1};
-    hth_rpc_reply(req, &body);
-    roll_pump(roll);
 }
 
 /* ---- rounds ------------------------------------------------------------------------------- */
@@ -656,6 +503,7 @@ static bool is_candidate(const struct hth_roll_call *roll, uint16_t member)
 static void take_tip(struct hth_roll_call *roll, uint32_t link, const struct hth_roll_peer *entry)
 {
     struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, link)};
+    roll->unspoken = 0;
     roll->guests = entry == NULL || roll->guests < 2 ? 0 : roll->guests - 2;
     roll_drop_ready(roll);
     hear_roll(roll, link, entry != NULL ? roll->round_us : hth_now_us(roll->env));
@@ -700,6 +548,7 @@ static bool make_link(struct hth_roll_call *roll, const uint16_t *marks,
     if (!hth_choice_link(roll->chain, &roll->go, roll_of, roll->list.count, &link))
         return false;
     link.mean = *mean;
+    link.protocol = roll->list.protocol;
     return hth_chain_add(roll->chain, &link, out) == HTH_OK;
 }
 
@@ -905,7 +754,7 @@ void roll_pump(struct hth_roll_call *roll)
         return;
     roll->pumping = true;
     lose_silent(roll);
-    seek(roll);
+    roll_seek(roll);
     for (bool more = true; more;) {
         more = false;
         if (says_more(roll))
@@ -942,7 +791,8 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     uint16_t self;
     *out = NULL;
     if (opts->hold_us <= 0 || opts->silence_us <= 0 || opts->window_us <= 0 ||
-        opts->fork_us < opts->window_us)
+        opts->fork_us < opts->window_us || opts->first_protocol == 0 ||
+        opts->first_protocol > opts->last_protocol)
         return HTH_E_CONFIG;
     HTH_TRY(hth_chain_member(chain, &env->self, opts->life, &self));
     struct hth_roll_call *roll = hth_new(struct hth_roll_call);
@@ -964,7 +814,7 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->timer = hth_timer_new(env, on_timer, roll);
     roll_meet(roll);
     hth_rpc_serve(rpc, HTH_ROLL_METHOD_READY, on_ready, roll);
-    hth_rpc_serve(rpc, HTH_ROLL_METHOD_CALL, on_call, roll);
+    hth_rpc_serve(rpc, HTH_ROLL_METHOD_CALL, roll_on_call, roll);
     hth_rpc_serve(rpc, HTH_ROLL_METHOD_LINKS, roll_on_links, roll);
     *out = roll;
     return HTH_OK;

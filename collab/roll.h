@@ -104,16 +104,18 @@ struct hth_roll_opts {
     int64_t hold_us;    /* a READY is held that long before it is answered with WAIT */
     int64_t silence_us; /* after that much more its caller is lost */
     int64_t window_us;  /* waited for what a member said would land, beyond what is needed */
+    uint32_t first_protocol, last_protocol; /* that this program speaks (roll_msg.h) */
     int64_t fork_us;    /* without a quorum for so long, a run that may fork does */
 };
 #define HTH_ROLL_OPTS_INIT                                                                         \
     {                                                                                              \
         .target = 1, .hold_us = 150 * HTH_US_PER_MS, .silence_us = 350 * HTH_US_PER_MS,            \
-        .window_us = 3 * HTH_US_PER_S, .fork_us = 10 * HTH_US_PER_S                                \
+        .window_us = 3 * HTH_US_PER_S, .fork_us = 10 * HTH_US_PER_S,                               \
+        .first_protocol = HTH_ROLL_PROTOCOL, .last_protocol = HTH_ROLL_PROTOCOL                    \
     }
 
-/* `chain` is borrowed, and written by this object alone. Errors: E_CONFIG (times), E_TOO_LARGE (no
- * room for this member). */
+/* `chain` is borrowed, and written by this object alone. Errors: E_CONFIG (times, protocols),
+ * E_TOO_LARGE (no room for this member). */
 enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_chain *chain,
                           const struct hth_roll_opts *opts, const struct hth_roll_ops *ops,
                           void *arg, struct hth_roll_call **out) HTH_MUST;
@@ -162,6 +164,9 @@ void hth_roll_lose(struct hth_roll_call *roll);
  * holds no head. */
 bool hth_roll_hears(const struct hth_roll_call *roll, uint32_t *heard, uint32_t *voters,
                     bool *calls);
+/* A better head than its own has a protocol that this program does not speak, since then; 0: none
+ * has. A step clears it. */
+uint32_t hth_roll_unspoken(const struct hth_roll_call *roll, int64_t *since_us);
 /* Where a member is reached; family 0: not known, or nowhere. */
 struct hth_addr hth_roll_addr(const struct hth_roll_call *roll, uint16_t member);
 /* To look at. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), quotas (roll_quota.c),
- * who reduces (roll_help.c), who is there (roll_mates.c), links and states of other heads
- * (roll_links.c), begin and end (roll_vote.c).
+ * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), CALLs and what a peer's
+ * ballots may do (roll_call.c), quotas (roll_quota.c), who reduces (roll_help.c), who is there
+ * (roll_mates.c), links and states of other heads (roll_links.c), begin and end (roll_vote.c).
  */
 #ifndef HTH_COLLAB_ROLL_INT_H
 #define HTH_COLLAB_ROLL_INT_H
@@ -41,6 +41,7 @@ struct mate {
     int64_t lost_us;              /* since then */
     int64_t coming_us;            /* it was READY with an older head */
     int64_t heard_us;             /* last */
+    uint32_t speaks;              /* its last protocol; 0: not known */
     int64_t raised_us;            /* it raised this member's ballot then */
     struct hth_rpc_request *held; /* its READY; NULL: none is held */
     int64_t held_until_us;
@@ -126,6 +127,8 @@ struct hth_roll_call {
     uint32_t failed_on;         /* with this tip: others may have its link */
     int64_t asked_us;           /* another was last asked for its head */
     uint16_t asked;             /* which */
+    uint32_t unspoken;          /* protocol of a better head, which is not spoken here; 0: none, */
+    int64_t unspoken_us;        /* since then */
     struct hth_hash wanted;     /* head whose links or state are fetched */
     struct hth_hash moved;      /* that its caller last picked */
     struct hth_roll_peer from;  /* by whom it was named */
@@ -140,6 +143,25 @@ struct hth_roll_call {
 /* All that this member does by itself. */
 void roll_pump(struct hth_roll_call *roll);
 uint16_t roll_me(const struct hth_roll_call *roll);
+/* Whether what is used on top of a link is spoken here. */
+bool roll_speaks(const struct hth_roll_call *roll, uint32_t link);
+/* roll_call.c */
+struct hth_rpc_target roll_target(const struct hth_roll_call *roll, uint16_t member);
+struct hth_roll_ballot roll_to_wire(const struct hth_roll_call *roll, struct hth_ballot ballot);
+/* E_NOT_FOUND: its base is not known here. E_MALFORMED: it is not of the base's choice. */
+enum hth_err roll_from_wire(const struct hth_roll_call *roll, const struct hth_roll_ballot *ballot,
+                            struct hth_ballot *out) HTH_MUST;
+/* A caller that breaks the rules is lost. */
+void roll_give_up(struct hth_roll_call *roll, uint16_t caller, enum hth_err err, const char *what);
+/* Whether that member may raise the ballot: not twice within RAISE_US. */
+bool roll_may_raise(struct hth_roll_call *roll, uint16_t by);
+void roll_send_calls(struct hth_roll_call *roll);
+void roll_seek(struct hth_roll_call *roll);
+void roll_on_call(void *arg, struct hth_rpc_request *req);
+/* The protocol of the link that this GO makes: the next one, once all that vote, and all of the
+ * list, speak it. */
+uint32_t roll_next_protocol(const struct hth_roll_call *roll, const struct hth_roll *list,
+                            uint32_t count);
 /* Logs what a peer did wrong. */
 void roll_blame(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err,
                 const char *what);

@@ -78,6 +78,13 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     uint32_t pick = hth_choice_pick(c);
     bool better = c->tip == HTH_LINK_NONE || hth_chain_better(roll->chain, link, c->tip);
     struct hth_ballot now = hth_choice_now(c);
+    if (!roll_speaks(roll, link)) {
+        if (better && roll->unspoken == 0)
+            roll->unspoken_us = hth_now_us(roll->env);
+        if (better)
+            roll->unspoken = hth_chain_at(roll->chain, link)->protocol;
+        return;
+    }
     /* MOVE: a candidate of the same choice, which its caller picked. Without its caller's word a
      * member stays: two that hear of each other's heads would change places again and again. */
     const struct hth_hash *head = hth_chain_head(roll->chain, link);

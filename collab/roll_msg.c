@@ -133,6 +133,8 @@ size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
     write_brings(&w, &ready->brings);
     hth_write_u32(&w, ready->quota);
     hth_write_u32(&w, ready->rtt_us);
+    hth_write_u32(&w, ready->first);
+    hth_write_u32(&w, ready->last);
     hth_write_u32(&w, ready->up_kbit);
     hth_roll_addr_write(&ready->addr, &w);
     return end(&w);
@@ -156,9 +158,13 @@ enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_ms
     HTH_TRY(read_brings(&r, &out->brings));
     out->quota = hth_read_u32(&r);
     out->rtt_us = hth_read_u32(&r);
+    out->first = hth_read_u32(&r);
+    out->last = hth_read_u32(&r);
     out->up_kbit = hth_read_u32(&r);
     HTH_TRY(hth_roll_addr_read(&r, &out->addr));
-    HTH_TRY(flags <= (LEAVES | HELPS) ? HTH_OK : HTH_E_MALFORMED);
+    HTH_TRY(flags <= (LEAVES | HELPS) && out->first > 0 && out->first <= out->last
+                ? HTH_OK
+                : HTH_E_MALFORMED);
     return read_end(&r);
 }
 
@@ -187,8 +193,10 @@ size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
         hth_write_u32(&w, reply->quota);
         hth_write_u8(&w, reply->quorum);
     }
-    if (go)
+    if (go) {
         hth_write_u8(&w, reply->fork);
+        hth_write_u32(&w, reply->protocol);
+    }
     if (!go && reply->kind != HTH_READY_MOVE)
         return end(&w);
     hth_write_u32(&w, reply->count);
@@ -281,8 +289,10 @@ enum hth_err hth_ready_reply_read(const uint8_t *data, size_t len, struct hth_re
         out->quota = hth_read_u32(&r);
         HTH_TRY(read_flag(&r, &out->quorum));
     }
-    if (go)
+    if (go) {
         HTH_TRY(read_flag(&r, &out->fork));
+        out->protocol = hth_read_u32(&r);
+    }
     if (go || kind == HTH_READY_MOVE)
         HTH_TRY(read_peers(&r, out));
     if (go)

@@ -3,13 +3,13 @@
  * roll_msg.h: the bytes of the roll call's messages (roll.h), little-endian, a version first.
  *
  *     READY  u8 version, u8 flags (1: leaves, 2: helps), ballot, head 32, accepted 32,
- *            u32 accepted_n, u64 life, u32 batch, brings, u32 quota, u32 rtt_us, u32 up_kbit,
- *            address
+ *            u32 accepted_n, u64 life, u32 batch, brings, u32 quota, u32 rtt_us, u32 first and
+ *            last protocol, u32 up_kbit, address
  *     its answer: u8 kind, then
  *       WAIT    u32 quota, u8 quorum
- *       GO      head 32, u32 n, u8 fork, u32 count, of each member: id 32, u64 life, u32 batch,
- *               u32 samples, u32 next, u8 flags (1: leaves, 2: rests), u32 up_kbit, address;
- *               u32 helpers, of each: id 32, u32 up_kbit, address
+ *       GO      head 32, u32 n, u8 fork, u32 protocol, u32 count, of each member: id 32,
+ *               u64 life, u32 batch, u32 samples, u32 next, u8 flags (1: leaves, 2: rests),
+ *               u32 up_kbit, address; u32 helpers, of each: id 32, u32 up_kbit, address
  *       MOVE    head 32, u32 count, of each holder: id 32, address
  *       LATER   u32 n
  *       BEHIND  head 32
@@ -33,6 +33,12 @@
 #include "collab/quota.h"
 #include "core/bytes.h"
 #include "core/ident.h"
+
+/* The protocol of this program. READY names the range that its sender speaks, its own and the one
+ * before. A link names the one that is used on top of it, and a GO that of the link to be made: the
+ * next one as soon as all voters and all of the list speak it, and never an older one. Protocol 2
+ * differs from 1 in one thing: the name of a round that makes such a link covers the protocol. */
+#define HTH_ROLL_PROTOCOL 1
 
 #define HTH_ROLL_METHOD_READY 72
 #define HTH_ROLL_METHOD_CALL  73
@@ -66,6 +72,7 @@ struct hth_ready_msg {
     uint32_t batch;
     struct hth_brings brings; /* its times are written as at least 0 and at most 2^32 - 2 us */
     uint32_t quota;           /* that it keeps to */
+    uint32_t first, last;     /* protocols that it speaks, first > 0 */
     uint32_t rtt_us;          /* from it to its caller and back; 0: not known */
     bool leaves;
     bool helps;           /* it reduces, and is no member: what is said of a batch is of no use */
@@ -100,6 +107,7 @@ struct hth_ready_reply {
     uint32_t quota;
     bool quorum; /* of WAIT: a quorum is READY with this caller */
     bool fork;
+    uint32_t protocol; /* of the link that the round makes */
     uint32_t count;
     struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX]; /* of a MOVE at most HTH_ROLL_LINE_MAX */
     uint32_t helpers;

@@ -42,6 +42,18 @@ void hth_roll_freeze(struct hth_roll_call *roll, uint32_t held)
     roll->fetching = false;
 }
 
+bool roll_speaks(const struct hth_roll_call *roll, uint32_t link)
+{
+    uint32_t protocol = hth_chain_at(roll->chain, link)->protocol;
+    return protocol >= roll->opts.first_protocol && protocol <= roll->opts.last_protocol;
+}
+
+uint32_t hth_roll_unspoken(const struct hth_roll_call *roll, int64_t *since_us)
+{
+    *since_us = roll->unspoken_us;
+    return roll->unspoken;
+}
+
 void hth_roll_lose(struct hth_roll_call *roll)
 {
     roll_drop_ready(roll);

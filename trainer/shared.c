@@ -95,6 +95,11 @@ void hth_shared_gathers(struct hth_trainer *t)
     tell(t);
 }
 
+static void on_fail(void *arg, enum hth_err err)
+{
+    hth_trainer_fatal(arg, err);
+}
+
 static void on_more(void *arg)
 {
     struct hth_trainer *t = arg;
@@ -520,7 +525,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                               .copy = on_copy,
                                               .adopt = on_adopt,
                                               .more = on_more,
-                                              .may_begin = on_may_begin};
+                                              .may_begin = on_may_begin,
+                                              .fail = on_fail};
     const struct hth_share_opts *o = &t->opts.share;
     struct hth_collab_opts opts = {.network = o->network,
                                    .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),

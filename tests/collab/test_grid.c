@@ -15,7 +15,7 @@
 #define S  HTH_US_PER_S
 #define MS HTH_US_PER_MS
 
-enum { MATES_MAX = 80, STEPS_MAX = 2048, GRAIN = 8, PORT = 4000, STATE_BYTES = 64 };
+enum { MATES_MAX = 80, STEPS_MAX = 4096, GRAIN = 8, PORT = 4000, STATE_BYTES = 64 };
 #define EACH_US (20 * MS)
 #ifndef DEATHS
 #define DEATHS 20 /* of each kind */
@@ -37,6 +37,8 @@ struct mate {
     int64_t lands_us;
     bool takes, copies, adopts; /* what the answer is to */
     uint64_t step;
+    uint32_t last_protocol;
+    enum hth_err failed;
 };
 
 struct crew {
@@ -225,7 +227,8 @@ static void hold_genesis(struct mate *m)
     struct crew *crew = m->crew;
     struct hth_roll roll[MATES_MAX];
     struct hth_chain_link genesis = {
-        .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = roll, .count = crew->n};
+        .prev = HTH_LINK_NONE, .protocol = 1, .kind = HTH_LINK_GENESIS, .roll = roll,
+        .count = crew->n};
     uint32_t at;
     for (uint32_t i = 0; i < crew->n; i++) {
         bool client = i >= crew->n - crew->clients;
@@ -244,6 +247,13 @@ static void hold_genesis(struct mate *m)
     collab_holds(m->collab, at);
 }
 
+static void on_fail(void *arg, enum hth_err err)
+{
+    struct mate *m = arg;
+    assert_int_equal(m->failed, HTH_OK);
+    m->failed = err;
+}
+
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
     static const struct hth_collab_ops ops = {.take = on_take,
@@ -251,7 +261,8 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
                                               .step = on_step,
                                               .copy = on_copy,
                                               .adopt = on_adopt,
-                                              .more = gather};
+                                              .more = gather,
+                                              .fail = on_fail};
     struct mate *m = arg;
     struct crew *crew = m->crew;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
@@ -278,10 +289,13 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
                                          .target = GRAIN * (crew->n - 2),
                                          .shape = crew->shape,
                                          .look_us = S,
+                                         .last_protocol = m->last_protocol,
                                          .dht = dht,
                                          .reducer = m->reducer};
     assert_ok(hth_collab_new(env, m->rpc, &opts, &ops, m, &m->collab));
     m->samples = m->air = 0;
+    m->takes = m->copies = m->adopts = false;
+    m->step = 0;
     hold_genesis(m);
     gather(m);
 }
@@ -581,12 +595,45 @@ static void bad_rows_are_refused(void **state)
     stop(crew);
 }
 
+/* The others go on to the next protocol while it is away. It says so, and ends; they do not. */
+static void a_program_that_is_too_old_ends(void **state)
+{
+    (void)state;
+    struct crew *crew = start(1, 4, NULL, HTH_QUANT_F32);
+    struct mate *old = &crew->mate[2];
+    for (uint32_t i = 0; i < 4; i++)
+        crew->mate[i].last_protocol = i == 2 ? 1 : 2;
+    for (uint32_t i = 0; i < 4; i++) {
+        hth_node_crash(crew->mate[i].node, HTH_CRASH_RESET);
+        hth_node_restart(crew->mate[i].node);
+    }
+    memset(crew->step, 0, sizeof(crew->step));
+    hth_world_run_for(crew->world, 5 * S);
+    uint32_t tip = hth_collab_choice(crew->mate[0].collab)->tip;
+    assert_int_equal(hth_chain_at(crew->mate[0].collab->chain, tip)->protocol, 1);
+    hth_node_crash(old->node, HTH_CRASH_RESET);
+    hth_world_run_for(crew->world, 5 * S);
+    tip = hth_collab_choice(crew->mate[0].collab)->tip;
+    assert_int_equal(hth_chain_at(crew->mate[0].collab->chain, tip)->protocol, 2);
+    hth_node_restart(old->node);
+    hth_world_run_for(crew->world, S);
+    hth_timer_set(old->env, old->collab->timer, 0);
+    hth_world_run_for(crew->world, 58 * S);
+    assert_int_equal(old->failed, HTH_OK);
+    hth_world_run_for(crew->world, 5 * S);
+    assert_int_equal(old->failed, HTH_E_VERSION);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(crew->mate[i].failed, i == 2 ? HTH_E_VERSION : HTH_OK);
+    stop(crew);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_hold_the_mean),    cmocka_unit_test(slow_lines_keep_all),
         cmocka_unit_test(deaths_cost_little),   cmocka_unit_test(a_pair_without_a_way),
         cmocka_unit_test(bad_rows_are_refused),
+        cmocka_unit_test(a_program_that_is_too_old_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

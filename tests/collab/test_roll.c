@@ -29,6 +29,7 @@ struct mate {
     struct hth_hash fetching;
     struct round *round;
     uint64_t life;
+    uint32_t speaks;     /* its last protocol; 0: the program's */
     int64_t each_us;     /* its speed; */
     int64_t measured_us; /* 0 before the first landing */
     uint32_t samples, air;
@@ -259,7 +260,8 @@ static uint32_t put_genesis(struct mate *m)
 {
     struct hth_roll roll[MEMBERS_MAX];
     struct hth_chain_link genesis = {
-        .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = roll, .count = m->line->founders};
+        .prev = HTH_LINK_NONE, .protocol = 1, .kind = HTH_LINK_GENESIS, .roll = roll,
+        .count = m->line->founders};
     uint32_t at;
     for (uint32_t i = 0; i < m->line->founders; i++) {
         roll[i] = (struct hth_roll){.marks = HTH_ROLL_IN};
@@ -297,6 +299,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     opts.addr = addr;
     opts.life = ++m->life;
     opts.target = m->line->target;
+    opts.last_protocol = HTH_MAX(m->speaks, opts.last_protocol);
     uint32_t genesis = put_genesis(m);
     assert_ok(hth_roll_new(env, m->rpc, m->chain, &opts, &ops, m, &m->roll));
     for (uint32_t i = 0; i < m->line->n; i++) {
@@ -646,6 +649,44 @@ static void newcomers_are_waited_for(void **state)
         }
 }
 
+/* Members of two protocols step together; the newer one is used once the last member that does not
+ * speak it has left, and that one can't come back. */
+static void protocols_change_in_a_run(void **state)
+{
+    (void)state;
+    struct line *l = hth_new(struct line);
+    l->world = hth_world_new(9, NULL);
+    l->founders = 4;
+    l->target = GRAIN * 3;
+    l->links_max = 256;
+    for (uint32_t i = 0; i < 4; i++) {
+        l->mate[i].speaks = i == 2 ? 1 : 2;
+        add_mate(l);
+    }
+    struct mate *old = &l->mate[2];
+    hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+    uint64_t before = agree(l);
+    assert_true(before > 15);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(
+            hth_chain_at(l->mate[i].chain, hth_roll_choice(l->mate[i].roll)->tip)->protocol, 1);
+    hth_roll_leave(old->roll);
+    hth_world_run_for(l->world, HTH_US_PER_S);
+    assert_true(hth_roll_has_left(old->roll));
+    hth_node_crash(old->node, HTH_CRASH_RESET);
+    hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+    assert_true(agree(l) > before + 20);
+    uint32_t tip = hth_roll_choice(l->mate[0].roll)->tip;
+    assert_int_equal(hth_chain_at(l->mate[0].chain, tip)->protocol, 2);
+    hth_node_restart(old->node);
+    hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+    int64_t since_us;
+    assert_int_equal(hth_roll_unspoken(old->roll, &since_us), 2);
+    assert_int_equal(hth_roll_choice(old->roll)->tip, HTH_LINK_NONE);
+    assert_true(l->mate[0].step > before + 40);
+    stop(l);
+}
+
 /* ---- quotas ------------------------------------------------------------------------------ */
 
 #define BATCH (20 * GRAIN)
@@ -887,6 +928,7 @@ int main(void)
         cmocka_unit_test(the_chain_is_longer_than_kept),
         cmocka_unit_test(newcomers_are_waited_for),
         cmocka_unit_test(a_lost_caller_is_heard_again),
+        cmocka_unit_test(protocols_change_in_a_run),
         cmocka_unit_test(machines_stay_busy),
         cmocka_unit_test(uneven_speeds_waste_little),
         cmocka_unit_test(death_in_a_batch),

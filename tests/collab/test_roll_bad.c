@@ -145,8 +145,11 @@ static struct hth_chain *make_chain(struct line *l, const struct hth_crypto *cry
                                .members_max = 512,
                                .rolls_max = 1280 * 8};
     struct hth_roll roll[NODES];
-    struct hth_chain_link genesis = {
-        .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = roll, .count = l->founders};
+    struct hth_chain_link genesis = {.prev = HTH_LINK_NONE,
+                                     .protocol = 1,
+                                     .kind = HTH_LINK_GENESIS,
+                                     .roll = roll,
+                                     .count = l->founders};
     struct hth_chain *chain = hth_chain_new(&o);
     for (uint32_t i = 0; i < l->founders; i++) {
         roll[i] = (struct hth_roll){.marks = HTH_ROLL_IN};
@@ -239,6 +242,8 @@ static struct hth_ready_msg ready_of(struct line *l, uint32_t to, uint32_t beyon
         .life = 1,
         .batch = 1,
         .brings = {.samples = 1, .grain = 1, .each_us = HTH_BRINGS_NO_MORE},
+        .first = 1,
+        .last = 1,
         .addr = hth_node_addr(liar(l)->node, 4000)};
 }
 
@@ -333,7 +338,8 @@ static void call_far_ahead(struct line *l)
 
 static struct hth_ready_reply go_for(struct line *l, const struct hth_ready_msg *ready)
 {
-    struct hth_ready_reply go = {.kind = HTH_READY_GO, .head = ready->head, .n = ready->ballot.n};
+    struct hth_ready_reply go = {
+        .kind = HTH_READY_GO, .head = ready->head, .n = ready->ballot.n, .protocol = 1};
     for (uint32_t i = 0; i < HONEST; i++)
         go.peer[go.count++] =
             (struct hth_roll_peer){.id = l->mate[i].env->self,
@@ -380,6 +386,13 @@ static void go_with_anothers_batch(struct line *l, struct hth_rpc_request *req)
     struct hth_ready_reply go = read_ready(l, req);
     for (uint32_t i = 0; i < go.count; i++)
         go.peer[i].batch = 7;
+    answer(req, &go);
+}
+
+static void go_of_another_protocol(struct line *l, struct hth_rpc_request *req)
+{
+    struct hth_ready_reply go = read_ready(l, req);
+    go.protocol = 2;
     answer(req, &go);
 }
 
@@ -697,6 +710,8 @@ static void a_liar_has_the_loss(void **state)
          "a GO that is not its to send: E_PROTOCOL"},
         {"GO with a fork", true, NULL, NULL, go_with_a_fork, HTH_OK,
          "a GO that is not its to send: E_REFUSED"},
+        {"GO of a protocol that is not spoken", true, NULL, NULL, go_of_another_protocol, HTH_OK,
+         "a GO that is not its to send: E_VERSION"},
         {"LATER than all", true, NULL, NULL, later_than_all, HTH_OK,
          "a LATER ballot far ahead: E_RANGE"},
         {"noise for an answer", true, NULL, NULL, answer_of_noise, HTH_OK,

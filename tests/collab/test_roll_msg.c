@@ -57,6 +57,8 @@ static void ready_comes_back(void **state)
                                   .brings = {i, 8 * i, i + 1, 1000 * i, 2000 * i},
                                   .quota = UINT32_MAX - i,
                                   .rtt_us = 3 * i,
+                                  .first = 1 + i,
+                                  .last = 2 + i,
                                   .leaves = i & 1,
                                   .helps = i & 2,
                                   .up_kbit = 5 * i,
@@ -70,11 +72,16 @@ static void ready_comes_back(void **state)
         assert_true(a.accepted_n == b.accepted_n && a.life == b.life && a.batch == b.batch);
         assert_true(a.quota == b.quota && a.rtt_us == b.rtt_us && a.leaves == b.leaves);
         assert_true(a.helps == b.helps && a.up_kbit == b.up_kbit);
+        assert_true(a.first == b.first && a.last == b.last);
         assert_true(same_brings(&a.brings, &b.brings));
         assert_true(hth_addr_eq(&a.addr, &b.addr));
         for (size_t cut = 0; cut < len; cut++)
             assert_int_not_equal(hth_ready_read(bytes, cut, &b), HTH_OK);
         assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, len + 1, &b));
+        struct hth_ready_msg odd = a;
+        odd.first = i % 2 ? 0 : odd.last + 1;
+        assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, hth_ready_write(&odd, bytes), &b));
+        len = hth_ready_write(&a, bytes);
         bytes[1] = 4; /* an unknown flag */
         assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, len, &b));
         bytes[0]++;
@@ -104,7 +111,7 @@ static void brings_are_bounded(void **state)
         {.in = {0, 0, 1, HTH_BRINGS_NO_MORE, 0}}, /* a landing that never comes */
     };
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct hth_ready_msg a = {.brings = cases[k].in}, b;
+        struct hth_ready_msg a = {.brings = cases[k].in, .first = 1, .last = 1}, b;
         uint8_t bytes[HTH_ROLL_BYTES_MAX];
         size_t len = hth_ready_write(&a, bytes);
         enum hth_err err = hth_ready_read(bytes, len, &b);
@@ -116,6 +123,7 @@ static void brings_are_bounded(void **state)
 static struct hth_ready_reply any_reply(enum hth_ready_answer kind, uint32_t count)
 {
     struct hth_ready_reply a = {.kind = kind, .head = any_hash(), .n = 5, .fork = true};
+    a.protocol = 6;
 
     a.quota = 9;
     a.quorum = true;
@@ -165,6 +173,7 @@ static void answers_come_back(void **state)
         if (go || a.kind == HTH_READY_MOVE || a.kind == HTH_READY_BEHIND)
             assert_memory_equal(&a.head, &b.head, sizeof(a.head));
         assert_int_equal(b.fork, go);
+        assert_int_equal(b.protocol, go ? 6 : 0);
         for (uint32_t i = 0; i < a.count; i++) {
             assert_true(hth_peer_id_eq(&a.peer[i].id, &b.peer[i].id));
             assert_true(hth_addr_eq(&a.peer[i].addr, &b.peer[i].addr));
@@ -221,8 +230,8 @@ static void bad_answers_are_refused(void **state)
     assert_err(HTH_E_TOO_LARGE, hth_ready_reply_read(bytes, len, &b));
     a = any_reply(HTH_READY_GO, 1);
     len = hth_ready_reply_write(&a, bytes);
-    bytes[38] = 1; /* 257 */
-    bytes[39] = 1;
+    bytes[42] = 1; /* 257 */
+    bytes[43] = 1;
     assert_err(HTH_E_TOO_LARGE, hth_ready_reply_read(bytes, len, &b));
     a = any_reply(HTH_READY_MOVE, 1);
     len = hth_ready_reply_write(&a, bytes);
