@@ -111,7 +111,6 @@ static void all_take_the_same_steps(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         struct fixture *f = start(seed, 3, 54);
-        if (seed != 2) { end(f); continue; }
 
         hth_world_run_for(f->world, 20 * S);
         assert_true(same(f, S) > 40);
