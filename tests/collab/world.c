@@ -790,6 +790,7 @@ static void make_chain(void)
         id.b[0] = (uint8_t)i;
         enum hth_err err = hth_chain_member(world_chain, &id, 1, &number);
         HTH_ASSERT(err == HTH_OK && number == i);
+        hth_chain_keep(world_chain, number);
     }
     /* Another life is another member, for which there is no room. */
     amnesia = hth_chain_member(world_chain, &id, 2, &number) == HTH_OK;
