@@ -2,6 +2,7 @@
 #include "trainer/crew.h"
 
 #include "averaging/averager.h"
+#include "collab/collab.h"
 #include "core/mem.h"
 #include "support/test.h"
 
@@ -71,6 +72,34 @@ void crew_deaf(struct hth_trainer_opts *trainer)
     deaf.ops.offer = offer_with_values;
     deaf.averager = (struct hth_averager){&deaf.ops, trainer->averager->self};
     trainer->averager = &deaf.averager;
+}
+
+/* The step of the one head that all hold; 0: they hold several, or somebody steps. */
+static uint64_t common_step(struct hth_crew *crew)
+{
+    struct hth_collab_stats first = {.step = 0}, s;
+
+    for (uint32_t i = 0; i < hth_crew_count(crew); i++) {
+        if (hth_crew_trainer(crew, i) == NULL)
+            continue;
+        hth_collab_stats(hth_trainer_collab(hth_crew_trainer(crew, i)), &s);
+        if (first.step == 0)
+            first = s;
+        if (s.phase == HTH_COLLAB_STEPS || memcmp(&s.head, &first.head, sizeof(s.head)) != 0)
+            return 0;
+    }
+    return first.step;
+}
+
+uint64_t crew_same(struct hth_world *world, struct hth_crew *crew, int64_t within_us)
+{
+    int64_t until = hth_world_now_us(world) + within_us;
+    uint64_t step;
+
+    while ((step = common_step(crew)) == 0 && hth_world_now_us(world) < until)
+        hth_world_run_for(world, HTH_US_PER_MS);
+    assert_true(step == 0 || hth_crew_spread(crew) == 0);
+    return step;
 }
 
 void crew_end(struct hth_world *world, struct hth_crew *crew)

@@ -24,6 +24,9 @@ void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
 /* For `edit` of one member: its averager refuses offers without values, so that it receives no
  * average. */
 void crew_deaf(struct hth_trainer_opts *trainer);
+/* By roll call: runs until all that are up hold one head, between steps; fails the test if their
+ * parameters differ there. Returns its step; 0: that took longer. */
+uint64_t crew_same(struct hth_world *world, struct hth_crew *crew, int64_t within_us);
 /* Frees both and checks that nothing is left open. */
 void crew_end(struct hth_world *world, struct hth_crew *crew);
 

@@ -161,34 +161,12 @@ static void run_to(struct fixture *f, uint32_t i, uint64_t step, int64_t within_
     }
 }
 
-/* Runs until all that are up stand at one step, between steps, and compares their bits there. */
 static uint64_t same(struct fixture *f, int64_t within_us)
 {
-    int64_t until = hth_world_now_us(f->world) + within_us;
+    uint64_t step = crew_same(f->world, f->crew, within_us);
 
-    for (;;) {
-        uint64_t least = UINT64_MAX, most = 0;
-        bool still = true;
-
-        for (uint32_t i = 0; i < hth_crew_count(f->crew); i++) {
-            struct hth_train_stats t;
-
-            if (hth_crew_trainer(f->crew, i) == NULL)
-                continue;
-            hth_trainer_stats(hth_crew_trainer(f->crew, i), &t);
-            still &= t.share.phase != HTH_SHARE_STEPPING;
-            least = HTH_MIN(least, t.updates);
-            most = HTH_MAX(most, t.updates);
-        }
-        if (still && least == most && least > 0) {
-            assert_true(hth_crew_spread(f->crew) == 0);
-            return least;
-        }
-        if (hth_world_now_us(f->world) > until)
-            fail_msg("they do not stand at one step: %llu to %llu", (unsigned long long)least,
-                     (unsigned long long)most);
-        hth_world_run_for(f->world, MS);
-    }
+    assert_true(step > 0);
+    return step;
 }
 
 static uint64_t bytes_of(struct fixture *f)
