@@ -403,7 +403,7 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         if (unknown)
             roll_want(roll, &msg.head, &holder, 1);
         else
-            roll_blame(roll, hth_rpc_peer(req), err, "a bad READY");
+            roll_blame(roll, &holder.id, err, "a bad READY");
     }
     roll_pump(roll);
 }
