@@ -626,7 +626,8 @@ static void test_fidelity(void **state)
     json_t *root = json_loads(text, 0, NULL);
     assert_string_equal(json_string_value(json_object_get(root, "figure")), "samples_per_s");
     double most = 20e6 / 8 / (2 * 512 * 4 * 2);
-    assert_in_range(number(root, "simulated"), 0.9 * most, most + 1);
+    /* One update of 64 samples may be on its way as the measurement begins, and lands within it. */
+    assert_in_range(number(root, "simulated"), 0.9 * most, most + 64 / 8.0);
     assert_true(json_is_null(json_object_get(root, "real")));
     json_decref(root);
     free(text);
