@@ -203,10 +203,9 @@ static double turn(struct run *r, bool with)
     const char *monitor[] = {"monitor",  "--join",          NODE, "--listen", "127.83.0.1:4713",
                              "--public", "127.0.0.1:47183", NULL};
     struct hth_bench_browsers *browsers = NULL;
-    if (with && start(r, &r->monitor, "monitor", monitor)) {
-        sleep(2);
+    double kb;
+    if (with && start(r, &r->monitor, "monitor", monitor) && wait_for_page(47183, &kb))
         browsers = hth_bench_browsers_new(47183, BROWSERS);
-    }
     sleep(SETTLE_S);
     double before = samples_of(r);
     int64_t began_us = hth_bench_now_us(NULL);
