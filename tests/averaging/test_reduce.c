@@ -177,11 +177,11 @@ static void test_same(void **state)
     }
 }
 
-/* Whose line is how fast, and who is a client: members of groups that reduce the same values. */
+/* Bandwidths, and clients, of groups that reduce the same values. */
 static const double fixed_lines[][5] = {
     {1e9, 1e9, 1e9, 1e9, 1e9}, {1e9, 0, 3e9, 0, 1e9}, {2e7, 1e8, 0, 1e9, 1e9}, {0, 0, 0, 0, 1e9}};
 
-/* What a group of the same values as all others comes to. To be freed with hth_free. */
+/* The mean of such a group. To be freed with hth_free. */
 static float *reduce_fixed(enum hth_quant_format format, double clip, const double *lines)
 {
     static const uint32_t count = 200000;
@@ -334,7 +334,7 @@ static void test_roles(void **state)
     swarm_free(&s);
 }
 
-/* Whoever reduces how much, the mean has the same bits. */
+/* The mean has the same bits, however members share the work. */
 static void test_helper_changes_no_bit(void **state)
 {
     enum { COUNT = 100000 };
