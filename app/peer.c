@@ -160,6 +160,7 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
         net_opts.secret = &secret;
     }
     net_opts.compute_threads = opts->net->threads;
+    net_opts.offline = opts->offline;
     peer->env = opts->env;
     peer->lent = opts->env != NULL;
     err = peer->lent ? HTH_OK : hth_net_new(&net_opts, &peer->env);

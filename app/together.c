@@ -25,6 +25,13 @@ static void on_change(void *arg)
         hth_helper_nudge(t->helper);
 }
 
+static void on_lost(void *arg, const struct hth_peer_id *peer)
+{
+    struct hth_together *t = arg;
+    if (t->trainer != NULL)
+        hth_trainer_peer_lost(t->trainer, peer);
+}
+
 enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
                                const struct hth_run_averaging *run, enum hth_avg_mode mode,
                                double up_mbit)
@@ -46,6 +53,7 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     o.moshpit.share_max = run->share_max;
     o.moshpit.budget = &peer->bodies;
     o.on_change = on_change;
+    o.on_lost = on_lost;
     o.arg = t;
     HTH_TRY(hth_avg_peer_open(peer->env, peer->rpc, peer->dht, &o, &t->avg));
     peer->on_peer_lost = hth_avg_peer_lost;
@@ -71,6 +79,7 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
 {
     out->mode = run->mode == HTH_RUN_BATCH ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
     out->roster = t->avg.roster;
+    out->reducer = t->avg.reducer;
     out->dht = t->peer->dht;
     out->network = t->peer->network;
     out->addr = t->peer->announce;
@@ -193,8 +202,10 @@ static json_t *reasons_json(const struct hth_averager_stats *s)
 void hth_together_rounds(const struct hth_together *t, struct hth_averager_stats *out)
 {
     *out = (struct hth_averager_stats){.rounds = 0};
-    if (t->avg.averager.ops != NULL)
-        hth_averager_stats(&t->avg.averager, out);
+    if (t->trainer != NULL)
+        hth_trainer_rounds(t->trainer, out);
+    else if (t->helper != NULL)
+        hth_helper_rounds(t->helper, out);
 }
 
 static json_t *averaging_json(const struct hth_together *t, const struct hth_train_stats *stats)
@@ -206,12 +217,15 @@ static json_t *averaging_json(const struct hth_together *t, const struct hth_tra
     json_t *all = stats != NULL ? share_json(&stats->share) : json_object();
     if (t->avg.roster == NULL)
         return all;
-    hth_averager_stats(&t->avg.averager, &a);
+    hth_together_rounds(t, &a);
     hth_roster_stats(t->avg.roster, &r);
     const struct hth_avg_shape *grid = hth_roster_shape(t->avg.roster, &generation);
     hth_json_count(all, "trainers", hth_roster_population(t->avg.roster, NULL));
     hth_json_count(all, "seen", r.seen);
-    hth_json_text(all, "grid", generation > 0 ? hth_avg_shape_text(grid, shape) : "");
+    if (stats != NULL && stats->share.grid.dims > 0)
+        grid = &stats->share.grid;
+    bool has = generation > 0 || (stats != NULL && grid == &stats->share.grid);
+    hth_json_text(all, "grid", has ? hth_avg_shape_text(grid, shape) : "");
     hth_json_count(all, "generation", generation);
     hth_json_count(all, "rounds", a.rounds);
     hth_json_count(all, "rounds_failed", a.failed);

@@ -226,6 +226,7 @@ static int read_folder(struct hth_use *u)
     struct hth_net_opts net = HTH_NET_OPTS_INIT;
     struct hth_why why = {""};
     net.compute_threads = u->flags.net.threads;
+    net.offline = u->flags.net.join_count == 0;
     enum hth_err err = hth_net_new(&net, &u->env);
     if (err != HTH_OK) {
         hth_cli_say_error("can't start the event loop: %s", hth_err_text(err));

@@ -236,7 +236,8 @@ static const struct argp_option net_options[] = {
      "State folder: key, known peers, checkpoints (default: one for each run and role below "
      "~/.local/state/hearth)",
      1},
-    {"threads", KEY_THREADS, "N", 0, "Number of compute threads (default: cores - 1)", 1},
+    {"threads", KEY_THREADS, "N", 0,
+     "Number of compute threads (default: cores - 1; without a network: cores)", 1},
     {"status", KEY_STATUS, "ADDR:PORT", 0,
      "Serve /health, /metrics and /status.json over HTTP at this loopback address (default: off)",
      1},
@@ -251,7 +252,8 @@ static const struct argp_option dial_options[] = {
      1},
     {"once", KEY_ONCE, NULL, 0, "End with code 4 if no peer to join answers (default: try on)", 1},
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
-    {"threads", KEY_THREADS, "N", 0, "Number of compute threads (default: cores - 1)", 1},
+    {"threads", KEY_THREADS, "N", 0,
+     "Number of compute threads (default: cores - 1; without a network: cores)", 1},
     {0},
 };
 

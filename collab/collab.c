@@ -539,14 +539,24 @@ static void on_timer(void *arg)
         say_head(c);
 }
 
-/* Of several that look the one with the most samples begins, then the one with the smallest id. It
- * is waited for once. */
+/* Of several that look the one with the most samples begins; then one that others can dial, because
+ * nobody else calls; then the one with the smallest id. */
+static bool begins_before_us(const struct hth_collab *c, const struct hth_head_note *note,
+                             const struct hth_peer_id *by)
+{
+    bool is_client = note->addr.family == 0, are_client = c->opts.addr.family == 0;
+    if (note->samples != c->start_samples)
+        return note->samples > c->start_samples;
+    if (is_client != are_client)
+        return are_client;
+    return hth_peer_id_cmp(by, &c->env->self) < 0;
+}
+
+/* It is waited for once. */
 static void yield(struct hth_collab *c, const struct hth_head_note *note,
                   const struct hth_peer_id *by)
 {
-    bool before = note->samples != c->start_samples ? note->samples > c->start_samples
-                                                    : hth_peer_id_cmp(by, &c->env->self) < 0;
-    if (before && c->yields_us == 0)
+    if (begins_before_us(c, note, by) && c->yields_us == 0)
         c->yields_us = hth_now_us(c->env) + 2 * c->opts.look_us;
 }
 

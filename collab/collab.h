@@ -32,9 +32,10 @@
 #ifndef HTH_COLLAB_COLLAB_H
 #define HTH_COLLAB_COLLAB_H
 
+#include "averaging/averager.h"
 #include "averaging/codec.h"
-#include "averaging/state.h"
 #include "averaging/grid.h"
+#include "averaging/state.h"
 #include "collab/quota.h"
 #include "collab/roll.h"
 
@@ -155,7 +156,8 @@ struct hth_collab_stats {
     uint64_t step;           /* of the head that it holds */
     struct hth_hash head;    /* zero: none */
     uint32_t members;        /* of the last step's roll */
-    uint64_t rounds, failed; /* that gave a link, and that gave none */
+    struct hth_averager_stats averages; /* of rounds: that gave a link, and that gave none */
+    struct hth_avg_shape shape; /* of the last round; dims 0: there was none */
     uint64_t means, states;  /* fetched */
     uint64_t forks;          /* links without a quorum that it made */
     uint64_t joined;         /* times it went over to another chain */

@@ -204,6 +204,7 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     struct grid_line *l = arg;
     enum hth_err err = collab_reduced(r);
     l->reduce = NULL;
+    hth_line_counts(&l->grid->collab->stats.averages, r);
     if (err == HTH_OK && !is_whole(r))
         err = HTH_E_UNREACHABLE;
     if (err == HTH_OK)

@@ -27,7 +27,7 @@ static void fail(struct hth_collab *c, enum hth_err err)
 {
     HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "step %llu: its round failed: %s",
             (unsigned long long)c->group.step, hth_err_text(err));
-    c->stats.failed++;
+    hth_line_ends(&c->stats.averages, err, hth_now_us(c->env) - c->go_us);
     collab_drop_round(c);
     hth_roll_averaged(c->roll, err, NULL, NULL);
 }
@@ -38,8 +38,8 @@ static void on_digest(struct hth_collab *c, enum hth_err err, const struct hth_h
         fail(c, err);
         return;
     }
-    c->stats.rounds++;
     c->stats.averaged_us = hth_now_us(c->env) - c->go_us;
+    hth_line_ends(&c->stats.averages, HTH_OK, c->stats.averaged_us);
     hth_roll_averaged(c->roll, HTH_OK, c->marks, digest);
     hth_blob_unref(c->average); /* the round's mean, if it made no link */
     c->average = NULL;
@@ -87,6 +87,7 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     struct hth_collab *c = arg;
     enum hth_err err = collab_reduced(r);
     c->reduce = NULL;
+    hth_line_counts(&c->stats.averages, r);
     for (uint32_t i = 0; i < c->line_members; i++)
         if (r->fates[i].as_reducer != HTH_REDUCE_DROP_NONE)
             hth_roll_slow(c->roll, &c->group.peer[own_line(c, i)].id);
@@ -141,6 +142,8 @@ void collab_on_average(void *arg, const struct hth_roll_group *group)
     c->go_us = hth_now_us(c->env);
     hth_cells_place(c->env->crypto, &group->head, group->peer, group->count, &c->opts.shape,
                     &c->cells);
+    c->stats.shape = c->cells.shape;
+    hth_line_begins(&c->stats.averages, group);
     if (c->cells.shape.dims > 1)
         collab_grid_begin(c);
     collab_ask(c, ASK_TAKE);

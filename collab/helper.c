@@ -42,10 +42,12 @@ struct hth_roll_helper {
 static void on_reduced(void *arg, const struct hth_reduce_result *result)
 {
     struct helped *a = arg;
+    struct hth_averager_stats *stats = &a->helper->stats.averages;
     a->round = NULL;
-    a->helper->stats.rounds += result->err == HTH_OK;
-    a->helper->stats.failed += result->err != HTH_OK;
-    a->helper->stats.under_way--;
+    hth_line_counts(stats, result);
+    hth_line_ends(stats, result->err, result->took_us);
+    if (a->helper->opts.on_round != NULL)
+        a->helper->opts.on_round(a->helper->opts.arg);
 }
 
 static struct helped *find_free(struct hth_roll_helper *h)
@@ -74,7 +76,9 @@ static enum hth_err reduce(struct hth_roll_helper *h, struct helped *a, uint32_t
             o.self = i;
     o.done = on_reduced;
     o.arg = a;
-    return hth_reduce_start(h->opts.reducer, &o, &a->round);
+    HTH_TRY(hth_reduce_start(h->opts.reducer, &o, &a->round));
+    hth_line_begins(&h->stats.averages, &group);
+    return HTH_OK;
 }
 
 static void help(struct hth_roll_helper *h)
@@ -86,8 +90,7 @@ static void help(struct hth_roll_helper *h)
     if (number == h->go.helpers)
         return; /* not its GO */
     enum hth_err err = a != NULL ? reduce(h, a, number) : HTH_E_BUSY;
-    h->stats.under_way += err == HTH_OK;
-    h->stats.failed += err != HTH_OK && err != HTH_E_DUPLICATE;
+    h->stats.averages.failed += err != HTH_OK && err != HTH_E_DUPLICATE;
 }
 
 /* ---- READY -------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@
 #ifndef HTH_COLLAB_HELPER_H
 #define HTH_COLLAB_HELPER_H
 
+#include "averaging/averager.h"
 #include "averaging/codec.h"
 #include "averaging/grid.h"
 #include "core/env.h"
@@ -45,6 +46,8 @@ struct hth_roll_helper_opts {
     struct hth_avg_shape shape;
     struct hth_dht *dht;
     struct hth_reducer *reducer;
+    hth_fn *on_round; /* one has ended; may be NULL */
+    void *arg;
 };
 
 /* Errors: E_CONFIG (no address, no floats), those of a board. */
@@ -57,9 +60,8 @@ void hth_roll_helper_free(struct hth_roll_helper *helper);
 void hth_roll_helper_rest(struct hth_roll_helper *helper);
 
 struct hth_roll_helper_stats {
-    uint64_t step;           /* of the latest record of a caller */
-    uint64_t rounds, failed; /* that it reduced in */
-    uint32_t under_way;
+    uint64_t step;                      /* of the latest record of a caller */
+    struct hth_averager_stats averages; /* of rounds that it reduced in */
 };
 void hth_roll_helper_stats(const struct hth_roll_helper *helper, struct hth_roll_helper_stats *out);
 

@@ -148,3 +148,43 @@ struct hth_reduce_opts hth_line_opts(uint64_t count, const struct hth_avg_span *
                                     .timeout_us = HTH_MIN(round_us(count),
                                                           HTH_AVG_REDUCE_TIMEOUT_MAX_US)};
 }
+
+/* ---- for people --------------------------------------------------------------------------- */
+
+void hth_line_begins(struct hth_averager_stats *s, const struct hth_roll_group *group)
+{
+    s->offers++;
+    s->under_way++;
+    s->population = group->count;
+    s->last = (struct hth_avg_round_info){.number = s->offers,
+                                          .members = group->count + group->helpers,
+                                          .group = group->id,
+                                          .weight_fraction = 1};
+    for (uint32_t i = 0; i < HTH_MIN(s->last.members, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
+        s->last.member[i] =
+            (i < group->count ? &group->peer[i] : &group->helper[i - group->count])->id;
+}
+
+void hth_line_counts(struct hth_averager_stats *s, const struct hth_reduce_result *r)
+{
+    struct hth_avg_round_info *last = &s->last;
+    s->bytes_out += r->bytes_out;
+    s->bytes_in += r->bytes_in;
+    s->drops += r->dropped;
+    last->bytes_out += r->bytes_out;
+    last->bytes_in += r->bytes_in;
+    last->drops += r->dropped;
+    last->codec_error = HTH_MAX(last->codec_error, r->encode_error);
+    last->weight_fraction = HTH_MIN(last->weight_fraction, r->weight_fraction);
+}
+
+void hth_line_ends(struct hth_averager_stats *s, enum hth_err err, int64_t took_us)
+{
+    s->under_way--;
+    s->rounds += err == HTH_OK;
+    s->failed += err != HTH_OK;
+    s->last.err = err;
+    s->last.reason = err == HTH_OK ? HTH_AVG_OK : HTH_AVG_NO_PARTS;
+    s->last.reduce_us = took_us;
+    s->reasons[s->last.reason]++;
+}

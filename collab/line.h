@@ -16,6 +16,7 @@
 #ifndef HTH_COLLAB_LINE_H
 #define HTH_COLLAB_LINE_H
 
+#include "averaging/averager.h"
 #include "averaging/reduce.h"
 #include "collab/cells.h"
 #include "collab/roll.h"
@@ -40,5 +41,10 @@ struct hth_hash hth_line_name(const struct hth_crypto *crypto, const struct hth_
 /* Options of a reduction of so many floats that all have alike. */
 struct hth_reduce_opts hth_line_opts(uint64_t count, const struct hth_avg_span *spans,
                                      uint32_t span_count);
+
+/* For people: a round begins; one of its lines was reduced; it has ended, after so long. */
+void hth_line_begins(struct hth_averager_stats *stats, const struct hth_roll_group *group);
+void hth_line_counts(struct hth_averager_stats *stats, const struct hth_reduce_result *result);
+void hth_line_ends(struct hth_averager_stats *stats, enum hth_err err, int64_t took_us);
 
 #endif

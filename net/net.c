@@ -348,20 +348,20 @@ static const struct hth_env_ops net_ops = {
 /* ---- creation and end ----------------------------------------------------------------------- */
 
 /* The cores this process may use (a container may allow fewer than the machine has), less the one
- * that the loop needs. */
-static uint32_t default_compute_threads(void)
+ * that the loop needs when there are peers. */
+static uint32_t default_compute_threads(bool offline)
 {
     cpu_set_t set;
     int cores = 1;
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
         cores = CPU_COUNT(&set);
-    return cores > 1 ? (uint32_t)cores - 1 : 1;
+    return cores > 1 && !offline ? (uint32_t)cores - 1 : (uint32_t)cores;
 }
 
 static void fill_defaults(struct hth_net_opts *o)
 {
     if (o->compute_threads == 0)
-        o->compute_threads = default_compute_threads();
+        o->compute_threads = default_compute_threads(o->offline);
     if (o->streams_max == 0)
         o->streams_max = HTH_STREAMS_MAX;
     if (o->streams_per_addr_max == 0)

@@ -40,13 +40,14 @@
 struct hth_net_opts {
     const struct hth_secret *secret; /* identity; NULL makes a key that lasts as long as env */
     const uint64_t *seed;            /* of env->rng; NULL draws one from the kernel */
-    uint32_t compute_threads;        /* 0: cores - 1, at least 1 */
+    uint32_t compute_threads;        /* 0: cores - 1, at least 1; offline: all cores */
     uint32_t streams_max;            /* 0: HTH_STREAMS_MAX */
     uint32_t streams_per_addr_max;   /* accepted; 0: HTH_STREAMS_PER_ADDR_MAX */
     int64_t dial_timeout_us;         /* until TCP connects; 0: HTH_DIAL_TIMEOUT_US */
     int64_t handshake_timeout_us;    /* from TCP to a proven key; 0: HTH_HANDSHAKE_TIMEOUT_US */
     int64_t flush_timeout_us;        /* of hth_stream_close; 0: HTH_FLUSH_TIMEOUT_US */
     uint64_t key_records_max;        /* TLS records under one key; 0: HTH_TLS_KEY_RECORDS_MAX */
+    bool offline;                    /* no peers: the loop needs no core of its own */
     bool plain;                      /* no TLS, nothing is authenticated: benchmarks only */
 };
 

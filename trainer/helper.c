@@ -201,6 +201,16 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 
 /* ---- by roll call ---------------------------------------------------------------------------- */
 
+static void on_roll_round(void *arg)
+{
+    struct hth_helper *h = arg;
+    struct hth_roll_helper_stats stats;
+
+    hth_roll_helper_stats(h->roll, &stats);
+    hth_roster_set_progress(h->roster, stats.step, 0, 0);
+    hth_share_tell_round(h->roster, &stats.averages.last);
+}
+
 static enum hth_err help_by_roll(struct hth_helper *h, struct hth_rpc *rpc)
 {
     const struct hth_share_opts *s = &h->share;
@@ -215,6 +225,8 @@ static enum hth_err help_by_roll(struct hth_helper *h, struct hth_rpc *rpc)
         .shape = s->shape,
         .dht = s->dht,
         .reducer = s->reducer,
+        .on_round = on_roll_round,
+        .arg = h,
     };
 
     return hth_roll_helper_new(h->env, rpc, &opts, &h->roll);
@@ -284,6 +296,18 @@ void hth_helper_quiesce(struct hth_helper *h)
         hth_roll_helper_rest(h->roll);
 }
 
+void hth_helper_rounds(const struct hth_helper *h, struct hth_averager_stats *out)
+{
+    struct hth_roll_helper_stats roll;
+
+    if (h->roll == NULL) {
+        hth_averager_stats(h->averager, out);
+        return;
+    }
+    hth_roll_helper_stats(h->roll, &roll);
+    *out = roll.averages;
+}
+
 void hth_helper_stats(const struct hth_helper *h, struct hth_helper_stats *out)
 {
     struct hth_roll_helper_stats roll;
@@ -291,7 +315,7 @@ void hth_helper_stats(const struct hth_helper *h, struct hth_helper_stats *out)
     *out = h->stats;
     if (h->roll != NULL) {
         hth_roll_helper_stats(h->roll, &roll);
-        *out = (struct hth_helper_stats){roll.step, roll.rounds, roll.failed};
+        *out = (struct hth_helper_stats){roll.step, roll.averages.rounds, roll.averages.failed};
     }
     if (out->step == UINT64_MAX)
         out->step = 0;

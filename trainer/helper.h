@@ -56,5 +56,7 @@ struct hth_helper_stats {
     uint64_t rounds, rounds_missed; /* offers that ended in a group, and that found none */
 };
 void hth_helper_stats(const struct hth_helper *helper, struct hth_helper_stats *out);
+/* Of the rounds that it reduced in. */
+void hth_helper_rounds(const struct hth_helper *helper, struct hth_averager_stats *out);
 
 #endif

@@ -130,6 +130,21 @@ void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *a
         hth_roster_set_last(roster, &last);
 }
 
+void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round)
+{
+    const struct hth_roster_last last = {
+        .group = hth_load_u32le(round->group.b),
+        .members = HTH_MIN(round->members, HTH_AVG_MEMBERS_MAX),
+        .drops = HTH_MIN(round->drops, HTH_AVG_MEMBERS_MAX),
+        .reason = round->reason,
+        .reduce_ms = (uint32_t)(round->reduce_us / HTH_US_PER_MS),
+        .bytes = round->bytes_out + round->bytes_in,
+        .weight_fraction = HTH_MIN(round->weight_fraction, 1.0)};
+
+    if (roster != NULL)
+        hth_roster_set_last(roster, &last);
+}
+
 const char *hth_share_phase_name(enum hth_share_phase phase)
 {
     static const char *const names[] = {

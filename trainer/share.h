@@ -133,6 +133,7 @@ struct hth_share_stats {
     int64_t state_us;           /* duration of the last fetch */
     int64_t first_step_us;      /* from the start to the first update; 0: not yet */
     double weight;              /* samples behind the last step */
+    struct hth_avg_shape grid;  /* by roll call: of the last round; dims 0: there was none */
     double distance;            /* norm of (average - own) in the last round of parameters */
     double norm;                /* of that average */
     int64_t averaged_us;        /* how long averaging took for the last step */

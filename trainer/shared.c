@@ -204,6 +204,15 @@ static void on_used(void *arg)
 
 /* ---- stepping ----------------------------------------------------------------------------- */
 
+static void tell_round(const struct hth_trainer *t)
+{
+    struct hth_collab_stats stats;
+
+    hth_collab_stats(t->collab, &stats);
+    if (stats.averages.rounds > 0)
+        hth_share_tell_round(t->opts.share.roster, &stats.averages.last);
+}
+
 static void step_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
@@ -232,6 +241,7 @@ static void step_done(struct hth_work *work, enum hth_err err)
     t->stats.share.steps_alone += b->population == 1;
     t->stats.share.steps_shared += b->population > 1;
     hth_collab_stepped(t->collab);
+    tell_round(t);
     tell(t);
     hth_tell_update(t);
     hth_trainer_pump_soon(t);
@@ -458,9 +468,23 @@ void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     out->given_bytes = stats.given_bytes;
     out->parts = stats.fetch.parts;
     out->parts_done = stats.fetch.parts_done;
-    out->tries_failed = stats.failed;
+    out->tries_failed = stats.averages.failed;
+    out->grid = stats.shape;
     out->averaged_us = stats.averaged_us;
     snprintf(out->news, sizeof(out->news), "%s", stats.fetch.news);
+}
+
+void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *out)
+{
+    struct hth_collab_stats stats;
+
+    *out = (struct hth_averager_stats){.rounds = 0};
+    if (t->collab == NULL && t->average.averager.ops != NULL) {
+        hth_averager_stats(&t->average.averager, out);
+    } else if (t->collab != NULL) {
+        hth_collab_stats(t->collab, &stats);
+        *out = stats.averages;
+    }
 }
 
 bool hth_shared_is_ready(const struct hth_trainer *t)

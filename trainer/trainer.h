@@ -197,6 +197,8 @@ void hth_trainer_peer_lost(struct hth_trainer *trainer, const struct hth_peer_id
 enum hth_err hth_trainer_eval(struct hth_trainer *trainer) HTH_MUST;
 
 void hth_trainer_stats(const struct hth_trainer *trainer, struct hth_train_stats *out);
+/* Of the rounds in which it averaged. */
+void hth_trainer_rounds(const struct hth_trainer *trainer, struct hth_averager_stats *out);
 struct hth_collab;
 /* Its part in a roll call, to look at; NULL: none. */
 const struct hth_collab *hth_trainer_collab(const struct hth_trainer *trainer);

@@ -375,7 +375,7 @@ static uint64_t check_calm(const struct crew *crew)
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < crew->n; i++) {
         const struct mate *m = &crew->mate[i];
-        assert_int_equal(stats_of(m).failed, 0);
+        assert_int_equal(stats_of(m).averages.failed, 0);
         assert_int_equal(stats_of(m).means, 0);
         least = HTH_MIN(least, m->step);
         const struct hth_chain *chain = hth_collab_chain(m->collab);
