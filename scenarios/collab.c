@@ -201,7 +201,6 @@ static struct hth_crew_opts crew_opts(struct collab_run *c)
     t->share.target = o->target;
     if (o->roll && o->trainers > LINE_TRAINERS)
         t->share.shape = hth_avg_shape_for(o->trainers, LINE_TRAINERS);
-    crew.roll = o->roll;
     crew.members = o->trainers;
     crew.members_max = MEMBERS_MAX;
     crew.device = &device;

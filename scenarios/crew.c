@@ -111,8 +111,7 @@ static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth
     trainer.share.dht = dht;
     trainer.share.network = CREW_NETWORK;
     trainer.share.addr = addr;
-    if (m->crew->opts.roll)
-        trainer.share.reducer = m->avg.reducer;
+    trainer.share.reducer = m->avg.reducer;
     trainer.share.shape = m->crew->opts.roster.shape;
     trainer.share.clip = m->crew->opts.reducer.clip;
     trainer.on.on_update = on_update;

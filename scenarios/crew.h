@@ -29,7 +29,6 @@ struct hth_crew_opts {
     struct hth_roster_opts roster;   /* network, address and on_change are */
     struct hth_moshpit_opts moshpit; /* network and address are */
     struct hth_reducer_opts reducer;
-    bool roll; /* members meet by roll call (collab/collab.h) */
     const struct hth_device *device; /* NULL: the world's */
     /* Called before member i is made, at each boot; may be NULL. */
     void (*edit)(void *arg, uint32_t i, struct hth_trainer_opts *trainer);

@@ -176,7 +176,6 @@ static struct hth_crew_opts crew_opts(struct cut_run *c)
     t->share.target = (uint64_t)EACH_SAMPLES * c->opts->members;
     t->share.strict = c->opts->strict;
     crew.members = c->opts->members;
-    crew.roll = true;
     crew.edit = edit;
     crew.on_update = on_update;
     crew.arg = c;

@@ -199,6 +199,14 @@ static void on_change(void *arg)
         hth_trainer_nudge(t->trainer);
 }
 
+static void on_lost(void *arg, const struct hth_peer_id *peer)
+{
+    struct swarm_trainer *t = arg;
+
+    if (t->trainer != NULL)
+        hth_trainer_peer_lost(t->trainer, peer);
+}
+
 static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, struct hth_dht *dht,
                                 const struct hth_addr *addr, struct hth_trainer_opts *trainer)
 {
@@ -208,6 +216,7 @@ static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, st
                                   .reducer = t->swarm->opts.reducer,
                                   .moshpit = t->swarm->opts.moshpit,
                                   .on_change = on_change,
+                                  .on_lost = on_lost,
                                   .arg = t};
 
     o.moshpit.budget = trainer->budget;
@@ -218,6 +227,7 @@ static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, st
     trainer->share.addr = *addr;
     trainer->share.roster = t->avg.roster;
     trainer->share.dht = dht;
+    trainer->share.reducer = t->avg.reducer;
     return HTH_OK;
 }
 

@@ -109,7 +109,6 @@ static struct fixture *start(uint64_t seed, bool big, uint32_t trainers, uint32_
 
     f->world = crew_world(seed, &f->files);
     *o = crew_opts(HTH_SHARE_BATCH);
-    o->roll = true;
     o->clients = clients;
     if (big) { /* a vector of several shares */
         o->trainer = task_lm();

@@ -78,7 +78,6 @@ static struct hth_crew_opts share_opts(struct fixture *f, enum hth_share_mode mo
 {
     struct hth_crew_opts o = crew_opts(mode);
 
-    o.roll = by_roll;
 
     o.trainer.updates_max = 40;
     if (f->lamb) {

@@ -28,7 +28,6 @@ static struct fixture *start_on(const char *grid, uint64_t seed, uint32_t member
     }
 
     f->world = crew_world(seed, &f->files);
-    o.roll = true;
     o.trainer.share.target = target;
     o.trainer.flights = 1;
     o.trainer.updates_max = 1u << 30;
