@@ -92,7 +92,6 @@ void hth_together_share(struct hth_together *t, const struct hth_run_averaging *
     if (run->grid == NULL || hth_avg_shape_parse(run->grid, &out->shape) != HTH_OK)
         out->shape = (struct hth_avg_shape){.dims = 0}; /* the run file was checked */
     out->target = run->target;
-    out->quorum = run->quorum;
     out->delayed = run->delayed;
     out->strict = run->majority == HTH_RUN_STRICT;
 }
@@ -163,29 +162,26 @@ static json_t *round_json(const struct hth_avg_round_info *r)
 static json_t *share_json(const struct hth_share_stats *s)
 {
     double relative = s->norm > 0 ? s->distance / s->norm : 0;
+    char head[17] = "";
     json_t *o = json_object();
+    if (s->members > 0)
+        hth_hex(s->head.b, 8, head);
     hth_json_text(o, "phase", hth_share_phase_name(s->phase));
     hth_json_count(o, "gathered", s->gathered);
-    hth_json_real(o, "known", s->known);
-    hth_json_real(o, "eta_s", s->eta_us == INT64_MAX ? -1.0 : (double)s->eta_us / 1e6);
     hth_json_count(o, "steps_shared", s->steps_shared);
     hth_json_count(o, "steps_alone", s->steps_alone);
-    hth_json_count(o, "below_quorum", s->below_quorum);
-    hth_json_count(o, "short_of", s->short_of);
     hth_json_count(o, "tries_failed", s->tries_failed);
+    hth_json_text(o, "head", head);
+    hth_json_count(o, "members", s->members);
+    hth_json_count(o, "means", s->means);
+    hth_json_count(o, "forks", s->forks);
+    hth_json_count(o, "joined", s->joined);
     hth_json_count(o, "catch_ups", s->catch_ups);
-    hth_json_count(o, "yields", s->yields);
-    hth_json_count(o, "heard", s->heard);
-    hth_json_count(o, "overtaken", s->overtaken);
-    hth_json_flag(o, "approximate", s->approximate);
     hth_json_count(o, "state_bytes", s->state_bytes);
     hth_json_real(o, "weight", s->weight);
     hth_json_real(o, "distance", s->distance);
     hth_json_real(o, "distance_relative", relative);
     hth_json_real(o, "averaged_ms", (double)s->averaged_us / 1e3);
-    hth_json_count(o, "marked_step", s->milestone_step);
-    hth_json_count(o, "alike", s->alike);
-    hth_json_count(o, "unlike", s->unlike);
     hth_json_text(o, "news", s->news);
     return o;
 }

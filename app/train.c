@@ -171,23 +171,15 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-/* Prints the branch whose parameters the checkpoint has: if the run forks in its last steps, no
- * later step can heal it. */
-static void print_standing(const struct hth_share_stats *s)
+static void print_head(const struct hth_share_stats *s)
 {
-    if (s->milestone_step == 0)
+    char head[17];
+    if (s->members == 0)
         return;
-    if (s->unlike > s->alike + 1) /* this one included */
-        hth_say_note(
-            "the run forked near its end: at step %llu %u other trainers had different parameters, "
-            "and %u had those of this checkpoint (branch %08llx); use a checkpoint of the majority",
-            (unsigned long long)s->milestone_step, s->unlike, s->alike,
-            (unsigned long long)s->milestone_digest >> 32);
-    else
-        hth_say("parameters of branch %08llx: at step %llu %u other trainers had the same, %u had "
-                "different ones",
-                (unsigned long long)s->milestone_digest >> 32,
-                (unsigned long long)s->milestone_step, s->alike, s->unlike);
+    hth_hex(s->head.b, 8, head);
+    hth_say("its parameters are those of head %s, a step of %u trainers: all that end with this "
+            "head have the same",
+            head, s->members);
 }
 
 /* Says where the model lies. */
@@ -246,7 +238,7 @@ static void print_summary(struct train *t)
                 (unsigned long long)s.answers_bad, (unsigned long long)s.parts_bad,
                 (unsigned long long)s.parts_refused);
     print_saved(t, s.updates);
-    print_standing(&s.share);
+    print_head(&s.share);
     if (t->last_eval.samples > 0) {
         char text[80];
         hth_say("test: %s", eval_text(t, &t->last_eval, text, sizeof(text)));

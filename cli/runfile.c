@@ -143,7 +143,6 @@ static const cyaml_schema_field_t averaging_fields[] = {
     ENUM_FIELD("format", struct hth_run_averaging, format, wire_formats),
     CYAML_FIELD_BOOL("states", OPT, struct hth_run_averaging, states),
     CYAML_FIELD_UINT("target", OPT, struct hth_run_averaging, target),
-    CYAML_FIELD_FLOAT_PTR("quorum", OPT_PTR, struct hth_run_averaging, quorum_told),
     CYAML_FIELD_BOOL("delayed", OPT, struct hth_run_averaging, delayed),
     ENUM_FIELD("majority", struct hth_run_averaging, majority, majorities),
     CYAML_FIELD_STRING_PTR("grid", OPT_PTR, struct hth_run_averaging, grid, 1,
@@ -209,12 +208,10 @@ static void default_optimizer(struct hth_run_optimizer *o, uint32_t steps)
 
 static void default_averaging(struct hth_run_averaging *a, const struct hth_run_train *train)
 {
-    /* In mode batch parameters differ by roundings only; in mode local they drift every step. */
-    a->every = a->every_told != NULL ? *a->every_told : a->mode == HTH_RUN_BATCH ? 100 : 10;
+    a->every = a->every_told != NULL ? *a->every_told : 10;
     default_u32(&a->format, HTH_QUANT_F32);
     default_u32(&a->group, 16);
     a->share_max = a->share_max == 0 ? HTH_AVG_SHARE_MAX : a->share_max;
-    a->quorum = a->quorum_told != NULL ? *a->quorum_told : 0.5;
     if (a->target == 0)
         a->target = 16 * (uint64_t)train->rows;
 }
@@ -377,11 +374,10 @@ static const struct key keys[] = {
     KEY(U32, experts.batch_rows_max, "rows", "4096", 1, 1 << 20),
     KEY(REAL, experts.norm_max, "norm", "0", 0, 1e12),
     WORD_KEY(averaging.mode, averaging_modes, "local"),
-    KEY(U32, averaging.every, "updates", "10, batch: 100", 0, 1 << 30),
+    KEY(U32, averaging.every, "updates", "10", 0, 1 << 30),
     WORD_KEY(averaging.format, wire_formats, "fp32"),
     KEY(BOOL, averaging.states, "", "false", 0, 0),
     KEY(U64, averaging.target, "samples", "16 * train.rows", 1, 1e9),
-    KEY(REAL, averaging.quorum, "", "0.5", 0, 1),
     KEY(BOOL, averaging.delayed, "", "false", 0, 0),
     WORD_KEY(averaging.majority, majorities, "eventual"),
     KEY_OF(TEXT, averaging.grid, "averaging.grid", "trainers", "", 0, 0, "sizes such as 4x4"),

@@ -135,14 +135,10 @@ enum hth_run_majority { HTH_RUN_EVENTUAL, HTH_RUN_STRICT };
 struct hth_run_averaging {
     enum hth_run_averaging_mode mode;
     uint32_t *every_told; /* as in the file; NULL: left out */
-    uint32_t every;  /* local: updates between rounds; batch: steps between averages of parameters;
-                      * left out: 10, 100; 0 = never */
+    uint32_t every;       /* local: updates between rounds; left out: 10; 0: never */
     uint32_t format; /* of matrices on the wire: enum hth_quant_format (kernels/quant.h) */
-    bool states;     /* average the optimiser's states, too */
+    bool states;     /* local: average the optimiser's states, too */
     uint64_t target; /* batch: samples of a step, of all trainers together */
-    double *quorum_told; /* as in the file; NULL: left out */
-    double quorum;    /* batch: a step needs the values of more than this fraction of the trainers,
-                       * or of all; left out: 0.5; 0 = of any */
     bool delayed;     /* batch: gather the next batch while this one is averaged */
     enum hth_run_majority majority; /* batch: what a part without a quorum does */
     char *grid;       /* "4x4": a fixed grid; NULL: by the number of trainers */

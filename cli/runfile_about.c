@@ -74,12 +74,10 @@ static const struct about abouts[] = {
     {"experts.batch_rows_max", "rows that a host computes at once"},
     {"experts.norm_max", "bound of a row's gradient of its own loss; 0: none"},
     {"averaging.mode", "trainers step alone and average, share each batch, or do neither"},
-    {"averaging.every", "local: updates between averages; batch: steps between averages of\n"
-                        "parameters; 0: never"},
+    {"averaging.every", "local: updates between averages of parameters; 0: never"},
     {"averaging.format", "of matrices on the wire"},
-    {"averaging.states", "average the optimiser's states, too"},
+    {"averaging.states", "local: average the optimiser's states, too"},
     {"averaging.target", "batch: samples of a step, of all trainers together"},
-    {"averaging.quorum", "batch: a step needs more than this part of the trainers; 1: all; 0: any"},
     {"averaging.delayed", "batch: gather the next batch while this one is averaged"},
     {"averaging.majority", "batch, of a part without most of the last trainers: strict: it waits;\n"
                            "eventual: it goes on, and the parts become one model when they meet"},

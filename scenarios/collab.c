@@ -122,7 +122,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *s)
         compare(c, i, s->updates);
     c->updates[i] = s->updates;
     c->catch_ups[i] = (uint32_t)s->share.catch_ups;
-    c->yields[i] = (uint32_t)s->share.yields;
+    c->yields[i] = (uint32_t)s->share.joined;
     if (i == c->newcomer && c->late.updates == 0) {
         c->late = *s;
         c->report->first_step = s->updates;

@@ -15,10 +15,6 @@
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
-/* The weight of a trainer with approximate parameters: it moves the average by next to nothing, and
- * receives the others' parameters. */
-#define APPROXIMATE_WEIGHT 0x1p-10
-
 static size_t flat_len(const struct hth_trainer *t)
 {
     return hth_params_flat_len(t->model->params);
@@ -52,18 +48,16 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.snapshot);
     struct hth_average *a = &t->average;
-    bool together = t->opts.share.mode == HTH_SHARE_BATCH;
     double samples = (double)(t->stats.samples - a->samples_at);
-    double alike = t->newcomer.approximate ? APPROXIMATE_WEIGHT : 1;
     const struct hth_avg_offer offer = {
         .values = a->values,
         .count = a->parts * flat_len(t),
-        .weight = together ? alike : HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
+        .weight = HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
         .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
         .kind = HTH_TICKET_PARAMS,
-        .sweep = together ? t->stats.updates : HTH_AVG_SWEEP_AUTO,
-        .rounds = together ? HTH_AVG_ALL_AXES : 1,
+        .sweep = HTH_AVG_SWEEP_AUTO,
+        .rounds = 1,
         .spans = a->spans,
         .span_count = a->spans != NULL ? a->span_count + (a->parts > 1) : 0,
         .timeout_us = t->opts.share.timeout_us,
@@ -95,10 +89,7 @@ void hth_average_offer(struct hth_trainer *t)
     uint64_t every = t->opts.share.every;
     enum hth_avg_reason reason;
 
-    if (a->busy || a->out || every == 0 || t->collab != NULL)
-        return;
-    /* Trainers that share batches must all offer at the same steps. */
-    if (t->batch.on ? t->stats.updates % every != 0 : t->stats.updates - a->at < every)
+    if (a->busy || a->out || every == 0 || t->batch.on || t->stats.updates - a->at < every)
         return;
     a->at = t->stats.updates;
     if (hth_averager_ready(&a->averager, &reason) != HTH_OK)
@@ -172,8 +163,6 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     if (err == HTH_OK) {
         t->stats.share.distance = a->distance;
         t->stats.share.norm = a->norm;
-        if (a->whole)
-            hth_newcomer_is_whole(t, false);
     }
 }
 
@@ -197,7 +186,6 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
     }
     t->stats.rounds++;
     a->busy = true;
-    a->whole = result->parts_kept == 0;
     a->mean = hth_blob_ref(result->average);
     a->offered = hth_blob_ref(result->values);
     a->apply.run = difference_run;
@@ -214,12 +202,7 @@ static void on_round(void *arg, const struct hth_avg_result *result)
         return;
     hth_share_tell_last(t->opts.share.roster, &t->average.averager, result, t->stats.share.distance,
                         t->stats.share.norm);
-    if (result->ticket == HTH_TICKET_GRADIENT)
-        hth_batch_result(t, result);
-    else if (result->ticket == HTH_TICKET_PARAMS)
-        round_of_params(t, result);
-    else
-        hth_hear_result(t, result);
+    round_of_params(t, result);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -8,10 +8,6 @@
  *   hearth.seed, hearth.updates, hearth.launched, hearth.samples, hearth.steps (the optimiser's),
  *   hearth.loss_ema, hearth.accuracy_ema,
  *   hearth.terms (the schema of parameters, a hash of the run's settings: settings.h),
- *   hearth.lineage (lineage.h, in hex; only of batches that are shared by sweeps)
- *
- * The lineage lets a trainer that returns before the next step continue in the history of the
- * others. Without it they would take its parameters for different ones.
  *
  * A checkpoint is taken while no flight is in the air, so that `launched` is the exact position in
  * the data and in the noise. A job of the trunk's queue copies the bytes; the disk then works
@@ -104,27 +100,6 @@ static void add_tensors(struct hth_st_writer *w, struct hth_params *params, floa
     }
 }
 
-/* Whether the checkpoint gets a lineage: not while the parameters are approximate. Read on the loop
- * thread, which changes that; with a lineage only jobs of the trunk's queue change it. */
-static bool has_lineage(const struct hth_trainer *t)
-{
-    return t->batch.on && t->collab == NULL && !t->newcomer.approximate && t->lineage.digest != 0;
-}
-
-static void add_lineage(struct hth_st_writer *w, const struct hth_trainer *t)
-{
-    uint8_t bytes[HTH_LINEAGE_BYTES];
-    char text[2 * HTH_LINEAGE_BYTES + 1];
-    struct hth_writer out;
-
-    if (!t->ckpt.has_lineage)
-        return;
-    hth_writer_init(&out, bytes, sizeof(bytes));
-    hth_lineage_write(&t->lineage, &out);
-    hth_hex(bytes, sizeof(bytes), text);
-    hth_st_add_meta(w, "hearth.lineage", text);
-}
-
 static void take_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, ckpt.take);
@@ -151,7 +126,6 @@ static void take_run(struct hth_work *work)
     hth_st_add_meta_u64(w, "hearth.terms", hth_settings_schema(&t->settings, HTH_TICKET_PARAMS));
     if (t->opts.run_text != NULL)
         hth_st_add_meta(w, "hearth.run_file", t->opts.run_text);
-    add_lineage(w, t);
     t->ckpt.err = take_flats(t, flat);
     if (t->ckpt.err == HTH_OK)
         t->ckpt.err = check_finite(params, flat);
@@ -349,7 +323,6 @@ void hth_checkpoint_take(struct hth_trainer *t)
     t->ckpt.busy = true;
     t->ckpt.last = t->stopping;
     t->ckpt.err = HTH_OK;
-    t->ckpt.has_lineage = has_lineage(t);
     t->ckpt.take.run = take_run;
     t->ckpt.take.done = take_done;
     t->ckpt.take.job.bytes_moved = bytes;
@@ -414,23 +387,6 @@ static enum hth_err read_mean(struct hth_trainer *t, const struct hth_st_reader 
     }
     return isfinite(*out) ? HTH_OK
                           : hth_blame(t->opts.why, HTH_E_CORRUPT, "its '%s' is not finite", key);
-}
-
-static enum hth_err read_lineage(struct hth_trainer *t, const struct hth_st_reader *r)
-{
-    const char *text = hth_st_meta(r, "hearth.lineage");
-    uint8_t bytes[HTH_LINEAGE_BYTES];
-    struct hth_reader in;
-
-    if (text == NULL)
-        return HTH_OK; /* the trainer begins a lineage */
-    hth_reader_init(&in, bytes, sizeof(bytes));
-    if (hth_unhex(text, bytes, sizeof(bytes)) != HTH_OK ||
-        hth_lineage_read(&in, t->stats.updates, &t->lineage) != HTH_OK)
-        return hth_blame(t->opts.why, HTH_E_CORRUPT,
-                         "its 'hearth.lineage' does not match %llu updates",
-                         (unsigned long long)t->stats.updates);
-    return HTH_OK;
 }
 
 /* Second moments are means of squares. */
@@ -528,7 +484,6 @@ enum hth_err hth_checkpoint_load(struct hth_trainer *t)
     HTH_GOTO(out, check_kind(t, file));
     HTH_GOTO(out, read_place(t, r, hth_trained_about(file)));
     HTH_GOTO(out, read_terms(t, r));
-    HTH_GOTO(out, read_lineage(t, r));
     HTH_GOTO(out, read_tensors(t, r));
 out:
     hth_trained_free(file);

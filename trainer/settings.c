@@ -35,9 +35,8 @@ static uint64_t optimizer_hash(const struct hth_train_optim *o, bool whole)
 
 static uint64_t batch_hash(const struct hth_share_opts *o)
 {
-    const uint64_t numbers[] = {o->target, bits(o->quorum), o->every,
-                                o->delayed | (uint64_t)o->strict << 1,
-                                o->format, bits(o->clip)};
+    const uint64_t numbers[] = {o->target, o->delayed | (uint64_t)o->strict << 1, o->format,
+                                bits(o->clip)};
 
     return hth_hash64(numbers, sizeof(numbers), 0);
 }
@@ -77,7 +76,7 @@ static const char *const keys[HTH_ROSTER_SETTINGS] = {
     [HTH_SETTING_MODEL] = "model or seed",
     [HTH_SETTING_MODE] = "averaging.mode or states",
     [HTH_SETTING_OPTIMIZER] = "optimizer",
-    [HTH_SETTING_BATCH] = "averaging.target, every, quorum, delayed, majority, format or clip",
+    [HTH_SETTING_BATCH] = "averaging.target, delayed, majority, format or clip",
     [HTH_SETTING_GRID] = "averaging.grid, group or share_max",
 };
 

@@ -14,7 +14,7 @@
  *   MODE        local or batch; whether the optimiser's states are averaged      both
  *   OPTIMIZER   kind                                                             both
  *               its numbers, schedule (total included), clipping                 BATCH
- *   BATCH       target, quorum, every, delayed, majority, format, clip           BATCH
+ *   BATCH       target, delayed, majority, format, clip                          BATCH
  *   GRID        a fixed grid, members of a group, bound of shares: `meeting` of  both
  *               the options
  *

@@ -25,10 +25,7 @@
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
-#define META_VERSION 3
-#define META_BYTES   40
-
-static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
+#define SPEED_FACTOR 0.1
 
 static size_t flat_len(const struct hth_trainer *t)
 {
@@ -37,10 +34,50 @@ static size_t flat_len(const struct hth_trainer *t)
 
 /* ---- gathering ---------------------------------------------------------------------------- */
 
+enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *norm)
+{
+    size_t n = flat_len(t);
+    float samples = (float)t->opts.micro_batch;
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (double)grad[i] * grad[i];
+    *norm = sqrt(sum);
+    if (!isfinite(sum))
+        return HTH_E_NOT_FINITE;
+    for (size_t i = 0; i < n; i++)
+        t->batch.sum[i] += samples * grad[i];
+    return HTH_OK;
+}
+
+/* Speed counts only while flights may start: to wait for others, or to evaluate, is no measure of
+ * how fast this machine gathers. It counts from then, and not from the first landing: of few
+ * flights that are in the air together all land at once, and what they took would not be seen. */
+void hth_batch_added(struct hth_trainer *t)
+{
+    struct hth_batch *b = &t->batch;
+    int64_t now = hth_now_us(t->env);
+
+    b->samples += t->opts.micro_batch;
+    if (b->landed_us > 0 && !t->eval.active) {
+        double s = (double)(now - b->landed_us) / 1e6 / t->opts.micro_batch;
+
+        b->s_per_sample += SPEED_FACTOR * (s - b->s_per_sample);
+        b->s_weight += SPEED_FACTOR * (1 - b->s_weight);
+    }
+    b->landed_us = now;
+}
+
+/* Samples a second while gathering; 0: not known. */
+static double rate_of(const struct hth_batch *b)
+{
+    return b->s_per_sample > 0 ? b->s_weight / b->s_per_sample : 0;
+}
+
 static struct hth_brings brings_of(const struct hth_trainer *t)
 {
     const struct hth_batch *b = &t->batch;
-    double rate = hth_share_rate(b);
+    double rate = rate_of(b);
     int64_t each_us = rate > 0 ? (int64_t)(1e6 * t->opts.micro_batch / rate) : 0;
     int64_t since_us = b->landed_us > 0 ? hth_now_us(t->env) - b->landed_us : 0;
     uint64_t samples = b->taken + b->samples, most = t->opts.share.step_samples_max;
@@ -66,7 +103,7 @@ static void tell(struct hth_trainer *t)
 
     hth_roster_set_flags(t->opts.share.roster, flags | (ready ? 0 : HTH_ROSTER_BOOTSTRAPPING));
     hth_roster_set_progress(t->opts.share.roster, t->stats.updates,
-                            t->batch.taken + t->batch.samples, hth_share_rate(&t->batch));
+                            t->batch.taken + t->batch.samples, rate_of(&t->batch));
 }
 
 /* With `delayed` as many samples as it brought last are gathered while these are averaged. */
@@ -183,8 +220,10 @@ static void on_take(void *arg)
     hth_queue_push(&t->trunk, &b->take);
 }
 
-void hth_shared_timer(struct hth_trainer *t)
+static void on_batch_timer(void *arg)
 {
+    struct hth_trainer *t = arg;
+
     if (!t->batch.no_memory) {
         taken(t);
         return;
@@ -267,43 +306,18 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 
 /* ---- states ------------------------------------------------------------------------------- */
 
-static void copy_run(struct hth_work *work)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-    size_t len = flat_len(t), parts = hth_run_state_bytes(t) / sizeof(float) / len;
-
-    t->newcomer.err = HTH_OK;
-    for (uint32_t i = 0; i < parts && t->newcomer.err == HTH_OK; i++)
-        t->newcomer.err =
-            hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
-                              (float *)t->newcomer.given->data + i * len);
-}
-
-static size_t write_meta(const struct hth_trainer *t, uint8_t out[META_BYTES])
-{
-    struct hth_writer w;
-
-    hth_writer_init(&w, out, META_BYTES);
-    hth_write_u32(&w, META_VERSION);
-    hth_write_u32(&w, 0);
-    hth_write_u64(&w, flat_len(t));
-    hth_write_u64(&w, t->stats.updates);
-    hth_write_u64(&w, t->stats.samples);
-    hth_write_u64(&w, hth_params_steps(t->model->params));
-    return w.pos;
-}
-
 /* No update comes between the job and this function, so that the counters match the copy. */
 static void copy_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
     struct hth_blob *given = t->newcomer.given;
-    uint8_t meta[META_BYTES];
+    uint8_t meta[HTH_RUN_STATE_META];
 
     if (err == HTH_OK && work->ran)
         err = t->newcomer.err;
     t->newcomer.given = NULL;
-    hth_collab_copied(t->collab, err, given, meta, write_meta(t, meta));
+    hth_run_state_meta(t, meta);
+    hth_collab_copied(t->collab, err, given, meta, sizeof(meta));
     hth_blob_unref(given);
 }
 
@@ -317,32 +331,10 @@ static void on_copy(void *arg)
         hth_timer_set(t->env, n->timer, 0);
         return;
     }
-    n->give.run = copy_run;
+    n->give.run = hth_run_state_copy;
     n->give.done = copy_done;
     n->give.job.bytes_moved = 2.0 * (double)hth_run_state_bytes(t);
     hth_queue_push(&t->trunk, &n->give);
-}
-
-static enum hth_err read_meta(const struct hth_trainer *t, const uint8_t *meta, size_t len,
-                              struct hth_newcomer *out)
-{
-    struct hth_reader in;
-
-    hth_reader_init(&in, meta, len);
-    uint32_t version = hth_read_u32(&in), zero = hth_read_u32(&in);
-    uint64_t floats = hth_read_u64(&in);
-    out->updates = hth_read_u64(&in);
-    out->samples = hth_read_u64(&in);
-    out->steps = hth_read_u64(&in);
-    HTH_TRY(in.err);
-    if (version != META_VERSION)
-        return HTH_E_VERSION;
-    if (zero != 0 || hth_reader_left(&in) > 0 || floats != flat_len(t))
-        return HTH_E_BAD_SHAPE;
-    if (out->updates > HTH_AVG_STEP_MAX || out->steps > HTH_AVG_STEP_MAX ||
-        out->samples > UINT64_MAX / 2)
-        return HTH_E_RANGE;
-    return HTH_OK;
 }
 
 static void adopt_run(struct hth_work *work)
@@ -409,7 +401,7 @@ static void on_adopt(void *arg, const struct hth_state_result *state, const uint
                      size_t meta_len)
 {
     struct hth_trainer *t = arg;
-    enum hth_err err = read_meta(t, meta, meta_len, &t->newcomer);
+    enum hth_err err = hth_run_state_open(t, meta, meta_len, &t->newcomer);
 
     t->stats.share.state_bytes += state->bytes;
     t->stats.share.state_us = state->took_us;
@@ -469,6 +461,11 @@ void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     out->parts = stats.fetch.parts;
     out->parts_done = stats.fetch.parts_done;
     out->tries_failed = stats.averages.failed;
+    out->means = stats.means;
+    out->forks = stats.forks;
+    out->joined = stats.joined;
+    out->head = stats.head;
+    out->members = stats.members;
     out->grid = stats.shape;
     out->averaged_us = stats.averaged_us;
     snprintf(out->news, sizeof(out->news), "%s", stats.fetch.news);
@@ -493,6 +490,28 @@ bool hth_shared_is_ready(const struct hth_trainer *t)
 
     hth_collab_stats(t->collab, &stats);
     return stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES;
+}
+
+static enum hth_err make_batch(struct hth_trainer *t)
+{
+    size_t bytes = flat_len(t) * sizeof(float);
+
+    t->batch.on = true;
+    t->batch.sum = hth_try_aligned(bytes);
+    if (t->batch.sum == NULL)
+        return HTH_E_NO_MEMORY;
+    memset(t->batch.sum, 0, bytes);
+    t->batch.timer = hth_timer_new(t->env, on_batch_timer, t);
+    return HTH_OK;
+}
+
+void hth_batch_clear(struct hth_trainer *t)
+{
+    hth_blob_unref(t->batch.mean);
+    hth_blob_unref(t->batch.common);
+    hth_blob_unref(t->batch.taking);
+    hth_blob_unref(t->batch.adopts);
+    hth_aligned_free(t->batch.sum);
 }
 
 static char *vote_path(const struct hth_trainer *t)
@@ -571,8 +590,12 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                    .reducer = o->reducer,
                                    .budget = t->opts.budget};
 
-    if (o->reducer == NULL || o->mode != HTH_SHARE_BATCH)
+    if (o->mode != HTH_SHARE_BATCH)
         return HTH_OK;
+    if (t->opts.rpc == NULL || o->dht == NULL || o->reducer == NULL || o->network == NULL ||
+        o->look_us < 0 || (o->step_samples_max > 0 && o->step_samples_max < t->opts.micro_batch))
+        return HTH_E_CONFIG;
+    HTH_TRY(make_batch(t));
     t->newcomer.timer = hth_timer_new(t->env, on_timer, t);
     if (o->roster != NULL) {
         hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);

@@ -66,7 +66,7 @@ static bool wait_for_experts(struct hth_trainer *t)
 static bool training_next(struct hth_trainer *t, struct hth_flight *f)
 {
     if (t->stats.updates + (t->batch.on ? 0 : t->training) >= t->opts.updates_max ||
-        !hth_batch_may_launch(t))
+        (t->batch.on && !hth_shared_may_launch(t)))
         return false;
     f->eval = false;
     f->position = t->launched * t->opts.micro_batch;
@@ -168,7 +168,6 @@ void hth_trainer_pump(struct hth_trainer *t)
     if (t->ckpt.wanted) {
         if (t->in_air == 0 && !t->ckpt.busy)
             hth_checkpoint_take(t);
-        hth_batch_pump(t);
         return;
     }
     if (t->eval.wanted && !t->eval.active)
@@ -179,7 +178,6 @@ void hth_trainer_pump(struct hth_trainer *t)
     }
     if (!wait_for_experts(t))
         launch(t);
-    hth_batch_pump(t);
 }
 
 void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
@@ -457,7 +455,6 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     HTH_GOTO(fail, resume(t));
     HTH_GOTO(fail, make_transport(t));
     HTH_GOTO(fail, make_flights(t));
-    HTH_GOTO(fail, hth_batch_start(t));
     HTH_GOTO(fail, hth_average_start(t));
     HTH_GOTO(fail, hth_shared_start(t));
     HTH_GOTO(fail, hth_newcomer_start(t));

@@ -8,12 +8,8 @@
  *   update.c      gradients: applied one by one, or summed for a shared batch
  *   average.c     parameters averaged in the background
  *   shared.c      shared batches on a roll call (collab/collab.h)
- *   elastic.c     shared batches: gathering together
- *   elastic_step.c  ... averaging and stepping together
- *   lineage.c     a hash of the run's history: do others have the same parameters?
  *   settings.c    settings that all must share, and trainers that differ
- *   newcomer.c    fetches the run's state at the start and after falling behind
- *   hear.c        ... and meanwhile receives the others' averages
+ *   newcomer.c    fetches the state of a run that averages parameters, at the start
  *   run_state.c   the run's state as bytes: given to newcomers, adopted from donors
  *   share.c       what a trainer publishes about itself
  *   eval.c        evaluations
@@ -30,7 +26,6 @@
 #include "averaging/state.h"
 #include "experts/unsaved.h"
 #include "trainer/saved.h"
-#include "trainer/lineage.h"
 #include "trainer/pass.h"
 #include "trainer/transport.h"
 #include "trainer/queue.h"
@@ -42,12 +37,6 @@ struct hth_collab;
 struct hth_state_donor;
 struct hth_state_fetch;
 struct hth_state_result;
-
-/* Averages of the others that are kept while the state is fetched, 4 bytes a parameter each. */
-#define HTH_HEARD_MAX 8
-/* Offers without values that may be out at once. When the group of the next step meets, an offer
- * for a step whose group this trainer missed may not have ended yet. */
-#define HTH_HEARING_LOOKS 2
 
 /* Flights in a row that were dropped before the trainer gives up. */
 #define HTH_DROPS_MAX 100
@@ -80,7 +69,6 @@ struct hth_eval {
 struct hth_ckpt {
     bool wanted; /* no flight starts until it is taken */
     bool busy;   /* being taken or written */
-    bool has_lineage;
     uint64_t at;      /* updates when the last one was taken */
     uint64_t on_disk; /* updates in the file, once `known` */
     bool known;       /* this process has read or written the file */
@@ -105,7 +93,6 @@ struct hth_average {
     bool busy;    /* a snapshot is being made or a difference applied */
     bool out;     /* an offer is with the averager */
     bool discard; /* the parameters that it offers have been replaced: drop its result */
-    bool whole;   /* each vector part of `mean` is an average */
     uint64_t at;
     /* Samples at the last offer, whether or not it led to an average. The samples since then are
      * the weight of the next offer. If they were counted from the last average, a trainer that was
@@ -121,48 +108,24 @@ struct hth_average {
     uint32_t span_count;        /* of one buffer; one fp32 span follows for the states */
 };
 
-enum hth_batch_phase {
-    HTH_BATCH_GATHER,
-    HTH_BATCH_TAKE,    /* a job makes the mean gradient of the sum */
-    HTH_BATCH_AVERAGE, /* the averager has it */
-    HTH_BATCH_STEP,    /* a job steps */
-    HTH_BATCH_AGAIN,   /* waits until retry_at_us, then offers again */
-    HTH_BATCH_PUT_BACK /* a job adds it to the sum again */
-};
-
-/* The batch that all trainers gather together. */
+/* The batch that all trainers gather together (shared.c). */
 struct hth_batch {
     bool on;
-    enum hth_batch_phase phase;
     float *sum;       /* of gradients times samples; flat */
     uint64_t samples; /* in the sum */
-    struct hth_work take, step, put_back;
+    struct hth_work take, step;
+    struct hth_blob *taking; /* the mean that is being made */
     struct hth_blob *mean;   /* this trainer's, of `taken` samples */
-    struct hth_blob *common; /* of all trainers; NULL: alone */
+    struct hth_blob *common; /* of all trainers */
+    struct hth_blob *adopts; /* a state that is taken up once flights have landed */
     uint64_t taken;
-    uint32_t population;   /* of trainers, when it was taken */
-    double weight;         /* behind `common` */
-    uint64_t origin;       /* hash of the contributors to `common` (lineage.h) */
-    uint32_t goes;         /* averages of this step that were short of the target */
-    uint32_t lines;        /* 1: matchmaking in the lines of trainers that continue this step */
-    double brought;        /* samples of its group in the last of these averages */
-    uint64_t need;         /* samples of this trainer to gather before the next average */
-    uint64_t spares_until; /* until that step batches are gathered with a margin */
-    int64_t missed_us;     /* when an average of this step last lacked a quorum; 0: never */
-    int64_t asked_us;      /* time spent asking others since the first such average */
+    uint64_t ahead;      /* samples that were taken last */
+    uint32_t population; /* of trainers, in the step's list */
+    double weight;       /* behind `common` */
     double grad_norm;
     float lr;
     enum hth_err err; /* of a job */
-    int64_t at_us;    /* start of this step */
-    int64_t taken_us, retry_at_us, behind_since_us;
-    uint32_t tries;
-    bool prepared;
-    bool no_grid; /* at the last offer */
     struct hth_timer *timer;
-    /* shared.c */
-    struct hth_blob *taking; /* the mean that is being made */
-    uint64_t ahead;          /* samples that were taken last */
-    struct hth_blob *adopts; /* a state that is taken up once flights have landed */
     bool no_memory, no_copy; /* for a mean, for a copy of the state: answered by timers */
     /* speed while gathering: moving average of seconds per sample, bias corrected */
     double s_per_sample, s_weight;
@@ -173,44 +136,14 @@ enum hth_boot {
     HTH_BOOT_READY, /* trains; also when alone */
     HTH_BOOT_LOOK,
     HTH_BOOT_FETCH,
-    HTH_BOOT_LAND, /* the state is complete; waits until no flight is in the air */
     HTH_BOOT_APPLY
-};
-
-/* An average that the others stepped on. */
-struct hth_heard {
-    struct hth_blob *mean;
-    double weight;
-    uint64_t origin;
-    double grad_norm; /* found in the step; the world's jobs may not run, */
-    float lr;
-    bool finite; /* and then it stays true */
-};
-
-/* Averages of the others, received while the state is fetched (hear.c). */
-struct hth_hearing {
-    struct hth_heard log[HTH_HEARD_MAX]; /* of the steps from `first` on */
-    uint32_t count;
-    uint64_t first;
-    uint64_t step;   /* the step whose average it waits for; 0: none yet */
-    uint64_t missed; /* states of this or an earlier step are of no use: the log lacks an average */
-    int64_t again_us, heard_us, missed_us;
-    bool can;  /* the averager accepted the last offer without values */
-    bool rest; /* the others gather the samples that their average of `step` lacked */
-    struct hth_hearing_look {
-        bool out;
-        uint64_t step;
-    } look[HTH_HEARING_LOOKS]; /* offers without values */
-    enum hth_err err;          /* of the job that steps */
 };
 
 /* State transfer: fetching the run's state from donors, and giving it to newcomers. */
 struct hth_newcomer {
     enum hth_boot boot;
-    uint64_t step_min; /* lowest step of a state that is accepted */
-    bool was_ready;
     bool goes_on; /* resumed a checkpoint that was written under the same settings */
-    int64_t since_us, alone_since_us, voted_us;
+    int64_t since_us, alone_since_us;
     int64_t moved_us; /* when the fetch began, or its last state chunk arrived */
     uint32_t parts_done;
     struct hth_state_fetch *fetch;
@@ -222,11 +155,6 @@ struct hth_newcomer {
     struct hth_state_peers unshown; /* peers that showed less than they announced */
     enum hth_err no_use;            /* why the last fetched state could not be used */
     uint64_t updates, samples, steps;
-    struct hth_lineage lineage;
-    struct hth_mark yields_to; /* the vote's winner; step 0: no vote, it is behind; mark 0: any */
-    uint32_t overtaken;        /* states in a row that arrived too late */
-    uint32_t goes;             /* steps taken without a state since the last of these */
-    bool approximate;          /* its parameters are not exactly those of its step */
     struct hth_blob *given;    /* the state that is given to a newcomer */
     bool giving;
     enum hth_err err;
@@ -269,13 +197,8 @@ struct hth_trainer {
     struct hth_ckpt ckpt;
     struct hth_average average;
     struct hth_batch batch;
-    struct hth_collab *collab; /* NULL: averages by sweeps */
+    struct hth_collab *collab; /* NULL: averages parameters, or nothing */
     struct hth_newcomer newcomer;
-    struct hth_hearing hearing;
-    struct hth_lineage lineage; /* of a trainer that shares batches */
-    /* Its standing at its last step. A trainer that ends withdraws its record, so that the last
-     * trainer of a run could not compute a standing at its end. */
-    struct hth_lineage_standing stood;
     struct hth_settings settings;
     int64_t started_us;
     int64_t told_us; /* last time the roster heard of a step taken alone */
@@ -311,57 +234,19 @@ void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm,
 void hth_tell_update(struct hth_trainer *t);
 
 /* average.c */
-/* The tickets of hear.c come last: one for each offer without values. */
-enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT, HTH_TICKET_HEARD };
+/* Kinds of what is averaged, for schemas. */
+enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */
 void hth_average_offer(struct hth_trainer *t);
 uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
 
-/* elastic.c */
-/* Steps that a few trainers can be ahead of all others, as they have no quorum. */
-#define HTH_BATCH_AHEAD_ALONE 8
-/* How long a trainer insists on a quorum: half the life of a roster record, after which a dead peer
- * is not counted either (roster.h). After it the trainers that answer are the batch. Of two sides
- * of a short partition one waits this long. */
-#define HTH_BATCH_PATIENCE_US (10 * HTH_US_PER_S)
-/* A step is believed when one trainer in so many is at it. */
-#define HTH_BATCH_AHEAD_ONE_IN 4
-enum hth_err hth_batch_start(struct hth_trainer *t) HTH_MUST;
-void hth_batch_clear(struct hth_trainer *t);
+/* shared.c: in mode BATCH. */
 /* Adds a flight's gradient to the sum, in a job; and the loop's part after that job. */
 enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *norm) HTH_MUST;
 void hth_batch_added(struct hth_trainer *t);
-void hth_batch_pump(struct hth_trainer *t);
-bool hth_batch_may_launch(const struct hth_trainer *t);
-/* Drops the trainer's own sums, as it adopts another state. */
-void hth_batch_reset(struct hth_trainer *t);
-/* Follows the others' attempts at a step without making any. */
-void hth_batch_follow(struct hth_trainer *t);
-/* After a step: gathers for the next one. */
-void hth_batch_next(struct hth_trainer *t);
-/* Changes the number of the step while the parameters stay: gathered samples still count. */
-void hth_batch_renumber(struct hth_trainer *t);
-/* Adds the taken samples to the sum again, and gathers more. */
-void hth_batch_put_back(struct hth_trainer *t);
-/* Number of trainers that share the batch, this one included. */
-uint32_t hth_batch_population(const struct hth_trainer *t);
-bool hth_batch_is_alone(const struct hth_trainer *t);
-/* Whether the others have taken this step and the next one. */
-bool hth_batch_is_passed(const struct hth_trainer *t);
-
-/* elastic_step.c */
-struct hth_avg_offer hth_batch_make_offer(const struct hth_trainer *t);
-/* Offers the taken gradient for averaging; steps on it at once when no other trainer is there. */
-void hth_batch_offer(struct hth_trainer *t);
-bool hth_batch_has_grid(const struct hth_trainer *t);
-void hth_batch_result(struct hth_trainer *t, const struct hth_avg_result *result);
-/* The verdict on an average, the same for all trainers that have it; counts it as an attempt. */
-enum hth_verdict { HTH_VERDICT_STEP, HTH_VERDICT_REST, HTH_VERDICT_AGAIN };
-enum hth_verdict hth_batch_judge(struct hth_trainer *t, const struct hth_avg_result *result);
-
-/* shared.c: with share.reducer, in mode BATCH. */
+void hth_batch_clear(struct hth_trainer *t);
 enum hth_err hth_shared_start(struct hth_trainer *t) HTH_MUST;
 void hth_shared_begin(struct hth_trainer *t);
 /* Whether it holds a head of the run. */
@@ -373,26 +258,8 @@ bool hth_shared_may_launch(const struct hth_trainer *t);
 /* A flight started or landed. */
 void hth_shared_gathers(struct hth_trainer *t);
 void hth_shared_pump(struct hth_trainer *t);
-void hth_shared_timer(struct hth_trainer *t);
 /* At the end, after the last checkpoint: keeps the vote for the next process. */
 void hth_shared_save(struct hth_trainer *t);
-
-/* hear.c */
-/* While a state is fetched or waits to be adopted: keeps offers without values out. */
-void hth_hear_pump(struct hth_trainer *t);
-void hth_hear_result(struct hth_trainer *t, const struct hth_avg_result *result);
-/* Whether the average after a state of `step` and the log is about to arrive. */
-bool hth_hear_is_about_to(const struct hth_trainer *t, uint64_t step);
-/* The lowest step of a state that is of use. */
-uint64_t hth_hear_since(const struct hth_trainer *t);
-/* Whether a state of `step` is too late: with the log it leads to a step that the others have
- * left. */
-bool hth_hear_is_late(const struct hth_trainer *t, uint64_t step);
-/* After a state of `step` was adopted: takes the steps on the logged averages on top of it, in a
- * job; hth_hear_count counts them, on the loop. Errors: the kernels'. */
-enum hth_err hth_hear_step(struct hth_trainer *t, uint64_t step) HTH_MUST;
-void hth_hear_count(struct hth_trainer *t);
-void hth_hear_clear(struct hth_trainer *t);
 
 /* newcomer.c */
 enum hth_err hth_newcomer_start(struct hth_trainer *t) HTH_MUST;
@@ -400,34 +267,24 @@ void hth_newcomer_stop(struct hth_trainer *t);
 void hth_newcomer_clear(struct hth_trainer *t);
 /* Whether it may train; if not, continues looking for trainers or fetching. */
 bool hth_newcomer_ready(struct hth_trainer *t);
-/* Fetches the state of the others, which are `steps` steps ahead. If states arrive too late and
- * parameters are averaged, it continues at the others' step with approximate parameters, until it
- * adopts a state. */
-void hth_newcomer_catch_up(struct hth_trainer *t, uint64_t steps);
 /* Whether all others that train under this name have other settings, and to begin would be a second
  * run beside theirs. */
 bool hth_newcomer_is_another_run(const struct hth_trainer *t);
 /* After a change of the roster: other newcomers may need this trainer's state. */
 void hth_newcomer_nudge(struct hth_trainer *t);
-/* After a step. */
-void hth_newcomer_stepped(struct hth_trainer *t);
-/* Marks the parameters as those of the run: an average of parameters made them so, or there is no
- * other trainer. */
-void hth_newcomer_is_whole(struct hth_trainer *t, bool alone);
-/* If most others have other parameters at the same step, begins to fetch theirs and returns
- * true. */
-bool hth_newcomer_yield(struct hth_trainer *t);
-/* With a roster: how many others publish the same history as this trainer. */
-void hth_newcomer_stands(const struct hth_trainer *t, struct hth_lineage_standing *out);
-
 /* run_state.c */
 size_t hth_run_state_bytes(const struct hth_trainer *t);
+/* Copies the state to `newcomer.given`: the job of the work newcomer.give. */
+void hth_run_state_copy(struct hth_work *work);
+/* The position of the run that a copy of the present state has. */
+#define HTH_RUN_STATE_META 40
+void hth_run_state_meta(const struct hth_trainer *t, uint8_t out[HTH_RUN_STATE_META]);
 /* Callbacks of the donor (hth_state_donor_opts). */
 void hth_run_state_want(void *trainer);
 uint64_t hth_run_state_step(void *trainer);
-/* Reads the position of the run from a fetched state. Errors: E_VERSION, E_BAD_SHAPE, E_RANGE, a
- * reader's; E_STALE (not of the branch that won the vote). */
-enum hth_err hth_run_state_open(const struct hth_trainer *t, const struct hth_state_result *r,
+/* Reads the position of the run from a state's meta. Errors: E_VERSION, E_BAD_SHAPE, E_RANGE, a
+ * reader's. */
+enum hth_err hth_run_state_open(const struct hth_trainer *t, const uint8_t *meta, size_t len,
                                 struct hth_newcomer *out) HTH_MUST;
 /* Copies the fetched values into the model, in a job. Errors: E_NOT_FINITE, E_RANGE (squares below
  * 0), both leave the model as it was; the kernels'. */
@@ -436,10 +293,6 @@ enum hth_err hth_run_state_take_up(struct hth_trainer *t) HTH_MUST;
 /* share.c */
 /* Publishes this trainer's progress in the roster. */
 void hth_share_tell(struct hth_trainer *t);
-/* With a roster: publishes when this trainer's samples will land. */
-void hth_share_tell_landings(const struct hth_trainer *t);
-/* Samples a second while gathering; 0: not known. */
-double hth_share_rate(const struct hth_batch *batch);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 /* Number of buffers in an offer of parameters: the values, and the optimiser's states if
  * `states`. */
@@ -449,7 +302,6 @@ uint32_t hth_share_parts(const struct hth_model *model, bool states);
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
                              uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
 /* Publishes in the roster, for people, how a round ended. The roster may be NULL. */
-/* The same of a round by roll call. */
 void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round);
 void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *averager,
                          const struct hth_avg_result *r, double distance, double norm);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * update.c: uses a flight's gradient for an update of the trunk, or adds it to a shared batch
- * (elastic.c). Both are jobs of the trunk's queue, so that no segment sees half an update. The
+ * (shared.c). Both are jobs of the trunk's queue, so that no segment sees half an update. The
  * gradient was computed on weights that are up to `staleness` updates older; it is applied
  * unchanged.
  */
@@ -112,9 +112,6 @@ void hth_tell_update(struct hth_trainer *t)
     if (t->opts.on.on_update == NULL)
         return;
     hth_trainer_stats(t, &stats);
-    t->stood =
-        (struct hth_lineage_standing){stats.share.milestone_step, stats.share.milestone_digest,
-                                      stats.share.alike, stats.share.unlike};
     t->opts.on.on_update(t->opts.on.arg, &stats);
 }
 

@@ -88,12 +88,11 @@ static void averaging_defaults_and_values(void **state)
     assert_int_equal(run->averaging.group, 16);
     assert_true(run->averaging.clip == 0);
     assert_true(run->averaging.share_max == 2);
-    assert_close(run->averaging.quorum, 0.5, 0, 0);
     assert_int_equal(run->averaging.majority, HTH_RUN_EVENTUAL);
     assert_null(run->averaging.grid);
     hth_runfile_free(run);
     assert_ok(parse("run: a\naveraging: {mode: batch, every: 7, format: int8, states: true,"
-                    " target: 4096, quorum: 0.75, delayed: true, grid: 4x4, group: 8, clip: 2.5,"
+                    " target: 4096, delayed: true, grid: 4x4, group: 8, clip: 2.5,"
                     " majority: strict}\n",
                     &run, error));
     assert_int_equal(run->averaging.mode, HTH_RUN_BATCH);
@@ -101,20 +100,14 @@ static void averaging_defaults_and_values(void **state)
     assert_int_equal(run->averaging.format, HTH_QUANT_INT8);
     assert_true(run->averaging.states && run->averaging.delayed);
     assert_int_equal(run->averaging.target, 4096);
-    assert_close(run->averaging.quorum, 0.75, 0, 0);
     assert_int_equal(run->averaging.majority, HTH_RUN_STRICT);
     assert_string_equal(run->averaging.grid, "4x4");
     assert_int_equal(run->averaging.group, 8);
     assert_true(run->averaging.clip == 2.5);
     hth_runfile_free(run);
-    /* An explicit 0 is not the default: never, and no quorum. */
-    assert_ok(parse("run: a\naveraging: {mode: batch, every: 0, quorum: 0}\n", &run, error));
+    /* An explicit 0 is not the default. */
+    assert_ok(parse("run: a\naveraging: {every: 0}\n", &run, error));
     assert_int_equal(run->averaging.every, 0);
-    assert_true(run->averaging.quorum == 0);
-    hth_runfile_free(run);
-    assert_ok(parse("run: a\naveraging: {mode: batch, quorum: 1}\n", &run, error));
-    assert_int_equal(run->averaging.every, 100);
-    assert_true(run->averaging.quorum == 1);
     hth_runfile_free(run);
 }
 
@@ -154,7 +147,7 @@ static void averaging_mistakes_are_named(void **state)
         {"run: a\naveraging: {majority: most}\n", "most"},
         {"run: a\naveraging: {format: fp12}\n", "fp12"},
         {"run: a\ntrain: {wire: int4}\n", "int4"},
-        {"run: a\naveraging: {quorum: 1.5}\n", "averaging.quorum"},
+        {"run: a\naveraging: {clip: -1}\n", "averaging.clip"},
         {"run: a\naveraging: {share_max: 0.5}\n",
          "averaging.share_max is 0.5; it must be from 1 to"},
         {"run: a\naveraging: {share_max: 257}\n",

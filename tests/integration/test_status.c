@@ -74,8 +74,8 @@ static double check_page(const char *addr, bool trains)
     static const char *const of_all[] = {"trainers", "seen",          "rounds",
                                          "bytes_in", "rounds_failed", "drops"};
     static const char *const of_trainers[] = {
-        "gathered", "known",       "eta_s",       "steps_shared", "yields",   "overtaken",
-        "heard",    "state_bytes", "averaged_ms", "weight",       "distance", "catch_ups"};
+        "gathered", "steps_shared", "members",  "means",    "forks",    "joined",
+        "state_bytes", "averaged_ms", "weight", "distance", "catch_ups"};
     static const char *const of_last[] = {"members",     "drops",    "weight_fraction",
                                           "codec_error", "match_ms", "change"};
     json_t *page = page_of(addr);
