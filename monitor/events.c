@@ -20,6 +20,8 @@ struct known {
     uint32_t silent, missing; /* views in a row */
     int64_t behind_us;        /* since when; 0: it is not */
     bool said_behind;
+    bool recalled; /* once; then its counts were */
+    uint64_t forks, joined;
     struct hth_gather_expert *expert; /* that it served last */
     uint32_t expert_count;
     struct known *next;
@@ -46,8 +48,8 @@ struct hth_events {
 
 const char *hth_event_name(enum hth_event_kind kind)
 {
-    static const char *const names[] = {"joined",   "left",   "killed",
-                                        "replaced", "behind", "checkpoint"};
+    static const char *const names[] = {"joined", "left", "killed", "replaced",
+                                        "behind", "fork", "heal",   "checkpoint"};
     return names[kind];
 }
 
@@ -158,6 +160,44 @@ static void see_step(struct hth_events *e, const struct hth_run_view *view,
     k->said_behind = true;
     add(e, view, HTH_EVENT_BEHIND, k->short_id, "trainer %s is %llu steps behind", k->short_id,
         (unsigned long long)behind);
+}
+
+/* Trainers whose count has grown, and the last of them. */
+struct grown {
+    uint32_t trainers;
+    const char *who;
+};
+
+static void see_count(struct grown *all, const struct known *k, uint64_t was, uint64_t now)
+{
+    if (!k->recalled || now <= was)
+        return;
+    all->trainers++;
+    all->who = k->short_id;
+}
+
+/* A part of a run forks, and comes back, as one: that is one event. */
+static void see_chains(struct hth_events *e, const struct hth_run_view *view)
+{
+    struct grown forked = {0}, joined = {0};
+    for (struct known *k = e->known; k != NULL; k = k->next) {
+        const struct hth_view_peer *p = hth_run_view_find(view, &k->id);
+        if (p == NULL || !p->recalls)
+            continue;
+        see_count(&forked, k, k->forks, p->forks);
+        see_count(&joined, k, k->joined, p->joined);
+        k->recalled = true;
+        k->forks = p->forks;
+        k->joined = p->joined;
+    }
+    if (forked.trainers > 0)
+        add(e, view, HTH_EVENT_FORK, forked.who,
+            "the run has forked: trainer %s and %u more went on without a quorum", forked.who,
+            forked.trainers - 1);
+    if (joined.trainers > 0)
+        add(e, view, HTH_EVENT_HEAL, joined.who,
+            "trainer %s and %u more went over to the others' chain", joined.who,
+            joined.trainers - 1);
 }
 
 static struct known *know(struct hth_events *e, const struct hth_view_peer *p)
@@ -299,6 +339,7 @@ void hth_events_see(struct hth_events *e, const struct hth_run_view *view, doubl
 {
     for (uint32_t i = 0; i < view->peer_count; i++)
         see_peer(e, view, &view->peer[i], pace);
+    see_chains(e, view);
     see_missing(e, view);
     see_checkpoint(e, view);
     see_layers(e, view);

@@ -7,6 +7,8 @@
  *   killed      its record lives on, and it did not answer two views in a row
  *   replaced    a host serves experts that others served and nobody did any more
  *   behind      a trainer is further behind than the run steps in a minute, for a minute
+ *   fork        trainers took a step without a quorum: parts of the run go on by themselves
+ *   heal        trainers went over to the chain of steps that others have
  *   checkpoint  most of the trainers that save have a later one; of several in a row the newest
  *
  * The first view is where it begins, and has no events; those that a monitor kept before it ended
@@ -31,6 +33,8 @@ enum hth_event_kind {
     HTH_EVENT_KILLED,
     HTH_EVENT_REPLACED,
     HTH_EVENT_BEHIND,
+    HTH_EVENT_FORK,
+    HTH_EVENT_HEAL,
     HTH_EVENT_CHECKPOINT
 };
 

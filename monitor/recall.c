@@ -91,6 +91,8 @@ size_t hth_recall_write(const struct hth_recall_told *r, uint32_t after_t,
     for (uint32_t i = 0; i < r->test_count; i++)
         write_test(&w, &r->test[i]);
     hth_write_u64(&w, r->behind);
+    hth_write_u64(&w, r->forks);
+    hth_write_u64(&w, r->joined);
     HTH_ASSERT(w.err == HTH_OK);
     return w.pos;
 }
@@ -123,6 +125,10 @@ enum hth_err hth_recall_read(const uint8_t *data, size_t len, struct hth_recall_
         read_test(&r, &out->test[i]);
     if (hth_reader_left(&r) >= 8)
         out->behind = read_count(&r);
+    if (hth_reader_left(&r) >= 16) {
+        out->forks = read_count(&r);
+        out->joined = read_count(&r);
+    }
     out->point_count = points;
     out->test_count = tests;
     return r.err;

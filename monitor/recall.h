@@ -17,6 +17,8 @@
  *         t (4), step (8), loss (f32), accuracy (f32), bits per byte (f32)
  *       samples behind its parameters (8): its own, those of the state or checkpoint that it began
  *         with, and where all step together those of all; an earlier version does not tell it
+ *       steps that it took without a quorum (8), and times that it went over to another chain of
+ *         steps (8); likewise
  *
  * All numbers are little-endian, times are Unix seconds by the trainer's clock, and a float that is
  * not finite means that it is not known. Later versions only append. Nobody proves what a trainer
@@ -34,7 +36,7 @@
 #define HTH_RECALL_PERIOD_S   10
 #define HTH_RECALL_POINTS_MAX 360
 #define HTH_RECALL_TESTS_MAX  64
-#define HTH_RECALL_BYTES_MAX  (36 + 28 * HTH_RECALL_POINTS_MAX + 24 * HTH_RECALL_TESTS_MAX)
+#define HTH_RECALL_BYTES_MAX  (52 + 28 * HTH_RECALL_POINTS_MAX + 24 * HTH_RECALL_TESTS_MAX)
 /* A trainer's count of steps or samples beyond this is no count, and JSON's readers lose digits. */
 #define HTH_RECALL_COUNT_MAX (UINT64_C(1) << 53)
 
@@ -53,6 +55,7 @@ struct hth_recall_test {
 struct hth_recall_told {
     uint64_t total, saved_step;
     uint64_t behind; /* samples; 0: not known */
+    uint64_t forks, joined;
     uint32_t saved_t, began_t;
     uint32_t point_count, test_count;
     struct hth_recall_point point[HTH_RECALL_POINTS_MAX];

@@ -452,7 +452,8 @@ static void events(struct frame *f, struct box b, const json_t *run, int first)
     for (int i = first; i < count && i - first < b.rows - 1; i++) {
         const json_t *event = json_array_get(all, (size_t)(count - 1 - i));
         const char *kind = hth_fact_text(event, "kind");
-        bool bad = strcmp(kind, "killed") == 0 || strcmp(kind, "behind") == 0;
+        bool bad = strcmp(kind, "killed") == 0 || strcmp(kind, "behind") == 0 ||
+                   strcmp(kind, "fork") == 0;
         int y = b.y + 1 + i - first;
         hth_fact_time(hth_fact_or(event, "t", 0), at);
         write_text(f, b.x + 1, y, 11, SOFT, strlen(at) > 5 ? at + 5 : at);

@@ -74,6 +74,9 @@ static void take_note(struct hth_view_peer *out, const struct hth_roster_note *n
 static void take_recall(struct hth_view_peer *out, const struct hth_recall_told *told)
 {
     out->saved_step = told->saved_step;
+    out->recalls = true;
+    out->forks = told->forks;
+    out->joined = told->joined;
     if (told->point_count == 0)
         return;
     const struct hth_recall_point *p = &told->point[told->point_count - 1];

@@ -51,6 +51,8 @@ struct hth_view_peer {
     uint32_t flags;                      /* of its note */
     struct hth_roster_last last;         /* members 0: it averaged with nobody yet */
     uint64_t saved_step;                 /* its newest checkpoint; 0: none, or it did not tell */
+    bool recalls;                        /* it answered what follows (recall.h) */
+    uint64_t forks, joined;
     uint32_t first_expert, expert_count; /* in the view's list; 0: they are not served */
 };
 

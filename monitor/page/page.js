@@ -556,7 +556,7 @@ function drawPeers(run)
     }));
 }
 
-const tone = {killed: "bad", behind: "bad", replaced: "good", joined: "good"};
+const tone = {killed: "bad", behind: "bad", fork: "bad", heal: "good", replaced: "good", joined: "good"};
 function drawEvents(run)
 {
     const events = list(run.events, EVENTS).reverse().map(object);

@@ -499,12 +499,12 @@ static void recall_survives_round_trip(void **state)
     (void)state;
     memset(&r, 0, sizeof(r));
     r = (struct hth_recall_told){
-        .total = 5, .saved_step = 6, .saved_t = 7, .began_t = 8, .behind = 9};
+        .total = 5, .saved_step = 6, .saved_t = 7, .began_t = 8, .behind = 9, .forks = 2, .joined = 3};
     hth_recall_add(&r, &(struct hth_recall_point){11, 12, 13, 1.5f, 2.5f});
     hth_recall_add(&r, &(struct hth_recall_point){31, 32, HTH_RECALL_COUNT_MAX, 3.5f, 4.5f});
     hth_recall_add_test(&r, &(struct hth_recall_test){41, 42, 5.5f, 0.5f, 6.5f});
     size_t len = hth_recall_write(&r, 0, bytes);
-    assert_int_equal(len, 28 + 2 * 28 + 24 + 8);
+    assert_int_equal(len, 28 + 2 * 28 + 24 + 24);
     assert_ok(hth_recall_read(bytes, len + 2, &back)); /* a later version's */
     static uint8_t again[HTH_RECALL_BYTES_MAX];
     assert_int_equal(hth_recall_write(&back, 0, again), len);
@@ -513,9 +513,12 @@ static void recall_survives_round_trip(void **state)
     assert_true(back.test[0].accuracy == 0.5f);
     assert_int_equal(back.began_t, 8);
     assert_int_equal(back.behind, 9);
-    assert_ok(hth_recall_read(bytes, len - 8, &back)); /* an earlier version's */
+    assert_true(back.forks == 2 && back.joined == 3);
+    assert_ok(hth_recall_read(bytes, len - 16, &back)); /* earlier versions' */
+    assert_true(back.behind == 9 && back.forks == 0 && back.joined == 0);
+    assert_ok(hth_recall_read(bytes, len - 24, &back));
     assert_int_equal(back.behind, 0);
-    for (size_t cut = 0; cut < len - 8; cut++)
+    for (size_t cut = 0; cut < len - 24; cut++)
         assert_err(HTH_E_TRUNCATED, hth_recall_read(bytes, cut, &back));
     static const struct {
         size_t at;

@@ -516,6 +516,12 @@ static void stragglers_and_checkpoints_are_told(void **state)
     for (uint64_t round = 1; round <= 30; round++) {
         for (int i = 0; i < 3; i++)
             step(t[i], i < 2 ? 10 * round : 5); /* the third one stands still */
+        if (round == 1)
+            t[2]->told.forks = 7; /* before anybody watched */
+        if (round == 10)
+            t[0]->told.forks = t[1]->told.forks = 1;
+        if (round == 15)
+            t[1]->told.joined = 1;
         if (round == 20) {
             t[0]->told.saved_step = t[1]->told.saved_step = 200;
             t[0]->told.saved_t = t[1]->told.saved_t = wall_s();
@@ -527,6 +533,9 @@ static void stragglers_and_checkpoints_are_told(void **state)
         see(1);
     }
     assert_int_equal(events("behind"), 1);
+    assert_int_equal(events("fork"), 1);
+    assert_int_equal(events("heal"), 1);
+    assert_non_null(strstr(fx.text, "and 1 more went on without a quorum"));
     assert_int_equal(events("checkpoint"), 1); /* the newest of two in a row */
     assert_non_null(strstr(fx.text, "saved step 250\""));
     assert_int_equal(number(json_object_get(fx.run, "checkpoint"), "step"), 250);
