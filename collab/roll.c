@@ -690,13 +690,20 @@ static int64_t more_at(const struct hth_roll_call *roll)
     return calls || roll_is_done(roll) ? roll->ready_us : roll->ready_us + SAY_US;
 }
 
+static bool may_say_more(struct hth_roll_call *roll)
+{
+    return roll->choice->phase == HTH_CHOICE_WAIT && free_ready(roll) != NULL;
+}
+
 static void set_timer(struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env), at = now + roll->opts.hold_us;
-    if (roll->again_us != 0)
-        at = HTH_MIN(at, roll->again_us);
-    if (roll->more && roll->choice->phase == HTH_CHOICE_WAIT && free_ready(roll) != NULL)
-        at = HTH_MIN(at, more_at(roll));
+    if (may_say_more(roll)) { /* else an answer or the end of a round comes first */
+        if (roll->again_us != 0)
+            at = HTH_MIN(at, roll->again_us);
+        if (roll->more)
+            at = HTH_MIN(at, more_at(roll));
+    }
     if (roll->strangers_since_us != 0 && roll_strangers_until_us(roll) > now)
         at = HTH_MIN(at, roll_strangers_until_us(roll));
     if (roll->links == NULL && roll_ask_at(roll) > now)
@@ -715,8 +722,7 @@ static bool says_more(struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
     bool again = roll->again_us != 0 && roll->again_us <= now;
-    return roll->choice->phase == HTH_CHOICE_WAIT &&
-           (again || (roll->more && more_at(roll) <= now)) && free_ready(roll) != NULL;
+    return may_say_more(roll) && (again || (roll->more && more_at(roll) <= now));
 }
 
 /* In another ballot than before, what was said in that one is no more worth an answer. */
