@@ -383,6 +383,10 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, err, 0, "READY");
         return;
     }
+    if (roll_is_doubted(roll, hth_rpc_peer(req))) {
+        hth_rpc_refuse(req, HTH_E_BUSY, AGAIN_US, "a state of this peer was of no use");
+        return;
+    }
     roll_set_heard(roll, from, true);
     roll->mate[from].addr = msg.addr;
     roll->mate[from].up_kbit = msg.up_kbit;
