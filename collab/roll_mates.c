@@ -35,15 +35,20 @@ void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard)
     }
 }
 
-/* A process of the same peer, whose address is known. */
-static const struct mate *other_life(const struct hth_roll_call *roll, uint16_t member)
+/* What is known of a peer from other processes of it. A new one reduces no better than the last. */
+static void take_over(struct hth_roll_call *roll, uint16_t member)
 {
     const struct hth_peer_id *id = hth_chain_id(roll->chain, member);
-    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
-        if (i != member && roll->mate[i].addr.family != 0 &&
-            hth_peer_id_eq(hth_chain_id(roll->chain, i), id))
-            return &roll->mate[i];
-    return NULL;
+    struct mate *mate = &roll->mate[member];
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
+        const struct mate *other = &roll->mate[i];
+        if (i == member || !hth_peer_id_eq(hth_chain_id(roll->chain, i), id))
+            continue;
+        if (mate->addr.family == 0)
+            mate->addr = other->addr;
+        mate->rests_until_us = HTH_MAX(mate->rests_until_us, other->rests_until_us);
+        mate->doubted_until_us = HTH_MAX(mate->doubted_until_us, other->doubted_until_us);
+    }
 }
 
 static void forget(struct hth_roll_call *roll, uint16_t member)
@@ -72,11 +77,10 @@ void roll_meet(struct hth_roll_call *roll)
         mate->roll = roll;
         if (born == 0)
             continue;
-        const struct mate *other = other_life(roll, i);
-        if (other != NULL)
-            mate->addr = other->addr;
-        mate->lost = false;
-        hth_members_put(roll->hears, i);
+        take_over(roll, i);
+        mate->lost = mate->doubted_until_us > hth_now_us(roll->env);
+        if (!mate->lost)
+            hth_members_put(roll->hears, i);
     }
 }
 
