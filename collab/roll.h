@@ -53,8 +53,9 @@
  * A peer that breaks the rules has the loss: its message is refused or left aside with a named
  * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the
  * votes and ballots of members without a vote count for nothing; no message moves a ballot far
- * ahead. A caller whose answers are bad is lost, and so is for 60 s a peer whose state can't be used
- * (hth_roll_doubt); a peer whose links are bad is asked for none for 10 s. Links of worse chains get at most half of the chain's room.
+ * ahead. A caller whose answers are bad is lost, and so is for 60 s a peer whose state can't be
+ * used (hth_roll_doubt); a peer whose links are bad is asked for none for 10 s. Links of worse
+ * chains get at most half of the chain's room.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
  * answers with the functions below. A round must give the same marks and the

@@ -57,8 +57,8 @@ struct mate {
     uint8_t deeds;            /* rolls in a row that have it, */
     uint64_t deeds_from;      /* since that step */
     bool stalled;
-    uint32_t up_kbit;       /* as it said */
-    int64_t rests_until_us; /* it reduces nothing until then */
+    uint32_t up_kbit;         /* as it said */
+    int64_t rests_until_us;   /* it reduces nothing until then */
     int64_t doubted_until_us; /* it gave a state that is of no use: until then it counts as lost */
 };
 

@@ -71,9 +71,9 @@ static void check_heads(struct hth_fleet *f)
         for (uint32_t k = 0; k + 1 < count; k++)
             if (memcmp(&head[k], &head[count - 1], sizeof(head[k])) == 0 &&
                 bits[k] != bits[count - 1])
-                hth_fleet_broken(f, "trainers %" PRIu32 " and %" PRIu32
-                                    " hold one head and other parameters",
-                                 at[k], i);
+                hth_fleet_broken(
+                    f, "trainers %" PRIu32 " and %" PRIu32 " hold one head and other parameters",
+                    at[k], i);
     }
 }
 

@@ -9,8 +9,8 @@
  *
  * How it gets into rounds depends on the run:
  *
- *   LOCAL   It follows the trainers as a helper does (trainer/helper.h). A table around the averager
- *           replaces the values and the weight of each offer:
+ *   LOCAL   It follows the trainers as a helper does (trainer/helper.h). A table around the
+ * averager replaces the values and the weight of each offer:
  *
  *               helper.c --- offer ---> [ values that are lies ] ---> moshpit
  *
@@ -53,9 +53,9 @@ struct perjurer {
     struct hth_rpc *rpc;
     struct hth_avg_peer avg; /* an honest averager */
     struct hth_averager outer;
-    struct hth_helper *helper;         /* LOCAL, or without values; else NULL */
-    struct hth_malice_member *member;  /* of a roll call; else NULL */
-    struct hth_blob *last[TICKETS]; /* the last averages */
+    struct hth_helper *helper;        /* LOCAL, or without values; else NULL */
+    struct hth_malice_member *member; /* of a roll call; else NULL */
+    struct hth_blob *last[TICKETS];   /* the last averages */
     bool out[TICKETS];
     hth_avg_round_fn *fn; /* the helper's */
     void *arg;

@@ -22,9 +22,9 @@ struct hth_malice_member_opts {
     const struct hth_malice_place *place;
     struct hth_rpc *rpc;
     struct hth_avg_peer *avg;
-    uint64_t seed;    /* of made-up numbers */
+    uint64_t seed;        /* of made-up numbers */
     struct hth_addr addr; /* family 0: a client, which reduces nothing */
-    bool bootstrap;   /* begins a chain of its own, of so many samples */
+    bool bootstrap;       /* begins a chain of its own, of so many samples */
     uint64_t samples;
 };
 
