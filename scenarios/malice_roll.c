@@ -20,6 +20,8 @@
 
 #define PARTS      3 /* of a state: parameters and the optimiser's two */
 #define META_BYTES 40
+/* Of a step: alone on a chain of its own it would take any number of them in no time. */
+#define STEP_US (20 * HTH_US_PER_MS)
 
 enum asked { NOTHING, TAKE, STEP, COPY, ADOPT };
 
@@ -104,7 +106,7 @@ static void on_timer(void *arg)
 static void ask(struct hth_malice_member *m, enum asked what)
 {
     m->asked = what;
-    hth_timer_set(m->env, m->timer, 0);
+    hth_timer_set(m->env, m->timer, what == STEP ? STEP_US : 0);
 }
 
 static void on_take(void *arg)
@@ -148,7 +150,8 @@ static void on_more(void *arg)
 {
     struct hth_malice_member *m = arg;
 
-    hth_timer_set(m->env, m->timer, 0);
+    if (m->asked == NOTHING)
+        hth_timer_set(m->env, m->timer, 0);
 }
 
 /* It lies to a run, and begins none unless it is told to. */
