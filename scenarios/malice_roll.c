@@ -20,6 +20,8 @@
 
 #define PARTS      3 /* of a state: parameters and the optimiser's two */
 #define META_BYTES 40
+/* Between two claims: a head that it fetched voids its batch. */
+#define CLAIM_US (100 * HTH_US_PER_MS)
 /* Of a step: alone on a chain of its own it would take any number of them in no time. */
 #define STEP_US (20 * HTH_US_PER_MS)
 
@@ -99,6 +101,8 @@ static void on_timer(void *arg)
         break;
     }
     tell(m);
+    if (m->asked == NOTHING)
+        hth_timer_set(m->env, m->timer, CLAIM_US);
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
@@ -145,13 +149,9 @@ static void on_adopt(void *arg, const struct hth_state_result *state, const uint
     ask(arg, ADOPT);
 }
 
-/* Says again what it claims: a state that it adopted voids its batch. */
 static void on_more(void *arg)
 {
-    struct hth_malice_member *m = arg;
-
-    if (m->asked == NOTHING)
-        hth_timer_set(m->env, m->timer, 0);
+    (void)arg; /* it computes nothing */
 }
 
 /* It lies to a run, and begins none unless it is told to. */
