@@ -22,8 +22,8 @@
 #define META_BYTES 40
 /* Between two claims: a head that it fetched voids its batch. */
 #define CLAIM_US (100 * HTH_US_PER_MS)
-/* Of a step: alone on a chain of its own it would take any number of them in no time. */
-#define STEP_US (20 * HTH_US_PER_MS)
+/* Of a round and of a step: alone on its own chain it would make any number of them in no time. */
+#define WORK_US (20 * HTH_US_PER_MS)
 
 enum asked { NOTHING, TAKE, STEP, COPY, ADOPT };
 
@@ -110,7 +110,7 @@ static void on_timer(void *arg)
 static void ask(struct hth_malice_member *m, enum asked what)
 {
     m->asked = what;
-    hth_timer_set(m->env, m->timer, what == STEP ? STEP_US : 0);
+    hth_timer_set(m->env, m->timer, what == STEP || what == TAKE ? WORK_US : 0);
 }
 
 static void on_take(void *arg)
