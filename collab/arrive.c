@@ -18,7 +18,8 @@
 #define PARTS       8                     /* in flight of each donor */
 #define LOOK_US     (20 * HTH_US_PER_MS)  /* between two looks at a state's progress */
 #define UNKNOWN_US  (100 * HTH_US_PER_MS) /* for a state with a known head, after one without */
-#define STALL_US    (20 * HTH_US_PER_S)   /* without progress */
+#define STALL_US    (20 * HTH_US_PER_S)   /* without progress, */
+#define REFUSED_US  HTH_US_PER_S          /* ... after a state of no use */
 
 /* Means that are fetched at once: one alone does not fill a long line. */
 #define AHEAD 2
@@ -61,6 +62,7 @@ struct hth_arrive {
     uint32_t adopting;             /* the last one's link, or HTH_LINK_NONE */
     struct hth_state_peers donors; /* of it */
     struct hth_peer_id giver;      /* of the last mean, or of a part of the last state */
+    bool refused;                  /* by the owner: of some other state in this arrival */
     uint64_t moved;                /* its parts at the last look */
     int64_t moved_us;
     struct hth_hash unknown;
@@ -296,6 +298,8 @@ static enum hth_err look_at_state(struct hth_arrive *a)
         return HTH_E_AGAIN;
     if (!found && p.left == 0)
         return HTH_E_NOT_FOUND;
+    if (!found && a->refused && now - a->moved_us >= REFUSED_US)
+        return HTH_E_NOT_FOUND;
     return now - a->moved_us >= STALL_US ? HTH_E_TIMEOUT : HTH_OK;
 }
 
@@ -472,6 +476,7 @@ void hth_arrive_go(struct hth_arrive *a, uint32_t held, uint32_t wanted,
     memcpy(a->holder, holders, count * sizeof(*holders));
     put_first(a, &a->giver);
     a->adopting = HTH_LINK_NONE;
+    a->refused = false;
     hth_timer_set(a->env, a->timer, 0);
 }
 
@@ -520,11 +525,17 @@ void hth_arrive_adopted(struct hth_arrive *a, enum hth_err err)
         a->phase = PLAN;
     } else if (hth_err_class(err) == HTH_CLASS_PEER) {
         leave_donors_out(a);
+        a->refused = true;
         a->phase = STATE;
     } else {
         a->end = err;
     }
     hth_timer_set(a->env, a->timer, 0);
+}
+
+const struct hth_state_peers *hth_arrive_donors(const struct hth_arrive *a)
+{
+    return &a->donors;
 }
 
 void hth_arrive_unknown(const struct hth_arrive *a, struct hth_hash *head,

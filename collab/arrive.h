@@ -24,7 +24,8 @@
  * the arrival ends with E_NOT_FOUND.
  *
  * Trust: a state is believed from the holder that says its head, as averaging/state.h has it. A
- * holder whose state the owner refuses is not asked again in this arrival.
+ * holder whose state the owner refuses is not asked again in this arrival, and it ends soon
+ * (E_NOT_FOUND) if no other holder has one: the head may be one that liars alone hold.
  *
  * The owner (trainer) steps and adopts; it hears through hth_arrive_ops and answers with the
  * functions below. Meanwhile it neither steps nor takes part in rounds.
@@ -89,6 +90,8 @@ void hth_arrive_progress(const struct hth_arrive *arrive, struct hth_state_progr
 void hth_arrive_stepped(struct hth_arrive *arrive, enum hth_err err);
 /* Errors of class PEER leave the donors out, and another state is fetched; others end it. */
 void hth_arrive_adopted(struct hth_arrive *arrive, enum hth_err err);
+/* Those that said they have the state that was adopted last. */
+const struct hth_state_peers *hth_arrive_donors(const struct hth_arrive *arrive);
 /* After E_AGAIN: a head that is not in the chain, and the peer that holds its state and links. */
 void hth_arrive_unknown(const struct hth_arrive *arrive, struct hth_hash *head,
                         struct hth_roll_peer *holder);

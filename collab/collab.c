@@ -147,6 +147,13 @@ void hth_collab_stepped(struct hth_collab *c)
     look_after(c);
 }
 
+static void doubt_donors(struct hth_collab *c, enum hth_err err)
+{
+    const struct hth_state_peers *donors = hth_arrive_donors(c->arrive);
+    for (uint32_t i = 0; i < donors->count; i++)
+        hth_roll_doubt(c->roll, &donors->id[i], err);
+}
+
 void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
 {
     HTH_ASSERT(c->asked == ASK_ADOPT);
@@ -155,6 +162,8 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     c->state.values = NULL;
     if (err == HTH_OK)
         collab_holds(c, c->to);
+    if (hth_err_class(err) == HTH_CLASS_PEER)
+        doubt_donors(c, err);
     hth_arrive_adopted(c->arrive, err);
     ask_next(c);
     look_after(c);

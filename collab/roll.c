@@ -383,6 +383,10 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, err, 0, "READY");
         return;
     }
+    if (roll_is_doubted(roll, hth_rpc_peer(req))) {
+        hth_rpc_refuse(req, HTH_E_BUSY, AGAIN_US, "a state of this peer was of no use");
+        return;
+    }
     roll_set_heard(roll, from, true);
     roll->mate[from].addr = msg.addr;
     roll->mate[from].up_kbit = msg.up_kbit;
@@ -690,13 +694,20 @@ static int64_t more_at(const struct hth_roll_call *roll)
     return calls || roll_is_done(roll) ? roll->ready_us : roll->ready_us + SAY_US;
 }
 
+static bool may_say_more(struct hth_roll_call *roll)
+{
+    return roll->choice->phase == HTH_CHOICE_WAIT && free_ready(roll) != NULL;
+}
+
 static void set_timer(struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env), at = now + roll->opts.hold_us;
-    if (roll->again_us != 0)
-        at = HTH_MIN(at, roll->again_us);
-    if (roll->more && roll->choice->phase == HTH_CHOICE_WAIT && free_ready(roll) != NULL)
-        at = HTH_MIN(at, more_at(roll));
+    if (may_say_more(roll)) { /* else an answer or the end of a round comes first */
+        if (roll->again_us != 0)
+            at = HTH_MIN(at, roll->again_us);
+        if (roll->more)
+            at = HTH_MIN(at, more_at(roll));
+    }
     if (roll->strangers_since_us != 0 && roll_strangers_until_us(roll) > now)
         at = HTH_MIN(at, roll_strangers_until_us(roll));
     if (roll->links == NULL && roll_ask_at(roll) > now)
@@ -715,8 +726,7 @@ static bool says_more(struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
     bool again = roll->again_us != 0 && roll->again_us <= now;
-    return roll->choice->phase == HTH_CHOICE_WAIT &&
-           (again || (roll->more && more_at(roll) <= now)) && free_ready(roll) != NULL;
+    return may_say_more(roll) && (again || (roll->more && more_at(roll) <= now));
 }
 
 /* In another ballot than before, what was said in that one is no more worth an answer. */

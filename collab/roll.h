@@ -53,8 +53,9 @@
  * A peer that breaks the rules has the loss: its message is refused or left aside with a named
  * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the
  * votes and ballots of members without a vote count for nothing; no message moves a ballot far
- * ahead. A caller whose answers are bad is lost; a peer whose links are bad is asked for none for
- * 10 s. Links of worse chains get at most half of the chain's room.
+ * ahead. A caller whose answers are bad is lost, and so is for 60 s a peer whose state can't be
+ * used (hth_roll_doubt); a peer whose links are bad is asked for none for 10 s. Links of worse
+ * chains get at most half of the chain's room.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
  * answers with the functions below. A round must give the same marks and the
@@ -149,6 +150,9 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
 /* A member of the group that was no good reducer: it reduces nothing in this caller's lists, for a
  * while. */
 void hth_roll_slow(struct hth_roll_call *roll, const struct hth_peer_id *peer);
+/* A peer gave a state that can't be used. For a while it counts as lost, whatever it says: else a
+ * head that nobody else has would be picked again and again. */
+void hth_roll_doubt(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err);
 /* The fetch has ended, and this link's state is held, which need not be the one that was wanted. */
 void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held);
 /* Asks to leave; hth_roll_has_left once it may go. */

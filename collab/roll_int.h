@@ -57,8 +57,9 @@ struct mate {
     uint8_t deeds;            /* rolls in a row that have it, */
     uint64_t deeds_from;      /* since that step */
     bool stalled;
-    uint32_t up_kbit;       /* as it said */
-    int64_t rests_until_us; /* it reduces nothing until then */
+    uint32_t up_kbit;         /* as it said */
+    int64_t rests_until_us;   /* it reduces nothing until then */
+    int64_t doubted_until_us; /* it gave a state that is of no use: until then it counts as lost */
 };
 
 /* A helper's READY. */
@@ -167,6 +168,8 @@ void roll_blame(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum
                 const char *what);
 /* Its READYs that are on their way are of no use any more. */
 void roll_drop_ready(struct hth_roll_call *roll);
+bool roll_is_doubted(const struct hth_roll_call *roll, const struct hth_peer_id *peer);
+/* Of a member that is doubted it stays lost. */
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard);
 void roll_answer(struct hth_rpc_request *req, const struct hth_ready_reply *reply);
 /* Answers the READY that is held for a member. */

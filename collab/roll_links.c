@@ -104,14 +104,18 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
 void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
                const struct hth_roll_peer *holders, uint32_t count)
 {
-    uint32_t link = hth_chain_find(roll->chain, head);
-    if (count == 0 || roll->fetching || roll->frozen)
+    uint32_t link = hth_chain_find(roll->chain, head), n = 0;
+    struct hth_roll_peer good[HTH_ROLL_LINE_MAX];
+    for (uint32_t i = 0; i < HTH_MIN(count, HTH_ROLL_LINE_MAX); i++)
+        if (!roll_is_doubted(roll, &holders[i].id))
+            good[n++] = holders[i];
+    if (n == 0 || roll->fetching || roll->frozen)
         return;
     if (link != HTH_LINK_NONE) {
-        want_state(roll, link, holders, count);
+        want_state(roll, link, good, n);
     } else if (roll->links == NULL) {
         roll->wanted = *head;
-        roll->from = holders[0];
+        roll->from = good[0];
         begin_links(roll);
     }
 }
@@ -246,7 +250,7 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
     if (good && link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
-        want_state(roll, link, &roll->from, 1);
+        roll_want(roll, hth_chain_head(roll->chain, link), &roll->from, 1);
     else if (good && got > 0)
         fetch_links(roll); /* there may be more */
     roll_pump(roll);

@@ -1,14 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/roll_int.h"
 
+/* Much longer than fork_us: a run that may fork goes on without peers that hold most votes. */
+#define DOUBT_US (60 * HTH_US_PER_S)
+
 uint16_t roll_me(const struct hth_roll_call *roll)
 {
     return roll->choice->me;
 }
 
+bool roll_is_doubted(const struct hth_roll_call *roll, const struct hth_peer_id *peer)
+{
+    int64_t now = hth_now_us(roll->env);
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (roll->mate[i].doubted_until_us > now &&
+            hth_peer_id_eq(hth_chain_id(roll->chain, i), peer))
+            return true;
+    return false;
+}
+
 void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard)
 {
     uint64_t bit = UINT64_C(1) << (member % 64);
+    heard = heard && hth_now_us(roll->env) >= roll->mate[member].doubted_until_us;
     if (!heard && !roll->mate[member].lost)
         roll->mate[member].lost_us = hth_now_us(roll->env);
     roll->mate[member].lost = !heard;
@@ -21,15 +35,20 @@ void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard)
     }
 }
 
-/* A process of the same peer, whose address is known. */
-static const struct mate *other_life(const struct hth_roll_call *roll, uint16_t member)
+/* What is known of a peer from other processes of it. A new one reduces no better than the last. */
+static void take_over(struct hth_roll_call *roll, uint16_t member)
 {
     const struct hth_peer_id *id = hth_chain_id(roll->chain, member);
-    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
-        if (i != member && roll->mate[i].addr.family != 0 &&
-            hth_peer_id_eq(hth_chain_id(roll->chain, i), id))
-            return &roll->mate[i];
-    return NULL;
+    struct mate *mate = &roll->mate[member];
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++) {
+        const struct mate *other = &roll->mate[i];
+        if (i == member || !hth_peer_id_eq(hth_chain_id(roll->chain, i), id))
+            continue;
+        if (mate->addr.family == 0)
+            mate->addr = other->addr;
+        mate->rests_until_us = HTH_MAX(mate->rests_until_us, other->rests_until_us);
+        mate->doubted_until_us = HTH_MAX(mate->doubted_until_us, other->doubted_until_us);
+    }
 }
 
 static void forget(struct hth_roll_call *roll, uint16_t member)
@@ -58,11 +77,10 @@ void roll_meet(struct hth_roll_call *roll)
         mate->roll = roll;
         if (born == 0)
             continue;
-        const struct mate *other = other_life(roll, i);
-        if (other != NULL)
-            mate->addr = other->addr;
-        mate->lost = false;
-        hth_members_put(roll->hears, i);
+        take_over(roll, i);
+        mate->lost = mate->doubted_until_us > hth_now_us(roll->env);
+        if (!mate->lost)
+            hth_members_put(roll->hears, i);
     }
 }
 
@@ -98,8 +116,7 @@ struct hth_roll_peer roll_peer(const struct hth_roll_call *roll, uint16_t member
     bool self = member == roll_me(roll);
     return (struct hth_roll_peer){.id = *hth_chain_id(roll->chain, member),
                                   .life = hth_chain_life(roll->chain, member),
-                                  .up_kbit =
-                                      self ? roll->opts.up_kbit : roll->mate[member].up_kbit,
+                                  .up_kbit = self ? roll->opts.up_kbit : roll->mate[member].up_kbit,
                                   .addr = self ? roll->opts.addr : roll->mate[member].addr};
 }
 
@@ -135,6 +152,15 @@ void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *pe
             roll_set_heard(roll, i, false);
     roll_lose_helper(roll, peer);
     hth_timer_set(roll->env, roll->timer, 0);
+}
+
+void hth_roll_doubt(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err)
+{
+    roll_blame(roll, peer, err, "a state that can't be used");
+    for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
+        if (hth_peer_id_eq(hth_chain_id(roll->chain, i), peer))
+            roll->mate[i].doubted_until_us = hth_now_us(roll->env) + DOUBT_US;
+    hth_roll_peer_lost(roll, peer);
 }
 
 struct hth_addr hth_roll_addr(const struct hth_roll_call *roll, uint16_t member)

@@ -199,7 +199,7 @@ static struct hth_crew_opts crew_opts(struct collab_run *c)
     t->share.mode = o->mode;
     t->share.every = o->every;
     t->share.target = o->target;
-    if (o->roll && o->trainers > LINE_TRAINERS)
+    if (o->mode == HTH_SHARE_BATCH && o->trainers > LINE_TRAINERS)
         t->share.shape = hth_avg_shape_for(o->trainers, LINE_TRAINERS);
     crew.members = o->trainers;
     crew.members_max = MEMBERS_MAX;
@@ -440,15 +440,29 @@ double hth_collab_samples(const struct hth_collab_opts *o)
     return (double)o->steps * (double)(o->mode == HTH_SHARE_BATCH ? o->target : o->rows);
 }
 
+/* Whether a point of the report is nearer to `samples` than a next one would be. */
+static bool is_near(const struct hth_collab_report *r, double samples)
+{
+    uint32_t last = r->points - 1;
+    double before = last > 0 ? (r->at[1] - r->at[0]) / 2 : 0;
+    double after = last > 0 ? (r->at[last] - r->at[last - 1]) / 2 : 0;
+
+    return samples >= r->at[0] - before && samples <= r->at[last] + after;
+}
+
 double hth_collab_loss_at(const struct hth_collab_report *r, double samples)
 {
-    if (r->points == 0 || samples < r->at[0] || samples > r->at[r->points - 1])
+    uint32_t last = r->points - 1;
+
+    if (r->points == 0 || !is_near(r, samples))
         return NAN;
+    if (samples <= r->at[0] || samples >= r->at[last])
+        return r->loss[samples <= r->at[0] ? 0 : last];
     for (uint32_t i = 1; i < r->points; i++)
         if (r->at[i] >= samples && r->at[i] > r->at[i - 1])
             return r->loss[i - 1] + (r->loss[i] - r->loss[i - 1]) * (samples - r->at[i - 1]) /
                                         (r->at[i] - r->at[i - 1]);
-    return r->loss[r->points - 1];
+    return r->loss[last];
 }
 
 void hth_collab_compare(const struct hth_collab_report *r, const struct hth_collab_report *calm,

@@ -33,14 +33,13 @@ struct hth_collab_opts {
     uint32_t trainers;
     uint32_t steps;
     uint32_t rows;   /* rows of a micro-batch */
-    uint64_t target; /* BATCH: samples of a step */
+    uint64_t target; /* BATCH: samples of a step; more than 16 trainers average on a grid */
     uint32_t every;  /* as of share.h */
     uint32_t die, join;
     /* a crash comes at most so long after that step of the first trainer: in the middle of a sweep,
      * or of its averages */
     int64_t within_us;
     bool kill_donor;        /* NEWCOMER */
-    bool roll; /* BATCH: trainers meet by roll call, more than 16 on a grid */
     uint32_t dim, side;     /* width of the trunk; pictures have side * side pixels */
     hth_trace_fn *on_event; /* NULL: none */
     void *arg;
@@ -80,7 +79,9 @@ enum hth_err hth_sim_collab(const struct hth_collab_opts *opts,
                             struct hth_collab_report *out) HTH_MUST;
 /* Samples that all trainers together are to take (LOCAL: that the first one takes). */
 double hth_collab_samples(const struct hth_collab_opts *opts);
-/* Loss of a report after so many samples, interpolated; NAN outside its points. */
+/* Loss of a report after so many samples, interpolated. Steps bring a micro-batch more than the
+ * target, so that the points of two runs are not at the same samples: beyond the first or the last
+ * point it is that point's loss, as far as half of the way to the next one. NAN farther out. */
 double hth_collab_loss_at(const struct hth_collab_report *r, double samples);
 /* Relative differences between r's loss and a calm run's at equal samples. */
 struct hth_collab_difference {

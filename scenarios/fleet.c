@@ -181,7 +181,7 @@ void hth_fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_
     sums->answers += s->answers;
     sums->answers_missing += s->answers_missing;
     sums->rounds += s->rounds + s->share.steps_shared;
-    sums->rounds_failed += s->rounds_failed;
+    sums->rounds_failed += s->rounds_failed + s->share.tries_failed;
     sums->catch_ups += s->share.catch_ups;
     sums->not_finite += s->answers_bad;
     sums->updates += s->flights_landed;
@@ -196,7 +196,7 @@ static void edit_trainer(void *arg, uint32_t i, struct hth_trainer_opts *t)
     hth_fleet_add_trainer(&f->sums, &m->now);
     memset(&m->now, 0, sizeof(m->now));
     memset(&m->baseline, 0, sizeof(m->baseline));
-    if (t->averager != NULL && !f->lied_to) {
+    if (t->averager != NULL && f->opts.mode == HTH_SHARE_LOCAL && !f->lied_to) {
         struct hth_averager inner = *t->averager;
         hth_hull_watch(f->hull, i, &inner, &m->watched);
         t->averager = &m->watched;

@@ -12,8 +12,10 @@
  *
  *   once        no host computes a backward twice between two restarts
  *   budgets     no node holds more for others than its budget; at the end, nothing
- *   hull        every element of an average lies between the least and the greatest offered for it
- *               (not with attackers whose values are in the averages)
+ *   hull        LOCAL: every element of an average lies between the least and the greatest offered
+ *               for it (not with attackers whose values are in the averages)
+ *   heads       BATCH: trainers that hold the same head of their chain (collab/chain.h) hold the
+ *               same parameters, bit for bit, whatever attackers do
  *   freed       a node that is down holds nothing: no timer, stream, job, handle
  *   errors      a node ends, or does not host an expert, only because of the plan's disks and fault
  *               sites; its simulated owner then discards the damaged file and starts it again
@@ -22,7 +24,7 @@
  *
  *   every trainer is up, sees every expert, has made updates and, with others, averages; no flight
  *   failed; answers arrive; trunks are finite, and with real payloads close to each other (not with
- *   attackers that answer for others' parts)
+ *   attackers that answer for others' parts). BATCH: every trainer takes steps, all of one chain
  *
  *   hth_fleet_stop: trainers and hosts end by themselves, so every call got its verdict; the files
  *   of a host can be read

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "collab/collab.h"
+#include "core/rng.h"
 #include "experts/safetensors.h"
 #include "kernels/params.h"
 #include "scenarios/leftovers.h"
@@ -32,11 +34,55 @@ static void read_counters(struct hth_fleet *f)
             hth_trainer_stats(fleet_trainer(f, i), &f->members[f->opts.hosts + i].now);
 }
 
+/* The head whose state the trainer holds. False while it has none, or the state changes. */
+static bool holds(const struct hth_trainer *t, struct hth_hash *head)
+{
+    const struct hth_collab *collab = t != NULL ? hth_trainer_collab(t) : NULL;
+    struct hth_collab_stats stats;
+
+    if (collab == NULL)
+        return false;
+    hth_collab_stats(collab, &stats);
+    *head = stats.head;
+    return stats.phase == HTH_COLLAB_GATHERS || stats.phase == HTH_COLLAB_AVERAGES;
+}
+
+static uint64_t bits_of(struct hth_trainer *t)
+{
+    struct hth_params *p = hth_model_params(hth_trainer_model(t));
+
+    return hth_hash64(hth_params_flat(p, HTH_PART_VALUE), hth_params_flat_len(p) * sizeof(float),
+                      0);
+}
+
+/* One head means one state, bit for bit, whoever else is in the averages. */
+static void check_heads(struct hth_fleet *f)
+{
+    struct hth_hash head[HTH_FLEET_TRAINERS_MAX];
+    uint64_t bits[HTH_FLEET_TRAINERS_MAX];
+    uint32_t at[HTH_FLEET_TRAINERS_MAX], count = 0;
+
+    for (uint32_t i = 0; i < f->opts.trainers; i++) {
+        struct hth_trainer *t = fleet_trainer(f, i);
+        if (!holds(t, &head[count]))
+            continue;
+        bits[count] = bits_of(t);
+        at[count++] = i;
+        for (uint32_t k = 0; k + 1 < count; k++)
+            if (memcmp(&head[k], &head[count - 1], sizeof(head[k])) == 0 &&
+                bits[k] != bits[count - 1])
+                hth_fleet_broken(
+                    f, "trainers %" PRIu32 " and %" PRIu32 " hold one head and other parameters",
+                    at[k], i);
+    }
+}
+
 void hth_fleet_check_now(struct hth_fleet *f)
 {
     char why[HTH_LEFTOVERS_TEXT_MAX];
 
     read_counters(f);
+    check_heads(f);
     if (!hth_world_is_tidy(f->world, why))
         hth_fleet_broken(f, "%s", why);
     for (uint32_t i = 0; i < f->honest; i++) {
@@ -90,6 +136,8 @@ static void check_trainer(struct hth_fleet *f, struct fleet_node *m, struct hth_
     if (s.flights_landed < m->baseline.flights_landed + UPDATES_MIN)
         hth_fleet_broken(f, "%s makes no progress after the faults: %" PRIu64 " flights landed",
                          name, s.flights_landed - m->baseline.flights_landed);
+    if (hth_trainer_collab(t) != NULL && s.updates <= m->baseline.updates)
+        hth_fleet_broken(f, "%s takes no step after the faults", name);
     if (s.flights_failed != m->baseline.flights_failed ||
         s.flights_not_finite != m->baseline.flights_not_finite)
         hth_fleet_broken(f, "%s dropped flights after the faults", name);
@@ -117,6 +165,40 @@ static void check_hosts(struct hth_fleet *f)
     }
 }
 
+static uint64_t step_of(const struct hth_collab *c)
+{
+    return hth_chain_at(hth_collab_chain(c), hth_collab_choice(c)->tip)->step;
+}
+
+/* Whether the last final step of the one that is behind is in the other's chain. The tip itself is
+ * not final: another one may be chosen. */
+static bool are_one_chain(const struct hth_collab *a, const struct hth_collab *b)
+{
+    const struct hth_collab *behind = step_of(a) <= step_of(b) ? a : b;
+    const struct hth_collab *ahead = behind == a ? b : a;
+    const struct hth_chain *from = hth_collab_chain(behind), *to = hth_collab_chain(ahead);
+    uint32_t base = hth_chain_base(from, hth_collab_choice(behind)->tip);
+    uint32_t wanted = hth_chain_find(to, hth_chain_head(from, base));
+    uint32_t at = hth_collab_choice(ahead)->tip;
+
+    while (at != HTH_LINK_NONE && at != wanted)
+        at = hth_chain_at(to, at)->prev;
+    return at != HTH_LINK_NONE;
+}
+
+static void check_chains(struct hth_fleet *f)
+{
+    const struct hth_collab *first = hth_trainer_collab(fleet_trainer(f, 0));
+
+    for (uint32_t i = 0; first != NULL && i < f->opts.trainers; i++) {
+        const struct hth_collab *c = hth_trainer_collab(fleet_trainer(f, i));
+        if (hth_collab_choice(c)->tip == HTH_LINK_NONE)
+            hth_fleet_broken(f, "trainer %" PRIu32 " holds no head after the faults", i);
+        else if (hth_collab_choice(first)->tip != HTH_LINK_NONE && !are_one_chain(first, c))
+            hth_fleet_broken(f, "trainers 0 and %" PRIu32 " take steps of two chains", i);
+    }
+}
+
 static void check_averaging(struct hth_fleet *f)
 {
     struct hth_fleet_stats now;
@@ -131,6 +213,7 @@ static void check_averaging(struct hth_fleet *f)
     }
     if (!f->opts.average || f->opts.trainers < 2)
         return;
+    check_chains(f);
     hth_fleet_stats(f, &now);
     if (now.rounds == f->rounds_then)
         hth_fleet_broken(f, "no trainer averaged after the faults");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fleet_hull.h (internal): checks the results of averagers.
+ * fleet_hull.h (internal): checks the averages of parameters (LOCAL).
  *
  * A mean of vectors lies, element by element, between the least and the greatest of them. So a
  * *hull* keeps the recent offers of all peers, and compares each average with the offers that can

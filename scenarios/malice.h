@@ -26,13 +26,16 @@
  *
  * These attack the averaging; in a run without averaging they do nothing:
  *
- *   turncoat     averages like a trainer in client mode: offers the last average times -8, and
+ *   turncoat     averages like a trainer in client mode: brings the last average times -8, and
  *                claims a weight of a thousand samples
  *   usurper      a helper that claims the highest possible bandwidth, and answers every part that
  *                it reduces with its own numbers, the same to all
- *   equivocator  averages like a trainer, offers a turncoat's values, and answers each member
+ *   equivocator  averages like a trainer, brings a turncoat's values, and answers each member
  *                differently, every fifth time with a malformed answer
- *   deserter     joins a group, offers a turncoat's values, then refuses every part and leaves
+ *   deserter     joins a group, brings a turncoat's values, then refuses every part and leaves; it
+ *                comes again
+ *   pretender    in shared batches claims a chain of steps of its own, of 2^31 samples; where
+ *                trainers step by themselves it brings a turncoat's values
  *   replayer     publishes old records of trainers and donors again, also on boards where they do
  *                not belong
  *
@@ -90,7 +93,8 @@ struct hth_malice {
     X(naysayer)                                                                                    \
     X(postponer)                                                                                   \
     X(prude)                                                                                       \
-    X(forgetful)
+    X(forgetful)                                                                                   \
+    X(pretender)
 
 #define HTH_MALICE_EXTERN(name) extern const struct hth_malice hth_malice_##name;
 HTH_MALICE_MAP(HTH_MALICE_EXTERN)

@@ -2,30 +2,37 @@
 /*
  * malice_average.c: Byzantine peers in the averaging.
  *
- * Each is a node of the production parts, endpoint and averager, that follows the trainers as a
- * helper does (trainer/helper.h). It lies at two seams: a table around the averager replaces the
- * values and the weight of each offer, and a handler replaces the reducer's for parts from others.
+ * Each is a node of the production parts, endpoint, averager and reducer. A handler replaces the
+ * reducer's for parts from others:
  *
- *     helper.c --- offer ---> [ values that are lies ] ---> moshpit --> look, group, parts out
  *     others' parts -------> [ answers that are lies ]      (the reducer sees none of them)
+ *
+ * How it gets into rounds depends on the run:
+ *
+ *   LOCAL   It follows the trainers as a helper does (trainer/helper.h). A table around the
+ * averager replaces the values and the weight of each offer:
+ *
+ *               helper.c --- offer ---> [ values that are lies ] ---> moshpit
+ *
+ *   BATCH   With values it is a member of the roll call that lies (malice_roll.c); without values
+ *           it is a helper of the roll call.
  */
 #include <string.h>
 
 #include "averaging/part.h"
-#include "averaging/peer.h"
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "dht/record.h"
-#include "scenarios/malice.h"
+#include "scenarios/malice_int.h"
 #include "trainer/helper.h"
 
 #define TURNED   -8.0f /* factor on the last average */
 #define NOISE    0.05f /* largest absolute value of made-up numbers */
-#define SAMPLES  1000  /* the weight that it claims */
 #define TICKETS  8     /* of a helper's errands, of which there are fewer */
 #define NO_PAUSE (200 * HTH_US_PER_MS)
+#define FOUNDED  (UINT64_C(1) << 31) /* samples that a pretender's chain claims */
 
 struct perjurer;
 
@@ -34,18 +41,21 @@ struct manner {
     enum hth_avg_mode mode;
     double bandwidth;            /* claimed; 0: none */
     hth_rpc_handler_fn *on_part; /* NULL: reduces honestly */
+    bool founds;                 /* BATCH: claims a chain of its own */
 };
 
 struct perjurer {
     struct hth_malice_place place;
     const struct manner *manner;
+    struct hth_addr addr; /* family 0: a client */
     struct hth_rng rng;
     uint64_t seed; /* seed of made-up numbers */
     struct hth_rpc *rpc;
     struct hth_avg_peer avg; /* an honest averager */
     struct hth_averager outer;
-    struct hth_helper *helper;
-    struct hth_blob *last[TICKETS]; /* the last averages */
+    struct hth_helper *helper;        /* LOCAL, or without values; else NULL */
+    struct hth_malice_member *member; /* of a roll call; else NULL */
+    struct hth_blob *last[TICKETS];   /* the last averages */
     bool out[TICKETS];
     hth_avg_round_fn *fn; /* the helper's */
     void *arg;
@@ -55,21 +65,19 @@ struct perjurer {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* A made-up number in about [-NOISE, NOISE], the same for the same name. */
-static float made_up(uint64_t seed, uint64_t name)
+float hth_malice_made_up(uint64_t seed, uint64_t name)
 {
     uint64_t x = hth_hash64(&name, sizeof(name), seed);
 
     return NOISE * ((float)(x >> 40) * 0x1p-23f - 1.0f);
 }
 
-/* Fill in the last average that it knows, times TURNED; noise at first. */
-static void fill(const struct perjurer *p, const struct hth_blob *last, struct hth_blob *out)
+void hth_malice_fill(uint64_t seed, const struct hth_blob *last, struct hth_blob *out)
 {
     bool known = last != NULL && last->size == out->size && last->data != NULL;
 
     for (size_t i = 0; out->data != NULL && i < out->size / sizeof(float); i++) {
-        float x = made_up(p->seed, i);
+        float x = hth_malice_made_up(seed, i);
 
         if (known)
             memcpy(&x, last->data + i * sizeof(x), sizeof(x));
@@ -87,8 +95,8 @@ static enum hth_err p_offer(void *self, const struct hth_avg_offer *offer)
     HTH_ASSERT(o.ticket < TICKETS);
     if (p->manner->mode != HTH_AVG_HELPER) {
         HTH_TRY(hth_env_blob_new(p->place.env, o.count * sizeof(float), NULL, &o.values));
-        fill(p, p->last[o.ticket], o.values);
-        o.weight = SAMPLES;
+        hth_malice_fill(p->seed, p->last[o.ticket], o.values);
+        o.weight = HTH_MALICE_SAMPLES;
     }
     err = hth_averager_offer(&p->avg.averager, &o);
     hth_blob_unref(o.values);
@@ -193,7 +201,7 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
     if (whole.count > 0 && reply.weight > 0 &&
         hth_env_blob_new(p->place.env, whole.bytes, NULL, &out.blob) == HTH_OK) {
         for (uint32_t i = 0; out.blob->data != NULL && i < whole.count; i++) {
-            float x = made_up(seed + head.part, i);
+            float x = hth_malice_made_up(seed + head.part, i);
             memcpy(out.blob->data + i * sizeof(x), &x, sizeof(x));
         }
         reply.segments = &whole;
@@ -254,6 +262,10 @@ static void on_leave(void *arg)
 {
     struct perjurer *p = arg;
 
+    if (p->member != NULL) {
+        hth_malice_member_again(p->member);
+        return;
+    }
     hth_averager_stop(&p->avg.averager);
     if (hth_averager_start(&p->avg.averager, on_round, p) != HTH_OK)
         return;
@@ -281,6 +293,7 @@ static void perjurer_stop(void *self)
     struct perjurer *p = self;
 
     hth_helper_free(p->helper);
+    hth_malice_member_free(p->member);
     hth_avg_peer_close(&p->avg);
     hth_rpc_free(p->rpc);
     hth_timer_free(p->place.env, p->timer);
@@ -289,26 +302,63 @@ static void perjurer_stop(void *self)
     hth_free(p);
 }
 
+static void on_lost(void *arg, const struct hth_peer_id *peer)
+{
+    struct perjurer *p = arg;
+
+    if (p->member != NULL)
+        hth_malice_member_peer_lost(p->member, peer);
+}
+
+static enum hth_err be_member(struct perjurer *p)
+{
+    const struct hth_malice_member_opts member = {.place = &p->place,
+                                                  .rpc = p->rpc,
+                                                  .avg = &p->avg,
+                                                  .seed = p->seed,
+                                                  .addr = p->addr,
+                                                  .bootstrap = p->manner->founds,
+                                                  .samples = p->manner->founds ? FOUNDED : 0};
+
+    return hth_malice_member_new(p->place.env, &member, &p->member);
+}
+
+static enum hth_err be_helper(struct perjurer *p)
+{
+    struct hth_helper_opts helper = {.model = p->place.trainer->model,
+                                     .optim = p->place.trainer->optim,
+                                     .share = p->place.trainer->share,
+                                     .averager = &p->outer,
+                                     .rpc = p->rpc};
+
+    p->outer = (struct hth_averager){.ops = &lying_ops, .self = p};
+    helper.share.network = p->place.network;
+    helper.share.addr = p->addr;
+    helper.share.bandwidth = p->manner->bandwidth;
+    helper.share.roster = p->avg.roster;
+    helper.share.dht = p->place.dht;
+    helper.share.reducer = p->avg.reducer;
+    return hth_helper_new(p->place.env, &helper, &p->helper);
+}
+
 static enum hth_err join(struct perjurer *p)
 {
     const struct hth_malice_place *place = &p->place;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_avg_peer_opts avg = HTH_AVG_PEER_OPTS_INIT;
-    struct hth_helper_opts helper = {.model = place->trainer->model,
-                                     .optim = place->trainer->optim,
-                                     .share = place->trainer->share,
-                                     .averager = &p->outer};
+    bool batch = place->trainer->share.mode == HTH_SHARE_BATCH;
 
     rpc.network = avg.network = place->network;
     if (p->manner->mode != HTH_AVG_CLIENT) {
         rpc.listen = &place->addr;
-        avg.addr = place->addr;
+        avg.addr = p->addr = place->addr;
     }
     rpc.on_peer_lost = hth_avg_peer_lost;
     rpc.arg = &p->avg;
     avg.bandwidth = p->manner->bandwidth;
     avg.mode = p->manner->mode;
     avg.on_change = on_change;
+    avg.on_lost = on_lost;
     avg.arg = p;
     if (p->manner->on_part != NULL)
         avg.reducer.patience_us = NO_PAUSE; /* no parts come to it */
@@ -316,10 +366,7 @@ static enum hth_err join(struct perjurer *p)
     HTH_TRY(hth_avg_peer_open(place->env, p->rpc, place->dht, &avg, &p->avg));
     if (p->manner->on_part != NULL)
         hth_rpc_serve(p->rpc, HTH_REDUCE_METHOD, p->manner->on_part, p);
-    p->outer = (struct hth_averager){.ops = &lying_ops, .self = p};
-    helper.share.roster = p->avg.roster;
-    helper.share.dht = place->dht;
-    return hth_helper_new(place->env, &helper, &p->helper);
+    return batch && p->manner->mode != HTH_AVG_HELPER ? be_member(p) : be_helper(p);
 }
 
 static enum hth_err perjurer_start(const struct hth_malice_place *place,
@@ -375,6 +422,13 @@ static enum hth_err deserter_start(const struct hth_malice_place *place, void **
     return perjurer_start(place, &deserter, self);
 }
 
+static enum hth_err pretender_start(const struct hth_malice_place *place, void **self)
+{
+    static const struct manner pretender = {.mode = HTH_AVG_TRAINER, .founds = true};
+
+    return perjurer_start(place, &pretender, self);
+}
+
 const struct hth_malice hth_malice_turncoat = {
     .name = "turncoat", .in_averages = true, .start = turncoat_start, .stop = perjurer_stop};
 const struct hth_malice hth_malice_usurper = {.name = "usurper",
@@ -392,6 +446,8 @@ const struct hth_malice hth_malice_deserter = {.name = "deserter",
                                                .splits = true,
                                                .start = deserter_start,
                                                .stop = perjurer_stop};
+const struct hth_malice hth_malice_pretender = {
+    .name = "pretender", .in_averages = true, .start = pretender_start, .stop = perjurer_stop};
 
 /* ---- the replayer ---------------------------------------------------------------------------- */
 
