@@ -136,6 +136,9 @@ void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
 /* Hears of members that hold heads: asks one of them for its links. */
 void hth_roll_hear(struct hth_roll_call *roll, const struct hth_hash *head,
                    const struct hth_roll_peer *holder);
+/* Asks a peer which head it holds, and so tells it of the own one: for a client, which nobody can
+ * ask. */
+void hth_roll_greet(struct hth_roll_call *roll, const struct hth_roll_peer *peer);
 /* How this member gathers: when a micro-batch starts or lands, or its speed changes; first of all
  * before any starts. Samples never become fewer until the batch counts. */
 void hth_roll_bring(struct hth_roll_call *roll, const struct hth_brings *brings);

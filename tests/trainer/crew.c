@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/crew.h"
 
-#include "averaging/averager.h"
 #include "collab/collab.h"
 #include "core/mem.h"
 #include "support/test.h"
@@ -54,24 +53,13 @@ void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
     trainer->data.peer = i + 1;
 }
 
-static struct {
-    struct hth_averager averager;
-    struct hth_averager_ops ops;
-    const struct hth_averager_ops *true_ops;
-} deaf;
-
-static enum hth_err offer_with_values(void *self, const struct hth_avg_offer *offer)
+struct hth_train_stats crew_stats(struct hth_crew *crew, uint32_t i)
 {
-    return offer->values != NULL ? deaf.true_ops->offer(self, offer) : HTH_E_RANGE;
-}
+    struct hth_train_stats stats = {.updates = 0};
 
-void crew_deaf(struct hth_trainer_opts *trainer)
-{
-    deaf.true_ops = trainer->averager->ops;
-    deaf.ops = *deaf.true_ops;
-    deaf.ops.offer = offer_with_values;
-    deaf.averager = (struct hth_averager){&deaf.ops, trainer->averager->self};
-    trainer->averager = &deaf.averager;
+    if (hth_crew_trainer(crew, i) != NULL)
+        hth_trainer_stats(hth_crew_trainer(crew, i), &stats);
+    return stats;
 }
 
 /* The step of the one head that all hold; 0: they hold several, or somebody steps. */
@@ -91,6 +79,26 @@ static uint64_t common_step(struct hth_crew *crew)
     return first.step;
 }
 
+/* For the reader of a failed test. */
+static void say(struct hth_crew *crew)
+{
+    struct hth_collab_stats s;
+
+    for (uint32_t i = 0; i < hth_crew_count(crew); i++) {
+        if (hth_crew_trainer(crew, i) == NULL)
+            continue;
+        const struct hth_collab *collab = hth_trainer_collab(hth_crew_trainer(crew, i));
+        const struct hth_choice *c = hth_collab_choice(collab);
+
+        hth_collab_stats(collab, &s);
+        print_message("%u: step %llu, head %02x%02x of %u, phase %u; joined %llu, forks %llu; "
+                      "ballot %u, brings %u, %u seats\n",
+                      i, (unsigned long long)s.step, s.head.b[0], s.head.b[1], s.members, s.phase,
+                      (unsigned long long)s.joined, (unsigned long long)s.forks, c->promised,
+                      c->samples, c->seats);
+    }
+}
+
 uint64_t crew_same(struct hth_world *world, struct hth_crew *crew, int64_t within_us)
 {
     int64_t until = hth_world_now_us(world) + within_us;
@@ -98,7 +106,11 @@ uint64_t crew_same(struct hth_world *world, struct hth_crew *crew, int64_t withi
 
     while ((step = common_step(crew)) == 0 && hth_world_now_us(world) < until)
         hth_world_run_for(world, HTH_US_PER_MS);
-    assert_true(step == 0 || hth_crew_spread(crew) == 0);
+    if (step == 0)
+        say(crew);
+    assert_ok(hth_crew_err(crew));
+    assert_true(step > 0);
+    assert_true(hth_crew_spread(crew) == 0);
     return step;
 }
 

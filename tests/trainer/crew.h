@@ -21,11 +21,10 @@ struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task
 struct hth_crew_opts crew_opts(enum hth_share_mode mode);
 /* For `edit` of the options: each member has an order of rows of its own. */
 void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
-/* For `edit` of one member: its averager refuses offers without values, so that it receives no
- * average. */
-void crew_deaf(struct hth_trainer_opts *trainer);
-/* By roll call: runs until all that are up hold one head, between steps; fails the test if their
- * parameters differ there. Returns its step; 0: that took longer. */
+/* Of a member at this moment; zeros while it is down. */
+struct hth_train_stats crew_stats(struct hth_crew *crew, uint32_t i);
+/* Runs until all that are up hold one head, between steps, and returns its step. Fails the test,
+ * and says where each member is, if that takes longer or their parameters differ there. */
 uint64_t crew_same(struct hth_world *world, struct hth_crew *crew, int64_t within_us);
 /* Frees both and checks that nothing is left open. */
 void crew_end(struct hth_world *world, struct hth_crew *crew);
