@@ -523,6 +523,24 @@ static void look_at_protocol(struct hth_collab *c)
         c->ops.fail(c->arg, HTH_E_VERSION);
 }
 
+/* Asks one of those after the other who say that they hold a head: not all of them do. */
+static void ask_another(struct hth_collab *c)
+{
+    struct hth_head_note note;
+    struct hth_roll_peer holder = {.life = 0};
+    if (!is_looking(c) || !hth_heads_next(c->heads, &note, &holder.id) ||
+        hth_head_is_none(&note.head))
+        return;
+    holder.addr = note.addr;
+    hth_roll_greet(c->roll, &holder);
+}
+
+static void on_no_head(void *arg, const struct hth_peer_id *peer)
+{
+    struct hth_collab *c = arg;
+    hth_heads_doubt(c->heads, peer);
+}
+
 static void on_timer(void *arg)
 {
     struct hth_collab *c = arg;
@@ -533,6 +551,7 @@ static void on_timer(void *arg)
     look_at_quorum(c);
     look_at_protocol(c);
     tell_that_it_looks(c);
+    ask_another(c);
     if (may_begin(c) && (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)))
         begin(c);
     if (calls(c) != c->calls)
@@ -685,7 +704,8 @@ static enum hth_err make(struct hth_collab *c)
     static const struct hth_roll_ops roll_ops = {.average = collab_on_average,
                                                  .fetch = on_fetch,
                                                  .tip = collab_on_tip,
-                                                 .more = on_more};
+                                                 .more = on_more,
+                                                 .no_head = on_no_head};
     static const struct hth_arrive_ops arrive_ops = {
         .step = on_arrive_step, .adopt = on_arrive_adopt, .done = on_arrive_done};
     const struct hth_collab_opts *o = &c->opts;

@@ -225,6 +225,15 @@ static void leave_behind(struct hth_roll_call *roll)
         hth_choice_lose(c);
 }
 
+/* Asked for any head by a newcomer that knows no link of it, it showed none. */
+static bool has_none(const struct hth_roll_call *roll, const struct hth_rpc_result *result,
+                     uint32_t got)
+{
+    bool knew = roll->read != HTH_LINK_NONE && hth_chain_has(roll->chain, roll->read);
+    return result->err == HTH_E_NOT_FOUND ||
+           (result->err == HTH_OK && roll->choice->tip == HTH_LINK_NONE && got == 0 && !knew);
+}
+
 static void on_links_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct hth_roll_call *roll = arg;
@@ -243,6 +252,8 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
         link = roll->read;
     note_answer(roll, result, life);
     bool any = is_zero(&roll->wanted);
+    if ((!good || (any && has_none(roll, result, got))) && roll->ops.no_head != NULL)
+        roll->ops.no_head(roll->arg, &roll->from.id);
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
     if (good && link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
