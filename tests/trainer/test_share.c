@@ -311,6 +311,26 @@ static void grid_columns_agree_to_the_bit(void **state)
         check_narrow(12, "3x4", (enum hth_quant_format)format);
 }
 
+/* By the run's steps, not by what this trainer brings to them. */
+static void time_left_is_estimated_from_the_run(void **state)
+{
+    struct fixture *f = fixture_new(43);
+    struct hth_crew_opts o = batch_opts(f, 4);
+    double left_s;
+    int64_t at;
+
+    (void)state;
+    o.trainer.updates_max = 200;
+    f->crew = hth_crew_new(f->world, &o);
+    while (f->updates[0] < 100)
+        hth_world_run_for(f->world, MS);
+    left_s = f->stats[0].eta_s;
+    at = hth_world_now_us(f->world);
+    run_to_the_end(f, 120 * S);
+    assert_close(left_s, (double)(hth_world_now_us(f->world) - at) / S, 0.15, 0);
+    fixture_free(f);
+}
+
 static void delayed(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
     (void)arg;
@@ -439,13 +459,59 @@ static void newcomer_adopts_the_state(void **state)
     f->crew = hth_crew_new(f->world, &o);
     run_ten(f);
     late = hth_crew_join(f->crew);
+    while (f->updates[late] == 0)
+        hth_world_run_for(f->world, MS);
+    /* Its mean of losses begins with its first loss. */
+    assert_true(f->stats[late].loss_ema > 0.8 * f->stats[0].loss_ema);
     run_to_the_end(f, 1000 * S);
     assert_int_equal(f->updates[late], 40);
     assert_true(f->stats[late].share.catch_ups >= 1);
     assert_true(f->stats[late].share.state_bytes > 0);
     assert_true(f->stats[late].share.first_step_us > 0);
+    assert_true(f->stats[late].own_samples < f->stats[late].samples / 2);
     assert_true(hth_crew_spread(f->crew) == 0);
     fixture_free(f);
+}
+
+/* A state takes longer than samples are gathered for, or is there at once. */
+static void check_slow_line(double bytes_per_s, uint64_t target)
+{
+    struct fixture *f = fixture_new(20);
+    struct hth_crew_opts o = batch_opts(f, 4);
+    struct hth_device slow = crew_slow;
+    int64_t step_us, joined_us;
+    uint32_t late;
+
+    slow.job_overhead_us = 20 * MS;
+    slow.up_bytes_per_s = slow.down_bytes_per_s = bytes_per_s;
+    o.device = &slow;
+    o.edit = crew_own_rows;
+    o.trainer.model.d = 64;
+    o.trainer.share.target = target;
+    o.trainer.updates_max = 1000;
+    f->crew = hth_crew_new(f->world, &o);
+    run_ten(f);
+    step_us = hth_world_now_us(f->world) / (int64_t)f->updates[0];
+    joined_us = hth_world_now_us(f->world);
+    late = hth_crew_join(f->crew);
+    while (f->updates[late] == 0 && hth_world_now_us(f->world) - joined_us < 40 * S)
+        hth_world_run_for(f->world, MS);
+    print_message("%.0f B/s: in after %.1f s, %.1f steps\n", bytes_per_s,
+                  (double)(hth_world_now_us(f->world) - joined_us) / S,
+                  (double)(hth_world_now_us(f->world) - joined_us) / (double)step_us);
+    assert_true(f->updates[late] > 10);
+    assert_true((double)(hth_world_now_us(f->world) - joined_us) < 3 * (double)step_us);
+    hth_world_run_for(f->world, 8 * step_us);
+    assert_true(f->stats[late].share.steps_shared > 1);
+    crew_same(f->world, f->crew, 10 * S);
+    fixture_free(f);
+}
+
+static void newcomer_gets_in_over_a_slow_line(void **state)
+{
+    (void)state;
+    check_slow_line(5e4, 24);
+    check_slow_line(1e6, 48);
 }
 
 /* Cut off for a while: the others go on, and it catches up when it is back. */
@@ -691,12 +757,14 @@ int main(void)
         cmocka_unit_test(trainers_share_batches),
         cmocka_unit_test(narrow_formats_keep_trainers_equal),
         cmocka_unit_test(grid_columns_agree_to_the_bit),
+        cmocka_unit_test(time_left_is_estimated_from_the_run),
         cmocka_unit_test(delayed_batches_overlap),
         cmocka_unit_test(one_death_does_not_delay_the_others),
         cmocka_unit_test(silent_crash_does_not_delay_the_others),
         cmocka_unit_test(half_continue_after_the_others_die),
         cmocka_unit_test(last_trainer_continues_alone),
         cmocka_unit_test(newcomer_adopts_the_state),
+        cmocka_unit_test(newcomer_gets_in_over_a_slow_line),
         cmocka_unit_test(straggler_catches_up),
         cmocka_unit_test(unreachable_state_begins_no_second_run),
         cmocka_unit_test(runs_of_one_name_ignore_each_other),

@@ -124,12 +124,16 @@ static void a_cut_heals(void **state)
 {
     (void)state;
     static const struct {
+        const char *grid;
         uint32_t members, away;
         int64_t cut_us;
-    } cases[] = {{5, 2, 3 * S}, {5, 2, 30 * S}, {4, 2, 30 * S}, {5, 1, 25 * S}, {9, 3, 120 * S}};
+    } cases[] = {{NULL, 5, 2, 3 * S},  {NULL, 5, 2, 30 * S},  {NULL, 4, 2, 30 * S},
+                 {NULL, 5, 1, 25 * S}, {NULL, 9, 3, 120 * S}, {"3x3", 9, 4, 3 * S},
+                 {"3x3", 9, 3, 30 * S}};
 
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct fixture *f = start(k + 1, cases[k].members, 18 * cases[k].members);
+        struct fixture *f =
+            start_on(cases[k].grid, k + 1, cases[k].members, 18 * cases[k].members);
 
         hth_world_run_for(f->world, 12 * S);
         same(f, S);

@@ -25,6 +25,7 @@ struct fixture {
     struct hth_device device;
     uint32_t members;
     bool strict;
+    uint64_t ends; /* steps of member 0; 0: no end */
     int64_t stopped[MANY];
     char said[8192]; /* warnings */
     size_t said_len;
@@ -36,6 +37,7 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 
     crew_own_rows(NULL, i, t);
     t->share.strict = f->strict;
+    t->updates_max = i == 0 && f->ends > 0 ? f->ends : t->updates_max;
     t->checkpoint_every = i == 0 ? 10 : i == 1 ? 1 : 7;
 }
 
@@ -144,6 +146,17 @@ static bool leads_through(struct fixture *f, uint32_t i, const struct hth_hash *
     while (link != HTH_LINK_NONE && link != at)
         link = hth_chain_at(chain, link)->prev;
     return at != HTH_LINK_NONE && link == at;
+}
+
+/* The step of the state that a member's chain begins with, as far as it is kept. */
+static uint64_t first_step(struct fixture *f, uint32_t i)
+{
+    const struct hth_chain *chain = hth_collab_chain(collab(f, i));
+    uint32_t link = hth_collab_choice(collab(f, i))->tip;
+
+    while (hth_chain_at(chain, link)->prev != HTH_LINK_NONE)
+        link = hth_chain_at(chain, link)->prev;
+    return hth_chain_at(chain, link)->step;
 }
 
 /* ---- in order ----------------------------------------------------------------------------- */
@@ -397,7 +410,9 @@ static void killed(uint32_t members, uint32_t set, bool strict)
     print_message("%x of %u killed at step %llu: at %llu\n", set, members,
                   (unsigned long long)before, (unsigned long long)step);
     assert_true(step > before + 3);
-    if (!all) /* nothing is lost */
+    if (all) /* the latest checkpoint, which may lack a step, is the run */
+        assert_true(first_step(f, 0) + 1 >= before);
+    else /* nothing is lost */
         for (uint32_t i = 0; i < members; i++)
             assert_true(stats(f, i).forks <= 1 && (2 * dead >= members || stats(f, i).forks == 0));
     end(f);
@@ -412,6 +427,56 @@ static void killed_ones_come_back_as_newcomers(void **state)
     }
 }
 
+static struct fixture *all_killed(uint64_t seed, uint64_t *at)
+{
+    struct fixture *f = start(seed, 3, false);
+
+    *at = same(f, S);
+    for (uint32_t i = 0; i < 3; i++)
+        hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_RESET);
+    hth_world_run_for(f->world, 30 * S); /* records have expired */
+    return f;
+}
+
+/* The trainer with the latest checkpoint comes when the others have gone on without it. */
+static void late_return_of_the_latest_checkpoint_joins_the_run(void **state)
+{
+    (void)state;
+    for (int64_t late_us = 2 * S; late_us <= 8 * S; late_us += 3 * S) {
+        uint64_t at;
+        struct fixture *f = all_killed(9, &at);
+
+        hth_node_restart(hth_crew_node(f->crew, 0));
+        hth_node_restart(hth_crew_node(f->crew, 2));
+        hth_world_run_for(f->world, late_us);
+        hth_node_restart(hth_crew_node(f->crew, 1));
+        hth_world_run_for(f->world, 10 * S);
+        assert_true(same(f, S) > at);
+        for (uint32_t i = 0; i < 3; i++)
+            assert_int_equal(stats(f, i).members, 3);
+        end(f);
+    }
+}
+
+/* It has taken all its steps, and the others are at earlier ones. */
+static void finished_trainer_adopts_no_earlier_state(void **state)
+{
+    uint64_t at;
+    struct fixture *f = all_killed(9, &at);
+
+    (void)state;
+    f->ends = at / 10 * 10; /* its last checkpoint */
+    hth_node_restart(hth_crew_node(f->crew, 2));
+    hth_world_run_for(f->world, 2 * S);
+    hth_node_restart(hth_crew_node(f->crew, 0));
+    hth_world_run_for(f->world, 2 * S);
+    assert_true(stats(f, 2).step < f->ends);
+    assert_true(hth_crew_is_done(f->crew, 0));
+    assert_int_equal(crew_stats(f->crew, 0).updates, f->ends);
+    assert_int_equal(crew_stats(f->crew, 0).share.catch_ups, 0);
+    end(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +486,8 @@ int main(void)
         cmocka_unit_test(file_is_believed_once),
         cmocka_unit_test(no_checkpoint_no_vote),
         cmocka_unit_test(killed_ones_come_back_as_newcomers),
+        cmocka_unit_test(late_return_of_the_latest_checkpoint_joins_the_run),
+        cmocka_unit_test(finished_trainer_adopts_no_earlier_state),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
