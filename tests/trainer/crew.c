@@ -14,7 +14,7 @@ const struct hth_device crew_slow = {.flops_per_s = 50e9,
                                      .up_bytes_per_s = 125e6,
                                      .down_bytes_per_s = 125e6};
 
-struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task_files *files)
+static struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task_files *files)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *world;
@@ -129,7 +129,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     ((struct crew_scene *)arg)->stats[i] = *stats;
 }
 
-struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
+struct crew_scene *crew_scene_near(uint64_t seed, int64_t latency_us, struct hth_crew_opts *opts)
 {
     struct crew_scene *s = hth_new(struct crew_scene);
 
@@ -137,9 +137,16 @@ struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
     opts->members_max = CREW_MAX;
     opts->on_update = on_update;
     opts->arg = s;
-    s->world = crew_world(seed, &s->files);
+    s->world = crew_world_near(seed, latency_us, &s->files);
     s->crew = hth_crew_new(s->world, opts);
     return s;
+}
+
+struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
+{
+    const struct hth_world_opts usual = HTH_WORLD_OPTS_INIT;
+
+    return crew_scene_near(seed, usual.link.latency_us, opts);
 }
 
 void crew_scene_free(struct crew_scene *s)

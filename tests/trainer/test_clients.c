@@ -12,35 +12,28 @@
 
 #define S HTH_US_PER_S
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_crew *crew;
-    struct task_files files;
-};
-
 /* `members` train for a while, and the first `clients` of all are clients. */
-static struct fixture *start(enum hth_share_mode mode, uint32_t members, uint32_t clients)
+static struct crew_scene *start(enum hth_share_mode mode, uint32_t members, uint32_t clients)
 {
-    struct fixture *f = hth_new(struct fixture);
     struct hth_crew_opts o = crew_opts(mode);
+    struct crew_scene *f;
 
-    f->world = crew_world(21, &f->files);
     o.trainer.share.target = 24; /* more steps in 20 s than means are kept of */
     o.trainer.updates_max = 1000000;
     o.members = members;
     o.clients = clients;
     o.device = &crew_slow;
     o.edit = crew_own_rows;
-    f->crew = hth_crew_new(f->world, &o);
+    f = crew_scene_new(21, &o);
     hth_world_run_for(f->world, 20 * S);
     assert_ok(hth_crew_err(f->crew));
     return f;
 }
 
 /* ... and one more joins. */
-static struct fixture *join(enum hth_share_mode mode, uint32_t members, uint32_t clients)
+static struct crew_scene *join(enum hth_share_mode mode, uint32_t members, uint32_t clients)
 {
-    struct fixture *f = start(mode, members, clients);
+    struct crew_scene *f = start(mode, members, clients);
 
     assert_int_equal(hth_crew_join(f->crew), members);
     hth_world_run_for(f->world, 12 * S);
@@ -48,16 +41,10 @@ static struct fixture *join(enum hth_share_mode mode, uint32_t members, uint32_t
     return f;
 }
 
-static void end(struct fixture *f)
-{
-    crew_end(f->world, f->crew);
-    hth_free(f);
-}
-
 /* A client hands its state out, and from then on the newcomer reduces for both. */
 static void check_joins(enum hth_share_mode mode)
 {
-    struct fixture *f = join(mode, 1, 1);
+    struct crew_scene *f = join(mode, 1, 1);
     struct hth_train_stats late = crew_stats(f->crew, 1), first = crew_stats(f->crew, 0);
 
     assert_int_equal(late.share.catch_ups, 1);
@@ -69,7 +56,7 @@ static void check_joins(enum hth_share_mode mode)
     } else {
         assert_true(late.rounds > 0);
     }
-    end(f);
+    crew_scene_free(f);
 }
 
 static void client_gives_state_and_newcomer_reduces_in_local_mode(void **state)
@@ -86,17 +73,17 @@ static void client_gives_state_and_newcomer_reduces_in_batch_mode(void **state)
 
 static void newcomer_in_client_mode_needs_a_reachable_trainer(void **state)
 {
-    struct fixture *f = join(HTH_SHARE_LOCAL, 1, 2);
+    struct crew_scene *f = join(HTH_SHARE_LOCAL, 1, 2);
     struct hth_train_stats late = crew_stats(f->crew, 1);
 
     (void)state;
     assert_int_equal(late.share.phase, HTH_SHARE_FETCHING);
     assert_non_null(strstr(late.share.news, "one trainer must be reachable"));
     assert_int_equal(late.updates, 0);
-    end(f);
+    crew_scene_free(f);
 }
 
-static bool is_connected(struct fixture *f, uint32_t i, uint32_t to)
+static bool is_connected(struct crew_scene *f, uint32_t i, uint32_t to)
 {
     struct hth_peer_id id = hth_node_env(hth_crew_node(f->crew, to))->self;
     struct hth_rpc_peer_info info;
@@ -107,7 +94,7 @@ static bool is_connected(struct fixture *f, uint32_t i, uint32_t to)
 /* One says that it can be dialled and can't: clients are there all the same. */
 static void clients_give_state_when_a_trainer_is_out_of_reach(void **state)
 {
-    struct fixture *f = start(HTH_SHARE_LOCAL, 3, 2);
+    struct crew_scene *f = start(HTH_SHARE_LOCAL, 3, 2);
     uint32_t late = hth_crew_join(f->crew);
 
     (void)state;
@@ -116,14 +103,14 @@ static void clients_give_state_when_a_trainer_is_out_of_reach(void **state)
     hth_world_run_for(f->world, 12 * S);
     assert_ok(hth_crew_err(f->crew));
     assert_int_equal(crew_stats(f->crew, late).share.catch_ups, 1);
-    end(f);
+    crew_scene_free(f);
 }
 
 /* Of many clients only some dial. */
 static void few_of_many_clients_dial_a_newcomer(void **state)
 {
     enum { CLIENTS = HTH_STATE_REACH + 3 };
-    struct fixture *f = start(HTH_SHARE_LOCAL, CLIENTS, CLIENTS);
+    struct crew_scene *f = start(HTH_SHARE_LOCAL, CLIENTS, CLIENTS);
     uint32_t late = hth_crew_join(f->crew), dialled = 0;
 
     (void)state;
@@ -135,13 +122,13 @@ static void few_of_many_clients_dial_a_newcomer(void **state)
             dialled += is_connected(f, k, late);
     }
     assert_int_equal(dialled, HTH_STATE_REACH);
-    end(f);
+    crew_scene_free(f);
 }
 
 /* More newcomers than one client dials in one go. */
 static void one_client_serves_many_newcomers(void **state)
 {
-    struct fixture *f = start(HTH_SHARE_LOCAL, 1, 1);
+    struct crew_scene *f = start(HTH_SHARE_LOCAL, 1, 1);
 
     (void)state;
     for (uint32_t i = 0; i < HTH_STATE_DIALS_MAX + 3; i++)
@@ -149,7 +136,7 @@ static void one_client_serves_many_newcomers(void **state)
     hth_world_run_for(f->world, 6 * S);
     for (uint32_t i = 1; i < hth_crew_count(f->crew); i++)
         assert_true(crew_stats(f->crew, i).share.catch_ups >= 1);
-    end(f);
+    crew_scene_free(f);
 }
 
 /* Clients can't dial each other: in each line of a grid is somebody who can be dialled, as long as

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Several trainers of one run in the simulator: shared batches against one process with the whole
- * batch, newcomers, stragglers, deaths, and parameters averaged in the background.
+ * batch, newcomers, deaths, and parameters averaged in the background.
  */
 #include "core/mem.h"
 #include "support/test.h"
@@ -238,27 +238,6 @@ static struct hth_crew_opts batch_opts(struct fixture *f, uint32_t members)
     return o;
 }
 
-static void trainers_share_batches(void **state)
-{
-    struct fixture *f = fixture_new(3);
-    struct hth_crew_opts o = batch_opts(f, 4);
-
-    (void)state;
-    f->crew = hth_crew_new(f->world, &o);
-    run_to_the_end(f, 1000 * S);
-    for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(f->updates[i], 40);
-        assert_int_equal(f->stats[i].share.catch_ups, 0);
-        assert_int_equal(f->stats[i].samples, f->stats[0].samples);
-    }
-    assert_int_equal(f->stats[0].share.steps_shared, 40);
-    /* All have enough when they step, and not much more. */
-    assert_in_range(f->stats[0].samples, 40 * 60, 40 * 120);
-    assert_true(hth_crew_spread(f->crew) == 0);
-    assert_true(f->loss[0][39] < 0.8 * f->loss[0][0]);
-    fixture_free(f);
-}
-
 /* A language model has matrices that are large enough for 8 bits. */
 static struct hth_crew_opts lm_opts(struct fixture *f, uint32_t members)
 {
@@ -296,19 +275,14 @@ static void check_narrow(uint32_t members, const char *grid, enum hth_quant_form
     fixture_free(f);
 }
 
+/* Also columns of a grid, though other members reduce each part in each. */
 static void narrow_formats_keep_trainers_equal(void **state)
 {
     (void)state;
-    for (int format = HTH_QUANT_F16; format <= HTH_QUANT_DYNAMIC8; format += HTH_TEST_FEW ? 3 : 1)
+    for (int format = HTH_QUANT_F32; format <= HTH_QUANT_DYNAMIC8; format += HTH_TEST_FEW ? 2 : 1) {
         check_narrow(4, "4", (enum hth_quant_format)format);
-}
-
-/* Columns of a grid come to the same bits, though other members reduce each part in each. */
-static void grid_columns_agree_to_the_bit(void **state)
-{
-    (void)state;
-    for (int format = HTH_QUANT_F32; format <= HTH_QUANT_DYNAMIC8; format += HTH_TEST_FEW ? 2 : 1)
         check_narrow(12, "3x4", (enum hth_quant_format)format);
+    }
 }
 
 /* By the run's steps, not by what this trainer brings to them. */
@@ -370,35 +344,6 @@ static void run_ten(struct fixture *f)
     assert_true(hth_world_run_until_true(f->world, ten_updates, f, 300 * S));
 }
 
-/* One dies: the others step on without it, and none of them falls behind. */
-static void check_one_dies(enum hth_crash how)
-{
-    struct fixture *f = fixture_new(5);
-    struct hth_crew_opts o = batch_opts(f, 4);
-
-    f->crew = hth_crew_new(f->world, &o);
-    run_ten(f);
-    hth_node_crash(hth_crew_node(f->crew, 2), how);
-    run_to_the_end(f, 1000 * S);
-    for (uint32_t i = 0; i < 4; i++)
-        assert_int_equal(f->updates[i], i == 2 ? f->updates[2] : 40);
-    assert_true(f->updates[2] < 40);
-    assert_true(hth_crew_spread(f->crew) == 0);
-    fixture_free(f);
-}
-
-static void one_death_does_not_delay_the_others(void **state)
-{
-    (void)state;
-    check_one_dies(HTH_CRASH_RESET);
-}
-
-static void silent_crash_does_not_delay_the_others(void **state)
-{
-    (void)state;
-    check_one_dies(HTH_CRASH_SILENT);
-}
-
 /* Half of them die at once, or more. The rest may be cut off from them, and waits before it forks. */
 static void check_many_die(uint32_t members, uint32_t left, const char *grid, enum hth_crash how)
 {
@@ -417,52 +362,37 @@ static void check_many_die(uint32_t members, uint32_t left, const char *grid, en
         assert_int_equal(f->updates[i], 40);
     print_message("%u of %u are left: 30 more steps after %.1f s\n", left, members,
                   (double)(hth_world_now_us(f->world) - at) / 1e6);
-    assert_true(hth_world_now_us(f->world) - at < (10 + 15) * S);
+    /* A step takes one alone half a second. */
+    assert_true(hth_world_now_us(f->world) - at < (10 + 5) * S + 15 * S / left);
     assert_true(hth_crew_spread(f->crew) == 0);
     fixture_free(f);
 }
 
-static void half_continue_after_the_others_die(void **state)
+static void rest_continues_after_most_die(void **state)
 {
     (void)state;
+    check_many_die(6, 1, "6", HTH_CRASH_RESET);
     check_many_die(6, 3, "6", HTH_CRASH_RESET);
     check_many_die(6, 3, "6", HTH_CRASH_SILENT);
     check_many_die(9, 4, "3x3", HTH_CRASH_SILENT);
 }
 
-/* All but one die: it goes on alone. */
-static void last_trainer_continues_alone(void **state)
-{
-    struct fixture *f = fixture_new(6);
-    struct hth_crew_opts o = batch_opts(f, 3);
-
-    (void)state;
-    f->crew = hth_crew_new(f->world, &o);
-    run_ten(f);
-    hth_node_crash(hth_crew_node(f->crew, 1), HTH_CRASH_RESET);
-    hth_node_crash(hth_crew_node(f->crew, 2), HTH_CRASH_RESET);
-    run_to_the_end(f, 1000 * S);
-    assert_int_equal(f->updates[0], 40);
-    assert_true(f->stats[0].share.steps_alone > 20);
-    fixture_free(f);
-}
-
-/* ---- newcomers and laggards ------------------------------------------------------------------ */
+/* ---- newcomers ------------------------------------------------------------------------------- */
 
 static void newcomer_adopts_the_state(void **state)
 {
     struct fixture *f = fixture_new(7);
     struct hth_crew_opts o = batch_opts(f, 4);
+    struct hth_train_stats stats;
     uint32_t late;
 
     (void)state;
     f->crew = hth_crew_new(f->world, &o);
     run_ten(f);
     late = hth_crew_join(f->crew);
-    while (f->updates[late] == 0)
+    while ((stats = crew_stats(f->crew, late)).flights_landed == 0)
         hth_world_run_for(f->world, MS);
-    /* Its mean of losses begins with its first loss. */
-    assert_true(f->stats[late].loss_ema > 0.8 * f->stats[0].loss_ema);
+    assert_true(stats.flights_landed == 1 && stats.loss_ema == stats.loss);
     run_to_the_end(f, 1000 * S);
     assert_int_equal(f->updates[late], 40);
     assert_true(f->stats[late].share.catch_ups >= 1);
@@ -512,27 +442,6 @@ static void newcomer_gets_in_over_a_slow_line(void **state)
     (void)state;
     check_slow_line(5e4, 24);
     check_slow_line(1e6, 48);
-}
-
-/* Cut off for a while: the others go on, and it catches up when it is back. */
-static void straggler_catches_up(void **state)
-{
-    struct fixture *f = fixture_new(8);
-    struct hth_crew_opts o = batch_opts(f, 4);
-
-    (void)state;
-    o.trainer.updates_max = 400;
-    f->crew = hth_crew_new(f->world, &o);
-    run_ten(f);
-    hth_node_set_side(hth_crew_node(f->crew, 3), 1);
-    hth_world_run_for(f->world, 8 * S);
-    hth_world_heal(f->world);
-    run_to_the_end(f, 1000 * S);
-    for (uint32_t i = 0; i < 4; i++)
-        assert_int_equal(f->updates[i], 400);
-    assert_true(f->stats[3].share.catch_ups >= 1);
-    assert_true(hth_crew_spread(f->crew) == 0);
-    fixture_free(f);
 }
 
 /* A run lives whose state can't be had: the newcomer waits, says so, and begins nothing; it begins
@@ -626,31 +535,6 @@ static void bootstrap_overrides_waiting(void **state)
     hth_world_run_for(f->world, 2 * S);
     assert_true(f->updates[late] > 0);
     assert_int_equal(f->stats[late].share.catch_ups, 0);
-    fixture_free(f);
-}
-
-/* The donor dies half-way: another gives the rest, or all. */
-static void another_donor_replaces_a_dead_one(void **state)
-{
-    struct fixture *f = fixture_new(11);
-    struct hth_crew_opts o = batch_opts(f, 4);
-    struct hth_train_stats stats;
-    uint32_t late;
-
-    (void)state;
-    o.trainer.updates_max = 300;
-    f->crew = hth_crew_new(f->world, &o);
-    run_ten(f);
-    late = hth_crew_join(f->crew);
-    do {
-        hth_world_run_for(f->world, 5 * MS);
-        hth_trainer_stats(hth_crew_trainer(f->crew, late), &stats);
-    } while (stats.share.phase != HTH_SHARE_FETCHING);
-    hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_SILENT);
-    hth_node_crash(hth_crew_node(f->crew, 1), HTH_CRASH_SILENT);
-    run_to_the_end(f, 1000 * S);
-    assert_int_equal(f->updates[late], 300);
-    assert_true(hth_crew_spread(f->crew) == 0);
     fixture_free(f);
 }
 
@@ -754,22 +638,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(five_trainers_equal_one),
         cmocka_unit_test(five_trainers_equal_one_with_lamb),
-        cmocka_unit_test(trainers_share_batches),
         cmocka_unit_test(narrow_formats_keep_trainers_equal),
-        cmocka_unit_test(grid_columns_agree_to_the_bit),
         cmocka_unit_test(time_left_is_estimated_from_the_run),
         cmocka_unit_test(delayed_batches_overlap),
-        cmocka_unit_test(one_death_does_not_delay_the_others),
-        cmocka_unit_test(silent_crash_does_not_delay_the_others),
-        cmocka_unit_test(half_continue_after_the_others_die),
-        cmocka_unit_test(last_trainer_continues_alone),
+        cmocka_unit_test(rest_continues_after_most_die),
         cmocka_unit_test(newcomer_adopts_the_state),
         cmocka_unit_test(newcomer_gets_in_over_a_slow_line),
-        cmocka_unit_test(straggler_catches_up),
         cmocka_unit_test(unreachable_state_begins_no_second_run),
         cmocka_unit_test(runs_of_one_name_ignore_each_other),
         cmocka_unit_test(bootstrap_overrides_waiting),
-        cmocka_unit_test(another_donor_replaces_a_dead_one),
         cmocka_unit_test(local_steps_stay_together),
         cmocka_unit_test(lamb_averages_its_statistics),
         cmocka_unit_test(parameters_are_averaged_every_h_updates),

@@ -19,6 +19,7 @@ struct run {
     uint32_t capped; /* the last so many bring one micro-batch to a step, and do not say so */
     uint32_t dies;   /* the member that does, without a word; 0: none */
     uint32_t eval_every, eval_samples;
+    bool delayed; /* gathers a batch while the last one is averaged */
     /* out: steps of the first trainer after its first one, when speeds are known */
     double samples; /* of a step, on average */
     double step_s;
@@ -82,6 +83,7 @@ static void make_crew(struct run *r)
     o.trainer.flights = r->flights;
     o.trainer.updates_max = r->steps;
     o.trainer.share.target = r->target;
+    o.trainer.share.delayed = r->delayed;
     o.trainer.eval_every = r->eval_every;
     o.trainer.eval_samples = r->eval_samples;
     o.members = 0;
@@ -170,7 +172,8 @@ static void evaluations_do_not_shorten_batches(void **state)
                         .target = 128,
                         .slowest = 1.3,
                         .eval_every = 4,
-                        .eval_samples = 64};
+                        .eval_samples = 64,
+                        .delayed = seed > 2};
 
         run(&r, seed);
         assert_true(r.samples < 1.15 * 128);
