@@ -14,7 +14,8 @@ const struct hth_device crew_slow = {.flops_per_s = 50e9,
                                      .up_bytes_per_s = 125e6,
                                      .down_bytes_per_s = 125e6};
 
-static struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task_files *files)
+static struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us,
+                                         struct task_files *files)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *world;

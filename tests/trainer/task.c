@@ -150,6 +150,8 @@ static void on_eval(void *arg, const struct hth_eval_result *result)
     f->evaluated = true;
     f->eval = *result;
     assert_close(result->bits_per_byte, result->loss / log(2), 1e-12, 0);
+    if (f->on_eval != NULL)
+        f->on_eval(f);
 }
 
 static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)

@@ -41,8 +41,9 @@ struct task {
     struct hth_train_stats stats;  /* of the last one */
     struct hth_eval_result eval;
     bool evaluated, saved, done, stopped;
-    enum hth_err save_err; /* that the next checkpoints are expected to end with */
-    enum hth_err err;      /* of the end */
+    enum hth_err save_err;              /* that the next checkpoints are expected to end with */
+    enum hth_err err;                   /* of the end */
+    void (*on_eval)(struct task *task); /* after each evaluation; may be NULL */
 };
 
 /* Of a test: makes a task, and frees it and checks that nothing is left open. */

@@ -70,9 +70,9 @@ struct forged {
 /* Writes the file with that change and a valid digest, as a forger would. */
 static void put_forged(struct task *f, const struct hth_st_reader *r, const struct forged *o)
 {
-    static const char *const keys[] = {"hearth.format",       "hearth.kind",    "hearth.schema",
-                                       "hearth.seed",         "hearth.updates", "hearth.launched",
-                                       "hearth.samples",      "hearth.steps",   "hearth.loss_ema",
+    static const char *const keys[] = {"hearth.format",      "hearth.kind",    "hearth.schema",
+                                       "hearth.seed",        "hearth.updates", "hearth.launched",
+                                       "hearth.samples",     "hearth.steps",   "hearth.loss_ema",
                                        "hearth.accuracy_ema"};
     struct hth_st_writer *w = hth_st_writer_new();
     struct hth_blob *bytes;
@@ -212,10 +212,12 @@ static void older_checkpoints_load_with_their_means(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(damaged_and_other_checkpoints_are_refused, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(damaged_and_other_checkpoints_are_refused, task_setup,
+                                        task_teardown),
         cmocka_unit_test_setup_teardown(forged_checkpoints_are_refused_with_a_reason, task_setup,
                                         task_teardown),
-        cmocka_unit_test_setup_teardown(older_checkpoints_load_with_their_means, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(older_checkpoints_load_with_their_means, task_setup,
+                                        task_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,8 @@ static void few_of_many_clients_dial_a_newcomer(void **state)
     (void)state;
     for (int i = 0; i < 1000 && dialled == 0; i++) {
         hth_world_run_for(f->world, 10 * HTH_US_PER_MS);
-        if (hth_crew_trainer(f->crew, late) == NULL || crew_stats(f->crew, late).share.catch_ups == 0)
+        if (hth_crew_trainer(f->crew, late) == NULL ||
+            crew_stats(f->crew, late).share.catch_ups == 0)
             continue;
         for (uint32_t k = 0; k < CLIENTS; k++)
             dialled += is_connected(f, k, late);

@@ -115,8 +115,8 @@ static void forged_head_delays_no_run(void **state)
 
             liar_comes(s, lie);
             after = steps_in_10_s(s);
-            print_message("lie %d, %u trainers: %llu steps in 10 s, then %llu\n", (int)lie,
-                          members, (unsigned long long)before, (unsigned long long)after);
+            print_message("lie %d, %u trainers: %llu steps in 10 s, then %llu\n", (int)lie, members,
+                          (unsigned long long)before, (unsigned long long)after);
             assert_true(10 * after >= 9 * before);
             crew_same(s->world, s->crew, S);
             crew_scene_free(s);

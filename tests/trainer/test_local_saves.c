@@ -190,11 +190,15 @@ static void longer_checkpoint_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(resume_brings_local_experts_back, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(resume_repeats_the_test_at_the_end, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(resume_without_its_experts_is_refused, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(resume_brings_local_experts_back, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(resume_repeats_the_test_at_the_end, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(resume_without_its_experts_is_refused, task_setup,
+                                        task_teardown),
         cmocka_unit_test_setup_teardown(control_and_run_are_told_apart, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(another_runs_checkpoint_is_refused, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(another_runs_checkpoint_is_refused, task_setup,
+                                        task_teardown),
         cmocka_unit_test_setup_teardown(full_disk_is_told, task_setup, task_teardown),
         cmocka_unit_test_setup_teardown(longer_checkpoint_is_kept, task_setup, task_teardown),
     };

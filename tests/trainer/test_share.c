@@ -11,7 +11,7 @@
 #define MS          HTH_US_PER_MS
 #define MEMBERS_MAX 16
 #define STEPS_MAX   256
-#define ITEMS       504        /* 28 batches of 18 */
+#define ITEMS       504 /* 28 batches of 18 */
 
 struct fixture {
     struct hth_world *world;
@@ -344,7 +344,8 @@ static void run_ten(struct fixture *f)
     assert_true(hth_world_run_until_true(f->world, ten_updates, f, 300 * S));
 }
 
-/* Half of them die at once, or more. The rest may be cut off from them, and waits before it forks. */
+/* Half of them die at once, or more. The rest may be cut off from them, and waits before it forks.
+ */
 static void check_many_die(uint32_t members, uint32_t left, const char *grid, enum hth_crash how)
 {
     struct fixture *f = fixture_new(12);
