@@ -71,6 +71,24 @@ static void client_gives_state_and_newcomer_reduces_in_batch_mode(void **state)
     check_joins(HTH_SHARE_BATCH);
 }
 
+/* The newcomer began a run of its own, as the client could not dial it. */
+static void client_and_newcomer_become_one_run(void **state)
+{
+    struct crew_scene *f = start(HTH_SHARE_BATCH, 1, 1);
+    uint32_t late = hth_crew_join(f->crew);
+    uint64_t steps;
+
+    (void)state;
+    hth_world_block(f->world, hth_crew_node(f->crew, 0), hth_crew_node(f->crew, late), true);
+    hth_world_run_for(f->world, 8 * S);
+    steps = crew_stats(f->crew, 0).updates;
+    assert_in_range(crew_stats(f->crew, late).updates, 1, steps);
+    hth_world_heal(f->world);
+    hth_world_run_for(f->world, 15 * S);
+    assert_true(crew_same(f->world, f->crew, S) > steps);
+    crew_scene_free(f);
+}
+
 static void newcomer_in_client_mode_needs_a_reachable_trainer(void **state)
 {
     struct crew_scene *f = join(HTH_SHARE_LOCAL, 1, 2);
@@ -181,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(client_gives_state_and_newcomer_reduces_in_local_mode),
         cmocka_unit_test(client_gives_state_and_newcomer_reduces_in_batch_mode),
+        cmocka_unit_test(client_and_newcomer_become_one_run),
         cmocka_unit_test(newcomer_in_client_mode_needs_a_reachable_trainer),
         cmocka_unit_test(clients_give_state_when_a_trainer_is_out_of_reach),
         cmocka_unit_test(few_of_many_clients_dial_a_newcomer),

@@ -344,8 +344,7 @@ static void run_ten(struct fixture *f)
     assert_true(hth_world_run_until_true(f->world, ten_updates, f, 300 * S));
 }
 
-/* Half of them die at once, or more. The rest may be cut off from them, and waits before it forks.
- */
+/* Half of them die at once, or more. The rest waits before it forks, as it may be cut off. */
 static void check_many_die(uint32_t members, uint32_t left, const char *grid, enum hth_crash how)
 {
     struct fixture *f = fixture_new(12);
