@@ -532,6 +532,24 @@ static void look_at_protocol(struct hth_collab *c)
         c->ops.fail(c->arg, HTH_E_VERSION);
 }
 
+/* Asks one of those after the other who say that they hold a head: not all of them do. */
+static void ask_another(struct hth_collab *c)
+{
+    struct hth_head_note note;
+    struct hth_roll_peer holder = {.life = 0};
+    if (!is_looking(c) || !hth_heads_next(c->heads, &note, &holder.id) ||
+        hth_head_is_none(&note.head))
+        return;
+    holder.addr = note.addr;
+    hth_roll_greet(c->roll, &holder);
+}
+
+static void on_no_head(void *arg, const struct hth_peer_id *peer)
+{
+    struct hth_collab *c = arg;
+    hth_heads_doubt(c->heads, peer);
+}
+
 static void on_timer(void *arg)
 {
     struct hth_collab *c = arg;
@@ -542,6 +560,7 @@ static void on_timer(void *arg)
     look_at_quorum(c);
     look_at_protocol(c);
     tell_that_it_looks(c);
+    ask_another(c);
     if (may_begin(c) && (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)))
         begin(c);
     if (calls(c) != c->calls)
@@ -569,6 +588,18 @@ static void yield(struct hth_collab *c, const struct hth_head_note *note,
         c->yields_us = hth_now_us(c->env) + 2 * c->opts.look_us;
 }
 
+/* A client that hears nobody who calls but itself: no record leads newcomers to its chain. */
+static bool is_hidden(const struct hth_collab *c)
+{
+    struct hth_ballot now = hth_choice_now(hth_roll_choice(c->roll));
+    uint32_t heard, voters;
+    bool callers = true;
+    if (c->held == HTH_LINK_NONE || c->opts.addr.family != 0)
+        return false;
+    (void)hth_roll_hears(c->roll, &heard, &voters, &callers);
+    return !callers || hth_choice_caller(c->chain, &now) == hth_roll_choice(c->roll)->me;
+}
+
 /* A trainer with more samples than the others have begins a chain: of the two, that one stays. */
 static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
 {
@@ -576,6 +607,8 @@ static void on_head(void *arg, const struct hth_head_note *note, const struct ht
     const struct hth_roll_peer holder = {.id = *by, .addr = note->addr};
     if (hth_head_is_none(&note->head)) {
         yield(c, note, by);
+        if (holder.addr.family != 0 && is_hidden(c))
+            hth_roll_greet(c->roll, &holder);
         return;
     }
     hth_roll_meet(c->roll, &holder);
@@ -680,7 +713,8 @@ static enum hth_err make(struct hth_collab *c)
     static const struct hth_roll_ops roll_ops = {.average = collab_on_average,
                                                  .fetch = on_fetch,
                                                  .tip = collab_on_tip,
-                                                 .more = on_more};
+                                                 .more = on_more,
+                                                 .no_head = on_no_head};
     static const struct hth_arrive_ops arrive_ops = {
         .step = on_arrive_step, .adopt = on_arrive_adopt, .done = on_arrive_done};
     const struct hth_collab_opts *o = &c->opts;

@@ -10,6 +10,14 @@
 #define VERSION  1
 #define RENEW_US (3 * HTH_US_PER_S) /* a later head is said after so long */
 
+/* Another's record. */
+struct record {
+    struct hth_peer_id by;
+    struct hth_head_note note;
+    bool doubted;
+    struct record *next;
+};
+
 struct hth_heads {
     struct hth_env *env;
     struct hth_dht *dht;
@@ -18,7 +26,7 @@ struct hth_heads {
     struct hth_publisher *said; /* NULL: nothing was ever said */
     bool says;
     struct hth_head_note note;
-    uint32_t others;
+    struct record *first, **end; /* those that live; the first is told of next */
     hth_head_fn *heard;
     void *arg;
 };
@@ -59,7 +67,23 @@ enum hth_err hth_head_read(const uint8_t *data, size_t len, struct hth_head_note
 
 /* ---- the board ---------------------------------------------------------------------------- */
 
-/* `user` marks the records of others. */
+static void append(struct hth_heads *heads, struct record *r)
+{
+    r->next = NULL;
+    *heads->end = r;
+    heads->end = &r->next;
+}
+
+static void take_out(struct hth_heads *heads, const struct record *r)
+{
+    struct record **at = &heads->first;
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    if (*at == NULL)
+        heads->end = at;
+}
+
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_heads *heads = arg;
@@ -67,20 +91,25 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     HTH_TRY(hth_head_read(rec->payload, rec->payload_len, &note));
     if (hth_peer_id_eq(&rec->owner_id, &heads->env->self))
         return HTH_OK;
-    bool has = !hth_head_is_none(&note.head);
-    heads->others += has;
-    heads->others -= *user != NULL;
-    *user = has ? heads : NULL;
+    struct record *r = *user;
+    if (r == NULL) {
+        *user = r = hth_new(struct record);
+        append(heads, r);
+    }
+    r->by = rec->owner_id;
+    r->note = note;
+    r->doubted = false;
     heads->heard(heads->arg, &note, &rec->owner_id);
     return HTH_OK;
 }
 
 static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
-    struct hth_heads *heads = arg;
     (void)owner;
     (void)part;
-    heads->others -= user != NULL;
+    if (user != NULL)
+        take_out(arg, user);
+    hth_free(user);
 }
 
 static enum hth_err fill(void *arg, struct hth_writer *w)
@@ -97,6 +126,7 @@ enum hth_err hth_heads_new(struct hth_env *env, struct hth_dht *dht, const char 
     struct hth_heads *heads = hth_new(struct hth_heads);
     uint8_t name[4 + 8] = "head";
     *heads = (struct hth_heads){.env = env, .dht = dht, .heard = heard, .arg = arg};
+    heads->end = &heads->first;
     hth_store_u64le(name + 4, schema);
     hth_topic_init(&heads->topic, env->crypto, network, HTH_RECORD_HEAD, name, sizeof(name));
     enum hth_err err = hth_board_new(env, dht, &heads->topic, NULL, &ops, heads, &heads->board);
@@ -139,5 +169,26 @@ void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note)
 
 uint32_t hth_heads_others(const struct hth_heads *heads)
 {
-    return heads->others;
+    uint32_t n = 0;
+    for (const struct record *r = heads->first; r != NULL; r = r->next)
+        n += !r->doubted && !hth_head_is_none(&r->note.head);
+    return n;
+}
+
+bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct hth_peer_id *by)
+{
+    struct record *r = heads->first;
+    if (r == NULL)
+        return false;
+    take_out(heads, r);
+    append(heads, r);
+    *note = r->note;
+    *by = r->by;
+    return true;
+}
+
+void hth_heads_doubt(struct hth_heads *heads, const struct hth_peer_id *by)
+{
+    for (struct record *r = heads->first; r != NULL; r = r->next)
+        r->doubted |= hth_peer_id_eq(&r->by, by);
 }

@@ -60,5 +60,9 @@ void hth_heads_free(struct hth_heads *heads);
 void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note);
 /* Others whose records live, and who hold a head. */
 uint32_t hth_heads_others(const struct hth_heads *heads);
+/* One of the others' records after the other, and round again. False: there is none. */
+bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct hth_peer_id *by);
+/* This one holds no head, whatever it says: it is not counted until its record is renewed. */
+void hth_heads_doubt(struct hth_heads *heads, const struct hth_peer_id *by);
 
 #endif

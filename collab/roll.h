@@ -95,6 +95,8 @@ struct hth_roll_ops {
     void (*tip)(void *arg, uint32_t link, bool used);
     /* The quota rose: more micro-batches may start. */
     void (*more)(void *arg);
+    /* A peer was asked for the links of its head, and has none, or bad ones. NULL is fine. */
+    void (*no_head)(void *arg, const struct hth_peer_id *peer);
 };
 
 struct hth_roll_opts {
@@ -137,6 +139,9 @@ void hth_roll_meet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
 /* Hears of members that hold heads: asks one of them for its links. */
 void hth_roll_hear(struct hth_roll_call *roll, const struct hth_hash *head,
                    const struct hth_roll_peer *holder);
+/* Asks a peer which head it holds, and so tells it of the own one: for a client, which nobody can
+ * ask. */
+void hth_roll_greet(struct hth_roll_call *roll, const struct hth_roll_peer *peer);
 /* How this member gathers: when a micro-batch starts or lands, or its speed changes; first of all
  * before any starts. Samples never become fewer until the batch counts. */
 void hth_roll_bring(struct hth_roll_call *roll, const struct hth_brings *brings);

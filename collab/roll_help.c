@@ -101,8 +101,8 @@ static bool is_listed(const struct hth_ready_reply *go, const struct hth_peer_id
 
 void roll_list_helpers(const struct hth_roll_call *roll, struct hth_ready_reply *go)
 {
-    if (hth_now_us(roll->env) < roll->helpless_until_us)
-        return;
+    if (go->count == 1 || hth_now_us(roll->env) < roll->helpless_until_us)
+        return; /* a member alone has nothing to reduce */
     for (uint32_t i = 0; i < roll->helpers; i++)
         if (!is_listed(go, &roll->helper[i].peer.id))
             go->helper[go->helpers++] = roll->helper[i].peer;

@@ -229,6 +229,15 @@ static void leave_behind(struct hth_roll_call *roll)
         hth_choice_lose(c);
 }
 
+/* Asked for any head by a newcomer that knows no link of it, it showed none. */
+static bool has_none(const struct hth_roll_call *roll, const struct hth_rpc_result *result,
+                     uint32_t got)
+{
+    bool knew = roll->read != HTH_LINK_NONE && hth_chain_has(roll->chain, roll->read);
+    return result->err == HTH_E_NOT_FOUND ||
+           (result->err == HTH_OK && roll->choice->tip == HTH_LINK_NONE && got == 0 && !knew);
+}
+
 static void on_links_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct hth_roll_call *roll = arg;
@@ -247,6 +256,8 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
         link = roll->read;
     note_answer(roll, result, life);
     bool any = is_zero(&roll->wanted);
+    if ((!good || (any && has_none(roll, result, got))) && roll->ops.no_head != NULL)
+        roll->ops.no_head(roll->arg, &roll->from.id);
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
     if (good && link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
@@ -358,6 +369,29 @@ static size_t write_addrs(const struct hth_roll_call *roll, struct hth_writer *w
     return w->pos;
 }
 
+/* A peer that asks says which head it holds, behind the last one whose links it read: if it is not
+ * known here it may be better. A client can only be asked over the connection that it has used. */
+static void hear_held(struct hth_roll_call *roll, const struct hth_peer_id *by,
+                      const struct hth_links_msg *msg)
+{
+    const struct hth_roll_peer holder = {.id = *by};
+    for (uint32_t i = 0; i < HTH_MIN(msg->count, 2u); i++) {
+        if (hth_chain_find(roll->chain, &msg->held[i]) != HTH_LINK_NONE)
+            continue;
+        roll_want(roll, &msg->held[i], &holder, 1);
+        return;
+    }
+}
+
+void hth_roll_greet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
+{
+    if (roll->links != NULL || roll->fetching || roll->frozen)
+        return;
+    roll->wanted = (struct hth_hash){{0}};
+    roll->from = *peer;
+    begin_links(roll);
+}
+
 void roll_on_links(void *arg, struct hth_rpc_request *req)
 {
     struct hth_roll_call *roll = arg;
@@ -368,6 +402,8 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     uint32_t link = err != HTH_OK        ? HTH_LINK_NONE
                     : is_zero(&msg.head) ? roll->choice->tip
                                          : hth_chain_find(roll->chain, &msg.head);
+    if (err == HTH_OK)
+        hear_held(roll, hth_rpc_peer(req), &msg);
     if (link == HTH_LINK_NONE) {
         hth_rpc_refuse(req, err == HTH_OK ? HTH_E_NOT_FOUND : err, 0, "LINKS");
         return;

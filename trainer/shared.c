@@ -484,12 +484,20 @@ void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *
     }
 }
 
+/* A trainer that has taken all its steps, by its checkpoint, needs no others, and no state of
+ * theirs. */
+static bool is_over(const struct hth_trainer *t)
+{
+    return t->stats.updates >= t->opts.updates_max;
+}
+
 bool hth_shared_is_ready(const struct hth_trainer *t)
 {
     struct hth_collab_stats stats;
 
     hth_collab_stats(t->collab, &stats);
-    return stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES;
+    return is_over(t) ||
+           (stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES);
 }
 
 static enum hth_err make_batch(struct hth_trainer *t)
@@ -607,7 +615,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
 
 void hth_shared_begin(struct hth_trainer *t)
 {
-    hth_collab_start(t->collab, t->stats.updates, t->stats.samples);
+    if (!is_over(t))
+        hth_collab_start(t->collab, t->stats.updates, t->stats.samples);
 }
 
 void hth_shared_save(struct hth_trainer *t)

@@ -277,7 +277,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct mate *m = arg;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_roll_opts opts = HTH_ROLL_OPTS_INIT;
-    static const struct hth_roll_ops ops = {start_average, start_fetch, on_tip, gather};
+    static const struct hth_roll_ops ops = {start_average, start_fetch, on_tip, gather, NULL};
     struct hth_addr addr = hth_node_addr(m->node, 4000);
     struct hth_chain_opts chain = {.crypto = env->crypto,
                                    .window = 8,

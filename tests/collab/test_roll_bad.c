@@ -161,7 +161,7 @@ static struct hth_chain *make_chain(struct line *l, const struct hth_crypto *cry
 
 static void begin(struct mate *m)
 {
-    static const struct hth_roll_ops ops = {start_average, start_fetch, on_tip, more};
+    static const struct hth_roll_ops ops = {start_average, start_fetch, on_tip, more, NULL};
     struct hth_roll_opts opts = HTH_ROLL_OPTS_INIT;
     struct line *l = m->line;
     uint32_t genesis;

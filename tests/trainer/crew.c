@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/crew.h"
 
-#include "averaging/averager.h"
 #include "collab/collab.h"
 #include "core/mem.h"
 #include "support/test.h"
@@ -15,7 +14,8 @@ const struct hth_device crew_slow = {.flops_per_s = 50e9,
                                      .up_bytes_per_s = 125e6,
                                      .down_bytes_per_s = 125e6};
 
-struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us, struct task_files *files)
+static struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us,
+                                         struct task_files *files)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *world;
@@ -54,24 +54,13 @@ void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
     trainer->data.peer = i + 1;
 }
 
-static struct {
-    struct hth_averager averager;
-    struct hth_averager_ops ops;
-    const struct hth_averager_ops *true_ops;
-} deaf;
-
-static enum hth_err offer_with_values(void *self, const struct hth_avg_offer *offer)
+struct hth_train_stats crew_stats(struct hth_crew *crew, uint32_t i)
 {
-    return offer->values != NULL ? deaf.true_ops->offer(self, offer) : HTH_E_RANGE;
-}
+    struct hth_train_stats stats = {.updates = 0};
 
-void crew_deaf(struct hth_trainer_opts *trainer)
-{
-    deaf.true_ops = trainer->averager->ops;
-    deaf.ops = *deaf.true_ops;
-    deaf.ops.offer = offer_with_values;
-    deaf.averager = (struct hth_averager){&deaf.ops, trainer->averager->self};
-    trainer->averager = &deaf.averager;
+    if (hth_crew_trainer(crew, i) != NULL)
+        hth_trainer_stats(hth_crew_trainer(crew, i), &stats);
+    return stats;
 }
 
 /* The step of the one head that all hold; 0: they hold several, or somebody steps. */
@@ -91,6 +80,26 @@ static uint64_t common_step(struct hth_crew *crew)
     return first.step;
 }
 
+/* For the reader of a failed test. */
+static void say(struct hth_crew *crew)
+{
+    struct hth_collab_stats s;
+
+    for (uint32_t i = 0; i < hth_crew_count(crew); i++) {
+        if (hth_crew_trainer(crew, i) == NULL)
+            continue;
+        const struct hth_collab *collab = hth_trainer_collab(hth_crew_trainer(crew, i));
+        const struct hth_choice *c = hth_collab_choice(collab);
+
+        hth_collab_stats(collab, &s);
+        print_message("%u: step %llu, head %02x%02x of %u, phase %u; joined %llu, forks %llu; "
+                      "ballot %u, brings %u, %u seats\n",
+                      i, (unsigned long long)s.step, s.head.b[0], s.head.b[1], s.members, s.phase,
+                      (unsigned long long)s.joined, (unsigned long long)s.forks, c->promised,
+                      c->samples, c->seats);
+    }
+}
+
 uint64_t crew_same(struct hth_world *world, struct hth_crew *crew, int64_t within_us)
 {
     int64_t until = hth_world_now_us(world) + within_us;
@@ -98,7 +107,11 @@ uint64_t crew_same(struct hth_world *world, struct hth_crew *crew, int64_t withi
 
     while ((step = common_step(crew)) == 0 && hth_world_now_us(world) < until)
         hth_world_run_for(world, HTH_US_PER_MS);
-    assert_true(step == 0 || hth_crew_spread(crew) == 0);
+    if (step == 0)
+        say(crew);
+    assert_ok(hth_crew_err(crew));
+    assert_true(step > 0);
+    assert_true(hth_crew_spread(crew) == 0);
     return step;
 }
 
@@ -117,7 +130,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     ((struct crew_scene *)arg)->stats[i] = *stats;
 }
 
-struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
+struct crew_scene *crew_scene_near(uint64_t seed, int64_t latency_us, struct hth_crew_opts *opts)
 {
     struct crew_scene *s = hth_new(struct crew_scene);
 
@@ -125,9 +138,16 @@ struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
     opts->members_max = CREW_MAX;
     opts->on_update = on_update;
     opts->arg = s;
-    s->world = crew_world(seed, &s->files);
+    s->world = crew_world_near(seed, latency_us, &s->files);
     s->crew = hth_crew_new(s->world, opts);
     return s;
+}
+
+struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
+{
+    const struct hth_world_opts usual = HTH_WORLD_OPTS_INIT;
+
+    return crew_scene_near(seed, usual.link.latency_us, opts);
 }
 
 void crew_scene_free(struct crew_scene *s)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/task.h"
 
+#include "core/mem.h"
+#include "support/test.h"
+
 #include <string.h>
 
 static void be32(uint8_t *p, uint32_t v)
@@ -105,4 +108,114 @@ struct hth_trainer_opts task_lm(void)
     o.micro_batch = 8;
     o.eval_data = o.data;
     return o;
+}
+
+/* ---- one trainer ----------------------------------------------------------------------------- */
+
+int task_setup(void **state)
+{
+    struct task *f = hth_new(struct task);
+
+    f->world = task_world(&f->files, &f->node);
+    f->env = hth_node_env(f->node);
+    *state = f;
+    return 0;
+}
+
+int task_teardown(void **state)
+{
+    struct task *f = *state;
+    struct hth_open_counts open;
+
+    hth_node_open(f->node, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(f->world);
+    hth_free(f);
+    return 0;
+}
+
+static void on_update(void *arg, const struct hth_train_stats *stats)
+{
+    struct task *f = arg;
+
+    assert_in_range(stats->updates, 1, TASK_UPDATES_MAX);
+    f->loss[stats->updates - 1] = stats->loss;
+    f->stats = *stats;
+}
+
+static void on_eval(void *arg, const struct hth_eval_result *result)
+{
+    struct task *f = arg;
+
+    f->evaluated = true;
+    f->eval = *result;
+    assert_close(result->bits_per_byte, result->loss / log(2), 1e-12, 0);
+    if (f->on_eval != NULL)
+        f->on_eval(f);
+}
+
+static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
+{
+    struct task *f = arg;
+
+    (void)updates;
+    assert_int_equal(err, f->save_err);
+    f->saved = true;
+}
+
+static void on_done(void *arg, enum hth_err err)
+{
+    struct task *f = arg;
+
+    assert_false(f->done);
+    f->done = true;
+    f->err = err;
+}
+
+static void on_stopped(void *arg)
+{
+    ((struct task *)arg)->stopped = true;
+}
+
+static bool is_set(void *arg)
+{
+    return *(bool *)arg;
+}
+
+struct hth_trainer *task_make(struct task *f, struct hth_trainer_opts o)
+{
+    struct hth_trainer *t;
+
+    o.local = true;
+    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, on_done, f};
+    assert_ok(hth_trainer_new(f->env, &o, &t));
+    f->done = f->stopped = f->evaluated = f->saved = false;
+    return t;
+}
+
+void task_until(struct task *f, bool *flag)
+{
+    assert_true(hth_world_run_until_true(f->world, is_set, flag, 1000 * HTH_US_PER_S));
+}
+
+void task_stop(struct task *f, struct hth_trainer *t)
+{
+    hth_trainer_stop(t, on_stopped, f);
+    task_until(f, &f->stopped);
+}
+
+void task_put_down(struct task *f, struct hth_trainer *t)
+{
+    hth_trainer_free(t);
+    hth_world_run_for(f->world, HTH_US_PER_S);
+}
+
+void task_run(struct task *f, struct hth_trainer_opts o)
+{
+    struct hth_trainer *t = task_make(f, o);
+
+    hth_trainer_start(t);
+    task_until(f, &f->done);
+    assert_ok(f->err);
+    task_put_down(f, t);
 }

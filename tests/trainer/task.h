@@ -29,4 +29,35 @@ struct hth_trainer_opts task_classifier(void);
 /* A small language model over the text: d 16, 2 heads, 2 layers. */
 struct hth_trainer_opts task_lm(void);
 
+#define TASK_UPDATES_MAX 256
+
+/* A trainer in a world of its own, and what it brought. */
+struct task {
+    struct hth_world *world;
+    struct hth_node *node;
+    struct hth_env *env;
+    struct task_files files;
+    double loss[TASK_UPDATES_MAX]; /* of each update */
+    struct hth_train_stats stats;  /* of the last one */
+    struct hth_eval_result eval;
+    bool evaluated, saved, done, stopped;
+    enum hth_err save_err;              /* that the next checkpoints are expected to end with */
+    enum hth_err err;                   /* of the end */
+    void (*on_eval)(struct task *task); /* after each evaluation; may be NULL */
+};
+
+/* Of a test: makes a task, and frees it and checks that nothing is left open. */
+int task_setup(void **state);
+int task_teardown(void **state);
+/* Makes a trainer with local experts whose callbacks write to the task. */
+struct hth_trainer *task_make(struct task *task, struct hth_trainer_opts opts);
+/* Runs until that flag of the task is set. */
+void task_until(struct task *task, bool *flag);
+/* hth_trainer_stop, until it has stopped. */
+void task_stop(struct task *task, struct hth_trainer *trainer);
+/* Frees the trainer and lets a job end that the environment has. */
+void task_put_down(struct task *task, struct hth_trainer *trainer);
+/* Makes one, starts it, runs it to its end without an error, and puts it down. */
+void task_run(struct task *task, struct hth_trainer_opts opts);
+
 #endif

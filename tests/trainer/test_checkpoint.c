@@ -3,70 +3,9 @@
 #include "core/mem.h"
 #include "experts/safetensors.h"
 #include "support/test.h"
-#include "trainer/lineage.h"
 #include "trainer/task.h"
 
 #include <stdlib.h>
-
-struct fixture {
-    struct hth_world *world;
-    struct hth_node *node;
-    struct hth_env *env;
-    struct task_files files;
-    bool done;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = hth_new(struct fixture);
-
-    f->world = task_world(&f->files, &f->node);
-    f->env = hth_node_env(f->node);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    struct hth_open_counts open;
-
-    hth_node_open(f->node, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(f->world);
-    hth_free(f);
-    return 0;
-}
-
-static void on_done(void *arg, enum hth_err err)
-{
-    struct fixture *f = arg;
-
-    assert_ok(err);
-    f->done = true;
-}
-
-static bool flag(void *arg)
-{
-    return *(bool *)arg;
-}
-
-static struct hth_trainer *make(struct fixture *f, struct hth_trainer_opts o)
-{
-    struct hth_trainer *t;
-
-    o.on = (struct hth_train_callbacks){.on_done = on_done, .arg = f};
-    assert_ok(hth_trainer_new(f->env, &o, &t));
-    f->done = false;
-    return t;
-}
-
-/* Frees the trainer and lets a job end that the environment has. */
-static void put_down(struct fixture *f, struct hth_trainer *t)
-{
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S);
-}
 
 /* Experts with rate 0 have no state of their own, so that the trunk's file is the whole run. */
 static struct hth_trainer_opts frozen_experts(void)
@@ -79,18 +18,14 @@ static struct hth_trainer_opts frozen_experts(void)
 }
 
 /* Trains a little and returns the checkpoint file. */
-static uint8_t *some_checkpoint(struct fixture *f, struct hth_trainer_opts *o, size_t *len)
+static uint8_t *some_checkpoint(struct task *f, struct hth_trainer_opts *o, size_t *len)
 {
-    struct hth_trainer *t;
     const uint8_t *bytes;
     uint8_t *copy;
 
     o->local = true;
     o->checkpoint_path = "trunk";
-    t = make(f, *o);
-    hth_trainer_start(t);
-    assert_true(hth_world_run_until_true(f->world, flag, &f->done, 1000 * HTH_US_PER_S));
-    put_down(f, t);
+    task_run(f, *o);
     bytes = hth_node_disk_get(f->node, "trunk", len);
     assert_non_null(bytes);
     copy = hth_calloc(1, *len);
@@ -101,7 +36,7 @@ static uint8_t *some_checkpoint(struct fixture *f, struct hth_trainer_opts *o, s
 
 static void damaged_and_other_checkpoints_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = frozen_experts();
     struct hth_trainer *t;
     uint8_t *copy;
@@ -133,12 +68,12 @@ struct forged {
 };
 
 /* Writes the file with that change and a valid digest, as a forger would. */
-static void put_forged(struct fixture *f, const struct hth_st_reader *r, const struct forged *o)
+static void put_forged(struct task *f, const struct hth_st_reader *r, const struct forged *o)
 {
-    static const char *const keys[] = {"hearth.format",       "hearth.kind",    "hearth.schema",
-                                       "hearth.seed",         "hearth.updates", "hearth.launched",
-                                       "hearth.samples",      "hearth.steps",   "hearth.loss_ema",
-                                       "hearth.accuracy_ema", "hearth.lineage"};
+    static const char *const keys[] = {"hearth.format",      "hearth.kind",    "hearth.schema",
+                                       "hearth.seed",        "hearth.updates", "hearth.launched",
+                                       "hearth.samples",     "hearth.steps",   "hearth.loss_ema",
+                                       "hearth.accuracy_ema"};
     struct hth_st_writer *w = hth_st_writer_new();
     struct hth_blob *bytes;
     void *changed = NULL;
@@ -209,7 +144,7 @@ static void forged_checkpoints_are_refused_with_a_reason(void **state)
         {{.tensor = "input.weight.v", .first = &inf}, "'input.weight.v' holds NaN or infinity"},
         {{.tensor = "input.weight.v", .first = &below}, "'input.weight.v' holds negative squares"},
     };
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = frozen_experts();
     struct hth_why why;
     struct hth_st_reader *r;
@@ -231,9 +166,9 @@ static void forged_checkpoints_are_refused_with_a_reason(void **state)
     }
     /* Negative first moments are valid, and so are numbers at a bound. */
     put_forged(f, r, &(struct forged){.tensor = "input.weight.m", .first = &below});
-    put_down(f, make(f, o));
+    task_put_down(f, task_make(f, o));
     put_forged(f, r, &(struct forged){.key = "hearth.updates", .text = "281474976710656"});
-    put_down(f, make(f, o));
+    task_put_down(f, task_make(f, o));
     assert_string_equal(why.text, "");
     hth_st_close(r);
     for (size_t i = 0; i + 5 < len; i++) /* numbers of a width that hearth does not read */
@@ -248,7 +183,7 @@ static void forged_checkpoints_are_refused_with_a_reason(void **state)
 /* Files of version 1 have no format, and the bits of their means as whole numbers. */
 static void older_checkpoints_load_with_their_means(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = frozen_experts();
     struct hth_train_stats now, old;
     struct hth_st_reader *r;
@@ -258,13 +193,13 @@ static void older_checkpoints_load_with_their_means(void **state)
     o.updates_max = 2;
     uint8_t *copy = some_checkpoint(f, &o, &len);
     assert_ok(hth_st_open(copy, len, &r));
-    t = make(f, o);
+    t = task_make(f, o);
     hth_trainer_stats(t, &now);
-    put_down(f, t);
+    task_put_down(f, t);
     put_forged(f, r, &(struct forged){.old = true});
-    t = make(f, o);
+    t = task_make(f, o);
     hth_trainer_stats(t, &old);
-    put_down(f, t);
+    task_put_down(f, t);
     assert_true(now.loss_ema > 0 && old.loss_ema == now.loss_ema);
     assert_int_equal(old.updates, now.updates);
     /* A mean of version 2 is none of version 1. */
@@ -274,60 +209,15 @@ static void older_checkpoints_load_with_their_means(void **state)
     hth_free(copy);
 }
 
-/* A file without a lineage is accepted, one with a malformed lineage is refused. */
-static void malformed_lineages_are_refused(void **state)
-{
-    struct fixture *f = *state;
-    struct hth_trainer_opts o = frozen_experts();
-    char good[2 * HTH_LINEAGE_BYTES + 1], bad[sizeof(good) + 1];
-    static const struct {
-        size_t at;
-        char c;
-    } edits[] = {{0, 'x'},                /* no digit */
-                 {sizeof(good) - 2, 0},   /* shorter */
-                 {sizeof(good) - 1, '0'}, /* longer */
-                 {2 * 8, '1'},            /* begins after its end */
-                 {2 * 16, '1'}};          /* ends after the step of the file */
-    struct hth_st_reader *r;
-    struct hth_trainer *t;
-    uint8_t *copy;
-    size_t len;
-
-    o.share.mode = HTH_SHARE_BATCH;
-    o.share.target = 32;
-    o.updates_max = 6;
-    copy = some_checkpoint(f, &o, &len);
-    assert_ok(hth_st_open(copy, len, &r));
-    assert_non_null(hth_st_meta(r, "hearth.lineage"));
-    assert_int_equal(strlen(hth_st_meta(r, "hearth.lineage")), sizeof(good) - 1);
-    memcpy(good, hth_st_meta(r, "hearth.lineage"), sizeof(good));
-
-    put_forged(f, r, &(struct forged){.key = "hearth.lineage"});
-    t = make(f, o);
-    put_down(f, t);
-    for (size_t i = 0; i < HTH_ARRAY_LEN(edits); i++) {
-        memcpy(bad, good, sizeof(good));
-        bad[sizeof(good)] = 0;
-        assert_true(bad[edits[i].at] != edits[i].c);
-        bad[edits[i].at] = edits[i].c;
-        put_forged(f, r, &(struct forged){.key = "hearth.lineage", .text = bad});
-        assert_err(HTH_E_CORRUPT, hth_trainer_new(f->env, &o, &t));
-    }
-    put_forged(f, r, &(struct forged){.key = NULL});
-    t = make(f, o);
-    put_down(f, t);
-    hth_st_close(r);
-    hth_free(copy);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(damaged_and_other_checkpoints_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(forged_checkpoints_are_refused_with_a_reason, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(older_checkpoints_load_with_their_means, setup, teardown),
-        cmocka_unit_test_setup_teardown(malformed_lineages_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(damaged_and_other_checkpoints_are_refused, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(forged_checkpoints_are_refused_with_a_reason, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(older_checkpoints_load_with_their_means, task_setup,
+                                        task_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,77 +9,6 @@
 #include "trainer/model.h"
 #include "trainer/task.h"
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_node *node;
-    struct hth_env *env;
-    struct task_files files;
-    struct hth_eval_result eval;
-    bool evaluated, done;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = hth_new(struct fixture);
-
-    f->world = task_world(&f->files, &f->node);
-    f->env = hth_node_env(f->node);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-
-    hth_world_free(f->world);
-    hth_free(f);
-    return 0;
-}
-
-static void on_eval(void *arg, const struct hth_eval_result *result)
-{
-    struct fixture *f = arg;
-
-    f->eval = *result;
-    f->evaluated = true;
-}
-
-static void on_done(void *arg, enum hth_err err)
-{
-    struct fixture *f = arg;
-
-    assert_int_equal(err, HTH_OK);
-    f->done = true;
-}
-
-static bool flag(void *arg)
-{
-    return *(bool *)arg;
-}
-
-static struct hth_trainer *make(struct fixture *f, struct hth_trainer_opts o)
-{
-    struct hth_trainer *t;
-
-    o.local = true;
-    o.on = (struct hth_train_callbacks){.on_eval = on_eval, .on_done = on_done, .arg = f};
-    f->evaluated = f->done = false;
-    assert_ok(hth_trainer_new(f->env, &o, &t));
-    return t;
-}
-
-static void run_until(struct fixture *f, bool *what)
-{
-    assert_true(hth_world_run_until_true(f->world, flag, what, 1000 * HTH_US_PER_S));
-}
-
-static void put_down(struct fixture *f, struct hth_trainer *t)
-{
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S);
-}
-
 /* ---- the reference: the trunk of a classifier in double precision ---------------------------- */
 
 static const float *tensor(struct hth_trainer *t, const char *name)
@@ -128,7 +57,7 @@ static double loss_of(struct hth_trainer *t, const struct hth_trainer_opts *o,
     return log(sum) - logit[label];
 }
 
-static double reference(struct fixture *f, struct hth_trainer *t, const struct hth_trainer_opts *o)
+static double reference(struct task *f, struct hth_trainer *t, const struct hth_trainer_opts *o)
 {
     double loss = 0;
 
@@ -141,7 +70,7 @@ static double reference(struct fixture *f, struct hth_trainer *t, const struct h
 
 static void control_computes_only_the_trunk(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct hth_train_stats stats;
     struct hth_trainer *t;
@@ -150,11 +79,11 @@ static void control_computes_only_the_trunk(void **state)
     o.without_experts = true;
     o.model.balance = 0.5f; /* without experts to balance it must not move the trunk */
     o.eval_every = o.updates_max;
-    t = make(f, o);
+    t = task_make(f, o);
     assert_null(hth_trainer_local_expert(t, 0, 0));
     before = reference(f, t, &o);
     hth_trainer_start(t);
-    run_until(f, &f->done);
+    task_until(f, &f->done);
     assert_true(f->evaluated);
     assert_int_equal(f->eval.samples, TASK_ITEMS);
     assert_close(f->eval.loss, reference(f, t, &o), 1e-4, 0);
@@ -167,7 +96,7 @@ static void control_computes_only_the_trunk(void **state)
     assert_int_equal(stats.live_experts, 0);
     assert_int_equal(stats.waiting_us, 0);
     assert_true(hth_metrics_get(f->env->metrics, "hearth_train_rows_without_expert_total") == 0);
-    put_down(f, t);
+    task_put_down(f, t);
 }
 
 static bool is_of_experts(const char *name)
@@ -180,9 +109,9 @@ static bool is_of_experts(const char *name)
  * each layer, which only experts use. */
 static void control_starts_equal_and_trains_all_but_the_gates(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
-    struct hth_trainer *with = make(f, o), *t;
+    struct hth_trainer *with = task_make(f, o), *t;
     struct hth_params *params = hth_model_params(hth_trainer_model(with));
     size_t n = hth_params_flat_len(params);
     float *start = hth_new_array(float, n);
@@ -190,16 +119,16 @@ static void control_starts_equal_and_trains_all_but_the_gates(void **state)
     uint32_t kept = 0;
 
     memcpy(start, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
-    put_down(f, with);
+    task_put_down(f, with);
     o.without_experts = true;
     o.model.balance = 0.5f;
-    t = make(f, o);
+    t = task_make(f, o);
     params = hth_model_params(hth_trainer_model(t));
     now = hth_params_flat(params, HTH_PART_VALUE);
     assert_int_equal(hth_params_flat_len(params), n);
     assert_memory_equal(now, start, n * sizeof(float));
     hth_trainer_start(t);
-    run_until(f, &f->done);
+    task_until(f, &f->done);
     for (uint32_t i = 0; i < hth_params_count(params); i++) {
         const struct hth_weight *w = hth_params_at(params, i);
         size_t first = hth_weight_offset(w);
@@ -211,32 +140,32 @@ static void control_starts_equal_and_trains_all_but_the_gates(void **state)
         kept += same;
     }
     assert_int_equal(kept, 2 * 4); /* norm and gate of each layer, weight and bias */
-    put_down(f, t);
+    task_put_down(f, t);
     hth_free(start);
 }
 
 static void language_model_learns_without_experts(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_lm();
     struct hth_train_stats stats;
     struct hth_trainer *t;
 
     o.without_experts = true;
     o.optim.schedule.lr = 1e-2f;
-    t = make(f, o);
+    t = task_make(f, o);
     hth_trainer_start(t);
-    run_until(f, &f->done);
+    task_until(f, &f->done);
     hth_trainer_stats(t, &stats);
     assert_true(stats.loss < 3.0); /* 5.5 for guesses */
     assert_int_equal(stats.rows_without_expert, 0);
-    put_down(f, t);
+    task_put_down(f, t);
 }
 
 /* The option is for local trainers only: a trainer of a swarm refuses it. */
 static void swarm_trainer_without_experts_is_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct hth_trainer *t;
 
@@ -249,11 +178,13 @@ static void swarm_trainer_without_experts_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(control_computes_only_the_trunk, setup, teardown),
-        cmocka_unit_test_setup_teardown(control_starts_equal_and_trains_all_but_the_gates, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(language_model_learns_without_experts, setup, teardown),
-        cmocka_unit_test_setup_teardown(swarm_trainer_without_experts_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(control_computes_only_the_trunk, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(control_starts_equal_and_trains_all_but_the_gates,
+                                        task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(language_model_learns_without_experts, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(swarm_trainer_without_experts_is_refused, task_setup,
+                                        task_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,83 +23,36 @@ static struct hth_model_opts dense_lm(const struct hth_model_opts *task)
 
 /* ---- one trainer ----------------------------------------------------------------------------- */
 
-struct fixture {
-    struct task_files files;
-    struct hth_world *world;
-    struct hth_env *env;
-    double loss[UPDATES];
-    struct hth_eval_result eval;
-    bool done;
-};
-
-static void on_update(void *arg, const struct hth_train_stats *stats)
-{
-    struct fixture *f = arg;
-
-    f->loss[stats->updates - 1] = stats->loss;
-    assert_int_equal(stats->rows_mixed, 0);
-}
-
-static void on_eval(void *arg, const struct hth_eval_result *result)
-{
-    ((struct fixture *)arg)->eval = *result;
-}
-
-static void on_done(void *arg, enum hth_err err)
-{
-    assert_ok(err);
-    ((struct fixture *)arg)->done = true;
-}
-
 /* Trains `updates` in all; with `resume` from the checkpoint. */
-static void train(struct fixture *f, struct hth_trainer_opts *o, uint64_t updates, bool resume)
+static void train(struct task *f, struct hth_trainer_opts *o, uint64_t updates, bool resume)
 {
-    struct hth_trainer *t;
-
-    o->on = (struct hth_train_callbacks){
-        .on_update = on_update, .on_eval = on_eval, .on_done = on_done, .arg = f};
     o->updates_max = updates;
     o->checkpoint_path = "trunk";
     o->resume = resume;
     o->eval_every = 20;
     o->has_eval_data = true;
-    f->done = false;
-    assert_ok(hth_trainer_new(f->env, o, &t));
-    hth_trainer_start(t);
-    while (!f->done)
-        hth_world_run_for(f->world, S);
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, S);
+    task_run(f, *o);
+    assert_int_equal(f->stats.rows_mixed, 0);
 }
 
 static void trainer_learns_and_resumes(void **state)
 {
-    struct fixture *f = hth_new(struct fixture), *g = hth_new(struct fixture);
+    struct task *f = *state, *g;
     struct hth_trainer_opts o = task_lm();
-    struct hth_node *node;
-    (void)state;
 
     o.model = dense_lm(&o.model);
     o.model.share = 2;
-    o.local = true;
     o.flights = 1;
-    f->world = task_world(&f->files, &node);
-    f->env = hth_node_env(node);
     train(f, &o, UPDATES, false);
     /* The text has a pattern of few bytes: from 8 bits to less than one byte's entropy. */
     assert_true(f->loss[0] > 4.5 && f->loss[UPDATES - 1] < 0.6 * f->loss[0]);
-    assert_close(f->eval.bits_per_byte, f->eval.loss / log(2), 1e-9, 0);
     assert_true(f->eval.bits_per_code == 0);
-    hth_world_free(f->world);
-    g->world = task_world(&g->files, &node);
-    g->env = hth_node_env(node);
+    task_setup((void **)&g);
     train(g, &o, UPDATES / 2, false);
     train(g, &o, UPDATES, true);
     assert_memory_equal(g->loss, f->loss, sizeof(f->loss));
     assert_true(g->eval.loss == f->eval.loss);
-    hth_world_free(g->world);
-    hth_free(f);
-    hth_free(g);
+    task_teardown((void **)&g);
 }
 
 /* ---- several --------------------------------------------------------------------------------- */
@@ -149,7 +102,7 @@ static void shared_layers_are_sent_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trainer_learns_and_resumes),
+        cmocka_unit_test_setup_teardown(trainer_learns_and_resumes, task_setup, task_teardown),
         cmocka_unit_test(shared_layers_are_sent_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

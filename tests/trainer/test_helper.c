@@ -1,233 +1,331 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A helper in the simulator: it is in the trainers' groups and reduces, its death costs a round,
- * and nobody counts on it.
+ * Helpers: they reduce with trainers, change no bit, and their absence or death costs little.
+ * Clients take part without reducing.
  */
-#include "trainer/helper.h"
-
 #include "averaging/peer.h"
+#include "collab/collab.h"
 #include "core/mem.h"
+#include "kernels/params.h"
 #include "rpc/rpc.h"
 #include "support/test.h"
 #include "trainer/crew.h"
+#include "trainer/helper.h"
+
+#include <stdio.h>
 
 #define S    HTH_US_PER_S
+#define MS   HTH_US_PER_MS
 #define PORT 7100
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_crew *crew;
-    struct task_files files;
-    struct hth_crew_opts opts;
-    struct hth_train_stats stats[8];
-    uint64_t goal;
-    /* the helper */
+enum { HELPERS = 2 };
+
+struct helping {
+    struct fixture *f;
     struct hth_node *node;
     struct hth_rpc *rpc;
     struct hth_avg_peer avg;
     struct hth_helper *helper;
 };
 
-/* ---- the helper ------------------------------------------------------------------------------ */
+struct fixture {
+    struct hth_world *world;
+    struct hth_crew *crew;
+    struct task_files files;
+    struct hth_crew_opts opts;
+    struct helping helping[HELPERS];
+};
+
+/* ---- the helpers ----------------------------------------------------------------------------- */
 
 static void on_change(void *arg)
 {
-    struct fixture *f = arg;
+    struct helping *h = arg;
 
-    if (f->helper != NULL)
-        hth_helper_nudge(f->helper);
+    if (h->helper != NULL)
+        hth_helper_nudge(h->helper);
 }
 
 static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 {
-    struct fixture *f = arg;
-    struct hth_addr addr = hth_node_addr(f->node, PORT);
+    struct helping *h = arg;
+    struct hth_addr addr = hth_node_addr(h->node, PORT);
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_avg_peer_opts avg = HTH_AVG_PEER_OPTS_INIT;
-    struct hth_helper_opts o = {.model = f->opts.trainer.model,
-                                .optim = f->opts.trainer.optim,
-                                .share = f->opts.trainer.share};
+    struct hth_helper_opts o = {.model = h->f->opts.trainer.model,
+                                .optim = h->f->opts.trainer.optim,
+                                .share = h->f->opts.trainer.share};
 
     rpc.network = avg.network = "crew";
     rpc.listen = &addr;
     rpc.on_peer_lost = hth_avg_peer_lost;
-    rpc.arg = &f->avg;
+    rpc.arg = &h->avg;
     avg.addr = addr;
     avg.mode = HTH_AVG_HELPER;
     avg.on_change = on_change;
-    avg.arg = f;
-    assert_ok(hth_rpc_new(env, &rpc, &f->rpc));
-    assert_ok(hth_avg_peer_open(env, f->rpc, dht, &avg, &f->avg));
-    o.share.roster = f->avg.roster;
-    o.averager = &f->avg.averager;
-    assert_ok(hth_helper_new(env, &o, &f->helper));
+    avg.arg = h;
+    assert_ok(hth_rpc_new(env, &rpc, &h->rpc));
+    assert_ok(hth_avg_peer_open(env, h->rpc, dht, &avg, &h->avg));
+    o.rpc = h->rpc;
+    o.averager = &h->avg.averager;
+    o.share.roster = h->avg.roster;
+    o.share.reducer = h->avg.reducer;
+    o.share.dht = dht;
+    o.share.network = "crew";
+    o.share.addr = addr;
+    assert_ok(hth_helper_new(env, &o, &h->helper));
 }
 
 static void halt(struct hth_env *env, void *arg)
 {
-    struct fixture *f = arg;
+    struct helping *h = arg;
 
     (void)env;
-    hth_helper_free(f->helper);
-    hth_avg_peer_close(&f->avg);
-    hth_rpc_free(f->rpc);
-    f->helper = NULL;
+    hth_helper_free(h->helper);
+    hth_avg_peer_close(&h->avg);
+    hth_rpc_free(h->rpc);
+    h->helper = NULL;
+}
+
+static void add_helper(struct fixture *f, uint32_t i)
+{
+    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
+    char name[16];
+
+    snprintf(name, sizeof(name), "helper%u", i);
+    f->helping[i].f = f;
+    node.boot = boot;
+    node.halt = halt;
+    node.arg = &f->helping[i];
+    node.device = &crew_slow;
+    f->helping[i].node = hth_world_node(f->world, name, &node);
+}
+
+static uint64_t helped(const struct fixture *f, uint32_t i)
+{
+    struct hth_helper_stats s;
+
+    hth_helper_stats(f->helping[i].helper, &s);
+    return s.rounds;
 }
 
 /* ---- the trainers ---------------------------------------------------------------------------- */
 
-static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
-{
-    ((struct fixture *)arg)->stats[i] = *stats;
-}
-
-static struct fixture *fixture_new(uint64_t seed, uint32_t trainers, enum hth_share_mode mode,
-                                   const char *grid)
+static struct fixture *start(uint64_t seed, bool big, uint32_t trainers, uint32_t clients,
+                             const char *grid)
 {
     struct fixture *f = hth_new(struct fixture);
-    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
     struct hth_crew_opts *o = &f->opts;
 
     f->world = crew_world(seed, &f->files);
-    *o = crew_opts(mode);
-    o->trainer.updates_max = 100000;
-    o->trainer.share.target = 24 * trainers;
-    o->trainer.share.every = 5;
-    o->device = &crew_slow;
+    *o = crew_opts(HTH_SHARE_BATCH);
+    o->clients = clients;
+    if (big) { /* a vector of several shares */
+        o->trainer = task_lm();
+        o->trainer.local_optim.schedule.lr = 0;
+        o->trainer.model.balance = 0;
+        o->trainer.model.d = 48;
+        o->trainer.micro_batch = 2;
+        o->trainer.eval_every = 0;
+        o->trainer.share.mode = HTH_SHARE_BATCH;
+    }
+    o->trainer.share.target = 3 * o->trainer.micro_batch * HTH_MAX(trainers, 2u);
+    o->trainer.flights = 1;
+    o->trainer.updates_max = 1u << 30;
     o->members = trainers;
     o->edit = crew_own_rows;
-    o->on_update = on_update;
-    o->arg = f;
+    o->device = &crew_slow;
     if (grid != NULL)
-        assert_ok(hth_avg_shape_parse(grid, &o->roster.shape));
+        assert_ok(hth_avg_shape_parse(grid, &o->trainer.share.shape));
     f->crew = hth_crew_new(f->world, o);
-    node.boot = boot;
-    node.halt = halt;
-    node.arg = f;
-    f->node = hth_world_node(f->world, "helper", &node);
     return f;
 }
 
-static void fixture_free(struct fixture *f)
+static void end(struct fixture *f)
 {
+    assert_ok(hth_crew_err(f->crew));
     crew_end(f->world, f->crew);
     hth_free(f);
 }
 
-static bool has_reached(void *arg)
+static uint64_t step_of(struct fixture *f, uint32_t i)
 {
-    struct fixture *f = arg;
-    bool all = true;
-
-    for (uint32_t i = 0; i < hth_crew_count(f->crew); i++)
-        all &= f->stats[i].updates >= f->goal;
-    return all;
+    return crew_stats(f->crew, i).updates;
 }
 
-static void run_to(struct fixture *f, uint64_t step, int64_t within_us)
+static void run_to(struct fixture *f, uint32_t i, uint64_t step, int64_t within_us)
 {
-    f->goal = step;
-    if (!hth_world_run_until_true(f->world, has_reached, f, within_us))
-        fail_msg("step %llu was not reached", (unsigned long long)step);
-    assert_ok(hth_crew_err(f->crew));
+    int64_t until = hth_world_now_us(f->world) + within_us;
+
+    while (step_of(f, i) < step) {
+        if (hth_world_now_us(f->world) > until)
+            fail_msg("step %llu was not reached: %llu", (unsigned long long)step,
+                     (unsigned long long)step_of(f, i));
+        hth_world_run_for(f->world, MS);
+    }
 }
 
-static uint64_t helped(const struct fixture *f)
+static uint64_t same(struct fixture *f, int64_t within_us)
 {
-    struct hth_helper_stats s;
+    return crew_same(f->world, f->crew, within_us);
+}
 
-    hth_helper_stats(f->helper, &s);
-    return s.rounds;
+static uint64_t bytes_of(struct fixture *f)
+{
+    struct hth_rpc_stats s;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < hth_crew_count(f->crew); i++) {
+        hth_rpc_stats(hth_crew_rpc(f->crew, i), &s);
+        bytes += s.bytes_out;
+    }
+    return bytes;
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* In nearly every step of shared batches; and when it dies, the trainers go on, and agree. */
-static void check_batches(uint32_t trainers, const char *grid)
+/* Bytes that the trainers send for a step. */
+static double bytes_a_step(uint64_t seed, uint32_t helpers)
 {
-    struct fixture *f = fixture_new(31, trainers, HTH_SHARE_BATCH, grid);
+    struct fixture *f = start(seed, true, 3, 0, NULL);
+
+    for (uint32_t i = 0; i < helpers; i++)
+        add_helper(f, i);
+    hth_world_run_for(f->world, 6 * S);
+    uint64_t bytes = bytes_of(f), before = step_of(f, 0), was[HELPERS] = {0};
+    for (uint32_t i = 0; i < helpers; i++)
+        was[i] = helped(f, i);
+    hth_world_run_for(f->world, 4 * S);
+    uint64_t steps = step_of(f, 0) - before;
+    double each = (double)(bytes_of(f) - bytes) / (double)steps;
+    same(f, S);
+    print_message("%u helpers: %llu steps in 4 s, %.0f bytes a step\n", helpers,
+                  (unsigned long long)steps, each);
+    for (uint32_t i = 0; i < helpers; i++)
+        assert_true(10 * (helped(f, i) - was[i]) >= 8 * steps);
+    end(f);
+    return each;
+}
+
+static void helpers_take_bytes_off_the_trainers(void **state)
+{
+    double none = bytes_a_step(1, 0), one = bytes_a_step(1, 1), two = bytes_a_step(1, 2);
+
+    (void)state;
+    assert_true(one < 0.95 * none);
+    assert_true(two < one);
+}
+
+/* Of a helper that dies the trainers lose a round, and no step; killed in mid-round or frozen, and
+ * back again. */
+static void the_death_of_a_helper_costs_a_round(void **state)
+{
+    static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
+        struct fixture *f = start(5 + k, true, 3, 0, NULL);
+        struct hth_collab_stats stats;
+
+        add_helper(f, 0);
+        hth_world_run_for(f->world, 6 * S);
+        assert_true(helped(f, 0) > 5);
+        do {
+            hth_world_run_for(f->world, MS / 2);
+            hth_collab_stats(hth_trainer_collab(hth_crew_trainer(f->crew, 0)), &stats);
+        } while (stats.phase != HTH_COLLAB_AVERAGES);
+        hth_node_crash(f->helping[0].node, how[k]);
+        int64_t died = hth_world_now_us(f->world);
+        run_to(f, 0, stats.step + 2, 5 * S);
+        print_message("a step and one more %lld ms after the death\n",
+                      (long long)(hth_world_now_us(f->world) - died) / 1000);
+        assert_true(hth_world_now_us(f->world) - died < (k == 0 ? 1200 : 2000) * MS);
+        hth_world_run_for(f->world, 2 * S);
+        same(f, S);
+        hth_node_restart(f->helping[0].node);
+        hth_world_run_for(f->world, 20 * S);
+        assert_true(helped(f, 0) > 5);
+        same(f, S);
+        end(f);
+    }
+}
+
+/* It finds trainers that come later; and rests when it is told to. */
+static void a_helper_is_there_first(void **state)
+{
+    struct fixture *f = start(7, false, 0, 0, NULL);
     struct hth_helper_stats s;
-    struct hth_averager_stats a;
-
-    run_to(f, 10, 120 * S);
-    uint64_t before = helped(f);
-    run_to(f, 30, 120 * S);
-    assert_in_range(helped(f) - before, 15, 60);
-    hth_helper_stats(f->helper, &s);
-    assert_true(s.step + 2 >= 30);
-    hth_averager_stats(&f->avg.averager, &a);
-    assert_int_equal(a.population, trainers);
-    assert_true(a.bytes_in > 0 && a.bytes_out > 0);
-    assert_true(hth_crew_spread(f->crew) < 1e-6);
-    for (uint32_t i = 0; i < trainers; i++)
-        assert_true(f->stats[i].share.steps_shared >= 25);
-    hth_node_crash(f->node, HTH_CRASH_SILENT);
-    run_to(f, 50, 60 * S);
-    assert_true(hth_crew_spread(f->crew) < 1e-4);
-    fixture_free(f);
-}
-
-static void helper_joins_shared_batches_and_its_death_does_no_harm(void **state)
-{
-    (void)state;
-    check_batches(3, NULL);
-}
-
-/* On a grid it stands in one of the lines. */
-static void helper_joins_a_line_of_a_grid(void **state)
-{
-    (void)state;
-    check_batches(4, "2x2");
-}
-
-static void helper_joins_rounds_of_local_trainers(void **state)
-{
-    struct fixture *f = fixture_new(32, 2, HTH_SHARE_LOCAL, NULL);
 
     (void)state;
-    run_to(f, 200, 120 * S);
-    assert_true(helped(f) >= 10);
-    assert_true(f->stats[0].rounds >= 10);
-    assert_true(f->stats[0].rounds_failed <= 2);
-    fixture_free(f);
+    add_helper(f, 0);
+    hth_world_run_for(f->world, 30 * S);
+    hth_crew_join(f->crew);
+    hth_crew_join(f->crew);
+    hth_world_run_for(f->world, 30 * S);
+    uint64_t rounds = helped(f, 0);
+    assert_true(rounds > 20);
+    hth_helper_stats(f->helping[0].helper, &s);
+    assert_true(s.step + 100 > same(f, S));
+    hth_helper_quiesce(f->helping[0].helper);
+    hth_world_run_for(f->world, 2 * S);
+    rounds = helped(f, 0);
+    uint64_t step = step_of(f, 0);
+    hth_world_run_for(f->world, 5 * S);
+    assert_int_equal(helped(f, 0), rounds);
+    assert_true(step_of(f, 0) > step + 5);
+    end(f);
 }
 
-/* Before it goes it lets its last round end, so that its end costs nobody one. */
-static void quiescing_helper_ends_its_last_round(void **state)
+/* On a grid each line has helpers of its own. */
+static void helpers_join_lines_of_a_grid(void **state)
 {
-    struct fixture *f = fixture_new(35, 3, HTH_SHARE_BATCH, NULL);
-    struct hth_averager_stats a;
-    uint64_t rounds, step;
+    struct fixture *f = start(8, false, 4, 0, "2x2");
 
     (void)state;
-    run_to(f, 10, 120 * S);
-    hth_helper_quiesce(f->helper);
-    hth_world_run_for(f->world, 3 * S);
-    rounds = helped(f);
-    step = f->stats[0].updates;
-    hth_averager_stats(&f->avg.averager, &a);
-    assert_int_equal(a.under_way, 0);
-    run_to(f, step + 10, 60 * S);
-    assert_int_equal(helped(f), rounds);
-    fixture_free(f);
+    for (uint32_t i = 0; i < HELPERS; i++)
+        add_helper(f, i);
+    hth_world_run_for(f->world, 20 * S);
+    for (uint32_t i = 0; i < HELPERS; i++)
+        assert_true(helped(f, i) > 10);
+    same(f, S);
+    end(f);
 }
 
 /* A trainer and a helper are no company: the trainer's own samples are the batch. */
 static void helper_does_not_count_as_a_trainer(void **state)
 {
-    struct fixture *f = fixture_new(33, 1, HTH_SHARE_BATCH, NULL);
+    struct fixture *f = start(33, false, 1, 0, NULL);
 
     (void)state;
-    run_to(f, 20, 30 * S);
-    assert_int_equal(f->stats[0].share.steps_shared, 0);
-    assert_int_equal(f->stats[0].share.tries_failed, 0);
-    assert_int_equal(helped(f), 0);
-    fixture_free(f);
+    add_helper(f, 0);
+    run_to(f, 0, 20, 30 * S);
+    assert_int_equal(crew_stats(f->crew, 0).share.steps_shared, 0);
+    assert_int_equal(crew_stats(f->crew, 0).share.tries_failed, 0);
+    assert_int_equal(helped(f, 0), 0);
+    end(f);
+}
+
+static void helper_joins_rounds_of_local_trainers(void **state)
+{
+    struct fixture *f = start(32, false, 0, 0, NULL);
+
+    (void)state;
+    hth_crew_free(f->crew);
+    f->opts.trainer.share.mode = HTH_SHARE_LOCAL;
+    f->opts.trainer.share.every = 5;
+    f->opts.members = 2;
+    f->crew = hth_crew_new(f->world, &f->opts);
+    add_helper(f, 0);
+    run_to(f, 0, 200, 120 * S);
+    assert_true(helped(f, 0) >= 10);
+    assert_true(crew_stats(f->crew, 0).rounds >= 10);
+    assert_true(crew_stats(f->crew, 0).rounds_failed <= 2);
+    end(f);
 }
 
 static void bad_options_are_refused(void **state)
 {
-    struct fixture *f = fixture_new(34, 1, HTH_SHARE_LOCAL, NULL);
+    struct fixture *f = start(34, false, 1, 0, NULL);
     struct hth_helper_opts o = {.model = f->opts.trainer.model,
                                 .optim = f->opts.trainer.optim,
                                 .share = f->opts.trainer.share};
@@ -235,21 +333,122 @@ static void bad_options_are_refused(void **state)
 
     (void)state;
     hth_world_run_for(f->world, S);
-    assert_err(HTH_E_CONFIG, hth_helper_new(hth_node_env(f->node), &o, &h));
+    assert_err(HTH_E_CONFIG, hth_helper_new(hth_node_env(hth_crew_node(f->crew, 0)), &o, &h));
     assert_null(h);
     hth_helper_free(h);
-    fixture_free(f);
+    end(f);
+}
+
+/* ---- clients --------------------------------------------------------------------------------- */
+
+/* All that are up are in the last roll, and it knows the clients. */
+static void check_roll(struct fixture *f, uint32_t members, uint32_t clients)
+{
+    const struct hth_collab *c = NULL;
+    uint32_t known = 0;
+
+    for (uint32_t i = 0; i < hth_crew_count(f->crew) && c == NULL; i++)
+        if (hth_crew_trainer(f->crew, i) != NULL)
+            c = hth_trainer_collab(hth_crew_trainer(f->crew, i));
+    const struct hth_chain_link *link =
+        hth_chain_at(hth_collab_chain(c), hth_collab_choice(c)->tip);
+    for (uint32_t i = 0; i < link->count; i++) {
+        assert_true(link->roll[i].marks & HTH_ROLL_IN);
+        known += (link->roll[i].marks & HTH_ROLL_CLIENT) != 0;
+    }
+    assert_int_equal(link->count, members);
+    assert_int_equal(known, clients);
+}
+
+static void clients_are_members(void **state)
+{
+    static const struct {
+        uint32_t trainers, clients;
+    } cases[] = {{4, 2}, {4, 3}};
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        struct fixture *f = start(20 + k, false, cases[k].trainers, cases[k].clients, NULL);
+
+        hth_world_run_for(f->world, 15 * S);
+        uint64_t step = same(f, S);
+        print_message("%u clients of %u: step %llu\n", cases[k].clients, cases[k].trainers,
+                      (unsigned long long)step);
+        assert_true(step > 20);
+        check_roll(f, cases[k].trainers, cases[k].clients);
+        /* A client that comes again is a newcomer. */
+        hth_node_crash(hth_crew_node(f->crew, 0), k == 0 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+        hth_world_run_for(f->world, 5 * S);
+        assert_true(same(f, S) > step + 5);
+        hth_node_restart(hth_crew_node(f->crew, 0));
+        hth_world_run_for(f->world, 5 * S);
+        assert_true(same(f, S) > step + 10);
+        check_roll(f, cases[k].trainers, cases[k].clients);
+        end(f);
+    }
+}
+
+/* Clients can't meet alone: cut from the only one that is dialled they wait, and go on with it. */
+static void clients_wait_for_one_that_is_dialled(void **state)
+{
+    struct fixture *f = start(30, false, 4, 3, NULL);
+
+    (void)state;
+    hth_world_run_for(f->world, 12 * S);
+    uint64_t step = same(f, S);
+    hth_node_set_side(hth_crew_node(f->crew, 3), 1);
+    hth_world_run_for(f->world, 20 * S);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_in_range(step_of(f, i), step, step + 1);
+    hth_world_heal(f->world);
+    hth_world_run_for(f->world, 15 * S);
+    uint64_t now = same(f, S);
+    print_message("clients waited at step %llu and are at %llu\n", (unsigned long long)step,
+                  (unsigned long long)now);
+    assert_true(now > step + 10);
+    check_roll(f, 4, 3);
+    end(f);
+}
+
+/* Of a run whose only one that can be dialled is gone another one makes a run again. */
+static void one_that_is_dialled_takes_clients_on(void **state)
+{
+    static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
+        struct fixture *f = start(31 + k, false, 4, 3, NULL);
+
+        hth_world_run_for(f->world, 12 * S);
+        uint64_t step = same(f, S);
+        hth_node_crash(hth_crew_node(f->crew, 3), how[k]);
+        hth_world_run_for(f->world, 20 * S);
+        for (uint32_t i = 0; i < 3; i++)
+            assert_in_range(step_of(f, i), step, step + 1);
+        hth_node_restart(hth_crew_node(f->crew, 3));
+        hth_world_run_for(f->world, 30 * S);
+        uint64_t now = same(f, S);
+        print_message("clients waited at step %llu and are at %llu\n", (unsigned long long)step,
+                      (unsigned long long)now);
+        assert_true(now > step + 10);
+        check_roll(f, 4, 3);
+        end(f);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(helper_joins_shared_batches_and_its_death_does_no_harm),
-        cmocka_unit_test(helper_joins_a_line_of_a_grid),
-        cmocka_unit_test(helper_joins_rounds_of_local_trainers),
+        cmocka_unit_test(helpers_take_bytes_off_the_trainers),
+        cmocka_unit_test(the_death_of_a_helper_costs_a_round),
+        cmocka_unit_test(a_helper_is_there_first),
+        cmocka_unit_test(helpers_join_lines_of_a_grid),
         cmocka_unit_test(helper_does_not_count_as_a_trainer),
+        cmocka_unit_test(helper_joins_rounds_of_local_trainers),
         cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(quiescing_helper_ends_its_last_round),
+        cmocka_unit_test(clients_are_members),
+        cmocka_unit_test(clients_wait_for_one_that_is_dialled),
+        cmocka_unit_test(one_that_is_dialled_takes_clients_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

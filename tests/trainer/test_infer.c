@@ -17,72 +17,29 @@
 #define TRUNK   "dir/trunk.safetensors"
 #define EXPERTS "dir/experts"
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_env *env;
-    struct hth_node *node;
-    struct task_files files;
-    struct hth_eval_result eval;
-    bool done;
-    enum hth_err err;
-    struct hth_why why;
-    int32_t written[64];
-    uint32_t count;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = hth_new(struct fixture);
-
-    f->world = task_world(&f->files, &f->node);
-    f->env = hth_node_env(f->node);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    struct hth_open_counts open;
-
-    hth_node_open(f->node, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(f->world);
-    hth_free(f);
-    return 0;
-}
+static struct hth_why why;
+static int32_t written[64];
+static uint32_t written_count;
 
 static void on_done(void *arg, enum hth_err err)
 {
-    struct fixture *f = arg;
+    struct task *f = arg;
 
     assert_false(f->done);
     f->done = true;
     f->err = err;
 }
 
-static void on_eval(void *arg, const struct hth_eval_result *result)
+static enum hth_err wait(struct task *f)
 {
-    ((struct fixture *)arg)->eval = *result;
-}
-
-static bool is_done(void *arg)
-{
-    return ((struct fixture *)arg)->done;
-}
-
-static enum hth_err wait(struct fixture *f)
-{
-    assert_true(hth_world_run_until_true(f->world, is_done, f, 1000 * HTH_US_PER_S));
+    task_until(f, &f->done);
     f->done = false;
     return f->err;
 }
 
 /* Trains a little, so that no expert is like another; leaves the folder and the test loss. */
-static struct hth_trainer_opts train(struct fixture *f, struct hth_trainer_opts o)
+static struct hth_trainer_opts train(struct task *f, struct hth_trainer_opts o)
 {
-    struct hth_trainer *t;
-
     o.local = true;
     o.updates_max = 6;
     o.eval_every = 6;
@@ -92,25 +49,20 @@ static struct hth_trainer_opts train(struct fixture *f, struct hth_trainer_opts 
     o.checkpoint_path = TRUNK;
     o.experts_dir = EXPERTS;
     o.run = "task";
-    o.on = (struct hth_train_callbacks){.on_eval = on_eval, .on_done = on_done, .arg = f};
-    assert_ok(hth_trainer_new(f->env, &o, &t));
-    hth_trainer_start(t);
-    assert_ok(wait(f));
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S);
+    task_run(f, o);
+    f->done = false;
     return o;
 }
 
-static enum hth_err load(struct fixture *f, const struct hth_trainer_opts *o,
-                         struct hth_infer **out)
+static enum hth_err load(struct task *f, const struct hth_trainer_opts *o, struct hth_infer **out)
 {
     struct hth_infer_opts opts = HTH_INFER_OPTS_INIT;
     struct hth_trained *trained;
     enum hth_err err;
 
-    f->why = (struct hth_why){""};
+    why = (struct hth_why){""};
     *out = NULL;
-    HTH_TRY(hth_trained_open(f->env, TRUNK, &f->why, &trained));
+    HTH_TRY(hth_trained_open(f->env, TRUNK, &why, &trained));
     opts.model = o->model;
     opts.trained = trained;
     opts.rows = o->micro_batch * o->model.seq_len;
@@ -118,13 +70,13 @@ static enum hth_err load(struct fixture *f, const struct hth_trainer_opts *o,
     opts.experts_dir = EXPERTS;
     opts.local_optim = o->local_optim;
     opts.run = o->run;
-    opts.why = &f->why;
+    opts.why = &why;
     err = hth_infer_new(f->env, &opts, out);
     hth_trained_free(trained);
     return err;
 }
 
-static void put_down(struct fixture *f, struct hth_infer *infer)
+static void put_down(struct task *f, struct hth_infer *infer)
 {
     hth_infer_free(infer);
     hth_world_run_for(f->world, HTH_US_PER_S);
@@ -134,17 +86,16 @@ static void put_down(struct fixture *f, struct hth_infer *infer)
 
 static void on_batch(void *arg, uint64_t first, uint32_t count, const int32_t *labels)
 {
-    struct fixture *f = arg;
-
-    assert_int_equal(first, f->count);
-    f->count += count;
+    (void)arg;
+    assert_int_equal(first, written_count);
+    written_count += count;
     assert_true(labels[0] >= 0);
 }
 
 /* In batches of another size than the trainer's. */
 static void a_survey_has_the_loss_of_the_evaluation(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     const struct hth_trainer_opts tasks[] = {task_classifier(), task_lm()};
 
     for (size_t i = 0; i < HTH_ARRAY_LEN(tasks); i++) {
@@ -161,12 +112,12 @@ static void a_survey_has_the_loss_of_the_evaluation(void **state)
 
         o.micro_batch = o.micro_batch * 3 / 8;
         assert_ok(load(f, &o, &infer));
-        f->count = 0;
+        written_count = 0;
         assert_ok(hth_survey_new(f->env, infer, &so, &survey));
         assert_ok(wait(f));
         hth_survey_result(survey, &r);
         assert_int_equal(r.samples, so.samples);
-        assert_int_equal(f->count, so.samples);
+        assert_int_equal(written_count, so.samples);
         assert_int_equal(hth_survey_samples(survey), so.samples);
         assert_int_equal(r.of[0].counted, so.samples * o.model.seq_len);
         assert_close(r.loss, f->eval.loss, 1e-12, 0); /* sums in another order */
@@ -186,7 +137,7 @@ static void a_survey_has_the_loss_of_the_evaluation(void **state)
 /* ---- growth ---------------------------------------------------------------------------------- */
 
 /* Logits of row `row` of a whole sample that begins with these tokens. */
-static const float *whole(struct fixture *f, struct hth_infer *infer, const int32_t *tokens,
+static const float *whole(struct task *f, struct hth_infer *infer, const int32_t *tokens,
                           uint32_t count, uint32_t row)
 {
     const struct hth_model_opts *m = hth_infer_model(infer);
@@ -203,7 +154,7 @@ static const float *whole(struct fixture *f, struct hth_infer *infer, const int3
 
 static void rows_that_grow_have_the_bits_of_whole_samples(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_lm());
     struct hth_infer *infer, *other;
     int32_t text[2][64], step[2 * 64];
@@ -239,15 +190,14 @@ static void rows_that_grow_have_the_bits_of_whole_samples(void **state)
 
 static void on_token(void *arg, int32_t token)
 {
-    struct fixture *f = arg;
-
-    f->written[f->count++] = token;
+    (void)arg;
+    written[written_count++] = token;
 }
 
 /* Beyond the context, too, where it begins anew with its last half. */
 static void writing_is_what_whole_samples_say(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_lm());
     struct hth_write_opts w = {.tokens = 40, .on_token = on_token, .on_done = on_done, .arg = f};
     uint32_t context = o.model.seq_len, halves = 0;
@@ -260,11 +210,11 @@ static void writing_is_what_whole_samples_say(void **state)
     for (uint32_t prompt = 3; prompt <= 60; prompt += 57) {
         for (uint32_t i = 0; i < prompt; i++)
             text[i] = f->files.text[i];
-        f->count = 0;
+        written_count = 0;
         assert_ok(hth_write_new(f->env, infer, text, prompt, &w, &write));
         assert_ok(wait(f));
         hth_write_free(write);
-        assert_int_equal(f->count, w.tokens);
+        assert_int_equal(written_count, w.tokens);
         for (uint32_t i = 0, n = prompt; i < w.tokens; i++, n++) {
             uint32_t start = 0, token;
 
@@ -274,8 +224,8 @@ static void writing_is_what_whole_samples_say(void **state)
             halves += start > 0;
             assert_ok(hth_sample(&w.sample, whole(f, infer, text + start, n - start, n - start - 1),
                                  256, 0, n, &token));
-            assert_int_equal(f->written[i], token);
-            text[n] = f->written[i];
+            assert_int_equal(written[i], token);
+            text[n] = written[i];
         }
     }
     assert_true(halves > 0);
@@ -287,7 +237,7 @@ static void writing_is_what_whole_samples_say(void **state)
 
 static void models_that_look_ahead_do_not_grow(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_classifier());
     struct hth_infer *infer;
 
@@ -334,7 +284,7 @@ static struct hth_model_opts picture_opts(bool dense)
 }
 
 /* A trunk's file with the values that the seed draws, larger, so that codes differ. */
-static void write_trunk(struct fixture *f, const struct hth_model_opts *o)
+static void write_trunk(struct task *f, const struct hth_model_opts *o)
 {
     struct hth_st_writer *w = hth_st_writer_new();
     struct hth_model *m;
@@ -366,7 +316,7 @@ static void write_trunk(struct fixture *f, const struct hth_model_opts *o)
 }
 
 /* A text that is not whole. */
-static enum hth_err grow_one(struct fixture *f, struct hth_infer *infer)
+static enum hth_err grow_one(struct task *f, struct hth_infer *infer)
 {
     const int32_t one = 1;
 
@@ -384,7 +334,7 @@ static double log_p(const float *logits, int32_t code)
 }
 
 /* Logits of all codes of these pictures, by a call over whole samples. */
-static void whole_pictures(struct fixture *f, struct hth_infer *infer, const struct hth_draw *draw,
+static void whole_pictures(struct task *f, struct hth_infer *infer, const struct hth_draw *draw,
                            const int32_t *captions)
 {
     struct hth_infer_batch b = hth_infer_batch(infer);
@@ -402,7 +352,7 @@ static void whole_pictures(struct fixture *f, struct hth_infer *infer, const str
 
 static void drawings_are_what_whole_samples_say(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     static const int32_t captions[PICTURES][TEXT] = {
         {1, 260, 270, 0, 0}, {1, 299, 4, 90, 261}, {1, 0, 0, 0, 0}, {1, 260, 270, 0, 0}};
     static const int32_t empty[PICTURES][TEXT] = {{1}, {1}, {1}, {1}};
@@ -458,14 +408,14 @@ static void drawings_are_what_whole_samples_say(void **state)
 
 static void another_s_folder_is_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_lm()), p;
     struct hth_infer *infer;
 
     p = o;
     p.model.layers++;
     assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
-    assert_string_equal(f->why.text, "it is of another model than the run file's");
+    assert_string_equal(why.text, "it is of another model than the run file's");
     p = o;
     p.model.seed++;
     assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
@@ -474,7 +424,7 @@ static void another_s_folder_is_refused(void **state)
     assert_err(HTH_E_WRONG_RUN, load(f, &p, &infer));
     assert_ok(hth_file_remove(f->env, EXPERTS "/ffn0.1.0.safetensors"));
     assert_err(HTH_E_NO_FILE, load(f, &o, &infer));
-    assert_non_null(strstr(f->why.text, "ffn0.1.0"));
+    assert_non_null(strstr(why.text, "ffn0.1.0"));
     assert_ok(hth_file_remove(f->env, TRUNK));
     assert_err(HTH_E_NO_FILE, load(f, &o, &infer));
 }
@@ -542,13 +492,17 @@ static void senseless_sampling_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_survey_has_the_loss_of_the_evaluation, setup, teardown),
-        cmocka_unit_test_setup_teardown(rows_that_grow_have_the_bits_of_whole_samples, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(writing_is_what_whole_samples_say, setup, teardown),
-        cmocka_unit_test_setup_teardown(drawings_are_what_whole_samples_say, setup, teardown),
-        cmocka_unit_test_setup_teardown(models_that_look_ahead_do_not_grow, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_s_folder_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_survey_has_the_loss_of_the_evaluation, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(rows_that_grow_have_the_bits_of_whole_samples, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(writing_is_what_whole_samples_say, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(drawings_are_what_whole_samples_say, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(models_that_look_ahead_do_not_grow, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(another_s_folder_is_refused, task_setup, task_teardown),
         cmocka_unit_test(sampling_keeps_to_its_probabilities),
         cmocka_unit_test(senseless_sampling_is_refused),
     };

@@ -9,139 +9,28 @@
 #include "support/test.h"
 #include "trainer/task.h"
 
-#define LOSSES_MAX 256
-
-struct fixture {
-    struct hth_world *world;
-    struct hth_node *node;
-    struct hth_env *env;
-    struct task_files files;
-    /* the callbacks of a run */
-    double loss[LOSSES_MAX];
-    uint64_t updates;
-    double eval_loss, eval_accuracy;
-    uint64_t eval_samples;
-    bool evaluated, done, stopped, saved;
-    enum hth_err done_err, save_err; /* save_err: the expected one */
-    struct hth_train_stats stats;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = hth_new(struct fixture);
-
-    f->world = task_world(&f->files, &f->node);
-    f->env = hth_node_env(f->node);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    struct hth_open_counts open;
-
-    hth_node_open(f->node, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(f->world);
-    hth_free(f);
-    return 0;
-}
-
-static void on_update(void *arg, const struct hth_train_stats *stats)
-{
-    struct fixture *f = arg;
-
-    assert_true(stats->updates >= 1 && stats->updates < LOSSES_MAX);
-    f->loss[stats->updates - 1] = stats->loss;
-    f->updates = stats->updates;
-    f->stats = *stats;
-}
-
-static void on_eval(void *arg, const struct hth_eval_result *result)
-{
-    struct fixture *f = arg;
-
-    f->evaluated = true;
-    f->eval_loss = result->loss;
-    f->eval_accuracy = result->accuracy;
-    f->eval_samples = result->samples;
-    assert_close(result->bits_per_byte, result->loss / log(2), 1e-12, 0);
-}
-
-static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
-{
-    struct fixture *f = arg;
-
-    (void)updates;
-    assert_int_equal(err, f->save_err);
-    f->saved = true;
-}
-
-static void on_done(void *arg, enum hth_err err)
-{
-    struct fixture *f = arg;
-
-    assert_false(f->done);
-    f->done = true;
-    f->done_err = err;
-}
-
-static void on_stopped(void *arg)
-{
-    ((struct fixture *)arg)->stopped = true;
-}
-
-static bool flag(void *arg)
-{
-    return *(bool *)arg;
-}
-
-static struct hth_trainer *make(struct fixture *f, struct hth_trainer_opts o)
-{
-    struct hth_trainer *t;
-
-    o.local = true;
-    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, on_done, f};
-    assert_ok(hth_trainer_new(f->env, &o, &t));
-    f->done = f->stopped = f->evaluated = f->saved = false;
-    return t;
-}
-
-static void run_until(struct fixture *f, bool *what)
-{
-    assert_true(hth_world_run_until_true(f->world, flag, what, 1000 * HTH_US_PER_S));
-}
-
-/* Frees the trainer and lets a job end that the environment has. */
-static void put_down(struct fixture *f, struct hth_trainer *t)
-{
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S);
-}
-
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 /* The loss of the first micro-batch if the trunk has these values. */
-static double loss_at(struct fixture *f, const struct hth_trainer_opts *o, const float *values,
+static double loss_at(struct task *f, const struct hth_trainer_opts *o, const float *values,
                       size_t n)
 {
-    struct hth_trainer *t = make(f, *o);
+    struct hth_trainer *t = task_make(f, *o);
     struct hth_params *params = hth_model_params(hth_trainer_model(t));
 
     memcpy(hth_params_flat(params, HTH_PART_VALUE), values, n * sizeof(float));
     hth_params_touched(params);
     assert_ok(hth_trainer_eval(t));
     hth_trainer_start(t);
-    run_until(f, &f->evaluated);
-    put_down(f, t);
-    assert_int_equal(f->eval_samples, o->micro_batch);
-    return f->eval_loss;
+    task_until(f, &f->evaluated);
+    task_put_down(f, t);
+    assert_int_equal(f->eval.samples, o->micro_batch);
+    return f->eval.loss;
 }
 
 /* A step of plain SGD with rate 1 gives the gradient as old - new. Along each tensor's own gradient
  * g the slope of the loss is |g|. */
-static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
+static void check_gradients(struct task *f, struct hth_trainer_opts o)
 {
     struct hth_trainer *t;
     struct hth_params *params;
@@ -157,7 +46,7 @@ static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
     o.model.top_k = 4; /* all experts: a choice that changes would be a step in the loss */
     o.updates_max = 1;
     o.eval_samples = o.micro_batch;
-    t = make(f, o);
+    t = task_make(f, o);
     params = hth_model_params(hth_trainer_model(t));
     n = hth_params_flat_len(params);
     before = hth_new_array(float, n);
@@ -165,8 +54,8 @@ static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
     at = hth_new_array(float, n);
     memcpy(before, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
     hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->done_err, HTH_OK);
+    task_until(f, &f->done);
+    assert_int_equal(f->err, HTH_OK);
     for (size_t i = 0; i < n; i++)
         grad[i] = before[i] - hth_params_flat(params, HTH_PART_VALUE)[i];
     for (uint32_t i = 0; i < hth_params_count(params); i++) {
@@ -193,7 +82,7 @@ static void check_gradients(struct fixture *f, struct hth_trainer_opts o)
         if (!(fabs(slope - norm) <= 0.02 * norm + 1e-4))
             fail_msg("%s: slope %.6g, gradient %.6g", hth_weight_name(w), slope, norm);
     }
-    put_down(f, t);
+    task_put_down(f, t);
     hth_free(before);
     hth_free(grad);
     hth_free(at);
@@ -221,7 +110,7 @@ static void lm_gradients_with_transformers_match_differences(void **state)
  * gradient of the mean loss. The flight's gradient and the expert's scale then agree. */
 static void expert_gradients_match_the_mean_loss(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     double h = 2e-3;
 
@@ -236,7 +125,7 @@ static void expert_gradients_match_the_mean_loss(void **state)
     o.updates_max = 1;
     o.eval_samples = o.micro_batch;
     for (uint32_t l = 0; l < 2; l++) {
-        struct hth_trainer *t = make(f, o);
+        struct hth_trainer *t = task_make(f, o);
         struct hth_params *params = hth_expert_params(hth_trainer_local_expert(t, l, 0));
         size_t n = hth_params_flat_len(params);
         float *before = hth_new_array(float, n), *grad = hth_new_array(float, n);
@@ -244,16 +133,16 @@ static void expert_gradients_match_the_mean_loss(void **state)
 
         memcpy(before, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
         hth_trainer_start(t);
-        run_until(f, &f->done);
+        task_until(f, &f->done);
         for (size_t i = 0; i < n; i++) {
             grad[i] = before[i] - hth_params_flat(params, HTH_PART_VALUE)[i];
             norm += (double)grad[i] * grad[i];
         }
         norm = sqrt(norm);
         assert_true(norm > 1e-3);
-        put_down(f, t);
+        task_put_down(f, t);
         for (int side = 0; side < 2; side++) {
-            t = make(f, o);
+            t = task_make(f, o);
             params = hth_expert_params(hth_trainer_local_expert(t, l, 0));
             for (size_t i = 0; i < n; i++)
                 hth_params_flat(params, HTH_PART_VALUE)[i] +=
@@ -261,9 +150,9 @@ static void expert_gradients_match_the_mean_loss(void **state)
             hth_params_touched(params);
             assert_ok(hth_trainer_eval(t));
             hth_trainer_start(t);
-            run_until(f, &f->evaluated);
-            loss[side] = f->eval_loss;
-            put_down(f, t);
+            task_until(f, &f->evaluated);
+            loss[side] = f->eval.loss;
+            task_put_down(f, t);
         }
         assert_close((loss[1] - loss[0]) / (2 * h), norm, 0.02, 1e-4);
         hth_free(before);
@@ -275,23 +164,19 @@ static void expert_gradients_match_the_mean_loss(void **state)
 
 static void classifier_learns(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
-    struct hth_trainer *t;
 
     o.eval_every = 30;
     o.eval_samples = 50;
     o.eval_samples_last = UINT64_MAX;
-    t = make(f, o);
-    hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->done_err, HTH_OK);
-    assert_int_equal(f->updates, 60);
+    task_run(f, o);
+    assert_int_equal(f->stats.updates, 60);
     assert_true(f->loss[0] > 1.0);
     assert_true(f->loss[59] < 0.5 * f->loss[0]);
     assert_true(f->evaluated);
-    assert_int_equal(f->eval_samples, TASK_ITEMS);
-    assert_true(f->eval_accuracy > 0.8);
+    assert_int_equal(f->eval.samples, TASK_ITEMS);
+    assert_true(f->eval.accuracy > 0.8);
     assert_int_equal(
         f->stats.evals,
         1); /* in the statistics of the last update; the last evaluation came after it */
@@ -299,68 +184,59 @@ static void classifier_learns(void **state)
     assert_int_equal(f->stats.staleness[0], 60);
     assert_true(hth_metrics_get(f->env->metrics, "hearth_train_updates_total") == 60);
     assert_true(hth_metrics_get(f->env->metrics, "hearth_train_samples_total") == 60 * 32);
-    put_down(f, t);
 }
 
 static void language_model_learns(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_lm();
-    struct hth_trainer *t;
 
     o.updates_max = 80;
     o.optim.schedule.lr = 1e-2f;
-    t = make(f, o);
-    hth_trainer_start(t);
-    run_until(f, &f->done);
+    task_run(f, o);
     assert_true(f->loss[0] > 5.0);
     assert_true(f->loss[79] < 0.5 * f->loss[0]);
-    put_down(f, t);
 }
 
 static void many_flights_learn(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
-    struct hth_trainer *t;
     uint64_t late = 0;
 
     o.flights = 6;
-    t = make(f, o);
-    hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->updates, 60);
+    task_run(f, o);
+    assert_int_equal(f->stats.updates, 60);
     assert_true(f->loss[59] < 0.6 * f->loss[0]);
     for (int i = 1; i < HTH_STALENESS_BUCKETS; i++)
         late += f->stats.staleness[i];
     assert_true(late > 0);
-    put_down(f, t);
 }
 
 static void padding_does_not_change_an_evaluation(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct hth_trainer *t;
     double whole;
 
     o.updates_max = 1;
     o.eval_samples = 50;
-    t = make(f, o);
+    t = task_make(f, o);
     assert_ok(hth_trainer_eval(t));
     assert_err(HTH_E_BUSY, hth_trainer_eval(t));
     hth_trainer_start(t);
-    run_until(f, &f->evaluated);
-    put_down(f, t);
-    assert_int_equal(f->eval_samples, 50);
-    whole = f->eval_loss;
+    task_until(f, &f->evaluated);
+    task_put_down(f, t);
+    assert_int_equal(f->eval.samples, 50);
+    whole = f->eval.loss;
     o.micro_batch = 25; /* without padding the mean is the same */
-    t = make(f, o);
+    t = task_make(f, o);
     assert_ok(hth_trainer_eval(t));
     hth_trainer_start(t);
-    run_until(f, &f->evaluated);
-    put_down(f, t);
-    assert_close(f->eval_loss, whole, 1e-6, 0);
+    task_until(f, &f->evaluated);
+    task_put_down(f, t);
+    assert_close(f->eval.loss, whole, 1e-6, 0);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -380,43 +256,33 @@ static struct hth_trainer_opts frozen_experts(void)
 
 static void resume_is_exact(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = frozen_experts();
-    struct hth_trainer *t;
     double whole[40];
 
-    t = make(f, o);
-    hth_trainer_start(t);
-    run_until(f, &f->done);
+    task_run(f, o);
     memcpy(whole, f->loss, sizeof(whole));
-    put_down(f, t);
 
     o.checkpoint_path = "run/trunk.safetensors";
     o.checkpoint_every = 15;
     o.updates_max = 15;
-    t = make(f, o);
-    hth_trainer_start(t);
-    run_until(f, &f->done);
+    task_run(f, o);
     assert_true(f->saved);
-    put_down(f, t);
     assert_memory_equal(whole, f->loss, 15 * sizeof(double));
 
     memset(f->loss, 0, sizeof(f->loss));
     o.updates_max = 40;
     o.resume = true;
-    t = make(f, o);
-    hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->updates, 40);
+    task_run(f, o);
+    assert_int_equal(f->stats.updates, 40);
     assert_memory_equal(whole + 15, f->loss + 15, 25 * sizeof(double));
-    put_down(f, t);
 }
 
 /* hth_trainer_stop saves also if an earlier save failed, as the disk may have room again, and
  * reports another failure. */
 static void stop_saves_a_checkpoint(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = frozen_experts();
     struct hth_trainer *t;
     struct hth_train_stats stats;
@@ -429,16 +295,15 @@ static void stop_saves_a_checkpoint(void **state)
     small.disk_bytes_max = 100;
     hth_node_set_device(f->node, &small);
     f->save_err = HTH_E_DISK_FULL;
-    t = make(f, o);
+    t = task_make(f, o);
     hth_trainer_start(t);
-    run_until(f, &f->saved);
-    uint64_t failed_at = f->updates;
-    while (f->updates == failed_at)
+    task_until(f, &f->saved);
+    uint64_t failed_at = f->stats.updates;
+    while (f->stats.updates == failed_at)
         hth_world_run_for(f->world, HTH_US_PER_MS / 10);
     hth_node_set_device(f->node, &roomy);
     f->save_err = HTH_OK;
-    hth_trainer_stop(t, on_stopped, f);
-    run_until(f, &f->stopped);
+    task_stop(f, t);
     hth_trainer_stats(t, &stats);
     assert_int_equal(stats.flights, 0);
     assert_true(stats.updates > 0 && stats.updates < 40);
@@ -446,14 +311,14 @@ static void stop_saves_a_checkpoint(void **state)
     assert_int_equal(stats.unsaved_since_us, 0);
     assert_false(f->done);
     assert_non_null(hth_node_disk_get(f->node, "trunk.safetensors", &len));
-    put_down(f, t);
+    task_put_down(f, t);
 }
 
 /* A gradient that is longer than clip_norm moves the trunk by rate times clip_norm, in its
  * direction; the schedule's first rate is that of step 0. */
 static void gradients_are_clipped(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     double clips[2] = {1e-3, 2e-3}, moved[2];
 
@@ -463,7 +328,7 @@ static void gradients_are_clipped(void **state)
     o.updates_max = 1;
     for (int i = 0; i < 2; i++) {
         o.optim.clip_norm = (float)clips[i];
-        struct hth_trainer *t = make(f, o);
+        struct hth_trainer *t = task_make(f, o);
         struct hth_params *params = hth_model_params(hth_trainer_model(t));
         size_t n = hth_params_flat_len(params);
         float *before = hth_new_array(float, n);
@@ -471,7 +336,7 @@ static void gradients_are_clipped(void **state)
         memcpy(before, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
         f->done = false;
         hth_trainer_start(t);
-        run_until(f, &f->done);
+        task_until(f, &f->done);
         assert_int_equal(f->stats.updates, 1);
         assert_true(f->stats.grad_norm > 10 * clips[i]);
         moved[i] = 0;
@@ -481,7 +346,7 @@ static void gradients_are_clipped(void **state)
         }
         assert_close(sqrt(moved[i]), 0.5 / 5 * clips[i], 1e-2, 0); /* limited by floats near 1 */
         hth_free(before);
-        put_down(f, t);
+        task_put_down(f, t);
     }
 }
 
@@ -490,7 +355,7 @@ static void gradients_are_clipped(void **state)
 /* Averages with a twin whose weights are all `shift` higher, so that the average is shift / 2
  * above. Rounds end a while after the offer, and training continues meanwhile. */
 struct twin {
-    struct fixture *f;
+    struct task *f;
     struct hth_timer *timer;
     hth_avg_round_fn *fn;
     void *arg;
@@ -576,7 +441,7 @@ static const struct hth_averager_ops twin_ops = {
 
 static void rounds_shift_the_trunk(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct twin twin = {.f = f, .shift = 0.5f};
     struct hth_averager averager = {&twin_ops, &twin};
@@ -588,18 +453,18 @@ static void rounds_shift_the_trunk(void **state)
     o.averager = &averager;
     o.optim.schedule.lr = 0; /* only the rounds move the trunk */
     o.updates_max = 200;
-    twin.t = t = make(f, o);
+    twin.t = t = task_make(f, o);
     params = hth_model_params(hth_trainer_model(t));
     before = hth_params_flat(params, HTH_PART_VALUE)[3];
     hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->done_err, HTH_OK);
+    task_until(f, &f->done);
+    assert_int_equal(f->err, HTH_OK);
     assert_int_equal(twin.offers, 3);
     assert_int_equal(f->stats.rounds, 3);
     assert_close(hth_params_flat(params, HTH_PART_VALUE)[3], before + 3 * 0.25, 1e-6, 0);
     assert_close(f->stats.share.distance, 0.25 * sqrt((double)hth_params_flat_len(params)), 1e-6,
                  0);
-    put_down(f, t);
+    task_put_down(f, t);
     assert_true(twin.stopped);
     hth_timer_free(f->env, twin.timer);
 }
@@ -608,7 +473,7 @@ static void rounds_shift_the_trunk(void **state)
  * larger than the state has grown to meanwhile, and a mean of squares must not become negative. */
 static void averaged_second_moments_stay_positive(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct twin twin = {.f = f, .shift = -0.5f};
     struct hth_averager averager = {&twin_ops, &twin};
@@ -621,18 +486,18 @@ static void averaged_second_moments_stay_positive(void **state)
     o.share.states = true;
     o.optim.schedule.lr = 0;
     o.updates_max = 200;
-    twin.t = t = make(f, o);
+    twin.t = t = task_make(f, o);
     params = hth_model_params(hth_trainer_model(t));
     hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->done_err, HTH_OK);
+    task_until(f, &f->done);
+    assert_int_equal(f->err, HTH_OK);
     assert_int_equal(f->stats.rounds, 3);
     for (size_t i = 0; i < hth_params_flat_len(params); i++) {
         assert_true(hth_params_flat(params, HTH_PART_STATE1)[i] >= 0);
         moved += hth_params_flat(params, HTH_PART_STATE0)[i] < -0.1;
     }
     assert_true(moved > 0);
-    put_down(f, t);
+    task_put_down(f, t);
     hth_timer_free(f->env, twin.timer);
 }
 
@@ -640,27 +505,27 @@ static void averaged_second_moments_stay_positive(void **state)
 
 static void not_finite_gradients_are_dropped(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct hth_trainer *t;
     struct hth_params *params;
     struct hth_train_stats stats;
 
-    t = make(f, o);
+    t = task_make(f, o);
     params = hth_model_params(hth_trainer_model(t));
     hth_params_flat(params, HTH_PART_VALUE)[0] = NAN;
     hth_params_touched(params);
     hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->done_err, HTH_E_NOT_FINITE);
+    task_until(f, &f->done);
+    assert_int_equal(f->err, HTH_E_NOT_FINITE);
     hth_trainer_stats(t, &stats);
     assert_int_equal(stats.updates, 0);
     assert_true(stats.flights_not_finite >= 100);
-    put_down(f, t);
+    task_put_down(f, t);
 }
 
 /* Runs with a budget for the rows of `rows` micro-batches; returns the number of updates. */
-static uint64_t updates_with_room(struct fixture *f, uint32_t rows)
+static uint64_t updates_with_room(struct task *f, uint32_t rows)
 {
     struct hth_trainer_opts o = task_classifier();
     struct hth_budget budget;
@@ -670,13 +535,13 @@ static uint64_t updates_with_room(struct fixture *f, uint32_t rows)
     o.updates_max = 2;
     hth_budget_init(&budget, (int64_t)(rows * o.micro_batch * o.model.d * sizeof(float)), NULL);
     o.budget = &budget;
-    t = make(f, o);
+    t = task_make(f, o);
     hth_trainer_start(t);
-    run_until(f, &f->done);
+    task_until(f, &f->done);
     hth_trainer_stats(t, &stats);
-    assert_int_equal(f->done_err, stats.updates > 0 ? HTH_OK : HTH_E_BUDGET);
+    assert_int_equal(f->err, stats.updates > 0 ? HTH_OK : HTH_E_BUDGET);
     assert_int_equal(stats.flights_failed > 0, stats.updates == 0);
-    put_down(f, t);
+    task_put_down(f, t);
     assert_int_equal(hth_budget_used(&budget), 0);
     return stats.updates;
 }
@@ -685,7 +550,7 @@ static uint64_t updates_with_room(struct fixture *f, uint32_t rows)
  * is dropped and frees what it has. */
 static void flights_without_memory_are_dropped(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     uint32_t rows = 0;
 
     while (rows < 20 && updates_with_room(f, rows) == 0)
@@ -697,22 +562,22 @@ static void flights_without_memory_are_dropped(void **state)
 
 static void bad_data_stop_training(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct hth_trainer *t;
 
     f->files.labels[8 + 70] = 77;
-    t = make(f, o);
+    t = task_make(f, o);
     hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->done_err, HTH_E_CORRUPT);
-    assert_int_equal(f->updates, 2);
-    put_down(f, t);
+    task_until(f, &f->done);
+    assert_int_equal(f->err, HTH_E_CORRUPT);
+    assert_int_equal(f->stats.updates, 2);
+    task_put_down(f, t);
 }
 
 static void bad_options_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier(), bad;
     struct hth_trainer *t;
 
@@ -751,42 +616,48 @@ static void bad_options_are_refused(void **state)
 /* Frees the trainer at any moment: while it reads data, runs a job, or has not begun. */
 static void trainer_is_freed_at_any_moment(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
 
     for (int64_t us = 0; us < 3000; us += 37) {
         struct hth_trainer_opts o = task_classifier();
         struct hth_trainer *t;
 
         o.flights = 3;
-        t = make(f, o);
+        t = task_make(f, o);
         hth_trainer_start(t);
         hth_world_run_for(f->world, us);
-        put_down(f, t);
+        task_put_down(f, t);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(classifier_gradients_match_differences, setup, teardown),
-        cmocka_unit_test_setup_teardown(lm_gradients_match_differences, setup, teardown),
-        cmocka_unit_test_setup_teardown(lm_gradients_with_transformers_match_differences, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(expert_gradients_match_the_mean_loss, setup, teardown),
-        cmocka_unit_test_setup_teardown(classifier_learns, setup, teardown),
-        cmocka_unit_test_setup_teardown(language_model_learns, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_flights_learn, setup, teardown),
-        cmocka_unit_test_setup_teardown(padding_does_not_change_an_evaluation, setup, teardown),
-        cmocka_unit_test_setup_teardown(resume_is_exact, setup, teardown),
-        cmocka_unit_test_setup_teardown(stop_saves_a_checkpoint, setup, teardown),
-        cmocka_unit_test_setup_teardown(gradients_are_clipped, setup, teardown),
-        cmocka_unit_test_setup_teardown(rounds_shift_the_trunk, setup, teardown),
-        cmocka_unit_test_setup_teardown(averaged_second_moments_stay_positive, setup, teardown),
-        cmocka_unit_test_setup_teardown(not_finite_gradients_are_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(flights_without_memory_are_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(bad_data_stop_training, setup, teardown),
-        cmocka_unit_test_setup_teardown(bad_options_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(trainer_is_freed_at_any_moment, setup, teardown),
+        cmocka_unit_test_setup_teardown(classifier_gradients_match_differences, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(lm_gradients_match_differences, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(lm_gradients_with_transformers_match_differences,
+                                        task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(expert_gradients_match_the_mean_loss, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(classifier_learns, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(language_model_learns, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(many_flights_learn, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(padding_does_not_change_an_evaluation, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(resume_is_exact, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(stop_saves_a_checkpoint, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(gradients_are_clipped, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(rounds_shift_the_trunk, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(averaged_second_moments_stay_positive, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(not_finite_gradients_are_dropped, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(flights_without_memory_are_dropped, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(bad_data_stop_training, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(bad_options_are_refused, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(trainer_is_freed_at_any_moment, task_setup, task_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

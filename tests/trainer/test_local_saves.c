@@ -13,68 +13,6 @@
 #define UPDATES 40
 #define SAVED   15
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_node *node;
-    struct hth_env *env;
-    struct task_files files;
-    /* of the last run */
-    double loss[UPDATES];
-    double eval_loss;
-    bool done;
-    enum hth_err save_err; /* the expected one */
-    int64_t unsaved_since_us;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = hth_new(struct fixture);
-
-    f->world = task_world(&f->files, &f->node);
-    f->env = hth_node_env(f->node);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-
-    hth_world_free(f->world);
-    hth_free(f);
-    return 0;
-}
-
-static void on_update(void *arg, const struct hth_train_stats *stats)
-{
-    struct fixture *f = arg;
-
-    assert_in_range(stats->updates, 1, UPDATES);
-    f->loss[stats->updates - 1] = stats->loss;
-}
-
-static void on_eval(void *arg, const struct hth_eval_result *result)
-{
-    ((struct fixture *)arg)->eval_loss = result->loss;
-}
-
-static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
-{
-    (void)updates;
-    assert_int_equal(err, ((struct fixture *)arg)->save_err);
-}
-
-static void on_done(void *arg, enum hth_err err)
-{
-    assert_ok(err);
-    ((struct fixture *)arg)->done = true;
-}
-
-static bool is_done(void *arg)
-{
-    return ((struct fixture *)arg)->done;
-}
-
 /* Gradients wait for their step at each checkpoint. */
 static struct hth_trainer_opts options(void)
 {
@@ -94,30 +32,26 @@ static struct hth_trainer_opts options(void)
 }
 
 /* Trains up to that many updates; returns the loss of the test at the end. */
-static double train_to(struct fixture *f, struct hth_trainer_opts o, uint64_t updates)
+static double train_to(struct task *f, struct hth_trainer_opts o, uint64_t updates)
 {
-    struct hth_train_stats stats;
     struct hth_trainer *t;
 
     o.updates_max = updates;
-    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, on_done, f};
     memset(f->loss, 0, sizeof(f->loss));
-    f->done = false;
-    assert_ok(hth_trainer_new(f->env, &o, &t));
+    t = task_make(f, o);
     hth_trainer_start(t);
-    assert_true(hth_world_run_until_true(f->world, is_done, f, 1000 * HTH_US_PER_S));
-    hth_trainer_stats(t, &stats);
-    f->unsaved_since_us = stats.unsaved_since_us;
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S);
-    return f->eval_loss;
+    task_until(f, &f->done);
+    assert_ok(f->err);
+    hth_trainer_stats(t, &f->stats);
+    task_put_down(f, t);
+    return f->eval.loss;
 }
 
 /* A run that ended at a checkpoint and was resumed equals one that went on after it, as the experts
  * come back with the trunk. */
 static void resume_brings_local_experts_back(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = options();
     double whole[UPDATES], whole_test = train_to(f, o, UPDATES), test;
 
@@ -135,7 +69,7 @@ static void resume_brings_local_experts_back(void **state)
 /* The test at the end is of what was saved, with the step that saving takes. */
 static void resume_repeats_the_test_at_the_end(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = options();
     double test = train_to(f, o, SAVED + 3);
 
@@ -146,7 +80,7 @@ static void resume_repeats_the_test_at_the_end(void **state)
 /* A trunk is never resumed beside experts that are new or not its own. */
 static void resume_without_its_experts_is_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = options();
     struct hth_why why;
     struct hth_trainer *t;
@@ -168,7 +102,7 @@ static void resume_without_its_experts_is_refused(void **state)
 /* A control's trunk and a run's never replace each other. */
 static void control_and_run_are_told_apart(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = options(), control = o;
     struct hth_why why;
     struct hth_trainer *t;
@@ -191,7 +125,7 @@ static void control_and_run_are_told_apart(void **state)
 /* Runs of another name often have the same shapes and seed. A file without a name is of any. */
 static void another_runs_checkpoint_is_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = options();
     struct hth_why why;
     struct hth_trainer *t;
@@ -211,7 +145,7 @@ static void another_runs_checkpoint_is_refused(void **state)
 
 static void full_disk_is_told(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = options();
     struct hth_device full = HTH_DEVICE_INIT, roomy = HTH_DEVICE_INIT;
 
@@ -219,18 +153,18 @@ static void full_disk_is_told(void **state)
     hth_node_set_device(f->node, &full);
     f->save_err = HTH_E_DISK_FULL;
     train_to(f, o, SAVED);
-    assert_in_range(f->unsaved_since_us, 1, hth_wall_us(f->env));
+    assert_in_range(f->stats.unsaved_since_us, 1, hth_wall_us(f->env));
     hth_node_set_device(f->node, &roomy);
     f->save_err = HTH_OK;
     train_to(f, o, SAVED);
-    assert_int_equal(f->unsaved_since_us, 0);
+    assert_int_equal(f->stats.unsaved_since_us, 0);
 }
 
 /* Also a trainer that is not told to resume keeps the longer run's file; its own earlier
  * checkpoints are replaced. */
 static void longer_checkpoint_is_kept(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = options();
     uint8_t *longer;
     const uint8_t *kept;
@@ -256,13 +190,17 @@ static void longer_checkpoint_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(resume_brings_local_experts_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(resume_repeats_the_test_at_the_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(resume_without_its_experts_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(control_and_run_are_told_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_runs_checkpoint_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(full_disk_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(longer_checkpoint_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(resume_brings_local_experts_back, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(resume_repeats_the_test_at_the_end, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(resume_without_its_experts_is_refused, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(control_and_run_are_told_apart, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(another_runs_checkpoint_is_refused, task_setup,
+                                        task_teardown),
+        cmocka_unit_test_setup_teardown(full_disk_is_told, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(longer_checkpoint_is_kept, task_setup, task_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

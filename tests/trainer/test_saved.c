@@ -7,44 +7,14 @@
 #include "trainer/task.h"
 #include "trainer/trained.h"
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_node *node;
-    struct hth_env *env;
-    struct task_files files;
-    uint64_t step[16];
-    double loss[16];
-    uint32_t evals;
-    bool done;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = hth_new(struct fixture);
-
-    f->world = task_world(&f->files, &f->node);
-    f->env = hth_node_env(f->node);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-
-    hth_world_free(f->world);
-    hth_free(f);
-    return 0;
-}
-
-static bool exists(struct fixture *f, const char *path)
+static bool exists(struct task *f, const char *path)
 {
     uint64_t size;
 
     return hth_file_size(f->env, path, &size) == HTH_OK;
 }
 
-static void put(struct fixture *f, const char *path)
+static void put(struct task *f, const char *path)
 {
     struct hth_blob *bytes;
 
@@ -62,7 +32,7 @@ static const char *at(uint64_t step, const char *name, char out[64])
 
 static void the_last_ones_and_the_best_stay(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     static const char *const experts[] = {"ffn0.0.0.safetensors"};
     static const struct {
         uint64_t step;
@@ -104,7 +74,7 @@ static void the_last_ones_and_the_best_stay(void **state)
 
 static void checkpoints_are_found_by_name(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     static const struct {
         const char *which, *folder, *why;
         enum hth_err err;
@@ -142,7 +112,7 @@ static void checkpoints_are_found_by_name(void **state)
 
 static void lists_that_lie_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     static const struct {
         const char *steps, *best, *loss;
         bool good;
@@ -186,43 +156,21 @@ static void lists_that_lie_are_refused(void **state)
 
 /* ---- a trainer ------------------------------------------------------------------------------- */
 
-static void on_eval(void *arg, const struct hth_eval_result *result)
+static uint64_t step[16];
+static double loss[16];
+static uint32_t evals;
+
+static void on_eval(struct task *f)
 {
-    struct fixture *f = arg;
-
-    assert_true(f->evals < HTH_ARRAY_LEN(f->step));
-    f->step[f->evals] = result->updates;
-    f->loss[f->evals++] = result->loss;
-}
-
-static void on_done(void *arg, enum hth_err err)
-{
-    struct fixture *f = arg;
-
-    assert_ok(err);
-    f->done = true;
-}
-
-static void on_stopped(void *arg)
-{
-    ((struct fixture *)arg)->done = true;
-}
-
-static bool is_done(void *arg)
-{
-    return ((struct fixture *)arg)->done;
-}
-
-static void wait(struct fixture *f)
-{
-    assert_true(hth_world_run_until_true(f->world, is_done, f, 1000 * HTH_US_PER_S));
-    f->done = false;
+    assert_true(evals < HTH_ARRAY_LEN(step));
+    step[evals] = f->eval.updates;
+    loss[evals++] = f->eval.loss;
 }
 
 /* At this rate the loss jumps up and down: the best is not the last. */
 static void a_trainer_keeps_what_it_evaluated(void **state)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct hth_trainer *t;
     struct hth_trained *trained;
@@ -230,7 +178,6 @@ static void a_trainer_keeps_what_it_evaluated(void **state)
     uint32_t best = 0;
     char path[64];
 
-    o.local = true;
     o.updates_max = 20;
     o.flights = 1;
     o.eval_every = 4;
@@ -242,20 +189,19 @@ static void a_trainer_keeps_what_it_evaluated(void **state)
     o.checkpoint_every = 3;
     o.experts_dir = "dir/experts";
     o.keep = 2;
-    o.on = (struct hth_train_callbacks){.on_eval = on_eval, .on_done = on_done, .arg = f};
-    assert_ok(hth_trainer_new(f->env, &o, &t));
+    f->on_eval = on_eval;
+    t = task_make(f, o);
     hth_trainer_start(t);
-    wait(f);
-    hth_trainer_stop(t, on_stopped, f);
-    wait(f);
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S);
-    assert_int_equal(f->evals, 5);
-    for (uint32_t i = 1; i < f->evals; i++)
-        best = f->loss[i] < f->loss[best] ? i : best;
+    task_until(f, &f->done);
+    assert_ok(f->err);
+    task_stop(f, t);
+    task_put_down(f, t);
+    assert_int_equal(evals, 5);
+    for (uint32_t i = 1; i < evals; i++)
+        best = loss[i] < loss[best] ? i : best;
     assert_ok(hth_saved_read(f->env, "dir", &kept));
-    assert_int_equal(kept.best, f->step[best]);
-    assert_true(kept.loss == f->loss[best]);
+    assert_int_equal(kept.best, step[best]);
+    assert_true(kept.loss == loss[best]);
     assert_true(kept.best < 18); /* else the test shows nothing */
     assert_int_equal(kept.count, 3);
     assert_int_equal(kept.step[0], kept.best);
@@ -273,10 +219,11 @@ static void a_trainer_keeps_what_it_evaluated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_last_ones_and_the_best_stay, setup, teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_are_found_by_name, setup, teardown),
-        cmocka_unit_test_setup_teardown(lists_that_lie_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_trainer_keeps_what_it_evaluated, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_last_ones_and_the_best_stay, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(checkpoints_are_found_by_name, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(lists_that_lie_are_refused, task_setup, task_teardown),
+        cmocka_unit_test_setup_teardown(a_trainer_keeps_what_it_evaluated, task_setup,
+                                        task_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,72 +12,33 @@
 
 struct twin;
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_env *env;
-    struct task_files files;
+static struct {
     struct hth_trainer *trainer;
-    struct twin *twin;
-    double loss[2]; /* at each evaluation */
+    struct twin *twin; /* NULL: no rounds */
+    double loss[2];    /* at each evaluation */
     uint32_t evals;
-    bool evaluated, done, stopped;
-};
+} seen;
 
 static void end_round(struct twin *twin);
 
 /* The values change between two evaluations, without training in between. A forward that used a
  * cached image of the old ones would give the old loss. */
-static void on_eval(void *arg, const struct hth_eval_result *result)
+static void on_eval(struct task *f)
 {
-    struct fixture *f = arg;
-
-    assert_true(f->evals < 2);
-    f->loss[f->evals++] = result->loss;
-    f->evaluated = true;
-    if (f->twin != NULL && f->evals == 1) {
-        end_round(f->twin);
-        assert_ok(hth_trainer_eval(f->trainer));
+    assert_true(seen.evals < 2);
+    seen.loss[seen.evals++] = f->eval.loss;
+    if (seen.twin != NULL && seen.evals == 1) {
+        end_round(seen.twin);
+        assert_ok(hth_trainer_eval(seen.trainer));
     }
 }
 
-static void on_done(void *arg, enum hth_err err)
+static struct hth_trainer *make(struct task *f, struct hth_trainer_opts o, struct twin *twin)
 {
-    assert_ok(err);
-    ((struct fixture *)arg)->done = true;
-}
-
-static void on_stopped(void *arg)
-{
-    ((struct fixture *)arg)->stopped = true;
-}
-
-static bool flag(void *arg)
-{
-    return *(bool *)arg;
-}
-
-static void run_until(struct fixture *f, bool *what)
-{
-    assert_true(hth_world_run_until_true(f->world, flag, what, 1000 * HTH_US_PER_S));
-}
-
-static struct hth_trainer *make(struct fixture *f, struct hth_trainer_opts o)
-{
-    struct hth_trainer *t;
-
-    o.local = true;
-    o.on = (struct hth_train_callbacks){.on_eval = on_eval, .on_done = on_done, .arg = f};
-    f->evaluated = f->done = f->stopped = false;
-    f->evals = 0;
-    assert_ok(hth_trainer_new(f->env, &o, &t));
-    f->trainer = t;
-    return t;
-}
-
-static void put_down(struct fixture *f, struct hth_trainer *t)
-{
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S); /* lets a job end that the environment has */
+    f->on_eval = on_eval;
+    seen.evals = 0;
+    seen.twin = twin;
+    return seen.trainer = task_make(f, o);
 }
 
 /* ---- an averager of one round, which moves all values by SHIFT ------------------------------- */
@@ -150,9 +111,9 @@ static const struct hth_averager_ops twin_ops = {
 /* ---- the promise ----------------------------------------------------------------------------- */
 
 /* The loss of a new model with these values; NULL: its initial ones. */
-static double fresh_loss(struct fixture *f, const struct hth_trainer_opts *o, const float *values)
+static double fresh_loss(struct task *f, const struct hth_trainer_opts *o, const float *values)
 {
-    struct hth_trainer *t = make(f, *o);
+    struct hth_trainer *t = make(f, *o, NULL);
     struct hth_params *params = hth_model_params(hth_trainer_model(t));
 
     if (values != NULL) {
@@ -162,38 +123,35 @@ static double fresh_loss(struct fixture *f, const struct hth_trainer_opts *o, co
     }
     assert_ok(hth_trainer_eval(t));
     hth_trainer_start(t);
-    run_until(f, &f->evaluated);
-    put_down(f, t);
-    return f->loss[0];
+    task_until(f, &f->evaluated);
+    task_put_down(f, t);
+    return seen.loss[0];
 }
 
 /* Only a round moves the trunk, after its last update. Returns the values, and saves them. */
-static float *averaged_values(struct fixture *f, struct hth_trainer_opts o)
+static float *averaged_values(struct task *f, struct hth_trainer_opts o)
 {
     struct twin twin = {.fn = NULL};
     struct hth_averager averager = {&twin_ops, &twin};
 
     o.averager = &averager;
     o.updates_max = o.eval_every = 20;
-    f->twin = &twin;
-    struct hth_trainer *t = make(f, o);
+    struct hth_trainer *t = make(f, o, &twin);
     struct hth_params *params = hth_model_params(hth_trainer_model(t));
     size_t n = hth_params_flat_len(params);
     float *values = hth_new_array(float, n);
     float first = hth_params_flat(params, HTH_PART_VALUE)[0];
     hth_trainer_start(t);
-    run_until(f, &f->done);
-    assert_int_equal(f->evals, 2);
+    task_until(f, &f->done);
+    assert_int_equal(seen.evals, 2);
     memcpy(values, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
     assert_close(values[0], first + SHIFT, 1e-6, 0);
-    hth_trainer_stop(t, on_stopped, f);
-    run_until(f, &f->stopped);
-    put_down(f, t);
-    f->twin = NULL;
+    task_stop(f, t);
+    task_put_down(f, t);
     return values;
 }
 
-static void check_backend(struct fixture *f, const struct hth_backend *backend)
+static void check_backend(struct task *f, const struct hth_backend *backend)
 {
     struct hth_trainer_opts o = task_classifier();
 
@@ -204,8 +162,8 @@ static void check_backend(struct fixture *f, const struct hth_backend *backend)
     double first = fresh_loss(f, &o, NULL);
     o.checkpoint_path = "trunk";
     float *values = averaged_values(f, o);
-    double averaged = f->loss[1];
-    assert_true(f->loss[0] == first);
+    double averaged = seen.loss[1];
+    assert_true(seen.loss[0] == first);
     assert_true(averaged != first);
     o.resume = true;
     o.updates_max = 1000;
@@ -221,26 +179,16 @@ static void next_forward_uses_averages_and_checkpoints(void **state)
     const struct hth_backend *backends[1 + HTH_PACKED_MAX] = {hth_backend_ref()};
     size_t count = 1 + hth_backend_packed_all(backends + 1);
 
-    (void)state;
     assert_true(count > 1);
-    for (size_t i = 0; i < count; i++) {
-        struct fixture *f = hth_new(struct fixture);
-        struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
-
-        opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-        f->world = hth_world_new(1, &opts);
-        task_mount(f->world, &f->files, 3);
-        f->env = hth_node_env(hth_world_node(f->world, "trainer", NULL));
-        check_backend(f, backends[i]);
-        hth_world_free(f->world);
-        hth_free(f);
-    }
+    for (size_t i = 0; i < count; i++)
+        check_backend(*state, backends[i]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(next_forward_uses_averages_and_checkpoints),
+        cmocka_unit_test_setup_teardown(next_forward_uses_averages_and_checkpoints, task_setup,
+                                        task_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
