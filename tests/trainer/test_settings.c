@@ -13,7 +13,7 @@
 #define MODEL   "model or seed"
 #define MODE    "averaging.mode or states"
 #define OPTIM   "optimizer"
-#define BATCH   "averaging.target, every, quorum, delayed, majority, format or clip"
+#define BATCH   "averaging.target, delayed, majority, format or clip"
 #define MEETING "averaging.grid, group or share_max"
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
@@ -48,8 +48,6 @@ enum {
     CLIP,
     KIND,
     TARGET,
-    QUORUM,
-    EVERY,
     DELAYED,
     MAJORITY,
     STATES,
@@ -86,12 +84,6 @@ static void change(struct hth_trainer_opts *o, int what)
         break;
     case TARGET:
         o->share.target *= 4;
-        break;
-    case QUORUM:
-        o->share.quorum = 0.75;
-        break;
-    case EVERY:
-        o->share.every += 10;
         break;
     case DELAYED:
         o->share.delayed = !o->share.delayed;
@@ -138,8 +130,6 @@ static const struct {
     {CLIP, HTH_SETTING_OPTIMIZER, false, true},
     {KIND, HTH_SETTING_OPTIMIZER, true, true},
     {TARGET, HTH_SETTING_BATCH, false, true},
-    {QUORUM, HTH_SETTING_BATCH, false, true},
-    {EVERY, HTH_SETTING_BATCH, false, true},
     {DELAYED, HTH_SETTING_BATCH, false, true},
     {MAJORITY, HTH_SETTING_BATCH, false, true},
     {STATES, HTH_SETTING_MODE, true, true},
