@@ -149,13 +149,14 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
     n->unshown = *r->unshown;
     t->stats.share.state_bytes += r->bytes;
     t->stats.share.state_us = r->took_us;
-    hth_state_fetch_free(n->fetch);
+    if (err == HTH_OK)
+        n->values = hth_blob_ref(r->values);
+    hth_state_fetch_free(n->fetch); /* and with it the result */
     n->fetch = NULL;
     if (err != HTH_OK) {
         is_of_no_use(t, err);
         return;
     }
-    n->values = hth_blob_ref(r->values);
     n->boot = HTH_BOOT_APPLY;
     n->apply.run = apply_run;
     n->apply.done = apply_done;
