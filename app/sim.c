@@ -39,6 +39,8 @@ static const struct hth_question studies[] = {
     {"cuts", hth_sim_cuts_verb, "about 20 min", "a run's network is cut in two for a while"},
     {"arrivals", hth_sim_arrivals_verb, "about 10 min",
      "how soon newcomers take part in the steps of a run"},
+    {"keys", hth_sim_keys_verb, "about 30 min",
+     "a run's speed beside keys that speak and bring nothing"},
 };
 
 int hth_verb_sim(int argc, char **argv)
