@@ -37,6 +37,10 @@ static const struct hth_question studies[] = {
     {"links", hth_sim_links_verb, "about 1 s", "duration of an average when links differ"},
     {"collab", hth_sim_collab_verb, "about 40 s", "trainers of one model join, leave and crash"},
     {"cuts", hth_sim_cuts_verb, "about 20 min", "a run's network is cut in two for a while"},
+    {"arrivals", hth_sim_arrivals_verb, "about 10 min",
+     "how soon newcomers take part in the steps of a run"},
+    {"keys", hth_sim_keys_verb, "about 30 min",
+     "a run's speed beside keys that speak and bring nothing"},
 };
 
 int hth_verb_sim(int argc, char **argv)

@@ -40,7 +40,8 @@
  * pause so long), while something is due from it; after half of that it is asked for a sign of
  * life, so that a busy peer is not taken for a dead one; and all members give such signs unasked,
  * as questions wait behind data on slow lines. A peer that lives but sends no part for patience_us,
- * while its line moves nothing else either, is slow; and so is one that holds up most others for
+ * while its line moves nothing else either, is slow; and so is a stranger of whose values next to
+ * nothing came in silence_new_us, and one that holds up most others for
  * several times what a round takes over usual lines. Reducers give up on whoever is missing at 0.8
  * of the round's time, so that the answers still come within it. A round always ends by its
  * timeout.
@@ -110,6 +111,7 @@ struct hth_reduce_member {
     double bandwidth;     /* bit/s, as of shares.h; 0: reduces nothing */
     double weight;   /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values; both 0: observes */
     uint64_t origin; /* sums run in the order of these, and then in that of members */
+    bool stranger; /* has done nothing yet: nobody is patient with it before its values begin */
 };
 
 /* Why a member was not fully part of a round. */

@@ -53,6 +53,9 @@
 #define HOPELESS        2.0 /* ... twice, where it would take twice that; */
 #define FUTILE          8.0 /* ... not at all, from where it would take eight times that on */
 #define BEGUN_BYTES     (4u << 10) /* from which on the bytes of a part tell of a line */
+/* A stranger's values are more than that in silence_new_us on a line of 1 Mbit/s; words that it
+ * repeats each round trip are fewer. */
+#define STRANGER_BYTES  (64u << 10)
 #define HELD_PART       4   /* ... of what it has taken so far, a quarter at least */
 #define ANSWERS_MAX     2u  /* of one part to who observes: one may be lost with its connection */
 #define REPEATS_MAX     4u  /* ... to who sent it, which an honest member does twice at most */

@@ -393,7 +393,9 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         drop(r, i, HTH_REDUCE_DROP_ABSENT);
         return;
     }
-    if (stood >= o->patience_us)
+    bool begins = m->got > 0 || m->come_bytes >= STRANGER_BYTES;
+    bool idles = m->is.stranger && !begins && stuck >= o->silence_new_us + 2 * way_to(r, i);
+    if (stood >= o->patience_us || idles)
         watch_drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
     /* A reducer may have to lose its patience with somebody first. */
     if (stood >= o->patience_us + o->patience_us / 2)

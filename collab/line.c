@@ -83,7 +83,8 @@ static struct hth_reduce_member member_of(const struct hth_roll_peer *p, bool re
     return (struct hth_reduce_member){.id = p->id,
                                       .addr = p->addr,
                                       .bandwidth = rests || p->addr.family == 0 ? 0 : said(p),
-                                      .weight = p->samples};
+                                      .weight = p->samples,
+                                      .stranger = rests};
 }
 
 static bool reduces(const struct hth_roll_peer *p)

@@ -8,10 +8,13 @@
 /* Programs that make something else of a request's bytes have another version. */
 #define VERSION 1
 
-/* A mean is kept for so long after its step, and after it was last asked for: a member that missed
- * steps of milliseconds asks for several. */
-#define HOLD_US  (1 * HTH_US_PER_S)
-#define ASKED_US (3 * HTH_US_PER_S)
+/* A mean is kept for HOLD_US after its step, and after it was last asked for for ASKED_US: a member
+ * that missed steps of milliseconds asks for several. Or for ASKED_STEPS steps, at most ASKED_MAX_US:
+ * a member whose line carries one mean a step asks for the next one only then. */
+#define HOLD_US      (1 * HTH_US_PER_S)
+#define ASKED_US     (3 * HTH_US_PER_S)
+#define ASKED_STEPS  2
+#define ASKED_MAX_US (120 * HTH_US_PER_S)
 #define BUSY_US  (100 * HTH_US_PER_MS)
 
 /* ---- digests --------------------------------------------------------------------------------- */
@@ -186,11 +189,20 @@ void hth_means_put(struct hth_means *means, const struct hth_hash *head, uint64_
         let_go(means, 0);
     if (means->count > 0 && !means->kept[means->count - 1].drawn)
         draw_last(means);
+    if (means->put_us != 0)
+        means->step_us = hth_now_us(means->env) - means->put_us;
+    means->put_us = hth_now_us(means->env);
     means->kept[means->count++] = (struct kept_mean){.head = *head,
                                                      .step = step,
                                                      .mean = hth_blob_ref(mean),
                                                      .until_us = hth_now_us(means->env) + HOLD_US};
     tidy(means);
+}
+
+static int64_t asked_us(const struct hth_means *means)
+{
+    int64_t steps_us = HTH_MIN(means->step_us, ASKED_MAX_US / ASKED_STEPS) * ASKED_STEPS;
+    return HTH_MAX(ASKED_US, steps_us);
 }
 
 void hth_means_keep_from(struct hth_means *means, uint64_t step)
@@ -240,7 +252,7 @@ static void on_mean(void *arg, struct hth_rpc_request *req)
         return;
     }
     uint64_t count = kept->mean->size / sizeof(float);
-    kept->until_us = hth_now_us(means->env) + ASKED_US;
+    kept->until_us = hth_now_us(means->env) + asked_us(means);
     if (msg.first >= count || msg.values > count - msg.first) {
         refuse(means, req, HTH_E_RANGE, "the mean has fewer values");
     } else if (reads_of(means, hth_rpc_peer(req)) >= HTH_MEAN_READS_MAX) {

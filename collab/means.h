@@ -18,8 +18,8 @@
  * stepped on it, too. The step's rule for values that are not finite is the same for all.
  *
  * A holder keeps the last mean, always. It keeps those before it as far back as one was made or
- * asked for lately, or is newer than the oldest snapshot that it hands out (hth_means_keep_from): a
- * newcomer that fetched a state finds the means since at the same peer. At most HTH_MEANS_MAX, and
+ * asked for lately, by the length of a step, or is newer than the oldest snapshot that it hands out
+ * (hth_means_keep_from): a newcomer that fetched a state finds the means since at the same peer. At most HTH_MEANS_MAX, and
  * all but the last draw on a budget; the oldest go first, so that those kept lead to the last
  * without a gap.
  *

@@ -32,6 +32,7 @@ struct hth_means {
     struct kept_mean kept[HTH_MEANS_MAX]; /* ascending by step */
     uint32_t count;
     uint64_t from;
+    int64_t put_us, step_us; /* when the last mean came, and how long after the one before */
     struct mean_read *reads, **reads_end; /* the oldest first */
     struct hth_means_stats stats;
     double chunk_us; /* that fetched chunks took; 0: not known */

@@ -439,6 +439,9 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
     struct hth_roll *list = hth_calloc(c->capacity, sizeof(*list));
     struct hth_ready_reply *go = &roll->sent;
     roll->sent_ballot = c->ballot;
+    for (uint32_t i = c->seats; i-- > 0;)
+        if (roll_is_held_back(roll, c->seat[i].member))
+            hth_choice_drop(c, c->seat[i].member);
     hth_choice_make(c, move, roll->hears, 0, &roll->go);
     *go = (struct hth_ready_reply){.kind = HTH_READY_GO,
                                    .head = roll_head(roll, roll->go.head),
@@ -569,6 +572,7 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
 {
     uint32_t link;
     HTH_ASSERT(roll->choice->phase == HTH_CHOICE_ROUND);
+    roll_settle_round(roll, err == HTH_OK ? marks : NULL);
     if (err == HTH_OK && make_link(roll, marks, mean, &link))
         take_tip(roll, link, own_entry(roll));
     else

@@ -48,7 +48,8 @@
  * strangers that were in the last round, or are READY with an older head: silence_us at a time or
  * so, and for all together at most 1/20 of the time. Else a newcomer would run after the head for
  * ever where steps are short. Samples that a member says have landed are believed: it brings values
- * of their weight.
+ * of their weight. A round whose list has a stranger that is not in its roll counts against all
+ * strangers: for 40 times as long, 1 s of it apart, those that were in no round yet are not listed.
  *
  * A peer that breaks the rules has the loss: its message is refused or left aside with a named
  * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the

@@ -113,6 +113,8 @@ struct hth_roll_call {
     bool missing; /* a member that is due is not READY in this ballot */
     int64_t strangers_since_us; /* strangers alone are waited for; 0: they are not */
     int64_t patience_us;        /* that strangers have left; below 0: they had more */
+    int64_t trust_us;   /* time that strangers may still waste in rounds, which grows, */
+    int64_t trusted_us; /* since then; below 0: none of them is listed */
 
     struct hth_choice_go go;       /* the round that this member is in, */
     int64_t round_us;              /* since then, */
@@ -240,5 +242,11 @@ bool roll_is_idle(const struct hth_roll_call *roll);
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll);
 /* A GO goes out: counts the time for which strangers were waited for. */
 void roll_settle(struct hth_roll_call *roll);
+/* Whether a member that has brought nothing is left out of the list, because others like it cost
+ * the rounds too much. */
+bool roll_is_held_back(const struct hth_roll_call *roll, uint16_t member);
+/* The round of roll->list has ended: counts its time if a stranger was listed and is not in. `marks`
+ * of the list; NULL: it failed. */
+void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks);
 
 #endif

@@ -8,6 +8,8 @@
 #define DEEDS_MAX        8
 #define STRANGERS_ONE_IN 20
 #define PATIENCE_MAX     HTH_US_PER_S
+#define TRUST_ONE_IN     40 /* of the time, and */
+#define TRUST_MAX        HTH_US_PER_S
 #define COMING_US        HTH_US_PER_S /* to fetch a head */
 #define VOTE_LATER       4            /* 1/4 */
 #define PLAN_MAX         (2 * HTH_ROLL_MEMBERS_MAX)
@@ -216,6 +218,8 @@ static void fill(const struct hth_roll_call *roll, struct plan *p)
     p->missing = false;
     for (uint16_t i = 0; i < hth_chain_members(roll->chain) && p->n < PLAN_MAX; i++) {
         if (roll->mate[i].lost)
+            continue;
+        if (roll_is_held_back(roll, i))
             continue;
         bool here = is_here(c, i), due = !here && hth_choice_is_due(c, i) && !has_left(roll, i);
         if (!here && !due && !is_coming(roll, i))
@@ -447,11 +451,12 @@ void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go
 /* ---- GO ------------------------------------------------------------------------------------ */
 
 /* Samples of those that hold the tip, as this caller's table has them. */
-static uint64_t samples_here(const struct hth_choice *c)
+static uint64_t samples_here(const struct hth_roll_call *roll)
 {
+    const struct hth_choice *c = roll->choice;
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->seats; i++)
-        if (c->seat[i].head == c->tip)
+        if (c->seat[i].head == c->tip && !roll_is_held_back(roll, c->seat[i].member))
             sum += c->seat[i].samples;
     return sum;
 }
@@ -460,7 +465,7 @@ bool roll_is_full(struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
     /* Nobody enters a round with nothing to bring, nor does the caller. */
-    bool enough = roll->choice->samples > 0 && samples_here(roll->choice) >= roll->opts.target;
+    bool enough = roll->choice->samples > 0 && samples_here(roll) >= roll->opts.target;
     bool strangers = enough && roll->awaits == ROLL_AWAITS_STRANGERS;
     if (!strangers)
         roll->strangers_since_us = 0;
@@ -482,7 +487,7 @@ bool roll_has_samples(const struct hth_roll_call *roll, uint16_t member)
 bool roll_is_idle(const struct hth_roll_call *roll)
 {
     return roll->choice->samples == 0 && roll->awaits != ROLL_AWAITS_MEMBERS &&
-           samples_here(roll->choice) >= roll->opts.target;
+           samples_here(roll) >= roll->opts.target;
 }
 
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll)
@@ -497,4 +502,31 @@ void roll_settle(struct hth_roll_call *roll)
     int64_t waited = roll->strangers_since_us != 0 ? now - roll->strangers_since_us : 0;
     int64_t left = roll->patience_us + (now - roll->since_us) / STRANGERS_ONE_IN - waited;
     roll->patience_us = HTH_MIN(left, PATIENCE_MAX);
+}
+
+/* ---- rounds with strangers ------------------------------------------------------------------ */
+
+/* All members of a round count alike: each of them may be the next caller. */
+static int64_t trust_us(const struct hth_roll_call *roll)
+{
+    int64_t grown = (hth_now_us(roll->env) - roll->trusted_us) / TRUST_ONE_IN;
+    return HTH_MIN(roll->trust_us + grown, TRUST_MAX);
+}
+
+bool roll_is_held_back(const struct hth_roll_call *roll, uint16_t member)
+{
+    return member != roll_me(roll) && trust_us(roll) < 0 &&
+           !hth_choice_is_due(roll->choice, member);
+}
+
+void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
+{
+    int64_t now = hth_now_us(roll->env);
+    bool wasted = false;
+    for (uint32_t i = 0; i < roll->list.count; i++)
+        wasted |= roll->list.peer[i].rests && (marks == NULL || !(marks[i] & HTH_ROLL_IN));
+    if (!wasted)
+        return;
+    roll->trust_us = trust_us(roll) - (now - roll->round_us);
+    roll->trusted_us = now;
 }

@@ -9,9 +9,6 @@
 #include "rpc/rpc.h"
 #include "scenarios/trunk.h"
 
-#define CREW_PORT    7000
-#define CREW_NETWORK "crew"
-
 struct crew_member {
     struct hth_crew *crew;
     uint32_t index;
@@ -77,7 +74,7 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
                                   const struct hth_addr *addr)
 {
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_avg_peer_opts o = {.network = CREW_NETWORK,
+    struct hth_avg_peer_opts o = {.network = HTH_CREW_NETWORK,
                                   .addr = *addr,
                                   .mode = addr->family != 0 ? HTH_AVG_TRAINER : HTH_AVG_CLIENT,
                                   .roster = m->crew->opts.roster,
@@ -88,7 +85,7 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
                                   .arg = m};
 
     o.roster.silent = true; /* until there is a trainer, as in the program */
-    rpc.network = CREW_NETWORK;
+    rpc.network = HTH_CREW_NETWORK;
     rpc.listen = addr->family != 0 ? addr : NULL;
     rpc.on_peer_lost = hth_avg_peer_lost;
     rpc.arg = &m->avg;
@@ -98,7 +95,7 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
 
 static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth_dht *dht)
 {
-    struct hth_addr addr = hth_node_addr(m->node, CREW_PORT);
+    struct hth_addr addr = hth_node_addr(m->node, HTH_CREW_PORT);
     struct hth_trainer_opts trainer = m->crew->opts.trainer;
 
     if (m->index < m->crew->opts.clients)
@@ -109,7 +106,7 @@ static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth
     trainer.averager = &m->avg.averager;
     trainer.share.roster = m->avg.roster;
     trainer.share.dht = dht;
-    trainer.share.network = CREW_NETWORK;
+    trainer.share.network = HTH_CREW_NETWORK;
     trainer.share.addr = addr;
     trainer.share.reducer = m->avg.reducer;
     trainer.share.shape = m->crew->opts.roster.shape;

@@ -21,6 +21,9 @@
 
 struct hth_crew;
 
+#define HTH_CREW_NETWORK "crew"
+#define HTH_CREW_PORT    7000
+
 struct hth_crew_opts {
     uint32_t members; /* at the start */
     uint32_t members_max;

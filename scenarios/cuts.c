@@ -8,14 +8,10 @@
 #include "core/map.h"
 #include "core/mem.h"
 #include "kernels/params.h"
-#include "scenarios/crew.h"
-#include "scenarios/idx.h"
+#include "scenarios/toy.h"
 
 #define S            HTH_US_PER_S
 #define MEMBERS_MAX  16
-#define ITEMS        512
-#define SIDE         4
-#define CLASSES      4
 #define EACH_SAMPLES 36 /* of a step, by the number of trainers */
 #define WARM_US      (12 * S)
 #define RATE_US      (6 * S) /* end of the warm-up, in which the run's speed is measured */
@@ -44,8 +40,6 @@ struct cut_run {
     struct hth_world *world;
     struct hth_crew *crew;
     struct hth_map *links; /* by head */
-    uint8_t images[HTH_IDX_IMAGES_HEAD + ITEMS * SIDE * SIDE];
-    uint8_t labels[HTH_IDX_LABELS_HEAD + ITEMS];
     double slow[MEMBERS_MAX]; /* a machine's time by the fastest one's */
     uint32_t part[MEMBERS_MAX];
     int64_t cut_us, heal_us; /* 0: not yet */
@@ -54,22 +48,6 @@ struct cut_run {
 };
 
 /* ---- the run --------------------------------------------------------------------------------- */
-
-static void mount(struct cut_run *c)
-{
-    struct hth_rng rng;
-
-    hth_rng_init(&rng, 3);
-    hth_sim_idx_heads(c->images, c->labels, ITEMS, SIDE);
-    for (uint32_t i = 0; i < ITEMS; i++) {
-        c->labels[HTH_IDX_LABELS_HEAD + i] = (uint8_t)hth_rng_below(&rng, CLASSES);
-        for (uint32_t j = 0; j < SIDE * SIDE; j++)
-            c->images[HTH_IDX_IMAGES_HEAD + i * SIDE * SIDE + j] =
-                (uint8_t)hth_rng_below(&rng, 256);
-    }
-    hth_world_mount(c->world, "images", c->images, sizeof(c->images));
-    hth_world_mount(c->world, "labels", c->labels, sizeof(c->labels));
-}
 
 static uint64_t bits_of(struct cut_run *c, uint32_t i)
 {
@@ -130,12 +108,6 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
         c->report->bits_differ += bits_of(c, i) != link->bits;
 }
 
-static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
-{
-    (void)arg;
-    t->data.peer = i + 1;
-}
-
 /* A micro-batch takes about 50 ms on the fastest machine. */
 static struct hth_device device_of(double slow)
 {
@@ -151,32 +123,12 @@ static struct hth_device device_of(double slow)
 
 static struct hth_crew_opts crew_opts(struct cut_run *c)
 {
-    struct hth_crew_opts crew = HTH_CREW_OPTS_INIT;
-    struct hth_trainer_opts *t = &crew.trainer;
+    struct hth_crew_opts crew;
 
-    t->model.d = 8;
-    t->model.features = SIDE * SIDE;
-    t->model.classes = CLASSES;
-    t->model.grid_dim[0] = t->model.grid_dim[1] = 2;
-    t->model.top_k = 2;
-    t->model.balance = 0;
-    t->model.seed = 5;
-    t->optim.schedule.lr = 1e-3f;
-    t->local_optim.schedule.lr = 0; /* all experts are equal and stay so */
-    t->data.images = "images";
-    t->data.labels = "labels";
-    t->data.classes = CLASSES;
-    t->data.shuffle_rows = 64;
-    t->eval_every = 0;
-    t->micro_batch = 6;
-    t->flights = 1;
-    t->updates_max = 1u << 30;
-    t->share.mode = HTH_SHARE_BATCH;
-    t->share.every = 0;
-    t->share.target = (uint64_t)EACH_SAMPLES * c->opts->members;
-    t->share.strict = c->opts->strict;
+    hth_toy_crew(HTH_TOY_SIDE, &crew);
+    crew.trainer.share.target = (uint64_t)EACH_SAMPLES * c->opts->members;
+    crew.trainer.share.strict = c->opts->strict;
     crew.members = c->opts->members;
-    crew.edit = edit;
     crew.on_update = on_update;
     crew.arg = c;
     return crew;
@@ -351,6 +303,7 @@ enum hth_err hth_sim_cut(const struct hth_cut_opts *opts, struct hth_cut_report 
 {
     struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
     struct cut_run *c;
+    struct hth_toy *toy;
     struct cut_link *link;
     enum hth_err err;
 
@@ -366,7 +319,7 @@ enum hth_err hth_sim_cut(const struct hth_cut_opts *opts, struct hth_cut_report 
     c->links = hth_map_new_held(offsetof(struct cut_link, head), sizeof(struct hth_hash));
     for (uint32_t i = 0; i < opts->members; i++)
         c->part[i] = i < opts->away;
-    mount(c);
+    toy = hth_toy_new(c->world, HTH_TOY_SIDE);
     const struct hth_crew_opts crew = crew_opts(c);
     c->crew = hth_crew_new(c->world, &crew);
     set_machines(c);
@@ -374,6 +327,7 @@ enum hth_err hth_sim_cut(const struct hth_cut_opts *opts, struct hth_cut_report 
     err = hth_crew_err(c->crew);
     hth_world_free(c->world);
     hth_crew_free(c->crew);
+    hth_toy_free(toy);
     for (size_t it = 0; (link = hth_map_next(c->links, &it, NULL, NULL)) != NULL;)
         hth_free(link);
     hth_map_free(c->links);
