@@ -30,6 +30,10 @@
  * A *fork* is a link without that quorum: some members went on without the others
  * (averaging.majority: eventual). hth_chain_better says which of two chains remains when they meet.
  *
+ * A roll is what somebody says. A link is *proven* when a quorum of its base's voters signed its
+ * head, or one on top of it (proof.h): then they hold it, and it proves who contributed what. A
+ * member leaves its chain for one that has parted from it only for samples that are proven.
+ *
  * A member is a process, not a machine: a peer's id and the number of its life. A process that
  * starts again without its promises is another member.
  *
@@ -107,6 +111,12 @@ struct hth_chain_opts {
     uint32_t rolls_max;   /* entries of all kept rolls together: older links make room */
 };
 
+/* Signatures of a link (proof.h). */
+struct hth_link_sigs {
+    struct hth_link_sig *sig;
+    uint32_t count;
+};
+
 struct hth_chain;
 
 struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts);
@@ -116,6 +126,9 @@ void hth_chain_free(struct hth_chain *chain);
  * link is forgotten. Errors: E_TOO_LARGE (the store is full); *out is HTH_MEMBER_NONE then. */
 enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life,
                               uint16_t *out) HTH_MUST;
+/* The same for one that has a number; else HTH_MEMBER_NONE. */
+uint16_t hth_chain_known(const struct hth_chain *chain, const struct hth_peer_id *id,
+                         uint64_t life);
 /* This member is never forgotten. */
 void hth_chain_keep(struct hth_chain *chain, uint16_t member);
 /* Which one of all that ever had this number has it; 0: nobody. */
@@ -130,7 +143,7 @@ uint32_t hth_chain_members_max(const struct hth_chain *chain);
 const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t member);
 uint64_t hth_chain_life(const struct hth_chain *chain, uint16_t member);
 
-/* Takes up a link, or finds it. Copies the roll. Errors: E_NOT_FOUND (the link before it is unknown
+/* Takes up a link that this process made, or finds it; trusts it. Copies the roll. Errors: E_NOT_FOUND (the link before it is unknown
  * here: fetch it first); E_MALFORMED (a roll that is empty or has a member twice, marks that are
  * none, unknown members, a step that does not follow, a genesis with a link before it, another kind
  * without one); E_STALE (a step whose roll holds no quorum, or a fork whose roll does); E_REFUSED
@@ -150,6 +163,14 @@ enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint3
 /* The same for a link whose predecessor need not be known; `samples` are those of all before it. */
 enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
                                    uint32_t *out) HTH_MUST;
+/* This process vouches for a link, and for those before it: they need no proof. */
+void hth_chain_trust(struct hth_chain *chain, uint32_t link);
+bool hth_chain_trusts(const struct hth_chain *chain, uint32_t link);
+/* Whether the weights of its voters are known: not right after an anchor. */
+bool hth_chain_judges(const struct hth_chain *chain, uint32_t link);
+/* For proof.c. They go with the link. */
+struct hth_link_sigs *hth_chain_sigs(const struct hth_chain *chain, uint32_t link);
+const struct hth_chain_opts *hth_chain_opts(const struct hth_chain *chain);
 /* Takes back the links that were added when there were `count`: nobody refers to them yet. */
 void hth_chain_drop(struct hth_chain *chain, uint32_t count);
 /* The link at which somebody has to begin who wants to judge what follows `link`, and has nothing:
@@ -194,9 +215,11 @@ static inline void hth_members_put(uint64_t *set, uint16_t member)
 }
 /* Whether a holder of link b should go over to link a. Where a follows from b's base without a fork
  * between them: when a's step is later. Where b follows from a's base in that way: no. Else the
- * chains have parted: in a run with forks, or where no link is in both, the chain whose base has
- * more samples is better, then the smaller head of the base. Bases, not tips: all candidates of one
- * choice compare alike, so nobody goes back and forth. */
+ * chains have parted: in a run with forks, or where no link is in both, the chain with more samples
+ * up to its base, since the last common link, is better, then the smaller head of the base. Only
+ * what is proven counts (hth_proof_samples); all of a chain counts for those that made it. So of
+ * two groups at most one goes over. Bases, not tips: the READYs that prove a tip are on their way,
+ * and all candidates of one choice compare alike, so nobody goes back and forth. */
 bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b);
 
 #endif

@@ -178,6 +178,7 @@ enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth
         return HTH_E_NOT_FOUND;
     if (hth_chain_at(chain, out->tip)->step != file->step)
         return HTH_E_MALFORMED;
+    hth_chain_trust(chain, out->tip);
     if (is_zero(&file->accepted))
         return HTH_OK;
     out->accepted = hth_chain_find(chain, &file->accepted);

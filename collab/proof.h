@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * proof.h: signatures that prove a link: who held its head, and who brought what.
+ *
+ * A member signs each head that it holds, once, and says so with its READY. The caller has the
+ * READYs of a quorum before it sends a GO, so its GO carries their signatures on the head to all of
+ * the list. Each keeps them with the link, and LINKS serves them.
+ *
+ *     B, C --- READY + signature on h ---> A --- GO + a quorum's signatures on h ---> B, C
+ *
+ * What is signed, little-endian (Ed25519, by the key whose hash is the member's id):
+ *
+ *     "HTHLINK" and a zero byte, run 32, head 32, u64 samples in the means up to this head, u64
+ *     life, u8 made, u32 batch, u32 samples
+ *
+ * `made`: the signer took part in the round that made the link; batch and samples are then those of
+ * its entry in the roll, 0 without one. A signer that fetched the head says 0 for all three. The
+ * head covers all links before it, so a signature vouches for them too, and for the samples that a
+ * reader who begins at an anchor can't count.
+ *
+ * A link is *proven* when members that signed it, or a link on top of it, are a quorum of its
+ * base's voters. A fork has no such quorum: a quorum of its own voters, and a voter of the link
+ * before it, prove it; a genesis, its own voters. Right after an anchor weights are not known, and
+ * one voter is enough. Links that this process made, and those before them, need no proof
+ * (hth_chain_trust). When chains have parted, the other chain's links count up to its first one
+ * that is not proven (hth_chain_better).
+ *
+ * What it does not prove: ids are free, so a peer with keys of its own can sign a chain of its own
+ * that has no link in common with this one.
+ *
+ * *Equivocation*: a member makes one link in a ballot. Two links of one ballot of one choice, each
+ * signed as made by one life, convict it. Both signatures stay with their links.
+ *
+ * Signatures of others are checked when they are needed: by the caller that hears a READY, before
+ * they are served, and when chains that have parted are compared; one of each member is enough for
+ * a whole run of links. A bad one is dropped. A link keeps at most one signature of each of its
+ * base's voters. One thread at a time.
+ */
+#ifndef HTH_COLLAB_PROOF_H
+#define HTH_COLLAB_PROOF_H
+
+#include "collab/chain.h"
+
+#define HTH_SIGNED_BYTES (8 + 32 + 32 + 8 + 8 + 1 + 4 + 4)
+/* On the wire: key 32, life u64, made u8, signature 64. */
+#define HTH_SIG_BYTES (HTH_PUBKEY_LEN + 8 + 1 + HTH_SIG_LEN)
+
+struct hth_sig {
+    struct hth_pubkey key;
+    uint64_t life;
+    bool made;
+    uint8_t sig[HTH_SIG_LEN];
+};
+
+/* A link's signature as it is kept. */
+struct hth_link_sig {
+    struct hth_sig sig;
+    uint32_t born; /* hth_chain_born of its member: else it is of one that is forgotten */
+    uint16_t member;
+    bool good; /* it was checked */
+};
+
+void hth_sig_write(const struct hth_sig *sig, struct hth_writer *w);
+/* Errors: E_TRUNCATED, E_MALFORMED (made). */
+enum hth_err hth_sig_read(struct hth_reader *r, struct hth_sig *out) HTH_MUST;
+
+/* The bytes that a member signs. */
+void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
+                     uint8_t out[HTH_SIGNED_BYTES]);
+void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
+                    const struct hth_secret *secret, struct hth_sig *out);
+/* Keeps a signature with a link; `check`: now, else when it is needed. `twin` is another link that
+ * the signer made in the same ballot, or HTH_LINK_NONE. Errors: E_NOT_FOUND (it is of no voter of
+ * the link's base: nothing is kept), E_BAD_SIGNATURE. */
+enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
+                            bool check, uint32_t *twin) HTH_MUST;
+/* The signatures of a link that prove it together with those of `set`, the members that signed
+ * links on top of it; adds their members. At most `max`; they stay valid until the next
+ * hth_proof_keep. `out` NULL: adds all that signed the link. Returns how many are in `out`. */
+uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set,
+                        const struct hth_sig **out, uint32_t max);
+/* Words of such a set. */
+size_t hth_proof_words(const struct hth_chain *chain);
+/* Samples of the links after `from` (HTH_LINK_NONE: of all) up to `link`, as far as all links
+ * before are proven or made here. */
+uint64_t hth_proof_samples(const struct hth_chain *chain, uint32_t link, uint32_t from);
+
+#endif
