@@ -756,7 +756,7 @@ bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b)
         return false;
     const struct held *x = held_at(chain, a), *y = held_at(chain, b);
     if (follows(chain, a, hth_chain_base(chain, b)))
-        return x->link.step > y->link.step;
+        return x->link.step > y->link.step && hth_proof_backs(chain, a, hth_chain_base(chain, b));
     if (follows(chain, b, hth_chain_base(chain, a)))
         return false;
     if (!chain->opts.eventual && x->first == y->first)

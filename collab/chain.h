@@ -214,7 +214,7 @@ static inline void hth_members_put(uint64_t *set, uint16_t member)
     set[member / 64] |= UINT64_C(1) << (member % 64);
 }
 /* Whether a holder of link b should go over to link a. Where a follows from b's base without a fork
- * between them: when a's step is later. Where b follows from a's base in that way: no. Else the
+ * between them: when a's step is later, and a is backed (hth_proof_backs). Where b follows from a's base in that way: no. Else the
  * chains have parted: in a run with forks, or where no link is in both, the chain with more samples
  * up to its base, since the last common link, is better, then the smaller head of the base. Only
  * what is proven counts (hth_proof_samples); all of a chain counts for those that made it. So of

@@ -204,18 +204,36 @@ uint64_t hth_proof_samples(const struct hth_chain *chain, uint32_t link, uint32_
 {
     uint64_t sum = 0, begin = from == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, from);
     uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    bool forked = false; /* the link on top is a fork that is proven */
     while (link != from) {
-        uint32_t prev = hth_chain_at(chain, link)->prev;
-        uint64_t before = prev == HTH_LINK_NONE ? begin : hth_chain_samples(chain, prev);
+        const struct hth_chain_link *at = hth_chain_at(chain, link);
+        uint64_t before =
+            at->prev == HTH_LINK_NONE ? begin : hth_chain_samples(chain, at->prev);
         if (hth_chain_trusts(chain, link)) {
             sum += hth_chain_samples(chain, link) - begin;
             break;
         }
         hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+        bool good = forked || is_proven(chain, link, set);
         /* What follows a link that is not proven counts for nothing. */
-        sum = is_proven(chain, link, set) ? sum + hth_chain_samples(chain, link) - before : 0;
-        link = prev;
+        sum = good ? sum + hth_chain_samples(chain, link) - before : 0;
+        forked = good && at->kind == HTH_LINK_FORK;
+        link = at->prev;
     }
     hth_free(set);
     return sum;
+}
+
+bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)
+{
+    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    bool good = true;
+    for (uint32_t k = link; good && k != from && !hth_chain_trusts(chain, k);
+         k = hth_chain_at(chain, k)->prev) {
+        hth_proof_pick(chain, k, set, NULL, UINT32_MAX);
+        good = k == link ? has_voter(chain, hth_chain_base(chain, k), set)
+                         : is_proven(chain, k, set);
+    }
+    hth_free(set);
+    return good;
 }

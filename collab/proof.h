@@ -20,10 +20,11 @@
  *
  * A link is *proven* when members that signed it, or a link on top of it, are a quorum of its
  * base's voters. A fork has no such quorum: a quorum of its own voters, and a voter of the link
- * before it, prove it; a genesis, its own voters. Right after an anchor weights are not known, and
+ * before it, prove it, and that link with it; a genesis, its own voters. Right after an anchor weights are not known, and
  * one voter is enough. Links that this process made, and those before them, need no proof
  * (hth_chain_trust). When chains have parted, the other chain's links count up to its first one
- * that is not proven (hth_chain_better).
+ * that is not proven (hth_chain_better). A step on top of one's own chain is followed when the links
+ * between are proven, and one voter signed the tip: the others' READYs are on their way.
  *
  * What it does not prove: ids are free, so a peer with keys of its own can sign a chain of its own
  * that has no link in common with this one.
@@ -84,5 +85,7 @@ size_t hth_proof_words(const struct hth_chain *chain);
 /* Samples of the links after `from` (HTH_LINK_NONE: of all) up to `link`, as far as all links
  * before are proven or made here. */
 uint64_t hth_proof_samples(const struct hth_chain *chain, uint32_t link, uint32_t from);
+/* Whether links that follow from `from` are proven up to `link`, and a voter signed that one. */
+bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from);
 
 #endif
