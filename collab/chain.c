@@ -761,15 +761,15 @@ bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b)
         return false;
     if (!chain->opts.eventual && x->first == y->first)
         return false;
-    a = hth_chain_base(chain, a);
-    b = hth_chain_base(chain, b);
-    uint32_t common = find_common(chain, a, b);
-    uint64_t begin = common == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, common);
-    uint64_t own = hth_proof_samples(chain, b, common);
-    if (hth_chain_samples(chain, a) - begin < own)
+    uint32_t base_a = hth_chain_base(chain, a), base_b = hth_chain_base(chain, b);
+    uint32_t common = find_common(chain, base_a, base_b);
+    uint64_t begin = common == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, common), own, other;
+    hth_proof_samples(chain, b, common, &own);
+    if (hth_chain_samples(chain, base_a) - begin < own)
         return false;
-    uint64_t other = hth_proof_samples(chain, a, common);
-    if (other != own)
+    bool all = hth_proof_samples(chain, a, common, &other);
+    if (other != own || !all)
         return other > own;
-    return memcmp(hth_chain_head(chain, a), hth_chain_head(chain, b), sizeof(x->head)) < 0;
+    return memcmp(hth_chain_head(chain, base_a), hth_chain_head(chain, base_b),
+                  sizeof(x->head)) < 0;
 }

@@ -97,18 +97,19 @@ static bool are_rivals(const struct hth_chain *chain, uint32_t a, uint32_t b)
            hth_chain_base(chain, x->prev) == hth_chain_base(chain, y->prev);
 }
 
-static uint32_t find_twin(const struct hth_chain *chain, uint32_t link, struct hth_link_sig *held)
+static void find_twin(const struct hth_chain *chain, uint32_t link, struct hth_link_sig *held)
 {
     if (!held->sig.made)
-        return HTH_LINK_NONE;
+        return;
     for (uint32_t k = hth_chain_count(chain); k-- > 0 && hth_chain_has(chain, k);) {
         struct hth_link_sig *other = are_rivals(chain, link, k) ? find(chain, k, held->member)
                                                                 : NULL;
         if (other != NULL && other->sig.made && is_good(chain, k, other) &&
-            is_good(chain, link, held))
-            return k;
+            is_good(chain, link, held)) {
+            other->twin = link;
+            held->twin = k;
+        }
     }
-    return HTH_LINK_NONE;
 }
 
 static struct hth_link_sig *take_place(const struct hth_chain *chain, uint32_t link,
@@ -131,12 +132,14 @@ enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct
     *twin = HTH_LINK_NONE;
     if (member == HTH_MEMBER_NONE || !votes(chain, base, member))
         return HTH_E_NOT_FOUND;
-    struct hth_link_sig got = {*sig, hth_chain_born(chain, member), member, false};
+    struct hth_link_sig got = {*sig, hth_chain_born(chain, member), member, false, HTH_LINK_NONE};
     struct hth_link_sig *held = find(chain, link, member);
     bool same = held != NULL && held->sig.made == sig->made &&
                 memcmp(held->sig.sig, sig->sig, sizeof(sig->sig)) == 0;
-    if (same && (held->good || !check))
+    if (same && (held->good || !check)) {
+        *twin = held->twin;
         return HTH_OK;
+    }
     if (held != NULL && !check)
         return HTH_OK; /* the first one stays until one is checked */
     if (check && !is_good(chain, link, &got))
@@ -146,7 +149,8 @@ enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct
     if (held == NULL)
         return HTH_E_NOT_FOUND;
     *held = got;
-    *twin = find_twin(chain, link, held);
+    find_twin(chain, link, held);
+    *twin = held->twin;
     return HTH_OK;
 }
 
@@ -200,11 +204,14 @@ uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *
     return count;
 }
 
-uint64_t hth_proof_samples(const struct hth_chain *chain, uint32_t link, uint32_t from)
+bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out)
 {
     uint64_t sum = 0, begin = from == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, from);
     uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
     bool forked = false; /* the link on top is a fork that is proven */
+    bool all = true;
+    uint32_t link = hth_chain_base(chain, tip);
+    hth_proof_pick(chain, tip, set, NULL, UINT32_MAX);
     while (link != from) {
         const struct hth_chain_link *at = hth_chain_at(chain, link);
         uint64_t before =
@@ -217,11 +224,13 @@ uint64_t hth_proof_samples(const struct hth_chain *chain, uint32_t link, uint32_
         bool good = forked || is_proven(chain, link, set);
         /* What follows a link that is not proven counts for nothing. */
         sum = good ? sum + hth_chain_samples(chain, link) - before : 0;
+        all &= good;
         forked = good && at->kind == HTH_LINK_FORK;
         link = at->prev;
     }
     hth_free(set);
-    return sum;
+    *out = sum;
+    return all;
 }
 
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)

@@ -58,7 +58,8 @@ struct hth_link_sig {
     struct hth_sig sig;
     uint32_t born; /* hth_chain_born of its member: else it is of one that is forgotten */
     uint16_t member;
-    bool good; /* it was checked */
+    bool good;     /* it was checked */
+    uint32_t twin; /* another link that the signer made in the same ballot, or HTH_LINK_NONE */
 };
 
 void hth_sig_write(const struct hth_sig *sig, struct hth_writer *w);
@@ -70,8 +71,7 @@ void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t memb
                      uint8_t out[HTH_SIGNED_BYTES]);
 void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
                     const struct hth_secret *secret, struct hth_sig *out);
-/* Keeps a signature with a link; `check`: now, else when it is needed. `twin` is another link that
- * the signer made in the same ballot, or HTH_LINK_NONE. Errors: E_NOT_FOUND (it is of no voter of
+/* Keeps a signature with a link; `check`: now, else when it is needed. *twin: see above. Errors: E_NOT_FOUND (it is of no voter of
  * the link's base: nothing is kept), E_BAD_SIGNATURE. */
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
                             bool check, uint32_t *twin) HTH_MUST;
@@ -82,9 +82,9 @@ uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *
                         const struct hth_sig **out, uint32_t max);
 /* Words of such a set. */
 size_t hth_proof_words(const struct hth_chain *chain);
-/* Samples of the links after `from` (HTH_LINK_NONE: of all) up to `link`, as far as all links
- * before are proven or made here. */
-uint64_t hth_proof_samples(const struct hth_chain *chain, uint32_t link, uint32_t from);
+/* Samples of the links after `from` (HTH_LINK_NONE: of all) up to a tip's base, as far as all links
+ * before are proven or made here. Returns whether all are. */
+bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out);
 /* Whether links that follow from `from` are proven up to `link`, and a voter signed that one. */
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from);
 

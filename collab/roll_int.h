@@ -202,7 +202,7 @@ void roll_on_links(void *arg, struct hth_rpc_request *req);
 /* This member's signature on its tip. */
 const struct hth_sig *roll_sign(struct hth_roll_call *roll);
 /* A READY's signature, which a voter of the head's base has to have. Errors: E_BAD_SIGNATURE;
- * E_PROTOCOL (it equivocates). */
+ * E_PROTOCOL (it equivocates: it has no vote for either head). */
 enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t head,
                             const struct hth_ready_msg *msg) HTH_MUST;
 /* Puts a quorum's signatures on its head into a GO; keeps those of a GO that came. */

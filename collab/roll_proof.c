@@ -11,7 +11,7 @@ static void note_twin(struct hth_roll_call *roll, uint16_t member, uint32_t a, u
 {
     char name[HTH_PEER_SHORT_LEN], one[2 * HTH_HASH_LEN + 1], two[2 * HTH_HASH_LEN + 1];
     const struct hth_chain_link *link = hth_chain_at(roll->chain, a);
-    if (roll->mate[member].equivocates)
+    if (roll->mate[member].equivocates || !hth_chain_has(roll->chain, b))
         return;
     roll->mate[member].equivocates = true;
     hth_hex(hth_chain_head(roll->chain, a)->b, HTH_HASH_LEN, one);
