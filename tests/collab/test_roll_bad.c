@@ -637,8 +637,11 @@ static void ready_on_a_forged_chain(struct line *l)
     struct hth_ready_msg msg = ready_of(l, 0, 0);
     struct hth_roll roll[HONEST];
     struct hth_chain_opts o = *hth_chain_opts(l->mate[0].chain);
-    struct hth_chain_link link = {
-        .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = roll, .count = HONEST};
+    struct hth_chain_link link = {.prev = HTH_LINK_NONE,
+                                  .protocol = 1,
+                                  .kind = HTH_LINK_GENESIS,
+                                  .roll = roll,
+                                  .count = HONEST};
     hth_chain_free(l->own);
     l->own = hth_chain_new(&o);
     memcpy(link.mean.b, &l->serial, sizeof(l->serial));
