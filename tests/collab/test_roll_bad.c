@@ -43,6 +43,8 @@ struct line {
     uint32_t head;         /* in it */
     uint32_t serial;
     uint32_t astray; /* states of no honest member that one of them wanted */
+    uint8_t forged[2048]; /* the run and a link */
+    size_t forged_len;
     uint32_t twin[2]; /* links of one ballot, in the liar's chain */
     size_t log_len;
     char log[LOG_MAX];
@@ -572,10 +574,27 @@ static void roll_of_strangers(struct line *l, struct hth_rpc_request *req)
 }
 
 /* The others' last link again, as a step on top of it: none of those that it names signed it. */
-static void roll_of_the_honest(struct line *l, struct hth_rpc_request *req)
+static void ready_on_a_forged_step(struct line *l)
 {
+    struct hth_ready_msg msg = ready_of(l, 0, 0);
     const struct mate *m = &l->mate[0];
     uint32_t tip = hth_roll_choice(m->roll)->tip;
+    struct hth_writer w;
+    hth_writer_init(&w, l->forged, sizeof(l->forged));
+    hth_write_bytes(&w, &hth_chain_opts(m->chain)->run, HTH_HASH_LEN);
+    uint8_t *link = l->forged + w.pos;
+    hth_chain_write(m->chain, tip, &w);
+    assert_ok(w.err);
+    hth_store_u64le(link, hth_chain_at(m->chain, tip)->step + 1);
+    memcpy(link + 8, hth_chain_head(m->chain, tip), HTH_HASH_LEN);
+    link[8 + 32 + 4 + 4] = HTH_LINK_STEP;
+    l->forged_len = w.pos;
+    m->env->crypto->hash(l->forged, w.pos, &msg.head);
+    send_ready(l, 0, &msg);
+}
+
+static void the_forged_step(struct line *l, struct hth_rpc_request *req)
+{
     static uint8_t bytes[4096];
     struct hth_writer w;
     hth_writer_init(&w, bytes, sizeof(bytes));
@@ -583,13 +602,8 @@ static void roll_of_the_honest(struct line *l, struct hth_rpc_request *req)
     hth_write_u8(&w, 0);
     hth_write_u64(&w, 0);
     hth_write_u16(&w, 1);
-    uint8_t *link = bytes + w.pos;
-    hth_chain_write(m->chain, tip, &w);
-    hth_store_u64le(link, hth_chain_at(m->chain, tip)->step + 1);
-    memcpy(link + 8, hth_chain_head(m->chain, tip), HTH_HASH_LEN);
-    link[8 + 32 + 4 + 4] = HTH_LINK_STEP;
+    hth_write_bytes(&w, l->forged + HTH_HASH_LEN, l->forged_len - HTH_HASH_LEN);
     hth_write_u16(&w, 0);
-    assert_ok(w.err);
     struct hth_rpc_body body = {.payload = bytes, .payload_len = w.pos};
     hth_rpc_reply(req, &body);
 }
@@ -870,8 +884,7 @@ static void a_liar_has_the_loss(void **state)
          links_with_bits_beyond, NULL, HTH_E_AGAIN, "bad links: E_MALFORMED"},
         {"a roll of strangers", false, ready_on_an_unknown_head, roll_of_strangers, NULL,
          HTH_E_AGAIN, "bad links: E_STALE"},
-        {"a roll of the honest", false, ready_on_an_unknown_head, roll_of_the_honest, NULL,
-         HTH_E_AGAIN, NULL},
+        {"a forged step", false, ready_on_a_forged_step, the_forged_step, NULL, HTH_E_AGAIN, NULL},
         {"a forged chain with more samples", false, ready_on_a_forged_chain, the_forged_chain,
          NULL, HTH_E_AGAIN, NULL},
         {"links without end", false, ready_on_an_unknown_head, links_without_end, NULL,
