@@ -404,6 +404,15 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
     hth_free(lots);
 }
 
+bool hth_chain_votes(const struct hth_chain *chain, uint32_t link, uint16_t member)
+{
+    const struct held *held = held_at(chain, link);
+    for (uint32_t i = 0; i < held->voters_count; i++)
+        if (held->voters[i].member == member)
+            return true;
+    return false;
+}
+
 bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_test *has,
                       const void *ctx)
 {
@@ -750,26 +759,35 @@ static uint32_t find_common(const struct hth_chain *chain, uint32_t a, uint32_t 
     return a == b ? a : HTH_LINK_NONE;
 }
 
-bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b)
+static bool is_better(const struct hth_chain *chain, uint32_t a, uint32_t b, bool claimed)
 {
     if (a == b)
         return false;
     const struct held *x = held_at(chain, a), *y = held_at(chain, b);
-    if (follows(chain, a, hth_chain_base(chain, b)))
-        return x->link.step > y->link.step && hth_proof_backs(chain, a, hth_chain_base(chain, b));
-    if (follows(chain, b, hth_chain_base(chain, a)))
-        return false;
-    if (!chain->opts.eventual && x->first == y->first)
-        return false;
     uint32_t base_a = hth_chain_base(chain, a), base_b = hth_chain_base(chain, b);
-    uint32_t common = find_common(chain, base_a, base_b);
-    uint64_t begin = common == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, common), own, other;
-    hth_proof_samples(chain, b, common, &own);
-    if (hth_chain_samples(chain, base_a) - begin < own)
+    if (follows(chain, a, base_b))
+        return x->link.step > y->link.step && (claimed || hth_proof_backs(chain, a, base_b));
+    if (follows(chain, b, base_a) || (!chain->opts.eventual && x->first == y->first))
         return false;
-    bool all = hth_proof_samples(chain, a, common, &other);
+    uint32_t common = find_common(chain, base_a, base_b);
+    uint64_t begin = common == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, common);
+    uint64_t own, other = hth_chain_samples(chain, base_a) - begin;
+    hth_proof_samples(chain, b, common, &own);
+    if (other < own)
+        return false;
+    bool all = claimed || hth_proof_samples(chain, a, common, &other);
     if (other != own || !all)
         return other > own;
     return memcmp(hth_chain_head(chain, base_a), hth_chain_head(chain, base_b),
                   sizeof(x->head)) < 0;
+}
+
+bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b)
+{
+    return is_better(chain, a, b, false);
+}
+
+bool hth_chain_claims(const struct hth_chain *chain, uint32_t a, uint32_t b)
+{
+    return is_better(chain, a, b, true);
 }

@@ -191,6 +191,8 @@ const struct hth_chain_link *hth_chain_at(const struct hth_chain *chain, uint32_
 const struct hth_hash *hth_chain_head(const struct hth_chain *chain, uint32_t link);
 struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link);
 uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link);
+/* Whether a member is a voter of a link. */
+bool hth_chain_votes(const struct hth_chain *chain, uint32_t link, uint16_t member);
 /* Samples in the means of this link and of all before it, from the genesis on. */
 uint64_t hth_chain_samples(const struct hth_chain *chain, uint32_t link);
 /* The same without this link's. */
@@ -221,5 +223,7 @@ static inline void hth_members_put(uint64_t *set, uint16_t member)
  * two groups at most one goes over. Bases, not tips: the READYs that prove a tip are on their way,
  * and all candidates of one choice compare alike, so nobody goes back and forth. */
 bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b);
+/* The same if all that its links say were proven. */
+bool hth_chain_claims(const struct hth_chain *chain, uint32_t a, uint32_t b);
 
 #endif

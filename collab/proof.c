@@ -70,15 +70,6 @@ static bool is_good(const struct hth_chain *chain, uint32_t link, struct hth_lin
 
 /* ---- those of a link ---------------------------------------------------------------------- */
 
-static bool votes(const struct hth_chain *chain, uint32_t base, uint16_t member)
-{
-    struct hth_voters voters = hth_chain_voters(chain, base);
-    for (uint32_t i = 0; i < voters.count; i++)
-        if (voters.order[i].member == member)
-            return true;
-    return false;
-}
-
 static struct hth_link_sig *find(const struct hth_chain *chain, uint32_t link, uint16_t member)
 {
     struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
@@ -102,8 +93,8 @@ static void find_twin(const struct hth_chain *chain, uint32_t link, struct hth_l
     if (!held->sig.made)
         return;
     for (uint32_t k = hth_chain_count(chain); k-- > 0 && hth_chain_has(chain, k);) {
-        struct hth_link_sig *other = are_rivals(chain, link, k) ? find(chain, k, held->member)
-                                                                : NULL;
+        struct hth_link_sig *other =
+            are_rivals(chain, link, k) ? find(chain, k, held->member) : NULL;
         if (other != NULL && other->sig.made && is_good(chain, k, other) &&
             is_good(chain, link, held)) {
             other->twin = link;
@@ -112,8 +103,7 @@ static void find_twin(const struct hth_chain *chain, uint32_t link, struct hth_l
     }
 }
 
-static struct hth_link_sig *take_place(const struct hth_chain *chain, uint32_t link,
-                                       uint32_t max)
+static struct hth_link_sig *take_place(const struct hth_chain *chain, uint32_t link, uint32_t max)
 {
     struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
     if (sigs->sig == NULL)
@@ -130,7 +120,7 @@ enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct
     uint16_t member = hth_chain_known(chain, &id, sig->life);
     uint32_t base = hth_chain_base(chain, link);
     *twin = HTH_LINK_NONE;
-    if (member == HTH_MEMBER_NONE || !votes(chain, base, member))
+    if (member == HTH_MEMBER_NONE || !hth_chain_votes(chain, base, member))
         return HTH_E_NOT_FOUND;
     struct hth_link_sig got = {*sig, hth_chain_born(chain, member), member, false, HTH_LINK_NONE};
     struct hth_link_sig *held = find(chain, link, member);
@@ -186,7 +176,8 @@ uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *
 {
     struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
     uint32_t count = 0;
-    for (uint32_t i = 0; i < sigs->count && count < max && (out == NULL || !is_proven(chain, link, set));) {
+    for (uint32_t i = 0;
+         i < sigs->count && count < max && (out == NULL || !is_proven(chain, link, set));) {
         struct hth_link_sig *sig = &sigs->sig[i];
         bool here = sig->born == hth_chain_born(chain, sig->member);
         bool more = here && !hth_members_has(set, sig->member);
@@ -214,8 +205,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
     hth_proof_pick(chain, tip, set, NULL, UINT32_MAX);
     while (link != from) {
         const struct hth_chain_link *at = hth_chain_at(chain, link);
-        uint64_t before =
-            at->prev == HTH_LINK_NONE ? begin : hth_chain_samples(chain, at->prev);
+        uint64_t before = at->prev == HTH_LINK_NONE ? begin : hth_chain_samples(chain, at->prev);
         if (hth_chain_trusts(chain, link)) {
             sum += hth_chain_samples(chain, link) - begin;
             break;
@@ -240,8 +230,8 @@ bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from
     for (uint32_t k = link; good && k != from && !hth_chain_trusts(chain, k);
          k = hth_chain_at(chain, k)->prev) {
         hth_proof_pick(chain, k, set, NULL, UINT32_MAX);
-        good = k == link ? has_voter(chain, hth_chain_base(chain, k), set)
-                         : is_proven(chain, k, set);
+        good =
+            k == link ? has_voter(chain, hth_chain_base(chain, k), set) : is_proven(chain, k, set);
     }
     hth_free(set);
     return good;

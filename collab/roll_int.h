@@ -2,8 +2,8 @@
 /*
  * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), CALLs and what a peer's
  * ballots may do (roll_call.c), quotas (roll_quota.c), who reduces (roll_help.c), who is there
- * (roll_mates.c), links and states of other heads (roll_links.c), signatures on heads (roll_proof.c), begin and end
- * (roll_vote.c).
+ * (roll_mates.c), links and states of other heads (roll_links.c), signatures on heads
+ * (roll_proof.c), begin and end (roll_vote.c).
  */
 #ifndef HTH_COLLAB_ROLL_INT_H
 #define HTH_COLLAB_ROLL_INT_H
@@ -132,6 +132,7 @@ struct hth_roll_call {
 
     int64_t failed_us;          /* a round failed then, */
     uint32_t failed_on;         /* with this tip: others may have its link */
+    int64_t doubted_us;         /* signatures of a head that is not proven were last asked for */
     int64_t asked_us;           /* another was last asked for its head */
     uint16_t asked;             /* which */
     uint32_t unspoken;          /* protocol of a better head, which is not spoken here; 0: none, */
@@ -208,7 +209,8 @@ enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t 
 /* Puts a quorum's signatures on its head into a GO; keeps those of a GO that came. */
 void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go);
 void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_ready_reply *go);
-/* The signatures that prove the links of an answer, the oldest first. */
+/* The signatures that prove the links of an answer: the one before them, then the oldest, ... Any
+ * may be HTH_LINK_NONE. */
 void roll_write_sigs(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
                      struct hth_writer *w);
 void roll_read_sigs(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,

@@ -101,13 +101,25 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     roll->ops.fetch(roll->arg, &roll->wanted, all, count);
 }
 
+/* Whether a head would be better if it were proven: then signatures are asked for, now and then. */
+static bool lacks_proof(struct hth_roll_call *roll, uint32_t link)
+{
+    uint32_t tip = roll->choice->tip;
+    int64_t now = hth_now_us(roll->env);
+    if (tip == HTH_LINK_NONE || now - roll->doubted_us < ASK_US ||
+        !hth_chain_claims(roll->chain, link, tip) || hth_chain_better(roll->chain, link, tip))
+        return false;
+    roll->doubted_us = now;
+    return true;
+}
+
 void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
                const struct hth_roll_peer *holders, uint32_t count)
 {
     uint32_t link = hth_chain_find(roll->chain, head);
     if (count == 0 || roll->fetching || roll->frozen)
         return;
-    if (link != HTH_LINK_NONE) {
+    if (link != HTH_LINK_NONE && !lacks_proof(roll, link)) {
         want_state(roll, link, holders, count);
     } else if (roll->links == NULL) {
         roll->wanted = *head;
@@ -197,11 +209,13 @@ static enum hth_err take_links(struct hth_roll_call *roll, struct hth_reader *r,
 {
     uint32_t before = hth_chain_count(roll->chain), last = roll->read;
     const char *what = "bad links";
-    uint32_t links[HTH_ROLL_LINKS_MAX];
-    enum hth_err err = read_links(roll, r, links, got);
+    uint32_t links[1 + HTH_ROLL_LINKS_MAX];
+    enum hth_err err = read_links(roll, r, links + 1, got);
     if (err == HTH_OK) {
+        links[0] = *got > 0 ? hth_chain_at(roll->chain, links[1])->prev
+                            : hth_chain_find(roll->chain, &roll->wanted);
         read_addrs(roll, r);
-        roll_read_sigs(roll, links, *got, r);
+        roll_read_sigs(roll, links, *got + 1, r);
     }
     enum hth_err room = bound_guests(roll, before);
     if (err == HTH_OK && room != HTH_OK) {
@@ -377,18 +391,19 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     }
     struct gap gap;
     find_gap(roll, &msg, link, &gap);
-    uint32_t links[HTH_ROLL_LINKS_MAX], count;
+    uint32_t links[1 + HTH_ROLL_LINKS_MAX], count;
     size_t room = HTH_FRAME_META_BYTES_MAX / 2;
     uint8_t *out = hth_calloc(1, room + ROLL_SIGS_BYTES);
     struct hth_writer w;
     struct hth_rpc_body body = {.payload = out};
     hth_writer_init(&w, out, room - ADDRS_BYTES);
     hth_write_u64(&w, roll->opts.life);
-    body.payload_len = write_links(roll, &gap, &w, links, &count);
+    body.payload_len = write_links(roll, &gap, &w, links + 1, &count);
     hth_writer_init(&w, out + body.payload_len, ADDRS_BYTES);
     body.payload_len += write_addrs(roll, &w);
     hth_writer_init(&w, out + body.payload_len, ROLL_SIGS_BYTES);
-    roll_write_sigs(roll, links, count, &w);
+    links[0] = count > 0 ? hth_chain_at(roll->chain, links[1])->prev : link;
+    roll_write_sigs(roll, links, count + 1, &w);
     body.payload_len += w.pos;
     hth_rpc_reply(req, &body);
     hth_free(out);

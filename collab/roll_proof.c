@@ -50,20 +50,10 @@ const struct hth_sig *roll_sign(struct hth_roll_call *roll)
 
 /* ---- READY and GO ------------------------------------------------------------------------- */
 
-static bool votes(const struct hth_roll_call *roll, uint32_t head, uint16_t member)
-{
-    struct hth_voters voters =
-        hth_chain_voters(roll->chain, hth_chain_base(roll->chain, head));
-    for (uint32_t i = 0; i < voters.count; i++)
-        if (voters.order[i].member == member)
-            return true;
-    return false;
-}
-
 enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t head,
                             const struct hth_ready_msg *msg)
 {
-    if (!votes(roll, head, from))
+    if (!hth_chain_votes(roll->chain, hth_chain_base(roll->chain, head), from))
         return HTH_OK;
     const struct hth_peer_id id = hth_peer_id_of(roll->env->crypto, &msg->sig.key);
     if (!msg->is_signed || msg->sig.life != msg->life ||
@@ -92,7 +82,7 @@ static void keep_unchecked(struct hth_roll_call *roll, uint32_t link, struct hth
 {
     struct hth_sig sig;
     enum hth_err err = hth_sig_read(r, &sig);
-    if (err == HTH_OK)
+    if (err == HTH_OK && link != HTH_LINK_NONE)
         err = keep(roll, link, &sig, false);
     (void)err;
 }
@@ -113,18 +103,19 @@ void roll_write_sigs(const struct hth_roll_call *roll, const uint32_t *links, ui
     const struct hth_sig *sig[ROLL_SIGS_MAX];
     uint64_t *set = hth_calloc(hth_proof_words(roll->chain), sizeof(*set));
     struct hth_writer at = *w;
-    uint16_t written = 0;
+    uint32_t written = 0;
     hth_write_u16(w, 0);
     for (uint32_t k = count; k-- > 0;) {
-        uint32_t got = hth_proof_pick(roll->chain, links[k], set, sig,
-                                      (uint32_t)(ROLL_SIGS_MAX - written));
+        uint32_t got = links[k] == HTH_LINK_NONE ? 0
+                                                 : hth_proof_pick(roll->chain, links[k], set, sig,
+                                                                  ROLL_SIGS_MAX - written);
         for (uint32_t i = 0; i < got; i++) {
             hth_write_u8(w, (uint8_t)k);
             hth_sig_write(sig[i], w);
         }
-        written = (uint16_t)(written + got);
+        written += got;
     }
-    hth_write_u16(&at, written);
+    hth_write_u16(&at, (uint16_t)written);
     hth_free(set);
 }
 
@@ -134,10 +125,7 @@ void roll_read_sigs(struct hth_roll_call *roll, const uint32_t *links, uint32_t 
     uint16_t sigs = hth_read_u16(r);
     for (uint32_t i = 0; i < sigs && i < ROLL_SIGS_MAX && r->err == HTH_OK; i++) {
         uint8_t which = hth_read_u8(r);
-        if (r->err == HTH_OK && which < count)
-            keep_unchecked(roll, links[which], r);
-        else
-            return;
+        keep_unchecked(roll, which < count ? links[which] : HTH_LINK_NONE, r);
     }
     r->err = HTH_OK; /* an answer may end before: links without signatures prove nothing */
 }

@@ -45,8 +45,8 @@ static uint32_t put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind k
     link.step = prev == HTH_LINK_NONE ? 0 : hth_chain_at(chain, prev)->step + 1;
     for (const char *c = names; *c != '\0'; c++)
         roll[link.count++] = (struct hth_roll){
-            (uint16_t)((*c | 32) - 'a'),
-            *c >= 'a' ? HTH_ROLL_IN | HTH_ROLL_LEFT : HTH_ROLL_IN, (uint32_t)link.step, samples};
+            (uint16_t)((*c | 32) - 'a'), *c >= 'a' ? HTH_ROLL_IN | HTH_ROLL_LEFT : HTH_ROLL_IN,
+            (uint32_t)link.step, samples};
     uint32_t out;
     assert_ok(hth_chain_add(chain, &link, &out));
     return out;
@@ -95,9 +95,10 @@ static void bytes_are_golden(void **state)
     char hex[2 * HTH_SIGNED_BYTES + 1];
     hth_proof_bytes(chain, one, 1, true, bytes);
     hth_hex(bytes, sizeof(bytes), hex);
-    assert_string_equal(hex, "4854484c494e4b00070707070707070707070707070707070707070707070707070707070"
-                             "707070765ee10b0654e6b033f1c49ff3409048ed6e49d27fa69d846f481e692789b8dd71c"
-                             "000000000000000100000000000000010100000009000000");
+    assert_string_equal(hex,
+                        "4854484c494e4b00070707070707070707070707070707070707070707070707070707070"
+                        "707070765ee10b0654e6b033f1c49ff3409048ed6e49d27fa69d846f481e692789b8dd71c"
+                        "000000000000000100000000000000010100000009000000");
     static const char *const golden[] = {
         "74189db7b1acaac13cc979e60d0d2d59f77f0f085f4a0f4e9128e9ee2fadf465fc8de820e6efcc529a7946c036"
         "3a6b027eb198b8f859ffaea19ca00036734503",
@@ -296,12 +297,9 @@ static void few_signatures_are_picked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_golden),
-        cmocka_unit_test(wrong_signatures_are_refused),
-        cmocka_unit_test(only_proven_samples_win),
-        cmocka_unit_test(geneses_and_forks_are_proven),
-        cmocka_unit_test(tips_are_backed),
-        cmocka_unit_test(equivocation_is_found),
+        cmocka_unit_test(bytes_are_golden),          cmocka_unit_test(wrong_signatures_are_refused),
+        cmocka_unit_test(only_proven_samples_win),   cmocka_unit_test(geneses_and_forks_are_proven),
+        cmocka_unit_test(tips_are_backed),           cmocka_unit_test(equivocation_is_found),
         cmocka_unit_test(few_signatures_are_picked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
