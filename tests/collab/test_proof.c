@@ -2,7 +2,9 @@
 /* What is signed, which links that proves, and which chains win by it. */
 #include "support/test.h"
 
+#include "collab/collab_file.h"
 #include "collab/proof.h"
+#include "core/mem.h"
 #include "net/crypto.h"
 
 enum { MEMBERS = 6 };
@@ -294,13 +296,41 @@ static void few_signatures_are_picked(void **state)
     hth_chain_free(chain);
 }
 
+/* A member that goes on with its file can still show others what its chain says. */
+static void files_keep_the_proof(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false), *again = make(false);
+    const struct hth_collab_file header = {.life = 1};
+    struct hth_collab_file file;
+    struct hth_vote vote = {.accepted = HTH_LINK_NONE}, got;
+    struct hth_blob *bytes;
+    const struct hth_sig *out[MEMBERS];
+    uint64_t set[MEMBERS / 64 + 1] = {0};
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "ABCd", 9);
+    vote.tip = put(chain, one, HTH_LINK_STEP, "ABC", 9);
+    keep(chain, one, "ABD", true);
+    keep(chain, vote.tip, "A", true);
+    assert_ok(hth_collab_file_write(hth_crypto_openssl(), &header, chain, &vote, &bytes));
+    assert_ok(hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
+    assert_ok(hth_collab_file_vote(&file, again, &got));
+    assert_true(hth_chain_trusts(again, got.tip));
+    assert_int_equal(hth_proof_pick(again, got.tip, set, out, MEMBERS), 1);
+    assert_in_range(hth_proof_pick(again, hth_chain_at(again, got.tip)->prev, set, out, MEMBERS), 1,
+                    2);
+    hth_blob_unref(bytes);
+    hth_chain_free(chain);
+    hth_chain_free(again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_golden),          cmocka_unit_test(wrong_signatures_are_refused),
         cmocka_unit_test(only_proven_samples_win),   cmocka_unit_test(geneses_and_forks_are_proven),
         cmocka_unit_test(tips_are_backed),           cmocka_unit_test(equivocation_is_found),
-        cmocka_unit_test(few_signatures_are_picked),
+        cmocka_unit_test(few_signatures_are_picked), cmocka_unit_test(files_keep_the_proof),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
