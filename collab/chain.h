@@ -143,11 +143,12 @@ uint32_t hth_chain_members_max(const struct hth_chain *chain);
 const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t member);
 uint64_t hth_chain_life(const struct hth_chain *chain, uint16_t member);
 
-/* Takes up a link that this process made, or finds it; trusts it. Copies the roll. Errors: E_NOT_FOUND (the link before it is unknown
- * here: fetch it first); E_MALFORMED (a roll that is empty or has a member twice, marks that are
- * none, unknown members, a step that does not follow, a genesis with a link before it, another kind
- * without one); E_STALE (a step whose roll holds no quorum, or a fork whose roll does); E_REFUSED
- * (a fork, in a run that has none); E_TOO_LARGE (a roll). *out is HTH_LINK_NONE then. */
+/* Takes up a link that this process made, or finds it; trusts it. Copies the roll. Errors:
+ * E_NOT_FOUND (the link before it is unknown here: fetch it first); E_MALFORMED (a roll that is
+ * empty or has a member twice, marks that are none, unknown members, a step that does not follow, a
+ * genesis with a link before it, another kind without one); E_STALE (a step whose roll holds no
+ * quorum, or a fork whose roll does); E_REFUSED (a fork, in a run that has none); E_TOO_LARGE (a
+ * roll). *out is HTH_LINK_NONE then. */
 enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link *link,
                            uint32_t *out) HTH_MUST;
 /* A link's bytes on the wire: those that are hashed, behind the run, into its head. The writer's
@@ -216,12 +217,12 @@ static inline void hth_members_put(uint64_t *set, uint16_t member)
     set[member / 64] |= UINT64_C(1) << (member % 64);
 }
 /* Whether a holder of link b should go over to link a. Where a follows from b's base without a fork
- * between them: when a's step is later, and a is backed (hth_proof_backs). Where b follows from a's base in that way: no. Else the
- * chains have parted: in a run with forks, or where no link is in both, the chain with more samples
- * up to its base, since the last common link, is better, then the smaller head of the base. Only
- * what is proven counts (hth_proof_samples); all of a chain counts for those that made it. So of
- * two groups at most one goes over. Bases, not tips: the READYs that prove a tip are on their way,
- * and all candidates of one choice compare alike, so nobody goes back and forth. */
+ * between them: when a's step is later, and a is backed (proof.h). Where b follows from a's base in
+ * that way: no. Else the chains have parted: in a run with forks, or where no link is in both, the
+ * chain with more samples up to its base, since the last common link, is better, then the smaller
+ * head of the base. Only proven samples count, and those of links that this process made. So of two
+ * groups at most one goes over. Bases, not tips: the READYs that prove a tip are on their way, and
+ * all candidates of one choice compare alike, so nobody goes back and forth. */
 bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b);
 /* The same if all that its links say were proven. */
 bool hth_chain_claims(const struct hth_chain *chain, uint32_t a, uint32_t b);

@@ -212,7 +212,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
         }
         hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
         bool good = forked || is_proven(chain, link, set);
-        /* What follows a link that is not proven counts for nothing. */
+        /* Links on top of one that is not proven count for nothing. */
         sum = good ? sum + hth_chain_samples(chain, link) - before : 0;
         all &= good;
         forked = good && at->kind == HTH_LINK_FORK;

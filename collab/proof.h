@@ -2,40 +2,43 @@
 /*
  * proof.h: signatures that prove a link: who held its head, and who brought what.
  *
- * A member signs each head that it holds, once, and says so with its READY. The caller has the
- * READYs of a quorum before it sends a GO, so its GO carries their signatures on the head to all of
- * the list. Each keeps them with the link, and LINKS serves them.
+ * A member signs each head that it holds, once, and sends the signature with its READY. A caller
+ * has the READYs of a quorum before it sends a GO, so the GO carries their signatures on the head to
+ * all of the list. Each member keeps them with the link, and LINKS serves them.
  *
  *     B, C --- READY + signature on h ---> A --- GO + a quorum's signatures on h ---> B, C
  *
- * What is signed, little-endian (Ed25519, by the key whose hash is the member's id):
+ * The signed bytes, little-endian (Ed25519, by the key whose hash is the member's id):
  *
  *     "HTHLINK" and a zero byte, run 32, head 32, u64 samples in the means up to this head, u64
  *     life, u8 made, u32 batch, u32 samples
  *
  * `made`: the signer took part in the round that made the link; batch and samples are then those of
  * its entry in the roll, 0 without one. A signer that fetched the head says 0 for all three. The
- * head covers all links before it, so a signature vouches for them too, and for the samples that a
- * reader who begins at an anchor can't count.
+ * head covers all links before it, so a signature vouches for them too, and for the sum of samples,
+ * which a reader that begins at an anchor can't count.
  *
  * A link is *proven* when members that signed it, or a link on top of it, are a quorum of its
- * base's voters. A fork has no such quorum: a quorum of its own voters, and a voter of the link
- * before it, prove it, and that link with it; a genesis, its own voters. Right after an anchor weights are not known, and
- * one voter is enough. Links that this process made, and those before them, need no proof
- * (hth_chain_trust). When chains have parted, the other chain's links count up to its first one
- * that is not proven (hth_chain_better). A step on top of one's own chain is followed when the links
- * between are proven, and one voter signed the tip: the others' READYs are on their way.
+ * base's voters. Others need less: a genesis a quorum of its own voters; a fork that and a voter of
+ * the base of the link before it, which it proves too; a link right after an anchor, where weights
+ * are not known, one voter. The links that this process made, and those before them, need no proof
+ * (hth_chain_trust).
  *
- * What it does not prove: ids are free, so a peer with keys of its own can sign a chain of its own
- * that has no link in common with this one.
+ * When chains have parted, the links of the other one count up to its first that is not proven. A
+ * later step of one's own chain is *backed*, and followed, when the links between are proven and a
+ * voter signed the tip: the others' READYs are on their way (hth_chain_better).
+ *
+ * Ids are free. A peer that signs a chain of its own with its own keys proves it, and such a chain
+ * is compared with others by samples, if it has no link in common with them. One voter that lies
+ * can back a step that nobody else made. A member that holds no head takes what it is given.
  *
  * *Equivocation*: a member makes one link in a ballot. Two links of one ballot of one choice, each
  * signed as made by one life, convict it. Both signatures stay with their links.
  *
  * Signatures of others are checked when they are needed: by the caller that hears a READY, before
- * they are served, and when chains that have parted are compared; one of each member is enough for
- * a whole run of links. A bad one is dropped. A link keeps at most one signature of each of its
- * base's voters. One thread at a time.
+ * they are served, and when chains are compared. For a whole run of links one of each member is
+ * enough. A bad one is dropped. A link keeps at most one signature of each of its base's voters. One
+ * thread at a time.
  */
 #ifndef HTH_COLLAB_PROOF_H
 #define HTH_COLLAB_PROOF_H
@@ -71,8 +74,9 @@ void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t memb
                      uint8_t out[HTH_SIGNED_BYTES]);
 void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
                     const struct hth_secret *secret, struct hth_sig *out);
-/* Keeps a signature with a link; `check`: now, else when it is needed. *twin: see above. Errors: E_NOT_FOUND (it is of no voter of
- * the link's base: nothing is kept), E_BAD_SIGNATURE. */
+/* Keeps a signature with a link; `check`: checks it now, else when it is needed. *twin is the
+ * signature's. Errors: E_NOT_FOUND (it is of no voter of the link's base: nothing is kept),
+ * E_BAD_SIGNATURE. */
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
                             bool check, uint32_t *twin) HTH_MUST;
 /* The signatures of a link that prove it together with those of `set`, the members that signed

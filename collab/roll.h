@@ -50,11 +50,11 @@
  * ever where steps are short. Samples that a member says have landed are believed: it brings values
  * of their weight.
  *
- * A voter's READY carries its signature on its head (proof.h): one without, or with a wrong one, is
+ * A voter's READY carries its signature on its head (proof.h); one without, or with a wrong one, is
  * refused. GO and LINKS carry a quorum's. A head that is better by what its links say, and is not
- * proven, is not followed; its signatures are asked for once a second. A member that signed two
- * links of one ballot as made by it is named in the log (`equivocation`, with both heads), once, and
- * its READYs on either are refused.
+ * proven, is not followed; its signatures are asked for once a second. The log names a member that
+ * signed two links of one ballot (`equivocation`, with both heads), once, and its READYs on either
+ * are refused.
  *
  * A peer that breaks the rules has the loss: its message is refused or left aside with a named
  * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is signed, which links that proves, and which chains win by it. */
+/* Signed bytes, the links that signatures prove, and the chains that win by them. */
 #include "support/test.h"
 
 #include "collab/collab_file.h"
