@@ -236,3 +236,17 @@ bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from
     hth_free(set);
     return good;
 }
+
+bool hth_proof_sums(const struct hth_chain *chain, uint32_t link)
+{
+    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    bool good = false;
+    for (; link != HTH_LINK_NONE; link = hth_chain_at(chain, link)->prev) {
+        hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+        good |= hth_chain_trusts(chain, link) ||
+                has_voter(chain, hth_chain_base(chain, link), set) ||
+                hth_chain_at(chain, link)->kind == HTH_LINK_GENESIS;
+    }
+    hth_free(set);
+    return good;
+}

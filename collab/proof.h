@@ -3,8 +3,8 @@
  * proof.h: signatures that prove a link: who held its head, and who brought what.
  *
  * A member signs each head that it holds, once, and sends the signature with its READY. A caller
- * has the READYs of a quorum before it sends a GO, so the GO carries their signatures on the head to
- * all of the list. Each member keeps them with the link, and LINKS serves them.
+ * has the READYs of a quorum before it sends a GO, so the GO carries their signatures on the head
+ * to all of the list. Each member keeps them with the link, and LINKS serves them.
  *
  *     B, C --- READY + signature on h ---> A --- GO + a quorum's signatures on h ---> B, C
  *
@@ -30,15 +30,16 @@
  *
  * Ids are free. A peer that signs a chain of its own with its own keys proves it, and such a chain
  * is compared with others by samples, if it has no link in common with them. One voter that lies
- * can back a step that nobody else made. A member that holds no head takes what it is given.
+ * can back a step that nobody else made. A member that holds no head takes what it is given, if its
+ * sum of samples is known from the genesis on, or signed.
  *
  * *Equivocation*: a member makes one link in a ballot. Two links of one ballot of one choice, each
  * signed as made by one life, convict it. Both signatures stay with their links.
  *
  * Signatures of others are checked when they are needed: by the caller that hears a READY, before
  * they are served, and when chains are compared. For a whole run of links one of each member is
- * enough. A bad one is dropped. A link keeps at most one signature of each of its base's voters. One
- * thread at a time.
+ * enough. A bad one is dropped. A link keeps at most one signature of each of its base's voters.
+ * One thread at a time.
  */
 #ifndef HTH_COLLAB_PROOF_H
 #define HTH_COLLAB_PROOF_H
@@ -91,5 +92,7 @@ size_t hth_proof_words(const struct hth_chain *chain);
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out);
 /* Whether links that follow from `from` are proven up to `link`, and a voter signed that one. */
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from);
+/* Whether a link's sum of samples is known from the genesis on, or signed by a voter. */
+bool hth_proof_sums(const struct hth_chain *chain, uint32_t link);
 
 #endif

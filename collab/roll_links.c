@@ -70,13 +70,20 @@ static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
     return count;
 }
 
+static bool is_better(const struct hth_roll_call *roll, uint32_t link)
+{
+    uint32_t tip = roll->choice->tip;
+    return tip == HTH_LINK_NONE ? hth_proof_sums(roll->chain, link)
+                                : hth_chain_better(roll->chain, link, tip);
+}
+
 /* The wanted head's links are here: its state is fetched if it is worth it. */
 static void want_state(struct hth_roll_call *roll, uint32_t link,
                        const struct hth_roll_peer *holders, uint32_t count)
 {
     struct hth_choice *c = roll->choice;
     uint32_t pick = hth_choice_pick(c);
-    bool better = c->tip == HTH_LINK_NONE || hth_chain_better(roll->chain, link, c->tip);
+    bool better = is_better(roll, link);
     struct hth_ballot now = hth_choice_now(c);
     if (!roll_speaks(roll, link)) {
         if (better && roll->unspoken == 0)
@@ -106,8 +113,8 @@ static bool lacks_proof(struct hth_roll_call *roll, uint32_t link)
 {
     uint32_t tip = roll->choice->tip;
     int64_t now = hth_now_us(roll->env);
-    if (tip == HTH_LINK_NONE || now - roll->doubted_us < ASK_US ||
-        !hth_chain_claims(roll->chain, link, tip) || hth_chain_better(roll->chain, link, tip))
+    bool claims = tip == HTH_LINK_NONE || hth_chain_claims(roll->chain, link, tip);
+    if (now - roll->doubted_us < ASK_US || !claims || is_better(roll, link))
         return false;
     roll->doubted_us = now;
     return true;

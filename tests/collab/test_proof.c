@@ -296,6 +296,34 @@ static void few_signatures_are_picked(void **state)
     hth_chain_free(chain);
 }
 
+/* A reader that begins at an anchor is told the sum before it: a voter's signature covers it. */
+static void sums_are_signed(void **state)
+{
+    (void)state;
+    struct hth_chain *a = make(false);
+    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
+    uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 9), two = put(a, one, HTH_LINK_STEP, "AB", 9);
+    for (unsigned k = 0; k < 3; k++) {
+        struct hth_chain *b = make(false);
+        uint8_t bytes[1000];
+        struct hth_writer w;
+        struct hth_reader r;
+        uint32_t got;
+        hth_writer_init(&w, bytes, sizeof(bytes));
+        hth_chain_write(a, one, &w);
+        hth_reader_init(&r, bytes, w.pos);
+        assert_ok(hth_chain_read_anchor(b, &r, k == 2 ? 15 + 1000 : 15, &got));
+        got = copy(a, two, b);
+        assert_false(hth_proof_sums(b, got));
+        struct hth_sig sig = sign(a, two, 'B', true);
+        if (k > 0)
+            assert_ok(hth_proof_keep(b, got, &sig, false, &twin));
+        assert_int_equal(hth_proof_sums(b, got), k == 1);
+        hth_chain_free(b);
+    }
+    hth_chain_free(a);
+}
+
 /* A member that goes on with its file can still show others what its chain says. */
 static void files_keep_the_proof(void **state)
 {
@@ -330,7 +358,8 @@ int main(void)
         cmocka_unit_test(bytes_are_golden),          cmocka_unit_test(wrong_signatures_are_refused),
         cmocka_unit_test(only_proven_samples_win),   cmocka_unit_test(geneses_and_forks_are_proven),
         cmocka_unit_test(tips_are_backed),           cmocka_unit_test(equivocation_is_found),
-        cmocka_unit_test(few_signatures_are_picked), cmocka_unit_test(files_keep_the_proof),
+        cmocka_unit_test(few_signatures_are_picked), cmocka_unit_test(sums_are_signed),
+        cmocka_unit_test(files_keep_the_proof),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
