@@ -103,13 +103,14 @@ static void find_twin(const struct hth_chain *chain, uint32_t link, struct hth_l
     }
 }
 
+/* Room grows with what came, by doubling. */
 static struct hth_link_sig *take_place(const struct hth_chain *chain, uint32_t link, uint32_t max)
 {
     struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
-    if (sigs->sig == NULL)
-        sigs->sig = hth_calloc(max, sizeof(*sigs->sig));
     if (sigs->count == max)
         return NULL;
+    if ((sigs->count & (sigs->count - 1)) == 0)
+        sigs->sig = hth_realloc(sigs->sig, HTH_MAX(2 * sigs->count, 1u), sizeof(*sigs->sig));
     return &sigs->sig[sigs->count++];
 }
 
