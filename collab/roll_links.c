@@ -219,8 +219,12 @@ static enum hth_err take_links(struct hth_roll_call *roll, struct hth_reader *r,
     uint32_t links[1 + HTH_ROLL_LINKS_MAX];
     enum hth_err err = read_links(roll, r, links + 1, got);
     if (err == HTH_OK) {
-        links[0] = *got > 0 ? hth_chain_at(roll->chain, links[1])->prev
-                            : hth_chain_find(roll->chain, &roll->wanted);
+        if (*got == 0)
+            links[0] = hth_chain_find(roll->chain, &roll->wanted);
+        else
+            links[0] = hth_chain_has(roll->chain, links[1])
+                           ? hth_chain_at(roll->chain, links[1])->prev
+                           : HTH_LINK_NONE;
         read_addrs(roll, r);
         roll_read_sigs(roll, links, *got + 1, r);
     }

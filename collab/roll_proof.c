@@ -77,12 +77,12 @@ void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go)
     hth_free(set);
 }
 
-/* A bad one is dropped when it is needed. */
+/* A bad one is dropped when it is needed. The link may have made room for later ones. */
 static void keep_unchecked(struct hth_roll_call *roll, uint32_t link, struct hth_reader *r)
 {
     struct hth_sig sig;
     enum hth_err err = hth_sig_read(r, &sig);
-    if (err == HTH_OK && link != HTH_LINK_NONE)
+    if (err == HTH_OK && hth_chain_has(roll->chain, link))
         err = keep(roll, link, &sig, false);
     (void)err;
 }
