@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/chain.h"
 
+#include "collab/proof.h"
 #include "core/map.h"
 #include "core/mem.h"
 
@@ -39,6 +40,8 @@ struct held {
     uint32_t known;        /* links before it, at most the window; all of them behind a genesis */
     struct hth_hash epoch; /* the draws of voters come from */
     uint64_t samples;
+    bool trusted; /* hth_chain_trust */
+    struct hth_link_sigs sigs;
 };
 
 struct hth_chain {
@@ -80,8 +83,10 @@ void hth_chain_free(struct hth_chain *chain)
     hth_free(chain->read);
     hth_free(chain->sorted);
     hth_free(chain->bytes);
-    for (uint32_t i = 0; i < chain->opts.links_max; i++)
+    for (uint32_t i = 0; i < chain->opts.links_max; i++) {
+        hth_free(chain->links[i].sigs.sig);
         hth_free(chain->links[i].roll);
+    }
     hth_free(chain->members);
     hth_free(chain->links);
     hth_free(chain);
@@ -116,6 +121,14 @@ static struct member *free_member(struct hth_chain *chain)
     struct member *m = &chain->members[chain->members_count];
     m->number = (uint16_t)chain->members_count++;
     return m;
+}
+
+uint16_t hth_chain_known(const struct hth_chain *chain, const struct hth_peer_id *id,
+                         uint64_t life)
+{
+    const struct member wanted = {.life = life, .id = *id};
+    const struct member *m = hth_map_get(chain->by_member, &wanted, MEMBER_KEY_BYTES);
+    return m != NULL ? m->number : HTH_MEMBER_NONE;
 }
 
 enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life,
@@ -234,6 +247,33 @@ uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *he
     uint32_t slot = (uint32_t)(found - chain->links), max = chain->opts.links_max;
     uint32_t ago = ((chain->count - 1) % max + max - slot) % max;
     return chain->count - 1 - ago;
+}
+
+const struct hth_chain_opts *hth_chain_opts(const struct hth_chain *chain)
+{
+    return &chain->opts;
+}
+
+struct hth_link_sigs *hth_chain_sigs(const struct hth_chain *chain, uint32_t link)
+{
+    return &held_at(chain, link)->sigs;
+}
+
+bool hth_chain_judges(const struct hth_chain *chain, uint32_t link)
+{
+    return held_at(chain, link)->known >= chain->opts.window;
+}
+
+bool hth_chain_trusts(const struct hth_chain *chain, uint32_t link)
+{
+    return held_at(chain, link)->trusted;
+}
+
+void hth_chain_trust(struct hth_chain *chain, uint32_t link)
+{
+    for (; link != HTH_LINK_NONE && !held_at(chain, link)->trusted;
+         link = hth_chain_at(chain, link)->prev)
+        held_at(chain, link)->trusted = true;
 }
 
 struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link)
@@ -364,6 +404,15 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
     hth_free(lots);
 }
 
+bool hth_chain_votes(const struct hth_chain *chain, uint32_t link, uint16_t member)
+{
+    const struct held *held = held_at(chain, link);
+    for (uint32_t i = 0; i < held->voters_count; i++)
+        if (held->voters[i].member == member)
+            return true;
+    return false;
+}
+
 bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_test *has,
                       const void *ctx)
 {
@@ -474,7 +523,7 @@ static enum hth_err check_quorum(const struct hth_chain *chain, const struct hth
     if (link->prev == HTH_LINK_NONE)
         return HTH_OK;
     uint32_t base = hth_chain_base(chain, link->prev);
-    if (held_at(chain, base)->known < chain->opts.window)
+    if (!hth_chain_judges(chain, base))
         return HTH_OK;
     bool enough = hth_chain_quorum(chain, base, brought, link);
     return enough == (link->kind == HTH_LINK_STEP) ? HTH_OK : HTH_E_STALE;
@@ -504,6 +553,7 @@ static void forget_link(struct hth_chain *chain, uint32_t number)
     hth_map_del(chain->by_head, &old->head, sizeof(old->head));
     count_in_links(chain, old, false);
     chain->rolls_count -= old->link.count;
+    hth_free(old->sigs.sig);
     hth_free(old->roll);
     *old = (struct held){.roll = NULL};
 }
@@ -586,8 +636,11 @@ enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link 
     *out = HTH_LINK_NONE;
     if (link->prev != HTH_LINK_NONE && !hth_chain_has(chain, link->prev))
         return HTH_E_NOT_FOUND;
-    return add(chain, link, link->prev == HTH_LINK_NONE ? &none : hth_chain_head(chain, link->prev),
-               false, 0, out);
+    HTH_TRY(add(chain, link,
+                link->prev == HTH_LINK_NONE ? &none : hth_chain_head(chain, link->prev), false, 0,
+                out));
+    hth_chain_trust(chain, *out);
+    return HTH_OK;
 }
 
 uint32_t hth_chain_anchor(const struct hth_chain *chain, uint32_t link)
@@ -694,20 +747,47 @@ static bool follows(const struct hth_chain *chain, uint32_t link, uint32_t from)
     return true;
 }
 
-bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b)
+/* The last link that both chains have, or HTH_LINK_NONE. */
+static uint32_t find_common(const struct hth_chain *chain, uint32_t a, uint32_t b)
+{
+    while (a != b && a != HTH_LINK_NONE && b != HTH_LINK_NONE) {
+        const struct hth_chain_link *x = hth_chain_at(chain, a), *y = hth_chain_at(chain, b);
+        bool later = x->step >= y->step, earlier = x->step <= y->step;
+        a = later ? x->prev : a;
+        b = earlier ? y->prev : b;
+    }
+    return a == b ? a : HTH_LINK_NONE;
+}
+
+static bool is_better(const struct hth_chain *chain, uint32_t a, uint32_t b, bool claimed)
 {
     if (a == b)
         return false;
     const struct held *x = held_at(chain, a), *y = held_at(chain, b);
-    if (follows(chain, a, hth_chain_base(chain, b)))
-        return x->link.step > y->link.step;
-    if (follows(chain, b, hth_chain_base(chain, a)))
+    uint32_t base_a = hth_chain_base(chain, a), base_b = hth_chain_base(chain, b);
+    if (follows(chain, a, base_b))
+        return x->link.step > y->link.step && (claimed || hth_proof_backs(chain, a, base_b));
+    if (follows(chain, b, base_a) || (!chain->opts.eventual && x->first == y->first))
         return false;
-    if (!chain->opts.eventual && x->first == y->first)
+    uint32_t common = find_common(chain, base_a, base_b);
+    uint64_t begin = common == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, common);
+    uint64_t own, other = hth_chain_samples(chain, base_a) - begin;
+    hth_proof_samples(chain, b, common, &own);
+    if (other < own)
         return false;
-    x = held_at(chain, hth_chain_base(chain, a));
-    y = held_at(chain, hth_chain_base(chain, b));
-    if (x->samples != y->samples)
-        return x->samples > y->samples;
-    return memcmp(&x->head, &y->head, sizeof(x->head)) < 0;
+    bool all = claimed || hth_proof_samples(chain, a, common, &other);
+    if (other != own || !all)
+        return other > own;
+    return memcmp(hth_chain_head(chain, base_a), hth_chain_head(chain, base_b),
+                  sizeof(x->head)) < 0;
+}
+
+bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b)
+{
+    return is_better(chain, a, b, false);
+}
+
+bool hth_chain_claims(const struct hth_chain *chain, uint32_t a, uint32_t b)
+{
+    return is_better(chain, a, b, true);
 }

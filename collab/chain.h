@@ -30,6 +30,10 @@
  * A *fork* is a link without that quorum: some members went on without the others
  * (averaging.majority: eventual). hth_chain_better says which of two chains remains when they meet.
  *
+ * A roll is what somebody says. A link is *proven* when a quorum of its base's voters signed its
+ * head, or one on top of it (proof.h): then they hold it, and it proves who contributed what. A
+ * member leaves its chain for one that has parted from it only for samples that are proven.
+ *
  * A member is a process, not a machine: a peer's id and the number of its life. A process that
  * starts again without its promises is another member.
  *
@@ -107,6 +111,12 @@ struct hth_chain_opts {
     uint32_t rolls_max;   /* entries of all kept rolls together: older links make room */
 };
 
+/* Signatures of a link (proof.h). */
+struct hth_link_sigs {
+    struct hth_link_sig *sig;
+    uint32_t count;
+};
+
 struct hth_chain;
 
 struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts);
@@ -116,6 +126,9 @@ void hth_chain_free(struct hth_chain *chain);
  * link is forgotten. Errors: E_TOO_LARGE (the store is full); *out is HTH_MEMBER_NONE then. */
 enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life,
                               uint16_t *out) HTH_MUST;
+/* The same for one that has a number; else HTH_MEMBER_NONE. */
+uint16_t hth_chain_known(const struct hth_chain *chain, const struct hth_peer_id *id,
+                         uint64_t life);
 /* This member is never forgotten. */
 void hth_chain_keep(struct hth_chain *chain, uint16_t member);
 /* Which one of all that ever had this number has it; 0: nobody. */
@@ -130,11 +143,12 @@ uint32_t hth_chain_members_max(const struct hth_chain *chain);
 const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t member);
 uint64_t hth_chain_life(const struct hth_chain *chain, uint16_t member);
 
-/* Takes up a link, or finds it. Copies the roll. Errors: E_NOT_FOUND (the link before it is unknown
- * here: fetch it first); E_MALFORMED (a roll that is empty or has a member twice, marks that are
- * none, unknown members, a step that does not follow, a genesis with a link before it, another kind
- * without one); E_STALE (a step whose roll holds no quorum, or a fork whose roll does); E_REFUSED
- * (a fork, in a run that has none); E_TOO_LARGE (a roll). *out is HTH_LINK_NONE then. */
+/* Takes up a link that this process made, or finds it; trusts it. Copies the roll. Errors:
+ * E_NOT_FOUND (the link before it is unknown here: fetch it first); E_MALFORMED (a roll that is
+ * empty or has a member twice, marks that are none, unknown members, a step that does not follow, a
+ * genesis with a link before it, another kind without one); E_STALE (a step whose roll holds no
+ * quorum, or a fork whose roll does); E_REFUSED (a fork, in a run that has none); E_TOO_LARGE (a
+ * roll). *out is HTH_LINK_NONE then. */
 enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link *link,
                            uint32_t *out) HTH_MUST;
 /* A link's bytes on the wire: those that are hashed, behind the run, into its head. The writer's
@@ -150,6 +164,14 @@ enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint3
 /* The same for a link whose predecessor need not be known; `samples` are those of all before it. */
 enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
                                    uint32_t *out) HTH_MUST;
+/* This process vouches for a link, and for those before it: they need no proof. */
+void hth_chain_trust(struct hth_chain *chain, uint32_t link);
+bool hth_chain_trusts(const struct hth_chain *chain, uint32_t link);
+/* Whether the weights of its voters are known: not right after an anchor. */
+bool hth_chain_judges(const struct hth_chain *chain, uint32_t link);
+/* For proof.c. They go with the link. */
+struct hth_link_sigs *hth_chain_sigs(const struct hth_chain *chain, uint32_t link);
+const struct hth_chain_opts *hth_chain_opts(const struct hth_chain *chain);
 /* Takes back the links that were added when there were `count`: nobody refers to them yet. */
 void hth_chain_drop(struct hth_chain *chain, uint32_t count);
 /* The link at which somebody has to begin who wants to judge what follows `link`, and has nothing:
@@ -170,6 +192,8 @@ const struct hth_chain_link *hth_chain_at(const struct hth_chain *chain, uint32_
 const struct hth_hash *hth_chain_head(const struct hth_chain *chain, uint32_t link);
 struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link);
 uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link);
+/* Whether a member is a voter of a link. */
+bool hth_chain_votes(const struct hth_chain *chain, uint32_t link, uint16_t member);
 /* Samples in the means of this link and of all before it, from the genesis on. */
 uint64_t hth_chain_samples(const struct hth_chain *chain, uint32_t link);
 /* The same without this link's. */
@@ -193,10 +217,14 @@ static inline void hth_members_put(uint64_t *set, uint16_t member)
     set[member / 64] |= UINT64_C(1) << (member % 64);
 }
 /* Whether a holder of link b should go over to link a. Where a follows from b's base without a fork
- * between them: when a's step is later. Where b follows from a's base in that way: no. Else the
- * chains have parted: in a run with forks, or where no link is in both, the chain whose base has
- * more samples is better, then the smaller head of the base. Bases, not tips: all candidates of one
- * choice compare alike, so nobody goes back and forth. */
+ * between them: when a's step is later, and a is backed (proof.h). Where b follows from a's base in
+ * that way: no. Else the chains have parted: in a run with forks, or where no link is in both, the
+ * chain with more samples up to its base, since the last common link, is better, then the smaller
+ * head of the base. Only proven samples count, and those of links that this process made. So of two
+ * groups at most one goes over. Bases, not tips: the READYs that prove a tip are on their way, and
+ * all candidates of one choice compare alike, so nobody goes back and forth. */
 bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b);
+/* The same if all that its links say were proven. */
+bool hth_chain_claims(const struct hth_chain *chain, uint32_t a, uint32_t b);
 
 #endif

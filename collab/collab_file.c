@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/collab_file.h"
 
+#include "collab/proof.h"
 #include "core/mem.h"
 
 #include <string.h>
@@ -60,6 +61,27 @@ static void write_peers(const struct hth_collab_file *file, struct hth_writer *w
     }
 }
 
+static void write_sigs(const struct hth_chain *chain, uint32_t link, struct hth_writer *w)
+{
+    const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
+    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    struct hth_writer at = *w;
+    uint32_t written = 0, first = hth_chain_anchor(chain, link);
+    hth_write_u16(w, 0);
+    for (uint16_t back = 0;; back++, link = hth_chain_at(chain, link)->prev) {
+        uint32_t got = hth_proof_pick(chain, link, set, sig, HTH_ROLL_MEMBERS_MAX - written);
+        for (uint32_t i = 0; i < got; i++) {
+            hth_write_u16(w, back);
+            hth_sig_write(sig[i], w);
+        }
+        written += got;
+        if (link == first)
+            break;
+    }
+    hth_write_u16(&at, (uint16_t)written);
+    hth_free(set);
+}
+
 enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
                                    const struct hth_collab_file *file,
                                    const struct hth_chain *chain, const struct hth_vote *vote,
@@ -82,6 +104,7 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
     hth_write_u32(&w, vote->batch);
     write_links(chain, vote, &w);
     write_peers(file, &w);
+    write_sigs(chain, vote->tip, &w);
     crypto->hash(bytes, w.pos, &hash);
     hth_write_bytes(&w, &hash, sizeof(hash));
     if (w.err == HTH_OK)
@@ -156,8 +179,28 @@ enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t
     out->batch = hth_read_u32(&r);
     read_links(&r, out);
     HTH_TRY(read_peers(&r, out));
+    if (hth_reader_left(&r) > 0) {
+        out->sig_len = hth_read_u16(&r) * (sizeof(uint16_t) + HTH_SIG_BYTES);
+        out->sig_bytes = hth_read_view(&r, out->sig_len);
+    }
     HTH_TRY(r.err);
     return hth_reader_left(&r) == 0 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+static void keep_sigs(const struct hth_collab_file *file, struct hth_chain *chain, uint32_t tip)
+{
+    struct hth_reader r;
+    struct hth_sig sig;
+    hth_reader_init(&r, file->sig_bytes, file->sig_len);
+    while (hth_reader_left(&r) > 0) {
+        uint32_t link = tip, twin;
+        for (uint16_t back = hth_read_u16(&r); back > 0 && link != HTH_LINK_NONE; back--)
+            link = hth_chain_at(chain, link)->prev;
+        enum hth_err err = hth_sig_read(&r, &sig);
+        if (err == HTH_OK && link != HTH_LINK_NONE)
+            err = hth_proof_keep(chain, link, &sig, false, &twin);
+        (void)err;
+    }
 }
 
 enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth_chain *chain,
@@ -178,6 +221,8 @@ enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth
         return HTH_E_NOT_FOUND;
     if (hth_chain_at(chain, out->tip)->step != file->step)
         return HTH_E_MALFORMED;
+    hth_chain_trust(chain, out->tip);
+    keep_sigs(file, chain, out->tip);
     if (is_zero(&file->accepted))
         return HTH_OK;
     out->accepted = hth_chain_find(chain, &file->accepted);

@@ -12,10 +12,12 @@
  *     u64 samples before the first link, u8 anchored, u16 count, links (chain.h): from the tip's
  *         anchor to the tip, then the accepted one if it is another candidate,
  *     u16 count, of each member of the tip's roll: id 32, address (roll_msg.h),
+ *     u16 count, of each signature that proves these links to others (proof.h): u16 links before
+ *         the tip, signature; may be left out,
  *     hash of all that 32
  *
- * The reader trusts nothing in it: the hash finds damage, the run's hash a file of another run, and
- * links are judged as those of a peer.
+ * The reader trusts little in it: the hash finds damage, the run's hash a file of another run, and
+ * links are judged as those of a peer. But the member vouches for its chain (hth_chain_trust).
  *
  * Pure functions, any thread.
  */
@@ -46,6 +48,8 @@ struct hth_collab_file {
     uint32_t links;
     const uint8_t *link_bytes;
     size_t link_len;
+    const uint8_t *sig_bytes;
+    size_t sig_len;
 };
 
 /* Writes run, life and peers of `file`, and the vote with its links from the chain; other fields

@@ -90,6 +90,7 @@ static void take_go(struct hth_roll_call *roll, uint16_t by, const struct hth_re
     if (err != HTH_OK || !mine || own == NULL || roll->fetching ||
         !hth_choice_hear_go(roll->choice, head, reply->n))
         return;
+    roll_take_sigs(roll, head, reply);
     roll->go = (struct hth_choice_go){head, reply->n, reply->fork};
     begin_round(roll, reply);
 }
@@ -186,6 +187,7 @@ static void send_ready(struct hth_roll_call *roll)
     roll->again_us = 0;
     roll->more = false;
     roll->ready_us = hth_now_us(roll->env);
+    const struct hth_sig *sig = roll_sign(roll);
     if (to == roll_me(roll)) {
         enum hth_choice_answer said = hth_choice_hear_ready(roll->choice, roll_me(roll), &ready);
         if (said == HTH_CHOICE_CALLS)
@@ -207,7 +209,9 @@ static void send_ready(struct hth_roll_call *roll)
                                 .last = roll->opts.last_protocol,
                                 .leaves = ready.leaves,
                                 .up_kbit = roll->opts.up_kbit,
-                                .addr = roll->opts.addr};
+                                .addr = roll->opts.addr,
+                                .is_signed = true,
+                                .sig = *sig};
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
     struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_READY,
                                      .timeout_us = patience_us(roll)};
@@ -392,6 +396,8 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
     roll->mate[from].up_kbit = msg.up_kbit;
     roll->mate[from].speaks = msg.last;
     err = find_heads(roll, &msg, &ready);
+    if (err == HTH_OK)
+        err = roll_check_sig(roll, from, ready.head, &msg);
     struct hth_roll_peer holder = roll_peer(roll, from);
     if (roll->choice->tip == HTH_LINK_NONE) { /* a newcomer: the member that is meant is gone */
         hth_rpc_refuse(req, HTH_E_STALE, 0, "this member holds no head");
@@ -458,6 +464,7 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
     roll_plan_next(roll, go, list);
     roll_tell_rests(roll, go, list);
     roll_list_helpers(roll, go);
+    roll_list_sigs(roll, go);
     roll_settle(roll);
     for (uint32_t i = 0; i < go->count; i++)
         roll_release(roll, list[i].member, go);
@@ -511,6 +518,7 @@ static void take_tip(struct hth_roll_call *roll, uint32_t link, const struct hth
 {
     struct hth_ready_reply behind = {.kind = HTH_READY_BEHIND, .head = roll_head(roll, link)};
     roll->unspoken = 0;
+    roll->made = entry != NULL ? link : HTH_LINK_NONE;
     roll->guests = entry == NULL || roll->guests < 2 ? 0 : roll->guests - 2;
     roll_drop_ready(roll);
     hear_roll(roll, link, entry != NULL ? roll->round_us : hth_now_us(roll->env));
@@ -822,7 +830,7 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     hth_chain_keep(chain, self);
     roll->choice = hth_calloc(1, hth_choice_size(HTH_ROLL_MEMBERS_MAX));
     roll->mate[self].brings.grain = 1; /* until the owner says more */
-    roll->read = roll->failed_on = HTH_LINK_NONE;
+    roll->read = roll->failed_on = roll->made = roll->signs = HTH_LINK_NONE;
     roll->sent_ballot.base = roll->ready_in.base = HTH_LINK_NONE;
     hth_choice_init(roll->choice, chain, self, HTH_ROLL_MEMBERS_MAX);
     roll->timer = hth_timer_new(env, on_timer, roll);
@@ -852,6 +860,7 @@ void hth_roll_free(struct hth_roll_call *roll)
         hth_rpc_cancel(roll->links);
     hth_timer_free(roll->env, roll->timer);
     hth_free(roll->choice);
+    hth_free(roll->sent_sigs);
     hth_free(roll->hears);
     hth_free(roll->mate);
     hth_free(roll);

@@ -51,6 +51,12 @@
  * of their weight. A round whose list has a stranger that is not in its roll counts against all
  * strangers: for 40 times as long, 1 s of it apart, those that were in no round yet are not listed.
  *
+ * A voter's READY carries its signature on its head (proof.h); one without, or with a wrong one, is
+ * refused. GO and LINKS carry a quorum's. A head that is better by what its links say, and is not
+ * proven, is not followed; its signatures are asked for once a second. The log names a member that
+ * signed two links of one ballot (`equivocation`, with both heads), once, and its READYs on either
+ * are refused.
+ *
  * A peer that breaks the rules has the loss: its message is refused or left aside with a named
  * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the
  * votes and ballots of members without a vote count for nothing; no message moves a ballot far

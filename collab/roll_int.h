@@ -2,7 +2,8 @@
 /*
  * roll_int.h: the inside of a roll call: READYs, GOs and rounds (roll.c), CALLs and what a peer's
  * ballots may do (roll_call.c), quotas (roll_quota.c), who reduces (roll_help.c), who is there
- * (roll_mates.c), links and states of other heads (roll_links.c), begin and end (roll_vote.c).
+ * (roll_mates.c), links and states of other heads (roll_links.c), signatures on heads
+ * (roll_proof.c), begin and end (roll_vote.c).
  */
 #ifndef HTH_COLLAB_ROLL_INT_H
 #define HTH_COLLAB_ROLL_INT_H
@@ -57,6 +58,7 @@ struct mate {
     uint8_t deeds;            /* rolls in a row that have it, */
     uint64_t deeds_from;      /* since that step */
     bool stalled;
+    bool equivocates;         /* that was logged */
     uint32_t up_kbit;         /* as it said */
     int64_t rests_until_us;   /* it reduces nothing until then */
     int64_t doubted_until_us; /* it gave a state that is of no use: until then it counts as lost */
@@ -121,6 +123,11 @@ struct hth_roll_call {
     struct hth_ready_reply list;   /* and its list */
     struct hth_ready_reply sent;   /* the GO that it sent as a caller */
     struct hth_ballot sent_ballot; /* in this ballot; base HTH_LINK_NONE: none */
+    uint8_t *sent_sigs;            /* in it */
+
+    uint32_t made;   /* the last link of a round that this member was in, or HTH_LINK_NONE */
+    uint32_t signs;  /* the head that `sig` is of, or HTH_LINK_NONE */
+    struct hth_sig sig;
 
     struct held_helper helper[HTH_ROLL_HELPERS_MAX];
     uint32_t helpers;
@@ -128,6 +135,7 @@ struct hth_roll_call {
 
     int64_t failed_us;          /* a round failed then, */
     uint32_t failed_on;         /* with this tip: others may have its link */
+    int64_t doubted_us;         /* signatures of a head that is not proven were last asked for */
     int64_t asked_us;           /* another was last asked for its head */
     uint16_t asked;             /* which */
     uint32_t unspoken;          /* protocol of a better head, which is not spoken here; 0: none, */
@@ -195,6 +203,26 @@ int64_t roll_ask_at(const struct hth_roll_call *roll);
 /* Asks one. */
 void roll_ask(struct hth_roll_call *roll);
 void roll_on_links(void *arg, struct hth_rpc_request *req);
+
+/* roll_proof.c */
+/* This member's signature on its tip. */
+const struct hth_sig *roll_sign(struct hth_roll_call *roll);
+/* A READY's signature, which a voter of the head's base has to have. Errors: E_BAD_SIGNATURE;
+ * E_PROTOCOL (it equivocates: it has no vote for either head). */
+enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t head,
+                            const struct hth_ready_msg *msg) HTH_MUST;
+/* Puts a quorum's signatures on its head into a GO; keeps those of a GO that came. */
+void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go);
+void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_ready_reply *go);
+/* The signatures that prove the links of an answer: the one before them, then the oldest, ... Any
+ * may be HTH_LINK_NONE. */
+void roll_write_sigs(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
+                     struct hth_writer *w);
+void roll_read_sigs(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
+                    struct hth_reader *r);
+/* Of one answer. */
+#define ROLL_SIGS_MAX   160
+#define ROLL_SIGS_BYTES (2 + ROLL_SIGS_MAX * (1 + HTH_SIG_BYTES))
 
 /* Holds a helper's READY. */
 void roll_take_helper(struct hth_roll_call *roll, struct hth_rpc_request *req,

@@ -70,13 +70,20 @@ static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
     return count;
 }
 
+static bool is_better(const struct hth_roll_call *roll, uint32_t link)
+{
+    uint32_t tip = roll->choice->tip;
+    return tip == HTH_LINK_NONE ? hth_proof_sums(roll->chain, link)
+                                : hth_chain_better(roll->chain, link, tip);
+}
+
 /* The wanted head's links are here: its state is fetched if it is worth it. */
 static void want_state(struct hth_roll_call *roll, uint32_t link,
                        const struct hth_roll_peer *holders, uint32_t count)
 {
     struct hth_choice *c = roll->choice;
     uint32_t pick = hth_choice_pick(c);
-    bool better = c->tip == HTH_LINK_NONE || hth_chain_better(roll->chain, link, c->tip);
+    bool better = is_better(roll, link);
     struct hth_ballot now = hth_choice_now(c);
     if (!roll_speaks(roll, link)) {
         if (better && roll->unspoken == 0)
@@ -101,6 +108,18 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     roll->ops.fetch(roll->arg, &roll->wanted, all, count);
 }
 
+/* Whether a head would be better if it were proven: then signatures are asked for, now and then. */
+static bool lacks_proof(struct hth_roll_call *roll, uint32_t link)
+{
+    uint32_t tip = roll->choice->tip;
+    int64_t now = hth_now_us(roll->env);
+    bool claims = tip == HTH_LINK_NONE || hth_chain_claims(roll->chain, link, tip);
+    if (now - roll->doubted_us < ASK_US || !claims || is_better(roll, link))
+        return false;
+    roll->doubted_us = now;
+    return true;
+}
+
 void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
                const struct hth_roll_peer *holders, uint32_t count)
 {
@@ -111,7 +130,7 @@ void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
             good[n++] = holders[i];
     if (n == 0 || roll->fetching || roll->frozen)
         return;
-    if (link != HTH_LINK_NONE) {
+    if (link != HTH_LINK_NONE && !lacks_proof(roll, link)) {
         want_state(roll, link, good, n);
     } else if (roll->links == NULL) {
         roll->wanted = *head;
@@ -142,7 +161,8 @@ static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result 
 
 /* Links, the oldest first, up to the first bad one: then what follows is not looked at. `got` is
  * how many were good. */
-static enum hth_err read_links(struct hth_roll_call *roll, struct hth_reader *r, uint32_t *out)
+static enum hth_err read_links(struct hth_roll_call *roll, struct hth_reader *r,
+                               uint32_t links[HTH_ROLL_LINKS_MAX], uint32_t *out)
 {
     uint32_t got = 0, link;
     bool anchored = hth_read_u8(r);
@@ -157,7 +177,7 @@ static enum hth_err read_links(struct hth_roll_call *roll, struct hth_reader *r,
             r->err = err;
             break;
         }
-        roll->read = link;
+        roll->read = links[got] = link;
     }
     roll_meet(roll);
     *out = got;
@@ -182,12 +202,36 @@ static enum hth_err bound_guests(struct hth_roll_call *roll, uint32_t before)
     return HTH_E_TOO_LARGE;
 }
 
+/* Where the members of the last roll are reached, as far as the other knows. */
+static void read_addrs(struct hth_roll_call *roll, struct hth_reader *r)
+{
+    uint16_t count = hth_read_u16(r);
+    for (uint32_t i = 0; i < count && i < HTH_ROLL_MEMBERS_MAX && r->err == HTH_OK; i++) {
+        struct hth_roll_peer peer = {.life = 0};
+        hth_read_bytes(r, &peer.id, sizeof(peer.id));
+        if (hth_roll_addr_read(r, &peer.addr) != HTH_OK)
+            return;
+        roll_meet_at(roll, &peer);
+    }
+}
+
 /* An answer's links. Bad ones are the sender's loss. */
 static enum hth_err take_links(struct hth_roll_call *roll, struct hth_reader *r, uint32_t *got)
 {
     uint32_t before = hth_chain_count(roll->chain), last = roll->read;
     const char *what = "bad links";
-    enum hth_err err = read_links(roll, r, got);
+    uint32_t links[1 + HTH_ROLL_LINKS_MAX];
+    enum hth_err err = read_links(roll, r, links + 1, got);
+    if (err == HTH_OK) {
+        if (*got == 0)
+            links[0] = hth_chain_find(roll->chain, &roll->wanted);
+        else
+            links[0] = hth_chain_has(roll->chain, links[1])
+                           ? hth_chain_at(roll->chain, links[1])->prev
+                           : HTH_LINK_NONE;
+        read_addrs(roll, r);
+        roll_read_sigs(roll, links, *got + 1, r);
+    }
     enum hth_err room = bound_guests(roll, before);
     if (err == HTH_OK && room != HTH_OK) {
         err = room;
@@ -205,19 +249,6 @@ static enum hth_err take_links(struct hth_roll_call *roll, struct hth_reader *r,
     if (err != HTH_OK)
         shun(roll, err, what);
     return err;
-}
-
-/* Where the members of the last roll are reached, as far as the other knows. */
-static void read_addrs(struct hth_roll_call *roll, struct hth_reader *r)
-{
-    uint16_t count = hth_read_u16(r);
-    for (uint32_t i = 0; i < count && i < HTH_ROLL_MEMBERS_MAX && r->err == HTH_OK; i++) {
-        struct hth_roll_peer peer = {.life = 0};
-        hth_read_bytes(r, &peer.id, sizeof(peer.id));
-        if (hth_roll_addr_read(r, &peer.addr) != HTH_OK)
-            return;
-        roll_meet_at(roll, &peer);
-    }
 }
 
 /* A member whose head will be let go for the links to come begins anew. */
@@ -250,7 +281,6 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     if (result->err == HTH_OK) {
         leave_behind(roll);
         good = take_links(roll, &r, &got) == HTH_OK;
-        read_addrs(roll, &r);
     }
     if (got > 0)
         link = roll->read;
@@ -333,7 +363,8 @@ static void find_gap(const struct hth_roll_call *roll, const struct hth_links_ms
 
 /* The oldest links of the gap that have room; returns their bytes. */
 static size_t write_links(const struct hth_roll_call *roll, const struct gap *gap,
-                          struct hth_writer *w)
+                          struct hth_writer *w, uint32_t links[HTH_ROLL_LINKS_MAX],
+                          uint32_t *links_count)
 {
     uint32_t oldest = gap->count == 0 ? 0 : gap->link[(gap->count - 1) % HTH_ROLL_LINKS_MAX];
     hth_write_u8(w, gap->anchored);
@@ -347,10 +378,11 @@ static size_t write_links(const struct hth_roll_call *roll, const struct gap *ga
         hth_chain_write(roll->chain, link, w);
         if (w->err != HTH_OK)
             break;
-        written++;
+        links[written++] = link;
         end = w->pos;
     }
     hth_write_u16(&count, written);
+    *links_count = written;
     return end;
 }
 
@@ -410,15 +442,20 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     }
     struct gap gap;
     find_gap(roll, &msg, link, &gap);
+    uint32_t links[1 + HTH_ROLL_LINKS_MAX], count;
     size_t room = HTH_FRAME_META_BYTES_MAX / 2;
-    uint8_t *out = hth_calloc(1, room);
+    uint8_t *out = hth_calloc(1, room + ROLL_SIGS_BYTES);
     struct hth_writer w;
     struct hth_rpc_body body = {.payload = out};
     hth_writer_init(&w, out, room - ADDRS_BYTES);
     hth_write_u64(&w, roll->opts.life);
-    body.payload_len = write_links(roll, &gap, &w);
+    body.payload_len = write_links(roll, &gap, &w, links + 1, &count);
     hth_writer_init(&w, out + body.payload_len, ADDRS_BYTES);
     body.payload_len += write_addrs(roll, &w);
+    hth_writer_init(&w, out + body.payload_len, ROLL_SIGS_BYTES);
+    links[0] = count > 0 ? hth_chain_at(roll->chain, links[1])->prev : link;
+    roll_write_sigs(roll, links, count + 1, &w);
+    body.payload_len += w.pos;
     hth_rpc_reply(req, &body);
     hth_free(out);
 }

@@ -6,7 +6,7 @@
 /* Programs that make something else of these bytes have another version. */
 #define VERSION 1
 
-enum { LEAVES = 1, HELPS = 2, RESTS = 2 }; /* flags, of a READY and of a GO's member */
+enum { LEAVES = 1, HELPS = 2, RESTS = 2, SIGNED = 4 }; /* flags, of a READY and of a GO's member */
 
 /* ---- parts of messages --------------------------------------------------------------------- */
 
@@ -123,7 +123,8 @@ size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
 {
     struct hth_writer w = begin(out);
     hth_write_u8(&w, VERSION);
-    hth_write_u8(&w, (uint8_t)((ready->leaves ? LEAVES : 0) | (ready->helps ? HELPS : 0)));
+    hth_write_u8(&w, (uint8_t)((ready->leaves ? LEAVES : 0) | (ready->helps ? HELPS : 0) |
+                               (ready->is_signed ? SIGNED : 0)));
     write_ballot(&w, &ready->ballot);
     write_hash(&w, &ready->head);
     write_hash(&w, &ready->accepted);
@@ -137,6 +138,8 @@ size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out)
     hth_write_u32(&w, ready->last);
     hth_write_u32(&w, ready->up_kbit);
     hth_roll_addr_write(&ready->addr, &w);
+    if (ready->is_signed)
+        hth_sig_write(&ready->sig, &w);
     return end(&w);
 }
 
@@ -149,6 +152,7 @@ enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_ms
     uint8_t flags = hth_read_u8(&r);
     out->leaves = flags & LEAVES;
     out->helps = flags & HELPS;
+    out->is_signed = flags & SIGNED;
     read_ballot(&r, &out->ballot);
     read_hash(&r, &out->head);
     read_hash(&r, &out->accepted);
@@ -162,7 +166,9 @@ enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_ms
     out->last = hth_read_u32(&r);
     out->up_kbit = hth_read_u32(&r);
     HTH_TRY(hth_roll_addr_read(&r, &out->addr));
-    HTH_TRY(flags <= (LEAVES | HELPS) && out->first > 0 && out->first <= out->last
+    if (out->is_signed)
+        HTH_TRY(hth_sig_read(&r, &out->sig));
+    HTH_TRY(flags <= (LEAVES | HELPS | SIGNED) && out->first > 0 && out->first <= out->last
                 ? HTH_OK
                 : HTH_E_MALFORMED);
     return read_end(&r);
@@ -213,8 +219,11 @@ size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out)
         }
         hth_roll_addr_write(&p->addr, &w);
     }
-    if (go)
+    if (go) {
         write_helpers(&w, reply);
+        hth_write_u32(&w, reply->sigs);
+        hth_write_bytes(&w, reply->sig, reply->sigs * HTH_SIG_BYTES);
+    }
     return end(&w);
 }
 
@@ -295,8 +304,12 @@ enum hth_err hth_ready_reply_read(const uint8_t *data, size_t len, struct hth_re
     }
     if (go || kind == HTH_READY_MOVE)
         HTH_TRY(read_peers(&r, out));
-    if (go)
+    if (go) {
         HTH_TRY(read_helpers(&r, out));
+        out->sigs = hth_read_u32(&r);
+        HTH_TRY(out->sigs <= HTH_ROLL_MEMBERS_MAX ? HTH_OK : HTH_E_TOO_LARGE);
+        out->sig = hth_read_view(&r, out->sigs * HTH_SIG_BYTES);
+    }
     return read_end(&r);
 }
 

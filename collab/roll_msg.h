@@ -2,14 +2,15 @@
 /*
  * roll_msg.h: the bytes of the roll call's messages (roll.h), little-endian, a version first.
  *
- *     READY  u8 version, u8 flags (1: leaves, 2: helps), ballot, head 32, accepted 32,
+ *     READY  u8 version, u8 flags (1: leaves, 2: helps, 4: signed), ballot, head 32, accepted 32,
  *            u32 accepted_n, u64 life, u32 batch, brings, u32 quota, u32 rtt_us, u32 first and
- *            last protocol, u32 up_kbit, address
+ *            last protocol, u32 up_kbit, address; if signed: signature
  *     its answer: u8 kind, then
  *       WAIT    u32 quota, u8 quorum
  *       GO      head 32, u32 n, u8 fork, u32 protocol, u32 count, of each member: id 32,
  *               u64 life, u32 batch, u32 samples, u32 next, u8 flags (1: leaves, 2: rests),
- *               u32 up_kbit, address; u32 helpers, of each: id 32, u32 up_kbit, address
+ *               u32 up_kbit, address; u32 helpers, of each: id 32, u32 up_kbit, address; u32 count,
+ *               signatures (of the head)
  *       MOVE    head 32, u32 count, of each holder: id 32, address
  *       LATER   u32 n
  *       BEHIND  head 32
@@ -17,8 +18,10 @@
  *     LINKS  u8 version, head 32 (wanted; zero: the callee's), u32 count, heads 32 (held)
  *     its answer: u64 life, u8 anchored (the first link is an anchor, chain.h), u64 samples before
  *            it, u16 count, links, the oldest first; u16 count, of each member of the tip's roll:
- *            id 32, address
+ *            id 32, address; u16 count, of each: u8, signature (of the link before
+ *            these, or of the wanted head if there are none: 0; of the first: 1, ...)
  *
+ *     signature  key 32, u64 life, u8 made, 64 bytes (proof.h)
  *     ballot   u64 step, head 32 of the base, u32 n
  *     brings   u32 samples, u32 air, u32 grain, u32 lands_us, u32 each_us (0: not known, 2^32 - 1:
  *              no more)
@@ -30,6 +33,7 @@
 #ifndef HTH_COLLAB_ROLL_MSG_H
 #define HTH_COLLAB_ROLL_MSG_H
 
+#include "collab/proof.h"
 #include "collab/quota.h"
 #include "core/bytes.h"
 #include "core/ident.h"
@@ -55,7 +59,8 @@
 #define HTH_ROLL_HELPERS_MAX 8
 
 /* A message of any kind has at most this many bytes: a GO to a full list. */
-#define HTH_ROLL_BYTES_MAX (64 + HTH_ROLL_MEMBERS_MAX * 76 + HTH_ROLL_HELPERS_MAX * 55)
+#define HTH_ROLL_BYTES_MAX                                                                         \
+    (64 + HTH_ROLL_MEMBERS_MAX * (76 + HTH_SIG_BYTES) + HTH_ROLL_HELPERS_MAX * 55)
 
 struct hth_roll_ballot {
     uint64_t step;
@@ -78,6 +83,8 @@ struct hth_ready_msg {
     bool helps;           /* it reduces, and is no member: what is said of a batch is of no use */
     uint32_t up_kbit;     /* that it can send in a second; 0: not known, or a client */
     struct hth_addr addr; /* family 0: it can't be dialled */
+    bool is_signed;
+    struct hth_sig sig; /* of the head */
 };
 
 enum hth_ready_answer {
@@ -112,6 +119,8 @@ struct hth_ready_reply {
     struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX]; /* of a MOVE at most HTH_ROLL_LINE_MAX */
     uint32_t helpers;
     struct hth_roll_peer helper[HTH_ROLL_HELPERS_MAX];
+    uint32_t sigs;      /* of a GO's head, at most HTH_ROLL_MEMBERS_MAX */
+    const uint8_t *sig; /* HTH_SIG_BYTES of each; of a message that is read: in its bytes */
 };
 
 struct hth_links_msg {

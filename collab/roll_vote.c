@@ -13,6 +13,7 @@ static void begin_at_tip(struct hth_roll_call *roll)
 void hth_roll_hold(struct hth_roll_call *roll, uint32_t link)
 {
     hth_choice_take(roll->choice, link);
+    roll->made = link;
     begin_at_tip(roll);
 }
 

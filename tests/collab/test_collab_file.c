@@ -166,7 +166,7 @@ enum {
     AT_HEAD = AT_STEP + 8,
     AT_ACCEPTED = AT_HEAD + 32 + 4,
     AT_LINKS = AT_ACCEPTED + 32 + 4 + 4 + 8 + 1,
-    PEERS = 2 + 2 * (32 + 19), /* the last bytes before the hash */
+    PEERS = 2 + 2 * (32 + 19) + 2, /* and no signatures: the last bytes before the hash */
     END = 1 << 20
 };
 

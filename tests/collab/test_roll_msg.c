@@ -30,6 +30,14 @@ static struct hth_roll_ballot any_ballot(void)
     return (struct hth_roll_ballot){hth_rng_u64(&rng), any_hash(), (uint32_t)hth_rng_u64(&rng)};
 }
 
+static struct hth_sig any_sig(void)
+{
+    struct hth_sig sig = {.life = hth_rng_u64(&rng), .made = hth_rng_u64(&rng) & 1};
+    memcpy(&sig.key, any_hash().b, sizeof(sig.key));
+    memcpy(sig.sig + 32, any_hash().b, 32);
+    return sig;
+}
+
 static bool same_brings(const struct hth_brings *a, const struct hth_brings *b)
 {
     return a->samples == b->samples && a->air == b->air && a->grain == b->grain &&
@@ -62,8 +70,10 @@ static void ready_comes_back(void **state)
                                   .leaves = i & 1,
                                   .helps = i & 2,
                                   .up_kbit = 5 * i,
-                                  .addr = any_addr(family[i % 3])},
+                                  .addr = any_addr(family[i % 3]),
+                                  .is_signed = i & 4},
                              b;
+        a.sig = a.is_signed ? any_sig() : (struct hth_sig){.made = false};
         size_t len = hth_ready_write(&a, bytes);
         assert_ok(hth_ready_read(bytes, len, &b));
         assert_ballot(&a.ballot, &b.ballot);
@@ -75,6 +85,10 @@ static void ready_comes_back(void **state)
         assert_true(a.first == b.first && a.last == b.last);
         assert_true(same_brings(&a.brings, &b.brings));
         assert_true(hth_addr_eq(&a.addr, &b.addr));
+        assert_true(a.is_signed == b.is_signed && a.sig.life == b.sig.life);
+        assert_true(a.sig.made == b.sig.made);
+        assert_memory_equal(&a.sig.key, &b.sig.key, sizeof(a.sig.key));
+        assert_memory_equal(a.sig.sig, b.sig.sig, sizeof(a.sig.sig));
         for (size_t cut = 0; cut < len; cut++)
             assert_int_not_equal(hth_ready_read(bytes, cut, &b), HTH_OK);
         assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, len + 1, &b));
@@ -82,7 +96,7 @@ static void ready_comes_back(void **state)
         odd.first = i % 2 ? 0 : odd.last + 1;
         assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, hth_ready_write(&odd, bytes), &b));
         len = hth_ready_write(&a, bytes);
-        bytes[1] = 4; /* an unknown flag */
+        bytes[1] |= 8; /* an unknown flag */
         assert_err(HTH_E_MALFORMED, hth_ready_read(bytes, len, &b));
         bytes[0]++;
         assert_err(HTH_E_VERSION, hth_ready_read(bytes, len, &b));
@@ -123,8 +137,12 @@ static void brings_are_bounded(void **state)
 static struct hth_ready_reply any_reply(enum hth_ready_answer kind, uint32_t count)
 {
     struct hth_ready_reply a = {.kind = kind, .head = any_hash(), .n = 5, .fork = true};
+    static uint8_t sigs[HTH_ROLL_MEMBERS_MAX * HTH_SIG_BYTES];
     a.protocol = 6;
-
+    for (size_t i = 0; i < sizeof(sigs); i++)
+        sigs[i] = (uint8_t)(i % 251);
+    a.sigs = kind == HTH_READY_GO ? count : 0;
+    a.sig = sigs;
     a.quota = 9;
     a.quorum = true;
     a.count = count;
@@ -182,6 +200,9 @@ static void answers_come_back(void **state)
                                 b.peer[i].leaves == (i & 1) && b.peer[i].rests == !!(i & 2) &&
                                 b.peer[i].up_kbit == 5 * i));
         }
+        assert_int_equal(b.sigs, a.sigs);
+        if (go)
+            assert_memory_equal(b.sig, a.sig, a.sigs * HTH_SIG_BYTES);
         assert_int_equal(b.helpers, a.helpers);
         for (uint32_t i = 0; i < a.helpers; i++)
             assert_true(hth_peer_id_eq(&a.helper[i].id, &b.helper[i].id) &&
@@ -222,7 +243,11 @@ static void bad_answers_are_refused(void **state)
     }
     a = any_reply(HTH_READY_GO, 2);
     len = hth_ready_reply_write(&a, bytes);
-    bytes[len - 55 - 4] = HTH_ROLL_HELPERS_MAX + 1;
+    size_t sigs = 4 + 2 * HTH_SIG_BYTES;
+    bytes[len - sigs - 55 - 4] = HTH_ROLL_HELPERS_MAX + 1;
+    assert_err(HTH_E_TOO_LARGE, hth_ready_reply_read(bytes, len, &b));
+    len = hth_ready_reply_write(&a, bytes);
+    bytes[len - sigs + 1] = 2; /* more than 256 signatures */
     assert_err(HTH_E_TOO_LARGE, hth_ready_reply_read(bytes, len, &b));
     a = any_reply(HTH_READY_MOVE, 1);
     len = hth_ready_reply_write(&a, bytes);

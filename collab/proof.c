@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/proof.h"
+
+#include "core/mem.h"
+
+#include <string.h>
+
+static const uint8_t magic[8] = "HTHLINK";
+
+void hth_sig_write(const struct hth_sig *sig, struct hth_writer *w)
+{
+    hth_write_bytes(w, &sig->key, sizeof(sig->key));
+    hth_write_u64(w, sig->life);
+    hth_write_u8(w, sig->made);
+    hth_write_bytes(w, sig->sig, sizeof(sig->sig));
+}
+
+enum hth_err hth_sig_read(struct hth_reader *r, struct hth_sig *out)
+{
+    hth_read_bytes(r, &out->key, sizeof(out->key));
+    out->life = hth_read_u64(r);
+    uint8_t made = hth_read_u8(r);
+    out->made = made == 1;
+    hth_read_bytes(r, out->sig, sizeof(out->sig));
+    HTH_TRY(r->err);
+    return made <= 1 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+/* ---- one signature ------------------------------------------------------------------------ */
+
+void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
+                     uint8_t out[HTH_SIGNED_BYTES])
+{
+    const struct hth_roll *entry = made ? hth_chain_entry(chain, link, member) : NULL;
+    struct hth_writer w;
+    hth_writer_init(&w, out, HTH_SIGNED_BYTES);
+    hth_write_bytes(&w, magic, sizeof(magic));
+    hth_write_bytes(&w, &hth_chain_opts(chain)->run, sizeof(struct hth_hash));
+    hth_write_bytes(&w, hth_chain_head(chain, link), sizeof(struct hth_hash));
+    hth_write_u64(&w, hth_chain_samples(chain, link));
+    hth_write_u64(&w, hth_chain_life(chain, member));
+    hth_write_u8(&w, made);
+    hth_write_u32(&w, entry != NULL ? entry->batch : 0);
+    hth_write_u32(&w, entry != NULL ? entry->samples : 0);
+    HTH_ASSERT(w.err == HTH_OK && w.pos == HTH_SIGNED_BYTES);
+}
+
+void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
+                    const struct hth_secret *secret, struct hth_sig *out)
+{
+    const struct hth_crypto *crypto = hth_chain_opts(chain)->crypto;
+    uint8_t bytes[HTH_SIGNED_BYTES];
+    *out = (struct hth_sig){.life = hth_chain_life(chain, member), .made = made};
+    crypto->public_of(secret, &out->key);
+    hth_proof_bytes(chain, link, member, made, bytes);
+    crypto->sign(secret, bytes, sizeof(bytes), out->sig);
+}
+
+/* Checks it, unless that was done. */
+static bool is_good(const struct hth_chain *chain, uint32_t link, struct hth_link_sig *held)
+{
+    uint8_t bytes[HTH_SIGNED_BYTES];
+    if (!held->good) {
+        hth_proof_bytes(chain, link, held->member, held->sig.made, bytes);
+        held->good = hth_chain_opts(chain)->crypto->verify(&held->sig.key, bytes, sizeof(bytes),
+                                                           held->sig.sig) == HTH_OK;
+    }
+    return held->good;
+}
+
+/* ---- those of a link ---------------------------------------------------------------------- */
+
+static struct hth_link_sig *find(const struct hth_chain *chain, uint32_t link, uint16_t member)
+{
+    struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
+    for (uint32_t i = 0; i < sigs->count; i++)
+        if (sigs->sig[i].member == member && sigs->sig[i].born == hth_chain_born(chain, member))
+            return &sigs->sig[i];
+    return NULL;
+}
+
+/* Whether two links are of one ballot of one choice. */
+static bool are_rivals(const struct hth_chain *chain, uint32_t a, uint32_t b)
+{
+    const struct hth_chain_link *x = hth_chain_at(chain, a), *y = hth_chain_at(chain, b);
+    return a != b && x->step == y->step && x->ballot == y->ballot && x->prev != HTH_LINK_NONE &&
+           y->prev != HTH_LINK_NONE &&
+           hth_chain_base(chain, x->prev) == hth_chain_base(chain, y->prev);
+}
+
+static void find_twin(const struct hth_chain *chain, uint32_t link, struct hth_link_sig *held)
+{
+    if (!held->sig.made)
+        return;
+    for (uint32_t k = hth_chain_count(chain); k-- > 0 && hth_chain_has(chain, k);) {
+        struct hth_link_sig *other =
+            are_rivals(chain, link, k) ? find(chain, k, held->member) : NULL;
+        if (other != NULL && other->sig.made && is_good(chain, k, other) &&
+            is_good(chain, link, held)) {
+            other->twin = link;
+            held->twin = k;
+        }
+    }
+}
+
+/* Room grows with what came, by doubling. */
+static struct hth_link_sig *take_place(const struct hth_chain *chain, uint32_t link, uint32_t max)
+{
+    struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
+    if (sigs->count == max)
+        return NULL;
+    if ((sigs->count & (sigs->count - 1)) == 0)
+        sigs->sig = hth_realloc(sigs->sig, HTH_MAX(2 * sigs->count, 1u), sizeof(*sigs->sig));
+    return &sigs->sig[sigs->count++];
+}
+
+enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
+                            bool check, uint32_t *twin)
+{
+    const struct hth_peer_id id = hth_peer_id_of(hth_chain_opts(chain)->crypto, &sig->key);
+    uint16_t member = hth_chain_known(chain, &id, sig->life);
+    uint32_t base = hth_chain_base(chain, link);
+    *twin = HTH_LINK_NONE;
+    if (member == HTH_MEMBER_NONE || !hth_chain_votes(chain, base, member))
+        return HTH_E_NOT_FOUND;
+    struct hth_link_sig got = {*sig, hth_chain_born(chain, member), member, false, HTH_LINK_NONE};
+    struct hth_link_sig *held = find(chain, link, member);
+    bool same = held != NULL && held->sig.made == sig->made &&
+                memcmp(held->sig.sig, sig->sig, sizeof(sig->sig)) == 0;
+    if (same && (held->good || !check)) {
+        *twin = held->twin;
+        return HTH_OK;
+    }
+    if (held != NULL && !check)
+        return HTH_OK; /* the first one stays until one is checked */
+    if (check && !is_good(chain, link, &got))
+        return HTH_E_BAD_SIGNATURE;
+    if (held == NULL)
+        held = take_place(chain, link, hth_chain_voters(chain, base).count);
+    if (held == NULL)
+        return HTH_E_NOT_FOUND;
+    *held = got;
+    find_twin(chain, link, held);
+    *twin = held->twin;
+    return HTH_OK;
+}
+
+/* ---- proofs ------------------------------------------------------------------------------- */
+
+size_t hth_proof_words(const struct hth_chain *chain)
+{
+    return hth_chain_members_max(chain) / 64 + 1;
+}
+
+static bool has_voter(const struct hth_chain *chain, uint32_t base, const uint64_t *set)
+{
+    struct hth_voters voters = hth_chain_voters(chain, base);
+    for (uint32_t i = 0; i < voters.count; i++)
+        if (hth_members_has(set, voters.order[i].member))
+            return true;
+    return false;
+}
+
+static bool is_proven(const struct hth_chain *chain, uint32_t link, const uint64_t *set)
+{
+    const struct hth_chain_link *at = hth_chain_at(chain, link);
+    uint32_t base = hth_chain_base(chain, link);
+    if (at->kind == HTH_LINK_FORK && at->prev != HTH_LINK_NONE &&
+        !has_voter(chain, hth_chain_base(chain, at->prev), set))
+        return false;
+    return hth_chain_judges(chain, base) ? hth_chain_quorum(chain, base, hth_members_has, set)
+                                         : has_voter(chain, base, set);
+}
+
+uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set,
+                        const struct hth_sig **out, uint32_t max)
+{
+    struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
+    uint32_t count = 0;
+    for (uint32_t i = 0;
+         i < sigs->count && count < max && (out == NULL || !is_proven(chain, link, set));) {
+        struct hth_link_sig *sig = &sigs->sig[i];
+        bool here = sig->born == hth_chain_born(chain, sig->member);
+        bool more = here && !hth_members_has(set, sig->member);
+        if (!here || (more && !is_good(chain, link, sig))) {
+            *sig = sigs->sig[--sigs->count];
+            continue;
+        }
+        if (more) {
+            hth_members_put(set, sig->member);
+            if (out != NULL)
+                out[count++] = &sig->sig;
+        }
+        i++;
+    }
+    return count;
+}
+
+bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out)
+{
+    uint64_t sum = 0, begin = from == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, from);
+    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    bool forked = false; /* the link on top is a fork that is proven */
+    bool all = true;
+    uint32_t link = hth_chain_base(chain, tip);
+    hth_proof_pick(chain, tip, set, NULL, UINT32_MAX);
+    while (link != from) {
+        const struct hth_chain_link *at = hth_chain_at(chain, link);
+        uint64_t before = at->prev == HTH_LINK_NONE ? begin : hth_chain_samples(chain, at->prev);
+        if (hth_chain_trusts(chain, link)) {
+            sum += hth_chain_samples(chain, link) - begin;
+            break;
+        }
+        hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+        bool good = forked || is_proven(chain, link, set);
+        /* Links on top of one that is not proven count for nothing. */
+        sum = good ? sum + hth_chain_samples(chain, link) - before : 0;
+        all &= good;
+        forked = good && at->kind == HTH_LINK_FORK;
+        link = at->prev;
+    }
+    hth_free(set);
+    *out = sum;
+    return all;
+}
+
+bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)
+{
+    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    bool good = true;
+    for (uint32_t k = link; good && k != from && !hth_chain_trusts(chain, k);
+         k = hth_chain_at(chain, k)->prev) {
+        hth_proof_pick(chain, k, set, NULL, UINT32_MAX);
+        good =
+            k == link ? has_voter(chain, hth_chain_base(chain, k), set) : is_proven(chain, k, set);
+    }
+    hth_free(set);
+    return good;
+}
+
+bool hth_proof_sums(const struct hth_chain *chain, uint32_t link)
+{
+    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    bool good = false;
+    for (; link != HTH_LINK_NONE; link = hth_chain_at(chain, link)->prev) {
+        hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+        good |= hth_chain_trusts(chain, link) ||
+                has_voter(chain, hth_chain_base(chain, link), set) ||
+                hth_chain_at(chain, link)->kind == HTH_LINK_GENESIS;
+    }
+    hth_free(set);
+    return good;
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signed bytes, the links that signatures prove, and the chains that win by them. */
+#include "support/test.h"
+
+#include "collab/collab_file.h"
+#include "collab/proof.h"
+#include "core/mem.h"
+#include "net/crypto.h"
+
+enum { MEMBERS = 6 };
+
+static struct hth_secret secret_of(uint16_t member)
+{
+    struct hth_secret secret;
+    memset(secret.b, member + 1, sizeof(secret.b));
+    return secret;
+}
+
+static struct hth_chain *make(bool eventual)
+{
+    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
+                                  .window = 3,
+                                  .eventual = eventual,
+                                  .links_max = 64,
+                                  .members_max = MEMBERS,
+                                  .rolls_max = 400};
+    memset(opts.run.b, 7, sizeof(opts.run.b));
+    struct hth_chain *chain = hth_chain_new(&opts);
+    for (uint16_t i = 0; i < MEMBERS; i++) {
+        struct hth_secret secret = secret_of(i);
+        struct hth_pubkey key;
+        uint16_t number;
+        opts.crypto->public_of(&secret, &key);
+        struct hth_peer_id id = hth_peer_id_of(opts.crypto, &key);
+        assert_ok(hth_chain_member(chain, &id, i, &number));
+        assert_int_equal(number, i);
+    }
+    return chain;
+}
+
+/* A link whose roll has the members named "ABC"; small letters leave. */
+static uint32_t put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind kind,
+                    const char *names, uint32_t samples)
+{
+    struct hth_roll roll[MEMBERS];
+    struct hth_chain_link link = {.prev = prev, .kind = kind, .roll = roll};
+    link.step = prev == HTH_LINK_NONE ? 0 : hth_chain_at(chain, prev)->step + 1;
+    for (const char *c = names; *c != '\0'; c++)
+        roll[link.count++] = (struct hth_roll){
+            (uint16_t)((*c | 32) - 'a'), *c >= 'a' ? HTH_ROLL_IN | HTH_ROLL_LEFT : HTH_ROLL_IN,
+            (uint32_t)link.step, samples};
+    uint32_t out;
+    assert_ok(hth_chain_add(chain, &link, &out));
+    return out;
+}
+
+/* The link of another chain, as a peer that made no part of it reads it. */
+static uint32_t copy(const struct hth_chain *from, uint32_t link, struct hth_chain *to)
+{
+    uint8_t bytes[1000];
+    struct hth_writer w;
+    struct hth_reader r;
+    uint32_t out;
+    hth_writer_init(&w, bytes, sizeof(bytes));
+    hth_chain_write(from, link, &w);
+    hth_reader_init(&r, bytes, w.pos);
+    assert_ok(hth_chain_read(to, &r, &out));
+    return out;
+}
+
+static struct hth_sig sign(const struct hth_chain *chain, uint32_t link, char name, bool made)
+{
+    struct hth_sig sig;
+    struct hth_secret secret = secret_of((uint16_t)(name - 'A'));
+    hth_proof_sign(chain, link, (uint16_t)(name - 'A'), made, &secret, &sig);
+    return sig;
+}
+
+static void keep(struct hth_chain *chain, uint32_t link, const char *names, bool check)
+{
+    uint32_t twin;
+    for (; *names != '\0'; names++) {
+        struct hth_sig sig = sign(chain, link, *names, true);
+        assert_ok(hth_proof_keep(chain, link, &sig, check, &twin));
+        assert_int_equal(twin, HTH_LINK_NONE);
+    }
+}
+
+/* By Python's struct.pack, and Ed25519 of its module cryptography. */
+static void bytes_are_golden(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
+    uint8_t bytes[HTH_SIGNED_BYTES];
+    char hex[2 * HTH_SIGNED_BYTES + 1];
+    hth_proof_bytes(chain, one, 1, true, bytes);
+    hth_hex(bytes, sizeof(bytes), hex);
+    assert_string_equal(hex,
+                        "4854484c494e4b00070707070707070707070707070707070707070707070707070707070"
+                        "707070765ee10b0654e6b033f1c49ff3409048ed6e49d27fa69d846f481e692789b8dd71c"
+                        "000000000000000100000000000000010100000009000000");
+    static const char *const golden[] = {
+        "74189db7b1acaac13cc979e60d0d2d59f77f0f085f4a0f4e9128e9ee2fadf465fc8de820e6efcc529a7946c036"
+        "3a6b027eb198b8f859ffaea19ca00036734503",
+        "f05221160cf7767c00090c187ee6c08b09576784ed1453df11ccef5a5ea780ee6a2eb23cef404b6950a54e9229"
+        "f9883378c19d342d6679b2ac258365a006e202"};
+    for (int made = 0; made < 2; made++) {
+        struct hth_sig sig = sign(chain, one, 'B', made);
+        hth_hex(sig.sig, sizeof(sig.sig), hex);
+        assert_string_equal(hex, golden[made]);
+    }
+    hth_chain_free(chain);
+}
+
+static void wrong_signatures_are_refused(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
+    struct hth_sig good = sign(chain, one, 'A', true);
+    for (unsigned i = 0; i < 4; i++) {
+        struct hth_sig bad = i == 3 ? sign(chain, g, 'A', true) : good;
+        bad.made = i == 0 ? false : bad.made;
+        bad.sig[40] ^= i == 1;
+        bad.key.b[3] ^= i == 2;
+        assert_err(i == 2 ? HTH_E_NOT_FOUND : HTH_E_BAD_SIGNATURE,
+                   hth_proof_keep(chain, one, &bad, true, &twin));
+    }
+    assert_int_equal(hth_chain_sigs(chain, one)->count, 0);
+    struct hth_sig none = sign(chain, one, 'D', false); /* no voter */
+    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(chain, one, &none, true, &twin));
+    assert_ok(hth_proof_keep(chain, one, &good, true, &twin));
+    assert_ok(hth_proof_keep(chain, one, &good, true, &twin));
+    assert_int_equal(hth_chain_sigs(chain, one)->count, 1);
+    hth_chain_free(chain);
+}
+
+/* Others made three links; E and F went on by themselves. */
+static void only_proven_samples_win(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < 6; k++) {
+        struct hth_chain *a = make(true), *b = make(true);
+        uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5);
+        assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5), g);
+        uint32_t one = put(a, g, HTH_LINK_STEP, "ABCD", 900);
+        uint32_t two = put(a, one, HTH_LINK_STEP, "ABC", 900);
+        uint32_t tip = put(a, two, HTH_LINK_STEP, "ABC", 900);
+        uint32_t own = put(b, g, HTH_LINK_FORK, "EF", 20);
+        uint32_t there[] = {copy(a, one, b), copy(a, two, b), copy(a, tip, b)};
+        assert_false(hth_chain_better(b, there[2], own));
+        bool wins = false;
+        switch (k) {
+        case 0: /* each link has a quorum's */
+            keep(b, there[0], "ABCD", false);
+            keep(b, there[1], "ABC", false);
+            wins = true;
+            break;
+        case 1: /* those on a later link cover the earlier */
+            keep(b, there[1], "ABCD", false);
+            wins = true;
+            break;
+        case 2: /* too few of the first link's voters: what follows counts for nothing */
+            keep(b, there[1], "AB", false);
+            break;
+        case 3: /* the tip's signatures will do */
+            keep(b, there[2], "ABC", false);
+            wins = true;
+            break;
+        case 4: { /* one of them is wrong */
+            uint32_t twin;
+            struct hth_sig bad = sign(b, there[1], 'D', true);
+            bad.sig[0] ^= 1;
+            assert_ok(hth_proof_keep(b, there[1], &bad, false, &twin));
+            keep(b, there[1], "AB", false);
+            break;
+        }
+        case 5: /* it takes part in that chain itself */
+            hth_chain_trust(b, there[2]);
+            wins = true;
+            break;
+        }
+        assert_int_equal(hth_chain_better(b, there[2], own), wins);
+        assert_true(!wins || !hth_chain_better(b, own, there[2]));
+        hth_chain_free(a);
+        hth_chain_free(b);
+    }
+}
+
+/* A genesis needs its maker's signature; a fork those of its members, one of whom had a vote. */
+static void geneses_and_forks_are_proven(void **state)
+{
+    (void)state;
+    struct hth_chain *a = make(true), *b = make(true);
+    uint32_t own = put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
+    uint32_t other = copy(a, put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "C", 999), b);
+    assert_false(hth_chain_better(b, other, own));
+    keep(b, other, "C", false);
+    assert_true(hth_chain_better(b, other, own));
+    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
+    uint32_t ef = copy(a, put(a, g, HTH_LINK_FORK, "EF", 999), b);
+    keep(b, ef, "EF", false);
+    assert_false(hth_chain_better(b, ef, put(b, own, HTH_LINK_STEP, "AB", 1)));
+    hth_chain_free(a);
+    hth_chain_free(b);
+    for (unsigned k = 0; k < 3; k++) {
+        a = make(true), b = make(true);
+        g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5);
+        assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5), g);
+        own = put(b, g, HTH_LINK_FORK, "D", 1);
+        uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 50); /* A alone has it, and forks */
+        uint32_t forked = put(a, one, HTH_LINK_FORK, "AE", 50), cut = copy(a, one, b);
+        uint32_t fork = copy(a, forked, b);
+        if (k > 0)
+            keep(b, cut, "A", false);
+        if (k > 1)
+            keep(b, fork, "AE", false);
+        assert_int_equal(hth_chain_better(b, fork, own), k > 1);
+        hth_chain_free(a);
+        hth_chain_free(b);
+    }
+}
+
+/* A later step of one's own chain is followed when a voter signed it. */
+static void tips_are_backed(void **state)
+{
+    (void)state;
+    struct hth_chain *a = make(false), *b = make(false);
+    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
+    assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), g);
+    uint32_t one = put(a, g, HTH_LINK_STEP, "ABCD", 9), two = put(a, one, HTH_LINK_STEP, "ABD", 9);
+    uint32_t first = copy(a, one, b), second = copy(a, two, b), twin;
+    struct hth_sig stranger = sign(b, first, 'D', true);
+    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, first, &stranger, false, &twin));
+    assert_false(hth_chain_better(b, first, g));
+    keep(b, first, "B", false);
+    assert_true(hth_chain_better(b, first, g));
+    keep(b, second, "B", false);
+    assert_false(hth_chain_better(b, second, g)); /* the first is not proven */
+    keep(b, first, "C", false);
+    assert_true(hth_chain_better(b, second, g));
+    hth_chain_free(a);
+    hth_chain_free(b);
+}
+
+/* Two links of one ballot, each signed as made by one life. One of them was fetched: no twin. */
+static void equivocation_is_found(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < 8; k++) {
+        bool first = k & 1, second = k & 2, check = k & 4;
+        struct hth_chain *chain = make(false);
+        uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
+        uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
+        uint32_t two = put(chain, g, HTH_LINK_STEP, "ABC", 9);
+        uint32_t next = put(chain, two, HTH_LINK_STEP, "ABC", 9);
+        struct hth_sig sig = sign(chain, one, 'A', first);
+        assert_ok(hth_proof_keep(chain, one, &sig, check, &twin));
+        sig = sign(chain, next, 'A', true);
+        assert_ok(hth_proof_keep(chain, next, &sig, true, &twin));
+        assert_int_equal(twin, HTH_LINK_NONE);
+        sig = sign(chain, two, 'A', second);
+        if (!check && first && second) { /* a bad one convicts nobody */
+            struct hth_sig bad = sig;
+            bad.sig[0] ^= 1;
+            assert_ok(hth_proof_keep(chain, two, &bad, false, &twin));
+            assert_int_equal(twin, HTH_LINK_NONE);
+        }
+        assert_ok(hth_proof_keep(chain, two, &sig, true, &twin));
+        assert_int_equal(twin, first && second ? one : HTH_LINK_NONE);
+        hth_chain_free(chain);
+    }
+}
+
+/* One signature of each member goes with a whole run of links. */
+static void few_signatures_are_picked(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t link[9] = {put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5)};
+    const struct hth_sig *out[MEMBERS];
+    uint64_t set[MEMBERS / 64 + 1] = {0};
+    keep(chain, link[0], "ABCD", true);
+    for (size_t i = 1; i < HTH_ARRAY_LEN(link); i++) {
+        link[i] = put(chain, link[i - 1], HTH_LINK_STEP, "ABCD", 9);
+        keep(chain, link[i], "ABCD", true);
+    }
+    for (size_t i = HTH_ARRAY_LEN(link); i-- > 0;)
+        if (i == 8)
+            assert_in_range(hth_proof_pick(chain, link[i], set, out, MEMBERS), 2, 3);
+        else
+            assert_int_equal(hth_proof_pick(chain, link[i], set, out, MEMBERS), 0);
+    hth_chain_free(chain);
+}
+
+/* A reader that begins at an anchor is told the sum before it: a voter's signature covers it. */
+static void sums_are_signed(void **state)
+{
+    (void)state;
+    struct hth_chain *a = make(false);
+    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
+    uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 9), two = put(a, one, HTH_LINK_STEP, "AB", 9);
+    for (unsigned k = 0; k < 3; k++) {
+        struct hth_chain *b = make(false);
+        uint8_t bytes[1000];
+        struct hth_writer w;
+        struct hth_reader r;
+        uint32_t got;
+        hth_writer_init(&w, bytes, sizeof(bytes));
+        hth_chain_write(a, one, &w);
+        hth_reader_init(&r, bytes, w.pos);
+        assert_ok(hth_chain_read_anchor(b, &r, k == 2 ? 15 + 1000 : 15, &got));
+        got = copy(a, two, b);
+        assert_false(hth_proof_sums(b, got));
+        struct hth_sig sig = sign(a, two, 'B', true);
+        if (k > 0)
+            assert_ok(hth_proof_keep(b, got, &sig, false, &twin));
+        assert_int_equal(hth_proof_sums(b, got), k == 1);
+        hth_chain_free(b);
+    }
+    hth_chain_free(a);
+}
+
+/* A member that goes on with its file can still show others what its chain says. */
+static void files_keep_the_proof(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false), *again = make(false);
+    const struct hth_collab_file header = {.life = 1};
+    struct hth_collab_file file;
+    struct hth_vote vote = {.accepted = HTH_LINK_NONE}, got;
+    struct hth_blob *bytes;
+    const struct hth_sig *out[MEMBERS];
+    uint64_t set[MEMBERS / 64 + 1] = {0};
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "ABCd", 9);
+    vote.tip = put(chain, one, HTH_LINK_STEP, "ABC", 9);
+    keep(chain, one, "ABD", true);
+    keep(chain, vote.tip, "A", true);
+    assert_ok(hth_collab_file_write(hth_crypto_openssl(), &header, chain, &vote, &bytes));
+    assert_ok(hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
+    assert_ok(hth_collab_file_vote(&file, again, &got));
+    assert_true(hth_chain_trusts(again, got.tip));
+    assert_int_equal(hth_proof_pick(again, got.tip, set, out, MEMBERS), 1);
+    assert_in_range(hth_proof_pick(again, hth_chain_at(again, got.tip)->prev, set, out, MEMBERS), 1,
+                    2);
+    hth_blob_unref(bytes);
+    hth_chain_free(chain);
+    hth_chain_free(again);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_are_golden),          cmocka_unit_test(wrong_signatures_are_refused),
+        cmocka_unit_test(only_proven_samples_win),   cmocka_unit_test(geneses_and_forks_are_proven),
+        cmocka_unit_test(tips_are_backed),           cmocka_unit_test(equivocation_is_found),
+        cmocka_unit_test(few_signatures_are_picked), cmocka_unit_test(sums_are_signed),
+        cmocka_unit_test(files_keep_the_proof),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
