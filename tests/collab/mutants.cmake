@@ -29,7 +29,8 @@ function(hth_mutant name)
     hth_test(test_collab_mutant_${name} LINK hth_sim hth_core TIMEOUT 300
         SOURCES test_mutant.c world.c search.c
             ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/chain.c
-            ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/choice.c)
+            ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/choice.c
+            ${HEARTH_ROOT}/collab/proof.c)
     target_compile_definitions(test_collab_mutant_${name} PRIVATE HTH_MUTANT="${name}")
 endfunction()
 
