@@ -407,7 +407,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     p->step = step_of(r, p, &note, rec->issued_us);
     p->note = note;
     r->kept -= p->kept;
-    p->missed = p->kept = false;
+    p->missed = p->kept = p->lost = false;
     p->heard_us = hth_now_us(r->env);
     p->until_us = p->heard_us + believed_us(r, rec);
     r->parts[hth_roster_zeros(&p->id)] += hth_roster_counts(r, p);
@@ -460,24 +460,27 @@ static void forget_kept(struct hth_roster *r)
     }
 }
 
-void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id, uint64_t step)
+void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
+{
+    struct hth_roster_peer *p = hth_roster_get(r, id);
+
+    if (p != NULL)
+        p->lost = true;
+}
+
+void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id)
 {
     struct hth_roster_peer *p = hth_roster_get(r, id);
 
     if (p == NULL)
         return;
     p->spoke_us = hth_now_us(r->env);
-    p->apart = false;
+    p->lost = p->apart = false;
     if (p->mute)
         p->doubted_until_us = 0;
     if (p->missed || p->mute) {
         p->missed = p->mute = false;
         hth_roster_judge(r, p);
-    }
-    p->told = HTH_MAX(p->told, HTH_MIN(step, HTH_AVG_STEP_MAX));
-    if (p->told > p->step) {
-        p->step = p->told;
-        hth_roster_tell_change(r);
     }
 }
 

@@ -62,6 +62,7 @@ struct hth_roster_peer {
     int64_t skew_us;   /* how far that clock is ahead of ours, as notes tell; at most 3 s */
     int64_t moved_us;  /* when it was first seen in its round, on our clock; 0: from the first */
     bool doubted;      /* it does not count now: hth_roster_doubt, _miss, _deaf */
+    bool lost;         /* hth_roster_lost, and neither spoke nor renewed its note since */
     int64_t spoke_us; /* last, over its own connection; 0: never, there are only its notes */
     /* private: */
     uint64_t told; /* the latest step that it told us itself; 0: none, or it is not believed now */
@@ -154,10 +155,12 @@ void hth_roster_deaf(struct hth_roster *roster, const struct hth_peer_id *id);
  * dialled too; or again, which takes less: only those who were doubted before, where nobody else
  * is there. */
 void hth_roster_doubt_mute(struct hth_roster *roster, bool again);
+/* Its connection was lost, or it was silent when it was asked: nobody waits for it. */
+void hth_roster_lost(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It spoke to us over its own connection, or is in a group with us; at which step it is, 0: not
  * said. Its note may be late: the later step counts, and for a note's life it is not lost from
  * sight, nor missed. */
-void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id, uint64_t step);
+void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It does not meet us, as its clock and ours are too far apart, or it did not come to the step that
  * it says it is at: its samples do not count until it is heard, or we leave our grid. */
 void hth_roster_apart(struct hth_roster *roster, const struct hth_peer_id *id);

@@ -54,7 +54,7 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
         d->described = true;
         d->lost = false;
         if (f->roster != NULL)
-            hth_roster_heard(f->roster, &d->id, 0);
+            hth_roster_heard(f->roster, &d->id);
         if (f->first_answer_us == 0)
             f->first_answer_us = hth_now_us(f->env);
         if (f->desc.parts > 0 && hth_fetch_same_root(&d->desc.root, &f->desc.root))

@@ -106,10 +106,6 @@
 #define HTH_AVG_BEGUN_MAX       64              /* groups remembered for members that missed it */
 #define HTH_AVG_WINDOW_MAX_US   (300 * 1000000) /* of matchmaking for one group */
 #define HTH_AVG_OFFERS_MAX      8               /* under way at one node */
-#define HTH_AVG_PROXIES_MAX     8               /* empty cells that one node is a proxy for */
-#define HTH_AVG_PROXY_CELLS_MAX 8192            /* of a grid with proxies */
-#define HTH_AVG_REFUSERS_MAX    64              /* peers remembered that refused parts */
-#define HTH_AVG_KEPT_MAX        8               /* rounds whose values are kept for stragglers */
 
 /* averaging: the reduction in a group */
 #define HTH_AVG_SPANS_MAX             8192         /* runs of one format in a vector */

@@ -286,7 +286,6 @@ static enum hth_err offer(struct average_peer *p)
                               .weight = 1,
                               .step = a->round,
                               .schema = SCHEMA,
-                              .sweep = HTH_AVG_SWEEP_AUTO,
                               .rounds = 1};
     size_t bytes = o.count * sizeof(float);
     HTH_TRY(hth_env_blob_new(p->env, bytes, NULL, &o.values));

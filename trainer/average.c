@@ -55,8 +55,6 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         .weight = HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
         .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
-        .kind = HTH_TICKET_PARAMS,
-        .sweep = HTH_AVG_SWEEP_AUTO,
         .rounds = 1,
         .spans = a->spans,
         .span_count = a->spans != NULL ? a->span_count + (a->parts > 1) : 0,

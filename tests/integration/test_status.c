@@ -77,7 +77,7 @@ static double check_page(const char *addr, bool trains)
         "gathered", "steps_shared", "members",  "means",    "forks",    "joined",
         "state_bytes", "averaged_ms", "weight", "distance", "catch_ups"};
     static const char *const of_last[] = {"members",     "drops",    "weight_fraction",
-                                          "codec_error", "match_ms", "change"};
+                                          "codec_error", "match_ms"};
     json_t *page = page_of(addr);
     const json_t *averaging = json_object_get(page, "averaging");
     const json_t *last = json_object_get(averaging, "last");
