@@ -38,7 +38,6 @@ struct hth_avg_offer {
     struct hth_blob *values; /* `count` floats, frozen; NULL of a helper */
     size_t count;
     double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of a helper */
-    uint64_t step;   /* trunk updates applied so far */
     uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
     uint32_t rounds; /* axes to go through */
     const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */

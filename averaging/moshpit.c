@@ -55,7 +55,7 @@ static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
 static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *o)
 {
     if (o->count == 0 || o->count > HTH_PARAMS_FLOATS_MAX || o->rounds == 0 ||
-        o->rounds > ROUNDS_MAX || o->step > HTH_AVG_STEP_MAX || o->timeout_us < 0)
+        o->rounds > ROUNDS_MAX || o->timeout_us < 0)
         return HTH_E_RANGE;
     if (o->spans != NULL)
         HTH_TRY(hth_avg_spans_check(o->spans, o->span_count, o->count));
@@ -159,9 +159,8 @@ static void register_metrics(struct moshpit *mp)
         hth_histogram(m, "hearth_avg_reduce_seconds", "Reducing within a group", 1e-4);
 }
 
-static void on_spoke(void *arg, const struct hth_peer_id *id, uint64_t step)
+static void on_spoke(void *arg, const struct hth_peer_id *id)
 {
-    (void)step;
     hth_roster_heard(((struct moshpit *)arg)->roster, id);
 }
 

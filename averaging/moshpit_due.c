@@ -139,8 +139,7 @@ uint32_t hth_moshpit_due(const struct moshpit_sweep *s, struct hth_match_due *ou
         int64_t until_us = w != NOT_DUE && !p->lost ? until(s, p, w) : 0;
 
         if (until_us > hth_now_us(s->env))
-            out[count++] = (struct hth_match_due){
-                .id = p->id, .until_us = until_us, .maybe = w == MAY_COME, .addr = p->note.addr};
+            out[count++] = (struct hth_match_due){p->id, until_us, w == MAY_COME};
     }
     return count;
 }

@@ -350,8 +350,6 @@ static enum hth_err look(struct moshpit_sweep *s)
                               .mode = mp->opts.mode,
                               .bandwidth = mp->opts.bandwidth,
                               .weight = s->weight,
-                              .step = s->offer.step,
-                              .ready = true,
                               .window_us = hth_sweep_window_us(s),
                               .due = due,
                               .known = known,

@@ -98,7 +98,6 @@
 /* averaging: matchmaking */
 #define HTH_AVG_LOOKERS_MAX     1024            /* of one line: declarations, followers */
 #define HTH_AVG_HELPERS_MAX     256             /* of them, helpers */
-#define HTH_AVG_OBSERVERS_MAX   64              /* and observers */
 #define HTH_AVG_LOOKS_MAX       16              /* under way at one node */
 #define HTH_AVG_TELL_MAX        48              /* peers that are sent news directly */
 #define HTH_AVG_HEARD_MAX       256             /* such news remembered, ... */

@@ -284,7 +284,6 @@ static enum hth_err offer(struct average_peer *p)
     struct average *a = p->average;
     struct hth_avg_offer o = {.count = a->opts->dim,
                               .weight = 1,
-                              .step = a->round,
                               .schema = SCHEMA,
                               .rounds = 1};
     size_t bytes = o.count * sizeof(float);

@@ -53,7 +53,6 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         .values = a->values,
         .count = a->parts * flat_len(t),
         .weight = HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
-        .step = t->stats.updates,
         .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
         .rounds = 1,
         .spans = a->spans,

@@ -16,7 +16,7 @@ static void test_nobody(void **state)
     struct hth_averager a;
     struct hth_averager_stats stats;
     struct hth_blob *blob = hth_blob_copy("0123456789abcdef", 16);
-    struct hth_avg_offer offer = {.values = blob, .count = 4, .weight = 32, .step = 1};
+    struct hth_avg_offer offer = {.values = blob, .count = 4, .weight = 32};
     enum hth_avg_reason reason = HTH_AVG_OK;
 
     (void)state;

@@ -129,18 +129,12 @@ static struct hth_avg_member make_member(const struct peer *foe)
     uint32_t how = take8();
     struct hth_avg_member m = {.id = foe->env->self, .mode = (how & 3)};
 
-    if (m.mode == HTH_AVG_OBSERVER && (how & 4) == 0)
-        return m;
     if (hth_avg_mode_reduces(m.mode) || (how & 8) != 0)
         m.addr = foe->addr;
     if (hth_avg_mode_reduces(m.mode))
         m.bandwidth = take_number();
     if (hth_avg_mode_brings(m.mode) || (how & 16) != 0)
         m.weight = take_number();
-    m.step = take8();
-    m.origin = take8();
-    m.at = take8() % 4;
-    m.others = (how & 32) != 0 ? take8() : 0;
     m.nonce = take8();
     return m;
 }
@@ -435,7 +429,6 @@ static void say_join(struct peer *foe)
         join.self = s.joined[i];
     s.joined[i] = join.self;
     s.has_joined[i] = true;
-    join.ready = (how & 2) == 0;
     join.wall_us = hth_wall_us(foe->env);
     join.left_ms = (how >> 2) * 40;
     call(foe, HTH_MATCH_METHOD_JOIN,
@@ -448,8 +441,6 @@ static void say_tell(struct peer *foe)
     struct hth_tell tell = {.line = make_line(), .schema = SCHEMA, .record = record};
 
     tell.record_len = make_record(foe, &tell.line, record);
-    tell.missing = take8() % 4;
-    tell.step = take8();
     call(foe, HTH_MATCH_METHOD_TELL,
          &(struct hth_rpc_body){bytes, hth_tell_pack(&tell, bytes), NULL, 0});
 }
@@ -595,13 +586,12 @@ static struct hth_roster_opts roster_opts(const struct peer *p, uint32_t i, uint
 static void open_honest(struct peer *p, uint32_t i, enum hth_avg_mode mode)
 {
     struct hth_avg_peer_opts o = HTH_AVG_PEER_OPTS_INIT;
-    bool observes = mode == HTH_AVG_OBSERVER;
 
     o.network = "run";
-    o.mode = observes ? HTH_AVG_TRAINER : mode;
+    o.mode = mode;
     if (mode != HTH_AVG_CLIENT)
         o.addr = p->addr;
-    o.roster = roster_opts(p, i, observes ? HTH_ROSTER_BOOTSTRAPPING : 0);
+    o.roster = roster_opts(p, i, 0);
     o.moshpit.window_us = 600 * HTH_US_PER_MS;
     o.moshpit.round_us = 2 * HTH_US_PER_S;
     HTH_ASSERT(hth_avg_peer_open(p->env, p->rpc, hth_node_dht(p->node), &o, &p->avg) == HTH_OK);
@@ -635,7 +625,7 @@ static void open_peer(uint32_t i)
     rpc.arg = &p->avg;
     HTH_ASSERT(hth_rpc_new(p->env, &rpc, &p->rpc) == HTH_OK);
     if (i < HONEST)
-        open_honest(p, i, i == 0 ? HTH_AVG_TRAINER : how & 3);
+        open_honest(p, i, i == 0 ? HTH_AVG_TRAINER : how % 3);
     else
         open_foe(p, i, how & HTH_ROSTER_FLAGS);
 }
