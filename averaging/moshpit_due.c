@@ -66,18 +66,6 @@ static enum where where(const struct moshpit_sweep *s, const struct hth_roster_p
     return hth_avg_line_eq(&ours, &theirs) ? DUE : NOT_DUE;
 }
 
-/* Who stands in a in round `from` may stand in b in round `to`: all but the axes between is the
- * same. */
-static bool can_reach(const struct moshpit_sweep *s, const struct hth_avg_cell *a, uint64_t from,
-                      const struct hth_avg_cell *b, uint64_t to)
-{
-    struct hth_avg_cell c = *a;
-
-    for (uint64_t r = from; r < to && r < from + s->shape.dims; r++)
-        c.at[hth_avg_axis(&s->shape, r)] = b->at[hth_avg_axis(&s->shape, r)];
-    return memcmp(&c, b, sizeof(c)) == 0;
-}
-
 /* When p last went on to another round, or said where it looks. */
 static int64_t active_us(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
 {
@@ -87,30 +75,6 @@ static int64_t active_us(const struct moshpit_sweep *s, const struct hth_roster_
     return HTH_MAX(heard_us, p->moved_us);
 }
 
-/* Until when p is on its way to us. Cells change along one axis in each round: so one of the line
- * in which p still is comes into ours, into a place that nobody may have taken. It is known to be
- * another one, or none, when that line has met and its notes have come. INT64_MIN: p does not come
- * so; INT64_MAX: its line has not met yet. */
-static int64_t on_its_way(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
-{
-    const struct hth_roster_note *n = &p->note;
-    uint32_t axis = hth_avg_axis(&s->shape, s->round);
-    struct hth_avg_cell ours = s->cell;
-    int64_t met_us = INT64_MAX;
-
-    if (n->generation != s->generation || n->round >= s->round)
-        return INT64_MIN;
-    if (s->round - n->round < s->shape.dims)
-        ours.at[axis] = n->cell.at[axis];
-    if (!can_reach(s, &n->cell, n->round, &ours, s->round))
-        return INT64_MIN;
-    for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL; i++)
-        if (p->note.generation == s->generation && p->note.round > n->round && has_values(s, p) &&
-            can_reach(s, &n->cell, n->round, &p->note.cell, p->note.round))
-            met_us = HTH_MIN(met_us, p->moved_us);
-    return met_us == INT64_MAX ? INT64_MAX : met_us + s->mp->opts.match.patience_us;
-}
-
 /* Until when a peer is waited for: until the window is over. Who may come only as long as others
  * would wait for it since it moved or spoke last, and at least for a moment. */
 static int64_t until(const struct moshpit_sweep *s, const struct hth_roster_peer *p, enum where w)
@@ -118,11 +82,9 @@ static int64_t until(const struct moshpit_sweep *s, const struct hth_roster_peer
     int64_t end_us = s->look_us + hth_sweep_window_us(s);
     int64_t least_us = s->look_us + hth_match_patience_us(s->mp->match);
 
-    if (w == MAY_COME) {
-        end_us = HTH_MIN(end_us, active_us(s, p) + hth_sweep_window_us(s));
-        end_us = HTH_MAX(HTH_MIN(end_us, on_its_way(s, p)), least_us);
-    }
-    return end_us;
+    if (w != MAY_COME)
+        return end_us;
+    return HTH_MAX(HTH_MIN(end_us, active_us(s, p) + hth_sweep_window_us(s)), least_us);
 }
 
 uint32_t hth_moshpit_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t max)

@@ -53,8 +53,6 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
     } else {
         d->described = true;
         d->lost = false;
-        if (f->roster != NULL)
-            hth_roster_heard(f->roster, &d->id);
         if (f->first_answer_us == 0)
             f->first_answer_us = hth_now_us(f->env);
         if (f->desc.parts > 0 && hth_fetch_same_root(&d->desc.root, &f->desc.root))
@@ -87,8 +85,7 @@ static bool has_one(const struct hth_state_fetch *f, const struct hth_roster_pee
 {
     return p->note.schema == f->opts.schema && !p->doubted &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
-           p->note.step >= f->opts.step_min &&
-           (f->opts.will_do == NULL || f->opts.will_do(f->opts.arg, p));
+           p->note.step >= f->opts.step_min;
 }
 
 /* It has one and can be asked: it can be dialled, or has dialled us. */
