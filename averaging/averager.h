@@ -119,7 +119,7 @@ static inline HTH_MUST enum hth_err hth_averager_start(struct hth_averager *a, h
 {
     return a->ops->start(a->self, fn, arg);
 }
-/* Errors: E_NOT_FOUND (nobody to average with), E_BUSY (enough is under way). */
+/* Errors: E_NOT_FOUND (nobody to average with), E_BUSY (an offer is under way). */
 static inline HTH_MUST enum hth_err hth_averager_ready(struct hth_averager *a,
                                                        enum hth_avg_reason *reason)
 {

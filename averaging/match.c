@@ -164,28 +164,30 @@ static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
 
 /* ---- JOINs ---------------------------------------------------------------------------------- */
 
-enum hth_avg_reason hth_match_mismatch(const struct hth_match *m, const struct hth_avg_line *theirs)
+static enum hth_avg_reason mismatch(const struct hth_look *look, const struct hth_avg_line *theirs,
+                                    uint64_t schema)
 {
-    enum hth_avg_reason reason = HTH_AVG_NOT_LOOKING;
+    const struct hth_avg_line *ours = &look->opts.line;
 
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX && reason == HTH_AVG_NOT_LOOKING; i++) {
-        const struct hth_avg_line *line;
-        if (m->looks[i] == NULL)
-            continue;
-        line = &m->looks[i]->opts.line;
-        if (line->run != theirs->run)
-            reason = HTH_AVG_OTHER_LINE;
-        else if (line->generation != theirs->generation ||
-                 !hth_avg_shape_eq(&line->shape, &theirs->shape))
-            reason = HTH_AVG_OTHER_SHAPE;
-        else if (line->round != theirs->round)
-            reason = HTH_AVG_OTHER_ROUND;
-        else if (!hth_avg_line_eq(line, theirs))
-            reason = HTH_AVG_OTHER_LINE;
-        else
-            reason = HTH_AVG_OTHER_SCHEMA;
-    }
-    return reason;
+    if (ours->run != theirs->run)
+        return HTH_AVG_OTHER_LINE;
+    if (ours->generation != theirs->generation || !hth_avg_shape_eq(&ours->shape, &theirs->shape))
+        return HTH_AVG_OTHER_SHAPE;
+    if (ours->round != theirs->round)
+        return HTH_AVG_OTHER_ROUND;
+    if (!hth_avg_line_eq(ours, theirs))
+        return HTH_AVG_OTHER_LINE;
+    return look->opts.schema != schema ? HTH_AVG_OTHER_SCHEMA : HTH_AVG_WAIT;
+}
+
+struct hth_look *hth_match_look_of(const struct hth_match *m, const struct hth_avg_line *line,
+                                   uint64_t schema, enum hth_avg_reason *reason)
+{
+    *reason = HTH_AVG_NOT_LOOKING;
+    if (m->look == NULL || m->look->done)
+        return NULL;
+    *reason = mismatch(m->look, line, schema);
+    return *reason == HTH_AVG_WAIT ? m->look : NULL;
 }
 
 /* A request takes its time, so a clock that is behind may seem a little more so. */
@@ -196,18 +198,6 @@ static bool skewed(struct hth_match *m, int64_t wall_us)
     if (wall_us > ours_us)
         return wall_us - ours_us > HTH_CLOCK_SKEW_MAX_US;
     return ours_us - wall_us > HTH_CLOCK_SKEW_MAX_US + m->opts.silence_us;
-}
-
-struct hth_look *hth_match_look_of(struct hth_match *m, const struct hth_avg_line *line,
-                                   uint64_t schema)
-{
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        struct hth_look *look = m->looks[i];
-        if (look != NULL && !look->done && look->opts.schema == schema &&
-            hth_avg_line_eq(&look->opts.line, line))
-            return look;
-    }
-    return NULL;
 }
 
 void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id)
@@ -229,6 +219,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     struct hth_match *m = arg;
     struct hth_join_msg join;
     struct hth_look *look;
+    enum hth_avg_reason reason;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_join_msg_open(payload, len, &join);
@@ -245,11 +236,11 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     }
     join.self.id = *hth_rpc_peer(req);
     hth_match_hear_join(m, &join);
-    look = hth_match_look_of(m, &join.line, join.schema);
+    look = hth_match_look_of(m, &join.line, join.schema, &reason);
     if (look != NULL)
         hth_lead_join(look, req, &join);
     else if (!answer_begun(m, req, &join))
-        refuse(m, req, hth_match_mismatch(m, &join.line));
+        refuse(m, req, reason);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -285,9 +276,8 @@ void hth_match_free(struct hth_match *m)
         return;
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_TELL, NULL, NULL);
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
-        if (m->looks[i] != NULL)
-            hth_look_cancel(m->looks[i]);
+    if (m->look != NULL)
+        hth_look_cancel(m->look);
     for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
         hth_free(m->begun[i].group);
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++)
@@ -298,33 +288,25 @@ void hth_match_free(struct hth_match *m)
 
 void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
 {
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        struct match_looker *l = m->looks[i] != NULL ? hth_look_find(m->looks[i], peer) : NULL;
-        if (l == NULL)
-            continue;
+    struct match_looker *l = m->look != NULL ? hth_look_find(m->look, peer) : NULL;
+
+    if (l != NULL)
         l->struck = true;
-        hth_look_poke(m->looks[i]);
-    }
+    hth_match_nudge(m);
 }
 
 void hth_match_nudge(struct hth_match *m)
 {
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
-        if (m->looks[i] != NULL)
-            hth_look_poke(m->looks[i]);
+    if (m->look != NULL)
+        hth_look_poke(m->look);
 }
 
 void hth_match_stats(const struct hth_match *m, struct hth_match_stats *out)
 {
     *out = m->stats;
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        const struct hth_look *look = m->looks[i];
-        if (look == NULL)
-            continue;
-        out->looks_now++;
-        for (uint32_t j = 0; j < look->count; j++)
-            out->followers_now += look->lookers[j]->joined;
-    }
+    out->looks_now = m->look != NULL;
+    for (uint32_t i = 0; m->look != NULL && i < m->look->count; i++)
+        out->followers_now += m->look->lookers[i]->joined;
     for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
         out->begun_now += m->begun[i].group != NULL && m->begun[i].until_us >= hth_now_us(m->env);
 }

@@ -43,8 +43,8 @@
  * anew, 8 times.
  *
  * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line, of
- * them HTH_AVG_HELPERS_MAX helpers, HTH_AVG_LOOKS_MAX looks, HTH_AVG_BEGUN_MAX groups. Loop thread.
- * No callback runs inside a call of this header or frees it.
+ * them HTH_AVG_HELPERS_MAX helpers, one look, HTH_AVG_BEGUN_MAX groups. Loop thread. No callback
+ * runs inside a call of this header or frees it.
  */
 #ifndef HTH_AVERAGING_MATCH_H
 #define HTH_AVERAGING_MATCH_H
@@ -112,7 +112,7 @@ struct hth_match_opts {
 /* Serves the methods on `rpc`. Errors: E_CONFIG (name, times). */
 enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                            const struct hth_match_opts *opts, struct hth_match **out) HTH_MUST;
-/* Ends all looks without callbacks. NULL is fine. */
+/* Ends the look without a callback. NULL is fine. */
 void hth_match_free(struct hth_match *match);
 /* For on_peer_lost: who was waited for over that connection is not, until it declares anew. */
 void hth_match_peer_lost(struct hth_match *match, const struct hth_peer_id *peer);
@@ -187,8 +187,8 @@ struct hth_look_opts {
     void *arg;
 };
 
-/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line), E_DUPLICATE (of
- * this line and schema there is a look), E_BUDGET (HTH_AVG_LOOKS_MAX), those of a watch. */
+/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY
+ * (there is a look), those of a board. */
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
 /* No callback comes any more; the note is taken back. Only before the callback came. */

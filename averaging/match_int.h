@@ -58,7 +58,6 @@ struct hth_look {
     struct hth_look_opts opts;
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
     size_t key_len;
-    uint8_t part; /* of its note: several looks in one line differ by schema */
     uint64_t nonce;
     struct hth_hash mark;
     struct hth_topic topic;
@@ -110,7 +109,7 @@ struct hth_match {
     struct hth_match_opts opts;
     char network[HTH_NAME_LEN_MAX + 1];
     struct hth_record_cache *cache;
-    struct hth_look *looks[HTH_AVG_LOOKS_MAX];
+    struct hth_look *look; /* NULL: none */
     struct match_begun begun[HTH_AVG_BEGUN_MAX];
     uint32_t begun_next;
     struct match_heard heard[HTH_AVG_HEARD_MAX];
@@ -130,10 +129,9 @@ void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, 
  * E_RANGE when more only reduce than average. */
 enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out) HTH_MUST;
-struct hth_look *hth_match_look_of(struct hth_match *m, const struct hth_avg_line *line,
-                                   uint64_t schema);
-/* Why no look of ours fits. */
-enum hth_avg_reason hth_match_mismatch(const struct hth_match *m, const struct hth_avg_line *line);
+/* Our look, if it is in that line; else why not: *reason is WAIT, or not. */
+struct hth_look *hth_match_look_of(const struct hth_match *m, const struct hth_avg_line *line,
+                                   uint64_t schema, enum hth_avg_reason *reason);
 /* Says, once a minute, that this peer's clock is too far from ours. */
 void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id);
 

@@ -319,7 +319,6 @@ static enum hth_err go_public(struct hth_look *look)
 
     look->public_us = INT64_MAX;
     m->stats.boards++;
-    note.part = look->part;
     note.life_us = hth_look_life_us(look);
     HTH_TRY(hth_publisher_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
     return hth_board_watch(look->board);
@@ -399,9 +398,8 @@ static void look_free(struct hth_look *look)
     hth_free(look->lookers);
     hth_free(look->own);
     hth_timer_free(m->env, look->timer);
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
-        if (m->looks[i] == look)
-            m->looks[i] = NULL;
+    if (m->look == look)
+        m->look = NULL;
     hth_free(look);
 }
 
@@ -500,34 +498,19 @@ static enum hth_err check(const struct hth_match *m, const struct hth_look_opts 
     return HTH_OK;
 }
 
-/* A place in the table, and a part for its note that no other look in this line has. */
-static enum hth_err place(struct hth_match *m, const struct hth_look_opts *o, uint32_t *slot)
-{
-    *slot = HTH_AVG_LOOKS_MAX;
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        if (m->looks[i] == NULL)
-            *slot = HTH_MIN(*slot, i);
-        else if (m->looks[i]->opts.schema == o->schema &&
-                 hth_avg_line_eq(&m->looks[i]->opts.line, &o->line))
-            return HTH_E_DUPLICATE;
-    }
-    return *slot < HTH_AVG_LOOKS_MAX ? HTH_OK : HTH_E_BUDGET;
-}
-
 enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
                           struct hth_look **out)
 {
     struct hth_look *look;
-    uint32_t slot;
     enum hth_err err;
 
     *out = NULL;
     HTH_TRY(check(m, opts));
-    HTH_TRY(place(m, opts, &slot));
+    if (m->look != NULL)
+        return HTH_E_BUSY;
     look = hth_new(struct hth_look);
     look->match = m;
     look->opts = *opts;
-    look->part = (uint8_t)slot;
     look->nonce = hth_rng_u64(&m->env->rng);
     look->key_len = hth_avg_line_key(&opts->line, look->key);
     mark_of(look, &m->env->self, &look->mark);
@@ -540,7 +523,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
         look_free(look);
         return err;
     }
-    m->looks[slot] = look;
+    m->look = look;
     m->stats.looks++;
     hth_look_poke(look);
     *out = look;

@@ -102,7 +102,7 @@ static void take_tell(struct hth_match *m, const struct hth_peer_id *from,
                       const struct hth_tell *tell, struct hth_join_reply *reply)
 {
     int64_t at_us = said_us(tell);
-    struct hth_look *look = hth_match_look_of(m, &tell->line, tell->schema);
+    struct hth_look *look = hth_match_look_of(m, &tell->line, tell->schema, &reply->reason);
 
     if (at_us > hth_wall_us(m->env) + HTH_CLOCK_SKEW_MAX_US) {
         hth_match_clocks_differ(m, from);
@@ -111,13 +111,11 @@ static void take_tell(struct hth_match *m, const struct hth_peer_id *from,
     }
     hear_tell(m, from, tell, at_us);
     if (look == NULL) {
-        reply->reason = hth_match_mismatch(m, &tell->line);
         hth_match_nudge(m); /* one less who may come */
         return;
     }
     (void)!hth_board_offer(look->board, tell->record, tell->record_len);
     hth_look_spoke(look, from);
-    reply->reason = HTH_AVG_WAIT;
     reply->record = look->own;
     reply->record_len = look->own_len;
 }
@@ -154,7 +152,6 @@ static enum hth_err sign(struct hth_look *look)
     struct hth_writer w;
     struct hth_dht_key key;
     struct hth_record rec = {.kind = HTH_RECORD_DECLARE,
-                             .part = look->part,
                              .network = look->topic.network,
                              .issued_us = hth_wall_us(env),
                              .payload = payload};

@@ -21,15 +21,6 @@ static void take_place(struct moshpit *mp)
 
 /* ---- offers --------------------------------------------------------------------------------- */
 
-static uint32_t under_way(const struct moshpit *mp)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        n += mp->sweeps[i] != NULL;
-    return n;
-}
-
 static enum hth_err refuse(enum hth_avg_reason *reason, enum hth_avg_reason why, enum hth_err err)
 {
     *reason = why;
@@ -47,7 +38,7 @@ static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
     if (hth_roster_population(mp->roster, NULL) < 2 ||
         hth_roster_shape(mp->roster, NULL)->dims == 0)
         return refuse(reason, HTH_AVG_NOBODY, HTH_E_NOT_FOUND);
-    if (under_way(mp) >= mp->opts.offers_max)
+    if (mp->sweep != NULL)
         return refuse(reason, HTH_AVG_BUSY, HTH_E_BUSY);
     return refuse(reason, HTH_AVG_OK, HTH_OK);
 }
@@ -69,16 +60,10 @@ static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *
 static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer)
 {
     enum hth_avg_reason reason;
-    struct moshpit_sweep *s;
-    uint32_t slot = 0;
 
     HTH_TRY(check(mp, offer));
     HTH_TRY(mp_ready(mp, &reason));
-    HTH_TRY(hth_sweep_new(mp, offer, &s));
-    while (mp->sweeps[slot] != NULL) /* offers_max is at most HTH_AVG_OFFERS_MAX */
-        slot++;
-    mp->sweeps[slot] = s;
-    return HTH_OK;
+    return hth_sweep_new(mp, offer, &mp->sweep);
 }
 
 static enum hth_err mp_offer(void *self, const struct hth_avg_offer *offer)
@@ -107,9 +92,8 @@ static void mp_stop(void *self)
     struct moshpit *mp = self;
 
     mp->fn = NULL;
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        if (mp->sweeps[i] != NULL)
-            hth_sweep_cancel(mp->sweeps[i]);
+    if (mp->sweep != NULL)
+        hth_sweep_cancel(mp->sweep);
 }
 
 static void mp_stats(const void *self, struct hth_averager_stats *out)
@@ -118,7 +102,7 @@ static void mp_stats(const void *self, struct hth_averager_stats *out)
     const struct hth_avg_shape *shape = hth_roster_shape(mp->roster, NULL);
 
     *out = mp->stats;
-    out->under_way = under_way(mp);
+    out->under_way = mp->sweep != NULL;
     out->population = hth_roster_population(mp->roster, NULL);
     out->axes = shape->dims;
     out->cells = shape->dims > 0 ? hth_avg_cells(shape) : 0;
@@ -176,8 +160,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
     out->self = NULL;
     if (opts->network == NULL || strlen(opts->network) > HTH_NAME_LEN_MAX || opts->group_min < 2 ||
         opts->group_min > HTH_AVG_MEMBERS_MAX / 2 || opts->window_us <= 0 || opts->round_us <= 0 ||
-        opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US || opts->offers_max == 0 ||
-        opts->offers_max > HTH_AVG_OFFERS_MAX ||
+        opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US ||
         (opts->mode == HTH_AVG_CLIENT && opts->bandwidth != 0) ||
         !(opts->share_max >= 1 && isfinite(opts->share_max)))
         return HTH_E_CONFIG;
@@ -215,9 +198,8 @@ void hth_moshpit_nudge(struct hth_averager *a)
 
     HTH_ASSERT(a->ops == &ops);
     take_place(mp);
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        if (mp->sweeps[i] != NULL)
-            hth_sweep_nudge(mp->sweeps[i]);
+    if (mp->sweep != NULL)
+        hth_sweep_nudge(mp->sweep);
     hth_match_nudge(mp->match);
 }
 

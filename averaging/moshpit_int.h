@@ -54,7 +54,7 @@ struct moshpit {
     uint64_t run;         /* tag */
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;
-    struct moshpit_sweep *sweeps[HTH_AVG_OFFERS_MAX];
+    struct moshpit_sweep *sweep; /* NULL: none under way */
     uint64_t round_met; /* after the last one in which somebody was met */
     uint32_t vain;      /* looks since then */
     uint32_t far_vain;  /* of them, in rounds far ahead of it */

@@ -38,9 +38,7 @@ static void give_up(struct moshpit_sweep *s)
 static void detach(struct moshpit_sweep *s)
 {
     give_up(s);
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        if (s->mp->sweeps[i] == s)
-            s->mp->sweeps[i] = NULL;
+    s->mp->sweep = NULL;
 }
 
 void hth_sweep_cancel(struct moshpit_sweep *s)
@@ -374,21 +372,6 @@ static void look_on(struct moshpit_sweep *s)
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-/* The first round that no sweep of ours is in, and in which nobody was met yet. One that was looked
- * for in vain may be looked for again: who counted on from there would be ahead of all for good. */
-static uint64_t first_free(const struct moshpit *mp, const struct moshpit_sweep *sweep)
-{
-    uint64_t round = mp->round_met;
-
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++) {
-        const struct moshpit_sweep *s = mp->sweeps[i];
-
-        if (s != NULL && s != sweep)
-            round = HTH_MAX(round, s->round + s->offer.rounds - s->done_rounds);
-    }
-    return round;
-}
-
 /* The first round from there in which this sweep can begin. */
 static uint64_t from_first_axis(const struct moshpit_sweep *s, uint64_t round)
 {
@@ -407,7 +390,9 @@ static enum hth_err place(struct moshpit_sweep *s)
         return HTH_E_NOT_FOUND;
     s->shape = *shape;
     HTH_TRY(hth_roster_cell(mp->roster, &s->cell));
-    s->round = from_first_axis(s, first_free(mp, s));
+    /* The first in which nobody was met yet: one that was looked for in vain may be looked for
+     * again. Who counted on from there would be ahead of all for good. */
+    s->round = from_first_axis(s, mp->round_met);
     s->round = from_first_axis(s, hth_moshpit_round(s));
     /* Who says a later round than the one it looks in is expected by nobody. */
     hth_roster_retry_round(mp->roster, s->round);
