@@ -89,9 +89,9 @@ struct hth_averager_stats {
     uint64_t rounds, failed; /* single rounds, by outcome */
     uint64_t alone;          /* of the failed: nobody was met */
     uint64_t drops, bytes_out, bytes_in;
-    uint32_t under_way;   /* offers */
-    uint32_t population;  /* trainers known to take part, this one included */
-    uint32_t axes, cells; /* of the grid; 0 before it is known */
+    uint32_t under_way;                    /* offers */
+    uint32_t population;                   /* trainers known to take part, this one included */
+    uint32_t axes, cells;                  /* of the grid; 0 before it is known */
     uint64_t reasons[HTH_AVG_REASONS_MAX]; /* how often a round ended, or a JOIN was refused, so */
     struct hth_avg_round_info last;
 };

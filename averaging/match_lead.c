@@ -229,7 +229,8 @@ static uint32_t gather(struct hth_look *look, struct hth_avg_member *members,
     for (uint32_t i = 0; i < look->count; i++) {
         struct match_looker *l = look->lookers[i];
 
-        if (l->struck || !l->joined) /* between two JOINs too: the next is answered with the group */
+        if (l->struck ||
+            !l->joined) /* between two JOINs too: the next is answered with the group */
             continue;
         members[count] = l->self;
         from[count++] = l;

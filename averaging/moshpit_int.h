@@ -55,10 +55,10 @@ struct moshpit {
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;
     struct moshpit_sweep *sweep; /* NULL: none under way */
-    uint64_t round_met; /* after the last one in which somebody was met */
-    uint32_t vain;      /* looks since then */
-    uint32_t far_vain;  /* of them, in rounds far ahead of it */
-    int64_t far_at_us;  /* when one of these may be looked for again */
+    uint64_t round_met;          /* after the last one in which somebody was met */
+    uint32_t vain;               /* looks since then */
+    uint32_t far_vain;           /* of them, in rounds far ahead of it */
+    int64_t far_at_us;           /* when one of these may be looked for again */
     struct hth_averager_stats stats;
     struct {
         struct hth_metric *rounds, *failed, *drops, *bytes, *wait, *reduce;

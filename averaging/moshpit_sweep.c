@@ -356,8 +356,8 @@ static enum hth_err look(struct moshpit_sweep *s)
                               .arg = s};
 
     group_sizes(s, &o);
-    s->info = (struct hth_avg_round_info){.number = s->round,
-                                          .axis = hth_avg_axis(&s->shape, s->round)};
+    s->info =
+        (struct hth_avg_round_info){.number = s->round, .axis = hth_avg_axis(&s->shape, s->round)};
     s->look_us = hth_now_us(s->env);
     return hth_look_new(mp->match, &o, &s->look);
 }

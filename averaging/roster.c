@@ -14,12 +14,12 @@
 #include "core/mem.h"
 #include "dht/uid.h"
 
-#define SLOT_BITS     8 /* rarer marks speak at once */
-#define RATE_STEP     0.25 /* a speed that others should hear of */
-#define SAMPLES_STEP  0.1  /* ... samples, of those said or estimated */
-#define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
+#define SLOT_BITS    8                  /* rarer marks speak at once */
+#define RATE_STEP    0.25               /* a speed that others should hear of */
+#define SAMPLES_STEP 0.1                /* ... samples, of those said or estimated */
+#define LEAVE_US     (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
-#define NEWS_US       (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
+#define NEWS_US      (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
 
 static void adjust(struct hth_roster *r);
 

@@ -204,7 +204,8 @@ static uint32_t freshest(struct hth_state_fetch *f, const struct hth_roster_peer
         if (!can_give(f, p))
             continue;
         live++;
-        if (p->note.step + slack >= f->reached && !is_alone(f, p->note.step) && n < HTH_AVG_ROSTER_MAX)
+        if (p->note.step + slack >= f->reached && !is_alone(f, p->note.step) &&
+            n < HTH_AVG_ROSTER_MAX)
             out[n++] = p;
     }
     hth_rng_shuffle(&f->rng, out, n, sizeof(*out));

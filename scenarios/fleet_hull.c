@@ -153,8 +153,8 @@ static bool is_inside(const struct hth_hull *h, const struct offer *own, const f
     return inside;
 }
 
-/* The same values may be offered twice, and a result does not say to which offer it belongs. It must
- * fit one of them, not a mixture. */
+/* The same values may be offered twice, and a result does not say to which offer it belongs. It
+ * must fit one of them, not a mixture. */
 static void judge(struct hth_hull *h, const struct hth_blob *values, const float *average)
 {
     bool known = false, inside = false;
