@@ -139,7 +139,6 @@ void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id);
 void hth_match_tell_serve(struct hth_match *m);
 /* Keeps what was said. */
 void hth_match_hear_join(struct hth_match *m, const struct hth_join_msg *join);
-void hth_match_spoke(struct hth_match *m, const struct hth_peer_id *id);
 /* Signs our declaration, tells it to those known, and takes up what was told to us before. *all:
  * there was room to tell all of them, and somebody to tell. */
 enum hth_err hth_look_tell(struct hth_look *look, bool *all) HTH_MUST;

@@ -166,17 +166,15 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         return HTH_E_CONFIG;
     mp = hth_new(struct moshpit);
     mp->env = env;
-    mp->rpc = rpc;
     mp->roster = roster;
     mp->reducer = reducer;
     mp->opts = *opts;
-    memcpy(mp->network, opts->network, strlen(opts->network));
-    mp->opts.network = mp->network;
-    mp->run = hth_network_tag(env->crypto, mp->network);
+    mp->opts.network = NULL;
+    mp->run = hth_network_tag(env->crypto, opts->network);
     /* With another bound a group would be cut in two ways. */
     if (opts->share_max != HTH_AVG_SHARE_MAX)
         mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
-    match.network = mp->network;
+    match.network = opts->network;
     match.addr = opts->addr;
     match.spoke = on_spoke;
     match.arg = mp;

@@ -45,12 +45,10 @@ struct moshpit_sweep {
 
 struct moshpit {
     struct hth_env *env;
-    struct hth_rpc *rpc;
     struct hth_roster *roster;
     struct hth_reducer *reducer;
     struct hth_match *match;
     struct hth_moshpit_opts opts;
-    char network[HTH_NAME_LEN_MAX + 1];
     uint64_t run;         /* tag */
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;

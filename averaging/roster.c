@@ -150,7 +150,7 @@ void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t sampl
     r->self.samples_per_s =
         samples_per_s > 0 ? HTH_MIN(samples_per_s, HTH_AVG_RATE_MAX) : 0; /* and not NaN */
     if (r->said.samples_per_s == 0 && r->self.samples_per_s > 0)
-        hth_roster_say_now(r); /* until then nobody can tell when the batch is full */
+        hth_roster_say_now(r); /* until then nobody can tell how long the run takes */
     else if (progress_matters(r))
         hth_roster_say(r);
 }
