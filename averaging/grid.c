@@ -246,15 +246,6 @@ uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round)
     return (uint32_t)(round % shape->dims);
 }
 
-uint32_t hth_avg_others_max(const struct hth_avg_shape *shape, uint64_t round)
-{
-    uint32_t axis = hth_avg_axis(shape, round), most = 1;
-
-    for (uint32_t i = 0; i < axis && most < HTH_AVG_ROSTER_MAX; i++)
-        most *= 2 * HTH_MIN(shape->size[i] + 1, HTH_AVG_ROSTER_MAX);
-    return HTH_MIN(most, HTH_AVG_ROSTER_MAX) - 1;
-}
-
 void hth_avg_cell_next(const struct hth_avg_shape *shape, uint64_t round,
                        const struct hth_hash *group, uint32_t index, struct hth_avg_cell *cell)
 {

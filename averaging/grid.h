@@ -129,9 +129,6 @@ struct hth_avg_cell hth_avg_cell_move(const struct hth_avg_shape *from,
 
 /* The axis that a round works along. */
 uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round);
-/* How many others' values a member of a line in that round can bring: of the lines before it, since
- * the first axis, with twice as many in each as belong there. */
-uint32_t hth_avg_others_max(const struct hth_avg_shape *shape, uint64_t round);
 /* After a round in a group: the coordinate along its axis becomes the member's index in the group's
  * order plus the group's turn, modulo the size. A peer that found nobody, or was absent, keeps its
  * cell. */

@@ -5,31 +5,8 @@
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
-#define MEMBER_BYTES 96 /* of what is sealed of each */
-#define OTHERS_SHIFT 50 /* beyond HTH_AVG_STEP_MAX; HTH_AVG_ROSTER_MAX of them fit */
-
-#define DIAL_RTTS    4 /* TCP, TLS and HELLO, and the answer */
-
-/* ---- how far others are ---------------------------------------------------------------------- */
-
-/* Smoothed as TCP does it; the first counts whole. */
-void hth_match_note_rtt(struct hth_match *m, const struct hth_peer_id *id)
-{
-    struct hth_rpc_peer_info info;
-
-    if (hth_rpc_peer_info(m->rpc, id, &info) == HTH_OK && info.rtt_us > 0)
-        m->usual_rtt_us += (info.rtt_us - m->usual_rtt_us) / (m->usual_rtt_us > 0 ? 8 : 1);
-}
-
-int64_t hth_match_dial_us(const struct hth_match *m)
-{
-    return HTH_MAX(m->opts.dial_us, HTH_MIN(DIAL_RTTS * m->usual_rtt_us, m->opts.far_us));
-}
-
-int64_t hth_match_patience_us(const struct hth_match *m)
-{
-    return HTH_MAX(m->opts.patience_us, HTH_MIN(2 * m->usual_rtt_us, m->opts.far_us));
-}
+#define MEMBER_BYTES   76                  /* of what is sealed of each */
+#define CLOCK_AGAIN_US (60 * HTH_US_PER_S) /* between two words about clocks */
 
 /* ---- answering ------------------------------------------------------------------------------ */
 
@@ -50,7 +27,7 @@ void hth_match_answer(struct hth_match *m, struct hth_rpc_request *req,
     hth_free(bytes);
 }
 
-void hth_match_refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason)
+static void refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason)
 {
     struct hth_join_reply reply = {.reason = reason};
 
@@ -90,9 +67,6 @@ static void seal(const struct hth_crypto *crypto, const struct hth_avg_member *m
         hth_write_bytes(&w, ip, sizeof(ip));
         hth_write_u64(&w, bits(m->bandwidth));
         hth_write_u64(&w, bits(m->weight));
-        hth_write_u64(&w, m->step | (uint64_t)m->others << OTHERS_SHIFT);
-        hth_write_u64(&w, m->origin);
-        hth_write_u32(&w, m->at);
         hth_write_u64(&w, m->nonce);
     }
     HTH_ASSERT(w.err == HTH_OK && w.pos == max);
@@ -106,7 +80,7 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
     struct hth_env *env = look->match->env;
     struct hth_peer_id ids[HTH_AVG_MEMBERS_MAX];
     uint32_t order[HTH_AVG_MEMBERS_MAX];
-    uint32_t in[HTH_AVG_OBSERVER + 1] = {0}, averaging;
+    uint32_t helpers = 0;
     struct hth_avg_group *g;
     struct hth_hash id;
 
@@ -114,13 +88,10 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
     if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
         return HTH_E_RANGE;
     for (uint32_t i = 0; i < count; i++) {
-        if (members[i].others > hth_avg_others_max(&look->opts.line.shape, look->opts.line.round))
-            return HTH_E_RANGE;
         ids[i] = members[i].id;
-        in[members[i].mode]++;
+        helpers += members[i].mode == HTH_AVG_HELPER;
     }
-    averaging = in[HTH_AVG_TRAINER] + in[HTH_AVG_CLIENT];
-    if (in[HTH_AVG_HELPER] > averaging || in[HTH_AVG_OBSERVER] > hth_match_observers_max(averaging))
+    if (2 * helpers > count)
         return HTH_E_RANGE;
     HTH_TRY(hth_avg_group_id(env->crypto, &look->opts.line, look->opts.schema, ids, count, &id));
     hth_avg_order(env->crypto, &id, ids, count, order);
@@ -187,34 +158,36 @@ static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
         return true;
     }
     if (known)
-        hth_match_refuse(m, req, HTH_AVG_BEGUN);
+        refuse(m, req, HTH_AVG_BEGUN);
     return known;
 }
 
 /* ---- JOINs ---------------------------------------------------------------------------------- */
 
-enum hth_avg_reason hth_match_mismatch(const struct hth_match *m, const struct hth_avg_line *theirs)
+static enum hth_avg_reason mismatch(const struct hth_look *look, const struct hth_avg_line *theirs,
+                                    uint64_t schema)
 {
-    enum hth_avg_reason reason = HTH_AVG_NOT_LOOKING;
+    const struct hth_avg_line *ours = &look->opts.line;
 
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX && reason == HTH_AVG_NOT_LOOKING; i++) {
-        const struct hth_avg_line *line;
-        if (m->looks[i] == NULL)
-            continue;
-        line = &m->looks[i]->opts.line;
-        if (line->run != theirs->run)
-            reason = HTH_AVG_OTHER_LINE;
-        else if (line->generation != theirs->generation ||
-                 !hth_avg_shape_eq(&line->shape, &theirs->shape))
-            reason = HTH_AVG_OTHER_SHAPE;
-        else if (line->round != theirs->round)
-            reason = HTH_AVG_OTHER_ROUND;
-        else if (!hth_avg_line_eq(line, theirs))
-            reason = HTH_AVG_OTHER_LINE;
-        else
-            reason = HTH_AVG_OTHER_SCHEMA;
-    }
-    return reason;
+    if (ours->run != theirs->run)
+        return HTH_AVG_OTHER_LINE;
+    if (ours->generation != theirs->generation || !hth_avg_shape_eq(&ours->shape, &theirs->shape))
+        return HTH_AVG_OTHER_SHAPE;
+    if (ours->round != theirs->round)
+        return HTH_AVG_OTHER_ROUND;
+    if (!hth_avg_line_eq(ours, theirs))
+        return HTH_AVG_OTHER_LINE;
+    return look->opts.schema != schema ? HTH_AVG_OTHER_SCHEMA : HTH_AVG_WAIT;
+}
+
+struct hth_look *hth_match_look_of(const struct hth_match *m, const struct hth_avg_line *line,
+                                   uint64_t schema, enum hth_avg_reason *reason)
+{
+    *reason = HTH_AVG_NOT_LOOKING;
+    if (m->look == NULL || m->look->done)
+        return NULL;
+    *reason = mismatch(m->look, line, schema);
+    return *reason == HTH_AVG_WAIT ? m->look : NULL;
 }
 
 /* A request takes its time, so a clock that is behind may seem a little more so. */
@@ -227,16 +200,18 @@ static bool skewed(struct hth_match *m, int64_t wall_us)
     return ours_us - wall_us > HTH_CLOCK_SKEW_MAX_US + m->opts.silence_us;
 }
 
-struct hth_look *hth_match_look_of(struct hth_match *m, const struct hth_avg_line *line,
-                                   uint64_t schema)
+void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id)
 {
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        struct hth_look *look = m->looks[i];
-        if (look != NULL && !look->done && look->opts.schema == schema &&
-            hth_avg_line_eq(&look->opts.line, line))
-            return look;
-    }
-    return NULL;
+    char who[HTH_PEER_SHORT_LEN];
+    int64_t now_us = hth_now_us(m->env);
+
+    if (m->clock_said_us != 0 && now_us - m->clock_said_us < CLOCK_AGAIN_US)
+        return;
+    m->clock_said_us = HTH_MAX(now_us, 1);
+    HTH_LOG(m->env, HTH_WARN, HTH_SUB_AVG,
+            "%s does not meet us: its clock and this machine's differ by more than 3 s; set the "
+            "one that is wrong",
+            hth_peer_id_short(id, who));
 }
 
 static void on_join(void *arg, struct hth_rpc_request *req)
@@ -244,29 +219,28 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     struct hth_match *m = arg;
     struct hth_join_msg join;
     struct hth_look *look;
+    enum hth_avg_reason reason;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_join_msg_open(payload, len, &join);
 
     m->stats.joins_in++;
     if (err != HTH_OK) {
-        hth_match_refuse(m, req, err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE);
+        refuse(m, req, err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE);
         return;
     }
     if (skewed(m, join.wall_us)) {
-        hth_match_apart(m, hth_rpc_peer(req));
-        hth_match_refuse(m, req, HTH_AVG_CLOCK_SKEW);
+        hth_match_clocks_differ(m, hth_rpc_peer(req));
+        refuse(m, req, HTH_AVG_CLOCK_SKEW);
         return;
     }
     join.self.id = *hth_rpc_peer(req);
     hth_match_hear_join(m, &join);
-    if (join.self.mode != HTH_AVG_OBSERVER)
-        hth_match_spoke(m, &join.self.id, 0);
-    look = hth_match_look_of(m, &join.line, join.schema);
+    look = hth_match_look_of(m, &join.line, join.schema, &reason);
     if (look != NULL)
         hth_lead_join(look, req, &join);
     else if (!answer_begun(m, req, &join))
-        hth_match_refuse(m, req, hth_match_mismatch(m, &join.line));
+        refuse(m, req, reason);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -302,9 +276,8 @@ void hth_match_free(struct hth_match *m)
         return;
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_TELL, NULL, NULL);
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
-        if (m->looks[i] != NULL)
-            hth_look_cancel(m->looks[i]);
+    if (m->look != NULL)
+        hth_look_cancel(m->look);
     for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
         hth_free(m->begun[i].group);
     for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++)
@@ -315,34 +288,25 @@ void hth_match_free(struct hth_match *m)
 
 void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
 {
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        struct match_looker *l = m->looks[i] != NULL ? hth_look_find(m->looks[i], peer) : NULL;
-        if (l == NULL)
-            continue;
+    struct match_looker *l = m->look != NULL ? hth_look_find(m->look, peer) : NULL;
+
+    if (l != NULL)
         l->struck = true;
-        l->early = false;
-        hth_look_poke(m->looks[i]);
-    }
+    hth_match_nudge(m);
 }
 
 void hth_match_nudge(struct hth_match *m)
 {
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
-        if (m->looks[i] != NULL)
-            hth_look_poke(m->looks[i]);
+    if (m->look != NULL)
+        hth_look_poke(m->look);
 }
 
 void hth_match_stats(const struct hth_match *m, struct hth_match_stats *out)
 {
     *out = m->stats;
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        const struct hth_look *look = m->looks[i];
-        if (look == NULL)
-            continue;
-        out->looks_now++;
-        for (uint32_t j = 0; j < look->count; j++)
-            out->followers_now += look->lookers[j]->joined;
-    }
+    out->looks_now = m->look != NULL;
+    for (uint32_t i = 0; m->look != NULL && i < m->look->count; i++)
+        out->followers_now += m->look->lookers[i]->joined;
     for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
         out->begun_now += m->begun[i].group != NULL && m->begun[i].until_us >= hth_now_us(m->env);
 }

@@ -4,8 +4,8 @@
  *
  * A peer that wants to average *looks* in its line. It declares so in a signed note on the line's
  * board (kind DECLARE, named by the line's key) and reads the notes of the others. All lookers have
- * one place in an order that nobody can choose: trainers, helpers, clients, observers, and within
- * these by hash(line key, id). Whoever knows of a smaller one follows the smallest it knows; who
+ * one place in an order that nobody can choose: trainers, helpers, clients, and within these by
+ * hash(line key, id). A looker that knows of a smaller one follows the smallest it knows; one that
  * knows of none leads. So requests only go from larger to smaller, and can't wait for each other in
  * a circle.
  *
@@ -13,42 +13,38 @@
  *        | declare ....... board ........... declare |
  *        | --- 65 TELL {signed declaration} -------> |  to those the caller knows
  *        | <-- {its declaration} ------------------- |
- *        | --- 64 JOIN {line, schema, ready, ...} -> |  held, at most hold_us
+ *        | --- 64 JOIN {line, schema, ...} --------> |  held, at most hold_us
  *        | <-- WAIT -------------------------------- |  "still here": join again
  *        | --- JOIN -------------------------------> |
- *        | <-- BEGIN {members} --------------------- |  all of the line are there and ready
+ *        | <-- BEGIN {members} --------------------- |  all of the line are there
  *
  * The board is how strangers find each other; it takes as long as the DHT takes. Where the caller
  * knows who may care (the roster does), the same signed note goes straight to them, and is kept by
- * those who look there only later. A TELL can also ask its callee to come and stand in for somebody
- * who is missing (a *call*, see hth_match_due). Then JOIN and BEGIN are one round trip more, and
- * the board is needed only when no group has begun after board_us: short steps would be a flood of
- * datagrams, in which the notes that all need get lost. A JOIN that is held also tells each side
- * that the other lives: a lost connection ends it at once, and an answer that does not come within
- * hold_us + silence_us (or two round trips) strikes the leader off for the rest of the round, and
- * the next in order takes over. (One to whom there is no connection by then is asked for dial_us
- * more only where nobody else could lead; and who dials, or was late itself and waits longer, does
- * so only until one who would lead next asks it, having lost the same.) A leader that learns of a
- * smaller looker follows it, and sends its own followers after it with its note: none is believed.
+ * those who look there only later. Then JOIN and BEGIN are one round trip more, and the board is
+ * needed only when no group has begun after board_us: short rounds would be a flood of datagrams.
+ * A JOIN that is held also tells each side that the other lives: a lost connection ends it at once,
+ * and an answer that does not come within hold_us + silence_us (or two round trips, and dial_us
+ * more without a connection) strikes the leader off for the rest of the look, and the next in order
+ * takes over. A leader that learns of a smaller looker follows it, and sends its own followers
+ * after it with its note: none is believed.
  *
- * When a group begins. The leader waits for everybody it knows of: lookers that declared, followers
- * that are not ready yet (their values are still being computed: they declared ahead), and peers
+ * When a group begins. The leader waits for everybody it knows of: lookers that declared, and peers
  * that the caller says are due. It waits for none of them longer than patience_us after it could
  * have heard of them, and not at all once the earliest window among it and its followers is over.
- * Who observes is not waited for at all. More who average than group_max are cut into groups of
- * near-equal size, dealt in turn by the order, and every group begins. It takes at most as many
- * helpers as it has members who average, and half as many observers, the first in the order; a list
- * with more is refused. Who is beyond that, or HTH_AVG_MEMBERS_MAX, hears FULL. Fewer than
- * group_min at the window's end: the look ends ALONE or TOO_FEW, or for the last refusal's reason.
+ * More who average than group_max are cut into groups of near-equal size, dealt in turn by the
+ * order, and every group begins. It takes at most as many helpers as it has members who average,
+ * the first in the order; a list with more is refused. Who is beyond that, or HTH_AVG_MEMBERS_MAX,
+ * hears FULL. Fewer than group_min at the window's end: the look ends ALONE or TOO_FEW, or for the
+ * last refusal's reason.
  *
  * Every member checks the list (itself in it, nobody twice, numbers in range) and derives the group
  * id and the order of members from it. A member that saw the group begin answers a JOIN of another
- * listed member with that group: so a leader that dies in the middle of its answers leaves no two
- * groups behind. Who is refused (reason.h) strikes that peer off until it declares anew, 8 times.
+ * listed member with that group. Who is refused (reason.h) strikes that peer off until it declares
+ * anew, 8 times.
  *
  * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line, of
- * them HTH_AVG_HELPERS_MAX helpers and HTH_AVG_OBSERVERS_MAX observers, HTH_AVG_LOOKS_MAX looks,
- * HTH_AVG_BEGUN_MAX groups. Loop thread. No callback runs inside a call of this header or frees it.
+ * them HTH_AVG_HELPERS_MAX helpers, one look, HTH_AVG_BEGUN_MAX groups. Loop thread. No callback
+ * runs inside a call of this header or frees it.
  */
 #ifndef HTH_AVERAGING_MATCH_H
 #define HTH_AVERAGING_MATCH_H
@@ -65,29 +61,21 @@ struct hth_look;
 
 #define HTH_MATCH_METHOD_JOIN 64
 #define HTH_MATCH_METHOD_TELL 65
-#define HTH_LOOK_LOST_MAX     8
 
 /* On the wire; in the order in which they lead. */
 enum hth_avg_mode {
     HTH_AVG_TRAINER = 0,
-    HTH_AVG_HELPER = 1,  /* has no values: only reduces */
-    HTH_AVG_CLIENT = 2,  /* can't be dialled: reduces nothing */
-    HTH_AVG_OBSERVER = 3 /* neither: is told the average, and nobody waits for it */
+    HTH_AVG_HELPER = 1, /* has no values: only reduces */
+    HTH_AVG_CLIENT = 2  /* can't be dialled: reduces nothing */
 };
 
 struct hth_avg_member {
     struct hth_peer_id id;
-    struct hth_addr addr; /* family 0 of who reduces nothing */
+    struct hth_addr addr; /* family 0 of a client */
     enum hth_avg_mode mode;
-    double bandwidth; /* 0 of who reduces nothing, or not known */
-    double weight;    /* 0 of who brings nothing */
-    uint64_t step;
-    /* Whose values these are: the xor of a hash of each peer in them; 0: not said. Members with the
-     * same origin bring the same values, which count once. */
-    uint64_t origin;
-    uint32_t at;     /* its coordinate along the round's axis */
-    uint32_t others; /* trainers besides itself whose values it brings, from earlier rounds */
-    uint64_t nonce;  /* drawn for each look, so that no two groups have the same id */
+    double bandwidth; /* 0 of a client, or not known */
+    double weight;    /* 0 of a helper */
+    uint64_t nonce;   /* drawn for each look, so that no two groups have the same id */
 };
 
 /* Who averages with whom; every member has the same, but for `self`. */
@@ -101,27 +89,17 @@ struct hth_avg_group {
 
 /* ---- the node's matchmaker ----------------------------------------------------------------- */
 
-/* Somebody who looks in a line asks this peer to stand in there for who is missing at that place
- * along the axis. Returns WAIT when there is, or will be in this call, a look for it;
- * NO_VALUES when there never is; NOT_LOOKING: not now. */
-typedef enum hth_avg_reason hth_match_proxy_fn(void *arg, const struct hth_peer_id *by,
-                                               const struct hth_avg_line *line, uint64_t schema,
-                                               uint32_t at);
-
 struct hth_match_opts {
-    const char *network; /* the run's name */
-    /* A peer looks, at that step (0: not said); its clock is too far from ours. May be NULL. */
-    void (*spoke)(void *arg, const struct hth_peer_id *id, uint64_t step);
-    void (*apart)(void *arg, const struct hth_peer_id *id);
+    const char *network;  /* the run's name */
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
     int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */
     int64_t silence_us;   /* after that much more its sender strikes the leader off */
     int64_t dial_us;      /* and that much more while there is no connection yet */
     int64_t far_us;       /* no round trip, and no handshake, is believed to take longer */
     int64_t board_us;     /* a look of which all who may come were told goes to the board then */
-    int64_t patience_us;  /* waited for who declared or is due and does not come */
+    int64_t patience_us;  /* waited for who declared and does not come */
     int64_t linger_us;    /* begun groups are remembered, and what was told, for who is late */
-    hth_match_proxy_fn *called; /* NULL: this peer never stands in */
+    void (*spoke)(void *arg, const struct hth_peer_id *id); /* a peer looks; may be NULL */
     void *arg;
 };
 #define HTH_MATCH_OPTS_INIT                                                                        \
@@ -131,10 +109,10 @@ struct hth_match_opts {
         .patience_us = 500 * HTH_US_PER_MS, .linger_us = 5 * HTH_US_PER_S                          \
     }
 
-/* Serves the method on `rpc`. Errors: E_CONFIG (name, times). */
+/* Serves the methods on `rpc`. Errors: E_CONFIG (name, times). */
 enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                            const struct hth_match_opts *opts, struct hth_match **out) HTH_MUST;
-/* Ends all looks without callbacks. NULL is fine. */
+/* Ends the look without a callback. NULL is fine. */
 void hth_match_free(struct hth_match *match);
 /* For on_peer_lost: who was waited for over that connection is not, until it declares anew. */
 void hth_match_peer_lost(struct hth_match *match, const struct hth_peer_id *peer);
@@ -148,7 +126,6 @@ struct hth_match_stats {
     uint64_t boards; /* looks that went to the board */
     uint64_t led;    /* groups begun here as leader */
     uint64_t joins_out, joins_in, tells_out, tells_in;
-    uint64_t takeovers;                  /* leaders struck off */
     uint64_t notes_refused;              /* declarations: forged, expired, from the future, ... */
     uint64_t said[HTH_AVG_REASONS_MAX];  /* answers to others' JOINs, by reason */
     uint64_t heard[HTH_AVG_REASONS_MAX]; /* answers to ours */
@@ -169,24 +146,16 @@ struct hth_match_due {
     struct hth_peer_id id;
     int64_t until_us;
     bool maybe;
-    /* 1 + the place that it should stand in for: it is called when it does not come by itself */
-    uint32_t proxy_at;
-    struct hth_addr addr; /* to ask it; family 0: over a connection that exists */
 };
 
 /* How a look ended. The group is the callback's: free it with hth_free. */
 struct hth_look_result {
     enum hth_err err;            /* HTH_OK; E_TIMEOUT: no group; E_CANCELED never */
-    enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, NOT_READY, LEFT_OUT, a refusal */
+    enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, LEFT_OUT, a refusal */
     struct hth_avg_group *group; /* NULL unless HTH_OK */
     bool led;
-    int64_t wait_us;            /* from ready to the group's begin */
-    int64_t match_us;           /* of that: after the last member had come and was ready */
-    uint32_t seen;              /* others that were seen looking */
-    struct hth_peer_id kept_by; /* who said to the end that it waits, if one did */
-    /* leaders that did not answer: they may be members, and are dead or silent */
-    struct hth_peer_id lost[HTH_LOOK_LOST_MAX];
-    uint32_t lost_count;
+    int64_t wait_us;  /* until the group's begin */
+    int64_t match_us; /* of that: after the last member had come */
 };
 
 /* Somebody to tell. */
@@ -201,49 +170,27 @@ struct hth_look_opts {
     struct hth_avg_line line;
     uint64_t schema;
     enum hth_avg_mode mode;
-    double bandwidth, weight; /* weight, origin and others may come with hth_look_ready */
-    uint64_t step;
-    bool says_step; /* to those it tells: they look in steps, too */
-    uint64_t origin;
-    uint32_t others;
-    bool ready;          /* false: hth_look_ready follows */
+    double bandwidth, weight;
     uint32_t group_min;  /* members who average */
     uint32_t group_full; /* with these nobody is waited for who only may come */
     uint32_t group_max;  /* beyond it the line is cut */
-    int64_t window_us;   /* after the values are ready */
-    int64_t ahead_us;    /* for how long they may not be; both together HTH_AVG_WINDOW_MAX_US */
+    int64_t window_us;   /* at most HTH_AVG_WINDOW_MAX_US */
     /* Fills in who is due besides this peer, at most `max`; returns how many; UINT32_MAX (and
      * NULL): not known, a full group begins at once, others at the window's end. Called inside
      * hth_look_new, and while this peer leads, at least when somebody's time is over. */
     uint32_t (*due)(void *arg, struct hth_match_due *out, uint32_t max);
     /* Fills in whom to tell, at most `max`; returns how many. In hth_look_new only. May be NULL. */
     uint32_t (*known)(void *arg, struct hth_match_known *out, uint32_t max);
-    /* Whom this peer neither follows nor leads, nor waits for; NULL: nobody. */
-    bool (*excludes)(void *arg, const struct hth_peer_id *id);
-    /* Whether all others are lost: alone, the look ends at once. NULL: never. */
-    bool (*bereft)(void *arg);
     /* Somebody did not answer a TELL or JOIN in time: it is not there. May be NULL. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
-    /* Whether somebody is known not to be there: what it declared before then does not count until
-     * it speaks again. May be NULL. */
-    bool (*missed)(void *arg, const struct hth_peer_id *id);
     hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
     void *arg;
 };
 
-/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line), E_DUPLICATE (of
- * this line and schema there is a look), E_BUDGET (HTH_AVG_LOOKS_MAX), those of a watch. */
+/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY
+ * (there is a look), those of a board. */
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
-/* The values are there: the window begins. */
-void hth_look_ready(struct hth_look *look, double weight, uint64_t origin, uint32_t others);
-/* Whether that peer was seen looking in this line. */
-bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id);
-/* Whether somebody who stands there along the round's axis has joined, as far as a leader knows. */
-bool hth_look_covers(const struct hth_look *look, uint32_t at);
-/* The last answer of who was called there: NO_VALUES, NOT_LOOKING (asked again); OK: none. */
-enum hth_avg_reason hth_look_proxy_answer(const struct hth_look *look, const struct hth_peer_id *id,
-                                          uint32_t at);
 /* No callback comes any more; the note is taken back. Only before the callback came. */
 void hth_look_cancel(struct hth_look *look);
 

@@ -6,6 +6,7 @@
 #include "core/mem.h"
 
 #define TAKEOVERS_MAX 4 /* that may make a look longer than its window */
+#define DIAL_RTTS     4 /* TCP, TLS and HELLO, and the answer */
 
 /* ---- the order ------------------------------------------------------------------------------ */
 
@@ -42,11 +43,6 @@ bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
     return order(mode, &mark, id, look->opts.mode, &look->mark, &look->match->env->self) < 0;
 }
 
-bool hth_look_excludes(const struct hth_look *look, const struct hth_peer_id *id)
-{
-    return look->opts.excludes != NULL && look->opts.excludes(look->opts.arg, id);
-}
-
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < look->count; i++)
@@ -55,13 +51,16 @@ struct match_looker *hth_look_find(const struct hth_look *look, const struct hth
     return NULL;
 }
 
-uint32_t hth_look_at(const struct hth_look *look)
+struct hth_avg_member hth_look_self(const struct hth_look *look)
 {
-    const struct hth_avg_line *line = &look->opts.line;
+    struct hth_avg_member self = {.mode = look->opts.mode,
+                                  .bandwidth = look->opts.bandwidth,
+                                  .weight = look->opts.weight,
+                                  .nonce = look->nonce};
 
-    if (look->opts.mode == HTH_AVG_OBSERVER)
-        return 0;
-    return line->cell.at[hth_avg_axis(&line->shape, line->round)];
+    if (hth_avg_mode_reduces(self.mode))
+        self.addr = look->match->opts.addr;
+    return self;
 }
 
 static void take_out(struct hth_look *look, const struct match_looker *l)
@@ -91,23 +90,23 @@ static void put_in(struct hth_look *look, struct match_looker *l)
     look->count++;
 }
 
-/* Those who bring nothing do not fill the table, and the flood of them does not keep out who came
- * later: the first in the order stay, which follows from the round and their keys. */
-static bool make_room(struct hth_look *look, enum hth_avg_mode mode, const struct hth_hash *mark,
+/* Helpers do not fill the table, and the flood of them does not keep out who came later: the first
+ * in the order stay, which follows from the round and their keys. */
+static bool make_room(struct hth_look *look, const struct hth_hash *mark,
                       const struct hth_peer_id *id)
 {
     struct match_looker *last = NULL;
-    uint32_t alike = 0;
+    uint32_t helpers = 0;
 
     for (uint32_t i = 0; i < look->count; i++) {
-        if (look->lookers[i]->mode != mode)
+        if (look->lookers[i]->mode != HTH_AVG_HELPER)
             continue;
         last = look->lookers[i];
-        alike++;
+        helpers++;
     }
-    if (alike < (mode == HTH_AVG_HELPER ? HTH_AVG_HELPERS_MAX : HTH_AVG_OBSERVERS_MAX))
+    if (helpers < HTH_AVG_HELPERS_MAX)
         return true;
-    if (order(mode, mark, id, mode, &last->mark, &last->id) > 0)
+    if (order(HTH_AVG_HELPER, mark, id, HTH_AVG_HELPER, &last->mark, &last->id) > 0)
         return false;
     hth_lead_turn_away(last);
     hth_look_forget(look, last);
@@ -123,7 +122,7 @@ struct match_looker *hth_look_get(struct hth_look *look, const struct hth_peer_i
     if (l != NULL && l->mode == mode)
         return l;
     mark_of(look, id, &mark);
-    if (!hth_avg_mode_brings(mode) && !make_room(look, mode, &mark, id)) {
+    if (!hth_avg_mode_brings(mode) && !make_room(look, &mark, id)) {
         if (l != NULL) { /* what it was, it says itself that it is not any more */
             hth_lead_turn_away(l);
             hth_look_forget(look, l);
@@ -153,39 +152,35 @@ void hth_look_forget(struct hth_look *look, struct match_looker *l)
     hth_free(l);
 }
 
-bool hth_look_connected(const struct hth_look *look, const struct hth_peer_id *id)
+int64_t hth_match_patience_us(const struct hth_match *m)
 {
-    struct hth_rpc_peer_info info;
-
-    return hth_rpc_peer_info(look->match->rpc, id, &info) == HTH_OK && info.connected;
+    return HTH_MAX(m->opts.patience_us, HTH_MIN(2 * m->usual_rtt_us, m->opts.far_us));
 }
 
 int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id)
 {
-    const struct hth_match_opts *o = &look->match->opts;
+    const struct hth_match *m = look->match;
+    const struct hth_match_opts *o = &m->opts;
     struct hth_rpc_peer_info info;
+    int64_t us = o->silence_us;
+    bool known = hth_rpc_peer_info(m->rpc, id, &info) == HTH_OK;
 
-    if (hth_rpc_peer_info(look->match->rpc, id, &info) != HTH_OK)
-        return o->silence_us;
-    return HTH_MAX(o->silence_us, HTH_MIN(2 * info.rtt_us, o->far_us));
+    if (known)
+        us = HTH_MAX(us, HTH_MIN(2 * info.rtt_us, o->far_us));
+    if (!known || !info.connected)
+        us += HTH_MAX(o->dial_us, HTH_MIN(DIAL_RTTS * m->usual_rtt_us, o->far_us));
+    return us + hth_rpc_late_us(m->rpc);
 }
 
 struct match_looker *hth_look_leader(struct hth_look *look)
 {
-    struct match_looker *slow = NULL;
-
     for (uint32_t i = 0; i < look->count; i++) {
         struct match_looker *l = look->lookers[i];
-        if (!l->declared || l->struck || !hth_avg_mode_reduces(l->mode) ||
-            hth_look_excludes(look, &l->id))
-            continue;
-        if (!precedes_us(look, l))
-            break;
-        if (!l->slow || hth_look_connected(look, &l->id))
-            return l;
-        slow = slow != NULL ? slow : l;
+
+        if (l->declared && !l->struck && hth_avg_mode_reduces(l->mode))
+            return precedes_us(look, l) ? l : NULL;
     }
-    return slow;
+    return NULL;
 }
 
 void hth_look_strike(struct hth_look *look, struct match_looker *l, bool here)
@@ -197,12 +192,6 @@ void hth_look_strike(struct hth_look *look, struct match_looker *l, bool here)
             here ? "found out here" : hth_avg_reason_name(look->last_refusal));
     l->struck = true;
     l->struck_here = here;
-    look->lost |= here;
-    look->match->stats.takeovers++;
-    if (here)
-        look->lost_us = hth_now_us(look->match->env);
-    if (here && look->result.lost_count < HTH_LOOK_LOST_MAX)
-        look->result.lost[look->result.lost_count++] = l->id;
     if (here && look->opts.deaf != NULL)
         look->opts.deaf(look->opts.arg, &l->id);
 }
@@ -213,7 +202,7 @@ void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id)
 
     if (l == NULL || l->struck_here)
         return;
-    l->struck = l->early = false;
+    l->struck = false;
     hth_look_poke(look);
 }
 
@@ -245,9 +234,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     l = hth_look_get(look, &rec->owner_id, d.mode);
     if (l == NULL)
         return HTH_E_BUDGET;
-    if (!l->declared && !l->joined && look->opts.missed != NULL && d.mode != HTH_AVG_OBSERVER)
-        l->struck |= look->opts.missed(look->opts.arg, &l->id);
-    else if (l->struck && !l->struck_here && rec->seq > l->seq)
+    if (l->struck && !l->struck_here && rec->seq > l->seq)
         l->struck = false;
     l->declared = true;
     l->seq = rec->seq;
@@ -318,7 +305,7 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 /* A note is renewed at a third of its life: so long that none is while we look. */
 int64_t hth_look_life_us(const struct hth_look *look)
 {
-    int64_t life_us = 4 * (look->opts.window_us + look->opts.ahead_us);
+    int64_t life_us = 4 * look->opts.window_us;
 
     life_us = HTH_MAX(life_us, 4 * HTH_US_PER_S);
     return HTH_MIN(life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
@@ -332,7 +319,6 @@ static enum hth_err go_public(struct hth_look *look)
 
     look->public_us = INT64_MAX;
     m->stats.boards++;
-    note.part = look->part;
     note.life_us = hth_look_life_us(look);
     HTH_TRY(hth_publisher_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
     return hth_board_watch(look->board);
@@ -364,11 +350,7 @@ static enum hth_err declare(struct hth_look *look)
     HTH_TRY(hth_look_tell(look, &all_told));
     if (!all_told || !is_line_known(look))
         return go_public(look);
-    /* Whom an observer knows it has told, and a stranger's group does not need it. */
-    if (look->opts.mode == HTH_AVG_OBSERVER)
-        look->public_us = INT64_MAX;
-    else
-        look->public_us = hth_now_us(m->env) + m->opts.board_us;
+    look->public_us = hth_now_us(m->env) + m->opts.board_us;
     return HTH_OK;
 }
 
@@ -396,7 +378,7 @@ void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason r
     look->result.err = err;
     look->result.reason = reason;
     look->result.group = group;
-    look->result.wait_us = hth_now_us(look->match->env) - look->ready_us;
+    look->result.wait_us = hth_now_us(look->match->env) - look->made_us;
     hth_look_poke(look);
 }
 
@@ -405,9 +387,8 @@ static void look_free(struct hth_look *look)
     struct hth_match *m = look->match;
 
     hth_look_drop_call(&look->call);
-    for (uint32_t i = 0; i < HTH_LOOK_PROBES; i++)
-        hth_look_drop_call(&look->probe[i].call);
-    hth_look_tell_end(look);
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
+        hth_look_drop_call(&look->telling[i].call);
     hth_lead_dismiss(look, NULL, HTH_AVG_NOT_LOOKING);
     /* No goodbye: nobody looks at this key for long. */
     hth_publisher_free(look->note);
@@ -415,10 +396,10 @@ static void look_free(struct hth_look *look)
     while (look->count > 0)
         hth_look_forget(look, look->lookers[look->count - 1]);
     hth_free(look->lookers);
+    hth_free(look->own);
     hth_timer_free(m->env, look->timer);
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++)
-        if (m->looks[i] == look)
-            m->looks[i] = NULL;
+    if (m->look == look)
+        m->look = NULL;
     hth_free(look);
 }
 
@@ -429,7 +410,6 @@ static void finish(struct hth_look *look)
     hth_look_done_fn *done = look->opts.done;
     void *arg = look->opts.arg;
 
-    result.seen = look->count;
     if (result.err == HTH_OK)
         m->stats.begun++;
     else if (result.reason == HTH_AVG_ALONE)
@@ -439,21 +419,6 @@ static void finish(struct hth_look *look)
             result.group != NULL ? result.group->count : 0, (long long)result.wait_us);
     look_free(look);
     done(arg, &result);
-}
-
-/* A follower whose leader did not begin in time: an honest one that is ready does, whatever was
- * refused meanwhile. */
-static void give_up(struct hth_look *look, const struct match_looker *leader)
-{
-    enum hth_avg_reason reason = HTH_AVG_NO_LEADER;
-
-    if (!look->opts.ready)
-        reason = HTH_AVG_NOT_READY;
-    else if (look->last_refusal != HTH_AVG_OK)
-        reason = look->last_refusal;
-    if (look->opts.ready && leader->keeps)
-        look->result.kept_by = leader->id;
-    hth_look_end(look, HTH_E_TIMEOUT, reason, NULL);
 }
 
 int64_t hth_look_until(const struct hth_look *look)
@@ -495,17 +460,17 @@ static void on_turn(void *arg)
     hth_rpc_observe_late(look->match->rpc, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
-    last_us = hth_look_until(look) + look->match->opts.silence_us;
+    last_us = hth_look_until(look) + look->match->opts.silence_us +
+              hth_rpc_late_us(look->match->rpc); /* a BEGIN may be here, and not be read yet */
     if (!look->done && leader != NULL) {
         hth_lead_dismiss(look, leader, HTH_AVG_NOT_LEADER);
-        next_us = hth_look_follow(look, leader);
-        last_us += hth_rpc_late_us(look->match->rpc); /* a BEGIN may be here, and not be read yet */
+        next_us = HTH_MIN(hth_look_follow(look, leader), last_us);
         if (now_us >= last_us)
-            give_up(look, leader);
-        next_us = HTH_MIN(next_us, last_us);
+            hth_look_end(look, HTH_E_TIMEOUT,
+                         look->last_refusal != HTH_AVG_OK ? look->last_refusal : HTH_AVG_NO_LEADER,
+                         NULL);
     } else if (!look->done) {
         hth_look_drop_call(&look->call);
-        hth_look_probe(look);
         next_us = hth_lead_turn(look);
     }
     if (look->done)
@@ -518,7 +483,7 @@ static void on_turn(void *arg)
 
 static enum hth_err check(const struct hth_match *m, const struct hth_look_opts *o)
 {
-    if (o->mode > HTH_AVG_OBSERVER || (hth_avg_mode_reduces(o->mode) && m->opts.addr.family == 0))
+    if (o->mode > HTH_AVG_CLIENT || (hth_avg_mode_reduces(o->mode) && m->opts.addr.family == 0))
         return HTH_E_CONFIG;
     if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
         hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
@@ -526,92 +491,43 @@ static enum hth_err check(const struct hth_match *m, const struct hth_look_opts 
     if (o->group_min == 0 || o->group_full < o->group_min || o->group_max < o->group_full ||
         o->group_max > HTH_AVG_MEMBERS_MAX / 2 || o->done == NULL)
         return HTH_E_CONFIG;
-    if (o->window_us <= 0 || o->ahead_us < 0 || o->window_us > HTH_AVG_WINDOW_MAX_US ||
-        o->ahead_us > HTH_AVG_WINDOW_MAX_US - o->window_us)
+    if (o->window_us <= 0 || o->window_us > HTH_AVG_WINDOW_MAX_US)
         return HTH_E_CONFIG;
-    if (hth_avg_mode_brings(o->mode) && o->ready &&
-        !(o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX))
+    if (hth_avg_mode_brings(o->mode) && !(o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX))
         return HTH_E_CONFIG;
     return HTH_OK;
-}
-
-/* A place in the table, and a part for its note that no other look in this line has. */
-static enum hth_err place(struct hth_match *m, const struct hth_look_opts *o, uint32_t *slot)
-{
-    *slot = HTH_AVG_LOOKS_MAX;
-    for (uint32_t i = 0; i < HTH_AVG_LOOKS_MAX; i++) {
-        if (m->looks[i] == NULL)
-            *slot = HTH_MIN(*slot, i);
-        else if (m->looks[i]->opts.schema == o->schema &&
-                 hth_avg_line_eq(&m->looks[i]->opts.line, &o->line))
-            return HTH_E_DUPLICATE;
-    }
-    return *slot < HTH_AVG_LOOKS_MAX ? HTH_OK : HTH_E_BUDGET;
 }
 
 enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
                           struct hth_look **out)
 {
     struct hth_look *look;
-    uint32_t slot;
     enum hth_err err;
 
     *out = NULL;
     HTH_TRY(check(m, opts));
-    HTH_TRY(place(m, opts, &slot));
+    if (m->look != NULL)
+        return HTH_E_BUSY;
     look = hth_new(struct hth_look);
     look->match = m;
     look->opts = *opts;
-    look->part = (uint8_t)slot;
-    if (opts->mode == HTH_AVG_OBSERVER) /* nothing is said of who observes but who it is */
-        look->opts.step = look->opts.origin = look->opts.others = 0;
-    else
-        look->nonce = hth_rng_u64(&m->env->rng);
+    look->nonce = hth_rng_u64(&m->env->rng);
     look->key_len = hth_avg_line_key(&opts->line, look->key);
     mark_of(look, &m->env->self, &look->mark);
     look->timer = hth_timer_new(m->env, on_turn, look);
     look->turn_us = INT64_MAX;
-    look->made_us = look->ready_us = hth_now_us(m->env);
-    look->since_us = look->ready_us;
-    look->lost_us = INT64_MIN / 2;
-    look->end_us = look->ready_us + opts->window_us + (opts->ready ? 0 : opts->ahead_us);
+    look->made_us = look->since_us = hth_now_us(m->env);
+    look->end_us = look->made_us + opts->window_us;
     err = declare(look);
     if (err != HTH_OK) {
         look_free(look);
         return err;
     }
-    m->looks[slot] = look;
+    m->look = look;
     m->stats.looks++;
     hth_look_poke(look);
     *out = look;
     return HTH_OK;
-}
-
-void hth_look_ready(struct hth_look *look, double weight, uint64_t origin, uint32_t others)
-{
-    if (look->opts.ready)
-        return;
-    look->opts.ready = true;
-    look->opts.weight = weight;
-    look->opts.origin = origin;
-    look->opts.others = others;
-    look->ready_us = hth_now_us(look->match->env);
-    look->end_us = look->ready_us + look->opts.window_us;
-    hth_look_poke(look);
-}
-
-bool hth_look_knows(const struct hth_look *look, const struct hth_peer_id *id)
-{
-    return hth_look_find(look, id) != NULL;
-}
-
-bool hth_look_covers(const struct hth_look *look, uint32_t at)
-{
-    for (uint32_t i = 0; i < look->count; i++)
-        if (look->lookers[i]->joined && !look->lookers[i]->struck &&
-            look->lookers[i]->self.at == at && look->lookers[i]->mode != HTH_AVG_OBSERVER)
-            return true;
-    return false;
 }
 
 void hth_look_cancel(struct hth_look *look)

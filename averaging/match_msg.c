@@ -8,8 +8,8 @@
 #include "core/mem.h"
 
 /* Whoever changes what members make of each other's bytes, here or in reduce.proto, raises it:
- * programs of two versions form no group (OTHER_VERSION). 2: PartReply.whole. */
-#define DECLARE_VERSION 2
+ * programs of two versions form no group (OTHER_VERSION). */
+#define DECLARE_VERSION 3
 
 /* ---- addresses and members ------------------------------------------------------------------ */
 
@@ -36,7 +36,7 @@ static enum hth_err addr_set(const uint8_t *ip, size_t len, uint32_t port, struc
 
 static enum hth_err mode_check(uint32_t mode, const struct hth_addr *addr)
 {
-    if (mode > HTH_AVG_OBSERVER)
+    if (mode > HTH_AVG_CLIENT)
         return HTH_E_RANGE;
     return hth_avg_mode_reduces(mode) && addr->family == 0 ? HTH_E_RANGE : HTH_OK;
 }
@@ -63,43 +63,20 @@ static void member_pack(const struct hth_avg_member *m, Hth__Match__Member *out,
     out->mode = (uint32_t)m->mode;
     out->bandwidth = m->bandwidth;
     out->weight = m->weight;
-    out->step = m->step;
-    out->origin = m->origin;
-    out->at = m->at;
-    out->others = m->others;
     out->nonce = m->nonce;
 }
 
-/* Of who observes a list says only who it is. */
-static bool is_bare(const Hth__Match__Member *m)
-{
-    return m->ip.len == 0 && m->bandwidth == 0 && m->weight == 0 && m->step == 0 &&
-           m->origin == 0 && m->at == 0 && m->others == 0 && m->nonce == 0;
-}
-
-/* weighty: its weight must be that of its mode; a JOIN ahead of the values has none yet. */
-static enum hth_err member_open(const Hth__Match__Member *m, bool weighty,
-                                struct hth_avg_member *out)
+static enum hth_err member_open(const Hth__Match__Member *m, struct hth_avg_member *out)
 {
     memset(out, 0, sizeof(*out));
     HTH_TRY(addr_set(m->ip.data, m->ip.len, m->port, &out->addr));
     HTH_TRY(mode_check(m->mode, &out->addr));
-    if (!bandwidth_ok(m->bandwidth, m->mode) || m->step > HTH_AVG_STEP_MAX ||
-        m->at >= HTH_AVG_CELLS_MAX || m->others >= HTH_AVG_ROSTER_MAX)
-        return HTH_E_RANGE;
-    if (!(m->weight >= 0) || m->weight > HTH_AVG_WEIGHT_MAX)
-        return HTH_E_RANGE;
-    if (m->mode == HTH_AVG_OBSERVER && !is_bare(m))
-        return HTH_E_RANGE;
-    if (weighty && (m->weight > 0) != hth_avg_mode_brings(m->mode))
+    if (!bandwidth_ok(m->bandwidth, m->mode) || !(m->weight >= 0) ||
+        m->weight > HTH_AVG_WEIGHT_MAX || (m->weight > 0) != hth_avg_mode_brings(m->mode))
         return HTH_E_RANGE;
     out->mode = (enum hth_avg_mode)m->mode;
     out->bandwidth = m->bandwidth;
     out->weight = m->weight;
-    out->step = m->step;
-    out->origin = m->origin;
-    out->at = m->at;
-    out->others = m->others;
     out->nonce = m->nonce;
     return HTH_OK;
 }
@@ -130,7 +107,6 @@ size_t hth_join_msg_pack(const struct hth_join_msg *join, uint8_t out[HTH_JOIN_B
     m.line = &line;
     m.schema = join->schema;
     m.self = &self;
-    m.ready = join->ready;
     m.wall_us = join->wall_us;
     m.left_ms = join->left_ms;
     HTH_ASSERT(hth__match__join__get_packed_size(&m) <= HTH_JOIN_BYTES_MAX);
@@ -163,13 +139,10 @@ static enum hth_err join_fill(const Hth__Match__Join *m, struct hth_join_msg *ou
     if (m->line == NULL || m->self == NULL || m->self->id.len != 0)
         return HTH_E_MALFORMED;
     HTH_TRY(line_open(m->line, &out->line));
-    HTH_TRY(member_open(m->self, m->ready, &out->self));
-    if (out->self.others > hth_avg_others_max(&out->line.shape, out->line.round))
-        return HTH_E_RANGE;
+    HTH_TRY(member_open(m->self, &out->self));
     if (m->left_ms > HTH_AVG_WINDOW_MAX_US / HTH_US_PER_MS)
         return HTH_E_RANGE;
     out->schema = m->schema;
-    out->ready = m->ready;
     out->wall_us = m->wall_us;
     out->left_ms = m->left_ms;
     return HTH_OK;
@@ -204,8 +177,6 @@ size_t hth_tell_pack(const struct hth_tell *tell, uint8_t out[HTH_TELL_BYTES_MAX
     m.schema = tell->schema;
     m.record.data = (uint8_t *)(uintptr_t)tell->record;
     m.record.len = tell->record_len;
-    m.missing = tell->missing;
-    m.step = tell->step;
     HTH_ASSERT(hth__match__tell__get_packed_size(&m) <= HTH_TELL_BYTES_MAX);
     return hth__match__tell__pack(&m, out);
 }
@@ -225,17 +196,10 @@ enum hth_err hth_tell_open(const uint8_t *data, size_t len, struct hth_tell *out
         return HTH_E_MALFORMED;
     if (m->record.len > HTH_DHT_VALUE_BYTES_MAX)
         return HTH_E_TOO_LARGE;
-    if (m->step > HTH_AVG_STEP_MAX)
-        return HTH_E_RANGE;
     out->schema = m->schema;
-    out->step = m->step;
     out->record = m->record.data;
     out->record_len = m->record.len;
-    out->missing = m->missing;
-    HTH_TRY(line_open(m->line, &out->line));
-    if (out->missing > out->line.shape.size[hth_avg_axis(&out->line.shape, out->line.round)])
-        return HTH_E_RANGE;
-    return HTH_OK;
+    return line_open(m->line, &out->line);
 }
 
 void hth_tell_close(struct hth_tell *tell)
@@ -294,7 +258,7 @@ static enum hth_err reply_fill(Hth__Match__JoinReply *m, struct hth_join_reply *
         struct hth_avg_member *member = &out->members[i];
         if (m->members[i]->id.len != sizeof(member->id.b))
             return HTH_E_MALFORMED;
-        HTH_TRY(member_open(m->members[i], true, member));
+        HTH_TRY(member_open(m->members[i], member));
         memcpy(member->id.b, m->members[i]->id.data, sizeof(member->id.b));
         for (size_t j = 0; j < i; j++)
             if (hth_peer_id_eq(&member->id, &out->members[j].id))

@@ -28,7 +28,6 @@ struct hth_join_msg {
     struct hth_avg_line line;
     uint64_t schema;
     struct hth_avg_member self; /* its id is zero */
-    bool ready;
     int64_t wall_us;
     uint32_t left_ms;
 };
@@ -44,9 +43,7 @@ struct hth_tell {
     uint64_t schema;
     const uint8_t *record; /* borrowed by pack */
     size_t record_len;
-    uint32_t missing; /* 1 + the place along the axis that the callee should stand in for; or 0 */
-    uint64_t step;    /* 0: not said */
-    void *message;    /* private to open */
+    void *message; /* private to open */
 };
 
 #define HTH_TELL_BYTES_MAX (HTH_JOIN_BYTES_MAX + HTH_DHT_VALUE_BYTES_MAX)

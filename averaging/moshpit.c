@@ -7,6 +7,7 @@
 
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
+#include "dht/record.h"
 
 #define ROUNDS_MAX 64 /* of one offer */
 
@@ -20,126 +21,59 @@ static void take_place(struct moshpit *mp)
 
 /* ---- offers --------------------------------------------------------------------------------- */
 
-static uint32_t under_way(const struct moshpit *mp)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        n += mp->sweeps[i] != NULL;
-    return n;
-}
-
 static enum hth_err refuse(enum hth_avg_reason *reason, enum hth_avg_reason why, enum hth_err err)
 {
     *reason = why;
     return err;
 }
 
-/* Who has no state yet may observe. */
-static enum hth_err can_begin(const struct moshpit *mp, bool observes, enum hth_avg_reason *reason)
+static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
 {
+    const struct moshpit *mp = self;
+
     if (mp->fn == NULL)
         return refuse(reason, HTH_AVG_STOPPED, HTH_E_NOT_FOUND);
-    if (!observes && (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING))
+    if (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING)
         return refuse(reason, HTH_AVG_STARTING, HTH_E_NOT_FOUND);
     if (hth_roster_population(mp->roster, NULL) < 2 ||
         hth_roster_shape(mp->roster, NULL)->dims == 0)
         return refuse(reason, HTH_AVG_NOBODY, HTH_E_NOT_FOUND);
-    if (under_way(mp) >= mp->opts.offers_max)
+    if (mp->sweep != NULL)
         return refuse(reason, HTH_AVG_BUSY, HTH_E_BUSY);
     return refuse(reason, HTH_AVG_OK, HTH_OK);
 }
 
-static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
-{
-    return can_begin(self, false, reason);
-}
-
-static enum hth_err check_plan(const struct hth_avg_offer *o)
-{
-    if (o->count == 0 || o->count > HTH_PARAMS_FLOATS_MAX || o->rounds > ROUNDS_MAX)
-        return HTH_E_RANGE;
-    if (o->step > HTH_AVG_STEP_MAX || o->timeout_us < 0 ||
-        (o->sweep != HTH_AVG_SWEEP_AUTO && o->sweep > HTH_AVG_STEP_MAX / HTH_AVG_DIMS_MAX))
-        return HTH_E_RANGE;
-    return o->spans != NULL ? hth_avg_spans_check(o->spans, o->span_count, o->count) : HTH_OK;
-}
-
 static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *o)
 {
-    HTH_TRY(check_plan(o));
+    if (o->count == 0 || o->count > HTH_PARAMS_FLOATS_MAX || o->rounds == 0 ||
+        o->rounds > ROUNDS_MAX || o->timeout_us < 0)
+        return HTH_E_RANGE;
+    if (o->spans != NULL)
+        HTH_TRY(hth_avg_spans_check(o->spans, o->span_count, o->count));
     if (mp->opts.mode == HTH_AVG_HELPER)
         return o->values == NULL && o->weight == 0 ? HTH_OK : HTH_E_RANGE;
-    if (hth_moshpit_observes(mp, o)) /* what all of that step end with */
-        return o->weight == 0 && o->rounds == HTH_AVG_ALL_AXES && o->sweep != HTH_AVG_SWEEP_AUTO
-                   ? HTH_OK
-                   : HTH_E_RANGE;
-    if (o->values->size != o->count * sizeof(float))
+    if (o->values == NULL || o->values->size != o->count * sizeof(float))
         return HTH_E_RANGE;
     return o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX ? HTH_OK : HTH_E_RANGE;
 }
 
-static struct moshpit_sweep *find(const struct moshpit *mp, const struct hth_avg_offer *o,
-                                  bool offered)
-{
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++) {
-        struct moshpit_sweep *s = mp->sweeps[i];
-        if (s != NULL && s->offered == offered && !s->ending && s->offer.schema == o->schema &&
-            s->offer.kind == o->kind && s->offer.sweep == o->sweep)
-            return s;
-    }
-    return NULL;
-}
-
-static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer, bool offered,
-                          int64_t ready_in_us)
+static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer)
 {
     enum hth_avg_reason reason;
-    struct moshpit_sweep *s;
 
-    HTH_TRY(can_begin(mp, offered && hth_moshpit_observes(mp, offer), &reason));
-    HTH_TRY(hth_sweep_new(mp, offer, offered, ready_in_us, &s));
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        if (mp->sweeps[i] == NULL) {
-            mp->sweeps[i] = s;
-            return HTH_OK;
-        }
-    return HTH_E_BUG; /* offers_max is at most HTH_AVG_OFFERS_MAX */
+    HTH_TRY(check(mp, offer));
+    HTH_TRY(mp_ready(mp, &reason));
+    return hth_sweep_new(mp, offer, &mp->sweep);
 }
 
 static enum hth_err mp_offer(void *self, const struct hth_avg_offer *offer)
 {
     struct moshpit *mp = self;
-    struct moshpit_sweep *s = find(mp, offer, false);
-    enum hth_err err = check(mp, offer);
+    enum hth_err err = begin(mp, offer);
 
     mp->stats.offers++;
-    if (err == HTH_OK && s != NULL && hth_moshpit_observes(mp, offer)) {
-        hth_sweep_cancel(s); /* what was prepared for does not come */
-        s = NULL;
-    }
-    if (err == HTH_OK && s != NULL && s->offer.count == offer->count)
-        hth_sweep_values(s, offer);
-    else if (err == HTH_OK)
-        err = begin(mp, offer, true, 0);
     mp->stats.refused += err != HTH_OK;
     return err;
-}
-
-static enum hth_err mp_prepare(void *self, const struct hth_avg_offer *offer, int64_t ready_in_us)
-{
-    struct moshpit *mp = self;
-    struct hth_avg_offer o = *offer;
-
-    o.values = NULL;
-    o.weight = 0;
-    HTH_TRY(check_plan(&o));
-    if (ready_in_us < 0 || ready_in_us > HTH_AVG_WINDOW_MAX_US / 4)
-        return HTH_E_RANGE;
-    if (find(mp, &o, false) != NULL ||
-        (o.sweep != HTH_AVG_SWEEP_AUTO && find(mp, &o, true) != NULL))
-        return HTH_E_DUPLICATE;
-    return begin(mp, &o, false, ready_in_us);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -158,15 +92,8 @@ static void mp_stop(void *self)
     struct moshpit *mp = self;
 
     mp->fn = NULL;
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        if (mp->sweeps[i] != NULL)
-            hth_sweep_cancel(mp->sweeps[i]);
-    for (uint32_t i = 0; i < HTH_AVG_PROXIES_MAX; i++)
-        if (mp->proxies[i] != NULL)
-            hth_sweep_cancel(mp->proxies[i]);
-    for (uint32_t i = 0; i < HTH_AVG_KEPT_MAX; i++)
-        if (mp->kept[i] != NULL)
-            hth_sweep_cancel(mp->kept[i]);
+    if (mp->sweep != NULL)
+        hth_sweep_cancel(mp->sweep);
 }
 
 static void mp_stats(const void *self, struct hth_averager_stats *out)
@@ -175,7 +102,7 @@ static void mp_stats(const void *self, struct hth_averager_stats *out)
     const struct hth_avg_shape *shape = hth_roster_shape(mp->roster, NULL);
 
     *out = mp->stats;
-    out->under_way = under_way(mp);
+    out->under_way = mp->sweep != NULL;
     out->population = hth_roster_population(mp->roster, NULL);
     out->axes = shape->dims;
     out->cells = shape->dims > 0 ? hth_avg_cells(shape) : 0;
@@ -184,13 +111,9 @@ static void mp_stats(const void *self, struct hth_averager_stats *out)
 static void mp_free(void *self)
 {
     struct moshpit *mp = self;
-    struct moshpit_suspect *s;
 
     mp_stop(mp);
     hth_match_free(mp->match);
-    for (size_t it = 0; (s = hth_map_next(mp->suspects, &it, NULL, NULL)) != NULL;)
-        hth_free(s);
-    hth_map_free(mp->suspects);
     hth_free(mp);
 }
 
@@ -199,7 +122,6 @@ static const struct hth_averager_ops ops = {
     .start = mp_start,
     .ready = mp_ready,
     .offer = mp_offer,
-    .prepare = mp_prepare,
     .stop = mp_stop,
     .stats = mp_stats,
     .free = mp_free,
@@ -219,25 +141,11 @@ static void register_metrics(struct moshpit *mp)
                                      "From values that are ready to a group that begins", 1e-4);
     mp->metrics.reduce =
         hth_histogram(m, "hearth_avg_reduce_seconds", "Reducing within a group", 1e-4);
-    mp->metrics.distance =
-        hth_gauge(m, "hearth_avg_distance", "Norm of the last average minus what was offered");
 }
 
-static void on_spoke(void *arg, const struct hth_peer_id *id, uint64_t step)
+static void on_spoke(void *arg, const struct hth_peer_id *id)
 {
-    const struct moshpit *mp = arg;
-
-    hth_roster_heard(mp->roster, id, step);
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        if (mp->sweeps[i] != NULL)
-            hth_sweep_heard(mp->sweeps[i], id);
-}
-
-static void on_apart(void *arg, const struct hth_peer_id *id)
-{
-    const struct moshpit *mp = arg;
-
-    hth_roster_apart(mp->roster, id);
+    hth_roster_heard(((struct moshpit *)arg)->roster, id);
 }
 
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
@@ -252,35 +160,29 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
     out->self = NULL;
     if (opts->network == NULL || strlen(opts->network) > HTH_NAME_LEN_MAX || opts->group_min < 2 ||
         opts->group_min > HTH_AVG_MEMBERS_MAX / 2 || opts->window_us <= 0 || opts->round_us <= 0 ||
-        opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US || opts->offers_max == 0 ||
-        opts->offers_max > HTH_AVG_OFFERS_MAX ||
+        opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US ||
         (opts->mode == HTH_AVG_CLIENT && opts->bandwidth != 0) ||
         !(opts->share_max >= 1 && isfinite(opts->share_max)))
         return HTH_E_CONFIG;
     mp = hth_new(struct moshpit);
     mp->env = env;
-    mp->rpc = rpc;
     mp->roster = roster;
     mp->reducer = reducer;
     mp->opts = *opts;
-    memcpy(mp->network, opts->network, strlen(opts->network));
-    mp->opts.network = mp->network;
-    mp->run = hth_network_tag(env->crypto, mp->network);
+    mp->opts.network = NULL;
+    mp->run = hth_network_tag(env->crypto, opts->network);
     /* With another bound a group would be cut in two ways. */
     if (opts->share_max != HTH_AVG_SHARE_MAX)
         mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
-    match.network = mp->network;
+    match.network = opts->network;
     match.addr = opts->addr;
-    match.called = hth_proxy_called;
     match.spoke = on_spoke;
-    match.apart = on_apart;
     match.arg = mp;
     err = hth_match_new(env, rpc, dht, &match, &mp->match);
     if (err != HTH_OK) {
         hth_free(mp);
         return err;
     }
-    mp->suspects = hth_map_new();
     register_metrics(mp);
     take_place(mp);
     out->ops = &ops;
@@ -294,10 +196,8 @@ void hth_moshpit_nudge(struct hth_averager *a)
 
     HTH_ASSERT(a->ops == &ops);
     take_place(mp);
-    hth_moshpit_forget(mp);
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        if (mp->sweeps[i] != NULL)
-            hth_sweep_nudge(mp->sweeps[i]);
+    if (mp->sweep != NULL)
+        hth_sweep_nudge(mp->sweep);
     hth_match_nudge(mp->match);
 }
 
@@ -308,11 +208,8 @@ void hth_moshpit_peer_lost(struct hth_averager *a, const struct hth_peer_id *pee
     HTH_ASSERT(a->ops == &ops);
     if (err == HTH_OK) /* it was idle */
         return;
-    hth_moshpit_lost(mp, peer);
+    hth_roster_lost(mp->roster, peer);
     hth_match_peer_lost(mp->match, peer);
-    for (uint32_t i = 0; i < HTH_AVG_OFFERS_MAX; i++)
-        if (mp->sweeps[i] != NULL)
-            hth_proxy_late(mp->sweeps[i]);
 }
 
 void hth_moshpit_match_stats(const struct hth_averager *a, struct hth_match_stats *out)

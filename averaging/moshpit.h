@@ -11,28 +11,18 @@
  *
  * Values and weight are carried along: what a group averaged counts in the next one for all of its
  * samples, so that a full grid gives everybody the weighted mean of all after as many rounds as it
- * has axes. While a group reduces, its members already declare for their next line; so the DHT's
- * delay hides behind the arithmetic.
+ * has axes. A peer's cell moves with each round, as Moshpit has it, so that other peers meet next
+ * time: that mixes whatever crowd there is.
  *
- * Cells. In sweeps of a given number of rounds a peer's cell moves with each, as Moshpit has it, so
- * that other peers meet next time: that mixes whatever crowd there is. In sweeps through all axes
- * peers keep their cells: the grid stays as full as it was, and one disturbed round is forgotten in
- * the next sweep.
+ * Numbers. Round r works along axis r mod d. A sweep takes the round of the median peer of the
+ * roster, if nobody was met in it yet, or an earlier one while this peer is only late and somebody
+ * waits for it there; one of several rounds begins at a multiple of d. The shape and its generation
+ * are those of the roster when the sweep begins; while nobody was met yet, a new generation begins
+ * it anew.
  *
- * Numbers. Round r works along axis r mod d. A sweep of one round takes the one in which the
- * middle one of those in the roster is, if nobody was met in it yet, or an earlier one while this
- * peer is only late and somebody waits for it there; one through all axes begins at a multiple of
- * d, and one with a number s at s d. The shape and its generation are those of the roster when the
- * sweep begins; while nobody was met yet, a new generation begins it anew.
- *
- * Who is due. Where the roster is exact, the leader of a line waits for the peers that stand in it
- * and for those whose next cell is not known yet: for these a moment only, or, where one of them
- * must come as their line has not met yet, as long as for the others; for a peer that was dropped
- * or did not come, only after it has spoken in the roster again.
- *
- * Who looks says so to us over its own connection, and the roster is told that it lives while its
- * notes are late; and where one line holds all, its step, which may be later than its note's. (On a
- * grid rows may be a step ahead of each other, and who is behind still meets those it waits for.)
+ * Who is due. Where the roster is exact, the leader of a line waits, at most for its window, for
+ * the peers that stand in it and for those whose next cell is not known yet; for a peer that was
+ * lost, dropped or silent only after it has spoken again, to us or in the roster.
  *
  * A sweep always ends by its timeout, and with an average when any of its rounds gave one. Failures
  * are told by reason and counted; none of them stops anything.
@@ -61,14 +51,12 @@ struct hth_moshpit_opts {
     double share_max;   /* of a group's vector nobody reduces more than so many times the mean of
                          * those who reduce, whatever bandwidth it claims; at least 1, and of 256 or
                          * more nothing is bound. The same in all of a run: others are not met */
-    uint32_t offers_max;
     struct hth_match_opts match; /* network and addr are set from the above */
-    struct hth_budget *budget;   /* NULL: none */
 };
 #define HTH_MOSHPIT_OPTS_INIT                                                                      \
     {                                                                                              \
         .group_min = 2, .window_us = 3 * HTH_US_PER_S, .round_us = 30 * HTH_US_PER_S,              \
-        .share_max = HTH_AVG_SHARE_MAX, .offers_max = 4, .match = HTH_MATCH_OPTS_INIT              \
+        .share_max = HTH_AVG_SHARE_MAX, .match = HTH_MATCH_OPTS_INIT                               \
     }
 
 /* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG, those of hth_match_new. */

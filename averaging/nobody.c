@@ -33,15 +33,6 @@ static enum hth_err nobody_offer(void *self, const struct hth_avg_offer *offer)
     return HTH_E_NOT_FOUND;
 }
 
-static enum hth_err nobody_prepare(void *self, const struct hth_avg_offer *offer,
-                                   int64_t ready_in_us)
-{
-    (void)self;
-    (void)offer;
-    (void)ready_in_us;
-    return HTH_E_NOT_FOUND;
-}
-
 static void nobody_stop(void *self)
 {
     (void)self;
@@ -57,7 +48,6 @@ static const struct hth_averager_ops nobody_ops = {
     .start = nobody_start,
     .ready = nobody_ready,
     .offer = nobody_offer,
-    .prepare = nobody_prepare,
     .stop = nobody_stop,
     .stats = nobody_stats,
     .free = hth_free,

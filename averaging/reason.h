@@ -30,17 +30,15 @@
     X(14, RANGE, "a number of the message is outside its range")                                   \
     X(15, STRUCK_OFF, "the peer gave up on this one for the rest of the round")                    \
     X(16, WAIT, "the leader waits for others")                                                     \
-    X(17, NO_VALUES, "the peer has no values of the round before to stand in with")                \
     X(18, OTHER_VERSION, "the peer has a program that averages otherwise: update")                 \
     X(32, NOBODY, "no other trainer takes part in this run")                                       \
     X(33, ALONE, "nobody else of the line came in time")                                           \
     X(34, TOO_FEW, "too few came in time")                                                         \
     X(35, NO_LEADER, "no leader began a group in time")                                            \
     X(36, LEFT_OUT, "the group was begun without this peer")                                       \
-    X(37, NOT_READY, "the values were not ready in time")                                          \
     X(38, NO_PARTS, "none of the parts could be averaged")                                         \
     X(39, LATE, "the deadline of the round passed")                                                \
-    X(40, BUSY, "as many rounds as allowed are under way")                                         \
+    X(40, BUSY, "a round is under way")                                                            \
     X(41, STOPPED, "the averager was stopped")                                                     \
     X(42, STARTING, "the roster was not read yet")                                                 \
     X(43, FAILED, "a local error; see the error's code")

@@ -109,8 +109,7 @@ struct hth_reduce_member {
     struct hth_peer_id id;
     struct hth_addr addr; /* family 0: only over a connection that exists (clients) */
     double bandwidth;     /* bit/s, as of shares.h; 0: reduces nothing */
-    double weight;   /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values; both 0: observes */
-    uint64_t origin; /* sums run in the order of these, and then in that of members */
+    double weight; /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values; both 0: observes */
     bool stranger; /* has done nothing yet: nobody is patient with it before its values begin */
 };
 

@@ -248,8 +248,8 @@ enum hth_err hth_reduce_clip_blocks(struct sum_input *in, uint32_t n, double cli
     for (uint32_t at = 0; at < count && err == HTH_OK; at += UNIT_FLOATS_FIXED) {
         for (uint32_t i = 0; i < n; i++)
             flat[i].bytes += at > 0 ? block : 0;
-        err = hth_reduce_clip(flat, n, NULL, clip, mean + at,
-                              HTH_MIN(count - at, UNIT_FLOATS_FIXED));
+        err =
+            hth_reduce_clip(flat, n, NULL, clip, mean + at, HTH_MIN(count - at, UNIT_FLOATS_FIXED));
         for (uint32_t i = 0; i < n; i++)
             in[i].clipped = in[i].clipped || flat[i].clipped;
     }

@@ -95,8 +95,7 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
     }
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
-    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total,
-                                       SHARE_FLOATS_MIN / r->unit, counts));
+    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total, SHARE_FLOATS_MIN / r->unit, counts));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;

@@ -24,7 +24,7 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 
-#define UNIT_FLOATS          64u /* shares are whole multiples: tensors of 64-byte stretches */
+#define UNIT_FLOATS          64u   /* shares are whole multiples: tensors of 64-byte stretches */
 #define UNIT_FLOATS_FIXED    4096u /* ... of rounds with `fixed`: whole blocks of all formats */
 #define PART_FLOATS_MIN      (16u << 10)
 #define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
@@ -37,10 +37,10 @@
 #define START_PARTS          3.0  /* to each reducer at first, and so far at least */
 #define SHARE_FLOATS_MIN     4096u /* smaller shares go to the others: a request costs more */
 #define SHARE_FLOATS_SAFE    (2 * SHARE_FLOATS_MIN) /* mean shares from which none is smaller */
-#define LINGERING_MAX        4u                    /* ended rounds that answer stragglers */
-#define ENDED_MAX            64u                   /* ended groups that are remembered by name */
-#define SUSPECTS_MAX         64u                   /* silent peers that are remembered */
-#define LINES_MAX            64u                   /* peers whose lines are remembered */
+#define LINGERING_MAX        4u                     /* ended rounds that answer stragglers */
+#define ENDED_MAX            64u                    /* ended groups that are remembered by name */
+#define SUSPECTS_MAX         64u                    /* silent peers that are remembered */
+#define LINES_MAX            64u                    /* peers whose lines are remembered */
 /* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
 #define SAMPLE_EVERY    16u
 #define RETRY_US        (10 * HTH_US_PER_MS)
@@ -53,17 +53,17 @@
 #define HOPELESS        2.0 /* ... twice, where it would take twice that; */
 #define FUTILE          8.0 /* ... not at all, from where it would take eight times that on */
 #define BEGUN_BYTES     (4u << 10) /* from which on the bytes of a part tell of a line */
-/* A stranger's values are more than that in silence_new_us on a line of 1 Mbit/s; words that it
- * repeats each round trip are fewer. */
-#define STRANGER_BYTES  (64u << 10)
-#define HELD_PART       4   /* ... of what it has taken so far, a quarter at least */
-#define ANSWERS_MAX     2u  /* of one part to who observes: one may be lost with its connection */
-#define REPEATS_MAX     4u  /* ... to who sent it, which an honest member does twice at most */
-#define LAG_PARTS       2u  /* so many fewer parts than most have sent, ... */
-#define LAG_ONE_IN      8u  /* ... and such a part of them fewer: it is waited for */
+#define HELD_PART      4           /* ... of what it has taken so far, a quarter at least */
+#define ANSWERS_MAX    2u /* of one part to who observes: one may be lost with its connection */
+#define REPEATS_MAX    4u /* ... to who sent it, which an honest member does twice at most */
+#define LAG_PARTS      2u /* so many fewer parts than most have sent, ... */
+#define LAG_ONE_IN     8u /* ... and such a part of them fewer: it is waited for */
 #define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
 #define THIN_K          3 /* times the others' pauses that mean dead where they are long */
 #define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
+/* A stranger's values are more than that in silence_new_us on a line of 1 Mbit/s; words that it
+ * repeats each round trip are fewer. */
+#define STRANGER_BYTES (64u << 10)
 #define NUMBER_MAX      1e30f /* in a sum that was not finite: larger ones are left out */
 
 /* ---- this member's parts for others -------------------------------------------------------- */
@@ -123,8 +123,8 @@ struct reduce_owned {
     uint32_t count;
     uint32_t part;
     enum own_state state;
-    uint32_t got;              /* of others */
-    double weight;             /* in the mean; 0: nothing could be averaged */
+    uint32_t got;                     /* of others */
+    double weight;                    /* in the mean; 0: nothing could be averaged */
     struct reduce_contribution *from; /* one per member */
     /* In this member's formats, where they are narrow: its own values as sent; then the mean, where
      * all shall hold the same bits. */

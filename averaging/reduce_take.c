@@ -450,34 +450,15 @@ static bool want_told(struct reduce_owned *o)
     return true;
 }
 
-/* Those whose values are there. In lines of a grid that hold the same values members stand in
- * another order, each time: by the origins all come to the same bits. */
-static uint32_t in_order(struct reduce_owned *o, struct reduce_contribution **order)
-{
-    const struct reduce_member_state *members = o->round->members;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < o->round->member_count; i++) {
-        uint32_t at = n;
-        if (o->from[i].state != GIVE_HERE)
-            continue;
-        for (; at > 0 && members[order[at - 1]->member].is.origin > members[i].is.origin; at--)
-            order[at] = order[at - 1];
-        order[at] = &o->from[i];
-        n++;
-    }
-    return n;
-}
-
 static void begin_sum(struct reduce_owned *o)
 {
-    struct reduce_contribution *order[HTH_AVG_MEMBERS_MAX];
     struct sum *s = sum_new(o, false);
-    uint32_t n = in_order(o, order);
     double bytes = 0;
     o->state = OWN_SUMMING;
     s->told_fine = want_told(o) && o->round->same; /* as if it ran: of a ghost it is */
-    for (uint32_t i = 0; i < n; i++)
-        add_input(s, order[i], &bytes);
+    for (uint32_t i = 0; i < o->round->member_count; i++)
+        if (o->from[i].state == GIVE_HERE)
+            add_input(s, &o->from[i], &bytes);
     for (uint32_t i = 0; i < s->count; i++)
         s->input[i].from->in = true;
     sum_submit(s, bytes);

@@ -14,20 +14,14 @@
 #include "core/mem.h"
 #include "dht/uid.h"
 
-#define SLOT_BITS     8 /* rarer marks speak at once */
-#define READY_STEP_US (200 * HTH_US_PER_MS)
-#define RATE_STEP     0.25 /* a speed that others should hear of */
-#define SAMPLES_STEP  0.1  /* ... samples, of those said or estimated */
-#define LANDING_OFF   0.25 /* ... of the time between two landings */
+#define SLOT_BITS    8                  /* rarer marks speak at once */
+#define RATE_STEP    0.25               /* a speed that others should hear of */
+#define SAMPLES_STEP 0.1                /* ... samples, of those said or estimated */
+#define LEAVE_US     (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
-#define LEAVE_US      (1 * HTH_US_PER_S) /* the DHT may be gone before us */
-
-#define SKEW_FALLS    8 /* notes, after which a clock that was set back is believed by two thirds */
-
-#define NEWS_US       (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
+#define NEWS_US      (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
 
 static void adjust(struct hth_roster *r);
-static void forget_kept(struct hth_roster *r);
 
 /* ---- timer ----------------------------------------------------------------------------------- */
 
@@ -66,22 +60,13 @@ void hth_roster_tell_change(struct hth_roster *r)
 
 /* ---- this peer's note ------------------------------------------------------------------------ */
 
-static uint32_t whole_ms(int64_t us)
-{
-    return (uint32_t)HTH_MIN(HTH_MAX(us, 0) / HTH_US_PER_MS, (int64_t)UINT32_MAX - 1);
-}
-
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     struct hth_roster *r = arg;
-    int64_t now = hth_now_us(r->env);
 
     hth_roster_place(r);
-    r->self.since_ms = whole_ms(now - r->step_us);
-    r->self.lands_ms =
-        r->lands_us == INT64_MAX ? HTH_ROSTER_NONE_LANDS : whole_ms(r->lands_us - now);
     r->said = r->self;
-    r->said_us = now;
+    r->said_us = hth_now_us(r->env);
     r->stats.puts++;
     return hth_roster_note_write(&r->self, w);
 }
@@ -130,27 +115,20 @@ static void adjust_speaking(struct hth_roster *r)
 
 static void adjust(struct hth_roster *r)
 {
-    forget_kept(r);
     hth_roster_adjust_doubts(r);
     hth_roster_adjust_level(r);
     adjust_speaking(r);
     hth_roster_follow_strays(r);
     hth_roster_review(r);
-    hth_roster_adjust_seek(r);
 }
 
-/* Samples that come a little sooner or later than was said are not worth a note. */
+/* How far off those are who carry on what we said. */
 static double missed_by(const struct hth_roster *r)
 {
-    const struct hth_roster_note *a = &r->said;
     double s = (double)(hth_now_us(r->env) - r->said_us) / 1e6, have = (double)r->self.samples;
-    double off_s = a->samples_per_s > 0 ? LANDING_OFF * a->grain / a->samples_per_s : 0;
-    double least = (double)a->samples + hth_roster_landing(a, a->samples_per_s, s - off_s);
-    double most = (double)a->samples + hth_roster_landing(a, a->samples_per_s, s + off_s);
+    double said = (double)r->said.samples + r->said.samples_per_s * s;
 
-    if (have < least)
-        return (least - have) / least;
-    return have > most ? (have - most) / have : 0;
+    return fabs(have - said) / HTH_MAX(HTH_MAX(have, said), 1.0);
 }
 
 static bool progress_matters(const struct hth_roster *r)
@@ -167,28 +145,14 @@ static bool progress_matters(const struct hth_roster *r)
 void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t samples,
                              double samples_per_s)
 {
-    if (r->self.step != step)
-        r->step_us = hth_now_us(r->env);
     r->self.step = HTH_MIN(step, HTH_AVG_STEP_MAX);
     r->self.samples = HTH_MIN(samples, HTH_AVG_SAMPLES_MAX);
     r->self.samples_per_s =
         samples_per_s > 0 ? HTH_MIN(samples_per_s, HTH_AVG_RATE_MAX) : 0; /* and not NaN */
     if (r->said.samples_per_s == 0 && r->self.samples_per_s > 0)
-        hth_roster_say_now(r); /* until then nobody can tell when the batch is full */
+        hth_roster_say_now(r); /* until then nobody can tell how long the run takes */
     else if (progress_matters(r))
         hth_roster_say(r);
-}
-
-void hth_roster_set_landings(struct hth_roster *r, uint32_t grain, int64_t next_us)
-{
-    r->self.grain = HTH_MIN(grain, HTH_AVG_GRAIN_MAX);
-    r->lands_us = next_us;
-}
-
-void hth_roster_set_marks(struct hth_roster *r, const struct hth_roster_marks *marks)
-{
-    r->self.marks = *marks;
-    r->self.marks.step = HTH_MIN(marks->step, HTH_AVG_STEP_MAX);
 }
 
 void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
@@ -207,18 +171,7 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
     hth_roster_tell_change(r);
 }
 
-void hth_roster_need_all(struct hth_roster *r)
-{
-    if (r->high == HTH_AVG_ROSTER_WHOLE)
-        return;
-    r->high = HTH_AVG_ROSTER_WHOLE;
-    r->level = r->counted_level = 0; /* of what was seen before */
-    hth_roster_tick_at(r, hth_now_us(r->env));
-    hth_roster_tell_change(r);
-}
-
-/* Whoever has a state now may be in the next average: until others read so they count one less than
- * there are, and what is more than half of those may be few. */
+/* Whoever has a state now may be in the next average. */
 void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
 {
     bool came = (r->self.flags & ~flags & HTH_ROSTER_BOOTSTRAPPING) != 0;
@@ -231,13 +184,6 @@ void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
     else
         hth_roster_say(r);
     hth_roster_tell_change(r);
-}
-
-void hth_roster_set_ready_at(struct hth_roster *r, int64_t wall_us)
-{
-    r->self.ready_at_us = HTH_MAX(wall_us, 0);
-    if (llabs(r->self.ready_at_us - r->said.ready_at_us) > READY_STEP_US)
-        hth_roster_say(r);
 }
 
 /* Goes along with the next note: nobody acts on it. */
@@ -265,16 +211,6 @@ void hth_roster_retry_round(struct hth_roster *r, uint64_t round)
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
 {
     return &r->self;
-}
-
-uint64_t hth_roster_round(const struct hth_roster *r)
-{
-    uint64_t round = r->self.round;
-
-    for (uint32_t i = 0; i < r->count; i++)
-        if (hth_roster_counts(r, r->peers[i]))
-            round = HTH_MAX(round, r->peers[i]->note.round);
-    return round;
 }
 
 /* ---- the board ------------------------------------------------------------------------------- */
@@ -310,7 +246,6 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     r->peers[at] = p;
     r->count++;
     p->id = *id;
-    p->skew_us = INT64_MIN;
     r->seen[hth_roster_zeros(id)]++;
     return p;
 }
@@ -325,60 +260,7 @@ static void take_out(struct hth_roster *r, struct hth_roster_peer *p)
     memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
     r->seen[hth_roster_zeros(&p->id)]--;
     r->parts[hth_roster_zeros(&p->id)] -= hth_roster_counts(r, p);
-    r->kept -= p->kept;
     hth_free(p);
-}
-
-/* Notes are bounded by the board; who is kept without one goes first, and of those who spoke
- * longest ago. */
-static enum hth_err make_room(struct hth_roster *r)
-{
-    struct hth_roster_peer *oldest = NULL;
-
-    for (uint32_t i = 0; i < r->count; i++) {
-        struct hth_roster_peer *p = r->peers[i];
-
-        if (p->kept && (oldest == NULL || p->spoke_us < oldest->spoke_us))
-            oldest = p;
-    }
-    if (oldest == NULL)
-        return HTH_E_BUDGET;
-    take_out(r, oldest);
-    return HTH_OK;
-}
-
-/* What it told us later than the note was issued is newer than the note. Who has no state may go on
- * from an earlier step than it was at. */
-static uint64_t step_of(const struct hth_roster *r, struct hth_roster_peer *p,
-                        const struct hth_roster_note *note, int64_t issued_us)
-{
-    int64_t age_us = hth_wall_us(r->env) - issued_us + HTH_CLOCK_SKEW_MAX_US;
-    bool newer = p->spoke_us > 0 && hth_now_us(r->env) - p->spoke_us <= age_us;
-
-    if (!newer || (note->flags & HTH_ROSTER_BOOTSTRAPPING) != 0)
-        p->told = 0;
-    return HTH_MAX(p->told, hth_roster_taken(note));
-}
-
-/* As the board has it. */
-static int64_t believed_us(const struct hth_roster *r, const struct hth_record *rec)
-{
-    int64_t life_us = (int64_t)rec->life_ms * HTH_US_PER_MS;
-    int64_t left_us = rec->issued_us + life_us + HTH_CLOCK_SKEW_MAX_US - hth_wall_us(r->env);
-
-    return HTH_MIN(life_us, left_us);
-}
-
-/* The note that came fastest tells it best; but a clock that was set back stays back. */
-static void see_skew(const struct hth_roster *r, struct hth_roster_peer *p)
-{
-    int64_t ahead = p->issued_us - hth_wall_us(r->env);
-
-    ahead =
-        HTH_MAX(HTH_MIN(ahead, (int64_t)HTH_CLOCK_SKEW_MAX_US), -(int64_t)HTH_CLOCK_SKEW_MAX_US);
-    if (p->skew_us != INT64_MIN && ahead < p->skew_us)
-        ahead = p->skew_us - (p->skew_us - ahead) / SKEW_FALLS;
-    p->skew_us = ahead;
 }
 
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
@@ -393,10 +275,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     HTH_TRY(hth_roster_note_read(rec->payload, rec->payload_len, &note));
     if (hth_peer_id_eq(&rec->owner_id, &r->env->self)) /* said before a restart, or just now */
         return HTH_OK;
-    if (p == NULL)
-        p = hth_roster_get(r, &rec->owner_id); /* it was kept */
     if (p == NULL && r->count == HTH_AVG_ROSTER_MAX)
-        HTH_TRY(make_room(r));
+        return HTH_E_BUDGET;
     if (p == NULL)
         p = insert(r, &rec->owner_id);
     else
@@ -404,25 +284,14 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     if (*user != NULL && note.round != p->note.round)
         p->moved_us = hth_now_us(r->env);
     *user = p;
-    p->step = step_of(r, p, &note, rec->issued_us);
     p->note = note;
-    r->kept -= p->kept;
-    p->missed = p->kept = false;
-    p->heard_us = hth_now_us(r->env);
-    p->until_us = p->heard_us + believed_us(r, rec);
+    p->lost = false;
     r->parts[hth_roster_zeros(&p->id)] += hth_roster_counts(r, p);
-    hth_roster_judge(r, p);
     p->issued_us = rec->issued_us;
-    see_skew(r, p);
     hth_roster_follow(r, &note);
     adjust(r);
     hth_roster_tell_change(r);
     return HTH_OK;
-}
-
-static bool is_speaking(const struct hth_roster *r, const struct hth_roster_peer *p)
-{
-    return p->spoke_us > 0 && hth_now_us(r->env) - p->spoke_us <= r->opts.life_us;
 }
 
 static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
@@ -434,59 +303,27 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     (void)part;
     if (p == NULL)
         return;
-    /* Notes may be late in the DHT, whose nodes answer only so many requests; one who says goodbye
-     * goes before its time. */
-    p->kept = !r->freed && hth_now_us(r->env) >= p->until_us && is_speaking(r, p);
-    r->kept += p->kept;
-    if (!p->kept)
-        take_out(r, p);
+    take_out(r, p);
     if (r->freed)
         return;
     adjust(r);
     hth_roster_tell_change(r);
 }
 
-static void forget_kept(struct hth_roster *r)
-{
-    for (uint32_t i = r->count; i-- > 0 && r->kept > 0;) {
-        struct hth_roster_peer *p = r->peers[i];
-
-        if (p->kept && !is_speaking(r, p)) {
-            take_out(r, p);
-            hth_roster_tell_change(r);
-        } else if (p->kept) {
-            hth_roster_tick_at(r, p->spoke_us + r->opts.life_us + 1);
-        }
-    }
-}
-
-void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id, uint64_t step)
-{
-    struct hth_roster_peer *p = hth_roster_get(r, id);
-
-    if (p == NULL)
-        return;
-    p->spoke_us = hth_now_us(r->env);
-    p->apart = false;
-    if (p->mute)
-        p->doubted_until_us = 0;
-    if (p->missed || p->mute) {
-        p->missed = p->mute = false;
-        hth_roster_judge(r, p);
-    }
-    p->told = HTH_MAX(p->told, HTH_MIN(step, HTH_AVG_STEP_MAX));
-    if (p->told > p->step) {
-        p->step = p->told;
-        hth_roster_tell_change(r);
-    }
-}
-
-void hth_roster_apart(struct hth_roster *r, const struct hth_peer_id *id)
+void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
 {
     struct hth_roster_peer *p = hth_roster_get(r, id);
 
     if (p != NULL)
-        p->apart = true;
+        p->lost = true;
+}
+
+void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id)
+{
+    struct hth_roster_peer *p = hth_roster_get(r, id);
+
+    if (p != NULL)
+        p->lost = false;
 }
 
 /* With many trainers a wrong clock is met at each of their notes. */
@@ -633,8 +470,6 @@ void hth_roster_free(struct hth_roster *r)
     r->freed = true;
     hth_publisher_free(r->note);
     hth_board_free(r->board);
-    while (r->count > 0) /* kept */
-        take_out(r, r->peers[r->count - 1]);
     hth_record_cache_free(r->cache);
     hth_timer_free(r->env, r->tick);
     hth_timer_free(r->env, r->change);

@@ -32,10 +32,6 @@ static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg
     char text[HTH_AVG_SHAPE_TEXT_MAX];
     bool first = r->self.generation == 0;
 
-    if (r->self.shape.dims == 1 && shape->dims > 1)
-        hth_roster_excuse_mute(r);
-    for (uint32_t i = 0; i < r->count && r->self.shape.dims > 1; i++)
-        r->peers[i]->apart = false; /* in its new line it need not tell us that it looks */
     r->self.generation = generation;
     r->self.shape = *shape;
     memset(&r->self.cell, 0, sizeof(r->self.cell));
@@ -93,50 +89,15 @@ static bool do_most_hold(const struct hth_roster *r, const struct hth_roster_not
     return 2 * hold > all;
 }
 
-static const struct hth_avg_cell *cell_of(const struct hth_roster *r, uint32_t i)
-{
-    const struct hth_roster_peer *p = r->peers[i];
-
-    return hth_roster_counts(r, p) && is_same(&p->note, &r->self) ? &p->note.cell : NULL;
-}
-
-/* How many of the first `end` stand in this cell. */
-static uint32_t standing_in(const struct hth_roster *r, const struct hth_avg_cell *cell,
-                            uint32_t end)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < end; i++)
-        n += cell_of(r, i) != NULL && memcmp(cell_of(r, i), cell, sizeof(*cell)) == 0;
-    return n;
-}
-
-/* This peer shares its cell though others are empty. */
-static bool is_crowded(const struct hth_roster *r)
-{
-    uint32_t taken = 1;
-
-    if (r->opts.has_cell || !r->placed || r->moved || r->counted_level > 0 ||
-        !hth_roster_self_counts(r) || standing_in(r, &r->self.cell, r->count) == 0)
-        return false;
-    for (uint32_t i = 0; i < r->count; i++) {
-        const struct hth_avg_cell *cell = cell_of(r, i);
-
-        taken += cell != NULL && memcmp(cell, &r->self.cell, sizeof(*cell)) != 0 &&
-                 standing_in(r, cell, i) == 0;
-    }
-    return taken < hth_avg_cells(&r->self.shape);
-}
-
 /* A grid that somebody might have proposed for about as many as are counted here. */
 static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
 {
-    uint32_t population = hth_roster_present(r);
+    uint32_t population = hth_roster_population(r, NULL);
     struct hth_avg_shape own = hth_avg_shape_for(population, r->opts.group_max), next;
     uint32_t longest = r->opts.group_max;
 
     if (is_fixed(r))
-        return shape != &r->self.shape || (r->self.generation > 0 && !is_crowded(r));
+        return shape != &r->self.shape || r->self.generation > 0;
     if (population < 2 || shape->dims == 0 || shape->dims > own.dims + 1)
         return false;
     for (uint32_t i = 0; i < own.dims; i++)
@@ -211,7 +172,7 @@ static bool fits(const struct hth_roster *r, uint32_t population, struct hth_avg
     if (r->self.generation == 0)
         return population < 2;
     if (is_fixed(r))
-        return !is_crowded(r);
+        return true;
     return !hth_avg_shape_review(&r->self.shape, population, r->opts.group_max, next);
 }
 
@@ -222,7 +183,7 @@ void hth_roster_review(struct hth_roster *r)
 
     if (!r->speaking)
         return;
-    if (fits(r, hth_roster_present(r), &next)) {
+    if (fits(r, hth_roster_population(r, NULL), &next)) {
         r->review_at_us = 0;
         return;
     }
@@ -232,12 +193,6 @@ void hth_roster_review(struct hth_roster *r)
         r->review_at_us = now + patience + (int64_t)(hth_rng_unit(&r->env->rng) * (double)patience);
     }
     if (now < r->review_at_us) {
-        hth_roster_tick_at(r, r->review_at_us);
-        return;
-    }
-    /* Who shares its cell may do so with a key that follows it wherever it goes. */
-    if (is_fixed(r) && r->self.generation > 0 && !is_not_too_often(r)) {
-        r->review_at_us = r->lone_at_us - (LONE_AHEAD - 1) * LONE_US;
         hth_roster_tick_at(r, r->review_at_us);
         return;
     }
@@ -266,24 +221,6 @@ static struct hth_avg_cell cell_among_all(const struct hth_roster *r)
     return hth_avg_cell_across(&r->self.shape, rank);
 }
 
-/* The same, or the next in which nobody is: a fixed shape has room for years. */
-static struct hth_avg_cell free_cell(const struct hth_roster *r)
-{
-    uint64_t cells = hth_avg_cells(&r->self.shape);
-    struct hth_avg_cell cell = cell_among_all(r), first = cell;
-
-    for (uint64_t k = 0; k < HTH_MIN(cells, r->count + 1); k++) {
-        if (standing_in(r, &cell, r->count) == 0)
-            return cell;
-        for (uint32_t i = r->self.shape.dims; i-- > 0;) {
-            cell.at[i] = (cell.at[i] + 1) % r->self.shape.size[i];
-            if (cell.at[i] > 0)
-                break;
-        }
-    }
-    return first;
-}
-
 static void place(struct hth_roster *r)
 {
     if (r->placed)
@@ -291,7 +228,7 @@ static void place(struct hth_roster *r)
     if (r->opts.has_cell)
         r->self.cell = r->opts.cell;
     else if (r->counted_level == 0)
-        r->self.cell = is_fixed(r) ? free_cell(r) : cell_among_all(r);
+        r->self.cell = cell_among_all(r);
     else if (r->placed_shape.dims > 0)
         r->self.cell = hth_avg_cell_move(&r->placed_shape, &r->placed_cell, &r->self.shape);
     else
@@ -324,7 +261,7 @@ enum hth_err hth_roster_set_cell(struct hth_roster *r, uint32_t generation,
         hth_avg_cell_check(&r->self.shape, cell) != HTH_OK)
         return HTH_E_STALE;
     r->self.cell = *cell;
-    r->placed = r->moved = true;
+    r->placed = true;
     r->placed_shape = r->self.shape;
     r->placed_cell = *cell;
     hth_roster_say(r);

@@ -5,9 +5,7 @@
  *   roster.c        the board of the others' notes, this peer's own note
  *   roster_count.c  who counts: levels of sampling, doubts
  *   roster_grid.c   shapes, generations, cells
- *   roster_batch.c  sums over the notes
  *   roster_note.c   a note's bytes
- *   roster_seek.c   after a cut
  */
 #ifndef HTH_AVERAGING_ROSTER_INT_H
 #define HTH_AVERAGING_ROSTER_INT_H
@@ -24,7 +22,6 @@ struct hth_roster {
     struct hth_record_cache *cache;
     struct hth_roster_peer **peers; /* by id */
     uint32_t count, capacity;
-    uint32_t kept;                /* of them, without a note */
     uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
     /* this peer */
     struct hth_roster_note self;
@@ -33,10 +30,7 @@ struct hth_roster {
     bool leaving;
     struct hth_roster_note said;       /* as last published */
     int64_t said_us;                   /* when */
-    int64_t step_us;                   /* when it came to self.step */
-    int64_t lands_us;                  /* self.lands_ms as a time; INT64_MAX: none lands */
     bool placed;                       /* self.cell is of this generation */
-    bool moved;                        /* its owner moves it with the rounds */
     struct hth_avg_shape placed_shape; /* where it stood last, in any generation */
     struct hth_avg_cell placed_cell;
     /* sampling */
@@ -47,9 +41,6 @@ struct hth_roster {
     int64_t doubts_at_us; /* when a doubt begins or ends; 0: there are none */
     /* shapes */
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
-    int64_t seek_at_us;   /* 0: not due */
-    int64_t seek_pause_us;
-    uint32_t seeks;       /* done */
     int64_t stray_at_us;  /* when other shapes are looked at again; 0: nobody holds another */
     int64_t few_since_us; /* since when most hold another, older one; 0: they don't */
     int64_t lone_at_us;   /* until when what single ones propose was followed in advance */
@@ -58,11 +49,6 @@ struct hth_roster {
     int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
     struct hth_timer *tick, *change;
     int64_t tick_at_us; /* 0: not armed */
-    struct {
-        int64_t since_us; /* when the present count of averages began; 0: there was none yet */
-        uint32_t steps, heads;
-        uint32_t heads_before; /* of the last count; 0: this is the first one */
-    } met;
     bool changed, freed;
     hth_fn *left;
     void *left_arg;
@@ -90,14 +76,6 @@ uint32_t hth_roster_zeros(const struct hth_peer_id *id);
 bool hth_roster_in(uint32_t level, const struct hth_peer_id *id);
 void hth_roster_adjust_level(struct hth_roster *r);
 void hth_roster_adjust_doubts(struct hth_roster *r);
-/* After its note, or what is thought of it, has changed. */
-void hth_roster_judge(struct hth_roster *r, struct hth_roster_peer *p);
-/* From a line to a grid: who does not speak to us there may speak to others. */
-void hth_roster_excuse_mute(struct hth_roster *r);
-
-/* ---- roster_batch.c ---- */
-/* Samples that land within so many seconds after a note. */
-double hth_roster_landing(const struct hth_roster_note *note, double rate, double s);
 
 /* ---- roster_grid.c ---- */
 /* Somebody's shape: followed when its generation is newer and enough speaks for it. */
@@ -108,8 +86,5 @@ void hth_roster_follow_strays(struct hth_roster *r);
 void hth_roster_place(struct hth_roster *r);
 /* Proposes a shape when the present one has not fitted for long enough. */
 void hth_roster_review(struct hth_roster *r);
-
-/* ---- roster_seek.c ---- */
-void hth_roster_adjust_seek(struct hth_roster *r);
 
 #endif

@@ -2,15 +2,12 @@
 /*
  * A note's bytes, little-endian:
  *
- *   0  version (1)    2  address: family, 16 bytes of ip, port     65 round (8)
- *   1  flags (1)     21  schema (8)     29  step (8)               73 generation (4)
- *                    37  samples (8)    45  rate (4, a float)      77 dims (1), then per axis
- *                    49  ms since (4)   53  grain (4)                 size (4), at (4)
- *                    57  lands in ms (4)   61  bandwidth (4, a float)
- *                                                                   .. ready at (8)
+ *   0  version (1)    2  address: family, 16 bytes of ip, port     53 round (8)
+ *   1  flags (1)     21  schema (8)     29  step (8)               61 generation (4)
+ *                    37  samples (8)    45  rate (4, a float)      65 dims (1), then per axis
+ *                                       49  bandwidth (4, a float)    size (4), at (4)
  *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
  *   change, norm, weight fraction (4 each, floats)
- *   the marks: step (8), 4 x mark (8)
  *   the settings: 5 x 4
  */
 #include <float.h>
@@ -18,7 +15,7 @@
 
 #include "averaging/roster_int.h"
 
-#define NOTE_VERSION 5
+#define NOTE_VERSION 6
 
 static uint32_t float_bits(double x)
 {
@@ -74,9 +71,6 @@ enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_w
     hth_write_u64(w, n->step);
     hth_write_u64(w, n->samples);
     hth_write_u32(w, float_bits(n->samples_per_s));
-    hth_write_u32(w, n->since_ms);
-    hth_write_u32(w, n->grain);
-    hth_write_u32(w, n->lands_ms);
     hth_write_u32(w, float_bits(n->bandwidth));
     hth_write_u64(w, n->round);
     hth_write_u32(w, n->generation);
@@ -85,11 +79,7 @@ enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_w
         hth_write_u32(w, n->shape.size[i]);
         hth_write_u32(w, n->cell.at[i]);
     }
-    hth_write_u64(w, (uint64_t)n->ready_at_us);
     write_last(&n->last, w);
-    hth_write_u64(w, n->marks.step);
-    for (uint32_t i = 0; i < HTH_ROSTER_MARKS; i++)
-        hth_write_u64(w, n->marks.mark[i]);
     for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
         hth_write_u32(w, n->settings[i]);
     return w->err;
@@ -100,8 +90,7 @@ static enum hth_err check(const struct hth_roster_note *n)
     if (n->addr.family != 0 && n->addr.family != 4 && n->addr.family != 6)
         return HTH_E_RANGE;
     if (n->step > HTH_AVG_STEP_MAX || n->round > HTH_AVG_STEP_MAX ||
-        n->marks.step > HTH_AVG_STEP_MAX || n->samples > HTH_AVG_SAMPLES_MAX ||
-        n->grain > HTH_AVG_GRAIN_MAX)
+        n->samples > HTH_AVG_SAMPLES_MAX)
         return HTH_E_RANGE;
     if (!(n->samples_per_s >= 0 && n->samples_per_s <= HTH_AVG_RATE_MAX))
         return HTH_E_RANGE;
@@ -113,7 +102,7 @@ static enum hth_err check(const struct hth_roster_note *n)
         !(n->last.norm >= 0 && n->last.norm <= FLT_MAX) ||
         !(n->last.weight_fraction >= 0 && n->last.weight_fraction <= 1))
         return HTH_E_RANGE;
-    if (n->ready_at_us < 0 || (n->generation == 0) != (n->shape.dims == 0))
+    if ((n->generation == 0) != (n->shape.dims == 0))
         return HTH_E_RANGE;
     if (n->generation == 0)
         return HTH_OK;
@@ -140,9 +129,6 @@ enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_ro
     n->step = hth_read_u64(&r);
     n->samples = hth_read_u64(&r);
     n->samples_per_s = from_bits(hth_read_u32(&r));
-    n->since_ms = hth_read_u32(&r);
-    n->grain = hth_read_u32(&r);
-    n->lands_ms = hth_read_u32(&r);
     n->bandwidth = from_bits(hth_read_u32(&r));
     n->round = hth_read_u64(&r);
     n->generation = hth_read_u32(&r);
@@ -153,11 +139,7 @@ enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_ro
         n->shape.size[i] = hth_read_u32(&r);
         n->cell.at[i] = hth_read_u32(&r);
     }
-    n->ready_at_us = (int64_t)hth_read_u64(&r);
     read_last(&r, &n->last);
-    n->marks.step = hth_read_u64(&r);
-    for (uint32_t i = 0; i < HTH_ROSTER_MARKS; i++)
-        n->marks.mark[i] = hth_read_u64(&r);
     for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
         n->settings[i] = hth_read_u32(&r);
     if (r.err != HTH_OK)

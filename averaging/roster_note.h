@@ -19,8 +19,7 @@
 #define HTH_ROSTER_CLIENT        1u /* can't be dialled: reduces nothing */
 #define HTH_ROSTER_HELPER        2u /* has no values: only reduces */
 #define HTH_ROSTER_BOOTSTRAPPING 4u /* has no state yet: takes no part in rounds */
-#define HTH_ROSTER_OVERLAPS      8u /* averages the step before the one that it gathers for */
-#define HTH_ROSTER_FLAGS         15u
+#define HTH_ROSTER_FLAGS         7u
 
 /* How a peer's last round went, for people. */
 struct hth_roster_last {
@@ -34,48 +33,25 @@ struct hth_roster_last {
     double weight_fraction; /* of the groups' weight that was averaged */
 };
 
-/* What parameters were at the last steps of a kind that their owner chooses (trainer/lineage.h):
- * `mark[i]` at the i-th of them before `step`, that one included; 0: not known, or not said. */
-#define HTH_ROSTER_MARKS 4
-struct hth_roster_marks {
-    uint64_t step;
-    uint64_t mark[HTH_ROSTER_MARKS];
-};
-
 /* Hashes of groups of settings, chosen by their owner (trainer/settings.h): where schemas differ
  * they tell which settings do. */
 #define HTH_ROSTER_SETTINGS 5
-
-/* As a note's lands_ms. */
-#define HTH_ROSTER_NONE_LANDS UINT32_MAX
 
 struct hth_roster_note {
     struct hth_addr addr; /* family 0: can't be dialled */
     uint32_t flags;
     uint64_t schema; /* of what it averages */
     uint32_t settings[HTH_ROSTER_SETTINGS];
-    uint64_t step;        /* that it is gathering samples for, */
-    uint32_t since_ms;    /* and for how long when the note was issued */
-    uint64_t samples;     /* gathered so far */
+    uint64_t step;        /* updates applied so far */
+    uint64_t samples;     /* gathered towards the next */
     double samples_per_s; /* 0: not known */
-    uint32_t grain;       /* samples that land at once; 0: they come evenly */
-    uint32_t lands_ms;    /* from the note to their next landing, then every grain / samples_per_s;
-                           * HTH_ROSTER_NONE_LANDS: there is none before the step */
     double bandwidth;     /* bit/s that it can send; 0: not known, or a client */
     uint64_t round;       /* that it will look for a group in next */
     uint32_t generation;  /* 0: no shape yet */
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
-    int64_t ready_at_us; /* wall clock: when it expects to look for a group; 0: not known */
     struct hth_roster_last last;
-    struct hth_roster_marks marks;
 };
-
-/* The steps that it has taken. */
-static inline uint64_t hth_roster_taken(const struct hth_roster_note *n)
-{
-    return n->step - ((n->flags & HTH_ROSTER_OVERLAPS) != 0 && n->step > 0);
-}
 
 /* For the roster, tests and the fuzzer. */
 enum hth_err hth_roster_note_write(const struct hth_roster_note *note, struct hth_writer *w);

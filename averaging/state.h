@@ -63,7 +63,6 @@
 struct hth_budget;
 struct hth_dht;
 struct hth_roster;
-struct hth_roster_peer;
 struct hth_rpc;
 struct hth_rpc_target;
 
@@ -153,8 +152,6 @@ struct hth_state_fetch_opts {
     uint64_t bytes;    /* of a state of this schema: any other is refused */
     uint64_t step_min; /* older ones are refused */
     uint64_t near;     /* steps that honest ones may be apart; a 64th of all is no distance */
-    /* Whether that peer's state would do; NULL: everybody's. */
-    bool (*will_do)(void *arg, const struct hth_roster_peer *peer);
     /* Without a roster: the peers to ask, copied, at most HTH_STATE_DONORS_MAX. */
     const struct hth_rpc_target *holders;
     uint32_t holders_count;

@@ -53,8 +53,6 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
     } else {
         d->described = true;
         d->lost = false;
-        if (f->roster != NULL)
-            hth_roster_heard(f->roster, &d->id, 0);
         if (f->first_answer_us == 0)
             f->first_answer_us = hth_now_us(f->env);
         if (f->desc.parts > 0 && hth_fetch_same_root(&d->desc.root, &f->desc.root))
@@ -87,8 +85,7 @@ static bool has_one(const struct hth_state_fetch *f, const struct hth_roster_pee
 {
     return p->note.schema == f->opts.schema && !p->doubted &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0 &&
-           p->step >= f->opts.step_min &&
-           (f->opts.will_do == NULL || f->opts.will_do(f->opts.arg, p));
+           p->note.step >= f->opts.step_min;
 }
 
 /* It has one and can be asked: it can be dialled, or has dialled us. */
@@ -138,7 +135,7 @@ static uint64_t step_of(const struct hth_state_fetch *f, const struct hth_roster
 {
     const struct donor *d = donor_of(f, &p->id);
 
-    return d != NULL && d->described ? HTH_MAX(p->step, d->desc.step) : p->step;
+    return d != NULL && d->described ? HTH_MAX(p->note.step, d->desc.step) : p->note.step;
 }
 
 static int highest_first(const void *a, const void *b)
@@ -185,8 +182,8 @@ void hth_fetch_list_unshown(struct hth_state_fetch *f)
         const struct donor *d = donor_of(f, &p->id);
         bool silent = d != NULL && d->claimed > known && !d->described;
 
-        if (out->count < HTH_STATE_DONORS_MAX && has_one(f, p) && p->step > known &&
-            (silent || is_alone(f, p->step)))
+        if (out->count < HTH_STATE_DONORS_MAX && has_one(f, p) && p->note.step > known &&
+            (silent || is_alone(f, p->note.step)))
             out->id[out->count++] = p->id;
     }
 }
@@ -207,13 +204,14 @@ static uint32_t freshest(struct hth_state_fetch *f, const struct hth_roster_peer
         if (!can_give(f, p))
             continue;
         live++;
-        if (p->step + slack >= f->reached && !is_alone(f, p->step) && n < HTH_AVG_ROSTER_MAX)
+        if (p->note.step + slack >= f->reached && !is_alone(f, p->note.step) &&
+            n < HTH_AVG_ROSTER_MAX)
             out[n++] = p;
     }
     hth_rng_shuffle(&f->rng, out, n, sizeof(*out));
     first = n;
     for (uint32_t i = 0; silent && (p = hth_roster_at(f->roster, i)) != NULL; i++)
-        if (can_give(f, p) && (p->step + slack < f->reached || is_alone(f, p->step)) &&
+        if (can_give(f, p) && (p->note.step + slack < f->reached || is_alone(f, p->note.step)) &&
             n < HTH_AVG_ROSTER_MAX)
             out[n++] = p;
     hth_rng_shuffle(&f->rng, out + first, n - first, sizeof(*out));
@@ -277,7 +275,7 @@ static void ask_roster(struct hth_state_fetch *f)
         if (d == NULL || !may_be_asked(d))
             continue;
         d->addr = peers[i]->note.addr;
-        d->claimed = peers[i]->step;
+        d->claimed = peers[i]->note.step;
         ask_to_describe(d);
     }
     hth_free(peers);

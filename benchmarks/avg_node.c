@@ -148,7 +148,6 @@ enum hth_err hth_avg_node_sweep(struct hth_avg_node *n, uint32_t rounds)
                               .count = n->opts.count,
                               .weight = 1,
                               .schema = HTH_AVG_NODE_SCHEMA,
-                              .sweep = HTH_AVG_SWEEP_AUTO,
                               .rounds = rounds,
                               .spans = &n->span,
                               .span_count = 1};

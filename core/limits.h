@@ -24,11 +24,11 @@
 #define HTH_TLS_KEY_RECORDS_MAX (1u << 23)
 
 /* http */
-#define HTH_HTTP_REQUEST_BYTES_MAX 8192 /* a request's head */
-#define HTH_HTTP_PAGES_MAX         16   /* paths that are served */
-#define HTH_HTTP_CONNS_MAX         1024 /* open at once */
-#define HTH_HTTP_PREFIX_CONNS_MAX  16   /* of a public page, from one address prefix */
-#define HTH_HTTP_PREFIX_PER_S      10   /* requests, likewise */
+#define HTH_HTTP_REQUEST_BYTES_MAX 8192           /* a request's head */
+#define HTH_HTTP_PAGES_MAX         16             /* paths that are served */
+#define HTH_HTTP_CONNS_MAX         1024           /* open at once */
+#define HTH_HTTP_PREFIX_CONNS_MAX  16             /* of a public page, from one address prefix */
+#define HTH_HTTP_PREFIX_PER_S      10             /* requests, likewise */
 #define HTH_HTTP_REQUEST_US        (10 * 1000000) /* until a request is there; also between two */
 #define HTH_HTTP_READ_US           (30 * 1000000) /* until an answer is read */
 
@@ -96,20 +96,13 @@
 #define HTH_AVG_BANDWIDTH_MAX  1e15
 
 /* averaging: matchmaking */
-#define HTH_AVG_LOOKERS_MAX     1024            /* of one line: declarations, followers */
-#define HTH_AVG_HELPERS_MAX     256             /* of them, helpers */
-#define HTH_AVG_OBSERVERS_MAX   64              /* and observers */
-#define HTH_AVG_LOOKS_MAX       16              /* under way at one node */
-#define HTH_AVG_TELL_MAX        48              /* peers that are sent news directly */
-#define HTH_AVG_HEARD_MAX       256             /* such news remembered, ... */
-#define HTH_AVG_HEARD_EACH_MAX  4               /* ... of one peer */
-#define HTH_AVG_BEGUN_MAX       64              /* groups remembered for members that missed it */
-#define HTH_AVG_WINDOW_MAX_US   (300 * 1000000) /* of matchmaking for one group */
-#define HTH_AVG_OFFERS_MAX      8               /* under way at one node */
-#define HTH_AVG_PROXIES_MAX     8               /* empty cells that one node is a proxy for */
-#define HTH_AVG_PROXY_CELLS_MAX 8192            /* of a grid with proxies */
-#define HTH_AVG_REFUSERS_MAX    64              /* peers remembered that refused parts */
-#define HTH_AVG_KEPT_MAX        8               /* rounds whose values are kept for stragglers */
+#define HTH_AVG_LOOKERS_MAX    1024            /* of one line: declarations, followers */
+#define HTH_AVG_HELPERS_MAX    256             /* of them, helpers */
+#define HTH_AVG_TELL_MAX       48              /* peers that are sent news directly */
+#define HTH_AVG_HEARD_MAX      256             /* such news remembered, ... */
+#define HTH_AVG_HEARD_EACH_MAX 4               /* ... of one peer */
+#define HTH_AVG_BEGUN_MAX      64              /* groups remembered for members that missed it */
+#define HTH_AVG_WINDOW_MAX_US  (300 * 1000000) /* of matchmaking for one group */
 
 /* averaging: the reduction in a group */
 #define HTH_AVG_SPANS_MAX             8192         /* runs of one format in a vector */
@@ -160,7 +153,7 @@
 
 /* averaging: the roster, and handing out a run's state */
 #define HTH_AVG_ROSTER_HIGH      96                   /* records, beyond which peers are sampled */
-#define HTH_AVG_ROSTER_WHOLE     512                  /* ... of a run that needs to see all */
+#define HTH_AVG_ROSTER_WHOLE     512                  /* ... by an onlooker */
 #define HTH_AVG_ROSTER_LOW_PART  4                    /* below 1/4 of it fewer are sampled out */
 #define HTH_AVG_ROSTER_MAX       1024                 /* records believed */
 #define HTH_AVG_ROSTER_LEVEL_MAX 20                   /* of sampling: 2^20 times the peers seen */

@@ -18,7 +18,6 @@
 struct lines {
     uint64_t schema;
     size_t count;
-    uint32_t kind;
 };
 
 struct offer {
@@ -55,7 +54,7 @@ struct hth_hull {
 
 static bool same_lines(const struct lines *a, const struct lines *b)
 {
-    return a->schema == b->schema && a->count == b->count && a->kind == b->kind;
+    return a->schema == b->schema && a->count == b->count;
 }
 
 static struct box box_new(const struct lines *lines, int64_t from_us)
@@ -116,7 +115,7 @@ static void widen(const struct box *box, const float *low, const float *high)
     }
 }
 
-static void keep(struct hth_hull *h, const struct hth_avg_offer *o, uint32_t kind)
+static void keep(struct hth_hull *h, const struct hth_avg_offer *o)
 {
     struct offer *place = &h->offers[h->next++ % OFFERS_MAX];
     const float *v;
@@ -125,8 +124,7 @@ static void keep(struct hth_hull *h, const struct hth_avg_offer *o, uint32_t kin
         return;
     v = (const float *)(const void *)o->values->data;
     hth_blob_unref(place->values);
-    *place =
-        (struct offer){.values = hth_blob_ref(o->values), .lines = {o->schema, o->count, kind}};
+    *place = (struct offer){.values = hth_blob_ref(o->values), .lines = {o->schema, o->count}};
     widen(box_of(h, &place->lines), v, v);
 }
 
@@ -155,9 +153,8 @@ static bool is_inside(const struct hth_hull *h, const struct offer *own, const f
     return inside;
 }
 
-/* The same values may be offered twice, first in the lines of one kind and then in those of
- * another, and a result does not say to which offer it belongs. It must fit one of them, not a
- * mixture. */
+/* The same values may be offered twice, and a result does not say to which offer it belongs. It
+ * must fit one of them, not a mixture. */
 static void judge(struct hth_hull *h, const struct hth_blob *values, const float *average)
 {
     bool known = false, inside = false;
@@ -205,15 +202,8 @@ static enum hth_err w_offer(void *self, const struct hth_avg_offer *offer)
     struct watch *w = self;
 
     HTH_TRY(hth_averager_offer(&w->inner, offer));
-    keep(w->hull, offer, offer->kind);
-    if (offer->kind_on != 0) /* its second kind: it may go to these lines instead */
-        keep(w->hull, offer, offer->kind_on);
+    keep(w->hull, offer);
     return HTH_OK;
-}
-
-static enum hth_err w_prepare(void *self, const struct hth_avg_offer *offer, int64_t ready_in_us)
-{
-    return hth_averager_prepare(&((struct watch *)self)->inner, offer, ready_in_us);
 }
 
 static void w_stop(void *self)
@@ -236,7 +226,6 @@ static const struct hth_averager_ops WATCH_OPS = {
     .start = w_start,
     .ready = w_ready,
     .offer = w_offer,
-    .prepare = w_prepare,
     .stop = w_stop,
     .stats = w_stats,
     .free = w_free,

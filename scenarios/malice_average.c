@@ -130,11 +130,6 @@ static enum hth_err p_ready(void *self, enum hth_avg_reason *reason)
     return hth_averager_ready(&((struct perjurer *)self)->avg.averager, reason);
 }
 
-static enum hth_err p_prepare(void *self, const struct hth_avg_offer *offer, int64_t ready_in_us)
-{
-    return hth_averager_prepare(&((struct perjurer *)self)->avg.averager, offer, ready_in_us);
-}
-
 static void p_stop(void *self)
 {
     hth_averager_stop(&((struct perjurer *)self)->avg.averager);
@@ -155,7 +150,6 @@ static const struct hth_averager_ops lying_ops = {
     .start = p_start,
     .ready = p_ready,
     .offer = p_offer,
-    .prepare = p_prepare,
     .stop = p_stop,
     .stats = p_stats,
     .free = p_free,

@@ -219,7 +219,6 @@ static enum hth_err join_others(struct swarm_trainer *t, struct hth_env *env, st
                                   .on_lost = on_lost,
                                   .arg = t};
 
-    o.moshpit.budget = trainer->budget;
     o.roster.silent = true; /* until there is a trainer, as in the program */
     HTH_TRY(hth_avg_peer_open(env, t->rpc, dht, &o, &t->avg));
     trainer->averager = &t->avg.averager;

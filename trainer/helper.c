@@ -36,8 +36,6 @@ static void look(struct hth_helper *h)
     const struct hth_avg_offer offer = {
         .count = h->parts * hth_params_flat_len(hth_model_params(h->model)),
         .schema = hth_settings_schema(&h->settings, HTH_TICKET_PARAMS),
-        .kind = HTH_TICKET_PARAMS,
-        .sweep = HTH_AVG_SWEEP_AUTO,
         .rounds = 1,
         .spans = h->spans,
         .span_count = h->spans != NULL ? h->span_count + (h->parts > 1) : 0,

@@ -34,7 +34,7 @@ static void doubt(struct hth_trainer *t, const struct hth_peer_id *id, const cha
     if (p == NULL || p->doubted)
         return;
     HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "%s says step %llu and %s: goes on without it for now",
-            hth_peer_id_short(id, text), (unsigned long long)p->step, why);
+            hth_peer_id_short(id, text), (unsigned long long)p->note.step, why);
     hth_roster_doubt(t->opts.share.roster, id);
 }
 
@@ -47,7 +47,7 @@ static void doubt_all(struct hth_trainer *t, const struct hth_state_peers *peers
 /* Whose word it is that there is a state to fetch. */
 static bool is_followed(const struct hth_trainer *t, const struct hth_roster_peer *p)
 {
-    return can_be_ahead(t->opts.share.roster, p) && p->step > t->stats.updates;
+    return can_be_ahead(t->opts.share.roster, p) && p->note.step > t->stats.updates;
 }
 
 /* Where others are at its own step, a newcomer does not stop for a word that nobody proves. Who
@@ -59,7 +59,7 @@ static void doubt_who_is_followed(struct hth_trainer *t, const char *why)
     bool in_step = false;
 
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        in_step |= can_be_ahead(r, p) && p->step <= t->stats.updates;
+        in_step |= can_be_ahead(r, p) && p->note.step <= t->stats.updates;
     for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
         if (is_followed(t, p))
             doubt(t, &p->id, why);
@@ -205,7 +205,7 @@ static uint32_t others(const struct hth_trainer *t, uint64_t *step)
         if (!can_be_ahead(r, p))
             continue;
         n++;
-        *step = HTH_MAX(*step, p->step);
+        *step = HTH_MAX(*step, p->note.step);
     }
     return n;
 }
@@ -231,7 +231,7 @@ static bool is_later_one_there(const struct hth_trainer *t)
 
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
         if (p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
-            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 && p->step > t->stats.updates)
+            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 && p->note.step > t->stats.updates)
             return true;
     return false;
 }

@@ -43,7 +43,6 @@ void crowd_start(struct crowd *c, uint64_t seed, uint32_t count, const struct ht
     c->look.line.shape = (struct hth_avg_shape){.dims = 1, .size = {count}};
     c->look.schema = 99;
     c->look.weight = 1;
-    c->look.ready = true;
     c->look.group_min = 2;
     c->look.group_full = count;
     c->look.group_max = count;

@@ -20,7 +20,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     assert_true(r->err != HTH_OK || (r->average != NULL) == (p->mode != HTH_AVG_HELPER));
     if (r->err == HTH_OK && r->average != NULL) {
         assert_int_equal(r->average->size, bytes);
-        assert_int_equal(r->values != NULL ? r->values->size : 0, p->observes ? 0 : bytes);
+        assert_int_equal(r->values->size, bytes);
         if (p->pit->apply && r->average->data != NULL)
             memcpy(p->values, r->average->data, bytes);
     }
@@ -48,8 +48,6 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     assert_ok(hth_rpc_new(env, &rpc, &p->rpc));
     if (p->mode != HTH_AVG_CLIENT)
         avg.addr = p->addr;
-    if (p->observes)
-        avg.roster.flags |= HTH_ROSTER_BOOTSTRAPPING;
     avg.roster.shape = pit->shape;
     avg.roster.has_cell = pit->has_cells;
     avg.roster.cell = p->cell;
@@ -65,8 +63,6 @@ static void halt(struct hth_env *env, void *arg)
     (void)env;
     if (p->rpc == NULL)
         return;
-    hth_state_donor_free(p->donor);
-    p->donor = NULL;
     hth_avg_peer_close(&p->avg);
     hth_rpc_free(p->rpc);
     p->rpc = NULL;
@@ -141,18 +137,13 @@ void pit_fill(struct pit *p, uint64_t seed)
         }
 }
 
-void pit_offer(struct pit_peer *q, uint64_t sweep, uint32_t rounds)
+void pit_offer(struct pit_peer *q, uint32_t rounds)
 {
     struct pit *p = q->pit;
     struct hth_avg_span span = {.count = p->count, .format = p->format};
     struct hth_avg_offer o = {.count = p->count,
-                              .weight = q->observes ? 0 : q->weight,
-                              .step = sweep == HTH_AVG_SWEEP_AUTO ? 0 : sweep,
+                              .weight = q->weight,
                               .schema = p->roster.schema,
-                              .sweep = sweep,
-                              .kind = q->kind,
-                              .kind_on = q->kind_on,
-                              .attempt = q->attempt,
                               .rounds = rounds,
                               .spans = &span,
                               .span_count = 1,
@@ -160,7 +151,7 @@ void pit_offer(struct pit_peer *q, uint64_t sweep, uint32_t rounds)
                               .ticket = q->offered};
     enum hth_err err;
 
-    if (q->mode != HTH_AVG_HELPER && !q->observes)
+    if (q->mode != HTH_AVG_HELPER)
         assert_ok(hth_env_blob_new(q->env, p->count * sizeof(float), NULL, &o.values));
     if (o.values != NULL && o.values->data != NULL)
         memcpy(o.values->data, q->values, o.values->size);
@@ -171,11 +162,11 @@ void pit_offer(struct pit_peer *q, uint64_t sweep, uint32_t rounds)
     q->offered++;
 }
 
-void pit_offer_all(struct pit *p, uint64_t sweep, uint32_t rounds)
+void pit_offer_all(struct pit *p, uint32_t rounds)
 {
     for (uint32_t i = 0; i < p->peers; i++)
         if (p->peer[i].up)
-            pit_offer(&p->peer[i], sweep, rounds);
+            pit_offer(&p->peer[i], rounds);
 }
 
 static bool all_ended(void *arg)
@@ -204,7 +195,7 @@ void pit_mean(const struct pit *p, double *out)
 
     memset(out, 0, p->count * sizeof(*out));
     for (uint32_t i = 0; i < p->peers; i++) {
-        if (!p->peer[i].up || p->peer[i].mode == HTH_AVG_HELPER || p->peer[i].observes)
+        if (!p->peer[i].up || p->peer[i].mode == HTH_AVG_HELPER)
             continue;
         weight += p->peer[i].weight;
         for (size_t j = 0; j < p->count; j++)

@@ -4,7 +4,6 @@
 #define HTH_TESTS_AVERAGING_PIT_H
 
 #include "averaging/peer.h"
-#include "averaging/state.h"
 #include "rpc/rpc.h"
 #include "sim/world.h"
 
@@ -20,16 +19,12 @@ struct pit_peer {
     struct hth_addr addr;
     struct hth_rpc *rpc;
     struct hth_avg_peer avg;
-    struct hth_state_donor *donor; /* NULL unless it hands out a state (newcomer.h), */
-    struct hth_blob *state;        /* which is borrowed */
     bool up;
     uint32_t rank; /* in the grid; its index unless set before pit_start */
     struct hth_avg_cell cell;
     enum hth_avg_mode mode;
-    bool observes; /* a newcomer without a state yet: offers nothing */
     float *values; /* pit's count; what it offers, and what the last average was */
     double weight;
-    uint32_t kind, kind_on, attempt; /* of its offers */
     /* what happened */
     uint32_t offered, ended, averaged;
     int64_t offered_us, ended_us, longest_us; /* from an offer to its end */
@@ -60,8 +55,8 @@ void pit_start(struct pit *p, int64_t settle_us);
 void pit_stop(struct pit *p);
 /* Values of peer i: standard normals of the seed. */
 void pit_fill(struct pit *p, uint64_t seed);
-void pit_offer(struct pit_peer *peer, uint64_t sweep, uint32_t rounds);
-void pit_offer_all(struct pit *p, uint64_t sweep, uint32_t rounds);
+void pit_offer(struct pit_peer *peer, uint32_t rounds);
+void pit_offer_all(struct pit *p, uint32_t rounds);
 /* Until nobody that is up has an offer under way. */
 bool pit_run(struct pit *p, int64_t us);
 /* The weighted mean of the values of all that are up and bring some, in double. `out` has pit's

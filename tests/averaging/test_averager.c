@@ -16,7 +16,7 @@ static void test_nobody(void **state)
     struct hth_averager a;
     struct hth_averager_stats stats;
     struct hth_blob *blob = hth_blob_copy("0123456789abcdef", 16);
-    struct hth_avg_offer offer = {.values = blob, .count = 4, .weight = 32, .step = 1};
+    struct hth_avg_offer offer = {.values = blob, .count = 4, .weight = 32};
     enum hth_avg_reason reason = HTH_AVG_OK;
 
     (void)state;
@@ -24,7 +24,6 @@ static void test_nobody(void **state)
     assert_ok(hth_averager_start(&a, no_round, NULL));
     assert_err(HTH_E_NOT_FOUND, hth_averager_ready(&a, &reason));
     assert_int_equal(reason, HTH_AVG_NOBODY);
-    assert_err(HTH_E_NOT_FOUND, hth_averager_prepare(&a, &offer, 1000));
     assert_err(HTH_E_NOT_FOUND, hth_averager_offer(&a, &offer));
     offer.weight = 0;
     assert_err(HTH_E_RANGE, hth_averager_offer(&a, &offer));

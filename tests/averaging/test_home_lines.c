@@ -40,13 +40,13 @@ static bool is_whole(const struct hth_avg_result *r)
            r->weight_fraction > 1 - 1e-9;
 }
 
-/* A sweep of all; returns whether all averaged all. The slowest's time to reduce in *took_s. */
-static bool sweep(uint64_t number, double *took_s)
+/* A round of all; returns whether all averaged all. The slowest's time to reduce in *took_s. */
+static bool sweep(double *took_s)
 {
     bool whole = true;
 
     *took_s = 0;
-    pit_offer_all(&pit, number, HTH_AVG_ALL_AXES);
+    pit_offer_all(&pit, 1);
     assert_true(pit_run(&pit, 1000 * HTH_US_PER_S));
     for (uint32_t i = 0; i < pit.peers; i++) {
         const struct hth_avg_result *r = &pit.peer[i].result;
@@ -69,7 +69,7 @@ static void check_thin(uint64_t seed, double up_mbit, double mib, bool said)
     bool whole;
 
     begin(seed, PEERS, up_mbit, said, floats, 40 * HTH_US_PER_MS, 0.2);
-    whole = sweep(1, &took_s);
+    whole = sweep(&took_s);
     print_message("%4g Mbit/s up, %s, %2g MiB: %.2f s, %.3f of the line's least\n", up_mbit,
                   said ? "said" : "not said", mib, took_s, took_s / floor_s);
     assert_true(whole);
@@ -100,7 +100,7 @@ static void test_thin_death(void **state)
 
         floor_s = 2.0 * (PEERS - 1) / PEERS * floats * 32 / (up_mbit[k] * MBIT);
         begin(20 + k, PEERS, up_mbit[k], true, floats, 40 * HTH_US_PER_MS, 0.2);
-        pit_offer_all(&pit, 1, HTH_AVG_ALL_AXES);
+        pit_offer_all(&pit, 1);
         hth_world_run_for(pit.world, (int64_t)(floor_s / 3 * 1e6));
         hth_node_crash(pit.peer[DEAD].node, HTH_CRASH_SILENT);
         pit.peer[DEAD].up = false;
@@ -132,7 +132,7 @@ static uint32_t check_far(uint64_t seed, int64_t rtt_ms, double up_mbit, uint32_
 
     begin(seed, 8, up_mbit, true, 1 << 18, rtt_ms * HTH_US_PER_MS, 0.2);
     for (uint32_t k = 0; k < ROUNDS_STRANGE + sweeps; k++) {
-        bool whole = sweep(k + 1, &took_s);
+        bool whole = sweep(&took_s);
 
         broken += k >= ROUNDS_STRANGE && !whole;
         if (k >= ROUNDS_STRANGE && whole)

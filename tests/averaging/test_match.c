@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_match.c: groups come about in the simulated world: quickly, all alike, and whoever dies. */
 #include "averaging/crowd.h"
-#include "averaging/match_msg.h"
 #include "core/mem.h"
 #include "support/test.h"
 
@@ -318,104 +317,6 @@ static void too_many_helpers(void **state)
     helpers_in(1, 255, 4, 0);
 }
 
-/* Of those who only observe so many are told: they come last, and have the room that is left. */
-static void observers_in(uint32_t trainers, uint32_t helpers, uint32_t observers, uint32_t expected)
-{
-    struct crowd c;
-    uint32_t in = 0;
-
-    crowd_start(&c, 75, trainers + helpers + observers, NULL);
-    c.due_known = true;
-    c.look.group_full = c.look.group_max = HTH_AVG_MEMBERS_MAX / 2;
-    for (uint32_t i = 0; i < c.count; i++) {
-        c.look.mode = i < trainers             ? HTH_AVG_TRAINER
-                      : i < trainers + helpers ? HTH_AVG_HELPER
-                                               : HTH_AVG_OBSERVER;
-        c.look.weight = i < trainers;
-        crowd_look(&c.mate[i]);
-    }
-    assert_true(crowd_run(&c, 8 * HTH_US_PER_S));
-    assert_true(crowd_agrees(&c));
-    for (uint32_t i = 0; i < c.count; i++) {
-        bool got = c.mate[i].result.err == HTH_OK;
-
-        assert_true(got || i >= trainers + helpers);
-        in += got && i >= trainers + helpers;
-        assert_true(!got || c.mate[i].group->count == trainers + helpers + expected);
-    }
-    assert_int_equal(in, expected);
-    crowd_stop(&c);
-}
-
-static void too_many_observers(void **state)
-{
-    (void)state;
-    observers_in(2, 0, 3, 1);
-    observers_in(3, 0, 3, 2);
-    observers_in(5, 5, 4, 3);
-    if (!HTH_TEST_FEW)
-        observers_in(120, 120, 40, 16);
-    observers_in(128, 128, 3, 0);
-}
-
-static uint32_t excluded; /* by all others */
-
-static bool excludes(void *arg, const struct hth_peer_id *id)
-{
-    const struct crowd *c = ((struct mate *)arg)->crowd;
-
-    return hth_peer_id_eq(id, &c->mate[excluded].env->self);
-}
-
-/* Whom all others exclude is in no group of theirs, whether it would have led them or followed, and
- * nobody waits for it; the next time it is like any other. */
-static void one_is_excluded(void **state)
-{
-    struct crowd c;
-
-    (void)state;
-    for (excluded = 0; excluded < 4; excluded++) {
-        crowd_start(&c, 73, 4, NULL);
-        c.look.excludes = excludes;
-        crowd_look_all(&c);
-        assert_true(crowd_run(&c, 6 * HTH_US_PER_S));
-        for (uint32_t i = 0; i < 4; i++) {
-            assert_int_equal(c.mate[i].result.err, i == excluded ? HTH_E_TIMEOUT : HTH_OK);
-            assert_true(i == excluded || c.mate[i].group->count == 3);
-            assert_true(i == excluded ||
-                        c.mate[i].result.wait_us < c.look.window_us + c.match.patience_us);
-        }
-        c.look.excludes = NULL;
-        c.look.line.round++;
-        crowd_look_all(&c);
-        assert_true(crowd_run(&c, 4 * HTH_US_PER_S));
-        assert_true(c.mate[excluded].group != NULL && c.mate[excluded].group->count == 4);
-        crowd_stop(&c);
-    }
-}
-
-/* Nor is an observer in it whom they exclude, although it is in by its note alone. */
-static void an_observer_is_excluded(void **state)
-{
-    struct crowd c;
-
-    (void)state;
-    excluded = 3;
-    crowd_start(&c, 73, 4, NULL);
-    c.look.excludes = excludes;
-    for (uint32_t i = 0; i < 4; i++) {
-        c.look.mode = i == excluded ? HTH_AVG_OBSERVER : HTH_AVG_TRAINER;
-        c.look.weight = i != excluded;
-        crowd_look(&c.mate[i]);
-    }
-    assert_true(crowd_run(&c, 8 * HTH_US_PER_S));
-    for (uint32_t i = 0; i < 4; i++) {
-        assert_int_equal(c.mate[i].result.err, i == excluded ? HTH_E_TIMEOUT : HTH_OK);
-        assert_true(i == excluded || c.mate[i].group->count == 3);
-    }
-    crowd_stop(&c);
-}
-
 /* Two clients can't reach each other. */
 static void only_clients(void **state)
 {
@@ -429,63 +330,6 @@ static void only_clients(void **state)
     assert_int_equal(c.mate[0].result.reason, HTH_AVG_ALONE);
     assert_int_equal(c.mate[1].result.reason, HTH_AVG_ALONE);
     crowd_stop(&c);
-}
-
-/* ---- declared ahead -------------------------------------------------------------------------- */
-
-static void declared_ahead(void **state)
-{
-    struct crowd c;
-    int64_t at;
-
-    (void)state;
-    crowd_start(&c, 8, 8, NULL);
-    c.due_known = true;
-    c.look.ready = false;
-    c.look.ahead_us = 3 * HTH_US_PER_S;
-    crowd_look_all(&c);
-    hth_world_run_for(c.world, HTH_US_PER_S);
-    for (uint32_t i = 0; i < 8; i++)
-        assert_non_null(c.mate[i].look);
-    for (uint32_t i = 0; i < 7; i++)
-        hth_look_ready(c.mate[i].look, 5, 0, 0);
-    hth_world_run_for(c.world, 300 * HTH_US_PER_MS);
-    at = hth_world_now_us(c.world);
-    hth_look_ready(c.mate[7].look, 7, 0, 0);
-    assert_true(crowd_run(&c, HTH_US_PER_S));
-    assert_true(crowd_agrees(&c));
-    for (uint32_t i = 0; i < 8; i++) { /* its word takes a round trip, and the answer none more */
-        assert_int_equal(c.mate[i].group->count, 8);
-        assert_true(c.mate[i].ended_us - at <= 2 * CROWD_RTT_US);
-        for (uint32_t j = 0; j < 8; j++)
-            assert_true(c.mate[i].group->member[j].weight == 5 ||
-                        c.mate[i].group->member[j].weight == 7);
-    }
-    crowd_stop(&c);
-}
-
-/* One is never ready; also when it would lead: the others begin when their window is over. */
-static void never_ready(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 0; seed < 6; seed++) {
-        struct crowd c;
-        crowd_start(&c, 20 + seed, 4, NULL);
-        c.due_known = true;
-        for (uint32_t i = 0; i < 4; i++) {
-            c.look.ready = i > 0;
-            c.look.ahead_us = 10 * HTH_US_PER_MS;
-            crowd_look(&c.mate[i]);
-        }
-        assert_true(crowd_run(&c, 5 * HTH_US_PER_S));
-        assert_true(crowd_agrees(&c));
-        assert_int_equal(c.mate[0].result.err, HTH_E_TIMEOUT);
-        for (uint32_t i = 1; i < 4; i++) {
-            assert_int_equal(c.mate[i].result.err, HTH_OK);
-            assert_int_equal(c.mate[i].group->count, 3);
-        }
-        crowd_stop(&c);
-    }
 }
 
 /* Who looks again where it has met the same peers just now gets another group, not the old one. */
@@ -603,9 +447,12 @@ static void leader_dies(void **state)
             }
 }
 
-/* The leader dies right after it began the group: whoever got the list hands it on. */
+/* The leader dies right after it began the group: a member that got the list hands it on to those
+ * that ask it, and the others make a group of their own. */
 static void leader_dies_beginning(void **state)
 {
+    uint32_t whole = 0, all = 0;
+
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++)
         for (enum death how = KILLED; how <= CUT_OFF; how++) {
@@ -629,17 +476,19 @@ static void leader_dies_beginning(void **state)
             die(&c, p.victim, how);
             assert_true(crowd_run(&c, 5 * HTH_US_PER_S));
             for (uint32_t i = 0; i < 6; i++) {
-                struct mate *m = &c.mate[i], *one = &c.mate[p.victim == &c.mate[0]];
+                const struct mate *m = &c.mate[i];
+
                 if (m == p.victim)
                     continue;
-                /* its group if anybody heard of it, else one without it */
                 assert_int_equal(m->result.err, HTH_OK);
-                assert_memory_equal(&m->group->id, &one->group->id, 32);
-                assert_in_range(m->group->count, 5, 6);
-                assert_true(m->ended_us - at <= 2 * HTH_US_PER_S + 5 * 2 * slow.latency_us);
+                assert_in_range(m->group->count, 2, 6);
+                assert_true(m->ended_us - at <= c.look.window_us);
+                whole += m->group->count >= 5;
             }
+            all += 5;
             crowd_stop(&c);
         }
+    print_message("%u of %u in a group of all\n", whole, all);
 }
 
 /* A follower that dies while it is held: gone at once when its connection shows it. */
@@ -668,77 +517,11 @@ static void follower_dies(void **state)
             if (c.mate[i].absent)
                 continue;
             assert_int_equal(c.mate[i].result.err, HTH_OK);
-            assert_true(c.mate[i].ended_us - at <= HTH_US_PER_S + 100 * HTH_US_PER_MS);
+            assert_true(c.mate[i].ended_us - at <= 1500 * HTH_US_PER_MS);
             /* who fell silent may be in it still: the reduction drops it */
             assert_in_range(c.mate[i].group->count, 4, how == KILLED ? 4 : 5);
         }
         crowd_stop(&c);
-    }
-}
-
-/* ---- what messages say ---------------------------------------------------------------------- */
-
-/* A place to stand in is one of the line's, and a step is one that a run can reach. */
-static void what_a_tell_says_is_in_range(void **state)
-{
-    uint8_t bytes[HTH_TELL_BYTES_MAX];
-    struct hth_tell tell = {.record = (const uint8_t *)"no record", .record_len = 9}, got;
-
-    (void)state;
-    tell.line.shape = (struct hth_avg_shape){.dims = 2, .size = {3, 4}};
-    tell.line.round = 1;
-    tell.missing = 4;
-    tell.step = HTH_AVG_STEP_MAX;
-    assert_ok(hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
-    assert_int_equal(got.missing, 4);
-    assert_true(got.step == HTH_AVG_STEP_MAX);
-    hth_tell_close(&got);
-    tell.missing = 5;
-    assert_err(HTH_E_RANGE, hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
-    hth_tell_close(&got);
-    tell.missing = 4;
-    tell.step = HTH_AVG_STEP_MAX + 1;
-    assert_err(HTH_E_RANGE, hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &got));
-    hth_tell_close(&got);
-}
-
-/* Whose values somebody brings besides its own is counted in quorums: not more than can have met in
- * the lines before. */
-static void what_a_join_says_is_in_range(void **state)
-{
-    static const struct {
-        uint64_t round;
-        uint32_t others;
-    } most[] = {{0, 0}, {1, 2 * 4 - 1}, {2, 2 * 4 * 2 * 5 - 1}, {3, 0}};
-    struct hth_join_msg join = {.line.shape = {.dims = 3, .size = {3, 4, 2}}}, got;
-    uint8_t bytes[HTH_JOIN_BYTES_MAX];
-
-    (void)state;
-    join.self.addr = (struct hth_addr){.family = 4, .port = 1};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(most); i++) {
-        join.line.round = most[i].round;
-        join.self.others = most[i].others;
-        assert_ok(hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
-        assert_int_equal(got.self.others, most[i].others);
-        join.self.others++;
-        assert_err(HTH_E_RANGE, hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
-    }
-    /* Of who observes nothing else is said; later modes are not known. */
-    join.ready = true;
-    join.self = (struct hth_avg_member){.mode = HTH_AVG_OBSERVER};
-    assert_ok(hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
-    for (int k = 0; k < 9; k++) {
-        join.self = (struct hth_avg_member){.mode = k == 8 ? 4 : HTH_AVG_OBSERVER,
-                                            .bandwidth = k == 0,
-                                            .weight = k == 1,
-                                            .step = k == 2,
-                                            .origin = k == 3,
-                                            .at = k == 4,
-                                            .others = k == 5,
-                                            .nonce = k == 6};
-        if (k == 7)
-            join.self.addr = (struct hth_addr){.family = 4, .port = 1};
-        assert_err(HTH_E_RANGE, hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &got));
     }
 }
 
@@ -756,18 +539,11 @@ int main(void)
         cmocka_unit_test(modes),
         cmocka_unit_test(too_many_clients),
         cmocka_unit_test(too_many_helpers),
-        cmocka_unit_test(too_many_observers),
-        cmocka_unit_test(one_is_excluded),
-        cmocka_unit_test(an_observer_is_excluded),
         cmocka_unit_test(only_clients),
-        cmocka_unit_test(declared_ahead),
-        cmocka_unit_test(never_ready),
         cmocka_unit_test(again),
         cmocka_unit_test(leader_dies),
         cmocka_unit_test(leader_dies_beginning),
         cmocka_unit_test(follower_dies),
-        cmocka_unit_test(what_a_join_says_is_in_range),
-        cmocka_unit_test(what_a_tell_says_is_in_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The roster in the simulator: who is counted, exactly and sampled; one shape for all; cells; the
- * batch's sums; clocks; and whose notes count.
+ * The roster in the simulator: who is counted, exactly and sampled; one shape for all; cells;
+ * clocks; and whose notes count.
  */
 #include "averaging/roster.h"
 
@@ -139,8 +139,7 @@ static void test_who_comes_in(void **state)
     swarm_clear(&s);
 }
 
-/* Who is missed does not count once half of its note's life is over, until it is renewed; who is in
- * doubt does not count for a minute, and the next time for two. */
+/* A peer in doubt does not count for a minute, and the next time for two. */
 static void test_doubts(void **state)
 {
     const struct hth_peer_id *id;
@@ -153,19 +152,8 @@ static void test_doubts(void **state)
         add(&s, &o);
     hth_world_run_for(s.world, 5 * S);
     assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
-    id = &hth_node_env(s.node[1])->self;
-    hth_roster_miss(s.roster[0], id);
-    hth_world_run_for(s.world, 15 * S); /* it renews its note */
-    assert_int_equal(hth_roster_population(s.roster[0], NULL), 3);
-    hth_roster_free(s.roster[1]);
-    s.roster[1] = NULL;
-    hth_roster_miss(s.roster[0], id);
-    hth_world_run_for(s.world, 10 * S);
-    assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
-    assert_true(hth_roster_find(s.roster[0], id)->doubted);
-    assert_int_equal(hth_roster_population(s.roster[2], NULL), 3); /* who did not miss it */
-    hth_world_run_for(s.world, 12 * S);
-    assert_int_equal(hth_roster_population(s.roster[2], NULL), 2);
+    hth_roster_leave(s.roster[1], NULL, NULL);
+    hth_world_run_for(s.world, 2 * S);
     id = &hth_node_env(s.node[2])->self;
     for (int64_t minutes = 1; minutes <= 4; minutes *= 2) {
         assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
@@ -177,6 +165,37 @@ static void test_doubts(void **state)
         hth_world_run_for(s.world, 2 * S);
     }
     hth_roster_doubt(s.roster[0], &hth_node_env(s.node[1])->self); /* not there any more */
+    swarm_clear(&s);
+}
+
+/* A lost peer counts on; it is lost until it speaks or its note is renewed. */
+static void test_lost(void **state)
+{
+    const struct hth_roster_peer *p;
+    struct swarm s;
+    struct hth_roster_opts o = defaults();
+
+    (void)state;
+    swarm_init(&s, 18, 2);
+    add(&s, &o);
+    add(&s, &o);
+    hth_world_run_for(s.world, 5 * S);
+    p = hth_roster_at(s.roster[0], 0);
+    for (int renewed = 0; renewed < 2; renewed++) {
+        hth_roster_lost(s.roster[0], &p->id);
+        assert_true(p->lost);
+        assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
+        if (renewed == 0)
+            hth_roster_heard(s.roster[0], &p->id);
+        else
+            hth_roster_set_progress(s.roster[1], 1, 0, 0);
+        hth_world_run_for(s.world, renewed * S);
+        assert_false(p->lost);
+    }
+    hth_roster_free(s.roster[1]);
+    s.roster[1] = NULL;
+    hth_world_run_for(s.world, 25 * S);
+    hth_roster_lost(s.roster[0], &hth_node_env(s.node[1])->self); /* not there any more */
     swarm_clear(&s);
 }
 
@@ -570,138 +589,12 @@ static void test_given_cells_and_rounds(void **state)
     hth_roster_set_round(s.roster[0], 41);
     hth_roster_set_round(s.roster[0], 17); /* never back */
     hth_world_run_for(s.world, 3 * S);
-    assert_int_equal(hth_roster_round(s.roster[0]), 41);
-    assert_int_equal(hth_roster_round(s.roster[1]), 41);
+    assert_int_equal(hth_roster_self(s.roster[0])->round, 41);
+    assert_int_equal(hth_roster_at(s.roster[1], 0)->note.round, 41);
     hth_roster_set_round(s.roster[1], 60);
-    hth_world_run_for(s.world, 3 * S);
-    assert_int_equal(hth_roster_round(s.roster[0]), 60);
     hth_roster_retry_round(s.roster[1], 50); /* but for what was looked for in vain */
     hth_world_run_for(s.world, 3 * S);
-    assert_int_equal(hth_roster_round(s.roster[0]), 50);
-    swarm_clear(&s);
-}
-
-/* ---- the batch ------------------------------------------------------------------------------- */
-
-static void test_batch_and_its_time(void **state)
-{
-    struct swarm s;
-    struct hth_roster_opts o = defaults();
-    struct hth_roster_batch b;
-
-    (void)state;
-    swarm_init(&s, 11, 4);
-    for (int i = 0; i < 4; i++)
-        add(&s, &o);
-    hth_world_run_for(s.world, 2 * S);
-    hth_roster_batch(s.roster[0], 5, 1000, &b);
-    assert_true(b.eta_us == INT64_MAX);
-    assert_int_equal(b.peers, 0);
-    hth_roster_set_progress(s.roster[0], 5, 10, 20);
-    hth_roster_set_progress(s.roster[1], 5, 40, 30);
-    hth_roster_set_progress(s.roster[2], 3, 500, 50); /* of an earlier step: its speed counts */
-    hth_roster_set_progress(s.roster[3], 5, 0, 0);    /* does not compute */
-    hth_world_run_for(s.world, 2 * S);
-    for (int i = 0; i < 2; i++) {
-        hth_roster_batch(s.roster[i], 5, 1000, &b);
-        assert_int_equal(b.peers, 3);
-        assert_close(b.samples_said, 50, 1e-9, 0);
-        assert_close(b.samples_per_s, 100, 1e-6, 0);
-        assert_int_equal(b.behind, 1);
-        assert_int_equal(b.step_max, 5);
-    }
-    /* Peer 1's samples are carried on by 30 a second since its note, our own are exact. */
-    hth_roster_batch(s.roster[0], 5, 1000, &b);
-    assert_close(b.samples, 50 + 2 * 30 + 2 * 50, 0.25, 0);
-    assert_close((double)b.eta_us, 1e6 * (1000 - b.samples) / 100, 0.001, 0);
-    hth_roster_batch(s.roster[0], 5, 60, &b);
-    assert_int_equal(b.eta_us, 0);
-    /* Who was at the step before when we came to this one is taken to have come along. */
-    hth_roster_set_progress(s.roster[0], 6, 0, 20);
-    hth_roster_batch(s.roster[0], 6, 1000, &b);
-    assert_close(b.samples, 0, 0, 1e-9);
-    hth_world_run_for(s.world, S / 10);
-    hth_roster_batch(s.roster[0], 6, 1000, &b);
-    assert_close(b.samples, 8, 1e-6, 0);
-    hth_roster_set_progress(s.roster[0], 5, 10, 20);
-    /* A peer that fell silent is not believed to go on for ever: half a life, then not at all. */
-    hth_roster_free(s.roster[1]);
-    s.roster[1] = NULL;
-    hth_world_run_for(s.world, 14 * S);
-    hth_roster_free(s.roster[2]);
-    s.roster[2] = NULL;
-    hth_world_run_for(s.world, 1 * S);
-    hth_roster_batch(s.roster[0], 5, 100000, &b);
-    assert_close(b.samples_said, 50, 1e-9, 0);
-    assert_close(b.samples_per_s, 70, 1e-6, 0);
-    hth_world_run_for(s.world, 10 * S);
-    hth_roster_batch(s.roster[0], 5, 100000, &b);
-    assert_close(b.samples_said, 10, 1e-9, 0);
-    swarm_clear(&s);
-}
-
-/* Notes are only words: samples count up to the target, of a quorum to half of it; a speed up to a
- * hundred times the median; and nobody is carried on beyond two batches. */
-static void test_words_are_bounded(void **state)
-{
-    struct swarm s;
-    struct hth_roster_opts o = defaults();
-    struct hth_roster_batch b;
-
-    (void)state;
-    swarm_init(&s, 21, 4);
-    for (int i = 0; i < 4; i++)
-        add(&s, &o);
-    hth_roster_set_progress(s.roster[0], 5, 10, 20);
-    hth_roster_set_progress(s.roster[1], 5, HTH_AVG_SAMPLES_MAX, 0);
-    hth_roster_set_progress(s.roster[2], 5, 0, 20);
-    hth_roster_set_progress(s.roster[3], 5, 0, HTH_AVG_RATE_MAX);
-    hth_world_run_for(s.world, 2 * S);
-    hth_roster_batch(s.roster[0], 5, 1000, &b);
-    assert_close(b.samples_said, 10 + 500, 1e-9, 0);
-    assert_close(b.samples_per_s, 20 + 20 + 100 * 20, 1e-9, 0);
-    assert_close(b.samples, 10 + 1000 + 2 * 1000 * 2020.0 / 2040, 1e-6, 0);
-    assert_int_equal(b.eta_us, 0);
-    /* Who is at an earlier step, too. */
-    hth_roster_set_progress(s.roster[0], 6, 10, 20);
-    hth_world_run_for(s.world, 5 * S);
-    hth_roster_batch(s.roster[0], 6, 1000, &b);
-    assert_close(b.samples, 10 + 2 * 1000 * 2020.0 / 2040, 1e-6, 0);
-    swarm_clear(&s);
-}
-
-static uint64_t seeks_of(const struct swarm *s, uint32_t i)
-{
-    struct hth_roster_stats stats;
-
-    hth_roster_stats(s->roster[i], &stats);
-    return stats.seeks;
-}
-
-/* Who finds nobody again and again, as somebody is due who never comes, asks the DHT ever less. */
-static void test_in_vain(void **state)
-{
-    struct swarm s;
-    struct hth_roster_opts o = defaults();
-
-    (void)state;
-    swarm_init(&s, 22, 2);
-    for (int i = 0; i < 2; i++)
-        add(&s, &o);
-    for (int i = 0; i < 60; i++) {
-        hth_roster_seek(s.roster[0]);
-        hth_world_run_for(s.world, S);
-        if (i == 4)
-            assert_int_equal(seeks_of(&s, 0), 12);
-    }
-    /* 12 in 5 s, in 10 s, in 20 s and in 20 s, and what is left for 5 s */
-    assert_int_equal(seeks_of(&s, 0), 4 * 12 + 3);
-    hth_roster_sought(s.roster[0]);
-    hth_world_run_for(s.world, 5 * S);
-    assert_int_equal(seeks_of(&s, 0), 4 * 12 + 3);
-    hth_roster_seek(s.roster[0]); /* who met somebody begins anew */
-    hth_world_run_for(s.world, 5 * S);
-    assert_int_equal(seeks_of(&s, 0), 5 * 12 + 3);
+    assert_int_equal(hth_roster_at(s.roster[0], 0)->note.round, 50);
     swarm_clear(&s);
 }
 
@@ -711,7 +604,7 @@ static void test_progress_is_told_seldom(void **state)
     struct swarm s;
     struct hth_roster_opts o = defaults();
     struct hth_roster_stats before, after;
-    struct hth_roster_batch b;
+    const struct hth_roster_note *said;
 
     (void)state;
     swarm_init(&s, 12, 2);
@@ -723,9 +616,6 @@ static void test_progress_is_told_seldom(void **state)
     for (uint64_t i = 1; i <= 100; i++) {
         hth_roster_set_progress(s.roster[0], 1, 300 + 10 * i, 100);
         hth_world_run_for(s.world, S / 10);
-        hth_roster_batch(s.roster[1], 1, 5000, &b);
-        if (i > 20)
-            assert_close(b.samples, 300 + 10.0 * (double)i, 0.1, 0);
     }
     hth_roster_stats(s.roster[0], &after);
     assert_true(after.puts - before.puts <= 4);
@@ -737,8 +627,9 @@ static void test_progress_is_told_seldom(void **state)
     hth_world_run_for(s.world, S);
     hth_roster_stats(s.roster[0], &before);
     assert_true(before.puts - after.puts <= 5);
-    hth_roster_batch(s.roster[1], 101, 5000, &b);
-    assert_close(b.samples_per_s, 1000, 1, 0);
+    said = &hth_roster_at(s.roster[1], 0)->note;
+    assert_int_equal(said->step, 101);
+    assert_int_equal(said->samples, 100);
     swarm_clear(&s);
 }
 
@@ -749,8 +640,6 @@ static void test_clock_skew(void **state)
     struct swarm s;
     struct hth_roster_opts o = defaults();
     struct hth_roster_stats stats;
-    struct hth_roster_batch b;
-    const struct hth_roster_peer *p;
 
     (void)state;
     swarm_init(&s, 13, 3);
@@ -760,13 +649,6 @@ static void test_clock_skew(void **state)
     hth_world_run_for(s.world, 10 * S);
     assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
     assert_int_equal(hth_roster_population(s.roster[1], NULL), 2);
-    p = hth_roster_at(s.roster[0], 0);
-    assert_close((double)p->skew_us, 2.9e6, 0, 0.5e6);
-    p = hth_roster_at(s.roster[1], 0);
-    assert_close((double)p->skew_us, -2.9e6, 0, 0.5e6);
-    /* The age of its notes is judged without that difference. */
-    hth_roster_batch(s.roster[0], 1, 1 << 20, &b);
-    assert_true(b.samples >= 0 && b.samples <= 100 * 7.5);
     add_skewed(&s, &o, 3300 * HTH_US_PER_MS); /* 3.1 s and the time that a note needs */
     hth_world_run_for(s.world, 3 * S);
     hth_roster_stats(s.roster[0], &stats);
@@ -823,50 +705,6 @@ static void test_notes_believed_are_bounded(void **state)
     assert_int_equal(stats.seen, HTH_AVG_ROSTER_MAX);
     assert_true(stats.refused >= STRANGERS - HTH_AVG_ROSTER_MAX);
     for (uint32_t i = 0; i < STRANGERS; i++)
-        hth_publisher_free(note[i]);
-    swarm_clear(&s);
-}
-
-/* A run that needs all sees all of hundreds, and samples beyond. */
-static void test_all_are_needed(void **state)
-{
-    enum { HUNDREDS = 3 * HTH_AVG_ROSTER_HIGH, TOO_MANY = HTH_AVG_ROSTER_WHOLE + 40 };
-    static struct hth_publisher *note[TOO_MANY];
-    struct hth_publisher_opts opts = HTH_PUBLISHER_OPTS_INIT;
-    struct swarm s;
-    struct hth_roster_opts o = defaults(), sampler = defaults();
-    struct hth_topic topic;
-    bool exact;
-
-    (void)state;
-    swarm_init(&s, 18, 2);
-    sampler.flags = HTH_ROSTER_HELPER;
-    add(&s, &o);
-    add(&s, &sampler);
-    hth_topic_init(&topic, hth_node_env(s.node[0])->crypto, "net", HTH_RECORD_PROGRESS, "roster",
-                   6);
-    opts.life_us = 20 * S;
-    for (uint32_t i = 0; i < TOO_MANY; i++) {
-        struct hth_node *n = hth_world_node(s.world, "stranger", NULL);
-
-        if (i == HUNDREDS) {
-            hth_world_run_for(s.world, 3 * S);
-            hth_roster_population(s.roster[0], &exact);
-            assert_false(exact);
-            hth_roster_need_all(s.roster[0]);
-            hth_world_run_for(s.world, 3 * S);
-            assert_int_equal(hth_roster_population(s.roster[0], &exact), HUNDREDS + 1);
-            assert_true(exact);
-            hth_roster_population(s.roster[1], &exact);
-            assert_false(exact);
-        }
-        assert_ok(hth_publisher_new(hth_node_env(n), hth_node_dht(n), &topic, &opts, fill_stranger,
-                                    NULL, &note[i]));
-    }
-    hth_world_run_for(s.world, 3 * S);
-    assert_close(hth_roster_population(s.roster[0], &exact), TOO_MANY + 1, 0.25, 0);
-    assert_false(exact);
-    for (uint32_t i = 0; i < TOO_MANY; i++)
         hth_publisher_free(note[i]);
     swarm_clear(&s);
 }
@@ -942,6 +780,7 @@ int main(void)
         cmocka_unit_test(test_exact_count),
         cmocka_unit_test(test_who_comes_in),
         cmocka_unit_test(test_doubts),
+        cmocka_unit_test(test_lost),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_leaving_before_a_word),
         cmocka_unit_test(test_sampled_1024),
@@ -954,13 +793,9 @@ int main(void)
         cmocka_unit_test(test_cells_come_with_the_shape),
         cmocka_unit_test(test_cells_fill_the_grid),
         cmocka_unit_test(test_given_cells_and_rounds),
-        cmocka_unit_test(test_batch_and_its_time),
-        cmocka_unit_test(test_words_are_bounded),
-        cmocka_unit_test(test_in_vain),
         cmocka_unit_test(test_progress_is_told_seldom),
         cmocka_unit_test(test_clock_skew),
         cmocka_unit_test(test_notes_believed_are_bounded),
-        cmocka_unit_test(test_all_are_needed),
         cmocka_unit_test(test_one_note_of_each),
         cmocka_unit_test(test_options),
     };

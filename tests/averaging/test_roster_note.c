@@ -10,17 +10,13 @@ static struct hth_roster_note good_note(void)
                                 .flags = HTH_ROSTER_CLIENT,
                                 .schema = 77,
                                 .step = 12,
-                                .since_ms = 36,
                                 .samples = 13,
-                                .grain = 37,
-                                .lands_ms = 38,
                                 .samples_per_s = 14.5,
                                 .bandwidth = 1e6,
                                 .round = 15,
                                 .generation = 16,
                                 .shape = {.dims = 2, .size = {3, 4}},
                                 .cell = {{2, 3}},
-                                .ready_at_us = 17,
                                 .last = {.group = 1,
                                          .members = 2,
                                          .drops = 1,
@@ -28,7 +24,6 @@ static struct hth_roster_note good_note(void)
                                          .change = 0.5,
                                          .norm = 4,
                                          .weight_fraction = 0.5},
-                                .marks = {.step = 12, .mark = {21, 22, 0, 24}},
                                 .settings = {31, 32, 33, 34, 35}};
 
     return n;
@@ -55,15 +50,10 @@ static void test_notes(void **state)
     assert_true(hth_addr_eq(&n.addr, &got.addr));
     assert_int_equal(got.samples, 13);
     assert_close(got.samples_per_s, 14.5, 0, 0);
-    assert_int_equal(got.since_ms, 36);
-    assert_int_equal(got.grain, 37);
-    assert_int_equal(got.lands_ms, 38);
     assert_int_equal(got.cell.at[1], 3);
-    assert_int_equal(got.ready_at_us, 17);
     assert_int_equal(got.last.bytes, 3);
     assert_close(got.last.norm, 4, 0, 0);
     assert_close(got.last.weight_fraction, 0.5, 0, 0);
-    assert_memory_equal(&got.marks, &n.marks, sizeof(n.marks));
     assert_memory_equal(&got.settings, &n.settings, sizeof(n.settings));
     hth_writer_init(&w, bytes, sizeof(bytes));
     assert_ok(hth_roster_note_write(&n, &w));
@@ -90,15 +80,12 @@ static void test_limits_of_notes(void **state)
     REFUSED(HTH_E_RANGE, step, HTH_AVG_STEP_MAX + 1);
     REFUSED(HTH_E_RANGE, round, HTH_AVG_STEP_MAX + 1);
     REFUSED(HTH_E_RANGE, samples, HTH_AVG_SAMPLES_MAX + 1);
-    REFUSED(HTH_E_RANGE, grain, HTH_AVG_GRAIN_MAX + 1);
     REFUSED(HTH_E_RANGE, samples_per_s, 1.001 * HTH_AVG_RATE_MAX);
     REFUSED(HTH_E_RANGE, samples_per_s, -1);
     REFUSED(HTH_E_RANGE, samples_per_s, NAN);
     REFUSED(HTH_E_RANGE, bandwidth, 2 * HTH_AVG_BANDWIDTH_MAX);
     REFUSED(HTH_E_RANGE, bandwidth, HTH_AVG_BANDWIDTH_MIN / 2);
     REFUSED(HTH_E_RANGE, bandwidth, NAN);
-    REFUSED(HTH_E_RANGE, marks.step, HTH_AVG_STEP_MAX + 1);
-    REFUSED(HTH_E_RANGE, ready_at_us, -1);
     REFUSED(HTH_E_RANGE, generation, 0);
     REFUSED(HTH_E_RANGE, shape.size[1], 0);
     REFUSED(HTH_E_RANGE, shape.size[1], HTH_AVG_CELLS_MAX);
@@ -116,26 +103,7 @@ static void test_limits_of_notes(void **state)
     n.step = HTH_AVG_STEP_MAX;
     n.samples = HTH_AVG_SAMPLES_MAX;
     n.samples_per_s = HTH_AVG_RATE_MAX;
-    n.grain = HTH_AVG_GRAIN_MAX;
-    n.since_ms = n.lands_ms = UINT32_MAX;
     assert_ok(round_trip(&n, &got));
-}
-
-/* Samples may be of the step after the one that is averaged: that one was not taken yet. */
-static void test_steps_taken(void **state)
-{
-    struct hth_roster_note n = good_note(), got;
-
-    (void)state;
-    n.step = 7;
-    assert_ok(round_trip(&n, &got));
-    assert_int_equal(hth_roster_taken(&got), 7);
-    n.flags |= HTH_ROSTER_OVERLAPS;
-    assert_ok(round_trip(&n, &got));
-    assert_int_equal(got.step, 7);
-    assert_int_equal(hth_roster_taken(&got), 6);
-    n.step = 0; /* nonsense, and no step far away */
-    assert_int_equal(hth_roster_taken(&n), 0);
 }
 
 int main(void)
@@ -143,7 +111,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_notes),
         cmocka_unit_test(test_limits_of_notes),
-        cmocka_unit_test(test_steps_taken),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,8 +52,6 @@ static struct {
     struct peer peer[PEERS];
     struct hth_avg_shape shape;
     enum hth_quant_format format;
-    bool same;
-    uint64_t sweep;
     uint32_t calls;
     /* knowledge of the foes */
     bool has_line, has_group, has_part;
@@ -131,18 +129,12 @@ static struct hth_avg_member make_member(const struct peer *foe)
     uint32_t how = take8();
     struct hth_avg_member m = {.id = foe->env->self, .mode = (how & 3)};
 
-    if (m.mode == HTH_AVG_OBSERVER && (how & 4) == 0)
-        return m;
     if (hth_avg_mode_reduces(m.mode) || (how & 8) != 0)
         m.addr = foe->addr;
     if (hth_avg_mode_reduces(m.mode))
         m.bandwidth = take_number();
     if (hth_avg_mode_brings(m.mode) || (how & 16) != 0)
         m.weight = take_number();
-    m.step = take8();
-    m.origin = take8();
-    m.at = take8() % 4;
-    m.others = (how & 32) != 0 ? take8() : 0;
     m.nonce = take8();
     return m;
 }
@@ -437,7 +429,6 @@ static void say_join(struct peer *foe)
         join.self = s.joined[i];
     s.joined[i] = join.self;
     s.has_joined[i] = true;
-    join.ready = (how & 2) == 0;
     join.wall_us = hth_wall_us(foe->env);
     join.left_ms = (how >> 2) * 40;
     call(foe, HTH_MATCH_METHOD_JOIN,
@@ -450,8 +441,6 @@ static void say_tell(struct peer *foe)
     struct hth_tell tell = {.line = make_line(), .schema = SCHEMA, .record = record};
 
     tell.record_len = make_record(foe, &tell.line, record);
-    tell.missing = take8() % 4;
-    tell.step = take8();
     call(foe, HTH_MATCH_METHOD_TELL,
          &(struct hth_rpc_body){bytes, hth_tell_pack(&tell, bytes), NULL, 0});
 }
@@ -511,15 +500,10 @@ static void offer(struct peer *p)
                               .schema = SCHEMA,
                               .spans = &span,
                               .span_count = 1,
-                              .same = s.same,
+                              .rounds = 1 + (how >> 2 & 1),
                               .timeout_us = 4 * HTH_US_PER_S,
                               .ticket = p->offered};
 
-    if ((how & 4) != 0)
-        s.sweep++;
-    o.sweep = o.step = s.sweep;
-    if ((how & 8) != 0)
-        (void)!hth_averager_prepare(&p->avg.averager, &o, (int64_t)take8() * 1000);
     if ((how & 3) == 3) {
         o.weight = 0;
     } else {
@@ -576,7 +560,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 
     p->ended++;
     HTH_ASSERT((r->err == HTH_OK) == (r->reason == HTH_AVG_OK));
-    HTH_ASSERT(r->heads <= PEERS && r->members <= 2 * PEERS);
+    HTH_ASSERT(r->members <= 2 * PEERS);
     if (r->err != HTH_OK || r->average == NULL)
         return;
     HTH_ASSERT(r->average->size == FLOATS * sizeof(float));
@@ -602,16 +586,14 @@ static struct hth_roster_opts roster_opts(const struct peer *p, uint32_t i, uint
 static void open_honest(struct peer *p, uint32_t i, enum hth_avg_mode mode)
 {
     struct hth_avg_peer_opts o = HTH_AVG_PEER_OPTS_INIT;
-    bool observes = mode == HTH_AVG_OBSERVER;
 
     o.network = "run";
-    o.mode = observes ? HTH_AVG_TRAINER : mode;
+    o.mode = mode;
     if (mode != HTH_AVG_CLIENT)
         o.addr = p->addr;
-    o.roster = roster_opts(p, i, observes ? HTH_ROSTER_BOOTSTRAPPING : 0);
+    o.roster = roster_opts(p, i, 0);
     o.moshpit.window_us = 600 * HTH_US_PER_MS;
     o.moshpit.round_us = 2 * HTH_US_PER_S;
-    o.moshpit.budget = &s.budget;
     HTH_ASSERT(hth_avg_peer_open(p->env, p->rpc, hth_node_dht(p->node), &o, &p->avg) == HTH_OK);
     HTH_ASSERT(hth_averager_start(&p->avg.averager, on_round, p) == HTH_OK);
 }
@@ -643,7 +625,7 @@ static void open_peer(uint32_t i)
     rpc.arg = &p->avg;
     HTH_ASSERT(hth_rpc_new(p->env, &rpc, &p->rpc) == HTH_OK);
     if (i < HONEST)
-        open_honest(p, i, i == 0 ? HTH_AVG_TRAINER : how & 3);
+        open_honest(p, i, i == 0 ? HTH_AVG_TRAINER : how % 3);
     else
         open_foe(p, i, how & HTH_ROSTER_FLAGS);
 }
@@ -658,8 +640,6 @@ static void open_scene(void)
     if ((how & 1) != 0)
         s.shape = (struct hth_avg_shape){.dims = 2, .size = {2, 2}};
     s.format = formats[how >> 1 & 3];
-    s.same = (how & 8) != 0;
-    s.sweep = 3;
     hth_budget_init(&s.budget, BUDGET, NULL);
     s.world = hth_world_new(how >> 4, NULL);
     for (uint32_t i = 0; i < PEERS; i++)

@@ -11,7 +11,7 @@
 
 static void check_member(const struct hth_avg_member *m)
 {
-    HTH_ASSERT(m->mode <= HTH_AVG_OBSERVER);
+    HTH_ASSERT(m->mode <= HTH_AVG_CLIENT);
     HTH_ASSERT(m->weight >= 0 && m->weight <= HTH_AVG_WEIGHT_MAX);
     HTH_ASSERT(m->bandwidth >= 0 && isfinite(m->bandwidth));
     HTH_ASSERT(m->addr.family != 0 || !hth_avg_mode_reduces(m->mode));
@@ -58,12 +58,8 @@ static void try_tell(const uint8_t *data, size_t size)
     if (hth_tell_open(data, size, &tell) == HTH_OK) {
         HTH_ASSERT(tell.record_len > 0 && tell.record_len <= HTH_DHT_VALUE_BYTES_MAX);
         HTH_ASSERT(hth_avg_shape_check(&tell.line.shape) == HTH_OK);
-        const struct hth_avg_shape *shape = &tell.line.shape;
-        HTH_ASSERT(tell.missing <= shape->size[hth_avg_axis(shape, tell.line.round)]);
-        HTH_ASSERT(tell.step <= HTH_AVG_STEP_MAX);
         HTH_ASSERT(hth_tell_open(bytes, hth_tell_pack(&tell, bytes), &again) == HTH_OK);
         HTH_ASSERT(again.record_len == tell.record_len && again.schema == tell.schema);
-        HTH_ASSERT(again.missing == tell.missing && again.step == tell.step);
         hth_tell_close(&again);
     }
     hth_tell_close(&tell);

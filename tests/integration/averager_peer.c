@@ -200,7 +200,7 @@ static void on_go(void *arg)
         return;
     }
     p->began_us = hth_now_us(p->node.env);
-    err = hth_avg_node_sweep(&p->node, HTH_AVG_ALL_AXES);
+    err = hth_avg_node_sweep(&p->node, p->opts.shape.dims);
     if (err != HTH_OK) {
         printf("offer failed: %s\n", hth_err_text(err));
         fflush(stdout);

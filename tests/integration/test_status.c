@@ -74,10 +74,10 @@ static double check_page(const char *addr, bool trains)
     static const char *const of_all[] = {"trainers", "seen",          "rounds",
                                          "bytes_in", "rounds_failed", "drops"};
     static const char *const of_trainers[] = {
-        "gathered", "steps_shared", "members",  "means",    "forks",    "joined",
-        "state_bytes", "averaged_ms", "weight", "distance", "catch_ups"};
-    static const char *const of_last[] = {"members",     "drops",    "weight_fraction",
-                                          "codec_error", "match_ms", "change"};
+        "gathered",    "steps_shared", "members", "means",    "forks",    "joined",
+        "state_bytes", "averaged_ms",  "weight",  "distance", "catch_ups"};
+    static const char *const of_last[] = {"members", "drops", "weight_fraction", "codec_error",
+                                          "match_ms"};
     json_t *page = page_of(addr);
     const json_t *averaging = json_object_get(page, "averaging");
     const json_t *last = json_object_get(averaging, "last");

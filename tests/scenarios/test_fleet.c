@@ -376,7 +376,7 @@ static void finds_averages_outside_the_hull(void **state)
     hth_world_free(w);
 }
 
-/* The first averager offered the same values in lines of two kinds: an average belongs to one of
+/* The first averager offered the same values with two schemas: an average belongs to one of
  * them. */
 static void average_must_fit_one_of_two_equal_offers(void **state)
 {
@@ -391,10 +391,10 @@ static void average_must_fit_one_of_two_equal_offers(void **state)
         inner[i] = (struct hth_averager){.ops = &fake_ops, .self = &fakes[i]};
         hth_hull_watch(hull, i, &inner[i], &watched[i]);
         assert_ok(hth_averager_start(&watched[i], on_result, NULL));
-        for (uint32_t kind = 1; kind <= 2; kind++) {
+        for (uint32_t schema = 1; schema <= 2; schema++) {
             const struct hth_avg_offer offer = {
-                .values = offered[i], .count = 2, .weight = 1, .kind = kind};
-            if (i == 0 || i == kind)
+                .values = offered[i], .count = 2, .weight = 1, .schema = schema};
+            if (i == 0 || i == schema)
                 assert_ok(hth_averager_offer(&watched[i], &offer));
         }
     }
