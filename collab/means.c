@@ -8,9 +8,9 @@
 /* Programs that make something else of a request's bytes have another version. */
 #define VERSION 1
 
-/* A mean is kept for HOLD_US after its step, and after it was last asked for for ASKED_US: a member
- * that missed steps of milliseconds asks for several. Or for ASKED_STEPS steps, at most ASKED_MAX_US:
- * a member whose line carries one mean a step asks for the next one only then. */
+/* A mean is kept for HOLD_US after its step, and for ASKED_US after it was last asked for: a member
+ * that missed steps of milliseconds asks for several. Or for ASKED_STEPS steps, at most
+ * ASKED_MAX_US: a member whose line carries one mean a step asks for the next one only then. */
 #define HOLD_US      (1 * HTH_US_PER_S)
 #define ASKED_US     (3 * HTH_US_PER_S)
 #define ASKED_STEPS  2

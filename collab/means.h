@@ -19,9 +19,9 @@
  *
  * A holder keeps the last mean, always. It keeps those before it as far back as one was made or
  * asked for lately, by the length of a step, or is newer than the oldest snapshot that it hands out
- * (hth_means_keep_from): a newcomer that fetched a state finds the means since at the same peer. At most HTH_MEANS_MAX, and
- * all but the last draw on a budget; the oldest go first, so that those kept lead to the last
- * without a gap.
+ * (hth_means_keep_from): a newcomer that fetched a state finds the means since at the same peer. At
+ * most HTH_MEANS_MAX, and all but the last draw on a budget; the oldest go first, so that those
+ * that are kept lead to the last without a gap.
  *
  * Readers. A reply refers to the mean's bytes, and a reader that stops reading keeps them in memory
  * after the mean has been let go. So a peer has at most HTH_MEAN_READS_MAX replies under way, and

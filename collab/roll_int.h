@@ -273,8 +273,8 @@ void roll_settle(struct hth_roll_call *roll);
 /* Whether a member that has brought nothing is left out of the list, because others like it cost
  * the rounds too much. */
 bool roll_is_held_back(const struct hth_roll_call *roll, uint16_t member);
-/* The round of roll->list has ended: counts its time if a stranger was listed and is not in. `marks`
- * of the list; NULL: it failed. */
+/* The round of roll->list has ended: counts its time if a stranger was listed and is not in.
+ * `marks` of the list; NULL: it failed. */
 void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks);
 
 #endif

@@ -35,7 +35,7 @@ void roll_set_heard(struct hth_roll_call *roll, uint16_t member, bool heard)
     }
 }
 
-/* What is known of a peer from other processes of it. A new one reduces no better than the last. */
+/* Adopts what is known of a peer from other processes of it: a new one reduces no better. */
 static void take_over(struct hth_roll_call *roll, uint16_t member)
 {
     const struct hth_peer_id *id = hth_chain_id(roll->chain, member);

@@ -85,7 +85,7 @@ static void set_members(struct arrival_run *a)
         hth_node_set_device(hth_crew_node(a->crew, i), &a->member);
 }
 
-/* By what a step really takes. */
+/* Sets them by what a step really takes. */
 static void set_newcomers(struct arrival_run *a)
 {
     double means = 3 / a->opts->state_steps, mean_a_step = a->mean_bytes / a->report->calm_s;

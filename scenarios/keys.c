@@ -20,7 +20,7 @@
 #define WARM_US      (12 * S)
 #define COME_US      (2 * S)
 #define MINUTE_US    (60 * S)
-#define SAY_US       (150 * HTH_US_PER_MS) /* between two READYs; also a call's deadline, fivefold */
+#define SAY_US       (150 * HTH_US_PER_MS) /* between two READYs; fivefold, a call's deadline */
 #define EVENTS       8                     /* a silent key's last message is one of so many */
 #define STEPS        7                     /* in which a key brings values at most */
 #define AT_ONCE      64                    /* of keys that are trainers, for memory */

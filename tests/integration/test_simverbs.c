@@ -344,7 +344,7 @@ static size_t read_curves(struct place *p, struct run_row *rows, size_t max)
     assert_non_null(strstr(text, "part,series,samples,seed,off_pct,loss,"));
     for (char *line = text; line != NULL; line = strchr(line + 1, '\n')) {
         struct run_row *r = &rows[count];
-        r->off_pct = 0;
+        r->off_pct = NAN; /* not said */
         if (sscanf(line, "\ncurve,%15[a-z],%lf,%lf,%lf,%lf,", r->series, &r->samples, &r->seed,
                    &r->off_pct, &r->loss) != 5 &&
             sscanf(line, "\ncurve,%15[a-z],%lf,%lf,,%lf,", r->series, &r->samples, &r->seed,
@@ -356,7 +356,7 @@ static size_t read_curves(struct place *p, struct run_row *rows, size_t max)
     return count;
 }
 
-/* The calm run's row of the same seed at the same samples. */
+/* The calm run's row of the same seed at the same samples; NULL: it has none. */
 static const struct run_row *calm_row(const struct run_row *rows, size_t count,
                                       const struct run_row *of)
 {
@@ -364,12 +364,11 @@ static const struct run_row *calm_row(const struct run_row *rows, size_t count,
         if (strcmp(rows[i].series, "calm") == 0 && rows[i].seed == of->seed &&
             rows[i].samples == of->samples)
             return &rows[i];
-    fail_msg("no calm run at %g samples", of->samples);
     return NULL;
 }
 
-/* Each difference is taken from the calm run of the same seed at the same samples. A run with
- * deaths may lack some: its steps end at other samples. */
+/* Each difference is taken from the calm run of the same seed at the same samples. Runs may lack
+ * some places, as their steps end at other samples. */
 static void check_curves(struct place *p)
 {
     static const char *const series[] = {"calm", "again", "churn"};
@@ -383,10 +382,13 @@ static void check_curves(struct place *p)
             k++;
         assert_true(k < 3);
         of[k]++;
+        assert_true((beside == NULL || k == 0) == isnan(r->off_pct));
+        if (isnan(r->off_pct))
+            continue;
         assert_close(r->off_pct, 100 * (r->loss / beside->loss - 1), 0, 1e-5);
         most[k] = fmax(most[k], fabs(r->off_pct));
     }
-    assert_true(of[0] > 10 * 2 && of[1] == of[0] && of[2] > 10 * 2 && of[2] <= of[0]);
+    assert_true(of[0] > 10 * 2 && of[1] > 10 * 2 && of[2] > 10 * 2);
     assert_true(most[0] == 0 && most[1] > 0 && most[2] > 0);
     /* Two seeds have no order of samples in common. */
     assert_true(rows[0].seed != rows[1].seed && rows[0].samples == rows[1].samples);

@@ -498,8 +498,13 @@ static void recall_survives_round_trip(void **state)
     static uint8_t bytes[HTH_RECALL_BYTES_MAX + 2];
     (void)state;
     memset(&r, 0, sizeof(r));
-    r = (struct hth_recall_told){
-        .total = 5, .saved_step = 6, .saved_t = 7, .began_t = 8, .behind = 9, .forks = 2, .joined = 3};
+    r = (struct hth_recall_told){.total = 5,
+                                 .saved_step = 6,
+                                 .saved_t = 7,
+                                 .began_t = 8,
+                                 .behind = 9,
+                                 .forks = 2,
+                                 .joined = 3};
     hth_recall_add(&r, &(struct hth_recall_point){11, 12, 13, 1.5f, 2.5f});
     hth_recall_add(&r, &(struct hth_recall_point){31, 32, HTH_RECALL_COUNT_MAX, 3.5f, 4.5f});
     hth_recall_add_test(&r, &(struct hth_recall_test){41, 42, 5.5f, 0.5f, 6.5f});

@@ -160,7 +160,7 @@ static void honest_run_drops_no_round(void **state)
 }
 
 /* A round fails once or twice, and it is trusted with no part for minutes, though it comes again as
- * a new process. What it costs is over soon. */
+ * a new process. The cost is over soon. */
 static void deserters_are_dropped_and_excluded(void **state)
 {
     double drops;
