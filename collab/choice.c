@@ -145,8 +145,7 @@ static struct hth_choice_seat *take_seat(struct hth_choice *c, uint16_t member)
     return &c->seat[at];
 }
 
-/* ---- what a member does
- * -------------------------------------------------------------------------- */
+/* ---- what a member does -------------------------------------------------------------------- */
 
 /* Whether the table is of a choice that this link has passed: an older one, or one of a chain that
  * it is better than. */
@@ -236,8 +235,18 @@ uint16_t hth_choice_ready(struct hth_choice *c, struct hth_ready *out)
     return caller_now(c);
 }
 
-/* ---- messages
- * ------------------------------------------------------------------------------------ */
+/* ---- messages ----------------------------------------------------------------------------- */
+
+/* Members without a vote may fill the table, and keep no voter out. */
+static void make_room(struct hth_choice *c)
+{
+    uint32_t at = 0;
+    while (c->seats == c->capacity && at < c->seats)
+        if (has_vote(c->chain, c->ballot.base, c->seat[at].member))
+            at++;
+        else
+            hth_choice_drop(c, c->seat[at].member);
+}
 
 enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from,
                                              const struct hth_ready *ready)
@@ -259,6 +268,8 @@ enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from
     if (!same || c->ballot.n != ready->ballot.n)
         clear_table(c, ready->ballot);
     bool calls = from == c->me && ready->ballot.n > 0 && !is_seated(c, from);
+    if (votes && !is_seated(c, from))
+        make_room(c);
     struct hth_choice_seat *seat = take_seat(c, from);
     if (seat == NULL)
         return HTH_CHOICE_NOT_ME;

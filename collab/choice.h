@@ -102,7 +102,8 @@ struct hth_choice {
     struct hth_choice_seat seat[]; /* ascending by member */
 };
 
-/* Bytes of a choice with room for that many READYs. One more is not heard. */
+/* Bytes of a choice with room for that many READYs. One more is not heard, unless a voter sends it:
+ * then one of a member without a vote goes. */
 size_t hth_choice_size(uint16_t capacity);
 /* A member without a head, whose first batch has number 1. */
 void hth_choice_init(struct hth_choice *c, const struct hth_chain *chain, uint16_t me,

@@ -2,7 +2,7 @@
 /* Links that are refused, weights and quorums by hand, and which of two chains remains. */
 #include "support/test.h"
 
-#include "collab/chain.h"
+#include "collab/choice.h"
 #include "net/crypto.h"
 
 #include "core/mem.h"
@@ -438,6 +438,30 @@ static void links_are_read_as_written(void **state)
     hth_chain_free(chain);
 }
 
+/* A caller's table is full of members without a vote: a voter takes the place of one. */
+static void a_full_table_has_room_for_voters(void **state)
+{
+    (void)state;
+    struct hth_chain *chain = make(false);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4, HTH_OK);
+    struct hth_ballot ballot = hth_choice_of(chain, g, 0);
+    uint16_t me = hth_choice_caller(chain, &ballot);
+    struct hth_ready ready = {.ballot = ballot, .head = g, .accepted = HTH_LINK_NONE, .batch = 1};
+    struct hth_choice *c = hth_calloc(1, hth_choice_size(3));
+    hth_choice_init(c, chain, me, 3);
+    hth_choice_take(c, g);
+    for (uint16_t i = 3; i < 6; i++)
+        assert_int_equal(hth_choice_hear_ready(c, i, &ready), HTH_CHOICE_TAKEN);
+    for (uint16_t i = 0; i < 3; i++)
+        assert_int_equal(hth_choice_hear_ready(c, i, &ready), HTH_CHOICE_TAKEN);
+    assert_int_equal(c->seats, 3);
+    for (uint16_t i = 0; i < 3; i++)
+        assert_int_equal(c->seat[i].member, i);
+    assert_int_equal(hth_choice_hear_ready(c, 3, &ready), HTH_CHOICE_NOT_ME);
+    hth_free(c);
+    hth_chain_free(chain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +477,7 @@ int main(void)
         cmocka_unit_test(one_chain_remains),
         cmocka_unit_test(bytes_are_golden),
         cmocka_unit_test(links_are_read_as_written),
+        cmocka_unit_test(a_full_table_has_room_for_voters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
