@@ -40,6 +40,15 @@ int hth_exit_of(enum hth_err err)
     case HTH_E_JOIN_CLOCK:
     case HTH_E_JOIN_VERSION:
         return HTH_EXIT_NETWORK;
+    case HTH_E_NOT_ADMITTED:
+    case HTH_E_PASS_EXPIRED:
+    case HTH_E_PASS_EARLY:
+    case HTH_E_PASS_OTHER_RUN:
+    case HTH_E_PASS_OTHER_KEY:
+    case HTH_E_PASS_REVOKED:
+    case HTH_E_PASS_ROLE:
+    case HTH_E_PASS_FORGED:
+        return HTH_EXIT_ADMISSION;
     case HTH_E_CANCELED:
         return HTH_EXIT_INTERRUPTED;
     default:

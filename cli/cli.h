@@ -24,6 +24,7 @@ enum hth_exit {
     HTH_EXIT_CONFIG = 3,
     HTH_EXIT_NETWORK = 4,
     HTH_EXIT_DEVICE = 5,
+    HTH_EXIT_ADMISSION = 6,
     HTH_EXIT_AGAIN = 75,
     HTH_EXIT_INTERRUPTED = 130,
 };

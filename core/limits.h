@@ -53,6 +53,11 @@
 #define HTH_DHT_VALUE_BYTES_MAX 4096 /* one record as stored */
 #define HTH_CLOCK_SKEW_MAX_US   (3 * 1000000)
 
+/* admission */
+#define HTH_CERT_NAME_MAX    32   /* bytes of a member's name */
+#define HTH_INVITE_ADDRS_MAX 4    /* addresses to join through */
+#define HTH_GATE_KNOWN       1024 /* verdicts remembered */
+
 /* grid of experts */
 #define HTH_GRID_DIMS_MAX 3
 #define HTH_GRID_DIM_MAX  65536 /* coordinates along one axis */
