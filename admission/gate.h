@@ -22,7 +22,7 @@ struct hth_gate *hth_gate_new(struct hth_env *env, const struct hth_closed_run *
 void hth_gate_free(struct hth_gate *gate);
 /* The list, which the caller keeps. It counts from the next check on. */
 void hth_gate_revoked(struct hth_gate *gate, const uint64_t *serials, size_t count);
-/* As hth_creds_check, at this moment. `gate` is a struct hth_gate: this is a hth_rpc_admit_fn. */
+/* As hth_creds_check, at this moment; a hth_admit_fn, whose arg is the gate. */
 enum hth_err hth_gate_check(void *gate, const struct hth_peer_id *peer, const void *creds,
                             size_t len, struct hth_grant *out) HTH_MUST;
 /* Checks that needed signatures. */

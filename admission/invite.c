@@ -217,8 +217,9 @@ size_t hth_invite_creds(const struct hth_crypto *crypto, const struct hth_invite
 {
     struct hth_cert cert;
     hth_invite_cert(invite, &cert);
-    const struct hth_pass pass = {.peer = *peer, .serial = cert.serial, .issued_us = wall_us};
-    hth_pass_write(crypto, &pass, &invite->seed, out);
+    const struct hth_member_pass pass = {
+        .peer = *peer, .serial = cert.serial, .issued_us = wall_us};
+    hth_member_pass_write(crypto, &pass, &invite->seed, out);
     memcpy(out + HTH_PASS_BYTES, invite->cert, invite->cert_len);
     memcpy(out + HTH_PASS_BYTES + invite->cert_len, invite->deputy, invite->deputy_len);
     return HTH_PASS_BYTES + invite->cert_len + invite->deputy_len;

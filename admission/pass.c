@@ -130,8 +130,8 @@ enum hth_err hth_cert_read(const void *data, size_t len, struct hth_cert *out, s
     return check_cert(out);
 }
 
-void hth_pass_write(const struct hth_crypto *crypto, const struct hth_pass *pass,
-                    const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES])
+void hth_member_pass_write(const struct hth_crypto *crypto, const struct hth_member_pass *pass,
+                           const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES])
 {
     static const uint8_t reserved[RESERVED_BYTES];
     struct hth_writer w;
@@ -146,7 +146,7 @@ void hth_pass_write(const struct hth_crypto *crypto, const struct hth_pass *pass
     seal(crypto, pass_text, invite, out, PASS_HEAD_BYTES);
 }
 
-enum hth_err hth_pass_read(const void *data, size_t len, struct hth_pass *out)
+enum hth_err hth_member_pass_read(const void *data, size_t len, struct hth_member_pass *out)
 {
     struct hth_reader r;
     uint8_t any = 0;
@@ -175,7 +175,7 @@ enum hth_err hth_pass_read(const void *data, size_t len, struct hth_pass *out)
 struct creds {
     const uint8_t *pass_at, *cert_at, *deputy_at; /* deputy_at NULL: the owner signed */
     size_t cert_len, deputy_len;
-    struct hth_pass pass;
+    struct hth_member_pass pass;
     struct hth_cert cert, deputy;
 };
 
@@ -183,7 +183,7 @@ static enum hth_err read_creds(const uint8_t *data, size_t len, struct creds *c)
 {
     size_t at = HTH_PASS_BYTES;
     memset(c, 0, sizeof(*c));
-    HTH_TRY(hth_pass_read(data, len, &c->pass));
+    HTH_TRY(hth_member_pass_read(data, len, &c->pass));
     c->pass_at = data;
     c->cert_at = data + at;
     HTH_TRY(hth_cert_read(c->cert_at, len - at, &c->cert, &c->cert_len));

@@ -62,7 +62,7 @@ struct hth_cert {
     char name[HTH_CERT_NAME_MAX + 1];
 };
 
-struct hth_pass {
+struct hth_member_pass {
     struct hth_pubkey peer;
     uint64_t serial; /* of the invite */
     int64_t issued_us;
@@ -95,10 +95,11 @@ enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_ce
  * E_TRUNCATED, E_BAD_MAGIC, E_VERSION (also: a flag of a newer version), E_RANGE, E_MALFORMED. */
 enum hth_err hth_cert_read(const void *data, size_t len, struct hth_cert *out,
                            size_t *used) HTH_MUST;
-void hth_pass_write(const struct hth_crypto *crypto, const struct hth_pass *pass,
-                    const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES]);
+void hth_member_pass_write(const struct hth_crypto *crypto, const struct hth_member_pass *pass,
+                           const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES]);
 /* Errors: E_TRUNCATED, E_BAD_MAGIC, E_VERSION (also: reserved bytes that are not zero). */
-enum hth_err hth_pass_read(const void *data, size_t len, struct hth_pass *out) HTH_MUST;
+enum hth_err hth_member_pass_read(const void *data, size_t len,
+                                  struct hth_member_pass *out) HTH_MUST;
 
 /* Judges what a peer shows: pass, certificate, and a deputy's certificate or nothing. Errors:
  * E_NOT_ADMITTED (nothing was shown), those of the two readers, E_MALFORMED (more follows),
@@ -111,6 +112,18 @@ enum hth_err hth_creds_check(const struct hth_crypto *crypto, const struct hth_c
  * Errors: E_PASS_EARLY, E_PASS_EXPIRED, E_PASS_REVOKED. */
 enum hth_err hth_grant_check(const struct hth_grant *grant, const struct hth_closed_run *run,
                              int64_t wall_us) HTH_MUST;
+
+/* The credentials that an endpoint of a closed run shows, and its check of others: once for each
+ * connection, when TLS has proved the peer's key, before any request. hth_gate_check is such a
+ * function. */
+typedef enum hth_err hth_admit_fn(void *arg, const struct hth_peer_id *peer, const void *creds,
+                                  size_t len, struct hth_grant *out);
+struct hth_admission {
+    uint8_t creds[HTH_CREDS_BYTES_MAX];
+    size_t creds_len;
+    hth_admit_fn *admit;
+    void *arg;
+};
 
 /* "train,serve". Returns out. */
 const char *hth_roles_text(uint8_t roles, char out[48]);
