@@ -40,6 +40,7 @@
 /* rpc endpoint */
 #define HTH_RPC_VERSION_MIN        1
 #define HTH_RPC_VERSION_MAX        1
+#define HTH_RPC_HELLO_BYTES_MAX    4000  /* a HELLO's meta: ours is below 700 */
 #define HTH_RPC_TEXT_MAX           200   /* a refusal's or goodbye's text */
 #define HTH_RPC_CONNS_PER_PEER_MAX 4     /* connections of one identity */
 #define HTH_RPC_PEERS_MAX          65536 /* peers remembered */

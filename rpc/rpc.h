@@ -35,6 +35,7 @@
 #ifndef HTH_RPC_RPC_H
 #define HTH_RPC_RPC_H
 
+#include "admission/pass.h"
 #include "core/budget.h"
 #include "core/env.h"
 #include "core/limits.h"
@@ -51,9 +52,9 @@ typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enu
 
 struct hth_rpc_opts {
     const char *network; /* run or network name; peers must agree. "": of no run, agrees with all */
-    /* NULL: only dials (and serves over connections that it dialled) */
-    const struct hth_addr *listen;
-    uint64_t features; /* bits sent in HELLO; see hth_rpc_peer_info */
+    const struct hth_addr *listen; /* NULL: only dials; serves over connections that it dialled */
+    const struct hth_admission *admission; /* of a closed run; NULL: it is open. Must outlive rpc */
+    uint64_t features;                     /* bits sent in HELLO; see hth_rpc_peer_info */
     uint32_t version_min, version_max;
     uint32_t requests_max;         /* requests of one peer being served at once */
     uint32_t calls_max;            /* own calls outstanding, over all peers */
@@ -167,9 +168,8 @@ struct hth_rpc_call_opts {
      * those took longer. The wait grows with a sixteenth of the time since its last answer during
      * which it was called. Each eighth call may wait beyond the 32, so that quick peers never shut
      * out a slow one. It is never longer than deadline.h gives, and exactly that while no other
-     * peer answered. So a silent peer costs a short wait, and a peer that is slow from the
-     * beginning gets a long enough one later. Any call may end later, once, by the time that this
-     * process did not run, at most 5 s. */
+     * peer answered. Any call may end later, once, by the time that this process did not run, at
+     * most 5 s. */
     int64_t timeout_us;
     int64_t timeout_max_us; /* of an adaptive one; 0: the endpoint's */
     struct hth_rpc_idem idem;
@@ -209,12 +209,12 @@ struct hth_rpc_peer_info {
     uint32_t serving;    /* its requests that our handlers hold */
     int64_t retry_in_us; /* > 0: in back-off */
     enum hth_err last_err;
-    int64_t rtt_us; /* smoothed over PING, or its fastest answer or HELLO; 0: none yet */
-    /* when bytes last arrived, or the handshake ended; 0: no stream is open */
-    int64_t received_us;
-    bool dialing; /* a stream is being opened, and none is open */
+    int64_t rtt_us;      /* smoothed over PING, or its fastest answer or HELLO; 0: none yet */
+    int64_t received_us; /* when bytes last arrived or the handshake ended; 0: no stream is open */
+    bool dialing;        /* a stream is being opened, and none is open */
     uint64_t moved_bytes, came_bytes; /* over the present connections; and received alone */
     uint64_t bytes_held;
+    uint8_t class, roles; /* HTH_MAY_...; what its pass gives; 0: not connected */
 };
 
 /* Errors: E_NOT_FOUND. */
