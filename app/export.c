@@ -150,6 +150,7 @@ static int join(struct exporting *x, const struct hth_fetch_opts *fetch)
                                        .log = &log,
                                        .network = x->net.network != NULL ? x->net.network
                                                                          : x->opened.run->run,
+                                       .run = x->opened.run,
                                        .quiet = true,
                                        .ephemeral = true};
     struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;

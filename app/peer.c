@@ -191,9 +191,23 @@ static int64_t bodies_bytes(void)
     return hth_cli_bodies_bytes(pages > 0 && page_bytes > 0 ? pages * page_bytes : 0);
 }
 
+/* Says that a peer of a closed run has turned us away. Its word ends no process that is to stay. */
+static void refused(struct hth_peer *peer, const struct hth_peer_id *id, enum hth_err err)
+{
+    char text[HTH_PEER_SHORT_LEN];
+    if (err != peer->refused)
+        hth_cli_say_error("peer %s turns this one away: %s", hth_peer_id_short(id, text),
+                          hth_err_text(err));
+    peer->refused = err;
+    if (peer->once && !peer->draining)
+        hth_peer_stop(peer, HTH_EXIT_ADMISSION);
+}
+
 static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 {
     struct hth_peer *peer = arg;
+    if (hth_exit_of(err) == HTH_EXIT_ADMISSION)
+        refused(peer, id, err);
     if (peer->on_peer_lost != NULL)
         peer->on_peer_lost(peer->on_peer_lost_arg, id, err);
 }
@@ -242,6 +256,7 @@ static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *
     struct hth_rpc_opts rpc_opts = HTH_RPC_OPTS_INIT;
     rpc_opts.network = peer->network;
     rpc_opts.listen = opts->rpc_listens ? listen : NULL;
+    rpc_opts.admission = hth_admit_rpc(&peer->admit);
     hth_budget_init(&peer->bodies, bodies_bytes(), NULL);
     rpc_opts.budget = &peer->bodies;
     rpc_opts.on_peer_lost = peer_lost;
@@ -345,7 +360,11 @@ static void on_offline(void *arg)
 
 static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
-    enum hth_err err = hth_peer_join_new(opts, peer, &peer->join);
+    enum hth_err err = hth_admit_open(peer->env, opts->net, opts->run, opts->roles, &peer->admit);
+    if (err != HTH_OK)
+        return hth_exit_of(err);
+    peer->once = opts->net->once || opts->ephemeral;
+    err = hth_peer_join_new(opts, peer, &peer->join);
     if (err != HTH_OK)
         return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;
     int code = open_port(opts, peer);
@@ -439,6 +458,7 @@ void hth_peer_close(struct hth_peer *peer)
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
         hth_rpc_free(peer->rpc);
+        hth_admit_close(&peer->admit);
         hth_opendht_free(peer->opendht);
         if (!peer->lent)
             hth_net_free(peer->env);
