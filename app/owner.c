@@ -299,10 +299,10 @@ static enum hth_err invite_for(struct owner *o, const struct hth_runfile *run)
     HTH_TRY(sign(o, &closed, &invite, &cert));
     HTH_TRY(hth_invite_write(&invite, text));
     HTH_TRY(note(o, &cert, invite.run));
-    hth_say_note("Send this text to %s by a way that nobody else reads: whoever has it is let in "
-                 "as '%s' until %s, or until serial %llu is revoked.",
-                 o->name, o->name, hth_admit_date(cert.not_after_us, date),
-                 (unsigned long long)cert.serial);
+    hth_say_note(
+        "Send this text to %s by a way that nobody else reads: everybody who has it is let in "
+        "as '%s' until %s, or until serial %llu is revoked.",
+        o->name, o->name, hth_admit_date(cert.not_after_us, date), (unsigned long long)cert.serial);
     hth_say("%s", text);
     return HTH_OK;
 }

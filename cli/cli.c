@@ -355,7 +355,8 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
     case KEY_INVITE:
         net->invited = hth_cli_invite(arg, &net->invite, &why) == HTH_OK;
         if (!net->invited)
-            argp_error(state, "--invite: %s", why);
+            argp_error(state,
+                       "--invite: %s; expected hearth1.TEXT, @FILE or -, such as @ana.invite", why);
         break;
     case KEY_NETWORK:
         check_network(state, arg);

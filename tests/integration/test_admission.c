@@ -44,7 +44,7 @@ static const char *invite(struct toy *t, const char *name, const char *roles)
     struct proc *proc = START(p, name, "owner", "invite", "--dir", place_path(p, "owner"), "--run",
                               t->run, "--name", name, "--roles", roles, "--address", t->addr[1]);
     assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "whoever has it is let in as");
+    proc_must_say(proc, "everybody who has it is let in as");
     char *text = place_read(proc->out, &len);
     place_write(p, place_text(p, "%s.invite", name), text, len);
     free(text);
