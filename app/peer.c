@@ -7,6 +7,7 @@
 #include "app/peer_addr.h"
 #include "app/peer_join.h"
 #include "core/mem.h"
+#include "dht/members.h"
 #include "dht/opendht.h"
 #include "dht/uid.h"
 #include "net/crypto.h"
@@ -368,6 +369,10 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
     if (err != HTH_OK)
         return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;
     int code = open_port(opts, peer);
+    const struct hth_admission *own = hth_admit_rpc(&peer->admit);
+    if (code == HTH_EXIT_OK && own != NULL)
+        code = hth_exit_of(hth_members_new(peer->env, peer->dht, peer->network, own,
+                                           !opts->ephemeral, &peer->members));
     if (code == HTH_EXIT_OK)
         hth_peer_join_drop_self(peer->join, &peer->listen);
     if (code == HTH_EXIT_OK && !opts->dials_only && choose_announce(opts->net, peer) != HTH_OK)
@@ -458,6 +463,7 @@ void hth_peer_close(struct hth_peer *peer)
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
         hth_rpc_free(peer->rpc);
+        hth_members_free(peer->members);
         hth_admit_close(&peer->admit);
         hth_opendht_free(peer->opendht);
         if (!peer->lent)

@@ -31,6 +31,7 @@
 struct hth_lock;
 struct hth_opendht;
 struct hth_page;
+struct hth_members;
 struct hth_peer_join;
 
 struct hth_peer_opts {
@@ -61,8 +62,9 @@ struct hth_peer {
     struct hth_dht *dht;
     struct hth_opendht *opendht;
     struct hth_rpc *rpc;
-    struct hth_admit admit;   /* to a closed run */
-    struct hth_budget bodies; /* tensors of all connections, both ways */
+    struct hth_admit admit;      /* to a closed run */
+    struct hth_members *members; /* of it; NULL: the run is open */
+    struct hth_budget bodies;    /* tensors of all connections, both ways */
     struct hth_peer_join *join;
     struct hth_census *census; /* other nodes of this network, or of all; NULL when offline */
     struct hth_page *page;     /* NULL: none was asked for */

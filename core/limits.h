@@ -75,6 +75,7 @@
 #define HTH_BOARD_RECORDS_MAX           4096       /* believed under one key */
 #define HTH_BOARD_RECORDS_PER_OWNER_MAX 64         /* of them by one owner */
 #define HTH_BOARD_BYTES_MAX             (2u << 20) /* and their bytes */
+#define HTH_BOARD_WAITING_MAX           64         /* records whose owner's pass is not known yet */
 #define HTH_BOARD_VERIFY_PER_S_MAX      2000 /* signatures checked under one key in a second */
 #define HTH_ANNOUNCE_LAYERS_MAX         256
 #define HTH_ANNOUNCE_EXPERTS_MAX        65536 /* of one host in one layer */
