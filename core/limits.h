@@ -58,6 +58,7 @@
 #define HTH_CERT_NAME_MAX    32   /* bytes of a member's name */
 #define HTH_INVITE_ADDRS_MAX 4    /* addresses to join through */
 #define HTH_GATE_KNOWN       1024 /* verdicts remembered */
+#define HTH_REVOKED_MAX      400  /* serials: the list fits in a record */
 
 /* grid of experts */
 #define HTH_GRID_DIMS_MAX 3
