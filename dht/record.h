@@ -47,7 +47,8 @@ enum hth_record_kind {
     HTH_RECORD_PROGRESS = 5, /* samples done towards the next step */
     HTH_RECORD_STATE = 6,    /* "I can hand out the trunk's state" */
     HTH_RECORD_HEAD = 7,     /* "I hold this head of the run's steps" */
-    HTH_RECORD_PASS = 8      /* "I am a member of this closed run" (members.h) */
+    HTH_RECORD_PASS = 8,     /* "I am a member of this closed run" (members.h) */
+    HTH_RECORD_REVOKED = 9   /* a list of its revoked invites, which its owner signed */
 };
 
 /* flags */

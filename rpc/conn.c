@@ -313,6 +313,8 @@ static enum hth_err check_pass(struct rpc_conn *c, const struct hth_frame_msg *m
     struct hth_grant grant = {.class = HTH_MEMBER, .roles = HTH_MAY_ALL};
     if (a != NULL)
         HTH_TRY(a->admit(a->arg, &c->peer->id, m->u.hello.pass, m->u.hello.pass_len, &grant));
+    c->serial = grant.serial;
+    c->deputy = grant.deputy;
     c->class = grant.class;
     c->roles = grant.roles;
     return HTH_OK;
@@ -746,6 +748,26 @@ void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late)
         rpc_list_del(&c->busy);
         conn_check(rpc, c);
     }
+}
+
+static bool is_revoked(const struct rpc_conn *c, const uint64_t *serials, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (serials[i] != 0 && (serials[i] == c->serial || serials[i] == c->deputy))
+            return true;
+    return false;
+}
+
+void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count)
+{
+    hth_rpc_enter(rpc);
+    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
+        next = n->next;
+        if (c->state == CONN_READY && is_revoked(c, serials, count))
+            hth_rpc_conn_kill(c, HTH_E_PASS_REVOKED, NULL, true);
+    }
+    hth_rpc_leave(rpc);
 }
 
 void hth_rpc_conns_sweep(struct hth_rpc *rpc)

@@ -120,8 +120,7 @@ struct hth_rpc_idem {
 
 uint16_t hth_rpc_method(const struct hth_rpc_request *req);
 const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len);
-/* The tensors lie in one blob; keep it with hth_blob_ref beyond the answer. When none of them has
- * an element there is no blob: it is NULL. */
+/* They lie in one blob, to keep with hth_blob_ref; it is NULL when none of them has an element. */
 const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count);
 const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
 struct hth_addr hth_rpc_from(const struct hth_rpc_request *req); /* family 0: it is closed */
@@ -224,8 +223,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
 void hth_rpc_fetch(const struct hth_rpc *rpc);
 /* Shows a connected peer that we live: a PING, unless bytes were sent since the last nudge. */
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* The adaptive deadline that a call of this method would get if it is no probe; for a stranger the
- * longest one. */
+/* The adaptive deadline of such a call if it is no probe; for a stranger the longest one. */
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method);
 /* How late this process ran at most in the last 10 s, by its endpoint's timer and
@@ -237,6 +235,8 @@ void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
 void hth_rpc_lives(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
+/* Ends connections whose pass has one of these serials, or its deputy has: E_PASS_REVOKED. */
+void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count);
 struct hth_rpc_stats {
     uint64_t calls, calls_ok, calls_failed, calls_canceled, calls_refused;
     uint64_t requests, requests_refused, late_replies;
@@ -244,7 +244,6 @@ struct hth_rpc_stats {
     uint64_t dials, accepts, peers_dropped;
     uint32_t conns, peers, calls_now, requests_now;
 };
-
 void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out);
 
 #endif

@@ -181,6 +181,7 @@ struct rpc_conn {
     /* seldom */
     uint32_t version;
     uint64_t features;
+    uint64_t serial, deputy; /* of the peer's pass; 0: none */
     int64_t opened_us;
     uint64_t ping_id;
     uint64_t nudge_bytes; /* sent, ever, at the last nudge */

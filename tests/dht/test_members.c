@@ -22,7 +22,7 @@ struct peer {
     struct hth_members *members;
     struct hth_publisher *publisher;
     struct hth_board *board;
-    int live, refused;
+    int live, refused, lists;
     enum hth_err last_refusal;
 };
 
@@ -62,6 +62,14 @@ static enum hth_err fill(void *arg, struct hth_writer *out)
     return out->err;
 }
 
+static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t *data, size_t len)
+{
+    struct peer *p = arg;
+    (void)data, (void)len;
+    p->lists++;
+    hth_gate_revoked(p->gate, list->serial, list->count);
+}
+
 /* Gives the peer a pass, and what judges those of others. */
 static void enter(struct peer *p, uint8_t roles, int64_t life_us)
 {
@@ -85,7 +93,13 @@ static void enter(struct peer *p, uint8_t roles, int64_t life_us)
     p->own.admit = hth_gate_check;
     p->own.arg = p->gate;
     p->own.creds_len = hth_invite_creds(crypto, &invite, &p->env->pubkey, wall_us, p->own.creds);
-    assert_ok(hth_members_new(p->env, hth_node_dht(p->node), "net", &p->own, true, &p->members));
+    const struct hth_members_opts opts = {.network = "net",
+                                          .run = &run,
+                                          .own = &p->own,
+                                          .publishes = true,
+                                          .on_revoked = on_revoked,
+                                          .arg = p};
+    assert_ok(hth_members_new(p->env, hth_node_dht(p->node), &opts, &p->members));
 }
 
 static void publish(struct peer *p)
@@ -217,6 +231,43 @@ static void ended_pass_ends_belief(void **state)
     assert_int_equal(b.live, 0);
 }
 
+/* Signs a list; returns its length. */
+static size_t sign_list(uint64_t seq, uint64_t serial, uint8_t out[HTH_REVOKED_BYTES_MAX])
+{
+    static const struct hth_secret owner = {{1}};
+    struct hth_revoked list = {.seq = seq};
+    assert_ok(hth_revoked_add(&list, serial));
+    return hth_revoked_write(b.env->crypto, &list, &run.id, &owner, out);
+}
+
+static void revoked_members_are_not_believed(void **state)
+{
+    (void)state;
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX];
+    enter(&a, HTH_MAY_SERVE, 86400 * S);
+    publish(&a);
+    hth_world_run_for(w, 3 * S);
+    assert_int_equal(b.live, 1);
+    /* A third peer has the list, and is gone soon: the others keep it. */
+    static struct peer c;
+    c.node = hth_world_node(w, "c", NULL);
+    c.env = hth_node_env(c.node);
+    enter(&c, HTH_MAY_WATCH, 86400 * S);
+    assert_ok(hth_members_revoke(c.members, bytes, sign_list(5, HTH_MAY_SERVE, bytes)));
+    assert_err(HTH_E_STALE, hth_members_revoke(c.members, bytes, sign_list(4, 99, bytes)));
+    hth_world_run_for(w, 25 * S);
+    assert_int_equal(b.lists, 1);
+    leave(&c);
+    hth_world_run_for(w, 900 * S); /* longer than any record of it */
+    assert_int_equal(b.live, 0);
+    assert_int_equal(hth_members_count(b.members), 1);
+    enter(&c, HTH_MAY_WATCH, 86400 * S);
+    hth_world_run_for(w, 10 * S);
+    assert_int_equal(c.lists, 1);
+    assert_int_equal(b.lists, 1);
+    leave(&c);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -224,7 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(members_records_are_believed),  CASE(early_record_waits_for_its_pass),
         CASE(strangers_records_are_refused), CASE(roles_limit_kinds),
-        CASE(ended_pass_ends_belief),
+        CASE(ended_pass_ends_belief),        CASE(revoked_members_are_not_believed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

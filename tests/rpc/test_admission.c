@@ -173,6 +173,27 @@ static void strangers_are_not_asked(void **state)
     end();
 }
 
+static void revoked_peers_are_disconnected(void **state)
+{
+    (void)state;
+    static const uint64_t others[] = {0, 7, 9}, list[] = {7, 8};
+    struct hth_rpc_peer_info info;
+    begin();
+    cert.serial = 9; /* of b */
+    enter(&b, true);
+    assert_ok(call(METHOD_ECHO, &v[0]));
+    hth_rpc_revoke(b.rpc, others, HTH_ARRAY_LEN(others));
+    assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
+    assert_true(info.connected);
+    hth_gate_revoked(gate[1], list, HTH_ARRAY_LEN(list));
+    hth_rpc_revoke(b.rpc, list, HTH_ARRAY_LEN(list));
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(a.lost_err, HTH_E_PASS_REVOKED);
+    hth_world_run_for(w, 60 * HTH_US_PER_S); /* its back-off */
+    assert_err(HTH_E_PASS_REVOKED, call(METHOD_ECHO, &v[1]));
+    end();
+}
+
 static void roles_are_asked_for(void **state)
 {
     (void)state;
@@ -240,10 +261,14 @@ static void large_hellos_are_not_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_are_let_in),        cmocka_unit_test(strangers_stop_at_hello),
-        cmocka_unit_test(bad_passes_are_named),      cmocka_unit_test(strangers_are_not_asked),
-        cmocka_unit_test(roles_are_asked_for),       cmocka_unit_test(each_method_has_its_roles),
+        cmocka_unit_test(members_are_let_in),
+        cmocka_unit_test(strangers_stop_at_hello),
+        cmocka_unit_test(bad_passes_are_named),
+        cmocka_unit_test(strangers_are_not_asked),
+        cmocka_unit_test(roles_are_asked_for),
+        cmocka_unit_test(each_method_has_its_roles),
         cmocka_unit_test(large_hellos_are_not_read),
+        cmocka_unit_test(revoked_peers_are_disconnected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
