@@ -4,6 +4,7 @@
 
 #include "cli/config.h"
 #include "core/bytes.h"
+#include "core/mem.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -83,36 +84,94 @@ static enum hth_err find_run(struct hth_env *env, const struct hth_cli_net *net,
     return net->invited ? HTH_OK : HTH_E_CANCELED;
 }
 
-enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
-                            const struct hth_runfile *run, uint8_t roles, struct hth_admit *out)
+/* ---- revoked invites ----------------------------------------------------------------------- */
+
+static void take_list(struct hth_admit *a, const struct hth_revoked *list, const uint8_t *data,
+                      size_t len)
 {
-    struct hth_closed_run closed;
-    struct hth_grant grant;
+    a->revoked = *list;
+    memcpy(a->list, data, len);
+    a->list_len = len;
+    a->run.revoked = a->revoked.serial;
+    a->run.revoked_count = a->revoked.count;
+}
+
+/* A list that can't be read is left out: the others have it. */
+static void load_list(struct hth_env *env, struct hth_admit *a)
+{
+    struct hth_revoked list;
+    struct hth_blob *blob;
+    enum hth_err err = hth_file_read(env, a->path, HTH_REVOKED_BYTES_MAX, &blob);
+    if (err == HTH_OK) {
+        err = hth_revoked_read(env->crypto, &a->run, blob->data, blob->size, &list);
+        if (err == HTH_OK)
+            take_list(a, &list, blob->data, blob->size);
+        hth_blob_unref(blob);
+    }
+    if (err != HTH_OK && err != HTH_E_NO_FILE)
+        HTH_LOG(env, HTH_WARN, HTH_SUB_APP, "%s: %s; it is left out", a->path, hth_err_text(err));
+}
+
+enum hth_err hth_admit_revoke(struct hth_env *env, struct hth_admit *a,
+                              const struct hth_revoked *list, const uint8_t *data, size_t len)
+{
+    take_list(a, list, data, len);
+    hth_gate_revoked(a->gate, a->run.revoked, a->run.revoked_count);
+    if (a->path != NULL) {
+        struct hth_blob *blob = hth_blob_copy(data, len);
+        struct hth_span span = {blob, 0, len};
+        enum hth_err err = hth_file_write(env, a->path, &span, 1);
+        hth_blob_unref(blob);
+        if (err != HTH_OK)
+            HTH_LOG(env, HTH_WARN, HTH_SUB_APP, "%s: %s", a->path, hth_err_text(err));
+    }
+    enum hth_err own = hth_grant_check(&a->grant, &a->run, hth_wall_us(env));
+    return own == HTH_E_PASS_REVOKED ? own : HTH_OK;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static enum hth_err judge_own(struct hth_env *env, const struct hth_cli_net *net, uint8_t roles,
+                              struct hth_admit *a)
+{
+    struct hth_admission *own = &a->admission;
     int64_t wall_us = hth_wall_us(env);
+    own->creds_len = hth_invite_creds(env->crypto, &net->invite, &env->pubkey, wall_us, own->creds);
+    HTH_TRY(hth_creds_check(env->crypto, &a->run, &env->self, own->creds, own->creds_len, wall_us,
+                            &a->grant));
+    return roles != 0 && (a->grant.roles & roles) == 0 ? HTH_E_PASS_ROLE : HTH_OK;
+}
+
+enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
+                            const struct hth_runfile *run, uint8_t roles, const char *dir,
+                            struct hth_admit *out)
+{
     memset(out, 0, sizeof(*out));
-    enum hth_err err = find_run(env, net, run, &closed);
+    enum hth_err err = find_run(env, net, run, &out->run);
     if (err != HTH_OK)
         return err == HTH_E_CANCELED ? HTH_OK : err;
-    struct hth_admission *a = &out->admission;
-    a->creds_len = hth_invite_creds(env->crypto, &net->invite, &env->pubkey, wall_us, a->creds);
-    err =
-        hth_creds_check(env->crypto, &closed, &env->self, a->creds, a->creds_len, wall_us, &grant);
-    if (err == HTH_OK && roles != 0 && (grant.roles & roles) == 0)
-        err = HTH_E_PASS_ROLE;
+    if (dir != NULL) {
+        out->path = hth_asprintf("%s/revoked", dir);
+        load_list(env, out);
+    }
+    err = judge_own(env, net, roles, out);
     if (err != HTH_OK) {
         say_bad(err, &net->invite, run != NULL ? run->run : net->invite.run, roles);
         return err;
     }
-    out->gate = hth_gate_new(env, &closed);
-    a->admit = hth_gate_check;
-    a->arg = out->gate;
+    out->gate = hth_gate_new(env, &out->run);
+    hth_gate_revoked(out->gate, out->run.revoked, out->run.revoked_count);
+    out->admission.admit = hth_gate_check;
+    out->admission.arg = out->gate;
     return HTH_OK;
 }
 
 void hth_admit_close(struct hth_admit *admit)
 {
     hth_gate_free(admit->gate);
+    hth_free(admit->path);
     admit->gate = NULL;
+    admit->path = NULL;
 }
 
 const struct hth_admission *hth_admit_rpc(const struct hth_admit *admit)

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * owner.c: hearth owner: the key that closes a run, and the invites that it signs. Nothing here
- * talks to a network: an invite is a text, which a person sends to a person.
+ * owner.c: hearth owner: the key that closes a run, and the invites that it signs. An invite is a
+ * text, which a person sends to a person: only a list of revoked ones is put into the network.
  *
  *   DIR/key       the owner's key, a file like a peer's (net/identity.h)
+ *   DIR/revoked.RUN  the list of that run, as it is published (admission/revoke.h)
  *   DIR/invites   a line for each invite: serial, time of its end, class, roles, run, name
  */
 #define _DEFAULT_SOURCE
-#include "app/admit.h"
+#include "app/peer.h"
 #include "cli/config.h"
 #include "core/bytes.h"
 #include "core/guess.h"
 #include "core/mem.h"
+#include "dht/record.h"
 #include "net/crypto.h"
 #include "net/identity.h"
 #include "net/net.h"
@@ -30,6 +32,8 @@
 
 struct owner {
     const char *word, *dir, *run_path, *name;
+    uint64_t serial;        /* to revoke */
+    struct hth_cli_net net; /* only --join */
     const char *address[HTH_INVITE_ADDRS_MAX];
     size_t address_count;
     uint8_t roles;
@@ -37,6 +41,7 @@ struct owner {
     int64_t days;
 
     char *key_path, *list_path;
+    int code; /* to exit with, if no step fails */
     struct hth_secret secret;
     struct hth_pubkey pub;
     char hex[2 * HTH_PUBKEY_LEN + 1]; /* the public key */
@@ -51,8 +56,10 @@ static const struct argp_option options[] = {
      "Folder of the owner's key and of the list of invites (default: owner below "
      "~/.local/state/hearth)",
      0},
+    {"run", 'r', "FILE", 0, "The run file, with the owner's public key (required)", 0},
+    {"join", 'j', "HOST:PORT", 0, "revoke: a peer of the run (default: through remembered peers)",
+     0},
     {NULL, 0, NULL, 0, "Of an invite:", 1},
-    {"run", 'r', "FILE", 0, "The run file, with the owner's public key (required)", 1},
     {"name", KEY_NAME, "NAME", 0, "Name of the person or machine that gets it (required)", 1},
     {"roles", KEY_ROLES, "LIST", 0,
      "Rights, of train, serve, reduce and watch (default: train,serve,reduce,watch)", 1},
@@ -65,7 +72,7 @@ static const struct argp_option options[] = {
 
 static void take_word(struct owner *o, const char *arg, struct argp_state *state)
 {
-    static const char *const words[] = {"init", "invite", "list"};
+    static const char *const words[] = {"init", "invite", "list", "revoke"};
     char hint[80];
     for (size_t i = 0; i < HTH_ARRAY_LEN(words); i++)
         if (strcmp(arg, words[i]) == 0)
@@ -86,6 +93,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case 'r':
         o->run_path = arg;
+        return 0;
+    case 'j':
+        hth_cli_check_host(state, "--join", arg, 1, "example.org:4700");
+        if (o->net.join_count == HTH_CLI_JOIN_MAX)
+            argp_error(state, "--join is given more than %d times", HTH_CLI_JOIN_MAX);
+        o->net.join[o->net.join_count++] = arg;
         return 0;
     case KEY_NAME:
         if (strlen(arg) > HTH_CERT_NAME_MAX || hth_name_check(arg, strlen(arg)) != HTH_OK)
@@ -115,13 +128,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->address[o->address_count++] = arg;
         return 0;
     case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
+        if (state->arg_num == 0)
+            take_word(o, arg, state);
+        else if (state->arg_num == 1 && strcmp(o->word, "revoke") == 0)
+            o->serial = hth_cli_number(state, "SERIAL", arg, 1, UINT64_MAX);
+        else
             return ARGP_ERR_UNKNOWN;
-        take_word(o, arg, state);
         return 0;
     case ARGP_KEY_END:
         if (o->word == NULL)
-            argp_error(state, "expected init, invite or list, such as: hearth owner init");
+            argp_error(state, "expected init, invite, list or revoke, such as: hearth owner init");
+        if (strcmp(o->word, "revoke") == 0 && (o->run_path == NULL || o->serial == 0))
+            argp_error(state, "SERIAL and --run FILE are required, such as: hearth owner revoke "
+                              "1795814913 --run runs/fashion.yaml");
         if (strcmp(o->word, "invite") == 0 && (o->run_path == NULL || o->name == NULL))
             argp_error(state, "--run FILE and --name NAME are required, such as: hearth owner "
                               "invite --run runs/fashion.yaml --name ana");
@@ -134,9 +153,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc = "init | invite | list",
+    .args_doc = "init | invite | list | revoke SERIAL",
     .doc = "Close a run to strangers. init makes the owner's key and prints the lines for the run "
-           "file, invite prints an invite to that run, and list shows all that were made.",
+           "file, invite prints an invite to that run, list shows all that were made, and revoke "
+           "ends one in the "
+           "whole swarm.",
 };
 
 /* ---- the key ------------------------------------------------------------------------------- */
@@ -307,14 +328,153 @@ static enum hth_err invite_for(struct owner *o, const struct hth_runfile *run)
     return HTH_OK;
 }
 
-static enum hth_err make_invite(struct owner *o)
+/* ---- revoking ------------------------------------------------------------------------------ */
+
+/* A list on its way into the DHT. */
+struct publishing {
+    struct hth_peer peer;
+    const uint8_t *list;
+    size_t len;
+    struct hth_dht_put *put;
+};
+
+static void on_put(void *arg, enum hth_err err)
+{
+    struct publishing *p = arg;
+    if (err != HTH_OK)
+        hth_cli_say_error("no peer took the list: %s; repeat the command", hth_err_text(err));
+    hth_peer_stop(&p->peer, hth_exit_of(err));
+}
+
+static void on_joined(void *arg)
+{
+    struct publishing *p = arg;
+    struct hth_env *env = p->peer.env;
+    struct hth_topic topic;
+    struct hth_dht_key key;
+    uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
+    size_t len;
+    int64_t wall_us = hth_wall_us(env);
+    hth_topic_init(&topic, env->crypto, p->peer.network, HTH_RECORD_REVOKED, "", 0);
+    hth_topic_key(&topic, env->crypto, hth_topic_epoch(wall_us), &key);
+    const struct hth_record rec = {.kind = HTH_RECORD_REVOKED,
+                                   .network = topic.network,
+                                   .seq = (uint64_t)wall_us,
+                                   .issued_us = wall_us,
+                                   .life_ms = 600 * 1000,
+                                   .payload = p->list,
+                                   .payload_len = p->len};
+    enum hth_err err = hth_record_seal(env, &key, &rec, bytes, sizeof(bytes), &len);
+    if (err == HTH_OK)
+        err = hth_dht_put(p->peer.dht, &key, bytes, len, on_put, p, &p->put);
+    if (err != HTH_OK)
+        on_put(p, err);
+}
+
+static int publish(const struct owner *o, const char *run, const uint8_t *list, size_t len)
+{
+    const struct hth_cli_log log = {0};
+    struct publishing p = {.list = list, .len = len};
+    const struct hth_peer_opts opts = {.verb = "owner",
+                                       .net = &o->net,
+                                       .log = &log,
+                                       .network = run,
+                                       .quiet = true,
+                                       .ephemeral = true};
+    int code = hth_peer_open(&opts, &p.peer);
+    if (code != HTH_EXIT_OK)
+        return code;
+    p.peer.on_joined = on_joined;
+    p.peer.arg = &p;
+    code = hth_peer_run(&p.peer);
+    if (p.put != NULL)
+        hth_dht_withdraw(p.peer.dht, p.put);
+    hth_peer_jobs_end(&p.peer);
+    hth_peer_close(&p.peer);
+    return code;
+}
+
+/* The list as it was; none is an empty one. Errors, printed: of a file that can't be used. */
+static enum hth_err read_revoked(const char *path, const struct hth_closed_run *closed,
+                                 struct hth_revoked *out)
+{
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX + 1];
+    memset(out, 0, sizeof(*out));
+    FILE *f = fopen(path, "re");
+    if (f == NULL && errno == ENOENT)
+        return HTH_OK;
+    size_t len = f != NULL ? fread(bytes, 1, sizeof(bytes), f) : 0;
+    if (f != NULL)
+        fclose(f);
+    enum hth_err err = hth_revoked_read(hth_crypto_openssl(), closed, bytes, len, out);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s: %s; move it away to begin anew", path, hth_err_text(err));
+    return err;
+}
+
+/* Written aside and renamed: a list that was lost would end for those who have not heard it. */
+static enum hth_err write_revoked(const char *path, const uint8_t *list, size_t len)
+{
+    char *aside = hth_asprintf("%s.new", path);
+    FILE *f = fopen(aside, "we");
+    bool good =
+        f != NULL && fwrite(list, 1, len, f) == len && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    if (f != NULL)
+        good &= fclose(f) == 0;
+    good = good && rename(aside, path) == 0;
+    if (!good)
+        hth_cli_say_error("%s can't be written", path);
+    hth_free(aside);
+    return good ? HTH_OK : HTH_E_IO;
+}
+
+static enum hth_err revoke_in(struct owner *o, const char *path, const char *run,
+                              const struct hth_closed_run *closed)
+{
+    struct hth_revoked revoked;
+    uint8_t list[HTH_REVOKED_BYTES_MAX];
+    HTH_TRY(read_revoked(path, closed, &revoked));
+    enum hth_err err = hth_revoked_add(&revoked, o->serial);
+    if (err == HTH_OK)
+        revoked.seq = HTH_MAX(revoked.seq + 1, (uint64_t)time(NULL) * HTH_US_PER_S);
+    else if (err != HTH_E_DUPLICATE) {
+        hth_cli_say_error("%s: it has %d serials already, and has room for no more", path,
+                          HTH_REVOKED_MAX);
+        return err;
+    }
+    size_t len = hth_revoked_write(hth_crypto_openssl(), &revoked, &closed->id, &o->secret, list);
+    HTH_TRY(write_revoked(path, list, len));
+    o->code = publish(o, run, list, len);
+    if (o->code == HTH_EXIT_OK)
+        hth_say("revoked %llu; the members of run '%s' pass it on", (unsigned long long)o->serial,
+                run);
+    else
+        hth_cli_say_error("%llu is in %s, but not published yet: repeat the command",
+                          (unsigned long long)o->serial, path);
+    return HTH_OK;
+}
+
+static enum hth_err revoke_one(struct owner *o, const struct hth_runfile *run)
+{
+    struct hth_invite invite;
+    struct hth_closed_run closed;
+    HTH_TRY(take_run(o, run, &invite, &closed));
+    char *path = hth_asprintf("%s/revoked.%s", o->dir, run->run);
+    enum hth_err err = revoke_in(o, path, run->run, &closed);
+    hth_free(path);
+    return err;
+}
+
+/* ---- verb ---------------------------------------------------------------------------------- */
+
+static enum hth_err with_run(struct owner *o)
 {
     struct hth_runfile *run;
     HTH_TRY(load_key(o, false, NULL));
     enum hth_err err = hth_config_load(o->run_path, &run);
     if (err != HTH_OK)
         return err == HTH_E_NO_FILE ? HTH_E_CONFIG : err;
-    err = invite_for(o, run);
+    err = strcmp(o->word, "invite") == 0 ? invite_for(o, run) : revoke_one(o, run);
     hth_runfile_free(run);
     return err;
 }
@@ -326,15 +486,16 @@ int hth_verb_owner(int argc, char **argv)
         return HTH_EXIT_USAGE;
     char *base = hth_cli_default_dir();
     char *dir = o.dir != NULL ? hth_strdup(o.dir) : hth_asprintf("%s/owner", base);
+    o.dir = dir;
     o.key_path = hth_asprintf("%s/key", dir);
     o.list_path = hth_asprintf("%s/invites", dir);
-    hth_free(dir);
-    hth_free(base);
-    enum hth_err err = strcmp(o.word, "init") == 0     ? init(&o)
-                       : strcmp(o.word, "invite") == 0 ? make_invite(&o)
-                                                       : list(&o);
+    enum hth_err err = strcmp(o.word, "init") == 0   ? init(&o)
+                       : strcmp(o.word, "list") == 0 ? list(&o)
+                                                     : with_run(&o);
     memset(&o.secret, 0, sizeof(o.secret));
     hth_free(o.list_path);
     hth_free(o.key_path);
-    return hth_exit_of(err);
+    hth_free(dir);
+    hth_free(base);
+    return err == HTH_OK ? o.code : hth_exit_of(err);
 }

@@ -359,9 +359,37 @@ static void on_offline(void *arg)
         peer->on_joined(peer->arg);
 }
 
+static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t *data, size_t len)
+{
+    struct hth_peer *peer = arg;
+    enum hth_err err = hth_admit_revoke(peer->env, &peer->admit, list, data, len);
+    hth_rpc_revoke(peer->rpc, list->serial, list->count);
+    if (err == HTH_OK)
+        return;
+    hth_cli_say_error("--invite: %s", hth_err_text(err));
+    hth_peer_stop(peer, hth_exit_of(err));
+}
+
+static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_peer *peer)
+{
+    const struct hth_members_opts members = {.network = peer->network,
+                                             .run = &peer->admit.run,
+                                             .own = hth_admit_rpc(&peer->admit),
+                                             .publishes = !opts->ephemeral,
+                                             .on_revoked = on_revoked,
+                                             .arg = peer};
+    if (members.own == NULL)
+        return HTH_OK;
+    HTH_TRY(hth_members_new(peer->env, peer->dht, &members, &peer->members));
+    if (peer->admit.list_len == 0)
+        return HTH_OK;
+    return hth_members_revoke(peer->members, peer->admit.list, peer->admit.list_len);
+}
+
 static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
-    enum hth_err err = hth_admit_open(peer->env, opts->net, opts->run, opts->roles, &peer->admit);
+    enum hth_err err = hth_admit_open(peer->env, opts->net, opts->run, opts->roles,
+                                      opts->ephemeral ? NULL : peer->dir, &peer->admit);
     if (err != HTH_OK)
         return hth_exit_of(err);
     peer->once = opts->net->once || opts->ephemeral;
@@ -369,10 +397,8 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
     if (err != HTH_OK)
         return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;
     int code = open_port(opts, peer);
-    const struct hth_admission *own = hth_admit_rpc(&peer->admit);
-    if (code == HTH_EXIT_OK && own != NULL)
-        code = hth_exit_of(hth_members_new(peer->env, peer->dht, peer->network, own,
-                                           !opts->ephemeral, &peer->members));
+    if (code == HTH_EXIT_OK)
+        code = hth_exit_of(open_members(opts, peer));
     if (code == HTH_EXIT_OK)
         hth_peer_join_drop_self(peer->join, &peer->listen);
     if (code == HTH_EXIT_OK && !opts->dials_only && choose_announce(opts->net, peer) != HTH_OK)

@@ -12,7 +12,7 @@
 
 struct member {
     struct hth_pubkey key;
-    uint8_t roles;
+    struct hth_grant grant;
 };
 
 struct hth_members {
@@ -47,7 +47,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         who->key = rec->owner;
         hth_map_put(m->by_key, who->key.b, sizeof(who->key.b), who);
     }
-    who->roles = grant.roles;
+    who->grant = grant;
     *user = who;
     return HTH_OK;
 }
@@ -89,7 +89,8 @@ static bool admits(void *arg, const struct hth_pubkey *owner, uint8_t kind)
     if (needed == 0 || memcmp(owner->b, m->env->pubkey.b, sizeof(owner->b)) == 0)
         return true;
     const struct member *who = hth_map_get(m->by_key, owner->b, sizeof(owner->b));
-    return who != NULL && (who->roles & needed) != 0;
+    return who != NULL && (who->grant.roles & needed) != 0 &&
+           hth_grant_check(&who->grant, &m->run, hth_wall_us(m->env)) == HTH_OK;
 }
 
 static enum hth_err fill(void *arg, struct hth_writer *w)
@@ -126,6 +127,8 @@ enum hth_err hth_members_revoke(struct hth_members *m, const uint8_t *data, size
     if (list.seq <= m->revoked.seq)
         return HTH_E_STALE;
     m->revoked = list;
+    m->run.revoked = m->revoked.serial;
+    m->run.revoked_count = m->revoked.count;
     memcpy(m->list, data, len);
     m->list_len = len;
     return publish_list(m);

@@ -119,6 +119,49 @@ static void invited_peers_train(void **state)
     place_end(p);
 }
 
+/* The owner's word ends a member's part in the run, and the others keep that word. */
+static void revoked_member_ends(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    struct hth_invite got;
+    struct hth_cert cert;
+    size_t len;
+    toy_init(&t, p, 1000000);
+    close_run(&t);
+    const char *ana = invite(&t, "ana", "serve"), *ben = invite(&t, "ben", "train");
+    t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
+                   place_path(p, "node"));
+    proc_wait_text(t.node, "you are the first of run 'toy'");
+    t.host[0] = START(p, "host", "serve", "--run", t.run, "--invite", ana, "--listen", t.addr[2],
+                      "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    proc_wait_text(t.host[0], "serving 8 experts");
+    const char *const more[] = {"--invite", ben, NULL};
+    toy_start_trainer(&t, "trainer", more);
+    proc_wait_text(t.trainer, "test after 100 updates");
+
+    char *text = place_read(ben + 1, &len);
+    assert_ok(hth_invite_read(text, len, &got));
+    free(text);
+    hth_invite_cert(&got, &cert);
+    struct proc *proc = START(p, "revoke", "owner", "revoke",
+                              place_text(p, "%llu", (unsigned long long)cert.serial), "--dir",
+                              place_path(p, "owner"), "--run", t.run, "--join", t.addr[1]);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "revoked");
+    assert_int_equal(proc_wait(t.trainer), ADMISSION_CODE);
+    proc_must_say(t.trainer, hth_err_text(HTH_E_PASS_REVOKED));
+    /* The host knows, and tells a fresh folder of ben's. */
+    struct wait w = {0};
+    while (!place_exists(p, "host/revoked"))
+        wait_step(&w, "the host's list");
+    proc = START(p, "again", "train", "--run", t.run, "--invite", ben, "--listen", t.addr[3],
+                 "--dir", place_path(p, "again"));
+    assert_int_equal(proc_wait(proc), ADMISSION_CODE);
+    proc_must_say(proc, hth_err_text(HTH_E_PASS_REVOKED));
+    place_end(p);
+}
+
 /* Starts a trainer with the invite and expects its words and the exit code. */
 static void must_not_train(struct toy *t, const char *with, int code, const char *text)
 {
@@ -167,6 +210,7 @@ static void bad_invites_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASE(invited_peers_train), CASE(bad_invites_are_named)};
+    const struct CMUnitTest tests[] = {CASE(invited_peers_train), CASE(revoked_member_ends),
+                                       CASE(bad_invites_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
