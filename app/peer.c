@@ -392,7 +392,7 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
                                       opts->ephemeral ? NULL : peer->dir, &peer->admit);
     if (err != HTH_OK)
         return hth_exit_of(err);
-    peer->once = opts->net->once || opts->ephemeral;
+    peer->once = opts->net->once;
     err = hth_peer_join_new(opts, peer, &peer->join);
     if (err != HTH_OK)
         return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;

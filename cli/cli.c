@@ -264,7 +264,7 @@ static const struct argp_option dial_options[] = {
      1},
     {"once", KEY_ONCE, NULL, 0, "End with code 4 if no peer to join answers (default: try on)", 1},
     {"invite", KEY_INVITE, "TEXT|@FILE|-", 0,
-     "Invite to a closed run, as text, in a file, or on standard input", 1},
+     "With --join: invite to a closed run, as text, in a file, or on standard input", 1},
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
     {"threads", KEY_THREADS, "N", 0,
      "Number of compute threads (default: cores - 1; without a network: cores)", 1},
@@ -320,6 +320,15 @@ enum hth_err hth_cli_invite(const char *arg, struct hth_invite *out, const char 
     return err;
 }
 
+void hth_cli_take_invite(struct argp_state *state, const char *arg, struct hth_cli_net *net)
+{
+    const char *why;
+    net->invited = hth_cli_invite(arg, &net->invite, &why) == HTH_OK;
+    if (!net->invited)
+        argp_error(state, "--invite: %s; expected hearth1.TEXT, @FILE or -, such as @ana.invite",
+                   why);
+}
+
 static void check_network(struct argp_state *state, const char *name)
 {
     if (hth_name_check(name, strlen(name)) != HTH_OK)
@@ -332,7 +341,6 @@ static void check_network(struct argp_state *state, const char *name)
 static error_t parse_net(int key, char *arg, struct argp_state *state)
 {
     struct hth_cli_net *net = state->input;
-    const char *why;
     switch (key) {
     case 'j':
         hth_cli_check_host(state, "--join", arg, 1, "example.org:4700");
@@ -353,10 +361,7 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
         net->announce = arg;
         break;
     case KEY_INVITE:
-        net->invited = hth_cli_invite(arg, &net->invite, &why) == HTH_OK;
-        if (!net->invited)
-            argp_error(state,
-                       "--invite: %s; expected hearth1.TEXT, @FILE or -, such as @ana.invite", why);
+        hth_cli_take_invite(state, arg, net);
         break;
     case KEY_NETWORK:
         check_network(state, arg);

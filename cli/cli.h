@@ -80,6 +80,8 @@ void hth_cli_check_host(struct argp_state *state, const char *flag, const char *
 enum hth_err hth_cli_secret(const char *arg, char *out, size_t max, size_t *len) HTH_MUST;
 /* Reads an invite so; on an error *why is a sentence. Errors: those of hth_invite_read too. */
 enum hth_err hth_cli_invite(const char *arg, struct hth_invite *out, const char **why) HTH_MUST;
+/* Takes an --invite in an argp parser; calls argp_error if it is none. */
+void hth_cli_take_invite(struct argp_state *state, const char *arg, struct hth_cli_net *net);
 /* Checks a folder, which may be missing, in the same way. */
 void hth_cli_check_folder(struct argp_state *state, const char *flag, const char *path,
                           const char *example);
