@@ -112,7 +112,8 @@ static void invited_peers_train(void **state)
 
     proc = START(p, "status", "status", "--json", "--invite", ben);
     assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "\"served\"");
+    proc_must_say(proc, "\"silent\":false");
+    proc_must_say(proc, "\"experts\":8");
     proc = START(p, "list", "owner", "list", "--dir", place_path(p, "owner"));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
