@@ -207,7 +207,9 @@ static void refused(struct hth_peer *peer, const struct hth_peer_id *id, enum ht
 static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 {
     struct hth_peer *peer = arg;
-    if (hth_exit_of(err) == HTH_EXIT_ADMISSION)
+    /* A member learns of its own revocation by the owner's list; here it may be the other's. */
+    bool by_list = err == HTH_E_PASS_REVOKED && peer->admit.gate != NULL;
+    if (hth_exit_of(err) == HTH_EXIT_ADMISSION && !by_list)
         refused(peer, id, err);
     if (peer->on_peer_lost != NULL)
         peer->on_peer_lost(peer->on_peer_lost_arg, id, err);
@@ -367,7 +369,9 @@ static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t 
     if (err == HTH_OK)
         return;
     hth_cli_say_error("--invite: %s", hth_err_text(err));
-    hth_peer_stop(peer, hth_exit_of(err));
+    peer->ousted = err;
+    if (!peer->draining)
+        on_signal(peer);
 }
 
 static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_peer *peer)
@@ -473,7 +477,7 @@ int hth_peer_run(struct hth_peer *peer)
 
 void hth_peer_stop(struct hth_peer *peer, int exit_code)
 {
-    peer->exit_code = exit_code;
+    peer->exit_code = peer->ousted != HTH_OK ? hth_exit_of(peer->ousted) : exit_code;
     hth_net_stop(peer->env);
 }
 

@@ -90,6 +90,7 @@ struct hth_peer {
     bool draining, elsewhere, lent; /* lent: env is the caller's */
     bool once;                      /* ends when a peer turns it away */
     enum hth_err refused;           /* by another peer of the run, as last printed */
+    enum hth_err ousted;            /* its invite was revoked: it drains, and ends with that */
     int exit_code;
 };
 

@@ -325,7 +325,7 @@ static void turn_away(struct rpc_conn *c, enum hth_err err)
 {
     char text[HTH_RPC_TEXT_MAX];
     struct rpc_peer *p = hth_rpc_peer_ref(c->peer);
-    snprintf(text, sizeof(text), "run '%s' is closed: %s", c->rpc->opts.network, hth_err_text(err));
+    snprintf(text, sizeof(text), "run '%s': %s", c->rpc->opts.network, hth_err_text(err));
     hth_rpc_conn_kill(c, err, hth_frame_clean(text), true);
     if (c->accepted)
         hth_rpc_peer_forget(p);

@@ -105,7 +105,7 @@ static void must_be_turned_away(enum hth_err err, struct swarm_verdict *verdict)
     struct hth_rpc_stats stats;
     char want[HTH_RPC_TEXT_MAX + 1];
     assert_err(err, call(METHOD_ECHO, verdict));
-    snprintf(want, sizeof(want), "run 'test' is closed: %s", hth_err_text(err));
+    snprintf(want, sizeof(want), "run 'test': %s", hth_err_text(err));
     assert_string_equal(verdict->text, want);
     assert_int_equal(b.seen, 0);
     hth_rpc_stats(b.rpc, &stats);
