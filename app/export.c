@@ -32,7 +32,7 @@ struct exporting {
     struct hth_opened_opts from;
     const char *out;
     enum hth_dtype dtype;
-    struct hth_cli_net net; /* only --join and --network */
+    struct hth_cli_net net; /* only --join, --invite and --network */
     int64_t patience_us;    /* for the next expert */
 
     struct hth_env *env;
@@ -150,6 +150,7 @@ static int join(struct exporting *x, const struct hth_fetch_opts *fetch)
                                        .log = &log,
                                        .network = x->net.network != NULL ? x->net.network
                                                                          : x->opened.run->run,
+                                       .run = x->opened.run,
                                        .quiet = true,
                                        .ephemeral = true};
     struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;
@@ -365,6 +366,9 @@ static error_t parse_export(int key, char *arg, struct argp_state *state)
         else
             x->net.join[x->net.join_count++] = arg;
         return 0;
+    case 'i':
+        hth_cli_take_invite(state, arg, &x->net);
+        return 0;
     case 'w':
         if (hth_cli_parse_time(arg, &x->patience_us) != HTH_OK || x->patience_us <= 0)
             argp_error(state, "--wait '%s': expected a time such as 20s or 2min", arg);
@@ -396,6 +400,7 @@ int hth_verb_export(int argc, char **argv)
          "Fetch the experts from their hosts, through this peer (repeatable; default: the folder's "
          "experts/)",
          0},
+        {"invite", 'i', "TEXT|@FILE|-", 0, "With --join: invite to a closed run", 0},
         {"wait", 'w', "TIME", 0, "With --join: for the next expert (default 20s)", 0},
         {"network", 'n', "NAME", 0, "The swarm's name (default: the run file's)", 0},
         {"data", 'd', "DATA", 0,

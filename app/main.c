@@ -28,6 +28,8 @@ static const struct verb verbs[] = {
     {"status", hth_verb_status, "list a swarm's hosts, experts and load"},
     {"monitor", hth_verb_monitor, "show a run on a page: loss, speed, who takes part"},
     {"watch", hth_verb_watch, "watch a run on the terminal: loss, peers, experts, events"},
+    {"owner", hth_verb_owner, "close a run: make its owner's key, and invites"},
+    {"invite", hth_verb_invite, "show what an invite is for"},
     {"data", hth_verb_data, "make a data set from your own files, and show one"},
     {"new", hth_verb_new, "write the run file of a data set, with sizes that fit"},
     {"run", hth_verb_run, "check a run file: every key, and the size of experts and trunk"},

@@ -251,6 +251,7 @@ static enum hth_err build(struct monitor_verb *m)
     opts.dir = m->history;
     opts.join_command = m->join_command;
     opts.join_complete = m->join_at != NULL && m->at.run_path != NULL;
+    opts.admission = hth_admit_rpc(&m->at.peer.admit);
     HTH_TRY(hth_monitor_new(m->at.peer.env, m->at.peer.dht, &opts, &m->monitor));
     if (m->model_dir != NULL)
         m->prompts = hth_prompts_new(m->at.peer.env, m->model_dir, show, m);

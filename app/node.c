@@ -191,12 +191,14 @@ static void announce(struct node_verb *n)
 
 static int run_node(struct node_verb *n)
 {
-    const char *network = n->run != NULL ? n->run->run : "";
+    const char *network = n->run != NULL ? n->run->run : n->net.invited ? n->net.invite.run : "";
     const struct hth_peer_opts peer_opts = {
         .verb = "node",
         .net = &n->net,
         .log = &n->log,
         .network = n->net.network != NULL ? n->net.network : network,
+        .run = n->run,
+        .roles = n->run != NULL ? HTH_MAY_REDUCE : 0,
         .rpc_listens = true,
         .may_be_first = true,
     };
@@ -207,7 +209,7 @@ static int run_node(struct node_verb *n)
     n->peer.on_drain = on_drain;
     n->peer.status_json = status_json;
     n->peer.arg = n;
-    if (n->net.network != NULL || n->run != NULL)
+    if (n->peer.network[0] != '\0')
         announce(n);
     enum hth_err err = n->run != NULL ? open_helper(n) : HTH_OK;
     if (err != HTH_OK)

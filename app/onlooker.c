@@ -28,8 +28,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_child children[] = {
     {&hth_cli_net_argp, 0, NULL, 0}, {&hth_cli_log_argp, 0, NULL, 0}, {0}};
-const struct argp hth_onlooker_argp = {
-    .options = options, .parser = parse, .children = children};
+const struct argp hth_onlooker_argp = {.options = options, .parser = parse, .children = children};
 
 static enum hth_err read_run(struct hth_onlooker *o)
 {
@@ -58,7 +57,11 @@ int hth_onlooker_open(struct hth_onlooker *o, const struct hth_peer_opts *opts)
         also[i] = o->own[i].addr;
     peer.net = &o->net;
     peer.log = &o->log;
-    peer.network = o->net.network != NULL || o->run == NULL ? o->net.network : o->run->run;
+    peer.run = o->run;
+    peer.network = o->net.network != NULL ? o->net.network
+                   : o->run != NULL       ? o->run->run
+                   : o->net.invited       ? o->net.invite.run
+                                          : NULL;
     peer.also = also;
     peer.also_count = o->net.join_count == 0 ? o->own_count : 0;
     int code = hth_peer_open(&peer, &o->peer);

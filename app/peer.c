@@ -7,6 +7,7 @@
 #include "app/peer_addr.h"
 #include "app/peer_join.h"
 #include "core/mem.h"
+#include "dht/members.h"
 #include "dht/opendht.h"
 #include "dht/uid.h"
 #include "net/crypto.h"
@@ -191,9 +192,25 @@ static int64_t bodies_bytes(void)
     return hth_cli_bodies_bytes(pages > 0 && page_bytes > 0 ? pages * page_bytes : 0);
 }
 
+/* Says that a peer of a closed run has turned us away. Its word ends no process that is to stay. */
+static void refused(struct hth_peer *peer, const struct hth_peer_id *id, enum hth_err err)
+{
+    char text[HTH_PEER_SHORT_LEN];
+    if (err != peer->refused)
+        hth_cli_say_error("peer %s turns this one away: %s", hth_peer_id_short(id, text),
+                          hth_err_text(err));
+    peer->refused = err;
+    if (peer->once && !peer->draining)
+        hth_peer_stop(peer, HTH_EXIT_ADMISSION);
+}
+
 static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 {
     struct hth_peer *peer = arg;
+    /* A member learns of its own revocation by the owner's list; here it may be the other's. */
+    bool by_list = err == HTH_E_PASS_REVOKED && peer->admit.gate != NULL;
+    if (hth_exit_of(err) == HTH_EXIT_ADMISSION && !by_list)
+        refused(peer, id, err);
     if (peer->on_peer_lost != NULL)
         peer->on_peer_lost(peer->on_peer_lost_arg, id, err);
 }
@@ -242,6 +259,7 @@ static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *
     struct hth_rpc_opts rpc_opts = HTH_RPC_OPTS_INIT;
     rpc_opts.network = peer->network;
     rpc_opts.listen = opts->rpc_listens ? listen : NULL;
+    rpc_opts.admission = hth_admit_rpc(&peer->admit);
     hth_budget_init(&peer->bodies, bodies_bytes(), NULL);
     rpc_opts.budget = &peer->bodies;
     rpc_opts.on_peer_lost = peer_lost;
@@ -343,12 +361,48 @@ static void on_offline(void *arg)
         peer->on_joined(peer->arg);
 }
 
+static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t *data, size_t len)
+{
+    struct hth_peer *peer = arg;
+    enum hth_err err = hth_admit_revoke(peer->env, &peer->admit, list, data, len);
+    hth_rpc_revoke(peer->rpc, list->serial, list->count);
+    if (err == HTH_OK)
+        return;
+    hth_cli_say_error("--invite: %s", hth_err_text(err));
+    peer->ousted = err;
+    if (!peer->draining)
+        on_signal(peer);
+}
+
+static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_peer *peer)
+{
+    const struct hth_members_opts members = {.network = peer->network,
+                                             .run = &peer->admit.run,
+                                             .own = hth_admit_rpc(&peer->admit),
+                                             .publishes = !opts->ephemeral,
+                                             .on_revoked = on_revoked,
+                                             .arg = peer};
+    if (members.own == NULL)
+        return HTH_OK;
+    HTH_TRY(hth_members_new(peer->env, peer->dht, &members, &peer->members));
+    if (peer->admit.list_len == 0)
+        return HTH_OK;
+    return hth_members_revoke(peer->members, peer->admit.list, peer->admit.list_len);
+}
+
 static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
-    enum hth_err err = hth_peer_join_new(opts, peer, &peer->join);
+    enum hth_err err = hth_admit_open(peer->env, opts->net, opts->run, opts->roles,
+                                      opts->ephemeral ? NULL : peer->dir, &peer->admit);
+    if (err != HTH_OK)
+        return hth_exit_of(err);
+    peer->once = opts->net->once;
+    err = hth_peer_join_new(opts, peer, &peer->join);
     if (err != HTH_OK)
         return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;
     int code = open_port(opts, peer);
+    if (code == HTH_EXIT_OK)
+        code = hth_exit_of(open_members(opts, peer));
     if (code == HTH_EXIT_OK)
         hth_peer_join_drop_self(peer->join, &peer->listen);
     if (code == HTH_EXIT_OK && !opts->dials_only && choose_announce(opts->net, peer) != HTH_OK)
@@ -423,7 +477,7 @@ int hth_peer_run(struct hth_peer *peer)
 
 void hth_peer_stop(struct hth_peer *peer, int exit_code)
 {
-    peer->exit_code = exit_code;
+    peer->exit_code = peer->ousted != HTH_OK ? hth_exit_of(peer->ousted) : exit_code;
     hth_net_stop(peer->env);
 }
 
@@ -439,6 +493,8 @@ void hth_peer_close(struct hth_peer *peer)
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
         hth_rpc_free(peer->rpc);
+        hth_members_free(peer->members);
+        hth_admit_close(&peer->admit);
         hth_opendht_free(peer->opendht);
         if (!peer->lent)
             hth_net_free(peer->env);

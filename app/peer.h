@@ -18,6 +18,7 @@
 #define HTH_APP_PEER_H
 
 #include "monitor/about.h"
+#include "app/admit.h"
 #include "app/reach.h"
 #include "cli/cli.h"
 #include "core/budget.h"
@@ -30,6 +31,7 @@
 struct hth_lock;
 struct hth_opendht;
 struct hth_page;
+struct hth_members;
 struct hth_peer_join;
 
 struct hth_peer_opts {
@@ -37,13 +39,15 @@ struct hth_peer_opts {
     struct hth_env *env; /* of an ephemeral peer: the caller's, who frees it later; NULL: its own */
     const struct hth_cli_net *net;
     const struct hth_cli_log *log;
-    const char *network; /* NULL: the name is not known, join any (status) */
-    bool rpc_listens;    /* accept calls; else the endpoint only dials */
-    bool dials_only;     /* client mode: announce no address */
-    bool may_be_first;   /* finding no other peer of this network is no error (serve, node) */
-    bool quiet;          /* no banner (status) */
-    bool ephemeral;      /* a key for this process only, any free port (status) */
-    bool offline;        /* no DHT, no endpoint: only the loop (train --local) */
+    const char *network;           /* NULL: the name is not known, join any (status) */
+    const struct hth_runfile *run; /* NULL: not known (status, node) */
+    uint8_t roles;     /* in a closed run: the rights of which this verb needs one; 0: none */
+    bool rpc_listens;  /* accept calls; else the endpoint only dials */
+    bool dials_only;   /* client mode: announce no address */
+    bool may_be_first; /* finding no other peer of this network is no error (serve, node) */
+    bool quiet;        /* no banner (status) */
+    bool ephemeral;    /* a key for this process only, any free port (status) */
+    bool offline;      /* no DHT, no endpoint: only the loop (train --local) */
     /* Judges the state folder once it is locked and before anything is made; prints errors. */
     enum hth_err (*check_dir)(void *arg, const char *dir);
     void *check_arg;
@@ -58,7 +62,9 @@ struct hth_peer {
     struct hth_dht *dht;
     struct hth_opendht *opendht;
     struct hth_rpc *rpc;
-    struct hth_budget bodies; /* tensors of all connections, both ways */
+    struct hth_admit admit;      /* to a closed run */
+    struct hth_members *members; /* of it; NULL: the run is open */
+    struct hth_budget bodies;    /* tensors of all connections, both ways */
     struct hth_peer_join *join;
     struct hth_census *census; /* other nodes of this network, or of all; NULL when offline */
     struct hth_page *page;     /* NULL: none was asked for */
@@ -82,6 +88,9 @@ struct hth_peer {
     enum hth_reach reachable; /* at `announce`, by what other peers say */
     /* private */
     bool draining, elsewhere, lent; /* lent: env is the caller's */
+    bool once;                      /* ends when a peer turns it away */
+    enum hth_err refused;           /* by another peer of the run, as last printed */
+    enum hth_err ousted;            /* its invite was revoked: it drains, and ends with that */
     int exit_code;
 };
 

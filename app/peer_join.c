@@ -68,6 +68,9 @@ static enum hth_err resolve(struct hth_peer_join *j)
             add(j, &entry);
         }
     }
+    for (size_t i = 0; j->net->invited && i < j->net->invite.addr_count; i++)
+        add(j, &(struct hth_peer_entry){.addr = j->net->invite.addr[i],
+                                        .seen_us = hth_wall_us(j->peer->env)});
     j->typed = j->count;
     return HTH_OK;
 }
@@ -225,14 +228,23 @@ static void say_remembered(const struct hth_peer_join *j, const char *then)
                       j->remembered_in, more, then);
 }
 
+/* The first address that was given: by --join, or in the invite. */
+static const char *first_text(const struct hth_peer_join *j, char out[HTH_ADDR_TEXT_MAX])
+{
+    return j->net->join_count > 0 ? j->net->join[0] : hth_addr_text(&j->addr[0], out);
+}
+
 static void say_joining(const struct hth_peer_join *j)
 {
+    char text[HTH_ADDR_TEXT_MAX];
     if (j->quiet || j->count == 0)
         return;
     if (j->typed == 0)
         hth_say("joining through %zu remembered peer%s ...", j->count, j->count == 1 ? "" : "s");
     else
-        hth_say("joining %s%s ...", j->net->join[0], j->net->join_count > 1 ? " and others" : "");
+        hth_say("joining %s%s ...", first_text(j, text),
+                j->net->join_count > 1 || (j->net->join_count == 0 && j->typed > 1) ? " and others"
+                                                                                    : "");
 }
 
 static void say_joined(const struct hth_peer_join *j, const struct hth_join_result *result)
@@ -306,7 +318,7 @@ static bool is_unanswered(enum hth_err err)
 /* Nothing answers: says so, and tries again unless that is not wanted. */
 static void try_later(struct hth_peer_join *j, const struct hth_join_result *result)
 {
-    char then[96] = "";
+    char then[96] = "", text[HTH_ADDR_TEXT_MAX];
     if (!j->once)
         snprintf(then, sizeof(then), "; trying again in %.0f s%s", (double)j->pause_us / 1e6,
                  j->pause_us == RETRY_MIN_US ? ", then less often (--once ends instead)" : "");
@@ -315,7 +327,7 @@ static void try_later(struct hth_peer_join *j, const struct hth_join_result *res
     else if (j->once || j->pause_us == RETRY_MIN_US)
         hth_cli_say_error("%s%s", result->text, then);
     else
-        hth_cli_say_error("no answer from %s yet%s", j->net->join[0], then);
+        hth_cli_say_error("no answer from %s yet%s", first_text(j, text), then);
     if (j->once) {
         hth_peer_stop(j->peer, hth_exit_of(result->err));
         return;

@@ -271,6 +271,7 @@ static int ask(struct status *s)
                                          .layer_count = s->at.layer_count,
                                          .own = s->at.own,
                                          .own_count = s->at.own_count,
+                                         .admission = hth_admit_rpc(&s->at.peer.admit),
                                          .wait_us = s->wait_us,
                                          .done = on_gathered,
                                          .arg = s};

@@ -638,6 +638,8 @@ static int run_trainer(struct train *t)
         .net = &t->flags.net,
         .log = &t->flags.log,
         .network = t->flags.net.network != NULL ? t->flags.net.network : t->run->run,
+        .run = t->run,
+        .roles = HTH_MAY_TRAIN,
         .rpc_listens = !t->flags.client,
         .dials_only = t->flags.client,
         .offline = t->flags.local,

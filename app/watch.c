@@ -126,6 +126,7 @@ static bool find_screen(struct watch *w)
 static enum hth_err build(struct watch *w)
 {
     const struct hth_monitor_opts opts = {.census = w->at.peer.census,
+                                          .admission = hth_admit_rpc(&w->at.peer.admit),
                                           .network = w->at.network,
                                           .layers = w->at.layers,
                                           .layer_count = w->at.layer_count,

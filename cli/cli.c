@@ -40,6 +40,15 @@ int hth_exit_of(enum hth_err err)
     case HTH_E_JOIN_CLOCK:
     case HTH_E_JOIN_VERSION:
         return HTH_EXIT_NETWORK;
+    case HTH_E_NOT_ADMITTED:
+    case HTH_E_PASS_EXPIRED:
+    case HTH_E_PASS_EARLY:
+    case HTH_E_PASS_OTHER_RUN:
+    case HTH_E_PASS_OTHER_KEY:
+    case HTH_E_PASS_REVOKED:
+    case HTH_E_PASS_ROLE:
+    case HTH_E_PASS_FORGED:
+        return HTH_EXIT_ADMISSION;
     case HTH_E_CANCELED:
         return HTH_EXIT_INTERRUPTED;
     default:
@@ -219,7 +228,8 @@ enum {
     KEY_STATUS,
     KEY_LOG,
     KEY_LOG_FORMAT,
-    KEY_ONCE
+    KEY_ONCE,
+    KEY_INVITE
 };
 
 static const struct argp_option net_options[] = {
@@ -231,6 +241,8 @@ static const struct argp_option net_options[] = {
      "Listen here, TCP and UDP (default: every address, at 4700 or the next free port)", 1},
     {"announce", KEY_ANNOUNCE, "ADDR:PORT", 0,
      "Address at which others reach this peer (default: the one it listens on)", 1},
+    {"invite", KEY_INVITE, "TEXT|@FILE|-", 0,
+     "Invite to a closed run, as text, in a file, or on standard input", 1},
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
     {"dir", 'd', "DIR", 0,
      "State folder: key, known peers, checkpoints (default: one for each run and role below "
@@ -251,6 +263,8 @@ static const struct argp_option dial_options[] = {
      "Ask the experts on their hosts, through this peer (repeatable; default: those of the folder)",
      1},
     {"once", KEY_ONCE, NULL, 0, "End with code 4 if no peer to join answers (default: try on)", 1},
+    {"invite", KEY_INVITE, "TEXT|@FILE|-", 0,
+     "With --join: invite to a closed run, as text, in a file, or on standard input", 1},
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
     {"threads", KEY_THREADS, "N", 0,
      "Number of compute threads (default: cores - 1; without a network: cores)", 1},
@@ -272,6 +286,47 @@ void hth_cli_check_folder(struct argp_state *state, const char *flag, const char
     if (path[0] == '\0' || (code == 0 && !S_ISDIR(st.st_mode)) || (code != 0 && errno == ENOTDIR))
         argp_error(state, "%s '%s'%s: expected a folder, such as %s", flag, path,
                    path[0] == '\0' ? "" : ": a part of that path is not a folder", example);
+}
+
+enum hth_err hth_cli_secret(const char *arg, char *out, size_t max, size_t *len)
+{
+    *len = strlen(arg);
+    bool piped = strcmp(arg, "-") == 0;
+    if (!piped && arg[0] != '@') {
+        if (*len > max)
+            return HTH_E_TOO_LARGE;
+        memcpy(out, arg, *len);
+        return HTH_OK;
+    }
+    FILE *f = piped ? stdin : fopen(arg + 1, "re");
+    if (f == NULL)
+        return errno == EACCES ? HTH_E_PERMISSION : HTH_E_NO_FILE;
+    *len = fread(out, 1, max, f);
+    enum hth_err err = ferror(f) ? HTH_E_IO : feof(f) || fgetc(f) == EOF ? HTH_OK : HTH_E_TOO_LARGE;
+    if (!piped)
+        fclose(f);
+    return err;
+}
+
+enum hth_err hth_cli_invite(const char *arg, struct hth_invite *out, const char **why)
+{
+    char text[HTH_INVITE_TEXT_MAX + 64]; /* with blanks around it */
+    size_t len;
+    enum hth_err err = hth_cli_secret(arg, text, sizeof(text), &len);
+    *why = hth_err_text(err);
+    HTH_TRY(err);
+    err = hth_invite_read(text, len, out);
+    *why = hth_invite_why(err);
+    return err;
+}
+
+void hth_cli_take_invite(struct argp_state *state, const char *arg, struct hth_cli_net *net)
+{
+    const char *why;
+    net->invited = hth_cli_invite(arg, &net->invite, &why) == HTH_OK;
+    if (!net->invited)
+        argp_error(state, "--invite: %s; expected hearth1.TEXT, @FILE or -, such as @ana.invite",
+                   why);
 }
 
 static void check_network(struct argp_state *state, const char *name)
@@ -304,6 +359,9 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
     case KEY_ANNOUNCE:
         hth_cli_check_host(state, "--announce", arg, 1, "203.0.113.5:4700");
         net->announce = arg;
+        break;
+    case KEY_INVITE:
+        hth_cli_take_invite(state, arg, net);
         break;
     case KEY_NETWORK:
         check_network(state, arg);

@@ -11,6 +11,7 @@
 #ifndef HTH_CLI_CLI_H
 #define HTH_CLI_CLI_H
 
+#include "admission/invite.h"
 #include "cli/say.h"
 #include "core/env.h"
 
@@ -24,6 +25,7 @@ enum hth_exit {
     HTH_EXIT_CONFIG = 3,
     HTH_EXIT_NETWORK = 4,
     HTH_EXIT_DEVICE = 5,
+    HTH_EXIT_ADMISSION = 6,
     HTH_EXIT_AGAIN = 75,
     HTH_EXIT_INTERRUPTED = 130,
 };
@@ -44,6 +46,8 @@ struct hth_cli_net {
     const char *dir;           /* state folder; NULL: one below hth_cli_default_dir() */
     uint32_t threads;          /* compute threads; 0: cores - 1 */
     const char *status_listen; /* address of the HTTP status page; NULL: off */
+    bool invited;
+    struct hth_invite invite; /* of --invite */
 };
 
 struct hth_cli_log {
@@ -71,6 +75,13 @@ enum hth_err hth_cli_parse_time(const char *text, int64_t *time_us) HTH_MUST;
  * `least`; calls argp_error, which shows the example, if it is none. Asks no resolver. */
 void hth_cli_check_host(struct argp_state *state, const char *flag, const char *text,
                         uint16_t least, const char *example);
+/* Reads what may not stand on a command line: the text itself, or @FILE, or - for standard input.
+ * Cuts nothing: a longer one is E_TOO_LARGE. Errors: those of files. */
+enum hth_err hth_cli_secret(const char *arg, char *out, size_t max, size_t *len) HTH_MUST;
+/* Reads an invite so; on an error *why is a sentence. Errors: those of hth_invite_read too. */
+enum hth_err hth_cli_invite(const char *arg, struct hth_invite *out, const char **why) HTH_MUST;
+/* Takes an --invite in an argp parser; calls argp_error if it is none. */
+void hth_cli_take_invite(struct argp_state *state, const char *arg, struct hth_cli_net *net);
 /* Checks a folder, which may be missing, in the same way. */
 void hth_cli_check_folder(struct argp_state *state, const char *flag, const char *path,
                           const char *example);
@@ -110,6 +121,8 @@ int hth_cli_ask(const struct hth_question *all, size_t count, const char *exampl
                 char **argv);
 
 /* The verbs. Each gets its own argv (argv[0] is "hearth VERB") and returns an exit code. */
+int hth_verb_owner(int argc, char **argv);
+int hth_verb_invite(int argc, char **argv);
 int hth_verb_node(int argc, char **argv);
 int hth_verb_serve(int argc, char **argv);
 int hth_verb_train(int argc, char **argv);

@@ -156,6 +156,20 @@ static uint64_t data_hash(const struct hth_runfile *run)
     return hth_data_hash(has_words ? &words : NULL, has_book ? &book : NULL);
 }
 
+bool hth_config_closed(const struct hth_runfile *run, const struct hth_crypto *crypto,
+                       struct hth_hash *run_file, struct hth_closed_run *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (run->admission.owner == NULL ||
+        hth_unhex(run->admission.owner, out->owner.b, sizeof(out->owner.b)) != HTH_OK)
+        return false;
+    char *text = hth_runfile_canonical(run);
+    crypto->hash(text, strlen(text), run_file);
+    hth_free(text);
+    hth_run_id(crypto, &out->owner, run_file, &out->id);
+    return true;
+}
+
 void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out)
 {
     const struct hth_run_model *m = &run->model;

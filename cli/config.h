@@ -8,6 +8,7 @@
 #ifndef HTH_CLI_CONFIG_H
 #define HTH_CLI_CONFIG_H
 
+#include "admission/pass.h"
 #include "cli/runfile.h"
 #include "dht/announce.h"
 #include "dht/uid.h"
@@ -29,6 +30,11 @@ enum hth_err hth_config_grid(const struct hth_runfile *run, uint32_t i,
                              struct hth_grid *out) HTH_MUST;
 /* Kind and width of the experts in every layer. */
 struct hth_layer_shape hth_config_shape(const struct hth_runfile *run);
+
+/* False: the run is open. Else what the run file says of a closed one; *run_file: the hash of its
+ * canonical form. */
+bool hth_config_closed(const struct hth_runfile *run, const struct hth_crypto *crypto,
+                       struct hth_hash *run_file, struct hth_closed_run *out);
 
 /* The run file's `compute`. */
 enum hth_matmul hth_config_compute(const struct hth_runfile *run);

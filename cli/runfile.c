@@ -153,6 +153,11 @@ static const cyaml_schema_field_t averaging_fields[] = {
     CYAML_FIELD_END,
 };
 
+static const cyaml_schema_field_t admission_fields[] = {
+    CYAML_FIELD_STRING_PTR("owner", OPT_PTR, struct hth_run_admission, owner, 1, 64),
+    CYAML_FIELD_END,
+};
+
 static const cyaml_schema_field_t run_fields[] = {
     CYAML_FIELD_STRING_PTR("run", CYAML_FLAG_POINTER, struct hth_runfile, run, 1, HTH_NAME_LEN_MAX),
     CYAML_FIELD_UINT("seed", OPT, struct hth_runfile, seed),
@@ -163,6 +168,7 @@ static const cyaml_schema_field_t run_fields[] = {
     CYAML_FIELD_MAPPING("optimizer", OPT, struct hth_runfile, optimizer, optimizer_fields),
     CYAML_FIELD_MAPPING("experts", OPT, struct hth_runfile, experts, expert_fields),
     CYAML_FIELD_MAPPING("averaging", OPT, struct hth_runfile, averaging, averaging_fields),
+    CYAML_FIELD_MAPPING("admission", OPT, struct hth_runfile, admission, admission_fields),
     CYAML_FIELD_END,
 };
 
@@ -180,6 +186,7 @@ static const struct hth_yaml_kind kind = {
 /* ---- defaults ------------------------------------------------------------------------------ */
 
 #define HASH_RANGE "SHA-256: 64 hex digits in lower case"
+#define KEY_RANGE  "public key: 64 hex digits in lower case"
 #define NAME_RANGE "1 to 63 bytes of UTF-8, without blanks, control or direction marks, . / \\ [ ]"
 
 /* Gradients come from strangers: a trainer's from experts, an expert's from trainers. A single one
@@ -384,6 +391,8 @@ static const struct key keys[] = {
     KEY(U32, averaging.group, "trainers", "16", 2, HTH_AVG_MEMBERS_MAX),
     KEY_OF(REAL, averaging.clip, "averaging.clip", "medians", "0", 0, 1e6, "0, or 1 to 1000000"),
     KEY(REAL, averaging.share_max, "mean shares", "2", 1, HTH_AVG_MEMBERS_MAX),
+    KEY_OF(TEXT, admission.owner, "admission.owner", "", "nobody: the run is open", 0, 0,
+           KEY_RANGE),
 };
 
 static const void *place_of(const struct hth_runfile *run, const struct key *k)
@@ -481,6 +490,34 @@ size_t hth_runfile_keys(const struct hth_runfile *run, struct hth_run_key *out, 
         write_range(k, out[i].range, sizeof(out[i].range));
     }
     return HTH_ARRAY_LEN(keys);
+}
+
+static bool is_canonical(const struct key *k)
+{
+    return k->offset != AT(data.path) && k->offset != AT(admission.owner);
+}
+
+char *hth_runfile_canonical(const struct hth_runfile *run)
+{
+    char least[64], error[HTH_RUNFILE_ERROR_MAX], value[1024], usual[1024];
+    struct hth_runfile *base;
+    const char *of_kind = model_kinds[run->model.kind].str;
+    snprintf(least, sizeof(least), "run: '-'\nmodel: {kind: %s}\n", of_kind);
+    enum hth_err err =
+        hth_runfile_parse("least", (const uint8_t *)least, strlen(least), &base, error);
+    HTH_ASSERT(err == HTH_OK);
+    char *out = hth_asprintf("model.kind = %s\n", of_kind);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(keys); i++) {
+        write_value(run, &keys[i], value, sizeof(value));
+        write_value(base, &keys[i], usual, sizeof(usual));
+        if (!is_canonical(&keys[i]) || strcmp(value, usual) == 0)
+            continue;
+        char *longer = hth_asprintf("%s%s = %s\n", out, keys[i].path, value);
+        hth_free(out);
+        out = longer;
+    }
+    hth_runfile_free(base);
+    return out;
 }
 
 /* ---- limits -------------------------------------------------------------------------------- */
@@ -593,13 +630,13 @@ static bool check_pairing(const struct hth_runfile *run, const char *name,
     return true;
 }
 
-static bool check_hash(const char *key, const char *hash, const char *name,
-                       char error[HTH_RUNFILE_ERROR_MAX])
+static bool check_hex(const char *key, const char *hash, const char *range, const char *name,
+                      char error[HTH_RUNFILE_ERROR_MAX])
 {
     if (hash == NULL || (strlen(hash) == 64 && strspn(hash, "0123456789abcdef") == 64))
         return true;
-    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s is '%s'; it must be a " HASH_RANGE, name, key,
-             hash);
+    snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: %s is '%s'; it must be a %s", name, key, hash,
+             range);
     return false;
 }
 
@@ -637,8 +674,9 @@ static enum hth_err check(const struct hth_runfile *run, const char *name,
     bool good = check_name(run, name, error) && check_ranges(run, name, error) &&
                 in_range("train.k_min", run->train.k_min, 1, run->model.top_k, name, error) &&
                 check_model(run, name, error) && check_pairing(run, name, error) &&
-                check_hash("model.words", run->model.words, name, error) &&
-                check_hash("model.codebook", run->model.codebook, name, error) &&
+                check_hex("model.words", run->model.words, HASH_RANGE, name, error) &&
+                check_hex("model.codebook", run->model.codebook, HASH_RANGE, name, error) &&
+                check_hex("admission.owner", run->admission.owner, KEY_RANGE, name, error) &&
                 check_schedule(&run->optimizer, "optimizer", name, error) &&
                 check_schedule(&run->experts.optimizer, "experts.optimizer", name, error) &&
                 check_averaging(&run->averaging, name, error);

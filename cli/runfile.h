@@ -27,6 +27,7 @@
  *   experts:
  *     optimizer: { kind: adam, rate: 0.001 }
  *     step_rows: 64
+ *   admission: { owner: 2fe3... }   # closes the run: only peers with an invite take part
  *
  * The parser is strict: an unknown key, a value of the wrong kind, a missing `run` or a number out
  * of range is E_CONFIG, and the error text names the file, the line, the key and, for an unknown
@@ -147,6 +148,10 @@ struct hth_run_averaging {
     double share_max; /* no member reduces more than this many times the mean share */
 };
 
+struct hth_run_admission {
+    char *owner; /* public key in hex; NULL: anybody may take part */
+};
+
 struct hth_runfile {
     char *run;
     uint64_t seed;
@@ -157,6 +162,7 @@ struct hth_runfile {
     struct hth_run_optimizer optimizer;
     struct hth_run_experts experts;
     struct hth_run_averaging averaging;
+    struct hth_run_admission admission;
     char *text; /* the file as it was read; NULL: it is not UTF-8 */
 };
 
@@ -189,6 +195,11 @@ size_t hth_runfile_keys(const struct hth_runfile *run, struct hth_run_key *out, 
 /* The purpose of a key, without a newline at its end; "": no such key, or one of an expert's
  * optimiser, whose purpose is that of the trunk's. */
 const char *hth_runfile_about(const char *path);
+
+/* The canonical form: a line `key = value` for each value that is not the default of its
+ * model.kind, without data.path, which differs between machines, and without admission. So neither
+ * comments nor the keys of a later version change it. Heap string. */
+char *hth_runfile_canonical(const struct hth_runfile *run);
 
 /* The type of rows on the wire: train.wire, or the meaning of `auto`. */
 enum hth_dtype hth_runfile_wire(const struct hth_runfile *run);

@@ -84,6 +84,8 @@ static const struct about abouts[] = {
     {"averaging.grid", "a fixed grid of trainers; left out: by their number"},
     {"averaging.group", "most trainers in one average"},
     {"averaging.clip", "a trainer further off than so many medians weighs less; 0: off"},
+    {"admission.owner", "public key that closes the run: every peer needs an invite of its owner,\n"
+                        "which `hearth owner` makes; left out: anybody may take part"},
     {"averaging.share_max", "no trainer reduces more than so many mean shares"},
 };
 

@@ -14,7 +14,7 @@
 #ifndef HTH_CORE_DHT_H
 #define HTH_CORE_DHT_H
 
-#include "core/base.h"
+#include "core/ident.h"
 
 #define HTH_DHT_KEY_LEN 20
 
@@ -58,6 +58,10 @@ struct hth_dht_ops {
 struct hth_dht {
     const struct hth_dht_ops *ops;
     void *self;
+    /* Of a closed run: whether records of this kind (dht/record.h) by this owner may be believed
+     * now. NULL: all. Both worlds leave it to dht/members.h. */
+    bool (*admits)(void *arg, const struct hth_pubkey *owner, uint8_t kind);
+    void *admits_arg;
 };
 
 static inline HTH_MUST enum hth_err hth_dht_put(struct hth_dht *d, const struct hth_dht_key *key,

@@ -77,9 +77,17 @@ enum hth_err_class {
     X(48, E_BUG, BUG, "internal error")                                                            \
     X(49, E_RANGE, PEER, "a number is outside its allowed range")                                  \
     X(50, E_DUPLICATE, PEER, "the same thing was given twice")                                     \
-    X(51, E_DEVICE, LOCAL, "the compute device failed")                                           \
-    X(52, E_OTHER_SETTINGS, LOCAL, "others train a run of this name with other settings")         \
-    X(53, E_GONE, RETRY, "the host does not keep the rows of that forward; send them again")
+    X(51, E_DEVICE, LOCAL, "the compute device failed")                                            \
+    X(52, E_OTHER_SETTINGS, LOCAL, "others train a run of this name with other settings")          \
+    X(53, E_GONE, RETRY, "the host does not keep the rows of that forward; send them again")       \
+    X(54, E_NOT_ADMITTED, PEER, "the run is closed, and no invite to it was shown")                \
+    X(55, E_PASS_EXPIRED, PEER, "the invite has expired: ask for a new one")                       \
+    X(56, E_PASS_EARLY, PEER, "the invite is not valid yet: compare clocks, or wait")              \
+    X(57, E_PASS_OTHER_RUN, PEER, "the invite is for another run or another run file")             \
+    X(58, E_PASS_OTHER_KEY, PEER, "the pass was made for another peer's key")                      \
+    X(59, E_PASS_REVOKED, PEER, "the invite was revoked")                                          \
+    X(60, E_PASS_ROLE, PEER, "the invite does not give the right to do this")                      \
+    X(61, E_PASS_FORGED, PEER, "the invite was not signed by the run's owner or a deputy")
 
 enum hth_err {
 #define HTH_ERR_ENUM(num, name, cls, text) HTH_##name = num,
@@ -87,7 +95,7 @@ enum hth_err {
 #undef HTH_ERR_ENUM
 };
 
-#define HTH_ERR_COUNT 54
+#define HTH_ERR_COUNT 62
 
 /* The identifier without its prefix ("E_TIMEOUT"), for logs, JSON and metrics. Never NULL. */
 const char *hth_err_name(enum hth_err err);

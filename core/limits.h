@@ -40,6 +40,7 @@
 /* rpc endpoint */
 #define HTH_RPC_VERSION_MIN        1
 #define HTH_RPC_VERSION_MAX        1
+#define HTH_RPC_HELLO_BYTES_MAX    4000  /* a HELLO's meta: ours is below 700 */
 #define HTH_RPC_TEXT_MAX           200   /* a refusal's or goodbye's text */
 #define HTH_RPC_CONNS_PER_PEER_MAX 4     /* connections of one identity */
 #define HTH_RPC_PEERS_MAX          65536 /* peers remembered */
@@ -52,6 +53,12 @@
 /* dht */
 #define HTH_DHT_VALUE_BYTES_MAX 4096 /* one record as stored */
 #define HTH_CLOCK_SKEW_MAX_US   (3 * 1000000)
+
+/* admission */
+#define HTH_CERT_NAME_MAX    32   /* bytes of a member's name */
+#define HTH_INVITE_ADDRS_MAX 4    /* addresses to join through */
+#define HTH_GATE_KNOWN       1024 /* verdicts remembered */
+#define HTH_REVOKED_MAX      400  /* serials: the list fits in a record */
 
 /* grid of experts */
 #define HTH_GRID_DIMS_MAX 3
@@ -69,6 +76,7 @@
 #define HTH_BOARD_RECORDS_MAX           4096       /* believed under one key */
 #define HTH_BOARD_RECORDS_PER_OWNER_MAX 64         /* of them by one owner */
 #define HTH_BOARD_BYTES_MAX             (2u << 20) /* and their bytes */
+#define HTH_BOARD_WAITING_MAX           64         /* records whose owner's pass is not known yet */
 #define HTH_BOARD_VERIFY_PER_S_MAX      2000 /* signatures checked under one key in a second */
 #define HTH_ANNOUNCE_LAYERS_MAX         256
 #define HTH_ANNOUNCE_EXPERTS_MAX        65536 /* of one host in one layer */

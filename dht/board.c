@@ -21,6 +21,9 @@
 #include "dht/board_time.h"
 
 #define WINDOWS 3
+/* A pass is renewed within that time, so a record waits for it no longer. */
+#define WAIT_US  (45 * HTH_US_PER_S)
+#define RETRY_US (HTH_US_PER_S / 2)
 
 /* One watched key. */
 struct window {
@@ -50,6 +53,15 @@ struct board_entry {
 _Static_assert(offsetof(struct board_entry, heap) == 64 && sizeof(struct board_entry) == 128,
                "two lines");
 
+/* A record of an owner whose pass is not known. */
+struct waiting {
+    struct waiting *next;
+    struct hth_dht_key key;
+    int64_t until_us;
+    size_t len;
+    uint8_t data[];
+};
+
 struct hth_board { /* fields read with each arriving value come first */
     struct window window[WINDOWS];
     struct hth_env *env;
@@ -71,6 +83,8 @@ struct hth_board { /* fields read with each arriving value come first */
     struct hth_dht_key get_key;
     bool get_found;
     int64_t negative_until_us;
+    struct waiting *waiting, **waiting_end; /* in the order of arrival */
+    uint32_t waiting_count;
 };
 
 static bool entry_less(const struct hth_heap_node *a, const struct hth_heap_node *b)
@@ -160,6 +174,8 @@ static void schedule(struct hth_board *b)
     int64_t delay_us = hth_board_next_change_us(&b->topic, hth_wall_us(b->env));
     int64_t due_us = hth_heap_top_key(&b->by_deadline);
     delay_us = HTH_MAX(HTH_MIN(delay_us, due_us - hth_now_us(b->env)), 0);
+    if (b->waiting != NULL)
+        delay_us = HTH_MIN(delay_us, RETRY_US);
     if (hth_now_us(b->env) + delay_us >= b->timer_at_us)
         return;
     b->timer_at_us = hth_now_us(b->env) + delay_us;
@@ -267,6 +283,8 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
         return HTH_E_BUDGET;
     if (b->stats.bytes - (e != NULL ? e->bytes : 0) + need > b->opts.bytes_max)
         return HTH_E_BUDGET;
+    if (b->dht->admits != NULL && !b->dht->admits(b->dht->admits_arg, &rec->owner, rec->kind))
+        return HTH_E_NOT_ADMITTED;
     HTH_TRY(check_signature(b, key, data, len, rec));
     enum hth_err err = accept(b, rec, who, len, e);
     if (err != HTH_OK && b->opts.cache != NULL)
@@ -274,11 +292,30 @@ static enum hth_err judge(struct hth_board *b, const struct hth_dht_key *key, co
     return err;
 }
 
-static enum hth_err ingest(struct hth_board *b, const struct hth_dht_key *key, const uint8_t *data,
-                           size_t len)
+/* Keeps a record until its owner's pass is known; the oldest one makes room. */
+static void wait_for_pass(struct hth_board *b, const struct hth_dht_key *key, const uint8_t *data,
+                          size_t len, int64_t until_us)
 {
-    struct hth_record rec;
-    enum hth_err err = judge(b, key, data, len, &rec);
+    if (b->waiting_count == HTH_BOARD_WAITING_MAX) {
+        struct waiting *first = b->waiting;
+        b->waiting = first->next;
+        b->waiting_count--;
+        hth_free(first);
+    }
+    if (b->waiting == NULL)
+        b->waiting_end = &b->waiting;
+    struct waiting *w = hth_try_alloc(sizeof(*w) + len);
+    if (w == NULL)
+        return;
+    *w = (struct waiting){.key = *key, .until_us = until_us, .len = len};
+    memcpy(w->data, data, len);
+    *b->waiting_end = w;
+    b->waiting_end = &w->next;
+    b->waiting_count++;
+}
+
+static void tally(struct hth_board *b, enum hth_err err, const struct hth_record *rec)
+{
     if (err == HTH_OK)
         b->stats.accepted++;
     else if (err == HTH_E_DUPLICATE)
@@ -288,8 +325,39 @@ static enum hth_err ingest(struct hth_board *b, const struct hth_dht_key *key, c
     else
         b->stats.refused++;
     if (err != HTH_OK && err != HTH_E_DUPLICATE && err != HTH_E_STALE && b->ops->on_refused != NULL)
-        b->ops->on_refused(b->arg, err, &rec);
+        b->ops->on_refused(b->arg, err, rec);
+}
+
+static enum hth_err ingest(struct hth_board *b, const struct hth_dht_key *key, const uint8_t *data,
+                           size_t len)
+{
+    struct hth_record rec;
+    enum hth_err err = judge(b, key, data, len, &rec);
+    if (err == HTH_E_NOT_ADMITTED) {
+        wait_for_pass(b, key, data, len, hth_now_us(b->env) + WAIT_US);
+        schedule(b);
+    } else {
+        tally(b, err, &rec);
+    }
     return err;
+}
+
+/* Judges the records that wait again; those that waited too long are refused. */
+static void retry_waiting(struct hth_board *b)
+{
+    struct waiting *next, *w = b->waiting;
+    b->waiting = NULL;
+    b->waiting_count = 0;
+    for (; w != NULL; w = next) {
+        struct hth_record rec;
+        next = w->next;
+        enum hth_err err = judge(b, &w->key, w->data, w->len, &rec);
+        if (err == HTH_E_NOT_ADMITTED && hth_now_us(b->env) < w->until_us)
+            wait_for_pass(b, &w->key, w->data, w->len, w->until_us);
+        else
+            tally(b, err, &rec);
+        hth_free(w);
+    }
 }
 
 bool hth_board_value(void *arg, const uint8_t *data, size_t len)
@@ -373,6 +441,7 @@ static void on_timer(void *arg)
         HTH_LOG(b->env, HTH_WARN, HTH_SUB_DHT,
                 "can't watch a key of the DHT: %s; trying again within 30 s", hth_err_text(err));
     expire_due(b);
+    retry_waiting(b);
     b->timer_at_us = INT64_MAX;
     schedule(b);
 }
@@ -432,6 +501,10 @@ void hth_board_free(struct hth_board *b)
     for (size_t it = 0; (e = hth_map_next(b->entries, &it, NULL, NULL)) != NULL;)
         hth_free(e);
     hth_map_free(b->entries);
+    for (struct waiting *next, *w = b->waiting; w != NULL; w = next) {
+        next = w->next;
+        hth_free(w);
+    }
     hth_free(b);
 }
 

@@ -8,6 +8,10 @@
  * signatures a second (limits.h). Its checks run in order of their cost: format, kind, network,
  * time, sequence, and the signature last.
  *
+ * In a closed run a record is believed only while its owner's pass is known (members.h). The newest
+ * HTH_BOARD_WAITING_MAX records of unknown owners are kept for a while, because a host's records
+ * may arrive before its pass; then they are refused with E_NOT_ADMITTED.
+ *
  * A publisher publishes the payload that its owner's `fill` writes. It renews the record at a third
  * of its life with jitter and at once on hth_publisher_update, and puts a goodbye on request. Its
  * sequence never falls, even when the wall clock steps back.

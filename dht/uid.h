@@ -7,10 +7,8 @@
  *   pattern  ffn0.[0:4].[0:16]     each coordinate a number or a half-open range
  *   grid     ffn0.16.16            layer name, then the size of each axis
  *
- * A name is 1 to HTH_NAME_LEN_MAX bytes of valid UTF-8 without dots, spaces, brackets, slashes,
- * control characters or marks of text's direction (names become file names and log lines). A
- * number is `0` or has no leading zero, and has no sign. Nothing may follow: a trailing newline or
- * blank is an error.
+ * A name is as core/name.h says. A number is `0` or has no leading zero, and has no sign. Nothing
+ * may follow: a trailing newline or blank is an error.
  *
  * Inside a grid an expert has an *index*: its coordinates in row-major order, the last one fastest.
  * The directory, the gate and the records use indices; uids are for people and files.
@@ -22,6 +20,7 @@
 
 #include "core/base.h"
 #include "core/limits.h"
+#include "core/name.h"
 
 /* Name, three dots, three numbers of 5 digits, the final dot of a prefix, the terminator. */
 #define HTH_UID_TEXT_MAX (HTH_NAME_LEN_MAX + 3 * 11 + 2)
@@ -44,9 +43,6 @@ struct hth_grid {
     uint8_t ndim;
     uint32_t dim[HTH_GRID_DIMS_MAX]; /* unused axes are 1 */
 };
-
-/* Checks that these bytes can name a layer. Errors: E_MALFORMED, E_TOO_LARGE. */
-enum hth_err hth_name_check(const char *name, size_t len) HTH_MUST;
 
 /* Errors of the four parsers: E_MALFORMED (grammar), E_RANGE (a coordinate or size beyond
  * HTH_GRID_DIM_MAX, an empty range, a grid beyond HTH_GRID_EXPERTS_MAX), E_TOO_LARGE (name or

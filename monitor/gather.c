@@ -362,6 +362,7 @@ static enum hth_err follow(struct hth_gather *g, const char *network)
     g->roster = NULL;
     snprintf(g->network, sizeof(g->network), "%s", network);
     rpc_opts.network = g->network;
+    rpc_opts.admission = g->opts.admission;
     HTH_TRY(hth_rpc_new(g->env, &rpc_opts, &g->rpc));
     HTH_TRY(make_client(g));
     return hth_status_trainers_new(g->env, g->dht, g->network, &g->roster);

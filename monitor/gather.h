@@ -34,6 +34,7 @@
 #include "core/env.h"
 #include "dht/peers.h"
 
+struct hth_admission;
 struct hth_expert_client;
 struct hth_map;
 struct hth_roster;
@@ -57,6 +58,7 @@ struct hth_gather_opts {
     size_t layer_count;
     const struct hth_gather_own *own; /* borrowed */
     size_t own_count;
+    const struct hth_admission *admission; /* as in hth_rpc_opts */
     int64_t wait_us;
     bool recall;  /* ask trainers what they remember, too */
     hth_fn *done; /* once for each asking; may not free the gathering, nor ask again */

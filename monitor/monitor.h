@@ -28,9 +28,10 @@ struct hth_monitor_opts {
     const char *network;                   /* NULL: the only one that beacons name */
     const struct hth_beacon_layer *layers; /* of a run file; none: the beacons' */
     size_t layer_count;
-    const char *dir;          /* of the history; NULL: it is kept in memory */
-    const char *version;      /* of this program */
-    const char *join_command; /* see run_json.h; borrowed, as all strings */
+    const struct hth_admission *admission; /* as in hth_rpc_opts */
+    const char *dir;                       /* of the history; NULL: it is kept in memory */
+    const char *version;                   /* of this program */
+    const char *join_command;              /* see run_json.h; borrowed, as all strings */
     bool join_complete;
     hth_fn *on_new; /* each period: a new view, or none came; may not free the monitor */
     void *arg;

@@ -306,6 +306,32 @@ void hth_rpc_conn_maybe_finish(struct rpc_conn *c)
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
+/* In an open run every peer has all rights. */
+static enum hth_err check_pass(struct rpc_conn *c, const struct hth_frame_msg *m)
+{
+    const struct hth_admission *a = c->rpc->opts.admission;
+    struct hth_grant grant = {.class = HTH_MEMBER, .roles = HTH_MAY_ALL};
+    if (a != NULL)
+        HTH_TRY(a->admit(a->arg, &c->peer->id, m->u.hello.pass, m->u.hello.pass_len, &grant));
+    c->serial = grant.serial;
+    c->deputy = grant.deputy;
+    c->class = grant.class;
+    c->roles = grant.roles;
+    return HTH_OK;
+}
+
+/* Nothing of a stranger that came by itself stays behind. */
+static void turn_away(struct rpc_conn *c, enum hth_err err)
+{
+    char text[HTH_RPC_TEXT_MAX];
+    struct rpc_peer *p = hth_rpc_peer_ref(c->peer);
+    snprintf(text, sizeof(text), "run '%s': %s", c->rpc->opts.network, hth_err_text(err));
+    hth_rpc_conn_kill(c, err, hth_frame_clean(text), true);
+    if (c->accepted)
+        hth_rpc_peer_forget(p);
+    hth_rpc_peer_unref(p);
+}
+
 static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
 {
     const struct hth_rpc_opts *o = &c->rpc->opts;
@@ -333,6 +359,11 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
     if (body_max > m->u.hello.request_credit_bytes / 2 ||
         body_max > m->u.hello.reply_credit_bytes / 2 || m->u.hello.requests_max == 0) {
         hth_rpc_conn_kill(c, HTH_E_PROTOCOL, "HELLO with limits that contradict each other", true);
+        return HTH_OK;
+    }
+    enum hth_err err = check_pass(c, m);
+    if (err != HTH_OK) {
+        turn_away(c, err);
         return HTH_OK;
     }
     c->version = high;
@@ -497,6 +528,9 @@ static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
                 hth_rpc_call_on_complete(c, c->parser.frame);
         } else if (ev == HTH_FRAME_BAD) {
             err = c->parser.err;
+        } else if (c->state == CONN_HELLO && c->parser.phase == HTH_FRAME_IN_META &&
+                   c->parser.frame->header.type != HTH_FRAME_HELLO) {
+            err = HTH_E_PROTOCOL; /* before its meta is read */
         }
         if (ev != HTH_FRAME_MORE && c->state != CONN_DEAD && c->parser.frame != NULL &&
             c->parser.phase == HTH_FRAME_IN_HEADER)
@@ -714,6 +748,26 @@ void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late)
         rpc_list_del(&c->busy);
         conn_check(rpc, c);
     }
+}
+
+static bool is_revoked(const struct rpc_conn *c, const uint64_t *serials, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (serials[i] != 0 && (serials[i] == c->serial || serials[i] == c->deputy))
+            return true;
+    return false;
+}
+
+void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count)
+{
+    hth_rpc_enter(rpc);
+    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
+        next = n->next;
+        if (c->state == CONN_READY && is_revoked(c, serials, count))
+            hth_rpc_conn_kill(c, HTH_E_PASS_REVOKED, NULL, true);
+    }
+    hth_rpc_leave(rpc);
 }
 
 void hth_rpc_conns_sweep(struct hth_rpc *rpc)

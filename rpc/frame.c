@@ -51,7 +51,9 @@ enum hth_err hth_frame_header_read(const uint8_t in[HTH_FRAME_HEADER_BYTES],
         return HTH_E_VERSION;
     if (h->type < HTH_FRAME_HELLO || h->type > HTH_FRAME_GOODBYE || h->flags != 0)
         return HTH_E_PROTOCOL;
-    if (h->meta_len > HTH_FRAME_META_BYTES_MAX || h->body_len > HTH_FRAME_BODY_BYTES_MAX)
+    /* A stranger's HELLO is read before anything is known of it. */
+    if ((h->type == HTH_FRAME_HELLO && h->meta_len > HTH_RPC_HELLO_BYTES_MAX) ||
+        h->meta_len > HTH_FRAME_META_BYTES_MAX || h->body_len > HTH_FRAME_BODY_BYTES_MAX)
         return HTH_E_TOO_LARGE;
     if ((h->body_len > 0 && !type_has_body(h->type)) ||
         (h->meta_len > 0 && !type_has_meta(h->type)))
@@ -84,7 +86,9 @@ enum hth_err hth_frame_body_len(const struct hth_tensor *tensors, size_t count, 
 size_t hth_frame_pack_bound(const struct hth_frame_msg *msg)
 {
     /* A Tensor has at most 4 dims of 10 bytes, three numbers of 10, tags and its own length. */
-    return HTH_FRAME_HEADER_BYTES + 512 + msg->body.payload_len + msg->body.tensor_count * 96;
+    size_t pass_len = msg->type == HTH_FRAME_HELLO ? msg->u.hello.pass_len : 0;
+    return HTH_FRAME_HEADER_BYTES + 512 + pass_len + msg->body.payload_len +
+           msg->body.tensor_count * 96;
 }
 
 static size_t varint_len(uint64_t v)
@@ -188,6 +192,8 @@ static size_t pack_hello(const struct hth_frame_msg *msg, uint8_t *out)
     m.body_bytes_max = msg->u.hello.body_bytes_max;
     m.request_credit_bytes = msg->u.hello.request_credit_bytes;
     m.reply_credit_bytes = msg->u.hello.reply_credit_bytes;
+    m.pass.data = (uint8_t *)msg->u.hello.pass;
+    m.pass.len = msg->u.hello.pass_len;
     return hth__rpc__hello__pack(&m, out);
 }
 

@@ -72,6 +72,8 @@ struct hth_frame_msg {
             uint64_t features;
             uint32_t requests_max;
             uint64_t body_bytes_max, request_credit_bytes, reply_credit_bytes;
+            const uint8_t *pass; /* at most HTH_CREDS_BYTES_MAX; not judged yet */
+            size_t pass_len;
             const char *network; /* at most HTH_NAME_LEN_MAX bytes of any kind: compare them */
         } hello;
         struct {

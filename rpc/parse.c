@@ -175,7 +175,8 @@ static enum hth_err take_tensors(struct hth_frame *f, Hth__Rpc__Tensor **in, siz
 
 static enum hth_err take_hello(struct hth_frame *f, const Hth__Rpc__Hello *m)
 {
-    if (strlen(m->network) > HTH_NAME_LEN_MAX || m->version_min > m->version_max)
+    if (strlen(m->network) > HTH_NAME_LEN_MAX || m->version_min > m->version_max ||
+        m->pass.len > HTH_CREDS_BYTES_MAX)
         return HTH_E_RANGE;
     f->msg.u.hello.version_min = m->version_min;
     f->msg.u.hello.version_max = m->version_max;
@@ -185,12 +186,14 @@ static enum hth_err take_hello(struct hth_frame *f, const Hth__Rpc__Hello *m)
     f->msg.u.hello.body_bytes_max = m->body_bytes_max;
     f->msg.u.hello.request_credit_bytes = m->request_credit_bytes;
     f->msg.u.hello.reply_credit_bytes = m->reply_credit_bytes;
+    f->msg.u.hello.pass = m->pass.data;
+    f->msg.u.hello.pass_len = m->pass.len;
     return HTH_OK;
 }
 
-/* All endpoints of a run send the same HELLO, so a HELLO mostly equals the one before it: a thread
- * remembers the last valid meta and its parsed message. (A third of the frames that a swarm under
- * churn reads are HELLOs.) */
+/* All endpoints of an open run send the same HELLO, so a HELLO mostly equals the one before it: a
+ * thread remembers the last valid meta and its parsed message. (A third of the frames that a swarm
+ * under churn reads are HELLOs.) */
 #define LAST_HELLO_BYTES_MAX 256
 
 static _Thread_local struct {
@@ -221,11 +224,12 @@ static bool is_last_hello(struct hth_frame *f, const uint8_t *meta, enum hth_err
     return true;
 }
 
-/* Only one that fits in the arena's first block: it reads alike under any budget. */
+/* Only one that fits in the arena's first block: it reads alike under any budget. None with a pass,
+ * which lies in the frame, and which no other peer sends. */
 static void keep_hello(const struct hth_frame *f, const uint8_t *meta)
 {
     if (f->header.meta_len == 0 || f->header.meta_len > LAST_HELLO_BYTES_MAX ||
-        f->arena.chunks != NULL)
+        f->arena.chunks != NULL || f->msg.u.hello.pass_len > 0)
         return;
     last_hello.len = f->header.meta_len;
     memcpy(last_hello.meta, meta, last_hello.len);

@@ -74,6 +74,15 @@ static void sweep(struct hth_map *peers)
     }
 }
 
+void hth_rpc_peer_forget(struct rpc_peer *p)
+{
+    if (p->rpc == NULL || p->anonymous || !rpc_list_empty(&p->conns) ||
+        !rpc_list_empty(&p->waiting) || hth_rpc_peer_find(p->rpc, &p->id, NULL) != p)
+        return;
+    hth_map_del(p->rpc->peers, p->id.b, sizeof(p->id.b));
+    hth_rpc_peer_unref(p);
+}
+
 /* A peer with a new address is dialled without back-off. An anonymous peer never moves: a new
  * address is a new peer. */
 static void update_addr(struct rpc_peer *p, const struct hth_addr *addr)
@@ -277,6 +286,8 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
         out->connected = true;
         out->version = c->version;
         out->features = c->features;
+        out->class = c->class;
+        out->roles = c->roles;
     }
     out->dialing = out->dialing && out->received_us == 0;
     int64_t left = p->retry_at_us - hth_now_us(rpc->env);

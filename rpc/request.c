@@ -318,6 +318,9 @@ static enum hth_err admit(const struct rpc_conn *c, const struct hth_rpc_request
         return HTH_E_DRAINING;
     if (h == NULL)
         return HTH_E_NO_SUCH_METHOD;
+    uint8_t needed = hth_rpc_rights(h->method);
+    if (needed != 0 && (c->roles & needed) == 0)
+        return HTH_E_PASS_ROLE;
     if (hth_now_us(rpc->env) >= req->deadline_us)
         return HTH_E_TIMEOUT;
     if (hth_rpc_tx_backlog(c) + c->replies_bytes > rpc->opts.queue_bytes_max)

@@ -35,6 +35,7 @@
 #ifndef HTH_RPC_RPC_H
 #define HTH_RPC_RPC_H
 
+#include "admission/pass.h"
 #include "core/budget.h"
 #include "core/env.h"
 #include "core/limits.h"
@@ -51,9 +52,9 @@ typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enu
 
 struct hth_rpc_opts {
     const char *network; /* run or network name; peers must agree. "": of no run, agrees with all */
-    /* NULL: only dials (and serves over connections that it dialled) */
-    const struct hth_addr *listen;
-    uint64_t features; /* bits sent in HELLO; see hth_rpc_peer_info */
+    const struct hth_addr *listen; /* NULL: only dials; serves over connections that it dialled */
+    const struct hth_admission *admission; /* of a closed run; NULL: it is open. Must outlive rpc */
+    uint64_t features;                     /* bits sent in HELLO; see hth_rpc_peer_info */
     uint32_t version_min, version_max;
     uint32_t requests_max;         /* requests of one peer being served at once */
     uint32_t calls_max;            /* own calls outstanding, over all peers */
@@ -119,8 +120,7 @@ struct hth_rpc_idem {
 
 uint16_t hth_rpc_method(const struct hth_rpc_request *req);
 const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len);
-/* The tensors lie in one blob; keep it with hth_blob_ref beyond the answer. When none of them has
- * an element there is no blob: it is NULL. */
+/* They lie in one blob, to keep with hth_blob_ref; it is NULL when none of them has an element. */
 const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count);
 const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
 struct hth_addr hth_rpc_from(const struct hth_rpc_request *req); /* family 0: it is closed */
@@ -167,9 +167,8 @@ struct hth_rpc_call_opts {
      * those took longer. The wait grows with a sixteenth of the time since its last answer during
      * which it was called. Each eighth call may wait beyond the 32, so that quick peers never shut
      * out a slow one. It is never longer than deadline.h gives, and exactly that while no other
-     * peer answered. So a silent peer costs a short wait, and a peer that is slow from the
-     * beginning gets a long enough one later. Any call may end later, once, by the time that this
-     * process did not run, at most 5 s. */
+     * peer answered. Any call may end later, once, by the time that this process did not run, at
+     * most 5 s. */
     int64_t timeout_us;
     int64_t timeout_max_us; /* of an adaptive one; 0: the endpoint's */
     struct hth_rpc_idem idem;
@@ -209,12 +208,12 @@ struct hth_rpc_peer_info {
     uint32_t serving;    /* its requests that our handlers hold */
     int64_t retry_in_us; /* > 0: in back-off */
     enum hth_err last_err;
-    int64_t rtt_us; /* smoothed over PING, or its fastest answer or HELLO; 0: none yet */
-    /* when bytes last arrived, or the handshake ended; 0: no stream is open */
-    int64_t received_us;
-    bool dialing; /* a stream is being opened, and none is open */
+    int64_t rtt_us;      /* smoothed over PING, or its fastest answer or HELLO; 0: none yet */
+    int64_t received_us; /* when bytes last arrived or the handshake ended; 0: no stream is open */
+    bool dialing;        /* a stream is being opened, and none is open */
     uint64_t moved_bytes, came_bytes; /* over the present connections; and received alone */
     uint64_t bytes_held;
+    uint8_t class, roles; /* HTH_MAY_...; what its pass gives; 0: not connected */
 };
 
 /* Errors: E_NOT_FOUND. */
@@ -224,8 +223,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
 void hth_rpc_fetch(const struct hth_rpc *rpc);
 /* Shows a connected peer that we live: a PING, unless bytes were sent since the last nudge. */
 void hth_rpc_nudge(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* The adaptive deadline that a call of this method would get if it is no probe; for a stranger the
- * longest one. */
+/* The adaptive deadline of such a call if it is no probe; for a stranger the longest one. */
 int64_t hth_rpc_timeout_us(const struct hth_rpc *rpc, const struct hth_rpc_target *target,
                            uint16_t method);
 /* How late this process ran at most in the last 10 s, by its endpoint's timer and
@@ -237,6 +235,8 @@ void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
 void hth_rpc_lives(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
+/* Ends connections whose pass has one of these serials, or its deputy has: E_PASS_REVOKED. */
+void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count);
 struct hth_rpc_stats {
     uint64_t calls, calls_ok, calls_failed, calls_canceled, calls_refused;
     uint64_t requests, requests_refused, late_replies;
@@ -244,7 +244,6 @@ struct hth_rpc_stats {
     uint64_t dials, accepts, peers_dropped;
     uint32_t conns, peers, calls_now, requests_now;
 };
-
 void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out);
 
 #endif

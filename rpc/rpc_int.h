@@ -137,6 +137,7 @@ struct rpc_conn {
     bool accepted;
     bool quiet; /* no work is under way; the windows below stand still */
     bool goodbye_in, goodbye_out;
+    uint8_t class, roles; /* what the peer's pass gives, once it is READY */
     /* read or written with each frame */
     struct hth_rpc *rpc;
     struct rpc_peer *peer;
@@ -180,6 +181,7 @@ struct rpc_conn {
     /* seldom */
     uint32_t version;
     uint64_t features;
+    uint64_t serial, deputy; /* of the peer's pass; 0: none */
     int64_t opened_us;
     uint64_t ping_id;
     uint64_t nudge_bytes; /* sent, ever, at the last nudge */
@@ -345,6 +347,8 @@ void hth_rpc_peer_conn_lost(struct rpc_peer *p, enum hth_err err, const char *te
                             bool had_verdict);
 /* The peer answered a frame after took_us. */
 void hth_rpc_peer_observe_rtt(struct rpc_peer *p, int64_t took_us);
+/* Removes it from the table if it has neither connections nor calls; who holds it keeps it. */
+void hth_rpc_peer_forget(struct rpc_peer *p);
 void hth_rpc_peer_fail_waiting(struct rpc_peer *p, enum hth_err err, const char *text, bool remote);
 /* The learnt deadline of a method, of one peer or of all; made at the first call. */
 struct method_deadline *hth_rpc_deadline_of(struct hth_rpc *rpc, struct method_deadlines *all,
@@ -405,6 +409,11 @@ void hth_rpc_slots_fail_all(struct rpc_conn *c, enum hth_err err, const char *te
 /* A copy of payload and tensors with references. Errors: E_NO_MEMORY. */
 enum hth_err hth_rpc_body_copy(const struct hth_rpc_body *from, struct hth_rpc_body *to) HTH_MUST;
 void hth_rpc_body_clear(struct hth_rpc_body *body);
+
+/* ---- rights.c ------------------------------------------------------------------------------ */
+
+/* The roles of which one is needed to call this method; 0: none. */
+uint8_t hth_rpc_rights(uint16_t method);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
 

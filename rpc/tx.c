@@ -103,6 +103,10 @@ enum hth_err hth_rpc_tx_hello_pack(struct hth_rpc *rpc)
     msg.u.hello.body_bytes_max = o->body_bytes_max;
     msg.u.hello.request_credit_bytes = o->request_credit_bytes;
     msg.u.hello.reply_credit_bytes = o->reply_credit_bytes;
+    if (o->admission != NULL) {
+        msg.u.hello.pass = o->admission->creds;
+        msg.u.hello.pass_len = o->admission->creds_len;
+    }
     rpc->hello = hth_blob_try_new(hth_frame_pack_bound(&msg));
     if (rpc->hello == NULL)
         return HTH_E_NO_MEMORY;

@@ -114,13 +114,15 @@ static void every_error_has_a_listed_exit_code(void **state)
     assert_int_equal(hth_exit_of(HTH_E_JOIN_UDP_CLOSED), 4);
     assert_int_equal(hth_exit_of(HTH_E_JOIN_VERSION), 4);
     assert_int_equal(hth_exit_of(HTH_E_NO_DEVICE), 5);
+    assert_int_equal(hth_exit_of(HTH_E_NOT_ADMITTED), 6);
+    assert_int_equal(hth_exit_of(HTH_E_PASS_ROLE), 6);
     assert_int_equal(hth_exit_of(HTH_E_BUSY), 75);
     assert_int_equal(hth_exit_of(HTH_E_QUEUE_FULL), 75);
     assert_int_equal(hth_exit_of(HTH_E_CANCELED), 130);
     /* Every error has an exit code that operations.md lists. */
     for (int e = 0; e < HTH_ERR_COUNT; e++) {
         int code = hth_exit_of((enum hth_err)e);
-        assert_true((code >= 0 && code <= 5) || code == 75 || code == 130);
+        assert_true((code >= 0 && code <= 6) || code == 75 || code == 130);
         assert_true((code == 0) == (e == 0));
     }
 }

@@ -197,6 +197,9 @@ static void pairs_must_fit(void **state)
         {"run: a\ndata: {caption_drop: 0.1}\n", "data.caption_drop needs model.kind 'picture'"},
         {"run: a\nmodel: {kind: lm, vocab: 257}\ndata: {kind: set}\n",
          "256, for bytes, or from 258 on"},
+        {"run: a\nadmission: {owner: abc}\n",
+         "admission.owner is 'abc'; it must be a public key: 64 hex"},
+        {"run: a\nadmission: {ower: abc}\n", "did you mean 'admission.owner'?"},
         {"run: a\nmodel: {words: abc}\n", "model.words is 'abc'; it must be a SHA-256: 64 hex"},
         {"run: a\nmodel: {kind: lm, vocab: 300}\ndata: {kind: text}\n",
          "words come with data.kind 'set'"},
@@ -377,6 +380,40 @@ static void shown_ranges_hold(void **state)
     assert_true(crossed > 30);
 }
 
+/* The canonical form has what the values say, however the file says it. */
+static void canonical_form_ignores_spelling(void **state)
+{
+    (void)state;
+    static const char *const same[] = {
+        "run: a\nmodel: {kind: lm, dim: 32}\noptimizer: {rate: 0.5}\n",
+        "# a comment\noptimizer:\n  rate: 5e-1\nmodel:\n  dim: 32\n  kind: lm\n  heads: 4\nrun: "
+        "'a'\n",
+        "run: a\nmodel: {kind: lm, dim: 32}\noptimizer: {rate: 0.5}\ndata: {path: /x}\n"
+        "admission: {owner: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}\n",
+    };
+    char error[HTH_RUNFILE_ERROR_MAX];
+    struct hth_runfile *run;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(same); i++) {
+        assert_ok(parse(same[i], &run, error));
+        char *text = hth_runfile_canonical(run);
+        assert_string_equal(text,
+                            "model.kind = lm\nrun = a\nmodel.dim = 32\noptimizer.rate = 0.5\n");
+        hth_free(text);
+        hth_runfile_free(run);
+    }
+    static const char *const kinds[] = {"classifier", "lm", "picture"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
+        char file[64], want[64];
+        snprintf(file, sizeof(file), "run: a\nmodel: {kind: %s}\n", kinds[i]);
+        snprintf(want, sizeof(want), "model.kind = %s\nrun = a\n", kinds[i]);
+        assert_ok(parse(file, &run, error));
+        char *text = hth_runfile_canonical(run);
+        assert_string_equal(text, want);
+        hth_free(text);
+        hth_runfile_free(run);
+    }
+}
+
 static void huge_file_is_refused(void **state)
 {
     (void)state;
@@ -406,6 +443,7 @@ int main(void)
         cmocka_unit_test(values_of_a_wrong_kind_say_what_is_needed),
         cmocka_unit_test(shown_defaults_hold),
         cmocka_unit_test(shown_ranges_hold),
+        cmocka_unit_test(canonical_form_ignores_spelling),
         cmocka_unit_test(huge_file_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,7 @@ static const struct verb verbs[] = {
     {{"status", "--join", "127.0.0.1:1"}, 1},
     {{"monitor", "--join", "127.0.0.1:1"}, 1},
     {{"watch", "--join", "127.0.0.1:1"}, 1},
+    {{"owner", "list"}, 1},
     {{"devices"}, 1},
     {{"data", "folder", "RUN"}, 1},
     {{"sim", "run", "calm"}, 2},

@@ -332,6 +332,25 @@ static void repeated_hello_reads_the_same(void **state)
     assert_string_equal(kept.frame.msg.u.hello.network, "mine");
     feeder_clear(&other);
     feeder_clear(&kept);
+    for (int i = 0; i < 3; i++) { /* a pass, which no HELLO but its own has */
+        uint8_t pass[HTH_CREDS_BYTES_MAX];
+        struct hth_frame_msg m = {.type = HTH_FRAME_HELLO};
+        size_t pass_len = i == 2 ? sizeof(pass) : 20;
+        memset(pass, i, sizeof(pass));
+        m.u.hello.network = "mine";
+        m.u.hello.pass = pass;
+        m.u.hello.pass_len = pass_len;
+        assert_ok(hth_frame_pack(&m, bytes, BYTES_MAX, &len));
+        for (int k = 0; k < 2; k++) {
+            feeder_init(&f, 1 << 20, 100000);
+            assert_ok(feed(&f, bytes, len));
+            assert_int_equal(f.frame.msg.u.hello.pass_len, pass_len);
+            assert_memory_equal(f.frame.msg.u.hello.pass, pass, pass_len);
+            assert_string_equal(f.frame.msg.u.hello.network, "mine");
+            feeder_clear(&f);
+        }
+        memset(bytes, 0, BYTES_MAX);
+    }
     const struct hth_frame_header empty = {.version = 1, .type = HTH_FRAME_HELLO};
     hth_frame_header_write(&empty, bytes);
     for (int i = 0; i < 2; i++) {

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* invite.c: an invite's bytes and its text; invite.h has the layout. */
+#include "admission/invite.h"
+
+#include "core/bytes.h"
+#include "core/name.h"
+#include "core/rng.h"
+
+#include <string.h>
+
+#define VERSION      1
+#define PREFIX       "hearth"
+#define PREFIX_LEN   (sizeof(PREFIX) - 1)
+#define HEAD_LEN     (PREFIX_LEN + 2) /* "hearth1." */
+#define CHECKSUM_LEN 4
+
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/* ---- base64url ----------------------------------------------------------------------------- */
+
+/* The end of what was written. */
+static char *encode(const uint8_t *data, size_t len, char *out)
+{
+    for (size_t at = 0; at < len; at += 3) {
+        size_t n = HTH_MIN(len - at, (size_t)3);
+        uint32_t v = (uint32_t)data[at] << 16 | (n > 1 ? (uint32_t)data[at + 1] << 8 : 0) |
+                     (n > 2 ? data[at + 2] : 0);
+        for (size_t i = 0; i <= n; i++)
+            *out++ = digits[v >> (18 - 6 * i) & 63];
+    }
+    *out = '\0';
+    return out;
+}
+
+/* Errors: E_CORRUPT (a character that is no digit), E_TOO_LARGE. */
+static enum hth_err decode(const char *text, size_t len, uint8_t *out, size_t max, size_t *out_len)
+{
+    uint32_t v = 0, bits = 0;
+    *out_len = 0;
+    for (size_t i = 0; i < len; i++) {
+        const char *digit = text[i] != '\0' ? strchr(digits, text[i]) : NULL;
+        if (digit == NULL)
+            return HTH_E_CORRUPT;
+        v = (v << 6 | (uint32_t)(digit - digits)) & 0xffff;
+        bits += 6;
+        if (bits < 8)
+            continue;
+        if (*out_len == max)
+            return HTH_E_TOO_LARGE;
+        bits -= 8;
+        out[(*out_len)++] = (uint8_t)(v >> bits);
+    }
+    return HTH_OK;
+}
+
+/* ---- bytes --------------------------------------------------------------------------------- */
+
+static uint32_t checksum(const uint8_t *data, size_t len)
+{
+    return (uint32_t)hth_hash64(data, len, VERSION);
+}
+
+static void write_addr(struct hth_writer *w, const struct hth_addr *addr)
+{
+    hth_write_u8(w, addr->family);
+    hth_write_bytes(w, addr->ip, addr->family == 4 ? 4 : 16);
+    hth_write_u16(w, addr->port);
+}
+
+static enum hth_err read_addr(struct hth_reader *r, struct hth_addr *out)
+{
+    out->family = hth_read_u8(r);
+    hth_read_bytes(r, out->ip, out->family == 4 ? 4 : 16);
+    out->port = hth_read_u16(r);
+    HTH_TRY(r->err);
+    return out->family == 4 || out->family == 6 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+enum hth_err hth_invite_write(const struct hth_invite *invite, char out[HTH_INVITE_TEXT_MAX])
+{
+    uint8_t bytes[HTH_INVITE_BYTES_MAX];
+    struct hth_writer w;
+    HTH_ASSERT(invite->addr_count <= HTH_INVITE_ADDRS_MAX);
+    HTH_TRY(hth_name_check(invite->run, strnlen(invite->run, sizeof(invite->run))));
+    hth_writer_init(&w, bytes, sizeof(bytes));
+    hth_write_u8(&w, VERSION);
+    hth_write_u8(&w, (uint8_t)invite->addr_count);
+    for (size_t i = 0; i < invite->addr_count; i++)
+        write_addr(&w, &invite->addr[i]);
+    hth_write_u8(&w, (uint8_t)strlen(invite->run));
+    hth_write_bytes(&w, invite->run, strlen(invite->run));
+    hth_write_bytes(&w, invite->owner.b, sizeof(invite->owner.b));
+    hth_write_bytes(&w, invite->run_file.b, sizeof(invite->run_file.b));
+    hth_write_bytes(&w, invite->seed.b, sizeof(invite->seed.b));
+    hth_write_bytes(&w, invite->cert, invite->cert_len);
+    hth_write_u8(&w, invite->deputy_len > 0);
+    hth_write_bytes(&w, invite->deputy, invite->deputy_len);
+    hth_write_u32(&w, checksum(bytes, w.pos));
+    HTH_ASSERT(w.err == HTH_OK);
+    memcpy(out, PREFIX "1.", HEAD_LEN);
+    encode(bytes, w.pos, out + HEAD_LEN);
+    return HTH_OK;
+}
+
+static enum hth_err read_cert(struct hth_reader *r, uint8_t *out, size_t *len)
+{
+    struct hth_cert cert;
+    HTH_TRY(hth_cert_read(r->data + r->pos, hth_reader_left(r), &cert, len));
+    hth_read_bytes(r, out, *len);
+    return r->err;
+}
+
+static enum hth_err read_bytes(const uint8_t *bytes, size_t len, struct hth_invite *out)
+{
+    struct hth_reader r;
+    hth_reader_init(&r, bytes, len);
+    uint8_t version = hth_read_u8(&r);
+    out->addr_count = hth_read_u8(&r);
+    HTH_TRY(r.err);
+    if (version != VERSION)
+        return HTH_E_VERSION;
+    if (out->addr_count > HTH_INVITE_ADDRS_MAX)
+        return HTH_E_MALFORMED;
+    for (size_t i = 0; i < out->addr_count; i++)
+        HTH_TRY(read_addr(&r, &out->addr[i]));
+    size_t n = hth_read_u8(&r);
+    if (n > HTH_NAME_LEN_MAX)
+        return HTH_E_MALFORMED;
+    hth_read_bytes(&r, out->run, n);
+    hth_read_bytes(&r, out->owner.b, sizeof(out->owner.b));
+    hth_read_bytes(&r, out->run_file.b, sizeof(out->run_file.b));
+    hth_read_bytes(&r, out->seed.b, sizeof(out->seed.b));
+    HTH_TRY(r.err);
+    HTH_TRY(hth_name_check(out->run, n));
+    HTH_TRY(read_cert(&r, out->cert, &out->cert_len));
+    uint8_t has_deputy = hth_read_u8(&r);
+    if (has_deputy > 1)
+        return HTH_E_MALFORMED;
+    if (has_deputy == 1)
+        HTH_TRY(read_cert(&r, out->deputy, &out->deputy_len));
+    HTH_TRY(r.err);
+    return hth_reader_left(&r) == 0 ? HTH_OK : HTH_E_MALFORMED;
+}
+
+/* True if the last four bytes are those of a whole invite. */
+static bool is_whole(const uint8_t *bytes, size_t len)
+{
+    return len > CHECKSUM_LEN &&
+           hth_load_u32le(bytes + len - CHECKSUM_LEN) == checksum(bytes, len - CHECKSUM_LEN);
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+enum hth_err hth_invite_read(const char *text, size_t len, struct hth_invite *out)
+{
+    uint8_t bytes[HTH_INVITE_BYTES_MAX];
+    size_t n;
+    memset(out, 0, sizeof(*out));
+    for (; len > 0 && is_blank(text[0]); len--)
+        text++;
+    while (len > 0 && is_blank(text[len - 1]))
+        len--;
+    if (len < HEAD_LEN || memcmp(text, PREFIX, PREFIX_LEN) != 0)
+        return HTH_E_BAD_MAGIC;
+    if (text[PREFIX_LEN] != '0' + VERSION || text[PREFIX_LEN + 1] != '.')
+        return HTH_E_VERSION;
+    HTH_TRY(decode(text + HEAD_LEN, len - HEAD_LEN, bytes, sizeof(bytes), &n));
+    enum hth_err err = HTH_E_TRUNCATED;
+    if (n > CHECKSUM_LEN)
+        err = read_bytes(bytes, n - CHECKSUM_LEN, out);
+    /* Without its end an invite reads as cut; with a wrong character anything may be wrong. */
+    if (err != HTH_E_TRUNCATED && !is_whole(bytes, n))
+        err = HTH_E_CORRUPT;
+    if (err != HTH_OK)
+        memset(out, 0, sizeof(*out));
+    return err;
+}
+
+const char *hth_invite_why(enum hth_err err)
+{
+    switch (err) {
+    case HTH_E_BAD_MAGIC:
+        return "this is no invite: one begins with hearth1.";
+    case HTH_E_VERSION:
+        return "the invite is of another version of hearth";
+    case HTH_E_TRUNCATED:
+        return "the invite is cut: copy the whole line";
+    case HTH_E_CORRUPT:
+    case HTH_E_TOO_LARGE:
+        return "the invite is mistyped: copy it again";
+    default:
+        return hth_err_text(err);
+    }
+}
+
+void hth_invite_cert(const struct hth_invite *invite, struct hth_cert *out)
+{
+    size_t used;
+    enum hth_err err = hth_cert_read(invite->cert, invite->cert_len, out, &used);
+    HTH_ASSERT(err == HTH_OK);
+}
+
+void hth_invite_run(const struct hth_crypto *crypto, const struct hth_invite *invite,
+                    struct hth_closed_run *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->owner = invite->owner;
+    hth_run_id(crypto, &invite->owner, &invite->run_file, &out->id);
+}
+
+size_t hth_invite_creds(const struct hth_crypto *crypto, const struct hth_invite *invite,
+                        const struct hth_pubkey *peer, int64_t wall_us,
+                        uint8_t out[HTH_CREDS_BYTES_MAX])
+{
+    struct hth_cert cert;
+    hth_invite_cert(invite, &cert);
+    const struct hth_member_pass pass = {
+        .peer = *peer, .serial = cert.serial, .issued_us = wall_us};
+    hth_member_pass_write(crypto, &pass, &invite->seed, out);
+    memcpy(out + HTH_PASS_BYTES, invite->cert, invite->cert_len);
+    memcpy(out + HTH_PASS_BYTES + invite->cert_len, invite->deputy, invite->deputy_len);
+    return HTH_PASS_BYTES + invite->cert_len + invite->deputy_len;
+}

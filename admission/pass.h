@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pass.h: membership of a closed run: certificates, passes and the check of both.
+ *
+ *   owner --signs--> certificate of an invite --its key signs--> pass of one peer's key
+ *   owner --signs--> certificate of a deputy --its key signs--> certificate of an invite ...
+ *
+ * The run file names the owner's public key. An invite is a certificate and the private seed of the
+ * key in it, so whoever holds the invite signs a pass for their own peer key on their own machine:
+ * no process has to run to let people in. A peer shows its *credentials* when it connects: the
+ * pass, its invite's certificate, and the deputy's certificate when a deputy signed that one. TLS
+ * has proved the peer's key by then, so a stolen pass is worth nothing without that key.
+ *
+ *   certificate                                          pass
+ *     0  magic "HCRT"      8  serial (8)    100  n (1)     0  'P', version 1
+ *     4  version 1        16  not before    101  name      2  peer's public key (32)
+ *     5  flags: 0         24  not after          (n)      34  invite's serial (8)
+ *     6  class            32  run id (32)        Ed25519  42  issued (8)
+ *     7  roles            64  invite's key       signa-   50  zero (32), reserved
+ *                         96  quota (4)          ture     82  Ed25519 signature (64)
+ *
+ * Numbers are little-endian; times are wall-clock microseconds. A signature covers all bytes before
+ * it, after a text that says which of the two this is.
+ *
+ * A run's id is the hash of the owner's key and of the run file in its canonical form
+ * (cli/runfile.h), so a run file can't be swapped under an invite.
+ *
+ * A deputy is a certificate with the role `invite`. A certificate that it signs can't give more
+ * than it has itself, ends with it, and never has the role `invite`: there are no deputies of
+ * deputies.
+ *
+ * Pure functions, any thread. Bytes may come from strangers.
+ */
+#ifndef HTH_ADMISSION_PASS_H
+#define HTH_ADMISSION_PASS_H
+
+#include "core/crypto.h"
+#include "core/limits.h"
+
+#define HTH_CERT_BYTES_MAX  199
+#define HTH_PASS_BYTES      146
+#define HTH_CREDS_BYTES_MAX (HTH_PASS_BYTES + 2 * HTH_CERT_BYTES_MAX)
+
+/* Rights, as bits. */
+#define HTH_MAY_TRAIN  1u  /* ask experts, take part in averages, fetch states */
+#define HTH_MAY_SERVE  2u  /* host experts */
+#define HTH_MAY_REDUCE 4u  /* compute averages for others */
+#define HTH_MAY_WATCH  8u  /* see the run, fetch states */
+#define HTH_MAY_INVITE 16u /* sign certificates: a deputy */
+#define HTH_MAY_ALL    31u
+
+enum hth_member_class { HTH_PROBATION = 1, HTH_MEMBER = 2 };
+
+struct hth_cert {
+    struct hth_pubkey key; /* the invite's */
+    struct hth_hash run;
+    uint64_t serial;
+    int64_t not_before_us, not_after_us;
+    uint32_t quota; /* 0: none; nothing reads it yet */
+    uint8_t class;  /* enum hth_member_class */
+    uint8_t roles;  /* HTH_MAY_... */
+    char name[HTH_CERT_NAME_MAX + 1];
+};
+
+struct hth_member_pass {
+    struct hth_pubkey peer;
+    uint64_t serial; /* of the invite */
+    int64_t issued_us;
+};
+
+/* A closed run. */
+struct hth_closed_run {
+    struct hth_pubkey owner;
+    struct hth_hash id;
+    const uint64_t *revoked; /* serials of certificates */
+    size_t revoked_count;
+};
+
+/* The rights that valid credentials give. */
+struct hth_grant {
+    uint64_t serial, deputy; /* deputy: the serial of its certificate; 0: none */
+    int64_t from_us, until_us;
+    uint8_t class, roles;
+    char name[HTH_CERT_NAME_MAX + 1];
+};
+
+void hth_run_id(const struct hth_crypto *crypto, const struct hth_pubkey *owner,
+                const struct hth_hash *run_file, struct hth_hash *out);
+
+/* Writes and signs. Errors: E_RANGE (class, roles or times), and those of hth_name_check. */
+enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_cert *cert,
+                            const struct hth_secret *signer, uint8_t out[HTH_CERT_BYTES_MAX],
+                            size_t *len) HTH_MUST;
+/* Reads the certificate at the front of the data, without its signature; *used: its bytes. Errors:
+ * E_TRUNCATED, E_BAD_MAGIC, E_VERSION (also: a flag of a newer version), E_RANGE, E_MALFORMED. */
+enum hth_err hth_cert_read(const void *data, size_t len, struct hth_cert *out,
+                           size_t *used) HTH_MUST;
+void hth_member_pass_write(const struct hth_crypto *crypto, const struct hth_member_pass *pass,
+                           const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES]);
+/* Errors: E_TRUNCATED, E_BAD_MAGIC, E_VERSION (also: reserved bytes that are not zero). */
+enum hth_err hth_member_pass_read(const void *data, size_t len,
+                                  struct hth_member_pass *out) HTH_MUST;
+
+/* Judges what a peer shows: pass, certificate, and a deputy's certificate or nothing. Errors:
+ * E_NOT_ADMITTED (nothing was shown), those of the two readers, E_MALFORMED (more follows),
+ * E_PASS_OTHER_RUN, E_PASS_FORGED, E_PASS_OTHER_KEY, E_PASS_ROLE (a deputy gave more than it may),
+ * E_PASS_REVOKED, and those of hth_grant_check. */
+enum hth_err hth_creds_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
+                             const struct hth_peer_id *peer, const void *creds, size_t len,
+                             int64_t wall_us, struct hth_grant *out) HTH_MUST;
+/* Whether a grant holds at that time, give or take HTH_CLOCK_SKEW_MAX_US, and was not revoked.
+ * Errors: E_PASS_EARLY, E_PASS_EXPIRED, E_PASS_REVOKED. */
+enum hth_err hth_grant_check(const struct hth_grant *grant, const struct hth_closed_run *run,
+                             int64_t wall_us) HTH_MUST;
+
+/* The credentials that an endpoint of a closed run shows, and its check of others: once for each
+ * connection, when TLS has proved the peer's key, before any request. hth_gate_check is such a
+ * function. */
+typedef enum hth_err hth_admit_fn(void *arg, const struct hth_peer_id *peer, const void *creds,
+                                  size_t len, struct hth_grant *out);
+struct hth_admission {
+    uint8_t creds[HTH_CREDS_BYTES_MAX];
+    size_t creds_len;
+    hth_admit_fn *admit;
+    void *arg;
+};
+
+/* "train,serve". Returns out. */
+const char *hth_roles_text(uint8_t roles, char out[48]);
+/* Errors: E_MALFORMED (an unknown or an empty word). */
+enum hth_err hth_roles_parse(const char *text, uint8_t *out) HTH_MUST;
+
+#endif

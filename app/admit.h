@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * admit.h: closed runs, between a program's flags and rpc: the pass that this peer shows, and the
+ * gate that judges others. A run is closed if its run file names an owner, or if the program
+ * has no run file and an invite.
+ *
+ * Main thread.
+ */
+#ifndef HTH_APP_ADMIT_H
+#define HTH_APP_ADMIT_H
+
+#include "admission/gate.h"
+#include "admission/revoke.h"
+#include "cli/cli.h"
+
+struct hth_runfile;
+
+struct hth_admit {
+    struct hth_gate *gate; /* NULL: the run is open */
+    struct hth_closed_run run;
+    struct hth_admission admission;
+    struct hth_grant grant; /* our own */
+    char *path;             /* of the list of revoked invites; NULL: it is not kept */
+    struct hth_revoked revoked;
+    uint8_t list[HTH_REVOKED_BYTES_MAX]; /* as the owner signed it */
+    size_t list_len;
+};
+
+/* run NULL: not known. dir: the state folder, which keeps the list of revoked invites; NULL: none.
+ * roles: rights of which the verb needs one; 0: none. Prints what is wrong: E_NOT_ADMITTED (closed,
+ * and no invite), E_USAGE (an invite to an open run), and what hth_creds_check says of our own
+ * pass. */
+enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
+                            const struct hth_runfile *run, uint8_t roles, const char *dir,
+                            struct hth_admit *out) HTH_MUST;
+void hth_admit_close(struct hth_admit *admit);
+/* For hth_rpc_opts; NULL: the run is open. */
+const struct hth_admission *hth_admit_rpc(const struct hth_admit *admit);
+
+/* Takes a newer list, for the gate too, and keeps it. Errors: E_PASS_REVOKED (it has our own). */
+enum hth_err hth_admit_revoke(struct hth_env *env, struct hth_admit *admit,
+                              const struct hth_revoked *list, const uint8_t *data,
+                              size_t len) HTH_MUST;
+
+/* "2026-12-27 21:09 UTC". Returns out. */
+const char *hth_admit_date(int64_t wall_us, char out[32]);
+/* Prints an invite for a person, without its secret. */
+void hth_admit_print(const struct hth_invite *invite);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* invite.c: hearth invite show: prints what an invite is for, and whether it holds now. */
+#include "app/admit.h"
+#include "core/guess.h"
+#include "net/crypto.h"
+
+#include <string.h>
+#include <time.h>
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    static const char *const words[] = {"show"};
+    const char **text = state->input;
+    char hint[80];
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0 && strcmp(arg, words[0]) != 0)
+            argp_error(state, "no word '%s'%s", arg,
+                       hth_guess_text(arg, words, sizeof(words[0]), HTH_ARRAY_LEN(words), hint,
+                                      sizeof(hint)));
+        if (state->arg_num == 1)
+            *text = arg;
+        return state->arg_num > 1 ? ARGP_ERR_UNKNOWN : 0;
+    case ARGP_KEY_END:
+        if (*text == NULL)
+            argp_error(state, "which invite? For example: hearth invite show @ana.invite");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Any peer's key does: a fixed one, of no peer. */
+static enum hth_err judge(const struct hth_invite *invite)
+{
+    const struct hth_crypto *crypto = hth_crypto_openssl();
+    static const struct hth_secret nobody;
+    uint8_t creds[HTH_CREDS_BYTES_MAX];
+    struct hth_closed_run run;
+    struct hth_pubkey key;
+    struct hth_grant grant;
+    int64_t wall_us = (int64_t)time(NULL) * HTH_US_PER_S;
+    crypto->public_of(&nobody, &key);
+    struct hth_peer_id id = hth_peer_id_of(crypto, &key);
+    hth_invite_run(crypto, invite, &run);
+    size_t len = hth_invite_creds(crypto, invite, &key, wall_us, creds);
+    return hth_creds_check(crypto, &run, &id, creds, len, wall_us, &grant);
+}
+
+int hth_verb_invite(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse,
+        .args_doc = "show TEXT|@FILE|-",
+        .doc = "Show what an invite is for, without its secret, and whether it holds now.",
+    };
+    const char *text = NULL, *why;
+    struct hth_invite invite;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &text) != 0)
+        return HTH_EXIT_USAGE;
+    enum hth_err err = hth_cli_invite(text, &invite, &why);
+    if (err != HTH_OK) {
+        hth_cli_say_error("%s%s%s", text[0] == '@' ? text + 1 : "", text[0] == '@' ? ": " : "",
+                          why);
+        return HTH_EXIT_USAGE;
+    }
+    hth_admit_print(&invite);
+    err = judge(&invite);
+    hth_say("%s", err == HTH_OK ? "It holds." : hth_err_text(err));
+    return hth_exit_of(err);
+}

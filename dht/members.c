@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* members.c: a board and a publisher of passes, and likewise of the list of revoked invites. */
+#include "dht/members.h"
+
+#include "core/map.h"
+#include "core/mem.h"
+
+#include <string.h>
+
+#define LIFE_US         (120 * HTH_US_PER_S)
+#define REVOKED_LIFE_US (600 * HTH_US_PER_S) /* the longest: it must not be forgotten */
+
+struct member {
+    struct hth_pubkey key;
+    struct hth_grant grant;
+};
+
+struct hth_members {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    struct hth_members_opts opts;
+    struct hth_closed_run run;
+    struct hth_map *by_key;
+    struct hth_board *board;
+    struct hth_publisher *publisher;
+    /* the list that holds */
+    struct hth_revoked revoked;
+    uint8_t list[HTH_REVOKED_BYTES_MAX];
+    size_t list_len;
+    struct hth_topic list_topic;
+    struct hth_board *list_board;
+    struct hth_publisher *list_publisher;
+};
+
+/* Called for each renewal, too, so that a pass that ends is not believed for longer than a life. */
+static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
+{
+    struct hth_members *m = arg;
+    struct hth_grant grant;
+    struct member *who = *user;
+    if (rec->part != 0) /* one record of each member */
+        return HTH_E_RANGE;
+    HTH_TRY(m->opts.own->admit(m->opts.own->arg, &rec->owner_id, rec->payload, rec->payload_len,
+                               &grant));
+    if (who == NULL) {
+        who = hth_new(struct member);
+        who->key = rec->owner;
+        hth_map_put(m->by_key, who->key.b, sizeof(who->key.b), who);
+    }
+    who->grant = grant;
+    *user = who;
+    return HTH_OK;
+}
+
+static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
+{
+    struct hth_members *m = arg;
+    struct member *who = user;
+    (void)owner;
+    (void)part;
+    hth_map_del(m->by_key, who->key.b, sizeof(who->key.b));
+    hth_free(who);
+}
+
+/* The roles of which one is needed to publish a record of that kind; 0: none. */
+static uint8_t rights(uint8_t kind)
+{
+    switch ((enum hth_record_kind)kind) {
+    case HTH_RECORD_ROOT:
+    case HTH_RECORD_PREFIX:
+        return HTH_MAY_SERVE;
+    case HTH_RECORD_DECLARE:
+    case HTH_RECORD_PROGRESS:
+    case HTH_RECORD_STATE:
+    case HTH_RECORD_HEAD:
+        return HTH_MAY_TRAIN | HTH_MAY_REDUCE;
+    case HTH_RECORD_BEACON:
+    case HTH_RECORD_PASS:
+    case HTH_RECORD_REVOKED:
+        break;
+    }
+    return 0;
+}
+
+static bool admits(void *arg, const struct hth_pubkey *owner, uint8_t kind)
+{
+    const struct hth_members *m = arg;
+    uint8_t needed = rights(kind);
+    if (needed == 0 || memcmp(owner->b, m->env->pubkey.b, sizeof(owner->b)) == 0)
+        return true;
+    const struct member *who = hth_map_get(m->by_key, owner->b, sizeof(owner->b));
+    return who != NULL && (who->grant.roles & needed) != 0 &&
+           hth_grant_check(&who->grant, &m->run, hth_wall_us(m->env)) == HTH_OK;
+}
+
+static enum hth_err fill(void *arg, struct hth_writer *w)
+{
+    const struct hth_members *m = arg;
+    hth_write_bytes(w, m->opts.own->creds, m->opts.own->creds_len);
+    return w->err;
+}
+
+/* ---- revoked invites ----------------------------------------------------------------------- */
+
+static enum hth_err fill_list(void *arg, struct hth_writer *w)
+{
+    const struct hth_members *m = arg;
+    hth_write_bytes(w, m->list, m->list_len);
+    return w->err;
+}
+
+static enum hth_err publish_list(struct hth_members *m)
+{
+    const struct hth_publisher_opts opts = {.life_us = REVOKED_LIFE_US};
+    if (m->list_publisher != NULL)
+        hth_publisher_update(m->list_publisher, 0);
+    else if (m->opts.publishes)
+        return hth_publisher_new(m->env, m->dht, &m->list_topic, &opts, fill_list, m,
+                                 &m->list_publisher);
+    return HTH_OK;
+}
+
+enum hth_err hth_members_revoke(struct hth_members *m, const uint8_t *data, size_t len)
+{
+    struct hth_revoked list;
+    HTH_TRY(hth_revoked_read(m->env->crypto, &m->run, data, len, &list));
+    if (list.seq <= m->revoked.seq)
+        return HTH_E_STALE;
+    m->revoked = list;
+    m->run.revoked = m->revoked.serial;
+    m->run.revoked_count = m->revoked.count;
+    memcpy(m->list, data, len);
+    m->list_len = len;
+    return publish_list(m);
+}
+
+/* Accepts copies of the present list, too: a refused record would be judged again. */
+static enum hth_err on_list(void *arg, const struct hth_record *rec, void **user)
+{
+    struct hth_members *m = arg;
+    *user = m;
+    if (rec->payload_len == m->list_len && memcmp(rec->payload, m->list, m->list_len) == 0)
+        return HTH_OK;
+    HTH_TRY(hth_members_revoke(m, rec->payload, rec->payload_len));
+    if (m->opts.on_revoked != NULL)
+        m->opts.on_revoked(m->opts.arg, &m->revoked, m->list, m->list_len);
+    return HTH_OK;
+}
+
+static void on_list_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
+{
+    (void)arg, (void)owner, (void)part, (void)user;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static enum hth_err open_boards(struct hth_members *m)
+{
+    static const struct hth_board_ops ops = {.on_record = on_record, .on_gone = on_gone};
+    static const struct hth_board_ops list_ops = {.on_record = on_list, .on_gone = on_list_gone};
+    const struct hth_publisher_opts opts = {.life_us = LIFE_US};
+    struct hth_topic topic;
+    hth_topic_init(&topic, m->env->crypto, m->opts.network, HTH_RECORD_PASS, "", 0);
+    hth_topic_init(&m->list_topic, m->env->crypto, m->opts.network, HTH_RECORD_REVOKED, "", 0);
+    HTH_TRY(hth_board_new(m->env, m->dht, &topic, NULL, &ops, m, &m->board));
+    HTH_TRY(hth_board_new(m->env, m->dht, &m->list_topic, NULL, &list_ops, m, &m->list_board));
+    if (!m->opts.publishes)
+        return HTH_OK;
+    return hth_publisher_new(m->env, m->dht, &topic, &opts, fill, m, &m->publisher);
+}
+
+enum hth_err hth_members_new(struct hth_env *env, struct hth_dht *dht,
+                             const struct hth_members_opts *opts, struct hth_members **out)
+{
+    struct hth_members *m = hth_new(struct hth_members);
+    m->env = env;
+    m->dht = dht;
+    m->opts = *opts;
+    m->run = *opts->run;
+    m->by_key = hth_map_new();
+    enum hth_err err = open_boards(m);
+    if (err != HTH_OK) {
+        hth_members_free(m);
+        return err;
+    }
+    dht->admits = admits;
+    dht->admits_arg = m;
+    *out = m;
+    return HTH_OK;
+}
+
+void hth_members_free(struct hth_members *m)
+{
+    if (m == NULL)
+        return;
+    m->dht->admits = NULL;
+    hth_publisher_free(m->list_publisher);
+    hth_publisher_free(m->publisher);
+    hth_board_free(m->list_board);
+    hth_board_free(m->board);
+    hth_map_free(m->by_key);
+    hth_free(m);
+}
+
+size_t hth_members_count(const struct hth_members *m)
+{
+    return hth_map_count(m->by_key);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_pass.c: certificates and passes have the bytes that an independent writer gives them, and
+ * each kind of bad credentials has its own error.
+ */
+#include "admission/party.h"
+
+#include "golden_pass.h"
+
+static void credentials_have_golden_bytes(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    uint8_t creds[HTH_CREDS_BYTES_MAX];
+    party_init(&p);
+    assert_memory_equal(p.run.id.b, GOLDEN_RUN, sizeof(GOLDEN_RUN));
+    party_sign(&p, true);
+    size_t len = party_creds(&p, creds);
+    assert_int_equal(len, sizeof(GOLDEN_CREDS));
+    assert_memory_equal(creds, GOLDEN_CREDS, len);
+    assert_ok(hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
+    assert_int_equal(grant.serial, 8);
+    assert_int_equal(grant.deputy, 7);
+    assert_int_equal(grant.class, HTH_MEMBER);
+    assert_int_equal(grant.roles, HTH_MAY_TRAIN | HTH_MAY_SERVE);
+    assert_string_equal(grant.name, "ana-mária");
+}
+
+static void largest_credentials_fit(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    party_init(&p);
+    memset(p.cert.name, 'x', HTH_CERT_NAME_MAX);
+    memset(p.deputy_cert.name, 'y', HTH_CERT_NAME_MAX);
+    assert_ok(party_verdict(&p, true, &grant));
+    assert_int_equal(p.invite.cert_len, 197);
+    assert_int_equal(HTH_CREDS_BYTES_MAX, 544);
+}
+
+/* Any flipped bit is refused, as what it is. */
+static void flipped_bits_are_refused(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    uint8_t creds[HTH_CREDS_BYTES_MAX];
+    party_init(&p);
+    party_sign(&p, true);
+    size_t len = party_creds(&p, creds), name_at = HTH_PASS_BYTES + 101;
+    creds[name_at] ^= 1;
+    assert_err(HTH_E_PASS_FORGED,
+               hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
+    creds[name_at] ^= 1;
+    for (size_t at = 0; at < len; at++) {
+        creds[at] ^= 0x10;
+        assert_int_not_equal(
+            hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant), HTH_OK);
+        creds[at] ^= 0x10;
+    }
+    assert_ok(hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
+}
+
+static void cut_credentials_are_refused(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    uint8_t creds[HTH_CREDS_BYTES_MAX + 1] = {0};
+    party_init(&p);
+    party_sign(&p, true);
+    size_t len = party_creds(&p, creds), owner_part = HTH_PASS_BYTES + p.invite.cert_len;
+    assert_err(HTH_E_NOT_ADMITTED,
+               hth_creds_check(p.crypto, &p.run, &p.peer_id, NULL, 0, NOW_US, &grant));
+    for (size_t n = 1; n < len; n++) {
+        /* Without the deputy's part it claims that the owner signed. */
+        assert_err(n == owner_part ? HTH_E_PASS_FORGED : HTH_E_TRUNCATED,
+                   hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, n, NOW_US, &grant));
+    }
+    assert_err(HTH_E_MALFORMED,
+               hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len + 1, NOW_US, &grant));
+}
+
+static void other_versions_are_named(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    uint8_t creds[HTH_CREDS_BYTES_MAX];
+    static const size_t at[] = {1, 50, HTH_PASS_BYTES + 4, HTH_PASS_BYTES + 5};
+    party_init(&p);
+    party_sign(&p, false);
+    size_t len = party_creds(&p, creds);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(at); i++) {
+        creds[at[i]] ^= 2;
+        assert_err(HTH_E_VERSION,
+                   hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
+        creds[at[i]] ^= 2;
+    }
+}
+
+static void other_runs_keys_and_signers_are_named(void **state)
+{
+    (void)state;
+    struct party p, other;
+    struct hth_grant grant;
+    uint8_t creds[HTH_CREDS_BYTES_MAX];
+    party_init(&p);
+    party_init(&other);
+    assert_ok(party_verdict(&p, false, &grant));
+    other.run.id.b[0] ^= 1;
+    assert_err(HTH_E_PASS_OTHER_RUN, party_verdict(&other, false, &grant));
+    party_init(&other);
+    other.peer_id.b[31] ^= 1; /* a pass of one machine, shown by another */
+    assert_err(HTH_E_PASS_OTHER_KEY, party_verdict(&other, false, &grant));
+    party_init(&other);
+    other.owner = other.deputy; /* a stranger signs */
+    assert_err(HTH_E_PASS_FORGED, party_verdict(&other, false, &grant));
+    assert_err(HTH_E_PASS_FORGED, party_verdict(&other, true, &grant));
+    party_init(&other);
+    other.invite.seed = other.peer; /* who saw the certificate, without its key */
+    assert_err(HTH_E_PASS_FORGED, party_verdict(&other, false, &grant));
+    /* The pass of one invite beside the certificate of another one with the same key. */
+    party_sign(&p, false);
+    size_t len = party_creds(&p, creds);
+    p.cert.serial = 9;
+    party_sign(&p, false);
+    memcpy(creds + HTH_PASS_BYTES, p.invite.cert, p.invite.cert_len);
+    assert_err(HTH_E_PASS_FORGED,
+               hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
+}
+
+static void times_are_kept(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    party_init(&p);
+    p.cert.not_after_us = NOW_US - HTH_CLOCK_SKEW_MAX_US;
+    assert_ok(party_verdict(&p, false, &grant));
+    p.cert.not_after_us--;
+    assert_err(HTH_E_PASS_EXPIRED, party_verdict(&p, false, &grant));
+    party_init(&p);
+    p.cert.not_before_us = NOW_US + HTH_CLOCK_SKEW_MAX_US;
+    assert_ok(party_verdict(&p, false, &grant));
+    p.cert.not_before_us++;
+    assert_err(HTH_E_PASS_EARLY, party_verdict(&p, false, &grant));
+    party_init(&p);
+    p.deputy_cert.not_after_us = NOW_US - DAY_US; /* what a deputy signed ends with it */
+    assert_ok(party_verdict(&p, false, &grant));
+    assert_err(HTH_E_PASS_EXPIRED, party_verdict(&p, true, &grant));
+}
+
+static void deputies_give_only_what_they_have(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    party_init(&p);
+    assert_ok(party_verdict(&p, true, &grant));
+    p.cert.roles |= HTH_MAY_INVITE; /* a deputy of a deputy */
+    assert_err(HTH_E_PASS_ROLE, party_verdict(&p, true, &grant));
+    party_init(&p);
+    p.cert.roles |= HTH_MAY_REDUCE;
+    assert_err(HTH_E_PASS_ROLE, party_verdict(&p, true, &grant));
+    party_init(&p);
+    p.deputy_cert.class = HTH_PROBATION;
+    assert_err(HTH_E_PASS_ROLE, party_verdict(&p, true, &grant));
+    party_init(&p);
+    p.deputy_cert.roles &= (uint8_t)~HTH_MAY_INVITE; /* a member signs as if it were one */
+    assert_err(HTH_E_PASS_ROLE, party_verdict(&p, true, &grant));
+}
+
+static void revoked_serials_are_refused(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    static const uint64_t list[] = {5, 7};
+    party_init(&p);
+    p.run.revoked = list;
+    p.run.revoked_count = HTH_ARRAY_LEN(list);
+    assert_ok(party_verdict(&p, false, &grant));
+    assert_err(HTH_E_PASS_REVOKED, party_verdict(&p, true, &grant)); /* with its deputy */
+    p.cert.serial = 5;
+    assert_err(HTH_E_PASS_REVOKED, party_verdict(&p, false, &grant));
+}
+
+static void bad_certificates_are_not_signed(void **state)
+{
+    (void)state;
+    struct party p;
+    uint8_t out[HTH_CERT_BYTES_MAX];
+    size_t len;
+    party_init(&p);
+    static const char *const names[] = {"", "a b", "a\x1b[31m", "\xff", "a/b"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
+        strcpy(p.cert.name, names[i]);
+        assert_err(HTH_E_MALFORMED, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    }
+    memset(p.cert.name, 'x', sizeof(p.cert.name));
+    assert_err(HTH_E_TOO_LARGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    party_init(&p);
+    p.cert.roles = 0;
+    assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    p.cert.roles = HTH_MAY_ALL + 1;
+    assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    party_init(&p);
+    p.cert.class = 3;
+    assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    party_init(&p);
+    p.cert.not_after_us = p.cert.not_before_us - 1;
+    assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+}
+
+static void roles_are_words(void **state)
+{
+    (void)state;
+    uint8_t roles;
+    char text[48];
+    assert_ok(hth_roles_parse("train,serve,reduce,watch,invite", &roles));
+    assert_int_equal(roles, HTH_MAY_ALL);
+    assert_string_equal(hth_roles_text(roles, text), "train,serve,reduce,watch,invite");
+    assert_ok(hth_roles_parse("watch", &roles));
+    assert_int_equal(roles, HTH_MAY_WATCH);
+    static const char *const bad[] = {"", "trian", "train,", ",train", "train serve", "TRAIN"};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
+        assert_err(HTH_E_MALFORMED, hth_roles_parse(bad[i], &roles));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(credentials_have_golden_bytes),
+        cmocka_unit_test(largest_credentials_fit),
+        cmocka_unit_test(flipped_bits_are_refused),
+        cmocka_unit_test(cut_credentials_are_refused),
+        cmocka_unit_test(other_versions_are_named),
+        cmocka_unit_test(other_runs_keys_and_signers_are_named),
+        cmocka_unit_test(times_are_kept),
+        cmocka_unit_test(deputies_give_only_what_they_have),
+        cmocka_unit_test(revoked_serials_are_refused),
+        cmocka_unit_test(bad_certificates_are_not_signed),
+        cmocka_unit_test(roles_are_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_admission.c: a closed run as its people see it. The owner makes a key and invites; invited
+ * peers train together; everybody else is told why not, by name and exit code.
+ */
+#define _XOPEN_SOURCE 700
+#include "integration/toy.h"
+
+#include "admission/invite.h"
+#include "net/crypto.h"
+#include "net/identity.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define ADMISSION_CODE 6
+
+/* Makes the owner's key and names it in the run file, whose open form stays as open.yaml. */
+static void close_run(struct toy *t)
+{
+    struct place *p = t->place;
+    struct stat st;
+    size_t len, lines_len;
+    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, "owner"));
+    assert_int_equal(proc_wait(init), 0);
+    proc_must_say(init, "once it is lost");
+    assert_int_equal(stat(place_path(p, "owner/key"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    char *run = place_read(t->run, &len), *lines = place_read(init->out, &lines_len);
+    place_write(p, "open.yaml", run, len);
+    run = realloc(run, len + lines_len);
+    assert_non_null(run);
+    memcpy(run + len, lines, lines_len);
+    place_write(p, "run.yaml", run, len + lines_len);
+    free(lines);
+    free(run);
+}
+
+/* The path of an invite, as a flag takes it. */
+static const char *invite(struct toy *t, const char *name, const char *roles)
+{
+    struct place *p = t->place;
+    size_t len;
+    struct proc *proc = START(p, name, "owner", "invite", "--dir", place_path(p, "owner"), "--run",
+                              t->run, "--name", name, "--roles", roles, "--address", t->addr[1]);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "everybody who has it is let in as");
+    char *text = place_read(proc->out, &len);
+    place_write(p, place_text(p, "%s.invite", name), text, len);
+    free(text);
+    return place_text(p, "@%s/%s.invite", p->root, name);
+}
+
+/* Writes the invite again, signed by the owner with that change. */
+static const char *forge(struct toy *t, const char *from, const char *name, int64_t ends_us)
+{
+    struct place *p = t->place;
+    struct hth_invite got;
+    struct hth_cert cert;
+    struct hth_secret owner;
+    char why[HTH_IDENTITY_WHY_MAX], text[HTH_INVITE_TEXT_MAX];
+    size_t len;
+    char *was = place_read(from + 1, &len);
+    assert_ok(hth_invite_read(was, len, &got));
+    free(was);
+    assert_ok(hth_identity_load(place_path(p, "owner/key"), &owner, NULL, why));
+    hth_invite_cert(&got, &cert);
+    cert.not_before_us = ends_us - HTH_US_PER_S;
+    cert.not_after_us = ends_us;
+    assert_ok(hth_cert_write(hth_crypto_openssl(), &cert, &owner, got.cert, &got.cert_len));
+    assert_ok(hth_invite_write(&got, text));
+    place_write(p, place_text(p, "%s.invite", name), text, strlen(text));
+    return place_text(p, "@%s/%s.invite", p->root, name);
+}
+
+static void invited_peers_train(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    close_run(&t);
+    const char *ana = invite(&t, "ana", "train,serve"), *ben = invite(&t, "ben", "train");
+    t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
+                   place_path(p, "node"));
+    proc_wait_text(t.node, "you are the first of run 'toy'");
+    t.host[0] = START(p, "host", "serve", "--run", t.run, "--invite", ana, "--listen", t.addr[2],
+                      "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    proc_wait_text(t.host[0], "serving 8 experts");
+    proc_must_say(t.host[0], place_text(p, "joining %s", t.addr[1]));
+
+    /* With the run file alone, nobody begins ... */
+    struct proc *proc = START(p, "stranger", "train", "--run", t.run, "--join", t.addr[1],
+                              "--listen", t.addr[3], "--dir", place_path(p, "stranger"));
+    assert_int_equal(proc_wait(proc), ADMISSION_CODE);
+    proc_must_say(proc, "run 'toy' is closed");
+    /* ... and a stranger that takes the owner out of it is turned away by the others. */
+    proc = START(p, "intruder", "train", "--run", place_path(p, "open.yaml"), "--join", t.addr[1],
+                 "--listen", t.addr[3], "--once", "--dir", place_path(p, "intruder"));
+    assert_int_equal(proc_wait(proc), ADMISSION_CODE);
+    proc_must_say(proc, "turns this one away");
+    proc_must_say(proc, hth_err_text(HTH_E_NOT_ADMITTED));
+
+    const char *const more[] = {"--invite", ben, NULL};
+    toy_start_trainer(&t, "trainer", more);
+    assert_int_equal(proc_wait(t.trainer), 0);
+    struct toy_metrics m;
+    toy_metrics_load(&t, "trainer", &m);
+    assert_true(toy_number(m.last_progress, "experts_live") == 8);
+    assert_true(toy_number(m.last_progress, "calls") > 0);
+    assert_true(toy_number(m.last_progress, "calls_failed") == 0);
+    toy_metrics_clear(&m);
+
+    proc = START(p, "status", "status", "--json", "--invite", ben);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "\"silent\":false");
+    proc_must_say(proc, "\"experts\":8");
+    proc = START(p, "list", "owner", "list", "--dir", place_path(p, "owner"));
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "ben");
+    place_end(p);
+}
+
+/* The owner's word ends a member's part in the run, and the others keep that word. */
+static void revoked_member_ends(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    struct hth_invite got;
+    struct hth_cert cert;
+    size_t len;
+    toy_init(&t, p, 1000000);
+    close_run(&t);
+    const char *ana = invite(&t, "ana", "serve"), *ben = invite(&t, "ben", "train");
+    t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
+                   place_path(p, "node"));
+    proc_wait_text(t.node, "you are the first of run 'toy'");
+    t.host[0] = START(p, "host", "serve", "--run", t.run, "--invite", ana, "--listen", t.addr[2],
+                      "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    proc_wait_text(t.host[0], "serving 8 experts");
+    const char *const more[] = {"--invite", ben, NULL};
+    toy_start_trainer(&t, "trainer", more);
+    proc_wait_text(t.trainer, "test after 100 updates");
+
+    char *text = place_read(ben + 1, &len);
+    assert_ok(hth_invite_read(text, len, &got));
+    free(text);
+    hth_invite_cert(&got, &cert);
+    struct proc *proc = START(p, "revoke", "owner", "revoke",
+                              place_text(p, "%llu", (unsigned long long)cert.serial), "--dir",
+                              place_path(p, "owner"), "--run", t.run, "--join", t.addr[1]);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "revoked");
+    assert_int_equal(proc_wait(t.trainer), ADMISSION_CODE);
+    proc_must_say(t.trainer, hth_err_text(HTH_E_PASS_REVOKED));
+    /* The host knows, and tells a fresh folder of ben's. */
+    struct wait w = {0};
+    while (!place_exists(p, "host/revoked"))
+        wait_step(&w, "the host's list");
+    proc = START(p, "again", "train", "--run", t.run, "--invite", ben, "--listen", t.addr[3],
+                 "--dir", place_path(p, "again"));
+    assert_int_equal(proc_wait(proc), ADMISSION_CODE);
+    proc_must_say(proc, hth_err_text(HTH_E_PASS_REVOKED));
+    place_end(p);
+}
+
+/* Starts a trainer with the invite and expects its words and the exit code. */
+static void must_not_train(struct toy *t, const char *with, int code, const char *text)
+{
+    struct place *p = t->place;
+    struct proc *proc = START(p, "refused", "train", "--run", t->run, "--invite", with, "--listen",
+                              t->addr[4], "--dir", place_path(p, "refused"));
+    assert_int_equal(proc_wait(proc), code);
+    proc_must_say(proc, text);
+}
+
+static void bad_invites_are_named(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    size_t len;
+    toy_init(&t, p, 100);
+    close_run(&t);
+    const char *ana = invite(&t, "ana", "train,serve"), *zoe = invite(&t, "zoe", "serve");
+    must_not_train(&t, zoe, ADMISSION_CODE, "it gives serve, and this needs train");
+    must_not_train(&t, forge(&t, ana, "old", INT64_C(1700000000) * HTH_US_PER_S), ADMISSION_CODE,
+                   hth_err_text(HTH_E_PASS_EXPIRED));
+    must_not_train(&t, forge(&t, ana, "new", INT64_C(32503680000) * HTH_US_PER_S), ADMISSION_CODE,
+                   hth_err_text(HTH_E_PASS_EARLY));
+    char *text = place_read(ana + 1, &len);
+    must_not_train(&t, place_text(p, "%.40s", text), 2, "the invite is cut");
+    text[len / 2] = text[len / 2] == 'A' ? 'B' : 'A';
+    place_write(p, "typo.invite", text, len);
+    free(text);
+    must_not_train(&t, place_text(p, "@%s/typo.invite", p->root), 2, "the invite is mistyped");
+    must_not_train(&t, place_text(p, "@%s/none", p->root), 2, hth_err_text(HTH_E_NO_FILE));
+    /* Another run file is another run. */
+    char *run = place_read(t.run, &len);
+    char *seed = strstr(run, "seed: 1");
+    assert_non_null(seed);
+    seed[6] = '2';
+    place_write(p, "other.yaml", run, len);
+    free(run);
+    snprintf(t.run, sizeof(t.run), "%s/other.yaml", p->root);
+    must_not_train(&t, ana, ADMISSION_CODE, hth_err_text(HTH_E_PASS_OTHER_RUN));
+    snprintf(t.run, sizeof(t.run), "%s/open.yaml", p->root);
+    must_not_train(&t, ana, 2, "the run file names no admission.owner");
+    place_end(p);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {CASE(invited_peers_train), CASE(revoked_member_ends),
+                                       CASE(bad_invites_are_named)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
