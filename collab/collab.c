@@ -123,6 +123,7 @@ static void go_to_head(struct hth_collab *c)
     c->stats.joined += has && hth_chain_better(c->chain, c->goal, held) &&
                        hth_chain_base(c->chain, c->goal) != held;
     hth_arrive_go(c->arrive, held, c->goal, c->holder, c->holders);
+    c->gone_to = c->holders;
     c->holders = 0;
 }
 
@@ -150,8 +151,10 @@ void hth_collab_stepped(struct hth_collab *c)
 static void doubt_donors(struct hth_collab *c, enum hth_err err)
 {
     const struct hth_state_peers *donors = hth_arrive_donors(c->arrive);
-    for (uint32_t i = 0; i < donors->count; i++)
+    for (uint32_t i = 0; i < donors->count; i++) {
         hth_roll_doubt(c->roll, &donors->id[i], err);
+        hth_heads_doubt(c->heads, &donors->id[i]); /* its head keeps nobody from beginning */
+    }
 }
 
 void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
@@ -203,12 +206,24 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
     collab_ask(c, ASK_ADOPT);
 }
 
+/* Peers that claim a head and give nothing of it keep nobody from beginning: if it is a run's, its
+ * chain has more samples, and is gone over to later. */
+static void doubt_holders(struct hth_collab *c, enum hth_err err)
+{
+    for (uint32_t i = 0; i < c->gone_to && c->holders == 0 && c->held == HTH_LINK_NONE; i++) {
+        hth_roll_doubt(c->roll, &c->holder[i].id, err);
+        hth_heads_doubt(c->heads, &c->holder[i].id);
+    }
+}
+
 static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
 {
     struct hth_collab *c = arg;
-    if (err != HTH_OK && err != HTH_E_AGAIN)
+    if (err != HTH_OK && err != HTH_E_AGAIN) {
         HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "the others' head can't be fetched: %s",
                 hth_err_text(err));
+        doubt_holders(c, err);
+    }
     if (held == c->own) /* it came nowhere: the genesis that it began at is no chain yet */
         held = HTH_LINK_NONE;
     hth_roll_fetched(c->roll, held);

@@ -59,6 +59,7 @@ struct hth_collab {
     uint32_t goal;
     struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
     uint32_t holders;
+    uint32_t gone_to; /* holders of the last head that it went to */
 
     /* A round. */
     struct hth_roll_group group;

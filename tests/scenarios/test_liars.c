@@ -201,6 +201,28 @@ static void pretenders_end_no_run(void **state)
     play_free(&p);
 }
 
+/* It is there before the run has begun, and keeps nobody from beginning for long. */
+static void pretenders_keep_no_run_from_beginning(void **state)
+{
+    struct play p;
+    struct hth_fleet_stats stats;
+
+    (void)state;
+    play_new(&p, &hth_malice_pretender, HTH_SHARE_BATCH, 1.5);
+    hth_world_run_for(p.world, HTH_US_PER_MS);
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        hth_node_crash(hth_fleet_node(p.fleet, HOSTS + i), HTH_CRASH_RESET);
+    hth_world_run_for(p.world, 8 * HTH_US_PER_S);
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        hth_node_restart(hth_fleet_node(p.fleet, HOSTS + i));
+    hth_world_run_for(p.world, 40 * HTH_US_PER_S);
+    hth_fleet_stats(p.fleet, &stats);
+    print_message("%llu updates, %llu states\n", (unsigned long long)stats.updates,
+                  (unsigned long long)stats.catch_ups);
+    assert_true(stats.updates * 4 > calm);
+    play_free(&p);
+}
+
 /* Notes that are old, or on another board, are no news to anybody. */
 static void replayers_change_nothing(void **state)
 {
@@ -219,6 +241,7 @@ int main(void)
         cmocka_unit_test(honest_run_drops_no_round),
         cmocka_unit_test(deserters_are_dropped_and_excluded),
         cmocka_unit_test(pretenders_end_no_run),
+        cmocka_unit_test(pretenders_keep_no_run_from_beginning),
         cmocka_unit_test(replayers_change_nothing),
     };
 
