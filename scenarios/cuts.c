@@ -129,6 +129,9 @@ static struct hth_crew_opts crew_opts(struct cut_run *c)
     crew.trainer.share.target = (uint64_t)EACH_SAMPLES * c->opts->members;
     crew.trainer.share.strict = c->opts->strict;
     crew.members = c->opts->members;
+    if (c->opts->grid)
+        crew.roster.shape =
+            hth_avg_shape_for(crew.members, (uint32_t)ceil(sqrt((double)crew.members)));
     crew.on_update = on_update;
     crew.arg = c;
     return crew;
@@ -385,12 +388,13 @@ uint32_t hth_cuts_rows(void)
 
     for (size_t i = 0; i < HTH_ARRAY_LEN(sizes); i++)
         splits += sizes[i] / 2;
-    return splits * VARIANTS;
+    return 2 * splits * VARIANTS;
 }
 
 struct hth_cut_opts hth_cuts_row(uint32_t row)
 {
-    uint32_t split = row / VARIANTS, variant = row % VARIANTS, i = 0;
+    uint32_t half = hth_cuts_rows() / 2;
+    uint32_t split = row % half / VARIANTS, variant = row % VARIANTS, i = 0;
 
     for (; split >= sizes[i] / 2; i++)
         split -= sizes[i] / 2;
@@ -398,5 +402,6 @@ struct hth_cut_opts hth_cuts_row(uint32_t row)
                                  .away = split + 1,
                                  .cut_us = cuts_s[variant / 4] * S,
                                  .unlike = variant / 2 % 2,
-                                 .strict = variant % 2};
+                                 .strict = variant % 2,
+                                 .grid = row >= half};
 }

@@ -22,6 +22,7 @@ struct hth_cut_opts {
     int64_t cut_us;
     bool unlike; /* the slowest machine takes 10 times as long as the fastest */
     bool strict; /* averaging.majority */
+    bool grid;   /* they average on a grid of two axes, not in a line */
 };
 
 struct hth_cut_report {
@@ -43,7 +44,7 @@ enum hth_err hth_sim_cut(const struct hth_cut_opts *opts, struct hth_cut_report 
 const char *hth_cut_broken(const struct hth_cut_opts *opts, const struct hth_cut_report *r);
 
 /* The table: all splits of 4, 5, 9 and 16 trainers by sizes, cuts of 1 to 300 s, machines alike and
- * unlike, both modes. The seed is left at 0. */
+ * unlike, both modes; first in a line, then on a grid. The seed is left at 0. */
 uint32_t hth_cuts_rows(void);
 struct hth_cut_opts hth_cuts_row(uint32_t row);
 

@@ -4,8 +4,8 @@
  * some trainers, lengths, machines and modes.
  *
  * With --json one object per row, over all seeds:
- *   {"split": [1, 4], "cut_s", "mode": "strict" | "eventual", "unlike", "seeds", "both_stepped",
- *    "dropped_max", "lost_samples", "healed_s_max", "still_s_max", "broken", "seed", "hash"}
+ *   {"split": [1, 4], "cut_s", "mode": "strict" | "eventual", "unlike", "grid", "seeds",
+ *    "both_stepped", "dropped_max", "lost_samples", "healed_s_max", "still_s_max", "broken", "seed", "hash"}
  * healed_s_max is null where a run did not heal; "broken" says the first promise that was not kept,
  * with the seed that shows it, and is null where all were. "hash" covers the events of all seeds.
  */
@@ -106,6 +106,7 @@ static void print_json(const struct hth_cut_opts *o, const struct sum *s,
     hth_json_count(row, "cut_s", (uint64_t)(o->cut_us / HTH_US_PER_S));
     hth_json_text(row, "mode", mode_of(o));
     json_object_set_new(row, "unlike", json_boolean(o->unlike));
+    json_object_set_new(row, "grid", json_boolean(o->grid));
     hth_json_count(row, "seeds", judged->seeds);
     hth_json_count(row, "both_stepped", s->both_stepped);
     hth_json_count(row, "dropped_max", s->dropped_max);
@@ -123,9 +124,9 @@ static void print_json(const struct hth_cut_opts *o, const struct sum *s,
 static void print_line(uint32_t row, const struct hth_cut_opts *o, const struct sum *s,
                        const struct hth_rows_sum *judged)
 {
-    printf("%4u %3u + %-3u %5lld %-9s %-7s %6u %7u %8llu %8.1f %8.1f  %s", row, o->away,
+    printf("%4u %3u + %-3u %5lld %-9s %-7s %-5s %6u %7u %8llu %8.1f %8.1f  %s", row, o->away,
            o->members - o->away, (long long)(o->cut_us / HTH_US_PER_S), mode_of(o),
-           o->unlike ? "unlike" : "alike", s->both_stepped, s->dropped_max,
+           o->unlike ? "unlike" : "alike", o->grid ? "grid" : "line", s->both_stepped, s->dropped_max,
            (unsigned long long)s->lost_samples, s->healed_s_max, s->still_s_max,
            judged->broken != NULL ? judged->broken : "");
     if (judged->broken != NULL)
@@ -136,8 +137,8 @@ static void print_line(uint32_t row, const struct hth_cut_opts *o, const struct 
 static void print(const struct hth_rows *rows, uint32_t row, const struct hth_rows_sum *judged)
 {
     if (row == UINT32_MAX) {
-        printf("%4s %9s %5s %-9s %-7s %6s %7s %8s %8s %8s\n", "row", "split", "cut s", "mode",
-               "machine", "both", "dropped", "lost", "healed s", "still s");
+        printf("%4s %9s %5s %-9s %-7s %-5s %6s %7s %8s %8s %8s\n", "row", "split", "cut s", "mode",
+               "machine", "shape", "both", "dropped", "lost", "healed s", "still s");
         return;
     }
     const struct hth_cut_opts o = hth_cuts_row(row);
@@ -157,7 +158,8 @@ int hth_sim_cuts_verb(int argc, char **argv)
         .children = children,
         .doc = "Does a run survive a network that is cut in two? Trainers that share batches are "
                "cut into parts of all sizes, for 1 to 300 s, with like and unlike machines, in "
-               "both modes of averaging.majority; then the network is whole again.",
+               "both modes of averaging.majority, in a line and on a grid; then the network is "
+               "whole again.",
     };
     struct hth_rows rows = {.count = hth_cuts_rows(),
                             .report_bytes = sizeof(struct hth_cut_report),

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Rows. It does not divide the 24 rows of a split, so that all lengths and modes come up. */
-#define EVERY 11
+#define EVERY 23
 
 static void parts_become_one_model(void **state)
 {
