@@ -158,7 +158,8 @@ static bool start(struct run *r, struct hth_bench_child *c, const char *name,
     return hth_bench_child_start(c, argv, log);
 }
 
-/* The samples in the last whole line of the trainer's metrics; -1: there is none. */
+/* The samples in the last whole line of progress in the trainer's metrics; -1: there is none. Lines
+ * of other kinds count other samples. */
 static double samples_of(const struct run *r)
 {
     char path[112], tail[4096];
@@ -176,8 +177,9 @@ static double samples_of(const struct run *r)
         len--;
     tail[len] = '\0';
     char *at = NULL, *next = tail;
-    while ((next = strstr(next, "\"samples\":")) != NULL)
+    while ((next = strstr(next, "\"kind\":\"progress\"")) != NULL)
         at = next++;
+    at = at != NULL ? strstr(at, "\"samples\":") : NULL;
     return at != NULL ? strtod(at + strlen("\"samples\":"), NULL) : -1;
 }
 

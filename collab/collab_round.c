@@ -142,6 +142,8 @@ void collab_on_average(void *arg, const struct hth_roll_group *group)
     c->go_us = hth_now_us(c->env);
     hth_cells_place(c->env->crypto, &group->head, group->peer, group->count, &c->opts.shape,
                     &c->cells);
+    for (uint32_t i = 0; i < group->count; i++)
+        hth_rpc_lives(c->rpc, &group->peer[i].id); /* each was READY; after a cut dials may rest */
     c->stats.shape = c->cells.shape;
     hth_line_begins(&c->stats.averages, group);
     if (c->cells.shape.dims > 1)
