@@ -256,7 +256,7 @@ static void *browse(void *arg)
             while (recv(b->pages[i].fd, bytes, sizeof(bytes), 0) > 0) {
             }
         }
-        usleep(20000);
+        usleep(100000); /* browsers are elsewhere: their work here is kept small */
     }
     return NULL;
 }
