@@ -5,7 +5,8 @@
  *
  * With --json one object per row, over all seeds:
  *   {"split": [1, 4], "cut_s", "mode": "strict" | "eventual", "unlike", "grid", "seeds",
- *    "both_stepped", "dropped_max", "lost_samples", "healed_s_max", "still_s_max", "broken", "seed", "hash"}
+ *    "both_stepped", "dropped_max", "lost_samples", "healed_s_max", "still_s_max", "broken",
+ *    "seed", "hash"}
  * healed_s_max is null where a run did not heal; "broken" says the first promise that was not kept,
  * with the seed that shows it, and is null where all were. "hash" covers the events of all seeds.
  */
@@ -126,8 +127,8 @@ static void print_line(uint32_t row, const struct hth_cut_opts *o, const struct 
 {
     printf("%4u %3u + %-3u %5lld %-9s %-7s %-5s %6u %7u %8llu %8.1f %8.1f  %s", row, o->away,
            o->members - o->away, (long long)(o->cut_us / HTH_US_PER_S), mode_of(o),
-           o->unlike ? "unlike" : "alike", o->grid ? "grid" : "line", s->both_stepped, s->dropped_max,
-           (unsigned long long)s->lost_samples, s->healed_s_max, s->still_s_max,
+           o->unlike ? "unlike" : "alike", o->grid ? "grid" : "line", s->both_stepped,
+           s->dropped_max, (unsigned long long)s->lost_samples, s->healed_s_max, s->still_s_max,
            judged->broken != NULL ? judged->broken : "");
     if (judged->broken != NULL)
         printf(" (seed %llu)", (unsigned long long)judged->seed);
