@@ -32,7 +32,7 @@ static void ask_step(struct hth_collab *c)
     c->ops.step(c->arg, c->mean, samples_of(link), link);
 }
 
-static void ask_next(struct hth_collab *c)
+void collab_ask_next(struct hth_collab *c)
 {
     enum collab_ask what = ASK_STEP;
     while (what < ASK_COUNT && !c->wanted[what])
@@ -63,7 +63,7 @@ static void ask_next(struct hth_collab *c)
 void collab_ask(struct hth_collab *c, enum collab_ask what)
 {
     c->wanted[what] = true;
-    ask_next(c);
+    collab_ask_next(c);
 }
 
 static bool calls(const struct hth_collab *c)
@@ -144,7 +144,7 @@ void hth_collab_stepped(struct hth_collab *c)
     if (c->by_arrive)
         hth_arrive_stepped(c->arrive, HTH_OK);
     go_to_head(c);
-    ask_next(c);
+    collab_ask_next(c);
     look_after(c);
 }
 
@@ -153,7 +153,7 @@ static void doubt_donors(struct hth_collab *c, enum hth_err err)
     const struct hth_state_peers *donors = hth_arrive_donors(c->arrive);
     for (uint32_t i = 0; i < donors->count; i++) {
         hth_roll_doubt(c->roll, &donors->id[i], err);
-        hth_heads_doubt(c->heads, &donors->id[i]); /* its head keeps nobody from beginning */
+        hth_heads_doubt(c->heads, &donors->id[i], HTH_ROLL_DOUBT_US);
     }
 }
 
@@ -168,7 +168,7 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     if (hth_err_class(err) == HTH_CLASS_PEER)
         doubt_donors(c, err);
     hth_arrive_adopted(c->arrive, err);
-    ask_next(c);
+    collab_ask_next(c);
     look_after(c);
 }
 
@@ -212,7 +212,7 @@ static void doubt_holders(struct hth_collab *c, enum hth_err err)
 {
     for (uint32_t i = 0; i < c->gone_to && c->holders == 0 && c->held == HTH_LINK_NONE; i++) {
         hth_roll_doubt(c->roll, &c->holder[i].id, err);
-        hth_heads_doubt(c->heads, &c->holder[i].id);
+        hth_heads_doubt(c->heads, &c->holder[i].id, HTH_ROLL_DOUBT_US);
     }
 }
 
@@ -331,6 +331,7 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
     if (err != HTH_OK) {
         HTH_LOG(c->env, HTH_ERROR, HTH_SUB_AVG, "no chain of steps can be begun: %s",
                 hth_err_text(err));
+        c->founds = false; /* is tried again */
         return;
     }
     if (c->held != HTH_LINK_NONE) {
@@ -350,11 +351,9 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
     c->asked = ASK_COUNT;
     if (c->begins) {
         c->begins = false;
-        if (c->frozen)
-            return;
-        if (err == HTH_OK)
+        if (err == HTH_OK && !c->frozen)
             collab_hash(c, values, on_first_digest);
-        else
+        else if (!c->frozen)
             on_first_digest(c, err, NULL);
     } else {
         if (err == HTH_OK)
@@ -362,7 +361,7 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
         if (err != HTH_OK)
             hth_state_donor_decline(c->donor);
     }
-    ask_next(c);
+    collab_ask_next(c);
 }
 
 static bool is_looking(const struct hth_collab *c)
@@ -507,6 +506,8 @@ static bool knows_nobody(const struct hth_collab *c)
 static bool may_begin(const struct hth_collab *c)
 {
     int64_t now = hth_now_us(c->env);
+    if (c->opts.bootstrap)
+        return is_looking(c) && !c->begins;
     return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
            hth_heads_others(c->heads) == 0 && !hth_arrive_is_going(c->arrive) &&
            (c->opts.eventual || (c->start_step == 0 && knows_nobody(c)));
@@ -562,7 +563,7 @@ static void ask_another(struct hth_collab *c)
 static void on_no_head(void *arg, const struct hth_peer_id *peer)
 {
     struct hth_collab *c = arg;
-    hth_heads_doubt(c->heads, peer);
+    hth_heads_doubt(c->heads, peer, 0);
 }
 
 static void on_timer(void *arg)
@@ -662,6 +663,10 @@ void collab_hash(struct hth_collab *c, struct hth_blob *values,
                               const struct hth_hash *digest))
 {
     struct collab_digest *d = hth_new(struct collab_digest);
+    if (c->digest != NULL) { /* of a genesis: a round has begun meanwhile */
+        c->digest->collab = NULL;
+        c->founds = false;
+    }
     d->collab = c;
     d->crypto = c->env->crypto;
     d->values = hth_blob_ref(values);
@@ -814,6 +819,8 @@ void hth_collab_free(struct hth_collab *c)
         return;
     hth_rpc_serve(c->rpc, HTH_ROW_METHOD, NULL, NULL);
     collab_drop_round(c);
+    if (c->digest != NULL)
+        c->digest->collab = NULL;
     hth_blob_unref(c->mean);
     hth_blob_unref(c->state.values);
     hth_arrive_free(c->arrive);

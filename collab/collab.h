@@ -121,9 +121,8 @@ bool hth_collab_may_launch(const struct hth_collab *collab, const struct hth_bri
  * up counts, too. */
 void hth_collab_brings(struct hth_collab *collab, const struct hth_brings *brings);
 
-/* The trainer's answers. An error of `taken`, `copied` fails the round, or the copy; one of
- * `stepped` ends the trainer, which frees this object; `adopted` with E_NOT_FINITE or another error
- * of the state: another one is fetched. */
+/* The trainer's answers. An error of `taken` fails the round, one of `copied` the copy; after one
+ * of `adopted` another state is fetched. A step that fails has no answer: the trainer ends. */
 void hth_collab_taken(struct hth_collab *collab, enum hth_err err, struct hth_blob *values,
                       uint64_t samples);
 void hth_collab_stepped(struct hth_collab *collab);

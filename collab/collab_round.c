@@ -10,16 +10,19 @@
 
 #include <string.h>
 
+static void on_digest(struct hth_collab *c, enum hth_err err, const struct hth_hash *digest);
+
 void collab_drop_round(struct hth_collab *c)
 {
     if (c->reduce != NULL)
         hth_reduce_cancel(c->reduce);
-    if (c->digest != NULL)
+    if (c->digest != NULL && c->digest->done == on_digest) {
         c->digest->collab = NULL;
+        c->digest = NULL;
+    }
     collab_grid_drop(c);
     hth_blob_unref(c->average);
     c->reduce = NULL;
-    c->digest = NULL;
     c->average = NULL;
 }
 
@@ -125,14 +128,17 @@ void hth_collab_taken(struct hth_collab *c, enum hth_err err, struct hth_blob *v
 {
     HTH_ASSERT(c->asked == ASK_TAKE);
     c->asked = ASK_COUNT;
-    if (c->frozen)
+    if (c->frozen) {
+        collab_ask_next(c);
         return;
+    }
     if (err == HTH_OK && samples < c->group.peer[c->group.self].samples)
         err = HTH_E_STALE; /* a state was adopted since it was READY */
     if (err == HTH_OK)
         err = reduce(c, values);
     if (err != HTH_OK)
         fail(c, err);
+    collab_ask_next(c);
 }
 
 void collab_on_average(void *arg, const struct hth_roll_group *group)

@@ -14,7 +14,8 @@
 struct record {
     struct hth_peer_id by;
     struct hth_head_note note;
-    bool doubted;
+    bool doubted;             /* until it is renewed, ... */
+    int64_t doubted_until_us; /* ... and until then; 0: it was not */
     struct record *next;
 };
 
@@ -169,9 +170,10 @@ void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note)
 
 uint32_t hth_heads_others(const struct hth_heads *heads)
 {
+    int64_t now = hth_now_us(heads->env);
     uint32_t n = 0;
     for (const struct record *r = heads->first; r != NULL; r = r->next)
-        n += !r->doubted && !hth_head_is_none(&r->note.head);
+        n += !r->doubted && now >= r->doubted_until_us && !hth_head_is_none(&r->note.head);
     return n;
 }
 
@@ -187,8 +189,12 @@ bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct 
     return true;
 }
 
-void hth_heads_doubt(struct hth_heads *heads, const struct hth_peer_id *by)
+void hth_heads_doubt(struct hth_heads *heads, const struct hth_peer_id *by, int64_t least_us)
 {
-    for (struct record *r = heads->first; r != NULL; r = r->next)
-        r->doubted |= hth_peer_id_eq(&r->by, by);
+    for (struct record *r = heads->first; r != NULL; r = r->next) {
+        if (!hth_peer_id_eq(&r->by, by))
+            continue;
+        r->doubted = true;
+        r->doubted_until_us = HTH_MAX(r->doubted_until_us, hth_now_us(heads->env) + least_us);
+    }
 }

@@ -10,8 +10,8 @@
  *        | --- 72 READY {ballot, head, brings} -->|   held, at most hold_us
  *        | <-- WAIT {quota, quorum} --------------|   "still here", or more is wanted
  *        | --- READY ---------------------------->|   READY again
- *        | <-- GO {head, list} -------------------|   enough samples, all have what they shall
- * bring | <============ the round =============>|   by the owner of this object
+ *        | <-- GO {head, list} -------------------|   enough samples, and all are done
+ *        | <============ the round =============> |   by the owner of this object
  *
  * A READY that is held tells each side that the other lives. A lost connection, or an answer that
  * does not come within hold_us + silence_us, makes the other side *lost* until it is heard again.
@@ -65,8 +65,8 @@
  * chains get at most half of the chain's room.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
- * answers with the functions below. A round must give the same marks and the
- * same mean to all its members, whoever reduced the parts.
+ * answers with the functions below. A round must give the same marks and the same mean to all its
+ * members, whoever reduced the parts.
  *
  * Loop thread. Runs on the real and the simulated environment.
  */
@@ -79,6 +79,10 @@
 #include "rpc/rpc.h"
 
 struct hth_roll_call;
+
+/* How long a peer is left aside that gave a state of no use: much longer than fork_us, so that a run
+ * that may fork goes on without peers that hold most votes. */
+#define HTH_ROLL_DOUBT_US (60 * HTH_US_PER_S)
 
 /* Those that average on top of one head. */
 struct hth_roll_group {

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/roll_int.h"
 
-/* Much longer than fork_us: a run that may fork goes on without peers that hold most votes. */
-#define DOUBT_US (60 * HTH_US_PER_S)
-
 uint16_t roll_me(const struct hth_roll_call *roll)
 {
     return roll->choice->me;
@@ -159,7 +156,7 @@ void hth_roll_doubt(struct hth_roll_call *roll, const struct hth_peer_id *peer, 
     roll_blame(roll, peer, err, "a state that can't be used");
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (hth_peer_id_eq(hth_chain_id(roll->chain, i), peer))
-            roll->mate[i].doubted_until_us = hth_now_us(roll->env) + DOUBT_US;
+            roll->mate[i].doubted_until_us = hth_now_us(roll->env) + HTH_ROLL_DOUBT_US;
     hth_roll_peer_lost(roll, peer);
 }
 

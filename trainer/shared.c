@@ -426,11 +426,11 @@ static void on_timer(void *arg)
     struct hth_trainer *t = arg;
     enum hth_err err = t->newcomer.no_use;
 
+    t->newcomer.no_use = HTH_OK; /* an answer may lead to the next question */
     if (t->batch.no_copy) {
         t->batch.no_copy = false;
         hth_collab_copied(t->collab, HTH_E_NO_MEMORY, NULL, NULL, 0);
     }
-    t->newcomer.no_use = HTH_OK;
     if (err != HTH_OK)
         hth_collab_adopted(t->collab, err);
 }

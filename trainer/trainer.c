@@ -186,6 +186,7 @@ void hth_trainer_fatal(struct hth_trainer *t, enum hth_err err)
         return;
     t->fatal = true;
     t->fatal_err = err;
+    t->stopping |= t->stop_done != NULL; /* it waited for leave, which nobody answers now */
     t->spoilt |= err == HTH_E_NOT_FINITE;
     /* A canceled job means that the program ends, which is no error. */
     HTH_LOG(t->env, err == HTH_E_CANCELED ? HTH_DEBUG : HTH_ERROR, HTH_SUB_TRAIN,

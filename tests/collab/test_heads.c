@@ -98,7 +98,7 @@ static void records_come_and_end(void **state)
     assert_true(hth_heads_next(r[1].heads, &next, &by) && next.step == 3);
     assert_true(hth_peer_id_eq(&by, &hth_node_env(node[0])->self));
     assert_false(hth_heads_next(r[0].heads, &next, &by));
-    hth_heads_doubt(r[1].heads, &by); /* until the next record */
+    hth_heads_doubt(r[1].heads, &by, 0); /* until the next record */
     assert_int_equal(hth_heads_others(r[1].heads), 0);
     for (uint64_t step = 4; step < 100; step++) {
         note = note_of(step);
