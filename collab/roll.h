@@ -80,8 +80,8 @@
 
 struct hth_roll_call;
 
-/* How long a peer is left aside that gave a state of no use: much longer than fork_us, so that a run
- * that may fork goes on without peers that hold most votes. */
+/* How long a peer is left aside that gave a state of no use: much longer than fork_us, so that a
+ * run that may fork goes on without peers that hold most votes. */
 #define HTH_ROLL_DOUBT_US (60 * HTH_US_PER_S)
 
 /* Those that average on top of one head. */
