@@ -116,7 +116,7 @@ enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_
 void hth_match_free(struct hth_match *match);
 /* For on_peer_lost: who was waited for over that connection is not, until it declares anew. */
 void hth_match_peer_lost(struct hth_match *match, const struct hth_peer_id *peer);
-/* Who is due may have changed: leaders judge anew. */
+/* The expected members may have changed: leaders judge anew. */
 void hth_match_nudge(struct hth_match *match);
 /* patience_us, or two round trips to those who answered, where these are far. */
 int64_t hth_match_patience_us(const struct hth_match *match);

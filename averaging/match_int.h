@@ -171,7 +171,7 @@ void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason r
                   struct hth_avg_group *group);
 enum hth_err hth_look_declaration(const struct hth_look *look, struct hth_writer *w) HTH_MUST;
 int64_t hth_look_life_us(const struct hth_look *look);
-/* What this peer says of itself. */
+/* The own declaration. */
 struct hth_avg_member hth_look_self(const struct hth_look *look);
 
 /* match_follow.c */

@@ -20,9 +20,9 @@
  * are those of the roster when the sweep begins; while nobody was met yet, a new generation begins
  * it anew.
  *
- * Who is due. Where the roster is exact, the leader of a line waits, at most for its window, for
- * the peers that stand in it and for those whose next cell is not known yet; for a peer that was
- * lost, dropped or silent only after it has spoken again, to us or in the roster.
+ * Expected members. Where the roster is exact, the leader of a line waits, at most for its window,
+ * for the peers that stand in it and for those whose next cell is not known yet; for a peer that
+ * was lost, dropped or silent only after it has spoken again, to us or in the roster.
  *
  * A sweep always ends by its timeout, and with an average when any of its rounds gave one. Failures
  * are told by reason and counted; none of them stops anything.

@@ -196,8 +196,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Who did not say how fast it is counts as the lower median of those who did, which one claim can't
- * move far. */
+/* A member that did not say how fast it is counts as the lower median of those that did, which one
+ * claim can't move far. */
 static double usual_bandwidth(const struct hth_avg_group *g)
 {
     double said[HTH_AVG_MEMBERS_MAX];

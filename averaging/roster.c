@@ -171,7 +171,7 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
     hth_roster_tell_change(r);
 }
 
-/* Whoever has a state now may be in the next average. */
+/* A peer that got a state says so at once: it may be in the next average. */
 void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
 {
     bool came = (r->self.flags & ~flags & HTH_ROSTER_BOOTSTRAPPING) != 0;

@@ -208,12 +208,10 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
 
 /* Peers that claim a head and give nothing of it keep nobody from beginning: if it is a run's, its
  * chain has more samples, and is gone over to later. */
-static void doubt_holders(struct hth_collab *c, enum hth_err err)
+static void doubt_holders(struct hth_collab *c)
 {
-    for (uint32_t i = 0; i < c->gone_to && c->holders == 0 && c->held == HTH_LINK_NONE; i++) {
-        hth_roll_doubt(c->roll, &c->holder[i].id, err);
-        hth_heads_doubt(c->heads, &c->holder[i].id, HTH_ROLL_DOUBT_US);
-    }
+    for (uint32_t i = 0; i < c->gone_to && c->holders == 0 && c->held == HTH_LINK_NONE; i++)
+        hth_heads_doubt(c->heads, &c->holder[i].id, 0);
 }
 
 static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
@@ -222,7 +220,7 @@ static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
     if (err != HTH_OK && err != HTH_E_AGAIN) {
         HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "the others' head can't be fetched: %s",
                 hth_err_text(err));
-        doubt_holders(c, err);
+        doubt_holders(c);
     }
     if (held == c->own) /* it came nowhere: the genesis that it began at is no chain yet */
         held = HTH_LINK_NONE;
@@ -685,7 +683,8 @@ void collab_hash(struct hth_collab *c, struct hth_blob *values,
 
 bool hth_collab_may_launch(const struct hth_collab *c, const struct hth_brings *brings)
 {
-    uint32_t quota = HTH_MAX(hth_roll_quota(c->roll), brings->grain); /* something at least */
+    /* One micro-batch at least, so that it can bring its vote. */
+    uint32_t quota = HTH_MAX(hth_roll_quota(c->roll), brings->grain);
     bool still = c->asked == ASK_ADOPT || c->wanted[ASK_ADOPT] || c->asked == ASK_STEP;
     return c->held != HTH_LINK_NONE && !still && !c->frozen &&
            hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND &&

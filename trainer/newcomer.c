@@ -44,7 +44,7 @@ static void doubt_all(struct hth_trainer *t, const struct hth_state_peers *peers
         doubt(t, &peers->id[i], why);
 }
 
-/* Whose word it is that there is a state to fetch. */
+/* Whether this peer says that there is a later state to fetch. */
 static bool is_followed(const struct hth_trainer *t, const struct hth_roster_peer *p)
 {
     return can_be_ahead(t->opts.share.roster, p) && p->note.step > t->stats.updates;
