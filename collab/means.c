@@ -44,34 +44,19 @@ void hth_mean_digest(const struct hth_crypto *crypto, const float *values, uint6
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-void hth_mean_msg_write(const struct hth_mean_msg *msg, uint8_t out[HTH_MEAN_MSG_BYTES])
+static void request(struct hth_wire *io, struct hth_mean_msg *m)
 {
-    struct hth_writer w;
-    hth_writer_init(&w, out, HTH_MEAN_MSG_BYTES);
-    hth_write_u8(&w, VERSION);
-    hth_write_bytes(&w, &msg->head, sizeof(msg->head));
-    hth_write_u64(&w, msg->first);
-    hth_write_u32(&w, msg->values);
-    HTH_ASSERT(w.err == HTH_OK && w.pos == HTH_MEAN_MSG_BYTES);
+    hth_wire_version(io, VERSION);
+    hth_wire_bytes(io, &m->head, sizeof(m->head));
+    hth_wire_u64(io, &m->first);
+    hth_wire_check(io, m->first % HTH_MEAN_BLOCK == 0);
+    hth_wire_u32(io, &m->values);
+    hth_wire_check(io, hth_reader_left(&io->r) == 0);
+    hth_wire_expect(io, m->values > 0, HTH_E_RANGE);
+    hth_wire_expect(io, m->values <= HTH_MEAN_BYTES_MAX / sizeof(float), HTH_E_TOO_LARGE);
 }
 
-enum hth_err hth_mean_msg_read(const uint8_t *data, size_t len, struct hth_mean_msg *out)
-{
-    struct hth_reader r;
-    hth_reader_init(&r, data, len);
-    uint8_t version = hth_read_u8(&r);
-    hth_read_bytes(&r, &out->head, sizeof(out->head));
-    out->first = hth_read_u64(&r);
-    out->values = hth_read_u32(&r);
-    if (len > 0 && version != VERSION)
-        return HTH_E_VERSION;
-    HTH_TRY(r.err);
-    if (hth_reader_left(&r) > 0 || out->first % HTH_MEAN_BLOCK != 0)
-        return HTH_E_MALFORMED;
-    if (out->values == 0)
-        return HTH_E_RANGE;
-    return out->values <= HTH_MEAN_BYTES_MAX / sizeof(float) ? HTH_OK : HTH_E_TOO_LARGE;
-}
+HTH_WIRE_PAIR(hth_mean_msg, struct hth_mean_msg, request, HTH_MEAN_MSG_BYTES)
 
 /* ---- readers --------------------------------------------------------------------------------- */
 

@@ -68,7 +68,8 @@ struct hth_mean_msg {
 };
 #define HTH_MEAN_MSG_BYTES (1 + 32 + 8 + 4)
 
-void hth_mean_msg_write(const struct hth_mean_msg *msg, uint8_t out[HTH_MEAN_MSG_BYTES]);
+/* HTH_MEAN_MSG_BYTES. */
+size_t hth_mean_msg_write(const struct hth_mean_msg *msg, uint8_t *out);
 /* Errors: E_TRUNCATED, E_VERSION, E_MALFORMED (bytes left over, `first`), E_RANGE (no values),
  * E_TOO_LARGE (too many). */
 enum hth_err hth_mean_msg_read(const uint8_t *data, size_t len, struct hth_mean_msg *out) HTH_MUST;
