@@ -247,10 +247,8 @@ static void go(struct newcomer *n)
 static void on_links(void *arg)
 {
     struct newcomer *n = arg;
-    uint32_t tip = copy_links(n->run, n->run->tip, n->chain);
-    if (hth_arrive_is_going(n->arrive))
-        hth_arrive_extend(n->arrive, tip);
-    else
+    copy_links(n->run, n->run->tip, n->chain);
+    if (!hth_arrive_is_going(n->arrive))
         go(n);
     if (n->goes_on)
         hth_timer_set(n->env, n->links, n->run->step_us / 5);
@@ -607,10 +605,7 @@ static void another_branch_costs_a_state(void **state)
     uint32_t wanted = hth_chain_find(n->chain, hth_chain_head(r.chain, r.tip));
     struct hth_roll_peer holder = {.id = r.donor[0].env->self,
                                    .addr = hth_node_addr(r.donor[0].node, PORT)};
-    hth_arrive_extend(n->arrive, wanted);
-    assert_false(hth_arrive_is_going(n->arrive));
     hth_arrive_go(n->arrive, other, wanted, &holder, 1);
-    hth_arrive_extend(n->arrive, other); /* it does not come after the wanted one */
     assert_true(run_until_over(&r, 10 * S));
     assert_ok(n->err);
     assert_int_equal(n->at, wanted);
