@@ -161,109 +161,80 @@ static uint64_t first_step(struct fixture *f, uint32_t i)
 
 /* ---- in order ----------------------------------------------------------------------------- */
 
-static void stop_all(struct fixture *f, struct hth_hash *head, uint64_t lives[MANY])
+/* Asks all, or one after the other, to stop; fills their lives and the last one's head. */
+static void stop_all(struct fixture *f, bool together, struct hth_hash *head, uint64_t lives[MANY],
+                     uint64_t *step)
 {
-    uint64_t step = 0;
-
-    for (uint32_t i = 0; i < f->members; i++)
+    for (uint32_t i = 0; together && i < f->members; i++)
         ask_to_stop(f, i);
     for (uint32_t i = 0; i < f->members; i++) {
+        if (!together)
+            ask_to_stop(f, i);
         for (uint32_t k = 0; k < 500 && !f->stopped[i]; k++)
             hth_world_run_for(f->world, 10 * MS);
         assert_true(f->stopped[i]);
-        struct hth_collab_stats s = stats(f, i);
-
         lives[i] = life(f, i);
-        if (i == 0)
-            step = s.step;
-        assert_int_equal(s.step, step);
-        *head = s.head;
+        assert_true(!together || i == 0 || stats(f, i).step == *step); /* one step */
+        *step = stats(f, i).step;
+        *head = stats(f, i).head;
+        if (together)
+            continue;
+        finish_stop(f, i);
+        hth_world_run_for(f->world, 60 * S / f->members);
     }
-    for (uint32_t i = 0; i < f->members; i++) {
+    for (uint32_t i = 0; together && i < f->members; i++) {
         finish_stop(f, i);
         assert_true(has_vote(f, i));
     }
-    hth_world_run_for(f->world, 30 * S); /* records have expired */
+    hth_world_run_for(f->world, together ? 30 * S : 0); /* records have expired */
 }
 
-static void stopped_together_started(uint32_t members, bool strict, int64_t apart_us)
+/* A run stops at one step and goes on from it, with all votes. Where they leave one by one the last
+ * keeps the vote: it comes back first or last, and the others wait for it, in a strict run for
+ * ever, else for 10 s. */
+static void runs_go_on_at_their_last_step(void **state)
 {
-    struct fixture *f = start(members, members, strict);
-    uint64_t lives[MANY], before = same(f, S), after;
-    struct hth_hash head;
+    static const struct {
+        uint32_t members;
+        bool strict, together, last_first;
+        int64_t apart_s; /* when they come back */
+    } cases[] = {{3, false, true, false, 0},  {5, true, true, false, 0},
+                 {5, true, true, false, 15},  {5, false, true, false, 15},
+                 {2, false, true, false, 60}, {2, true, true, false, 60},
+                 {5, false, false, false, 1}, {5, true, false, false, 12},
+                 {5, false, false, true, 12}, {5, true, false, true, 12}};
 
-    stop_all(f, &head, lives);
-    for (uint32_t i = 0; i < members; i++) {
-        hth_node_restart(hth_crew_node(f->crew, i));
-        hth_world_run_for(f->world, apart_us);
-    }
-    hth_world_run_for(f->world, 5 * S);
-    after = same(f, 2 * S);
-    assert_true(after > before + 5);
-    for (uint32_t i = 0; i < members; i++) {
-        assert_false(has_vote(f, i));
-        assert_true(life(f, i) == lives[i]);
-        assert_true(i > 0 || leads_through(f, i, &head)); /* late ones have later links alone */
-        assert_true(!strict || stats(f, i).forks == 0);
-    }
-    print_message("%u trainers, %.0f s apart: stopped at about %llu, at %llu now\n", members,
-                  (double)apart_us / S, (unsigned long long)before, (unsigned long long)after);
-    end(f);
-}
-
-static void whole_run_goes_on_at_its_last_step(void **state)
-{
     (void)state;
-    for (uint32_t strict = 0; strict < 2; strict++) {
-        stopped_together_started(3, strict, 0);
-        stopped_together_started(5, strict, 0);
-        stopped_together_started(5, strict, 15 * S);
-        stopped_together_started(2, strict, 60 * S);
+    for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
+        uint32_t members = cases[c].members;
+        struct fixture *f = start(c + 2, members, cases[c].strict);
+        uint64_t lives[MANY], stopped;
+        struct hth_hash head;
+        bool waits = cases[c].strict && !cases[c].together && !cases[c].last_first;
+
+        same(f, S);
+        stop_all(f, cases[c].together, &head, lives, &stopped);
+        for (uint32_t k = 0; k < members; k++) {
+            uint32_t i = cases[c].last_first ? members - 1 - k : k;
+
+            hth_node_restart(hth_crew_node(f->crew, i));
+            hth_world_run_for(f->world, cases[c].apart_s * S);
+            if (waits && k + 1 < members)
+                assert_true(stats(f, i).step < stopped && stats(f, i).averages.rounds == 0);
+        }
+        hth_world_run_for(f->world, 10 * S);
+        assert_true(same(f, 2 * S) > stopped + 5);
+        /* Those that come late have later links alone. */
+        assert_true(leads_through(f, cases[c].together ? 0 : members - 1, &head));
+        for (uint32_t i = 0; i < members; i++) {
+            assert_false(has_vote(f, i));
+            assert_true(life(f, i) == lives[i]);
+            assert_true(!cases[c].strict || stats(f, i).forks == 0);
+        }
+        if (waits) /* it says whom it waits for */
+            assert_non_null(strstr(f->said, "hears 0 of 4 voters"));
+        end(f);
     }
-}
-
-/* They leave one by one: the last keeps the vote. They come back in that order, or the last one
- * first. The others wait for it: in a strict run for ever, else for 10 s. */
-static void last_one_keeps_the_vote(uint32_t members, bool strict, bool last_first)
-{
-    struct fixture *f = start(members + 10, members, strict);
-    int64_t apart_us = (strict || last_first ? 60 : 8) * S / members;
-    uint64_t last_step = 0, lives[MANY];
-    struct hth_hash head;
-
-    for (uint32_t i = 0; i < members; i++) {
-        ask_to_stop(f, i);
-        for (uint32_t k = 0; k < 500 && !f->stopped[i]; k++)
-            hth_world_run_for(f->world, 10 * MS);
-        lives[i] = life(f, i);
-        head = stats(f, i).head;
-        last_step = stats(f, i).step;
-        finish_stop(f, i);
-        hth_world_run_for(f->world, 60 * S / members);
-    }
-    for (uint32_t k = 0; k < members; k++) {
-        uint32_t i = last_first ? members - 1 - k : k;
-
-        hth_node_restart(hth_crew_node(f->crew, i));
-        hth_world_run_for(f->world, apart_us);
-        if (strict && !last_first && k + 1 < members)
-            assert_true(stats(f, i).step < last_step && stats(f, i).averages.rounds == 0);
-    }
-    hth_world_run_for(f->world, 10 * S);
-    assert_true(same(f, 2 * S) > last_step + 5);
-    assert_true(leads_through(f, members - 1, &head)); /* the others have later links alone */
-    for (uint32_t i = 0; i < members; i++)
-        assert_true(life(f, i) == lives[i]);
-    if (strict && !last_first) /* it says whom it waits for */
-        assert_non_null(strstr(f->said, "hears 0 of 4 voters"));
-    end(f);
-}
-
-static void last_to_leave_keeps_the_vote(void **state)
-{
-    (void)state;
-    for (uint32_t k = 0; k < 4; k++)
-        last_one_keeps_the_vote(5, k & 1, k & 2);
 }
 
 /* ---- files that do not fit ---------------------------------------------------------------- */
@@ -297,10 +268,10 @@ static void bad_file_makes_a_new_life(void **state)
     (void)state;
     for (uint32_t k = 0; k < 2; k++) {
         struct fixture *f = start(k + 1, 3, false);
-        uint64_t lives[MANY];
+        uint64_t lives[MANY], step;
         struct hth_hash head;
 
-        stop_all(f, &head, lives);
+        stop_all(f, true, &head, lives, &step);
         f->said_len = 0;
         const char *says = spoil(f, k);
         for (uint32_t i = 0; i < 3; i++)
@@ -321,10 +292,10 @@ static void file_is_believed_once(void **state)
 {
     (void)state;
     struct fixture *f = start(4, 3, false);
-    uint64_t lives[MANY];
+    uint64_t lives[MANY], step;
     struct hth_hash head;
 
-    stop_all(f, &head, lives);
+    stop_all(f, true, &head, lives, &step);
     for (uint32_t k = 0; k < 3; k++) {
         hth_node_restart(hth_crew_node(f->crew, 0));
         for (uint32_t t = 0; t < 1000 && hth_crew_trainer(f->crew, 0) == NULL; t++)
@@ -363,7 +334,7 @@ static void no_checkpoint_no_vote(void **state)
 
 /* ---- killed ------------------------------------------------------------------------------- */
 
-/* Every subset is killed and comes back: the rest goes on, or forks; and all become one model. */
+/* Some are killed and come back: the rest goes on, or forks; and all become one model. */
 static void killed(uint32_t members, uint32_t set, bool strict)
 {
     struct fixture *f = start(set + 20, members, strict);
@@ -403,9 +374,11 @@ static void killed(uint32_t members, uint32_t set, bool strict)
 static void killed_ones_come_back_as_newcomers(void **state)
 {
     (void)state;
-    for (uint32_t set = 1; set < 8; set++) {
-        killed(3, set, false);
-        killed(3, set, true);
+    static const uint32_t sets[] = {1, 2, 6, 7};
+
+    for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
+        killed(3, sets[i], false);
+        killed(3, sets[i], true);
     }
 }
 
@@ -424,7 +397,7 @@ static struct fixture *all_killed(uint64_t seed, uint64_t *at)
 static void late_return_of_the_latest_checkpoint_joins_the_run(void **state)
 {
     (void)state;
-    for (int64_t late_us = 2 * S; late_us <= 8 * S; late_us += 3 * S) {
+    for (int64_t late_us = 2 * S; late_us <= 8 * S; late_us += 6 * S) {
         uint64_t at;
         struct fixture *f = all_killed(9, &at);
 
@@ -462,8 +435,7 @@ static void finished_trainer_adopts_no_earlier_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_run_goes_on_at_its_last_step),
-        cmocka_unit_test(last_to_leave_keeps_the_vote),
+        cmocka_unit_test(runs_go_on_at_their_last_step),
         cmocka_unit_test(bad_file_makes_a_new_life),
         cmocka_unit_test(file_is_believed_once),
         cmocka_unit_test(no_checkpoint_no_vote),
