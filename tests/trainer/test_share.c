@@ -87,7 +87,8 @@ static void use_lamb(struct hth_crew_opts *o)
     o->trainer.optim.schedule.lr = 0.01f;
 }
 
-static struct parts *run_parts(uint64_t seed, bool lamb, uint32_t members, const uint32_t *batches)
+static struct parts *run_parts(uint64_t seed, bool lamb, const char *grid, uint32_t members,
+                               const uint32_t *batches)
 {
     struct parts *p = hth_new(struct parts);
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
@@ -101,6 +102,7 @@ static struct parts *run_parts(uint64_t seed, bool lamb, uint32_t members, const
     }
     if (lamb)
         use_lamb(&o);
+    assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
     o.trainer.share.target = 18;
     o.trainer.updates_max = STEPS;
     o.members = members;
@@ -134,13 +136,19 @@ static void check_close(const float *a, const float *b, size_t n, double rtol)
         fail_msg("relative distance %g", sqrt(diff / norm));
 }
 
+/* In a line, and on a grid with a hole. */
 static void five_trainers_equal_one(void **state)
 {
     static const uint32_t all[1] = {18}, batches[5] = {1, 2, 3, 5, 7};
+    static const struct {
+        bool lamb;
+        const char *grid;
+    } cases[] = {{false, "5"}, {true, "5"}, {false, "3x2"}};
 
     (void)state;
-    for (int lamb = 0; lamb < 2; lamb++) {
-        struct parts *one = run_parts(1, lamb, 1, all), *five = run_parts(2, lamb, 5, batches);
+    for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
+        struct parts *one = run_parts(1, cases[c].lamb, "1", 1, all);
+        struct parts *five = run_parts(2, cases[c].lamb, cases[c].grid, 5, batches);
         uint64_t own = 0;
 
         assert_int_equal(one->stats[0].share.steps_alone, STEPS);
