@@ -13,6 +13,9 @@
 
 #define S  HTH_US_PER_S
 #define MS HTH_US_PER_MS
+#ifndef DEATHS
+#define DEATHS 8 /* of each kind */
+#endif
 
 static struct crew_scene *start(uint64_t seed, int64_t latency_us, uint32_t members,
                                 uint32_t clients, const char *shape, enum hth_quant_format format,
@@ -184,7 +187,7 @@ static void deaths_cost_little(void **state)
     for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
         int64_t worst_us = 0;
 
-        for (uint64_t seed = 0; seed < (HTH_TEST_FEW ? 2 : 8); seed++)
+        for (uint64_t seed = 0; seed < (HTH_TEST_FEW ? 2 : DEATHS); seed++)
             worst_us = HTH_MAX(worst_us, late_after_death(seed, how[k]));
         print_message("%s deaths: a step is at most %lld ms late\n", k == 0 ? "loud" : "silent",
                       (long long)(worst_us / MS));
