@@ -95,7 +95,8 @@ void hth_means_keep_from(struct hth_means *means, uint64_t step);
 struct hth_means_stats {
     uint32_t kept;
     uint64_t first; /* the oldest kept step */
-    uint64_t served, refused, bytes;
+    uint64_t refused, bytes; /* requests; given */
+    uint64_t fetched;        /* bytes, those in vain included */
     uint32_t reads; /* replies that were not read yet */
     uint32_t stale; /* of them, of means that are gone */
 };
@@ -124,7 +125,5 @@ enum hth_err hth_mean_fetch_new(struct hth_means *means, const struct hth_mean_f
                                 struct hth_mean_fetch **out) HTH_MUST;
 /* Without a callback. NULL is fine. */
 void hth_mean_fetch_free(struct hth_mean_fetch *fetch);
-/* Bytes that this member fetched so far, those in vain included. */
-uint64_t hth_means_fetched(const struct hth_means *means);
 
 #endif
