@@ -59,29 +59,25 @@ struct line {
     uint32_t n, founders;
     struct round round[ROUNDS_MAX];
     uint32_t rounds;
-    bool eventual;
     uint64_t target;
     double uneven;
     uint64_t over_max; /* samples of a list beyond it */
     uint32_t lost;     /* micro-batches that were in the air when a round began */
     uint32_t astray;   /* states that nobody has, and somebody wanted */
     uint32_t links_max, members_max;
-    uint32_t side[MEMBERS_MAX]; /* of the cut; all 0: none */
 };
 
 /* A line of founders that have one genesis: fill what differs, then add them. */
 struct line *line_new(uint64_t seed, const struct hth_world_opts *opts, uint32_t founders);
 struct mate *line_add(struct line *l);
 /* The same with n founders that are there. */
-struct line *line_start(uint64_t seed, uint32_t n, bool eventual);
+struct line *line_start(uint64_t seed, uint32_t n);
 /* Frees it, and checks that nothing is left open. */
 void line_stop(struct line *l);
 /* A member's chain, with the genesis. */
 struct hth_chain *line_chain(const struct line *l, const struct hth_crypto *crypto, uint32_t *at);
 /* It starts what its quota allows, and says so. */
 void line_gather(void *mate);
-void line_cut(struct line *l, uint32_t first);
-void line_heal(struct line *l);
 /* All that are up hold one head of each of the last steps; returns the least step. */
 uint64_t line_agree(const struct line *l);
 const struct hth_chain_link *line_tip(const struct mate *m);

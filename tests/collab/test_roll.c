@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_roll.c: members of one line choose steps (roll_line.h). Deaths, leaving and returns are in
- * tests/trainer/test_shared.c.
+ * tests/trainer/test_shared.c, cuts and newcomers in tests/scenarios.
  */
 #include "collab/roll_line.h"
 
@@ -11,37 +11,9 @@ static void a_line_steps(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= MEMBERS_MAX; n++) {
-        struct line *l = line_start(n, n, false);
+        struct line *l = line_start(n, n);
         hth_world_run_for(l->world, 10 * S);
         assert_true(line_agree(l) > 30);
-        line_stop(l);
-    }
-}
-
-/* Strict: exactly one part goes on, and the other one comes back with its steps. Eventual: both go
- * on, and the chain with more samples remains. */
-static void cuts_heal(void **state)
-{
-    static const struct {
-        uint32_t n, away;
-        bool eventual;
-    } cases[] = {{5, 2, false}, {4, 2, false}, {6, 3, false}, {6, 1, true}, {6, 3, true}};
-    (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct line *l = line_start(k, cases[k].n, cases[k].eventual);
-        hth_world_run_for(l->world, 3 * S);
-        line_cut(l, cases[k].away);
-        hth_world_run_for(l->world, 30 * S);
-        uint64_t a = l->mate[0].step, b = l->mate[l->n - 1].step;
-        printf("%u of %u away: %llu and %llu\n", cases[k].away, l->n, (unsigned long long)a,
-               (unsigned long long)b);
-        if (cases[k].eventual)
-            assert_true(HTH_MIN(a, b) > 100);
-        else
-            assert_true(HTH_MAX(a, b) > HTH_MIN(a, b) + 20);
-        line_heal(l);
-        hth_world_run_for(l->world, 15 * S);
-        assert_true(line_agree(l) > (cases[k].eventual ? 0 : HTH_MAX(a, b)));
         line_stop(l);
     }
 }
@@ -50,7 +22,7 @@ static void cuts_heal(void **state)
 static void bad_reducers_rest(void **state)
 {
     (void)state;
-    struct line *l = line_start(5, 3, false);
+    struct line *l = line_start(5, 3);
     hth_world_run_for(l->world, 3 * S);
     assert_true(l->mate[0].reduces && l->mate[1].reduces && l->mate[2].reduces);
     line_add(l);
@@ -72,7 +44,7 @@ static void bad_reducers_rest(void **state)
 static void the_chain_is_longer_than_kept(void **state)
 {
     (void)state;
-    struct line *l = line_start(6, 3, false);
+    struct line *l = line_start(6, 3);
     hth_node_crash(l->mate[2].node, HTH_CRASH_SILENT);
     hth_world_run_for(l->world, 60 * S);
     uint32_t tip = hth_roll_choice(l->mate[0].roll)->tip;
@@ -91,7 +63,7 @@ static void the_chain_is_longer_than_kept(void **state)
 static void a_lost_caller_is_heard_again(void **state)
 {
     (void)state;
-    struct line *l = line_start(8, 4, false);
+    struct line *l = line_start(8, 4);
     for (uint32_t i = 0; i < 4; i++)
         l->mate[i].each_us = 200 * MS;
     hth_world_run_for(l->world, 3 * S);
@@ -108,39 +80,6 @@ static void a_lost_caller_is_heard_again(void **state)
         }
     }
     line_stop(l);
-}
-
-/* Newcomers are in the roll soon, also where steps are short, and slow the others little. */
-static void newcomers_are_waited_for(void **state)
-{
-    (void)state;
-    static const int64_t each_ms[] = {1, 10, 30, 100, 500};
-    for (size_t k = 0; k < HTH_ARRAY_LEN(each_ms); k++)
-        for (uint32_t news = 1; news <= 3; news += 2) {
-            struct line *l = line_start(k, 3, false);
-            for (uint32_t i = 0; i < MEMBERS_MAX; i++)
-                l->mate[i].each_us = each_ms[k] * MS;
-            hth_world_run_for(l->world, 5 * S);
-            uint64_t before = l->mate[0].step;
-            for (uint32_t i = 0; i < news; i++)
-                line_add(l);
-            int64_t began = hth_world_now_us(l->world);
-            uint32_t in = 0;
-            while (in < l->n && hth_world_now_us(l->world) < began + 10 * S) {
-                hth_world_run_for(l->world, MS);
-                in = hth_chain_at(l->mate[0].chain, hth_roll_choice(l->mate[0].roll)->tip)->count;
-            }
-            int64_t took = hth_world_now_us(l->world) - began;
-            hth_world_run_for(l->world, 2 * S - took % (2 * S));
-            uint64_t steps = l->mate[0].step - before;
-            printf(
-                "%u newcomers, %lld ms: in after %lld ms, %llu steps in 2 s, %llu in 5 s before\n",
-                news, (long long)each_ms[k], (long long)took / 1000, (unsigned long long)steps,
-                (unsigned long long)before);
-            assert_true(took <= HTH_MAX(S, 3 * 5 * S / (int64_t)before));
-            assert_true(13 * steps >= 10 * before * 2 / 5);
-            line_stop(l);
-        }
 }
 
 /* Members of two protocols step together; the newer one is used once the last member that does not
@@ -229,7 +168,7 @@ static void machines_stay_busy(void **state)
         {"slow and uneven", 5, {40, 120, 200, 280, 360}, 10, 0.3, 75},
     };
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct line *l = line_start(k, cases[k].n, false);
+        struct line *l = line_start(k, cases[k].n);
         l->target = BATCH;
         l->uneven = cases[k].uneven;
         for (uint32_t i = 0; i < l->n; i++)
@@ -254,7 +193,7 @@ static void death_in_a_batch(void **state)
     (void)state;
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
     for (uint32_t k = 0; k < 8; k++) {
-        struct line *l = line_start(k, 4, false);
+        struct line *l = line_start(k, 4);
         l->target = BATCH;
         for (uint32_t i = 0; i < l->n; i++)
             l->mate[i].each_us = 100 * MS;
@@ -284,7 +223,7 @@ static void death_in_a_batch(void **state)
 static void newcomer_shares_the_batch(void **state)
 {
     (void)state;
-    struct line *l = line_start(1, 2, false);
+    struct line *l = line_start(1, 2);
     l->target = BATCH;
     hth_world_run_for(l->world, 10 * S);
     uint64_t alone = line_agree(l);
@@ -303,7 +242,7 @@ static void newcomer_shares_the_batch(void **state)
 /* The time that a liar costs: it says that its micro-batch lands in a moment, and none does. */
 static int64_t lie(uint64_t seed, bool calls, uint32_t strange, bool rests)
 {
-    struct line *l = line_start(seed, strange > 0 ? 3 : 4, false);
+    struct line *l = line_start(seed, strange > 0 ? 3 : 4);
     l->target = BATCH;
     hth_world_run_for(l->world, 10 * S);
     for (uint32_t i = 0; i < strange; i++) {
@@ -333,7 +272,7 @@ static void a_mute_member_stops_nobody(void **state)
 {
     (void)state;
     for (uint32_t who = 0; who < 4; who++) {
-        struct line *l = line_start(who, 4, false);
+        struct line *l = line_start(who, 4);
         l->target = BATCH;
         l->mate[who].mute = true;
         hth_world_run_for(l->world, 30 * S);
@@ -360,7 +299,7 @@ static void babble_stops_nobody(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 8; seed++) {
-        struct line *l = line_start(seed, 3 + seed % 2, false);
+        struct line *l = line_start(seed, 3 + seed % 2);
         l->target = BATCH;
         if (seed % 2 == 0)
             line_add(l);
@@ -406,10 +345,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_steps),
-        cmocka_unit_test(cuts_heal),
         cmocka_unit_test(bad_reducers_rest),
         cmocka_unit_test(the_chain_is_longer_than_kept),
-        cmocka_unit_test(newcomers_are_waited_for),
         cmocka_unit_test(a_lost_caller_is_heard_again),
         cmocka_unit_test(protocols_change_in_a_run),
         cmocka_unit_test(machines_stay_busy),

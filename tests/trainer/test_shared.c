@@ -10,8 +10,6 @@
 #include "support/test.h"
 #include "trainer/crew.h"
 
-#include <stdlib.h>
-
 #define S  HTH_US_PER_S
 #define MS HTH_US_PER_MS
 
@@ -28,9 +26,12 @@ static struct hth_crew_opts shared_opts(uint32_t members, uint64_t target)
     return o;
 }
 
-static struct crew_scene *start(uint64_t seed, uint32_t members, const char *grid)
+/* `delayed`: batches are gathered while the last one is averaged. */
+static struct crew_scene *start(uint64_t seed, uint32_t members, const char *grid, bool delayed)
 {
     struct hth_crew_opts o = shared_opts(members, 18 * members);
+
+    o.trainer.share.delayed = delayed;
 
     if (grid != NULL) {
         assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
@@ -54,11 +55,12 @@ static void members_come_and_go(void **state)
     static const struct {
         uint32_t members;
         const char *grid;
-    } cases[] = {{5, NULL}, {5, "3x2"}, {6, "3x2"}};
+        bool delayed;
+    } cases[] = {{5, NULL, false}, {8, NULL, true}, {5, "3x2", true}, {6, "3x2", false}};
 
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct crew_scene *f = start(k + 1, cases[k].members, cases[k].grid);
+        struct crew_scene *f = start(k + 1, cases[k].members, cases[k].grid, cases[k].delayed);
 
         for (uint32_t i = 0; i < 3; i++) {
             uint64_t before = same_after(f, i == 0 ? 10 * S : 0);
@@ -89,7 +91,7 @@ static void on_stop(void *arg)
 static void leaving_costs_nobody_a_step(void **state)
 {
     (void)state;
-    struct crew_scene *f = start(3, 5, NULL);
+    struct crew_scene *f = start(3, 5, NULL, false);
     int64_t stopped[5] = {0};
 
     hth_world_run_for(f->world, 12 * S);
@@ -108,72 +110,6 @@ static void leaving_costs_nobody_a_step(void **state)
         assert_true(same_after(f, S) > before + 3);
     }
     crew_scene_free(f);
-}
-
-enum { STEPS = 40, DEATHS = 2, EVENTS = 4 }; /* deaths, and as many who join */
-
-static int by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Not the first one, which is asked how far the run is. */
-static void kill_one(struct crew_scene *s, struct hth_rng *rng)
-{
-    uint32_t up[CREW_MAX], n = 0;
-
-    for (uint32_t i = 1; i < hth_crew_count(s->crew); i++)
-        if (hth_node_is_up(hth_crew_node(s->crew, i)))
-            up[n++] = i;
-    hth_world_run_for(s->world, (int64_t)hth_rng_below(rng, 500 * MS));
-    hth_node_crash(hth_crew_node(s->crew, up[hth_rng_below(rng, n)]),
-                   hth_rng_chance(rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-}
-
-static void churn(struct crew_scene *s, struct hth_rng *rng)
-{
-    uint64_t at[EVENTS];
-
-    for (uint32_t i = 0; i < EVENTS; i++)
-        at[i] = 2 * (2 + hth_rng_below(rng, STEPS - 4)) + (i >= DEATHS);
-    qsort(at, EVENTS, sizeof(at[0]), by_number);
-    for (uint32_t i = 0; i < EVENTS; i++) {
-        crew_scene_run(s, 0, at[i] / 2, 300 * S);
-        if (at[i] & 1)
-            hth_crew_join(s->crew);
-        else
-            kill_one(s, rng);
-    }
-}
-
-/* Batches that are gathered while the last one is averaged. */
-static void delayed_trainers_survive_deaths_and_joins(void **state)
-{
-    static const uint64_t seeds[] = {12, 17, 18};
-
-    (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(seeds); k++) {
-        struct hth_crew_opts o = shared_opts(8, 96);
-        struct hth_device device = crew_slow;
-        struct hth_rng rng;
-
-        device.job_overhead_us = 45 * MS; /* half a second a micro-batch, a step one and a half */
-        o.device = &device;
-        o.trainer.flights = 2;
-        o.trainer.updates_max = STEPS;
-        o.trainer.share.delayed = true;
-        struct crew_scene *s = crew_scene_new(seeds[k], &o);
-        hth_rng_init(&rng, seeds[k] + 77);
-        churn(s, &rng);
-        assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, s->crew, 300 * S));
-        for (uint32_t i = 0; i < hth_crew_count(s->crew); i++)
-            if (hth_node_is_up(hth_crew_node(s->crew, i)))
-                assert_int_equal(crew_stats(s->crew, i).updates, STEPS);
-        assert_true(hth_crew_spread(s->crew) == 0);
-        crew_scene_free(s);
-    }
 }
 
 /* More than a sampled roster shows. */
@@ -390,7 +326,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_come_and_go),
         cmocka_unit_test(leaving_costs_nobody_a_step),
-        cmocka_unit_test(delayed_trainers_survive_deaths_and_joins),
         cmocka_unit_test(hundred_trainers_take_the_same_steps),
         cmocka_unit_test(connected_trainers_share_without_records),
         cmocka_unit_test(batches_have_their_target),
