@@ -331,12 +331,11 @@ void hth_means_free(struct hth_means *means)
     hth_free(means);
 }
 
-/* ---- fetching --------------------------------------------------------------------------------
- *
- *   TURN    chunks in flight from one holder; a job copies each and hashes its blocks
- *             it fails -> its jobs end -> TURN of the next holder
- *   SEAL    all chunks are there: a job compares the digest
- */
+/* ---- fetching -------------------------------------------------------------------------------- */
+
+/* TURN    chunks in flight from one holder; a job copies each and hashes its blocks
+ *           it fails -> its jobs end -> TURN of the next holder
+ * SEAL    all chunks are there: a job compares the digest */
 
 struct chunk_ask {
     struct hth_mean_fetch *fetch;

@@ -43,15 +43,6 @@ static void begin_links(struct hth_roll_call *roll)
         fetch_links(roll);
 }
 
-static bool is_named(const struct hth_roll_peer *peers, uint32_t count,
-                     const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (hth_peer_id_eq(&peers[i].id, id))
-            return true;
-    return false;
-}
-
 /* Those that were named, and members that were in the link's round: one of them may die. */
 static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
                              const struct hth_roll_peer *named, uint32_t count,
@@ -64,7 +55,7 @@ static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
         uint16_t member = at->roll[i].member;
         const struct mate *mate = &roll->mate[member];
         if (member != roll_me(roll) && at->roll[i].marks & HTH_ROLL_IN && !mate->lost &&
-            mate->addr.family != 0 && !is_named(out, count, hth_chain_id(roll->chain, member)))
+            mate->addr.family != 0 && !hth_roll_is_among(out, count, hth_chain_id(roll->chain, member)))
             out[count++] = roll_peer(roll, member);
     }
     return count;

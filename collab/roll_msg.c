@@ -75,9 +75,9 @@ static uint8_t flags(struct hth_wire *io, unsigned set, uint8_t all)
 static void ready(struct hth_wire *io, struct hth_ready_msg *m)
 {
     hth_wire_version(io, VERSION);
-    uint8_t bits = flags(
-        io, (m->leaves ? LEAVES : 0) | (m->helps ? HELPS : 0) | (m->is_signed ? SIGNED : 0),
-        LEAVES | HELPS | SIGNED);
+    uint8_t bits =
+        flags(io, (m->leaves ? LEAVES : 0) | (m->helps ? HELPS : 0) | (m->is_signed ? SIGNED : 0),
+              LEAVES | HELPS | SIGNED);
     m->leaves = bits & LEAVES;
     m->helps = bits & HELPS;
     m->is_signed = bits & SIGNED;
@@ -103,8 +103,8 @@ HTH_WIRE_PAIR(hth_ready, struct hth_ready_msg, ready, HTH_ROLL_BYTES_MAX)
 
 /* ---- its answer ------------------------------------------------------------------------------ */
 
-static bool is_among(const struct hth_roll_peer *peers, uint32_t count,
-                     const struct hth_peer_id *id)
+bool hth_roll_is_among(const struct hth_roll_peer *peers, uint32_t count,
+                       const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < count; i++)
         if (hth_peer_id_eq(&peers[i].id, id))
@@ -136,7 +136,7 @@ static void peers(struct hth_wire *io, struct hth_ready_reply *m)
         if (go)
             listed(io, p);
         hth_wire_addr(io, &p->addr);
-        hth_wire_check(io, !io->reads || !is_among(m->peer, i, &p->id));
+        hth_wire_check(io, !io->reads || !hth_roll_is_among(m->peer, i, &p->id));
     }
 }
 
@@ -149,8 +149,8 @@ static void helpers(struct hth_wire *io, struct hth_ready_reply *m)
         hth_wire_bytes(io, &p->id, sizeof(p->id));
         hth_wire_u32(io, &p->up_kbit);
         hth_wire_addr(io, &p->addr);
-        hth_wire_check(io, p->addr.family != 0 && !is_among(m->peer, m->count, &p->id) &&
-                               !is_among(m->helper, i, &p->id));
+        hth_wire_check(io, p->addr.family != 0 && !hth_roll_is_among(m->peer, m->count, &p->id) &&
+                               !hth_roll_is_among(m->helper, i, &p->id));
     }
 }
 

@@ -129,6 +129,8 @@ struct hth_links_msg {
     struct hth_hash held[HTH_ROLL_HELD_MAX];
 };
 
+bool hth_roll_is_among(const struct hth_roll_peer *peers, uint32_t count,
+                       const struct hth_peer_id *id);
 /* Parts of messages. An address without a port, or half an address, is E_MALFORMED. Places are a
  * u16 count, and of each peer: id 32, address. */
 void hth_wire_addr(struct hth_wire *io, struct hth_addr *addr);
