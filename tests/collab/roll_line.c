@@ -104,7 +104,13 @@ static void start_average(void *arg, const struct hth_roll_group *group)
     hth_timer_set(m->env, m->average, AVERAGE_US);
 }
 
-/* A round ends once all that can come have, or after ROUND_US. */
+static bool apart(const struct line *l, uint32_t a, uint32_t b)
+{
+    return l->side[a] != l->side[b] || !hth_node_is_up(l->mate[a].node) ||
+           !hth_node_is_up(l->mate[b].node);
+}
+
+/* A round ends once all that can come have, or after ROUND_US; nobody gets it from across a cut. */
 static void on_average(void *arg)
 {
     struct mate *m = arg;
@@ -114,7 +120,7 @@ static void on_average(void *arg)
     struct hth_hash mean;
     for (uint32_t i = 0; i < r->count; i++) {
         struct mate *other = mate_of(m->line, &r->member[i]);
-        if (r->came[i] && !hth_node_is_up(other->node)) {
+        if (r->came[i] && apart(m->line, m->index, other->index)) {
             hth_roll_averaged(m->roll, HTH_E_CLOSED, NULL, NULL); /* a reducer is lost */
             return;
         }
@@ -148,7 +154,7 @@ static void on_fetch(void *arg)
     bool found = false;
     for (uint32_t i = 0; i < m->line->n; i++) {
         const struct mate *other = &m->line->mate[i];
-        if (i != m->index && hth_node_is_up(other->node))
+        if (i != m->index && !apart(m->line, m->index, i))
             for (uint64_t s = 0; s <= other->step; s++)
                 found |= memcmp(&other->head[s], &m->fetching, sizeof(m->fetching)) == 0;
     }
@@ -182,6 +188,7 @@ struct hth_chain *line_chain(const struct line *l, const struct hth_crypto *cryp
 {
     struct hth_chain_opts opts = {.crypto = crypto,
                                   .window = 8,
+                                  .eventual = l->eventual,
                                   .links_max = l->links_max,
                                   .members_max = l->members_max,
                                   .rolls_max = l->links_max * MEMBERS_MAX};
@@ -283,9 +290,10 @@ struct line *line_new(uint64_t seed, const struct hth_world_opts *opts, uint32_t
     return l;
 }
 
-struct line *line_start(uint64_t seed, uint32_t n)
+struct line *line_start(uint64_t seed, uint32_t n, bool eventual)
 {
     struct line *l = line_new(seed, NULL, n);
+    l->eventual = eventual;
     for (uint32_t i = 0; i < n; i++)
         line_add(l);
     return l;
@@ -301,6 +309,21 @@ void line_stop(struct line *l)
     assert_int_equal(hth_open_total(&leaks), 0);
     hth_world_free(l->world);
     hth_free(l);
+}
+
+void line_cut(struct line *l, uint32_t first)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        l->side[i] = i < first;
+        hth_node_set_side(l->mate[i].node, l->side[i]);
+    }
+}
+
+void line_heal(struct line *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        hth_node_set_side(l->mate[i].node, l->side[i] = 0);
+    hth_world_heal(l->world);
 }
 
 const struct hth_chain_link *line_tip(const struct mate *m)

@@ -57,6 +57,8 @@ struct line {
     struct hth_world *world;
     struct mate mate[MEMBERS_MAX];
     uint32_t n, founders;
+    bool eventual;
+    uint32_t side[MEMBERS_MAX]; /* of the cut; all 0: none */
     struct round round[ROUNDS_MAX];
     uint32_t rounds;
     uint64_t target;
@@ -71,13 +73,15 @@ struct line {
 struct line *line_new(uint64_t seed, const struct hth_world_opts *opts, uint32_t founders);
 struct mate *line_add(struct line *l);
 /* The same with n founders that are there. */
-struct line *line_start(uint64_t seed, uint32_t n);
+struct line *line_start(uint64_t seed, uint32_t n, bool eventual);
 /* Frees it, and checks that nothing is left open. */
 void line_stop(struct line *l);
 /* A member's chain, with the genesis. */
 struct hth_chain *line_chain(const struct line *l, const struct hth_crypto *crypto, uint32_t *at);
 /* It starts what its quota allows, and says so. */
 void line_gather(void *mate);
+void line_cut(struct line *l, uint32_t first);
+void line_heal(struct line *l);
 /* All that are up hold one head of each of the last steps; returns the least step. */
 uint64_t line_agree(const struct line *l);
 const struct hth_chain_link *line_tip(const struct mate *m);

@@ -12,8 +12,7 @@
 
 enum { ROOM = HTH_ROLL_BYTES_MAX + 1 };
 
-/* ---- bytes by hand ----------------------------------------------------------------------------
- */
+/* ---- bytes by hand ---------------------------------------------------------------------- */
 
 struct bytes {
     uint8_t at[ROOM];
@@ -60,8 +59,7 @@ static struct hth_peer_id id(int byte)
 
 static const struct hth_addr here = {.family = 4, .ip = {10, 0, 0, 1}, .port = 4000};
 
-/* ---- kinds ------------------------------------------------------------------------------------
- */
+/* ---- kinds ------------------------------------------------------------------------------ */
 
 #define KINDS(X)                                                                                   \
     X(hth_ready, struct hth_ready_msg)                                                             \
@@ -114,8 +112,7 @@ static void check_bad(enum kind kind, const void *msg, size_t at, uint8_t byte, 
     assert_err(want, kinds[kind].read(bytes, len));
 }
 
-/* ---- READY ------------------------------------------------------------------------------------
- */
+/* ---- READY ------------------------------------------------------------------------------ */
 
 static struct hth_ready_msg any_ready(void)
 {
@@ -205,8 +202,7 @@ static void ready_is_bounded(void **state)
     check_bad(K_hth_ready, &m, 1, 8, HTH_E_MALFORMED);
 }
 
-/* ---- its answer -------------------------------------------------------------------------------
- */
+/* ---- its answer ------------------------------------------------------------------------- */
 
 static struct hth_roll_peer member(uint32_t i)
 {
@@ -320,8 +316,7 @@ static void bad_answers_are_refused(void **state)
     }
 }
 
-/* ---- the others -------------------------------------------------------------------------------
- */
+/* ---- the others ------------------------------------------------------------------------- */
 
 static void others_are_laid_out(void **state)
 {

@@ -11,9 +11,27 @@ static void a_line_steps(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= MEMBERS_MAX; n++) {
-        struct line *l = line_start(n, n);
+        struct line *l = line_start(n, n, false);
         hth_world_run_for(l->world, 10 * S);
         assert_true(line_agree(l) > 30);
+        line_stop(l);
+    }
+}
+
+/* Strict: exactly one part goes on, and the other one comes back with its steps. */
+static void of_two_parts_one_steps(void **state)
+{
+    (void)state;
+    for (uint32_t n = 4; n <= 5; n++) {
+        struct line *l = line_start(n, n, false);
+        hth_world_run_for(l->world, 3 * S);
+        line_cut(l, 2);
+        hth_world_run_for(l->world, 30 * S);
+        uint64_t a = l->mate[0].step, b = l->mate[n - 1].step;
+        assert_true(HTH_MAX(a, b) > HTH_MIN(a, b) + 20);
+        line_heal(l);
+        hth_world_run_for(l->world, 15 * S);
+        assert_true(line_agree(l) > HTH_MAX(a, b));
         line_stop(l);
     }
 }
@@ -22,7 +40,7 @@ static void a_line_steps(void **state)
 static void bad_reducers_rest(void **state)
 {
     (void)state;
-    struct line *l = line_start(5, 3);
+    struct line *l = line_start(5, 3, false);
     hth_world_run_for(l->world, 3 * S);
     assert_true(l->mate[0].reduces && l->mate[1].reduces && l->mate[2].reduces);
     line_add(l);
@@ -44,7 +62,7 @@ static void bad_reducers_rest(void **state)
 static void the_chain_is_longer_than_kept(void **state)
 {
     (void)state;
-    struct line *l = line_start(6, 3);
+    struct line *l = line_start(6, 3, false);
     hth_node_crash(l->mate[2].node, HTH_CRASH_SILENT);
     hth_world_run_for(l->world, 60 * S);
     uint32_t tip = hth_roll_choice(l->mate[0].roll)->tip;
@@ -63,7 +81,7 @@ static void the_chain_is_longer_than_kept(void **state)
 static void a_lost_caller_is_heard_again(void **state)
 {
     (void)state;
-    struct line *l = line_start(8, 4);
+    struct line *l = line_start(8, 4, false);
     for (uint32_t i = 0; i < 4; i++)
         l->mate[i].each_us = 200 * MS;
     hth_world_run_for(l->world, 3 * S);
@@ -168,7 +186,7 @@ static void machines_stay_busy(void **state)
         {"slow and uneven", 5, {40, 120, 200, 280, 360}, 10, 0.3, 75},
     };
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct line *l = line_start(k, cases[k].n);
+        struct line *l = line_start(k, cases[k].n, false);
         l->target = BATCH;
         l->uneven = cases[k].uneven;
         for (uint32_t i = 0; i < l->n; i++)
@@ -193,7 +211,7 @@ static void death_in_a_batch(void **state)
     (void)state;
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
     for (uint32_t k = 0; k < 8; k++) {
-        struct line *l = line_start(k, 4);
+        struct line *l = line_start(k, 4, false);
         l->target = BATCH;
         for (uint32_t i = 0; i < l->n; i++)
             l->mate[i].each_us = 100 * MS;
@@ -223,7 +241,7 @@ static void death_in_a_batch(void **state)
 static void newcomer_shares_the_batch(void **state)
 {
     (void)state;
-    struct line *l = line_start(1, 2);
+    struct line *l = line_start(1, 2, false);
     l->target = BATCH;
     hth_world_run_for(l->world, 10 * S);
     uint64_t alone = line_agree(l);
@@ -242,7 +260,7 @@ static void newcomer_shares_the_batch(void **state)
 /* The time that a liar costs: it says that its micro-batch lands in a moment, and none does. */
 static int64_t lie(uint64_t seed, bool calls, uint32_t strange, bool rests)
 {
-    struct line *l = line_start(seed, strange > 0 ? 3 : 4);
+    struct line *l = line_start(seed, strange > 0 ? 3 : 4, false);
     l->target = BATCH;
     hth_world_run_for(l->world, 10 * S);
     for (uint32_t i = 0; i < strange; i++) {
@@ -272,7 +290,7 @@ static void a_mute_member_stops_nobody(void **state)
 {
     (void)state;
     for (uint32_t who = 0; who < 4; who++) {
-        struct line *l = line_start(who, 4);
+        struct line *l = line_start(who, 4, false);
         l->target = BATCH;
         l->mate[who].mute = true;
         hth_world_run_for(l->world, 30 * S);
@@ -299,7 +317,7 @@ static void babble_stops_nobody(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 8; seed++) {
-        struct line *l = line_start(seed, 3 + seed % 2);
+        struct line *l = line_start(seed, 3 + seed % 2, false);
         l->target = BATCH;
         if (seed % 2 == 0)
             line_add(l);
@@ -345,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_steps),
+        cmocka_unit_test(of_two_parts_one_steps),
         cmocka_unit_test(bad_reducers_rest),
         cmocka_unit_test(the_chain_is_longer_than_kept),
         cmocka_unit_test(a_lost_caller_is_heard_again),

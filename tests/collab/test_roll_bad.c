@@ -126,7 +126,7 @@ static void send_ready(struct liar *l, uint32_t to, const struct hth_ready_msg *
     send(l, to, HTH_ROLL_METHOD_READY, bytes, len);
 }
 
-/* What is wrong with a READY. */
+/* Of a READY. */
 enum ready_how {
     SAMPLES,
     A_BIT,
@@ -223,7 +223,7 @@ static struct hth_ready_reply read_ready(struct liar *l, struct hth_rpc_request 
     return go_for(l, &ready);
 }
 
-/* What is wrong with the answer. */
+/* Of an answer. */
 enum answer_how { NEXT_BALLOT, LATEST_BALLOT, ANOTHERS_BATCH, PROTOCOL, FORK, LATER, NOISE };
 
 static void bad_answer(struct liar *l, struct hth_rpc_request *req)
