@@ -84,9 +84,9 @@ static void fill(uint32_t row, const void *report, struct hth_cell *cell)
     const struct hth_cut_report *r = report;
     snprintf(cell[0].text, sizeof(cell[0].text), "%u + %u", o.away, o.members - o.away);
     cell[1].number = (double)(o.cut_us / HTH_US_PER_S);
-    strcpy(cell[2].text, mode_of(&o));
-    strcpy(cell[3].text, o.unlike ? "unlike" : "alike");
-    strcpy(cell[4].text, o.grid ? "grid" : "line");
+    snprintf(cell[2].text, sizeof(cell[2].text), "%s", mode_of(&o));
+    snprintf(cell[3].text, sizeof(cell[3].text), "%s", o.unlike ? "unlike" : "alike");
+    snprintf(cell[4].text, sizeof(cell[4].text), "%s", o.grid ? "grid" : "line");
     cell[5].number = r->both_stepped;
     cell[6].number = r->dropped;
     cell[7].number = (double)r->lost_samples;

@@ -26,7 +26,7 @@ struct hth_rows;
 
 enum { HTH_ROWS_COLUMNS_MAX = 12, HTH_ROWS_TEXT = -1 };
 
-/* What a row's runs come to in one. */
+/* The runs of a row, in one value. */
 enum hth_over_seeds { HTH_SAME, HTH_SUM, HTH_MAX_OF, HTH_MIN_OF };
 
 struct hth_column {
