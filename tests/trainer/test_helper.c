@@ -267,46 +267,35 @@ static void a_helper_is_there_first(void **state)
     end(f);
 }
 
-/* On a grid each line has helpers of its own. */
-static void helpers_join_lines_of_a_grid(void **state)
+/* On a grid each line has helpers of its own; a trainer and a helper are no company: the trainer's
+ * own samples are the batch; and where trainers step by themselves it is in their rounds. */
+static void helpers_are_where_trainers_average(void **state)
 {
-    struct fixture *f = start(8, false, 4, 0, "2x2", HTH_SHARE_BATCH);
+    static const struct {
+        uint32_t trainers, helpers;
+        const char *grid;
+        enum hth_share_mode mode;
+        uint64_t updates, least, most; /* rounds of each helper */
+    } cases[] = {{4, HELPERS, "2x2", HTH_SHARE_BATCH, 40, 10, UINT64_MAX},
+                 {1, 1, NULL, HTH_SHARE_BATCH, 20, 0, 0},
+                 {2, 1, NULL, HTH_SHARE_LOCAL, 200, 10, UINT64_MAX}};
 
     (void)state;
-    for (uint32_t i = 0; i < HELPERS; i++)
-        add_helper(f, i);
-    hth_world_run_for(f->world, 20 * S);
-    for (uint32_t i = 0; i < HELPERS; i++)
-        assert_true(helped(f, i) > 10);
-    same_after(f, 0);
-    end(f);
-}
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        struct fixture *f = start(8 + k, false, cases[k].trainers, 0, cases[k].grid, cases[k].mode);
 
-/* A trainer and a helper are no company: the trainer's own samples are the batch. */
-static void helper_does_not_count_as_a_trainer(void **state)
-{
-    struct fixture *f = start(33, false, 1, 0, NULL, HTH_SHARE_BATCH);
-
-    (void)state;
-    add_helper(f, 0);
-    crew_scene_run(f->s, 0, 20, 30 * S);
-    assert_int_equal(crew_stats(f->crew, 0).share.steps_shared, 0);
-    assert_int_equal(crew_stats(f->crew, 0).share.tries_failed, 0);
-    assert_int_equal(helped(f, 0), 0);
-    end(f);
-}
-
-static void helper_joins_rounds_of_local_trainers(void **state)
-{
-    struct fixture *f = start(32, false, 2, 0, NULL, HTH_SHARE_LOCAL);
-
-    (void)state;
-    add_helper(f, 0);
-    crew_scene_run(f->s, 0, 200, 120 * S);
-    assert_true(helped(f, 0) >= 10);
-    assert_true(crew_stats(f->crew, 0).rounds >= 10);
-    assert_true(crew_stats(f->crew, 0).rounds_failed <= 2);
-    end(f);
+        for (uint32_t i = 0; i < cases[k].helpers; i++)
+            add_helper(f, i);
+        crew_scene_run(f->s, 0, cases[k].updates, 120 * S);
+        for (uint32_t i = 0; i < cases[k].helpers; i++)
+            assert_in_range(helped(f, i), cases[k].least, cases[k].most);
+        struct hth_train_stats stats = crew_stats(f->crew, 0);
+        assert_true(stats.rounds_failed <= 2 && stats.share.tries_failed == 0);
+        assert_true(cases[k].trainers > 1 || stats.share.steps_shared == 0);
+        if (cases[k].mode == HTH_SHARE_BATCH)
+            same_after(f, 0);
+        end(f);
+    }
 }
 
 static void bad_options_are_refused(void **state)
@@ -407,9 +396,7 @@ int main(void)
         cmocka_unit_test(helpers_take_bytes_off_the_trainers),
         cmocka_unit_test(the_death_of_a_helper_costs_a_round),
         cmocka_unit_test(a_helper_is_there_first),
-        cmocka_unit_test(helpers_join_lines_of_a_grid),
-        cmocka_unit_test(helper_does_not_count_as_a_trainer),
-        cmocka_unit_test(helper_joins_rounds_of_local_trainers),
+        cmocka_unit_test(helpers_are_where_trainers_average),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(clients_are_members),
         cmocka_unit_test(clients_wait_for_one_that_is_dialled),
