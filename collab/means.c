@@ -262,44 +262,45 @@ static struct kept_mean *find(struct hth_means *means, const struct hth_hash *he
     return NULL;
 }
 
-static void refuse(struct hth_means *means, struct hth_rpc_request *req, enum hth_err err,
-                   const char *text)
+/* HTH_OK: it is answered with values of `mean`. */
+static enum hth_err judge(struct hth_means *means, const struct hth_rpc_request *req,
+                          struct hth_mean_msg *msg, struct hth_blob **mean, const char **text)
 {
-    means->stats.refused++;
-    hth_rpc_refuse(req, err, err == HTH_E_BUSY ? BUSY_US : 0, text);
+    size_t len;
+    const uint8_t *bytes = hth_rpc_payload(req, &len);
+    *text = "not a request for a mean";
+    HTH_TRY(hth_mean_msg_read(bytes, len, msg));
+    struct kept_mean *kept = find(means, &msg->head);
+    *text = "that mean is not kept here";
+    if (kept == NULL)
+        return HTH_E_NOT_FOUND;
+    *mean = kept->mean;
+    uint64_t count = kept->mean->size / sizeof(float);
+    kept->until_us = hth_now_us(means->env) + asked_us(means);
+    *text = "the mean has fewer values";
+    if (msg->first >= count || msg->values > count - msg->first)
+        return HTH_E_RANGE;
+    *text = "read the replies first";
+    return reads_of(means, hth_rpc_peer(req)) < HTH_MEAN_READS_MAX ? HTH_OK : HTH_E_BUSY;
 }
 
 static void on_mean(void *arg, struct hth_rpc_request *req)
 {
     struct hth_means *means = arg;
     struct hth_mean_msg msg;
-    size_t len;
-    const uint8_t *bytes = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_mean_msg_read(bytes, len, &msg);
+    struct hth_blob *mean;
+    const char *text;
+    enum hth_err err = judge(means, req, &msg, &mean, &text);
     if (err != HTH_OK) {
-        refuse(means, req, err, "not a request for a mean");
+        hth_rpc_refuse(req, err, err == HTH_E_BUSY ? BUSY_US : 0, text);
         return;
     }
-    struct kept_mean *kept = find(means, &msg.head);
-    if (kept == NULL) {
-        refuse(means, req, HTH_E_NOT_FOUND, "that mean is not kept here");
-        return;
-    }
-    uint64_t count = kept->mean->size / sizeof(float);
-    kept->until_us = hth_now_us(means->env) + asked_us(means);
-    if (msg.first >= count || msg.values > count - msg.first) {
-        refuse(means, req, HTH_E_RANGE, "the mean has fewer values");
-    } else if (reads_of(means, hth_rpc_peer(req)) >= HTH_MEAN_READS_MAX) {
-        refuse(means, req, HTH_E_BUSY, "read the replies first");
-    } else {
-        struct hth_tensor part = {.dtype = HTH_F32, .ndim = 1, .dim = {msg.values}};
-        const struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
-        part.blob = read_new(means, hth_rpc_peer(req), kept->mean, msg.first * sizeof(float),
-                             msg.values * sizeof(float));
-        means->stats.bytes += part.blob->size;
-        hth_rpc_reply(req, &body);
-        hth_blob_unref(part.blob);
-    }
+    struct hth_tensor part = {.dtype = HTH_F32, .ndim = 1, .dim = {msg.values}};
+    const struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
+    part.blob = read_new(means, hth_rpc_peer(req), mean, msg.first * sizeof(float),
+                         msg.values * sizeof(float));
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(part.blob);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -620,7 +621,7 @@ enum hth_err hth_mean_fetch_new(struct hth_means *means, const struct hth_mean_f
     struct hth_mean_fetch *f = hth_new(struct hth_mean_fetch);
     f->hashes = hashes;
     enum hth_err err =
-        hth_env_blob_new(means->env, opts->values * sizeof(float), opts->budget, &f->mean);
+        hth_env_blob_new(means->env, opts->values * sizeof(float), NULL, &f->mean);
     if (err != HTH_OK) {
         destroy(f);
         return err;
