@@ -55,7 +55,8 @@ static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
         uint16_t member = at->roll[i].member;
         const struct mate *mate = &roll->mate[member];
         if (member != roll_me(roll) && at->roll[i].marks & HTH_ROLL_IN && !mate->lost &&
-            mate->addr.family != 0 && !hth_roll_is_among(out, count, hth_chain_id(roll->chain, member)))
+            mate->addr.family != 0 &&
+            !hth_roll_is_among(out, count, hth_chain_id(roll->chain, member)))
             out[count++] = roll_peer(roll, member);
     }
     return count;
