@@ -143,9 +143,13 @@ static void register_metrics(struct moshpit *mp)
         hth_histogram(m, "hearth_avg_reduce_seconds", "Reducing within a group", 1e-4);
 }
 
-static void on_spoke(void *arg, const struct hth_peer_id *id)
+static void on_spoke(void *arg, const struct hth_peer_id *id, const struct hth_avg_line *line,
+                     uint64_t schema, int64_t wall_us)
 {
-    hth_roster_heard(((struct moshpit *)arg)->roster, id);
+    const struct moshpit *mp = arg;
+
+    if (line->run == mp->run)
+        hth_roster_heard(mp->roster, id, line, schema, wall_us);
 }
 
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,

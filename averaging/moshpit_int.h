@@ -54,9 +54,8 @@ struct moshpit {
     void *arg;
     struct moshpit_sweep *sweep; /* NULL: none under way */
     uint64_t round_met;          /* after the last one in which somebody was met */
-    uint32_t vain;               /* looks since then */
-    uint32_t far_vain;           /* of them, in rounds far ahead of it */
-    int64_t far_at_us;           /* when one of these may be looked for again */
+    bool vain;                   /* the last look met nobody */
+    int64_t far_at_us;           /* when a round far ahead may be looked for again */
     struct hth_averager_stats stats;
     struct {
         struct hth_metric *rounds, *failed, *drops, *bytes, *wait, *reduce;
@@ -78,12 +77,10 @@ int64_t hth_sweep_window_us(const struct moshpit_sweep *s);
 
 /* moshpit_due.c */
 /* As of hth_look_opts. */
-uint32_t hth_moshpit_due(const struct moshpit_sweep *s, struct hth_match_due *out, uint32_t max);
-uint32_t hth_moshpit_known(const struct moshpit_sweep *s, struct hth_match_known *out,
-                           uint32_t max);
-/* The round of the median peer, and not before that of s; that of s itself while somebody may wait
- * for us in its line. Helpers are not looked at. To go with the highest number would leave behind
- * those who end the same round a moment later. */
+uint32_t hth_moshpit_peers(const struct moshpit_sweep *s, struct hth_match_peer *out, uint32_t max,
+                           bool *all);
+/* The round of the median peer, and before that of s only after a vain look; that of s itself while
+ * somebody may wait for us in its line. Helpers do not count. */
 uint64_t hth_moshpit_round(struct moshpit_sweep *s);
 /* A look of s has ended; met: with somebody. */
 void hth_moshpit_looked(struct moshpit_sweep *s, bool met);

@@ -293,14 +293,9 @@ static void on_look(void *arg, const struct hth_look_result *r)
 
 /* ---- looking -------------------------------------------------------------------------------- */
 
-static uint32_t due(void *arg, struct hth_match_due *out, uint32_t max)
+static uint32_t peers(void *arg, struct hth_match_peer *out, uint32_t max, bool *all)
 {
-    return hth_moshpit_due(arg, out, max);
-}
-
-static uint32_t known(void *arg, struct hth_match_known *out, uint32_t max)
-{
-    return hth_moshpit_known(arg, out, max);
+    return hth_moshpit_peers(arg, out, max, all);
 }
 
 static void deaf(void *arg, const struct hth_peer_id *id)
@@ -349,8 +344,7 @@ static enum hth_err look(struct moshpit_sweep *s)
                               .bandwidth = mp->opts.bandwidth,
                               .weight = s->weight,
                               .window_us = hth_sweep_window_us(s),
-                              .due = due,
-                              .known = known,
+                              .peers = peers,
                               .deaf = deaf,
                               .done = on_look,
                               .arg = s};
@@ -395,7 +389,7 @@ static enum hth_err place(struct moshpit_sweep *s)
     s->round = from_first_axis(s, mp->round_met);
     s->round = from_first_axis(s, hth_moshpit_round(s));
     /* Who says a later round than the one it looks in is expected by nobody. */
-    hth_roster_retry_round(mp->roster, s->round);
+    hth_roster_set_round(mp->roster, s->round);
     return HTH_OK;
 }
 

@@ -194,14 +194,6 @@ void hth_roster_set_last(struct hth_roster *r, const struct hth_roster_last *las
 
 void hth_roster_set_round(struct hth_roster *r, uint64_t round)
 {
-    if (round <= r->self.round)
-        return;
-    r->self.round = HTH_MIN(round, HTH_AVG_STEP_MAX);
-    hth_roster_say(r);
-}
-
-void hth_roster_retry_round(struct hth_roster *r, uint64_t round)
-{
     if (round == r->self.round)
         return;
     r->self.round = HTH_MIN(round, HTH_AVG_STEP_MAX);
@@ -281,6 +273,12 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         p = insert(r, &rec->owner_id);
     else
         r->parts[hth_roster_zeros(&p->id)] -= hth_roster_counts(r, p);
+    if (rec->issued_us <= p->told_us) { /* it told us itself since */
+        note.round = p->note.round;
+        note.generation = p->note.generation;
+        note.shape = p->note.shape;
+        note.cell = p->note.cell;
+    }
     if (*user != NULL && note.round != p->note.round)
         p->moved_us = hth_now_us(r->env);
     *user = p;
@@ -318,12 +316,20 @@ void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
         p->lost = true;
 }
 
-void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id)
+void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id,
+                      const struct hth_avg_line *line, uint64_t schema, int64_t wall_us)
 {
     struct hth_roster_peer *p = hth_roster_get(r, id);
 
-    if (p != NULL)
-        p->lost = false;
+    if (p == NULL || p->note.schema != schema)
+        return;
+    p->lost = false;
+    p->told_us = wall_us;
+    p->moved_us = hth_now_us(r->env);
+    p->note.round = line->round;
+    p->note.generation = line->generation;
+    p->note.shape = line->shape;
+    p->note.cell = line->cell;
 }
 
 /* With many trainers a wrong clock is met at each of their notes. */

@@ -54,10 +54,11 @@ struct hth_roster_peer {
     struct hth_peer_id id;
     struct hth_roster_note note;
     int64_t issued_us; /* the note, by its owner's wall clock */
-    int64_t moved_us;  /* when it was first seen in its round, on our clock; 0: from the first */
+    int64_t moved_us;  /* when it came into its round, or spoke to us; 0: from the first */
     bool doubted;      /* it does not count now: hth_roster_doubt */
     bool lost;         /* hth_roster_lost, and neither spoke nor renewed its note since */
     /* private: */
+    int64_t told_us; /* by its clock, when it spoke to us last */
     uint32_t doubts;
     int64_t doubted_until_us;
 };
@@ -108,10 +109,8 @@ void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema,
                            const uint32_t settings[HTH_ROSTER_SETTINGS]);
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last *last);
-/* Never goes back. */
+/* In which it looks next. */
 void hth_roster_set_round(struct hth_roster *roster, uint64_t round);
-/* May: a round that was looked for in vain is looked for again. */
-void hth_roster_retry_round(struct hth_roster *roster, uint64_t round);
 /* After a round; of the present shape. Errors: E_STALE (the generation is another by now). */
 enum hth_err hth_roster_set_cell(struct hth_roster *roster, uint32_t generation,
                                  const struct hth_avg_cell *cell) HTH_MUST;
@@ -129,8 +128,9 @@ const struct hth_roster_peer *hth_roster_find(const struct hth_roster *roster,
 void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Its connection was lost, or it was silent when it was asked: nobody waits for it. */
 void hth_roster_lost(struct hth_roster *roster, const struct hth_peer_id *id);
-/* It spoke to us. */
-void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id);
+/* It told us at that time of its clock that it looks in that line: this is newer than its note. */
+void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id,
+                      const struct hth_avg_line *line, uint64_t schema, int64_t wall_us);
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);

@@ -7,7 +7,8 @@
 #include "rpc/rpc.h"
 #include "sim/world.h"
 
-#define PIT_PORT 4000
+#define PIT_PORT   4000
+#define PIT_RTT_US (20 * HTH_US_PER_MS) /* of the calm world */
 
 struct pit;
 
