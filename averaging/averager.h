@@ -12,9 +12,8 @@
  * so that the local steps made during the round survive. Offers count by their weight, which is the
  * number of samples behind them.
  *
- * An offer goes through `rounds` successive axes of the grid (grid.h): one mixes a little and is
- * cheap; as many as the grid has axes give the weighted mean of everybody on a full grid, because
- * the weights are carried along. Peers that offer with the same schema can meet.
+ * An offer is one round, along the next axis of the grid (grid.h). Peers that offer with the same
+ * schema can meet.
  *
  * Threads: everything on the loop thread. Only jobs look into the blobs. The callback of a round
  * never runs inside hth_averager_offer.
@@ -39,30 +38,23 @@ struct hth_avg_offer {
     size_t count;
     double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of a helper */
     uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
-    uint32_t rounds; /* axes to go through */
     const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
     uint32_t span_count;
-    int64_t timeout_us; /* for all of it; 0: the averager's choice */
-    uint64_t ticket;    /* the caller's own, given back in the result */
 };
 
 /* How an offer ended. Borrowed by the callback: ref the blobs to keep them. */
 struct hth_avg_result {
-    uint64_t ticket;
     enum hth_err err;           /* HTH_OK: there is an average; else why not, for programs */
     enum hth_avg_reason reason; /* the same for people; HTH_AVG_OK in the first case */
     struct hth_blob *values;    /* as offered */
     struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
-    double weight_fraction;     /* of the groups' weight that was averaged, mean over elements */
+    double weight_fraction;     /* of the group's weight that was averaged, mean over elements */
     double weight;              /* samples behind the average, this peer's included */
-    uint32_t members;           /* of the last group, this peer included */
-    uint32_t rounds;            /* axes that gave an average */
-    uint32_t rounds_failed;     /* axes on which nobody was met, or nothing averaged */
+    uint32_t members;           /* of the group, this peer included */
     uint32_t drops;             /* members that were dropped on the way */
     int64_t wait_us;            /* looking for group mates, until the group began */
     int64_t match_us;           /* of that: after the last mate had come */
     int64_t reduce_us;
-    int64_t took_us;
     uint64_t bytes_out, bytes_in; /* of values, as encoded */
 };
 
@@ -125,8 +117,7 @@ static inline HTH_MUST enum hth_err hth_averager_ready(struct hth_averager *a,
 {
     return a->ops->ready(a->self, reason);
 }
-/* Errors: those of hth_averager_ready, E_RANGE (weight, count or rounds out of range, no
- * values). */
+/* Errors: those of hth_averager_ready, E_RANGE (weight or count out of range, no values). */
 static inline HTH_MUST enum hth_err hth_averager_offer(struct hth_averager *a,
                                                        const struct hth_avg_offer *offer)
 {

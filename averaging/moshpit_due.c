@@ -17,23 +17,23 @@
 
 /* ---- peers of a line ------------------------------------------------------------------------- */
 
-static bool is_ours(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
+static bool is_ours(const struct moshpit_round *s, const struct hth_roster_peer *p)
 {
     return p->note.schema == s->offer.schema && (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0;
 }
 
 /* One of ours that brings some. */
-static bool has_values(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
+static bool has_values(const struct moshpit_round *s, const struct hth_roster_peer *p)
 {
     return is_ours(s, p) && (p->note.flags & HTH_ROSTER_HELPER) == 0 && !p->lost;
 }
 
 enum where { NOT_DUE, MAY_COME, DUE };
 
-static enum where where(const struct moshpit_sweep *s, const struct hth_roster_peer *p)
+static enum where where(const struct moshpit_round *s, const struct hth_roster_peer *p)
 {
     const struct hth_roster_note *n = &p->note;
-    struct hth_avg_line ours = hth_sweep_line(s), theirs = ours;
+    struct hth_avg_line ours = hth_round_line(s), theirs = ours;
 
     if (p->doubted || p->lost)
         return NOT_DUE;
@@ -47,9 +47,9 @@ static enum where where(const struct moshpit_sweep *s, const struct hth_roster_p
 
 /* A peer is waited for until the window is over. Who may come only as long as others would wait for
  * it since it moved or spoke last, and at least for a moment. */
-static int64_t until(const struct moshpit_sweep *s, const struct hth_roster_peer *p, enum where w)
+static int64_t until(const struct moshpit_round *s, const struct hth_roster_peer *p, enum where w)
 {
-    int64_t window_us = hth_sweep_window_us(s), end_us = s->look_us + window_us;
+    int64_t window_us = hth_round_window_us(s), end_us = s->look_us + window_us;
     int64_t least_us = s->look_us + hth_match_patience_us(s->mp->match);
 
     if (w == NOT_DUE)
@@ -60,7 +60,7 @@ static int64_t until(const struct moshpit_sweep *s, const struct hth_roster_peer
 /* First those that are due, then those that may come, then all others, because these wait for us
  * perhaps; for the last no connection is made, but where there is only one. Where peers are sampled
  * only the first: all would tell the same few. */
-uint32_t hth_moshpit_peers(const struct moshpit_sweep *s, struct hth_match_peer *out, uint32_t max,
+uint32_t hth_moshpit_peers(const struct moshpit_round *s, struct hth_match_peer *out, uint32_t max,
                            bool *all)
 {
     bool few = hth_roster_population(s->mp->roster, all) <= 2;
@@ -91,7 +91,7 @@ static int by_number(const void *a, const void *b)
 
 /* The lower median of those with values, up to `most` where there are any, else of all. Those that
  * moved after at_us count as in our round still. */
-static uint64_t middle_round(const struct moshpit_sweep *s, int64_t at_us, uint64_t most)
+static uint64_t middle_round(const struct moshpit_round *s, int64_t at_us, uint64_t most)
 {
     uint64_t *rounds = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX), middle;
     const struct hth_roster_peer *p;
@@ -113,7 +113,7 @@ static uint64_t middle_round(const struct moshpit_sweep *s, int64_t at_us, uint6
 }
 
 /* A peer that has just come into our line, and did not miss this round with us. */
-static bool is_awaited(const struct moshpit_sweep *s, int64_t since_us)
+static bool is_awaited(const struct moshpit_round *s, int64_t since_us)
 {
     const struct hth_roster_peer *p;
 
@@ -131,10 +131,11 @@ static bool is_awaited(const struct moshpit_sweep *s, int64_t since_us)
  *
  * Keys cost nothing, so the middle may be a lie. When nobody comes in a round far ahead, one goes
  * with those who are near for a minute. */
-uint64_t hth_moshpit_round(struct moshpit_sweep *s)
+uint64_t hth_moshpit_round(struct moshpit_round *s)
 {
     const struct moshpit *mp = s->mp;
-    int64_t now_us = hth_now_us(s->env), late_us = mp->opts.window_us - mp->opts.match.patience_us;
+    int64_t now_us = hth_now_us(s->mp->env),
+            late_us = mp->opts.window_us - mp->opts.match.patience_us;
     uint64_t most = now_us >= mp->far_at_us ? ROUND_BELIEVED : s->round + ROUNDS_NEAR;
     uint64_t middle = middle_round(s, INT64_MAX, most);
     int64_t since_us = HTH_MAX(now_us - late_us, (int64_t)0);
@@ -147,10 +148,10 @@ uint64_t hth_moshpit_round(struct moshpit_sweep *s)
     return middle;
 }
 
-void hth_moshpit_looked(struct moshpit_sweep *s, bool met)
+void hth_moshpit_looked(struct moshpit_round *s, bool met)
 {
     s->mp->vain = !met;
     if (s->far && !met)
-        s->mp->far_at_us = hth_now_us(s->env) + FAR_AGAIN_US;
+        s->mp->far_at_us = hth_now_us(s->mp->env) + FAR_AGAIN_US;
     s->far = false;
 }

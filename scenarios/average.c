@@ -282,7 +282,7 @@ static void revive(struct average *a)
 static enum hth_err offer(struct average_peer *p)
 {
     struct average *a = p->average;
-    struct hth_avg_offer o = {.count = a->opts->dim, .weight = 1, .schema = SCHEMA, .rounds = 1};
+    struct hth_avg_offer o = {.count = a->opts->dim, .weight = 1, .schema = SCHEMA};
     size_t bytes = o.count * sizeof(float);
     HTH_TRY(hth_env_blob_new(p->env, bytes, NULL, &o.values));
     memcpy(o.values->data, p->values, bytes);

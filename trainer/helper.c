@@ -36,10 +36,8 @@ static void look(struct hth_helper *h)
     const struct hth_avg_offer offer = {
         .count = h->parts * hth_params_flat_len(hth_model_params(h->model)),
         .schema = hth_settings_schema(&h->settings, HTH_TICKET_PARAMS),
-        .rounds = 1,
         .spans = h->spans,
         .span_count = h->spans != NULL ? h->span_count + (h->parts > 1) : 0,
-        .timeout_us = h->share.timeout_us,
     };
 
     h->out = hth_averager_offer(h->averager, &offer) == HTH_OK;

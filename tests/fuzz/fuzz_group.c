@@ -470,10 +470,7 @@ static void offer(struct peer *p)
                               .weight = 1 + (how >> 4),
                               .schema = SCHEMA,
                               .spans = &span,
-                              .span_count = 1,
-                              .rounds = 1 + (how >> 2 & 1),
-                              .timeout_us = 4 * HTH_US_PER_S,
-                              .ticket = p->offered};
+                              .span_count = 1};
 
     if ((how & 3) == 3) {
         o.weight = 0;
