@@ -18,7 +18,7 @@
  * Threads: everything on the loop thread. Only jobs look into the blobs. The callback of a round
  * never runs inside hth_averager_offer.
  *
- * hth_averager_nobody is the averager of a trainer that is alone: every offer is refused with a
+ * An averager that is all zero is that of a trainer that is alone: every offer is refused with a
  * reason, and training goes on.
  */
 #ifndef HTH_AVERAGING_AVERAGER_H
@@ -109,27 +109,31 @@ struct hth_averager {
 static inline HTH_MUST enum hth_err hth_averager_start(struct hth_averager *a, hth_avg_round_fn *fn,
                                                        void *arg)
 {
-    return a->ops->start(a->self, fn, arg);
+    return a->ops != NULL ? a->ops->start(a->self, fn, arg) : HTH_OK;
 }
 /* Errors: E_NOT_FOUND (nobody to average with), E_BUSY (an offer is under way). */
 static inline HTH_MUST enum hth_err hth_averager_ready(struct hth_averager *a,
                                                        enum hth_avg_reason *reason)
 {
-    return a->ops->ready(a->self, reason);
+    *reason = HTH_AVG_NOBODY;
+    return a->ops != NULL ? a->ops->ready(a->self, reason) : HTH_E_NOT_FOUND;
 }
 /* Errors: those of hth_averager_ready, E_RANGE (weight or count out of range, no values). */
 static inline HTH_MUST enum hth_err hth_averager_offer(struct hth_averager *a,
                                                        const struct hth_avg_offer *offer)
 {
-    return a->ops->offer(a->self, offer);
+    return a->ops != NULL ? a->ops->offer(a->self, offer) : HTH_E_NOT_FOUND;
 }
 static inline void hth_averager_stop(struct hth_averager *a)
 {
-    a->ops->stop(a->self);
+    if (a->ops != NULL)
+        a->ops->stop(a->self);
 }
 static inline void hth_averager_stats(const struct hth_averager *a, struct hth_averager_stats *out)
 {
-    a->ops->stats(a->self, out);
+    *out = (struct hth_averager_stats){.rounds = 0};
+    if (a->ops != NULL)
+        a->ops->stats(a->self, out);
 }
 static inline void hth_averager_free(struct hth_averager *a)
 {
@@ -137,8 +141,5 @@ static inline void hth_averager_free(struct hth_averager *a)
         a->ops->free(a->self);
     a->ops = NULL;
 }
-
-/* Never fails. Free with hth_averager_free. */
-void hth_averager_nobody(struct hth_averager *out);
 
 #endif

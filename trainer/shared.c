@@ -475,10 +475,9 @@ void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *
 {
     struct hth_collab_stats stats;
 
-    *out = (struct hth_averager_stats){.rounds = 0};
-    if (t->collab == NULL && t->average.averager.ops != NULL) {
+    if (t->collab == NULL) {
         hth_averager_stats(&t->average.averager, out);
-    } else if (t->collab != NULL) {
+    } else {
         hth_collab_stats(t->collab, &stats);
         *out = stats.averages;
     }
