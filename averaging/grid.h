@@ -30,7 +30,7 @@
  * shape is good for in a crowd that comes and goes is measured by `hearth sim averaging`
  * (docs/averaging.md).
  *
- * Everybody derives the same names: the key of a line (which includes shape, generation and round),
+ * Everybody derives the same names: the key of a line (which includes shape and round),
  * the group's id out of the line, the schema and the sorted member ids, and the order of members
  * out of the group's id, which nobody can foresee before the members are known.
  *
@@ -67,7 +67,6 @@ struct hth_avg_cell {
  * round's axis does not count. */
 struct hth_avg_line {
     uint64_t run;        /* tag of the run's name */
-    uint32_t generation; /* of the shape */
     uint64_t round;
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
@@ -144,7 +143,7 @@ uint32_t hth_avg_group_size(uint32_t count, uint32_t groups, uint32_t index);
 
 /* The bytes that name a line: equal for exactly the peers that may meet. Returns their number. */
 size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LINE_KEY_MAX]);
-/* Whether two peers may meet: the same run, generation, shape and round, and cells of one line. */
+/* Whether two peers may meet: the same run, shape and round, and cells of one line. */
 bool hth_avg_line_eq(const struct hth_avg_line *a, const struct hth_avg_line *b);
 
 /* Where a peer comes in an order that nobody can choose: hash(salt, id). Compare marks by memcmp,

@@ -95,7 +95,7 @@ static enum hth_avg_reason mismatch(const struct hth_look *look, const struct ht
 
     if (ours->run != theirs->run)
         return HTH_AVG_OTHER_LINE;
-    if (ours->generation != theirs->generation || !hth_avg_shape_eq(&ours->shape, &theirs->shape))
+    if (!hth_avg_shape_eq(&ours->shape, &theirs->shape))
         return HTH_AVG_OTHER_SHAPE;
     if (ours->round != theirs->round)
         return HTH_AVG_OTHER_ROUND;

@@ -83,7 +83,6 @@ static void line_pack(struct hth_avg_line *l, Hth__Match__Line *out)
 {
     hth__match__line__init(out);
     out->run = l->run;
-    out->generation = l->generation;
     out->round = l->round;
     out->size = l->shape.size;
     out->n_size = l->shape.dims;
@@ -121,7 +120,6 @@ static enum hth_err line_open(const Hth__Match__Line *m, struct hth_avg_line *ou
     if (m->round > HTH_AVG_STEP_MAX)
         return HTH_E_RANGE;
     out->run = m->run;
-    out->generation = m->generation;
     out->round = m->round;
     out->shape.dims = (uint32_t)m->n_size;
     for (size_t i = 0; i < m->n_size; i++) {

@@ -33,8 +33,7 @@ static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
         return refuse(reason, HTH_AVG_STOPPED, HTH_E_NOT_FOUND);
     if (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING)
         return refuse(reason, HTH_AVG_STARTING, HTH_E_NOT_FOUND);
-    if (hth_roster_population(mp->roster, NULL) < 2 ||
-        hth_roster_shape(mp->roster, NULL)->dims == 0)
+    if (hth_roster_population(mp->roster, NULL) < 2 || hth_roster_shape(mp->roster)->dims == 0)
         return refuse(reason, HTH_AVG_NOBODY, HTH_E_NOT_FOUND);
     if (mp->round != NULL)
         return refuse(reason, HTH_AVG_BUSY, HTH_E_BUSY);
@@ -97,7 +96,7 @@ static void mp_stop(void *self)
 static void mp_stats(const void *self, struct hth_averager_stats *out)
 {
     const struct moshpit *mp = self;
-    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster, NULL);
+    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster);
 
     *out = mp->stats;
     out->under_way = mp->round != NULL;

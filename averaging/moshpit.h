@@ -9,8 +9,8 @@
  *
  * Numbers. Round r works along axis r mod d. An offer takes the round of the median peer of the
  * roster, if nobody was met in it yet; an earlier one while this peer is only late and somebody
- * waits for it there, or when it met nobody. The shape and its generation are those of the roster
- * when it begins; while nobody was met yet, a new generation begins it anew.
+ * waits for it there, or when it met nobody. The shape is that of the roster when it begins;
+ * while nobody was met yet, a new one begins it anew.
  *
  * Expected members. Where the roster is exact, the leader of a line waits, at most for its window,
  * for the peers that stand in it and for those whose next cell is not known yet; for a peer that

@@ -37,8 +37,8 @@ static enum where where(const struct moshpit_round *s, const struct hth_roster_p
 
     if (p->doubted || p->lost)
         return NOT_DUE;
-    if (n->generation != s->generation || !hth_avg_shape_eq(&n->shape, &s->shape))
-        return hth_roster_is_later(s->generation, n->generation) ? MAY_COME : NOT_DUE;
+    if (!hth_avg_shape_eq(&n->shape, &s->shape))
+        return NOT_DUE;
     if (n->round != s->round)
         return n->round < s->round ? MAY_COME : NOT_DUE;
     theirs.cell = n->cell;

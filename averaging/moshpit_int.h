@@ -20,7 +20,6 @@ struct moshpit_round {
     struct moshpit *mp;
     struct hth_avg_offer offer; /* values referenced, spans copied */
     struct hth_avg_span *spans;
-    uint32_t generation;
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
     uint64_t round;

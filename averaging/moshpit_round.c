@@ -187,7 +187,7 @@ static void move(struct moshpit_round *s)
     mp->round_met = HTH_MAX(mp->round_met, s->round + 1);
     hth_roster_set_round(mp->roster, s->round + 1);
     hth_avg_cell_next(&s->shape, s->round, &s->group->id, s->group->self, &s->cell);
-    if (hth_roster_set_cell(mp->roster, s->generation, &s->cell) != HTH_OK)
+    if (hth_roster_set_cell(mp->roster, &s->shape, &s->cell) != HTH_OK)
         HTH_LOG(s->mp->env, HTH_DEBUG, HTH_SUB_AVG, "the grid changed during a round");
 }
 
@@ -231,11 +231,8 @@ static void deaf(void *arg, const struct hth_peer_id *id)
 
 struct hth_avg_line hth_round_line(const struct moshpit_round *s)
 {
-    return (struct hth_avg_line){.run = s->mp->run,
-                                 .generation = s->generation,
-                                 .round = s->round,
-                                 .shape = s->shape,
-                                 .cell = s->cell};
+    return (struct hth_avg_line){
+        .run = s->mp->run, .round = s->round, .shape = s->shape, .cell = s->cell};
 }
 
 /* With one axis everybody belongs into one group, also who has come since it was shaped. Else a
@@ -288,7 +285,7 @@ static enum hth_err look(struct moshpit_round *s)
 static enum hth_err place(struct moshpit_round *s)
 {
     struct moshpit *mp = s->mp;
-    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster, &s->generation);
+    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster);
 
     if (shape->dims == 0)
         return HTH_E_NOT_FOUND;
@@ -342,10 +339,7 @@ enum hth_err hth_round_new(struct moshpit *mp, const struct hth_avg_offer *offer
 /* Another grid: elsewhere, as long as nobody was met. */
 void hth_round_nudge(struct moshpit_round *s)
 {
-    uint32_t generation;
-
-    (void)hth_roster_shape(s->mp->roster, &generation);
-    if (generation == s->generation || s->look == NULL)
+    if (hth_avg_shape_eq(hth_roster_shape(s->mp->roster), &s->shape) || s->look == NULL)
         return;
     hth_look_cancel(s->look);
     s->look = NULL;

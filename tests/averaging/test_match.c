@@ -249,10 +249,8 @@ static struct hth_join_msg join_of(const struct pit_peer *q)
                                 .version = HTH_MATCH_VERSION,
                                 .wall_us = hth_wall_us(q->env)};
 
-    join.line = (struct hth_avg_line){.run = hth_network_tag(q->env->crypto, "run"),
-                                      .generation = 1,
-                                      .shape = q->pit->shape,
-                                      .cell = q->cell};
+    join.line = (struct hth_avg_line){
+        .run = hth_network_tag(q->env->crypto, "run"), .shape = q->pit->shape, .cell = q->cell};
     join.self = (struct hth_avg_member){.mode = HTH_AVG_TRAINER, .addr = q->addr, .weight = 1};
     return join;
 }
@@ -302,8 +300,7 @@ static void refusals_have_names(void **state)
     static const struct {
         size_t at; /* of the number that is one higher */
         enum hth_avg_reason reason;
-    } cases[] = {{offsetof(struct hth_join_msg, line.generation), HTH_AVG_OTHER_SHAPE},
-                 {offsetof(struct hth_join_msg, line.shape.size[0]), HTH_AVG_OTHER_SHAPE},
+    } cases[] = {{offsetof(struct hth_join_msg, line.shape.size[0]), HTH_AVG_OTHER_SHAPE},
                  {offsetof(struct hth_join_msg, line.round), HTH_AVG_OTHER_ROUND},
                  {offsetof(struct hth_join_msg, line.run), HTH_AVG_OTHER_LINE},
                  {offsetof(struct hth_join_msg, schema), HTH_AVG_OTHER_SCHEMA},

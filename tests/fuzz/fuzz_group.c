@@ -118,7 +118,7 @@ static struct hth_avg_line make_line(void)
     if ((how & 7) == 2)
         line.cell.at[axis] = take8() % line.shape.size[axis];
     if ((how & 7) == 3)
-        line.generation += take8();
+        line.shape.size[axis] += take8();
     if ((how & 7) == 4)
         line.run += take8();
     return line;
