@@ -66,7 +66,7 @@ struct hth_avg_cell {
 /* One line of one round. The cell is that of any peer of the line: the coordinate along the
  * round's axis does not count. */
 struct hth_avg_line {
-    uint64_t run;        /* tag of the run's name */
+    uint64_t run; /* tag of the run's name */
     uint64_t round;
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
@@ -110,10 +110,7 @@ struct hth_avg_cell hth_avg_cell_across(const struct hth_avg_shape *shape, uint6
 /* A cell that depends on the id alone, even over all cells. */
 struct hth_avg_cell hth_avg_cell_of_id(const struct hth_avg_shape *shape,
                                        const struct hth_peer_id *id);
-/* "3.7". Errors: E_MALFORMED (grammar, or not one number per axis), E_RANGE (beyond the size).
- * `out` is all zero then. */
-enum hth_err hth_avg_cell_parse(const struct hth_avg_shape *shape, const char *text,
-                                struct hth_avg_cell *out) HTH_MUST;
+/* "3.7". */
 const char *hth_avg_cell_text(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell,
                               char out[HTH_AVG_SHAPE_TEXT_MAX]);
 /* Errors: E_RANGE (a coordinate beyond its axis, or set beyond the last axis). */

@@ -210,13 +210,11 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_join_msg_open(payload, len, &join);
 
-    m->stats.joins_in++;
     join.self.id = *hth_rpc_peer(req);
     if (err == HTH_OK)
         reply.reason = take_join(m, &join, &other);
     else if (err != HTH_E_MALFORMED)
         reply.reason = HTH_AVG_RANGE;
-    m->stats.said[reply.reason]++;
     if (reply.reason == HTH_AVG_WAIT || reply.reason == HTH_AVG_NOT_LEADER) {
         reply.members = other;
         reply.count = 1;

@@ -117,11 +117,9 @@ void hth_match_nudge(struct hth_match *match);
 int64_t hth_match_patience_us(const struct hth_match *match);
 
 struct hth_match_stats {
-    uint64_t looks, boards; /* looks; of them, those that went to the board */
-    uint64_t led;           /* groups begun here as leader */
-    uint64_t joins_out, joins_in;
-    uint64_t notes_refused;             /* declarations: forged, expired, from the future, ... */
-    uint64_t said[HTH_AVG_REASONS_MAX]; /* answers to others' JOINs, by reason */
+    uint64_t boards; /* looks that went to the board */
+    uint64_t led;    /* groups begun here as leader */
+    uint64_t joins_out;
     uint32_t looks_now, followers_now;
 };
 void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out);

@@ -33,12 +33,15 @@ struct match_looker {
     int64_t left_us;   /* end of its window, on our clock */
 };
 
-/* One JOIN that says that we look, and its receiver. */
-struct match_telling {
+/* A JOIN is sent to the leader; to a peer that is expected here, so that its silence tells that it
+ * is gone; to one that another names. */
+enum match_why { MATCH_FOLLOWS, MATCH_EXPECTED, MATCH_NAMED };
+
+struct match_call {
     struct hth_look *look;
     struct hth_rpc_call *call; /* NULL: answered, or none */
     struct hth_peer_id to;
-    bool due; /* where it does not answer, it is not there */
+    enum match_why why;
 };
 
 struct hth_look {
@@ -52,7 +55,7 @@ struct hth_look {
     struct hth_board *board;    /* NULL before public_us */
     struct hth_publisher *note; /* the same */
     int64_t public_us;          /* INT64_MAX: it is public */
-    struct match_telling telling[HTH_AVG_TELL_MAX];
+    struct match_call tell[HTH_AVG_TELL_MAX];
     struct hth_timer *timer;
     int64_t turn_us;               /* when it was to run */
     struct match_looker **lookers; /* in the order in which they came */
@@ -61,9 +64,8 @@ struct hth_look {
     struct hth_peer_id leader; /* as this look knew last; itself when it leads */
     int64_t since_us;          /* when it came to know that */
     /* as a follower */
-    struct hth_rpc_call *call;
-    struct hth_peer_id asked; /* receiver of the last call */
-    int64_t beat_us;          /* when it is asked again */
+    struct match_call follow;
+    int64_t beat_us; /* when the leader is asked again */
     enum hth_avg_reason last_refusal;
     /* the end */
     bool done;

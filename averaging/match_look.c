@@ -143,64 +143,35 @@ static void note_rtt(struct hth_match *m, const struct hth_peer_id *id)
         m->usual_rtt_us += (info.rtt_us - m->usual_rtt_us) / (m->usual_rtt_us > 0 ? 8 : 1);
 }
 
-/* The callee itself, with WAIT. */
-static bool take_other(struct hth_look *look, const struct hth_peer_id *from,
-                       const struct hth_join_reply *reply)
-{
-    if (reply->reason != HTH_AVG_WAIT || !hth_peer_id_eq(&reply->members[0].id, from))
-        return false;
-    (void)hth_look_hear(look, &reply->members[0]);
-    return true;
-}
+static void on_answer(void *arg, const struct hth_rpc_result *r);
 
-static void on_told(void *arg, const struct hth_rpc_result *r)
+/* Over a slot that is free. */
+static void send_join(struct match_call *c, const struct hth_avg_member *to, enum match_why why)
 {
-    struct match_telling *t = arg;
-    struct hth_look *look = t->look;
-    struct match_looker *l = hth_look_find(look, &t->to);
-    struct hth_join_reply reply;
-
-    t->call = NULL;
-    hth_look_poke(look);
-    if (r->err != HTH_OK) {
-        if (r->remote || !t->due)
-            return;
-        if (l != NULL && !l->joined)
-            hth_look_strike(look, l, true);
-        else if (look->opts.deaf != NULL)
-            look->opts.deaf(look->opts.arg, &t->to);
-        return;
-    }
-    if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK) {
-        if (reply.reason == HTH_AVG_CLOCK_SKEW)
-            hth_match_clocks_differ(look->match, &t->to);
-        (void)take_other(look, &t->to, &reply);
-    }
-    hth_join_reply_close(&reply);
-}
-
-/* `due`: the owner says that it may be there; else a looker names it. */
-static void tell(struct hth_look *look, const struct hth_peer_id *to, const struct hth_addr *addr,
-                 bool due)
-{
-    struct hth_match *m = look->match;
-    const struct hth_rpc_target target = {.peer = *to, .addr = *addr};
+    struct hth_look *look = c->look;
+    const struct hth_match *m = look->match;
+    const struct hth_rpc_target target = {.peer = to->id, .addr = to->addr};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN};
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
-    struct match_telling *t = NULL;
 
-    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX && t == NULL; i++)
-        if (look->telling[i].call == NULL)
-            t = &look->telling[i];
-    if (t == NULL)
-        return;
-    *t = (struct match_telling){.look = look, .to = *to, .due = due && addr->family != 0};
-    note_rtt(m, to);
-    call.timeout_us = m->opts.beat_us + hth_look_silence_us(look, to);
+    c->to = to->id;
+    c->why = why;
+    note_rtt(look->match, &to->id);
+    call.timeout_us =
+        hth_look_silence_us(look, &to->id) + (why == MATCH_FOLLOWS ? 0 : m->opts.beat_us);
     call.body.payload = bytes;
-    call.body.payload_len = pack_join(look, false, bytes);
-    if (hth_rpc_call(m->rpc, &target, &call, on_told, t, &t->call) != HTH_OK)
-        t->call = NULL;
+    call.body.payload_len = pack_join(look, why == MATCH_FOLLOWS, bytes);
+    if (hth_rpc_call(m->rpc, &target, &call, on_answer, c, &c->call) != HTH_OK)
+        c->call = NULL;
+}
+
+static void tell(struct hth_look *look, const struct hth_avg_member *to, enum match_why why)
+{
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
+        if (look->tell[i].call == NULL) {
+            send_join(&look->tell[i], to, why);
+            return;
+        }
 }
 
 /* Returns whether all who may come were told. */
@@ -213,7 +184,8 @@ static bool tell_peers(struct hth_look *look)
     if (look->opts.peers != NULL)
         count = look->opts.peers(look->opts.arg, peers, HTH_AVG_TELL_MAX, &all);
     for (uint32_t i = 0; i < count; i++)
-        tell(look, &peers[i].id, &peers[i].addr, true);
+        tell(look, &(struct hth_avg_member){.id = peers[i].id, .addr = peers[i].addr},
+             peers[i].addr.family != 0 ? MATCH_EXPECTED : MATCH_NAMED);
     return all && count > 0 && count < HTH_AVG_TELL_MAX;
 }
 
@@ -251,8 +223,7 @@ bool hth_look_take(struct hth_look *look, struct match_looker *from,
     hth_look_poke(look);
     switch (reply->reason) {
     case HTH_AVG_WAIT:
-        if (take_other(look, &from->self.id, reply))
-            look->last_refusal = HTH_AVG_OK; /* of the peer that was asked before */
+        look->last_refusal = HTH_AVG_OK; /* of the peer that was asked before */
         return true;
     case HTH_AVG_OK:
         good = take_begin(look, reply);
@@ -262,10 +233,10 @@ bool hth_look_take(struct hth_look *look, struct match_looker *from,
         break;
     case HTH_AVG_NOT_LEADER:
         /* That one says itself that it looks; it may have died, which `from` finds out. */
-        if (++from->strikes <= STRIKES_MAX && hth_look_find(look, &reply->members[0].id) == NULL &&
+        if (hth_look_find(look, &reply->members[0].id) == NULL &&
             !hth_peer_id_eq(&reply->members[0].id, &look->self.id))
-            tell(look, &reply->members[0].id, &reply->members[0].addr, false);
-        if (from->strikes <= STRIKES_MAX)
+            tell(look, &reply->members[0], MATCH_NAMED);
+        if (++from->strikes <= STRIKES_MAX)
             return true;
         break;
     default:
@@ -275,69 +246,68 @@ bool hth_look_take(struct hth_look *look, struct match_looker *from,
     return good;
 }
 
+/* Nothing came in time, or a refusal of the endpoint. */
+static void take_error(const struct match_call *c, const struct hth_rpc_result *r)
+{
+    struct hth_look *look = c->look;
+    struct match_looker *l = hth_look_find(look, &c->to);
+
+    if (c->why == MATCH_FOLLOWS)
+        look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
+    else if (r->remote || c->why == MATCH_NAMED || (l != NULL && l->joined))
+        return;
+    if (l != NULL)
+        hth_look_strike(look, l, true);
+    else if (look->opts.deaf != NULL)
+        look->opts.deaf(look->opts.arg, &c->to);
+}
+
 static void on_answer(void *arg, const struct hth_rpc_result *r)
 {
-    struct hth_look *look = arg;
-    struct match_looker *from = hth_look_find(look, &look->asked);
+    struct match_call *c = arg;
+    struct hth_look *look = c->look;
     struct hth_join_reply reply;
+    enum hth_err err = r->err;
 
-    look->call = NULL;
+    c->call = NULL;
     hth_look_poke(look);
-    if (from == NULL || look->done)
-        return;
-    if (r->err != HTH_OK) {
-        look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
-        hth_look_strike(look, from, true);
+    if (err != HTH_OK) {
+        take_error(c, r);
         return;
     }
-    if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
-        reply.reason != HTH_AVG_OK) {
-        (void)hth_look_take(look, from, &reply);
-    } else {
-        look->last_refusal = HTH_AVG_MALFORMED;
-        hth_look_strike(look, from, false);
-    }
+    err = hth_join_reply_open(r->payload, r->payload_len, &reply);
+    if (err != HTH_OK)
+        reply.reason = HTH_AVG_MALFORMED;
+    if (reply.reason == HTH_AVG_CLOCK_SKEW)
+        hth_match_clocks_differ(look->match, &c->to);
+    if (reply.reason == HTH_AVG_WAIT && hth_peer_id_eq(&reply.members[0].id, &c->to))
+        (void)hth_look_hear(look, &reply.members[0]);
+    if (c->why == MATCH_FOLLOWS && !look->done)
+        (void)hth_look_take(look, hth_look_find(look, &c->to), &reply);
     hth_join_reply_close(&reply);
 }
 
-static void drop_call(struct hth_rpc_call **call)
+static void drop_call(struct match_call *c)
 {
-    if (*call != NULL)
-        hth_rpc_cancel(*call);
-    *call = NULL;
-}
-
-static void ask(struct hth_look *look, struct match_looker *l)
-{
-    const struct hth_rpc_target target = {.peer = l->self.id, .addr = l->self.addr};
-    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN};
-    struct hth_match *m = look->match;
-    uint8_t bytes[HTH_JOIN_BYTES_MAX];
-
-    call.timeout_us = hth_look_silence_us(look, &l->self.id);
-    call.body.payload = bytes;
-    call.body.payload_len = pack_join(look, true, bytes);
-    look->asked = l->self.id;
-    look->beat_us = hth_now_us(m->env) + m->opts.beat_us;
-    l->asked = true;
-    if (hth_rpc_call(m->rpc, &target, &call, on_answer, look, &look->call) != HTH_OK) {
-        look->call = NULL;
-        look->last_refusal = HTH_AVG_FAILED;
-        hth_look_strike(look, l, false);
-        hth_look_poke(look);
-    }
+    if (c->call != NULL)
+        hth_rpc_cancel(c->call);
+    c->call = NULL;
 }
 
 /* Asks the leader, unless it is being asked. Returns when to look again. */
 static int64_t follow(struct hth_look *look, struct match_looker *l)
 {
-    bool same = hth_peer_id_eq(&look->asked, &l->self.id);
+    struct match_call *c = &look->follow;
+    bool same = l->asked && hth_peer_id_eq(&c->to, &l->self.id);
 
-    if (look->call != NULL && same)
+    if (c->call != NULL && same)
         return INT64_MAX;
-    drop_call(&look->call);
-    if (!same || hth_now_us(look->match->env) >= look->beat_us)
-        ask(look, l);
+    drop_call(c);
+    if (same && hth_now_us(look->match->env) < look->beat_us)
+        return look->beat_us;
+    look->beat_us = hth_now_us(look->match->env) + look->match->opts.beat_us;
+    l->asked = true;
+    send_join(c, &l->self, MATCH_FOLLOWS);
     return look->beat_us;
 }
 
@@ -346,23 +316,23 @@ static int64_t follow(struct hth_look *look, struct match_looker *l)
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_look *look = arg;
-    struct hth_avg_member m = {.id = rec->owner_id};
-    struct hth_declare d;
+    struct hth_join_msg join;
 
     (void)user;
-    HTH_TRY(hth_declare_read(rec->payload, rec->payload_len, &d));
-    if (hth_peer_id_eq(&rec->owner_id, &look->self.id))
+    HTH_TRY(hth_join_msg_open(rec->payload, rec->payload_len, &join));
+    if (join.version != HTH_MATCH_VERSION)
+        return HTH_E_VERSION;
+    join.self.id = rec->owner_id;
+    if (hth_peer_id_eq(&join.self.id, &look->self.id))
         return HTH_OK;
-    if (d.schema != look->opts.schema) {
+    if (join.schema != look->opts.schema) {
         look->last_refusal = HTH_AVG_OTHER_SCHEMA;
         return HTH_OK;
     }
-    m.mode = d.mode;
-    m.addr = d.addr;
     hth_look_poke(look);
-    if (hth_look_find(look, &m.id) != NULL) /* what it says to us itself is more */
+    if (hth_look_find(look, &join.self.id) != NULL) /* what it says to us itself is newer */
         return HTH_OK;
-    return hth_look_hear(look, &m) != NULL ? HTH_OK : HTH_E_BUDGET;
+    return hth_look_hear(look, &join.self) != NULL ? HTH_OK : HTH_E_BUDGET;
 }
 
 /* A looker stays one until the look ends. */
@@ -379,7 +349,6 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
     struct hth_look *look = arg;
     char text[200];
 
-    look->match->stats.notes_refused++;
     if (err == HTH_E_CLOCK_SKEW)
         look->last_refusal = HTH_AVG_CLOCK_SKEW;
     if (err == HTH_E_VERSION) {
@@ -392,10 +361,9 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
 
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
-    const struct hth_look *look = arg;
-    const struct hth_declare d = {look->self.addr, look->self.mode, look->opts.schema};
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
-    hth_declare_write(&d, w);
+    hth_write_bytes(w, bytes, pack_join(arg, false, bytes));
     return w->err;
 }
 
@@ -460,9 +428,9 @@ static void look_free(struct hth_look *look)
 {
     struct hth_match *m = look->match;
 
-    drop_call(&look->call);
+    drop_call(&look->follow);
     for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
-        drop_call(&look->telling[i].call);
+        drop_call(&look->tell[i]);
     /* No goodbye: nobody looks at this key for long. */
     hth_publisher_free(look->note);
     hth_board_free(look->board);
@@ -539,7 +507,7 @@ static void on_turn(void *arg)
     if (!look->done && leader != NULL) {
         next_us = follow_turn(look, leader, now_us);
     } else if (!look->done) {
-        drop_call(&look->call);
+        drop_call(&look->follow);
         next_us = hth_lead_turn(look);
     }
     if (look->done)
@@ -580,6 +548,9 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look = hth_new(struct hth_look);
     look->match = m;
     look->opts = *opts;
+    look->follow.look = look;
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
+        look->tell[i].look = look;
     look->self = (struct hth_avg_member){.id = m->env->self,
                                          .mode = opts->mode,
                                          .bandwidth = opts->bandwidth,
@@ -599,7 +570,6 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
         return err;
     }
     m->look = look;
-    m->stats.looks++;
     hth_look_poke(look);
     *out = look;
     return HTH_OK;

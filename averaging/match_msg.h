@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * match_msg.h: between match.proto's bytes, a declaration's bytes, and checked structs.
+ * match_msg.h: between match.proto's bytes and checked structs.
  *
  * What these functions let through is bounded and in range: enums are known, counts are below the
  * limits, numbers are finite, shapes and cells make sense. Pure functions, any thread.
@@ -21,11 +21,12 @@ static inline bool hth_avg_mode_reduces(uint32_t mode)
     return mode == HTH_AVG_TRAINER || mode == HTH_AVG_HELPER;
 }
 
-/* Of declarations and JOINs. Whoever changes what members make of each other's bytes, here or in
+/* Whoever changes what members make of each other's bytes, here or in
  * reduce.proto, raises it: programs of two versions form no group (OTHER_VERSION). */
 #define HTH_MATCH_VERSION 4
 
-/* A JOIN's bytes: a line of HTH_AVG_DIMS_MAX axes and all else at its longest. */
+/* A JOIN's bytes, and a declaration's: a line of HTH_AVG_DIMS_MAX axes and all else at its longest.
+ */
 #define HTH_JOIN_BYTES_MAX 512
 
 struct hth_join_msg {
@@ -59,17 +60,5 @@ uint8_t *hth_join_reply_pack(const struct hth_join_reply *reply, size_t *len) HT
 enum hth_err hth_join_reply_open(const uint8_t *data, size_t len,
                                  struct hth_join_reply *out) HTH_MUST;
 void hth_join_reply_close(struct hth_join_reply *reply);
-
-/* The payload of a DECLARE record. */
-struct hth_declare {
-    struct hth_addr addr; /* family 0 of a client */
-    enum hth_avg_mode mode;
-    uint64_t schema;
-};
-
-void hth_declare_write(const struct hth_declare *declare, struct hth_writer *w);
-/* Errors: E_VERSION, E_TRUNCATED, E_MALFORMED (bytes left over, an address that is none),
- * E_RANGE. */
-enum hth_err hth_declare_read(const uint8_t *data, size_t len, struct hth_declare *out) HTH_MUST;
 
 #endif

@@ -9,14 +9,6 @@
 #include "core/mem.h"
 #include "dht/record.h"
 
-/* Others should know where we stand before we look there. */
-static void take_place(struct moshpit *mp)
-{
-    struct hth_avg_cell cell;
-
-    (void)!hth_roster_cell(mp->roster, &cell);
-}
-
 /* ---- offers --------------------------------------------------------------------------------- */
 
 static enum hth_err refuse(enum hth_avg_reason *reason, enum hth_avg_reason why, enum hth_err err)
@@ -185,7 +177,6 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         return err;
     }
     register_metrics(mp);
-    take_place(mp);
     out->ops = &ops;
     out->self = mp;
     return HTH_OK;
@@ -196,7 +187,6 @@ void hth_moshpit_nudge(struct hth_averager *a)
     struct moshpit *mp = a->self;
 
     HTH_ASSERT(a->ops == &ops);
-    take_place(mp);
     if (mp->round != NULL)
         hth_round_nudge(mp->round);
     hth_match_nudge(mp->match);

@@ -322,7 +322,6 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
     struct hth_roster *r = arg;
 
     r->stats.refused++;
-    r->stats.refused_skew += err == HTH_E_CLOCK_SKEW;
     r->refused_us = hth_now_us(r->env);
     hth_record_explain(err, rec, hth_wall_us(r->env), r->stats.refusal);
     if (err == HTH_E_CLOCK_SKEW && may_say_clock(r))
@@ -356,13 +355,8 @@ void hth_roster_stats(const struct hth_roster *r, struct hth_roster_stats *out)
     out->seen = r->count;
     if (now_us - r->refused_us > NEWS_US)
         out->refusal[0] = '\0';
-    for (uint32_t i = 0; i < r->count; i++) {
-        const struct hth_roster_note *n = &r->peers[i]->note;
-
-        out->other_schema += n->schema != r->opts.schema;
-        out->bootstrapping +=
-            n->schema == r->opts.schema && (n->flags & HTH_ROSTER_BOOTSTRAPPING) != 0;
-    }
+    for (uint32_t i = 0; i < r->count; i++)
+        out->other_schema += r->peers[i]->note.schema != r->opts.schema;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -134,14 +134,13 @@ const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *roster);
 /* This peer's cell in it, placed now if need be. Errors: E_NOT_FOUND (there is no shape). */
 enum hth_err hth_roster_cell(struct hth_roster *roster, struct hth_avg_cell *out) HTH_MUST;
 struct hth_roster_stats {
-    uint32_t seen;          /* notes believed now, of any schema */
-    uint32_t other_schema;  /* of them not ours */
-    uint32_t bootstrapping; /* of ours, without state yet */
-    uint32_t level;         /* L */
-    uint64_t proposed;      /* shapes proposed by this peer */
+    uint32_t seen;         /* notes believed now, of any schema */
+    uint32_t other_schema; /* of them not ours */
+    uint32_t level;        /* L */
+    uint64_t proposed;     /* shapes proposed by this peer */
     uint64_t puts;
-    uint64_t refused, refused_skew; /* notes; for their clock */
-    char refusal[200];              /* the latest of the last minute in words */
+    uint64_t refused;  /* notes */
+    char refusal[200]; /* the latest of the last minute in words */
 };
 void hth_roster_stats(const struct hth_roster *roster, struct hth_roster_stats *out);
 

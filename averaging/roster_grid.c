@@ -35,7 +35,7 @@ static void take(struct hth_roster *r, const struct hth_avg_shape *shape)
     memset(&r->self.cell, 0, sizeof(r->self.cell));
     r->placed = false;
     r->other_shapes = true;
-    r->review_at_us = r->few_since_us = 0;
+    r->review_at_us = r->follow_at_us = 0;
     HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "grid %s", hth_avg_shape_text(shape, text));
     if (first)
         hth_roster_say_now(r);
@@ -97,16 +97,11 @@ static bool is_better(const struct tally *a, const struct tally *b)
     return strcmp(hth_avg_shape_text(a->shape, x), hth_avg_shape_text(b->shape, y)) > 0;
 }
 
-/* Whether it is time to do what is to be done `us` after *since_us, where that began. */
-static bool is_due(struct hth_roster *r, int64_t *at_us, int64_t us)
+static bool is_over(struct hth_roster *r, int64_t at_us)
 {
-    int64_t now = hth_now_us(r->env);
-
-    if (*at_us == 0)
-        *at_us = now + us;
-    if (now >= *at_us)
+    if (hth_now_us(r->env) >= at_us)
         return true;
-    hth_roster_tick_at(r, *at_us);
+    hth_roster_tick_at(r, at_us);
     return false;
 }
 
@@ -118,7 +113,10 @@ static void propose(struct hth_roster *r)
 
     if (!r->speaking || (hth_roster_population(r, NULL) < 2 && r->self.shape.dims == 0))
         return;
-    if (!is_due(r, &r->review_at_us, us + (int64_t)(hth_rng_unit(&r->env->rng) * (double)us)))
+    if (r->review_at_us == 0)
+        r->review_at_us =
+            hth_now_us(r->env) + us + (int64_t)(hth_rng_unit(&r->env->rng) * (double)us);
+    if (!is_over(r, r->review_at_us))
         return;
     next = is_fixed(r) ? r->opts.shape
                        : hth_avg_shape_for(hth_roster_population(r, NULL), r->opts.group_max);
@@ -150,11 +148,13 @@ void hth_roster_review(struct hth_roster *r)
     if (own || best != NULL)
         r->review_at_us = 0;
     if (most == NULL)
-        r->few_since_us = 0;
+        r->follow_at_us = 0;
     if (best != NULL && (!own || is_better(best, &t[0]))) {
         take(r, best->shape);
     } else if (most != NULL) {
-        if (is_due(r, &r->few_since_us, r->opts.patience_us)) {
+        if (r->follow_at_us == 0)
+            r->follow_at_us = hth_now_us(r->env) + r->opts.patience_us;
+        if (is_over(r, r->follow_at_us)) {
             take(r, most->shape);
             r->review_at_us = hth_now_us(r->env) + LONE_US;
         }

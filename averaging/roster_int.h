@@ -42,7 +42,7 @@ struct hth_roster {
     /* shapes */
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
     bool other_shapes;    /* some may hold another */
-    int64_t few_since_us; /* when this peer follows most others; 0: they hold no other */
+    int64_t follow_at_us; /* when this peer goes with most others; 0: they hold no other */
     /* refusals */
     int64_t refused_us;    /* the latest, on our clock */
     int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */

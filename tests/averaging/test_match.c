@@ -522,31 +522,28 @@ static void strangers_meet_on_the_board(void **state)
 
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        uint8_t key[HTH_AVG_LINE_KEY_MAX], payload[64], bytes[HTH_DHT_VALUE_BYTES_MAX];
+        uint8_t key[HTH_AVG_LINE_KEY_MAX], payload[HTH_JOIN_BYTES_MAX],
+            bytes[HTH_DHT_VALUE_BYTES_MAX];
         struct hth_record rec = {.kind = HTH_RECORD_DECLARE, .life_ms = 20000, .payload = payload};
-        struct hth_declare d = {.schema = cases[k].schema};
-        struct hth_avg_line line;
+        struct hth_join_msg j;
         struct hth_dht_put *put;
         struct hth_topic topic;
         struct hth_dht_key at;
         struct pit_peer *o[3];
-        struct hth_writer w;
         struct pit p;
         size_t len;
 
         three(&p, 50, o);
-        line = join_of(o[0]).line;
-        d.addr = o[0]->addr;
-        hth_writer_init(&w, payload, sizeof(payload));
-        hth_declare_write(&d, &w);
-        payload[0] = cases[k].version;
+        j = join_of(o[0]);
+        j.schema = cases[k].schema;
+        j.version = cases[k].version;
+        rec.payload_len = hth_join_msg_pack(&j, payload);
         hth_topic_init(&topic, o[0]->env->crypto, "run", HTH_RECORD_DECLARE, key,
-                       hth_avg_line_key(&line, key));
+                       hth_avg_line_key(&j.line, key));
         hth_topic_key(&topic, o[0]->env->crypto, 0, &at);
         rec.network = topic.network;
         rec.issued_us = hth_wall_us(o[0]->env) + cases[k].ahead_s * HTH_US_PER_S;
         rec.seq = (uint64_t)rec.issued_us;
-        rec.payload_len = w.pos;
         assert_ok(hth_record_seal(o[0]->env, &at, &rec, bytes, sizeof(bytes), &len));
         assert_ok(hth_dht_put(hth_node_dht(o[0]->node), &at, bytes, len, NULL, NULL, &put));
         hth_rpc_serve(o[0]->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);

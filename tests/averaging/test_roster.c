@@ -134,7 +134,6 @@ static void test_exact_count(void **state)
         assert_int_equal(stats.seen, i == 63 ? 63 : 62);
         assert_int_equal(stats.level, 0);
         assert_int_equal(stats.other_schema, alone ? 62 : 1);
-        assert_int_equal(stats.bootstrapping, alone || i == 62 ? 0 : 1);
     }
     /* One leaves, one dies: the first at once, the second when its note's life is over. */
     hth_roster_leave(s.roster[0], NULL, NULL);
@@ -530,7 +529,7 @@ static void test_clock_skew(void **state)
     hth_world_run_for(s.world, 3 * S);
     hth_roster_stats(s.roster[0], &stats);
     assert_int_equal(hth_roster_population(s.roster[0], NULL), 2);
-    assert_true(stats.refused_skew > 0);
+    assert_true(stats.refused > 0);
     assert_non_null(strstr(stats.refusal, "clock"));
     /* It goes, and a minute later that is no news. */
     hth_roster_free(s.roster[2]);
