@@ -21,12 +21,11 @@ static inline bool hth_avg_mode_reduces(uint32_t mode)
     return mode == HTH_AVG_TRAINER || mode == HTH_AVG_HELPER;
 }
 
-/* Whoever changes what members make of each other's bytes, here or in
- * reduce.proto, raises it: programs of two versions form no group (OTHER_VERSION). */
+/* Whoever changes what members make of each other's bytes, here or in reduce.proto, raises it:
+ * programs of two versions form no group (OTHER_VERSION). */
 #define HTH_MATCH_VERSION 4
 
-/* A JOIN's bytes, and a declaration's: a line of HTH_AVG_DIMS_MAX axes and all else at its longest.
- */
+/* A JOIN's bytes, and a declaration's: a line of HTH_AVG_DIMS_MAX axes, all at its longest. */
 #define HTH_JOIN_BYTES_MAX 512
 
 struct hth_join_msg {

@@ -469,24 +469,20 @@ static void lie(struct pit *p, uint64_t seed, const struct liar *lies)
  * member, or has more helpers than members with values, is followed by none that it misquotes. */
 static void liars_lead_nobody(void **state)
 {
-    static const struct {
-        struct liar liar;
-        uint32_t members; /* of the others' group, without a liar */
-    } cases[] = {
-        {{.how = MUTE}, 2}, {{.how = REFUSES}, 2}, {{.how = REDIRECTS}, 2}, {{.how = FLOODS}, 2}};
-
     (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+    for (int how = MUTE; how <= FLOODS; how++) {
         struct pit p;
 
-        lie(&p, 30 + k, &cases[k].liar);
+        if (how == MISQUOTES)
+            continue;
+        lie(&p, 30 + (uint64_t)how, &(struct liar){.how = how});
         for (uint32_t i = 0; i < 3; i++) {
             const struct pit_peer *q = &p.peer[i];
 
             if (q == liar.self)
                 continue;
             assert_ok(q->result.err);
-            assert_int_equal(q->result.members, cases[k].members);
+            assert_int_equal(q->result.members, 2); /* without the liar */
             assert_true(q->result.wait_us <= 2500 * HTH_US_PER_MS);
         }
         pit_stop(&p);
