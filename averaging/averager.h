@@ -42,24 +42,6 @@ struct hth_avg_offer {
     uint32_t span_count;
 };
 
-/* How an offer ended. Borrowed by the callback: ref the blobs to keep them. */
-struct hth_avg_result {
-    enum hth_err err;           /* HTH_OK: there is an average; else why not, for programs */
-    enum hth_avg_reason reason; /* the same for people; HTH_AVG_OK in the first case */
-    struct hth_blob *values;    /* as offered */
-    struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
-    double weight_fraction;     /* of the group's weight that was averaged, mean over elements */
-    double weight;              /* samples behind the average, this peer's included */
-    uint32_t members;           /* of the group, this peer included */
-    uint32_t drops;             /* members that were dropped on the way */
-    int64_t wait_us;            /* looking for group mates, until the group began */
-    int64_t match_us;           /* of that: after the last mate had come */
-    int64_t reduce_us;
-    uint64_t bytes_out, bytes_in; /* of values, as encoded */
-};
-
-typedef void hth_avg_round_fn(void *arg, const struct hth_avg_result *result);
-
 /* One round as it happened: what `hearth status` shows. */
 struct hth_avg_round_info {
     uint64_t number; /* of the round; 0 members: none yet */
@@ -70,11 +52,25 @@ struct hth_avg_round_info {
     enum hth_err err;
     struct hth_hash group;
     struct hth_peer_id member[HTH_AVG_STATUS_MEMBERS]; /* the first of them, in the group's order */
-    double weight_fraction;
-    int64_t wait_us, match_us, reduce_us;
-    uint64_t bytes_out, bytes_in;
-    double codec_error; /* relative, of this peer's own encoded values; 0 for fp32 */
+    double weight_fraction; /* of the group's that was averaged, mean over elements */
+    int64_t wait_us;        /* looking for group mates, until the group began */
+    int64_t match_us;       /* of that: after the last mate had come */
+    int64_t reduce_us;
+    uint64_t bytes_out, bytes_in; /* of values, as encoded */
+    double codec_error;           /* relative, of this peer's own encoded values; 0 for fp32 */
 };
+
+/* How an offer ended. Borrowed by the callback: ref the blobs to keep them. */
+struct hth_avg_result {
+    enum hth_err err;           /* HTH_OK: there is an average; else why not, for programs */
+    enum hth_avg_reason reason; /* the same for people; HTH_AVG_OK in the first case */
+    struct hth_blob *values;    /* as offered */
+    struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
+    double weight;              /* samples behind the average, this peer's included */
+    struct hth_avg_round_info round;
+};
+
+typedef void hth_avg_round_fn(void *arg, const struct hth_avg_result *result);
 
 struct hth_averager_stats {
     uint64_t offers, refused;

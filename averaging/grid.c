@@ -207,16 +207,6 @@ enum hth_err hth_avg_cell_check(const struct hth_avg_shape *shape, const struct 
     return HTH_OK;
 }
 
-struct hth_avg_cell hth_avg_cell_move(const struct hth_avg_shape *from,
-                                      const struct hth_avg_cell *cell,
-                                      const struct hth_avg_shape *to)
-{
-    uint64_t rank = 0;
-    for (uint32_t i = 0; i < from->dims; i++)
-        rank = rank * from->size[i] + cell->at[i];
-    return hth_avg_cell_of_rank(to, rank * hth_avg_cells(to) / hth_avg_cells(from));
-}
-
 /* ---- rounds -------------------------------------------------------------------------------- */
 
 uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round)

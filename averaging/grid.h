@@ -116,10 +116,6 @@ const char *hth_avg_cell_text(const struct hth_avg_shape *shape, const struct ht
 /* Errors: E_RANGE (a coordinate beyond its axis, or set beyond the last axis). */
 enum hth_err hth_avg_cell_check(const struct hth_avg_shape *shape,
                                 const struct hth_avg_cell *cell) HTH_MUST;
-/* The same peer after the shape has changed: its rank in the old grid, spread over the new one. */
-struct hth_avg_cell hth_avg_cell_move(const struct hth_avg_shape *from,
-                                      const struct hth_avg_cell *cell,
-                                      const struct hth_avg_shape *to);
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 

@@ -54,25 +54,12 @@ static void end(struct moshpit_round *s, enum hth_err err, enum hth_avg_reason r
                 struct hth_blob *average, double weight)
 {
     struct moshpit *mp = s->mp;
-    struct hth_avg_round_info *i = &s->info;
     struct hth_avg_result result;
 
-    i->err = err;
-    i->reason = reason;
-    count(mp, i);
-    result = (struct hth_avg_result){.err = err,
-                                     .reason = reason,
-                                     .values = s->offer.values,
-                                     .average = average,
-                                     .weight_fraction = i->weight_fraction,
-                                     .weight = weight,
-                                     .members = i->members,
-                                     .drops = i->drops,
-                                     .wait_us = i->wait_us,
-                                     .match_us = i->match_us,
-                                     .reduce_us = i->reduce_us,
-                                     .bytes_out = i->bytes_out,
-                                     .bytes_in = i->bytes_in};
+    s->info.err = err;
+    s->info.reason = reason;
+    count(mp, &s->info);
+    result = (struct hth_avg_result){err, reason, s->offer.values, average, weight, s->info};
     mp->round = NULL;
     if (mp->fn != NULL)
         mp->fn(mp->arg, &result);

@@ -192,13 +192,9 @@ static void place(struct hth_roster *r)
         r->self.cell = r->opts.cell;
     else if (r->counted_level == 0)
         r->self.cell = cell_among_all(r);
-    else if (r->placed_shape.dims > 0)
-        r->self.cell = hth_avg_cell_move(&r->placed_shape, &r->placed_cell, &r->self.shape);
     else
         r->self.cell = hth_avg_cell_of_id(&r->self.shape, &r->env->self);
     r->placed = true;
-    r->placed_shape = r->self.shape;
-    r->placed_cell = r->self.cell;
 }
 
 void hth_roster_place(struct hth_roster *r)
@@ -225,8 +221,6 @@ enum hth_err hth_roster_set_cell(struct hth_roster *r, const struct hth_avg_shap
         return HTH_E_STALE;
     r->self.cell = *cell;
     r->placed = true;
-    r->placed_shape = r->self.shape;
-    r->placed_cell = *cell;
     hth_roster_say(r);
     return HTH_OK;
 }

@@ -28,11 +28,9 @@ struct hth_roster {
     struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
     bool speaking;              /* the note is up */
     bool leaving;
-    struct hth_roster_note said;       /* as last published */
-    int64_t said_us;                   /* when */
-    bool placed;                       /* self.cell is of this generation */
-    struct hth_avg_shape placed_shape; /* where it stood last, in any generation */
-    struct hth_avg_cell placed_cell;
+    struct hth_roster_note said; /* as last published */
+    int64_t said_us;             /* when */
+    bool placed;                 /* self.cell is of this generation */
     /* sampling */
     uint32_t high;          /* notes seen beyond which the level rises */
     uint32_t level;         /* decides who posts */

@@ -194,8 +194,8 @@ static void on_round(void *arg, const struct hth_avg_result *result)
 
     if (t->freed)
         return;
-    hth_share_tell_last(t->opts.share.roster, &t->average.averager, result, t->stats.share.distance,
-                        t->stats.share.norm);
+    hth_share_tell_round(t->opts.share.roster, &result->round, t->stats.share.distance,
+                         t->stats.share.norm);
     round_of_params(t, result);
 }
 

@@ -249,7 +249,7 @@ static void tell_round(const struct hth_trainer *t)
 
     hth_collab_stats(t->collab, &stats);
     if (stats.averages.rounds > 0)
-        hth_share_tell_round(t->opts.share.roster, &stats.averages.last);
+        hth_share_tell_round(t->opts.share.roster, &stats.averages.last, 0, 0);
 }
 
 static void step_run(struct hth_work *work)

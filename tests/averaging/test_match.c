@@ -88,8 +88,8 @@ static void peers_meet_in_few_round_trips(void **state)
             assert_memory_not_equal(&last, &group, sizeof(last));
             last = group;
             for (uint32_t i = 0; i < p.peers; i++) {
-                assert_int_equal(p.peer[i].result.members, counts[k]);
-                assert_true(p.peer[i].result.wait_us <= (round == 0 ? 7 : 4) * PIT_RTT_US);
+                assert_int_equal(p.peer[i].result.round.members, counts[k]);
+                assert_true(p.peer[i].result.round.wait_us <= (round == 0 ? 7 : 4) * PIT_RTT_US);
                 assert_int_equal(match_of(&p.peer[i]).boards, 0);
                 led += match_of(&p.peer[i]).led;
             }
@@ -121,8 +121,8 @@ static void full_lines_are_cut(void **state)
         assert_true(pit_run(&p, LONG_US));
         for (uint32_t i = 0; i < p.peers; i++) {
             assert_ok(p.peer[i].result.err);
-            smallest = HTH_MIN(smallest, p.peer[i].result.members);
-            largest = HTH_MAX(largest, p.peer[i].result.members);
+            smallest = HTH_MIN(smallest, p.peer[i].result.round.members);
+            largest = HTH_MAX(largest, p.peer[i].result.round.members);
         }
         assert_int_equal(groups_of(&p), cases[k].groups);
         assert_int_equal(smallest, cases[k].smallest);
@@ -163,7 +163,7 @@ static void modes_have_their_places(void **state)
             const struct hth_avg_result *r = &p.peer[i].result;
 
             got[p.peer[i].mode] += r->err == HTH_OK;
-            assert_true(r->err != HTH_OK || r->members == in[0] + in[1] + in[2]);
+            assert_true(r->err != HTH_OK || r->round.members == in[0] + in[1] + in[2]);
             if (n[0] == 1 && r->err != HTH_OK)
                 assert_int_equal(r->reason, HTH_AVG_FULL);
             if (n[0] == 0)
@@ -191,10 +191,10 @@ static void absent_peers_are_awaited(void **state)
         for (uint32_t i = 0; i < 4; i++) {
             const struct hth_avg_result *r = &p.peer[i].result;
 
-            assert_in_range(r->wait_us, p.opts.window_us - 8 * PIT_RTT_US,
+            assert_in_range(r->round.wait_us, p.opts.window_us - 8 * PIT_RTT_US,
                             p.opts.window_us + p.opts.match.silence_us);
             if (least == 2)
-                assert_int_equal(r->members, 4);
+                assert_int_equal(r->round.members, 4);
             else
                 assert_true(r->reason == HTH_AVG_TOO_FEW || r->reason == HTH_AVG_NOT_LOOKING);
         }
@@ -482,8 +482,8 @@ static void liars_lead_nobody(void **state)
             if (q == liar.self)
                 continue;
             assert_ok(q->result.err);
-            assert_int_equal(q->result.members, 2); /* without the liar */
-            assert_true(q->result.wait_us <= 2500 * HTH_US_PER_MS);
+            assert_int_equal(q->result.round.members, 2); /* without the liar */
+            assert_true(q->result.round.wait_us <= 2500 * HTH_US_PER_MS);
         }
         pit_stop(&p);
     }

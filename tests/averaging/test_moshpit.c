@@ -45,9 +45,9 @@ static void full_grids(void **state)
             const struct hth_avg_result *r = &p.peer[i].result;
 
             assert_int_equal(p.peer[i].failed, 0);
-            assert_int_equal(r->members, shape.size[0]);
-            assert_true(r->weight_fraction == 1);
-            assert_true(cases[k].modes || r->weight == r->members);
+            assert_int_equal(r->round.members, shape.size[0]);
+            assert_true(r->round.weight_fraction == 1);
+            assert_true(cases[k].modes || r->weight == r->round.members);
         }
         assert_true(pit_deviation(&p, mean) < cases[k].bound * 5);
         hth_free(mean);
@@ -95,7 +95,8 @@ static void the_late_catch_up(void **state)
             assert_int_equal(hth_roster_self(q->avg.roster)->round, 2);
             assert_int_equal(q->result.reason, line[i] == 1 ? HTH_AVG_ALONE : HTH_AVG_OK);
             if (line[i] > 1)
-                assert_in_range(q->result.members, met, met + (line[i] > 5 && line[i] % 2 > 0));
+                assert_in_range(q->result.round.members, met,
+                                met + (line[i] > 5 && line[i] % 2 > 0));
         }
         pit_stop(&p);
     }
@@ -131,7 +132,8 @@ static void no_step_is_lost(void **state)
                 if (q->ended < q->offered || q->offered == steps)
                     continue;
                 if (at_us[i] == 0) { /* its step has just ended */
-                    lost += q->offered > 0 && (q->result.err != HTH_OK || q->result.members != 4);
+                    lost +=
+                        q->offered > 0 && (q->result.err != HTH_OK || q->result.round.members != 4);
                     at_us[i] = now_us + 1;
                     if (hth_rng_chance(&rng, 0.4))
                         at_us[i] += 50 * HTH_US_PER_MS + (int64_t)hth_rng_below(&rng, 450000);
@@ -143,7 +145,7 @@ static void no_step_is_lost(void **state)
             }
         }
         for (uint32_t i = 0; i < p.peers; i++)
-            lost += p.peer[i].result.err != HTH_OK || p.peer[i].result.members != 4;
+            lost += p.peer[i].result.err != HTH_OK || p.peer[i].result.round.members != 4;
         pit_stop(&p);
     }
     print_message("%u of %u steps lost\n", lost, seeds * steps * 16);

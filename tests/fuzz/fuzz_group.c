@@ -528,7 +528,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 
     p->ended++;
     HTH_ASSERT((r->err == HTH_OK) == (r->reason == HTH_AVG_OK));
-    HTH_ASSERT(r->members <= 2 * PEERS);
+    HTH_ASSERT(r->round.members <= 2 * PEERS);
     if (r->err != HTH_OK || r->average == NULL)
         return;
     HTH_ASSERT(r->average->size == FLOATS * sizeof(float));
