@@ -107,9 +107,6 @@
 #define HTH_AVG_LOOKERS_MAX    1024            /* of one line: declarations, followers */
 #define HTH_AVG_HELPERS_MAX    256             /* of them, helpers */
 #define HTH_AVG_TELL_MAX       48              /* peers that are sent news directly */
-#define HTH_AVG_HEARD_MAX      256             /* such news remembered, ... */
-#define HTH_AVG_HEARD_EACH_MAX 4               /* ... of one peer */
-#define HTH_AVG_BEGUN_MAX      64              /* groups remembered for members that missed it */
 #define HTH_AVG_WINDOW_MAX_US  (300 * 1000000) /* of matchmaking for one group */
 
 /* averaging: the reduction in a group */
