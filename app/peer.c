@@ -14,6 +14,7 @@
 #include "net/identity.h"
 #include "net/lock.h"
 #include "net/net.h"
+#include "rpc/closed.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -361,10 +362,10 @@ static void on_offline(void *arg)
         peer->on_joined(peer->arg);
 }
 
-static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t *data, size_t len)
+static void on_revoked(void *arg)
 {
     struct hth_peer *peer = arg;
-    enum hth_err err = hth_admit_revoke(peer->env, &peer->admit, list, data, len);
+    enum hth_err err = hth_admit_revoked(peer->env, &peer->admit);
     hth_rpc_judge_again(peer->rpc);
     if (err == HTH_OK)
         return;
@@ -378,16 +379,14 @@ static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_pe
 {
     const struct hth_members_opts members = {.network = peer->network,
                                              .run = &peer->admit.run,
+                                             .revoked = peer->admit.revoked,
                                              .own = hth_admit_rpc(&peer->admit),
                                              .publishes = !opts->ephemeral,
                                              .on_revoked = on_revoked,
                                              .arg = peer};
     if (members.own == NULL)
         return HTH_OK;
-    HTH_TRY(hth_members_new(peer->env, peer->dht, &members, &peer->members));
-    if (peer->admit.list_len == 0)
-        return HTH_OK;
-    return hth_members_revoke(peer->members, peer->admit.list, peer->admit.list_len);
+    return hth_members_new(peer->env, peer->dht, &members, &peer->members);
 }
 
 static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)

@@ -5,6 +5,7 @@
  *   dial -> DIALING --on_open--> HELLO --their HELLO--> READY --> DEAD
  *   accept ---------------------^
  */
+#include "rpc/closed.h"
 #include "rpc/rpc_int.h"
 
 #include <stdio.h>

@@ -3,6 +3,7 @@
  * request.c: the serving side. Every request gets exactly one verdict frame while its connection
  * lives: the handler's answer, or a refusal of ours. That keeps both sides' counts equal.
  */
+#include "rpc/closed.h"
 #include "rpc/rpc_int.h"
 
 #include <string.h>
