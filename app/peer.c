@@ -15,6 +15,7 @@
 #include "net/lock.h"
 #include "net/net.h"
 #include "rpc/closed.h"
+#include "rpc/lists.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -362,9 +363,9 @@ static void on_offline(void *arg)
         peer->on_joined(peer->arg);
 }
 
-static void on_revoked(void *arg)
+/* A newer list is in the set. */
+static void apply_lists(struct hth_peer *peer)
 {
-    struct hth_peer *peer = arg;
     enum hth_err err = hth_admit_revoked(peer->env, &peer->admit);
     hth_rpc_judge_again(peer->rpc);
     if (err == HTH_OK)
@@ -373,6 +374,20 @@ static void on_revoked(void *arg)
     peer->ousted = err;
     if (!peer->draining)
         on_signal(peer);
+}
+
+static void on_revoked(void *arg)
+{
+    struct hth_peer *peer = arg;
+    hth_lists_tell(peer->lists);
+    apply_lists(peer);
+}
+
+static void on_lists_news(void *arg)
+{
+    struct hth_peer *peer = arg;
+    hth_members_revoked(peer->members);
+    apply_lists(peer);
 }
 
 static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_peer *peer)
@@ -386,7 +401,9 @@ static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_pe
                                              .arg = peer};
     if (members.own == NULL)
         return HTH_OK;
-    return hth_members_new(peer->env, peer->dht, &members, &peer->members);
+    HTH_TRY(hth_members_new(peer->env, peer->dht, &members, &peer->members));
+    peer->lists = hth_lists_new(peer->env, peer->rpc, peer->admit.revoked, on_lists_news, peer);
+    return HTH_OK;
 }
 
 static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
@@ -491,6 +508,7 @@ void hth_peer_close(struct hth_peer *peer)
         hth_page_close(peer->page);
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
+        hth_lists_free(peer->lists);
         hth_rpc_free(peer->rpc);
         hth_members_free(peer->members);
         hth_admit_close(&peer->admit);
