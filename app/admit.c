@@ -177,6 +177,25 @@ void hth_admit_close(struct hth_admit *admit)
     admit->path = NULL;
 }
 
+char *hth_admit_join(const struct hth_admit *admit, const struct hth_cli_net *net,
+                     char ask[HTH_CERT_NAME_MAX + 16])
+{
+    char text[HTH_INVITE_TEXT_MAX];
+    struct hth_cert deputy;
+    size_t used;
+    ask[0] = '\0';
+    if (admit->gate == NULL)
+        return NULL;
+    if ((admit->grant.flags & HTH_CERT_PUBLIC) != 0 &&
+        hth_invite_write(&net->invite, text) == HTH_OK)
+        return hth_asprintf("--invite %s", text);
+    bool by_deputy =
+        admit->grant.by.deputy != 0 &&
+        hth_cert_read(net->invite.chain, net->invite.chain_len, &deputy, &used) == HTH_OK;
+    snprintf(ask, HTH_CERT_NAME_MAX + 16, "%s", by_deputy ? deputy.name : "the run's owner");
+    return hth_strdup("--invite INVITE");
+}
+
 const struct hth_admission *hth_admit_rpc(const struct hth_admit *admit)
 {
     return admit->gate != NULL ? &admit->admission : NULL;

@@ -38,6 +38,12 @@ const struct hth_admission *hth_admit_rpc(const struct hth_admit *admit);
 /* Keeps the lists, of which one is newer. Errors: E_PASS_REVOKED (it names our own invite). */
 enum hth_err hth_admit_revoked(struct hth_env *env, struct hth_admit *admit) HTH_MUST;
 
+/* The word that follows `hearth serve --run FILE` for whoever wants to join, a heap string: an
+ * --invite that is public; or `--invite INVITE`, and *ask is the name of who gives one. NULL: the
+ * run is open. */
+char *hth_admit_join(const struct hth_admit *admit, const struct hth_cli_net *net,
+                     char ask[HTH_CERT_NAME_MAX + 16]);
+
 /* "2026-12-27 21:09 UTC". Returns out. */
 const char *hth_admit_date(int64_t wall_us, char out[32]);
 /* Prints an invite for a person, without its secret. */

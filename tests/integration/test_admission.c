@@ -137,6 +137,17 @@ static void invited_peers_train(void **state)
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "\"silent\":false");
     proc_must_say(proc, "\"experts\":8");
+    /* The list says how others join: by the public invite of the one who looks, or through whom. */
+    proc = START(p, "look", "status", "--invite", ben);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "to join, ask the run's owner for an invite");
+    const char *all = keep(p,
+                           OWNER(p, "all", 0, "invite", "--dir", place_path(p, "owner"), "--run",
+                                 t.run, "--name", "all", "--public", "--address", t.addr[1]),
+                           "all");
+    proc = START(p, "public", "status", "--invite", all);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "anybody may join: hearth serve --run FILE --invite hearth1.");
     proc = START(p, "list", "owner", "list", "--dir", place_path(p, "owner"));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
