@@ -68,6 +68,10 @@ static void say_bad(enum hth_err err, const struct hth_invite *invite, const cha
         hth_cli_say_error(
             "--invite: %s (%s %s)", hth_err_text(err), err == HTH_E_PASS_EARLY ? "from" : "until",
             hth_admit_date(err == HTH_E_PASS_EARLY ? cert.not_before_us : cert.not_after_us, date));
+    else if (err == HTH_E_PASS_FORGED && hth_invite_is_bound(invite))
+        hth_cli_say_error("--invite: it is for the key of one peer, and this process has another: "
+                          "give that peer's --dir; status and others without a folder take the "
+                          "invite by which it came first");
     else
         hth_cli_say_error("--invite: %s", hth_err_text(err));
 }

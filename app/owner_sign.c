@@ -240,7 +240,7 @@ static bool is(const struct hth_owner *o, const char *word)
 /* Writes into the certificate what the word and the flags ask for. */
 static void fill(const struct hth_owner *o, struct hth_cert *cert)
 {
-    uint8_t most = o->by.roles & (uint8_t)~HTH_MAY_INVITE;
+    uint8_t most = o->by.roles & (uint8_t) ~(HTH_MAY_INVITE | (o->public ? HTH_MAY_REDUCE : 0));
     int64_t days = o->days != 0 ? o->days : is(o, "successor") ? SUCCESSOR_DAYS : INVITE_DAYS;
     cert->run = o->run.id;
     cert->serial = next_serial(o);

@@ -10,6 +10,7 @@
 #include "net/crypto.h"
 #include "net/identity.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -96,6 +97,23 @@ static const char *keep(struct place *p, struct proc *proc, const char *name)
     return place_text(p, "@%s/%s.invite", p->root, name);
 }
 
+static void must_hold(struct place *p, const char *invite)
+{
+    struct proc *proc = START(p, "show", "invite", "show", invite);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "It holds.");
+}
+
+/* The public key in a folder. */
+static const char *public_key(struct place *p, const char *dir)
+{
+    size_t len;
+    char *key = place_read(place_path(p, place_text(p, "%s/key", dir)), &len);
+    const char *hex = place_text(p, "%.64s", key + len - 65);
+    free(key);
+    return hex;
+}
+
 static void invited_peers_train(void **state)
 {
     struct place *p = *state;
@@ -148,27 +166,34 @@ static void invited_peers_train(void **state)
     proc = START(p, "public", "status", "--invite", all);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "anybody may join: hearth serve --run FILE --invite hearth1.");
+    /* An invite whose addresses are dead is mended by any member, with the owner's machine off. */
+    const char *dead = keep(p,
+                            OWNER(p, "dead", 0, "invite", "--dir", place_path(p, "owner"), "--run",
+                                  t.run, "--name", "zoe", "--address", t.addr[4]),
+                            "dead");
+    proc = START(p, "mend", "invite", "refresh", dead, "--invite", ben);
+    assert_int_equal(proc_wait(proc), 0);
+    dead = keep(p, proc, "mended");
+    must_hold(p, dead);
+    proc_must_say(&p->proc[p->proc_count - 1], place_text(p, "joins    %s\n", t.addr[1]));
+    /* The host's key is promoted: its process may use that invite, no other may. */
+    const char *bound = keep(p,
+                             OWNER(p, "promote", 0, "promote", public_key(p, "host"), "--dir",
+                                   place_path(p, "owner"), "--run", t.run, "--name", "hal"),
+                             "bound");
+    proc = START(p, "not hal", "status", "--invite", bound);
+    assert_int_equal(proc_wait(proc), ADMISSION_CODE);
+    proc_must_say(proc, "it is for the key of one peer");
+    proc_signal(t.host[0], SIGTERM);
+    assert_int_equal(proc_wait(t.host[0]), 0);
+    t.host[0] =
+        START(p, "hal", "serve", "--run", t.run, "--invite", bound, "--join", t.addr[1], "--listen",
+              t.addr[2], "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    proc_wait_text(t.host[0], "serving 8 experts");
     proc = START(p, "list", "owner", "list", "--dir", place_path(p, "owner"));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
     place_end(p);
-}
-
-static void must_hold(struct place *p, const char *invite)
-{
-    struct proc *proc = START(p, "show", "invite", "show", invite);
-    assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "It holds.");
-}
-
-/* The public key in a folder. */
-static const char *public_key(struct place *p, const char *dir)
-{
-    size_t len;
-    char *key = place_read(place_path(p, place_text(p, "%s/key", dir)), &len);
-    const char *hex = place_text(p, "%.64s", key + len - 65);
-    free(key);
-    return hex;
 }
 
 /* Deputies and a successor sign, each within its rights; no word of it needs a network. */
