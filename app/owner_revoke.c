@@ -4,6 +4,7 @@
 
 #include "core/mem.h"
 #include "net/crypto.h"
+#include "net/net.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ static enum hth_err read_list(struct revoking *r)
 static enum hth_err write_list(const char *path, const uint8_t *list, size_t len)
 {
     char *aside = hth_asprintf("%s.new", path);
-    FILE *f = fopen(aside, "we");
+    FILE *f = hth_net_mkdirs(aside) == HTH_OK ? fopen(aside, "we") : NULL;
     bool good =
         f != NULL && fwrite(list, 1, len, f) == len && fflush(f) == 0 && fsync(fileno(f)) == 0;
     if (f != NULL)

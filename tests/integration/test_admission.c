@@ -294,6 +294,24 @@ static void key_comes_back(void **state)
     place_end(p);
 }
 
+/* The signer's list in the folder `lost`. */
+static void must_have_two_entries(struct place *p, const char *signer)
+{
+    struct hth_invite got;
+    struct hth_cert cert;
+    size_t len;
+    char *text = place_read(signer + 1, &len);
+    assert_ok(hth_invite_read(text, len, &got));
+    free(text);
+    hth_invite_cert(&got, &cert);
+    text = place_read(
+        place_path(p, place_text(p, "lost/revoked.toy.%llu", (unsigned long long)cert.serial)),
+        &len);
+    assert_true(len > 48);
+    assert_int_equal(text[6], 2);
+    free(text);
+}
+
 /* A deputy's word ends a member's part in the run, and the others keep that word. */
 static void revoked_member_ends(void **state)
 {
@@ -332,6 +350,9 @@ static void revoked_member_ends(void **state)
         OWNER(p, "revoke", 0, "revoke", place_text(p, "%llu", (unsigned long long)cert.serial),
               "--as", dora, "--dir", none);
     proc_must_say(proc, "revoked");
+    /* With another folder, which has no copy of that list, it takes over what the network knows. */
+    OWNER(p, "more", 0, "revoke", "5", "--as", dora, "--dir", place_path(p, "lost"));
+    must_have_two_entries(p, dora);
     assert_int_equal(proc_wait(t.trainer), ADMISSION_CODE);
     proc_must_say(t.trainer, hth_err_text(HTH_E_PASS_REVOKED));
     /* The host knows, and tells a fresh folder of ben's. */
