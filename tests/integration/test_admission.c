@@ -139,6 +139,18 @@ static void others_learn_how_to_join(struct toy *t, const char *ben)
     proc_must_say(&p->proc[p->proc_count - 1], place_text(p, "joins    %s\n", t->addr[1]));
 }
 
+/* An invite's text is data, which goes to standard output alone: no message and no log has it. */
+static void no_log_has_an_invite(struct place *p)
+{
+    for (size_t i = 0; i < p->proc_count; i++) {
+        size_t len;
+        char *text = place_read(p->proc[i].err, &len);
+        if (strstr(text, "hearth1.AQ") != NULL) /* its first byte is the version */
+            fail_msg("%s says an invite", p->proc[i].name);
+        free(text);
+    }
+}
+
 static void invited_peers_train(void **state)
 {
     struct place *p = *state;
@@ -195,6 +207,7 @@ static void invited_peers_train(void **state)
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
     place_end(p);
+    no_log_has_an_invite(p);
 }
 
 /* Deputies and a successor sign, each within its rights; no word of it needs a network. */
@@ -408,6 +421,7 @@ static void bad_invites_are_named(void **state)
     snprintf(t.run, sizeof(t.run), "%s/open.yaml", p->root);
     must_not_train(&t, ana, 2, "the run file names no admission.owner");
     place_end(p);
+    no_log_has_an_invite(p);
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
