@@ -148,8 +148,6 @@ static int join(struct exporting *x, const struct hth_fetch_opts *fetch)
                                        .verb = "export",
                                        .net = &x->net,
                                        .log = &log,
-                                       .network = x->net.network != NULL ? x->net.network
-                                                                         : x->opened.run->run,
                                        .run = x->opened.run,
                                        .quiet = true,
                                        .ephemeral = true};

@@ -93,11 +93,11 @@ static void on_timer(void *arg)
     hth_settings_others(n->together.avg.roster, &others);
     if (trainers != n->trainers)
         hth_say_note("%u trainer%s of run '%s'%s", trainers, trainers == 1 ? "" : "s",
-                     n->peer.network, trainers < 2 ? ": there is nothing to average" : "");
+                     n->peer.name, trainers < 2 ? ": there is nothing to average" : "");
     if (others.trainers > 0 && strcmp(others.differ, n->others.differ) != 0)
         hth_say_note("trainers of run '%s' with another %s: %u; this helper can't reduce for them: "
                      "compare run files and flags",
-                     n->peer.network, others.differ, others.trainers);
+                     n->peer.name, others.differ, others.trainers);
     n->others = others;
     if (s.rounds > 0 && !n->helped)
         hth_say_note("reduced its share of a first average");
@@ -191,12 +191,10 @@ static void announce(struct node_verb *n)
 
 static int run_node(struct node_verb *n)
 {
-    const char *network = n->run != NULL ? n->run->run : n->net.invited ? n->net.invite.run : "";
     const struct hth_peer_opts peer_opts = {
         .verb = "node",
         .net = &n->net,
         .log = &n->log,
-        .network = n->net.network != NULL ? n->net.network : network,
         .run = n->run,
         .roles = n->run != NULL ? HTH_MAY_REDUCE : 0,
         .rpc_listens = true,

@@ -58,10 +58,6 @@ int hth_onlooker_open(struct hth_onlooker *o, const struct hth_peer_opts *opts)
     peer.net = &o->net;
     peer.log = &o->log;
     peer.run = o->run;
-    peer.network = o->net.network != NULL ? o->net.network
-                   : o->run != NULL       ? o->run->run
-                   : o->net.invited       ? o->net.invite.run
-                                          : NULL;
     peer.also = also;
     peer.also_count = o->net.join_count == 0 ? o->own_count : 0;
     int code = hth_peer_open(&peer, &o->peer);

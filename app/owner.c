@@ -14,6 +14,7 @@
 #include "core/bytes.h"
 #include "core/guess.h"
 #include "core/mem.h"
+#include "core/name.h"
 #include "net/crypto.h"
 #include "net/identity.h"
 #include "net/net.h"
@@ -369,6 +370,7 @@ static enum hth_err revoke_in(struct owner *o, const char *path, const char *run
 {
     struct hth_revoked revoked;
     uint8_t list[HTH_REVOKED_BYTES_MAX];
+    char network[HTH_NAME_LEN_MAX + 1];
     HTH_TRY(read_revoked(path, closed, &revoked));
     enum hth_err err = hth_revoked_add(&revoked, o->serial);
     if (err == HTH_OK)
@@ -380,7 +382,7 @@ static enum hth_err revoke_in(struct owner *o, const char *path, const char *run
     }
     size_t len = hth_revoked_write(hth_crypto_openssl(), &revoked, &closed->id, &o->secret, list);
     HTH_TRY(write_revoked(path, list, len));
-    o->code = hth_owner_publish(&o->net, run, list, len);
+    o->code = hth_owner_publish(&o->net, hth_network_of(run, &closed->id, network), list, len);
     if (o->code == HTH_EXIT_OK)
         hth_say("revoked %llu; the members of run '%s' pass it on", (unsigned long long)o->serial,
                 run);

@@ -46,13 +46,17 @@ static void on_joined(void *arg)
         on_put(p, err);
 }
 
-int hth_owner_publish(const struct hth_cli_net *net, const char *run, const uint8_t *list,
+int hth_owner_publish(const struct hth_cli_net *net, const char *network, const uint8_t *list,
                       size_t len)
 {
     const struct hth_cli_log log = {0};
     struct publishing p = {.list = list, .len = len};
-    const struct hth_peer_opts opts = {
-        .verb = "owner", .net = net, .log = &log, .network = run, .quiet = true, .ephemeral = true};
+    const struct hth_peer_opts opts = {.verb = "owner",
+                                       .net = net,
+                                       .log = &log,
+                                       .network = network,
+                                       .quiet = true,
+                                       .ephemeral = true};
     int code = hth_peer_open(&opts, &p.peer);
     if (code != HTH_EXIT_OK)
         return code;

@@ -5,9 +5,9 @@
 
 #include "cli/cli.h"
 
-/* Joins the run's swarm as a peer of a moment, publishes the list, and ends once the DHT has it:
+/* Joins that network as a peer of a moment, publishes the list, and ends once the DHT has it:
  * its members take it from there. Prints what fails; returns an exit code. */
-int hth_owner_publish(const struct hth_cli_net *net, const char *run, const uint8_t *list,
+int hth_owner_publish(const struct hth_cli_net *net, const char *network, const uint8_t *list,
                       size_t len);
 
 #endif

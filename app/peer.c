@@ -6,7 +6,9 @@
 #include "app/page.h"
 #include "app/peer_addr.h"
 #include "app/peer_join.h"
+#include "cli/runfile.h"
 #include "core/mem.h"
+#include "core/name.h"
 #include "dht/members.h"
 #include "dht/opendht.h"
 #include "dht/uid.h"
@@ -103,13 +105,13 @@ static enum hth_err lock_dir(const struct hth_peer_opts *opts, struct hth_peer *
 static enum hth_err take_default_dir(const struct hth_peer_opts *opts, struct hth_peer *peer,
                                      char holder[HTH_LOCK_HOLDER_MAX])
 {
-    bool named = opts->network != NULL && opts->network[0] != '\0';
+    bool named = peer->name[0] != '\0';
     char *base = hth_cli_default_dir();
     enum hth_err err = HTH_E_BUSY;
     for (int i = 1; i <= FOLDERS && err == HTH_E_BUSY; i++) {
         hth_free(peer->dir);
         char *number = i > 1 ? hth_asprintf("-%d", i) : hth_strdup("");
-        peer->dir = hth_asprintf("%s/%s%s%s%s", base, named ? opts->network : "", named ? "/" : "",
+        peer->dir = hth_asprintf("%s/%s%s%s%s", base, peer->name, named ? "/" : "",
                                  opts->verb, number);
         hth_free(number);
         err = lock_dir(opts, peer, holder);
@@ -335,8 +337,8 @@ static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer
     char id[HTH_PEER_SHORT_LEN], listen[HTH_ADDR_TEXT_MAX], announce[HTH_ADDR_TEXT_MAX];
     if (opts->quiet)
         return;
-    if (opts->network != NULL && opts->network[0] != '\0')
-        hth_say("hearth %s %s, run '%s'", HTH_VERSION, opts->verb, opts->network);
+    if (peer->name[0] != '\0')
+        hth_say("hearth %s %s, run '%s'", HTH_VERSION, opts->verb, peer->name);
     else
         hth_say("hearth %s %s", HTH_VERSION, opts->verb);
     hth_say("  I am       %s (%s key in %s)", hth_peer_id_short(&peer->env->self, id),
@@ -396,6 +398,11 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
                                       opts->ephemeral ? NULL : peer->dir, &peer->admit);
     if (err != HTH_OK)
         return hth_exit_of(err);
+    if (peer->admit.gate != NULL) {
+        char network[HTH_NAME_LEN_MAX + 1];
+        hth_free(peer->network);
+        peer->network = hth_strdup(hth_network_of(peer->name, &peer->admit.run.id, network));
+    }
     peer->once = opts->net->once;
     err = hth_peer_join_new(opts, peer, &peer->join);
     if (err != HTH_OK)
@@ -435,12 +442,20 @@ static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_pee
     return err;
 }
 
+static const char *name_of(const struct hth_peer_opts *opts)
+{
+    const struct hth_cli_net *net = opts->net;
+    if (net->network != NULL)
+        return net->network;
+    return opts->run != NULL ? opts->run->run : net->invited ? net->invite.run : "";
+}
+
 int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     bool created;
     memset(peer, 0, sizeof(*peer));
-    bool named = opts->network != NULL && opts->network[0] != '\0';
-    peer->network = hth_strdup(named ? opts->network : "");
+    peer->name = hth_strdup(name_of(opts));
+    peer->network = hth_strdup(opts->network != NULL ? opts->network : peer->name);
     int code = take_dir(opts, peer);
     if (code == HTH_EXIT_OK && opts->check_dir != NULL)
         code = hth_exit_of(opts->check_dir(opts->check_arg, peer->dir));
@@ -504,5 +519,6 @@ void hth_peer_close(struct hth_peer *peer)
     hth_lock_free(peer->lock);
     hth_free(peer->dir);
     hth_free(peer->network);
+    hth_free(peer->name);
     memset(peer, 0, sizeof(*peer));
 }

@@ -564,7 +564,6 @@ static int run_host(struct serve *s)
         .verb = "serve",
         .net = &s->net,
         .log = &s->log,
-        .network = s->net.network != NULL ? s->net.network : s->run->run,
         .run = s->run,
         .roles = HTH_MAY_SERVE,
         .rpc_listens = true,

@@ -14,6 +14,7 @@
 #include "cli/json.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/name.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -169,9 +170,10 @@ static void print_others(const struct status *s)
 static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
+    char name[HTH_NAME_LEN_MAX + 1];
     hth_census_stats(s->at.peer.census, &seen);
-    printf("run '%s': %zu peer%s\n\n", s->gather->network, s->gather->peer_count,
-           s->gather->peer_count == 1 ? "" : "s");
+    printf("run '%s': %zu peer%s\n\n", hth_network_name(s->gather->network, name),
+           s->gather->peer_count, s->gather->peer_count == 1 ? "" : "s");
     print_peers(s);
     if (s->gather->layer_count > 0)
         printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",

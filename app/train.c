@@ -98,7 +98,7 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
         t->wait_notice_us = now;
         hth_say_note("other trainers have run '%s': fetching its state from them (%s); --bootstrap "
                      "starts without it",
-                     t->peer.network, s->share.news);
+                     t->peer.name, s->share.news);
     }
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
@@ -122,10 +122,10 @@ static void notice_trainers(struct train *t, const struct hth_train_stats *s)
         return;
     t->trainers = trainers;
     if (trainers == 1)
-        hth_say_note("found no other trainer of run '%s': training alone", t->peer.network);
+        hth_say_note("found no other trainer of run '%s': training alone", t->peer.name);
     else
         hth_say_note("averaging with the other trainers of run '%s': %u with this one",
-                     t->peer.network, trainers);
+                     t->peer.name, trainers);
 }
 
 /* Warns of trainers that use the same experts with other settings: they never average with this
@@ -139,7 +139,7 @@ static void notice_others(struct train *t)
     if (now.trainers > 0 && strcmp(now.differ, t->others.differ) != 0)
         hth_say_note("trainers of run '%s' with another %s: %u; they never average with this one: "
                      "compare run files and flags",
-                     t->peer.network, now.differ, now.trainers);
+                     t->peer.name, now.differ, now.trainers);
     t->others = now;
 }
 
@@ -318,7 +318,7 @@ static void say_other_settings(struct train *t)
         "run '%s' has trainers with another %s (%u): this trainer would start a second run on the "
         "same experts; use their run file and flags, or another name (run, --network), or "
         "--bootstrap to start anyway",
-        t->peer.network, others.differ, others.trainers);
+        t->peer.name, others.differ, others.trainers);
 }
 
 static void on_done(void *arg, enum hth_err err)
@@ -637,7 +637,6 @@ static int run_trainer(struct train *t)
         .verb = "train",
         .net = &t->flags.net,
         .log = &t->flags.log,
-        .network = t->flags.net.network != NULL ? t->flags.net.network : t->run->run,
         .run = t->run,
         .roles = HTH_MAY_TRAIN,
         .rpc_listens = !t->flags.client,

@@ -243,7 +243,6 @@ static int join(struct hth_use *u)
         .verb = u->verb->name,
         .net = &u->flags.net,
         .log = &u->flags.log,
-        .network = u->flags.net.network != NULL ? u->flags.net.network : u->model.run->run,
         .run = u->model.run,
         .roles = HTH_MAY_TRAIN,
         .dials_only = true,

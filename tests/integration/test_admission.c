@@ -7,12 +7,14 @@
 #include "integration/toy.h"
 
 #include "admission/invite.h"
+#include "core/name.h"
 #include "net/crypto.h"
 #include "net/identity.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#define NETWORK_CODE   4
 #define ADMISSION_CODE 6
 
 /* Makes the owner's key and names it in the run file, whose open form stays as open.yaml. */
@@ -51,6 +53,25 @@ static const char *invite(struct toy *t, const char *name, const char *roles)
     return place_text(p, "@%s/%s.invite", p->root, name);
 }
 
+static void read_invite(const char *path, struct hth_invite *out)
+{
+    size_t len;
+    char *text = place_read(path + 1, &len);
+    assert_ok(hth_invite_read(text, len, out));
+    free(text);
+}
+
+/* The network that an invite is for, until the next call. */
+static const char *network(const char *path)
+{
+    static char text[HTH_NAME_LEN_MAX + 1];
+    struct hth_invite got;
+    struct hth_closed_run run;
+    read_invite(path, &got);
+    hth_invite_run(hth_crypto_openssl(), &got, &run);
+    return hth_network_of(got.run, &run.id, text);
+}
+
 /* Writes the invite again, signed by the owner with that change. */
 static const char *forge(struct toy *t, const char *from, const char *name, int64_t ends_us)
 {
@@ -59,10 +80,7 @@ static const char *forge(struct toy *t, const char *from, const char *name, int6
     struct hth_cert cert;
     struct hth_secret owner;
     char why[HTH_IDENTITY_WHY_MAX], text[HTH_INVITE_TEXT_MAX];
-    size_t len;
-    char *was = place_read(from + 1, &len);
-    assert_ok(hth_invite_read(was, len, &got));
-    free(was);
+    read_invite(from, &got);
     assert_ok(hth_identity_load(place_path(p, "owner/key"), &owner, NULL, why));
     hth_invite_cert(&got, &cert);
     cert.not_before_us = ends_us - HTH_US_PER_S;
@@ -93,9 +111,15 @@ static void invited_peers_train(void **state)
                               "--listen", t.addr[3], "--dir", place_path(p, "stranger"));
     assert_int_equal(proc_wait(proc), ADMISSION_CODE);
     proc_must_say(proc, "run 'toy' is closed");
-    /* ... and a stranger that takes the owner out of it is turned away by the others. */
-    proc = START(p, "intruder", "train", "--run", place_path(p, "open.yaml"), "--join", t.addr[1],
-                 "--listen", t.addr[3], "--once", "--dir", place_path(p, "intruder"));
+    /* ... a peer with another run file is in another network, and hears which ... */
+    proc = START(p, "other", "train", "--run", place_path(p, "open.yaml"), "--join", t.addr[1],
+                 "--listen", t.addr[3], "--dir", place_path(p, "other"));
+    assert_int_equal(proc_wait(proc), NETWORK_CODE);
+    proc_must_say(proc, place_text(p, "nodes answer, but in network \"%s\"", network(ana)));
+    /* ... and a stranger that names theirs is turned away by the others. */
+    proc = START(p, "intruder", "train", "--run", place_path(p, "open.yaml"), "--network",
+                 network(ana), "--join", t.addr[1], "--listen", t.addr[3], "--once", "--dir",
+                 place_path(p, "intruder"));
     assert_int_equal(proc_wait(proc), ADMISSION_CODE);
     proc_must_say(proc, "turns this one away");
     proc_must_say(proc, hth_err_text(HTH_E_NOT_ADMITTED));
@@ -127,7 +151,6 @@ static void revoked_member_ends(void **state)
     struct toy t;
     struct hth_invite got;
     struct hth_cert cert;
-    size_t len;
     toy_init(&t, p, 1000000);
     close_run(&t);
     const char *ana = invite(&t, "ana", "serve"), *ben = invite(&t, "ben", "train");
@@ -141,9 +164,7 @@ static void revoked_member_ends(void **state)
     toy_start_trainer(&t, "trainer", more);
     proc_wait_text(t.trainer, "test after 100 updates");
 
-    char *text = place_read(ben + 1, &len);
-    assert_ok(hth_invite_read(text, len, &got));
-    free(text);
+    read_invite(ben, &got);
     hth_invite_cert(&got, &cert);
     struct proc *proc = START(p, "revoke", "owner", "revoke",
                               place_text(p, "%llu", (unsigned long long)cert.serial), "--dir",
