@@ -6,7 +6,7 @@
 #include "app/page.h"
 #include "app/peer_addr.h"
 #include "app/peer_join.h"
-#include "cli/runfile.h"
+#include "cli/run_fetch.h"
 #include "core/mem.h"
 #include "core/name.h"
 #include "dht/members.h"
@@ -268,6 +268,8 @@ static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *
     rpc_opts.arg = peer;
     HTH_TRY(hth_rpc_new(peer->env, &rpc_opts, &peer->rpc));
     hth_rpc_serve(peer->rpc, HTH_METHOD_ABOUT, on_about, peer);
+    if (peer->run_text != NULL)
+        hth_rpc_serve(peer->rpc, HTH_METHOD_RUN, hth_run_give, peer->run_text);
     peer->listen = *listen;
     if (opts->rpc_listens)
         hth_rpc_addr(peer->rpc, &peer->listen);
@@ -404,6 +406,8 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
         peer->network = hth_strdup(hth_network_of(peer->name, &peer->admit.run.id, network));
     }
     peer->once = opts->net->once;
+    if (opts->run != NULL && opts->run->text != NULL)
+        peer->run_text = hth_blob_copy(opts->run->text, strlen(opts->run->text));
     err = hth_peer_join_new(opts, peer, &peer->join);
     if (err != HTH_OK)
         return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;
@@ -508,6 +512,7 @@ void hth_peer_close(struct hth_peer *peer)
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
         hth_rpc_free(peer->rpc);
+        hth_blob_unref(peer->run_text);
         hth_members_free(peer->members);
         hth_admit_close(&peer->admit);
         hth_opendht_free(peer->opendht);

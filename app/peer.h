@@ -47,6 +47,7 @@ struct hth_peer_opts {
     bool may_be_first;   /* finding no other peer of this network is no error (serve, node) */
     bool quiet;          /* no banner (status) */
     bool ephemeral;      /* a key for this process only, any free port (status) */
+    bool tries_on;       /* ephemeral, and yet tries to join until it succeeds */
     bool offline;        /* no DHT, no endpoint: only the loop (train --local) */
     /* Judges the state folder once it is locked and before anything is made; prints errors. */
     enum hth_err (*check_dir)(void *arg, const char *dir);
@@ -62,6 +63,7 @@ struct hth_peer {
     struct hth_dht *dht;
     struct hth_opendht *opendht;
     struct hth_rpc *rpc;
+    struct hth_blob *run_text;   /* the run file, for peers that ask for it; NULL: not known */
     struct hth_admit admit;      /* to a closed run */
     struct hth_members *members; /* of it; NULL: the run is open */
     struct hth_budget bodies;    /* tensors of all connections, both ways */

@@ -114,7 +114,7 @@ enum hth_err hth_peer_join_new(const struct hth_peer_opts *opts, struct hth_peer
     j->net = opts->net;
     j->named = peer->network[0] != '\0';
     j->may_be_first = opts->may_be_first;
-    j->once = opts->net->once || opts->ephemeral;
+    j->once = opts->net->once || (opts->ephemeral && !opts->tries_on);
     j->quiet = opts->quiet;
     j->trains = strcmp(opts->verb, "train") == 0;
     j->patience_us = opts->patience_us;

@@ -6,6 +6,7 @@
  *   end:   trainer stops and saves -> goodbye to the trainers -> beacon withdrawn -> exit
  */
 #include "app/peer.h"
+#include "app/run_file.h"
 #include "app/together.h"
 #include "app/train_flags.h"
 #include "app/train_lines.h"
@@ -666,11 +667,11 @@ int hth_verb_train(int argc, char **argv)
     struct train t = {.flags = HTH_TRAIN_FLAGS_INIT};
     if (argp_parse(&hth_train_argp, argc, argv, 0, NULL, &t.flags) != 0)
         return HTH_EXIT_USAGE;
-    enum hth_err err = hth_config_load(t.flags.run_path, &t.run);
-    if (err != HTH_OK)
-        return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
-    err = hth_train_flags_apply(&t.flags, t.run);
-    int code = err == HTH_OK ? run_trainer(&t) : hth_exit_of(err);
+    int code = hth_run_file_open(t.flags.run_path, &t.flags.net, &t.flags.log, &t.run);
+    if (code == HTH_EXIT_OK)
+        code = hth_exit_of(hth_train_flags_apply(&t.flags, t.run));
+    if (code == HTH_EXIT_OK)
+        code = run_trainer(&t);
     hth_runfile_free(t.run);
     return code;
 }

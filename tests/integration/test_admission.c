@@ -98,13 +98,15 @@ static void invited_peers_train(void **state)
     toy_init(&t, p, 100);
     close_run(&t);
     const char *ana = invite(&t, "ana", "train,serve"), *ben = invite(&t, "ben", "train");
-    t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
-                   place_path(p, "node"));
+    t.node = START(p, "node", "node", "--run", t.run, "--invite", ana, "--listen", t.addr[1],
+                   "--dir", place_path(p, "node"));
     proc_wait_text(t.node, "you are the first of run 'toy'");
-    t.host[0] = START(p, "host", "serve", "--run", t.run, "--invite", ana, "--listen", t.addr[2],
-                      "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    /* The invite is all that a host needs: the node gives it the run file. */
+    t.host[0] = START(p, "host", "serve", "--invite", ana, "--listen", t.addr[2], "--dir",
+                      place_path(p, "host"), "--threads", "1", "--experts", "8");
     proc_wait_text(t.host[0], "serving 8 experts");
     proc_must_say(t.host[0], place_text(p, "joining %s", t.addr[1]));
+    assert_int_equal(place_count(p, "host", ".yaml"), 1);
 
     /* With the run file alone, nobody begins ... */
     struct proc *proc = START(p, "stranger", "train", "--run", t.run, "--join", t.addr[1],
