@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * run_file.h: the run file of a verb that takes part in a run: read from --run, or, with an invite
- * and no --run, taken from the run's peers (cli/run_fetch.h). What was taken is kept in --dir, or
+ * and no --run, taken from the run's peers (cli/run_fetch.h). A file so taken is kept in --dir, or
  * in the run's folder among the state folders, as run-HASH.yaml, and read from there at the next
  * start.
  *

@@ -8,7 +8,7 @@
  * those that it has heard of since.
  *
  *   RUN: no payload; the reply is one tensor u8 [bytes], at most HTH_RUNFILE_BYTES_MAX: the file as
- *   its holder read it. What differs from the holder's file in its canonical form is refused.
+ *   its holder read it. A copy whose canonical form has another hash is refused.
  *
  * Every peer that holds the run file serves it, to whomever HELLO let in.
  *
