@@ -72,6 +72,10 @@ static enum hth_err find_run(struct hth_env *env, const struct hth_cli_net *net,
                           "out");
         return HTH_E_USAGE;
     }
+    if ((closed || net->invited) && net->open_to_anyone) {
+        hth_cli_say_error("--open-to-anyone: the run has an owner, who invites: leave it out");
+        return HTH_E_USAGE;
+    }
     if (run == NULL && net->invited)
         hth_invite_run(env->crypto, &net->invite, out);
     if (closed && !net->invited) {

@@ -87,6 +87,7 @@ struct hth_peer {
     hth_rpc_peer_lost_fn *on_peer_lost;
     void *on_peer_lost_arg;
     int64_t started_us;       /* wall clock */
+    bool stays;               /* on this machine: it takes part in a run without an owner */
     bool joined;              /* a peer answered, or there is none to join */
     enum hth_reach reachable; /* at `announce`, by what other peers say */
     /* private */

@@ -82,7 +82,8 @@ static void read_file(struct hth_peer_join *j, const char *path)
     /* A damaged file was logged, and is replaced when the peer has joined. */
     (void)!hth_peercache_load(j->peer->env, path, known, REMEMBERED_MAX, &count);
     for (size_t i = 0; i < count && j->count < j->typed + REMEMBERED_MAX; i++)
-        if (!hth_peer_id_eq(&known[i].id, &j->peer->env->self))
+        if (!hth_peer_id_eq(&known[i].id, &j->peer->env->self) &&
+            (!j->peer->stays || hth_peer_addr_is_own(&known[i].addr)))
             add(j, &known[i]);
     if (j->count > before && j->files++ == 0)
         j->remembered_in = hth_strdup(path);

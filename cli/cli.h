@@ -46,6 +46,7 @@ struct hth_cli_net {
     const char *dir;           /* state folder; NULL: one below hth_cli_default_dir() */
     uint32_t threads;          /* compute threads; 0: cores - 1 */
     const char *status_listen; /* address of the HTTP status page; NULL: off */
+    bool open_to_anyone;       /* a run without an owner may leave this machine */
     bool invited;
     struct hth_invite invite; /* of --invite */
 };

@@ -103,7 +103,11 @@ static void options_without_effect_are_refused(void **state)
     } cases[] = {{"local", {"--target", "9"}, "add --averaging batch"},
                  {"off", {"--target", "9"}, "add --averaging batch"},
                  {"off", {"--bootstrap"}, "does not look for any"},
-                 {"off", {"--up", "5"}, "there is none: leave it out"}};
+                 {"off", {"--up", "5"}, "there is none: leave it out"},
+                 /* The run has no owner. */
+                 {"local", {"--listen=0.0.0.0:0"}, "leads beyond this machine"},
+                 {"local", {"--join=192.0.2.77:4700"}, "run 'toy' has no owner"},
+                 {"local", {"--announce=192.0.2.77:4700"}, "--open-to-anyone"}};
     toy_init(&t, p, 2);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         char name[24];
