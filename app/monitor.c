@@ -226,6 +226,8 @@ static void say_page(const struct monitor_verb *m)
 static char *join_command(const struct monitor_verb *m)
 {
     const char *run = m->at.run_path != NULL ? m->at.run_path : "FILE", *file = strrchr(run, '/');
+    if (m->at.net.invited) /* the owner or a deputy gives one */
+        return hth_strdup("hearth serve --invite INVITE --experts 8");
     return hth_asprintf("hearth serve --run %s --join %s", file != NULL ? file + 1 : run,
                         m->join_at != NULL ? m->join_at : "ADDR:PORT");
 }
@@ -250,7 +252,7 @@ static enum hth_err build(struct monitor_verb *m)
     opts.layer_count = m->at.layer_count;
     opts.dir = m->history;
     opts.join_command = m->join_command;
-    opts.join_complete = m->join_at != NULL && m->at.run_path != NULL;
+    opts.join_complete = m->join_at != NULL && m->at.run_path != NULL && !m->at.net.invited;
     opts.admission = hth_admit_rpc(&m->at.peer.admit);
     HTH_TRY(hth_monitor_new(m->at.peer.env, m->at.peer.dht, &opts, &m->monitor));
     if (m->model_dir != NULL)

@@ -72,7 +72,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (n->up_mbit > 0 && !n->reduces)
             argp_error(state, "--up sets a helper's share of an average: add --reduce");
-        if (n->reduces)
+        if (n->reduces || n->net.own)
             hth_run_file_need(state, n->run_path, &n->net);
         break;
     default:

@@ -20,6 +20,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'r':
         o->run_path = arg;
         break;
+    case ARGP_KEY_END:
+        if (o->net.own)
+            argp_error(state, "--own begins a run: give it to node, serve or train");
+        break;
     default:
         return ARGP_ERR_UNKNOWN;
     }

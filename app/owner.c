@@ -9,6 +9,7 @@
  */
 #define _DEFAULT_SOURCE
 #include "app/admit.h"
+#include "app/owner.h"
 #include "app/owner_publish.h"
 #include "cli/config.h"
 #include "core/bytes.h"
@@ -41,7 +42,7 @@ struct owner {
     bool probation;
     int64_t days;
 
-    char *key_path, *list_path;
+    char *own_dir, *key_path, *list_path;
     int code; /* to exit with, if no step fails */
     struct hth_secret secret;
     struct hth_pubkey pub;
@@ -403,6 +404,88 @@ static enum hth_err revoke_one(struct owner *o, const struct hth_runfile *run)
     return err;
 }
 
+/* ---- for --own ---------------------------------------------------------------------------- */
+
+char *hth_owner_dir(void)
+{
+    char *base = hth_cli_default_dir(), *dir = hth_asprintf("%s/owner", base);
+    hth_free(base);
+    return dir;
+}
+
+static void set_dir(struct owner *o)
+{
+    o->own_dir = o->dir != NULL ? hth_strdup(o->dir) : hth_owner_dir();
+    o->dir = o->own_dir;
+    o->key_path = hth_asprintf("%s/key", o->dir);
+    o->list_path = hth_asprintf("%s/invites", o->dir);
+}
+
+static void clear(struct owner *o)
+{
+    memset(&o->secret, 0, sizeof(o->secret));
+    hth_free(o->list_path);
+    hth_free(o->key_path);
+    hth_free(o->own_dir);
+}
+
+/* The lines that close a run, at the end of its file. */
+static enum hth_err add_lines(const struct owner *o, const struct hth_runfile *run)
+{
+    FILE *f = fopen(o->run_path, "ae");
+    bool ends = run->text != NULL && run->text[strlen(run->text) - 1] == '\n';
+    bool good =
+        f != NULL && fprintf(f, "%sadmission:\n  owner: %s\n", ends ? "" : "\n", o->hex) > 0;
+    if (f != NULL)
+        good &= fclose(f) == 0;
+    if (good)
+        hth_say("%s: run '%s' has an owner now, %.16s..., and lets in only those who are invited",
+                o->run_path, run->run, o->hex);
+    else
+        hth_cli_say_error("%s can't be written; copy it to a folder of yours", o->run_path);
+    return good ? HTH_OK : HTH_E_IO;
+}
+
+enum hth_err hth_owner_close(const char *run_path)
+{
+    struct owner o = {.run_path = run_path};
+    struct hth_invite invite;
+    struct hth_closed_run closed;
+    struct hth_runfile *run;
+    bool made = false;
+    HTH_TRY(hth_config_load(run_path, &run));
+    set_dir(&o);
+    enum hth_err err = load_key(&o, true, &made);
+    if (err == HTH_OK && made)
+        hth_say("the owner's key: %s; keep a copy: nobody can make it again", o.key_path);
+    if (err == HTH_OK)
+        err =
+            run->admission.owner == NULL ? add_lines(&o, run) : take_run(&o, run, &invite, &closed);
+    clear(&o);
+    hth_runfile_free(run);
+    return err;
+}
+
+enum hth_err hth_owner_sign(const char *run_path, const struct hth_runfile *run, const char *name,
+                            int64_t days, struct hth_invite *out)
+{
+    struct owner o = {
+        .run_path = run_path, .name = name, .days = days, .roles = HTH_MAY_ALL & ~HTH_MAY_INVITE};
+    struct hth_closed_run closed;
+    struct hth_cert cert = {.serial = 0};
+    memset(out, 0, sizeof(*out));
+    set_dir(&o);
+    enum hth_err err = load_key(&o, false, NULL);
+    if (err == HTH_OK)
+        err = take_run(&o, run, out, &closed);
+    if (err == HTH_OK)
+        err = sign(&o, &closed, out, &cert);
+    if (err == HTH_OK)
+        err = note(&o, &cert, out->run);
+    clear(&o);
+    return err;
+}
+
 /* ---- verb ---------------------------------------------------------------------------------- */
 
 static enum hth_err with_run(struct owner *o)
@@ -422,18 +505,10 @@ int hth_verb_owner(int argc, char **argv)
     struct owner o = {.days = 30, .roles = HTH_MAY_ALL & ~HTH_MAY_INVITE};
     if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
         return HTH_EXIT_USAGE;
-    char *base = hth_cli_default_dir();
-    char *dir = o.dir != NULL ? hth_strdup(o.dir) : hth_asprintf("%s/owner", base);
-    o.dir = dir;
-    o.key_path = hth_asprintf("%s/key", dir);
-    o.list_path = hth_asprintf("%s/invites", dir);
+    set_dir(&o);
     enum hth_err err = strcmp(o.word, "init") == 0   ? init(&o)
                        : strcmp(o.word, "list") == 0 ? list(&o)
                                                      : with_run(&o);
-    memset(&o.secret, 0, sizeof(o.secret));
-    hth_free(o.list_path);
-    hth_free(o.key_path);
-    hth_free(dir);
-    hth_free(base);
+    clear(&o);
     return err == HTH_OK ? o.code : hth_exit_of(err);
 }

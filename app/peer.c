@@ -3,6 +3,7 @@
 #include "app/peer.h"
 
 #include "app/local.h"
+#include "app/own.h"
 #include "app/page.h"
 #include "app/peer_addr.h"
 #include "app/peer_join.h"
@@ -529,6 +530,8 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
         if (!opts->offline && !opts->ephemeral)
             be_found(opts, peer);
         print_banner(opts, peer, created);
+        if (opts->net->own)
+            hth_own_say(opts->net, peer);
         if (opts->net->open_to_anyone && !opts->offline)
             say_open(peer);
         if (opts->offline)

@@ -2,6 +2,7 @@
 /* run_file.c: joins for the time that fetching the run file takes, unless it is kept already. */
 #include "app/run_file.h"
 
+#include "app/own.h"
 #include "app/peer.h"
 #include "app/peer_join.h"
 #include "cli/config.h"
@@ -148,9 +149,12 @@ static int load(const char *path, struct hth_runfile **out)
     return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
 }
 
-int hth_run_file_open(const char *path, const struct hth_cli_net *net,
-                      const struct hth_cli_log *log, struct hth_runfile **out)
+int hth_run_file_open(const char *path, struct hth_cli_net *net, const struct hth_cli_log *log,
+                      struct hth_runfile **out)
 {
+    enum hth_err err = net->own ? hth_own_begin(path, net) : HTH_OK;
+    if (err != HTH_OK)
+        return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
     if (path != NULL)
         return load(path, out);
     char *kept = kept_path(net);
@@ -165,6 +169,8 @@ int hth_run_file_open(const char *path, const struct hth_cli_net *net,
 void hth_run_file_need(const struct argp_state *state, const char *path,
                        const struct hth_cli_net *net)
 {
-    if (path == NULL && !net->invited)
+    if (path == NULL && net->own)
+        argp_error(state, "--own closes a run file: add --run FILE");
+    else if (path == NULL && !net->invited)
         argp_error(state, "--run FILE is required, or the --invite of a run whose peers have it");
 }

@@ -14,10 +14,11 @@
 
 struct hth_runfile;
 
-/* path NULL: none was given, and net has an invite. Free *out with hth_runfile_free. Returns
- * HTH_EXIT_OK, or the code to exit with after printing what failed. */
-int hth_run_file_open(const char *path, const struct hth_cli_net *net,
-                      const struct hth_cli_log *log, struct hth_runfile **out);
+/* path NULL: none was given, and net has an invite. With --own it closes the file first. Returns
+ * HTH_EXIT_OK, or the code to exit with after printing what failed; free *out with
+ * hth_runfile_free. */
+int hth_run_file_open(const char *path, struct hth_cli_net *net, const struct hth_cli_log *log,
+                      struct hth_runfile **out);
 /* Calls argp_error unless there is a run file or an invite. */
 void hth_run_file_need(const struct argp_state *state, const char *path,
                        const struct hth_cli_net *net);

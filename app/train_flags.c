@@ -75,6 +75,7 @@ static void refuse_shared(const struct hth_train_flags *t, const struct argp_sta
         const char *flag;
     } flags[] = {{t->net.join_count > 0, "--join"},
                  {t->net.invited, "--invite"},
+                 {t->net.own, "--own"},
                  {t->client, "--client"},
                  {t->net.announce != NULL, "--announce"},
                  {t->averaging >= 0, "--averaging"},

@@ -167,7 +167,7 @@ function drawJoin(run)
     button.type = "button";
     button.addEventListener("click", () => copy(button, code));
     row.append(make("p", "With hearth and the run's file on your computer, host experts of this run:"), code, button);
-    const open = [["FILE", "the run's file"], ["ADDR:PORT", "an address"]]
+    const open = [["FILE", "the run's file"], ["ADDR:PORT", "an address"], ["INVITE", "an invite"]]
         .filter(([word]) => command.split(" ").includes(word)).map(([word, what]) => `${what}, in place of ${word}`);
     if (join.complete !== true)
         row.append(make("p", `Ask the one who runs this page for ${open.join(", and for ") || "what is missing"}.`));

@@ -17,13 +17,37 @@
 #define NETWORK_CODE   4
 #define ADMISSION_CODE 6
 
+static const char *owner_dir; /* of the test's place */
+
+/* Begins the run with one command: its node owns it. Returns the invite for everybody, as a flag
+ * takes it. */
+static const char *own_run(struct toy *t)
+{
+    struct place *p = t->place;
+    size_t len;
+    owner_dir = "hearth/owner";
+    char *open = place_read(t->run, &len);
+    place_write(p, "open.yaml", open, len);
+    free(open);
+    t->node = START(p, "node", "node", "--own", "--run", t->run, "--listen", t->addr[1], "--dir",
+                    place_path(p, "node"));
+    proc_wait_text(t->node, "you are the first of run 'toy'");
+    proc_must_say(t->node, "run 'toy' has an owner now");
+    char *said = place_read(t->node->out, &len), *path = strstr(said, "--invite ");
+    assert_non_null(path);
+    const char *flag = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
+    free(said);
+    return flag;
+}
+
 /* Makes the owner's key and names it in the run file, whose open form stays as open.yaml. */
 static void close_run(struct toy *t)
 {
     struct place *p = t->place;
     struct stat st;
     size_t len, lines_len;
-    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, "owner"));
+    owner_dir = "owner";
+    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, owner_dir));
     assert_int_equal(proc_wait(init), 0);
     proc_must_say(init, "once it is lost");
     assert_int_equal(stat(place_path(p, "owner/key"), &st), 0);
@@ -43,8 +67,9 @@ static const char *invite(struct toy *t, const char *name, const char *roles)
 {
     struct place *p = t->place;
     size_t len;
-    struct proc *proc = START(p, name, "owner", "invite", "--dir", place_path(p, "owner"), "--run",
-                              t->run, "--name", name, "--roles", roles, "--address", t->addr[1]);
+    struct proc *proc =
+        START(p, name, "owner", "invite", "--dir", place_path(p, owner_dir), "--run", t->run,
+              "--name", name, "--roles", roles, "--address", t->addr[1]);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "everybody who has it is let in as");
     char *text = place_read(proc->out, &len);
@@ -96,11 +121,7 @@ static void invited_peers_train(void **state)
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 100);
-    close_run(&t);
-    const char *ana = invite(&t, "ana", "train,serve"), *ben = invite(&t, "ben", "train");
-    t.node = START(p, "node", "node", "--run", t.run, "--invite", ana, "--listen", t.addr[1],
-                   "--dir", place_path(p, "node"));
-    proc_wait_text(t.node, "you are the first of run 'toy'");
+    const char *ana = own_run(&t), *ben = invite(&t, "ben", "train");
     /* The invite is all that a host needs: the node gives it the run file. */
     t.host[0] = START(p, "host", "serve", "--invite", ana, "--listen", t.addr[2], "--dir",
                       place_path(p, "host"), "--threads", "1", "--experts", "8");
@@ -140,7 +161,7 @@ static void invited_peers_train(void **state)
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "\"silent\":false");
     proc_must_say(proc, "\"experts\":8");
-    proc = START(p, "list", "owner", "list", "--dir", place_path(p, "owner"));
+    proc = START(p, "list", "owner", "list", "--dir", place_path(p, owner_dir));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
     place_end(p);
@@ -170,7 +191,7 @@ static void revoked_member_ends(void **state)
     hth_invite_cert(&got, &cert);
     struct proc *proc = START(p, "revoke", "owner", "revoke",
                               place_text(p, "%llu", (unsigned long long)cert.serial), "--dir",
-                              place_path(p, "owner"), "--run", t.run, "--join", t.addr[1]);
+                              place_path(p, owner_dir), "--run", t.run, "--join", t.addr[1]);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "revoked");
     assert_int_equal(proc_wait(t.trainer), ADMISSION_CODE);
