@@ -30,23 +30,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Any peer's key does: a fixed one, of no peer. */
-static enum hth_err judge(const struct hth_invite *invite)
-{
-    const struct hth_crypto *crypto = hth_crypto_openssl();
-    static const struct hth_secret nobody;
-    uint8_t creds[HTH_CREDS_BYTES_MAX];
-    struct hth_closed_run run;
-    struct hth_pubkey key;
-    struct hth_grant grant;
-    int64_t wall_us = (int64_t)time(NULL) * HTH_US_PER_S;
-    crypto->public_of(&nobody, &key);
-    struct hth_peer_id id = hth_peer_id_of(crypto, &key);
-    hth_invite_run(crypto, invite, &run);
-    size_t len = hth_invite_creds(crypto, invite, &key, wall_us, creds);
-    return hth_creds_check(crypto, &run, &id, creds, len, wall_us, &grant);
-}
-
 int hth_verb_invite(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -65,7 +48,7 @@ int hth_verb_invite(int argc, char **argv)
         return HTH_EXIT_USAGE;
     }
     hth_admit_print(&invite);
-    err = judge(&invite);
+    err = hth_invite_check(hth_crypto_openssl(), &invite, (int64_t)time(NULL) * HTH_US_PER_S);
     hth_say("%s", err == HTH_OK ? "It holds." : hth_err_text(err));
     return hth_exit_of(err);
 }

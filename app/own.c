@@ -2,12 +2,12 @@
 /* own.c: closes the run file, and keeps two invites in files that nobody else reads. */
 #include "app/own.h"
 
-#include "app/owner.h"
+#include "app/owner_int.h"
 #include "app/peer.h"
 #include "cli/config.h"
-#include "core/bytes.h"
 #include "core/mem.h"
 #include "net/crypto.h"
+#include "net/identity.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,13 +20,11 @@
 #define FOR_OTHER "all"
 
 /* The path of the file of an invite to that run. */
-static char *path_of(const struct hth_hash *run_file, const char *name)
+static char *path_of(const struct hth_owner *o, const struct hth_hash *run_file, const char *name)
 {
-    char hash[17], *dir = hth_owner_dir();
+    char hash[17];
     hth_hex(run_file->b, 8, hash);
-    char *path = hth_asprintf("%s/%s-%s.invite", dir, name, hash);
-    hth_free(dir);
-    return path;
+    return hth_asprintf("%s/%s-%s.invite", o->dir, name, hash);
 }
 
 /* Whether the file has an invite of this owner to this run that holds for another day. */
@@ -60,18 +58,16 @@ static enum hth_err write_kept(const char *path, const struct hth_invite *invite
     return good ? HTH_OK : HTH_E_IO;
 }
 
-static enum hth_err find(const char *run_path, const struct hth_runfile *run, const char *name,
+/* The invite of that name, kept or new. */
+static enum hth_err find(struct hth_owner *o, const struct hth_invite *like, const char *name,
                          struct hth_invite *out)
 {
-    struct hth_closed_run closed;
-    struct hth_invite like;
-    const struct hth_crypto *crypto = hth_crypto_openssl();
-    HTH_ASSERT(hth_config_closed(run, crypto, &like.run_file, &closed));
-    like.owner = closed.owner;
-    char *path = path_of(&like.run_file, name);
+    struct hth_cert cert;
+    char *path = path_of(o, &like->run_file, name);
     enum hth_err err = HTH_OK;
-    if (!read_kept(path, &like, out)) {
-        err = hth_owner_sign(run_path, run, name, DAYS, out);
+    o->name = name;
+    if (!read_kept(path, like, out)) {
+        err = hth_owner_sign(o, out, &cert);
         if (err == HTH_OK)
             err = write_kept(path, out);
     }
@@ -79,23 +75,68 @@ static enum hth_err find(const char *run_path, const struct hth_runfile *run, co
     return err;
 }
 
-enum hth_err hth_own_begin(const char *run_path, struct hth_cli_net *net)
+/* The lines that close a run, at the end of its file. */
+static enum hth_err add_lines(const char *run_path, const struct hth_runfile *run,
+                              const struct hth_secret *owner)
+{
+    struct hth_pubkey pub;
+    char hex[2 * HTH_PUBKEY_LEN + 1];
+    hth_crypto_openssl()->public_of(owner, &pub);
+    hth_hex(pub.b, sizeof(pub.b), hex);
+    FILE *f = fopen(run_path, "ae");
+    bool ends = run->text != NULL && run->text[strlen(run->text) - 1] == '\n';
+    bool good = f != NULL && fprintf(f, "%sadmission:\n  owner: %s\n", ends ? "" : "\n", hex) > 0;
+    if (f != NULL)
+        good &= fclose(f) == 0;
+    if (good)
+        hth_say("%s: run '%s' has an owner now, and lets in only peers with an invite", run_path,
+                run->run);
+    else
+        hth_cli_say_error("%s can't be written; copy it to a folder of yours", run_path);
+    return good ? HTH_OK : HTH_E_IO;
+}
+
+static enum hth_err close_run(struct hth_owner *o)
 {
     struct hth_runfile *run;
-    HTH_TRY(hth_owner_close(run_path));
-    HTH_TRY(hth_config_load(run_path, &run));
-    enum hth_err err = find(run_path, run, FOR_SELF, &net->invite);
-    if (err == HTH_OK)
-        err = find(run_path, run, FOR_OTHER, &net->share);
-    net->invited = err == HTH_OK;
+    char why[HTH_IDENTITY_WHY_MAX];
+    bool made;
+    HTH_TRY(hth_config_load(o->run_path, &run));
+    enum hth_err err = hth_identity_load(o->key_path, &o->secret, &made, why);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s", why);
+    else if (made)
+        hth_say("the owner's key: %s; keep a copy (hearth owner backup)", o->key_path);
+    if (err == HTH_OK && run->admission.owner == NULL)
+        err = add_lines(o->run_path, run, &o->secret);
     hth_runfile_free(run);
+    return err == HTH_E_PERMISSION ? HTH_E_BAD_KEY : err;
+}
+
+enum hth_err hth_own_begin(const char *run_path, struct hth_cli_net *net)
+{
+    struct hth_owner o = {.word = "invite", .run_path = run_path, .days = DAYS};
+    hth_owner_open(&o);
+    enum hth_err err = close_run(&o);
+    if (err == HTH_OK)
+        err = hth_owner_signer(&o);
+    const struct hth_invite like = o.base;
+    if (err == HTH_OK)
+        err = find(&o, &like, FOR_SELF, &net->invite);
+    if (err == HTH_OK)
+        err = find(&o, &like, FOR_OTHER, &net->share);
+    net->invited = err == HTH_OK;
+    hth_owner_close(&o);
     return err;
 }
 
 void hth_own_say(const struct hth_cli_net *net, const struct hth_peer *peer)
 {
+    struct hth_owner o = {.word = "invite"};
     struct hth_invite share = net->share;
-    char text[HTH_INVITE_TEXT_MAX], *path = path_of(&share.run_file, FOR_OTHER);
+    char text[HTH_INVITE_TEXT_MAX];
+    hth_owner_open(&o);
+    char *path = path_of(&o, &share.run_file, FOR_OTHER);
     share.addr_count = peer->announce.family != 0;
     share.addr[0] = peer->announce;
     if (write_kept(path, &share) == HTH_OK && hth_invite_write(&share, text) == HTH_OK) {
@@ -105,4 +146,5 @@ void hth_own_say(const struct hth_cli_net *net, const struct hth_peer *peer)
                     text);
     }
     hth_free(path);
+    hth_owner_close(&o);
 }

@@ -17,6 +17,8 @@
 #include "net/identity.h"
 #include "net/lock.h"
 #include "net/net.h"
+#include "rpc/closed.h"
+#include "rpc/lists.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -418,11 +420,11 @@ static void on_offline(void *arg)
         peer->on_joined(peer->arg);
 }
 
-static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t *data, size_t len)
+/* A newer list is in the set. */
+static void apply_lists(struct hth_peer *peer)
 {
-    struct hth_peer *peer = arg;
-    enum hth_err err = hth_admit_revoke(peer->env, &peer->admit, list, data, len);
-    hth_rpc_revoke(peer->rpc, list->serial, list->count);
+    enum hth_err err = hth_admit_revoked(peer->env, &peer->admit);
+    hth_rpc_judge_again(peer->rpc);
     if (err == HTH_OK)
         return;
     hth_cli_say_error("--invite: %s", hth_err_text(err));
@@ -431,10 +433,25 @@ static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t 
         on_signal(peer);
 }
 
+static void on_revoked(void *arg)
+{
+    struct hth_peer *peer = arg;
+    hth_lists_tell(peer->lists);
+    apply_lists(peer);
+}
+
+static void on_lists_news(void *arg)
+{
+    struct hth_peer *peer = arg;
+    hth_members_revoked(peer->members);
+    apply_lists(peer);
+}
+
 static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     const struct hth_members_opts members = {.network = peer->network,
                                              .run = &peer->admit.run,
+                                             .revoked = peer->admit.revoked,
                                              .own = hth_admit_rpc(&peer->admit),
                                              .publishes = !opts->ephemeral,
                                              .on_revoked = on_revoked,
@@ -442,9 +459,8 @@ static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_pe
     if (members.own == NULL)
         return HTH_OK;
     HTH_TRY(hth_members_new(peer->env, peer->dht, &members, &peer->members));
-    if (peer->admit.list_len == 0)
-        return HTH_OK;
-    return hth_members_revoke(peer->members, peer->admit.list, peer->admit.list_len);
+    peer->lists = hth_lists_new(peer->env, peer->rpc, peer->admit.revoked, on_lists_news, peer);
+    return HTH_OK;
 }
 
 static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
@@ -571,6 +587,7 @@ void hth_peer_close(struct hth_peer *peer)
         hth_page_close(peer->page);
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
+        hth_lists_free(peer->lists);
         hth_rpc_free(peer->rpc);
         hth_blob_unref(peer->run_text);
         hth_members_free(peer->members);

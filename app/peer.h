@@ -28,6 +28,7 @@
 #include "dht/peers.h"
 #include "rpc/rpc.h"
 
+struct hth_lists;
 struct hth_lock;
 struct hth_opendht;
 struct hth_page;
@@ -66,6 +67,7 @@ struct hth_peer {
     struct hth_blob *run_text;   /* the run file, for peers that ask for it; NULL: not known */
     struct hth_admit admit;      /* to a closed run */
     struct hth_members *members; /* of it; NULL: the run is open */
+    struct hth_lists *lists;     /* of revoked invites, with it */
     struct hth_budget bodies;    /* tensors of all connections, both ways */
     struct hth_peer_join *join;
     struct hth_census *census; /* other nodes of this network, or of all; NULL when offline */

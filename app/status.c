@@ -167,6 +167,18 @@ static void print_others(const struct status *s)
         printf("  and %u more\n", others - OTHERS_SHOWN);
 }
 
+/* A reader of the list may want to join. */
+static void print_join(const struct status *s)
+{
+    char ask[HTH_CERT_NAME_MAX + 16];
+    char *join = hth_admit_join(&s->at.peer.admit, &s->at.net, ask);
+    if (join != NULL && ask[0] == '\0')
+        printf("\nanybody may join: hearth serve --experts 8 %s\n", join);
+    else if (join != NULL)
+        printf("\nto join, ask %s for an invite\n", ask);
+    hth_free(join);
+}
+
 static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
@@ -189,6 +201,7 @@ static void print_table(struct status *s)
     }
     print_others(s);
     hth_status_trainers_print(s->gather->roster);
+    print_join(s);
     if (seen.clock_ahead + seen.version + seen.damaged > 0)
         printf("\n%u records refused, the last one: %s\n",
                seen.clock_ahead + seen.version + seen.damaged, seen.refusal);

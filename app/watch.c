@@ -132,6 +132,7 @@ static enum hth_err build(struct watch *w)
                                           .layer_count = w->at.layer_count,
                                           .version = HTH_VERSION,
                                           .join_command = "",
+                                          .join_ask = "",
                                           .on_new = on_new,
                                           .arg = w};
     HTH_TRY(hth_monitor_new(w->at.peer.env, w->at.peer.dht, &opts, &w->monitor));

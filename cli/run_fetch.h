@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_fetch.h: a closed run's file, from peer to peer: method 2, RUN.
+ * run_fetch.h: a closed run's file, from peer to peer: method 3, RUN.
  *
  * An invite names the hash of the run file, so a peer that has an invite alone takes the file from
  * any member and believes no one: it asks one address after another, judges what comes, names a
@@ -21,7 +21,7 @@
 #include "cli/runfile.h"
 #include "rpc/rpc.h"
 
-#define HTH_METHOD_RUN          2
+#define HTH_METHOD_RUN          3
 #define HTH_RUN_FETCH_ADDRS_MAX 64
 
 /* A hth_rpc_handler_fn; its arg is a blob with the file's text, which outlives the endpoint. */

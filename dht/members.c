@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* members.c: a board and a publisher of passes, and likewise of the list of revoked invites. */
+/* members.c: a board and a publisher of passes, and likewise of the lists of revoked invites. */
 #include "dht/members.h"
 
 #include "core/map.h"
@@ -23,13 +23,13 @@ struct hth_members {
     struct hth_map *by_key;
     struct hth_board *board;
     struct hth_publisher *publisher;
-    /* the list that holds */
-    struct hth_revoked revoked;
-    uint8_t list[HTH_REVOKED_BYTES_MAX];
-    size_t list_len;
     struct hth_topic list_topic;
     struct hth_board *list_board;
-    struct hth_publisher *list_publisher;
+    struct list_part {
+        struct hth_members *of;
+        size_t place; /* in the set */
+        struct hth_publisher *publisher;
+    } list[HTH_REVOKED_LISTS];
 };
 
 /* Called for each renewal, too, so that a pass that ends is not believed for longer than a life. */
@@ -104,46 +104,41 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 
 static enum hth_err fill_list(void *arg, struct hth_writer *w)
 {
-    const struct hth_members *m = arg;
-    hth_write_bytes(w, m->list, m->list_len);
+    const struct list_part *part = arg;
+    size_t len;
+    const uint8_t *list = hth_revoked_set_at(part->of->opts.revoked, part->place, &len);
+    hth_write_bytes(w, list, len);
     return w->err;
 }
 
-static enum hth_err publish_list(struct hth_members *m)
+void hth_members_revoked(struct hth_members *m)
 {
-    const struct hth_publisher_opts opts = {.life_us = REVOKED_LIFE_US};
-    if (m->list_publisher != NULL)
-        hth_publisher_update(m->list_publisher, 0);
-    else if (m->opts.publishes)
-        return hth_publisher_new(m->env, m->dht, &m->list_topic, &opts, fill_list, m,
-                                 &m->list_publisher);
-    return HTH_OK;
+    struct hth_publisher_opts opts = {.life_us = REVOKED_LIFE_US};
+    for (size_t i = 0; m->opts.publishes && i < hth_revoked_set_count(m->opts.revoked); i++) {
+        struct list_part *part = &m->list[i];
+        if (part->publisher != NULL) {
+            hth_publisher_update(part->publisher, 0);
+            continue;
+        }
+        *part = (struct list_part){.of = m, .place = i};
+        opts.part = (uint8_t)i;
+        enum hth_err err = hth_publisher_new(m->env, m->dht, &m->list_topic, &opts, fill_list, part,
+                                             &part->publisher);
+        HTH_ASSERT(err == HTH_OK);
+    }
 }
 
-enum hth_err hth_members_revoke(struct hth_members *m, const uint8_t *data, size_t len)
-{
-    struct hth_revoked list;
-    HTH_TRY(hth_revoked_read(m->env->crypto, &m->run, data, len, &list));
-    if (list.seq <= m->revoked.seq)
-        return HTH_E_STALE;
-    m->revoked = list;
-    m->run.revoked = m->revoked.serial;
-    m->run.revoked_count = m->revoked.count;
-    memcpy(m->list, data, len);
-    m->list_len = len;
-    return publish_list(m);
-}
-
-/* Accepts copies of the present list, too: a refused record would be judged again. */
+/* Accepts copies of the present lists, too: a refused record would be judged again. */
 static enum hth_err on_list(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_members *m = arg;
     *user = m;
-    if (rec->payload_len == m->list_len && memcmp(rec->payload, m->list, m->list_len) == 0)
+    if (hth_revoked_set_knows(m->opts.revoked, rec->payload, rec->payload_len))
         return HTH_OK;
-    HTH_TRY(hth_members_revoke(m, rec->payload, rec->payload_len));
+    HTH_TRY(hth_revoked_set_take(m->opts.revoked, rec->payload, rec->payload_len));
+    hth_members_revoked(m);
     if (m->opts.on_revoked != NULL)
-        m->opts.on_revoked(m->opts.arg, &m->revoked, m->list, m->list_len);
+        m->opts.on_revoked(m->opts.arg);
     return HTH_OK;
 }
 
@@ -164,6 +159,7 @@ static enum hth_err open_boards(struct hth_members *m)
     hth_topic_init(&m->list_topic, m->env->crypto, m->opts.network, HTH_RECORD_REVOKED, "", 0);
     HTH_TRY(hth_board_new(m->env, m->dht, &topic, NULL, &ops, m, &m->board));
     HTH_TRY(hth_board_new(m->env, m->dht, &m->list_topic, NULL, &list_ops, m, &m->list_board));
+    hth_members_revoked(m);
     if (!m->opts.publishes)
         return HTH_OK;
     return hth_publisher_new(m->env, m->dht, &topic, &opts, fill, m, &m->publisher);
@@ -194,7 +190,8 @@ void hth_members_free(struct hth_members *m)
     if (m == NULL)
         return;
     m->dht->admits = NULL;
-    hth_publisher_free(m->list_publisher);
+    for (size_t i = 0; i < HTH_REVOKED_LISTS; i++)
+        hth_publisher_free(m->list[i].publisher);
     hth_publisher_free(m->publisher);
     hth_board_free(m->list_board);
     hth_board_free(m->board);

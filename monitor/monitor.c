@@ -78,6 +78,7 @@ void hth_monitor_now(struct hth_monitor *m, struct hth_run_now *out)
                                 .left_s = NAN,
                                 .samples = m->samples,
                                 .join_command = m->opts.join_command,
+                                .join_ask = m->opts.join_ask,
                                 .join_complete = m->opts.join_complete,
                                 .test = m->test,
                                 .test_count = m->test_count,

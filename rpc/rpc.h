@@ -235,8 +235,6 @@ void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
 void hth_rpc_lives(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* Ends connections whose pass has one of these serials, or its deputy has: E_PASS_REVOKED. */
-void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count);
 struct hth_rpc_stats {
     uint64_t calls, calls_ok, calls_failed, calls_canceled, calls_refused;
     uint64_t requests, requests_refused, late_replies;

@@ -40,7 +40,7 @@ static void invite_is_read_as_written(void **state)
         assert_memory_equal(&got, &p.invite, sizeof(got));
         /* The invite alone is enough to judge others. */
         hth_invite_run(p.crypto, &got, &run);
-        size_t len = hth_invite_creds(p.crypto, &got, &p.peer_pub, NOW_US, creds);
+        size_t len = hth_invite_creds(p.crypto, &got, &p.peer, NOW_US, creds);
         assert_ok(hth_creds_check(p.crypto, &run, &p.peer_id, creds, len, NOW_US, &grant));
         p.crypto->hash(text, strlen(text), &hash);
         hth_hex(hash.b, sizeof(hash.b), hex);

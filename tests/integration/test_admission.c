@@ -17,7 +17,7 @@
 #define NETWORK_CODE   4
 #define ADMISSION_CODE 6
 
-static const char *owner_dir; /* of the test's place */
+static const char *owner_dir = "owner"; /* in the place */
 
 /* Begins the run with one command: its node owns it. Returns the invite for everybody, as a flag
  * takes it. */
@@ -116,6 +116,29 @@ static const char *forge(struct toy *t, const char *from, const char *name, int6
     return place_text(p, "@%s/%s.invite", p->root, name);
 }
 
+/* Runs `hearth owner` with these words in a folder, and expects the exit code. */
+#define OWNER(p, name, code, ...) owner_run(p, name, code, (const char *[]){__VA_ARGS__, NULL})
+static struct proc *owner_run(struct place *p, const char *name, int code, const char *const *words)
+{
+    const char *argv[24] = {"owner"};
+    size_t n = 1;
+    for (; words[n - 1] != NULL; n++)
+        argv[n] = words[n - 1];
+    struct proc *proc = place_start(p, name, argv);
+    assert_int_equal(proc_wait(proc), code);
+    return proc;
+}
+
+/* Keeps what it said as an invite; returns the flag's text. */
+static const char *keep(struct place *p, struct proc *proc, const char *name)
+{
+    size_t len;
+    char *text = place_read(proc->out, &len);
+    place_write(p, place_text(p, "%s.invite", name), text, len);
+    free(text);
+    return place_text(p, "@%s/%s.invite", p->root, name);
+}
+
 static void invited_peers_train(void **state)
 {
     struct place *p = *state;
@@ -161,13 +184,137 @@ static void invited_peers_train(void **state)
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "\"silent\":false");
     proc_must_say(proc, "\"experts\":8");
+    /* The list says how others join: by the public invite of the one who looks, or through whom. */
+    proc = START(p, "look", "status", "--invite", ben);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "to join, ask the run's owner for an invite");
+    const char *all = keep(p,
+                           OWNER(p, "all", 0, "invite", "--dir", place_path(p, owner_dir), "--run",
+                                 t.run, "--name", "all", "--public", "--address", t.addr[1]),
+                           "all");
+    proc = START(p, "public", "status", "--invite", all);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "anybody may join: hearth serve --experts 8 --invite hearth1.");
     proc = START(p, "list", "owner", "list", "--dir", place_path(p, owner_dir));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
     place_end(p);
 }
 
-/* The owner's word ends a member's part in the run, and the others keep that word. */
+static void must_hold(struct place *p, const char *invite)
+{
+    struct proc *proc = START(p, "show", "invite", "show", invite);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "It holds.");
+}
+
+/* The public key in a folder. */
+static const char *public_key(struct place *p, const char *dir)
+{
+    size_t len;
+    char *key = place_read(place_path(p, place_text(p, "%s/key", dir)), &len);
+    const char *hex = place_text(p, "%.64s", key + len - 65);
+    free(key);
+    return hex;
+}
+
+/* Deputies and a successor sign, each within its rights; no word of it needs a network. */
+static void others_sign_for_the_owner(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    close_run(&t);
+    const char *dir = place_path(p, "owner"), *none = place_path(p, "none");
+    const char *sara_dir = place_path(p, "sara"), *role = hth_err_text(HTH_E_PASS_ROLE);
+    const char *dora = keep(p,
+                            OWNER(p, "dora", 0, "deputy", "--dir", dir, "--run", t.run, "--name",
+                                  "dora", "--roles", "train,serve"),
+                            "dora");
+    const char *ben =
+        keep(p, OWNER(p, "ben", 0, "invite", "--as", dora, "--dir", none, "--name", "ben"), "ben");
+    must_hold(p, ben);
+    struct proc *proc = OWNER(p, "more", ADMISSION_CODE, "invite", "--as", dora, "--dir", none,
+                              "--name", "zoe", "--roles", "watch");
+    proc_must_say(proc, "this deputy has train,serve, and can't give watch");
+    proc_must_say(proc, role);
+    proc =
+        OWNER(p, "depth", ADMISSION_CODE, "deputy", "--as", dora, "--dir", none, "--name", "zoe");
+    proc_must_say(proc, "a deputy can't name a deputy");
+    proc =
+        OWNER(p, "member", ADMISSION_CODE, "invite", "--as", ben, "--dir", none, "--name", "zoe");
+    proc_must_say(proc, "only the text of a deputy or a successor can sign");
+
+    OWNER(p, "key", 0, "init", "--dir", sara_dir);
+    const char *key = public_key(p, "sara");
+    const char *heir = keep(
+        p, OWNER(p, "heir", 0, "successor", key, "--dir", dir, "--run", t.run, "--name", "sara"),
+        "heir");
+    proc = OWNER(p, "early", ADMISSION_CODE, "invite", "--as", heir, "--dir", sara_dir, "--name",
+                 "zoe");
+    proc_must_say(proc, hth_err_text(HTH_E_PASS_EARLY));
+    heir = keep(p,
+                OWNER(p, "now", 0, "successor", key, "--dir", dir, "--run", t.run, "--name", "sara",
+                      "--silence", "0"),
+                "heir");
+    proc = OWNER(p, "other", ADMISSION_CODE, "invite", "--as", heir, "--dir", dir, "--name", "zoe");
+    proc_must_say(proc, "is not the key that its text was made for");
+    const char *dave =
+        keep(p, OWNER(p, "dave", 0, "deputy", "--as", heir, "--dir", sara_dir, "--name", "dave"),
+             "dave");
+    must_hold(p, keep(p, OWNER(p, "eve", 0, "invite", "--as", dave, "--dir", none, "--name", "eve"),
+                      "eve"));
+    proc = OWNER(p, "third", ADMISSION_CODE, "successor", key, "--as", heir, "--dir", sara_dir,
+                 "--name", "zoe");
+    proc_must_say(proc, "a successor can't name a successor");
+    place_end(p);
+}
+
+/* The owner's key comes back from its copy, with the passphrase alone, and is said nowhere. */
+static void key_comes_back(void **state)
+{
+    struct place *p = *state;
+    struct stat st;
+    size_t len, n;
+    const char *dir = place_path(p, "owner"), *file = place_path(p, "copy");
+    const char *pass = place_text(p, "@%s/pass", p->root);
+    OWNER(p, "init", 0, "init", "--dir", dir);
+    place_write(p, "pass", "open sesame\n", 12);
+    place_write(p, "shortpass", "sesame\n", 7);
+    proc_must_say(OWNER(p, "short", 2, "backup", file, "--dir", dir, "--passphrase",
+                        place_text(p, "@%s/shortpass", p->root)),
+                  "at least 8 bytes");
+    OWNER(p, "backup", 0, "backup", file, "--dir", dir, "--passphrase", pass);
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    proc_must_say(OWNER(p, "twice", 1, "backup", file, "--dir", dir, "--passphrase", pass),
+                  "it exists");
+    proc_must_say(OWNER(p, "there", 3, "restore", file, "--dir", dir, "--passphrase", pass),
+                  "there is a key already");
+    const char *back = place_path(p, "back");
+    place_write(p, "wrong", "open sesamo\n", 12);
+    proc_must_say(OWNER(p, "wrong", 3, "restore", file, "--dir", back, "--passphrase",
+                        place_text(p, "@%s/wrong", p->root)),
+                  "the passphrase is another one");
+    OWNER(p, "restore", 0, "restore", file, "--dir", back, "--passphrase", pass);
+    char *key = place_read(place_path(p, "owner/key"), &len);
+    char *again = place_read(place_path(p, "back/key"), &n);
+    assert_int_equal(len, n);
+    assert_memory_equal(key, again, len);
+    assert_int_equal(stat(place_path(p, "back/key"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    char *secret = strchr(key, '\n') + 1, *copy = place_read(file, &n);
+    secret[64] = '\0';
+    assert_null(strstr(copy, secret));
+    for (size_t i = 0; i < p->proc_count; i++)
+        assert_false(proc_said(&p->proc[i], secret) || proc_said(&p->proc[i], "open sesam"));
+    free(copy);
+    free(again);
+    free(key);
+    place_end(p);
+}
+
+/* A deputy's word ends a member's part in the run, and the others keep that word. */
 static void revoked_member_ends(void **state)
 {
     struct place *p = *state;
@@ -176,7 +323,16 @@ static void revoked_member_ends(void **state)
     struct hth_cert cert;
     toy_init(&t, p, 1000000);
     close_run(&t);
-    const char *ana = invite(&t, "ana", "serve"), *ben = invite(&t, "ben", "train");
+    const char *ana = invite(&t, "ana", "serve"), *none = place_path(p, "none");
+    /* A deputy invited ben, and ends it. */
+    const char *dora = keep(p,
+                            OWNER(p, "dora", 0, "deputy", "--dir", place_path(p, "owner"), "--run",
+                                  t.run, "--name", "dora", "--address", t.addr[1]),
+                            "dora");
+    const char *ben = keep(p,
+                           OWNER(p, "ben", 0, "invite", "--as", dora, "--dir", none, "--name",
+                                 "ben", "--roles", "train"),
+                           "ben");
     t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
                    place_path(p, "node"));
     proc_wait_text(t.node, "you are the first of run 'toy'");
@@ -189,10 +345,9 @@ static void revoked_member_ends(void **state)
 
     read_invite(ben, &got);
     hth_invite_cert(&got, &cert);
-    struct proc *proc = START(p, "revoke", "owner", "revoke",
-                              place_text(p, "%llu", (unsigned long long)cert.serial), "--dir",
-                              place_path(p, owner_dir), "--run", t.run, "--join", t.addr[1]);
-    assert_int_equal(proc_wait(proc), 0);
+    struct proc *proc =
+        OWNER(p, "revoke", 0, "revoke", place_text(p, "%llu", (unsigned long long)cert.serial),
+              "--as", dora, "--dir", none);
     proc_must_say(proc, "revoked");
     assert_int_equal(proc_wait(t.trainer), ADMISSION_CODE);
     proc_must_say(t.trainer, hth_err_text(HTH_E_PASS_REVOKED));
@@ -255,7 +410,8 @@ static void bad_invites_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASE(invited_peers_train), CASE(revoked_member_ends),
+    const struct CMUnitTest tests[] = {CASE(invited_peers_train), CASE(others_sign_for_the_owner),
+                                       CASE(key_comes_back), CASE(revoked_member_ends),
                                        CASE(bad_invites_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
