@@ -107,6 +107,13 @@ struct hth_grant {
     char name[HTH_CERT_NAME_MAX + 1];
 };
 
+/* The pass that every key holds in a run without an owner: whatever asks for class or roles decides
+ * there as in a closed run. */
+#define HTH_GRANT_IMPLICIT                                                                         \
+    {                                                                                              \
+        .class = HTH_MEMBER, .roles = HTH_MAY_ALL, .until_us = INT64_MAX                           \
+    }
+
 void hth_run_id(const struct hth_crypto *crypto, const struct hth_pubkey *owner,
                 const struct hth_hash *run_file, struct hth_hash *out);
 

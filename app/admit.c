@@ -85,6 +85,15 @@ static enum hth_err find_run(struct hth_env *env, const struct hth_cli_net *net,
 {
     struct hth_hash run_file;
     bool closed = run != NULL && hth_config_closed(run, env->crypto, &run_file, out);
+    if ((closed || net->invited) && net->network != NULL) {
+        hth_cli_say_error("--network: the run file and the invites name a closed run: leave it "
+                          "out");
+        return HTH_E_USAGE;
+    }
+    if ((closed || net->invited) && net->open_to_anyone) {
+        hth_cli_say_error("--open-to-anyone: the run has an owner, who invites: leave it out");
+        return HTH_E_USAGE;
+    }
     if (run == NULL && net->invited)
         hth_invite_run(env->crypto, &net->invite, out);
     if (closed && !net->invited) {

@@ -38,7 +38,7 @@ const struct hth_admission *hth_admit_rpc(const struct hth_admit *admit);
 /* Keeps the lists, of which one is newer. Errors: those of hth_grant_check on our own invite. */
 enum hth_err hth_admit_revoked(struct hth_env *env, struct hth_admit *admit) HTH_MUST;
 
-/* The word that follows `hearth serve --run FILE` for whoever wants to join, a heap string: an
+/* The words that follow `hearth serve --experts 8` for whoever wants to join, a heap string: an
  * --invite that is public; or `--invite INVITE`, and *ask is the name of who gives one. NULL: the
  * run is open. */
 char *hth_admit_join(const struct hth_admit *admit, const struct hth_cli_net *net,

@@ -228,16 +228,14 @@ static void say_page(const struct monitor_verb *m)
 static char *join_command(struct monitor_verb *m)
 {
     const char *run = m->at.run_path != NULL ? m->at.run_path : "FILE", *file = strrchr(run, '/');
-    char *invite = hth_admit_join(&m->at.peer.admit, &m->at.net, m->join_ask);
-    bool joins = m->join_at != NULL || invite == NULL; /* an invite has addresses */
-    char *command = hth_asprintf("hearth serve --run %s%s%s%s%s", file != NULL ? file + 1 : run,
-                                 joins ? " --join " : "",
-                                 m->join_at != NULL ? m->join_at
-                                 : joins            ? "ADDR:PORT"
-                                                    : "",
-                                 invite != NULL ? " " : "", invite != NULL ? invite : "");
+    char *invite = hth_admit_join(&m->at.peer.admit, &m->at.net, m->join_ask), *command;
+    if (invite != NULL) /* it has addresses, and its peers have the run file */
+        command = hth_asprintf("hearth serve --experts 8 %s", invite);
+    else
+        command = hth_asprintf("hearth serve --run %s --join %s", file != NULL ? file + 1 : run,
+                               m->join_at != NULL ? m->join_at : "ADDR:PORT");
     m->join_complete =
-        m->at.run_path != NULL && m->join_ask[0] == '\0' && (m->join_at != NULL || invite != NULL);
+        invite != NULL ? m->join_ask[0] == '\0' : m->at.run_path != NULL && m->join_at != NULL;
     hth_free(invite);
     return command;
 }

@@ -235,18 +235,8 @@ int hth_verb_owner(int argc, char **argv)
     struct hth_owner o = {.silence_days = 30};
     if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
         return HTH_EXIT_USAGE;
-    char *base = hth_cli_default_dir();
-    char *dir = o.dir != NULL ? hth_strdup(o.dir) : hth_asprintf("%s/owner", base);
-    o.dir = dir;
-    o.key_path = hth_asprintf("%s/key", dir);
-    o.list_path = hth_asprintf("%s/invites", dir);
+    hth_owner_open(&o);
     enum hth_err err = find(o.word)->run(&o);
-    explicit_bzero(&o.secret, sizeof(o.secret));
-    explicit_bzero(&o.as, sizeof(o.as));
-    explicit_bzero(&o.base, sizeof(o.base));
-    hth_free(o.list_path);
-    hth_free(o.key_path);
-    hth_free(dir);
-    hth_free(base);
+    hth_owner_close(&o);
     return err == HTH_OK ? o.code : hth_exit_of(err);
 }

@@ -29,7 +29,7 @@ struct hth_owner {
     int64_t silence_days;
     struct hth_invite as;
 
-    char *key_path, *list_path;
+    char *own_dir, *key_path, *list_path;
     int code; /* to exit with, if no step fails */
     /* the signer, by hth_owner_signer */
     struct hth_secret secret;
@@ -46,6 +46,13 @@ struct hth_owner_entry {
     char roles[48], run[HTH_NAME_LEN_MAX + 1], name[HTH_CERT_NAME_MAX + 1], kind[16];
 };
 
+/* Sets the paths: of o->dir, or of the default folder. */
+void hth_owner_open(struct hth_owner *o);
+/* Frees them, and forgets the secrets. */
+void hth_owner_close(struct hth_owner *o);
+/* Signs what word and flags ask for, and enters it in the list. */
+enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out,
+                            struct hth_cert *cert) HTH_MUST;
 /* Loads DIR/key. Errors: E_BAD_KEY (there is none), those of hth_identity_load. */
 enum hth_err hth_owner_key(const struct hth_owner *o, struct hth_secret *out) HTH_MUST;
 /* Finds key, run and chain, by --as or by DIR and --run. */
@@ -73,9 +80,10 @@ struct hth_owner_news {
     const struct hth_addr *through; /* peers to join through, besides --join */
     size_t through_count;
 };
-/* Joins the run's swarm as a peer of a moment, signs the list once what the network has lies in it,
+/* Joins that network as a peer of a moment, signs the list once what the network has lies in it,
  * and ends once the DHT has it: the members take it from there. Returns an exit code; news->len is
  * 0 if it was not signed. */
-int hth_owner_publish(const struct hth_cli_net *net, const char *run, struct hth_owner_news *news);
+int hth_owner_publish(const struct hth_cli_net *net, const char *network,
+                      struct hth_owner_news *news);
 
 #endif

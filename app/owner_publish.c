@@ -110,14 +110,15 @@ static void on_joined(void *arg)
         end(p, err);
 }
 
-int hth_owner_publish(const struct hth_cli_net *net, const char *run, struct hth_owner_news *news)
+int hth_owner_publish(const struct hth_cli_net *net, const char *network,
+                      struct hth_owner_news *news)
 {
     const struct hth_cli_log log = {0};
     struct publishing p = {.news = news};
     const struct hth_peer_opts opts = {.verb = "owner",
                                        .net = net,
                                        .log = &log,
-                                       .network = run,
+                                       .network = network,
                                        .quiet = true,
                                        .ephemeral = true,
                                        .also = news->through,

@@ -3,6 +3,7 @@
 #include "app/owner_int.h"
 
 #include "core/mem.h"
+#include "core/name.h"
 #include "net/crypto.h"
 #include "net/net.h"
 
@@ -118,6 +119,7 @@ static enum hth_err read_entry(const char *what, uint64_t *out)
 static enum hth_err publish(struct revoking *r)
 {
     struct hth_owner *o = r->owner;
+    char network[HTH_NAME_LEN_MAX + 1];
     struct hth_owner_news news = {.run = &o->run,
                                   .list = &r->list,
                                   .sign = sign,
@@ -126,7 +128,7 @@ static enum hth_err publish(struct revoking *r)
                                   .through_count = o->base.addr_count};
     HTH_TRY(read_list(r));
     r->list.by = o->by;
-    o->code = hth_owner_publish(&o->net, o->base.run, &news);
+    o->code = hth_owner_publish(&o->net, hth_network_of(o->base.run, &o->run.id, network), &news);
     if (o->code != HTH_EXIT_OK && news.len == 0)
         HTH_TRY(sign(r, &news));
     if (o->code != HTH_EXIT_OK)

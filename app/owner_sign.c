@@ -31,6 +31,26 @@ int64_t hth_owner_now_us(void)
     return now.tv_sec * HTH_US_PER_S + now.tv_nsec / 1000;
 }
 
+void hth_owner_open(struct hth_owner *o)
+{
+    char *base = hth_cli_default_dir();
+    o->own_dir = o->dir != NULL ? hth_strdup(o->dir) : hth_asprintf("%s/owner", base);
+    o->dir = o->own_dir;
+    o->key_path = hth_asprintf("%s/key", o->dir);
+    o->list_path = hth_asprintf("%s/invites", o->dir);
+    hth_free(base);
+}
+
+void hth_owner_close(struct hth_owner *o)
+{
+    explicit_bzero(&o->secret, sizeof(o->secret));
+    explicit_bzero(&o->as, sizeof(o->as));
+    explicit_bzero(&o->base, sizeof(o->base));
+    hth_free(o->list_path);
+    hth_free(o->key_path);
+    hth_free(o->own_dir);
+}
+
 /* ---- the key ------------------------------------------------------------------------------- */
 
 static enum hth_err load_key(const struct hth_owner *o, struct hth_secret *out, bool *made)
@@ -334,19 +354,26 @@ static void explain(const struct hth_owner *o, const struct hth_cert *cert)
     }
 }
 
+enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out, struct hth_cert *cert)
+{
+    memset(cert, 0, sizeof(*cert));
+    HTH_TRY(hth_owner_signer(o));
+    *out = o->base;
+    HTH_TRY(resolve(o, out));
+    fill(o, cert);
+    HTH_TRY(check_rights(o, cert));
+    HTH_TRY(find_key(o, out, &cert->key));
+    HTH_TRY(hth_cert_write(hth_crypto_openssl(), cert, &o->secret, out->cert, &out->cert_len));
+    return note(o, cert);
+}
+
 enum hth_err hth_owner_invite(struct hth_owner *o)
 {
-    struct hth_cert cert = {.serial = 0};
+    struct hth_cert cert;
+    struct hth_invite invite;
     char text[HTH_INVITE_TEXT_MAX];
-    HTH_TRY(hth_owner_signer(o));
-    struct hth_invite invite = o->base;
-    HTH_TRY(resolve(o, &invite));
-    fill(o, &cert);
-    HTH_TRY(check_rights(o, &cert));
-    HTH_TRY(find_key(o, &invite, &cert.key));
-    HTH_TRY(hth_cert_write(hth_crypto_openssl(), &cert, &o->secret, invite.cert, &invite.cert_len));
+    HTH_TRY(hth_owner_sign(o, &invite, &cert));
     HTH_TRY(hth_invite_write(&invite, text));
-    HTH_TRY(note(o, &cert));
     explain(o, &cert);
     hth_say("%s", text);
     explicit_bzero(&invite.seed, sizeof(invite.seed));

@@ -40,15 +40,16 @@ struct hth_peer_opts {
     struct hth_env *env; /* of an ephemeral peer: the caller's, who frees it later; NULL: its own */
     const struct hth_cli_net *net;
     const struct hth_cli_log *log;
-    const char *network;           /* NULL: the name is not known, join any (status) */
     const struct hth_runfile *run; /* NULL: not known (status, node) */
-    uint8_t roles;     /* in a closed run: the rights of which this verb needs one; 0: none */
-    bool rpc_listens;  /* accept calls; else the endpoint only dials */
-    bool dials_only;   /* client mode: announce no address */
-    bool may_be_first; /* finding no other peer of this network is no error (serve, node) */
-    bool quiet;        /* no banner (status) */
-    bool ephemeral;    /* a key for this process only, any free port (status) */
-    bool offline;      /* no DHT, no endpoint: only the loop (train --local) */
+    const char *network; /* NULL: by --network, the run file or the invite; none: any (status) */
+    uint8_t roles;       /* in a closed run: the rights of which this verb needs one; 0: none */
+    bool rpc_listens;    /* accept calls; else the endpoint only dials */
+    bool dials_only;     /* client mode: announce no address */
+    bool may_be_first;   /* finding no other peer of this network is no error (serve, node) */
+    bool quiet;          /* no banner (status) */
+    bool ephemeral;      /* a key for this process only, any free port (status) */
+    bool tries_on;       /* ephemeral, and yet tries to join until it succeeds */
+    bool offline;        /* no DHT, no endpoint: only the loop (train --local) */
     /* Judges the state folder once it is locked and before anything is made; prints errors. */
     enum hth_err (*check_dir)(void *arg, const char *dir);
     void *check_arg;
@@ -63,6 +64,7 @@ struct hth_peer {
     struct hth_dht *dht;
     struct hth_opendht *opendht;
     struct hth_rpc *rpc;
+    struct hth_blob *run_text;   /* the run file, for peers that ask for it; NULL: not known */
     struct hth_admit admit;      /* to a closed run */
     struct hth_members *members; /* of it; NULL: the run is open */
     struct hth_lists *lists;     /* of revoked invites, with it */
@@ -73,7 +75,8 @@ struct hth_peer {
     struct hth_addr listen;    /* where we listen, with the real port */
     struct hth_addr announce;  /* where others dial us; family 0: they can't */
     char *dir;
-    char *network;
+    char *name;    /* of the run, for people and folders; "": not known */
+    char *network; /* of the run (core/name.h), for records and HELLO; "": not known */
     /* set by the verb before hth_peer_run */
     hth_fn *on_joined; /* a DHT node answered, or there is none to join */
     hth_fn *on_drain;  /* first Ctrl-C; must lead to hth_peer_stop */
@@ -86,6 +89,7 @@ struct hth_peer {
     hth_rpc_peer_lost_fn *on_peer_lost;
     void *on_peer_lost_arg;
     int64_t started_us;       /* wall clock */
+    bool stays;               /* on this machine: it takes part in a run without an owner */
     bool joined;              /* a peer answered, or there is none to join */
     enum hth_reach reachable; /* at `announce`, by what other peers say */
     /* private */

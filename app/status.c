@@ -14,6 +14,7 @@
 #include "cli/json.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/name.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -172,8 +173,7 @@ static void print_join(const struct status *s)
     char ask[HTH_CERT_NAME_MAX + 16];
     char *join = hth_admit_join(&s->at.peer.admit, &s->at.net, ask);
     if (join != NULL && ask[0] == '\0')
-        printf("\nanybody may join: hearth serve --run %s %s\n",
-               s->at.run_path != NULL ? s->at.run_path : "FILE", join);
+        printf("\nanybody may join: hearth serve --experts 8 %s\n", join);
     else if (join != NULL)
         printf("\nto join, ask %s for an invite\n", ask);
     hth_free(join);
@@ -182,9 +182,10 @@ static void print_join(const struct status *s)
 static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
+    char name[HTH_NAME_LEN_MAX + 1];
     hth_census_stats(s->at.peer.census, &seen);
-    printf("run '%s': %zu peer%s\n\n", s->gather->network, s->gather->peer_count,
-           s->gather->peer_count == 1 ? "" : "s");
+    printf("run '%s': %zu peer%s\n\n", hth_network_name(s->gather->network, name),
+           s->gather->peer_count, s->gather->peer_count == 1 ? "" : "s");
     print_peers(s);
     if (s->gather->layer_count > 0)
         printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",

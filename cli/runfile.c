@@ -500,7 +500,10 @@ static bool is_canonical(const struct key *k)
 char *hth_runfile_canonical(const struct hth_runfile *run)
 {
     char least[64], error[HTH_RUNFILE_ERROR_MAX], value[1024], usual[1024];
-    struct hth_runfile *base;
+    struct hth_runfile *base, *read = NULL;
+    if (run->text != NULL && hth_runfile_parse("itself", (const uint8_t *)run->text,
+                                               strlen(run->text), &read, error) == HTH_OK)
+        run = read;
     const char *of_kind = model_kinds[run->model.kind].str;
     snprintf(least, sizeof(least), "run: '-'\nmodel: {kind: %s}\n", of_kind);
     enum hth_err err =
@@ -517,6 +520,7 @@ char *hth_runfile_canonical(const struct hth_runfile *run)
         out = longer;
     }
     hth_runfile_free(base);
+    hth_runfile_free(read);
     return out;
 }
 

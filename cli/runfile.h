@@ -198,7 +198,8 @@ const char *hth_runfile_about(const char *path);
 
 /* The canonical form: a line `key = value` for each value that is not the default of its
  * model.kind, without data.path, which differs between machines, and without admission. So neither
- * comments nor the keys of a later version change it. Heap string. */
+ * comments nor the keys of a later version change it, nor options that were written over values
+ * since the file was read. Heap string. */
 char *hth_runfile_canonical(const struct hth_runfile *run);
 
 /* The type of rows on the wire: train.wire, or the meaning of `auto`. */

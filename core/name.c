@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/name.h"
 
+#include "core/bytes.h"
+
+#include <stdio.h>
 #include <string.h>
+
+#define MARK      '~'
+#define ID_DIGITS (2 * HTH_NETWORK_ID_BYTES)
 
 /* Length of the valid UTF-8 sequence at p, or 0 (overlong forms, surrogates, beyond U+10FFFF). */
 static size_t utf8_len(const uint8_t *p, size_t left)
@@ -59,4 +65,26 @@ enum hth_err hth_name_check(const char *name, size_t len)
         i += n;
     }
     return HTH_OK;
+}
+
+const char *hth_network_of(const char *run, const struct hth_hash *id,
+                           char out[HTH_NAME_LEN_MAX + 1])
+{
+    char digits[ID_DIGITS + 1];
+    size_t len = strnlen(run, HTH_NAME_LEN_MAX - ID_DIGITS - 1);
+    while (len > 0 && ((uint8_t)run[len] & 0xC0) == 0x80) /* within a character */
+        len--;
+    hth_hex(id->b, HTH_NETWORK_ID_BYTES, digits);
+    snprintf(out, HTH_NAME_LEN_MAX + 1, "%.*s%c%s", (int)len, run, MARK, digits);
+    return out;
+}
+
+const char *hth_network_name(const char *network, char out[HTH_NAME_LEN_MAX + 1])
+{
+    snprintf(out, HTH_NAME_LEN_MAX + 1, "%s", network);
+    char *mark = strrchr(out, MARK);
+    if (mark != NULL && strspn(mark + 1, "0123456789abcdef") == ID_DIGITS &&
+        mark[1 + ID_DIGITS] == '\0')
+        *mark = '\0';
+    return out;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/name.h"
 #include "dht/board.h"
 #include "dht/census_int.h"
 #include "dht/peers.h"
@@ -25,6 +26,7 @@ struct hth_census {
     struct hth_env *env;
     struct hth_board *board;
     struct hth_record_cache *cache;
+    char run[HTH_NAME_LEN_MAX + 1]; /* the name in our network; "": of all */
     struct census_entry **nodes; /* in order of arrival */
     uint32_t count, capacity;
     struct hth_census_stats stats;
@@ -126,6 +128,19 @@ void hth_census_count_expired(struct hth_census_stats *s, const struct hth_crypt
     hth_beacon_clear(&beacon);
 }
 
+/* A network of the same name differs in its run file or its owner: people are told which. */
+static void note_namesake(struct hth_census *census, const struct hth_record *rec)
+{
+    struct hth_beacon beacon;
+    char run[HTH_NAME_LEN_MAX + 1];
+    if (census->stats.namesake[0] != '\0' ||
+        hth_beacon_read(rec->payload, rec->payload_len, &beacon) != HTH_OK)
+        return;
+    if (strcmp(hth_network_name(beacon.network, run), census->run) == 0)
+        memcpy(census->stats.namesake, beacon.network, sizeof(beacon.network));
+    hth_beacon_clear(&beacon);
+}
+
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
 {
     struct hth_census *census = arg;
@@ -137,6 +152,7 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
     switch (err) {
     case HTH_E_WRONG_RUN:
         s->wrong_network++;
+        note_namesake(census, rec);
         break;
     case HTH_E_CLOCK_SKEW:
         s->clock_ahead++;
@@ -168,6 +184,8 @@ enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char
     struct hth_census *census = hth_new(struct hth_census);
     census->env = env;
     census->cache = hth_record_cache_new();
+    if (network != NULL)
+        hth_network_name(network, census->run);
     opts.cache = census->cache;
     opts.any_network = network == NULL;
     /* All networks share the beacons' topic, so without a network its name is not used. */

@@ -15,7 +15,7 @@
  *                runs   (1): number v, then per run: gap v since the last run's end, length - 1 v
  *                bitmap (2): first v, bits v, ceil(bits / 8) bytes, lowest bit first
  *   beacon  format 1 (= 2), flags 1 (= 0), oldest and newest protocol 2 + 2, role 1, host
- *           network name s
+ *           network s (core/name.h)
  *           number of layers v, then per layer: name s, axes 1, sizes v, kind s, d v, block rows v,
  *           experts v
  *

@@ -74,7 +74,7 @@ struct hth_record {
     size_t payload_len;
 };
 
-/* The first 8 bytes of the hash of a network's name. */
+/* The first 8 bytes of the hash of a network (core/name.h). */
 uint64_t hth_network_tag(const struct hth_crypto *crypto, const char *network);
 /* All networks share the beacons' topic, so that a peer can detect that it joined the wrong one:
  * pass the kind HTH_RECORD_BEACON and an empty name. */

@@ -309,11 +309,10 @@ void hth_rpc_conn_maybe_finish(struct rpc_conn *c)
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
-/* In an open run every peer has all rights. */
 static enum hth_err check_pass(struct rpc_conn *c, const struct hth_frame_msg *m)
 {
     const struct hth_admission *a = c->rpc->opts.admission;
-    struct hth_grant grant = {.class = HTH_MEMBER, .roles = HTH_MAY_ALL};
+    struct hth_grant grant = HTH_GRANT_IMPLICIT;
     if (a != NULL)
         HTH_TRY(a->admit(a->arg, &c->peer->id, m->u.hello.pass, m->u.hello.pass_len, &grant));
     c->grant = grant;

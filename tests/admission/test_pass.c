@@ -5,6 +5,7 @@
  */
 #include "admission/party.h"
 
+#include "core/name.h"
 #include "golden_pass.h"
 
 static void credentials_have_golden_bytes(void **state)
@@ -13,8 +14,11 @@ static void credentials_have_golden_bytes(void **state)
     struct party p;
     struct hth_grant grant;
     uint8_t creds[HTH_CREDS_BYTES_MAX];
+    char network[HTH_NAME_LEN_MAX + 1];
     party_init(&p);
     assert_memory_equal(p.run.id.b, GOLDEN_RUN, sizeof(GOLDEN_RUN));
+    assert_string_equal(hth_network_of("golden", &p.run.id, network),
+                        "golden~be25b2ac199efd8cd02a");
     party_sign(&p, true);
     size_t len = party_creds(&p, creds);
     assert_int_equal(len, sizeof(GOLDEN_CREDS));

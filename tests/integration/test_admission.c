@@ -7,13 +7,38 @@
 #include "integration/toy.h"
 
 #include "admission/invite.h"
+#include "core/name.h"
 #include "net/crypto.h"
 #include "net/identity.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#define NETWORK_CODE   4
 #define ADMISSION_CODE 6
+
+static const char *owner_dir = "owner"; /* in the place */
+
+/* Begins the run with one command: its node owns it. Returns the invite for everybody, as a flag
+ * takes it. */
+static const char *own_run(struct toy *t)
+{
+    struct place *p = t->place;
+    size_t len;
+    owner_dir = "hearth/owner";
+    char *open = place_read(t->run, &len);
+    place_write(p, "open.yaml", open, len);
+    free(open);
+    t->node = START(p, "node", "node", "--own", "--run", t->run, "--listen", t->addr[1], "--dir",
+                    place_path(p, "node"));
+    proc_wait_text(t->node, "you are the first of run 'toy'");
+    proc_must_say(t->node, "run 'toy' has an owner now");
+    char *said = place_read(t->node->out, &len), *path = strstr(said, "--invite ");
+    assert_non_null(path);
+    const char *flag = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
+    free(said);
+    return flag;
+}
 
 /* Makes the owner's key and names it in the run file, whose open form stays as open.yaml. */
 static void close_run(struct toy *t)
@@ -21,7 +46,8 @@ static void close_run(struct toy *t)
     struct place *p = t->place;
     struct stat st;
     size_t len, lines_len;
-    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, "owner"));
+    owner_dir = "owner";
+    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, owner_dir));
     assert_int_equal(proc_wait(init), 0);
     proc_must_say(init, "once it is lost");
     assert_int_equal(stat(place_path(p, "owner/key"), &st), 0);
@@ -41,14 +67,34 @@ static const char *invite(struct toy *t, const char *name, const char *roles)
 {
     struct place *p = t->place;
     size_t len;
-    struct proc *proc = START(p, name, "owner", "invite", "--dir", place_path(p, "owner"), "--run",
-                              t->run, "--name", name, "--roles", roles, "--address", t->addr[1]);
+    struct proc *proc =
+        START(p, name, "owner", "invite", "--dir", place_path(p, owner_dir), "--run", t->run,
+              "--name", name, "--roles", roles, "--address", t->addr[1]);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "everybody who has it is let in as");
     char *text = place_read(proc->out, &len);
     place_write(p, place_text(p, "%s.invite", name), text, len);
     free(text);
     return place_text(p, "@%s/%s.invite", p->root, name);
+}
+
+static void read_invite(const char *path, struct hth_invite *out)
+{
+    size_t len;
+    char *text = place_read(path + 1, &len);
+    assert_ok(hth_invite_read(text, len, out));
+    free(text);
+}
+
+/* The network that an invite is for, until the next call. */
+static const char *network(const char *path)
+{
+    static char text[HTH_NAME_LEN_MAX + 1];
+    struct hth_invite got;
+    struct hth_closed_run run;
+    read_invite(path, &got);
+    hth_invite_run(hth_crypto_openssl(), &got, &run);
+    return hth_network_of(got.run, &run.id, text);
 }
 
 /* Writes the invite again, signed by the owner with that change. */
@@ -59,10 +105,7 @@ static const char *forge(struct toy *t, const char *from, const char *name, int6
     struct hth_cert cert;
     struct hth_secret owner;
     char why[HTH_IDENTITY_WHY_MAX], text[HTH_INVITE_TEXT_MAX];
-    size_t len;
-    char *was = place_read(from + 1, &len);
-    assert_ok(hth_invite_read(was, len, &got));
-    free(was);
+    read_invite(from, &got);
     assert_ok(hth_identity_load(place_path(p, "owner/key"), &owner, NULL, why));
     hth_invite_cert(&got, &cert);
     cert.not_before_us = ends_us - HTH_US_PER_S;
@@ -118,7 +161,7 @@ static const char *public_key(struct place *p, const char *dir)
 static void others_learn_how_to_join(struct toy *t, const char *ben)
 {
     struct place *p = t->place;
-    const char *dir = place_path(p, "owner");
+    const char *dir = place_path(p, owner_dir);
     struct proc *proc = START(p, "look", "status", "--invite", ben);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "to join, ask the run's owner for an invite");
@@ -128,7 +171,7 @@ static void others_learn_how_to_join(struct toy *t, const char *ben)
                            "all");
     proc = START(p, "public", "status", "--invite", all);
     assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "anybody may join: hearth serve --run FILE --invite hearth1.");
+    proc_must_say(proc, "anybody may join: hearth serve --experts 8 --invite hearth1.");
     const char *dead = keep(p,
                             OWNER(p, "dead", 0, "invite", "--dir", dir, "--run", t->run, "--name",
                                   "zoe", "--address", t->addr[4]),
@@ -156,39 +199,42 @@ static void invited_peers_train(void **state)
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 100);
-    close_run(&t);
-    const char *ana = invite(&t, "ana", "train,serve"), *ben = invite(&t, "ben", "train");
-    t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
-                   place_path(p, "node"));
-    proc_wait_text(t.node, "you are the first of run 'toy'");
-    /* The host has an invite for its own key, which is no secret: no other process may use it. */
-    OWNER(p, "key", 0, "init", "--dir", place_path(p, "host"));
-    const char *bound =
-        keep(p,
-             OWNER(p, "promote", 0, "promote", public_key(p, "host"), "--dir",
-                   place_path(p, "owner"), "--run", t.run, "--name", "hal", "--address", t.addr[1]),
-             "bound");
-    t.host[0] = START(p, "host", "serve", "--run", t.run, "--invite", bound, "--listen", t.addr[2],
-                      "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    const char *ana = own_run(&t), *ben = invite(&t, "ben", "train");
+    /* The invite is all that a host needs: the node gives it the run file. */
+    t.host[0] = START(p, "host", "serve", "--invite", ana, "--listen", t.addr[2], "--dir",
+                      place_path(p, "host"), "--threads", "1", "--experts", "8");
     proc_wait_text(t.host[0], "serving 8 experts");
     proc_must_say(t.host[0], place_text(p, "joining %s", t.addr[1]));
-    struct proc *proc = START(p, "not hal", "status", "--invite", bound);
-    assert_int_equal(proc_wait(proc), ADMISSION_CODE);
-    proc_must_say(proc, "it is for the key of one peer");
+    assert_int_equal(place_count(p, "host", ".yaml"), 1);
 
     /* With the run file alone, nobody begins ... */
-    proc = START(p, "stranger", "train", "--run", t.run, "--join", t.addr[1], "--listen", t.addr[3],
-                 "--dir", place_path(p, "stranger"));
+    struct proc *proc = START(p, "stranger", "train", "--run", t.run, "--join", t.addr[1],
+                              "--listen", t.addr[3], "--dir", place_path(p, "stranger"));
     assert_int_equal(proc_wait(proc), ADMISSION_CODE);
     proc_must_say(proc, "run 'toy' is closed");
-    /* ... and a stranger that takes the owner out of it is turned away by the others. */
-    proc = START(p, "intruder", "train", "--run", place_path(p, "open.yaml"), "--join", t.addr[1],
-                 "--listen", t.addr[3], "--once", "--dir", place_path(p, "intruder"));
+    /* ... a peer with another run file is in another network, and hears which ... */
+    proc = START(p, "other", "train", "--run", place_path(p, "open.yaml"), "--join", t.addr[1],
+                 "--listen", t.addr[3], "--dir", place_path(p, "other"));
+    assert_int_equal(proc_wait(proc), NETWORK_CODE);
+    proc_must_say(proc, place_text(p, "nodes answer, but in network \"%s\"", network(ana)));
+    /* ... and a stranger that names theirs is turned away by the others. */
+    proc = START(p, "intruder", "train", "--run", place_path(p, "open.yaml"), "--network",
+                 network(ana), "--join", t.addr[1], "--listen", t.addr[3], "--once", "--dir",
+                 place_path(p, "intruder"));
     assert_int_equal(proc_wait(proc), ADMISSION_CODE);
     proc_must_say(proc, "turns this one away");
     proc_must_say(proc, hth_err_text(HTH_E_NOT_ADMITTED));
 
-    const char *const more[] = {"--invite", ben, NULL};
+    /* The trainer has an invite for its own key: no other process may use it. */
+    OWNER(p, "key", 0, "init", "--dir", place_path(p, "trainer"));
+    const char *bound = keep(p,
+                             OWNER(p, "promote", 0, "promote", public_key(p, "trainer"), "--dir",
+                                   place_path(p, owner_dir), "--run", t.run, "--name", "hal"),
+                             "bound");
+    proc = START(p, "not hal", "status", "--invite", bound, "--join", t.addr[1]);
+    assert_int_equal(proc_wait(proc), ADMISSION_CODE);
+    proc_must_say(proc, "it is for the key of one peer");
+    const char *const more[] = {"--invite", bound, NULL};
     toy_start_trainer(&t, "trainer", more);
     assert_int_equal(proc_wait(t.trainer), 0);
     struct toy_metrics m;
@@ -203,7 +249,7 @@ static void invited_peers_train(void **state)
     proc_must_say(proc, "\"silent\":false");
     proc_must_say(proc, "\"experts\":8");
     others_learn_how_to_join(&t, ben);
-    proc = START(p, "list", "owner", "list", "--dir", place_path(p, "owner"));
+    proc = START(p, "list", "owner", "list", "--dir", place_path(p, owner_dir));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
     place_end(p);
@@ -332,7 +378,6 @@ static void revoked_member_ends(void **state)
     struct toy t;
     struct hth_invite got;
     struct hth_cert cert;
-    size_t len;
     toy_init(&t, p, 1000000);
     close_run(&t);
     const char *ana = invite(&t, "ana", "serve"), *none = place_path(p, "none");
@@ -355,9 +400,7 @@ static void revoked_member_ends(void **state)
     toy_start_trainer(&t, "trainer", more);
     proc_wait_text(t.trainer, "test after 100 updates");
 
-    char *text = place_read(ben + 1, &len);
-    assert_ok(hth_invite_read(text, len, &got));
-    free(text);
+    read_invite(ben, &got);
     hth_invite_cert(&got, &cert);
     struct proc *proc =
         OWNER(p, "revoke", 0, "revoke", place_text(p, "%llu", (unsigned long long)cert.serial),
