@@ -71,7 +71,7 @@ static void drop_ended(struct revoking *r)
     long long now_s = hth_owner_now_us() / HTH_US_PER_S, margin_s = 86400; /* for wrong clocks */
     FILE *f = fopen(r->owner->list_path, "re");
     while (f != NULL && hth_owner_read(f, &e))
-        if (e.until_s + margin_s < now_s)
+        if (strcmp(e.kind, HTH_OWNER_REVOKED) != 0 && e.until_s + margin_s < now_s)
             drop(&r->list, e.serial);
     if (f != NULL)
         fclose(f);
@@ -96,6 +96,12 @@ static enum hth_err sign(void *arg, struct hth_owner_news *news)
     size_t len = hth_revoked_write(hth_crypto_openssl(), &r->list, &o->run.id, &o->secret,
                                    o->base.chain, o->base.chain_len, news->bytes);
     HTH_TRY(write_list(r->path, news->bytes, len));
+    struct hth_owner_entry note = {
+        .serial = r->entry, .class = HTH_MEMBER, .roles = "-", .name = "-"};
+    snprintf(note.run, sizeof(note.run), "%s", o->base.run);
+    snprintf(note.kind, sizeof(note.kind), "%s", HTH_OWNER_REVOKED);
+    if (r->entry != 0)
+        HTH_TRY(hth_owner_note(o, &note));
     news->len = len;
     return HTH_OK;
 }

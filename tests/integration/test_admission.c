@@ -406,6 +406,7 @@ static void revoked_member_ends(void **state)
         OWNER(p, "revoke", 0, "revoke", place_text(p, "%llu", (unsigned long long)cert.serial),
               "--as", dora, "--dir", none);
     proc_must_say(proc, "revoked");
+    proc_must_say(OWNER(p, "list", 0, "list", "--dir", none), "(revoked)");
     /* With another folder, which has no copy of that list, it takes over what the network knows. */
     OWNER(p, "more", 0, "revoke", "5", "--as", dora, "--dir", place_path(p, "lost"));
     must_have_two_entries(p, dora);
