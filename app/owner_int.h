@@ -80,6 +80,7 @@ struct hth_owner_news {
     uint8_t bytes[HTH_REVOKED_BYTES_MAX];
     size_t len;
     enum hth_err (*sign)(void *arg, struct hth_owner_news *news); /* writes bytes and len */
+    enum hth_err err;                                             /* of it */
     void *arg;
     const struct hth_addr *through; /* peers to join through, besides --join */
     size_t through_count;

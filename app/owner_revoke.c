@@ -135,8 +135,9 @@ static enum hth_err publish(struct revoking *r)
     HTH_TRY(read_list(r));
     r->list.by = o->by;
     o->code = hth_owner_publish(&o->net, hth_network_of(o->base.run, &o->run.id, network), &news);
-    if (o->code != HTH_EXIT_OK && news.len == 0)
-        HTH_TRY(sign(r, &news));
+    if (news.err == HTH_OK && news.len == 0) /* nobody was reached */
+        news.err = sign(r, &news);
+    HTH_TRY(news.err);
     if (o->code != HTH_EXIT_OK)
         hth_cli_say_error("it is in %s, but not published yet: repeat the command", r->path);
     else if (r->entry != 0)

@@ -7,6 +7,7 @@
 #include "integration/toy.h"
 
 #include "admission/invite.h"
+#include "admission/revoke.h"
 #include "core/name.h"
 #include "net/crypto.h"
 #include "net/identity.h"
@@ -371,6 +372,52 @@ static void must_have_two_entries(struct place *p, const char *signer)
     free(text);
 }
 
+/* Gives the owner a list without a free place; returns one of its serials. */
+static uint64_t fill_list(struct toy *t, const char *from)
+{
+    struct place *p = t->place;
+    const struct hth_crypto *crypto = hth_crypto_openssl();
+    struct hth_invite got;
+    struct hth_closed_run run;
+    struct hth_secret owner;
+    struct hth_revoked list = {.seq = 1};
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX];
+    char why[HTH_IDENTITY_WHY_MAX];
+    size_t len;
+    char *text = place_read(from + 1, &len);
+    assert_ok(hth_invite_read(text, len, &got));
+    free(text);
+    hth_invite_run(crypto, &got, &run);
+    assert_ok(hth_identity_load(place_path(p, "owner/key"), &owner, NULL, why));
+    for (uint64_t i = 1; i <= HTH_REVOKED_MAX; i++)
+        assert_ok(hth_revoked_add(&list, 1000 + i));
+    len = hth_revoked_write(crypto, &list, &run.id, &owner, NULL, 0, bytes);
+    place_write(p, "owner/revoked.toy", bytes, len);
+    return list.entry[7];
+}
+
+/* A full list takes no more, until an invite that it names has ended. */
+static void full_list_makes_room(struct toy *t, const char *from)
+{
+    struct place *p = t->place;
+    const char *dir = place_path(p, "owner");
+    uint64_t ended = fill_list(t, from);
+    size_t len;
+    proc_must_say(
+        OWNER(p, "full", 1, "revoke", "7", "--dir", dir, "--run", t->run, "--join", t->addr[1]),
+        "all 400 places are taken");
+    char *list = place_read(place_path(p, "owner/invites"), &len);
+    const char *more =
+        place_text(p, "%llu 1700000000 2 train toy old invite\n", (unsigned long long)ended);
+    list = realloc(list, len + strlen(more));
+    assert_non_null(list);
+    memcpy(list + len, more, strlen(more));
+    place_write(p, "owner/invites", list, len + strlen(more));
+    free(list);
+    OWNER(p, "room", 0, "revoke", "7", "--dir", dir, "--run", t->run, "--join", t->addr[1]);
+    proc_must_say(OWNER(p, "list", 0, "list", "--dir", dir), "old");
+}
+
 /* A deputy's word ends a member's part in the run, and the others keep that word. */
 static void revoked_member_ends(void **state)
 {
@@ -420,6 +467,7 @@ static void revoked_member_ends(void **state)
                  "--dir", place_path(p, "again"));
     assert_int_equal(proc_wait(proc), ADMISSION_CODE);
     proc_must_say(proc, hth_err_text(HTH_E_PASS_REVOKED));
+    full_list_makes_room(&t, ana);
     place_end(p);
 }
 
