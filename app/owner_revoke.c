@@ -77,21 +77,27 @@ static void drop_ended(struct revoking *r)
         fclose(f);
 }
 
-static enum hth_err sign(void *arg, struct hth_owner_news *news)
+/* Puts the entry into the list. */
+static enum hth_err enter(struct revoking *r)
 {
-    struct revoking *r = arg;
-    struct hth_owner *o = r->owner;
     enum hth_err err = r->entry != 0 ? hth_revoked_add(&r->list, r->entry) : HTH_OK;
     if (err == HTH_E_TOO_LARGE) {
         drop_ended(r);
         err = hth_revoked_add(&r->list, r->entry);
     }
-    if (err == HTH_E_TOO_LARGE) {
-        hth_cli_say_error("%s: all %d places are taken by peers and by invites that have not "
-                          "ended; a run under a new owner's key begins with none",
-                          r->path, HTH_REVOKED_MAX);
-        return err;
-    }
+    if (err != HTH_E_TOO_LARGE)
+        return HTH_OK; /* or it is there */
+    hth_cli_say_error("%s: all %d places are taken by peers and by invites that have not ended; a "
+                      "run under a new owner's key begins with none",
+                      r->path, HTH_REVOKED_MAX);
+    return err;
+}
+
+static enum hth_err sign(void *arg, struct hth_owner_news *news)
+{
+    struct revoking *r = arg;
+    struct hth_owner *o = r->owner;
+    HTH_TRY(enter(r)); /* again: the network may have had more */
     r->list.seq = HTH_MAX(r->list.seq + 1, (uint64_t)hth_owner_now_us());
     size_t len = hth_revoked_write(hth_crypto_openssl(), &r->list, &o->run.id, &o->secret,
                                    o->base.chain, o->base.chain_len, news->bytes);
@@ -134,6 +140,7 @@ static enum hth_err publish(struct revoking *r)
                                   .through_count = o->base.addr_count};
     HTH_TRY(read_list(r));
     r->list.by = o->by;
+    HTH_TRY(enter(r));
     o->code = hth_owner_publish(&o->net, hth_network_of(o->base.run, &o->run.id, network), &news);
     if (news.err == HTH_OK && news.len == 0) /* nobody was reached */
         news.err = sign(r, &news);
