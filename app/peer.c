@@ -31,6 +31,8 @@
 /* State folders of one run and role on one machine. */
 #define FOLDERS 100
 /* The DHT keys of beacons contain a network name, also for a node that serves no run. */
+/* Period in which the own invite's time is looked at. */
+#define GRANT_US   HTH_US_PER_S
 #define NO_NETWORK "hearth"
 
 /* ---- runs without an owner ------------------------------------------------------------------ */
@@ -420,17 +422,30 @@ static void on_offline(void *arg)
         peer->on_joined(peer->arg);
 }
 
-/* A newer list is in the set. */
-static void apply_lists(struct hth_peer *peer)
+/* Drains when our own invite holds no more. */
+static void oust(struct hth_peer *peer, enum hth_err err)
 {
-    enum hth_err err = hth_admit_revoked(peer->env, &peer->admit);
-    hth_rpc_judge_again(peer->rpc);
-    if (err == HTH_OK)
+    if (err == HTH_OK || peer->ousted != HTH_OK)
         return;
     hth_cli_say_error("--invite: %s", hth_err_text(err));
     peer->ousted = err;
     if (!peer->draining)
         on_signal(peer);
+}
+
+/* A newer list is in the set. */
+static void apply_lists(struct hth_peer *peer)
+{
+    enum hth_err err = hth_admit_revoked(peer->env, &peer->admit);
+    hth_rpc_judge_again(peer->rpc);
+    oust(peer, err);
+}
+
+static void on_grant_timer(void *arg)
+{
+    struct hth_peer *peer = arg;
+    oust(peer, hth_grant_check(&peer->admit.grant, &peer->admit.run, hth_wall_us(peer->env)));
+    hth_timer_set(peer->env, peer->grant_timer, GRANT_US);
 }
 
 static void on_revoked(void *arg)
@@ -460,6 +475,8 @@ static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_pe
         return HTH_OK;
     HTH_TRY(hth_members_new(peer->env, peer->dht, &members, &peer->members));
     peer->lists = hth_lists_new(peer->env, peer->rpc, peer->admit.revoked, on_lists_news, peer);
+    peer->grant_timer = hth_timer_new(peer->env, on_grant_timer, peer);
+    hth_timer_set(peer->env, peer->grant_timer, GRANT_US);
     return HTH_OK;
 }
 
@@ -588,6 +605,8 @@ void hth_peer_close(struct hth_peer *peer)
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
         hth_lists_free(peer->lists);
+        if (peer->grant_timer != NULL)
+            hth_timer_free(peer->env, peer->grant_timer);
         hth_rpc_free(peer->rpc);
         hth_blob_unref(peer->run_text);
         hth_members_free(peer->members);

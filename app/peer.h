@@ -96,7 +96,8 @@ struct hth_peer {
     bool draining, elsewhere, lent; /* lent: env is the caller's */
     bool once;                      /* ends when a peer turns it away */
     enum hth_err refused;           /* by another peer of the run, as last printed */
-    enum hth_err ousted;            /* its invite was revoked: it drains, and ends with that */
+    enum hth_err ousted;            /* its invite holds no more: it drains, and ends with that */
+    struct hth_timer *grant_timer;  /* of a closed run */
     int exit_code;
 };
 
