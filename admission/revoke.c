@@ -179,7 +179,7 @@ static bool is_full(const struct hth_revoked_set *set, const struct hth_revoked 
 enum hth_err hth_revoked_set_take(struct hth_revoked_set *set, const void *data, size_t len)
 {
     struct hth_revoked list;
-    if (hth_revoked_set_knows(set, data, len))
+    if (hth_revoked_set_find(set, data, len) < set->count)
         return HTH_E_STALE;
     HTH_TRY(hth_revoked_read(set->crypto, &set->run, data, len, &list));
     struct item *item = find(set, signer_of(&list));
@@ -196,12 +196,13 @@ enum hth_err hth_revoked_set_take(struct hth_revoked_set *set, const void *data,
     return HTH_OK;
 }
 
-bool hth_revoked_set_knows(const struct hth_revoked_set *set, const void *data, size_t len)
+size_t hth_revoked_set_find(const struct hth_revoked_set *set, const void *data, size_t len)
 {
-    for (size_t i = 0; i < set->count; i++)
-        if (set->item[i]->len == len && memcmp(set->item[i]->data, data, len) == 0)
-            return true;
-    return false;
+    size_t i = 0;
+    while (i < set->count &&
+           (set->item[i]->len != len || memcmp(set->item[i]->data, data, len) != 0))
+        i++;
+    return i;
 }
 
 size_t hth_revoked_set_count(const struct hth_revoked_set *set)

@@ -59,8 +59,9 @@ void hth_revoked_set_free(struct hth_revoked_set *set);
  * the owner's or its successor's is not the new one), those of hth_revoked_read. */
 enum hth_err hth_revoked_set_take(struct hth_revoked_set *set, const void *data,
                                   size_t len) HTH_MUST;
-/* True if these bytes are a list that holds: no signature needs to be looked at. */
-bool hth_revoked_set_knows(const struct hth_revoked_set *set, const void *data, size_t len);
+/* The place of these bytes, a list that holds: no signature needs to be looked at. Else the count.
+ * A newer list of a signer has the place of the older one. */
+size_t hth_revoked_set_find(const struct hth_revoked_set *set, const void *data, size_t len);
 size_t hth_revoked_set_count(const struct hth_revoked_set *set);
 const uint8_t *hth_revoked_set_at(const struct hth_revoked_set *set, size_t i, size_t *len);
 /* Whether it names the grant's invite, the peer, or a certificate above them. */

@@ -60,6 +60,8 @@
 #define HTH_GATE_KNOWN       1024 /* verdicts remembered */
 #define HTH_REVOKED_MAX      400  /* entries of a list: it fits in a record */
 #define HTH_REVOKED_LISTS    16   /* of a run: its owner's and its deputies' */
+#define HTH_LIST_COPIES_MIN  8    /* records of one list, by so many members */
+#define HTH_LIST_COPIES_MAX  32
 
 /* grid of experts */
 #define HTH_GRID_DIMS_MAX 3

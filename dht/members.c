@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define LIFE_US         (120 * HTH_US_PER_S)
+#define COPIES_US       (30 * HTH_US_PER_S)  /* from a look at the copies to the next */
 #define REVOKED_LIFE_US (600 * HTH_US_PER_S) /* the longest: it must not be forgotten */
 
 struct member {
@@ -23,12 +24,14 @@ struct hth_members {
     struct hth_map *by_key;
     struct hth_board *board;
     struct hth_publisher *publisher;
+    struct hth_timer *timer;
     struct hth_topic list_topic;
     struct hth_board *list_board;
     struct list_part {
         struct hth_members *of;
-        size_t place; /* in the set */
-        struct hth_publisher *publisher;
+        size_t place;                    /* in the set */
+        uint32_t copies;                 /* records of it, or of an older one */
+        struct hth_publisher *publisher; /* NULL: others publish it */
     } list[HTH_REVOKED_LISTS];
 };
 
@@ -113,29 +116,54 @@ static enum hth_err fill_list(void *arg, struct hth_writer *w)
 
 void hth_members_revoked(struct hth_members *m)
 {
-    struct hth_publisher_opts opts = {.life_us = REVOKED_LIFE_US};
-    for (size_t i = 0; m->opts.publishes && i < hth_revoked_set_count(m->opts.revoked); i++) {
+    for (size_t i = 0; i < HTH_REVOKED_LISTS; i++)
+        if (m->list[i].publisher != NULL)
+            hth_publisher_update(m->list[i].publisher, 0);
+}
+
+static void begin(struct list_part *part)
+{
+    struct hth_members *m = part->of;
+    const struct hth_publisher_opts opts = {.life_us = REVOKED_LIFE_US,
+                                            .part = (uint8_t)part->place};
+    enum hth_err err =
+        hth_publisher_new(m->env, m->dht, &m->list_topic, &opts, fill_list, part, &part->publisher);
+    HTH_ASSERT(err == HTH_OK);
+}
+
+static void on_timer(void *arg)
+{
+    struct hth_members *m = arg;
+    for (size_t i = 0; i < hth_revoked_set_count(m->opts.revoked); i++) {
         struct list_part *part = &m->list[i];
-        if (part->publisher != NULL) {
-            hth_publisher_update(part->publisher, 0);
-            continue;
+        if (part->publisher == NULL && part->copies < HTH_LIST_COPIES_MIN) {
+            begin(part);
+        } else if (part->publisher != NULL && part->copies > HTH_LIST_COPIES_MAX &&
+                   hth_rng_chance(&m->env->rng, 0.5)) {
+            hth_publisher_free(part->publisher);
+            part->publisher = NULL;
         }
-        *part = (struct list_part){.of = m, .place = i};
-        opts.part = (uint8_t)i;
-        enum hth_err err = hth_publisher_new(m->env, m->dht, &m->list_topic, &opts, fill_list, part,
-                                             &part->publisher);
-        HTH_ASSERT(err == HTH_OK);
     }
+    hth_timer_set(m->env, m->timer,
+                  (int64_t)((0.5 + hth_rng_unit(&m->env->rng)) * (double)COPIES_US));
 }
 
 /* Accepts copies of the present lists, too: a refused record would be judged again. */
 static enum hth_err on_list(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_members *m = arg;
-    *user = m;
-    if (hth_revoked_set_knows(m->opts.revoked, rec->payload, rec->payload_len))
+    size_t place = hth_revoked_set_find(m->opts.revoked, rec->payload, rec->payload_len);
+    bool news = place == hth_revoked_set_count(m->opts.revoked);
+    if (news) {
+        HTH_TRY(hth_revoked_set_take(m->opts.revoked, rec->payload, rec->payload_len));
+        place = hth_revoked_set_find(m->opts.revoked, rec->payload, rec->payload_len);
+    }
+    if (*user != NULL)
+        ((struct list_part *)*user)->copies--;
+    m->list[place].copies++;
+    *user = &m->list[place];
+    if (!news)
         return HTH_OK;
-    HTH_TRY(hth_revoked_set_take(m->opts.revoked, rec->payload, rec->payload_len));
     hth_members_revoked(m);
     if (m->opts.on_revoked != NULL)
         m->opts.on_revoked(m->opts.arg);
@@ -144,7 +172,8 @@ static enum hth_err on_list(void *arg, const struct hth_record *rec, void **user
 
 static void on_list_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
-    (void)arg, (void)owner, (void)part, (void)user;
+    (void)arg, (void)owner, (void)part;
+    ((struct list_part *)user)->copies--;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -159,9 +188,10 @@ static enum hth_err open_boards(struct hth_members *m)
     hth_topic_init(&m->list_topic, m->env->crypto, m->opts.network, HTH_RECORD_REVOKED, "", 0);
     HTH_TRY(hth_board_new(m->env, m->dht, &topic, NULL, &ops, m, &m->board));
     HTH_TRY(hth_board_new(m->env, m->dht, &m->list_topic, NULL, &list_ops, m, &m->list_board));
-    hth_members_revoked(m);
     if (!m->opts.publishes)
         return HTH_OK;
+    m->timer = hth_timer_new(m->env, on_timer, m);
+    hth_timer_set(m->env, m->timer, (int64_t)(hth_rng_unit(&m->env->rng) * (double)COPIES_US));
     return hth_publisher_new(m->env, m->dht, &topic, &opts, fill, m, &m->publisher);
 }
 
@@ -174,6 +204,8 @@ enum hth_err hth_members_new(struct hth_env *env, struct hth_dht *dht,
     m->opts = *opts;
     m->run = *opts->run;
     m->by_key = hth_map_new();
+    for (size_t i = 0; i < HTH_REVOKED_LISTS; i++)
+        m->list[i] = (struct list_part){.of = m, .place = i};
     enum hth_err err = open_boards(m);
     if (err != HTH_OK) {
         hth_members_free(m);
@@ -190,6 +222,8 @@ void hth_members_free(struct hth_members *m)
     if (m == NULL)
         return;
     m->dht->admits = NULL;
+    if (m->timer != NULL)
+        hth_timer_free(m->env, m->timer);
     for (size_t i = 0; i < HTH_REVOKED_LISTS; i++)
         hth_publisher_free(m->list[i].publisher);
     hth_publisher_free(m->publisher);

@@ -11,7 +11,9 @@
  *   beacon, pass                     anybody; a pass is judged by itself
  *
  * Each list of revoked invites (admission/revoke.h) is a record under a topic of their own, which
- * every member that has it publishes: so it outlives its signer's process.
+ * some of the members that have it publish: so it outlives its signer's process. In each half a
+ * minute a member begins to where there are fewer than HTH_LIST_COPIES_MIN copies, and ends, by
+ * chance, where there are more than HTH_LIST_COPIES_MAX.
  *
  * Make it before the boards and publishers of the run, and free it after them. A member that stops
  * publishing is forgotten within LIFE_US.
@@ -40,7 +42,7 @@ struct hth_members_opts {
 enum hth_err hth_members_new(struct hth_env *env, struct hth_dht *dht,
                              const struct hth_members_opts *opts,
                              struct hth_members **out) HTH_MUST;
-/* Publishes the set's lists, which came from another source, too. */
+/* The set has a newer list from another source: publishes it in place of the older one. */
 void hth_members_revoked(struct hth_members *members);
 /* NULL is fine. */
 void hth_members_free(struct hth_members *members);

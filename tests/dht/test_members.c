@@ -274,6 +274,47 @@ static void revoked_members_are_not_believed(void **state)
     leave(&c);
 }
 
+#define CROWD 60
+
+/* Many members have a list; few publish it, and others go on when those are gone. */
+static void few_members_publish_a_list(void **state)
+{
+    (void)state;
+    static const struct hth_board_ops ops = {on_record, on_gone, on_refused};
+    static struct peer crowd[CROWD], reader;
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX];
+    struct hth_topic lists;
+    struct hth_board_stats stats;
+    size_t len = sign_list(5, 99, bytes);
+    hth_topic_init(&lists, b.env->crypto, "net", HTH_RECORD_REVOKED, "", 0);
+    memset(&reader, 0, sizeof(reader));
+    reader.node = hth_world_node(w, "reader", NULL);
+    reader.env = hth_node_env(reader.node);
+    assert_ok(hth_board_new(reader.env, hth_node_dht(reader.node), &lists, NULL, &ops, &reader,
+                            &reader.board));
+    for (size_t i = 0; i < CROWD; i++) {
+        struct peer *p = &crowd[i];
+        memset(p, 0, sizeof(*p));
+        p->node = hth_world_node(w, "member", NULL);
+        p->env = hth_node_env(p->node);
+        enter(p, HTH_MAY_WATCH, 86400 * S);
+        assert_ok(hth_revoked_set_take(p->set, bytes, len));
+        hth_members_revoked(p->members);
+    }
+    hth_world_run_for(w, 60 * S);
+    hth_board_stats(reader.board, &stats);
+    assert_true(stats.live >= HTH_LIST_COPIES_MIN && stats.live <= HTH_LIST_COPIES_MAX);
+    /* Half of the members leave: among them, half of those that publish. */
+    for (size_t i = 0; i < CROWD / 2; i++)
+        leave(&crowd[i]);
+    hth_world_run_for(w, 700 * S);
+    hth_board_stats(reader.board, &stats);
+    assert_true(stats.live >= HTH_LIST_COPIES_MIN && stats.live <= HTH_LIST_COPIES_MAX);
+    for (size_t i = CROWD / 2; i < CROWD; i++)
+        leave(&crowd[i]);
+    leave(&reader);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -282,6 +323,7 @@ int main(void)
         CASE(members_records_are_believed),  CASE(early_record_waits_for_its_pass),
         CASE(strangers_records_are_refused), CASE(roles_limit_kinds),
         CASE(ended_pass_ends_belief),        CASE(revoked_members_are_not_believed),
+        CASE(few_members_publish_a_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
