@@ -3,7 +3,6 @@
 #include "app/owner_int.h"
 
 #include "core/mem.h"
-#include "core/name.h"
 #include "net/crypto.h"
 
 #include <errno.h>
@@ -127,7 +126,8 @@ static enum hth_err publish(struct revoking *r)
                                   .through_count = o->base.addr_count};
     HTH_TRY(read_list(r));
     r->list.by = o->by;
-    o->code = hth_owner_publish(&o->net, hth_network_of(o->base.run, &o->run.id, network), &news);
+    o->code = hth_owner_publish(&o->net,
+                                hth_invite_network(hth_crypto_openssl(), &o->base, network), &news);
     if (o->code != HTH_EXIT_OK && news.len == 0)
         HTH_TRY(sign(r, &news));
     if (o->code != HTH_EXIT_OK)

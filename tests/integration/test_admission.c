@@ -201,6 +201,29 @@ static void invited_peers_train(void **state)
     place_end(p);
 }
 
+/* Without an invite nothing of a private run is seen. */
+static void private_run_is_hidden(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    t.node = START(p, "node", "node", "--own", "--private", "--run", t.run, "--listen", t.addr[1],
+                   "--dir", place_path(p, "node"));
+    proc_wait_text(t.node, "you are the first of run 'toy'");
+    size_t len;
+    char *said = place_read(t.node->out, &len), *path = strstr(said, "--invite ");
+    assert_non_null(path);
+    const char *ana = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
+    free(said);
+    struct proc *proc = START(p, "member", "status", "--invite", ana);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "run 'toy': 1 peer");
+    proc = START(p, "stranger", "status", "--join", t.addr[1], "--wait", "2s");
+    assert_int_equal(proc_wait(proc), NETWORK_CODE);
+    assert_false(proc_said(proc, "toy"));
+    place_end(p);
+}
+
 static void must_hold(struct place *p, const char *invite)
 {
     struct proc *proc = START(p, "show", "invite", "show", invite);
@@ -410,8 +433,8 @@ static void bad_invites_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASE(invited_peers_train), CASE(others_sign_for_the_owner),
-                                       CASE(key_comes_back), CASE(revoked_member_ends),
-                                       CASE(bad_invites_are_named)};
+    const struct CMUnitTest tests[] = {
+        CASE(invited_peers_train), CASE(private_run_is_hidden), CASE(others_sign_for_the_owner),
+        CASE(key_comes_back),      CASE(revoked_member_ends),   CASE(bad_invites_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
