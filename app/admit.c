@@ -50,8 +50,8 @@ void hth_admit_print(const struct hth_invite *invite)
         hth_say("joins    %s", hth_addr_text(&invite->addr[i], addr));
 }
 
-static void say_bad(enum hth_err err, const struct hth_invite *invite, const char *run,
-                    uint8_t roles)
+static void say_bad(enum hth_err err, const struct hth_invite *invite,
+                    const struct hth_grant *grant, const char *run, uint8_t roles)
 {
     struct hth_cert cert;
     char has[48], needs[48], date[32];
@@ -64,10 +64,17 @@ static void say_bad(enum hth_err err, const struct hth_invite *invite, const cha
         hth_cli_say_error("--invite: %s: it is for run '%s', this is run '%s' (hearth invite show "
                           "prints the hash of its run file)",
                           hth_err_text(err), invite->run, run);
+    else if (err == HTH_E_PASS_EARLY && grant->by.successor != 0)
+        hth_cli_say_error("--invite: %s: a successor signed it, and the owner is not silent",
+                          hth_err_text(err));
     else if (err == HTH_E_PASS_EXPIRED || err == HTH_E_PASS_EARLY)
         hth_cli_say_error(
             "--invite: %s (%s %s)", hth_err_text(err), err == HTH_E_PASS_EARLY ? "from" : "until",
             hth_admit_date(err == HTH_E_PASS_EARLY ? cert.not_before_us : cert.not_after_us, date));
+    else if (err == HTH_E_PASS_FORGED && hth_invite_is_bound(invite))
+        hth_cli_say_error("--invite: it is for the key of one peer, and this process has another: "
+                          "give that peer's --dir; status and others without a folder take the "
+                          "invite by which it came first");
     else
         hth_cli_say_error("--invite: %s", hth_err_text(err));
 }
@@ -139,8 +146,7 @@ enum hth_err hth_admit_revoked(struct hth_env *env, struct hth_admit *a)
         if (err != HTH_OK)
             HTH_LOG(env, HTH_WARN, HTH_SUB_APP, "%s: %s", a->path, hth_err_text(err));
     }
-    enum hth_err own = hth_grant_check(&a->grant, &a->run, hth_wall_us(env));
-    return own == HTH_E_PASS_REVOKED ? own : HTH_OK;
+    return hth_grant_check(&a->grant, &a->run, hth_wall_us(env));
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -172,7 +178,7 @@ enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
     }
     err = judge_own(env, net, roles, out);
     if (err != HTH_OK) {
-        say_bad(err, &net->invite, run != NULL ? run->run : net->invite.run, roles);
+        say_bad(err, &net->invite, &out->grant, run != NULL ? run->run : net->invite.run, roles);
         return err;
     }
     out->gate = hth_gate_new(env, &out->run);

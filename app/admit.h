@@ -35,7 +35,7 @@ void hth_admit_close(struct hth_admit *admit);
 /* For hth_rpc_opts; NULL: the run is open. */
 const struct hth_admission *hth_admit_rpc(const struct hth_admit *admit);
 
-/* Keeps the lists, of which one is newer. Errors: E_PASS_REVOKED (it names our own invite). */
+/* Keeps the lists, of which one is newer. Errors: those of hth_grant_check on our own invite. */
 enum hth_err hth_admit_revoked(struct hth_env *env, struct hth_admit *admit) HTH_MUST;
 
 /* The words that follow `hearth serve --experts 8` for whoever wants to join, a heap string: an

@@ -91,7 +91,9 @@ static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Of an invite:", 1},
     {"name", KEY_NAME, "NAME", 0, "Name of the person or machine that gets it (required)", 1},
     {"roles", KEY_ROLES, "LIST", 0,
-     "Rights, of train, serve, reduce and watch (default: all that the signer has)", 1},
+     "Rights, of train, serve, reduce and watch (default: all that the signer has; with "
+     "--public not reduce)",
+     1},
     {"days", KEY_DAYS, "N", 0, "Days until it ends (default 30; of a successor 3650)", 1},
     {"probation", KEY_PROBATION, NULL, 0, "Mark its peers as on probation (class 1)", 1},
     {"public", KEY_PUBLIC, NULL, 0, "invite: for everybody, on probation; the text is no secret",

@@ -69,13 +69,20 @@ static enum hth_err ask(const struct hth_owner *o, bool twice, struct passphrase
 }
 
 /* A file that is there may be the only copy of another key. */
+static enum hth_err check_new(const char *path)
+{
+    if (access(path, F_OK) != 0)
+        return HTH_OK;
+    hth_cli_say_error("%s: it exists; give another name", path);
+    return HTH_E_IO;
+}
+
 static enum hth_err write_new(const char *path, const char *text)
 {
     size_t len = strlen(text);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
-        hth_cli_say_error("%s: %s", path,
-                          errno == EEXIST ? "it exists; give another name" : strerror(errno));
+        hth_cli_say_error("%s: %s", path, strerror(errno));
         return HTH_E_IO;
     }
     bool good = write(fd, text, len) == (ssize_t)len && fsync(fd) == 0;
@@ -92,6 +99,7 @@ enum hth_err hth_owner_backup(struct hth_owner *o)
     struct passphrase pass = {.len = 0};
     char text[HTH_BACKUP_TEXT_MAX];
     HTH_TRY(hth_owner_key(o, &o->secret));
+    HTH_TRY(check_new(o->what));
     enum hth_err err = ask(o, true, &pass);
     if (err == HTH_OK) {
         err = hth_backup_write(&o->secret, pass.text, pass.len, text);

@@ -38,6 +38,8 @@ struct hth_owner {
     struct hth_invite base; /* run, owner, run file, addresses, and the chain of what it signs */
 };
 
+#define HTH_OWNER_REVOKED "revoked" /* the kind of a line whose serial was revoked */
+
 /* A line of DIR/invites. */
 struct hth_owner_entry {
     unsigned long long serial;
@@ -59,6 +61,8 @@ enum hth_err hth_owner_key(const struct hth_owner *o, struct hth_secret *out) HT
 enum hth_err hth_owner_signer(struct hth_owner *o) HTH_MUST;
 /* The next line, or false. */
 bool hth_owner_read(FILE *f, struct hth_owner_entry *out);
+/* Appends a line. Errors: E_IO. */
+enum hth_err hth_owner_note(const struct hth_owner *o, const struct hth_owner_entry *e) HTH_MUST;
 int64_t hth_owner_now_us(void);
 
 /* The words. */
@@ -76,6 +80,7 @@ struct hth_owner_news {
     uint8_t bytes[HTH_REVOKED_BYTES_MAX];
     size_t len;
     enum hth_err (*sign)(void *arg, struct hth_owner_news *news); /* writes bytes and len */
+    enum hth_err err;                                             /* of it */
     void *arg;
     const struct hth_addr *through; /* peers to join through, besides --join */
     size_t through_count;

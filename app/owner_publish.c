@@ -19,7 +19,7 @@ struct publishing {
 
 static void end(struct publishing *p, enum hth_err err)
 {
-    if (err != HTH_OK)
+    if (err != HTH_OK && p->news->err == HTH_OK) /* else it was printed */
         hth_cli_say_error("no peer took the list: %s", hth_err_text(err));
     hth_peer_stop(&p->peer, hth_exit_of(err));
 }
@@ -36,7 +36,8 @@ static enum hth_err put(struct publishing *p)
     uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
     size_t len;
     int64_t wall_us = hth_wall_us(env);
-    HTH_TRY(p->news->sign(p->news->arg, p->news));
+    p->news->err = p->news->sign(p->news->arg, p->news);
+    HTH_TRY(p->news->err);
     hth_topic_key(&p->topic, env->crypto, hth_topic_epoch(wall_us), &key);
     const struct hth_record rec = {.kind = HTH_RECORD_REVOKED,
                                    .network = p->topic.network,

@@ -4,6 +4,7 @@
 
 #include "core/mem.h"
 #include "net/crypto.h"
+#include "net/net.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ static enum hth_err read_list(struct revoking *r)
 static enum hth_err write_list(const char *path, const uint8_t *list, size_t len)
 {
     char *aside = hth_asprintf("%s.new", path);
-    FILE *f = fopen(aside, "we");
+    FILE *f = hth_net_mkdirs(aside) == HTH_OK ? fopen(aside, "we") : NULL;
     bool good =
         f != NULL && fwrite(list, 1, len, f) == len && fflush(f) == 0 && fsync(fileno(f)) == 0;
     if (f != NULL)
@@ -69,31 +70,43 @@ static void drop_ended(struct revoking *r)
     long long now_s = hth_owner_now_us() / HTH_US_PER_S, margin_s = 86400; /* for wrong clocks */
     FILE *f = fopen(r->owner->list_path, "re");
     while (f != NULL && hth_owner_read(f, &e))
-        if (e.until_s + margin_s < now_s)
+        if (strcmp(e.kind, HTH_OWNER_REVOKED) != 0 && e.until_s + margin_s < now_s)
             drop(&r->list, e.serial);
     if (f != NULL)
         fclose(f);
+}
+
+/* Puts the entry into the list. */
+static enum hth_err enter(struct revoking *r)
+{
+    enum hth_err err = r->entry != 0 ? hth_revoked_add(&r->list, r->entry) : HTH_OK;
+    if (err == HTH_E_TOO_LARGE) {
+        drop_ended(r);
+        err = hth_revoked_add(&r->list, r->entry);
+    }
+    if (err != HTH_E_TOO_LARGE)
+        return HTH_OK; /* or it is there */
+    hth_cli_say_error("%s: all %d places are taken by peers and by invites that have not ended; a "
+                      "run under a new owner's key begins with none",
+                      r->path, HTH_REVOKED_MAX);
+    return err;
 }
 
 static enum hth_err sign(void *arg, struct hth_owner_news *news)
 {
     struct revoking *r = arg;
     struct hth_owner *o = r->owner;
-    enum hth_err err = r->entry != 0 ? hth_revoked_add(&r->list, r->entry) : HTH_OK;
-    if (err == HTH_E_TOO_LARGE) {
-        drop_ended(r);
-        err = hth_revoked_add(&r->list, r->entry);
-    }
-    if (err == HTH_E_TOO_LARGE) {
-        hth_cli_say_error("%s: all %d places are taken by peers and by invites that have not "
-                          "ended; a run under a new owner's key begins with none",
-                          r->path, HTH_REVOKED_MAX);
-        return err;
-    }
+    HTH_TRY(enter(r)); /* again: the network may have had more */
     r->list.seq = HTH_MAX(r->list.seq + 1, (uint64_t)hth_owner_now_us());
     size_t len = hth_revoked_write(hth_crypto_openssl(), &r->list, &o->run.id, &o->secret,
                                    o->base.chain, o->base.chain_len, news->bytes);
     HTH_TRY(write_list(r->path, news->bytes, len));
+    struct hth_owner_entry note = {
+        .serial = r->entry, .class = HTH_MEMBER, .roles = "-", .name = "-"};
+    snprintf(note.run, sizeof(note.run), "%s", o->base.run);
+    snprintf(note.kind, sizeof(note.kind), "%s", HTH_OWNER_REVOKED);
+    if (r->entry != 0)
+        HTH_TRY(hth_owner_note(o, &note));
     news->len = len;
     return HTH_OK;
 }
@@ -126,10 +139,12 @@ static enum hth_err publish(struct revoking *r)
                                   .through_count = o->base.addr_count};
     HTH_TRY(read_list(r));
     r->list.by = o->by;
+    HTH_TRY(enter(r));
     o->code = hth_owner_publish(&o->net,
                                 hth_invite_network(hth_crypto_openssl(), &o->base, network), &news);
-    if (o->code != HTH_EXIT_OK && news.len == 0)
-        HTH_TRY(sign(r, &news));
+    if (news.err == HTH_OK && news.len == 0) /* nobody was reached */
+        news.err = sign(r, &news);
+    HTH_TRY(news.err);
     if (o->code != HTH_EXIT_OK)
         hth_cli_say_error("it is in %s, but not published yet: repeat the command", r->path);
     else if (r->entry != 0)

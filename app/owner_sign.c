@@ -185,6 +185,27 @@ bool hth_owner_read(FILE *f, struct hth_owner_entry *e)
     return false;
 }
 
+/* The next line of a certificate, or false. */
+static bool read_signed(FILE *f, struct hth_owner_entry *e)
+{
+    while (hth_owner_read(f, e))
+        if (strcmp(e->kind, HTH_OWNER_REVOKED) != 0)
+            return true;
+    return false;
+}
+
+static bool is_revoked(const struct hth_owner *o, const struct hth_owner_entry *of)
+{
+    struct hth_owner_entry e;
+    bool found = false;
+    FILE *f = fopen(o->list_path, "re");
+    while (f != NULL && !found && hth_owner_read(f, &e))
+        found = e.serial == of->serial && strcmp(e.kind, HTH_OWNER_REVOKED) == 0;
+    if (f != NULL)
+        fclose(f);
+    return found;
+}
+
 enum hth_err hth_owner_list(struct hth_owner *o)
 {
     char date[32];
@@ -194,11 +215,13 @@ enum hth_err hth_owner_list(struct hth_owner *o)
         hth_say_note("no invites were made with %s", o->key_path);
         return HTH_OK;
     }
-    while (hth_owner_read(f, &e))
+    while (read_signed(f, &e))
         hth_say("%llu  %-9s %-16s %s  until %s%s  run '%s'%s", e.serial, e.kind, e.name, e.roles,
                 hth_admit_date(e.until_s * HTH_US_PER_S, date),
-                e.until_s < hth_owner_now_us() / HTH_US_PER_S ? " (over)" : "", e.run,
-                e.class == HTH_PROBATION ? ", on probation" : "");
+                is_revoked(o, &e)                               ? " (revoked)"
+                : e.until_s < hth_owner_now_us() / HTH_US_PER_S ? " (over)"
+                                                                : "",
+                e.run, e.class == HTH_PROBATION ? ", on probation" : "");
     fclose(f);
     return HTH_OK;
 }
@@ -210,30 +233,37 @@ static uint64_t next_serial(const struct hth_owner *o)
     uint64_t serial = (uint64_t)hth_owner_now_us();
     struct hth_owner_entry e;
     FILE *f = fopen(o->list_path, "re");
-    while (f != NULL && hth_owner_read(f, &e))
+    while (f != NULL && read_signed(f, &e)) /* a revoked peer's id may be any number */
         serial = HTH_MAX(serial, (uint64_t)e.serial + 1);
     if (f != NULL)
         fclose(f);
     return serial;
 }
 
-/* Written before the invite is shown: none is made that the list does not know. */
-static enum hth_err note(const struct hth_owner *o, const struct hth_cert *cert)
+enum hth_err hth_owner_note(const struct hth_owner *o, const struct hth_owner_entry *e)
 {
-    char roles[48];
     mode_t mask = umask(077);
     FILE *f = hth_net_mkdirs(o->list_path) == HTH_OK ? fopen(o->list_path, "ae") : NULL;
     umask(mask);
-    bool good =
-        f != NULL && fprintf(f, "%llu %lld %u %s %s %s %s\n", (unsigned long long)cert->serial,
-                             (long long)(cert->not_after_us / HTH_US_PER_S), cert->class,
-                             hth_roles_text(cert->roles, roles), o->base.run, cert->name,
-                             o->public ? "public" : o->word) > 0;
+    bool good = f != NULL && fprintf(f, "%llu %lld %u %s %s %s %s\n", e->serial, e->until_s,
+                                     e->class, e->roles, e->run, e->name, e->kind) > 0;
     if (f != NULL)
         good &= fclose(f) == 0;
     if (!good)
         hth_cli_say_error("%s can't be written", o->list_path);
     return good ? HTH_OK : HTH_E_IO;
+}
+
+/* Written before the invite is shown: none is made that the list does not know. */
+static enum hth_err note(const struct hth_owner *o, const struct hth_cert *cert)
+{
+    struct hth_owner_entry e = {
+        .serial = cert->serial, .until_s = cert->not_after_us / HTH_US_PER_S, .class = cert->class};
+    hth_roles_text(cert->roles, e.roles);
+    snprintf(e.run, sizeof(e.run), "%s", o->base.run);
+    snprintf(e.name, sizeof(e.name), "%s", cert->name);
+    snprintf(e.kind, sizeof(e.kind), "%s", o->public ? "public" : o->word);
+    return hth_owner_note(o, &e);
 }
 
 /* ---- certificates -------------------------------------------------------------------------- */
@@ -262,7 +292,7 @@ static bool is(const struct hth_owner *o, const char *word)
 /* Writes into the certificate what the word and the flags ask for. */
 static void fill(const struct hth_owner *o, struct hth_cert *cert)
 {
-    uint8_t most = o->by.roles & (uint8_t)~HTH_MAY_INVITE;
+    uint8_t most = o->by.roles & (uint8_t) ~(HTH_MAY_INVITE | (o->public ? HTH_MAY_REDUCE : 0));
     int64_t days = o->days != 0 ? o->days : is(o, "successor") ? SUCCESSOR_DAYS : INVITE_DAYS;
     cert->run = o->run.id;
     cert->serial = next_serial(o);

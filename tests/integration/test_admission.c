@@ -7,6 +7,7 @@
 #include "integration/toy.h"
 
 #include "admission/invite.h"
+#include "admission/revoke.h"
 #include "core/name.h"
 #include "net/crypto.h"
 #include "net/identity.h"
@@ -19,9 +20,9 @@
 
 static const char *owner_dir = "owner"; /* in the place */
 
-/* Begins the run with one command: its node owns it. Returns the invite for everybody, as a flag
- * takes it. */
-static const char *own_run(struct toy *t)
+/* Begins the run with one command: its node owns it, with that flag or NULL. Returns the invite for
+ * everybody, as a flag takes it. */
+static const char *own_run(struct toy *t, const char *flag)
 {
     struct place *p = t->place;
     size_t len;
@@ -30,14 +31,14 @@ static const char *own_run(struct toy *t)
     place_write(p, "open.yaml", open, len);
     free(open);
     t->node = START(p, "node", "node", "--own", "--run", t->run, "--listen", t->addr[1], "--dir",
-                    place_path(p, "node"));
+                    place_path(p, "node"), flag);
     proc_wait_text(t->node, "you are the first of run 'toy'");
     proc_must_say(t->node, "run 'toy' has an owner now");
     char *said = place_read(t->node->out, &len), *path = strstr(said, "--invite ");
     assert_non_null(path);
-    const char *flag = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
+    const char *invite = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
     free(said);
-    return flag;
+    return invite;
 }
 
 /* Makes the owner's key and names it in the run file, whose open form stays as open.yaml. */
@@ -139,12 +140,68 @@ static const char *keep(struct place *p, struct proc *proc, const char *name)
     return place_text(p, "@%s/%s.invite", p->root, name);
 }
 
+static void must_hold(struct place *p, const char *invite)
+{
+    struct proc *proc = START(p, "show", "invite", "show", invite);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "It holds.");
+}
+
+/* The public key in a folder. */
+static const char *public_key(struct place *p, const char *dir)
+{
+    size_t len;
+    char *key = place_read(place_path(p, place_text(p, "%s/key", dir)), &len);
+    const char *hex = place_text(p, "%.64s", key + len - 65);
+    free(key);
+    return hex;
+}
+
+/* The list says how others join: by the public invite of the one who looks, or through whom. And an
+ * invite whose addresses are dead is mended by any member, with the owner's machine off. */
+static void others_learn_how_to_join(struct toy *t, const char *ben)
+{
+    struct place *p = t->place;
+    const char *dir = place_path(p, owner_dir);
+    struct proc *proc = START(p, "look", "status", "--invite", ben);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, " 100%\n"); /* of the experts are served */
+    proc_must_say(proc, "to join, ask the run's owner for an invite");
+    const char *all = keep(p,
+                           OWNER(p, "all", 0, "invite", "--dir", dir, "--run", t->run, "--name",
+                                 "all", "--public", "--address", t->addr[1]),
+                           "all");
+    proc = START(p, "public", "status", "--invite", all);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "anybody may join: hearth serve --experts 8 --invite hearth1.");
+    const char *dead = keep(p,
+                            OWNER(p, "dead", 0, "invite", "--dir", dir, "--run", t->run, "--name",
+                                  "zoe", "--address", t->addr[4]),
+                            "dead");
+    proc = START(p, "mend", "invite", "refresh", dead, "--invite", ben);
+    assert_int_equal(proc_wait(proc), 0);
+    must_hold(p, keep(p, proc, "mended"));
+    proc_must_say(&p->proc[p->proc_count - 1], place_text(p, "joins    %s\n", t->addr[1]));
+}
+
+/* An invite's text is data, which goes to standard output alone: no message and no log has it. */
+static void no_log_has_an_invite(struct place *p)
+{
+    for (size_t i = 0; i < p->proc_count; i++) {
+        size_t len;
+        char *text = place_read(p->proc[i].err, &len);
+        if (strstr(text, "hearth1.AQ") != NULL) /* its first byte is the version */
+            fail_msg("%s says an invite", p->proc[i].name);
+        free(text);
+    }
+}
+
 static void invited_peers_train(void **state)
 {
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 100);
-    const char *ana = own_run(&t), *ben = invite(&t, "ben", "train");
+    const char *ana = own_run(&t, NULL), *ben = invite(&t, "ben", "train");
     /* The invite is all that a host needs: the node gives it the run file. */
     t.host[0] = START(p, "host", "serve", "--invite", ana, "--listen", t.addr[2], "--dir",
                       place_path(p, "host"), "--threads", "1", "--experts", "8");
@@ -170,7 +227,16 @@ static void invited_peers_train(void **state)
     proc_must_say(proc, "turns this one away");
     proc_must_say(proc, hth_err_text(HTH_E_NOT_ADMITTED));
 
-    const char *const more[] = {"--invite", ben, NULL};
+    /* The trainer has an invite for its own key: no other process may use it. */
+    OWNER(p, "key", 0, "init", "--dir", place_path(p, "trainer"));
+    const char *bound = keep(p,
+                             OWNER(p, "promote", 0, "promote", public_key(p, "trainer"), "--dir",
+                                   place_path(p, owner_dir), "--run", t.run, "--name", "hal"),
+                             "bound");
+    proc = START(p, "not hal", "status", "--invite", bound, "--join", t.addr[1]);
+    assert_int_equal(proc_wait(proc), ADMISSION_CODE);
+    proc_must_say(proc, "it is for the key of one peer");
+    const char *const more[] = {"--invite", bound, NULL};
     toy_start_trainer(&t, "trainer", more);
     assert_int_equal(proc_wait(t.trainer), 0);
     struct toy_metrics m;
@@ -180,25 +246,12 @@ static void invited_peers_train(void **state)
     assert_true(toy_number(m.last_progress, "calls_failed") == 0);
     toy_metrics_clear(&m);
 
-    proc = START(p, "status", "status", "--json", "--invite", ben);
-    assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "\"silent\":false");
-    proc_must_say(proc, "\"experts\":8");
-    /* The list says how others join: by the public invite of the one who looks, or through whom. */
-    proc = START(p, "look", "status", "--invite", ben);
-    assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "to join, ask the run's owner for an invite");
-    const char *all = keep(p,
-                           OWNER(p, "all", 0, "invite", "--dir", place_path(p, owner_dir), "--run",
-                                 t.run, "--name", "all", "--public", "--address", t.addr[1]),
-                           "all");
-    proc = START(p, "public", "status", "--invite", all);
-    assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "anybody may join: hearth serve --experts 8 --invite hearth1.");
+    others_learn_how_to_join(&t, ben);
     proc = START(p, "list", "owner", "list", "--dir", place_path(p, owner_dir));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
     place_end(p);
+    no_log_has_an_invite(p);
 }
 
 /* Without an invite nothing of a private run is seen. */
@@ -207,38 +260,13 @@ static void private_run_is_hidden(void **state)
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 100);
-    t.node = START(p, "node", "node", "--own", "--private", "--run", t.run, "--listen", t.addr[1],
-                   "--dir", place_path(p, "node"));
-    proc_wait_text(t.node, "you are the first of run 'toy'");
-    size_t len;
-    char *said = place_read(t.node->out, &len), *path = strstr(said, "--invite ");
-    assert_non_null(path);
-    const char *ana = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
-    free(said);
-    struct proc *proc = START(p, "member", "status", "--invite", ana);
+    struct proc *proc = START(p, "member", "status", "--invite", own_run(&t, "--private"));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "run 'toy': 1 peer");
     proc = START(p, "stranger", "status", "--join", t.addr[1], "--wait", "2s");
     assert_int_equal(proc_wait(proc), NETWORK_CODE);
     assert_false(proc_said(proc, "toy"));
     place_end(p);
-}
-
-static void must_hold(struct place *p, const char *invite)
-{
-    struct proc *proc = START(p, "show", "invite", "show", invite);
-    assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "It holds.");
-}
-
-/* The public key in a folder. */
-static const char *public_key(struct place *p, const char *dir)
-{
-    size_t len;
-    char *key = place_read(place_path(p, place_text(p, "%s/key", dir)), &len);
-    const char *hex = place_text(p, "%.64s", key + len - 65);
-    free(key);
-    return hex;
 }
 
 /* Deputies and a successor sign, each within its rights; no word of it needs a network. */
@@ -315,10 +343,11 @@ static void key_comes_back(void **state)
     proc_must_say(OWNER(p, "there", 3, "restore", file, "--dir", dir, "--passphrase", pass),
                   "there is a key already");
     const char *back = place_path(p, "back");
-    place_write(p, "wrong", "open sesamo\n", 12);
-    proc_must_say(OWNER(p, "wrong", 3, "restore", file, "--dir", back, "--passphrase",
-                        place_text(p, "@%s/wrong", p->root)),
-                  "the passphrase is another one");
+    char *copy = place_read(file, &n);
+    place_write(p, "cut", copy, n - 40);
+    proc_must_say(
+        OWNER(p, "cut", 3, "restore", place_path(p, "cut"), "--dir", back, "--passphrase", pass),
+        "the backup is cut");
     OWNER(p, "restore", 0, "restore", file, "--dir", back, "--passphrase", pass);
     char *key = place_read(place_path(p, "owner/key"), &len);
     char *again = place_read(place_path(p, "back/key"), &n);
@@ -326,7 +355,7 @@ static void key_comes_back(void **state)
     assert_memory_equal(key, again, len);
     assert_int_equal(stat(place_path(p, "back/key"), &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
-    char *secret = strchr(key, '\n') + 1, *copy = place_read(file, &n);
+    char *secret = strchr(key, '\n') + 1;
     secret[64] = '\0';
     assert_null(strstr(copy, secret));
     for (size_t i = 0; i < p->proc_count; i++)
@@ -335,6 +364,69 @@ static void key_comes_back(void **state)
     free(again);
     free(key);
     place_end(p);
+}
+
+/* The signer's list in the folder `lost`. */
+static void must_have_two_entries(struct place *p, const char *signer)
+{
+    struct hth_invite got;
+    struct hth_cert cert;
+    size_t len;
+    char *text = place_read(signer + 1, &len);
+    assert_ok(hth_invite_read(text, len, &got));
+    free(text);
+    hth_invite_cert(&got, &cert);
+    text = place_read(
+        place_path(p, place_text(p, "lost/revoked.toy.%llu", (unsigned long long)cert.serial)),
+        &len);
+    assert_true(len > 48);
+    assert_int_equal(text[6], 2);
+    free(text);
+}
+
+/* Gives the owner a list without a free place; returns one of its serials. */
+static uint64_t fill_list(struct toy *t, const char *from)
+{
+    struct place *p = t->place;
+    const struct hth_crypto *crypto = hth_crypto_openssl();
+    struct hth_invite got;
+    struct hth_closed_run run;
+    struct hth_secret owner;
+    struct hth_revoked list = {.seq = 1};
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX];
+    char why[HTH_IDENTITY_WHY_MAX];
+    size_t len;
+    char *text = place_read(from + 1, &len);
+    assert_ok(hth_invite_read(text, len, &got));
+    free(text);
+    hth_invite_run(crypto, &got, &run);
+    assert_ok(hth_identity_load(place_path(p, "owner/key"), &owner, NULL, why));
+    for (uint64_t i = 1; i <= HTH_REVOKED_MAX; i++)
+        assert_ok(hth_revoked_add(&list, 1000 + i));
+    len = hth_revoked_write(crypto, &list, &run.id, &owner, NULL, 0, bytes);
+    place_write(p, "owner/revoked.toy", bytes, len);
+    return list.entry[7];
+}
+
+/* A full list takes no more, until an invite that it names has ended. */
+static void full_list_makes_room(struct toy *t, const char *from)
+{
+    struct place *p = t->place;
+    const char *dir = place_path(p, "owner");
+    uint64_t ended = fill_list(t, from);
+    size_t len;
+    proc_must_say(OWNER(p, "full", 1, "revoke", "7", "--dir", dir, "--run", t->run),
+                  "all 400 places are taken");
+    char *list = place_read(place_path(p, "owner/invites"), &len);
+    const char *more =
+        place_text(p, "%llu 1700000000 2 train toy old invite\n", (unsigned long long)ended);
+    list = realloc(list, len + strlen(more));
+    assert_non_null(list);
+    memcpy(list + len, more, strlen(more));
+    place_write(p, "owner/invites", list, len + strlen(more));
+    free(list);
+    OWNER(p, "room", 0, "revoke", "7", "--dir", dir, "--run", t->run, "--join", t->addr[1]);
+    proc_must_say(OWNER(p, "list", 0, "list", "--dir", dir), "old");
 }
 
 /* A deputy's word ends a member's part in the run, and the others keep that word. */
@@ -372,6 +464,10 @@ static void revoked_member_ends(void **state)
         OWNER(p, "revoke", 0, "revoke", place_text(p, "%llu", (unsigned long long)cert.serial),
               "--as", dora, "--dir", none);
     proc_must_say(proc, "revoked");
+    proc_must_say(OWNER(p, "list", 0, "list", "--dir", none), "(revoked)");
+    /* With another folder, which has no copy of that list, it takes over what the network knows. */
+    OWNER(p, "more", 0, "revoke", "5", "--as", dora, "--dir", place_path(p, "lost"));
+    must_have_two_entries(p, dora);
     assert_int_equal(proc_wait(t.trainer), ADMISSION_CODE);
     proc_must_say(t.trainer, hth_err_text(HTH_E_PASS_REVOKED));
     /* The host knows, and tells a fresh folder of ben's. */
@@ -382,6 +478,7 @@ static void revoked_member_ends(void **state)
                  "--dir", place_path(p, "again"));
     assert_int_equal(proc_wait(proc), ADMISSION_CODE);
     proc_must_say(proc, hth_err_text(HTH_E_PASS_REVOKED));
+    full_list_makes_room(&t, ana);
     place_end(p);
 }
 
@@ -427,6 +524,7 @@ static void bad_invites_are_named(void **state)
     snprintf(t.run, sizeof(t.run), "%s/open.yaml", p->root);
     must_not_train(&t, ana, 2, "the run file names no admission.owner");
     place_end(p);
+    no_log_has_an_invite(p);
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
