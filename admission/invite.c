@@ -13,6 +13,7 @@
 #define PREFIX_LEN   (sizeof(PREFIX) - 1)
 #define HEAD_LEN     (PREFIX_LEN + 2) /* "hearth1." */
 #define CHECKSUM_LEN 4
+#define PRIVATE      0x80u /* beside the number of certificates */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -104,8 +105,10 @@ enum hth_err hth_invite_write(const struct hth_invite *invite, char out[HTH_INVI
     hth_write_bytes(&w, invite->run_file.b, sizeof(invite->run_file.b));
     hth_write_bytes(&w, invite->seed.b, sizeof(invite->seed.b));
     hth_write_bytes(&w, invite->cert, invite->cert_len);
-    hth_write_u8(&w, chain_count(invite));
+    hth_write_u8(&w, chain_count(invite) | (invite->is_private ? PRIVATE : 0));
     hth_write_bytes(&w, invite->chain, invite->chain_len);
+    if (invite->is_private)
+        hth_write_bytes(&w, invite->secret.b, sizeof(invite->secret.b));
     hth_write_u32(&w, checksum(bytes, w.pos));
     HTH_ASSERT(w.err == HTH_OK);
     memcpy(out, PREFIX "1.", HEAD_LEN);
@@ -145,10 +148,14 @@ static enum hth_err read_bytes(const uint8_t *bytes, size_t len, struct hth_invi
     HTH_TRY(hth_name_check(out->run, n));
     HTH_TRY(read_cert(&r, out->cert, &out->cert_len));
     uint8_t links = hth_read_u8(&r);
+    out->is_private = (links & PRIVATE) != 0;
+    links &= (uint8_t)~PRIVATE;
     if (links > 2)
         return HTH_E_MALFORMED;
     for (size_t i = 0, used; i < links; i++, out->chain_len += used)
         HTH_TRY(read_cert(&r, out->chain + out->chain_len, &used));
+    if (out->is_private)
+        hth_read_bytes(&r, out->secret.b, sizeof(out->secret.b));
     HTH_TRY(r.err);
     return hth_reader_left(&r) == 0 ? HTH_OK : HTH_E_MALFORMED;
 }
@@ -220,6 +227,40 @@ void hth_invite_run(const struct hth_crypto *crypto, const struct hth_invite *in
     memset(out, 0, sizeof(*out));
     out->owner = invite->owner;
     hth_run_id(crypto, &invite->owner, &invite->run_file, &out->id);
+}
+
+/* Hashes two values, after a text that says for what. */
+static void derive(const struct hth_crypto *crypto, const char text[24], const uint8_t a[32],
+                   const uint8_t b[32], struct hth_hash *out)
+{
+    uint8_t bytes[24 + 64];
+    memcpy(bytes, text, 24);
+    memcpy(bytes + 24, a, 32);
+    memcpy(bytes + 56, b, 32);
+    crypto->hash(bytes, sizeof(bytes), out);
+    memset(bytes, 0, sizeof(bytes));
+}
+
+const char *hth_invite_network(const struct hth_crypto *crypto, const struct hth_invite *invite,
+                               char out[HTH_NAME_LEN_MAX + 1])
+{
+    static const char text[24] = "hearth private network";
+    struct hth_closed_run run;
+    struct hth_hash hidden;
+    hth_invite_run(crypto, invite, &run);
+    if (!invite->is_private)
+        return hth_network_of(invite->run, &run.id, out);
+    derive(crypto, text, run.id.b, invite->secret.b, &hidden);
+    return hth_network_of("", &hidden, out);
+}
+
+void hth_invite_hide(const struct hth_crypto *crypto, const struct hth_secret *owner,
+                     struct hth_invite *invite)
+{
+    static const char text[24] = "hearth run secret";
+    _Static_assert(sizeof(owner->b) == 32, "as derive takes it");
+    invite->is_private = true;
+    derive(crypto, text, owner->b, invite->run_file.b, &invite->secret);
 }
 
 /* Certificate and chain side by side; returns the length. */

@@ -7,7 +7,7 @@
  *     version 1 (1)   n addresses: n (1), then each: 4 or 6 (1), ip (4 or 16), port (2)
  *     length and name of the run (1 + ...)   owner's public key (32)   hash of the run file (32)
  *     private seed (32)   certificate   m: 0 to 2 (1), then the m certificates of its chain
- *     checksum (4)
+ *     with 128 added to m: the run's secret (32)   checksum (4)
  *
  * The addresses lie outside every signature, because they go stale: anybody in the run may print
  * the invite anew with others. The checksum finds typing mistakes; it protects nothing. Owner and
@@ -25,7 +25,7 @@
 #include "admission/pass.h"
 
 #define HTH_INVITE_BYTES_MAX                                                                       \
-    (2 + HTH_INVITE_ADDRS_MAX * 19 + 1 + HTH_NAME_LEN_MAX + 96 + 3 * HTH_CERT_BYTES_MAX + 1 + 4)
+    (2 + HTH_INVITE_ADDRS_MAX * 19 + 1 + HTH_NAME_LEN_MAX + 96 + 3 * HTH_CERT_BYTES_MAX + 33 + 4)
 #define HTH_INVITE_TEXT_MAX (8 + (HTH_INVITE_BYTES_MAX + 2) / 3 * 4 + 1)
 
 struct hth_invite {
@@ -37,6 +37,8 @@ struct hth_invite {
     struct hth_secret seed; /* of the key in the certificate */
     uint8_t cert[HTH_CERT_BYTES_MAX], chain[HTH_CHAIN_BYTES_MAX]; /* pass.h */
     size_t cert_len, chain_len; /* chain_len 0: the owner signed */
+    bool is_private;
+    struct hth_hash secret; /* of a private run */
 };
 
 /* Writes the text, with its end. Errors: those of hth_name_check about the run's name. */
@@ -53,6 +55,12 @@ void hth_invite_cert(const struct hth_invite *invite, struct hth_cert *out);
 /* The run that it is for, by its own word: hth_invite_check tells whether the owner signed. */
 void hth_invite_run(const struct hth_crypto *crypto, const struct hth_invite *invite,
                     struct hth_closed_run *out);
+/* The run's network (core/name.h). Returns out. */
+const char *hth_invite_network(const struct hth_crypto *crypto, const struct hth_invite *invite,
+                               char out[HTH_NAME_LEN_MAX + 1]);
+/* Makes it one of a private run, whose secret follows from the owner's. */
+void hth_invite_hide(const struct hth_crypto *crypto, const struct hth_secret *owner,
+                     struct hth_invite *invite);
 /* Whether it holds now, as far as it shows itself; of a successor's, whether that one may sign now.
  * Errors: those of hth_cert_check and hth_grant_check. */
 enum hth_err hth_invite_check(const struct hth_crypto *crypto, const struct hth_invite *invite,

@@ -33,7 +33,7 @@ void hth_admit_print(const struct hth_invite *invite)
     struct hth_cert cert;
     char roles[48], from[32], until[32], hex[65], addr[HTH_ADDR_TEXT_MAX];
     hth_invite_cert(invite, &cert);
-    hth_say("run      %s", invite->run);
+    hth_say("run      %s%s", invite->run, invite->is_private ? " (private)" : "");
     hth_say("name     %s", cert.name);
     hth_say("may      %s%s", hth_roles_text(cert.roles, roles),
             cert.class == HTH_PROBATION ? " (on probation)" : "");
@@ -107,6 +107,12 @@ static enum hth_err find_run(struct hth_env *env, const struct hth_cli_net *net,
                           "and asks for none",
                           run->run);
         return HTH_E_USAGE;
+    }
+    if (closed && run->admission.is_private && !net->invite.is_private) {
+        hth_cli_say_error("--invite: run '%s' is private, and its secret is not in this invite: "
+                          "ask for another one",
+                          run->run);
+        return HTH_E_PASS_OTHER_RUN;
     }
     return net->invited ? HTH_OK : HTH_E_CANCELED;
 }

@@ -256,6 +256,7 @@ static enum hth_err build(struct monitor_verb *m)
     m->publish = hth_publish_new(m->at.peer.env, &publish);
     opts.census = m->at.peer.census;
     opts.network = m->at.network;
+    opts.name = m->at.name;
     opts.layers = m->at.layers;
     opts.layer_count = m->at.layer_count;
     opts.dir = m->history;

@@ -65,8 +65,10 @@ int hth_onlooker_open(struct hth_onlooker *o, const struct hth_peer_opts *opts)
     peer.also = also;
     peer.also_count = o->net.join_count == 0 ? o->own_count : 0;
     int code = hth_peer_open(&peer, &o->peer);
-    if (code == HTH_EXIT_OK && o->peer.network[0] != '\0')
+    if (code == HTH_EXIT_OK && o->peer.network[0] != '\0') {
         o->network = o->peer.network;
+        o->name = o->peer.name;
+    }
     return code;
 }
 

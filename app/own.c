@@ -77,7 +77,7 @@ static enum hth_err find(struct hth_owner *o, const struct hth_invite *like, con
 
 /* The lines that close a run, at the end of its file. */
 static enum hth_err add_lines(const char *run_path, const struct hth_runfile *run,
-                              const struct hth_secret *owner)
+                              const struct hth_secret *owner, bool hidden)
 {
     struct hth_pubkey pub;
     char hex[2 * HTH_PUBKEY_LEN + 1];
@@ -85,7 +85,8 @@ static enum hth_err add_lines(const char *run_path, const struct hth_runfile *ru
     hth_hex(pub.b, sizeof(pub.b), hex);
     FILE *f = fopen(run_path, "ae");
     bool ends = run->text != NULL && run->text[strlen(run->text) - 1] == '\n';
-    bool good = f != NULL && fprintf(f, "%sadmission:\n  owner: %s\n", ends ? "" : "\n", hex) > 0;
+    bool good = f != NULL && fprintf(f, "%sadmission:\n  owner: %s\n%s", ends ? "" : "\n", hex,
+                                     hidden ? "  private: true\n" : "") > 0;
     if (f != NULL)
         good &= fclose(f) == 0;
     if (good)
@@ -96,7 +97,7 @@ static enum hth_err add_lines(const char *run_path, const struct hth_runfile *ru
     return good ? HTH_OK : HTH_E_IO;
 }
 
-static enum hth_err close_run(struct hth_owner *o)
+static enum hth_err close_run(struct hth_owner *o, bool hidden)
 {
     struct hth_runfile *run;
     char why[HTH_IDENTITY_WHY_MAX];
@@ -108,7 +109,13 @@ static enum hth_err close_run(struct hth_owner *o)
     else if (made)
         hth_say("the owner's key: %s; keep a copy (hearth owner backup)", o->key_path);
     if (err == HTH_OK && run->admission.owner == NULL)
-        err = add_lines(o->run_path, run, &o->secret);
+        err = add_lines(o->run_path, run, &o->secret, hidden);
+    else if (err == HTH_OK && hidden && !run->admission.is_private) {
+        hth_cli_say_error("--private: %s names an owner, and is not private; 'private: true' among "
+                          "its lines of admission makes another run of it",
+                          o->run_path);
+        err = HTH_E_CONFIG;
+    }
     hth_runfile_free(run);
     return err == HTH_E_PERMISSION ? HTH_E_BAD_KEY : err;
 }
@@ -117,7 +124,7 @@ enum hth_err hth_own_begin(const char *run_path, struct hth_cli_net *net)
 {
     struct hth_owner o = {.word = "invite", .run_path = run_path, .days = DAYS};
     hth_owner_open(&o);
-    enum hth_err err = close_run(&o);
+    enum hth_err err = close_run(&o, net->hidden);
     if (err == HTH_OK)
         err = hth_owner_signer(&o);
     const struct hth_invite like = o.base;

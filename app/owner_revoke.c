@@ -3,7 +3,6 @@
 #include "app/owner_int.h"
 
 #include "core/mem.h"
-#include "core/name.h"
 #include "net/crypto.h"
 #include "net/net.h"
 
@@ -141,7 +140,8 @@ static enum hth_err publish(struct revoking *r)
     HTH_TRY(read_list(r));
     r->list.by = o->by;
     HTH_TRY(enter(r));
-    o->code = hth_owner_publish(&o->net, hth_network_of(o->base.run, &o->run.id, network), &news);
+    o->code = hth_owner_publish(&o->net,
+                                hth_invite_network(hth_crypto_openssl(), &o->base, network), &news);
     if (news.err == HTH_OK && news.len == 0) /* nobody was reached */
         news.err = sign(r, &news);
     HTH_TRY(news.err);

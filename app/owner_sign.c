@@ -116,6 +116,8 @@ static enum hth_err by_run_file(struct hth_owner *o, const struct hth_runfile *r
     }
     o->base.owner = pub;
     snprintf(o->base.run, sizeof(o->base.run), "%s", run->run);
+    if (run->admission.is_private)
+        hth_invite_hide(hth_crypto_openssl(), &o->secret, &o->base);
     return HTH_OK;
 }
 
@@ -389,6 +391,11 @@ enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out, struct 
     memset(cert, 0, sizeof(*cert));
     HTH_TRY(hth_owner_signer(o));
     *out = o->base;
+    if (o->public && out->is_private) {
+        hth_cli_say_error("--public: run '%s' is private: a text that all can read would show it",
+                          out->run);
+        return HTH_E_USAGE;
+    }
     HTH_TRY(resolve(o, out));
     fill(o, cert);
     HTH_TRY(check_rights(o, cert));
@@ -405,6 +412,8 @@ enum hth_err hth_owner_invite(struct hth_owner *o)
     HTH_TRY(hth_owner_sign(o, &invite, &cert));
     HTH_TRY(hth_invite_write(&invite, text));
     explain(o, &cert);
+    if (invite.is_private)
+        hth_say_note("The run is private, and its secret is in the text: let nobody else read it.");
     hth_say("%s", text);
     explicit_bzero(&invite.seed, sizeof(invite.seed));
     return HTH_OK;

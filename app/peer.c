@@ -9,7 +9,6 @@
 #include "app/peer_join.h"
 #include "cli/run_fetch.h"
 #include "core/mem.h"
-#include "core/name.h"
 #include "dht/members.h"
 #include "dht/opendht.h"
 #include "dht/uid.h"
@@ -489,7 +488,8 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
     if (peer->admit.gate != NULL) {
         char network[HTH_NAME_LEN_MAX + 1];
         hth_free(peer->network);
-        peer->network = hth_strdup(hth_network_of(peer->name, &peer->admit.run.id, network));
+        peer->network =
+            hth_strdup(hth_invite_network(peer->env->crypto, &opts->net->invite, network));
     }
     peer->stays = must_stay(opts, peer);
     peer->once = opts->net->once;

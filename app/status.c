@@ -14,7 +14,6 @@
 #include "cli/json.h"
 #include "core/log.h"
 #include "core/mem.h"
-#include "core/name.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -184,8 +183,8 @@ static void print_table(struct status *s)
     struct hth_census_stats seen;
     char name[HTH_NAME_LEN_MAX + 1];
     hth_census_stats(s->at.peer.census, &seen);
-    printf("run '%s': %zu peer%s\n\n", hth_network_name(s->gather->network, name),
-           s->gather->peer_count, s->gather->peer_count == 1 ? "" : "s");
+    printf("run '%s': %zu peer%s\n\n", hth_gather_name(s->gather, name), s->gather->peer_count,
+           s->gather->peer_count == 1 ? "" : "s");
     print_peers(s);
     if (s->gather->layer_count > 0)
         printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",
@@ -282,6 +281,7 @@ static int ask(struct status *s)
 {
     const struct hth_gather_opts opts = {.census = s->at.peer.census,
                                          .network = s->at.network,
+                                         .name = s->at.name,
                                          .layers = s->at.layers,
                                          .layer_count = s->at.layer_count,
                                          .own = s->at.own,

@@ -128,6 +128,7 @@ static enum hth_err build(struct watch *w)
     const struct hth_monitor_opts opts = {.census = w->at.peer.census,
                                           .admission = hth_admit_rpc(&w->at.peer.admit),
                                           .network = w->at.network,
+                                          .name = w->at.name,
                                           .layers = w->at.layers,
                                           .layer_count = w->at.layer_count,
                                           .version = HTH_VERSION,

@@ -231,7 +231,8 @@ enum {
     KEY_ONCE,
     KEY_INVITE,
     KEY_OPEN,
-    KEY_OWN
+    KEY_OWN,
+    KEY_PRIVATE
 };
 
 static const struct argp_option net_options[] = {
@@ -249,6 +250,8 @@ static const struct argp_option net_options[] = {
      "Invite to a closed run, as text, in a file, or on standard input", 1},
     {"own", KEY_OWN, NULL, 0,
      "Begin the run of --run here, as its owner: close its file, and make an invite for others", 1},
+    {"private", KEY_PRIVATE, NULL, 0, "With --own: hide the run from everybody who has no invite",
+     1},
     {"open-to-anyone", KEY_OPEN, NULL, 0,
      "In a run without an owner: leave this machine, and let everybody take part", 1},
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
@@ -374,6 +377,9 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
     case KEY_OWN:
         net->own = true;
         break;
+    case KEY_PRIVATE:
+        net->hidden = true;
+        break;
     case KEY_OPEN:
         net->open_to_anyone = true;
         break;
@@ -397,6 +403,8 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
         net->status_listen = arg;
         break;
     case ARGP_KEY_END:
+        if (net->hidden && !net->own)
+            argp_error(state, "--private hides a run that begins: add --own");
         if (net->own && (net->invited || net->open_to_anyone))
             argp_error(state, "--own invites this machine: leave out %s",
                        net->invited ? "--invite" : "--open-to-anyone");

@@ -50,6 +50,7 @@ struct hth_cli_net {
     bool invited;
     struct hth_invite invite; /* of --invite, or of this machine to itself */
     bool own;                 /* the run begins here: app/own.h */
+    bool hidden;              /* with own: as a private one */
     struct hth_invite share;  /* with own: for others */
 };
 

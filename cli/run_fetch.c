@@ -41,7 +41,8 @@ enum hth_err hth_run_judge(const struct hth_crypto *crypto, const struct hth_inv
     HTH_TRY(hth_runfile_parse(name, data, len, out, error));
     if (hth_config_closed(*out, crypto, &file, &run) &&
         memcmp(&file, &invite->run_file, sizeof(file)) == 0 &&
-        memcmp(&run.owner, &invite->owner, sizeof(run.owner)) == 0)
+        memcmp(&run.owner, &invite->owner, sizeof(run.owner)) == 0 &&
+        (*out)->admission.is_private == invite->is_private)
         return HTH_OK;
     hth_runfile_free(*out);
     *out = NULL;

@@ -79,12 +79,27 @@ const char *hth_network_of(const char *run, const struct hth_hash *id,
     return out;
 }
 
+/* The mark before the id; NULL: the network is a name alone. */
+static const char *mark_of(const char *network)
+{
+    const char *mark = strrchr(network, MARK);
+    bool is_id = mark != NULL && strspn(mark + 1, "0123456789abcdef") == ID_DIGITS &&
+                 mark[1 + ID_DIGITS] == '\0';
+    return is_id ? mark : NULL;
+}
+
+bool hth_network_is_private(const char *network)
+{
+    return mark_of(network) == network;
+}
+
 const char *hth_network_name(const char *network, char out[HTH_NAME_LEN_MAX + 1])
 {
+    const char *mark = mark_of(network);
+    if (mark == network)
+        network = "private";
+    else if (mark != NULL)
+        return memcpy(memset(out, 0, HTH_NAME_LEN_MAX + 1), network, (size_t)(mark - network));
     snprintf(out, HTH_NAME_LEN_MAX + 1, "%s", network);
-    char *mark = strrchr(out, MARK);
-    if (mark != NULL && strspn(mark + 1, "0123456789abcdef") == ID_DIGITS &&
-        mark[1 + ID_DIGITS] == '\0')
-        *mark = '\0';
     return out;
 }

@@ -54,6 +54,7 @@ struct hth_gather_own {
 struct hth_gather_opts {
     struct hth_census *census;
     const char *network;                   /* NULL: the only one that beacons name */
+    const char *name;                      /* of the run; NULL: the one in the network */
     const struct hth_beacon_layer *layers; /* of a run file; NULL: those of the beacons */
     size_t layer_count;
     const struct hth_gather_own *own; /* borrowed */
@@ -125,6 +126,8 @@ enum hth_err hth_gather_again(struct hth_gather *g, uint32_t recall_after_s) HTH
 /* NULL is fine. */
 void hth_gather_free(struct hth_gather *g);
 
+/* The run's name, for people. Returns out. */
+const char *hth_gather_name(const struct hth_gather *g, char out[HTH_NAME_LEN_MAX + 1]);
 /* The networks seen with a host or a trainer; if there is none, those with plain nodes only. Free
  * the array, whose first *count elements are valid, with hth_free. */
 struct hth_census_network *hth_gather_runs(const struct hth_gather *g, size_t *count);

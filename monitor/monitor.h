@@ -31,6 +31,7 @@ struct hth_monitor_opts {
     const struct hth_admission *admission; /* as in hth_rpc_opts */
     const char *dir;                       /* of the history; NULL: it is kept in memory */
     const char *version;                   /* of this program */
+    const char *name;                      /* as in hth_gather_opts */
     const char *join_command;              /* see run_json.h; borrowed, as all strings */
     const char *join_ask;
     bool join_complete;

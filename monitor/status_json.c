@@ -3,7 +3,6 @@
 
 #include "cli/json.h"
 #include "core/bytes.h"
-#include "core/name.h"
 #include "monitor/status_trainers.h"
 
 #include <stdio.h>
@@ -160,7 +159,7 @@ json_t *hth_status_json(const struct hth_gather *g)
     for (uint32_t l = 0; l < g->layer_count; l++)
         json_array_append_new(layers, layer_json(g, l));
     char name[HTH_NAME_LEN_MAX + 1];
-    hth_json_text(all, "run", hth_network_name(g->network, name));
+    hth_json_text(all, "run", hth_gather_name(g, name));
     hth_json_take(all, "nodes", nodes);
     hth_json_take(all, "layers", layers);
     hth_json_take(all, "others", others_json(g));

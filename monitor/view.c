@@ -5,7 +5,6 @@
 #include "averaging/roster.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "core/name.h"
 #include "monitor/agree.h"
 #include "monitor/inert.h"
 #include "monitor/status_json.h"
@@ -331,7 +330,7 @@ struct hth_run_view *hth_run_view_new(const struct hth_gather *g, const struct h
     view->refs = 1;
     view->asked_us = hth_wall_us(g->env);
     char name[HTH_NAME_LEN_MAX + 1];
-    hth_inert(hth_network_name(g->network, name), view->run, sizeof(view->run));
+    hth_inert(hth_gather_name(g, name), view->run, sizeof(view->run));
     take_peers(view, g, before);
     place_layers(g, place);
     take_layers(view, g, place);

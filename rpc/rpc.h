@@ -51,7 +51,9 @@ struct hth_rpc_request;
 typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enum hth_err err);
 
 struct hth_rpc_opts {
-    const char *network; /* core/name.h; peers must agree. "": of no run, agrees with all */
+    /* core/name.h; peers must agree. "": of no run, agrees with all. A private one is not shown:
+     * its peers are told apart by their passes, and a peer that dials shows its own first. */
+    const char *network;
     const struct hth_addr *listen; /* NULL: only dials; serves over connections that it dialled */
     const struct hth_admission *admission; /* of a closed run; NULL: it is open. Must outlive rpc */
     uint64_t features;                     /* bits sent in HELLO; see hth_rpc_peer_info */

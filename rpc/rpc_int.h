@@ -296,7 +296,8 @@ struct hth_rpc { /* in the order of use: in a large swarm it is cold at each tur
     struct rpc_link orphans;
     struct hth_listener *listener;
     struct hth_addr addr;
-    char network[HTH_NAME_LEN_MAX + 1];
+    char network[HTH_NAME_LEN_MAX + 1]; /* as in HELLO */
+    bool is_private;
     int64_t drain_until_us;
     hth_fn *drain_fn;
     void *drain_arg;

@@ -505,6 +505,10 @@ static void test_networks_name_their_run(void **state)
     (void)state;
     assert_string_equal(hth_network_of("fashion", &id, network), "fashion~5d0e27ab94c31f6082e7");
     assert_string_equal(hth_network_name(network, name), "fashion");
+    assert_false(hth_network_is_private(network));
+    assert_true(hth_network_is_private(hth_network_of("", &id, network)));
+    assert_string_equal(hth_network_name(network, name), "private");
+    assert_false(hth_network_is_private("~5d0e27ab94c31f6082e"));
     assert_string_equal(hth_network_name("a~b", name), "a~b");
     assert_string_equal(hth_network_name("plain", name), "plain");
     for (size_t i = 0; i < 31; i++)

@@ -21,9 +21,9 @@
 
 static const char *owner_dir = "owner"; /* in the place */
 
-/* Begins the run with one command: its node owns it. Returns the invite for everybody, as a flag
- * takes it. */
-static const char *own_run(struct toy *t)
+/* Begins the run with one command: its node owns it, with that flag or NULL. Returns the invite for
+ * everybody, as a flag takes it. */
+static const char *own_run(struct toy *t, const char *flag)
 {
     struct place *p = t->place;
     size_t len;
@@ -32,14 +32,14 @@ static const char *own_run(struct toy *t)
     place_write(p, "open.yaml", open, len);
     free(open);
     t->node = START(p, "node", "node", "--own", "--run", t->run, "--listen", t->addr[1], "--dir",
-                    place_path(p, "node"));
+                    place_path(p, "node"), flag);
     proc_wait_text(t->node, "you are the first of run 'toy'");
     proc_must_say(t->node, "run 'toy' has an owner now");
     char *said = place_read(t->node->out, &len), *path = strstr(said, "--invite ");
     assert_non_null(path);
-    const char *flag = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
+    const char *invite = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
     free(said);
-    return flag;
+    return invite;
 }
 
 /* Makes the owner's key and names it in the run file, whose open form stays as open.yaml. */
@@ -202,7 +202,7 @@ static void invited_peers_train(void **state)
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 100);
-    const char *ana = own_run(&t), *ben = invite(&t, "ben", "train");
+    const char *ana = own_run(&t, NULL), *ben = invite(&t, "ben", "train");
     /* The invite is all that a host needs: the node gives it the run file. */
     t.host[0] = START(p, "host", "serve", "--invite", ana, "--listen", t.addr[2], "--dir",
                       place_path(p, "host"), "--threads", "1", "--experts", "8");
@@ -253,6 +253,21 @@ static void invited_peers_train(void **state)
     proc_must_say(proc, "ben");
     place_end(p);
     no_log_has_an_invite(p);
+}
+
+/* Without an invite nothing of a private run is seen. */
+static void private_run_is_hidden(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    toy_init(&t, p, 100);
+    struct proc *proc = START(p, "member", "status", "--invite", own_run(&t, "--private"));
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "run 'toy': 1 peer");
+    proc = START(p, "stranger", "status", "--join", t.addr[1], "--wait", "2s");
+    assert_int_equal(proc_wait(proc), NETWORK_CODE);
+    assert_false(proc_said(proc, "toy"));
+    place_end(p);
 }
 
 /* Deputies and a successor sign, each within its rights; no word of it needs a network. */
@@ -525,8 +540,8 @@ static void bad_invites_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASE(invited_peers_train), CASE(others_sign_for_the_owner),
-                                       CASE(key_comes_back), CASE(revoked_member_ends),
-                                       CASE(bad_invites_are_named)};
+    const struct CMUnitTest tests[] = {
+        CASE(invited_peers_train), CASE(private_run_is_hidden), CASE(others_sign_for_the_owner),
+        CASE(key_comes_back),      CASE(revoked_member_ends),   CASE(bad_invites_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

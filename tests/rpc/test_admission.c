@@ -140,6 +140,32 @@ static void strangers_stop_at_hello(void **state)
     end();
 }
 
+/* Of a private run it sees neither name nor pass: only that it is turned away. */
+static void private_peers_show_nothing(void **state)
+{
+    static const char hidden[] = "~5d0e27ab94c31f6082e7";
+    (void)state;
+    struct hth_rpc_stats stats;
+    begin();
+    a.opts.network = b.opts.network = hidden;
+    enter(&a, true);
+    enter(&b, true);
+    assert_ok(call(METHOD_ECHO, &v[0]));
+    hth_rpc_stats(a.rpc, &stats);
+    assert_true(stats.bytes_in > HTH_PASS_BYTES);
+    a.opts.network = "";
+    a.opts.admission = NULL;
+    member_stop(&a);
+    member_serve(&a);
+    assert_err(HTH_E_NOT_ADMITTED, call(METHOD_ECHO, &v[1]));
+    char want[HTH_RPC_TEXT_MAX + 1];
+    snprintf(want, sizeof(want), "run 'private': %s", hth_err_text(HTH_E_NOT_ADMITTED));
+    assert_string_equal(v[1].text, want);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_true(stats.bytes_in < HTH_PASS_BYTES); /* the goodbye alone */
+    end();
+}
+
 static void bad_passes_are_named(void **state)
 {
     (void)state;
@@ -302,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_are_let_in),
         cmocka_unit_test(strangers_stop_at_hello),
+        cmocka_unit_test(private_peers_show_nothing),
         cmocka_unit_test(bad_passes_are_named),
         cmocka_unit_test(strangers_are_not_asked),
         cmocka_unit_test(roles_are_asked_for),
