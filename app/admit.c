@@ -37,8 +37,7 @@ void hth_admit_print(const struct hth_invite *invite)
     hth_say("name     %s", cert.name);
     hth_say("may      %s%s", hth_roles_text(cert.roles, roles),
             cert.class == HTH_PROBATION ? " (on probation)" : "");
-    hth_say("kind     %s%s", kind(&cert),
-            hth_invite_is_bound(invite) ? ", for one key alone: no secret is in it" : "");
+    hth_say("kind     %s%s", kind(&cert), hth_invite_is_bound(invite) ? ", for one key alone" : "");
     hth_say("valid    %s to %s", hth_admit_date(cert.not_before_us, from),
             hth_admit_date(cert.not_after_us, until));
     hth_say("serial   %llu", (unsigned long long)cert.serial);

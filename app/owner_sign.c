@@ -359,31 +359,33 @@ static void explain(const struct hth_owner *o, const struct hth_cert *cert)
     char date[32];
     unsigned long long serial = cert->serial;
     hth_admit_date(cert->not_after_us, date);
-    if (is(o, "successor") && o->silence_days == 0) {
-        hth_say_note("Send this text to %s: no secret is in it. Its holder may sign as you do from "
-                     "now on, until %s, or until serial %llu is revoked.",
+    if (is(o, "successor") && o->silence_days == 0)
+        hth_say_note("Send this text to %s, who may sign as you do from now on, until %s, or until "
+                     "serial %llu is revoked.",
                      o->name, date, serial);
-    } else if (is(o, "successor")) {
+    else if (is(o, "successor"))
         hth_say_note(
-            "Send this text to %s: no secret is in it. Its holder may sign as you do while "
-            "the last that you revoked, or said with hearth owner alive, is %lld days "
-            "old; until %s, or until serial %llu is revoked.",
+            "Send this text to %s, who may sign as you do while the last that you revoked, "
+            "or said with hearth owner alive, is %lld days old; until %s, or until serial "
+            "%llu is revoked.",
             o->name, (long long)o->silence_days, date, serial);
-    } else if (o->public) {
+    else if (o->public)
         hth_say_note("Put this text where all can read it: everybody may join by it on probation, "
                      "until %s, or until serial %llu is revoked.",
                      date, serial);
-    } else if (o->what != NULL) {
-        hth_say_note(
-            "Send this text to %s: no secret is in it, only the holder of that key can use "
-            "it, until %s, or until serial %llu is revoked.",
-            o->name, date, serial);
-    } else {
+    else if (o->what != NULL)
+        hth_say_note("Send this text to %s: only the holder of that key can use it, until %s, or "
+                     "until serial %llu is revoked.",
+                     o->name, date, serial);
+    else
         hth_say_note("Send this text to %s by a way that nobody else reads: everybody who has it "
                      "%s '%s' until %s, or until serial %llu is revoked.",
                      o->name, is(o, "deputy") ? "can invite as" : "is let in as", o->name, date,
                      serial);
-    }
+    if (o->base.is_private)
+        hth_say_note("The run is private, and its secret is in the text: let nobody else read it.");
+    else if (o->what != NULL)
+        hth_say_note("No secret is in the text.");
 }
 
 enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out, struct hth_cert *cert)
@@ -412,8 +414,6 @@ enum hth_err hth_owner_invite(struct hth_owner *o)
     HTH_TRY(hth_owner_sign(o, &invite, &cert));
     HTH_TRY(hth_invite_write(&invite, text));
     explain(o, &cert);
-    if (invite.is_private)
-        hth_say_note("The run is private, and its secret is in the text: let nobody else read it.");
     hth_say("%s", text);
     explicit_bzero(&invite.seed, sizeof(invite.seed));
     return HTH_OK;
