@@ -243,6 +243,9 @@ struct hth_rpc_stats {
     uint64_t bytes_in, bytes_out; /* of frames, before TLS */
     uint64_t dials, accepts, peers_dropped;
     uint32_t conns, peers, calls_now, requests_now;
+    /* Peers turned away at HELLO, and requests without the right: by the error, E_NOT_ADMITTED + i;
+     * credentials that can't be read count as forged. */
+    uint64_t turned_away[HTH_E_PASS_FORGED - HTH_E_NOT_ADMITTED + 1];
 };
 void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out);
 
