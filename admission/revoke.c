@@ -204,6 +204,20 @@ bool hth_revoked_set_knows(const struct hth_revoked_set *set, const void *data, 
     return false;
 }
 
+size_t hth_revoked_set_entries(const struct hth_revoked_set *set, uint64_t *out, size_t max)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < set->count; i++)
+        for (uint16_t k = 0; k < set->item[i]->list.count; k++) {
+            size_t at = 0;
+            while (at < count && out[at] != set->item[i]->list.entry[k])
+                at++;
+            if (at == count && count < max)
+                out[count++] = set->item[i]->list.entry[k];
+        }
+    return count;
+}
+
 size_t hth_revoked_set_count(const struct hth_revoked_set *set)
 {
     return set->count;

@@ -63,6 +63,8 @@ enum hth_err hth_revoked_set_take(struct hth_revoked_set *set, const void *data,
 bool hth_revoked_set_knows(const struct hth_revoked_set *set, const void *data, size_t len);
 size_t hth_revoked_set_count(const struct hth_revoked_set *set);
 const uint8_t *hth_revoked_set_at(const struct hth_revoked_set *set, size_t i, size_t *len);
+/* Writes the entries of all lists, each serial or id once; returns how many, at most max. */
+size_t hth_revoked_set_entries(const struct hth_revoked_set *set, uint64_t *out, size_t max);
 /* Whether it names the grant's invite, the peer, or a certificate above them. */
 bool hth_revoked_set_has(const struct hth_revoked_set *set, const struct hth_grant *grant,
                          int64_t wall_us);

@@ -257,6 +257,7 @@ static enum hth_err build(struct monitor_verb *m)
     opts.census = m->at.peer.census;
     opts.network = m->at.network;
     opts.name = m->at.name;
+    opts.members = m->at.peer.members;
     opts.layers = m->at.layers;
     opts.layer_count = m->at.layer_count;
     opts.dir = m->history;

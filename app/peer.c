@@ -290,18 +290,27 @@ static void name_peers(const struct hth_peer *peer, struct hth_about *out)
     }
 }
 
-/* Answers a peer that asks how this one is (about.h). */
-static void on_about(void *arg, struct hth_rpc_request *req)
+void hth_peer_about(const struct hth_peer *peer, struct hth_about *about)
 {
-    struct hth_peer *peer = arg;
-    struct hth_about *about = hth_new(struct hth_about);
-    uint8_t *bytes = hth_new_array(uint8_t, HTH_ABOUT_BYTES_MAX);
+    struct hth_rpc_stats rpc;
     about->started_us = peer->started_us;
     about->reach = peer->reachable;
     snprintf(about->version, sizeof(about->version), "%s", HTH_VERSION);
     name_peers(peer, about);
+    hth_rpc_stats(peer->rpc, &rpc);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(rpc.turned_away); i++)
+        hth_about_refuse(about, hth_err_name((enum hth_err)(HTH_E_NOT_ADMITTED + i)),
+                         rpc.turned_away[i]);
     if (peer->tell != NULL)
         peer->tell(peer->arg, about);
+}
+
+/* Answers a peer that asks how this one is (about.h). */
+static void on_about(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_about *about = hth_new(struct hth_about);
+    uint8_t *bytes = hth_new_array(uint8_t, HTH_ABOUT_BYTES_MAX);
+    hth_peer_about(arg, about);
     const struct hth_rpc_body body = {.payload = bytes,
                                       .payload_len = hth_about_write(about, bytes)};
     hth_rpc_reply(req, &body);

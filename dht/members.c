@@ -12,6 +12,7 @@
 
 struct member {
     struct hth_pubkey key;
+    struct hth_peer_id id;
     struct hth_grant grant;
 };
 
@@ -45,6 +46,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     if (who == NULL) {
         who = hth_new(struct member);
         who->key = rec->owner;
+        who->id = rec->owner_id;
         hth_map_put(m->by_key, who->key.b, sizeof(who->key.b), who);
     }
     who->grant = grant;
@@ -197,6 +199,27 @@ void hth_members_free(struct hth_members *m)
     hth_board_free(m->board);
     hth_map_free(m->by_key);
     hth_free(m);
+}
+
+bool hth_members_next(const struct hth_members *m, size_t *it, struct hth_peer_id *peer,
+                      struct hth_grant *out)
+{
+    const struct member *who = hth_map_next(m->by_key, it, NULL, NULL);
+    if (who == NULL)
+        return false;
+    *peer = who->id;
+    *out = who->grant;
+    return true;
+}
+
+bool hth_members_find(const struct hth_members *m, const struct hth_peer_id *peer,
+                      struct hth_grant *out)
+{
+    struct hth_peer_id id;
+    for (size_t it = 0; hth_members_next(m, &it, &id, out);)
+        if (hth_peer_id_eq(&id, peer))
+            return true;
+    return false;
 }
 
 size_t hth_members_count(const struct hth_members *m)

@@ -44,6 +44,12 @@ enum hth_err hth_members_new(struct hth_env *env, struct hth_dht *dht,
 void hth_members_revoked(struct hth_members *members);
 /* NULL is fine. */
 void hth_members_free(struct hth_members *members);
+/* The next member; *it begins at 0. False past the last. In no order. */
+bool hth_members_next(const struct hth_members *members, size_t *it, struct hth_peer_id *peer,
+                      struct hth_grant *out);
+/* Finds a member by its peer id. */
+bool hth_members_find(const struct hth_members *members, const struct hth_peer_id *peer,
+                      struct hth_grant *out);
 /* The members whose passes are known. */
 size_t hth_members_count(const struct hth_members *members);
 

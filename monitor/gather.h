@@ -37,6 +37,7 @@
 struct hth_admission;
 struct hth_expert_client;
 struct hth_map;
+struct hth_members;
 struct hth_roster;
 struct hth_rpc;
 
@@ -60,6 +61,7 @@ struct hth_gather_opts {
     const struct hth_gather_own *own; /* borrowed */
     size_t own_count;
     const struct hth_admission *admission; /* as in hth_rpc_opts */
+    const struct hth_members *members;     /* of a closed run; NULL: every key has the same pass */
     int64_t wait_us;
     bool recall;  /* ask trainers what they remember, too */
     hth_fn *done; /* once for each asking; may not free the gathering, nor ask again */

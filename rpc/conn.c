@@ -329,11 +329,19 @@ static enum hth_err check_pass(struct rpc_conn *c, const struct hth_frame_msg *m
     return HTH_OK;
 }
 
+void hth_rpc_count_refusal(struct hth_rpc *rpc, enum hth_err err)
+{
+    if (err < HTH_E_NOT_ADMITTED || err > HTH_E_PASS_FORGED)
+        err = HTH_E_PASS_FORGED;
+    rpc->stats.turned_away[err - HTH_E_NOT_ADMITTED]++;
+}
+
 /* Nothing of a stranger that came by itself stays behind. */
 static void turn_away(struct rpc_conn *c, enum hth_err err)
 {
     char text[HTH_RPC_TEXT_MAX];
     struct rpc_peer *p = hth_rpc_peer_ref(c->peer);
+    hth_rpc_count_refusal(c->rpc, err);
     snprintf(text, sizeof(text), "run '%s': %s",
              c->rpc->is_private ? "private" : c->rpc->opts.network, hth_err_text(err));
     hth_rpc_conn_kill(c, err, hth_frame_clean(text), true);

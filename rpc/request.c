@@ -353,6 +353,8 @@ void hth_rpc_request_on_complete(struct rpc_conn *c)
     rpc_list_push(&c->requests, &req->node);
     const struct rpc_handler *h = handler_of(rpc, req->frame->msg.u.request.method);
     enum hth_err err = admit(c, req, h);
+    if (err == HTH_E_PASS_ROLE)
+        hth_rpc_count_refusal(rpc, err);
     if (err != HTH_OK) {
         send_refusal(req, err, err == HTH_E_BUSY ? BUSY_RETRY_US : 0, NULL);
         return;

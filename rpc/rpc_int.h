@@ -418,6 +418,8 @@ void hth_rpc_body_clear(struct hth_rpc_body *body);
 
 /* The roles of which one is needed to call this method; 0: none. */
 uint8_t hth_rpc_rights(uint16_t method);
+/* For hth_rpc_stats.turned_away. */
+void hth_rpc_count_refusal(struct hth_rpc *rpc, enum hth_err err);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
 

@@ -213,6 +213,10 @@ static void newer_lists_hold_and_are_exchanged(void **state)
     assert_ok(hth_revoked_set_unpack(b, pack, len, &news));
     assert_int_equal(news, 1);
     assert_int_equal(hth_revoked_set_count(b), 2);
+    uint64_t entry[4];
+    size_t named = hth_revoked_set_entries(b, entry, 4);
+    assert_in_range(named, 1, 4);
+    assert_int_equal(hth_revoked_set_entries(b, entry, named - 1), named - 1);
     assert_ok(hth_revoked_set_lacks(b, known, known_len, &lacks));
     assert_false(lacks);
     assert_int_equal(hth_revoked_set_pack(a, known, known_len, pack), 0);

@@ -168,6 +168,11 @@ static void members_records_are_believed(void **state)
     publish(&a);
     hth_world_run_for(w, 3 * S);
     assert_int_equal(hth_members_count(b.members), 2);
+    struct hth_grant grant;
+    assert_true(hth_members_find(b.members, &a.env->self, &grant));
+    assert_string_equal(grant.name, "ana");
+    static const struct hth_peer_id nobody;
+    assert_false(hth_members_find(b.members, &nobody, &grant));
     assert_int_equal(b.live, 1);
     hth_world_run_for(w, 600 * S); /* over epochs and renewals */
     assert_int_equal(b.live, 1);

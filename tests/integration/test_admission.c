@@ -166,6 +166,8 @@ static void others_learn_how_to_join(struct toy *t, const char *ben)
     struct proc *proc = START(p, "look", "status", "--invite", ben);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, " 100%\n"); /* of the experts are served */
+    proc_must_say(proc, " all              member     train,serve,reduce,watch\n");
+    proc_must_say(proc, " refused E_NOT_ADMITTED "); /* the intruder */
     proc_must_say(proc, "to join, ask the run's owner for an invite");
     const char *all = keep(p,
                            OWNER(p, "all", 0, "invite", "--dir", dir, "--run", t->run, "--name",

@@ -126,6 +126,7 @@ static void must_be_turned_away(enum hth_err err, struct swarm_verdict *verdict)
     hth_rpc_stats(b.rpc, &stats);
     assert_int_equal(stats.conns, 0);
     assert_int_equal(stats.peers, 0);
+    assert_true(stats.turned_away[err - HTH_E_NOT_ADMITTED] > 0);
     assert_int_equal(a.lost_err, err);
 }
 
