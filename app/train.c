@@ -237,6 +237,9 @@ static void print_summary(struct train *t)
                 "refused %llu request parts",
                 (unsigned long long)s.answers_bad, (unsigned long long)s.parts_bad,
                 (unsigned long long)s.parts_refused);
+    if (s.share.means_refused > 0)
+        hth_say("%llu means of parameters were refused: too far from the own ones",
+                (unsigned long long)s.share.means_refused);
     print_saved(t, s.updates);
     print_head(&s.share);
     if (t->last_eval.samples > 0) {

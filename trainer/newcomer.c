@@ -118,9 +118,7 @@ static void apply_done(struct hth_work *work, enum hth_err err)
     t->stats.samples = n->samples;
     t->stats.rows = n->samples * t->model->opts.seq_len;
     t->stats.share.catch_ups++;
-    t->average.at = n->updates;
-    t->average.samples_at = n->samples;
-    t->average.discard = t->average.out;
+    hth_average_renew(t);
     doubt_all(t, &n->unshown, "does not show it");
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
             (unsigned long long)t->stats.updates);

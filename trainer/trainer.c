@@ -410,6 +410,8 @@ static void make_metrics(struct hth_trainer *t)
         .bad = hth_counter(m, "hearth_train_answers_bad_total",
                            "Answers not used, being not finite or too large"),
         .loss = hth_gauge(m, "hearth_train_loss", "Moving average of the loss, in nats per row"),
+        .means_refused = hth_counter(m, "hearth_train_means_refused_total",
+                                     "Means of parameters that were too far from the own ones"),
         .staleness = hth_histogram(m, "hearth_train_staleness_updates",
                                    "Updates between a micro-batch's start and its gradient", 1),
     };

@@ -67,8 +67,8 @@ struct hth_eval {
 };
 
 struct hth_ckpt {
-    bool wanted; /* no flight starts until it is taken */
-    bool busy;   /* being taken or written */
+    bool wanted;      /* no flight starts until it is taken */
+    bool busy;        /* being taken or written */
     uint64_t at;      /* updates when the last one was taken */
     uint64_t on_disk; /* updates in the file, once `known` */
     bool known;       /* this process has read or written the file */
@@ -79,12 +79,17 @@ struct hth_ckpt {
     struct hth_transport_files experts; /* local ones, of the same moment */
     uint64_t set_aside;                 /* updates of a longer file that stays; 0: there is none */
     char *dir;                          /* of the file, with `keep` */
-    struct hth_saved kept;               /* jobs of the io queue */
+    struct hth_saved kept;              /* jobs of the io queue */
     bool judge;                         /* an evaluation waits to be compared with the best */
     struct hth_eval_result judged;      /* it */
     struct hth_unsaved unsaved;
     enum hth_err err;
 };
+
+/* A mean that is further from what a trainer brought than so many times the largest of its own last
+ * changes is a lie. */
+#define HTH_AVG_CHANGES 32u
+#define HTH_FAR_CHANGES 8.0f
 
 /* Averaging of the parameters in the background. */
 struct hth_average {
@@ -104,8 +109,14 @@ struct hth_average {
     struct hth_blob *offered, *mean; /* of the round being applied */
     enum hth_err err;                /* of the job that made or applied */
     double distance, norm;
-    struct hth_avg_span *spans; /* wire formats of the flat parameters; NULL: fp32 */
-    uint32_t span_count;        /* of one buffer; one fp32 span follows for the states */
+    /* From these values the own change is measured: the mean that was taken last, or the first
+     * snapshot. NULL: none yet. */
+    struct hth_blob *since;
+    double change[3][HTH_AVG_CHANGES]; /* of each buffer; a ring */
+    uint32_t changes;                  /* ever */
+    bool refused;                      /* the mean is too far off: by the job */
+    struct hth_avg_span *spans;        /* wire formats of the flat parameters; NULL: fp32 */
+    uint32_t span_count;               /* of one buffer; one fp32 span follows for the states */
 };
 
 /* The batch that all trainers gather together (shared.c). */
@@ -113,6 +124,10 @@ struct hth_batch {
     bool on;
     float *sum;       /* of gradients times samples; flat */
     uint64_t samples; /* in the sum */
+    /* Of each HTH_AVG_FAR_FLOATS of the gradient: norms of those taken last, a ring; and how far
+     * from it a mean may lie. NULL: anywhere. */
+    float *norm[HTH_AVG_CHANGES], *far;
+    uint32_t takes;
     struct hth_work take, step;
     struct hth_blob *taking; /* the mean that is being made */
     struct hth_blob *mean;   /* this trainer's, of `taken` samples */
@@ -155,14 +170,15 @@ struct hth_newcomer {
     struct hth_state_peers unshown; /* peers that showed less than they announced */
     enum hth_err no_use;            /* why the last fetched state could not be used */
     uint64_t updates, samples, steps;
-    struct hth_blob *given;    /* the state that is given to a newcomer */
+    struct hth_blob *given; /* the state that is given to a newcomer */
     bool giving;
     enum hth_err err;
 };
 
 /* The trainer's part of the node's metrics. */
 struct hth_train_metrics {
-    struct hth_metric *updates, *samples, *dropped, *lost_rows, *bad, *loss, *staleness;
+    struct hth_metric *updates, *samples, *dropped, *lost_rows, *bad, *loss, *staleness,
+        *means_refused;
 };
 
 /* Events per second over about the last ten seconds: two sums that decay alike. */
@@ -238,6 +254,8 @@ void hth_tell_update(struct hth_trainer *t);
 enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
+/* The parameters were replaced: what is under way does not count. */
+void hth_average_renew(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */
 void hth_average_offer(struct hth_trainer *t);
 uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
