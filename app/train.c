@@ -571,6 +571,7 @@ static enum hth_err build(struct train *t)
     if (!t->flags.local) {
         struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
         opts.network = t->peer.network;
+        opts.prove = true;
         HTH_TRY(hth_directory_new(t->peer.env, t->peer.dht, &opts, &t->directory));
     }
     if (!t->flags.local && t->run->averaging.mode != HTH_RUN_OFF)

@@ -13,9 +13,10 @@
 
 #define HOSTS    7
 #define TRAINERS 2
+#define CLAIMERS 80
 
 struct outcome {
-    uint64_t updates, bad, refused, mixed, alone, requests, unanswered, untaught;
+    uint64_t updates, bad, refused, mixed, lost, alone, requests, unanswered, untaught;
     uint64_t hidden; /* seconds for which a trainer had excluded a host */
     double loss;
 };
@@ -23,7 +24,7 @@ struct outcome {
 /* `clip`: limit of the trunk's and the experts' steps; below 0: the default. */
 static struct outcome live_clipped(const struct hth_malice *kind, uint64_t seed, double clip)
 {
-    const struct hth_fleet_malice malice = {kind, 1};
+    const struct hth_fleet_malice malice = {kind, kind == &hth_malice_claimer ? CLAIMERS : 1};
     struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
     struct outcome out = {0};
@@ -64,6 +65,7 @@ static struct outcome live_clipped(const struct hth_malice *kind, uint64_t seed,
         out.bad += s.answers_bad;
         out.refused += s.parts_refused;
         out.mixed += s.rows_mixed;
+        out.lost += s.rows_without_expert;
         out.alone += s.rows_short;
         out.requests += s.requests;
         out.unanswered += s.requests_failed;
@@ -182,11 +184,25 @@ static void host_that_refuses_gradients_gets_few_rows(void **state)
     }
 }
 
+/* Each signs that it has all experts, where nobody listens. No row goes there. */
+static void claims_of_many_keys_cost_no_rows(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed), r = live(&hth_malice_claimer, seed);
+
+        assert_true(r.updates * 20 > calm.updates * 19);
+        assert_true(r.lost * 100 <= r.mixed);
+        assert_true(r.unanswered * 100 <= r.requests);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_attacker_among_eight_hosts_does_no_harm),
         cmocka_unit_test(large_numbers_without_clipping),
+        cmocka_unit_test(claims_of_many_keys_cost_no_rows),
         cmocka_unit_test(host_that_lacks_one_expert_is_not_excluded),
         cmocka_unit_test(busy_host_is_asked_rarely),
         cmocka_unit_test(host_that_refuses_gradients_gets_few_rows)};
