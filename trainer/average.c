@@ -21,6 +21,8 @@
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
+#define REFUSED_MAX 8 /* means in a row */
+
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
 static size_t flat_len(const struct hth_trainer *t)
@@ -191,6 +193,19 @@ static void difference_run(struct hth_work *work)
     a->norm = sqrt(sums[1]);
 }
 
+/* It may be this trainer that is far off: a machine that slept, or is slow. Then it looks where the
+ * run is; in vain, if the others lie, and so ever less often. */
+static void doubt_oneself(struct hth_trainer *t)
+{
+    struct hth_average *a = &t->average;
+
+    if (++a->refused_in_row < a->refused_max)
+        return;
+    a->refused_in_row = 0;
+    a->refused_max *= 2;
+    hth_newcomer_again(t);
+}
+
 /* The first one, and each time that there are twice as many. */
 static void count_refused(struct hth_trainer *t)
 {
@@ -227,8 +242,13 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     hth_blob_unref(a->mean);
     hth_blob_unref(a->offered);
     a->mean = a->offered = NULL;
-    if (err == HTH_OK && work->ran && a->refused)
+    if (err == HTH_OK && work->ran && a->refused) {
         count_refused(t);
+        doubt_oneself(t);
+    } else if (taken) {
+        a->refused_in_row = 0;
+        a->refused_max = REFUSED_MAX;
+    }
     if (err == HTH_OK && work->ran && a->err != HTH_OK) {
         hth_trainer_spoilt(t, a->err); /* some of the buffers may have been changed */
         return;
@@ -287,6 +307,7 @@ enum hth_err hth_average_start(struct hth_trainer *t)
     a->parts = hth_share_parts(t->model, t->opts.share.states);
     a->at = t->stats.updates;
     a->samples_at = t->stats.samples;
+    a->refused_max = REFUSED_MAX;
     HTH_TRY(hth_share_spans(t->model, t->opts.share.format, a->parts, &a->spans, &a->span_count));
     return hth_averager_start(&a->averager, on_round, t);
 }

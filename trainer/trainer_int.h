@@ -5,11 +5,13 @@
  *   trainer.c     life, which flight starts when
  *   flight.c      one micro-batch from data to gradient
  *   way.c         ... its way through the layers and their experts
+ *   starved.c     pauses while experts do not answer
  *   update.c      gradients: applied one by one, or summed for a shared batch
  *   average.c     parameters averaged in the background
  *   shared.c      shared batches on a roll call (collab/collab.h)
  *   settings.c    settings that all must share, and trainers that differ
  *   newcomer.c    fetches the state of a run that averages parameters, at the start
+ *   trial.c       tries a fetched state on own data before it is taken
  *   run_state.c   the run's state as bytes: given to newcomers, adopted from donors
  *   share.c       what a trainer publishes about itself
  *   eval.c        evaluations
@@ -45,6 +47,7 @@ struct hth_flight {
     struct hth_trainer *trainer;
     bool busy;
     bool eval;
+    bool trial; /* with `eval`: of a fetched state, on training data */
     struct hth_pass *pass;
     struct hth_way way;
     uint64_t position;   /* of its first sample in the data */
@@ -114,9 +117,10 @@ struct hth_average {
     struct hth_blob *since;
     double change[3][HTH_AVG_CHANGES]; /* of each buffer; a ring */
     uint32_t changes;                  /* ever */
-    bool refused;                      /* the mean is too far off: by the job */
-    struct hth_avg_span *spans;        /* wire formats of the flat parameters; NULL: fp32 */
-    uint32_t span_count;               /* of one buffer; one fp32 span follows for the states */
+    uint32_t refused_in_row, refused_max;
+    bool refused;               /* the mean is too far off: by the job */
+    struct hth_avg_span *spans; /* wire formats of the flat parameters; NULL: fp32 */
+    uint32_t span_count;        /* of one buffer; one fp32 span follows for the states */
 };
 
 /* The batch that all trainers gather together (shared.c). */
@@ -175,6 +179,26 @@ struct hth_newcomer {
     enum hth_err err;
 };
 
+/* A fetched state on trial: `newcomer` has it. */
+struct hth_trial {
+    bool on;     /* flights may start */
+    bool is_own; /* they are of the own parameters */
+    uint32_t next, in_air, landed;
+    double sum, own_loss; /* of the landed ones; mean */
+    struct hth_blob *own; /* the own state */
+    uint64_t own_steps;
+    void (*done)(struct hth_trainer *t, enum hth_err err); /* NULL: none is under way */
+};
+
+#define HTH_STARVED_FLIGHTS 20u
+
+/* Rows of the last micro-batches, of all layers, and those without an expert: rings. */
+struct hth_starved {
+    uint64_t empty[HTH_STARVED_FLIGHTS], rows[HTH_STARVED_FLIGHTS];
+    uint64_t flights;
+    int64_t wait_us, try_us; /* while it pauses: between two tries, and the next one */
+};
+
 /* The trainer's part of the node's metrics. */
 struct hth_train_metrics {
     struct hth_metric *updates, *samples, *dropped, *lost_rows, *bad, *loss, *staleness,
@@ -215,6 +239,8 @@ struct hth_trainer {
     struct hth_batch batch;
     struct hth_collab *collab; /* NULL: averages parameters, or nothing */
     struct hth_newcomer newcomer;
+    struct hth_trial trial;
+    struct hth_starved starved;
     struct hth_settings settings;
     int64_t started_us;
     int64_t told_us; /* last time the roster heard of a step taken alone */
@@ -285,11 +311,21 @@ void hth_newcomer_stop(struct hth_trainer *t);
 void hth_newcomer_clear(struct hth_trainer *t);
 /* Whether it may train; if not, continues looking for trainers or fetching. */
 bool hth_newcomer_ready(struct hth_trainer *t);
+/* Looks again where the run is, and fetches its state if it is far ahead. */
+void hth_newcomer_again(struct hth_trainer *t);
 /* Whether all others that train under this name have other settings, and to begin would be a second
  * run beside theirs. */
 bool hth_newcomer_is_another_run(const struct hth_trainer *t);
 /* After a change of the roster: other newcomers may need this trainer's state. */
 void hth_newcomer_nudge(struct hth_trainer *t);
+/* trial.c */
+/* Tries the state that `newcomer` has (values, updates, steps), which is used up. Calls done once:
+ * HTH_OK, it is taken up; E_RANGE or E_NOT_FINITE, it is of no use, and the parameters are as they
+ * were. Not while a flight is in the air. */
+void hth_trial_begin(struct hth_trainer *t, void (*done)(struct hth_trainer *t, enum hth_err err));
+bool hth_trial_next(struct hth_trainer *t, struct hth_flight *f);
+void hth_trial_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err err);
+
 /* run_state.c */
 size_t hth_run_state_bytes(const struct hth_trainer *t);
 /* Copies the state to `newcomer.given`: the job of the work newcomer.give. */
@@ -323,6 +359,12 @@ enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_forma
 void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round);
 void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *averager,
                          const struct hth_avg_result *r, double distance, double norm);
+
+/* starved.c */
+/* A training flight's rows have come through all layers. False: it may not be used. */
+bool hth_starved_note(struct hth_trainer *t, uint64_t empty, uint64_t rows);
+/* Whether no training flight may start now; else, in a pause, one may. */
+bool hth_starved_waits(struct hth_trainer *t);
 
 /* flight.c */
 void hth_flight_start(struct hth_flight *f);

@@ -8,6 +8,7 @@
 #include "scenarios/fleet.h"
 #include "scenarios/fleet_int.h"
 #include "support/test.h"
+#include "trainer/trainer_int.h"
 
 #include <inttypes.h>
 
@@ -197,12 +198,58 @@ static void claims_of_many_keys_cost_no_rows(void **state)
     }
 }
 
+static uint64_t updates_in(struct hth_world *world, struct hth_fleet *f, int64_t us)
+{
+    struct hth_train_stats before, after;
+
+    hth_trainer_stats(hth_swarm_trainer(f->swarm), &before);
+    hth_world_run_for(world, us);
+    hth_trainer_stats(hth_swarm_trainer(f->swarm), &after);
+    return after.updates - before.updates;
+}
+
+/* The only host left takes no work: training pauses until the others are back. */
+static void no_experts_no_step(void **state)
+{
+    const struct hth_fleet_malice malice = {&hth_malice_postponer, 1};
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_world *world = hth_world_new(7, &w);
+    struct hth_train_stats stats;
+    struct hth_fleet *f;
+
+    (void)state;
+    o.hosts = o.copies = 2;
+    o.trainers = 1;
+    o.average = false;
+    o.checkpoint_us = 0;
+    o.malice = &malice;
+    o.malice_count = 1;
+    assert_ok(hth_fleet_new(world, &o, &f));
+    hth_world_run_for(world, HTH_US_PER_MS);
+    assert_true(updates_in(world, f, 5 * HTH_US_PER_S) > 100);
+    for (uint32_t i = 0; i < 2; i++)
+        hth_node_crash(hth_fleet_node(f, i), HTH_CRASH_RESET);
+    assert_true(updates_in(world, f, 10 * HTH_US_PER_S) < HTH_STARVED_FLIGHTS + 2);
+    assert_int_equal(updates_in(world, f, 20 * HTH_US_PER_S), 0);
+    hth_trainer_stats(hth_swarm_trainer(f->swarm), &stats);
+    assert_true(stats.starved && stats.waiting);
+    for (uint32_t i = 0; i < 2; i++)
+        hth_node_restart(hth_fleet_node(f, i));
+    assert_true(updates_in(world, f, 40 * HTH_US_PER_S) > 200);
+    hth_trainer_stats(hth_swarm_trainer(f->swarm), &stats);
+    assert_false(stats.starved || stats.waiting);
+    hth_world_free(world);
+    hth_fleet_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_attacker_among_eight_hosts_does_no_harm),
         cmocka_unit_test(large_numbers_without_clipping),
         cmocka_unit_test(claims_of_many_keys_cost_no_rows),
+        cmocka_unit_test(no_experts_no_step),
         cmocka_unit_test(host_that_lacks_one_expert_is_not_excluded),
         cmocka_unit_test(busy_host_is_asked_rarely),
         cmocka_unit_test(host_that_refuses_gradients_gets_few_rows)};
