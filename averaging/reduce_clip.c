@@ -28,7 +28,7 @@
 #define STEPS          4 /* each leaves 2 / n or so of what a far one had moved */
 #define WEIGHT_MEDIANS 2.0
 #define LANES          8
-#define TILE           64u /* columns sorted at once: those of 64 members stay in the nearest cache */
+#define TILE           64u /* columns sorted at once: of 64 members, in the nearest cache */
 
 struct clip {
     struct sum_input *in; /* whole, in fp32 */

@@ -136,7 +136,7 @@ void hth_dir_host_update(struct hth_directory *dir, struct hth_dir_claim *c,
     h->source = c;
     c->is_source = true;
     c->issued_us = issued_us;
-    /* What was proved is that its key answers there. */
+    /* The proof is that its key answers at that address. */
     if (info != NULL && h->proved &&
         (info->addr_count == 0 || !hth_addr_eq(&info->addr[0], &h->info.addr[0])))
         hth_dir_host_set_proved(dir, h, false);

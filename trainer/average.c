@@ -7,9 +7,8 @@
  *
  * Nobody proves what others bring. So with `clip` a mean is refused that lies further from the copy
  * than HTH_FAR_CHANGES times the largest of the last HTH_AVG_CHANGES changes: how far this
- * trainer's own steps have moved its values since the mean that it took last. What others do does
- * not count as a change, so that no series of means widens the bound; and who took none for long
- * may be far off.
+ * trainer's own steps have moved its values since the mean that it took last. Means are no change,
+ * so that no series of them widens the bound; and a trainer that took none for long may be far off.
  */
 #include <math.h>
 #include <stdio.h>

@@ -781,8 +781,7 @@ static void loading_is_bounded(void **state)
     stop();
 }
 
-/* Hosts that are down take nobody's place, however many say that they have an expert, and whenever.
- */
+/* Hosts that are down take nobody's place, however many claim an expert. */
 static void hosts_that_are_down_count_in_no_limit(void **state)
 {
     struct hth_host_info info = {.addr_count = 1, .addr = {{.family = 4, .port = 1}}};
@@ -817,7 +816,7 @@ static void hosts_that_are_down_count_in_no_limit(void **state)
     stop();
 }
 
-/* What was proved is that a key answers at an address: not at another one. */
+/* A proof is that a key answers at an address: not at another one. */
 static void proofs_are_of_addresses(void **state)
 {
     struct hth_host_info info = {.addr_count = 1, .addr = {{.family = 4, .port = 1}}};

@@ -80,7 +80,7 @@ static void lying_donors_are_found_out(void **state)
 
 /* As one that slept: the others are far on, and it has not moved. It refuses their means, and then
  * takes their state. */
-static void who_refuses_many_means_looks_where_the_run_is(void **state)
+static void trainer_that_refuses_many_means_looks_where_the_run_is(void **state)
 {
     struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL);
     struct crew_scene *s;
@@ -113,7 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lying_donors_are_found_out),
-        cmocka_unit_test(who_refuses_many_means_looks_where_the_run_is),
+        cmocka_unit_test(trainer_that_refuses_many_means_looks_where_the_run_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,7 +118,7 @@ static double weight_of(const struct hth_reducer *red, const struct hth_hash *gr
     return 0;
 }
 
-/* Whatever part is sent to it: its mean is 1000, and everybody is in it. */
+/* The mean of each part that is sent to it is 1000, and everybody is in it. */
 static void answer(void *arg, struct hth_rpc_request *req)
 {
     struct hth_trainer *t = arg;
