@@ -195,6 +195,30 @@ static void test_whoever_reduces(void **state)
     hth_free(first);
 }
 
+/* What a weight counts for at most doubles with each round, whatever is claimed. */
+static void test_weights_grow_slowly(void **state)
+{
+    struct reduce_swarm s;
+
+    (void)state;
+    begin(&s, 16, 5, 2);
+    for (double counts = 1; counts <= 8; counts *= 2) {
+        s.member[4].weight = counts > 1 ? HTH_AVG_WEIGHT_MAX : 1;
+        swarm_start(&s);
+        swarm_run(&s);
+        same_bits(&s);
+        for (uint64_t k = 0; k < COUNT; k += 100) {
+            double sum = counts * (double)values_of(&s.peer[4])[k];
+
+            for (uint32_t i = 0; i < 4; i++)
+                sum += (double)values_of(&s.peer[i])[k];
+            assert_close(average_of(&s.peer[0])[k], sum / (4 + counts), 0, 1e-5);
+        }
+        swarm_next(&s);
+    }
+    swarm_free(&s);
+}
+
 /* More than half have the very same values: nothing else counts. */
 static void test_all_alike(void **state)
 {
@@ -420,10 +444,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_honest),      cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_whoever_reduces), cmocka_unit_test(test_all_alike),
-        cmocka_unit_test(test_overflow),        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_a_reducer_lies),  cmocka_unit_test(test_a_small_vector),
-        cmocka_unit_test(test_no_numbers),
+        cmocka_unit_test(test_whoever_reduces), cmocka_unit_test(test_weights_grow_slowly),
+        cmocka_unit_test(test_all_alike),       cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_options),         cmocka_unit_test(test_a_reducer_lies),
+        cmocka_unit_test(test_a_small_vector),  cmocka_unit_test(test_no_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
