@@ -53,8 +53,7 @@ static struct addr_key key_of(const struct hth_addr *addr)
     return key;
 }
 
-/* 2, 10 and 50 s, then 20 s for a while, then twice as long each time: three in a minute at most.
- */
+/* 2, 10, 50 s, then 20 s for a while, then ever twice as long: three in a minute at most. */
 static int64_t wait_us(uint32_t failed)
 {
     static const int64_t first[] = {2 * HTH_US_PER_S, 10 * HTH_US_PER_S, 50 * HTH_US_PER_S};
@@ -75,15 +74,25 @@ static void forget(struct hth_prover *p, struct dialled **link)
     hth_free(d);
 }
 
+static bool is_up(const struct hth_prover *p, const struct dialled *d)
+{
+    struct hth_host_status host;
+
+    return hth_directory_host_find(p->directory, &d->id, &host) && !host.dead &&
+           hth_addr_eq(&host.ref.addr, &d->addr);
+}
+
 static void sweep(struct hth_prover *p)
 {
     int64_t now = hth_now_us(p->env);
 
     for (struct dialled **link = &p->all; *link != NULL;) {
-        if ((*link)->call == NULL && (*link)->forget_us <= now)
-            forget(p, link);
+        struct dialled *d = *link;
+
+        if (d->call != NULL || d->forget_us > now || (d->proved && is_up(p, d)))
+            link = &d->next;
         else
-            link = &(*link)->next;
+            forget(p, link);
     }
 }
 
@@ -125,6 +134,8 @@ static void ask(struct hth_prover *p, const struct hth_host_ref *host)
         hth_directory_prove(p->directory, &d->id, &d->addr);
         return;
     }
+    if (d != NULL && d->proved && is_up(p, d)) /* nobody else is there */
+        return;
     if (d != NULL && (d->call != NULL || d->next_us > hth_now_us(p->env)))
         return;
     if (d == NULL) {
@@ -146,7 +157,7 @@ static void ask(struct hth_prover *p, const struct hth_host_ref *host)
         d->next_us = hth_now_us(p->env) + wait_us(1);
 }
 
-/* What is due and was not asked now is asked when the directory changes, or a dial ends. */
+/* An address that is due and was left out is dialled when the directory changes or a dial ends. */
 static void arm(struct hth_prover *p)
 {
     int64_t first_us = INT64_MAX, now = hth_now_us(p->env);

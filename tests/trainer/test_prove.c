@@ -67,6 +67,7 @@ static void third_parties_are_dialled_three_times_a_minute(void **state)
     for (uint32_t i = 0; i < KEYS; i++)
         claim(dir, layer, &(struct hth_peer_id){{9, (uint8_t)i, (uint8_t)(i >> 8)}}, &victim);
     claim(dir, layer, &hth_node_env(host)->self, &honest);
+    claim(dir, layer, &(struct hth_peer_id){{8}}, &honest);
     prover = hth_prover_new(env, rpc, dir);
     hth_directory_on_change(dir, look, prover);
     assert_int_equal(dials(world, rpc, S), 2);                       /* both addresses, once */
