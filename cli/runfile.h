@@ -145,7 +145,9 @@ struct hth_run_averaging {
     enum hth_run_majority majority; /* batch: what a part without a quorum does */
     char *grid;                     /* "4x4": a fixed grid; NULL: by the number of trainers */
     uint32_t group;                 /* most members of a group */
-    double clip;      /* a member further off than this many medians weighs less; 0: no clip */
+    double *clip_told;              /* as in the file; NULL: left out */
+    double clip;      /* a member further off than this many medians weighs less; left out: 2; 0:
+                       * no clip */
     double share_max; /* no member reduces more than this many times the mean share */
 };
 

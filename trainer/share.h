@@ -53,7 +53,8 @@ struct hth_share_opts {
     bool states;          /* LOCAL: the optimiser's states are averaged with the parameters */
     uint64_t meeting;     /* hash of the options of grids, groups and shares (settings.h) */
     enum hth_quant_format format; /* on the wire, of matrices; 0: fp32 */
-    double clip;                  /* as of the reducer */
+    /* As of the reducer; with it, means that are far from the own values are refused. */
+    double clip;
     /* BATCH */
     uint64_t target;           /* samples of one step, of all trainers together */
     uint64_t step_samples_max; /* of this trainer in one step; 0: no bound */
@@ -99,8 +100,9 @@ struct hth_share_stats {
     double weight;             /* samples behind the last step */
     int64_t averaged_us;       /* how long averaging took for it */
     /* LOCAL */
-    double distance; /* norm of (average - own) in the last round of parameters */
-    double norm;     /* of that average */
+    uint64_t means_refused; /* being too far from the own parameters, or no numbers */
+    double distance;        /* norm of (average - own) in the last round of parameters */
+    double norm;            /* of that average */
     /* states */
     uint64_t catch_ups;         /* fetched, the first one included */
     uint64_t state_bytes;       /* fetched */
