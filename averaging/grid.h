@@ -30,9 +30,9 @@
  * shape is good for in a crowd that comes and goes is measured by `hearth sim averaging`
  * (docs/averaging.md).
  *
- * Everybody derives the same names: the key of a line (which includes shape and round),
- * the group's id out of the line, the schema and the sorted member ids, and the order of members
- * out of the group's id, which nobody can foresee before the members are known.
+ * Everybody derives the same names: the key of a line (which includes shape and round), the
+ * group's id out of the line, the schema and the members (match.h), and the order of members out of
+ * the group's id, which nobody can foresee before the members are known.
  *
  * Plain values and pure functions, any thread. Shapes and cells that come from a peer must pass
  * hth_avg_shape_check and hth_avg_cell_check before anything else here sees them.
@@ -144,11 +144,6 @@ bool hth_avg_line_eq(const struct hth_avg_line *a, const struct hth_avg_line *b)
 void hth_avg_mark(const struct hth_crypto *crypto, const void *salt, size_t salt_len,
                   const struct hth_peer_id *id, struct hth_hash *mark);
 
-/* The group's id: a hash of the line, the schema and the members in any order. Errors: E_RANGE (no
- * members, or more than HTH_AVG_MEMBERS_MAX), E_DUPLICATE (a peer is named twice). */
-enum hth_err hth_avg_group_id(const struct hth_crypto *crypto, const struct hth_avg_line *line,
-                              uint64_t schema, const struct hth_peer_id *ids, uint32_t count,
-                              struct hth_hash *out) HTH_MUST;
 /* The order of members: order[position] = place in `ids`, by mark under the group's id.
  * count <= HTH_AVG_MEMBERS_MAX. */
 void hth_avg_order(const struct hth_crypto *crypto, const struct hth_hash *group,

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names that every member of a group derives by itself: keys of lines, ids, orders. */
+/* The names that every member of a group derives by itself: keys of lines, orders. */
 #include "averaging/grid.h"
 #include "core/bytes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_MAGIC  UINT64_C(0x32656e696c687468) /* "hthline2" */
-#define GROUP_MAGIC UINT64_C(0x3170756f72676874) /* "thgroup1" */
+#define LINE_MAGIC UINT64_C(0x32656e696c687468) /* "hthline2" */
 
 size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LINE_KEY_MAX])
 {
@@ -42,38 +41,6 @@ void hth_avg_mark(const struct hth_crypto *crypto, const void *salt, size_t salt
     memcpy(bytes, salt, salt_len);
     memcpy(bytes + salt_len, id->b, sizeof(id->b));
     crypto->hash(bytes, salt_len + sizeof(id->b), mark);
-}
-
-static int compare_ids(const void *a, const void *b)
-{
-    return hth_peer_id_cmp(a, b);
-}
-
-enum hth_err hth_avg_group_id(const struct hth_crypto *crypto, const struct hth_avg_line *line,
-                              uint64_t schema, const struct hth_peer_id *ids, uint32_t count,
-                              struct hth_hash *out)
-{
-    uint8_t bytes[24 + HTH_AVG_LINE_KEY_MAX + HTH_AVG_MEMBERS_MAX * sizeof(ids->b)];
-    uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    struct hth_peer_id sorted[HTH_AVG_MEMBERS_MAX];
-    struct hth_writer w;
-    if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
-        return HTH_E_RANGE;
-    memcpy(sorted, ids, count * sizeof(*ids));
-    qsort(sorted, count, sizeof(*sorted), compare_ids);
-    for (uint32_t i = 1; i < count; i++)
-        if (hth_peer_id_eq(&sorted[i - 1], &sorted[i]))
-            return HTH_E_DUPLICATE;
-    hth_writer_init(&w, bytes, sizeof(bytes));
-    hth_write_u64(&w, GROUP_MAGIC);
-    hth_write_u64(&w, schema);
-    hth_write_u32(&w, count);
-    hth_write_bytes(&w, key, hth_avg_line_key(line, key));
-    for (uint32_t i = 0; i < count; i++)
-        hth_write_bytes(&w, sorted[i].b, sizeof(sorted[i].b));
-    HTH_ASSERT(w.err == HTH_OK);
-    crypto->hash(bytes, w.pos, out);
-    return HTH_OK;
 }
 
 struct marked {

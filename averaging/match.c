@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* match.c: the node's side of matchmaking: messages that arrive, and groups out of lists. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
-#define MEMBER_BYTES   76                  /* of what is sealed of each */
-#define CLOCK_AGAIN_US (60 * HTH_US_PER_S) /* between two words about clocks */
+#define GROUP_MAGIC    UINT64_C(0x3270756f72676874) /* "thgroup2" */
+#define MEMBER_BYTES   76                           /* of what is hashed of each */
+#define CLOCK_AGAIN_US (60 * HTH_US_PER_S)          /* between two words about clocks */
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
@@ -18,19 +20,30 @@ static uint64_t bits(double x)
     return u;
 }
 
-/* The id of the members, and with it all that the list says of them: members to whom a leader told
- * different things are in different groups, and do not cut the vector in different places. */
-static void seal(const struct hth_crypto *crypto, const struct hth_avg_member *members,
-                 const uint32_t *order, uint32_t count, struct hth_hash *id)
+static int by_id(const void *a, const void *b)
 {
-    size_t max = sizeof(id->b) + count * MEMBER_BYTES;
+    const struct hth_avg_member *x = a, *y = b;
+
+    return hth_peer_id_cmp(&x->id, &y->id);
+}
+
+/* A hash of line, schema, and all that is said of the members, by id. */
+static void hash_group(const struct hth_look *look, const struct hth_avg_member *members,
+                       uint32_t count, struct hth_hash *id)
+{
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+    size_t key_len = hth_avg_line_key(&look->opts.line, key);
+    size_t max = 20 + key_len + count * MEMBER_BYTES;
     uint8_t *bytes = hth_calloc(1, max);
     struct hth_writer w;
 
     hth_writer_init(&w, bytes, max);
-    hth_write_bytes(&w, id->b, sizeof(id->b));
+    hth_write_u64(&w, GROUP_MAGIC);
+    hth_write_u64(&w, look->opts.schema);
+    hth_write_u32(&w, count);
+    hth_write_bytes(&w, key, key_len);
     for (uint32_t i = 0; i < count; i++) {
-        const struct hth_avg_member *m = &members[order[i]];
+        const struct hth_avg_member *m = &members[i];
         uint8_t ip[16] = {0};
 
         hth_write_bytes(&w, m->id.b, sizeof(m->id.b));
@@ -44,41 +57,40 @@ static void seal(const struct hth_crypto *crypto, const struct hth_avg_member *m
         hth_write_u64(&w, m->nonce);
     }
     HTH_ASSERT(w.err == HTH_OK && w.pos == max);
-    crypto->hash(bytes, max, id);
+    look->match->env->crypto->hash(bytes, max, id);
     hth_free(bytes);
 }
 
 enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out)
 {
-    struct hth_env *env = look->match->env;
+    const struct hth_env *env = look->match->env;
+    struct hth_avg_member sorted[HTH_AVG_MEMBERS_MAX];
     struct hth_peer_id ids[HTH_AVG_MEMBERS_MAX];
-    uint32_t order[HTH_AVG_MEMBERS_MAX];
-    uint32_t helpers = 0;
+    uint32_t order[HTH_AVG_MEMBERS_MAX], helpers = 0;
     struct hth_avg_group *g;
-    struct hth_hash id;
 
     *out = NULL;
     if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
         return HTH_E_RANGE;
+    memcpy(sorted, members, count * sizeof(*members));
+    qsort(sorted, count, sizeof(*sorted), by_id);
     for (uint32_t i = 0; i < count; i++) {
-        ids[i] = members[i].id;
-        helpers += members[i].mode == HTH_AVG_HELPER;
+        ids[i] = sorted[i].id;
+        helpers += sorted[i].mode == HTH_AVG_HELPER;
+        if (i > 0 && hth_peer_id_eq(&ids[i], &ids[i - 1]))
+            return HTH_E_DUPLICATE;
     }
     if (2 * helpers > count)
         return HTH_E_RANGE;
-    HTH_TRY(hth_avg_group_id(env->crypto, &look->opts.line, look->opts.schema, ids, count, &id));
-    hth_avg_order(env->crypto, &id, ids, count, order);
-    seal(env->crypto, members, order, count, &id);
-    hth_avg_order(env->crypto, &id, ids, count, order);
     g = hth_calloc(1, sizeof(*g) + count * sizeof(g->member[0]));
-    g->id = id;
+    hash_group(look, sorted, count, &g->id);
+    hth_avg_order(env->crypto, &g->id, ids, count, order);
     g->line = look->opts.line;
     g->schema = look->opts.schema;
-    g->count = count;
-    g->self = count;
+    g->count = g->self = count;
     for (uint32_t i = 0; i < count; i++) {
-        g->member[i] = members[order[i]];
+        g->member[i] = sorted[order[i]];
         if (hth_peer_id_eq(&g->member[i].id, &env->self))
             g->self = i;
     }

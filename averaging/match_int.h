@@ -89,7 +89,7 @@ struct hth_match {
 /* match.c */
 /* The members in the group's order, its id derived from the line, the schema and all that is said
  * of the members; `self` is count when this peer is not in it. Errors: E_RANGE (no members, too
- * many, or more that only reduce than average). */
+ * many, or more that only reduce than average), E_DUPLICATE (a peer is named twice). */
 enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out) HTH_MUST;
 /* Says, once a minute, that this peer's clock is too far from ours; once, that it has another

@@ -354,8 +354,8 @@ uint32_t hth_share_parts(const struct hth_model *model, bool states);
  * stay fp32. NULL: all fp32. Free with hth_free. */
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
                              uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
-/* Publishes in the roster, for people, how a round ended, how far this peer was from its average
- * and how long that is. The roster may be NULL. */
+/* Publishes in the roster, for people, how a round ended, how far this peer was from its average,
+ * and the norm of that. The roster may be NULL. */
 void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round,
                           double distance, double norm);
 

@@ -17,9 +17,12 @@ def line_key(run, rnd, sizes, cell):
 
 
 def group_id(key, schema, members):
-    head = b"thgroup1"
-    return hashlib.sha256(
-        head + struct.pack("<QI", schema, len(members)) + key + b"".join(sorted(members))).digest()
+    """Member i is a trainer with weight 1 + i, bandwidth 0 and nonce i at 10.0.0.1:9."""
+    out = b"thgroup2" + struct.pack("<QI", schema, len(members)) + key
+    for peer, i in sorted((m, i) for i, m in enumerate(members)):
+        out += peer + struct.pack("<BBH", 0, 4, 9) + bytes([10, 0, 0, 1] + 12 * [0])
+        out += struct.pack("<ddQ", 0, 1 + i, i)
+    return hashlib.sha256(out).digest()
 
 
 def array(name, data):

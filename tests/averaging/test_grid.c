@@ -5,7 +5,8 @@
  * trainer that is alone.
  */
 #include "averaging/averager.h"
-#include "averaging/grid.h"
+#include "averaging/match_int.h"
+#include "core/mem.h"
 #include "core/rng.h"
 #include "golden_names.h"
 #include "net/crypto.h"
@@ -419,115 +420,107 @@ static struct hth_avg_line golden_line(void)
     return line;
 }
 
-static void members(struct hth_peer_id *ids, uint32_t count)
+static void members(struct hth_avg_member *out, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         char text[24];
         struct hth_hash hash;
         int len = snprintf(text, sizeof(text), "member %u", i);
+
         hth_crypto_openssl()->hash(text, (size_t)len, &hash);
-        memcpy(ids[i].b, hash.b, sizeof(hash.b));
+        out[i] = (struct hth_avg_member){
+            .addr = {.family = 4, .ip = {10, 0, 0, 1}, .port = 9}, .weight = 1 + i, .nonce = i};
+        memcpy(out[i].id.b, hash.b, sizeof(hash.b));
     }
 }
 
+static enum hth_err group_of(const struct hth_avg_line *line, uint64_t schema,
+                             const struct hth_avg_member *m, uint32_t count,
+                             struct hth_avg_group **out)
+{
+    struct hth_env env = {.crypto = hth_crypto_openssl()};
+    struct hth_match match = {.env = &env};
+    struct hth_look look = {.match = &match, .opts = {.line = *line, .schema = schema}};
+
+    return hth_match_group(&look, m, count, out);
+}
+
+/* The same group, whatever the order of the list. The round's own axis does not count. */
 static void test_golden_names(void **state)
 {
-    const struct hth_crypto *crypto = hth_crypto_openssl();
     struct hth_avg_line line = golden_line();
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    struct hth_peer_id ids[5];
-    struct hth_hash group;
-    uint32_t order[5];
+    struct hth_avg_member m[5], turned[5];
+    struct hth_avg_group *g;
+
     (void)state;
     assert_int_equal(hth_avg_line_key(&line, key), sizeof(golden_key));
     assert_memory_equal(key, golden_key, sizeof(golden_key));
-    members(ids, 5);
-    assert_ok(hth_avg_group_id(crypto, &line, 0xabcdef, ids, 5, &group));
-    assert_memory_equal(group.b, golden_group, sizeof(golden_group));
-    hth_avg_order(crypto, &group, ids, 5, order);
-    assert_memory_equal(order, golden_order, sizeof(golden_order));
+    members(m, 5);
+    for (uint32_t turn = 0; turn < 5; turn++) {
+        for (uint32_t i = 0; i < 5; i++)
+            turned[i] = m[(i * 3 + turn) % 5];
+        line.cell.at[1] = turn % 4;
+        assert_ok(group_of(&line, 0xabcdef, turned, 5, &g));
+        assert_memory_equal(g->id.b, golden_group, sizeof(golden_group));
+        for (uint32_t i = 0; i < 5; i++)
+            assert_memory_equal(&g->member[i].id, &m[golden_order[i]].id, sizeof(m[0].id));
+        hth_free(g);
+    }
 }
 
-/* Whoever lists the members in another order derives the same id, and the same people in a row. */
-static void test_any_order(void **state)
-{
-    const struct hth_crypto *crypto = hth_crypto_openssl();
-    struct hth_avg_line line = golden_line();
-    struct hth_peer_id ids[5], turned[5];
-    struct hth_hash group, again;
-    uint32_t order[5], other[5];
-    (void)state;
-    members(ids, 5);
-    for (uint32_t i = 0; i < 5; i++)
-        turned[i] = ids[(i * 3 + 1) % 5];
-    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, 5, &group));
-    assert_ok(hth_avg_group_id(crypto, &line, 1, turned, 5, &again));
-    assert_memory_equal(&group, &again, sizeof(group));
-    hth_avg_order(crypto, &group, ids, 5, order);
-    hth_avg_order(crypto, &group, turned, 5, other);
-    for (uint32_t i = 0; i < 5; i++)
-        assert_true(hth_peer_id_eq(&ids[order[i]], &turned[other[i]]));
-    line.cell.at[1] = 0; /* the round's own axis does not count */
-    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, 5, &again));
-    assert_memory_equal(&group, &again, sizeof(group));
-}
-
+/* Anything that differs makes another group. */
 static void test_differs(void **state)
 {
-    const struct hth_crypto *crypto = hth_crypto_openssl();
-    struct hth_avg_line line = golden_line(), others[7];
-    struct hth_peer_id ids[5];
-    struct hth_hash group, other;
+    struct hth_avg_line line = golden_line(), others[6];
+    struct hth_avg_member good[5], m[5];
+    struct hth_avg_group *g;
+
     (void)state;
-    members(ids, 5);
     for (size_t i = 0; i < HTH_ARRAY_LEN(others); i++)
         others[i] = line;
     others[0].run++;
-    others[1].shape.size[1]++;
-    others[2].round += 3; /* the same axis */
-    others[3].round++;
-    others[4].shape.size[0]++;
-    others[5].cell.at[0]++;
-    others[6].cell.at[2]++;
-    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, 5, &group));
-    for (size_t i = 0; i < HTH_ARRAY_LEN(others); i++) {
-        assert_false(hth_avg_line_eq(&line, &others[i]));
-        assert_ok(hth_avg_group_id(crypto, &others[i], 1, ids, 5, &other));
-        assert_memory_not_equal(&group, &other, sizeof(group));
+    others[1].round += 3; /* the same axis */
+    others[2].round++;
+    others[3].shape.size[0]++;
+    others[4].cell.at[0]++;
+    others[5].cell.at[2]++;
+    members(good, 5);
+    for (uint32_t i = 0; i < 14; i++) {
+        const struct hth_avg_line *l = i < HTH_ARRAY_LEN(others) ? &others[i] : &line;
+
+        assert_true(l == &line || !hth_avg_line_eq(&line, l));
+        memcpy(m, good, sizeof(m));
+        m[2].bandwidth += i == 6;
+        m[2].weight += i == 7;
+        m[2].nonce += i == 8;
+        m[2].addr.port += i == 9;
+        m[2].addr.ip[3] += i == 10;
+        m[2].mode += i == 11 ? HTH_AVG_CLIENT : 0;
+        assert_ok(group_of(l, i == 12 ? 1 : 0xabcdef, m, i == 13 ? 4 : 5, &g));
+        assert_memory_not_equal(g->id.b, golden_group, sizeof(golden_group));
+        hth_free(g);
     }
-    assert_ok(hth_avg_group_id(crypto, &line, 2, ids, 5, &other));
-    assert_memory_not_equal(&group, &other, sizeof(group));
-    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, 4, &other));
-    assert_memory_not_equal(&group, &other, sizeof(group));
 }
 
-static void test_names_limits(void **state)
+static void test_group_limits(void **state)
 {
-    static struct hth_peer_id ids[HTH_AVG_MEMBERS_MAX + 1];
-    const struct hth_crypto *crypto = hth_crypto_openssl();
+    static struct hth_avg_member m[HTH_AVG_MEMBERS_MAX + 1];
     struct hth_avg_line line = golden_line();
-    uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    struct hth_hash group;
-    uint32_t order[HTH_AVG_MEMBERS_MAX];
-    bool seen[HTH_AVG_MEMBERS_MAX] = {false};
+    struct hth_avg_group *g;
+
     (void)state;
-    members(ids, HTH_ARRAY_LEN(ids));
-    assert_err(HTH_E_RANGE, hth_avg_group_id(crypto, &line, 1, ids, 0, &group));
-    assert_err(HTH_E_RANGE,
-               hth_avg_group_id(crypto, &line, 1, ids, HTH_AVG_MEMBERS_MAX + 1, &group));
-    /* The largest group of the longest line. */
+    members(m, HTH_ARRAY_LEN(m));
+    assert_err(HTH_E_RANGE, group_of(&line, 1, m, 0, &g));
+    assert_err(HTH_E_RANGE, group_of(&line, 1, m, HTH_AVG_MEMBERS_MAX + 1, &g));
     line.shape = (struct hth_avg_shape){.dims = 8, .size = {2, 2, 2, 2, 2, 2, 2, 2}};
     line.cell = (struct hth_avg_cell){.at = {1, 1, 1, 1, 1, 1, 1, 1}};
-    assert_in_range(hth_avg_line_key(&line, key), 1, HTH_AVG_LINE_KEY_MAX);
-    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, HTH_AVG_MEMBERS_MAX, &group));
-    hth_avg_order(crypto, &group, ids, HTH_AVG_MEMBERS_MAX, order);
-    for (uint32_t i = 0; i < HTH_AVG_MEMBERS_MAX; i++) {
-        assert_false(seen[order[i]]);
-        seen[order[i]] = true;
-    }
-    ids[3] = ids[200];
-    assert_err(HTH_E_DUPLICATE,
-               hth_avg_group_id(crypto, &line, 1, ids, HTH_AVG_MEMBERS_MAX, &group));
+    assert_ok(group_of(&line, 1, m, HTH_AVG_MEMBERS_MAX, &g)); /* the largest of the longest line */
+    hth_free(g);
+    m[0].mode = m[1].mode = HTH_AVG_HELPER;
+    assert_err(HTH_E_RANGE, group_of(&line, 1, m, 3, &g));
+    m[3] = m[200];
+    assert_err(HTH_E_DUPLICATE, group_of(&line, 1, m, HTH_AVG_MEMBERS_MAX, &g));
 }
 
 /* ---- alone --------------------------------------------------------------------------------- */
@@ -571,9 +564,9 @@ int main(void)
         cmocka_unit_test(test_review),       cmocka_unit_test(test_cells),
         cmocka_unit_test(test_across),       cmocka_unit_test(test_next),
         cmocka_unit_test(test_cut),          cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_golden_names), cmocka_unit_test(test_any_order),
-        cmocka_unit_test(test_differs),      cmocka_unit_test(test_names_limits),
-        cmocka_unit_test(test_alone),        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_golden_names), cmocka_unit_test(test_differs),
+        cmocka_unit_test(test_group_limits), cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_reasons),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
