@@ -2,6 +2,7 @@
 /* peer.c: opens key, event loop, rpc and DHT node, then joins the swarm. */
 #include "app/peer.h"
 
+#include "app/back.h"
 #include "app/local.h"
 #include "app/page.h"
 #include "app/peer_addr.h"
@@ -442,6 +443,8 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
     bool named = opts->network != NULL && opts->network[0] != '\0';
     peer->network = hth_strdup(named ? opts->network : "");
     int code = take_dir(opts, peer);
+    if (code == HTH_EXIT_OK && !opts->ephemeral)
+        hth_back_sweep(peer->dir);
     if (code == HTH_EXIT_OK && opts->check_dir != NULL)
         code = hth_exit_of(opts->check_dir(opts->check_arg, peer->dir));
     if (code == HTH_EXIT_OK)

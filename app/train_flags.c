@@ -125,14 +125,20 @@ static void check_metrics(const struct argp_state *state, const char *path)
     hth_free(folder);
 }
 
+static void set_children(struct hth_train_flags *t, struct argp_state *state)
+{
+    state->child_inputs[0] = &t->net;
+    state->child_inputs[1] = &t->log;
+    state->child_inputs[2] = &t->device;
+    state->child_inputs[3] = &t->back;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_train_flags *t = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &t->net;
-        state->child_inputs[1] = &t->log;
-        state->child_inputs[2] = &t->device;
+        set_children(t, state);
         break;
     case 'r':
         t->run_path = arg;
@@ -202,6 +208,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
                                              {&hth_cli_log_argp, 0, NULL, 0},
                                              {&hth_device_argp, 0, NULL, 0},
+                                             {&hth_back_argp, 0, NULL, 0},
                                              {0}};
 const struct argp hth_train_argp = {
     .options = options,

@@ -89,6 +89,7 @@ struct hth_server_opts {
     int64_t keep_bytes_max;       /* kept rows of forwards; at most a quarter of rpc's budget */
     const char *checkpoint_dir;        /* NULL: no checkpoints */
     int64_t checkpoint_period_us;      /* how often a changed expert is written */
+    uint64_t disk_bytes_max;           /* of all checkpoints and their copies (ring.h); 0: none */
     hth_server_expert_fn *on_expert;   /* may be NULL */
     hth_server_applied_fn *on_applied; /* may be NULL */
     void *arg;                         /* of both */

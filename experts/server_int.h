@@ -24,6 +24,7 @@
 #include "experts/cache.h"
 #include "experts/kept.h"
 #include "experts/message.h"
+#include "experts/ring.h"
 #include "experts/rows.h"
 #include "experts/server.h"
 #include "experts/unsaved.h"
@@ -134,6 +135,7 @@ struct srv_expert {
     bool saving;  /* a checkpoint is being written */
     bool leaving; /* not in by_key; server_remove.c frees it */
     bool unsaved; /* its last save failed */
+    struct hth_ring ring;
     uint64_t steps, rows_forward, rows_backward;
 };
 
@@ -177,6 +179,8 @@ struct srv_save {
     struct srv_expert *expert;
     struct hth_blob *blob;
     char *path;
+    int64_t copy_us; /* 0: without a copy */
+    uint64_t disk_bytes;
     enum hth_err err;
 };
 

@@ -245,9 +245,9 @@ static void save_end(struct srv_save *save, enum hth_err err)
 static void write_run(struct hth_job *job)
 {
     struct srv_save *save = HTH_CONTAINER(job, struct srv_save, job);
-    const struct hth_span span = {save->blob, 0, save->blob->size};
 
-    save->err = hth_file_write(save->server->env, save->path, &span, 1);
+    save->err = hth_ring_write(save->server->env, save->path, save->blob, save->copy_us,
+                               save->disk_bytes);
 }
 
 static void write_done(struct hth_job *job, enum hth_err err)
@@ -304,6 +304,10 @@ static bool save_start(struct hth_server *s, struct srv_expert *e)
     save->server = s;
     save->expert = e;
     save->path = hth_expert_path(s->checkpoint_dir, e->expert);
+    save->copy_us = hth_ring_due(&e->ring, hth_wall_us(s->env));
+    save->disk_bytes = s->opts.disk_bytes_max > 0
+                           ? HTH_MAX(s->opts.disk_bytes_max / s->experts_count, 1u)
+                           : 0;
     save->job = (struct hth_job){.lane = hth_srv_snapshot_lane(e),
                                  .run = snapshot_run,
                                  .done = snapshot_done,
