@@ -58,6 +58,12 @@ enum hth_err hth_gate_check(void *gate, const struct hth_peer_id *peer, const vo
     return HTH_OK;
 }
 
+enum hth_err hth_gate_holds(void *gate, const struct hth_grant *grant)
+{
+    const struct hth_gate *g = gate;
+    return hth_grant_check(grant, &g->run, hth_wall_us(g->env));
+}
+
 uint64_t hth_gate_judged(const struct hth_gate *g)
 {
     return g->judged;

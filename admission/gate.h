@@ -25,6 +25,8 @@ void hth_gate_revoked(struct hth_gate *gate, const uint64_t *serials, size_t cou
 /* As hth_creds_check, at this moment; a hth_admit_fn, whose arg is the gate. */
 enum hth_err hth_gate_check(void *gate, const struct hth_peer_id *peer, const void *creds,
                             size_t len, struct hth_grant *out) HTH_MUST;
+/* As hth_grant_check, at this moment; a hth_holds_fn, whose arg is the gate. */
+enum hth_err hth_gate_holds(void *gate, const struct hth_grant *grant) HTH_MUST;
 /* Checks that needed signatures. */
 uint64_t hth_gate_judged(const struct hth_gate *gate);
 

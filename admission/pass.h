@@ -118,11 +118,14 @@ enum hth_err hth_grant_check(const struct hth_grant *grant, const struct hth_clo
  * function. */
 typedef enum hth_err hth_admit_fn(void *arg, const struct hth_peer_id *peer, const void *creds,
                                   size_t len, struct hth_grant *out);
+/* Judges a grant again, as hth_grant_check does: an invite ends while a connection stands. */
+typedef enum hth_err hth_holds_fn(void *arg, const struct hth_grant *grant);
 struct hth_admission {
     uint8_t creds[HTH_CREDS_BYTES_MAX];
     size_t creds_len;
     hth_admit_fn *admit;
-    void *arg;
+    hth_holds_fn *holds;
+    void *arg; /* of both */
 };
 
 /* "train,serve". Returns out. */

@@ -162,6 +162,7 @@ enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
     out->gate = hth_gate_new(env, &out->run);
     hth_gate_revoked(out->gate, out->run.revoked, out->run.revoked_count);
     out->admission.admit = hth_gate_check;
+    out->admission.holds = hth_gate_holds;
     out->admission.arg = out->gate;
     return HTH_OK;
 }

@@ -366,7 +366,7 @@ static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t 
 {
     struct hth_peer *peer = arg;
     enum hth_err err = hth_admit_revoke(peer->env, &peer->admit, list, data, len);
-    hth_rpc_revoke(peer->rpc, list->serial, list->count);
+    hth_rpc_judge_again(peer->rpc);
     if (err == HTH_OK)
         return;
     hth_cli_say_error("--invite: %s", hth_err_text(err));

@@ -20,6 +20,8 @@
 #define PING_SELDOM 6
 /* Period of the sweep over quiet connections without pings and idle ends, before it is halved. */
 #define QUIET_SWEEP_US (120 * HTH_US_PER_S)
+/* Period in which the grants of standing connections are judged again. */
+#define GRANTS_US (10 * HTH_US_PER_S)
 
 static const struct hth_stream_ops stream_ops;
 
@@ -313,10 +315,10 @@ static enum hth_err check_pass(struct rpc_conn *c, const struct hth_frame_msg *m
     struct hth_grant grant = {.class = HTH_MEMBER, .roles = HTH_MAY_ALL};
     if (a != NULL)
         HTH_TRY(a->admit(a->arg, &c->peer->id, m->u.hello.pass, m->u.hello.pass_len, &grant));
-    c->serial = grant.serial;
-    c->deputy = grant.deputy;
-    c->class = grant.class;
+    c->grant = grant;
     c->roles = grant.roles;
+    if (a != NULL && !hth_heap_contains(&c->rpc->grants.heap))
+        hth_rpc_due_set(c->rpc, &c->rpc->grants, hth_now_us(c->rpc->env) + GRANTS_US);
     return HTH_OK;
 }
 
@@ -750,23 +752,24 @@ void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late)
     }
 }
 
-static bool is_revoked(const struct rpc_conn *c, const uint64_t *serials, size_t count)
+void hth_rpc_conns_grants(struct hth_rpc *rpc)
 {
-    for (size_t i = 0; i < count; i++)
-        if (serials[i] != 0 && (serials[i] == c->serial || serials[i] == c->deputy))
-            return true;
-    return false;
-}
-
-void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count)
-{
-    hth_rpc_enter(rpc);
-    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+    const struct hth_admission *a = rpc->opts.admission;
+    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns && a != NULL; n = next) {
         struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
         next = n->next;
-        if (c->state == CONN_READY && is_revoked(c, serials, count))
-            hth_rpc_conn_kill(c, HTH_E_PASS_REVOKED, NULL, true);
+        enum hth_err err = c->state == CONN_READY ? a->holds(a->arg, &c->grant) : HTH_OK;
+        if (err != HTH_OK)
+            hth_rpc_conn_kill(c, err, NULL, true);
     }
+    if (rpc->conn_count > 0)
+        hth_rpc_due_set(rpc, &rpc->grants, hth_now_us(rpc->env) + GRANTS_US);
+}
+
+void hth_rpc_judge_again(struct hth_rpc *rpc)
+{
+    hth_rpc_enter(rpc);
+    hth_rpc_conns_grants(rpc);
     hth_rpc_leave(rpc);
 }
 

@@ -21,6 +21,8 @@ static struct hth_rpc_request *request_new(struct rpc_conn *c)
     req->rpc = rpc;
     req->conn = c;
     req->peer = hth_rpc_peer_ref(c->peer);
+    req->invite = c->grant.serial;
+    req->class = c->grant.class;
     rpc->stats.requests_now++;
     return req;
 }
@@ -393,6 +395,16 @@ struct hth_addr hth_rpc_from(const struct hth_rpc_request *req)
     if (req->conn != NULL && req->conn->stream != NULL)
         hth_stream_peer(req->rpc->env, req->conn->stream, &id, &addr);
     return addr;
+}
+
+uint64_t hth_rpc_invite(const struct hth_rpc_request *req)
+{
+    return req->invite;
+}
+
+uint8_t hth_rpc_class(const struct hth_rpc_request *req)
+{
+    return req->class;
 }
 
 int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req)

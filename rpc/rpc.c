@@ -89,6 +89,9 @@ static void run_due(struct hth_rpc *rpc)
         case DUE_SWEEP:
             hth_rpc_conns_sweep(rpc);
             break;
+        case DUE_GRANTS:
+            hth_rpc_conns_grants(rpc);
+            break;
         }
     }
 }
@@ -234,6 +237,7 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     rpc_list_init(&rpc->busy);
     rpc->busy_check.kind = DUE_BUSY;
     rpc->sweep.kind = DUE_SWEEP;
+    rpc->grants.kind = DUE_GRANTS;
     rpc_list_init(&rpc->soon_calls);
     rpc_list_init(&rpc->soon_requests);
     rpc_list_init(&rpc->orphans);

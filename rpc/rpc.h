@@ -124,6 +124,10 @@ const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len);
 const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count);
 const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
 struct hth_addr hth_rpc_from(const struct hth_rpc_request *req); /* family 0: it is closed */
+/* The serial of the caller's invite, which its keys share, and its class (enum hth_member_class),
+ * when the request arrived. In an open run 0 and HTH_MEMBER: each key counts for itself. */
+uint64_t hth_rpc_invite(const struct hth_rpc_request *req);
+uint8_t hth_rpc_class(const struct hth_rpc_request *req);
 int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req);  /* on this node's clock */
 int64_t hth_rpc_arrived_us(const struct hth_rpc_request *req);
 struct hth_rpc_idem hth_rpc_idem_key(const struct hth_rpc_request *req);
@@ -235,8 +239,9 @@ void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
 void hth_rpc_lives(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* Ends connections whose pass has one of these serials, or its deputy has: E_PASS_REVOKED. */
-void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count);
+/* Ends the connections of a closed run whose grants hold no more, with the gate's error: when a new
+ * list of revoked invites is there. By itself the endpoint looks every 10 s, for those that end. */
+void hth_rpc_judge_again(struct hth_rpc *rpc);
 struct hth_rpc_stats {
     uint64_t calls, calls_ok, calls_failed, calls_canceled, calls_refused;
     uint64_t requests, requests_refused, late_replies;

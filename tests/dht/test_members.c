@@ -91,6 +91,7 @@ static void enter(struct peer *p, uint8_t roles, int64_t life_us)
     assert_ok(hth_cert_write(crypto, &cert, &owner, invite.cert, &invite.cert_len));
     p->gate = hth_gate_new(p->env, &run);
     p->own.admit = hth_gate_check;
+    p->own.holds = hth_gate_holds;
     p->own.arg = p->gate;
     p->own.creds_len = hth_invite_creds(crypto, &invite, &p->env->pubkey, wall_us, p->own.creds);
     const struct hth_members_opts opts = {.network = "net",

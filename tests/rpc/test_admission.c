@@ -51,6 +51,7 @@ static void enter(struct swarm_member *m, bool asks)
     hth_gate_free(gate[i]);
     gate[i] = hth_gate_new(m->env, &run);
     shown[i].admit = hth_gate_check;
+    shown[i].holds = hth_gate_holds;
     shown[i].arg = gate[i];
     shown[i].creds_len = hth_invite_creds(m->env->crypto, &invite, &m->env->pubkey,
                                           hth_wall_us(m->env), shown[i].creds);
@@ -96,6 +97,12 @@ static void members_are_let_in(void **state)
     hth_rpc_disconnect(a.rpc, &b.env->self);
     assert_ok(call(METHOD_ECHO, &v[1]));
     assert_int_equal(hth_gate_judged(gate[1]), 1);
+    /* A handler knows whose invite asks. */
+    call_text(&a, &b, METHOD_HOLD, "hello", 10 * HTH_US_PER_S, &v[2]);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(b.held_count, 1);
+    assert_int_equal(hth_rpc_invite(b.held[0]), 8);
+    assert_int_equal(hth_rpc_class(b.held[0]), HTH_MEMBER);
     end();
 }
 
@@ -176,21 +183,38 @@ static void strangers_are_not_asked(void **state)
 static void revoked_peers_are_disconnected(void **state)
 {
     (void)state;
-    static const uint64_t others[] = {0, 7, 9}, list[] = {7, 8};
+    static const uint64_t others[] = {0, 7}, list[] = {7, 8};
     struct hth_rpc_peer_info info;
     begin();
     cert.serial = 9; /* of b */
     enter(&b, true);
     assert_ok(call(METHOD_ECHO, &v[0]));
-    hth_rpc_revoke(b.rpc, others, HTH_ARRAY_LEN(others));
+    hth_gate_revoked(gate[1], others, HTH_ARRAY_LEN(others));
+    hth_rpc_judge_again(b.rpc);
     assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
     assert_true(info.connected);
     hth_gate_revoked(gate[1], list, HTH_ARRAY_LEN(list));
-    hth_rpc_revoke(b.rpc, list, HTH_ARRAY_LEN(list));
+    hth_rpc_judge_again(b.rpc);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_int_equal(a.lost_err, HTH_E_PASS_REVOKED);
     hth_world_run_for(w, 60 * HTH_US_PER_S); /* its back-off */
     assert_err(HTH_E_PASS_REVOKED, call(METHOD_ECHO, &v[1]));
+    end();
+}
+
+/* Nobody closes it but time. */
+static void ended_passes_end_connections(void **state)
+{
+    (void)state;
+    begin();
+    cert.not_after_us = hth_wall_us(a.env) + 30 * HTH_US_PER_S;
+    cert.serial = 9;
+    enter(&a, true);
+    assert_ok(call(METHOD_ECHO, &v[0]));
+    hth_world_run_for(w, 30 * HTH_US_PER_S); /* and the skew of clocks */
+    assert_ok(call(METHOD_ECHO, &v[1]));
+    hth_world_run_for(w, 14 * HTH_US_PER_S);
+    assert_int_equal(a.lost_err, HTH_E_PASS_EXPIRED);
     end();
 }
 
@@ -269,6 +293,7 @@ int main(void)
         cmocka_unit_test(each_method_has_its_roles),
         cmocka_unit_test(large_hellos_are_not_read),
         cmocka_unit_test(revoked_peers_are_disconnected),
+        cmocka_unit_test(ended_passes_end_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
