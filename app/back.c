@@ -102,7 +102,7 @@ struct back {
     const struct hth_back_flags *flags;
     struct hth_env *env;
     uint32_t done, stay;
-    int64_t oldest_us; /* of the copies of files that stay; 0: they have none */
+    int64_t oldest_us;      /* of the copies of files that stay; 0: they have none */
     int64_t from_us, to_us; /* the times of the copies that files went back to */
 };
 

@@ -2,6 +2,7 @@
 /* train_flags.c: the command line of hearth train. */
 #include "app/train_flags.h"
 
+#include "cli/config.h"
 #include "core/limits.h"
 #include "core/mem.h"
 
@@ -251,6 +252,13 @@ enum hth_err hth_train_flags_apply(const struct hth_train_flags *t, struct hth_r
                      t->steps, run->optimizer.total);
     if (t->steps != 0)
         run->train.steps = t->steps;
+    if (t->rows > hth_config_rows_max(run) && !t->local) {
+        hth_cli_say_error(
+            "--rows %u: hosts take at most %u samples a micro-batch, 16 times the run "
+            "file's train.rows",
+            t->rows, hth_config_rows_max(run));
+        return HTH_E_USAGE;
+    }
     if (t->rows != 0)
         run->train.rows = t->rows;
     if (t->averaging >= 0)

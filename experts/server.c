@@ -159,6 +159,7 @@ void hth_srv_unref(struct hth_server *s)
     }
     for (uint32_t i = 0; i < s->experts_count; i++) {
         hth_expert_free(s->experts[i]->expert);
+        hth_free(s->experts[i]->senders);
         hth_free(s->experts[i]);
     }
     hth_free(s->experts);

@@ -56,7 +56,7 @@ void hth_srv_backward_done(struct srv_expert *e, uint32_t rows)
 {
     struct hth_server *s = e->server;
 
-    if (e->weights == 0)
+    if (e->weights == 0 || rows == 0)
         return;
     if (e->pending_rows == 0)
         e->pending_since_us = hth_now_us(s->env);
@@ -87,6 +87,8 @@ void hth_srv_step_done(struct srv_expert *e, enum hth_err err)
         return;
     }
     e->pending_rows = 0;
+    if (e->senders != NULL)
+        hth_senders_next_pool(e->senders);
 }
 
 /* Visits all experts of the host, once per step age. */

@@ -25,6 +25,7 @@ static void take_out(struct hth_server *s, uint32_t at)
     for (uint32_t i = 0; i < s->devices; i++)
         s->device[i].save_index -= s->device[i].save_index > at;
     hth_expert_free(e->expert);
+    hth_free(e->senders);
     hth_free(e);
 }
 

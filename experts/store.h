@@ -87,6 +87,7 @@ struct hth_expert_pass {
     struct hth_expert *expert;
     uint32_t rows_in_microbatch; /* backward */
     uint32_t padding;            /* the last rows that are zeros and do not count */
+    uint32_t uncounted;          /* other rows that do not count: the caller has made dy tiny */
     struct hth_view x, dy, out;
 };
 /* hth_expert_backward of rows that may be padded. */

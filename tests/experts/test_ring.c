@@ -94,8 +94,8 @@ static uint32_t copies(void)
 
 static void a_copy_of_each_age_is_there(void **state)
 {
-    static const int64_t spans[] = {12 * MINUTE, 27 * MINUTE, 75 * MINUTE, 5 * HOUR, 25 * HOUR,
-                                    49 * HOUR,   80 * HOUR};
+    static const int64_t spans[] = {12 * MINUTE, 27 * MINUTE, 75 * MINUTE, 5 * HOUR,
+                                    25 * HOUR,   49 * HOUR,   80 * HOUR};
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(spans); i++) {
@@ -238,8 +238,8 @@ static void host_restarts_with_the_bits_of_an_hour_ago(void **state)
     hth_node_crash(h.node, HTH_CRASH_RESET);
     hth_node_restart(h.node);
     /* A program does this before it hosts anything. */
-    assert_ok(hth_ring_back(h.env, "ckpt/ffn0.0.safetensors", HOUR, hth_wall_us(h.env), MAX,
-                            &taken));
+    assert_ok(
+        hth_ring_back(h.env, "ckpt/ffn0.0.safetensors", HOUR, hth_wall_us(h.env), MAX, &taken));
     hth_node_crash(h.node, HTH_CRASH_RESET);
     hth_node_restart(h.node);
     hth_world_run_for(w, HTH_US_PER_S);
