@@ -4,6 +4,7 @@
 
 #include "app/back.h"
 #include "app/local.h"
+#include "app/memory.h"
 #include "app/page.h"
 #include "app/peer_addr.h"
 #include "app/peer_join.h"
@@ -187,10 +188,12 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
 
 /* Thousands of connections, each within its own limits, could fill the memory: together they get a
  * quarter of it. */
-static int64_t bodies_bytes(void)
+static int64_t bodies_bytes(const struct hth_cli_net *net)
 {
-    int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    return hth_cli_bodies_bytes(pages > 0 && page_bytes > 0 ? pages * page_bytes : 0);
+    int64_t bytes = hth_memory_bytes();
+    if (net->memory_bytes > 0)
+        bytes = bytes > 0 ? HTH_MIN(bytes, net->memory_bytes) : net->memory_bytes;
+    return hth_cli_bodies_bytes(bytes);
 }
 
 /* Says that a peer of a closed run has turned us away. Its word ends no process that is to stay. */
@@ -261,7 +264,7 @@ static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *
     rpc_opts.network = peer->network;
     rpc_opts.listen = opts->rpc_listens ? listen : NULL;
     rpc_opts.admission = hth_admit_rpc(&peer->admit);
-    hth_budget_init(&peer->bodies, bodies_bytes(), NULL);
+    hth_budget_init(&peer->bodies, bodies_bytes(opts->net), NULL);
     rpc_opts.budget = &peer->bodies;
     rpc_opts.on_peer_lost = peer_lost;
     rpc_opts.arg = peer;
