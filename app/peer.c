@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* The port of a peer without --listen: the first one that is free, of so many. */
@@ -27,6 +28,8 @@
 #define PORTS      100
 /* State folders of one run and role on one machine. */
 #define FOLDERS 100
+/* Files that a process of a swarm has open without any connection: 20, and as many again. */
+#define FILES_MIN 40
 /* The DHT keys of beacons contain a network name, also for a node that serves no run. */
 #define NO_NETWORK "hearth"
 
@@ -439,10 +442,25 @@ static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_pee
     return err;
 }
 
+/* With fewer descriptors the DHT can't bind, and says that another program does. */
+static enum hth_err check_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FILES_MIN)
+        return HTH_OK;
+    hth_cli_say_error("this process may open %llu files (ulimit -n), and needs at least %d and one "
+                      "for each peer: raise the limit, such as by ulimit -n 4096",
+                      (unsigned long long)limit.rlim_cur, FILES_MIN);
+    return HTH_E_BUDGET;
+}
+
 int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     bool created;
     memset(peer, 0, sizeof(*peer));
+    enum hth_err files = opts->offline ? HTH_OK : check_files();
+    if (files != HTH_OK)
+        return HTH_EXIT_FAILURE;
     bool named = opts->network != NULL && opts->network[0] != '\0';
     peer->network = hth_strdup(named ? opts->network : "");
     int code = take_dir(opts, peer);
