@@ -172,6 +172,7 @@ static json_t *share_json(const struct hth_share_stats *s)
     hth_json_text(o, "head", head);
     hth_json_count(o, "members", s->members);
     hth_json_count(o, "means", s->means);
+    hth_json_count(o, "means_refused", s->means_refused);
     hth_json_count(o, "forks", s->forks);
     hth_json_count(o, "joined", s->joined);
     hth_json_count(o, "catch_ups", s->catch_ups);

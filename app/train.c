@@ -103,7 +103,13 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
     t->wait_notice_us = now;
-    hth_directory_why(t->directory, why);
+    if (s->starved)
+        snprintf(why, sizeof(why),
+                 "training pauses: most rows had no expert's answer; %u of %u hosts can't be used; "
+                 "it goes on when experts answer",
+                 s->hosts_dead, s->hosts);
+    else
+        hth_directory_why(t->directory, why);
     if (strcmp(why, t->waits_for) == 0 && now - t->waits_said_us < WAIT_AGAIN_US)
         return;
     hth_say_note("%s", why);
@@ -124,8 +130,11 @@ static void notice_trainers(struct train *t, const struct hth_train_stats *s)
     if (trainers == 1)
         hth_say_note("found no other trainer of run '%s': training alone", t->peer.network);
     else
-        hth_say_note("averaging with the other trainers of run '%s': %u with this one",
-                     t->peer.network, trainers);
+        hth_say_note("averaging with the other trainers of run '%s': %u with this one%s",
+                     t->peer.network, trainers,
+                     trainers == 2 && t->run->averaging.mode == HTH_RUN_BATCH
+                         ? "; of two that share batches nobody can tell which one lies"
+                         : "");
 }
 
 /* Warns of trainers that use the same experts with other settings: they never average with this
@@ -237,6 +246,9 @@ static void print_summary(struct train *t)
                 "refused %llu request parts",
                 (unsigned long long)s.answers_bad, (unsigned long long)s.parts_bad,
                 (unsigned long long)s.parts_refused);
+    if (s.share.means_refused > 0)
+        hth_say("%llu means of parameters were refused: too far from the own ones",
+                (unsigned long long)s.share.means_refused);
     print_saved(t, s.updates);
     print_head(&s.share);
     if (t->last_eval.samples > 0) {
@@ -569,6 +581,7 @@ static enum hth_err build(struct train *t)
     if (!t->flags.local) {
         struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
         opts.network = t->peer.network;
+        opts.prove = true;
         HTH_TRY(hth_directory_new(t->peer.env, t->peer.dht, &opts, &t->directory));
     }
     if (!t->flags.local && t->run->averaging.mode != HTH_RUN_OFF)

@@ -6,7 +6,8 @@
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
  *    "calls", "calls_failed", "calls_retried", "bytes", "rows_mixed", "rows_lost", "not_finite",
  *    "answers_bad", "parts_bad", "parts_refused", "experts_live", "staleness_mean", "trainers",
- *    "rounds", "rounds_failed", "distance", "codec_error", "weight_fraction", "phase"}
+ *    "rounds", "rounds_failed", "means_refused", "distance", "codec_error", "weight_fraction",
+ *    "phase"}
  *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}, of a
  *    picture model with "bits_per_code"
  *   {"kind":"end", "t", "step", "code"}

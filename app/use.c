@@ -259,6 +259,7 @@ static int join(struct hth_use *u)
         return HTH_EXIT_OK;
     struct hth_directory_opts directory = HTH_DIRECTORY_OPTS_INIT;
     directory.network = u->peer.network;
+    directory.prove = true;
     return hth_exit_of(hth_directory_new(u->env, u->peer.dht, &directory, &u->directory));
 }
 

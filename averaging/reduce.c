@@ -58,6 +58,7 @@ void round_unref(struct hth_reduce_round *r)
     hth_blob_unref(r->average);
     hth_free(r->owns);
     hth_free(r->sends);
+    hth_free(r->far);
     hth_free(r->spans);
     hth_free(r->reducers);
     hth_free(r->members);
@@ -329,6 +330,11 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         memcpy(r->spans, o->spans, r->span_count * sizeof(*r->spans));
     else
         r->spans[0] = (struct hth_avg_span){o->count, HTH_QUANT_F32};
+    if (o->far != NULL && r->senders >= HTH_REDUCE_CLIP_MEMBERS - 1) {
+        size_t blocks = (o->count + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+        r->far = hth_new_array(float, blocks);
+        memcpy(r->far, o->far, blocks * sizeof(float));
+    }
     for (uint32_t i = 0; o->fixed && i < r->span_count; i++)
         if (r->spans[i].format == HTH_QUANT_UNIFORM8)
             r->spans[i].format = HTH_QUANT_INT8;
@@ -338,6 +344,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     r->give_up_us = now + o->timeout_us / 10 * 8;
     r->stop_us = now + o->timeout_us / 100 * 95;
     r->end_us = now + o->timeout_us;
+    weigh_members(r);
     return r;
 }
 
@@ -494,6 +501,7 @@ void hth_reducer_free(struct hth_reducer *red)
         round_remove(red->rounds[0], HTH_E_CANCELED);
     early_refuse_until(red, INT64_MAX, HTH_E_CANCELED, "shutting down");
     hth_timer_free(red->env, red->timer);
+    hth_free(red->histories);
     hth_free(red);
 }
 

@@ -32,9 +32,10 @@
  *                                                     weights of the others count for more
  *   a part holds NaN or infinity                      left out of that part; answered with the mean
  *   a reducer is lost or silent                       its parts keep the local values
- *   an answer holds NaN or infinity                   that part does
+ *   an answer holds NaN or infinity, or is further    that part does, and its reducer is given up
+ *   from the own values than `far` allows
  *   everybody else is gone, n = 1                     the own values come back, fraction < 1
- *   a sender lies with finite numbers                 believed; drawn in with `clip`
+ *   a sender lies with finite numbers                 drawn in with `clip`, from three on
  * Silence means that not a byte came from that peer for k times the median of the longest pauses of
  * the others, within [silence_min_us, silence_max_us] (silence_thin_us where most of those who live
  * pause so long), while something is due from it; after half of that it is asked for a sign of
@@ -80,9 +81,11 @@ struct hth_reducer_opts {
     uint64_t early_bytes_max;  /* of such parts */
     uint64_t window_bytes_max; /* in flight to one reducer */
     double link_bytes_per_s;   /* of this node's line; 0: learnt from parts and their answers */
-    double clip;               /* 0, or at least 1: who is further off than that many median
-                                * distances counts for less in the parts reduced here */
+    double clip;               /* 0, or at least 1: who is further from the median of three or
+                                * more than that many times the median distance, for its weight,
+                                * counts for less in the parts reduced here */
 };
+#define HTH_AVG_CLIP 2.0 /* the `clip` of a run that does not say another */
 #define HTH_REDUCER_OPTS_INIT                                                                      \
     {                                                                                              \
         .lane = HTH_LANE_COMPUTE, .silence_k = 8.0, .silence_min_us = 200 * HTH_US_PER_MS,         \
@@ -123,7 +126,8 @@ struct hth_reduce_member {
     X(ABSENT, absent, "it never began the round")                                                  \
     X(REFUSED, refused, "it refused parts, or what it said makes no sense")                        \
     X(DEADLINE, deadline, "the round's time was over")                                             \
-    X(NOT_FINITE, not_finite, "it sent NaN or infinity")
+    X(NOT_FINITE, not_finite, "it sent NaN or infinity")                                           \
+    X(FAR, far, "what it calls the mean is further off than honest ones are")
 
 enum hth_reduce_drop {
 #define HTH_REDUCE_DROP_ENUM(upper, lower, text) HTH_REDUCE_DROP_##upper,
@@ -166,6 +170,8 @@ struct hth_reduce_result {
 
 typedef void hth_reduce_done_fn(void *arg, const struct hth_reduce_result *result);
 
+#define HTH_AVG_FAR_FLOATS 4096u
+
 struct hth_reduce_opts {
     struct hth_hash group; /* the same for all members, and of no other round */
     const struct hth_reduce_member
@@ -176,11 +182,13 @@ struct hth_reduce_opts {
     uint64_t count;
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;
+    /* Of each HTH_AVG_FAR_FLOATS values, the last ones of fewer: how far from the own values their
+     * mean may lie. Copied. NULL, and in groups of two, which can't tell who lies: anywhere. */
+    const float *far;
     bool same;        /* all shall hold the same bits, in narrow formats, too; all members say so */
     bool fixed;       /* with `same`: other groups reduce the same values with the same weights in
                        * the same order, and all of them shall hold the same bits, whoever reduces
-                       * how much: blocks lie at fixed places, and are clipped from nobody's own
-                       * values; uniform8 travels as int8 */
+                       * how much: blocks lie at fixed places; uniform8 travels as int8 */
     double share_max; /* no share is more than so many times the mean one, whatever is claimed
                        * (shares.h): the same at all members. 0: by the claims alone */
     int64_t timeout_us;

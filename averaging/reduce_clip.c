@@ -2,16 +2,19 @@
 /*
  * reduce_clip.c: a mean that few members can't move far, on plain memory.
  *
- *     v  <-  v + sum a_i min(1, t / |x_i - v|) (x_i - v)        a_i: shares of the weight
+ *     v  <-  v + sum a_i min(1, t_i / |x_i - v|) (x_i - v)        a_i: shares of the weight
  *
  * is centred clipping (Karimireddy, He, Jaggi, ICML 2021; Gorbunov et al., ICML 2022, clip each
- * part of a butterfly like this). Its radius t must be known; here it is `clip` times the lower
- * median of the distances |x_i - v|, so that less than half of the members can't choose it, and
- * never grows from step to step. A share of the weight counts for WEIGHT_MEDIANS times the median
- * one at most. So members with a share a of what counts move the result by at most a / (1 - a) t.
+ * part of a butterfly like this). It begins at the lower median of each coordinate, which less than
+ * half of the members can't take out of the range of the others, and does not depend on whose
+ * machine computes it.
  *
- * It begins at this member's own values, which it need not mistrust; a helper begins at whoever is
- * nearest to half of the others.
+ * The radius is the group's own spread. A gradient of w samples lies about s = sqrt(1/w + 1/m) from
+ * the median of gradients of m, so t_i is `clip` times s_i times the lower median of |x_i - v| /
+ * s_i, and never grows from step to step: batches of any size are alike, and less than half of the
+ * members can't choose it. Where somebody is far off, a weight counts for WEIGHT_MEDIANS times the
+ * lower median one at most. So members with a share a of what counts move the result by at most
+ * a / (1 - a) t.
  *
  * In a group in which nobody is far off the result is the plain mean, bit by bit. The order of all
  * additions is fixed.
@@ -25,15 +28,20 @@
 #define STEPS          4 /* each leaves 2 / n or so of what a far one had moved */
 #define WEIGHT_MEDIANS 2.0
 #define LANES          8
+#define TILE           64u /* columns sorted at once: of 64 members, in the nearest cache */
 
 struct clip {
-    struct sum_input *in;
+    struct sum_input *in; /* whole, in fp32 */
     uint32_t n, live, count;
-    double *distance, *sorted; /* n each; of the live ones */
-    double weight_max, weight; /* a member counts for at most; their sum */
-    bool capped;
-    float *v, *next, *room; /* count each */
+    double *distance, *spread, *sorted; /* n each; of the live ones: |x - v|, s */
+    double weight_max, weight;          /* a member counts for at most; their sum */
+    float *v, *next;                    /* count each */
 };
+
+static const float *values(const struct sum_input *in)
+{
+    return (const float *)(const void *)in->bytes;
+}
 
 static int by_size(const void *a, const void *b)
 {
@@ -70,61 +78,89 @@ double hth_reduce_distance(const float *x, const float *v, size_t n)
     return distance(x, v, n);
 }
 
-/* Distances of all from c->v and their lower median. Errors: a decoder's. */
-static enum hth_err measure(struct clip *c, double *median)
+/* Into c->spread what each would be off if all were honest, up to a factor. */
+static void weigh(struct clip *c)
 {
-    const float *x;
-    uint32_t live = 0;
+    double median;
 
-    for (uint32_t i = 0; i < c->n; i++) {
-        if (c->in[i].damaged)
-            continue;
-        HTH_TRY(hth_reduce_values(&c->in[i], c->room, &x));
-        c->distance[i] = distance(x, c->v, c->count);
-        c->sorted[live++] = c->distance[i];
-    }
-    *median = lower_median(c->sorted, live);
-    return HTH_OK;
-}
-
-static void cap_weights(struct clip *c)
-{
     c->live = 0;
     for (uint32_t i = 0; i < c->n; i++)
         if (!c->in[i].damaged)
             c->sorted[c->live++] = c->in[i].weight;
     if (c->live == 0)
         return;
-    c->weight_max = WEIGHT_MEDIANS * lower_median(c->sorted, c->live);
+    median = lower_median(c->sorted, c->live);
+    c->weight_max = WEIGHT_MEDIANS * median;
     for (uint32_t i = 0; i < c->n; i++) {
-        if (c->in[i].damaged)
-            continue;
-        c->weight += HTH_MIN(c->in[i].weight, c->weight_max);
-        c->capped |= c->in[i].weight > c->weight_max;
+        c->spread[i] = sqrt(1 + median / c->in[i].weight);
+        if (!c->in[i].damaged)
+            c->weight += HTH_MIN(c->in[i].weight, c->weight_max);
     }
 }
 
-/* Into c->v the values of whoever is nearest to half of the others. */
-static enum hth_err begin_at_the_middle(struct clip *c)
+/* ---- the median of each coordinate ----------------------------------------------------------- */
+
+CLONES static void order(float *restrict low, float *restrict high)
 {
-    double best = INFINITY;
-    const float *x;
+    for (uint32_t k = 0; k < TILE; k++) {
+        float a = low[k], b = high[k];
+
+        low[k] = a < b ? a : b;
+        high[k] = a < b ? b : a;
+    }
+}
+
+/* Batcher's merge exchange (Knuth, TAOCP 3, 5.2.2 M): the same exchanges whatever the values. */
+static void sort_columns(float *rows, uint32_t n)
+{
+    uint32_t top = 1;
+
+    while (2 * top < n)
+        top *= 2;
+    for (uint32_t p = top; p > 0; p /= 2) {
+        uint32_t r = 0, d = p;
+
+        for (uint32_t q = top;; q /= 2) {
+            for (uint32_t i = 0; i + d < n; i++)
+                if ((i & p) == r)
+                    order(rows + (size_t)i * TILE, rows + (size_t)(i + d) * TILE);
+            if (q == p)
+                break;
+            d = q - p;
+            r = p;
+        }
+    }
+}
+
+static void begin_at_the_median(struct clip *c, float *rows)
+{
+    memset(rows, 0, (size_t)c->live * TILE * sizeof(float));
+    for (uint32_t at = 0; at < c->count; at += TILE) {
+        size_t bytes = HTH_MIN(c->count - at, TILE) * sizeof(float);
+        uint32_t row = 0;
+
+        for (uint32_t i = 0; i < c->n; i++)
+            if (!c->in[i].damaged)
+                memcpy(rows + (size_t)row++ * TILE, values(&c->in[i]) + at, bytes);
+        sort_columns(rows, row);
+        memcpy(c->v + at, rows + (size_t)((row - 1) / 2) * TILE, bytes);
+    }
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* The lower median of the distances from c->v, each by its spread. */
+static double measure(struct clip *c)
+{
+    uint32_t live = 0;
 
     for (uint32_t i = 0; i < c->n; i++) {
-        double median;
-
         if (c->in[i].damaged)
             continue;
-        HTH_TRY(hth_reduce_values(&c->in[i], c->room, &x));
-        memcpy(c->v, x, c->count * sizeof(float));
-        HTH_TRY(measure(c, &median));
-        if (median >= best)
-            continue;
-        best = median;
-        memcpy(c->next, c->v, c->count * sizeof(float));
+        c->distance[i] = distance(values(&c->in[i]), c->v, c->count);
+        c->sorted[live++] = c->distance[i] / c->spread[i];
     }
-    memcpy(c->v, c->next, c->count * sizeof(float));
-    return HTH_OK;
+    return lower_median(c->sorted, live);
 }
 
 CLONES static void pull(float *restrict to, const float *restrict x, const float *restrict v,
@@ -134,9 +170,9 @@ CLONES static void pull(float *restrict to, const float *restrict x, const float
         to[i] += a * (x[i] - v[i]);
 }
 
-static enum hth_err move(struct clip *c, double radius)
+static void move(struct clip *c, double radius)
 {
-    const float *x;
+    float *old = c->v;
 
     memcpy(c->next, c->v, c->count * sizeof(float));
     for (uint32_t i = 0; i < c->n; i++) {
@@ -144,80 +180,63 @@ static enum hth_err move(struct clip *c, double radius)
 
         if (c->in[i].damaged)
             continue;
-        if (c->distance[i] > radius)
-            a *= radius / c->distance[i];
-        HTH_TRY(hth_reduce_values(&c->in[i], c->room, &x));
-        pull(c->next, x, c->v, (float)a, c->count);
+        if (c->in[i].clipped)
+            a *= radius * c->spread[i] / c->distance[i];
+        pull(c->next, values(&c->in[i]), c->v, (float)a, c->count);
     }
-    float *old = c->v;
     c->v = c->next;
     c->next = old;
-    return HTH_OK;
 }
 
-/* True in *plain: nobody is far off and nobody's weight is capped. */
-static enum hth_err find_centre(struct clip *c, double clip, bool *plain)
+/* False: nobody is far off. */
+static bool find_centre(struct clip *c, double clip)
 {
     double radius = INFINITY;
 
     for (int step = 0; step < STEPS; step++) {
         uint32_t far = 0;
-        double median;
 
-        HTH_TRY(measure(c, &median));
-        radius = HTH_MIN(radius, clip * median);
+        radius = HTH_MIN(radius, clip * measure(c));
         for (uint32_t i = 0; i < c->n; i++) {
-            c->in[i].clipped = !c->in[i].damaged && c->distance[i] > radius;
+            c->in[i].clipped = !c->in[i].damaged && c->distance[i] > radius * c->spread[i];
             far += c->in[i].clipped;
         }
-        *plain = step == 0 && far == 0 && !c->capped;
-        if (*plain)
-            return HTH_OK;
-        HTH_TRY(move(c, radius));
+        if (step == 0 && far == 0)
+            return false;
+        move(c, radius);
         if (far == 0) /* v is the mean, and stays */
-            return HTH_OK;
+            break;
     }
-    return HTH_OK;
+    return true;
 }
 
-static enum hth_err run(struct clip *c, const float *start, double clip, float *mean)
-{
-    bool plain = true;
-
-    cap_weights(c);
-    if (c->live < HTH_REDUCE_CLIP_MEMBERS)
-        return HTH_OK;
-    if (start != NULL)
-        memcpy(c->v, start, c->count * sizeof(float));
-    else
-        HTH_TRY(begin_at_the_middle(c));
-    HTH_TRY(find_centre(c, clip, &plain));
-    /* Differences of what a majority sends may overflow, though its mean does not. */
-    if (!plain && hth_reduce_is_finite(c->v, c->count))
-        memcpy(mean, c->v, c->count * sizeof(float));
-    return HTH_OK;
-}
-
-enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, const float *start, double clip,
-                             float *mean, uint32_t count)
+static enum hth_err clip_block(struct sum_input *in, uint32_t n, double clip, float *mean,
+                               uint32_t count)
 {
     struct clip c = {.in = in, .n = n, .count = count};
-    size_t bytes = 3 * (size_t)count * sizeof(float);
+    size_t bytes = (2 * (size_t)count + (size_t)n * TILE) * sizeof(float);
     float *room = hth_try_block(bytes);
-    enum hth_err err;
 
     if (room == NULL)
         return HTH_E_NO_MEMORY;
     c.v = room;
     c.next = room + count;
-    c.room = room + 2 * (size_t)count;
-    c.distance = hth_new_array(double, 2 * (size_t)n);
-    c.sorted = c.distance + n;
-    err = run(&c, start, clip, mean);
+    c.distance = hth_new_array(double, 3 * (size_t)n);
+    c.spread = c.distance + n;
+    c.sorted = c.spread + n;
+    weigh(&c);
+    if (c.live >= HTH_REDUCE_CLIP_MEMBERS) {
+        begin_at_the_median(&c, room + 2 * (size_t)count);
+        /* Differences of what a majority sends may overflow, though its mean does not. */
+        if (find_centre(&c, clip) && hth_reduce_is_finite(c.v, count))
+            memcpy(mean, c.v, count * sizeof(float));
+    }
     hth_free(c.distance);
     hth_block_free(room, bytes);
-    return err;
+    return HTH_OK;
 }
+
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 /* The inputs' values in one piece of memory each, decoded where they are narrow. */
 static enum hth_err flatten(const struct sum_input *in, uint32_t n, uint32_t count, float *room,
@@ -234,10 +253,11 @@ static enum hth_err flatten(const struct sum_input *in, uint32_t n, uint32_t cou
     return HTH_OK;
 }
 
-enum hth_err hth_reduce_clip_blocks(struct sum_input *in, uint32_t n, double clip, float *mean,
-                                    uint32_t count)
+enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, double clip, bool fixed, float *mean,
+                             uint32_t count)
 {
-    size_t bytes = (size_t)n * count * sizeof(float), block = UNIT_FLOATS_FIXED * sizeof(float);
+    size_t bytes = (size_t)n * count * sizeof(float);
+    uint32_t block = fixed ? UNIT_FLOATS_FIXED : count;
     float *room = hth_try_block(bytes);
     enum hth_err err;
 
@@ -245,11 +265,10 @@ enum hth_err hth_reduce_clip_blocks(struct sum_input *in, uint32_t n, double cli
         return HTH_E_NO_MEMORY;
     struct sum_input *flat = hth_new_array(struct sum_input, n);
     err = flatten(in, n, count, room, flat);
-    for (uint32_t at = 0; at < count && err == HTH_OK; at += UNIT_FLOATS_FIXED) {
+    for (uint32_t at = 0; at < count && err == HTH_OK; at += block) {
         for (uint32_t i = 0; i < n; i++)
-            flat[i].bytes += at > 0 ? block : 0;
-        err =
-            hth_reduce_clip(flat, n, NULL, clip, mean + at, HTH_MIN(count - at, UNIT_FLOATS_FIXED));
+            flat[i].bytes += at > 0 ? block * sizeof(float) : 0;
+        err = clip_block(flat, n, clip, mean + at, HTH_MIN(count - at, block));
         for (uint32_t i = 0; i < n; i++)
             in[i].clipped = in[i].clipped || flat[i].clipped;
     }

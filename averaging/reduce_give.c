@@ -65,6 +65,7 @@ struct apply {
     double weight;
     bool whole;
     bool kept;
+    bool far; /* too far off: the local values are kept */
 };
 
 /* Who observes has sent nothing, and the difference to that is the mean. */
@@ -75,6 +76,21 @@ static void run_told(struct apply *a, float *y)
             hth_codec_decode(a->segments, a->segment_count, a->blob->data + a->offset, y) != HTH_OK;
     if (a->kept)
         memset(y, 0, a->send->count * sizeof(float));
+}
+
+static bool is_far(const struct reduce_sent *s, const float *y, const float *own)
+{
+    const struct hth_reduce_round *r = s->round;
+    double most = 0;
+    if (r->far == NULL)
+        return false;
+    for (uint64_t at = s->first, end = at + s->count, next; at < end; at = next) {
+        uint64_t block = at / HTH_AVG_FAR_FLOATS, first = block * HTH_AVG_FAR_FLOATS;
+        uint64_t size = HTH_MIN(r->count - first, HTH_AVG_FAR_FLOATS);
+        next = HTH_MIN(first + size, end);
+        most += (double)r->far[block] * r->far[block] * (double)(next - at) / (double)size;
+    }
+    return !(hth_reduce_distance(y, own, s->count) <= sqrt(most));
 }
 
 static void run_apply(struct hth_job *job)
@@ -93,7 +109,8 @@ static void run_apply(struct hth_job *job)
     else if (!a->kept)
         a->kept = hth_codec_answer(a->segments, a->segment_count, a->blob->data + a->offset, own,
                                    y) != HTH_OK;
-    if (a->kept)
+    a->far = !a->kept && is_far(s, y, own);
+    if (a->kept || a->far)
         memcpy(y, own, s->count * sizeof(float));
 }
 
@@ -112,7 +129,9 @@ static void done_apply(struct hth_job *job, enum hth_err err)
     if (r->state == ROUND_RUNNING) {
         if (err != HTH_OK)
             r->err = err;
-        settle(a->send, a->weight, a->kept);
+        if (a->far)
+            give_fail(r, a->send->to, HTH_REDUCE_DROP_FAR);
+        settle(a->send, a->weight, a->kept || a->far);
         give_pump_all(r);
         round_check(r);
     }

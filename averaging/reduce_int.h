@@ -8,6 +8,7 @@
  *   reduce_give.c   a member's own parts: encoded, sent, answers applied
  *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
  *   reduce_line.c   how fast parts get to a reducer and back
+ *   reduce_weigh.c  what a member's weight counts for
  *   reduce_watch.c  who is lost, silent, slow or absent
  *   reduce_sum.c    the arithmetic, on plain memory
  *   reduce_clip.c   the same where far values count less
@@ -41,6 +42,8 @@
 #define ENDED_MAX            64u                    /* ended groups that are remembered by name */
 #define SUSPECTS_MAX         64u                    /* silent peers that are remembered */
 #define LINES_MAX            64u                    /* peers whose lines are remembered */
+#define HISTORIES_MAX        512u                   /* peers whose weights are remembered, */
+#define HISTORY              32u                    /* of so many rounds */
 /* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
 #define SAMPLE_EVERY    16u
 #define RETRY_US        (10 * HTH_US_PER_MS)
@@ -138,6 +141,7 @@ struct reduce_owned {
 
 struct reduce_member_state {
     struct hth_reduce_member is;
+    double counts; /* of its weight, in the parts reduced here */
     /* as sender, to this member */
     uint32_t got; /* parts reduced here that it has sent */
     bool dropped; /* not waited for any more */
@@ -198,6 +202,7 @@ struct hth_reduce_round {
     uint64_t average_first;
     struct hth_avg_span *spans;
     uint32_t span_count;
+    float *far;                /* as of the options; NULL: none */
     struct reduce_sent *sends; /* by part, this member's own share left out */
     uint32_t send_count, sends_left;
     uint64_t settled_floats; /* of sends */
@@ -251,6 +256,13 @@ struct reduce_link {
     double bytes_per_s;
 };
 
+/* The weights of a peer that counted: a ring. */
+struct reduce_history {
+    struct hth_peer_id id;
+    uint32_t rounds;
+    float weight[HISTORY];
+};
+
 struct hth_reducer {
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -265,6 +277,8 @@ struct hth_reducer {
     uint32_t suspect_count;
     struct reduce_link lines[LINES_MAX]; /* a ring */
     uint32_t line_count;
+    struct reduce_history *histories; /* a ring, once it is full */
+    uint32_t history_count;           /* ever */
     int64_t late_us;         /* by how much looks were late lately */
     struct hth_timer *timer; /* for early parts and lingering rounds */
     struct hth_reducer_stats stats;
@@ -354,6 +368,11 @@ bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t member);
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t member);
 bool watch_connected(const struct hth_reduce_round *r, uint32_t member);
 
+/* ---- reduce_weigh.c ------------------------------------------------------------------------ */
+
+/* When the round begins. */
+void weigh_members(struct hth_reduce_round *r);
+
 /* ---- reduce_sum.c -------------------------------------------------------------------------- */
 
 /* Loops over floats are compiled for two instruction sets. */
@@ -390,13 +409,10 @@ enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const fl
 #define HTH_REDUCE_CLIP_MEMBERS 3 /* fewer are averaged as they are: nobody knows who is far */
 
 /* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
- * than `clip` times the median, or has a weight far above the median; it stays where differences
- * overflow. `start`: values that are trusted; NULL: none. Errors: E_NO_MEMORY, a decoder's. */
-enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, const float *start, double clip,
-                             float *mean, uint32_t count) HTH_MUST;
-/* The same for each UNIT_FLOATS_FIXED floats by themselves, and trusting nobody: a function of the
- * inputs alone. */
-enum hth_err hth_reduce_clip_blocks(struct sum_input *in, uint32_t n, double clip, float *mean,
-                                    uint32_t count) HTH_MUST;
+ * than `clip` times the median, for its weight; it stays where differences overflow. `fixed`: each
+ * UNIT_FLOATS_FIXED floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
+ * decoder's. */
+enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, double clip, bool fixed, float *mean,
+                             uint32_t count) HTH_MUST;
 
 #endif

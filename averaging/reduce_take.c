@@ -126,7 +126,7 @@ static void prepare(struct sum *s)
     for (uint32_t i = 0; i < s->count; i++) {
         const struct reduce_contribution *c = s->input[i].from;
         struct sum_input *in = &s->plain[i];
-        in->weight = r->members[c->member].is.weight;
+        in->weight = r->members[c->member].counts;
         if (s->input[i].blob == NULL) {
             in->bytes = r->values->data + s->own->first * sizeof(float);
             send_to_self(s->own, in);
@@ -136,16 +136,6 @@ static void prepare(struct sum *s)
         in->segment_count = c->segment_count;
         in->bytes = s->input[i].blob->data + c->offset;
     }
-}
-
-/* This member's own values, unless they are damaged. */
-static const float *trusted(const struct sum *s)
-{
-    for (uint32_t i = 0; i < s->count; i++) {
-        if (s->input[i].blob == NULL && !s->plain[i].damaged)
-            return (const float *)(const void *)s->round->values->data + s->own->first;
-    }
-    return NULL;
 }
 
 /* The mean becomes what the others make of it. Packed where the line of one of them pays for it. */
@@ -209,6 +199,16 @@ static bool sent_to_self(const struct sum *s)
     return false;
 }
 
+/* The weight of those in the sum, as members know it. */
+static double claimed(const struct sum *s)
+{
+    double weight = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (!s->plain[i].damaged)
+            weight += s->round->members[s->input[i].from->member].is.weight;
+    return weight;
+}
+
 static void run_sum(struct hth_job *job)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
@@ -219,10 +219,10 @@ static void run_sum(struct hth_job *job)
     prepare(s);
     if (!s->answers_only) {
         s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
-        if (s->err == HTH_OK && s->weight > 0 && s->clip > 0 && r->fixed)
-            s->err = hth_reduce_clip_blocks(s->plain, s->count, s->clip, mean, o->count);
-        else if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
-            s->err = hth_reduce_clip(s->plain, s->count, trusted(s), s->clip, mean, o->count);
+        if (s->weight > 0)
+            s->weight = claimed(s);
+        if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
+            s->err = hth_reduce_clip(s->plain, s->count, s->clip, r->fixed, mean, o->count);
         if (s->err != HTH_OK)
             s->weight = 0;
         if (!(s->weight > 0) && r->values != NULL)

@@ -3,6 +3,7 @@
 #include "cli/config.h"
 
 #include "averaging/grid.h"
+#include "averaging/reduce.h"
 #include "averaging/shares.h"
 #include "core/mem.h"
 #include "core/yaml.h"
@@ -148,7 +149,7 @@ static const cyaml_schema_field_t averaging_fields[] = {
     CYAML_FIELD_STRING_PTR("grid", OPT_PTR, struct hth_run_averaging, grid, 1,
                            HTH_AVG_SHAPE_TEXT_MAX),
     CYAML_FIELD_UINT("group", OPT, struct hth_run_averaging, group),
-    CYAML_FIELD_FLOAT("clip", OPT, struct hth_run_averaging, clip),
+    CYAML_FIELD_FLOAT_PTR("clip", OPT_PTR, struct hth_run_averaging, clip_told),
     CYAML_FIELD_FLOAT("share_max", OPT, struct hth_run_averaging, share_max),
     CYAML_FIELD_END,
 };
@@ -218,6 +219,7 @@ static void default_averaging(struct hth_run_averaging *a, const struct hth_run_
     a->every = a->every_told != NULL ? *a->every_told : 10;
     default_u32(&a->format, HTH_QUANT_F32);
     default_u32(&a->group, 16);
+    a->clip = a->clip_told != NULL ? *a->clip_told : HTH_AVG_CLIP;
     a->share_max = a->share_max == 0 ? HTH_AVG_SHARE_MAX : a->share_max;
     if (a->target == 0)
         a->target = 16 * (uint64_t)train->rows;
@@ -389,7 +391,7 @@ static const struct key keys[] = {
     WORD_KEY(averaging.majority, majorities, "eventual"),
     KEY_OF(TEXT, averaging.grid, "averaging.grid", "trainers", "", 0, 0, "sizes such as 4x4"),
     KEY(U32, averaging.group, "trainers", "16", 2, HTH_AVG_MEMBERS_MAX),
-    KEY_OF(REAL, averaging.clip, "averaging.clip", "medians", "0", 0, 1e6, "0, or 1 to 1000000"),
+    KEY_OF(REAL, averaging.clip, "averaging.clip", "medians", "2", 0, 1e6, "0, or 1 to 1000000"),
     KEY(REAL, averaging.share_max, "mean shares", "2", 1, HTH_AVG_MEMBERS_MAX),
     KEY_OF(TEXT, admission.owner, "admission.owner", "", "nobody: the run is open", 0, 0,
            KEY_RANGE),

@@ -137,14 +137,16 @@ struct hth_run_averaging {
     enum hth_run_averaging_mode mode;
     uint32_t *every_told; /* as in the file; NULL: left out */
     uint32_t every;       /* local: updates between rounds; left out: 10; 0: never */
-    uint32_t format; /* of matrices on the wire: enum hth_quant_format (kernels/quant.h) */
-    bool states;     /* local: average the optimiser's states, too */
-    uint64_t target; /* batch: samples of a step, of all trainers together */
-    bool delayed;     /* batch: gather the next batch while this one is averaged */
+    uint32_t format;      /* of matrices on the wire: enum hth_quant_format (kernels/quant.h) */
+    bool states;          /* local: average the optimiser's states, too */
+    uint64_t target;      /* batch: samples of a step, of all trainers together */
+    bool delayed;         /* batch: gather the next batch while this one is averaged */
     enum hth_run_majority majority; /* batch: what a part without a quorum does */
-    char *grid;       /* "4x4": a fixed grid; NULL: by the number of trainers */
-    uint32_t group;   /* most members of a group */
-    double clip;      /* a member further off than this many medians weighs less; 0: no clip */
+    char *grid;                     /* "4x4": a fixed grid; NULL: by the number of trainers */
+    uint32_t group;                 /* most members of a group */
+    double *clip_told;              /* as in the file; NULL: left out */
+    double clip;      /* a member further off than this many medians weighs less; left out: 2; 0:
+                       * no clip */
     double share_max; /* no member reduces more than this many times the mean share */
 };
 

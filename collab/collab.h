@@ -88,6 +88,7 @@ struct hth_collab_opts {
     uint64_t state_bytes;
     const struct hth_avg_span *spans; /* formats on the wire; copied; NULL: fp32 */
     uint32_t span_count;
+    const float *far; /* of hth_reduce_opts, as it is when a batch is taken; NULL: none */
     uint64_t target; /* samples of a step */
     struct hth_avg_shape shape; /* of the grid for a list (cells.h); dims 0: a line, if it fits */
     bool eventual;   /* averaging.majority: a part without a quorum goes on by itself */

@@ -118,6 +118,7 @@ static enum hth_err reduce(struct hth_collab *c, struct hth_blob *values)
         if (hth_peer_id_eq(&members[i].id, &c->env->self))
             o.self = i;
     o.values = values;
+    o.far = c->opts.far;
     o.done = on_reduced;
     o.arg = c;
     return hth_reduce_start(c->opts.reducer, &o, &c->reduce);

@@ -90,6 +90,7 @@
 #define HTH_DIR_HOSTS_MAX               16384
 #define HTH_DIR_BRANCHES_MAX            1024 /* prefixes of one layer watched besides its root */
 #define HTH_DIR_REPLICAS_MAX            64   /* claims read when an expert's hosts are listed */
+#define HTH_DIR_PROVED_MAX              8    /* hosts of an expert that are up: enough proofs */
 #define HTH_DIR_POSTINGS_MAX            (8u << 20) /* (expert, record) pairs of one layer */
 #define HTH_PEERCACHE_PEERS_MAX         256
 #define HTH_PEERCACHE_BYTES_MAX         (64u << 10)

@@ -83,7 +83,7 @@ struct hth_host_ref {
 struct hth_host_status {
     struct hth_host_ref ref;
     struct hth_host_info info; /* as in its newest record */
-    bool dead;                 /* marked by this directory's caller */
+    bool dead;                 /* marked by this directory's caller, or not proved */
     int64_t age_us;            /* since the newest record was issued */
     int64_t left_us;           /* until its first record expires */
     uint32_t layers;           /* open layers it serves */
@@ -107,6 +107,8 @@ struct hth_directory_opts {
     const char *network;   /* the swarm's name: required, at most HTH_NAME_LEN_MAX bytes */
     int64_t negative_us;   /* how long an empty answer is believed */
     int64_t dead_retry_us; /* time after which a dead mark is lifted */
+    bool prove; /* a host is hidden, as if it were dead, until hth_directory_prove, and again when
+                 * it says another address: anybody can sign that experts live anywhere */
 };
 #define HTH_DIRECTORY_OPTS_INIT                                                                    \
     {                                                                                              \
@@ -139,7 +141,8 @@ struct hth_grid_view *hth_directory_view(struct hth_directory *dir, uint32_t lay
 /* Changes whenever the next view would differ. */
 uint64_t hth_directory_generation(const struct hth_directory *dir, uint32_t layer);
 
-/* The live hosts of one expert: the least loaded first, then by id. Returns their number in out. */
+/* The live hosts of one expert, at most HTH_DIR_REPLICAS_MAX, whatever the number of those that are
+ * down: the least loaded first, then by id. Returns their number in out. */
 size_t hth_directory_hosts_of(const struct hth_directory *dir, uint32_t layer, uint32_t expert,
                               struct hth_host_ref *out, size_t max);
 
@@ -148,6 +151,14 @@ void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id
                              int64_t retry_us);
 /* Lifts the mark: the host answered. */
 void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_id *id);
+
+/* A connection to this address proved the host's key. Unknown ids and other addresses than that of
+ * its newest record are ignored. */
+void hth_directory_prove(struct hth_directory *dir, const struct hth_peer_id *id,
+                         const struct hth_addr *addr);
+/* Whether a proof of this host would be of use: it has none, and claims an expert of which fewer
+ * than HTH_DIR_PROVED_MAX hosts are up. */
+bool hth_directory_needs(const struct hth_directory *dir, const struct hth_peer_id *id);
 
 /* The host answered that it does not have this expert: drops its claim to it until the host's next
  * record. Returns false when the directory knows no such claim. */

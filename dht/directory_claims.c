@@ -50,6 +50,8 @@ enum hth_err hth_dir_host_need(struct hth_directory *dir, const struct hth_peer_
     }
     h = hth_new(struct hth_dir_host);
     h->id = *id;
+    h->dead = dir->opts.prove;
+    dir->dead_count += h->dead;
     while (dir->slots[h->slot] != NULL)
         h->slot++;
     dir->slots[h->slot] = h;
@@ -75,8 +77,9 @@ static void free_host_if_unused(struct hth_directory *dir, struct hth_dir_host *
     hth_dir_notify(dir);
 }
 
-void hth_dir_host_set_dead(struct hth_directory *dir, struct hth_dir_host *h, bool dead)
+static void settle_dead(struct hth_directory *dir, struct hth_dir_host *h)
 {
+    bool dead = h->marked || (dir->opts.prove && !h->proved);
     if (h->dead == dead)
         return;
     h->dead = dead;
@@ -89,11 +92,23 @@ void hth_dir_host_set_dead(struct hth_directory *dir, struct hth_dir_host *h, bo
     hth_dir_notify(dir);
 }
 
+void hth_dir_host_mark(struct hth_directory *dir, struct hth_dir_host *h, bool marked)
+{
+    h->marked = marked;
+    settle_dead(dir, h);
+}
+
+void hth_dir_host_set_proved(struct hth_directory *dir, struct hth_dir_host *h, bool proved)
+{
+    h->proved = proved;
+    settle_dead(dir, h);
+}
+
 void hth_dir_arm_dead_timer(struct hth_directory *dir)
 {
     int64_t first_us = INT64_MAX;
     for (uint32_t i = 0; i < dir->host_count; i++)
-        if (dir->order[i]->dead)
+        if (dir->order[i]->marked)
             first_us = HTH_MIN(first_us, dir->order[i]->dead_until_us);
     if (first_us != INT64_MAX)
         hth_timer_set(dir->env, dir->dead_timer, HTH_MAX(first_us - hth_now_us(dir->env), 0));
@@ -103,8 +118,8 @@ void hth_dir_on_dead_timer(void *arg)
 {
     struct hth_directory *dir = arg;
     for (uint32_t i = 0; i < dir->host_count; i++)
-        if (dir->order[i]->dead && dir->order[i]->dead_until_us <= hth_now_us(dir->env))
-            hth_dir_host_set_dead(dir, dir->order[i], false);
+        if (dir->order[i]->marked && dir->order[i]->dead_until_us <= hth_now_us(dir->env))
+            hth_dir_host_mark(dir, dir->order[i], false);
     hth_dir_arm_dead_timer(dir);
 }
 
@@ -121,10 +136,14 @@ void hth_dir_host_update(struct hth_directory *dir, struct hth_dir_claim *c,
     h->source = c;
     c->is_source = true;
     c->issued_us = issued_us;
+    /* The proof is that its key answers at that address. */
+    if (info != NULL && h->proved &&
+        (info->addr_count == 0 || !hth_addr_eq(&info->addr[0], &h->info.addr[0])))
+        hth_dir_host_set_proved(dir, h, false);
     if (info != NULL)
         h->info = *info;
-    if (h->dead && issued_us > h->dead_wall_us)
-        hth_dir_host_set_dead(dir, h, false);
+    if (h->marked && issued_us > h->dead_wall_us)
+        hth_dir_host_mark(dir, h, false);
 }
 
 /* ---- branches ------------------------------------------------------------------------------ */

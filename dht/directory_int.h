@@ -23,7 +23,9 @@ struct hth_map;
 
 struct hth_dir_host {
     int64_t issued_us; /* of its newest record, while `source` is NULL; else source->issued_us */
-    bool dead;         /* marked dead */
+    bool dead;         /* not to be used: marked, or not proved where that is asked for */
+    bool marked;       /* dead, by the caller */
+    bool proved;       /* a connection to its address proved its key */
     uint32_t slot;
     struct hth_dir_claim *source; /* claim whose record gave the info; NULL: ended */
     struct hth_dir_claim *claims; /* list */
@@ -102,7 +104,8 @@ struct hth_dir_host *hth_dir_host_get(const struct hth_directory *dir,
 /* Finds or makes a host; the caller must give a new one a claim at once. Errors: E_BUDGET. */
 enum hth_err hth_dir_host_need(struct hth_directory *dir, const struct hth_peer_id *id,
                                struct hth_dir_host **out) HTH_MUST;
-void hth_dir_host_set_dead(struct hth_directory *dir, struct hth_dir_host *h, bool dead);
+void hth_dir_host_mark(struct hth_directory *dir, struct hth_dir_host *h, bool marked);
+void hth_dir_host_set_proved(struct hth_directory *dir, struct hth_dir_host *h, bool proved);
 void hth_dir_arm_dead_timer(struct hth_directory *dir);
 void hth_dir_on_dead_timer(void *arg);
 void hth_dir_host_update(struct hth_directory *dir, struct hth_dir_claim *c,

@@ -89,7 +89,7 @@ void hth_directory_mark_dead(struct hth_directory *dir, const struct hth_peer_id
         return;
     h->dead_wall_us = hth_wall_us(dir->env);
     h->dead_until_us = hth_now_us(dir->env) + (retry_us > 0 ? retry_us : dir->opts.dead_retry_us);
-    hth_dir_host_set_dead(dir, h, true);
+    hth_dir_host_mark(dir, h, true);
     hth_dir_arm_dead_timer(dir);
 }
 
@@ -99,7 +99,26 @@ void hth_directory_mark_alive(struct hth_directory *dir, const struct hth_peer_i
         return; /* a shortcut: this is called after every call */
     struct hth_dir_host *h = hth_dir_host_get(dir, id);
     if (h != NULL)
-        hth_dir_host_set_dead(dir, h, false);
+        hth_dir_host_mark(dir, h, false);
+}
+
+void hth_directory_prove(struct hth_directory *dir, const struct hth_peer_id *id,
+                         const struct hth_addr *addr)
+{
+    struct hth_dir_host *h = hth_dir_host_get(dir, id);
+    if (h != NULL && h->info.addr_count > 0 && hth_addr_eq(&h->info.addr[0], addr))
+        hth_dir_host_set_proved(dir, h, true);
+}
+
+bool hth_directory_needs(const struct hth_directory *dir, const struct hth_peer_id *id)
+{
+    const struct hth_dir_host *h = hth_dir_host_get(dir, id);
+    if (h == NULL || h->proved || !dir->opts.prove)
+        return false;
+    for (const struct hth_dir_claim *c = h->claims; c != NULL; c = c->next)
+        if (c->posted != NULL && hth_postings_need(c->layer->postings, c->posted))
+            return true;
+    return false;
 }
 
 bool hth_directory_refute(struct hth_directory *dir, const struct hth_peer_id *id, uint32_t layer,

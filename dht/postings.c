@@ -10,9 +10,9 @@
 
 struct posting {
     struct hth_claim *claim;
-    void *owner; /* copies of the claim's fields: choosing an owner reads no claim */
-    const bool *dead;
-    uint32_t next; /* in the expert's list, or in the free list */
+    void *owner;      /* copies of the claim's fields: choosing an owner reads no claim */
+    const bool *down; /* of one claim: an owner that moves may have two of this expert */
+    uint32_t next;    /* in the expert's list, or in the free list */
 };
 
 struct hth_postings {
@@ -70,10 +70,17 @@ static void set_live(struct hth_postings *p, uint32_t e, bool live)
 
 static bool any_up(const struct hth_postings *p, uint32_t e)
 {
-    for (uint32_t n = p->head[e]; n != NONE; n = p->postings[n].next)
-        if (!*p->postings[n].dead)
-            return true;
-    return false;
+    return p->head[e] != NONE && !*p->postings[p->head[e]].down;
+}
+
+/* In front where it is up, else behind all that are up. */
+static void link_posting(struct hth_postings *p, uint32_t e, uint32_t n)
+{
+    uint32_t *link = &p->head[e];
+    while (*p->postings[n].down && *link != NONE && !*p->postings[*link].down)
+        link = &p->postings[*link].next;
+    p->postings[n].next = *link;
+    *link = n;
 }
 
 /* Makes room, so that taking `count` postings cannot fail. */
@@ -110,12 +117,13 @@ enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *cl
     HTH_TRY(reserve(p, claim->count));
     struct hth_claim *c = hth_new(struct hth_claim);
     *c = *claim;
+    c->down = *c->dead;
     for (size_t r = 0; r < c->run_count; r++) {
         for (uint32_t i = 0; i < c->runs[r].count; i++) {
             uint32_t e = c->runs[r].first + i, n = take_posting(p);
-            p->postings[n] = (struct posting){c, c->owner, c->dead, p->head[e]};
-            p->head[e] = n;
-            if (!*c->dead)
+            p->postings[n] = (struct posting){c, c->owner, &c->down, NONE};
+            link_posting(p, e, n);
+            if (!c->down)
                 set_live(p, e, true);
         }
     }
@@ -123,24 +131,24 @@ enum hth_err hth_postings_add(struct hth_postings *p, const struct hth_claim *cl
     return HTH_OK;
 }
 
-static void unlink_posting(struct hth_postings *p, uint32_t e, const struct hth_claim *claim)
+static uint32_t unlink_posting(struct hth_postings *p, uint32_t e, const struct hth_claim *claim)
 {
     uint32_t *link = &p->head[e];
     while (p->postings[*link].claim != claim)
         link = &p->postings[*link].next;
     uint32_t n = *link;
     *link = p->postings[n].next;
-    p->postings[n].next = p->first_free;
-    p->first_free = n;
-    p->free_count++;
+    return n;
 }
 
 void hth_postings_remove(struct hth_postings *p, struct hth_claim *c)
 {
     for (size_t r = 0; r < c->run_count; r++) {
         for (uint32_t i = 0; i < c->runs[r].count; i++) {
-            uint32_t e = c->runs[r].first + i;
-            unlink_posting(p, e, c);
+            uint32_t e = c->runs[r].first + i, n = unlink_posting(p, e, c);
+            p->postings[n].next = p->first_free;
+            p->first_free = n;
+            p->free_count++;
             if (is_live(p, e) && !any_up(p, e))
                 set_live(p, e, false);
         }
@@ -151,19 +159,37 @@ void hth_postings_remove(struct hth_postings *p, struct hth_claim *c)
 
 void hth_postings_owner_moved(struct hth_postings *p, struct hth_claim *c)
 {
+    bool down = *c->dead;
     for (size_t r = 0; r < c->run_count; r++)
-        for (uint32_t i = 0; i < c->runs[r].count; i++)
-            set_live(p, c->runs[r].first + i, any_up(p, c->runs[r].first + i));
+        for (uint32_t i = 0; i < c->runs[r].count; i++) {
+            uint32_t e = c->runs[r].first + i, n = unlink_posting(p, e, c);
+            c->down = down; /* it stands wrong in the lists that follow, until their turn */
+            link_posting(p, e, n);
+            set_live(p, e, any_up(p, e));
+        }
+}
+
+bool hth_postings_need(const struct hth_postings *p, const struct hth_claim *c)
+{
+    for (size_t r = 0; r < c->run_count; r++)
+        for (uint32_t i = 0; i < c->runs[r].count; i++) {
+            uint32_t n = p->head[c->runs[r].first + i], up = 0;
+            for (; n != NONE && !*p->postings[n].down; n = p->postings[n].next)
+                up++;
+            if (up < HTH_DIR_PROVED_MAX)
+                return true;
+        }
+    return false;
 }
 
 void hth_postings_owners(const struct hth_postings *p, uint32_t expert,
                          void (*fn)(void *arg, void *owner), void *arg)
 {
-    /* Many invented hosts on one expert must not cost more than a few replicas. */
     uint32_t left = HTH_DIR_REPLICAS_MAX;
-    for (uint32_t n = p->head[expert]; n != NONE && left > 0; n = p->postings[n].next, left--) {
+    for (uint32_t n = p->head[expert]; n != NONE && !*p->postings[n].down && left > 0;
+         n = p->postings[n].next, left--) {
         void *owner = p->postings[n].owner;
-        bool seen = *p->postings[n].dead;
+        bool seen = false;
         /* An owner may name an expert in two records while it replaces them. */
         for (uint32_t m = p->head[expert]; m != n && !seen; m = p->postings[m].next)
             seen = p->postings[m].owner == owner;

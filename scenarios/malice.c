@@ -86,6 +86,26 @@ fail:
     return err;
 }
 
+/* ---- the claimer ----------------------------------------------------------------------------- */
+
+static enum hth_err claimer_start(const struct hth_malice_place *place, void **self)
+{
+    struct malice_host *h = hth_new(struct malice_host);
+    enum hth_err err;
+
+    h->place = *place;
+    h->place.addr.port++;
+    err = announce(h);
+    if (err == HTH_OK)
+        *self = h;
+    else
+        host_stop(h);
+    return err;
+}
+
+const struct hth_malice hth_malice_claimer = {
+    .name = "claimer", .start = claimer_start, .stop = host_stop};
+
 /* ---- the mute -------------------------------------------------------------------------------- */
 
 static void never(void *arg, struct hth_rpc_request *req)

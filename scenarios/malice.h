@@ -21,6 +21,7 @@
  *             most of its answers are good
  *   prude     echoes its input and refuses every gradient as too large
  *   postponer a host that refuses everything: BUSY, retry at once
+ *   claimer   announces itself as the host of every expert, at an address where nobody listens
  *   forger    fills the layers' keys with records that others seem to have signed, with its own for
  *             experts that it lacks, with old and future ones, and with noise
  *
@@ -94,7 +95,8 @@ struct hth_malice {
     X(postponer)                                                                                   \
     X(prude)                                                                                       \
     X(forgetful)                                                                                   \
-    X(pretender)
+    X(pretender)                                                                                   \
+    X(claimer)
 
 #define HTH_MALICE_EXTERN(name) extern const struct hth_malice hth_malice_##name;
 HTH_MALICE_MAP(HTH_MALICE_EXTERN)

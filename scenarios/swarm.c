@@ -248,6 +248,7 @@ static enum hth_err start_trainer(struct swarm_trainer *t, struct hth_env *env, 
     if (opts->deadline_min_us > 0)
         rpc.timeout_min_us = opts->deadline_min_us;
     directory.network = HTH_SWARM_NETWORK;
+    directory.prove = true;
     HTH_TRY(hth_rpc_new(env, &rpc, &t->rpc));
     HTH_TRY(hth_directory_new(env, dht, &directory, &t->directory));
     if (opts->share)

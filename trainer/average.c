@@ -4,14 +4,23 @@
  *
  * A job copies them, the averager takes the copy, and training continues. When the round has ended,
  * a job adds average - copy to the parameters as they are then. Adam's second moment stays >= 0.
+ *
+ * Nobody proves what others bring. So with `clip` a mean is refused that lies further from the copy
+ * than HTH_FAR_CHANGES times the largest of the last HTH_AVG_CHANGES changes: how far this
+ * trainer's own steps have moved its values since the mean that it took last. Means are no change,
+ * so that no series of them widens the bound; and a trainer that took none for long may be far off.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "averaging/reduce.h"
 #include "averaging/roster.h"
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
+
+#define REFUSED_MAX 8 /* means in a row */
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
@@ -32,6 +41,11 @@ uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket)
 
 /* ---- offering -------------------------------------------------------------------------------- */
 
+static bool needs_since(const struct hth_trainer *t)
+{
+    return t->opts.share.clip > 0 && t->average.since == NULL;
+}
+
 static void snapshot_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.snapshot);
@@ -40,8 +54,12 @@ static void snapshot_run(struct hth_work *work)
     size_t n = flat_len(t);
 
     a->err = HTH_OK;
-    for (uint32_t i = 0; i < a->parts && a->err == HTH_OK; i++)
+    for (uint32_t i = 0; i < a->parts && a->err == HTH_OK; i++) {
         a->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, n, out + i * n);
+        if (a->since != NULL)
+            a->change[i][a->changes % HTH_AVG_CHANGES] =
+                hth_reduce_distance(out + i * n, (const float *)a->since->data + i * n, n);
+    }
 }
 
 static void snapshot_done(struct hth_work *work, enum hth_err err)
@@ -64,6 +82,12 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
     a->busy = false;
     if (err == HTH_OK && work->ran)
         err = a->err;
+    if (err == HTH_OK && needs_since(t)) {
+        a->since = a->values; /* the first offer comes when it has moved */
+        a->values = NULL;
+        return;
+    }
+    a->changes += err == HTH_OK;
     if (err == HTH_OK)
         err = hth_averager_offer(&a->averager, &offer);
     if (err == HTH_OK) {
@@ -86,7 +110,8 @@ void hth_average_offer(struct hth_trainer *t)
     uint64_t every = t->opts.share.every;
     enum hth_avg_reason reason;
 
-    if (a->busy || a->out || every == 0 || t->batch.on || t->stats.updates - a->at < every)
+    if (a->busy || a->out || every == 0 || t->batch.on ||
+        t->stats.updates - a->at < (needs_since(t) ? 1 : every))
         return;
     a->at = t->stats.updates;
     if (hth_averager_ready(&a->averager, &reason) != HTH_OK)
@@ -131,12 +156,35 @@ static enum hth_err difference_of(struct hth_trainer *t, uint32_t part, double s
     return hth_model_flat_give(t->model, part_of[part], flat, true);
 }
 
+static bool is_far(const struct hth_trainer *t)
+{
+    const struct hth_average *a = &t->average;
+    const float *average = (const float *)a->mean->data, *copy = (const float *)a->offered->data;
+    size_t n = flat_len(t);
+
+    for (uint32_t part = 0; t->opts.share.clip > 0 && part < a->parts; part++) {
+        double largest = 0;
+
+        for (uint32_t i = 0; i < HTH_MIN(a->changes, HTH_AVG_CHANGES); i++)
+            largest = HTH_MAX(largest, a->change[part][i]);
+        /* Not of a distance that is no number. */
+        if (!(hth_reduce_distance(average + part * n, copy + part * n, n) <=
+              HTH_FAR_CHANGES * largest))
+            return true;
+    }
+    return false;
+}
+
 static void difference_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.apply);
     struct hth_average *a = &t->average;
     double sums[2] = {0, 0}, others[2] = {0, 0};
 
+    a->err = HTH_OK;
+    a->refused = is_far(t);
+    if (a->refused)
+        return;
     a->err = difference_of(t, 0, sums);
     for (uint32_t part = 1; part < a->parts && a->err == HTH_OK; part++)
         a->err = difference_of(t, part, others);
@@ -144,20 +192,67 @@ static void difference_run(struct hth_work *work)
     a->norm = sqrt(sums[1]);
 }
 
+/* It may be this trainer that is far off: a machine that slept, or is slow. Then it looks where the
+ * run is; in vain, if the others lie, and so ever less often. */
+static void doubt_oneself(struct hth_trainer *t)
+{
+    struct hth_average *a = &t->average;
+
+    if (++a->refused_in_row < a->refused_max)
+        return;
+    a->refused_in_row = 0;
+    a->refused_max *= 2;
+    hth_newcomer_again(t);
+}
+
+/* The first one, and each time that there are twice as many. */
+static void count_refused(struct hth_trainer *t)
+{
+    uint64_t n = ++t->stats.share.means_refused;
+    struct hth_averager_stats stats;
+    char id[HTH_PEER_SHORT_LEN], ids[HTH_AVG_STATUS_MEMBERS * (HTH_PEER_SHORT_LEN + 1)] = "";
+    size_t len = 0;
+
+    hth_metric_add(t->metrics.means_refused, 1);
+    if ((n & (n - 1)) != 0)
+        return;
+    hth_averager_stats(&t->average.averager, &stats);
+    for (uint32_t i = 0; i < HTH_MIN(stats.last.members, HTH_AVG_STATUS_MEMBERS); i++)
+        if (!hth_peer_id_eq(&stats.last.member[i], &t->env->self))
+            len += (size_t)snprintf(ids + len, sizeof(ids) - len, " %s",
+                                    hth_peer_id_short(&stats.last.member[i], id));
+    HTH_LOG(t->env, HTH_WARN, HTH_SUB_AVG,
+            "the mean with%s is refused (%llu so far): it is further from the own parameters than "
+            "%g of their own changes; one of them is broken, or lies",
+            ids, (unsigned long long)n, HTH_FAR_CHANGES);
+}
+
 static void difference_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.apply);
     struct hth_average *a = &t->average;
+    bool taken = err == HTH_OK && work->ran && !a->refused;
 
     a->busy = false;
+    if (taken && a->since != NULL) {
+        hth_blob_unref(a->since);
+        a->since = hth_blob_ref(a->mean);
+    }
     hth_blob_unref(a->mean);
     hth_blob_unref(a->offered);
     a->mean = a->offered = NULL;
+    if (err == HTH_OK && work->ran && a->refused) {
+        count_refused(t);
+        doubt_oneself(t);
+    } else if (taken) {
+        a->refused_in_row = 0;
+        a->refused_max = REFUSED_MAX;
+    }
     if (err == HTH_OK && work->ran && a->err != HTH_OK) {
         hth_trainer_spoilt(t, a->err); /* some of the buffers may have been changed */
         return;
     }
-    if (err == HTH_OK) {
+    if (err == HTH_OK && !a->refused) {
         t->stats.share.distance = a->distance;
         t->stats.share.norm = a->norm;
     }
@@ -211,12 +306,25 @@ enum hth_err hth_average_start(struct hth_trainer *t)
     a->parts = hth_share_parts(t->model, t->opts.share.states);
     a->at = t->stats.updates;
     a->samples_at = t->stats.samples;
+    a->refused_max = REFUSED_MAX;
     HTH_TRY(hth_share_spans(t->model, t->opts.share.format, a->parts, &a->spans, &a->span_count));
     return hth_averager_start(&a->averager, on_round, t);
 }
 
+void hth_average_renew(struct hth_trainer *t)
+{
+    struct hth_average *a = &t->average;
+
+    a->at = t->stats.updates;
+    a->samples_at = t->stats.samples;
+    a->discard = a->out;
+    hth_blob_unref(a->since);
+    a->since = NULL;
+}
+
 void hth_average_clear(struct hth_trainer *t)
 {
+    hth_blob_unref(t->average.since);
     hth_blob_unref(t->average.values);
     hth_blob_unref(t->average.mean);
     hth_blob_unref(t->average.offered);

@@ -97,6 +97,10 @@ void hth_eval_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err e
 {
     struct hth_eval *e = &t->eval;
 
+    if (f->trial) {
+        hth_trial_landed(t, f, err);
+        return;
+    }
     e->in_air--;
     if (err == HTH_OK) {
         const struct hth_pass *p = f->pass;

@@ -104,10 +104,11 @@ static void read_run(struct hth_work *work)
     struct hth_flight *f = of_work(work);
     struct hth_trainer *t = f->trainer;
     struct hth_pass *p = f->pass;
-    const struct hth_data_info *info = f->eval ? &t->eval_info : &t->data_info;
+    bool test = f->eval && !f->trial;
+    const struct hth_data_info *info = test ? &t->eval_info : &t->data_info;
     size_t read = (size_t)f->valid * info->labels;
 
-    p->err = hth_data_read(f->eval ? t->eval_data : t->data, f->position, f->valid, p->input,
+    p->err = hth_data_read(test ? t->eval_data : t->data, f->position, f->valid, p->input,
                            p->tokens, p->labels);
     /* Padding: rows without a label add nothing to loss, accuracy and gradient. */
     for (size_t i = read; i < p->rows; i++) {
@@ -128,7 +129,7 @@ static void read_done(struct hth_work *work, enum hth_err err)
         err = f->pass->err;
     if (err != HTH_OK) {
         const struct hth_trainer *t = f->trainer;
-        const char *why = hth_data_why(f->eval ? t->eval_data : t->data);
+        const char *why = hth_data_why(f->eval && !f->trial ? t->eval_data : t->data);
 
         if (why[0] != '\0' && !t->fatal)
             HTH_LOG(
@@ -176,9 +177,11 @@ static void count_bad(struct hth_flight *f, uint32_t answers)
     hth_metric_add(f->trainer->metrics.bad, answers);
 }
 
-static void count_mixtures(struct hth_flight *f)
+/* False: the flight may not be used. */
+static bool count_mixtures(struct hth_flight *f)
 {
     struct hth_train_stats *stats = &f->trainer->stats;
+    uint64_t empty = 0, rows = 0;
 
     for (uint32_t l = 0; l < f->pass->model->opts.layers; l++) {
         const struct hth_pass_layer *layer = &f->pass->layer[l];
@@ -186,12 +189,15 @@ static void count_mixtures(struct hth_flight *f)
         count_bad(f, layer->bad);
         if (f->eval || f->trainer->opts.without_experts)
             continue;
+        empty += layer->mixed.rows_empty;
+        rows += f->pass->units;
         stats->rows_without_expert += layer->mixed.rows_empty;
         hth_metric_add(f->trainer->metrics.lost_rows, (int64_t)layer->mixed.rows_empty);
         stats->rows_below_k_min += layer->mixed.rows_below_k_min;
         stats->rows_short += layer->mixed.rows_short;
         stats->rows_mixed += f->pass->units;
     }
+    return rows == 0 || hth_starved_note(f->trainer, empty, rows);
 }
 
 static void head_run(struct hth_work *work)
@@ -205,6 +211,7 @@ static void head_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_flight *f = of_work(work);
     uint32_t last = f->pass->model->opts.layers - 1;
+    bool fed;
 
     if (err == HTH_OK)
         err = f->pass->err;
@@ -213,9 +220,12 @@ static void head_done(struct hth_work *work, enum hth_err err)
         hth_pass_pick_back(f->pass, last);
     }
     hth_transport_judge(f->pass->layer[last].batch);
-    count_mixtures(f);
+    fed = count_mixtures(f);
     if (err != HTH_OK) {
         drop(f, err);
+    } else if (!f->eval && !fed) {
+        hth_metric_add(f->trainer->metrics.dropped, 1);
+        hth_trainer_landed(f->trainer, f);
     } else if (f->eval) {
         hth_eval_landed(f->trainer, f, HTH_OK);
         hth_trainer_landed(f->trainer, f);

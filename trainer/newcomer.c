@@ -5,6 +5,7 @@
  *
  *   LOOK --nobody trains-----------------------> READY
  *     '---others do--> FETCH --state--> APPLY --> READY
+ *                        '--- it is no good ---'   (trial.c)
  */
 #include <stdio.h>
 #include <string.h>
@@ -78,13 +79,6 @@ static void fetch(struct hth_trainer *t);
 
 /* ---- taking up ------------------------------------------------------------------------------- */
 
-static void apply_run(struct hth_work *work)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
-
-    t->newcomer.err = hth_run_state_take_up(t);
-}
-
 static void ready(struct hth_trainer *t)
 {
     t->newcomer.boot = HTH_BOOT_READY;
@@ -96,31 +90,20 @@ static void ready(struct hth_trainer *t)
     hth_trainer_pump_soon(t);
 }
 
-static void apply_done(struct hth_work *work, enum hth_err err)
+static void tried(struct hth_trainer *t, enum hth_err err)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
     struct hth_newcomer *n = &t->newcomer;
 
-    if (err == HTH_OK && work->ran)
-        err = n->err;
-    hth_blob_unref(n->values);
-    n->values = NULL;
-    if (err == HTH_E_NOT_FINITE || err == HTH_E_RANGE) {
+    if (err != HTH_OK) {
         n->boot = HTH_BOOT_FETCH;
         is_of_no_use(t, err);
-        return;
-    }
-    if (err != HTH_OK) {
-        hth_trainer_spoilt(t, err);
         return;
     }
     t->stats.updates = n->updates;
     t->stats.samples = n->samples;
     t->stats.rows = n->samples * t->model->opts.seq_len;
     t->stats.share.catch_ups++;
-    t->average.at = n->updates;
-    t->average.samples_at = n->samples;
-    t->average.discard = t->average.out;
+    hth_average_renew(t);
     doubt_all(t, &n->unshown, "does not show it");
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
             (unsigned long long)t->stats.updates);
@@ -158,10 +141,7 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
         return;
     }
     n->boot = HTH_BOOT_APPLY;
-    n->apply.run = apply_run;
-    n->apply.done = apply_done;
-    n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
-    hth_queue_push(&t->trunk, &n->apply);
+    hth_trial_begin(t, tried);
 }
 
 static void fetch(struct hth_trainer *t)
@@ -336,6 +316,17 @@ bool hth_newcomer_ready(struct hth_trainer *t)
     return t->newcomer.boot == HTH_BOOT_READY;
 }
 
+void hth_newcomer_again(struct hth_trainer *t)
+{
+    struct hth_newcomer *n = &t->newcomer;
+
+    if (n->donor == NULL || n->boot != HTH_BOOT_READY || t->stopping)
+        return;
+    n->boot = HTH_BOOT_LOOK;
+    n->since_us = hth_now_us(t->env);
+    hth_trainer_pump_soon(t);
+}
+
 void hth_newcomer_nudge(struct hth_trainer *t)
 {
     if (t->newcomer.donor != NULL && t->newcomer.boot == HTH_BOOT_READY)
@@ -385,6 +376,7 @@ void hth_newcomer_stop(struct hth_trainer *t)
 
 void hth_newcomer_clear(struct hth_trainer *t)
 {
+    hth_blob_unref(t->trial.own);
     hth_blob_unref(t->newcomer.values);
     hth_blob_unref(t->newcomer.given);
 }

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "averaging/reduce.h"
 #include "averaging/roster.h"
 #include "averaging/state.h"
 #include "collab/collab.h"
@@ -158,6 +159,39 @@ static bool on_may_begin(void *arg)
 
 /* ---- taking ------------------------------------------------------------------------------- */
 
+static size_t blocks_of(const struct hth_trainer *t)
+{
+    return (flat_len(t) + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+}
+
+/* A mean of honest gradients is not much larger than the largest that this trainer took lately. A
+ * stretch that it rarely touches may have what is usual elsewhere. */
+static void bound_means(struct hth_trainer *t, const float *mean)
+{
+    struct hth_batch *b = &t->batch;
+    size_t n = flat_len(t), blocks = blocks_of(t);
+    float *norm = b->norm[b->takes++ % HTH_AVG_CHANGES];
+    double sum = 0;
+
+    for (size_t k = 0; k < blocks; k++) {
+        size_t first = k * HTH_AVG_FAR_FLOATS, count = HTH_MIN(n - first, HTH_AVG_FAR_FLOATS);
+        double squares = 0;
+
+        for (size_t i = first; i < first + count; i++)
+            squares += (double)mean[i] * mean[i];
+        norm[k] = (float)sqrt(squares);
+        sum += squares;
+    }
+    for (size_t k = 0; k < blocks; k++) {
+        size_t count = HTH_MIN(n - k * HTH_AVG_FAR_FLOATS, HTH_AVG_FAR_FLOATS);
+
+        norm[k] = HTH_MAX(norm[k], (float)sqrt(sum * (double)count / (double)n));
+        b->far[k] = 0;
+        for (uint32_t i = 0; i < HTH_MIN(b->takes, HTH_AVG_CHANGES); i++)
+            b->far[k] = HTH_MAX(b->far[k], HTH_FAR_CHANGES * b->norm[i][k]);
+    }
+}
+
 static void take_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.take);
@@ -170,6 +204,8 @@ static void take_run(struct hth_work *work)
     for (size_t i = 0; i < n; i++)
         mean[i] = (b->sum[i] + (before != NULL ? (float)b->taken * before[i] : 0)) / all;
     memset(b->sum, 0, n * sizeof(float));
+    if (b->far != NULL)
+        bound_means(t, mean);
 }
 
 static void taken(struct hth_trainer *t)
@@ -357,15 +393,10 @@ static void drop_batch(struct hth_trainer *t)
     b->landed_us = hth_now_us(t->env);
 }
 
-static void adopt_done(struct hth_work *work, enum hth_err err)
+static void adopted(struct hth_trainer *t, enum hth_err err)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
     struct hth_newcomer *n = &t->newcomer;
 
-    if (err == HTH_OK && work->ran)
-        err = n->err;
-    hth_blob_unref(n->values);
-    n->values = NULL;
     if (err != HTH_OK && err != HTH_E_NOT_FINITE && err != HTH_E_RANGE) {
         hth_trainer_spoilt(t, err);
         return;
@@ -384,12 +415,28 @@ static void adopt_done(struct hth_work *work, enum hth_err err)
     hth_trainer_pump_soon(t);
 }
 
+static void adopt_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
+
+    if (err == HTH_OK && work->ran)
+        err = t->newcomer.err;
+    hth_blob_unref(t->newcomer.values);
+    t->newcomer.values = NULL;
+    adopted(t, err);
+}
+
+/* A newcomer tries it; whoever is in the run follows its chain. */
 static void adopt(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
 
     n->values = t->batch.adopts;
     t->batch.adopts = NULL;
+    if (t->stats.share.catch_ups == 0) {
+        hth_trial_begin(t, adopted);
+        return;
+    }
     n->apply.run = adopt_run;
     n->apply.done = adopt_done;
     n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
@@ -440,10 +487,8 @@ static void on_timer(void *arg)
 enum hth_share_phase hth_shared_phase(const struct hth_trainer *t)
 {
     static const enum hth_share_phase phases[] = {
-        [HTH_COLLAB_LOOKS] = HTH_SHARE_LOOKING,
-        [HTH_COLLAB_FETCHES] = HTH_SHARE_FETCHING,
-        [HTH_COLLAB_GATHERS] = HTH_SHARE_TRAINING,
-        [HTH_COLLAB_AVERAGES] = HTH_SHARE_AVERAGING,
+        [HTH_COLLAB_LOOKS] = HTH_SHARE_LOOKING,    [HTH_COLLAB_FETCHES] = HTH_SHARE_FETCHING,
+        [HTH_COLLAB_GATHERS] = HTH_SHARE_TRAINING, [HTH_COLLAB_AVERAGES] = HTH_SHARE_AVERAGING,
         [HTH_COLLAB_STEPS] = HTH_SHARE_STEPPING,
     };
     struct hth_collab_stats stats;
@@ -496,8 +541,7 @@ bool hth_shared_is_ready(const struct hth_trainer *t)
     struct hth_collab_stats stats;
 
     hth_collab_stats(t->collab, &stats);
-    return is_over(t) ||
-           (stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES);
+    return is_over(t) || (stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES);
 }
 
 static enum hth_err make_batch(struct hth_trainer *t)
@@ -509,6 +553,11 @@ static enum hth_err make_batch(struct hth_trainer *t)
     if (t->batch.sum == NULL)
         return HTH_E_NO_MEMORY;
     memset(t->batch.sum, 0, bytes);
+    if (t->opts.share.clip > 0) {
+        t->batch.far = hth_new_array(float, blocks_of(t));
+        for (uint32_t i = 0; i < HTH_AVG_CHANGES; i++)
+            t->batch.norm[i] = hth_new_array(float, blocks_of(t));
+    }
     t->batch.timer = hth_timer_new(t->env, on_batch_timer, t);
     return HTH_OK;
 }
@@ -520,6 +569,9 @@ void hth_batch_clear(struct hth_trainer *t)
     hth_blob_unref(t->batch.taking);
     hth_blob_unref(t->batch.adopts);
     hth_aligned_free(t->batch.sum);
+    hth_free(t->batch.far);
+    for (uint32_t i = 0; i < HTH_AVG_CHANGES; i++)
+        hth_free(t->batch.norm[i]);
 }
 
 static char *vote_path(const struct hth_trainer *t)
@@ -604,6 +656,7 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
         o->look_us < 0 || (o->step_samples_max > 0 && o->step_samples_max < t->opts.micro_batch))
         return HTH_E_CONFIG;
     HTH_TRY(make_batch(t));
+    opts.far = t->batch.far;
     t->newcomer.timer = hth_timer_new(t->env, on_timer, t);
     if (o->roster != NULL) {
         hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);

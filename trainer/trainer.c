@@ -48,7 +48,9 @@ static bool wait_for_experts(struct hth_trainer *t)
 {
     int64_t now = hth_now_us(t->env);
 
-    if (experts_ready(t)) {
+    if (experts_ready(t) && !hth_starved_waits(t)) {
+        if (t->stats.starved) /* it only tries */
+            return false;
         if (t->stats.waiting)
             t->stats.waiting_us += now - t->waiting_since_us;
         t->stats.waiting = false;
@@ -57,7 +59,8 @@ static bool wait_for_experts(struct hth_trainer *t)
     if (!t->stats.waiting) {
         t->stats.waiting = true;
         t->waiting_since_us = now;
-        HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "waiting for experts to appear");
+        if (!t->stats.starved)
+            HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "waiting for experts to appear");
     }
     hth_timer_set(t->env, t->pump_timer, WAIT_EXPERTS_US);
     return true;
@@ -66,7 +69,7 @@ static bool wait_for_experts(struct hth_trainer *t)
 static bool training_next(struct hth_trainer *t, struct hth_flight *f)
 {
     if (t->stats.updates + (t->batch.on ? 0 : t->training) >= t->opts.updates_max ||
-        (t->batch.on && !hth_shared_may_launch(t)))
+        (t->stats.starved && t->training > 0) || (t->batch.on && !hth_shared_may_launch(t)))
         return false;
     f->eval = false;
     f->position = t->launched * t->opts.micro_batch;
@@ -76,6 +79,13 @@ static bool training_next(struct hth_trainer *t, struct hth_flight *f)
     return true;
 }
 
+static bool next(struct hth_trainer *t, struct hth_flight *f)
+{
+    if (t->trial.on)
+        return hth_trial_next(t, f);
+    return hth_eval_next(t, f) || training_next(t, f);
+}
+
 static void launch(struct hth_trainer *t)
 {
     for (uint32_t i = 0; i < t->opts.flights; i++) {
@@ -83,7 +93,7 @@ static void launch(struct hth_trainer *t)
 
         if (f->busy)
             continue;
-        if (!hth_eval_next(t, f) && !training_next(t, f))
+        if (!next(t, f))
             return;
         f->busy = true;
         t->in_air++;
@@ -106,7 +116,9 @@ static bool checkpoint_due(const struct hth_trainer *t)
 {
     bool last = t->stopping && t->collab != NULL && t->stats.updates > 0 && !t->ckpt.last;
 
-    return t->checkpoint_path != NULL && !t->spoilt && (t->ckpt.at != t->stats.updates || last);
+    /* The parameters of a trial are nobody's yet. */
+    return t->checkpoint_path != NULL && !t->spoilt && t->trial.done == NULL &&
+           (t->ckpt.at != t->stats.updates || last);
 }
 
 /* No flight is in the air and none will start: saves, evaluates what was saved, then calls
@@ -160,8 +172,13 @@ void hth_trainer_pump(struct hth_trainer *t)
     }
     if (t->started && t->collab != NULL)
         hth_shared_pump(t);
-    if (!t->started || t->finished || !hth_newcomer_ready(t))
+    if (!t->started || t->finished || (!t->trial.on && !hth_newcomer_ready(t)))
         return;
+    if (t->trial.on) {
+        if (t->training == 0 && !wait_for_experts(t))
+            launch(t);
+        return;
+    }
     look_at_the_clock(t);
     if (t->ckpt.dir != NULL && t->eval.wanted && !t->eval.active && checkpoint_due(t))
         t->ckpt.wanted = true; /* of what is evaluated */
@@ -410,6 +427,8 @@ static void make_metrics(struct hth_trainer *t)
         .bad = hth_counter(m, "hearth_train_answers_bad_total",
                            "Answers not used, being not finite or too large"),
         .loss = hth_gauge(m, "hearth_train_loss", "Moving average of the loss, in nats per row"),
+        .means_refused = hth_counter(m, "hearth_train_means_refused_total",
+                                     "Means of parameters that were too far from the own ones"),
         .staleness = hth_histogram(m, "hearth_train_staleness_updates",
                                    "Updates between a micro-batch's start and its gradient", 1),
     };

@@ -17,6 +17,8 @@
  * and counted. Where trainers share a batch (share.h), gradients are summed instead, and an update
  * is one step of all.
  *
+ * When most rows have no expert's answer for a while, training pauses until experts answer.
+ *
  * With `rpc` and `directory` the experts are found in the directory and called over the network.
  * With `local` they live in this process: the same model, the reference that the network is
  * compared to. With `without_experts`, too, there are none and every row takes the residual path:
@@ -84,7 +86,8 @@ struct hth_train_stats {
     double staleness_mean;
     uint64_t rounds, rounds_failed; /* of the averager, for parameters */
     struct hth_share_stats share;
-    bool waiting;       /* for experts to appear */
+    bool waiting;       /* for experts to appear, or to answer: */
+    bool starved;       /* most rows had no expert, and training pauses */
     int64_t waiting_us; /* how long, in all */
     uint64_t checkpoints, evals;
     int64_t unsaved_since_us; /* wall clock from which checkpoints fail; 0: the last is good */

@@ -5,11 +5,13 @@
  *   trainer.c     life, which flight starts when
  *   flight.c      one micro-batch from data to gradient
  *   way.c         ... its way through the layers and their experts
+ *   starved.c     pauses while experts do not answer
  *   update.c      gradients: applied one by one, or summed for a shared batch
  *   average.c     parameters averaged in the background
  *   shared.c      shared batches on a roll call (collab/collab.h)
  *   settings.c    settings that all must share, and trainers that differ
  *   newcomer.c    fetches the state of a run that averages parameters, at the start
+ *   trial.c       tries a fetched state on own data before it is taken
  *   run_state.c   the run's state as bytes: given to newcomers, adopted from donors
  *   share.c       what a trainer publishes about itself
  *   eval.c        evaluations
@@ -46,6 +48,7 @@ struct hth_flight {
     struct hth_trainer *trainer;
     bool busy;
     bool eval;
+    bool trial; /* with `eval`: of a fetched state, on training data */
     struct hth_pass *pass;
     struct hth_way way;
     uint64_t position;   /* of its first sample in the data */
@@ -68,8 +71,8 @@ struct hth_eval {
 };
 
 struct hth_ckpt {
-    bool wanted; /* no flight starts until it is taken */
-    bool busy;   /* being taken or written */
+    bool wanted;      /* no flight starts until it is taken */
+    bool busy;        /* being taken or written */
     uint64_t at;      /* updates when the last one was taken */
     uint64_t on_disk; /* updates in the file, once `known` */
     bool known;       /* this process has read or written the file */
@@ -80,7 +83,7 @@ struct hth_ckpt {
     struct hth_transport_files experts; /* local ones, of the same moment */
     uint64_t set_aside;                 /* updates of a longer file that stays; 0: there is none */
     char *dir;                          /* of the file, with `keep` */
-    struct hth_saved kept;               /* jobs of the io queue */
+    struct hth_saved kept;              /* jobs of the io queue */
     bool judge;                         /* an evaluation waits to be compared with the best */
     struct hth_eval_result judged;      /* it */
     struct hth_unsaved unsaved;
@@ -88,6 +91,11 @@ struct hth_ckpt {
     int64_t copy_us;      /* 0: this one without a copy */
     enum hth_err err;
 };
+
+/* A mean that is further from what a trainer brought than so many times the largest of its own last
+ * changes is a lie. */
+#define HTH_AVG_CHANGES 32u
+#define HTH_FAR_CHANGES 8.0f
 
 /* Averaging of the parameters in the background. */
 struct hth_average {
@@ -107,6 +115,13 @@ struct hth_average {
     struct hth_blob *offered, *mean; /* of the round being applied */
     enum hth_err err;                /* of the job that made or applied */
     double distance, norm;
+    /* From these values the own change is measured: the mean that was taken last, or the first
+     * snapshot. NULL: none yet. */
+    struct hth_blob *since;
+    double change[3][HTH_AVG_CHANGES]; /* of each buffer; a ring */
+    uint32_t changes;                  /* ever */
+    uint32_t refused_in_row, refused_max;
+    bool refused;               /* the mean is too far off: by the job */
     struct hth_avg_span *spans; /* wire formats of the flat parameters; NULL: fp32 */
     uint32_t span_count;        /* of one buffer; one fp32 span follows for the states */
 };
@@ -116,6 +131,10 @@ struct hth_batch {
     bool on;
     float *sum;       /* of gradients times samples; flat */
     uint64_t samples; /* in the sum */
+    /* Of each HTH_AVG_FAR_FLOATS of the gradient: norms of those taken last, a ring; and how far
+     * from it a mean may lie. NULL: anywhere. */
+    float *norm[HTH_AVG_CHANGES], *far;
+    uint32_t takes;
     struct hth_work take, step;
     struct hth_blob *taking; /* the mean that is being made */
     struct hth_blob *mean;   /* this trainer's, of `taken` samples */
@@ -158,14 +177,35 @@ struct hth_newcomer {
     struct hth_state_peers unshown; /* peers that showed less than they announced */
     enum hth_err no_use;            /* why the last fetched state could not be used */
     uint64_t updates, samples, steps;
-    struct hth_blob *given;    /* the state that is given to a newcomer */
+    struct hth_blob *given; /* the state that is given to a newcomer */
     bool giving;
     enum hth_err err;
 };
 
+/* A fetched state on trial: `newcomer` has it. */
+struct hth_trial {
+    bool on;     /* flights may start */
+    bool is_own; /* they are of the own parameters */
+    uint32_t next, in_air, landed;
+    double sum, own_loss; /* of the landed ones; mean */
+    struct hth_blob *own; /* the own state */
+    uint64_t own_steps;
+    void (*done)(struct hth_trainer *t, enum hth_err err); /* NULL: none is under way */
+};
+
+#define HTH_STARVED_FLIGHTS 20u
+
+/* Rows of the last micro-batches, of all layers, and those without an expert: rings. */
+struct hth_starved {
+    uint64_t empty[HTH_STARVED_FLIGHTS], rows[HTH_STARVED_FLIGHTS];
+    uint64_t flights;
+    int64_t wait_us, try_us; /* while it pauses: between two tries, and the next one */
+};
+
 /* The trainer's part of the node's metrics. */
 struct hth_train_metrics {
-    struct hth_metric *updates, *samples, *dropped, *lost_rows, *bad, *loss, *staleness;
+    struct hth_metric *updates, *samples, *dropped, *lost_rows, *bad, *loss, *staleness,
+        *means_refused;
 };
 
 /* Events per second over about the last ten seconds: two sums that decay alike. */
@@ -202,6 +242,8 @@ struct hth_trainer {
     struct hth_batch batch;
     struct hth_collab *collab; /* NULL: averages parameters, or nothing */
     struct hth_newcomer newcomer;
+    struct hth_trial trial;
+    struct hth_starved starved;
     struct hth_settings settings;
     int64_t started_us;
     int64_t told_us; /* last time the roster heard of a step taken alone */
@@ -241,6 +283,8 @@ void hth_tell_update(struct hth_trainer *t);
 enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
+/* The parameters were replaced: what is under way does not count. */
+void hth_average_renew(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */
 void hth_average_offer(struct hth_trainer *t);
 uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
@@ -270,11 +314,21 @@ void hth_newcomer_stop(struct hth_trainer *t);
 void hth_newcomer_clear(struct hth_trainer *t);
 /* Whether it may train; if not, continues looking for trainers or fetching. */
 bool hth_newcomer_ready(struct hth_trainer *t);
+/* Looks again where the run is, and fetches its state if it is far ahead. */
+void hth_newcomer_again(struct hth_trainer *t);
 /* Whether all others that train under this name have other settings, and to begin would be a second
  * run beside theirs. */
 bool hth_newcomer_is_another_run(const struct hth_trainer *t);
 /* After a change of the roster: other newcomers may need this trainer's state. */
 void hth_newcomer_nudge(struct hth_trainer *t);
+/* trial.c */
+/* Tries the state that `newcomer` has (values, updates, steps), which is used up. Calls done once:
+ * HTH_OK, it is taken up; E_RANGE or E_NOT_FINITE, it is of no use, and the parameters are as they
+ * were. Not while a flight is in the air. */
+void hth_trial_begin(struct hth_trainer *t, void (*done)(struct hth_trainer *t, enum hth_err err));
+bool hth_trial_next(struct hth_trainer *t, struct hth_flight *f);
+void hth_trial_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err err);
+
 /* run_state.c */
 size_t hth_run_state_bytes(const struct hth_trainer *t);
 /* Copies the state to `newcomer.given`: the job of the work newcomer.give. */
@@ -308,6 +362,12 @@ enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_forma
 void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round);
 void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *averager,
                          const struct hth_avg_result *r, double distance, double norm);
+
+/* starved.c */
+/* A training flight's rows have come through all layers. False: it may not be used. */
+bool hth_starved_note(struct hth_trainer *t, uint64_t empty, uint64_t rows);
+/* Whether no training flight may start now; else, in a pause, one may. */
+bool hth_starved_waits(struct hth_trainer *t);
 
 /* flight.c */
 void hth_flight_start(struct hth_flight *f);

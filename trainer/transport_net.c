@@ -3,8 +3,9 @@
  * transport_net.c: experts behind the network. Each host has a circuit breaker: when it opens, the
  * directory hides the host until the breaker lets a probe through, so that the beam search of the
  * next step does not see its experts. A host with bad answers for some experts only is judged by
- * each of these (transport_trust.c). If an expert has several hosts, this peer's own measurements
- * choose among them.
+ * each of these (transport_trust.c). Hosts whose address is not proved are not seen at all, where
+ * the directory asks for it (transport_prove.c). If an expert has several hosts, this peer's own
+ * measurements choose among them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "core/mem.h"
 #include "gating/breaker.h"
 #include "trainer/transport.h"
+#include "trainer/transport_prove.h"
 #include "trainer/transport_trust.h"
 
 /* Calls in a row of one host that were canceled during their grace, after which it has timed
@@ -29,10 +31,10 @@ struct decision {
     bool allowed;
     bool tripped; /* its breaker opened, at opened_us */
     int64_t opened_us;
-    uint32_t cuts; /* calls canceled since its last answer */
-    bool forgiven; /* too */
-    bool warned;   /* its bad answers were logged */
-    bool suspect;  /* its last judged answers were bad: an answer alone is no success */
+    uint32_t cuts;       /* calls canceled since its last answer */
+    bool forgiven;       /* too */
+    bool warned;         /* its bad answers were logged */
+    bool suspect;        /* its last judged answers were bad: an answer alone is no success */
     int64_t outdated_us; /* a record issued then named an expert that it does not have */
     int64_t call_us, call_at_us; /* time of its forwards, 0: unknown; when measured */
 };
@@ -43,6 +45,7 @@ struct net_transport {
     struct hth_directory *directory;
     struct hth_breaker *breaker;
     struct hth_trust *trust;
+    struct hth_prover *prover;
     struct hth_expert_client *client;
     uint32_t layers;
     uint32_t layer_no[HTH_MODEL_LAYERS_MAX]; /* number in the directory */
@@ -380,8 +383,7 @@ static void drop_claim(struct net_transport *transport, const struct hth_peer_id
     HTH_LOG(transport->env, HTH_INFO, HTH_SUB_TRAIN,
             "host %s refused rows for expert %s: %s; its record of %.0f s ago is outdated, a newer "
             "one is sought",
-            hth_peer_id_short(host, id),
-            hth_grid_uid_text(&transport->grid[layer], expert, uid),
+            hth_peer_id_short(host, id), hth_grid_uid_text(&transport->grid[layer], expert, uid),
             hth_err_text(HTH_E_NO_SUCH_EXPERT), (double)status.age_us / 1e6);
 }
 
@@ -555,6 +557,8 @@ static void net_free(struct hth_transport *base)
 {
     struct net_transport *transport = HTH_CONTAINER(base, struct net_transport, base);
 
+    hth_directory_on_change(transport->directory, NULL, NULL);
+    hth_prover_free(transport->prover);
     hth_expert_client_free(transport->client);
     hth_breaker_free(transport->breaker);
     hth_trust_free(transport->trust);
@@ -570,6 +574,11 @@ static const struct hth_transport_ops net_ops = {
     .ask = net_ask,
     .free = net_free,
 };
+
+static void on_directory(void *arg)
+{
+    hth_prover_look(((struct net_transport *)arg)->prover);
+}
 
 static enum hth_err open_layers(struct net_transport *transport,
                                 const struct hth_transport_opts *opts)
@@ -618,6 +627,8 @@ enum hth_err hth_transport_net_new(const struct hth_transport_opts *opts,
     rng = hth_rng_split(&opts->env->rng, "trust", 0);
     HTH_GOTO(fail, hth_trust_new(&rng, &transport->trust));
     HTH_GOTO(fail, hth_expert_client_new(opts->env, opts->rpc, &client, &transport->client));
+    transport->prover = hth_prover_new(opts->env, opts->rpc, opts->directory);
+    hth_directory_on_change(opts->directory, on_directory, transport);
     *out = &transport->base;
     return HTH_OK;
 fail:

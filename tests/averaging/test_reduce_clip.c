@@ -23,7 +23,7 @@ static void scale(struct reduce_peer *p, float by)
         x[i] *= by;
 }
 
-/* Everybody N(0, 1) around a common vector of norm 3 a float, as gradients are. */
+/* Around a common vector of norm 3 a float, N(0, 1 / weight) off, as gradients are. */
 static void alike(struct reduce_swarm *s, uint64_t seed)
 {
     struct hth_rng common, own;
@@ -35,7 +35,7 @@ static void alike(struct reduce_swarm *s, uint64_t seed)
         hth_rng_init(&own, seed + 1 + i);
         for (uint64_t k = 0; k < s->count && x != NULL; k++) {
             double c = 3 * hth_rng_normal(&common);
-            x[k] = (float)(c + hth_rng_normal(&own));
+            x[k] = (float)(c + hth_rng_normal(&own) / sqrt(s->member[i].weight));
         }
     }
 }
@@ -81,13 +81,16 @@ static void test_the_honest(void **state)
     float *plain = hth_new_array(float, COUNT);
 
     (void)state;
+    static const double weights[8] = {1, 2, 40, 3, 5, 7, 1, 2};
+
     for (uint32_t n = 2; n <= 8; n += 3)
         for (int clipped = 0; clipped < 2; clipped++) {
             struct reduce_swarm s;
 
             begin(&s, 3, n, clipped ? 2 : 0);
             for (uint32_t i = 0; i < n; i++)
-                s.member[i].weight = 1 + i % 3;
+                s.member[i].weight = weights[i];
+            alike(&s, 3);
             swarm_start(&s);
             swarm_run(&s);
             same_bits(&s);
@@ -163,23 +166,56 @@ static void test_liars(void **state)
     assert_true(lied_to(5, 1, HUGE_VALUES, 2, HTH_QUANT_INT8) < bound(1.0 / 5) + 0.1);
 }
 
-/* A helper has nothing of its own to begin at. */
-static void test_helper_reduces(void **state)
+/* Whoever reduces, a helper, too, computes the same bits from what five say, of which one lies. */
+static void test_whoever_reduces(void **state)
+{
+    float *first = hth_new_array(float, COUNT);
+
+    (void)state;
+    for (uint32_t reducer = 0; reducer < 3; reducer++) {
+        struct reduce_swarm s;
+
+        begin(&s, 12, 6, 2);
+        s.member[0].weight = 0;
+        for (uint32_t i = 0; i < 6; i++)
+            s.member[i].bandwidth = i == reducer ? s.member[i].bandwidth : 0;
+        scale(&s.peer[5], -1e6f);
+        swarm_roles(&s);
+        swarm_start(&s);
+        swarm_run(&s);
+        if (reducer == 0)
+            memcpy(first, average_of(&s.peer[1]), COUNT * sizeof(float));
+        for (uint32_t i = 1; i < 5; i++) {
+            assert_true(off(&s.peer[i], 0x1e) < bound(1.0 / 5));
+            assert_memory_equal(average_of(&s.peer[i]), first, COUNT * sizeof(float));
+        }
+        assert_true(s.peer[reducer].result.fates[5].parts_clipped > 0);
+        swarm_free(&s);
+    }
+    hth_free(first);
+}
+
+/* What a weight counts for at most doubles with each round, whatever is claimed. */
+static void test_weights_grow_slowly(void **state)
 {
     struct reduce_swarm s;
 
     (void)state;
-    begin(&s, 12, 6, 2);
-    s.member[0].weight = 0;
-    for (uint32_t i = 1; i < 6; i++)
-        s.member[i].bandwidth = 0;
-    scale(&s.peer[5], -1e6f);
-    swarm_roles(&s);
-    swarm_start(&s);
-    swarm_run(&s);
-    for (uint32_t i = 1; i < 5; i++)
-        assert_true(off(&s.peer[i], 0x1e) < bound(1.0 / 5));
-    assert_true(s.peer[0].result.fates[5].parts_clipped > 0);
+    begin(&s, 16, 5, 2);
+    for (double counts = 1; counts <= 8; counts *= 2) {
+        s.member[4].weight = counts > 1 ? HTH_AVG_WEIGHT_MAX : 1;
+        swarm_start(&s);
+        swarm_run(&s);
+        same_bits(&s);
+        for (uint64_t k = 0; k < COUNT; k += 100) {
+            double sum = counts * (double)values_of(&s.peer[4])[k];
+
+            for (uint32_t i = 0; i < 4; i++)
+                sum += (double)values_of(&s.peer[i])[k];
+            assert_close(average_of(&s.peer[0])[k], sum / (4 + counts), 0, 1e-5);
+        }
+        swarm_next(&s);
+    }
     swarm_free(&s);
 }
 
@@ -407,11 +443,11 @@ static void test_no_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_honest),     cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_helper_reduces), cmocka_unit_test(test_all_alike),
-        cmocka_unit_test(test_overflow),       cmocka_unit_test(test_options),
-        cmocka_unit_test(test_a_reducer_lies), cmocka_unit_test(test_a_small_vector),
-        cmocka_unit_test(test_no_numbers),
+        cmocka_unit_test(test_the_honest),      cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_whoever_reduces), cmocka_unit_test(test_weights_grow_slowly),
+        cmocka_unit_test(test_all_alike),       cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_options),         cmocka_unit_test(test_a_reducer_lies),
+        cmocka_unit_test(test_a_small_vector),  cmocka_unit_test(test_no_numbers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,7 +86,7 @@ static void averaging_defaults_and_values(void **state)
     assert_int_equal(run->averaging.format, HTH_QUANT_F32);
     assert_int_equal(run->averaging.target, 160);
     assert_int_equal(run->averaging.group, 16);
-    assert_true(run->averaging.clip == 0);
+    assert_true(run->averaging.clip == 2);
     assert_true(run->averaging.share_max == 2);
     assert_int_equal(run->averaging.majority, HTH_RUN_EVENTUAL);
     assert_null(run->averaging.grid);
@@ -106,8 +106,9 @@ static void averaging_defaults_and_values(void **state)
     assert_true(run->averaging.clip == 2.5);
     hth_runfile_free(run);
     /* An explicit 0 is not the default. */
-    assert_ok(parse("run: a\naveraging: {every: 0}\n", &run, error));
+    assert_ok(parse("run: a\naveraging: {every: 0, clip: 0}\n", &run, error));
     assert_int_equal(run->averaging.every, 0);
+    assert_true(run->averaging.clip == 0);
     hth_runfile_free(run);
 }
 

@@ -68,7 +68,7 @@ static void on_change(void *arg)
     fx.changes++;
 }
 
-static void start(const char *grid, uint64_t seed)
+static void start_with(const char *grid, uint64_t seed, bool prove)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_directory_opts dir = HTH_DIRECTORY_OPTS_INIT;
@@ -77,9 +77,15 @@ static void start(const char *grid, uint64_t seed)
     fx.world = hth_world_new(seed, &opts);
     fx.trainer = hth_world_node(fx.world, "trainer", NULL);
     dir.network = "net";
+    dir.prove = prove;
     assert_ok(hth_directory_new(hth_node_env(fx.trainer), hth_node_dht(fx.trainer), &dir, &fx.dir));
     assert_ok(hth_directory_open_layer(fx.dir, &fx.grid, &FFN, &fx.layer));
     hth_directory_on_change(fx.dir, on_change, NULL);
+}
+
+static void start(const char *grid, uint64_t seed)
+{
+    start_with(grid, seed, false);
 }
 
 static void stop(void)
@@ -775,6 +781,69 @@ static void loading_is_bounded(void **state)
     stop();
 }
 
+/* Hosts that are down take nobody's place, however many claim an expert. */
+static void hosts_that_are_down_count_in_no_limit(void **state)
+{
+    struct hth_host_info info = {.addr_count = 1, .addr = {{.family = 4, .port = 1}}};
+    uint32_t e[] = {0, 1};
+    struct hth_expert_list list = {e, 2};
+    struct hth_host_ref refs[8];
+    struct hth_peer_id id = {{1}};
+
+    (void)state;
+    start_with("ffn0.4.4", 21, true);
+    for (uint32_t i = 0; i < 200; i++) {
+        id.b[1] = (uint8_t)i;
+        assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, 10 * S));
+        assert_true(hth_directory_needs(fx.dir, &id));
+    }
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 0);
+    for (uint32_t i = 0; i < 2 * HTH_DIR_PROVED_MAX; i += 2) {
+        id.b[1] = (uint8_t)(3 + 11 * i);
+        hth_directory_prove(fx.dir, &id, &info.addr[0]);
+        assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, 1, refs, 8), i / 2 + 1);
+    }
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 2);
+    id.b[1] = 0;
+    assert_false(hth_directory_needs(fx.dir, &id)); /* there are enough */
+    for (uint32_t i = 0; i < 2 * HTH_DIR_PROVED_MAX; i += 2) {
+        assert_int_equal(hth_directory_hosts_of(fx.dir, fx.layer, 0, refs, 8),
+                         HTH_DIR_PROVED_MAX - i / 2);
+        id.b[1] = (uint8_t)(3 + 11 * i);
+        hth_directory_mark_dead(fx.dir, &id, 8 * S);
+    }
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 0);
+    stop();
+}
+
+/* A proof is that a key answers at an address: not at another one. */
+static void proofs_are_of_addresses(void **state)
+{
+    struct hth_host_info info = {.addr_count = 1, .addr = {{.family = 4, .port = 1}}};
+    uint32_t e = 3;
+    struct hth_expert_list list = {&e, 1};
+    struct hth_addr other = {.family = 4, .port = 2};
+    struct hth_peer_id id = {{1}};
+
+    (void)state;
+    start_with("ffn0.4.4", 22, true);
+    assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, 10 * S));
+    hth_directory_mark_alive(fx.dir, &id);
+    hth_directory_prove(fx.dir, &id, &other);
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 0);
+    hth_directory_prove(fx.dir, &id, &info.addr[0]);
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 1);
+    hth_world_run_for(fx.world, S);
+    assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, 10 * S));
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 1);
+    info.addr[0] = other;
+    hth_world_run_for(fx.world, S);
+    assert_ok(hth_directory_load(fx.dir, fx.layer, &id, &info, &list, 10 * S));
+    assert_int_equal(hth_directory_view(fx.dir, fx.layer)->live_count, 0);
+    assert_true(hth_directory_needs(fx.dir, &id));
+    stop();
+}
+
 /* A root record that names more first coordinates than a directory watches. */
 static enum hth_err fill_firsts(void *arg, struct hth_writer *w)
 {
@@ -882,6 +951,8 @@ int main(void)
         cmocka_unit_test(free_experts_are_picked_as_one_run),
         cmocka_unit_test(reading_views_sends_nothing),
         cmocka_unit_test(a_host_with_two_records_is_found_once),
+        cmocka_unit_test(hosts_that_are_down_count_in_no_limit),
+        cmocka_unit_test(proofs_are_of_addresses),
         cmocka_unit_test(loading_is_bounded),
         cmocka_unit_test(branches_are_bounded),
         cmocka_unit_test(hosts_and_layers_are_bounded),

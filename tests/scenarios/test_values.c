@@ -8,14 +8,16 @@
 #include "scenarios/fleet.h"
 #include "scenarios/fleet_int.h"
 #include "support/test.h"
+#include "trainer/trainer_int.h"
 
 #include <inttypes.h>
 
 #define HOSTS    7
 #define TRAINERS 2
+#define CLAIMERS 80
 
 struct outcome {
-    uint64_t updates, bad, refused, mixed, alone, requests, unanswered, untaught;
+    uint64_t updates, bad, refused, mixed, lost, alone, requests, unanswered, untaught;
     uint64_t hidden; /* seconds for which a trainer had excluded a host */
     double loss;
 };
@@ -23,7 +25,7 @@ struct outcome {
 /* `clip`: limit of the trunk's and the experts' steps; below 0: the default. */
 static struct outcome live_clipped(const struct hth_malice *kind, uint64_t seed, double clip)
 {
-    const struct hth_fleet_malice malice = {kind, 1};
+    const struct hth_fleet_malice malice = {kind, kind == &hth_malice_claimer ? CLAIMERS : 1};
     struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
     struct outcome out = {0};
@@ -64,6 +66,7 @@ static struct outcome live_clipped(const struct hth_malice *kind, uint64_t seed,
         out.bad += s.answers_bad;
         out.refused += s.parts_refused;
         out.mixed += s.rows_mixed;
+        out.lost += s.rows_without_expert;
         out.alone += s.rows_short;
         out.requests += s.requests;
         out.unanswered += s.requests_failed;
@@ -182,11 +185,71 @@ static void host_that_refuses_gradients_gets_few_rows(void **state)
     }
 }
 
+/* Each signs that it has all experts, where nobody listens. No row goes there. */
+static void claims_of_many_keys_cost_no_rows(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct outcome calm = live(NULL, seed), r = live(&hth_malice_claimer, seed);
+
+        assert_true(r.updates * 20 > calm.updates * 19);
+        assert_true(r.lost * 100 <= r.mixed);
+        assert_true(r.unanswered * 100 <= r.requests);
+    }
+}
+
+static uint64_t updates_in(struct hth_world *world, struct hth_fleet *f, int64_t us)
+{
+    struct hth_train_stats before, after;
+
+    hth_trainer_stats(hth_swarm_trainer(f->swarm), &before);
+    hth_world_run_for(world, us);
+    hth_trainer_stats(hth_swarm_trainer(f->swarm), &after);
+    return after.updates - before.updates;
+}
+
+/* The only host left takes no work: training pauses until the others are back. */
+static void no_experts_no_step(void **state)
+{
+    const struct hth_fleet_malice malice = {&hth_malice_postponer, 1};
+    struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
+    struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
+    struct hth_world *world = hth_world_new(7, &w);
+    struct hth_train_stats stats;
+    struct hth_fleet *f;
+
+    (void)state;
+    o.hosts = o.copies = 2;
+    o.trainers = 1;
+    o.average = false;
+    o.checkpoint_us = 0;
+    o.malice = &malice;
+    o.malice_count = 1;
+    assert_ok(hth_fleet_new(world, &o, &f));
+    hth_world_run_for(world, HTH_US_PER_MS);
+    assert_true(updates_in(world, f, 5 * HTH_US_PER_S) > 100);
+    for (uint32_t i = 0; i < 2; i++)
+        hth_node_crash(hth_fleet_node(f, i), HTH_CRASH_RESET);
+    assert_true(updates_in(world, f, 10 * HTH_US_PER_S) < HTH_STARVED_FLIGHTS + 2);
+    assert_int_equal(updates_in(world, f, 20 * HTH_US_PER_S), 0);
+    hth_trainer_stats(hth_swarm_trainer(f->swarm), &stats);
+    assert_true(stats.starved && stats.waiting);
+    for (uint32_t i = 0; i < 2; i++)
+        hth_node_restart(hth_fleet_node(f, i));
+    assert_true(updates_in(world, f, 40 * HTH_US_PER_S) > 200);
+    hth_trainer_stats(hth_swarm_trainer(f->swarm), &stats);
+    assert_false(stats.starved || stats.waiting);
+    hth_world_free(world);
+    hth_fleet_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_attacker_among_eight_hosts_does_no_harm),
         cmocka_unit_test(large_numbers_without_clipping),
+        cmocka_unit_test(claims_of_many_keys_cost_no_rows),
+        cmocka_unit_test(no_experts_no_step),
         cmocka_unit_test(host_that_lacks_one_expert_is_not_excluded),
         cmocka_unit_test(busy_host_is_asked_rarely),
         cmocka_unit_test(host_that_refuses_gradients_gets_few_rows)};

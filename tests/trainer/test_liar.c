@@ -1,118 +1,313 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trainer that follows the protocol and brings wrong gradients, turned and larger: the harm to a
- * batch run of six, without and with clipping.
+ * A trainer that follows the protocol and lies about values, weights or means, in groups of two to
+ * eight: what it does to the accuracy of the others, with the bounds of a run and without.
  */
+#include "averaging/part.h"
+#include "averaging/reduce_int.h"
 #include "collab/collab_int.h"
 #include "core/mem.h"
 #include "support/test.h"
 #include "trainer/crew.h"
 #include "trainer/trainer_int.h"
 
-#define S       HTH_US_PER_S
-#define MEMBERS 6
-#define LIAR    5
-#define STEPS   60
-#define WORLDS  4
+#include <math.h>
 
-struct fixture {
+#define S        HTH_US_PER_S
+#define EVALS    16u
+#define STEPS    32u  /* of a batch; a test each second one */
+#define UPDATES  256u /* of parameters; a test and at most a round each 16 */
+#define LOST_MAX 3u   /* tests in a row in which the others may be below 0.9 of calm */
+
+#define LIE_MAP(X)                                                                                 \
+    X(CALM, "nobody lies")                                                                         \
+    X(NUMBERS, "+-1000")                                                                           \
+    X(LARGE, "1e30")                                                                               \
+    X(NANS, "NaN")                                                                                 \
+    X(TURNED, "times -1000")                                                                       \
+    X(WEIGHTY, "+-1000, weight 1e9")                                                               \
+    X(REDUCES, "means of 1000")
+
+enum lie {
+#define LIE(name, text) name,
+    LIE_MAP(LIE)
+#undef LIE
+};
+static const char *const texts[] = {
+#define LIE(name, text) text,
+    LIE_MAP(LIE)
+#undef LIE
+};
+
+struct scene {
     struct hth_world *world;
     struct hth_crew *crew;
     struct task_files files;
-    bool lies;
-    double loss; /* of the first member, over its last ten steps */
-    uint64_t tries_failed, catch_ups;
+    enum lie lie;
+    uint32_t liar; /* the last */
+    bool lies;     /* has begun to */
+    double accuracy[EVALS + 1];
+    uint32_t evals;
+    struct hth_averager honest, lying; /* LOCAL */
 };
+
+static struct scene *scene; /* that of the hooks below */
+
+static void fill(float *x, size_t n, enum lie lie)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = lie == NANS     ? NAN
+               : lie == LARGE  ? 1e30f
+               : lie == TURNED ? x[i] * -1000
+                               : (i % 2 ? 1000.0f : -1000.0f);
+}
+
+/* ---- values: a batch ------------------------------------------------------------------------- */
 
 static void (*true_take)(void *trainer);
 
-/* Turns the sum of the batch before it is frozen. */
-static void lie(void *trainer)
+static void take(void *trainer)
 {
     struct hth_trainer *t = trainer;
+    float *sum = t->batch.sum;
     size_t n = hth_params_flat_len(hth_model_params(hth_trainer_model(t)));
 
-    for (size_t i = 0; i < n; i++)
-        t->batch.sum[i] *= -500;
+    fill(sum, n, scene->lie);
+    for (size_t i = 0; i < n && scene->lie != TURNED && scene->lie != LARGE; i++)
+        sum[i] *= (float)t->batch.samples;
     true_take(t);
+}
+
+/* ---- values: parameters ---------------------------------------------------------------------- */
+
+static enum hth_err offer(void *self, const struct hth_avg_offer *o)
+{
+    struct hth_avg_offer lie = *o;
+    struct hth_trainer *t = hth_crew_trainer(scene->crew, scene->liar);
+    enum hth_err err;
+
+    (void)self;
+    assert_ok(hth_env_blob_new(t->env, o->count * sizeof(float), NULL, &lie.values));
+    memcpy(lie.values->data, o->values->data, o->count * sizeof(float));
+    fill((float *)(void *)lie.values->data, o->count, scene->lie);
+    if (scene->lie == WEIGHTY)
+        lie.weight = HTH_AVG_WEIGHT_MAX;
+    err = hth_averager_offer(&scene->honest, &lie);
+    hth_blob_unref(lie.values);
+    return err;
+}
+
+static void lie_about_parameters(struct hth_trainer *t)
+{
+    static struct hth_averager_ops ops;
+
+    scene->honest = t->average.averager;
+    ops = *scene->honest.ops;
+    ops.offer = offer;
+    scene->lying = (struct hth_averager){&ops, scene->honest.self};
+    t->average.averager = scene->lying;
+}
+
+/* ---- means ----------------------------------------------------------------------------------- */
+
+static double weight_of(const struct hth_reducer *red, const struct hth_hash *group)
+{
+    for (uint32_t i = 0; i < red->round_count; i++)
+        if (memcmp(&red->rounds[i]->group, group, sizeof(*group)) == 0)
+            return red->rounds[i]->group_weight;
+    return 0;
+}
+
+/* The mean of each part that is sent to it is 1000, and everybody is in it. */
+static void answer(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_trainer *t = arg;
+    size_t len, count;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    const struct hth_tensor *in = hth_rpc_tensors(req, &count);
+    struct hth_part_reply reply = {.state = HTH_PART_WORKING};
+    struct hth_segment whole = {.format = HTH_QUANT_F32};
+    struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
+    uint8_t bytes[HTH_PART_BYTES_MAX];
+    struct hth_rpc_body body = {.payload = bytes, .tensors = &out};
+    struct hth_part_head head;
+
+    assert_ok(hth_part_open(payload, len, count > 0 ? in[0].dim[0] : 0, &head));
+    for (uint32_t i = 0; i < head.segment_count; i++)
+        whole.count += head.segments[i].count;
+    reply.weight = weight_of(t->opts.share.reducer, &head.group);
+    hth_part_clear(&head);
+    if (reply.weight == 0) {
+        hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
+        return;
+    }
+    whole.bytes = whole.count * (uint32_t)sizeof(float);
+    out.dim[0] = whole.bytes;
+    if (whole.count > 0) {
+        assert_ok(hth_env_blob_new(t->env, whole.bytes, NULL, &out.blob));
+        for (uint32_t i = 0; i < whole.count; i++)
+            ((float *)(void *)out.blob->data)[i] = 1000;
+        reply.segments = &whole;
+        reply.segment_count = body.tensor_count = 1;
+    }
+    body.payload_len = hth_part_reply_pack(&reply, bytes);
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(out.blob);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static void begin_to_lie(struct hth_trainer *t)
+{
+    scene->lies = true;
+    if (scene->lie == REDUCES) {
+        hth_rpc_serve(hth_crew_rpc(scene->crew, scene->liar), HTH_REDUCE_METHOD, answer, t);
+    } else if (t->collab != NULL) {
+        true_take = t->collab->ops.take;
+        t->collab->ops.take = take;
+    } else {
+        lie_about_parameters(t);
+    }
 }
 
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
 {
-    struct fixture *f = arg;
+    struct hth_trainer *t = hth_crew_trainer(scene->crew, i);
 
-    if (i == LIAR && f->lies && stats->updates == 1) {
-        struct hth_collab *collab = hth_crew_trainer(f->crew, i)->collab;
-
-        true_take = collab->ops.take;
-        collab->ops.take = lie;
-    }
-    if (i != 0)
+    (void)arg;
+    if (i != scene->liar || scene->lie == CALM)
         return;
-    if (stats->updates > STEPS - 10)
-        f->loss += stats->loss / 10;
-    f->tries_failed = stats->share.tries_failed;
-    f->catch_ups = stats->share.catch_ups;
+    if (!scene->lies && stats->updates >= 4)
+        begin_to_lie(t);
 }
 
-/* The first member's loss at the end. */
-static double run(uint64_t seed, bool lies, double clip)
+static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *result)
 {
-    struct fixture *f = hth_new(struct fixture);
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-    double loss;
+    (void)arg;
+    if (i == 0 && scene->evals <= EVALS)
+        scene->accuracy[scene->evals++] = result->accuracy;
+}
 
-    f->world = crew_world(seed, &f->files);
-    f->lies = lies;
-    o.trainer.updates_max = STEPS;
-    o.trainer.share.target = 72;
+static void edit(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
+{
+    crew_own_rows(arg, i, trainer);
+    trainer->eval_every = i == 0 ? trainer->updates_max / EVALS : 0;
+}
+
+static bool is_done(void *crew)
+{
+    return hth_crew_is_done(crew, 0);
+}
+
+static void play(enum hth_share_mode mode, uint32_t n, enum lie lie, double clip)
+{
+    struct hth_crew_opts o = crew_opts(mode);
+
+    scene = hth_new(struct scene);
+    scene->world = crew_world(n, &scene->files);
+    scene->lie = lie;
+    scene->liar = n - 1;
+    o.trainer.updates_max = mode == HTH_SHARE_BATCH ? STEPS : UPDATES;
+    o.trainer.eval_samples = 96;
+    o.trainer.share.target = 12 * n;
+    o.trainer.share.every = UPDATES / EVALS;
     o.reducer.clip = clip;
-    o.members = MEMBERS;
+    o.members = n;
     o.device = &crew_slow;
-    o.edit = crew_own_rows;
+    o.edit = edit;
     o.on_update = on_update;
-    o.arg = f;
-    f->crew = hth_crew_new(f->world, &o);
-    assert_true(hth_world_run_until_true(f->world, hth_crew_all_done, f->crew, 500 * S));
-    assert_ok(hth_crew_err(f->crew));
-    assert_true(hth_crew_spread(f->crew) == 0);
-    assert_int_equal(f->tries_failed, 0);
-    assert_int_equal(f->catch_ups, 0);
-    loss = f->loss;
-    crew_end(f->world, f->crew);
-    hth_free(f);
-    return loss;
+    o.on_eval = on_eval;
+    scene->crew = hth_crew_new(scene->world, &o);
+    assert_true(hth_world_run_until_true(scene->world, is_done, scene->crew, 500 * S));
+    assert_ok(hth_crew_err(scene->crew));
 }
 
-static double mean_of_worlds(bool lies, double clip)
+static void end(void)
 {
-    double sum = 0;
-
-    for (uint64_t seed = 1; seed <= WORLDS; seed++)
-        sum += run(seed, lies, clip);
-    return sum / WORLDS;
+    crew_end(scene->world, scene->crew);
+    hth_free(scene);
 }
 
-static void clipping_limits_the_harm_of_a_liar(void **state)
+/* Tests in a row that were worse than 0.9 of the calm ones, at most. */
+static uint32_t lost(const double *calm)
 {
-    double honest = mean_of_worlds(false, 0), clipped = mean_of_worlds(false, 1.5);
-    double ruined = mean_of_worlds(true, 0), kept = mean_of_worlds(true, 1.5);
+    uint32_t most = 0, run = 0;
+
+    for (uint32_t i = 0; i < EVALS; i++) {
+        run = scene->accuracy[i] < 0.9 * calm[i] ? run + 1 : 0;
+        most = HTH_MAX(most, run);
+    }
+    return most;
+}
+
+/* Returns the accuracy at the end; *most of the tests in a row that were bad. */
+static double outcome(enum hth_share_mode mode, uint32_t n, enum lie lie, double clip, double *calm,
+                      uint32_t *most)
+{
+    double last;
+
+    play(mode, n, lie, clip);
+    if (lie == CALM)
+        memcpy(calm, scene->accuracy, sizeof(scene->accuracy));
+    assert_in_range(scene->evals, EVALS, EVALS + 1);
+    last = scene->accuracy[EVALS - 1];
+    *most = lost(calm);
+    print_message(
+        "%s of %u, clip %g, %-20s accuracy %.3f at the end, %u tests in a row below 0.9 of "
+        "calm, %llu means refused, %llu rounds failed\n",
+        mode == HTH_SHARE_BATCH ? "batch" : "local", n, clip, texts[lie], last, *most,
+        (unsigned long long)crew_stats(scene->crew, 0).share.means_refused,
+        (unsigned long long)crew_stats(scene->crew, 0).share.tries_failed);
+    end();
+    return last;
+}
+
+static void one_liar_costs_little(void **state)
+{
+    static const struct {
+        enum hth_share_mode mode;
+        uint32_t n;
+    } groups[] = {{HTH_SHARE_BATCH, 3},
+                  {HTH_SHARE_BATCH, 4},
+                  {HTH_SHARE_BATCH, 8},
+                  {HTH_SHARE_LOCAL, 2},
+                  {HTH_SHARE_LOCAL, 4}};
+    double calm[EVALS + 1];
+    uint32_t most;
 
     (void)state;
-    print_message("loss after %d steps, mean of %u worlds: honest %.3f, clipped %.3f; with a liar "
-                  "%.3f, clipped %.3f, %.3f with 3, %.3f with 1\n",
-                  STEPS, WORLDS, honest, clipped, ruined, kept, mean_of_worlds(true, 3),
-                  mean_of_worlds(true, 1));
-    assert_true(honest < 0.1);
-    assert_close(clipped, honest, 0.1, 0);
-    assert_true(ruined > 2);
-    assert_true(kept < 0.35); /* single worlds: 0.15 to 0.46 */
+    for (size_t i = 0; i < HTH_ARRAY_LEN(groups); i++) {
+        double usual = outcome(groups[i].mode, groups[i].n, CALM, HTH_AVG_CLIP, calm, &most);
+
+        for (enum lie lie = NUMBERS; lie <= REDUCES; lie++) {
+            double last;
+
+            if (lie == WEIGHTY && groups[i].mode == HTH_SHARE_BATCH)
+                continue; /* samples that are claimed are no values: collab/quota.h */
+            last = outcome(groups[i].mode, groups[i].n, lie, HTH_AVG_CLIP, calm, &most);
+            assert_true(last >= usual - 0.02);
+            assert_true(most <= LOST_MAX);
+        }
+    }
+}
+
+static void without_bounds_it_is_the_end(void **state)
+{
+    double calm[EVALS + 1];
+    uint32_t most;
+
+    (void)state;
+    assert_true(outcome(HTH_SHARE_BATCH, 4, CALM, 0, calm, &most) > 0.95);
+    assert_true(outcome(HTH_SHARE_BATCH, 4, TURNED, 0, calm, &most) < 0.5);
+    assert_true(outcome(HTH_SHARE_BATCH, 4, REDUCES, 0, calm, &most) < 0.95);
+    assert_true(outcome(HTH_SHARE_LOCAL, 2, NUMBERS, 0, calm, &most) < 0.5);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clipping_limits_the_harm_of_a_liar),
+        cmocka_unit_test(one_liar_costs_little),
+        cmocka_unit_test(without_bounds_it_is_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce_weigh.c: what a member's weight counts for. Nobody proves the samples behind its values,
+ * so with `clip` a weight counts for at most GROWTH times the largest that counted in the member's
+ * last HISTORY rounds; and of a member without such rounds for the lower median of the group's,
+ * unless all are new.
+ *
+ * It is the reducer's own memory, and others reduce by theirs: the whole group holds what one
+ * reducer makes of a part. Where several groups shall hold the same bits (`fixed`), weights are
+ * sums over the first axis, and count as they are.
+ */
+#include <stdlib.h>
+
+#include "averaging/reduce_int.h"
+
+#define GROWTH 2.0
+
+static struct reduce_history *find(struct hth_reducer *red, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < HTH_MIN(red->history_count, HISTORIES_MAX); i++)
+        if (hth_peer_id_eq(&red->histories[i].id, id))
+            return &red->histories[i];
+    return NULL;
+}
+
+static double largest(const struct reduce_history *h)
+{
+    double most = 0;
+
+    for (uint32_t i = 0; i < HTH_MIN(h->rounds, HISTORY); i++)
+        most = HTH_MAX(most, (double)h->weight[i]);
+    return most;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double lower_median(const struct hth_reduce_round *r)
+{
+    double sorted[HTH_AVG_MEMBERS_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < r->member_count; i++)
+        if (r->members[i].is.weight > 0)
+            sorted[n++] = r->members[i].is.weight;
+    qsort(sorted, n, sizeof(sorted[0]), by_size);
+    return sorted[(n - 1) / 2];
+}
+
+static void remember(struct hth_reducer *red, const struct hth_peer_id *id, double weight)
+{
+    struct reduce_history *h = find(red, id);
+
+    if (h == NULL) {
+        if (red->history_count < HISTORIES_MAX)
+            red->histories = hth_realloc(red->histories, red->history_count + 1, sizeof(*h));
+        h = &red->histories[red->history_count++ % HISTORIES_MAX];
+        *h = (struct reduce_history){.id = *id};
+    }
+    h->weight[h->rounds++ % HISTORY] = (float)weight;
+}
+
+void weigh_members(struct hth_reduce_round *r)
+{
+    struct hth_reducer *red = r->reducer;
+    double median = lower_median(r);
+    bool all_new = true;
+
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        r->members[i].counts = r->members[i].is.weight;
+        all_new = all_new && find(red, &r->members[i].is.id) == NULL;
+    }
+    if (red->opts.clip == 0 || r->fixed)
+        return;
+    for (uint32_t i = 0; i < r->member_count; i++) {
+        struct reduce_member_state *m = &r->members[i];
+        const struct reduce_history *h = find(red, &m->is.id);
+        double most = h != NULL ? GROWTH * largest(h) : median;
+
+        if (m->is.weight == 0)
+            continue;
+        if (!all_new)
+            m->counts = HTH_MIN(m->is.weight, most);
+        remember(red, &m->is.id, HTH_MIN(m->is.weight, most));
+    }
+}

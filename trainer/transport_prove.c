@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/transport_prove.h"
+
+#include <string.h>
+
+#include "core/map.h"
+#include "core/mem.h"
+#include "dht/directory.h"
+#include "experts/message.h"
+#include "experts/server.h"
+#include "rpc/rpc.h"
+
+#define DIALS_MAX   32
+#define DIAL_US     (5 * HTH_US_PER_S)
+#define FAILED_MAX  4096 /* addresses that are remembered */
+#define FORGOTTEN_X 2    /* so many times the last wait after it has ended */
+
+/* An address that is being dialled, or failed. */
+struct dialled {
+    struct hth_prover *prover;
+    struct hth_addr addr;
+    struct hth_peer_id id;     /* whose claim is asked */
+    struct hth_rpc_call *call; /* NULL: none is under way */
+    uint32_t failed;
+    int64_t next_us, forget_us;
+    struct dialled *next;
+};
+
+struct hth_prover {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_directory *directory;
+    struct hth_map *by_addr;
+    struct dialled *all;
+    uint32_t count, open;
+    struct hth_timer *timer;
+};
+
+struct addr_key {
+    uint8_t b[19];
+};
+
+static struct addr_key key_of(const struct hth_addr *addr)
+{
+    struct addr_key key = {{addr->family, (uint8_t)(addr->port >> 8), (uint8_t)addr->port}};
+
+    memcpy(key.b + 3, addr->ip, sizeof(addr->ip));
+    return key;
+}
+
+/* 2 and 10 s, then a minute and twice as long each time. */
+static int64_t wait_us(uint32_t failed)
+{
+    static const int64_t first[] = {2 * HTH_US_PER_S, 10 * HTH_US_PER_S};
+
+    if (failed <= HTH_ARRAY_LEN(first))
+        return first[failed - 1];
+    return 60 * HTH_US_PER_S << HTH_MIN(failed - HTH_ARRAY_LEN(first) - 1, (size_t)5);
+}
+
+static void forget(struct hth_prover *p, struct dialled **link)
+{
+    struct dialled *d = *link;
+    struct addr_key key = key_of(&d->addr);
+
+    *link = d->next;
+    p->count--;
+    hth_map_del(p->by_addr, key.b, sizeof(key.b));
+    hth_free(d);
+}
+
+static void sweep(struct hth_prover *p)
+{
+    int64_t now = hth_now_us(p->env);
+
+    for (struct dialled **link = &p->all; *link != NULL;) {
+        if ((*link)->call == NULL && (*link)->forget_us <= now)
+            forget(p, link);
+        else
+            link = &(*link)->next;
+    }
+}
+
+static void on_answer(void *arg, const struct hth_rpc_result *result)
+{
+    struct dialled *d = arg;
+    struct hth_prover *p = d->prover;
+    struct hth_rpc_peer_info info;
+    bool connected = hth_rpc_peer_info(p->rpc, &d->id, &info) == HTH_OK && info.connected;
+    int64_t now = hth_now_us(p->env);
+
+    d->call = NULL;
+    p->open--;
+    /* A refusal proves a key as an answer does, and so does a silent connection. */
+    if (result->err == HTH_OK || result->remote || connected) {
+        hth_directory_prove(p->directory, &d->id, &d->addr);
+        d->failed = 0;
+        d->forget_us = now;
+    } else {
+        d->failed++;
+        d->next_us = now + wait_us(d->failed);
+        d->forget_us = d->next_us + FORGOTTEN_X * wait_us(d->failed);
+    }
+    hth_timer_set(p->env, p->timer, 0);
+}
+
+static void ask(struct hth_prover *p, const struct hth_host_ref *host)
+{
+    const struct hth_rpc_target to = {host->id, host->addr};
+    struct hth_rpc_call_opts call = {.method = HTH_METHOD_EXPERT_INFO, .timeout_us = DIAL_US};
+    struct addr_key key = key_of(&host->addr);
+    struct dialled *d = hth_map_get(p->by_addr, key.b, sizeof(key.b));
+    uint8_t payload[8];
+
+    if (d == NULL && p->count == FAILED_MAX)
+        return;
+    if (d != NULL && (d->call != NULL || d->next_us > hth_now_us(p->env)))
+        return;
+    if (d == NULL) {
+        d = hth_new(struct dialled);
+        d->prover = p;
+        d->addr = host->addr;
+        d->next = p->all;
+        p->all = d;
+        p->count++;
+        hth_map_put(p->by_addr, key.b, sizeof(key.b), d);
+    }
+    d->id = host->id;
+    hth_info_request_pack(0, payload, &call.body.payload_len);
+    call.body.payload = payload;
+    if (hth_rpc_call(p->rpc, &to, &call, on_answer, d, &d->call) == HTH_OK)
+        p->open++;
+    else
+        d->next_us = hth_now_us(p->env) + wait_us(1);
+}
+
+static void arm(struct hth_prover *p)
+{
+    int64_t first_us = INT64_MAX;
+
+    for (const struct dialled *d = p->all; d != NULL; d = d->next)
+        if (d->call == NULL)
+            first_us = HTH_MIN(first_us, d->next_us);
+    if (first_us != INT64_MAX)
+        hth_timer_set(p->env, p->timer, HTH_MAX(first_us - hth_now_us(p->env), 0));
+}
+
+/* From a random one on, so that those who came first have no advantage. */
+void hth_prover_look(struct hth_prover *p)
+{
+    struct hth_host_status host;
+    struct hth_directory_stats stats;
+    uint32_t first;
+
+    sweep(p);
+    hth_directory_stats(p->directory, &stats);
+    if (stats.hosts_dead == 0)
+        return;
+    first = (uint32_t)hth_rng_below(&p->env->rng, stats.hosts);
+    for (uint32_t i = 0; i < stats.hosts && p->open < DIALS_MAX; i++)
+        if (hth_directory_host_at(p->directory, (first + i) % stats.hosts, &host) &&
+            host.ref.addr.family != 0 && hth_directory_needs(p->directory, &host.ref.id))
+            ask(p, &host.ref);
+    arm(p);
+}
+
+static void on_timer(void *arg)
+{
+    hth_prover_look(arg);
+}
+
+struct hth_prover *hth_prover_new(struct hth_env *env, struct hth_rpc *rpc,
+                                  struct hth_directory *directory)
+{
+    struct hth_prover *p = hth_new(struct hth_prover);
+
+    p->env = env;
+    p->rpc = rpc;
+    p->directory = directory;
+    p->by_addr = hth_map_new();
+    p->timer = hth_timer_new(env, on_timer, p);
+    hth_timer_set(env, p->timer, 0);
+    return p;
+}
+
+void hth_prover_free(struct hth_prover *p)
+{
+    if (p == NULL)
+        return;
+    while (p->all != NULL) {
+        if (p->all->call != NULL)
+            hth_rpc_cancel(p->all->call);
+        forget(p, &p->all);
+    }
+    hth_map_free(p->by_addr);
+    hth_timer_free(p->env, p->timer);
+    hth_free(p);
+}
