@@ -22,6 +22,7 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 #include "experts/cache.h"
+#include "experts/canary.h"
 #include "experts/kept.h"
 #include "experts/message.h"
 #include "experts/ring.h"
@@ -147,6 +148,8 @@ struct srv_expert {
     bool leaving; /* not in by_key; server_remove.c frees it */
     bool unsaved; /* its last save failed */
     struct hth_ring ring;
+    struct hth_canary *canary;   /* NULL: none of this kind, or on a card */
+    int64_t paused_until_us;     /* its gradients are dropped */
     struct hth_senders *senders; /* NULL: none sent a backward yet */
     uint64_t steps, rows_forward, rows_backward;
 };
@@ -170,6 +173,8 @@ struct srv_batch {
     uint32_t seg0, segs; /* in the job's segments */
     uint32_t rows;
     uint32_t rows_in_microbatch;
+    bool drops;  /* a step that only drops the gradients */
+    bool jumped; /* by the job: the canary saw a jump */
     bool direct; /* these are written by the job: one segment, computed where it lies */
     enum hth_err err;
     bool restored;
@@ -339,7 +344,7 @@ struct srv_expert *hth_srv_step_take(struct hth_server *s, const struct srv_devi
 /* Finds the first weights of that device to draw or read; _take takes them off the list. */
 struct srv_expert *hth_srv_load_next(struct hth_server *s, const struct srv_device *device);
 void hth_srv_load_take(struct hth_server *s, struct srv_expert *e);
-void hth_srv_step_done(struct srv_expert *e, enum hth_err err);
+void hth_srv_step_done(struct srv_expert *e, const struct srv_batch *b, enum hth_err err);
 void hth_srv_backward_done(struct srv_expert *e, uint32_t rows);
 /* Appends the expert to the list of weights to draw or read. */
 void hth_srv_load_later(struct srv_expert *e);

@@ -324,7 +324,9 @@ static void take_batch(struct srv_job *job, struct srv_pool *pool)
 
 static void take_step(struct srv_job *job, struct srv_expert *e)
 {
-    job_batch(job, SRV_STEP, e);
+    struct srv_batch *b = job_batch(job, SRV_STEP, e);
+
+    b->drops = e->paused_until_us > hth_now_us(e->server->env);
     e->step_running = true;
     job->cost += COST_PER_WEIGHT_STEP * (double)e->weights;
     hth_job_add(&job->job, HTH_WORK_STEP, 12.0 * (double)e->weights, 1);
@@ -523,7 +525,7 @@ static void batch_done(struct srv_job *job, struct srv_batch *b, enum hth_err er
         return;
     case SRV_STEP:
         e->step_running = false;
-        hth_srv_step_done(e, err != HTH_OK ? err : b->err);
+        hth_srv_step_done(e, b, err != HTH_OK ? err : b->err);
         break;
     case SRV_FORWARD:
         e->readers--;

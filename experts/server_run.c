@@ -301,10 +301,41 @@ static size_t batch_scratch(const struct srv_batch *b)
     uint32_t rows = padded(b, b->rows);
     size_t gathered = hth_exec_cost((size_t)rows * b->expert->d * sizeof(float));
 
+    if (b->kind == SRV_STEP && b->expert->canary != NULL)
+        return hth_expert_scratch_bytes(b->expert->expert, HTH_CANARY_ROWS, false);
     if (b->kind != SRV_FORWARD && b->kind != SRV_BACKWARD)
         return 0;
     return hth_expert_scratch_bytes(b->expert->expert, rows, b->kind == SRV_BACKWARD) +
            3 * gathered;
+}
+
+/* Shows the canary the rows of a backward that weigh. */
+static void show_canary(struct srv_job *job, const struct srv_batch *b, const struct rows *rows)
+{
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < b->segs && b->expert->canary != NULL; i++) {
+        const struct srv_segment *seg = &job->segs[b->seg0 + i];
+        if (seg->status != HTH_OK)
+            continue;
+        if (seg->counted > 0)
+            hth_canary_keep(b->expert->canary, seg->part->request->sender, seg->rows, rows->x + at,
+                            rows->dy + at);
+        at += (size_t)seg->rows * b->expert->d;
+    }
+}
+
+static enum hth_err step(struct srv_batch *b, struct hth_exec *ex)
+{
+    struct hth_expert *expert = b->expert->expert;
+
+    if (b->drops) {
+        hth_expert_drop(expert);
+        return HTH_OK;
+    }
+    HTH_TRY(hth_expert_step(expert, ex));
+    b->jumped = b->expert->canary != NULL && hth_canary_stepped(b->expert->canary, expert, ex);
+    return HTH_OK;
 }
 
 static enum hth_err run_rows(struct srv_job *job, struct hth_exec *ex, struct srv_batch *b)
@@ -319,6 +350,8 @@ static enum hth_err run_rows(struct srv_job *job, struct hth_exec *ex, struct sr
     else
         HTH_GOTO(out, rows_gather(job, ex, b, &rows));
     HTH_GOTO(out, compute(ex, b, &rows));
+    if (backward)
+        show_canary(job, b, &rows);
     if (!b->direct)
         rows_scatter(job, b, &rows);
 out:
@@ -473,7 +506,7 @@ static enum hth_err run_batch(struct hth_exec *ex, void *arg, uint32_t i)
     if (b->kind == SRV_LOAD)
         b->err = load(job, b);
     else if (b->kind == SRV_STEP)
-        b->err = hth_expert_step(b->expert->expert, ex);
+        b->err = step(b, ex);
     else
         b->err = run_rows(job, ex, b);
     hth_exec_release(ex, mark);

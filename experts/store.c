@@ -273,6 +273,13 @@ out:
     return err;
 }
 
+void hth_expert_drop(struct hth_expert *expert)
+{
+    expert->pending.rows = 0;
+    if (expert->params != NULL)
+        hth_params_zero_grads(expert->params);
+}
+
 uint64_t hth_expert_steps(const struct hth_expert *expert)
 {
     return expert->params == NULL ? 0 : hth_params_steps(expert->params);

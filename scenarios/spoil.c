@@ -315,6 +315,7 @@ static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     server.step_rows = 128;
     server.microbatch_rows_max = MICROBATCH;
     server.bound_senders = !s->opts->unbounded;
+    server.pause_us = s->opts->canary ? server.pause_us : 0;
     server.checkpoint_dir = DIR;
     s->err = hth_rpc_new(env, &o, &s->rpc);
     if (s->err == HTH_OK)
@@ -395,20 +396,20 @@ static void run_for(struct spoil *s, double minutes)
     hth_world_run_for(s->world, (int64_t)(minutes * MINUTE_US));
 }
 
-static uint64_t steps(const struct spoil *s)
+static struct hth_server_stats stats_of(const struct spoil *s)
 {
     struct hth_server_stats stats = {.steps = 0};
 
     if (s->server != NULL)
         hth_server_stats(s->server, &stats);
-    return stats.steps;
+    return stats;
 }
 
 static bool has_stepped(void *arg)
 {
     const struct spoil *s = arg;
 
-    return s->err != HTH_OK || steps(s) >= s->opts->back_updates;
+    return s->err != HTH_OK || stats_of(s).steps >= s->opts->back_updates;
 }
 
 /* The host ends, and starts with --roll-back. The start before it only reaches the disk. */
@@ -450,7 +451,8 @@ enum hth_err hth_sim_spoil(const struct hth_spoil_opts *opts, struct hth_spoil_r
     s->forward_us = s->forwards = 0;
     run_for(s, opts->minutes);
     out->end = loss(s);
-    out->steps = steps(s);
+    out->steps = stats_of(s).steps;
+    out->pauses = stats_of(s).pauses;
     out->forwards = s->forwards > 0 ? s->forward_us / s->forwards / 1e3 : 0;
     if (opts->back_updates > 0) {
         roll_back(s);

@@ -31,6 +31,7 @@ struct hth_spoil_opts {
     uint32_t honest, attackers;
     bool probation; /* the attackers' invite is of class 1 */
     bool unbounded;
+    bool canary;                  /* experts/canary.h; for runs without bounds, too */
     double calm_minutes, minutes; /* of learning before the attack, and under it */
     double noise;                 /* its share of the squared norm of the teacher's answers */
     uint32_t back_updates;
@@ -44,7 +45,7 @@ struct hth_spoil_report {
     double begin, calm, end; /* loss at the start, before the attack, after it */
     double back;             /* after the roll-back and back_updates steps; 0: none was asked for */
     double forwards;         /* mean time of an honest forward under attack, ms */
-    uint64_t steps;
+    uint64_t steps, pauses;
 };
 
 /* Errors: those of its parts. */
