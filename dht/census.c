@@ -14,9 +14,9 @@
  * other: people are told of those that are there a moment later. */
 #define TELL_US (50 * HTH_US_PER_MS)
 
-/* A peer publishes its beacon every 20 s, and a watch brings each at once: one that replaces another
- * is as old as the network is slow. If none of so many is younger than the tolerated skew, then this
- * clock is ahead, and what this peer publishes is refused without a word to it. */
+/* A peer publishes its beacon every 20 s, and a watch brings each at once: one that replaces
+ * another is as old as the network is slow. If none of so many is younger than the tolerated skew,
+ * then this clock is ahead, and what this peer publishes is refused without a word to it. */
 #define AHEAD_BEACONS   6
 #define AHEAD_REPEAT_US (600 * HTH_US_PER_S)
 

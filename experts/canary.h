@@ -2,10 +2,10 @@
 /*
  * canary.h: notices that an expert's steps go against what its senders asked for.
  *
- * A host has no data and no loss. What it has are the gradients dy that trainers sent for rows x:
- * to first order a row's loss changes by dy . (y_after - y_before). So the canary keeps a batch of
- * such rows, a few of each sender, so that one person's keys are one voice; computes their y; and
- * CANARY_STEPS steps later computes it again. Each row's dy counts as a direction only, so that a
+ * A host has no data and no loss. It has the gradients dy that trainers sent for rows x: to first
+ * order a row's loss changes by dy . (y_after - y_before). So the canary keeps a batch of such
+ * rows, a few of each sender, so that one person's keys are one voice; computes their y; and 16
+ * steps later computes it again. Each row's dy counts as a direction only, so that a
  * large one says no more than others:
  *
  *     change = mean over rows of (dy / ||dy||) . (y_after - y_before)

@@ -318,7 +318,7 @@ static void keep_line(void *arg, const char *line, size_t len)
     snprintf(said, sizeof(said), "%.*s", (int)len, line);
 }
 
-/* A clock that is ahead is told so by the beacons of others; one that is right, or behind, is not. */
+/* A peer whose clock is ahead is told so; one whose clock is right, or behind, is not. */
 static void clock_that_is_ahead_is_told(void **state)
 {
     static const int64_t boot_skews[] = {0, -2 * S, 2 * S, -5 * S};
