@@ -27,7 +27,8 @@
  *   experts:
  *     optimizer: { kind: adam, rate: 0.001 }
  *     step_rows: 64
- *   admission: { owner: 2fe3... }   # closes the run: only peers with an invite take part
+ *   admission: { owner: 2fe3... }   # closes the run: only peers with an invite take part;
+ *                                   # private: true hides it
  *
  * The parser is strict: an unknown key, a value of the wrong kind, a missing `run` or a number out
  * of range is E_CONFIG, and the error text names the file, the line, the key and, for an unknown
@@ -151,7 +152,8 @@ struct hth_run_averaging {
 };
 
 struct hth_run_admission {
-    char *owner; /* public key in hex; NULL: anybody may take part */
+    char *owner;     /* public key in hex; NULL: anybody may take part */
+    bool is_private; /* hidden from all who have no invite */
 };
 
 struct hth_runfile {
@@ -199,8 +201,9 @@ size_t hth_runfile_keys(const struct hth_runfile *run, struct hth_run_key *out, 
 const char *hth_runfile_about(const char *path);
 
 /* The canonical form: a line `key = value` for each value that is not the default of its
- * model.kind, without data.path, which differs between machines, and without admission. So neither
- * comments nor the keys of a later version change it. Heap string. */
+ * model.kind, without data.path, which differs between machines, and without admission.owner. So
+ * neither comments nor the keys of a later version change it, nor options that were written over
+ * values since the file was read. Heap string. */
 char *hth_runfile_canonical(const struct hth_runfile *run);
 
 /* The type of rows on the wire: train.wire, or the meaning of `auto`. */

@@ -5,6 +5,7 @@
  *   dial -> DIALING --on_open--> HELLO --their HELLO--> READY --> DEAD
  *   accept ---------------------^
  */
+#include "rpc/closed.h"
 #include "rpc/rpc_int.h"
 
 #include <stdio.h>
@@ -150,13 +151,20 @@ enum hth_err hth_rpc_conn_dial(struct rpc_peer *p)
     return err;
 }
 
+/* A private run's peer shows itself to none that dials it but members. */
+static bool is_shy(const struct rpc_conn *c)
+{
+    return c->accepted && c->rpc->is_private;
+}
+
 static void send_hello(struct rpc_conn *c)
 {
     c->state = CONN_HELLO;
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(c->rpc->env);
     c->rx_window_us = c->tx_window_us = c->opened_us;
     hth_rpc_conn_settle(c);
-    hth_rpc_tx_hello(c);
+    if (!is_shy(c))
+        hth_rpc_tx_hello(c);
 }
 
 static void on_open(struct hth_stream *s, void *arg)
@@ -312,11 +320,10 @@ void hth_rpc_conn_maybe_finish(struct rpc_conn *c)
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
-/* In an open run every peer has all rights. */
 static enum hth_err check_pass(struct rpc_conn *c, const struct hth_frame_msg *m)
 {
     const struct hth_admission *a = c->rpc->opts.admission;
-    struct hth_grant grant = {.class = HTH_MEMBER, .roles = HTH_MAY_ALL};
+    struct hth_grant grant = HTH_GRANT_IMPLICIT;
     if (a != NULL)
         HTH_TRY(a->admit(a->arg, &c->peer->id, m->u.hello.pass, m->u.hello.pass_len, &grant));
     c->grant = grant;
@@ -326,12 +333,21 @@ static enum hth_err check_pass(struct rpc_conn *c, const struct hth_frame_msg *m
     return HTH_OK;
 }
 
+void hth_rpc_count_refusal(struct hth_rpc *rpc, enum hth_err err)
+{
+    if (err < HTH_E_NOT_ADMITTED || err > HTH_E_PASS_FORGED)
+        err = HTH_E_PASS_FORGED;
+    rpc->stats.turned_away[err - HTH_E_NOT_ADMITTED]++;
+}
+
 /* Nothing of a stranger that came by itself stays behind. */
 static void turn_away(struct rpc_conn *c, enum hth_err err)
 {
     char text[HTH_RPC_TEXT_MAX];
     struct rpc_peer *p = hth_rpc_peer_ref(c->peer);
-    snprintf(text, sizeof(text), "run '%s': %s", c->rpc->opts.network, hth_err_text(err));
+    hth_rpc_count_refusal(c->rpc, err);
+    snprintf(text, sizeof(text), "run '%s': %s",
+             c->rpc->is_private ? "private" : c->rpc->opts.network, hth_err_text(err));
     hth_rpc_conn_kill(c, err, hth_frame_clean(text), true);
     if (c->accepted)
         hth_rpc_peer_forget(p);
@@ -379,6 +395,8 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
     c->their_request_credit = m->u.hello.request_credit_bytes;
     c->their_reply_credit = m->u.hello.reply_credit_bytes;
     c->state = CONN_READY;
+    if (is_shy(c))
+        hth_rpc_tx_hello(c);
     /* The dialling side sent its HELLO one round trip before this one arrives. */
     if (!c->accepted)
         hth_rpc_peer_observe_rtt(c->peer, hth_now_us(c->rpc->env) - c->opened_us);
@@ -510,13 +528,21 @@ static bool flooded(const struct rpc_conn *c)
     return hth_rpc_tx_backlog(c) > most;
 }
 
+/* A peer of a private run turns strangers away without a HELLO. */
+static bool may_come_first(const struct hth_frame_header *h)
+{
+    return h->type == HTH_FRAME_HELLO ||
+           (h->type == HTH_FRAME_GOODBYE && h->meta_len <= HTH_RPC_HELLO_BYTES_MAX);
+}
+
 /* Handles a frame whose header and meta are complete. An error closes the connection. */
 static enum hth_err on_head(struct rpc_conn *c)
 {
     struct hth_frame *f = c->parser.frame;
     bool has_body = f->header.body_len > 0;
     c->rx_frames++;
-    if (c->state == CONN_HELLO && f->msg.type != HTH_FRAME_HELLO)
+    bool refused = f->msg.type == HTH_FRAME_GOODBYE && f->msg.u.refuse.err != HTH_OK;
+    if (c->state == CONN_HELLO && f->msg.type != HTH_FRAME_HELLO && !refused)
         return HTH_E_PROTOCOL;
     if (flooded(c))
         return HTH_E_QUEUE_FULL;
@@ -598,7 +624,7 @@ static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
         } else if (ev == HTH_FRAME_BAD) {
             err = c->parser.err;
         } else if (c->state == CONN_HELLO && c->parser.phase == HTH_FRAME_IN_META &&
-                   c->parser.frame->header.type != HTH_FRAME_HELLO) {
+                   !may_come_first(&c->parser.frame->header)) {
             err = HTH_E_PROTOCOL; /* before its meta is read */
         }
         if (ev != HTH_FRAME_MORE && c->state != CONN_DEAD && c->parser.frame != NULL &&

@@ -3,6 +3,7 @@
  * request.c: the serving side. Every request gets exactly one verdict frame while its connection
  * lives: the handler's answer, or a refusal of ours. That keeps both sides' counts equal.
  */
+#include "rpc/closed.h"
 #include "rpc/rpc_int.h"
 
 #include <string.h>
@@ -351,6 +352,8 @@ void hth_rpc_request_on_complete(struct rpc_conn *c)
     rpc_list_push(&c->requests, &req->node);
     const struct rpc_handler *h = handler_of(rpc, req->frame->msg.u.request.method);
     enum hth_err err = admit(c, req, h);
+    if (err == HTH_E_PASS_ROLE)
+        hth_rpc_count_refusal(rpc, err);
     if (err != HTH_OK) {
         send_refusal(req, err, err == HTH_E_BUSY ? BUSY_RETRY_US : 0, NULL);
         return;

@@ -2,6 +2,8 @@
 /* rpc.c: the endpoint: creation and end, its one timer, and its statistics. */
 #include "rpc/rpc_int.h"
 
+#include "core/name.h"
+
 #include <string.h>
 
 #define LATE_US     (20 * HTH_US_PER_MS) /* less is work of the loop, not a stall */
@@ -227,6 +229,9 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     rpc->opts = *opts;
     memcpy(rpc->network, opts->network, strlen(opts->network) + 1);
     rpc->opts.network = rpc->network;
+    rpc->is_private = opts->admission != NULL && hth_network_is_private(opts->network);
+    if (rpc->is_private)
+        rpc->network[0] = '\0';
     rpc->opts.listen = NULL;
     rpc->peers = hth_map_new_held(offsetof(struct rpc_peer, id), sizeof(struct hth_peer_id));
     rpc->anonymous = hth_map_new();

@@ -51,7 +51,9 @@ struct hth_rpc_request;
 typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enum hth_err err);
 
 struct hth_rpc_opts {
-    const char *network; /* run or network name; peers must agree. "": of no run, agrees with all */
+    /* core/name.h; peers must agree. "": of no run, agrees with all. A private one is not shown:
+     * its peers are told apart by their passes, and a peer that dials shows its own first. */
+    const char *network;
     const struct hth_addr *listen; /* NULL: only dials; serves over connections that it dialled */
     const struct hth_admission *admission; /* of a closed run; NULL: it is open. Must outlive rpc */
     uint64_t features;                     /* bits sent in HELLO; see hth_rpc_peer_info */
@@ -124,10 +126,6 @@ const uint8_t *hth_rpc_payload(const struct hth_rpc_request *req, size_t *len);
 const struct hth_tensor *hth_rpc_tensors(const struct hth_rpc_request *req, size_t *count);
 const struct hth_peer_id *hth_rpc_peer(const struct hth_rpc_request *req);
 struct hth_addr hth_rpc_from(const struct hth_rpc_request *req); /* family 0: it is closed */
-/* The serial of the caller's invite, which its keys share, and its class (enum hth_member_class),
- * when the request arrived. In an open run 0 and HTH_MEMBER: each key counts for itself. */
-uint64_t hth_rpc_invite(const struct hth_rpc_request *req);
-uint8_t hth_rpc_class(const struct hth_rpc_request *req);
 int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req);  /* on this node's clock */
 int64_t hth_rpc_arrived_us(const struct hth_rpc_request *req);
 struct hth_rpc_idem hth_rpc_idem_key(const struct hth_rpc_request *req);
@@ -239,15 +237,15 @@ void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
 void hth_rpc_lives(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* Ends the connections of a closed run whose grants hold no more, with the gate's error: when a new
- * list of revoked invites is there. By itself the endpoint looks every 10 s, for those that end. */
-void hth_rpc_judge_again(struct hth_rpc *rpc);
 struct hth_rpc_stats {
     uint64_t calls, calls_ok, calls_failed, calls_canceled, calls_refused;
     uint64_t requests, requests_refused, late_replies;
     uint64_t bytes_in, bytes_out; /* of frames, before TLS */
     uint64_t dials, accepts, peers_dropped;
     uint32_t conns, peers, calls_now, requests_now;
+    /* Peers turned away at HELLO, and requests without the right: by the error, E_NOT_ADMITTED + i;
+     * credentials that can't be read count as forged. */
+    uint64_t turned_away[HTH_E_PASS_FORGED - HTH_E_NOT_ADMITTED + 1];
 };
 void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out);
 

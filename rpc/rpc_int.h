@@ -299,7 +299,8 @@ struct hth_rpc { /* in the order of use: in a large swarm it is cold at each tur
     struct rpc_link orphans;
     struct hth_listener *listener;
     struct hth_addr addr;
-    char network[HTH_NAME_LEN_MAX + 1];
+    char network[HTH_NAME_LEN_MAX + 1]; /* as in HELLO */
+    bool is_private;
     int64_t drain_until_us;
     hth_fn *drain_fn;
     void *drain_arg;
@@ -423,6 +424,8 @@ void hth_rpc_body_clear(struct hth_rpc_body *body);
 
 /* The roles of which one is needed to call this method; 0: none. */
 uint8_t hth_rpc_rights(uint16_t method);
+/* For hth_rpc_stats.turned_away. */
+void hth_rpc_count_refusal(struct hth_rpc *rpc, enum hth_err err);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
 

@@ -177,8 +177,8 @@ static void count_bad(struct hth_flight *f, uint32_t answers)
     hth_metric_add(f->trainer->metrics.bad, answers);
 }
 
-/* False: the flight may not be used. */
-static bool count_mixtures(struct hth_flight *f)
+/* False: the flight may not be used. One without numbers says nothing of experts. */
+static bool count_mixtures(struct hth_flight *f, bool good)
 {
     struct hth_train_stats *stats = &f->trainer->stats;
     uint64_t empty = 0, rows = 0;
@@ -197,7 +197,7 @@ static bool count_mixtures(struct hth_flight *f)
         stats->rows_short += layer->mixed.rows_short;
         stats->rows_mixed += f->pass->units;
     }
-    return rows == 0 || hth_starved_note(f->trainer, empty, rows);
+    return !good || rows == 0 || hth_starved_note(f->trainer, empty, rows);
 }
 
 static void head_run(struct hth_work *work)
@@ -220,7 +220,7 @@ static void head_done(struct hth_work *work, enum hth_err err)
         hth_pass_pick_back(f->pass, last);
     }
     hth_transport_judge(f->pass->layer[last].batch);
-    fed = count_mixtures(f);
+    fed = count_mixtures(f, err == HTH_OK);
     if (err != HTH_OK) {
         drop(f, err);
     } else if (!f->eval && !fed) {

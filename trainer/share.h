@@ -53,9 +53,8 @@ struct hth_share_opts {
     bool states;          /* LOCAL: the optimiser's states are averaged with the parameters */
     uint64_t meeting;     /* hash of the options of grids, groups and shares (settings.h) */
     enum hth_quant_format format; /* on the wire, of matrices; 0: fp32 */
-    double
-        clip; /* as of the reducer; with it, means that are far from the own values are refused */
-    int64_t timeout_us; /* LOCAL: of an offer; 0: the averager's default */
+    /* As of the reducer; with it, means that are far from the own values are refused. */
+    double clip;
     /* BATCH */
     uint64_t target;           /* samples of one step, of all trainers together */
     uint64_t step_samples_max; /* of this trainer in one step; 0: no bound */

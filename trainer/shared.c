@@ -285,7 +285,7 @@ static void tell_round(const struct hth_trainer *t)
 
     hth_collab_stats(t->collab, &stats);
     if (stats.averages.rounds > 0)
-        hth_share_tell_round(t->opts.share.roster, &stats.averages.last);
+        hth_share_tell_round(t->opts.share.roster, &stats.averages.last, 0, 0);
 }
 
 static void step_run(struct hth_work *work)
@@ -393,10 +393,15 @@ static void drop_batch(struct hth_trainer *t)
     b->landed_us = hth_now_us(t->env);
 }
 
-static void adopted(struct hth_trainer *t, enum hth_err err)
+static void adopt_done(struct hth_work *work, enum hth_err err)
 {
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
     struct hth_newcomer *n = &t->newcomer;
 
+    if (err == HTH_OK && work->ran)
+        err = n->err;
+    hth_blob_unref(n->values);
+    n->values = NULL;
     if (err != HTH_OK && err != HTH_E_NOT_FINITE && err != HTH_E_RANGE) {
         hth_trainer_spoilt(t, err);
         return;
@@ -415,28 +420,12 @@ static void adopted(struct hth_trainer *t, enum hth_err err)
     hth_trainer_pump_soon(t);
 }
 
-static void adopt_done(struct hth_work *work, enum hth_err err)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
-
-    if (err == HTH_OK && work->ran)
-        err = t->newcomer.err;
-    hth_blob_unref(t->newcomer.values);
-    t->newcomer.values = NULL;
-    adopted(t, err);
-}
-
-/* A newcomer tries it; whoever is in the run follows its chain. */
 static void adopt(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
 
     n->values = t->batch.adopts;
     t->batch.adopts = NULL;
-    if (t->stats.share.catch_ups == 0) {
-        hth_trial_begin(t, adopted);
-        return;
-    }
     n->apply.run = adopt_run;
     n->apply.done = adopt_done;
     n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
@@ -487,8 +476,10 @@ static void on_timer(void *arg)
 enum hth_share_phase hth_shared_phase(const struct hth_trainer *t)
 {
     static const enum hth_share_phase phases[] = {
-        [HTH_COLLAB_LOOKS] = HTH_SHARE_LOOKING,    [HTH_COLLAB_FETCHES] = HTH_SHARE_FETCHING,
-        [HTH_COLLAB_GATHERS] = HTH_SHARE_TRAINING, [HTH_COLLAB_AVERAGES] = HTH_SHARE_AVERAGING,
+        [HTH_COLLAB_LOOKS] = HTH_SHARE_LOOKING,
+        [HTH_COLLAB_FETCHES] = HTH_SHARE_FETCHING,
+        [HTH_COLLAB_GATHERS] = HTH_SHARE_TRAINING,
+        [HTH_COLLAB_AVERAGES] = HTH_SHARE_AVERAGING,
         [HTH_COLLAB_STEPS] = HTH_SHARE_STEPPING,
     };
     struct hth_collab_stats stats;
@@ -520,10 +511,9 @@ void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *
 {
     struct hth_collab_stats stats;
 
-    *out = (struct hth_averager_stats){.rounds = 0};
-    if (t->collab == NULL && t->average.averager.ops != NULL) {
+    if (t->collab == NULL) {
         hth_averager_stats(&t->average.averager, out);
-    } else if (t->collab != NULL) {
+    } else {
         hth_collab_stats(t->collab, &stats);
         *out = stats.averages;
     }
@@ -541,7 +531,8 @@ bool hth_shared_is_ready(const struct hth_trainer *t)
     struct hth_collab_stats stats;
 
     hth_collab_stats(t->collab, &stats);
-    return is_over(t) || (stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES);
+    return is_over(t) ||
+           (stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES);
 }
 
 static enum hth_err make_batch(struct hth_trainer *t)

@@ -11,16 +11,21 @@
 #include "rpc/rpc.h"
 
 #define DIALS_MAX   32
-#define DIAL_US     (5 * HTH_US_PER_S)
 #define FAILED_MAX  4096 /* addresses that are remembered */
-#define FORGOTTEN_X 2    /* so many times the last wait after it has ended */
+#define EACH_US     (20 * HTH_US_PER_S)
+#define PROVED_US   (3600 * HTH_US_PER_S)
+#define PATIENT     12u
+#define DOUBLED_MAX 5u
+#define FORGOTTEN_X 2 /* so many times the last wait after it has ended */
 
-/* An address that is being dialled, or failed. */
+/* An address that is being dialled, failed, or proved a key: a host whose records are gone for a
+ * while is not asked again. */
 struct dialled {
     struct hth_prover *prover;
     struct hth_addr addr;
-    struct hth_peer_id id;     /* whose claim is asked */
+    struct hth_peer_id id;     /* whose claim is asked, or was proved */
     struct hth_rpc_call *call; /* NULL: none is under way */
+    bool proved;
     uint32_t failed;
     int64_t next_us, forget_us;
     struct dialled *next;
@@ -48,14 +53,14 @@ static struct addr_key key_of(const struct hth_addr *addr)
     return key;
 }
 
-/* 2 and 10 s, then a minute and twice as long each time. */
+/* 2, 10, 50 s, then 20 s for a while, then ever twice as long: three in a minute at most. */
 static int64_t wait_us(uint32_t failed)
 {
-    static const int64_t first[] = {2 * HTH_US_PER_S, 10 * HTH_US_PER_S};
+    static const int64_t first[] = {2 * HTH_US_PER_S, 10 * HTH_US_PER_S, 50 * HTH_US_PER_S};
 
     if (failed <= HTH_ARRAY_LEN(first))
         return first[failed - 1];
-    return 60 * HTH_US_PER_S << HTH_MIN(failed - HTH_ARRAY_LEN(first) - 1, (size_t)5);
+    return EACH_US << (failed < PATIENT ? 0 : HTH_MIN(failed - PATIENT, DOUBLED_MAX));
 }
 
 static void forget(struct hth_prover *p, struct dialled **link)
@@ -69,15 +74,25 @@ static void forget(struct hth_prover *p, struct dialled **link)
     hth_free(d);
 }
 
+static bool is_up(const struct hth_prover *p, const struct dialled *d)
+{
+    struct hth_host_status host;
+
+    return hth_directory_host_find(p->directory, &d->id, &host) && !host.dead &&
+           hth_addr_eq(&host.ref.addr, &d->addr);
+}
+
 static void sweep(struct hth_prover *p)
 {
     int64_t now = hth_now_us(p->env);
 
     for (struct dialled **link = &p->all; *link != NULL;) {
-        if ((*link)->call == NULL && (*link)->forget_us <= now)
-            forget(p, link);
+        struct dialled *d = *link;
+
+        if (d->call != NULL || d->forget_us > now || (d->proved && is_up(p, d)))
+            link = &d->next;
         else
-            link = &(*link)->next;
+            forget(p, link);
     }
 }
 
@@ -94,8 +109,9 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     /* A refusal proves a key as an answer does, and so does a silent connection. */
     if (result->err == HTH_OK || result->remote || connected) {
         hth_directory_prove(p->directory, &d->id, &d->addr);
+        d->proved = true;
         d->failed = 0;
-        d->forget_us = now;
+        d->forget_us = now + PROVED_US;
     } else {
         d->failed++;
         d->next_us = now + wait_us(d->failed);
@@ -107,12 +123,18 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
 static void ask(struct hth_prover *p, const struct hth_host_ref *host)
 {
     const struct hth_rpc_target to = {host->id, host->addr};
-    struct hth_rpc_call_opts call = {.method = HTH_METHOD_EXPERT_INFO, .timeout_us = DIAL_US};
+    struct hth_rpc_call_opts call = {.method = HTH_METHOD_EXPERT_INFO};
     struct addr_key key = key_of(&host->addr);
     struct dialled *d = hth_map_get(p->by_addr, key.b, sizeof(key.b));
     uint8_t payload[8];
 
     if (d == NULL && p->count == FAILED_MAX)
+        return;
+    if (d != NULL && d->proved && hth_peer_id_eq(&d->id, &host->id)) {
+        hth_directory_prove(p->directory, &d->id, &d->addr);
+        return;
+    }
+    if (d != NULL && d->proved && is_up(p, d)) /* nobody else is there */
         return;
     if (d != NULL && (d->call != NULL || d->next_us > hth_now_us(p->env)))
         return;
@@ -126,6 +148,7 @@ static void ask(struct hth_prover *p, const struct hth_host_ref *host)
         hth_map_put(p->by_addr, key.b, sizeof(key.b), d);
     }
     d->id = host->id;
+    d->proved = false;
     hth_info_request_pack(0, payload, &call.body.payload_len);
     call.body.payload = payload;
     if (hth_rpc_call(p->rpc, &to, &call, on_answer, d, &d->call) == HTH_OK)
@@ -134,15 +157,16 @@ static void ask(struct hth_prover *p, const struct hth_host_ref *host)
         d->next_us = hth_now_us(p->env) + wait_us(1);
 }
 
+/* An address that is due and was left out is dialled when the directory changes or a dial ends. */
 static void arm(struct hth_prover *p)
 {
-    int64_t first_us = INT64_MAX;
+    int64_t first_us = INT64_MAX, now = hth_now_us(p->env);
 
     for (const struct dialled *d = p->all; d != NULL; d = d->next)
-        if (d->call == NULL)
+        if (d->call == NULL && d->next_us > now)
             first_us = HTH_MIN(first_us, d->next_us);
     if (first_us != INT64_MAX)
-        hth_timer_set(p->env, p->timer, HTH_MAX(first_us - hth_now_us(p->env), 0));
+        hth_timer_set(p->env, p->timer, first_us - now);
 }
 
 /* From a random one on, so that those who came first have no advantage. */

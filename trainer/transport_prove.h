@@ -7,8 +7,8 @@
  * asked once, by an INFO, whatever it answers; and only while its experts have fewer than
  * HTH_DIR_PROVED_MAX hosts that are up.
  *
- * The address may be a third party's. One that failed is dialled again after 2 s and 10 s, by then
- * for the third time in its minute, and later ever less often, whoever claims it. At most DIALS_MAX
+ * The address may be a third party's. One that failed is dialled three times in a minute at most,
+ * whoever claims it, and after some minutes ever less often. At most DIALS_MAX
  * dials are open at once.
  *
  * Loop thread.
