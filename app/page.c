@@ -65,7 +65,7 @@ static json_t *grant_json(const struct hth_peer_id *id, const struct hth_grant *
     return o;
 }
 
-/* Who takes part in a closed run, and what this peer refused of others. */
+/* The members of a closed run, and refusals of this peer. */
 static json_t *admission_json(const struct hth_peer *peer)
 {
     uint64_t entry[HTH_REVOKED_MAX];

@@ -106,7 +106,7 @@ struct hth_peer {
 int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer);
 /* Runs the loop; returns the exit code given to hth_peer_stop. */
 int hth_peer_run(struct hth_peer *peer);
-/* What it says of itself when it is asked; *about is empty before. */
+/* Writes its answer to a peer that asks how it is; *about is empty before. */
 void hth_peer_about(const struct hth_peer *peer, struct hth_about *about);
 /* Makes hth_peer_run return. */
 void hth_peer_stop(struct hth_peer *peer, int exit_code);

@@ -213,7 +213,7 @@ static void print_members(const struct status *s)
         putchar('\n');
 }
 
-/* What peers refused since they started. */
+/* The peers' refusals since their start. */
 static void print_refusals(const struct status *s)
 {
     char id[HTH_PEER_SHORT_LEN];

@@ -42,8 +42,8 @@ struct hth_about_peer {
     uint32_t age_s;
 };
 
-/* What a peer refused: a peer at HELLO or a request, by the error's name (E_PASS_REVOKED); a claim
- * of experts, a mean of parameters, a state. */
+/* Refusals of a peer: of others at HELLO and of requests, by the error's name (E_PASS_REVOKED); of
+ * claims of experts, means of parameters, and states. */
 struct hth_about_refusal {
     char reason[HTH_ABOUT_REASON_MAX + 1];
     uint32_t count;

@@ -51,8 +51,7 @@ struct hth_rpc_request;
 typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enum hth_err err);
 
 struct hth_rpc_opts {
-    /* core/name.h; peers must agree. "": of no run, agrees with all. A private one is not shown:
-     * its peers are told apart by their passes, and a peer that dials shows its own first. */
+    /* core/name.h: peers must agree. "": of no run, agrees with all. A private one is not shown. */
     const char *network;
     const struct hth_addr *listen; /* NULL: only dials; serves over connections that it dialled */
     const struct hth_admission *admission; /* of a closed run; NULL: it is open. Must outlive rpc */
@@ -243,8 +242,7 @@ struct hth_rpc_stats {
     uint64_t bytes_in, bytes_out; /* of frames, before TLS */
     uint64_t dials, accepts, peers_dropped;
     uint32_t conns, peers, calls_now, requests_now;
-    /* Peers turned away at HELLO, and requests without the right: by the error, E_NOT_ADMITTED + i;
-     * credentials that can't be read count as forged. */
+    /* Peers at HELLO, and requests without the right, by the error: E_NOT_ADMITTED + i. */
     uint64_t turned_away[HTH_E_PASS_FORGED - HTH_E_NOT_ADMITTED + 1];
 };
 void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out);
