@@ -30,6 +30,7 @@
 #include "experts/senders.h"
 #include "experts/server.h"
 #include "experts/unsaved.h"
+#include "rpc/closed.h"
 
 struct srv_request;
 struct srv_expert;

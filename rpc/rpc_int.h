@@ -373,11 +373,11 @@ void hth_rpc_conn_unpin(struct rpc_conn *c);
 /* Allocates the body of the frame being received, or skips it: rx_err is the reason. Errors break
  * the connection. */
 enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted) HTH_MUST;
-/* Updates whether work is under way. Busy connections are checked every period; quiet ones, of
- * which there may be thousands, only by a slow sweep over all. */
 /* The body being received is complete, or dropped. Returns its bytes of peer->held, which the
  * caller has from now on. */
 uint64_t hth_rpc_conn_body_done(struct rpc_conn *c);
+/* Updates whether work is under way. Busy connections are checked every period; quiet ones, of
+ * which there may be thousands, only by a slow sweep over all. */
 void hth_rpc_conn_settle(struct rpc_conn *c);
 void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late);
 void hth_rpc_conns_sweep(struct hth_rpc *rpc);

@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostile.c: hearth sim hostile: what one person's keys do to a run, each attack with the bounds
- * that a run has and, where they can be switched off, without.
- *
- * With --json one object per row, the worst of its seeds:
- *   {"attack", "peers", "measure", "calm", "now", "bound", "holds", "seeds"}
- * "calm" is without the attack, "now" with it, "bound" the most that "now" may be. Rows "...
- * without bounds" show the damage: they hold if it is there.
+ * hostile.c: hearth sim hostile: what one person's keys do to a run, each attack beside the same
+ * run without it. rows.h says what --json adds to the columns below:
+ *   {"attack", "peers", "measure", "calm", "now", "bound", "holds"}
+ * "calm" is without the attack, "now" with it, "bound" the most that "now" may be. A row "free" has
+ * no bounds on senders and shows the damage: it holds if there is some.
  */
-#include "cli/json.h"
 #include "scenarios/fleet.h"
 #include "scenarios/fleet_int.h"
 #include "scenarios/spoil.h"
 #include "studies/questions.h"
 #include "studies/rows.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #define CLAIMERS   80
@@ -33,19 +29,16 @@ struct hostile_row {
 };
 
 static const struct hostile_row table[] = {
-    {"largest gradients", "loss of the expert", 1, HTH_SPOIL_SHOVE, .factor = FACTOR_MAX},
-    {"largest gradients", "loss of the expert", 64, HTH_SPOIL_SHOVE, .factor = FACTOR_MAX},
-    {"largest gradients without bounds", "loss of the expert", 64, HTH_SPOIL_SHOVE,
-     .unbounded = true, .factor = 10},
-    {"turned gradients", "loss of the expert", 64, HTH_SPOIL_TURN, .factor = FACTOR_MAX},
-    {"turned gradients of the usual size", "loss of the expert", 64, HTH_SPOIL_CREEP,
-     .factor = 1.25},
-    {"largest gradients without bounds, then a roll-back", "loss of the expert after 200 updates",
-     64, HTH_SPOIL_SHOVE, .unbounded = true, .back = true, .factor = FACTOR_MAX},
-    {"false claims of all experts", "share of requests that failed", CLAIMERS,
-     .malice = &hth_malice_claimer, .factor = 1, .beside = 0.01},
-    {"a host that answers NaN, wrong shapes and 1e30", "share of rows without an expert", 1,
-     .malice = &hth_malice_liar, .factor = 1, .beside = 0.01},
+    {"largest", "expert's loss", 1, HTH_SPOIL_SHOVE, .factor = FACTOR_MAX},
+    {"largest", "expert's loss", 64, HTH_SPOIL_SHOVE, .factor = FACTOR_MAX},
+    {"largest, free", "expert's loss", 64, HTH_SPOIL_SHOVE, .unbounded = true, .factor = 10},
+    {"turned", "expert's loss", 64, HTH_SPOIL_TURN, .factor = FACTOR_MAX},
+    {"usual size", "expert's loss", 64, HTH_SPOIL_CREEP, .factor = 1.25},
+    {"free, undone", "expert's loss", 64, HTH_SPOIL_SHOVE, .unbounded = true, .back = true,
+     .factor = FACTOR_MAX},
+    {"claims", "failed requests", CLAIMERS, .malice = &hth_malice_claimer, .factor = 1,
+     .beside = 0.01},
+    {"lying host", "rows left alone", 1, .malice = &hth_malice_liar, .factor = 1, .beside = 0.01},
 };
 
 struct hostile_report {
@@ -105,11 +98,12 @@ static enum hth_err fleet(const struct hostile_row *row, uint64_t seed, bool att
     return err;
 }
 
-static enum hth_err run(uint32_t i, uint64_t seed, void *report)
+static enum hth_err run(uint32_t i, uint64_t seed, void *report, uint64_t *hash)
 {
     const struct hostile_row *row = &table[i];
     struct hostile_report *out = report;
 
+    *hash = 0;
     if (row->malice == NULL)
         return spoil(row, seed, out);
     HTH_TRY(fleet(row, seed, false, &out->calm));
@@ -132,43 +126,27 @@ static const char *broken(uint32_t i, const void *report)
     return within ? NULL : "beyond the bound";
 }
 
-static void print_json(const struct hostile_row *row, const struct hostile_report *worst,
-                       const struct hth_rows_sum *judged)
-{
-    json_t *out = json_object();
-    hth_json_text(out, "attack", row->attack);
-    hth_json_count(out, "peers", row->peers);
-    hth_json_text(out, "measure", row->measure);
-    hth_json_real(out, "calm", worst->calm);
-    hth_json_real(out, "now", worst->now);
-    hth_json_real(out, "bound", bound(row, worst->calm));
-    json_object_set_new(out, "holds", json_boolean(judged->broken == NULL));
-    hth_json_count(out, "seeds", judged->seeds);
-    hth_json_print_take(stdout, out);
-    putchar('\n');
-}
+static const struct hth_column columns[] = {
+    {"attack", "attack", 15, HTH_ROWS_TEXT, HTH_SAME},
+    {"peers", "peers", 5, 0, HTH_SAME},
+    {"measure", "measure", 15, HTH_ROWS_TEXT, HTH_SAME},
+    {"calm", "calm", 8, 4, HTH_MAX_OF},
+    {"now", "now", 8, 4, HTH_MAX_OF},
+    {"bound", "bound", 8, 4, HTH_MAX_OF},
+    {"holds", "holds", 5, 0, HTH_MIN_OF},
+};
 
-static void print(const struct hth_rows *rows, uint32_t i, const struct hth_rows_sum *judged)
+static void fill(uint32_t i, const void *report, struct hth_cell *cell)
 {
-    struct hostile_report worst = {0, -INFINITY};
-    if (i == UINT32_MAX) {
-        printf("%3s %-50s %5s %9s %9s %9s  %s\n", "row", "attack", "peers", "calm", "now", "bound",
-               "measure");
-        return;
-    }
     const struct hostile_row *row = &table[i];
-    for (uint32_t k = 0; k < rows->seeds; k++) {
-        const struct hostile_report *r = hth_rows_report(rows, i, k);
-        if (r != NULL && r->now - bound(row, r->calm) > worst.now - bound(row, worst.calm))
-            worst = *r;
-    }
-    if (rows->json) {
-        print_json(row, &worst, judged);
-        return;
-    }
-    printf("%3u %-50s %5u %9.4g %9.4g %9.4g  %s%s%s\n", i, row->attack, row->peers, worst.calm,
-           worst.now, bound(row, worst.calm), row->measure, judged->broken != NULL ? ": " : "",
-           judged->broken != NULL ? judged->broken : "");
+    const struct hostile_report *r = report;
+    snprintf(cell[0].text, sizeof(cell[0].text), "%s", row->attack);
+    cell[1].number = row->peers;
+    snprintf(cell[2].text, sizeof(cell[2].text), "%s", row->measure);
+    cell[3].number = r->calm;
+    cell[4].number = r->now;
+    cell[5].number = bound(row, r->calm);
+    cell[6].number = broken(i, report) == NULL;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -194,6 +172,8 @@ int hth_sim_hostile_verb(int argc, char **argv)
                             .report_bytes = sizeof(struct hostile_report),
                             .run = run,
                             .broken = broken,
-                            .print = print};
+                            .columns = columns,
+                            .column_count = HTH_ARRAY_LEN(columns),
+                            .fill = fill};
     return hth_rows_verb(&rows, &argp, argc, argv);
 }
