@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#define VERSION  1
 #define RENEW_US (3 * HTH_US_PER_S) /* a later head is said after so long */
 
 /* Another's record. */
@@ -36,7 +35,7 @@ struct hth_heads {
 
 static void head(struct hth_wire *io, struct hth_head_note *note)
 {
-    hth_wire_version(io, VERSION);
+    hth_wire_version(io, 1);
     hth_wire_bytes(io, &note->head, sizeof(note->head));
     hth_wire_u64(io, &note->step);
     hth_wire_u64(io, &note->samples);

@@ -10,7 +10,6 @@
 #define AGAIN_US  (20 * HTH_US_PER_MS)
 #define LOST_US   (200 * HTH_US_PER_MS) /* until another member is asked */
 #define ANSWER_US (3 * HTH_US_PER_S)    /* a READY is answered by then */
-#define KBIT      1e3
 
 /* One may end while the next begins, and one hold on to a member that is lost. */
 enum { ROUNDS = 4 };
@@ -147,7 +146,7 @@ static void on_timer(void *arg)
         .first = HTH_ROLL_PROTOCOL,
         .last = HTH_ROLL_PROTOCOL,
         .helps = true,
-        .up_kbit = (uint32_t)HTH_MIN(h->opts.bandwidth / KBIT, (double)UINT32_MAX),
+        .up_kbit = (uint32_t)HTH_MIN(h->opts.bandwidth / 1e3, (double)UINT32_MAX),
         .addr = h->opts.addr};
     struct hth_rpc_call_opts opts = {.method = HTH_ROLL_METHOD_READY, .timeout_us = ANSWER_US};
     struct hth_rpc_target target = {h->to.id, h->to.addr};

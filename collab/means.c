@@ -5,9 +5,6 @@
 
 #include <string.h>
 
-/* Programs that make something else of a request's bytes have another version. */
-#define VERSION 1
-
 /* A mean is kept for HOLD_US after its step, and for ASKED_US after it was last asked for: a member
  * that missed steps of milliseconds asks for several. Or for ASKED_STEPS steps, at most
  * ASKED_MAX_US: a member whose line carries one mean a step asks for the next one only then. */
@@ -95,7 +92,7 @@ void hth_mean_digest(const struct hth_crypto *crypto, const float *values, uint6
 
 static void request(struct hth_wire *io, struct hth_mean_msg *m)
 {
-    hth_wire_version(io, VERSION);
+    hth_wire_version(io, 1);
     hth_wire_bytes(io, &m->head, sizeof(m->head));
     hth_wire_u64(io, &m->first);
     hth_wire_check(io, m->first % HTH_MEAN_BLOCK == 0);

@@ -3,9 +3,6 @@
 
 #include "core/limits.h"
 
-/* Programs that make something else of these bytes have another version. */
-#define VERSION 1
-
 enum { LEAVES = 1, HELPS = 2, RESTS = 2, SIGNED = 4 }; /* flags, of a READY and of a GO's member */
 
 /* ---- parts of messages --------------------------------------------------------------------- */
@@ -74,7 +71,7 @@ static uint8_t flags(struct hth_wire *io, unsigned set, uint8_t all)
 
 static void ready(struct hth_wire *io, struct hth_ready_msg *m)
 {
-    hth_wire_version(io, VERSION);
+    hth_wire_version(io, 1);
     uint8_t bits =
         flags(io, (m->leaves ? LEAVES : 0) | (m->helps ? HELPS : 0) | (m->is_signed ? SIGNED : 0),
               LEAVES | HELPS | SIGNED);
@@ -193,7 +190,7 @@ HTH_WIRE_PAIR(hth_ready_reply, struct hth_ready_reply, reply, HTH_ROLL_BYTES_MAX
 
 static void call(struct hth_wire *io, struct hth_roll_ballot *m)
 {
-    hth_wire_version(io, VERSION);
+    hth_wire_version(io, 1);
     ballot(io, m);
 }
 
@@ -201,7 +198,7 @@ HTH_WIRE_PAIR(hth_call, struct hth_roll_ballot, call, HTH_ROLL_BYTES_MAX)
 
 static void links(struct hth_wire *io, struct hth_links_msg *m)
 {
-    hth_wire_version(io, VERSION);
+    hth_wire_version(io, 1);
     hash(io, &m->head);
     hth_wire_count(io, &m->count, HTH_ROLL_HELD_MAX);
     for (uint32_t i = 0; i < m->count; i++)

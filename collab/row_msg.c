@@ -3,8 +3,6 @@
 
 #include "collab/chain.h"
 
-#define VERSION 1
-
 static void marks(struct hth_wire *io, struct hth_row_marks *marks)
 {
     hth_wire_count16(io, &marks->count, HTH_ROLL_MEMBERS_MAX);
@@ -26,7 +24,7 @@ static void marks(struct hth_wire *io, struct hth_row_marks *marks)
 static void row(struct hth_wire *io, struct hth_row_msg *m)
 {
     uint8_t axis = (uint8_t)m->axis;
-    hth_wire_version(io, VERSION);
+    hth_wire_version(io, 1);
     hth_wire_bytes(io, &m->group, sizeof(m->group));
     hth_wire_u8(io, &axis);
     m->axis = axis;

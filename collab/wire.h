@@ -66,6 +66,7 @@ static inline void hth_wire_check(struct hth_wire *io, bool good)
 {
     hth_wire_expect(io, good, HTH_E_MALFORMED);
 }
+/* Programs that make something else of a message's bytes have another version. */
 static inline void hth_wire_version(struct hth_wire *io, uint8_t version)
 {
     uint8_t is = version;

@@ -99,7 +99,7 @@ static void all_rows_get_the_same_bits(void **state)
     };
 
     (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k += HTH_TEST_FEW ? 3 : 1) {
         struct crew_scene *s = start(k + 1, 2 * MS, cases[k].members, cases[k].clients,
                                      cases[k].shape, cases[k].format, cases[k].clip, &crew_slow);
 
