@@ -2,7 +2,9 @@
 /* peer.c: opens key, event loop, rpc and DHT node, then joins the swarm. */
 #include "app/peer.h"
 
+#include "app/back.h"
 #include "app/local.h"
+#include "app/memory.h"
 #include "app/own.h"
 #include "app/page.h"
 #include "app/peer_addr.h"
@@ -22,6 +24,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* The port of a peer without --listen: the first one that is free, of so many. */
@@ -29,6 +32,8 @@
 #define PORTS      100
 /* State folders of one run and role on one machine. */
 #define FOLDERS 100
+/* Files that a process of a swarm has open without any connection: 20, and as many again. */
+#define FILES_MIN 40
 /* The DHT keys of beacons contain a network name, also for a node that serves no run. */
 /* Period in which the own invite's time is looked at. */
 #define GRANT_US   HTH_US_PER_S
@@ -244,10 +249,12 @@ static int open_env(const struct hth_peer_opts *opts, struct hth_peer *peer, boo
 
 /* Thousands of connections, each within its own limits, could fill the memory: together they get a
  * quarter of it. */
-static int64_t bodies_bytes(void)
+static int64_t bodies_bytes(const struct hth_cli_net *net)
 {
-    int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    return hth_cli_bodies_bytes(pages > 0 && page_bytes > 0 ? pages * page_bytes : 0);
+    int64_t bytes = hth_memory_bytes();
+    if (net->memory_bytes > 0)
+        bytes = bytes > 0 ? HTH_MIN(bytes, net->memory_bytes) : net->memory_bytes;
+    return hth_cli_bodies_bytes(bytes);
 }
 
 /* Says that a peer of a closed run has turned us away. Its word ends no process that is to stay. */
@@ -327,7 +334,7 @@ static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *
     rpc_opts.network = peer->network;
     rpc_opts.listen = opts->rpc_listens ? listen : NULL;
     rpc_opts.admission = hth_admit_rpc(&peer->admit);
-    hth_budget_init(&peer->bodies, bodies_bytes(), NULL);
+    hth_budget_init(&peer->bodies, bodies_bytes(opts->net), NULL);
     rpc_opts.budget = &peer->bodies;
     rpc_opts.on_peer_lost = peer_lost;
     rpc_opts.arg = peer;
@@ -544,6 +551,18 @@ static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_pee
     return err;
 }
 
+/* With fewer descriptors the DHT can't bind, and says that another program does. */
+static enum hth_err check_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FILES_MIN)
+        return HTH_OK;
+    hth_cli_say_error("this process may open %llu files (ulimit -n), and needs at least %d and one "
+                      "for each peer: raise the limit, such as by ulimit -n 4096",
+                      (unsigned long long)limit.rlim_cur, FILES_MIN);
+    return HTH_E_BUDGET;
+}
+
 static const char *name_of(const struct hth_peer_opts *opts)
 {
     const struct hth_cli_net *net = opts->net;
@@ -556,9 +575,14 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     bool created;
     memset(peer, 0, sizeof(*peer));
+    enum hth_err files = opts->offline ? HTH_OK : check_files();
+    if (files != HTH_OK)
+        return HTH_EXIT_FAILURE;
     peer->name = hth_strdup(name_of(opts));
     peer->network = hth_strdup(opts->network != NULL ? opts->network : peer->name);
     int code = take_dir(opts, peer);
+    if (code == HTH_EXIT_OK && !opts->ephemeral)
+        hth_back_sweep(peer->dir);
     if (code == HTH_EXIT_OK && opts->check_dir != NULL)
         code = hth_exit_of(opts->check_dir(opts->check_arg, peer->dir));
     if (code == HTH_EXIT_OK)

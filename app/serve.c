@@ -7,6 +7,7 @@
  *             N at free places; it moves on, fills holes and announces until the end
  *   end:   goodbye records -> server drains and saves -> rpc drains -> exit
  */
+#include "app/back.h"
 #include "app/news.h"
 #include "app/peer.h"
 #include "app/run_file.h"
@@ -41,6 +42,7 @@ struct serve {
     uint32_t want; /* --experts N */
     bool or_quit;  /* end when no place is free */
     struct hth_device_flags device;
+    struct hth_back_flags back;
 
     struct hth_runfile *run;
     struct hth_device_set cards; /* without a usable card, the CPU */
@@ -82,6 +84,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &s->net;
         state->child_inputs[1] = &s->log;
         state->child_inputs[2] = &s->device;
+        state->child_inputs[3] = &s->back;
         return 0;
     case 'r':
         s->run_path = arg;
@@ -117,6 +120,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
                                              {&hth_cli_log_argp, 0, NULL, 0},
                                              {&hth_device_argp, 0, NULL, 0},
+                                             {&hth_back_argp, 0, NULL, 0},
                                              {0}};
 static const struct argp argp = {
     .options = options,
@@ -517,6 +521,7 @@ static enum hth_err make_server(struct serve *s)
     hth_config_server(s->run, &opts);
     opts.checkpoint_dir = dir;
     opts.checkpoint_period_us = 5 * HTH_US_PER_S;
+    opts.disk_bytes_max = s->back.disk_bytes;
     opts.on_expert = on_expert;
     opts.arg = s;
     enum hth_err err = hth_server_new(s->peer.env, s->peer.rpc, &opts, &s->server);
@@ -587,13 +592,13 @@ static int run_host(struct serve *s)
     s->peer.refresh = refresh;
     s->peer.tell = tell;
     s->peer.arg = s;
-    err = build(s);
+    err = hth_back(&s->back, s->peer.env, s->peer.dir, false, true);
+    code = hth_exit_of(err);
     if (err == HTH_OK) {
-        code = hth_peer_run(&s->peer);
-    } else {
-        if (err != HTH_E_USAGE)
+        err = build(s);
+        if (err != HTH_OK && err != HTH_E_USAGE)
             hth_cli_say_error("serve: %s", hth_err_text(err));
-        code = hth_exit_of(err);
+        code = err == HTH_OK ? hth_peer_run(&s->peer) : hth_exit_of(err);
     }
     destroy(s);
     return code;

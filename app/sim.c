@@ -41,6 +41,8 @@ static const struct hth_question studies[] = {
      "how soon newcomers take part in the steps of a run"},
     {"keys", hth_sim_keys_verb, "about 30 min",
      "a run's speed beside keys that speak and bring nothing"},
+    {"hostile", hth_sim_hostile_verb, "about 1 min",
+     "a run beside one person's hostile keys, with its bounds and without"},
 };
 
 int hth_verb_sim(int argc, char **argv)

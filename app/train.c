@@ -545,6 +545,7 @@ static enum hth_err make_trainer(struct train *t)
     opts.run_text = t->run->text;
     opts.experts_dir = t->experts;
     opts.checkpoint_every = t->run->train.checkpoint_every;
+    opts.disk_bytes_max = t->flags.back.disk_bytes;
     opts.keep = t->flags.keep;
     opts.resume = t->flags.resume;
     opts.run = t->run->run;
@@ -669,7 +670,9 @@ static int run_trainer(struct train *t)
     t->peer.trouble = trouble;
     t->peer.tell = tell;
     t->peer.arg = t;
-    err = build(t);
+    err = hth_back(&t->flags.back, t->peer.env, t->peer.dir, true,
+                   t->flags.local && !t->flags.without_experts);
+    err = err == HTH_OK ? build(t) : err;
     code = err == HTH_OK ? hth_peer_run(&t->peer) : hth_exit_of(err);
     destroy(t);
     return code;
@@ -680,6 +683,7 @@ int hth_verb_train(int argc, char **argv)
     struct train t = {.flags = HTH_TRAIN_FLAGS_INIT};
     if (argp_parse(&hth_train_argp, argc, argv, 0, NULL, &t.flags) != 0)
         return HTH_EXIT_USAGE;
+    t.flags.resume = t.flags.resume || t.flags.back.back_us > 0;
     int code = hth_run_file_open(t.flags.run_path, &t.flags.net, &t.flags.log, &t.run);
     if (code == HTH_EXIT_OK)
         code = hth_exit_of(hth_train_flags_apply(&t.flags, t.run));

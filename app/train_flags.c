@@ -3,6 +3,7 @@
 #include "app/train_flags.h"
 
 #include "app/run_file.h"
+#include "cli/config.h"
 #include "core/limits.h"
 #include "core/mem.h"
 
@@ -126,14 +127,20 @@ static void check_metrics(const struct argp_state *state, const char *path)
     hth_free(folder);
 }
 
+static void set_children(struct hth_train_flags *t, struct argp_state *state)
+{
+    state->child_inputs[0] = &t->net;
+    state->child_inputs[1] = &t->log;
+    state->child_inputs[2] = &t->device;
+    state->child_inputs[3] = &t->back;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct hth_train_flags *t = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &t->net;
-        state->child_inputs[1] = &t->log;
-        state->child_inputs[2] = &t->device;
+        set_children(t, state);
         break;
     case 'r':
         t->run_path = arg;
@@ -203,6 +210,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp_child children[] = {{&hth_cli_net_argp, 0, NULL, 0},
                                              {&hth_cli_log_argp, 0, NULL, 0},
                                              {&hth_device_argp, 0, NULL, 0},
+                                             {&hth_back_argp, 0, NULL, 0},
                                              {0}};
 const struct argp hth_train_argp = {
     .options = options,
@@ -245,6 +253,13 @@ enum hth_err hth_train_flags_apply(const struct hth_train_flags *t, struct hth_r
                      t->steps, run->optimizer.total);
     if (t->steps != 0)
         run->train.steps = t->steps;
+    if (t->rows > hth_config_rows_max(run) && !t->local) {
+        hth_cli_say_error(
+            "--rows %u: hosts take at most %u samples a micro-batch, 16 times the run "
+            "file's train.rows",
+            t->rows, hth_config_rows_max(run));
+        return HTH_E_USAGE;
+    }
     if (t->rows != 0)
         run->train.rows = t->rows;
     if (t->averaging >= 0)

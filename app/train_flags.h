@@ -8,6 +8,7 @@
 #ifndef HTH_APP_TRAIN_FLAGS_H
 #define HTH_APP_TRAIN_FLAGS_H
 
+#include "app/back.h"
 #include "cli/cli.h"
 #include "cli/device.h"
 #include "cli/runfile.h"
@@ -19,6 +20,7 @@ struct hth_train_flags {
     struct hth_cli_net net;
     struct hth_cli_log log;
     struct hth_device_flags device;
+    struct hth_back_flags back;
     const char *run_path, *data_path, *metrics_path, *tensorboard_dir; /* NULL: not given */
     uint64_t peer_seed;                                                /* 0: from the key */
     uint32_t steps, flights, rows;

@@ -166,6 +166,8 @@ void hth_cli_say_unresolved(const char *flag, const char *text, enum hth_err err
 
 int64_t hth_cli_bodies_bytes(int64_t memory_bytes)
 {
+    if (memory_bytes <= 0)
+        return HTH_APP_BODIES_BYTES_UNKNOWN;
     return HTH_MAX(memory_bytes / 4, (int64_t)HTH_APP_BODIES_BYTES_MIN);
 }
 
@@ -225,6 +227,7 @@ enum {
     KEY_NETWORK = 0x1000,
     KEY_THREADS,
     KEY_ANNOUNCE,
+    KEY_MEMORY,
     KEY_STATUS,
     KEY_LOG,
     KEY_LOG_FORMAT,
@@ -261,6 +264,10 @@ static const struct argp_option net_options[] = {
      1},
     {"threads", KEY_THREADS, "N", 0,
      "Number of compute threads (default: cores - 1; without a network: cores)", 1},
+    {"memory", KEY_MEMORY, "SIZE", 0,
+     "Memory that this process may use; others' requests get a quarter of it (default: what the "
+     "machine, the control group and ulimit -v allow)",
+     1},
     {"status", KEY_STATUS, "ADDR:PORT", 0,
      "Serve /health, /metrics and /status.json over HTTP at this loopback address (default: off)",
      1},
@@ -352,6 +359,7 @@ static void check_network(struct argp_state *state, const char *name)
 static error_t parse_net(int key, char *arg, struct argp_state *state)
 {
     struct hth_cli_net *net = state->input;
+    uint64_t bytes;
     switch (key) {
     case 'j':
         hth_cli_check_host(state, "--join", arg, 1, "example.org:4700");
@@ -393,6 +401,13 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
         break;
     case KEY_THREADS:
         net->threads = (uint32_t)hth_cli_number(state, "--threads", arg, 1, 1024);
+        break;
+    case KEY_MEMORY:
+        if (hth_cli_parse_size(arg, &bytes) != HTH_OK || bytes < HTH_APP_BODIES_BYTES_MIN ||
+            bytes > INT64_MAX)
+            argp_error(state, "--memory '%s': expected a size of at least 32MiB, such as 2GiB",
+                       arg);
+        net->memory_bytes = (int64_t)bytes;
         break;
     case KEY_STATUS:
         if (!is_loopback(arg))

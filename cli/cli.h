@@ -45,6 +45,7 @@ struct hth_cli_net {
     const char *network;       /* name of the swarm; NULL: the run file's */
     const char *dir;           /* state folder; NULL: one below hth_cli_default_dir() */
     uint32_t threads;          /* compute threads; 0: cores - 1 */
+    int64_t memory_bytes;      /* this process's part of the machine's; 0: all */
     const char *status_listen; /* address of the HTTP status page; NULL: off */
     bool open_to_anyone;       /* a run without an owner may leave this machine */
     bool invited;
@@ -102,8 +103,8 @@ void hth_cli_say_unresolved(const char *flag, const char *text, enum hth_err err
 uint64_t hth_cli_number(struct argp_state *state, const char *flag, const char *text, uint64_t min,
                         uint64_t max);
 
-/* The budget for message bodies of all peers together on a machine with that much memory: a quarter
- * of it, and at least HTH_APP_BODIES_BYTES_MIN. */
+/* The budget for message bodies of all peers together in a process that may use that much memory: a
+ * quarter of it, and at least HTH_APP_BODIES_BYTES_MIN. 0: it is not known. */
 int64_t hth_cli_bodies_bytes(int64_t memory_bytes);
 
 /* "1.23 MB" or "12.3 kB", for reports. Returns out. */

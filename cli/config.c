@@ -18,6 +18,7 @@
 /* The last twentieth of a text is the test set. */
 #define TEXT_TRAIN_END 0.95
 /* Results kept for retried backwards: a retry after minutes is too rare to spend more memory. */
+#define ROWS_FACTOR      UINT64_C(16)
 #define RESULT_BYTES_MAX (INT64_C(64) << 20)
 /* Decaying schedules end at this fraction of the rate. */
 #define LR_FINAL_FACTOR 0.05f
@@ -238,6 +239,11 @@ void hth_config_expert(const struct hth_runfile *run, struct hth_expert_opts *ou
     out->run_text = run->text;
 }
 
+uint32_t hth_config_rows_max(const struct hth_runfile *run)
+{
+    return (uint32_t)HTH_MIN(ROWS_FACTOR * run->train.rows, (uint64_t)HTH_MICRO_BATCH_MAX);
+}
+
 void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *out)
 {
     *out = (struct hth_server_opts)HTH_SERVER_OPTS_INIT;
@@ -245,10 +251,9 @@ void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *ou
     out->step_rows = run->experts.step_rows;
     out->step_age_us = (int64_t)(run->experts.step_age_s * 1e6);
     out->grad_norm_max = run->experts.norm_max;
-    /* `hearth train --rows` may ask for more than the run file's micro-batch, not for more than
-     * this. */
-    out->microbatch_rows_max = (uint32_t)HTH_MIN((uint64_t)HTH_MICRO_BATCH_MAX * block_rows(run),
-                                                 (uint64_t)HTH_EXPERT_MICROBATCH_ROWS_MAX);
+    out->microbatch_rows_max =
+        (uint32_t)HTH_MIN((uint64_t)hth_config_rows_max(run) * block_rows(run),
+                          (uint64_t)HTH_EXPERT_MICROBATCH_ROWS_MAX);
     out->result_bytes_max = RESULT_BYTES_MAX;
     out->keep_bytes_max = INT64_MAX; /* a quarter of the process's budget for bodies */
 }

@@ -42,6 +42,9 @@ void hth_config_optim(const struct hth_run_optimizer *in, struct hth_train_optim
 void hth_config_model(const struct hth_runfile *run, struct hth_model_opts *out);
 /* Options of a hosted expert, without its uid and back end. */
 void hth_config_expert(const struct hth_runfile *run, struct hth_expert_opts *out);
+/* The most samples of a micro-batch that `hearth train --rows` may ask for: hosts refuse gradients
+ * of larger ones, because what a row weighs there grows with what its sender claims. */
+uint32_t hth_config_rows_max(const struct hth_runfile *run);
 void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *out);
 
 /* Paths of the data: owned here, borrowed by the options, like that of a set in the run file. */

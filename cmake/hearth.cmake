@@ -77,7 +77,7 @@ function(hth_test name)
     hth_test_code(${name} "${ARG_LINK}" "${ARG_LABELS}")
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
-    if(NOT ARG_LABELS MATCHES "long|soak")
+    if(NOT ARG_LABELS MATCHES "long|soak|hostile")
         add_dependencies(short_tests ${name})
     endif()
     # tools/test has three places for each core: a test that computes takes three, one that mostly

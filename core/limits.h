@@ -49,6 +49,8 @@
 #define HTH_RPC_ARENA_BYTES_MAX    (1u << 20)          /* one frame's meta after unpacking */
 #define HTH_RPC_PROGRESS_BYTES_MIN 4096 /* per stall timeout, in the middle of a frame */
 #define HTH_RPC_STALL_WINDOWS_MAX  128  /* stall timeouts that a body or a backlog may take */
+#define HTH_RPC_BODY_WINDOWS       6    /* stall timeouts that any body may take */
+#define HTH_RPC_LINE_BYTES_MIN     65536 /* a second: what a large body must arrive with */
 
 /* dht */
 #define HTH_DHT_VALUE_BYTES_MAX 4096 /* one record as stored */
@@ -238,6 +240,7 @@
 #define HTH_PROFILE_POINTS_MAX 1024         /* of each kind of work */
 
 /* app */
-#define HTH_APP_BODIES_BYTES_MIN (512u << 20) /* of all connections, on any machine */
+#define HTH_APP_BODIES_BYTES_MIN     (32u << 20)  /* of all connections, on any machine */
+#define HTH_APP_BODIES_BYTES_UNKNOWN (512u << 20) /* where nothing says how much memory there is */
 
 #endif

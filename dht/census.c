@@ -15,6 +15,12 @@
  * other: people are told of those that are there a moment later. */
 #define TELL_US (50 * HTH_US_PER_MS)
 
+/* A peer publishes its beacon every 20 s, and a watch brings each at once: one that replaces
+ * another is as old as the network is slow. If none of so many is younger than the tolerated skew,
+ * then this clock is ahead, and what this peer publishes is refused without a word to it. */
+#define AHEAD_BEACONS   6
+#define AHEAD_REPEAT_US (600 * HTH_US_PER_S)
+
 struct census_entry {
     struct hth_peer_id id;
     struct hth_beacon beacon;
@@ -31,6 +37,9 @@ struct hth_census {
     uint32_t count, capacity;
     struct hth_census_stats stats;
     struct hth_timer *tell_timer; /* NULL: nobody is told */
+    uint32_t fresh;               /* beacons that replaced others, since the last verdict */
+    int64_t youngest_us;          /* of these, when it came */
+    int64_t ahead_said_us;
 };
 
 /* Tells people who is in the swarm: "host 4f3a9c0d12 at 10.0.0.7:4700 has joined". */
@@ -56,6 +65,23 @@ static void on_tell(void *arg)
             log_node(census, census->nodes[i], "has joined");
         census->nodes[i]->told = true;
     }
+}
+
+static void judge_clock(struct hth_census *census, int64_t age_us)
+{
+    struct hth_env *env = census->env;
+    census->youngest_us = census->fresh == 0 ? age_us : HTH_MIN(census->youngest_us, age_us);
+    if (++census->fresh < AHEAD_BEACONS)
+        return;
+    census->fresh = 0;
+    if (census->youngest_us <= HTH_CLOCK_SKEW_MAX_US || census->tell_timer == NULL ||
+        (census->ahead_said_us > 0 && hth_now_us(env) - census->ahead_said_us < AHEAD_REPEAT_US))
+        return;
+    census->ahead_said_us = hth_now_us(env);
+    HTH_LOG(env, HTH_WARN, HTH_SUB_DHT,
+            "this machine's clock is %.1f s ahead of the other peers': they refuse what it "
+            "publishes, tolerated are 3 s; set the clock that is wrong",
+            (double)census->youngest_us / 1e6);
 }
 
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
@@ -88,6 +114,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         census->nodes[census->count++] = node;
         *user = node;
     }
+    if (!new && rec->issued_us > node->issued_us && !hth_peer_id_eq(&node->id, &census->env->self))
+        judge_clock(census, hth_wall_us(census->env) - rec->issued_us);
     hth_beacon_clear(&node->beacon);
     node->beacon = beacon;
     node->issued_us = rec->issued_us;

@@ -68,7 +68,7 @@ static enum hth_err check_opts(const struct hth_server_opts *o)
               o->job_flops_min >= 0 && o->split_flops >= 0 && o->queue_bytes_max > 0 &&
               o->queue_us_max > 0 && o->step_rows > 0 && o->step_age_us > 0 &&
               o->grad_norm_max >= 0 && o->microbatch_rows_max > 0 && o->result_bytes_max >= 0 &&
-              o->result_age_us > 0 && o->keep_bytes_max >= 0 &&
+              o->result_age_us > 0 && o->keep_bytes_max >= 0 && o->pause_us >= 0 &&
               (o->checkpoint_dir == NULL || o->checkpoint_period_us > 0);
 
     return ok ? HTH_OK : HTH_E_CONFIG;
@@ -159,6 +159,8 @@ void hth_srv_unref(struct hth_server *s)
     }
     for (uint32_t i = 0; i < s->experts_count; i++) {
         hth_expert_free(s->experts[i]->expert);
+        hth_free(s->experts[i]->senders);
+        hth_canary_free(s->experts[i]->canary);
         hth_free(s->experts[i]);
     }
     hth_free(s->experts);
@@ -256,6 +258,9 @@ enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_o
     e->weights = kind->weights(hth_expert_shape_of(expert));
     e->flops_row[0] = kind->flops_per_row(hth_expert_shape_of(expert), false);
     e->flops_row[1] = kind->flops_per_row(hth_expert_shape_of(expert), true);
+    if (s->opts.pause_us > 0 && e->weights > 0 && e->block_rows == 1 &&
+        (hth_backend_caps(e->backend) & HTH_CAP_HOST_MEMORY) != 0)
+        e->canary = hth_canary_new(e->d);
     init_pools(e);
     if (s->experts_count == s->experts_capacity) {
         s->experts_capacity = s->experts_capacity == 0 ? 16 : s->experts_capacity * 2;

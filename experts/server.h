@@ -84,11 +84,14 @@ struct hth_server_opts {
     double grad_norm_max;      /* of M dy of each row, M as in store.h; 0: no limit */
     uint32_t microbatch_rows_max; /* the largest M that a backward may declare */
     bool check_finite;            /* of the rows that arrive */
+    bool bound_senders;           /* senders.h; false only to show what it is for */
+    int64_t pause_us;             /* of an expert's steps after a jump (canary.h); 0: no canary */
     int64_t result_bytes_max;     /* kept answers of backwards; at most a quarter of rpc's budget */
     int64_t result_age_us;        /* and of kept rows */
     int64_t keep_bytes_max;       /* kept rows of forwards; at most a quarter of rpc's budget */
-    const char *checkpoint_dir;        /* NULL: no checkpoints */
-    int64_t checkpoint_period_us;      /* how often a changed expert is written */
+    const char *checkpoint_dir;   /* NULL: no checkpoints */
+    int64_t checkpoint_period_us; /* how often a changed expert is written */
+    uint64_t disk_bytes_max;      /* of all checkpoints and their copies (ring.h); 0: none */
     hth_server_expert_fn *on_expert;   /* may be NULL */
     hth_server_applied_fn *on_applied; /* may be NULL */
     void *arg;                         /* of both */
@@ -100,9 +103,9 @@ struct hth_server_opts {
         .job_flops_min = 2e8, .job_us_min = 2 * HTH_US_PER_MS, .split_flops = 8e9,                 \
         .queue_bytes_max = INT64_C(1) << 30, .queue_us_max = 10 * HTH_US_PER_S, .step_rows = 256,  \
         .step_age_us = 2 * HTH_US_PER_S, .microbatch_rows_max = HTH_EXPERT_MICROBATCH_ROWS_MAX,    \
-        .check_finite = true, .result_bytes_max = INT64_C(256) << 20,                              \
-        .result_age_us = 60 * HTH_US_PER_S, .keep_bytes_max = INT64_C(256) << 20,                  \
-        .checkpoint_period_us = 30 * HTH_US_PER_S,                                                 \
+        .check_finite = true, .bound_senders = true, .pause_us = 600 * HTH_US_PER_S,               \
+        .result_bytes_max = INT64_C(256) << 20, .result_age_us = 60 * HTH_US_PER_S,                \
+        .keep_bytes_max = INT64_C(256) << 20, .checkpoint_period_us = 30 * HTH_US_PER_S,           \
     }
 
 /* Copies opts, the folder's name too. Errors: E_CONFIG. */
@@ -145,11 +148,13 @@ struct hth_server_stats {
     uint64_t requests, requests_ok;
     uint64_t refused_busy, refused_draining, refused_bad, refused_canceled, refused_expired;
     uint64_t parts_no_expert, parts_not_finite, parts_norm, parts_failed;
+    uint64_t parts_outlying; /* good parts that weigh nothing: their norm is far beyond the usual */
     uint64_t rows_forward, rows_backward;
     uint64_t batches, jobs; /* mean batch rows = (rows_forward + rows_backward) / batches */
     uint64_t steps, steps_not_finite;
+    uint64_t pauses; /* of experts whose canary saw a jump (canary.h) */
     uint64_t replays_answered,
-        replays_joined; /* repeated backwards: from the cache, while running */
+        replays_joined;   /* repeated backwards: from the cache, while running */
     uint64_t named, gone; /* backwards that named kept rows; that named rows not kept */
     uint64_t bytes_in, bytes_out;
     uint64_t checkpoints_written, checkpoints_failed;

@@ -329,7 +329,7 @@ static bool admit(struct hth_server *s, struct hth_rpc_request *req, int64_t byt
 {
     int64_t left_us = hth_rpc_deadline_us(req) - hth_now_us(s->env);
 
-    if (hth_srv_may_enter(s, hth_rpc_peer(req), bytes, cost, left_us))
+    if (hth_srv_may_enter(s, req, bytes, cost, left_us))
         return true;
     s->stats.refused_busy++;
     hth_metric_add(s->m_busy, 1);
@@ -400,7 +400,7 @@ static void enqueue(struct srv_request *r)
         r->next->prev = r;
     s->requests = r;
     s->requests_count++;
-    hth_srv_peer_enter(r, hth_rpc_peer(r->req));
+    hth_srv_peer_enter(r);
     hth_rpc_on_cancel(r->req, on_cancel, r);
     for (uint32_t i = 0; i < r->parts_count; i++) {
         struct srv_part *p = &r->parts[i];
@@ -426,6 +426,16 @@ static void answer_verdicts(const struct srv_request *r, struct hth_rpc_request 
     hth_free(payload);
 }
 
+static struct hth_sender_id sender_of(const struct hth_rpc_request *req)
+{
+    const struct hth_peer_id *id = hth_rpc_peer(req);
+    uint64_t invite = hth_rpc_invite(req);
+
+    return (struct hth_sender_id){.number =
+                                      invite != 0 ? invite : hth_hash64(id->b, sizeof(id->b), 0),
+                                  .probation = hth_rpc_class(req) == HTH_PROBATION};
+}
+
 static struct srv_request *request_new(struct hth_server *s, const struct hth_rpc_request *req,
                                        const struct hth_expert_msg *w, const struct hth_tensor *t,
                                        bool backward)
@@ -434,6 +444,7 @@ static struct srv_request *request_new(struct hth_server *s, const struct hth_rp
     struct hth_rpc_idem key = hth_rpc_idem_key(req);
 
     r->server = s;
+    r->sender = sender_of(req);
     r->backward = backward;
     r->keep = !backward && (key.hi != 0 || key.lo != 0);
     r->list_hash = hth_expert_msg_list_hash(w);

@@ -2,7 +2,9 @@
 /*
  * server_fair.c: the order in which parts are computed, and admission per peer.
  *
- * Start-time fair queueing (Goyal et al. 1996) over peers, in work rather than in requests. The
+ * Start-time fair queueing (Goyal et al. 1996) over *payers*, in work rather than in requests. A
+ * payer is an invite, whose keys share one turn; for peers on probation, whose invite anybody may
+ * use, a network (/24, or /48 of IPv6); in an open run, a peer: below, all are called peers. The
  * server's virtual time is the start tag of the batch that was taken last. A part starts where its
  * peer's work ends, or at the virtual time where that is later:
  *
@@ -17,6 +19,9 @@
  * server remembers the last SRV_GONE_MAX peers that left with a finish tag ahead of the virtual
  * time.
  *
+ * Those on probation get an eighth of the host together while members have work waiting: for m of
+ * them beside n members, each one's tags are 7 m / n times as far apart as its work.
+ *
  * Admission is per peer, too. The estimated wait of a request is that of its peer's own work times
  * the number of peers with requests. A peer that is not alone may hold at most as many bytes as it
  * leaves free (Choudhury and Hahne 1998): k peers that flood the host leave a (k+1)st share to the
@@ -29,9 +34,33 @@
 /* Operations of one unit of a tag: 64 bits last a thousand years on a host that never idles. */
 #define TAG_WORK 1024.0
 
-static struct srv_peer *peer_find(const struct hth_server *s, const struct hth_peer_id *id)
+enum { PAYS_PEER, PAYS_INVITE, PAYS_NETWORK };
+
+/* The distance of tags for an eighth of the time: seven parts of members' work to one. */
+#define PROBATION_FACTOR 7.0
+
+static struct srv_payer payer_of(const struct hth_rpc_request *req)
 {
-    return hth_map_get(s->peers, id->b, sizeof(id->b));
+    struct srv_payer p = {.kind = PAYS_PEER};
+    struct hth_addr from = hth_rpc_from(req);
+    uint64_t invite = hth_rpc_invite(req);
+
+    if (invite == 0) {
+        memcpy(p.b, hth_rpc_peer(req)->b, sizeof(p.b));
+    } else if (hth_rpc_class(req) == HTH_PROBATION && from.family != 0) {
+        p.kind = PAYS_NETWORK;
+        p.b[0] = from.family;
+        memcpy(&p.b[1], from.ip, from.family == 4 ? 3 : 6);
+    } else {
+        p.kind = PAYS_INVITE;
+        memcpy(p.b, &invite, sizeof(invite));
+    }
+    return p;
+}
+
+static struct srv_peer *peer_find(const struct hth_server *s, const struct srv_payer *id)
+{
+    return hth_map_get(s->peers, id, sizeof(*id));
 }
 
 /* Remembers a peer that left. A full table drops the peer that left longest ago. */
@@ -47,13 +76,13 @@ static void gone_add(struct hth_server *s, const struct srv_peer *p)
 }
 
 /* Takes the finish tag of a peer that returns; 0 when it was not ahead, or was dropped. */
-static uint64_t gone_take(struct hth_server *s, const struct hth_peer_id *id)
+static uint64_t gone_take(struct hth_server *s, const struct srv_payer *id)
 {
     for (uint32_t i = 0, left = s->gone_count; left > 0; i++) {
         struct srv_gone *g = &s->gone[i];
         uint64_t tag = g->finish_tag;
         left -= tag > 0 ? 1 : 0;
-        if (tag > 0 && memcmp(g->id.b, id->b, sizeof(id->b)) == 0) {
+        if (tag > 0 && memcmp(&g->id, id, sizeof(*id)) == 0) {
             g->finish_tag = 0;
             s->gone_count--;
             return tag;
@@ -62,17 +91,24 @@ static uint64_t gone_take(struct hth_server *s, const struct hth_peer_id *id)
     return 0;
 }
 
-void hth_srv_peer_enter(struct srv_request *r, const struct hth_peer_id *id)
+void hth_srv_peer_enter(struct srv_request *r)
 {
     struct hth_server *s = r->server;
-    struct srv_peer *p = peer_find(s, id);
+    struct srv_payer id = payer_of(r->req);
+    struct srv_peer *p = peer_find(s, &id);
+    double members;
 
     if (p == NULL) {
         p = hth_new(struct srv_peer);
-        p->id = *id;
-        p->finish_tag = gone_take(s, id);
-        hth_map_put(s->peers, id->b, sizeof(id->b), p);
+        p->id = id;
+        p->probation = r->sender.probation;
+        p->finish_tag = gone_take(s, &id);
+        hth_map_put(s->peers, &p->id, sizeof(p->id), p);
+        s->probation += p->probation;
     }
+    members = (double)hth_map_count(s->peers) - s->probation;
+    r->tag_factor =
+        p->probation && members > 0 ? HTH_MAX(PROBATION_FACTOR * s->probation / members, 1.0) : 1;
     p->requests++;
     p->bytes_held += r->held_bytes;
     s->stats.bytes_held += r->held_bytes;
@@ -88,7 +124,8 @@ void hth_srv_peer_leave(struct srv_request *r)
     p->bytes_held -= r->held_bytes;
     if (--p->requests > 0)
         return;
-    hth_map_del(s->peers, p->id.b, sizeof(p->id.b));
+    hth_map_del(s->peers, &p->id, sizeof(p->id));
+    s->probation -= p->probation;
     if (hth_map_count(s->peers) > 0) {
         gone_add(s, p);
         hth_free(p);
@@ -108,16 +145,16 @@ void hth_srv_work_waits(struct srv_request *r, double cost)
     r->peer->cost_waiting += cost;
 }
 
-uint64_t hth_srv_tag_span(double cost)
+uint64_t hth_srv_tag_span(const struct srv_request *r, double cost)
 {
-    return (uint64_t)(cost / TAG_WORK);
+    return (uint64_t)(cost * r->tag_factor / TAG_WORK);
 }
 
 uint64_t hth_srv_start_tag(struct srv_request *r, double cost)
 {
     uint64_t tag = HTH_MAX(r->server->virtual_time, r->peer->finish_tag);
 
-    r->peer->finish_tag = tag + hth_srv_tag_span(cost) + 1;
+    r->peer->finish_tag = tag + hth_srv_tag_span(r, cost) + 1;
     return tag;
 }
 
@@ -126,10 +163,11 @@ bool hth_srv_shared(const struct hth_server *s)
     return hth_map_count(s->peers) > 1;
 }
 
-bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id, int64_t bytes,
+bool hth_srv_may_enter(const struct hth_server *s, const struct hth_rpc_request *req, int64_t bytes,
                        double cost, int64_t left_us)
 {
-    const struct srv_peer *p = peer_find(s, id);
+    const struct srv_payer id = payer_of(req);
+    const struct srv_peer *p = peer_find(s, &id);
     size_t peers = hth_map_count(s->peers) + (p == NULL ? 1 : 0);
     uint32_t width = hth_srv_width(s);
     double us_per_cost = s->ema_cost > 0 ? s->ema_us / s->ema_cost : 0;

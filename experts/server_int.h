@@ -22,18 +22,30 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 #include "experts/cache.h"
+#include "experts/canary.h"
 #include "experts/kept.h"
 #include "experts/message.h"
+#include "experts/ring.h"
 #include "experts/rows.h"
+#include "experts/senders.h"
 #include "experts/server.h"
 #include "experts/unsaved.h"
+#include "rpc/closed.h"
 
 struct srv_request;
 struct srv_expert;
 
-/* A peer with requests on this host (server_fair.c). */
+/* Peers that share one turn, and a bound of bytes (server_fair.c): the keys of an invite; of a
+ * network, for those on probation; in an open run, one peer. */
+struct srv_payer {
+    uint8_t kind;
+    uint8_t b[HTH_HASH_LEN];
+};
+
+/* A payer with requests on this host. */
 struct srv_peer {
-    struct hth_peer_id id;
+    struct srv_payer id;
+    bool probation;
     uint32_t requests;
     int64_t bytes_held;
     double cost_waiting;
@@ -43,7 +55,7 @@ struct srv_peer {
 /* A peer without requests whose finish tag is ahead of the virtual time. */
 #define SRV_GONE_MAX 256
 struct srv_gone {
-    struct hth_peer_id id;
+    struct srv_payer id;
     uint64_t finish_tag; /* 0: the place is free */
 };
 
@@ -71,10 +83,12 @@ struct srv_request {
     struct srv_request *prev, *next; /* all that are not finished */
     struct hth_rpc_request *req;     /* NULL once answered */
     struct srv_peer *peer;
+    double tag_factor; /* how much further apart its start tags are than its work */
     struct srv_part *parts;
     uint32_t parts_count, parts_left, parts_started;
     bool backward;
     bool keep; /* a forward whose rows a backward will name */
+    struct hth_sender_id sender;
     uint64_t list_hash;
     uint32_t rows_in_microbatch;
     uint32_t rows, d;
@@ -134,13 +148,22 @@ struct srv_expert {
     bool saving;  /* a checkpoint is being written */
     bool leaving; /* not in by_key; server_remove.c frees it */
     bool unsaved; /* its last save failed */
+    struct hth_ring ring;
+    struct hth_canary *canary;   /* NULL: none of this kind, or on a card */
+    int64_t paused_until_us;     /* its gradients are dropped */
+    struct hth_senders *senders; /* NULL: none sent a backward yet */
     uint64_t steps, rows_forward, rows_backward;
 };
 
 struct srv_segment {
     struct srv_part *part;
     uint32_t row0, rows; /* in the request's tensors */
-    enum hth_err status; /* written by the job */
+    uint32_t taken;      /* rows of a backward that may weigh */
+    double norm_max;     /* of a backward; 0: no bound */
+    enum hth_err status; /* these are written by the job */
+    uint32_t counted;    /* of `taken`: 0 where the norm is outlying */
+    double norm;         /* of the rows of a backward, before they are scaled */
+    float scale;         /* of dy */
 };
 
 enum srv_batch_kind { SRV_FORWARD, SRV_BACKWARD, SRV_STEP, SRV_LOAD };
@@ -151,7 +174,10 @@ struct srv_batch {
     uint32_t seg0, segs; /* in the job's segments */
     uint32_t rows;
     uint32_t rows_in_microbatch;
-    enum hth_err err; /* written by the job */
+    bool drops;  /* a step that only drops the gradients */
+    bool jumped; /* by the job: the canary saw a jump */
+    bool direct; /* these are written by the job: one segment, computed where it lies */
+    enum hth_err err;
     bool restored;
 };
 
@@ -177,6 +203,8 @@ struct srv_save {
     struct srv_expert *expert;
     struct hth_blob *blob;
     char *path;
+    int64_t copy_us; /* 0: without a copy */
+    uint64_t disk_bytes;
     enum hth_err err;
 };
 
@@ -206,6 +234,7 @@ struct hth_server {
     struct srv_request *requests;
     uint32_t requests_count;
     struct hth_map *peers; /* struct srv_peer by id */
+    uint32_t probation;    /* of these */
     uint64_t virtual_time; /* of the batch taken last */
     struct srv_gone gone[SRV_GONE_MAX];
     uint32_t gone_next, gone_count; /* the next place to write; places in use */
@@ -230,6 +259,7 @@ struct hth_server {
     struct hth_cache *cache;
     struct hth_kept *kept;
     uint64_t next_seq;
+    int64_t outlying_said_us;
     double cost_waiting;     /* of parts that are queued or run */
     double ema_us, ema_cost; /* decayed sums: their ratio is the speed */
     double ema_work_us, ema_rows;
@@ -255,19 +285,19 @@ void hth_srv_give_drop(struct hth_server *s);
 
 /* ---- server_fair.c ------------------------------------------------------------------------- */
 
-/* Counts the request and its bytes for its peer; leave when the request is freed. */
-void hth_srv_peer_enter(struct srv_request *r, const struct hth_peer_id *id);
+/* Counts the request and its bytes for its payer; leave when the request is freed. */
+void hth_srv_peer_enter(struct srv_request *r);
 void hth_srv_peer_leave(struct srv_request *r);
 /* Adds to the waiting work of the request's peer; `cost` may be negative. */
 void hth_srv_work_waits(struct srv_request *r, double cost);
 /* The start tag of the request's next part, which has this much work. */
 uint64_t hth_srv_start_tag(struct srv_request *r, double cost);
 /* The distance between the start tag and the end of this much work. */
-uint64_t hth_srv_tag_span(double cost);
+uint64_t hth_srv_tag_span(const struct srv_request *r, double cost);
 /* True if several peers have requests here. */
 bool hth_srv_shared(const struct hth_server *s);
 /* True if a request may wait: within the bytes, and done within left_us and queue_us_max. */
-bool hth_srv_may_enter(const struct hth_server *s, const struct hth_peer_id *id, int64_t bytes,
+bool hth_srv_may_enter(const struct hth_server *s, const struct hth_rpc_request *req, int64_t bytes,
                        double cost, int64_t left_us);
 
 /* ---- server_callers.c ---------------------------------------------------------------------- */
@@ -315,7 +345,7 @@ struct srv_expert *hth_srv_step_take(struct hth_server *s, const struct srv_devi
 /* Finds the first weights of that device to draw or read; _take takes them off the list. */
 struct srv_expert *hth_srv_load_next(struct hth_server *s, const struct srv_device *device);
 void hth_srv_load_take(struct hth_server *s, struct srv_expert *e);
-void hth_srv_step_done(struct srv_expert *e, enum hth_err err);
+void hth_srv_step_done(struct srv_expert *e, const struct srv_batch *b, enum hth_err err);
 void hth_srv_backward_done(struct srv_expert *e, uint32_t rows);
 /* Appends the expert to the list of weights to draw or read. */
 void hth_srv_load_later(struct srv_expert *e);

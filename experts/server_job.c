@@ -17,7 +17,8 @@
  * step. */
 #define BACKWARD_PAYS 4
 /* Delay of a retry when the lane's queue is full of other modules' jobs. */
-#define LANE_RETRY_US (10 * HTH_US_PER_MS)
+#define LANE_RETRY_US      (10 * HTH_US_PER_MS)
+#define OUTLYING_REPEAT_US (3600 * HTH_US_PER_S)
 
 /* ---- pools --------------------------------------------------------------------------------- */
 
@@ -187,6 +188,21 @@ static struct srv_batch *job_batch(struct srv_job *job, enum srv_batch_kind kind
     return b;
 }
 
+/* Decides how much of the expert's pooled gradient a backward's part may be. */
+static void bound_sender(struct srv_segment *seg)
+{
+    struct srv_part *part = seg->part;
+    struct srv_expert *e = part->expert;
+
+    seg->taken = seg->rows;
+    if (part->request->backward && e->server->opts.bound_senders && e->weights > 0) {
+        if (e->senders == NULL)
+            e->senders = hth_new(struct hth_senders);
+        seg->taken = hth_senders_take(e->senders, part->request->sender, seg->rows, &seg->norm_max);
+    }
+    seg->counted = seg->taken; /* jobs of a world of ghosts do not run */
+}
+
 static void add_segment(struct srv_job *job, struct srv_part *part, uint32_t rows)
 {
     if (job->segs_count == job->segs_capacity) {
@@ -195,6 +211,7 @@ static void add_segment(struct srv_job *job, struct srv_part *part, uint32_t row
     }
     job->segs[job->segs_count++] =
         (struct srv_segment){.part = part, .row0 = part->row0 + part->rows_started, .rows = rows};
+    bound_sender(&job->segs[job->segs_count - 1]);
     part->rows_started += rows;
 }
 
@@ -246,7 +263,8 @@ static void put_back(struct srv_pool *pool, struct srv_part *part, uint32_t rows
 {
     pool_unheap(pool);
     unlink_part(pool, part);
-    part->start_tag += hth_srv_tag_span(part->expert->flops_row[pool->backward] * rows);
+    part->start_tag +=
+        hth_srv_tag_span(part->request, part->expert->flops_row[pool->backward] * rows);
     link_by_tag(pool, part);
     pool->rows -= rows;
 }
@@ -306,7 +324,9 @@ static void take_batch(struct srv_job *job, struct srv_pool *pool)
 
 static void take_step(struct srv_job *job, struct srv_expert *e)
 {
-    job_batch(job, SRV_STEP, e);
+    struct srv_batch *b = job_batch(job, SRV_STEP, e);
+
+    b->drops = e->paused_until_us > hth_now_us(e->server->env);
     e->step_running = true;
     job->cost += COST_PER_WEIGHT_STEP * (double)e->weights;
     hth_job_add(&job->job, HTH_WORK_STEP, 12.0 * (double)e->weights, 1);
@@ -431,12 +451,49 @@ static void tell_applied(const struct srv_part *part)
         o->on_applied(o->arg, r->entry->key, sizeof(r->entry->key), (uint32_t)(part - r->parts));
 }
 
+/* Says so once an hour: an owner may want to revoke that peer's invite. */
+static void say_outlying(struct srv_expert *e, const struct srv_segment *seg)
+{
+    struct hth_server *s = e->server;
+    int64_t now = hth_now_us(s->env);
+    char text[HTH_PEER_SHORT_LEN];
+
+    const struct hth_rpc_request *req = seg->part->request->req;
+
+    if ((s->stats.parts_outlying++ > 0 && now - s->outlying_said_us < OUTLYING_REPEAT_US) ||
+        req == NULL)
+        return;
+    s->outlying_said_us = now;
+    HTH_LOG(s->env, HTH_WARN, HTH_SUB_EXPERT,
+            "%s: gradients of trainer %s (invite %llu) are %.3g times the most that is usual here: "
+            "they are answered, and weigh nothing",
+            hth_expert_uid_text(e->expert), hth_peer_id_short(hth_rpc_peer(req), text),
+            (unsigned long long)hth_rpc_invite(req), seg->norm / seg->norm_max);
+}
+
+static void tell_senders(struct srv_expert *e, const struct srv_segment *seg, enum hth_err status)
+{
+    struct hth_sender_id id = seg->part->request->sender;
+
+    if (status != HTH_OK) {
+        hth_senders_give_back(e->senders, id, seg->taken);
+        return;
+    }
+    hth_senders_saw(e->senders, id, seg->norm, seg->norm_max);
+    if (seg->norm_max <= 0 || seg->norm <= HTH_SENDERS_OUTLYING * seg->norm_max)
+        return;
+    hth_senders_give_back(e->senders, id, seg->taken);
+    say_outlying(e, seg);
+}
+
 static void segment_done(struct srv_batch *b, struct srv_segment *seg, enum hth_err err)
 {
     struct hth_server *s = b->expert->server;
     struct srv_part *part = seg->part;
     enum hth_err status = err != HTH_OK ? err : seg->status;
 
+    if (b->kind == SRV_BACKWARD && b->expert->senders != NULL)
+        tell_senders(b->expert, seg, status);
     if (status != HTH_OK) {
         part->status = status;
     } else if (b->kind == SRV_FORWARD) {
@@ -447,7 +504,7 @@ static void segment_done(struct srv_batch *b, struct srv_segment *seg, enum hth_
         b->expert->rows_backward += seg->rows;
         tell_applied(part);
         if (!s->dead)
-            hth_srv_backward_done(b->expert, seg->rows);
+            hth_srv_backward_done(b->expert, seg->counted);
     }
     part->rows_done += seg->rows;
     if (part->rows_done == part->rows)
@@ -468,7 +525,7 @@ static void batch_done(struct srv_job *job, struct srv_batch *b, enum hth_err er
         return;
     case SRV_STEP:
         e->step_running = false;
-        hth_srv_step_done(e, err != HTH_OK ? err : b->err);
+        hth_srv_step_done(e, b, err != HTH_OK ? err : b->err);
         break;
     case SRV_FORWARD:
         e->readers--;

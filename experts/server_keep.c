@@ -56,7 +56,7 @@ void hth_srv_backward_done(struct srv_expert *e, uint32_t rows)
 {
     struct hth_server *s = e->server;
 
-    if (e->weights == 0)
+    if (e->weights == 0 || rows == 0)
         return;
     if (e->pending_rows == 0)
         e->pending_since_us = hth_now_us(s->env);
@@ -67,11 +67,28 @@ void hth_srv_backward_done(struct srv_expert *e, uint32_t rows)
         arm_step_timer(s, s->opts.step_age_us);
 }
 
-void hth_srv_step_done(struct srv_expert *e, enum hth_err err)
+/* The owner has this time to look at it, and to roll back. */
+static void pause_steps(struct srv_expert *e)
 {
     struct hth_server *s = e->server;
 
-    if (err == HTH_OK) {
+    e->paused_until_us = hth_now_us(s->env) + s->opts.pause_us;
+    s->stats.pauses++;
+    HTH_LOG(s->env, HTH_ERROR, HTH_SUB_EXPERT,
+            "%s: its steps go against what its senders ask for: it takes none for %d minutes. If "
+            "it has learnt wrongly, end this host and start it with --roll-back 10m or 1h",
+            hth_expert_uid_text(e->expert), (int)(s->opts.pause_us / HTH_US_PER_S / 60));
+}
+
+void hth_srv_step_done(struct srv_expert *e, const struct srv_batch *b, enum hth_err err)
+{
+    struct hth_server *s = e->server;
+
+    if (err == HTH_OK && b->drops) {
+        /* Nothing changed. */
+    } else if (err == HTH_OK) {
+        if (b->jumped && !s->dead)
+            pause_steps(e);
         e->steps++;
         e->dirty = true;
         s->stats.steps++;
@@ -87,6 +104,8 @@ void hth_srv_step_done(struct srv_expert *e, enum hth_err err)
         return;
     }
     e->pending_rows = 0;
+    if (e->senders != NULL)
+        hth_senders_next_pool(e->senders);
 }
 
 /* Visits all experts of the host, once per step age. */
@@ -245,9 +264,9 @@ static void save_end(struct srv_save *save, enum hth_err err)
 static void write_run(struct hth_job *job)
 {
     struct srv_save *save = HTH_CONTAINER(job, struct srv_save, job);
-    const struct hth_span span = {save->blob, 0, save->blob->size};
 
-    save->err = hth_file_write(save->server->env, save->path, &span, 1);
+    save->err =
+        hth_ring_write(save->server->env, save->path, save->blob, save->copy_us, save->disk_bytes);
 }
 
 static void write_done(struct hth_job *job, enum hth_err err)
@@ -304,6 +323,9 @@ static bool save_start(struct hth_server *s, struct srv_expert *e)
     save->server = s;
     save->expert = e;
     save->path = hth_expert_path(s->checkpoint_dir, e->expert);
+    save->copy_us = hth_ring_due(&e->ring, hth_wall_us(s->env));
+    save->disk_bytes =
+        s->opts.disk_bytes_max > 0 ? HTH_MAX(s->opts.disk_bytes_max / s->experts_count, 1u) : 0;
     save->job = (struct hth_job){.lane = hth_srv_snapshot_lane(e),
                                  .run = snapshot_run,
                                  .done = snapshot_done,

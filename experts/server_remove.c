@@ -25,6 +25,8 @@ static void take_out(struct hth_server *s, uint32_t at)
     for (uint32_t i = 0; i < s->devices; i++)
         s->device[i].save_index -= s->device[i].save_index > at;
     hth_expert_free(e->expert);
+    hth_free(e->senders);
+    hth_canary_free(e->canary);
     hth_free(e);
 }
 
@@ -72,8 +74,7 @@ bool hth_srv_is_leaving(const struct hth_server *s, const struct hth_uid *uid)
     size_t len = key_of(uid, key);
 
     for (uint32_t i = 0; s->leaving > 0 && i < s->experts_count; i++)
-        if (s->experts[i]->leaving &&
-            key_of(hth_expert_uid(s->experts[i]->expert), other) == len &&
+        if (s->experts[i]->leaving && key_of(hth_expert_uid(s->experts[i]->expert), other) == len &&
             memcmp(key, other, len) == 0)
             return true;
     return false;

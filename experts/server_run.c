@@ -16,12 +16,16 @@
 #include "core/mem.h"
 #include "kernels/ops.h"
 
+/* The factor of rows that do not count. */
+#define UNCOUNTED 0x1p-40
+
 /* The rows of a batch: in the request and the reply themselves, or gathered in scratch. */
 struct rows {
     float *x, *dy, *out;
-    uint32_t count;   /* rows that go through the kernels */
-    uint32_t padding; /* the last of them are zeros that belong to no request */
-    void *block;      /* a card's gathered rows, which are not in its scratch; or NULL */
+    uint32_t count;     /* rows that go through the kernels */
+    uint32_t padding;   /* the last of them are zeros that belong to no request */
+    uint32_t uncounted; /* others that weigh nothing in the expert's gradient */
+    void *block;        /* a card's gathered rows, which are not in its scratch; or NULL */
     size_t block_bytes;
 };
 
@@ -74,6 +78,29 @@ static enum hth_err judge_norms(double norm_max, const struct srv_segment *seg, 
               norm_max))
             return HTH_E_NORM;
     return HTH_OK;
+}
+
+/* Decides how far a backward's dy is scaled down, so that its sender is no more of the expert's
+ * gradient than senders.h allows. Rows that do not count still need a dx: their factor is as good
+ * as 0, and can be divided by. */
+static void weigh(struct srv_segment *seg, const float *dy)
+{
+    const struct srv_request *r = seg->part->request;
+    double sumsq = hth_rows_sumsq(dy, (size_t)seg->rows * r->d), rows = HTH_MAX(seg->rows, 1u);
+    bool outlies;
+
+    seg->norm = r->rows_in_microbatch * sqrt(sumsq / rows);
+    outlies = seg->norm_max > 0 && seg->norm > HTH_SENDERS_OUTLYING * seg->norm_max;
+    seg->counted = outlies ? 0 : seg->taken;
+    seg->scale = (float)HTH_MAX(seg->counted / rows, UNCOUNTED);
+    if (seg->norm_max > 0 && seg->norm > seg->norm_max)
+        seg->scale *= (float)(seg->norm_max / seg->norm);
+}
+
+static void scale_rows(float *v, size_t count, float factor)
+{
+    for (size_t i = 0; factor != 1 && i < count; i++)
+        v[i] *= factor;
 }
 
 /* dy is NULL in a forward. */
@@ -144,10 +171,16 @@ static enum hth_err rows_gather(struct srv_job *job, struct hth_exec *ex, const 
         if (backward)
             hth_rows_to_f32(seg_bytes(seg, r->dy, r->dy_offset), r->dtype, seg->rows, d, dy);
         seg->status = judge(&job->server->opts, seg, x, dy);
-        if (seg->status == HTH_OK)
-            rows->count += seg->rows;
-        else
+        if (seg->status != HTH_OK) {
             zero_out(seg);
+            continue;
+        }
+        rows->count += seg->rows;
+        if (backward) {
+            weigh(seg, dy);
+            scale_rows(dy, seg->rows * d, seg->scale);
+            rows->uncounted += seg->rows - seg->counted;
+        }
     }
     return HTH_OK;
 }
@@ -155,25 +188,32 @@ static enum hth_err rows_gather(struct srv_job *job, struct hth_exec *ex, const 
 static void rows_scatter(struct srv_job *job, const struct srv_batch *b, const struct rows *rows)
 {
     size_t d = b->expert->d;
-    const float *from = rows->out;
+    float *from = rows->out;
 
     for (uint32_t i = 0; i < b->segs; i++) {
         struct srv_segment *seg = &job->segs[b->seg0 + i];
         if (seg->status != HTH_OK)
             continue;
+        if (b->kind == SRV_BACKWARD) /* dx is linear in dy: the sender gets that of what it sent */
+            scale_rows(from, seg->rows * d, 1 / seg->scale);
         hth_rows_from_f32(from, seg->part->request->dtype, seg->rows, d, seg_out(seg));
         from += seg->rows * d;
     }
 }
 
-static bool is_direct(const struct srv_job *job, const struct srv_batch *b)
+/* One segment of floats is computed where it lies, unless its dy is to be scaled. */
+static bool is_direct(struct srv_job *job, const struct srv_batch *b)
 {
-    const struct srv_request *r = job->segs[b->seg0].part->request;
-    size_t row_bytes = (size_t)r->d * sizeof(float);
+    struct srv_segment *seg = &job->segs[b->seg0];
+    const struct srv_request *r = seg->part->request;
 
     /* Kernels need rows aligned as floats, which any row of an aligned tensor is. */
-    return b->segs == 1 && r->dtype == HTH_F32 && r->x_offset % sizeof(float) == 0 &&
-           r->dy_offset % sizeof(float) == 0 && row_bytes > 0;
+    if (b->segs != 1 || r->dtype != HTH_F32 || r->x_offset % sizeof(float) != 0 ||
+        r->dy_offset % sizeof(float) != 0 || r->d == 0)
+        return false;
+    if (b->kind == SRV_BACKWARD)
+        weigh(seg, (const float *)(const void *)seg_bytes(seg, r->dy, r->dy_offset));
+    return b->kind == SRV_FORWARD || seg->scale == 1;
 }
 
 static uint32_t padded(const struct srv_batch *b, uint32_t rows)
@@ -201,6 +241,7 @@ static enum hth_err rows_upload(struct hth_exec *ex, const struct srv_batch *b,
 
     there->count = total;
     there->padding = total - here->count;
+    there->uncounted = here->uncounted;
     there->x = hth_exec_take(ex, bytes);
     there->out = hth_exec_take(ex, bytes);
     there->dy = here->dy != NULL ? hth_exec_take(ex, bytes) : NULL;
@@ -222,6 +263,7 @@ static enum hth_err compute_here(struct hth_exec *ex, const struct srv_batch *b,
     const struct hth_expert_pass call = {.expert = expert,
                                          .rows_in_microbatch = b->rows_in_microbatch,
                                          .padding = rows->padding,
+                                         .uncounted = rows->uncounted,
                                          .x = x,
                                          .dy = dy,
                                          .out = out};
@@ -259,24 +301,58 @@ static size_t batch_scratch(const struct srv_batch *b)
     uint32_t rows = padded(b, b->rows);
     size_t gathered = hth_exec_cost((size_t)rows * b->expert->d * sizeof(float));
 
+    if (b->kind == SRV_STEP && b->expert->canary != NULL)
+        return hth_expert_scratch_bytes(b->expert->expert, HTH_CANARY_ROWS, false);
     if (b->kind != SRV_FORWARD && b->kind != SRV_BACKWARD)
         return 0;
     return hth_expert_scratch_bytes(b->expert->expert, rows, b->kind == SRV_BACKWARD) +
            3 * gathered;
 }
 
+/* Shows the canary the rows of a backward that weigh. */
+static void show_canary(struct srv_job *job, const struct srv_batch *b, const struct rows *rows)
+{
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < b->segs && b->expert->canary != NULL; i++) {
+        const struct srv_segment *seg = &job->segs[b->seg0 + i];
+        if (seg->status != HTH_OK)
+            continue;
+        if (seg->counted > 0)
+            hth_canary_keep(b->expert->canary, seg->part->request->sender, seg->rows, rows->x + at,
+                            rows->dy + at);
+        at += (size_t)seg->rows * b->expert->d;
+    }
+}
+
+static enum hth_err step(struct srv_batch *b, struct hth_exec *ex)
+{
+    struct hth_expert *expert = b->expert->expert;
+
+    if (b->drops) {
+        hth_expert_drop(expert);
+        return HTH_OK;
+    }
+    HTH_TRY(hth_expert_step(expert, ex));
+    b->jumped = b->expert->canary != NULL && hth_canary_stepped(b->expert->canary, expert, ex);
+    return HTH_OK;
+}
+
 static enum hth_err run_rows(struct srv_job *job, struct hth_exec *ex, struct srv_batch *b)
 {
-    bool backward = b->kind == SRV_BACKWARD, direct = is_direct(job, b);
+    bool backward = b->kind == SRV_BACKWARD;
     struct rows rows = {0};
     enum hth_err err = HTH_OK;
 
-    if (direct)
+    b->direct = is_direct(job, b);
+    if (b->direct)
         rows_direct(job, &job->segs[b->seg0], backward, &rows);
     else
         HTH_GOTO(out, rows_gather(job, ex, b, &rows));
     HTH_GOTO(out, compute(ex, b, &rows));
-    if (!direct)
+    if (backward)
+        show_canary(job, b, &rows);
+    if (!b->direct)
         rows_scatter(job, b, &rows);
 out:
     hth_block_free(rows.block, rows.block_bytes);
@@ -338,7 +414,8 @@ static enum hth_err group_rows(struct kernel_group *g, uint32_t i)
     struct srv_batch *b = &g->batch[i];
     struct rows *here = &g->here[i], *there = &g->there[i];
 
-    if (is_direct(g->job, b))
+    b->direct = is_direct(g->job, b);
+    if (b->direct)
         rows_direct(g->job, &g->job->segs[b->seg0], b->kind == SRV_BACKWARD, here);
     else
         HTH_TRY(rows_gather(g->job, g->ex, b, here));
@@ -348,6 +425,7 @@ static enum hth_err group_rows(struct kernel_group *g, uint32_t i)
     g->call[g->calls_count++] =
         (struct hth_expert_pass){.expert = b->expert->expert,
                                  .rows_in_microbatch = b->rows_in_microbatch,
+                                 .uncounted = there->uncounted,
                                  .x = card_view(b, there->x, there->count),
                                  .dy = card_view(b, there->dy, there->count),
                                  .out = card_view(b, there->out, there->count)};
@@ -383,7 +461,7 @@ static void run_together(struct srv_job *job, struct hth_exec *ex, uint32_t firs
     err = err != HTH_OK ? err : synced;
     for (uint32_t i = 0; i < count; i++) {
         g->batch[i].err = err;
-        if (err == HTH_OK && !is_direct(job, &g->batch[i]))
+        if (err == HTH_OK && !g->batch[i].direct)
             rows_scatter(job, &g->batch[i], &g->here[i]);
         hth_block_free(g->here[i].block, g->here[i].block_bytes);
     }
@@ -428,7 +506,7 @@ static enum hth_err run_batch(struct hth_exec *ex, void *arg, uint32_t i)
     if (b->kind == SRV_LOAD)
         b->err = load(job, b);
     else if (b->kind == SRV_STEP)
-        b->err = hth_expert_step(b->expert->expert, ex);
+        b->err = step(b, ex);
     else
         b->err = run_rows(job, ex, b);
     hth_exec_release(ex, mark);

@@ -182,7 +182,7 @@ static enum hth_err backward_begin(struct hth_expert *expert, struct hth_exec *e
     HTH_TRY(check_rows(expert, c->x, c->x.rows));
     HTH_TRY(check_rows(expert, c->dy, c->x.rows));
     HTH_TRY(check_rows(expert, c->out, c->x.rows));
-    if (c->rows_in_microbatch == 0 || c->padding > c->x.rows)
+    if (c->rows_in_microbatch == 0 || c->padding + c->uncounted > c->x.rows)
         return HTH_E_RANGE;
     if (expert->params == NULL)
         return HTH_OK;
@@ -196,14 +196,18 @@ static enum hth_err backward_begin(struct hth_expert *expert, struct hth_exec *e
 static void backward_end(struct hth_expert *expert, const struct hth_expert_pass *c)
 {
     if (expert->params != NULL)
-        expert->pending.rows += c->x.rows - c->padding;
+        expert->pending.rows += c->x.rows - c->padding - c->uncounted;
 }
 
 enum hth_err hth_expert_backward(struct hth_expert *expert, struct hth_exec *ex,
                                  uint32_t rows_in_microbatch, struct hth_view x, struct hth_view dy,
                                  struct hth_view dx)
 {
-    const struct hth_expert_pass call = {expert, rows_in_microbatch, 0, x, dy, dx};
+    const struct hth_expert_pass call = {.expert = expert,
+                                         .rows_in_microbatch = rows_in_microbatch,
+                                         .x = x,
+                                         .dy = dy,
+                                         .out = dx};
 
     return hth_expert_backward_pass(ex, &call);
 }
@@ -267,6 +271,13 @@ out:
     expert->pending.rows = 0;
     hth_params_zero_grads(expert->params);
     return err;
+}
+
+void hth_expert_drop(struct hth_expert *expert)
+{
+    expert->pending.rows = 0;
+    if (expert->params != NULL)
+        hth_params_zero_grads(expert->params);
 }
 
 uint64_t hth_expert_steps(const struct hth_expert *expert)

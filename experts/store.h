@@ -87,6 +87,7 @@ struct hth_expert_pass {
     struct hth_expert *expert;
     uint32_t rows_in_microbatch; /* backward */
     uint32_t padding;            /* the last rows that are zeros and do not count */
+    uint32_t uncounted;          /* other rows that do not count: the caller has made dy tiny */
     struct hth_view x, dy, out;
 };
 /* hth_expert_backward of rows that may be padded. */
@@ -99,6 +100,8 @@ uint64_t hth_expert_pending_rows(const struct hth_expert *expert);
 /* One optimiser step from the pending gradients; does nothing when none are pending. A gradient
  * that is not finite is dropped: E_NOT_FINITE. */
 enum hth_err hth_expert_step(struct hth_expert *expert, struct hth_exec *ex) HTH_MUST;
+/* Forgets the pending gradients, without a step. Runs alone, as a step does. */
+void hth_expert_drop(struct hth_expert *expert);
 /* Steps done since the weights were drawn; survives checkpoints. */
 uint64_t hth_expert_steps(const struct hth_expert *expert);
 float hth_expert_lr(const struct hth_expert *expert);

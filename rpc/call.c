@@ -480,10 +480,9 @@ void hth_rpc_call_on_complete(struct rpc_conn *c, struct hth_frame *f)
     struct hth_rpc *rpc = c->rpc;
     struct hth_rpc_call *call = c->slots[c->rx_slot - 1].call;
     enum hth_err body_err = c->rx_err;
-    uint64_t held = c->rx_held;
+    uint64_t held = hth_rpc_conn_body_done(c);
     /* A reply that is too late for its call still measures the peer's round trip. */
     hth_rpc_peer_observe_rtt(c->peer, hth_now_us(rpc->env) - c->slots[c->rx_slot - 1].sent_us);
-    c->rx_held = 0;
     slot_give(c, c->rx_slot - 1);
     c->rx_slot = 0;
     c->had_verdict = true;

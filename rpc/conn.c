@@ -21,6 +21,10 @@
 #define PING_SELDOM 6
 /* Period of the sweep over quiet connections without pings and idle ends, before it is halved. */
 #define QUIET_SWEEP_US (120 * HTH_US_PER_S)
+/* A body that has taken so long, and needs as long again, is slow. */
+#define SLOW_BODY_S 2.0
+/* Bodies that take less were in a buffer. */
+#define LINE_SEEN_S 0.2
 /* Period in which the grants of standing connections are judged again. */
 #define GRANTS_US (10 * HTH_US_PER_S)
 
@@ -420,6 +424,69 @@ static void on_goodbye(struct rpc_conn *c, const struct hth_frame_msg *m)
 
 /* ---- receiving ----------------------------------------------------------------------------- */
 
+/* How long the rest of this connection's body will take, at the speed of the window in which stalls
+ * are measured: most of a body may have come quickly. */
+static double body_left_s(const struct rpc_conn *c, double age_s)
+{
+    double window_s = (double)(hth_now_us(c->rpc->env) - c->rx_window_us) / 1e6;
+    double arrived = (double)(c->rx_bytes - c->body_from);
+    bool recent = window_s >= SLOW_BODY_S;
+    double came = recent ? (double)(c->rx_bytes - c->rx_window_bytes) : arrived;
+
+    return HTH_MAX((double)c->rx_held - arrived, 0.0) * (recent ? window_s : age_s) /
+           HTH_MAX(came, 1.0);
+}
+
+/* The process's budget is used up: drops the connection whose unfinished body would hold the most
+ * bytes for the longest. Strangers who begin large bodies and do not send them must not keep
+ * others out. False: there is none that is slow. */
+static bool drop_slowest(struct hth_rpc *rpc, const struct rpc_conn *except)
+{
+    struct rpc_conn *worst = NULL;
+    double most = 0;
+
+    for (struct rpc_link *n = rpc->conns.next; n != &rpc->conns; n = n->next) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
+        double age_s = (double)(hth_now_us(rpc->env) - c->body_us) / 1e6;
+        double left_s = c->rx_held > 0 && c != except ? body_left_s(c, age_s) : 0;
+        if (age_s < SLOW_BODY_S || left_s < SLOW_BODY_S || left_s * (double)c->rx_held <= most)
+            continue;
+        most = left_s * (double)c->rx_held;
+        worst = c;
+    }
+    if (worst == NULL)
+        return false;
+    hth_rpc_conn_kill(worst, HTH_E_TIMEOUT,
+                      "its body arrives slowly, and others need the memory that it holds", true);
+    return true;
+}
+
+static enum hth_err body_new(struct rpc_conn *c, size_t len, struct hth_blob **out)
+{
+    struct hth_rpc *rpc = c->rpc;
+    enum hth_err err;
+
+    if (hth_fault(rpc->env, "rpc.body"))
+        return HTH_E_NO_MEMORY;
+    do
+        err = hth_env_blob_new(rpc->env, len, rpc->opts.budget, out);
+    while (err == HTH_E_BUDGET && drop_slowest(rpc, c));
+    return err;
+}
+
+uint64_t hth_rpc_conn_body_done(struct rpc_conn *c)
+{
+    uint64_t held = c->rx_held;
+    double took_s = (double)(hth_now_us(c->rpc->env) - c->body_us) / 1e6;
+
+    /* A quick one was in a buffer, and says nothing of the line. */
+    if (held > 0 && took_s >= LINE_SEEN_S)
+        c->line =
+            c->line > 0 ? c->line + ((double)held / took_s - c->line) / 4 : (double)held / took_s;
+    c->rx_held = 0;
+    return held;
+}
+
 enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted)
 {
     struct hth_rpc *rpc = c->rpc;
@@ -427,11 +494,11 @@ enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted)
     struct hth_blob *blob;
     enum hth_err err = wanted ? hth_budget_take(&c->peer->held, len) : HTH_E_CANCELED;
     if (err == HTH_OK) {
-        err = hth_fault(rpc->env, "rpc.body")
-                  ? HTH_E_NO_MEMORY
-                  : hth_env_blob_new(rpc->env, len, rpc->opts.budget, &blob);
+        err = body_new(c, len, &blob);
         if (err == HTH_OK) {
             c->rx_held = len;
+            c->body_us = hth_now_us(rpc->env);
+            c->body_from = c->rx_bytes;
             hth_frame_parser_body_take(&c->parser, blob);
             return HTH_OK;
         }
@@ -636,6 +703,17 @@ static uint64_t progress_min(uint64_t held)
     return HTH_MAX(held / HTH_RPC_STALL_WINDOWS_MAX, (uint64_t)HTH_RPC_PROGRESS_BYTES_MIN);
 }
 
+/* Any body may take some windows; more only at the speed of a slow line, or at an eighth of what
+ * this peer's earlier bodies came with. */
+static bool body_late(const struct rpc_conn *c, int64_t now)
+{
+    double speed = HTH_MAX((double)HTH_RPC_LINE_BYTES_MIN, c->line / 8);
+    double most_us = HTH_RPC_BODY_WINDOWS * (double)c->rpc->opts.stall_timeout_us +
+                     (double)c->rx_held / speed * 1e6;
+
+    return c->rx_held > 0 && (double)(now - c->body_us) > most_us;
+}
+
 /* A frame that was begun must continue. */
 static bool rx_stalled(struct rpc_conn *c, int64_t now)
 {
@@ -733,6 +811,11 @@ static void conn_check(struct hth_rpc *rpc, struct rpc_conn *c)
         return;
     if (rx_stalled(c, now)) {
         hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "the peer began a frame and did not continue it", true);
+        return;
+    }
+    if (body_late(c, now)) {
+        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "a body took far longer than this peer's line needs",
+                          true);
         return;
     }
     if (tx_stalled(c, now) || reply_stalled(c, now)) {

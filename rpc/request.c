@@ -345,9 +345,8 @@ void hth_rpc_request_on_complete(struct rpc_conn *c)
     struct hth_rpc *rpc = c->rpc;
     struct hth_rpc_request *req = c->rx_req;
     req->frame = c->parser.frame;
-    req->held = c->rx_held;
+    req->held = hth_rpc_conn_body_done(c);
     c->parser.frame = NULL;
-    c->rx_held = 0;
     c->rx_req = NULL;
     c->active_us = hth_now_us(rpc->env);
     rpc_list_push(&c->requests, &req->node);

@@ -185,6 +185,9 @@ struct rpc_conn {
     int64_t opened_us;
     uint64_t ping_id;
     uint64_t nudge_bytes; /* sent, ever, at the last nudge */
+    int64_t body_us;      /* when the body being received began */
+    uint64_t body_from;   /* rx_bytes then */
+    double line;          /* bytes a second of its bodies, moving average; 0: not known */
     int64_t rx_window_us, tx_window_us;
     uint64_t rx_window_bytes, rx_window_frames, tx_window_bytes;
     int64_t goodbye_us;
@@ -370,6 +373,9 @@ void hth_rpc_conn_unpin(struct rpc_conn *c);
 /* Allocates the body of the frame being received, or skips it: rx_err is the reason. Errors break
  * the connection. */
 enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted) HTH_MUST;
+/* The body being received is complete, or dropped. Returns its bytes of peer->held, which the
+ * caller has from now on. */
+uint64_t hth_rpc_conn_body_done(struct rpc_conn *c);
 /* Updates whether work is under way. Busy connections are checked every period; quiet ones, of
  * which there may be thousands, only by a slow sweep over all. */
 void hth_rpc_conn_settle(struct rpc_conn *c);

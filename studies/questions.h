@@ -11,6 +11,7 @@ int hth_sim_mixing_verb(int argc, char **argv);
 int hth_sim_collab_verb(int argc, char **argv);
 int hth_sim_cuts_verb(int argc, char **argv);
 int hth_sim_arrivals_verb(int argc, char **argv);
+int hth_sim_hostile_verb(int argc, char **argv);
 int hth_sim_keys_verb(int argc, char **argv);
 int hth_sim_shares_verb(int argc, char **argv);
 int hth_sim_run_verb(int argc, char **argv);

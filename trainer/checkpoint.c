@@ -264,14 +264,25 @@ static enum hth_err keep_step(struct hth_trainer *t)
     return err;
 }
 
+/* Each file may take its part of the bound, by size. */
+static enum hth_err write_newest(struct hth_trainer *t, const char *path, struct hth_blob *bytes)
+{
+    double all = (double)t->ckpt.bytes->size, most = (double)t->opts.disk_bytes_max;
+
+    for (uint32_t i = 0; i < t->ckpt.experts.count; i++)
+        all += (double)t->ckpt.experts.file[i].bytes->size;
+    return hth_ring_write(t->env, path, bytes, t->ckpt.copy_us,
+                          (uint64_t)ceil(most * ((double)bytes->size / all)));
+}
+
 static enum hth_err write_files(struct hth_trainer *t)
 {
     HTH_TRY(keep_longer(t));
     if (t->ckpt.dir != NULL)
         HTH_TRY(keep_step(t));
     for (uint32_t i = 0; i < t->ckpt.experts.count; i++)
-        HTH_TRY(write_whole(t, t->ckpt.experts.file[i].path, t->ckpt.experts.file[i].bytes));
-    return write_whole(t, t->checkpoint_path, t->ckpt.bytes);
+        HTH_TRY(write_newest(t, t->ckpt.experts.file[i].path, t->ckpt.experts.file[i].bytes));
+    return write_newest(t, t->checkpoint_path, t->ckpt.bytes);
 }
 
 static void write_run(struct hth_work *work)
@@ -309,6 +320,7 @@ static void take_done(struct hth_work *work, enum hth_err err)
         ended(t, err);
         return;
     }
+    t->ckpt.copy_us = hth_ring_due(&t->ckpt.ring, hth_wall_us(t->env));
     t->ckpt.write.run = write_run;
     t->ckpt.write.done = write_done;
     t->ckpt.write.job.bytes_moved = (double)t->ckpt.bytes->size;

@@ -148,6 +148,7 @@ struct hth_trainer_opts {
     const char *checkpoint_path;  /* NULL: none */
     const char *run_text;         /* the run file, for checkpoints; borrowed; NULL: none */
     uint64_t checkpoint_every;    /* in updates; 0: only in hth_trainer_stop */
+    uint64_t disk_bytes_max;      /* of the checkpoint and its copies (experts/ring.h); 0: none */
     /* Checkpoints that stay (saved.h), besides the best; 0: none. Then each evaluation begins with
      * one, so that the best is there. */
     uint32_t keep;

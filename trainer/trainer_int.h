@@ -26,6 +26,7 @@
 
 #include "averaging/codec.h"
 #include "averaging/state.h"
+#include "experts/ring.h"
 #include "experts/unsaved.h"
 #include "trainer/saved.h"
 #include "trainer/pass.h"
@@ -86,6 +87,8 @@ struct hth_ckpt {
     bool judge;                         /* an evaluation waits to be compared with the best */
     struct hth_eval_result judged;      /* it */
     struct hth_unsaved unsaved;
+    struct hth_ring ring; /* of all its files together, so that their copies are of one moment */
+    int64_t copy_us;      /* 0: this one without a copy */
     enum hth_err err;
 };
 

@@ -168,7 +168,8 @@ static void body_budget_is_a_bounded_quarter_of_memory(void **state)
     assert_true(hth_cli_bodies_bytes(4 * least + 4) == least + 1);
     assert_true(hth_cli_bodies_bytes(4 * least) == least);
     assert_true(hth_cli_bodies_bytes(4 * least - 4) == least);
-    assert_true(hth_cli_bodies_bytes(0) == least);
+    assert_true(hth_cli_bodies_bytes(1) == least);
+    assert_true(hth_cli_bodies_bytes(0) == HTH_APP_BODIES_BYTES_UNKNOWN);
 }
 
 int main(void)

@@ -36,7 +36,10 @@ static void server_gets_rows_and_microseconds(void **state)
     assert_int_equal(o.step_age_us, 2500000);
     assert_int_equal(o.batch_rows_max, 77);
     assert_true(o.grad_norm_max == 8);
-    assert_int_equal(o.microbatch_rows_max, HTH_MICRO_BATCH_MAX * 32); /* blocks of 32 rows */
+    /* 16 times the run file's micro-batch, in blocks of 32 rows. */
+    assert_int_equal(o.microbatch_rows_max, 16 * run->train.rows * 32);
+    run->train.rows = HTH_MICRO_BATCH_MAX;
+    assert_int_equal(hth_config_rows_max(run), HTH_MICRO_BATCH_MAX);
     hth_runfile_free(run);
 }
 

@@ -318,6 +318,32 @@ static void keep_line(void *arg, const char *line, size_t len)
     snprintf(said, sizeof(said), "%.*s", (int)len, line);
 }
 
+/* A peer whose clock is ahead is told so; one whose clock is right, or behind, is not. */
+static void clock_that_is_ahead_is_told(void **state)
+{
+    static const int64_t boot_skews[] = {0, -2 * S, 2 * S, -5 * S};
+    struct hth_census *census;
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(boot_skews); i++) {
+        begin(boot_skews[i]);
+        announce("net");
+        struct hth_log *log = &hth_node_env(fx.newcomer)->log;
+        memset(log->level, HTH_WARN, sizeof(log->level));
+        log->sink = keep_line;
+        said[0] = '\0';
+        assert_ok(
+            hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), "net", &census));
+        hth_census_log(census);
+        hth_world_run_for(fx.world, 300 * S);
+        if (boot_skews[i] > -3 * S)
+            assert_string_equal(said, "");
+        else
+            assert_non_null(strstr(said, "clock is 5.0 s ahead of the other peers'"));
+        hth_census_free(census);
+        end();
+    }
+}
+
 static void census_lists_roles_and_layers(void **state)
 {
     struct hth_census *census;
@@ -588,6 +614,7 @@ int main(void)
         cmocka_unit_test(join_names_closed_udp),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(the_newest_of_expired_beacons_is_remembered),
+        cmocka_unit_test(clock_that_is_ahead_is_told),
         cmocka_unit_test(census_lists_roles_and_layers),
         cmocka_unit_test(census_counts_all_networks),
         cmocka_unit_test(peer_cache_loads_newest_first),

@@ -49,6 +49,7 @@ static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     opts.network = "test";
     opts.listen = &addr;
     opts.budget = h->budget;
+    opts.admission = h->admission;
     assert_ok(hth_rpc_new(env, &opts, &h->rpc));
     h->opts.on_expert = on_expert;
     h->opts.arg = h;
@@ -120,8 +121,44 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
     c->host_failed += err != HTH_OK ? 1 : 0;
 }
 
+static enum hth_err admit(void *arg, const struct hth_peer_id *peer, const void *creds, size_t len,
+                          struct hth_grant *out)
+{
+    (void)arg;
+    (void)peer;
+    *out = (struct hth_grant){.roles = HTH_MAY_ALL, .until_us = INT64_MAX};
+    if (len != sizeof(out->serial) + 1)
+        return HTH_E_NOT_ADMITTED;
+    memcpy(&out->serial, creds, sizeof(out->serial));
+    out->class = ((const uint8_t *)creds)[sizeof(out->serial)];
+    return HTH_OK;
+}
+
+static enum hth_err holds(void *arg, const struct hth_grant *grant)
+{
+    (void)arg;
+    (void)grant;
+    return HTH_OK;
+}
+
+struct hth_admission admission_of(uint64_t serial, enum hth_member_class class)
+{
+    struct hth_admission a = {.admit = admit, .holds = holds, .creds_len = sizeof(serial) + 1};
+
+    memcpy(a.creds, &serial, sizeof(serial));
+    a.creds[sizeof(serial)] = (uint8_t) class;
+    return a;
+}
+
 void caller_start(struct swarm_caller *c, struct hth_world *w, const char *name,
                   const struct hth_expert_client_opts *opts)
+{
+    caller_start_as(c, w, name, opts, NULL);
+}
+
+void caller_start_as(struct swarm_caller *c, struct hth_world *w, const char *name,
+                     const struct hth_expert_client_opts *opts,
+                     const struct hth_admission *admission)
 {
     struct hth_expert_client_opts client = HTH_EXPERT_CLIENT_OPTS_INIT;
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
@@ -134,6 +171,7 @@ void caller_start(struct swarm_caller *c, struct hth_world *w, const char *name,
     c->node = hth_world_node(w, name, NULL);
     c->env = hth_node_env(c->node);
     rpc.network = "test";
+    rpc.admission = admission;
     rpc.timeout_min_us = 2 * HTH_US_PER_S;
     assert_ok(hth_rpc_new(c->env, &rpc, &c->rpc));
     assert_ok(hth_expert_client_new(c->env, c->rpc, &client, &c->client));

@@ -20,9 +20,10 @@ struct swarm_host {
     struct hth_rpc *rpc;
     struct hth_server *server;
     struct hth_server_opts opts;
-    struct hth_expert_opts expert;     /* host_add sets its uid */
-    struct hth_budget *budget;         /* of its endpoint; may be NULL */
-    uint32_t layer_first, layer_count; /* experts ffn0.first .. on every boot */
+    struct hth_expert_opts expert;         /* host_add sets its uid */
+    struct hth_budget *budget;             /* of its endpoint; may be NULL */
+    const struct hth_admission *admission; /* NULL: the run is open */
+    uint32_t layer_first, layer_count;     /* experts ffn0.first .. on every boot */
     uint32_t loaded, restored, failed;
     enum hth_err failed_err;
     bool drained;
@@ -49,6 +50,12 @@ struct swarm_caller {
 
 void caller_start(struct swarm_caller *c, struct hth_world *w, const char *name,
                   const struct hth_expert_client_opts *opts);
+/* The same in a closed run. */
+void caller_start_as(struct swarm_caller *c, struct hth_world *w, const char *name,
+                     const struct hth_expert_client_opts *opts,
+                     const struct hth_admission *admission);
+/* A peer with such an admission is in, by that invite and class; all others are not. */
+struct hth_admission admission_of(uint64_t serial, enum hth_member_class class);
 void caller_stop(struct swarm_caller *c);
 
 /* The reply of a raw call, for requests that the client would never send. */

@@ -15,6 +15,7 @@
 #define MINUTE   (60 * HTH_US_PER_S)
 
 struct arena {
+    struct hth_admission host, caller[3]; /* none: the run is open */
     struct hth_world *w;
     struct swarm_host h;
     struct swarm_caller c[3];
@@ -32,10 +33,12 @@ static void arena_open(struct arena *t)
     t->h.layer_count = 3;
     t->h.opts.batch_rows_max = ROWS;
     t->h.opts.job_flops_min = 0; /* one batch a job */
+    t->h.admission = t->host.creds_len > 0 ? &t->host : NULL;
     host_start(&t->h, t->w, "host");
     t->x = normals(1, ROWS * D);
     for (int i = 0; i < 3; i++)
-        caller_start(&t->c[i], t->w, names[i], NULL);
+        caller_start_as(&t->c[i], t->w, names[i], NULL,
+                        t->host.creds_len > 0 ? &t->caller[i] : NULL);
     a.x = t->x;
     for (int i = 0; i < 3; i++) { /* connects, and lets the host measure its speed */
         ask_wait(t->w, &t->c[i], &t->h, &a, &warm);
@@ -284,6 +287,50 @@ static void more_peers_than_remembered_are_served(void **state)
     arena_close(&t);
 }
 
+/* All three have work waiting for 16 batches. Returns in `done` how many batches each got. */
+static void share(struct arena *t, uint32_t done[3])
+{
+    enum { N = 24, BATCHES = 16 };
+    static struct answer out[3][N];
+    t->host = admission_of(99, HTH_MEMBER);
+    t->h = host_init();
+    t->h.opts.queue_us_max = MINUTE;
+    arena_open(t);
+    for (int who = 0; who < 3; who++) { /* the first is there before the others */
+        for (uint32_t i = 0; i < N; i++)
+            send(t, who, (uint32_t)who, ROWS, &out[who][i]);
+        hth_world_run_for(t->w, BATCH_US / 8);
+    }
+    hth_world_run_for(t->w, BATCHES * BATCH_US);
+    for (int who = 0; who < 3; who++)
+        done[who] = count_ok(out[who], N);
+    for (int who = 0; who < 3; who++)
+        finish(t, out[who], N);
+    arena_close(t);
+}
+
+static void keys_of_an_invite_share_its_turn(void **state)
+{
+    struct arena t = {.caller = {admission_of(5, HTH_MEMBER), admission_of(6, HTH_MEMBER),
+                                 admission_of(6, HTH_MEMBER)}};
+    uint32_t done[3];
+    (void)state;
+    share(&t, done);
+    assert_in_range(done[0], 7, 9);
+    assert_in_range(done[1] + done[2], 7, 9);
+}
+
+static void probation_gets_an_eighth_beside_members(void **state)
+{
+    struct arena t = {.caller = {admission_of(5, HTH_MEMBER), admission_of(6, HTH_PROBATION),
+                                 admission_of(6, HTH_PROBATION)}};
+    uint32_t done[3];
+    (void)state;
+    share(&t, done);
+    assert_in_range(done[1] + done[2], 1, 3);
+    assert_in_range(done[0], 12, 15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +341,8 @@ int main(void)
         cmocka_unit_test(shares_are_equal_in_work),
         cmocka_unit_test(peer_leaves_bytes_for_others),
         cmocka_unit_test(more_peers_than_remembered_are_served),
+        cmocka_unit_test(keys_of_an_invite_share_its_turn),
+        cmocka_unit_test(probation_gets_an_eighth_beside_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,6 +97,20 @@ static void test_local_experts_are_kept_as_a_host_keeps_them(void **state)
     struct proc *third = train_local(&t, dir, "--resume");
     assert_int_equal(proc_wait(third), 1);
     proc_must_say(third, "its expert ffn0.1.2 can't be loaded from ");
+
+    /* The copies that the first save left have it. The file is one of a killed process. */
+    const char *left = "run/experts/ffn0.1.2.safetensors.tmp-4194305-1";
+    place_write(p, left, "half", 4);
+    struct proc *fourth = train_local(&t, dir, "--roll-back=9h");
+    assert_int_equal(proc_wait(fourth), 2);
+    proc_must_say(fourth, "no copy in ");
+    proc_must_say(fourth, "removed 1 unfinished files of processes that were killed");
+    assert_false(place_exists(p, left));
+    struct proc *fifth = train_local(&t, dir, "--roll-back=10ms");
+    assert_int_equal(proc_wait(fifth), 0);
+    proc_must_say(fifth, "rolled back 9 checkpoints, to what they held ");
+    proc_must_say(fifth, place_text(p, "continuing %s/trunk.safetensors from update ", dir));
+    assert_true(place_exists(p, "run/trunk.safetensors.undone"));
     place_end(p);
 }
 

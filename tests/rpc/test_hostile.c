@@ -367,6 +367,85 @@ static void slow_link_is_tolerated(void **state)
     stop();
 }
 
+/* A peer that moves just enough to be no stall may not hold a small body for minutes. */
+static void body_of_minutes_is_dropped(void **state)
+{
+    static uint8_t body[300];
+    (void)state;
+    start();
+    connect_bad(true);
+    raw_request(&bad, 1, METHOD_ECHO, "x", 1, 64 << 10);
+    int64_t from = hth_world_now_us(w);
+    for (int i = 0; i < 200 && !bad.closed; i++) {
+        raw_bytes(&bad, body, sizeof(body));
+        hth_world_run_for(w, HTH_US_PER_S);
+    }
+    assert_true(bad.closed);
+    assert_in_range(bad.closed_us - from, 119 * HTH_US_PER_S, 130 * HTH_US_PER_S);
+    stop();
+}
+
+static void call_floats(uint64_t count, struct swarm_verdict *out)
+{
+    struct hth_rpc_target to = member_target(&server);
+    struct hth_tensor t = {.dtype = HTH_F32, .ndim = 1, .dim = {count}};
+    struct hth_rpc_call_opts o = {.method = METHOD_ECHO,
+                                  .timeout_us = HTH_US_PER_S,
+                                  .body = {.tensors = &t, .tensor_count = 1}};
+    t.blob = hth_blob_try_new(count * sizeof(float));
+    memset(t.blob->data, 0, t.blob->size);
+    out->env = good.env;
+    assert_ok(hth_rpc_call(good.rpc, &to, &o, on_verdict, out, NULL));
+    hth_blob_unref(t.blob);
+}
+
+/* Ten strangers begin bodies that together are more than the endpoint's budget. They send all but
+ * the end of them, or a little every second, and an honest call with a body is answered. */
+static void slow_bodies_make_room(void **state)
+{
+    enum { STRANGERS = 10, BODY = 1 << 20, SENT = BODY * 63 / 64 };
+    static uint8_t body[SENT];
+    struct swarm_raw stranger[STRANGERS];
+    (void)state;
+    for (int trickles = 0; trickles < 2; trickles++) {
+        struct hth_rpc_opts opts = small_opts();
+        struct hth_budget budget;
+        start();
+        hth_budget_init(&budget, 4 * BODY, NULL);
+        opts.body_bytes_max = BODY;
+        opts.request_credit_bytes = opts.reply_credit_bytes = opts.peer_bytes_max = 2 * BODY;
+        opts.budget = &budget;
+        member_stop(&server);
+        member_start(&server, w, "narrow", opts);
+        memset(stranger, 0, sizeof(stranger));
+        for (int i = 0; i < STRANGERS; i++) {
+            raw_dial(&stranger[i], hth_node_env(hth_world_node(w, "stranger", NULL)), &server.addr);
+            hth_world_run_for(w, 100000);
+            raw_hello(&stranger[i]);
+            hth_world_run_for(w, 100000);
+            raw_request(&stranger[i], 1, METHOD_ECHO, "x", 1, BODY);
+            raw_bytes(&stranger[i], body, trickles != 0 ? 1000 : SENT);
+            hth_world_run_for(w, 10000);
+        }
+        for (int second = 0; second < 5; second++) {
+            hth_world_run_for(w, HTH_US_PER_S);
+            for (int i = 0; i < STRANGERS && trickles != 0; i++)
+                if (!stranger[i].closed)
+                    raw_bytes(&stranger[i], body, 10000);
+        }
+        assert_true(hth_budget_used(&budget) > 2 * BODY && hth_budget_used(&budget) <= 4 * BODY);
+        for (int i = 0; i < 4; i++) {
+            call_floats(BODY / 16, &v[i]);
+            await(w, &v[i]);
+            assert_int_equal(v[i].err, HTH_OK);
+        }
+        for (int i = 0; i < STRANGERS; i++)
+            raw_clear(&stranger[i]);
+        stop();
+        assert_int_equal(hth_budget_used(&budget), 0);
+    }
+}
+
 static void missing_hello_times_out(void **state)
 {
     (void)state;
@@ -645,6 +724,8 @@ int main(void)
         cmocka_unit_test(request_without_time_is_refused),
         cmocka_unit_test(header_of_one_byte_a_minute_is_dropped),
         cmocka_unit_test(trickling_body_is_dropped),
+        cmocka_unit_test(body_of_minutes_is_dropped),
+        cmocka_unit_test(slow_bodies_make_room),
         cmocka_unit_test(larger_body_must_arrive_faster),
         cmocka_unit_test(slow_link_is_tolerated),
         cmocka_unit_test(missing_hello_times_out),

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_knocks.c: 10,000 strangers connect to a host of a closed run: TLS, a HELLO without a pass,
+ * the refusal. Each costs the host at most a millisecond of processor time. Then four keys come as
+ * fast as they can while a member trains: its calls take at most twice as long, on average.
+ */
+#define _GNU_SOURCE
+#include "integration/toy.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define KNOCKERS   4
+#define KNOCKS     500 /* of each, in a round */
+#define ROUNDS     5
+#define MS_EACH    1.0
+#define SLICE_US   (8 * INT64_C(1000000))
+#define RATE_LEAST 0.5
+
+/* Makes the owner's key, names it in the run file, and invites one person. */
+static const char *close_run(struct toy *t)
+{
+    struct place *p = t->place;
+    size_t len, lines_len, text_len;
+    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, "owner"));
+    assert_int_equal(proc_wait(init), 0);
+    char *run = place_read(t->run, &len), *lines = place_read(init->out, &lines_len);
+    run = realloc(run, len + lines_len);
+    assert_non_null(run);
+    memcpy(run + len, lines, lines_len);
+    place_write(p, "run.yaml", run, len + lines_len);
+    free(lines);
+    free(run);
+    struct proc *invite =
+        START(p, "invite", "owner", "invite", "--dir", place_path(p, "owner"), "--run", t->run,
+              "--name", "ana", "--roles", "train,serve", "--address", t->addr[1]);
+    assert_int_equal(proc_wait(invite), 0);
+    char *text = place_read(invite->out, &text_len);
+    place_write(p, "ana.invite", text, text_len);
+    free(text);
+    return place_text(p, "@%s/ana.invite", p->root);
+}
+
+/* Milliseconds of processor time that a process has used. */
+static double cpu_ms(const struct proc *proc)
+{
+    char path[64], text[1024];
+    unsigned long user = 0, kernel = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)proc->pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof(text), f));
+    fclose(f);
+    /* The name, in parentheses, may hold anything; utime is the 14th field. */
+    const char *rest = strrchr(text, ')');
+    assert_non_null(rest);
+    assert_int_equal(
+        sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel), 2);
+    return (double)(user + kernel) * 1000.0 / (double)sysconf(_SC_CLK_TCK);
+}
+
+static void knock(struct toy *t, unsigned count, struct proc *out[KNOCKERS])
+{
+    struct place *p = t->place;
+    for (int i = 0; i < KNOCKERS; i++) {
+        const char *const args[] = {
+            "-n", "19", HTH_TEST_KNOCKER, "toy", t->addr[2], place_text(p, "%u", count), NULL};
+        out[i] = place_start_program(p, "/usr/bin/nice", "knocker", args);
+    }
+}
+
+/* Updates in a slice of time. */
+static double rate(struct toy *t)
+{
+    int64_t from = place_now_us();
+    double before = toy_step(t, "trainer");
+    while (place_now_us() - from < SLICE_US)
+        usleep(50000);
+    return (toy_step(t, "trainer") - before) * 1e6 / (double)(place_now_us() - from);
+}
+
+static void strangers_at_the_door_cost_a_millisecond_each(void **state)
+{
+    struct place *p = *state;
+    struct proc *knocker[KNOCKERS];
+    struct wait w = {0};
+    struct toy t;
+    toy_init(&t, p, 1000000);
+    const char *ana = close_run(&t);
+    t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
+                   place_path(p, "node"));
+    proc_wait_text(t.node, "you are the first of run 'toy'");
+    t.host[0] = START(p, "host", "serve", "--run", t.run, "--invite", ana, "--listen", t.addr[2],
+                      "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    proc_wait_text(t.host[0], "serving 8 experts");
+    double before = cpu_ms(t.host[0]);
+    for (int round = 0; round < ROUNDS; round++) {
+        knock(&t, KNOCKS, knocker);
+        for (int i = 0; i < KNOCKERS; i++) {
+            assert_int_equal(proc_wait(knocker[i]), 0);
+            proc_must_say(knocker[i], "500 connections, 0 failed");
+        }
+    }
+    double each = (cpu_ms(t.host[0]) - before) / (ROUNDS * KNOCKERS * KNOCKS);
+    if (each > MS_EACH)
+        fail_msg("a stranger costs %.2f ms", each);
+
+    const char *const more[] = {"--invite", ana, NULL};
+    toy_start_trainer(&t, "trainer", more);
+    while (toy_step(&t, "trainer") < 50)
+        wait_step(&w, "the trainer's first steps");
+    double calm = rate(&t);
+    knock(&t, 1000000, knocker);
+    double now = rate(&t);
+    for (int i = 0; i < KNOCKERS; i++)
+        proc_signal(knocker[i], SIGKILL);
+    for (int i = 0; i < KNOCKERS; i++)
+        assert_int_equal(proc_wait(knocker[i]), 128 + SIGKILL);
+    calm = (calm + rate(&t)) / 2; /* the machine may be busy with other things */
+    print_message("%.2f ms each; %.1f updates/s, %.1f beside strangers\n", each, calm, now);
+    if (now < RATE_LEAST * calm)
+        fail_msg("%.1f updates/s, and %.1f beside strangers", calm, now);
+    proc_signal(t.trainer, SIGINT);
+    assert_int_equal(proc_wait(t.trainer), 130);
+    assert_int_equal(proc_stop(t.host[0]), 0);
+    place_end(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
+        strangers_at_the_door_cost_a_millisecond_each, place_setup, place_teardown)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_spoil.c: what peers with bad gradients do to an expert, with the bounds on senders and
+ * without, and that a roll-back undoes it.
+ */
+#include "scenarios/spoil.h"
+#include "support/test.h"
+
+static struct hth_spoil_report run(enum hth_spoil_kind kind, uint32_t attackers, bool unbounded)
+{
+    struct hth_spoil_opts o = HTH_SPOIL_OPTS_INIT;
+    struct hth_spoil_report r;
+
+    o.kind = kind;
+    o.attackers = attackers;
+    o.unbounded = unbounded;
+    o.canary = !unbounded;
+    o.back_updates = unbounded ? 200 : 0;
+    assert_ok(hth_sim_spoil(&o, &r));
+    assert_true(r.calm < 0.25 * r.begin);
+    assert_int_equal(r.pauses, 0);
+    return r;
+}
+
+/* With gradients of the usual size 64 keys, with 4 rows for each honest one, are a quarter of the
+ * pull. */
+static void worst_gradients_cost_nothing(void **state)
+{
+    struct hth_spoil_report calm = run(HTH_SPOIL_NONE, 0, false);
+
+    (void)state;
+    assert_true(run(HTH_SPOIL_SHOVE, 1, false).end < 1.05 * calm.end);
+    assert_true(run(HTH_SPOIL_SHOVE, 64, false).end < 1.05 * calm.end);
+    assert_true(run(HTH_SPOIL_CREEP, 64, false).end < 1.25 * calm.end);
+}
+
+static void without_bounds_the_expert_is_spoilt_until_it_goes_back(void **state)
+{
+    struct hth_spoil_report r = run(HTH_SPOIL_SHOVE, 64, true);
+
+    (void)state;
+    assert_true(r.end > 10 * r.begin);
+    assert_true(r.back < 1.05 * r.calm);
+}
+
+/* It takes a minute of 5 steps a second, not ten. */
+static void canary_pauses_an_expert_that_learns_wrongly(void **state)
+{
+    struct hth_spoil_opts o = HTH_SPOIL_OPTS_INIT;
+    struct hth_spoil_report r;
+
+    (void)state;
+    o.kind = HTH_SPOIL_SHOVE;
+    o.unbounded = o.canary = true;
+    o.minutes = 3;
+    assert_ok(hth_sim_spoil(&o, &r));
+    assert_int_equal(r.pauses, 1);
+    assert_true(r.end < 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(worst_gradients_cost_nothing),
+        cmocka_unit_test(canary_pauses_an_expert_that_learns_wrongly),
+        cmocka_unit_test(without_bounds_the_expert_is_spoilt_until_it_goes_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
