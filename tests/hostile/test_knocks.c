@@ -18,30 +18,6 @@
 #define SLICE_US   (8 * INT64_C(1000000))
 #define RATE_LEAST 0.5
 
-/* Makes the owner's key, names it in the run file, and invites one person. */
-static const char *close_run(struct toy *t)
-{
-    struct place *p = t->place;
-    size_t len, lines_len, text_len;
-    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, "owner"));
-    assert_int_equal(proc_wait(init), 0);
-    char *run = place_read(t->run, &len), *lines = place_read(init->out, &lines_len);
-    run = realloc(run, len + lines_len);
-    assert_non_null(run);
-    memcpy(run + len, lines, lines_len);
-    place_write(p, "run.yaml", run, len + lines_len);
-    free(lines);
-    free(run);
-    struct proc *invite =
-        START(p, "invite", "owner", "invite", "--dir", place_path(p, "owner"), "--run", t->run,
-              "--name", "ana", "--roles", "train,serve", "--address", t->addr[1]);
-    assert_int_equal(proc_wait(invite), 0);
-    char *text = place_read(invite->out, &text_len);
-    place_write(p, "ana.invite", text, text_len);
-    free(text);
-    return place_text(p, "@%s/ana.invite", p->root);
-}
-
 /* Milliseconds of processor time that a process has used. */
 static double cpu_ms(const struct proc *proc)
 {
@@ -64,8 +40,15 @@ static void knock(struct toy *t, unsigned count, struct proc *out[KNOCKERS])
 {
     struct place *p = t->place;
     for (int i = 0; i < KNOCKERS; i++) {
-        const char *const args[] = {
-            "-n", "19", HTH_TEST_KNOCKER, "toy", t->addr[2], place_text(p, "%u", count), NULL};
+        const char *const args[] = {"-n",
+                                    "19",
+                                    HTH_TEST_KNOCKER,
+                                    t->invite + 1,
+                                    place_text(p, "%d", i),
+                                    place_text(p, "%u", count),
+                                    "1",
+                                    t->addr[2],
+                                    NULL};
         out[i] = place_start_program(p, "/usr/bin/nice", "knocker", args);
     }
 }
@@ -87,12 +70,11 @@ static void strangers_at_the_door_cost_a_millisecond_each(void **state)
     struct wait w = {0};
     struct toy t;
     toy_init(&t, p, 1000000);
-    const char *ana = close_run(&t);
-    t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
-                   place_path(p, "node"));
-    proc_wait_text(t.node, "you are the first of run 'toy'");
-    t.host[0] = START(p, "host", "serve", "--run", t.run, "--invite", ana, "--listen", t.addr[2],
-                      "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    toy_close(&t);
+    toy_start_node(&t);
+    t.host[0] =
+        START(p, "host", "serve", "--run", t.run, "--invite", t.invite, "--listen", t.addr[2],
+              "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
     proc_wait_text(t.host[0], "serving 8 experts");
     double before = cpu_ms(t.host[0]);
     for (int round = 0; round < ROUNDS; round++) {
@@ -106,8 +88,7 @@ static void strangers_at_the_door_cost_a_millisecond_each(void **state)
     if (each > MS_EACH)
         fail_msg("a stranger costs %.2f ms", each);
 
-    const char *const more[] = {"--invite", ana, NULL};
-    toy_start_trainer(&t, "trainer", more);
+    toy_start_trainer(&t, "trainer", NULL);
     while (toy_step(&t, "trainer") < 50)
         wait_step(&w, "the trainer's first steps");
     double calm = rate(&t);
