@@ -172,7 +172,8 @@ void toy_start_trainer(struct toy *t, const char *name, const char *const *more)
         assert_true(count + 1 < HTH_ARRAY_LEN(args));
         args[count++] = more[i];
     }
-    t->trainer = place_start(t->place, name, args);
+    t->trainer = place_start_program(t->place, t->program != NULL ? t->program : HTH_TEST_PROGRAM,
+                                     name, args);
 }
 
 /* ---- metrics ------------------------------------------------------------------------------- */

@@ -24,6 +24,7 @@ struct toy {
     char addr_text[5][64];
     char run[PLACE_TEXT_MAX];    /* the run file */
     char invite[PLACE_TEXT_MAX]; /* of a closed run: ana's, as a flag takes it; else empty */
+    const char *program;         /* of the next trainer; NULL: hearth */
     struct proc *node, *host[2], *trainer;
 };
 
