@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_liars.c: one trainer of a run in local mode hands out another state than its own (liar.c). A
- * newcomer ends with a true state, or says that it found none.
+ * test_liars.c: one trainer of a run in local mode lies (liar.c). One of three that average offers
+ * wrong values: the others end within two points of a run without it. One of those that hand out
+ * their state hands out another: a newcomer ends with a true state, or says that it found none.
  */
 #define _GNU_SOURCE
 #include "integration/toy.h"
@@ -9,6 +10,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#define STEPS     1500
+#define TRAINERS  3
+#define POINTS    0.02
 #define BEGUN     500 /* steps of a donor: what it says in the DHT is seconds old */
 #define LOSS_MOST 0.5 /* of a true state; the patterns' logarithm is 2.3 */
 
@@ -50,6 +54,50 @@ static void start(struct lot *l, size_t i, const char *hostile)
         assert_int_equal(setenv("HOSTILE", hostile, 1), 0);
     toy_start_trainer(&l->toy, names[i], more);
     l->trainer[i] = l->toy.trainer;
+}
+
+/* ---- means --------------------------------------------------------------------------------- */
+
+/* The worst accuracy of the two others; *refused: means that they refused. */
+static double accuracy(struct place *p, const char *hostile, double *refused)
+{
+    struct lot l = {.trainer = {NULL}};
+    double worst = 1;
+    toy_init(&l.toy, p, STEPS);
+    begin(&l, p);
+    for (size_t i = 0; i < TRAINERS; i++)
+        start(&l, i, i == 0 ? hostile : NULL);
+    *refused = 0;
+    for (size_t i = 0; i < TRAINERS; i++) {
+        struct toy_metrics m;
+        assert_int_equal(proc_wait(l.trainer[i]), 0);
+        toy_metrics_load(&l.toy, names[i], &m);
+        double is = toy_number(m.last_eval, "accuracy");
+        double rounds = toy_number(m.last_progress, "rounds");
+        print_message("%s: accuracy %.3f, %.0f rounds, %.0f means refused\n", names[i], is, rounds,
+                      toy_number(m.last_progress, "means_refused"));
+        assert_true(rounds > 0);
+        if (i > 0) {
+            worst = HTH_MIN(worst, is);
+            *refused += toy_number(m.last_progress, "means_refused");
+        }
+        toy_metrics_clear(&m);
+    }
+    place_end(p);
+    return worst;
+}
+
+static void a_liar_among_three_costs_the_others_nothing(void **state)
+{
+    double none, refused;
+    double calm = accuracy(*state, NULL, &none);
+    assert_int_equal(place_teardown(state), 0);
+    assert_int_equal(place_setup(state), 0);
+    double beside = accuracy(*state, "means", &refused);
+    print_message("accuracy %.3f, and %.3f beside a liar, of whose means %.0f are refused\n", calm,
+                  beside, refused);
+    if (beside < calm - POINTS)
+        fail_msg("accuracy %.3f, and %.3f beside a liar", calm, beside);
 }
 
 /* ---- states -------------------------------------------------------------------------------- */
@@ -123,6 +171,8 @@ static void a_poisoned_donor_is_found_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_liar_among_three_costs_the_others_nothing, place_setup,
+                                        place_teardown),
         cmocka_unit_test_setup_teardown(a_poisoned_donor_is_found_out, place_setup, place_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
