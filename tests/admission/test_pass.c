@@ -267,6 +267,9 @@ static void bad_certificates_are_not_signed(void **state)
     p.cert.roles = HTH_MAY_ALL + 1;
     assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
     party_init(&p);
+    p.cert.serial = 0; /* what no list can name */
+    assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    party_init(&p);
     p.cert.class = 3;
     assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
     party_init(&p);
