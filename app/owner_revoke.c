@@ -76,6 +76,22 @@ static void drop_ended(struct revoking *r)
         fclose(f);
 }
 
+/* A mistyped serial revokes nothing. A deputy's invites and peers' ids are not in the list. */
+static void remark_unknown(const struct revoking *r)
+{
+    struct hth_owner_entry e = {0};
+    FILE *f = fopen(r->owner->list_path, "re");
+    bool known = false;
+    while (f != NULL && !known && hth_owner_read(f, &e))
+        known = e.serial == r->entry && strcmp(e.kind, HTH_OWNER_REVOKED) != 0;
+    if (f != NULL)
+        fclose(f);
+    if (!known && strlen(r->owner->what) < 2 * HTH_HASH_LEN)
+        hth_say_note("%s has no invite of serial %s: compare hearth owner list, unless a deputy "
+                     "signed it",
+                     r->owner->list_path, r->owner->what);
+}
+
 /* Puts the entry into the list. */
 static enum hth_err enter(struct revoking *r)
 {
@@ -140,6 +156,8 @@ static enum hth_err publish(struct revoking *r)
     HTH_TRY(read_list(r));
     r->list.by = o->by;
     HTH_TRY(enter(r));
+    if (r->entry != 0)
+        remark_unknown(r);
     o->code = hth_owner_publish(&o->net,
                                 hth_invite_network(hth_crypto_openssl(), &o->base, network), &news);
     if (news.err == HTH_OK && news.len == 0) /* nobody was reached */

@@ -102,13 +102,14 @@ static void print_remarks(const struct status *s)
 {
     char id[HTH_PEER_SHORT_LEN], span[16], since[HTH_UTC_TEXT_MAX];
     struct hth_status_peer f;
-    uint32_t silent = 0, own = 0;
+    uint32_t silent = 0, own = 0, closed = 0;
     for (size_t i = 0; i < s->gather->peer_count; i++) {
         const struct hth_gather_peer *p = s->gather->peer[i];
         hth_status_peer(s->gather, p, &f);
         hth_peer_id_short(&p->id, id);
         own += p->own;
-        silent += p->state == HTH_SILENT;
+        closed += p->turned_away;
+        silent += p->state == HTH_SILENT && !p->turned_away;
         if (f.unsaved_us > 0)
             printf("%s is not saving since %s (%s): its log says why\n", id,
                    hth_utc_text(p->about->unsaved_since_us, since),
@@ -118,6 +119,8 @@ static void print_remarks(const struct status *s)
     }
     if (own > 0)
         puts("* runs on this machine");
+    if (closed > 0)
+        printf("%u tell only members how they are: the run is closed; give --invite\n", closed);
     if (silent > 0)
         printf("%u silent: dead, or can't be reached from here\n", silent);
     else if (!s->gather->complete)
