@@ -117,7 +117,7 @@ struct hth_grant {
 void hth_run_id(const struct hth_crypto *crypto, const struct hth_pubkey *owner,
                 const struct hth_hash *run_file, struct hth_hash *out);
 
-/* Writes and signs. Errors: E_RANGE (serial 0, class, roles or times), and those of hth_name_check. */
+/* Writes and signs. Errors: E_RANGE (serial 0, class, roles, times), those of hth_name_check. */
 enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_cert *cert,
                             const struct hth_secret *signer, uint8_t out[HTH_CERT_BYTES_MAX],
                             size_t *len) HTH_MUST;

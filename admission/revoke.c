@@ -173,8 +173,8 @@ static const struct hth_revoked *owners(const struct hth_revoked_set *set)
     return item != NULL ? &item->list : NULL;
 }
 
-/* Deputies leave room for a successor's list, and all for the owner's. A successor can name deputies
- * before it counts: theirs give way to one whom the owner named. NULL: there is no place. */
+/* Deputies leave room for a successor's list, and all for the owner's. A successor can name
+ * deputies before it counts: theirs give way to one whom the owner named. NULL: no place. */
 static struct item *place(struct hth_revoked_set *set, const struct hth_signer *by)
 {
     size_t deputies = 0, others = 0;

@@ -343,7 +343,8 @@ void hth_cli_take_invite(struct argp_state *state, const char *arg, struct hth_c
     const char *why;
     net->invited = hth_cli_invite(arg, &net->invite, &why) == HTH_OK;
     if (!net->invited)
-        argp_error(state, "--invite%s%s: %s; expected hearth1.TEXT, @FILE or -, such as @ana.invite",
+        argp_error(state,
+                   "--invite%s%s: %s; expected hearth1.TEXT, @FILE or -, such as @ana.invite",
                    arg[0] == '@' ? " " : "", arg[0] == '@' ? arg : "", why);
 }
 
