@@ -42,8 +42,11 @@ enum hth_err hth_run_judge(const struct hth_crypto *crypto, const struct hth_inv
     if (hth_config_closed(*out, crypto, &file, &run) &&
         memcmp(&file, &invite->run_file, sizeof(file)) == 0 &&
         memcmp(&run.owner, &invite->owner, sizeof(run.owner)) == 0 &&
-        (*out)->admission.is_private == invite->is_private)
+        (*out)->admission.is_private == invite->is_private) {
+        hth_free((*out)->data.path);
+        (*out)->data.path = NULL;
         return HTH_OK;
+    }
     hth_runfile_free(*out);
     *out = NULL;
     snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: not the run file that the invite to '%s' names",
