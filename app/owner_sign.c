@@ -354,7 +354,7 @@ static enum hth_err find_key(const struct hth_owner *o, struct hth_invite *out,
     return HTH_E_USAGE;
 }
 
-static void explain(const struct hth_owner *o, const struct hth_cert *cert)
+static void explain(const struct hth_owner *o, const struct hth_cert *cert, size_t addr_count)
 {
     char date[32];
     unsigned long long serial = cert->serial;
@@ -386,6 +386,10 @@ static void explain(const struct hth_owner *o, const struct hth_cert *cert)
         hth_say_note("The run is private, and its secret is in the text: let nobody else read it.");
     else if (o->what != NULL)
         hth_say_note("No secret is in the text.");
+    if (addr_count == 0 && !is(o, "successor"))
+        hth_say_note("No address is in it: give --address HOST:PORT of a peer of the run, or %s "
+                     "needs --join.",
+                     o->name);
 }
 
 enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out, struct hth_cert *cert)
@@ -413,7 +417,7 @@ enum hth_err hth_owner_invite(struct hth_owner *o)
     char text[HTH_INVITE_TEXT_MAX];
     HTH_TRY(hth_owner_sign(o, &invite, &cert));
     HTH_TRY(hth_invite_write(&invite, text));
-    explain(o, &cert);
+    explain(o, &cert, invite.addr_count);
     hth_say("%s", text);
     explicit_bzero(&invite.seed, sizeof(invite.seed));
     return HTH_OK;

@@ -83,6 +83,8 @@ static void on_reply(void *arg, const struct hth_rpc_result *r)
         f->opts.done(f->opts.arg, run);
         return;
     }
+    for (char *c = error; *c != '\0'; c++) /* it quotes the peer's bytes, for a terminal */
+        *c = *c < ' ' || *c > '~' ? '?' : *c;
     f->opts.refused(f->opts.arg, &f->addr[f->next - 1], err, error);
     hth_timer_set(f->env, f->timer, f->next < f->count ? 0 : AGAIN_US);
 }

@@ -20,7 +20,7 @@ static const char with_path[] =
     "run: demo\nseed: 1\ndata: {path: /etc/passwd}\nadmission: {owner: " OWNER "}\n";
 static const char other_seed[] = "run: demo\nseed: 2\nadmission: {owner: " OWNER "}\n";
 static const char no_owner[] = "run: demo\nseed: 1\n";
-static const char damaged[] = "run: demo\nseeed: 1\n";
+static const char damaged[] = "run: demo\n\"see\\e[31med\": 1\n";
 
 static struct {
     struct hth_world *world;
@@ -100,6 +100,7 @@ static void refused(void *arg, const struct hth_addr *addr, enum hth_err err, co
 {
     (void)arg, (void)addr;
     assert_true(strlen(why) > 3);
+    assert_null(strchr(why, '\033'));
     assert_true(fx.refused < HTH_ARRAY_LEN(fx.err));
     fx.err[fx.refused++] = err;
 }
