@@ -291,6 +291,7 @@ enum hth_err hth_cert_check(const struct hth_crypto *crypto, const struct hth_cl
         return HTH_E_PASS_ROLE;
     take_times(&out->by, cert);
     out->serial = cert->serial;
+    out->invite = hth_load_u64le(cert->key.b);
     out->from_us = out->by.from_us;
     out->until_us = out->by.until_us;
     out->flags = cert->flags;

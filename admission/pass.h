@@ -101,6 +101,9 @@ struct hth_signer {
 /* The rights that valid credentials give. */
 struct hth_grant {
     uint64_t serial, peer; /* peer: the first 8 bytes of its id */
+    /* The first 8 bytes of the invite's key, which tells invites apart: whoever signs one chooses
+     * its serial, and makes no pass with another's key. */
+    uint64_t invite;
     struct hth_signer by;
     int64_t from_us, until_us;
     uint8_t flags, class, roles;

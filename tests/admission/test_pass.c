@@ -5,6 +5,7 @@
  */
 #include "admission/party.h"
 
+#include "core/bytes.h"
 #include "core/name.h"
 #include "golden_pass.h"
 
@@ -25,6 +26,7 @@ static void credentials_have_golden_bytes(void **state)
     assert_memory_equal(creds, GOLDEN_CREDS, len);
     assert_ok(hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
     assert_int_equal(grant.serial, 8);
+    assert_int_equal(grant.invite, hth_load_u64le(p.cert.key.b));
     assert_int_equal(grant.by.deputy, 7);
     assert_int_equal(grant.by.successor, 0);
     assert_int_equal(grant.class, HTH_MEMBER);
