@@ -4,12 +4,10 @@
 
 #include "core/mem.h"
 #include "net/crypto.h"
-#include "net/net.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct revoking {
     struct hth_owner *owner;
@@ -34,22 +32,6 @@ static enum hth_err read_list(struct revoking *r)
         hth_cli_say_error("%s: %s; move it away: what the network has is taken over", r->path,
                           hth_err_text(err));
     return err;
-}
-
-/* Written aside and renamed: a list that was lost would end for those who have not heard it. */
-static enum hth_err write_list(const char *path, const uint8_t *list, size_t len)
-{
-    char *aside = hth_asprintf("%s.new", path);
-    FILE *f = hth_net_mkdirs(aside) == HTH_OK ? fopen(aside, "we") : NULL;
-    bool good =
-        f != NULL && fwrite(list, 1, len, f) == len && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    if (f != NULL)
-        good &= fclose(f) == 0;
-    good = good && rename(aside, path) == 0;
-    if (!good)
-        hth_cli_say_error("%s can't be written", path);
-    hth_free(aside);
-    return good ? HTH_OK : HTH_E_IO;
 }
 
 static void drop(struct hth_revoked *list, uint64_t entry)
@@ -116,7 +98,7 @@ static enum hth_err sign(void *arg, struct hth_owner_news *news)
     r->list.seq = HTH_MAX(r->list.seq + 1, (uint64_t)hth_owner_now_us());
     size_t len = hth_revoked_write(hth_crypto_openssl(), &r->list, &o->run.id, &o->secret,
                                    o->base.chain, o->base.chain_len, news->bytes);
-    HTH_TRY(write_list(r->path, news->bytes, len));
+    HTH_TRY(hth_owner_write(r->path, news->bytes, len));
     struct hth_owner_entry note = {
         .serial = r->entry, .class = HTH_MEMBER, .roles = "-", .name = "-"};
     snprintf(note.run, sizeof(note.run), "%s", o->base.run);

@@ -13,6 +13,7 @@
 #include "net/net.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -49,6 +50,22 @@ void hth_owner_close(struct hth_owner *o)
     hth_free(o->list_path);
     hth_free(o->key_path);
     hth_free(o->own_dir);
+}
+
+/* Renamed when it is whole: a list that was lost would end for those who have not heard it. */
+enum hth_err hth_owner_write(const char *path, const void *data, size_t len)
+{
+    char *aside = hth_asprintf("%s.new", path);
+    bool good = hth_net_mkdirs(aside) == HTH_OK && (unlink(aside) == 0 || errno == ENOENT);
+    int fd = good ? open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    good = fd >= 0 && write(fd, data, len) == (ssize_t)len && fsync(fd) == 0;
+    if (fd >= 0)
+        good &= close(fd) == 0;
+    good = good && rename(aside, path) == 0;
+    if (!good)
+        hth_cli_say_error("%s can't be written: %s", path, strerror(errno));
+    hth_free(aside);
+    return good ? HTH_OK : HTH_E_IO;
 }
 
 /* ---- the key ------------------------------------------------------------------------------- */
