@@ -401,9 +401,10 @@ static bool seats_are_quorum(const struct hth_choice *c)
     return hth_chain_quorum(c->chain, c->ballot.base, is_seated, c);
 }
 
-uint32_t hth_choice_pick(const struct hth_choice *c)
+uint32_t hth_choice_pick(const struct hth_choice *c, enum hth_choice_time time)
 {
-    bool open = c->ballot.base != HTH_LINK_NONE && seats_are_quorum(c);
+    bool forks = time >= HTH_CHOICE_ALONE && hth_chain_forks(c->chain);
+    bool open = c->ballot.base != HTH_LINK_NONE && (forks || seats_are_quorum(c));
     return open ? best_head(c) : HTH_LINK_NONE;
 }
 

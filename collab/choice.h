@@ -213,8 +213,8 @@ struct hth_choice_go {
 void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint64_t *hears,
                      uint32_t at_least, struct hth_choice_go *go);
 /* The head that this caller goes on with, for which it sends MOVE to those in its table that hold
- * another; HTH_LINK_NONE while its table holds no quorum. */
-uint32_t hth_choice_pick(const struct hth_choice *c);
+ * another; HTH_LINK_NONE while its table holds no quorum and it is too early to fork. */
+uint32_t hth_choice_pick(const struct hth_choice *c, enum hth_choice_time time);
 
 /* The list of a GO on top of that head: an entry for each seat that holds it and has samples,
  * marked HTH_ROLL_LEFT where the member leaves. `roll` has room for all seats. Returns how many. */

@@ -31,7 +31,7 @@ void roll_release_wait(struct hth_roll_call *roll, uint16_t member)
     const struct hth_ready_reply wait = {
         .kind = HTH_READY_WAIT,
         .quota = mate->quota,
-        .quorum = hth_choice_pick(roll->choice) != HTH_LINK_NONE};
+        .quorum = hth_choice_pick(roll->choice, HTH_CHOICE_NOW) != HTH_LINK_NONE};
     if (mate->held != NULL)
         mate->told = mate->quota;
     roll_release(roll, member, &wait);
@@ -423,7 +423,7 @@ static void send_moves(struct hth_roll_call *roll)
 {
     struct hth_ready_reply move;
     struct hth_choice *c = roll->choice;
-    uint32_t pick = hth_choice_pick(c);
+    uint32_t pick = hth_choice_pick(c, roll_waited(roll));
     if (pick == HTH_LINK_NONE || c->gone_out)
         return;
     move = (struct hth_ready_reply){.kind = HTH_READY_MOVE, .head = roll_head(roll, pick)};
@@ -491,14 +491,19 @@ static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply
 }
 
 /* Members in the roll of a new tip live, whom nothing else may tell: a caller that was lost is
- * asked no more. */
+ * asked no more. Nor does it hold a head of its own any more, for which it was doubted. */
 static void hear_roll(struct hth_roll_call *roll, uint32_t link, int64_t at_us)
 {
     const struct hth_chain_link *tip = hth_chain_at(roll->chain, link);
     for (uint32_t i = 0; i < tip->count; i++) {
-        const struct mate *mate = &roll->mate[tip->roll[i].member];
-        if (tip->roll[i].marks & HTH_ROLL_IN && mate->lost && mate->lost_us < at_us)
-            roll_set_heard(roll, tip->roll[i].member, true);
+        struct mate *mate = &roll->mate[tip->roll[i].member];
+        if (!(tip->roll[i].marks & HTH_ROLL_IN))
+            continue;
+        mate->known = true;
+        if (!mate->lost || mate->lost_us >= at_us)
+            continue;
+        mate->doubted_until_us = 0;
+        roll_set_heard(roll, tip->roll[i].member, true);
     }
 }
 
@@ -580,7 +585,8 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
 {
     uint32_t link;
     HTH_ASSERT(roll->choice->phase == HTH_CHOICE_ROUND);
-    roll_settle_round(roll, err == HTH_OK ? marks : NULL);
+    if (err == HTH_OK)
+        roll_settle_round(roll, marks);
     if (err == HTH_OK && make_link(roll, marks, mean, &link))
         take_tip(roll, link, own_entry(roll));
     else
@@ -593,10 +599,13 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
 void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held)
 {
     HTH_ASSERT(roll->fetching && roll->choice->phase != HTH_CHOICE_ROUND);
+    struct hth_ballot before = hth_choice_now(roll->choice);
     roll->fetching = false;
     if (held != HTH_LINK_NONE && held != roll->choice->tip)
         take_tip(roll, held, NULL);
-    roll->alone_us = hth_now_us(roll->env);
+    struct hth_ballot now = hth_choice_now(roll->choice);
+    if (now.base != before.base || now.step != before.step) /* else its caller moved it */
+        roll->alone_us = hth_now_us(roll->env);
     roll_pump(roll);
 }
 
@@ -618,9 +627,11 @@ static int64_t fork_us(const struct hth_roll_call *roll)
     return two ? HTH_MIN(roll->opts.fork_us, roll->opts.window_us) : roll->opts.fork_us;
 }
 
-static enum hth_choice_time waited(const struct hth_roll_call *roll)
+enum hth_choice_time roll_waited(const struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
+    if (roll->choice->tip == HTH_LINK_NONE)
+        return HTH_CHOICE_NOW;
     bool here = now - roll->since_us >= roll->opts.hold_us + roll->opts.silence_us;
     if (here && now - roll->alone_us >= fork_us(roll))
         return HTH_CHOICE_ALONE;
@@ -632,7 +643,7 @@ static enum hth_choice_time waited(const struct hth_roll_call *roll)
 static bool move_on(struct hth_roll_call *roll)
 {
     struct hth_choice *c = roll->choice;
-    unsigned open = hth_choice_open(c, roll->hears, waited(roll));
+    unsigned open = hth_choice_open(c, roll->hears, roll_waited(roll));
     if (roll->fetching || !roll_is_full(roll))
         open &= ~(unsigned)(HTH_CHOICE_GO | HTH_CHOICE_FORK);
     if (!waits_in_vain(roll))
@@ -761,7 +772,7 @@ static void note_reasons(struct hth_roll_call *roll, bool calls)
     int64_t now = hth_now_us(roll->env);
     if (c->tip == HTH_LINK_NONE)
         return;
-    bool quorum = calls && hth_choice_pick(c) != HTH_LINK_NONE;
+    bool quorum = calls && hth_choice_pick(c, HTH_CHOICE_NOW) != HTH_LINK_NONE;
     if (quorum)
         roll->alone_us = now; /* members are told so by WAIT */
     if (!roll_is_done(roll) || quorum)

@@ -43,15 +43,16 @@
  * nothing to bring leaves the ballot to the next one; one that just sends no GO costs twice the
  * window, until another one calls. A member of no roll calls no more.
  *
- * A member is a *stranger* whose deeds, the rolls in a row up to the tip that have it, are fewer
- * than 8 and fewer than another's: its samples count once they have landed. The others wait for
+ * A member is a *stranger* whose deeds, the rolls that have it of the last 16, are fewer than 8 and
+ * fewer than another's: its samples count once they have landed. The others wait for
  * strangers that were in the last round, or are READY with an older head: silence_us at a time or
  * so, and for all together at most 1/20 of the time. Else a newcomer would run after the head for
  * ever where steps are short. Samples that a member says have landed are believed: it brings values
- * of their weight. A round whose list has a stranger that is not in its roll counts against all
- * strangers: for 40 times as long, 1 s of it apart, those that were in no round yet are not listed.
+ * of their weight. A round whose list has a stranger that is not in its roll counts against it, and
+ * against all that were in no roll yet together: for 40 times as long, 1 s of it apart, it is not
+ * listed.
  *
- * A voter's READY carries its signature on its head (proof.h); one without, or with a wrong one, is
+ * A READY carries a signature on its head, if it counts (proof.h); one without, or a wrong one, is
  * refused. GO and LINKS carry a quorum's. A head that is better by what its links say, and is not
  * proven, is not followed; its signatures are asked for once a second. The log names a member that
  * signed two links of one ballot (`equivocation`, with both heads), once, and its READYs on either
@@ -60,8 +61,8 @@
  * A peer that breaks the rules has the loss: its message is refused or left aside with a named
  * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the
  * votes and ballots of members without a vote count for nothing; no message moves a ballot far
- * ahead. A caller whose answers are bad is lost, and so is for 60 s a peer whose state can't be
- * used (hth_roll_doubt); a peer whose links are bad is asked for none for 10 s. Links of worse
+ * ahead. A caller whose answers are bad is lost, and so is a peer whose state can't be used
+ * (hth_roll_doubt), for 60 s or until it is in the roll of a tip; a peer whose links are bad is asked for none for 10 s. Links of worse
  * chains get at most half of the chain's room.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and

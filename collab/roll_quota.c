@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define DEEDS_MAX        8
+#define DEEDS_LINKS      16 /* that are looked at: who misses a step stays known */
 #define STRANGERS_ONE_IN 20
 #define PATIENCE_MAX     HTH_US_PER_S
 #define TRUST_ONE_IN     40 /* of the time, and */
@@ -103,17 +104,17 @@ void roll_take_quota(struct hth_roll_call *roll, uint32_t quota)
         roll->ops.more(roll->arg);
 }
 
-/* Rolls in a row, up to the tip, that have a member. */
+/* Of the last rolls, up to the tip, those that have a member. */
 static void count_deeds(struct hth_roll_call *roll)
 {
     uint32_t at = roll->choice->tip;
     for (uint32_t i = 0; i < roll->mates_max; i++)
         roll->mate[i].deeds = 0;
-    for (uint8_t k = 0; k < DEEDS_MAX && at != HTH_LINK_NONE; k++) {
+    for (uint32_t k = 0; k < DEEDS_LINKS && at != HTH_LINK_NONE; k++) {
         const struct hth_chain_link *link = hth_chain_at(roll->chain, at);
         for (uint32_t i = 0; i < link->count; i++) {
             struct mate *mate = &roll->mate[link->roll[i].member];
-            if (link->roll[i].marks & HTH_ROLL_IN && mate->deeds == k &&
+            if (link->roll[i].marks & HTH_ROLL_IN && mate->deeds < DEEDS_MAX &&
                 link->step >= mate->deeds_from)
                 mate->deeds++;
         }
@@ -211,7 +212,7 @@ static bool is_coming(const struct hth_roll_call *roll, uint16_t member)
            (entry != NULL && entry->marks & HTH_ROLL_IN && !(entry->marks & HTH_ROLL_LEFT));
 }
 
-static void fill(const struct hth_roll_call *roll, struct plan *p)
+static void fill(struct hth_roll_call *roll, struct plan *p)
 {
     const struct hth_choice *c = roll->choice;
     p->n = 0;
@@ -451,7 +452,7 @@ void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go
 /* ---- GO ------------------------------------------------------------------------------------ */
 
 /* Samples of those that hold the tip, as this caller's table has them. */
-static uint64_t samples_here(const struct hth_roll_call *roll)
+static uint64_t samples_here(struct hth_roll_call *roll)
 {
     const struct hth_choice *c = roll->choice;
     uint64_t sum = 0;
@@ -484,7 +485,7 @@ bool roll_has_samples(const struct hth_roll_call *roll, uint16_t member)
     return false;
 }
 
-bool roll_is_idle(const struct hth_roll_call *roll)
+bool roll_is_idle(struct hth_roll_call *roll)
 {
     return roll->choice->samples == 0 && roll->awaits != ROLL_AWAITS_MEMBERS &&
            samples_here(roll) >= roll->opts.target;
@@ -506,27 +507,34 @@ void roll_settle(struct hth_roll_call *roll)
 
 /* ---- rounds with strangers ------------------------------------------------------------------ */
 
-/* All members of a round count alike: each of them may be the next caller. */
-static int64_t trust_us(const struct hth_roll_call *roll)
+static int64_t left_us(const struct hth_roll_call *roll, const struct trust *t)
 {
-    int64_t grown = (hth_now_us(roll->env) - roll->trusted_us) / TRUST_ONE_IN;
-    return HTH_MIN(roll->trust_us + grown, TRUST_MAX);
+    return HTH_MIN(t->us + (hth_now_us(roll->env) - t->at_us) / TRUST_ONE_IN, TRUST_MAX);
 }
 
-bool roll_is_held_back(const struct hth_roll_call *roll, uint16_t member)
+/* Keys are free, so all that were in no roll yet are trusted together. */
+static struct trust *trust_in(struct hth_roll_call *roll, uint16_t member)
 {
-    return member != roll_me(roll) && trust_us(roll) < 0 &&
+    struct mate *mate = &roll->mate[member];
+    return mate->known ? &mate->trust : &roll->trust;
+}
+
+bool roll_is_held_back(struct hth_roll_call *roll, uint16_t member)
+{
+    return member != roll_me(roll) && left_us(roll, trust_in(roll, member)) < 0 &&
            !hth_choice_is_due(roll->choice, member);
 }
 
 void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
 {
     int64_t now = hth_now_us(roll->env);
-    bool wasted = false;
-    for (uint32_t i = 0; i < roll->list.count; i++)
-        wasted |= roll->list.peer[i].rests && (marks == NULL || !(marks[i] & HTH_ROLL_IN));
-    if (!wasted)
-        return;
-    roll->trust_us = trust_us(roll) - (now - roll->round_us);
-    roll->trusted_us = now;
+    for (uint32_t i = 0; i < roll->list.count; i++) {
+        const struct hth_roll_peer *p = &roll->list.peer[i];
+        uint16_t member = hth_chain_known(roll->chain, &p->id, p->life);
+        if (!p->rests || marks[i] & HTH_ROLL_IN || member == HTH_MEMBER_NONE)
+            continue;
+        struct trust *t = trust_in(roll, member);
+        if (t->at_us != now) /* once for all of them */
+            *t = (struct trust){left_us(roll, t) - (now - roll->round_us), now};
+    }
 }

@@ -37,6 +37,7 @@ struct mate {
     bool mute;                       /* never says what it brings */
     bool rests;                      /* brings no more */
     bool lies;                       /* nothing of what it starts lands */
+    bool deserts;                    /* brings nothing to rounds */
     bool listed, reduces;            /* in the last list of any member */
     struct hth_hash head[STEPS_MAX]; /* by step, as this member held them last */
     uint64_t step;
@@ -172,7 +173,7 @@ static void start_average(void *arg, const struct hth_roll_group *group)
     m->air = 0;
     hth_timer_cancel(m->env, m->batch);
     assert_true(hth_peer_id_eq(&group->peer[group->self].id, &m->env->self));
-    if (!m->round->closed)
+    if (!m->round->closed && !m->deserts)
         m->round->came[group->self] = true;
     hth_timer_set(m->env, m->average, AVERAGE_US);
 }
@@ -419,6 +420,14 @@ static uint64_t agree(const struct line *l)
     return least;
 }
 
+/* Whether its values are in the step that made a link. */
+static bool is_in(const struct mate *m, uint32_t link)
+{
+    const struct hth_roll *entry =
+        hth_chain_entry(m->chain, link, hth_roll_choice(m->roll)->me);
+    return entry != NULL && entry->marks & HTH_ROLL_IN;
+}
+
 /* ---- what is promised
  * ------------------------------------------------------------------------------- */
 
@@ -511,6 +520,31 @@ static void a_fork_heals(void **state)
     }
 }
 
+/* Two that hold different heads of one choice are left: one takes the other's, and both fork. */
+static void heads_of_one_choice_meet(void **state)
+{
+    (void)state;
+    struct line *l = start(9, 5, true);
+    const struct mate *a = &l->mate[0], *b = &l->mate[4];
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    while (a->step == b->step || a->step != l->mate[1].step || b->step != l->mate[2].step ||
+           b->step != l->mate[3].step || b->step > a->step) {
+        hth_world_run_for(l->world, HTH_US_PER_MS / 10);
+        assert_true(hth_world_now_us(l->world) < 60 * HTH_US_PER_S);
+    }
+    cut(l, 2); /* the two have ended the round, and the others make the step without them */
+    while (a->step != b->step)
+        hth_world_run_for(l->world, HTH_US_PER_MS);
+    assert_memory_not_equal(&a->head[a->step], &b->head[b->step], sizeof(a->head[0]));
+    for (uint32_t i = 1; i < 4; i++)
+        hth_node_crash(l->mate[i].node, HTH_CRASH_RESET);
+    uint64_t before = a->step;
+    heal(l);
+    hth_world_run_for(l->world, 15 * HTH_US_PER_S);
+    assert_true(agree(l) > before + 20);
+    stop(l);
+}
+
 /* The others lose no step, and it may go after two. */
 static void leaving_costs_nothing(void **state)
 {
@@ -543,8 +577,7 @@ static void newcomers_come_in(void **state)
         hth_world_run_for(l->world, 2 * HTH_US_PER_S);
         uint32_t tip = hth_roll_choice(m->roll)->tip;
         assert_int_not_equal(tip, HTH_LINK_NONE);
-        const struct hth_roll *entry = hth_chain_entry(m->chain, tip, hth_roll_choice(m->roll)->me);
-        assert_true(entry != NULL && entry->marks & HTH_ROLL_IN);
+        assert_true(is_in(m, tip));
     }
     uint64_t before = agree(l);
     hth_world_run_for(l->world, 2 * HTH_US_PER_S);
@@ -571,6 +604,15 @@ static void bad_reducers_rest(void **state)
     assert_true(l->mate[0].reduces && !l->mate[1].reduces && l->mate[2].reduces);
     hth_world_run_for(l->world, 300 * HTH_US_PER_S);
     assert_true(l->mate[1].reduces);
+    uint64_t before = agree(l);
+    for (uint32_t i = 0; i < l->n * l->n; i++)
+        hth_roll_slow(l->mate[i / l->n].roll, &l->mate[i % l->n].env->self);
+    hth_world_run_for(l->world, 3 * HTH_US_PER_S);
+    assert_true(agree(l) > before + 10);
+    uint32_t reduce = 0; /* the caller: somebody has to */
+    for (uint32_t i = 0; i < l->n; i++)
+        reduce += l->mate[i].reduces;
+    assert_int_equal(reduce, 1);
     stop(l);
 }
 
@@ -593,7 +635,14 @@ static void the_chain_is_longer_than_kept(void **state)
     stop(l);
 }
 
-/* A member that took its caller for lost for a moment is in the steps again. */
+static const struct hth_peer_id *caller_of(const struct mate *m)
+{
+    struct hth_ballot now = hth_choice_now(hth_roll_choice(m->roll));
+    return hth_chain_id(m->chain, hth_choice_caller(m->chain, &now));
+}
+
+/* A member that took its caller for lost for a moment, or got a bad state from it, is in the steps
+ * again. */
 static void a_lost_caller_is_heard_again(void **state)
 {
     (void)state;
@@ -601,18 +650,40 @@ static void a_lost_caller_is_heard_again(void **state)
     for (uint32_t i = 0; i < 4; i++)
         l->mate[i].each_us = 200 * HTH_US_PER_MS;
     hth_world_run_for(l->world, 3 * HTH_US_PER_S);
-    for (uint32_t i = 0; i < 4; i++) {
-        struct mate *m = &l->mate[i];
+    for (uint32_t i = 0; i < 8; i++) {
+        struct mate *m = &l->mate[i % 4];
         for (uint32_t k = 0; k < 4; k++)
-            if (k != i)
+            if (i < 4 && k != i)
                 hth_roll_peer_lost(m->roll, &l->mate[k].env->self);
+        if (i >= 4 && !hth_peer_id_eq(caller_of(m), &m->env->self))
+            hth_roll_doubt(m->roll, caller_of(m), HTH_E_VERSION);
         hth_world_run_for(l->world, 3 * HTH_US_PER_S);
         uint32_t tip = hth_roll_choice(m->roll)->tip;
         for (uint32_t back = 0; back < 5; back++) {
-            assert_int_equal(hth_chain_at(m->chain, tip)->count, 4);
+            assert_true(is_in(m, tip) && (i >= 4 || hth_chain_at(m->chain, tip)->count == 4));
             tip = hth_chain_at(m->chain, tip)->prev;
         }
     }
+    stop(l);
+}
+
+/* A member that missed some steps is in the next, whatever newcomers cost in rounds. */
+static void who_was_in_steps_comes_back(void **state)
+{
+    (void)state;
+    struct line *l = start(8, 5, false);
+    hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+    add_mate(l);
+    l->mate[5].deserts = true;
+    hth_world_run_for(l->world, 10 * HTH_US_PER_S);
+    assert_true(l->mate[5].listed); /* each time costs 0.3 s: none like it for 12 s */
+    cut(l, 1);
+    hth_world_run_for(l->world, 5 * HTH_US_PER_S);
+    heal(l);
+    hth_world_run_for(l->world, 2 * HTH_US_PER_S);
+    const struct mate *m = &l->mate[0];
+    assert_true(is_in(m, hth_roll_choice(m->roll)->tip));
+    assert_true(agree(l) > 100);
     stop(l);
 }
 
@@ -833,12 +904,9 @@ static int64_t lie(uint64_t seed, bool calls, uint32_t strange, bool rests)
         add_mate(l);
         l->mate[3 + i].lies = true;
     }
-    const struct hth_choice *c = hth_roll_choice(l->mate[0].roll);
-    struct hth_ballot now = hth_choice_now(c);
-    uint16_t caller = hth_choice_caller(l->mate[0].chain, &now);
+    const struct hth_peer_id *caller = caller_of(&l->mate[0]);
     uint32_t who = 3;
-    while (!strange &&
-           calls != hth_peer_id_eq(&l->mate[who].env->self, hth_chain_id(l->mate[0].chain, caller)))
+    while (!strange && calls != hth_peer_id_eq(&l->mate[who].env->self, caller))
         who--;
     l->mate[who].lies = !rests;
     l->mate[who].rests = rests;
@@ -922,12 +990,14 @@ int main(void)
         cmocka_unit_test(a_cut_heals),
         cmocka_unit_test(of_even_halves_one_steps),
         cmocka_unit_test(a_fork_heals),
+        cmocka_unit_test(heads_of_one_choice_meet),
         cmocka_unit_test(leaving_costs_nothing),
         cmocka_unit_test(newcomers_come_in),
         cmocka_unit_test(bad_reducers_rest),
         cmocka_unit_test(the_chain_is_longer_than_kept),
         cmocka_unit_test(newcomers_are_waited_for),
         cmocka_unit_test(a_lost_caller_is_heard_again),
+        cmocka_unit_test(who_was_in_steps_comes_back),
         cmocka_unit_test(protocols_change_in_a_run),
         cmocka_unit_test(machines_stay_busy),
         cmocka_unit_test(uneven_speeds_waste_little),
