@@ -756,8 +756,12 @@ static bool says_more(struct hth_roll_call *roll)
 static void note_ballot(struct hth_roll_call *roll)
 {
     struct hth_ballot now = hth_choice_now(roll->choice), *was = &roll->ready_in;
-    if (now.base == was->base && now.step == was->step && now.n == was->n)
+    bool same = now.base == was->base && now.step == was->step;
+    if (same && now.n == was->n)
         return;
+    uint16_t caller = same ? hth_choice_caller(roll->chain, was) : HTH_MEMBER_NONE;
+    if (caller != HTH_MEMBER_NONE)
+        roll->mate[caller].vain = was->step + 1;
     *was = now;
     roll_drop_ready(roll);
     roll->strangers_since_us = 0;

@@ -49,6 +49,7 @@ struct mate {
     int64_t heard_us;             /* last */
     uint32_t speaks;              /* its last protocol; 0: not known */
     int64_t raised_us;            /* it raised this member's ballot then */
+    uint64_t vain;                /* the last step for which it called a ballot in vain */
     struct hth_rpc_request *held; /* its READY; NULL: none is held */
     int64_t held_until_us;
     struct hth_rpc_call *sought; /* it is missing, and is asked whether it averages; or NULL */

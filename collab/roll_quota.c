@@ -468,10 +468,10 @@ bool roll_is_full(struct hth_roll_call *roll)
     /* Nobody enters a round with nothing to bring, nor does the caller. */
     bool enough = roll->choice->samples > 0 && samples_here(roll) >= roll->opts.target;
     bool strangers = enough && roll->awaits == ROLL_AWAITS_STRANGERS;
-    if (!strangers)
+    if (!enough || roll->awaits == ROLL_AWAITS_MEMBERS)
         roll->strangers_since_us = 0;
-    else if (roll->strangers_since_us == 0)
-        roll->strangers_since_us = now;
+    else if (strangers && roll->strangers_since_us == 0)
+        roll->strangers_since_us = now; /* also when they are lost meanwhile: it was for them */
     return enough && (roll->awaits == ROLL_AWAITS_NONE ||
                       (strangers && now >= roll_strangers_until_us(roll)));
 }
