@@ -387,7 +387,10 @@ static uint32_t best_head(const struct hth_choice *c)
     if (best != HTH_LINK_NONE)
         return best;
     for (uint32_t i = 0; i < c->seats; i++) {
-        uint32_t head = c->seat[i].head, n = count_holders(c, head, voters);
+        uint32_t head = c->seat[i].head;
+        if (i > 0 && head == c->seat[i - 1].head) /* it was counted */
+            continue;
+        uint32_t n = count_holders(c, head, voters);
         if (n > most || (n > 0 && n == most && is_smaller(c, head, best))) {
             most = n;
             best = head;

@@ -27,6 +27,7 @@
 
 struct hth_dht;
 struct hth_heads;
+struct hth_topic;
 
 #define HTH_HEAD_LIFE_US  (20 * HTH_US_PER_S)
 #define HTH_HEAD_BYTES_MAX 80
@@ -47,6 +48,10 @@ static inline bool hth_head_is_none(const struct hth_hash *head)
 size_t hth_head_write(const struct hth_head_note *note, uint8_t out[HTH_HEAD_BYTES_MAX]);
 /* Errors: E_TRUNCATED, E_VERSION, E_MALFORMED. */
 enum hth_err hth_head_read(const uint8_t *data, size_t len, struct hth_head_note *out) HTH_MUST;
+
+/* Where the records of a run's heads are. */
+void hth_heads_topic(const struct hth_crypto *crypto, const char *network, uint64_t schema,
+                     struct hth_topic *out);
 
 typedef void hth_head_fn(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by);
 

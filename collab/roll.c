@@ -365,6 +365,16 @@ static void answer_frozen(struct hth_roll_call *roll, struct hth_rpc_request *re
         hth_rpc_refuse(req, HTH_E_DRAINING, 0, "this member ends");
 }
 
+/* Any number of keys may be READY: a pump looks at all members. */
+static void pump_soon(struct hth_roll_call *roll)
+{
+    int64_t at = hth_now_us(roll->env) + SOON_US;
+    if (roll->pump_us <= at)
+        return;
+    roll->pump_us = at;
+    hth_timer_set(roll->env, roll->timer, SOON_US);
+}
+
 static void on_ready(void *arg, struct hth_rpc_request *req)
 {
     struct hth_roll_call *roll = arg;
@@ -387,7 +397,7 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, err, 0, "READY");
         return;
     }
-    if (roll_is_doubted(roll, hth_rpc_peer(req))) {
+    if (roll->mate[from].doubted_until_us > hth_now_us(roll->env)) {
         hth_rpc_refuse(req, HTH_E_BUSY, AGAIN_US, "a state of this peer was of no use");
         return;
     }
@@ -415,7 +425,10 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         else
             roll_blame(roll, &holder.id, err, "a bad READY");
     }
-    roll_pump(roll);
+    if (roll->choice->tip == HTH_LINK_NONE || hth_choice_is_due(roll->choice, from))
+        roll_pump(roll);
+    else
+        pump_soon(roll);
 }
 
 /* Tells those in the table that hold another head than the one picked to fetch that one. */
@@ -741,7 +754,8 @@ static void set_timer(struct hth_roll_call *roll)
         if (roll->mate[i].held != NULL)
             at = HTH_MIN(at, roll->mate[i].held_until_us);
     at = HTH_MIN(at, roll_helpers_at(roll));
-    hth_timer_set(roll->env, roll->timer, HTH_MAX(at - now, 0));
+    roll->pump_us = HTH_MAX(at, now);
+    hth_timer_set(roll->env, roll->timer, roll->pump_us - now);
 }
 
 /* Whether it has to be READY again: with more samples, or because an answer said so. */
@@ -842,6 +856,8 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->mates_max = hth_chain_members_max(chain);
     roll->mate = hth_new_array(struct mate, roll->mates_max);
     roll->hears = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
+    roll->here = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
+    roll->due = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
     hth_chain_keep(chain, self);
     roll->choice = hth_calloc(1, hth_choice_size(HTH_ROLL_MEMBERS_MAX));
     roll->mate[self].brings.grain = 1; /* until the owner says more */
@@ -877,6 +893,8 @@ void hth_roll_free(struct hth_roll_call *roll)
     hth_free(roll->choice);
     hth_free(roll->sent_sigs);
     hth_free(roll->hears);
+    hth_free(roll->here);
+    hth_free(roll->due);
     hth_free(roll->mate);
     hth_free(roll);
 }

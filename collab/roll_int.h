@@ -23,6 +23,8 @@
 #define RAISE_US (100 * HTH_US_PER_MS)
 /* A peer that gave bad links is asked for none so long. */
 #define SHUN_US (10 * HTH_US_PER_S)
+/* From a READY of a member that is not due to a look at it. */
+#define SOON_US HTH_US_PER_MS
 /* Between two READYs of a member that gathers. */
 #define SAY_US (50 * HTH_US_PER_MS)
 
@@ -104,7 +106,9 @@ struct hth_roll_call {
     struct mate *mate; /* members_max */
     uint32_t mates_max;
     uint64_t *hears; /* the members that are not lost */
+    uint64_t *here, *due; /* of a plan: READY with this caller on its tip; expected there */
     struct hth_timer *timer;
+    int64_t pump_us; /* for which it is set, at the latest */
     bool pumping;
     bool frozen; /* hth_roll_freeze */
 

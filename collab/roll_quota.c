@@ -212,17 +212,36 @@ static bool is_coming(const struct hth_roll_call *roll, uint16_t member)
            (entry != NULL && entry->marks & HTH_ROLL_IN && !(entry->marks & HTH_ROLL_LEFT));
 }
 
-static void fill(struct hth_roll_call *roll, struct plan *p)
+/* Marks those that a plan may have: any number of keys is passed over quickly. */
+static void mark(struct hth_roll_call *roll)
 {
     const struct hth_choice *c = roll->choice;
+    size_t bytes = (roll->mates_max + 63) / 64 * sizeof(uint64_t);
+    memset(roll->here, 0, bytes);
+    memset(roll->due, 0, bytes);
+    struct hth_voters voters = hth_chain_voters(roll->chain, hth_chain_base(roll->chain, c->tip));
+    const struct hth_chain_link *tip = hth_chain_at(roll->chain, c->tip);
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].head == c->tip)
+            hth_members_put(roll->here, c->seat[i].member);
+    for (uint32_t i = 0; i < voters.count; i++)
+        hth_members_put(roll->due, voters.order[i].member);
+    for (uint32_t i = 0; i < tip->count; i++)
+        if (tip->roll[i].marks & HTH_ROLL_IN)
+            hth_members_put(roll->due, tip->roll[i].member);
+}
+
+static void fill(struct hth_roll_call *roll, struct plan *p)
+{
+    mark(roll);
     p->n = 0;
     p->missing = false;
     for (uint16_t i = 0; i < hth_chain_members(roll->chain) && p->n < PLAN_MAX; i++) {
-        if (roll->mate[i].lost)
+        bool here = hth_members_has(roll->here, i), due = hth_members_has(roll->due, i);
+        if ((!here && !due && roll->mate[i].coming_us == 0) || roll->mate[i].lost ||
+            roll_is_held_back(roll, i))
             continue;
-        if (roll_is_held_back(roll, i))
-            continue;
-        bool here = is_here(c, i), due = !here && hth_choice_is_due(c, i) && !has_left(roll, i);
+        due = due && !here && !has_left(roll, i);
         if (!here && !due && !is_coming(roll, i))
             continue;
         p->member[p->n] = i;
