@@ -598,8 +598,7 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
 {
     uint32_t link;
     HTH_ASSERT(roll->choice->phase == HTH_CHOICE_ROUND);
-    if (err == HTH_OK)
-        roll_settle_round(roll, marks);
+    roll_settle_round(roll, err == HTH_OK ? marks : NULL);
     if (err == HTH_OK && make_link(roll, marks, mean, &link))
         take_tip(roll, link, own_entry(roll));
     else

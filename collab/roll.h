@@ -41,8 +41,8 @@
  * others would need to bring its part: nobody counts on it, or waits for it, in this step, and its
  * deeds are void. It costs the others that time, and then the time to bring its part. A caller with
  * nothing to bring leaves the ballot to the next one; one that just sends no GO costs twice the
- * window, until another one calls, and those that have not called in vain come first. A member of no
- * roll calls no more.
+ * window, until another one calls; those that have not called in vain come first. A member of
+ * no roll calls no more.
  *
  * A member is a *stranger* whose deeds, the rolls that have it of the last 16, are fewer than 8 and
  * fewer than another's: its samples count once they have landed. The others wait for strangers that

@@ -156,7 +156,8 @@ void roll_on_call(void *arg, struct hth_rpc_request *req)
     }
     roll_set_heard(roll, caller, true);
     /* One that has called in vain comes after others: else two of that kind call for ever. */
-    bool waits = roll->mate[caller].vain == ballot.step + 1 && roll_waited(roll) < HTH_CHOICE_SILENT;
+    bool waits =
+        roll->mate[caller].vain == ballot.step + 1 && roll_waited(roll) < HTH_CHOICE_SILENT;
     if (!roll->frozen && !waits && ballot.n > now.n && roll_may_raise(roll, caller) &&
         hth_choice_hear_call(roll->choice, &ballot))
         roll_drop_ready(roll);

@@ -287,7 +287,7 @@ void roll_settle(struct hth_roll_call *roll);
  * the rounds too much. */
 bool roll_is_held_back(struct hth_roll_call *roll, uint16_t member);
 /* The round of roll->list has ended: counts its time against strangers that were listed and are
- * not in. */
+ * not in. `marks` of the list; NULL: it failed. */
 void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks);
 
 #endif

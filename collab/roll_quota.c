@@ -550,7 +550,10 @@ void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
     for (uint32_t i = 0; i < roll->list.count; i++) {
         const struct hth_roll_peer *p = &roll->list.peer[i];
         uint16_t member = hth_chain_known(roll->chain, &p->id, p->life);
-        if (!p->rests || marks[i] & HTH_ROLL_IN || member == HTH_MEMBER_NONE)
+        bool in = marks != NULL && marks[i] & HTH_ROLL_IN;
+        /* If it failed, one that was in rolls may have wanted it as much as this member. */
+        if (!p->rests || in || member == HTH_MEMBER_NONE ||
+            (marks == NULL && roll->mate[member].known))
             continue;
         struct trust *t = trust_in(roll, member);
         if (t->at_us != now) /* once for all of them */
