@@ -22,19 +22,12 @@ struct hth_gate *hth_gate_new(struct hth_env *env, const struct hth_closed_run *
     struct hth_gate *g = hth_new(struct hth_gate);
     g->env = env;
     g->run = *run;
-    hth_gate_revoked(g, NULL, 0);
     return g;
 }
 
 void hth_gate_free(struct hth_gate *g)
 {
     hth_free(g);
-}
-
-void hth_gate_revoked(struct hth_gate *g, const uint64_t *serials, size_t count)
-{
-    g->run.revoked = serials;
-    g->run.revoked_count = count;
 }
 
 enum hth_err hth_gate_check(void *gate, const struct hth_peer_id *peer, const void *creds,
@@ -56,6 +49,12 @@ enum hth_err hth_gate_check(void *gate, const struct hth_peer_id *peer, const vo
     k->peer = *peer;
     k->grant = *out;
     return HTH_OK;
+}
+
+enum hth_err hth_gate_holds(void *gate, const struct hth_grant *grant)
+{
+    const struct hth_gate *g = gate;
+    return hth_grant_check(grant, &g->run, hth_wall_us(g->env));
 }
 
 uint64_t hth_gate_judged(const struct hth_gate *g)

@@ -4,7 +4,7 @@
  *
  * A check of credentials costs two or three verified signatures. A peer that comes again with a
  * pass of the same serial costs none: the gate keeps what was granted to HTH_GATE_KNOWN peers, and
- * asks only the clock and the list of revoked serials again. Strangers are never entered.
+ * asks only the clock and the revoked invites again. Strangers are never entered.
  *
  * Loop thread.
  */
@@ -16,15 +16,15 @@
 
 struct hth_gate;
 
-/* The run is copied, without its revoked serials. */
+/* The run is copied; its set of revoked invites must outlive the gate, and may change. */
 struct hth_gate *hth_gate_new(struct hth_env *env, const struct hth_closed_run *run);
 /* NULL is fine. */
 void hth_gate_free(struct hth_gate *gate);
-/* The list, which the caller keeps. It counts from the next check on. */
-void hth_gate_revoked(struct hth_gate *gate, const uint64_t *serials, size_t count);
 /* As hth_creds_check, at this moment; a hth_admit_fn, whose arg is the gate. */
 enum hth_err hth_gate_check(void *gate, const struct hth_peer_id *peer, const void *creds,
                             size_t len, struct hth_grant *out) HTH_MUST;
+/* As hth_grant_check, at this moment; a hth_holds_fn, whose arg is the gate. */
+enum hth_err hth_gate_holds(void *gate, const struct hth_grant *grant) HTH_MUST;
 /* Checks that needed signatures. */
 uint64_t hth_gate_judged(const struct hth_gate *gate);
 

@@ -13,6 +13,7 @@
 #define PREFIX_LEN   (sizeof(PREFIX) - 1)
 #define HEAD_LEN     (PREFIX_LEN + 2) /* "hearth1." */
 #define CHECKSUM_LEN 4
+#define PRIVATE      0x80u /* beside the number of certificates */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -76,6 +77,17 @@ static enum hth_err read_addr(struct hth_reader *r, struct hth_addr *out)
     return out->family == 4 || out->family == 6 ? HTH_OK : HTH_E_MALFORMED;
 }
 
+static uint8_t chain_count(const struct hth_invite *invite)
+{
+    struct hth_cert cert;
+    uint8_t n = 0;
+    for (size_t at = 0, used; at < invite->chain_len; at += used, n++) {
+        enum hth_err err = hth_cert_read(invite->chain + at, invite->chain_len - at, &cert, &used);
+        HTH_ASSERT(err == HTH_OK);
+    }
+    return n;
+}
+
 enum hth_err hth_invite_write(const struct hth_invite *invite, char out[HTH_INVITE_TEXT_MAX])
 {
     uint8_t bytes[HTH_INVITE_BYTES_MAX];
@@ -93,8 +105,10 @@ enum hth_err hth_invite_write(const struct hth_invite *invite, char out[HTH_INVI
     hth_write_bytes(&w, invite->run_file.b, sizeof(invite->run_file.b));
     hth_write_bytes(&w, invite->seed.b, sizeof(invite->seed.b));
     hth_write_bytes(&w, invite->cert, invite->cert_len);
-    hth_write_u8(&w, invite->deputy_len > 0);
-    hth_write_bytes(&w, invite->deputy, invite->deputy_len);
+    hth_write_u8(&w, chain_count(invite) | (invite->is_private ? PRIVATE : 0));
+    hth_write_bytes(&w, invite->chain, invite->chain_len);
+    if (invite->is_private)
+        hth_write_bytes(&w, invite->secret.b, sizeof(invite->secret.b));
     hth_write_u32(&w, checksum(bytes, w.pos));
     HTH_ASSERT(w.err == HTH_OK);
     memcpy(out, PREFIX "1.", HEAD_LEN);
@@ -133,11 +147,15 @@ static enum hth_err read_bytes(const uint8_t *bytes, size_t len, struct hth_invi
     HTH_TRY(r.err);
     HTH_TRY(hth_name_check(out->run, n));
     HTH_TRY(read_cert(&r, out->cert, &out->cert_len));
-    uint8_t has_deputy = hth_read_u8(&r);
-    if (has_deputy > 1)
+    uint8_t links = hth_read_u8(&r);
+    out->is_private = (links & PRIVATE) != 0;
+    links &= (uint8_t)~PRIVATE;
+    if (links > 2)
         return HTH_E_MALFORMED;
-    if (has_deputy == 1)
-        HTH_TRY(read_cert(&r, out->deputy, &out->deputy_len));
+    for (size_t i = 0, used; i < links; i++, out->chain_len += used)
+        HTH_TRY(read_cert(&r, out->chain + out->chain_len, &used));
+    if (out->is_private)
+        hth_read_bytes(&r, out->secret.b, sizeof(out->secret.b));
     HTH_TRY(r.err);
     return hth_reader_left(&r) == 0 ? HTH_OK : HTH_E_MALFORMED;
 }
@@ -211,16 +229,83 @@ void hth_invite_run(const struct hth_crypto *crypto, const struct hth_invite *in
     hth_run_id(crypto, &invite->owner, &invite->run_file, &out->id);
 }
 
+/* Hashes two values, after a text that says for what. */
+static void derive(const struct hth_crypto *crypto, const char text[24], const uint8_t a[32],
+                   const uint8_t b[32], struct hth_hash *out)
+{
+    uint8_t bytes[24 + 64];
+    memcpy(bytes, text, 24);
+    memcpy(bytes + 24, a, 32);
+    memcpy(bytes + 56, b, 32);
+    crypto->hash(bytes, sizeof(bytes), out);
+    memset(bytes, 0, sizeof(bytes));
+}
+
+const char *hth_invite_network(const struct hth_crypto *crypto, const struct hth_invite *invite,
+                               char out[HTH_NAME_LEN_MAX + 1])
+{
+    static const char text[24] = "hearth private network";
+    struct hth_closed_run run;
+    struct hth_hash hidden;
+    hth_invite_run(crypto, invite, &run);
+    if (!invite->is_private)
+        return hth_network_of(invite->run, &run.id, out);
+    derive(crypto, text, run.id.b, invite->secret.b, &hidden);
+    return hth_network_of("", &hidden, out);
+}
+
+void hth_invite_hide(const struct hth_crypto *crypto, const struct hth_secret *owner,
+                     struct hth_invite *invite)
+{
+    static const char text[24] = "hearth run secret";
+    _Static_assert(sizeof(owner->b) == 32, "as derive takes it");
+    invite->is_private = true;
+    derive(crypto, text, owner->b, invite->run_file.b, &invite->secret);
+}
+
+/* Certificate and chain side by side; returns the length. */
+static size_t join_certs(const struct hth_invite *invite, uint8_t *out)
+{
+    memcpy(out, invite->cert, invite->cert_len);
+    memcpy(out + invite->cert_len, invite->chain, invite->chain_len);
+    return invite->cert_len + invite->chain_len;
+}
+
+enum hth_err hth_invite_check(const struct hth_crypto *crypto, const struct hth_invite *invite,
+                              int64_t wall_us)
+{
+    uint8_t certs[HTH_CERT_BYTES_MAX + HTH_CHAIN_BYTES_MAX];
+    struct hth_closed_run run;
+    struct hth_cert cert;
+    struct hth_grant grant;
+    size_t len = join_certs(invite, certs);
+    hth_invite_run(crypto, invite, &run);
+    hth_invite_cert(invite, &cert);
+    if ((cert.flags & HTH_CERT_SUCCESSOR) != 0) {
+        memset(&grant, 0, sizeof(grant));
+        HTH_TRY(hth_chain_check(crypto, &run, certs, len, &grant.by));
+        grant.from_us = grant.by.from_us;
+        grant.until_us = grant.by.until_us;
+    } else {
+        HTH_TRY(hth_cert_check(crypto, &run, certs, len, &cert, &grant));
+    }
+    return hth_grant_check(&grant, &run, wall_us);
+}
+
+bool hth_invite_is_bound(const struct hth_invite *invite)
+{
+    static const struct hth_secret none;
+    return memcmp(invite->seed.b, none.b, sizeof(none.b)) == 0;
+}
+
 size_t hth_invite_creds(const struct hth_crypto *crypto, const struct hth_invite *invite,
-                        const struct hth_pubkey *peer, int64_t wall_us,
+                        const struct hth_secret *peer, int64_t wall_us,
                         uint8_t out[HTH_CREDS_BYTES_MAX])
 {
     struct hth_cert cert;
     hth_invite_cert(invite, &cert);
-    const struct hth_member_pass pass = {
-        .peer = *peer, .serial = cert.serial, .issued_us = wall_us};
-    hth_member_pass_write(crypto, &pass, &invite->seed, out);
-    memcpy(out + HTH_PASS_BYTES, invite->cert, invite->cert_len);
-    memcpy(out + HTH_PASS_BYTES + invite->cert_len, invite->deputy, invite->deputy_len);
-    return HTH_PASS_BYTES + invite->cert_len + invite->deputy_len;
+    struct hth_member_pass pass = {.serial = cert.serial, .issued_us = wall_us};
+    crypto->public_of(peer, &pass.peer);
+    hth_member_pass_write(crypto, &pass, hth_invite_is_bound(invite) ? peer : &invite->seed, out);
+    return HTH_PASS_BYTES + join_certs(invite, out + HTH_PASS_BYTES);
 }

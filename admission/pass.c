@@ -2,6 +2,7 @@
 /* pass.c: the bytes of certificates and passes, and the verdict on them; pass.h has the layout. */
 #include "admission/pass.h"
 
+#include "admission/revoke.h"
 #include "core/bytes.h"
 #include "core/name.h"
 
@@ -65,9 +66,15 @@ static bool is_sealed(const struct hth_crypto *crypto, const char *text,
 static enum hth_err check_cert(const struct hth_cert *c)
 {
     size_t n = strnlen(c->name, sizeof(c->name));
+    bool public = (c->flags & HTH_CERT_PUBLIC) != 0;
     if (c->class < HTH_PROBATION || c->class > HTH_MEMBER || c->roles == 0 ||
         c->roles > HTH_MAY_ALL || c->not_before_us < 0 || c->not_after_us < c->not_before_us)
         return HTH_E_RANGE;
+    if (public && (c->class != HTH_PROBATION || (c->roles & HTH_MAY_INVITE) != 0))
+        return HTH_E_RANGE;
+    if ((c->flags & ~(HTH_CERT_PUBLIC | HTH_CERT_SUCCESSOR)) != 0 ||
+        (c->silence_s != 0 && (c->flags & HTH_CERT_SUCCESSOR) == 0))
+        return HTH_E_VERSION;
     return n > HTH_CERT_NAME_MAX ? HTH_E_TOO_LARGE : hth_name_check(c->name, n);
 }
 
@@ -80,7 +87,7 @@ enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_ce
     hth_writer_init(&w, out, HTH_CERT_BYTES_MAX - HTH_SIG_LEN);
     hth_write_bytes(&w, magic, sizeof(magic));
     hth_write_u8(&w, VERSION);
-    hth_write_u8(&w, 0);
+    hth_write_u8(&w, cert->flags);
     hth_write_u8(&w, cert->class);
     hth_write_u8(&w, cert->roles);
     hth_write_u64(&w, cert->serial);
@@ -88,7 +95,7 @@ enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_ce
     hth_write_u64(&w, (uint64_t)cert->not_after_us);
     hth_write_bytes(&w, cert->run.b, sizeof(cert->run.b));
     hth_write_bytes(&w, cert->key.b, sizeof(cert->key.b));
-    hth_write_u32(&w, cert->quota);
+    hth_write_u32(&w, cert->silence_s);
     hth_write_u8(&w, (uint8_t)strlen(cert->name));
     hth_write_bytes(&w, cert->name, strlen(cert->name));
     HTH_ASSERT(w.err == HTH_OK);
@@ -104,11 +111,12 @@ enum hth_err hth_cert_read(const void *data, size_t len, struct hth_cert *out, s
     memset(out, 0, sizeof(*out));
     hth_reader_init(&r, data, len);
     hth_read_bytes(&r, head, sizeof(head));
-    uint8_t version = hth_read_u8(&r), flags = hth_read_u8(&r);
+    uint8_t version = hth_read_u8(&r);
+    out->flags = hth_read_u8(&r);
     HTH_TRY(r.err);
     if (memcmp(head, magic, sizeof(magic)) != 0)
         return HTH_E_BAD_MAGIC;
-    if (version != VERSION || flags != 0)
+    if (version != VERSION)
         return HTH_E_VERSION;
     out->class = hth_read_u8(&r);
     out->roles = hth_read_u8(&r);
@@ -117,7 +125,7 @@ enum hth_err hth_cert_read(const void *data, size_t len, struct hth_cert *out, s
     out->not_after_us = (int64_t)hth_read_u64(&r);
     hth_read_bytes(&r, out->run.b, sizeof(out->run.b));
     hth_read_bytes(&r, out->key.b, sizeof(out->key.b));
-    out->quota = hth_read_u32(&r);
+    out->silence_s = hth_read_u32(&r);
     size_t n = hth_read_u8(&r);
     if (n > HTH_CERT_NAME_MAX)
         return HTH_E_RANGE;
@@ -171,100 +179,148 @@ enum hth_err hth_member_pass_read(const void *data, size_t len, struct hth_membe
 
 /* ---- the verdict --------------------------------------------------------------------------- */
 
-/* Credentials, read but not yet judged. */
-struct creds {
-    const uint8_t *pass_at, *cert_at, *deputy_at; /* deputy_at NULL: the owner signed */
-    size_t cert_len, deputy_len;
-    struct hth_member_pass pass;
-    struct hth_cert cert, deputy;
-};
-
-static enum hth_err read_creds(const uint8_t *data, size_t len, struct creds *c)
-{
-    size_t at = HTH_PASS_BYTES;
-    memset(c, 0, sizeof(*c));
-    HTH_TRY(hth_member_pass_read(data, len, &c->pass));
-    c->pass_at = data;
-    c->cert_at = data + at;
-    HTH_TRY(hth_cert_read(c->cert_at, len - at, &c->cert, &c->cert_len));
-    at += c->cert_len;
-    if (at == len)
-        return HTH_OK;
-    c->deputy_at = data + at;
-    HTH_TRY(hth_cert_read(c->deputy_at, len - at, &c->deputy, &c->deputy_len));
-    return at + c->deputy_len == len ? HTH_OK : HTH_E_MALFORMED;
-}
-
 static bool same_run(const struct hth_cert *cert, const struct hth_closed_run *run)
 {
     return memcmp(cert->run.b, run->id.b, sizeof(run->id.b)) == 0;
 }
 
-static enum hth_err check_seals(const struct hth_crypto *crypto, const struct hth_closed_run *run,
-                                const struct creds *c)
+/* A certificate, and where its bytes are. */
+struct link {
+    struct hth_cert cert;
+    const uint8_t *at;
+    size_t len;
+};
+
+/* From the one that signs to the one that the owner signed. */
+static enum hth_err read_chain(const struct hth_closed_run *run, const uint8_t *data, size_t len,
+                               struct link link[2], size_t *count)
 {
-    const struct hth_pubkey *by = c->deputy_at != NULL ? &c->deputy.key : &run->owner;
-    if (c->pass.serial != c->cert.serial ||
-        !is_sealed(crypto, pass_text, &c->cert.key, c->pass_at, HTH_PASS_BYTES) ||
-        !is_sealed(crypto, cert_text, by, c->cert_at, c->cert_len))
-        return HTH_E_PASS_FORGED;
-    if (c->deputy_at != NULL &&
-        !is_sealed(crypto, cert_text, &run->owner, c->deputy_at, c->deputy_len))
-        return HTH_E_PASS_FORGED;
+    *count = 0;
+    for (size_t at = 0; at < len; (*count)++) {
+        if (*count == 2)
+            return HTH_E_MALFORMED;
+        struct link *l = &link[*count];
+        l->at = data + at;
+        HTH_TRY(hth_cert_read(l->at, len - at, &l->cert, &l->len));
+        if (!same_run(&l->cert, run))
+            return HTH_E_PASS_OTHER_RUN;
+        at += l->len;
+    }
     return HTH_OK;
 }
 
-/* A deputy gives no more than it has. */
-static enum hth_err check_deputy(const struct creds *c)
+static void take_times(struct hth_signer *s, const struct hth_cert *cert)
 {
-    const struct hth_cert *d = &c->deputy;
-    bool may = (d->roles & HTH_MAY_INVITE) != 0 && (c->cert.roles & HTH_MAY_INVITE) == 0 &&
-               (c->cert.roles & ~d->roles) == 0 && c->cert.class <= d->class;
-    return may ? HTH_OK : HTH_E_PASS_ROLE;
+    s->from_us = HTH_MAX(s->from_us, cert->not_before_us);
+    s->until_us = HTH_MIN(s->until_us, cert->not_after_us);
+}
+
+/* Goes one link further from the owner. A successor may sign for deputies, these only for peers. */
+static enum hth_err step(struct hth_signer *s, const struct hth_cert *cert)
+{
+    bool successor = (cert->flags & HTH_CERT_SUCCESSOR) != 0;
+    if (successor ? s->successor != 0 : (cert->roles & HTH_MAY_INVITE) == 0)
+        return HTH_E_PASS_ROLE;
+    if (successor) {
+        s->successor = cert->serial;
+        s->named_us = cert->not_before_us;
+        s->silence_s = cert->silence_s;
+    } else {
+        s->deputy = cert->serial;
+        s->class = cert->class;
+        s->roles = cert->roles & (uint8_t)~HTH_MAY_INVITE;
+    }
+    s->key = cert->key;
+    take_times(s, cert);
+    return HTH_OK;
+}
+
+enum hth_err hth_chain_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
+                             const void *chain, size_t len, struct hth_signer *out)
+{
+    struct link link[2];
+    size_t count;
+    memset(out, 0, sizeof(*out));
+    HTH_TRY(read_chain(run, chain, len, link, &count));
+    *out = (struct hth_signer){
+        .key = run->owner, .until_us = INT64_MAX, .class = HTH_MEMBER, .roles = HTH_MAY_ALL};
+    while (count-- > 0) {
+        const struct link *l = &link[count];
+        if (!is_sealed(crypto, cert_text, &out->key, l->at, l->len))
+            return HTH_E_PASS_FORGED;
+        if (out->deputy != 0)
+            return HTH_E_PASS_ROLE;
+        HTH_TRY(step(out, &l->cert));
+    }
+    return HTH_OK;
 }
 
 enum hth_err hth_grant_check(const struct hth_grant *grant, const struct hth_closed_run *run,
                              int64_t wall_us)
 {
-    for (size_t i = 0; i < run->revoked_count; i++)
-        if (run->revoked[i] == grant->serial ||
-            (grant->deputy != 0 && run->revoked[i] == grant->deputy))
-            return HTH_E_PASS_REVOKED;
-    if (wall_us < grant->from_us - HTH_CLOCK_SKEW_MAX_US)
+    int64_t from_us = grant->from_us;
+    if (run->revoked != NULL && hth_revoked_set_has(run->revoked, grant, wall_us))
+        return HTH_E_PASS_REVOKED;
+    if (grant->by.successor != 0)
+        from_us = HTH_MAX(from_us, hth_succession_us(run->revoked, &grant->by));
+    if (wall_us < from_us - HTH_CLOCK_SKEW_MAX_US)
         return HTH_E_PASS_EARLY;
     return wall_us > grant->until_us + HTH_CLOCK_SKEW_MAX_US ? HTH_E_PASS_EXPIRED : HTH_OK;
+}
+
+/* A signer gives no more than it has. */
+static bool may_sign(const struct hth_signer *by, const struct hth_cert *cert)
+{
+    return (cert->flags & HTH_CERT_SUCCESSOR) == 0 && (cert->roles & ~by->roles) == 0 &&
+           cert->class <= by->class;
+}
+
+enum hth_err hth_cert_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
+                            const void *certs, size_t len, struct hth_cert *cert,
+                            struct hth_grant *out)
+{
+    size_t own;
+    memset(out, 0, sizeof(*out));
+    HTH_TRY(hth_cert_read(certs, len, cert, &own));
+    if (!same_run(cert, run))
+        return HTH_E_PASS_OTHER_RUN;
+    HTH_TRY(hth_chain_check(crypto, run, (const uint8_t *)certs + own, len - own, &out->by));
+    if (!is_sealed(crypto, cert_text, &out->by.key, certs, own))
+        return HTH_E_PASS_FORGED;
+    if (!may_sign(&out->by, cert))
+        return HTH_E_PASS_ROLE;
+    take_times(&out->by, cert);
+    out->serial = cert->serial;
+    out->from_us = out->by.from_us;
+    out->until_us = out->by.until_us;
+    out->flags = cert->flags;
+    out->class = cert->class;
+    out->roles = cert->roles;
+    memcpy(out->name, cert->name, sizeof(out->name));
+    return HTH_OK;
 }
 
 enum hth_err hth_creds_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
                              const struct hth_peer_id *peer, const void *creds, size_t len,
                              int64_t wall_us, struct hth_grant *out)
 {
-    struct creds c;
+    struct hth_member_pass pass;
+    struct hth_cert cert;
     memset(out, 0, sizeof(*out));
     if (len == 0)
         return HTH_E_NOT_ADMITTED;
-    HTH_TRY(read_creds(creds, len, &c));
-    bool by_deputy = c.deputy_at != NULL;
-    if (!same_run(&c.cert, run) || (by_deputy && !same_run(&c.deputy, run)))
-        return HTH_E_PASS_OTHER_RUN;
+    HTH_TRY(hth_member_pass_read(creds, len, &pass));
     /* Before the signatures: these cost a hundred times as much. */
-    struct hth_peer_id id = hth_peer_id_of(crypto, &c.pass.peer);
+    struct hth_peer_id id = hth_peer_id_of(crypto, &pass.peer);
     if (!hth_peer_id_eq(&id, peer))
         return HTH_E_PASS_OTHER_KEY;
-    HTH_TRY(check_seals(crypto, run, &c));
-    if (by_deputy)
-        HTH_TRY(check_deputy(&c));
-    out->serial = c.cert.serial;
-    out->class = c.cert.class;
-    out->roles = c.cert.roles;
-    out->from_us = HTH_MAX(c.cert.not_before_us, c.pass.issued_us);
-    out->until_us = c.cert.not_after_us;
-    memcpy(out->name, c.cert.name, sizeof(out->name));
-    if (by_deputy) {
-        out->deputy = c.deputy.serial;
-        out->from_us = HTH_MAX(out->from_us, c.deputy.not_before_us);
-        out->until_us = HTH_MIN(out->until_us, c.deputy.not_after_us);
-    }
+    HTH_TRY(hth_cert_check(crypto, run, (const uint8_t *)creds + HTH_PASS_BYTES,
+                           len - HTH_PASS_BYTES, &cert, out));
+    if (pass.serial != cert.serial ||
+        !is_sealed(crypto, pass_text, &cert.key, creds, HTH_PASS_BYTES))
+        return HTH_E_PASS_FORGED;
+    out->peer = hth_load_u64le(peer->b);
+    out->from_us = HTH_MAX(out->from_us, pass.issued_us);
     return hth_grant_check(out, run, wall_us);
 }
 

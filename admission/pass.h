@@ -4,20 +4,22 @@
  *
  *   owner --signs--> certificate of an invite --its key signs--> pass of one peer's key
  *   owner --signs--> certificate of a deputy --its key signs--> certificate of an invite ...
+ *   owner --signs--> certificate of a successor --its key signs--> what the owner would sign ...
  *
  * The run file names the owner's public key. An invite is a certificate and the private seed of the
  * key in it, so whoever holds the invite signs a pass for their own peer key on their own machine:
  * no process has to run to let people in. A peer shows its *credentials* when it connects: the
- * pass, its invite's certificate, and the deputy's certificate when a deputy signed that one. TLS
- * has proved the peer's key by then, so a stolen pass is worth nothing without that key.
+ * pass, its invite's certificate, and the *chain*: the certificates of a deputy and of a successor
+ * that lie between it and the owner. TLS has proved the peer's key by then, so a stolen pass is
+ * worth nothing without that key.
  *
  *   certificate                                          pass
  *     0  magic "HCRT"      8  serial (8)    100  n (1)     0  'P', version 1
  *     4  version 1        16  not before    101  name      2  peer's public key (32)
- *     5  flags: 0         24  not after          (n)      34  invite's serial (8)
+ *     5  flags            24  not after          (n)      34  invite's serial (8)
  *     6  class            32  run id (32)        Ed25519  42  issued (8)
  *     7  roles            64  invite's key       signa-   50  zero (32), reserved
- *                         96  quota (4)          ture     82  Ed25519 signature (64)
+ *                         96  silence (4)        ture     82  Ed25519 signature (64)
  *
  * Numbers are little-endian; times are wall-clock microseconds. A signature covers all bytes before
  * it, after a text that says which of the two this is.
@@ -29,6 +31,10 @@
  * than it has itself, ends with it, and never has the role `invite`: there are no deputies of
  * deputies.
  *
+ * A successor's certificate has a flag and a time of silence: it counts once the owner has signed
+ * no newer list of revoked invites (revoke.h) for so long, and no more when the owner does. While
+ * it counts, its key may sign what the owner's may, but no other successor.
+ *
  * Pure functions, any thread. Bytes may come from strangers.
  */
 #ifndef HTH_ADMISSION_PASS_H
@@ -39,7 +45,8 @@
 
 #define HTH_CERT_BYTES_MAX  199
 #define HTH_PASS_BYTES      146
-#define HTH_CREDS_BYTES_MAX (HTH_PASS_BYTES + 2 * HTH_CERT_BYTES_MAX)
+#define HTH_CHAIN_BYTES_MAX (2 * HTH_CERT_BYTES_MAX)
+#define HTH_CREDS_BYTES_MAX (HTH_PASS_BYTES + HTH_CERT_BYTES_MAX + HTH_CHAIN_BYTES_MAX)
 
 /* Rights, as bits. */
 #define HTH_MAY_TRAIN  1u  /* ask experts, take part in averages, fetch states */
@@ -51,14 +58,18 @@
 
 enum hth_member_class { HTH_PROBATION = 1, HTH_MEMBER = 2 };
 
+/* Flags of a certificate. */
+#define HTH_CERT_PUBLIC    1u /* anybody may use its invite: on probation */
+#define HTH_CERT_SUCCESSOR 2u
+
 struct hth_cert {
     struct hth_pubkey key; /* the invite's */
     struct hth_hash run;
     uint64_t serial;
     int64_t not_before_us, not_after_us;
-    uint32_t quota; /* 0: none; nothing reads it yet */
-    uint8_t class;  /* enum hth_member_class */
-    uint8_t roles;  /* HTH_MAY_... */
+    uint32_t silence_s;   /* of a successor */
+    uint8_t flags, class; /* HTH_CERT_..., enum hth_member_class */
+    uint8_t roles;        /* HTH_MAY_... */
     char name[HTH_CERT_NAME_MAX + 1];
 };
 
@@ -68,21 +79,40 @@ struct hth_member_pass {
     int64_t issued_us;
 };
 
+struct hth_revoked_set;
+
 /* A closed run. */
 struct hth_closed_run {
     struct hth_pubkey owner;
     struct hth_hash id;
-    const uint64_t *revoked; /* serials of certificates */
-    size_t revoked_count;
+    const struct hth_revoked_set *revoked; /* revoke.h; NULL: nothing is known */
+};
+
+/* The key that a chain leads to, and what it may sign now. Without a chain it is the owner's. */
+struct hth_signer {
+    struct hth_pubkey key;
+    uint64_t deputy, successor; /* serials of their certificates; 0: none */
+    int64_t from_us, until_us;
+    int64_t named_us; /* of a successor: when the owner signed */
+    uint32_t silence_s;
+    uint8_t class, roles; /* the most that it can give */
 };
 
 /* The rights that valid credentials give. */
 struct hth_grant {
-    uint64_t serial, deputy; /* deputy: the serial of its certificate; 0: none */
+    uint64_t serial, peer; /* peer: the first 8 bytes of its id */
+    struct hth_signer by;
     int64_t from_us, until_us;
-    uint8_t class, roles;
+    uint8_t flags, class, roles;
     char name[HTH_CERT_NAME_MAX + 1];
 };
+
+/* The pass that every key holds in a run without an owner: whatever asks for class or roles decides
+ * there as in a closed run. */
+#define HTH_GRANT_IMPLICIT                                                                         \
+    {                                                                                              \
+        .class = HTH_MEMBER, .roles = HTH_MAY_ALL, .until_us = INT64_MAX                           \
+    }
 
 void hth_run_id(const struct hth_crypto *crypto, const struct hth_pubkey *owner,
                 const struct hth_hash *run_file, struct hth_hash *out);
@@ -101,15 +131,25 @@ void hth_member_pass_write(const struct hth_crypto *crypto, const struct hth_mem
 enum hth_err hth_member_pass_read(const void *data, size_t len,
                                   struct hth_member_pass *out) HTH_MUST;
 
-/* Judges what a peer shows: pass, certificate, and a deputy's certificate or nothing. Errors:
- * E_NOT_ADMITTED (nothing was shown), those of the two readers, E_MALFORMED (more follows),
- * E_PASS_OTHER_RUN, E_PASS_FORGED, E_PASS_OTHER_KEY, E_PASS_ROLE (a deputy gave more than it may),
- * E_PASS_REVOKED, and those of hth_grant_check. */
+/* Judges a chain, except for times and revocation. Errors: those of hth_cert_read, E_MALFORMED
+ * (more follows), E_PASS_OTHER_RUN, E_PASS_FORGED, E_PASS_ROLE (a certificate in it can't sign
+ * that). */
+enum hth_err hth_chain_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
+                             const void *chain, size_t len, struct hth_signer *out) HTH_MUST;
+/* Judges a certificate with its chain likewise; *out has no peer. Errors: those too, E_PASS_ROLE
+ * (its signer gave more than it may). */
+enum hth_err hth_cert_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
+                            const void *certs, size_t len, struct hth_cert *cert,
+                            struct hth_grant *out) HTH_MUST;
+/* Judges what a peer shows: pass, certificate, chain. Errors: E_NOT_ADMITTED (nothing was shown),
+ * those of hth_member_pass_read and hth_cert_check, E_PASS_OTHER_KEY, and those of
+ * hth_grant_check. */
 enum hth_err hth_creds_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
                              const struct hth_peer_id *peer, const void *creds, size_t len,
                              int64_t wall_us, struct hth_grant *out) HTH_MUST;
 /* Whether a grant holds at that time, give or take HTH_CLOCK_SKEW_MAX_US, and was not revoked.
- * Errors: E_PASS_EARLY, E_PASS_EXPIRED, E_PASS_REVOKED. */
+ * Errors: E_PASS_EARLY (also: the successor that signed does not count, as the owner is not
+ * silent), E_PASS_EXPIRED, E_PASS_REVOKED. */
 enum hth_err hth_grant_check(const struct hth_grant *grant, const struct hth_closed_run *run,
                              int64_t wall_us) HTH_MUST;
 
@@ -118,11 +158,14 @@ enum hth_err hth_grant_check(const struct hth_grant *grant, const struct hth_clo
  * function. */
 typedef enum hth_err hth_admit_fn(void *arg, const struct hth_peer_id *peer, const void *creds,
                                   size_t len, struct hth_grant *out);
+/* Judges a grant again, as hth_grant_check does: an invite ends while a connection stands. */
+typedef enum hth_err hth_holds_fn(void *arg, const struct hth_grant *grant);
 struct hth_admission {
     uint8_t creds[HTH_CREDS_BYTES_MAX];
     size_t creds_len;
     hth_admit_fn *admit;
-    void *arg;
+    hth_holds_fn *holds;
+    void *arg; /* of both */
 };
 
 /* "train,serve". Returns out. */

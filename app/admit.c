@@ -19,15 +19,25 @@ const char *hth_admit_date(int64_t wall_us, char out[32])
     return out;
 }
 
+static const char *kind(const struct hth_cert *cert)
+{
+    if ((cert->flags & HTH_CERT_SUCCESSOR) != 0)
+        return "successor of the owner";
+    if ((cert->flags & HTH_CERT_PUBLIC) != 0)
+        return "public invite: anybody may use it";
+    return (cert->roles & HTH_MAY_INVITE) != 0 ? "deputy: may invite" : "invite";
+}
+
 void hth_admit_print(const struct hth_invite *invite)
 {
     struct hth_cert cert;
     char roles[48], from[32], until[32], hex[65], addr[HTH_ADDR_TEXT_MAX];
     hth_invite_cert(invite, &cert);
-    hth_say("run      %s", invite->run);
+    hth_say("run      %s%s", invite->run, invite->is_private ? " (private)" : "");
     hth_say("name     %s", cert.name);
     hth_say("may      %s%s", hth_roles_text(cert.roles, roles),
             cert.class == HTH_PROBATION ? " (on probation)" : "");
+    hth_say("kind     %s%s", kind(&cert), hth_invite_is_bound(invite) ? ", for one key alone" : "");
     hth_say("valid    %s to %s", hth_admit_date(cert.not_before_us, from),
             hth_admit_date(cert.not_after_us, until));
     hth_say("serial   %llu", (unsigned long long)cert.serial);
@@ -39,8 +49,8 @@ void hth_admit_print(const struct hth_invite *invite)
         hth_say("joins    %s", hth_addr_text(&invite->addr[i], addr));
 }
 
-static void say_bad(enum hth_err err, const struct hth_invite *invite, const char *run,
-                    uint8_t roles)
+static void say_bad(enum hth_err err, const struct hth_invite *invite,
+                    const struct hth_grant *grant, const char *run, uint8_t roles)
 {
     struct hth_cert cert;
     char has[48], needs[48], date[32];
@@ -53,10 +63,17 @@ static void say_bad(enum hth_err err, const struct hth_invite *invite, const cha
         hth_cli_say_error("--invite: %s: it is for run '%s', this is run '%s' (hearth invite show "
                           "prints the hash of its run file)",
                           hth_err_text(err), invite->run, run);
+    else if (err == HTH_E_PASS_EARLY && grant->by.successor != 0)
+        hth_cli_say_error("--invite: %s: a successor signed it, and the owner is not silent",
+                          hth_err_text(err));
     else if (err == HTH_E_PASS_EXPIRED || err == HTH_E_PASS_EARLY)
         hth_cli_say_error(
             "--invite: %s (%s %s)", hth_err_text(err), err == HTH_E_PASS_EARLY ? "from" : "until",
             hth_admit_date(err == HTH_E_PASS_EARLY ? cert.not_before_us : cert.not_after_us, date));
+    else if (err == HTH_E_PASS_FORGED && hth_invite_is_bound(invite))
+        hth_cli_say_error("--invite: it is for the key of one peer, and this process has another: "
+                          "give that peer's --dir; status and others without a folder take the "
+                          "invite by which it came first");
     else
         hth_cli_say_error("--invite: %s", hth_err_text(err));
 }
@@ -67,6 +84,15 @@ static enum hth_err find_run(struct hth_env *env, const struct hth_cli_net *net,
 {
     struct hth_hash run_file;
     bool closed = run != NULL && hth_config_closed(run, env->crypto, &run_file, out);
+    if ((closed || net->invited) && net->network != NULL) {
+        hth_cli_say_error("--network: the run file and the invites name a closed run: leave it "
+                          "out");
+        return HTH_E_USAGE;
+    }
+    if ((closed || net->invited) && net->open_to_anyone) {
+        hth_cli_say_error("--open-to-anyone: the run has an owner, who invites: leave it out");
+        return HTH_E_USAGE;
+    }
     if (run == NULL && net->invited)
         hth_invite_run(env->crypto, &net->invite, out);
     if (closed && !net->invited) {
@@ -81,52 +107,45 @@ static enum hth_err find_run(struct hth_env *env, const struct hth_cli_net *net,
                           run->run);
         return HTH_E_USAGE;
     }
+    if (closed && run->admission.is_private && !net->invite.is_private) {
+        hth_cli_say_error("--invite: run '%s' is private, and its secret is not in this invite: "
+                          "ask for another one",
+                          run->run);
+        return HTH_E_PASS_OTHER_RUN;
+    }
     return net->invited ? HTH_OK : HTH_E_CANCELED;
 }
 
 /* ---- revoked invites ----------------------------------------------------------------------- */
 
-static void take_list(struct hth_admit *a, const struct hth_revoked *list, const uint8_t *data,
-                      size_t len)
+/* Lists that can't be read are left out: the others have them. */
+static void load_lists(struct hth_env *env, struct hth_admit *a)
 {
-    a->revoked = *list;
-    memcpy(a->list, data, len);
-    a->list_len = len;
-    a->run.revoked = a->revoked.serial;
-    a->run.revoked_count = a->revoked.count;
-}
-
-/* A list that can't be read is left out: the others have it. */
-static void load_list(struct hth_env *env, struct hth_admit *a)
-{
-    struct hth_revoked list;
     struct hth_blob *blob;
-    enum hth_err err = hth_file_read(env, a->path, HTH_REVOKED_BYTES_MAX, &blob);
+    size_t news;
+    enum hth_err err = hth_file_read(env, a->path, HTH_REVOKED_PACK_MAX, &blob);
     if (err == HTH_OK) {
-        err = hth_revoked_read(env->crypto, &a->run, blob->data, blob->size, &list);
-        if (err == HTH_OK)
-            take_list(a, &list, blob->data, blob->size);
+        err = hth_revoked_set_unpack(a->revoked, blob->data, blob->size, &news);
         hth_blob_unref(blob);
     }
     if (err != HTH_OK && err != HTH_E_NO_FILE)
         HTH_LOG(env, HTH_WARN, HTH_SUB_APP, "%s: %s; it is left out", a->path, hth_err_text(err));
 }
 
-enum hth_err hth_admit_revoke(struct hth_env *env, struct hth_admit *a,
-                              const struct hth_revoked *list, const uint8_t *data, size_t len)
+enum hth_err hth_admit_revoked(struct hth_env *env, struct hth_admit *a)
 {
-    take_list(a, list, data, len);
-    hth_gate_revoked(a->gate, a->run.revoked, a->run.revoked_count);
     if (a->path != NULL) {
-        struct hth_blob *blob = hth_blob_copy(data, len);
-        struct hth_span span = {blob, 0, len};
+        uint8_t *bytes = hth_new_array(uint8_t, HTH_REVOKED_PACK_MAX);
+        struct hth_blob *blob =
+            hth_blob_copy(bytes, hth_revoked_set_pack(a->revoked, NULL, 0, bytes));
+        struct hth_span span = {blob, 0, blob->size};
         enum hth_err err = hth_file_write(env, a->path, &span, 1);
         hth_blob_unref(blob);
+        hth_free(bytes);
         if (err != HTH_OK)
             HTH_LOG(env, HTH_WARN, HTH_SUB_APP, "%s: %s", a->path, hth_err_text(err));
     }
-    enum hth_err own = hth_grant_check(&a->grant, &a->run, hth_wall_us(env));
-    return own == HTH_E_PASS_REVOKED ? own : HTH_OK;
+    return hth_grant_check(&a->grant, &a->run, hth_wall_us(env));
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -136,7 +155,7 @@ static enum hth_err judge_own(struct hth_env *env, const struct hth_cli_net *net
 {
     struct hth_admission *own = &a->admission;
     int64_t wall_us = hth_wall_us(env);
-    own->creds_len = hth_invite_creds(env->crypto, &net->invite, &env->pubkey, wall_us, own->creds);
+    own->creds_len = hth_invite_creds(env->crypto, &net->invite, &env->secret, wall_us, own->creds);
     HTH_TRY(hth_creds_check(env->crypto, &a->run, &env->self, own->creds, own->creds_len, wall_us,
                             &a->grant));
     return roles != 0 && (a->grant.roles & roles) == 0 ? HTH_E_PASS_ROLE : HTH_OK;
@@ -150,18 +169,20 @@ enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
     enum hth_err err = find_run(env, net, run, &out->run);
     if (err != HTH_OK)
         return err == HTH_E_CANCELED ? HTH_OK : err;
+    out->revoked = hth_revoked_set_new(env->crypto, &out->run);
+    out->run.revoked = out->revoked;
     if (dir != NULL) {
         out->path = hth_asprintf("%s/revoked", dir);
-        load_list(env, out);
+        load_lists(env, out);
     }
     err = judge_own(env, net, roles, out);
     if (err != HTH_OK) {
-        say_bad(err, &net->invite, run != NULL ? run->run : net->invite.run, roles);
+        say_bad(err, &net->invite, &out->grant, run != NULL ? run->run : net->invite.run, roles);
         return err;
     }
     out->gate = hth_gate_new(env, &out->run);
-    hth_gate_revoked(out->gate, out->run.revoked, out->run.revoked_count);
     out->admission.admit = hth_gate_check;
+    out->admission.holds = hth_gate_holds;
     out->admission.arg = out->gate;
     return HTH_OK;
 }
@@ -169,9 +190,30 @@ enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
 void hth_admit_close(struct hth_admit *admit)
 {
     hth_gate_free(admit->gate);
+    hth_revoked_set_free(admit->revoked);
     hth_free(admit->path);
+    admit->revoked = NULL;
     admit->gate = NULL;
     admit->path = NULL;
+}
+
+char *hth_admit_join(const struct hth_admit *admit, const struct hth_cli_net *net,
+                     char ask[HTH_CERT_NAME_MAX + 16])
+{
+    char text[HTH_INVITE_TEXT_MAX];
+    struct hth_cert deputy;
+    size_t used;
+    ask[0] = '\0';
+    if (admit->gate == NULL)
+        return NULL;
+    if ((admit->grant.flags & HTH_CERT_PUBLIC) != 0 &&
+        hth_invite_write(&net->invite, text) == HTH_OK)
+        return hth_asprintf("--invite %s", text);
+    bool by_deputy =
+        admit->grant.by.deputy != 0 &&
+        hth_cert_read(net->invite.chain, net->invite.chain_len, &deputy, &used) == HTH_OK;
+    snprintf(ask, HTH_CERT_NAME_MAX + 16, "%s", by_deputy ? deputy.name : "the run's owner");
+    return hth_strdup("--invite INVITE");
 }
 
 const struct hth_admission *hth_admit_rpc(const struct hth_admit *admit)

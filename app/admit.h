@@ -20,13 +20,11 @@ struct hth_admit {
     struct hth_closed_run run;
     struct hth_admission admission;
     struct hth_grant grant; /* our own */
-    char *path;             /* of the list of revoked invites; NULL: it is not kept */
-    struct hth_revoked revoked;
-    uint8_t list[HTH_REVOKED_BYTES_MAX]; /* as the owner signed it */
-    size_t list_len;
+    char *path;             /* of the lists of revoked invites; NULL: they are not kept */
+    struct hth_revoked_set *revoked;
 };
 
-/* run NULL: not known. dir: the state folder, which keeps the list of revoked invites; NULL: none.
+/* run NULL: not known. dir: the state folder, which keeps the lists of revoked invites; NULL: none.
  * roles: rights of which the verb needs one; 0: none. Prints what is wrong: E_NOT_ADMITTED (closed,
  * and no invite), E_USAGE (an invite to an open run), and what hth_creds_check says of our own
  * pass. */
@@ -37,10 +35,14 @@ void hth_admit_close(struct hth_admit *admit);
 /* For hth_rpc_opts; NULL: the run is open. */
 const struct hth_admission *hth_admit_rpc(const struct hth_admit *admit);
 
-/* Takes a newer list, for the gate too, and keeps it. Errors: E_PASS_REVOKED (it has our own). */
-enum hth_err hth_admit_revoke(struct hth_env *env, struct hth_admit *admit,
-                              const struct hth_revoked *list, const uint8_t *data,
-                              size_t len) HTH_MUST;
+/* Keeps the lists, of which one is newer. Errors: those of hth_grant_check on our own invite. */
+enum hth_err hth_admit_revoked(struct hth_env *env, struct hth_admit *admit) HTH_MUST;
+
+/* The words that follow `hearth serve --experts 8` for whoever wants to join, a heap string: an
+ * --invite that is public; or `--invite INVITE`, and *ask is the name of who gives one. NULL: the
+ * run is open. */
+char *hth_admit_join(const struct hth_admit *admit, const struct hth_cli_net *net,
+                     char ask[HTH_CERT_NAME_MAX + 16]);
 
 /* "2026-12-27 21:09 UTC". Returns out. */
 const char *hth_admit_date(int64_t wall_us, char out[32]);

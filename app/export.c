@@ -148,8 +148,6 @@ static int join(struct exporting *x, const struct hth_fetch_opts *fetch)
                                        .verb = "export",
                                        .net = &x->net,
                                        .log = &log,
-                                       .network = x->net.network != NULL ? x->net.network
-                                                                         : x->opened.run->run,
                                        .run = x->opened.run,
                                        .quiet = true,
                                        .ephemeral = true};
@@ -236,13 +234,13 @@ static enum hth_err read_experts(struct exporting *x)
         HTH_TRY(hth_config_grid(x->opened.run, s, &grids[s]));
         x->experts_all += hth_grid_size(&grids[s]);
     }
-    HTH_TRY(x->net.join_count > 0 ? read_hosts(x, grids, count) : read_files(x, grids, count));
+    HTH_TRY(hth_cli_joins(&x->net) ? read_hosts(x, grids, count) : read_files(x, grids, count));
     if (x->part_count == 1)
         return hth_blame(&x->why, HTH_E_NO_FILE,
                          "none of the run's %u experts is %s%s: fetch them from their hosts with "
                          "--join HOST:PORT",
-                         x->experts_all, x->net.join_count > 0 ? "found" : "in ",
-                         x->net.join_count > 0 ? "" : x->opened.folder);
+                         x->experts_all, hth_cli_joins(&x->net) ? "found" : "in ",
+                         hth_cli_joins(&x->net) ? "" : x->opened.folder);
     if (x->part_count - 1 < x->experts_all)
         hth_say_note("%zu of %u experts were found; the model will do without the others",
                      x->part_count - 1, x->experts_all);
@@ -400,8 +398,8 @@ int hth_verb_export(int argc, char **argv)
          "Fetch the experts from their hosts, through this peer (repeatable; default: the folder's "
          "experts/)",
          0},
-        {"invite", 'i', "TEXT|@FILE|-", 0, "With --join: invite to a closed run", 0},
-        {"wait", 'w', "TIME", 0, "With --join: for the next expert (default 20s)", 0},
+        {"invite", 'i', "TEXT|@FILE|-", 0, "Likewise in a closed run, with this invite", 0},
+        {"wait", 'w', "TIME", 0, "From hosts: for the next expert (default 20s)", 0},
         {"network", 'n', "NAME", 0, "The swarm's name (default: the run file's)", 0},
         {"data", 'd', "DATA", 0,
          "The data set with words and code book (default: the run file's data.path)", 0},

@@ -53,9 +53,9 @@ static void print_usage(FILE *to)
     for (size_t i = 0; i < HTH_ARRAY_LEN(verbs); i++)
         fprintf(to, "  %-8s %s\n", verbs[i].name, verbs[i].what);
     fputs("\nexamples:\n"
-          "  hearth node\n"
-          "  hearth serve --run runs/fashion.yaml --experts 8 --join example.org:4700\n"
-          "  hearth train --run runs/fashion.yaml --join example.org:4700\n",
+          "  hearth serve --run runs/fashion.yaml --own --experts 8\n"
+          "  hearth serve --invite @ana.invite --experts 8\n"
+          "  hearth train --invite @ana.invite\n",
           to);
 }
 

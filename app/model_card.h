@@ -13,9 +13,9 @@ struct hth_model_card {
     const struct hth_runfile *run;
     const struct hth_model_about *about;
     enum hth_dtype dtype;
-    uint64_t parameters;             /* of trunk and experts, as written */
-    uint32_t experts, experts_all;   /* in the file; in the grid */
-    bool words, book;                /* words.json and codebook.safetensors are there */
+    uint64_t parameters;           /* of trunk and experts, as written */
+    uint32_t experts, experts_all; /* in the file; in the grid */
+    bool words, book;              /* words.json and codebook.safetensors are there */
 };
 
 /* {"format", "run", "model": all keys of the run file's model section, "schema", "seed", "step",

@@ -26,6 +26,8 @@ struct monitor_verb {
     const char *public_listen, *export_dir, *tensorboard_dir, *join_at, *model_dir;
 
     char *join_command, *history;
+    bool join_complete;
+    char join_ask[HTH_CERT_NAME_MAX + 16]; /* "": nobody has to be asked for an invite */
     struct hth_http *public;
     struct hth_publish *publish;
     struct hth_monitor *monitor;
@@ -223,11 +225,19 @@ static void say_page(const struct monitor_verb *m)
 }
 
 /* The command that joins as a host. */
-static char *join_command(const struct monitor_verb *m)
+static char *join_command(struct monitor_verb *m)
 {
     const char *run = m->at.run_path != NULL ? m->at.run_path : "FILE", *file = strrchr(run, '/');
-    return hth_asprintf("hearth serve --run %s --join %s", file != NULL ? file + 1 : run,
-                        m->join_at != NULL ? m->join_at : "ADDR:PORT");
+    char *invite = hth_admit_join(&m->at.peer.admit, &m->at.net, m->join_ask), *command;
+    if (invite != NULL) /* it has addresses, and its peers have the run file */
+        command = hth_asprintf("hearth serve --experts 8 %s", invite);
+    else
+        command = hth_asprintf("hearth serve --run %s --join %s", file != NULL ? file + 1 : run,
+                               m->join_at != NULL ? m->join_at : "ADDR:PORT");
+    m->join_complete =
+        invite != NULL ? m->join_ask[0] == '\0' : m->at.run_path != NULL && m->join_at != NULL;
+    hth_free(invite);
+    return command;
 }
 
 static enum hth_err build(struct monitor_verb *m)
@@ -246,11 +256,14 @@ static enum hth_err build(struct monitor_verb *m)
     m->publish = hth_publish_new(m->at.peer.env, &publish);
     opts.census = m->at.peer.census;
     opts.network = m->at.network;
+    opts.name = m->at.name;
+    opts.members = m->at.peer.members;
     opts.layers = m->at.layers;
     opts.layer_count = m->at.layer_count;
     opts.dir = m->history;
     opts.join_command = m->join_command;
-    opts.join_complete = m->join_at != NULL && m->at.run_path != NULL;
+    opts.join_complete = m->join_complete;
+    opts.join_ask = m->join_ask;
     opts.admission = hth_admit_rpc(&m->at.peer.admit);
     HTH_TRY(hth_monitor_new(m->at.peer.env, m->at.peer.dht, &opts, &m->monitor));
     if (m->model_dir != NULL)

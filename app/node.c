@@ -5,6 +5,7 @@
  * fast link, and neither data nor a GPU.
  */
 #include "app/peer.h"
+#include "app/run_file.h"
 #include "app/together.h"
 #include "averaging/roster.h"
 #include "cli/cli.h"
@@ -21,7 +22,8 @@
 struct node_verb {
     struct hth_cli_net net;
     struct hth_cli_log log;
-    const char *run_path; /* run file of the run to reduce for; NULL: none */
+    const char *run_path; /* NULL: none was given */
+    bool reduces;
     double up_mbit;
 
     struct hth_runfile *run;
@@ -40,7 +42,11 @@ struct node_verb {
 enum { KEY_REDUCE = 0x3300, KEY_UP };
 
 static const struct argp_option options[] = {
-    {"reduce", KEY_REDUCE, "FILE", 0, "Also compute averages for the trainers of this run file", 0},
+    {"run", 'r', "FILE", 0, "The run file, which names the run and is given to others", 0},
+    {"reduce", KEY_REDUCE, NULL, 0,
+     "Also compute averages for the run's trainers; without --run it asks the peers of the "
+     "--invite's run for the file",
+     0},
     {"up", KEY_UP, "MBIT", 0,
      "Upload bandwidth in Mbit/s: sets its share of an average (default: not known)", 0},
     {0},
@@ -54,15 +60,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &n->net;
         state->child_inputs[1] = &n->log;
         break;
-    case KEY_REDUCE:
+    case 'r':
         n->run_path = arg;
+        break;
+    case KEY_REDUCE:
+        n->reduces = true;
         break;
     case KEY_UP:
         n->up_mbit = (double)hth_cli_number(state, "--up", arg, 1, 1000000);
         break;
     case ARGP_KEY_END:
-        if (n->up_mbit > 0 && n->run_path == NULL)
-            argp_error(state, "--up sets a helper's share of an average: add --reduce FILE");
+        if (n->up_mbit > 0 && !n->reduces)
+            argp_error(state, "--up sets a helper's share of an average: add --reduce");
+        if (n->reduces || n->net.own)
+            hth_run_file_need(state, n->run_path, &n->net);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -92,12 +103,12 @@ static void on_timer(void *arg)
     hth_helper_stats(n->helper, &s);
     hth_settings_others(n->together.avg.roster, &others);
     if (trainers != n->trainers)
-        hth_say_note("%u trainer%s of run '%s'%s", trainers, trainers == 1 ? "" : "s",
-                     n->peer.network, trainers < 2 ? ": there is nothing to average" : "");
+        hth_say_note("%u trainer%s of run '%s'%s", trainers, trainers == 1 ? "" : "s", n->peer.name,
+                     trainers < 2 ? ": there is nothing to average" : "");
     if (others.trainers > 0 && strcmp(others.differ, n->others.differ) != 0)
         hth_say_note("trainers of run '%s' with another %s: %u; this helper can't reduce for them: "
                      "compare run files and flags",
-                     n->peer.network, others.differ, others.trainers);
+                     n->peer.name, others.differ, others.trainers);
     n->others = others;
     if (s.rounds > 0 && !n->helped)
         hth_say_note("reduced its share of a first average");
@@ -131,17 +142,16 @@ static enum hth_err open_helper(struct node_verb *n)
     return HTH_OK;
 }
 
-static enum hth_err load_run(struct node_verb *n)
+static int load_run(struct node_verb *n)
 {
-    if (n->run_path == NULL)
-        return HTH_OK;
-    enum hth_err err = hth_config_load(n->run_path, &n->run);
-    if (err != HTH_OK)
-        return err == HTH_E_NO_FILE ? HTH_E_CONFIG : err;
-    if (n->run->averaging.mode != HTH_RUN_OFF)
-        return HTH_OK;
-    hth_cli_say_error("%s: averaging.mode is off, so there is nothing to reduce", n->run_path);
-    return HTH_E_CONFIG;
+    if (n->run_path == NULL && !n->reduces)
+        return HTH_EXIT_OK;
+    int code = hth_run_file_open(n->run_path, &n->net, &n->log, &n->run);
+    if (code != HTH_EXIT_OK || !n->reduces || n->run->averaging.mode != HTH_RUN_OFF)
+        return code;
+    hth_cli_say_error("run '%s': averaging.mode is off, so there is nothing to reduce",
+                      n->run->run);
+    return HTH_EXIT_CONFIG;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -191,14 +201,12 @@ static void announce(struct node_verb *n)
 
 static int run_node(struct node_verb *n)
 {
-    const char *network = n->run != NULL ? n->run->run : n->net.invited ? n->net.invite.run : "";
     const struct hth_peer_opts peer_opts = {
         .verb = "node",
         .net = &n->net,
         .log = &n->log,
-        .network = n->net.network != NULL ? n->net.network : network,
         .run = n->run,
-        .roles = n->run != NULL ? HTH_MAY_REDUCE : 0,
+        .roles = n->reduces ? HTH_MAY_REDUCE : 0,
         .rpc_listens = true,
         .may_be_first = true,
     };
@@ -211,9 +219,9 @@ static int run_node(struct node_verb *n)
     n->peer.arg = n;
     if (n->peer.network[0] != '\0')
         announce(n);
-    enum hth_err err = n->run != NULL ? open_helper(n) : HTH_OK;
+    enum hth_err err = n->reduces ? open_helper(n) : HTH_OK;
     if (err != HTH_OK)
-        hth_cli_say_error("can't reduce for %s: %s", n->run_path, hth_err_text(err));
+        hth_cli_say_error("can't reduce for run '%s': %s", n->run->run, hth_err_text(err));
     code = err == HTH_OK ? hth_peer_run(&n->peer) : hth_exit_of(err);
     hth_peer_jobs_end(&n->peer);
     n->together.helper = NULL;
@@ -231,8 +239,9 @@ int hth_verb_node(int argc, char **argv)
     struct node_verb n = {.run = NULL};
     if (argp_parse(&argp, argc, argv, 0, NULL, &n) != 0)
         return HTH_EXIT_USAGE;
-    enum hth_err err = load_run(&n);
-    int code = err == HTH_OK ? run_node(&n) : hth_exit_of(err);
+    int code = load_run(&n);
+    if (code == HTH_EXIT_OK)
+        code = run_node(&n);
     hth_runfile_free(n.run);
     return code;
 }

@@ -20,6 +20,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'r':
         o->run_path = arg;
         break;
+    case ARGP_KEY_END:
+        if (o->net.own)
+            argp_error(state, "--own begins a run: give it to node, serve or train");
+        break;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -58,15 +62,13 @@ int hth_onlooker_open(struct hth_onlooker *o, const struct hth_peer_opts *opts)
     peer.net = &o->net;
     peer.log = &o->log;
     peer.run = o->run;
-    peer.network = o->net.network != NULL ? o->net.network
-                   : o->run != NULL       ? o->run->run
-                   : o->net.invited       ? o->net.invite.run
-                                          : NULL;
     peer.also = also;
     peer.also_count = o->net.join_count == 0 ? o->own_count : 0;
     int code = hth_peer_open(&peer, &o->peer);
-    if (code == HTH_EXIT_OK && o->peer.network[0] != '\0')
+    if (code == HTH_EXIT_OK && o->peer.network[0] != '\0') {
         o->network = o->peer.network;
+        o->name = o->peer.name;
+    }
     return code;
 }
 

@@ -21,14 +21,15 @@ struct hth_runfile;
 struct hth_onlooker {
     struct hth_cli_net net;
     struct hth_cli_log log;
-    const char *run_path;    /* NULL: none was given */
-    struct hth_runfile *run; /* NULL: likewise */
+    const char *run_path;                               /* NULL: none was given */
+    struct hth_runfile *run;                            /* NULL: likewise */
     struct hth_beacon_layer layers[HTH_DIR_LAYERS_MAX]; /* of the run file */
     size_t layer_count;
     struct hth_gather_own own[HTH_LOCAL_MAX]; /* processes of this machine */
     size_t own_count;
     struct hth_peer peer;
     const char *network; /* the run to look at; NULL: the only one of the swarm */
+    const char *name;    /* its name; NULL: likewise */
 };
 
 /* Its input is the onlooker. */

@@ -3,11 +3,16 @@
 #include "app/page.h"
 
 #include "app/peer.h"
+#include "cli/json.h"
+#include "core/bytes.h"
 #include "core/mem.h"
 #include "core/metrics.h"
+#include "dht/members.h"
+#include "monitor/status_json.h"
 #include "net/http.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 struct hth_page {
@@ -47,11 +52,61 @@ static void refresh(void *arg)
         peer->refresh(peer->arg);
 }
 
+static json_t *grant_json(const struct hth_peer_id *id, const struct hth_grant *grant)
+{
+    char text[2 * HTH_HASH_LEN + 1], roles[48];
+    json_t *o = json_object();
+    hth_hex(id->b, HTH_HASH_LEN, text);
+    hth_json_text(o, "id", text);
+    hth_json_text(o, "name", grant->name);
+    hth_json_count(o, "class", grant->class);
+    hth_json_text(o, "may", hth_roles_text(grant->roles, roles));
+    hth_json_real(o, "until", (double)grant->until_us / 1e6);
+    return o;
+}
+
+/* The members of a closed run, and refusals of this peer. */
+static json_t *admission_json(const struct hth_peer *peer)
+{
+    uint64_t entry[HTH_REVOKED_MAX];
+    struct hth_peer_id id;
+    struct hth_grant grant;
+    struct hth_about *about = hth_new(struct hth_about);
+    json_t *o = json_object(), *members = json_array(), *revoked = json_array();
+    bool closed = peer->admit.gate != NULL;
+    size_t count =
+        closed ? hth_revoked_set_entries(peer->admit.revoked, entry, HTH_REVOKED_MAX) : 0;
+    hth_json_flag(o, "closed", closed);
+    if (closed)
+        hth_json_take(o, "own", grant_json(&peer->env->self, &peer->admit.grant));
+    for (size_t it = 0; closed && hth_members_next(peer->members, &it, &id, &grant);)
+        json_array_append_new(members, grant_json(&id, &grant));
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(revoked, json_integer((json_int_t)entry[i]));
+    hth_peer_about(peer, about);
+    hth_json_take(o, "members", members);
+    hth_json_take(o, "revoked", revoked);
+    hth_json_take(o, "refused", hth_status_refused_json(about));
+    hth_json_flag(o, "refuses_values", hth_about_refuses_values(about));
+    hth_free(about);
+    return o;
+}
+
 static char *status(void *arg)
 {
     const struct hth_page *page = arg;
     const struct hth_peer *peer = page->peer;
-    return peer->status_json != NULL ? peer->status_json(peer->arg) : hth_strdup("{}");
+    char *own = peer->status_json != NULL ? peer->status_json(peer->arg) : hth_strdup("{}");
+    json_t *all = json_loads(own, 0, NULL);
+    if (json_is_object(all) && peer->rpc != NULL) {
+        hth_json_take(all, "admission", admission_json(peer));
+        char *dumped = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        hth_free(own);
+        own = hth_strdup(dumped != NULL ? dumped : "{}");
+        free(dumped);
+    }
+    json_decref(all);
+    return own;
 }
 
 static char *trouble(void *arg)

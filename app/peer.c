@@ -3,9 +3,11 @@
 #include "app/peer.h"
 
 #include "app/local.h"
+#include "app/own.h"
 #include "app/page.h"
 #include "app/peer_addr.h"
 #include "app/peer_join.h"
+#include "cli/run_fetch.h"
 #include "core/mem.h"
 #include "dht/members.h"
 #include "dht/opendht.h"
@@ -14,6 +16,8 @@
 #include "net/identity.h"
 #include "net/lock.h"
 #include "net/net.h"
+#include "rpc/closed.h"
+#include "rpc/lists.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +30,50 @@
 /* State folders of one run and role on one machine. */
 #define FOLDERS 100
 /* The DHT keys of beacons contain a network name, also for a node that serves no run. */
+/* Period in which the own invite's time is looked at. */
+#define GRANT_US   HTH_US_PER_S
 #define NO_NETWORK "hearth"
+
+/* ---- runs without an owner ------------------------------------------------------------------ */
+
+/* Every key has a pass there, so whoever reaches a host or a trainer may break the run. */
+static bool must_stay(const struct hth_peer_opts *opts, const struct hth_peer *peer)
+{
+    const uint8_t takes_part = HTH_MAY_TRAIN | HTH_MAY_SERVE | HTH_MAY_REDUCE;
+    return (opts->roles & takes_part) != 0 && !opts->ephemeral && peer->admit.gate == NULL &&
+           !opts->net->open_to_anyone;
+}
+
+static enum hth_err refuse_to_leave(const struct hth_peer *peer, const char *flag, const char *text)
+{
+    hth_cli_say_error("%s '%s' leads beyond this machine, and run '%s' has no owner: close it "
+                      "('hearth owner init' makes its owner), or let everybody take part with "
+                      "--open-to-anyone",
+                      flag, text, peer->name);
+    return HTH_E_USAGE;
+}
+
+static enum hth_err check_stay(const struct hth_peer_opts *opts, const struct hth_peer *peer)
+{
+    size_t count;
+    const struct hth_addr *join = hth_peer_join_addrs(peer->join, &count);
+    if (!peer->stays)
+        return HTH_OK;
+    if (opts->net->announce != NULL)
+        return refuse_to_leave(peer, "--announce", opts->net->announce);
+    for (size_t i = 0; i < count; i++)
+        if (!hth_peer_addr_is_own(&join[i]))
+            return refuse_to_leave(peer, "--join", opts->net->join[0]);
+    return HTH_OK;
+}
+
+static void say_open(const struct hth_peer *peer)
+{
+    hth_cli_say_error("run '%s' IS OPEN TO ANYONE: whoever reaches a peer of it takes part, may "
+                      "spoil the model, and can't be put out; a run with an owner lets in only "
+                      "those who are invited",
+                      peer->name);
+}
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
@@ -46,10 +93,19 @@ static enum hth_err choose_announce(const struct hth_cli_net *net, struct hth_pe
     return err;
 }
 
-/* Without --listen: every address, at the first free port from PORT_FIRST on. */
-static enum hth_err resolve_listen(const struct hth_peer_opts *opts, struct hth_addr *out)
+/* Without --listen: every address, or loopback of the family that others here have, at the first
+ * free port from PORT_FIRST on. */
+static enum hth_err resolve_listen(const struct hth_peer_opts *opts, const struct hth_peer *peer,
+                                   struct hth_addr *out)
 {
+    static const struct hth_addr here = {.family = 4, .ip = {127, 0, 0, 1}, .port = PORT_FIRST};
+    static const struct hth_addr here6 = {.family = 6, .ip = {[15] = 1}, .port = PORT_FIRST};
     size_t count;
+    if (opts->net->listen == NULL && peer->stays) {
+        const struct hth_addr *join = hth_peer_join_addrs(peer->join, &count);
+        *out = count > 0 && join[0].family == 6 ? here6 : here;
+        return HTH_OK;
+    }
     if (opts->net->listen == NULL) {
         hth_peer_addr_any(opts->ephemeral ? 0 : PORT_FIRST, out);
         return HTH_OK;
@@ -57,6 +113,8 @@ static enum hth_err resolve_listen(const struct hth_peer_opts *opts, struct hth_
     enum hth_err err = hth_net_resolve(opts->net->listen, out, 1, &count);
     if (err != HTH_OK)
         hth_cli_say_unresolved("--listen", opts->net->listen, err);
+    else if (peer->stays && hth_addr_scope(out) != HTH_SCOPE_MACHINE)
+        return refuse_to_leave(peer, "--listen", opts->net->listen);
     return err;
 }
 
@@ -103,14 +161,14 @@ static enum hth_err lock_dir(const struct hth_peer_opts *opts, struct hth_peer *
 static enum hth_err take_default_dir(const struct hth_peer_opts *opts, struct hth_peer *peer,
                                      char holder[HTH_LOCK_HOLDER_MAX])
 {
-    bool named = opts->network != NULL && opts->network[0] != '\0';
+    bool named = peer->name[0] != '\0';
     char *base = hth_cli_default_dir();
     enum hth_err err = HTH_E_BUSY;
     for (int i = 1; i <= FOLDERS && err == HTH_E_BUSY; i++) {
         hth_free(peer->dir);
         char *number = i > 1 ? hth_asprintf("-%d", i) : hth_strdup("");
-        peer->dir = hth_asprintf("%s/%s%s%s%s", base, named ? opts->network : "", named ? "/" : "",
-                                 opts->verb, number);
+        peer->dir =
+            hth_asprintf("%s/%s%s%s%s", base, peer->name, named ? "/" : "", opts->verb, number);
         hth_free(number);
         err = lock_dir(opts, peer, holder);
     }
@@ -234,18 +292,27 @@ static void name_peers(const struct hth_peer *peer, struct hth_about *out)
     }
 }
 
-/* Answers a peer that asks how this one is (about.h). */
-static void on_about(void *arg, struct hth_rpc_request *req)
+void hth_peer_about(const struct hth_peer *peer, struct hth_about *about)
 {
-    struct hth_peer *peer = arg;
-    struct hth_about *about = hth_new(struct hth_about);
-    uint8_t *bytes = hth_new_array(uint8_t, HTH_ABOUT_BYTES_MAX);
+    struct hth_rpc_stats rpc;
     about->started_us = peer->started_us;
     about->reach = peer->reachable;
     snprintf(about->version, sizeof(about->version), "%s", HTH_VERSION);
     name_peers(peer, about);
+    hth_rpc_stats(peer->rpc, &rpc);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(rpc.turned_away); i++)
+        hth_about_refuse(about, hth_err_name((enum hth_err)(HTH_E_NOT_ADMITTED + i)),
+                         rpc.turned_away[i]);
     if (peer->tell != NULL)
         peer->tell(peer->arg, about);
+}
+
+/* Answers a peer that asks how this one is (about.h). */
+static void on_about(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_about *about = hth_new(struct hth_about);
+    uint8_t *bytes = hth_new_array(uint8_t, HTH_ABOUT_BYTES_MAX);
+    hth_peer_about(arg, about);
     const struct hth_rpc_body body = {.payload = bytes,
                                       .payload_len = hth_about_write(about, bytes)};
     hth_rpc_reply(req, &body);
@@ -266,6 +333,8 @@ static enum hth_err open_rpc(const struct hth_peer_opts *opts, struct hth_peer *
     rpc_opts.arg = peer;
     HTH_TRY(hth_rpc_new(peer->env, &rpc_opts, &peer->rpc));
     hth_rpc_serve(peer->rpc, HTH_METHOD_ABOUT, on_about, peer);
+    if (peer->run_text != NULL)
+        hth_rpc_serve(peer->rpc, HTH_METHOD_RUN, hth_run_give, peer->run_text);
     peer->listen = *listen;
     if (opts->rpc_listens)
         hth_rpc_addr(peer->rpc, &peer->listen);
@@ -303,7 +372,7 @@ static int open_port(const struct hth_peer_opts *opts, struct hth_peer *peer)
     char text[HTH_ADDR_TEXT_MAX];
     struct hth_addr listen;
     bool fixed = opts->net->listen != NULL || opts->ephemeral;
-    if (resolve_listen(opts, &listen) != HTH_OK)
+    if (resolve_listen(opts, peer, &listen) != HTH_OK)
         return HTH_EXIT_USAGE;
     enum hth_err err = HTH_E_ADDR_IN_USE;
     for (int i = 0; i < (fixed ? 1 : PORTS) && err == HTH_E_ADDR_IN_USE; i++) {
@@ -335,8 +404,8 @@ static void print_banner(const struct hth_peer_opts *opts, const struct hth_peer
     char id[HTH_PEER_SHORT_LEN], listen[HTH_ADDR_TEXT_MAX], announce[HTH_ADDR_TEXT_MAX];
     if (opts->quiet)
         return;
-    if (opts->network != NULL && opts->network[0] != '\0')
-        hth_say("hearth %s %s, run '%s'", HTH_VERSION, opts->verb, opts->network);
+    if (peer->name[0] != '\0')
+        hth_say("hearth %s %s, run '%s'", HTH_VERSION, opts->verb, peer->name);
     else
         hth_say("hearth %s %s", HTH_VERSION, opts->verb);
     hth_say("  I am       %s (%s key in %s)", hth_peer_id_short(&peer->env->self, id),
@@ -361,12 +430,10 @@ static void on_offline(void *arg)
         peer->on_joined(peer->arg);
 }
 
-static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t *data, size_t len)
+/* Drains when our own invite holds no more. */
+static void oust(struct hth_peer *peer, enum hth_err err)
 {
-    struct hth_peer *peer = arg;
-    enum hth_err err = hth_admit_revoke(peer->env, &peer->admit, list, data, len);
-    hth_rpc_revoke(peer->rpc, list->serial, list->count);
-    if (err == HTH_OK)
+    if (err == HTH_OK || peer->ousted != HTH_OK)
         return;
     hth_cli_say_error("--invite: %s", hth_err_text(err));
     peer->ousted = err;
@@ -374,10 +441,40 @@ static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t 
         on_signal(peer);
 }
 
+/* A newer list is in the set. */
+static void apply_lists(struct hth_peer *peer)
+{
+    enum hth_err err = hth_admit_revoked(peer->env, &peer->admit);
+    hth_rpc_judge_again(peer->rpc);
+    oust(peer, err);
+}
+
+static void on_grant_timer(void *arg)
+{
+    struct hth_peer *peer = arg;
+    oust(peer, hth_grant_check(&peer->admit.grant, &peer->admit.run, hth_wall_us(peer->env)));
+    hth_timer_set(peer->env, peer->grant_timer, GRANT_US);
+}
+
+static void on_revoked(void *arg)
+{
+    struct hth_peer *peer = arg;
+    hth_lists_tell(peer->lists);
+    apply_lists(peer);
+}
+
+static void on_lists_news(void *arg)
+{
+    struct hth_peer *peer = arg;
+    hth_members_revoked(peer->members);
+    apply_lists(peer);
+}
+
 static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     const struct hth_members_opts members = {.network = peer->network,
                                              .run = &peer->admit.run,
+                                             .revoked = peer->admit.revoked,
                                              .own = hth_admit_rpc(&peer->admit),
                                              .publishes = !opts->ephemeral,
                                              .on_revoked = on_revoked,
@@ -385,9 +482,10 @@ static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_pe
     if (members.own == NULL)
         return HTH_OK;
     HTH_TRY(hth_members_new(peer->env, peer->dht, &members, &peer->members));
-    if (peer->admit.list_len == 0)
-        return HTH_OK;
-    return hth_members_revoke(peer->members, peer->admit.list, peer->admit.list_len);
+    peer->lists = hth_lists_new(peer->env, peer->rpc, peer->admit.revoked, on_lists_news, peer);
+    peer->grant_timer = hth_timer_new(peer->env, on_grant_timer, peer);
+    hth_timer_set(peer->env, peer->grant_timer, GRANT_US);
+    return HTH_OK;
 }
 
 static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
@@ -396,8 +494,19 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
                                       opts->ephemeral ? NULL : peer->dir, &peer->admit);
     if (err != HTH_OK)
         return hth_exit_of(err);
+    if (peer->admit.gate != NULL) {
+        char network[HTH_NAME_LEN_MAX + 1];
+        hth_free(peer->network);
+        peer->network =
+            hth_strdup(hth_invite_network(peer->env->crypto, &opts->net->invite, network));
+    }
+    peer->stays = must_stay(opts, peer);
     peer->once = opts->net->once;
+    if (opts->run != NULL && opts->run->text != NULL)
+        peer->run_text = hth_blob_copy(opts->run->text, strlen(opts->run->text));
     err = hth_peer_join_new(opts, peer, &peer->join);
+    if (err == HTH_OK)
+        err = check_stay(opts, peer);
     if (err != HTH_OK)
         return err == HTH_E_USAGE ? HTH_EXIT_USAGE : HTH_EXIT_NETWORK;
     int code = open_port(opts, peer);
@@ -435,12 +544,20 @@ static enum hth_err open_status(const struct hth_peer_opts *opts, struct hth_pee
     return err;
 }
 
+static const char *name_of(const struct hth_peer_opts *opts)
+{
+    const struct hth_cli_net *net = opts->net;
+    if (net->network != NULL)
+        return net->network;
+    return opts->run != NULL ? opts->run->run : net->invited ? net->invite.run : "";
+}
+
 int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
 {
     bool created;
     memset(peer, 0, sizeof(*peer));
-    bool named = opts->network != NULL && opts->network[0] != '\0';
-    peer->network = hth_strdup(named ? opts->network : "");
+    peer->name = hth_strdup(name_of(opts));
+    peer->network = hth_strdup(opts->network != NULL ? opts->network : peer->name);
     int code = take_dir(opts, peer);
     if (code == HTH_EXIT_OK && opts->check_dir != NULL)
         code = hth_exit_of(opts->check_dir(opts->check_arg, peer->dir));
@@ -455,6 +572,10 @@ int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer)
         if (!opts->offline && !opts->ephemeral)
             be_found(opts, peer);
         print_banner(opts, peer, created);
+        if (opts->net->own)
+            hth_own_say(opts->net, peer);
+        if (opts->net->open_to_anyone && !opts->offline)
+            say_open(peer);
         if (opts->offline)
             hth_post(peer->env, on_offline, peer);
         else
@@ -492,7 +613,11 @@ void hth_peer_close(struct hth_peer *peer)
         hth_page_close(peer->page);
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
+        hth_lists_free(peer->lists);
+        if (peer->grant_timer != NULL)
+            hth_timer_free(peer->env, peer->grant_timer);
         hth_rpc_free(peer->rpc);
+        hth_blob_unref(peer->run_text);
         hth_members_free(peer->members);
         hth_admit_close(&peer->admit);
         hth_opendht_free(peer->opendht);
@@ -504,5 +629,6 @@ void hth_peer_close(struct hth_peer *peer)
     hth_lock_free(peer->lock);
     hth_free(peer->dir);
     hth_free(peer->network);
+    hth_free(peer->name);
     memset(peer, 0, sizeof(*peer));
 }

@@ -28,6 +28,7 @@
 #include "dht/peers.h"
 #include "rpc/rpc.h"
 
+struct hth_lists;
 struct hth_lock;
 struct hth_opendht;
 struct hth_page;
@@ -39,15 +40,16 @@ struct hth_peer_opts {
     struct hth_env *env; /* of an ephemeral peer: the caller's, who frees it later; NULL: its own */
     const struct hth_cli_net *net;
     const struct hth_cli_log *log;
-    const char *network;           /* NULL: the name is not known, join any (status) */
     const struct hth_runfile *run; /* NULL: not known (status, node) */
-    uint8_t roles;     /* in a closed run: the rights of which this verb needs one; 0: none */
-    bool rpc_listens;  /* accept calls; else the endpoint only dials */
-    bool dials_only;   /* client mode: announce no address */
-    bool may_be_first; /* finding no other peer of this network is no error (serve, node) */
-    bool quiet;        /* no banner (status) */
-    bool ephemeral;    /* a key for this process only, any free port (status) */
-    bool offline;      /* no DHT, no endpoint: only the loop (train --local) */
+    const char *network; /* NULL: by --network, the run file or the invite; none: any (status) */
+    uint8_t roles;       /* in a closed run: the rights of which this verb needs one; 0: none */
+    bool rpc_listens;    /* accept calls; else the endpoint only dials */
+    bool dials_only;     /* client mode: announce no address */
+    bool may_be_first;   /* finding no other peer of this network is no error (serve, node) */
+    bool quiet;          /* no banner (status) */
+    bool ephemeral;      /* a key for this process only, any free port (status) */
+    bool tries_on;       /* ephemeral, and yet tries to join until it succeeds */
+    bool offline;        /* no DHT, no endpoint: only the loop (train --local) */
     /* Judges the state folder once it is locked and before anything is made; prints errors. */
     enum hth_err (*check_dir)(void *arg, const char *dir);
     void *check_arg;
@@ -62,8 +64,10 @@ struct hth_peer {
     struct hth_dht *dht;
     struct hth_opendht *opendht;
     struct hth_rpc *rpc;
+    struct hth_blob *run_text;   /* the run file, for peers that ask for it; NULL: not known */
     struct hth_admit admit;      /* to a closed run */
     struct hth_members *members; /* of it; NULL: the run is open */
+    struct hth_lists *lists;     /* of revoked invites, with it */
     struct hth_budget bodies;    /* tensors of all connections, both ways */
     struct hth_peer_join *join;
     struct hth_census *census; /* other nodes of this network, or of all; NULL when offline */
@@ -71,7 +75,8 @@ struct hth_peer {
     struct hth_addr listen;    /* where we listen, with the real port */
     struct hth_addr announce;  /* where others dial us; family 0: they can't */
     char *dir;
-    char *network;
+    char *name;    /* of the run, for people and folders; "": not known */
+    char *network; /* of the run (core/name.h), for records and HELLO; "": not known */
     /* set by the verb before hth_peer_run */
     hth_fn *on_joined; /* a DHT node answered, or there is none to join */
     hth_fn *on_drain;  /* first Ctrl-C; must lead to hth_peer_stop */
@@ -84,13 +89,15 @@ struct hth_peer {
     hth_rpc_peer_lost_fn *on_peer_lost;
     void *on_peer_lost_arg;
     int64_t started_us;       /* wall clock */
+    bool stays;               /* on this machine: it takes part in a run without an owner */
     bool joined;              /* a peer answered, or there is none to join */
     enum hth_reach reachable; /* at `announce`, by what other peers say */
     /* private */
     bool draining, elsewhere, lent; /* lent: env is the caller's */
     bool once;                      /* ends when a peer turns it away */
     enum hth_err refused;           /* by another peer of the run, as last printed */
-    enum hth_err ousted;            /* its invite was revoked: it drains, and ends with that */
+    enum hth_err ousted;            /* its invite holds no more: it drains, and ends with that */
+    struct hth_timer *grant_timer;  /* of a closed run */
     int exit_code;
 };
 
@@ -99,6 +106,8 @@ struct hth_peer {
 int hth_peer_open(const struct hth_peer_opts *opts, struct hth_peer *peer);
 /* Runs the loop; returns the exit code given to hth_peer_stop. */
 int hth_peer_run(struct hth_peer *peer);
+/* Writes its answer to a peer that asks how it is; *about is empty before. */
+void hth_peer_about(const struct hth_peer *peer, struct hth_about *about);
 /* Makes hth_peer_run return. */
 void hth_peer_stop(struct hth_peer *peer, int exit_code);
 /* Ends all jobs. Call it before freeing the verb's modules, to which jobs refer. */

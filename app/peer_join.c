@@ -82,7 +82,8 @@ static void read_file(struct hth_peer_join *j, const char *path)
     /* A damaged file was logged, and is replaced when the peer has joined. */
     (void)!hth_peercache_load(j->peer->env, path, known, REMEMBERED_MAX, &count);
     for (size_t i = 0; i < count && j->count < j->typed + REMEMBERED_MAX; i++)
-        if (!hth_peer_id_eq(&known[i].id, &j->peer->env->self))
+        if (!hth_peer_id_eq(&known[i].id, &j->peer->env->self) &&
+            (!j->peer->stays || hth_peer_addr_is_own(&known[i].addr)))
             add(j, &known[i]);
     if (j->count > before && j->files++ == 0)
         j->remembered_in = hth_strdup(path);
@@ -92,7 +93,7 @@ static void read_file(struct hth_peer_join *j, const char *path)
 static void read_neighbours(struct hth_peer_join *j)
 {
     char *base = hth_cli_default_dir();
-    char *of_run = hth_asprintf("%s/%s/*/peers", base, j->named ? j->peer->network : "*");
+    char *of_run = hth_asprintf("%s/%s/*/peers", base, j->named ? j->peer->name : "*");
     char *of_nodes = hth_asprintf("%s/*/peers", base);
     glob_t found = {0};
     (void)glob(of_run, 0, NULL, &found);
@@ -112,9 +113,9 @@ enum hth_err hth_peer_join_new(const struct hth_peer_opts *opts, struct hth_peer
     struct hth_peer_join *j = hth_new(struct hth_peer_join);
     j->peer = peer;
     j->net = opts->net;
-    j->named = opts->network != NULL && opts->network[0] != '\0';
+    j->named = peer->network[0] != '\0';
     j->may_be_first = opts->may_be_first;
-    j->once = opts->net->once || opts->ephemeral;
+    j->once = opts->net->once || (opts->ephemeral && !opts->tries_on);
     j->quiet = opts->quiet;
     j->trains = strcmp(opts->verb, "train") == 0;
     j->patience_us = opts->patience_us;
@@ -254,7 +255,7 @@ static void say_joined(const struct hth_peer_join *j, const struct hth_join_resu
     if (j->quiet)
         return;
     if (j->named)
-        snprintf(run, sizeof(run), " of run '%s'", j->peer->network);
+        snprintf(run, sizeof(run), " of run '%s'", j->peer->name);
     if (result->nodes > 0)
         hth_say("joined in %.1f s; %u other peer%s%s seen", (double)result->took_us / 1e6,
                 result->nodes, result->nodes == 1 ? "" : "s", run);

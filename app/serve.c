@@ -9,6 +9,7 @@
  */
 #include "app/news.h"
 #include "app/peer.h"
+#include "app/run_file.h"
 #include "benchmarks/kernels/bench.h"
 #include "cli/cli.h"
 #include "cli/config.h"
@@ -61,7 +62,7 @@ struct serve {
 enum { KEY_OR_QUIT = 0x5000 };
 
 static const struct argp_option options[] = {
-    {"run", 'r', "FILE", 0, "The run file (required)", 0},
+    {"run", 'r', "FILE", 0, "The run file (default: asks the peers of the --invite's run)", 0},
     {"experts", 'e', "N|PATTERN", 0,
      "Host N experts at free places of the grid, or the experts of a pattern such as "
      "'ffn0.[0:4].[0:16]' (repeatable)",
@@ -102,8 +103,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         s->or_quit = true;
         return 0;
     case ARGP_KEY_END:
-        if (s->run_path == NULL)
-            argp_error(state, "--run FILE is required");
+        hth_run_file_need(state, s->run_path, &s->net);
         if (s->want == 0 && s->spec_count == 0)
             argp_error(state, "--experts N or --experts PATTERN is required");
         if (s->want > 0 && s->spec_count > 0)
@@ -564,7 +564,6 @@ static int run_host(struct serve *s)
         .verb = "serve",
         .net = &s->net,
         .log = &s->log,
-        .network = s->net.network != NULL ? s->net.network : s->run->run,
         .run = s->run,
         .roles = HTH_MAY_SERVE,
         .rpc_listens = true,
@@ -605,11 +604,11 @@ int hth_verb_serve(int argc, char **argv)
     struct serve s = {0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
-    enum hth_err err = hth_config_load(s.run_path, &s.run);
-    if (err != HTH_OK)
-        return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
-    err = check_patterns(&s);
-    int code = err == HTH_OK ? run_host(&s) : hth_exit_of(err);
+    int code = hth_run_file_open(s.run_path, &s.net, &s.log, &s.run);
+    if (code == HTH_EXIT_OK)
+        code = hth_exit_of(check_patterns(&s));
+    if (code == HTH_EXIT_OK)
+        code = run_host(&s);
     hth_runfile_free(s.run);
     return code;
 }

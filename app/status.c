@@ -166,13 +166,83 @@ static void print_others(const struct status *s)
         printf("  and %u more\n", others - OTHERS_SHOWN);
 }
 
+/* A reader of the list may want to join. */
+static void print_join(const struct status *s)
+{
+    char ask[HTH_CERT_NAME_MAX + 16];
+    char *join = hth_admit_join(&s->at.peer.admit, &s->at.net, ask);
+    if (join != NULL && ask[0] == '\0')
+        printf("\nanybody may join: hearth serve --experts 8 %s\n", join);
+    else if (join != NULL)
+        printf("\nto join, ask %s for an invite\n", ask);
+    hth_free(join);
+}
+
+/* ---- who may take part --------------------------------------------------------------------- */
+
+#define REVOKED_SHOWN 64
+
+static size_t revoked(const struct status *s, uint64_t out[REVOKED_SHOWN])
+{
+    const struct hth_admit *admit = &s->at.peer.admit;
+    return admit->gate != NULL ? hth_revoked_set_entries(admit->revoked, out, REVOKED_SHOWN) : 0;
+}
+
+static void print_members(const struct status *s)
+{
+    char id[HTH_PEER_SHORT_LEN], roles[48];
+    struct hth_status_peer f;
+    uint64_t entry[REVOKED_SHOWN];
+    if (s->at.peer.admit.gate == NULL)
+        return;
+    printf("\n%-11s %-16s %-10s %s\n", "peer", "invite of", "class", "may");
+    for (size_t i = 0; i < s->gather->peer_count; i++) {
+        hth_status_peer(s->gather, s->gather->peer[i], &f);
+        hth_peer_id_short(&s->gather->peer[i]->id, id);
+        if (f.grant.roles == 0)
+            printf("%-11s its pass is not known here\n", id);
+        else
+            printf("%-11s %-16s %-10s %s\n", id, f.grant.name,
+                   f.grant.class == HTH_PROBATION ? "probation" : "member",
+                   hth_roles_text(f.grant.roles, roles));
+    }
+    size_t count = revoked(s, entry);
+    for (size_t i = 0; i < count; i++)
+        printf("%s%llu", i > 0 ? ", " : "revoked: ", (unsigned long long)entry[i]);
+    if (count > 0)
+        putchar('\n');
+}
+
+/* The peers' refusals since their start. */
+static void print_refusals(const struct status *s)
+{
+    char id[HTH_PEER_SHORT_LEN];
+    for (size_t i = 0; i < s->gather->peer_count; i++) {
+        const struct hth_about *a = s->gather->peer[i]->about;
+        if (a == NULL || a->refusal_count == 0)
+            continue;
+        hth_peer_id_short(&s->gather->peer[i]->id, id);
+        printf("%s refused ", id);
+        for (uint32_t k = 0; k < a->refusal_count; k++)
+            printf("%s%s %u", k > 0 ? ", " : "", a->refusal[k].reason, a->refusal[k].count);
+        putchar('\n');
+        if (hth_about_refuses_values(a))
+            printf("WARNING: %s refused claims, means or states: a member is broken, or lies; its "
+                   "log says which\n",
+                   id);
+    }
+}
+
 static void print_table(struct status *s)
 {
     struct hth_census_stats seen;
+    char name[HTH_NAME_LEN_MAX + 1];
     hth_census_stats(s->at.peer.census, &seen);
-    printf("run '%s': %zu peer%s\n\n", s->gather->network, s->gather->peer_count,
+    printf("run '%s': %zu peer%s\n\n", hth_gather_name(s->gather, name), s->gather->peer_count,
            s->gather->peer_count == 1 ? "" : "s");
     print_peers(s);
+    print_members(s);
+    print_refusals(s);
     if (s->gather->layer_count > 0)
         printf("\n%-16s %-18s %10s %10s %10s %6s\n", "layer", "grid", "places", "served", "twice",
                "cover");
@@ -187,6 +257,7 @@ static void print_table(struct status *s)
     }
     print_others(s);
     hth_status_trainers_print(s->gather->roster);
+    print_join(s);
     if (seen.clock_ahead + seen.version + seen.damaged > 0)
         printf("\n%u records refused, the last one: %s\n",
                seen.clock_ahead + seen.version + seen.damaged, seen.refusal);
@@ -200,7 +271,13 @@ static void print_object_take(json_t *object)
 
 static void print_json(struct status *s)
 {
-    print_object_take(hth_status_json(s->gather));
+    uint64_t entry[REVOKED_SHOWN];
+    size_t count = revoked(s, entry);
+    json_t *all = hth_status_json(s->gather), *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer((json_int_t)entry[i]));
+    hth_json_take(all, "revoked", list);
+    print_object_take(all);
 }
 
 static void print_runs(const struct status *s, const struct hth_census_network *run, size_t count)
@@ -267,6 +344,8 @@ static int ask(struct status *s)
 {
     const struct hth_gather_opts opts = {.census = s->at.peer.census,
                                          .network = s->at.network,
+                                         .name = s->at.name,
+                                         .members = s->at.peer.members,
                                          .layers = s->at.layers,
                                          .layer_count = s->at.layer_count,
                                          .own = s->at.own,

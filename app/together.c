@@ -207,20 +207,17 @@ static json_t *averaging_json(const struct hth_together *t, const struct hth_tra
     struct hth_averager_stats a;
     struct hth_roster_stats r;
     char shape[HTH_AVG_SHAPE_TEXT_MAX];
-    uint32_t generation;
     json_t *all = stats != NULL ? share_json(&stats->share) : json_object();
     if (t->avg.roster == NULL)
         return all;
     hth_together_rounds(t, &a);
     hth_roster_stats(t->avg.roster, &r);
-    const struct hth_avg_shape *grid = hth_roster_shape(t->avg.roster, &generation);
+    const struct hth_avg_shape *grid = hth_roster_shape(t->avg.roster);
     hth_json_count(all, "trainers", hth_roster_population(t->avg.roster, NULL));
     hth_json_count(all, "seen", r.seen);
     if (stats != NULL && stats->share.grid.dims > 0)
         grid = &stats->share.grid;
-    bool has = generation > 0 || (stats != NULL && grid == &stats->share.grid);
-    hth_json_text(all, "grid", has ? hth_avg_shape_text(grid, shape) : "");
-    hth_json_count(all, "generation", generation);
+    hth_json_text(all, "grid", hth_avg_shape_text(grid, shape));
     hth_json_count(all, "rounds", a.rounds);
     hth_json_count(all, "rounds_failed", a.failed);
     hth_json_count(all, "rounds_alone", a.alone);

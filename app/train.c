@@ -6,6 +6,7 @@
  *   end:   trainer stops and saves -> goodbye to the trainers -> beacon withdrawn -> exit
  */
 #include "app/peer.h"
+#include "app/run_file.h"
 #include "app/together.h"
 #include "app/train_flags.h"
 #include "app/train_lines.h"
@@ -98,7 +99,7 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
         t->wait_notice_us = now;
         hth_say_note("other trainers have run '%s': fetching its state from them (%s); --bootstrap "
                      "starts without it",
-                     t->peer.network, s->share.news);
+                     t->peer.name, s->share.news);
     }
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
@@ -122,10 +123,10 @@ static void notice_trainers(struct train *t, const struct hth_train_stats *s)
         return;
     t->trainers = trainers;
     if (trainers == 1)
-        hth_say_note("found no other trainer of run '%s': training alone", t->peer.network);
+        hth_say_note("found no other trainer of run '%s': training alone", t->peer.name);
     else
         hth_say_note("averaging with the other trainers of run '%s': %u with this one",
-                     t->peer.network, trainers);
+                     t->peer.name, trainers);
 }
 
 /* Warns of trainers that use the same experts with other settings: they never average with this
@@ -139,7 +140,7 @@ static void notice_others(struct train *t)
     if (now.trainers > 0 && strcmp(now.differ, t->others.differ) != 0)
         hth_say_note("trainers of run '%s' with another %s: %u; they never average with this one: "
                      "compare run files and flags",
-                     t->peer.network, now.differ, now.trainers);
+                     t->peer.name, now.differ, now.trainers);
     t->others = now;
 }
 
@@ -318,7 +319,7 @@ static void say_other_settings(struct train *t)
         "run '%s' has trainers with another %s (%u): this trainer would start a second run on the "
         "same experts; use their run file and flags, or another name (run, --network), or "
         "--bootstrap to start anyway",
-        t->peer.network, others.differ, others.trainers);
+        t->peer.name, others.differ, others.trainers);
 }
 
 static void on_done(void *arg, enum hth_err err)
@@ -637,7 +638,6 @@ static int run_trainer(struct train *t)
         .verb = "train",
         .net = &t->flags.net,
         .log = &t->flags.log,
-        .network = t->flags.net.network != NULL ? t->flags.net.network : t->run->run,
         .run = t->run,
         .roles = HTH_MAY_TRAIN,
         .rpc_listens = !t->flags.client,
@@ -667,11 +667,11 @@ int hth_verb_train(int argc, char **argv)
     struct train t = {.flags = HTH_TRAIN_FLAGS_INIT};
     if (argp_parse(&hth_train_argp, argc, argv, 0, NULL, &t.flags) != 0)
         return HTH_EXIT_USAGE;
-    enum hth_err err = hth_config_load(t.flags.run_path, &t.run);
-    if (err != HTH_OK)
-        return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
-    err = hth_train_flags_apply(&t.flags, t.run);
-    int code = err == HTH_OK ? run_trainer(&t) : hth_exit_of(err);
+    int code = hth_run_file_open(t.flags.run_path, &t.flags.net, &t.flags.log, &t.run);
+    if (code == HTH_EXIT_OK)
+        code = hth_exit_of(hth_train_flags_apply(&t.flags, t.run));
+    if (code == HTH_EXIT_OK)
+        code = run_trainer(&t);
     hth_runfile_free(t.run);
     return code;
 }

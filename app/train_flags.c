@@ -2,6 +2,7 @@
 /* train_flags.c: the command line of hearth train. */
 #include "app/train_flags.h"
 
+#include "app/run_file.h"
 #include "core/limits.h"
 #include "core/mem.h"
 
@@ -25,7 +26,7 @@ enum { KEY_KEEP = 0x3300 };
 enum { KEY_RESUME = 0x3100, KEY_PEER_SEED, KEY_WITHOUT_EXPERTS };
 
 static const struct argp_option options[] = {
-    {"run", 'r', "FILE", 0, "The run file (required)", 0},
+    {"run", 'r', "FILE", 0, "The run file (default: asks the peers of the --invite's run)", 0},
     {"data", KEY_DATA, "PATH", 0,
      "Text file, or folder of a data set or of idx files (default: the run file's)", 0},
     {"steps", KEY_STEPS, "N", 0, "Number of updates (default: the run file's train.steps)", 0},
@@ -74,6 +75,7 @@ static void refuse_shared(const struct hth_train_flags *t, const struct argp_sta
         const char *flag;
     } flags[] = {{t->net.join_count > 0, "--join"},
                  {t->net.invited, "--invite"},
+                 {t->net.own, "--own"},
                  {t->client, "--client"},
                  {t->net.announce != NULL, "--announce"},
                  {t->averaging >= 0, "--averaging"},
@@ -88,8 +90,7 @@ static void refuse_shared(const struct hth_train_flags *t, const struct argp_sta
 
 static void refuse_contradictions(const struct hth_train_flags *t, const struct argp_state *state)
 {
-    if (t->run_path == NULL)
-        argp_error(state, "--run FILE is required");
+    hth_run_file_need(state, t->run_path, &t->net);
     if (t->local)
         refuse_shared(t, state);
     if (t->without_experts && !t->local)

@@ -218,7 +218,7 @@ void hth_use_survey(struct hth_use *u, struct hth_survey_opts *opts)
 /* A trunk that learnt without experts has none to look for. */
 static bool is_remote(const struct hth_use *u)
 {
-    return u->flags.net.join_count > 0 && !u->model.model.dense && u->model.about->experts;
+    return hth_cli_joins(&u->flags.net) && !u->model.model.dense && u->model.about->experts;
 }
 
 static int read_folder(struct hth_use *u)
@@ -226,7 +226,7 @@ static int read_folder(struct hth_use *u)
     struct hth_net_opts net = HTH_NET_OPTS_INIT;
     struct hth_why why = {""};
     net.compute_threads = u->flags.net.threads;
-    net.offline = u->flags.net.join_count == 0;
+    net.offline = !hth_cli_joins(&u->flags.net);
     enum hth_err err = hth_net_new(&net, &u->env);
     if (err != HTH_OK) {
         hth_cli_say_error("can't start the event loop: %s", hth_err_text(err));
@@ -243,7 +243,6 @@ static int join(struct hth_use *u)
         .verb = u->verb->name,
         .net = &u->flags.net,
         .log = &u->flags.log,
-        .network = u->flags.net.network != NULL ? u->flags.net.network : u->model.run->run,
         .run = u->model.run,
         .roles = HTH_MAY_TRAIN,
         .dials_only = true,

@@ -128,10 +128,12 @@ static enum hth_err build(struct watch *w)
     const struct hth_monitor_opts opts = {.census = w->at.peer.census,
                                           .admission = hth_admit_rpc(&w->at.peer.admit),
                                           .network = w->at.network,
+                                          .name = w->at.name,
                                           .layers = w->at.layers,
                                           .layer_count = w->at.layer_count,
                                           .version = HTH_VERSION,
                                           .join_command = "",
+                                          .join_ask = "",
                                           .on_new = on_new,
                                           .arg = w};
     HTH_TRY(hth_monitor_new(w->at.peer.env, w->at.peer.dht, &opts, &w->monitor));

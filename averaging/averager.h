@@ -12,14 +12,13 @@
  * so that the local steps made during the round survive. Offers count by their weight, which is the
  * number of samples behind them.
  *
- * An offer goes through `rounds` successive axes of the grid (grid.h): one mixes a little and is
- * cheap; as many as the grid has axes give the weighted mean of everybody on a full grid, because
- * the weights are carried along. Peers that offer with the same schema can meet.
+ * An offer is one round, along the next axis of the grid (grid.h). Peers that offer with the same
+ * schema can meet.
  *
  * Threads: everything on the loop thread. Only jobs look into the blobs. The callback of a round
  * never runs inside hth_averager_offer.
  *
- * hth_averager_nobody is the averager of a trainer that is alone: every offer is refused with a
+ * An averager that is all zero is that of a trainer that is alone: every offer is refused with a
  * reason, and training goes on.
  */
 #ifndef HTH_AVERAGING_AVERAGER_H
@@ -39,34 +38,9 @@ struct hth_avg_offer {
     size_t count;
     double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of a helper */
     uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
-    uint32_t rounds; /* axes to go through */
     const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
     uint32_t span_count;
-    int64_t timeout_us; /* for all of it; 0: the averager's choice */
-    uint64_t ticket;    /* the caller's own, given back in the result */
 };
-
-/* How an offer ended. Borrowed by the callback: ref the blobs to keep them. */
-struct hth_avg_result {
-    uint64_t ticket;
-    enum hth_err err;           /* HTH_OK: there is an average; else why not, for programs */
-    enum hth_avg_reason reason; /* the same for people; HTH_AVG_OK in the first case */
-    struct hth_blob *values;    /* as offered */
-    struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
-    double weight_fraction;     /* of the groups' weight that was averaged, mean over elements */
-    double weight;              /* samples behind the average, this peer's included */
-    uint32_t members;           /* of the last group, this peer included */
-    uint32_t rounds;            /* axes that gave an average */
-    uint32_t rounds_failed;     /* axes on which nobody was met, or nothing averaged */
-    uint32_t drops;             /* members that were dropped on the way */
-    int64_t wait_us;            /* looking for group mates, until the group began */
-    int64_t match_us;           /* of that: after the last mate had come */
-    int64_t reduce_us;
-    int64_t took_us;
-    uint64_t bytes_out, bytes_in; /* of values, as encoded */
-};
-
-typedef void hth_avg_round_fn(void *arg, const struct hth_avg_result *result);
 
 /* One round as it happened: what `hearth status` shows. */
 struct hth_avg_round_info {
@@ -78,11 +52,25 @@ struct hth_avg_round_info {
     enum hth_err err;
     struct hth_hash group;
     struct hth_peer_id member[HTH_AVG_STATUS_MEMBERS]; /* the first of them, in the group's order */
-    double weight_fraction;
-    int64_t wait_us, match_us, reduce_us;
-    uint64_t bytes_out, bytes_in;
-    double codec_error; /* relative, of this peer's own encoded values; 0 for fp32 */
+    double weight_fraction; /* of the group's that was averaged, mean over elements */
+    int64_t wait_us;        /* looking for group mates, until the group began */
+    int64_t match_us;       /* of that: after the last mate had come */
+    int64_t reduce_us;
+    uint64_t bytes_out, bytes_in; /* of values, as encoded */
+    double codec_error;           /* relative, of this peer's own encoded values; 0 for fp32 */
 };
+
+/* How an offer ended. Borrowed by the callback: ref the blobs to keep them. */
+struct hth_avg_result {
+    enum hth_err err;           /* HTH_OK: there is an average; else why not, for programs */
+    enum hth_avg_reason reason; /* the same for people; HTH_AVG_OK in the first case */
+    struct hth_blob *values;    /* as offered */
+    struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
+    double weight;              /* samples behind the average, this peer's included */
+    struct hth_avg_round_info round;
+};
+
+typedef void hth_avg_round_fn(void *arg, const struct hth_avg_result *result);
 
 struct hth_averager_stats {
     uint64_t offers, refused;
@@ -117,28 +105,31 @@ struct hth_averager {
 static inline HTH_MUST enum hth_err hth_averager_start(struct hth_averager *a, hth_avg_round_fn *fn,
                                                        void *arg)
 {
-    return a->ops->start(a->self, fn, arg);
+    return a->ops != NULL ? a->ops->start(a->self, fn, arg) : HTH_OK;
 }
 /* Errors: E_NOT_FOUND (nobody to average with), E_BUSY (an offer is under way). */
 static inline HTH_MUST enum hth_err hth_averager_ready(struct hth_averager *a,
                                                        enum hth_avg_reason *reason)
 {
-    return a->ops->ready(a->self, reason);
+    *reason = HTH_AVG_NOBODY;
+    return a->ops != NULL ? a->ops->ready(a->self, reason) : HTH_E_NOT_FOUND;
 }
-/* Errors: those of hth_averager_ready, E_RANGE (weight, count or rounds out of range, no
- * values). */
+/* Errors: those of hth_averager_ready, E_RANGE (weight or count out of range, no values). */
 static inline HTH_MUST enum hth_err hth_averager_offer(struct hth_averager *a,
                                                        const struct hth_avg_offer *offer)
 {
-    return a->ops->offer(a->self, offer);
+    return a->ops != NULL ? a->ops->offer(a->self, offer) : HTH_E_NOT_FOUND;
 }
 static inline void hth_averager_stop(struct hth_averager *a)
 {
-    a->ops->stop(a->self);
+    if (a->ops != NULL)
+        a->ops->stop(a->self);
 }
 static inline void hth_averager_stats(const struct hth_averager *a, struct hth_averager_stats *out)
 {
-    a->ops->stats(a->self, out);
+    *out = (struct hth_averager_stats){.rounds = 0};
+    if (a->ops != NULL)
+        a->ops->stats(a->self, out);
 }
 static inline void hth_averager_free(struct hth_averager *a)
 {
@@ -146,8 +137,5 @@ static inline void hth_averager_free(struct hth_averager *a)
         a->ops->free(a->self);
     a->ops = NULL;
 }
-
-/* Never fails. Free with hth_averager_free. */
-void hth_averager_nobody(struct hth_averager *out);
 
 #endif

@@ -9,30 +9,6 @@
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
-/* Reads numbers with `separator` between them up to the end of the text. */
-static enum hth_err parse_numbers(const char *text, char separator, uint32_t *out, uint32_t *count)
-{
-    uint32_t n = 0;
-    for (const char *p = text;; p++) {
-        uint64_t value = 0;
-        const char *begin = p;
-        for (; *p >= '0' && *p <= '9'; p++) {
-            value = value * 10 + (uint64_t)(*p - '0');
-            if (value > HTH_AVG_CELLS_MAX)
-                return HTH_E_RANGE;
-        }
-        if (p == begin || (*begin == '0' && p - begin > 1) || (*p != separator && *p != '\0'))
-            return HTH_E_MALFORMED;
-        if (n == HTH_AVG_DIMS_MAX)
-            return HTH_E_TOO_LARGE;
-        out[n++] = (uint32_t)value;
-        if (*p == '\0')
-            break;
-    }
-    *count = n;
-    return HTH_OK;
-}
-
 static void print_numbers(const uint32_t *numbers, uint32_t count, char separator, char *out)
 {
     size_t at = 0;
@@ -47,8 +23,24 @@ static void print_numbers(const uint32_t *numbers, uint32_t count, char separato
 enum hth_err hth_avg_shape_parse(const char *text, struct hth_avg_shape *out)
 {
     struct hth_avg_shape shape = {0};
+
     memset(out, 0, sizeof(*out));
-    HTH_TRY(parse_numbers(text, 'x', shape.size, &shape.dims));
+    for (const char *p = text;; p++) {
+        uint64_t value = 0;
+        const char *begin = p;
+        for (; *p >= '0' && *p <= '9'; p++) {
+            value = value * 10 + (uint64_t)(*p - '0');
+            if (value > HTH_AVG_CELLS_MAX)
+                return HTH_E_RANGE;
+        }
+        if (p == begin || (*begin == '0' && p - begin > 1) || (*p != 'x' && *p != '\0'))
+            return HTH_E_MALFORMED;
+        if (shape.dims == HTH_AVG_DIMS_MAX)
+            return HTH_E_TOO_LARGE;
+        shape.size[shape.dims++] = (uint32_t)value;
+        if (*p == '\0')
+            break;
+    }
     HTH_TRY(hth_avg_shape_check(&shape));
     *out = shape;
     return HTH_OK;
@@ -58,20 +50,6 @@ const char *hth_avg_shape_text(const struct hth_avg_shape *shape, char out[HTH_A
 {
     print_numbers(shape->size, shape->dims, 'x', out);
     return out;
-}
-
-enum hth_err hth_avg_cell_parse(const struct hth_avg_shape *shape, const char *text,
-                                struct hth_avg_cell *out)
-{
-    struct hth_avg_cell cell = {0};
-    uint32_t count;
-    memset(out, 0, sizeof(*out));
-    HTH_TRY(parse_numbers(text, '.', cell.at, &count));
-    if (count != shape->dims)
-        return HTH_E_MALFORMED;
-    HTH_TRY(hth_avg_cell_check(shape, &cell));
-    *out = cell;
-    return HTH_OK;
 }
 
 const char *hth_avg_cell_text(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell,
@@ -227,16 +205,6 @@ enum hth_err hth_avg_cell_check(const struct hth_avg_shape *shape, const struct 
         if (cell->at[i] >= (i < shape->dims ? shape->size[i] : 1))
             return HTH_E_RANGE;
     return HTH_OK;
-}
-
-struct hth_avg_cell hth_avg_cell_move(const struct hth_avg_shape *from,
-                                      const struct hth_avg_cell *cell,
-                                      const struct hth_avg_shape *to)
-{
-    uint64_t rank = 0;
-    for (uint32_t i = 0; i < from->dims; i++)
-        rank = rank * from->size[i] + cell->at[i];
-    return hth_avg_cell_of_rank(to, rank * hth_avg_cells(to) / hth_avg_cells(from));
 }
 
 /* ---- rounds -------------------------------------------------------------------------------- */

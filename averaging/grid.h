@@ -30,7 +30,7 @@
  * shape is good for in a crowd that comes and goes is measured by `hearth sim averaging`
  * (docs/averaging.md).
  *
- * Everybody derives the same names: the key of a line (which includes shape, generation and round),
+ * Everybody derives the same names: the key of a line (which includes shape and round),
  * the group's id out of the line, the schema and the sorted member ids, and the order of members
  * out of the group's id, which nobody can foresee before the members are known.
  *
@@ -66,8 +66,7 @@ struct hth_avg_cell {
 /* One line of one round. The cell is that of any peer of the line: the coordinate along the
  * round's axis does not count. */
 struct hth_avg_line {
-    uint64_t run;        /* tag of the run's name */
-    uint32_t generation; /* of the shape */
+    uint64_t run; /* tag of the run's name */
     uint64_t round;
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
@@ -111,19 +110,12 @@ struct hth_avg_cell hth_avg_cell_across(const struct hth_avg_shape *shape, uint6
 /* A cell that depends on the id alone, even over all cells. */
 struct hth_avg_cell hth_avg_cell_of_id(const struct hth_avg_shape *shape,
                                        const struct hth_peer_id *id);
-/* "3.7". Errors: E_MALFORMED (grammar, or not one number per axis), E_RANGE (beyond the size).
- * `out` is all zero then. */
-enum hth_err hth_avg_cell_parse(const struct hth_avg_shape *shape, const char *text,
-                                struct hth_avg_cell *out) HTH_MUST;
+/* "3.7". */
 const char *hth_avg_cell_text(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell,
                               char out[HTH_AVG_SHAPE_TEXT_MAX]);
 /* Errors: E_RANGE (a coordinate beyond its axis, or set beyond the last axis). */
 enum hth_err hth_avg_cell_check(const struct hth_avg_shape *shape,
                                 const struct hth_avg_cell *cell) HTH_MUST;
-/* The same peer after the shape has changed: its rank in the old grid, spread over the new one. */
-struct hth_avg_cell hth_avg_cell_move(const struct hth_avg_shape *from,
-                                      const struct hth_avg_cell *cell,
-                                      const struct hth_avg_shape *to);
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
@@ -144,7 +136,7 @@ uint32_t hth_avg_group_size(uint32_t count, uint32_t groups, uint32_t index);
 
 /* The bytes that name a line: equal for exactly the peers that may meet. Returns their number. */
 size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LINE_KEY_MAX]);
-/* Whether two peers may meet: the same run, generation, shape and round, and cells of one line. */
+/* Whether two peers may meet: the same run, shape and round, and cells of one line. */
 bool hth_avg_line_eq(const struct hth_avg_line *a, const struct hth_avg_line *b);
 
 /* Where a peer comes in an order that nobody can choose: hash(salt, id). Compare marks by memcmp,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match.c: the node's side of matchmaking: JOINs that arrive, and groups that have begun. */
+/* match.c: the node's side of matchmaking: messages that arrive, and groups out of lists. */
 #include <string.h>
 
 #include "averaging/match_int.h"
@@ -7,32 +7,6 @@
 
 #define MEMBER_BYTES   76                  /* of what is sealed of each */
 #define CLOCK_AGAIN_US (60 * HTH_US_PER_S) /* between two words about clocks */
-
-/* ---- answering ------------------------------------------------------------------------------ */
-
-void hth_match_answer(struct hth_match *m, struct hth_rpc_request *req,
-                      const struct hth_join_reply *reply)
-{
-    struct hth_rpc_body body = {.payload = NULL};
-    uint8_t *bytes;
-
-    hth_rpc_on_cancel(req, NULL, NULL);
-    m->stats.said[reply->reason]++;
-    if (hth_join_reply_pack(reply, &bytes, &body.payload_len) != HTH_OK) {
-        hth_rpc_refuse(req, HTH_E_TOO_LARGE, 0, NULL);
-        return;
-    }
-    body.payload = bytes;
-    hth_rpc_reply(req, &body);
-    hth_free(bytes);
-}
-
-static void refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason)
-{
-    struct hth_join_reply reply = {.reason = reason};
-
-    hth_match_answer(m, req, &reply);
-}
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
@@ -74,7 +48,7 @@ static void seal(const struct hth_crypto *crypto, const struct hth_avg_member *m
     hth_free(bytes);
 }
 
-enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member *members,
+enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out)
 {
     struct hth_env *env = look->match->env;
@@ -112,57 +86,7 @@ enum hth_err hth_match_group(struct hth_look *look, const struct hth_avg_member 
     return HTH_OK;
 }
 
-void hth_match_remember(struct hth_match *m, const struct hth_avg_group *group, int64_t match_us)
-{
-    struct match_begun *b = &m->begun[m->begun_next++ % HTH_AVG_BEGUN_MAX];
-    size_t bytes = sizeof(*group) + group->count * sizeof(group->member[0]);
-
-    hth_free(b->group);
-    b->group = hth_calloc(1, bytes);
-    memcpy(b->group, group, bytes);
-    b->until_us = hth_now_us(m->env) + m->opts.linger_us;
-    b->match_us = match_us;
-}
-
-static const struct hth_avg_member *listed(const struct hth_avg_group *g,
-                                           const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < g->count; i++)
-        if (hth_peer_id_eq(&g->member[i].id, id))
-            return &g->member[i];
-    return NULL;
-}
-
-/* A JOIN for a line whose group began here. Who was in it and has another nonce now looks again:
- * that group is of no use to it. */
-static bool answer_begun(struct hth_match *m, struct hth_rpc_request *req,
-                         const struct hth_join_msg *join)
-{
-    const struct hth_avg_member *member;
-    bool known = false;
-
-    for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++) {
-        const struct match_begun *b = &m->begun[i];
-        if (b->group == NULL || b->until_us < hth_now_us(m->env) ||
-            b->group->schema != join->schema || !hth_avg_line_eq(&b->group->line, &join->line))
-            continue;
-        member = listed(b->group, hth_rpc_peer(req));
-        known |= member == NULL;
-        if (member == NULL || member->nonce != join->self.nonce)
-            continue;
-        struct hth_join_reply reply = {.reason = HTH_AVG_OK,
-                                       .members = b->group->member,
-                                       .count = b->group->count,
-                                       .match_us = b->match_us};
-        hth_match_answer(m, req, &reply);
-        return true;
-    }
-    if (known)
-        refuse(m, req, HTH_AVG_BEGUN);
-    return known;
-}
-
-/* ---- JOINs ---------------------------------------------------------------------------------- */
+/* ---- JOIN and BEGIN -------------------------------------------------------------------------- */
 
 static enum hth_avg_reason mismatch(const struct hth_look *look, const struct hth_avg_line *theirs,
                                     uint64_t schema)
@@ -171,23 +95,13 @@ static enum hth_avg_reason mismatch(const struct hth_look *look, const struct ht
 
     if (ours->run != theirs->run)
         return HTH_AVG_OTHER_LINE;
-    if (ours->generation != theirs->generation || !hth_avg_shape_eq(&ours->shape, &theirs->shape))
+    if (!hth_avg_shape_eq(&ours->shape, &theirs->shape))
         return HTH_AVG_OTHER_SHAPE;
     if (ours->round != theirs->round)
         return HTH_AVG_OTHER_ROUND;
     if (!hth_avg_line_eq(ours, theirs))
         return HTH_AVG_OTHER_LINE;
     return look->opts.schema != schema ? HTH_AVG_OTHER_SCHEMA : HTH_AVG_WAIT;
-}
-
-struct hth_look *hth_match_look_of(const struct hth_match *m, const struct hth_avg_line *line,
-                                   uint64_t schema, enum hth_avg_reason *reason)
-{
-    *reason = HTH_AVG_NOT_LOOKING;
-    if (m->look == NULL || m->look->done)
-        return NULL;
-    *reason = mismatch(m->look, line, schema);
-    return *reason == HTH_AVG_WAIT ? m->look : NULL;
 }
 
 /* A request takes its time, so a clock that is behind may seem a little more so. */
@@ -214,33 +128,123 @@ void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id)
             hth_peer_id_short(id, who));
 }
 
+/* Once is enough: it would be said in each of its lines. */
+void hth_match_versions_differ(struct hth_match *m, const struct hth_peer_id *id)
+{
+    char text[HTH_PEER_SHORT_LEN];
+
+    if (!m->version_said)
+        HTH_LOG(m->env, HTH_WARN, HTH_SUB_AVG,
+                "%s has a program that averages otherwise: it and this one never average; update "
+                "all trainers and helpers of the run",
+                hth_peer_id_short(id, text));
+    m->version_said = true;
+}
+
+/* Judges the caller as a looker in our line, and as our follower. `other` is whom it hears of. */
+static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join_msg *join,
+                                 const struct hth_avg_member **other)
+{
+    struct match_looker *l = hth_look_hear(look, &join->self), *leader;
+    int64_t now_us = hth_now_us(look->match->env);
+
+    if (l == NULL)
+        return HTH_AVG_FULL;
+    *other = &look->self;
+    hth_look_poke(look);
+    if (!join->follows) {
+        l->joined = false;
+        return HTH_AVG_WAIT;
+    }
+    if (!hth_avg_mode_reduces(look->opts.mode) || hth_look_precedes_us(look, l))
+        return HTH_AVG_NOT_SMALLER;
+    if (l->struck)
+        return HTH_AVG_STRUCK_OFF;
+    leader = hth_look_leader(look);
+    if (leader != NULL) {
+        *other = &leader->self;
+        return HTH_AVG_NOT_LEADER;
+    }
+    if (!l->joined)
+        l->joined_us = now_us;
+    l->joined = true;
+    l->heard_us = now_us;
+    l->left_us = now_us + (int64_t)join->left_ms * HTH_US_PER_MS;
+    return HTH_AVG_WAIT;
+}
+
+static enum hth_avg_reason take_join(struct hth_match *m, struct hth_join_msg *join,
+                                     const struct hth_avg_member **other)
+{
+    enum hth_avg_reason reason = HTH_AVG_NOT_LOOKING;
+
+    if (join->version != HTH_MATCH_VERSION) {
+        hth_match_versions_differ(m, &join->self.id);
+        return HTH_AVG_OTHER_VERSION;
+    }
+    if (hth_peer_id_eq(&join->self.id, &m->env->self))
+        return HTH_AVG_MALFORMED;
+    if (skewed(m, join->wall_us)) {
+        hth_match_clocks_differ(m, &join->self.id);
+        return HTH_AVG_CLOCK_SKEW;
+    }
+    if (m->opts.spoke != NULL)
+        m->opts.spoke(m->opts.arg, &join->self.id, &join->line, join->schema, join->wall_us);
+    if (m->look != NULL && !m->look->done)
+        reason = mismatch(m->look, &join->line, join->schema);
+    if (reason == HTH_AVG_WAIT)
+        return judge(m->look, join, other);
+    hth_match_nudge(m); /* one less that may come */
+    return reason;
+}
+
 static void on_join(void *arg, struct hth_rpc_request *req)
 {
     struct hth_match *m = arg;
+    struct hth_join_reply reply = {.reason = HTH_AVG_MALFORMED};
+    const struct hth_avg_member *other = NULL;
     struct hth_join_msg join;
-    struct hth_look *look;
-    enum hth_avg_reason reason;
+    struct hth_rpc_body body = {.payload = NULL};
+    uint8_t *bytes;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_join_msg_open(payload, len, &join);
 
-    m->stats.joins_in++;
-    if (err != HTH_OK) {
-        refuse(m, req, err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE);
-        return;
-    }
-    if (skewed(m, join.wall_us)) {
-        hth_match_clocks_differ(m, hth_rpc_peer(req));
-        refuse(m, req, HTH_AVG_CLOCK_SKEW);
-        return;
-    }
     join.self.id = *hth_rpc_peer(req);
-    hth_match_hear_join(m, &join);
-    look = hth_match_look_of(m, &join.line, join.schema, &reason);
-    if (look != NULL)
-        hth_lead_join(look, req, &join);
-    else if (!answer_begun(m, req, &join))
-        refuse(m, req, reason);
+    if (err == HTH_OK)
+        reply.reason = take_join(m, &join, &other);
+    else if (err != HTH_E_MALFORMED)
+        reply.reason = HTH_AVG_RANGE;
+    if (reply.reason == HTH_AVG_WAIT || reply.reason == HTH_AVG_NOT_LEADER) {
+        reply.members = other;
+        reply.count = 1;
+    }
+    body.payload = bytes = hth_join_reply_pack(&reply, &body.payload_len);
+    hth_rpc_reply(req, &body);
+    hth_free(bytes);
+}
+
+/* Only of a peer that this one follows, or did a moment ago. */
+static void on_begin(void *arg, struct hth_rpc_request *req)
+{
+    const struct hth_match *m = arg;
+    struct hth_join_reply reply;
+    struct match_looker *from = NULL;
+    size_t len;
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_join_reply_open(payload, len, &reply);
+
+    if (m->look != NULL && !m->look->done)
+        from = hth_look_find(m->look, hth_rpc_peer(req));
+    if (err == HTH_OK && (from == NULL || !from->asked))
+        err = HTH_E_NOT_FOUND;
+    else if (err == HTH_OK && !hth_look_take(m->look, from, &reply))
+        err = HTH_E_MALFORMED;
+    hth_join_reply_close(&reply);
+    if (err == HTH_OK)
+        hth_rpc_reply(req, NULL);
+    else
+        hth_rpc_refuse(req, err, 0, NULL);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -252,9 +256,9 @@ enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_
 
     *out = NULL;
     if (opts->network == NULL || opts->network[0] == 0 ||
-        strlen(opts->network) > HTH_NAME_LEN_MAX || opts->hold_us <= 0 || opts->silence_us <= 0 ||
+        strlen(opts->network) > HTH_NAME_LEN_MAX || opts->beat_us <= 0 || opts->silence_us <= 0 ||
         opts->dial_us < 0 || opts->far_us < opts->dial_us || opts->board_us < 0 ||
-        opts->patience_us < 0 || opts->linger_us < 0)
+        opts->patience_us < 0)
         return HTH_E_CONFIG;
     m = hth_new(struct hth_match);
     m->env = env;
@@ -265,7 +269,7 @@ enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_
     m->opts.network = m->network;
     m->cache = hth_record_cache_new();
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_JOIN, on_join, m);
-    hth_match_tell_serve(m);
+    hth_rpc_serve(rpc, HTH_MATCH_METHOD_BEGIN, on_begin, m);
     *out = m;
     return HTH_OK;
 }
@@ -275,13 +279,9 @@ void hth_match_free(struct hth_match *m)
     if (m == NULL)
         return;
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
-    hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_TELL, NULL, NULL);
+    hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_BEGIN, NULL, NULL);
     if (m->look != NULL)
         hth_look_cancel(m->look);
-    for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
-        hth_free(m->begun[i].group);
-    for (uint32_t i = 0; i < HTH_AVG_HEARD_MAX; i++)
-        hth_free(m->heard[i].record);
     hth_record_cache_free(m->cache);
     hth_free(m);
 }
@@ -290,8 +290,10 @@ void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
 {
     struct match_looker *l = m->look != NULL ? hth_look_find(m->look, peer) : NULL;
 
-    if (l != NULL)
+    if (l != NULL) {
         l->struck = true;
+        l->joined = false;
+    }
     hth_match_nudge(m);
 }
 
@@ -301,12 +303,15 @@ void hth_match_nudge(struct hth_match *m)
         hth_look_poke(m->look);
 }
 
+int64_t hth_match_patience_us(const struct hth_match *m)
+{
+    return HTH_MAX(m->opts.patience_us, HTH_MIN(2 * m->usual_rtt_us, m->opts.far_us));
+}
+
 void hth_match_stats(const struct hth_match *m, struct hth_match_stats *out)
 {
     *out = m->stats;
     out->looks_now = m->look != NULL;
     for (uint32_t i = 0; m->look != NULL && i < m->look->count; i++)
         out->followers_now += m->look->lookers[i]->joined;
-    for (uint32_t i = 0; i < HTH_AVG_BEGUN_MAX; i++)
-        out->begun_now += m->begun[i].group != NULL && m->begun[i].until_us >= hth_now_us(m->env);
 }

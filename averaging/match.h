@@ -2,49 +2,43 @@
 /*
  * match.h: how the peers of one line find each other and agree who is a group.
  *
- * A peer that wants to average *looks* in its line. It declares so in a signed note on the line's
- * board (kind DECLARE, named by the line's key) and reads the notes of the others. All lookers have
- * one place in an order that nobody can choose: trainers, helpers, clients, and within these by
- * hash(line key, id). A looker that knows of a smaller one follows the smallest it knows; one that
- * knows of none leads. So requests only go from larger to smaller, and can't wait for each other in
- * a circle.
+ * A peer that wants to average *looks* in its line, and says so to the peers that may be there: to
+ * those that its owner knows, with a JOIN, and where these are not all, or no group has begun after
+ * board_us, with a signed declaration on the line's board in the DHT (kind DECLARE, named by the
+ * line's key). All lookers have one place in an order that nobody can choose: trainers, helpers,
+ * clients, and within these by hash(line key, id). A looker that knows of a smaller one follows the
+ * smallest it knows; one that knows of none leads. So requests only go from larger to smaller, and
+ * can't wait for each other in a circle.
  *
  *     follower                              leader (the smallest of the line)
- *        | declare ....... board ........... declare |
- *        | --- 65 TELL {signed declaration} -------> |  to those the caller knows
- *        | <-- {its declaration} ------------------- |
- *        | --- 64 JOIN {line, schema, ...} --------> |  held, at most hold_us
- *        | <-- WAIT -------------------------------- |  "still here": join again
- *        | --- JOIN -------------------------------> |
+ *        | --- JOIN {line, schema, self} ----------> |  to each that may be there
+ *        | <-- WAIT {the callee itself} ------------ |  "I look there, too"
+ *        | --- JOIN {..., follows} ----------------> |  again each beat_us: "still here"
+ *        | <-- WAIT -------------------------------- |
  *        | <-- BEGIN {members} --------------------- |  all of the line are there
  *
- * The board is how strangers find each other; it takes as long as the DHT takes. Where the caller
- * knows who may care (the roster does), the same signed note goes straight to them, and is kept by
- * those who look there only later. Then JOIN and BEGIN are one round trip more, and the board is
- * needed only when no group has begun after board_us: short rounds would be a flood of datagrams.
- * A JOIN that is held also tells each side that the other lives: a lost connection ends it at once,
- * and an answer that does not come within hold_us + silence_us (or two round trips, and dial_us
- * more without a connection) strikes the leader off for the rest of the look, and the next in order
- * takes over. A leader that learns of a smaller looker follows it, and sends its own followers
- * after it with its note: none is believed.
+ * A lost connection ends the wait for a peer at once, and so does silence: of a follower for a beat
+ * and silence_us, of a leader for silence_us (or two round trips, and dial_us more without a
+ * connection). The next in the order takes over. A leader that learns of a smaller looker follows
+ * it, and names it to its own followers (NOT_LEADER), who ask that one itself.
  *
- * When a group begins. The leader waits for everybody it knows of: lookers that declared, and peers
- * that the caller says are due. It waits for none of them longer than patience_us after it could
- * have heard of them, and not at all once the earliest window among it and its followers is over.
- * More who average than group_max are cut into groups of near-equal size, dealt in turn by the
- * order, and every group begins. It takes at most as many helpers as it has members who average,
- * the first in the order; a list with more is refused. Who is beyond that, or HTH_AVG_MEMBERS_MAX,
- * hears FULL. Fewer than group_min at the window's end: the look ends ALONE or TOO_FEW, or for the
- * last refusal's reason.
+ * When a group begins. The leader waits for everybody it knows of: lookers, and peers that the
+ * owner says are due. It waits for no looker longer than patience_us after it could have heard of
+ * it, and for nobody once the earliest window among it and its followers is over. More who average
+ * than group_max are cut into groups of near-equal size, dealt in turn by the order, and every
+ * group begins. It takes at most as many helpers as it has members who average, the first in the
+ * order; a list with more is refused. Whoever is beyond that, or HTH_AVG_MEMBERS_MAX, hears FULL.
+ * Fewer than group_min at the window's end: the look ends ALONE or TOO_FEW, or for the last
+ * refusal's reason.
  *
- * Every member checks the list (itself in it, nobody twice, numbers in range) and derives the group
- * id and the order of members from it. A member that saw the group begin answers a JOIN of another
- * listed member with that group. Who is refused (reason.h) strikes that peer off until it declares
- * anew, 8 times.
+ * Every member checks the list (itself in it as it described itself, nobody twice, numbers in
+ * range) and derives the group's id and the order of members from it: members to whom a leader
+ * lists different things are in different groups. A peer that refuses or does not answer is struck
+ * off until it speaks again, STRIKES_MAX times.
  *
- * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX notes and followers of a line, of
- * them HTH_AVG_HELPERS_MAX helpers, one look, HTH_AVG_BEGUN_MAX groups. Loop thread. No callback
- * runs inside a call of this header or frees it.
+ * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX lookers of one line, of them
+ * HTH_AVG_HELPERS_MAX helpers, one look. Loop thread. No callback runs inside a call of this header
+ * or frees it.
  */
 #ifndef HTH_AVERAGING_MATCH_H
 #define HTH_AVERAGING_MATCH_H
@@ -59,8 +53,8 @@ struct hth_rpc;
 struct hth_match;
 struct hth_look;
 
-#define HTH_MATCH_METHOD_JOIN 64
-#define HTH_MATCH_METHOD_TELL 65
+#define HTH_MATCH_METHOD_JOIN  64
+#define HTH_MATCH_METHOD_BEGIN 65
 
 /* On the wire; in the order in which they lead. */
 enum hth_avg_mode {
@@ -92,21 +86,22 @@ struct hth_avg_group {
 struct hth_match_opts {
     const char *network;  /* the run's name */
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
-    int64_t hold_us;      /* a JOIN is held that long before it is answered with WAIT */
-    int64_t silence_us;   /* after that much more its sender strikes the leader off */
+    int64_t beat_us;      /* a follower says that often that it is still here */
+    int64_t silence_us;   /* a peer that was asked has that long to answer */
     int64_t dial_us;      /* and that much more while there is no connection yet */
     int64_t far_us;       /* no round trip, and no handshake, is believed to take longer */
     int64_t board_us;     /* a look of which all who may come were told goes to the board then */
-    int64_t patience_us;  /* waited for who declared and does not come */
-    int64_t linger_us;    /* begun groups are remembered, and what was told, for who is late */
-    void (*spoke)(void *arg, const struct hth_peer_id *id); /* a peer looks; may be NULL */
+    int64_t patience_us;  /* waited for a looker that does not join */
+    /* That peer looks in that line, as it says at that time of its clock; may be NULL. */
+    void (*spoke)(void *arg, const struct hth_peer_id *id, const struct hth_avg_line *line,
+                  uint64_t schema, int64_t wall_us);
     void *arg;
 };
 #define HTH_MATCH_OPTS_INIT                                                                        \
     {                                                                                              \
-        .hold_us = 150 * HTH_US_PER_MS, .silence_us = 350 * HTH_US_PER_MS,                         \
+        .beat_us = 150 * HTH_US_PER_MS, .silence_us = 350 * HTH_US_PER_MS,                         \
         .dial_us = HTH_US_PER_S, .far_us = 4 * HTH_US_PER_S, .board_us = 250 * HTH_US_PER_MS,      \
-        .patience_us = 500 * HTH_US_PER_MS, .linger_us = 5 * HTH_US_PER_S                          \
+        .patience_us = 500 * HTH_US_PER_MS                                                         \
     }
 
 /* Serves the methods on `rpc`. Errors: E_CONFIG (name, times). */
@@ -114,38 +109,29 @@ enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_
                            const struct hth_match_opts *opts, struct hth_match **out) HTH_MUST;
 /* Ends the look without a callback. NULL is fine. */
 void hth_match_free(struct hth_match *match);
-/* For on_peer_lost: who was waited for over that connection is not, until it declares anew. */
+/* For on_peer_lost: that peer is not waited for until it speaks again. */
 void hth_match_peer_lost(struct hth_match *match, const struct hth_peer_id *peer);
-/* The expected members may have changed: leaders judge anew. */
+/* The expected peers may have changed: leaders judge anew. */
 void hth_match_nudge(struct hth_match *match);
 /* patience_us, or two round trips to those who answered, where these are far. */
 int64_t hth_match_patience_us(const struct hth_match *match);
 
 struct hth_match_stats {
-    uint64_t looks, begun, alone;
     uint64_t boards; /* looks that went to the board */
     uint64_t led;    /* groups begun here as leader */
-    uint64_t joins_out, joins_in, tells_out, tells_in;
-    uint64_t notes_refused;              /* declarations: forged, expired, from the future, ... */
-    uint64_t said[HTH_AVG_REASONS_MAX];  /* answers to others' JOINs, by reason */
-    uint64_t heard[HTH_AVG_REASONS_MAX]; /* answers to ours */
-    uint32_t looks_now, followers_now, begun_now;
+    uint64_t joins_out;
+    uint32_t looks_now, followers_now;
 };
 void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out);
-/* The line in which that peer said to us that it looks, with its latest TELL or JOIN for this
- * schema; when that came, and when it was said, by its clock (may be NULL). NULL: not lately. */
-const struct hth_avg_line *hth_match_heard(const struct hth_match *match,
-                                           const struct hth_peer_id *id, uint64_t schema,
-                                           int64_t *at_us, int64_t *said_us);
 
 /* ---- one look ------------------------------------------------------------------------------ */
 
-/* Somebody who should come: waited for until then, on this node's clock. Who only may come (what
- * is known of its cell is old) is not waited for once the group is full. */
-struct hth_match_due {
+/* A peer that may come into the line, or waits perhaps for this one elsewhere. */
+struct hth_match_peer {
     struct hth_peer_id id;
-    int64_t until_us;
-    bool maybe;
+    struct hth_addr addr; /* family 0: it is only told over a connection that exists */
+    int64_t until_us;     /* it is waited for until then, on this node's clock; 0: not at all */
+    bool maybe;           /* what is known of its cell is old: not once the group is full */
 };
 
 /* How a look ended. The group is the callback's: free it with hth_free. */
@@ -156,12 +142,6 @@ struct hth_look_result {
     bool led;
     int64_t wait_us;  /* until the group's begin */
     int64_t match_us; /* of that: after the last member had come */
-};
-
-/* Somebody to tell. */
-struct hth_match_known {
-    struct hth_peer_id id;
-    struct hth_addr addr; /* family 0: over a connection that exists */
 };
 
 typedef void hth_look_done_fn(void *arg, const struct hth_look_result *result);
@@ -175,13 +155,12 @@ struct hth_look_opts {
     uint32_t group_full; /* with these nobody is waited for who only may come */
     uint32_t group_max;  /* beyond it the line is cut */
     int64_t window_us;   /* at most HTH_AVG_WINDOW_MAX_US */
-    /* Fills in who is due besides this peer, at most `max`; returns how many; UINT32_MAX (and
-     * NULL): not known, a full group begins at once, others at the window's end. Called inside
-     * hth_look_new, and while this peer leads, at least when somebody's time is over. */
-    uint32_t (*due)(void *arg, struct hth_match_due *out, uint32_t max);
-    /* Fills in whom to tell, at most `max`; returns how many. In hth_look_new only. May be NULL. */
-    uint32_t (*known)(void *arg, struct hth_match_known *out, uint32_t max);
-    /* Somebody did not answer a TELL or JOIN in time: it is not there. May be NULL. */
+    /* Fills in the peers besides this one, at most `max`, those that are due first; returns how
+     * many. *all: every peer of the run is known. While they are not (and with NULL) a full group
+     * begins at once, others at the window's end. Called inside hth_look_new, and while this peer
+     * leads, at least when somebody's time is over. */
+    uint32_t (*peers)(void *arg, struct hth_match_peer *out, uint32_t max, bool *all);
+    /* That peer did not answer in time: it is not there. May be NULL. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
     hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
     void *arg;
@@ -191,7 +170,7 @@ struct hth_look_opts {
  * (there is a look), those of a board. */
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
-/* No callback comes any more; the note is taken back. Only before the callback came. */
+/* No callback comes any more. Only before the callback came. */
 void hth_look_cancel(struct hth_look *look);
 
 #endif

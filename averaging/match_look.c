@@ -1,160 +1,74 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match_look.c: a look's life, and the order of those seen. */
+/* match_look.c: a look's life: the lookers it knows, what it asks them, its board. */
 #include <string.h>
 
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
-#define TAKEOVERS_MAX 4 /* that may make a look longer than its window */
-#define DIAL_RTTS     4 /* TCP, TLS and HELLO, and the answer */
+#define DIAL_RTTS   4 /* TCP, TLS and HELLO, and the answer */
+#define STRIKES_MAX 8
 
-/* ---- the order ------------------------------------------------------------------------------ */
+/* ---- lookers -------------------------------------------------------------------------------- */
 
-static int order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
-                 const struct hth_peer_id *id_a, enum hth_avg_mode mode_b,
-                 const struct hth_hash *mark_b, const struct hth_peer_id *id_b)
+int hth_look_order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
+                   enum hth_avg_mode mode_b, const struct hth_hash *mark_b)
 {
-    int c;
-
     if (mode_a != mode_b)
         return mode_a < mode_b ? -1 : 1;
-    c = memcmp(mark_a->b, mark_b->b, sizeof(mark_a->b));
-    return c != 0 ? c : hth_peer_id_cmp(id_a, id_b);
+    return memcmp(mark_a->b, mark_b->b, sizeof(mark_a->b));
 }
 
-static bool precedes_us(const struct hth_look *look, const struct match_looker *l)
+bool hth_look_precedes_us(const struct hth_look *look, const struct match_looker *l)
 {
-    return order(l->mode, &l->mark, &l->id, look->opts.mode, &look->mark, &look->match->env->self) <
-           0;
-}
-
-static void mark_of(const struct hth_look *look, const struct hth_peer_id *id,
-                    struct hth_hash *mark)
-{
-    hth_avg_mark(look->match->env->crypto, look->key, look->key_len, id, mark);
-}
-
-bool hth_look_precedes_us(const struct hth_look *look, enum hth_avg_mode mode,
-                          const struct hth_peer_id *id)
-{
-    struct hth_hash mark;
-
-    mark_of(look, id, &mark);
-    return order(mode, &mark, id, look->opts.mode, &look->mark, &look->match->env->self) < 0;
+    return hth_look_order(l->self.mode, &l->mark, look->self.mode, &look->mark) < 0;
 }
 
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < look->count; i++)
-        if (hth_peer_id_eq(&look->lookers[i]->id, id))
+        if (hth_peer_id_eq(&look->lookers[i]->self.id, id))
             return look->lookers[i];
     return NULL;
 }
 
-struct hth_avg_member hth_look_self(const struct hth_look *look)
+/* Helpers cost nothing to make: they do not fill the table. */
+static bool has_room(const struct hth_look *look, enum hth_avg_mode mode)
 {
-    struct hth_avg_member self = {.mode = look->opts.mode,
-                                  .bandwidth = look->opts.bandwidth,
-                                  .weight = look->opts.weight,
-                                  .nonce = look->nonce};
+    uint32_t helpers = 0;
 
-    if (hth_avg_mode_reduces(self.mode))
-        self.addr = look->match->opts.addr;
-    return self;
+    for (uint32_t i = 0; i < look->count; i++)
+        helpers += look->lookers[i]->self.mode == HTH_AVG_HELPER;
+    return look->count < HTH_AVG_LOOKERS_MAX &&
+           (mode != HTH_AVG_HELPER || helpers < HTH_AVG_HELPERS_MAX);
 }
 
-static void take_out(struct hth_look *look, const struct match_looker *l)
+static struct match_looker *get(struct hth_look *look, const struct hth_avg_member *m)
 {
-    uint32_t i = 0;
+    struct match_looker *l = hth_look_find(look, &m->id);
 
-    while (look->lookers[i] != l)
-        i++;
-    memmove(&look->lookers[i], &look->lookers[i + 1],
-            (look->count - i - 1) * sizeof(look->lookers[0]));
-    look->count--;
-}
-
-static void put_in(struct hth_look *look, struct match_looker *l)
-{
-    uint32_t i = look->count;
-
+    if ((l == NULL || l->self.mode != m->mode) && !has_room(look, m->mode))
+        return NULL;
+    if (l != NULL)
+        return l;
     if (look->count == look->capacity) {
         look->capacity = HTH_MAX(2 * look->capacity, 16u);
         look->lookers = hth_realloc(look->lookers, look->capacity, sizeof(look->lookers[0]));
     }
-    while (i > 0 && order(l->mode, &l->mark, &l->id, look->lookers[i - 1]->mode,
-                          &look->lookers[i - 1]->mark, &look->lookers[i - 1]->id) < 0)
-        i--;
-    memmove(&look->lookers[i + 1], &look->lookers[i], (look->count - i) * sizeof(look->lookers[0]));
-    look->lookers[i] = l;
-    look->count++;
-}
-
-/* Helpers do not fill the table, and the flood of them does not keep out who came later: the first
- * in the order stay, which follows from the round and their keys. */
-static bool make_room(struct hth_look *look, const struct hth_hash *mark,
-                      const struct hth_peer_id *id)
-{
-    struct match_looker *last = NULL;
-    uint32_t helpers = 0;
-
-    for (uint32_t i = 0; i < look->count; i++) {
-        if (look->lookers[i]->mode != HTH_AVG_HELPER)
-            continue;
-        last = look->lookers[i];
-        helpers++;
-    }
-    if (helpers < HTH_AVG_HELPERS_MAX)
-        return true;
-    if (order(HTH_AVG_HELPER, mark, id, HTH_AVG_HELPER, &last->mark, &last->id) > 0)
-        return false;
-    hth_lead_turn_away(last);
-    hth_look_forget(look, last);
-    return true;
-}
-
-struct match_looker *hth_look_get(struct hth_look *look, const struct hth_peer_id *id,
-                                  enum hth_avg_mode mode)
-{
-    struct match_looker *l = hth_look_find(look, id);
-    struct hth_hash mark;
-
-    if (l != NULL && l->mode == mode)
-        return l;
-    mark_of(look, id, &mark);
-    if (!hth_avg_mode_brings(mode) && !make_room(look, &mark, id)) {
-        if (l != NULL) { /* what it was, it says itself that it is not any more */
-            hth_lead_turn_away(l);
-            hth_look_forget(look, l);
-        }
-        return NULL;
-    }
-    if (l == NULL && look->count >= HTH_AVG_LOOKERS_MAX)
-        return NULL;
-    if (l != NULL) {
-        take_out(look, l);
-    } else {
-        l = hth_new(struct match_looker);
-        l->look = look;
-        l->id = *id;
-        l->seen_us = hth_now_us(look->match->env);
-        l->mark = mark;
-    }
-    l->mode = mode;
-    put_in(look, l);
+    l = look->lookers[look->count++] = hth_new(struct match_looker);
+    l->seen_us = hth_now_us(look->match->env);
+    hth_avg_mark(look->match->env->crypto, look->key, look->key_len, &m->id, &l->mark);
     return l;
 }
 
-void hth_look_forget(struct hth_look *look, struct match_looker *l)
+struct match_looker *hth_look_hear(struct hth_look *look, const struct hth_avg_member *m)
 {
-    take_out(look, l);
-    hth_free(l->record);
-    hth_free(l);
-}
+    struct match_looker *l = get(look, m);
 
-int64_t hth_match_patience_us(const struct hth_match *m)
-{
-    return HTH_MAX(m->opts.patience_us, HTH_MIN(2 * m->usual_rtt_us, m->opts.far_us));
+    if (l == NULL)
+        return NULL;
+    l->self = *m;
+    l->struck = l->strikes > STRIKES_MAX;
+    return l;
 }
 
 int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id)
@@ -174,103 +88,260 @@ int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_i
 
 struct match_looker *hth_look_leader(struct hth_look *look)
 {
+    struct match_looker *first = NULL;
+
     for (uint32_t i = 0; i < look->count; i++) {
         struct match_looker *l = look->lookers[i];
 
-        if (l->declared && !l->struck && hth_avg_mode_reduces(l->mode))
-            return precedes_us(look, l) ? l : NULL;
+        if (!l->struck && hth_avg_mode_reduces(l->self.mode) && hth_look_precedes_us(look, l) &&
+            (first == NULL ||
+             hth_look_order(l->self.mode, &l->mark, first->self.mode, &first->mark) < 0))
+            first = l;
     }
-    return NULL;
+    return first;
 }
 
-void hth_look_strike(struct hth_look *look, struct match_looker *l, bool here)
+void hth_look_strike(struct hth_look *look, struct match_looker *l, bool deaf)
 {
     char text[HTH_PEER_SHORT_LEN];
 
     HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG, "look: %s is struck off (%s)",
-            hth_peer_id_short(&l->id, text),
-            here ? "found out here" : hth_avg_reason_name(look->last_refusal));
+            hth_peer_id_short(&l->self.id, text),
+            deaf ? "silent" : hth_avg_reason_name(look->last_refusal));
     l->struck = true;
-    l->struck_here = here;
-    if (here && look->opts.deaf != NULL)
-        look->opts.deaf(look->opts.arg, &l->id);
+    l->strikes += deaf ? 2 : 1; /* silence takes longer */
+    l->joined = false;
+    if (deaf && look->opts.deaf != NULL)
+        look->opts.deaf(look->opts.arg, &l->self.id);
 }
 
-void hth_look_spoke(struct hth_look *look, const struct hth_peer_id *id)
-{
-    struct match_looker *l = hth_look_find(look, id);
+/* ---- saying that we look --------------------------------------------------------------------- */
 
-    if (l == NULL || l->struck_here)
-        return;
-    l->struck = false;
+static size_t pack_join(const struct hth_look *look, bool follows,
+                        uint8_t bytes[HTH_JOIN_BYTES_MAX])
+{
+    struct hth_env *env = look->match->env;
+    int64_t left_us = HTH_MAX(look->end_us - hth_now_us(env), (int64_t)0);
+    const struct hth_join_msg join = {.line = look->opts.line,
+                                      .schema = look->opts.schema,
+                                      .self = look->self,
+                                      .wall_us = hth_wall_us(env),
+                                      .left_ms = (uint32_t)(left_us / HTH_US_PER_MS),
+                                      .version = HTH_MATCH_VERSION,
+                                      .follows = follows};
+
+    look->match->stats.joins_out++;
+    return hth_join_msg_pack(&join, bytes);
+}
+
+/* Smoothed as TCP does it; the first counts whole. */
+static void note_rtt(struct hth_match *m, const struct hth_peer_id *id)
+{
+    struct hth_rpc_peer_info info;
+
+    if (hth_rpc_peer_info(m->rpc, id, &info) == HTH_OK && info.rtt_us > 0)
+        m->usual_rtt_us += (info.rtt_us - m->usual_rtt_us) / (m->usual_rtt_us > 0 ? 8 : 1);
+}
+
+static void on_answer(void *arg, const struct hth_rpc_result *r);
+
+/* Over a slot that is free. */
+static void send_join(struct match_call *c, const struct hth_avg_member *to, enum match_why why)
+{
+    struct hth_look *look = c->look;
+    const struct hth_match *m = look->match;
+    const struct hth_rpc_target target = {.peer = to->id, .addr = to->addr};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN};
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+
+    c->to = to->id;
+    c->why = why;
+    note_rtt(look->match, &to->id);
+    call.timeout_us =
+        hth_look_silence_us(look, &to->id) + (why == MATCH_FOLLOWS ? 0 : m->opts.beat_us);
+    call.body.payload = bytes;
+    call.body.payload_len = pack_join(look, why == MATCH_FOLLOWS, bytes);
+    if (hth_rpc_call(m->rpc, &target, &call, on_answer, c, &c->call) != HTH_OK)
+        c->call = NULL;
+}
+
+static void tell(struct hth_look *look, const struct hth_avg_member *to, enum match_why why)
+{
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
+        if (look->tell[i].call == NULL) {
+            send_join(&look->tell[i], to, why);
+            return;
+        }
+}
+
+/* Returns whether all who may come were told. */
+static bool tell_peers(struct hth_look *look)
+{
+    struct hth_match_peer peers[HTH_AVG_TELL_MAX];
+    uint32_t count = 0;
+    bool all = false;
+
+    if (look->opts.peers != NULL)
+        count = look->opts.peers(look->opts.arg, peers, HTH_AVG_TELL_MAX, &all);
+    for (uint32_t i = 0; i < count; i++)
+        tell(look, &(struct hth_avg_member){.id = peers[i].id, .addr = peers[i].addr},
+             peers[i].addr.family != 0 ? MATCH_EXPECTED : MATCH_NAMED);
+    return all && count > 0 && count < HTH_AVG_TELL_MAX;
+}
+
+/* ---- following ------------------------------------------------------------------------------- */
+
+/* We are in it, with what we said of ourselves. */
+static bool is_as_we_said(const struct hth_look *look, const struct hth_avg_group *group)
+{
+    const struct hth_avg_member *own = &group->member[group->self], *self = &look->self;
+
+    return group->self < group->count && own->nonce == self->nonce && own->weight == self->weight &&
+           own->mode == self->mode && own->bandwidth == self->bandwidth;
+}
+
+static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply)
+{
+    struct hth_avg_group *group;
+
+    if (hth_match_group(look, reply->members, reply->count, &group) != HTH_OK)
+        return false;
+    if (!is_as_we_said(look, group)) {
+        hth_free(group);
+        return false;
+    }
+    look->result.match_us = reply->match_us;
+    hth_look_end(look, HTH_OK, HTH_AVG_OK, group);
+    return true;
+}
+
+bool hth_look_take(struct hth_look *look, struct match_looker *from,
+                   const struct hth_join_reply *reply)
+{
+    bool good = true;
+
     hth_look_poke(look);
+    switch (reply->reason) {
+    case HTH_AVG_WAIT:
+        look->last_refusal = HTH_AVG_OK; /* of the peer that was asked before */
+        return true;
+    case HTH_AVG_OK:
+        good = take_begin(look, reply);
+        if (good)
+            return true;
+        look->last_refusal = HTH_AVG_LEFT_OUT;
+        break;
+    case HTH_AVG_NOT_LEADER:
+        /* That one says itself that it looks; it may have died, which `from` finds out. */
+        if (hth_look_find(look, &reply->members[0].id) == NULL &&
+            !hth_peer_id_eq(&reply->members[0].id, &look->self.id))
+            tell(look, &reply->members[0], MATCH_NAMED);
+        if (++from->strikes <= STRIKES_MAX)
+            return true;
+        break;
+    default:
+        look->last_refusal = reply->reason;
+    }
+    hth_look_strike(look, from, false);
+    return good;
 }
 
-/* ---- declarations --------------------------------------------------------------------------- */
-
-static void keep_record(struct match_looker *l, const struct hth_record *rec)
+/* Nothing came in time, or a refusal of the endpoint. */
+static void take_error(const struct match_call *c, const struct hth_rpc_result *r)
 {
-    /* The payload lies in the record's bytes: the whole of them can be handed on. */
-    l->record_len = rec->payload_len + HTH_RECORD_OVERHEAD_BYTES;
-    hth_free(l->record);
-    l->record = hth_calloc(1, l->record_len);
-    memcpy(l->record, rec->payload - HTH_RECORD_HEAD_BYTES, l->record_len);
+    struct hth_look *look = c->look;
+    struct match_looker *l = hth_look_find(look, &c->to);
+
+    if (c->why == MATCH_FOLLOWS)
+        look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
+    else if (r->remote || c->why == MATCH_NAMED || (l != NULL && l->joined))
+        return;
+    if (l != NULL)
+        hth_look_strike(look, l, true);
+    else if (look->opts.deaf != NULL)
+        look->opts.deaf(look->opts.arg, &c->to);
 }
+
+static void on_answer(void *arg, const struct hth_rpc_result *r)
+{
+    struct match_call *c = arg;
+    struct hth_look *look = c->look;
+    struct hth_join_reply reply;
+    enum hth_err err = r->err;
+
+    c->call = NULL;
+    hth_look_poke(look);
+    if (err != HTH_OK) {
+        take_error(c, r);
+        return;
+    }
+    err = hth_join_reply_open(r->payload, r->payload_len, &reply);
+    if (err != HTH_OK)
+        reply.reason = HTH_AVG_MALFORMED;
+    if (reply.reason == HTH_AVG_CLOCK_SKEW)
+        hth_match_clocks_differ(look->match, &c->to);
+    if (reply.reason == HTH_AVG_WAIT && hth_peer_id_eq(&reply.members[0].id, &c->to))
+        (void)hth_look_hear(look, &reply.members[0]);
+    if (c->why == MATCH_FOLLOWS && !look->done)
+        (void)hth_look_take(look, hth_look_find(look, &c->to), &reply);
+    hth_join_reply_close(&reply);
+}
+
+static void drop_call(struct match_call *c)
+{
+    if (c->call != NULL)
+        hth_rpc_cancel(c->call);
+    c->call = NULL;
+}
+
+/* Asks the leader, unless it is being asked. Returns when to look again. */
+static int64_t follow(struct hth_look *look, struct match_looker *l)
+{
+    struct match_call *c = &look->follow;
+    bool same = l->asked && hth_peer_id_eq(&c->to, &l->self.id);
+
+    if (c->call != NULL && same)
+        return INT64_MAX;
+    drop_call(c);
+    if (same && hth_now_us(look->match->env) < look->beat_us)
+        return look->beat_us;
+    look->beat_us = hth_now_us(look->match->env) + look->match->opts.beat_us;
+    l->asked = true;
+    send_join(c, &l->self, MATCH_FOLLOWS);
+    return look->beat_us;
+}
+
+/* ---- the board ------------------------------------------------------------------------------- */
 
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_look *look = arg;
-    struct hth_declare d;
-    struct match_looker *l;
+    struct hth_join_msg join;
 
     (void)user;
-    HTH_TRY(hth_declare_read(rec->payload, rec->payload_len, &d));
-    if (hth_peer_id_eq(&rec->owner_id, &look->match->env->self))
+    HTH_TRY(hth_join_msg_open(rec->payload, rec->payload_len, &join));
+    if (join.version != HTH_MATCH_VERSION)
+        return HTH_E_VERSION;
+    join.self.id = rec->owner_id;
+    if (hth_peer_id_eq(&join.self.id, &look->self.id))
         return HTH_OK;
-    if (d.schema != look->opts.schema) {
+    if (join.schema != look->opts.schema) {
         look->last_refusal = HTH_AVG_OTHER_SCHEMA;
         return HTH_OK;
     }
-    l = hth_look_get(look, &rec->owner_id, d.mode);
-    if (l == NULL)
-        return HTH_E_BUDGET;
-    if (l->struck && !l->struck_here && rec->seq > l->seq)
-        l->struck = false;
-    l->declared = true;
-    l->seq = rec->seq;
-    l->addr = d.addr;
-    keep_record(l, rec);
     hth_look_poke(look);
-    return HTH_OK;
+    if (hth_look_find(look, &join.self.id) != NULL) /* what it says to us itself is newer */
+        return HTH_OK;
+    return hth_look_hear(look, &join.self) != NULL ? HTH_OK : HTH_E_BUDGET;
 }
 
+/* A looker stays one until the look ends. */
 static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
-    struct hth_look *look = arg;
-    struct match_looker *l = hth_look_find(look, owner);
-
+    (void)arg;
+    (void)owner;
     (void)part;
     (void)user;
-    if (l == NULL)
-        return;
-    l->declared = false;
-    if (!l->joined && !l->struck)
-        hth_look_forget(look, l);
-    hth_look_poke(look);
-}
-
-/* In each of its lines: once is enough. */
-static void another_version(struct hth_look *look, const struct hth_record *rec)
-{
-    char text[HTH_PEER_SHORT_LEN];
-
-    look->last_refusal = HTH_AVG_OTHER_VERSION;
-    if (!look->match->version_said)
-        HTH_LOG(look->match->env, HTH_WARN, HTH_SUB_AVG,
-                "%s has a program that averages otherwise: it and this one never average; update "
-                "all trainers and helpers of the run",
-                hth_peer_id_short(&rec->owner_id, text));
-    look->match->version_said = true;
 }
 
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
@@ -278,79 +349,50 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
     struct hth_look *look = arg;
     char text[200];
 
-    look->match->stats.notes_refused++;
     if (err == HTH_E_CLOCK_SKEW)
         look->last_refusal = HTH_AVG_CLOCK_SKEW;
-    else if (err == HTH_E_VERSION)
-        another_version(look, rec);
+    if (err == HTH_E_VERSION) {
+        look->last_refusal = HTH_AVG_OTHER_VERSION;
+        hth_match_versions_differ(look->match, &rec->owner_id);
+    }
     HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG, "look: a declaration was refused: %s",
             hth_record_explain(err, rec, hth_wall_us(look->match->env), text));
 }
 
-enum hth_err hth_look_declaration(const struct hth_look *look, struct hth_writer *w)
+static enum hth_err fill(void *arg, struct hth_writer *w)
 {
-    struct hth_declare d = {.mode = look->opts.mode, .schema = look->opts.schema};
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
-    if (hth_avg_mode_reduces(d.mode))
-        d.addr = look->match->opts.addr;
-    hth_declare_write(&d, w);
+    hth_write_bytes(w, bytes, pack_join(arg, false, bytes));
     return w->err;
 }
 
-static enum hth_err fill(void *arg, struct hth_writer *w)
-{
-    return hth_look_declaration(arg, w);
-}
-
-/* A note is renewed at a third of its life: so long that none is while we look. */
-int64_t hth_look_life_us(const struct hth_look *look)
-{
-    int64_t life_us = 4 * look->opts.window_us;
-
-    life_us = HTH_MAX(life_us, 4 * HTH_US_PER_S);
-    return HTH_MIN(life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
-}
-
-/* A key in the DHT costs dozens of datagrams, and is of no use any more a moment later. */
+/* A key in the DHT costs dozens of datagrams, and is of no use any more a moment later. The
+ * declaration lives so long that it is not renewed while we look. */
 static enum hth_err go_public(struct hth_look *look)
 {
+    static const struct hth_board_ops ops = {on_record, on_gone, on_refused};
     struct hth_match *m = look->match;
+    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
     struct hth_publisher_opts note = HTH_PUBLISHER_OPTS_INIT;
+    int64_t life_us = 4 * HTH_MAX(look->opts.window_us, (int64_t)HTH_US_PER_S);
 
     look->public_us = INT64_MAX;
     m->stats.boards++;
-    note.life_us = hth_look_life_us(look);
+    board.records_max = HTH_AVG_LOOKERS_MAX;
+    board.cache = m->cache;
+    note.life_us = HTH_MIN(life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
+    hth_topic_init(&look->topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
+                   look->key_len);
     HTH_TRY(hth_publisher_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
-    return hth_board_watch(look->board);
-}
-
-/* Those who may come were all told, as far as the caller knows them. */
-static bool is_line_known(const struct hth_look *look)
-{
-    struct hth_match_due due[HTH_AVG_MEMBERS_MAX];
-
-    return look->opts.due != NULL &&
-           look->opts.due(look->opts.arg, due, HTH_AVG_MEMBERS_MAX) != UINT32_MAX;
+    return hth_board_new(m->env, m->dht, &look->topic, &board, &ops, look, &look->board);
 }
 
 static enum hth_err declare(struct hth_look *look)
 {
-    static const struct hth_board_ops ops = {
-        .on_record = on_record, .on_gone = on_gone, .on_refused = on_refused};
-    struct hth_match *m = look->match;
-    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
-    bool all_told;
-
-    board.records_max = HTH_AVG_LOOKERS_MAX;
-    board.cache = m->cache;
-    board.unwatched = true;
-    hth_topic_init(&look->topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
-                   look->key_len);
-    HTH_TRY(hth_board_new(m->env, m->dht, &look->topic, &board, &ops, look, &look->board));
-    HTH_TRY(hth_look_tell(look, &all_told));
-    if (!all_told || !is_line_known(look))
+    if (!tell_peers(look))
         return go_public(look);
-    look->public_us = hth_now_us(m->env) + m->opts.board_us;
+    look->public_us = look->made_us + look->match->opts.board_us;
     return HTH_OK;
 }
 
@@ -386,17 +428,15 @@ static void look_free(struct hth_look *look)
 {
     struct hth_match *m = look->match;
 
-    hth_look_drop_call(&look->call);
+    drop_call(&look->follow);
     for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
-        hth_look_drop_call(&look->telling[i].call);
-    hth_lead_dismiss(look, NULL, HTH_AVG_NOT_LOOKING);
+        drop_call(&look->tell[i]);
     /* No goodbye: nobody looks at this key for long. */
     hth_publisher_free(look->note);
     hth_board_free(look->board);
     while (look->count > 0)
-        hth_look_forget(look, look->lookers[look->count - 1]);
+        hth_free(look->lookers[--look->count]);
     hth_free(look->lookers);
-    hth_free(look->own);
     hth_timer_free(m->env, look->timer);
     if (m->look == look)
         m->look = NULL;
@@ -405,33 +445,21 @@ static void look_free(struct hth_look *look)
 
 static void finish(struct hth_look *look)
 {
-    struct hth_match *m = look->match;
     struct hth_look_result result = look->result;
     hth_look_done_fn *done = look->opts.done;
     void *arg = look->opts.arg;
 
-    if (result.err == HTH_OK)
-        m->stats.begun++;
-    else if (result.reason == HTH_AVG_ALONE)
-        m->stats.alone++;
-    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
+    HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG,
+            "look in round %llu ends: %s, %u members, %lld us",
             (unsigned long long)look->opts.line.round, hth_avg_reason_name(result.reason),
             result.group != NULL ? result.group->count : 0, (long long)result.wait_us);
     look_free(look);
     done(arg, &result);
 }
 
-int64_t hth_look_until(const struct hth_look *look)
-{
-    int64_t patience_us = look->match->opts.patience_us;
-    int64_t until_us = HTH_MAX(look->end_us, look->since_us + patience_us);
-
-    return HTH_MIN(until_us, look->end_us + TAKEOVERS_MAX * patience_us);
-}
-
 static void note_leader(struct hth_look *look, const struct match_looker *leader)
 {
-    const struct hth_peer_id *id = leader != NULL ? &leader->id : &look->match->env->self;
+    const struct hth_peer_id *id = leader != NULL ? &leader->self.id : &look->self.id;
 
     if (hth_peer_id_eq(id, &look->leader))
         return;
@@ -450,27 +478,36 @@ static void go_public_in_time(struct hth_look *look)
                 hth_err_text(err));
 }
 
+/* A follower's followers hear from it at their next beat whom it follows. */
+static int64_t follow_turn(struct hth_look *look, struct match_looker *leader, int64_t now_us)
+{
+    int64_t last_us = look->end_us + look->match->opts.silence_us +
+                      hth_rpc_late_us(look->match->rpc); /* a BEGIN may be here, and not be read */
+    int64_t next_us = HTH_MIN(follow(look, leader), last_us);
+
+    for (uint32_t i = 0; i < look->count; i++)
+        look->lookers[i]->joined = false;
+    if (now_us >= last_us)
+        hth_look_end(look, HTH_E_TIMEOUT,
+                     look->last_refusal != HTH_AVG_OK ? look->last_refusal : HTH_AVG_NO_LEADER,
+                     NULL);
+    return next_us;
+}
+
 static void on_turn(void *arg)
 {
     struct hth_look *look = arg;
-    int64_t now_us = hth_now_us(look->match->env), next_us = now_us, last_us;
+    int64_t now_us = hth_now_us(look->match->env), next_us = now_us;
     struct match_looker *leader = hth_look_leader(look);
 
     go_public_in_time(look);
     hth_rpc_observe_late(look->match->rpc, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
-    last_us = hth_look_until(look) + look->match->opts.silence_us +
-              hth_rpc_late_us(look->match->rpc); /* a BEGIN may be here, and not be read yet */
     if (!look->done && leader != NULL) {
-        hth_lead_dismiss(look, leader, HTH_AVG_NOT_LEADER);
-        next_us = HTH_MIN(hth_look_follow(look, leader), last_us);
-        if (now_us >= last_us)
-            hth_look_end(look, HTH_E_TIMEOUT,
-                         look->last_refusal != HTH_AVG_OK ? look->last_refusal : HTH_AVG_NO_LEADER,
-                         NULL);
+        next_us = follow_turn(look, leader, now_us);
     } else if (!look->done) {
-        hth_look_drop_call(&look->call);
+        drop_call(&look->follow);
         next_us = hth_lead_turn(look);
     }
     if (look->done)
@@ -511,9 +548,18 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look = hth_new(struct hth_look);
     look->match = m;
     look->opts = *opts;
-    look->nonce = hth_rng_u64(&m->env->rng);
+    look->follow.look = look;
+    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
+        look->tell[i].look = look;
+    look->self = (struct hth_avg_member){.id = m->env->self,
+                                         .mode = opts->mode,
+                                         .bandwidth = opts->bandwidth,
+                                         .weight = opts->weight,
+                                         .nonce = hth_rng_u64(&m->env->rng)};
+    if (hth_avg_mode_reduces(opts->mode))
+        look->self.addr = m->opts.addr;
     look->key_len = hth_avg_line_key(&opts->line, look->key);
-    mark_of(look, &m->env->self, &look->mark);
+    hth_avg_mark(m->env->crypto, look->key, look->key_len, &look->self.id, &look->mark);
     look->timer = hth_timer_new(m->env, on_turn, look);
     look->turn_us = INT64_MAX;
     look->made_us = look->since_us = hth_now_us(m->env);
@@ -524,7 +570,6 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
         return err;
     }
     m->look = look;
-    m->stats.looks++;
     hth_look_poke(look);
     *out = look;
     return HTH_OK;

@@ -7,10 +7,6 @@
 #include "averaging/match.pb-c.h"
 #include "core/mem.h"
 
-/* Whoever changes what members make of each other's bytes, here or in reduce.proto, raises it:
- * programs of two versions form no group (OTHER_VERSION). */
-#define DECLARE_VERSION 3
-
 /* ---- addresses and members ------------------------------------------------------------------ */
 
 static size_t ip_len(const struct hth_addr *addr)
@@ -87,7 +83,6 @@ static void line_pack(struct hth_avg_line *l, Hth__Match__Line *out)
 {
     hth__match__line__init(out);
     out->run = l->run;
-    out->generation = l->generation;
     out->round = l->round;
     out->size = l->shape.size;
     out->n_size = l->shape.dims;
@@ -109,6 +104,8 @@ size_t hth_join_msg_pack(const struct hth_join_msg *join, uint8_t out[HTH_JOIN_B
     m.self = &self;
     m.wall_us = join->wall_us;
     m.left_ms = join->left_ms;
+    m.version = join->version;
+    m.follows = join->follows;
     HTH_ASSERT(hth__match__join__get_packed_size(&m) <= HTH_JOIN_BYTES_MAX);
     return hth__match__join__pack(&m, out);
 }
@@ -123,7 +120,6 @@ static enum hth_err line_open(const Hth__Match__Line *m, struct hth_avg_line *ou
     if (m->round > HTH_AVG_STEP_MAX)
         return HTH_E_RANGE;
     out->run = m->run;
-    out->generation = m->generation;
     out->round = m->round;
     out->shape.dims = (uint32_t)m->n_size;
     for (size_t i = 0; i < m->n_size; i++) {
@@ -145,6 +141,8 @@ static enum hth_err join_fill(const Hth__Match__Join *m, struct hth_join_msg *ou
     out->schema = m->schema;
     out->wall_us = m->wall_us;
     out->left_ms = m->left_ms;
+    out->version = m->version;
+    out->follows = m->follows;
     return HTH_OK;
 }
 
@@ -164,104 +162,60 @@ enum hth_err hth_join_msg_open(const uint8_t *data, size_t len, struct hth_join_
     return err;
 }
 
-/* ---- TELL ----------------------------------------------------------------------------------- */
-
-size_t hth_tell_pack(const struct hth_tell *tell, uint8_t out[HTH_TELL_BYTES_MAX])
-{
-    Hth__Match__Tell m = HTH__MATCH__TELL__INIT;
-    Hth__Match__Line line;
-    struct hth_avg_line l = tell->line;
-
-    line_pack(&l, &line);
-    m.line = &line;
-    m.schema = tell->schema;
-    m.record.data = (uint8_t *)(uintptr_t)tell->record;
-    m.record.len = tell->record_len;
-    HTH_ASSERT(hth__match__tell__get_packed_size(&m) <= HTH_TELL_BYTES_MAX);
-    return hth__match__tell__pack(&m, out);
-}
-
-enum hth_err hth_tell_open(const uint8_t *data, size_t len, struct hth_tell *out)
-{
-    Hth__Match__Tell *m;
-
-    memset(out, 0, sizeof(*out));
-    if (len > HTH_TELL_BYTES_MAX)
-        return HTH_E_TOO_LARGE;
-    m = hth__match__tell__unpack(NULL, len, data);
-    if (m == NULL)
-        return HTH_E_MALFORMED;
-    out->message = m;
-    if (m->line == NULL || m->record.len == 0)
-        return HTH_E_MALFORMED;
-    if (m->record.len > HTH_DHT_VALUE_BYTES_MAX)
-        return HTH_E_TOO_LARGE;
-    out->schema = m->schema;
-    out->record = m->record.data;
-    out->record_len = m->record.len;
-    return line_open(m->line, &out->line);
-}
-
-void hth_tell_close(struct hth_tell *tell)
-{
-    if (tell->message != NULL)
-        hth__match__tell__free_unpacked(tell->message, NULL);
-    memset(tell, 0, sizeof(*tell));
-}
-
 /* ---- its answer ------------------------------------------------------------------------------ */
 
-enum hth_err hth_join_reply_pack(const struct hth_join_reply *reply, uint8_t **bytes, size_t *len)
+uint8_t *hth_join_reply_pack(const struct hth_join_reply *reply, size_t *len)
 {
     Hth__Match__JoinReply m = HTH__MATCH__JOIN_REPLY__INIT;
     Hth__Match__Member *member = hth_new_array(Hth__Match__Member, reply->count + 1);
     Hth__Match__Member **list = hth_new_array(Hth__Match__Member *, reply->count + 1);
-    enum hth_err err = HTH_OK;
+    uint8_t *bytes;
 
     for (uint32_t i = 0; i < reply->count; i++) {
         member_pack(&reply->members[i], &member[i], true);
         list[i] = &member[i];
     }
     m.reason = (uint32_t)reply->reason;
-    m.record.data = (uint8_t *)(uintptr_t)reply->record;
-    m.record.len = reply->record_len;
     m.members = list;
     m.n_members = reply->count;
     m.match_us = (uint64_t)HTH_MAX(reply->match_us, (int64_t)0);
-    *bytes = NULL;
     *len = hth__match__join_reply__get_packed_size(&m);
-    if (*len > HTH_FRAME_META_BYTES_MAX / 2) {
-        err = HTH_E_TOO_LARGE;
-    } else {
-        *bytes = hth_calloc(1, *len + 1);
-        hth__match__join_reply__pack(&m, *bytes);
-    }
+    HTH_ASSERT(*len <= HTH_FRAME_META_BYTES_MAX / 2);
+    bytes = hth_calloc(1, *len + 1);
+    hth__match__join_reply__pack(&m, bytes);
     hth_free(list);
     hth_free(member);
-    return err;
+    return bytes;
 }
 
-static enum hth_err reply_fill(Hth__Match__JoinReply *m, struct hth_join_reply *out)
+static bool is_count_of(uint32_t reason, size_t members)
 {
-    if (m->n_members > HTH_AVG_MEMBERS_MAX || m->record.len > HTH_DHT_VALUE_BYTES_MAX)
+    if (reason == HTH_AVG_OK)
+        return members > 0;
+    return members == (reason == HTH_AVG_WAIT || reason == HTH_AVG_NOT_LEADER);
+}
+
+static enum hth_err reply_fill(const Hth__Match__JoinReply *m, struct hth_join_reply *out)
+{
+    if (m->n_members > HTH_AVG_MEMBERS_MAX)
         return HTH_E_TOO_LARGE;
     if (m->reason >= HTH_AVG_REASONS_MAX || m->match_us > HTH_AVG_WINDOW_MAX_US)
         return HTH_E_RANGE;
-    if ((m->reason == HTH_AVG_OK) != (m->n_members > 0))
+    if (!is_count_of(m->reason, m->n_members))
         return HTH_E_MALFORMED;
     out->reason = (enum hth_avg_reason)m->reason;
     out->match_us = (int64_t)m->match_us;
-    out->record = m->record.data;
-    out->record_len = m->record.len;
-    out->members = hth_new_array(struct hth_avg_member, m->n_members + 1);
+    out->opened = hth_new_array(struct hth_avg_member, m->n_members + 1);
+    out->members = out->opened;
     for (size_t i = 0; i < m->n_members; i++) {
-        struct hth_avg_member *member = &out->members[i];
+        struct hth_avg_member *member = &out->opened[i];
+
         if (m->members[i]->id.len != sizeof(member->id.b))
             return HTH_E_MALFORMED;
         HTH_TRY(member_open(m->members[i], member));
         memcpy(member->id.b, m->members[i]->id.data, sizeof(member->id.b));
         for (size_t j = 0; j < i; j++)
-            if (hth_peer_id_eq(&member->id, &out->members[j].id))
+            if (hth_peer_id_eq(&member->id, &out->opened[j].id))
                 return HTH_E_DUPLICATE;
         out->count++;
     }
@@ -270,61 +224,19 @@ static enum hth_err reply_fill(Hth__Match__JoinReply *m, struct hth_join_reply *
 
 enum hth_err hth_join_reply_open(const uint8_t *data, size_t len, struct hth_join_reply *out)
 {
-    Hth__Match__JoinReply *m;
+    Hth__Match__JoinReply *m = hth__match__join_reply__unpack(NULL, len, data);
+    enum hth_err err;
 
     memset(out, 0, sizeof(*out));
-    m = hth__match__join_reply__unpack(NULL, len, data);
     if (m == NULL)
         return HTH_E_MALFORMED;
-    out->message = m;
-    return reply_fill(m, out);
+    err = reply_fill(m, out);
+    hth__match__join_reply__free_unpacked(m, NULL);
+    return err;
 }
 
 void hth_join_reply_close(struct hth_join_reply *reply)
 {
-    hth_free(reply->members);
-    if (reply->message != NULL)
-        hth__match__join_reply__free_unpacked(reply->message, NULL);
+    hth_free(reply->opened);
     memset(reply, 0, sizeof(*reply));
-}
-
-/* ---- declarations ---------------------------------------------------------------------------- */
-
-/*   0 version, 1 mode, 2 family, 3 port (2), 5 schema (8), 13 ip (0, 4 or 16) */
-void hth_declare_write(const struct hth_declare *declare, struct hth_writer *w)
-{
-    hth_write_u8(w, DECLARE_VERSION);
-    hth_write_u8(w, (uint8_t)declare->mode);
-    hth_write_u8(w, declare->addr.family);
-    hth_write_u16(w, declare->addr.port);
-    hth_write_u64(w, declare->schema);
-    hth_write_bytes(w, declare->addr.ip, ip_len(&declare->addr));
-}
-
-enum hth_err hth_declare_read(const uint8_t *data, size_t len, struct hth_declare *out)
-{
-    struct hth_reader r;
-    uint8_t mode, family;
-    uint16_t port;
-    const uint8_t *ip;
-
-    memset(out, 0, sizeof(*out));
-    hth_reader_init(&r, data, len);
-    if (hth_read_u8(&r) != DECLARE_VERSION)
-        return len == 0 ? HTH_E_TRUNCATED : HTH_E_VERSION;
-    mode = hth_read_u8(&r);
-    family = hth_read_u8(&r);
-    port = hth_read_u16(&r);
-    out->schema = hth_read_u64(&r);
-    HTH_TRY(r.err);
-    if (family != 0 && family != 4 && family != 6)
-        return HTH_E_MALFORMED;
-    out->addr.family = family;
-    ip = hth_read_view(&r, ip_len(&out->addr));
-    HTH_TRY(r.err);
-    if (hth_reader_left(&r) != 0)
-        return HTH_E_MALFORMED;
-    HTH_TRY(addr_set(ip, ip_len(&out->addr), port, &out->addr));
-    out->mode = (enum hth_avg_mode)mode;
-    return mode_check(mode, &out->addr);
 }

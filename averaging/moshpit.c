@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moshpit.c: the table of averager.h over sweeps. */
+/* moshpit.c: the table of averager.h over rounds. */
 #include "averaging/moshpit.h"
 
 #include <math.h>
@@ -8,16 +8,6 @@
 #include "averaging/moshpit_int.h"
 #include "core/mem.h"
 #include "dht/record.h"
-
-#define ROUNDS_MAX 64 /* of one offer */
-
-/* Others should know where we stand before we look there. */
-static void take_place(struct moshpit *mp)
-{
-    struct hth_avg_cell cell;
-
-    (void)!hth_roster_cell(mp->roster, &cell);
-}
 
 /* ---- offers --------------------------------------------------------------------------------- */
 
@@ -35,18 +25,16 @@ static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
         return refuse(reason, HTH_AVG_STOPPED, HTH_E_NOT_FOUND);
     if (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING)
         return refuse(reason, HTH_AVG_STARTING, HTH_E_NOT_FOUND);
-    if (hth_roster_population(mp->roster, NULL) < 2 ||
-        hth_roster_shape(mp->roster, NULL)->dims == 0)
+    if (hth_roster_population(mp->roster, NULL) < 2 || hth_roster_shape(mp->roster)->dims == 0)
         return refuse(reason, HTH_AVG_NOBODY, HTH_E_NOT_FOUND);
-    if (mp->sweep != NULL)
+    if (mp->round != NULL)
         return refuse(reason, HTH_AVG_BUSY, HTH_E_BUSY);
     return refuse(reason, HTH_AVG_OK, HTH_OK);
 }
 
 static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *o)
 {
-    if (o->count == 0 || o->count > HTH_PARAMS_FLOATS_MAX || o->rounds == 0 ||
-        o->rounds > ROUNDS_MAX || o->timeout_us < 0)
+    if (o->count == 0 || o->count > HTH_PARAMS_FLOATS_MAX)
         return HTH_E_RANGE;
     if (o->spans != NULL)
         HTH_TRY(hth_avg_spans_check(o->spans, o->span_count, o->count));
@@ -63,7 +51,7 @@ static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer)
 
     HTH_TRY(check(mp, offer));
     HTH_TRY(mp_ready(mp, &reason));
-    return hth_sweep_new(mp, offer, &mp->sweep);
+    return hth_round_new(mp, offer, &mp->round);
 }
 
 static enum hth_err mp_offer(void *self, const struct hth_avg_offer *offer)
@@ -92,17 +80,18 @@ static void mp_stop(void *self)
     struct moshpit *mp = self;
 
     mp->fn = NULL;
-    if (mp->sweep != NULL)
-        hth_sweep_cancel(mp->sweep);
+    if (mp->round != NULL)
+        hth_round_free(mp->round);
+    mp->round = NULL;
 }
 
 static void mp_stats(const void *self, struct hth_averager_stats *out)
 {
     const struct moshpit *mp = self;
-    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster, NULL);
+    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster);
 
     *out = mp->stats;
-    out->under_way = mp->sweep != NULL;
+    out->under_way = mp->round != NULL;
     out->population = hth_roster_population(mp->roster, NULL);
     out->axes = shape->dims;
     out->cells = shape->dims > 0 ? hth_avg_cells(shape) : 0;
@@ -143,9 +132,13 @@ static void register_metrics(struct moshpit *mp)
         hth_histogram(m, "hearth_avg_reduce_seconds", "Reducing within a group", 1e-4);
 }
 
-static void on_spoke(void *arg, const struct hth_peer_id *id)
+static void on_spoke(void *arg, const struct hth_peer_id *id, const struct hth_avg_line *line,
+                     uint64_t schema, int64_t wall_us)
 {
-    hth_roster_heard(((struct moshpit *)arg)->roster, id);
+    const struct moshpit *mp = arg;
+
+    if (line->run == mp->run)
+        hth_roster_heard(mp->roster, id, line, schema, wall_us);
 }
 
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
@@ -184,7 +177,6 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         return err;
     }
     register_metrics(mp);
-    take_place(mp);
     out->ops = &ops;
     out->self = mp;
     return HTH_OK;
@@ -195,9 +187,8 @@ void hth_moshpit_nudge(struct hth_averager *a)
     struct moshpit *mp = a->self;
 
     HTH_ASSERT(a->ops == &ops);
-    take_place(mp);
-    if (mp->sweep != NULL)
-        hth_sweep_nudge(mp->sweep);
+    if (mp->round != NULL)
+        hth_round_nudge(mp->round);
     hth_match_nudge(mp->match);
 }
 

@@ -2,30 +2,21 @@
 /*
  * moshpit.h: the averager of a run: roster + grid + match + reduce, behind averager.h's table.
  *
- * An offer becomes a *sweep*: rounds through successive axes of the grid, each of which looks for a
- * group in this peer's line (match.h) and reduces in it (reduce.h):
+ * An offer is one round: it looks for a group in this peer's line of the grid (match.h) and reduces
+ * in it (reduce.h). A peer's cell moves with each round, as Moshpit has it, so that other peers
+ * meet next time: that mixes whatever peers there are, and on a full grid whose peers have equal
+ * weights as many offers as it has axes give all of them the mean of all.
  *
- *      offer --> look in line, axis 0 --> reduce --> look in line, axis 1 --> reduce --> ... result
- *                       |  nobody               | error
- *                       '----------- next axis with the values as they are ------'
- *
- * Values and weight are carried along: what a group averaged counts in the next one for all of its
- * samples, so that a full grid gives everybody the weighted mean of all after as many rounds as it
- * has axes. A peer's cell moves with each round, as Moshpit has it, so that other peers meet next
- * time: that mixes whatever crowd there is.
- *
- * Numbers. Round r works along axis r mod d. A sweep takes the round of the median peer of the
- * roster, if nobody was met in it yet, or an earlier one while this peer is only late and somebody
- * waits for it there; one of several rounds begins at a multiple of d. The shape and its generation
- * are those of the roster when the sweep begins; while nobody was met yet, a new generation begins
- * it anew.
+ * Numbers. Round r works along axis r mod d. An offer takes the round of the median peer of the
+ * roster, if nobody was met in it yet; an earlier one while this peer is only late and somebody
+ * waits for it there, or when it met nobody. The shape is that of the roster when it begins;
+ * while nobody was met yet, a new one begins it anew.
  *
  * Expected members. Where the roster is exact, the leader of a line waits, at most for its window,
  * for the peers that stand in it and for those whose next cell is not known yet; for a peer that
  * was lost, dropped or silent only after it has spoken again, to us or in the roster.
  *
- * A sweep always ends by its timeout, and with an average when any of its rounds gave one. Failures
- * are told by reason and counted; none of them stops anything.
+ * An offer always ends, and failures are told by reason and counted; none of them stops anything.
  *
  * Loop thread. Everything is borrowed but the table; the endpoint, table, roster and reducer must
  * outlive it.
@@ -47,7 +38,7 @@ struct hth_moshpit_opts {
     double bandwidth;   /* bit/s that it can send; 0: not known, or a client */
     uint32_t group_min; /* members that make a round worth it, helpers not counted */
     int64_t window_us;  /* that a round looks for a group after the values are ready */
-    int64_t round_us;   /* that a round reduces, at most; large vectors more (moshpit_sweep.c) */
+    int64_t round_us;   /* that a round reduces, at most; large vectors more (moshpit_round.c) */
     double share_max;   /* of a group's vector nobody reduces more than so many times the mean of
                          * those who reduce, whatever bandwidth it claims; at least 1, and of 256 or
                          * more nothing is bound. The same in all of a run: others are not met */

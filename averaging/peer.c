@@ -33,7 +33,7 @@ static enum hth_err make(struct hth_env *env, struct hth_rpc *rpc, struct hth_dh
 
     roster.network = moshpit.network = opts->network;
     roster.addr = moshpit.addr = opts->addr;
-    roster.bandwidth = moshpit.bandwidth = opts->bandwidth;
+    moshpit.bandwidth = opts->bandwidth;
     moshpit.mode = opts->mode;
     if (opts->mode == HTH_AVG_CLIENT)
         roster.flags |= HTH_ROSTER_CLIENT;

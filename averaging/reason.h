@@ -23,7 +23,6 @@
     X(6, FULL, "the group is full")                                                                \
     X(7, NOT_LEADER, "the peer follows another leader")                                            \
     X(8, NOT_SMALLER, "the peer comes later in the order and should follow instead")               \
-    X(9, BEGUN, "the group has begun without this peer")                                           \
     X(11, CLOCK_SKEW, "the clocks differ by more than 3 seconds")                                  \
     X(12, DRAINING, "the peer is shutting down")                                                   \
     X(13, MALFORMED, "the message can't be read")                                                  \
@@ -37,7 +36,6 @@
     X(35, NO_LEADER, "no leader began a group in time")                                            \
     X(36, LEFT_OUT, "the group was begun without this peer")                                       \
     X(38, NO_PARTS, "none of the parts could be averaged")                                         \
-    X(39, LATE, "the deadline of the round passed")                                                \
     X(40, BUSY, "a round is under way")                                                            \
     X(41, STOPPED, "the averager was stopped")                                                     \
     X(42, STARTING, "the roster was not read yet")                                                 \

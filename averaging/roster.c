@@ -2,7 +2,7 @@
 /*
  * The roster: the board of the others' notes, this peer's own note, and who speaks at all.
  *
- *   board -> on_record / on_gone -> adjust: level, follow, review -> on_change (next turn)
+ *   board -> on_record / on_gone -> adjust: counts, level, shape -> on_change (next turn)
  *   set_* -> say -> note (after publish_min_us at the earliest)
  *   tick  -> whatever of slot, level, patience is due
  */
@@ -14,12 +14,11 @@
 #include "core/mem.h"
 #include "dht/uid.h"
 
-#define SLOT_BITS    8                  /* rarer marks speak at once */
-#define RATE_STEP    0.25               /* a speed that others should hear of */
-#define SAMPLES_STEP 0.1                /* ... samples, of those said or estimated */
-#define LEAVE_US     (1 * HTH_US_PER_S) /* the DHT may be gone before us */
+#define SLOT_BITS 8                  /* rarer marks speak at once */
+#define RATE_STEP 0.25               /* a speed that others should hear of */
+#define LEAVE_US  (1 * HTH_US_PER_S) /* the DHT may be gone before us */
 
-#define NEWS_US      (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
+#define NEWS_US   (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
 
 static void adjust(struct hth_roster *r);
 
@@ -110,48 +109,30 @@ static void adjust_speaking(struct hth_roster *r)
     if (hth_now_us(r->env) < r->slot_at_us)
         hth_roster_tick_at(r, r->slot_at_us);
     else
-        speak(r, hth_roster_in(r->level, &r->env->self));
+        speak(r, hth_roster_zeros(&r->env->self) >= r->level);
 }
 
 static void adjust(struct hth_roster *r)
 {
-    hth_roster_adjust_doubts(r);
+    if (hth_now_us(r->env) >= r->recount_at_us)
+        hth_roster_recount(r);
     hth_roster_adjust_level(r);
     adjust_speaking(r);
-    hth_roster_follow_strays(r);
     hth_roster_review(r);
-}
-
-/* How far off those are who carry on what we said. */
-static double missed_by(const struct hth_roster *r)
-{
-    double s = (double)(hth_now_us(r->env) - r->said_us) / 1e6, have = (double)r->self.samples;
-    double said = (double)r->said.samples + r->said.samples_per_s * s;
-
-    return fabs(have - said) / HTH_MAX(HTH_MAX(have, said), 1.0);
-}
-
-static bool progress_matters(const struct hth_roster *r)
-{
-    const struct hth_roster_note *a = &r->said, *b = &r->self;
-
-    if (a->step != b->step || (a->samples_per_s == 0) != (b->samples_per_s == 0))
-        return true;
-    if (fabs(b->samples_per_s - a->samples_per_s) > RATE_STEP * a->samples_per_s)
-        return true;
-    return missed_by(r) > SAMPLES_STEP;
 }
 
 void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t samples,
                              double samples_per_s)
 {
+    double said = r->said.samples_per_s, rate;
+
+    rate = samples_per_s > 0 ? HTH_MIN(samples_per_s, HTH_AVG_RATE_MAX) : 0; /* and not NaN */
     r->self.step = HTH_MIN(step, HTH_AVG_STEP_MAX);
     r->self.samples = HTH_MIN(samples, HTH_AVG_SAMPLES_MAX);
-    r->self.samples_per_s =
-        samples_per_s > 0 ? HTH_MIN(samples_per_s, HTH_AVG_RATE_MAX) : 0; /* and not NaN */
-    if (r->said.samples_per_s == 0 && r->self.samples_per_s > 0)
+    r->self.samples_per_s = rate;
+    if (said == 0 && rate > 0)
         hth_roster_say_now(r); /* until then nobody can tell how long the run takes */
-    else if (progress_matters(r))
+    else if (r->self.step != r->said.step || fabs(rate - said) > RATE_STEP * said)
         hth_roster_say(r);
 }
 
@@ -162,13 +143,10 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
     if (r->opts.schema == schema)
         return;
     r->opts.schema = r->self.schema = schema;
-    memset(r->parts, 0, sizeof(r->parts));
-    for (uint32_t i = 0; i < r->count; i++) {
-        r->parts[hth_roster_zeros(&r->peers[i]->id)] += hth_roster_counts(r, r->peers[i]);
-        hth_roster_follow(r, &r->peers[i]->note);
-    }
+    hth_roster_recount(r);
+    r->other_shapes = true;
     hth_roster_say(r);
-    hth_roster_tell_change(r);
+    adjust(r);
 }
 
 /* A peer that got a state says so at once: it may be in the next average. */
@@ -193,14 +171,6 @@ void hth_roster_set_last(struct hth_roster *r, const struct hth_roster_last *las
 }
 
 void hth_roster_set_round(struct hth_roster *r, uint64_t round)
-{
-    if (round <= r->self.round)
-        return;
-    r->self.round = HTH_MIN(round, HTH_AVG_STEP_MAX);
-    hth_roster_say(r);
-}
-
-void hth_roster_retry_round(struct hth_roster *r, uint64_t round)
 {
     if (round == r->self.round)
         return;
@@ -246,7 +216,6 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     r->peers[at] = p;
     r->count++;
     p->id = *id;
-    r->seen[hth_roster_zeros(id)]++;
     return p;
 }
 
@@ -256,10 +225,9 @@ static void take_out(struct hth_roster *r, struct hth_roster_peer *p)
     uint32_t at = place_of(r, &p->id, &found);
 
     HTH_ASSERT(found && r->peers[at] == p);
+    hth_roster_count(r, p, false);
     r->count--;
     memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
-    r->seen[hth_roster_zeros(&p->id)]--;
-    r->parts[hth_roster_zeros(&p->id)] -= hth_roster_counts(r, p);
     hth_free(p);
 }
 
@@ -280,15 +248,20 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     if (p == NULL)
         p = insert(r, &rec->owner_id);
     else
-        r->parts[hth_roster_zeros(&p->id)] -= hth_roster_counts(r, p);
+        hth_roster_count(r, p, false);
+    if (rec->issued_us <= p->told_us) { /* it told us itself since */
+        note.round = p->note.round;
+        note.shape = p->note.shape;
+        note.cell = p->note.cell;
+    }
     if (*user != NULL && note.round != p->note.round)
         p->moved_us = hth_now_us(r->env);
     *user = p;
     p->note = note;
     p->lost = false;
-    r->parts[hth_roster_zeros(&p->id)] += hth_roster_counts(r, p);
     p->issued_us = rec->issued_us;
-    hth_roster_follow(r, &note);
+    hth_roster_count(r, p, true);
+    r->other_shapes |= !hth_avg_shape_eq(&note.shape, &r->self.shape);
     adjust(r);
     hth_roster_tell_change(r);
     return HTH_OK;
@@ -318,12 +291,19 @@ void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
         p->lost = true;
 }
 
-void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id)
+void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id,
+                      const struct hth_avg_line *line, uint64_t schema, int64_t wall_us)
 {
     struct hth_roster_peer *p = hth_roster_get(r, id);
 
-    if (p != NULL)
-        p->lost = false;
+    if (p == NULL || p->note.schema != schema)
+        return;
+    p->lost = false;
+    p->told_us = wall_us;
+    p->moved_us = hth_now_us(r->env);
+    p->note.round = line->round;
+    p->note.shape = line->shape;
+    p->note.cell = line->cell;
 }
 
 /* With many trainers a wrong clock is met at each of their notes. */
@@ -342,7 +322,6 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
     struct hth_roster *r = arg;
 
     r->stats.refused++;
-    r->stats.refused_skew += err == HTH_E_CLOCK_SKEW;
     r->refused_us = hth_now_us(r->env);
     hth_record_explain(err, rec, hth_wall_us(r->env), r->stats.refusal);
     if (err == HTH_E_CLOCK_SKEW && may_say_clock(r))
@@ -376,13 +355,8 @@ void hth_roster_stats(const struct hth_roster *r, struct hth_roster_stats *out)
     out->seen = r->count;
     if (now_us - r->refused_us > NEWS_US)
         out->refusal[0] = '\0';
-    for (uint32_t i = 0; i < r->count; i++) {
-        const struct hth_roster_note *n = &r->peers[i]->note;
-
-        out->other_schema += n->schema != r->opts.schema;
-        out->bootstrapping +=
-            n->schema == r->opts.schema && (n->flags & HTH_ROSTER_BOOTSTRAPPING) != 0;
-    }
+    for (uint32_t i = 0; i < r->count; i++)
+        out->other_schema += r->peers[i]->note.schema != r->opts.schema;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -395,9 +369,6 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
         return HTH_E_CONFIG;
     if (o->life_us < HTH_RECORD_LIFE_MIN_US || o->life_us > HTH_RECORD_LIFE_MAX_US ||
         o->slot_us < 0 || o->patience_us <= 0 || o->publish_min_us < 0 || o->group_max < 2)
-        return HTH_E_CONFIG;
-    if (o->bandwidth != 0 &&
-        !(o->bandwidth >= HTH_AVG_BANDWIDTH_MIN && o->bandwidth <= HTH_AVG_BANDWIDTH_MAX))
         return HTH_E_CONFIG;
     if (o->shape.dims > 0 && hth_avg_shape_check(&o->shape) != HTH_OK)
         return HTH_E_CONFIG;
@@ -419,15 +390,10 @@ static void begin(struct hth_roster *r)
 {
     const struct hth_roster_opts *o = &r->opts;
 
-    r->self = (struct hth_roster_note){.addr = o->addr,
-                                       .flags = o->flags & HTH_ROSTER_FLAGS,
-                                       .schema = o->schema,
-                                       .bandwidth = o->bandwidth};
-    if (o->has_cell) {
-        r->self.generation = 1;
+    r->self = (struct hth_roster_note){
+        .addr = o->addr, .flags = o->flags & HTH_ROSTER_FLAGS, .schema = o->schema};
+    if (o->has_cell)
         r->self.shape = o->shape;
-        r->stats.generation = 1;
-    }
     if (!o->silent)
         hth_roster_speak(r);
 }
@@ -445,6 +411,7 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
     r->env = env;
     r->dht = dht;
     r->opts = *opts;
+    r->recount_at_us = INT64_MAX;
     r->high = opts->watch_only ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
     r->cache = hth_record_cache_new();
     r->tick = hth_timer_new(env, on_tick, r);

@@ -21,18 +21,16 @@
  * H is HTH_AVG_ROSTER_HIGH (HTH_AVG_ROSTER_WHOLE of an onlooker); up to it, L is 0 and all is
  * exact. Peers with rare marks post first (`slot_us` per bit): thousands learn L in time.
  *
- * The shape. A note carries (generation, shape). The latest generation counts, and of two with the
- * same number the one whose shape has the larger text; but what a single peer says moves nobody
- * into a grid that does not suit the population, nor often into one that does (roster_grid.c).
- * Generations go round: b is later than a when it comes within 2^31 after it, so that nobody can
- * end their line by saying the last of them. When the fill has left the bounds of
- * hth_avg_shape_review for `patience_us` (and a random part of it more), a peer that posts proposes
- * generation + 1. `shape` in the options fixes it: such peers propose and follow no other.
+ * The shape. A note carries one. A peer takes the shape that most others hold, if it suits the
+ * population as it counts it; so what a single peer says moves nobody into a grid that does not
+ * suit. When the fill has left the bounds of hth_avg_shape_review for `patience_us` (and a random
+ * part of it more), a peer that posts proposes another (roster_grid.c). `shape` in the options
+ * fixes it: such peers hold no other.
  *
  * The cell. Given by the options; else, with L = 0, this peer's rank among the sorted ids of those
  * that take part, so that M^d peers fill the grid exactly (where there are clients those who can be
  * dialled come first, across the lines: hth_avg_cell_across); else from its id. It is placed when
- * it is first asked for or told to others, and again when the generation changes; after a round its
+ * it is first asked for or told to others, and again when the shape changes; after a round its
  * owner moves it.
  *
  * What others say is bounded and checked (a note with a number that makes no sense is refused as a
@@ -54,11 +52,11 @@ struct hth_roster_peer {
     struct hth_peer_id id;
     struct hth_roster_note note;
     int64_t issued_us; /* the note, by its owner's wall clock */
-    int64_t moved_us;  /* when it was first seen in its round, on our clock; 0: from the first */
+    int64_t moved_us;  /* when it came into its round, or spoke to us; 0: from the first */
     bool doubted;      /* it does not count now: hth_roster_doubt */
     bool lost;         /* hth_roster_lost, and neither spoke nor renewed its note since */
     /* private: */
-    uint32_t doubts;
+    int64_t told_us; /* by its clock, when it spoke to us last */
     int64_t doubted_until_us;
 };
 
@@ -67,7 +65,6 @@ struct hth_roster_opts {
     uint64_t schema;
     struct hth_addr addr;
     uint32_t flags;
-    double bandwidth;
     bool watch_only;            /* never posts: an onlooker */
     bool silent;                /* posts only after hth_roster_speak */
     uint32_t group_max;         /* for shapes */
@@ -100,7 +97,7 @@ void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);
 
 /* ---- what this peer says --------------------------------------------------------------------- */
 
-/* Published soon: at once when the step changed, else when others would estimate it wrongly. */
+/* Published soon when the step changed, or the speed by a quarter. */
 void hth_roster_set_progress(struct hth_roster *roster, uint64_t step, uint64_t samples,
                              double samples_per_s);
 /* Of what this peer averages: known only once its model is made. Counts begin anew. */
@@ -108,12 +105,10 @@ void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema,
                            const uint32_t settings[HTH_ROSTER_SETTINGS]);
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last *last);
-/* Never goes back. */
+/* In which it looks next. */
 void hth_roster_set_round(struct hth_roster *roster, uint64_t round);
-/* May: a round that was looked for in vain is looked for again. */
-void hth_roster_retry_round(struct hth_roster *roster, uint64_t round);
-/* After a round; of the present shape. Errors: E_STALE (the generation is another by now). */
-enum hth_err hth_roster_set_cell(struct hth_roster *roster, uint32_t generation,
+/* After a round in that shape. Errors: E_STALE (it is another by now). */
+enum hth_err hth_roster_set_cell(struct hth_roster *roster, const struct hth_avg_shape *shape,
                                  const struct hth_avg_cell *cell) HTH_MUST;
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *roster);
 
@@ -124,31 +119,28 @@ const struct hth_roster_peer *hth_roster_at(const struct hth_roster *roster, uin
 /* NULL: not seen. */
 const struct hth_roster_peer *hth_roster_find(const struct hth_roster *roster,
                                               const struct hth_peer_id *id);
-/* What it says of itself was not true: it does not count for a minute, the next time for two, and
- * so on up to an hour. */
+/* What it says of itself was not true: it does not count for a minute. */
 void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Its connection was lost, or it was silent when it was asked: nobody waits for it. */
 void hth_roster_lost(struct hth_roster *roster, const struct hth_peer_id *id);
-/* It spoke to us. */
-void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id);
+/* It told us at that time of its clock that it looks in that line: this is newer than its note. */
+void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id,
+                      const struct hth_avg_line *line, uint64_t schema, int64_t wall_us);
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
-/* The shape of the present generation; dims 0 while generation is 0 (nobody else was seen). */
-const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *roster, uint32_t *generation);
-/* Of two generations of shapes; 0, none, is before all. */
-bool hth_roster_is_later(uint32_t a, uint32_t b);
+/* The present one; dims 0 while nobody else was seen. */
+const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *roster);
 /* This peer's cell in it, placed now if need be. Errors: E_NOT_FOUND (there is no shape). */
 enum hth_err hth_roster_cell(struct hth_roster *roster, struct hth_avg_cell *out) HTH_MUST;
 struct hth_roster_stats {
-    uint32_t seen;              /* notes believed now, of any schema */
-    uint32_t other_schema;      /* of them not ours */
-    uint32_t bootstrapping;     /* of ours, without state yet */
-    uint32_t level, generation; /* L, and of the shape */
-    uint64_t proposed;          /* shapes proposed by this peer */
+    uint32_t seen;         /* notes believed now, of any schema */
+    uint32_t other_schema; /* of them not ours */
+    uint32_t level;        /* L */
+    uint64_t proposed;     /* shapes proposed by this peer */
     uint64_t puts;
-    uint64_t refused, refused_skew; /* notes; for their clock */
-    char refusal[200];              /* the latest of the last minute in words */
+    uint64_t refused;  /* notes */
+    char refusal[200]; /* the latest of the last minute in words */
 };
 void hth_roster_stats(const struct hth_roster *roster, struct hth_roster_stats *out);
 

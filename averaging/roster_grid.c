@@ -1,103 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which grid the peers stand in, and where this one stands: agreed on by the highest generation.
+ * roster_grid.c: which grid the peers stand in, and where this one stands.
  *
- * Keys cost nothing, and a generation is but a number: were the highest always followed, one key
- * with a grid that suits nobody would end all averaging. So another shape is taken
- *
- *   newer, most hold it                               at once
- *   newer, suits what is counted here, ours does not  at once
- *   newer, both do                                    three times, then one every LONE_US
- *   older, most hold it                               at once if ours does not suit, else after
- *                                                     `patience_us`: nobody followed us
- *
- * and looked at again while somebody holds it. "Most" are more than half of those seen that take
- * part and have a shape; to go back, this peer, which holds another, among them.
+ * A shape is taken from others: the one that most peers hold of those that suit the population as
+ * it is counted here; of as many the one with the larger text, so that two never swap. A peer that
+ * holds none that suits, and sees none, proposes one after `patience_us` and a random part of it.
+ * Counts differ a little where peers are sampled: a peer that finds itself with its own shape
+ * beside more than half that hold another goes back to that after `patience_us`, and proposes no
+ * other for LONE_US. So what a single key says moves no peer into a grid that does not suit.
  */
 #include <string.h>
 
 #include "averaging/roster_int.h"
 
-#define HALF_WAY   (UINT32_C(1) << 31)
+#define SHAPES_MAX 8 /* looked at beside the own one */
 #define LONE_US    (30 * HTH_US_PER_S)
-#define LONE_AHEAD 3
+
+struct tally {
+    const struct hth_avg_shape *shape;
+    uint32_t holders;
+};
 
 static bool is_fixed(const struct hth_roster *r)
 {
     return r->opts.shape.dims > 0;
 }
 
-static void take(struct hth_roster *r, uint32_t generation, const struct hth_avg_shape *shape)
+static void take(struct hth_roster *r, const struct hth_avg_shape *shape)
 {
     char text[HTH_AVG_SHAPE_TEXT_MAX];
-    bool first = r->self.generation == 0;
+    bool first = r->self.shape.dims == 0;
 
-    r->self.generation = generation;
     r->self.shape = *shape;
     memset(&r->self.cell, 0, sizeof(r->self.cell));
     r->placed = false;
-    r->review_at_us = r->few_since_us = 0;
-    r->stats.generation = generation;
-    HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "grid %s, generation %u",
-            hth_avg_shape_text(shape, text), generation);
+    r->other_shapes = true;
+    r->review_at_us = r->follow_at_us = 0;
+    HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "grid %s", hth_avg_shape_text(shape, text));
     if (first)
         hth_roster_say_now(r);
     else
         hth_roster_say(r);
+    hth_roster_tell_change(r);
 }
 
-bool hth_roster_is_later(uint32_t a, uint32_t b)
-{
-    if (a == 0 || b == 0)
-        return a > b;
-    return a - b != HALF_WAY ? a - b - 1 < HALF_WAY - 1 : a > b;
-}
-
-static bool is_newer(const struct hth_roster *r, const struct hth_roster_note *note)
-{
-    char theirs[HTH_AVG_SHAPE_TEXT_MAX], ours[HTH_AVG_SHAPE_TEXT_MAX];
-
-    if (note->generation != r->self.generation)
-        return hth_roster_is_later(note->generation, r->self.generation);
-    return note->generation > 0 && strcmp(hth_avg_shape_text(&note->shape, theirs),
-                                          hth_avg_shape_text(&r->self.shape, ours)) > 0;
-}
-
-static bool is_same(const struct hth_roster_note *a, const struct hth_roster_note *b)
-{
-    return a->generation == b->generation && hth_avg_shape_eq(&a->shape, &b->shape);
-}
-
-static bool is_other(const struct hth_roster *r, const struct hth_roster_note *note)
-{
-    return note->schema == r->opts.schema && note->generation > 0 && !is_same(note, &r->self);
-}
-
-/* Whoever would go back has a say: two halves would swap their grids again and again else. */
-static bool do_most_hold(const struct hth_roster *r, const struct hth_roster_note *note, bool back)
-{
-    uint32_t all = back && hth_roster_self_counts(r), hold = 0;
-
-    for (uint32_t i = 0; i < r->count; i++) {
-        const struct hth_roster_note *n = &r->peers[i]->note;
-
-        if (!hth_roster_counts(r, r->peers[i]) || n->generation == 0)
-            continue;
-        all++;
-        hold += is_same(n, note);
-    }
-    return 2 * hold > all;
-}
-
-/* A grid that somebody might have proposed for about as many as are counted here. */
+/* A grid that a peer might have proposed for about as many as are counted here. */
 static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
 {
-    uint32_t population = hth_roster_population(r, NULL);
+    uint32_t population = hth_roster_population(r, NULL), longest = r->opts.group_max;
     struct hth_avg_shape own = hth_avg_shape_for(population, r->opts.group_max), next;
-    uint32_t longest = r->opts.group_max;
 
     if (is_fixed(r))
-        return shape != &r->self.shape || r->self.generation > 0;
+        return hth_avg_shape_eq(shape, &r->opts.shape);
+    if (hth_avg_shape_eq(shape, &own))
+        return true;
     if (population < 2 || shape->dims == 0 || shape->dims > own.dims + 1)
         return false;
     for (uint32_t i = 0; i < own.dims; i++)
@@ -108,96 +64,103 @@ static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
     return !hth_avg_shape_review(shape, population, r->opts.group_max, &next);
 }
 
-/* A single one proposes it, and ours would do. */
-static bool is_not_too_often(struct hth_roster *r)
+/* Counts the holders of each shape, of the own one first; returns how many shapes there are. */
+static uint32_t count_shapes(const struct hth_roster *r, struct tally *out, uint32_t *all)
 {
-    int64_t now = hth_now_us(r->env);
+    uint32_t shapes = 1;
 
-    if (r->lone_at_us > now + (LONE_AHEAD - 1) * LONE_US)
-        return false;
-    r->lone_at_us = HTH_MAX(r->lone_at_us, now) + LONE_US;
-    return true;
-}
+    out[0] = (struct tally){&r->self.shape, hth_roster_self_counts(r)};
+    *all = out[0].holders;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hth_avg_shape *shape = &r->peers[i]->note.shape;
+        uint32_t k = 0;
 
-static bool may_follow(struct hth_roster *r, const struct hth_roster_note *note)
-{
-    bool newer = is_newer(r, note), most = do_most_hold(r, note, !newer);
-    int64_t now = hth_now_us(r->env);
-
-    if (newer)
-        return most ||
-               (suits(r, &note->shape) && (!suits(r, &r->self.shape) || is_not_too_often(r)));
-    if (!most)
-        return false;
-    if (r->few_since_us == 0)
-        r->few_since_us = now;
-    return !suits(r, &r->self.shape) || now - r->few_since_us >= r->opts.patience_us;
-}
-
-void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note)
-{
-    int64_t again_us = hth_now_us(r->env) + r->opts.patience_us / 4 + 1;
-
-    if (!is_other(r, note))
-        return;
-    if (is_fixed(r) && (r->opts.has_cell || !hth_avg_shape_eq(&note->shape, &r->opts.shape)))
-        return;
-    if (may_follow(r, note))
-        take(r, note->generation, &note->shape);
-    if (r->stray_at_us == 0) {
-        r->stray_at_us = again_us;
-        hth_roster_tick_at(r, again_us);
+        if (!hth_roster_counts(r, r->peers[i]) || shape->dims == 0)
+            continue;
+        (*all)++;
+        while (k < shapes && !hth_avg_shape_eq(out[k].shape, shape))
+            k++;
+        if (k == shapes && shapes <= SHAPES_MAX)
+            out[shapes++] = (struct tally){shape, 0};
+        if (k < shapes)
+            out[k].holders++;
     }
+    return shapes;
 }
 
-void hth_roster_follow_strays(struct hth_roster *r)
+static bool is_better(const struct tally *a, const struct tally *b)
 {
-    if (r->stray_at_us == 0)
-        return;
-    if (hth_now_us(r->env) < r->stray_at_us) {
-        hth_roster_tick_at(r, r->stray_at_us);
-        return;
-    }
-    r->stray_at_us = 0;
-    for (uint32_t i = 0; i < r->count; i++)
-        if (hth_roster_counts(r, r->peers[i]))
-            hth_roster_follow(r, &r->peers[i]->note);
-    if (r->stray_at_us == 0)
-        r->few_since_us = 0;
+    char x[HTH_AVG_SHAPE_TEXT_MAX], y[HTH_AVG_SHAPE_TEXT_MAX];
+
+    if (a->holders != b->holders)
+        return a->holders > b->holders;
+    return strcmp(hth_avg_shape_text(a->shape, x), hth_avg_shape_text(b->shape, y)) > 0;
 }
 
-static bool fits(const struct hth_roster *r, uint32_t population, struct hth_avg_shape *next)
+static bool is_over(struct hth_roster *r, int64_t at_us)
 {
-    *next = is_fixed(r) ? r->opts.shape : hth_avg_shape_for(population, r->opts.group_max);
-    if (r->self.generation == 0)
-        return population < 2;
-    if (is_fixed(r))
+    if (hth_now_us(r->env) >= at_us)
         return true;
-    return !hth_avg_shape_review(&r->self.shape, population, r->opts.group_max, next);
+    hth_roster_tick_at(r, at_us);
+    return false;
+}
+
+static void propose(struct hth_roster *r)
+{
+    /* A peer without any grid loses nothing by a hasty one. */
+    int64_t us = r->opts.patience_us / (r->self.shape.dims == 0 ? 3 : 1);
+    struct hth_avg_shape next;
+
+    if (!r->speaking || (hth_roster_population(r, NULL) < 2 && r->self.shape.dims == 0))
+        return;
+    if (r->review_at_us == 0)
+        r->review_at_us =
+            hth_now_us(r->env) + us + (int64_t)(hth_rng_unit(&r->env->rng) * (double)us);
+    if (!is_over(r, r->review_at_us))
+        return;
+    next = is_fixed(r) ? r->opts.shape
+                       : hth_avg_shape_for(hth_roster_population(r, NULL), r->opts.group_max);
+    r->stats.proposed++;
+    take(r, &next);
 }
 
 void hth_roster_review(struct hth_roster *r)
 {
-    int64_t now = hth_now_us(r->env), patience;
-    struct hth_avg_shape next;
+    struct tally t[1 + SHAPES_MAX], *best = NULL, *most = NULL;
+    uint32_t all, shapes;
+    bool own;
 
-    if (!r->speaking)
+    if (r->opts.has_cell)
         return;
-    if (fits(r, hth_roster_population(r, NULL), &next)) {
+    own = suits(r, &r->self.shape);
+    if (own && !r->other_shapes) {
         r->review_at_us = 0;
         return;
     }
-    if (r->review_at_us == 0) {
-        /* Who has no grid at all loses nothing by a hasty one. */
-        patience = r->self.generation == 0 ? r->opts.patience_us / 3 : r->opts.patience_us;
-        r->review_at_us = now + patience + (int64_t)(hth_rng_unit(&r->env->rng) * (double)patience);
+    shapes = count_shapes(r, t, &all);
+    r->other_shapes = shapes > 1;
+    for (uint32_t i = 1; i < shapes; i++) {
+        if (suits(r, t[i].shape) && (best == NULL || is_better(&t[i], best)))
+            best = &t[i];
+        if (!is_fixed(r) && 2 * t[i].holders > all)
+            most = &t[i];
     }
-    if (now < r->review_at_us) {
-        hth_roster_tick_at(r, r->review_at_us);
-        return;
+    if (own || best != NULL)
+        r->review_at_us = 0;
+    if (most == NULL)
+        r->follow_at_us = 0;
+    if (best != NULL && (!own || is_better(best, &t[0]))) {
+        take(r, best->shape);
+    } else if (most != NULL) {
+        if (r->follow_at_us == 0)
+            r->follow_at_us = hth_now_us(r->env) + r->opts.patience_us;
+        if (is_over(r, r->follow_at_us)) {
+            take(r, most->shape);
+            r->review_at_us = hth_now_us(r->env) + LONE_US;
+        }
+    } else if (!own) {
+        propose(r);
     }
-    r->stats.proposed++;
-    take(r, r->self.generation == UINT32_MAX ? 1 : r->self.generation + 1, &next);
 }
 
 /* By rank. Clients can't be dialled, so a line of them alone never meets: who can be comes first,
@@ -229,48 +192,40 @@ static void place(struct hth_roster *r)
         r->self.cell = r->opts.cell;
     else if (r->counted_level == 0)
         r->self.cell = cell_among_all(r);
-    else if (r->placed_shape.dims > 0)
-        r->self.cell = hth_avg_cell_move(&r->placed_shape, &r->placed_cell, &r->self.shape);
     else
         r->self.cell = hth_avg_cell_of_id(&r->self.shape, &r->env->self);
     r->placed = true;
-    r->placed_shape = r->self.shape;
-    r->placed_cell = r->self.cell;
 }
 
 void hth_roster_place(struct hth_roster *r)
 {
-    if (r->self.generation > 0)
+    if (r->self.shape.dims > 0)
         place(r);
 }
 
 enum hth_err hth_roster_cell(struct hth_roster *r, struct hth_avg_cell *out)
 {
     memset(out, 0, sizeof(*out));
-    if (r->self.generation == 0)
+    if (r->self.shape.dims == 0)
         return HTH_E_NOT_FOUND;
     place(r);
     *out = r->self.cell;
     return HTH_OK;
 }
 
-enum hth_err hth_roster_set_cell(struct hth_roster *r, uint32_t generation,
+enum hth_err hth_roster_set_cell(struct hth_roster *r, const struct hth_avg_shape *shape,
                                  const struct hth_avg_cell *cell)
 {
-    if (generation != r->self.generation || generation == 0 ||
+    if (!hth_avg_shape_eq(shape, &r->self.shape) || shape->dims == 0 ||
         hth_avg_cell_check(&r->self.shape, cell) != HTH_OK)
         return HTH_E_STALE;
     r->self.cell = *cell;
     r->placed = true;
-    r->placed_shape = r->self.shape;
-    r->placed_cell = *cell;
     hth_roster_say(r);
     return HTH_OK;
 }
 
-const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *r, uint32_t *generation)
+const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *r)
 {
-    if (generation != NULL)
-        *generation = r->self.generation;
     return &r->self.shape;
 }

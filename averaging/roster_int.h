@@ -22,28 +22,25 @@ struct hth_roster {
     struct hth_record_cache *cache;
     struct hth_roster_peer **peers; /* by id */
     uint32_t count, capacity;
-    uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
+    uint32_t seen[65], parts[65]; /* notes, and those that count, by zeros of the mark */
     /* this peer */
     struct hth_roster_note self;
     struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
     bool speaking;              /* the note is up */
     bool leaving;
-    struct hth_roster_note said;       /* as last published */
-    int64_t said_us;                   /* when */
-    bool placed;                       /* self.cell is of this generation */
-    struct hth_avg_shape placed_shape; /* where it stood last, in any generation */
-    struct hth_avg_cell placed_cell;
+    struct hth_roster_note said; /* as last published */
+    int64_t said_us;             /* when */
+    bool placed;                 /* self.cell is of this generation */
     /* sampling */
     uint32_t high;          /* notes seen beyond which the level rises */
     uint32_t level;         /* decides who posts */
     uint32_t counted_level; /* of the estimates: follows `level` down a little later */
     int64_t slot_at_us, lower_at_us, counted_at_us; /* 0: not due */
-    int64_t doubts_at_us; /* when a doubt begins or ends; 0: there are none */
+    int64_t recount_at_us; /* when a doubt ends; INT64_MAX: there is none */
     /* shapes */
     int64_t review_at_us; /* when patience ends; 0: the shape fits */
-    int64_t stray_at_us;  /* when other shapes are looked at again; 0: nobody holds another */
-    int64_t few_since_us; /* since when most hold another, older one; 0: they don't */
-    int64_t lone_at_us;   /* until when what single ones propose was followed in advance */
+    bool other_shapes;    /* some may hold another */
+    int64_t follow_at_us; /* when this peer goes with most others; 0: they hold no other */
     /* refusals */
     int64_t refused_us;    /* the latest, on our clock */
     int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
@@ -71,20 +68,18 @@ bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_n
 /* ... and is not in doubt. */
 bool hth_roster_counts(const struct hth_roster *r, const struct hth_roster_peer *p);
 bool hth_roster_self_counts(const struct hth_roster *r);
-/* Leading zeros of the id's mark, and whether it is below the level. */
+/* Leading zeros of the id's mark: it is below a level with as many. */
 uint32_t hth_roster_zeros(const struct hth_peer_id *id);
-bool hth_roster_in(uint32_t level, const struct hth_peer_id *id);
+/* One that came, or is gone or about to change. */
+void hth_roster_count(struct hth_roster *r, const struct hth_roster_peer *p, bool in);
+/* All of them, when doubts begin or end: thousands of rosters that walk at each note take long. */
+void hth_roster_recount(struct hth_roster *r);
 void hth_roster_adjust_level(struct hth_roster *r);
-void hth_roster_adjust_doubts(struct hth_roster *r);
 
 /* ---- roster_grid.c ---- */
-/* Somebody's shape: followed when its generation is newer and enough speaks for it. */
-void hth_roster_follow(struct hth_roster *r, const struct hth_roster_note *note);
-/* Those that were not followed when they came. */
-void hth_roster_follow_strays(struct hth_roster *r);
-/* Before a note is said: whoever follows a new shape stands somewhere in it. */
+/* Before a note is said: whoever holds a new shape stands somewhere in it. */
 void hth_roster_place(struct hth_roster *r);
-/* Proposes a shape when the present one has not fitted for long enough. */
+/* Takes the others' shape, or proposes one when the present one has not fitted for long enough. */
 void hth_roster_review(struct hth_roster *r);
 
 #endif

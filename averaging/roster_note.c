@@ -2,10 +2,9 @@
 /*
  * A note's bytes, little-endian:
  *
- *   0  version (1)    2  address: family, 16 bytes of ip, port     53 round (8)
- *   1  flags (1)     21  schema (8)     29  step (8)               61 generation (4)
- *                    37  samples (8)    45  rate (4, a float)      65 dims (1), then per axis
- *                                       49  bandwidth (4, a float)    size (4), at (4)
+ *   0  version (1)    2  address: family, 16 bytes of ip, port     49 round (8)
+ *   1  flags (1)     21  schema (8)     29  step (8)               57 dims (1), then per axis
+ *                    37  samples (8)    45  rate (4, a float)         size (4), at (4)
  *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
  *   change, norm, weight fraction (4 each, floats)
  *   the settings: 5 x 4
@@ -15,7 +14,7 @@
 
 #include "averaging/roster_int.h"
 
-#define NOTE_VERSION 6
+#define NOTE_VERSION 7
 
 static uint32_t float_bits(double x)
 {
@@ -71,9 +70,7 @@ enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_w
     hth_write_u64(w, n->step);
     hth_write_u64(w, n->samples);
     hth_write_u32(w, float_bits(n->samples_per_s));
-    hth_write_u32(w, float_bits(n->bandwidth));
     hth_write_u64(w, n->round);
-    hth_write_u32(w, n->generation);
     hth_write_u8(w, (uint8_t)n->shape.dims);
     for (uint32_t i = 0; i < n->shape.dims; i++) {
         hth_write_u32(w, n->shape.size[i]);
@@ -94,17 +91,12 @@ static enum hth_err check(const struct hth_roster_note *n)
         return HTH_E_RANGE;
     if (!(n->samples_per_s >= 0 && n->samples_per_s <= HTH_AVG_RATE_MAX))
         return HTH_E_RANGE;
-    if (n->bandwidth != 0 &&
-        !(n->bandwidth >= HTH_AVG_BANDWIDTH_MIN && n->bandwidth <= HTH_AVG_BANDWIDTH_MAX))
-        return HTH_E_RANGE;
     if (n->last.members > HTH_AVG_MEMBERS_MAX || n->last.drops > HTH_AVG_MEMBERS_MAX ||
         !(n->last.change >= 0 && n->last.change <= FLT_MAX) ||
         !(n->last.norm >= 0 && n->last.norm <= FLT_MAX) ||
         !(n->last.weight_fraction >= 0 && n->last.weight_fraction <= 1))
         return HTH_E_RANGE;
-    if ((n->generation == 0) != (n->shape.dims == 0))
-        return HTH_E_RANGE;
-    if (n->generation == 0)
+    if (n->shape.dims == 0)
         return HTH_OK;
     if (hth_avg_shape_check(&n->shape) != HTH_OK)
         return HTH_E_RANGE;
@@ -129,9 +121,7 @@ enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_ro
     n->step = hth_read_u64(&r);
     n->samples = hth_read_u64(&r);
     n->samples_per_s = from_bits(hth_read_u32(&r));
-    n->bandwidth = from_bits(hth_read_u32(&r));
     n->round = hth_read_u64(&r);
-    n->generation = hth_read_u32(&r);
     n->shape.dims = hth_read_u8(&r);
     if (n->shape.dims > HTH_AVG_DIMS_MAX)
         return HTH_E_RANGE;

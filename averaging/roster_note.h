@@ -42,13 +42,11 @@ struct hth_roster_note {
     uint32_t flags;
     uint64_t schema; /* of what it averages */
     uint32_t settings[HTH_ROSTER_SETTINGS];
-    uint64_t step;        /* updates applied so far */
-    uint64_t samples;     /* gathered towards the next */
-    double samples_per_s; /* 0: not known */
-    double bandwidth;     /* bit/s that it can send; 0: not known, or a client */
-    uint64_t round;       /* that it will look for a group in next */
-    uint32_t generation;  /* 0: no shape yet */
-    struct hth_avg_shape shape;
+    uint64_t step;              /* updates applied so far */
+    uint64_t samples;           /* gathered towards the next */
+    double samples_per_s;       /* 0: not known */
+    uint64_t round;             /* that it will look for a group in next */
+    struct hth_avg_shape shape; /* dims 0: none yet */
     struct hth_avg_cell cell;
     struct hth_roster_last last;
 };

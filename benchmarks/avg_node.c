@@ -32,12 +32,31 @@ static void take(struct hth_avg_node *n, struct hth_blob *values)
     n->values = (const float *)(const void *)values->data;
 }
 
+static enum hth_err offer(struct hth_avg_node *n)
+{
+    struct hth_avg_offer o = {.values = n->offers,
+                              .count = n->opts.count,
+                              .weight = 1,
+                              .schema = HTH_AVG_NODE_SCHEMA,
+                              .spans = &n->span,
+                              .span_count = 1};
+
+    if (n->opts.mode == HTH_AVG_HELPER) {
+        o.weight = 0;
+        o.values = NULL;
+    }
+    return hth_averager_offer(&n->avg.averager, &o);
+}
+
 static void on_round(void *arg, const struct hth_avg_result *r)
 {
     struct hth_avg_node *n = arg;
 
     if (r->average != NULL)
         take(n, hth_blob_ref(r->average));
+    n->failed += r->err != HTH_OK;
+    if (--n->rounds > 0 && offer(n) == HTH_OK)
+        return;
     if (n->opts.on_sweep != NULL)
         n->opts.on_sweep(n->opts.arg, r);
 }
@@ -144,19 +163,9 @@ enum hth_err hth_avg_node_set(struct hth_avg_node *n, const float *values)
 
 enum hth_err hth_avg_node_sweep(struct hth_avg_node *n, uint32_t rounds)
 {
-    struct hth_avg_offer o = {.values = n->offers,
-                              .count = n->opts.count,
-                              .weight = 1,
-                              .schema = HTH_AVG_NODE_SCHEMA,
-                              .rounds = rounds,
-                              .spans = &n->span,
-                              .span_count = 1};
-
-    if (n->opts.mode == HTH_AVG_HELPER) {
-        o.weight = 0;
-        o.values = NULL;
-    }
-    return hth_averager_offer(&n->avg.averager, &o);
+    n->rounds = rounds;
+    n->failed = 0;
+    return offer(n);
 }
 
 void hth_avg_node_close(struct hth_avg_node *n)

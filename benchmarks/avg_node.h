@@ -57,6 +57,7 @@ struct hth_avg_node {
     struct hth_timer *timer;
     struct hth_avg_span span;
     bool ready;
+    uint32_t rounds, failed; /* of the sweep: left, and without an average */
     const float *values;     /* offered by the next sweep */
     struct hth_blob *offers; /* memory of the values */
 };
@@ -70,8 +71,8 @@ enum hth_err hth_avg_node_open(const struct hth_avg_node_opts *opts,
 enum hth_err hth_avg_node_run(struct hth_avg_node *node) HTH_MUST;
 /* Copies other values. Not during a sweep. Errors: E_NO_MEMORY. */
 enum hth_err hth_avg_node_set(struct hth_avg_node *node, const float *values) HTH_MUST;
-/* Offers the values with weight 1; the average replaces them. A helper only reduces. Errors: those
- * of an offer. */
+/* Offers the values with weight 1, so many times in turn; the average replaces them. A helper only
+ * reduces. on_sweep hears how the last round ended. Errors: those of an offer. */
 enum hth_err hth_avg_node_sweep(struct hth_avg_node *node, uint32_t rounds) HTH_MUST;
 void hth_avg_node_close(struct hth_avg_node *node);
 

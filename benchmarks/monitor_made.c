@@ -154,6 +154,7 @@ static void on_turn(void *arg)
         .left_s = 86400,
         .samples = 123456789,
         .join_command = "hearth serve --run FILE --join ADDR:PORT",
+        .join_ask = "",
         .view = view,
         .event = m->event,
         .event_count = hth_events_list(m->events, m->event),

@@ -78,7 +78,8 @@ static void on_sweep(void *arg, const struct hth_avg_result *r)
 {
     struct one *o = arg;
 
-    o->good += r->err == HTH_OK && r->members == GROUP && r->drops == 0 && r->weight_fraction == 1;
+    o->good += r->err == HTH_OK && r->round.members == GROUP && r->round.drops == 0 &&
+               r->round.weight_fraction == 1;
     if (++o->done < ROUNDS)
         step(o);
     else

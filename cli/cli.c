@@ -229,7 +229,10 @@ enum {
     KEY_LOG,
     KEY_LOG_FORMAT,
     KEY_ONCE,
-    KEY_INVITE
+    KEY_INVITE,
+    KEY_OPEN,
+    KEY_OWN,
+    KEY_PRIVATE
 };
 
 static const struct argp_option net_options[] = {
@@ -238,11 +241,19 @@ static const struct argp_option net_options[] = {
      "Join the swarm through this peer (repeatable; default: through remembered peers)", 1},
     {"once", KEY_ONCE, NULL, 0, "End with code 4 if no peer to join answers (default: try on)", 1},
     {"listen", 'l', "ADDR:PORT", 0,
-     "Listen here, TCP and UDP (default: every address, at 4700 or the next free port)", 1},
+     "Listen here, TCP and UDP (default: every address, or loopback in a run without an owner, at "
+     "4700 or the next free port)",
+     1},
     {"announce", KEY_ANNOUNCE, "ADDR:PORT", 0,
      "Address at which others reach this peer (default: the one it listens on)", 1},
     {"invite", KEY_INVITE, "TEXT|@FILE|-", 0,
      "Invite to a closed run, as text, in a file, or on standard input", 1},
+    {"own", KEY_OWN, NULL, 0,
+     "Begin the run of --run here, as its owner: close its file, and make an invite for others", 1},
+    {"private", KEY_PRIVATE, NULL, 0, "With --own: hide the run from everybody who has no invite",
+     1},
+    {"open-to-anyone", KEY_OPEN, NULL, 0,
+     "In a run without an owner: leave this machine, and let everybody take part", 1},
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
     {"dir", 'd', "DIR", 0,
      "State folder: key, known peers, checkpoints (default: one for each run and role below "
@@ -264,7 +275,7 @@ static const struct argp_option dial_options[] = {
      1},
     {"once", KEY_ONCE, NULL, 0, "End with code 4 if no peer to join answers (default: try on)", 1},
     {"invite", KEY_INVITE, "TEXT|@FILE|-", 0,
-     "With --join: invite to a closed run, as text, in a file, or on standard input", 1},
+     "Likewise in a closed run, with this invite: text, file, or standard input", 1},
     {"network", KEY_NETWORK, "NAME", 0, "Name of the swarm (default: the run file's run)", 1},
     {"threads", KEY_THREADS, "N", 0,
      "Number of compute threads (default: cores - 1; without a network: cores)", 1},
@@ -363,6 +374,15 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
     case KEY_INVITE:
         hth_cli_take_invite(state, arg, net);
         break;
+    case KEY_OWN:
+        net->own = true;
+        break;
+    case KEY_PRIVATE:
+        net->hidden = true;
+        break;
+    case KEY_OPEN:
+        net->open_to_anyone = true;
+        break;
     case KEY_NETWORK:
         check_network(state, arg);
         net->network = arg;
@@ -381,6 +401,13 @@ static error_t parse_net(int key, char *arg, struct argp_state *state)
                        "127.0.0.1:8080",
                        arg);
         net->status_listen = arg;
+        break;
+    case ARGP_KEY_END:
+        if (net->hidden && !net->own)
+            argp_error(state, "--private hides a run that begins: add --own");
+        if (net->own && (net->invited || net->open_to_anyone))
+            argp_error(state, "--own invites this machine: leave out %s",
+                       net->invited ? "--invite" : "--open-to-anyone");
         break;
     default:
         return ARGP_ERR_UNKNOWN;

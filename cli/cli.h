@@ -46,14 +46,24 @@ struct hth_cli_net {
     const char *dir;           /* state folder; NULL: one below hth_cli_default_dir() */
     uint32_t threads;          /* compute threads; 0: cores - 1 */
     const char *status_listen; /* address of the HTTP status page; NULL: off */
+    bool open_to_anyone;       /* a run without an owner may leave this machine */
     bool invited;
-    struct hth_invite invite; /* of --invite */
+    struct hth_invite invite; /* of --invite, or of this machine to itself */
+    bool own;                 /* the run begins here: app/own.h */
+    bool hidden;              /* with own: as a private one */
+    struct hth_invite share;  /* with own: for others */
 };
 
 struct hth_cli_log {
     const char *spec;
     bool json;
 };
+
+/* Whether the options name a swarm to join. */
+static inline bool hth_cli_joins(const struct hth_cli_net *net)
+{
+    return net->join_count > 0 || net->invited;
+}
 
 /* argp children; the input of each is the struct of the same name. The second is the first for
  * those that only dial, and use the folder of another process. */

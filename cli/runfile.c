@@ -155,6 +155,7 @@ static const cyaml_schema_field_t averaging_fields[] = {
 
 static const cyaml_schema_field_t admission_fields[] = {
     CYAML_FIELD_STRING_PTR("owner", OPT_PTR, struct hth_run_admission, owner, 1, 64),
+    CYAML_FIELD_BOOL("private", OPT, struct hth_run_admission, is_private),
     CYAML_FIELD_END,
 };
 
@@ -393,6 +394,7 @@ static const struct key keys[] = {
     KEY(REAL, averaging.share_max, "mean shares", "2", 1, HTH_AVG_MEMBERS_MAX),
     KEY_OF(TEXT, admission.owner, "admission.owner", "", "nobody: the run is open", 0, 0,
            KEY_RANGE),
+    KEY_OF(BOOL, admission.is_private, "admission.private", "", "false", 0, 0, NULL),
 };
 
 static const void *place_of(const struct hth_runfile *run, const struct key *k)
@@ -500,7 +502,10 @@ static bool is_canonical(const struct key *k)
 char *hth_runfile_canonical(const struct hth_runfile *run)
 {
     char least[64], error[HTH_RUNFILE_ERROR_MAX], value[1024], usual[1024];
-    struct hth_runfile *base;
+    struct hth_runfile *base, *read = NULL;
+    if (run->text != NULL && hth_runfile_parse("itself", (const uint8_t *)run->text,
+                                               strlen(run->text), &read, error) == HTH_OK)
+        run = read;
     const char *of_kind = model_kinds[run->model.kind].str;
     snprintf(least, sizeof(least), "run: '-'\nmodel: {kind: %s}\n", of_kind);
     enum hth_err err =
@@ -517,6 +522,7 @@ char *hth_runfile_canonical(const struct hth_runfile *run)
         out = longer;
     }
     hth_runfile_free(base);
+    hth_runfile_free(read);
     return out;
 }
 
@@ -667,6 +673,13 @@ static bool check_averaging(const struct hth_run_averaging *a, const char *name,
     return false;
 }
 
+static bool check_private(const struct hth_run_admission *a, const char *name,
+                          char error[HTH_RUNFILE_ERROR_MAX])
+{
+    return !a->is_private || a->owner != NULL ||
+           differs(name, error, "admission.private needs admission.owner: somebody must invite");
+}
+
 static enum hth_err check(const struct hth_runfile *run, const char *name,
                           char error[HTH_RUNFILE_ERROR_MAX])
 {
@@ -677,6 +690,7 @@ static enum hth_err check(const struct hth_runfile *run, const char *name,
                 check_hex("model.words", run->model.words, HASH_RANGE, name, error) &&
                 check_hex("model.codebook", run->model.codebook, HASH_RANGE, name, error) &&
                 check_hex("admission.owner", run->admission.owner, KEY_RANGE, name, error) &&
+                check_private(&run->admission, name, error) &&
                 check_schedule(&run->optimizer, "optimizer", name, error) &&
                 check_schedule(&run->experts.optimizer, "experts.optimizer", name, error) &&
                 check_averaging(&run->averaging, name, error);

@@ -27,7 +27,8 @@
  *   experts:
  *     optimizer: { kind: adam, rate: 0.001 }
  *     step_rows: 64
- *   admission: { owner: 2fe3... }   # closes the run: only peers with an invite take part
+ *   admission: { owner: 2fe3... }   # closes the run: only peers with an invite take part;
+ *                                   # private: true hides it
  *
  * The parser is strict: an unknown key, a value of the wrong kind, a missing `run` or a number out
  * of range is E_CONFIG, and the error text names the file, the line, the key and, for an unknown
@@ -137,19 +138,20 @@ struct hth_run_averaging {
     enum hth_run_averaging_mode mode;
     uint32_t *every_told; /* as in the file; NULL: left out */
     uint32_t every;       /* local: updates between rounds; left out: 10; 0: never */
-    uint32_t format; /* of matrices on the wire: enum hth_quant_format (kernels/quant.h) */
-    bool states;     /* local: average the optimiser's states, too */
-    uint64_t target; /* batch: samples of a step, of all trainers together */
-    bool delayed;     /* batch: gather the next batch while this one is averaged */
+    uint32_t format;      /* of matrices on the wire: enum hth_quant_format (kernels/quant.h) */
+    bool states;          /* local: average the optimiser's states, too */
+    uint64_t target;      /* batch: samples of a step, of all trainers together */
+    bool delayed;         /* batch: gather the next batch while this one is averaged */
     enum hth_run_majority majority; /* batch: what a part without a quorum does */
-    char *grid;       /* "4x4": a fixed grid; NULL: by the number of trainers */
-    uint32_t group;   /* most members of a group */
+    char *grid;                     /* "4x4": a fixed grid; NULL: by the number of trainers */
+    uint32_t group;                 /* most members of a group */
     double clip;      /* a member further off than this many medians weighs less; 0: no clip */
     double share_max; /* no member reduces more than this many times the mean share */
 };
 
 struct hth_run_admission {
-    char *owner; /* public key in hex; NULL: anybody may take part */
+    char *owner;     /* public key in hex; NULL: anybody may take part */
+    bool is_private; /* hidden from all who have no invite */
 };
 
 struct hth_runfile {
@@ -197,8 +199,9 @@ size_t hth_runfile_keys(const struct hth_runfile *run, struct hth_run_key *out, 
 const char *hth_runfile_about(const char *path);
 
 /* The canonical form: a line `key = value` for each value that is not the default of its
- * model.kind, without data.path, which differs between machines, and without admission. So neither
- * comments nor the keys of a later version change it. Heap string. */
+ * model.kind, without data.path, which differs between machines, and without admission.owner. So
+ * neither comments nor the keys of a later version change it, nor options that were written over
+ * values since the file was read. Heap string. */
 char *hth_runfile_canonical(const struct hth_runfile *run);
 
 /* The type of rows on the wire: train.wire, or the meaning of `auto`. */

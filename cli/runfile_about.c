@@ -86,6 +86,7 @@ static const struct about abouts[] = {
     {"averaging.clip", "a trainer further off than so many medians weighs less; 0: off"},
     {"admission.owner", "public key that closes the run: every peer needs an invite of its owner,\n"
                         "which `hearth owner` makes; left out: anybody may take part"},
+    {"admission.private", "the run is hidden from everybody who has no invite"},
     {"averaging.share_max", "no trainer reduces more than so many mean shares"},
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  *   PLAN     there: the end; means lead there: MEANS; else STATE
- *   MEANS    path[taken] is stepped on, the next two fetched; the last one -> PLAN
+ *   MEANS    path[left - 1] is stepped on, the next two fetched; the last one -> PLAN
  *              a mean is not to be had -> STATE
  *   STATE    fetched from the holders -> ADOPT -> PLAN, from its head
  *              the owner refuses it -> STATE, without its donors
@@ -50,10 +50,10 @@ struct hth_arrive {
     struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
     uint32_t holders;
 
-    /* From `taken` on: the links after the held one, up to the wanted one. */
-    uint32_t path[HTH_ARRIVE_LINKS_MAX + AHEAD];
-    uint32_t path_len, taken;
-    bool stepping;             /* on path[taken] */
+    /* The links that lead from the held one to the wanted one, the next one last. */
+    uint32_t path[HTH_ARRIVE_LINKS_MAX];
+    uint32_t left;
+    bool stepping;             /* on path[left - 1] */
     struct ahead ahead[AHEAD]; /* of path[i]: i modulo AHEAD */
     uint32_t drawn;            /* means that were taken from the budget */
     uint32_t gone;             /* a link whose mean nobody keeps any more */
@@ -81,25 +81,27 @@ static bool is_same_genesis(const struct hth_chain *chain, uint32_t a, uint32_t 
            memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
 }
 
-/* Whether `to`, which is kept, follows `from` through means alone; how many, and which links they
- * make. `path` may be NULL. */
-static bool find_path(const struct hth_chain *chain, uint32_t from, uint32_t to, uint32_t *path,
-                      uint32_t *len)
+/* The links that lead from `from` to `to`, which is kept, through means alone: `path`, the last one
+ * first, and how many; UINT32_MAX: none do. */
+static uint32_t find_path(const struct hth_chain *chain, uint32_t from, uint32_t to,
+                          uint32_t path[HTH_ARRIVE_LINKS_MAX])
 {
-    uint32_t n = 0, ring[HTH_ARRIVE_LINKS_MAX];
+    uint32_t n = 0;
     if (!hth_chain_has(chain, from))
-        return false;
+        return UINT32_MAX;
     while (to != from && !is_same_genesis(chain, from, to)) {
         if (n == HTH_ARRIVE_LINKS_MAX || hth_chain_at(chain, to)->prev == HTH_LINK_NONE)
-            return false;
-        ring[n++] = to;
+            return UINT32_MAX;
+        path[n++] = to;
         to = hth_chain_at(chain, to)->prev;
     }
-    for (uint32_t i = 0; path != NULL && i < n; i++)
-        path[i] = ring[n - 1 - i];
-    if (len != NULL)
-        *len = n;
-    return true;
+    return n;
+}
+
+static bool leads_there(const struct hth_arrive *a, uint32_t from)
+{
+    uint32_t path[HTH_ARRIVE_LINKS_MAX];
+    return find_path(a->chain, from, a->wanted, path) != UINT32_MAX;
 }
 
 /* Whether a link is the wanted one, or comes after it. */
@@ -109,14 +111,6 @@ static bool is_there(const struct hth_arrive *a, uint32_t link)
     while (hth_chain_has(a->chain, link) && hth_chain_at(a->chain, link)->step > step)
         link = hth_chain_at(a->chain, link)->prev;
     return link == a->wanted;
-}
-
-enum hth_err hth_state_head(const uint8_t *meta, size_t len, struct hth_hash *out)
-{
-    if (len < sizeof(*out))
-        return HTH_E_TRUNCATED;
-    memcpy(out, meta, sizeof(*out));
-    return HTH_OK;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -171,13 +165,14 @@ static enum hth_err judge_state(void *arg, const struct hth_rpc_target *donor, c
 {
     struct hth_arrive *a = arg;
     struct hth_hash head;
-    HTH_TRY(hth_state_head(meta, len, &head));
+    if (len < sizeof(head))
+        return HTH_E_TRUNCATED;
+    memcpy(&head, meta, sizeof(head));
     if (!hth_chain_has(a->chain, a->wanted))
         return HTH_E_STALE;
     uint32_t link = hth_chain_find(a->chain, &head);
     if (link != HTH_LINK_NONE)
-        return is_there(a, link) || find_path(a->chain, link, a->wanted, NULL, NULL) ? HTH_OK
-                                                                                     : HTH_E_STALE;
+        return is_there(a, link) || leads_there(a, link) ? HTH_OK : HTH_E_STALE;
     if (a->unknown_us == 0)
         a->unknown_us = hth_now_us(a->env);
     a->unknown = head;
@@ -219,8 +214,7 @@ static void on_state(void *arg, const struct hth_state_result *r)
 {
     struct hth_arrive *a = arg;
     struct hth_hash head;
-    enum hth_err err = hth_state_head(r->meta, r->meta_len, &head);
-    HTH_ASSERT(err == HTH_OK); /* it was judged */
+    memcpy(&head, r->meta, sizeof(head)); /* it was judged */
     a->adopting = hth_chain_find(a->chain, &head);
     if (a->adopting == HTH_LINK_NONE) { /* its link is not kept any more */
         finish(a, HTH_E_NOT_FOUND);
@@ -244,7 +238,7 @@ static uint64_t oldest_state(const struct hth_arrive *a)
     uint64_t step = hth_chain_at(a->chain, a->wanted)->step;
     uint32_t seen = hth_chain_find(a->chain, &a->unknown);
     step -= HTH_MIN(step, STATE_STEPS);
-    if (find_path(a->chain, seen, a->wanted, NULL, NULL))
+    if (leads_there(a, seen))
         step = HTH_MIN(step, hth_chain_at(a->chain, seen)->step);
     if (a->at == a->adopting && hth_chain_has(a->chain, a->at))
         step = HTH_MAX(step, hth_chain_at(a->chain, a->at)->step + 1);
@@ -347,8 +341,8 @@ static enum hth_err fetch_mean(struct hth_arrive *a, uint32_t i)
  * make room. */
 static enum hth_err fetch_ahead(struct hth_arrive *a)
 {
-    uint32_t next = a->taken + (a->stepping ? 1 : 0);
-    for (uint32_t i = next; i < HTH_MIN(next + AHEAD, a->path_len); i++) {
+    uint32_t left = a->left - a->stepping;
+    for (uint32_t i = left; i-- > 0 && i + AHEAD >= left;) {
         const struct ahead *ahead = ahead_of(a, i);
         if (ahead->fetch != NULL || ahead->mean != NULL || ahead->err != HTH_OK)
             continue;
@@ -361,11 +355,11 @@ static enum hth_err fetch_ahead(struct hth_arrive *a)
 
 static void step(struct hth_arrive *a)
 {
-    struct ahead *ahead = ahead_of(a, a->taken);
+    struct ahead *ahead = ahead_of(a, a->left - 1);
     struct hth_blob *mean = ahead->mean;
     ahead->mean = NULL;
     a->stepping = true;
-    a->ops.step(a->arg, a->path[a->taken], mean);
+    a->ops.step(a->arg, a->path[a->left - 1], mean);
     hth_blob_unref(mean);
 }
 
@@ -382,14 +376,15 @@ static void pump_state(struct hth_arrive *a)
 
 static void pump_means(struct hth_arrive *a)
 {
-    if (!a->stepping && ahead_of(a, a->taken)->mean != NULL)
+    const struct ahead *next = ahead_of(a, a->left - 1);
+    if (!a->stepping && next->mean != NULL)
         step(a);
-    enum hth_err err = fetch_ahead(a), lost = ahead_of(a, a->taken)->err;
+    enum hth_err err = fetch_ahead(a), lost = next->err;
     if (err != HTH_OK) {
         finish(a, err);
-    } else if (!a->stepping && a->taken < a->path_len && lost != HTH_OK) {
+    } else if (!a->stepping && lost != HTH_OK) {
         if (lost == HTH_E_NOT_FOUND)
-            a->gone = a->path[a->taken];
+            a->gone = a->path[a->left - 1];
         drop_means(a);
         a->phase = STATE;
         pump_state(a);
@@ -399,22 +394,22 @@ static void pump_means(struct hth_arrive *a)
 static void plan(struct hth_arrive *a)
 {
     drop_means(a);
-    a->taken = a->path_len = 0;
-    bool leads = find_path(a->chain, a->at, a->wanted, a->path, &a->path_len);
-    if (leads && a->path_len == 0)
+    a->left = find_path(a->chain, a->at, a->wanted, a->path);
+    if (a->left == 0)
         a->at = a->wanted; /* or another genesis, with the same digest */
     if (is_there(a, a->at)) {
         finish(a, HTH_OK);
         return;
     }
-    a->phase = leads && a->holders > 0 && a->path[0] != a->gone ? MEANS : STATE;
+    bool leads = a->left <= HTH_ARRIVE_LINKS_MAX && a->path[a->left - 1] != a->gone;
+    a->phase = leads && a->holders > 0 ? MEANS : STATE;
     pump(a);
 }
 
 static void pump(struct hth_arrive *a)
 {
     bool kept = hth_chain_has(a->chain, a->wanted) &&
-                (a->phase != MEANS || hth_chain_has(a->chain, a->path[a->taken]));
+                (a->phase != MEANS || hth_chain_has(a->chain, a->path[a->left - 1]));
     if (!kept && a->end == HTH_OK && !a->stepping && a->phase != ADOPT)
         a->end = HTH_E_NOT_FOUND;
     if (a->end != HTH_OK)
@@ -480,19 +475,6 @@ void hth_arrive_go(struct hth_arrive *a, uint32_t held, uint32_t wanted,
     hth_timer_set(a->env, a->timer, 0);
 }
 
-void hth_arrive_extend(struct hth_arrive *a, uint32_t wanted)
-{
-    if (a->phase == IDLE || !hth_chain_has(a->chain, a->wanted) || !is_there(a, wanted))
-        return;
-    a->wanted = wanted;
-    uint32_t path[HTH_ARRIVE_LINKS_MAX], len;
-    if (a->phase != MEANS || !find_path(a->chain, a->at, wanted, path, &len))
-        return; /* it is planned anew once this path ends */
-    a->taken %= AHEAD;
-    a->path_len = a->taken + len;
-    memcpy(&a->path[a->taken], path, len * sizeof(path[0]));
-}
-
 bool hth_arrive_is_going(const struct hth_arrive *a)
 {
     return a->phase != IDLE;
@@ -511,8 +493,8 @@ void hth_arrive_stepped(struct hth_arrive *a, enum hth_err err)
     a->stepping = false;
     a->end = err;
     if (err == HTH_OK)
-        a->at = a->path[a->taken++];
-    if (a->taken == a->path_len)
+        a->at = a->path[--a->left];
+    if (a->left == 0)
         a->phase = PLAN;
     hth_timer_set(a->env, a->timer, 0);
 }

@@ -16,7 +16,7 @@
  * with one digest are one state: their runs began from the same seed, and nothing is moved.
  *
  * A state names its head: the first HTH_HASH_LEN bytes of its meta. Donors write it
- * (hth_state_donor_give), and hth_state_head reads it. A state whose head is not in the chain can't
+ * (hth_state_donor_give). A state whose head is not in the chain can't
  * be judged: the arrival ends with E_AGAIN, and hth_arrive_unknown says whose links to fetch before
  * the next one. Snapshots last for seconds, so that the next one finds it again.
  *
@@ -41,9 +41,6 @@
 
 /* Links that are followed by their means. */
 #define HTH_ARRIVE_LINKS_MAX HTH_MEANS_MAX
-
-/* The head that a state's meta names. Errors: E_TRUNCATED. */
-enum hth_err hth_state_head(const uint8_t *meta, size_t len, struct hth_hash *out) HTH_MUST;
 
 struct hth_arrive;
 
@@ -81,8 +78,6 @@ void hth_arrive_free(struct hth_arrive *arrive);
  * it), E_TIMEOUT (none moved for long), the owner's own. */
 void hth_arrive_go(struct hth_arrive *arrive, uint32_t held, uint32_t wanted,
                    const struct hth_roll_peer *holders, uint32_t count);
-/* The run went on meanwhile: goes on to that link, if it comes after the wanted one. */
-void hth_arrive_extend(struct hth_arrive *arrive, uint32_t wanted);
 bool hth_arrive_is_going(const struct hth_arrive *arrive);
 /* Of the state that it fetches; all 0 and "" without one. */
 void hth_arrive_progress(const struct hth_arrive *arrive, struct hth_state_progress *out);

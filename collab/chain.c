@@ -484,12 +484,6 @@ static bool marks_are_good(uint16_t marks)
     return marks == HTH_ROLL_PART || marks == (HTH_ROLL_IN | more);
 }
 
-static bool is_zero(const struct hth_hash *head)
-{
-    static const struct hth_hash none;
-    return memcmp(head, &none, sizeof(none)) == 0;
-}
-
 /* Checks all but the quorum. The roll is ascending by member. */
 static enum hth_err check_form(const struct hth_chain *chain, const struct held *held, bool anchor)
 {
@@ -502,7 +496,7 @@ static enum hth_err check_form(const struct hth_chain *chain, const struct held 
             return HTH_E_MALFORMED;
         somebody |= is_in(&roll[i]);
     }
-    bool is_first = is_zero(&held->before);
+    bool is_first = hth_head_is_none(&held->before);
     if (!somebody || (link->kind == HTH_LINK_GENESIS) != is_first || (anchor && is_first))
         return HTH_E_MALFORMED;
     if (is_first || anchor)
@@ -706,10 +700,10 @@ static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, boo
     HTH_GOTO(out, extension == 0 ? HTH_OK : HTH_E_VERSION);
     HTH_GOTO(out, kind <= HTH_LINK_GENESIS ? HTH_OK : HTH_E_MALFORMED);
     link.kind = (enum hth_link_kind)kind;
-    link.prev = is_zero(&before) ? HTH_LINK_NONE : hth_chain_find(chain, &before);
+    link.prev = hth_head_is_none(&before) ? HTH_LINK_NONE : hth_chain_find(chain, &before);
     anchor = anchor && link.prev == HTH_LINK_NONE;
-    HTH_GOTO(out, !is_zero(&before) && link.prev == HTH_LINK_NONE && !anchor ? HTH_E_NOT_FOUND
-                                                                              : HTH_OK);
+    bool known = hth_head_is_none(&before) || link.prev != HTH_LINK_NONE || anchor;
+    HTH_GOTO(out, known ? HTH_OK : HTH_E_NOT_FOUND);
     HTH_GOTO(out, number_members(chain, roll, link.count));
     link.roll = roll;
     err = add(chain, &link, &before, anchor, samples, out);

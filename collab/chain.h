@@ -119,6 +119,13 @@ struct hth_link_sigs {
 
 struct hth_chain;
 
+/* Zeros, for the head of no link. */
+static inline bool hth_head_is_none(const struct hth_hash *head)
+{
+    static const struct hth_hash none;
+    return memcmp(head, &none, sizeof(none)) == 0;
+}
+
 struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts);
 void hth_chain_free(struct hth_chain *chain);
 

@@ -748,8 +748,6 @@ static enum hth_err make(struct hth_collab *c)
     roll.life = o->life;
     roll.target = o->target;
     roll.up_kbit = (uint32_t)HTH_MIN(o->bandwidth / 1e3, (double)UINT32_MAX);
-    if (o->last_protocol != 0)
-        roll.last_protocol = o->last_protocol;
     HTH_TRY(hth_roll_new(c->env, c->rpc, c->chain, &roll, &roll_ops, c, &c->roll));
     if (o->frozen != NULL)
         HTH_TRY(read_frozen(c, o->frozen));

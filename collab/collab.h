@@ -92,7 +92,6 @@ struct hth_collab_opts {
     struct hth_avg_shape shape; /* of the grid for a list (cells.h); dims 0: a line, if it fits */
     bool eventual;   /* averaging.majority: a part without a quorum goes on by itself */
     bool bootstrap;  /* begins a chain at once */
-    uint32_t last_protocol; /* that it speaks, the one before included; 0: the program's */
     int64_t look_us; /* for others, before it begins a chain */
     /* Goes on as the member whose process ended, in the file's life; borrowed for the call. NULL: a
      * new member, in `life`. */

@@ -10,20 +10,20 @@
 
 static const uint8_t magic[8] = "HTHVOTE";
 
-static bool is_zero(const struct hth_hash *hash)
+/* All before the links. */
+static void header(struct hth_wire *io, struct hth_collab_file *file)
 {
-    static const struct hth_hash none;
-    return memcmp(hash, &none, sizeof(none)) == 0;
+    hth_wire_bytes(io, &file->run, sizeof(file->run));
+    hth_wire_u64(io, &file->life);
+    hth_wire_u64(io, &file->step);
+    hth_wire_bytes(io, &file->head, sizeof(file->head));
+    hth_wire_u32(io, &file->promised);
+    hth_wire_bytes(io, &file->accepted, sizeof(file->accepted));
+    hth_wire_u32(io, &file->accepted_n);
+    hth_wire_u32(io, &file->batch);
 }
 
 /* ---- writing ------------------------------------------------------------------------------ */
-
-static void write_head(const struct hth_chain *chain, uint32_t link, struct hth_writer *w)
-{
-    static const struct hth_hash none;
-    const struct hth_hash *head = link == HTH_LINK_NONE ? &none : hth_chain_head(chain, link);
-    hth_write_bytes(w, head, sizeof(*head));
-}
 
 /* The oldest first; returns how many. */
 static uint16_t write_path(const struct hth_chain *chain, uint32_t from, uint32_t to,
@@ -52,27 +52,19 @@ static void write_links(const struct hth_chain *chain, const struct hth_vote *vo
     hth_write_u16(&at, count);
 }
 
-static void write_peers(const struct hth_collab_file *file, struct hth_writer *w)
-{
-    hth_write_u16(w, (uint16_t)file->peers);
-    for (uint32_t i = 0; i < file->peers; i++) {
-        hth_write_bytes(w, &file->peer[i].id, sizeof(file->peer[i].id));
-        hth_roll_addr_write(&file->peer[i].addr, w);
-    }
-}
-
-static void write_sigs(const struct hth_chain *chain, uint32_t link, struct hth_writer *w)
+static void write_sigs(const struct hth_chain *chain, uint32_t link, struct hth_wire *io)
 {
     const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
     uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
-    struct hth_writer at = *w;
+    struct hth_writer at = io->w;
     uint32_t written = 0, first = hth_chain_anchor(chain, link);
-    hth_write_u16(w, 0);
+    hth_write_u16(&io->w, 0);
     for (uint16_t back = 0;; back++, link = hth_chain_at(chain, link)->prev) {
         uint32_t got = hth_proof_pick(chain, link, set, sig, HTH_ROLL_MEMBERS_MAX - written);
         for (uint32_t i = 0; i < got; i++) {
-            hth_write_u16(w, back);
-            hth_sig_write(sig[i], w);
+            struct hth_sig copy = *sig[i];
+            hth_write_u16(&io->w, back);
+            hth_wire_sig(io, &copy);
         }
         written += got;
         if (link == first)
@@ -88,29 +80,30 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
                                    struct hth_blob **out)
 {
     uint8_t *bytes = hth_calloc(1, HTH_COLLAB_FILE_BYTES_MAX);
-    struct hth_writer w;
+    struct hth_wire io = hth_wire_into(bytes, HTH_COLLAB_FILE_BYTES_MAX);
+    struct hth_collab_file copy = *file;
     struct hth_hash hash;
     *out = NULL;
-    hth_writer_init(&w, bytes, HTH_COLLAB_FILE_BYTES_MAX);
-    hth_write_bytes(&w, magic, sizeof(magic));
-    hth_write_u32(&w, VERSION);
-    hth_write_bytes(&w, &file->run, sizeof(file->run));
-    hth_write_u64(&w, file->life);
-    hth_write_u64(&w, hth_chain_at(chain, vote->tip)->step);
-    write_head(chain, vote->tip, &w);
-    hth_write_u32(&w, vote->promised);
-    write_head(chain, vote->accepted, &w);
-    hth_write_u32(&w, vote->accepted_n);
-    hth_write_u32(&w, vote->batch);
-    write_links(chain, vote, &w);
-    write_peers(file, &w);
-    write_sigs(chain, vote->tip, &w);
-    crypto->hash(bytes, w.pos, &hash);
-    hth_write_bytes(&w, &hash, sizeof(hash));
-    if (w.err == HTH_OK)
-        *out = hth_blob_copy(bytes, w.pos);
+    copy.step = hth_chain_at(chain, vote->tip)->step;
+    copy.head = *hth_chain_head(chain, vote->tip);
+    copy.promised = vote->promised;
+    copy.accepted = (struct hth_hash){{0}};
+    if (vote->accepted != HTH_LINK_NONE)
+        copy.accepted = *hth_chain_head(chain, vote->accepted);
+    copy.accepted_n = vote->accepted_n;
+    copy.batch = vote->batch;
+    hth_write_bytes(&io.w, magic, sizeof(magic));
+    hth_write_u32(&io.w, VERSION);
+    header(&io, &copy);
+    write_links(chain, vote, &io.w);
+    hth_wire_places(&io, copy.peer, &copy.peers, HTH_ROLL_LINE_MAX);
+    write_sigs(chain, vote->tip, &io);
+    crypto->hash(bytes, io.w.pos, &hash);
+    hth_write_bytes(&io.w, &hash, sizeof(hash));
+    if (io.w.err == HTH_OK)
+        *out = hth_blob_copy(bytes, io.w.pos);
     hth_free(bytes);
-    return w.err;
+    return io.w.err;
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */
@@ -149,54 +142,34 @@ static void read_links(struct hth_reader *r, struct hth_collab_file *out)
     out->link_len = r->pos - from;
 }
 
-static enum hth_err read_peers(struct hth_reader *r, struct hth_collab_file *out)
-{
-    out->peers = hth_read_u16(r);
-    if (out->peers > HTH_ROLL_LINE_MAX)
-        return HTH_E_TOO_LARGE;
-    for (uint32_t i = 0; i < out->peers; i++) {
-        hth_read_bytes(r, &out->peer[i].id, sizeof(out->peer[i].id));
-        HTH_TRY(hth_roll_addr_read(r, &out->peer[i].addr));
-    }
-    return r->err;
-}
-
 enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t *bytes, size_t len,
                                   struct hth_collab_file *out)
 {
-    struct hth_reader r;
     *out = (struct hth_collab_file){.peers = 0};
     HTH_TRY(check(crypto, bytes, len));
-    hth_reader_init(&r, bytes, len - sizeof(struct hth_hash));
-    hth_read_view(&r, sizeof(magic) + sizeof(uint32_t));
-    hth_read_bytes(&r, &out->run, sizeof(out->run));
-    out->life = hth_read_u64(&r);
-    out->step = hth_read_u64(&r);
-    hth_read_bytes(&r, &out->head, sizeof(out->head));
-    out->promised = hth_read_u32(&r);
-    hth_read_bytes(&r, &out->accepted, sizeof(out->accepted));
-    out->accepted_n = hth_read_u32(&r);
-    out->batch = hth_read_u32(&r);
-    read_links(&r, out);
-    HTH_TRY(read_peers(&r, out));
-    if (hth_reader_left(&r) > 0) {
-        out->sig_len = hth_read_u16(&r) * (sizeof(uint16_t) + HTH_SIG_BYTES);
-        out->sig_bytes = hth_read_view(&r, out->sig_len);
+    struct hth_wire io = hth_wire_of(bytes, len - sizeof(struct hth_hash));
+    hth_read_view(&io.r, sizeof(magic) + sizeof(uint32_t));
+    header(&io, out);
+    read_links(&io.r, out);
+    hth_wire_places(&io, out->peer, &out->peers, HTH_ROLL_LINE_MAX);
+    if (hth_reader_left(&io.r) > 0) {
+        out->sig_len = hth_read_u16(&io.r) * (sizeof(uint16_t) + HTH_SIG_BYTES);
+        out->sig_bytes = hth_read_view(&io.r, out->sig_len);
     }
-    HTH_TRY(r.err);
-    return hth_reader_left(&r) == 0 ? HTH_OK : HTH_E_MALFORMED;
+    return hth_wire_end(&io);
 }
 
 static void keep_sigs(const struct hth_collab_file *file, struct hth_chain *chain, uint32_t tip)
 {
-    struct hth_reader r;
+    struct hth_wire io = hth_wire_of(file->sig_bytes, file->sig_len);
     struct hth_sig sig;
-    hth_reader_init(&r, file->sig_bytes, file->sig_len);
-    while (hth_reader_left(&r) > 0) {
+    while (hth_reader_left(&io.r) > 0) {
         uint32_t link = tip, twin;
-        for (uint16_t back = hth_read_u16(&r); back > 0 && link != HTH_LINK_NONE; back--)
+        for (uint16_t back = hth_read_u16(&io.r); back > 0 && link != HTH_LINK_NONE; back--)
             link = hth_chain_at(chain, link)->prev;
-        enum hth_err err = hth_sig_read(&r, &sig);
+        hth_wire_sig(&io, &sig);
+        enum hth_err err = io.err;
+        io.err = HTH_OK;
         if (err == HTH_OK && link != HTH_LINK_NONE)
             err = hth_proof_keep(chain, link, &sig, false, &twin);
         (void)err;
@@ -223,7 +196,7 @@ enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth
         return HTH_E_MALFORMED;
     hth_chain_trust(chain, out->tip);
     keep_sigs(file, chain, out->tip);
-    if (is_zero(&file->accepted))
+    if (hth_head_is_none(&file->accepted))
         return HTH_OK;
     out->accepted = hth_chain_find(chain, &file->accepted);
     if (out->accepted == HTH_LINK_NONE)

@@ -34,37 +34,16 @@ struct hth_heads {
 
 /* ---- bytes -------------------------------------------------------------------------------- */
 
-static void write_note(const struct hth_head_note *note, struct hth_writer *w)
+static void head(struct hth_wire *io, struct hth_head_note *note)
 {
-    hth_write_u8(w, VERSION);
-    hth_write_bytes(w, &note->head, sizeof(note->head));
-    hth_write_u64(w, note->step);
-    hth_write_u64(w, note->samples);
-    hth_roll_addr_write(&note->addr, w);
+    hth_wire_version(io, VERSION);
+    hth_wire_bytes(io, &note->head, sizeof(note->head));
+    hth_wire_u64(io, &note->step);
+    hth_wire_u64(io, &note->samples);
+    hth_wire_addr(io, &note->addr);
 }
 
-size_t hth_head_write(const struct hth_head_note *note, uint8_t out[HTH_HEAD_BYTES_MAX])
-{
-    struct hth_writer w;
-    hth_writer_init(&w, out, HTH_HEAD_BYTES_MAX);
-    write_note(note, &w);
-    return w.pos;
-}
-
-enum hth_err hth_head_read(const uint8_t *data, size_t len, struct hth_head_note *out)
-{
-    struct hth_reader r;
-    hth_reader_init(&r, data, len);
-    uint8_t version = hth_read_u8(&r);
-    hth_read_bytes(&r, &out->head, sizeof(out->head));
-    out->step = hth_read_u64(&r);
-    out->samples = hth_read_u64(&r);
-    HTH_TRY(r.err);
-    if (version != VERSION)
-        return HTH_E_VERSION;
-    HTH_TRY(hth_roll_addr_read(&r, &out->addr));
-    return hth_reader_left(&r) == 0 ? HTH_OK : HTH_E_MALFORMED;
-}
+HTH_WIRE_PAIR(hth_head, struct hth_head_note, head, HTH_HEAD_BYTES_MAX)
 
 /* ---- the board ---------------------------------------------------------------------------- */
 
@@ -116,7 +95,8 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     const struct hth_heads *heads = arg;
-    write_note(&heads->note, w);
+    uint8_t bytes[HTH_HEAD_BYTES_MAX];
+    hth_write_bytes(w, bytes, hth_head_write(&heads->note, bytes));
     return w->err;
 }
 

@@ -19,11 +19,9 @@
 #ifndef HTH_COLLAB_HEADS_H
 #define HTH_COLLAB_HEADS_H
 
-#include "core/bytes.h"
+#include "collab/chain.h"
 #include "core/env.h"
 #include "core/ident.h"
-
-#include <string.h>
 
 struct hth_dht;
 struct hth_heads;
@@ -39,13 +37,7 @@ struct hth_head_note {
     struct hth_addr addr;
 };
 
-static inline bool hth_head_is_none(const struct hth_hash *head)
-{
-    static const struct hth_hash none;
-    return memcmp(head, &none, sizeof(none)) == 0;
-}
-
-size_t hth_head_write(const struct hth_head_note *note, uint8_t out[HTH_HEAD_BYTES_MAX]);
+size_t hth_head_write(const struct hth_head_note *note, uint8_t *out);
 /* Errors: E_TRUNCATED, E_VERSION, E_MALFORMED. */
 enum hth_err hth_head_read(const uint8_t *data, size_t len, struct hth_head_note *out) HTH_MUST;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "collab/means_int.h"
+#include "collab/means.h"
 
 #include "core/mem.h"
 
@@ -15,17 +15,66 @@
 #define ASKED_US     (3 * HTH_US_PER_S)
 #define ASKED_STEPS  2
 #define ASKED_MAX_US (120 * HTH_US_PER_S)
-#define BUSY_US  (100 * HTH_US_PER_MS)
+#define BUSY_US      (100 * HTH_US_PER_MS)
+
+/* A mean has about so many chunks, and a chunk at most so many values. */
+#define CHUNKS_AIM       8
+#define CHUNK_VALUES_MAX (512u << 10)
+
+/* The first chunks share the line, and the last of them says what a chunk takes. Until then, and
+ * unless an earlier mean told, a chunk may take FIRST_US and all bytes in flight at this rate; then
+ * so many times what it takes. On its second turn a holder has a home line's time. */
+#define FIRST_US       (2 * HTH_US_PER_S)
+#define FIRST_RATE     1e6 /* bytes a second */
+#define HOME_RATE      2e4 /* 1 Mbit/s, behind replies that nobody waits for any more */
+#define HOME_MAX_US    (30 * HTH_US_PER_S)
+#define TIMEOUT_FACTOR 4
+#define CHUNK_MIN_US   (500 * HTH_US_PER_MS)
+#define CHUNK_MAX_US   (20 * HTH_US_PER_S)
+
+/* A slow holder makes the next ones' time longer by that factor at most. */
+#define SLOWER 1.1
+
+struct kept_mean {
+    struct hth_hash head;
+    uint64_t step;
+    struct hth_blob *mean;
+    int64_t until_us; /* stays until then, if there is room */
+    bool drawn;       /* its bytes were taken from the budget */
+};
+
+/* A reply that its reader has not read yet. */
+struct mean_read {
+    struct mean_read *next;
+    struct hth_means *means; /* NULL: freed */
+    struct hth_peer_id by;
+    struct hth_blob *mean;
+    bool stale; /* counted as one whose mean is not kept any more */
+};
+
+struct hth_means {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_budget *budget;
+    struct kept_mean kept[HTH_MEANS_MAX]; /* ascending by step */
+    uint32_t count;
+    uint64_t from;
+    int64_t put_us, step_us; /* when the last mean came, and how long after the one before */
+    struct mean_read *reads, **reads_end; /* the oldest first */
+    struct hth_means_stats stats;
+    double chunk_us; /* that fetched chunks took; 0: not known */
+};
 
 /* ---- digests --------------------------------------------------------------------------------- */
 
-uint64_t mean_blocks(uint64_t values)
+static uint64_t mean_blocks(uint64_t values)
 {
     return (values + HTH_MEAN_BLOCK - 1) / HTH_MEAN_BLOCK;
 }
 
-void mean_hash_blocks(const struct hth_crypto *crypto, const float *values, uint64_t count,
-                      struct hth_hash *out)
+/* A hash for each block, of values that begin at one. */
+static void mean_hash_blocks(const struct hth_crypto *crypto, const float *values, uint64_t count,
+                             struct hth_hash *out)
 {
     for (uint64_t at = 0; at < count; at += HTH_MEAN_BLOCK) {
         uint64_t n = HTH_MIN(count - at, (uint64_t)HTH_MEAN_BLOCK);
@@ -44,34 +93,19 @@ void hth_mean_digest(const struct hth_crypto *crypto, const float *values, uint6
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-void hth_mean_msg_write(const struct hth_mean_msg *msg, uint8_t out[HTH_MEAN_MSG_BYTES])
+static void request(struct hth_wire *io, struct hth_mean_msg *m)
 {
-    struct hth_writer w;
-    hth_writer_init(&w, out, HTH_MEAN_MSG_BYTES);
-    hth_write_u8(&w, VERSION);
-    hth_write_bytes(&w, &msg->head, sizeof(msg->head));
-    hth_write_u64(&w, msg->first);
-    hth_write_u32(&w, msg->values);
-    HTH_ASSERT(w.err == HTH_OK && w.pos == HTH_MEAN_MSG_BYTES);
+    hth_wire_version(io, VERSION);
+    hth_wire_bytes(io, &m->head, sizeof(m->head));
+    hth_wire_u64(io, &m->first);
+    hth_wire_check(io, m->first % HTH_MEAN_BLOCK == 0);
+    hth_wire_u32(io, &m->values);
+    hth_wire_check(io, hth_reader_left(&io->r) == 0);
+    hth_wire_expect(io, m->values > 0, HTH_E_RANGE);
+    hth_wire_expect(io, m->values <= HTH_MEAN_BYTES_MAX / sizeof(float), HTH_E_TOO_LARGE);
 }
 
-enum hth_err hth_mean_msg_read(const uint8_t *data, size_t len, struct hth_mean_msg *out)
-{
-    struct hth_reader r;
-    hth_reader_init(&r, data, len);
-    uint8_t version = hth_read_u8(&r);
-    hth_read_bytes(&r, &out->head, sizeof(out->head));
-    out->first = hth_read_u64(&r);
-    out->values = hth_read_u32(&r);
-    if (len > 0 && version != VERSION)
-        return HTH_E_VERSION;
-    HTH_TRY(r.err);
-    if (hth_reader_left(&r) > 0 || out->first % HTH_MEAN_BLOCK != 0)
-        return HTH_E_MALFORMED;
-    if (out->values == 0)
-        return HTH_E_RANGE;
-    return out->values <= HTH_MEAN_BYTES_MAX / sizeof(float) ? HTH_OK : HTH_E_TOO_LARGE;
-}
+HTH_WIRE_PAIR(hth_mean_msg, struct hth_mean_msg, request, HTH_MEAN_MSG_BYTES)
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
@@ -228,45 +262,45 @@ static struct kept_mean *find(struct hth_means *means, const struct hth_hash *he
     return NULL;
 }
 
-static void refuse(struct hth_means *means, struct hth_rpc_request *req, enum hth_err err,
-                   const char *text)
+/* HTH_OK: it is answered with values of `mean`. */
+static enum hth_err judge(struct hth_means *means, const struct hth_rpc_request *req,
+                          struct hth_mean_msg *msg, struct hth_blob **mean, const char **text)
 {
-    means->stats.refused++;
-    hth_rpc_refuse(req, err, err == HTH_E_BUSY ? BUSY_US : 0, text);
+    size_t len;
+    const uint8_t *bytes = hth_rpc_payload(req, &len);
+    *text = "not a request for a mean";
+    HTH_TRY(hth_mean_msg_read(bytes, len, msg));
+    struct kept_mean *kept = find(means, &msg->head);
+    *text = "that mean is not kept here";
+    if (kept == NULL)
+        return HTH_E_NOT_FOUND;
+    *mean = kept->mean;
+    uint64_t count = kept->mean->size / sizeof(float);
+    kept->until_us = hth_now_us(means->env) + asked_us(means);
+    *text = "the mean has fewer values";
+    if (msg->first >= count || msg->values > count - msg->first)
+        return HTH_E_RANGE;
+    *text = "read the replies first";
+    return reads_of(means, hth_rpc_peer(req)) < HTH_MEAN_READS_MAX ? HTH_OK : HTH_E_BUSY;
 }
 
 static void on_mean(void *arg, struct hth_rpc_request *req)
 {
     struct hth_means *means = arg;
     struct hth_mean_msg msg;
-    size_t len;
-    const uint8_t *bytes = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_mean_msg_read(bytes, len, &msg);
+    struct hth_blob *mean;
+    const char *text;
+    enum hth_err err = judge(means, req, &msg, &mean, &text);
     if (err != HTH_OK) {
-        refuse(means, req, err, "not a request for a mean");
+        hth_rpc_refuse(req, err, err == HTH_E_BUSY ? BUSY_US : 0, text);
         return;
     }
-    struct kept_mean *kept = find(means, &msg.head);
-    if (kept == NULL) {
-        refuse(means, req, HTH_E_NOT_FOUND, "that mean is not kept here");
-        return;
-    }
-    uint64_t count = kept->mean->size / sizeof(float);
-    kept->until_us = hth_now_us(means->env) + asked_us(means);
-    if (msg.first >= count || msg.values > count - msg.first) {
-        refuse(means, req, HTH_E_RANGE, "the mean has fewer values");
-    } else if (reads_of(means, hth_rpc_peer(req)) >= HTH_MEAN_READS_MAX) {
-        refuse(means, req, HTH_E_BUSY, "read the replies first");
-    } else {
-        struct hth_tensor part = {.dtype = HTH_F32, .ndim = 1, .dim = {msg.values}};
-        const struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
-        part.blob = read_new(means, hth_rpc_peer(req), kept->mean, msg.first * sizeof(float),
-                             msg.values * sizeof(float));
-        means->stats.served++;
-        means->stats.bytes += part.blob->size;
-        hth_rpc_reply(req, &body);
-        hth_blob_unref(part.blob);
-    }
+    struct hth_tensor part = {.dtype = HTH_F32, .ndim = 1, .dim = {msg.values}};
+    const struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
+    part.blob = read_new(means, hth_rpc_peer(req), mean, msg.first * sizeof(float),
+                         msg.values * sizeof(float));
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(part.blob);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -298,7 +332,323 @@ void hth_means_free(struct hth_means *means)
     hth_free(means);
 }
 
-uint64_t hth_means_fetched(const struct hth_means *means)
+/* ---- fetching -------------------------------------------------------------------------------- */
+
+/* TURN    chunks in flight from one holder; a job copies each and hashes its blocks
+ *           it fails -> its jobs end -> TURN of the next holder
+ * SEAL    all chunks are there: a job compares the digest */
+
+struct chunk_ask {
+    struct hth_mean_fetch *fetch;
+    struct hth_rpc_call *call; /* NULL: free */
+    uint32_t chunk;
+    int64_t sent_us;
+};
+
+struct hth_mean_fetch {
+    struct hth_means *means;
+    struct hth_mean_fetch_opts opts;
+    struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
+    bool silent[HTH_ROLL_LINE_MAX]; /* on its first turn: it has a second one */
+    uint32_t at;                    /* the holder whose turn it is */
+    bool second;
+    bool gone;        /* somebody that answered does not keep it */
+    enum hth_err err; /* that ended this turn; HTH_OK: it goes on */
+    struct hth_blob *mean;
+    struct hth_hash *hashes; /* of blocks */
+    uint64_t chunk_values;
+    uint32_t chunks, next, done;
+    struct chunk_ask ask[HTH_MEAN_ASKS];
+    double chunk_us; /* the longest of this turn */
+    struct hth_timer *timer;
+    uint32_t jobs;
+    bool freed;
+};
+
+/* Copies a chunk to its place and hashes its blocks; or compares the digest of all. */
+struct chunk_job {
+    struct hth_job job;
+    struct hth_mean_fetch *fetch;
+    const struct hth_crypto *crypto;
+    struct hth_blob *from; /* NULL: all are there */
+    size_t offset;
+    uint64_t first, values;
+    bool bad;
+};
+
+static void pump(struct hth_mean_fetch *f);
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static void cancel_asks(struct hth_mean_fetch *f)
 {
-    return means->fetched;
+    for (uint32_t i = 0; i < HTH_MEAN_ASKS; i++) {
+        if (f->ask[i].call != NULL)
+            hth_rpc_cancel(f->ask[i].call);
+        f->ask[i].call = NULL;
+    }
+}
+
+/* The present holder's turn ends. */
+static void fail(struct hth_mean_fetch *f, enum hth_err err, const char *why)
+{
+    char id[HTH_PEER_SHORT_LEN], head[2 * 4 + 1];
+    if (f->err != HTH_OK)
+        return;
+    hth_hex(f->opts.head.b, 4, head);
+    HTH_LOG(f->means->env, err == HTH_E_PROTOCOL ? HTH_WARN : HTH_INFO, HTH_SUB_AVG,
+            "mean of link %s: peer %s is left out: %s", head,
+            hth_peer_id_short(&f->holder[f->at].id, id), why);
+    f->err = err;
+    f->silent[f->at] = !f->second && (err == HTH_E_TIMEOUT || err == HTH_E_BUSY);
+    f->gone |= err == HTH_E_NOT_FOUND;
+    cancel_asks(f);
+}
+
+/* Returns whether a holder is left. */
+static bool next_turn(struct hth_mean_fetch *f)
+{
+    for (f->at++;; f->at++) {
+        if (f->at == f->opts.count) {
+            if (f->second || f->gone)
+                return false;
+            f->second = true;
+            f->at = 0;
+        }
+        if (!f->second || f->silent[f->at])
+            break;
+    }
+    f->next = f->done = 0;
+    f->chunk_us = 0;
+    f->err = HTH_OK;
+    return true;
+}
+
+/* All of the mean is there, and its digest is the link's. */
+static void finish(struct hth_mean_fetch *f)
+{
+    double *learnt = &f->means->chunk_us;
+    *learnt = *learnt == 0 || f->second ? f->chunk_us : HTH_MIN(f->chunk_us, SLOWER * *learnt);
+    f->opts.done(f->opts.arg, HTH_OK, f->mean, &f->holder[f->at].id); /* may free it */
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static void job_run(struct hth_job *job)
+{
+    struct chunk_job *c = HTH_CONTAINER(job, struct chunk_job, job);
+    struct hth_mean_fetch *f = c->fetch;
+    float *into = (float *)(void *)f->mean->data + c->first;
+    if (c->from != NULL) {
+        memcpy(into, c->from->data + c->offset, c->values * sizeof(*into));
+        mean_hash_blocks(c->crypto, into, c->values, &f->hashes[c->first / HTH_MEAN_BLOCK]);
+        return;
+    }
+    struct hth_hash digest;
+    c->crypto->hash(f->hashes, mean_blocks(c->values) * sizeof(*f->hashes), &digest);
+    c->bad = memcmp(&digest, &f->opts.digest, sizeof(digest)) != 0;
+}
+
+static void destroy(struct hth_mean_fetch *f)
+{
+    hth_blob_unref(f->mean);
+    hth_free(f->hashes);
+    hth_free(f);
+}
+
+static void job_done(struct hth_job *job, enum hth_err err)
+{
+    struct chunk_job *c = HTH_CONTAINER(job, struct chunk_job, job);
+    struct hth_mean_fetch *f = c->fetch;
+    bool sealed = c->from == NULL && !c->bad && err == HTH_OK;
+    bool bad = c->bad;
+    hth_blob_unref(c->from);
+    hth_free(c);
+    f->jobs--;
+    if (f->freed) {
+        if (f->jobs == 0)
+            destroy(f);
+        return;
+    }
+    if (bad)
+        fail(f, HTH_E_PROTOCOL, "its values are not those that the link's digest is of");
+    else if (err != HTH_OK)
+        fail(f, err, hth_err_text(err));
+    f->done++;
+    if (sealed)
+        finish(f);
+    else
+        pump(f);
+}
+
+static enum hth_err submit(struct hth_mean_fetch *f, struct hth_blob *from, size_t offset,
+                           uint64_t first, uint64_t values)
+{
+    struct chunk_job *c = hth_new(struct chunk_job);
+    double bytes = (double)values * (from != NULL ? sizeof(float) : sizeof(float) / 512.0);
+    c->fetch = f;
+    c->crypto = f->means->env->crypto;
+    c->from = from == NULL ? NULL : hth_blob_ref(from);
+    c->offset = offset;
+    c->first = first;
+    c->values = values;
+    c->job.lane = HTH_LANE_COMPUTE;
+    c->job.run = job_run;
+    c->job.done = job_done;
+    c->job.bytes_moved = 3 * bytes;
+    c->job.flops = 4 * bytes;
+    enum hth_err err = hth_job_submit(f->means->env, &c->job);
+    if (err != HTH_OK) {
+        hth_blob_unref(c->from);
+        hth_free(c);
+        return err;
+    }
+    f->jobs++;
+    return HTH_OK;
+}
+
+/* ---- chunks ---------------------------------------------------------------------------------- */
+
+static uint64_t values_of(const struct hth_mean_fetch *f, uint32_t chunk)
+{
+    return HTH_MIN(f->chunk_values, f->opts.values - chunk * f->chunk_values);
+}
+
+static enum hth_err take_chunk(struct hth_mean_fetch *f, uint32_t chunk,
+                               const struct hth_rpc_result *r)
+{
+    const struct hth_tensor *t = r->tensors;
+    if (r->tensor_count != 1 || t->dtype != HTH_F32 || t->ndim != 1 ||
+        t->dim[0] != values_of(f, chunk))
+        return HTH_E_BAD_SHAPE;
+    return submit(f, t->blob, t->offset, chunk * f->chunk_values, t->dim[0]);
+}
+
+static void on_chunk(void *arg, const struct hth_rpc_result *r)
+{
+    struct chunk_ask *a = arg;
+    struct hth_mean_fetch *f = a->fetch;
+    enum hth_err err = r->err;
+    double took_us = (double)(hth_now_us(f->means->env) - a->sent_us);
+    a->call = NULL;
+    if (err == HTH_OK) {
+        f->means->stats.fetched += values_of(f, a->chunk) * sizeof(float);
+        f->chunk_us = HTH_MAX(f->chunk_us, took_us);
+        err = take_chunk(f, a->chunk, r);
+    }
+    if (err != HTH_OK)
+        fail(f, err, r->remote ? r->text : hth_err_text(err));
+    pump(f);
+}
+
+static int64_t timeout_us(const struct hth_mean_fetch *f)
+{
+    double bytes = (double)f->chunk_values * sizeof(float) * HTH_MEAN_ASKS;
+    if (f->second)
+        return HTH_MIN(FIRST_US + (int64_t)(1e6 * bytes / HOME_RATE), HOME_MAX_US);
+    double us = (double)FIRST_US + 1e6 * bytes / FIRST_RATE;
+    if (f->means->chunk_us > 0)
+        us = TIMEOUT_FACTOR * f->means->chunk_us;
+    else if (f->done >= HTH_MEAN_ASKS)
+        us = TIMEOUT_FACTOR * f->chunk_us;
+    return (int64_t)HTH_MIN(HTH_MAX(us, (double)CHUNK_MIN_US), (double)CHUNK_MAX_US);
+}
+
+static enum hth_err ask_chunk(struct hth_mean_fetch *f, struct chunk_ask *a)
+{
+    const struct hth_roll_peer *holder = &f->holder[f->at];
+    const struct hth_rpc_target target = {.peer = holder->id, .addr = holder->addr};
+    const struct hth_mean_msg msg = {.head = f->opts.head,
+                                     .first = f->next * f->chunk_values,
+                                     .values = (uint32_t)values_of(f, f->next)};
+    uint8_t payload[HTH_MEAN_MSG_BYTES];
+    const struct hth_rpc_call_opts call = {
+        .method = HTH_MEAN_METHOD,
+        .timeout_us = timeout_us(f),
+        .body = {.payload = payload, .payload_len = sizeof(payload)}};
+    hth_mean_msg_write(&msg, payload);
+    a->chunk = f->next++;
+    a->sent_us = hth_now_us(f->means->env);
+    return hth_rpc_call(f->means->rpc, &target, &call, on_chunk, a, &a->call);
+}
+
+/* Asks for chunks; with all of them here, compares the digest. */
+static enum hth_err go_on(struct hth_mean_fetch *f)
+{
+    if (f->done == f->chunks)
+        return submit(f, NULL, 0, 0, f->opts.values);
+    for (uint32_t i = 0; i < HTH_MEAN_ASKS && f->next < f->chunks; i++)
+        if (f->ask[i].call == NULL)
+            HTH_TRY(ask_chunk(f, &f->ask[i]));
+    return HTH_OK;
+}
+
+static void pump(struct hth_mean_fetch *f)
+{
+    for (;;) {
+        if (f->err == HTH_OK) {
+            enum hth_err err = go_on(f);
+            if (err != HTH_OK)
+                fail(f, err, hth_err_text(err));
+        }
+        if (f->err == HTH_OK || f->jobs > 0) /* jobs of this turn write to the mean */
+            return;
+        enum hth_err last = f->gone ? HTH_E_NOT_FOUND : f->err;
+        if (!next_turn(f)) {
+            f->opts.done(f->opts.arg, last, NULL, NULL); /* may free it */
+            return;
+        }
+    }
+}
+
+static void on_timer(void *arg)
+{
+    pump(arg);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+enum hth_err hth_mean_fetch_new(struct hth_means *means, const struct hth_mean_fetch_opts *opts,
+                                struct hth_mean_fetch **out)
+{
+    *out = NULL;
+    if (opts->values == 0 || opts->values > HTH_PARAMS_FLOATS_MAX || opts->count == 0 ||
+        opts->count > HTH_ROLL_LINE_MAX)
+        return HTH_E_CONFIG;
+    struct hth_hash *hashes = hth_try_calloc(mean_blocks(opts->values), sizeof(*hashes));
+    if (hashes == NULL)
+        return HTH_E_NO_MEMORY;
+    struct hth_mean_fetch *f = hth_new(struct hth_mean_fetch);
+    f->hashes = hashes;
+    enum hth_err err =
+        hth_env_blob_new(means->env, opts->values * sizeof(float), NULL, &f->mean);
+    if (err != HTH_OK) {
+        destroy(f);
+        return err;
+    }
+    f->means = means;
+    f->opts = *opts;
+    memcpy(f->holder, opts->holders, opts->count * sizeof(*opts->holders));
+    f->opts.holders = NULL;
+    f->chunk_values = HTH_MEAN_BLOCK;
+    while (f->chunk_values < CHUNK_VALUES_MAX && f->chunk_values * CHUNKS_AIM < opts->values)
+        f->chunk_values *= 2;
+    f->chunks = (uint32_t)((opts->values + f->chunk_values - 1) / f->chunk_values);
+    for (uint32_t i = 0; i < HTH_MEAN_ASKS; i++)
+        f->ask[i].fetch = f;
+    f->timer = hth_timer_new(means->env, on_timer, f);
+    hth_timer_set(means->env, f->timer, 0);
+    *out = f;
+    return HTH_OK;
+}
+
+void hth_mean_fetch_free(struct hth_mean_fetch *f)
+{
+    if (f == NULL)
+        return;
+    cancel_asks(f);
+    hth_timer_free(f->means->env, f->timer);
+    f->freed = true;
+    if (f->jobs == 0)
+        destroy(f);
 }

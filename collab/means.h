@@ -68,7 +68,8 @@ struct hth_mean_msg {
 };
 #define HTH_MEAN_MSG_BYTES (1 + 32 + 8 + 4)
 
-void hth_mean_msg_write(const struct hth_mean_msg *msg, uint8_t out[HTH_MEAN_MSG_BYTES]);
+/* HTH_MEAN_MSG_BYTES. */
+size_t hth_mean_msg_write(const struct hth_mean_msg *msg, uint8_t *out);
 /* Errors: E_TRUNCATED, E_VERSION, E_MALFORMED (bytes left over, `first`), E_RANGE (no values),
  * E_TOO_LARGE (too many). */
 enum hth_err hth_mean_msg_read(const uint8_t *data, size_t len, struct hth_mean_msg *out) HTH_MUST;
@@ -94,7 +95,7 @@ void hth_means_keep_from(struct hth_means *means, uint64_t step);
 struct hth_means_stats {
     uint32_t kept;
     uint64_t first; /* the oldest kept step */
-    uint64_t served, refused, bytes;
+    uint64_t fetched; /* bytes, those in vain included */
     uint32_t reads; /* replies that were not read yet */
     uint32_t stale; /* of them, of means that are gone */
 };
@@ -110,7 +111,6 @@ struct hth_mean_fetch_opts {
     uint64_t values;                     /* of this run's means */
     const struct hth_roll_peer *holders; /* in the order in which they are asked; copied */
     uint32_t count;                      /* at most HTH_ROLL_LINE_MAX */
-    struct hth_budget *budget;           /* of the blob; NULL: none */
     /* The mean, to be referenced, and who gave it. Or NULL once all were asked: E_NOT_FOUND where
      * one said so, else the last one's error. May free the fetch. */
     void (*done)(void *arg, enum hth_err err, struct hth_blob *mean,
@@ -118,12 +118,10 @@ struct hth_mean_fetch_opts {
     void *arg;
 };
 
-/* Errors: E_CONFIG (values, holders), E_BUDGET and E_NO_MEMORY (the blob). */
+/* Errors: E_CONFIG (values, holders), E_NO_MEMORY. Its owner draws on a budget for it. */
 enum hth_err hth_mean_fetch_new(struct hth_means *means, const struct hth_mean_fetch_opts *opts,
                                 struct hth_mean_fetch **out) HTH_MUST;
 /* Without a callback. NULL is fine. */
 void hth_mean_fetch_free(struct hth_mean_fetch *fetch);
-/* Bytes that this member fetched so far, those in vain included. */
-uint64_t hth_means_fetched(const struct hth_means *means);
 
 #endif

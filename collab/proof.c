@@ -7,23 +7,12 @@
 
 static const uint8_t magic[8] = "HTHLINK";
 
-void hth_sig_write(const struct hth_sig *sig, struct hth_writer *w)
+void hth_wire_sig(struct hth_wire *io, struct hth_sig *sig)
 {
-    hth_write_bytes(w, &sig->key, sizeof(sig->key));
-    hth_write_u64(w, sig->life);
-    hth_write_u8(w, sig->made);
-    hth_write_bytes(w, sig->sig, sizeof(sig->sig));
-}
-
-enum hth_err hth_sig_read(struct hth_reader *r, struct hth_sig *out)
-{
-    hth_read_bytes(r, &out->key, sizeof(out->key));
-    out->life = hth_read_u64(r);
-    uint8_t made = hth_read_u8(r);
-    out->made = made == 1;
-    hth_read_bytes(r, out->sig, sizeof(out->sig));
-    HTH_TRY(r->err);
-    return made <= 1 ? HTH_OK : HTH_E_MALFORMED;
+    hth_wire_bytes(io, &sig->key, sizeof(sig->key));
+    hth_wire_u64(io, &sig->life);
+    hth_wire_flag(io, &sig->made);
+    hth_wire_bytes(io, sig->sig, sizeof(sig->sig));
 }
 
 /* ---- one signature ------------------------------------------------------------------------ */

@@ -47,6 +47,7 @@
 #define HTH_COLLAB_PROOF_H
 
 #include "collab/chain.h"
+#include "collab/wire.h"
 
 #define HTH_SIGNED_BYTES (8 + 32 + 32 + 8 + 8 + 1 + 4 + 4)
 /* On the wire: key 32, life u64, made u8, signature 64. */
@@ -68,9 +69,7 @@ struct hth_link_sig {
     uint32_t twin; /* another link that the signer made in the same ballot, or HTH_LINK_NONE */
 };
 
-void hth_sig_write(const struct hth_sig *sig, struct hth_writer *w);
-/* Errors: E_TRUNCATED, E_MALFORMED (made). */
-enum hth_err hth_sig_read(struct hth_reader *r, struct hth_sig *out) HTH_MUST;
+void hth_wire_sig(struct hth_wire *io, struct hth_sig *sig);
 
 /* The bytes that a member signs. */
 void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,

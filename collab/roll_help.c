@@ -91,20 +91,12 @@ void roll_lose_helper(struct hth_roll_call *roll, const struct hth_peer_id *peer
     }
 }
 
-static bool is_listed(const struct hth_ready_reply *go, const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < go->count; i++)
-        if (hth_peer_id_eq(&go->peer[i].id, id))
-            return true;
-    return false;
-}
-
 void roll_list_helpers(const struct hth_roll_call *roll, struct hth_ready_reply *go)
 {
     if (go->count == 1 || hth_now_us(roll->env) < roll->helpless_until_us)
         return; /* a member alone has nothing to reduce */
     for (uint32_t i = 0; i < roll->helpers; i++)
-        if (!is_listed(go, &roll->helper[i].peer.id))
+        if (!hth_roll_is_among(go->peer, go->count, &roll->helper[i].peer.id))
             go->helper[go->helpers++] = roll->helper[i].peer;
 }
 

@@ -230,9 +230,9 @@ void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_
 /* The signatures that prove the links of an answer: the one before them, then the oldest, ... Any
  * may be HTH_LINK_NONE. */
 void roll_write_sigs(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                     struct hth_writer *w);
+                     struct hth_wire *io);
 void roll_read_sigs(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                    struct hth_reader *r);
+                    struct hth_wire *io);
 /* Of one answer. */
 #define ROLL_SIGS_MAX   160
 #define ROLL_SIGS_BYTES (2 + ROLL_SIGS_MAX * (1 + HTH_SIG_BYTES))

@@ -43,15 +43,6 @@ static void begin_links(struct hth_roll_call *roll)
         fetch_links(roll);
 }
 
-static bool is_named(const struct hth_roll_peer *peers, uint32_t count,
-                     const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (hth_peer_id_eq(&peers[i].id, id))
-            return true;
-    return false;
-}
-
 /* Those that were named, and members that were in the link's round: one of them may die. */
 static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
                              const struct hth_roll_peer *named, uint32_t count,
@@ -64,7 +55,8 @@ static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
         uint16_t member = at->roll[i].member;
         const struct mate *mate = &roll->mate[member];
         if (member != roll_me(roll) && at->roll[i].marks & HTH_ROLL_IN && !mate->lost &&
-            mate->addr.family != 0 && !is_named(out, count, hth_chain_id(roll->chain, member)))
+            mate->addr.family != 0 &&
+            !hth_roll_is_among(out, count, hth_chain_id(roll->chain, member)))
             out[count++] = roll_peer(roll, member);
     }
     return count;
@@ -139,13 +131,6 @@ void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
     }
 }
 
-/* Whether a head is not said: that of the one who is asked. */
-static bool is_zero(const struct hth_hash *head)
-{
-    static const struct hth_hash zero;
-    return memcmp(head, &zero, sizeof(zero)) == 0;
-}
-
 /* A member that answers lives, in the life that it says; others of that peer are gone. A refusal
  * says nothing: it may be a newcomer's. */
 static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result *result,
@@ -203,25 +188,22 @@ static enum hth_err bound_guests(struct hth_roll_call *roll, uint32_t before)
 }
 
 /* Where the members of the last roll are reached, as far as the other knows. */
-static void read_addrs(struct hth_roll_call *roll, struct hth_reader *r)
+static void read_addrs(struct hth_roll_call *roll, struct hth_wire *io)
 {
-    uint16_t count = hth_read_u16(r);
-    for (uint32_t i = 0; i < count && i < HTH_ROLL_MEMBERS_MAX && r->err == HTH_OK; i++) {
-        struct hth_roll_peer peer = {.life = 0};
-        hth_read_bytes(r, &peer.id, sizeof(peer.id));
-        if (hth_roll_addr_read(r, &peer.addr) != HTH_OK)
-            return;
-        roll_meet_at(roll, &peer);
-    }
+    struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX];
+    uint32_t count = 0;
+    hth_wire_places(io, peer, &count, HTH_ROLL_MEMBERS_MAX);
+    for (uint32_t i = 0; i < count && io->err == HTH_OK; i++)
+        roll_meet_at(roll, &peer[i]);
 }
 
 /* An answer's links. Bad ones are the sender's loss. */
-static enum hth_err take_links(struct hth_roll_call *roll, struct hth_reader *r, uint32_t *got)
+static enum hth_err take_links(struct hth_roll_call *roll, struct hth_wire *io, uint32_t *got)
 {
     uint32_t before = hth_chain_count(roll->chain), last = roll->read;
     const char *what = "bad links";
     uint32_t links[1 + HTH_ROLL_LINKS_MAX];
-    enum hth_err err = read_links(roll, r, links + 1, got);
+    enum hth_err err = read_links(roll, &io->r, links + 1, got);
     if (err == HTH_OK) {
         if (*got == 0)
             links[0] = hth_chain_find(roll->chain, &roll->wanted);
@@ -229,8 +211,8 @@ static enum hth_err take_links(struct hth_roll_call *roll, struct hth_reader *r,
             links[0] = hth_chain_has(roll->chain, links[1])
                            ? hth_chain_at(roll->chain, links[1])->prev
                            : HTH_LINK_NONE;
-        read_addrs(roll, r);
-        roll_read_sigs(roll, links, *got + 1, r);
+        read_addrs(roll, io);
+        roll_read_sigs(roll, links, *got + 1, io);
     }
     enum hth_err room = bound_guests(roll, before);
     if (err == HTH_OK && room != HTH_OK) {
@@ -272,20 +254,19 @@ static bool has_none(const struct hth_roll_call *roll, const struct hth_rpc_resu
 static void on_links_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct hth_roll_call *roll = arg;
-    struct hth_reader r;
+    struct hth_wire io = hth_wire_of(result->payload, result->payload_len);
     uint32_t link = HTH_LINK_NONE, got = 0;
     bool good = true;
     roll->links = NULL;
-    hth_reader_init(&r, result->payload, result->payload_len);
-    uint64_t life = hth_read_u64(&r);
+    uint64_t life = hth_read_u64(&io.r);
     if (result->err == HTH_OK) {
         leave_behind(roll);
-        good = take_links(roll, &r, &got) == HTH_OK;
+        good = take_links(roll, &io, &got) == HTH_OK;
     }
     if (got > 0)
         link = roll->read;
     note_answer(roll, result, life);
-    bool any = is_zero(&roll->wanted);
+    bool any = hth_head_is_none(&roll->wanted);
     if ((!good || (any && has_none(roll, result, got))) && roll->ops.no_head != NULL)
         roll->ops.no_head(roll->arg, &roll->from.id);
     if (!any)
@@ -386,19 +367,15 @@ static size_t write_links(const struct hth_roll_call *roll, const struct gap *ga
     return end;
 }
 
-static size_t write_addrs(const struct hth_roll_call *roll, struct hth_writer *w)
+static void write_addrs(const struct hth_roll_call *roll, struct hth_wire *io)
 {
-    uint32_t tip = roll->choice->tip;
+    struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX];
+    uint32_t tip = roll->choice->tip, count = 0;
     const struct hth_chain_link *link =
         tip == HTH_LINK_NONE ? NULL : hth_chain_at(roll->chain, tip);
-    uint32_t count = link == NULL ? 0 : HTH_MIN(link->count, HTH_ROLL_MEMBERS_MAX);
-    hth_write_u16(w, (uint16_t)count);
-    for (uint32_t i = 0; i < count; i++) {
-        struct hth_roll_peer peer = roll_peer(roll, link->roll[i].member);
-        hth_write_bytes(w, &peer.id, sizeof(peer.id));
-        hth_roll_addr_write(&peer.addr, w);
-    }
-    return w->pos;
+    for (; link != NULL && count < HTH_MIN(link->count, HTH_ROLL_MEMBERS_MAX); count++)
+        peer[count] = roll_peer(roll, link->roll[count].member);
+    hth_wire_places(io, peer, &count, HTH_ROLL_MEMBERS_MAX);
 }
 
 /* A peer that asks says which head it holds, behind the last one whose links it read: if it is not
@@ -432,7 +409,7 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     const uint8_t *bytes = hth_rpc_payload(req, &len);
     enum hth_err err = hth_links_read(bytes, len, &msg);
     uint32_t link = err != HTH_OK        ? HTH_LINK_NONE
-                    : is_zero(&msg.head) ? roll->choice->tip
+                    : hth_head_is_none(&msg.head) ? roll->choice->tip
                                          : hth_chain_find(roll->chain, &msg.head);
     if (err == HTH_OK)
         hear_held(roll, hth_rpc_peer(req), &msg);
@@ -445,17 +422,14 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     uint32_t links[1 + HTH_ROLL_LINKS_MAX], count;
     size_t room = HTH_FRAME_META_BYTES_MAX / 2;
     uint8_t *out = hth_calloc(1, room + ROLL_SIGS_BYTES);
-    struct hth_writer w;
-    struct hth_rpc_body body = {.payload = out};
-    hth_writer_init(&w, out, room - ADDRS_BYTES);
-    hth_write_u64(&w, roll->opts.life);
-    body.payload_len = write_links(roll, &gap, &w, links + 1, &count);
-    hth_writer_init(&w, out + body.payload_len, ADDRS_BYTES);
-    body.payload_len += write_addrs(roll, &w);
-    hth_writer_init(&w, out + body.payload_len, ROLL_SIGS_BYTES);
+    struct hth_wire io = hth_wire_into(out, room - ADDRS_BYTES);
+    hth_write_u64(&io.w, roll->opts.life);
+    size_t end = write_links(roll, &gap, &io.w, links + 1, &count);
+    io = hth_wire_into(out + end, ADDRS_BYTES + ROLL_SIGS_BYTES);
+    write_addrs(roll, &io);
     links[0] = count > 0 ? hth_chain_at(roll->chain, links[1])->prev : link;
-    roll_write_sigs(roll, links, count + 1, &w);
-    body.payload_len += w.pos;
+    roll_write_sigs(roll, links, count + 1, &io);
+    const struct hth_rpc_body body = {.payload = out, .payload_len = end + io.w.pos};
     hth_rpc_reply(req, &body);
     hth_free(out);
 }

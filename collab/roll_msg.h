@@ -35,7 +35,7 @@
 
 #include "collab/proof.h"
 #include "collab/quota.h"
-#include "core/bytes.h"
+#include "collab/wire.h"
 #include "core/ident.h"
 
 /* The protocol of this program. READY names the range that its sender speaks, its own and the one
@@ -129,9 +129,13 @@ struct hth_links_msg {
     struct hth_hash held[HTH_ROLL_HELD_MAX];
 };
 
-/* An address without a port, or half an address, is E_MALFORMED. */
-void hth_roll_addr_write(const struct hth_addr *addr, struct hth_writer *w);
-enum hth_err hth_roll_addr_read(struct hth_reader *r, struct hth_addr *out) HTH_MUST;
+bool hth_roll_is_among(const struct hth_roll_peer *peers, uint32_t count,
+                       const struct hth_peer_id *id);
+/* Parts of messages. An address without a port, or half an address, is E_MALFORMED. Places are a
+ * u16 count, and of each peer: id 32, address. */
+void hth_wire_addr(struct hth_wire *io, struct hth_addr *addr);
+void hth_wire_places(struct hth_wire *io, struct hth_roll_peer *peer, uint32_t *count,
+                     uint32_t max);
 
 /* The writers' buffers have HTH_ROLL_BYTES_MAX bytes. Each returns the number of bytes. */
 size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out);

@@ -62,26 +62,38 @@ enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t 
     return keep(roll, head, &msg->sig, true);
 }
 
-void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go)
+/* Those that prove a link with those of `set`, each behind `before`; returns how many. */
+static uint32_t write_picked(const struct hth_roll_call *roll, uint32_t link, uint64_t *set,
+                             uint32_t max, const uint8_t *before, struct hth_wire *io)
 {
     const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
+    uint32_t got = link == HTH_LINK_NONE ? 0 : hth_proof_pick(roll->chain, link, set, sig, max);
+    for (uint32_t i = 0; i < got; i++) {
+        struct hth_sig copy = *sig[i];
+        if (before != NULL)
+            hth_write_u8(&io->w, *before);
+        hth_wire_sig(io, &copy);
+    }
+    return got;
+}
+
+void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go)
+{
     uint64_t *set = hth_calloc(hth_proof_words(roll->chain), sizeof(*set));
-    struct hth_writer w;
-    go->sigs = hth_proof_pick(roll->chain, roll->go.head, set, sig, HTH_ARRAY_LEN(sig));
-    hth_free(roll->sent_sigs);
-    roll->sent_sigs = hth_calloc(go->sigs + 1, HTH_SIG_BYTES);
-    hth_writer_init(&w, roll->sent_sigs, go->sigs * HTH_SIG_BYTES);
-    for (uint32_t i = 0; i < go->sigs; i++)
-        hth_sig_write(sig[i], &w);
+    if (roll->sent_sigs == NULL)
+        roll->sent_sigs = hth_calloc(HTH_ROLL_MEMBERS_MAX, HTH_SIG_BYTES);
+    struct hth_wire io = hth_wire_into(roll->sent_sigs, HTH_ROLL_MEMBERS_MAX * HTH_SIG_BYTES);
+    go->sigs = write_picked(roll, roll->go.head, set, HTH_ROLL_MEMBERS_MAX, NULL, &io);
     go->sig = roll->sent_sigs;
     hth_free(set);
 }
 
 /* A bad one is dropped when it is needed. The link may have made room for later ones. */
-static void keep_unchecked(struct hth_roll_call *roll, uint32_t link, struct hth_reader *r)
+static void keep_unchecked(struct hth_roll_call *roll, uint32_t link, struct hth_wire *io)
 {
     struct hth_sig sig;
-    enum hth_err err = hth_sig_read(r, &sig);
+    hth_wire_sig(io, &sig);
+    enum hth_err err = io->err;
     if (err == HTH_OK && hth_chain_has(roll->chain, link))
         err = keep(roll, link, &sig, false);
     (void)err;
@@ -89,43 +101,34 @@ static void keep_unchecked(struct hth_roll_call *roll, uint32_t link, struct hth
 
 void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_ready_reply *go)
 {
-    struct hth_reader r;
-    hth_reader_init(&r, go->sig, go->sigs * HTH_SIG_BYTES);
+    struct hth_wire io = hth_wire_of(go->sig, go->sigs * HTH_SIG_BYTES);
     for (uint32_t i = 0; i < go->sigs; i++)
-        keep_unchecked(roll, head, &r);
+        keep_unchecked(roll, head, &io);
 }
 
 /* ---- LINKS -------------------------------------------------------------------------------- */
 
 void roll_write_sigs(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                     struct hth_writer *w)
+                     struct hth_wire *io)
 {
-    const struct hth_sig *sig[ROLL_SIGS_MAX];
     uint64_t *set = hth_calloc(hth_proof_words(roll->chain), sizeof(*set));
-    struct hth_writer at = *w;
+    struct hth_writer at = io->w;
     uint32_t written = 0;
-    hth_write_u16(w, 0);
-    for (uint32_t k = count; k-- > 0;) {
-        uint32_t got = links[k] == HTH_LINK_NONE ? 0
-                                                 : hth_proof_pick(roll->chain, links[k], set, sig,
-                                                                  ROLL_SIGS_MAX - written);
-        for (uint32_t i = 0; i < got; i++) {
-            hth_write_u8(w, (uint8_t)k);
-            hth_sig_write(sig[i], w);
-        }
-        written += got;
-    }
+    hth_write_u16(&io->w, 0);
+    for (uint8_t k = (uint8_t)count; k-- > 0;)
+        written += write_picked(roll, links[k], set, ROLL_SIGS_MAX - written, &k, io);
     hth_write_u16(&at, (uint16_t)written);
     hth_free(set);
 }
 
+/* An answer may end before: links without signatures prove nothing. */
 void roll_read_sigs(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                    struct hth_reader *r)
+                    struct hth_wire *io)
 {
-    uint16_t sigs = hth_read_u16(r);
-    for (uint32_t i = 0; i < sigs && i < ROLL_SIGS_MAX && r->err == HTH_OK; i++) {
-        uint8_t which = hth_read_u8(r);
-        keep_unchecked(roll, which < count ? links[which] : HTH_LINK_NONE, r);
+    uint32_t sigs = 0;
+    hth_wire_count16(io, &sigs, UINT16_MAX);
+    for (uint32_t i = 0; i < sigs && i < ROLL_SIGS_MAX && io->err == HTH_OK; i++) {
+        uint8_t which = hth_read_u8(&io->r);
+        keep_unchecked(roll, which < count ? links[which] : HTH_LINK_NONE, io);
     }
-    r->err = HTH_OK; /* an answer may end before: links without signatures prove nothing */
 }

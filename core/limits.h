@@ -40,7 +40,7 @@
 /* rpc endpoint */
 #define HTH_RPC_VERSION_MIN        1
 #define HTH_RPC_VERSION_MAX        1
-#define HTH_RPC_HELLO_BYTES_MAX    4000  /* a HELLO's meta: ours is below 700 */
+#define HTH_RPC_HELLO_BYTES_MAX    4000  /* a HELLO's meta: ours is below 900 */
 #define HTH_RPC_TEXT_MAX           200   /* a refusal's or goodbye's text */
 #define HTH_RPC_CONNS_PER_PEER_MAX 4     /* connections of one identity */
 #define HTH_RPC_PEERS_MAX          65536 /* peers remembered */
@@ -58,7 +58,10 @@
 #define HTH_CERT_NAME_MAX    32   /* bytes of a member's name */
 #define HTH_INVITE_ADDRS_MAX 4    /* addresses to join through */
 #define HTH_GATE_KNOWN       1024 /* verdicts remembered */
-#define HTH_REVOKED_MAX      400  /* serials: the list fits in a record */
+#define HTH_REVOKED_MAX      400  /* entries of a list: it fits in a record */
+#define HTH_REVOKED_LISTS    16   /* of a run: its owner's and its deputies' */
+#define HTH_LIST_COPIES_MIN  8    /* records of one list, by so many members */
+#define HTH_LIST_COPIES_MAX  32
 
 /* grid of experts */
 #define HTH_GRID_DIMS_MAX 3
@@ -107,9 +110,6 @@
 #define HTH_AVG_LOOKERS_MAX    1024            /* of one line: declarations, followers */
 #define HTH_AVG_HELPERS_MAX    256             /* of them, helpers */
 #define HTH_AVG_TELL_MAX       48              /* peers that are sent news directly */
-#define HTH_AVG_HEARD_MAX      256             /* such news remembered, ... */
-#define HTH_AVG_HEARD_EACH_MAX 4               /* ... of one peer */
-#define HTH_AVG_BEGUN_MAX      64              /* groups remembered for members that missed it */
 #define HTH_AVG_WINDOW_MAX_US  (300 * 1000000) /* of matchmaking for one group */
 
 /* averaging: the reduction in a group */

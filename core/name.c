@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/name.h"
 
+#include "core/bytes.h"
+
+#include <stdio.h>
 #include <string.h>
+
+#define MARK      '~'
+#define ID_DIGITS (2 * HTH_NETWORK_ID_BYTES)
 
 /* Length of the valid UTF-8 sequence at p, or 0 (overlong forms, surrogates, beyond U+10FFFF). */
 static size_t utf8_len(const uint8_t *p, size_t left)
@@ -59,4 +65,41 @@ enum hth_err hth_name_check(const char *name, size_t len)
         i += n;
     }
     return HTH_OK;
+}
+
+const char *hth_network_of(const char *run, const struct hth_hash *id,
+                           char out[HTH_NAME_LEN_MAX + 1])
+{
+    char digits[ID_DIGITS + 1];
+    size_t len = strnlen(run, HTH_NAME_LEN_MAX - ID_DIGITS - 1);
+    while (len > 0 && ((uint8_t)run[len] & 0xC0) == 0x80) /* within a character */
+        len--;
+    hth_hex(id->b, HTH_NETWORK_ID_BYTES, digits);
+    snprintf(out, HTH_NAME_LEN_MAX + 1, "%.*s%c%s", (int)len, run, MARK, digits);
+    return out;
+}
+
+/* The mark before the id; NULL: the network is a name alone. */
+static const char *mark_of(const char *network)
+{
+    const char *mark = strrchr(network, MARK);
+    bool is_id = mark != NULL && strspn(mark + 1, "0123456789abcdef") == ID_DIGITS &&
+                 mark[1 + ID_DIGITS] == '\0';
+    return is_id ? mark : NULL;
+}
+
+bool hth_network_is_private(const char *network)
+{
+    return mark_of(network) == network;
+}
+
+const char *hth_network_name(const char *network, char out[HTH_NAME_LEN_MAX + 1])
+{
+    const char *mark = mark_of(network);
+    if (mark == network)
+        network = "private";
+    else if (mark != NULL)
+        return memcpy(memset(out, 0, HTH_NAME_LEN_MAX + 1), network, (size_t)(mark - network));
+    snprintf(out, HTH_NAME_LEN_MAX + 1, "%s", network);
+    return out;
 }

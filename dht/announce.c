@@ -5,6 +5,7 @@
 
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/name.h"
 #include "dht/board.h"
 #include "dht/listing.h"
 
@@ -103,7 +104,8 @@ static enum hth_err fill_beacon(void *arg, struct hth_writer *w)
                                 .protocol_max = HTH_PROTOCOL_MAX,
                                 .role = ann->opts.role,
                                 .info = ann->opts.info};
-    memcpy(beacon.network, ann->network, sizeof(beacon.network));
+    if (!hth_network_is_private(ann->network))
+        memcpy(beacon.network, ann->network, sizeof(beacon.network));
     beacon.layers = hth_new_array(struct hth_beacon_layer, ann->layer_count + 1);
     for (size_t i = 0; i < ann->layer_count; i++) {
         struct hth_beacon_layer *l = &beacon.layers[beacon.layer_count];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/name.h"
 #include "dht/board.h"
 #include "dht/census_int.h"
 #include "dht/peers.h"
@@ -25,7 +26,8 @@ struct hth_census {
     struct hth_env *env;
     struct hth_board *board;
     struct hth_record_cache *cache;
-    struct census_entry **nodes; /* in order of arrival */
+    char network[HTH_NAME_LEN_MAX + 1]; /* "": of all */
+    struct census_entry **nodes;        /* in order of arrival */
     uint32_t count, capacity;
     struct hth_census_stats stats;
     struct hth_timer *tell_timer; /* NULL: nobody is told */
@@ -62,6 +64,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     struct hth_beacon beacon;
     struct census_entry *node = *user;
     HTH_TRY(hth_beacon_read(rec->payload, rec->payload_len, &beacon));
+    if (beacon.network[0] == '\0' && hth_network_is_private(census->network))
+        memcpy(beacon.network, census->network, sizeof(beacon.network));
     /* The board compared the record's tag only; a name that does not match the tag must not be
      * shown. */
     if (hth_network_tag(census->env->crypto, beacon.network) != rec->network) {
@@ -126,6 +130,19 @@ void hth_census_count_expired(struct hth_census_stats *s, const struct hth_crypt
     hth_beacon_clear(&beacon);
 }
 
+/* A network of the same name differs in its run file or its owner: people are told which. */
+static void note_namesake(struct hth_census *census, const struct hth_record *rec)
+{
+    struct hth_beacon beacon;
+    char run[HTH_NAME_LEN_MAX + 1], ours[HTH_NAME_LEN_MAX + 1];
+    if (census->stats.namesake[0] != '\0' ||
+        hth_beacon_read(rec->payload, rec->payload_len, &beacon) != HTH_OK)
+        return;
+    if (strcmp(hth_network_name(beacon.network, run), hth_network_name(census->network, ours)) == 0)
+        memcpy(census->stats.namesake, beacon.network, sizeof(beacon.network));
+    hth_beacon_clear(&beacon);
+}
+
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
 {
     struct hth_census *census = arg;
@@ -137,6 +154,7 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
     switch (err) {
     case HTH_E_WRONG_RUN:
         s->wrong_network++;
+        note_namesake(census, rec);
         break;
     case HTH_E_CLOCK_SKEW:
         s->clock_ahead++;
@@ -168,6 +186,8 @@ enum hth_err hth_census_new(struct hth_env *env, struct hth_dht *dht, const char
     struct hth_census *census = hth_new(struct hth_census);
     census->env = env;
     census->cache = hth_record_cache_new();
+    if (network != NULL)
+        memcpy(census->network, network, strlen(network) + 1);
     opts.cache = census->cache;
     opts.any_network = network == NULL;
     /* All networks share the beacons' topic, so without a network its name is not used. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/name.h"
 #include "dht/directory_int.h"
 
 #define OTHERS_MAX 256
@@ -69,12 +70,13 @@ static void on_timer(void *arg)
 {
     struct hth_dir_others *o = arg;
     uint32_t count = count_live(o);
+    char run[HTH_NAME_LEN_MAX + 1];
     o->armed = false;
     if (count <= o->said)
         return;
     HTH_LOG(o->dir->env, HTH_WARN, HTH_SUB_DHT,
             "%u host%s run '%s' with another run file: %s; %s left out", count,
-            count == 1 ? " serves" : "s serve", o->dir->network, o->differ,
+            count == 1 ? " serves" : "s serve", hth_network_name(o->dir->network, run), o->differ,
             count == 1 ? "it is" : "they are");
     o->said = count;
 }

@@ -2,6 +2,7 @@
 /* directory_why.c: says in words why a directory has no live expert of some layer. */
 #include <stdio.h>
 
+#include "core/name.h"
 #include "dht/directory_int.h"
 
 #define ADDRS_SHOWN 4
@@ -34,7 +35,8 @@ static const char *empty_layer(struct hth_directory *dir)
 
 const char *hth_directory_why(struct hth_directory *dir, char out[HTH_DIR_WHY_MAX])
 {
-    const char *network = dir->network;
+    char network[HTH_NAME_LEN_MAX + 1];
+    hth_network_name(dir->network, network);
     struct hth_directory_stats s;
     char differ[HTH_DIR_DIFFER_MAX], addrs[ADDRS_SHOWN * (HTH_ADDR_TEXT_MAX + 2) + 32];
     uint32_t others = hth_directory_others(dir, differ);

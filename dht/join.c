@@ -285,6 +285,12 @@ static void finish_strangers(struct hth_join *j, const struct hth_census_stats *
         finish(j, HTH_E_JOIN_CLOCK, s, advice);
     } else if (s->version > 0) {
         finish(j, HTH_E_JOIN_VERSION, s, "update this program");
+    } else if (s->namesake[0] != '\0') {
+        snprintf(advice, sizeof(advice),
+                 "nodes answer, but in network \"%s\": their run file is not ours, \"%s\"; compare "
+                 "the files, and the invite",
+                 s->namesake, j->network);
+        finish(j, HTH_E_JOIN_WRONG_NETWORK, s, advice);
     } else if (s->wrong_network > 0) {
         snprintf(advice, sizeof(advice),
                  "nodes answer, but none is in network \"%s\"; check its name", j->network);

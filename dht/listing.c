@@ -483,7 +483,10 @@ static enum hth_err read_beacon(struct hth_reader *r, struct hth_beacon *b)
     b->protocol_max = hth_read_u16(r);
     b->role = (enum hth_role)hth_read_u8(r);
     read_host(r, &b->info);
-    read_name(r, b->network);
+    if (hth_reader_left(r) > 0 && r->data[r->pos] == 0)
+        (void)hth_read_u8(r); /* a private one */
+    else
+        read_name(r, b->network);
     uint32_t layers = read_varint(r);
     HTH_TRY(r->err);
     if (b->protocol_min > b->protocol_max)

@@ -15,7 +15,7 @@
  *                runs   (1): number v, then per run: gap v since the last run's end, length - 1 v
  *                bitmap (2): first v, bits v, ceil(bits / 8) bytes, lowest bit first
  *   beacon  format 1 (= 2), flags 1 (= 0), oldest and newest protocol 2 + 2, role 1, host
- *           network name s
+ *           network s (core/name.h; empty: a private one)
  *           number of layers v, then per layer: name s, axes 1, sizes v, kind s, d v, block rows v,
  *           experts v
  *
@@ -84,7 +84,7 @@ void hth_listing_clear(struct hth_listing *listing);
 enum hth_err hth_beacon_write(struct hth_writer *w, const struct hth_beacon *beacon,
                               size_t bytes_max) HTH_MUST;
 /* Errors: as of hth_listing_read, and E_MALFORMED for bytes that cannot name a network. The caller
- * checks that the name matches the record's tag. */
+ * checks that the network matches the record's tag. */
 enum hth_err hth_beacon_read(const uint8_t *data, size_t len, struct hth_beacon *out) HTH_MUST;
 void hth_beacon_clear(struct hth_beacon *beacon);
 

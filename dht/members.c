@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* members.c: a board and a publisher of passes, and likewise of the list of revoked invites. */
+/* members.c: a board and a publisher of passes, and likewise of the lists of revoked invites. */
 #include "dht/members.h"
 
 #include "core/map.h"
@@ -8,10 +8,12 @@
 #include <string.h>
 
 #define LIFE_US         (120 * HTH_US_PER_S)
+#define COPIES_US       (30 * HTH_US_PER_S)  /* from a look at the copies to the next */
 #define REVOKED_LIFE_US (600 * HTH_US_PER_S) /* the longest: it must not be forgotten */
 
 struct member {
     struct hth_pubkey key;
+    struct hth_peer_id id;
     struct hth_grant grant;
 };
 
@@ -23,13 +25,15 @@ struct hth_members {
     struct hth_map *by_key;
     struct hth_board *board;
     struct hth_publisher *publisher;
-    /* the list that holds */
-    struct hth_revoked revoked;
-    uint8_t list[HTH_REVOKED_BYTES_MAX];
-    size_t list_len;
+    struct hth_timer *timer;
     struct hth_topic list_topic;
     struct hth_board *list_board;
-    struct hth_publisher *list_publisher;
+    struct list_part {
+        struct hth_members *of;
+        size_t place;                    /* in the set */
+        uint32_t copies;                 /* records of it, or of an older one */
+        struct hth_publisher *publisher; /* NULL: others publish it */
+    } list[HTH_REVOKED_LISTS];
 };
 
 /* Called for each renewal, too, so that a pass that ends is not believed for longer than a life. */
@@ -45,6 +49,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     if (who == NULL) {
         who = hth_new(struct member);
         who->key = rec->owner;
+        who->id = rec->owner_id;
         hth_map_put(m->by_key, who->key.b, sizeof(who->key.b), who);
     }
     who->grant = grant;
@@ -104,52 +109,73 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 
 static enum hth_err fill_list(void *arg, struct hth_writer *w)
 {
-    const struct hth_members *m = arg;
-    hth_write_bytes(w, m->list, m->list_len);
+    const struct list_part *part = arg;
+    size_t len;
+    const uint8_t *list = hth_revoked_set_at(part->of->opts.revoked, part->place, &len);
+    hth_write_bytes(w, list, len);
     return w->err;
 }
 
-static enum hth_err publish_list(struct hth_members *m)
+void hth_members_revoked(struct hth_members *m)
 {
-    const struct hth_publisher_opts opts = {.life_us = REVOKED_LIFE_US};
-    if (m->list_publisher != NULL)
-        hth_publisher_update(m->list_publisher, 0);
-    else if (m->opts.publishes)
-        return hth_publisher_new(m->env, m->dht, &m->list_topic, &opts, fill_list, m,
-                                 &m->list_publisher);
-    return HTH_OK;
+    for (size_t i = 0; i < HTH_REVOKED_LISTS; i++)
+        if (m->list[i].publisher != NULL)
+            hth_publisher_update(m->list[i].publisher, 0);
 }
 
-enum hth_err hth_members_revoke(struct hth_members *m, const uint8_t *data, size_t len)
+static void begin(struct list_part *part)
 {
-    struct hth_revoked list;
-    HTH_TRY(hth_revoked_read(m->env->crypto, &m->run, data, len, &list));
-    if (list.seq <= m->revoked.seq)
-        return HTH_E_STALE;
-    m->revoked = list;
-    m->run.revoked = m->revoked.serial;
-    m->run.revoked_count = m->revoked.count;
-    memcpy(m->list, data, len);
-    m->list_len = len;
-    return publish_list(m);
+    struct hth_members *m = part->of;
+    const struct hth_publisher_opts opts = {.life_us = REVOKED_LIFE_US,
+                                            .part = (uint8_t)part->place};
+    enum hth_err err =
+        hth_publisher_new(m->env, m->dht, &m->list_topic, &opts, fill_list, part, &part->publisher);
+    HTH_ASSERT(err == HTH_OK);
 }
 
-/* Accepts copies of the present list, too: a refused record would be judged again. */
+static void on_timer(void *arg)
+{
+    struct hth_members *m = arg;
+    for (size_t i = 0; i < hth_revoked_set_count(m->opts.revoked); i++) {
+        struct list_part *part = &m->list[i];
+        if (part->publisher == NULL && part->copies < HTH_LIST_COPIES_MIN) {
+            begin(part);
+        } else if (part->publisher != NULL && part->copies > HTH_LIST_COPIES_MAX &&
+                   hth_rng_chance(&m->env->rng, 0.5)) {
+            hth_publisher_free(part->publisher);
+            part->publisher = NULL;
+        }
+    }
+    hth_timer_set(m->env, m->timer,
+                  (int64_t)((0.5 + hth_rng_unit(&m->env->rng)) * (double)COPIES_US));
+}
+
+/* Accepts copies of the present lists, too: a refused record would be judged again. */
 static enum hth_err on_list(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_members *m = arg;
-    *user = m;
-    if (rec->payload_len == m->list_len && memcmp(rec->payload, m->list, m->list_len) == 0)
+    size_t place = hth_revoked_set_find(m->opts.revoked, rec->payload, rec->payload_len);
+    bool news = place == hth_revoked_set_count(m->opts.revoked);
+    if (news) {
+        HTH_TRY(hth_revoked_set_take(m->opts.revoked, rec->payload, rec->payload_len));
+        place = hth_revoked_set_find(m->opts.revoked, rec->payload, rec->payload_len);
+    }
+    if (*user != NULL)
+        ((struct list_part *)*user)->copies--;
+    m->list[place].copies++;
+    *user = &m->list[place];
+    if (!news)
         return HTH_OK;
-    HTH_TRY(hth_members_revoke(m, rec->payload, rec->payload_len));
+    hth_members_revoked(m);
     if (m->opts.on_revoked != NULL)
-        m->opts.on_revoked(m->opts.arg, &m->revoked, m->list, m->list_len);
+        m->opts.on_revoked(m->opts.arg);
     return HTH_OK;
 }
 
 static void on_list_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
-    (void)arg, (void)owner, (void)part, (void)user;
+    (void)arg, (void)owner, (void)part;
+    ((struct list_part *)user)->copies--;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -166,6 +192,8 @@ static enum hth_err open_boards(struct hth_members *m)
     HTH_TRY(hth_board_new(m->env, m->dht, &m->list_topic, NULL, &list_ops, m, &m->list_board));
     if (!m->opts.publishes)
         return HTH_OK;
+    m->timer = hth_timer_new(m->env, on_timer, m);
+    hth_timer_set(m->env, m->timer, (int64_t)(hth_rng_unit(&m->env->rng) * (double)COPIES_US));
     return hth_publisher_new(m->env, m->dht, &topic, &opts, fill, m, &m->publisher);
 }
 
@@ -178,6 +206,8 @@ enum hth_err hth_members_new(struct hth_env *env, struct hth_dht *dht,
     m->opts = *opts;
     m->run = *opts->run;
     m->by_key = hth_map_new();
+    for (size_t i = 0; i < HTH_REVOKED_LISTS; i++)
+        m->list[i] = (struct list_part){.of = m, .place = i};
     enum hth_err err = open_boards(m);
     if (err != HTH_OK) {
         hth_members_free(m);
@@ -194,12 +224,36 @@ void hth_members_free(struct hth_members *m)
     if (m == NULL)
         return;
     m->dht->admits = NULL;
-    hth_publisher_free(m->list_publisher);
+    if (m->timer != NULL)
+        hth_timer_free(m->env, m->timer);
+    for (size_t i = 0; i < HTH_REVOKED_LISTS; i++)
+        hth_publisher_free(m->list[i].publisher);
     hth_publisher_free(m->publisher);
     hth_board_free(m->list_board);
     hth_board_free(m->board);
     hth_map_free(m->by_key);
     hth_free(m);
+}
+
+bool hth_members_next(const struct hth_members *m, size_t *it, struct hth_peer_id *peer,
+                      struct hth_grant *out)
+{
+    const struct member *who = hth_map_next(m->by_key, it, NULL, NULL);
+    if (who == NULL)
+        return false;
+    *peer = who->id;
+    *out = who->grant;
+    return true;
+}
+
+bool hth_members_find(const struct hth_members *m, const struct hth_peer_id *peer,
+                      struct hth_grant *out)
+{
+    struct hth_peer_id id;
+    for (size_t it = 0; hth_members_next(m, &it, &id, out);)
+        if (hth_peer_id_eq(&id, peer))
+            return true;
+    return false;
 }
 
 size_t hth_members_count(const struct hth_members *m)

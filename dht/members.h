@@ -10,9 +10,10 @@
  *   declare, progress, state, head   train or reduce
  *   beacon, pass                     anybody; a pass is judged by itself
  *
- * The owner's list of revoked serials (admission/revoke.h) is a record under a topic of its own,
- * which every member that has the list publishes: so it outlives its owner's process. The newest
- * list that the owner signed holds; on_revoked tells of it.
+ * Each list of revoked invites (admission/revoke.h) is a record under a topic of their own, which
+ * some of the members that have it publish: so it outlives its signer's process. In each half a
+ * minute a member begins to where there are fewer than HTH_LIST_COPIES_MIN copies, and ends, by
+ * chance, where there are more than HTH_LIST_COPIES_MAX.
  *
  * Make it before the boards and publishers of the run, and free it after them. A member that stops
  * publishing is forgotten within LIFE_US.
@@ -27,16 +28,13 @@
 
 struct hth_members;
 
-/* A newer list; the bytes are those that the owner signed. All are valid until the next one. */
-typedef void hth_revoked_fn(void *arg, const struct hth_revoked *list, const uint8_t *data,
-                            size_t len);
-
 struct hth_members_opts {
     const char *network;
     const struct hth_closed_run *run;
+    struct hth_revoked_set *revoked; /* newer lists are put into it; must outlive the members */
     const struct hth_admission *own; /* as rpc has it; must outlive the members */
     bool publishes;                  /* false: a peer that only reads */
-    hth_revoked_fn *on_revoked;      /* may be NULL; not called for hth_members_revoke */
+    hth_fn *on_revoked;              /* the set has a newer list from the DHT; may be NULL */
     void *arg;
 };
 
@@ -44,11 +42,16 @@ struct hth_members_opts {
 enum hth_err hth_members_new(struct hth_env *env, struct hth_dht *dht,
                              const struct hth_members_opts *opts,
                              struct hth_members **out) HTH_MUST;
-/* Takes a list from another source, such as a file. Errors: those of hth_revoked_read, E_STALE. */
-enum hth_err hth_members_revoke(struct hth_members *members, const uint8_t *data,
-                                size_t len) HTH_MUST;
+/* The set has a newer list from another source: publishes it in place of the older one. */
+void hth_members_revoked(struct hth_members *members);
 /* NULL is fine. */
 void hth_members_free(struct hth_members *members);
+/* The next member; *it begins at 0. False past the last. In no order. */
+bool hth_members_next(const struct hth_members *members, size_t *it, struct hth_peer_id *peer,
+                      struct hth_grant *out);
+/* Finds a member by its peer id. */
+bool hth_members_find(const struct hth_members *members, const struct hth_peer_id *peer,
+                      struct hth_grant *out);
 /* The members whose passes are known. */
 size_t hth_members_count(const struct hth_members *members);
 

@@ -51,6 +51,7 @@ struct hth_census_stats {
     uint32_t expired;
     uint32_t version;
     uint32_t damaged;
+    char namesake[HTH_NAME_LEN_MAX + 1]; /* another network of our run's name, by its own word */
     /* the latest of them, for people; names both clocks when they differ */
     char refusal[200];
     int64_t expired_issued_us;     /* of the expired one issued last: its time, */

@@ -6,6 +6,7 @@
 
 #include "core/bytes.h"
 #include "core/mem.h"
+#include "core/name.h"
 
 static const char MAGIC[4] = {'H', 'R', 'E', 'C'};
 /* Signatures made for another purpose with the same key never fit a record. */
@@ -35,7 +36,8 @@ void hth_topic_init(struct hth_topic *topic, const struct hth_crypto *crypto, co
     crypto->hash(name, name_len, &name_hash);
     memcpy(buf, "hearth topic 1\0\0", 16);
     buf[16] = (uint8_t)kind;
-    hth_store_u64le(buf + 17, kind == HTH_RECORD_BEACON ? 0 : topic->network);
+    bool shared = kind == HTH_RECORD_BEACON && !hth_network_is_private(network);
+    hth_store_u64le(buf + 17, shared ? 0 : topic->network);
     memcpy(buf + 25, name_hash.b, HTH_HASH_LEN);
     crypto->hash(buf, sizeof(buf), &topic->base);
 }

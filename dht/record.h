@@ -74,10 +74,10 @@ struct hth_record {
     size_t payload_len;
 };
 
-/* The first 8 bytes of the hash of a network's name. */
+/* The first 8 bytes of the hash of a network (core/name.h). */
 uint64_t hth_network_tag(const struct hth_crypto *crypto, const char *network);
-/* All networks share the beacons' topic, so that a peer can detect that it joined the wrong one:
- * pass the kind HTH_RECORD_BEACON and an empty name. */
+/* All networks but private ones share the beacons' topic, so that a peer can detect that it joined
+ * the wrong one: pass the kind HTH_RECORD_BEACON and an empty name. */
 void hth_topic_init(struct hth_topic *topic, const struct hth_crypto *crypto, const char *network,
                     enum hth_record_kind kind, const void *name, size_t name_len);
 /* The epoch of a wall-clock time, and a topic's key in an epoch. */

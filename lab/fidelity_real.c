@@ -111,6 +111,7 @@ static void add_common(const struct real *r, struct fidelity_args *a, const char
     add(a, "hearth");
     add(a, "%s", verb);
     add(a, "--run=%s/run.yaml", r->dir);
+    add(a, "--open-to-anyone"); /* within the lab */
     add(a, "--dir=%s/%s", r->dir, name);
     add(a, "--listen=10.77.0.%u:%d", where + 1, PORT);
     add(a, "--threads=1");

@@ -7,6 +7,7 @@
 #include "core/bytes.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "core/name.h"
 #include "experts/client.h"
 #include "rpc/rpc.h"
 
@@ -366,6 +367,11 @@ static enum hth_err follow(struct hth_gather *g, const char *network)
     HTH_TRY(hth_rpc_new(g->env, &rpc_opts, &g->rpc));
     HTH_TRY(make_client(g));
     return hth_status_trainers_new(g->env, g->dht, g->network, &g->roster);
+}
+
+const char *hth_gather_name(const struct hth_gather *g, char out[HTH_NAME_LEN_MAX + 1])
+{
+    return hth_network_name(g->opts.name != NULL ? g->opts.name : g->network, out);
 }
 
 struct hth_census_network *hth_gather_runs(const struct hth_gather *g, size_t *count)

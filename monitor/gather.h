@@ -37,6 +37,7 @@
 struct hth_admission;
 struct hth_expert_client;
 struct hth_map;
+struct hth_members;
 struct hth_roster;
 struct hth_rpc;
 
@@ -54,11 +55,13 @@ struct hth_gather_own {
 struct hth_gather_opts {
     struct hth_census *census;
     const char *network;                   /* NULL: the only one that beacons name */
+    const char *name;                      /* of the run; NULL: the one in the network */
     const struct hth_beacon_layer *layers; /* of a run file; NULL: those of the beacons */
     size_t layer_count;
     const struct hth_gather_own *own; /* borrowed */
     size_t own_count;
     const struct hth_admission *admission; /* as in hth_rpc_opts */
+    const struct hth_members *members;     /* of a closed run; NULL: every key has the same pass */
     int64_t wait_us;
     bool recall;  /* ask trainers what they remember, too */
     hth_fn *done; /* once for each asking; may not free the gathering, nor ask again */
@@ -125,6 +128,8 @@ enum hth_err hth_gather_again(struct hth_gather *g, uint32_t recall_after_s) HTH
 /* NULL is fine. */
 void hth_gather_free(struct hth_gather *g);
 
+/* The run's name, for people. Returns out. */
+const char *hth_gather_name(const struct hth_gather *g, char out[HTH_NAME_LEN_MAX + 1]);
 /* The networks seen with a host or a trainer; if there is none, those with plain nodes only. Free
  * the array, whose first *count elements are valid, with hth_free. */
 struct hth_census_network *hth_gather_runs(const struct hth_gather *g, size_t *count);

@@ -78,6 +78,7 @@ void hth_monitor_now(struct hth_monitor *m, struct hth_run_now *out)
                                 .left_s = NAN,
                                 .samples = m->samples,
                                 .join_command = m->opts.join_command,
+                                .join_ask = m->opts.join_ask,
                                 .join_complete = m->opts.join_complete,
                                 .test = m->test,
                                 .test_count = m->test_count,
@@ -115,7 +116,9 @@ static void take_events(struct hth_monitor *m)
     const struct hth_blob *kept = hth_history_kept(m->history);
     if (kept == NULL)
         return;
-    enum hth_err err = hth_events_read(m->events, m->gather->network, kept->data, kept->size);
+    char run[HTH_NAME_LEN_MAX + 1];
+    enum hth_err err =
+        hth_events_read(m->events, hth_gather_name(m->gather, run), kept->data, kept->size);
     if (err != HTH_OK)
         HTH_LOG(m->env, HTH_WARN, HTH_SUB_APP, "history %s/events: %s; it is begun anew",
                 m->opts.dir, hth_err_text(err));
@@ -126,7 +129,8 @@ static void keep_events(struct hth_monitor *m)
     if (m->opts.dir == NULL || m->history == NULL || hth_events_seen(m->events) == m->kept)
         return;
     m->kept = hth_events_seen(m->events);
-    char *text = hth_events_write(m->events, m->gather->network);
+    char run[HTH_NAME_LEN_MAX + 1];
+    char *text = hth_events_write(m->events, hth_gather_name(m->gather, run));
     struct hth_blob *blob = hth_blob_copy(text, strlen(text));
     hth_history_keep(m->history, blob);
     hth_blob_unref(blob);
@@ -267,6 +271,8 @@ enum hth_err hth_monitor_new(struct hth_env *env, struct hth_dht *dht,
     struct hth_monitor *m = hth_new(struct hth_monitor);
     const struct hth_gather_opts gather = {.census = opts->census,
                                            .network = opts->network,
+                                           .name = opts->name,
+                                           .members = opts->members,
                                            .layers = opts->layers,
                                            .layer_count = opts->layer_count,
                                            .admission = opts->admission,

@@ -31,7 +31,10 @@ struct hth_monitor_opts {
     const struct hth_admission *admission; /* as in hth_rpc_opts */
     const char *dir;                       /* of the history; NULL: it is kept in memory */
     const char *version;                   /* of this program */
+    const char *name;                      /* as in hth_gather_opts */
+    const struct hth_members *members;     /* likewise */
     const char *join_command;              /* see run_json.h; borrowed, as all strings */
+    const char *join_ask;
     bool join_complete;
     hth_fn *on_new; /* each period: a new view, or none came; may not free the monitor */
     void *arg;

@@ -224,6 +224,7 @@ static json_t *join_json(const struct hth_run_now *run)
     json_t *o = json_object();
     hth_json_text(o, "command", run->join_command);
     hth_json_flag(o, "complete", run->join_complete);
+    hth_json_text(o, "ask", run->join_ask);
     return o;
 }
 

@@ -46,8 +46,8 @@
  *                 times their median
  *   rows_per_s    served by all hosts, counted by the monitor between its last two questions
  *   places, served   experts of all layers; those of them that a host serves
- *   join          {command, complete}: the command that joins as a host; complete is false where
- *                 FILE or ADDR:PORT stands in it for what only the owner can tell
+ *   join          {command, complete, ask}: the command that joins as a host; complete is false
+ *                 where FILE, ADDR:PORT or INVITE stands in it; ask: who gives an invite, or ""
  *   peers         at most 1,024, in order of role and id:
  *       id          first digits of the peer's id; an address is never told
  *       name        null (a peer has none yet)
@@ -118,7 +118,7 @@ struct hth_run_now {
     uint32_t since_t;    /* 0: not known */
     double left_s;       /* NAN: not known */
     uint64_t samples;
-    const char *join_command;
+    const char *join_command, *join_ask;
     bool join_complete;
     const struct hth_recall_test *test; /* the oldest first */
     uint32_t test_count;

@@ -119,6 +119,7 @@ static void facts_table(FILE *to, const json_t *run)
 {
     struct hth_fact fact[HTH_FACTS];
     const char *command = hth_fact_text(json_object_get(run, "join"), "command");
+    const char *ask = hth_fact_text(json_object_get(run, "join"), "ask");
     const char *trouble = hth_fact_text(run, "trouble");
     hth_facts(run, fact);
     fputs("<table><caption>Now</caption><tbody>\n", to);
@@ -131,6 +132,11 @@ static void facts_table(FILE *to, const json_t *run)
         fputs("<tr><th scope=\"row\">join</th><td><code>", to);
         text(to, command);
         fputs("</code></td></tr>\n", to);
+    }
+    if (ask[0] != '\0') {
+        row_begin(to, "ask for an invite");
+        cell(to, ask);
+        fputs("</tr>\n", to);
     }
     if (trouble[0] != '\0') {
         row_begin(to, "trouble");

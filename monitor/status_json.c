@@ -3,6 +3,7 @@
 
 #include "cli/json.h"
 #include "core/bytes.h"
+#include "dht/members.h"
 #include "monitor/status_trainers.h"
 
 #include <stdio.h>
@@ -63,6 +64,9 @@ void hth_status_peer(const struct hth_gather *g, const struct hth_gather_peer *p
                                     .reach = reach_text(p),
                                     .seen_us = HTH_MAX(age_us, INT64_C(0)),
                                     .up_us = -1};
+    out->grant = (struct hth_grant)HTH_GRANT_IMPLICIT;
+    if (g->opts.members != NULL && !hth_members_find(g->opts.members, &p->id, &out->grant))
+        out->grant = (struct hth_grant){.roles = 0};
     if (p->about != NULL)
         take_about(p->about, wall_us, out);
     else
@@ -108,9 +112,18 @@ static json_t *reach_json(const char *text)
     return strcmp(text, "no") == 0 || strcmp(text, "silent") == 0 ? json_false() : json_null();
 }
 
+json_t *hth_status_refused_json(const struct hth_about *about)
+{
+    json_t *o = json_object();
+    for (uint32_t i = 0; about != NULL && i < about->refusal_count; i++)
+        hth_json_count(o, about->refusal[i].reason, about->refusal[i].count);
+    return o;
+}
+
 static json_t *peer_json(const struct hth_gather *g, const struct hth_gather_peer *p)
 {
     char id[2 * HTH_HASH_LEN + 1], addr[HTH_ADDR_TEXT_MAX];
+    char roles[48];
     struct hth_status_peer f;
     bool host = p->role == HTH_ROLE_HOST;
     hth_status_peer(g, p, &f);
@@ -133,6 +146,10 @@ static json_t *peer_json(const struct hth_gather *g, const struct hth_gather_pee
     hth_json_real(o, "unsaved_s", (double)f.unsaved_us / 1e6);
     hth_json_text(o, "compute", host ? hth_compute_name((enum hth_compute)f.compute) : "");
     hth_json_text(o, "version", f.version);
+    hth_json_text(o, "name", f.grant.name);
+    hth_json_count(o, "class", f.grant.class);
+    hth_json_text(o, "may", hth_roles_text(f.grant.roles, roles));
+    hth_json_take(o, "refused", hth_status_refused_json(p->about));
     return o;
 }
 
@@ -158,7 +175,8 @@ json_t *hth_status_json(const struct hth_gather *g)
         json_array_append_new(nodes, peer_json(g, g->peer[i]));
     for (uint32_t l = 0; l < g->layer_count; l++)
         json_array_append_new(layers, layer_json(g, l));
-    hth_json_text(all, "run", g->network);
+    char name[HTH_NAME_LEN_MAX + 1];
+    hth_json_text(all, "run", hth_gather_name(g, name));
     hth_json_take(all, "nodes", nodes);
     hth_json_take(all, "layers", layers);
     hth_json_take(all, "others", others_json(g));

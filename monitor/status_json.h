@@ -5,7 +5,8 @@
  *
  *   {"run", "nodes": [{"id", "role", "address", "own", "reachable", "silent", "seen_s", "up_s",
  *     "experts", "served", "trainers", "queue_ms", "rows_per_s", "unsaved_s", "compute",
- *     "version"}], "layers": [{"name", "grid", "places", "served", "twice", "coverage"}],
+ *     "version", "name", "class", "may", "refused": {REASON: COUNT}}],
+ *    "layers": [{"name", "grid", "places", "served", "twice", "coverage"}],
  *    "others": [{"id", "layer", "grid", "kind", "d"}], "trainers": (status_trainers.h)}
  *
  * Loop thread, after the collection is done.
@@ -13,6 +14,7 @@
 #ifndef HTH_MONITOR_STATUS_JSON_H
 #define HTH_MONITOR_STATUS_JSON_H
 
+#include "admission/pass.h"
 #include "monitor/gather.h"
 
 #include <jansson.h>
@@ -26,13 +28,16 @@ struct hth_status_peer {
     int64_t unsaved_us; /* for how long it can't save; 0: it can, or did not say */
     uint64_t rows;      /* served */
     uint32_t trainers, queue_ms, rows_per_s;
-    uint8_t compute; /* enum hth_compute; of hosts */
+    uint8_t compute;        /* enum hth_compute; of hosts */
+    struct hth_grant grant; /* name, class and roles; roles 0: its pass is not known */
     char version[HTH_VERSION_LEN_MAX + 1];
 };
 
 /* By its own answer, else by its beacon. */
 void hth_status_peer(const struct hth_gather *g, const struct hth_gather_peer *p,
                      struct hth_status_peer *out);
+/* {REASON: COUNT}; NULL: nothing is known. */
+json_t *hth_status_refused_json(const struct hth_about *about);
 json_t *hth_status_json(const struct hth_gather *g);
 json_t *hth_status_grid_json(const struct hth_grid *grid);
 

@@ -65,7 +65,7 @@ static void print_one(const struct hth_roster *roster, const struct hth_roster_p
                                                              : "training";
     printf("%-10s %-9s %8llu %11.0f %-9s ", hth_peer_id_short(&p->id, id), what,
            (unsigned long long)n->step, n->samples_per_s,
-           n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "-");
+           n->shape.dims > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "-");
     if (l->members == 0 && l->reason == HTH_AVG_OK) {
         printf("none yet\n");
         return;
@@ -104,9 +104,8 @@ void hth_status_trainers_print(const struct hth_roster *roster)
         printf(", helpers: %u", helpers);
     if (stats.level > 0)
         printf(", a sample of them");
-    if (p->note.generation > 0)
-        printf("; grid %s, generation %u", hth_avg_shape_text(&p->note.shape, shape),
-               p->note.generation);
+    if (p->note.shape.dims > 0)
+        printf("; grid %s", hth_avg_shape_text(&p->note.shape, shape));
     printf("\n%-10s %-9s %8s %11s %-9s %s\n", "peer", "does", "step", "samples/s", "cell",
            "last round");
     for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++)
@@ -150,9 +149,8 @@ static json_t *peer_json(const struct hth_roster *roster, const struct hth_roste
     hth_json_count(o, "step", n->step);
     hth_json_count(o, "samples", n->samples);
     hth_json_real(o, "samples_per_s", n->samples_per_s);
-    hth_json_count(o, "generation", n->generation);
-    hth_json_text(o, "grid", n->generation > 0 ? hth_avg_shape_text(&n->shape, shape) : "");
-    hth_json_text(o, "cell", n->generation > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "");
+    hth_json_text(o, "grid", n->shape.dims > 0 ? hth_avg_shape_text(&n->shape, shape) : "");
+    hth_json_text(o, "cell", n->shape.dims > 0 ? hth_avg_cell_text(&n->shape, &n->cell, cell) : "");
     hth_json_take(o, "last", last_json(roster, p));
     return o;
 }

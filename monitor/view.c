@@ -329,7 +329,8 @@ struct hth_run_view *hth_run_view_new(const struct hth_gather *g, const struct h
     struct hth_run_view *view = hth_new(struct hth_run_view);
     view->refs = 1;
     view->asked_us = hth_wall_us(g->env);
-    hth_inert(g->network, view->run, sizeof(view->run));
+    char name[HTH_NAME_LEN_MAX + 1];
+    hth_inert(hth_gather_name(g, name), view->run, sizeof(view->run));
     take_peers(view, g, before);
     place_layers(g, place);
     take_layers(view, g, place);

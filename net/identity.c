@@ -151,6 +151,13 @@ out:
     return err;
 }
 
+enum hth_err hth_identity_save(const char *path, const struct hth_secret *secret)
+{
+    bool exists = false;
+    HTH_TRY(create(path, secret, &exists));
+    return exists ? HTH_E_DUPLICATE : HTH_OK;
+}
+
 enum hth_err hth_identity_load(const char *path, struct hth_secret *out, bool *created,
                                char why[HTH_IDENTITY_WHY_MAX])
 {

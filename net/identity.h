@@ -26,6 +26,10 @@
 enum hth_err hth_identity_load(const char *path, struct hth_secret *out, bool *created,
                                char why[HTH_IDENTITY_WHY_MAX]) HTH_MUST;
 
+/* Makes the file of a known secret, whole or not at all; never replaces one. Errors: E_DUPLICATE
+ * (there is one), those of writing. */
+enum hth_err hth_identity_save(const char *path, const struct hth_secret *secret) HTH_MUST;
+
 /* The content of such a file. Errors: E_BAD_KEY, and *out is zero. */
 enum hth_err hth_identity_parse(const void *text, size_t len, struct hth_secret *out) HTH_MUST;
 

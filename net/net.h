@@ -81,6 +81,9 @@ void hth_net_jobs_end(struct hth_env *env);
  * this. Errors: E_IO. */
 enum hth_err hth_net_on_signal(struct hth_env *env, int signo, hth_fn *fn, void *arg) HTH_MUST;
 
+/* Makes the folders above a file's path. Any thread. Errors: those of files. */
+enum hth_err hth_net_mkdirs(const char *path) HTH_MUST;
+
 /* "host:port" to addresses: numeric forms at once, names through the system's resolver, which may
  * block for seconds: before the loop runs or in a job. At most `max` are stored, without repeats,
  * in the resolver's order of preference.

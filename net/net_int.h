@@ -292,8 +292,6 @@ enum hth_err hth_net_file_write(struct hth_env *env, const char *path, const str
                                 size_t count);
 enum hth_err hth_net_file_remove(struct hth_env *env, const char *path);
 enum hth_err hth_net_file_errno(int e);
-/* Makes the folders above path. */
-enum hth_err hth_net_mkdirs(const char *path) HTH_MUST;
 /* Makes a renamed or linked file last: syncs the folder that holds path. */
 enum hth_err hth_net_sync_dir(const char *path) HTH_MUST;
 /* A new file beside path with a unique name; *tmp is freed with hth_free. */

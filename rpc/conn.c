@@ -5,6 +5,7 @@
  *   dial -> DIALING --on_open--> HELLO --their HELLO--> READY --> DEAD
  *   accept ---------------------^
  */
+#include "rpc/closed.h"
 #include "rpc/rpc_int.h"
 
 #include <stdio.h>
@@ -20,6 +21,8 @@
 #define PING_SELDOM 6
 /* Period of the sweep over quiet connections without pings and idle ends, before it is halved. */
 #define QUIET_SWEEP_US (120 * HTH_US_PER_S)
+/* Period in which the grants of standing connections are judged again. */
+#define GRANTS_US (10 * HTH_US_PER_S)
 
 static const struct hth_stream_ops stream_ops;
 
@@ -144,13 +147,20 @@ enum hth_err hth_rpc_conn_dial(struct rpc_peer *p)
     return err;
 }
 
+/* A private run's peer shows itself to none that dials it but members. */
+static bool is_shy(const struct rpc_conn *c)
+{
+    return c->accepted && c->rpc->is_private;
+}
+
 static void send_hello(struct rpc_conn *c)
 {
     c->state = CONN_HELLO;
     c->opened_us = c->active_us = c->rx_last_us = hth_now_us(c->rpc->env);
     c->rx_window_us = c->tx_window_us = c->opened_us;
     hth_rpc_conn_settle(c);
-    hth_rpc_tx_hello(c);
+    if (!is_shy(c))
+        hth_rpc_tx_hello(c);
 }
 
 static void on_open(struct hth_stream *s, void *arg)
@@ -306,18 +316,24 @@ void hth_rpc_conn_maybe_finish(struct rpc_conn *c)
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
-/* In an open run every peer has all rights. */
 static enum hth_err check_pass(struct rpc_conn *c, const struct hth_frame_msg *m)
 {
     const struct hth_admission *a = c->rpc->opts.admission;
-    struct hth_grant grant = {.class = HTH_MEMBER, .roles = HTH_MAY_ALL};
+    struct hth_grant grant = HTH_GRANT_IMPLICIT;
     if (a != NULL)
         HTH_TRY(a->admit(a->arg, &c->peer->id, m->u.hello.pass, m->u.hello.pass_len, &grant));
-    c->serial = grant.serial;
-    c->deputy = grant.deputy;
-    c->class = grant.class;
+    c->grant = grant;
     c->roles = grant.roles;
+    if (a != NULL && !hth_heap_contains(&c->rpc->grants.heap))
+        hth_rpc_due_set(c->rpc, &c->rpc->grants, hth_now_us(c->rpc->env) + GRANTS_US);
     return HTH_OK;
+}
+
+void hth_rpc_count_refusal(struct hth_rpc *rpc, enum hth_err err)
+{
+    if (err < HTH_E_NOT_ADMITTED || err > HTH_E_PASS_FORGED)
+        err = HTH_E_PASS_FORGED;
+    rpc->stats.turned_away[err - HTH_E_NOT_ADMITTED]++;
 }
 
 /* Nothing of a stranger that came by itself stays behind. */
@@ -325,7 +341,9 @@ static void turn_away(struct rpc_conn *c, enum hth_err err)
 {
     char text[HTH_RPC_TEXT_MAX];
     struct rpc_peer *p = hth_rpc_peer_ref(c->peer);
-    snprintf(text, sizeof(text), "run '%s': %s", c->rpc->opts.network, hth_err_text(err));
+    hth_rpc_count_refusal(c->rpc, err);
+    snprintf(text, sizeof(text), "run '%s': %s",
+             c->rpc->is_private ? "private" : c->rpc->opts.network, hth_err_text(err));
     hth_rpc_conn_kill(c, err, hth_frame_clean(text), true);
     if (c->accepted)
         hth_rpc_peer_forget(p);
@@ -373,6 +391,8 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
     c->their_request_credit = m->u.hello.request_credit_bytes;
     c->their_reply_credit = m->u.hello.reply_credit_bytes;
     c->state = CONN_READY;
+    if (is_shy(c))
+        hth_rpc_tx_hello(c);
     /* The dialling side sent its HELLO one round trip before this one arrives. */
     if (!c->accepted)
         hth_rpc_peer_observe_rtt(c->peer, hth_now_us(c->rpc->env) - c->opened_us);
@@ -441,13 +461,21 @@ static bool flooded(const struct rpc_conn *c)
     return hth_rpc_tx_backlog(c) > most;
 }
 
+/* A peer of a private run turns strangers away without a HELLO. */
+static bool may_come_first(const struct hth_frame_header *h)
+{
+    return h->type == HTH_FRAME_HELLO ||
+           (h->type == HTH_FRAME_GOODBYE && h->meta_len <= HTH_RPC_HELLO_BYTES_MAX);
+}
+
 /* Handles a frame whose header and meta are complete. An error closes the connection. */
 static enum hth_err on_head(struct rpc_conn *c)
 {
     struct hth_frame *f = c->parser.frame;
     bool has_body = f->header.body_len > 0;
     c->rx_frames++;
-    if (c->state == CONN_HELLO && f->msg.type != HTH_FRAME_HELLO)
+    bool refused = f->msg.type == HTH_FRAME_GOODBYE && f->msg.u.refuse.err != HTH_OK;
+    if (c->state == CONN_HELLO && f->msg.type != HTH_FRAME_HELLO && !refused)
         return HTH_E_PROTOCOL;
     if (flooded(c))
         return HTH_E_QUEUE_FULL;
@@ -529,7 +557,7 @@ static bool read_some(struct rpc_conn *c, size_t *bytes, size_t *cost)
         } else if (ev == HTH_FRAME_BAD) {
             err = c->parser.err;
         } else if (c->state == CONN_HELLO && c->parser.phase == HTH_FRAME_IN_META &&
-                   c->parser.frame->header.type != HTH_FRAME_HELLO) {
+                   !may_come_first(&c->parser.frame->header)) {
             err = HTH_E_PROTOCOL; /* before its meta is read */
         }
         if (ev != HTH_FRAME_MORE && c->state != CONN_DEAD && c->parser.frame != NULL &&
@@ -750,23 +778,24 @@ void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late)
     }
 }
 
-static bool is_revoked(const struct rpc_conn *c, const uint64_t *serials, size_t count)
+void hth_rpc_conns_grants(struct hth_rpc *rpc)
 {
-    for (size_t i = 0; i < count; i++)
-        if (serials[i] != 0 && (serials[i] == c->serial || serials[i] == c->deputy))
-            return true;
-    return false;
-}
-
-void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count)
-{
-    hth_rpc_enter(rpc);
-    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+    const struct hth_admission *a = rpc->opts.admission;
+    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns && a != NULL; n = next) {
         struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
         next = n->next;
-        if (c->state == CONN_READY && is_revoked(c, serials, count))
-            hth_rpc_conn_kill(c, HTH_E_PASS_REVOKED, NULL, true);
+        enum hth_err err = c->state == CONN_READY ? a->holds(a->arg, &c->grant) : HTH_OK;
+        if (err != HTH_OK)
+            hth_rpc_conn_kill(c, err, NULL, true);
     }
+    if (rpc->conn_count > 0)
+        hth_rpc_due_set(rpc, &rpc->grants, hth_now_us(rpc->env) + GRANTS_US);
+}
+
+void hth_rpc_judge_again(struct hth_rpc *rpc)
+{
+    hth_rpc_enter(rpc);
+    hth_rpc_conns_grants(rpc);
     hth_rpc_leave(rpc);
 }
 

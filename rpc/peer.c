@@ -286,7 +286,7 @@ enum hth_err hth_rpc_peer_info(const struct hth_rpc *rpc, const struct hth_peer_
         out->connected = true;
         out->version = c->version;
         out->features = c->features;
-        out->class = c->class;
+        out->class = c->grant.class;
         out->roles = c->roles;
     }
     out->dialing = out->dialing && out->received_us == 0;

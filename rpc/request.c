@@ -3,6 +3,7 @@
  * request.c: the serving side. Every request gets exactly one verdict frame while its connection
  * lives: the handler's answer, or a refusal of ours. That keeps both sides' counts equal.
  */
+#include "rpc/closed.h"
 #include "rpc/rpc_int.h"
 
 #include <string.h>
@@ -21,6 +22,8 @@ static struct hth_rpc_request *request_new(struct rpc_conn *c)
     req->rpc = rpc;
     req->conn = c;
     req->peer = hth_rpc_peer_ref(c->peer);
+    req->invite = c->grant.serial;
+    req->class = c->grant.class;
     rpc->stats.requests_now++;
     return req;
 }
@@ -350,6 +353,8 @@ void hth_rpc_request_on_complete(struct rpc_conn *c)
     rpc_list_push(&c->requests, &req->node);
     const struct rpc_handler *h = handler_of(rpc, req->frame->msg.u.request.method);
     enum hth_err err = admit(c, req, h);
+    if (err == HTH_E_PASS_ROLE)
+        hth_rpc_count_refusal(rpc, err);
     if (err != HTH_OK) {
         send_refusal(req, err, err == HTH_E_BUSY ? BUSY_RETRY_US : 0, NULL);
         return;
@@ -393,6 +398,16 @@ struct hth_addr hth_rpc_from(const struct hth_rpc_request *req)
     if (req->conn != NULL && req->conn->stream != NULL)
         hth_stream_peer(req->rpc->env, req->conn->stream, &id, &addr);
     return addr;
+}
+
+uint64_t hth_rpc_invite(const struct hth_rpc_request *req)
+{
+    return req->invite;
+}
+
+uint8_t hth_rpc_class(const struct hth_rpc_request *req)
+{
+    return req->class;
 }
 
 int64_t hth_rpc_deadline_us(const struct hth_rpc_request *req)

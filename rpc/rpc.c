@@ -2,6 +2,8 @@
 /* rpc.c: the endpoint: creation and end, its one timer, and its statistics. */
 #include "rpc/rpc_int.h"
 
+#include "core/name.h"
+
 #include <string.h>
 
 #define LATE_US     (20 * HTH_US_PER_MS) /* less is work of the loop, not a stall */
@@ -88,6 +90,9 @@ static void run_due(struct hth_rpc *rpc)
             break;
         case DUE_SWEEP:
             hth_rpc_conns_sweep(rpc);
+            break;
+        case DUE_GRANTS:
+            hth_rpc_conns_grants(rpc);
             break;
         }
     }
@@ -224,6 +229,9 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     rpc->opts = *opts;
     memcpy(rpc->network, opts->network, strlen(opts->network) + 1);
     rpc->opts.network = rpc->network;
+    rpc->is_private = opts->admission != NULL && hth_network_is_private(opts->network);
+    if (rpc->is_private)
+        rpc->network[0] = '\0';
     rpc->opts.listen = NULL;
     rpc->peers = hth_map_new_held(offsetof(struct rpc_peer, id), sizeof(struct hth_peer_id));
     rpc->anonymous = hth_map_new();
@@ -234,6 +242,7 @@ enum hth_err hth_rpc_new(struct hth_env *env, const struct hth_rpc_opts *opts, s
     rpc_list_init(&rpc->busy);
     rpc->busy_check.kind = DUE_BUSY;
     rpc->sweep.kind = DUE_SWEEP;
+    rpc->grants.kind = DUE_GRANTS;
     rpc_list_init(&rpc->soon_calls);
     rpc_list_init(&rpc->soon_requests);
     rpc_list_init(&rpc->orphans);

@@ -51,7 +51,8 @@ struct hth_rpc_request;
 typedef void hth_rpc_peer_lost_fn(void *arg, const struct hth_peer_id *peer, enum hth_err err);
 
 struct hth_rpc_opts {
-    const char *network; /* run or network name; peers must agree. "": of no run, agrees with all */
+    /* core/name.h: peers must agree. "": of no run, agrees with all. A private one is not shown. */
+    const char *network;
     const struct hth_addr *listen; /* NULL: only dials; serves over connections that it dialled */
     const struct hth_admission *admission; /* of a closed run; NULL: it is open. Must outlive rpc */
     uint64_t features;                     /* bits sent in HELLO; see hth_rpc_peer_info */
@@ -235,14 +236,14 @@ void hth_rpc_observe_late(struct hth_rpc *rpc, int64_t due_us);
 void hth_rpc_lives(struct hth_rpc *rpc, const struct hth_peer_id *peer);
 /* Closes its connections: its calls fail with E_CLOSED. */
 void hth_rpc_disconnect(struct hth_rpc *rpc, const struct hth_peer_id *peer);
-/* Ends connections whose pass has one of these serials, or its deputy has: E_PASS_REVOKED. */
-void hth_rpc_revoke(struct hth_rpc *rpc, const uint64_t *serials, size_t count);
 struct hth_rpc_stats {
     uint64_t calls, calls_ok, calls_failed, calls_canceled, calls_refused;
     uint64_t requests, requests_refused, late_replies;
     uint64_t bytes_in, bytes_out; /* of frames, before TLS */
     uint64_t dials, accepts, peers_dropped;
     uint32_t conns, peers, calls_now, requests_now;
+    /* Peers at HELLO, and requests without the right, by the error: E_NOT_ADMITTED + i. */
+    uint64_t turned_away[HTH_E_PASS_FORGED - HTH_E_NOT_ADMITTED + 1];
 };
 void hth_rpc_stats(const struct hth_rpc *rpc, struct hth_rpc_stats *out);
 

@@ -67,7 +67,7 @@ static inline void rpc_list_del(struct rpc_link *n)
 
 #define METRICS_BYTES 256 /* the metrics of each message; the others are seldom updated */
 
-enum due_kind { DUE_CALL, DUE_REQUEST, DUE_BUSY, DUE_SWEEP };
+enum due_kind { DUE_CALL, DUE_REQUEST, DUE_BUSY, DUE_SWEEP, DUE_GRANTS };
 
 /* Work that is due at a time. */
 struct rpc_due {
@@ -137,7 +137,7 @@ struct rpc_conn {
     bool accepted;
     bool quiet; /* no work is under way; the windows below stand still */
     bool goodbye_in, goodbye_out;
-    uint8_t class, roles; /* what the peer's pass gives, once it is READY */
+    uint8_t roles; /* of the grant */
     /* read or written with each frame */
     struct hth_rpc *rpc;
     struct rpc_peer *peer;
@@ -181,7 +181,7 @@ struct rpc_conn {
     /* seldom */
     uint32_t version;
     uint64_t features;
-    uint64_t serial, deputy; /* of the peer's pass; 0: none */
+    struct hth_grant grant; /* by the peer's pass, once it is READY */
     int64_t opened_us;
     uint64_t ping_id;
     uint64_t nudge_bytes; /* sent, ever, at the last nudge */
@@ -224,6 +224,8 @@ struct hth_rpc_request {
     struct rpc_peer *peer;
     struct rpc_conn *conn; /* NULL once the connection is gone */
     struct hth_frame *frame;
+    uint64_t invite; /* of the caller's grant when it arrived */
+    uint8_t class;
     uint64_t body_len;
     uint64_t held;         /* of peer->held */
     enum hth_err body_err; /* why the body was thrown away */
@@ -275,7 +277,7 @@ struct hth_rpc { /* in the order of use: in a large swarm it is cold at each tur
     struct rpc_link busy; /* the connections to check at the next period */
     struct rpc_link soon_calls, soon_requests;
     struct lost_peer *lost_first, *lost_last;
-    struct rpc_due busy_check, sweep;
+    struct rpc_due busy_check, sweep, grants;
     bool draining;
     uint32_t handler_count;
     struct rpc_handler *handlers;        /* few: searched linearly */
@@ -294,7 +296,8 @@ struct hth_rpc { /* in the order of use: in a large swarm it is cold at each tur
     struct rpc_link orphans;
     struct hth_listener *listener;
     struct hth_addr addr;
-    char network[HTH_NAME_LEN_MAX + 1];
+    char network[HTH_NAME_LEN_MAX + 1]; /* as in HELLO */
+    bool is_private;
     int64_t drain_until_us;
     hth_fn *drain_fn;
     void *drain_arg;
@@ -372,6 +375,7 @@ enum hth_err hth_rpc_conn_take_body(struct rpc_conn *c, bool wanted) HTH_MUST;
 void hth_rpc_conn_settle(struct rpc_conn *c);
 void hth_rpc_conns_check_busy(struct hth_rpc *rpc, bool late);
 void hth_rpc_conns_sweep(struct hth_rpc *rpc);
+void hth_rpc_conns_grants(struct hth_rpc *rpc);
 /* Closes after a goodbye once no work is under way. */
 void hth_rpc_conn_maybe_finish(struct rpc_conn *c);
 void hth_rpc_conn_goodbye(struct rpc_conn *c, enum hth_err err, const char *text);
@@ -414,6 +418,8 @@ void hth_rpc_body_clear(struct hth_rpc_body *body);
 
 /* The roles of which one is needed to call this method; 0: none. */
 uint8_t hth_rpc_rights(uint16_t method);
+/* For hth_rpc_stats.turned_away. */
+void hth_rpc_count_refusal(struct hth_rpc *rpc, enum hth_err err);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
 

@@ -86,7 +86,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     p->result.values = p->result.average = NULL;
     if (r->err == HTH_OK)
         memcpy(p->values, r->average->data, p->average->opts->dim * sizeof(float));
-    snprintf(detail, sizeof(detail), "%u members", r->members);
+    snprintf(detail, sizeof(detail), "%u members", r->round.members);
     tell(p->average, p, r->err == HTH_OK ? "averaged" : "no average",
          r->err == HTH_OK ? detail : hth_avg_reason_name(r->reason));
     end_offer(p);
@@ -282,7 +282,7 @@ static void revive(struct average *a)
 static enum hth_err offer(struct average_peer *p)
 {
     struct average *a = p->average;
-    struct hth_avg_offer o = {.count = a->opts->dim, .weight = 1, .schema = SCHEMA, .rounds = 1};
+    struct hth_avg_offer o = {.count = a->opts->dim, .weight = 1, .schema = SCHEMA};
     size_t bytes = o.count * sizeof(float);
     HTH_TRY(hth_env_blob_new(p->env, bytes, NULL, &o.values));
     memcpy(o.values->data, p->values, bytes);
@@ -382,15 +382,15 @@ static void add_up(struct average *a, struct average_sums *s)
     for (uint32_t i = 0; i < a->opts->base.peers; i++) {
         const struct average_peer *p = &a->peer[i];
         s->offers += p->offered;
-        s->bytes_out += (double)p->result.bytes_out;
+        s->bytes_out += (double)p->result.round.bytes_out;
         if (!p->offered || p->died)
             continue;
         s->living++;
         if (p->result.err != HTH_OK)
             continue;
         s->averaged++;
-        s->fraction += p->result.weight_fraction;
-        s->members += p->result.members;
+        s->fraction += p->result.round.weight_fraction;
+        s->members += p->result.round.members;
     }
     a->report->offers += (uint64_t)s->offers;
     a->report->failed += (uint64_t)(s->living - s->averaged);

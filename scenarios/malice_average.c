@@ -30,7 +30,6 @@
 
 #define TURNED   -8.0f /* factor on the last average */
 #define NOISE    0.05f /* largest absolute value of made-up numbers */
-#define TICKETS  8     /* of a helper's errands, of which there are fewer */
 #define NO_PAUSE (200 * HTH_US_PER_MS)
 #define FOUNDED  (UINT64_C(1) << 31) /* samples that a pretender's chain claims */
 
@@ -55,8 +54,8 @@ struct perjurer {
     struct hth_averager outer;
     struct hth_helper *helper;        /* LOCAL, or without values; else NULL */
     struct hth_malice_member *member; /* of a roll call; else NULL */
-    struct hth_blob *last[TICKETS];   /* the last averages */
-    bool out[TICKETS];
+    struct hth_blob *last;            /* the last average */
+    bool out;
     hth_avg_round_fn *fn; /* the helper's */
     void *arg;
     struct hth_timer *timer; /* leaves its group */
@@ -92,15 +91,14 @@ static enum hth_err p_offer(void *self, const struct hth_avg_offer *offer)
     struct hth_avg_offer o = *offer;
     enum hth_err err;
 
-    HTH_ASSERT(o.ticket < TICKETS);
     if (p->manner->mode != HTH_AVG_HELPER) {
         HTH_TRY(hth_env_blob_new(p->place.env, o.count * sizeof(float), NULL, &o.values));
-        hth_malice_fill(p->seed, p->last[o.ticket], o.values);
+        hth_malice_fill(p->seed, p->last, o.values);
         o.weight = HTH_MALICE_SAMPLES;
     }
     err = hth_averager_offer(&p->avg.averager, &o);
     hth_blob_unref(o.values);
-    p->out[o.ticket] = err == HTH_OK;
+    p->out = err == HTH_OK;
     return err;
 }
 
@@ -108,10 +106,10 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 {
     struct perjurer *p = arg;
 
-    p->out[r->ticket] = false;
+    p->out = false;
     if (r->average != NULL) {
-        hth_blob_unref(p->last[r->ticket]);
-        p->last[r->ticket] = hth_blob_ref(r->average);
+        hth_blob_unref(p->last);
+        p->last = hth_blob_ref(r->average);
     }
     p->fn(p->arg, r);
 }
@@ -263,13 +261,8 @@ static void on_leave(void *arg)
     hth_averager_stop(&p->avg.averager);
     if (hth_averager_start(&p->avg.averager, on_round, p) != HTH_OK)
         return;
-    for (uint64_t i = 0; i < TICKETS; i++) {
-        const struct hth_avg_result r = {
-            .ticket = i, .err = HTH_E_CANCELED, .reason = HTH_AVG_FAILED};
-
-        if (p->out[i])
-            on_round(p, &r);
-    }
+    if (p->out)
+        on_round(p, &(struct hth_avg_result){.err = HTH_E_CANCELED, .reason = HTH_AVG_FAILED});
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -291,8 +284,7 @@ static void perjurer_stop(void *self)
     hth_avg_peer_close(&p->avg);
     hth_rpc_free(p->rpc);
     hth_timer_free(p->place.env, p->timer);
-    for (uint32_t i = 0; i < TICKETS; i++)
-        hth_blob_unref(p->last[i]);
+    hth_blob_unref(p->last);
     hth_free(p);
 }
 

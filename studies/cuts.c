@@ -3,17 +3,10 @@
  * cuts.c: hearth sim cuts: a run whose network is cut in two (scenarios/cuts.h), for all splits of
  * some trainers, lengths, machines and modes.
  *
- * With --json one object per row, over all seeds:
- *   {"split": [1, 4], "cut_s", "mode": "strict" | "eventual", "unlike", "grid", "seeds",
- *    "both_stepped", "dropped_max", "lost_samples", "healed_s_max", "still_s_max", "broken",
- *    "seed", "hash"}
- * healed_s_max is null where a run did not heal; "broken" says the first promise that was not kept,
- * with the seed that shows it, and is null where all were. "hash" covers the events of all seeds.
+ * In JSON "healed_s_max" is null where a run did not heal.
  */
 #include "scenarios/cuts.h"
 
-#include "cli/json.h"
-#include "core/rng.h"
 #include "studies/questions.h"
 #include "studies/rows.h"
 
@@ -57,11 +50,13 @@ static bool is_asked(const void *mode, uint32_t row)
     return mode == NULL || strcmp(mode, mode_of(&o)) == 0;
 }
 
-static enum hth_err run(uint32_t row, uint64_t seed, void *report)
+static enum hth_err run(uint32_t row, uint64_t seed, void *report, uint64_t *hash)
 {
     struct hth_cut_opts o = hth_cuts_row(row);
     o.seed = seed;
-    return hth_sim_cut(&o, report);
+    HTH_TRY(hth_sim_cut(&o, report));
+    *hash = ((struct hth_cut_report *)report)->hash;
+    return HTH_OK;
 }
 
 static const char *broken(uint32_t row, const void *report)
@@ -70,84 +65,33 @@ static const char *broken(uint32_t row, const void *report)
     return hth_cut_broken(&o, report);
 }
 
-/* ---- a row ----------------------------------------------------------------------------------- */
-
-struct sum {
-    uint32_t both_stepped, dropped_max;
-    uint64_t lost_samples, hash;
-    double healed_s_max, still_s_max;
+static const struct hth_column columns[] = {
+    {"split", "split", 8, HTH_ROWS_TEXT, HTH_SAME},
+    {"cut_s", "cut s", 5, 0, HTH_SAME},
+    {"mode", "mode", 9, HTH_ROWS_TEXT, HTH_SAME},
+    {"machines", "machines", 8, HTH_ROWS_TEXT, HTH_SAME},
+    {"shape", "shape", 5, HTH_ROWS_TEXT, HTH_SAME},
+    {"both_stepped", "both", 6, 0, HTH_SUM},
+    {"dropped_max", "dropped", 7, 0, HTH_MAX_OF},
+    {"lost_samples", "lost", 8, 0, HTH_SUM},
+    {"healed_s_max", "healed s", 8, 1, HTH_MAX_OF},
+    {"still_s_max", "still s", 8, 1, HTH_MAX_OF},
 };
 
-static struct sum sum_of(const struct hth_rows *rows, uint32_t row)
+static void fill(uint32_t row, const void *report, struct hth_cell *cell)
 {
-    struct sum s = {.hash = 0};
-    for (uint32_t i = 0; i < rows->seeds; i++) {
-        const struct hth_cut_report *r = hth_rows_report(rows, row, i);
-        if (r == NULL)
-            continue;
-        s.both_stepped += r->both_stepped;
-        s.dropped_max = HTH_MAX(s.dropped_max, r->dropped);
-        s.lost_samples += r->lost_samples;
-        s.still_s_max = fmax(s.still_s_max, fmax(r->still_s[0], r->still_s[1]));
-        s.healed_s_max = r->healed_s < 0 ? INFINITY : fmax(s.healed_s_max, r->healed_s);
-        s.hash = hth_hash64(&r->hash, sizeof(r->hash), s.hash);
-    }
-    return s;
-}
-
-static void print_json(const struct hth_cut_opts *o, const struct sum *s,
-                       const struct hth_rows_sum *judged)
-{
-    json_t *row = json_object(), *split = json_array();
-    char hash[17];
-    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)s->hash);
-    json_array_append_new(split, json_integer(o->away));
-    json_array_append_new(split, json_integer(o->members - o->away));
-    json_object_set_new(row, "split", split);
-    hth_json_count(row, "cut_s", (uint64_t)(o->cut_us / HTH_US_PER_S));
-    hth_json_text(row, "mode", mode_of(o));
-    json_object_set_new(row, "unlike", json_boolean(o->unlike));
-    json_object_set_new(row, "grid", json_boolean(o->grid));
-    hth_json_count(row, "seeds", judged->seeds);
-    hth_json_count(row, "both_stepped", s->both_stepped);
-    hth_json_count(row, "dropped_max", s->dropped_max);
-    hth_json_count(row, "lost_samples", s->lost_samples);
-    hth_json_real(row, "healed_s_max", s->healed_s_max);
-    hth_json_real(row, "still_s_max", s->still_s_max);
-    hth_json_text(row, "broken", judged->broken);
-    if (judged->broken != NULL)
-        hth_json_count(row, "seed", judged->seed);
-    hth_json_text(row, "hash", hash);
-    hth_json_print_take(stdout, row);
-    putchar('\n');
-}
-
-static void print_line(uint32_t row, const struct hth_cut_opts *o, const struct sum *s,
-                       const struct hth_rows_sum *judged)
-{
-    printf("%4u %3u + %-3u %5lld %-9s %-7s %-5s %6u %7u %8llu %8.1f %8.1f  %s", row, o->away,
-           o->members - o->away, (long long)(o->cut_us / HTH_US_PER_S), mode_of(o),
-           o->unlike ? "unlike" : "alike", o->grid ? "grid" : "line", s->both_stepped,
-           s->dropped_max, (unsigned long long)s->lost_samples, s->healed_s_max, s->still_s_max,
-           judged->broken != NULL ? judged->broken : "");
-    if (judged->broken != NULL)
-        printf(" (seed %llu)", (unsigned long long)judged->seed);
-    putchar('\n');
-}
-
-static void print(const struct hth_rows *rows, uint32_t row, const struct hth_rows_sum *judged)
-{
-    if (row == UINT32_MAX) {
-        printf("%4s %9s %5s %-9s %-7s %-5s %6s %7s %8s %8s %8s\n", "row", "split", "cut s", "mode",
-               "machine", "shape", "both", "dropped", "lost", "healed s", "still s");
-        return;
-    }
     const struct hth_cut_opts o = hth_cuts_row(row);
-    const struct sum s = sum_of(rows, row);
-    if (rows->json)
-        print_json(&o, &s, judged);
-    else
-        print_line(row, &o, &s, judged);
+    const struct hth_cut_report *r = report;
+    snprintf(cell[0].text, sizeof(cell[0].text), "%u + %u", o.away, o.members - o.away);
+    cell[1].number = (double)(o.cut_us / HTH_US_PER_S);
+    snprintf(cell[2].text, sizeof(cell[2].text), "%s", mode_of(&o));
+    snprintf(cell[3].text, sizeof(cell[3].text), "%s", o.unlike ? "unlike" : "alike");
+    snprintf(cell[4].text, sizeof(cell[4].text), "%s", o.grid ? "grid" : "line");
+    cell[5].number = r->both_stepped;
+    cell[6].number = r->dropped;
+    cell[7].number = (double)r->lost_samples;
+    cell[8].number = r->healed_s < 0 ? INFINITY : r->healed_s;
+    cell[9].number = fmax(r->still_s[0], r->still_s[1]);
 }
 
 int hth_sim_cuts_verb(int argc, char **argv)
@@ -166,7 +110,9 @@ int hth_sim_cuts_verb(int argc, char **argv)
                             .report_bytes = sizeof(struct hth_cut_report),
                             .run = run,
                             .broken = broken,
-                            .print = print,
+                            .columns = columns,
+                            .column_count = HTH_ARRAY_LEN(columns),
+                            .fill = fill,
                             .is_asked = is_asked};
     return hth_rows_verb(&rows, &argp, argc, argv);
 }

@@ -3,21 +3,14 @@
  * keys.c: hearth sim keys: a run by roll call beside keys that speak and bring nothing, or not for
  * long (scenarios/keys.h).
  *
- * With --json one object per row, over all seeds:
- *   {"keys", "trainers", "kind": "declare" | "ready" | "silent" | "brings", "steps_ratio", "steps",
- *    "alone", "asked", "seeds", "broken", "seed", "hash"}
- * steps_ratio is the least of all minutes and seeds, "alone" the steps without keys, "asked" how
- * often a key that brings nothing was to reduce. "broken" says the first promise that was not kept,
- * with the seed that shows it, and is null where all were. "hash" covers the events of all seeds.
+ * In JSON "steps_ratio" is the least of all minutes and seeds, "alone" the steps without keys, and
+ * "asked" how often a key that brings nothing was to reduce.
  */
 #include "scenarios/keys.h"
 
-#include "cli/json.h"
-#include "core/rng.h"
 #include "studies/questions.h"
 #include "studies/rows.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,11 +48,13 @@ static bool is_asked(const void *kind, uint32_t row)
     return kind == NULL || strcmp(kind, hth_keys_kind_name(o.kind)) == 0;
 }
 
-static enum hth_err run(uint32_t row, uint64_t seed, void *report)
+static enum hth_err run(uint32_t row, uint64_t seed, void *report, uint64_t *hash)
 {
     struct hth_keys_opts o = hth_keys_row(row);
     o.seed = seed;
-    return hth_sim_keys(&o, report);
+    HTH_TRY(hth_sim_keys(&o, report));
+    *hash = ((struct hth_keys_report *)report)->hash;
+    return HTH_OK;
 }
 
 static const char *broken(uint32_t row, const void *report)
@@ -68,74 +63,27 @@ static const char *broken(uint32_t row, const void *report)
     return hth_keys_broken(report);
 }
 
-struct sum {
-    double steps_ratio;
-    uint64_t steps, alone, asked, hash;
+static const struct hth_column columns[] = {
+    {"keys", "keys", 5, 0, HTH_SAME},
+    {"trainers", "trainers", 8, 0, HTH_SAME},
+    {"kind", "kind", 8, HTH_ROWS_TEXT, HTH_SAME},
+    {"steps_ratio", "ratio", 6, 3, HTH_MIN_OF},
+    {"steps", "steps", 7, 0, HTH_SUM},
+    {"alone", "alone", 7, 0, HTH_SUM},
+    {"asked", "asked", 7, 0, HTH_SUM},
 };
 
-static struct sum sum_of(const struct hth_rows *rows, uint32_t row)
+static void fill(uint32_t row, const void *report, struct hth_cell *cell)
 {
-    struct sum s = {.steps_ratio = INFINITY};
-    for (uint32_t i = 0; i < rows->seeds; i++) {
-        const struct hth_keys_report *r = hth_rows_report(rows, row, i);
-        if (r == NULL)
-            continue;
-        s.steps_ratio = fmin(s.steps_ratio, r->steps_ratio);
-        s.steps += r->steps;
-        s.alone += r->alone;
-        s.asked += r->asked;
-        s.hash = hth_hash64(&r->hash, sizeof(r->hash), s.hash);
-    }
-    return s;
-}
-
-static void print_json(const struct hth_keys_opts *o, const struct sum *s,
-                       const struct hth_rows_sum *judged)
-{
-    json_t *row = json_object();
-    char hash[17];
-    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)s->hash);
-    hth_json_count(row, "keys", o->keys);
-    hth_json_count(row, "trainers", o->trainers);
-    hth_json_text(row, "kind", hth_keys_kind_name(o->kind));
-    hth_json_real(row, "steps_ratio", s->steps_ratio);
-    hth_json_count(row, "steps", s->steps);
-    hth_json_count(row, "alone", s->alone);
-    hth_json_count(row, "asked", s->asked);
-    hth_json_count(row, "seeds", judged->seeds);
-    hth_json_text(row, "broken", judged->broken);
-    if (judged->broken != NULL)
-        hth_json_count(row, "seed", judged->seed);
-    hth_json_text(row, "hash", hash);
-    hth_json_print_take(stdout, row);
-    putchar('\n');
-}
-
-static void print_line(uint32_t row, const struct hth_keys_opts *o, const struct sum *s,
-                       const struct hth_rows_sum *judged)
-{
-    printf("%4u %5u %8u %-8s %6.3f %7llu %7llu %7llu  %s", row, o->keys, o->trainers,
-           hth_keys_kind_name(o->kind), s->steps_ratio, (unsigned long long)s->steps,
-           (unsigned long long)s->alone, (unsigned long long)s->asked,
-           judged->broken != NULL ? judged->broken : "");
-    if (judged->broken != NULL)
-        printf(" (seed %llu)", (unsigned long long)judged->seed);
-    putchar('\n');
-}
-
-static void print(const struct hth_rows *rows, uint32_t row, const struct hth_rows_sum *judged)
-{
-    if (row == UINT32_MAX) {
-        printf("%4s %5s %8s %-8s %6s %7s %7s %7s\n", "row", "keys", "trainers", "kind", "ratio",
-               "steps", "alone", "asked");
-        return;
-    }
     const struct hth_keys_opts o = hth_keys_row(row);
-    const struct sum s = sum_of(rows, row);
-    if (rows->json)
-        print_json(&o, &s, judged);
-    else
-        print_line(row, &o, &s, judged);
+    const struct hth_keys_report *r = report;
+    cell[0].number = o.keys;
+    cell[1].number = o.trainers;
+    snprintf(cell[2].text, sizeof(cell[2].text), "%s", hth_keys_kind_name(o.kind));
+    cell[3].number = r->steps_ratio;
+    cell[4].number = (double)r->steps;
+    cell[5].number = (double)r->alone;
+    cell[6].number = (double)r->asked;
 }
 
 int hth_sim_keys_verb(int argc, char **argv)
@@ -155,7 +103,9 @@ int hth_sim_keys_verb(int argc, char **argv)
                             .report_bytes = sizeof(struct hth_keys_report),
                             .run = run,
                             .broken = broken,
-                            .print = print,
+                            .columns = columns,
+                            .column_count = HTH_ARRAY_LEN(columns),
+                            .fill = fill,
                             .is_asked = is_asked};
     return hth_rows_verb(&rows, &argp, argc, argv);
 }

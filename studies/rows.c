@@ -2,13 +2,27 @@
 #include "studies/rows.h"
 
 #include "cli/cli.h"
+#include "cli/json.h"
 #include "core/mem.h"
+#include "core/rng.h"
+
+#include <math.h>
 
 enum { KEY_SEEDS = 0x5000, KEY_SEED, KEY_ROW, KEY_EVERY, KEY_THREADS, KEY_JSON };
 
 struct hth_rows_result {
     enum hth_err err;
     bool done;
+    uint64_t hash;
+};
+
+/* A row over its seeds. */
+struct sum {
+    uint32_t seeds;     /* runs that were done */
+    const char *broken; /* NULL: nothing */
+    uint64_t seed;      /* which shows it */
+    uint64_t hash;
+    struct hth_cell cell[HTH_ROWS_COLUMNS_MAX];
 };
 
 static const struct argp_option options[] = {
@@ -79,35 +93,98 @@ static void run(void *arg, void *local, uint64_t index)
     if (!is_asked(rows, row))
         return;
     result->err = rows->run(row, rows->seed + index % rows->seeds,
-                            rows->reports + index * rows->report_bytes);
+                            rows->reports + index * rows->report_bytes, &result->hash);
     result->done = true;
     hth_sim_progress_say(&rows->progress, "row %u of %u", row, rows->count);
 }
 
-const void *hth_rows_report(const struct hth_rows *rows, uint32_t row, uint32_t i)
+/* ---- tables -------------------------------------------------------------------------------- */
+
+static void add_report(const struct hth_rows *rows, uint32_t row, const void *report, bool first,
+                       struct hth_cell *sum)
 {
-    uint64_t index = (uint64_t)row * rows->seeds + i;
-    const struct hth_rows_result *result = &rows->results[index];
-    return result->done && result->err == HTH_OK ? rows->reports + index * rows->report_bytes
-                                                 : NULL;
+    struct hth_cell cell[HTH_ROWS_COLUMNS_MAX] = {{.number = 0}};
+    rows->fill(row, report, cell);
+    for (uint32_t i = 0; i < rows->column_count; i++) {
+        double *all = &sum[i].number, one = cell[i].number;
+        enum hth_over_seeds over = first ? HTH_SAME : rows->columns[i].over;
+        if (over == HTH_SAME)
+            sum[i] = cell[i];
+        else
+            *all = over == HTH_SUM      ? *all + one
+                   : over == HTH_MAX_OF ? fmax(*all, one)
+                                        : fmin(*all, one);
+    }
 }
 
-static struct hth_rows_sum sum_of(const struct hth_rows *rows, uint32_t row)
+static struct sum sum_of(const struct hth_rows *rows, uint32_t row)
 {
-    struct hth_rows_sum sum = {.seeds = 0};
+    struct sum sum = {.seeds = 0};
+    bool first = true;
     for (uint32_t i = 0; i < rows->seeds; i++) {
-        const struct hth_rows_result *result = &rows->results[(uint64_t)row * rows->seeds + i];
-        const void *report = hth_rows_report(rows, row, i);
+        uint64_t index = (uint64_t)row * rows->seeds + i;
+        const struct hth_rows_result *result = &rows->results[index];
+        const void *report = rows->reports + index * rows->report_bytes;
         if (!result->done)
             continue;
         sum.seeds++;
-        const char *broken = report == NULL ? hth_err_text(result->err) : rows->broken(row, report);
+        bool good = result->err == HTH_OK;
+        const char *broken = good ? rows->broken(row, report) : hth_err_text(result->err);
         if (broken != NULL && sum.broken == NULL) {
             sum.broken = broken;
             sum.seed = rows->seed + i;
         }
+        if (!good)
+            continue;
+        add_report(rows, row, report, first, sum.cell);
+        sum.hash = hth_hash64(&result->hash, sizeof(result->hash), sum.hash);
+        first = false;
     }
     return sum;
+}
+
+static void print_json(const struct hth_rows *rows, const struct sum *sum)
+{
+    json_t *out = json_object();
+    char hash[17];
+    for (uint32_t i = 0; i < rows->column_count; i++) {
+        const struct hth_column *c = &rows->columns[i];
+        const struct hth_cell *cell = &sum->cell[i];
+        if (c->digits == HTH_ROWS_TEXT)
+            hth_json_text(out, c->key, cell->text);
+        else if (c->digits == 0)
+            hth_json_count(out, c->key, (uint64_t)cell->number);
+        else
+            hth_json_real(out, c->key, cell->number);
+    }
+    hth_json_count(out, "seeds", sum->seeds);
+    hth_json_text(out, "broken", sum->broken);
+    if (sum->broken != NULL)
+        hth_json_count(out, "seed", sum->seed);
+    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)sum->hash);
+    hth_json_text(out, "hash", hash);
+    hth_json_print_take(stdout, out);
+    putchar('\n');
+}
+
+/* NULL: the head. */
+static void print_line(const struct hth_rows *rows, uint32_t row, const struct sum *sum)
+{
+    if (sum == NULL)
+        printf("%4s", "row");
+    else
+        printf("%4u", row);
+    for (uint32_t i = 0; i < rows->column_count; i++) {
+        const struct hth_column *c = &rows->columns[i];
+        bool text = c->digits == HTH_ROWS_TEXT;
+        if (c->head != NULL && (sum == NULL || text))
+            printf(text ? " %-*s" : " %*s", c->width, sum == NULL ? c->head : sum->cell[i].text);
+        else if (c->head != NULL)
+            printf(" %*.*f", c->width, c->digits, sum->cell[i].number);
+    }
+    if (sum != NULL && sum->broken != NULL)
+        printf("  %s (seed %llu)", sum->broken, (unsigned long long)sum->seed);
+    putchar('\n');
 }
 
 /* Returns how many rows broke a promise. */
@@ -115,13 +192,16 @@ static uint32_t print(const struct hth_rows *rows)
 {
     uint32_t broken = 0;
     if (!rows->json)
-        rows->print(rows, UINT32_MAX, NULL);
+        print_line(rows, 0, NULL);
     for (uint32_t row = 0; row < rows->count; row++) {
-        const struct hth_rows_sum sum = sum_of(rows, row);
+        const struct sum sum = sum_of(rows, row);
         if (sum.seeds == 0)
             continue;
         broken += sum.broken != NULL;
-        rows->print(rows, row, &sum);
+        if (rows->json)
+            print_json(rows, &sum);
+        else
+            print_line(rows, row, &sum);
     }
     return broken;
 }

@@ -54,11 +54,8 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         .count = a->parts * flat_len(t),
         .weight = HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
         .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
-        .rounds = 1,
         .spans = a->spans,
         .span_count = a->spans != NULL ? a->span_count + (a->parts > 1) : 0,
-        .timeout_us = t->opts.share.timeout_us,
-        .ticket = HTH_TICKET_PARAMS,
     };
 
     a->busy = false;
@@ -197,8 +194,8 @@ static void on_round(void *arg, const struct hth_avg_result *result)
 
     if (t->freed)
         return;
-    hth_share_tell_last(t->opts.share.roster, &t->average.averager, result, t->stats.share.distance,
-                        t->stats.share.norm);
+    hth_share_tell_round(t->opts.share.roster, &result->round, t->stats.share.distance,
+                         t->stats.share.norm);
     round_of_params(t, result);
 }
 

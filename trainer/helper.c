@@ -36,10 +36,8 @@ static void look(struct hth_helper *h)
     const struct hth_avg_offer offer = {
         .count = h->parts * hth_params_flat_len(hth_model_params(h->model)),
         .schema = hth_settings_schema(&h->settings, HTH_TICKET_PARAMS),
-        .rounds = 1,
         .spans = h->spans,
         .span_count = h->spans != NULL ? h->span_count + (h->parts > 1) : 0,
-        .timeout_us = h->share.timeout_us,
     };
 
     h->out = hth_averager_offer(h->averager, &offer) == HTH_OK;
@@ -66,7 +64,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     h->again_us = hth_now_us(h->env) + (r->err == HTH_OK ? 0 : AGAIN_US);
     h->stats.rounds += r->err == HTH_OK;
     h->stats.rounds_missed += r->err != HTH_OK;
-    hth_share_tell_last(h->roster, h->averager, r, 0, 0);
+    hth_share_tell_round(h->roster, &r->round, 0, 0);
     hth_helper_nudge(h);
 }
 
@@ -79,7 +77,7 @@ static void on_roll_round(void *arg)
 
     hth_roll_helper_stats(h->roll, &stats);
     hth_roster_set_progress(h->roster, stats.step, 0, 0);
-    hth_share_tell_round(h->roster, &stats.averages.last);
+    hth_share_tell_round(h->roster, &stats.averages.last, 0, 0);
 }
 
 static enum hth_err help_by_roll(struct hth_helper *h, struct hth_rpc *rpc)

@@ -50,42 +50,23 @@ enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_forma
     return HTH_OK;
 }
 
-void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *averager,
-                         const struct hth_avg_result *r, double distance, double norm)
-{
-    struct hth_averager_stats stats;
-    struct hth_roster_last last = {.members = HTH_MIN(r->members, HTH_AVG_MEMBERS_MAX),
-                                   .drops = HTH_MIN(r->drops, HTH_AVG_MEMBERS_MAX),
-                                   .reason = r->reason,
-                                   .wait_ms = (uint32_t)(r->wait_us / HTH_US_PER_MS),
-                                   .match_ms = (uint32_t)(r->match_us / HTH_US_PER_MS),
-                                   .reduce_ms = (uint32_t)(r->reduce_us / HTH_US_PER_MS),
-                                   .bytes = r->bytes_out + r->bytes_in,
-                                   .change = distance,
-                                   .norm = norm,
-                                   .weight_fraction = HTH_MIN(r->weight_fraction, 1.0)};
-
-    if (roster == NULL)
-        return;
-    hth_averager_stats(averager, &stats);
-    if (r->err == HTH_OK)
-        last.group = hth_load_u32le(stats.last.group.b);
-    if (isfinite(last.change) && isfinite(last.norm))
-        hth_roster_set_last(roster, &last);
-}
-
-void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round)
+void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round,
+                          double distance, double norm)
 {
     const struct hth_roster_last last = {
-        .group = hth_load_u32le(round->group.b),
+        .group = round->err == HTH_OK ? hth_load_u32le(round->group.b) : 0,
         .members = HTH_MIN(round->members, HTH_AVG_MEMBERS_MAX),
         .drops = HTH_MIN(round->drops, HTH_AVG_MEMBERS_MAX),
         .reason = round->reason,
+        .wait_ms = (uint32_t)(round->wait_us / HTH_US_PER_MS),
+        .match_ms = (uint32_t)(round->match_us / HTH_US_PER_MS),
         .reduce_ms = (uint32_t)(round->reduce_us / HTH_US_PER_MS),
         .bytes = round->bytes_out + round->bytes_in,
+        .change = distance,
+        .norm = norm,
         .weight_fraction = HTH_MIN(round->weight_fraction, 1.0)};
 
-    if (roster != NULL)
+    if (roster != NULL && isfinite(distance) && isfinite(norm))
         hth_roster_set_last(roster, &last);
 }
 

@@ -55,7 +55,6 @@ struct hth_share_opts {
     uint64_t meeting;     /* hash of the options of grids, groups and shares (settings.h) */
     enum hth_quant_format format; /* on the wire, of matrices; 0: fp32 */
     double clip;                  /* as of the reducer */
-    int64_t timeout_us;           /* LOCAL: of an offer; 0: the averager's default */
     /* BATCH */
     uint64_t target;           /* samples of one step, of all trainers together */
     uint64_t step_samples_max; /* of this trainer in one step; 0: no bound */
@@ -86,17 +85,17 @@ const char *hth_share_phase_name(enum hth_share_phase phase);
 struct hth_share_stats {
     enum hth_share_phase phase;
     /* BATCH */
-    uint64_t gathered;     /* samples of this trainer towards the next step */
-    uint64_t steps_shared; /* steps taken on an average */
-    uint64_t steps_alone;  /* ... on its own gradient, without other trainers */
-    uint64_t tries_failed; /* rounds that gave no step */
-    uint64_t means;        /* steps taken on means that were fetched */
-    uint64_t forks;        /* steps taken without a quorum */
-    uint64_t joined;       /* times it went over to another chain of steps */
-    uint64_t lost_samples; /* gathered in vain, as a state was adopted */
-    struct hth_hash head;  /* of the step that it holds: with the same head others have the same
-                            * parameters, bit for bit; zero: none */
-    uint32_t members;      /* of that step */
+    uint64_t gathered;         /* samples of this trainer towards the next step */
+    uint64_t steps_shared;     /* steps taken on an average */
+    uint64_t steps_alone;      /* ... on its own gradient, without other trainers */
+    uint64_t tries_failed;     /* rounds that gave no step */
+    uint64_t means;            /* steps taken on means that were fetched */
+    uint64_t forks;            /* steps taken without a quorum */
+    uint64_t joined;           /* times it went over to another chain of steps */
+    uint64_t lost_samples;     /* gathered in vain, as a state was adopted */
+    struct hth_hash head;      /* of the step that it holds: with the same head others have the same
+                                * parameters, bit for bit; zero: none */
+    uint32_t members;          /* of that step */
     struct hth_avg_shape grid; /* of the last round; dims 0: there was none */
     double weight;             /* samples behind the last step */
     int64_t averaged_us;       /* how long averaging took for it */
@@ -104,9 +103,9 @@ struct hth_share_stats {
     double distance; /* norm of (average - own) in the last round of parameters */
     double norm;     /* of that average */
     /* states */
-    uint64_t catch_ups;    /* fetched, the first one included */
-    uint64_t state_bytes;  /* fetched */
-    uint64_t given_bytes;  /* given to newcomers */
+    uint64_t catch_ups;         /* fetched, the first one included */
+    uint64_t state_bytes;       /* fetched */
+    uint64_t given_bytes;       /* given to newcomers */
     uint32_t parts, parts_done; /* chunks of the state that is fetched; 0: none, or not known yet */
     int64_t state_us;           /* duration of the last fetch */
     int64_t first_step_us;      /* from the start to the first update; 0: not yet */

@@ -249,7 +249,7 @@ static void tell_round(const struct hth_trainer *t)
 
     hth_collab_stats(t->collab, &stats);
     if (stats.averages.rounds > 0)
-        hth_share_tell_round(t->opts.share.roster, &stats.averages.last);
+        hth_share_tell_round(t->opts.share.roster, &stats.averages.last, 0, 0);
 }
 
 static void step_run(struct hth_work *work)
@@ -475,10 +475,9 @@ void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *
 {
     struct hth_collab_stats stats;
 
-    *out = (struct hth_averager_stats){.rounds = 0};
-    if (t->collab == NULL && t->average.averager.ops != NULL) {
+    if (t->collab == NULL) {
         hth_averager_stats(&t->average.averager, out);
-    } else if (t->collab != NULL) {
+    } else {
         hth_collab_stats(t->collab, &stats);
         *out = stats.averages;
     }

@@ -381,8 +381,6 @@ void hth_trainer_free(struct hth_trainer *t)
         return;
     t->freed = true;
     hth_averager_stop(&t->average.averager);
-    if (t->average.own)
-        hth_averager_free(&t->average.averager);
     hth_collab_free(t->collab);
     t->collab = NULL;
     hth_newcomer_stop(t);
@@ -440,12 +438,8 @@ enum hth_err hth_trainer_new(struct hth_env *env, const struct hth_trainer_opts 
     hth_queue_init(&t->io, env, HTH_LANE_IO);
     t->pump_timer = hth_timer_new(env, pump_timer, t);
     make_metrics(t);
-    if (opts->averager != NULL) {
+    if (opts->averager != NULL)
         t->average.averager = *opts->averager;
-    } else {
-        hth_averager_nobody(&t->average.averager);
-        t->average.own = true;
-    }
     HTH_GOTO(fail, open_data(t));
     t->opts.model.data_hash = t->data_info.hash;
     HTH_GOTO(fail, hth_model_new(opts->backend, &t->opts.model, &t->model));

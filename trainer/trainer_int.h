@@ -89,7 +89,6 @@ struct hth_ckpt {
 /* Averaging of the parameters in the background. */
 struct hth_average {
     struct hth_averager averager; /* the caller's, or one that finds nobody */
-    bool own;
     bool busy;    /* a snapshot is being made or a difference applied */
     bool out;     /* an offer is with the averager */
     bool discard; /* the parameters that it offers have been replaced: drop its result */
@@ -301,10 +300,10 @@ uint32_t hth_share_parts(const struct hth_model *model, bool states);
  * stay fp32. NULL: all fp32. Free with hth_free. */
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
                              uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
-/* Publishes in the roster, for people, how a round ended. The roster may be NULL. */
-void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round);
-void hth_share_tell_last(struct hth_roster *roster, const struct hth_averager *averager,
-                         const struct hth_avg_result *r, double distance, double norm);
+/* Publishes in the roster, for people, how a round ended, how far this peer was from its average and
+ * how long that is. The roster may be NULL. */
+void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round,
+                          double distance, double norm);
 
 /* flight.c */
 void hth_flight_start(struct hth_flight *f);

@@ -7,7 +7,8 @@
  */
 "use strict";
 (() => {
-const PEERS = 1024, EVENTS = 200, ROWS = 10000, LAYERS = 256, EXPERTS = 1 << 16, TEXT = 400;
+const PEERS = 1024, EVENTS = 200, ROWS = 10000, LAYERS = 256, EXPERTS = 1 << 16, TEXT = 400,
+    COMMAND = 1500; // an invite is long
 const $ = id => document.getElementById(id);
 
 /* ---- untrusted values ---------------------------------------------------------------------- */
@@ -157,20 +158,20 @@ async function copy(button, code)
 let joinShown = "";
 function drawJoin(run)
 {
-    const join = object(run.join), command = text(join.command, TEXT);
+    const join = object(run.join), command = text(join.command, COMMAND), ask = text(join.ask, TEXT);
     $("join-part").hidden = command === "";
-    if (command + join.complete === joinShown)
+    if (command + ask + join.complete === joinShown)
         return;
-    joinShown = command + join.complete;
+    joinShown = command + ask + join.complete;
     const row = make("div", undefined, "command"), code = make("code", command);
     const button = make("button", "Copy");
     button.type = "button";
     button.addEventListener("click", () => copy(button, code));
     row.append(make("p", "With hearth and the run's file on your computer, host experts of this run:"), code, button);
-    const open = [["FILE", "the run's file"], ["ADDR:PORT", "an address"]]
+    const open = [["FILE", "the run's file"], ["ADDR:PORT", "an address"], ["INVITE", "an invite"]]
         .filter(([word]) => command.split(" ").includes(word)).map(([word, what]) => `${what}, in place of ${word}`);
     if (join.complete !== true)
-        row.append(make("p", `Ask the one who runs this page for ${open.join(", and for ") || "what is missing"}.`));
+        row.append(make("p", `Ask ${ask || "the one who runs this page"} for ${open.join(", and for ") || "what is missing"}.`));
     $("join").replaceChildren(row);
 }
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes golden_pass.h: a run's id and a peer's credentials, made without hearth's code from the
-layout in admission/pass.h. Run it in this folder:
+"""Writes golden_pass.h: a run's id, credentials of peers and a list of revoked invites, made without
+hearth's code from the layouts in admission/pass.h and revoke.h. Run it in this folder:
 
     python3 golden_pass.py > golden_pass.h
     python3 golden_pass.py creds > ../fuzz/corpus/fuzz_pass/deputy
+    python3 golden_pass.py successor > ../fuzz/corpus/fuzz_pass/successor
+    python3 golden_pass.py revoked > ../fuzz/corpus/fuzz_revoked/deputy
 """
 import struct
 import sys
@@ -28,26 +30,33 @@ def sealed(words, secret, body):
     return body + sign(secret, words + b"\0" + body)[1]
 
 
-def cert(by, key, run, serial, roles, name):
-    body = (b"HCRT" + bytes([1, 0, 2, roles]) +
+def cert(by, key, run, serial, roles, name, flags=0, silence=0):
+    body = (b"HCRT" + bytes([1, flags, 2, roles]) +
             struct.pack("<QQQ", serial, NOW_US - DAY_US, NOW_US + 30 * DAY_US) + run + public(key) +
-            struct.pack("<I", 0) + bytes([len(name)]) + name)
+            struct.pack("<I", silence) + bytes([len(name)]) + name)
     return sealed(b"hearth certificate", by, body)
 
 
 def main():
-    owner, deputy, invite, peer = seed(1), seed(2), seed(3), seed(4)
+    owner, deputy, invite, peer, successor = (seed(n) for n in range(1, 6))
     run = sha(b"hearth run\0" + public(owner) + sha(b"run golden\n"))
     credential = sealed(b"hearth pass", invite, b"P\x01" + public(peer) +
                         struct.pack("<QQ", 8, NOW_US) + bytes(32))
     credential += cert(deputy, invite, run, 8, 3, "ana-mária".encode())
-    credential += cert(owner, deputy, run, 7, 19, b"dora")
-    if sys.argv[1:] == ["creds"]:
-        sys.stdout.buffer.write(credential)
+    deputy_cert = cert(owner, deputy, run, 7, 19, b"dora")
+    by_successor = (credential + cert(successor, deputy, run, 7, 19, b"dora") +
+                    cert(owner, successor, run, 6, 31, b"sara", 2, 30 * 86400))
+    credential += deputy_cert
+    revoked = sealed(b"hearth revoked", deputy, b"HREV" + struct.pack("<BBHQ", 1, 0, 2, NOW_US) +
+                     run + struct.pack("<QQ", 5, 8)) + deputy_cert
+    if len(sys.argv) > 1:
+        sys.stdout.buffer.write({"creds": credential, "successor": by_successor,
+                                 "revoked": struct.pack("<H", len(revoked)) + revoked}[sys.argv[1]])
         return
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print("/* Written by golden_pass.py. */")
-    for name, data in (("GOLDEN_RUN", run), ("GOLDEN_CREDS", credential)):
+    for name, data in (("GOLDEN_RUN", run), ("GOLDEN_CREDS", credential),
+                       ("GOLDEN_BY_SUCCESSOR", by_successor), ("GOLDEN_REVOKED", revoked)):
         print("static const uint8_t %s[%d] = {" % (name, len(data)))
         for i in range(0, len(data), 12):
             print("    " + " ".join("0x%02x," % b for b in data[i:i + 12]))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * party.h: the owner of a run, a deputy, an invite and a peer with fixed keys: those of
- * golden_pass.py.
+ * party.h: the owner of a run, a deputy, a successor, an invite and a peer with fixed keys: those
+ * of golden_pass.py.
  */
 #ifndef HTH_TESTS_ADMISSION_PARTY_H
 #define HTH_TESTS_ADMISSION_PARTY_H
@@ -14,17 +14,21 @@
 
 struct party {
     const struct hth_crypto *crypto;
-    struct hth_secret owner, deputy, key, peer;
+    struct hth_secret owner, deputy, key, peer, successor;
     struct hth_closed_run run;
     struct hth_pubkey peer_pub;
     struct hth_peer_id peer_id;
-    struct hth_cert cert, deputy_cert; /* as they will be signed: change them at will */
+    struct hth_cert cert, deputy_cert, successor_cert; /* as they will be signed: change them */
     struct hth_invite invite;
 };
 
 void party_init(struct party *p);
 /* Signs the certificates into p->invite: by the owner, or by the deputy that the owner signed. */
 void party_sign(struct party *p, bool by_deputy);
+/* Signs the certificate by the owner's successor, through a deputy of its own or not. */
+void party_sign_by_successor(struct party *p, bool by_deputy);
+/* Judges credentials of what was signed last, at that time, by what p->run knows. */
+enum hth_err party_judge(const struct party *p, int64_t wall_us, struct hth_grant *grant);
 /* The credentials of p->peer; returns their length. */
 size_t party_creds(const struct party *p, uint8_t out[HTH_CREDS_BYTES_MAX]);
 /* Signs, makes credentials and judges them at NOW_US. */

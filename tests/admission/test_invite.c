@@ -40,12 +40,33 @@ static void invite_is_read_as_written(void **state)
         assert_memory_equal(&got, &p.invite, sizeof(got));
         /* The invite alone is enough to judge others. */
         hth_invite_run(p.crypto, &got, &run);
-        size_t len = hth_invite_creds(p.crypto, &got, &p.peer_pub, NOW_US, creds);
+        size_t len = hth_invite_creds(p.crypto, &got, &p.peer, NOW_US, creds);
         assert_ok(hth_creds_check(p.crypto, &run, &p.peer_id, creds, len, NOW_US, &grant));
         p.crypto->hash(text, strlen(text), &hash);
         hth_hex(hash.b, sizeof(hash.b), hex);
         assert_string_equal(hex, by_deputy ? GOLDEN_BY_DEPUTY : GOLDEN_BY_OWNER);
     }
+}
+
+/* A private run's invite has its secret, and leads to a network that nobody else can name. */
+static void private_invites_hide_the_network(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_invite got, other;
+    char text[HTH_INVITE_TEXT_MAX], network[HTH_NAME_LEN_MAX + 1], open[HTH_NAME_LEN_MAX + 1];
+    write_one(&p, true, text);
+    assert_string_equal(hth_invite_network(p.crypto, &p.invite, open),
+                        "golden~be25b2ac199efd8cd02a");
+    hth_invite_hide(p.crypto, &p.owner, &p.invite);
+    assert_string_equal(hth_invite_network(p.crypto, &p.invite, network), "~80dda9c821935fa983ca");
+    assert_ok(hth_invite_write(&p.invite, text));
+    assert_ok(read_text(text, &got));
+    assert_memory_equal(&got, &p.invite, sizeof(got));
+    assert_err(HTH_E_TRUNCATED, hth_invite_read(text, strlen(text) - 1, &got));
+    other = p.invite;
+    other.secret.b[31] ^= 1;
+    assert_string_not_equal(hth_invite_network(p.crypto, &other, open), network);
 }
 
 static void bad_invites_are_named(void **state)
@@ -79,6 +100,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(invite_is_read_as_written),
+        cmocka_unit_test(private_invites_hide_the_network),
         cmocka_unit_test(bad_invites_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
  */
 #include "admission/party.h"
 
+#include "core/name.h"
 #include "golden_pass.h"
 
 static void credentials_have_golden_bytes(void **state)
@@ -13,18 +14,26 @@ static void credentials_have_golden_bytes(void **state)
     struct party p;
     struct hth_grant grant;
     uint8_t creds[HTH_CREDS_BYTES_MAX];
+    char network[HTH_NAME_LEN_MAX + 1];
     party_init(&p);
     assert_memory_equal(p.run.id.b, GOLDEN_RUN, sizeof(GOLDEN_RUN));
+    assert_string_equal(hth_network_of("golden", &p.run.id, network),
+                        "golden~be25b2ac199efd8cd02a");
     party_sign(&p, true);
     size_t len = party_creds(&p, creds);
     assert_int_equal(len, sizeof(GOLDEN_CREDS));
     assert_memory_equal(creds, GOLDEN_CREDS, len);
     assert_ok(hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
     assert_int_equal(grant.serial, 8);
-    assert_int_equal(grant.deputy, 7);
+    assert_int_equal(grant.by.deputy, 7);
+    assert_int_equal(grant.by.successor, 0);
     assert_int_equal(grant.class, HTH_MEMBER);
     assert_int_equal(grant.roles, HTH_MAY_TRAIN | HTH_MAY_SERVE);
     assert_string_equal(grant.name, "ana-mária");
+    party_sign_by_successor(&p, true);
+    len = party_creds(&p, creds);
+    assert_int_equal(len, sizeof(GOLDEN_BY_SUCCESSOR));
+    assert_memory_equal(creds, GOLDEN_BY_SUCCESSOR, len);
 }
 
 static void largest_credentials_fit(void **state)
@@ -35,9 +44,12 @@ static void largest_credentials_fit(void **state)
     party_init(&p);
     memset(p.cert.name, 'x', HTH_CERT_NAME_MAX);
     memset(p.deputy_cert.name, 'y', HTH_CERT_NAME_MAX);
-    assert_ok(party_verdict(&p, true, &grant));
+    memset(p.successor_cert.name, 'z', HTH_CERT_NAME_MAX);
+    p.successor_cert.silence_s = 0;
+    party_sign_by_successor(&p, true);
+    assert_ok(party_judge(&p, NOW_US, &grant));
     assert_int_equal(p.invite.cert_len, 197);
-    assert_int_equal(HTH_CREDS_BYTES_MAX, 544);
+    assert_int_equal(HTH_CREDS_BYTES_MAX, 743);
 }
 
 /* Any flipped bit is refused, as what it is. */
@@ -79,6 +91,10 @@ static void cut_credentials_are_refused(void **state)
         assert_err(n == owner_part ? HTH_E_PASS_FORGED : HTH_E_TRUNCATED,
                    hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, n, NOW_US, &grant));
     }
+    assert_err(HTH_E_TRUNCATED,
+               hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len + 1, NOW_US, &grant));
+    party_sign_by_successor(&p, true);
+    len = party_creds(&p, creds);
     assert_err(HTH_E_MALFORMED,
                hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len + 1, NOW_US, &grant));
 }
@@ -89,15 +105,15 @@ static void other_versions_are_named(void **state)
     struct party p;
     struct hth_grant grant;
     uint8_t creds[HTH_CREDS_BYTES_MAX];
-    static const size_t at[] = {1, 50, HTH_PASS_BYTES + 4, HTH_PASS_BYTES + 5};
+    static const size_t at[] = {1, 50, HTH_PASS_BYTES + 4, HTH_PASS_BYTES + 5, HTH_PASS_BYTES + 96};
     party_init(&p);
     party_sign(&p, false);
     size_t len = party_creds(&p, creds);
     for (size_t i = 0; i < HTH_ARRAY_LEN(at); i++) {
-        creds[at[i]] ^= 2;
+        creds[at[i]] ^= 4;
         assert_err(HTH_E_VERSION,
                    hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
-        creds[at[i]] ^= 2;
+        creds[at[i]] ^= 4;
     }
 }
 
@@ -173,19 +189,62 @@ static void deputies_give_only_what_they_have(void **state)
     assert_err(HTH_E_PASS_ROLE, party_verdict(&p, true, &grant));
 }
 
-static void revoked_serials_are_refused(void **state)
+/* Each chain that leads to the owner, but not by the right steps. */
+static void chains_have_two_steps(void **state)
 {
     (void)state;
     struct party p;
     struct hth_grant grant;
-    static const uint64_t list[] = {5, 7};
+    struct hth_invite *i = &p.invite;
+    size_t len;
     party_init(&p);
-    p.run.revoked = list;
-    p.run.revoked_count = HTH_ARRAY_LEN(list);
-    assert_ok(party_verdict(&p, false, &grant));
-    assert_err(HTH_E_PASS_REVOKED, party_verdict(&p, true, &grant)); /* with its deputy */
-    p.cert.serial = 5;
-    assert_err(HTH_E_PASS_REVOKED, party_verdict(&p, false, &grant));
+    p.successor_cert.silence_s = 0;
+    party_sign_by_successor(&p, true);
+    assert_ok(party_judge(&p, NOW_US, &grant));
+    assert_int_equal(grant.by.deputy, 7);
+    assert_int_equal(grant.by.successor, 6);
+    /* A deputy of a deputy. */
+    p.successor_cert.flags = 0;
+    p.successor_cert.silence_s = 0;
+    party_sign_by_successor(&p, true);
+    assert_err(HTH_E_PASS_ROLE, party_judge(&p, NOW_US, &grant));
+    /* A successor of a successor, and one that a deputy names. */
+    for (int by_deputy = 0; by_deputy < 2; by_deputy++) {
+        party_init(&p);
+        p.successor_cert.silence_s = 0;
+        p.deputy_cert.flags = HTH_CERT_SUCCESSOR;
+        if (by_deputy)
+            p.successor_cert.flags = 0;
+        party_sign_by_successor(&p, true);
+        assert_err(HTH_E_PASS_ROLE, party_judge(&p, NOW_US, &grant));
+    }
+    /* A successor is no member by that alone. */
+    party_init(&p);
+    p.cert.flags = HTH_CERT_SUCCESSOR;
+    assert_err(HTH_E_PASS_ROLE, party_verdict(&p, false, &grant));
+    /* A chain of another run, and one whose upper end a stranger signed. */
+    party_init(&p);
+    p.deputy_cert.run.b[0] ^= 1;
+    assert_err(HTH_E_PASS_OTHER_RUN, party_verdict(&p, true, &grant));
+    party_init(&p);
+    party_sign(&p, true);
+    assert_ok(hth_cert_write(p.crypto, &p.deputy_cert, &p.successor, i->chain, &len));
+    assert_err(HTH_E_PASS_FORGED, party_judge(&p, NOW_US, &grant));
+}
+
+/* An invite for a key is worth nothing to others, and is no secret. */
+static void bound_invites_are_for_one_key(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    party_init(&p);
+    memset(&p.invite.seed, 0, sizeof(p.invite.seed));
+    p.cert.key = p.peer_pub;
+    assert_ok(party_verdict(&p, true, &grant));
+    assert_ok(hth_invite_check(p.crypto, &p.invite, NOW_US));
+    p.cert.key.b[0] ^= 1;
+    assert_err(HTH_E_PASS_FORGED, party_verdict(&p, true, &grant));
 }
 
 static void bad_certificates_are_not_signed(void **state)
@@ -209,6 +268,13 @@ static void bad_certificates_are_not_signed(void **state)
     assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
     party_init(&p);
     p.cert.class = 3;
+    assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    party_init(&p);
+    p.cert.flags = HTH_CERT_PUBLIC; /* anybody is a full member */
+    assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    p.cert.class = HTH_PROBATION;
+    assert_ok(hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    p.cert.roles |= HTH_MAY_INVITE;
     assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
     party_init(&p);
     p.cert.not_after_us = p.cert.not_before_us - 1;
@@ -241,7 +307,8 @@ int main(void)
         cmocka_unit_test(other_runs_keys_and_signers_are_named),
         cmocka_unit_test(times_are_kept),
         cmocka_unit_test(deputies_give_only_what_they_have),
-        cmocka_unit_test(revoked_serials_are_refused),
+        cmocka_unit_test(chains_have_two_steps),
+        cmocka_unit_test(bound_invites_are_for_one_key),
         cmocka_unit_test(bad_certificates_are_not_signed),
         cmocka_unit_test(roles_are_words),
     };

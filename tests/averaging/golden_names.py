@@ -9,9 +9,9 @@ import hashlib
 import struct
 
 
-def line_key(run, generation, rnd, sizes, cell):
+def line_key(run, rnd, sizes, cell):
     axis = rnd % len(sizes)
-    out = b"hthline1" + struct.pack("<QIQB", run, generation, rnd, len(sizes))
+    out = b"hthline2" + struct.pack("<QQB", run, rnd, len(sizes))
     out += b"".join(struct.pack("<I", s) for s in sizes)
     return out + b"".join(struct.pack("<I", c) for i, c in enumerate(cell) if i != axis)
 
@@ -28,7 +28,7 @@ def array(name, data):
     return "static const uint8_t %s[%d] = {\n%s\n};" % (name, len(data), body)
 
 
-KEY = line_key(0x1122334455667788, 7, 1000003, (5, 4, 4), (3, 2, 1))
+KEY = line_key(0x1122334455667788, 1000003, (5, 4, 4), (3, 2, 1))
 MEMBERS = [hashlib.sha256(b"member %d" % i).digest() for i in range(5)]
 GROUP = group_id(KEY, 0xABCDEF, MEMBERS)
 ORDER = sorted(range(5), key=lambda i: hashlib.sha256(GROUP + MEMBERS[i]).digest())

@@ -7,7 +7,8 @@
 #include "rpc/rpc.h"
 #include "sim/world.h"
 
-#define PIT_PORT 4000
+#define PIT_PORT   4000
+#define PIT_RTT_US (20 * HTH_US_PER_MS) /* of the calm world */
 
 struct pit;
 
@@ -27,6 +28,7 @@ struct pit_peer {
     double weight;
     /* what happened */
     uint32_t offered, ended, averaged;
+    uint32_t left, failed; /* rounds of the offer that are left; all that failed */
     int64_t offered_us, ended_us, longest_us; /* from an offer to its end */
     struct hth_avg_result result;             /* of the last one; its blobs are gone */
 };
@@ -43,8 +45,7 @@ struct pit {
     struct hth_roster_opts roster;
     struct hth_reducer_opts reducer;
     enum hth_quant_format format;
-    int64_t timeout_us; /* of offers; 0: the averager's */
-    bool apply;         /* the average replaces the values */
+    bool apply; /* the average replaces the values */
 };
 
 /* Options with which peers can be made; set what differs, then pit_start. */
@@ -55,6 +56,7 @@ void pit_start(struct pit *p, int64_t settle_us);
 void pit_stop(struct pit *p);
 /* Values of peer i: standard normals of the seed. */
 void pit_fill(struct pit *p, uint64_t seed);
+/* So many rounds in turn, each with the average of the one before. */
 void pit_offer(struct pit_peer *peer, uint32_t rounds);
 void pit_offer_all(struct pit *p, uint32_t rounds);
 /* Until nobody that is up has an offer under way. */

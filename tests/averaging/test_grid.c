@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes against their definition by brute force; exact means and fresh faces on full grids. */
+/*
+ * test_grid.c: shapes against their definition by brute force; exact means and fresh faces on full
+ * grids; names equal bytes made elsewhere, and differ where anything differs; the averager of a
+ * trainer that is alone.
+ */
+#include "averaging/averager.h"
 #include "averaging/grid.h"
 #include "core/rng.h"
+#include "golden_names.h"
+#include "net/crypto.h"
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -51,29 +58,6 @@ static void test_shape_text(void **state)
     }
 }
 
-/* Shapes out of records obey the limits too. */
-static void test_shape_check(void **state)
-{
-    struct hth_avg_shape shape = shape_of("4x4");
-    (void)state;
-    assert_ok(hth_avg_shape_check(&shape));
-    shape.size[2] = 1;
-    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
-    shape = shape_of("4x4");
-    shape.size[1] = 0;
-    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
-    shape = (struct hth_avg_shape){0};
-    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
-    shape.dims = HTH_AVG_DIMS_MAX + 1;
-    assert_err(HTH_E_TOO_LARGE, hth_avg_shape_check(&shape));
-    shape = shape_of("4096x4096");
-    assert_int_equal(hth_avg_cells(&shape), HTH_AVG_CELLS_MAX);
-    shape.size[1]++;
-    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
-    shape.size[0] = shape.size[1] = UINT32_MAX;
-    assert_err(HTH_E_RANGE, hth_avg_shape_check(&shape));
-}
-
 static void test_shape_golden(void **state)
 {
     static const struct {
@@ -107,6 +91,25 @@ static void test_shape_golden(void **state)
         assert_ok(hth_avg_shape_check(&shape));
         assert_string_equal(hth_avg_shape_text(&shape, text), golden[i].text);
     }
+}
+
+/* Shapes out of records obey the parser's limits. */
+static void test_shape_check(void **state)
+{
+    static const struct {
+        struct hth_avg_shape shape;
+        enum hth_err err;
+    } cases[] = {{{2, {4, 4}}, HTH_OK},
+                 {{2, {4, 4, 1}}, HTH_E_RANGE},
+                 {{2, {4, 0}}, HTH_E_RANGE},
+                 {{0, {0}}, HTH_E_RANGE},
+                 {{HTH_AVG_DIMS_MAX + 1, {1, 1, 1, 1, 1, 1, 1, 1}}, HTH_E_TOO_LARGE},
+                 {{2, {4096, 4096}}, HTH_OK},
+                 {{2, {4096, 4097}}, HTH_E_RANGE},
+                 {{2, {UINT32_MAX, UINT32_MAX}}, HTH_E_RANGE}};
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
+        assert_err(cases[i].err, hth_avg_shape_check(&cases[i].shape));
 }
 
 /* The definition in grid.h, by trying all products of equal sizes and sizes one larger. */
@@ -169,9 +172,9 @@ static void test_review(void **state)
 
 static void test_cells(void **state)
 {
-    struct hth_avg_shape shape = shape_of("5x4x3"), to = shape_of("4x2");
+    struct hth_avg_shape shape = shape_of("5x4x3");
     struct hth_avg_cell cell;
-    uint32_t count[60] = {0}, moved[8] = {0};
+    uint32_t count[60] = {0};
     char text[HTH_AVG_SHAPE_TEXT_MAX];
     (void)state;
     cell = hth_avg_cell_of_rank(&shape, 0);
@@ -180,11 +183,9 @@ static void test_cells(void **state)
     assert_string_equal(hth_avg_cell_text(&shape, &cell, text), "4.3.2");
     cell = hth_avg_cell_of_rank(&shape, 60 * 7 + 4);
     assert_string_equal(hth_avg_cell_text(&shape, &cell, text), "0.1.1");
-    assert_ok(hth_avg_cell_parse(&shape, "0.1.1", &cell));
-    assert_int_equal(cell.at[1], 1);
-    assert_err(HTH_E_MALFORMED, hth_avg_cell_parse(&shape, "0.1", &cell));
-    assert_err(HTH_E_MALFORMED, hth_avg_cell_parse(&shape, "0x1x1", &cell));
-    assert_err(HTH_E_RANGE, hth_avg_cell_parse(&shape, "0.4.0", &cell));
+    cell.at[2] = 3;
+    assert_err(HTH_E_RANGE, hth_avg_cell_check(&shape, &cell));
+    cell.at[2] = 0;
     cell.at[3] = 1;
     assert_err(HTH_E_RANGE, hth_avg_cell_check(&shape, &cell));
     for (uint32_t i = 0; i < 6000; i++) {
@@ -195,13 +196,7 @@ static void test_cells(void **state)
     }
     for (uint32_t i = 0; i < 60; i++) {
         assert_in_range(count[i], 60, 140); /* four standard deviations about 100 */
-        cell = hth_avg_cell_of_rank(&shape, i);
-        cell = hth_avg_cell_move(&shape, &cell, &to);
-        assert_ok(hth_avg_cell_check(&to, &cell));
-        moved[cell.at[0] * 2 + cell.at[1]]++;
     }
-    for (uint32_t i = 0; i < 8; i++)
-        assert_in_range(moved[i], 7, 8); /* 60 over 8 */
 }
 
 /* The cells of a grid by number. */
@@ -373,77 +368,199 @@ static double mean_of(const struct crowd *c)
 }
 
 /* On a full grid d rounds give the exact mean from any first round on, whatever the order of the
- * members, and nobody meets anybody twice within d rounds. */
-static void test_full_grid(void **state)
-{
-    static const char *const shapes[] = {"7", "4x4", "3x3x3", "2x2x2x2", "5x4x4", "16x16", "1x6"};
-    static struct crowd c;
-    struct hth_rng rng;
-    (void)state;
-    hth_rng_init(&rng, 20);
-    for (size_t s = 0; s < HTH_ARRAY_LEN(shapes); s++)
-        for (uint64_t first = 0; first < 3; first++) {
-            struct hth_avg_shape shape = shape_of(shapes[s]);
-            start(&c, shapes[s], hth_avg_cells(&shape), 16, &rng);
-            for (uint32_t p = 0; p < c.peers; p++)
-                c.cell[p] = hth_avg_cell_of_rank(&c.shape, p);
-            double mean = mean_of(&c);
-            uint64_t round = first;
-            for (; round < first + c.shape.dims; round++)
-                run_round(&c, round, &rng, true);
-            for (uint32_t p = 0; p < c.peers; p++)
-                assert_close(c.value[p], mean, 0, 1e-14);
-            for (; round < first + 4 * c.shape.dims; round++)
-                run_round(&c, round, &rng, true);
-        }
-}
-
-/* M^d peers that all start in one cell, in groups of M, hold the exact mean after d rounds. */
-static void test_one_key(void **state)
+ * members, and no two meet twice within d rounds; so do M^d peers that begin in one cell, in groups
+ * of M. Uneven grids agree soon: half empty, overfull. */
+static void test_rounds(void **state)
 {
     static const struct {
         const char *shape;
         uint32_t peers, group_max;
-    } cases[] = {{"2x2x2x2", 16, 2}, {"4x4", 16, 4}, {"3x3x3", 27, 3}, {"4x4x4", 64, 4}};
+        bool one_cell, full;
+    } cases[] = {{"7", 7, 16, false, true},      {"4x4", 16, 16, false, true},
+                 {"3x3x3", 27, 16, false, true}, {"2x2x2x2", 16, 16, false, true},
+                 {"5x4x4", 80, 16, false, true}, {"16x16", 256, 16, false, true},
+                 {"1x6", 6, 16, false, true},    {"2x2x2x2", 16, 2, true, true},
+                 {"4x4", 16, 4, true, true},     {"4x4x4", 64, 4, true, true},
+                 {"8x8", 40, 8, false, false},   {"8x8", 83, 8, true, false},
+                 {"4x4x4", 50, 8, false, false}, {"6x6", 7, 8, true, false}};
     static struct crowd c;
     struct hth_rng rng;
     (void)state;
-    hth_rng_init(&rng, 21);
+    hth_rng_init(&rng, 20);
     for (size_t s = 0; s < HTH_ARRAY_LEN(cases); s++)
-        for (uint32_t repeat = 0; repeat < 20; repeat++) {
+        for (uint64_t first = 0; first < 3; first++) {
+            bool full = cases[s].full;
+            uint64_t round = first, last;
             start(&c, cases[s].shape, cases[s].peers, cases[s].group_max, &rng);
+            last = first + (full ? 1 : 12) * c.shape.dims;
+            for (uint32_t p = 0; p < c.peers && !cases[s].one_cell; p++)
+                c.cell[p] = hth_avg_cell_of_rank(
+                    &c.shape, full ? p : hth_rng_below(&rng, hth_avg_cells(&c.shape)));
             double mean = mean_of(&c);
-            for (uint64_t round = 0; round < c.shape.dims; round++)
-                run_round(&c, round, &rng, true);
+            for (; round < last; round++)
+                run_round(&c, round, &rng, full);
             for (uint32_t p = 0; p < c.peers; p++)
-                assert_close(c.value[p], mean, 0, 1e-14);
+                assert_close(c.value[p], mean, 0, full ? 1e-14 : 1e-5);
+            for (; full && round < last + 3 * c.shape.dims; round++)
+                run_round(&c, round, &rng, true);
         }
 }
 
-/* Uneven crowds still agree soon: half empty, overfull, all in one cell. */
-static void test_uneven(void **state)
+/* ---- names --------------------------------------------------------------------------------- */
+
+static struct hth_avg_line golden_line(void)
 {
-    static const struct {
-        const char *shape;
-        uint32_t peers;
-    } cases[] = {{"8x8", 40}, {"8x8", 83}, {"4x4x4", 50}, {"6x6", 7}};
-    static struct crowd c;
-    struct hth_rng rng;
+    struct hth_avg_line line = {
+        .run = 0x1122334455667788,
+        .round = 1000003, /* axis 1 */
+        .shape = {.dims = 3, .size = {5, 4, 4}},
+        .cell = {.at = {3, 2, 1}},
+    };
+    return line;
+}
+
+static void members(struct hth_peer_id *ids, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char text[24];
+        struct hth_hash hash;
+        int len = snprintf(text, sizeof(text), "member %u", i);
+        hth_crypto_openssl()->hash(text, (size_t)len, &hash);
+        memcpy(ids[i].b, hash.b, sizeof(hash.b));
+    }
+}
+
+static void test_golden_names(void **state)
+{
+    const struct hth_crypto *crypto = hth_crypto_openssl();
+    struct hth_avg_line line = golden_line();
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+    struct hth_peer_id ids[5];
+    struct hth_hash group;
+    uint32_t order[5];
     (void)state;
-    hth_rng_init(&rng, 22);
-    for (size_t s = 0; s < HTH_ARRAY_LEN(cases); s++)
-        for (uint32_t one_cell = 0; one_cell < 2; one_cell++) {
-            start(&c, cases[s].shape, cases[s].peers, 8, &rng);
-            for (uint32_t p = 0; p < c.peers && !one_cell; p++) {
-                uint64_t rank = hth_rng_below(&rng, hth_avg_cells(&c.shape));
-                c.cell[p] = hth_avg_cell_of_rank(&c.shape, rank);
-            }
-            double mean = mean_of(&c);
-            for (uint64_t round = 0; round < 12ull * c.shape.dims; round++)
-                run_round(&c, round, &rng, false);
-            for (uint32_t p = 0; p < c.peers; p++)
-                assert_close(c.value[p], mean, 0, 1e-5);
-        }
+    assert_int_equal(hth_avg_line_key(&line, key), sizeof(golden_key));
+    assert_memory_equal(key, golden_key, sizeof(golden_key));
+    members(ids, 5);
+    assert_ok(hth_avg_group_id(crypto, &line, 0xabcdef, ids, 5, &group));
+    assert_memory_equal(group.b, golden_group, sizeof(golden_group));
+    hth_avg_order(crypto, &group, ids, 5, order);
+    assert_memory_equal(order, golden_order, sizeof(golden_order));
+}
+
+/* Whoever lists the members in another order derives the same id, and the same people in a row. */
+static void test_any_order(void **state)
+{
+    const struct hth_crypto *crypto = hth_crypto_openssl();
+    struct hth_avg_line line = golden_line();
+    struct hth_peer_id ids[5], turned[5];
+    struct hth_hash group, again;
+    uint32_t order[5], other[5];
+    (void)state;
+    members(ids, 5);
+    for (uint32_t i = 0; i < 5; i++)
+        turned[i] = ids[(i * 3 + 1) % 5];
+    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, 5, &group));
+    assert_ok(hth_avg_group_id(crypto, &line, 1, turned, 5, &again));
+    assert_memory_equal(&group, &again, sizeof(group));
+    hth_avg_order(crypto, &group, ids, 5, order);
+    hth_avg_order(crypto, &group, turned, 5, other);
+    for (uint32_t i = 0; i < 5; i++)
+        assert_true(hth_peer_id_eq(&ids[order[i]], &turned[other[i]]));
+    line.cell.at[1] = 0; /* the round's own axis does not count */
+    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, 5, &again));
+    assert_memory_equal(&group, &again, sizeof(group));
+}
+
+static void test_differs(void **state)
+{
+    const struct hth_crypto *crypto = hth_crypto_openssl();
+    struct hth_avg_line line = golden_line(), others[7];
+    struct hth_peer_id ids[5];
+    struct hth_hash group, other;
+    (void)state;
+    members(ids, 5);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(others); i++)
+        others[i] = line;
+    others[0].run++;
+    others[1].shape.size[1]++;
+    others[2].round += 3; /* the same axis */
+    others[3].round++;
+    others[4].shape.size[0]++;
+    others[5].cell.at[0]++;
+    others[6].cell.at[2]++;
+    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, 5, &group));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(others); i++) {
+        assert_false(hth_avg_line_eq(&line, &others[i]));
+        assert_ok(hth_avg_group_id(crypto, &others[i], 1, ids, 5, &other));
+        assert_memory_not_equal(&group, &other, sizeof(group));
+    }
+    assert_ok(hth_avg_group_id(crypto, &line, 2, ids, 5, &other));
+    assert_memory_not_equal(&group, &other, sizeof(group));
+    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, 4, &other));
+    assert_memory_not_equal(&group, &other, sizeof(group));
+}
+
+static void test_names_limits(void **state)
+{
+    static struct hth_peer_id ids[HTH_AVG_MEMBERS_MAX + 1];
+    const struct hth_crypto *crypto = hth_crypto_openssl();
+    struct hth_avg_line line = golden_line();
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+    struct hth_hash group;
+    uint32_t order[HTH_AVG_MEMBERS_MAX];
+    bool seen[HTH_AVG_MEMBERS_MAX] = {false};
+    (void)state;
+    members(ids, HTH_ARRAY_LEN(ids));
+    assert_err(HTH_E_RANGE, hth_avg_group_id(crypto, &line, 1, ids, 0, &group));
+    assert_err(HTH_E_RANGE,
+               hth_avg_group_id(crypto, &line, 1, ids, HTH_AVG_MEMBERS_MAX + 1, &group));
+    /* The largest group of the longest line. */
+    line.shape = (struct hth_avg_shape){.dims = 8, .size = {2, 2, 2, 2, 2, 2, 2, 2}};
+    line.cell = (struct hth_avg_cell){.at = {1, 1, 1, 1, 1, 1, 1, 1}};
+    assert_in_range(hth_avg_line_key(&line, key), 1, HTH_AVG_LINE_KEY_MAX);
+    assert_ok(hth_avg_group_id(crypto, &line, 1, ids, HTH_AVG_MEMBERS_MAX, &group));
+    hth_avg_order(crypto, &group, ids, HTH_AVG_MEMBERS_MAX, order);
+    for (uint32_t i = 0; i < HTH_AVG_MEMBERS_MAX; i++) {
+        assert_false(seen[order[i]]);
+        seen[order[i]] = true;
+    }
+    ids[3] = ids[200];
+    assert_err(HTH_E_DUPLICATE,
+               hth_avg_group_id(crypto, &line, 1, ids, HTH_AVG_MEMBERS_MAX, &group));
+}
+
+/* ---- alone --------------------------------------------------------------------------------- */
+
+static void test_alone(void **state)
+{
+    struct hth_averager a = {.ops = NULL};
+    struct hth_averager_stats stats = {.rounds = 1};
+    const struct hth_avg_offer offer = {.count = 4, .weight = 32};
+    enum hth_avg_reason reason = HTH_AVG_OK;
+
+    (void)state;
+    assert_ok(hth_averager_start(&a, NULL, NULL));
+    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(&a, &reason));
+    assert_int_equal(reason, HTH_AVG_NOBODY);
+    assert_err(HTH_E_NOT_FOUND, hth_averager_offer(&a, &offer));
+    hth_averager_stats(&a, &stats);
+    assert_int_equal(stats.rounds, 0);
+    hth_averager_stop(&a);
+    hth_averager_free(&a);
+}
+
+static void test_reasons(void **state)
+{
+    (void)state;
+#define NAMED(num, name, text)                                                                     \
+    assert_true((num) < HTH_AVG_REASONS_MAX);                                                      \
+    assert_string_equal(hth_avg_reason_name(HTH_AVG_##name), #name);                               \
+    assert_string_equal(hth_avg_reason_text(HTH_AVG_##name), text);
+    HTH_AVG_REASON_MAP(NAMED)
+#undef NAMED
+    assert_string_equal(hth_avg_reason_name((enum hth_avg_reason)9999), "UNKNOWN");
+    assert_true(strlen(hth_avg_reason_text((enum hth_avg_reason)9999)) > 0);
 }
 
 int main(void)
@@ -452,9 +569,11 @@ int main(void)
         cmocka_unit_test(test_shape_text),   cmocka_unit_test(test_shape_check),
         cmocka_unit_test(test_shape_golden), cmocka_unit_test(test_shape_definition),
         cmocka_unit_test(test_review),       cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_cut),          cmocka_unit_test(test_next),
-        cmocka_unit_test(test_full_grid),    cmocka_unit_test(test_one_key),
-        cmocka_unit_test(test_uneven),       cmocka_unit_test(test_across),
+        cmocka_unit_test(test_across),       cmocka_unit_test(test_next),
+        cmocka_unit_test(test_cut),          cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_golden_names), cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_differs),      cmocka_unit_test(test_names_limits),
+        cmocka_unit_test(test_alone),        cmocka_unit_test(test_reasons),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

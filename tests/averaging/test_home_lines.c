@@ -36,8 +36,8 @@ static void begin(uint64_t seed, uint32_t peers, double up_mbit, bool said, doub
 
 static bool is_whole(const struct hth_avg_result *r)
 {
-    return r->err == HTH_OK && r->drops == 0 && r->members == pit.peers &&
-           r->weight_fraction > 1 - 1e-9;
+    return r->err == HTH_OK && r->round.drops == 0 && r->round.members == pit.peers &&
+           r->round.weight_fraction > 1 - 1e-9;
 }
 
 /* A round of all; returns whether all averaged all. The slowest's time to reduce in *took_s. */
@@ -52,7 +52,7 @@ static bool sweep(double *took_s)
         const struct hth_avg_result *r = &pit.peer[i].result;
 
         whole = whole && is_whole(r);
-        *took_s = HTH_MAX(*took_s, (double)r->reduce_us / HTH_US_PER_S);
+        *took_s = HTH_MAX(*took_s, (double)r->round.reduce_us / HTH_US_PER_S);
     }
     return whole;
 }
@@ -110,9 +110,9 @@ static void test_thin_death(void **state)
 
             if (i == DEAD)
                 continue;
-            took_s = HTH_MAX(took_s, (double)r->reduce_us / HTH_US_PER_S);
+            took_s = HTH_MAX(took_s, (double)r->round.reduce_us / HTH_US_PER_S);
             assert_ok(r->err);
-            assert_int_equal(r->drops, 1);
+            assert_int_equal(r->round.drops, 1);
         }
         print_message("%4g Mbit/s up, one dies: %.2f s, %.2f s more than the line's least\n",
                       up_mbit[k], took_s, took_s - floor_s);

@@ -4,124 +4,55 @@
 #include "core/mem.h"
 #include "support/test.h"
 
+/* A full grid gives each peer the mean of all after as many rounds as it has axes, and a line the
+ * weighted one in one round: of peers that can't be dialled too, beside a helper that has none. */
 static void full_grids(void **state)
 {
     static const struct {
         const char *shape;
         enum hth_quant_format format;
         double bound; /* times the largest value, about 5 */
-    } cases[] = {{"4x4", HTH_QUANT_F32, 2e-7},
-                 {"4x4", HTH_QUANT_F16, 2e-3},
-                 {"3x3x3", HTH_QUANT_F32, 2e-7},
-                 {"8", HTH_QUANT_F32, 2e-7}};
+        bool modes;
+    } cases[] = {{"4x4", HTH_QUANT_F32, 2e-7, false},
+                 {"4x4", HTH_QUANT_F16, 2e-3, false},
+                 {"3x3x3", HTH_QUANT_F32, 2e-7, false},
+                 {"7", HTH_QUANT_F32, 2e-7, true}};
 
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct hth_avg_shape shape;
         struct pit p;
         double *mean;
+
         assert_ok(hth_avg_shape_parse(cases[k].shape, &shape));
-        pit_init(&p, 70 + k, hth_avg_cells(&shape), 100000, NULL);
+        pit_init(&p, 70 + k, hth_avg_cells(&shape), 50000, NULL);
         p.shape = shape;
         p.has_cells = true;
         p.format = cases[k].format;
+        for (uint32_t i = 0; cases[k].modes && i < p.peers; i++) {
+            p.peer[i].mode = i == 2       ? HTH_AVG_HELPER
+                             : i % 3 == 1 ? HTH_AVG_CLIENT
+                                          : HTH_AVG_TRAINER;
+            p.peer[i].weight = i == 2 ? 0 : 1 + i * i;
+        }
         pit_fill(&p, 3);
         mean = hth_new_array(double, p.count);
         pit_start(&p, 3 * HTH_US_PER_S);
         pit_mean(&p, mean);
         pit_offer_all(&p, p.shape.dims);
         assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-        print_message("%s: deviation %.3g, wait %.1f ms match %.1f reduce %.1f took %.1f\n",
-                      cases[k].shape, pit_deviation(&p, mean), p.peer[0].result.wait_us / 1e3,
-                      p.peer[0].result.match_us / 1e3, p.peer[0].result.reduce_us / 1e3,
-                      p.peer[0].result.took_us / 1e3);
         for (uint32_t i = 0; i < p.peers; i++) {
             const struct hth_avg_result *r = &p.peer[i].result;
-            assert_int_equal(r->err, HTH_OK);
-            assert_int_equal(r->rounds, shape.dims);
-            assert_int_equal(r->rounds_failed, 0);
-            assert_true(r->weight_fraction == 1);
-            assert_true(r->weight == p.peers);
+
+            assert_int_equal(p.peer[i].failed, 0);
+            assert_int_equal(r->round.members, shape.size[0]);
+            assert_true(r->round.weight_fraction == 1);
+            assert_true(cases[k].modes || r->weight == r->round.members);
         }
         assert_true(pit_deviation(&p, mean) < cases[k].bound * 5);
         hth_free(mean);
         pit_stop(&p);
     }
-}
-
-static void weights_are_carried(void **state)
-{
-    struct pit p;
-    double mean[500], total = 0;
-
-    (void)state;
-    pit_init(&p, 80, 12, 500, NULL);
-    assert_ok(hth_avg_shape_parse("3x2x2", &p.shape));
-    p.has_cells = true;
-    pit_fill(&p, 8);
-    for (uint32_t i = 0; i < p.peers; i++)
-        total += p.peer[i].weight = 1 + i * i;
-    pit_start(&p, 3 * HTH_US_PER_S);
-    pit_mean(&p, mean);
-    pit_offer_all(&p, 3);
-    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-    for (uint32_t i = 0; i < p.peers; i++) {
-        assert_int_equal(p.peer[i].result.rounds, 3);
-        assert_close(p.peer[i].result.weight, total, 1e-12, 0);
-    }
-    assert_true(pit_deviation(&p, mean) < 1e-6);
-    pit_stop(&p);
-}
-
-/* Who can't be dialled takes part; who has no values reduces for the others. */
-static void clients_and_helpers(void **state)
-{
-    struct pit p;
-    double mean[5000];
-
-    (void)state;
-    pit_init(&p, 81, 7, 5000, NULL);
-    assert_ok(hth_avg_shape_parse("7", &p.shape));
-    p.has_cells = true;
-    p.peer[1].mode = p.peer[4].mode = HTH_AVG_CLIENT;
-    p.peer[2].mode = HTH_AVG_HELPER;
-    p.peer[2].weight = 0;
-    pit_fill(&p, 9);
-    pit_start(&p, 3 * HTH_US_PER_S);
-    pit_mean(&p, mean);
-    pit_offer_all(&p, p.shape.dims);
-    assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-    for (uint32_t i = 0; i < p.peers; i++) {
-        assert_int_equal(p.peer[i].result.err, HTH_OK);
-        assert_int_equal(p.peer[i].result.members, 7);
-    }
-    assert_true(pit_deviation(&p, mean) < 1e-6);
-    pit_stop(&p);
-}
-
-/* Sixteen in one cell, groups of two, a round each: the mean of all after four. */
-static void one_cell_spreads(void **state)
-{
-    struct pit p;
-    double mean[64];
-
-    (void)state;
-    pit_init(&p, 82, 16, 64, NULL);
-    assert_ok(hth_avg_shape_parse("2x2x2x2", &p.shape));
-    pit_fill(&p, 10);
-    p.has_cells = true;
-    p.one_cell = true;
-    pit_start(&p, 3 * HTH_US_PER_S);
-    pit_mean(&p, mean);
-    for (uint32_t round = 0; round < 4; round++) {
-        pit_offer_all(&p, 1);
-        assert_true(pit_run(&p, 20 * HTH_US_PER_S));
-        for (uint32_t i = 0; i < p.peers; i++)
-            assert_int_equal(p.peer[i].result.members, 2);
-        hth_world_run_for(p.world, 2 * HTH_US_PER_S);
-    }
-    assert_true(pit_deviation(&p, mean) < 1e-6);
-    pit_stop(&p);
 }
 
 /* How many stand in that peer's line of round 1, itself included. */
@@ -141,7 +72,7 @@ static uint32_t line_of(const struct pit *p, uint32_t i)
 static void the_late_catch_up(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 200; seed++) {
+    for (uint64_t seed = 1; seed <= 25; seed++) {
         struct pit p;
         uint32_t line[16];
 
@@ -164,7 +95,8 @@ static void the_late_catch_up(void **state)
             assert_int_equal(hth_roster_self(q->avg.roster)->round, 2);
             assert_int_equal(q->result.reason, line[i] == 1 ? HTH_AVG_ALONE : HTH_AVG_OK);
             if (line[i] > 1)
-                assert_in_range(q->result.members, met, met + (line[i] > 5 && line[i] % 2 > 0));
+                assert_in_range(q->result.round.members, met,
+                                met + (line[i] > 5 && line[i] % 2 > 0));
         }
         pit_stop(&p);
     }
@@ -174,7 +106,7 @@ static void the_late_catch_up(void **state)
  * met in it already, and now and then a whole line does. Every step is one of four all the same. */
 static void no_step_is_lost(void **state)
 {
-    static const uint32_t steps = 5, seeds = 6;
+    static const uint32_t steps = 5, seeds = 4;
     uint32_t lost = 0;
 
     (void)state;
@@ -200,7 +132,8 @@ static void no_step_is_lost(void **state)
                 if (q->ended < q->offered || q->offered == steps)
                     continue;
                 if (at_us[i] == 0) { /* its step has just ended */
-                    lost += q->offered > 0 && (q->result.err != HTH_OK || q->result.members != 4);
+                    lost +=
+                        q->offered > 0 && (q->result.err != HTH_OK || q->result.round.members != 4);
                     at_us[i] = now_us + 1;
                     if (hth_rng_chance(&rng, 0.4))
                         at_us[i] += 50 * HTH_US_PER_MS + (int64_t)hth_rng_below(&rng, 450000);
@@ -212,17 +145,18 @@ static void no_step_is_lost(void **state)
             }
         }
         for (uint32_t i = 0; i < p.peers; i++)
-            lost += p.peer[i].result.err != HTH_OK || p.peer[i].result.members != 4;
+            lost += p.peer[i].result.err != HTH_OK || p.peer[i].result.round.members != 4;
         pit_stop(&p);
     }
     print_message("%u of %u steps lost\n", lost, seeds * steps * 16);
     assert_int_equal(lost, 0);
 }
 
-/* Payloads that are ghosts. */
+/* Payloads that are ghosts; and what a status shows. */
 static void ghosts_average(void **state)
 {
     struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    struct hth_averager_stats s;
     struct pit p;
 
     (void)state;
@@ -232,20 +166,14 @@ static void ghosts_average(void **state)
     p.has_cells = true;
     pit_start(&p, 3 * HTH_US_PER_S);
     pit_offer_all(&p, 1);
-    for (uint32_t i = 0; i < p.peers; i++) {
-        struct hth_averager_stats s;
-        hth_averager_stats(&p.peer[i].avg.averager, &s);
-        assert_int_equal(s.under_way, 1);
-        assert_int_equal(s.population, 4);
-        assert_int_equal(s.cells, 4);
-    }
+    hth_averager_stats(&p.peer[0].avg.averager, &s);
+    assert_int_equal(s.under_way, 1);
+    assert_int_equal(s.population, 4);
+    assert_int_equal(s.cells, 4);
     assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     for (uint32_t i = 0; i < p.peers; i++) {
-        struct hth_averager_stats s;
         hth_averager_stats(&p.peer[i].avg.averager, &s);
-        assert_int_equal(p.peer[i].averaged, 1);
-        assert_int_equal(s.rounds, 1);
-        assert_int_equal(s.failed, 0);
+        assert_int_equal(s.rounds - s.failed, 1);
         assert_int_equal(s.last.members, 4);
         assert_true(s.bytes_out > 0 && s.bytes_in > 0);
     }
@@ -254,7 +182,7 @@ static void ghosts_average(void **state)
 
 static void refusals(void **state)
 {
-    struct hth_avg_offer o = {.count = 16, .weight = 1, .schema = 5, .rounds = 1};
+    struct hth_avg_offer o = {.count = 16, .weight = 1, .schema = 5};
     enum hth_avg_reason reason;
     struct hth_averager *a;
     struct pit p;
@@ -279,11 +207,6 @@ static void refusals(void **state)
     o.count = 15;
     assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
     o.count = 16;
-    o.rounds = 65;
-    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
-    o.rounds = 0;
-    assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
-    o.rounds = 1;
     assert_ok(hth_averager_offer(a, &o));
     assert_err(HTH_E_BUSY, hth_averager_ready(a, &reason));
     assert_int_equal(reason, HTH_AVG_BUSY);
@@ -300,39 +223,28 @@ static void refusals(void **state)
     pit_stop(&p);
 }
 
-/* Thousands, in cells given: exact after as many rounds as axes. */
-static void crowd_of(const char *text, uint64_t seed)
+/* A thousand, most of them strangers, in cells given: exact after as many rounds as axes. */
+static void a_thousand(void **state)
 {
-    struct hth_avg_shape shape;
     struct pit p;
-    double mean[16], worst_wait = 0;
-    uint32_t failed = 0;
+    double mean[16];
+    int64_t longest_us = 0;
 
-    assert_ok(hth_avg_shape_parse(text, &shape));
-    pit_init(&p, seed, hth_avg_cells(&shape), 16, NULL);
-    p.shape = shape;
+    (void)state;
+    pit_init(&p, 90, 1024, 16, NULL);
+    assert_ok(hth_avg_shape_parse("32x32", &p.shape));
     p.has_cells = true;
-    p.format = HTH_QUANT_F32;
     pit_fill(&p, 4);
     pit_start(&p, 3 * HTH_US_PER_S);
     pit_mean(&p, mean);
     pit_offer_all(&p, p.shape.dims);
     assert_true(pit_run(&p, 60 * HTH_US_PER_S));
     for (uint32_t i = 0; i < p.peers; i++) {
-        failed += p.peer[i].result.rounds_failed;
-        worst_wait = HTH_MAX(worst_wait, (double)p.peer[i].result.took_us);
+        assert_int_equal(p.peer[i].failed, 0);
+        longest_us = HTH_MAX(longest_us, p.peer[i].longest_us);
     }
-    print_message("%s: deviation %.3g failed %u took %.1f ms virtual\n", text,
-                  pit_deviation(&p, mean), failed, worst_wait / 1e3);
-    assert_int_equal(failed, 0);
-    assert_true(pit_deviation(&p, mean) < 1e-6);
+    assert_true(pit_deviation(&p, mean) < 1e-6 && longest_us < HTH_US_PER_S);
     pit_stop(&p);
-}
-
-static void a_thousand(void **state)
-{
-    (void)state;
-    crowd_of("32x32", 90);
 }
 
 /* Half of a thousand leave at once. The notes of the dead fade, a new shape is agreed on, and two
@@ -341,7 +253,7 @@ static void half_leave(void **state)
 {
     const struct hth_avg_shape *shape;
     struct pit p;
-    uint32_t generation, alone = 0, agreed = 0;
+    uint32_t alone = 0, agreed = 0;
     double fill;
 
     (void)state;
@@ -349,10 +261,9 @@ static void half_leave(void **state)
     p.roster.group_max = 32;
     pit_fill(&p, 5);
     pit_start(&p, 20 * HTH_US_PER_S);
-    shape = hth_roster_shape(p.peer[1].avg.roster, &generation);
+    shape = hth_roster_shape(p.peer[1].avg.roster);
     fill = hth_avg_fill(shape, 1024);
-    print_message("1024 peers: generation %u, %u x %u, fill %.2f\n", generation, shape->size[0],
-                  shape->size[1], fill);
+    print_message("1024 peers: %u x %u, fill %.2f\n", shape->size[0], shape->size[1], fill);
     for (uint32_t i = 0; i < p.peers; i += 2)
         hth_node_crash(p.peer[i].node, HTH_CRASH_RESET);
     hth_world_run_for(p.world, 45 * HTH_US_PER_S);
@@ -360,16 +271,14 @@ static void half_leave(void **state)
         pit_offer_all(&p, 1);
         assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     }
-    shape = hth_roster_shape(p.peer[1].avg.roster, &generation);
+    shape = hth_roster_shape(p.peer[1].avg.roster);
     fill = hth_avg_fill(shape, 512);
     for (uint32_t i = 1; i < p.peers; i += 2) {
-        uint32_t g;
         alone += p.peer[i].result.err != HTH_OK;
-        agreed +=
-            hth_avg_shape_eq(hth_roster_shape(p.peer[i].avg.roster, &g), shape) && g == generation;
+        agreed += hth_avg_shape_eq(hth_roster_shape(p.peer[i].avg.roster), shape);
     }
-    print_message("512 peers: generation %u, %u x %u, fill %.2f, %u agree, %u alone\n", generation,
-                  shape->size[0], shape->size[1], fill, agreed, alone);
+    print_message("512 peers: %u x %u, fill %.2f, %u agree, %u alone\n", shape->size[0],
+                  shape->size[1], fill, agreed, alone);
     assert_int_equal(agreed, 512);
     assert_true(fill >= 0.75);
     assert_true(alone <= 512 / 50);
@@ -461,7 +370,9 @@ static void check_death(enum how how, enum phase phase, bool leads)
     print_message("%d in phase %d, %s: %lld ms, next %lld ms\n", how, phase,
                   leads ? "leader" : "member", (long long)worst_us[0] / 1000,
                   (long long)worst_us[1] / 1000);
-    assert_true(worst_us[0] <= 2 * HTH_US_PER_S && worst_us[1] <= HTH_US_PER_S);
+    /* A leader that dies as it begins is heard by some. */
+    assert_true(worst_us[0] <= (how == KILLED && phase != BEGUN ? 200 : 1100) * HTH_US_PER_MS);
+    assert_true(worst_us[1] <= 200 * HTH_US_PER_MS);
     assert_true(pit_spread(&p) < 1e-4);
     pit_stop(&p);
 }
@@ -517,9 +428,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clock_jumps),
         cmocka_unit_test(full_grids),
-        cmocka_unit_test(weights_are_carried),
-        cmocka_unit_test(clients_and_helpers),
-        cmocka_unit_test(one_cell_spreads),
         cmocka_unit_test(the_late_catch_up),
         cmocka_unit_test(no_step_is_lost),
         cmocka_unit_test(ghosts_average),

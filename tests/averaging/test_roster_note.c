@@ -12,9 +12,7 @@ static struct hth_roster_note good_note(void)
                                 .step = 12,
                                 .samples = 13,
                                 .samples_per_s = 14.5,
-                                .bandwidth = 1e6,
                                 .round = 15,
-                                .generation = 16,
                                 .shape = {.dims = 2, .size = {3, 4}},
                                 .cell = {{2, 3}},
                                 .last = {.group = 1,
@@ -83,10 +81,6 @@ static void test_limits_of_notes(void **state)
     REFUSED(HTH_E_RANGE, samples_per_s, 1.001 * HTH_AVG_RATE_MAX);
     REFUSED(HTH_E_RANGE, samples_per_s, -1);
     REFUSED(HTH_E_RANGE, samples_per_s, NAN);
-    REFUSED(HTH_E_RANGE, bandwidth, 2 * HTH_AVG_BANDWIDTH_MAX);
-    REFUSED(HTH_E_RANGE, bandwidth, HTH_AVG_BANDWIDTH_MIN / 2);
-    REFUSED(HTH_E_RANGE, bandwidth, NAN);
-    REFUSED(HTH_E_RANGE, generation, 0);
     REFUSED(HTH_E_RANGE, shape.size[1], 0);
     REFUSED(HTH_E_RANGE, shape.size[1], HTH_AVG_CELLS_MAX);
     REFUSED(HTH_E_RANGE, cell.at[0], 3);

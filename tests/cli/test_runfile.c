@@ -395,12 +395,23 @@ static void canonical_form_ignores_spelling(void **state)
     struct hth_runfile *run;
     for (size_t i = 0; i < HTH_ARRAY_LEN(same); i++) {
         assert_ok(parse(same[i], &run, error));
+        run->train.steps = 7; /* an option of this machine */
         char *text = hth_runfile_canonical(run);
         assert_string_equal(text,
                             "model.kind = lm\nrun = a\nmodel.dim = 32\noptimizer.rate = 0.5\n");
         hth_free(text);
         hth_runfile_free(run);
     }
+    /* A private run is another one than a closed run of the same values. */
+    assert_ok(parse("run: a\nadmission: {private: true, owner: "
+                    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}\n",
+                    &run, error));
+    char *hidden = hth_runfile_canonical(run);
+    assert_string_equal(hidden, "model.kind = classifier\nrun = a\nadmission.private = true\n");
+    hth_free(hidden);
+    hth_runfile_free(run);
+    assert_err(HTH_E_CONFIG, parse("run: a\nadmission: {private: true}\n", &run, error));
+    assert_non_null(strstr(error, "admission.private needs admission.owner"));
     static const char *const kinds[] = {"classifier", "lm", "picture"};
     for (size_t i = 0; i < HTH_ARRAY_LEN(kinds); i++) {
         char file[64], want[64];

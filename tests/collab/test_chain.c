@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links that are refused, weights and quorums by hand, and which of two chains remains. */
-#include "support/test.h"
-
 #include "collab/choice.h"
-#include "net/crypto.h"
-
+#include "collab/links.h"
 #include "core/mem.h"
-
-enum { MEMBERS = 6 };
 
 static struct hth_chain *make(bool eventual)
 {
-    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
-                                  .window = 3,
-                                  .eventual = eventual,
-                                  .links_max = 12,
-                                  .members_max = MEMBERS,
-                                  .rolls_max = 40};
-    struct hth_chain *chain = hth_chain_new(&opts);
+    struct hth_chain *chain = empty_chain(eventual, 3, 12, 40);
     for (uint8_t i = 0; i < MEMBERS; i++) {
         struct hth_peer_id id = {{(uint8_t)(MEMBERS - i)}};
         uint16_t number;
@@ -25,32 +14,6 @@ static struct hth_chain *make(bool eventual)
         assert_int_equal(number, i);
     }
     return chain;
-}
-
-/* A link whose roll has the members named "ABC"; small letters leave; "*" before one: in part, "-":
- * a client. */
-static uint32_t put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind kind,
-                    const char *names, uint32_t samples, enum hth_err want)
-{
-    struct hth_roll roll[MEMBERS];
-    struct hth_chain_link link = {.prev = prev, .kind = kind, .roll = roll};
-    link.step = prev == HTH_LINK_NONE ? 0 : hth_chain_at(chain, prev)->step + 1;
-    for (const char *c = names; *c != '\0'; c++) {
-        bool client = *c == '-';
-        c += client;
-        uint16_t marks = *c == '*'   ? HTH_ROLL_PART
-                         : *c >= 'a' ? HTH_ROLL_IN | HTH_ROLL_LEFT
-                                     : HTH_ROLL_IN;
-        c += *c == '*';
-        roll[link.count++] =
-            (struct hth_roll){(uint16_t)((*c | 32) - 'a'),
-                              (uint16_t)(marks | (client ? HTH_ROLL_CLIENT : 0)),
-                              (uint32_t)link.step, samples};
-    }
-    uint32_t out;
-    assert_err(want, hth_chain_add(chain, &link, &out));
-    assert_true((want == HTH_OK) == (out != HTH_LINK_NONE));
-    return out;
 }
 
 static uint32_t weight_of(struct hth_chain *chain, uint32_t link, uint16_t member)
@@ -66,10 +29,10 @@ static void weights_count_rolls(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(false);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4, HTH_OK);
-    uint32_t one = put(chain, g, HTH_LINK_STEP, "AB*C", 4, HTH_OK);
-    uint32_t two = put(chain, one, HTH_LINK_STEP, "BAD", 4, HTH_OK);
-    uint32_t three = put(chain, two, HTH_LINK_STEP, "AbCD", 4, HTH_OK);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "AB*C", 4);
+    uint32_t two = put(chain, one, HTH_LINK_STEP, "BAD", 4);
+    uint32_t three = put(chain, two, HTH_LINK_STEP, "AbCD", 4);
     static const struct {
         int link;
         uint32_t weight[MEMBERS];
@@ -99,8 +62,8 @@ static void the_last_to_leave_keeps_its_vote(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(false);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1, HTH_OK);
-    uint32_t one = put(chain, g, HTH_LINK_STEP, "ab", 1, HTH_OK);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "ab", 1);
     assert_int_equal(hth_chain_voters(chain, one).count, 2);
     assert_int_equal(hth_chain_voters(chain, one).weight, 4);
     hth_chain_free(chain);
@@ -112,8 +75,8 @@ static void of_two_halves_one_is_a_quorum(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(false);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 1, HTH_OK);
-    uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1, HTH_OK);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 1);
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1);
     uint32_t links[] = {g, one};
     for (size_t k = 0; k < HTH_ARRAY_LEN(links); k++) {
         struct hth_voters v = hth_chain_voters(chain, links[k]);
@@ -135,17 +98,17 @@ static void bad_links_are_refused(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(false);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), out;
-    uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1, HTH_OK);
-    assert_int_equal(put(chain, g, HTH_LINK_STEP, "CAB", 1, HTH_OK), one); /* order says nothing */
-    put(chain, g, HTH_LINK_STEP, "*A*B", 1, HTH_E_MALFORMED);
-    put(chain, g, HTH_LINK_STEP, "", 1, HTH_E_MALFORMED);
-    put(chain, g, HTH_LINK_STEP, "ABA", 1, HTH_E_MALFORMED);
-    put(chain, g, HTH_LINK_GENESIS, "ABC", 1, HTH_E_MALFORMED);
-    put(chain, HTH_LINK_NONE, HTH_LINK_STEP, "ABC", 1, HTH_E_MALFORMED);
-    put(chain, one, HTH_LINK_STEP, "A", 1, HTH_E_STALE);
-    put(chain, one, HTH_LINK_STEP, "ADEF", 1, HTH_E_STALE); /* strangers do not vote */
-    put(chain, one, HTH_LINK_FORK, "A", 1, HTH_E_REFUSED);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), out;
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1);
+    assert_int_equal(put(chain, g, HTH_LINK_STEP, "CAB", 1), one); /* order says nothing */
+    try_put(chain, g, HTH_LINK_STEP, "*A*B", 1, HTH_E_MALFORMED);
+    try_put(chain, g, HTH_LINK_STEP, "", 1, HTH_E_MALFORMED);
+    try_put(chain, g, HTH_LINK_STEP, "ABA", 1, HTH_E_MALFORMED);
+    try_put(chain, g, HTH_LINK_GENESIS, "ABC", 1, HTH_E_MALFORMED);
+    try_put(chain, HTH_LINK_NONE, HTH_LINK_STEP, "ABC", 1, HTH_E_MALFORMED);
+    try_put(chain, one, HTH_LINK_STEP, "A", 1, HTH_E_STALE);
+    try_put(chain, one, HTH_LINK_STEP, "ADEF", 1, HTH_E_STALE); /* strangers do not vote */
+    try_put(chain, one, HTH_LINK_FORK, "A", 1, HTH_E_REFUSED);
     struct hth_roll roll = {0, HTH_ROLL_IN | HTH_ROLL_PART, 0, 0};
     struct hth_chain_link link = {.step = 2, .prev = one, .roll = &roll, .count = 1};
     static const uint16_t bad_marks[] = {0, 3, 6, 8, 9, 16, UINT16_MAX};
@@ -169,13 +132,13 @@ static void the_store_is_bounded(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(false);
-    uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), first = at;
+    uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first = at;
     struct hth_hash head = *hth_chain_head(chain, first);
     for (uint32_t i = 1; i < 12; i++)
-        at = put(chain, at, HTH_LINK_STEP, "ABC", 1, HTH_OK);
+        at = put(chain, at, HTH_LINK_STEP, "ABC", 1);
     assert_true(hth_chain_has(chain, first));
     for (uint32_t i = 12; i < 40; i++) {
-        at = put(chain, at, HTH_LINK_STEP, "ABC", 1, HTH_OK);
+        at = put(chain, at, HTH_LINK_STEP, "ABC", 1);
         assert_int_equal(at, i);
         assert_int_equal(hth_chain_count(chain), i + 1);
         assert_false(hth_chain_has(chain, i - 12));
@@ -187,12 +150,12 @@ static void the_store_is_bounded(void **state)
     assert_int_equal(hth_chain_find(chain, &head), HTH_LINK_NONE);
     assert_false(hth_chain_used(chain, at, 0, 20)); /* in a link that is gone */
     assert_true(hth_chain_used(chain, at, 0, 30));
-    put(chain, at, HTH_LINK_STEP, "A", 1, HTH_E_STALE);
+    try_put(chain, at, HTH_LINK_STEP, "A", 1, HTH_E_STALE);
     hth_chain_free(chain);
     chain = make(false); /* 40 entries of rolls */
-    at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDEF", 1, HTH_OK);
+    at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDEF", 1);
     for (uint32_t i = 1; i < 10; i++)
-        at = put(chain, at, HTH_LINK_STEP, "ABCDEF", 1, HTH_OK);
+        at = put(chain, at, HTH_LINK_STEP, "ABCDEF", 1);
     assert_true(hth_chain_has(chain, 4) && !hth_chain_has(chain, 3));
     hth_chain_free(chain);
 }
@@ -202,16 +165,16 @@ static void clients_come_last(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(false);
-    uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "A-B-C", 1, HTH_OK);
-    at = put(chain, at, HTH_LINK_STEP, "A-B-CD", 1, HTH_OK);
+    uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "A-B-C", 1);
+    at = put(chain, at, HTH_LINK_STEP, "A-B-CD", 1);
     struct hth_voters v = hth_chain_voters(chain, at);
     assert_true(v.count == 4 && v.callers == 2 && v.weight == 7);
     assert_true(v.order[0].member == 0 && v.order[1].member == 3 && v.order[1].weight == 1);
-    at = put(chain, at, HTH_LINK_STEP, "-B-CA", 1, HTH_OK);
-    at = put(chain, at, HTH_LINK_STEP, "-B-C", 1, HTH_OK); /* who are most of those who vote */
+    at = put(chain, at, HTH_LINK_STEP, "-B-CA", 1);
+    at = put(chain, at, HTH_LINK_STEP, "-B-C", 1); /* who are most of those who vote */
     v = hth_chain_voters(chain, at);
     assert_true(v.count == 2 && v.callers == 2);
-    put(chain, at, HTH_LINK_STEP, "*-B", 1, HTH_E_MALFORMED);
+    try_put(chain, at, HTH_LINK_STEP, "*-B", 1, HTH_E_MALFORMED);
     hth_chain_free(chain);
 }
 
@@ -230,7 +193,7 @@ static void members_are_forgotten(void **state)
     uint16_t number;
     assert_err(HTH_E_TOO_LARGE, hth_chain_member(chain, &id, 0, &number));
     assert_int_equal(number, HTH_MEMBER_NONE);
-    put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1, HTH_OK);
+    put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1);
     hth_chain_keep(chain, 4);
     hth_chain_sweep(chain, is_fourth, NULL);
     for (uint16_t i = 0; i < MEMBERS; i++)
@@ -251,37 +214,23 @@ static void members_are_forgotten(void **state)
 static void an_anchor_is_enough(void **state)
 {
     (void)state;
-    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
-                                  .window = 8,
-                                  .links_max = 300,
-                                  .members_max = MEMBERS,
-                                  .rolls_max = 3000};
-    struct hth_chain *from = hth_chain_new(&opts), *to = NULL;
+    struct hth_chain *from = empty_chain(false, 8, 300, 3000), *to = NULL;
     for (uint8_t i = 0; i < MEMBERS; i++)
-        assert_ok(hth_chain_member(from, &(struct hth_peer_id){{(uint8_t)(9 - i)}}, i,
-                                   &(uint16_t){0}));
+        assert_ok(
+            hth_chain_member(from, &(struct hth_peer_id){{(uint8_t)(9 - i)}}, i, &(uint16_t){0}));
     const char *const rolls[] = {"ABCDE", "ABCD", "ABCDEF", "BCDEF", "CDEFA", "ABCF*E"};
-    uint32_t at = put(from, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 3, HTH_OK);
+    uint32_t at = put(from, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 3);
     for (uint32_t i = 1; i < 300; i++) {
-        at = put(from, at, HTH_LINK_STEP, rolls[i * i % 6], 3, HTH_OK);
+        at = put(from, at, HTH_LINK_STEP, rolls[i * i % 6], 3);
         uint32_t begin = hth_chain_anchor(from, at), got;
         assert_in_range(at - begin, HTH_MIN(i, 9u), 64 + 9 + 1);
-        to = hth_chain_new(&opts);
+        to = empty_chain(false, 8, 300, 3000);
         for (uint32_t k = begin; k <= at; k++) {
-            uint8_t bytes[1000];
-            struct hth_writer w;
-            struct hth_reader r;
-            hth_writer_init(&w, bytes, sizeof(bytes));
-            hth_chain_write(from, k, &w);
-            hth_reader_init(&r, bytes, w.pos);
             uint64_t before = begin == 0 ? 0 : hth_chain_samples(from, begin - 1);
-            if (k == begin && begin > 0) {
-                assert_err(HTH_E_NOT_FOUND, hth_chain_read(to, &r, &got));
-                hth_reader_init(&r, bytes, w.pos);
-                assert_ok(hth_chain_read_anchor(to, &r, before, &got));
-            } else {
-                assert_ok(hth_chain_read(to, &r, &got));
-            }
+            bool anchor = k == begin && begin > 0;
+            if (anchor)
+                assert_err(HTH_E_NOT_FOUND, read_copy(from, k, to, false, 0, &got));
+            assert_ok(read_copy(from, k, to, anchor, before, &got));
         }
         assert_memory_equal(hth_chain_head(to, got), hth_chain_head(from, at), 32);
         assert_int_equal(hth_chain_samples(to, got), hth_chain_samples(from, at));
@@ -305,7 +254,7 @@ static void heads_cover_every_field(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(true);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), first, other;
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first, other;
     struct hth_roll roll[] = {
         {0, HTH_ROLL_IN, 5, 7}, {1, HTH_ROLL_IN, 5, 7}, {2, HTH_ROLL_PART, 5, 7}};
     struct hth_chain_link link = {.step = 1, .prev = g, .roll = roll, .count = 3}, copy = link;
@@ -343,25 +292,25 @@ static void one_chain_remains(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(true);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK);
-    uint32_t big = put(chain, g, HTH_LINK_STEP, "ABC", 9, HTH_OK);
-    uint32_t small = put(chain, g, HTH_LINK_STEP, "AB", 9, HTH_OK);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1);
+    uint32_t big = put(chain, g, HTH_LINK_STEP, "ABC", 9);
+    uint32_t small = put(chain, g, HTH_LINK_STEP, "AB", 9);
     assert_false(hth_chain_better(chain, big, small)); /* of one choice */
     assert_false(hth_chain_better(chain, small, big));
-    uint32_t next = put(chain, small, HTH_LINK_STEP, "AB", 9, HTH_OK);
+    uint32_t next = put(chain, small, HTH_LINK_STEP, "AB", 9);
     assert_true(hth_chain_better(chain, next, big)); /* `small` was chosen */
     assert_false(hth_chain_better(chain, big, next));
-    uint32_t fork = put(chain, big, HTH_LINK_FORK, "C", 20, HTH_OK);
+    uint32_t fork = put(chain, big, HTH_LINK_FORK, "C", 20);
     assert_true(hth_chain_better(chain, fork, next));
     assert_false(hth_chain_better(chain, next, fork));
-    uint32_t more = put(chain, next, HTH_LINK_STEP, "AB", 50, HTH_OK);
-    uint32_t most = put(chain, more, HTH_LINK_STEP, "AB", 50, HTH_OK);
+    uint32_t more = put(chain, next, HTH_LINK_STEP, "AB", 50);
+    uint32_t most = put(chain, more, HTH_LINK_STEP, "AB", 50);
     assert_true(hth_chain_better(chain, most, fork)); /* its base has 3 + 18 + 18 + 100 samples */
     assert_false(hth_chain_better(chain, fork, most));
     hth_chain_free(chain);
     chain = make(false); /* strict: two geneses */
-    g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1, HTH_OK);
-    uint32_t h = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "CDE", 1, HTH_OK);
+    g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1);
+    uint32_t h = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "CDE", 1);
     assert_true(hth_chain_better(chain, h, g));
     assert_false(hth_chain_better(chain, g, h));
     hth_chain_free(chain);
@@ -375,7 +324,7 @@ static void bytes_are_golden(void **state)
         "8f182607a2706c504daee3435598263150a625c1e48efcf6046b4964f9c39190",
         "d95dcccc6ca71fd52b369144d37cdb46bd5e6289db13d7f40bee8aa911ee0a9d"};
     struct hth_chain *chain = make(false);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), one;
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), one;
     static const struct hth_roll roll[] = {{3, HTH_ROLL_PART, 0, 0},
                                            {2, HTH_ROLL_PART, 3, 60},
                                            {0, HTH_ROLL_IN | HTH_ROLL_LEFT, 1, 40},
@@ -399,8 +348,8 @@ static void links_are_read_as_written(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(true), *other;
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1, HTH_OK), got;
-    uint32_t one = put(chain, g, HTH_LINK_STEP, "Ab*CF", 7, HTH_OK);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), got;
+    uint32_t one = put(chain, g, HTH_LINK_STEP, "Ab*CF", 7);
     uint8_t bytes[2][1024];
     struct hth_writer w[2];
     for (int i = 0; i < 2; i++) {
@@ -408,13 +357,7 @@ static void links_are_read_as_written(void **state)
         hth_chain_write(chain, i == 0 ? g : one, &w[i]);
         assert_ok(w[i].err);
     }
-    struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
-                                  .window = 3,
-                                  .eventual = true,
-                                  .links_max = 4,
-                                  .members_max = MEMBERS,
-                                  .rolls_max = 40};
-    other = hth_chain_new(&opts);
+    other = empty_chain(true, 3, 4, 40);
     struct hth_reader r;
     hth_reader_init(&r, bytes[1], w[1].pos);
     assert_err(HTH_E_NOT_FOUND, hth_chain_read(other, &r, &got));
@@ -443,7 +386,7 @@ static void a_full_table_has_room_for_voters(void **state)
 {
     (void)state;
     struct hth_chain *chain = make(false);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4, HTH_OK);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4);
     struct hth_ballot ballot = hth_choice_of(chain, g, 0);
     uint16_t me = hth_choice_caller(chain, &ballot);
     struct hth_ready ready = {.ballot = ballot, .head = g, .accepted = HTH_LINK_NONE, .batch = 1};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a head's record; and records that reach others, are renewed, and end. */
+/* Records of heads reach others, are renewed, and end. */
 #include "collab/heads.h"
 #include "core/mem.h"
 #include "sim/world.h"
@@ -14,30 +14,6 @@ static struct hth_head_note note_of(uint64_t step)
     memcpy(note.addr.ip, (uint8_t[]){10, 0, 0, 1}, 4);
     memset(&note.head, (int)step, sizeof(note.head));
     return note;
-}
-
-static void bytes_are_read_as_written(void **state)
-{
-    (void)state;
-    uint8_t bytes[HTH_HEAD_BYTES_MAX + 1];
-    struct hth_head_note note = note_of(7), back;
-    size_t len = hth_head_write(&note, bytes);
-    assert_int_equal(len, 1 + 32 + 8 + 8 + 19);
-    assert_int_equal(bytes[0], 1);
-    assert_int_equal(bytes[33], 7);
-    assert_int_equal(hth_load_u64le(bytes + 41), 448);
-    assert_ok(hth_head_read(bytes, len, &back));
-    assert_memory_equal(&back.head, &note.head, sizeof(note.head));
-    assert_true(back.step == 7 && back.samples == 448);
-    assert_true(hth_addr_eq(&back.addr, &note.addr));
-    for (size_t cut = 0; cut < len; cut++)
-        assert_int_equal(hth_head_read(bytes, cut, &back), HTH_E_TRUNCATED);
-    bytes[len] = 0;
-    assert_int_equal(hth_head_read(bytes, len + 1, &back), HTH_E_MALFORMED);
-    bytes[49] = 5; /* no family of addresses */
-    assert_int_equal(hth_head_read(bytes, len, &back), HTH_E_MALFORMED);
-    bytes[0] = 2;
-    assert_int_equal(hth_head_read(bytes, len, &back), HTH_E_VERSION);
 }
 
 struct reader {
@@ -123,7 +99,6 @@ static void records_come_and_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_read_as_written),
         cmocka_unit_test(records_come_and_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signed bytes, the links that signatures prove, and the chains that win by them. */
-#include "support/test.h"
-
 #include "collab/collab_file.h"
+#include "collab/links.h"
 #include "collab/proof.h"
 #include "core/mem.h"
-#include "net/crypto.h"
-
-enum { MEMBERS = 6 };
 
 static struct hth_secret secret_of(uint16_t member)
 {
@@ -36,36 +32,6 @@ static struct hth_chain *make(bool eventual)
         assert_int_equal(number, i);
     }
     return chain;
-}
-
-/* A link whose roll has the members named "ABC"; small letters leave. */
-static uint32_t put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind kind,
-                    const char *names, uint32_t samples)
-{
-    struct hth_roll roll[MEMBERS];
-    struct hth_chain_link link = {.prev = prev, .kind = kind, .roll = roll};
-    link.step = prev == HTH_LINK_NONE ? 0 : hth_chain_at(chain, prev)->step + 1;
-    for (const char *c = names; *c != '\0'; c++)
-        roll[link.count++] = (struct hth_roll){
-            (uint16_t)((*c | 32) - 'a'), *c >= 'a' ? HTH_ROLL_IN | HTH_ROLL_LEFT : HTH_ROLL_IN,
-            (uint32_t)link.step, samples};
-    uint32_t out;
-    assert_ok(hth_chain_add(chain, &link, &out));
-    return out;
-}
-
-/* The link of another chain, as a peer that made no part of it reads it. */
-static uint32_t copy(const struct hth_chain *from, uint32_t link, struct hth_chain *to)
-{
-    uint8_t bytes[1000];
-    struct hth_writer w;
-    struct hth_reader r;
-    uint32_t out;
-    hth_writer_init(&w, bytes, sizeof(bytes));
-    hth_chain_write(from, link, &w);
-    hth_reader_init(&r, bytes, w.pos);
-    assert_ok(hth_chain_read(to, &r, &out));
-    return out;
 }
 
 static struct hth_sig sign(const struct hth_chain *chain, uint32_t link, char name, bool made)
@@ -316,14 +282,8 @@ static void sums_are_signed(void **state)
     uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 9), two = put(a, one, HTH_LINK_STEP, "AB", 9);
     for (unsigned k = 0; k < 3; k++) {
         struct hth_chain *b = make(false);
-        uint8_t bytes[1000];
-        struct hth_writer w;
-        struct hth_reader r;
         uint32_t got;
-        hth_writer_init(&w, bytes, sizeof(bytes));
-        hth_chain_write(a, one, &w);
-        hth_reader_init(&r, bytes, w.pos);
-        assert_ok(hth_chain_read_anchor(b, &r, k == 2 ? 15 + 1000 : 15, &got));
+        assert_ok(read_copy(a, one, b, true, k == 2 ? 15 + 1000 : 15, &got));
         got = copy(a, two, b);
         assert_false(hth_proof_sums(b, got));
         struct hth_sig sig = sign(a, two, 'B', true);

@@ -10,6 +10,7 @@
 #include "core/ident.h"
 #include "core/limits.h"
 #include "core/mem.h"
+#include "core/name.h"
 #include "core/order.h"
 #include "core/rng.h"
 #include "core/tensor.h"
@@ -494,6 +495,32 @@ static void test_kth_agrees_with_sort(void **state)
         }
 }
 
+/* Networks are names, differ with the id, and give the run's name back, cut between characters. */
+static void test_networks_name_their_run(void **state)
+{
+    struct hth_hash id = {{0x5d, 0x0e, 0x27, 0xab, 0x94, 0xc3, 0x1f, 0x60, 0x82, 0xe7, 0xff}};
+    char network[HTH_NAME_LEN_MAX + 1], name[HTH_NAME_LEN_MAX + 1];
+    char wide[HTH_NAME_LEN_MAX + 1] = "x";
+
+    (void)state;
+    assert_string_equal(hth_network_of("fashion", &id, network), "fashion~5d0e27ab94c31f6082e7");
+    assert_string_equal(hth_network_name(network, name), "fashion");
+    assert_false(hth_network_is_private(network));
+    assert_true(hth_network_is_private(hth_network_of("", &id, network)));
+    assert_string_equal(hth_network_name(network, name), "private");
+    assert_false(hth_network_is_private("~5d0e27ab94c31f6082e"));
+    assert_string_equal(hth_network_name("a~b", name), "a~b");
+    assert_string_equal(hth_network_name("plain", name), "plain");
+    for (size_t i = 0; i < 31; i++)
+        memcpy(wide + 1 + 2 * i, "\u00fc", 3);
+    assert_int_equal(strlen(wide), HTH_NAME_LEN_MAX);
+    hth_network_of(wide, &id, network);
+    assert_int_equal(hth_name_check(network, strlen(network)), HTH_OK);
+    hth_network_name(network, name);
+    assert_int_equal(strlen(name), 41);
+    assert_memory_equal(name, wide, 41);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_blocks_are_reused_up_to_limit),
         cmocka_unit_test(test_try_allocations_fail_on_request),
         cmocka_unit_test(test_kth_agrees_with_sort),
+        cmocka_unit_test(test_networks_name_their_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -438,6 +438,16 @@ static void census_counts_all_networks(void **state)
     begin(0);
     assert_ok(hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), NULL, &census));
     assert_int_equal(hth_census_networks(census, found, 3), 0);
+    /* A private one is seen by those alone who know it. */
+    static const char hidden[] = "~5d0e27ab94c31f6082e7";
+    struct hth_announcer *hider;
+    struct hth_census *insider;
+    struct hth_census_node node;
+    struct hth_node *fourth = hth_world_node(fx.world, "fourth", NULL);
+    opts.network = hidden;
+    assert_ok(hth_announcer_new(hth_node_env(fourth), hth_node_dht(fourth), &opts, &hider));
+    assert_ok(
+        hth_census_new(hth_node_env(fx.newcomer), hth_node_dht(fx.newcomer), hidden, &insider));
     for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++) {
         opts.network = names[i];
         opts.role = i == 0 ? HTH_ROLE_HOST : i == 1 ? HTH_ROLE_TRAINER : HTH_ROLE_NODE;
@@ -466,6 +476,11 @@ static void census_counts_all_networks(void **state)
     assert_int_equal(hth_census_networks(census, found, 1), 3);
     assert_int_equal(found[0].nodes, 1);
     assert_int_equal(found[1].nodes, 0);
+    assert_true(hth_census_at(insider, 0, &node));
+    assert_false(hth_census_at(insider, 1, &node));
+    assert_string_equal(node.network, hidden);
+    hth_census_free(insider);
+    hth_announcer_free(hider);
     hth_census_free(census);
     hth_publisher_free(forged);
     for (size_t i = 0; i < HTH_ARRAY_LEN(names); i++)

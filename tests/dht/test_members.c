@@ -18,6 +18,8 @@ struct peer {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_gate *gate;
+    struct hth_closed_run run;
+    struct hth_revoked_set *set;
     struct hth_admission own;
     struct hth_members *members;
     struct hth_publisher *publisher;
@@ -62,12 +64,10 @@ static enum hth_err fill(void *arg, struct hth_writer *out)
     return out->err;
 }
 
-static void on_revoked(void *arg, const struct hth_revoked *list, const uint8_t *data, size_t len)
+static void on_revoked(void *arg)
 {
     struct peer *p = arg;
-    (void)data, (void)len;
     p->lists++;
-    hth_gate_revoked(p->gate, list->serial, list->count);
 }
 
 /* Gives the peer a pass, and what judges those of others. */
@@ -89,12 +89,16 @@ static void enter(struct peer *p, uint8_t roles, int64_t life_us)
     crypto->public_of(&key, &cert.key);
     cert.run = run.id;
     assert_ok(hth_cert_write(crypto, &cert, &owner, invite.cert, &invite.cert_len));
-    p->gate = hth_gate_new(p->env, &run);
+    p->run = run;
+    p->run.revoked = p->set = hth_revoked_set_new(crypto, &run);
+    p->gate = hth_gate_new(p->env, &p->run);
     p->own.admit = hth_gate_check;
+    p->own.holds = hth_gate_holds;
     p->own.arg = p->gate;
-    p->own.creds_len = hth_invite_creds(crypto, &invite, &p->env->pubkey, wall_us, p->own.creds);
+    p->own.creds_len = hth_invite_creds(crypto, &invite, &p->env->secret, wall_us, p->own.creds);
     const struct hth_members_opts opts = {.network = "net",
-                                          .run = &run,
+                                          .run = &p->run,
+                                          .revoked = p->set,
                                           .own = &p->own,
                                           .publishes = true,
                                           .on_revoked = on_revoked,
@@ -115,6 +119,8 @@ static void leave(struct peer *p)
     hth_board_free(p->board);
     hth_members_free(p->members);
     hth_gate_free(p->gate);
+    hth_revoked_set_free(p->set);
+    p->set = NULL;
     p->publisher = NULL;
     p->board = NULL;
     p->members = NULL;
@@ -162,6 +168,11 @@ static void members_records_are_believed(void **state)
     publish(&a);
     hth_world_run_for(w, 3 * S);
     assert_int_equal(hth_members_count(b.members), 2);
+    struct hth_grant grant;
+    assert_true(hth_members_find(b.members, &a.env->self, &grant));
+    assert_string_equal(grant.name, "ana");
+    static const struct hth_peer_id nobody;
+    assert_false(hth_members_find(b.members, &nobody, &grant));
     assert_int_equal(b.live, 1);
     hth_world_run_for(w, 600 * S); /* over epochs and renewals */
     assert_int_equal(b.live, 1);
@@ -237,7 +248,7 @@ static size_t sign_list(uint64_t seq, uint64_t serial, uint8_t out[HTH_REVOKED_B
     static const struct hth_secret owner = {{1}};
     struct hth_revoked list = {.seq = seq};
     assert_ok(hth_revoked_add(&list, serial));
-    return hth_revoked_write(b.env->crypto, &list, &run.id, &owner, out);
+    return hth_revoked_write(b.env->crypto, &list, &run.id, &owner, NULL, 0, out);
 }
 
 static void revoked_members_are_not_believed(void **state)
@@ -253,8 +264,8 @@ static void revoked_members_are_not_believed(void **state)
     c.node = hth_world_node(w, "c", NULL);
     c.env = hth_node_env(c.node);
     enter(&c, HTH_MAY_WATCH, 86400 * S);
-    assert_ok(hth_members_revoke(c.members, bytes, sign_list(5, HTH_MAY_SERVE, bytes)));
-    assert_err(HTH_E_STALE, hth_members_revoke(c.members, bytes, sign_list(4, 99, bytes)));
+    assert_ok(hth_revoked_set_take(c.set, bytes, sign_list(5, HTH_MAY_SERVE, bytes)));
+    hth_members_revoked(c.members);
     hth_world_run_for(w, 25 * S);
     assert_int_equal(b.lists, 1);
     leave(&c);
@@ -268,6 +279,47 @@ static void revoked_members_are_not_believed(void **state)
     leave(&c);
 }
 
+#define CROWD 60
+
+/* Many members have a list; few publish it, and others go on when those are gone. */
+static void few_members_publish_a_list(void **state)
+{
+    (void)state;
+    static const struct hth_board_ops ops = {on_record, on_gone, on_refused};
+    static struct peer crowd[CROWD], reader;
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX];
+    struct hth_topic lists;
+    struct hth_board_stats stats;
+    size_t len = sign_list(5, 99, bytes);
+    hth_topic_init(&lists, b.env->crypto, "net", HTH_RECORD_REVOKED, "", 0);
+    memset(&reader, 0, sizeof(reader));
+    reader.node = hth_world_node(w, "reader", NULL);
+    reader.env = hth_node_env(reader.node);
+    assert_ok(hth_board_new(reader.env, hth_node_dht(reader.node), &lists, NULL, &ops, &reader,
+                            &reader.board));
+    for (size_t i = 0; i < CROWD; i++) {
+        struct peer *p = &crowd[i];
+        memset(p, 0, sizeof(*p));
+        p->node = hth_world_node(w, "member", NULL);
+        p->env = hth_node_env(p->node);
+        enter(p, HTH_MAY_WATCH, 86400 * S);
+        assert_ok(hth_revoked_set_take(p->set, bytes, len));
+        hth_members_revoked(p->members);
+    }
+    hth_world_run_for(w, 60 * S);
+    hth_board_stats(reader.board, &stats);
+    assert_true(stats.live >= HTH_LIST_COPIES_MIN && stats.live <= HTH_LIST_COPIES_MAX);
+    /* Half of the members leave: among them, half of those that publish. */
+    for (size_t i = 0; i < CROWD / 2; i++)
+        leave(&crowd[i]);
+    hth_world_run_for(w, 700 * S);
+    hth_board_stats(reader.board, &stats);
+    assert_true(stats.live >= HTH_LIST_COPIES_MIN && stats.live <= HTH_LIST_COPIES_MAX);
+    for (size_t i = CROWD / 2; i < CROWD; i++)
+        leave(&crowd[i]);
+    leave(&reader);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -276,6 +328,7 @@ int main(void)
         CASE(members_records_are_believed),  CASE(early_record_waits_for_its_pass),
         CASE(strangers_records_are_refused), CASE(roles_limit_kinds),
         CASE(ended_pass_ends_belief),        CASE(revoked_members_are_not_believed),
+        CASE(few_members_publish_a_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,8 @@
 /*
  * fuzz_group.c: groups with Byzantine members.
  *
- * Two honest peers average as the program does, beside three foes that know the protocol: they sign
- * declarations, TELL, JOIN, lead groups and reduce, but the input decides their messages, times and
+ * Two honest peers average as the program does, beside three foes that know the protocol: they
+ * JOIN, BEGIN, lead groups and reduce, but the input decides their messages, times and
  * receivers. They use lines, nonces and group ids that they received, as nothing else would pass
  * the first check. All run in the simulated world. For every input each honest offer ends once and
  * in time, averages are finite, and no object is left at the end.
@@ -118,7 +118,7 @@ static struct hth_avg_line make_line(void)
     if ((how & 7) == 2)
         line.cell.at[axis] = take8() % line.shape.size[axis];
     if ((how & 7) == 3)
-        line.generation += take8();
+        line.shape.size[axis] += take8();
     if ((how & 7) == 4)
         line.run += take8();
     return line;
@@ -137,35 +137,6 @@ static struct hth_avg_member make_member(const struct peer *foe)
         m.weight = take_number();
     m.nonce = take8();
     return m;
-}
-
-static size_t make_record(const struct peer *foe, const struct hth_avg_line *line,
-                          uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX])
-{
-    uint8_t key[HTH_AVG_LINE_KEY_MAX], payload[64];
-    uint32_t how = take8();
-    struct hth_declare d = {.mode = (how & 3), .schema = SCHEMA + ((how & 28) == 28)};
-    struct hth_record rec = {.kind = HTH_RECORD_DECLARE, .life_ms = 5000, .part = (how & 32) != 0};
-    struct hth_topic topic;
-    struct hth_dht_key at;
-    struct hth_writer w;
-    size_t len = hth_avg_line_key(line, key);
-
-    if (hth_avg_mode_reduces(d.mode))
-        d.addr = foe->addr;
-    hth_writer_init(&w, payload, sizeof(payload));
-    hth_declare_write(&d, &w);
-    hth_topic_init(&topic, foe->env->crypto, "run", HTH_RECORD_DECLARE, key, len);
-    hth_topic_key(&topic, foe->env->crypto, 0, &at);
-    rec.network = topic.network;
-    rec.issued_us = hth_wall_us(foe->env) + ((how & 64) != 0 ? (int64_t)take8() * 40000 : 0);
-    rec.seq = (uint64_t)rec.issued_us;
-    rec.payload = payload;
-    rec.payload_len = w.pos;
-    if (hth_record_seal(foe->env, &at, &rec, bytes, HTH_DHT_VALUE_BYTES_MAX, &len) != HTH_OK)
-        return 0;
-    bytes[(how & 128) != 0 ? take8() % len : 0] ^= (how & 128) != 0; /* forged */
-    return len;
 }
 
 /* Make the list of a group: the members that the bits select, as they joined or as the input
@@ -240,30 +211,33 @@ static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void answer_match(struct peer *foe, struct hth_rpc_request *req)
+/* A refusal, the foe or another peer as a looker, or a group. */
+static uint8_t *make_word(struct peer *foe, size_t *len)
 {
     struct hth_avg_member members[2 * PEERS];
-    uint8_t record[HTH_DHT_VALUE_BYTES_MAX], *bytes;
-    uint32_t how = take8();
-    struct hth_join_reply reply = {.reason = how & 63};
-    struct hth_rpc_body body = {.payload = NULL};
+    struct hth_join_reply reply = {.reason = take8() & 63, .members = members};
 
     if (reply.reason == HTH_AVG_OK) {
         reply.count = make_list(members);
-        reply.members = members;
         learn_group(foe, members, reply.count);
-    }
-    if ((how & 64) != 0 && s.has_line) {
-        struct hth_avg_line line = make_line();
+    } else if (reply.reason == HTH_AVG_WAIT || reply.reason == HTH_AVG_NOT_LEADER) {
+        uint32_t how = take8();
+        const struct peer *other = &s.peer[how % PEERS];
 
-        reply.record_len = make_record(&s.peer[HONEST + take8() % FOES], &line, record);
-        reply.record = record;
+        members[0] = (how & 64) != 0 && s.has_joined[how % PEERS] ? s.joined[how % PEERS]
+                                                                  : make_member(other);
+        members[0].id = (how & 128) != 0 ? other->env->self : foe->env->self;
+        reply.count = 1;
     }
     reply.match_us = (int64_t)take8() * 1000;
-    if (hth_join_reply_pack(&reply, &bytes, &body.payload_len) != HTH_OK) {
-        hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
-        return;
-    }
+    return hth_join_reply_pack(&reply, len);
+}
+
+static void answer_match(struct peer *foe, struct hth_rpc_request *req)
+{
+    struct hth_rpc_body body = {.payload = NULL};
+    uint8_t *bytes = make_word(foe, &body.payload_len);
+
     body.payload = bytes;
     hth_rpc_reply(req, &body);
     hth_free(bytes);
@@ -340,11 +314,11 @@ static void learn_line(const struct hth_avg_line *line)
     s.has_line = true;
 }
 
-static void learn(struct hth_rpc_request *req)
+static void learn(struct peer *foe, struct hth_rpc_request *req)
 {
     uint32_t from = index_of(hth_rpc_peer(req));
     struct hth_join_msg join;
-    struct hth_tell tell;
+    struct hth_join_reply reply;
     struct hth_part_head part;
     size_t len, tensors;
     const uint8_t *payload = hth_rpc_payload(req, &len);
@@ -357,10 +331,11 @@ static void learn(struct hth_rpc_request *req)
         s.joined[from] = join.self;
         s.has_joined[from] = true;
         break;
-    case HTH_MATCH_METHOD_TELL:
-        HTH_ASSERT(hth_tell_open(payload, len, &tell) == HTH_OK);
-        learn_line(&tell.line);
-        hth_tell_close(&tell);
+    case HTH_MATCH_METHOD_BEGIN:
+        HTH_ASSERT(hth_join_reply_open(payload, len, &reply) == HTH_OK);
+        if (reply.reason == HTH_AVG_OK)
+            learn_group(foe, reply.members, reply.count);
+        hth_join_reply_close(&reply);
         break;
     default:
         HTH_ASSERT(hth_part_open(payload, len, tensors > 0 ? t->dim[0] : 0, &part) == HTH_OK);
@@ -381,7 +356,7 @@ static void on_request(void *arg, struct hth_rpc_request *req)
 {
     struct peer *foe = arg;
 
-    learn(req);
+    learn(foe, req);
     for (uint32_t i = 0; i < HELD_MAX && take_bit(); i++) {
         struct held *h = &s.held[i];
 
@@ -396,14 +371,8 @@ static void on_request(void *arg, struct hth_rpc_request *req)
 
 static void on_answer(void *arg, const struct hth_rpc_result *r)
 {
-    struct hth_join_reply reply;
-
-    if (r->err != HTH_OK || r->tensor_count > 0)
-        return;
-    if (hth_join_reply_open(r->payload, r->payload_len, &reply) == HTH_OK &&
-        reply.reason == HTH_AVG_OK)
-        learn_group(arg, reply.members, reply.count);
-    hth_join_reply_close(&reply);
+    (void)arg;
+    (void)r;
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
@@ -431,18 +400,20 @@ static void say_join(struct peer *foe)
     s.has_joined[i] = true;
     join.wall_us = hth_wall_us(foe->env);
     join.left_ms = (how >> 2) * 40;
+    join.version = HTH_MATCH_VERSION;
+    join.follows = (how & 2) != 0;
     call(foe, HTH_MATCH_METHOD_JOIN,
          &(struct hth_rpc_body){bytes, hth_join_msg_pack(&join, bytes), NULL, 0});
 }
 
-static void say_tell(struct peer *foe)
+static void say_begin(struct peer *foe)
 {
-    uint8_t bytes[HTH_TELL_BYTES_MAX], record[HTH_DHT_VALUE_BYTES_MAX];
-    struct hth_tell tell = {.line = make_line(), .schema = SCHEMA, .record = record};
+    struct hth_rpc_body body = {.payload = NULL};
+    uint8_t *bytes = make_word(foe, &body.payload_len);
 
-    tell.record_len = make_record(foe, &tell.line, record);
-    call(foe, HTH_MATCH_METHOD_TELL,
-         &(struct hth_rpc_body){bytes, hth_tell_pack(&tell, bytes), NULL, 0});
+    body.payload = bytes;
+    call(foe, HTH_MATCH_METHOD_BEGIN, &body);
+    hth_free(bytes);
 }
 
 static void say_part(struct peer *foe)
@@ -499,10 +470,7 @@ static void offer(struct peer *p)
                               .weight = 1 + (how >> 4),
                               .schema = SCHEMA,
                               .spans = &span,
-                              .span_count = 1,
-                              .rounds = 1 + (how >> 2 & 1),
-                              .timeout_us = 4 * HTH_US_PER_S,
-                              .ticket = p->offered};
+                              .span_count = 1};
 
     if ((how & 3) == 3) {
         o.weight = 0;
@@ -531,7 +499,7 @@ static void obey(void)
         say_join(foe);
         break;
     case 2:
-        say_tell(foe);
+        say_begin(foe);
         break;
     case 3:
         say_part(foe);
@@ -560,7 +528,7 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 
     p->ended++;
     HTH_ASSERT((r->err == HTH_OK) == (r->reason == HTH_AVG_OK));
-    HTH_ASSERT(r->members <= 2 * PEERS);
+    HTH_ASSERT(r->round.members <= 2 * PEERS);
     if (r->err != HTH_OK || r->average == NULL)
         return;
     HTH_ASSERT(r->average->size == FLOATS * sizeof(float));

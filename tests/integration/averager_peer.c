@@ -242,9 +242,9 @@ static void on_sweep(void *arg, const struct hth_avg_result *r)
 
     p->done++;
     write_values(p);
-    printf("sweep %u %s rounds %u failed %u drops %u took_us %lld wait_us %lld at %lld us\n",
-           p->done, hth_avg_reason_name(r->reason), r->rounds, r->rounds_failed, r->drops,
-           (long long)(hth_now_us(p->node.env) - p->began_us), (long long)r->wait_us, at_us);
+    printf("sweep %u %s failed %u drops %u took_us %lld wait_us %lld at %lld us\n", p->done,
+           hth_avg_reason_name(r->reason), p->node.failed, r->round.drops,
+           (long long)(hth_now_us(p->node.env) - p->began_us), (long long)r->round.wait_us, at_us);
     fflush(stdout);
 }
 

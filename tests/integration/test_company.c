@@ -87,8 +87,9 @@ static void trainer_with_other_settings_is_refused(void **state)
                                             "--target", "128", "--bootstrap", NULL});
     proc_wait_text(one, differs);
     proc_wait_text(t.trainer, differs);
-    struct proc *helper = START(p, "helper", "node", "--reduce", t.run, "--join", t.addr[1],
-                                "--listen", place_addr(p), "--dir", place_path(p, "helper"));
+    struct proc *helper =
+        START(p, "helper", "node", "--reduce", "--run", t.run, "--join", t.addr[1], "--listen",
+              place_addr(p), "--dir", place_path(p, "helper"));
     proc_wait_text(helper, "1 trainer of run 'toy': there is nothing to average");
     proc_wait_text(helper, differs);
     wait_for_steps(&t, "one", 5);

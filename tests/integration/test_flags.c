@@ -206,6 +206,9 @@ static void wrong_values_show_an_example(void **state)
         {2, "metrics", "/nonexistent/m", "expected a file in a folder that exists"},
         {2, "backend", "abacus", "expected auto, packed, blas or ref"},
         {2, "log", "loud", "expected levels, such as info"},
+        {6, "passphrase", "sesame", "expected @FILE or -: others can read a command line"},
+        {6, "as", "@/nonexistent", "expected hearth1.TEXT, @FILE or -, such as @dora.deputy"},
+        {6, "silence", "never", "a whole number from 0 to 3650"},
     };
     toy_init(&t, p, 2);
     setenv("XDG_STATE_HOME", place_path(p, "state"), 1);

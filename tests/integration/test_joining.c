@@ -105,8 +105,8 @@ static void processes_of_a_machine_find_one_another(void **state)
     proc_must_say(status, "run 'toy'");
     assert_int_equal(proc_stop(host), 0);
     assert_int_equal(proc_stop(t.node), 0);
-    host = START(p, "host", "serve", "--run", t.run, "--listen", t.addr[2], "--threads", "1",
-                 "--experts", "8");
+    host = START(p, "host", "serve", "--run", t.run, "--threads", "1", "--experts", "8");
+    proc_wait_text(host, "listening  127.0.0.1:4"); /* the run has no owner */
     proc_wait_text(host, place_text(p, "1 remembered peer does not answer (%s)",
                                     place_path(p, "hearth/toy/serve/peers")));
     proc_wait_text(host, "serving 8 experts");

@@ -69,8 +69,8 @@ static void wrong_command_lines_are_named(void **state)
          2,
          "so --averaging has no effect"},
         {{"train", "--run", "x", "--without-experts"}, 2, "add --local"},
-        {{"node", "--up", "5"}, 2, "add --reduce FILE"},
-        {{"node", "--reduce", "/nonexistent.yaml"}, 3, "No such file"},
+        {{"node", "--up", "5"}, 2, "add --reduce"},
+        {{"node", "--reduce", "--run", "/nonexistent.yaml"}, 3, "No such file"},
         {{"train", "--run", "/nonexistent.yaml"}, 3, "/nonexistent.yaml: No such file"},
         {{"serve", "--run", "/nonexistent.yaml", "-e", "1"}, 3, "No such file"},
         {{"status", "--run", "/nonexistent.yaml", "--join", "127.0.0.1:1"}, 3, "No such file"},
@@ -103,7 +103,11 @@ static void options_without_effect_are_refused(void **state)
     } cases[] = {{"local", {"--target", "9"}, "add --averaging batch"},
                  {"off", {"--target", "9"}, "add --averaging batch"},
                  {"off", {"--bootstrap"}, "does not look for any"},
-                 {"off", {"--up", "5"}, "there is none: leave it out"}};
+                 {"off", {"--up", "5"}, "there is none: leave it out"},
+                 /* The run has no owner. */
+                 {"local", {"--listen=0.0.0.0:0"}, "leads beyond this machine"},
+                 {"local", {"--join=192.0.2.77:4700"}, "run 'toy' has no owner"},
+                 {"local", {"--announce=192.0.2.77:4700"}, "--open-to-anyone"}};
     toy_init(&t, p, 2);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         char name[24];

@@ -289,8 +289,8 @@ static void test_trainers_and_a_helper(void **state)
     struct proc *one = start_trainer(&t, "one", t.addr[4], page[0], NULL);
     struct proc *client = start_trainer(&t, "client", place_addr(p), page[1], "--client");
     struct proc *helper =
-        START(p, "helper", "node", "--reduce", t.run, "--join", t.addr[1], "--listen", t.addr[3],
-              "--dir", place_path(p, "helper"), "--up", "1000", "--status", page[2]);
+        START(p, "helper", "node", "--reduce", "--run", t.run, "--join", t.addr[1], "--listen",
+              t.addr[3], "--dir", place_path(p, "helper"), "--up", "1000", "--status", page[2]);
     proc_wait_text(client, "dials only, accepts no connections");
     proc_wait_text(helper, "reduced its share of a first average");
     while (!tells_of_three(status = toy_status(&t, 1, 0.5))) {

@@ -445,13 +445,24 @@ static void about_survives_round_trip(void **state)
     static uint8_t bytes[HTH_ABOUT_BYTES_MAX + 3];
     (void)state;
     about = (struct hth_about){
-        5, 6, 7, 8, 9, 10, HTH_REACH_NO, 3, "1.2.3", 1, {{.role = 2, .age_s = 11}}};
+        5, 6, 7, 8, 9, 10, HTH_REACH_NO, 3, "1.2.3", 1, {{.role = 2, .age_s = 11}}, 0, {{"", 0}}};
+    const size_t before = 102; /* of the refusals, which earlier versions do not tell */
+    hth_about_refuse(&about, "E_NOT_ADMITTED", 3);
+    assert_false(hth_about_refuses_values(&about));
+    hth_about_refuse(&about, "mean", UINT64_MAX);
+    hth_about_refuse(&about, "claim", 0);
+    assert_true(hth_about_refuses_values(&about));
+    assert_int_equal(about.refusal_count, 2);
+    assert_int_equal(about.refusal[1].count, UINT32_MAX);
     about.peer[0].addr = (struct hth_addr){.family = 4, .ip = {10, 0, 0, 7}, .port = 4700};
     size_t len = hth_about_write(&about, bytes);
     assert_ok(hth_about_read(bytes, len + 3, &back)); /* a later version's */
     assert_memory_equal(&back, &about, sizeof(about));
     for (size_t cut = 0; cut < len; cut++)
-        assert_err(HTH_E_TRUNCATED, hth_about_read(bytes, cut, &back));
+        if (cut != before)
+            assert_err(HTH_E_TRUNCATED, hth_about_read(bytes, cut, &back));
+    assert_ok(hth_about_read(bytes, before, &back));
+    assert_int_equal(back.refusal_count, 0);
     static const struct {
         size_t at;
         uint8_t byte;
@@ -461,7 +472,10 @@ static void about_survives_round_trip(void **state)
                {38, HTH_VERSION_LEN_MAX + 1, HTH_E_TOO_LARGE},
                {39, '\x1b', HTH_E_MALFORMED},
                {45, 1, HTH_E_TOO_LARGE}, /* 257 peers */
-               {79, 5, HTH_E_MALFORMED}};
+               {79, 5, HTH_E_MALFORMED},
+               {102, HTH_ABOUT_REFUSALS_MAX + 1, HTH_E_TOO_LARGE},
+               {103, HTH_ABOUT_REASON_MAX + 1, HTH_E_TOO_LARGE},
+               {104, ' ', HTH_E_MALFORMED}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
         uint8_t good = bytes[bad[i].at];
         bytes[bad[i].at] = bad[i].byte;
@@ -470,6 +484,11 @@ static void about_survives_round_trip(void **state)
     }
     about.peer_count = HTH_ABOUT_PEERS_MAX;
     memset(about.version, 'v', HTH_VERSION_LEN_MAX);
+    for (int i = 0; i < HTH_ABOUT_REFUSALS_MAX; i++)
+        hth_about_refuse(&about, "more", 1);
+    assert_int_equal(about.refusal_count, HTH_ABOUT_REFUSALS_MAX);
+    for (int i = 0; i < HTH_ABOUT_REFUSALS_MAX; i++)
+        memset(about.refusal[i].reason, 'r', HTH_ABOUT_REASON_MAX);
     assert_int_equal(hth_about_write(&about, bytes), HTH_ABOUT_BYTES_MAX);
     assert_ok(hth_about_read(bytes, HTH_ABOUT_BYTES_MAX, &back));
 }

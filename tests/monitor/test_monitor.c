@@ -241,6 +241,7 @@ static void watch(const char *dir)
     assert_ok(hth_census_new(env, hth_node_dht(fx.watcher), NULL, &fx.census));
     opts.census = fx.census;
     opts.join_command = "hearth serve --run FILE --join ADDR:PORT";
+    opts.join_ask = "";
     assert_ok(hth_monitor_new(env, hth_node_dht(fx.watcher), &opts, &fx.m));
 }
 

@@ -82,9 +82,8 @@ static void check_one(const json_t *trainer)
  * not among them, because only numbered sweeps count it. */
 static void check_fields(const json_t *trainer)
 {
-    static const char *const fields[] = {"id",         "has_state",     "helper", "client",
-                                         "step",       "samples",       "last",   "grid",
-                                         "generation", "samples_per_s", "cell"};
+    static const char *const fields[] = {"id",      "has_state", "helper", "client",        "step",
+                                         "samples", "last",      "grid",   "samples_per_s", "cell"};
     for (size_t i = 0; i < HTH_ARRAY_LEN(fields); i++)
         assert_non_null(json_object_get(trainer, fields[i]));
     assert_int_equal(json_object_size(trainer), HTH_ARRAY_LEN(fields));

@@ -11,6 +11,7 @@
 
 #include "core/bytes.h"
 #include "core/mem.h"
+#include "net/backup.h"
 #include "net/crypto.h"
 #include "net/identity.h"
 #include "net/lock.h"
@@ -661,6 +662,41 @@ static void lock_has_one_holder(void **state)
     hth_free(below);
 }
 
+/* Made by Python's hashlib and cryptography from the format in backup.h. */
+static void backup_has_golden_bytes(void **state)
+{
+    (void)state;
+    static const char golden[] =
+        "hearth-backup-v1\n000102030405060708090a0b0c0d0e0f101112131415161718191a1b"
+        "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c"
+        "900d6be37c0deb41a5a53f1bf4fedfab0190d55aabbb082d202ac1a3b7931777"
+        "9320e2dd268e34a47b9c4d28441d8c90\n";
+    struct hth_secret got, ones, none = {{0}};
+    struct hth_pubkey pub, want;
+    char text[HTH_BACKUP_TEXT_MAX];
+    size_t len = strlen(golden);
+    memset(ones.b, 1, sizeof(ones.b));
+    assert_ok(hth_backup_read(golden, len, "open sesame", 11, &got));
+    assert_memory_equal(&got, &ones, sizeof(got));
+    for (size_t n = 0; n < len - 1; n++)
+        assert_err(n < 18 ? HTH_E_BAD_MAGIC : HTH_E_TRUNCATED, hth_backup_peek(golden, n, &pub));
+    memcpy(text, golden, len + 1);
+    text[15] = '2';
+    assert_err(HTH_E_VERSION, hth_backup_peek(text, len, &pub));
+    text[15] = '1';
+    text[20] = 'x';
+    assert_err(HTH_E_MALFORMED, hth_backup_peek(text, len, &pub));
+    /* Each copy has its own salt; a changed digit of the public key is found by the tag. */
+    assert_ok(hth_backup_write(&ones, "another one", 11, text));
+    assert_memory_not_equal(text + 17, golden + 17, 32);
+    assert_ok(hth_backup_peek(text, strlen(text), &pub));
+    hth_crypto_openssl()->public_of(&ones, &want);
+    assert_memory_equal(&pub, &want, sizeof(pub));
+    text[17 + 56] ^= 1;
+    assert_err(HTH_E_BAD_KEY, hth_backup_read(text, strlen(text), "another one", 11, &got));
+    assert_memory_equal(&got, &none, sizeof(got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -679,6 +715,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(racing_starts_get_one_identity, set_up, tear_down),
         cmocka_unit_test(sha256_gives_fips_vectors),
         cmocka_unit_test(ed25519_gives_rfc8032_vectors),
+        cmocka_unit_test(backup_has_golden_bytes),
     };
     return cmocka_run_group_tests_name("net disk", tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  */
 #include "admission/gate.h"
 #include "admission/invite.h"
+#include "admission/revoke.h"
 #include "averaging/match.h"
 #include "averaging/reduce.h"
 #include "averaging/state.h"
@@ -12,6 +13,7 @@
 #include "collab/roll_msg.h"
 #include "collab/row_msg.h"
 #include "experts/server.h"
+#include "rpc/closed.h"
 #include "rpc/duo.h"
 #include "rpc/rpc_int.h"
 
@@ -23,6 +25,7 @@ static struct hth_cert cert;
 static struct hth_closed_run run;
 static struct hth_admission shown[2];
 static struct hth_gate *gate[2];
+static struct hth_revoked_set *revoked[2];
 
 static void make_run(void)
 {
@@ -49,10 +52,14 @@ static void enter(struct swarm_member *m, bool asks)
     assert_ok(hth_cert_write(m->env->crypto, &cert, &owner, invite.cert, &invite.cert_len));
     member_stop(m);
     hth_gate_free(gate[i]);
-    gate[i] = hth_gate_new(m->env, &run);
+    hth_revoked_set_free(revoked[i]);
+    struct hth_closed_run known = run;
+    known.revoked = revoked[i] = hth_revoked_set_new(m->env->crypto, &run);
+    gate[i] = hth_gate_new(m->env, &known);
     shown[i].admit = hth_gate_check;
+    shown[i].holds = hth_gate_holds;
     shown[i].arg = gate[i];
-    shown[i].creds_len = hth_invite_creds(m->env->crypto, &invite, &m->env->pubkey,
+    shown[i].creds_len = hth_invite_creds(m->env->crypto, &invite, &m->env->secret,
                                           hth_wall_us(m->env), shown[i].creds);
     m->opts.admission = asks ? &shown[i] : NULL;
     member_serve(m);
@@ -71,7 +78,9 @@ static void end(void)
     stop();
     for (size_t i = 0; i < HTH_ARRAY_LEN(gate); i++) {
         hth_gate_free(gate[i]);
+        hth_revoked_set_free(revoked[i]);
         gate[i] = NULL;
+        revoked[i] = NULL;
     }
 }
 
@@ -96,6 +105,12 @@ static void members_are_let_in(void **state)
     hth_rpc_disconnect(a.rpc, &b.env->self);
     assert_ok(call(METHOD_ECHO, &v[1]));
     assert_int_equal(hth_gate_judged(gate[1]), 1);
+    /* A handler knows whose invite asks. */
+    call_text(&a, &b, METHOD_HOLD, "hello", 10 * HTH_US_PER_S, &v[2]);
+    hth_world_run_for(w, HTH_US_PER_S);
+    assert_int_equal(b.held_count, 1);
+    assert_int_equal(hth_rpc_invite(b.held[0]), 8);
+    assert_int_equal(hth_rpc_class(b.held[0]), HTH_MEMBER);
     end();
 }
 
@@ -111,6 +126,7 @@ static void must_be_turned_away(enum hth_err err, struct swarm_verdict *verdict)
     hth_rpc_stats(b.rpc, &stats);
     assert_int_equal(stats.conns, 0);
     assert_int_equal(stats.peers, 0);
+    assert_true(stats.turned_away[err - HTH_E_NOT_ADMITTED] > 0);
     assert_int_equal(a.lost_err, err);
 }
 
@@ -122,6 +138,32 @@ static void strangers_stop_at_hello(void **state)
     member_stop(&a);
     member_serve(&a);
     must_be_turned_away(HTH_E_NOT_ADMITTED, &v[0]);
+    end();
+}
+
+/* Of a private run it sees neither name nor pass: only that it is turned away. */
+static void private_peers_show_nothing(void **state)
+{
+    static const char hidden[] = "~5d0e27ab94c31f6082e7";
+    (void)state;
+    struct hth_rpc_stats stats;
+    begin();
+    a.opts.network = b.opts.network = hidden;
+    enter(&a, true);
+    enter(&b, true);
+    assert_ok(call(METHOD_ECHO, &v[0]));
+    hth_rpc_stats(a.rpc, &stats);
+    assert_true(stats.bytes_in > HTH_PASS_BYTES);
+    a.opts.network = "";
+    a.opts.admission = NULL;
+    member_stop(&a);
+    member_serve(&a);
+    assert_err(HTH_E_NOT_ADMITTED, call(METHOD_ECHO, &v[1]));
+    char want[HTH_RPC_TEXT_MAX + 1];
+    snprintf(want, sizeof(want), "run 'private': %s", hth_err_text(HTH_E_NOT_ADMITTED));
+    assert_string_equal(v[1].text, want);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_true(stats.bytes_in < HTH_PASS_BYTES); /* the goodbye alone */
     end();
 }
 
@@ -173,24 +215,48 @@ static void strangers_are_not_asked(void **state)
     end();
 }
 
+/* Gives b a list of the owner with that entry. */
+static void revoke(uint64_t seq, uint64_t entry)
+{
+    struct hth_revoked list = {.seq = seq, .count = 1, .entry = {entry}};
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX];
+    size_t len = hth_revoked_write(b.env->crypto, &list, &run.id, &owner, NULL, 0, bytes);
+    assert_ok(hth_revoked_set_take(revoked[1], bytes, len));
+    hth_rpc_judge_again(b.rpc);
+}
+
 static void revoked_peers_are_disconnected(void **state)
 {
     (void)state;
-    static const uint64_t others[] = {0, 7, 9}, list[] = {7, 8};
     struct hth_rpc_peer_info info;
     begin();
     cert.serial = 9; /* of b */
     enter(&b, true);
     assert_ok(call(METHOD_ECHO, &v[0]));
-    hth_rpc_revoke(b.rpc, others, HTH_ARRAY_LEN(others));
+    revoke(1, 7);
     assert_ok(hth_rpc_peer_info(b.rpc, &a.env->self, &info));
     assert_true(info.connected);
-    hth_gate_revoked(gate[1], list, HTH_ARRAY_LEN(list));
-    hth_rpc_revoke(b.rpc, list, HTH_ARRAY_LEN(list));
+    revoke(2, 8);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_int_equal(a.lost_err, HTH_E_PASS_REVOKED);
     hth_world_run_for(w, 60 * HTH_US_PER_S); /* its back-off */
     assert_err(HTH_E_PASS_REVOKED, call(METHOD_ECHO, &v[1]));
+    end();
+}
+
+/* Nobody closes it but time. */
+static void ended_passes_end_connections(void **state)
+{
+    (void)state;
+    begin();
+    cert.not_after_us = hth_wall_us(a.env) + 30 * HTH_US_PER_S;
+    cert.serial = 9;
+    enter(&a, true);
+    assert_ok(call(METHOD_ECHO, &v[0]));
+    hth_world_run_for(w, 30 * HTH_US_PER_S); /* and the skew of clocks */
+    assert_ok(call(METHOD_ECHO, &v[1]));
+    hth_world_run_for(w, 14 * HTH_US_PER_S);
+    assert_int_equal(a.lost_err, HTH_E_PASS_EXPIRED);
     end();
 }
 
@@ -218,7 +284,7 @@ static void each_method_has_its_roles(void **state)
     assert_int_equal(hth_rpc_rights(HTH_METHOD_EXPERT_WEIGHTS),
                      HTH_MAY_TRAIN | HTH_MAY_SERVE | HTH_MAY_WATCH);
     assert_int_equal(hth_rpc_rights(HTH_MATCH_METHOD_JOIN), reduces);
-    assert_int_equal(hth_rpc_rights(HTH_MATCH_METHOD_TELL), reduces);
+    assert_int_equal(hth_rpc_rights(HTH_MATCH_METHOD_BEGIN), reduces);
     assert_int_equal(hth_rpc_rights(HTH_REDUCE_METHOD), reduces);
     assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_DESCRIBE), train | HTH_MAY_WATCH);
     assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_PART), train | HTH_MAY_WATCH);
@@ -263,12 +329,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_are_let_in),
         cmocka_unit_test(strangers_stop_at_hello),
+        cmocka_unit_test(private_peers_show_nothing),
         cmocka_unit_test(bad_passes_are_named),
         cmocka_unit_test(strangers_are_not_asked),
         cmocka_unit_test(roles_are_asked_for),
         cmocka_unit_test(each_method_has_its_roles),
         cmocka_unit_test(large_hellos_are_not_read),
         cmocka_unit_test(revoked_peers_are_disconnected),
+        cmocka_unit_test(ended_passes_end_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

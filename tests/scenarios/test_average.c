@@ -109,7 +109,7 @@ static void groups_keep_the_sum_with_absent_peers(void **state)
         assert_close(at(&o, row, HTH_AVERAGE_MSE, t), at(&o, row, HTH_AVERAGE_VARIANCE, t), 1e-6,
                      1e-12);
     assert_true(r.offers > 14 * 16 * 0.7 && r.offers < 14 * 16);
-    assert_true(at(&o, row, HTH_AVERAGE_VARIANCE, 13) < 1e-5);
+    assert_true(at(&o, row, HTH_AVERAGE_VARIANCE, 13) < 1e-6);
     hth_free(row);
 }
 

@@ -35,7 +35,7 @@ static void play_new(struct play *p, const struct hth_malice *kind, enum hth_sha
     o.checkpoint_us = 0;
     o.malice = &p->malice;
     o.malice_count = kind != NULL;
-    p->world = hth_world_new(4, &w);
+    p->world = hth_world_new(5, &w);
     assert_ok(hth_fleet_new(p->world, &o, &p->fleet));
 }
 

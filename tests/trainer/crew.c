@@ -14,14 +14,28 @@ const struct hth_device crew_slow = {.flops_per_s = 50e9,
                                      .up_bytes_per_s = 125e6,
                                      .down_bytes_per_s = 125e6};
 
+static void on_log(void *arg, const char *line, size_t len)
+{
+    struct crew_scene *s = arg;
+
+    len = HTH_MIN(len, sizeof(s->said) - 1 - s->said_len);
+    memcpy(s->said + s->said_len, line, len);
+    s->said_len += len;
+}
+
 static struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us,
-                                         struct task_files *files)
+                                         struct task_files *files, struct crew_scene *scene)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *world;
 
     opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
     opts.link.latency_us = latency_us;
+    if (scene != NULL) {
+        opts.log_level = HTH_WARN;
+        opts.log_sink = on_log;
+        opts.log_arg = scene;
+    }
     world = hth_world_new(seed, &opts);
     task_mount(world, files, 3);
     return world;
@@ -31,7 +45,7 @@ struct hth_world *crew_world(uint64_t seed, struct task_files *files)
 {
     const struct hth_world_opts usual = HTH_WORLD_OPTS_INIT;
 
-    return crew_world_near(seed, usual.link.latency_us, files);
+    return crew_world_near(seed, usual.link.latency_us, files, NULL);
 }
 
 struct hth_crew_opts crew_opts(enum hth_share_mode mode)
@@ -138,7 +152,7 @@ struct crew_scene *crew_scene_near(uint64_t seed, int64_t latency_us, struct hth
     opts->members_max = CREW_MAX;
     opts->on_update = on_update;
     opts->arg = s;
-    s->world = crew_world_near(seed, latency_us, &s->files);
+    s->world = crew_world_near(seed, latency_us, &s->files, s);
     s->crew = hth_crew_new(s->world, opts);
     return s;
 }

@@ -35,6 +35,8 @@ struct crew_scene {
     struct hth_crew *crew;
     struct task_files files;
     struct hth_train_stats stats[CREW_MAX];
+    char said[8192]; /* warnings and errors of the log */
+    size_t said_len;
 };
 
 /* In a world as of crew_world. At most CREW_MAX members; on_update and arg are filled in. */

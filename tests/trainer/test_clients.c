@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where all who have the run's state are clients, which nobody can dial: they dial the newcomer,
- * and it fetches over these connections. A client among clients says what is missing. In grids they
- * stand beside those who can be dialled.
+ * and it fetches over these connections. A client among clients says what is missing. Grids with
+ * clients are in test_grid.c.
  */
 #include "core/limits.h"
 #include "core/mem.h"
@@ -158,42 +158,6 @@ static void one_client_serves_many_newcomers(void **state)
     crew_scene_free(f);
 }
 
-/* Clients can't dial each other: in each line of a grid is somebody who can be dialled, as long as
- * enough of them can. */
-static void check_grid(uint32_t members, uint32_t clients, const char *grid, uint64_t seed)
-{
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-    struct crew_scene *s;
-
-    o.trainer.share.target = 12 * members;
-    o.trainer.updates_max = 12;
-    assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
-    o.members = members;
-    o.clients = clients;
-    o.device = &crew_slow;
-    o.edit = crew_own_rows;
-    s = crew_scene_new(seed, &o);
-    assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, s->crew, 30 * S));
-    for (uint32_t i = 0; i < members; i++) {
-        struct hth_train_stats stats = crew_stats(s->crew, i);
-
-        assert_int_equal(stats.share.steps_shared, 12);
-        assert_int_equal(stats.share.tries_failed + stats.share.catch_ups, 0);
-    }
-    assert_true(hth_crew_spread(s->crew) == 0);
-    crew_scene_free(s);
-}
-
-static void each_line_of_a_grid_has_a_reachable_trainer(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 1; seed <= 4; seed++) {
-        check_grid(4, 2, "2x2", seed);
-        check_grid(6, 2, "2x3", seed);
-        check_grid(9, 5, "3x3", seed);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,7 +168,6 @@ int main(void)
         cmocka_unit_test(clients_give_state_when_a_trainer_is_out_of_reach),
         cmocka_unit_test(few_of_many_clients_dial_a_newcomer),
         cmocka_unit_test(one_client_serves_many_newcomers),
-        cmocka_unit_test(each_line_of_a_grid_has_a_reachable_trainer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

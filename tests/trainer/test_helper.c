@@ -29,9 +29,9 @@ struct helping {
 };
 
 struct fixture {
-    struct hth_world *world;
-    struct hth_crew *crew;
-    struct task_files files;
+    struct crew_scene *s;
+    struct hth_world *world; /* the scene's, */
+    struct hth_crew *crew;   /* both */
     struct hth_crew_opts opts;
     struct helping helping[HELPERS];
 };
@@ -112,13 +112,12 @@ static uint64_t helped(const struct fixture *f, uint32_t i)
 /* ---- the trainers ---------------------------------------------------------------------------- */
 
 static struct fixture *start(uint64_t seed, bool big, uint32_t trainers, uint32_t clients,
-                             const char *grid)
+                             const char *grid, enum hth_share_mode mode)
 {
     struct fixture *f = hth_new(struct fixture);
     struct hth_crew_opts *o = &f->opts;
 
-    f->world = crew_world(seed, &f->files);
-    *o = crew_opts(HTH_SHARE_BATCH);
+    *o = crew_opts(mode);
     o->clients = clients;
     if (big) { /* a vector of several shares */
         o->trainer = task_lm();
@@ -127,9 +126,10 @@ static struct fixture *start(uint64_t seed, bool big, uint32_t trainers, uint32_
         o->trainer.model.d = 48;
         o->trainer.micro_batch = 2;
         o->trainer.eval_every = 0;
-        o->trainer.share.mode = HTH_SHARE_BATCH;
+        o->trainer.share.mode = mode;
     }
     o->trainer.share.target = 3 * o->trainer.micro_batch * HTH_MAX(trainers, 2u);
+    o->trainer.share.every = 5;
     o->trainer.flights = 1;
     o->trainer.updates_max = 1u << 30;
     o->members = trainers;
@@ -137,14 +137,16 @@ static struct fixture *start(uint64_t seed, bool big, uint32_t trainers, uint32_
     o->device = &crew_slow;
     if (grid != NULL)
         assert_ok(hth_avg_shape_parse(grid, &o->trainer.share.shape));
-    f->crew = hth_crew_new(f->world, o);
+    f->s = crew_scene_new(seed, o);
+    f->world = f->s->world;
+    f->crew = f->s->crew;
     return f;
 }
 
 static void end(struct fixture *f)
 {
     assert_ok(hth_crew_err(f->crew));
-    crew_end(f->world, f->crew);
+    crew_scene_free(f->s);
     hth_free(f);
 }
 
@@ -153,21 +155,11 @@ static uint64_t step_of(struct fixture *f, uint32_t i)
     return crew_stats(f->crew, i).updates;
 }
 
-static void run_to(struct fixture *f, uint32_t i, uint64_t step, int64_t within_us)
+/* Lets so much time pass; returns the step at which all are. */
+static uint64_t same_after(struct fixture *f, int64_t us)
 {
-    int64_t until = hth_world_now_us(f->world) + within_us;
-
-    while (step_of(f, i) < step) {
-        if (hth_world_now_us(f->world) > until)
-            fail_msg("step %llu was not reached: %llu", (unsigned long long)step,
-                     (unsigned long long)step_of(f, i));
-        hth_world_run_for(f->world, MS);
-    }
-}
-
-static uint64_t same(struct fixture *f, int64_t within_us)
-{
-    return crew_same(f->world, f->crew, within_us);
+    hth_world_run_for(f->world, us);
+    return crew_same(f->world, f->crew, S);
 }
 
 static uint64_t bytes_of(struct fixture *f)
@@ -187,7 +179,7 @@ static uint64_t bytes_of(struct fixture *f)
 /* Bytes that the trainers send for a step. */
 static double bytes_a_step(uint64_t seed, uint32_t helpers)
 {
-    struct fixture *f = start(seed, true, 3, 0, NULL);
+    struct fixture *f = start(seed, true, 3, 0, NULL, HTH_SHARE_BATCH);
 
     for (uint32_t i = 0; i < helpers; i++)
         add_helper(f, i);
@@ -198,7 +190,7 @@ static double bytes_a_step(uint64_t seed, uint32_t helpers)
     hth_world_run_for(f->world, 4 * S);
     uint64_t steps = step_of(f, 0) - before;
     double each = (double)(bytes_of(f) - bytes) / (double)steps;
-    same(f, S);
+    same_after(f, 0);
     print_message("%u helpers: %llu steps in 4 s, %.0f bytes a step\n", helpers,
                   (unsigned long long)steps, each);
     for (uint32_t i = 0; i < helpers; i++)
@@ -224,7 +216,7 @@ static void the_death_of_a_helper_costs_a_round(void **state)
 
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
-        struct fixture *f = start(5 + k, true, 3, 0, NULL);
+        struct fixture *f = start(5 + k, true, 3, 0, NULL, HTH_SHARE_BATCH);
         struct hth_collab_stats stats;
 
         add_helper(f, 0);
@@ -236,16 +228,15 @@ static void the_death_of_a_helper_costs_a_round(void **state)
         } while (stats.phase != HTH_COLLAB_AVERAGES);
         hth_node_crash(f->helping[0].node, how[k]);
         int64_t died = hth_world_now_us(f->world);
-        run_to(f, 0, stats.step + 2, 5 * S);
+        crew_scene_run(f->s, 0, stats.step + 2, 5 * S);
         print_message("a step and one more %lld ms after the death\n",
                       (long long)(hth_world_now_us(f->world) - died) / 1000);
         assert_true(hth_world_now_us(f->world) - died < (k == 0 ? 1200 : 2000) * MS);
-        hth_world_run_for(f->world, 2 * S);
-        same(f, S);
+        same_after(f, 2 * S);
         hth_node_restart(f->helping[0].node);
         hth_world_run_for(f->world, 20 * S);
         assert_true(helped(f, 0) > 5);
-        same(f, S);
+        same_after(f, 0);
         end(f);
     }
 }
@@ -253,19 +244,19 @@ static void the_death_of_a_helper_costs_a_round(void **state)
 /* It finds trainers that come later; and rests when it is told to. */
 static void a_helper_is_there_first(void **state)
 {
-    struct fixture *f = start(7, false, 0, 0, NULL);
+    struct fixture *f = start(7, false, 0, 0, NULL, HTH_SHARE_BATCH);
     struct hth_helper_stats s;
 
     (void)state;
     add_helper(f, 0);
-    hth_world_run_for(f->world, 30 * S);
+    hth_world_run_for(f->world, 15 * S);
     hth_crew_join(f->crew);
     hth_crew_join(f->crew);
-    hth_world_run_for(f->world, 30 * S);
+    hth_world_run_for(f->world, 15 * S);
     uint64_t rounds = helped(f, 0);
     assert_true(rounds > 20);
     hth_helper_stats(f->helping[0].helper, &s);
-    assert_true(s.step + 100 > same(f, S));
+    assert_true(s.step + 100 > same_after(f, 0));
     hth_helper_quiesce(f->helping[0].helper);
     hth_world_run_for(f->world, 2 * S);
     rounds = helped(f, 0);
@@ -276,56 +267,40 @@ static void a_helper_is_there_first(void **state)
     end(f);
 }
 
-/* On a grid each line has helpers of its own. */
-static void helpers_join_lines_of_a_grid(void **state)
+/* On a grid each line has helpers of its own; a trainer and a helper are no company: the trainer's
+ * own samples are the batch; and where trainers step by themselves it is in their rounds. */
+static void helpers_are_where_trainers_average(void **state)
 {
-    struct fixture *f = start(8, false, 4, 0, "2x2");
+    static const struct {
+        uint32_t trainers, helpers;
+        const char *grid;
+        enum hth_share_mode mode;
+        uint64_t updates, least, most; /* rounds of each helper */
+    } cases[] = {{4, HELPERS, "2x2", HTH_SHARE_BATCH, 40, 10, UINT64_MAX},
+                 {1, 1, NULL, HTH_SHARE_BATCH, 20, 0, 0},
+                 {2, 1, NULL, HTH_SHARE_LOCAL, 200, 10, UINT64_MAX}};
 
     (void)state;
-    for (uint32_t i = 0; i < HELPERS; i++)
-        add_helper(f, i);
-    hth_world_run_for(f->world, 20 * S);
-    for (uint32_t i = 0; i < HELPERS; i++)
-        assert_true(helped(f, i) > 10);
-    same(f, S);
-    end(f);
-}
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        struct fixture *f = start(8 + k, false, cases[k].trainers, 0, cases[k].grid, cases[k].mode);
 
-/* A trainer and a helper are no company: the trainer's own samples are the batch. */
-static void helper_does_not_count_as_a_trainer(void **state)
-{
-    struct fixture *f = start(33, false, 1, 0, NULL);
-
-    (void)state;
-    add_helper(f, 0);
-    run_to(f, 0, 20, 30 * S);
-    assert_int_equal(crew_stats(f->crew, 0).share.steps_shared, 0);
-    assert_int_equal(crew_stats(f->crew, 0).share.tries_failed, 0);
-    assert_int_equal(helped(f, 0), 0);
-    end(f);
-}
-
-static void helper_joins_rounds_of_local_trainers(void **state)
-{
-    struct fixture *f = start(32, false, 0, 0, NULL);
-
-    (void)state;
-    hth_crew_free(f->crew);
-    f->opts.trainer.share.mode = HTH_SHARE_LOCAL;
-    f->opts.trainer.share.every = 5;
-    f->opts.members = 2;
-    f->crew = hth_crew_new(f->world, &f->opts);
-    add_helper(f, 0);
-    run_to(f, 0, 200, 120 * S);
-    assert_true(helped(f, 0) >= 10);
-    assert_true(crew_stats(f->crew, 0).rounds >= 10);
-    assert_true(crew_stats(f->crew, 0).rounds_failed <= 2);
-    end(f);
+        for (uint32_t i = 0; i < cases[k].helpers; i++)
+            add_helper(f, i);
+        crew_scene_run(f->s, 0, cases[k].updates, 120 * S);
+        for (uint32_t i = 0; i < cases[k].helpers; i++)
+            assert_in_range(helped(f, i), cases[k].least, cases[k].most);
+        struct hth_train_stats stats = crew_stats(f->crew, 0);
+        assert_true(stats.rounds_failed <= 2 && stats.share.tries_failed == 0);
+        assert_true(cases[k].trainers > 1 || stats.share.steps_shared == 0);
+        if (cases[k].mode == HTH_SHARE_BATCH)
+            same_after(f, 0);
+        end(f);
+    }
 }
 
 static void bad_options_are_refused(void **state)
 {
-    struct fixture *f = start(34, false, 1, 0, NULL);
+    struct fixture *f = start(34, false, 1, 0, NULL, HTH_SHARE_BATCH);
     struct hth_helper_opts o = {.model = f->opts.trainer.model,
                                 .optim = f->opts.trainer.optim,
                                 .share = f->opts.trainer.share};
@@ -368,69 +343,48 @@ static void clients_are_members(void **state)
 
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct fixture *f = start(20 + k, false, cases[k].trainers, cases[k].clients, NULL);
+        struct fixture *f =
+            start(20 + k, false, cases[k].trainers, cases[k].clients, NULL, HTH_SHARE_BATCH);
 
-        hth_world_run_for(f->world, 15 * S);
-        uint64_t step = same(f, S);
+        uint64_t step = same_after(f, 15 * S);
         print_message("%u clients of %u: step %llu\n", cases[k].clients, cases[k].trainers,
                       (unsigned long long)step);
         assert_true(step > 20);
         check_roll(f, cases[k].trainers, cases[k].clients);
         /* A client that comes again is a newcomer. */
         hth_node_crash(hth_crew_node(f->crew, 0), k == 0 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-        hth_world_run_for(f->world, 5 * S);
-        assert_true(same(f, S) > step + 5);
+        assert_true(same_after(f, 5 * S) > step + 5);
         hth_node_restart(hth_crew_node(f->crew, 0));
-        hth_world_run_for(f->world, 5 * S);
-        assert_true(same(f, S) > step + 10);
+        assert_true(same_after(f, 5 * S) > step + 10);
         check_roll(f, cases[k].trainers, cases[k].clients);
         end(f);
     }
 }
 
-/* Clients can't meet alone: cut from the only one that is dialled they wait, and go on with it. */
+/* Clients can't meet alone: without the only one that is dialled they wait. They go on with it when
+ * a cut ends; if it died, and is another one now, it takes them on. */
 static void clients_wait_for_one_that_is_dialled(void **state)
 {
-    struct fixture *f = start(30, false, 4, 3, NULL);
+    enum { CUT, KILLED, SILENT };
 
     (void)state;
-    hth_world_run_for(f->world, 12 * S);
-    uint64_t step = same(f, S);
-    hth_node_set_side(hth_crew_node(f->crew, 3), 1);
-    hth_world_run_for(f->world, 20 * S);
-    for (uint32_t i = 0; i < 3; i++)
-        assert_in_range(step_of(f, i), step, step + 1);
-    hth_world_heal(f->world);
-    hth_world_run_for(f->world, 15 * S);
-    uint64_t now = same(f, S);
-    print_message("clients waited at step %llu and are at %llu\n", (unsigned long long)step,
-                  (unsigned long long)now);
-    assert_true(now > step + 10);
-    check_roll(f, 4, 3);
-    end(f);
-}
+    for (int k = CUT; k <= SILENT; k++) {
+        struct fixture *f = start(30 + (uint64_t)k, false, 4, 3, NULL, HTH_SHARE_BATCH);
+        struct hth_node *node = hth_crew_node(f->crew, 3);
+        uint64_t step = same_after(f, 12 * S);
 
-/* Of a run whose only one that can be dialled is gone another one makes a run again. */
-static void one_that_is_dialled_takes_clients_on(void **state)
-{
-    static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
-
-    (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
-        struct fixture *f = start(31 + k, false, 4, 3, NULL);
-
-        hth_world_run_for(f->world, 12 * S);
-        uint64_t step = same(f, S);
-        hth_node_crash(hth_crew_node(f->crew, 3), how[k]);
+        if (k == CUT)
+            hth_node_set_side(node, 1);
+        else
+            hth_node_crash(node, k == KILLED ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
         hth_world_run_for(f->world, 20 * S);
         for (uint32_t i = 0; i < 3; i++)
             assert_in_range(step_of(f, i), step, step + 1);
-        hth_node_restart(hth_crew_node(f->crew, 3));
-        hth_world_run_for(f->world, 30 * S);
-        uint64_t now = same(f, S);
-        print_message("clients waited at step %llu and are at %llu\n", (unsigned long long)step,
-                      (unsigned long long)now);
-        assert_true(now > step + 10);
+        if (k == CUT)
+            hth_world_heal(f->world);
+        else
+            hth_node_restart(node);
+        assert_true(same_after(f, (k == CUT ? 15 : 25) * S) > step + 10);
         check_roll(f, 4, 3);
         end(f);
     }
@@ -442,13 +396,10 @@ int main(void)
         cmocka_unit_test(helpers_take_bytes_off_the_trainers),
         cmocka_unit_test(the_death_of_a_helper_costs_a_round),
         cmocka_unit_test(a_helper_is_there_first),
-        cmocka_unit_test(helpers_join_lines_of_a_grid),
-        cmocka_unit_test(helper_does_not_count_as_a_trainer),
-        cmocka_unit_test(helper_joins_rounds_of_local_trainers),
+        cmocka_unit_test(helpers_are_where_trainers_average),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(clients_are_members),
         cmocka_unit_test(clients_wait_for_one_that_is_dialled),
-        cmocka_unit_test(one_that_is_dialled_takes_clients_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

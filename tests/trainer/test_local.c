@@ -409,8 +409,7 @@ static enum hth_err twin_offer(void *self, const struct hth_avg_offer *offer)
 static void twin_round(void *arg)
 {
     struct twin *twin = arg;
-    struct hth_avg_result result = {
-        .values = twin->values, .average = twin->average, .weight_fraction = 1, .members = 2};
+    struct hth_avg_result result = {.values = twin->values, .average = twin->average};
 
     twin->busy = false;
     twin->fn(twin->arg, &result);

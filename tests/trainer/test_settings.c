@@ -5,7 +5,6 @@
  * that differ never average, and the second of them does not begin a run.
  */
 #include "trainer/settings.h"
-#include "core/mem.h"
 #include "support/test.h"
 #include "trainer/crew.h"
 
@@ -180,46 +179,36 @@ static void schema_depends_on_ticket_and_mode(void **state)
 
 /* ---- two of them ----------------------------------------------------------------------------- */
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_crew *crew;
-    struct task_files files;
-    int change;      /* of member 1; CHANGES: the mode */
+static struct {
+    int what;        /* of member 1; CHANGES: the mode */
     bool bootstraps; /* member 1 does */
     bool turns;      /* member 0 changes instead, from that moment */
-    uint64_t updates[3];
-};
+} differs;
 
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    const struct fixture *f = arg;
-
+    (void)arg;
     t->data.peer = i + 1;
-    if (i == 0 && f->turns)
+    if (i == 0 && differs.turns)
         change(t, GRID);
     if (i == 0)
         return;
-    t->share.bootstrap = f->bootstraps;
-    if (f->change == CHANGES)
+    t->share.bootstrap = differs.bootstraps;
+    if (differs.what == CHANGES)
         t->share.mode = HTH_SHARE_LOCAL;
     else
-        change(t, f->change);
+        change(t, differs.what);
 }
 
-static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
+/* One trainer trains; some seconds later another one joins. */
+static struct crew_scene *two(int what, bool bootstraps)
 {
-    ((struct fixture *)arg)->updates[i] = stats->updates;
-}
-
-/* One trainer trains; three seconds later another one joins. */
-static struct fixture *two(int what, bool bootstraps)
-{
-    struct fixture *f = hth_new(struct fixture);
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+    struct crew_scene *f;
 
-    f->world = crew_world(11, &f->files);
-    f->change = what;
-    f->bootstraps = bootstraps;
+    differs.what = what;
+    differs.bootstraps = bootstraps;
+    differs.turns = false;
     o.trainer.optim = usual(HTH_SHARE_BATCH).optim;
     o.trainer.updates_max = 100000;
     o.trainer.share.target = 24;
@@ -229,23 +218,15 @@ static struct fixture *two(int what, bool bootstraps)
     o.members = 1;
     o.device = &crew_slow;
     o.edit = edit;
-    o.on_update = on_update;
-    o.arg = f;
-    f->crew = hth_crew_new(f->world, &o);
+    f = crew_scene_new(11, &o);
     hth_world_run_for(f->world, 5 * S);
-    assert_true(f->updates[0] > 0);
+    assert_true(f->stats[0].updates > 0);
     assert_int_equal(hth_crew_join(f->crew), 1);
     hth_world_run_for(f->world, 8 * S);
     return f;
 }
 
-static void end(struct fixture *f)
-{
-    crew_end(f->world, f->crew);
-    hth_free(f);
-}
-
-static void check_differ(struct fixture *f, uint32_t i, uint32_t trainers, const char *differ)
+static void check_differ(struct crew_scene *f, uint32_t i, uint32_t trainers, const char *differ)
 {
     struct hth_other_settings others;
 
@@ -265,27 +246,27 @@ static void second_trainer_with_other_settings_ends(void **state)
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        struct fixture *f = two(cases[i].change, false);
-        uint64_t updates = f->updates[0];
+        struct crew_scene *f = two(cases[i].change, false);
+        uint64_t updates = f->stats[0].updates;
 
         assert_int_equal(hth_crew_err(f->crew), HTH_E_OTHER_SETTINGS);
-        assert_int_equal(f->updates[1], 0);
+        assert_int_equal(f->stats[1].updates, 0);
         check_differ(f, 1, 1, cases[i].differ);
         check_differ(f, 0, 0, "");
         hth_world_run_for(f->world, 1 * S);
-        assert_true(f->updates[0] > updates);
-        end(f);
+        assert_true(f->stats[0].updates > updates);
+        crew_scene_free(f);
     }
 }
 
 /* ... unless it has `bootstrap`: then both train, neither averages, and both can say why. */
 static void bootstrap_begins_a_second_run(void **state)
 {
-    struct fixture *f = two(TARGET, true);
+    struct crew_scene *f = two(TARGET, true);
 
     (void)state;
     assert_ok(hth_crew_err(f->crew));
-    assert_true(f->updates[1] > 0);
+    assert_true(f->stats[1].updates > 0);
     for (uint32_t i = 0; i < 2; i++) {
         struct hth_train_stats stats;
 
@@ -295,32 +276,32 @@ static void bootstrap_begins_a_second_run(void **state)
         assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, i), NULL), 1);
         check_differ(f, i, 1, BATCH);
     }
-    end(f);
+    crew_scene_free(f);
 }
 
 /* A trainer that resumes a checkpoint written under its settings continues, even if the others have
  * other settings. With other settings it would begin another run, and is refused. */
 static void check_comes_back(bool turns)
 {
-    struct fixture *f = two(TARGET, true);
-    uint64_t updates = f->updates[0];
+    struct crew_scene *f = two(TARGET, true);
+    uint64_t updates = f->stats[0].updates;
 
     assert_ok(hth_crew_err(f->crew));
-    f->turns = turns;
+    differs.turns = turns;
     hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_RESET);
     hth_world_run_for(f->world, 1 * S);
-    f->updates[0] = 0;
+    f->stats[0].updates = 0;
     hth_node_restart(hth_crew_node(f->crew, 0));
     hth_world_run_for(f->world, 8 * S);
     check_differ(f, 0, 1, turns ? BATCH "; " MEETING : BATCH);
     if (turns) {
         assert_int_equal(hth_crew_err(f->crew), HTH_E_OTHER_SETTINGS);
-        assert_int_equal(f->updates[0], 0);
+        assert_int_equal(f->stats[0].updates, 0);
     } else {
         assert_ok(hth_crew_err(f->crew));
-        assert_true(f->updates[0] > updates);
+        assert_true(f->stats[0].updates > updates);
     }
-    end(f);
+    crew_scene_free(f);
 }
 
 static void resumed_checkpoint_continues_only_under_its_settings(void **state)
@@ -333,7 +314,7 @@ static void resumed_checkpoint_continues_only_under_its_settings(void **state)
 /* Trainers that differ in their own options only average with each other. */
 static void own_options_do_not_separate_trainers(void **state)
 {
-    struct fixture *f = two(ROWS, false);
+    struct crew_scene *f = two(ROWS, false);
     struct hth_train_stats stats;
 
     (void)state;
@@ -341,14 +322,14 @@ static void own_options_do_not_separate_trainers(void **state)
     hth_trainer_stats(hth_crew_trainer(f->crew, 1), &stats);
     assert_true(stats.share.catch_ups >= 1 && stats.share.steps_shared > 0);
     check_differ(f, 0, 0, "");
-    end(f);
+    crew_scene_free(f);
 }
 
 /* Records carry 32 bits of each setting. A trainer with another schema and settings that look equal
  * still differs, and does not hide a difference of another trainer. */
 static void settings_that_look_equal_still_differ(void **state)
 {
-    struct fixture *f = two(ROWS, false);
+    struct crew_scene *f = two(ROWS, false);
     const struct hth_roster_note *first = hth_roster_self(hth_crew_roster(f->crew, 0));
     struct hth_settings alike, other;
 
@@ -366,7 +347,7 @@ static void settings_that_look_equal_still_differ(void **state)
     hth_settings_set(hth_crew_roster(f->crew, 2), &other, 0);
     hth_world_run_for(f->world, 5 * S);
     check_differ(f, 0, 2, MEETING);
-    end(f);
+    crew_scene_free(f);
 }
 
 /* A record without a schema is of a peer that does not train yet, as it may still read its data. It
@@ -374,14 +355,14 @@ static void settings_that_look_equal_still_differ(void **state)
 static void peers_without_a_schema_are_not_counted(void **state)
 {
     static const uint32_t none[HTH_ROSTER_SETTINGS] = {0};
-    struct fixture *f = two(ROWS, false);
+    struct crew_scene *f = two(ROWS, false);
 
     (void)state;
     hth_roster_set_schema(hth_crew_roster(f->crew, 0), 0, none);
     hth_world_run_for(f->world, 5 * S);
     assert_int_equal(hth_roster_at(hth_crew_roster(f->crew, 1), 0)->note.schema, 0);
     check_differ(f, 1, 0, "");
-    end(f);
+    crew_scene_free(f);
 }
 
 int main(void)

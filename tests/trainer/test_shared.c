@@ -1,133 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trainers that share batches by roll call hold the same bits, whoever comes and goes. */
+/*
+ * Trainers that share batches by roll call hold the same bits, whoever comes and goes; their
+ * batches have the target and hardly more; and where steps are short they need no records. Cuts are
+ * in tests/scenarios/test_cuts.c.
+ */
+#include "core/dht.h"
 #include "core/limits.h"
 #include "core/mem.h"
 #include "support/test.h"
 #include "trainer/crew.h"
 
-#include <stdlib.h>
-
 #define S  HTH_US_PER_S
 #define MS HTH_US_PER_MS
 
-static struct crew_scene *start_on(const char *grid, uint64_t seed, uint32_t members,
-                                   uint64_t target)
+static struct hth_crew_opts shared_opts(uint32_t members, uint64_t target)
 {
     struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
 
-    if (grid != NULL) {
-        assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
-        o.trainer.share.format = HTH_QUANT_INT8;
-    }
     o.trainer.share.target = target;
     o.trainer.flights = 1;
     o.trainer.updates_max = 1u << 30;
     o.members = members;
     o.edit = crew_own_rows;
     o.device = &crew_slow;
+    return o;
+}
+
+/* `delayed`: batches are gathered while the last one is averaged. */
+static struct crew_scene *start(uint64_t seed, uint32_t members, const char *grid, bool delayed)
+{
+    struct hth_crew_opts o = shared_opts(members, 18 * members);
+
+    o.trainer.share.delayed = delayed;
+
+    if (grid != NULL) {
+        assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
+        o.trainer.share.format = HTH_QUANT_INT8;
+    }
     return crew_scene_new(seed, &o);
 }
 
-static struct crew_scene *start(uint64_t seed, uint32_t members, uint64_t target)
+/* Lets so much time pass; returns the step at which all are. */
+static uint64_t same_after(struct crew_scene *f, int64_t us)
 {
-    return start_on(NULL, seed, members, target);
+    hth_world_run_for(f->world, us);
+    return crew_same(f->world, f->crew, S);
 }
 
-static uint64_t same(struct crew_scene *f, int64_t within_us)
+/* ---- comings and goings ---------------------------------------------------------------------- */
+
+/* In a line, on a grid, and with a hole in it: a death costs no step, and who comes is in. */
+static void members_come_and_go(void **state)
 {
-    return crew_same(f->world, f->crew, within_us);
-}
-
-static void all_take_the_same_steps(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 1; seed <= 3; seed++) {
-        struct crew_scene *f = start(seed, 3, 54);
-
-        hth_world_run_for(f->world, 20 * S);
-        assert_true(same(f, S) > 40);
-        crew_scene_free(f);
-    }
-}
-
-/* On 3x2, also with a hole, and after a death and a return. */
-static void a_grid_takes_the_same_steps(void **state)
-{
-    (void)state;
-    for (uint32_t members = 5; members <= 6; members++) {
-        struct crew_scene *f = start_on("3x2", members, members, 18 * (members - 1));
-        uint64_t before;
-
-        hth_world_run_for(f->world, 15 * S);
-        assert_true(same(f, S) > 20);
-        hth_node_crash(hth_crew_node(f->crew, 1), HTH_CRASH_SILENT);
-        hth_world_run_for(f->world, 5 * S);
-        before = same(f, S);
-        hth_node_restart(hth_crew_node(f->crew, 1));
-        hth_world_run_for(f->world, 5 * S);
-        assert_true(same(f, S) > before + 8);
-        crew_scene_free(f);
-    }
-}
-
-static void newcomers_come_in(void **state)
-{
-    (void)state;
-    struct crew_scene *f = start(1, 3, 54);
-
-    hth_world_run_for(f->world, 10 * S);
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t m = hth_crew_join(f->crew);
-        hth_world_run_for(f->world, 5 * S);
-        assert_true(same(f, S) > 20);
-        assert_true(crew_stats(f->crew, m).share.catch_ups == 1);
-    }
-    crew_scene_free(f);
-}
-
-static void deaths_cost_no_step(void **state)
-{
-    (void)state;
-    struct crew_scene *f = start(1, 5, 90);
-
-    hth_world_run_for(f->world, 10 * S);
-    for (uint32_t i = 0; i < 3; i++) {
-        uint64_t before = same(f, S);
-        hth_node_crash(hth_crew_node(f->crew, i), i % 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-        hth_world_run_for(f->world, 5 * S);
-        assert_true(same(f, S) > before + 5);
-    }
-    for (uint32_t i = 0; i < 3; i++)
-        hth_node_restart(hth_crew_node(f->crew, i));
-    hth_world_run_for(f->world, 10 * S);
-    same(f, S);
-    crew_scene_free(f);
-}
-
-/* A cut: each part goes on, or waits; when it has ended they become one model again. */
-static void a_cut_heals(void **state)
-{
-    (void)state;
     static const struct {
+        uint32_t members;
         const char *grid;
-        uint32_t members, away;
-        int64_t cut_us;
-    } cases[] = {{NULL, 5, 2, 3 * S},  {NULL, 5, 2, 30 * S},  {NULL, 4, 2, 30 * S},
-                 {NULL, 5, 1, 25 * S}, {NULL, 9, 3, 120 * S}, {"3x3", 9, 4, 3 * S},
-                 {"3x3", 9, 3, 30 * S}};
+        bool delayed;
+    } cases[] = {{5, NULL, false}, {8, NULL, true}, {5, "3x2", true}, {6, "3x2", false}};
 
+    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct crew_scene *f =
-            start_on(cases[k].grid, k + 1, cases[k].members, 18 * cases[k].members);
+        struct crew_scene *f = start(k + 1, cases[k].members, cases[k].grid, cases[k].delayed);
 
-        hth_world_run_for(f->world, 12 * S);
-        same(f, S);
-        for (uint32_t i = 0; i < cases[k].away; i++)
-            hth_node_set_side(hth_crew_node(f->crew, i), 1);
-        hth_world_run_for(f->world, cases[k].cut_us);
-        hth_world_heal(f->world);
-        hth_world_run_for(f->world, 15 * S);
-        same(f, S);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t before = same_after(f, i == 0 ? 10 * S : 0);
+
+            assert_true(before > 10);
+            hth_node_crash(hth_crew_node(f->crew, i), i % 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+            assert_true(same_after(f, 5 * S) > before + 5);
+        }
+        for (uint32_t i = 0; i < 3; i++)
+            hth_node_restart(hth_crew_node(f->crew, i));
+        uint64_t before = same_after(f, 5 * S);
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t m = hth_crew_join(f->crew);
+
+            assert_true(same_after(f, 5 * S) > before + 5 * (i + 1));
+            assert_int_equal(crew_stats(f->crew, m).share.catch_ups, 1);
+        }
         crew_scene_free(f);
     }
 }
@@ -141,12 +91,12 @@ static void on_stop(void *arg)
 static void leaving_costs_nobody_a_step(void **state)
 {
     (void)state;
-    struct crew_scene *f = start(3, 5, 90);
+    struct crew_scene *f = start(3, 5, NULL, false);
     int64_t stopped[5] = {0};
 
     hth_world_run_for(f->world, 12 * S);
     for (uint32_t i = 0; i < 4; i++) {
-        uint64_t before = same(f, S);
+        uint64_t before = same_after(f, 0);
 
         hth_trainer_stop(hth_crew_trainer(f->crew, i), on_stop, &stopped[i]);
         if (i == 1)
@@ -157,90 +107,9 @@ static void leaving_costs_nobody_a_step(void **state)
             if (hth_node_is_up(hth_crew_node(f->crew, k)))
                 hth_node_crash(hth_crew_node(f->crew, k), HTH_CRASH_RESET);
         }
-        hth_world_run_for(f->world, S);
-        assert_true(same(f, S) > before + 3);
+        assert_true(same_after(f, S) > before + 3);
     }
     crew_scene_free(f);
-}
-
-/* ---- churn ----------------------------------------------------------------------------------- */
-
-enum { STEPS = 40, DEATHS = 2, EVENTS = 4 }; /* deaths, and as many who join */
-
-static void delayed(void *arg, uint32_t i, struct hth_trainer_opts *t)
-{
-    crew_own_rows(arg, i, t);
-    t->share.delayed = true;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Not the first one, which is asked how far the run is. */
-static void kill_one(struct crew_scene *s, struct hth_rng *rng)
-{
-    uint32_t up[CREW_MAX], n = 0;
-
-    for (uint32_t i = 1; i < hth_crew_count(s->crew); i++)
-        if (hth_node_is_up(hth_crew_node(s->crew, i)))
-            up[n++] = i;
-    hth_world_run_for(s->world, (int64_t)hth_rng_below(rng, 500 * MS));
-    hth_node_crash(hth_crew_node(s->crew, up[hth_rng_below(rng, n)]),
-                   hth_rng_chance(rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-}
-
-static void churn(struct crew_scene *s, struct hth_rng *rng)
-{
-    uint64_t at[EVENTS];
-
-    for (uint32_t i = 0; i < EVENTS; i++)
-        at[i] = 2 * (2 + hth_rng_below(rng, STEPS - 4)) + (i >= DEATHS);
-    qsort(at, EVENTS, sizeof(at[0]), by_number);
-    for (uint32_t i = 0; i < EVENTS; i++) {
-        crew_scene_run(s, 0, at[i] / 2, 300 * S);
-        if (at[i] & 1)
-            hth_crew_join(s->crew);
-        else
-            kill_one(s, rng);
-    }
-}
-
-static void check_churn(uint64_t seed)
-{
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-    struct hth_device device = crew_slow;
-    struct crew_scene *s;
-    struct hth_rng rng;
-
-    device.job_overhead_us = 45 * MS; /* half a second for a micro-batch, a step one and a half */
-    o.device = &device;
-    o.members = 8;
-    o.edit = delayed;
-    o.trainer.updates_max = STEPS;
-    o.trainer.share.target = 96;
-    s = crew_scene_new(seed, &o);
-    hth_rng_init(&rng, seed + 77);
-    churn(s, &rng);
-    assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, s->crew, 300 * S));
-    for (uint32_t i = 0; i < hth_crew_count(s->crew); i++)
-        if (hth_node_is_up(hth_crew_node(s->crew, i)))
-            assert_int_equal(crew_stats(s->crew, i).updates, STEPS);
-    assert_true(hth_crew_spread(s->crew) == 0);
-    crew_scene_free(s);
-}
-
-/* Batches that are gathered while the last one is averaged. */
-static void delayed_trainers_survive_deaths_and_joins(void **state)
-{
-    static const uint64_t seeds[] = {12, 17, 18};
-
-    (void)state;
-    for (size_t i = 0; i < HTH_ARRAY_LEN(seeds); i++)
-        check_churn(seeds[i]);
 }
 
 /* More than a sampled roster shows. */
@@ -248,16 +117,13 @@ static void hundred_trainers_take_the_same_steps(void **state)
 {
     enum { MEMBERS = HTH_AVG_ROSTER_HIGH + 4, FEW = 3 };
     struct task_files *files = hth_new(struct task_files);
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+    struct hth_crew_opts o = shared_opts(MEMBERS, 2 * MEMBERS);
     struct hth_world *world = crew_world(7, files);
     struct hth_crew *crew;
 
     (void)state;
-    o.members = o.members_max = MEMBERS;
-    o.device = &crew_slow;
-    o.edit = crew_own_rows;
+    o.members_max = MEMBERS;
     o.trainer.micro_batch = 2;
-    o.trainer.share.target = 2 * MEMBERS;
     o.trainer.updates_max = FEW;
     crew = hth_crew_new(world, &o);
     assert_true(hth_world_run_until_true(world, hth_crew_all_done, crew, 10 * S));
@@ -271,17 +137,198 @@ static void hundred_trainers_take_the_same_steps(void **state)
     hth_free(files);
 }
 
+/* ---- short steps ----------------------------------------------------------------------------- */
+
+static uint64_t dht_requests(struct crew_scene *f, uint32_t i)
+{
+    struct hth_dht_stats d;
+
+    hth_dht_stats(hth_node_dht(hth_crew_node(f->crew, i)), &d);
+    return d.puts + d.watches + d.gets;
+}
+
+/* Steps shorter than a record's way through the DHT make few requests there; and where no record
+ * arrives, and one dies then, the others go on. */
+static void connected_trainers_share_without_records(void **state)
+{
+    enum { MEMBERS = 4 };
+    struct hth_crew_opts o = shared_opts(MEMBERS, 48);
+    struct hth_device fast = crew_slow; /* ten milliseconds a micro-batch */
+    struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
+    uint64_t requests[MEMBERS], before;
+
+    (void)state;
+    fast.job_overhead_us = 800;
+    o.device = &fast;
+    o.trainer.flights = 2;
+    struct crew_scene *f = crew_scene_near(3, 500, &o);
+    hth_world_run_for(f->world, 5 * S);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        requests[i] = dht_requests(f, i);
+    before = crew_stats(f->crew, 0).updates;
+    hth_world_run_for(f->world, 4 * S);
+    assert_true(crew_stats(f->crew, 0).updates > before + 80);
+    for (uint32_t i = 0; i < MEMBERS; i++) /* two notes a second, and a few of other kinds */
+        assert_in_range(dht_requests(f, i) - requests[i], 0, 12);
+    dht.lost_put = dht.partial = 1;
+    hth_world_set_dht(f->world, &dht);
+    before = same_after(f, 10 * S);
+    hth_node_crash(hth_crew_node(f->crew, 3), HTH_CRASH_SILENT);
+    assert_true(same_after(f, 10 * S) > before + 150);
+    for (uint32_t i = 0; i < MEMBERS - 1; i++)
+        assert_int_equal(crew_stats(f->crew, i).share.catch_ups, 0);
+    crew_scene_free(f);
+}
+
+/* ---- targets --------------------------------------------------------------------------------- */
+
+#define ROWS 4 /* of a micro-batch */
+
+struct run {
+    uint32_t members, flights, steps;
+    uint64_t target;
+    double slowest;   /* times the fastest, which takes half a second for a micro-batch */
+    double over;      /* samples of a step, at most, on average, by the target */
+    double step_s;    /* on average, at most; 0: not looked at */
+    double longest_s; /* likewise, of the longest step */
+    int64_t skew_s;   /* of the last one's clock, which meets nobody by it */
+    uint32_t capped;  /* the last so many bring one micro-batch to a step, and do not say so */
+    uint32_t dies;    /* the member that does, without a word; 0: none */
+    bool evaluates, delayed;
+    /* Out: steps of the first trainer after its first one, when speeds are known. */
+    double samples;
+    uint32_t counted;
+    int64_t from_us, last_us, longest_us;
+    struct hth_world *world;
+    struct hth_crew *crew;
+};
+
+static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
+{
+    struct run *r = arg;
+    int64_t now = hth_world_now_us(r->world);
+
+    if (i != 0)
+        return;
+    assert_true(stats->share.weight >= (double)r->target);
+    if (stats->updates > 1) {
+        assert_true(stats->share.weight < (double)(r->target + ROWS * r->members));
+        r->samples += stats->share.weight;
+        r->counted++;
+        r->longest_us = HTH_MAX(r->longest_us, now - r->last_us);
+    } else {
+        r->from_us = now;
+    }
+    r->last_us = now;
+}
+
+static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
+{
+    const struct run *r = arg;
+
+    crew_own_rows(NULL, i, t);
+    if (i >= r->members - r->capped)
+        t->share.step_samples_max = ROWS;
+}
+
+static bool is_left_out(const struct run *r, uint32_t i)
+{
+    return (r->dies > 0 && i == r->dies) || (r->skew_s != 0 && i == r->members - 1);
+}
+
+static bool are_done(void *arg)
+{
+    const struct run *r = arg;
+    bool all = true;
+
+    for (uint32_t i = 0; i < r->members; i++)
+        all &= hth_crew_is_done(r->crew, i) || is_left_out(r, i);
+    return all;
+}
+
+static void run(struct run *r, uint64_t seed)
+{
+    struct hth_crew_opts o = shared_opts(0, r->target);
+    struct hth_device device = crew_slow;
+    struct task_files files;
+
+    r->world = crew_world(seed, &files);
+    o.trainer.micro_batch = ROWS;
+    o.trainer.flights = r->flights;
+    o.trainer.updates_max = r->steps;
+    o.trainer.share.delayed = r->delayed;
+    o.trainer.eval_every = r->evaluates ? 4 : 0;
+    o.trainer.eval_samples = r->evaluates ? 64 : o.trainer.eval_samples;
+    o.members_max = r->members;
+    o.device = &device;
+    o.edit = edit;
+    o.on_update = on_update;
+    o.arg = r;
+    r->crew = hth_crew_new(r->world, &o);
+    for (uint32_t i = 0; i < r->members; i++) {
+        double part = (double)i / (r->members - 1);
+
+        device.job_overhead_us = (int64_t)((1 + part * (r->slowest - 1)) * 40 * MS);
+        hth_crew_join(r->crew);
+    }
+    hth_node_wall_set(hth_crew_node(r->crew, r->members - 1), r->skew_s * S);
+    while (r->dies > 0 && r->counted < r->steps / 2)
+        hth_world_run_for(r->world, 10 * MS);
+    hth_world_run_for(r->world, r->dies > 0 ? S : 0); /* half-way through a step */
+    if (r->dies > 0)
+        hth_node_crash(hth_crew_node(r->crew, r->dies), HTH_CRASH_SILENT);
+    assert_true(hth_world_run_until_true(r->world, are_done, r, 600 * S));
+    for (uint32_t i = 0; i < r->members; i++)
+        if (!is_left_out(r, i))
+            assert_int_equal(crew_stats(r->crew, i).share.steps_shared, r->steps);
+    crew_end(r->world, r->crew);
+}
+
+/* No trainer begins a micro-batch that lands after its batch is full, and none waits for samples
+ * that others do not bring. */
+static void batches_have_their_target(void **state)
+{
+    static const struct run cases[] = {
+        /* Four micro-batches of each of eight, or three and four of nine. */
+        {8, 1, 8, 128, 1, .over = 1 + ROWS / 128.0},
+        {9, 1, 8, 128, 1, .over = 1 + ROWS / 128.0},
+        {8, 1, 10, 128, 2, .over = 1.08}, /* 1.25 if everybody made one more */
+        {4, 3, 8, 192, 1.2, .over = 1.15},
+        /* Every fourth step all evaluate, for as long as they gather for four. */
+        {8, 1, 14, 128, 1.3, .over = 1.15, .step_s = 4, .evaluates = true},
+        {8, 1, 14, 128, 1.3, .over = 1.15, .step_s = 4, .evaluates = true, .delayed = true},
+        {6, 1, 10, 80, 1, .over = 1.1, .skew_s = -30},
+        {6, 1, 10, 80, 1, .over = 1.1, .skew_s = 5},
+        {9, 1, 20, 128, 1, .over = 1.1, .step_s = 2.7, .capped = 3},
+        /* Half a micro-batch and an average more. */
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 1},
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 5},
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 8},
+    };
+
+    (void)state;
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        struct run r = cases[k];
+
+        run(&r, k + 1);
+        double step_s = (double)(r.last_us - r.from_us) / S / r.counted;
+        print_message("%u trainers: %.1f samples of %llu, %.2f s a step, the longest %.2f s\n",
+                      r.members, r.samples / r.counted, (unsigned long long)r.target, step_s,
+                      (double)r.longest_us / S);
+        assert_true(r.samples / r.counted <= r.over * (double)r.target);
+        assert_true(r.step_s == 0 || step_s < r.step_s);
+        assert_true(r.longest_s == 0 || (double)r.longest_us < r.longest_s * S);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_take_the_same_steps),
-        cmocka_unit_test(a_grid_takes_the_same_steps),
-        cmocka_unit_test(newcomers_come_in),
-        cmocka_unit_test(deaths_cost_no_step),
-        cmocka_unit_test(a_cut_heals),
+        cmocka_unit_test(members_come_and_go),
         cmocka_unit_test(leaving_costs_nobody_a_step),
-        cmocka_unit_test(delayed_trainers_survive_deaths_and_joins),
         cmocka_unit_test(hundred_trainers_take_the_same_steps),
+        cmocka_unit_test(connected_trainers_share_without_records),
+        cmocka_unit_test(batches_have_their_target),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

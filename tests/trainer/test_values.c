@@ -80,8 +80,7 @@ static enum hth_err twin_offer(void *self, const struct hth_avg_offer *offer)
 
 static void end_round(struct twin *twin)
 {
-    struct hth_avg_result result = {
-        .values = twin->values, .average = twin->average, .weight_fraction = 1, .members = 2};
+    struct hth_avg_result result = {.values = twin->values, .average = twin->average};
 
     twin->fn(twin->arg, &result);
     hth_blob_unref(twin->values);

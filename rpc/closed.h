@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * closed.h: an endpoint of a closed run (admission/pass.h): whose invite asks, and connections that
+ * end with their invites.
+ *
+ * The endpoint judges the grants of its connections every 10 s, and ends those that hold no more
+ * with the gate's error: E_PASS_EXPIRED, E_PASS_REVOKED, E_PASS_EARLY.
+ *
+ * Loop thread only.
+ */
+#ifndef HTH_RPC_CLOSED_H
+#define HTH_RPC_CLOSED_H
+
+#include "rpc/rpc.h"
+
+/* The serial of the caller's invite, which its keys share, and its class (enum hth_member_class),
+ * when the request arrived. In an open run 0 and HTH_MEMBER: each key counts for itself. */
+uint64_t hth_rpc_invite(const struct hth_rpc_request *req);
+uint8_t hth_rpc_class(const struct hth_rpc_request *req);
+/* Judges at once: the gate has changed. */
+void hth_rpc_judge_again(struct hth_rpc *rpc);
+
+#endif
