@@ -425,7 +425,8 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         else
             roll_blame(roll, &holder.id, err, "a bad READY");
     }
-    if (roll->choice->tip == HTH_LINK_NONE || hth_choice_is_due(roll->choice, from))
+    if (hth_chain_members(roll->chain) <= HTH_ROLL_MEMBERS_MAX ||
+        roll->choice->tip == HTH_LINK_NONE || hth_choice_is_due(roll->choice, from))
         roll_pump(roll);
     else
         pump_soon(roll);
