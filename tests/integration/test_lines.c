@@ -201,8 +201,8 @@ static void hosts_learn_that_nobody_reaches_them(void **state)
                "kill -9 $t; stop $b; stop $c; stop $node\n");
 }
 
-/* A second host takes the next folder and port, and finds its folder again after an end. The default
- * address is listened on in both families, and never announced as loopback. */
+/* A second host takes the next folder and port, and finds its folder again after an end. The
+ * default address is listened on in both families, and never announced as loopback. */
 static void lines_work_on_one_machine(void **state)
 {
     struct place *p = *state;
