@@ -20,7 +20,8 @@
  * second run, too: it ends with E_OTHER_SETTINGS, unless it continues from a checkpoint that was
  * written under its settings. `bootstrap` overrides both. If nobody trains, it begins; of trainers
  * that return together the one with the latest checkpoint is the run. If all states that it finds
- * are of another version of this program, it ends with E_VERSION.
+ * are of another version of this program, it ends with E_VERSION; with BATCH it leaves their givers
+ * aside, who may lie, and ends when the run's links are of a protocol that it does not speak.
  *
  * Private to the loop thread; the trainer owns all of it.
  */
