@@ -185,12 +185,6 @@ static void print_join(const struct status *s)
 
 #define REVOKED_SHOWN 64
 
-static size_t revoked(const struct status *s, uint64_t out[REVOKED_SHOWN])
-{
-    const struct hth_admit *admit = &s->at.peer.admit;
-    return admit->gate != NULL ? hth_revoked_set_entries(admit->revoked, out, REVOKED_SHOWN) : 0;
-}
-
 static void print_members(const struct status *s)
 {
     char id[HTH_PEER_SHORT_LEN], roles[48];
@@ -209,7 +203,7 @@ static void print_members(const struct status *s)
                    f.grant.class == HTH_PROBATION ? "probation" : "member",
                    hth_roles_text(f.grant.roles, roles));
     }
-    size_t count = revoked(s, entry);
+    size_t count = hth_revoked_set_entries(s->at.peer.admit.revoked, entry, REVOKED_SHOWN);
     for (size_t i = 0; i < count; i++)
         printf("%s%llu", i > 0 ? ", " : "revoked: ", (unsigned long long)entry[i]);
     if (count > 0)
@@ -274,12 +268,8 @@ static void print_object_take(json_t *object)
 
 static void print_json(struct status *s)
 {
-    uint64_t entry[REVOKED_SHOWN];
-    size_t count = revoked(s, entry);
-    json_t *all = hth_status_json(s->gather), *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_integer((json_int_t)entry[i]));
-    hth_json_take(all, "revoked", list);
+    json_t *all = hth_status_json(s->gather);
+    hth_json_take(all, "revoked", hth_status_revoked_json(s->at.peer.admit.revoked));
     print_object_take(all);
 }
 
