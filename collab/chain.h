@@ -13,12 +13,12 @@
  *     +--------+       +--------+       +--------+
  *
  * The rolls say who may vote. A member's *weight* at a link is the number of the last `window`
- * links whose roll has it; it is 0 when this link's roll does not have the member, or says that it
- * leaves. Those with a weight above 0 are the link's *voters*, in order of weight, then of a hash;
- * those who can't be dialled come last, as the first voters call ballots.
- * A *quorum* is more than half of all weights; or just half, with the first voter in it. So of two
- * even halves exactly one is a quorum, and of two quorums of the same voters at least one member is
- * in both.
+ * links whose roll has it, with values in every part of the mean; it is 0 when this link's roll
+ * does not, or says that the member leaves. Those with a weight above 0 are the link's *voters*, in
+ * order of weight, then of a hash; those who can't be dialled come last, as the first voters call
+ * ballots. A *quorum* is more than half of all weights; or just half, with the first voter in it.
+ * So of two even halves exactly one is a quorum, and of two quorums of the same voters at least one
+ * member is in both.
  *
  * Which link follows another is a *choice* among candidates (choice.h). All candidates of one step
  * have the same *base*, the link before them, and the base's voters decide. A link may stand on
@@ -94,11 +94,11 @@ struct hth_voter {
 };
 
 struct hth_voters {
-    const struct hth_voter
-        *order; /* clients last; larger weights first; then by hash(epoch's head, id, life) */
+    /* Clients last; larger weights first; then by hash(epoch's head, id, life). */
+    const struct hth_voter *order;
     uint32_t count;
     uint32_t callers; /* the first so many take turns in calling */
-    uint32_t weight; /* sum */
+    uint32_t weight;  /* sum */
 };
 
 struct hth_chain_opts {

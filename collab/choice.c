@@ -387,7 +387,10 @@ static uint32_t best_head(const struct hth_choice *c)
     if (best != HTH_LINK_NONE)
         return best;
     for (uint32_t i = 0; i < c->seats; i++) {
-        uint32_t head = c->seat[i].head, n = count_holders(c, head, voters);
+        uint32_t head = c->seat[i].head;
+        if (i > 0 && head == c->seat[i - 1].head) /* it was counted */
+            continue;
+        uint32_t n = count_holders(c, head, voters);
         if (n > most || (n > 0 && n == most && is_smaller(c, head, best))) {
             most = n;
             best = head;
@@ -401,9 +404,10 @@ static bool seats_are_quorum(const struct hth_choice *c)
     return hth_chain_quorum(c->chain, c->ballot.base, is_seated, c);
 }
 
-uint32_t hth_choice_pick(const struct hth_choice *c)
+uint32_t hth_choice_pick(const struct hth_choice *c, enum hth_choice_time time)
 {
-    bool open = c->ballot.base != HTH_LINK_NONE && seats_are_quorum(c);
+    bool forks = time >= HTH_CHOICE_ALONE && hth_chain_forks(c->chain);
+    bool open = c->ballot.base != HTH_LINK_NONE && (forks || seats_are_quorum(c));
     return open ? best_head(c) : HTH_LINK_NONE;
 }
 

@@ -7,19 +7,18 @@
  * messages that a step needs anyway carry the votes:
  *
  *     READY   member -> caller    "I hold this head, and have a batch": also Paxos's *promise*,
- * with the head that the member last accepted GO      caller -> members   "average on top of this
- * head": Paxos's *proposal*; who enters the round has *accepted* the head CALL    caller -> members
- * "ballot n is mine, be READY with me": after a caller was lost
+ *                                 with the head that the member last accepted
+ *     GO      caller -> members   "average on top of this head": Paxos's *proposal*; who enters the
+ *                                 round has *accepted* the head
+ *     CALL    caller -> members   "ballot n is mine, be READY with me": after a caller was lost
  *
  *       A (caller)          B                  C
  *       |<---- READY h,n ---|                  |
  *       |<---- READY h,n ----------------------|
  *       |----- GO h,n ----->|                  |
  *       |----- GO h,n ------------------------>|
- *       |<====== values, means (the round) ===>|        makes the link on h: h is chosen if its
- * roll
- *       |<---- READY h',n --|                  |        holds a quorum, and h' is the next
- * candidate
+ *       |<====== values, means (the round) ===>|        makes the link on h: h is chosen if
+ *       |<---- READY h',n --|                  |        its roll holds a quorum; h' is next
  *
  * The next step's READYs follow at once, so a step costs one exchange before its round. A round
  * whose mean came makes a link, and the link is the new *tip*; a round that failed leads to the
@@ -213,8 +212,8 @@ struct hth_choice_go {
 void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint64_t *hears,
                      uint32_t at_least, struct hth_choice_go *go);
 /* The head that this caller goes on with, for which it sends MOVE to those in its table that hold
- * another; HTH_LINK_NONE while its table holds no quorum. */
-uint32_t hth_choice_pick(const struct hth_choice *c);
+ * another; HTH_LINK_NONE while its table holds no quorum and it is too early to fork. */
+uint32_t hth_choice_pick(const struct hth_choice *c, enum hth_choice_time time);
 
 /* The list of a GO on top of that head: an entry for each seat that holds it and has samples,
  * marked HTH_ROLL_LEFT where the member leaves. `roll` has room for all seats. Returns how many. */

@@ -99,16 +99,22 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
     return w->err;
 }
 
+void hth_heads_topic(const struct hth_crypto *crypto, const char *network, uint64_t schema,
+                     struct hth_topic *out)
+{
+    uint8_t name[4 + 8] = "head";
+    hth_store_u64le(name + 4, schema);
+    hth_topic_init(out, crypto, network, HTH_RECORD_HEAD, name, sizeof(name));
+}
+
 enum hth_err hth_heads_new(struct hth_env *env, struct hth_dht *dht, const char *network,
                            uint64_t schema, hth_head_fn *heard, void *arg, struct hth_heads **out)
 {
     static const struct hth_board_ops ops = {.on_record = on_record, .on_gone = on_gone};
     struct hth_heads *heads = hth_new(struct hth_heads);
-    uint8_t name[4 + 8] = "head";
     *heads = (struct hth_heads){.env = env, .dht = dht, .heard = heard, .arg = arg};
     heads->end = &heads->first;
-    hth_store_u64le(name + 4, schema);
-    hth_topic_init(&heads->topic, env->crypto, network, HTH_RECORD_HEAD, name, sizeof(name));
+    hth_heads_topic(env->crypto, network, schema, &heads->topic);
     enum hth_err err = hth_board_new(env, dht, &heads->topic, NULL, &ops, heads, &heads->board);
     *out = err == HTH_OK ? heads : NULL;
     if (err != HTH_OK)

@@ -25,6 +25,7 @@
 
 struct hth_dht;
 struct hth_heads;
+struct hth_topic;
 
 #define HTH_HEAD_LIFE_US  (20 * HTH_US_PER_S)
 #define HTH_HEAD_BYTES_MAX 80
@@ -39,6 +40,10 @@ struct hth_head_note {
 size_t hth_head_write(const struct hth_head_note *note, uint8_t *out);
 /* Errors: E_TRUNCATED, E_VERSION, E_MALFORMED. */
 enum hth_err hth_head_read(const uint8_t *data, size_t len, struct hth_head_note *out) HTH_MUST;
+
+/* Where the records of a run's heads are. */
+void hth_heads_topic(const struct hth_crypto *crypto, const char *network, uint64_t schema,
+                     struct hth_topic *out);
 
 typedef void hth_head_fn(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by);
 

@@ -93,14 +93,23 @@ static void find_twin(const struct hth_chain *chain, uint32_t link, struct hth_l
 }
 
 /* Room grows with what came, by doubling. */
-static struct hth_link_sig *take_place(const struct hth_chain *chain, uint32_t link, uint32_t max)
+static struct hth_link_sig *take_place(const struct hth_chain *chain, uint32_t link)
 {
     struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
-    if (sigs->count == max)
+    uint32_t base = hth_chain_base(chain, link);
+    if (sigs->count == hth_chain_voters(chain, base).count +
+                           hth_chain_voters(chain, hth_chain_base(chain, base)).count)
         return NULL;
     if ((sigs->count & (sigs->count - 1)) == 0)
         sigs->sig = hth_realloc(sigs->sig, HTH_MAX(2 * sigs->count, 1u), sizeof(*sigs->sig));
     return &sigs->sig[sigs->count++];
+}
+
+bool hth_proof_counts(const struct hth_chain *chain, uint32_t link, uint16_t member)
+{
+    uint32_t base = hth_chain_base(chain, link);
+    return hth_chain_votes(chain, base, member) ||
+           hth_chain_votes(chain, hth_chain_base(chain, base), member);
 }
 
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
@@ -108,9 +117,8 @@ enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct
 {
     const struct hth_peer_id id = hth_peer_id_of(hth_chain_opts(chain)->crypto, &sig->key);
     uint16_t member = hth_chain_known(chain, &id, sig->life);
-    uint32_t base = hth_chain_base(chain, link);
     *twin = HTH_LINK_NONE;
-    if (member == HTH_MEMBER_NONE || !hth_chain_votes(chain, base, member))
+    if (member == HTH_MEMBER_NONE || !hth_proof_counts(chain, link, member))
         return HTH_E_NOT_FOUND;
     struct hth_link_sig got = {*sig, hth_chain_born(chain, member), member, false, HTH_LINK_NONE};
     struct hth_link_sig *held = find(chain, link, member);
@@ -125,7 +133,7 @@ enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct
     if (check && !is_good(chain, link, &got))
         return HTH_E_BAD_SIGNATURE;
     if (held == NULL)
-        held = take_place(chain, link, hth_chain_voters(chain, base).count);
+        held = take_place(chain, link);
     if (held == NULL)
         return HTH_E_NOT_FOUND;
     *held = got;
@@ -220,8 +228,10 @@ bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from
     for (uint32_t k = link; good && k != from && !hth_chain_trusts(chain, k);
          k = hth_chain_at(chain, k)->prev) {
         hth_proof_pick(chain, k, set, NULL, UINT32_MAX);
-        good =
-            k == link ? has_voter(chain, hth_chain_base(chain, k), set) : is_proven(chain, k, set);
+        uint32_t base = hth_chain_base(chain, k);
+        good = k != link ? is_proven(chain, k, set)
+                         : has_voter(chain, base, set) ||
+                               has_voter(chain, hth_chain_base(chain, base), set);
     }
     hth_free(set);
     return good;

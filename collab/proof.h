@@ -26,7 +26,9 @@
  *
  * When chains have parted, the links of the other one count up to its first that is not proven. A
  * later step of one's own chain is *backed*, and followed, when the links between are proven and a
- * voter signed the tip: the others' READYs are on their way (hth_chain_better).
+ * voter of the tip's base, or of that one's base, signed the tip: the others' READYs are on their
+ * way (hth_chain_better). The latter are who chooses for a member that is one step behind: after a
+ * death they may be all that hold the tip.
  *
  * Ids are free. A peer that signs a chain of its own with its own keys proves it, and such a chain
  * is compared with others by samples, if it has no link in common with them. One voter that lies
@@ -38,8 +40,8 @@
  *
  * Signatures of others are checked when they are needed: by the caller that hears a READY, before
  * they are served, and when chains are compared. For a whole run of links one of each member is
- * enough. A bad one is dropped. A link keeps at most one signature of each of its base's voters.
- * One thread at a time.
+ * enough. A bad one is dropped. A link keeps at most one signature of each member whose signature
+ * counts. One thread at a time.
  */
 #ifndef HTH_COLLAB_PROOF_H
 #define HTH_COLLAB_PROOF_H
@@ -74,9 +76,10 @@ void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t memb
                      uint8_t out[HTH_SIGNED_BYTES]);
 void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
                     const struct hth_secret *secret, struct hth_sig *out);
+/* Whether a member's signature on a link counts: it votes at the link's base, or at that one's. */
+bool hth_proof_counts(const struct hth_chain *chain, uint32_t link, uint16_t member);
 /* Keeps a signature with a link; `check`: checks it now, else when it is needed. *twin is the
- * signature's. Errors: E_NOT_FOUND (it is of no voter of the link's base: nothing is kept),
- * E_BAD_SIGNATURE. */
+ * signature's. Errors: E_NOT_FOUND (it does not count: nothing is kept), E_BAD_SIGNATURE. */
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
                             bool check, uint32_t *twin) HTH_MUST;
 /* The signatures of a link that prove it together with those of `set`, the members that signed

@@ -33,11 +33,12 @@ struct hth_brings {
 
 /* The plan whose last landing is the earliest: quota[i] is at least samples + air of member i, and
  * more by whole micro-batches. Their sum reaches the target; what is added goes beyond it by less
- * than the micro-batch that lands last. Of those that land in the same moment the first in the
- * array bring theirs. A member of unknown speed counts with the lower median of those that are
- * known, and with a second where none is. Times are taken as at most 18 minutes (2^30 us), quotas
- * are at most UINT32_MAX. Returns false, with quota = samples + air, if the target is out of reach.
- * About 100 n divisions. */
+ * than the micro-batch that lands last. (A batch may go farther beyond: a caller adds one for a
+ * vote, and what has started before a lower quota is heard of counts.) Of those that land in the
+ * same moment the first in the array bring theirs. A member of unknown speed counts with the lower
+ * median of those that are known, and with a second where none is. Times are taken as at most 18
+ * minutes (2^30 us), quotas are at most UINT32_MAX. Returns false, with quota = samples + air, if
+ * the target is out of reach. About 100 n divisions. */
 bool hth_quota(const struct hth_brings *in, uint32_t n, uint64_t target, uint32_t *quota) HTH_MUST;
 /* When the last of them has reached its quota, from now; 0: all have. INT64_MAX: one brings no
  * more, and less. */

@@ -31,7 +31,7 @@ void roll_release_wait(struct hth_roll_call *roll, uint16_t member)
     const struct hth_ready_reply wait = {
         .kind = HTH_READY_WAIT,
         .quota = mate->quota,
-        .quorum = hth_choice_pick(roll->choice) != HTH_LINK_NONE};
+        .quorum = hth_choice_pick(roll->choice, HTH_CHOICE_NOW) != HTH_LINK_NONE};
     if (mate->held != NULL)
         mate->told = mate->quota;
     roll_release(roll, member, &wait);
@@ -365,6 +365,16 @@ static void answer_frozen(struct hth_roll_call *roll, struct hth_rpc_request *re
         hth_rpc_refuse(req, HTH_E_DRAINING, 0, "this member ends");
 }
 
+/* Any number of keys may be READY: a pump looks at all members. */
+static void pump_soon(struct hth_roll_call *roll)
+{
+    int64_t at = hth_now_us(roll->env) + SOON_US;
+    if (roll->pump_us <= at)
+        return;
+    roll->pump_us = at;
+    hth_timer_set(roll->env, roll->timer, SOON_US);
+}
+
 static void on_ready(void *arg, struct hth_rpc_request *req)
 {
     struct hth_roll_call *roll = arg;
@@ -387,7 +397,7 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, err, 0, "READY");
         return;
     }
-    if (roll_is_doubted(roll, hth_rpc_peer(req))) {
+    if (roll->mate[from].doubted_until_us > hth_now_us(roll->env)) {
         hth_rpc_refuse(req, HTH_E_BUSY, AGAIN_US, "a state of this peer was of no use");
         return;
     }
@@ -415,7 +425,11 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         else
             roll_blame(roll, &holder.id, err, "a bad READY");
     }
-    roll_pump(roll);
+    if (hth_chain_members(roll->chain) <= HTH_ROLL_MEMBERS_MAX ||
+        roll->choice->tip == HTH_LINK_NONE || hth_choice_is_due(roll->choice, from))
+        roll_pump(roll);
+    else
+        pump_soon(roll);
 }
 
 /* Tells those in the table that hold another head than the one picked to fetch that one. */
@@ -423,7 +437,7 @@ static void send_moves(struct hth_roll_call *roll)
 {
     struct hth_ready_reply move;
     struct hth_choice *c = roll->choice;
-    uint32_t pick = hth_choice_pick(c);
+    uint32_t pick = hth_choice_pick(c, roll_waited(roll));
     if (pick == HTH_LINK_NONE || c->gone_out)
         return;
     move = (struct hth_ready_reply){.kind = HTH_READY_MOVE, .head = roll_head(roll, pick)};
@@ -491,14 +505,19 @@ static void begin_round(struct hth_roll_call *roll, const struct hth_ready_reply
 }
 
 /* Members in the roll of a new tip live, whom nothing else may tell: a caller that was lost is
- * asked no more. */
+ * asked no more. Nor does it hold a head of its own any more, for which it was doubted. */
 static void hear_roll(struct hth_roll_call *roll, uint32_t link, int64_t at_us)
 {
     const struct hth_chain_link *tip = hth_chain_at(roll->chain, link);
     for (uint32_t i = 0; i < tip->count; i++) {
-        const struct mate *mate = &roll->mate[tip->roll[i].member];
-        if (tip->roll[i].marks & HTH_ROLL_IN && mate->lost && mate->lost_us < at_us)
-            roll_set_heard(roll, tip->roll[i].member, true);
+        struct mate *mate = &roll->mate[tip->roll[i].member];
+        if (!(tip->roll[i].marks & HTH_ROLL_IN))
+            continue;
+        mate->known = true;
+        if (!mate->lost || mate->lost_us >= at_us)
+            continue;
+        mate->doubted_until_us = 0;
+        roll_set_heard(roll, tip->roll[i].member, true);
     }
 }
 
@@ -593,10 +612,13 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
 void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held)
 {
     HTH_ASSERT(roll->fetching && roll->choice->phase != HTH_CHOICE_ROUND);
+    struct hth_ballot before = hth_choice_now(roll->choice);
     roll->fetching = false;
     if (held != HTH_LINK_NONE && held != roll->choice->tip)
         take_tip(roll, held, NULL);
-    roll->alone_us = hth_now_us(roll->env);
+    struct hth_ballot now = hth_choice_now(roll->choice);
+    if (now.base != before.base || now.step != before.step) /* else its caller moved it */
+        roll->alone_us = hth_now_us(roll->env);
     roll_pump(roll);
 }
 
@@ -618,9 +640,11 @@ static int64_t fork_us(const struct hth_roll_call *roll)
     return two ? HTH_MIN(roll->opts.fork_us, roll->opts.window_us) : roll->opts.fork_us;
 }
 
-static enum hth_choice_time waited(const struct hth_roll_call *roll)
+enum hth_choice_time roll_waited(const struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
+    if (roll->choice->tip == HTH_LINK_NONE)
+        return HTH_CHOICE_NOW;
     bool here = now - roll->since_us >= roll->opts.hold_us + roll->opts.silence_us;
     if (here && now - roll->alone_us >= fork_us(roll))
         return HTH_CHOICE_ALONE;
@@ -632,7 +656,7 @@ static enum hth_choice_time waited(const struct hth_roll_call *roll)
 static bool move_on(struct hth_roll_call *roll)
 {
     struct hth_choice *c = roll->choice;
-    unsigned open = hth_choice_open(c, roll->hears, waited(roll));
+    unsigned open = hth_choice_open(c, roll->hears, roll_waited(roll));
     if (roll->fetching || !roll_is_full(roll))
         open &= ~(unsigned)(HTH_CHOICE_GO | HTH_CHOICE_FORK);
     if (!waits_in_vain(roll))
@@ -730,7 +754,8 @@ static void set_timer(struct hth_roll_call *roll)
         if (roll->mate[i].held != NULL)
             at = HTH_MIN(at, roll->mate[i].held_until_us);
     at = HTH_MIN(at, roll_helpers_at(roll));
-    hth_timer_set(roll->env, roll->timer, HTH_MAX(at - now, 0));
+    roll->pump_us = HTH_MAX(at, now);
+    hth_timer_set(roll->env, roll->timer, roll->pump_us - now);
 }
 
 /* Whether it has to be READY again: with more samples, or because an answer said so. */
@@ -745,8 +770,12 @@ static bool says_more(struct hth_roll_call *roll)
 static void note_ballot(struct hth_roll_call *roll)
 {
     struct hth_ballot now = hth_choice_now(roll->choice), *was = &roll->ready_in;
-    if (now.base == was->base && now.step == was->step && now.n == was->n)
+    bool same = now.base == was->base && now.step == was->step;
+    if (same && now.n == was->n)
         return;
+    uint16_t caller = same ? hth_choice_caller(roll->chain, was) : HTH_MEMBER_NONE;
+    if (caller != HTH_MEMBER_NONE)
+        roll->mate[caller].vain = was->step + 1;
     *was = now;
     roll_drop_ready(roll);
     roll->strangers_since_us = 0;
@@ -761,7 +790,7 @@ static void note_reasons(struct hth_roll_call *roll, bool calls)
     int64_t now = hth_now_us(roll->env);
     if (c->tip == HTH_LINK_NONE)
         return;
-    bool quorum = calls && hth_choice_pick(c) != HTH_LINK_NONE;
+    bool quorum = calls && hth_choice_pick(c, HTH_CHOICE_NOW) != HTH_LINK_NONE;
     if (quorum)
         roll->alone_us = now; /* members are told so by WAIT */
     if (!roll_is_done(roll) || quorum)
@@ -827,6 +856,8 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->mates_max = hth_chain_members_max(chain);
     roll->mate = hth_new_array(struct mate, roll->mates_max);
     roll->hears = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
+    roll->here = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
+    roll->due = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
     hth_chain_keep(chain, self);
     roll->choice = hth_calloc(1, hth_choice_size(HTH_ROLL_MEMBERS_MAX));
     roll->mate[self].brings.grain = 1; /* until the owner says more */
@@ -862,6 +893,8 @@ void hth_roll_free(struct hth_roll_call *roll)
     hth_free(roll->choice);
     hth_free(roll->sent_sigs);
     hth_free(roll->hears);
+    hth_free(roll->here);
+    hth_free(roll->due);
     hth_free(roll->mate);
     hth_free(roll);
 }

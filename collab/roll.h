@@ -41,17 +41,18 @@
  * others would need to bring its part: nobody counts on it, or waits for it, in this step, and its
  * deeds are void. It costs the others that time, and then the time to bring its part. A caller with
  * nothing to bring leaves the ballot to the next one; one that just sends no GO costs twice the
- * window, until another one calls. A member of no roll calls no more.
+ * window, until another one calls; those that have not called in vain come first. A member of
+ * no roll calls no more.
  *
- * A member is a *stranger* whose deeds, the rolls in a row up to the tip that have it, are fewer
- * than 8 and fewer than another's: its samples count once they have landed. The others wait for
- * strangers that were in the last round, or are READY with an older head: silence_us at a time or
- * so, and for all together at most 1/20 of the time. Else a newcomer would run after the head for
- * ever where steps are short. Samples that a member says have landed are believed: it brings values
- * of their weight. A round whose list has a stranger that is not in its roll counts against all
- * strangers: for 40 times as long, 1 s of it apart, those that were in no round yet are not listed.
+ * A member is a *stranger* whose deeds, the rolls that have it of the last 16, are fewer than 8 and
+ * fewer than another's: its samples count once they have landed. The others wait for strangers that
+ * were in the last round, or are READY with an older head: silence_us at a time or so, and for all
+ * together at most 1/20 of the time. Else a newcomer would run after the head for ever where steps
+ * are short. Samples that a member says have landed are believed: it brings values of their weight.
+ * A stranger that was listed for a round and is not in its roll is not listed for 40 times as long,
+ * 1 s of it apart: by itself, or all together that were in no roll yet.
  *
- * A voter's READY carries its signature on its head (proof.h); one without, or with a wrong one, is
+ * A READY carries a signature on its head, if it counts (proof.h); one without, or a wrong one, is
  * refused. GO and LINKS carry a quorum's. A head that is better by what its links say, and is not
  * proven, is not followed; its signatures are asked for once a second. The log names a member that
  * signed two links of one ballot (`equivocation`, with both heads), once, and its READYs on either
@@ -60,9 +61,9 @@
  * A peer that breaks the rules has the loss: its message is refused or left aside with a named
  * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the
  * votes and ballots of members without a vote count for nothing; no message moves a ballot far
- * ahead. A caller whose answers are bad is lost, and so is for 60 s a peer whose state can't be
- * used (hth_roll_doubt); a peer whose links are bad is asked for none for 10 s. Links of worse
- * chains get at most half of the chain's room.
+ * ahead. A caller whose answers are bad is lost, and so is a peer whose state can't be used
+ * (hth_roll_doubt), for 60 s or until it is in the roll of a tip; a peer whose links are bad is
+ * asked for none for 10 s. Links of worse chains get at most half of the chain's room.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
  * answers with the functions below. A round must give the same marks and the same mean to all its

@@ -155,7 +155,10 @@ void roll_on_call(void *arg, struct hth_rpc_request *req)
         return;
     }
     roll_set_heard(roll, caller, true);
-    if (!roll->frozen && ballot.n > now.n && roll_may_raise(roll, caller) &&
+    /* One that has called in vain comes after others: else two of that kind call for ever. */
+    bool waits =
+        roll->mate[caller].vain == ballot.step + 1 && roll_waited(roll) < HTH_CHOICE_SILENT;
+    if (!roll->frozen && !waits && ballot.n > now.n && roll_may_raise(roll, caller) &&
         hth_choice_hear_call(roll->choice, &ballot))
         roll_drop_ready(roll);
     const uint8_t averages = roll->choice->phase == HTH_CHOICE_ROUND;

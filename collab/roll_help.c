@@ -109,7 +109,7 @@ void roll_release_helpers(struct hth_roll_call *roll, const struct hth_ready_rep
 }
 
 /* Words are not deeds: a member with fewer than half as many deeds as another reduces nothing, and
- * for a while one whose parts failed. */
+ * for a while one whose parts failed. The caller does: somebody has to. */
 void roll_tell_rests(const struct hth_roll_call *roll, struct hth_ready_reply *go,
                      const struct hth_roll *list)
 {
@@ -119,7 +119,8 @@ void roll_tell_rests(const struct hth_roll_call *roll, struct hth_ready_reply *g
     for (uint32_t i = 0; i < go->count; i++) {
         const struct mate *mate = &roll->mate[list[i].member];
         go->peer[i].rests =
-            2 * mate->deeds < most || hth_now_us(roll->env) < mate->rests_until_us;
+            list[i].member != roll_me(roll) &&
+            (2 * mate->deeds < most || hth_now_us(roll->env) < mate->rests_until_us);
     }
 }
 

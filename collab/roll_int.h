@@ -23,6 +23,8 @@
 #define RAISE_US (100 * HTH_US_PER_MS)
 /* A peer that gave bad links is asked for none so long. */
 #define SHUN_US (10 * HTH_US_PER_S)
+/* From a READY of a member that is not due to a look at it. */
+#define SOON_US HTH_US_PER_MS
 /* Between two READYs of a member that gathers. */
 #define SAY_US (50 * HTH_US_PER_MS)
 
@@ -31,6 +33,11 @@ enum roll_awaits {
     ROLL_AWAITS_NONE,
     ROLL_AWAITS_STRANGERS, /* them alone */
     ROLL_AWAITS_MEMBERS,
+};
+
+/* Time that may still be wasted in rounds, which grows. Below 0: it is not listed. */
+struct trust {
+    int64_t us, at_us;
 };
 
 /* A member, by its number in the chain. */
@@ -44,6 +51,7 @@ struct mate {
     int64_t heard_us;             /* last */
     uint32_t speaks;              /* its last protocol; 0: not known */
     int64_t raised_us;            /* it raised this member's ballot then */
+    uint64_t vain;                /* the last step for which it called a ballot in vain */
     struct hth_rpc_request *held; /* its READY; NULL: none is held */
     int64_t held_until_us;
     struct hth_rpc_call *sought; /* it is missing, and is asked whether it averages; or NULL */
@@ -55,8 +63,10 @@ struct mate {
     int64_t rtt_us;           /* from there to here and back, as far as either side knows */
     uint32_t quota;           /* as planned, */
     uint32_t told;            /* and as it knows it */
-    uint8_t deeds;            /* rolls in a row that have it, */
+    uint8_t deeds;            /* of the last rolls those that have it, */
     uint64_t deeds_from;      /* since that step */
+    bool known;               /* it was in the roll of a tip of this member */
+    struct trust trust;       /* then: in this one alone */
     bool stalled;
     bool equivocates;         /* that was logged */
     uint32_t up_kbit;         /* as it said */
@@ -96,7 +106,9 @@ struct hth_roll_call {
     struct mate *mate; /* members_max */
     uint32_t mates_max;
     uint64_t *hears; /* the members that are not lost */
+    uint64_t *here, *due; /* of a plan: READY with this caller on its tip; expected there */
     struct hth_timer *timer;
+    int64_t pump_us; /* for which it is set, at the latest */
     bool pumping;
     bool frozen; /* hth_roll_freeze */
 
@@ -115,8 +127,7 @@ struct hth_roll_call {
     bool missing; /* a member that is due is not READY in this ballot */
     int64_t strangers_since_us; /* strangers alone are waited for; 0: they are not */
     int64_t patience_us;        /* that strangers have left; below 0: they had more */
-    int64_t trust_us;   /* time that strangers may still waste in rounds, which grows, */
-    int64_t trusted_us; /* since then; below 0: none of them is listed */
+    struct trust trust; /* of all together that were in no roll yet */
 
     struct hth_choice_go go;       /* the round that this member is in, */
     int64_t round_us;              /* since then, */
@@ -154,6 +165,8 @@ struct hth_roll_call {
 /* All that this member does by itself. */
 void roll_pump(struct hth_roll_call *roll);
 uint16_t roll_me(const struct hth_roll_call *roll);
+/* For a GO in the present ballot. */
+enum hth_choice_time roll_waited(const struct hth_roll_call *roll);
 /* Whether what is used on top of a link is spoken here. */
 bool roll_speaks(const struct hth_roll_call *roll, uint32_t link);
 /* roll_call.c */
@@ -207,7 +220,7 @@ void roll_on_links(void *arg, struct hth_rpc_request *req);
 /* roll_proof.c */
 /* This member's signature on its tip. */
 const struct hth_sig *roll_sign(struct hth_roll_call *roll);
-/* A READY's signature, which a voter of the head's base has to have. Errors: E_BAD_SIGNATURE;
+/* A READY's signature, which a member has to have whose one counts. Errors: E_BAD_SIGNATURE;
  * E_PROTOCOL (it equivocates: it has no vote for either head). */
 enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t head,
                             const struct hth_ready_msg *msg) HTH_MUST;
@@ -265,16 +278,16 @@ bool roll_is_full(struct hth_roll_call *roll);
 /* Whether a member is READY with this caller, and has samples. */
 bool roll_has_samples(const struct hth_roll_call *roll, uint16_t member);
 /* Whether this caller alone brings nothing. */
-bool roll_is_idle(const struct hth_roll_call *roll);
+bool roll_is_idle(struct hth_roll_call *roll);
 /* Until when strangers are waited for, if they are. */
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll);
 /* A GO goes out: counts the time for which strangers were waited for. */
 void roll_settle(struct hth_roll_call *roll);
 /* Whether a member that has brought nothing is left out of the list, because others like it cost
  * the rounds too much. */
-bool roll_is_held_back(const struct hth_roll_call *roll, uint16_t member);
-/* The round of roll->list has ended: counts its time if a stranger was listed and is not in.
- * `marks` of the list; NULL: it failed. */
+bool roll_is_held_back(struct hth_roll_call *roll, uint16_t member);
+/* The round of roll->list has ended: counts its time against strangers that were listed and are
+ * not in. `marks` of the list; NULL: it failed. */
 void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks);
 
 #endif

@@ -74,7 +74,7 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
                        const struct hth_roll_peer *holders, uint32_t count)
 {
     struct hth_choice *c = roll->choice;
-    uint32_t pick = hth_choice_pick(c);
+    uint32_t pick = hth_choice_pick(c, roll_waited(roll));
     bool better = is_better(roll, link);
     struct hth_ballot now = hth_choice_now(c);
     if (!roll_speaks(roll, link)) {

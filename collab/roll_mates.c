@@ -96,7 +96,8 @@ enum hth_err roll_number(struct hth_roll_call *roll, const struct hth_peer_id *i
         hth_chain_sweep(roll->chain, is_here, roll);
         err = hth_chain_member(roll->chain, id, life, out);
     }
-    roll_meet(roll);
+    if (err != HTH_OK || roll->mate[*out].born != hth_chain_born(roll->chain, *out))
+        roll_meet(roll);
     return err;
 }
 

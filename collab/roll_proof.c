@@ -53,7 +53,7 @@ const struct hth_sig *roll_sign(struct hth_roll_call *roll)
 enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t head,
                             const struct hth_ready_msg *msg)
 {
-    if (!hth_chain_votes(roll->chain, hth_chain_base(roll->chain, head), from))
+    if (!hth_proof_counts(roll->chain, head, from))
         return HTH_OK;
     const struct hth_peer_id id = hth_peer_id_of(roll->env->crypto, &msg->sig.key);
     if (!msg->is_signed || msg->sig.life != msg->life ||

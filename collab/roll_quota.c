@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define DEEDS_MAX        8
+#define DEEDS_LINKS      16 /* that are looked at: who misses a step stays known */
 #define STRANGERS_ONE_IN 20
 #define PATIENCE_MAX     HTH_US_PER_S
 #define TRUST_ONE_IN     40 /* of the time, and */
@@ -103,17 +104,17 @@ void roll_take_quota(struct hth_roll_call *roll, uint32_t quota)
         roll->ops.more(roll->arg);
 }
 
-/* Rolls in a row, up to the tip, that have a member. */
+/* Of the last rolls, up to the tip, those that have a member. */
 static void count_deeds(struct hth_roll_call *roll)
 {
     uint32_t at = roll->choice->tip;
     for (uint32_t i = 0; i < roll->mates_max; i++)
         roll->mate[i].deeds = 0;
-    for (uint8_t k = 0; k < DEEDS_MAX && at != HTH_LINK_NONE; k++) {
+    for (uint32_t k = 0; k < DEEDS_LINKS && at != HTH_LINK_NONE; k++) {
         const struct hth_chain_link *link = hth_chain_at(roll->chain, at);
         for (uint32_t i = 0; i < link->count; i++) {
             struct mate *mate = &roll->mate[link->roll[i].member];
-            if (link->roll[i].marks & HTH_ROLL_IN && mate->deeds == k &&
+            if (link->roll[i].marks & HTH_ROLL_IN && mate->deeds < DEEDS_MAX &&
                 link->step >= mate->deeds_from)
                 mate->deeds++;
         }
@@ -211,17 +212,36 @@ static bool is_coming(const struct hth_roll_call *roll, uint16_t member)
            (entry != NULL && entry->marks & HTH_ROLL_IN && !(entry->marks & HTH_ROLL_LEFT));
 }
 
-static void fill(const struct hth_roll_call *roll, struct plan *p)
+/* Marks those that a plan may have: any number of keys is passed over quickly. */
+static void mark(struct hth_roll_call *roll)
 {
     const struct hth_choice *c = roll->choice;
+    size_t bytes = (roll->mates_max + 63) / 64 * sizeof(uint64_t);
+    memset(roll->here, 0, bytes);
+    memset(roll->due, 0, bytes);
+    struct hth_voters voters = hth_chain_voters(roll->chain, hth_chain_base(roll->chain, c->tip));
+    const struct hth_chain_link *tip = hth_chain_at(roll->chain, c->tip);
+    for (uint32_t i = 0; i < c->seats; i++)
+        if (c->seat[i].head == c->tip)
+            hth_members_put(roll->here, c->seat[i].member);
+    for (uint32_t i = 0; i < voters.count; i++)
+        hth_members_put(roll->due, voters.order[i].member);
+    for (uint32_t i = 0; i < tip->count; i++)
+        if (tip->roll[i].marks & HTH_ROLL_IN)
+            hth_members_put(roll->due, tip->roll[i].member);
+}
+
+static void fill(struct hth_roll_call *roll, struct plan *p)
+{
+    mark(roll);
     p->n = 0;
     p->missing = false;
     for (uint16_t i = 0; i < hth_chain_members(roll->chain) && p->n < PLAN_MAX; i++) {
-        if (roll->mate[i].lost)
+        bool here = hth_members_has(roll->here, i), due = hth_members_has(roll->due, i);
+        if ((!here && !due && roll->mate[i].coming_us == 0) || roll->mate[i].lost ||
+            roll_is_held_back(roll, i))
             continue;
-        if (roll_is_held_back(roll, i))
-            continue;
-        bool here = is_here(c, i), due = !here && hth_choice_is_due(c, i) && !has_left(roll, i);
+        due = due && !here && !has_left(roll, i);
         if (!here && !due && !is_coming(roll, i))
             continue;
         p->member[p->n] = i;
@@ -451,7 +471,7 @@ void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go
 /* ---- GO ------------------------------------------------------------------------------------ */
 
 /* Samples of those that hold the tip, as this caller's table has them. */
-static uint64_t samples_here(const struct hth_roll_call *roll)
+static uint64_t samples_here(struct hth_roll_call *roll)
 {
     const struct hth_choice *c = roll->choice;
     uint64_t sum = 0;
@@ -467,10 +487,10 @@ bool roll_is_full(struct hth_roll_call *roll)
     /* Nobody enters a round with nothing to bring, nor does the caller. */
     bool enough = roll->choice->samples > 0 && samples_here(roll) >= roll->opts.target;
     bool strangers = enough && roll->awaits == ROLL_AWAITS_STRANGERS;
-    if (!strangers)
+    if (!enough || roll->awaits == ROLL_AWAITS_MEMBERS)
         roll->strangers_since_us = 0;
-    else if (roll->strangers_since_us == 0)
-        roll->strangers_since_us = now;
+    else if (strangers && roll->strangers_since_us == 0)
+        roll->strangers_since_us = now; /* also when they are lost meanwhile: it was for them */
     return enough && (roll->awaits == ROLL_AWAITS_NONE ||
                       (strangers && now >= roll_strangers_until_us(roll)));
 }
@@ -484,7 +504,7 @@ bool roll_has_samples(const struct hth_roll_call *roll, uint16_t member)
     return false;
 }
 
-bool roll_is_idle(const struct hth_roll_call *roll)
+bool roll_is_idle(struct hth_roll_call *roll)
 {
     return roll->choice->samples == 0 && roll->awaits != ROLL_AWAITS_MEMBERS &&
            samples_here(roll) >= roll->opts.target;
@@ -506,27 +526,37 @@ void roll_settle(struct hth_roll_call *roll)
 
 /* ---- rounds with strangers ------------------------------------------------------------------ */
 
-/* All members of a round count alike: each of them may be the next caller. */
-static int64_t trust_us(const struct hth_roll_call *roll)
+static int64_t left_us(const struct hth_roll_call *roll, const struct trust *t)
 {
-    int64_t grown = (hth_now_us(roll->env) - roll->trusted_us) / TRUST_ONE_IN;
-    return HTH_MIN(roll->trust_us + grown, TRUST_MAX);
+    return HTH_MIN(t->us + (hth_now_us(roll->env) - t->at_us) / TRUST_ONE_IN, TRUST_MAX);
 }
 
-bool roll_is_held_back(const struct hth_roll_call *roll, uint16_t member)
+/* Keys are free, so all that were in no roll yet are trusted together. */
+static struct trust *trust_in(struct hth_roll_call *roll, uint16_t member)
 {
-    return member != roll_me(roll) && trust_us(roll) < 0 &&
+    struct mate *mate = &roll->mate[member];
+    return mate->known ? &mate->trust : &roll->trust;
+}
+
+bool roll_is_held_back(struct hth_roll_call *roll, uint16_t member)
+{
+    return member != roll_me(roll) && left_us(roll, trust_in(roll, member)) < 0 &&
            !hth_choice_is_due(roll->choice, member);
 }
 
 void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
 {
     int64_t now = hth_now_us(roll->env);
-    bool wasted = false;
-    for (uint32_t i = 0; i < roll->list.count; i++)
-        wasted |= roll->list.peer[i].rests && (marks == NULL || !(marks[i] & HTH_ROLL_IN));
-    if (!wasted)
-        return;
-    roll->trust_us = trust_us(roll) - (now - roll->round_us);
-    roll->trusted_us = now;
+    for (uint32_t i = 0; i < roll->list.count; i++) {
+        const struct hth_roll_peer *p = &roll->list.peer[i];
+        uint16_t member = hth_chain_known(roll->chain, &p->id, p->life);
+        bool in = marks != NULL && marks[i] & HTH_ROLL_IN;
+        /* If it failed, one that was in rolls may have wanted it as much as this member. */
+        if (!p->rests || in || member == HTH_MEMBER_NONE ||
+            (marks == NULL && roll->mate[member].known))
+            continue;
+        struct trust *t = trust_in(roll, member);
+        if (t->at_us != now) /* once for all of them */
+            *t = (struct trust){left_us(roll, t) - (now - roll->round_us), now};
+    }
 }

@@ -8,6 +8,7 @@
 #include "collab/collab.h"
 #include "collab/heads.h"
 #include "core/mem.h"
+#include "dht/board.h"
 #include "rpc/rpc.h"
 #include "scenarios/toy.h"
 #include "trainer/trainer_int.h"
@@ -36,7 +37,8 @@ struct key {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_rpc *rpc;
-    struct hth_heads *heads;
+    struct hth_publisher *said;
+    struct hth_head_note note;
     struct hth_timer *timer;
     struct hth_rpc_call *call;
     uint32_t events, last; /* after so many it falls silent; 0: never */
@@ -149,27 +151,32 @@ static void send_ready(struct key *k)
         k->call = NULL;
 }
 
-static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
+static enum hth_err write_note(void *arg, struct hth_writer *w)
 {
-    (void)arg;
-    (void)note;
-    (void)by;
+    uint8_t bytes[HTH_HEAD_BYTES_MAX];
+
+    hth_write_bytes(w, bytes, hth_head_write(&((const struct key *)arg)->note, bytes));
+    return w->err;
 }
 
-/* Every other one holds a head that nobody knows, with many samples; the others look for one. */
+/* Every other one holds a head that nobody knows, with many samples; the others look for one. None
+ * reads what the others say. */
 static void declare(struct key *k)
 {
-    const struct hth_trainer *t = any_trainer(k);
-    struct hth_head_note note = {.samples = 1u << 30,
-                                 .addr = hth_node_addr(k->node, HTH_CREW_PORT)};
+    static const struct hth_publisher_opts opts = {.life_us = HTH_HEAD_LIFE_US};
+    struct hth_topic topic;
 
+    k->note = (struct hth_head_note){.samples = 1u << 30,
+                                     .addr = hth_node_addr(k->node, HTH_CREW_PORT)};
     if (k->index % 2 == 0) {
-        note.step = 1u << 20;
-        memcpy(note.head.b, &k->env->self, sizeof(note.head.b));
+        k->note.step = 1u << 20;
+        memcpy(k->note.head.b, &k->env->self, sizeof(k->note.head.b));
     }
-    if (hth_heads_new(k->env, hth_node_dht(k->node), HTH_CREW_NETWORK,
-                      hth_share_schema(t, HTH_TICKET_GRADIENT), on_head, NULL, &k->heads) == HTH_OK)
-        hth_heads_say(k->heads, &note);
+    hth_heads_topic(k->env->crypto, HTH_CREW_NETWORK,
+                    hth_share_schema(any_trainer(k), HTH_TICKET_GRADIENT), &topic);
+    if (hth_publisher_new(k->env, hth_node_dht(k->node), &topic, &opts, write_note, k, &k->said) !=
+        HTH_OK)
+        k->said = NULL;
 }
 
 static void on_timer(void *arg)
@@ -179,7 +186,7 @@ static void on_timer(void *arg)
 
     if (k->silent)
         return;
-    if (declares && k->heads == NULL)
+    if (declares && k->said == NULL)
         declare(k);
     if (k->call == NULL && !happens(k))
         send_ready(k);
@@ -211,7 +218,7 @@ static void halt(struct hth_env *env, void *arg)
 {
     struct key *k = arg;
 
-    hth_heads_free(k->heads);
+    hth_publisher_free(k->said);
     hth_timer_free(env, k->timer);
     hth_rpc_free(k->rpc);
 }

@@ -20,7 +20,8 @@
  * second run, too: it ends with E_OTHER_SETTINGS, unless it continues from a checkpoint that was
  * written under its settings. `bootstrap` overrides both. If nobody trains, it begins; of trainers
  * that return together the one with the latest checkpoint is the run. If all states that it finds
- * are of another version of this program, it ends with E_VERSION.
+ * are of another version of this program, it ends with E_VERSION; with BATCH it leaves their givers
+ * aside, who may lie, and ends when the run's links are of a protocol that it does not speak.
  *
  * Private to the loop thread; the trainer owns all of it.
  */
@@ -100,9 +101,10 @@ struct hth_share_stats {
     double weight;             /* samples behind the last step */
     int64_t averaged_us;       /* how long averaging took for it */
     /* LOCAL */
-    uint64_t means_refused; /* being too far from the own parameters, or no numbers */
-    double distance;        /* norm of (average - own) in the last round of parameters */
-    double norm;            /* of that average */
+    uint64_t means_refused;  /* being too far from the own parameters, or no numbers */
+    uint64_t states_refused; /* with which the own data lose more */
+    double distance;         /* norm of (average - own) in the last round of parameters */
+    double norm;             /* of that average */
     /* states */
     uint64_t catch_ups;         /* fetched, the first one included */
     uint64_t state_bytes;       /* fetched */

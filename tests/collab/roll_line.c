@@ -99,7 +99,7 @@ static void start_average(void *arg, const struct hth_roll_group *group)
     m->air = 0;
     hth_timer_cancel(m->env, m->batch);
     assert_true(hth_peer_id_eq(&group->peer[group->self].id, &m->env->self));
-    if (!m->round->closed)
+    if (!m->round->closed && !m->deserts)
         m->round->came[group->self] = true;
     hth_timer_set(m->env, m->average, AVERAGE_US);
 }

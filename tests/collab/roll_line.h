@@ -37,6 +37,7 @@ struct mate {
     bool mute;                       /* never says what it brings */
     bool rests;                      /* brings no more */
     bool lies;                       /* nothing of what it starts lands */
+    bool deserts;                    /* brings nothing to rounds */
     bool by_hand;                    /* it has no roll call, and comes to no round */
     bool listed, reduces;            /* in the last list of any member */
     struct hth_hash head[STEPS_MAX]; /* by step, as this member held them last */

@@ -190,23 +190,34 @@ static void geneses_and_forks_are_proven(void **state)
     }
 }
 
-/* A later step of one's own chain is followed when a voter signed it. */
+/* A later step of one's own chain is followed when a voter signed it, or one of the step before. */
 static void tips_are_backed(void **state)
 {
     (void)state;
     struct hth_chain *a = make(false), *b = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
     assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), g);
-    uint32_t one = put(a, g, HTH_LINK_STEP, "ABCD", 9), two = put(a, one, HTH_LINK_STEP, "ABD", 9);
+    uint32_t one = put(a, g, HTH_LINK_STEP, "ABD", 9), two = put(a, one, HTH_LINK_STEP, "ABCDE", 9);
     uint32_t first = copy(a, one, b), second = copy(a, two, b), twin;
     struct hth_sig stranger = sign(b, first, 'D', true);
     assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, first, &stranger, false, &twin));
     assert_false(hth_chain_better(b, first, g));
     keep(b, first, "B", false);
     assert_true(hth_chain_better(b, first, g));
-    keep(b, second, "B", false);
+    stranger = sign(b, second, 'E', true);
+    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, second, &stranger, false, &twin));
+    keep(b, first, "A", false);
+    assert_false(hth_chain_better(b, second, g));
+    keep(b, second, "C", false); /* it missed the first */
+    assert_true(hth_chain_better(b, second, g));
+    hth_chain_free(b);
+    b = make(false);
+    g = put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
+    first = copy(a, one, b);
+    second = copy(a, two, b);
+    keep(b, second, "D", false);
     assert_false(hth_chain_better(b, second, g)); /* the first is not proven */
-    keep(b, first, "C", false);
+    keep(b, first, "AB", false);
     assert_true(hth_chain_better(b, second, g));
     hth_chain_free(a);
     hth_chain_free(b);

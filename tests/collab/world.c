@@ -363,7 +363,7 @@ static void list_moves(struct state *s, int m, struct events *out)
     if (y == NULL || (to != m && !reach(s, m, to)) || !same_choice(y->ballot, now) ||
         y->ballot.n != now.n)
         return;
-    uint32_t pick = hth_choice_pick(y);
+    uint32_t pick = hth_choice_pick(y, HTH_CHOICE_ALONE);
     bool seated = false;
     for (uint32_t i = 0; i < y->seats; i++)
         seated |= y->seat[i].member == m;
