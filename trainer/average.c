@@ -7,8 +7,9 @@
  *
  * Nobody proves what others bring. So with `clip` a mean is refused that lies further from the copy
  * than HTH_FAR_CHANGES times the largest of the last HTH_AVG_CHANGES changes: how far this
- * trainer's own steps have moved its values since the mean that it took last. Means are no change,
- * so that no series of them widens the bound; and a trainer that took none for long may be far off.
+ * trainer's own steps have moved its values since the mean before. Means are no change, so that no
+ * series of them widens the bound, nor does a series of refused ones; only a trainer whose rounds
+ * all failed may be far off.
  */
 #include <math.h>
 #include <stdio.h>
@@ -80,7 +81,7 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
     if (err == HTH_OK && work->ran)
         err = a->err;
     if (err == HTH_OK && needs_since(t)) {
-        a->since = a->values; /* the first offer comes when it has moved */
+        a->since = a->values; /* also what it learns before it meets others is its own change */
         a->values = NULL;
         return;
     }
@@ -111,7 +112,7 @@ void hth_average_offer(struct hth_trainer *t)
         t->stats.updates - a->at < (needs_since(t) ? 1 : every))
         return;
     a->at = t->stats.updates;
-    if (hth_averager_ready(&a->averager, &reason) != HTH_OK)
+    if (!needs_since(t) && hth_averager_ready(&a->averager, &reason) != HTH_OK)
         return;
     if (hth_fault(t->env, "trainer.snapshot") ||
         hth_env_blob_new(t->env, offer_bytes(t), t->opts.budget, &a->values) != HTH_OK)
@@ -231,9 +232,9 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     bool taken = err == HTH_OK && work->ran && !a->refused;
 
     a->busy = false;
-    if (taken && a->since != NULL) {
+    if (a->since != NULL && (taken || (err == HTH_OK && work->ran && a->refused))) {
         hth_blob_unref(a->since);
-        a->since = hth_blob_ref(a->mean);
+        a->since = hth_blob_ref(taken ? a->mean : a->offered);
     }
     hth_blob_unref(a->mean);
     hth_blob_unref(a->offered);
