@@ -67,7 +67,7 @@ static enum hth_err check_cert(const struct hth_cert *c)
 {
     size_t n = strnlen(c->name, sizeof(c->name));
     bool public = (c->flags & HTH_CERT_PUBLIC) != 0;
-    if (c->class < HTH_PROBATION || c->class > HTH_MEMBER || c->roles == 0 ||
+    if (c->serial == 0 || c->class < HTH_PROBATION || c->class > HTH_MEMBER || c->roles == 0 ||
         c->roles > HTH_MAY_ALL || c->not_before_us < 0 || c->not_after_us < c->not_before_us)
         return HTH_E_RANGE;
     if (public && (c->class != HTH_PROBATION || (c->roles & HTH_MAY_INVITE) != 0))
@@ -265,7 +265,7 @@ enum hth_err hth_grant_check(const struct hth_grant *grant, const struct hth_clo
         from_us = HTH_MAX(from_us, hth_succession_us(run->revoked, &grant->by));
     if (wall_us < from_us - HTH_CLOCK_SKEW_MAX_US)
         return HTH_E_PASS_EARLY;
-    return wall_us > grant->until_us + HTH_CLOCK_SKEW_MAX_US ? HTH_E_PASS_EXPIRED : HTH_OK;
+    return wall_us - HTH_CLOCK_SKEW_MAX_US > grant->until_us ? HTH_E_PASS_EXPIRED : HTH_OK;
 }
 
 /* A signer gives no more than it has. */
@@ -291,6 +291,7 @@ enum hth_err hth_cert_check(const struct hth_crypto *crypto, const struct hth_cl
         return HTH_E_PASS_ROLE;
     take_times(&out->by, cert);
     out->serial = cert->serial;
+    out->invite = hth_load_u64le(cert->key.b);
     out->from_us = out->by.from_us;
     out->until_us = out->by.until_us;
     out->flags = cert->flags;

@@ -101,6 +101,9 @@ struct hth_signer {
 /* The rights that valid credentials give. */
 struct hth_grant {
     uint64_t serial, peer; /* peer: the first 8 bytes of its id */
+    /* The first 8 bytes of the invite's key, which tells invites apart: whoever signs one chooses
+     * its serial, and makes no pass with another's key. */
+    uint64_t invite;
     struct hth_signer by;
     int64_t from_us, until_us;
     uint8_t flags, class, roles;
@@ -117,7 +120,7 @@ struct hth_grant {
 void hth_run_id(const struct hth_crypto *crypto, const struct hth_pubkey *owner,
                 const struct hth_hash *run_file, struct hth_hash *out);
 
-/* Writes and signs. Errors: E_RANGE (class, roles or times), and those of hth_name_check. */
+/* Writes and signs. Errors: E_RANGE (serial 0, class, roles, times), those of hth_name_check. */
 enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_cert *cert,
                             const struct hth_secret *signer, uint8_t out[HTH_CERT_BYTES_MAX],
                             size_t *len) HTH_MUST;

@@ -152,28 +152,44 @@ void hth_revoked_set_free(struct hth_revoked_set *set)
     hth_free(set);
 }
 
-/* 0: the owner. */
-static uint64_t signer_of(const struct hth_revoked *list)
+bool hth_revoked_same(const struct hth_signer *a, const struct hth_signer *b)
 {
-    return list->by.deputy != 0 ? list->by.deputy : list->by.successor;
+    return memcmp(a->key.b, b->key.b, sizeof(a->key.b)) == 0 &&
+           (a->deputy != 0) == (b->deputy != 0);
 }
 
-static struct item *find(const struct hth_revoked_set *set, uint64_t signer)
+static struct item *find(const struct hth_revoked_set *set, const struct hth_signer *by)
 {
     for (size_t i = 0; i < set->count; i++)
-        if (signer_of(&set->item[i]->list) == signer)
+        if (hth_revoked_same(&set->item[i]->list.by, by))
             return set->item[i];
     return NULL;
 }
 
-/* Deputies leave room for the owner's list and a successor's. */
-static bool is_full(const struct hth_revoked_set *set, const struct hth_revoked *list)
+static const struct hth_revoked *owners(const struct hth_revoked_set *set)
 {
-    size_t deputies = 0;
-    for (size_t i = 0; i < set->count; i++)
-        deputies += set->item[i]->list.by.deputy != 0;
-    return set->count == HTH_REVOKED_LISTS ||
-           (list->by.deputy != 0 && deputies == HTH_REVOKED_LISTS - 2);
+    const struct hth_signer owner = {.key = set->run.owner};
+    const struct item *item = find(set, &owner);
+    return item != NULL ? &item->list : NULL;
+}
+
+/* Deputies leave room for a successor's list, and all for the owner's. A successor can name
+ * deputies before it counts: theirs give way to one whom the owner named. NULL: no place. */
+static struct item *place(struct hth_revoked_set *set, const struct hth_signer *by)
+{
+    size_t deputies = 0, others = 0;
+    struct item *least = NULL;
+    for (size_t i = 0; i < set->count; i++) {
+        const struct hth_signer *s = &set->item[i]->list.by;
+        deputies += s->deputy != 0;
+        others += s->deputy != 0 || s->successor != 0;
+        if (s->deputy != 0 && s->successor != 0)
+            least = set->item[i];
+    }
+    if ((by->deputy != 0 && deputies == HTH_REVOKED_LISTS - 2) ||
+        ((by->deputy != 0 || by->successor != 0) && others == HTH_REVOKED_LISTS - 1))
+        return by->successor == 0 ? least : NULL;
+    return set->item[set->count++] = hth_new(struct item);
 }
 
 enum hth_err hth_revoked_set_take(struct hth_revoked_set *set, const void *data, size_t len)
@@ -182,14 +198,13 @@ enum hth_err hth_revoked_set_take(struct hth_revoked_set *set, const void *data,
     if (hth_revoked_set_find(set, data, len) < set->count)
         return HTH_E_STALE;
     HTH_TRY(hth_revoked_read(set->crypto, &set->run, data, len, &list));
-    struct item *item = find(set, signer_of(&list));
+    struct item *item = find(set, &list.by);
     if (item != NULL && list.seq <= item->list.seq)
         return HTH_E_STALE;
-    if (item == NULL) {
-        if (is_full(set, &list))
-            return HTH_E_TOO_LARGE;
-        item = set->item[set->count++] = hth_new(struct item);
-    }
+    if (item == NULL)
+        item = place(set, &list.by);
+    if (item == NULL)
+        return HTH_E_TOO_LARGE;
     item->list = list;
     item->len = len;
     memcpy(item->data, data, len);
@@ -235,9 +250,10 @@ const uint8_t *hth_revoked_set_at(const struct hth_revoked_set *set, size_t i, s
 
 int64_t hth_succession_us(const struct hth_revoked_set *set, const struct hth_signer *successor)
 {
-    const struct item *owner = set != NULL ? find(set, 0) : NULL;
-    int64_t heard_us = owner != NULL ? (int64_t)owner->list.seq : 0;
-    return HTH_MAX(successor->named_us, heard_us) + successor->silence_s * HTH_US_PER_S;
+    const struct hth_revoked *owner = set != NULL ? owners(set) : NULL;
+    int64_t heard_us = owner != NULL ? (int64_t)owner->seq : 0;
+    int64_t silence_us = successor->silence_s * HTH_US_PER_S;
+    return HTH_MIN(HTH_MAX(successor->named_us, heard_us), INT64_MAX - silence_us) + silence_us;
 }
 
 static bool names(const struct hth_revoked *list, uint64_t entry)
@@ -259,12 +275,12 @@ static bool counts(const struct hth_revoked_set *set, const struct hth_revoked *
 {
     const struct hth_signer *by = &list->by;
     if (by->deputy != 0)
-        return of->deputy == by->deputy;
+        return hth_revoked_same(of, by);
     if (by->successor == 0)
         return true;
-    const struct item *owner = find(set, 0);
+    const struct hth_revoked *owner = owners(set);
     return wall_us >= hth_succession_us(set, by) - HTH_CLOCK_SKEW_MAX_US &&
-           !(owner != NULL && names(&owner->list, by->successor));
+           !(owner != NULL && names(owner, by->successor));
 }
 
 bool hth_revoked_set_has(const struct hth_revoked_set *set, const struct hth_grant *grant,
@@ -284,6 +300,21 @@ bool hth_revoked_set_has(const struct hth_revoked_set *set, const struct hth_gra
 
 /* ---- exchange ------------------------------------------------------------------------------ */
 
+/* Of 64 bits, which nobody finds a second key for. */
+static uint64_t signer_of(const struct hth_revoked *list)
+{
+    uint64_t key = hth_load_u64le(list->by.key.b);
+    return list->by.deputy != 0 ? key | 1 : key & ~UINT64_C(1);
+}
+
+static const struct item *named(const struct hth_revoked_set *set, uint64_t signer)
+{
+    for (size_t i = 0; i < set->count; i++)
+        if (signer_of(&set->item[i]->list) == signer)
+            return set->item[i];
+    return NULL;
+}
+
 size_t hth_revoked_set_known(const struct hth_revoked_set *set, uint8_t out[HTH_REVOKED_KNOWN_MAX])
 {
     for (size_t i = 0; i < set->count; i++) {
@@ -301,7 +332,7 @@ enum hth_err hth_revoked_set_lacks(const struct hth_revoked_set *set, const void
     if (len % 16 != 0 || len > HTH_REVOKED_KNOWN_MAX)
         return HTH_E_MALFORMED;
     for (size_t i = 0; i < len; i += 16) {
-        const struct item *item = find(set, hth_load_u64le(at + i));
+        const struct item *item = named(set, hth_load_u64le(at + i));
         *lacks = *lacks || item == NULL || item->list.seq < hth_load_u64le(at + i + 8);
     }
     return HTH_OK;

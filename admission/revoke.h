@@ -12,7 +12,9 @@
  * whose invites have not ended. Anybody may pass a list on, because what judges it lies in it.
  *
  * A list of the owner counts for all; so does one of its successor, while that one counts. A
- * deputy's counts for the peers that the deputy invited. The owner's newest list is also its last
+ * deputy's counts for the peers that the deputy invited. A signer is known by its key, not by the
+ * serial of its certificate: whoever signs certificates can choose that. Of a key that is a
+ * deputy's and a successor's, two lists hold. The owner's newest list is also its last
  * sign of life, from which a successor's time of silence runs.
  *
  * One thread for a set; the rest are pure functions. Bytes may come from strangers.
@@ -33,6 +35,8 @@ struct hth_revoked {
 
 /* Puts an entry into its place. Errors: E_DUPLICATE, E_TOO_LARGE (the list is full). */
 enum hth_err hth_revoked_add(struct hth_revoked *list, uint64_t entry) HTH_MUST;
+/* Whether of lists of these two only the newer one holds. */
+bool hth_revoked_same(const struct hth_signer *a, const struct hth_signer *b);
 /* Signs; chain: of the signer, len 0 for the owner. Returns the length. */
 size_t hth_revoked_write(const struct hth_crypto *crypto, const struct hth_revoked *list,
                          const struct hth_hash *run, const struct hth_secret *signer,
@@ -44,8 +48,8 @@ enum hth_err hth_revoked_read(const struct hth_crypto *crypto, const struct hth_
 
 /* ---- the lists that hold ------------------------------------------------------------------- */
 
-/* A peer's word on the lists it has: for each its signer's serial (0: the owner) and sequence, 8
- * bytes each. */
+/* A peer's word on the lists it has: for each its signer, the first 8 bytes of its key with the
+ * lowest bit 1 for a deputy and else 0, and the sequence, 8 bytes each. */
 #define HTH_REVOKED_KNOWN_MAX (16 * HTH_REVOKED_LISTS)
 /* Lists, each behind its length (2). */
 #define HTH_REVOKED_PACK_MAX (HTH_REVOKED_LISTS * (2 + HTH_REVOKED_BYTES_MAX))
@@ -55,8 +59,8 @@ struct hth_revoked_set *hth_revoked_set_new(const struct hth_crypto *crypto,
                                             const struct hth_closed_run *run);
 /* NULL is fine. */
 void hth_revoked_set_free(struct hth_revoked_set *set);
-/* Errors: E_STALE (an equal or a newer one is there), E_TOO_LARGE (there are HTH_REVOKED_LISTS, and
- * the owner's or its successor's is not the new one), those of hth_revoked_read. */
+/* Errors: E_STALE (an equal or a newer one is there), E_TOO_LARGE (there is no place;
+ * the owner's list always has one), those of hth_revoked_read. */
 enum hth_err hth_revoked_set_take(struct hth_revoked_set *set, const void *data,
                                   size_t len) HTH_MUST;
 /* The place of these bytes, a list that holds: no signature needs to be looked at. Else the count.

@@ -23,13 +23,13 @@
 enum { KEY_BACK = 0x6100, KEY_DISK };
 
 static const struct argp_option options[] = {
-    {NULL, 0, NULL, 0, "Checkpoints:", 0},
+    {NULL, 0, NULL, 0, "Checkpoints:", 2},
     {"roll-back", KEY_BACK, "AGE", 0,
-     "Start from what the checkpoints in --dir held that long ago, such as 10m, 1h or 1d", 0},
+     "Start from what the checkpoints in --dir held that long ago, such as 10m, 1h or 1d", 2},
     {"disk", KEY_DISK, "SIZE", 0,
      "At most SIZE for checkpoints and their older copies (default: no bound, seven times a "
      "checkpoint)",
-     0},
+     2},
     {0},
 };
 

@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,15 +46,9 @@ static enum hth_err write_kept(const char *path, const struct hth_invite *invite
 {
     char text[HTH_INVITE_TEXT_MAX];
     HTH_TRY(hth_invite_write(invite, text));
-    mode_t mask = umask(077);
-    FILE *f = fopen(path, "we");
-    umask(mask);
-    bool good = f != NULL && fprintf(f, "%s\n", text) > 0;
-    if (f != NULL)
-        good &= fclose(f) == 0;
-    if (!good)
-        hth_cli_say_error("%s can't be written", path);
-    return good ? HTH_OK : HTH_E_IO;
+    size_t len = strlen(text);
+    text[len++] = '\n';
+    return hth_owner_write(path, text, len);
 }
 
 /* The invite of that name, kept or new. */

@@ -63,6 +63,9 @@ enum hth_err hth_owner_signer(struct hth_owner *o) HTH_MUST;
 bool hth_owner_read(FILE *f, struct hth_owner_entry *out);
 /* Appends a line. Errors: E_IO. */
 enum hth_err hth_owner_note(const struct hth_owner *o, const struct hth_owner_entry *e) HTH_MUST;
+/* Writes a whole file that nobody else reads, and its folder; one that is there is replaced. Prints
+ * what failed: E_IO. */
+enum hth_err hth_owner_write(const char *path, const void *data, size_t len) HTH_MUST;
 int64_t hth_owner_now_us(void);
 
 /* The words. */

@@ -62,7 +62,7 @@ static bool on_value(void *arg, const uint8_t *data, size_t len)
     if (err == HTH_OK)
         err =
             hth_revoked_read(p->peer.env->crypto, p->news->run, rec.payload, rec.payload_len, &got);
-    if (err != HTH_OK || got.by.deputy != own->by.deputy || got.by.successor != own->by.successor)
+    if (err != HTH_OK || !hth_revoked_same(&got.by, &own->by))
         return true;
     own->seq = HTH_MAX(own->seq, got.seq);
     for (uint16_t i = 0; i < got.count && err != HTH_E_TOO_LARGE; i++)

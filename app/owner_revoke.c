@@ -4,12 +4,10 @@
 
 #include "core/mem.h"
 #include "net/crypto.h"
-#include "net/net.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct revoking {
     struct hth_owner *owner;
@@ -36,22 +34,6 @@ static enum hth_err read_list(struct revoking *r)
     return err;
 }
 
-/* Written aside and renamed: a list that was lost would end for those who have not heard it. */
-static enum hth_err write_list(const char *path, const uint8_t *list, size_t len)
-{
-    char *aside = hth_asprintf("%s.new", path);
-    FILE *f = hth_net_mkdirs(aside) == HTH_OK ? fopen(aside, "we") : NULL;
-    bool good =
-        f != NULL && fwrite(list, 1, len, f) == len && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    if (f != NULL)
-        good &= fclose(f) == 0;
-    good = good && rename(aside, path) == 0;
-    if (!good)
-        hth_cli_say_error("%s can't be written", path);
-    hth_free(aside);
-    return good ? HTH_OK : HTH_E_IO;
-}
-
 static void drop(struct hth_revoked *list, uint64_t entry)
 {
     for (uint16_t i = 0; i < list->count; i++) {
@@ -74,6 +56,22 @@ static void drop_ended(struct revoking *r)
             drop(&r->list, e.serial);
     if (f != NULL)
         fclose(f);
+}
+
+/* A mistyped serial revokes nothing. A deputy's invites and peers' ids are not in the list. */
+static void remark_unknown(const struct revoking *r)
+{
+    struct hth_owner_entry e = {0};
+    FILE *f = fopen(r->owner->list_path, "re");
+    bool known = false;
+    while (f != NULL && !known && hth_owner_read(f, &e))
+        known = e.serial == r->entry && strcmp(e.kind, HTH_OWNER_REVOKED) != 0;
+    if (f != NULL)
+        fclose(f);
+    if (!known && strlen(r->owner->what) < 2 * HTH_HASH_LEN)
+        hth_say_note("%s has no invite of serial %s: compare hearth owner list, unless a deputy "
+                     "signed it",
+                     r->owner->list_path, r->owner->what);
 }
 
 /* Puts the entry into the list. */
@@ -100,7 +98,7 @@ static enum hth_err sign(void *arg, struct hth_owner_news *news)
     r->list.seq = HTH_MAX(r->list.seq + 1, (uint64_t)hth_owner_now_us());
     size_t len = hth_revoked_write(hth_crypto_openssl(), &r->list, &o->run.id, &o->secret,
                                    o->base.chain, o->base.chain_len, news->bytes);
-    HTH_TRY(write_list(r->path, news->bytes, len));
+    HTH_TRY(hth_owner_write(r->path, news->bytes, len));
     struct hth_owner_entry note = {
         .serial = r->entry, .class = HTH_MEMBER, .roles = "-", .name = "-"};
     snprintf(note.run, sizeof(note.run), "%s", o->base.run);
@@ -140,6 +138,8 @@ static enum hth_err publish(struct revoking *r)
     HTH_TRY(read_list(r));
     r->list.by = o->by;
     HTH_TRY(enter(r));
+    if (r->entry != 0)
+        remark_unknown(r);
     o->code = hth_owner_publish(&o->net,
                                 hth_invite_network(hth_crypto_openssl(), &o->base, network), &news);
     if (news.err == HTH_OK && news.len == 0) /* nobody was reached */

@@ -13,6 +13,7 @@
 #include "net/net.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -49,6 +50,22 @@ void hth_owner_close(struct hth_owner *o)
     hth_free(o->list_path);
     hth_free(o->key_path);
     hth_free(o->own_dir);
+}
+
+/* Renamed when it is whole: a list that was lost would end for those who have not heard it. */
+enum hth_err hth_owner_write(const char *path, const void *data, size_t len)
+{
+    char *aside = hth_asprintf("%s.new", path);
+    bool good = hth_net_mkdirs(aside) == HTH_OK && (unlink(aside) == 0 || errno == ENOENT);
+    int fd = good ? open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    good = fd >= 0 && write(fd, data, len) == (ssize_t)len && fsync(fd) == 0;
+    if (fd >= 0)
+        good &= close(fd) == 0;
+    good = good && rename(aside, path) == 0;
+    if (!good)
+        hth_cli_say_error("%s can't be written: %s", path, strerror(errno));
+    hth_free(aside);
+    return good ? HTH_OK : HTH_E_IO;
 }
 
 /* ---- the key ------------------------------------------------------------------------------- */
@@ -354,7 +371,7 @@ static enum hth_err find_key(const struct hth_owner *o, struct hth_invite *out,
     return HTH_E_USAGE;
 }
 
-static void explain(const struct hth_owner *o, const struct hth_cert *cert)
+static void explain(const struct hth_owner *o, const struct hth_cert *cert, size_t addr_count)
 {
     char date[32];
     unsigned long long serial = cert->serial;
@@ -386,6 +403,10 @@ static void explain(const struct hth_owner *o, const struct hth_cert *cert)
         hth_say_note("The run is private, and its secret is in the text: let nobody else read it.");
     else if (o->what != NULL)
         hth_say_note("No secret is in the text.");
+    if (addr_count == 0 && !is(o, "successor"))
+        hth_say_note("No address is in it: give --address HOST:PORT of a peer of the run, or %s "
+                     "needs --join.",
+                     o->name);
 }
 
 enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out, struct hth_cert *cert)
@@ -413,7 +434,7 @@ enum hth_err hth_owner_invite(struct hth_owner *o)
     char text[HTH_INVITE_TEXT_MAX];
     HTH_TRY(hth_owner_sign(o, &invite, &cert));
     HTH_TRY(hth_invite_write(&invite, text));
-    explain(o, &cert);
+    explain(o, &cert, invite.addr_count);
     hth_say("%s", text);
     explicit_bzero(&invite.seed, sizeof(invite.seed));
     return HTH_OK;

@@ -68,24 +68,19 @@ static json_t *grant_json(const struct hth_peer_id *id, const struct hth_grant *
 /* The members of a closed run, and refusals of this peer. */
 static json_t *admission_json(const struct hth_peer *peer)
 {
-    uint64_t entry[HTH_REVOKED_MAX];
     struct hth_peer_id id;
     struct hth_grant grant;
     struct hth_about *about = hth_new(struct hth_about);
-    json_t *o = json_object(), *members = json_array(), *revoked = json_array();
+    json_t *o = json_object(), *members = json_array();
     bool closed = peer->admit.gate != NULL;
-    size_t count =
-        closed ? hth_revoked_set_entries(peer->admit.revoked, entry, HTH_REVOKED_MAX) : 0;
     hth_json_flag(o, "closed", closed);
     if (closed)
         hth_json_take(o, "own", grant_json(&peer->env->self, &peer->admit.grant));
     for (size_t it = 0; closed && hth_members_next(peer->members, &it, &id, &grant);)
         json_array_append_new(members, grant_json(&id, &grant));
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(revoked, json_integer((json_int_t)entry[i]));
     hth_peer_about(peer, about);
     hth_json_take(o, "members", members);
-    hth_json_take(o, "revoked", revoked);
+    hth_json_take(o, "revoked", hth_status_revoked_json(peer->admit.revoked));
     hth_json_take(o, "refused", hth_status_refused_json(about));
     hth_json_flag(o, "refuses_values", hth_about_refuses_values(about));
     hth_free(about);

@@ -9,10 +9,10 @@
 #include "cli/run_fetch.h"
 #include "core/bytes.h"
 #include "core/mem.h"
+#include "net/crypto.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct fetching {
     struct hth_peer peer;
@@ -36,6 +36,24 @@ static char *kept_path(const struct hth_cli_net *net)
                                   : hth_asprintf("%s/%s/run-%s.yaml", base, net->invite.run, hash);
     hth_free(base);
     return path;
+}
+
+/* False: there is none, or it was damaged or changed since a peer gave it. */
+static bool load_kept(const struct hth_cli_net *net, const char *path, struct hth_runfile **out)
+{
+    char error[HTH_RUNFILE_ERROR_MAX];
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    uint8_t *bytes = hth_new_array(uint8_t, HTH_RUNFILE_BYTES_MAX + 1);
+    size_t len = fread(bytes, 1, HTH_RUNFILE_BYTES_MAX + 1, file);
+    fclose(file);
+    enum hth_err err =
+        hth_run_judge(hth_crypto_openssl(), &net->invite, path, bytes, len, out, error);
+    hth_free(bytes);
+    if (err != HTH_OK)
+        hth_cli_say_error("%s; peers are asked for it (a run of your own takes --run FILE)", error);
+    return err == HTH_OK;
 }
 
 /* Without one the run goes on, and asks again at its next start. */
@@ -159,7 +177,7 @@ int hth_run_file_open(const char *path, struct hth_cli_net *net, const struct ht
         return load(path, out);
     char *kept = kept_path(net);
     struct fetching f = {.net = net, .kept = kept};
-    int code = access(kept, F_OK) == 0 ? load(kept, out) : fetch(&f, log);
+    int code = load_kept(net, kept, out) ? HTH_EXIT_OK : fetch(&f, log);
     if (f.run != NULL)
         *out = f.run;
     hth_free(kept);

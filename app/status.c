@@ -102,13 +102,14 @@ static void print_remarks(const struct status *s)
 {
     char id[HTH_PEER_SHORT_LEN], span[16], since[HTH_UTC_TEXT_MAX];
     struct hth_status_peer f;
-    uint32_t silent = 0, own = 0;
+    uint32_t silent = 0, own = 0, closed = 0;
     for (size_t i = 0; i < s->gather->peer_count; i++) {
         const struct hth_gather_peer *p = s->gather->peer[i];
         hth_status_peer(s->gather, p, &f);
         hth_peer_id_short(&p->id, id);
         own += p->own;
-        silent += p->state == HTH_SILENT;
+        closed += p->turned_away;
+        silent += p->state == HTH_SILENT && !p->turned_away;
         if (f.unsaved_us > 0)
             printf("%s is not saving since %s (%s): its log says why\n", id,
                    hth_utc_text(p->about->unsaved_since_us, since),
@@ -118,6 +119,8 @@ static void print_remarks(const struct status *s)
     }
     if (own > 0)
         puts("* runs on this machine");
+    if (closed > 0)
+        printf("%u tell only members how they are: the run is closed; give --invite\n", closed);
     if (silent > 0)
         printf("%u silent: dead, or can't be reached from here\n", silent);
     else if (!s->gather->complete)
@@ -182,12 +185,6 @@ static void print_join(const struct status *s)
 
 #define REVOKED_SHOWN 64
 
-static size_t revoked(const struct status *s, uint64_t out[REVOKED_SHOWN])
-{
-    const struct hth_admit *admit = &s->at.peer.admit;
-    return admit->gate != NULL ? hth_revoked_set_entries(admit->revoked, out, REVOKED_SHOWN) : 0;
-}
-
 static void print_members(const struct status *s)
 {
     char id[HTH_PEER_SHORT_LEN], roles[48];
@@ -206,7 +203,7 @@ static void print_members(const struct status *s)
                    f.grant.class == HTH_PROBATION ? "probation" : "member",
                    hth_roles_text(f.grant.roles, roles));
     }
-    size_t count = revoked(s, entry);
+    size_t count = hth_revoked_set_entries(s->at.peer.admit.revoked, entry, REVOKED_SHOWN);
     for (size_t i = 0; i < count; i++)
         printf("%s%llu", i > 0 ? ", " : "revoked: ", (unsigned long long)entry[i]);
     if (count > 0)
@@ -271,12 +268,8 @@ static void print_object_take(json_t *object)
 
 static void print_json(struct status *s)
 {
-    uint64_t entry[REVOKED_SHOWN];
-    size_t count = revoked(s, entry);
-    json_t *all = hth_status_json(s->gather), *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_integer((json_int_t)entry[i]));
-    hth_json_take(all, "revoked", list);
+    json_t *all = hth_status_json(s->gather);
+    hth_json_take(all, "revoked", hth_status_revoked_json(s->at.peer.admit.revoked));
     print_object_take(all);
 }
 

@@ -387,6 +387,9 @@ static void tell(void *arg, struct hth_about *out)
     struct hth_train_stats stats;
     hth_trainer_stats(t->trainer, &stats);
     out->unsaved_since_us = stats.unsaved_since_us;
+    hth_about_refuse(out, "claim", stats.claims_refused);
+    hth_about_refuse(out, "mean", stats.share.means_refused);
+    hth_about_refuse(out, "state", stats.share.states_refused);
 }
 
 /* Why its work may be lost. */

@@ -343,8 +343,9 @@ void hth_cli_take_invite(struct argp_state *state, const char *arg, struct hth_c
     const char *why;
     net->invited = hth_cli_invite(arg, &net->invite, &why) == HTH_OK;
     if (!net->invited)
-        argp_error(state, "--invite: %s; expected hearth1.TEXT, @FILE or -, such as @ana.invite",
-                   why);
+        argp_error(state,
+                   "--invite%s%s: %s; expected hearth1.TEXT, @FILE or -, such as @ana.invite",
+                   arg[0] == '@' ? " " : "", arg[0] == '@' ? arg : "", why);
 }
 
 static void check_network(struct argp_state *state, const char *name)
@@ -436,11 +437,11 @@ const struct argp hth_cli_dial_argp = {.options = dial_options, .parser = parse_
 /* ---- options about logs -------------------------------------------------------------------- */
 
 static const struct argp_option log_options[] = {
-    {NULL, 0, NULL, 0, "Log:", 2},
+    {NULL, 0, NULL, 0, "Log:", 3},
     {"log", KEY_LOG, "SPEC", 0,
-     "Log levels: one for all, or by module, as in 'warn,rpc:debug,dht:trace' (default info)", 2},
+     "Log levels: one for all, or by module, as in 'warn,rpc:debug,dht:trace' (default info)", 3},
     {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Format of all that is printed (default text)",
-     2},
+     3},
     {0},
 };
 

@@ -42,8 +42,11 @@ enum hth_err hth_run_judge(const struct hth_crypto *crypto, const struct hth_inv
     if (hth_config_closed(*out, crypto, &file, &run) &&
         memcmp(&file, &invite->run_file, sizeof(file)) == 0 &&
         memcmp(&run.owner, &invite->owner, sizeof(run.owner)) == 0 &&
-        (*out)->admission.is_private == invite->is_private)
+        (*out)->admission.is_private == invite->is_private) {
+        hth_free((*out)->data.path);
+        (*out)->data.path = NULL;
         return HTH_OK;
+    }
     hth_runfile_free(*out);
     *out = NULL;
     snprintf(error, HTH_RUNFILE_ERROR_MAX, "%s: not the run file that the invite to '%s' names",
@@ -80,6 +83,8 @@ static void on_reply(void *arg, const struct hth_rpc_result *r)
         f->opts.done(f->opts.arg, run);
         return;
     }
+    for (char *c = error; *c != '\0'; c++) /* it quotes the peer's bytes, for a terminal */
+        *c = *c < ' ' || *c > '~' ? '?' : *c;
     f->opts.refused(f->opts.arg, &f->addr[f->next - 1], err, error);
     hth_timer_set(f->env, f->timer, f->next < f->count ? 0 : AGAIN_US);
 }

@@ -28,8 +28,9 @@
 void hth_run_give(void *blob, struct hth_rpc_request *req);
 
 /* Parses a run file and compares it with the invite's owner and hash; `name` is for the error's
- * sentence. Free *out with hth_runfile_free. Errors: E_PASS_OTHER_RUN, those of hth_runfile_parse;
- * `error` then has a sentence. */
+ * sentence. The hash leaves out data.path, and so does *out: the peer that gave the file must not
+ * choose what this machine reads and trains on. Free *out with hth_runfile_free. Errors:
+ * E_PASS_OTHER_RUN, those of hth_runfile_parse; `error` then has a sentence. */
 enum hth_err hth_run_judge(const struct hth_crypto *crypto, const struct hth_invite *invite,
                            const char *name, const uint8_t *data, size_t len,
                            struct hth_runfile **out, char error[HTH_RUNFILE_ERROR_MAX]) HTH_MUST;

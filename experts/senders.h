@@ -33,7 +33,7 @@
 #define HTH_SENDERS_OUTLYING 4
 
 struct hth_sender_id {
-    uint64_t number; /* an invite's serial, or a hash of a peer's id */
+    uint64_t number; /* an invite (hth_rpc_invite), or a hash of a peer's id */
     bool probation;
 };
 

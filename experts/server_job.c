@@ -468,7 +468,7 @@ static void say_outlying(struct srv_expert *e, const struct srv_segment *seg)
             "%s: gradients of trainer %s (invite %llu) are %.3g times the most that is usual here: "
             "they are answered, and weigh nothing",
             hth_expert_uid_text(e->expert), hth_peer_id_short(hth_rpc_peer(req), text),
-            (unsigned long long)hth_rpc_invite(req), seg->norm / seg->norm_max);
+            (unsigned long long)hth_rpc_serial(req), seg->norm / seg->norm_max);
 }
 
 static void tell_senders(struct srv_expert *e, const struct srv_segment *seg, enum hth_err status)

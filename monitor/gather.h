@@ -80,7 +80,8 @@ struct hth_gather_peer {
     uint8_t role;
     struct hth_addr addr; /* announced; family 0: it only dials, so nobody can ask it */
     bool own;
-    int64_t seen_us; /* wall clock of its newest record */
+    bool turned_away; /* its run is closed, and this peer's pass does not hold there */
+    int64_t seen_us;  /* wall clock of its newest record */
     enum hth_gather_state state;
     struct hth_about *about;          /* NULL: none came; earlier versions answer without it */
     struct hth_recall_told *recall;   /* NULL: none came */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "monitor/status_json.h"
 
+#include "admission/revoke.h"
 #include "cli/json.h"
 #include "core/bytes.h"
 #include "dht/members.h"
@@ -118,6 +119,19 @@ json_t *hth_status_refused_json(const struct hth_about *about)
     for (uint32_t i = 0; about != NULL && i < about->refusal_count; i++)
         hth_json_count(o, about->refusal[i].reason, about->refusal[i].count);
     return o;
+}
+
+json_t *hth_status_revoked_json(const struct hth_revoked_set *set)
+{
+    uint64_t entry[HTH_REVOKED_MAX];
+    char text[24];
+    json_t *list = json_array();
+    size_t count = set != NULL ? hth_revoked_set_entries(set, entry, HTH_REVOKED_MAX) : 0;
+    for (size_t i = 0; i < count; i++) {
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)entry[i]);
+        json_array_append_new(list, json_string(text));
+    }
+    return list;
 }
 
 static json_t *peer_json(const struct hth_gather *g, const struct hth_gather_peer *p)

@@ -38,6 +38,8 @@ void hth_status_peer(const struct hth_gather *g, const struct hth_gather_peer *p
                      struct hth_status_peer *out);
 /* {REASON: COUNT}; NULL: nothing is known. */
 json_t *hth_status_refused_json(const struct hth_about *about);
+/* The revoked serials and peers, as texts: a number of JSON does not hold them all. NULL: none. */
+json_t *hth_status_revoked_json(const struct hth_revoked_set *set);
 json_t *hth_status_json(const struct hth_gather *g);
 json_t *hth_status_grid_json(const struct hth_grid *grid);
 

@@ -13,9 +13,11 @@
 
 #include "rpc/rpc.h"
 
-/* The serial of the caller's invite, which its keys share, and its class (enum hth_member_class),
- * when the request arrived. In an open run 0 and HTH_MEMBER: each key counts for itself. */
+/* The caller's invite (hth_grant), which its keys share, its serial, for people, and its class
+ * (enum hth_member_class), when the request arrived. In an open run 0, 0 and HTH_MEMBER: each key
+ * counts for itself. */
 uint64_t hth_rpc_invite(const struct hth_rpc_request *req);
+uint64_t hth_rpc_serial(const struct hth_rpc_request *req);
 uint8_t hth_rpc_class(const struct hth_rpc_request *req);
 /* Judges at once: the gate has changed. */
 void hth_rpc_judge_again(struct hth_rpc *rpc);

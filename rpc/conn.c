@@ -219,7 +219,8 @@ static void log_end(struct rpc_conn *c, enum hth_err err, const char *text)
     }
     HTH_LOG(c->rpc->env, for_cause ? HTH_WARN : HTH_DEBUG, HTH_SUB_RPC,
             "peer %s: connection closed: %s (%s)", hth_peer_id_short(&c->peer->id, id),
-            hth_err_text(err), text != NULL ? text : hth_err_name(err));
+            hth_err_text(err),
+            text != NULL && strcmp(text, hth_err_text(err)) != 0 ? text : hth_err_name(err));
 }
 
 /* Only when the queue is empty: in the middle of a body the bytes would be read as tensors. */

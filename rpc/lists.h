@@ -4,7 +4,7 @@
  * over the connections that they have: a DHT node that keeps lists back keeps nobody from them.
  *
  *   A                                              B
- *   LISTS (serials and sequences of A's lists) --> what does A lack?
+ *   LISTS (signers and sequences of A's lists) --> what does A lack?
  *   takes what is new, and tells its other peers <-- B's newer lists
  *                                                  what does B lack? Then it asks A likewise
  *

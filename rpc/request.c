@@ -22,7 +22,8 @@ static struct hth_rpc_request *request_new(struct rpc_conn *c)
     req->rpc = rpc;
     req->conn = c;
     req->peer = hth_rpc_peer_ref(c->peer);
-    req->invite = c->grant.serial;
+    req->invite = c->grant.invite;
+    req->serial = c->grant.serial;
     req->class = c->grant.class;
     rpc->stats.requests_now++;
     return req;
@@ -402,6 +403,11 @@ struct hth_addr hth_rpc_from(const struct hth_rpc_request *req)
 uint64_t hth_rpc_invite(const struct hth_rpc_request *req)
 {
     return req->invite;
+}
+
+uint64_t hth_rpc_serial(const struct hth_rpc_request *req)
+{
+    return req->serial;
 }
 
 uint8_t hth_rpc_class(const struct hth_rpc_request *req)

@@ -227,7 +227,7 @@ struct hth_rpc_request {
     struct rpc_peer *peer;
     struct rpc_conn *conn; /* NULL once the connection is gone */
     struct hth_frame *frame;
-    uint64_t invite; /* of the caller's grant when it arrived */
+    uint64_t invite, serial; /* of the caller's grant when it arrived */
     uint8_t class;
     uint64_t body_len;
     uint64_t held;         /* of peer->held */

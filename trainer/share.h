@@ -101,9 +101,10 @@ struct hth_share_stats {
     double weight;             /* samples behind the last step */
     int64_t averaged_us;       /* how long averaging took for it */
     /* LOCAL */
-    uint64_t means_refused; /* being too far from the own parameters, or no numbers */
-    double distance;        /* norm of (average - own) in the last round of parameters */
-    double norm;            /* of that average */
+    uint64_t means_refused;  /* being too far from the own parameters, or no numbers */
+    uint64_t states_refused; /* with which the own data lose more */
+    double distance;         /* norm of (average - own) in the last round of parameters */
+    double norm;             /* of that average */
     /* states */
     uint64_t catch_ups;         /* fetched, the first one included */
     uint64_t state_bytes;       /* fetched */

@@ -537,6 +537,7 @@ void hth_trainer_stats(const struct hth_trainer *t, struct hth_train_stats *out)
     out->retries = p->retries;
     out->parts_bad = p->parts_bad;
     out->parts_refused = p->parts_refused;
+    out->claims_refused = p->claims_refused;
     out->bytes_out = p->bytes_out;
     out->bytes_in = p->bytes_in;
     out->live_experts = p->live_experts;

@@ -76,6 +76,7 @@ struct hth_train_stats {
     uint64_t answers_bad;        /* pairs, both ways, with numbers not finite or too large */
     uint64_t parts_bad;          /* request parts with such answers */
     uint64_t parts_refused;      /* request parts that the host refused */
+    uint64_t claims_refused;     /* of hosts, that were found false (transport_prove.h) */
     uint64_t flights_not_finite; /* dropped because loss or gradient is not finite */
     uint64_t flights_failed;     /* dropped because of an error of this machine */
     uint64_t flights_landed;     /* with a gradient */

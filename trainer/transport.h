@@ -47,7 +47,8 @@ typedef void hth_transport_done_fn(void *arg, struct hth_transport_batch *batch)
 struct hth_transport_stats {
     uint64_t requests, requests_failed, retries;
     uint64_t parts_bad; /* request parts, forward and backward, whose numbers were refused here */
-    uint64_t parts_refused; /* parts that the host refused, or whose expert it lacks */
+    uint64_t parts_refused;  /* parts that the host refused, or whose expert it lacks */
+    uint64_t claims_refused; /* of hosts, that were found false */
     /* The largest gain (experts/client.h) accepted since the trainer last reset it, and its
      * host. */
     double top_gain;

@@ -542,6 +542,7 @@ static void net_gauge(struct hth_transport *base)
     hth_directory_stats(transport->directory, &stats);
     base->stats.hosts = stats.hosts;
     base->stats.hosts_dead = stats.hosts_dead;
+    base->stats.claims_refused = hth_prover_refused(transport->prover);
 }
 
 static void net_ask(struct hth_transport *base, uint32_t layer)

@@ -26,6 +26,7 @@ struct dialled {
     struct hth_peer_id id;     /* whose claim is asked, or was proved */
     struct hth_rpc_call *call; /* NULL: none is under way */
     bool proved;
+    bool is_shared; /* another key claimed it, too, and did not prove itself there */
     uint32_t failed;
     int64_t next_us, forget_us;
     struct dialled *next;
@@ -38,6 +39,7 @@ struct hth_prover {
     struct hth_map *by_addr;
     struct dialled *all;
     uint32_t count, open;
+    uint64_t refused;
     struct hth_timer *timer;
 };
 
@@ -96,6 +98,25 @@ static void sweep(struct hth_prover *p)
     }
 }
 
+/* Of a host that fails to answer nobody knows why. But another key is at that address, or none of
+ * several that claim it. */
+static void count_refused(struct hth_prover *p, const struct dialled *d, enum hth_err err)
+{
+    char id[HTH_PEER_SHORT_LEN], addr[HTH_ADDR_TEXT_MAX];
+    uint64_t n;
+
+    if (err != HTH_E_BAD_PEER_ID && !d->is_shared)
+        return;
+    n = ++p->refused;
+    if ((n & (n - 1)) == 0)
+        HTH_LOG(p->env, HTH_WARN, HTH_SUB_TRAIN,
+                "host %s claims experts at %s, and %s (%llu such claims so far): it lies, or has "
+                "begun anew with another key",
+                hth_peer_id_short(&d->id, id), hth_addr_text(&d->addr, addr),
+                err == HTH_E_BAD_PEER_ID ? "another peer is there" : "so did others, in vain",
+                (unsigned long long)n);
+}
+
 static void on_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct dialled *d = arg;
@@ -110,9 +131,11 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     if (result->err == HTH_OK || result->remote || connected) {
         hth_directory_prove(p->directory, &d->id, &d->addr);
         d->proved = true;
+        d->is_shared = false;
         d->failed = 0;
         d->forget_us = now + PROVED_US;
     } else {
+        count_refused(p, d, result->err);
         d->failed++;
         d->next_us = now + wait_us(d->failed);
         d->forget_us = d->next_us + FORGOTTEN_X * wait_us(d->failed);
@@ -147,6 +170,7 @@ static void ask(struct hth_prover *p, const struct hth_host_ref *host)
         p->count++;
         hth_map_put(p->by_addr, key.b, sizeof(key.b), d);
     }
+    d->is_shared = d->is_shared || (d->failed > 0 && !hth_peer_id_eq(&d->id, &host->id));
     d->id = host->id;
     d->proved = false;
     hth_info_request_pack(0, payload, &call.body.payload_len);
@@ -191,6 +215,11 @@ void hth_prover_look(struct hth_prover *p)
 static void on_timer(void *arg)
 {
     hth_prover_look(arg);
+}
+
+uint64_t hth_prover_refused(const struct hth_prover *p)
+{
+    return p->refused;
 }
 
 struct hth_prover *hth_prover_new(struct hth_env *env, struct hth_rpc *rpc,

@@ -29,5 +29,7 @@ struct hth_prover *hth_prover_new(struct hth_env *env, struct hth_rpc *rpc,
 void hth_prover_free(struct hth_prover *prover);
 /* The directory has changed. Not from a callback of the endpoint. */
 void hth_prover_look(struct hth_prover *prover);
+/* Claims that were found false: another key is at the address, or none of several that claim it. */
+uint64_t hth_prover_refused(const struct hth_prover *prover);
 
 #endif

@@ -70,6 +70,7 @@ static void measured(struct hth_trainer *t, double loss)
     } else if (loss <= MARGIN * trial->own_loss) {
         end(t, HTH_OK);
     } else {
+        t->stats.share.states_refused++;
         HTH_LOG(
             t->env, HTH_WARN, HTH_SUB_TRAIN,
             "the state of step %llu is not taken: with it the loss of the own data is %.3g, and "

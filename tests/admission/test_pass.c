@@ -5,6 +5,7 @@
  */
 #include "admission/party.h"
 
+#include "core/bytes.h"
 #include "core/name.h"
 #include "golden_pass.h"
 
@@ -25,6 +26,7 @@ static void credentials_have_golden_bytes(void **state)
     assert_memory_equal(creds, GOLDEN_CREDS, len);
     assert_ok(hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
     assert_int_equal(grant.serial, 8);
+    assert_int_equal(grant.invite, hth_load_u64le(p.cert.key.b));
     assert_int_equal(grant.by.deputy, 7);
     assert_int_equal(grant.by.successor, 0);
     assert_int_equal(grant.class, HTH_MEMBER);
@@ -265,6 +267,9 @@ static void bad_certificates_are_not_signed(void **state)
     p.cert.roles = 0;
     assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
     p.cert.roles = HTH_MAY_ALL + 1;
+    assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
+    party_init(&p);
+    p.cert.serial = 0; /* what no list can name */
     assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
     party_init(&p);
     p.cert.class = 3;

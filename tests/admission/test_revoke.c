@@ -221,19 +221,67 @@ static void newer_lists_hold_and_are_exchanged(void **state)
     assert_false(lacks);
     assert_int_equal(hth_revoked_set_pack(a, known, known_len, pack), 0);
     assert_err(HTH_E_MALFORMED, hth_revoked_set_lacks(b, known, 15, &lacks));
-    /* Deputies leave room for owner and successor. */
-    for (uint64_t i = 100; i < 100 + HTH_REVOKED_LISTS - 3; i++) {
-        p.deputy_cert.serial = i;
-        assert_ok(hth_revoked_set_take(a, bytes, sign(&p, DEPUTY, 3, entries, 1, bytes)));
-    }
-    p.deputy_cert.serial = 99;
-    assert_err(HTH_E_TOO_LARGE,
-               hth_revoked_set_take(a, bytes, sign(&p, DEPUTY, 3, entries, 1, bytes)));
-    assert_ok(hth_revoked_set_take(a, bytes, sign(&p, SUCCESSOR, 3, entries, 1, bytes)));
-    assert_ok(hth_revoked_set_take(a, bytes, sign(&p, OWNER, 6, entries, 1, bytes)));
     hth_revoked_set_free(a);
     hth_revoked_set_free(b);
     hth_free(pack);
+}
+
+/* Another deputy's list, named by the owner or by its successor; also in the set. */
+static enum hth_err take_deputys(struct party *p, struct hth_revoked_set *set, uint8_t key,
+                                 uint64_t seq, bool by_successor)
+{
+    static const uint64_t entry = 8;
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX];
+    struct hth_revoked list = {.seq = seq};
+    assert_ok(hth_revoked_add(&list, entry));
+    memset(p->deputy.b, key, sizeof(p->deputy.b));
+    p->crypto->public_of(&p->deputy, &p->deputy_cert.key);
+    if (by_successor)
+        party_sign_by_successor(p, true);
+    else
+        party_sign(p, true);
+    return hth_revoked_set_take(set, bytes,
+                                hth_revoked_write(p->crypto, &list, &p->run.id, &p->deputy,
+                                                  p->invite.chain, p->invite.chain_len, bytes));
+}
+
+/* A successor that does not count yet can name as many deputies as it likes, and choose serials. */
+static void no_signer_takes_anothers_place(void **state)
+{
+    (void)state;
+    struct party p;
+    struct hth_grant grant;
+    static const uint64_t entry = 8, none[1];
+    uint8_t bytes[HTH_REVOKED_BYTES_MAX];
+    party_init(&p);
+    struct hth_revoked_set *set = hth_revoked_set_new(p.crypto, &p.run);
+    p.run.revoked = set;
+    /* Its deputy has the serial of the owner's: that one's list counts on, and its own does not. */
+    assert_ok(hth_revoked_set_take(set, bytes, sign(&p, DEPUTY, 5, &entry, 1, bytes)));
+    assert_err(HTH_E_PASS_REVOKED, party_verdict(&p, true, &grant));
+    assert_ok(take_deputys(&p, set, 100, INT64_MAX, true));
+    assert_int_equal(hth_revoked_set_count(set), 2);
+    memset(p.deputy.b, 2, sizeof(p.deputy.b));
+    p.crypto->public_of(&p.deputy, &p.deputy_cert.key);
+    assert_err(HTH_E_PASS_REVOKED, party_verdict(&p, true, &grant));
+    assert_ok(hth_revoked_set_take(set, bytes, sign(&p, DEPUTY, 6, none, 0, bytes)));
+    assert_ok(party_verdict(&p, true, &grant));
+    /* Its deputies fill the set, and give way to the owner's; nobody to them. */
+    for (uint8_t i = 101; hth_revoked_set_count(set) < HTH_REVOKED_LISTS - 2; i++)
+        assert_ok(take_deputys(&p, set, i, 5, true));
+    assert_err(HTH_E_TOO_LARGE, take_deputys(&p, set, 99, 5, true));
+    for (uint8_t i = 201; i < 201 + HTH_REVOKED_LISTS - 3; i++)
+        assert_ok(take_deputys(&p, set, i, 5, false));
+    assert_err(HTH_E_TOO_LARGE, take_deputys(&p, set, 99, 5, false));
+    /* Two successors leave the owner its place. */
+    assert_ok(hth_revoked_set_take(set, bytes, sign(&p, SUCCESSOR, 3, &entry, 1, bytes)));
+    p.successor = p.peer;
+    p.successor_cert.key = p.peer_pub;
+    assert_err(HTH_E_TOO_LARGE,
+               hth_revoked_set_take(set, bytes, sign(&p, SUCCESSOR, 3, &entry, 1, bytes)));
+    assert_ok(hth_revoked_set_take(set, bytes, sign(&p, OWNER, INT64_MAX, &entry, 1, bytes)));
+    assert_err(HTH_E_PASS_REVOKED, party_verdict(&p, false, &grant));
+    hth_revoked_set_free(set);
 }
 
 int main(void)
@@ -244,6 +292,7 @@ int main(void)
         cmocka_unit_test(lists_count_for_those_below),
         cmocka_unit_test(successors_count_after_silence),
         cmocka_unit_test(newer_lists_hold_and_are_exchanged),
+        cmocka_unit_test(no_signer_takes_anothers_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,11 +14,13 @@
 #define HOLDERS 5
 #define OWNER   "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
-/* The same run, and two others: another seed, another owner. */
+/* The same run twice, and two others: another seed, another owner. */
 static const char right[] = "# of ana\nrun: demo\nseed: 1\nadmission: {owner: " OWNER "}\n";
+static const char with_path[] =
+    "run: demo\nseed: 1\ndata: {path: /etc/passwd}\nadmission: {owner: " OWNER "}\n";
 static const char other_seed[] = "run: demo\nseed: 2\nadmission: {owner: " OWNER "}\n";
 static const char no_owner[] = "run: demo\nseed: 1\n";
-static const char damaged[] = "run: demo\nseeed: 1\n";
+static const char damaged[] = "run: demo\n\"see\\e[31med\": 1\n";
 
 static struct {
     struct hth_world *world;
@@ -98,6 +100,7 @@ static void refused(void *arg, const struct hth_addr *addr, enum hth_err err, co
 {
     (void)arg, (void)addr;
     assert_true(strlen(why) > 3);
+    assert_null(strchr(why, '\033'));
     assert_true(fx.refused < HTH_ARRAY_LEN(fx.err));
     fx.err[fx.refused++] = err;
 }
@@ -162,6 +165,9 @@ static void files_of_other_runs_are_told_apart(void **state)
     (void)state;
     struct hth_runfile *run = NULL;
     assert_ok(judge(right, &run));
+    hth_runfile_free(run);
+    assert_ok(judge(with_path, &run));
+    assert_null(run->data.path); /* a peer does not choose what this machine reads */
     hth_runfile_free(run);
     assert_err(HTH_E_PASS_OTHER_RUN, judge(other_seed, &run));
     assert_err(HTH_E_PASS_OTHER_RUN, judge(no_owner, &run));

@@ -130,6 +130,7 @@ static enum hth_err admit(void *arg, const struct hth_peer_id *peer, const void 
     if (len != sizeof(out->serial) + 1)
         return HTH_E_NOT_ADMITTED;
     memcpy(&out->serial, creds, sizeof(out->serial));
+    out->invite = out->serial;
     out->class = ((const uint8_t *)creds)[sizeof(out->serial)];
     return HTH_OK;
 }

@@ -2,7 +2,12 @@
 /*
  * test_knocks.c: 10,000 strangers connect to a host of a closed run: TLS, a HELLO without a pass,
  * the refusal. Each costs the host at most a millisecond of processor time. Then four keys come as
- * fast as they can while a member trains: its calls take at most twice as long, on average.
+ * fast as they can while a member trains, whose calls take at most twice as long, on average, and
+ * another calls: none of its calls fails.
+ *
+ *     test_hostile_knocks [tail]
+ *
+ * On a machine with nothing else to do, by hand: 99 of 100 calls take at most twice as long, too.
  */
 #define _GNU_SOURCE
 #include "integration/toy.h"
@@ -17,30 +22,8 @@
 #define MS_EACH    1.0
 #define SLICE_US   (8 * INT64_C(1000000))
 #define RATE_LEAST 0.5
-
-/* Makes the owner's key, names it in the run file, and invites one person. */
-static const char *close_run(struct toy *t)
-{
-    struct place *p = t->place;
-    size_t len, lines_len, text_len;
-    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, "owner"));
-    assert_int_equal(proc_wait(init), 0);
-    char *run = place_read(t->run, &len), *lines = place_read(init->out, &lines_len);
-    run = realloc(run, len + lines_len);
-    assert_non_null(run);
-    memcpy(run + len, lines, lines_len);
-    place_write(p, "run.yaml", run, len + lines_len);
-    free(lines);
-    free(run);
-    struct proc *invite =
-        START(p, "invite", "owner", "invite", "--dir", place_path(p, "owner"), "--run", t->run,
-              "--name", "ana", "--roles", "train,serve", "--address", t->addr[1]);
-    assert_int_equal(proc_wait(invite), 0);
-    char *text = place_read(invite->out, &text_len);
-    place_write(p, "ana.invite", text, text_len);
-    free(text);
-    return place_text(p, "@%s/ana.invite", p->root);
-}
+#define TAIL_MOST  2.0
+#define CALLS      "800"
 
 /* Milliseconds of processor time that a process has used. */
 static double cpu_ms(const struct proc *proc)
@@ -64,8 +47,15 @@ static void knock(struct toy *t, unsigned count, struct proc *out[KNOCKERS])
 {
     struct place *p = t->place;
     for (int i = 0; i < KNOCKERS; i++) {
-        const char *const args[] = {
-            "-n", "19", HTH_TEST_KNOCKER, "toy", t->addr[2], place_text(p, "%u", count), NULL};
+        const char *const args[] = {"-n",
+                                    "19",
+                                    HTH_TEST_KNOCKER,
+                                    t->invite + 1,
+                                    place_text(p, "%d", i),
+                                    place_text(p, "%u", count),
+                                    "1",
+                                    t->addr[2],
+                                    NULL};
         out[i] = place_start_program(p, "/usr/bin/nice", "knocker", args);
     }
 }
@@ -80,6 +70,23 @@ static double rate(struct toy *t)
     return (toy_step(t, "trainer") - before) * 1e6 / (double)(place_now_us() - from);
 }
 
+static bool judges_tail;
+
+/* The microseconds that 99 of 100 calls of a member take at most. */
+static double tail_us(struct toy *t)
+{
+    const char *const args[] = {t->invite + 1, t->addr[2], CALLS, NULL};
+    struct proc *caller = place_start_program(t->place, HTH_TEST_CALLER, "caller", args);
+    assert_int_equal(proc_wait(caller), 0);
+    size_t len;
+    char *said = place_read(caller->out, &len), *at = strstr(said, "within ");
+    assert_non_null(at);
+    double us = strtod(at + strlen("within "), NULL);
+    print_message("%s", said);
+    free(said);
+    return us;
+}
+
 static void strangers_at_the_door_cost_a_millisecond_each(void **state)
 {
     struct place *p = *state;
@@ -87,12 +94,11 @@ static void strangers_at_the_door_cost_a_millisecond_each(void **state)
     struct wait w = {0};
     struct toy t;
     toy_init(&t, p, 1000000);
-    const char *ana = close_run(&t);
-    t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
-                   place_path(p, "node"));
-    proc_wait_text(t.node, "you are the first of run 'toy'");
-    t.host[0] = START(p, "host", "serve", "--run", t.run, "--invite", ana, "--listen", t.addr[2],
-                      "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
+    toy_close(&t);
+    toy_start_node(&t);
+    t.host[0] =
+        START(p, "host", "serve", "--run", t.run, "--invite", t.invite, "--listen", t.addr[2],
+              "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
     proc_wait_text(t.host[0], "serving 8 experts");
     double before = cpu_ms(t.host[0]);
     for (int round = 0; round < ROUNDS; round++) {
@@ -106,29 +112,34 @@ static void strangers_at_the_door_cost_a_millisecond_each(void **state)
     if (each > MS_EACH)
         fail_msg("a stranger costs %.2f ms", each);
 
-    const char *const more[] = {"--invite", ana, NULL};
-    toy_start_trainer(&t, "trainer", more);
+    toy_start_trainer(&t, "trainer", NULL);
     while (toy_step(&t, "trainer") < 50)
         wait_step(&w, "the trainer's first steps");
-    double calm = rate(&t);
+    double calm = rate(&t), calm_us = tail_us(&t);
     knock(&t, 1000000, knocker);
-    double now = rate(&t);
+    double now = rate(&t), now_us = tail_us(&t);
     for (int i = 0; i < KNOCKERS; i++)
         proc_signal(knocker[i], SIGKILL);
     for (int i = 0; i < KNOCKERS; i++)
         assert_int_equal(proc_wait(knocker[i]), 128 + SIGKILL);
     calm = (calm + rate(&t)) / 2; /* the machine may be busy with other things */
-    print_message("%.2f ms each; %.1f updates/s, %.1f beside strangers\n", each, calm, now);
+    calm_us = (calm_us + tail_us(&t)) / 2;
+    print_message("%.2f ms each; %.1f updates/s, %.1f beside strangers; 99 of 100 calls within "
+                  "%.0f us, %.0f beside strangers\n",
+                  each, calm, now, calm_us, now_us);
     if (now < RATE_LEAST * calm)
         fail_msg("%.1f updates/s, and %.1f beside strangers", calm, now);
+    if (judges_tail && now_us > TAIL_MOST * calm_us)
+        fail_msg("99 of 100 calls within %.0f us, and %.0f beside strangers", calm_us, now_us);
     proc_signal(t.trainer, SIGINT);
     assert_int_equal(proc_wait(t.trainer), 130);
     assert_int_equal(proc_stop(t.host[0]), 0);
     place_end(p);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    judges_tail = argc == 2 && strcmp(argv[1], "tail") == 0;
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
         strangers_at_the_door_cost_a_millisecond_each, place_setup, place_teardown)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -177,6 +177,9 @@ static void others_learn_how_to_join(struct toy *t, const char *ben)
     proc = START(p, "public", "status", "--invite", all);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "anybody may join: hearth serve --experts 8 --invite hearth1.");
+    proc = START(p, "outside", "status", "--join", t->addr[1], "--network", network(ben));
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, " tell only members how they are: the run is closed; give --invite\n");
     const char *dead = keep(p,
                             OWNER(p, "dead", 0, "invite", "--dir", dir, "--run", t->run, "--name",
                                   "zoe", "--address", t->addr[4]),
@@ -428,7 +431,9 @@ static void full_list_makes_room(struct toy *t, const char *from)
     memcpy(list + len, more, strlen(more));
     place_write(p, "owner/invites", list, len + strlen(more));
     free(list);
-    OWNER(p, "room", 0, "revoke", "7", "--dir", dir, "--run", t->run, "--join", t->addr[1]);
+    proc_must_say(
+        OWNER(p, "room", 0, "revoke", "7", "--dir", dir, "--run", t->run, "--join", t->addr[1]),
+        "has no invite of serial 7");
     proc_must_say(OWNER(p, "list", 0, "list", "--dir", dir), "old");
 }
 

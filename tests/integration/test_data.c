@@ -213,7 +213,7 @@ static void the_commands_of_the_page_run(void **state)
     char *page = place_read(HTH_TEST_SOURCES "/docs/own-data.md", &len), *rest = page, *line;
     put_page_files(p);
     while ((line = strsep(&rest, "\n")) != NULL) {
-        if (strncmp(line, "    hearth ", 11) != 0 || strstr(line, "serve") || strstr(line, "HOST"))
+        if (strncmp(line, "    hearth ", 11) != 0 || strstr(line, "serve") || strstr(line, "--own"))
             continue;
         const char *script = place_text(p, "cd '%s' && hearth() { '%s' \"$@\"; } && %s%s", p->root,
                                         HTH_TEST_PROGRAM, line + 4, hurry(line + 4));

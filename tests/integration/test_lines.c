@@ -55,13 +55,12 @@ static size_t readme_lines(char *text, const char *line[LINES_MAX])
     return count;
 }
 
-/* `line` with another text in place of HOST. */
-static const char *on_host(struct place *p, const char *line, const char *host)
+/* `line` with the script's invite in place of INVITE. */
+static const char *with_invite(struct place *p, const char *line)
 {
-    const char *at = strstr(line, "HOST");
-    if (at == NULL)
-        return line;
-    return place_text(p, "%.*s%s%s", (int)(at - line), line, host, at + 4);
+    const char *at = strstr(line, "INVITE");
+    assert_non_null(at);
+    return place_text(p, "%.*s$invite%s", (int)(at - line), line, at + strlen("INVITE"));
 }
 
 /* Installs the program, and puts a small run in the place of runs/fashion.yaml. */
@@ -133,32 +132,33 @@ static void run_script(struct place *p, const char *script)
     place_end(p);
 }
 
-/* Line i runs on machine[i]; the first line's machine is `host` to the others. */
-static void type_lines(struct place *p, const char *const machine[5], const char *host,
-                       const char *more)
+/* Line i runs on machine[i]. */
+static void type_lines(struct place *p, const char *const machine[5], const char *more)
 {
     char script[4096], *text = place_read(HTH_TEST_SOURCES "/README.md", NULL);
     const char *line[LINES_MAX];
     assert_non_null(text);
     assert_int_equal(readme_lines(text, line), 5);
     int len = snprintf(script, sizeof(script),
-                       "at %s '%s' >node 2>&1 & node=$!\n"
-                       "await 'others join with  --join 10.77.0.1:4700 (a private address' node\n"
-                       "at %s '%s' >serve 2>&1 & serve=$!\n"
+                       "at %s '%s' >own 2>&1 & own=$!\n"
+                       "await 'serving 8 experts' own\n"
+                       "await 'others join with  --join 10.77.0.1:4700 (a private address' own\n"
+                       "invite=$(sed -n 's/.*others take part with  --invite //p' own)\n"
+                       "at %s \"%s\" >serve 2>&1 & serve=$!\n"
                        "await 'serving 8 experts' serve\n"
                        "never 'join with  --join 127' serve\n"
-                       "at %s '%s' >train 2>&1 & train=$!\n"
+                       "at %s \"%s\" >train 2>&1 & train=$!\n"
                        "wait $train || { cat train; exit 1; }\n"
                        "await 'test: ' train\n"
-                       "(at %s '%s') >status 2>&1\n"
+                       "(at %s \"%s\") >status 2>&1\n"
                        "await \"run 'fashion'\" status\n"
-                       "at %s '%s' >watch 2>&1 & watch=$!\n"
-                       "await 'experts 8 of ' watch\n"
+                       "at %s \"%s\" >watch 2>&1 & watch=$!\n"
+                       "await 'experts 16 of ' watch\n"
                        "%s"
-                       "stop $watch; stop $serve; stop $node\n",
-                       machine[0], line[0], machine[1], on_host(p, line[1], host), machine[2],
-                       on_host(p, line[2], host), machine[3], on_host(p, line[3], host), machine[4],
-                       on_host(p, line[4], host), more);
+                       "stop $watch; stop $serve; stop $own\n",
+                       machine[0], line[0], machine[1], with_invite(p, line[1]), machine[2],
+                       with_invite(p, line[2]), machine[3], with_invite(p, line[3]), machine[4],
+                       with_invite(p, line[4]), more);
     assert_in_range(len, 1, sizeof(script) - 1);
     free(text);
     run_script(p, script);
@@ -170,13 +170,13 @@ static void lines_work_on_three_machines(void **state)
     static const char *const machine[] = {"a", "b", "c", "a", "c"};
     if (skipped(p))
         return;
-    prepare(p, "[2, 4]");
-    type_lines(p, machine, "10.77.0.1",
+    prepare(p, "[4, 4]");
+    type_lines(p, machine,
                "await '100%' status\n"
                "await '--join 10.77.0.2:4700' serve\n"
                "await '--join 10.77.0.3:4700' train\n"
                "await 'others reach this machine at 10.77.0.2:4700' serve\n"
-               "await 'others reach this machine at 10.77.0.1:4700' node\n");
+               "await 'others reach this machine at 10.77.0.1:4700' own\n");
 }
 
 /* Both hosts announce an address that leads nowhere: the node, asked by them, finds out. */
@@ -189,18 +189,19 @@ static void hosts_learn_that_nobody_reaches_them(void **state)
     run_script(p,
                "at a 'hearth node' >node 2>&1 & node=$!\n"
                "await 'others join with' node\n"
-               "line='hearth serve --run runs/fashion.yaml --experts 4 --join 10.77.0.1:4700'\n"
+               "run='--run runs/fashion.yaml --open-to-anyone --join 10.77.0.1:4700'\n"
+               "line=\"hearth serve $run --experts 4\"\n"
                "at b \"$line --announce 10.77.0.9:4700\" >b 2>&1 & b=$!\n"
                "at c \"$line --announce 10.77.0.9:4701\" >c 2>&1 & c=$!\n"
                "why='forward port 4700, TCP and UDP, or correct --announce'\n"
                "await \"others can't reach this machine at 10.77.0.9:4700: $why\" b\n"
                "await \"others can't reach this machine at 10.77.0.9:4701: \" c\n"
-               "at a 'hearth train --run runs/fashion.yaml --join 10.77.0.1:4700' >t 2>&1 & t=$!\n"
+               "at a \"hearth train $run\" >t 2>&1 & t=$!\n"
                "await '2 hosts are announced, none can be reached: 10.77.0.9:470' t\n"
                "kill -9 $t; stop $b; stop $c; stop $node\n");
 }
 
-/* A second host takes the next folder and port. Both folders are found again after an end. The
+/* A second host takes the next folder and port, and finds its folder again after an end. The
  * default address is listened on in both families, and never announced as loopback. */
 static void lines_work_on_one_machine(void **state)
 {
@@ -209,19 +210,15 @@ static void lines_work_on_one_machine(void **state)
     if (skipped(p))
         return;
     prepare(p, "[4, 4]");
-    type_lines(p, machine, "localhost",
-               "line='hearth serve --run runs/fashion.yaml --experts 8 --join'\n"
+    type_lines(p, machine,
                "await 'port 4701 ' serve\n"
-               "at a \"$line [::1]:4700\" >second 2>&1 & second=$!\n"
-               "await 'serving 8 experts (0 from' second\n"
-               "await 'new key in .*/home-a/hearth/fashion/serve-2)' second\n"
-               "await 'port 4702 ' second\n"
-               "await 'join with  --join 10.77.0.1:4702' second\n"
+               "await 'new key in .*/home-a/hearth/fashion/serve-2)' serve\n"
+               "await 'join with  --join 10.77.0.1:4701' serve\n"
                "stop $serve\n"
-               "at a \"$line [::1]:4700\" >third 2>&1 & serve=$!\n"
-               "await 'known key in .*/home-a/hearth/fashion/serve)' third\n"
-               "await 'serving 8 experts (8 from' third\n"
-               "stop $second\n");
+               "line=\"hearth serve --invite $invite --experts 8\"\n"
+               "at a \"$line --join [::1]:4700\" >again 2>&1 & serve=$!\n"
+               "await 'known key in .*/home-a/hearth/fashion/serve-2)' again\n"
+               "await 'serving 8 experts (8 from' again\n");
 }
 
 /* The lines in the wrong order: the host does not take the port at which it looks for its node. A
@@ -233,7 +230,7 @@ static void a_host_may_start_before_its_node(void **state)
         return;
     prepare(p, "[2, 4]");
     run_script(p,
-               "line='hearth serve --run runs/fashion.yaml --experts 8'\n"
+               "line='hearth serve --run runs/fashion.yaml --open-to-anyone --experts 8'\n"
                "at a \"$line --join localhost:4700\" >first 2>&1 & first=$!\n"
                "await 'joining localhost:4700 ...' first\n"
                "await 'port 4701 ' first\n"

@@ -95,11 +95,45 @@ void toy_init(struct toy *t, struct place *p, unsigned steps)
     }
 }
 
+/* ---- closed runs --------------------------------------------------------------------------- */
+
+const char *toy_invite(struct toy *t, const char *name, const char *roles)
+{
+    struct place *p = t->place;
+    size_t len;
+    struct proc *invite =
+        START(p, name, "owner", "invite", "--dir", place_path(p, "owner"), "--run", t->run,
+              "--name", name, "--roles", roles, "--address", t->addr[1]);
+    assert_int_equal(proc_wait(invite), 0);
+    char *text = place_read(invite->out, &len);
+    place_write(p, place_text(p, "%s.invite", name), text, len);
+    free(text);
+    return place_text(p, "@%s/%s.invite", p->root, name);
+}
+
+void toy_close(struct toy *t)
+{
+    struct place *p = t->place;
+    size_t len, lines_len;
+    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, "owner"));
+    assert_int_equal(proc_wait(init), 0);
+    char *run = place_read(t->run, &len), *lines = place_read(init->out, &lines_len);
+    run = realloc(run, len + lines_len);
+    assert_non_null(run);
+    memcpy(run + len, lines, lines_len);
+    place_write(p, "run.yaml", run, len + lines_len);
+    free(lines);
+    free(run);
+    snprintf(t->invite, sizeof(t->invite), "%s", toy_invite(t, "ana", "train,serve"));
+}
+
 /* ---- processes ----------------------------------------------------------------------------- */
 
 void toy_start_node(struct toy *t)
 {
-    t->node = START(t->place, "node", "node", "--network", "toy", "--listen", t->addr[1], "--dir",
+    bool closed = t->invite[0] != '\0';
+    t->node = START(t->place, "node", "node", closed ? "--invite" : "--network",
+                    closed ? t->invite : "toy", "--listen", t->addr[1], "--dir",
                     place_path(t->place, "node"));
     proc_wait_text(t->node, "you are the first of run 'toy'");
 }
@@ -110,7 +144,7 @@ void toy_start_host(struct toy *t, int i)
     const char *name = place_text(t->place, "host%d", i);
     t->host[i] = START(t->place, name, "serve", "--run", t->run, "--join", t->addr[1], "--listen",
                        t->addr[2 + i], "--dir", place_path(t->place, name), "--threads", "1",
-                       "--experts", half[i]);
+                       "--experts", half[i], t->invite[0] != '\0' ? "--invite" : NULL, t->invite);
     proc_wait_text(t->host[i], "serving 4 experts");
 }
 
@@ -130,11 +164,16 @@ void toy_start_trainer(struct toy *t, const char *name, const char *const *more)
                             "--metrics"};
     size_t count = 12;
     args[count++] = place_text(t->place, "%s/%s.jsonl", t->place->root, name);
+    if (t->invite[0] != '\0') {
+        args[count++] = "--invite";
+        args[count++] = t->invite;
+    }
     for (size_t i = 0; more != NULL && more[i] != NULL; i++) {
         assert_true(count + 1 < HTH_ARRAY_LEN(args));
         args[count++] = more[i];
     }
-    t->trainer = place_start(t->place, name, args);
+    t->trainer = place_start_program(t->place, t->program != NULL ? t->program : HTH_TEST_PROGRAM,
+                                     name, args);
 }
 
 /* ---- metrics ------------------------------------------------------------------------------- */

@@ -22,12 +22,19 @@ struct toy {
     struct place *place;
     const char *addr[5]; /* by the numbers above */
     char addr_text[5][64];
-    char run[PLACE_TEXT_MAX]; /* the run file */
+    char run[PLACE_TEXT_MAX];    /* the run file */
+    char invite[PLACE_TEXT_MAX]; /* of a closed run: ana's, as a flag takes it; else empty */
+    const char *program;         /* of the next trainer; NULL: hearth */
     struct proc *node, *host[2], *trainer;
 };
 
 /* Writes data and run file (`steps` updates) and chooses the addresses. */
 void toy_init(struct toy *t, struct place *p, unsigned steps);
+/* Makes the owner's key, in the folder `owner`, names it in the run file, and invites ana to train
+ * and serve. Before the first process, which all take her invite then. */
+void toy_close(struct toy *t);
+/* Makes an invite in NAME.invite. Returns it as a flag takes it; its path is behind the @. */
+const char *toy_invite(struct toy *t, const char *name, const char *roles);
 /* Starts the node and waits until it listens. */
 void toy_start_node(struct toy *t);
 /* Starts host 0 or 1 in the folder host0 or host1 and waits until it serves. */

@@ -109,7 +109,7 @@ static void members_are_let_in(void **state)
     call_text(&a, &b, METHOD_HOLD, "hello", 10 * HTH_US_PER_S, &v[2]);
     hth_world_run_for(w, HTH_US_PER_S);
     assert_int_equal(b.held_count, 1);
-    assert_int_equal(hth_rpc_invite(b.held[0]), 8);
+    assert_int_equal(hth_rpc_serial(b.held[0]), 8);
     assert_int_equal(hth_rpc_class(b.held[0]), HTH_MEMBER);
     end();
 }

@@ -60,6 +60,7 @@ static double first_loss(uint32_t members, uint32_t liars, uint64_t *fetched)
     assert_true(hth_world_run_until_true(s->world, trains, &late, 200 * S));
     loss = crew_stats(s->crew, late.i).loss;
     *fetched = crew_stats(s->crew, late.i).share.catch_ups;
+    assert_int_equal(crew_stats(s->crew, late.i).share.states_refused > 0, liars > 0);
     print_message("%u trainers, %u lie: %llu states taken, loss %.3f at first\n", members, liars,
                   (unsigned long long)*fetched, loss);
     crew_scene_free(s);

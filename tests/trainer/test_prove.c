@@ -51,6 +51,7 @@ static void third_parties_are_dialled_three_times_a_minute(void **state)
     const struct hth_layer_shape shape = {.kind = "ffn", .d = 8, .block_rows = 1};
     struct hth_directory *dir;
     struct hth_rpc *rpc, *server;
+    struct hth_rpc_stats all;
     struct hth_prover *prover;
     struct hth_grid grid;
     uint32_t layer;
@@ -76,6 +77,9 @@ static void third_parties_are_dialled_three_times_a_minute(void **state)
     for (uint32_t minute = 0; minute < 30; minute++)
         assert_in_range(dials(world, rpc, 60 * S), 0, 3);
     assert_in_range(dials(world, rpc, 3600 * S), 4, 8);
+    /* All but the honest host's claim, and the first one of the victim's address. */
+    hth_rpc_stats(rpc, &all);
+    assert_int_equal(hth_prover_refused(prover), all.dials - 2);
     hth_prover_free(prover);
     hth_directory_free(dir);
     hth_rpc_free(rpc);
