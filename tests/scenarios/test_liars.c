@@ -49,7 +49,7 @@ static void play_free(struct play *p)
     hth_fleet_free(p->fleet);
 }
 
-/* What twenty seconds came to. */
+/* Of twenty seconds. */
 struct outcome {
     uint64_t updates;
     uint64_t late;   /* of these in the last eight seconds */
