@@ -50,7 +50,7 @@
  * together at most 1/20 of the time. Else a newcomer would run after the head for ever where steps
  * are short. Samples that a member says have landed are believed: it brings values of their weight.
  * A stranger that was listed for a round and is not in its roll is not listed for 40 times as long,
- * 1 s of it apart: by itself, or all together that were in no roll yet.
+ * 1/4 s of it apart: by itself, or all together that were in no roll yet.
  *
  * A READY carries a signature on its head, if it counts (proof.h); one without, or a wrong one, is
  * refused. GO and LINKS carry a quorum's. A head that is better by what its links say, and is not

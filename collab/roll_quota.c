@@ -10,7 +10,7 @@
 #define STRANGERS_ONE_IN 20
 #define PATIENCE_MAX     HTH_US_PER_S
 #define TRUST_ONE_IN     40 /* of the time, and */
-#define TRUST_MAX        HTH_US_PER_S
+#define TRUST_MAX        (250 * HTH_US_PER_MS)
 #define COMING_US        HTH_US_PER_S /* to fetch a head */
 #define VOTE_LATER       4            /* 1/4 */
 #define PLAN_MAX         (2 * HTH_ROLL_MEMBERS_MAX)

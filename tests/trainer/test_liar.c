@@ -15,9 +15,11 @@
 
 #define S        HTH_US_PER_S
 #define EVALS    16u
-#define STEPS    32u  /* of a batch; a test each second one */
-#define UPDATES  256u /* of parameters; a test and at most a round each 16 */
-#define LOST_MAX 3u   /* tests in a row in which the others may be below 0.9 of calm */
+#define STEPS    48u         /* of a batch; a test each third one */
+#define UPDATES  256u        /* of parameters; a test and at most a round each 16 */
+#define KNOWN    8u          /* steps: then all have the deeds of the one that began the run */
+#define CLAIMED  1000000000u /* samples of a batch */
+#define LOST_MAX 3u          /* tests in a row in which the others may be below 0.9 of calm */
 
 #define LIE_MAP(X)                                                                                 \
     X(CALM, "nobody lies")                                                                         \
@@ -73,6 +75,8 @@ static void take(void *trainer)
     size_t n = hth_params_flat_len(hth_model_params(hth_trainer_model(t)));
 
     fill(sum, n, scene->lie);
+    if (scene->lie == WEIGHTY)
+        t->batch.samples = CLAIMED;
     for (size_t i = 0; i < n && scene->lie != TURNED && scene->lie != LARGE; i++)
         sum[i] *= (float)t->batch.samples;
     true_take(t);
@@ -177,8 +181,12 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     (void)arg;
     if (i != scene->liar || scene->lie == CALM)
         return;
-    if (!scene->lies && stats->updates >= 4)
+    if (!scene->lies && stats->updates >= KNOWN)
         begin_to_lie(t);
+    if (scene->lies && scene->lie == WEIGHTY && t->collab != NULL) {
+        t->batch.samples = CLAIMED;
+        hth_shared_gathers(t);
+    }
 }
 
 static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *result)
@@ -208,7 +216,7 @@ static void play(enum hth_share_mode mode, uint32_t n, enum lie lie, double clip
     scene->lie = lie;
     scene->liar = n - 1;
     o.trainer.updates_max = mode == HTH_SHARE_BATCH ? STEPS : UPDATES;
-    o.trainer.eval_samples = 96;
+    o.trainer.eval_samples = 36; /* in less than a step: who tests brings nothing meanwhile */
     o.trainer.share.target = 12 * n;
     o.trainer.share.every = UPDATES / EVALS;
     o.reducer.clip = clip;
@@ -282,8 +290,6 @@ static void one_liar_costs_little(void **state)
         for (enum lie lie = NUMBERS; lie <= REDUCES; lie++) {
             double last;
 
-            if (lie == WEIGHTY && groups[i].mode == HTH_SHARE_BATCH)
-                continue; /* samples that are claimed are no values: collab/quota.h */
             last = outcome(groups[i].mode, groups[i].n, lie, HTH_AVG_CLIP, calm, &most);
             assert_true(last >= usual - 0.02);
             assert_true(most <= LOST_MAX);
@@ -299,7 +305,7 @@ static void without_bounds_it_is_the_end(void **state)
     (void)state;
     assert_true(outcome(HTH_SHARE_BATCH, 4, CALM, 0, calm, &most) > 0.95);
     assert_true(outcome(HTH_SHARE_BATCH, 4, TURNED, 0, calm, &most) < 0.5);
-    assert_true(outcome(HTH_SHARE_BATCH, 4, REDUCES, 0, calm, &most) < 0.95);
+    assert_true(outcome(HTH_SHARE_BATCH, 4, WEIGHTY, 0, calm, &most) < 0.95);
     assert_true(outcome(HTH_SHARE_LOCAL, 2, NUMBERS, 0, calm, &most) < 0.5);
 }
 
