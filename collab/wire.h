@@ -75,7 +75,7 @@ static inline void hth_wire_version(struct hth_wire *io, uint8_t version)
 }
 static inline void hth_wire_flag(struct hth_wire *io, bool *flag)
 {
-    uint8_t is = *flag;
+    uint8_t is = !io->reads && *flag;
     hth_wire_u8(io, &is);
     hth_wire_check(io, is <= 1);
     *flag = is == 1;
@@ -100,7 +100,7 @@ static inline void hth_wire_count(struct hth_wire *io, uint32_t *count, uint32_t
 }
 static inline void hth_wire_count16(struct hth_wire *io, uint32_t *count, uint32_t max)
 {
-    uint16_t n = (uint16_t)*count;
+    uint16_t n = io->reads ? 0 : (uint16_t)*count;
     hth_wire_u16(io, &n);
     *count = n;
     hth_wire_bound(io, count, max);
