@@ -183,6 +183,8 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
         return;
     if (!scene->lies && stats->updates >= KNOWN)
         begin_to_lie(t);
+    if (scene->lies && scene->lie != REDUCES)
+        t->average.discard = t->average.out; /* a liar takes no mean with its lie */
     if (scene->lies && scene->lie == WEIGHTY && t->collab != NULL) {
         t->batch.samples = CLAIMED;
         hth_shared_gathers(t);
