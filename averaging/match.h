@@ -36,8 +36,8 @@
  * lists different things are in different groups. A peer that refuses or does not answer is struck
  * off until it speaks again, STRIKES_MAX times.
  *
- * What others can make this hold is bounded: HTH_AVG_LOOKERS_MAX lookers of one line, of them
- * HTH_AVG_HELPERS_MAX helpers, one look. Loop thread. No callback runs inside a call of this header
+ * Bounded, whatever others send: one look, HTH_AVG_LOOKERS_MAX lookers of its line, of them
+ * HTH_AVG_HELPERS_MAX helpers. Loop thread. No callback runs inside a call of this header
  * or frees it.
  */
 #ifndef HTH_AVERAGING_MATCH_H

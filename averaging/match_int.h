@@ -104,8 +104,8 @@ int hth_look_order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
                    enum hth_avg_mode mode_b, const struct hth_hash *mark_b);
 bool hth_look_precedes_us(const struct hth_look *look, const struct match_looker *l);
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
-/* What that peer says of itself; it speaks, so that it is not struck off any more. NULL: the table
- * is full. */
+/* Notes a peer's own word about itself, and that it speaks: it is not struck off any more.
+ * NULL: the table is full. */
 struct match_looker *hth_look_hear(struct hth_look *look, const struct hth_avg_member *m);
 /* It is of no use now: it refused, or with `deaf` did not answer in time. */
 void hth_look_strike(struct hth_look *look, struct match_looker *l, bool deaf);

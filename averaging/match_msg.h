@@ -21,7 +21,7 @@ static inline bool hth_avg_mode_reduces(uint32_t mode)
     return mode == HTH_AVG_TRAINER || mode == HTH_AVG_HELPER;
 }
 
-/* Whoever changes what members make of each other's bytes, here or in reduce.proto, raises it:
+/* Raise it when members are to read each other's bytes, here or in reduce.proto, in another way:
  * programs of two versions form no group (OTHER_VERSION). */
 #define HTH_MATCH_VERSION 4
 

@@ -119,7 +119,7 @@ const struct hth_roster_peer *hth_roster_at(const struct hth_roster *roster, uin
 /* NULL: not seen. */
 const struct hth_roster_peer *hth_roster_find(const struct hth_roster *roster,
                                               const struct hth_peer_id *id);
-/* What it says of itself was not true: it does not count for a minute. */
+/* A peer that lied about itself does not count for a minute. */
 void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Its connection was lost, or it was silent when it was asked: nobody waits for it. */
 void hth_roster_lost(struct hth_roster *roster, const struct hth_peer_id *id);

@@ -108,6 +108,8 @@ void hth_average_offer(struct hth_trainer *t)
     uint64_t every = t->opts.share.every;
     enum hth_avg_reason reason;
 
+    if (a->averager.ops == NULL) /* alone: no copy is worth its memory */
+        return;
     if (a->busy || a->out || every == 0 || t->batch.on ||
         t->stats.updates - a->at < (needs_since(t) ? 1 : every))
         return;

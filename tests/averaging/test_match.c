@@ -371,7 +371,7 @@ static void only_the_first_leads(void **state)
 
 /* ---- peers that lie -------------------------------------------------------------------------- */
 
-/* What the first of three does instead of leading. */
+/* The first of three does this instead of leading. */
 static struct liar {
     enum { MUTE, REFUSES, REDIRECTS, MISQUOTES, FLOODS } how;
     enum { NOTHING, WEIGHT, BANDWIDTH, NONCE, LIES } about;

@@ -166,8 +166,8 @@ static void test_liars(void **state)
     assert_true(lied_to(5, 1, HUGE_VALUES, 2, HTH_QUANT_INT8) < bound(1.0 / 5) + 0.1);
 }
 
-/* Whoever reduces, a helper, too, computes the same bits from what five say, of which one lies. */
-static void test_whoever_reduces(void **state)
+/* Each reducer, a helper too, computes the same bits from the values of five, of which one lies. */
+static void test_each_reducer(void **state)
 {
     float *first = hth_new_array(float, COUNT);
 
@@ -444,7 +444,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_honest),      cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_whoever_reduces), cmocka_unit_test(test_weights_grow_slowly),
+        cmocka_unit_test(test_each_reducer),    cmocka_unit_test(test_weights_grow_slowly),
         cmocka_unit_test(test_all_alike),       cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_options),         cmocka_unit_test(test_a_reducer_lies),
         cmocka_unit_test(test_a_small_vector),  cmocka_unit_test(test_no_numbers),
