@@ -210,6 +210,7 @@ static void run_garbage(const struct hth_net_opts *opts, const void *data, size_
     pair_run(&p, one_failed);
     pair_run(&p, raw_all_closed);
     assert_int_equal(p.accepted, 0);
+    assert_true(metric(&p, "hearth_net_received_bytes") <= HTH_STRANGER_BYTES_MAX);
     /* The next peer is accepted. */
     pair_dial(&p);
     pair_run(&p, both_open);
@@ -223,7 +224,7 @@ static void garbage_is_dropped(void **state)
     /* A record header of a handshake message that would be 16 MB long. */
     static const uint8_t huge[] = {0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff, 3, 3};
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    uint8_t noise[4096];
+    uint8_t noise[2 * HTH_STRANGER_BYTES_MAX];
     struct hth_rng rng;
     (void)state;
     opts.handshake_timeout_us = 100000; /* for noise that announces more than it sends */
