@@ -78,6 +78,7 @@ struct hth_net_lane {
 struct hth_net_door {
     struct event event;
     struct hth_stream *head, *tail; /* strangers that sent bytes, the first one first */
+    int64_t paid_us; /* when their steps will have been the share of all time that they may be */
     int64_t rests_until_us;
 };
 
