@@ -104,13 +104,16 @@ static const char *forge(struct toy *t, const char *from, const char *name, int6
 {
     struct place *p = t->place;
     struct hth_invite got;
+    struct hth_closed_run run;
     struct hth_cert cert;
     struct hth_secret owner;
     char why[HTH_IDENTITY_WHY_MAX], text[HTH_INVITE_TEXT_MAX];
     read_invite(from, &got);
     assert_ok(hth_identity_load(place_path(p, "owner/key"), &owner, NULL, why));
     hth_invite_cert(&got, &cert);
-    cert.not_before_us = ends_us - HTH_US_PER_S;
+    hth_invite_run(hth_crypto_openssl(), &got, &run);
+    cert.run = run.id;
+    cert.serial = (uint64_t)ends_us;
     cert.not_after_us = ends_us;
     assert_ok(hth_cert_write(hth_crypto_openssl(), &cert, &owner, got.cert, &got.cert_len));
     assert_ok(hth_invite_write(&got, text));
@@ -517,7 +520,7 @@ static void bad_invites_are_named(void **state)
     must_not_train(&t, zoe, ADMISSION_CODE, "it gives serve, and this needs train");
     must_not_train(&t, forge(&t, ana, "old", INT64_C(1700000000) * HTH_US_PER_S), ADMISSION_CODE,
                    hth_err_text(HTH_E_PASS_EXPIRED));
-    must_not_train(&t, forge(&t, ana, "new", INT64_C(32503680000) * HTH_US_PER_S), ADMISSION_CODE,
+    must_not_train(&t, forge(&t, ana, "new", INT64_C(4102444800) * HTH_US_PER_S), ADMISSION_CODE,
                    hth_err_text(HTH_E_PASS_EARLY));
     char *text = place_read(ana + 1, &len);
     must_not_train(&t, place_text(p, "%.40s", text), 2, "the invite is cut");
