@@ -283,8 +283,8 @@ enum hth_err hth_creds_serial(const void *creds, size_t len, uint64_t *serial)
     int64_t issued_us;
     size_t used;
     HTH_TRY(read_pass(creds, len, &peer, &issued_us));
-    HTH_TRY(hth_cert_read((const uint8_t *)creds + HTH_PASS_BYTES, len - HTH_PASS_BYTES, &cert,
-                          &used));
+    HTH_TRY(
+        hth_cert_read((const uint8_t *)creds + HTH_PASS_BYTES, len - HTH_PASS_BYTES, &cert, &used));
     *serial = cert.serial;
     return HTH_OK;
 }

@@ -24,8 +24,9 @@
  * Numbers are little-endian. A serial is the wall clock in microseconds when the certificate was
  * signed, which holds from a minute before on, as the clocks of others may be behind; the other
  * times are in seconds. A signature covers a text that says which of the two this is, the run's id,
- * 8 bytes (of a pass the serial of its certificate, else 0), and all bytes before it. What all know
- * who check is not sent: HELLO has a pass and three certificates at most, in 540 bytes.
+ * 8 bytes (of a pass the serial of its certificate, else 0), and all bytes before it. Run id
+ * and serial are known to all that check, so they are not sent: HELLO has a pass and at most three
+ * certificates, in 540 bytes. A later version may add to a pass (verified training).
  *
  * A run's id is the hash of the owner's key and of the run file in its canonical form
  * (cli/runfile.h), so a run file can't be swapped under an invite.
@@ -67,7 +68,7 @@ enum hth_member_class { HTH_PROBATION = 1, HTH_MEMBER = 2 };
 
 struct hth_cert {
     struct hth_pubkey key; /* the invite's */
-    struct hth_hash run; /* signed; zero in one that was read, whose bytes do not have it */
+    struct hth_hash run;   /* signed; zero in one that was read, whose bytes do not have it */
     uint64_t serial;
     int64_t not_after_us; /* whole seconds are written */
     uint32_t silence_s;   /* of a successor */

@@ -69,8 +69,8 @@ static void say_bad(enum hth_err err, const struct hth_invite *invite,
     else if (err == HTH_E_PASS_EXPIRED || err == HTH_E_PASS_EARLY)
         hth_cli_say_error(
             "--invite: %s (%s %s)", hth_err_text(err), err == HTH_E_PASS_EARLY ? "from" : "until",
-            hth_admit_date(
-                err == HTH_E_PASS_EARLY ? hth_cert_from_us(&cert) : cert.not_after_us, date));
+            hth_admit_date(err == HTH_E_PASS_EARLY ? hth_cert_from_us(&cert) : cert.not_after_us,
+                           date));
     else if (err == HTH_E_PASS_FORGED && hth_invite_is_bound(invite))
         hth_cli_say_error("--invite: it is for the key of one peer, and this process has another: "
                           "give that peer's --dir; status and others without a folder take the "

@@ -13,9 +13,8 @@
 #define NO_AGAIN_US  (60 * HTH_US_PER_S)
 #define SOON_US      (5 * HTH_US_PER_S)
 #define ASKED_MAX    3
-/* Between two dials of an address that only records name, and so many rounds may be in that time. */
-#define EACH_US    (20 * HTH_US_PER_S)
-#define ROUNDS_MAX (EACH_US / SOON_US + 1)
+#define EACH_US      (20 * HTH_US_PER_S)     /* of an address that only records name */
+#define ROUNDS_MAX   (EACH_US / SOON_US + 1) /* in that time */
 
 struct hth_reacher {
     struct hth_env *env;

@@ -76,8 +76,8 @@ static void door_cb(evutil_socket_t fd, short what, void *arg)
         hth_net_stream_step(pop(d));
     hth_net_leave(net);
     int64_t now_us = clock_us(CLOCK_MONOTONIC);
-    d->paid_us = HTH_MAX(d->paid_us, now_us) +
-                 SHARE * (clock_us(CLOCK_THREAD_CPUTIME_ID) - before_us);
+    d->paid_us =
+        HTH_MAX(d->paid_us, now_us) + SHARE * (clock_us(CLOCK_THREAD_CPUTIME_ID) - before_us);
     if (d->paid_us - now_us >= SHARE * BURST_US)
         d->rests_until_us = d->paid_us;
     if (more || d->head != NULL)

@@ -151,12 +151,12 @@ struct hth_stream {
     int fd;
     bool dialed;
     bool paused;
-    bool counted;  /* in per_addr */
-    bool shaking;  /* the codec is open */
-    uint8_t ready; /* enum hth_net_ready bits; non-zero: in the ready list */
-    bool dirty;    /* in the dirty list */
-    bool stranger; /* takes its steps at the door */
-    bool at_door;  /* waits there */
+    bool counted;         /* in per_addr */
+    bool shaking;         /* the codec is open */
+    uint8_t ready;        /* enum hth_net_ready bits; non-zero: in the ready list */
+    bool dirty;           /* in the dirty list */
+    bool stranger;        /* takes its steps at the door */
+    bool at_door;         /* waits there */
     uint32_t first_bytes; /* of a stranger, from the socket */
 
     const struct hth_stream_ops *ops; /* NULL: not attached */

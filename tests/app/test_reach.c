@@ -222,8 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(nobody_to_ask_leaves_it_unknown),       CASE(reachable_peers_learn_that_they_are),
         CASE(a_wrong_address_is_found_out),          CASE(verdict_changes_when_the_port_opens),
-        CASE(a_peer_on_this_machine_proves_nothing),
-        CASE(beacons_aim_few_dials_at_a_third_party),
+        CASE(a_peer_on_this_machine_proves_nothing), CASE(beacons_aim_few_dials_at_a_third_party),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

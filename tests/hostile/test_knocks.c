@@ -5,8 +5,8 @@
  * fast as they can while a member trains and another calls: no call fails, 99 of 100 take at most
  * twice as long, and training loses at most a quarter.
  *
- * Calm and attacked seconds take turns, because a machine may be busy with other things for a while:
- * sums of updates, and medians of the turns' calls, are compared.
+ * Calm and attacked seconds take turns, because a machine may be busy with other things for a
+ * while: sums of updates, and medians of the turns' calls, are compared.
  */
 #define _GNU_SOURCE
 #include "integration/toy.h"

@@ -270,11 +270,10 @@ static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
     e->s = NULL;
 }
 
-static const struct hth_stream_ops end_ops = {
-    .on_open = on_open,
-    .on_readable = on_readable,
-    .on_drained = on_drained,
-    .on_closed = on_closed};
+static const struct hth_stream_ops end_ops = {.on_open = on_open,
+                                              .on_readable = on_readable,
+                                              .on_drained = on_drained,
+                                              .on_closed = on_closed};
 static const struct hth_stream_ops stranger_ops = {
     .on_readable = on_readable, .on_closed = on_closed, .is_stranger = true};
 
