@@ -25,24 +25,6 @@
 #define TAIL_MOST  2.0
 #define CALLS      "200"
 
-/* Milliseconds of processor time that a process has used. */
-static double cpu_ms(const struct proc *proc)
-{
-    char path[64], text[1024];
-    unsigned long user = 0, kernel = 0;
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)proc->pid);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    assert_non_null(fgets(text, sizeof(text), f));
-    fclose(f);
-    /* The name, in parentheses, may hold anything; utime is the 14th field. */
-    const char *rest = strrchr(text, ')');
-    assert_non_null(rest);
-    assert_int_equal(
-        sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel), 2);
-    return (double)(user + kernel) * 1000.0 / (double)sysconf(_SC_CLK_TCK);
-}
-
 static void knock(struct toy *t, unsigned count, struct proc *out[KNOCKERS])
 {
     struct place *p = t->place;
@@ -103,7 +85,7 @@ static void strangers_at_the_door_cost_a_millisecond_each(void **state)
         START(p, "host", "serve", "--run", t.run, "--invite", t.invite, "--listen", t.addr[2],
               "--dir", place_path(p, "host"), "--threads", "1", "--experts", "8");
     proc_wait_text(t.host[0], "serving 8 experts");
-    double before = cpu_ms(t.host[0]);
+    double before = proc_cpu_ms(t.host[0]);
     for (int round = 0; round < ROUNDS; round++) {
         knock(&t, KNOCKS, knocker);
         for (int i = 0; i < KNOCKERS; i++) {
@@ -111,7 +93,7 @@ static void strangers_at_the_door_cost_a_millisecond_each(void **state)
             proc_must_say(knocker[i], "500 connections, 0 failed");
         }
     }
-    double each = (cpu_ms(t.host[0]) - before) / (ROUNDS * KNOCKERS * KNOCKS);
+    double each = (proc_cpu_ms(t.host[0]) - before) / (ROUNDS * KNOCKERS * KNOCKS);
     if (each > MS_EACH)
         fail_msg("a stranger costs %.2f ms", each);
 
