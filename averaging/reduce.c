@@ -122,8 +122,6 @@ void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats)
 void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments, uint32_t count)
 {
     uint64_t bytes = hth_codec_bytes(segments, count);
-    for (uint32_t i = 0; i < count; i++)
-        r->packed_out += segments[i].packed ? segments[i].bytes : 0;
     r->bytes_out += bytes;
     r->reducer->stats.bytes_out += bytes;
     hth_metric_add(r->reducer->metrics.bytes_out, (int64_t)bytes);
@@ -155,7 +153,6 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     res->parts_damaged = r->parts_damaged;
     res->parts_clipped = r->parts_clipped;
     res->bytes_out = r->bytes_out;
-    res->packed_out = r->packed_out;
     res->bytes_in = r->bytes_in;
     res->took_us = hth_now_us(r->reducer->env) - r->start_us;
     res->sent_us = r->send_count > 0 ? r->sent_us - r->start_us : 0;

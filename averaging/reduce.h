@@ -80,7 +80,7 @@ struct hth_reducer_opts {
     int64_t linger_us;         /* ended rounds answer stragglers so long */
     uint64_t early_bytes_max;  /* of such parts */
     uint64_t window_bytes_max; /* in flight to one reducer */
-    double link_bytes_per_s;   /* of this node's line; 0: learnt from parts and their answers */
+    double link_bytes_per_s;   /* of this node's line, for codec.h; 0: not known */
     double clip;               /* 0, or at least 1: who is further from the median of three or
                                 * more than that many times the median distance, for its weight,
                                 * counts for less in the parts reduced here */
@@ -161,7 +161,6 @@ struct hth_reduce_result {
     uint32_t parts_damaged; /* contributions left out because they were not finite, reduced here */
     uint32_t parts_clipped; /* contributions that counted for less, being far from the others */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
-    uint64_t packed_out;          /* of bytes_out, what zstd left (codec.h) */
     int64_t took_us;              /* from start to now */
     int64_t sent_us;              /* until every own part had its answer or was given up */
     int64_t reduced_us;           /* until the own share was reduced */

@@ -304,9 +304,7 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     struct reduce_member_state *m = reducer_of(s);
     s->call = NULL;
     m->in_flight_bytes -= s->bytes;
-    m->line_out_bytes -= s->bytes;
     if (result->err == HTH_OK) {
-        line_answered(r, s);
         on_reply(s, result);
     } else if (result->err == HTH_E_BUSY && result->remote) {
         on_put_off(s, result->retry_after_us);
@@ -416,7 +414,6 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
     /* Of who observes the window is one of answers. */
     s->bytes = r->values != NULL ? (uint32_t)bytes : s->count * (uint32_t)sizeof(float);
     m->in_flight_bytes += s->bytes;
-    line_sent(r, s);
     r->reducer->stats.parts_sent++;
     round_count_out(r, segments, segment_count);
 }
@@ -434,7 +431,7 @@ static bool any_packs(const struct reduce_sent *s, const struct hth_segment *seg
                       uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (line_packs(s->round, reducer_of(s), segments[i].format))
+        if (hth_codec_packs(segments[i].format, s->round->reducer->opts.link_bytes_per_s))
             return true;
     }
     return false;

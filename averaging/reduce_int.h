@@ -7,7 +7,6 @@
  *   reduce_early.c  parts of rounds that have not begun here
  *   reduce_give.c   a member's own parts: encoded, sent, answers applied
  *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
- *   reduce_line.c   how fast parts get to a reducer and back
  *   reduce_weigh.c  what a member's weight counts for
  *   reduce_watch.c  who is lost, silent, slow or absent
  *   reduce_sum.c    the arithmetic, on plain memory
@@ -41,7 +40,6 @@
 #define LINGERING_MAX        4u                     /* ended rounds that answer stragglers */
 #define ENDED_MAX            64u                    /* ended groups that are remembered by name */
 #define SUSPECTS_MAX         64u                    /* silent peers that are remembered */
-#define LINES_MAX            64u                    /* peers whose lines are remembered */
 #define HISTORIES_MAX        512u                   /* peers whose weights are remembered, */
 #define HISTORY              32u                    /* of so many rounds */
 /* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
@@ -89,9 +87,7 @@ struct reduce_sent {
     bool tried_again;
     bool put_off;   /* the last answer was to come back */
     uint32_t bytes; /* in flight */
-    int64_t sent_us;
-    uint64_t line_out_bytes; /* under way when it left, itself included */
-    int64_t retry_us;
+int64_t retry_us;
     struct hth_rpc_call *call;
 };
 
@@ -153,10 +149,6 @@ struct reduce_member_state {
     uint32_t again;          /* of the begun ones: wait for another try */
     int64_t put_off_us;      /* since when it puts parts off and answers none; 0: it does not */
     uint64_t in_flight_bytes;
-    /* its line (reduce_line.c): bytes under way, bytes of answered parts, the best rate */
-    uint64_t line_out_bytes, line_bytes;
-    double line_best;
-    bool line_known; /* enough came back to tell */
     enum hth_reduce_drop as_reducer;
     uint32_t parts_missing, parts_kept, parts_clipped;
     /* life */
@@ -224,7 +216,7 @@ struct hth_reduce_round {
     enum hth_err err;
     double weight_floats; /* weight times floats, summed over parts */
     uint32_t parts_kept, parts_damaged, parts_clipped;
-    uint64_t bytes_out, bytes_in, packed_out;
+    uint64_t bytes_out, bytes_in;
     int64_t sent_us, reduced_us;
     struct hth_codec_error error;
 };
@@ -250,12 +242,6 @@ struct reduce_suspect {
     int64_t since_us;
 };
 
-/* Both ways between this node and another: at least so fast. */
-struct reduce_link {
-    struct hth_peer_id id;
-    double bytes_per_s;
-};
-
 /* The weights of a peer that counted: a ring. */
 struct reduce_history {
     struct hth_peer_id id;
@@ -275,11 +261,8 @@ struct hth_reducer {
     uint32_t ended_count;
     struct reduce_suspect suspects[SUSPECTS_MAX]; /* a ring */
     uint32_t suspect_count;
-    struct reduce_link lines[LINES_MAX]; /* a ring */
-    uint32_t line_count;
     struct reduce_history *histories; /* a ring, once it is full */
     uint32_t history_count;           /* ever */
-    int64_t late_us;         /* by how much looks were late lately */
     struct hth_timer *timer; /* for early parts and lingering rounds */
     struct hth_reducer_stats stats;
     struct reduce_metrics metrics;
@@ -333,15 +316,6 @@ void give_pump_all(struct hth_reduce_round *r);
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why);
 /* Calls that are out are canceled; nothing is applied any more. */
 void give_end(struct hth_reduce_round *r);
-
-/* ---- reduce_line.c ------------------------------------------------------------------------- */
-
-/* A part is under way now; and was answered. */
-void line_sent(struct hth_reduce_round *r, struct reduce_sent *s);
-void line_answered(struct hth_reduce_round *r, const struct reduce_sent *s);
-/* Whether packing this format pays on the way to it. */
-bool line_packs(const struct hth_reduce_round *r, const struct reduce_member_state *m,
-                enum hth_quant_format format);
 
 /* ---- reduce_take.c ------------------------------------------------------------------------- */
 

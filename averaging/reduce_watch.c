@@ -555,7 +555,6 @@ static void forgive(struct hth_reduce_round *r, int64_t now)
     struct hth_reducer *red = r->reducer;
     int64_t late = now - r->look_us;
     hth_rpc_observe_late(red->rpc, r->look_us);
-    red->late_us = HTH_MAX(late, red->late_us / 8 * 7);
     for (uint32_t i = 0; i < r->member_count && late > OWN_PAUSE_US; i++) {
         struct reduce_member_state *m = &r->members[i];
         m->heard_us = HTH_MIN(m->heard_us + late, now);

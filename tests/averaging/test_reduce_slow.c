@@ -263,108 +263,6 @@ static void test_two_rounds(void **state)
     swarm_free(&s);
 }
 
-/* Whether packing pays is learnt from the first parts: on slow lines the second round moves fewer
- * bytes for the same mean; on fast ones all rounds move the same. */
-static void test_line_is_learnt(void **state)
-{
-    enum { COUNT = 400000 };
-    static const double mbit[] = {20, 10000};
-    struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
-    (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(mbit); k++) {
-        struct reduce_swarm s;
-        uint64_t bytes[3];
-        swarm_defaults(&s);
-        s.spans = &span;
-        s.span_count = 1;
-        line_swarm(&s, 80 + k, 3, COUNT, mbit[k]);
-        for (size_t round = 0; round < HTH_ARRAY_LEN(bytes); round++) {
-            swarm_start(&s);
-            swarm_run(&s);
-            check_whole(&s);
-            assert_true(relative(&s.peer[0], ALL) < 8e-3);
-            bytes[round] = s.peer[0].result.bytes_out;
-            swarm_next(&s);
-        }
-        if (mbit[k] < 1000)
-            assert_true((double)bytes[2] < 0.9 * 4 / 3 * 2 * COUNT);
-        else
-            assert_true(bytes[2] == bytes[0]);
-        assert_true(bytes[2] <= bytes[0]);
-        swarm_free(&s);
-    }
-}
-
-static const struct hth_env_ops *calm_ops;
-
-static void set_late(struct hth_timer *t, int64_t delay_us)
-{
-    calm_ops->timer_set(t, delay_us + 10 * HTH_US_PER_MS);
-}
-
-/* Nor does a node whose own timers come late, on a line on which it would pay. */
-static void test_late_packs_nothing(void **state)
-{
-    enum { COUNT = 400000, ROUNDS = 3 };
-    struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
-    struct hth_env_ops late_ops;
-    struct reduce_swarm s;
-    uint64_t late[ROUNDS], calm[ROUNDS];
-    (void)state;
-    swarm_defaults(&s);
-    s.spans = &span;
-    s.span_count = 1;
-    line_swarm(&s, 80, 3, COUNT, 20);
-    calm_ops = s.peer[0].env->ops;
-    late_ops = *calm_ops;
-    late_ops.timer_set = set_late;
-    s.peer[0].env->ops = &late_ops;
-    for (size_t round = 0; round < ROUNDS; round++) {
-        swarm_start(&s);
-        swarm_run(&s);
-        check_whole(&s);
-        late[round] = s.peer[0].result.bytes_out;
-        calm[round] = s.peer[1].result.bytes_out;
-        swarm_next(&s);
-    }
-    assert_true(calm[ROUNDS - 1] < calm[0]);
-    /* It answers others in kind. */
-    assert_true(late[ROUNDS - 1] > calm[ROUNDS - 1] + COUNT / 10);
-    swarm_free(&s);
-}
-
-/* On fast lines a round in which all machines are busy with something else makes nobody pack. */
-static void test_busy_is_not_slow(void **state)
-{
-    enum { COUNT = 400000, BUSY = 1 };
-    struct hth_avg_span span = {COUNT, HTH_QUANT_BF16};
-    struct hth_device calm, busy;
-    struct reduce_swarm s;
-    uint64_t bytes[4];
-    int64_t took_us[4];
-    (void)state;
-    swarm_defaults(&s);
-    s.spans = &span;
-    s.span_count = 1;
-    line_swarm(&s, 83, 3, COUNT, 10000);
-    calm = busy = s.world_opts.device;
-    busy.bytes_per_s = 3e7;
-    for (size_t round = 0; round < HTH_ARRAY_LEN(bytes); round++) {
-        for (uint32_t i = 0; i < s.n; i++)
-            hth_node_set_device(s.peer[i].node, round == BUSY ? &busy : &calm);
-        swarm_start(&s);
-        swarm_run(&s);
-        check_whole(&s);
-        bytes[round] = s.peer[0].result.bytes_out;
-        took_us[round] = s.peer[0].result.took_us;
-        swarm_next(&s);
-    }
-    assert_true(took_us[BUSY] > 10 * took_us[0]);
-    for (size_t round = 1; round < HTH_ARRAY_LEN(bytes); round++)
-        assert_true(bytes[round] == bytes[0]);
-    swarm_free(&s);
-}
-
 /* ---- one line far slower than the others
  * ------------------------------------------------------ */
 
@@ -632,9 +530,6 @@ int main(void)
         cmocka_unit_test(test_longest_silence),
         cmocka_unit_test(test_dead_stranger),
         cmocka_unit_test(test_two_rounds),
-        cmocka_unit_test(test_line_is_learnt),
-        cmocka_unit_test(test_busy_is_not_slow),
-        cmocka_unit_test(test_late_packs_nothing),
         cmocka_unit_test(test_one_puts_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
