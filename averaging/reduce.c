@@ -140,10 +140,10 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     }
     for (uint32_t i = 0; i < r->own_count; i++)
         floats += r->owns[i].count;
-    if (r->hears)
+    if (r->values != NULL)
         floats = r->count;
     res->err = r->err;
-    res->average = r->err == HTH_OK && r->hears ? r->average : NULL;
+    res->average = r->err == HTH_OK && r->values != NULL ? r->average : NULL;
     res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;
     res->weight_fraction = res->weight / r->group_weight;
     res->fates = fates;
@@ -183,12 +183,12 @@ void reducer_retire_old(struct hth_reducer *red)
         hth_timer_set(red->env, red->timer, next - now);
 }
 
-/* Somebody who was given up may still send, or who observes ask: it is owed the mean. */
+/* Somebody who was given up may still send: it is owed the mean. */
 static bool is_owed(const struct hth_reduce_round *r)
 {
     for (uint32_t i = 0; i < r->member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->self && (m->is.weight > 0 || member_observes(m)) && m->got < r->own_count)
+        if (i != r->self && m->is.weight > 0 && m->got < r->own_count)
             return true;
     }
     return false;
@@ -267,7 +267,8 @@ static enum hth_err check_members(const struct hth_reduce_opts *o)
         return HTH_E_RANGE;
     for (uint32_t i = 0; i < o->member_count; i++) {
         const struct hth_reduce_member *m = &o->members[i];
-        if (!isfinite(m->weight) || m->weight < 0 || m->weight > HTH_AVG_WEIGHT_MAX)
+        if (!isfinite(m->weight) || m->weight < 0 || m->weight > HTH_AVG_WEIGHT_MAX ||
+            (m->weight == 0 && m->bandwidth == 0))
             return HTH_E_RANGE;
         total += m->weight;
         for (uint32_t k = 0; k < i; k++) {
@@ -320,7 +321,6 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     r->fixed = o->fixed;
     r->unit = o->fixed ? UNIT_FLOATS_FIXED : UNIT_FLOATS;
     r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
-    r->hears = r->values != NULL || member_observes(&r->members[o->self]);
     r->span_count = o->spans != NULL ? o->span_count : 1;
     r->spans = hth_new_array(struct hth_avg_span, r->span_count);
     if (o->spans != NULL)
@@ -349,8 +349,8 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
 static enum hth_err make_average(struct hth_reduce_round *r)
 {
     const struct reduce_member_state *self = &r->members[r->self];
-    uint64_t floats = r->hears ? r->count : HTH_MAX(self->floats, (uint64_t)1);
-    r->average_first = r->hears ? 0 : self->first;
+    uint64_t floats = r->values != NULL ? r->count : HTH_MAX(self->floats, (uint64_t)1);
+    r->average_first = r->values != NULL ? 0 : self->first;
     if (hth_fault(r->reducer->env, "averaging.memory"))
         return HTH_E_NO_MEMORY;
     return hth_env_blob_new(r->reducer->env, floats * sizeof(float), NULL, &r->average);

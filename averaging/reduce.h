@@ -21,11 +21,7 @@
  * what all make of that; the error is relative to the mean, and all members hold the same bits.
  *
  * Roles. A member with bandwidth > 0 reduces; one with bandwidth 0 (a client, that others can't
- * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces;
- * with bandwidth 0, too, it *observes*: it asks for each part without sending one, is told the
- * mean, and is not counted by anybody: not in the cut, and nobody waits for it or judges others by
- * it. What it was told of a part that could not be had is 0, and parts_kept says so. It is told as
- * all are where they hold the same bits, else in fp32.
+ * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces.
  *
  * What goes wrong costs its own share of the result, never the round:
  *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the
@@ -112,7 +108,7 @@ struct hth_reduce_member {
     struct hth_peer_id id;
     struct hth_addr addr; /* family 0: only over a connection that exists (clients) */
     double bandwidth;     /* bit/s, as of shares.h; 0: reduces nothing */
-    double weight; /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values; both 0: observes */
+    double weight; /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values, and reduces */
     bool stranger; /* has done nothing yet: nobody is patient with it before its values begin */
 };
 

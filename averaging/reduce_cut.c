@@ -81,27 +81,22 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     return HTH_OK;
 }
 
-/* Whole units of each member's share, as if those who observe were not there. *level: how long the
- * fastest takes for a vector, in s/bit, as all that reduce do; infinite: nobody reduces. */
+/* Whole units of each member's share. *level: how long the fastest takes for a vector, in s/bit, as
+ * all that reduce do; infinite: nobody said how fast it is. */
 static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
                               double *level)
 {
     double bandwidth[HTH_AVG_MEMBERS_MAX], weights[HTH_AVG_MEMBERS_MAX];
-    uint64_t counts[HTH_AVG_MEMBERS_MAX];
-    uint32_t n = 0, k = 0, fastest = 0;
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        if (!member_observes(&r->members[i]))
-            bandwidth[n++] = r->members[i].is.bandwidth;
-    }
+    uint32_t n = r->member_count, fastest = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
-    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total, SHARE_FLOATS_MIN / r->unit, counts));
+    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total, SHARE_FLOATS_MIN / r->unit, units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;
     *level = (1 + ((double)n - 2) * weights[fastest]) / bandwidth[fastest];
-    for (uint32_t i = 0; i < r->member_count; i++)
-        units[i] = member_observes(&r->members[i]) ? 0 : counts[k++];
     return HTH_OK;
 }
 
@@ -147,7 +142,7 @@ static void part_at(const struct reduce_member_state *m, uint32_t k, uint64_t *f
 static void lay_out_sends(struct hth_reduce_round *r)
 {
     uint32_t n = 0;
-    if (!r->hears)
+    if (r->values == NULL)
         return;
     r->send_count = r->part_count - r->members[r->self].part_count;
     r->sends = hth_new_array(struct reduce_sent, HTH_MAX(r->send_count, 1u));

@@ -68,16 +68,6 @@ struct apply {
     bool far; /* too far off: the local values are kept */
 };
 
-/* Who observes has sent nothing, and the difference to that is the mean. */
-static void run_told(struct apply *a, float *y)
-{
-    if (!a->kept)
-        a->kept =
-            hth_codec_decode(a->segments, a->segment_count, a->blob->data + a->offset, y) != HTH_OK;
-    if (a->kept)
-        memset(y, 0, a->send->count * sizeof(float));
-}
-
 static bool is_far(const struct reduce_sent *s, const float *y, const float *own)
 {
     const struct hth_reduce_round *r = s->round;
@@ -98,10 +88,6 @@ static void run_apply(struct hth_job *job)
     struct apply *a = HTH_CONTAINER(job, struct apply, job);
     const struct reduce_sent *s = a->send;
     float *y = (float *)(void *)a->round->average->data + s->first;
-    if (a->round->values == NULL) {
-        run_told(a, y);
-        return;
-    }
     const float *own = (const float *)(const void *)a->round->values->data + s->first;
     if (!a->kept && a->whole)
         a->kept =
@@ -411,8 +397,7 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
         keep(s);
         return;
     }
-    /* Of who observes the window is one of answers. */
-    s->bytes = r->values != NULL ? (uint32_t)bytes : s->count * (uint32_t)sizeof(float);
+    s->bytes = (uint32_t)bytes;
     m->in_flight_bytes += s->bytes;
     r->reducer->stats.parts_sent++;
     round_count_out(r, segments, segment_count);
@@ -469,10 +454,6 @@ static void begin(struct reduce_sent *s)
 {
     struct hth_reduce_round *r = s->round;
     s->retry_us = 0;
-    if (r->values == NULL) {
-        send_call(s, NULL, 0, NULL, 0);
-        return;
-    }
     struct encode *e = hth_new(struct encode);
     /* Too many small stretches of different formats: their bytes do not matter. */
     if (hth_codec_cut(r->spans, r->span_count, s->first, s->count, e->segments,

@@ -55,8 +55,7 @@
 #define FUTILE          8.0 /* ... not at all, from where it would take eight times that on */
 #define BEGUN_BYTES     (4u << 10) /* from which on the bytes of a part tell of a line */
 #define HELD_PART      4           /* ... of what it has taken so far, a quarter at least */
-#define ANSWERS_MAX    2u /* of one part to who observes: one may be lost with its connection */
-#define REPEATS_MAX    4u /* ... to who sent it, which an honest member does twice at most */
+#define REPEATS_MAX    4u /* answers to one part: connections break once or twice */
 #define LAG_PARTS      2u /* so many fewer parts than most have sent, ... */
 #define LAG_ONE_IN     8u /* ... and such a part of them fewer: it is waited for */
 #define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
@@ -96,7 +95,7 @@ int64_t retry_us;
 enum give_state {
     GIVE_NONE,
     GIVE_HERE,  /* values that can be added */
-    GIVE_EMPTY, /* it has none, and wants the mean: damaged, or it observes */
+    GIVE_EMPTY, /* it has none that can be added, and wants the mean */
     GIVE_LATE,  /* came after the sum was begun */
 };
 
@@ -106,7 +105,7 @@ struct reduce_contribution {
     bool in;       /* in the mean */
     bool with_job; /* a job looks at its bytes */
     uint32_t member;
-    uint32_t answers;            /* with the mean, or that there is none */
+    uint32_t answers;
     struct hth_rpc_request *req; /* NULL: answered, canceled, or this member's own */
     struct hth_blob *blob;
     size_t offset;
@@ -184,12 +183,11 @@ struct hth_reduce_round {
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
     uint32_t senders; /* others with values */
-    bool hears;       /* the mean: it has values, or observes */
     bool same, fixed; /* as of the options */
     uint32_t unit;    /* floats of which shares and parts are whole multiples */
     uint64_t count;
     double share_max;         /* of hth_reduce_opts */
-    struct hth_blob *values;  /* NULL: a helper, or who observes */
+    struct hth_blob *values;  /* NULL: a helper */
     struct hth_blob *average; /* from float average_first on */
     uint64_t average_first;
     struct hth_avg_span *spans;
@@ -267,12 +265,6 @@ struct hth_reducer {
     struct hth_reducer_stats stats;
     struct reduce_metrics metrics;
 };
-
-/* It brings nothing and reduces nothing, and is told the mean: nobody waits for it. */
-static inline bool member_observes(const struct reduce_member_state *m)
-{
-    return m->is.weight == 0 && m->is.bandwidth == 0;
-}
 
 /* ---- reduce.c ------------------------------------------------------------------------------ */
 

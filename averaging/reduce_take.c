@@ -491,13 +491,10 @@ static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
                           const struct hth_part_head *part, enum hth_err *err)
 {
     const struct reduce_member_state *self = &r->members[r->self];
-    bool observes = member_observes(&r->members[member]);
     uint64_t floats = 0;
     *err = HTH_E_RANGE;
-    if (part->weight != r->members[member].is.weight || !(part->weight > 0 || observes))
+    if (part->weight != r->members[member].is.weight || !(part->weight > 0))
         return "the weight is not the one that the group knows";
-    if (observes && part->segment_count > 0)
-        return "who listens brings nothing";
     if (part->part < self->first_part || part->part - self->first_part >= r->own_count)
         return "this part is reduced by another member";
     for (uint32_t i = 0; i < part->segment_count; i++)
@@ -521,8 +518,7 @@ static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_pee
 static void take_repeat(struct reduce_contribution *c, struct hth_rpc_request *req)
 {
     struct hth_rpc_request *old = c->req;
-    bool observes = member_observes(&c->own->round->members[c->member]);
-    if (c->answers >= (observes ? ANSWERS_MAX : REPEATS_MAX)) {
+    if (c->answers >= REPEATS_MAX) {
         hth_rpc_refuse(req, HTH_E_DUPLICATE, 0, "this part was answered before");
         return;
     }
@@ -551,7 +547,7 @@ static void take_first(struct reduce_contribution *c, struct hth_rpc_request *re
     c->blob = blob != NULL && c->segment_count > 0 ? hth_blob_ref(blob) : NULL;
     c->offset = offset;
     c->state = o->state != OWN_OPEN ? GIVE_LATE : c->segment_count > 0 ? GIVE_HERE : GIVE_EMPTY;
-    o->got += is_sender(&r->members[c->member]);
+    o->got++;
     r->members[c->member].got++;
     r->bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
@@ -579,13 +575,6 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
     struct reduce_owned *o = &r->owns[part->part - r->members[r->self].first_part];
     struct reduce_contribution *c = &o->from[member];
     watch_progress(r, member);
-    /* Who is slow to observe is told the rest as long as it asks, within the round's time; what it
-     * is refused keeps nothing. */
-    if (r->state == ROUND_LINGERING && member_observes(&r->members[member]) &&
-        c->answers < ANSWERS_MAX)
-        r->linger_until_us =
-            HTH_MAX(r->linger_until_us,
-                    HTH_MIN(r->end_us, hth_now_us(r->reducer->env) + r->reducer->opts.linger_us));
     if (c->state == GIVE_NONE)
         take_first(c, req, part, blob, offset);
     else

@@ -63,7 +63,7 @@ bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct reduce_member_state *m = &r->members[i];
-    return i != r->self && r->hears && m->as_reducer == HTH_REDUCE_DROP_NONE &&
+    return i != r->self && r->values != NULL && m->as_reducer == HTH_REDUCE_DROP_NONE &&
            m->settled < m->part_count;
 }
 
@@ -175,8 +175,6 @@ static void note_heard(struct hth_reduce_round *r, struct reduce_member_state *m
 void watch_progress(struct hth_reduce_round *r, uint32_t i)
 {
     struct reduce_member_state *m = &r->members[i];
-    if (member_observes(m)) /* its questions say nothing of when others should be heard */
-        return;
     m->progress_us = hth_now_us(env_of(r));
     m->took_part = true;
     note_heard(r, m, m->progress_us);
@@ -281,7 +279,7 @@ static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
 /* One by which i is judged. */
 static bool is_other(const struct hth_reduce_round *r, uint32_t i, uint32_t k)
 {
-    return k != i && k != r->self && !member_observes(&r->members[k]);
+    return k != i && k != r->self;
 }
 
 static int by_size(const void *a, const void *b)
