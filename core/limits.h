@@ -180,12 +180,8 @@
 #define HTH_STATE_META_MAX       256 /* bytes beside the blob */
 #define HTH_STATE_DONORS_MAX     64  /* that a fetcher remembers */
 #define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot, each once */
-#define HTH_STATE_FETCHERS_MAX   64  /* whose fetched chunks are kept */
-#define HTH_STATE_RECORDS_MAX    256 /* announcements of snapshots believed */
-#define HTH_STATE_REACH          4   /* clients that dial a newcomer, and ... */
-#define HTH_STATE_DIALS_MAX      16  /* ... newcomers that a client dials in one go */
-#define HTH_STATE_DIAL_US        INT64_C(250000) /* ... and one more in each such time */
-#define HTH_STATE_HERE_US        INT64_C(100000) /* between two HERE messages that are heeded */
+#define HTH_STATE_REACH          4   /* clients that dial newcomers, about, ... */
+#define HTH_STATE_DIAL_US        INT64_C(250000) /* ... each one in such a time */
 
 /* gating */
 #define HTH_BEAM_WIDTH_DEFAULT    64 /* prefixes kept per level */
