@@ -41,7 +41,9 @@
 struct snapshot {
     struct hth_state_desc desc;
     struct hth_blob **parts; /* desc.parts of them */
-    int64_t made_us, asked_us;
+    int64_t made_us;
+    int64_t asked_us; /* the last time, and for a part of it */
+    int64_t part_us;
 };
 
 /* Outlives the donor when it is freed meanwhile. */
@@ -111,7 +113,7 @@ static int64_t line_us(uint64_t bytes, double rate)
 /* Somebody fetches it, and has not for longer than a line of that rate takes. */
 static bool is_fetched(const struct snapshot *s, double rate, int64_t now)
 {
-    return now - s->asked_us <= REST_US + line_us(s->desc.part_bytes, SLOW_RATE) &&
+    return now - s->part_us <= REST_US + line_us(s->desc.part_bytes, SLOW_RATE) &&
            now - s->made_us <= HOLD_US + line_us(s->desc.bytes, rate);
 }
 
@@ -240,7 +242,7 @@ static void on_part(void *arg, struct hth_rpc_request *req)
                                         .blob = s->parts[index]};
         const struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
 
-        s->asked_us = hth_now_us(d->env);
+        s->asked_us = s->part_us = hth_now_us(d->env);
         d->stats.parts++;
         d->stats.bytes += part.dim[0];
         hth_rpc_reply(req, &body);
@@ -299,6 +301,7 @@ static void hash_end(struct hashing *h, enum hth_err err)
     if (err == HTH_OK) {
         hth_state_desc_seal(&s->desc, d->env->crypto);
         s->made_us = s->asked_us = now;
+        s->part_us = INT64_MIN / 2;
         let_go(d);
         d->held = s;
         d->stats.snapshots++;
