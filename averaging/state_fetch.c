@@ -464,6 +464,8 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
         strike(d, hth_err_text(err));
         if (err == HTH_E_NOT_FOUND) /* it has a younger one by now */
             spare(d, 0);
+        else if (err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL)
+            spare(d, LOOK_US);
     }
     pump(f);
 }
