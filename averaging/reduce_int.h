@@ -274,10 +274,10 @@ void round_unref(struct hth_reduce_round *r);
 void round_check(struct hth_reduce_round *r);
 /* The same, in the next turn. */
 void round_soon(struct hth_reduce_round *r);
-/* Weight `w` is in the mean of `floats` floats. */
 /* Values that left, with a request or an answer. */
 void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments,
                      uint32_t count);
+/* Weight `w` is in the mean of `floats` floats. */
 void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats);
 
 /* Forgets what lingered or was held too long, and sets the timer for the next. */

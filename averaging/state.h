@@ -11,11 +11,12 @@
  * so that who knows the root knows the state, wherever its parts come from.
  *
  *   newcomer                                 donors
- *      | --- 67 DESCRIBE {schema, step} ----> |  a snapshot is asked of the owner when there is
- * none | <-- E_AGAIN, come back in x ms ----- |  or it is too old, and hashed by a job | --- 67
- * ----------------------------> | | <-- step, meta, part hashes -------- | | --- 68 PART {root,
- * index} ---------> |  several parts in flight, from all donors that | <-- bytes
- * -------------------------- |  described the same root
+ *      | --- 67 DESCRIBE {schema, step} ------> |  a snapshot is asked of the owner when there is
+ *      | <-- E_AGAIN, come back in x ms ------- |  none or it is too old, and hashed by a job
+ *      | --- 67 ------------------------------> |
+ *      | <-- step, meta, part hashes ---------- |
+ *      | --- 68 PART {root, index} -----------> |  several parts in flight, from all donors that
+ *      | <-- bytes ---------------------------- |  described the same root
  *
  * The donor holds one snapshot, and nothing is copied or hashed unless somebody asks
  * (state_donor.c). A donor that can't be dialled (a client) is asked over a connection of its own
