@@ -153,12 +153,12 @@ static void test_mixed(void **state)
 static void run_same(enum hth_quant_format format, double most, bool slow_line, double clip)
 {
     struct reduce_swarm s;
-    struct hth_avg_span span = {200000, format};
+    struct hth_avg_span span = {60000, format};
     swarm_defaults(&s);
     s.same = true;
     s.reducer_opts.link_bytes_per_s = slow_line ? 10e6 : 0;
     s.reducer_opts.clip = clip;
-    swarm_new(&s, 3, 5, 200000);
+    swarm_new(&s, 3, 5, 60000);
     s.member[1].bandwidth = 0;
     swarm_roles(&s);
     for (uint32_t i = 0; i < s.n; i++) {
@@ -199,9 +199,9 @@ static const double fixed_lines[][5] = {
 /* The mean of such a group. To be freed with hth_free. */
 static float *reduce_fixed(enum hth_quant_format format, double clip, const double *lines)
 {
-    static const uint32_t count = 200000;
+    static const uint32_t count = 60000;
     const struct hth_avg_span spans[] = {
-        {1001, HTH_QUANT_F32}, {100003, format}, {7, HTH_QUANT_F16}, {98989, format}};
+        {1001, HTH_QUANT_F32}, {30003, format}, {7, HTH_QUANT_F16}, {28989, format}};
     struct reduce_swarm s;
     swarm_defaults(&s);
     s.same = s.fixed = true;
@@ -243,7 +243,7 @@ static void test_fixed(void **state)
         float *first = reduce_fixed(formats[i / 2], clip, fixed_lines[0]);
         for (size_t k = 1; k < HTH_ARRAY_LEN(fixed_lines); k++) {
             float *other = reduce_fixed(formats[i / 2], clip, fixed_lines[k]);
-            assert_memory_equal(first, other, 200000 * sizeof(float));
+            assert_memory_equal(first, other, 60000 * sizeof(float));
             hth_free(other);
         }
         hth_free(first);
