@@ -84,14 +84,6 @@ static bool has_ended(const struct hth_reducer *red, const struct hth_hash *grou
     return false;
 }
 
-static uint32_t count_in(const struct hth_reducer *red, enum round_state state)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < red->round_count; i++)
-        n += red->rounds[i]->state == state;
-    return n;
-}
-
 /* Off the list: nobody is answered any more, and its name is remembered. */
 static void round_remove(struct hth_reduce_round *r, enum hth_err err)
 {
@@ -123,7 +115,6 @@ void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segme
 {
     uint64_t bytes = hth_codec_bytes(segments, count);
     r->bytes_out += bytes;
-    r->reducer->stats.bytes_out += bytes;
     hth_metric_add(r->reducer->metrics.bytes_out, (int64_t)bytes);
 }
 
@@ -155,38 +146,21 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     res->bytes_out = r->bytes_out;
     res->bytes_in = r->bytes_in;
     res->took_us = hth_now_us(r->reducer->env) - r->start_us;
-    res->sent_us = r->send_count > 0 ? r->sent_us - r->start_us : 0;
-    res->reduced_us = r->own_count > 0 ? r->reduced_us - r->start_us : 0;
     res->encode_error = r->error.was > 0 ? sqrt(r->error.lost / r->error.was) : 0;
 }
 
-void reducer_retire_old(struct hth_reducer *red)
+static uint32_t count_in(const struct hth_reducer *red, enum round_state state)
 {
-    int64_t now = hth_now_us(red->env), next = INT64_MAX;
-    uint32_t lingering = count_in(red, ROUND_LINGERING);
-    for (uint32_t i = 0; i < red->round_count;) {
-        struct hth_reduce_round *r = red->rounds[i];
-        bool old =
-            r->state == ROUND_LINGERING && (r->linger_until_us <= now || lingering > LINGERING_MAX);
-        if (old) {
-            lingering--;
-            round_remove(r, HTH_E_EXPIRED);
-            continue;
-        }
-        if (r->state == ROUND_LINGERING)
-            next = HTH_MIN(next, r->linger_until_us);
-        i++;
-    }
-    for (const struct reduce_early *e = red->early; e != NULL; e = e->next)
-        next = HTH_MIN(next, e->until_us);
-    if (next != INT64_MAX)
-        hth_timer_set(red->env, red->timer, next - now);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < red->round_count; i++)
+        n += red->rounds[i]->state == state;
+    return n;
 }
 
-/* Somebody who was given up may still send: it is owed the mean. */
+/* Somebody who was given up may still send: it is told the mean, and stays with the others. */
 static bool is_owed(const struct hth_reduce_round *r)
 {
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->member_count && r->err == HTH_OK; i++) {
         const struct reduce_member_state *m = &r->members[i];
         if (i != r->self && m->is.weight > 0 && m->got < r->own_count)
             return true;
@@ -194,29 +168,31 @@ static bool is_owed(const struct hth_reduce_round *r)
     return false;
 }
 
-static void finish(struct hth_reduce_round *r)
+static void linger(struct hth_reduce_round *r)
 {
     struct hth_reducer *red = r->reducer;
-    struct hth_reduce_result res = {0};
-    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->member_count);
-    round_ref(r);
+    for (uint32_t i = 0; count_in(red, ROUND_LINGERING) >= LINGERING_MAX; i++)
+        if (red->rounds[i]->state == ROUND_LINGERING)
+            round_remove(red->rounds[i], HTH_E_EXPIRED);
     r->state = ROUND_LINGERING;
     give_end(r);
     watch_end(r);
-    hth_timer_cancel(red->env, r->timer);
+    hth_timer_set(red->env, r->timer, LINGER_US);
+    hth_blob_unref(r->values);
+    r->values = NULL;
+}
+
+static void finish(struct hth_reduce_round *r)
+{
+    struct hth_reduce_result res = {0};
+    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->member_count);
+    round_ref(r);
     fill_result(r, fates, &res);
-    red->stats.rounds++;
-    hth_metric_add(red->metrics.rounds, 1);
-    if (r->err == HTH_OK && is_owed(r) && red->opts.linger_us > 0)
-        r->linger_until_us = hth_now_us(red->env) + red->opts.linger_us;
+    hth_metric_add(r->reducer->metrics.rounds, 1);
+    if (is_owed(r))
+        linger(r);
     else
         round_remove(r, HTH_E_EXPIRED);
-    reducer_retire_old(red);
-    /* Stragglers are answered from the mean alone. */
-    if (r->err == HTH_OK) {
-        hth_blob_unref(r->values);
-        r->values = NULL;
-    }
     r->done(r->arg, &res);
     hth_free(fates);
     round_unref(r);
@@ -237,8 +213,10 @@ void round_soon(struct hth_reduce_round *r)
 static void on_round_timer(void *arg)
 {
     struct hth_reduce_round *r = arg;
-    if (r->state != ROUND_RUNNING)
+    if (r->state == ROUND_LINGERING) {
+        round_remove(r, HTH_E_EXPIRED);
         return;
+    }
     round_ref(r);
     watch_tick(r);
     round_check(r);
@@ -252,9 +230,7 @@ static void on_round_timer(void *arg)
 
 void hth_reduce_cancel(struct hth_reduce_round *r)
 {
-    struct hth_reducer *red = r->reducer;
     HTH_ASSERT(r->state == ROUND_RUNNING);
-    red->stats.rounds_canceled++;
     round_remove(r, HTH_E_CANCELED);
 }
 
@@ -310,8 +286,8 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     for (uint32_t i = 0; i < o->member_count; i++) {
         r->members[i].is = o->members[i];
         r->members[i].round = r;
-        r->members[i].heard_us = r->members[i].progress_us = r->members[i].asked_us = now;
-        r->members[i].nudged_us = r->members[i].moved_us = now;
+        r->members[i].heard_us = r->members[i].progress_us = r->members[i].nudged_us = now;
+        r->members[i].here_us = now;
         r->group_weight += o->members[i].weight;
         r->senders += i != o->self && o->members[i].weight > 0;
     }
@@ -337,7 +313,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
             r->spans[i].format = HTH_QUANT_INT8;
     r->done = o->done;
     r->arg = o->arg;
-    r->start_us = r->weighed_us = r->sent_us = r->reduced_us = now;
+    r->start_us = r->base_us = now;
     r->give_up_us = now + o->timeout_us / 10 * 8;
     r->stop_us = now + o->timeout_us / 100 * 95;
     r->end_us = now + o->timeout_us;
@@ -370,10 +346,8 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
         round_unref(r);
         return err;
     }
-    watch_begin(r);
     r->timer = hth_timer_new(red->env, on_round_timer, r);
-    r->look_us = r->start_us + HTH_MIN(red->opts.silence_min_us / 4, opts->timeout_us);
-    hth_timer_set(red->env, r->timer, r->look_us - r->start_us);
+    watch_begin(r);
     red->rounds[red->round_count++] = r;
     give_pump_all(r);
     take_review(r);
@@ -385,31 +359,7 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
     return HTH_OK;
 }
 
-/* ---- the reducer's timer ------------------------------------------------------------------- */
-
-static void on_reducer_timer(void *arg)
-{
-    struct hth_reducer *red = arg;
-    int64_t now = hth_now_us(red->env);
-    early_refuse_until(red, now, HTH_E_EXPIRED, "this round did not begin here");
-    reducer_retire_old(red);
-}
-
 /* ---- requests ------------------------------------------------------------------------------ */
-
-static void answer_ask(struct hth_reducer *red, struct hth_rpc_request *req,
-                       const struct hth_part_head *part)
-{
-    uint8_t payload[HTH_PART_BYTES_MAX];
-    const struct hth_reduce_round *r = find_round(red, &part->group);
-    struct hth_part_reply reply = {.state = HTH_PART_UNKNOWN};
-    if (r != NULL && r->state == ROUND_RUNNING)
-        reply.state = HTH_PART_WORKING;
-    else if (r != NULL || has_ended(red, &part->group))
-        reply.state = HTH_PART_ENDED;
-    struct hth_rpc_body body = {payload, hth_part_reply_pack(&reply, payload), NULL, 0};
-    hth_rpc_reply(req, &body);
-}
 
 static enum hth_err open_request(struct hth_rpc_request *req, struct hth_part_head *part,
                                  const struct hth_tensor **tensor)
@@ -429,7 +379,7 @@ static void on_request(void *arg, struct hth_rpc_request *req)
     struct hth_part_head part;
     const struct hth_tensor *tensor;
     enum hth_err err = open_request(req, &part, &tensor);
-    if (err == HTH_OK && !part.ask && has_ended(red, &part.group)) {
+    if (err == HTH_OK && has_ended(red, &part.group)) {
         hth_part_clear(&part);
         err = HTH_E_EXPIRED;
     }
@@ -441,9 +391,9 @@ static void on_request(void *arg, struct hth_rpc_request *req)
     struct hth_blob *blob = tensor != NULL ? tensor->blob : NULL;
     size_t offset = tensor != NULL ? tensor->offset : 0;
     struct hth_reduce_round *r = find_round(red, &part.group);
-    if (part.ask) {
-        answer_ask(red, req, &part);
+    if (part.part == HTH_PART_NONE && (r == NULL || r->state != ROUND_RUNNING)) {
         hth_part_clear(&part);
+        hth_rpc_refuse(req, r == NULL ? HTH_E_NOT_FOUND : HTH_E_EXPIRED, 0, NULL);
     } else if (r != NULL) {
         take_part(r, req, &part, blob, offset);
     } else {
@@ -455,10 +405,7 @@ static void on_request(void *arg, struct hth_rpc_request *req)
 
 static bool opts_ok(const struct hth_reducer_opts *o)
 {
-    return (o->lane == HTH_LANE_COMPUTE || o->lane == HTH_LANE_IO) && o->silence_k >= 1 &&
-           o->silence_min_us >= HTH_US_PER_MS && o->silence_max_us >= o->silence_min_us &&
-           o->silence_new_us > 0 && o->patience_us > 0 && o->early_us > 0 && o->linger_us >= 0 &&
-           o->window_bytes_max > 0 && o->link_bytes_per_s >= 0 &&
+    return o->silence_us > 0 && o->patience_us > 0 && o->link_bytes_per_s >= 0 &&
            (o->clip == 0 || (o->clip >= 1 && isfinite(o->clip)));
 }
 
@@ -475,7 +422,7 @@ enum hth_err hth_reducer_new(struct hth_env *env, struct hth_rpc *rpc,
     red->env = env;
     red->rpc = rpc;
     red->opts = *opts;
-    red->timer = hth_timer_new(env, on_reducer_timer, red);
+    red->timer = hth_timer_new(env, early_tidy, red);
     red->metrics.rounds = hth_counter(env->metrics, "hearth_reduce_rounds_total",
                                       "Rounds of averaging that ended here");
     red->metrics.bytes_out = hth_counter(env->metrics, "hearth_reduce_out_bytes",
@@ -496,7 +443,7 @@ void hth_reducer_free(struct hth_reducer *red)
     hth_rpc_serve(red->rpc, HTH_REDUCE_METHOD, NULL, NULL);
     while (red->round_count > 0)
         round_remove(red->rounds[0], HTH_E_CANCELED);
-    early_refuse_until(red, INT64_MAX, HTH_E_CANCELED, "shutting down");
+    early_end(red);
     hth_timer_free(red->env, red->timer);
     hth_free(red->histories);
     hth_free(red);
@@ -506,7 +453,7 @@ void hth_reducer_peer_lost(struct hth_reducer *red, const struct hth_peer_id *pe
 {
     for (uint32_t i = 0; i < red->round_count; i++) {
         struct hth_reduce_round *r = red->rounds[i];
-        for (uint32_t k = 0; k < r->member_count && r->state == ROUND_RUNNING; k++) {
+        for (uint32_t k = 0; k < r->member_count; k++) {
             if (k != r->self && hth_peer_id_eq(&r->members[k].is.id, peer))
                 watch_lost(r, k);
         }
@@ -517,5 +464,4 @@ void hth_reducer_stats(const struct hth_reducer *red, struct hth_reducer_stats *
 {
     *out = red->stats;
     out->rounds_now = count_in(red, ROUND_RUNNING);
-    out->lingering_now = count_in(red, ROUND_LINGERING);
 }

@@ -12,40 +12,20 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The lines of those that said one of at least that many bit/s, the slowest first. */
-static uint32_t sort_lines(const struct hth_reduce_round *r, double least, double *line)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->member_count; i++)
-        if (r->members[i].is.bandwidth > 0 && r->members[i].is.bandwidth >= least)
-            line[n++] = r->members[i].is.bandwidth;
-    qsort(line, n, sizeof(line[0]), by_size);
-    return n;
-}
-
 /* By what line the group keeps pace, bit/s; 0 when somebody's is not known, or nobody's. The few
  * slowest are left out, as many as may be given up for being slow: else one claim would slow all
  * the others down. */
 static double slowest_line(const struct hth_reduce_round *r)
 {
     double line[HTH_AVG_MEMBERS_MAX];
-    uint32_t n = sort_lines(r, 0, line);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->member_count; i++)
+        if (r->members[i].is.bandwidth > 0)
+            line[n++] = r->members[i].is.bandwidth;
+    qsort(line, n, sizeof(line[0]), by_size);
     if (n == 0 || line[0] < LINE_BITS_MIN)
         return 0;
     return line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
-}
-
-/* How long few may hold up many: by what a round takes with equal shares over the median line. */
-static int64_t held_max(const struct hth_reduce_round *r)
-{
-    double line[HTH_AVG_MEMBERS_MAX];
-    int64_t patience_us = r->reducer->opts.patience_us;
-    uint32_t n = sort_lines(r, LINE_BITS_MIN, line);
-    if (n == 0)
-        return 2 * patience_us;
-    double usual_s = 2 * 8.0 * sizeof(float) * (double)r->count / line[(n - 1) / 2];
-    return HTH_MAX(patience_us, (int64_t)HTH_MIN(HELD_ROUNDS * usual_s * HTH_US_PER_S,
-                                                 (double)HTH_AVG_REDUCE_TIMEOUT_MAX_US));
 }
 
 static bool is_slow(double line)
@@ -109,7 +89,6 @@ static enum hth_err cut(struct hth_reduce_round *r)
     HTH_TRY(share_out(r, total, units, &level));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? HTH_MIN(1 / level, slowest) / (8 * sizeof(float)) : INFINITY;
-    r->held_max_us = held_max(r);
     r->reducers = hth_new_array(uint32_t, r->member_count);
     for (uint32_t i = 0; i < r->member_count; i++) {
         struct reduce_member_state *m = &r->members[i];

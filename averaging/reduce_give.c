@@ -46,10 +46,7 @@ static void settle(struct reduce_sent *s, double weight, bool kept)
     if (kept) {
         m->parts_kept++;
         r->parts_kept++;
-        r->reducer->stats.parts_kept++;
     }
-    if (r->sends_left == 0)
-        r->sent_us = hth_now_us(env_of(r));
 }
 
 /* ---- applying answers ---------------------------------------------------------------------- */
@@ -141,7 +138,7 @@ static void apply(struct reduce_sent *s, struct hth_blob *blob, size_t offset,
     a->weight = reply->weight;
     a->whole = reply->whole;
     a->kept = blob == NULL;
-    a->job = (struct hth_job){.lane = r->reducer->opts.lane,
+    a->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                               .run = run_apply,
                               .done = done_apply,
                               .flops = s->count,
@@ -214,12 +211,12 @@ static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
     struct hth_reduce_round *r = s->round;
     struct hth_part_reply reply;
     watch_progress(r, s->to);
+    reducer_of(s)->put_off_us = 0;
     if (open_answer(s, result, &reply) != HTH_OK) {
         keep(s);
         give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    reducer_of(s)->put_off_us = 0;
     note_missing(r, &reply);
     const struct hth_tensor *t = result->tensors;
     if (reply.segment_count == 0 || t == NULL || t->blob == NULL) {
@@ -234,53 +231,23 @@ static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
     give_pump(r, s->to);
 }
 
-/* That the round did not begin there, or has ended, is no refusal so long after it began here as
- * honest reducers hold early parts and answer late ones: it may be we who are late. */
-static enum hth_reduce_drop drop_of(const struct hth_reduce_round *r,
-                                    const struct hth_rpc_result *result)
+/* The round has ended there, or did not begin. */
+static bool is_over(const struct hth_rpc_result *result)
 {
-    const struct hth_reducer_opts *o = &r->reducer->opts;
-    bool over = result->err == HTH_E_EXPIRED || result->err == HTH_E_CANCELED;
-    bool late = hth_now_us(env_of(r)) - r->start_us >= HTH_MIN(o->early_us, o->linger_us);
-    if (result->remote)
-        return over && late ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_REFUSED;
-    return result->err == HTH_E_TIMEOUT ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_LOST;
+    return result->remote && (result->err == HTH_E_EXPIRED || result->err == HTH_E_CANCELED);
 }
 
-static void again(struct reduce_sent *s, int64_t after_us)
+static enum hth_reduce_drop drop_of(const struct hth_rpc_result *result)
+{
+    if (is_over(result) || result->err == HTH_E_TIMEOUT)
+        return HTH_REDUCE_DROP_DEADLINE; /* it may be we who are late */
+    return result->remote ? HTH_REDUCE_DROP_REFUSED : HTH_REDUCE_DROP_LOST;
+}
+
+/* With the next look. */
+static void again(struct reduce_sent *s)
 {
     s->state = SEND_WAITING;
-    reducer_of(s)->again++;
-    s->retry_us = hth_now_us(env_of(s->round)) + after_us;
-    round_soon(s->round);
-}
-
-/* Whether it has any part of ours. */
-static bool holds_some(const struct hth_reduce_round *r, uint32_t to)
-{
-    const struct reduce_sent *sends = sends_to(r, to);
-    for (uint32_t i = 0; i < r->members[to].begun; i++) {
-        if (sends[i].state == SEND_OUT && !sends[i].put_off)
-            return true;
-    }
-    return false;
-}
-
-/* It lives, and has no room just now. But who puts off all that it is sent for longer than honest
- * reducers hold parts that come early reduces nothing, and would keep us until the round's time is
- * over: to say "soon" moves bytes, and looks like a slow line. */
-static void on_put_off(struct reduce_sent *s, int64_t after_us)
-{
-    struct hth_reduce_round *r = s->round;
-    struct reduce_member_state *m = reducer_of(s);
-    int64_t now = hth_now_us(env_of(r));
-    m->heard_us = now;
-    s->put_off = true;
-    if (m->put_off_us == 0)
-        m->put_off_us = now;
-    again(s, HTH_MAX(after_us, (int64_t)RETRY_US));
-    if (now - m->put_off_us >= r->reducer->opts.early_us && !holds_some(r, s->to))
-        watch_fail_reducer(r, s->to, HTH_REDUCE_DROP_REFUSED);
 }
 
 static void on_answer(void *arg, const struct hth_rpc_result *result)
@@ -292,19 +259,22 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     m->in_flight_bytes -= s->bytes;
     if (result->err == HTH_OK) {
         on_reply(s, result);
-    } else if (result->err == HTH_E_BUSY && result->remote) {
-        on_put_off(s, result->retry_after_us);
-    } else if (result->err == HTH_E_CLOSED && !s->tried_again && watch_connected(r, s->to)) {
-        s->tried_again = true;
-        again(s, 0);
+    } else if ((result->err == HTH_E_BUSY && result->remote) ||
+               (result->err == HTH_E_CLOSED && watch_connected(r, s->to))) {
+        m->heard_us = hth_now_us(env_of(r)); /* it lives, and has no room just now */
+        if (m->put_off_us == 0)
+            m->put_off_us = m->heard_us;
+        again(s);
     } else if (result->err == HTH_E_BUDGET || result->err == HTH_E_NO_MEMORY) {
         keep(s); /* no room here for this answer */
         give_pump(r, s->to);
     } else {
-        enum hth_reduce_drop why = drop_of(r, result);
+        enum hth_reduce_drop why = drop_of(result);
         keep(s);
         if (why == HTH_REDUCE_DROP_LOST && !watch_connected(r, s->to))
             watch_lost(r, s->to);
+        if (is_over(result))
+            watch_over(r, s->to);
         give_fail(r, s->to, why);
     }
 }
@@ -390,7 +360,7 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
     s->state = SEND_OUT;
     enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, s, &s->call);
     if (err == HTH_E_QUEUE_FULL) {
-        again(s, RETRY_US);
+        again(s);
         return;
     }
     if (err != HTH_OK) {
@@ -399,7 +369,6 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
     }
     s->bytes = (uint32_t)bytes;
     m->in_flight_bytes += s->bytes;
-    r->reducer->stats.parts_sent++;
     round_count_out(r, segments, segment_count);
 }
 
@@ -429,7 +398,7 @@ static void encode(struct reduce_sent *s, struct encode *e)
     e->round = round_ref(r);
     e->send = s;
     e->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
-    e->job = (struct hth_job){.lane = r->reducer->opts.lane,
+    e->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                               .run = run_encode,
                               .done = done_encode,
                               .flops = 4.0 * s->count,
@@ -445,7 +414,7 @@ static void encode(struct reduce_sent *s, struct encode *e)
     }
     encode_free(e);
     if (err == HTH_E_QUEUE_FULL)
-        again(s, RETRY_US);
+        again(s);
     else
         keep(s);
 }
@@ -453,7 +422,6 @@ static void encode(struct reduce_sent *s, struct encode *e)
 static void begin(struct reduce_sent *s)
 {
     struct hth_reduce_round *r = s->round;
-    s->retry_us = 0;
     struct encode *e = hth_new(struct encode);
     /* Too many small stretches of different formats: their bytes do not matter. */
     if (hth_codec_cut(r->spans, r->span_count, s->first, s->count, e->segments,
@@ -494,17 +462,9 @@ void give_pump(struct hth_reduce_round *r, uint32_t to)
     if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->self)
         return;
     struct reduce_sent *sends = sends_to(r, to);
-    int64_t now = hth_now_us(env_of(r));
-    uint64_t window = r->reducer->opts.window_bytes_max;
-    for (uint32_t i = 0; i < m->begun && m->again > 0 && m->in_flight_bytes < window; i++) {
-        struct reduce_sent *s = &sends[i];
-        if (s->state != SEND_WAITING || s->retry_us > now)
-            continue;
-        m->again--;
-        begin(s);
-    }
     uint32_t reach = reach_of(r, m);
-    while (m->begun < reach && m->in_flight_bytes < window && m->as_reducer == HTH_REDUCE_DROP_NONE)
+    while (m->begun < reach && m->in_flight_bytes < WINDOW_BYTES &&
+           m->as_reducer == HTH_REDUCE_DROP_NONE)
         begin(&sends[m->begun++]);
 }
 
@@ -515,6 +475,18 @@ void give_pump_all(struct hth_reduce_round *r)
         give_pump(r, r->reducers[(r->self + k) % r->reducer_count]);
 }
 
+void give_again(struct hth_reduce_round *r)
+{
+    for (uint32_t i = 0; i < r->send_count; i++) {
+        struct reduce_sent *s = &r->sends[i];
+        struct reduce_member_state *m = reducer_of(s);
+        bool begun = s->part - m->first_part < m->begun;
+        if (s->state != SEND_WAITING || !begun || m->in_flight_bytes >= WINDOW_BYTES)
+            continue;
+        begin(s);
+    }
+}
+
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why)
 {
     struct reduce_member_state *m = &r->members[to];
@@ -522,7 +494,6 @@ void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why
         !watch_due_as_reducer(r, to))
         return;
     m->as_reducer = why;
-    r->reducer->stats.reducers_failed++;
     hth_metric_add(r->reducer->metrics.dropped, 1);
     struct reduce_sent *sends = sends_to(r, to);
     for (uint32_t i = 0; i < m->part_count; i++) {
@@ -536,7 +507,6 @@ void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why
             keep(s);
     }
     m->begun = m->part_count;
-    m->again = 0;
 }
 
 void give_end(struct hth_reduce_round *r)

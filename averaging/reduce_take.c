@@ -5,7 +5,7 @@
  * the mean once, and encodes the answers of those who sent narrower formats, or one for all. fp32
  * answers refer to the mean itself.
  *
- *   OPEN --complete--> SUMMING --job--> DONE --> answers; latecomers are answered from the mean
+ *   OPEN --complete--> SUMMING --job--> DONE --> answers; latecomers are told the mean itself
  */
 #include <string.h>
 
@@ -24,7 +24,6 @@ struct sum {
     struct hth_job job;
     struct hth_reduce_round *round;
     struct reduce_owned *own;
-    bool answers_only; /* the mean is there already */
     bool told_fine;
     enum hth_err err;
     double weight;
@@ -73,7 +72,6 @@ static void let_go(struct reduce_contribution *c)
     c->blob = NULL;
     c->segments = NULL;
     c->segment_count = 0;
-    c->with_job = false;
 }
 
 /* The mean itself; or that there is none. */
@@ -217,21 +215,19 @@ static void run_sum(struct hth_job *job)
     float *mean = (float *)(void *)r->average->data + (o->first - r->average_first);
 
     prepare(s);
-    if (!s->answers_only) {
-        s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
-        if (s->weight > 0)
-            s->weight = claimed(s);
-        if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
-            s->err = hth_reduce_clip(s->plain, s->count, s->clip, r->fixed, mean, o->count);
-        if (s->err != HTH_OK)
-            s->weight = 0;
-        if (!(s->weight > 0) && r->values != NULL)
-            memcpy(mean, r->values->data + o->first * sizeof(float), o->count * sizeof(float));
-        if (r->same && o->told != NULL && s->weight > 0)
-            s->told_fine = write_told(s, mean) == HTH_OK;
-    }
+    s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
+    if (s->weight > 0)
+        s->weight = claimed(s);
+    if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
+        s->err = hth_reduce_clip(s->plain, s->count, s->clip, r->fixed, mean, o->count);
+    if (s->err != HTH_OK)
+        s->weight = 0;
+    if (!(s->weight > 0) && r->values != NULL)
+        memcpy(mean, r->values->data + o->first * sizeof(float), o->count * sizeof(float));
+    if (r->same && o->told != NULL && s->weight > 0)
+        s->told_fine = write_told(s, mean) == HTH_OK;
     write_answers(s, mean);
-    if (!s->answers_only && !r->same && s->weight > 0 && s->err == HTH_OK && sent_to_self(s))
+    if (!r->same && s->weight > 0 && sent_to_self(s))
         s->err = add_difference(o, mean);
 }
 
@@ -260,8 +256,6 @@ static void answer_all(struct sum *s)
     }
 }
 
-static void answer_late(struct reduce_contribution *c);
-
 /* The mean is there. */
 static void finish_sum(struct sum *s)
 {
@@ -277,12 +271,10 @@ static void finish_sum(struct sum *s)
         if (s->plain[i].clipped) {
             r->members[c->member].parts_clipped++;
             r->parts_clipped++;
-            r->reducer->stats.parts_clipped++;
         }
         if (damaged) {
             r->members[c->member].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
             r->parts_damaged++;
-            r->reducer->stats.parts_damaged++;
         }
     }
     for (uint32_t i = 0; i < r->member_count; i++) {
@@ -292,8 +284,6 @@ static void finish_sum(struct sum *s)
     round_count_weight(r, s->weight > 0 ? s->weight : r->members[r->self].is.weight, o->count);
     r->reducer->stats.parts_reduced++;
     r->owns_left--;
-    if (r->owns_left == 0)
-        r->reduced_us = hth_now_us(r->reducer->env);
 }
 
 static void done_sum(struct hth_job *job, enum hth_err err)
@@ -309,16 +299,11 @@ static void done_sum(struct hth_job *job, enum hth_err err)
         err = s->err;
     if (err != HTH_OK)
         r->err = err;
-    if (!s->answers_only)
-        finish_sum(s);
+    finish_sum(s);
     answer_all(s);
     for (uint32_t i = 0; i < r->member_count; i++) {
-        struct reduce_contribution *c = &o->from[i];
-        if (c->state == GIVE_LATE && c->req != NULL && !c->with_job)
-            answer_late(c);
-        /* A repeat while the job ran, from somebody whose content was in it. */
-        if (c->state == GIVE_EMPTY && c->req != NULL)
-            reply_mean(c);
+        if (o->from[i].req != NULL) /* it came while the job ran, or has no values */
+            reply_mean(&o->from[i]);
     }
     sum_free(s);
     if (r->state == ROUND_RUNNING)
@@ -354,7 +339,6 @@ static void add_input(struct sum *s, struct reduce_contribution *c, double *byte
     struct hth_reduce_round *r = s->round;
     struct input *in = &s->input[s->count++];
     in->from = c;
-    c->with_job = true;
     in->blob = c->blob != NULL ? hth_blob_ref(c->blob) : NULL;
     want_answer(r, in);
     /* As if it ran: ghosts are finite, and all of them are in the mean. */
@@ -363,13 +347,12 @@ static void add_input(struct sum *s, struct reduce_contribution *c, double *byte
               (in->narrow ? 4.0 * (double)s->own->count : 0);
 }
 
-static struct sum *sum_new(struct reduce_owned *o, bool answers_only)
+static struct sum *sum_new(struct reduce_owned *o)
 {
     struct hth_reduce_round *r = o->round;
     struct sum *s = hth_calloc(1, sizeof(*s) + r->member_count * sizeof(s->input[0]));
     s->round = round_ref(r);
     s->own = o;
-    s->answers_only = answers_only;
     s->clip = r->reducer->opts.clip;
     s->plain = hth_new_array(struct sum_input, r->member_count);
     return s;
@@ -379,7 +362,7 @@ static void sum_submit(struct sum *s, double bytes)
 {
     struct hth_reduce_round *r = s->round;
     struct reduce_owned *o = s->own;
-    s->job = (struct hth_job){.lane = r->reducer->opts.lane,
+    s->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                               .run = run_sum,
                               .done = done_sum,
                               .flops = (s->clip > 0 ? 6.0 : 2.0) * s->count * o->count,
@@ -389,32 +372,16 @@ static void sum_submit(struct sum *s, double bytes)
         return;
     /* Nobody can be answered, and the round has no result. */
     r->err = err;
-    if (!s->answers_only) {
-        o->state = OWN_DONE;
-        r->owns_left--;
-        round_soon(r);
-    }
+    o->state = OWN_DONE;
+    r->owns_left--;
+    round_soon(r);
     for (uint32_t i = 0; i < s->count; i++) {
         struct hth_rpc_request *req = s->input[i].from->req;
         s->input[i].from->req = NULL;
-        s->input[i].from->with_job = false;
         if (req != NULL)
             hth_rpc_refuse(req, err, 0, "the arithmetic can't be done now");
     }
     sum_free(s);
-}
-
-static void answer_late(struct reduce_contribution *c)
-{
-    if (!(c->own->weight > 0) || c->own->round->same || !is_narrow(c)) {
-        reply_mean(c);
-        let_go(c);
-        return;
-    }
-    double bytes = 0;
-    struct sum *s = sum_new(c->own, true);
-    add_input(s, c, &bytes);
-    sum_submit(s, bytes);
 }
 
 /* ---- completeness -------------------------------------------------------------------------- */
@@ -452,7 +419,7 @@ static bool want_told(struct reduce_owned *o)
 
 static void begin_sum(struct reduce_owned *o)
 {
-    struct sum *s = sum_new(o, false);
+    struct sum *s = sum_new(o);
     double bytes = 0;
     o->state = OWN_SUMMING;
     s->told_fine = want_told(o) && o->round->same; /* as if it ran: of a ghost it is */
@@ -529,8 +496,8 @@ static void take_repeat(struct reduce_contribution *c, struct hth_rpc_request *r
     }
     c->req = req;
     hth_rpc_on_cancel(req, on_cancel, c);
-    if (c->own->state == OWN_DONE && !c->with_job)
-        answer_late(c);
+    if (c->own->state == OWN_DONE)
+        reply_mean(c);
 }
 
 static void take_first(struct reduce_contribution *c, struct hth_rpc_request *req,
@@ -541,19 +508,21 @@ static void take_first(struct reduce_contribution *c, struct hth_rpc_request *re
     uint64_t bytes = hth_codec_bytes(part->segments, part->segment_count);
     c->req = req;
     hth_rpc_on_cancel(req, on_cancel, c);
-    c->segments = part->segments;
-    c->segment_count = part->segment_count;
-    part->segments = NULL;
-    c->blob = blob != NULL && c->segment_count > 0 ? hth_blob_ref(blob) : NULL;
-    c->offset = offset;
-    c->state = o->state != OWN_OPEN ? GIVE_LATE : c->segment_count > 0 ? GIVE_HERE : GIVE_EMPTY;
+    c->state = o->state == OWN_OPEN && part->segment_count > 0 ? GIVE_HERE : GIVE_EMPTY;
+    if (c->state == GIVE_HERE) {
+        c->segments = part->segments;
+        c->segment_count = part->segment_count;
+        part->segments = NULL;
+        c->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
+        c->offset = offset;
+    }
     o->got++;
     r->members[c->member].got++;
     r->bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
     hth_metric_add(r->reducer->metrics.bytes_in, (int64_t)bytes);
     if (o->state == OWN_DONE)
-        answer_late(c);
+        reply_mean(c);
     else if (o->state == OWN_OPEN && is_complete(r, o))
         begin_sum(o);
 }

@@ -119,10 +119,10 @@
 #define HTH_AVG_SPANS_MAX             8192         /* runs of one format in a vector */
 #define HTH_AVG_SEGMENTS_MAX          512          /* of them in one part */
 #define HTH_AVG_PART_FLOATS_MAX       (128u << 10) /* of one part: 512 KiB */
-#define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer; few linger (LINGERING_MAX) */
-#define HTH_AVG_EARLY_PARTS_MAX       1024 /* held for rounds that have not begun */
-#define HTH_AVG_EARLY_PER_PEER_MAX    128  /* ... of one peer */
-#define HTH_AVG_EARLY_SHARE           4    /* one peer holds at most 1/4 of their bytes */
+#define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer */
+#define HTH_AVG_EARLY_PARTS_MAX       512 /* held for rounds that have not begun */
+#define HTH_AVG_EARLY_PER_PEER_MAX    32   /* ... of one peer */
+#define HTH_AVG_EARLY_BYTES_MAX       (64u << 20) /* ... of all */
 #define HTH_AVG_REDUCE_TIMEOUT_MAX_US (3600 * INT64_C(1000000))
 
 /* data sets */

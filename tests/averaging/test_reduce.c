@@ -354,7 +354,7 @@ static void test_bad_options(void **state)
     REFUSED(HTH_E_DUPLICATE, (void)0);
 #undef REFUSED
     struct hth_reducer_opts opts = HTH_REDUCER_OPTS_INIT;
-    opts.silence_max_us = opts.silence_min_us - 1;
+    opts.silence_us = 0;
     assert_err(HTH_E_CONFIG, hth_reducer_new(s.peer[0].env, s.peer[0].rpc, &opts, &red));
     assert_null(red);
     swarm_free(&s);
@@ -389,7 +389,6 @@ static void test_bounds(void **state)
     o.group.b[0] = 5;
     assert_err(HTH_E_DUPLICATE, hth_reduce_start(s.peer[0].reducer, &o, &more));
     hth_reducer_stats(s.peer[0].reducer, &stats);
-    assert_int_equal(stats.rounds_canceled, HTH_AVG_ROUNDS_MAX);
     assert_int_equal(stats.rounds_now, 0);
     hth_world_run_for(s.world, 3 * HTH_US_PER_S);
     swarm_free(&s);

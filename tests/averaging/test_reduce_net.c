@@ -102,7 +102,7 @@ static void open_peer(struct peer *p, struct hth_reduce_member *member)
     rpc.network = "test";
     rpc.listen = &any;
     /* A busy machine with sanitizers is not what is tested here. */
-    reducer.silence_min_us = reducer.silence_max_us = 20 * HTH_US_PER_S;
+    reducer.silence_us = 20 * HTH_US_PER_S;
     reducer.patience_us = 20 * HTH_US_PER_S;
     assert_ok(hth_net_new(&net, &p->env));
     assert_ok(hth_rpc_new(p->env, &rpc, &p->rpc));
