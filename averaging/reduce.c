@@ -9,28 +9,22 @@
 
 /* ---- names --------------------------------------------------------------------------------- */
 
+static const struct {
+    const char *name, *text;
+} drops[] = {
+#define DROP(upper, lower, text) {#lower, text},
+    HTH_REDUCE_DROP_MAP(DROP)
+#undef DROP
+};
+
 const char *hth_reduce_drop_name(enum hth_reduce_drop drop)
 {
-    switch (drop) {
-#define DROP_NAME(upper, lower, text)                                                              \
-    case HTH_REDUCE_DROP_##upper:                                                                  \
-        return #lower;
-        HTH_REDUCE_DROP_MAP(DROP_NAME)
-#undef DROP_NAME
-    }
-    return "unknown";
+    return (size_t)drop < HTH_ARRAY_LEN(drops) ? drops[drop].name : "unknown";
 }
 
 const char *hth_reduce_drop_text(enum hth_reduce_drop drop)
 {
-    switch (drop) {
-#define DROP_TEXT(upper, lower, text)                                                              \
-    case HTH_REDUCE_DROP_##upper:                                                                  \
-        return text;
-        HTH_REDUCE_DROP_MAP(DROP_TEXT)
-#undef DROP_TEXT
-    }
-    return "unknown";
+    return (size_t)drop < HTH_ARRAY_LEN(drops) ? drops[drop].text : "unknown";
 }
 
 /* ---- rounds: memory ------------------------------------------------------------------------ */
@@ -77,7 +71,7 @@ static struct hth_reduce_round *find_round(const struct hth_reducer *red,
 
 static bool has_ended(const struct hth_reducer *red, const struct hth_hash *group)
 {
-    for (uint32_t i = 0; i < HTH_MIN(red->ended_count, ENDED_MAX); i++) {
+    for (uint32_t i = 0; i < HTH_MIN(red->ended_count, HTH_AVG_ROUNDS_MAX); i++) {
         if (memcmp(red->ended[i].b, group->b, sizeof(group->b)) == 0)
             return true;
     }
@@ -95,7 +89,7 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
     take_end(r, err, "this round has ended here");
     hth_timer_free(red->env, r->timer);
     r->timer = NULL;
-    red->ended[red->ended_count++ % ENDED_MAX] = r->group;
+    red->ended[red->ended_count++ % HTH_AVG_ROUNDS_MAX] = r->group;
     while (red->rounds[at] != r)
         at++;
     memmove(&red->rounds[at], &red->rounds[at + 1],
@@ -105,11 +99,6 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
 }
 
 /* ---- rounds: end --------------------------------------------------------------------------- */
-
-void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats)
-{
-    r->weight_floats += w * floats;
-}
 
 void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments, uint32_t count)
 {
@@ -142,7 +131,6 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     res->parts = r->part_count;
     res->parts_kept = r->parts_kept;
     res->parts_damaged = r->parts_damaged;
-    res->parts_clipped = r->parts_clipped;
     res->bytes_out = r->bytes_out;
     res->bytes_in = r->bytes_in;
     res->took_us = hth_now_us(r->reducer->env) - r->start_us;
@@ -455,7 +443,7 @@ void hth_reducer_peer_lost(struct hth_reducer *red, const struct hth_peer_id *pe
         struct hth_reduce_round *r = red->rounds[i];
         for (uint32_t k = 0; k < r->member_count; k++) {
             if (k != r->self && hth_peer_id_eq(&r->members[k].is.id, peer))
-                watch_lost(r, k);
+                watch_drop(r, k, HTH_REDUCE_DROP_LOST);
         }
     }
 }

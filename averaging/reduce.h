@@ -86,7 +86,7 @@ struct hth_reduce_member {
     struct hth_peer_id id;
     struct hth_addr addr; /* family 0: only over a connection that exists (clients) */
     double bandwidth;     /* bit/s, as of shares.h; 0: reduces nothing */
-    double weight; /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values, and reduces */
+    double weight;        /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values, and reduces */
     bool stranger; /* has done nothing yet: nobody is patient with it before its values begin */
 };
 
@@ -132,7 +132,6 @@ struct hth_reduce_result {
     uint32_t parts;         /* of the vector */
     uint32_t parts_kept;    /* with local values */
     uint32_t parts_damaged; /* contributions left out because they were not finite, reduced here */
-    uint32_t parts_clipped; /* contributions that counted for less, being far from the others */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
     int64_t took_us;              /* from start to now */
     double encode_error;          /* relative, of a sample of own parts; 0 for fp32 */

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduce_cut.c: the vector cut into shares and parts: the same at every member, from its list. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* By what line the group keeps pace, bit/s; 0 when somebody's is not known, or nobody's. The few
  * slowest are left out, as many as may be given up for being slow: else one claim would slow all
@@ -22,8 +15,7 @@ static double slowest_line(const struct hth_reduce_round *r)
     for (uint32_t i = 0; i < r->member_count; i++)
         if (r->members[i].is.bandwidth > 0)
             line[n++] = r->members[i].is.bandwidth;
-    qsort(line, n, sizeof(line[0]), by_size);
-    if (n == 0 || line[0] < LINE_BITS_MIN)
+    if (n == 0 || hth_reduce_rank(line, n, 0) < LINE_BITS_MIN)
         return 0;
     return line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
 }
@@ -40,7 +32,7 @@ static uint64_t aim_of_part(uint64_t share, double slowest)
     uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
     if (is_slow(slowest)) {
         uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
-        small = HTH_MAX(small, (uint64_t)SLOW_PART_FLOATS_MIN);
+        small = HTH_MAX(small, (uint64_t)SHARE_FLOATS_MIN);
         aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
     }
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
@@ -54,7 +46,7 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->share_max == 0 || total * r->unit >= SHARE_FLOATS_SAFE * reducers)
+    if (r->share_max == 0 || total * r->unit >= 2 * SHARE_FLOATS_MIN * reducers)
         return r->share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
@@ -72,7 +64,7 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
         bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
-    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total, SHARE_FLOATS_MIN / r->unit, units));
+    HTH_TRY(hth_avg_split(weights, n, total, SHARE_FLOATS_MIN / r->unit, units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;

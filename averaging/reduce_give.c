@@ -42,7 +42,7 @@ static void settle(struct reduce_sent *s, double weight, bool kept)
     m->settled++;
     r->settled_floats += s->count;
     r->sends_left--;
-    round_count_weight(r, kept ? r->members[r->self].is.weight : weight, s->count);
+    r->weight_floats += (kept ? r->members[r->self].is.weight : weight) * s->count;
     if (kept) {
         m->parts_kept++;
         r->parts_kept++;
@@ -231,23 +231,22 @@ static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
     give_pump(r, s->to);
 }
 
-/* The round has ended there, or did not begin. */
-static bool is_over(const struct hth_rpc_result *result)
+/* Given up as a reducer, and in both roles where it is gone or the round is over there. */
+static void on_failure(struct reduce_sent *s, const struct hth_rpc_result *result)
 {
-    return result->remote && (result->err == HTH_E_EXPIRED || result->err == HTH_E_CANCELED);
-}
-
-static enum hth_reduce_drop drop_of(const struct hth_rpc_result *result)
-{
-    if (is_over(result) || result->err == HTH_E_TIMEOUT)
-        return HTH_REDUCE_DROP_DEADLINE; /* it may be we who are late */
-    return result->remote ? HTH_REDUCE_DROP_REFUSED : HTH_REDUCE_DROP_LOST;
-}
-
-/* With the next look. */
-static void again(struct reduce_sent *s)
-{
-    s->state = SEND_WAITING;
+    struct hth_reduce_round *r = s->round;
+    bool over = result->err == HTH_E_EXPIRED || result->err == HTH_E_CANCELED;
+    keep(s);
+    if (result->remote && over) /* it may be we who are late */
+        watch_drop(r, s->to, HTH_REDUCE_DROP_DEADLINE);
+    else if (result->remote)
+        give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
+    else if (result->err == HTH_E_TIMEOUT)
+        give_fail(r, s->to, HTH_REDUCE_DROP_DEADLINE);
+    else if (watch_connected(r, s->to))
+        give_fail(r, s->to, HTH_REDUCE_DROP_LOST);
+    else
+        watch_drop(r, s->to, HTH_REDUCE_DROP_LOST);
 }
 
 static void on_answer(void *arg, const struct hth_rpc_result *result)
@@ -264,18 +263,12 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
         m->heard_us = hth_now_us(env_of(r)); /* it lives, and has no room just now */
         if (m->put_off_us == 0)
             m->put_off_us = m->heard_us;
-        again(s);
+        s->state = SEND_WAITING;
     } else if (result->err == HTH_E_BUDGET || result->err == HTH_E_NO_MEMORY) {
         keep(s); /* no room here for this answer */
         give_pump(r, s->to);
     } else {
-        enum hth_reduce_drop why = drop_of(result);
-        keep(s);
-        if (why == HTH_REDUCE_DROP_LOST && !watch_connected(r, s->to))
-            watch_lost(r, s->to);
-        if (is_over(result))
-            watch_over(r, s->to);
-        give_fail(r, s->to, why);
+        on_failure(s, result);
     }
 }
 
@@ -360,7 +353,7 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
     s->state = SEND_OUT;
     enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, s, &s->call);
     if (err == HTH_E_QUEUE_FULL) {
-        again(s);
+        s->state = SEND_WAITING;
         return;
     }
     if (err != HTH_OK) {
@@ -370,15 +363,6 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
     s->bytes = (uint32_t)bytes;
     m->in_flight_bytes += s->bytes;
     round_count_out(r, segments, segment_count);
-}
-
-static bool all_plain(const struct hth_segment *segments, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (segments[i].format != HTH_QUANT_F32)
-            return false;
-    }
-    return true;
 }
 
 static bool any_packs(const struct reduce_sent *s, const struct hth_segment *segments,
@@ -414,7 +398,7 @@ static void encode(struct reduce_sent *s, struct encode *e)
     }
     encode_free(e);
     if (err == HTH_E_QUEUE_FULL)
-        again(s);
+        s->state = SEND_WAITING;
     else
         keep(s);
 }
@@ -431,7 +415,7 @@ static void begin(struct reduce_sent *s)
         e->segment_count = 1;
     }
     e->pack = any_packs(s, e->segments, e->segment_count);
-    if (!e->pack && all_plain(e->segments, e->segment_count)) {
+    if (!e->pack && hth_codec_is_fp32(e->segments, e->segment_count)) {
         send_call(s, e->segments, e->segment_count, r->values, s->first * sizeof(float));
         hth_free(e);
         return;
@@ -493,6 +477,7 @@ void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why
     if (r->state != ROUND_RUNNING || m->as_reducer != HTH_REDUCE_DROP_NONE ||
         !watch_due_as_reducer(r, to))
         return;
+    watch_say(r, to, "reducer", why);
     m->as_reducer = why;
     hth_metric_add(r->reducer->metrics.dropped, 1);
     struct reduce_sent *sends = sends_to(r, to);

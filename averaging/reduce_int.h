@@ -31,15 +31,13 @@
 #define LINE_BITS_MIN        1e4    /* bit/s; a bandwidth below is no measured one */
 #define LINE_BITS_FAST       1e9    /* below, parts are small, and the group keeps pace: */
 #define SLOW_PART_S          1.3e-3 /* of the slowest line */
-#define SLOW_PART_FLOATS_MIN (4u << 10)
-#define SLOW_PARTS_PER_SHARE 1024u /* at most, so that members' lists stay short */
+#define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
 #define START_PARTS          3.0  /* to each reducer at first, and so far at least */
-#define SHARE_FLOATS_MIN     4096u /* smaller shares go to the others: a request costs more */
-#define SHARE_FLOATS_SAFE    (2 * SHARE_FLOATS_MIN) /* mean shares from which none is smaller */
-#define ENDED_MAX            64u                    /* ended groups that are remembered by name */
-#define HISTORIES_MAX        512u                   /* peers whose weights are remembered, */
-#define HISTORY              32u                    /* of so many rounds */
+/* Smaller shares go to the others, and parts are no smaller: a request costs more. */
+#define SHARE_FLOATS_MIN 4096u
+#define HISTORIES_MAX    512u /* peers whose weights are remembered, */
+#define HISTORY          32u  /* of so many rounds */
 /* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
 #define SAMPLE_EVERY  16u
 #define WINDOW_BYTES  (4u << 20)           /* in flight to one reducer */
@@ -131,7 +129,7 @@ struct reduce_member_state {
     int64_t heard_us, progress_us, nudged_us, rtt_us;
     int64_t here_us;      /* since when there is a connection to it */
     int64_t put_off_us;   /* since when it puts parts off and answers none; 0: it does not */
-    bool brings; /* so much that it is no stranger any more */
+    bool brings;          /* so much that it is no stranger any more */
     bool gives;           /* its values come, or an answer did */
     int64_t ran_us;       /* for so long they come */
     int64_t held_us;      /* that others wait for its parts */
@@ -185,7 +183,7 @@ struct hth_reduce_round {
     /* results */
     enum hth_err err;
     double weight_floats; /* weight times floats, summed over parts */
-    uint32_t parts_kept, parts_damaged, parts_clipped;
+    uint32_t parts_kept, parts_damaged;
     uint64_t bytes_out, bytes_in;
     struct hth_codec_error error;
 };
@@ -220,7 +218,7 @@ struct hth_reducer {
     uint32_t round_count;
     struct reduce_early *early; /* oldest first */
     uint64_t early_bytes;
-    struct hth_hash ended[ENDED_MAX]; /* a ring */
+    struct hth_hash ended[HTH_AVG_ROUNDS_MAX]; /* a ring */
     uint32_t ended_count;
     struct reduce_history *histories; /* a ring, once it is full */
     uint32_t history_count;           /* ever */
@@ -240,8 +238,6 @@ void round_soon(struct hth_reduce_round *r);
 /* Values that left, with a request or an answer. */
 void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments,
                      uint32_t count);
-/* Weight `w` is in the mean of `floats` floats. */
-void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats);
 
 /* ---- reduce_cut.c -------------------------------------------------------------------------- */
 
@@ -288,9 +284,11 @@ void watch_begin(struct hth_reduce_round *r);
 void watch_tick(struct hth_reduce_round *r);
 /* A part or an answer came from it. */
 void watch_progress(struct hth_reduce_round *r, uint32_t member);
-/* Its connection was lost; the round is over there, or never began: no part of it comes. */
-void watch_lost(struct hth_reduce_round *r, uint32_t member);
-void watch_over(struct hth_reduce_round *r, uint32_t member);
+/* Given up in both roles: its connection was lost, or the round is over there. */
+void watch_drop(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_drop why);
+/* In the log. */
+void watch_say(const struct hth_reduce_round *r, uint32_t member, const char *role,
+               enum hth_reduce_drop why);
 void watch_end(struct hth_reduce_round *r);
 bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t member);
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t member);
@@ -331,6 +329,9 @@ enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, 
 bool hth_reduce_is_finite(const float *x, size_t n);
 /* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
 enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;
+
+/* Sorts, the least first, and returns x[rank]. */
+double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
 
 /* ---- reduce_clip.c ------------------------------------------------------------------------- */
 

@@ -13,10 +13,9 @@
 
 struct input {
     struct reduce_contribution *from;
-    struct hth_blob *blob; /* a reference; NULL: this member's own values */
-    bool narrow;           /* is to be answered with a difference */
-    bool fine;             /* ... and could be */
-    struct hth_blob *answer;
+    struct hth_blob *blob;        /* a reference; NULL: this member's own values */
+    struct hth_blob *answer;      /* NULL: it is not answered with a difference */
+    bool fine;                    /* the answer could be written */
     struct hth_segment *segments; /* of the answer */
 };
 
@@ -89,20 +88,6 @@ static void reply_mean(struct reduce_contribution *c)
           (size_t)(o->first - r->average_first) * sizeof(float));
 }
 
-static bool are_narrow(const struct hth_segment *segments, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (segments[i].format != HTH_QUANT_F32)
-            return true;
-    }
-    return false;
-}
-
-static bool is_narrow(const struct reduce_contribution *c)
-{
-    return are_narrow(c->segments, c->segment_count);
-}
-
 /* ---- the job ------------------------------------------------------------------------------- */
 
 /* This member's own values as it sends them to others: all who have the same ones add the same,
@@ -136,37 +121,23 @@ static void prepare(struct sum *s)
     }
 }
 
+static bool is_packed(const struct sum_input *in)
+{
+    bool packed = false;
+    for (uint32_t k = 0; k < in->segment_count; k++)
+        packed = packed || in->segments[k].packed;
+    return packed;
+}
+
 /* The mean becomes what the others make of it. Packed where the line of one of them pays for it. */
 static enum hth_err write_told(struct sum *s, float *mean)
 {
     const struct reduce_owned *o = s->own;
     bool packed = false;
-    for (uint32_t i = 0; i < s->count; i++) {
-        for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
-            packed = packed || s->plain[i].segments[k].packed;
-    }
+    for (uint32_t i = 0; i < s->count; i++)
+        packed = packed || is_packed(&s->plain[i]);
     HTH_TRY(hth_codec_encode(o->told_segments, o->told_count, mean, packed, o->told->data, NULL));
     return hth_codec_decode(o->told_segments, o->told_count, o->told->data, mean);
-}
-
-/* What the senders make of their answers: own values plus the mean less what was sent of them. */
-static enum hth_err add_difference(const struct reduce_owned *o, float *mean)
-{
-    const float *x = (const float *)(const void *)o->round->values->data + o->first;
-    const uint8_t *sent = o->told->data;
-
-    for (uint32_t k = 0; k < o->told_count; k++) {
-        const struct hth_segment *at = &o->told_segments[k];
-
-        if (at->format != HTH_QUANT_F32)
-            HTH_TRY(hth_codec_add(at, 1, sent, -1.0f, mean));
-        for (uint32_t i = 0; i < at->count && at->format != HTH_QUANT_F32; i++)
-            mean[i] += x[i];
-        sent += at->bytes;
-        mean += at->count;
-        x += at->count;
-    }
-    return HTH_OK;
 }
 
 /* Answers in the senders' formats. A sender without one gets the mean itself: its part was damaged,
@@ -175,26 +146,24 @@ static void write_answers(struct sum *s, const float *mean)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         struct input *in = &s->input[i];
-        bool packed = false;
-
-        in->fine = in->narrow && s->err == HTH_OK && !s->plain[i].damaged;
-        if (!in->fine)
-            continue;
-        for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
-            packed = packed || s->plain[i].segments[k].packed;
-        in->fine = hth_reduce_answer(&s->plain[i], mean, s->own->count, packed, in->segments,
-                                     in->answer->data) == HTH_OK;
+        in->fine = in->answer != NULL && s->err == HTH_OK && !s->plain[i].damaged &&
+                   hth_reduce_answer(&s->plain[i], mean, s->own->count, is_packed(&s->plain[i]),
+                                     in->segments, in->answer->data) == HTH_OK;
     }
 }
 
-/* This member's own values are in the mean, as they would have been sent. */
-static bool sent_to_self(const struct sum *s)
+/* This member takes what others who sent the same would make of their answers. */
+static enum hth_err answer_self(const struct sum *s, float *mean)
 {
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->input[i].blob == NULL)
-            return s->own->told != NULL && s->plain[i].bytes == s->own->told->data &&
-                   !s->plain[i].damaged;
-    return false;
+    const struct reduce_owned *o = s->own;
+    const struct sum_input *in = s->plain;
+    for (uint32_t i = 0; i < s->count && in->bytes != (o->told != NULL ? o->told->data : NULL); i++)
+        in++;
+    if (in == s->plain + s->count || in->damaged)
+        return HTH_OK;
+    HTH_TRY(hth_reduce_answer(in, mean, o->count, false, o->told_segments, o->told->data));
+    return hth_codec_answer(o->told_segments, o->told_count, o->told->data,
+                            (const float *)(const void *)o->round->values->data + o->first, mean);
 }
 
 /* The weight of those in the sum, as members know it. */
@@ -227,8 +196,8 @@ static void run_sum(struct hth_job *job)
     if (r->same && o->told != NULL && s->weight > 0)
         s->told_fine = write_told(s, mean) == HTH_OK;
     write_answers(s, mean);
-    if (!r->same && s->weight > 0 && sent_to_self(s))
-        s->err = add_difference(o, mean);
+    if (!r->same && s->weight > 0 && o->told != NULL)
+        s->err = answer_self(s, mean);
 }
 
 static void sum_free(struct sum *s)
@@ -248,7 +217,7 @@ static void answer_all(struct sum *s)
     for (uint32_t i = 0; i < s->count; i++) {
         struct input *in = &s->input[i];
         struct reduce_contribution *c = in->from;
-        if (c->req != NULL && in->narrow && in->fine)
+        if (c->req != NULL && in->fine)
             reply(c, in->segments, c->segment_count, false, in->answer, 0);
         else if (c->req != NULL)
             reply_mean(c);
@@ -268,10 +237,7 @@ static void finish_sum(struct sum *s)
         bool damaged = s->plain[i].damaged;
         struct reduce_contribution *c = s->input[i].from;
         c->in = !damaged;
-        if (s->plain[i].clipped) {
-            r->members[c->member].parts_clipped++;
-            r->parts_clipped++;
-        }
+        r->members[c->member].parts_clipped += s->plain[i].clipped;
         if (damaged) {
             r->members[c->member].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
             r->parts_damaged++;
@@ -281,7 +247,7 @@ static void finish_sum(struct sum *s)
         if (is_sender(&r->members[i]) && !o->from[i].in)
             r->members[i].parts_missing++;
     }
-    round_count_weight(r, s->weight > 0 ? s->weight : r->members[r->self].is.weight, o->count);
+    r->weight_floats += (s->weight > 0 ? s->weight : r->members[r->self].is.weight) * o->count;
     r->reducer->stats.parts_reduced++;
     r->owns_left--;
 }
@@ -315,13 +281,12 @@ static void want_answer(struct hth_reduce_round *r, struct input *in)
 {
     struct reduce_contribution *c = in->from;
     size_t bytes = 0;
-    if (c->req == NULL || r->same || !is_narrow(c))
+    if (c->req == NULL || r->same || hth_codec_is_fp32(c->segments, c->segment_count))
         return;
     for (uint32_t i = 0; i < c->segment_count; i++)
         bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
-    in->narrow = hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc),
-                                  &in->answer) == HTH_OK;
-    if (!in->narrow)
+    if (hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc), &in->answer) !=
+        HTH_OK)
         return;
     in->segments = hth_new_array(struct hth_segment, c->segment_count);
     /* What a ghost's answer says, whose job is not run. */
@@ -339,40 +304,21 @@ static void add_input(struct sum *s, struct reduce_contribution *c, double *byte
     struct hth_reduce_round *r = s->round;
     struct input *in = &s->input[s->count++];
     in->from = c;
+    c->in = true;
     in->blob = c->blob != NULL ? hth_blob_ref(c->blob) : NULL;
     want_answer(r, in);
     /* As if it ran: ghosts are finite, and all of them are in the mean. */
     s->weight += r->members[c->member].is.weight;
     *bytes += (double)hth_codec_bytes(c->segments, c->segment_count) +
-              (in->narrow ? 4.0 * (double)s->own->count : 0);
+              (in->answer != NULL ? 4.0 * (double)s->own->count : 0);
 }
 
-static struct sum *sum_new(struct reduce_owned *o)
-{
-    struct hth_reduce_round *r = o->round;
-    struct sum *s = hth_calloc(1, sizeof(*s) + r->member_count * sizeof(s->input[0]));
-    s->round = round_ref(r);
-    s->own = o;
-    s->clip = r->reducer->opts.clip;
-    s->plain = hth_new_array(struct sum_input, r->member_count);
-    return s;
-}
-
-static void sum_submit(struct sum *s, double bytes)
+/* Nobody can be answered, and the round has no result. */
+static void sum_fail(struct sum *s, enum hth_err err)
 {
     struct hth_reduce_round *r = s->round;
-    struct reduce_owned *o = s->own;
-    s->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
-                              .run = run_sum,
-                              .done = done_sum,
-                              .flops = (s->clip > 0 ? 6.0 : 2.0) * s->count * o->count,
-                              .bytes_moved = bytes + (double)o->count * sizeof(float)};
-    enum hth_err err = hth_job_submit(r->reducer->env, &s->job);
-    if (err == HTH_OK)
-        return;
-    /* Nobody can be answered, and the round has no result. */
     r->err = err;
-    o->state = OWN_DONE;
+    s->own->state = OWN_DONE;
     r->owns_left--;
     round_soon(r);
     for (uint32_t i = 0; i < s->count; i++) {
@@ -407,7 +353,7 @@ static bool want_told(struct reduce_owned *o)
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
     if (hth_codec_cut(r->spans, r->span_count, o->first, o->count, segments, &o->told_count) !=
             HTH_OK ||
-        !are_narrow(segments, o->told_count))
+        hth_codec_is_fp32(segments, o->told_count))
         return false;
     if (hth_env_blob_new(r->reducer->env, hth_codec_bytes(segments, o->told_count), NULL,
                          &o->told) != HTH_OK)
@@ -419,16 +365,26 @@ static bool want_told(struct reduce_owned *o)
 
 static void begin_sum(struct reduce_owned *o)
 {
-    struct sum *s = sum_new(o);
-    double bytes = 0;
+    struct hth_reduce_round *r = o->round;
+    struct sum *s = hth_calloc(1, sizeof(*s) + r->member_count * sizeof(s->input[0]));
+    double bytes = (double)o->count * sizeof(float);
+    s->round = round_ref(r);
+    s->own = o;
+    s->clip = r->reducer->opts.clip;
+    s->plain = hth_new_array(struct sum_input, r->member_count);
     o->state = OWN_SUMMING;
-    s->told_fine = want_told(o) && o->round->same; /* as if it ran: of a ghost it is */
-    for (uint32_t i = 0; i < o->round->member_count; i++)
+    s->told_fine = want_told(o) && r->same; /* as if it ran: of a ghost it is */
+    for (uint32_t i = 0; i < r->member_count; i++)
         if (o->from[i].state == GIVE_HERE)
             add_input(s, &o->from[i], &bytes);
-    for (uint32_t i = 0; i < s->count; i++)
-        s->input[i].from->in = true;
-    sum_submit(s, bytes);
+    s->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
+                              .run = run_sum,
+                              .done = done_sum,
+                              .flops = (s->clip > 0 ? 6.0 : 2.0) * s->count * o->count,
+                              .bytes_moved = bytes};
+    enum hth_err err = hth_job_submit(r->reducer->env, &s->job);
+    if (err != HTH_OK)
+        sum_fail(s, err);
 }
 
 void take_review(struct hth_reduce_round *r)
@@ -450,7 +406,7 @@ static void on_cancel(void *arg)
     c->req = NULL;
     hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
     if (r->state == ROUND_RUNNING && !watch_connected(r, c->member))
-        watch_lost(r, c->member);
+        watch_drop(r, c->member, HTH_REDUCE_DROP_LOST);
 }
 
 /* What the sender says fits the round. NULL when it does. */

@@ -8,10 +8,12 @@
  *   silent   not a byte came from it for silence_us and two round trips; while a connection to it
  *            is being made, as long again as until the first of the others was heard (at most
  *            DIAL_US), and four round trips to who is farthest
- *   absent   no part and no answer of it came in BEGIN_US and two round trips, and asked it says
+ *   absent   no part and no answer of it came in silence_us and two round trips, and asked it says
  *            that it does not know the round
  *   closed   as a reducer: for as long as parts that come early are held (EARLY_US) it had no room
  *            for any
+ *   stranger it has done nothing yet (reduce.h), and next to nothing of its values came in
+ *            STRANGER_US and two round trips
  *   idle     it lives, but for patience_us no part and no answer came from it, nor did MOVED_BYTES
  *            of anything go either way
  *   behind   all but a quarter of the others are ahead of it, and have been for HELD_US; and at the
@@ -19,16 +21,15 @@
  *            their best pace, and more than patience_us. Only time in which bytes come from it
  *            counts: a process that pauses looks like no slow line.
  *
- * Absent, idle and behind are called slow. Every member speaks to all others ten times a second,
- * though it owes them nothing yet: a question would wait behind parts on a slow line, at both ends.
- * On a line that is full the round trip grows with what waits in it, and the limits with the round
- * trip.
+ * Absent, stranger, idle and behind are called slow. Every member speaks to all others ten times a
+ * second, though it owes them nothing yet: a question would wait behind parts on a slow line, at
+ * both ends. On a line that is full the round trip grows with what waits in it, and the limits with
+ * the round trip.
  *
  * A line of a fifth is waited for, one of a tenth not; where many are slow nobody is behind, until
  * the round's time is over.
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "averaging/reduce_int.h"
 
@@ -43,11 +44,10 @@
 /* A stranger's values are more than that in STRANGER_US on a line of 1 Mbit/s; words that it
  * repeats each round trip are fewer. */
 #define STRANGER_BYTES (64u << 10)
-#define BEGIN_US    (700 * HTH_US_PER_MS)
-#define SLOW        5
-#define HELD_US     (150 * HTH_US_PER_MS)
-#define LAG_PARTS   2
-#define LATE_US     (20 * HTH_US_PER_MS) /* a look this late was not the doing of others */
+#define SLOW           5
+#define HELD_US        (150 * HTH_US_PER_MS)
+#define LAG_PARTS      2
+#define LATE_US        (20 * HTH_US_PER_MS) /* a look this late was not the doing of others */
 
 static struct hth_env *env_of(const struct hth_reduce_round *r)
 {
@@ -76,8 +76,8 @@ bool watch_connected(const struct hth_reduce_round *r, uint32_t i)
 
 /* ---- verdicts ------------------------------------------------------------------------------ */
 
-static void say(const struct hth_reduce_round *r, uint32_t i, const char *role,
-                enum hth_reduce_drop why)
+void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
+               enum hth_reduce_drop why)
 {
     char text[HTH_PEER_SHORT_LEN];
     HTH_LOG(env_of(r), HTH_INFO, HTH_SUB_AVG,
@@ -96,35 +96,17 @@ static void drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_
     struct reduce_member_state *m = &r->members[i];
     if (r->state != ROUND_RUNNING || !watch_due_as_sender(r, i))
         return;
-    say(r, i, "sender", why);
+    watch_say(r, i, "sender", why);
     m->dropped = true;
     m->as_sender = why;
     hth_metric_add(r->reducer->metrics.dropped, 1);
     take_review(r);
 }
 
-static void fail_reducer(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
+void watch_drop(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
 {
-    if (r->state != ROUND_RUNNING || !watch_due_as_reducer(r, i))
-        return;
-    say(r, i, "reducer", why);
     give_fail(r, i, why);
-}
-
-static void drop(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
-{
-    fail_reducer(r, i, why);
     drop_sender(r, i, why);
-}
-
-void watch_lost(struct hth_reduce_round *r, uint32_t i)
-{
-    drop(r, i, HTH_REDUCE_DROP_LOST);
-}
-
-void watch_over(struct hth_reduce_round *r, uint32_t i)
-{
-    drop(r, i, HTH_REDUCE_DROP_DEADLINE);
 }
 
 /* ---- signs of life ------------------------------------------------------------------------- */
@@ -196,7 +178,7 @@ static void on_asked(void *arg, const struct hth_rpc_result *result)
     if (result->remote && result->err == HTH_E_EXPIRED) /* its answers still come */
         drop_sender(r, i, HTH_REDUCE_DROP_DEADLINE);
     else if ((result->err == HTH_OK || result->remote) && !m->knows && result->err != HTH_E_BUSY)
-        drop(r, i, HTH_REDUCE_DROP_SLOW);
+        watch_drop(r, i, HTH_REDUCE_DROP_SLOW);
     round_check(r);
 }
 
@@ -238,15 +220,16 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         return;
     }
     if (now - m->heard_us >= limit_us) {
-        drop(r, i, HTH_REDUCE_DROP_SILENT);
+        watch_drop(r, i, HTH_REDUCE_DROP_SILENT);
         return;
     }
     if (m->put_off_us != 0 && now - m->put_off_us >= EARLY_US) {
-        fail_reducer(r, i, HTH_REDUCE_DROP_REFUSED);
+        give_fail(r, i, HTH_REDUCE_DROP_REFUSED);
         return;
     }
     bool came = watch_due_as_sender(r, i) ? m->got > 0 : m->settled > 0;
-    bool begins = came || m->knows || m->dialing || now - m->here_us < BEGIN_US + 2 * m->rtt_us;
+    bool begins =
+        came || m->knows || m->dialing || now - m->here_us < o->silence_us + 2 * m->rtt_us;
     if (!begins && m->ask == NULL)
         ask(r, i);
     if (m->is.stranger && !m->brings && now - m->here_us >= STRANGER_US + 2 * m->rtt_us)
@@ -254,25 +237,10 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
     if (now - m->progress_us >= o->patience_us)
         drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
     if (now - m->progress_us >= o->patience_us + o->patience_us / 2)
-        fail_reducer(r, i, HTH_REDUCE_DROP_SLOW);
+        give_fail(r, i, HTH_REDUCE_DROP_SLOW);
 }
 
 /* ---- by the others ------------------------------------------------------------------------- */
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* What all but few have done: at most a quarter, or one of two, may be behind. */
-static double usual_of(double *done, uint32_t n)
-{
-    if (n < 2)
-        return 0;
-    qsort(done, n, sizeof(done[0]), by_size);
-    return done[HTH_MAX(n / 4, 1u)];
-}
 
 /* Whom the others wait for: what one sends slowly it would answer slowly, too. */
 static void weigh(struct hth_reduce_round *r)
@@ -284,7 +252,8 @@ static void weigh(struct hth_reduce_round *r)
         if (i != r->self && m->gives && !m->dropped && r->own_count > 0)
             done[n++] = (double)m->got / r->own_count;
     }
-    double usual = usual_of(done, n);
+    /* What all but few have done: at most a quarter, or one of two, may be behind. */
+    double usual = n < 2 ? 0 : hth_reduce_rank(done, n, HTH_MAX(n / 4, 1u));
     if (usual > 0)
         r->best_us = HTH_MIN(r->best_us, (double)(r->look_us - r->base_us) / usual);
     double limit_us = HTH_MAX(SLOW * r->best_us, (double)r->reducer->opts.patience_us);
@@ -294,7 +263,7 @@ static void weigh(struct hth_reduce_round *r)
             continue;
         m->held_us += LOOK_US;
         if (m->held_us >= HELD_US && (double)m->ran_us * r->own_count / (m->got + 1) > limit_us)
-            drop(r, i, HTH_REDUCE_DROP_SLOW);
+            watch_drop(r, i, HTH_REDUCE_DROP_SLOW);
     }
 }
 
@@ -306,7 +275,7 @@ static void keep_time(struct hth_reduce_round *r, int64_t now)
         if (now >= r->give_up_us)
             drop_sender(r, i, HTH_REDUCE_DROP_DEADLINE);
         if (now >= r->stop_us)
-            fail_reducer(r, i, HTH_REDUCE_DROP_DEADLINE);
+            give_fail(r, i, HTH_REDUCE_DROP_DEADLINE);
     }
 }
 

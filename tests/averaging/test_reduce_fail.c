@@ -145,6 +145,28 @@ static void test_lost(void **state)
     }
 }
 
+/* Nobody is patient with one that has done nothing yet, before its values come. */
+static void test_stranger(void **state)
+{
+    (void)state;
+    for (int slow = 0; slow < 2; slow++) {
+        struct reduce_swarm s;
+        slow_swarm(&s, 5, COUNT);
+        s.member[VICTIM].stranger = true;
+        struct hth_device device = s.world_opts.device;
+        device.up_bytes_per_s = slow ? 50e3 : 500e3;
+        hth_node_set_device(s.peer[VICTIM].node, &device);
+        s.member[VICTIM].bandwidth = 0;
+        swarm_start(&s);
+        swarm_run(&s);
+        const struct hth_reduce_result *r = &s.peer[0].result;
+        assert_ok(r->err);
+        assert_int_equal(r->fates[VICTIM].as_sender, slow ? HTH_REDUCE_DROP_SLOW : 0);
+        assert_true(!slow || r->took_us < 800 * MS);
+        swarm_free(&s);
+    }
+}
+
 /* Everybody else is dead: the own values come back. */
 static void test_all_dead(void **state)
 {
@@ -331,10 +353,10 @@ static void test_nothing_to_add(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lost),           cmocka_unit_test(test_all_dead),
-        cmocka_unit_test(test_begins_late),    cmocka_unit_test(test_slow_processor),
-        cmocka_unit_test(test_deadline),       cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_nothing_to_add),
+        cmocka_unit_test(test_lost),           cmocka_unit_test(test_stranger),
+        cmocka_unit_test(test_all_dead),       cmocka_unit_test(test_begins_late),
+        cmocka_unit_test(test_slow_processor), cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_nothing_to_add),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,7 +202,6 @@ static void test_hostile(void **state)
 {
     static const double bad[] = {NAN, INFINITY, -INFINITY, -1, -1e-30, 1e-7, 1.1e15, 5e-324, 1e300};
     double b[HTH_AVG_MEMBERS_MAX + 1], w[HTH_AVG_MEMBERS_MAX], xi;
-    uint64_t counts[HTH_AVG_MEMBERS_MAX];
     struct hth_avg_times times;
     (void)state;
     fill(b, 0, HTH_AVG_MEMBERS_MAX + 1, 100);
@@ -213,7 +212,6 @@ static void test_hostile(void **state)
         b[2] = bad[i];
         assert_int_equal(hth_avg_bandwidth_bad(b, 5), 2);
         assert_err(HTH_E_RANGE, hth_avg_shares(b, 5, w, &xi));
-        assert_err(HTH_E_RANGE, hth_avg_split_by_bandwidth(b, 5, 10, 0, counts));
         assert_err(HTH_E_RANGE, hth_avg_times(b, 5, 1e6, &times));
         assert_err(HTH_E_RANGE, hth_avg_bound_claims(b, 5, 2));
     }
