@@ -40,7 +40,7 @@ void round_unref(struct hth_reduce_round *r)
     if (--r->refs > 0)
         return;
     for (uint32_t i = 0; i < r->own_count; i++) {
-        for (uint32_t k = 0; k < r->member_count; k++) {
+        for (uint32_t k = 0; k < r->is.member_count; k++) {
             hth_blob_unref(r->owns[i].from[k].blob);
             hth_free(r->owns[i].from[k].segments);
         }
@@ -48,12 +48,12 @@ void round_unref(struct hth_reduce_round *r)
         hth_blob_unref(r->owns[i].told);
         hth_free(r->owns[i].told_segments);
     }
-    hth_blob_unref(r->values);
+    hth_blob_unref(r->is.values);
     hth_blob_unref(r->average);
     hth_free(r->owns);
     hth_free(r->sends);
-    hth_free(r->far);
-    hth_free(r->spans);
+    hth_free((void *)r->is.far);
+    hth_free((void *)r->is.spans);
     hth_free(r->reducers);
     hth_free(r->members);
     hth_free(r);
@@ -63,7 +63,7 @@ static struct hth_reduce_round *find_round(const struct hth_reducer *red,
                                            const struct hth_hash *group)
 {
     for (uint32_t i = 0; i < red->round_count; i++) {
-        if (memcmp(red->rounds[i]->group.b, group->b, sizeof(group->b)) == 0)
+        if (memcmp(red->rounds[i]->is.group.b, group->b, sizeof(group->b)) == 0)
             return red->rounds[i];
     }
     return NULL;
@@ -89,7 +89,7 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
     take_end(r, err, "this round has ended here");
     hth_timer_free(red->env, r->timer);
     r->timer = NULL;
-    red->ended[red->ended_count++ % HTH_AVG_ROUNDS_MAX] = r->group;
+    red->ended[red->ended_count++ % HTH_AVG_ROUNDS_MAX] = r->is.group;
     while (red->rounds[at] != r)
         at++;
     memmove(&red->rounds[at], &red->rounds[at + 1],
@@ -111,7 +111,7 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
                         struct hth_reduce_result *res)
 {
     uint64_t floats = 0;
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
         fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing,
                                             m->parts_kept, m->parts_clipped};
@@ -120,14 +120,14 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     }
     for (uint32_t i = 0; i < r->own_count; i++)
         floats += r->owns[i].count;
-    if (r->values != NULL)
-        floats = r->count;
+    if (r->is.values != NULL)
+        floats = r->is.count;
     res->err = r->err;
-    res->average = r->err == HTH_OK && r->values != NULL ? r->average : NULL;
+    res->average = r->err == HTH_OK && r->is.values != NULL ? r->average : NULL;
     res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;
     res->weight_fraction = res->weight / r->group_weight;
     res->fates = fates;
-    res->members = r->member_count;
+    res->members = r->is.member_count;
     res->parts = r->part_count;
     res->parts_kept = r->parts_kept;
     res->parts_damaged = r->parts_damaged;
@@ -148,9 +148,9 @@ static uint32_t count_in(const struct hth_reducer *red, enum round_state state)
 /* Somebody who was given up may still send: it is told the mean, and stays with the others. */
 static bool is_owed(const struct hth_reduce_round *r)
 {
-    for (uint32_t i = 0; i < r->member_count && r->err == HTH_OK; i++) {
+    for (uint32_t i = 0; i < r->is.member_count && r->err == HTH_OK; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->self && m->is.weight > 0 && m->got < r->own_count)
+        if (i != r->is.self && m->is.weight > 0 && m->got < r->own_count)
             return true;
     }
     return false;
@@ -166,14 +166,14 @@ static void linger(struct hth_reduce_round *r)
     give_end(r);
     watch_end(r);
     hth_timer_set(red->env, r->timer, LINGER_US);
-    hth_blob_unref(r->values);
-    r->values = NULL;
+    hth_blob_unref(r->is.values);
+    r->is.values = NULL;
 }
 
 static void finish(struct hth_reduce_round *r)
 {
     struct hth_reduce_result res = {0};
-    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->member_count);
+    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->is.member_count);
     round_ref(r);
     fill_result(r, fates, &res);
     hth_metric_add(r->reducer->metrics.rounds, 1);
@@ -181,7 +181,7 @@ static void finish(struct hth_reduce_round *r)
         linger(r);
     else
         round_remove(r, HTH_E_EXPIRED);
-    r->done(r->arg, &res);
+    r->is.done(r->is.arg, &res);
     hth_free(fates);
     round_unref(r);
 }
@@ -261,15 +261,38 @@ static enum hth_err check(const struct hth_reducer *red, const struct hth_reduce
     return count_in(red, ROUND_RUNNING) < HTH_AVG_ROUNDS_MAX ? HTH_OK : HTH_E_BUDGET;
 }
 
+/* Its own copies of what the caller keeps only for the call. */
+static void keep_opts(struct hth_reduce_round *r)
+{
+    const struct hth_avg_span plain = {r->is.count, HTH_QUANT_F32};
+    const struct hth_reduce_opts *o = &r->is;
+    uint32_t n = o->spans != NULL ? o->span_count : 1;
+    struct hth_avg_span *spans = hth_new_array(struct hth_avg_span, n);
+    size_t blocks = (o->count + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+    float *far = NULL;
+    memcpy(spans, o->spans != NULL ? o->spans : &plain, n * sizeof(*spans));
+    for (uint32_t i = 0; o->fixed && i < n; i++)
+        if (spans[i].format == HTH_QUANT_UNIFORM8)
+            spans[i].format = HTH_QUANT_INT8;
+    if (o->far != NULL && r->senders >= HTH_REDUCE_CLIP_MEMBERS - 1) {
+        far = hth_new_array(float, blocks);
+        memcpy(far, o->far, blocks * sizeof(float));
+    }
+    r->is.spans = spans;
+    r->is.span_count = n;
+    r->is.far = far;
+    r->is.members = NULL;
+    if (o->values != NULL)
+        hth_blob_ref(o->values);
+}
+
 static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct hth_reduce_opts *o)
 {
     struct hth_reduce_round *r = hth_new(struct hth_reduce_round);
     int64_t now = hth_now_us(red->env);
     r->refs = 1;
     r->reducer = red;
-    r->group = o->group;
-    r->self = o->self;
-    r->member_count = o->member_count;
+    r->is = *o;
     r->members = hth_new_array(struct reduce_member_state, o->member_count);
     for (uint32_t i = 0; i < o->member_count; i++) {
         r->members[i].is = o->members[i];
@@ -279,31 +302,9 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->group_weight += o->members[i].weight;
         r->senders += i != o->self && o->members[i].weight > 0;
     }
-    r->count = o->count;
-    r->share_max = o->share_max;
-    r->same = o->same;
-    r->fixed = o->fixed;
+    keep_opts(r);
     r->unit = o->fixed ? UNIT_FLOATS_FIXED : UNIT_FLOATS;
-    r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
-    r->span_count = o->spans != NULL ? o->span_count : 1;
-    r->spans = hth_new_array(struct hth_avg_span, r->span_count);
-    if (o->spans != NULL)
-        memcpy(r->spans, o->spans, r->span_count * sizeof(*r->spans));
-    else
-        r->spans[0] = (struct hth_avg_span){o->count, HTH_QUANT_F32};
-    if (o->far != NULL && r->senders >= HTH_REDUCE_CLIP_MEMBERS - 1) {
-        size_t blocks = (o->count + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
-        r->far = hth_new_array(float, blocks);
-        memcpy(r->far, o->far, blocks * sizeof(float));
-    }
-    for (uint32_t i = 0; o->fixed && i < r->span_count; i++)
-        if (r->spans[i].format == HTH_QUANT_UNIFORM8)
-            r->spans[i].format = HTH_QUANT_INT8;
-    r->done = o->done;
-    r->arg = o->arg;
     r->start_us = r->base_us = now;
-    r->give_up_us = now + o->timeout_us / 10 * 8;
-    r->stop_us = now + o->timeout_us / 100 * 95;
     r->end_us = now + o->timeout_us;
     weigh_members(r);
     return r;
@@ -312,9 +313,9 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
 /* The average's own memory: all of it, or for a helper its share. */
 static enum hth_err make_average(struct hth_reduce_round *r)
 {
-    const struct reduce_member_state *self = &r->members[r->self];
-    uint64_t floats = r->values != NULL ? r->count : HTH_MAX(self->floats, (uint64_t)1);
-    r->average_first = r->values != NULL ? 0 : self->first;
+    const struct reduce_member_state *self = &r->members[r->is.self];
+    uint64_t floats = r->is.values != NULL ? r->is.count : HTH_MAX(self->floats, (uint64_t)1);
+    r->average_first = r->is.values != NULL ? 0 : self->first;
     if (hth_fault(r->reducer->env, "averaging.memory"))
         return HTH_E_NO_MEMORY;
     return hth_env_blob_new(r->reducer->env, floats * sizeof(float), NULL, &r->average);
@@ -441,8 +442,8 @@ void hth_reducer_peer_lost(struct hth_reducer *red, const struct hth_peer_id *pe
 {
     for (uint32_t i = 0; i < red->round_count; i++) {
         struct hth_reduce_round *r = red->rounds[i];
-        for (uint32_t k = 0; k < r->member_count; k++) {
-            if (k != r->self && hth_peer_id_eq(&r->members[k].is.id, peer))
+        for (uint32_t k = 0; k < r->is.member_count; k++) {
+            if (k != r->is.self && hth_peer_id_eq(&r->members[k].is.id, peer))
                 watch_drop(r, k, HTH_REDUCE_DROP_LOST);
         }
     }

@@ -12,7 +12,7 @@ static double slowest_line(const struct hth_reduce_round *r)
 {
     double line[HTH_AVG_MEMBERS_MAX];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->member_count; i++)
+    for (uint32_t i = 0; i < r->is.member_count; i++)
         if (r->members[i].is.bandwidth > 0)
             line[n++] = r->members[i].is.bandwidth;
     if (n == 0 || hth_reduce_rank(line, n, 0) < LINE_BITS_MIN)
@@ -46,8 +46,8 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->share_max == 0 || total * r->unit >= 2 * SHARE_FLOATS_MIN * reducers)
-        return r->share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->share_max) : HTH_OK;
+    if (r->is.share_max == 0 || total * r->unit >= 2 * SHARE_FLOATS_MIN * reducers)
+        return r->is.share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->is.share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
     return HTH_OK;
@@ -59,7 +59,7 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
                               double *level)
 {
     double bandwidth[HTH_AVG_MEMBERS_MAX], weights[HTH_AVG_MEMBERS_MAX];
-    uint32_t n = r->member_count, fastest = 0;
+    uint32_t n = r->is.member_count, fastest = 0;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
@@ -77,15 +77,15 @@ static enum hth_err cut(struct hth_reduce_round *r)
 {
     double level;
     uint64_t units[HTH_AVG_MEMBERS_MAX];
-    uint64_t first = 0, total = (r->count + r->unit - 1) / r->unit;
+    uint64_t first = 0, total = (r->is.count + r->unit - 1) / r->unit;
     HTH_TRY(share_out(r, total, units, &level));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? HTH_MIN(1 / level, slowest) / (8 * sizeof(float)) : INFINITY;
-    r->reducers = hth_new_array(uint32_t, r->member_count);
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    r->reducers = hth_new_array(uint32_t, r->is.member_count);
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         m->first = first;
-        m->floats = HTH_MIN(units[i] * r->unit, r->count - first);
+        m->floats = HTH_MIN(units[i] * r->unit, r->is.count - first);
         m->first_part = r->part_count;
         first += m->floats;
         if (m->floats == 0)
@@ -113,12 +113,12 @@ static void part_at(const struct reduce_member_state *m, uint32_t k, uint64_t *f
 static void lay_out_sends(struct hth_reduce_round *r)
 {
     uint32_t n = 0;
-    if (r->values == NULL)
+    if (r->is.values == NULL)
         return;
-    r->send_count = r->part_count - r->members[r->self].part_count;
+    r->send_count = r->part_count - r->members[r->is.self].part_count;
     r->sends = hth_new_array(struct reduce_sent, HTH_MAX(r->send_count, 1u));
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        for (uint32_t k = 0; i != r->self && k < r->members[i].part_count; k++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        for (uint32_t k = 0; i != r->is.self && k < r->members[i].part_count; k++) {
             struct reduce_sent *s = &r->sends[n++];
             s->round = r;
             s->to = i;
@@ -131,7 +131,7 @@ static void lay_out_sends(struct hth_reduce_round *r)
 
 static void lay_out_owns(struct hth_reduce_round *r)
 {
-    const struct reduce_member_state *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->is.self];
     r->own_count = r->owns_left = self->part_count;
     r->owns = hth_new_array(struct reduce_owned, HTH_MAX(r->own_count, 1u));
     for (uint32_t k = 0; k < r->own_count; k++) {
@@ -139,13 +139,13 @@ static void lay_out_owns(struct hth_reduce_round *r)
         o->round = r;
         o->part = self->first_part + k;
         part_at(self, k, &o->first, &o->count);
-        o->from = hth_new_array(struct reduce_contribution, r->member_count);
-        for (uint32_t i = 0; i < r->member_count; i++) {
+        o->from = hth_new_array(struct reduce_contribution, r->is.member_count);
+        for (uint32_t i = 0; i < r->is.member_count; i++) {
             o->from[i].own = o;
             o->from[i].member = i;
         }
-        if (r->values != NULL)
-            o->from[r->self].state = GIVE_HERE;
+        if (r->is.values != NULL)
+            o->from[r->is.self].state = GIVE_HERE;
     }
 }
 

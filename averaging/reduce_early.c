@@ -80,7 +80,7 @@ void early_take(struct hth_reduce_round *r)
     struct reduce_early *next;
     for (struct reduce_early *e = r->reducer->early; e != NULL; e = next) {
         next = e->next;
-        if (memcmp(e->part.group.b, r->group.b, sizeof(r->group.b)) != 0)
+        if (memcmp(e->part.group.b, r->is.group.b, sizeof(r->is.group.b)) != 0)
             continue;
         early_remove(r->reducer, e);
         take_part(r, e->req, &e->part, e->blob, e->offset);

@@ -27,7 +27,7 @@ static struct hth_env *env_of(const struct hth_reduce_round *r)
 
 static struct reduce_sent *sends_to(const struct hth_reduce_round *r, uint32_t to)
 {
-    const struct reduce_member_state *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->is.self];
     uint32_t first = r->members[to].first_part;
     return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
 }
@@ -42,7 +42,7 @@ static void settle(struct reduce_sent *s, double weight, bool kept)
     m->settled++;
     r->settled_floats += s->count;
     r->sends_left--;
-    r->weight_floats += (kept ? r->members[r->self].is.weight : weight) * s->count;
+    r->weight_floats += (kept ? r->members[r->is.self].is.weight : weight) * s->count;
     if (kept) {
         m->parts_kept++;
         r->parts_kept++;
@@ -69,13 +69,13 @@ static bool is_far(const struct reduce_sent *s, const float *y, const float *own
 {
     const struct hth_reduce_round *r = s->round;
     double most = 0;
-    if (r->far == NULL)
+    if (r->is.far == NULL)
         return false;
     for (uint64_t at = s->first, end = at + s->count, next; at < end; at = next) {
         uint64_t block = at / HTH_AVG_FAR_FLOATS, first = block * HTH_AVG_FAR_FLOATS;
-        uint64_t size = HTH_MIN(r->count - first, HTH_AVG_FAR_FLOATS);
+        uint64_t size = HTH_MIN(r->is.count - first, HTH_AVG_FAR_FLOATS);
         next = HTH_MIN(first + size, end);
-        most += (double)r->far[block] * r->far[block] * (double)(next - at) / (double)size;
+        most += (double)r->is.far[block] * r->is.far[block] * (double)(next - at) / (double)size;
     }
     return !(hth_reduce_distance(y, own, s->count) <= sqrt(most));
 }
@@ -85,7 +85,7 @@ static void run_apply(struct hth_job *job)
     struct apply *a = HTH_CONTAINER(job, struct apply, job);
     const struct reduce_sent *s = a->send;
     float *y = (float *)(void *)a->round->average->data + s->first;
-    const float *own = (const float *)(const void *)a->round->values->data + s->first;
+    const float *own = (const float *)(const void *)a->round->is.values->data + s->first;
     if (!a->kept && a->whole)
         a->kept =
             hth_codec_decode(a->segments, a->segment_count, a->blob->data + a->offset, y) != HTH_OK;
@@ -162,7 +162,7 @@ static void keep(struct reduce_sent *s)
 static void note_missing(struct hth_reduce_round *r, const struct hth_part_reply *reply)
 {
     for (uint32_t i = 0; i < reply->missing_count; i++) {
-        if (reply->missing[i] < r->member_count)
+        if (reply->missing[i] < r->is.member_count)
             r->members[reply->missing[i]].parts_missing++;
     }
 }
@@ -172,7 +172,7 @@ static double weight_in(const struct hth_reduce_round *r, const struct hth_part_
 {
     double weight = r->group_weight;
     for (uint32_t i = 0; i < reply->missing_count; i++) {
-        if (reply->missing[i] < r->member_count)
+        if (reply->missing[i] < r->is.member_count)
             weight -= r->members[reply->missing[i]].is.weight;
     }
     return weight;
@@ -289,7 +289,7 @@ struct encode {
 static void run_encode(struct hth_job *job)
 {
     struct encode *e = HTH_CONTAINER(job, struct encode, job);
-    const float *x = (const float *)(const void *)e->round->values->data + e->send->first;
+    const float *x = (const float *)(const void *)e->round->is.values->data + e->send->first;
     e->err = hth_codec_encode(e->segments, e->segment_count, x, e->pack, e->blob->data,
                               e->sample ? &e->error : NULL);
 }
@@ -316,7 +316,7 @@ static void done_encode(struct hth_job *job, enum hth_err err)
         keep(s);
     } else if (e->err != HTH_OK) {
         /* Nothing that could be added: ask for the mean. */
-        r->members[r->self].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+        r->members[r->is.self].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
         send_call(s, NULL, 0, NULL, 0);
     } else {
         r->error.lost += e->error.lost;
@@ -335,9 +335,9 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
     struct reduce_member_state *m = reducer_of(s);
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint64_t bytes = hth_codec_bytes(segments, segment_count);
-    struct hth_part_head part = {.group = r->group,
+    struct hth_part_head part = {.group = r->is.group,
                                  .part = s->part,
-                                 .weight = r->members[r->self].is.weight,
+                                 .weight = r->members[r->is.self].is.weight,
                                  .segments = (struct hth_segment *)segments,
                                  .segment_count = segment_count};
     struct hth_tensor tensor = {HTH_U8, 1, {bytes}, blob, offset};
@@ -348,7 +348,7 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
         .timeout_us = HTH_MAX(r->end_us - hth_now_us(env_of(r)), (int64_t)1),
         .trace_id = s->part,
     };
-    memcpy(&opts.idem.hi, r->group.b, sizeof(opts.idem.hi));
+    memcpy(&opts.idem.hi, r->is.group.b, sizeof(opts.idem.hi));
     opts.idem.lo = s->part;
     s->state = SEND_OUT;
     enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, s, &s->call);
@@ -408,7 +408,7 @@ static void begin(struct reduce_sent *s)
     struct hth_reduce_round *r = s->round;
     struct encode *e = hth_new(struct encode);
     /* Too many small stretches of different formats: their bytes do not matter. */
-    if (hth_codec_cut(r->spans, r->span_count, s->first, s->count, e->segments,
+    if (hth_codec_cut(r->is.spans, r->is.span_count, s->first, s->count, e->segments,
                       &e->segment_count) != HTH_OK) {
         e->segments[0] = (struct hth_segment){HTH_QUANT_F32, s->count,
                                               s->count * (uint32_t)sizeof(float), false};
@@ -416,7 +416,7 @@ static void begin(struct reduce_sent *s)
     }
     e->pack = any_packs(s, e->segments, e->segment_count);
     if (!e->pack && hth_codec_is_fp32(e->segments, e->segment_count)) {
-        send_call(s, e->segments, e->segment_count, r->values, s->first * sizeof(float));
+        send_call(s, e->segments, e->segment_count, r->is.values, s->first * sizeof(float));
         hth_free(e);
         return;
     }
@@ -430,7 +430,7 @@ static void begin(struct reduce_sent *s)
  * answered. */
 static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_member_state *m)
 {
-    double total = (double)(r->count - r->members[r->self].floats);
+    double total = (double)(r->is.count - r->members[r->is.self].floats);
     if (isinf(r->pace))
         return m->part_count;
     double first = START_PARTS * total / r->send_count * r->reducer_count;
@@ -443,7 +443,7 @@ static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_m
 void give_pump(struct hth_reduce_round *r, uint32_t to)
 {
     struct reduce_member_state *m = &r->members[to];
-    if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->self)
+    if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->is.self)
         return;
     struct reduce_sent *sends = sends_to(r, to);
     uint32_t reach = reach_of(r, m);
@@ -456,7 +456,7 @@ void give_pump(struct hth_reduce_round *r, uint32_t to)
 void give_pump_all(struct hth_reduce_round *r)
 {
     for (uint32_t k = 1; k <= r->reducer_count; k++)
-        give_pump(r, r->reducers[(r->self + k) % r->reducer_count]);
+        give_pump(r, r->reducers[(r->is.self + k) % r->reducer_count]);
 }
 
 void give_again(struct hth_reduce_round *r)

@@ -147,22 +147,14 @@ struct hth_reduce_round {
     struct hth_reducer *reducer; /* NULL once it is gone from the list */
     int refs;
     enum round_state state;
-    struct hth_hash group;
+    struct hth_reduce_opts is; /* `values`, `spans` and `far` are this round's own */
     struct reduce_member_state *members;
-    uint32_t member_count, self;
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
-    uint32_t senders; /* others with values */
-    bool same, fixed; /* as of the options */
-    uint32_t unit;    /* floats of which shares and parts are whole multiples */
-    uint64_t count;
-    double share_max;         /* of hth_reduce_opts */
-    struct hth_blob *values;  /* NULL: a helper */
+    uint32_t senders;         /* others with values */
+    uint32_t unit;            /* floats of which shares and parts are whole multiples */
     struct hth_blob *average; /* from float average_first on */
     uint64_t average_first;
-    struct hth_avg_span *spans;
-    uint32_t span_count;
-    float *far;                /* as of the options; NULL: none */
     struct reduce_sent *sends; /* by part, this member's own share left out */
     uint32_t send_count, sends_left;
     uint64_t settled_floats; /* of sends */
@@ -171,10 +163,8 @@ struct hth_reduce_round {
     uint32_t own_count, owns_left;
     uint32_t part_count;
     double group_weight;
-    hth_reduce_done_fn *done;
-    void *arg;
     struct hth_timer *timer;
-    int64_t start_us, give_up_us, stop_us, end_us;
+    int64_t start_us, end_us;
     int64_t far_us;   /* the longest round trip */
     int64_t first_us; /* when the first was heard; 0: nobody yet */
     int64_t base_us;  /* start, later by what this process did not run */

@@ -47,7 +47,7 @@ static void reply(struct reduce_contribution *c, struct hth_segment *segments,
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_part_reply answer = {
         .weight = o->weight, .segments = segments, .segment_count = segment_count, .whole = whole};
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         if (is_sender(&r->members[i]) && !o->from[i].in)
             answer.missing[answer.missing_count++] = i;
     }
@@ -111,7 +111,7 @@ static void prepare(struct sum *s)
         struct sum_input *in = &s->plain[i];
         in->weight = r->members[c->member].counts;
         if (s->input[i].blob == NULL) {
-            in->bytes = r->values->data + s->own->first * sizeof(float);
+            in->bytes = r->is.values->data + s->own->first * sizeof(float);
             send_to_self(s->own, in);
             continue;
         }
@@ -163,7 +163,8 @@ static enum hth_err answer_self(const struct sum *s, float *mean)
         return HTH_OK;
     HTH_TRY(hth_reduce_answer(in, mean, o->count, false, o->told_segments, o->told->data));
     return hth_codec_answer(o->told_segments, o->told_count, o->told->data,
-                            (const float *)(const void *)o->round->values->data + o->first, mean);
+                            (const float *)(const void *)o->round->is.values->data + o->first,
+                            mean);
 }
 
 /* The weight of those in the sum, as members know it. */
@@ -188,15 +189,15 @@ static void run_sum(struct hth_job *job)
     if (s->weight > 0)
         s->weight = claimed(s);
     if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
-        s->err = hth_reduce_clip(s->plain, s->count, s->clip, r->fixed, mean, o->count);
+        s->err = hth_reduce_clip(s->plain, s->count, s->clip, r->is.fixed, mean, o->count);
     if (s->err != HTH_OK)
         s->weight = 0;
-    if (!(s->weight > 0) && r->values != NULL)
-        memcpy(mean, r->values->data + o->first * sizeof(float), o->count * sizeof(float));
-    if (r->same && o->told != NULL && s->weight > 0)
+    if (!(s->weight > 0) && r->is.values != NULL)
+        memcpy(mean, r->is.values->data + o->first * sizeof(float), o->count * sizeof(float));
+    if (r->is.same && o->told != NULL && s->weight > 0)
         s->told_fine = write_told(s, mean) == HTH_OK;
     write_answers(s, mean);
-    if (!r->same && s->weight > 0 && o->told != NULL)
+    if (!r->is.same && s->weight > 0 && o->told != NULL)
         s->err = answer_self(s, mean);
 }
 
@@ -243,11 +244,11 @@ static void finish_sum(struct sum *s)
             r->parts_damaged++;
         }
     }
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         if (is_sender(&r->members[i]) && !o->from[i].in)
             r->members[i].parts_missing++;
     }
-    r->weight_floats += (s->weight > 0 ? s->weight : r->members[r->self].is.weight) * o->count;
+    r->weight_floats += (s->weight > 0 ? s->weight : r->members[r->is.self].is.weight) * o->count;
     r->reducer->stats.parts_reduced++;
     r->owns_left--;
 }
@@ -267,7 +268,7 @@ static void done_sum(struct hth_job *job, enum hth_err err)
         r->err = err;
     finish_sum(s);
     answer_all(s);
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         if (o->from[i].req != NULL) /* it came while the job ran, or has no values */
             reply_mean(&o->from[i]);
     }
@@ -281,7 +282,7 @@ static void want_answer(struct hth_reduce_round *r, struct input *in)
 {
     struct reduce_contribution *c = in->from;
     size_t bytes = 0;
-    if (c->req == NULL || r->same || hth_codec_is_fp32(c->segments, c->segment_count))
+    if (c->req == NULL || r->is.same || hth_codec_is_fp32(c->segments, c->segment_count))
         return;
     for (uint32_t i = 0; i < c->segment_count; i++)
         bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
@@ -336,9 +337,9 @@ static bool is_complete(const struct hth_reduce_round *r, const struct reduce_ow
 {
     if (o->got == r->senders)
         return true;
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->self && is_sender(m) && !m->dropped && o->from[i].state == GIVE_NONE)
+        if (i != r->is.self && is_sender(m) && !m->dropped && o->from[i].state == GIVE_NONE)
             return false;
     }
     return true;
@@ -351,8 +352,8 @@ static bool want_told(struct reduce_owned *o)
 {
     struct hth_reduce_round *r = o->round;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
-    if (hth_codec_cut(r->spans, r->span_count, o->first, o->count, segments, &o->told_count) !=
-            HTH_OK ||
+    if (hth_codec_cut(r->is.spans, r->is.span_count, o->first, o->count, segments,
+                      &o->told_count) != HTH_OK ||
         hth_codec_is_fp32(segments, o->told_count))
         return false;
     if (hth_env_blob_new(r->reducer->env, hth_codec_bytes(segments, o->told_count), NULL,
@@ -366,15 +367,15 @@ static bool want_told(struct reduce_owned *o)
 static void begin_sum(struct reduce_owned *o)
 {
     struct hth_reduce_round *r = o->round;
-    struct sum *s = hth_calloc(1, sizeof(*s) + r->member_count * sizeof(s->input[0]));
+    struct sum *s = hth_calloc(1, sizeof(*s) + r->is.member_count * sizeof(s->input[0]));
     double bytes = (double)o->count * sizeof(float);
     s->round = round_ref(r);
     s->own = o;
     s->clip = r->reducer->opts.clip;
-    s->plain = hth_new_array(struct sum_input, r->member_count);
+    s->plain = hth_new_array(struct sum_input, r->is.member_count);
     o->state = OWN_SUMMING;
-    s->told_fine = want_told(o) && r->same; /* as if it ran: of a ghost it is */
-    for (uint32_t i = 0; i < r->member_count; i++)
+    s->told_fine = want_told(o) && r->is.same; /* as if it ran: of a ghost it is */
+    for (uint32_t i = 0; i < r->is.member_count; i++)
         if (o->from[i].state == GIVE_HERE)
             add_input(s, &o->from[i], &bytes);
     s->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
@@ -413,7 +414,7 @@ static void on_cancel(void *arg)
 static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
                           const struct hth_part_head *part, enum hth_err *err)
 {
-    const struct reduce_member_state *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->is.self];
     uint64_t floats = 0;
     *err = HTH_E_RANGE;
     if (part->weight != r->members[member].is.weight || !(part->weight > 0))
@@ -430,8 +431,8 @@ static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
 
 static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_peer_id *id)
 {
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        if (i != r->self && hth_peer_id_eq(&r->members[i].is.id, id))
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        if (i != r->is.self && hth_peer_id_eq(&r->members[i].is.id, id))
             return i;
     }
     return UINT32_MAX;
@@ -497,7 +498,7 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
         hth_rpc_refuse(req, err, 0, text);
         return;
     }
-    struct reduce_owned *o = &r->owns[part->part - r->members[r->self].first_part];
+    struct reduce_owned *o = &r->owns[part->part - r->members[r->is.self].first_part];
     struct reduce_contribution *c = &o->from[member];
     watch_progress(r, member);
     if (c->state == GIVE_NONE)
@@ -510,7 +511,7 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
 void take_end(struct hth_reduce_round *r, enum hth_err err, const char *text)
 {
     for (uint32_t i = 0; i < r->own_count; i++) {
-        for (uint32_t k = 0; k < r->member_count; k++) {
+        for (uint32_t k = 0; k < r->is.member_count; k++) {
             struct reduce_contribution *c = &r->owns[i].from[k];
             struct hth_rpc_request *req = c->req;
             c->req = NULL;

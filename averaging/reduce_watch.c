@@ -57,13 +57,13 @@ static struct hth_env *env_of(const struct hth_reduce_round *r)
 bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct reduce_member_state *m = &r->members[i];
-    return i != r->self && m->is.weight > 0 && !m->dropped && m->got < r->own_count;
+    return i != r->is.self && m->is.weight > 0 && !m->dropped && m->got < r->own_count;
 }
 
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct reduce_member_state *m = &r->members[i];
-    return i != r->self && r->values != NULL && m->as_reducer == HTH_REDUCE_DROP_NONE &&
+    return i != r->is.self && r->is.values != NULL && m->as_reducer == HTH_REDUCE_DROP_NONE &&
            m->settled < m->part_count;
 }
 
@@ -83,7 +83,7 @@ void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
     HTH_LOG(env_of(r), HTH_INFO, HTH_SUB_AVG,
             "group %02x%02x%02x%02x: member %s is dropped as %s after %lld ms: %s (heard %lld ms "
             "ago, we were %lld ms late)",
-            r->group.b[0], r->group.b[1], r->group.b[2], r->group.b[3],
+            r->is.group.b[0], r->is.group.b[1], r->is.group.b[2], r->is.group.b[3],
             hth_peer_id_short(&r->members[i].is.id, text), role,
             (long long)((hth_now_us(env_of(r)) - r->start_us) / HTH_US_PER_MS),
             hth_reduce_drop_text(why),
@@ -116,7 +116,7 @@ void watch_begin(struct hth_reduce_round *r)
     r->best_us = INFINITY;
     r->look_us = HTH_MIN(r->start_us + LOOK_US, r->end_us);
     hth_timer_set(env_of(r), r->timer, r->look_us - r->start_us);
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct hth_rpc_peer_info info;
         if (hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) == HTH_OK)
             r->members[i].came_bytes = info.came_bytes;
@@ -187,7 +187,7 @@ static void ask(struct hth_reduce_round *r, uint32_t i)
 {
     struct reduce_member_state *m = &r->members[i];
     uint8_t payload[HTH_PART_BYTES_MAX];
-    struct hth_part_head part = {.group = r->group, .part = HTH_PART_NONE};
+    struct hth_part_head part = {.group = r->is.group, .part = HTH_PART_NONE};
     struct hth_rpc_target target = {m->is.id, m->is.addr};
     struct hth_rpc_call_opts opts = {.method = HTH_REDUCE_METHOD,
                                      .body = {payload, hth_part_pack(&part, payload), NULL, 0},
@@ -198,7 +198,7 @@ static void ask(struct hth_reduce_round *r, uint32_t i)
 
 void watch_end(struct hth_reduce_round *r)
 {
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         if (r->members[i].ask != NULL)
             hth_rpc_cancel(r->members[i].ask);
         r->members[i].ask = NULL;
@@ -247,9 +247,9 @@ static void weigh(struct hth_reduce_round *r)
 {
     double done[HTH_AVG_MEMBERS_MAX];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->self && m->gives && !m->dropped && r->own_count > 0)
+        if (i != r->is.self && m->gives && !m->dropped && r->own_count > 0)
             done[n++] = (double)m->got / r->own_count;
     }
     /* What all but few have done: at most a quarter, or one of two, may be behind. */
@@ -257,7 +257,7 @@ static void weigh(struct hth_reduce_round *r)
     if (usual > 0)
         r->best_us = HTH_MIN(r->best_us, (double)(r->look_us - r->base_us) / usual);
     double limit_us = HTH_MAX(SLOW * r->best_us, (double)r->reducer->opts.patience_us);
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         if (!watch_due_as_sender(r, i) || !m->gives || m->got + LAG_PARTS > usual * r->own_count)
             continue;
@@ -271,10 +271,10 @@ static void weigh(struct hth_reduce_round *r)
 
 static void keep_time(struct hth_reduce_round *r, int64_t now)
 {
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        if (now >= r->give_up_us)
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        if (now >= r->start_us + r->is.timeout_us / 10 * 8)
             drop_sender(r, i, HTH_REDUCE_DROP_DEADLINE);
-        if (now >= r->stop_us)
+        if (now >= r->start_us + r->is.timeout_us / 100 * 95)
             give_fail(r, i, HTH_REDUCE_DROP_DEADLINE);
     }
 }
@@ -288,7 +288,7 @@ static void forgive(struct hth_reduce_round *r, int64_t now)
     if (late <= LATE_US)
         return;
     r->base_us += late;
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         m->heard_us = HTH_MIN(m->heard_us + late, now);
         m->progress_us = HTH_MIN(m->progress_us + late, now);
@@ -302,8 +302,8 @@ void watch_tick(struct hth_reduce_round *r)
     int64_t now = hth_now_us(env_of(r));
     forgive(r, now);
     r->look_us = now;
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        if (i == r->self)
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        if (i == r->is.self)
             continue;
         listen_to(r, i, now);
         speak_to(r, i, now);

@@ -171,7 +171,7 @@ static double weight_of(struct perjurer *p, const struct hth_hash *group)
     for (uint32_t i = 0; i < p->avg.reducer->round_count; i++) {
         const struct hth_reduce_round *r = p->avg.reducer->rounds[i];
 
-        if (memcmp(&r->group, group, sizeof(*group)) != 0)
+        if (memcmp(&r->is.group, group, sizeof(*group)) != 0)
             continue;
         p->group[p->groups % GROUPS].name = *group;
         p->group[p->groups++ % GROUPS].weight = r->group_weight;
