@@ -250,6 +250,46 @@ static void test_fixed(void **state)
     }
 }
 
+/* Three columns of three, then a row of their means, as on a grid: the mean of all nine. */
+static void test_grid(void **state)
+{
+    enum { N = 3, COUNT = 60000 };
+    static const struct {
+        enum hth_quant_format format;
+        double most;
+    } cases[] = {{HTH_QUANT_F32, 1e-6},  {HTH_QUANT_F16, 5e-4},      {HTH_QUANT_BF16, 4e-3},
+                 {HTH_QUANT_INT8, 1e-2}, {HTH_QUANT_DYNAMIC8, 2e-2}, {HTH_QUANT_UNIFORM8, 1e-2}};
+    (void)state;
+    for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
+        const struct hth_avg_span span = {COUNT, cases[c].format};
+        struct reduce_swarm s[N + 1];
+        double lost = 0, was = 0;
+        for (uint32_t k = 0; k <= N; k++) {
+            swarm_defaults(&s[k]);
+            s[k].same = s[k].fixed = true;
+            s[k].spans = &span;
+            s[k].span_count = 1;
+            swarm_new(&s[k], 20 + k, N, COUNT);
+            for (uint32_t i = 0; i < N && k == N; i++) {
+                memcpy(s[N].peer[i].values->data, average_of(&s[i].peer[0]), COUNT * sizeof(float));
+                s[N].member[i].weight = 6; /* of the members of a column */
+            }
+            swarm_start(&s[k]);
+            swarm_run(&s[k]);
+        }
+        for (uint64_t i = 0; i < COUNT; i++) {
+            double mean =
+                (mean_of(&s[0], ALL, i) + mean_of(&s[1], ALL, i) + mean_of(&s[2], ALL, i)) / 3;
+            lost += pow((double)average_of(&s[N].peer[0])[i] - mean, 2);
+            was += mean * mean;
+        }
+        print_message("%s on a grid: %.2g\n", hth_quant_name(cases[c].format), sqrt(lost / was));
+        assert_true(sqrt(lost / was) < cases[c].most);
+        for (uint32_t k = 0; k <= N; k++)
+            swarm_free(&s[k]);
+    }
+}
+
 /* Several rounds at the same time between the same peers do not mix. */
 static void test_rounds_at_once(void **state)
 {
@@ -397,11 +437,11 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp32),   cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_mixed),  cmocka_unit_test(test_same),
-        cmocka_unit_test(test_fixed),  cmocka_unit_test(test_rounds_at_once),
-        cmocka_unit_test(test_replay), cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_fp32),           cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_mixed),          cmocka_unit_test(test_same),
+        cmocka_unit_test(test_fixed),          cmocka_unit_test(test_grid),
+        cmocka_unit_test(test_rounds_at_once), cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_bad_options),    cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
