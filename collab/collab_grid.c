@@ -15,10 +15,10 @@
  *
  * A ROW that is held tells each side that the other lives. All lines of an axis use the same rows
  * in the same order, so they come to the same bits (`fixed` of averaging/reduce.h). Where a line of
- * the first axis fails, it does so for all of its cells: the others go on without it, and its
- * members fetch the mean. But a line fails of which a cell is lost or silent, or failed on a later axis, or is
- * missing in a part: it would come to another mean than the lines beside it. Its members fail the
- * round, and fetch the mean.
+ * the first axis fails, it does so for all of its cells: the others go on without it. But a line
+ * fails of which a cell is lost or silent, or failed on a later axis, or is missing in a part: it
+ * would come to another mean than the lines beside it. A member without a mean fails the round,
+ * and fetches it.
  *
  * A proxy takes part in the line of its hole, too, with what it holds itself.
  */
