@@ -117,7 +117,7 @@ static void lie_about_parameters(struct hth_trainer *t)
 static double weight_of(const struct hth_reducer *red, const struct hth_hash *group)
 {
     for (uint32_t i = 0; i < red->round_count; i++)
-        if (memcmp(&red->rounds[i]->group, group, sizeof(*group)) == 0)
+        if (memcmp(&red->rounds[i]->is.group, group, sizeof(*group)) == 0)
             return red->rounds[i]->group_weight;
     return 0;
 }
