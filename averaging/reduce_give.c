@@ -365,33 +365,21 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
     round_count_out(r, segments, segment_count);
 }
 
-static bool any_packs(const struct reduce_sent *s, const struct hth_segment *segments,
-                      uint32_t count)
+static void submit(struct encode *e)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        if (hth_codec_packs(segments[i].format, s->round->reducer->opts.link_bytes_per_s))
-            return true;
-    }
-    return false;
-}
-
-static void encode(struct reduce_sent *s, struct encode *e)
-{
-    struct hth_reduce_round *r = s->round;
+    struct reduce_sent *s = e->send;
+    struct hth_env *env = env_of(s->round);
     size_t bytes = hth_codec_bytes(e->segments, e->segment_count);
-    e->round = round_ref(r);
-    e->send = s;
-    e->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
     e->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                               .run = run_encode,
                               .done = done_encode,
                               .flops = 4.0 * s->count,
                               .bytes_moved = (double)s->count * sizeof(float) + (double)bytes};
-    s->state = SEND_ENCODING;
-    enum hth_err err = hth_env_blob_new(env_of(r), bytes, NULL, &e->blob);
+    enum hth_err err = hth_env_blob_new(env, bytes, NULL, &e->blob);
     if (err == HTH_OK)
-        err = hth_job_submit(env_of(r), &e->job);
+        err = hth_job_submit(env, &e->job);
     if (err == HTH_OK) {
+        s->state = SEND_ENCODING;
         s->bytes = (uint32_t)bytes;
         reducer_of(s)->in_flight_bytes += s->bytes;
         return;
@@ -407,6 +395,9 @@ static void begin(struct reduce_sent *s)
 {
     struct hth_reduce_round *r = s->round;
     struct encode *e = hth_new(struct encode);
+    e->round = round_ref(r);
+    e->send = s;
+    e->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
     /* Too many small stretches of different formats: their bytes do not matter. */
     if (hth_codec_cut(r->is.spans, r->is.span_count, s->first, s->count, e->segments,
                       &e->segment_count) != HTH_OK) {
@@ -414,13 +405,15 @@ static void begin(struct reduce_sent *s)
                                               s->count * (uint32_t)sizeof(float), false};
         e->segment_count = 1;
     }
-    e->pack = any_packs(s, e->segments, e->segment_count);
-    if (!e->pack && hth_codec_is_fp32(e->segments, e->segment_count)) {
-        send_call(s, e->segments, e->segment_count, r->is.values, s->first * sizeof(float));
-        hth_free(e);
+    for (uint32_t i = 0; i < e->segment_count; i++)
+        e->pack =
+            e->pack || hth_codec_packs(e->segments[i].format, r->reducer->opts.link_bytes_per_s);
+    if (e->pack || !hth_codec_is_fp32(e->segments, e->segment_count)) {
+        submit(e);
         return;
     }
-    encode(s, e);
+    send_call(s, e->segments, e->segment_count, r->is.values, s->first * sizeof(float));
+    encode_free(e);
 }
 
 /* How many parts for a reducer may have been begun. On slow lines all shares get on alike, by what
