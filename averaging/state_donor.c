@@ -206,17 +206,17 @@ static void describe_fresh(struct hth_state_donor *d, struct hth_rpc_request *re
 static void on_describe(void *arg, struct hth_rpc_request *req)
 {
     struct hth_state_donor *d = arg;
-    struct hth_state_describe ask;
+    uint64_t schema, step_min;
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_state_describe_open(payload, len, &ask);
+    enum hth_err err = hth_state_describe_open(payload, len, &schema, &step_min);
 
     if (err != HTH_OK)
         refuse(req, err, "not a request for a state");
-    else if (ask.schema != d->opts.schema)
+    else if (schema != d->opts.schema)
         refuse(req, HTH_E_BAD_SHAPE, "this peer trains other tensors");
     else
-        describe_fresh(d, req, ask.step_min);
+        describe_fresh(d, req, step_min);
 }
 
 static void on_part(void *arg, struct hth_rpc_request *req)

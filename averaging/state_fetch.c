@@ -226,13 +226,12 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
 static void ask_to_describe(struct donor *d)
 {
     struct hth_state_fetch *f = d->fetch;
-    const struct hth_state_describe ask = {.schema = f->opts.schema, .step_min = f->opts.step_min};
     uint8_t payload[HTH_STATE_REQUEST_MAX];
     struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_DESCRIBE,
                                      .timeout_us = DESCRIBE_US};
     enum hth_err err;
 
-    call.body.payload_len = hth_state_describe_pack(&ask, payload);
+    call.body.payload_len = hth_state_describe_pack(f->opts.schema, f->opts.step_min, payload);
     call.body.payload = payload;
     d->asked_us = hth_now_us(f->env);
     if (f->asked_us == 0)

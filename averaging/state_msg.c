@@ -50,7 +50,7 @@ static enum hth_err set_meta(struct hth_state_desc *d, const void *meta, size_t 
 {
     if (len > sizeof(d->meta))
         return HTH_E_TOO_LARGE;
-    if (len > 0)
+    if (len > 0) /* else it may be NULL */
         memcpy(d->meta, meta, len);
     d->meta_len = (uint32_t)len;
     return HTH_OK;
@@ -143,26 +143,25 @@ enum hth_err hth_state_desc_open(const uint8_t *data, size_t len, const struct h
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-size_t hth_state_describe_pack(const struct hth_state_describe *d,
+size_t hth_state_describe_pack(uint64_t schema, uint64_t step_min,
                                uint8_t out[HTH_STATE_REQUEST_MAX])
 {
     Hth__State__Describe m = HTH__STATE__DESCRIBE__INIT;
 
-    m.schema = d->schema;
-    m.step_min = d->step_min;
+    m.schema = schema;
+    m.step_min = step_min;
     return hth__state__describe__pack(&m, out);
 }
 
-enum hth_err hth_state_describe_open(const uint8_t *data, size_t len,
-                                     struct hth_state_describe *out)
+enum hth_err hth_state_describe_open(const uint8_t *data, size_t len, uint64_t *schema,
+                                     uint64_t *step_min)
 {
     Hth__State__Describe *m = hth__state__describe__unpack(NULL, len, data);
 
-    memset(out, 0, sizeof(*out));
     if (m == NULL)
         return HTH_E_MALFORMED;
-    out->schema = m->schema;
-    out->step_min = m->step_min;
+    *schema = m->schema;
+    *step_min = m->step_min;
     hth__state__describe__free_unpacked(m, NULL);
     return HTH_OK;
 }
@@ -181,15 +180,12 @@ enum hth_err hth_state_part_open(const uint8_t *data, size_t len, struct hth_has
                                  uint32_t *index)
 {
     Hth__State__Part *m = hth__state__part__unpack(NULL, len, data);
-    enum hth_err err;
+    bool fits = m != NULL && m->root.len == sizeof(root->b);
 
-    memset(root, 0, sizeof(*root));
-    if (m == NULL)
-        return HTH_E_MALFORMED;
-    err = m->root.len == sizeof(root->b) ? HTH_OK : HTH_E_MALFORMED;
-    if (err == HTH_OK)
+    if (fits) {
         memcpy(root->b, m->root.data, sizeof(root->b));
-    *index = m->index;
-    hth__state__part__free_unpacked(m, NULL);
-    return err;
+        *index = m->index;
+    }
+    hth__state__part__free_unpacked(m, NULL); /* NULL is fine */
+    return fits ? HTH_OK : HTH_E_MALFORMED;
 }

@@ -41,14 +41,11 @@ enum hth_err hth_state_desc_open(const uint8_t *data, size_t len, const struct h
 
 /* Requests are short: `out` is big enough for both. */
 #define HTH_STATE_REQUEST_MAX 80
-struct hth_state_describe {
-    uint64_t schema, step_min;
-};
-size_t hth_state_describe_pack(const struct hth_state_describe *d,
+size_t hth_state_describe_pack(uint64_t schema, uint64_t step_min,
                                uint8_t out[HTH_STATE_REQUEST_MAX]);
-/* Errors: E_MALFORMED. */
-enum hth_err hth_state_describe_open(const uint8_t *data, size_t len,
-                                     struct hth_state_describe *out) HTH_MUST;
+/* Errors: E_MALFORMED, here and below. */
+enum hth_err hth_state_describe_open(const uint8_t *data, size_t len, uint64_t *schema,
+                                     uint64_t *step_min) HTH_MUST;
 size_t hth_state_part_pack(const struct hth_hash *root, uint32_t index,
                            uint8_t out[HTH_STATE_REQUEST_MAX]);
 enum hth_err hth_state_part_open(const uint8_t *data, size_t len, struct hth_hash *root,

@@ -395,7 +395,6 @@ static void test_bad_requests(void **state)
 {
     struct handout f;
     const struct hth_hash root = {{1}};
-    const struct hth_state_describe other = {.schema = SCHEMA + 1}, any = {.schema = SCHEMA};
     uint8_t p[HTH_STATE_REQUEST_MAX];
 
     (void)state;
@@ -406,10 +405,10 @@ static void test_bad_requests(void **state)
     assert_err(HTH_E_MALFORMED, call(&f, HTH_STATE_METHOD_PART, "\xff\xff", 2));
     assert_err(HTH_E_MALFORMED, call(&f, HTH_STATE_METHOD_PART, "", 0));
     assert_err(HTH_E_BAD_SHAPE,
-               call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(&other, p)));
+               call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(SCHEMA + 1, 0, p)));
     assert_err(HTH_E_NOT_FOUND,
                call(&f, HTH_STATE_METHOD_PART, p, hth_state_part_pack(&root, 0, p)));
-    assert_ok(call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(&any, p)));
+    assert_ok(call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(SCHEMA, 0, p)));
     tear_down(&f);
 }
 
@@ -419,13 +418,12 @@ static void test_waiters_are_bounded(void **state)
     uint8_t p[HTH_STATE_REQUEST_MAX];
     enum hth_err err[HTH_STATE_WAITERS_MAX + 2];
     struct hth_rpc_call_opts o = {.method = HTH_STATE_METHOD_DESCRIBE, .timeout_us = 60 * S};
-    const struct hth_state_describe any = {.schema = SCHEMA};
 
     (void)state;
     setup_world(&f, 33, false);
     add(&f, 12, 5, false)->silent = true;
     o.body.payload = p;
-    o.body.payload_len = hth_state_describe_pack(&any, p);
+    o.body.payload_len = hth_state_describe_pack(SCHEMA, 0, p);
     for (int i = 0; i < HTH_STATE_WAITERS_MAX + 2; i++) {
         const struct hth_rpc_target target = target_of(&f.peer[0]);
         const struct handout_peer *from =
@@ -533,7 +531,6 @@ static void on_probe(void *arg)
 static void test_averages_go_on(void **state)
 {
     struct handout f;
-    const struct hth_state_describe any = {.schema = SCHEMA};
     struct probe probe = {.waits = false};
     uint8_t p[HTH_STATE_REQUEST_MAX];
     struct handout_peer *donor;
@@ -547,7 +544,7 @@ static void test_averages_go_on(void **state)
     probe.env = donor->env;
     probe.timer = hth_timer_new(donor->env, on_probe, &probe);
     hth_timer_set(donor->env, probe.timer, 0);
-    assert_ok(call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(&any, p)));
+    assert_ok(call(&f, HTH_STATE_METHOD_DESCRIBE, p, hth_state_describe_pack(SCHEMA, 0, p)));
     assert_in_range(probe.longest_us, MS, 5 * MS);
     hth_timer_free(donor->env, probe.timer);
     tear_down(&f);

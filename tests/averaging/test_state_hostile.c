@@ -44,21 +44,19 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
 static void ask(struct rogue *r)
 {
     const struct hth_rpc_target target = target_of(r->victim);
-    struct hth_state_describe what = {.schema = SCHEMA};
+    uint64_t step_min = r->kind == FAR_AHEAD   ? UINT64_MAX
+                        : r->kind == EACH_STEP ? r->victim->step
+                                               : 0;
     uint8_t payload[HTH_STATE_REQUEST_MAX];
     struct hth_rpc_call_opts call = {.timeout_us = 5 * S};
 
     if (r->ends)
         return;
     r->asked++;
-    if (r->kind == FAR_AHEAD)
-        what.step_min = UINT64_MAX;
-    else if (r->kind == EACH_STEP)
-        what.step_min = r->victim->step;
     call.method = r->has_root ? HTH_STATE_METHOD_PART : HTH_STATE_METHOD_DESCRIBE;
     call.body.payload = payload;
     call.body.payload_len = r->has_root ? hth_state_part_pack(&r->root, 0, payload)
-                                        : hth_state_describe_pack(&what, payload);
+                                        : hth_state_describe_pack(SCHEMA, step_min, payload);
     assert_ok(hth_rpc_call(r->peer->rpc, &target, &call, on_answer, r, NULL));
 }
 

@@ -57,7 +57,7 @@ static void note(const uint8_t *data, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    struct hth_state_describe ask;
+    uint64_t schema, step;
     struct hth_hash root;
     uint32_t index;
 
@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         note(data + 1, len - 1);
         break;
     case 2:
-        (void)!hth_state_describe_open(data + 1, len - 1, &ask);
+        (void)!hth_state_describe_open(data + 1, len - 1, &schema, &step);
         break;
     default:
         (void)!hth_state_part_open(data + 1, len - 1, &root, &index);
