@@ -74,16 +74,16 @@ struct hth_state_fetch {
     char news[200];
 };
 
-/* Copies a part to its place and compares its hash. Outlives the fetch when it is freed. */
+/* Copies a part to its place and compares its hash: the fetch, and the state that it fetches, stay
+ * as long as checks are under way. */
 struct check {
     struct hth_job job;
     struct hth_state_fetch *fetch;
     const struct hth_crypto *crypto;
     struct donor *donor;
     uint32_t part;
-    struct hth_blob *from, *into;
-    size_t from_offset, into_offset, len;
-    struct hth_hash want;
+    struct hth_blob *from;
+    size_t from_offset;
     bool bad;
 };
 
@@ -369,12 +369,14 @@ static void finish(struct hth_state_fetch *f)
 static void check_run(struct hth_job *job)
 {
     struct check *c = HTH_CONTAINER(job, struct check, job);
-    uint8_t *into = c->into->data + c->into_offset;
+    const struct hth_state_desc *d = &c->fetch->desc;
+    uint8_t *into = c->fetch->values->data + c->part * d->part_bytes;
+    size_t len = hth_state_part_len(d, c->part);
     struct hth_hash got;
 
-    memcpy(into, c->from->data + c->from_offset, c->len);
-    c->crypto->hash(into, c->len, &got);
-    c->bad = !same_root(&got, &c->want);
+    memcpy(into, c->from->data + c->from_offset, len);
+    c->crypto->hash(into, len, &got);
+    c->bad = !same_root(&got, &d->hashes[c->part]);
 }
 
 static void destroy(struct hth_state_fetch *f);
@@ -388,7 +390,6 @@ static void check_done(struct hth_job *job, enum hth_err err)
     struct donor *d = c->donor;
 
     hth_blob_unref(c->from);
-    hth_blob_unref(c->into);
     hth_free(c);
     f->checks--;
     if (f->freed) {
@@ -423,10 +424,6 @@ static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_
     c->part = part;
     c->from = hth_blob_ref(t->blob);
     c->from_offset = t->offset;
-    c->into = hth_blob_ref(f->values);
-    c->into_offset = part * f->desc.part_bytes;
-    c->len = len;
-    c->want = f->desc.hashes[part];
     c->job.lane = HTH_LANE_COMPUTE;
     c->job.run = check_run;
     c->job.done = check_done;
@@ -435,7 +432,6 @@ static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_
     err = hth_job_submit(f->env, &c->job);
     if (err != HTH_OK) {
         hth_blob_unref(c->from);
-        hth_blob_unref(c->into);
         hth_free(c);
         return err;
     }
