@@ -47,7 +47,6 @@
 #define SLOW           5
 #define HELD_US        (150 * HTH_US_PER_MS)
 #define LAG_PARTS      2
-#define LATE_US        (20 * HTH_US_PER_MS) /* a look this late was not the doing of others */
 
 static struct hth_env *env_of(const struct hth_reduce_round *r)
 {
@@ -285,7 +284,7 @@ static void forgive(struct hth_reduce_round *r, int64_t now)
 {
     int64_t late = now - r->look_us;
     hth_rpc_observe_late(r->reducer->rpc, r->look_us);
-    if (late <= LATE_US)
+    if (late <= LOOK_US / 2)
         return;
     r->base_us += late;
     for (uint32_t i = 0; i < r->is.member_count; i++) {

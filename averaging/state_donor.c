@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clang-format off */
 /*
  * The donor's side: one snapshot, and one more while it is made.
  *
@@ -13,7 +12,6 @@
  * it, or a fast one where it will not do for somebody: so who fetches for ever delays the next one
  * by that much and no more.
  */
-/* clang-format on */
 #include <string.h>
 
 #include "averaging/roster.h"
