@@ -8,7 +8,7 @@
 static struct hth_chain *make_chain(uint32_t links_max)
 {
     const struct hth_chain_opts opts = {.crypto = hth_sim_crypto(),
-                                        .window = 8,
+                                        .window = 16,
                                         .eventual = true,
                                         .links_max = links_max,
                                         .members_max = 4,
