@@ -30,7 +30,7 @@ function(hth_mutant name)
         SOURCES test_mutant.c world.c search.c
             ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/chain.c
             ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/choice.c
-            ${HEARTH_ROOT}/collab/proof.c)
+            ${HEARTH_ROOT}/collab/fold.c ${HEARTH_ROOT}/collab/proof.c)
     target_compile_definitions(test_collab_mutant_${name} PRIVATE HTH_MUTANT="${name}")
 endfunction()
 

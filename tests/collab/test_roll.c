@@ -48,7 +48,7 @@ static bool is_in(const struct mate *m, uint32_t link)
 static void heads_of_one_choice_meet(void **state)
 {
     (void)state;
-    struct line *l = line_start(9, 5, true);
+    struct line *l = line_start(3, 5, true);
     const struct mate *a = &l->mate[0], *b = &l->mate[4];
     hth_world_run_for(l->world, 3 * S);
     while (a->step == b->step || a->step != l->mate[1].step || b->step != l->mate[2].step ||
