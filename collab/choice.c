@@ -23,7 +23,7 @@ void hth_choice_init(struct hth_choice *c, const struct hth_chain *chain, uint16
     memset(c, 0, hth_choice_size(capacity));
     c->chain = chain;
     c->me = me;
-    c->tip = c->accepted = HTH_LINK_NONE;
+    c->tip = c->accepted = c->refused = HTH_LINK_NONE;
     c->batch = 1;
     c->capacity = capacity;
     clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
@@ -164,6 +164,8 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link)
     if (!is_same(&before, &after)) {
         c->promised = c->accepted_n = 0;
         c->accepted = HTH_LINK_NONE;
+        if (hth_chain_at(c->chain, link)->prev != c->refused)
+            c->refused = HTH_LINK_NONE; /* whatever was made there, it was passed */
     }
     if (is_passed(c, &after, link))
         clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
@@ -176,7 +178,7 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link)
 
 void hth_choice_lose(struct hth_choice *c)
 {
-    c->tip = c->accepted = HTH_LINK_NONE;
+    c->tip = c->accepted = c->refused = HTH_LINK_NONE;
     c->promised = c->accepted_n = 0;
     c->phase = HTH_CHOICE_FETCH;
     clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
@@ -186,6 +188,25 @@ void hth_choice_fail(struct hth_choice *c)
 {
     c->promised++;
     c->phase = HTH_CHOICE_READY;
+}
+
+void hth_choice_refuse(struct hth_choice *c)
+{
+    HTH_ASSERT(c->phase == HTH_CHOICE_ROUND);
+    c->refused = c->tip;
+    c->refused_n = c->promised;
+    hth_choice_fail(c);
+}
+
+bool hth_choice_refuses(const struct hth_choice *c, uint32_t link)
+{
+    const struct hth_chain_link *at = hth_chain_at(c->chain, link);
+    return c->refused != HTH_LINK_NONE && at->prev == c->refused && at->ballot <= c->refused_n;
+}
+
+bool hth_choice_prefers(const struct hth_choice *c, uint32_t link)
+{
+    return hth_chain_better(c->chain, link, c->tip) && !hth_choice_refuses(c, link);
 }
 
 void hth_choice_again(struct hth_choice *c)
@@ -255,7 +276,7 @@ enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from
     if (hth_choice_caller(c->chain, &ready->ballot) != c->me)
         return HTH_CHOICE_NOT_ME;
     if (c->tip != HTH_LINK_NONE && !is_same(&now, &ready->ballot) &&
-        !hth_chain_better(c->chain, ready->head, c->tip))
+        !hth_choice_prefers(c, ready->head))
         return HTH_CHOICE_BEHIND;
     bool same = is_same(&c->ballot, &ready->ballot);
     bool votes = has_vote(c->chain, ready->ballot.base, from);
@@ -461,6 +482,8 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
         open |= HTH_CHOICE_OVER;
     if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits_any(c, hears)))
         open |= HTH_CHOICE_GO;
+    if (c->refused != HTH_LINK_NONE && time >= HTH_CHOICE_SILENT)
+        open |= HTH_CHOICE_YIELD;
     bool calls = time >= (hears_quorum(c, hears) ? HTH_CHOICE_SILENT : HTH_CHOICE_ALONE);
     if (calls && may_call(c) && hth_choice_may_call(c, hears))
         open |= HTH_CHOICE_CALL;
@@ -478,6 +501,9 @@ void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint
         break;
     case HTH_CHOICE_OVER:
         c->promised = c->ballot.n;
+        break;
+    case HTH_CHOICE_YIELD:
+        c->refused = HTH_LINK_NONE;
         break;
     case HTH_CHOICE_CALL:
         c->promised = HTH_MAX(c->promised, at_least);

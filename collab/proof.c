@@ -221,6 +221,15 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
     return all;
 }
 
+bool hth_proof_proves(const struct hth_chain *chain, uint32_t link)
+{
+    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+    bool good = hth_chain_trusts(chain, link) || is_proven(chain, link, set);
+    hth_free(set);
+    return good;
+}
+
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)
 {
     uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));

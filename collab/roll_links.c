@@ -65,9 +65,11 @@ static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
 
 static bool is_better(const struct hth_roll_call *roll, uint32_t link)
 {
-    uint32_t tip = roll->choice->tip;
-    return tip == HTH_LINK_NONE ? hth_proof_sums(roll->chain, link)
-                                : hth_chain_better(roll->chain, link, tip);
+    const struct hth_choice *c = roll->choice;
+    if (c->tip == HTH_LINK_NONE)
+        return hth_proof_sums(roll->chain, link);
+    bool takes = !hth_choice_refuses(c, link) || hth_proof_proves(roll->chain, link);
+    return takes && hth_chain_better(roll->chain, link, c->tip);
 }
 
 /* The wanted head's links are here: its state is fetched if it is worth it. */
@@ -88,11 +90,12 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     /* MOVE: a candidate of the same choice, which its caller picked. Without its caller's word a
      * member stays: two that hear of each other's heads would change places again and again. */
     const struct hth_hash *head = hth_chain_head(roll->chain, link);
-    bool other = c->tip != HTH_LINK_NONE && link != c->tip &&
+    bool refused = hth_choice_refuses(c, link);
+    bool other = c->tip != HTH_LINK_NONE && link != c->tip && !refused &&
                  memcmp(head, &roll->moved, sizeof(roll->moved)) == 0 &&
                  hth_chain_base(roll->chain, link) == now.base &&
                  hth_chain_at(roll->chain, link)->step == now.step;
-    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || other || link == pick))
+    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || other || (link == pick && !refused)))
         return;
     struct hth_roll_peer all[HTH_ROLL_LINE_MAX];
     count = find_holders(roll, link, holders, count, all);

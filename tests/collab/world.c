@@ -292,9 +292,23 @@ static void check_link(uint32_t link, const struct hth_chain_link *made)
         }
 }
 
+/* S6 of a link on top of a head. */
+static void check_refusals(const struct state *s, uint32_t head)
+{
+    int set = 0;
+    for (int i = 0; i < NM; i++)
+        set |= (exists(s, i) && hth_choice_refuses(at(s, i), head)) << i;
+    if (is_quorum(set, base_of(head)))
+        world_violation = "S6: a step on a link that a quorum refuses";
+}
+
 /* All means of its lines are here. */
 static void finish(struct state *s, int m, const struct round *r)
 {
+    if (has(r->refuse, m)) {
+        hth_choice_refuse(choice(s, m));
+        return;
+    }
     int all = 0xFF, any = 0;
     for (int k = 0; k < world_now.shares; k++) {
         all &= r->closed[k];
@@ -327,6 +341,8 @@ static void finish(struct state *s, int m, const struct round *r)
         return;
     }
     check_link(made, &link);
+    if (link.kind == HTH_LINK_STEP)
+        check_refusals(s, r->head);
     uint32_t *went_on = &s->went_on[link.step - 1];
     if (link.kind == HTH_LINK_STEP && !world_now.eventual && !world_now.genesis) {
         if (*went_on != HTH_LINK_NONE && *went_on != r->head)
@@ -367,7 +383,8 @@ static void list_moves(struct state *s, int m, struct events *out)
     bool seated = false;
     for (uint32_t i = 0; i < y->seats; i++)
         seated |= y->seat[i].member == m;
-    if (!seated || pick == HTH_LINK_NONE || pick == at(s, m)->tip)
+    if (!seated || pick == HTH_LINK_NONE || pick == at(s, m)->tip ||
+        hth_choice_refuses(at(s, m), pick))
         return;
     for (int i = 0; i < NM; i++)
         if (i != m && reach(s, m, i) && at(s, i)->tip == pick) {
@@ -419,7 +436,7 @@ static void list_member(struct state *s, int m, struct events *out)
     for (int i = 0; i < NM; i++)
         if (c->phase != HTH_CHOICE_ROUND && i != m && reach(s, m, i) &&
             at(s, i)->tip != HTH_LINK_NONE &&
-            (c->tip == HTH_LINK_NONE || hth_chain_better(world_chain, at(s, i)->tip, c->tip)))
+            (c->tip == HTH_LINK_NONE || hth_choice_prefers(c, at(s, i)->tip)))
             add(out, LEARN, m, i);
     if (c->leave == HTH_CHOICE_LEFT && !serves(s, m))
         add(out, EXIT, m, 0);
@@ -434,6 +451,18 @@ static void list_member(struct state *s, int m, struct events *out)
             add(out, GO, m, 0);
     }
     list_round(s, m, out);
+}
+
+/* Before anybody else has taken the GO: who refuses shows only once all means are there. */
+static void list_spoils(struct state *s, int m, struct events *out)
+{
+    const struct round *r = round_of(s, m);
+    for (int i = 0; r != NULL && i < NM; i++)
+        if (i != m && is_in(s, i, r))
+            return;
+    for (int set = 1; r != NULL && count(r->list) > 1 && !r->refuse && set <= r->list; set++)
+        if ((set & r->list) == set)
+            add(out, SPOIL, m, set);
 }
 
 static void list_faults(struct state *s, bool cut, struct events *out)
@@ -453,6 +482,8 @@ static void list_faults(struct state *s, bool cut, struct events *out)
         if (world_now.kinds & WORLD_LEAVE && c->leave == HTH_CHOICE_STAYS &&
             c->tip != HTH_LINK_NONE)
             add(out, LEAVE, m, 0);
+        if (world_now.kinds & WORLD_REFUSE)
+            list_spoils(s, m, out);
         if (!(world_now.kinds & WORLD_SUSPECT))
             continue;
         struct hth_ballot now = hth_choice_now(c);
@@ -476,6 +507,7 @@ void world_events(struct state *s, struct events *out)
         enum hth_choice_move move;
         enum kind kind;
     } late[] = {{HTH_CHOICE_WINDOW, HTH_CHOICE_GO, LATEGO},
+                {HTH_CHOICE_SILENT, HTH_CHOICE_YIELD, YIELD},
                 {HTH_CHOICE_SILENT, HTH_CHOICE_CALL, LATECALL},
                 {HTH_CHOICE_ALONE, HTH_CHOICE_FORK, FORK},
                 {HTH_CHOICE_ALONE, HTH_CHOICE_CALL, LATECALL}};
@@ -532,8 +564,10 @@ static void forget_member(struct state *s, int i)
         y->call = no_call;
     if (at_end(s, i)) {
         c->promised = c->accepted_n = 0;
-        c->accepted = HTH_LINK_NONE;
+        c->accepted = c->refused = HTH_LINK_NONE;
     }
+    if (c->refused == HTH_LINK_NONE)
+        c->refused_n = 0;
     if (c->phase != HTH_CHOICE_ROUND)
         y->got = 0;
     if (c->ballot.base != HTH_LINK_NONE && c->tip != HTH_LINK_NONE &&
@@ -630,6 +664,9 @@ static void fail(struct state *s, struct event e)
     case PART:
         cut_off(s, x);
         break;
+    case SPOIL:
+        round_of(s, m)->refuse = (uint8_t)x;
+        break;
     case LEAVE:
         hth_choice_leave(c);
         break;
@@ -699,6 +736,9 @@ void world_apply(struct state *s, struct event e)
         break;
     case OVER:
         make_move(s, m, HTH_CHOICE_OVER);
+        break;
+    case YIELD:
+        make_move(s, m, HTH_CHOICE_YIELD);
         break;
     case LATECALL:
         make_move(s, m, HTH_CHOICE_CALL);

@@ -36,9 +36,9 @@ struct member {
 
 struct round {
     uint32_t head, n;
-    uint8_t list, leave, fork, gave[LINES], closed[LINES], value[LINES];
+    uint8_t list, leave, fork, refuse, gave[LINES], closed[LINES], value[LINES];
     uint8_t batch[NM];
-    uint8_t pad[4];
+    uint8_t pad[3];
 };
 
 struct state {
@@ -70,6 +70,7 @@ _Static_assert(sizeof(struct state) % 8 == 0, "states are hashed by words");
     X(EXIT, "has left")                                                                            \
     X(RESTART, "starts again from its checkpoint")                                                 \
     X(LATEGO, "sends GO, window over")                                                             \
+    X(YIELD, "yields")                                                                             \
     X(LATECALL, "calls, window over")                                                              \
     X(FORK, "sends GO without a quorum")                                                           \
     X(CRASH, "CRASHES")                                                                            \
@@ -79,6 +80,7 @@ _Static_assert(sizeof(struct state) % 8 == 0, "states are hashed by words");
     X(SUSPECT, "SUSPECTS its caller")                                                              \
     X(RASHGO, "DOES NOT WAIT, sends GO")                                                           \
     X(RASHCLOSE, "DOES NOT WAIT, closes line")                                                     \
+    X(SPOIL, "has a round whose mean is REFUSED by")                                               \
     X(LEAVE, "LEAVES")
 #define KIND(kind, text) kind,
 enum kind { EVENTS(KIND) };
