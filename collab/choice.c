@@ -166,6 +166,7 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link)
         c->accepted = HTH_LINK_NONE;
         if (hth_chain_at(c->chain, link)->prev != c->refused)
             c->refused = HTH_LINK_NONE; /* whatever was made there, it was passed */
+        c->yields_n = 2 * hth_chain_voters(c->chain, after.base).callers;
     }
     if (is_passed(c, &after, link))
         clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
@@ -195,6 +196,7 @@ void hth_choice_refuse(struct hth_choice *c)
     HTH_ASSERT(c->phase == HTH_CHOICE_ROUND);
     c->refused = c->tip;
     c->refused_n = c->promised;
+    c->yields_n = c->promised + 2 * hth_chain_voters(c->chain, hth_choice_now(c).base).callers;
     hth_choice_fail(c);
 }
 
@@ -202,6 +204,16 @@ bool hth_choice_refuses(const struct hth_choice *c, uint32_t link)
 {
     const struct hth_chain_link *at = hth_chain_at(c->chain, link);
     return c->refused != HTH_LINK_NONE && at->prev == c->refused && at->ballot <= c->refused_n;
+}
+
+static bool may_yield(const struct hth_choice *c)
+{
+    return c->refused != HTH_LINK_NONE && c->promised > c->yields_n;
+}
+
+bool hth_choice_shuns(const struct hth_choice *c, uint32_t link)
+{
+    return c->phase == HTH_CHOICE_WAIT && hth_choice_refuses(c, link) && !may_yield(c);
 }
 
 bool hth_choice_prefers(const struct hth_choice *c, uint32_t link)
@@ -482,7 +494,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
         open |= HTH_CHOICE_OVER;
     if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits_any(c, hears)))
         open |= HTH_CHOICE_GO;
-    if (c->refused != HTH_LINK_NONE && time >= HTH_CHOICE_SILENT)
+    if (may_yield(c) && time >= HTH_CHOICE_SILENT)
         open |= HTH_CHOICE_YIELD;
     bool calls = time >= (hears_quorum(c, hears) ? HTH_CHOICE_SILENT : HTH_CHOICE_ALONE);
     if (calls && may_call(c) && hth_choice_may_call(c, hears))

@@ -32,7 +32,8 @@
  * holds it, and is READY on the head before it, in the next ballot. Where those who refuse are a
  * quorum, they make another link, and the one that they refuse is never final. Where the others
  * are, these go on: it follows a link on top of the refused one, as that was chosen. If neither
- * are, as somebody is away, it waits in vain, and then *yields*: it may take the link all the same.
+ * are, as somebody is away, it waits in vain with one caller after the other, and then *yields*: it
+ * may take the link all the same.
  *
  * This is state and rules alone: no clock, no sockets, no memory taken. The code around it
  * has the clock and the lines: it delivers messages, says which members it hears and how long it
@@ -98,7 +99,8 @@ struct hth_choice {
     uint32_t accepted;
     uint32_t accepted_n;
     uint32_t refused; /* it takes no link on this head, HTH_LINK_NONE: of none, */
-    uint32_t refused_n; /* that was made in this ballot or an earlier one */
+    uint32_t refused_n; /* that was made in this ballot or an earlier one, */
+    uint32_t yields_n;  /* until it has waited in two turns of all callers, up to this one */
     uint32_t batch; /* number of the batch that it brings, from 1 on */
     uint32_t samples;
     /* As a caller. */
@@ -138,6 +140,9 @@ void hth_choice_fail(struct hth_choice *c);
  * an earlier one on its head. */
 void hth_choice_refuse(struct hth_choice *c);
 bool hth_choice_refuses(const struct hth_choice *c, uint32_t link);
+/* Whether its caller, which holds that link, is of no use to it: hth_choice_fail leads to the next.
+ * So that it waits with one that refuses the link, too. */
+bool hth_choice_shuns(const struct hth_choice *c, uint32_t link);
 /* Whether a link is better than the head that it holds, and not refused. */
 bool hth_choice_prefers(const struct hth_choice *c, uint32_t link);
 /* It is READY again in the same ballot, with more samples, or because its caller did not get the

@@ -123,6 +123,10 @@ static void take_answer(struct hth_roll_call *roll, uint16_t by,
         break;
     case HTH_READY_BEHIND: {
         struct hth_roll_peer caller = roll_peer(roll, by);
+        uint32_t link = hth_chain_find(roll->chain, &reply->head);
+        if (link != HTH_LINK_NONE && hth_choice_shuns(roll->choice, link) &&
+            hth_choice_caller(roll->chain, &later) == by)
+            hth_choice_fail(roll->choice);
         roll_want(roll, &reply->head, &caller, 1);
         break;
     }
@@ -674,6 +678,8 @@ static bool move_on(struct hth_roll_call *roll)
             send_go(roll, order[i]);
         } else {
             roll_drop_ready(roll);
+            if (order[i] == HTH_CHOICE_YIELD)
+                roll->read = HTH_LINK_NONE; /* its link may have come, and is asked for again */
             hth_choice_make(c, order[i], roll->hears, c->ballot.n, NULL);
         }
         return true;

@@ -133,6 +133,11 @@ static void on_average(void *arg)
     r->closed = true;
     for (uint32_t i = 0; i < r->count; i++)
         marks[i] = r->came[i] ? HTH_ROLL_IN : 0;
+    if (m->refuses) {
+        m->refuses = false;
+        hth_roll_averaged(m->roll, HTH_E_NORM, NULL, NULL);
+        return;
+    }
     m->env->crypto->hash(r, offsetof(struct round, began_us), &mean);
     hth_roll_averaged(m->roll, HTH_OK, marks, &mean);
 }

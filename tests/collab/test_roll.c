@@ -69,6 +69,55 @@ static void heads_of_one_choice_meet(void **state)
     line_stop(l);
 }
 
+/* Of three, those with these numbers refuse the mean of a round, and then one of them is gone.
+ * Returns whether the link that the others made of it is in the chain, and how long a step took. */
+static bool goes_on(unsigned refuse, unsigned gone, int64_t *took_us)
+{
+    struct line *l = line_start(4, 3, false);
+    hth_world_run_for(l->world, 3 * S);
+    for (uint32_t i = 0; i < 3; i++)
+        l->mate[i].refuses = refuse >> i & 1;
+    while (l->mate[0].refuses || l->mate[1].refuses || l->mate[2].refuses)
+        hth_world_run_for(l->world, MS);
+    uint64_t step = l->mate[0].step;
+    struct hth_hash head = l->mate[0].head[step];
+    int64_t began_us = hth_world_now_us(l->world);
+    for (uint32_t i = 1; i < 3; i++) {
+        assert_true(!(refuse >> i & 1) || l->mate[i].step == step - 1);
+        if (gone >> i & 1)
+            hth_node_crash(l->mate[i].node, HTH_CRASH_RESET);
+    }
+    while (l->mate[1].step <= step && hth_world_now_us(l->world) - began_us < 60 * S)
+        hth_world_run_for(l->world, MS);
+    *took_us = hth_world_now_us(l->world) - began_us;
+    hth_world_run_for(l->world, 5 * S);
+    assert_true(line_agree(l) > step + 20);
+    bool is_there = memcmp(&l->mate[1].head[step], &head, sizeof(head)) == 0;
+    line_stop(l);
+    return is_there;
+}
+
+static void a_link_that_a_quorum_refuses_is_not_final(void **state)
+{
+    static const struct {
+        unsigned refuse, gone;
+        bool goes_on;
+        int64_t most_us;
+    } cases[] = {
+        {2, 0, true, 1500 * MS},  /* the others go on, and it follows */
+        {6, 0, false, 2500 * MS}, /* they go on without the link */
+        {6, 4, true, 30 * S},      /* no quorum is left without the link's maker: it yields */
+    };
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        int64_t took_us;
+        assert_int_equal(goes_on(cases[i].refuse, cases[i].gone, &took_us), cases[i].goes_on);
+        printf("%x refuse, %x are gone: %lld ms\n", cases[i].refuse, cases[i].gone,
+               (long long)(took_us / MS));
+        assert_true(took_us < cases[i].most_us);
+    }
+}
+
 /* Neither a newcomer nor a member whose parts failed reduces, for a while. */
 static void bad_reducers_rest(void **state)
 {
@@ -428,6 +477,7 @@ int main(void)
         cmocka_unit_test(a_line_steps),
         cmocka_unit_test(of_two_parts_one_steps),
         cmocka_unit_test(heads_of_one_choice_meet),
+        cmocka_unit_test(a_link_that_a_quorum_refuses_is_not_final),
         cmocka_unit_test(bad_reducers_rest),
         cmocka_unit_test(the_chain_is_longer_than_kept),
         cmocka_unit_test(a_lost_caller_is_heard_again),

@@ -302,6 +302,17 @@ static void check_refusals(const struct state *s, uint32_t head)
         world_violation = "S6: a step on a link that a quorum refuses";
 }
 
+/* S6 of a member that yields: without another fault no quorum could go on without the link. */
+static void check_yield(const struct state *s, int m)
+{
+    uint32_t head = at(s, m)->refused;
+    int set = 0;
+    for (int i = 0; i < NM; i++)
+        set |= (at(s, i)->tip == head && at(s, i)->refused == head) << i;
+    if (s->faults == 1 && is_quorum(set, head) && is_quorum(set, base_of(head)))
+        world_violation = "S6: a member of a quorum that refuses a link yields";
+}
+
 /* All means of its lines are here. */
 static void finish(struct state *s, int m, const struct round *r)
 {
@@ -441,6 +452,11 @@ static void list_member(struct state *s, int m, struct events *out)
     if (c->leave == HTH_CHOICE_LEFT && !serves(s, m))
         add(out, EXIT, m, 0);
     if (waits(s, m)) {
+        struct hth_ballot now = hth_choice_now(c);
+        int to = hth_choice_caller(world_chain, &now);
+        if (to != HTH_MEMBER_NONE && to != m && reach(s, m, to) &&
+            at(s, to)->tip != HTH_LINK_NONE && hth_choice_shuns(c, at(s, to)->tip))
+            add(out, PASSBY, m, to);
         unsigned open = open_to(s, m, HTH_CHOICE_NOW);
         list_moves(s, m, out);
         if (open & HTH_CHOICE_PASS)
@@ -524,10 +540,15 @@ void world_events(struct state *s, struct events *out)
     if (cut)
         add(out, HEAL, 0, 0); /* a cut may heal, and need not */
     size_t idle = out->n;
-    for (size_t k = 0; quiet && out->n == idle && k < HTH_ARRAY_LEN(late); k++)
+    for (size_t k = 0; quiet && out->n == idle && k < HTH_ARRAY_LEN(late); k++) {
+        uint32_t least = UINT32_MAX; /* nobody goes on while another does nothing that it could */
         for (int m = 0; m < NM; m++)
             if (open_to(s, m, late[k].time) & late[k].move)
+                least = HTH_MIN(least, at(s, m)->promised);
+        for (int m = 0; m < NM; m++)
+            if (open_to(s, m, late[k].time) & late[k].move && at(s, m)->promised <= least + AHEAD)
                 add(out, late[k].kind, m, 0);
+    }
     if ((int)s->faults < world_now.faults)
         list_faults(s, cut, out);
 }
@@ -567,7 +588,7 @@ static void forget_member(struct state *s, int i)
         c->accepted = c->refused = HTH_LINK_NONE;
     }
     if (c->refused == HTH_LINK_NONE)
-        c->refused_n = 0;
+        c->refused_n = c->yields_n = 0;
     if (c->phase != HTH_CHOICE_ROUND)
         y->got = 0;
     if (c->ballot.base != HTH_LINK_NONE && c->tip != HTH_LINK_NONE &&
@@ -722,6 +743,7 @@ void world_apply(struct state *s, struct event e)
         r->closed[x] = r->gave[x];
         break;
     case FAIL:
+    case PASSBY:
     case SUSPECT:
         hth_choice_fail(c);
         break;
@@ -738,6 +760,7 @@ void world_apply(struct state *s, struct event e)
         make_move(s, m, HTH_CHOICE_OVER);
         break;
     case YIELD:
+        check_yield(s, m);
         make_move(s, m, HTH_CHOICE_YIELD);
         break;
     case LATECALL:

@@ -10,7 +10,7 @@
 
 #include "collab/choice.h"
 
-enum { NM = 5, STEPS = 6, ROUNDS = 8, LINES = 4, WINDOW = 2, BALLOTS = 24, MOVES = 12 };
+enum { NM = 5, STEPS = 6, ROUNDS = 8, LINES = 4, WINDOW = 2, BALLOTS = 24, MOVES = 12, AHEAD = 8 };
 enum up { CRASHED, RUNS, FROZEN, GONE };
 #define CHOICE_SIZE (sizeof(struct hth_choice) + NM * sizeof(struct hth_choice_seat))
 
@@ -61,6 +61,7 @@ _Static_assert(sizeof(struct state) % 8 == 0, "states are hashed by words");
     X(MOVE, "MOVE: fetches the caller's pick from")                                                \
     X(LEARN, "fetches the better head of")                                                         \
     X(PASS, "gives up its lost caller")                                                            \
+    X(PASSBY, "passes by a caller that holds what it refuses:")                                    \
     X(OVER, "takes over")                                                                          \
     X(GO, "sends GO")                                                                              \
     X(DROPGO, "never gets the GO")                                                                 \
