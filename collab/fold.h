@@ -36,7 +36,7 @@
 /* Also the links of an epoch, for which voters of equal weight keep their order: a reader's anchor
  * lies before its epoch (hth_chain_anchor), so a fold is never far. */
 #define HTH_FOLD_STEPS     64
-#define HTH_FOLD_PEERS_MAX 1024
+#define HTH_FOLD_PEERS_MAX 320 /* they fit behind the links of an answer */
 #define HTH_FOLD_BYTES_MAX (8 + 4 + HTH_FOLD_PEERS_MAX * (32 + 8 + 4))
 
 struct hth_fold_peer {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/fold.h"
 #include "collab/roll_int.h"
-#include "core/blob.h"
 #include "core/mem.h"
 
 #include <string.h>
@@ -67,7 +66,7 @@ static bool is_better(const struct hth_roll_call *roll, uint32_t link)
 {
     const struct hth_choice *c = roll->choice;
     if (c->tip == HTH_LINK_NONE)
-        return hth_proof_sums(roll->chain, link);
+        return hth_proof_sums(roll->chain, link) && hth_proof_stands(roll->chain, link);
     bool takes = !hth_choice_refuses(c, link) || hth_proof_proves(roll->chain, link);
     return takes && hth_chain_better(roll->chain, link, c->tip);
 }
@@ -201,23 +200,21 @@ static void read_addrs(struct hth_roll_call *roll, struct hth_wire *io)
         roll_meet_at(roll, &peer[i]);
 }
 
-/* What the members had contributed up to one of the links, for a reader that can't tell. */
+/* The rest of an answer: what the members had contributed before the link that names it. */
 static enum hth_err take_fold(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                              const struct hth_rpc_result *result)
+                              struct hth_reader *r)
 {
-    const struct hth_tensor *t = result->tensors;
-    if (result->tensor_count != 1 || t->dtype != HTH_U8 || t->ndim != 1)
-        return HTH_OK;
-    for (uint32_t i = 0; i < count; i++)
+    size_t len = hth_reader_left(r);
+    const uint8_t *bytes = hth_read_view(r, len);
+    for (uint32_t i = 0; i < count && len > 0; i++)
         if (hth_chain_has(roll->chain, links[i]) &&
             !hth_head_is_none(hth_chain_fold(roll->chain, links[i])))
-            return hth_fold_take(roll->chain, links[i], t->blob->data + t->offset, t->dim[0]);
+            return hth_fold_take(roll->chain, links[i], bytes, len);
     return HTH_OK;
 }
 
 /* An answer's links. Bad ones are the sender's loss. */
-static enum hth_err take_links(struct hth_roll_call *roll, const struct hth_rpc_result *result,
-                               struct hth_wire *io, uint32_t *got)
+static enum hth_err take_links(struct hth_roll_call *roll, struct hth_wire *io, uint32_t *got)
 {
     uint32_t before = hth_chain_count(roll->chain), last = roll->read;
     const char *what = "bad links";
@@ -232,7 +229,7 @@ static enum hth_err take_links(struct hth_roll_call *roll, const struct hth_rpc_
                            : HTH_LINK_NONE;
         read_addrs(roll, io);
         roll_read_sigs(roll, links, *got + 1, io);
-        err = take_fold(roll, links + 1, *got, result);
+        err = take_fold(roll, links + 1, *got, &io->r);
     }
     enum hth_err room = bound_guests(roll, before);
     if (err == HTH_OK && room != HTH_OK) {
@@ -281,7 +278,7 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     uint64_t life = hth_read_u64(&io.r);
     if (result->err == HTH_OK) {
         leave_behind(roll);
-        good = take_links(roll, result, &io, &got) == HTH_OK;
+        good = take_links(roll, &io, &got) == HTH_OK;
     }
     if (got > 0)
         link = roll->read;
@@ -387,18 +384,17 @@ static size_t write_links(const struct hth_roll_call *roll, const struct gap *ga
     return end;
 }
 
-/* At most one of so many links names a fold: it goes behind them. NULL: none, or it is not known. */
-static struct hth_blob *write_fold(const struct hth_roll_call *roll, const uint32_t *links,
-                                   uint32_t count)
+/* At most one of so many links names a fold, which goes last if it is known. */
+static size_t write_fold(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
+                         uint8_t *out)
 {
-    _Static_assert(HTH_ROLL_LINKS_MAX <= HTH_FOLD_STEPS, "an answer has room for one fold");
-    uint8_t bytes[HTH_FOLD_BYTES_MAX];
+    _Static_assert(HTH_ROLL_LINKS_MAX <= HTH_FOLD_STEPS, "an answer has one fold at most");
     for (uint32_t i = 0; i < count; i++) {
         const struct hth_fold *fold = *hth_chain_table(roll->chain, links[i]);
         if (fold != NULL)
-            return hth_blob_copy(bytes, hth_fold_write(fold, bytes));
+            return hth_fold_write(fold, out);
     }
-    return NULL;
+    return 0;
 }
 
 static void write_addrs(const struct hth_roll_call *roll, struct hth_wire *io)
@@ -455,7 +451,10 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     find_gap(roll, &msg, link, &gap);
     uint32_t links[1 + HTH_ROLL_LINKS_MAX], count;
     size_t room = HTH_FRAME_META_BYTES_MAX / 2;
-    uint8_t *out = hth_calloc(1, room + ROLL_SIGS_BYTES);
+    uint8_t *out = hth_calloc(1, room + ROLL_SIGS_BYTES + HTH_FOLD_BYTES_MAX);
+    _Static_assert(HTH_FRAME_META_BYTES_MAX / 2 + ROLL_SIGS_BYTES + HTH_FOLD_BYTES_MAX + 256 <
+                       HTH_FRAME_META_BYTES_MAX,
+                   "an answer fits into a frame");
     struct hth_wire io = hth_wire_into(out, room - ADDRS_BYTES);
     hth_write_u64(&io.w, roll->opts.life);
     size_t end = write_links(roll, &gap, &io.w, links + 1, &count);
@@ -463,16 +462,10 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     write_addrs(roll, &io);
     links[0] = count > 0 ? hth_chain_at(roll->chain, links[1])->prev : link;
     roll_write_sigs(roll, links, count + 1, &io);
-    struct hth_tensor fold = {
-        .dtype = HTH_U8, .ndim = 1, .blob = write_fold(roll, links + 1, count)};
-    if (fold.blob != NULL)
-        fold.dim[0] = fold.blob->size;
-    const struct hth_rpc_body body = {.payload = out,
-                                      .payload_len = end + io.w.pos,
-                                      .tensors = &fold,
-                                      .tensor_count = fold.blob != NULL};
+    end += io.w.pos;
+    end += write_fold(roll, links + 1, count, out + end);
+    const struct hth_rpc_body body = {.payload = out, .payload_len = end};
     hth_rpc_reply(req, &body);
-    hth_blob_unref(fold.blob);
     hth_free(out);
 }
 
