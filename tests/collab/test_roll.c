@@ -3,7 +3,9 @@
  * test_roll.c: members of one line choose steps (roll_line.h). Deaths, leaving and returns are in
  * tests/trainer/test_shared.c, cuts and newcomers in tests/scenarios.
  */
+#include "collab/fold.h"
 #include "collab/roll_line.h"
+#include "core/mem.h"
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
@@ -147,7 +149,21 @@ static void bad_reducers_rest(void **state)
     line_stop(l);
 }
 
-/* The chain is longer than what is kept of it: a newcomer begins at an anchor. */
+/* The samples that a member has contributed, as another one knows them. */
+static uint64_t contribution(const struct mate *m, const struct mate *of)
+{
+    struct hth_fold *fold = hth_fold_upto(m->chain, hth_roll_choice(m->roll)->tip);
+    uint64_t samples = 0;
+    assert_non_null(fold);
+    for (uint32_t i = 0; i < fold->count; i++)
+        if (hth_peer_id_eq(&fold->peer[i].id, &of->env->self))
+            samples = fold->peer[i].samples;
+    hth_free(fold);
+    return samples;
+}
+
+/* The chain is longer than what is kept of it: a newcomer begins at an anchor, and knows what all
+ * have contributed. */
 static void the_chain_is_longer_than_kept(void **state)
 {
     (void)state;
@@ -162,6 +178,8 @@ static void the_chain_is_longer_than_kept(void **state)
     assert_int_not_equal(tip, HTH_LINK_NONE);
     assert_in_range(hth_chain_count(l->mate[2].chain), 10, 400);
     assert_int_equal(hth_chain_samples(l->mate[2].chain, tip) >= 16 * 500, 1);
+    assert_true(contribution(&l->mate[2], &l->mate[0]) >= 500 * GRAIN);
+    assert_in_range(contribution(&l->mate[2], &l->mate[2]), GRAIN, 100 * GRAIN);
     assert_true(line_agree(l) > 500);
     line_stop(l);
 }
