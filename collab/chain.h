@@ -38,8 +38,9 @@
  * starts again without its promises is another member.
  *
  * The chain is a store of links and members, addressed by numbers. It keeps the last links_max
- * links, and with some of them the totals of all before (fold.h). A reader that needs older ones begins at an *anchor*, a link whose predecessor it does not
- * know; right after an anchor quorums can't be judged. Members without a link can be forgotten.
+ * links, and with some of them the totals of all before (fold.h). A reader that needs older ones
+ * begins at an *anchor*, a link whose predecessor it does not know; right after an anchor quorums
+ * can't be judged. Members without a link can be forgotten.
  * One thread at a time; no clock, no I/O.
  *
  * Lamport: The part-time parliament, ACM TOCS 16(2), 1998; Lamport, Malkhi, Zhou: Reconfiguring a

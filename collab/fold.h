@@ -4,23 +4,23 @@
  *
  * A chain keeps its last links alone (chain.h). So each link whose step is a multiple of
  * HTH_FOLD_STEPS names a *fold*: of each peer, whatever its lives, the samples and the steps of all
- * links before that one. The link's extension is the fold's hash, and its head covers that: who
- * signs the head (proof.h) signs the totals.
+ * links before that one. The link's extension is the fold's hash, and its head covers that: a
+ * signature on the head (proof.h) is one on the totals.
  *
  *     0 --- 1 --- ... --- 63 --- 64 ------------ ... --- 127 --- 128 ------------ ...
  *                                 | fold: 0 to 63                 | fold: that one, and 64 to 127
  *
  * A link counts for those with values in every part of its mean, if there are two: nobody else saw
- * a step that a member took alone. What counts for nobody is the fold's *rest*: those steps, a
- * genesis (samples of a checkpoint), and peers beyond HTH_FOLD_PEERS_MAX, of which those with the
- * most samples are kept, then those with smaller ids. So the totals of a fold and its rest add up
- * to hth_chain_samples_before of the link that names it.
+ * a step that a member took alone. The *rest* of a fold counts for nobody: those steps, a genesis
+ * (samples of a checkpoint), and peers beyond HTH_FOLD_PEERS_MAX, of which those with the most
+ * samples are kept, then those with smaller ids. So the totals of a fold and its rest add up to
+ * hth_chain_samples_before of the link that names it.
  *
- * Who has the links since the last fold, and that one, derives the next: nobody has to be believed.
- * A reader that begins at an anchor has a link that names a fold among its links, as a chain's
- * epochs are as long, and gets the table with them (LINKS, roll_msg.h). A member that has no table
- * makes its link without one. So does a quorum of such members, and the next fold begins anew: all
- * before it is rest.
+ * A member that has a fold and the links since derives the next: nobody has to be believed. A
+ * reader that begins at an anchor has a link that names a fold among its links, as a chain's epochs
+ * are as long, and gets the table with them (LINKS, roll_msg.h). A member that has no table makes
+ * its link without one. So does a quorum of such members, and the next fold begins anew: all before
+ * it is rest.
  *
  * Bytes, little-endian, at most HTH_FOLD_BYTES_MAX; the extension is their SHA-256:
  *

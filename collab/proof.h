@@ -96,7 +96,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
 bool hth_proof_proves(const struct hth_chain *chain, uint32_t link);
 /* Whether links that follow from `from` are proven up to `link`, and a voter signed that one. */
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from);
-/* Whether the link before this one is proven, or there is none: then one link at most is made up. */
+/* Whether the link before this one is proven, or there is none: one link at most is made up. */
 bool hth_proof_stands(const struct hth_chain *chain, uint32_t link);
 /* Whether a link's sum of samples is known from the genesis on, or signed by a voter. */
 bool hth_proof_sums(const struct hth_chain *chain, uint32_t link);

@@ -89,12 +89,12 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     /* MOVE: a candidate of the same choice, which its caller picked. Without its caller's word a
      * member stays: two that hear of each other's heads would change places again and again. */
     const struct hth_hash *head = hth_chain_head(roll->chain, link);
-    bool refused = hth_choice_refuses(c, link);
-    bool other = c->tip != HTH_LINK_NONE && link != c->tip && !refused &&
+    bool other = c->tip != HTH_LINK_NONE && link != c->tip &&
                  memcmp(head, &roll->moved, sizeof(roll->moved)) == 0 &&
                  hth_chain_base(roll->chain, link) == now.base &&
                  hth_chain_at(roll->chain, link)->step == now.step;
-    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || other || (link == pick && !refused)))
+    bool moves = !hth_choice_refuses(c, link) && (other || link == pick);
+    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || moves))
         return;
     struct hth_roll_peer all[HTH_ROLL_LINE_MAX];
     count = find_holders(roll, link, holders, count, all);

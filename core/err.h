@@ -87,8 +87,8 @@ enum hth_err_class {
     X(58, E_PASS_OTHER_KEY, PEER, "the pass was made for another peer's key")                      \
     X(59, E_PASS_REVOKED, PEER, "the invite was revoked")                                          \
     X(60, E_PASS_ROLE, PEER, "the invite does not give the right to do this")                      \
-    X(61, E_PASS_FORGED, PEER, "the invite was not signed by the run's owner or a deputy")      \
-    X(62, E_BAD_FOLD, PEER, "what members contributed does not add up to the links before it")
+    X(61, E_PASS_FORGED, PEER, "the invite was not signed by the run's owner or a deputy")         \
+    X(62, E_BAD_FOLD, PEER, "the contributions of a fold do not add up to its links")
 
 enum hth_err {
 #define HTH_ERR_ENUM(num, name, cls, text) HTH_##name = num,

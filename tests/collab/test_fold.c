@@ -88,7 +88,7 @@ static void totals_are_of_peers_that_were_seen(void **state)
     hth_chain_free(chain);
 }
 
-/* Those with the fewest samples are in the rest. A table of that size is taken, a larger one not. */
+/* Those with the fewest samples are in the rest. A larger table is not taken. */
 static void a_fold_is_bounded(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void a_fold_is_bounded(void **state)
     hth_chain_free(chain);
 }
 
-/* Whoever begins at an anchor has the totals with the fold, and the next one is the same. */
+/* A reader that begins at an anchor has the totals with the fold, and the next one is the same. */
 static void a_reader_goes_on_with_a_fold(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void a_reader_goes_on_with_a_fold(void **state)
     hth_chain_free(from);
 }
 
-static void what_does_not_add_up_is_refused(void **state)
+static void a_false_fold_is_refused(void **state)
 {
     (void)state;
     enum { REST = 0, COUNT = 8, FIRST = 12, SAMPLES = FIRST + 32, STEPS = SAMPLES + 8 };
@@ -227,7 +227,7 @@ int main(void)
         cmocka_unit_test(totals_are_of_peers_that_were_seen),
         cmocka_unit_test(a_fold_is_bounded),
         cmocka_unit_test(a_reader_goes_on_with_a_fold),
-        cmocka_unit_test(what_does_not_add_up_is_refused),
+        cmocka_unit_test(a_false_fold_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

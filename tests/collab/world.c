@@ -622,14 +622,20 @@ static void forget(struct state *s)
     qsort(s->r, keep, sizeof(s->r[0]), by_ballot);
 }
 
-static void make_move(struct state *s, int m, enum hth_choice_move move)
+static void make_move(struct state *s, int m, enum kind kind)
 {
+    static const enum hth_choice_move moves[] = {[PASS] = HTH_CHOICE_PASS,
+                                                 [OVER] = HTH_CHOICE_OVER,
+                                                 [YIELD] = HTH_CHOICE_YIELD,
+                                                 [LATECALL] = HTH_CHOICE_CALL};
     uint64_t hears = heard(s, m);
     uint32_t latest = 0;
+    if (kind == YIELD)
+        check_yield(s, m);
     for (int i = 0; i < NM; i++)
         if (reach(s, m, i) && same_choice(hth_choice_now(at(s, i)), hth_choice_now(at(s, m))))
             latest = HTH_MAX(latest, at(s, i)->promised);
-    hth_choice_make(choice(s, m), move, &hears, latest, NULL);
+    hth_choice_make(choice(s, m), moves[kind], &hears, latest, NULL);
 }
 
 static void learn(struct state *s, int m, int from)
@@ -754,17 +760,10 @@ void world_apply(struct state *s, struct event e)
         learn(s, m, x);
         break;
     case PASS:
-        make_move(s, m, HTH_CHOICE_PASS);
-        break;
     case OVER:
-        make_move(s, m, HTH_CHOICE_OVER);
-        break;
     case YIELD:
-        check_yield(s, m);
-        make_move(s, m, HTH_CHOICE_YIELD);
-        break;
     case LATECALL:
-        make_move(s, m, HTH_CHOICE_CALL);
+        make_move(s, m, (enum kind)e.kind);
         break;
     case GO:
     case LATEGO:
