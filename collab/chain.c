@@ -436,8 +436,7 @@ bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_t
            (voters.weight > 0 && 2 * sum == voters.weight && has(ctx, voters.order[0].member));
 }
 
-/* ---- taking links up
- * ------------------------------------------------------------------------------ */
+/* ---- taking links up ------------------------------------------------------------------------- */
 
 static int by_identity(const void *a, const void *b)
 {
@@ -768,8 +767,7 @@ enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r
     return read_link(chain, r, true, samples, out);
 }
 
-/* ---- which chain remains
- * ---------------------------------------------------------------------------- */
+/* ---- which chain remains --------------------------------------------------------------------- */
 
 /* Whether a link is another, or follows from it without a fork between them. */
 static bool follows(const struct hth_chain *chain, uint32_t link, uint32_t from)

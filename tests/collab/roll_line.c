@@ -179,8 +179,7 @@ static void on_tip(void *arg, uint32_t link, bool used)
     line_gather(m);
 }
 
-/* ---- the world
- * ------------------------------------------------------------------------------------ */
+/* ---- the world ------------------------------------------------------------------------------- */
 
 static void on_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
 {

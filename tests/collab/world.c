@@ -363,8 +363,7 @@ static void finish(struct state *s, int m, const struct round *r)
     hth_choice_take(choice(s, m), made);
 }
 
-/* ---- events
- * --------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 #define TEXT(kind, text) text,
 static const char *const texts[] = {EVENTS(TEXT)};
@@ -785,8 +784,7 @@ void world_apply(struct state *s, struct event e)
     settle(s);
 }
 
-/* ---- nothing can happen any more: is it good?
- * -------------------------------------------------------- */
+/* ---- nothing can happen any more: is it good? ------------------------------------------------ */
 
 static int hears(const struct state *s, int i)
 {
