@@ -295,7 +295,7 @@ static void sums_are_signed(void **state)
     hth_chain_free(a);
 }
 
-/* What a newcomer takes: a quorum signed the link before the newest one, or that one on top of it. */
+/* A newcomer takes a link where a quorum signed the one before it, or this one. */
 static void a_newest_link_stands_on_a_proven_one(void **state)
 {
     (void)state;
