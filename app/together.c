@@ -185,6 +185,18 @@ static json_t *share_json(const struct hth_share_stats *s)
     return o;
 }
 
+static json_t *contributed_json(const struct hth_trainer *trainer)
+{
+    struct hth_contribution c;
+    json_t *o = json_object();
+    hth_trainer_contribution(trainer, &c);
+    hth_json_count(o, "samples", c.samples);
+    hth_json_count(o, "of", c.of);
+    hth_json_count(o, "rank", c.rank);
+    hth_json_count(o, "peers", c.peers);
+    return o;
+}
+
 static json_t *reasons_json(const struct hth_averager_stats *s)
 {
     json_t *reasons = json_object();
@@ -227,6 +239,8 @@ static json_t *averaging_json(const struct hth_together *t, const struct hth_tra
     hth_json_count(all, "bytes_in", a.bytes_in);
     hth_json_count(all, "refused_notes", r.refused);
     hth_json_text(all, "refusal", r.refusal);
+    if (t->trainer != NULL)
+        hth_json_take(all, "contributed", contributed_json(t->trainer));
     hth_json_take(all, "reasons", reasons_json(&a));
     hth_json_take(all, "last", round_json(&a.last));
     return all;

@@ -225,6 +225,16 @@ static const char *eval_text(const struct train *t, const struct hth_eval_result
     return out;
 }
 
+static void print_contribution(const struct train *t)
+{
+    struct hth_contribution c;
+    hth_trainer_contribution(t->trainer, &c);
+    if (c.rank > 0)
+        hth_say("you: %llu samples in common steps, %.1f %% of the run, rank %u of %u",
+                (unsigned long long)c.samples, 100.0 * (double)c.samples / (double)c.of, c.rank,
+                c.peers);
+}
+
 static void print_summary(struct train *t)
 {
     struct hth_train_stats s;
@@ -250,6 +260,7 @@ static void print_summary(struct train *t)
     if (s.share.means_refused > 0)
         hth_say("%llu means of parameters were refused: too far from the own ones",
                 (unsigned long long)s.share.means_refused);
+    print_contribution(t);
     print_saved(t, s.updates);
     print_head(&s.share);
     if (t->last_eval.samples > 0) {

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/chain.h"
 
+#include "collab/fold.h"
 #include "collab/proof.h"
 #include "core/map.h"
 #include "core/mem.h"
 
 #include <stdlib.h>
 
-/* Steps for which voters of equal weight keep their order. */
-#define EPOCH_STEPS 64
-
-#define LINK_BYTES  (8 + 32 + 4 + 4 + 1 + 32 + 4 + 2)
-#define ROLL_BYTES  (32 + 8 + 2 + 4 + 4)
+#define LINK_BYTES (8 + 32 + 4 + 4 + 1 + 32 + 4 + 2 + 32)
+#define ROLL_BYTES (32 + 8 + 2 + 4 + 4)
 #define BYTES_MAX(members)                                                                         \
     (sizeof(struct hth_hash) + LINK_BYTES + (size_t)(members)*ROLL_BYTES) /* behind the run */
 
@@ -42,6 +40,8 @@ struct held {
     uint64_t samples;
     bool trusted; /* hth_chain_trust */
     struct hth_link_sigs sigs;
+    struct hth_hash fold; /* that it names (fold.h); zero: none */
+    struct hth_fold *table; /* NULL: not known here */
 };
 
 struct hth_chain {
@@ -85,6 +85,7 @@ void hth_chain_free(struct hth_chain *chain)
     hth_free(chain->bytes);
     for (uint32_t i = 0; i < chain->opts.links_max; i++) {
         hth_free(chain->links[i].sigs.sig);
+        hth_free(chain->links[i].table);
         hth_free(chain->links[i].roll);
     }
     hth_free(chain->members);
@@ -259,6 +260,16 @@ struct hth_link_sigs *hth_chain_sigs(const struct hth_chain *chain, uint32_t lin
     return &held_at(chain, link)->sigs;
 }
 
+const struct hth_hash *hth_chain_fold(const struct hth_chain *chain, uint32_t link)
+{
+    return &held_at(chain, link)->fold;
+}
+
+struct hth_fold **hth_chain_table(const struct hth_chain *chain, uint32_t link)
+{
+    return &held_at(chain, link)->table;
+}
+
 bool hth_chain_judges(const struct hth_chain *chain, uint32_t link)
 {
     return held_at(chain, link)->known >= chain->opts.window;
@@ -429,8 +440,7 @@ bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_t
            (voters.weight > 0 && 2 * sum == voters.weight && has(ctx, voters.order[0].member));
 }
 
-/* ---- taking links up
- * ------------------------------------------------------------------------------ */
+/* ---- taking links up ------------------------------------------------------------------------- */
 
 static int by_identity(const void *a, const void *b)
 {
@@ -462,7 +472,10 @@ static void write_link(const struct hth_chain *chain, const struct held *held,
         hth_write_u32(w, entry->batch);
         hth_write_u32(w, entry->samples);
     }
-    hth_write_u16(w, 0); /* length of the extension */
+    bool names = !hth_head_is_none(&held->fold);
+    hth_write_u16(w, names ? sizeof(held->fold) : 0);
+    if (names)
+        hth_write_bytes(w, &held->fold, sizeof(held->fold));
 }
 
 void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w)
@@ -552,6 +565,7 @@ static void forget_link(struct hth_chain *chain, uint32_t number)
     count_in_links(chain, old, false);
     chain->rolls_count -= old->link.count;
     hth_free(old->sigs.sig);
+    hth_free(old->table);
     hth_free(old->roll);
     *old = (struct held){.roll = NULL};
 }
@@ -577,7 +591,7 @@ static void place(struct hth_chain *chain, struct held *held, uint64_t samples)
 {
     const struct hth_chain_link *link = &held->link;
     const struct held *before = link->prev == HTH_LINK_NONE ? NULL : held_at(chain, link->prev);
-    bool begins = link->kind != HTH_LINK_STEP || link->step % EPOCH_STEPS == 0 || before == NULL;
+    bool begins = link->kind != HTH_LINK_STEP || link->step % HTH_FOLD_STEPS == 0 || before == NULL;
     uint32_t number = chain->count;
     held->first = before == NULL ? number : before->first;
     held->known = link->kind == HTH_LINK_GENESIS ? chain->opts.window
@@ -602,9 +616,30 @@ static void place(struct hth_chain *chain, struct held *held, uint64_t samples)
     find_voters(chain, number);
 }
 
-/* `before` is the head of the link before it. */
+/* A link that is made here names the fold that those before it give, if that is known. One that was
+ * read (`reads`) may name none, and no other. */
+static enum hth_err check_fold(const struct hth_chain *chain, struct held *held, bool reads)
+{
+    bool names = !hth_head_is_none(&held->fold);
+    bool due = held->link.step % HTH_FOLD_STEPS == 0 && !hth_head_is_none(&held->before);
+    if (names && !due)
+        return HTH_E_MALFORMED;
+    if (!due || held->link.prev == HTH_LINK_NONE || (reads && !names))
+        return HTH_OK;
+    held->table = hth_fold_upto(chain, held->link.prev);
+    if (held->table == NULL)
+        return HTH_OK;
+    struct hth_hash fold = hth_fold_hash(chain->opts.crypto, held->table);
+    if (reads && memcmp(&fold, &held->fold, sizeof(fold)) != 0)
+        return HTH_E_BAD_FOLD;
+    held->fold = fold;
+    return HTH_OK;
+}
+
+/* `before` is the head of the link before it. `fold` NULL: it is made here. */
 static enum hth_err add(struct hth_chain *chain, const struct hth_chain_link *link,
-                        const struct hth_hash *before, bool anchor, uint64_t samples, uint32_t *out)
+                        const struct hth_hash *before, const struct hth_hash *fold, bool anchor,
+                        uint64_t samples, uint32_t *out)
 {
     struct held held = {.before = *before};
     enum hth_err err;
@@ -615,6 +650,9 @@ static enum hth_err add(struct hth_chain *chain, const struct hth_chain_link *li
     copy_roll(&held, link);
     HTH_GOTO(out, check_form(chain, &held, anchor));
     HTH_GOTO(out, check_quorum(chain, &held.link));
+    if (fold != NULL)
+        held.fold = *fold;
+    HTH_GOTO(out, check_fold(chain, &held, fold != NULL));
     held.head = hash_link(chain, &held);
     *out = hth_chain_find(chain, &held.head);
     if (*out == HTH_LINK_NONE) {
@@ -623,6 +661,7 @@ static enum hth_err add(struct hth_chain *chain, const struct hth_chain_link *li
         return HTH_OK;
     }
 out:
+    hth_free(held.table);
     hth_free(held.roll);
     return err;
 }
@@ -635,8 +674,8 @@ enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link 
     if (link->prev != HTH_LINK_NONE && !hth_chain_has(chain, link->prev))
         return HTH_E_NOT_FOUND;
     HTH_TRY(add(chain, link,
-                link->prev == HTH_LINK_NONE ? &none : hth_chain_head(chain, link->prev), false, 0,
-                out));
+                link->prev == HTH_LINK_NONE ? &none : hth_chain_head(chain, link->prev), NULL,
+                false, 0, out));
     hth_chain_trust(chain, *out);
     return HTH_OK;
 }
@@ -684,7 +723,7 @@ static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, boo
                               uint64_t samples, uint32_t *out)
 {
     struct hth_chain_link link = {.step = hth_read_u64(r)};
-    struct hth_hash before;
+    struct hth_hash before, fold = {{0}};
     *out = HTH_LINK_NONE;
     hth_read_bytes(r, &before, sizeof(before));
     link.protocol = hth_read_u32(r);
@@ -700,8 +739,11 @@ static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, boo
     enum hth_err err;
     HTH_GOTO(out, read_roll(chain, r, link.count, roll));
     uint16_t extension = hth_read_u16(r);
+    if (extension == sizeof(fold))
+        hth_read_bytes(r, &fold, sizeof(fold));
     HTH_GOTO(out, r->err);
-    HTH_GOTO(out, extension == 0 ? HTH_OK : HTH_E_VERSION);
+    HTH_GOTO(out, extension == 0 || extension == sizeof(fold) ? HTH_OK : HTH_E_VERSION);
+    HTH_GOTO(out, extension > 0 && hth_head_is_none(&fold) ? HTH_E_MALFORMED : HTH_OK);
     HTH_GOTO(out, kind <= HTH_LINK_GENESIS ? HTH_OK : HTH_E_MALFORMED);
     link.kind = (enum hth_link_kind)kind;
     link.prev = hth_head_is_none(&before) ? HTH_LINK_NONE : hth_chain_find(chain, &before);
@@ -710,7 +752,7 @@ static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, boo
     HTH_GOTO(out, known ? HTH_OK : HTH_E_NOT_FOUND);
     HTH_GOTO(out, number_members(chain, roll, link.count));
     link.roll = roll;
-    err = add(chain, &link, &before, anchor, samples, out);
+    err = add(chain, &link, &before, &fold, anchor, samples, out);
 out:
     if (err != HTH_OK)
         forget_members(chain, born);
@@ -729,8 +771,7 @@ enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r
     return read_link(chain, r, true, samples, out);
 }
 
-/* ---- which chain remains
- * ---------------------------------------------------------------------------- */
+/* ---- which chain remains --------------------------------------------------------------------- */
 
 /* Whether a link is another, or follows from it without a fork between them. */
 static bool follows(const struct hth_chain *chain, uint32_t link, uint32_t from)

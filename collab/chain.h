@@ -39,8 +39,9 @@
  * starts again without its promises is another member.
  *
  * The chain is a store of links and members, addressed by numbers. It keeps the last links_max
- * links. A reader that needs older ones begins at an *anchor*, a link whose predecessor it does not
- * know; right after an anchor quorums can't be judged. Members without a link can be forgotten.
+ * links, and with some of them the totals of all before (fold.h). A reader that needs older ones
+ * begins at an *anchor*, a link whose predecessor it does not know; right after an anchor quorums
+ * can't be judged. Members without a link can be forgotten.
  * One thread at a time; no clock, no I/O.
  *
  * Lamport: The part-time parliament, ACM TOCS 16(2), 1998; Lamport, Malkhi, Zhou: Reconfiguring a
@@ -119,6 +120,7 @@ struct hth_link_sigs {
 };
 
 struct hth_chain;
+struct hth_fold;
 
 /* Zeros, for the head of no link. */
 static inline bool hth_head_is_none(const struct hth_hash *head)
@@ -164,10 +166,11 @@ enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link 
  *
  *     step u64, head before (32; zero of a genesis), protocol u32, ballot u32, kind u8, mean (32),
  *     count u32, of each member: id (32), life u64, marks u16, batch u32, samples u32; ascending by
- *     id and life; length of an extension u16 (0) */
+ *     id and life; length of the extension u16 (0 or 32), the hash of a fold (fold.h) */
 void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w);
 /* Reads one link and takes it up: only if it is good do its members get numbers. Errors: those of
- * hth_chain_add; E_TRUNCATED; E_MALFORMED (order, kind); E_VERSION (an extension). */
+ * hth_chain_add; E_TRUNCATED; E_MALFORMED (order, kind, a fold that is not due); E_BAD_FOLD (it is
+ * not that of the links before); E_VERSION (another extension). */
 enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out) HTH_MUST;
 /* The same for a link whose predecessor need not be known; `samples` are those of all before it. */
 enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
@@ -179,6 +182,10 @@ bool hth_chain_trusts(const struct hth_chain *chain, uint32_t link);
 bool hth_chain_judges(const struct hth_chain *chain, uint32_t link);
 /* For proof.c. They go with the link. */
 struct hth_link_sigs *hth_chain_sigs(const struct hth_chain *chain, uint32_t link);
+/* The hash of the fold that a link names, zero: none; and for fold.c the fold, which goes with the
+ * link, or NULL. */
+const struct hth_hash *hth_chain_fold(const struct hth_chain *chain, uint32_t link);
+struct hth_fold **hth_chain_table(const struct hth_chain *chain, uint32_t link);
 const struct hth_chain_opts *hth_chain_opts(const struct hth_chain *chain);
 /* Takes back the links that were added when there were `count`: nobody refers to them yet. */
 void hth_chain_drop(struct hth_chain *chain, uint32_t count);

@@ -23,7 +23,7 @@ void hth_choice_init(struct hth_choice *c, const struct hth_chain *chain, uint16
     memset(c, 0, hth_choice_size(capacity));
     c->chain = chain;
     c->me = me;
-    c->tip = c->accepted = HTH_LINK_NONE;
+    c->tip = c->accepted = c->refused = HTH_LINK_NONE;
     c->batch = 1;
     c->capacity = capacity;
     clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
@@ -66,15 +66,6 @@ static uint16_t caller_now(const struct hth_choice *c)
     return hth_choice_caller(c->chain, &now);
 }
 
-static bool has_vote(const struct hth_chain *chain, uint32_t base, uint16_t member)
-{
-    struct hth_voters voters = hth_chain_voters(chain, base);
-    for (uint32_t i = 0; i < voters.count; i++)
-        if (voters.order[i].member == member)
-            return true;
-    return false;
-}
-
 static bool may_call(const struct hth_choice *c)
 {
     struct hth_voters voters = hth_chain_voters(c->chain, hth_chain_base(c->chain, c->tip));
@@ -86,11 +77,11 @@ static bool may_call(const struct hth_choice *c)
 
 bool hth_choice_votes(const struct hth_choice *c)
 {
-    return c->tip != HTH_LINK_NONE && has_vote(c->chain, hth_chain_base(c->chain, c->tip), c->me);
+    return c->tip != HTH_LINK_NONE &&
+           hth_chain_votes(c->chain, hth_chain_base(c->chain, c->tip), c->me);
 }
 
-/* ---- who is READY
- * -------------------------------------------------------------------------------- */
+/* ---- who is READY ---------------------------------------------------------------------------- */
 
 static int by_member(const void *a, const void *b)
 {
@@ -113,7 +104,7 @@ static bool is_seated(const void *ctx, uint16_t member)
 static bool has_voter(const struct hth_choice *c)
 {
     for (uint32_t i = 0; i < c->seats; i++)
-        if (has_vote(c->chain, c->ballot.base, c->seat[i].member))
+        if (hth_chain_votes(c->chain, c->ballot.base, c->seat[i].member))
             return true;
     return false;
 }
@@ -164,6 +155,9 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link)
     if (!is_same(&before, &after)) {
         c->promised = c->accepted_n = 0;
         c->accepted = HTH_LINK_NONE;
+        if (hth_chain_at(c->chain, link)->prev != c->refused)
+            c->refused = HTH_LINK_NONE; /* whatever was made there, it was passed */
+        c->yields_n = 2 * hth_chain_voters(c->chain, after.base).callers;
     }
     if (is_passed(c, &after, link))
         clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
@@ -176,7 +170,7 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link)
 
 void hth_choice_lose(struct hth_choice *c)
 {
-    c->tip = c->accepted = HTH_LINK_NONE;
+    c->tip = c->accepted = c->refused = HTH_LINK_NONE;
     c->promised = c->accepted_n = 0;
     c->phase = HTH_CHOICE_FETCH;
     clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
@@ -186,6 +180,36 @@ void hth_choice_fail(struct hth_choice *c)
 {
     c->promised++;
     c->phase = HTH_CHOICE_READY;
+}
+
+void hth_choice_refuse(struct hth_choice *c)
+{
+    HTH_ASSERT(c->phase == HTH_CHOICE_ROUND);
+    c->refused = c->tip;
+    c->refused_n = c->promised;
+    c->yields_n = c->promised + 2 * hth_chain_voters(c->chain, hth_choice_now(c).base).callers;
+    hth_choice_fail(c);
+}
+
+bool hth_choice_refuses(const struct hth_choice *c, uint32_t link)
+{
+    const struct hth_chain_link *at = hth_chain_at(c->chain, link);
+    return c->refused != HTH_LINK_NONE && at->prev == c->refused && at->ballot <= c->refused_n;
+}
+
+static bool may_yield(const struct hth_choice *c)
+{
+    return c->refused != HTH_LINK_NONE && c->promised > c->yields_n;
+}
+
+bool hth_choice_shuns(const struct hth_choice *c, uint32_t link)
+{
+    return c->phase == HTH_CHOICE_WAIT && hth_choice_refuses(c, link) && !may_yield(c);
+}
+
+bool hth_choice_prefers(const struct hth_choice *c, uint32_t link)
+{
+    return hth_chain_better(c->chain, link, c->tip) && !hth_choice_refuses(c, link);
 }
 
 void hth_choice_again(struct hth_choice *c)
@@ -242,7 +266,7 @@ static void make_room(struct hth_choice *c)
 {
     uint32_t at = 0;
     while (c->seats == c->capacity && at < c->seats)
-        if (has_vote(c->chain, c->ballot.base, c->seat[at].member))
+        if (hth_chain_votes(c->chain, c->ballot.base, c->seat[at].member))
             at++;
         else
             hth_choice_drop(c, c->seat[at].member);
@@ -255,10 +279,10 @@ enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from
     if (hth_choice_caller(c->chain, &ready->ballot) != c->me)
         return HTH_CHOICE_NOT_ME;
     if (c->tip != HTH_LINK_NONE && !is_same(&now, &ready->ballot) &&
-        !hth_chain_better(c->chain, ready->head, c->tip))
+        !hth_choice_prefers(c, ready->head))
         return HTH_CHOICE_BEHIND;
     bool same = is_same(&c->ballot, &ready->ballot);
-    bool votes = has_vote(c->chain, ready->ballot.base, from);
+    bool votes = hth_chain_votes(c->chain, ready->ballot.base, from);
     bool led = same && (c->gone_out || has_voter(c));
     if (is_far(c, &ready->ballot, HTH_BALLOT_JUMP) ||
         (led && !votes && ready->ballot.n > c->ballot.n))
@@ -323,7 +347,7 @@ bool hth_choice_hear_go(struct hth_choice *c, uint32_t head, uint32_t n)
 bool hth_choice_is_due(const struct hth_choice *c, uint16_t member)
 {
     const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, member);
-    return has_vote(c->chain, hth_chain_base(c->chain, c->tip), member) ||
+    return hth_chain_votes(c->chain, hth_chain_base(c->chain, c->tip), member) ||
            (entry != NULL && entry->marks & HTH_ROLL_IN);
 }
 
@@ -337,8 +361,7 @@ bool hth_choice_may_call(const struct hth_choice *c, const uint64_t *hears)
     return c->tip != HTH_LINK_NONE && (hth_chain_forks(c->chain) || hears_quorum(c, hears));
 }
 
-/* ---- moves
- * --------------------------------------------------------------------------------------- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 /* A later ballot whose caller it hears; 0: there is none. */
 static uint32_t next_ballot(const struct hth_choice *c, const uint64_t *hears)
@@ -359,7 +382,7 @@ static uint32_t count_holders(const struct hth_choice *c, uint32_t head, bool vo
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->seats; i++)
         n += c->seat[i].head == head &&
-             (!voters || has_vote(c->chain, c->ballot.base, c->seat[i].member));
+             (!voters || hth_chain_votes(c->chain, c->ballot.base, c->seat[i].member));
     return n;
 }
 
@@ -378,7 +401,7 @@ static uint32_t best_head(const struct hth_choice *c)
     for (uint32_t i = 0; i < c->seats; i++) {
         const struct hth_choice_seat *seat = &c->seat[i];
         if (seat->accepted != HTH_LINK_NONE &&
-            (!voters || has_vote(c->chain, c->ballot.base, seat->member)) &&
+            (!voters || hth_chain_votes(c->chain, c->ballot.base, seat->member)) &&
             (best == HTH_LINK_NONE || seat->accepted_n > latest)) {
             best = seat->accepted;
             latest = seat->accepted_n;
@@ -461,6 +484,8 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
         open |= HTH_CHOICE_OVER;
     if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits_any(c, hears)))
         open |= HTH_CHOICE_GO;
+    if (may_yield(c) && time >= HTH_CHOICE_SILENT)
+        open |= HTH_CHOICE_YIELD;
     bool calls = time >= (hears_quorum(c, hears) ? HTH_CHOICE_SILENT : HTH_CHOICE_ALONE);
     if (calls && may_call(c) && hth_choice_may_call(c, hears))
         open |= HTH_CHOICE_CALL;
@@ -479,6 +504,9 @@ void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint
     case HTH_CHOICE_OVER:
         c->promised = c->ballot.n;
         break;
+    case HTH_CHOICE_YIELD:
+        c->refused = HTH_LINK_NONE;
+        break;
     case HTH_CHOICE_CALL:
         c->promised = HTH_MAX(c->promised, at_least);
         do
@@ -495,8 +523,7 @@ void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint
     c->phase = HTH_CHOICE_READY;
 }
 
-/* ---- a round's lists and links
- * --------------------------------------------------------------------- */
+/* ---- a round's lists and links --------------------------------------------------------------- */
 
 uint32_t hth_choice_list(const struct hth_choice *c, uint32_t head, struct hth_roll *roll)
 {

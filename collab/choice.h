@@ -28,6 +28,13 @@
  *
  * A batch counts once: a member brings its batch again until the chain that it holds has it.
  *
+ * A member whose own check of a round's mean fails *refuses* the link: it does not take it, whoever
+ * holds it, and is READY on the head before it, in the next ballot. Where those who refuse are a
+ * quorum, they make another link, and the one that they refuse is never final. Where the others
+ * are, these go on: it follows a link on top of the refused one, as that was chosen. If neither
+ * are, as somebody is away, it waits in vain with one caller after the other, and then *yields*: it
+ * may take the link all the same.
+ *
  * This is state and rules alone: no clock, no sockets, no memory taken. The code around it
  * has the clock and the lines: it delivers messages, says which members it hears and how long it
  * has waited, and makes the moves that are open. Same inputs, same state. Messages
@@ -91,6 +98,9 @@ struct hth_choice {
     uint32_t promised;
     uint32_t accepted;
     uint32_t accepted_n;
+    uint32_t refused; /* it takes no link on this head, HTH_LINK_NONE: of none, */
+    uint32_t refused_n; /* that was made in this ballot or an earlier one, */
+    uint32_t yields_n;  /* until it has waited in two turns of all callers, up to this one */
     uint32_t batch; /* number of the batch that it brings, from 1 on */
     uint32_t samples;
     /* As a caller. */
@@ -126,6 +136,15 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link);
 void hth_choice_lose(struct hth_choice *c);
 /* Its round failed, or its caller fell silent: the next ballot. */
 void hth_choice_fail(struct hth_choice *c);
+/* The same, because its round's mean fails its own check: it takes no link of this round, nor of
+ * an earlier one on its head. */
+void hth_choice_refuse(struct hth_choice *c);
+bool hth_choice_refuses(const struct hth_choice *c, uint32_t link);
+/* Whether its caller, which holds that link, is of no use to it: hth_choice_fail leads to the next.
+ * So that it waits with one that refuses the link, too. */
+bool hth_choice_shuns(const struct hth_choice *c, uint32_t link);
+/* Whether a link is better than the head that it holds, and not refused. */
+bool hth_choice_prefers(const struct hth_choice *c, uint32_t link);
 /* It is READY again in the same ballot, with more samples, or because its caller did not get the
  * last one. Only from phase WAIT. */
 void hth_choice_again(struct hth_choice *c);
@@ -193,7 +212,8 @@ enum hth_choice_move {
     HTH_CHOICE_OVER = 2, /* takes over a later ballot, which it calls */
     HTH_CHOICE_GO = 4,   /* sends GO */
     HTH_CHOICE_FORK = 8, /* sends GO without a quorum */
-    HTH_CHOICE_CALL = 16 /* begins a ballot that it calls */
+    HTH_CHOICE_YIELD = 16, /* refuses nothing any more */
+    HTH_CHOICE_CALL = 32 /* begins a ballot that it calls */
 };
 /* The moves that are open to it (a set), where `hears` are the members that it has a line to. Any
  * of them is safe at any time; the first in the order above is the one to make. */
@@ -206,7 +226,7 @@ struct hth_choice_go {
     uint32_t n;
     bool fork;
 };
-/* Makes a move that is open. PASS, OVER and CALL lead to phase READY; CALL to a ballot after
+/* Makes a move that is open. PASS, OVER, YIELD and CALL lead to phase READY; CALL to a ballot after
  * `at_least`, the latest that it heard of. GO and FORK fill `go`, and this member has entered the
  * round. */
 void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint64_t *hears,

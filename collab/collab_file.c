@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/collab_file.h"
 
+#include "collab/fold.h"
 #include "collab/proof.h"
 #include "core/mem.h"
 
@@ -74,6 +75,25 @@ static void write_sigs(const struct hth_chain *chain, uint32_t link, struct hth_
     hth_free(set);
 }
 
+/* The last of the links from `first` to the tip that names a fold; HTH_LINK_NONE: none does. */
+static uint32_t find_fold(const struct hth_chain *chain, uint32_t tip, uint32_t first)
+{
+    while (hth_head_is_none(hth_chain_fold(chain, tip))) {
+        if (tip == first)
+            return HTH_LINK_NONE;
+        tip = hth_chain_at(chain, tip)->prev;
+    }
+    return tip;
+}
+
+static void write_fold(const struct hth_chain *chain, uint32_t tip, struct hth_writer *w)
+{
+    uint8_t bytes[HTH_FOLD_BYTES_MAX];
+    uint32_t link = find_fold(chain, tip, hth_chain_anchor(chain, tip));
+    if (link != HTH_LINK_NONE && *hth_chain_table(chain, link) != NULL)
+        hth_write_bytes(w, bytes, hth_fold_write(*hth_chain_table(chain, link), bytes));
+}
+
 enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
                                    const struct hth_collab_file *file,
                                    const struct hth_chain *chain, const struct hth_vote *vote,
@@ -98,6 +118,7 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
     write_links(chain, vote, &io.w);
     hth_wire_places(&io, copy.peer, &copy.peers, HTH_ROLL_LINE_MAX);
     write_sigs(chain, vote->tip, &io);
+    write_fold(chain, vote->tip, &io.w);
     crypto->hash(bytes, io.w.pos, &hash);
     hth_write_bytes(&io.w, &hash, sizeof(hash));
     if (io.w.err == HTH_OK)
@@ -156,6 +177,8 @@ enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t
         out->sig_len = hth_read_u16(&io.r) * (sizeof(uint16_t) + HTH_SIG_BYTES);
         out->sig_bytes = hth_read_view(&io.r, out->sig_len);
     }
+    out->fold_len = hth_reader_left(&io.r);
+    out->fold_bytes = hth_read_view(&io.r, out->fold_len);
     return hth_wire_end(&io);
 }
 
@@ -174,6 +197,20 @@ static void keep_sigs(const struct hth_collab_file *file, struct hth_chain *chai
             err = hth_proof_keep(chain, link, &sig, false, &twin);
         (void)err;
     }
+}
+
+static enum hth_err take_fold(const struct hth_collab_file *file, struct hth_chain *chain,
+                              uint32_t tip)
+{
+    uint32_t first = tip;
+    if (file->fold_len == 0)
+        return HTH_OK;
+    while (hth_chain_at(chain, first)->prev != HTH_LINK_NONE)
+        first = hth_chain_at(chain, first)->prev;
+    uint32_t link = find_fold(chain, tip, first);
+    return link == HTH_LINK_NONE
+               ? HTH_E_MALFORMED
+               : hth_fold_take(chain, link, file->fold_bytes, file->fold_len);
 }
 
 enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth_chain *chain,
@@ -196,6 +233,7 @@ enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth
         return HTH_E_MALFORMED;
     hth_chain_trust(chain, out->tip);
     keep_sigs(file, chain, out->tip);
+    HTH_TRY(take_fold(file, chain, out->tip));
     if (hth_head_is_none(&file->accepted))
         return HTH_OK;
     out->accepted = hth_chain_find(chain, &file->accepted);

@@ -14,6 +14,7 @@
  *     u16 count, of each member of the tip's roll: id 32, address (roll_msg.h),
  *     u16 count, of each signature that proves these links to others (proof.h): u16 links before
  *         the tip, signature; may be left out,
+ *     the fold (fold.h) that the last of these links names that names one; may be left out,
  *     hash of all that 32
  *
  * The reader trusts little in it: the hash finds damage, the run's hash a file of another run, and
@@ -50,6 +51,8 @@ struct hth_collab_file {
     size_t link_len;
     const uint8_t *sig_bytes;
     size_t sig_len;
+    const uint8_t *fold_bytes;
+    size_t fold_len;
 };
 
 /* Writes run, life and peers of `file`, and the vote with its links from the chain; other fields
@@ -59,12 +62,12 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
                                    const struct hth_chain *chain, const struct hth_vote *vote,
                                    struct hth_blob **out) HTH_MUST;
 /* `out` refers to the bytes. Errors: E_TRUNCATED, E_BAD_MAGIC, E_VERSION, E_CORRUPT (another hash),
- * E_MALFORMED (bytes left over), E_TOO_LARGE (peers). */
+ * E_TOO_LARGE (peers). */
 enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t *bytes, size_t len,
                                   struct hth_collab_file *out) HTH_MUST;
-/* Takes the links up into a chain of the same run. Errors: those of hth_chain_read; E_NOT_FOUND
- * (the head or the accepted one is not among them), E_MALFORMED (they are not candidates of one
- * choice, or the step is another). */
+/* Takes the links up into a chain of the same run. Errors: those of hth_chain_read and
+ * hth_fold_take; E_NOT_FOUND (the head or the accepted one is not among them), E_MALFORMED (they
+ * are not candidates of one choice, the step is another, or bytes are left over). */
 enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth_chain *chain,
                                   struct hth_vote *out) HTH_MUST;
 

@@ -89,11 +89,14 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
 {
     struct hth_collab *c = arg;
     enum hth_err err = collab_reduced(r);
+    bool far = false;
     c->reduce = NULL;
     hth_line_counts(&c->stats.averages, r);
-    for (uint32_t i = 0; i < c->line_members; i++)
-        if (r->fates[i].as_reducer != HTH_REDUCE_DROP_NONE)
+    for (uint32_t i = 0; i < r->members; i++) { /* helpers come last */
+        if (i < c->line_members && r->fates[i].as_reducer != HTH_REDUCE_DROP_NONE)
             hth_roll_slow(c->roll, &c->group.peer[own_line(c, i)].id);
+        far |= r->fates[i].as_reducer == HTH_REDUCE_DROP_FAR;
+    }
     if (err == HTH_OK) {
         mark(c, r);
         c->average = hth_blob_ref(r->average);
@@ -101,7 +104,7 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     if (c->grid != NULL)
         collab_grid_next(c);
     else
-        collab_averaged(c, err);
+        collab_averaged(c, far ? HTH_E_NORM : err);
 }
 
 /* In the own line of the first axis. */

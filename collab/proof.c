@@ -221,6 +221,28 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
     return all;
 }
 
+/* Whether a link is proven by its signatures and those of a link on top of it. */
+static bool proves(const struct hth_chain *chain, uint32_t link, uint32_t top)
+{
+    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    hth_proof_pick(chain, top, set, NULL, UINT32_MAX);
+    hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+    bool good = hth_chain_trusts(chain, link) || is_proven(chain, link, set);
+    hth_free(set);
+    return good;
+}
+
+bool hth_proof_proves(const struct hth_chain *chain, uint32_t link)
+{
+    return proves(chain, link, link);
+}
+
+bool hth_proof_stands(const struct hth_chain *chain, uint32_t link)
+{
+    uint32_t prev = hth_chain_at(chain, link)->prev;
+    return prev == HTH_LINK_NONE || proves(chain, prev, link);
+}
+
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)
 {
     uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));

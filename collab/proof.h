@@ -92,8 +92,12 @@ size_t hth_proof_words(const struct hth_chain *chain);
 /* Samples of the links after `from` (HTH_LINK_NONE: of all) up to a tip's base, as far as all links
  * before are proven or made here. Returns whether all are. */
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out);
+/* Whether a link is proven. */
+bool hth_proof_proves(const struct hth_chain *chain, uint32_t link);
 /* Whether links that follow from `from` are proven up to `link`, and a voter signed that one. */
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from);
+/* Whether the link before this one is proven, or there is none: one link at most is made up. */
+bool hth_proof_stands(const struct hth_chain *chain, uint32_t link);
 /* Whether a link's sum of samples is known from the genesis on, or signed by a voter. */
 bool hth_proof_sums(const struct hth_chain *chain, uint32_t link);
 

@@ -123,6 +123,10 @@ static void take_answer(struct hth_roll_call *roll, uint16_t by,
         break;
     case HTH_READY_BEHIND: {
         struct hth_roll_peer caller = roll_peer(roll, by);
+        uint32_t link = hth_chain_find(roll->chain, &reply->head);
+        if (link != HTH_LINK_NONE && hth_choice_shuns(roll->choice, link) &&
+            hth_choice_caller(roll->chain, &later) == by)
+            hth_choice_fail(roll->choice);
         roll_want(roll, &reply->head, &caller, 1);
         break;
     }
@@ -586,12 +590,15 @@ static bool make_link(struct hth_roll_call *roll, const uint16_t *marks,
     return hth_chain_add(roll->chain, &link, out) == HTH_OK;
 }
 
-static void fail_round(struct hth_roll_call *roll)
+static void fail_round(struct hth_roll_call *roll, bool refuses)
 {
     roll->failed_on = roll->choice->tip;
     roll->failed_us = hth_now_us(roll->env);
     roll_note_failed(roll);
-    hth_choice_fail(roll->choice);
+    if (refuses)
+        hth_choice_refuse(roll->choice);
+    else
+        hth_choice_fail(roll->choice);
 }
 
 void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint16_t *marks,
@@ -603,7 +610,7 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
     if (err == HTH_OK && make_link(roll, marks, mean, &link))
         take_tip(roll, link, own_entry(roll));
     else
-        fail_round(roll);
+        fail_round(roll, err == HTH_E_NORM);
     roll->alone_us = hth_now_us(roll->env);
     roll_meet(roll);
     roll_pump(roll);
@@ -662,7 +669,8 @@ static bool move_on(struct hth_roll_call *roll)
     if (!waits_in_vain(roll))
         open &= ~(unsigned)HTH_CHOICE_CALL;
     static const enum hth_choice_move order[] = {HTH_CHOICE_PASS, HTH_CHOICE_OVER, HTH_CHOICE_GO,
-                                                 HTH_CHOICE_FORK, HTH_CHOICE_CALL};
+                                                 HTH_CHOICE_FORK, HTH_CHOICE_YIELD,
+                                                 HTH_CHOICE_CALL};
     for (size_t i = 0; i < HTH_ARRAY_LEN(order); i++) {
         if (!(open & order[i]))
             continue;
@@ -670,6 +678,8 @@ static bool move_on(struct hth_roll_call *roll)
             send_go(roll, order[i]);
         } else {
             roll_drop_ready(roll);
+            if (order[i] == HTH_CHOICE_YIELD)
+                roll->read = HTH_LINK_NONE; /* its link may have come, and is asked for again */
             hth_choice_make(c, order[i], roll->hears, c->ballot.n, NULL);
         }
         return true;

@@ -162,7 +162,7 @@ void hth_roll_bring(struct hth_roll_call *roll, const struct hth_brings *brings)
  * head, is in a round, or leaves and has brought its last batch. */
 uint32_t hth_roll_quota(const struct hth_roll_call *roll);
 /* The round's outcome: for each of the group's list HTH_ROLL_IN, HTH_ROLL_PART or 0, and the digest
- * of the mean; or the error that ended it. */
+ * of the mean; or the error that ended it, E_NORM if this member refuses the mean (choice.h). */
 void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint16_t *marks,
                        const struct hth_hash *mean);
 /* A member of the group that was no good reducer: it reduces nothing in this caller's lists, for a

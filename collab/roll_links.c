@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "collab/fold.h"
 #include "collab/roll_int.h"
-
 #include "core/mem.h"
 
 #include <string.h>
@@ -64,9 +64,11 @@ static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
 
 static bool is_better(const struct hth_roll_call *roll, uint32_t link)
 {
-    uint32_t tip = roll->choice->tip;
-    return tip == HTH_LINK_NONE ? hth_proof_sums(roll->chain, link)
-                                : hth_chain_better(roll->chain, link, tip);
+    const struct hth_choice *c = roll->choice;
+    if (c->tip == HTH_LINK_NONE)
+        return hth_proof_sums(roll->chain, link) && hth_proof_stands(roll->chain, link);
+    bool takes = !hth_choice_refuses(c, link) || hth_proof_proves(roll->chain, link);
+    return takes && hth_chain_better(roll->chain, link, c->tip);
 }
 
 /* The wanted head's links are here: its state is fetched if it is worth it. */
@@ -91,7 +93,8 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
                  memcmp(head, &roll->moved, sizeof(roll->moved)) == 0 &&
                  hth_chain_base(roll->chain, link) == now.base &&
                  hth_chain_at(roll->chain, link)->step == now.step;
-    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || other || link == pick))
+    bool moves = !hth_choice_refuses(c, link) && (other || link == pick);
+    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || moves))
         return;
     struct hth_roll_peer all[HTH_ROLL_LINE_MAX];
     count = find_holders(roll, link, holders, count, all);
@@ -197,6 +200,19 @@ static void read_addrs(struct hth_roll_call *roll, struct hth_wire *io)
         roll_meet_at(roll, &peer[i]);
 }
 
+/* The rest of an answer: what the members had contributed before the link that names it. */
+static enum hth_err take_fold(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
+                              struct hth_reader *r)
+{
+    size_t len = hth_reader_left(r);
+    const uint8_t *bytes = hth_read_view(r, len);
+    for (uint32_t i = 0; i < count && len > 0; i++)
+        if (hth_chain_has(roll->chain, links[i]) &&
+            !hth_head_is_none(hth_chain_fold(roll->chain, links[i])))
+            return hth_fold_take(roll->chain, links[i], bytes, len);
+    return HTH_OK;
+}
+
 /* An answer's links. Bad ones are the sender's loss. */
 static enum hth_err take_links(struct hth_roll_call *roll, struct hth_wire *io, uint32_t *got)
 {
@@ -213,6 +229,7 @@ static enum hth_err take_links(struct hth_roll_call *roll, struct hth_wire *io, 
                            : HTH_LINK_NONE;
         read_addrs(roll, io);
         roll_read_sigs(roll, links, *got + 1, io);
+        err = take_fold(roll, links + 1, *got, &io->r);
     }
     enum hth_err room = bound_guests(roll, before);
     if (err == HTH_OK && room != HTH_OK) {
@@ -367,6 +384,19 @@ static size_t write_links(const struct hth_roll_call *roll, const struct gap *ga
     return end;
 }
 
+/* At most one of so many links names a fold, which goes last if it is known. */
+static size_t write_fold(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
+                         uint8_t *out)
+{
+    _Static_assert(HTH_ROLL_LINKS_MAX <= HTH_FOLD_STEPS, "an answer has one fold at most");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct hth_fold *fold = *hth_chain_table(roll->chain, links[i]);
+        if (fold != NULL)
+            return hth_fold_write(fold, out);
+    }
+    return 0;
+}
+
 static void write_addrs(const struct hth_roll_call *roll, struct hth_wire *io)
 {
     struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX];
@@ -421,7 +451,10 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     find_gap(roll, &msg, link, &gap);
     uint32_t links[1 + HTH_ROLL_LINKS_MAX], count;
     size_t room = HTH_FRAME_META_BYTES_MAX / 2;
-    uint8_t *out = hth_calloc(1, room + ROLL_SIGS_BYTES);
+    uint8_t *out = hth_calloc(1, room + ROLL_SIGS_BYTES + HTH_FOLD_BYTES_MAX);
+    _Static_assert(HTH_FRAME_META_BYTES_MAX / 2 + ROLL_SIGS_BYTES + HTH_FOLD_BYTES_MAX + 256 <
+                       HTH_FRAME_META_BYTES_MAX,
+                   "an answer fits into a frame");
     struct hth_wire io = hth_wire_into(out, room - ADDRS_BYTES);
     hth_write_u64(&io.w, roll->opts.life);
     size_t end = write_links(roll, &gap, &io.w, links + 1, &count);
@@ -429,7 +462,9 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     write_addrs(roll, &io);
     links[0] = count > 0 ? hth_chain_at(roll->chain, links[1])->prev : link;
     roll_write_sigs(roll, links, count + 1, &io);
-    const struct hth_rpc_body body = {.payload = out, .payload_len = end + io.w.pos};
+    end += io.w.pos;
+    end += write_fold(roll, links + 1, count, out + end);
+    const struct hth_rpc_body body = {.payload = out, .payload_len = end};
     hth_rpc_reply(req, &body);
     hth_free(out);
 }

@@ -19,7 +19,8 @@
  *     its answer: u64 life, u8 anchored (the first link is an anchor, chain.h), u64 samples before
  *            it, u16 count, links, the oldest first; u16 count, of each member of the tip's roll:
  *            id 32, address; u16 count, of each: u8, signature (of the link before
- *            these, or of the wanted head if there are none: 0; of the first: 1, ...)
+ *            these, or of the wanted head if there are none: 0; of the first: 1, ...); if one of
+ *            the links names a fold that is known, the fold (fold.h)
  *
  *     signature  key 32, u64 life, u8 made, 64 bytes (proof.h)
  *     ballot   u64 step, head 32 of the base, u32 n

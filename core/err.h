@@ -87,7 +87,8 @@ enum hth_err_class {
     X(58, E_PASS_OTHER_KEY, PEER, "the pass was made for another peer's key")                      \
     X(59, E_PASS_REVOKED, PEER, "the invite was revoked")                                          \
     X(60, E_PASS_ROLE, PEER, "the invite does not give the right to do this")                      \
-    X(61, E_PASS_FORGED, PEER, "the invite was not signed by the run's owner or a deputy")
+    X(61, E_PASS_FORGED, PEER, "the invite was not signed by the run's owner or a deputy")         \
+    X(62, E_BAD_FOLD, PEER, "the contributions of a fold do not add up to its links")
 
 enum hth_err {
 #define HTH_ERR_ENUM(num, name, cls, text) HTH_##name = num,
@@ -95,7 +96,7 @@ enum hth_err {
 #undef HTH_ERR_ENUM
 };
 
-#define HTH_ERR_COUNT 62
+#define HTH_ERR_COUNT 63
 
 /* The identifier without its prefix ("E_TIMEOUT"), for logs, JSON and metrics. Never NULL. */
 const char *hth_err_name(enum hth_err err);

@@ -115,4 +115,12 @@ struct hth_share_stats {
     char news[200];             /* about fetching the state, for people */
 };
 
+/* BATCH: what this peer has contributed to the run, in all of its lives (collab/fold.h). */
+struct hth_contribution {
+    uint64_t samples; /* in steps that it took with others */
+    uint64_t of;      /* in all steps; 0: not known here */
+    uint32_t rank;    /* 1: nobody has more; 0: it has none */
+    uint32_t peers;   /* that have contributed */
+};
+
 #endif

@@ -22,6 +22,7 @@
 #include "averaging/state.h"
 #include "collab/collab.h"
 #include "collab/collab_file.h"
+#include "collab/fold.h"
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
@@ -680,4 +681,25 @@ void hth_shared_save(struct hth_trainer *t)
                 hth_err_text(err));
     hth_blob_unref(bytes);
     hth_free(path);
+}
+
+void hth_trainer_contribution(const struct hth_trainer *t, struct hth_contribution *out)
+{
+    const struct hth_choice *choice = t->collab != NULL ? hth_collab_choice(t->collab) : NULL;
+    struct hth_fold *fold = NULL;
+
+    *out = (struct hth_contribution){.samples = 0};
+    if (choice != NULL && choice->tip != HTH_LINK_NONE)
+        fold = hth_fold_upto(choice->chain, choice->tip);
+    if (fold == NULL)
+        return;
+    out->of = hth_chain_samples(choice->chain, choice->tip);
+    out->peers = fold->count;
+    for (uint32_t i = 0; i < fold->count; i++)
+        if (hth_peer_id_eq(&fold->peer[i].id, &t->env->self))
+            out->samples = fold->peer[i].samples;
+    for (uint32_t i = 0; i < fold->count && out->samples > 0; i++)
+        out->rank += fold->peer[i].samples > out->samples;
+    out->rank += out->samples > 0;
+    hth_free(fold);
 }

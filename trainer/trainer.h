@@ -204,6 +204,8 @@ enum hth_err hth_trainer_eval(struct hth_trainer *trainer) HTH_MUST;
 void hth_trainer_stats(const struct hth_trainer *trainer, struct hth_train_stats *out);
 /* Of the rounds in which it averaged. */
 void hth_trainer_rounds(const struct hth_trainer *trainer, struct hth_averager_stats *out);
+/* Sums up the last steps: for people, not for each step. */
+void hth_trainer_contribution(const struct hth_trainer *trainer, struct hth_contribution *out);
 struct hth_collab;
 /* Its part in a roll call, to look at; NULL: none. */
 const struct hth_collab *hth_trainer_collab(const struct hth_trainer *trainer);

@@ -30,7 +30,7 @@ function(hth_mutant name)
         SOURCES test_mutant.c world.c search.c
             ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/chain.c
             ${CMAKE_CURRENT_BINARY_DIR}/mutant_${name}/choice.c
-            ${HEARTH_ROOT}/collab/proof.c)
+            ${HEARTH_ROOT}/collab/fold.c ${HEARTH_ROOT}/collab/proof.c)
     target_compile_definitions(test_collab_mutant_${name} PRIVATE HTH_MUTANT="${name}")
 endfunction()
 
@@ -68,3 +68,9 @@ hth_mutant(amnesia chain.c
 hth_mutant(all chain.c
     "in += is_in(hth_chain_entry(chain, link, member))"
     "in = k == in && is_in(hth_chain_entry(chain, link, member)) ? (uint16_t)(k + 1) : 0")
+# A member takes a link that it refused from whoever holds it.
+hth_mutant(follow choice.c
+    "return hth_chain_better(c->chain, link, c->tip) && !hth_choice_refuses(c, link)"
+    "return hth_chain_better(c->chain, link, c->tip)")
+# A member that refused a link refuses it for ever.
+hth_mutant(stubborn choice.c "open |= HTH_CHOICE_YIELD" "(void)0")

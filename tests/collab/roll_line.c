@@ -133,6 +133,11 @@ static void on_average(void *arg)
     r->closed = true;
     for (uint32_t i = 0; i < r->count; i++)
         marks[i] = r->came[i] ? HTH_ROLL_IN : 0;
+    if (m->refuses) {
+        m->refuses = false;
+        hth_roll_averaged(m->roll, HTH_E_NORM, NULL, NULL);
+        return;
+    }
     m->env->crypto->hash(r, offsetof(struct round, began_us), &mean);
     hth_roll_averaged(m->roll, HTH_OK, marks, &mean);
 }
@@ -174,8 +179,7 @@ static void on_tip(void *arg, uint32_t link, bool used)
     line_gather(m);
 }
 
-/* ---- the world
- * ------------------------------------------------------------------------------------ */
+/* ---- the world ------------------------------------------------------------------------------- */
 
 static void on_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
 {

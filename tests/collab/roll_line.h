@@ -38,6 +38,7 @@ struct mate {
     bool rests;                      /* brings no more */
     bool lies;                       /* nothing of what it starts lands */
     bool deserts;                    /* brings nothing to rounds */
+    bool refuses;                    /* the mean of its next round */
     bool by_hand;                    /* it has no roll call, and comes to no round */
     bool listed, reduces;            /* in the last list of any member */
     struct hth_hash head[STEPS_MAX]; /* by step, as this member held them last */

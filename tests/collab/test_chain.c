@@ -257,21 +257,16 @@ static void heads_cover_every_field(void **state)
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first, other;
     struct hth_roll roll[] = {
         {0, HTH_ROLL_IN, 5, 7}, {1, HTH_ROLL_IN, 5, 7}, {2, HTH_ROLL_PART, 5, 7}};
-    struct hth_chain_link link = {.step = 1, .prev = g, .roll = roll, .count = 3}, copy = link;
+    struct hth_chain_link link = {.step = 1, .prev = g, .roll = roll, .count = 3};
+    struct hth_chain_link links[] = {link, link, link, link};
+    links[1].ballot = 1;
+    links[2].protocol = 1;
+    links[3].mean.b[31] = 1;
     assert_ok(hth_chain_add(chain, &link, &first));
-    assert_ok(hth_chain_add(chain, &copy, &other));
-    assert_int_equal(other, first);
-    copy.ballot = 1;
-    assert_ok(hth_chain_add(chain, &copy, &other));
-    assert_int_not_equal(other, first);
-    copy = link;
-    copy.protocol = 1;
-    assert_ok(hth_chain_add(chain, &copy, &other));
-    assert_int_not_equal(other, first);
-    copy = link;
-    copy.mean.b[31] = 1;
-    assert_ok(hth_chain_add(chain, &copy, &other));
-    assert_int_not_equal(other, first);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(links); i++) {
+        assert_ok(hth_chain_add(chain, &links[i], &other));
+        assert_int_equal(other == first, i == 0);
+    }
     struct hth_roll kept = roll[2];
     static const struct hth_roll changed[] = {{3, HTH_ROLL_PART, 5, 7},
                                               {2, HTH_ROLL_IN, 5, 7},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a member that ended in order: it comes back whole, or is refused with a reason. */
 #include "collab/collab_file.h"
+#include "collab/fold.h"
 #include "collab/links.h"
 #include "core/mem.h"
 
@@ -67,6 +68,9 @@ static void vote_comes_back(void **state)
         assert_int_equal(hth_chain_samples(again, got.tip), hth_chain_samples(chain, vote.tip));
         assert_int_equal(hth_chain_voters(again, hth_chain_base(again, got.tip)).weight,
                          hth_chain_voters(chain, hth_chain_base(chain, vote.tip)).weight);
+        struct hth_fold *fold = hth_fold_upto(again, got.tip);
+        assert_true(fold->rest == 3 && fold->count == 3 && fold->peer[0].steps == file.step);
+        hth_free(fold);
         hth_blob_unref(bytes);
         hth_chain_free(chain);
         hth_chain_free(again);

@@ -24,6 +24,8 @@ static const struct {
     {{"amnesia", 3, 0, 1, .steps = 2, .faults = 3, .kinds = WORLD_CRASH | WORLD_FREEZE,
       .links = true, .seed = 3},
      "S1"},
+    {{"follow", 4, 0, 1, .steps = 2, .faults = 1, .kinds = WORLD_REFUSE, .links = true}, "S6"},
+    {{"stubborn", 3, 0, 1, .steps = 2, .faults = 1, .kinds = WORLD_REFUSE}, "S3"},
     {{"all", 3, 0, 1, .steps = 4, .faults = 2, .kinds = WORLD_CRASH | WORLD_SUSPECT}, "S3"},
 };
 

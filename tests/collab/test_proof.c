@@ -295,6 +295,30 @@ static void sums_are_signed(void **state)
     hth_chain_free(a);
 }
 
+/* A newcomer takes a link where a quorum signed the one before it, or this one. */
+static void a_newest_link_stands_on_a_proven_one(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *newest;
+        bool stands;
+    } cases[] = {{"", "", false},  {"A", "", false},   {"AB", "", true},
+                 {"A", "B", true}, {"", "ABC", true}, {"", "C", false}};
+    struct hth_chain *a = make(false);
+    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
+    uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 9), two = put(a, one, HTH_LINK_STEP, "ABC", 9);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_chain *b = make(false);
+        uint32_t first = copy(a, g, b), before = copy(a, one, b), newest = copy(a, two, b);
+        keep(b, before, cases[i].before, false);
+        keep(b, newest, cases[i].newest, false);
+        assert_int_equal(hth_proof_stands(b, newest), cases[i].stands);
+        assert_true(hth_proof_stands(b, first));
+        hth_chain_free(b);
+    }
+    hth_chain_free(a);
+}
+
 /* A member that goes on with its file can still show others what its chain says. */
 static void files_keep_the_proof(void **state)
 {
@@ -330,6 +354,7 @@ int main(void)
         cmocka_unit_test(only_proven_samples_win),   cmocka_unit_test(geneses_and_forks_are_proven),
         cmocka_unit_test(tips_are_backed),           cmocka_unit_test(equivocation_is_found),
         cmocka_unit_test(few_signatures_are_picked), cmocka_unit_test(sums_are_signed),
+        cmocka_unit_test(a_newest_link_stands_on_a_proven_one),
         cmocka_unit_test(files_keep_the_proof),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

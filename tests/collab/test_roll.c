@@ -3,7 +3,9 @@
  * test_roll.c: members of one line choose steps (roll_line.h). Deaths, leaving and returns are in
  * tests/trainer/test_shared.c, cuts and newcomers in tests/scenarios.
  */
+#include "collab/fold.h"
 #include "collab/roll_line.h"
+#include "core/mem.h"
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
@@ -48,7 +50,7 @@ static bool is_in(const struct mate *m, uint32_t link)
 static void heads_of_one_choice_meet(void **state)
 {
     (void)state;
-    struct line *l = line_start(9, 5, true);
+    struct line *l = line_start(3, 5, true);
     const struct mate *a = &l->mate[0], *b = &l->mate[4];
     hth_world_run_for(l->world, 3 * S);
     while (a->step == b->step || a->step != l->mate[1].step || b->step != l->mate[2].step ||
@@ -67,6 +69,55 @@ static void heads_of_one_choice_meet(void **state)
     hth_world_run_for(l->world, 15 * S);
     assert_true(line_agree(l) > before + 20);
     line_stop(l);
+}
+
+/* Of three, those with these numbers refuse the mean of a round, and then one of them is gone.
+ * Returns whether the link that the others made of it is in the chain, and how long a step took. */
+static bool goes_on(unsigned refuse, unsigned gone, int64_t *took_us)
+{
+    struct line *l = line_start(4, 3, false);
+    hth_world_run_for(l->world, 3 * S);
+    for (uint32_t i = 0; i < 3; i++)
+        l->mate[i].refuses = refuse >> i & 1;
+    while (l->mate[0].refuses || l->mate[1].refuses || l->mate[2].refuses)
+        hth_world_run_for(l->world, MS);
+    uint64_t step = l->mate[0].step;
+    struct hth_hash head = l->mate[0].head[step];
+    int64_t began_us = hth_world_now_us(l->world);
+    for (uint32_t i = 1; i < 3; i++) {
+        assert_true(!(refuse >> i & 1) || l->mate[i].step == step - 1);
+        if (gone >> i & 1)
+            hth_node_crash(l->mate[i].node, HTH_CRASH_RESET);
+    }
+    while (l->mate[1].step <= step && hth_world_now_us(l->world) - began_us < 60 * S)
+        hth_world_run_for(l->world, MS);
+    *took_us = hth_world_now_us(l->world) - began_us;
+    hth_world_run_for(l->world, 5 * S);
+    assert_true(line_agree(l) > step + 20);
+    bool is_there = memcmp(&l->mate[1].head[step], &head, sizeof(head)) == 0;
+    line_stop(l);
+    return is_there;
+}
+
+static void a_link_that_a_quorum_refuses_is_not_final(void **state)
+{
+    static const struct {
+        unsigned refuse, gone;
+        bool goes_on;
+        int64_t most_us;
+    } cases[] = {
+        {2, 0, true, 1500 * MS},  /* the others go on, and it follows */
+        {6, 0, false, 2500 * MS}, /* they go on without the link */
+        {6, 4, true, 30 * S},      /* no quorum is left without the link's maker: it yields */
+    };
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        int64_t took_us;
+        assert_int_equal(goes_on(cases[i].refuse, cases[i].gone, &took_us), cases[i].goes_on);
+        printf("%x refuse, %x are gone: %lld ms\n", cases[i].refuse, cases[i].gone,
+               (long long)(took_us / MS));
+        assert_true(took_us < cases[i].most_us);
+    }
 }
 
 /* Neither a newcomer nor a member whose parts failed reduces, for a while. */
@@ -98,7 +149,21 @@ static void bad_reducers_rest(void **state)
     line_stop(l);
 }
 
-/* The chain is longer than what is kept of it: a newcomer begins at an anchor. */
+/* The samples that a member has contributed, as another one knows them. */
+static uint64_t contribution(const struct mate *m, const struct mate *of)
+{
+    struct hth_fold *fold = hth_fold_upto(m->chain, hth_roll_choice(m->roll)->tip);
+    uint64_t samples = 0;
+    assert_non_null(fold);
+    for (uint32_t i = 0; i < fold->count; i++)
+        if (hth_peer_id_eq(&fold->peer[i].id, &of->env->self))
+            samples = fold->peer[i].samples;
+    hth_free(fold);
+    return samples;
+}
+
+/* The chain is longer than what is kept of it: a newcomer begins at an anchor, and knows what all
+ * have contributed. */
 static void the_chain_is_longer_than_kept(void **state)
 {
     (void)state;
@@ -113,6 +178,8 @@ static void the_chain_is_longer_than_kept(void **state)
     assert_int_not_equal(tip, HTH_LINK_NONE);
     assert_in_range(hth_chain_count(l->mate[2].chain), 10, 400);
     assert_int_equal(hth_chain_samples(l->mate[2].chain, tip) >= 16 * 500, 1);
+    assert_true(contribution(&l->mate[2], &l->mate[0]) >= 500 * GRAIN);
+    assert_in_range(contribution(&l->mate[2], &l->mate[2]), GRAIN, 100 * GRAIN);
     assert_true(line_agree(l) > 500);
     line_stop(l);
 }
@@ -428,6 +495,7 @@ int main(void)
         cmocka_unit_test(a_line_steps),
         cmocka_unit_test(of_two_parts_one_steps),
         cmocka_unit_test(heads_of_one_choice_meet),
+        cmocka_unit_test(a_link_that_a_quorum_refuses_is_not_final),
         cmocka_unit_test(bad_reducers_rest),
         cmocka_unit_test(the_chain_is_longer_than_kept),
         cmocka_unit_test(a_lost_caller_is_heard_again),

@@ -4,6 +4,7 @@
  * simulated world; a fourth node speaks to them by hand. Each case names the error that the liar
  * gets, or that is logged about it, and the others' steps go on as without it.
  */
+#include "collab/fold.h"
 #include "collab/roll_line.h"
 #include "core/mem.h"
 
@@ -270,8 +271,11 @@ static void add_links(struct liar *l, uint32_t count, bool keep)
                                    .rolls_max = 4096};
         l->own = hth_chain_new(&o);
         assert_ok(hth_chain_member(l->own, &id, 1, &roll.member));
-        link = (struct hth_chain_link){
-            .prev = HTH_LINK_NONE, .kind = HTH_LINK_GENESIS, .roll = &roll, .count = 1};
+        link = (struct hth_chain_link){.step = HTH_FOLD_STEPS - 4,
+                                       .prev = HTH_LINK_NONE,
+                                       .kind = HTH_LINK_GENESIS,
+                                       .roll = &roll,
+                                       .count = 1};
         assert_ok(hth_chain_add(l->own, &link, &l->head));
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -319,6 +323,14 @@ static void links_with_bits_beyond(struct liar *l, struct hth_rpc_request *req)
     add_links(l, 1, false);
     /* the marks of the first link's one entry */
     reply_links(l, req, 0, 2, 8 + 1 + 8 + 2 + 8 + 32 + 4 + 4 + 1 + 32 + 4 + 32 + 8);
+}
+
+static void links_with_a_false_fold(struct liar *l, struct hth_rpc_request *req)
+{
+    add_links(l, 8, false);
+    /* the last byte of the fifth link */
+    reply_links(l, req, 0, 6,
+                8 + 1 + 8 + 2 + 5 * (8 + 32 + 4 + 4 + 1 + 32 + 4 + 50 + 2) + HTH_HASH_LEN - 1);
 }
 
 /* A step on top of the others' tip, whose roll are strangers. */
@@ -619,6 +631,8 @@ static const struct bad cases[] = {
      HTH_E_AGAIN, "bad links: E_NOT_FOUND", 0},
     {"links with bits beyond the marks", false, ready_on_an_unknown_head, links_with_bits_beyond,
      NULL, HTH_E_AGAIN, "bad links: E_MALFORMED", 0},
+    {"links with a false fold", false, ready_on_an_unknown_head, links_with_a_false_fold, NULL,
+     HTH_E_AGAIN, "bad links: E_BAD_FOLD", 0},
     {"a roll of strangers", false, ready_on_an_unknown_head, roll_of_strangers, NULL, HTH_E_AGAIN,
      "bad links: E_STALE", 0},
     {"a forged step", false, ready_on_a_forged_step, the_forged_step, NULL, HTH_E_AGAIN, NULL, 0},

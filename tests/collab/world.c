@@ -300,9 +300,34 @@ static void check_link(uint32_t link, const struct hth_chain_link *made)
         }
 }
 
+/* S6 of a link on top of a head. */
+static void check_refusals(const struct state *s, uint32_t head)
+{
+    int set = 0;
+    for (int i = 0; i < NM; i++)
+        set |= (exists(s, i) && hth_choice_refuses(at(s, i), head)) << i;
+    if (is_quorum(set, base_of(head)))
+        world_violation = "S6: a step on a link that a quorum refuses";
+}
+
+/* S6 of a member that yields: without another fault no quorum could go on without the link. */
+static void check_yield(const struct state *s, int m)
+{
+    uint32_t head = at(s, m)->refused;
+    int set = 0;
+    for (int i = 0; i < NM; i++)
+        set |= (at(s, i)->tip == head && at(s, i)->refused == head) << i;
+    if (s->faults == 1 && is_quorum(set, head) && is_quorum(set, base_of(head)))
+        world_violation = "S6: a member of a quorum that refuses a link yields";
+}
+
 /* All means of its lines are here. */
 static void finish(struct state *s, int m, const struct round *r)
 {
+    if (has(r->refuse, m)) {
+        hth_choice_refuse(choice(s, m));
+        return;
+    }
     int all = 0xFF, any = 0;
     for (int k = 0; k < world_now.shares; k++) {
         all &= r->closed[k];
@@ -335,6 +360,8 @@ static void finish(struct state *s, int m, const struct round *r)
         return;
     }
     check_link(made, &link);
+    if (link.kind == HTH_LINK_STEP)
+        check_refusals(s, r->head);
     uint32_t *went_on = &s->went_on[link.step - 1];
     if (link.kind == HTH_LINK_STEP && !world_now.eventual && !world_now.genesis) {
         if (*went_on != HTH_LINK_NONE && *went_on != r->head)
@@ -344,8 +371,7 @@ static void finish(struct state *s, int m, const struct round *r)
     hth_choice_take(choice(s, m), made);
 }
 
-/* ---- events
- * --------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 #define TEXT(kind, text) text,
 static const char *const texts[] = {EVENTS(TEXT)};
@@ -375,7 +401,8 @@ static void list_moves(struct state *s, int m, struct events *out)
     bool seated = false;
     for (uint32_t i = 0; i < y->seats; i++)
         seated |= y->seat[i].member == m;
-    if (!seated || pick == HTH_LINK_NONE || pick == at(s, m)->tip)
+    if (!seated || pick == HTH_LINK_NONE || pick == at(s, m)->tip ||
+        hth_choice_refuses(at(s, m), pick))
         return;
     for (int i = 0; i < NM; i++)
         if (i != m && reach(s, m, i) && at(s, i)->tip == pick) {
@@ -427,11 +454,16 @@ static void list_member(struct state *s, int m, struct events *out)
     for (int i = 0; i < NM; i++)
         if (c->phase != HTH_CHOICE_ROUND && i != m && reach(s, m, i) &&
             at(s, i)->tip != HTH_LINK_NONE &&
-            (c->tip == HTH_LINK_NONE || hth_chain_better(world_chain, at(s, i)->tip, c->tip)))
+            (c->tip == HTH_LINK_NONE || hth_choice_prefers(c, at(s, i)->tip)))
             add(out, LEARN, m, i);
     if (c->leave == HTH_CHOICE_LEFT && !serves(s, m))
         add(out, EXIT, m, 0);
     if (waits(s, m)) {
+        struct hth_ballot now = hth_choice_now(c);
+        int to = hth_choice_caller(world_chain, &now);
+        if (to != HTH_MEMBER_NONE && to != m && reach(s, m, to) &&
+            at(s, to)->tip != HTH_LINK_NONE && hth_choice_shuns(c, at(s, to)->tip))
+            add(out, PASSBY, m, to);
         unsigned open = open_to(s, m, HTH_CHOICE_NOW);
         list_moves(s, m, out);
         if (open & HTH_CHOICE_PASS)
@@ -442,6 +474,18 @@ static void list_member(struct state *s, int m, struct events *out)
             add(out, GO, m, 0);
     }
     list_round(s, m, out);
+}
+
+/* Before anybody else has taken the GO: who refuses shows only once all means are there. */
+static void list_spoils(struct state *s, int m, struct events *out)
+{
+    const struct round *r = round_of(s, m);
+    for (int i = 0; r != NULL && i < NM; i++)
+        if (i != m && is_in(s, i, r))
+            return;
+    for (int set = 1; r != NULL && count(r->list) > 1 && !r->refuse && set <= r->list; set++)
+        if ((set & r->list) == set)
+            add(out, SPOIL, m, set);
 }
 
 static void list_faults(struct state *s, bool cut, struct events *out)
@@ -461,6 +505,8 @@ static void list_faults(struct state *s, bool cut, struct events *out)
         if (world_now.kinds & WORLD_LEAVE && c->leave == HTH_CHOICE_STAYS &&
             c->tip != HTH_LINK_NONE)
             add(out, LEAVE, m, 0);
+        if (world_now.kinds & WORLD_REFUSE)
+            list_spoils(s, m, out);
         if (!(world_now.kinds & WORLD_SUSPECT))
             continue;
         struct hth_ballot now = hth_choice_now(c);
@@ -484,6 +530,7 @@ void world_events(struct state *s, struct events *out)
         enum hth_choice_move move;
         enum kind kind;
     } late[] = {{HTH_CHOICE_WINDOW, HTH_CHOICE_GO, LATEGO},
+                {HTH_CHOICE_SILENT, HTH_CHOICE_YIELD, YIELD},
                 {HTH_CHOICE_SILENT, HTH_CHOICE_CALL, LATECALL},
                 {HTH_CHOICE_ALONE, HTH_CHOICE_FORK, FORK},
                 {HTH_CHOICE_ALONE, HTH_CHOICE_CALL, LATECALL}};
@@ -500,10 +547,15 @@ void world_events(struct state *s, struct events *out)
     if (cut)
         add(out, HEAL, 0, 0); /* a cut may heal, and need not */
     size_t idle = out->n;
-    for (size_t k = 0; quiet && out->n == idle && k < HTH_ARRAY_LEN(late); k++)
+    for (size_t k = 0; quiet && out->n == idle && k < HTH_ARRAY_LEN(late); k++) {
+        uint32_t least = UINT32_MAX; /* nobody goes on while another does nothing that it could */
         for (int m = 0; m < NM; m++)
             if (open_to(s, m, late[k].time) & late[k].move)
+                least = HTH_MIN(least, at(s, m)->promised);
+        for (int m = 0; m < NM; m++)
+            if (open_to(s, m, late[k].time) & late[k].move && at(s, m)->promised <= least + AHEAD)
                 add(out, late[k].kind, m, 0);
+    }
     if ((int)s->faults < world_now.faults)
         list_faults(s, cut, out);
 }
@@ -540,8 +592,10 @@ static void forget_member(struct state *s, int i)
         y->call = no_call;
     if (at_end(s, i)) {
         c->promised = c->accepted_n = 0;
-        c->accepted = HTH_LINK_NONE;
+        c->accepted = c->refused = HTH_LINK_NONE;
     }
+    if (c->refused == HTH_LINK_NONE)
+        c->refused_n = c->yields_n = 0;
     if (c->phase != HTH_CHOICE_ROUND)
         y->got = 0;
     if (c->ballot.base != HTH_LINK_NONE && c->tip != HTH_LINK_NONE &&
@@ -575,14 +629,20 @@ static void forget(struct state *s)
     qsort(s->r, keep, sizeof(s->r[0]), by_ballot);
 }
 
-static void make_move(struct state *s, int m, enum hth_choice_move move)
+static void make_move(struct state *s, int m, enum kind kind)
 {
+    static const enum hth_choice_move moves[] = {[PASS] = HTH_CHOICE_PASS,
+                                                 [OVER] = HTH_CHOICE_OVER,
+                                                 [YIELD] = HTH_CHOICE_YIELD,
+                                                 [LATECALL] = HTH_CHOICE_CALL};
     uint64_t hears = heard(s, m);
     uint32_t latest = 0;
+    if (kind == YIELD)
+        check_yield(s, m);
     for (int i = 0; i < NM; i++)
         if (reach(s, m, i) && same_choice(hth_choice_now(at(s, i)), hth_choice_now(at(s, m))))
             latest = HTH_MAX(latest, at(s, i)->promised);
-    hth_choice_make(choice(s, m), move, &hears, latest, NULL);
+    hth_choice_make(choice(s, m), moves[kind], &hears, latest, NULL);
 }
 
 static void learn(struct state *s, int m, int from)
@@ -637,6 +697,9 @@ static void fail(struct state *s, struct event e)
         break;
     case PART:
         cut_off(s, x);
+        break;
+    case SPOIL:
+        round_of(s, m)->refuse = (uint8_t)x;
         break;
     case LEAVE:
         hth_choice_leave(c);
@@ -693,6 +756,7 @@ void world_apply(struct state *s, struct event e)
         r->closed[x] = r->gave[x];
         break;
     case FAIL:
+    case PASSBY:
     case SUSPECT:
         hth_choice_fail(c);
         break;
@@ -703,13 +767,10 @@ void world_apply(struct state *s, struct event e)
         learn(s, m, x);
         break;
     case PASS:
-        make_move(s, m, HTH_CHOICE_PASS);
-        break;
     case OVER:
-        make_move(s, m, HTH_CHOICE_OVER);
-        break;
+    case YIELD:
     case LATECALL:
-        make_move(s, m, HTH_CHOICE_CALL);
+        make_move(s, m, (enum kind)e.kind);
         break;
     case GO:
     case LATEGO:
@@ -731,8 +792,7 @@ void world_apply(struct state *s, struct event e)
     settle(s);
 }
 
-/* ---- nothing can happen any more: is it good?
- * -------------------------------------------------------- */
+/* ---- nothing can happen any more: is it good? ------------------------------------------------ */
 
 static int hears(const struct state *s, int i)
 {

@@ -14,8 +14,9 @@
  *   loss     whoever does not run, or is cut off, may be given up at any moment from then on
  *   time     passes only when nothing else can happen; then windows end (enum hth_choice_time)
  *   faults   crash, freeze (goes on later), cut of a pair, partition (both heal), a false suspicion
- *            (a member leaves its caller, or a caller or reducer does not wait), leaving: at every
- *            state, as many as the world has. A crashed member is another one if it starts again
+ *            (a member leaves its caller, or a caller or reducer does not wait), leaving, a round
+ *            whose mean any set of its members refuses: at every state, as many as the world has.
+ *            A crashed member is another one if it starts again
  *
  * Promises checked, from the links alone and by the text of chain.h, not by its code:
  *   S1  strict: no two links of one step both have a successor
@@ -25,6 +26,7 @@
  *       forks are bounded, and a bound that is hit is a violation: so there is no live-lock
  *   S4  eventual, or two geneses: after healing one chain is left
  *   S5  members that hold one head hold the same bits
+ *   S6  no step stands on a link while a quorum of those who choose it refuses it
  */
 #ifndef HTH_TESTS_COLLAB_WORLD_H
 #define HTH_TESTS_COLLAB_WORLD_H
@@ -38,7 +40,8 @@ enum {
     WORLD_PART = 8,
     WORLD_SUSPECT = 16,
     WORLD_LEAVE = 32,
-    WORLD_ANY = 31
+    WORLD_REFUSE = 64,
+    WORLD_ANY = 31 | WORLD_REFUSE
 };
 
 struct world {

@@ -10,7 +10,7 @@
 
 #include "collab/choice.h"
 
-enum { NM = 5, STEPS = 6, ROUNDS = 8, LINES = 4, WINDOW = 3, BALLOTS = 24, MOVES = 12 };
+enum { NM = 5, STEPS = 6, ROUNDS = 8, LINES = 4, WINDOW = 3, BALLOTS = 24, MOVES = 12, AHEAD = 8 };
 enum up { CRASHED, RUNS, FROZEN, GONE };
 #define CHOICE_SIZE (sizeof(struct hth_choice) + NM * sizeof(struct hth_choice_seat))
 
@@ -36,9 +36,9 @@ struct member {
 
 struct round {
     uint32_t head, n;
-    uint8_t list, leave, fork, gave[LINES], closed[LINES], value[LINES];
+    uint8_t list, leave, fork, refuse, gave[LINES], closed[LINES], value[LINES];
     uint8_t batch[NM];
-    uint8_t pad[4];
+    uint8_t pad[3];
 };
 
 struct state {
@@ -61,6 +61,7 @@ _Static_assert(sizeof(struct state) % 8 == 0, "states are hashed by words");
     X(MOVE, "MOVE: fetches the caller's pick from")                                                \
     X(LEARN, "fetches the better head of")                                                         \
     X(PASS, "gives up its lost caller")                                                            \
+    X(PASSBY, "passes by a caller that holds what it refuses:")                                    \
     X(OVER, "takes over")                                                                          \
     X(GO, "sends GO")                                                                              \
     X(DROPGO, "never gets the GO")                                                                 \
@@ -70,6 +71,7 @@ _Static_assert(sizeof(struct state) % 8 == 0, "states are hashed by words");
     X(EXIT, "has left")                                                                            \
     X(RESTART, "starts again from its checkpoint")                                                 \
     X(LATEGO, "sends GO, window over")                                                             \
+    X(YIELD, "yields")                                                                             \
     X(LATECALL, "calls, window over")                                                              \
     X(FORK, "sends GO without a quorum")                                                           \
     X(CRASH, "CRASHES")                                                                            \
@@ -79,6 +81,7 @@ _Static_assert(sizeof(struct state) % 8 == 0, "states are hashed by words");
     X(SUSPECT, "SUSPECTS its caller")                                                              \
     X(RASHGO, "DOES NOT WAIT, sends GO")                                                           \
     X(RASHCLOSE, "DOES NOT WAIT, closes line")                                                     \
+    X(SPOIL, "has a round whose mean is REFUSED by")                                               \
     X(LEAVE, "LEAVES")
 #define KIND(kind, text) kind,
 enum kind { EVENTS(KIND) };

@@ -87,6 +87,8 @@ static double check_page(const char *addr, bool trains)
         toy_number(last, of_last[i]);
     for (size_t i = 0; trains && i < HTH_ARRAY_LEN(of_trainers); i++)
         toy_number(averaging, of_trainers[i]);
+    if (trains)
+        toy_number(json_object_get(averaging, "contributed"), "samples");
     assert_int_equal(json_is_string(json_object_get(averaging, "phase")), trains);
     assert_int_equal(json_is_string(json_object_get(averaging, "news")), trains);
     double rounds = toy_number(averaging, "rounds");

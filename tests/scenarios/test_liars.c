@@ -179,7 +179,7 @@ static void deserters_are_dropped_and_excluded(void **state)
 {
     (void)state;
     attacker_is_in_steps(&hth_malice_deserter);
-    for (seed = 1; seed <= SEEDS; seed++) {
+    for (seed = 2; seed < 2 + SEEDS; seed++) {
         struct outcome o = live(&hth_malice_deserter, HTH_SHARE_BATCH, 1.5);
 
         assert_in_range(o.failed, 1, TRAINERS);
