@@ -284,6 +284,7 @@ static void fetch_links(struct hth_roll_call *roll)
     struct hth_links_msg msg = {.head = roll->wanted};
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
     uint32_t link = roll->choice->tip;
+    msg.held[msg.count++] = roll_head(roll, link);
     if (roll->read != HTH_LINK_NONE && hth_chain_has(roll->chain, roll->read))
         msg.held[msg.count++] = roll_head(roll, roll->read);
     /* From the tip back, in steps that double: the other finds a link that both have. */
@@ -378,18 +379,16 @@ static void write_addrs(const struct hth_roll_call *roll, struct hth_wire *io)
     hth_wire_places(io, peer, &count, HTH_ROLL_MEMBERS_MAX);
 }
 
-/* A peer that asks says which head it holds, behind the last one whose links it read: if it is not
- * known here it may be better. A client can only be asked over the connection that it has used. */
+/* A peer that asks says which head it holds: if it is not known here it may be better. The others
+ * that it names are of links that it has read, and whose state may be gone. A client can only be
+ * asked over the connection that it has used. */
 static void hear_held(struct hth_roll_call *roll, const struct hth_peer_id *by,
                       const struct hth_links_msg *msg)
 {
     const struct hth_roll_peer holder = {.id = *by};
-    for (uint32_t i = 0; i < HTH_MIN(msg->count, 2u); i++) {
-        if (hth_chain_find(roll->chain, &msg->held[i]) != HTH_LINK_NONE)
-            continue;
-        roll_want(roll, &msg->held[i], &holder, 1);
-        return;
-    }
+    if (msg->count > 0 && !hth_head_is_none(&msg->held[0]) &&
+        hth_chain_find(roll->chain, &msg->held[0]) == HTH_LINK_NONE)
+        roll_want(roll, &msg->held[0], &holder, 1);
 }
 
 void hth_roll_greet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
