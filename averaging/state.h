@@ -113,8 +113,9 @@ void hth_state_donor_free(struct hth_state_donor *donor);
  * bytes), E_AGAIN (none is wanted), E_NO_MEMORY. */
 enum hth_err hth_state_donor_give(struct hth_state_donor *donor, uint64_t step, const void *meta,
                                   size_t meta_len, struct hth_blob *values) HTH_MUST;
-/* It can't be given now (no memory, no state): askers are told to come back. */
-void hth_state_donor_decline(struct hth_state_donor *donor);
+/* It can't be given now: askers are told to come back (E_AGAIN), or that there is none
+ * (E_NOT_FOUND). */
+void hth_state_donor_decline(struct hth_state_donor *donor, enum hth_err err);
 /* When the roster has changed: a client dials the newcomers whom it can help. */
 void hth_state_donor_reach(struct hth_state_donor *donor, const struct hth_roster *roster);
 void hth_state_donor_stats(const struct hth_state_donor *donor, struct hth_state_donor_stats *out);

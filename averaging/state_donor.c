@@ -140,13 +140,14 @@ static void refuse(struct hth_state_donor *d, struct hth_rpc_request *req, enum 
     hth_rpc_refuse(req, err, hth_err_class(err) == HTH_CLASS_RETRY ? RETRY_US : 0, text);
 }
 
-static void answer_all(struct hth_state_donor *d, struct hth_snapshot *s)
+/* `s` NULL: `err` is why. */
+static void answer_all(struct hth_state_donor *d, struct hth_snapshot *s, enum hth_err err)
 {
     for (uint32_t i = 0; i < d->waiting_count; i++) {
         if (s != NULL)
             describe(d, d->waiting[i], s);
         else
-            refuse(d, d->waiting[i], HTH_E_AGAIN, "no snapshot can be made now");
+            refuse(d, d->waiting[i], err, "no snapshot can be made now");
     }
     d->waiting_count = 0;
 }
@@ -304,7 +305,7 @@ static void take_snapshot(struct hth_state_donor *d, struct hth_snapshot *s, enu
     d->next_us = now + HTH_MAX(PAUSE_US, PAUSE * (now - d->wanted_us));
     if (err != HTH_OK) {
         hth_snapshot_free(s);
-        answer_all(d, NULL);
+        answer_all(d, NULL, HTH_E_AGAIN);
         return;
     }
     hth_state_desc_seal(&s->desc, d->env->crypto);
@@ -312,7 +313,7 @@ static void take_snapshot(struct hth_state_donor *d, struct hth_snapshot *s, enu
     d->stats.snapshots++;
     d->stats.step = s->desc.step;
     announce(d);
-    answer_all(d, s);
+    answer_all(d, s, HTH_OK);
     hth_timer_set(d->env, d->timer, LOOK_US);
 }
 
@@ -371,17 +372,17 @@ enum hth_err hth_state_donor_give(struct hth_state_donor *d, uint64_t step, cons
         err = submit_hash(d, s, values);
     if (err != HTH_OK) {
         hth_snapshot_free(s);
-        answer_all(d, NULL);
+        answer_all(d, NULL, HTH_E_AGAIN);
     }
     return err;
 }
 
-void hth_state_donor_decline(struct hth_state_donor *d)
+void hth_state_donor_decline(struct hth_state_donor *d, enum hth_err err)
 {
     if (!d->wanted)
         return;
     d->wanted = false;
-    answer_all(d, NULL);
+    answer_all(d, NULL, err);
 }
 
 void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_donor_stats *out)
@@ -512,7 +513,7 @@ void hth_state_donor_free(struct hth_state_donor *d)
         return;
     hth_rpc_serve(d->rpc, HTH_STATE_METHOD_DESCRIBE, NULL, NULL);
     hth_rpc_serve(d->rpc, HTH_STATE_METHOD_PART, NULL, NULL);
-    answer_all(d, NULL);
+    answer_all(d, NULL, HTH_E_DRAINING);
     if (d->hashing != NULL)
         d->hashing->donor = NULL;
     hth_publisher_free(d->note);

@@ -34,6 +34,7 @@ struct donor {
     bool gave;     /* a part that was right */
     uint32_t in_flight;
     int64_t struck_until_us;
+    uint32_t behind; /* times that it had none that is far enough */
     bool lost; /* struck off for what it did, not only for now */
 };
 

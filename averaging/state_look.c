@@ -10,6 +10,7 @@
 #define GRACE_MAX_US (300 * HTH_US_PER_MS)
 #define ALONE_US     (2 * HTH_US_PER_S) /* ... when the only answer so far is of a step alone */
 #define ASKED_TIMES  4                  /* as many at once, of those wanted, when they are silent */
+#define BEHIND_TIMES 4                  /* that one may say so before it is struck off */
 
 static enum hth_err judge(const struct donor *donor)
 {
@@ -48,11 +49,12 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
             hth_roster_doubt(f->roster, &d->id);
         if (r->retry_after_us > 0)
             hth_fetch_spare(d, HTH_MIN(r->retry_after_us, STRUCK_US));
-        else if (err == HTH_E_STALE || err == HTH_E_AGAIN) /* its next one may do */
-            hth_fetch_spare(d, LOOK_US);
+        else if (err == HTH_E_AGAIN || (err == HTH_E_STALE && ++d->behind < BEHIND_TIMES))
+            hth_fetch_spare(d, LOOK_US); /* its next one may do */
     } else {
         d->described = true;
         d->lost = false;
+        d->behind = 0;
         if (f->first_answer_us == 0)
             f->first_answer_us = hth_now_us(f->env);
         if (f->desc.parts > 0 && hth_fetch_same_root(&d->desc.root, &f->desc.root))

@@ -252,7 +252,7 @@ static void on_state_want(void *arg)
 {
     struct hth_collab *c = arg;
     if (c->held == HTH_LINK_NONE)
-        hth_state_donor_decline(c->donor);
+        hth_state_donor_decline(c->donor, HTH_E_NOT_FOUND);
     else
         collab_ask(c, ASK_COPY);
 }
@@ -357,7 +357,7 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
         if (err == HTH_OK)
             err = give(c, values, meta, meta_len);
         if (err != HTH_OK)
-            hth_state_donor_decline(c->donor);
+            hth_state_donor_decline(c->donor, HTH_E_AGAIN);
     }
     collab_ask_next(c);
 }
@@ -441,22 +441,10 @@ enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct h
 
 /* ---- the timer ---------------------------------------------------------------------------- */
 
-/* A member that has no vote, and hears none that has, can't go on with its chain: it begins another
- * one with its state, unless others do. */
+/* Where all that could call are gone, nobody goes on with their chain: clients vote and can't call,
+ * and members without a vote neither. One that is dialled begins another one with its state, which
+ * is better by a sample, so that the others come. */
 static void begin_anew(struct hth_collab *c)
-{
-    c->start_us = hth_now_us(c->env);
-    c->start_step = c->stats.step;
-    c->start_samples = hth_chain_samples(c->chain, c->held);
-    c->yields_us = 0;
-    c->held = HTH_LINK_NONE;
-    hth_roll_lose(c->roll);
-    say_head(c);
-}
-
-/* Clients vote and can't call. Where all that could are gone, another one that is dialled begins a
- * chain for them, which is better by a sample. */
-static void begin_for_clients(struct hth_collab *c)
 {
     c->start_step = c->stats.step;
     c->start_samples = hth_chain_samples(c->chain, c->held) + 1;
@@ -486,10 +474,7 @@ static void look_at_quorum(struct hth_collab *c)
     if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
         hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
         c->alone_us = 0;
-        if (heard == 0)
-            begin_anew(c);
-        else
-            begin_for_clients(c);
+        begin_anew(c);
     }
 }
 

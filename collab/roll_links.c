@@ -53,10 +53,11 @@ static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
     memcpy(out, named, count * sizeof(*out));
     for (uint32_t i = 0; i < at->count && count < HTH_ROLL_LINE_MAX; i++) {
         uint16_t member = at->roll[i].member;
+        const struct hth_peer_id *id = hth_chain_id(roll->chain, member);
         const struct mate *mate = &roll->mate[member];
-        if (member != roll_me(roll) && at->roll[i].marks & HTH_ROLL_IN && !mate->lost &&
-            mate->addr.family != 0 &&
-            !hth_roll_is_among(out, count, hth_chain_id(roll->chain, member)))
+        if (at->roll[i].marks & HTH_ROLL_IN && !mate->lost && mate->addr.family != 0 &&
+            !hth_peer_id_eq(id, &roll->env->self) && /* nor an older process of its own */
+            !hth_roll_is_among(out, count, id))
             out[count++] = roll_peer(roll, member);
     }
     return count;
@@ -87,11 +88,12 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     /* MOVE: a candidate of the same choice, which its caller picked. Without its caller's word a
      * member stays: two that hear of each other's heads would change places again and again. */
     const struct hth_hash *head = hth_chain_head(roll->chain, link);
-    bool other = c->tip != HTH_LINK_NONE && link != c->tip &&
+    bool other = c->tip != HTH_LINK_NONE &&
                  memcmp(head, &roll->moved, sizeof(roll->moved)) == 0 &&
                  hth_chain_base(roll->chain, link) == now.base &&
                  hth_chain_at(roll->chain, link)->step == now.step;
-    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || other || link == pick))
+    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || link == c->tip ||
+        !(better || other || link == pick))
         return;
     struct hth_roll_peer all[HTH_ROLL_LINE_MAX];
     count = find_holders(roll, link, holders, count, all);
@@ -118,7 +120,8 @@ void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
     uint32_t link = hth_chain_find(roll->chain, head), n = 0;
     struct hth_roll_peer good[HTH_ROLL_LINE_MAX];
     for (uint32_t i = 0; i < HTH_MIN(count, HTH_ROLL_LINE_MAX); i++)
-        if (!roll_is_doubted(roll, &holders[i].id))
+        if (!roll_is_doubted(roll, &holders[i].id) &&
+            !hth_peer_id_eq(&holders[i].id, &roll->env->self))
             good[n++] = holders[i];
     if (n == 0 || roll->fetching || roll->frozen)
         return;

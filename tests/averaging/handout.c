@@ -11,7 +11,7 @@ static void want(void *arg)
     if (p->want != NULL)
         p->want(p);
     else if (p->declines)
-        hth_state_donor_decline(p->donor);
+        hth_state_donor_decline(p->donor, HTH_E_AGAIN);
     else if (!p->silent)
         assert_ok(hth_state_donor_give(p->donor, p->step, &p->step, sizeof(p->step), p->values));
 }

@@ -73,7 +73,7 @@ static void want(void *arg)
     struct donor *d = arg;
     struct hth_blob *values;
     if (d->declines) {
-        hth_state_donor_decline(d->donor);
+        hth_state_donor_decline(d->donor, HTH_E_AGAIN);
         return;
     }
     assert_ok(hth_env_blob_new(d->env, d->run->state_bytes, NULL, &values));

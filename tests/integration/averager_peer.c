@@ -260,7 +260,7 @@ static void on_want(void *arg)
     struct peer *p = arg;
 
     if (hth_state_donor_give(p->donor, STATE_STEP, "meta", 4, p->state) != HTH_OK)
-        hth_state_donor_decline(p->donor);
+        hth_state_donor_decline(p->donor, HTH_E_AGAIN);
 }
 
 static uint64_t state_step(void *arg)
