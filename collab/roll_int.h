@@ -62,7 +62,7 @@ struct mate {
     int64_t lands_us;         /* a landing was to come by then */
     int64_t rtt_us;           /* from there to here and back, as far as either side knows */
     uint32_t quota;           /* as planned, */
-    uint32_t told;            /* and as it last said itself */
+    uint32_t told;            /* and as it knows it */
     uint8_t deeds;            /* of the last rolls those that have it, */
     uint64_t deeds_from;      /* since that step */
     bool known;               /* it was in the roll of a tip of this member */
