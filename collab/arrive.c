@@ -487,13 +487,11 @@ void hth_arrive_progress(const struct hth_arrive *a, struct hth_state_progress *
         hth_state_fetch_progress(a->state, out);
 }
 
-void hth_arrive_stepped(struct hth_arrive *a, enum hth_err err)
+void hth_arrive_stepped(struct hth_arrive *a)
 {
     HTH_ASSERT(a->stepping);
     a->stepping = false;
-    a->end = err;
-    if (err == HTH_OK)
-        a->at = a->path[--a->left];
+    a->at = a->path[--a->left];
     if (a->left == 0)
         a->phase = PLAN;
     hth_timer_set(a->env, a->timer, 0);

@@ -81,8 +81,7 @@ void hth_arrive_go(struct hth_arrive *arrive, uint32_t held, uint32_t wanted,
 bool hth_arrive_is_going(const struct hth_arrive *arrive);
 /* Of the state that it fetches; all 0 and "" without one. */
 void hth_arrive_progress(const struct hth_arrive *arrive, struct hth_state_progress *out);
-/* An error of stepping, which is not E_AGAIN, ends the arrival. */
-void hth_arrive_stepped(struct hth_arrive *arrive, enum hth_err err);
+void hth_arrive_stepped(struct hth_arrive *arrive);
 /* Errors of class PEER leave the donors out, and another state is fetched; others end it. */
 void hth_arrive_adopted(struct hth_arrive *arrive, enum hth_err err);
 /* Those that said they have the state that was adopted last. */

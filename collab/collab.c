@@ -142,7 +142,7 @@ void hth_collab_stepped(struct hth_collab *c)
     c->mean = NULL;
     collab_holds(c, c->to);
     if (c->by_arrive)
-        hth_arrive_stepped(c->arrive, HTH_OK);
+        hth_arrive_stepped(c->arrive);
     go_to_head(c);
     collab_ask_next(c);
     look_after(c);
@@ -165,6 +165,7 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     c->state.values = NULL;
     if (err == HTH_OK)
         collab_holds(c, c->to);
+    c->unread |= err == HTH_E_VERSION;
     if (hth_err_class(err) == HTH_CLASS_PEER)
         doubt_donors(c, err);
     hth_arrive_adopted(c->arrive, err);
@@ -509,6 +510,13 @@ static void tell_that_it_looks(struct hth_collab *c)
             (unsigned long long)c->start_step);
 }
 
+static void fail(struct hth_collab *c)
+{
+    if (!c->failed && c->ops.fail != NULL)
+        c->ops.fail(c->arg, HTH_E_VERSION);
+    c->failed = true;
+}
+
 /* The others have gone on to a protocol that is not spoken here: says so, and ends. */
 static void look_at_protocol(struct hth_collab *c)
 {
@@ -524,11 +532,18 @@ static void look_at_protocol(struct hth_collab *c)
                 "part; run their version of hearth",
                 protocol);
     c->unspoken = true;
-    if (hth_now_us(c->env) - since_us < UNSPOKEN_US || c->failed)
-        return;
-    c->failed = true;
-    if (c->ops.fail != NULL)
-        c->ops.fail(c->arg, HTH_E_VERSION);
+    if (hth_now_us(c->env) - since_us >= UNSPOKEN_US)
+        fail(c);
+}
+
+/* Nobody is there with whom it could go on. One that is new does not begin a second run beside
+ * trainers of another version. */
+static void begin_alone(struct hth_collab *c)
+{
+    if (c->unread && c->start_step == 0)
+        fail(c);
+    else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg))
+        begin(c);
 }
 
 /* Asks one of those after the other who say that they hold a head: not all of them do. */
@@ -543,9 +558,10 @@ static void ask_another(struct hth_collab *c)
     hth_roll_greet(c->roll, &holder);
 }
 
-static void on_no_head(void *arg, const struct hth_peer_id *peer)
+static void on_no_head(void *arg, const struct hth_peer_id *peer, enum hth_err err)
 {
     struct hth_collab *c = arg;
+    c->unread |= err == HTH_E_VERSION;
     hth_heads_doubt(c->heads, peer, 0);
 }
 
@@ -560,8 +576,8 @@ static void on_timer(void *arg)
     look_at_protocol(c);
     tell_that_it_looks(c);
     ask_another(c);
-    if (may_begin(c) && (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)))
-        begin(c);
+    if (may_begin(c))
+        begin_alone(c);
     if (calls(c) != c->calls)
         say_head(c);
 }

@@ -107,8 +107,9 @@ struct hth_roll_ops {
     void (*tip)(void *arg, uint32_t link, bool used);
     /* The quota rose: more micro-batches may start. */
     void (*more)(void *arg);
-    /* A peer was asked for the links of its head, and has none, or bad ones. NULL is fine. */
-    void (*no_head)(void *arg, const struct hth_peer_id *peer);
+    /* A peer was asked for the links of its head, and has none, or bad ones; E_VERSION: another
+     * program's. NULL is fine. */
+    void (*no_head)(void *arg, const struct hth_peer_id *peer, enum hth_err err);
 };
 
 struct hth_roll_opts {

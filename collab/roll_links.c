@@ -250,7 +250,7 @@ static bool has_none(const struct hth_roll_call *roll, const struct hth_rpc_resu
                      uint32_t got)
 {
     bool knew = roll->read != HTH_LINK_NONE && hth_chain_has(roll->chain, roll->read);
-    return result->err == HTH_E_NOT_FOUND ||
+    return result->err == HTH_E_NOT_FOUND || result->err == HTH_E_VERSION ||
            (result->err == HTH_OK && roll->choice->tip == HTH_LINK_NONE && got == 0 && !knew);
 }
 
@@ -259,19 +259,20 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     struct hth_roll_call *roll = arg;
     struct hth_wire io = hth_wire_of(result->payload, result->payload_len);
     uint32_t link = HTH_LINK_NONE, got = 0;
-    bool good = true;
+    enum hth_err err = result->err;
     roll->links = NULL;
     uint64_t life = hth_read_u64(&io.r);
     if (result->err == HTH_OK) {
         leave_behind(roll);
-        good = take_links(roll, &io, &got) == HTH_OK;
+        err = take_links(roll, &io, &got);
     }
+    bool good = result->err != HTH_OK || err == HTH_OK;
     if (got > 0)
         link = roll->read;
     note_answer(roll, result, life);
     bool any = hth_head_is_none(&roll->wanted);
     if ((!good || (any && has_none(roll, result, got))) && roll->ops.no_head != NULL)
-        roll->ops.no_head(roll->arg, &roll->from.id);
+        roll->ops.no_head(roll->arg, &roll->from.id, err);
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
     if (good && link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)

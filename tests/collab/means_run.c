@@ -216,11 +216,9 @@ static void on_step(void *arg, uint32_t link, struct hth_blob *mean)
     struct newcomer *n = arg;
     assert_int_equal(mean->size, mean_bytes(n->run));
     n->steps++;
-    if (n->step_err == HTH_OK) {
-        add_mean(n->params, mean);
-        check_params(n, link);
-    }
-    hth_arrive_stepped(n->arrive, n->step_err);
+    add_mean(n->params, mean);
+    check_params(n, link);
+    hth_arrive_stepped(n->arrive);
 }
 
 static void on_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
@@ -246,7 +244,7 @@ static void on_done(void *arg, enum hth_err err, uint32_t link)
     n->ends++;
     n->err = err;
     n->at = link;
-    if (hth_chain_has(n->chain, link) && n->step_err == HTH_OK)
+    if (hth_chain_has(n->chain, link))
         check_params(n, link);
     bool tip =
         hth_chain_has(n->chain, link) &&
