@@ -116,15 +116,14 @@ static void go_to_head(struct hth_collab *c)
 {
     bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
     uint32_t held = has ? c->held : c->own;
-    if (c->holders == 0 || c->asked == ASK_STEP || c->wanted[ASK_STEP])
+    if (!c->waits || c->asked == ASK_STEP || c->wanted[ASK_STEP])
         return;
     if (held != HTH_LINK_NONE && !hth_chain_has(c->chain, held))
         held = HTH_LINK_NONE;
     c->stats.joined += has && hth_chain_better(c->chain, c->goal, held) &&
                        hth_chain_base(c->chain, c->goal) != held;
-    hth_arrive_go(c->arrive, held, c->goal, c->holder, c->holders);
-    c->gone_to = c->holders;
-    c->holders = 0;
+    hth_arrive_go(c->arrive, held, c->goal, &c->holders);
+    c->waits = false;
 }
 
 /* A member that leaves may be still now. */
@@ -211,8 +210,8 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
  * chain has more samples, and is gone over to later. */
 static void doubt_holders(struct hth_collab *c)
 {
-    for (uint32_t i = 0; i < c->gone_to && c->holders == 0 && c->held == HTH_LINK_NONE; i++)
-        hth_heads_doubt(c->heads, &c->holder[i].id, 0);
+    for (uint32_t i = 0; i < c->holders.count && !c->waits && c->held == HTH_LINK_NONE; i++)
+        hth_heads_doubt(c->heads, &c->holders.peer[i].id, 0);
 }
 
 static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
@@ -237,13 +236,12 @@ static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
     say_head(c);
 }
 
-static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_roll_peer *holders,
-                     uint32_t count)
+static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_holders *holders)
 {
     struct hth_collab *c = arg;
     c->goal = hth_chain_find(c->chain, head);
-    c->holders = count;
-    memcpy(c->holder, holders, count * sizeof(*holders));
+    c->waits = true;
+    c->holders = *holders;
     go_to_head(c);
 }
 

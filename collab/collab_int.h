@@ -55,11 +55,10 @@ struct hth_collab {
     struct hth_state_result state; /* to be adopted */
     uint8_t meta[HTH_STATE_META_MAX];
 
-    /* Another head that the roll call wants, until the way there begins; holders 0: none. */
+    /* Another head that the roll call wants; the way there begins when it waits no more. */
     uint32_t goal;
-    struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
-    uint32_t holders;
-    uint32_t gone_to; /* holders of the last head that it went to */
+    bool waits;
+    struct hth_holders holders;
 
     /* A round. */
     struct hth_roll_group group;

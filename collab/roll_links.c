@@ -43,24 +43,17 @@ static void begin_links(struct hth_roll_call *roll)
         fetch_links(roll);
 }
 
-/* Those that were named, and members that were in the link's round: one of them may die. */
-static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
-                             const struct hth_roll_peer *named, uint32_t count,
-                             struct hth_roll_peer out[HTH_ROLL_LINE_MAX])
+/* Members that were in the link's round hold it, too: who named it may die. */
+static void add_holders(const struct hth_roll_call *roll, uint32_t link, struct hth_holders *out)
 {
     const struct hth_chain_link *at = hth_chain_at(roll->chain, link);
-    count = HTH_MIN(count, HTH_ROLL_LINE_MAX);
-    memcpy(out, named, count * sizeof(*out));
-    for (uint32_t i = 0; i < at->count && count < HTH_ROLL_LINE_MAX; i++) {
-        uint16_t member = at->roll[i].member;
-        const struct hth_peer_id *id = hth_chain_id(roll->chain, member);
-        const struct mate *mate = &roll->mate[member];
-        if (at->roll[i].marks & HTH_ROLL_IN && !mate->lost && mate->addr.family != 0 &&
-            !hth_peer_id_eq(id, &roll->env->self) && /* nor an older process of its own */
-            !hth_roll_is_among(out, count, id))
-            out[count++] = roll_peer(roll, member);
+    for (uint32_t i = 0; i < at->count; i++) {
+        const struct mate *mate = &roll->mate[at->roll[i].member];
+        const struct hth_roll_peer peer = roll_peer(roll, at->roll[i].member);
+        if (at->roll[i].marks & HTH_ROLL_IN && !mate->lost && peer.addr.family != 0 &&
+            !hth_peer_id_eq(&peer.id, &roll->env->self)) /* nor an older process of its own */
+            hth_holders_add(out, &peer);
     }
-    return count;
 }
 
 static bool is_better(const struct hth_roll_call *roll, uint32_t link)
@@ -71,8 +64,7 @@ static bool is_better(const struct hth_roll_call *roll, uint32_t link)
 }
 
 /* The wanted head's links are here: its state is fetched if it is worth it. */
-static void want_state(struct hth_roll_call *roll, uint32_t link,
-                       const struct hth_roll_peer *holders, uint32_t count)
+static void want_state(struct hth_roll_call *roll, uint32_t link, struct hth_holders *holders)
 {
     struct hth_choice *c = roll->choice;
     uint32_t pick = hth_choice_pick(c, roll_waited(roll));
@@ -95,11 +87,10 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     if (roll->fetching || c->phase == HTH_CHOICE_ROUND || link == c->tip ||
         !(better || other || link == pick))
         return;
-    struct hth_roll_peer all[HTH_ROLL_LINE_MAX];
-    count = find_holders(roll, link, holders, count, all);
+    add_holders(roll, link, holders);
     roll->fetching = true;
     roll->wanted = roll_head(roll, link);
-    roll->ops.fetch(roll->arg, &roll->wanted, all, count);
+    roll->ops.fetch(roll->arg, &roll->wanted, holders);
 }
 
 /* Whether a head would be better if it were proven: then signatures are asked for, now and then. */
@@ -117,19 +108,19 @@ static bool lacks_proof(struct hth_roll_call *roll, uint32_t link)
 void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
                const struct hth_roll_peer *holders, uint32_t count)
 {
-    uint32_t link = hth_chain_find(roll->chain, head), n = 0;
-    struct hth_roll_peer good[HTH_ROLL_LINE_MAX];
-    for (uint32_t i = 0; i < HTH_MIN(count, HTH_ROLL_LINE_MAX); i++)
+    uint32_t link = hth_chain_find(roll->chain, head);
+    struct hth_holders good = {.count = 0};
+    for (uint32_t i = 0; i < count; i++)
         if (!roll_is_doubted(roll, &holders[i].id) &&
             !hth_peer_id_eq(&holders[i].id, &roll->env->self))
-            good[n++] = holders[i];
-    if (n == 0 || roll->fetching || roll->frozen)
+            hth_holders_add(&good, &holders[i]);
+    if (good.count == 0 || roll->fetching || roll->frozen)
         return;
     if (link != HTH_LINK_NONE && !lacks_proof(roll, link)) {
-        want_state(roll, link, good, n);
+        want_state(roll, link, &good);
     } else if (roll->links == NULL) {
         roll->wanted = *head;
-        roll->from = good[0];
+        roll->from = good.peer[0];
         begin_links(roll);
     }
 }

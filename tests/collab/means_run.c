@@ -174,12 +174,11 @@ void lie(struct donor *d, enum kind kind)
 void go(struct newcomer *n)
 {
     struct run *r = n->run;
-    struct hth_roll_peer holders[DONORS_MAX] = {{.life = 0}};
-    uint32_t count = 0;
+    struct hth_holders holders = {.count = 0};
     for (uint32_t i = 0; i < r->donors; i++)
-        holders[count++] = peer_of(r->donor[i].node);
+        holders.peer[holders.count++] = peer_of(r->donor[i].node);
     hth_arrive_go(n->arrive, n->at, hth_chain_find(n->chain, hth_chain_head(r->chain, n->known)),
-                  holders, count);
+                  &holders);
 }
 
 static void learn(struct newcomer *n)
