@@ -441,7 +441,8 @@ static bool is_asked(const struct hth_roll_call *roll, uint16_t member)
 {
     const struct hth_choice *c = roll->choice;
     int64_t now = hth_now_us(roll->env);
-    const struct hth_roll *entry = hth_chain_entry(roll->chain, c->tip, member);
+    const struct hth_roll *entry =
+        c->tip == HTH_LINK_NONE ? NULL : hth_chain_entry(roll->chain, c->tip, member);
     bool waits = c->phase == HTH_CHOICE_WAIT && now - roll->since_us >= ASK_US;
     bool together = entry != NULL && entry->marks & HTH_ROLL_IN;
     bool soon = has_failed(roll) && !roll->mate[member].lost && c->phase != HTH_CHOICE_ROUND;
@@ -461,13 +462,6 @@ void roll_ask(struct hth_roll_call *roll)
     int64_t now = hth_now_us(roll->env);
     if (roll->links != NULL || roll->fetching || now < roll_ask_at(roll))
         return;
-    if (roll->choice->tip == HTH_LINK_NONE) { /* a newcomer asks again */
-        roll->asked_us = now;
-        roll->wanted = (struct hth_hash){{0}};
-        if (roll->from.addr.family != 0)
-            begin_links(roll);
-        return;
-    }
     for (uint32_t k = 0; k < members; k++) {
         roll->asked = (uint16_t)((roll->asked + 1u) % members);
         if (!is_asked(roll, roll->asked))
