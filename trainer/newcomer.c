@@ -19,12 +19,41 @@
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
+
 /* ---- who is ahead ---------------------------------------------------------------------------- */
 
 static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_peer *p)
 {
     return p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
+}
+
+/* The other trainers of the run, by what they say. */
+struct seen {
+    uint32_t live;   /* that have its state, */
+    uint64_t step;   /* the highest step of those, */
+    bool in_step;    /* and whether one is no further than this trainer */
+    bool later_look; /* one looks, too, and has a later checkpoint */
+};
+
+static struct seen look_around(const struct hth_trainer *t)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    const struct hth_roster_peer *p;
+    struct seen seen = {.live = 0};
+
+    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
+        bool looks = p->note.flags & HTH_ROSTER_BOOTSTRAPPING;
+
+        if (can_be_ahead(r, p)) {
+            seen.live++;
+            seen.step = HTH_MAX(seen.step, p->note.step);
+            seen.in_step |= p->note.step <= t->stats.updates;
+        } else if (p->note.schema == hth_roster_self(r)->schema && !p->doubted) {
+            seen.later_look |= looks && p->note.step > t->stats.updates;
+        }
+    }
+    return seen;
 }
 
 static void doubt(struct hth_trainer *t, const struct hth_peer_id *id, const char *why)
@@ -57,10 +86,8 @@ static void doubt_who_is_followed(struct hth_trainer *t, const char *why)
 {
     const struct hth_roster *r = t->opts.share.roster;
     const struct hth_roster_peer *p;
-    bool in_step = false;
+    bool in_step = look_around(t).in_step;
 
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        in_step |= can_be_ahead(r, p) && p->note.step <= t->stats.updates;
     for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
         if (is_followed(t, p))
             doubt(t, &p->id, why);
@@ -173,23 +200,6 @@ static void fetch(struct hth_trainer *t)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* Trainers of the run that have its state, and the highest step that one of them says. */
-static uint32_t others(const struct hth_trainer *t, uint64_t *step)
-{
-    const struct hth_roster *r = t->opts.share.roster;
-    const struct hth_roster_peer *p;
-    uint32_t n = 0;
-
-    *step = 0;
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
-        if (!can_be_ahead(r, p))
-            continue;
-        n++;
-        *step = HTH_MAX(*step, p->note.step);
-    }
-    return n;
-}
-
 /* All who train under this name do it on other settings: to begin beside them would be a second
  * run, with the same experts, and likely by mistake. To go on with a run on these settings is none,
  * and no stranger shall end it. */
@@ -203,40 +213,26 @@ bool hth_newcomer_is_another_run(const struct hth_trainer *t)
     return others.trainers > 0;
 }
 
-/* All may have begun again, each from the checkpoint that it has: the latest of them is the run. */
-static bool is_later_one_there(const struct hth_trainer *t)
-{
-    const struct hth_roster *r = t->opts.share.roster;
-    const struct hth_roster_peer *p;
-
-    for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        if (p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
-            (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 && p->note.step > t->stats.updates)
-            return true;
-    return false;
-}
-
-/* For as long since it began, or since nobody is left who has the run's state. Who has a later one
- * and looks, too, will be there within as long. */
+/* For as long since it began, or since nobody is left who has the run's state. All may have begun
+ * again, each from the checkpoint that it has: the latest is the run, and there within as long. */
 static bool looks_on(const struct hth_trainer *t, int64_t since_us)
 {
     int64_t us = hth_now_us(t->env) - since_us, look_us = t->opts.share.look_us;
 
-    return us < look_us || (us < 2 * look_us && is_later_one_there(t));
+    return us < look_us || (us < 2 * look_us && look_around(t).later_look);
 }
 
 static void look(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
-    uint64_t step;
-    uint32_t live = others(t, &step);
+    struct seen seen = look_around(t);
 
     /* Who is seen has spoken: no need to look longer. */
-    if (live > 0 && step > t->stats.updates + HTH_SHARE_LAG_LOCAL)
+    if (seen.live > 0 && seen.step > t->stats.updates + HTH_SHARE_LAG_LOCAL)
         fetch(t);
-    else if (live == 0 && looks_on(t, n->since_us))
+    else if (seen.live == 0 && looks_on(t, n->since_us))
         hth_timer_set(t->env, n->timer, POLL_US);
-    else if (live == 0 && hth_newcomer_is_another_run(t))
+    else if (seen.live == 0 && hth_newcomer_is_another_run(t))
         hth_trainer_fatal(t, HTH_E_OTHER_SETTINGS);
     else
         ready(t);
@@ -264,7 +260,6 @@ static void wait_for_state(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
     int64_t now = hth_now_us(t->env);
-    uint64_t step;
 
     if (n->fetch == NULL) {
         fetch(t);
@@ -272,7 +267,7 @@ static void wait_for_state(struct hth_trainer *t)
     }
     hth_timer_set(t->env, n->timer, POLL_US);
     doubt_the_unshown(t);
-    if (others(t, &step) > 0 && step > t->stats.updates) {
+    if (look_around(t).step > t->stats.updates) {
         n->alone_since_us = 0;
         return;
     }
