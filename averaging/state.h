@@ -38,10 +38,11 @@
  * step is *alone* that is far beyond the one which a quarter of those who have a state, and two of
  * them, have reached: such ones are asked when no other has answered for a second, and taken when
  * there is nothing else. A donor that answers wrongly (a hash that does not fit), slowly or not at
- * all is struck off and named; its parts are asked elsewhere, the parts that came stay. Who serves
- * no states of this schema, whatever its note says, is doubted at once. When no donor of the root
- * is left it begins anew with what is described then. It never gives up by itself: its owner does;
- * each change of its mind is told through `on_news`, in words.
+ * all, or again and again that it is not that far, is struck off and named; its parts are asked
+ * elsewhere, the parts that came stay. Who serves no states of this schema, whatever its note says,
+ * is doubted at once. When no donor of the root is left it begins anew with what is described then.
+ * It never gives up by itself: its owner does; each change of its mind is told through `on_news`,
+ * in words.
  *
  * An owner that knows who has the state needs neither roster nor DHT: it names the holders, and
  * judges each state that they describe by its meta.
