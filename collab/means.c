@@ -10,16 +10,13 @@
  * step asks for the next one only then. */
 #define HOLD_US (3 * HTH_US_PER_S)
 
-/* A mean has about so many chunks, and a chunk at most so many values. */
-#define CHUNKS_AIM       8
-#define CHUNK_VALUES_MAX (512u << 10)
+#define CHUNK_VALUES (64u << 10) /* of a mean */
 
 /* The first chunks share the line, and the last of them says what a chunk takes. Until then, and
- * unless an earlier mean told, a chunk may take FIRST_US and all bytes in flight at this rate; then
- * so many times what it takes. On its second turn a holder has all the time that one may take, as
- * on 1 Mbit/s behind replies that nobody waits for any more. */
-#define FIRST_US       (2 * HTH_US_PER_S)
-#define FIRST_RATE     1e6 /* bytes a second */
+ * unless an earlier mean told, a chunk may take FIRST_US; then so many times what it takes. On its
+ * second turn a holder has all the time that one may take, as on 1 Mbit/s behind replies that
+ * nobody waits for any more. */
+#define FIRST_US       (3 * HTH_US_PER_S)
 #define TIMEOUT_FACTOR 4
 #define CHUNK_MIN_US   (500 * HTH_US_PER_MS)
 #define CHUNK_MAX_US   (30 * HTH_US_PER_S)
@@ -343,7 +340,6 @@ struct hth_mean_fetch {
     enum hth_err err; /* that ended this turn; HTH_OK: it goes on */
     struct hth_blob *mean;
     struct hth_hash *hashes; /* of blocks */
-    uint64_t chunk_values;
     uint32_t chunks, next, done;
     struct chunk_ask ask[HTH_MEAN_ASKS];
     double chunk_us; /* the longest of this turn */
@@ -495,7 +491,7 @@ static enum hth_err submit(struct hth_mean_fetch *f, struct hth_blob *from, size
 
 static uint64_t values_of(const struct hth_mean_fetch *f, uint32_t chunk)
 {
-    return HTH_MIN(f->chunk_values, f->opts.values - chunk * f->chunk_values);
+    return HTH_MIN(CHUNK_VALUES, f->opts.values - chunk * (uint64_t)CHUNK_VALUES);
 }
 
 static enum hth_err take_chunk(struct hth_mean_fetch *f, uint32_t chunk,
@@ -505,7 +501,7 @@ static enum hth_err take_chunk(struct hth_mean_fetch *f, uint32_t chunk,
     if (r->tensor_count != 1 || t->dtype != HTH_F32 || t->ndim != 1 ||
         t->dim[0] != values_of(f, chunk))
         return HTH_E_BAD_SHAPE;
-    return submit(f, t->blob, t->offset, chunk * f->chunk_values, t->dim[0]);
+    return submit(f, t->blob, t->offset, chunk * (uint64_t)CHUNK_VALUES, t->dim[0]);
 }
 
 static void on_chunk(void *arg, const struct hth_rpc_result *r)
@@ -527,10 +523,9 @@ static void on_chunk(void *arg, const struct hth_rpc_result *r)
 
 static int64_t timeout_us(const struct hth_mean_fetch *f)
 {
-    double bytes = (double)f->chunk_values * sizeof(float) * HTH_MEAN_ASKS;
+    double us = (double)FIRST_US;
     if (f->firsts == 0)
         return CHUNK_MAX_US;
-    double us = (double)FIRST_US + 1e6 * bytes / FIRST_RATE;
     if (f->means->chunk_us > 0)
         us = TIMEOUT_FACTOR * f->means->chunk_us;
     else if (f->done >= HTH_MEAN_ASKS)
@@ -543,7 +538,7 @@ static enum hth_err ask_chunk(struct hth_mean_fetch *f, struct chunk_ask *a)
     const struct hth_roll_peer *holder = &f->holders.peer[0];
     const struct hth_rpc_target target = {.peer = holder->id, .addr = holder->addr};
     const struct hth_mean_msg msg = {.head = f->opts.head,
-                                     .first = f->next * f->chunk_values,
+                                     .first = f->next * (uint64_t)CHUNK_VALUES,
                                      .values = (uint32_t)values_of(f, f->next)};
     uint8_t payload[HTH_MEAN_MSG_BYTES];
     const struct hth_rpc_call_opts call = {
@@ -614,10 +609,7 @@ enum hth_err hth_mean_fetch_new(struct hth_means *means, const struct hth_mean_f
     f->holders = *opts->holders;
     f->firsts = f->holders.count;
     f->opts.holders = NULL;
-    f->chunk_values = HTH_MEAN_BLOCK;
-    while (f->chunk_values < CHUNK_VALUES_MAX && f->chunk_values * CHUNKS_AIM < opts->values)
-        f->chunk_values *= 2;
-    f->chunks = (uint32_t)((opts->values + f->chunk_values - 1) / f->chunk_values);
+    f->chunks = (uint32_t)((opts->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
     for (uint32_t i = 0; i < HTH_MEAN_ASKS; i++)
         f->ask[i].fetch = f;
     f->timer = hth_timer_new(means->env, on_timer, f);
