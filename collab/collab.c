@@ -441,12 +441,12 @@ enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct h
 /* ---- the timer ---------------------------------------------------------------------------- */
 
 /* Where all that could call are gone, nobody goes on with their chain: clients vote and can't call,
- * and members without a vote neither. One that is dialled begins another one with its state, which
- * is better by a sample, so that the others come. */
-static void begin_anew(struct hth_collab *c)
+ * and members without a vote neither. One that is dialled begins another one with its state; for
+ * clients it is better by a sample, so that they come. */
+static void begin_anew(struct hth_collab *c, bool for_clients)
 {
     c->start_step = c->stats.step;
-    c->start_samples = hth_chain_samples(c->chain, c->held) + 1;
+    c->start_samples = hth_chain_samples(c->chain, c->held) + for_clients;
     c->stuck = c->held;
     c->own = HTH_LINK_NONE;
     begin(c);
@@ -473,7 +473,7 @@ static void look_at_quorum(struct hth_collab *c)
     if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
         hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
         c->alone_us = 0;
-        begin_anew(c);
+        begin_anew(c, heard > 0);
     }
 }
 
