@@ -441,12 +441,13 @@ enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct h
 /* ---- the timer ---------------------------------------------------------------------------- */
 
 /* Where all that could call are gone, nobody goes on with their chain: clients vote and can't call,
- * and members without a vote neither. One that is dialled begins another one with its state; for
- * clients it is better by a sample, so that they come. */
-static void begin_anew(struct hth_collab *c, bool for_clients)
+ * and members without a vote neither. One that is dialled begins another one with its state, which
+ * has to be better than theirs up to its base (hth_chain_better), so that they come. */
+static void begin_anew(struct hth_collab *c)
 {
+    bool ties = hth_chain_base(c->chain, c->held) == c->held;
     c->start_step = c->stats.step;
-    c->start_samples = hth_chain_samples(c->chain, c->held) + for_clients;
+    c->start_samples = hth_chain_samples(c->chain, c->held) + ties;
     c->stuck = c->held;
     c->own = HTH_LINK_NONE;
     begin(c);
@@ -473,7 +474,7 @@ static void look_at_quorum(struct hth_collab *c)
     if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
         hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
         c->alone_us = 0;
-        begin_anew(c, heard > 0);
+        begin_anew(c);
     }
 }
 
