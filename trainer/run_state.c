@@ -72,7 +72,7 @@ static void give_done(struct hth_work *work, enum hth_err err)
     if (n->donor != NULL && err == HTH_OK)
         err = hth_state_donor_give(n->donor, t->stats.updates, meta, sizeof(meta), n->given);
     if (n->donor != NULL && err != HTH_OK)
-        hth_state_donor_decline(n->donor, HTH_E_AGAIN);
+        hth_state_donor_decline(n->donor);
     hth_blob_unref(n->given);
     n->given = NULL;
 }
@@ -84,7 +84,7 @@ void hth_run_state_want(void *arg)
 
     if (n->boot != HTH_BOOT_READY || n->giving || t->stopping ||
         hth_env_blob_new(t->env, hth_run_state_bytes(t), t->opts.budget, &n->given) != HTH_OK) {
-        hth_state_donor_decline(n->donor, HTH_E_AGAIN);
+        hth_state_donor_decline(n->donor);
         return;
     }
     n->giving = true;
