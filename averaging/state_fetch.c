@@ -19,6 +19,7 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
+#define BEHIND_TIMES 4                     /* that a donor may be behind before it is struck off */
 #define LOOK_US      (250 * HTH_US_PER_MS) /* between two looks around */
 #define GRACE_US     (20 * HTH_US_PER_MS)  /* for more answers: as long as the first took, ... */
 #define GRACE_MAX_US (300 * HTH_US_PER_MS) /* ... within these */
@@ -42,7 +43,8 @@ struct donor {
     bool gave; /* a part of the present state that was right */
     uint32_t in_flight;
     int64_t struck_until_us;
-    bool lost; /* struck off for what it did, not only for now */
+    uint32_t behind; /* times that it had none that is far enough */
+    bool lost;       /* struck off for what it did, not only for now */
 };
 
 struct ask {
@@ -212,11 +214,12 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
         strike(d, hth_err_text(err));
         if (r->retry_after_us > 0)
             spare(d, HTH_MIN(r->retry_after_us, STRUCK_US));
-        else if (err == HTH_E_STALE || err == HTH_E_AGAIN) /* its next one may do */
-            spare(d, LOOK_US);
+        else if (err == HTH_E_AGAIN || (err == HTH_E_STALE && ++d->behind < BEHIND_TIMES))
+            spare(d, LOOK_US); /* its next one may do */
     } else {
         d->described = true;
         d->lost = false;
+        d->behind = 0;
         if (f->first_answer_us == 0)
             f->first_answer_us = hth_now_us(f->env);
     }

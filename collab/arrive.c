@@ -47,8 +47,7 @@ struct hth_arrive {
     enum phase phase;
     enum hth_err end;    /* HTH_OK: it goes on */
     uint32_t at, wanted; /* links: held and wanted */
-    struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
-    uint32_t holders;
+    struct hth_holders holders;
 
     /* The links that lead from the held one to the wanted one, the next one last. */
     uint32_t path[HTH_ARRIVE_LINKS_MAX];
@@ -180,34 +179,11 @@ static enum hth_err judge_state(void *arg, const struct hth_rpc_target *donor, c
     return HTH_E_AGAIN;
 }
 
-static bool gave(const struct hth_arrive *a, const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < a->donors.count; i++)
-        if (hth_peer_id_eq(&a->donors.id[i], id))
-            return true;
-    return false;
-}
-
 /* A peer that gave what was asked for is asked first. */
 static void put_first(struct hth_arrive *a, const struct hth_peer_id *id)
 {
     a->giver = *id;
-    for (uint32_t i = 0; i < a->holders; i++) {
-        struct hth_roll_peer holder = a->holder[i];
-        if (!hth_peer_id_eq(&holder.id, id))
-            continue;
-        memmove(&a->holder[1], &a->holder[0], i * sizeof(holder));
-        a->holder[0] = holder;
-    }
-}
-
-static void leave_donors_out(struct hth_arrive *a)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < a->holders; i++)
-        if (!gave(a, &a->holder[i].id))
-            a->holder[kept++] = a->holder[i];
-    a->holders = kept;
+    hth_holders_put_first(&a->holders, id);
 }
 
 static void on_state(void *arg, const struct hth_state_result *r)
@@ -250,19 +226,19 @@ static enum hth_err begin_state(struct hth_arrive *a)
     struct hth_rpc_target holder[HTH_ROLL_LINE_MAX];
     struct hth_state_fetch_opts o = {.schema = a->opts.schema};
     give_back(a);
-    if (a->holders == 0)
+    if (a->holders.count == 0)
         return HTH_E_NOT_FOUND;
     if (a->opts.budget != NULL) { /* it is drawn on once a state was found */
         HTH_TRY(hth_budget_take(a->opts.budget, a->opts.state_bytes));
         hth_budget_give(a->opts.budget, a->opts.state_bytes);
     }
-    for (uint32_t i = 0; i < a->holders; i++)
-        holder[i] = (struct hth_rpc_target){a->holder[i].id, a->holder[i].addr};
+    for (uint32_t i = 0; i < a->holders.count; i++)
+        holder[i] = (struct hth_rpc_target){a->holders.peer[i].id, a->holders.peer[i].addr};
     o.bytes = a->opts.state_bytes;
     o.step_min = oldest_state(a);
     o.parts_in_flight = PARTS;
     o.holders = holder;
-    o.holders_count = a->holders;
+    o.holders_count = a->holders.count;
     o.judge = judge_state;
     o.budget = a->opts.budget;
     o.on_done = on_state;
@@ -324,8 +300,7 @@ static enum hth_err fetch_mean(struct hth_arrive *a, uint32_t i)
     struct hth_mean_fetch_opts o = {.head = *hth_chain_head(a->chain, link),
                                     .digest = hth_chain_at(a->chain, link)->mean,
                                     .values = a->opts.values,
-                                    .holders = a->holder,
-                                    .count = a->holders,
+                                    .holders = &a->holders,
                                     .done = on_mean,
                                     .arg = ahead_of(a, i)};
     give_back(a);
@@ -401,7 +376,7 @@ static void plan(struct hth_arrive *a)
         return;
     }
     bool leads = a->left <= HTH_ARRIVE_LINKS_MAX && a->path[a->left - 1] != a->gone;
-    a->phase = leads && a->holders > 0 ? MEANS : STATE;
+    a->phase = leads && a->holders.count > 0 ? MEANS : STATE;
     pump(a);
 }
 
@@ -459,15 +434,14 @@ void hth_arrive_free(struct hth_arrive *a)
 }
 
 void hth_arrive_go(struct hth_arrive *a, uint32_t held, uint32_t wanted,
-                   const struct hth_roll_peer *holders, uint32_t count)
+                   const struct hth_holders *holders)
 {
-    HTH_ASSERT(a->phase == IDLE && count > 0 && count <= HTH_ROLL_LINE_MAX);
+    HTH_ASSERT(a->phase == IDLE && holders->count > 0);
     a->phase = PLAN;
     a->end = HTH_OK;
     a->at = held;
     a->wanted = wanted;
-    a->holders = count;
-    memcpy(a->holder, holders, count * sizeof(*holders));
+    a->holders = *holders;
     put_first(a, &a->giver);
     a->adopting = HTH_LINK_NONE;
     a->refused = false;
@@ -486,13 +460,11 @@ void hth_arrive_progress(const struct hth_arrive *a, struct hth_state_progress *
         hth_state_fetch_progress(a->state, out);
 }
 
-void hth_arrive_stepped(struct hth_arrive *a, enum hth_err err)
+void hth_arrive_stepped(struct hth_arrive *a)
 {
     HTH_ASSERT(a->stepping);
     a->stepping = false;
-    a->end = err;
-    if (err == HTH_OK)
-        a->at = a->path[--a->left];
+    a->at = a->path[--a->left];
     if (a->left == 0)
         a->phase = PLAN;
     hth_timer_set(a->env, a->timer, 0);
@@ -505,7 +477,8 @@ void hth_arrive_adopted(struct hth_arrive *a, enum hth_err err)
         a->at = a->adopting;
         a->phase = PLAN;
     } else if (hth_err_class(err) == HTH_CLASS_PEER) {
-        leave_donors_out(a);
+        for (uint32_t i = 0; i < a->donors.count; i++)
+            hth_holders_drop(&a->holders, &a->donors.id[i]);
         a->refused = true;
         a->phase = STATE;
     } else {

@@ -72,17 +72,16 @@ struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
 /* Without a callback. NULL is fine. */
 void hth_arrive_free(struct hth_arrive *arrive);
 
-/* From `held` (or HTH_LINK_NONE) to `wanted`, which is in the chain; 1 to HTH_ROLL_LINE_MAX holders
- * of it, or of states before it, are copied. One at a time. Errors of `done`: E_AGAIN (above),
+/* From `held` (or HTH_LINK_NONE) to `wanted`, which is in the chain; holders of it, or of states
+ * before it, at least one, are copied. One at a time. Errors of `done`: E_AGAIN (above),
  * E_BUDGET, E_NOT_FOUND (no holder has a mean or a state that leads there, or the chain grew past
  * it), E_TIMEOUT (none moved for long), the owner's own. */
 void hth_arrive_go(struct hth_arrive *arrive, uint32_t held, uint32_t wanted,
-                   const struct hth_roll_peer *holders, uint32_t count);
+                   const struct hth_holders *holders);
 bool hth_arrive_is_going(const struct hth_arrive *arrive);
 /* Of the state that it fetches; all 0 and "" without one. */
 void hth_arrive_progress(const struct hth_arrive *arrive, struct hth_state_progress *out);
-/* An error of stepping, which is not E_AGAIN, ends the arrival. */
-void hth_arrive_stepped(struct hth_arrive *arrive, enum hth_err err);
+void hth_arrive_stepped(struct hth_arrive *arrive);
 /* Errors of class PEER leave the donors out, and another state is fetched; others end it. */
 void hth_arrive_adopted(struct hth_arrive *arrive, enum hth_err err);
 /* Those that said they have the state that was adopted last. */

@@ -161,6 +161,8 @@ bool hth_choice_take(struct hth_choice *c, uint32_t link)
     }
     if (is_passed(c, &after, link))
         clear_table(c, (struct hth_ballot){.base = HTH_LINK_NONE});
+    else if (!is_same(&c->ballot, &after))
+        hth_choice_drop(c, c->me); /* it holds that head no more */
     c->tip = link;
     c->phase = HTH_CHOICE_READY;
     bool used = hth_chain_used(c->chain, link, c->me, c->batch);

@@ -116,15 +116,14 @@ static void go_to_head(struct hth_collab *c)
 {
     bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
     uint32_t held = has ? c->held : c->own;
-    if (c->holders == 0 || c->asked == ASK_STEP || c->wanted[ASK_STEP])
+    if (!c->waits || c->asked == ASK_STEP || c->wanted[ASK_STEP])
         return;
     if (held != HTH_LINK_NONE && !hth_chain_has(c->chain, held))
         held = HTH_LINK_NONE;
     c->stats.joined += has && hth_chain_better(c->chain, c->goal, held) &&
                        hth_chain_base(c->chain, c->goal) != held;
-    hth_arrive_go(c->arrive, held, c->goal, c->holder, c->holders);
-    c->gone_to = c->holders;
-    c->holders = 0;
+    hth_arrive_go(c->arrive, held, c->goal, &c->holders);
+    c->waits = false;
 }
 
 /* A member that leaves may be still now. */
@@ -142,7 +141,7 @@ void hth_collab_stepped(struct hth_collab *c)
     c->mean = NULL;
     collab_holds(c, c->to);
     if (c->by_arrive)
-        hth_arrive_stepped(c->arrive, HTH_OK);
+        hth_arrive_stepped(c->arrive);
     go_to_head(c);
     collab_ask_next(c);
     look_after(c);
@@ -165,6 +164,7 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     c->state.values = NULL;
     if (err == HTH_OK)
         collab_holds(c, c->to);
+    c->unread |= err == HTH_E_VERSION;
     if (hth_err_class(err) == HTH_CLASS_PEER)
         doubt_donors(c, err);
     hth_arrive_adopted(c->arrive, err);
@@ -210,8 +210,8 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
  * chain has more samples, and is gone over to later. */
 static void doubt_holders(struct hth_collab *c)
 {
-    for (uint32_t i = 0; i < c->gone_to && c->holders == 0 && c->held == HTH_LINK_NONE; i++)
-        hth_heads_doubt(c->heads, &c->holder[i].id, 0);
+    for (uint32_t i = 0; i < c->holders.count && !c->waits && c->held == HTH_LINK_NONE; i++)
+        hth_heads_doubt(c->heads, &c->holders.peer[i].id, 0);
 }
 
 static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
@@ -236,13 +236,12 @@ static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
     say_head(c);
 }
 
-static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_roll_peer *holders,
-                     uint32_t count)
+static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_holders *holders)
 {
     struct hth_collab *c = arg;
     c->goal = hth_chain_find(c->chain, head);
-    c->holders = count;
-    memcpy(c->holder, holders, count * sizeof(*holders));
+    c->waits = true;
+    c->holders = *holders;
     go_to_head(c);
 }
 
@@ -441,25 +440,14 @@ enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct h
 
 /* ---- the timer ---------------------------------------------------------------------------- */
 
-/* A member that has no vote, and hears none that has, can't go on with its chain: it begins another
- * one with its state, unless others do. */
+/* Where all that could call are gone, nobody goes on with their chain: clients vote and can't call,
+ * and members without a vote neither. One that is dialled begins another one with its state, which
+ * has to be better than theirs up to its base (hth_chain_better), so that they come. */
 static void begin_anew(struct hth_collab *c)
 {
-    c->start_us = hth_now_us(c->env);
+    bool ties = hth_chain_base(c->chain, c->held) == c->held;
     c->start_step = c->stats.step;
-    c->start_samples = hth_chain_samples(c->chain, c->held);
-    c->yields_us = 0;
-    c->held = HTH_LINK_NONE;
-    hth_roll_lose(c->roll);
-    say_head(c);
-}
-
-/* Clients vote and can't call. Where all that could are gone, another one that is dialled begins a
- * chain for them, which is better by a sample. */
-static void begin_for_clients(struct hth_collab *c)
-{
-    c->start_step = c->stats.step;
-    c->start_samples = hth_chain_samples(c->chain, c->held) + 1;
+    c->start_samples = hth_chain_samples(c->chain, c->held) + ties;
     c->stuck = c->held;
     c->own = HTH_LINK_NONE;
     begin(c);
@@ -486,10 +474,7 @@ static void look_at_quorum(struct hth_collab *c)
     if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
         hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
         c->alone_us = 0;
-        if (heard == 0)
-            begin_anew(c);
-        else
-            begin_for_clients(c);
+        begin_anew(c);
     }
 }
 
@@ -524,6 +509,13 @@ static void tell_that_it_looks(struct hth_collab *c)
             (unsigned long long)c->start_step);
 }
 
+static void fail(struct hth_collab *c)
+{
+    if (!c->failed && c->ops.fail != NULL)
+        c->ops.fail(c->arg, HTH_E_VERSION);
+    c->failed = true;
+}
+
 /* The others have gone on to a protocol that is not spoken here: says so, and ends. */
 static void look_at_protocol(struct hth_collab *c)
 {
@@ -539,11 +531,18 @@ static void look_at_protocol(struct hth_collab *c)
                 "part; run their version of hearth",
                 protocol);
     c->unspoken = true;
-    if (hth_now_us(c->env) - since_us < UNSPOKEN_US || c->failed)
-        return;
-    c->failed = true;
-    if (c->ops.fail != NULL)
-        c->ops.fail(c->arg, HTH_E_VERSION);
+    if (hth_now_us(c->env) - since_us >= UNSPOKEN_US)
+        fail(c);
+}
+
+/* Nobody is there with whom it could go on. One that is new does not begin a second run beside
+ * trainers of another version. */
+static void begin_alone(struct hth_collab *c)
+{
+    if (c->unread && c->start_step == 0)
+        fail(c);
+    else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg))
+        begin(c);
 }
 
 /* Asks one of those after the other who say that they hold a head: not all of them do. */
@@ -558,9 +557,10 @@ static void ask_another(struct hth_collab *c)
     hth_roll_greet(c->roll, &holder);
 }
 
-static void on_no_head(void *arg, const struct hth_peer_id *peer)
+static void on_no_head(void *arg, const struct hth_peer_id *peer, enum hth_err err)
 {
     struct hth_collab *c = arg;
+    c->unread |= err == HTH_E_VERSION;
     hth_heads_doubt(c->heads, peer, 0);
 }
 
@@ -575,8 +575,8 @@ static void on_timer(void *arg)
     look_at_protocol(c);
     tell_that_it_looks(c);
     ask_another(c);
-    if (may_begin(c) && (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)))
-        begin(c);
+    if (may_begin(c))
+        begin_alone(c);
     if (calls(c) != c->calls)
         say_head(c);
 }

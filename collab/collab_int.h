@@ -55,11 +55,10 @@ struct hth_collab {
     struct hth_state_result state; /* to be adopted */
     uint8_t meta[HTH_STATE_META_MAX];
 
-    /* Another head that the roll call wants, until the way there begins; holders 0: none. */
+    /* Another head that the roll call wants; the way there begins when it waits no more. */
     uint32_t goal;
-    struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
-    uint32_t holders;
-    uint32_t gone_to; /* holders of the last head that it went to */
+    bool waits;
+    struct hth_holders holders;
 
     /* A round. */
     struct hth_roll_group group;
@@ -85,6 +84,7 @@ struct hth_collab {
     uint64_t start_step, start_samples;
 
     bool unspoken; /* said that the others speak another protocol */
+    bool unread;   /* another's links or state are another program's */
     bool failed;   /* the trainer was told to end */
 
     int64_t alone_us; /* it hears no quorum since then; 0: it does */

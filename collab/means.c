@@ -5,29 +5,21 @@
 
 #include <string.h>
 
-/* A mean is kept for HOLD_US after its step, and for ASKED_US after it was last asked for: a member
- * that missed steps of milliseconds asks for several. Or for ASKED_STEPS steps, at most
- * ASKED_MAX_US: a member whose line carries one mean a step asks for the next one only then. */
-#define HOLD_US      (1 * HTH_US_PER_S)
-#define ASKED_US     (3 * HTH_US_PER_S)
-#define ASKED_STEPS  2
-#define ASKED_MAX_US (120 * HTH_US_PER_S)
-#define BUSY_US      (100 * HTH_US_PER_MS)
+/* A mean is kept so long after its step, and after it was last asked for: a member that missed
+ * steps of milliseconds asks for several. Or for two steps: a member whose line carries one mean a
+ * step asks for the next one only then. */
+#define HOLD_US (3 * HTH_US_PER_S)
 
-/* A mean has about so many chunks, and a chunk at most so many values. */
-#define CHUNKS_AIM       8
-#define CHUNK_VALUES_MAX (512u << 10)
+#define CHUNK_VALUES (64u << 10) /* of a mean */
 
 /* The first chunks share the line, and the last of them says what a chunk takes. Until then, and
- * unless an earlier mean told, a chunk may take FIRST_US and all bytes in flight at this rate; then
- * so many times what it takes. On its second turn a holder has a home line's time. */
-#define FIRST_US       (2 * HTH_US_PER_S)
-#define FIRST_RATE     1e6 /* bytes a second */
-#define HOME_RATE      2e4 /* 1 Mbit/s, behind replies that nobody waits for any more */
-#define HOME_MAX_US    (30 * HTH_US_PER_S)
+ * unless an earlier mean told, a chunk may take FIRST_US; then so many times what it takes. On its
+ * second turn a holder has all the time that one may take, as on 1 Mbit/s behind replies that
+ * nobody waits for any more. */
+#define FIRST_US       (3 * HTH_US_PER_S)
 #define TIMEOUT_FACTOR 4
 #define CHUNK_MIN_US   (500 * HTH_US_PER_MS)
-#define CHUNK_MAX_US   (20 * HTH_US_PER_S)
+#define CHUNK_MAX_US   (30 * HTH_US_PER_S)
 
 /* A slow holder makes the next ones' time longer by that factor at most. */
 #define SLOWER 1.1
@@ -202,6 +194,11 @@ static void draw_last(struct hth_means *means)
     last->drawn = true;
 }
 
+static int64_t hold_until(const struct hth_means *means)
+{
+    return hth_now_us(means->env) + HTH_MAX(HOLD_US, 2 * means->step_us);
+}
+
 static void tidy(struct hth_means *means)
 {
     int64_t now = hth_now_us(means->env);
@@ -223,17 +220,9 @@ void hth_means_put(struct hth_means *means, const struct hth_hash *head, uint64_
     if (means->put_us != 0)
         means->step_us = hth_now_us(means->env) - means->put_us;
     means->put_us = hth_now_us(means->env);
-    means->kept[means->count++] = (struct kept_mean){.head = *head,
-                                                     .step = step,
-                                                     .mean = hth_blob_ref(mean),
-                                                     .until_us = hth_now_us(means->env) + HOLD_US};
+    means->kept[means->count++] = (struct kept_mean){
+        .head = *head, .step = step, .mean = hth_blob_ref(mean), .until_us = hold_until(means)};
     tidy(means);
-}
-
-static int64_t asked_us(const struct hth_means *means)
-{
-    int64_t steps_us = HTH_MIN(means->step_us, ASKED_MAX_US / ASKED_STEPS) * ASKED_STEPS;
-    return HTH_MAX(ASKED_US, steps_us);
 }
 
 void hth_means_keep_from(struct hth_means *means, uint64_t step)
@@ -273,7 +262,7 @@ static enum hth_err judge(struct hth_means *means, const struct hth_rpc_request 
         return HTH_E_NOT_FOUND;
     *mean = kept->mean;
     uint64_t count = kept->mean->size / sizeof(float);
-    kept->until_us = hth_now_us(means->env) + asked_us(means);
+    kept->until_us = hold_until(means);
     *text = "the mean has fewer values";
     if (msg->first >= count || msg->values > count - msg->first)
         return HTH_E_RANGE;
@@ -289,7 +278,7 @@ static void on_mean(void *arg, struct hth_rpc_request *req)
     const char *text;
     enum hth_err err = judge(means, req, &msg, &mean, &text);
     if (err != HTH_OK) {
-        hth_rpc_refuse(req, err, err == HTH_E_BUSY ? BUSY_US : 0, text);
+        hth_rpc_refuse(req, err, 0, text);
         return;
     }
     struct hth_tensor part = {.dtype = HTH_F32, .ndim = 1, .dim = {msg.values}};
@@ -345,15 +334,12 @@ struct chunk_ask {
 struct hth_mean_fetch {
     struct hth_means *means;
     struct hth_mean_fetch_opts opts;
-    struct hth_roll_peer holder[HTH_ROLL_LINE_MAX];
-    bool silent[HTH_ROLL_LINE_MAX]; /* on its first turn: it has a second one */
-    uint32_t at;                    /* the holder whose turn it is */
-    bool second;
+    struct hth_holders holders; /* that are left: it is the first one's turn */
+    uint32_t firsts;            /* so many of them had none before */
     bool gone;        /* somebody that answered does not keep it */
     enum hth_err err; /* that ended this turn; HTH_OK: it goes on */
     struct hth_blob *mean;
     struct hth_hash *hashes; /* of blocks */
-    uint64_t chunk_values;
     uint32_t chunks, next, done;
     struct chunk_ask ask[HTH_MEAN_ASKS];
     double chunk_us; /* the longest of this turn */
@@ -395,26 +381,23 @@ static void fail(struct hth_mean_fetch *f, enum hth_err err, const char *why)
     hth_hex(f->opts.head.b, 4, head);
     HTH_LOG(f->means->env, err == HTH_E_PROTOCOL ? HTH_WARN : HTH_INFO, HTH_SUB_AVG,
             "mean of link %s: peer %s is left out: %s", head,
-            hth_peer_id_short(&f->holder[f->at].id, id), why);
+            hth_peer_id_short(&f->holders.peer[0].id, id), why);
     f->err = err;
-    f->silent[f->at] = !f->second && (err == HTH_E_TIMEOUT || err == HTH_E_BUSY);
     f->gone |= err == HTH_E_NOT_FOUND;
     cancel_asks(f);
 }
 
-/* Returns whether a holder is left. */
+/* Returns whether a holder is left. One that was silent has a second turn behind all others. */
 static bool next_turn(struct hth_mean_fetch *f)
 {
-    for (f->at++;; f->at++) {
-        if (f->at == f->opts.count) {
-            if (f->second || f->gone)
-                return false;
-            f->second = true;
-            f->at = 0;
-        }
-        if (!f->second || f->silent[f->at])
-            break;
-    }
+    const struct hth_roll_peer last = f->holders.peer[0];
+    bool silent = f->err == HTH_E_TIMEOUT || f->err == HTH_E_BUSY;
+    hth_holders_drop(&f->holders, &last.id);
+    if (f->firsts > 0 && silent)
+        hth_holders_add(&f->holders, &last);
+    f->firsts -= f->firsts > 0;
+    if (f->holders.count == 0 || (f->firsts == 0 && f->gone))
+        return false;
     f->next = f->done = 0;
     f->chunk_us = 0;
     f->err = HTH_OK;
@@ -425,8 +408,8 @@ static bool next_turn(struct hth_mean_fetch *f)
 static void finish(struct hth_mean_fetch *f)
 {
     double *learnt = &f->means->chunk_us;
-    *learnt = *learnt == 0 || f->second ? f->chunk_us : HTH_MIN(f->chunk_us, SLOWER * *learnt);
-    f->opts.done(f->opts.arg, HTH_OK, f->mean, &f->holder[f->at].id); /* may free it */
+    *learnt = *learnt == 0 || f->firsts == 0 ? f->chunk_us : HTH_MIN(f->chunk_us, SLOWER * *learnt);
+    f->opts.done(f->opts.arg, HTH_OK, f->mean, &f->holders.peer[0].id); /* may free it */
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -508,7 +491,7 @@ static enum hth_err submit(struct hth_mean_fetch *f, struct hth_blob *from, size
 
 static uint64_t values_of(const struct hth_mean_fetch *f, uint32_t chunk)
 {
-    return HTH_MIN(f->chunk_values, f->opts.values - chunk * f->chunk_values);
+    return HTH_MIN(CHUNK_VALUES, f->opts.values - chunk * (uint64_t)CHUNK_VALUES);
 }
 
 static enum hth_err take_chunk(struct hth_mean_fetch *f, uint32_t chunk,
@@ -518,7 +501,7 @@ static enum hth_err take_chunk(struct hth_mean_fetch *f, uint32_t chunk,
     if (r->tensor_count != 1 || t->dtype != HTH_F32 || t->ndim != 1 ||
         t->dim[0] != values_of(f, chunk))
         return HTH_E_BAD_SHAPE;
-    return submit(f, t->blob, t->offset, chunk * f->chunk_values, t->dim[0]);
+    return submit(f, t->blob, t->offset, chunk * (uint64_t)CHUNK_VALUES, t->dim[0]);
 }
 
 static void on_chunk(void *arg, const struct hth_rpc_result *r)
@@ -540,10 +523,9 @@ static void on_chunk(void *arg, const struct hth_rpc_result *r)
 
 static int64_t timeout_us(const struct hth_mean_fetch *f)
 {
-    double bytes = (double)f->chunk_values * sizeof(float) * HTH_MEAN_ASKS;
-    if (f->second)
-        return HTH_MIN(FIRST_US + (int64_t)(1e6 * bytes / HOME_RATE), HOME_MAX_US);
-    double us = (double)FIRST_US + 1e6 * bytes / FIRST_RATE;
+    double us = (double)FIRST_US;
+    if (f->firsts == 0)
+        return CHUNK_MAX_US;
     if (f->means->chunk_us > 0)
         us = TIMEOUT_FACTOR * f->means->chunk_us;
     else if (f->done >= HTH_MEAN_ASKS)
@@ -553,10 +535,10 @@ static int64_t timeout_us(const struct hth_mean_fetch *f)
 
 static enum hth_err ask_chunk(struct hth_mean_fetch *f, struct chunk_ask *a)
 {
-    const struct hth_roll_peer *holder = &f->holder[f->at];
+    const struct hth_roll_peer *holder = &f->holders.peer[0];
     const struct hth_rpc_target target = {.peer = holder->id, .addr = holder->addr};
     const struct hth_mean_msg msg = {.head = f->opts.head,
-                                     .first = f->next * f->chunk_values,
+                                     .first = f->next * (uint64_t)CHUNK_VALUES,
                                      .values = (uint32_t)values_of(f, f->next)};
     uint8_t payload[HTH_MEAN_MSG_BYTES];
     const struct hth_rpc_call_opts call = {
@@ -609,8 +591,7 @@ enum hth_err hth_mean_fetch_new(struct hth_means *means, const struct hth_mean_f
                                 struct hth_mean_fetch **out)
 {
     *out = NULL;
-    if (opts->values == 0 || opts->values > HTH_PARAMS_FLOATS_MAX || opts->count == 0 ||
-        opts->count > HTH_ROLL_LINE_MAX)
+    if (opts->values == 0 || opts->values > HTH_PARAMS_FLOATS_MAX || opts->holders->count == 0)
         return HTH_E_CONFIG;
     struct hth_hash *hashes = hth_try_calloc(mean_blocks(opts->values), sizeof(*hashes));
     if (hashes == NULL)
@@ -625,12 +606,10 @@ enum hth_err hth_mean_fetch_new(struct hth_means *means, const struct hth_mean_f
     }
     f->means = means;
     f->opts = *opts;
-    memcpy(f->holder, opts->holders, opts->count * sizeof(*opts->holders));
+    f->holders = *opts->holders;
+    f->firsts = f->holders.count;
     f->opts.holders = NULL;
-    f->chunk_values = HTH_MEAN_BLOCK;
-    while (f->chunk_values < CHUNK_VALUES_MAX && f->chunk_values * CHUNKS_AIM < opts->values)
-        f->chunk_values *= 2;
-    f->chunks = (uint32_t)((opts->values + f->chunk_values - 1) / f->chunk_values);
+    f->chunks = (uint32_t)((opts->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
     for (uint32_t i = 0; i < HTH_MEAN_ASKS; i++)
         f->ask[i].fetch = f;
     f->timer = hth_timer_new(means->env, on_timer, f);

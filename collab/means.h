@@ -18,7 +18,7 @@
  * stepped on it, too. The step's rule for values that are not finite is the same for all.
  *
  * A holder keeps the last mean, always. It keeps those before it as far back as one was made or
- * asked for lately, by the length of a step, or is newer than the oldest snapshot that it hands out
+ * asked for lately (3 s, or two steps), or is newer than the oldest snapshot that it hands out
  * (hth_means_keep_from): a newcomer that fetched a state finds the means since at the same peer. At
  * most HTH_MEANS_MAX, and all but the last draw on a budget; the oldest go first, so that those
  * that are kept lead to the last without a gap.
@@ -40,7 +40,7 @@
 #ifndef HTH_COLLAB_MEANS_H
 #define HTH_COLLAB_MEANS_H
 
-#include "collab/roll_msg.h"
+#include "collab/holders.h"
 #include "core/budget.h"
 #include "core/env.h"
 #include "rpc/rpc.h"
@@ -106,11 +106,10 @@ void hth_means_stats(const struct hth_means *means, struct hth_means_stats *out)
 struct hth_mean_fetch;
 
 struct hth_mean_fetch_opts {
-    struct hth_hash head;                /* of the link that the mean makes */
-    struct hth_hash digest;              /* as that link has it */
-    uint64_t values;                     /* of this run's means */
-    const struct hth_roll_peer *holders; /* in the order in which they are asked; copied */
-    uint32_t count;                      /* at most HTH_ROLL_LINE_MAX */
+    struct hth_hash head;              /* of the link that the mean makes */
+    struct hth_hash digest;            /* as that link has it */
+    uint64_t values;                   /* of this run's means */
+    const struct hth_holders *holders; /* copied */
     /* The mean, to be referenced, and who gave it. Or NULL once all were asked: E_NOT_FOUND where
      * one said so, else the last one's error. May free the fetch. */
     void (*done)(void *arg, enum hth_err err, struct hth_blob *mean,

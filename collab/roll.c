@@ -32,8 +32,6 @@ void roll_release_wait(struct hth_roll_call *roll, uint16_t member)
         .kind = HTH_READY_WAIT,
         .quota = mate->quota,
         .quorum = hth_choice_pick(roll->choice, HTH_CHOICE_NOW) != HTH_LINK_NONE};
-    if (mate->held != NULL)
-        mate->told = mate->quota;
     roll_release(roll, member, &wait);
 }
 
@@ -317,8 +315,9 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
         return;
     }
     bool first = is_first(c, from, ready);
+    roll->mate[from].told = msg->quota;
     if (first)
-        roll->mate[from].quota = roll->mate[from].told = msg->quota;
+        roll->mate[from].quota = msg->quota;
     roll->mate[from].rtt_us =
         HTH_MIN(HTH_MAX(msg->rtt_us, roll_rtt_us(roll, from)), roll->opts.silence_us);
     roll_brings(roll, from, &msg->brings, first);

@@ -76,7 +76,7 @@
 #define HTH_COLLAB_ROLL_H
 
 #include "collab/choice.h"
-#include "collab/roll_msg.h"
+#include "collab/holders.h"
 #include "core/env.h"
 #include "rpc/rpc.h"
 
@@ -101,15 +101,15 @@ struct hth_roll_ops {
     /* Bring the batch, and average with these. Answer with hth_roll_averaged. */
     void (*average)(void *arg, const struct hth_roll_group *group);
     /* Fetch the state of that head from one of these. Answer with hth_roll_fetched. */
-    void (*fetch)(void *arg, const struct hth_hash *head, const struct hth_roll_peer *holders,
-                  uint32_t count);
+    void (*fetch)(void *arg, const struct hth_hash *head, const struct hth_holders *holders);
     /* This link is the tip: after a round its mean is the step to take. `used`: the batch counts,
      * and another one begins. Called inside hth_roll_averaged and hth_roll_fetched. */
     void (*tip)(void *arg, uint32_t link, bool used);
     /* The quota rose: more micro-batches may start. */
     void (*more)(void *arg);
-    /* A peer was asked for the links of its head, and has none, or bad ones. NULL is fine. */
-    void (*no_head)(void *arg, const struct hth_peer_id *peer);
+    /* A peer was asked for the links of its head, and has none, or bad ones; E_VERSION: another
+     * program's. NULL is fine. */
+    void (*no_head)(void *arg, const struct hth_peer_id *peer, enum hth_err err);
 };
 
 struct hth_roll_opts {

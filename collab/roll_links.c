@@ -43,23 +43,17 @@ static void begin_links(struct hth_roll_call *roll)
         fetch_links(roll);
 }
 
-/* Those that were named, and members that were in the link's round: one of them may die. */
-static uint32_t find_holders(const struct hth_roll_call *roll, uint32_t link,
-                             const struct hth_roll_peer *named, uint32_t count,
-                             struct hth_roll_peer out[HTH_ROLL_LINE_MAX])
+/* Members that were in the link's round hold it, too: who named it may die. */
+static void add_holders(const struct hth_roll_call *roll, uint32_t link, struct hth_holders *out)
 {
     const struct hth_chain_link *at = hth_chain_at(roll->chain, link);
-    count = HTH_MIN(count, HTH_ROLL_LINE_MAX);
-    memcpy(out, named, count * sizeof(*out));
-    for (uint32_t i = 0; i < at->count && count < HTH_ROLL_LINE_MAX; i++) {
-        uint16_t member = at->roll[i].member;
-        const struct mate *mate = &roll->mate[member];
-        if (member != roll_me(roll) && at->roll[i].marks & HTH_ROLL_IN && !mate->lost &&
-            mate->addr.family != 0 &&
-            !hth_roll_is_among(out, count, hth_chain_id(roll->chain, member)))
-            out[count++] = roll_peer(roll, member);
+    for (uint32_t i = 0; i < at->count; i++) {
+        const struct mate *mate = &roll->mate[at->roll[i].member];
+        const struct hth_roll_peer peer = roll_peer(roll, at->roll[i].member);
+        if (at->roll[i].marks & HTH_ROLL_IN && !mate->lost && peer.addr.family != 0 &&
+            !hth_peer_id_eq(&peer.id, &roll->env->self)) /* nor an older process of its own */
+            hth_holders_add(out, &peer);
     }
-    return count;
 }
 
 static bool is_better(const struct hth_roll_call *roll, uint32_t link)
@@ -72,8 +66,7 @@ static bool is_better(const struct hth_roll_call *roll, uint32_t link)
 }
 
 /* The wanted head's links are here: its state is fetched if it is worth it. */
-static void want_state(struct hth_roll_call *roll, uint32_t link,
-                       const struct hth_roll_peer *holders, uint32_t count)
+static void want_state(struct hth_roll_call *roll, uint32_t link, struct hth_holders *holders)
 {
     struct hth_choice *c = roll->choice;
     uint32_t pick = hth_choice_pick(c, roll_waited(roll));
@@ -89,18 +82,17 @@ static void want_state(struct hth_roll_call *roll, uint32_t link,
     /* MOVE: a candidate of the same choice, which its caller picked. Without its caller's word a
      * member stays: two that hear of each other's heads would change places again and again. */
     const struct hth_hash *head = hth_chain_head(roll->chain, link);
-    bool other = c->tip != HTH_LINK_NONE && link != c->tip &&
+    bool other = c->tip != HTH_LINK_NONE &&
                  memcmp(head, &roll->moved, sizeof(roll->moved)) == 0 &&
                  hth_chain_base(roll->chain, link) == now.base &&
                  hth_chain_at(roll->chain, link)->step == now.step;
     bool moves = !hth_choice_refuses(c, link) && (other || link == pick);
-    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || !(better || moves))
+    if (roll->fetching || c->phase == HTH_CHOICE_ROUND || link == c->tip || !(better || moves))
         return;
-    struct hth_roll_peer all[HTH_ROLL_LINE_MAX];
-    count = find_holders(roll, link, holders, count, all);
+    add_holders(roll, link, holders);
     roll->fetching = true;
     roll->wanted = roll_head(roll, link);
-    roll->ops.fetch(roll->arg, &roll->wanted, all, count);
+    roll->ops.fetch(roll->arg, &roll->wanted, holders);
 }
 
 /* Whether a head would be better if it were proven: then signatures are asked for, now and then. */
@@ -118,18 +110,19 @@ static bool lacks_proof(struct hth_roll_call *roll, uint32_t link)
 void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
                const struct hth_roll_peer *holders, uint32_t count)
 {
-    uint32_t link = hth_chain_find(roll->chain, head), n = 0;
-    struct hth_roll_peer good[HTH_ROLL_LINE_MAX];
-    for (uint32_t i = 0; i < HTH_MIN(count, HTH_ROLL_LINE_MAX); i++)
-        if (!roll_is_doubted(roll, &holders[i].id))
-            good[n++] = holders[i];
-    if (n == 0 || roll->fetching || roll->frozen)
+    uint32_t link = hth_chain_find(roll->chain, head);
+    struct hth_holders good = {.count = 0};
+    for (uint32_t i = 0; i < count; i++)
+        if (!roll_is_doubted(roll, &holders[i].id) &&
+            !hth_peer_id_eq(&holders[i].id, &roll->env->self))
+            hth_holders_add(&good, &holders[i]);
+    if (good.count == 0 || roll->fetching || roll->frozen)
         return;
     if (link != HTH_LINK_NONE && !lacks_proof(roll, link)) {
-        want_state(roll, link, good, n);
+        want_state(roll, link, &good);
     } else if (roll->links == NULL) {
         roll->wanted = *head;
-        roll->from = good[0];
+        roll->from = good.peer[0];
         begin_links(roll);
     }
 }
@@ -264,7 +257,7 @@ static bool has_none(const struct hth_roll_call *roll, const struct hth_rpc_resu
                      uint32_t got)
 {
     bool knew = roll->read != HTH_LINK_NONE && hth_chain_has(roll->chain, roll->read);
-    return result->err == HTH_E_NOT_FOUND ||
+    return result->err == HTH_E_NOT_FOUND || result->err == HTH_E_VERSION ||
            (result->err == HTH_OK && roll->choice->tip == HTH_LINK_NONE && got == 0 && !knew);
 }
 
@@ -273,19 +266,20 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
     struct hth_roll_call *roll = arg;
     struct hth_wire io = hth_wire_of(result->payload, result->payload_len);
     uint32_t link = HTH_LINK_NONE, got = 0;
-    bool good = true;
+    enum hth_err err = result->err;
     roll->links = NULL;
     uint64_t life = hth_read_u64(&io.r);
     if (result->err == HTH_OK) {
         leave_behind(roll);
-        good = take_links(roll, &io, &got) == HTH_OK;
+        err = take_links(roll, &io, &got);
     }
+    bool good = result->err != HTH_OK || err == HTH_OK;
     if (got > 0)
         link = roll->read;
     note_answer(roll, result, life);
     bool any = hth_head_is_none(&roll->wanted);
     if ((!good || (any && has_none(roll, result, got))) && roll->ops.no_head != NULL)
-        roll->ops.no_head(roll->arg, &roll->from.id);
+        roll->ops.no_head(roll->arg, &roll->from.id, err);
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
     if (good && link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
@@ -301,6 +295,7 @@ static void fetch_links(struct hth_roll_call *roll)
     struct hth_links_msg msg = {.head = roll->wanted};
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
     uint32_t link = roll->choice->tip;
+    msg.held[msg.count++] = roll_head(roll, link);
     if (roll->read != HTH_LINK_NONE && hth_chain_has(roll->chain, roll->read))
         msg.held[msg.count++] = roll_head(roll, roll->read);
     /* From the tip back, in steps that double: the other finds a link that both have. */
@@ -408,18 +403,16 @@ static void write_addrs(const struct hth_roll_call *roll, struct hth_wire *io)
     hth_wire_places(io, peer, &count, HTH_ROLL_MEMBERS_MAX);
 }
 
-/* A peer that asks says which head it holds, behind the last one whose links it read: if it is not
- * known here it may be better. A client can only be asked over the connection that it has used. */
+/* A peer that asks says which head it holds: if it is not known here it may be better. The others
+ * that it names are of links that it has read, and whose state may be gone. A client can only be
+ * asked over the connection that it has used. */
 static void hear_held(struct hth_roll_call *roll, const struct hth_peer_id *by,
                       const struct hth_links_msg *msg)
 {
     const struct hth_roll_peer holder = {.id = *by};
-    for (uint32_t i = 0; i < HTH_MIN(msg->count, 2u); i++) {
-        if (hth_chain_find(roll->chain, &msg->held[i]) != HTH_LINK_NONE)
-            continue;
-        roll_want(roll, &msg->held[i], &holder, 1);
-        return;
-    }
+    if (msg->count > 0 && !hth_head_is_none(&msg->held[0]) &&
+        hth_chain_find(roll->chain, &msg->held[0]) == HTH_LINK_NONE)
+        roll_want(roll, &msg->held[0], &holder, 1);
 }
 
 void hth_roll_greet(struct hth_roll_call *roll, const struct hth_roll_peer *peer)
@@ -482,7 +475,8 @@ static bool is_asked(const struct hth_roll_call *roll, uint16_t member)
 {
     const struct hth_choice *c = roll->choice;
     int64_t now = hth_now_us(roll->env);
-    const struct hth_roll *entry = hth_chain_entry(roll->chain, c->tip, member);
+    const struct hth_roll *entry =
+        c->tip == HTH_LINK_NONE ? NULL : hth_chain_entry(roll->chain, c->tip, member);
     bool waits = c->phase == HTH_CHOICE_WAIT && now - roll->since_us >= ASK_US;
     bool together = entry != NULL && entry->marks & HTH_ROLL_IN;
     bool soon = has_failed(roll) && !roll->mate[member].lost && c->phase != HTH_CHOICE_ROUND;
@@ -502,13 +496,6 @@ void roll_ask(struct hth_roll_call *roll)
     int64_t now = hth_now_us(roll->env);
     if (roll->links != NULL || roll->fetching || now < roll_ask_at(roll))
         return;
-    if (roll->choice->tip == HTH_LINK_NONE) { /* a newcomer asks again */
-        roll->asked_us = now;
-        roll->wanted = (struct hth_hash){{0}};
-        if (roll->from.addr.family != 0)
-            begin_links(roll);
-        return;
-    }
     for (uint32_t k = 0; k < members; k++) {
         roll->asked = (uint16_t)((roll->asked + 1u) % members);
         if (!is_asked(roll, roll->asked))

@@ -15,7 +15,8 @@
  *       LATER   u32 n
  *       BEHIND  head 32
  *     CALL   u8 version, ballot; its answer: u8 averages (in the round of an earlier step)
- *     LINKS  u8 version, head 32 (wanted; zero: the callee's), u32 count, heads 32 (held)
+ *     LINKS  u8 version, head 32 (wanted; zero: the callee's), u32 count, heads 32 (that it holds,
+ *            or zero; then others whose links it has)
  *     its answer: u64 life, u8 anchored (the first link is an anchor, chain.h), u64 samples before
  *            it, u16 count, links, the oldest first; u16 count, of each member of the tip's roll:
  *            id 32, address; u16 count, of each: u8, signature (of the link before
@@ -127,7 +128,7 @@ struct hth_ready_reply {
 struct hth_links_msg {
     struct hth_hash head;
     uint32_t count;
-    struct hth_hash held[HTH_ROLL_HELD_MAX];
+    struct hth_hash held[HTH_ROLL_HELD_MAX]; /* the first alone with its state */
 };
 
 bool hth_roll_is_among(const struct hth_roll_peer *peers, uint32_t count,

@@ -394,12 +394,22 @@ static void set_quotas(struct hth_roll_call *roll, const struct plan *p, bool ke
     }
 }
 
+/* It is done, and knows it: one that goes by a larger quota may have begun another micro-batch,
+ * which would be late for the round. */
+static bool has_ended(const struct hth_roll_call *roll, uint16_t member)
+{
+    struct mate mate = roll->mate[member];
+    if (member != roll_me(roll))
+        mate.quota = HTH_MAX(mate.quota, mate.told);
+    return is_done(&mate);
+}
+
 static enum roll_awaits awaited(const struct hth_roll_call *roll, const struct plan *p)
 {
     enum roll_awaits awaits = ROLL_AWAITS_NONE;
     for (uint32_t i = 0; i < p->n; i++) {
         const struct mate *mate = &roll->mate[p->member[i]];
-        if (mate->stalled || (p->here[i] && is_done(mate)))
+        if (mate->stalled || (p->here[i] && has_ended(roll, p->member[i])))
             continue;
         if (p->counts[i])
             return ROLL_AWAITS_MEMBERS;

@@ -16,7 +16,7 @@
 #define CALM_STEPS  10
 #define CALM_S      2.0 /* but at least so long, where steps are short */
 #define BATCHES     4   /* micro-batches of a member in a step, */
-#define BATCH_ITEMS 6   /* each of so many samples, */
+#define BATCH_ITEMS 96  /* each of so many samples, so that hashes cost little beside them, */
 #define BUSY        0.5 /* that take this part of a step, at least */
 
 /* A newcomer's line carries that many bytes a second at least, and the state is as large as that
@@ -280,6 +280,7 @@ static struct hth_crew_opts crew_opts(struct arrival_run *a, uint32_t side, uint
 
     hth_toy_crew(side, &crew);
     crew.trainer.model.d = d;
+    crew.trainer.micro_batch = BATCH_ITEMS;
     crew.trainer.share.target = (uint64_t)BATCH_ITEMS * BATCHES * a->opts->members;
     crew.members = a->opts->members;
     crew.members_max = PEERS_MAX;

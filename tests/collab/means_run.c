@@ -172,12 +172,11 @@ void lie(struct donor *d, enum kind kind)
 void go(struct newcomer *n)
 {
     struct run *r = n->run;
-    struct hth_roll_peer holders[DONORS_MAX] = {{.life = 0}};
-    uint32_t count = 0;
+    struct hth_holders holders = {.count = 0};
     for (uint32_t i = 0; i < r->donors; i++)
-        holders[count++] = peer_of(r->donor[i].node);
+        holders.peer[holders.count++] = peer_of(r->donor[i].node);
     hth_arrive_go(n->arrive, n->at, hth_chain_find(n->chain, hth_chain_head(r->chain, n->known)),
-                  holders, count);
+                  &holders);
 }
 
 static void learn(struct newcomer *n)
@@ -214,11 +213,9 @@ static void on_step(void *arg, uint32_t link, struct hth_blob *mean)
     struct newcomer *n = arg;
     assert_int_equal(mean->size, mean_bytes(n->run));
     n->steps++;
-    if (n->step_err == HTH_OK) {
-        add_mean(n->params, mean);
-        check_params(n, link);
-    }
-    hth_arrive_stepped(n->arrive, n->step_err);
+    add_mean(n->params, mean);
+    check_params(n, link);
+    hth_arrive_stepped(n->arrive);
 }
 
 static void on_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
@@ -244,7 +241,7 @@ static void on_done(void *arg, enum hth_err err, uint32_t link)
     n->ends++;
     n->err = err;
     n->at = link;
-    if (hth_chain_has(n->chain, link) && n->step_err == HTH_OK)
+    if (hth_chain_has(n->chain, link))
         check_params(n, link);
     bool tip =
         hth_chain_has(n->chain, link) &&

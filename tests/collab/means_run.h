@@ -58,7 +58,7 @@ struct newcomer {
     float params[VALUES];
     struct hth_budget budget;
     uint32_t steps, states, ends;
-    enum hth_err err, step_err, adopt_err;
+    enum hth_err err, adopt_err;
     bool goes_on; /* asks for links five times a step, until it is at the tip */
     bool came;
     int64_t came_us;

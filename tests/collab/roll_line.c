@@ -142,12 +142,10 @@ static void on_average(void *arg)
     hth_roll_averaged(m->roll, HTH_OK, marks, &mean);
 }
 
-static void start_fetch(void *arg, const struct hth_hash *head, const struct hth_roll_peer *holders,
-                        uint32_t count)
+static void start_fetch(void *arg, const struct hth_hash *head, const struct hth_holders *holders)
 {
     struct mate *m = arg;
-    assert_true(count > 0);
-    (void)holders;
+    assert_true(holders->count > 0);
     m->fetching = *head;
     hth_timer_set(m->env, m->fetch, FETCH_US);
 }

@@ -75,14 +75,14 @@ static void the_last_means_are_kept(void **state)
 {
     static const struct steps cases[] = {
         {0, 1, 1, 2 * S, 1, 1},
-        {0, 2, 5, 2 * S, 5, 1},                   /* the last one alone, after a second, */
-        {0, 6, 30, 100 * MS, 21, 10},             /* and those that are newer, */
+        {0, 2, 5, 2 * S, 4, 2},                   /* those of two steps, */
+        {0, 6, 30, 100 * MS, 5, 26},              /* or of three seconds, */
         {0, 31, 100, 5 * MS, 69, HTH_MEANS_MAX},  /* so many at most */
-        {100, 101, 101, 2 * S, 101, 1},           /* since a snapshot: */
+        {100, 101, 101, 5 * S, 101, 1},           /* since a snapshot: */
         {100, 102, 119, 2 * S, 101, 19},          /* as long as it lasts, */
         {109, 120, 119, 0, 110, 10},              /* or the next one, */
         {0, 120, 160, 2 * S, 129, HTH_MEANS_MAX}, /* so many at most */
-        {UINT64_MAX, 161, 160, 0, 160, 1},
+        {UINT64_MAX, 161, 160, 0, 159, 2},
         {160, 161, 168, 2 * S, 161, 8}, /* another branch's go, */
         {0, 166, 166, 2 * S, 161, 6},
         {0, 167, 167, 2 * S, 161, 7},
@@ -338,17 +338,16 @@ static void options_are_checked(void **state)
         enum hth_err want;
     } cases[] = {
         {0, 1, 0, HTH_E_CONFIG},         {HTH_PARAMS_FLOATS_MAX + 1, 1, 0, HTH_E_CONFIG},
-        {VALUES, 0, 0, HTH_E_CONFIG},    {VALUES, HTH_ROLL_LINE_MAX + 1, 0, HTH_E_CONFIG},
-        {VALUES, 1, 1, HTH_E_NO_MEMORY}, {VALUES, 1, 2, HTH_E_NO_MEMORY},
+        {VALUES, 0, 0, HTH_E_CONFIG},    {VALUES, 1, 1, HTH_E_NO_MEMORY},
+        {VALUES, 1, 2, HTH_E_NO_MEMORY},
     };
     struct newcomer *n = begin(1);
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        struct hth_roll_peer holders[HTH_ROLL_LINE_MAX + 1] = {{.life = 0}};
-        struct hth_mean_fetch_opts o = {.holders = holders, .done = on_done};
+        const struct hth_holders holders = {.count = cases[i].count};
+        struct hth_mean_fetch_opts o = {.holders = &holders, .done = on_done};
         struct hth_mean_fetch *fetch;
         o.values = cases[i].values;
-        o.count = cases[i].count;
         hth_mem_fail_at(cases[i].fails_at);
         assert_err(cases[i].want, hth_mean_fetch_new(n->means, &o, &fetch));
         hth_mem_fail_at(0);

@@ -307,6 +307,29 @@ static void a_program_that_is_too_old_ends(void **state)
     crew_scene_free(s);
 }
 
+static void refuse_version(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    hth_rpc_refuse(req, HTH_E_VERSION, 0, "LINKS");
+}
+
+/* Nor does one that can't read what they say, or the other way round, begin a run beside them. */
+static void a_newcomer_of_another_version_begins_nothing(void **state)
+{
+    struct crew_scene *s = start(2, 2 * MS, 4, 0, "4", HTH_QUANT_F32, 0, &crew_slow);
+
+    (void)state;
+    hth_world_run_for(s->world, 6 * S);
+    for (uint32_t i = 0; i < 4; i++)
+        hth_rpc_serve(hth_crew_rpc(s->crew, i), HTH_ROLL_METHOD_LINKS, refuse_version, NULL);
+    uint32_t late = hth_crew_join(s->crew);
+    hth_world_run_for(s->world, 30 * S);
+    assert_err(HTH_E_VERSION, hth_crew_err(s->crew));
+    assert_int_equal(crew_stats(s->crew, late).updates, 0);
+    assert_true(step_of(s, 0) > 15);
+    crew_scene_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +339,7 @@ int main(void)
         cmocka_unit_test(a_pair_without_a_way),
         cmocka_unit_test(bad_rows_are_refused),
         cmocka_unit_test(a_program_that_is_too_old_ends),
+        cmocka_unit_test(a_newcomer_of_another_version_begins_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
