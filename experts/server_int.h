@@ -149,7 +149,7 @@ struct srv_expert {
     bool leaving; /* not in by_key; server_remove.c frees it */
     bool unsaved; /* its last save failed */
     struct hth_ring ring;
-    struct hth_canary *canary;   /* NULL: none of this kind, or on a card */
+    struct hth_canary *canary;   /* NULL: none was asked for, or there are no weights */
     int64_t paused_until_us;     /* its gradients are dropped */
     struct hth_senders *senders; /* NULL: none sent a backward yet */
     uint64_t steps, rows_forward, rows_backward;
