@@ -298,6 +298,17 @@ bool hth_invite_is_bound(const struct hth_invite *invite)
     return memcmp(invite->seed.b, none.b, sizeof(none.b)) == 0;
 }
 
+void hth_invite_bind(struct hth_invite *invite, const void *certs, size_t len)
+{
+    struct hth_cert cert;
+    enum hth_err err = hth_cert_read(certs, len, &cert, &invite->cert_len);
+    HTH_ASSERT(err == HTH_OK && len - invite->cert_len <= sizeof(invite->chain));
+    memset(&invite->seed, 0, sizeof(invite->seed));
+    memcpy(invite->cert, certs, invite->cert_len);
+    invite->chain_len = len - invite->cert_len;
+    memcpy(invite->chain, (const uint8_t *)certs + invite->cert_len, invite->chain_len);
+}
+
 size_t hth_invite_creds(const struct hth_crypto *crypto, const struct hth_invite *invite,
                         const struct hth_secret *peer, int64_t wall_us,
                         uint8_t out[HTH_CREDS_BYTES_MAX])

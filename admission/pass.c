@@ -320,6 +320,7 @@ enum hth_err hth_creds_check(const struct hth_crypto *crypto, const struct hth_c
     if (pass.serial != cert.serial ||
         !is_sealed(crypto, pass_text, &cert.key, creds, HTH_PASS_BYTES))
         return HTH_E_PASS_FORGED;
+    out->key = pass.peer;
     out->peer = hth_load_u64le(peer->b);
     out->from_us = HTH_MAX(out->from_us, pass.issued_us);
     return hth_grant_check(out, run, wall_us);

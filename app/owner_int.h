@@ -20,12 +20,14 @@
 
 struct hth_owner {
     const char *word, *dir, *run_path, *name, *what, *passphrase;
+    const char *beside;     /* promote --auto: the state folder of the process that witnesses */
     struct hth_cli_net net; /* only --join */
     const char *address[HTH_INVITE_ADDRS_MAX];
     size_t address_count;
     uint8_t roles;                   /* 0: not given */
     bool probation, public, made_by; /* made_by: --as was given */
-    int64_t days;                    /* 0: not given */
+    bool auto_promotes;
+    int64_t days; /* 0: not given */
     int64_t silence_days;
     struct hth_invite as;
 
@@ -39,6 +41,8 @@ struct hth_owner {
 };
 
 #define HTH_OWNER_REVOKED "revoked" /* the kind of a line whose serial was revoked */
+
+#define HTH_OWNER_AUTO    "auto" /* of one that promote --auto signed */
 
 /* A line of DIR/invites. */
 struct hth_owner_entry {
@@ -71,7 +75,8 @@ int64_t hth_owner_now_us(void);
 /* The words. */
 enum hth_err hth_owner_init(struct hth_owner *o) HTH_MUST;
 enum hth_err hth_owner_list(struct hth_owner *o) HTH_MUST;
-enum hth_err hth_owner_invite(struct hth_owner *o) HTH_MUST; /* deputy, successor, promote, too */
+enum hth_err hth_owner_invite(struct hth_owner *o) HTH_MUST; /* deputy, successor, too */
+enum hth_err hth_owner_promote(struct hth_owner *o) HTH_MUST;
 enum hth_err hth_owner_revoke(struct hth_owner *o) HTH_MUST; /* alive, too */
 enum hth_err hth_owner_backup(struct hth_owner *o) HTH_MUST;
 enum hth_err hth_owner_restore(struct hth_owner *o) HTH_MUST;

@@ -279,7 +279,10 @@ static enum hth_err note(const struct hth_owner *o, const struct hth_cert *cert)
     hth_roles_text(cert->roles, e.roles);
     snprintf(e.run, sizeof(e.run), "%s", o->base.run);
     snprintf(e.name, sizeof(e.name), "%s", cert->name);
-    snprintf(e.kind, sizeof(e.kind), "%s", o->public ? "public" : o->word);
+    snprintf(e.kind, sizeof(e.kind), "%s",
+             o->public          ? "public"
+             : o->auto_promotes ? HTH_OWNER_AUTO
+                                : o->word);
     return hth_owner_note(o, &e);
 }
 

@@ -76,6 +76,7 @@ struct srv_part {
     uint32_t rows_started, rows_done;
     enum hth_err status;
     bool queued;
+    bool outlying; /* a backward whose rows weigh nothing, for their norm */
 };
 
 struct srv_request {
