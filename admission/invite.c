@@ -203,7 +203,7 @@ const char *hth_invite_why(enum hth_err err)
     case HTH_E_BAD_MAGIC:
         return "this is no invite: one begins with hearth1.";
     case HTH_E_VERSION:
-        return "the invite is of another version of hearth";
+        return "the invite is of a newer version of hearth: update this one";
     case HTH_E_TRUNCATED:
         return "the invite is cut: copy the whole line";
     case HTH_E_CORRUPT:

@@ -2,7 +2,7 @@
 /*
  * witness.h: how long peers on probation have done good work that this process saw itself.
  *
- *   host     a backward of theirs was applied, or was refused for its numbers or its form
+ *   host     a backward of theirs weighed, or was refused: not finite, or malformed
  *   trainer  an answer of theirs, as hosts, was used, or was refused for its numbers
  *      |
  *      v

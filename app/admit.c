@@ -50,9 +50,22 @@ void hth_admit_print(const struct hth_invite *invite)
         hth_say("joins    %s", hth_addr_text(&invite->addr[i], addr));
 }
 
-static void say_bad(enum hth_err err, const struct hth_invite *invite,
-                    const struct hth_grant *grant, const char *run, uint8_t roles)
+/* Names what differs. */
+static void say_other_run(const struct hth_invite *invite, const struct hth_closed_run *run,
+                          const char *name)
 {
+    bool same_owner = memcmp(invite->owner.b, run->owner.b, sizeof(run->owner.b)) == 0;
+    hth_cli_say_error("--invite: %s: it is for %s of run '%s', and this is run '%s'%s; ask for one "
+                      "to this run, or leave --run out",
+                      hth_err_text(HTH_E_PASS_OTHER_RUN),
+                      same_owner ? "another file" : "another owner's file", invite->run, name,
+                      same_owner ? " (a value in the two files differs)" : "");
+}
+
+static void say_bad(enum hth_err err, const struct hth_invite *invite, const struct hth_admit *own,
+                    const char *run, uint8_t roles)
+{
+    const struct hth_grant *grant = &own->grant;
     struct hth_cert cert;
     char has[48], needs[48], date[32];
     hth_invite_cert(invite, &cert);
@@ -61,9 +74,7 @@ static void say_bad(enum hth_err err, const struct hth_invite *invite,
         hth_cli_say_error("--invite: %s: it gives %s, and this needs %s", hth_err_text(err), has,
                           hth_roles_text(roles, needs));
     else if (err == HTH_E_PASS_OTHER_RUN)
-        hth_cli_say_error("--invite: %s: it is for run '%s', this is run '%s' (hearth invite show "
-                          "prints the hash of its run file)",
-                          hth_err_text(err), invite->run, run);
+        say_other_run(invite, &own->run, run);
     else if (err == HTH_E_PASS_EARLY && grant->by.successor != 0)
         hth_cli_say_error("--invite: %s: a successor signed it, and the owner is not silent",
                           hth_err_text(err));
@@ -236,7 +247,7 @@ enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
     out->invite = &net->invite;
     err = judge_own(env, roles, out);
     if (err != HTH_OK) {
-        say_bad(err, &net->invite, &out->grant, run != NULL ? run->run : net->invite.run, roles);
+        say_bad(err, &net->invite, out, run != NULL ? run->run : net->invite.run, roles);
         return err;
     }
     out->gate = hth_gate_new(env, &out->run);

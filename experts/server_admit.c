@@ -77,16 +77,18 @@ static uint32_t count_verdicts(const struct srv_request *r)
     return good;
 }
 
-/* A backward is work; one whose numbers were refused, or weigh nothing, is not. */
-static void tell_witness(const struct srv_request *r, uint32_t good)
+/* A backward that weighs is work. One whose norm is too large weighs nothing, and is no offence:
+ * now and then an honest one is. */
+static void tell_witness(const struct srv_request *r)
 {
-    bool refused = false;
+    bool weighs = false, refused = false;
 
     for (uint32_t i = 0; i < r->parts_count; i++) {
         const struct srv_part *p = &r->parts[i];
-        refused |= p->status == HTH_E_NOT_FINITE || p->status == HTH_E_NORM || p->outlying;
+        weighs |= p->status == HTH_OK && !p->outlying;
+        refused |= p->status == HTH_E_NOT_FINITE;
     }
-    if (refused || good > 0)
+    if (weighs || refused)
         hth_rpc_saw_work(r->server->rpc, hth_rpc_peer(r->req), !refused);
 }
 
@@ -145,7 +147,7 @@ static void request_finish(struct srv_request *r)
     }
     payload = pack_verdicts(r, kept, &body.payload_len);
     if (r->req != NULL && r->backward)
-        tell_witness(r, good);
+        tell_witness(r);
     if (r->req != NULL) {
         body.payload = payload;
         body.tensors = any ? &t : NULL;
