@@ -214,8 +214,8 @@ static void load_raised(struct hth_env *env, struct hth_admit *a)
         err = hth_admit_raise(env, a, blob->data, blob->size);
         hth_blob_unref(blob);
     }
-    if (err != HTH_OK && err != HTH_E_NO_FILE)
-        HTH_LOG(env, HTH_INFO, HTH_SUB_APP, "%s: %s; the invite counts", a->raised_path,
+    if (err != HTH_OK && err != HTH_E_NO_FILE && err != HTH_E_STALE)
+        HTH_LOG(env, HTH_INFO, HTH_SUB_APP, "%s raises this peer no more: %s", a->raised_path,
                 hth_err_text(err));
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * owner.c: hearth owner: the key that closes a run, what it signs, and its care. Its words are in
- * owner_sign.c, owner_revoke.c and owner_backup.c.
+ * owner_sign.c, owner_auto.c, owner_list.c, owner_revoke.c and owner_backup.c.
  */
 #define _DEFAULT_SOURCE
 #include "app/owner_int.h"

@@ -33,15 +33,14 @@ static size_t read_small(const char *path, uint8_t *out, size_t max)
 /* Those that were promoted so in the last day: a serial is the time of its signature. */
 static unsigned promoted_lately(const struct hth_owner *o)
 {
-    struct hth_owner_entry e;
-    unsigned count = 0;
-    FILE *f = fopen(o->list_path, "re");
-    while (f != NULL && hth_owner_read(f, &e))
-        count +=
-            strcmp(e.kind, HTH_OWNER_AUTO) == 0 && (int64_t)e.serial > hth_owner_now_us() - DAY_US;
-    if (f != NULL)
-        fclose(f);
-    return count;
+    int64_t since_us = hth_owner_now_us() - DAY_US;
+    unsigned promoted = 0;
+    size_t count;
+    struct hth_owner_entry *all = hth_owner_lines(o, &count);
+    for (size_t i = 0; i < count; i++)
+        promoted += strcmp(all[i].kind, HTH_OWNER_AUTO) == 0 && (int64_t)all[i].serial > since_us;
+    hth_free(all);
+    return promoted;
 }
 
 /* Whether what was signed before holds for another day. */

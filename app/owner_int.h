@@ -50,6 +50,7 @@ struct hth_owner_entry {
     long long until_s;
     unsigned class;
     char roles[48], run[HTH_NAME_LEN_MAX + 1], name[HTH_CERT_NAME_MAX + 1], kind[16];
+    bool revokes; /* by its kind */
 };
 
 /* Sets the paths: of o->dir, or of the default folder. */
@@ -63,8 +64,8 @@ enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out,
 enum hth_err hth_owner_key(const struct hth_owner *o, struct hth_secret *out) HTH_MUST;
 /* Finds key, run and chain, by --as or by DIR and --run. */
 enum hth_err hth_owner_signer(struct hth_owner *o) HTH_MUST;
-/* The next line, or false. */
-bool hth_owner_read(FILE *f, struct hth_owner_entry *out);
+/* All good lines, on the heap; NULL: none. */
+struct hth_owner_entry *hth_owner_lines(const struct hth_owner *o, size_t *count);
 /* Appends a line. Errors: E_IO. */
 enum hth_err hth_owner_note(const struct hth_owner *o, const struct hth_owner_entry *e) HTH_MUST;
 /* Writes a whole file that nobody else reads, and its folder; one that is there is replaced. Prints

@@ -36,10 +36,8 @@
 #define FOLDERS 100
 /* Files that a process of a swarm has open without any connection: 20, and as many again. */
 #define FILES_MIN 40
-/* The DHT keys of beacons contain a network name, also for a node that serves no run. */
 /* Period in which the own invite's time is looked at. */
-#define GRANT_US   HTH_US_PER_S
-#define NO_NETWORK "hearth"
+#define GRANT_US HTH_US_PER_S
 
 /* ---- runs without an owner ------------------------------------------------------------------ */
 
