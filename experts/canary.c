@@ -9,6 +9,8 @@
 #include "core/order.h"
 
 #define VOICES     8  /* that a full batch has at least */
+#define VOICES_MIN 4  /* of a batch that says something */
+#define RISES      3  /* changes in a row that a jump takes: noise goes both ways */
 #define ROWS       32 /* of a batch, where rows stand alone */
 #define STEPS      16 /* at least, between the two looks, and of collecting */
 #define WORK       16 /* rows of backwards meanwhile, in rows of the batch */
@@ -25,6 +27,7 @@ struct hth_canary {
     uint64_t work;  /* rows of backwards, likewise */
     bool looked;
     uint32_t checks;
+    uint32_t rises;                    /* changes in a row, up to now */
     double usual;                      /* mean of |change| */
     double mean;                       /* of the last changes */
     struct hth_sender_id sender[ROWS]; /* of each unit */
@@ -153,6 +156,25 @@ static enum hth_err look(const struct hth_canary *c, const struct hth_expert *ex
     return err != HTH_OK ? err : synced;
 }
 
+/* Whether the unit is the first of its sender. */
+static bool is_first(const struct hth_canary *c, uint32_t unit)
+{
+    uint32_t first = 0;
+
+    while (!is_of(c, first, c->sender[unit]))
+        first++;
+    return first == unit;
+}
+
+static uint32_t senders_of(const struct hth_canary *c)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->units; i++)
+        n += is_first(c, i);
+    return n;
+}
+
 /* The lower median of the senders' mean changes. Not finite if one of them is. */
 static double middle_change(const struct hth_canary *c, const double after[ROWS])
 {
@@ -160,10 +182,8 @@ static double middle_change(const struct hth_canary *c, const double after[ROWS]
     uint32_t senders = 0;
 
     for (uint32_t i = 0; i < c->units; i++) {
-        uint32_t first = 0, n = units_of(c, c->sender[i]);
-        while (!is_of(c, first, c->sender[i]))
-            first++;
-        if (first < i)
+        uint32_t n = units_of(c, c->sender[i]);
+        if (!is_first(c, i))
             continue;
         mean = 0;
         for (uint32_t u = i; u < c->units; u++)
@@ -194,7 +214,8 @@ static bool judge(struct hth_canary *c, double change)
     c->usual = c->checks > 0 ? USUAL_KEEP * c->usual + (1 - USUAL_KEEP) * size : size;
     c->mean = MEAN_KEEP * c->mean + (1 - MEAN_KEEP) * fmin(change, CHANGE_MAX * c->usual);
     c->checks += c->checks < CHECKS_MIN;
-    return c->checks == CHECKS_MIN && c->mean > HTH_CANARY_FACTOR * c->usual;
+    c->rises = change > 0 ? c->rises + 1 : 0;
+    return c->checks == CHECKS_MIN && c->rises >= RISES && c->mean > HTH_CANARY_FACTOR * c->usual;
 }
 
 /* The second look. */
@@ -220,7 +241,7 @@ bool hth_canary_stepped(struct hth_canary *canary, const struct hth_expert *expe
         return false;
     if (c->looked)
         return finish(c, expert, ex);
-    c->looked = look(c, expert, ex, c->before) == HTH_OK;
+    c->looked = senders_of(c) >= VOICES_MIN && look(c, expert, ex, c->before) == HTH_OK;
     if (!c->looked)
         begin(c);
     c->steps = 0;

@@ -11,18 +11,19 @@
  *     change of a sender = mean over its rows of (dy / ||dy||) . (y_after - y_before)
  *     change             = lower median of the senders'
  *
- * so that one sender among three can neither hide a jump, by rows that the steps do follow, nor
- * feign one.
+ * so that one sender among four can neither hide a jump, by rows that the steps do follow, nor
+ * feign one. Of fewer than four the canary says nothing: their rows are too few to tell.
  *
  * A transformer needs whole sequences, so there a batch is of eight sequences and not of 32 rows,
- * and the looks lie further apart: a look is at least 16 times as many rows of work away from the
- * last one. With few senders a batch does not fill: then what they sent in that time is the batch.
+ * and a look has at least 16 times as many rows of work between it and the last one. With few
+ * senders a batch does not fill: then what they sent in that time is the batch.
  *
  * Learning makes the change fall, noise moves it about 0 by a size that is usual for this expert.
- * Where the mean of the last five or so rises by more than HTH_CANARY_FACTOR usual sizes, which is
- * six deviations of noise, the expert learns wrongly: the server logs it and drops this expert's
- * gradients for a while, so that its owner can look, and roll back (experts/ring.h). Then a new
- * batch is kept. Random rows would not do: nothing says in which direction their y ought to go.
+ * Where the mean of the last five or so rises by more than HTH_CANARY_FACTOR usual sizes, six
+ * deviations of noise, and the last three all rose, the expert learns wrongly: the server logs it
+ * and drops this expert's gradients for a while, so that its owner can look, and roll back
+ * (experts/ring.h). Then a new batch is kept. Random rows would not do: nothing says in which
+ * direction their y ought to go.
  *
  * It sees no damage that most senders ask for, and none to rows that nobody sends. Under the rule
  * of store.h: _keep beside a backward, _stepped in the job of a step. The batch lies in this

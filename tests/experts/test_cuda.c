@@ -412,11 +412,11 @@ static void devices_answer_side_by_side(void **state)
     hth_aligned_free(dy);
 }
 
-/* Noise at first; then one of three senders pulls against the other two, a hundred times as hard.
+/* Noise at first; then one of four senders pulls against the other three, a hundred times as hard.
  * Experts on a card are watched as others are, also those whose batches form one group. */
 static void canary_watches_experts_on_a_card(void **state)
 {
-    enum { EXPERTS = 2, SENDERS = 3, FEW = 8, CALM = 16 * 2 * 12, STEPS = CALM + 16 * 2 * 8 };
+    enum { EXPERTS = 2, SENDERS = 4, FEW = 8, CALM = 16 * 2 * 12, STEPS = CALM + 16 * 2 * 8 };
     static const size_t floats = (size_t)EXPERTS * FEW * D;
     struct hth_world *w = hth_world_new(5, NULL);
     struct swarm_host h = host_init();

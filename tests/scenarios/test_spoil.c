@@ -44,14 +44,14 @@ static void without_bounds_the_expert_is_spoilt_until_it_goes_back(void **state)
 }
 
 /* Of five senders, too, where one is the attackers'. It takes a minute of 5 steps a second, not
- * ten. Without a pause the loss of the transformer is a hundred million after ten. */
+ * ten. Without a pause the losses are 137 and 3e8. */
 static void canary_pauses_an_expert_that_learns_wrongly(void **state)
 {
     static const struct {
         const char *expert;
         uint32_t honest;
         double end_max;
-    } cases[] = {{"ffn", 8, 20}, {"transformer", 4, 3000}};
+    } cases[] = {{"ffn", 8, 20}, {"transformer", 4, 1e4}};
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
