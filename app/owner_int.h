@@ -62,6 +62,8 @@ enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out,
                             struct hth_cert *cert) HTH_MUST;
 /* Loads DIR/key. Errors: E_BAD_KEY (there is none), those of hth_identity_load. */
 enum hth_err hth_owner_key(const struct hth_owner *o, struct hth_secret *out) HTH_MUST;
+/* The public key of a secret, as the run file has it. Returns hex. */
+const char *hth_owner_key_text(const struct hth_secret *secret, char hex[2 * HTH_PUBKEY_LEN + 1]);
 /* Finds key, run and chain, by --as or by DIR and --run. */
 enum hth_err hth_owner_signer(struct hth_owner *o) HTH_MUST;
 /* All good lines, on the heap; NULL: none. */

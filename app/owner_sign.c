@@ -90,11 +90,12 @@ enum hth_err hth_owner_key(const struct hth_owner *o, struct hth_secret *out)
     return HTH_E_BAD_KEY;
 }
 
-static void key_text(const struct hth_secret *secret, char hex[2 * HTH_PUBKEY_LEN + 1])
+const char *hth_owner_key_text(const struct hth_secret *secret, char hex[2 * HTH_PUBKEY_LEN + 1])
 {
     struct hth_pubkey pub;
     hth_crypto_openssl()->public_of(secret, &pub);
     hth_hex(pub.b, sizeof(pub.b), hex);
+    return hex;
 }
 
 enum hth_err hth_owner_init(struct hth_owner *o)
@@ -102,7 +103,6 @@ enum hth_err hth_owner_init(struct hth_owner *o)
     bool made;
     char hex[2 * HTH_PUBKEY_LEN + 1];
     HTH_TRY(load_key(o, &o->secret, &made));
-    key_text(&o->secret, hex);
     hth_say_note("the owner's key: %s (%s)", o->key_path, made ? "new" : "known");
     hth_say_note(
         "Nobody can make this key again. Keep a copy: hearth owner backup FILE. And name a "
@@ -110,7 +110,7 @@ enum hth_err hth_owner_init(struct hth_owner *o)
         "lost, deputies go on until their time ends, nobody else can invite or revoke, and "
         "no deputy be named.");
     hth_say_note("These lines close a run; put them into its run file:");
-    hth_say("admission:\n  owner: %s", hex);
+    hth_say("admission:\n  owner: %s", hth_owner_key_text(&o->secret, hex));
     return HTH_OK;
 }
 
@@ -124,10 +124,9 @@ static enum hth_err by_run_file(struct hth_owner *o, const struct hth_runfile *r
     hth_crypto_openssl()->public_of(&o->secret, &pub);
     if (!hth_config_closed(run, hth_crypto_openssl(), &o->base.run_file, &o->run) ||
         memcmp(o->run.owner.b, pub.b, sizeof(pub.b)) != 0) {
-        key_text(&o->secret, hex);
         hth_cli_say_error("%s %s; for this key it needs 'admission: {owner: %s}'", o->run_path,
                           run->admission.owner == NULL ? "names no owner" : "names another owner",
-                          hex);
+                          hth_owner_key_text(&o->secret, hex));
         return HTH_E_CONFIG;
     }
     o->base.owner = pub;
