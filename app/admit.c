@@ -39,7 +39,7 @@ void hth_admit_print(const struct hth_invite *invite)
     hth_say("may      %s%s", hth_roles_text(cert.roles, roles),
             cert.class == HTH_PROBATION ? " (on probation)" : "");
     hth_say("kind     %s%s", kind(&cert), hth_invite_is_bound(invite) ? ", for one key alone" : "");
-    hth_say("valid    %s to %s", hth_admit_date(cert.not_before_us, from),
+    hth_say("valid    %s to %s", hth_admit_date(hth_cert_from_us(&cert), from),
             hth_admit_date(cert.not_after_us, until));
     hth_say("serial   %llu", (unsigned long long)cert.serial);
     hth_hex(invite->owner.b, sizeof(invite->owner.b), hex);
@@ -81,7 +81,8 @@ static void say_bad(enum hth_err err, const struct hth_invite *invite, const str
     else if (err == HTH_E_PASS_EXPIRED || err == HTH_E_PASS_EARLY)
         hth_cli_say_error(
             "--invite: %s (%s %s)", hth_err_text(err), err == HTH_E_PASS_EARLY ? "from" : "until",
-            hth_admit_date(err == HTH_E_PASS_EARLY ? cert.not_before_us : cert.not_after_us, date));
+            hth_admit_date(err == HTH_E_PASS_EARLY ? hth_cert_from_us(&cert) : cert.not_after_us,
+                           date));
     else if (err == HTH_E_PASS_FORGED && hth_invite_is_bound(invite))
         hth_cli_say_error("--invite: it is for the key of one peer, and this process has another: "
                           "give that peer's --dir; status and others without a folder take the "
@@ -223,6 +224,10 @@ static void load_raised(struct hth_env *env, struct hth_admit *a)
 
 static enum hth_err judge_own(struct hth_env *env, uint8_t roles, struct hth_admit *a)
 {
+    struct hth_closed_run named;
+    hth_invite_run(env->crypto, a->invite, &named);
+    if (memcmp(named.id.b, a->run.id.b, sizeof(named.id.b)) != 0)
+        return HTH_E_PASS_OTHER_RUN;
     HTH_TRY(take_own(env, a->invite, a));
     if (a->raised_path != NULL)
         load_raised(env, a);

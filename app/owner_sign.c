@@ -191,15 +191,18 @@ enum hth_err hth_owner_signer(struct hth_owner *o)
 /* ---- certificates -------------------------------------------------------------------------- */
 
 /* Serials are microseconds of the clock, and rise: they stay unique if the list is lost, and among
- * owner and deputies. A revoked peer's id may be any number. */
+ * owner and deputies. A revoked peer's id may be any number. No later than needed: a certificate
+ * begins with its serial, and this clock may have gone back. */
 static uint64_t next_serial(const struct hth_owner *o)
 {
     uint64_t serial = (uint64_t)hth_owner_now_us();
     size_t count;
     struct hth_owner_entry *all = hth_owner_lines(o, &count);
-    for (size_t i = 0; i < count; i++)
-        if (!all[i].revokes)
-            serial = HTH_MAX(serial, (uint64_t)all[i].serial + 1);
+    for (size_t i = 0; i < count;) {
+        bool taken = !all[i].revokes && all[i].serial == serial;
+        serial += taken;
+        i = taken ? 0 : i + 1;
+    }
     hth_free(all);
     return serial;
 }
@@ -247,9 +250,7 @@ static void fill(const struct hth_owner *o, struct hth_cert *cert)
     int64_t days = o->days != 0 ? o->days : is(o, "successor") ? SUCCESSOR_DAYS : INVITE_DAYS;
     cert->run = o->run.id;
     cert->serial = next_serial(o);
-    /* A minute early: the clocks of others may be behind. */
-    cert->not_before_us = HTH_MAX(hth_owner_now_us() - 60 * HTH_US_PER_S, o->by.from_us);
-    cert->not_after_us = HTH_MIN(cert->not_before_us + days * DAY_US, o->by.until_us);
+    cert->not_after_us = HTH_MIN(hth_cert_from_us(cert) + days * DAY_US, o->by.until_us);
     cert->class = o->probation || o->public ? HTH_PROBATION : HTH_MEMBER;
     cert->roles = o->roles != 0 ? o->roles : most;
     cert->flags = o->public ? HTH_CERT_PUBLIC : 0;

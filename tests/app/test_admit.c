@@ -104,12 +104,11 @@ static enum hth_err raise(uint64_t serial, uint8_t class, uint8_t roles,
     uint8_t certs[HTH_CERT_BYTES_MAX];
     size_t len;
     struct hth_cert cert = v.p.cert;
-    cert.serial = serial;
+    cert.serial = (uint64_t)NOW_US + serial;
     cert.class = class;
     cert.roles = roles;
     cert.key = *key;
-    cert.not_before_us = hth_wall_us(v.env);
-    cert.not_after_us = cert.not_before_us + life_us;
+    cert.not_after_us = hth_wall_us(v.env) + life_us;
     assert_ok(hth_cert_write(v.p.crypto, &cert, &v.p.owner, certs, &len));
     return hth_admit_raise(v.env, &v.admit, certs, len);
 }
@@ -127,11 +126,11 @@ static void peer_is_raised_until_that_ends(void **state)
     assert_err(HTH_E_STALE, raise(50, HTH_MEMBER, HTH_MAY_TRAIN, own, MINUTE));
     assert_false(v.admit.raised);
     assert_ok(raise(50, HTH_MEMBER, roles, own, MINUTE));
-    assert_int_equal(v.admit.grant.serial, 50);
+    assert_int_equal(v.admit.grant.serial, NOW_US + 50);
     assert_err(HTH_E_STALE, raise(51, HTH_MEMBER, roles, own, MINUTE / 2));
     assert_ok(raise(52, HTH_MEMBER, roles, own, 2 * MINUTE));
     start_again();
-    assert_int_equal(v.admit.grant.serial, 52);
+    assert_int_equal(v.admit.grant.serial, NOW_US + 52);
     assert_int_equal(v.admit.grant.roles, roles);
     hth_world_run_for(v.w, MINUTE);
     assert_ok(hth_admit_holds(v.env, &v.admit, &changed));
@@ -148,7 +147,7 @@ static void peer_is_raised_until_that_ends(void **state)
 
 static void revoked_certificate_raises_no_more(void **state)
 {
-    struct hth_revoked list = {.seq = 5, .count = 1, .entry = {50}};
+    struct hth_revoked list = {.seq = 5, .count = 1, .entry = {NOW_US + 50}};
     uint8_t bytes[HTH_REVOKED_BYTES_MAX];
     bool changed;
     (void)state;

@@ -295,7 +295,7 @@ static void share(struct arena *t, uint32_t done[3])
 {
     enum { N = 24, BATCHES = 16 };
     static struct answer out[3][N];
-    t->host = admission_of(99, HTH_MEMBER);
+    t->host = hth_admitted(99, HTH_MEMBER);
     t->h = host_init();
     t->h.opts.queue_us_max = MINUTE;
     arena_open(t);
@@ -314,8 +314,8 @@ static void share(struct arena *t, uint32_t done[3])
 
 static void keys_of_an_invite_share_its_turn(void **state)
 {
-    struct arena t = {.caller = {admission_of(5, HTH_MEMBER), admission_of(6, HTH_MEMBER),
-                                 admission_of(6, HTH_MEMBER)}};
+    struct arena t = {.caller = {hth_admitted(5, HTH_MEMBER), hth_admitted(6, HTH_MEMBER),
+                                 hth_admitted(6, HTH_MEMBER)}};
     uint32_t done[3];
     (void)state;
     share(&t, done);
@@ -325,8 +325,8 @@ static void keys_of_an_invite_share_its_turn(void **state)
 
 static void probation_gets_an_eighth_beside_members(void **state)
 {
-    struct arena t = {.caller = {admission_of(5, HTH_MEMBER), admission_of(6, HTH_PROBATION),
-                                 admission_of(6, HTH_PROBATION)}};
+    struct arena t = {.caller = {hth_admitted(5, HTH_MEMBER), hth_admitted(6, HTH_PROBATION),
+                                 hth_admitted(6, HTH_PROBATION)}};
     uint32_t done[3];
     (void)state;
     share(&t, done);
@@ -340,8 +340,8 @@ static bool is_due_after(enum hth_member_class class, uint32_t bad)
     enum { CALLS = 4 * 3600 / 50 + 2 };
     static const float x[D];
     struct hth_world *w = hth_world_new(8, NULL);
-    const struct hth_admission own = admission_of(6, class);
-    struct hth_admission host = admission_of(99, HTH_MEMBER);
+    const struct hth_admission own = hth_admitted(6, class);
+    struct hth_admission host = hth_admitted(99, HTH_MEMBER);
     struct swarm_host h = host_init();
     struct swarm_caller c;
     struct hth_pubkey due;

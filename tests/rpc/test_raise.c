@@ -19,6 +19,7 @@
 #define HOURS (3600 * S)
 
 static const struct hth_secret owner = {{1}}, key = {{2}};
+static const struct hth_hash run_file = {{3}};
 
 static struct party {
     struct swarm_member m;
@@ -39,7 +40,6 @@ static struct hth_cert cert_of(uint8_t class, const struct hth_pubkey *for_key)
     return (struct hth_cert){.run = run.id,
                              .key = *for_key,
                              .serial = (uint64_t)wall_us,
-                             .not_before_us = wall_us - 60 * S,
                              .not_after_us = wall_us + 86400 * S,
                              .class = class,
                              .roles = HTH_MAY_TRAIN,
@@ -56,7 +56,7 @@ static void show(struct party *p, const struct hth_invite *invite)
 static enum hth_err take(void *arg, const void *certs, size_t len)
 {
     struct party *p = arg;
-    struct hth_invite invite = {.addr_count = 0};
+    struct hth_invite invite = {.owner = run.owner, .run_file = run_file};
     struct hth_grant grant;
     struct hth_cert cert;
     HTH_TRY(hth_cert_check(p->m.env->crypto, &run, certs, len, &cert, &grant));
@@ -87,13 +87,13 @@ static void close_all(struct party *p)
 
 static void enter(struct party *p, const char *name, uint8_t class)
 {
-    struct hth_invite invite = {.seed = key};
+    struct hth_invite invite = {.seed = key, .run_file = run_file};
     struct hth_pubkey pub;
-    const struct hth_hash file = {{3}};
     member_start(&p->m, w, name, member_opts());
     const struct hth_crypto *crypto = p->m.env->crypto;
     crypto->public_of(&owner, &run.owner);
-    hth_run_id(crypto, &run.owner, &file, &run.id);
+    hth_run_id(crypto, &run.owner, &run_file, &run.id);
+    invite.owner = run.owner;
     crypto->public_of(&key, &pub);
     struct hth_cert cert = cert_of(class, &pub);
     assert_ok(hth_cert_write(crypto, &cert, &owner, invite.cert, &invite.cert_len));
