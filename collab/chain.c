@@ -381,6 +381,7 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
     struct held *held = held_at(chain, number);
     const struct hth_chain_link *link = &held->link;
     bool all_leave = true; /* then nobody does: the last ones keep their votes */
+    uint16_t most = 0;
     for (uint32_t i = 0; i < link->count; i++)
         all_leave &= !is_in(&link->roll[i]) || link->roll[i].marks & HTH_ROLL_LEFT;
     struct lot *lots = hth_calloc(link->count, sizeof(*lots));
@@ -392,6 +393,7 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
             (struct lot){.voter = {entry->member, weight_of(chain, number, entry->member)},
                          .client = entry->marks & HTH_ROLL_CLIENT,
                          .draw = draw_of(chain, held, entry->member)};
+        most = HTH_MAX(most, lots[held->voters_count - 1].voter.weight);
         held->callers_count += !(entry->marks & HTH_ROLL_CLIENT);
     }
     qsort(lots, held->voters_count, sizeof(*lots), by_weight);
@@ -399,7 +401,9 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
         held->callers_count = held->voters_count;
     for (uint32_t i = 0; i < held->voters_count; i++) {
         held->voters[i] = lots[i].voter;
-        held->weight += lots[i].voter.weight;
+        if (2 * held->voters[i].weight < most)
+            held->voters[i].weight = 0;
+        held->weight += held->voters[i].weight;
     }
     hth_free(lots);
 }

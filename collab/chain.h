@@ -13,10 +13,11 @@
  *     +--------+       +--------+       +--------+
  *
  * The rolls say who may vote. A member's *weight* at a link is the number of the last `window`
- * links whose roll has it, with values in every part of the mean; it is 0 when this link's roll
- * does not, or says that the member leaves. Those with a weight above 0 are the link's *voters*, in
- * order of weight, then of a hash; those who can't be dialled come last, as the first voters call
+ * links whose roll has it, with values in every part of the mean; it is 0 when that is fewer than
+ * half as many as another's. The *voters* are those in this link's roll that do not leave, in order
+ * of weight, then of a hash; those who can't be dialled come last, as the first voters call
  * ballots. A *quorum* is more than half of all weights; or just half, with the first voter in it.
+ * A visitor of a few steps has no weight beside others, so it may die without a word.
  * So of two even halves exactly one is a quorum, and of two quorums of the same voters at least one
  * member is in both.
  *
@@ -90,11 +91,11 @@ struct hth_chain_link {
 /* A link's voters follow from it and from those before it. */
 struct hth_voter {
     uint16_t member;
-    uint16_t weight; /* 1..window */
+    uint16_t weight; /* 0..window */
 };
 
 struct hth_voters {
-    /* Clients last; larger weights first; then by hash(epoch's head, id, life). */
+    /* Clients last; larger weights first; then by hash(epoch's head, id, life). Not empty. */
     const struct hth_voter *order;
     uint32_t count;
     uint32_t callers; /* the first so many take turns in calling */

@@ -113,7 +113,7 @@ void roll_release_helpers(struct hth_roll_call *roll, const struct hth_ready_rep
 void roll_tell_rests(const struct hth_roll_call *roll, struct hth_ready_reply *go,
                      const struct hth_roll *list)
 {
-    uint8_t most = 0;
+    uint32_t most = 0;
     for (uint32_t i = 0; i < go->count; i++)
         most = HTH_MAX(most, roll->mate[list[i].member].deeds);
     for (uint32_t i = 0; i < go->count; i++) {

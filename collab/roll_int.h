@@ -63,7 +63,7 @@ struct mate {
     int64_t rtt_us;           /* from there to here and back, as far as either side knows */
     uint32_t quota;           /* as planned, */
     uint32_t told;            /* and as it knows it */
-    uint8_t deeds;            /* of the last rolls those that have it, */
+    uint32_t deeds;           /* of the last rolls those that have it, */
     uint64_t deeds_from;      /* since that step */
     bool known;               /* it was in the roll of a tip of this member */
     struct trust trust;       /* then: in this one alone */

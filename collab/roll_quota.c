@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define DEEDS_MAX        8
-#define DEEDS_LINKS      16 /* that are looked at: who misses a step stays known */
 #define STRANGERS_ONE_IN 20
 #define PATIENCE_MAX     HTH_US_PER_S
 #define TRUST_ONE_IN     40 /* of the time, and */
@@ -104,19 +102,17 @@ void roll_take_quota(struct hth_roll_call *roll, uint32_t quota)
         roll->ops.more(roll->arg);
 }
 
-/* Of the last rolls, up to the tip, those that have a member. */
+/* Of the last rolls, up to the tip, those that have a member: who misses a step stays known. */
 static void count_deeds(struct hth_roll_call *roll)
 {
     uint32_t at = roll->choice->tip;
     for (uint32_t i = 0; i < roll->mates_max; i++)
         roll->mate[i].deeds = 0;
-    for (uint32_t k = 0; k < DEEDS_LINKS && at != HTH_LINK_NONE; k++) {
+    for (uint32_t k = hth_chain_opts(roll->chain)->window; k > 0 && at != HTH_LINK_NONE; k--) {
         const struct hth_chain_link *link = hth_chain_at(roll->chain, at);
         for (uint32_t i = 0; i < link->count; i++) {
             struct mate *mate = &roll->mate[link->roll[i].member];
-            if (link->roll[i].marks & HTH_ROLL_IN && mate->deeds < DEEDS_MAX &&
-                link->step >= mate->deeds_from)
-                mate->deeds++;
+            mate->deeds += link->roll[i].marks & HTH_ROLL_IN && link->step >= mate->deeds_from;
         }
         at = link->prev;
     }
@@ -192,15 +188,15 @@ static struct hth_brings expected(const struct hth_roll_call *roll, uint16_t mem
     return b;
 }
 
-/* A member counts that has as many deeds as any other here, or DEEDS_MAX. */
+/* A member counts that has half as many deeds as any other here. */
 static void tell_strangers(const struct hth_roll_call *roll, const uint16_t *member, uint32_t n,
                            bool *counts)
 {
-    uint8_t most = 0;
+    uint32_t most = 0;
     for (uint32_t i = 0; i < n; i++)
         most = HTH_MAX(most, roll->mate[member[i]].deeds);
     for (uint32_t i = 0; i < n; i++)
-        counts[i] = roll->mate[member[i]].deeds >= most;
+        counts[i] = 2 * roll->mate[member[i]].deeds >= most;
 }
 
 /* It was in the last round, or READY with an older head, and fetches this one. */
@@ -534,8 +530,8 @@ static int64_t left_us(const struct hth_roll_call *roll, const struct trust *t)
 /* Keys are free, so all that were in no roll yet are trusted together. */
 static struct trust *trust_in(struct hth_roll_call *roll, uint16_t member)
 {
-    struct mate *mate = &roll->mate[member];
-    return mate->known ? &mate->trust : &roll->trust;
+    bool known = member != HTH_MEMBER_NONE && roll->mate[member].known;
+    return known ? &roll->mate[member].trust : &roll->trust;
 }
 
 bool roll_is_held_back(struct hth_roll_call *roll, uint16_t member)
@@ -552,10 +548,9 @@ void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
         uint16_t member = hth_chain_known(roll->chain, &p->id, p->life);
         bool in = marks != NULL && marks[i] & HTH_ROLL_IN;
         /* If it failed, one that was in rolls may have wanted it as much as this member. */
-        if (!p->rests || in || member == HTH_MEMBER_NONE ||
-            (marks == NULL && roll->mate[member].known))
-            continue;
         struct trust *t = trust_in(roll, member);
+        if (!p->rests || in || (marks == NULL && t != &roll->trust))
+            continue;
         if (t->at_us != now) /* once for all of them */
             *t = (struct trust){left_us(roll, t) - (now - roll->round_us), now};
     }

@@ -187,7 +187,7 @@ static void on_lost(void *arg, const struct hth_peer_id *peer, enum hth_err err)
 struct hth_chain *line_chain(const struct line *l, const struct hth_crypto *crypto, uint32_t *at)
 {
     struct hth_chain_opts opts = {.crypto = crypto,
-                                  .window = 8,
+                                  .window = 16,
                                   .eventual = l->eventual,
                                   .links_max = l->links_max,
                                   .members_max = l->members_max,

@@ -39,8 +39,8 @@ static void weights_count_rolls(void **state)
     } want[] = {
         {0, {1, 1, 1, 0, 0, 0}},
         {1, {2, 2, 0, 0, 0, 0}}, /* in part is not in */
-        {2, {3, 3, 0, 1, 0, 0}},
-        {3, {3, 0, 1, 2, 0, 0}}, /* the window is three links; B has left */
+        {2, {3, 3, 0, 0, 0, 0}}, /* D was in fewer than half as many as A */
+        {3, {3, 0, 0, 2, 0, 0}}, /* the window is three links; B has left */
     };
     uint32_t links[] = {g, one, two, three};
     for (size_t k = 0; k < HTH_ARRAY_LEN(want); k++)

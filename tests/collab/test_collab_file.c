@@ -76,7 +76,7 @@ static void vote_comes_back(void **state)
 static void full_lines_fit(void **state)
 {
     struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
-                                  .window = 8,
+                                  .window = 16,
                                   .links_max = 400,
                                   .members_max = 128,
                                   .rolls_max = 30000};

@@ -161,7 +161,7 @@ static void members_that_missed_steps_come_back(void **state)
     line_cut(l, 1);
     hth_world_run_for(l->world, 5 * S);
     line_heal(l);
-    hth_world_run_for(l->world, 2 * S);
+    hth_world_run_for(l->world, S + 2 * S); /* it has dialled the caller again, and 2 s */
     assert_true(is_in(&l->mate[0], hth_roll_choice(l->mate[0].roll)->tip));
     line_stop(l);
 }

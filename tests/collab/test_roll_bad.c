@@ -264,7 +264,7 @@ static void add_links(struct liar *l, uint32_t count, bool keep)
         memcpy(id.b + 1, &l->serial, sizeof(l->serial));
         hth_chain_free(l->own);
         struct hth_chain_opts o = {.crypto = liar_of(l)->env->crypto,
-                                   .window = 8,
+                                   .window = 16,
                                    .links_max = 4096,
                                    .members_max = 8,
                                    .rolls_max = 4096};

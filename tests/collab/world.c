@@ -49,7 +49,7 @@ static uint32_t base_of(uint32_t link)
     return link_of(link)->kind == HTH_LINK_STEP ? link_of(link)->prev : link;
 }
 
-static int weight(uint32_t link, int i)
+static int rolls(uint32_t link, int i)
 {
     int in = roll_of(link, HTH_ROLL_IN), left = roll_of(link, HTH_ROLL_LEFT), w = 0;
     if (!has(in & ~left ? in & ~left : in, i))
@@ -57,6 +57,14 @@ static int weight(uint32_t link, int i)
     for (int k = 0; k < WINDOW && link != HTH_LINK_NONE; k++, link = link_of(link)->prev)
         w += has(roll_of(link, HTH_ROLL_IN), i);
     return w;
+}
+
+static int weight(uint32_t link, int i)
+{
+    int most = 0;
+    for (int k = 0; k < NM; k++)
+        most = HTH_MAX(most, rolls(link, k));
+    return 2 * rolls(link, i) < most ? 0 : rolls(link, i);
 }
 
 static int voters_of(uint32_t base)

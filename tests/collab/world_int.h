@@ -10,7 +10,7 @@
 
 #include "collab/choice.h"
 
-enum { NM = 5, STEPS = 6, ROUNDS = 8, LINES = 4, WINDOW = 2, BALLOTS = 24, MOVES = 12 };
+enum { NM = 5, STEPS = 6, ROUNDS = 8, LINES = 4, WINDOW = 3, BALLOTS = 24, MOVES = 12 };
 enum up { CRASHED, RUNS, FROZEN, GONE };
 #define CHOICE_SIZE (sizeof(struct hth_choice) + NM * sizeof(struct hth_choice_seat))
 

@@ -28,7 +28,7 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
     crew_own_rows(NULL, i, t);
     t->share.strict = strict;
     t->updates_max = i == 0 && ends > 0 ? ends : t->updates_max;
-    t->checkpoint_every = i == 0 ? 10 : i == 1 ? 1 : 7;
+    t->checkpoint_every = i == 0 ? 10 : i == 1 ? 1 : 17;
 }
 
 static struct crew_scene *start(uint64_t seed, uint32_t members, bool is_strict)
