@@ -203,7 +203,7 @@ const char *hth_invite_why(enum hth_err err)
     case HTH_E_BAD_MAGIC:
         return "this is no invite: one begins with hearth1.";
     case HTH_E_VERSION:
-        return "the invite is of another version of hearth";
+        return "the invite is of a newer version of hearth: update this one";
     case HTH_E_TRUNCATED:
         return "the invite is cut: copy the whole line";
     case HTH_E_CORRUPT:
@@ -296,6 +296,17 @@ bool hth_invite_is_bound(const struct hth_invite *invite)
 {
     static const struct hth_secret none;
     return memcmp(invite->seed.b, none.b, sizeof(none.b)) == 0;
+}
+
+void hth_invite_bind(struct hth_invite *invite, const void *certs, size_t len)
+{
+    struct hth_cert cert;
+    enum hth_err err = hth_cert_read(certs, len, &cert, &invite->cert_len);
+    HTH_ASSERT(err == HTH_OK && len - invite->cert_len <= sizeof(invite->chain));
+    memset(&invite->seed, 0, sizeof(invite->seed));
+    memcpy(invite->cert, certs, invite->cert_len);
+    invite->chain_len = len - invite->cert_len;
+    memcpy(invite->chain, (const uint8_t *)certs + invite->cert_len, invite->chain_len);
 }
 
 size_t hth_invite_creds(const struct hth_crypto *crypto, const struct hth_invite *invite,

@@ -67,6 +67,9 @@ enum hth_err hth_invite_check(const struct hth_crypto *crypto, const struct hth_
                               int64_t wall_us) HTH_MUST;
 /* Whether its certificate is for a key whose secret it does not have. */
 bool hth_invite_is_bound(const struct hth_invite *invite);
+/* Puts a certificate and its chain, for a key whose secret is elsewhere, in place of its own: it is
+ * bound then. They were checked (hth_cert_check). */
+void hth_invite_bind(struct hth_invite *invite, const void *certs, size_t len);
 /* Signs a pass for the peer with this secret and writes credentials (pass.h); returns their length.
  * A bound invite makes good ones only for the peer that it is bound to. */
 size_t hth_invite_creds(const struct hth_crypto *crypto, const struct hth_invite *invite,

@@ -308,6 +308,7 @@ enum hth_err hth_creds_check(const struct hth_crypto *crypto, const struct hth_c
                            len - HTH_PASS_BYTES, &cert, out));
     if (!is_sealed(crypto, pass_text, &run->id, cert.serial, &cert.key, creds, HTH_PASS_BYTES))
         return HTH_E_PASS_FORGED;
+    out->key = shown;
     out->peer = hth_load_u64le(peer->b);
     out->from_us = HTH_MAX(out->from_us, issued_us);
     return hth_grant_check(out, run, wall_us);

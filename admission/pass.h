@@ -104,6 +104,7 @@ struct hth_signer {
 
 /* The rights that valid credentials give. */
 struct hth_grant {
+    struct hth_pubkey key; /* the peer's */
     uint64_t serial, peer; /* peer: the first 8 bytes of its id */
     /* The first 8 bytes of the invite's key, which tells invites apart: whoever signs one chooses
      * its serial, and makes no pass with another's key. */
@@ -167,12 +168,14 @@ typedef enum hth_err hth_admit_fn(void *arg, const struct hth_peer_id *peer, con
                                   size_t len, struct hth_grant *out);
 /* Judges a grant again, as hth_grant_check does: an invite ends while a connection stands. */
 typedef enum hth_err hth_holds_fn(void *arg, const struct hth_grant *grant);
+struct hth_witness;
 struct hth_admission {
     uint8_t creds[HTH_CREDS_BYTES_MAX];
     size_t creds_len;
     hth_admit_fn *admit;
     hth_holds_fn *holds;
-    void *arg; /* of both */
+    void *arg;                   /* of both */
+    struct hth_witness *witness; /* of the work of those on probation (witness.h); NULL: none */
 };
 
 /* "train,serve". Returns out. */

@@ -2,6 +2,7 @@
 /* admit.c: judges our own pass first: a bad invite is named before anybody is dialled. */
 #include "app/admit.h"
 
+#include "admission/witness.h"
 #include "cli/config.h"
 #include "core/bytes.h"
 #include "core/mem.h"
@@ -49,9 +50,22 @@ void hth_admit_print(const struct hth_invite *invite)
         hth_say("joins    %s", hth_addr_text(&invite->addr[i], addr));
 }
 
-static void say_bad(enum hth_err err, const struct hth_invite *invite,
-                    const struct hth_grant *grant, const char *run, uint8_t roles)
+/* Names what differs. */
+static void say_other_run(const struct hth_invite *invite, const struct hth_closed_run *run,
+                          const char *name)
 {
+    bool same_owner = memcmp(invite->owner.b, run->owner.b, sizeof(run->owner.b)) == 0;
+    hth_cli_say_error("--invite: %s: it is for %s of run '%s', and this is run '%s'%s; ask for one "
+                      "to this run, or leave --run out",
+                      hth_err_text(HTH_E_PASS_OTHER_RUN),
+                      same_owner ? "another file" : "another owner's file", invite->run, name,
+                      same_owner ? " (a value in the two files differs)" : "");
+}
+
+static void say_bad(enum hth_err err, const struct hth_invite *invite, const struct hth_admit *own,
+                    const char *run, uint8_t roles)
+{
+    const struct hth_grant *grant = &own->grant;
     struct hth_cert cert;
     char has[48], needs[48], date[32];
     hth_invite_cert(invite, &cert);
@@ -60,9 +74,7 @@ static void say_bad(enum hth_err err, const struct hth_invite *invite,
         hth_cli_say_error("--invite: %s: it gives %s, and this needs %s", hth_err_text(err), has,
                           hth_roles_text(roles, needs));
     else if (err == HTH_E_PASS_OTHER_RUN)
-        hth_cli_say_error("--invite: %s: it is for run '%s', this is run '%s' (hearth invite show "
-                          "prints the hash of its run file)",
-                          hth_err_text(err), invite->run, run);
+        say_other_run(invite, &own->run, run);
     else if (err == HTH_E_PASS_EARLY && grant->by.successor != 0)
         hth_cli_say_error("--invite: %s: a successor signed it, and the owner is not silent",
                           hth_err_text(err));
@@ -133,36 +145,92 @@ static void load_lists(struct hth_env *env, struct hth_admit *a)
         HTH_LOG(env, HTH_WARN, HTH_SUB_APP, "%s: %s; it is left out", a->path, hth_err_text(err));
 }
 
-enum hth_err hth_admit_revoked(struct hth_env *env, struct hth_admit *a)
+/* Without a folder nothing is kept. */
+static void keep(struct hth_env *env, const char *path, const void *data, size_t len)
 {
-    if (a->path != NULL) {
-        uint8_t *bytes = hth_new_array(uint8_t, HTH_REVOKED_PACK_MAX);
-        struct hth_blob *blob =
-            hth_blob_copy(bytes, hth_revoked_set_pack(a->revoked, NULL, 0, bytes));
-        struct hth_span span = {blob, 0, blob->size};
-        enum hth_err err = hth_file_write(env, a->path, &span, 1);
+    if (path == NULL)
+        return;
+    struct hth_blob *blob = hth_blob_copy(data, len);
+    struct hth_span span = {blob, 0, len};
+    enum hth_err err = hth_file_write(env, path, &span, 1);
+    hth_blob_unref(blob);
+    if (err != HTH_OK)
+        HTH_LOG(env, HTH_WARN, HTH_SUB_APP, "%s: %s", path, hth_err_text(err));
+}
+
+void hth_admit_revoked(struct hth_env *env, struct hth_admit *a)
+{
+    uint8_t *bytes = hth_new_array(uint8_t, HTH_REVOKED_PACK_MAX);
+    keep(env, a->path, bytes, hth_revoked_set_pack(a->revoked, NULL, 0, bytes));
+    hth_free(bytes);
+}
+
+/* ---- our own pass -------------------------------------------------------------------------- */
+
+/* Signs a pass by that invite, and takes it if it holds. */
+static enum hth_err take_own(struct hth_env *env, const struct hth_invite *invite,
+                             struct hth_admit *a)
+{
+    struct hth_admission *own = &a->admission;
+    int64_t wall_us = hth_wall_us(env);
+    own->creds_len = hth_invite_creds(env->crypto, invite, &env->secret, wall_us, own->creds);
+    return hth_creds_check(env->crypto, &a->run, &env->self, own->creds, own->creds_len, wall_us,
+                           &a->grant);
+}
+
+enum hth_err hth_admit_raise(struct hth_env *env, struct hth_admit *a, const void *certs,
+                             size_t len)
+{
+    struct hth_invite invite = *a->invite;
+    struct hth_cert cert;
+    struct hth_grant grant;
+    HTH_TRY(hth_cert_check(env->crypto, &a->run, certs, len, &cert, &grant));
+    if (memcmp(cert.key.b, env->pubkey.b, sizeof(cert.key.b)) != 0)
+        return HTH_E_PASS_OTHER_KEY;
+    HTH_TRY(hth_grant_check(&grant, &a->run, hth_wall_us(env)));
+    bool renews = a->raised && grant.class == a->grant.class && grant.until_us > a->grant.until_us;
+    if ((grant.class <= a->grant.class && !renews) || (a->grant.roles & ~grant.roles) != 0)
+        return HTH_E_STALE;
+    hth_invite_bind(&invite, certs, len);
+    HTH_TRY(take_own(env, &invite, a));
+    a->raised = true;
+    keep(env, a->raised_path, certs, len);
+    return HTH_OK;
+}
+
+enum hth_err hth_admit_holds(struct hth_env *env, struct hth_admit *a, bool *changed)
+{
+    enum hth_err err = hth_grant_check(&a->grant, &a->run, hth_wall_us(env));
+    *changed = err != HTH_OK && a->raised && take_own(env, a->invite, a) == HTH_OK;
+    a->raised &= err == HTH_OK;
+    return *changed ? HTH_OK : err;
+}
+
+static void load_raised(struct hth_env *env, struct hth_admit *a)
+{
+    struct hth_blob *blob;
+    enum hth_err err =
+        hth_file_read(env, a->raised_path, HTH_CERT_BYTES_MAX + HTH_CHAIN_BYTES_MAX, &blob);
+    if (err == HTH_OK) {
+        err = hth_admit_raise(env, a, blob->data, blob->size);
         hth_blob_unref(blob);
-        hth_free(bytes);
-        if (err != HTH_OK)
-            HTH_LOG(env, HTH_WARN, HTH_SUB_APP, "%s: %s", a->path, hth_err_text(err));
     }
-    return hth_grant_check(&a->grant, &a->run, hth_wall_us(env));
+    if (err != HTH_OK && err != HTH_E_NO_FILE && err != HTH_E_STALE)
+        HTH_LOG(env, HTH_INFO, HTH_SUB_APP, "%s raises this peer no more: %s", a->raised_path,
+                hth_err_text(err));
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-static enum hth_err judge_own(struct hth_env *env, const struct hth_cli_net *net, uint8_t roles,
-                              struct hth_admit *a)
+static enum hth_err judge_own(struct hth_env *env, uint8_t roles, struct hth_admit *a)
 {
-    struct hth_admission *own = &a->admission;
     struct hth_closed_run named;
-    int64_t wall_us = hth_wall_us(env);
-    hth_invite_run(env->crypto, &net->invite, &named);
+    hth_invite_run(env->crypto, a->invite, &named);
     if (memcmp(named.id.b, a->run.id.b, sizeof(named.id.b)) != 0)
         return HTH_E_PASS_OTHER_RUN;
-    own->creds_len = hth_invite_creds(env->crypto, &net->invite, &env->secret, wall_us, own->creds);
-    HTH_TRY(hth_creds_check(env->crypto, &a->run, &env->self, own->creds, own->creds_len, wall_us,
-                            &a->grant));
+    HTH_TRY(take_own(env, a->invite, a));
+    if (a->raised_path != NULL)
+        load_raised(env, a);
     return roles != 0 && (a->grant.roles & roles) == 0 ? HTH_E_PASS_ROLE : HTH_OK;
 }
 
@@ -178,11 +246,13 @@ enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
     out->run.revoked = out->revoked;
     if (dir != NULL) {
         out->path = hth_asprintf("%s/revoked", dir);
+        out->raised_path = hth_asprintf("%s/raised", dir);
         load_lists(env, out);
     }
-    err = judge_own(env, net, roles, out);
+    out->invite = &net->invite;
+    err = judge_own(env, roles, out);
     if (err != HTH_OK) {
-        say_bad(err, &net->invite, &out->grant, run != NULL ? run->run : net->invite.run, roles);
+        say_bad(err, &net->invite, out, run != NULL ? run->run : net->invite.run, roles);
         return err;
     }
     out->gate = hth_gate_new(env, &out->run);
@@ -195,11 +265,14 @@ enum hth_err hth_admit_open(struct hth_env *env, const struct hth_cli_net *net,
 void hth_admit_close(struct hth_admit *admit)
 {
     hth_gate_free(admit->gate);
+    hth_witness_free(admit->admission.witness);
     hth_revoked_set_free(admit->revoked);
     hth_free(admit->path);
+    hth_free(admit->raised_path);
+    admit->admission.witness = NULL;
     admit->revoked = NULL;
     admit->gate = NULL;
-    admit->path = NULL;
+    admit->path = admit->raised_path = NULL;
 }
 
 char *hth_admit_join(const struct hth_admit *admit, const struct hth_cli_net *net,

@@ -6,7 +6,6 @@
 #include "app/peer.h"
 #include "cli/config.h"
 #include "core/mem.h"
-#include "net/crypto.h"
 #include "net/identity.h"
 
 #include <stdio.h>
@@ -72,14 +71,12 @@ static enum hth_err find(struct hth_owner *o, const struct hth_invite *like, con
 static enum hth_err add_lines(const char *run_path, const struct hth_runfile *run,
                               const struct hth_secret *owner, bool hidden)
 {
-    struct hth_pubkey pub;
     char hex[2 * HTH_PUBKEY_LEN + 1];
-    hth_crypto_openssl()->public_of(owner, &pub);
-    hth_hex(pub.b, sizeof(pub.b), hex);
     FILE *f = fopen(run_path, "ae");
     bool ends = run->text != NULL && run->text[strlen(run->text) - 1] == '\n';
-    bool good = f != NULL && fprintf(f, "%sadmission:\n  owner: %s\n%s", ends ? "" : "\n", hex,
-                                     hidden ? "  private: true\n" : "") > 0;
+    bool good =
+        f != NULL && fprintf(f, "%sadmission:\n  owner: %s\n%s", ends ? "" : "\n",
+                             hth_owner_key_text(owner, hex), hidden ? "  private: true\n" : "") > 0;
     if (f != NULL)
         good &= fclose(f) == 0;
     if (good)

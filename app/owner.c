@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * owner.c: hearth owner: the key that closes a run, what it signs, and its care. Its words are in
- * owner_sign.c, owner_revoke.c and owner_backup.c.
+ * owner_sign.c, owner_auto.c, owner_list.c, owner_revoke.c and owner_backup.c.
  */
 #define _DEFAULT_SOURCE
 #include "app/owner_int.h"
@@ -11,6 +11,7 @@
 #include "core/name.h"
 
 #include <string.h>
+#include <sys/resource.h>
 
 #define DAYS_MAX 3650
 
@@ -28,7 +29,7 @@ static const struct word {
     {"deputy", hth_owner_invite, "KEY", false, true, true, "--run runs/fashion.yaml --name dora"},
     {"successor", hth_owner_invite, "KEY", true, true, true,
      "KEY --run runs/fashion.yaml --name sara"},
-    {"promote", hth_owner_invite, "KEY", true, true, true,
+    {"promote", hth_owner_promote, "KEY", true, true, true,
      "KEY --run runs/fashion.yaml --name ben"},
     {"list", hth_owner_list, NULL, false, false, false, ""},
     {"revoke", hth_owner_revoke, "SERIAL", true, false, true,
@@ -46,11 +47,28 @@ static const struct word *find(const char *name)
     return NULL;
 }
 
+static void check_auto(const struct hth_owner *o, struct argp_state *state)
+{
+    if (!o->auto_promotes || strcmp(o->word, "promote") != 0 || o->probation || o->what != NULL ||
+        o->name != NULL || o->beside == NULL || (o->run_path == NULL && !o->made_by))
+        argp_error(
+            state,
+            "promote --auto takes --beside DIR, and --run FILE or --as TEXT, such as: hearth "
+            "owner promote --auto --beside ~/.local/state/hearth/fashion/serve --as "
+            "@dora.deputy");
+}
+
 static void check(struct hth_owner *o, struct argp_state *state)
 {
     const struct word *w = o->word != NULL ? find(o->word) : NULL;
     if (w == NULL)
         argp_error(state, "expected a word, such as: hearth owner init");
+    if (o->public && strcmp(o->word, "invite") != 0)
+        argp_error(state, "--public is for: hearth owner invite");
+    if (o->auto_promotes || o->beside != NULL) {
+        check_auto(o, state);
+        return;
+    }
     if ((w->needs_what && o->what == NULL) || (w->needs_name && o->name == NULL) ||
         (w->needs_run && o->run_path == NULL && !o->made_by))
         argp_error(state, "%s needs%s%s%s%s%s, such as: hearth owner %s %s", w->name,
@@ -58,8 +76,6 @@ static void check(struct hth_owner *o, struct argp_state *state)
                    w->needs_what && w->needs_run ? " and" : "",
                    w->needs_run ? " --run FILE or --as TEXT" : "",
                    w->needs_name ? " and --name NAME" : "", w->name, w->example);
-    if (o->public && strcmp(o->word, "invite") != 0)
-        argp_error(state, "--public is for: hearth owner invite");
 }
 
 /* ---- flags --------------------------------------------------------------------------------- */
@@ -71,6 +87,8 @@ enum {
     KEY_PROBATION,
     KEY_PUBLIC,
     KEY_ADDRESS,
+    KEY_AUTO,
+    KEY_BESIDE,
     KEY_AS,
     KEY_SILENCE,
     KEY_PASSPHRASE
@@ -88,6 +106,12 @@ static const struct argp_option options[] = {
      "revoke, alive: a peer of the run (default: through remembered peers)", 0},
     {"passphrase", KEY_PASSPHRASE, "@FILE|-", 0,
      "backup, restore: the passphrase (default: asked for on the terminal)", 0},
+    {"auto", KEY_AUTO, NULL, 0,
+     "promote: until it is ended, each peer on probation that has worked for 4 hours without a "
+     "refusal, as the process of --beside saw it",
+     0},
+    {"beside", KEY_BESIDE, "DIR", 0,
+     "promote --auto: the state folder of a host or trainer on this machine", 0},
     {NULL, 0, NULL, 0, "Of an invite:", 1},
     {"name", KEY_NAME, "NAME", 0, "Name of the person or machine that gets it (required)", 1},
     {"roles", KEY_ROLES, "LIST", 0,
@@ -188,6 +212,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             argp_error(state, "--join is given more than %d times", HTH_CLI_JOIN_MAX);
         o->net.join[o->net.join_count++] = arg;
         return 0;
+    case KEY_AUTO:
+        o->auto_promotes = true;
+        return 0;
+    case KEY_BESIDE:
+        hth_cli_check_folder(state, "--beside", arg, "~/.local/state/hearth/fashion/serve");
+        o->beside = arg;
+        return 0;
     case KEY_AS:
         take_as(o, arg, state);
         return 0;
@@ -215,14 +246,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
     .options = options,
     .parser = parse,
-    .args_doc =
-        "init | invite | deputy [KEY] | successor KEY | promote KEY | list | revoke SERIAL | "
-        "alive | backup FILE | restore FILE",
+    .args_doc = "init | invite | deputy [KEY] | successor KEY | promote KEY | promote --auto | "
+                "list | revoke SERIAL | "
+                "alive | backup FILE | restore FILE",
     .doc =
         "Close a run to strangers. init makes the owner's key and prints the lines for the run "
         "file. invite prints an invite to that run; deputy prints a text whose holder may invite "
         "as well, with --as; promote prints an invite for the public key of one peer, such as "
-        "one on probation. successor prints a text by which another key takes over when the "
+        "one on probation, and with --auto does so by itself. successor prints a text by which "
+        "another key takes over when the "
         "owner is silent; alive tells the swarm that the owner is here. list shows all that was "
         "signed. revoke ends an invite, by its serial, or one peer, by its id, in the whole "
         "swarm. backup writes the key, encrypted with a passphrase; restore reads it.",
@@ -233,8 +265,10 @@ static const struct argp argp = {
 int hth_verb_owner(int argc, char **argv)
 {
     struct hth_owner o = {.silence_days = 30};
+    const struct rlimit none = {0, 0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
         return HTH_EXIT_USAGE;
+    setrlimit(RLIMIT_CORE, &none); /* a crash must not write the owner's key into a file */
     hth_owner_open(&o);
     enum hth_err err = find(o.word)->run(&o);
     hth_owner_close(&o);

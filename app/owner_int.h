@@ -20,12 +20,14 @@
 
 struct hth_owner {
     const char *word, *dir, *run_path, *name, *what, *passphrase;
+    const char *beside;     /* promote --auto: the state folder of the process that witnesses */
     struct hth_cli_net net; /* only --join */
     const char *address[HTH_INVITE_ADDRS_MAX];
     size_t address_count;
     uint8_t roles;                   /* 0: not given */
     bool probation, public, made_by; /* made_by: --as was given */
-    int64_t days;                    /* 0: not given */
+    bool auto_promotes;
+    int64_t days; /* 0: not given */
     int64_t silence_days;
     struct hth_invite as;
 
@@ -40,12 +42,15 @@ struct hth_owner {
 
 #define HTH_OWNER_REVOKED "revoked" /* the kind of a line whose serial was revoked */
 
+#define HTH_OWNER_AUTO    "auto" /* of one that promote --auto signed */
+
 /* A line of DIR/invites. */
 struct hth_owner_entry {
     unsigned long long serial;
     long long until_s;
     unsigned class;
     char roles[48], run[HTH_NAME_LEN_MAX + 1], name[HTH_CERT_NAME_MAX + 1], kind[16];
+    bool revokes; /* by its kind */
 };
 
 /* Sets the paths: of o->dir, or of the default folder. */
@@ -57,10 +62,12 @@ enum hth_err hth_owner_sign(struct hth_owner *o, struct hth_invite *out,
                             struct hth_cert *cert) HTH_MUST;
 /* Loads DIR/key. Errors: E_BAD_KEY (there is none), those of hth_identity_load. */
 enum hth_err hth_owner_key(const struct hth_owner *o, struct hth_secret *out) HTH_MUST;
+/* The public key of a secret, as the run file has it. Returns hex. */
+const char *hth_owner_key_text(const struct hth_secret *secret, char hex[2 * HTH_PUBKEY_LEN + 1]);
 /* Finds key, run and chain, by --as or by DIR and --run. */
 enum hth_err hth_owner_signer(struct hth_owner *o) HTH_MUST;
-/* The next line, or false. */
-bool hth_owner_read(FILE *f, struct hth_owner_entry *out);
+/* All good lines, on the heap; NULL: none. */
+struct hth_owner_entry *hth_owner_lines(const struct hth_owner *o, size_t *count);
 /* Appends a line. Errors: E_IO. */
 enum hth_err hth_owner_note(const struct hth_owner *o, const struct hth_owner_entry *e) HTH_MUST;
 /* Writes a whole file that nobody else reads, and its folder; one that is there is replaced. Prints
@@ -71,7 +78,8 @@ int64_t hth_owner_now_us(void);
 /* The words. */
 enum hth_err hth_owner_init(struct hth_owner *o) HTH_MUST;
 enum hth_err hth_owner_list(struct hth_owner *o) HTH_MUST;
-enum hth_err hth_owner_invite(struct hth_owner *o) HTH_MUST; /* deputy, successor, promote, too */
+enum hth_err hth_owner_invite(struct hth_owner *o) HTH_MUST; /* deputy, successor, too */
+enum hth_err hth_owner_promote(struct hth_owner *o) HTH_MUST;
 enum hth_err hth_owner_revoke(struct hth_owner *o) HTH_MUST; /* alive, too */
 enum hth_err hth_owner_backup(struct hth_owner *o) HTH_MUST;
 enum hth_err hth_owner_restore(struct hth_owner *o) HTH_MUST;

@@ -48,26 +48,24 @@ static void drop(struct hth_revoked *list, uint64_t entry)
 /* An invite that has ended needs no place in the list. */
 static void drop_ended(struct revoking *r)
 {
-    struct hth_owner_entry e;
-    long long now_s = hth_owner_now_us() / HTH_US_PER_S, margin_s = 86400; /* for wrong clocks */
-    FILE *f = fopen(r->owner->list_path, "re");
-    while (f != NULL && hth_owner_read(f, &e))
-        if (strcmp(e.kind, HTH_OWNER_REVOKED) != 0 && e.until_s + margin_s < now_s)
-            drop(&r->list, e.serial);
-    if (f != NULL)
-        fclose(f);
+    int64_t now_s = hth_owner_now_us() / HTH_US_PER_S, margin_s = 86400; /* for wrong clocks */
+    size_t count;
+    struct hth_owner_entry *all = hth_owner_lines(r->owner, &count);
+    for (size_t i = 0; i < count; i++)
+        if (!all[i].revokes && all[i].until_s + margin_s < now_s)
+            drop(&r->list, all[i].serial);
+    hth_free(all);
 }
 
 /* A mistyped serial revokes nothing. A deputy's invites and peers' ids are not in the list. */
 static void remark_unknown(const struct revoking *r)
 {
-    struct hth_owner_entry e = {0};
-    FILE *f = fopen(r->owner->list_path, "re");
     bool known = false;
-    while (f != NULL && !known && hth_owner_read(f, &e))
-        known = e.serial == r->entry && strcmp(e.kind, HTH_OWNER_REVOKED) != 0;
-    if (f != NULL)
-        fclose(f);
+    size_t count;
+    struct hth_owner_entry *all = hth_owner_lines(r->owner, &count);
+    for (size_t i = 0; i < count; i++)
+        known |= all[i].serial == r->entry && !all[i].revokes;
+    hth_free(all);
     if (!known && strlen(r->owner->what) < 2 * HTH_HASH_LEN)
         hth_say_note("%s has no invite of serial %s: compare hearth owner list, unless a deputy "
                      "signed it",

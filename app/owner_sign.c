@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * owner_sign.c: the key, the list of what was signed, and hearth owner invite, deputy, successor,
- * promote: each signs one certificate, and prints a text that a person sends to a person.
+ * owner_sign.c: the key, who signs, and hearth owner invite, deputy, successor, promote KEY: each
+ * signs one certificate, and prints a text that a person sends to a person.
  */
 #define _DEFAULT_SOURCE
 #include "app/owner_int.h"
@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #define DAY_US         (86400 * HTH_US_PER_S)
-#define LINE_MAX_BYTES 256
 #define INVITE_DAYS    30
 #define SUCCESSOR_DAYS 3650 /* it has to outlive its owner */
 
@@ -91,11 +90,12 @@ enum hth_err hth_owner_key(const struct hth_owner *o, struct hth_secret *out)
     return HTH_E_BAD_KEY;
 }
 
-static void key_text(const struct hth_secret *secret, char hex[2 * HTH_PUBKEY_LEN + 1])
+const char *hth_owner_key_text(const struct hth_secret *secret, char hex[2 * HTH_PUBKEY_LEN + 1])
 {
     struct hth_pubkey pub;
     hth_crypto_openssl()->public_of(secret, &pub);
     hth_hex(pub.b, sizeof(pub.b), hex);
+    return hex;
 }
 
 enum hth_err hth_owner_init(struct hth_owner *o)
@@ -103,7 +103,6 @@ enum hth_err hth_owner_init(struct hth_owner *o)
     bool made;
     char hex[2 * HTH_PUBKEY_LEN + 1];
     HTH_TRY(load_key(o, &o->secret, &made));
-    key_text(&o->secret, hex);
     hth_say_note("the owner's key: %s (%s)", o->key_path, made ? "new" : "known");
     hth_say_note(
         "Nobody can make this key again. Keep a copy: hearth owner backup FILE. And name a "
@@ -111,7 +110,7 @@ enum hth_err hth_owner_init(struct hth_owner *o)
         "lost, deputies go on until their time ends, nobody else can invite or revoke, and "
         "no deputy be named.");
     hth_say_note("These lines close a run; put them into its run file:");
-    hth_say("admission:\n  owner: %s", hex);
+    hth_say("admission:\n  owner: %s", hth_owner_key_text(&o->secret, hex));
     return HTH_OK;
 }
 
@@ -125,10 +124,9 @@ static enum hth_err by_run_file(struct hth_owner *o, const struct hth_runfile *r
     hth_crypto_openssl()->public_of(&o->secret, &pub);
     if (!hth_config_closed(run, hth_crypto_openssl(), &o->base.run_file, &o->run) ||
         memcmp(o->run.owner.b, pub.b, sizeof(pub.b)) != 0) {
-        key_text(&o->secret, hex);
         hth_cli_say_error("%s %s; for this key it needs 'admission: {owner: %s}'", o->run_path,
                           run->admission.owner == NULL ? "names no owner" : "names another owner",
-                          hex);
+                          hth_owner_key_text(&o->secret, hex));
         return HTH_E_CONFIG;
     }
     o->base.owner = pub;
@@ -190,94 +188,23 @@ enum hth_err hth_owner_signer(struct hth_owner *o)
     return hth_chain_check(hth_crypto_openssl(), &o->run, NULL, 0, &o->by);
 }
 
-/* ---- the list ------------------------------------------------------------------------------ */
-
-bool hth_owner_read(FILE *f, struct hth_owner_entry *e)
-{
-    char line[LINE_MAX_BYTES];
-    while (fgets(line, sizeof(line), f) != NULL)
-        if (sscanf(line, "%llu %lld %u %47s %63s %32s %15s", &e->serial, &e->until_s, &e->class,
-                   e->roles, e->run, e->name, e->kind) == 7)
-            return true;
-    return false;
-}
-
-/* The next line of a certificate, or false. */
-static bool read_signed(FILE *f, struct hth_owner_entry *e)
-{
-    while (hth_owner_read(f, e))
-        if (strcmp(e->kind, HTH_OWNER_REVOKED) != 0)
-            return true;
-    return false;
-}
-
-static bool is_revoked(const struct hth_owner *o, const struct hth_owner_entry *of)
-{
-    struct hth_owner_entry e;
-    bool found = false;
-    FILE *f = fopen(o->list_path, "re");
-    while (f != NULL && !found && hth_owner_read(f, &e))
-        found = e.serial == of->serial && strcmp(e.kind, HTH_OWNER_REVOKED) == 0;
-    if (f != NULL)
-        fclose(f);
-    return found;
-}
-
-enum hth_err hth_owner_list(struct hth_owner *o)
-{
-    char date[32];
-    struct hth_owner_entry e;
-    FILE *f = fopen(o->list_path, "re");
-    if (f == NULL) {
-        hth_say_note("no invites were made with %s", o->key_path);
-        return HTH_OK;
-    }
-    while (read_signed(f, &e))
-        hth_say("%llu  %-9s %-16s %s  until %s%s  run '%s'%s", e.serial, e.kind, e.name, e.roles,
-                hth_admit_date(e.until_s * HTH_US_PER_S, date),
-                is_revoked(o, &e)                               ? " (revoked)"
-                : e.until_s < hth_owner_now_us() / HTH_US_PER_S ? " (over)"
-                                                                : "",
-                e.run, e.class == HTH_PROBATION ? ", on probation" : "");
-    fclose(f);
-    return HTH_OK;
-}
+/* ---- certificates -------------------------------------------------------------------------- */
 
 /* Serials are microseconds of the clock, and rise: they stay unique if the list is lost, and among
- * owner and deputies. */
-static bool is_taken(const struct hth_owner *o, uint64_t serial)
-{
-    struct hth_owner_entry e;
-    bool taken = false;
-    FILE *f = fopen(o->list_path, "re");
-    while (f != NULL && !taken && read_signed(f, &e))
-        taken = e.serial == serial;
-    if (f != NULL)
-        fclose(f);
-    return taken;
-}
-
-/* No later than needed: a certificate begins with its serial, and this clock may have gone back. */
+ * owner and deputies. A revoked peer's id may be any number. No later than needed: a certificate
+ * begins with its serial, and this clock may have gone back. */
 static uint64_t next_serial(const struct hth_owner *o)
 {
     uint64_t serial = (uint64_t)hth_owner_now_us();
-    while (is_taken(o, serial))
-        serial++;
+    size_t count;
+    struct hth_owner_entry *all = hth_owner_lines(o, &count);
+    for (size_t i = 0; i < count;) {
+        bool taken = !all[i].revokes && all[i].serial == serial;
+        serial += taken;
+        i = taken ? 0 : i + 1;
+    }
+    hth_free(all);
     return serial;
-}
-
-enum hth_err hth_owner_note(const struct hth_owner *o, const struct hth_owner_entry *e)
-{
-    mode_t mask = umask(077);
-    FILE *f = hth_net_mkdirs(o->list_path) == HTH_OK ? fopen(o->list_path, "ae") : NULL;
-    umask(mask);
-    bool good = f != NULL && fprintf(f, "%llu %lld %u %s %s %s %s\n", e->serial, e->until_s,
-                                     e->class, e->roles, e->run, e->name, e->kind) > 0;
-    if (f != NULL)
-        good &= fclose(f) == 0;
-    if (!good)
-        hth_cli_say_error("%s can't be written", o->list_path);
-    return good ? HTH_OK : HTH_E_IO;
 }
 
 /* Written before the invite is shown: none is made that the list does not know. */
@@ -288,11 +215,12 @@ static enum hth_err note(const struct hth_owner *o, const struct hth_cert *cert)
     hth_roles_text(cert->roles, e.roles);
     snprintf(e.run, sizeof(e.run), "%s", o->base.run);
     snprintf(e.name, sizeof(e.name), "%s", cert->name);
-    snprintf(e.kind, sizeof(e.kind), "%s", o->public ? "public" : o->word);
+    snprintf(e.kind, sizeof(e.kind), "%s",
+             o->public          ? "public"
+             : o->auto_promotes ? HTH_OWNER_AUTO
+                                : o->word);
     return hth_owner_note(o, &e);
 }
-
-/* ---- certificates -------------------------------------------------------------------------- */
 
 static enum hth_err resolve(const struct hth_owner *o, struct hth_invite *out)
 {

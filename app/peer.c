@@ -2,6 +2,7 @@
 /* peer.c: opens key, event loop, rpc and DHT node, then joins the swarm. */
 #include "app/peer.h"
 
+#include "admission/witness.h"
 #include "app/back.h"
 #include "app/local.h"
 #include "app/memory.h"
@@ -20,6 +21,7 @@
 #include "net/net.h"
 #include "rpc/closed.h"
 #include "rpc/lists.h"
+#include "rpc/raise.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -34,10 +36,8 @@
 #define FOLDERS 100
 /* Files that a process of a swarm has open without any connection: 20, and as many again. */
 #define FILES_MIN 40
-/* The DHT keys of beacons contain a network name, also for a node that serves no run. */
 /* Period in which the own invite's time is looked at. */
-#define GRANT_US   HTH_US_PER_S
-#define NO_NETWORK "hearth"
+#define GRANT_US HTH_US_PER_S
 
 /* ---- runs without an owner ------------------------------------------------------------------ */
 
@@ -448,19 +448,45 @@ static void oust(struct hth_peer *peer, enum hth_err err)
         on_signal(peer);
 }
 
+static void judge_own(struct hth_peer *peer)
+{
+    bool changed;
+    enum hth_err err = hth_admit_holds(peer->env, &peer->admit, &changed);
+    if (changed)
+        hth_say("this peer is a member no more; it goes on with its invite");
+    if (changed || peer->was_raised) {
+        hth_rpc_show_again(peer->rpc);
+        hth_members_show_again(peer->members);
+    }
+    peer->was_raised = false;
+    oust(peer, err);
+}
+
 /* A newer list is in the set. */
 static void apply_lists(struct hth_peer *peer)
 {
-    enum hth_err err = hth_admit_revoked(peer->env, &peer->admit);
+    hth_admit_revoked(peer->env, &peer->admit);
     hth_rpc_judge_again(peer->rpc);
-    oust(peer, err);
+    judge_own(peer);
 }
 
 static void on_grant_timer(void *arg)
 {
     struct hth_peer *peer = arg;
-    oust(peer, hth_grant_check(&peer->admit.grant, &peer->admit.run, hth_wall_us(peer->env)));
+    judge_own(peer);
     hth_timer_set(peer->env, peer->grant_timer, GRANT_US);
+}
+
+/* Shown a moment later: the request that brought it is answered first. */
+static enum hth_err on_raise(void *arg, const void *certs, size_t len)
+{
+    struct hth_peer *peer = arg;
+    char date[32];
+    HTH_TRY(hth_admit_raise(peer->env, &peer->admit, certs, len));
+    peer->was_raised = true;
+    hth_say("raised to a member as '%s', until %s", peer->admit.grant.name,
+            hth_admit_date(peer->admit.grant.until_us, date));
+    return HTH_OK;
 }
 
 static void on_revoked(void *arg)
@@ -490,6 +516,11 @@ static enum hth_err open_members(const struct hth_peer_opts *opts, struct hth_pe
         return HTH_OK;
     HTH_TRY(hth_members_new(peer->env, peer->dht, &members, &peer->members));
     peer->lists = hth_lists_new(peer->env, peer->rpc, peer->admit.revoked, on_lists_news, peer);
+    if (members.own->witness != NULL) {
+        const struct hth_raise_opts raise = {
+            .witness = members.own->witness, .dir = peer->dir, .take = on_raise, .arg = peer};
+        peer->raise = hth_raise_new(peer->env, peer->rpc, &raise);
+    }
     peer->grant_timer = hth_timer_new(peer->env, on_grant_timer, peer);
     hth_timer_set(peer->env, peer->grant_timer, GRANT_US);
     return HTH_OK;
@@ -501,6 +532,8 @@ static int open_network(const struct hth_peer_opts *opts, struct hth_peer *peer)
                                       opts->ephemeral ? NULL : peer->dir, &peer->admit);
     if (err != HTH_OK)
         return hth_exit_of(err);
+    if (peer->admit.gate != NULL && !opts->ephemeral)
+        peer->admit.admission.witness = hth_witness_new();
     if (peer->admit.gate != NULL) {
         char network[HTH_NAME_LEN_MAX + 1];
         hth_free(peer->network);
@@ -638,6 +671,7 @@ void hth_peer_close(struct hth_peer *peer)
         hth_peer_join_free(peer->join);
         hth_census_free(peer->census);
         hth_lists_free(peer->lists);
+        hth_raise_free(peer->raise);
         if (peer->grant_timer != NULL)
             hth_timer_free(peer->env, peer->grant_timer);
         hth_rpc_free(peer->rpc);

@@ -30,6 +30,7 @@
 
 struct hth_lists;
 struct hth_lock;
+struct hth_raise;
 struct hth_opendht;
 struct hth_page;
 struct hth_members;
@@ -68,6 +69,7 @@ struct hth_peer {
     struct hth_admit admit;      /* to a closed run */
     struct hth_members *members; /* of it; NULL: the run is open */
     struct hth_lists *lists;     /* of revoked invites, with it */
+    struct hth_raise *raise;     /* of those on probation; NULL: of a peer for a moment */
     struct hth_budget bodies;    /* tensors of all connections, both ways */
     struct hth_peer_join *join;
     struct hth_census *census; /* other nodes of this network, or of all; NULL when offline */
@@ -98,6 +100,7 @@ struct hth_peer {
     enum hth_err refused;           /* by another peer of the run, as last printed */
     enum hth_err ousted;            /* its invite holds no more: it drains, and ends with that */
     struct hth_timer *grant_timer;  /* of a closed run */
+    bool was_raised;                /* its pass is another one, and not shown yet */
     int exit_code;
 };
 

@@ -299,11 +299,12 @@ static void print_runs(const struct status *s, const struct hth_census_network *
 static void say_nobody(const struct status *s, bool named)
 {
     char span[16];
-    hth_cli_say_error("the swarm answers, but no peer of %s%s was found in %s: nobody %s in it, or "
-                      "this machine's clock is wrong (--wait 5s looks longer)",
-                      named ? "run " : "any run", s->gather->network,
-                      hth_cli_span_text(s->wait_us, span),
-                      named ? "takes part" : "serves or trains");
+    hth_cli_say_error(
+        "the swarm answers, but no peer of %s%s was found in %s: nobody %s in it, its "
+        "run is private and --invite shows it, or this machine's clock is wrong (--wait 5s looks "
+        "longer)",
+        named ? "run " : "any run", s->gather->network, hth_cli_span_text(s->wait_us, span),
+        named ? "takes part" : "serves or trains");
 }
 
 static void on_gathered(void *arg)

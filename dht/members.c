@@ -122,6 +122,12 @@ void hth_members_revoked(struct hth_members *m)
             hth_publisher_update(m->list[i].publisher, 0);
 }
 
+void hth_members_show_again(struct hth_members *m)
+{
+    if (m->publisher != NULL)
+        hth_publisher_update(m->publisher, 0);
+}
+
 static void begin(struct list_part *part)
 {
     struct hth_members *m = part->of;

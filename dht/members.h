@@ -44,6 +44,8 @@ enum hth_err hth_members_new(struct hth_env *env, struct hth_dht *dht,
                              struct hth_members **out) HTH_MUST;
 /* The set has a newer list from another source: publishes it in place of the older one. */
 void hth_members_revoked(struct hth_members *members);
+/* Our own credentials have changed: publishes them. */
+void hth_members_show_again(struct hth_members *members);
 /* NULL is fine. */
 void hth_members_free(struct hth_members *members);
 /* The next member; *it begins at 0. False past the last. In no order. */

@@ -258,9 +258,8 @@ enum hth_err hth_server_add(struct hth_server *server, const struct hth_expert_o
     e->weights = kind->weights(hth_expert_shape_of(expert));
     e->flops_row[0] = kind->flops_per_row(hth_expert_shape_of(expert), false);
     e->flops_row[1] = kind->flops_per_row(hth_expert_shape_of(expert), true);
-    if (s->opts.pause_us > 0 && e->weights > 0 && e->block_rows == 1 &&
-        (hth_backend_caps(e->backend) & HTH_CAP_HOST_MEMORY) != 0)
-        e->canary = hth_canary_new(e->d);
+    if (s->opts.pause_us > 0 && e->weights > 0)
+        e->canary = hth_canary_new(hth_expert_shape_of(expert));
     init_pools(e);
     if (s->experts_count == s->experts_capacity) {
         s->experts_capacity = s->experts_capacity == 0 ? 16 : s->experts_capacity * 2;

@@ -17,6 +17,8 @@ static void refuse(struct hth_server *s, struct hth_rpc_request *req, enum hth_e
                    const char *text)
 {
     s->stats.refused_bad++;
+    if (err != HTH_E_REPLAYED) /* which a stall of this host may cause */
+        hth_rpc_saw_work(s->rpc, hth_rpc_peer(req), false);
     hth_rpc_refuse(req, err, 0, text);
 }
 
@@ -75,6 +77,21 @@ static uint32_t count_verdicts(const struct srv_request *r)
     return good;
 }
 
+/* A backward that weighs is work. One whose norm is too large weighs nothing, and is no offence:
+ * now and then an honest one is. */
+static void tell_witness(const struct srv_request *r)
+{
+    bool weighs = false, refused = false;
+
+    for (uint32_t i = 0; i < r->parts_count; i++) {
+        const struct srv_part *p = &r->parts[i];
+        weighs |= p->status == HTH_OK && !p->outlying;
+        refused |= p->status == HTH_E_NOT_FINITE;
+    }
+    if (weighs || refused)
+        hth_rpc_saw_work(r->server->rpc, hth_rpc_peer(r->req), !refused);
+}
+
 static uint8_t *pack_verdicts(const struct srv_request *r, bool kept, size_t *len)
 {
     enum hth_err *status = hth_new_array(enum hth_err, r->parts_count);
@@ -129,6 +146,8 @@ static void request_finish(struct srv_request *r)
         kept = keep_rows(s, r->req, &rows);
     }
     payload = pack_verdicts(r, kept, &body.payload_len);
+    if (r->req != NULL && r->backward)
+        tell_witness(r);
     if (r->req != NULL) {
         body.payload = payload;
         body.tensors = any ? &t : NULL;

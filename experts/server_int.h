@@ -76,6 +76,7 @@ struct srv_part {
     uint32_t rows_started, rows_done;
     enum hth_err status;
     bool queued;
+    bool outlying; /* a backward whose rows weigh nothing, for their norm */
 };
 
 struct srv_request {
@@ -149,7 +150,7 @@ struct srv_expert {
     bool leaving; /* not in by_key; server_remove.c frees it */
     bool unsaved; /* its last save failed */
     struct hth_ring ring;
-    struct hth_canary *canary;   /* NULL: none of this kind, or on a card */
+    struct hth_canary *canary;   /* NULL: none was asked for, or there are no weights */
     int64_t paused_until_us;     /* its gradients are dropped */
     struct hth_senders *senders; /* NULL: none sent a backward yet */
     uint64_t steps, rows_forward, rows_backward;

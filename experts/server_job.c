@@ -483,6 +483,7 @@ static void tell_senders(struct srv_expert *e, const struct srv_segment *seg, en
     if (seg->norm_max <= 0 || seg->norm <= HTH_SENDERS_OUTLYING * seg->norm_max)
         return;
     hth_senders_give_back(e->senders, id, seg->taken);
+    seg->part->outlying = true;
     say_outlying(e, seg);
 }
 

@@ -302,7 +302,7 @@ static size_t batch_scratch(const struct srv_batch *b)
     size_t gathered = hth_exec_cost((size_t)rows * b->expert->d * sizeof(float));
 
     if (b->kind == SRV_STEP && b->expert->canary != NULL)
-        return hth_expert_scratch_bytes(b->expert->expert, HTH_CANARY_ROWS, false);
+        return hth_canary_scratch_bytes(b->expert->canary, b->expert->expert);
     if (b->kind != SRV_FORWARD && b->kind != SRV_BACKWARD)
         return 0;
     return hth_expert_scratch_bytes(b->expert->expert, rows, b->kind == SRV_BACKWARD) +
@@ -461,6 +461,8 @@ static void run_together(struct srv_job *job, struct hth_exec *ex, uint32_t firs
     err = err != HTH_OK ? err : synced;
     for (uint32_t i = 0; i < count; i++) {
         g->batch[i].err = err;
+        if (err == HTH_OK && g->batch->kind == SRV_BACKWARD)
+            show_canary(job, &g->batch[i], &g->here[i]);
         if (err == HTH_OK && !g->batch[i].direct)
             rows_scatter(job, &g->batch[i], &g->here[i]);
         hth_block_free(g->here[i].block, g->here[i].block_bytes);

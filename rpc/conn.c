@@ -6,6 +6,7 @@
  *   accept ---------------------^
  */
 #include "rpc/closed.h"
+#include "admission/witness.h"
 #include "rpc/rpc_int.h"
 
 #include <stdio.h>
@@ -891,6 +892,40 @@ void hth_rpc_judge_again(struct hth_rpc *rpc)
     hth_rpc_enter(rpc);
     hth_rpc_conns_grants(rpc);
     hth_rpc_leave(rpc);
+}
+
+void hth_rpc_show_again(struct hth_rpc *rpc)
+{
+    struct hth_blob *old = rpc->hello;
+    enum hth_err err = hth_rpc_tx_hello_pack(rpc);
+    if (err != HTH_OK) {
+        HTH_LOG(rpc->env, HTH_WARN, HTH_SUB_RPC, "new credentials: %s", hth_err_text(err));
+        hth_blob_unref(rpc->hello);
+        rpc->hello = old;
+        return;
+    }
+    hth_blob_unref(old);
+    hth_rpc_enter(rpc);
+    for (struct rpc_link *n = rpc->conns.next, *next; n != &rpc->conns; n = next) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_rpc);
+        next = n->next;
+        hth_rpc_conn_goodbye(c, HTH_OK, "its pass is another one now");
+    }
+    hth_rpc_leave(rpc);
+}
+
+void hth_rpc_saw_work(struct hth_rpc *rpc, const struct hth_peer_id *peer, bool good)
+{
+    const struct hth_admission *a = rpc->opts.admission;
+    bool counts = a != NULL && a->witness != NULL;
+    const struct rpc_peer *p = counts ? hth_rpc_peer_find(rpc, peer, NULL) : NULL;
+    const struct rpc_conn *c = p != NULL ? hth_rpc_peer_conn(p) : NULL;
+    struct hth_peer_id id;
+    struct hth_addr from;
+    if (c == NULL)
+        return;
+    hth_stream_peer(rpc->env, c->stream, &id, &from);
+    hth_witness_saw(a->witness, &c->grant, &from, good, hth_now_us(rpc->env));
 }
 
 void hth_rpc_conns_sweep(struct hth_rpc *rpc)

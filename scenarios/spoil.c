@@ -18,6 +18,7 @@
 #define PORT        4000
 #define D           16
 #define ROWS        16
+#define SEQUENCE    4 /* rows, of a transformer */
 #define LIE_ROWS    64
 #define EVAL_ROWS   512
 #define MICROBATCH  1024 /* the host's limit */
@@ -255,10 +256,15 @@ static void peer_halt(struct hth_env *env, void *arg)
     p->rpc = NULL;
 }
 
-static struct hth_expert_opts expert_opts(uint32_t coord)
+static struct hth_expert_opts expert_opts(const char *kind, uint32_t coord)
 {
     struct hth_expert_opts o = HTH_EXPERT_OPTS_INIT;
 
+    o.kind = kind;
+    if (strcmp(kind, "transformer") == 0) {
+        o.shape.heads = 2;
+        o.shape.block_rows = SEQUENCE;
+    }
     o.uid = (struct hth_uid){.name = "ffn0", .ncoord = 1, .coord = {coord}};
     o.shape.d = D;
     o.shape.inner = 2 * D;
@@ -272,7 +278,7 @@ static void host_boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct spoil *s = arg;
     struct hth_rpc_opts o = HTH_RPC_OPTS_INIT;
     struct hth_server_opts server = HTH_SERVER_OPTS_INIT;
-    struct hth_expert_opts expert = expert_opts(0);
+    struct hth_expert_opts expert = expert_opts(s->opts->expert, 0);
     struct hth_addr addr = hth_node_addr(s->host, PORT);
 
     (void)dht;
@@ -336,7 +342,7 @@ static void add_peers(struct spoil *s)
 /* Draws the teacher, and sets the noise by the size of its answers. */
 static void make_teacher(struct spoil *s)
 {
-    struct hth_expert_opts o = expert_opts(9);
+    struct hth_expert_opts o = expert_opts(s->opts->expert, 9);
     float *x = hth_new_array(float, EVAL_ROWS *D), *t = hth_new_array(float, EVAL_ROWS *D);
     struct hth_rng rng;
 

@@ -28,6 +28,7 @@ enum hth_spoil_kind { HTH_SPOIL_NONE, HTH_SPOIL_SHOVE, HTH_SPOIL_TURN, HTH_SPOIL
 struct hth_spoil_opts {
     uint64_t seed;
     enum hth_spoil_kind kind;
+    const char *expert; /* its kind, one with weights */
     uint32_t honest, attackers;
     bool probation; /* the attackers' invite is of class 1 */
     bool unbounded;
@@ -38,7 +39,8 @@ struct hth_spoil_opts {
 };
 #define HTH_SPOIL_OPTS_INIT                                                                        \
     {                                                                                              \
-        .seed = 1, .honest = 8, .attackers = 64, .calm_minutes = 12, .minutes = 10, .noise = 0.1,  \
+        .seed = 1, .expert = "ffn", .honest = 8, .attackers = 64, .calm_minutes = 12,              \
+        .minutes = 10, .noise = 0.1,                                                               \
     }
 
 struct hth_spoil_report {

@@ -151,6 +151,7 @@ static enum hth_err start_host(struct swarm_host *host, struct hth_env *env, str
     struct hth_announcer_opts announcer = HTH_ANNOUNCER_OPTS_INIT;
 
     rpc.network = HTH_SWARM_NETWORK;
+    rpc.admission = swarm->opts.admission;
     rpc.listen = &addr;
     rpc.budget = budget_of(swarm, host->index);
     announcer.network = HTH_SWARM_NETWORK;
@@ -239,6 +240,7 @@ static enum hth_err start_trainer(struct swarm_trainer *t, struct hth_env *env, 
     struct hth_trainer_opts trainer = opts->trainer;
 
     rpc.network = HTH_SWARM_NETWORK;
+    rpc.admission = opts->admission;
     rpc.budget = trainer.budget = budget_of(t->swarm, opts->hosts + t->index);
     if (opts->share) {
         rpc.listen = &addr;

@@ -36,6 +36,7 @@ struct hth_swarm_opts {
         trainer; /* rpc, directory and callbacks' arg are filled in; not local */
     struct hth_server_opts server;
     struct hth_train_optim expert_optim;
+    const struct hth_admission *admission; /* of all, borrowed; NULL: the run is open */
     int64_t record_life_us;
     int64_t deadline_min_us; /* floor of the trainer's adaptive deadlines; 0: rpc's own */
     const struct hth_device *host_device, *trainer_device; /* NULL: the world's */

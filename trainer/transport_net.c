@@ -12,6 +12,7 @@
 
 #include "core/mem.h"
 #include "gating/breaker.h"
+#include "rpc/closed.h"
 #include "trainer/transport.h"
 #include "trainer/transport_prove.h"
 #include "trainer/transport_trust.h"
@@ -42,6 +43,7 @@ struct decision {
 struct net_transport {
     struct hth_transport base;
     struct hth_env *env;
+    struct hth_rpc *rpc;
     struct hth_directory *directory;
     struct hth_breaker *breaker;
     struct hth_trust *trust;
@@ -400,6 +402,7 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
     hth_trust_report(transport->trust, host, b->layer, expert, b->base.backward, err,
                      hth_now_us(transport->env));
     if (err == HTH_OK) {
+        hth_rpc_saw_work(transport->rpc, host, true);
         if (gain > stats->top_gain) {
             stats->top_gain = gain;
             stats->top_host = *host;
@@ -409,6 +412,7 @@ static void judge_part(void *arg, const struct hth_peer_id *host, const uint32_t
     if (err == HTH_E_BUSY || (err == HTH_E_NORM && b->base.backward))
         return; /* no fault of the host */
     if (gain > 0 || err == HTH_E_NOT_FINITE) {
+        hth_rpc_saw_work(transport->rpc, host, false);
         stats->parts_bad++;
         hth_metric_add(transport->m_bad, 1);
     } else {
@@ -610,6 +614,7 @@ enum hth_err hth_transport_net_new(const struct hth_transport_opts *opts,
     transport = hth_new(struct net_transport);
     transport->base.ops = &net_ops;
     transport->env = opts->env;
+    transport->rpc = opts->rpc;
     transport->directory = opts->directory;
     transport->layers = opts->layers;
     transport->wire = opts->wire;

@@ -412,6 +412,52 @@ static void devices_answer_side_by_side(void **state)
     hth_aligned_free(dy);
 }
 
+/* Noise at first; then one of four senders pulls against the other three, a hundred times as hard.
+ * Experts on a card are watched as others are, also those whose batches form one group. */
+static void canary_watches_experts_on_a_card(void **state)
+{
+    enum { EXPERTS = 2, SENDERS = 4, FEW = 8, CALM = 16 * 2 * 12, STEPS = CALM + 16 * 2 * 8 };
+    static const size_t floats = (size_t)EXPERTS * FEW * D;
+    struct hth_world *w = hth_world_new(5, NULL);
+    struct swarm_host h = host_init();
+    struct swarm_caller c[SENDERS];
+    struct ask a = {
+        .coord = {0, 1}, .rows = {FEW, FEW}, .parts = EXPERTS, .d = D, .microbatch = SENDERS * FEW};
+
+    (void)state;
+    h.expert.shape.d = D;
+    h.expert.backend = &device.tables[HTH_GPU_F32];
+    h.layer_count = EXPERTS;
+    h.opts.step_rows = SENDERS * FEW;
+    h.opts.bound_senders = false;
+    host_start(&h, w, "host");
+    for (int i = 0; i < SENDERS; i++)
+        caller_start(&c[i], w, "caller", NULL);
+    for (uint32_t step = 0; step < STEPS && host_stats(&h).pauses < EXPERTS; step++) {
+        for (uint32_t i = 0; i < SENDERS; i++) {
+            struct answer out;
+            uint64_t seed = SENDERS * step + i + 1;
+            float *x = normals(seed, floats), *dy = normals(seed + STEPS * SENDERS, floats);
+            for (size_t k = 0; k < floats && step >= CALM; k++)
+                dy[k] = i == 0 ? -100 : 1;
+            a.x = x;
+            a.dy = dy;
+            a.key = seed;
+            ask_wait(w, &c[i], &h, &a, &out);
+            assert_ok(out.err);
+            answer_clear(&out);
+            hth_aligned_free(x);
+            hth_aligned_free(dy);
+        }
+        assert_true(step >= CALM || host_stats(&h).pauses == 0);
+    }
+    assert_int_equal(host_stats(&h).pauses, EXPERTS);
+    for (int i = 0; i < SENDERS; i++)
+        caller_stop(&c[i]);
+    host_stop(&h);
+    hth_world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +466,7 @@ int main(void)
         cmocka_unit_test(checkpoints_move_between_card_and_cpu),
         cmocka_unit_test(evicted_experts_learn_the_same_bits),
         cmocka_unit_test(devices_answer_side_by_side),
+        cmocka_unit_test(canary_watches_experts_on_a_card),
         cmocka_unit_test(padded_batches_replay_one_graph),
         cmocka_unit_test(padding_does_not_change_the_result),
     };

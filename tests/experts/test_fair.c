@@ -7,6 +7,9 @@
 
 #include "support/test.h"
 
+#include <math.h>
+
+#include "admission/witness.h"
 #include "core/mem.h"
 
 #define D        16
@@ -331,6 +334,50 @@ static void probation_gets_an_eighth_beside_members(void **state)
     assert_in_range(done[0], 12, 15);
 }
 
+/* Four hours of backwards, each 50 s; `bad` of them, at the end, have numbers that are refused. */
+static bool is_due_after(enum hth_member_class class, uint32_t bad)
+{
+    enum { CALLS = 4 * 3600 / 50 + 2 };
+    static const float x[D];
+    struct hth_world *w = hth_world_new(8, NULL);
+    const struct hth_admission own = hth_admitted(6, class);
+    struct hth_admission host = hth_admitted(99, HTH_MEMBER);
+    struct swarm_host h = host_init();
+    struct swarm_caller c;
+    struct hth_pubkey due;
+    size_t it = 0;
+    h.expert.shape.d = D;
+    h.admission = &host;
+    host.witness = hth_witness_new();
+    host_start(&h, w, "host");
+    caller_start_as(&c, w, "caller", NULL, &own);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        const float dy[D] = {i + bad < CALLS ? 1e-3f : NAN};
+        const struct ask a = {
+            .rows = {1}, .parts = 1, .d = D, .x = x, .dy = dy, .microbatch = 1, .key = i + 1};
+        struct answer out;
+        ask_wait(w, &c, &h, &a, &out);
+        assert_ok(out.err);
+        assert_int_equal(out.status[0], i + bad < CALLS ? HTH_OK : HTH_E_NOT_FINITE);
+        answer_clear(&out);
+        hth_world_run_for(w, 50 * HTH_US_PER_S - hth_now_us(c.env) % (50 * HTH_US_PER_S));
+    }
+    bool is_due = hth_witness_due(host.witness, &it, &due);
+    caller_stop(&c);
+    host_stop(&h);
+    hth_witness_free(host.witness);
+    hth_world_free(w);
+    return is_due;
+}
+
+static void host_witnesses_good_backwards(void **state)
+{
+    (void)state;
+    assert_true(is_due_after(HTH_PROBATION, 0));
+    assert_false(is_due_after(HTH_PROBATION, 1));
+    assert_false(is_due_after(HTH_MEMBER, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +390,7 @@ int main(void)
         cmocka_unit_test(more_peers_than_remembered_are_served),
         cmocka_unit_test(keys_of_an_invite_share_its_turn),
         cmocka_unit_test(probation_gets_an_eighth_beside_members),
+        cmocka_unit_test(host_witnesses_good_backwards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,8 +247,7 @@ static void removed_expert_is_refused_and_saved(void **state)
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
     float *x = normals(1, 8 * D);
-    struct ask a = {
-        .coord = {0, 1}, .rows = {4, 4}, .parts = 2, .d = D, .x = x, .dy = x, .key = 1};
+    struct ask a = {.coord = {0, 1}, .rows = {4, 4}, .parts = 2, .d = D, .x = x, .dy = x, .key = 1};
     struct hth_uid uid = uid_of(0);
     struct answer out;
     struct swarm_caller c;
@@ -356,8 +355,7 @@ static void full_disk_is_said_when_it_begins_and_ends(void **state)
     struct hth_world *w;
     struct swarm_host h = host_init();
     float *x = normals(1, 8 * D);
-    struct ask a = {
-        .coord = {0, 1}, .rows = {4, 4}, .parts = 2, .d = D, .x = x, .dy = x, .key = 1};
+    struct ask a = {.coord = {0, 1}, .rows = {4, 4}, .parts = 2, .d = D, .x = x, .dy = x, .key = 1};
     struct answer out;
     struct swarm_caller c;
 

@@ -50,8 +50,7 @@ static const char *file_of(uint32_t index)
     static char text[64];
     char uid[HTH_UID_TEXT_MAX];
 
-    snprintf(text, sizeof(text), FOLDER "/%s.safetensors",
-             hth_grid_uid_text(&fx.grid, index, uid));
+    snprintf(text, sizeof(text), FOLDER "/%s.safetensors", hth_grid_uid_text(&fx.grid, index, uid));
     return text;
 }
 

@@ -8,6 +8,7 @@
 
 #include "admission/invite.h"
 #include "admission/revoke.h"
+#include "core/bytes.h"
 #include "core/name.h"
 #include "net/crypto.h"
 #include "net/identity.h"
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NETWORK_CODE   4
 #define ADMISSION_CODE 6
@@ -282,6 +284,57 @@ static void others_sign_for_the_owner(void **state)
     place_end(p);
 }
 
+/* A deputy's process signs for whom the host beside it has seen for four hours, and for nobody
+ * else. The certificate lies where that host looks for it. */
+static void deputy_promotes_by_itself(void **state)
+{
+    struct place *p = *state;
+    struct toy t;
+    struct hth_closed_run run;
+    struct hth_cert cert;
+    struct hth_grant grant;
+    struct hth_invite all;
+    uint8_t seen[6 + 2 * 44] = {'H', 'W', 'I', 'T', 1, 2};
+    static const uint32_t worked_s[] = {4 * 3600 - 1, 4 * 3600};
+    size_t len;
+    toy_init(&t, p, 100);
+    toy_own(&t);
+    const char *owner = place_path(p, "owner"), *dir = place_path(p, "deputy");
+    const char *dora = toy_keep(
+        p, OWNER(p, "dora", 0, "deputy", "--dir", owner, "--run", t.run, "--name", "dora"), "dora");
+    const char *words[] = {
+        "owner", "promote", "--auto", "--as", dora, "--dir", dir, "--beside", place_path(p, "host"),
+        NULL};
+    struct proc *proc = place_start(p, "nowhere", words);
+    assert_int_equal(proc_wait(proc), 2);
+    proc_must_say(proc, "no host or trainer ever ran in that folder");
+    for (uint8_t i = 0; i < 2; i++) {
+        seen[6 + 44 * i] = (uint8_t)(0xa0 + i);
+        hth_store_u32le(&seen[6 + 44 * i + 40], worked_s[i]);
+    }
+    assert_int_equal(mkdir(place_path(p, "host"), 0700), 0);
+    place_write(p, "host/lock", "", 0);
+    place_write(p, "host/witnessed", seen, sizeof(seen));
+    proc = place_start(p, "promote", words);
+    proc_wait_text(proc, "promoted a100000000000000 as 'raised-a1000000'");
+    proc_stop(proc);
+    assert_int_equal(access(place_path(p, "host/raise-a000000000000000"), F_OK), -1);
+    char *certs = place_read(place_path(p, "host/raise-a100000000000000"), &len);
+    read_invite(dora, &all);
+    hth_invite_run(hth_crypto_openssl(), &all, &run);
+    assert_ok(hth_cert_check(hth_crypto_openssl(), &run, certs, len, &cert, &grant));
+    assert_int_equal(cert.class, HTH_MEMBER);
+    assert_memory_equal(cert.key.b, &seen[6 + 44], sizeof(cert.key.b));
+    free(certs);
+    proc_must_say(OWNER(p, "list", 0, "list", "--dir", dir), "auto      raised-a1000000");
+    /* Once: another start finds it. */
+    proc = place_start(p, "again", words);
+    proc_wait_text(proc, "promoting peers on probation");
+    proc_stop(proc);
+    assert_false(proc_said(proc, "promoted"));
+    place_end(p);
+}
+
 /* The owner's key comes back from its copy, with the passphrase alone, and is said nowhere. */
 static void key_comes_back(void **state)
 {
@@ -502,8 +555,12 @@ static void bad_invites_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        CASE(invited_peers_train), CASE(private_run_is_hidden), CASE(others_sign_for_the_owner),
-        CASE(key_comes_back),      CASE(revoked_member_ends),   CASE(bad_invites_are_named)};
+    const struct CMUnitTest tests[] = {CASE(invited_peers_train),
+                                       CASE(private_run_is_hidden),
+                                       CASE(others_sign_for_the_owner),
+                                       CASE(deputy_promotes_by_itself),
+                                       CASE(key_comes_back),
+                                       CASE(revoked_member_ends),
+                                       CASE(bad_invites_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * network gives the same losses as experts in the trainer's process; a dead host costs its own rows
  * only; the same seed gives the same trace.
  */
+#include "admission/witness.h"
 #include "core/mem.h"
 #include "scenarios/swarm.h"
 #include "support/test.h"
@@ -199,6 +200,49 @@ static void dead_host_costs_only_its_rows(void **state)
         close_run(r);
         hth_free(r);
     }
+}
+
+/* Everybody is on probation. */
+static enum hth_err admit(void *arg, const struct hth_peer_id *peer, const void *creds, size_t len,
+                          struct hth_grant *out)
+{
+    (void)arg, (void)creds, (void)len;
+    *out = (struct hth_grant)HTH_GRANT_IMPLICIT;
+    memcpy(out->key.b, peer->b, sizeof(out->key.b));
+    out->class = HTH_PROBATION;
+    return HTH_OK;
+}
+
+static enum hth_err holds(void *arg, const struct hth_grant *grant)
+{
+    (void)arg, (void)grant;
+    return HTH_OK;
+}
+
+static void trainer_witnesses_its_hosts(void **state)
+{
+    const struct hth_world_opts world = calm();
+    struct hth_admission admission = {
+        .creds_len = 1, .admit = admit, .holds = holds, .witness = hth_witness_new()};
+    struct hth_swarm_opts o = swarm_opts();
+    struct run *r = open_run(7, &world);
+    uint8_t seen[HTH_WITNESS_BYTES_MAX];
+    bool found = false;
+
+    (void)state;
+    o.hosts = 1;
+    o.admission = &admission;
+    o.trainer.updates_max = 3;
+    start(r, &o);
+    run_on(r, is_done);
+    assert_true(hth_witness_write(admission.witness, seen) > 6);
+    const struct hth_peer_id *host = &hth_node_env(hth_swarm_host(r->swarm, 0))->self;
+    for (size_t at = 6; at < 6 + (size_t)seen[5] * 44; at += 44)
+        found |= memcmp(seen + at, host->b, sizeof(host->b)) == 0;
+    assert_true(found);
+    close_run(r);
+    hth_witness_free(admission.witness);
+    hth_free(r);
 }
 
 static void same_seed_gives_the_same_trace(void **state)
@@ -489,6 +533,7 @@ int main(void)
         cmocka_unit_test(network_equals_local_lm),
         cmocka_unit_test(network_equals_local_transformer),
         cmocka_unit_test(dead_host_costs_only_its_rows),
+        cmocka_unit_test(trainer_witnesses_its_hosts),
         cmocka_unit_test(same_seed_gives_the_same_trace),
         cmocka_unit_test(returned_host_is_used_within_seconds),
         cmocka_unit_test(outdated_claims_are_dropped_one_by_one),
