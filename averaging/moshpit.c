@@ -25,7 +25,8 @@ static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
         return refuse(reason, HTH_AVG_STOPPED, HTH_E_NOT_FOUND);
     if (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING)
         return refuse(reason, HTH_AVG_STARTING, HTH_E_NOT_FOUND);
-    if (hth_roster_population(mp->roster, NULL) < 2 || hth_roster_shape(mp->roster)->dims == 0)
+    if (hth_roster_population(mp->roster, NULL) < 2 ||
+        hth_roster_self(mp->roster)->shape.dims == 0)
         return refuse(reason, HTH_AVG_NOBODY, HTH_E_NOT_FOUND);
     if (mp->round != NULL)
         return refuse(reason, HTH_AVG_BUSY, HTH_E_BUSY);
@@ -88,7 +89,7 @@ static void mp_stop(void *self)
 static void mp_stats(const void *self, struct hth_averager_stats *out)
 {
     const struct moshpit *mp = self;
-    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster);
+    const struct hth_avg_shape *shape = &hth_roster_self(mp->roster)->shape;
 
     *out = mp->stats;
     out->under_way = mp->round != NULL;
@@ -145,7 +146,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
                              struct hth_roster *roster, struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts, struct hth_averager *out)
 {
-    struct hth_match_opts match = opts->match;
+    struct hth_match_opts match = {.network = opts->network, .addr = opts->addr};
     struct moshpit *mp;
     enum hth_err err;
 
@@ -167,8 +168,6 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
     /* With another bound a group would be cut in two ways. */
     if (opts->share_max != HTH_AVG_SHARE_MAX)
         mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
-    match.network = opts->network;
-    match.addr = opts->addr;
     match.spoke = on_spoke;
     match.arg = mp;
     err = hth_match_new(env, rpc, dht, &match, &mp->match);

@@ -42,12 +42,11 @@ struct hth_moshpit_opts {
     double share_max;   /* of a group's vector nobody reduces more than so many times the mean of
                          * those who reduce, whatever bandwidth it claims; at least 1, and of 256 or
                          * more nothing is bound. The same in all of a run: others are not met */
-    struct hth_match_opts match; /* network and addr are set from the above */
 };
 #define HTH_MOSHPIT_OPTS_INIT                                                                      \
     {                                                                                              \
         .group_min = 2, .window_us = 3 * HTH_US_PER_S, .round_us = 30 * HTH_US_PER_S,              \
-        .share_max = HTH_AVG_SHARE_MAX, .match = HTH_MATCH_OPTS_INIT                               \
+        .share_max = HTH_AVG_SHARE_MAX                               \
     }
 
 /* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG, those of hth_match_new. */

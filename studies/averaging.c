@@ -29,8 +29,8 @@ static const struct argp_option options[] = {
      "simulated world; both",
      0},
     {"method", KEY_METHOD, "NAME,...", 0,
-     "moshpit, turns, random, gossip, pushsum, allreduce, or all (default moshpit; with --model "
-     "both: turns). As a protocol: moshpit, which moves cells like turns, and allreduce",
+     "moshpit, random, gossip, pushsum, allreduce, or all (default moshpit). As a protocol: moshpit "
+     "and allreduce",
      0},
     {"peers", KEY_PEERS, "N,...", 0, "Peers (default 1024)", 0},
     {"grid", KEY_GRID, "AxB...,...", 0,
@@ -99,7 +99,7 @@ static void parse_methods(struct argp_state *state, char *text, bool *methods)
         else
             argp_error(state,
                        "--method '%s': expected one of allreduce, gossip, pushsum, random, "
-                       "moshpit, turns, all",
+                       "moshpit, all",
                        word);
     }
 }

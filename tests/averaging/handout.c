@@ -71,7 +71,6 @@ static struct handout_peer *add_as(struct handout *f, uint64_t step, uint32_t se
         addr = (struct hth_addr){.family = 0}; /* nobody is told */
     roster.addr = addr;
     roster.flags = flags;
-    roster.slot_us = 0;
     assert_ok(hth_roster_new(p->env, hth_node_dht(p->node), &roster, &p->roster));
     if (flags & HTH_ROSTER_BOOTSTRAPPING)
         return p;

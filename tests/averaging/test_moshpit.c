@@ -302,7 +302,7 @@ static void half_leave(void **state)
     p.roster.group_max = 32;
     pit_fill(&p, 5);
     pit_start(&p, 20 * HTH_US_PER_S);
-    shape = hth_roster_shape(p.peer[1].avg.roster);
+    shape = &hth_roster_self(p.peer[1].avg.roster)->shape;
     fill = hth_avg_fill(shape, 512);
     print_message("512 peers: %u x %u, fill %.2f\n", shape->size[0], shape->size[1], fill);
     for (uint32_t i = 0; i < p.peers; i += 2)
@@ -312,11 +312,11 @@ static void half_leave(void **state)
         pit_offer_all(&p, 1);
         assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     }
-    shape = hth_roster_shape(p.peer[1].avg.roster);
+    shape = &hth_roster_self(p.peer[1].avg.roster)->shape;
     fill = hth_avg_fill(shape, 256);
     for (uint32_t i = 1; i < p.peers; i += 2) {
         alone += p.peer[i].result.err != HTH_OK;
-        agreed += hth_avg_shape_eq(hth_roster_shape(p.peer[i].avg.roster), shape);
+        agreed += hth_avg_shape_eq(&hth_roster_self(p.peer[i].avg.roster)->shape, shape);
     }
     print_message("256 peers: %u x %u, fill %.2f, %u agree, %u alone\n", shape->size[0],
                   shape->size[1], fill, agreed, alone);

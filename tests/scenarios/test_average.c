@@ -14,7 +14,7 @@ static struct hth_average_opts opts_of(uint32_t peers, const char *grid, double 
                                        uint32_t rounds)
 {
     struct hth_average_opts o = HTH_AVERAGE_OPTS_INIT;
-    o.base.method = HTH_PURE_SHIFT;
+    o.base.method = HTH_PURE_MOSHPIT;
     o.base.peers = peers;
     assert_ok(hth_avg_shape_parse(grid, &o.base.shape));
     o.base.p_fail = p_fail;
