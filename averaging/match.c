@@ -274,27 +274,17 @@ static void on_begin(void *arg, struct hth_rpc_request *req)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
-                           const struct hth_match_opts *opts, struct hth_match **out)
+struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
+                                const struct hth_match_opts *opts)
 {
-    struct hth_match *m;
+    struct hth_match *m = hth_new(struct hth_match);
 
-    *out = NULL;
-    if (opts->network == NULL || opts->network[0] == 0 ||
-        strlen(opts->network) > HTH_NAME_LEN_MAX)
-        return HTH_E_CONFIG;
-    m = hth_new(struct hth_match);
     m->env = env;
     m->rpc = rpc;
-    m->dht = dht;
     m->opts = *opts;
-    memcpy(m->network, opts->network, strlen(opts->network));
-    m->opts.network = m->network;
-    m->cache = hth_record_cache_new();
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_JOIN, on_join, m);
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_BEGIN, on_begin, m);
-    *out = m;
-    return HTH_OK;
+    return m;
 }
 
 void hth_match_free(struct hth_match *m)
@@ -305,7 +295,6 @@ void hth_match_free(struct hth_match *m)
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_BEGIN, NULL, NULL);
     if (m->look != NULL)
         hth_look_cancel(m->look);
-    hth_record_cache_free(m->cache);
     hth_free(m->begun);
     hth_free(m);
 }

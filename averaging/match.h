@@ -2,13 +2,11 @@
 /*
  * match.h: how the peers of one line find each other and agree who is a group.
  *
- * A peer that wants to average *looks* in its line, and says so to the peers that may be there: to
- * those that its owner knows, with a JOIN, and where these are not all, or no group has begun after a
- * moment, with a signed declaration on the line's board in the DHT (kind DECLARE, named by the
- * line's key). All lookers have one place in an order that nobody can choose: trainers, helpers,
- * clients, and within these by hash(line key, id). A looker that knows of a smaller one follows the
- * smallest it knows; one that knows of none leads. So requests only go from larger to smaller, and
- * can't wait for each other in a circle.
+ * A peer that wants to average *looks* in its line, and says so with a JOIN to the peers that its
+ * owner knows in it. All lookers have one place in an order that nobody can choose: trainers,
+ * helpers, clients, and within these by hash(line key, id). A looker that knows of a smaller one
+ * follows the smallest it knows; one that knows of none leads. So requests only go from larger to
+ * smaller, and can't wait for each other in a circle.
  *
  *     follower                              leader (the smallest of the line)
  *        | --- JOIN {line, schema, self} ----------> |  to each that may be there
@@ -49,7 +47,6 @@
 #include "core/env.h"
 #include "core/limits.h"
 
-struct hth_dht;
 struct hth_rpc;
 struct hth_match;
 struct hth_look;
@@ -85,7 +82,6 @@ struct hth_avg_group {
 /* ---- the node's matchmaker ----------------------------------------------------------------- */
 
 struct hth_match_opts {
-    const char *network;  /* the run's name */
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
     /* That peer looks in that line, as it says at that time of its clock; may be NULL. */
     void (*spoke)(void *arg, const struct hth_peer_id *id, const struct hth_avg_line *line,
@@ -93,21 +89,20 @@ struct hth_match_opts {
     void *arg;
 };
 
-/* Serves the methods on `rpc`. Errors: E_CONFIG (name). */
-enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
-                           const struct hth_match_opts *opts, struct hth_match **out) HTH_MUST;
+/* Serves the methods on `rpc`. */
+struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
+                                const struct hth_match_opts *opts);
 /* Ends the look without a callback. NULL is fine. */
 void hth_match_free(struct hth_match *match);
 /* For on_peer_lost: that peer is not waited for until it speaks again. */
 void hth_match_peer_lost(struct hth_match *match, const struct hth_peer_id *peer);
-/* The expected peers may have changed: leaders judge anew. */
+/* The peers of the line may have changed. */
 void hth_match_nudge(struct hth_match *match);
 /* How much longer than usual a looker is waited for, where those who answered are far. */
 int64_t hth_match_far_us(const struct hth_match *match);
 
 struct hth_match_stats {
-    uint64_t boards; /* looks that went to the board */
-    uint64_t led;    /* groups begun here as leader */
+    uint64_t led; /* groups begun here as leader */
     uint64_t joins_out;
     uint32_t looks_now, followers_now;
 };
@@ -145,8 +140,7 @@ struct hth_look_opts {
     int64_t window_us;   /* at most HTH_AVG_WINDOW_MAX_US */
     /* Fills in the peers of the line besides this one, at most `max`; returns how many. *all: every
      * peer of the run is known. While they are not (and with NULL) a full group begins at once,
-     * others at the window's end. Called inside hth_look_new, and while this peer leads, at least
-     * when somebody's time is over. */
+     * others at the window's end. */
     uint32_t (*peers)(void *arg, struct hth_match_peer *out, uint32_t max, bool *all);
     /* That peer did not answer in time: it is not there. May be NULL. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
@@ -154,8 +148,7 @@ struct hth_look_opts {
     void *arg;
 };
 
-/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY
- * (there is a look), those of a board. */
+/* Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY (there is a look). */
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
 /* No callback comes any more. Only before the callback came. */

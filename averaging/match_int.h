@@ -3,19 +3,18 @@
  * match_int.h: the parts of the matchmaker.
  *
  *   match.c        the node: messages that arrive; groups out of lists
- *   match_look.c   one look: its board, the lookers it knows, what it asks them, its turn and end
+ *   match_look.c   one look: the lookers it knows, what it asks them, its turn and end
  *   match_lead.c   one look as leader: who is there, who is waited for, the group
  *   match_msg.c    bytes
  *
  * A look acts in one place only, match_look.c:on_turn, which runs from its timer. Everything that
- * happens to it (a declaration, a JOIN, an answer) changes its state and pokes the timer.
+ * happens to it (a JOIN, an answer) changes its state and pokes the timer.
  */
 #ifndef HTH_AVERAGING_MATCH_INT_H
 #define HTH_AVERAGING_MATCH_INT_H
 
 #include "averaging/match.h"
 #include "averaging/match_msg.h"
-#include "dht/board.h"
 #include "rpc/rpc.h"
 
 #define HTH_MATCH_BEAT_US    (150 * HTH_US_PER_MS) /* a follower says so often that it is here */
@@ -39,6 +38,7 @@ struct match_looker {
     int64_t left_us;           /* of a follower: the end of its window, on our clock */
     struct hth_rpc_call *call; /* a JOIN that it has not answered */
     bool follow;               /* which says that we follow it */
+    bool told;                 /* a JOIN was sent */
     bool asked;                /* we follow it, or did */
 };
 
@@ -49,10 +49,6 @@ struct hth_look {
     size_t key_len;
     struct hth_avg_member self;
     struct hth_hash mark;
-    struct hth_topic topic;
-    struct hth_board *board;    /* NULL before public_us */
-    struct hth_publisher *note; /* the same */
-    int64_t public_us;          /* INT64_MAX: it is public */
     struct hth_timer *timer;
     int64_t turn_us;               /* when it was to run */
     struct match_looker **lookers; /* in the order in which they came */
@@ -70,10 +66,7 @@ struct hth_look {
 struct hth_match {
     struct hth_env *env;
     struct hth_rpc *rpc;
-    struct hth_dht *dht;
     struct hth_match_opts opts;
-    char network[HTH_NAME_LEN_MAX + 1];
-    struct hth_record_cache *cache;
     struct hth_look *look;       /* NULL: none */
     struct hth_avg_group *begun; /* the last one: members may ask for the list */
     int64_t clock_said_us;       /* when the log last spoke of clocks; 0: never */

@@ -180,6 +180,7 @@ static void send_join(struct match_looker *l, bool follow)
 
     drop_call(l);
     l->follow = follow;
+    l->told = true;
     note_rtt(m, &l->self.id);
     call.timeout_us = hth_look_silence_us(look, &l->self.id) + (follow ? 0 : HTH_MATCH_BEAT_US);
     call.body.payload = bytes;
@@ -188,17 +189,16 @@ static void send_join(struct match_looker *l, bool follow)
         l->call = NULL;
 }
 
-/* One that may be in our line, as its own word will say. */
+/* One that may be in our line, as its own word will say; once. */
 static void tell(struct hth_look *look, const struct hth_peer_id *id, const struct hth_addr *addr)
 {
     struct match_looker *l = get(look, &(struct hth_avg_member){.id = *id, .addr = *addr});
 
-    if (l != NULL && l->state == MATCH_EXPECTED && l->call == NULL)
+    if (l != NULL && l->state == MATCH_EXPECTED && !l->told)
         send_join(l, false);
 }
 
-/* Returns whether all who may come were told. */
-static bool tell_peers(struct hth_look *look)
+static void tell_peers(struct hth_look *look)
 {
     struct hth_match_peer peers[HTH_AVG_MEMBERS_MAX];
     uint32_t count = 0;
@@ -208,7 +208,6 @@ static bool tell_peers(struct hth_look *look)
         count = look->opts.peers(look->opts.arg, peers, HTH_AVG_MEMBERS_MAX, &all);
     for (uint32_t i = 0; i < count; i++)
         tell(look, &peers[i].id, &peers[i].addr);
-    return all && count > 0 && count < HTH_AVG_MEMBERS_MAX;
 }
 
 /* ---- following ------------------------------------------------------------------------------- */
@@ -317,95 +316,6 @@ static int64_t follow(struct hth_look *look, struct match_looker *l)
     return look->beat_us;
 }
 
-/* ---- the board ------------------------------------------------------------------------------- */
-
-static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
-{
-    struct hth_look *look = arg;
-    const struct match_looker *known;
-    struct hth_join_msg join;
-
-    (void)user;
-    HTH_TRY(hth_join_msg_open(rec->payload, rec->payload_len, &join));
-    if (join.version != HTH_MATCH_VERSION)
-        return HTH_E_VERSION;
-    join.self.id = rec->owner_id;
-    if (hth_peer_id_eq(&join.self.id, &look->self.id))
-        return HTH_OK;
-    if (join.line.round != look->opts.line.round) /* it was here before, or will be */
-        return HTH_OK;
-    if (join.schema != look->opts.schema) {
-        look->last_refusal = HTH_AVG_OTHER_SCHEMA;
-        return HTH_OK;
-    }
-    hth_look_poke(look);
-    known = hth_look_find(look, &join.self.id);
-    if (known != NULL && known->state != MATCH_EXPECTED) /* what it says to us itself is newer */
-        return HTH_OK;
-    return hth_look_hear(look, &join.self) != NULL ? HTH_OK : HTH_E_BUDGET;
-}
-
-/* A looker stays one until the look ends. */
-static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
-{
-    (void)arg;
-    (void)owner;
-    (void)part;
-    (void)user;
-}
-
-static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
-{
-    struct hth_look *look = arg;
-    char text[200];
-
-    if (err == HTH_E_CLOCK_SKEW)
-        look->last_refusal = HTH_AVG_CLOCK_SKEW;
-    if (err == HTH_E_VERSION) {
-        look->last_refusal = HTH_AVG_OTHER_VERSION;
-        hth_match_versions_differ(look->match, &rec->owner_id);
-    }
-    HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG, "look: a declaration was refused: %s",
-            hth_record_explain(err, rec, hth_wall_us(look->match->env), text));
-}
-
-static enum hth_err fill(void *arg, struct hth_writer *w)
-{
-    uint8_t bytes[HTH_JOIN_BYTES_MAX];
-
-    hth_write_bytes(w, bytes, pack_join(arg, false, bytes));
-    return w->err;
-}
-
-/* A key in the DHT costs dozens of datagrams, and is of no use any more a moment later. The
- * declaration lives so long that it is not renewed while we look. */
-static enum hth_err go_public(struct hth_look *look)
-{
-    static const struct hth_board_ops ops = {on_record, on_gone, on_refused};
-    struct hth_match *m = look->match;
-    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
-    struct hth_publisher_opts note = HTH_PUBLISHER_OPTS_INIT;
-    int64_t life_us = 4 * HTH_MAX(look->opts.window_us, (int64_t)HTH_US_PER_S);
-
-    look->public_us = INT64_MAX;
-    m->stats.boards++;
-    board.records_max = HTH_AVG_LOOKERS_MAX;
-    board.cache = m->cache;
-    note.life_us = HTH_MIN(life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
-    hth_topic_init(&look->topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
-                   look->key_len);
-    HTH_TRY(hth_publisher_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
-    return hth_board_new(m->env, m->dht, &look->topic, &board, &ops, look, &look->board);
-}
-
-static enum hth_err declare(struct hth_look *look)
-{
-    if (!tell_peers(look))
-        return go_public(look);
-    look->public_us = look->made_us + HTH_MATCH_SILENCE_US;
-    return HTH_OK;
-}
-
 /* ---- the turn ------------------------------------------------------------------------------- */
 
 static void turn_in(struct hth_look *look, int64_t us)
@@ -449,9 +359,6 @@ static void look_free(struct hth_look *look)
 {
     struct hth_match *m = look->match;
 
-    /* No goodbye: nobody looks at this key for long. */
-    hth_publisher_free(look->note);
-    hth_board_free(look->board);
     while (look->count > 0) {
         drop_call(look->lookers[--look->count]);
         hth_free(look->lookers[look->count]);
@@ -492,17 +399,6 @@ static void note_leader(struct hth_look *look, struct match_looker *leader)
             send_join(look->lookers[i], false);
 }
 
-static void go_public_in_time(struct hth_look *look)
-{
-    enum hth_err err = HTH_OK;
-
-    if (!look->done && hth_now_us(look->match->env) >= look->public_us)
-        err = go_public(look);
-    if (err != HTH_OK)
-        HTH_LOG(look->match->env, HTH_WARN, HTH_SUB_AVG, "a look can't be made public: %s",
-                hth_err_text(err));
-}
-
 /* A follower's followers hear from it at their next beat whom it follows. */
 static int64_t follow_turn(struct hth_look *look, struct match_looker *leader, int64_t now_us)
 {
@@ -526,10 +422,11 @@ static void on_turn(void *arg)
     int64_t now_us = hth_now_us(look->match->env), next_us = now_us;
     struct match_looker *leader = hth_look_leader(look);
 
-    go_public_in_time(look);
     hth_rpc_observe_late(look->match->rpc, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
+    if (!look->done)
+        tell_peers(look);
     if (!look->done && leader != NULL) {
         next_us = follow_turn(look, leader, now_us);
     } else if (!look->done) {
@@ -538,7 +435,7 @@ static void on_turn(void *arg)
     if (look->done)
         finish(look);
     else
-        turn_in(look, HTH_MIN(next_us, look->public_us) - now_us);
+        turn_in(look, next_us - now_us);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -563,7 +460,6 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
                           struct hth_look **out)
 {
     struct hth_look *look;
-    enum hth_err err;
 
     *out = NULL;
     HTH_TRY(check(m, opts));
@@ -585,11 +481,6 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->turn_us = INT64_MAX;
     look->made_us = look->since_us = hth_now_us(m->env);
     look->end_us = look->made_us + opts->window_us;
-    err = declare(look);
-    if (err != HTH_OK) {
-        look_free(look);
-        return err;
-    }
     m->look = look;
     hth_look_poke(look);
     *out = look;

@@ -146,13 +146,13 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
                              struct hth_roster *roster, struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts, struct hth_averager *out)
 {
-    struct hth_match_opts match = {.network = opts->network, .addr = opts->addr};
+    struct hth_match_opts match = {.addr = opts->addr, .spoke = on_spoke};
     struct moshpit *mp;
-    enum hth_err err;
 
     out->ops = NULL;
     out->self = NULL;
-    if (opts->network == NULL || strlen(opts->network) > HTH_NAME_LEN_MAX || opts->group_min < 2 ||
+    if (opts->network == NULL || opts->network[0] == '\0' ||
+        strlen(opts->network) > HTH_NAME_LEN_MAX || opts->group_min < 2 ||
         opts->group_min > HTH_AVG_MEMBERS_MAX / 2 || opts->window_us <= 0 || opts->round_us <= 0 ||
         opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US ||
         (opts->mode == HTH_AVG_CLIENT && opts->bandwidth != 0) ||
@@ -160,21 +160,18 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         return HTH_E_CONFIG;
     mp = hth_new(struct moshpit);
     mp->env = env;
+    mp->dht = dht;
     mp->roster = roster;
     mp->reducer = reducer;
     mp->opts = *opts;
-    mp->opts.network = NULL;
+    memcpy(mp->network, opts->network, strlen(opts->network));
+    mp->opts.network = mp->network;
     mp->run = hth_network_tag(env->crypto, opts->network);
     /* With another bound a group would be cut in two ways. */
     if (opts->share_max != HTH_AVG_SHARE_MAX)
         mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
-    match.spoke = on_spoke;
     match.arg = mp;
-    err = hth_match_new(env, rpc, dht, &match, &mp->match);
-    if (err != HTH_OK) {
-        hth_free(mp);
-        return err;
-    }
+    mp->match = hth_match_new(env, rpc, &match);
     register_metrics(mp);
     out->ops = &ops;
     out->self = mp;

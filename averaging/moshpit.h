@@ -28,8 +28,10 @@
 #include "averaging/match.h"
 #include "averaging/shares.h"
 
+struct hth_dht;
 struct hth_reducer;
 struct hth_roster;
+struct hth_rpc;
 
 struct hth_moshpit_opts {
     const char *network;  /* the run's name */
@@ -49,7 +51,7 @@ struct hth_moshpit_opts {
         .share_max = HTH_AVG_SHARE_MAX                               \
     }
 
-/* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG, those of hth_match_new. */
+/* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG. */
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                              struct hth_roster *roster, struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts,

@@ -20,6 +20,7 @@ struct moshpit_round {
     struct hth_avg_offer offer; /* values referenced, spans copied */
     struct hth_avg_span *spans;
     struct hth_avg_line line;
+    struct hth_roster *lookers; /* of the line, where the run's roster is but a sample; else NULL */
     struct hth_look *look;
     struct hth_reduce_round *reduce;
     struct hth_avg_group *group; /* of the reduction */
@@ -28,10 +29,12 @@ struct moshpit_round {
 
 struct moshpit {
     struct hth_env *env;
+    struct hth_dht *dht;
     struct hth_roster *roster;
     struct hth_reducer *reducer;
     struct hth_match *match;
     struct hth_moshpit_opts opts;
+    char network[HTH_NAME_LEN_MAX + 1];
     uint64_t run;         /* tag */
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;

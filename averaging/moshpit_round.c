@@ -12,10 +12,19 @@
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-void hth_round_free(struct moshpit_round *s)
+/* Without a goodbye: nobody looks in that line for long. */
+static void stop_looking(struct moshpit_round *s)
 {
     if (s->look != NULL)
         hth_look_cancel(s->look);
+    hth_roster_free(s->lookers);
+    s->look = NULL;
+    s->lookers = NULL;
+}
+
+void hth_round_free(struct moshpit_round *s)
+{
+    stop_looking(s);
     if (s->reduce != NULL)
         hth_reduce_cancel(s->reduce);
     hth_blob_unref(s->offer.values);
@@ -182,6 +191,7 @@ static void on_look(void *arg, const struct hth_look_result *r)
     enum hth_err err;
 
     s->look = NULL;
+    stop_looking(s);
     s->mp->vain = r->err != HTH_OK;
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
@@ -232,20 +242,57 @@ static int32_t ahead(const struct hth_roster_peer *p, uint32_t round)
 static uint32_t peers(void *arg, struct hth_match_peer *out, uint32_t max, bool *all)
 {
     const struct moshpit_round *s = arg;
+    const struct hth_roster *roster = s->lookers != NULL ? s->lookers : s->mp->roster;
     const struct hth_roster_peer *p;
     uint32_t count = 0;
 
-    (void)hth_roster_population(s->mp->roster, all);
-    for (uint32_t i = 0; (p = hth_roster_at(s->mp->roster, i)) != NULL && count < max; i++)
+    *all = s->lookers == NULL;
+    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL && count < max; i++)
         if (is_ours(s, p) && is_in_line(s, p) && ahead(p, s->line.round) <= 0)
             out[count++] = (struct hth_match_peer){
                 .id = p->id, .addr = p->note.addr, .due = ahead(p, s->line.round) >= -1};
     return count;
 }
 
+static void on_lookers(void *arg)
+{
+    hth_match_nudge(((struct moshpit_round *)arg)->mp->match);
+}
+
+/* A key in the DHT costs dozens of datagrams: only where the run's roster does not show all. */
+static enum hth_err find_lookers(struct moshpit_round *s)
+{
+    const struct hth_roster_note *self = hth_roster_self(s->mp->roster);
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+    bool exact;
+
+    (void)hth_roster_population(s->mp->roster, &exact);
+    if (exact)
+        return HTH_OK;
+    o.network = s->mp->network;
+    o.line = key;
+    o.line_len = hth_avg_line_key(&s->line, key);
+    o.schema = s->offer.schema;
+    o.addr = self->addr;
+    o.flags = self->flags;
+    o.shape = s->line.shape;
+    o.has_cell = true;
+    o.cell = s->line.cell;
+    o.on_change = on_lookers;
+    o.arg = s;
+    HTH_TRY(hth_roster_new(s->mp->env, s->mp->dht, &o, &s->lookers));
+    hth_roster_set_round(s->lookers, s->line.round);
+    return HTH_OK;
+}
+
 static void deaf(void *arg, const struct hth_peer_id *id)
 {
-    hth_roster_lost(((struct moshpit_round *)arg)->mp->roster, id);
+    const struct moshpit_round *s = arg;
+
+    hth_roster_lost(s->mp->roster, id);
+    if (s->lookers != NULL)
+        hth_roster_lost(s->lookers, id);
 }
 
 static int by_number(const void *a, const void *b)
@@ -304,6 +351,7 @@ static enum hth_err look(struct moshpit_round *s)
                               .arg = s};
 
     s->info = (struct hth_avg_round_info){.number = s->line.round, .axis = axis};
+    HTH_TRY(find_lookers(s));
     return hth_look_new(mp->match, &o, &s->look);
 }
 
@@ -373,8 +421,7 @@ void hth_round_nudge(struct moshpit_round *s)
 
     if (s->look == NULL || hth_avg_line_eq(&line, &s->line))
         return;
-    hth_look_cancel(s->look);
-    s->look = NULL;
+    stop_looking(s);
     if (place(s) != HTH_OK)
         end(s, HTH_E_NOT_FOUND, HTH_AVG_NOBODY, NULL, 0);
 }

@@ -450,7 +450,7 @@ void hth_roster_speak(struct hth_roster *r)
     int64_t bits = HTH_MAX(SLOT_BITS - (int64_t)zeros(&r->env->self), 0);
 
     r->opts.silent = false;
-    r->slot_us = hth_now_us(r->env) + bits * SLOT_US;
+    r->slot_us = hth_now_us(r->env) + (r->topic.kind == HTH_RECORD_DECLARE ? 0 : bits * SLOT_US);
     turn_at(r, r->slot_us);
 }
 
@@ -481,8 +481,13 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
     r->high = opts->watch_only ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
     r->cache = hth_record_cache_new();
     r->timer = hth_timer_new(env, on_turn, r);
-    hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
+    if (opts->line != NULL)
+        hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_DECLARE, opts->line,
+                       opts->line_len);
+    else
+        hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
     r->opts.network = NULL;
+    r->opts.line = NULL;
     board.records_max = HTH_AVG_ROSTER_MAX;
     board.cache = r->cache;
     err = hth_board_new(env, dht, &r->topic, &board, &board_ops, r, &r->board);

@@ -60,6 +60,8 @@ struct hth_roster_peer {
 
 struct hth_roster_opts {
     const char *network;
+    const void *line; /* a line's key: the board of those who look in it; NULL: the run's */
+    size_t line_len;
     uint64_t schema;
     struct hth_addr addr;
     uint32_t flags;

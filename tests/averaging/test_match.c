@@ -90,7 +90,6 @@ static void peers_meet_in_few_round_trips(void **state)
             for (uint32_t i = 0; i < p.peers; i++) {
                 assert_int_equal(p.peer[i].result.round.members, counts[k]);
                 assert_true(p.peer[i].result.round.wait_us <= (round == 0 ? 7 : 4) * PIT_RTT_US);
-                assert_int_equal(match_of(&p.peer[i]).boards, 0);
                 led += match_of(&p.peer[i]).led;
             }
             assert_int_equal(led, round + 1);
@@ -472,58 +471,6 @@ static void liars_lead_nobody(void **state)
     }
 }
 
-/* ---- the board ------------------------------------------------------------------------------- */
-
-/* One that nobody knows is found by its declaration; one of another program, schema or hour is not,
- * and the peer that finds nobody says why. */
-static void strangers_meet_on_the_board(void **state)
-{
-    static const struct {
-        uint8_t version;
-        uint64_t schema;
-        int64_t ahead_s;
-        enum hth_avg_reason reason;
-    } cases[] = {{HTH_MATCH_VERSION, 5, 0, HTH_AVG_NO_LEADER},
-                 {HTH_MATCH_VERSION - 1, 5, 0, HTH_AVG_OTHER_VERSION},
-                 {HTH_MATCH_VERSION, 6, 0, HTH_AVG_OTHER_SCHEMA},
-                 {HTH_MATCH_VERSION, 5, 4, HTH_AVG_CLOCK_SKEW}};
-
-    (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        uint8_t key[HTH_AVG_LINE_KEY_MAX], payload[HTH_JOIN_BYTES_MAX],
-            bytes[HTH_DHT_VALUE_BYTES_MAX];
-        struct hth_record rec = {.kind = HTH_RECORD_DECLARE, .life_ms = 20000, .payload = payload};
-        struct hth_join_msg j;
-        struct hth_dht_put *put;
-        struct hth_topic topic;
-        struct hth_dht_key at;
-        struct pit_peer *o[3];
-        struct pit p;
-        size_t len;
-
-        three(&p, 50, o);
-        j = join_of(o[0]);
-        j.schema = cases[k].schema;
-        j.version = cases[k].version;
-        rec.payload_len = hth_join_msg_pack(&j, payload);
-        hth_topic_init(&topic, o[0]->env->crypto, "run", HTH_RECORD_DECLARE, key,
-                       hth_avg_line_key(&j.line, key));
-        hth_topic_key(&topic, o[0]->env->crypto, 0, &at);
-        rec.network = topic.network;
-        rec.issued_us = hth_wall_us(o[0]->env) + cases[k].ahead_s * HTH_US_PER_S;
-        rec.seq = (uint64_t)rec.issued_us;
-        assert_ok(hth_record_seal(o[0]->env, &at, &rec, bytes, sizeof(bytes), &len));
-        assert_ok(hth_dht_put(hth_node_dht(o[0]->node), &at, bytes, len, NULL, NULL, &put));
-        hth_rpc_serve(o[0]->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
-        pit_offer(o[1], 1);
-        assert_true(pit_run(&p, LONG_US));
-        assert_int_equal(o[1]->result.reason, cases[k].reason);
-        assert_int_equal(match_of(o[1]).boards, 1);
-        hth_dht_withdraw(hth_node_dht(o[0]->node), put);
-        pit_stop(&p);
-    }
-}
-
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 static void must_not_end(void *arg, const struct hth_look_result *r)
@@ -541,7 +488,7 @@ static void limits_are_kept(void **state)
                                        .group_full = 4,
                                        .window_us = HTH_AVG_WINDOW_MAX_US,
                                        .done = must_not_end};
-    struct hth_match_opts opts = {.network = NULL};
+    struct hth_match_opts opts = {.arg = NULL};
     struct hth_avg_member m = {.mode = HTH_AVG_HELPER};
     struct hth_match *match;
     struct hth_look *look;
@@ -553,10 +500,8 @@ static void limits_are_kept(void **state)
     line_of(&p, 16, 2, NULL);
     pit_start(&p, SETTLE_US);
     q = &p.peer[0];
-    assert_err(HTH_E_CONFIG, hth_match_new(q->env, q->rpc, hth_node_dht(q->node), &opts, &match));
-    opts.network = "run";
     opts.addr = q->addr;
-    assert_ok(hth_match_new(q->env, q->rpc, hth_node_dht(q->node), &opts, &match));
+    match = hth_match_new(q->env, q->rpc, &opts);
 #define REFUSED(field, value)                                                                      \
     do {                                                                                           \
         o = good;                                                                                  \
@@ -595,7 +540,6 @@ int main(void)
         cmocka_unit_test(refusals_have_names),
         cmocka_unit_test(only_the_first_leads),
         cmocka_unit_test(liars_lead_nobody),
-        cmocka_unit_test(strangers_meet_on_the_board),
         cmocka_unit_test(limits_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,10 +109,10 @@ static void listen(struct writer *n)
     struct hth_rpc_opts o = HTH_RPC_OPTS_INIT;
     struct hth_match_opts m = {.addr = n->place.addr};
 
-    o.network = m.network = n->place.network;
+    o.network = n->place.network;
     o.listen = &n->place.addr;
     assert_ok(hth_rpc_new(n->place.env, &o, &n->rpc));
-    assert_ok(hth_match_new(n->place.env, n->rpc, n->place.dht, &m, &n->match));
+    n->match = hth_match_new(n->place.env, n->rpc, &m);
 }
 
 static enum hth_err start(const struct hth_malice_place *place, void **self)
