@@ -57,6 +57,7 @@ struct hth_look {
     struct match_looker *leader; /* as this look knew last; NULL: itself */
     int64_t since_us;            /* when it came to know that */
     int64_t beat_us;             /* when the leader is asked again */
+    bool news;                   /* the owner may know of peers that were not told */
     struct match_looker *lost;   /* as leader: others may have heard it begin; NULL: none */
     enum hth_avg_reason last_refusal;
     bool done;

@@ -425,8 +425,9 @@ static void on_turn(void *arg)
     hth_rpc_observe_late(look->match->rpc, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
-    if (!look->done)
+    if (look->news && !look->done)
         tell_peers(look);
+    look->news = false;
     if (!look->done && leader != NULL) {
         next_us = follow_turn(look, leader, now_us);
     } else if (!look->done) {
@@ -481,6 +482,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->turn_us = INT64_MAX;
     look->made_us = look->since_us = hth_now_us(m->env);
     look->end_us = look->made_us + opts->window_us;
+    look->news = true;
     m->look = look;
     hth_look_poke(look);
     *out = look;

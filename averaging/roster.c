@@ -93,8 +93,8 @@ static void count(struct hth_roster *r)
     for (uint32_t i = 0; i < r->count; i++) {
         struct hth_roster_peer *p = r->peers[i];
 
-        r->seen[zeros(&p->id)]++;
-        r->parts[zeros(&p->id)] += hth_roster_takes_part(r, &p->note);
+        r->seen[p->zeros]++;
+        r->parts[p->zeros] += hth_roster_takes_part(r, &p->note);
         p->doubted = now_us < p->doubted_until_us;
         if (p->doubted)
             turn_at(r, p->doubted_until_us);
@@ -302,6 +302,7 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     r->peers[at] = p;
     r->count++;
     p->id = *id;
+    p->zeros = zeros(id);
     return p;
 }
 

@@ -56,6 +56,7 @@ struct hth_roster_peer {
     /* private: */
     int64_t told_us; /* by its clock, when it spoke to us last */
     int64_t doubted_until_us;
+    uint32_t zeros; /* of its mark, leading */
 };
 
 struct hth_roster_opts {
