@@ -11,26 +11,15 @@
 
 /* ---- offers --------------------------------------------------------------------------------- */
 
-static enum hth_err refuse(enum hth_avg_reason *reason, enum hth_avg_reason why, enum hth_err err)
-{
-    *reason = why;
-    return err;
-}
-
-static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
+static enum hth_err mp_ready(const void *self)
 {
     const struct moshpit *mp = self;
+    const struct hth_roster_note *note = hth_roster_self(mp->roster);
 
-    if (mp->fn == NULL)
-        return refuse(reason, HTH_AVG_STOPPED, HTH_E_NOT_FOUND);
-    if (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING)
-        return refuse(reason, HTH_AVG_STARTING, HTH_E_NOT_FOUND);
-    if (hth_roster_population(mp->roster, NULL) < 2 ||
-        hth_roster_self(mp->roster)->shape.dims == 0)
-        return refuse(reason, HTH_AVG_NOBODY, HTH_E_NOT_FOUND);
-    if (mp->round != NULL)
-        return refuse(reason, HTH_AVG_BUSY, HTH_E_BUSY);
-    return refuse(reason, HTH_AVG_OK, HTH_OK);
+    if (mp->fn == NULL || (note->flags & HTH_ROSTER_BOOTSTRAPPING) != 0 || note->shape.dims == 0 ||
+        hth_roster_population(mp->roster, NULL) < 2)
+        return HTH_E_NOT_FOUND;
+    return mp->round != NULL ? HTH_E_BUSY : HTH_OK;
 }
 
 static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *o)
@@ -48,10 +37,8 @@ static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *
 
 static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer)
 {
-    enum hth_avg_reason reason;
-
     HTH_TRY(check(mp, offer));
-    HTH_TRY(mp_ready(mp, &reason));
+    HTH_TRY(mp_ready(mp));
     return hth_round_new(mp, offer, &mp->round);
 }
 

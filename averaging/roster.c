@@ -75,7 +75,7 @@ static uint32_t count_from(const uint32_t *by_zeros, uint32_t level)
 
 uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 {
-    bool self = !r->opts.watch_only && !r->leaving && hth_roster_takes_part(r, &r->self);
+    bool self = !r->opts.silent && !r->leaving && hth_roster_takes_part(r, &r->self);
     uint32_t level = r->level + (hth_now_us(r->env) < r->settle_us);
     uint32_t n = count_from(r->parts, level) + (self && zeros(&r->env->self) >= level);
 
@@ -103,11 +103,12 @@ static void count(struct hth_roster *r)
 
 static void adjust_level(struct hth_roster *r)
 {
+    uint32_t high = r->opts.silent ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
     int64_t now_us = hth_now_us(r->env);
 
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count_from(r->seen, r->level) > r->high)
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count_from(r->seen, r->level) > high)
         r->level++;
-    if (r->level == 0 || count_from(r->seen, r->level) >= r->high / HTH_AVG_ROSTER_LOW_PART)
+    if (r->level == 0 || count_from(r->seen, r->level) >= high / HTH_AVG_ROSTER_LOW_PART)
         r->lower_us = 0;
     else if (r->lower_us == 0)
         r->lower_us = now_us + LOWER_US;
@@ -199,7 +200,7 @@ static void on_turn(void *arg)
     }
     count(r);
     adjust_level(r);
-    if (!r->opts.watch_only && !r->opts.silent && hth_roster_is_over(r, r->slot_us))
+    if (!r->opts.silent && hth_roster_is_over(r, r->slot_us))
         speak(r, zeros(&r->env->self) >= r->level);
     place(r);
     changed = r->changed;
@@ -479,7 +480,6 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
     r->env = env;
     r->dht = dht;
     r->opts = *opts;
-    r->high = opts->watch_only ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
     r->cache = hth_record_cache_new();
     r->timer = hth_timer_new(env, on_turn, r);
     if (opts->line != NULL)

@@ -66,8 +66,7 @@ struct hth_roster_opts {
     uint64_t schema;
     struct hth_addr addr;
     uint32_t flags;
-    bool watch_only;            /* never posts: an onlooker */
-    bool silent;                /* posts only after hth_roster_speak */
+    bool silent;                /* an onlooker, until hth_roster_speak: posts nothing */
     uint32_t group_max;         /* for shapes */
     struct hth_avg_shape shape; /* dims 0: follows the population */
     bool has_cell;
@@ -87,7 +86,7 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
                             const struct hth_roster_opts *opts, struct hth_roster **out) HTH_MUST;
 /* Without a goodbye. NULL is fine. */
 void hth_roster_free(struct hth_roster *roster);
-/* Ends the silence of the options: this peer has come in. */
+/* Ends the silence of the options: this peer has come in, and counts. */
 void hth_roster_speak(struct hth_roster *roster);
 /* Says goodbye; done (may be NULL) comes once, within a second, and may free the roster. */
 void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);

@@ -30,7 +30,6 @@ struct hth_roster {
     struct hth_roster_note said; /* as last published */
     int64_t said_us;             /* when */
     /* sampling */
-    uint32_t high;  /* notes seen beyond which the level rises */
     uint32_t level; /* decides who posts */
     int64_t slot_us, lower_us;
     int64_t settle_us; /* until then those of a lower level have not all spoken */

@@ -443,7 +443,7 @@ int hth_sim_averaging_verb(int argc, char **argv)
         .options = options,
         .parser = parse,
         .doc = "How fast do peers agree? Squared distance to the true mean and variance among "
-               "peers by round, and rounds to 1e-4 and 1e-9, for six methods of averaging and four "
+               "peers by round, and rounds to 1e-4 and 1e-9, for five methods of averaging and four "
                "kinds of failure; as mathematics, or by the production averager in a simulated "
                "world. With lists of peers, grids or probabilities one row and one place in the "
                "picture for each combination.",

@@ -453,12 +453,10 @@ static void test_alone(void **state)
     struct hth_averager a = {.ops = NULL};
     struct hth_averager_stats stats = {.rounds = 1};
     const struct hth_avg_offer offer = {.count = 4, .weight = 32};
-    enum hth_avg_reason reason = HTH_AVG_OK;
 
     (void)state;
     assert_ok(hth_averager_start(&a, NULL, NULL));
-    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(&a, &reason));
-    assert_int_equal(reason, HTH_AVG_NOBODY);
+    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(&a));
     assert_err(HTH_E_NOT_FOUND, hth_averager_offer(&a, &offer));
     hth_averager_stats(&a, &stats);
     assert_int_equal(stats.rounds, 0);

@@ -124,7 +124,7 @@ static enum hth_err start(const struct hth_malice_place *place, void **self)
     n->index = written++;
     n->since_us = hth_now_us(place->env);
     o.network = place->network;
-    o.watch_only = true;
+    o.silent = true;
     assert_ok(hth_roster_new(place->env, place->dht, &o, &n->roster));
     hth_topic_init(&n->topic, place->env->crypto, place->network, HTH_RECORD_PROGRESS, "roster", 6);
     n->timer = hth_timer_new(place->env, on_timer, n);
