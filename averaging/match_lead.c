@@ -165,15 +165,15 @@ int64_t hth_lead_turn(struct hth_look *look)
     count_due(look, &c, now_us);
     c.deadline_us = HTH_MIN(HTH_MAX(c.deadline_us, look->since_us + patience_us), end_us);
     enough = hth_avg_mode_reduces(look->opts.mode) && c.contributors >= look->opts.group_min;
-    complete = c.pending_us == INT64_MIN &&
-               (c.all_known || c.contributors >= look->opts.group_full);
+    complete =
+        c.pending_us == INT64_MIN && (c.all_known || c.contributors >= look->opts.group_full);
     if (enough && (complete || now_us >= c.deadline_us)) {
         begin(look, &c);
         return now_us;
     }
     if (complete) /* a moment for those whose word is on its way */
-        end_us = HTH_MIN(end_us, HTH_MAX(look->made_us + patience_us,
-                                         look->since_us + HTH_MATCH_BEAT_US));
+        end_us = HTH_MIN(end_us,
+                         HTH_MAX(look->made_us + patience_us, look->since_us + HTH_MATCH_BEAT_US));
     if (now_us >= end_us) {
         end_without(look, &c);
         return now_us;

@@ -49,7 +49,7 @@ struct hth_moshpit_opts {
 #define HTH_MOSHPIT_OPTS_INIT                                                                      \
     {                                                                                              \
         .group_min = 2, .window_us = 3 * HTH_US_PER_S, .round_us = 30 * HTH_US_PER_S,              \
-        .share_max = HTH_AVG_SHARE_MAX                               \
+        .share_max = HTH_AVG_SHARE_MAX                                                             \
     }
 
 /* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG. */

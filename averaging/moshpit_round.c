@@ -238,7 +238,8 @@ static int32_t ahead(const struct hth_roster_peer *p, uint32_t round)
 }
 
 /* Who is in our line and not ahead of us. One that is a round behind may be about to end it, and is
- * waited for as well as those who come to this one; one that is further behind only for a moment. */
+ * waited for as well as those who come to this one; one that is further behind only for a moment.
+ */
 static uint32_t peers(void *arg, struct hth_match_peer *out, uint32_t max, bool *all)
 {
     const struct moshpit_round *s = arg;
@@ -305,8 +306,8 @@ static int by_number(const void *a, const void *b)
 /* With the lowest round it would do as long as nobody is absent; but whoever missed one would go on
  * looking for it with the others who did, a round behind all the rest for good. So one goes with
  * the middle; back to it only after a vain look. Who is only late has not missed its round: as long
- * as others of its line are there, and none has left for a later one, it goes there, too. What is said of rounds is not proved, so
- * that all may go to a wrong one, but together. */
+ * as others of its line are there, and none has left for a later one, it goes there, too. What is
+ * said of rounds is not proved, so that all may go to a wrong one, but together. */
 static uint32_t present_round(const struct moshpit_round *s)
 {
     const struct moshpit *mp = s->mp;

@@ -14,13 +14,13 @@
 #include "core/mem.h"
 #include "dht/uid.h"
 
-#define LIFE_US   (20 * HTH_US_PER_S) /* of a note */
-#define SLOT_BITS 8                   /* peers with rarer marks speak at once, ... */
+#define LIFE_US   (20 * HTH_US_PER_S)   /* of a note */
+#define SLOT_BITS 8                     /* peers with rarer marks speak at once, ... */
 #define SLOT_US   (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
-#define LOWER_US  (3 * HTH_US_PER_S)  /* a level lasts, until those of a lower one have spoken */
+#define LOWER_US  (3 * HTH_US_PER_S)    /* a level lasts, until those of a lower one have spoken */
 #define DOUBT_US  (60 * HTH_US_PER_S)
-#define RATE_STEP 0.25               /* a speed that others should hear of */
-#define LEAVE_US  (1 * HTH_US_PER_S) /* the DHT may be gone before us */
+#define RATE_STEP 0.25                /* a speed that others should hear of */
+#define LEAVE_US  (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
 #define NEWS_US   (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
 
 /* ---- time ------------------------------------------------------------------------------------ */
@@ -168,8 +168,7 @@ static void place(struct hth_roster *r)
     struct hth_avg_cell cell = r->self.cell;
 
     hth_roster_place(r);
-    if (hth_avg_shape_eq(&shape, &r->self.shape) &&
-        memcmp(&cell, &r->self.cell, sizeof(cell)) == 0)
+    if (hth_avg_shape_eq(&shape, &r->self.shape) && memcmp(&cell, &r->self.cell, sizeof(cell)) == 0)
         return;
     say(r, shape.dims == 0);
     change(r);

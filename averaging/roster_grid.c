@@ -121,6 +121,6 @@ void hth_roster_place(struct hth_roster *r)
     if (r->opts.has_cell)
         r->self.cell = r->opts.cell;
     else if (shape.dims > 0)
-        r->self.cell = exact ? cell_among_all(r)
-                             : hth_avg_cell_drawn(&shape, &r->env->self, r->self.round);
+        r->self.cell =
+            exact ? cell_among_all(r) : hth_avg_cell_drawn(&shape, &r->env->self, r->self.round);
 }

@@ -466,9 +466,10 @@ static enum hth_err check(const struct hth_average_opts *o)
     bool all = b->method == HTH_PURE_ALLREDUCE;
     HTH_TRY(hth_pure_new(b, &pure));
     hth_pure_free(pure);
-    if ((!all && b->method != HTH_PURE_MOSHPIT) || b->peers > HTH_AVERAGE_PEERS_MAX || b->peers < 2 ||
-        b->peers > hth_avg_cells(&b->shape) || o->dim == 0 || o->dim > HTH_AVERAGE_DIM_MAX ||
-        o->pause_us < 0 || o->heal_us < 0 || o->heal_us > o->pause_us || o->line_bytes_per_s < 0)
+    if ((!all && b->method != HTH_PURE_MOSHPIT) || b->peers > HTH_AVERAGE_PEERS_MAX ||
+        b->peers < 2 || b->peers > hth_avg_cells(&b->shape) || o->dim == 0 ||
+        o->dim > HTH_AVERAGE_DIM_MAX || o->pause_us < 0 || o->heal_us < 0 ||
+        o->heal_us > o->pause_us || o->line_bytes_per_s < 0)
         return HTH_E_CONFIG;
     if (all &&
         (b->shape.dims != 1 || b->peers != b->shape.size[0] || b->peers > HTH_AVG_MEMBERS_MAX / 2))

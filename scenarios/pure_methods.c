@@ -252,7 +252,5 @@ const struct hth_pure_step hth_pure_steps[HTH_PURE_METHODS] = {
     [HTH_PURE_GOSSIP] = {.round = gossip_round},
     [HTH_PURE_PUSHSUM] = {.start = pushsum_start, .round = pushsum_round},
     [HTH_PURE_RANDOM] = {.start = reset_order, .round = random_round},
-    [HTH_PURE_MOSHPIT] = {.cells = true,
-                          .start = moshpit_start,
-                          .round = moshpit_round},
+    [HTH_PURE_MOSHPIT] = {.cells = true, .start = moshpit_start, .round = moshpit_round},
 };

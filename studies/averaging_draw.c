@@ -7,14 +7,13 @@
 
 #define FLOOR 1e-18 /* lower end of an interval that reaches 0, on a logarithmic axis */
 
-static const char *const colours[HTH_PURE_METHODS] = {"#7f8c8d", "#c0392b", "#d35400",
-                                                      "#2980b9", "#16a085"};
+static const char *const colours[HTH_PURE_METHODS] = {"#7f8c8d", "#c0392b", "#d35400", "#2980b9",
+                                                      "#16a085"};
 static const char *const failure_colours[HTH_PURE_FAILURES] = {"#2980b9", "#c0392b", "#d35400",
                                                                "#16a085"};
-static const char *const labels[HTH_PURE_METHODS] = {
-    "all-reduce with restarts",    "gossip on a ring",
-    "push-sum, exponential graph", "random groups",
-    "Moshpit"};
+static const char *const labels[HTH_PURE_METHODS] = {"all-reduce with restarts", "gossip on a ring",
+                                                     "push-sum, exponential graph", "random groups",
+                                                     "Moshpit"};
 
 static double half(const struct hth_avg_study *s, size_t at)
 {

@@ -295,11 +295,11 @@ static void test_rounds(void **state)
         const char *shape;
         uint32_t peers, rounds; /* 0: exact */
         bool drawn;
-    } cases[] = {{"7", 7, 0, false},       {"4x4", 16, 0, false},    {"3x3x3", 27, 0, false},
-                 {"2x2x2x2", 16, 0, false}, {"5x4x4", 80, 0, false}, {"16x16", 256, 0, false},
-                 {"1x6", 6, 0, false},     {"4x4", 12, 0, false},    {"4x4", 20, 0, false},
-                 {"8x8", 40, 0, false},    {"4x4x4", 50, 24, false}, {"3x3", 8, 14, false},
-                 {"8x8", 83, 8, false},    {"8x8", 64, 12, true},    {"6x6x6", 216, 18, true}};
+    } cases[] = {{"7", 7, 0, false},        {"4x4", 16, 0, false},    {"3x3x3", 27, 0, false},
+                 {"2x2x2x2", 16, 0, false}, {"5x4x4", 80, 0, false},  {"16x16", 256, 0, false},
+                 {"1x6", 6, 0, false},      {"4x4", 12, 0, false},    {"4x4", 20, 0, false},
+                 {"8x8", 40, 0, false},     {"4x4x4", 50, 24, false}, {"3x3", 8, 14, false},
+                 {"8x8", 83, 8, false},     {"8x8", 64, 12, true},    {"6x6x6", 216, 18, true}};
     static struct crowd c;
     struct hth_rng rng;
 

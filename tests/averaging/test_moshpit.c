@@ -471,12 +471,17 @@ static void clock_jumps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clock_jumps),       cmocka_unit_test(full_grids),
-        cmocka_unit_test(the_late_catch_up), cmocka_unit_test(a_full_grid_is_full_again),
+        cmocka_unit_test(clock_jumps),
+        cmocka_unit_test(full_grids),
+        cmocka_unit_test(the_late_catch_up),
+        cmocka_unit_test(a_full_grid_is_full_again),
         cmocka_unit_test(no_step_is_lost),
-        cmocka_unit_test(ghosts_average),    cmocka_unit_test(refusals),
-        cmocka_unit_test(parts_are_one),     cmocka_unit_test(a_thousand),
-        cmocka_unit_test(half_leave),        cmocka_unit_test(death_costs_one_round),
+        cmocka_unit_test(ghosts_average),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(parts_are_one),
+        cmocka_unit_test(a_thousand),
+        cmocka_unit_test(half_leave),
+        cmocka_unit_test(death_costs_one_round),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
