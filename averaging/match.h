@@ -148,8 +148,7 @@ struct hth_look_opts {
     void *arg;
 };
 
-/* Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY (there is a look).
- */
+/* Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY (one looks). */
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
 /* No callback comes any more. Only before the callback came. */

@@ -47,9 +47,9 @@
 #define HTH_RPC_REQUESTS_MAX       65536 /* in flight on one connection, with any HELLO */
 #define HTH_RPC_TIMEOUT_MS_MAX     (24u * 3600 * 1000) /* of one request */
 #define HTH_RPC_ARENA_BYTES_MAX    (1u << 20)          /* one frame's meta after unpacking */
-#define HTH_RPC_PROGRESS_BYTES_MIN 4096  /* per stall timeout, in the middle of a frame */
-#define HTH_RPC_STALL_WINDOWS_MAX  128   /* stall timeouts that a body or a backlog may take */
-#define HTH_RPC_BODY_WINDOWS       6     /* stall timeouts that any body may take */
+#define HTH_RPC_PROGRESS_BYTES_MIN 4096 /* per stall timeout, in the middle of a frame */
+#define HTH_RPC_STALL_WINDOWS_MAX  128  /* stall timeouts that a body or a backlog may take */
+#define HTH_RPC_BODY_WINDOWS       6    /* stall timeouts that any body may take */
 #define HTH_RPC_LINE_BYTES_MIN     65536 /* a second: what a large body must arrive with */
 
 /* dht */
@@ -110,9 +110,9 @@
 #define HTH_AVG_BANDWIDTH_MAX  1e15
 
 /* averaging: matchmaking */
-#define HTH_AVG_LOOKERS_MAX   1024            /* of one line, that a look knows */
-#define HTH_AVG_HELPERS_MAX   256             /* of them, helpers */
-#define HTH_AVG_WINDOW_MAX_US (300 * 1000000) /* of matchmaking for one group */
+#define HTH_AVG_LOOKERS_MAX    1024            /* of one line, that a look knows */
+#define HTH_AVG_HELPERS_MAX    256             /* of them, helpers */
+#define HTH_AVG_WINDOW_MAX_US  (300 * 1000000) /* of matchmaking for one group */
 
 /* averaging: the reduction in a group */
 #define HTH_AVG_SPANS_MAX             8192         /* runs of one format in a vector */
@@ -240,7 +240,6 @@
 
 /* app */
 #define HTH_APP_BODIES_BYTES_MIN     (32u << 20)  /* of all connections, on any machine */
-#define HTH_APP_BODIES_BYTES_UNKNOWN (512u << 20) /* where nothing says how much memory there is   \
-                                                   */
+#define HTH_APP_BODIES_BYTES_UNKNOWN (512u << 20) /* where nothing says how much memory there is */
 
 #endif
