@@ -154,6 +154,13 @@ enum hth_err hth_codec_check(const struct hth_segment *segments, uint32_t count,
     return float_sum == floats && byte_sum == bytes ? HTH_OK : HTH_E_BAD_SHAPE;
 }
 
+bool hth_codec_is_fp32(const struct hth_segment *segments, uint32_t count)
+{
+    while (count > 0 && segments[count - 1].format == HTH_QUANT_F32)
+        count--;
+    return count == 0;
+}
+
 bool hth_codec_packs(enum hth_quant_format format, double link_bytes_per_s)
 {
     double below = width_of(format) == 1 ? PACK_BELOW_8BIT : PACK_BELOW_16BIT;

@@ -80,6 +80,8 @@ size_t hth_codec_bytes(const struct hth_segment *segments, uint32_t count);
 enum hth_err hth_codec_check(const struct hth_segment *segments, uint32_t count, uint64_t floats,
                              uint64_t bytes) HTH_MUST;
 
+/* Whether all are fp32. */
+bool hth_codec_is_fp32(const struct hth_segment *segments, uint32_t count);
 /* Whether packing this format pays on a link of that many bytes a second (0: unknown: no). */
 bool hth_codec_packs(enum hth_quant_format format, double link_bytes_per_s);
 

@@ -39,7 +39,6 @@ size_t hth_part_pack(const struct hth_part_head *part, uint8_t out[HTH_PART_BYTE
     m.weight = part->weight;
     m.n_segments = part->segment_count;
     m.segments = segments.list;
-    m.ask = part->ask;
     HTH_ASSERT(hth__reduce__part__get_packed_size(&m) <= HTH_PART_BYTES_MAX);
     return hth__reduce__part__pack(&m, out);
 }
@@ -54,7 +53,6 @@ size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_P
     m.missing = (uint32_t *)reply->missing;
     m.n_segments = reply->segment_count;
     m.segments = segments.list;
-    m.state = reply->state;
     m.whole = reply->whole;
     HTH_ASSERT(hth__reduce__part_reply__get_packed_size(&m) <= HTH_PART_BYTES_MAX);
     return hth__reduce__part_reply__pack(&m, out);
@@ -108,7 +106,6 @@ enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
     memcpy(out->group.b, m->group.data, sizeof(out->group.b));
     out->part = m->part;
     out->weight = m->weight;
-    out->ask = m->ask;
     out->segment_count = (uint32_t)m->n_segments;
 out:
     hth__reduce__part__free_unpacked(m, NULL);
@@ -144,11 +141,9 @@ enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t by
     if (m == NULL)
         return HTH_E_MALFORMED;
     HTH_GOTO(out, weight_ok(m->weight) ? HTH_OK : HTH_E_RANGE);
-    HTH_GOTO(out, m->state <= HTH_PART_ENDED ? HTH_OK : HTH_E_RANGE);
     HTH_GOTO(out, take_missing(m, out));
     HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, &out->segments));
     out->weight = m->weight;
-    out->state = (enum hth_part_state)m->state;
     out->whole = m->whole;
     out->segment_count = (uint32_t)m->n_segments;
 out:

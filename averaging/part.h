@@ -13,18 +13,12 @@
 /* Segments of 7 + 6 + 6 bytes with their heads, and the rest. */
 #define HTH_PART_BYTES_MAX (HTH_AVG_SEGMENTS_MAX * 24 + HTH_AVG_MEMBERS_MAX * 2 + 128)
 
-/* Values travel: append only. */
-enum hth_part_state {
-    HTH_PART_UNKNOWN = 0, /* this group has not begun here */
-    HTH_PART_WORKING = 1,
-    HTH_PART_ENDED = 2,
-};
+#define HTH_PART_NONE      UINT32_MAX /* asks: a round that is known has no such part */
 
 struct hth_part_head {
     struct hth_hash group;
     uint32_t part;
     double weight;
-    bool ask;
     struct hth_segment *segments; /* segment_count; of an opened one: freed by _clear */
     uint32_t segment_count;
 };
@@ -36,7 +30,6 @@ struct hth_part_reply {
     struct hth_segment *segments;
     uint32_t segment_count;
     bool whole; /* narrow segments, too, are the mean itself */
-    enum hth_part_state state;
 };
 
 /* Return the length. */

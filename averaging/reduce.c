@@ -9,28 +9,22 @@
 
 /* ---- names --------------------------------------------------------------------------------- */
 
+static const struct {
+    const char *name, *text;
+} drops[] = {
+#define DROP(upper, lower, text) {#lower, text},
+    HTH_REDUCE_DROP_MAP(DROP)
+#undef DROP
+};
+
 const char *hth_reduce_drop_name(enum hth_reduce_drop drop)
 {
-    switch (drop) {
-#define DROP_NAME(upper, lower, text)                                                              \
-    case HTH_REDUCE_DROP_##upper:                                                                  \
-        return #lower;
-        HTH_REDUCE_DROP_MAP(DROP_NAME)
-#undef DROP_NAME
-    }
-    return "unknown";
+    return (size_t)drop < HTH_ARRAY_LEN(drops) ? drops[drop].name : "unknown";
 }
 
 const char *hth_reduce_drop_text(enum hth_reduce_drop drop)
 {
-    switch (drop) {
-#define DROP_TEXT(upper, lower, text)                                                              \
-    case HTH_REDUCE_DROP_##upper:                                                                  \
-        return text;
-        HTH_REDUCE_DROP_MAP(DROP_TEXT)
-#undef DROP_TEXT
-    }
-    return "unknown";
+    return (size_t)drop < HTH_ARRAY_LEN(drops) ? drops[drop].text : "unknown";
 }
 
 /* ---- rounds: memory ------------------------------------------------------------------------ */
@@ -46,7 +40,7 @@ void round_unref(struct hth_reduce_round *r)
     if (--r->refs > 0)
         return;
     for (uint32_t i = 0; i < r->own_count; i++) {
-        for (uint32_t k = 0; k < r->member_count; k++) {
+        for (uint32_t k = 0; k < r->is.member_count; k++) {
             hth_blob_unref(r->owns[i].from[k].blob);
             hth_free(r->owns[i].from[k].segments);
         }
@@ -54,12 +48,12 @@ void round_unref(struct hth_reduce_round *r)
         hth_blob_unref(r->owns[i].told);
         hth_free(r->owns[i].told_segments);
     }
-    hth_blob_unref(r->values);
+    hth_blob_unref(r->is.values);
     hth_blob_unref(r->average);
     hth_free(r->owns);
     hth_free(r->sends);
-    hth_free(r->far);
-    hth_free(r->spans);
+    hth_free((void *)r->is.far);
+    hth_free((void *)r->is.spans);
     hth_free(r->reducers);
     hth_free(r->members);
     hth_free(r);
@@ -69,7 +63,7 @@ static struct hth_reduce_round *find_round(const struct hth_reducer *red,
                                            const struct hth_hash *group)
 {
     for (uint32_t i = 0; i < red->round_count; i++) {
-        if (memcmp(red->rounds[i]->group.b, group->b, sizeof(group->b)) == 0)
+        if (memcmp(red->rounds[i]->is.group.b, group->b, sizeof(group->b)) == 0)
             return red->rounds[i];
     }
     return NULL;
@@ -77,19 +71,11 @@ static struct hth_reduce_round *find_round(const struct hth_reducer *red,
 
 static bool has_ended(const struct hth_reducer *red, const struct hth_hash *group)
 {
-    for (uint32_t i = 0; i < HTH_MIN(red->ended_count, ENDED_MAX); i++) {
+    for (uint32_t i = 0; i < HTH_MIN(red->ended_count, HTH_AVG_ROUNDS_MAX); i++) {
         if (memcmp(red->ended[i].b, group->b, sizeof(group->b)) == 0)
             return true;
     }
     return false;
-}
-
-static uint32_t count_in(const struct hth_reducer *red, enum round_state state)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < red->round_count; i++)
-        n += red->rounds[i]->state == state;
-    return n;
 }
 
 /* Off the list: nobody is answered any more, and its name is remembered. */
@@ -103,7 +89,7 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
     take_end(r, err, "this round has ended here");
     hth_timer_free(red->env, r->timer);
     r->timer = NULL;
-    red->ended[red->ended_count++ % ENDED_MAX] = r->group;
+    red->ended[red->ended_count++ % HTH_AVG_ROUNDS_MAX] = r->is.group;
     while (red->rounds[at] != r)
         at++;
     memmove(&red->rounds[at], &red->rounds[at + 1],
@@ -114,18 +100,10 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
 
 /* ---- rounds: end --------------------------------------------------------------------------- */
 
-void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats)
-{
-    r->weight_floats += w * floats;
-}
-
 void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments, uint32_t count)
 {
     uint64_t bytes = hth_codec_bytes(segments, count);
-    for (uint32_t i = 0; i < count; i++)
-        r->packed_out += segments[i].packed ? segments[i].bytes : 0;
     r->bytes_out += bytes;
-    r->reducer->stats.bytes_out += bytes;
     hth_metric_add(r->reducer->metrics.bytes_out, (int64_t)bytes);
 }
 
@@ -133,7 +111,7 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
                         struct hth_reduce_result *res)
 {
     uint64_t floats = 0;
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
         fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing,
                                             m->parts_kept, m->parts_clipped};
@@ -142,85 +120,68 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     }
     for (uint32_t i = 0; i < r->own_count; i++)
         floats += r->owns[i].count;
-    if (r->hears)
-        floats = r->count;
+    if (r->is.values != NULL)
+        floats = r->is.count;
     res->err = r->err;
-    res->average = r->err == HTH_OK && r->hears ? r->average : NULL;
+    res->average = r->err == HTH_OK && r->is.values != NULL ? r->average : NULL;
     res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;
     res->weight_fraction = res->weight / r->group_weight;
     res->fates = fates;
-    res->members = r->member_count;
+    res->members = r->is.member_count;
     res->parts = r->part_count;
     res->parts_kept = r->parts_kept;
     res->parts_damaged = r->parts_damaged;
-    res->parts_clipped = r->parts_clipped;
     res->bytes_out = r->bytes_out;
-    res->packed_out = r->packed_out;
     res->bytes_in = r->bytes_in;
     res->took_us = hth_now_us(r->reducer->env) - r->start_us;
-    res->sent_us = r->send_count > 0 ? r->sent_us - r->start_us : 0;
-    res->reduced_us = r->own_count > 0 ? r->reduced_us - r->start_us : 0;
     res->encode_error = r->error.was > 0 ? sqrt(r->error.lost / r->error.was) : 0;
 }
 
-void reducer_retire_old(struct hth_reducer *red)
+static uint32_t count_in(const struct hth_reducer *red, enum round_state state)
 {
-    int64_t now = hth_now_us(red->env), next = INT64_MAX;
-    uint32_t lingering = count_in(red, ROUND_LINGERING);
-    for (uint32_t i = 0; i < red->round_count;) {
-        struct hth_reduce_round *r = red->rounds[i];
-        bool old =
-            r->state == ROUND_LINGERING && (r->linger_until_us <= now || lingering > LINGERING_MAX);
-        if (old) {
-            lingering--;
-            round_remove(r, HTH_E_EXPIRED);
-            continue;
-        }
-        if (r->state == ROUND_LINGERING)
-            next = HTH_MIN(next, r->linger_until_us);
-        i++;
-    }
-    for (const struct reduce_early *e = red->early; e != NULL; e = e->next)
-        next = HTH_MIN(next, e->until_us);
-    if (next != INT64_MAX)
-        hth_timer_set(red->env, red->timer, next - now);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < red->round_count; i++)
+        n += red->rounds[i]->state == state;
+    return n;
 }
 
-/* Somebody who was given up may still send, or who observes ask: it is owed the mean. */
+/* Somebody who was given up may still send: it is told the mean, and stays with the others. */
 static bool is_owed(const struct hth_reduce_round *r)
 {
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count && r->err == HTH_OK; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->self && (m->is.weight > 0 || member_observes(m)) && m->got < r->own_count)
+        if (i != r->is.self && m->is.weight > 0 && m->got < r->own_count)
             return true;
     }
     return false;
 }
 
-static void finish(struct hth_reduce_round *r)
+static void linger(struct hth_reduce_round *r)
 {
     struct hth_reducer *red = r->reducer;
-    struct hth_reduce_result res = {0};
-    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->member_count);
-    round_ref(r);
+    for (uint32_t i = 0; count_in(red, ROUND_LINGERING) >= LINGERING_MAX; i++)
+        if (red->rounds[i]->state == ROUND_LINGERING)
+            round_remove(red->rounds[i], HTH_E_EXPIRED);
     r->state = ROUND_LINGERING;
     give_end(r);
     watch_end(r);
-    hth_timer_cancel(red->env, r->timer);
+    hth_timer_set(red->env, r->timer, LINGER_US);
+    hth_blob_unref(r->is.values);
+    r->is.values = NULL;
+}
+
+static void finish(struct hth_reduce_round *r)
+{
+    struct hth_reduce_result res = {0};
+    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->is.member_count);
+    round_ref(r);
     fill_result(r, fates, &res);
-    red->stats.rounds++;
-    hth_metric_add(red->metrics.rounds, 1);
-    if (r->err == HTH_OK && is_owed(r) && red->opts.linger_us > 0)
-        r->linger_until_us = hth_now_us(red->env) + red->opts.linger_us;
+    hth_metric_add(r->reducer->metrics.rounds, 1);
+    if (is_owed(r))
+        linger(r);
     else
         round_remove(r, HTH_E_EXPIRED);
-    reducer_retire_old(red);
-    /* Stragglers are answered from the mean alone. */
-    if (r->err == HTH_OK) {
-        hth_blob_unref(r->values);
-        r->values = NULL;
-    }
-    r->done(r->arg, &res);
+    r->is.done(r->is.arg, &res);
     hth_free(fates);
     round_unref(r);
 }
@@ -240,8 +201,10 @@ void round_soon(struct hth_reduce_round *r)
 static void on_round_timer(void *arg)
 {
     struct hth_reduce_round *r = arg;
-    if (r->state != ROUND_RUNNING)
+    if (r->state == ROUND_LINGERING) {
+        round_remove(r, HTH_E_EXPIRED);
         return;
+    }
     round_ref(r);
     watch_tick(r);
     round_check(r);
@@ -255,9 +218,7 @@ static void on_round_timer(void *arg)
 
 void hth_reduce_cancel(struct hth_reduce_round *r)
 {
-    struct hth_reducer *red = r->reducer;
     HTH_ASSERT(r->state == ROUND_RUNNING);
-    red->stats.rounds_canceled++;
     round_remove(r, HTH_E_CANCELED);
 }
 
@@ -270,7 +231,8 @@ static enum hth_err check_members(const struct hth_reduce_opts *o)
         return HTH_E_RANGE;
     for (uint32_t i = 0; i < o->member_count; i++) {
         const struct hth_reduce_member *m = &o->members[i];
-        if (!isfinite(m->weight) || m->weight < 0 || m->weight > HTH_AVG_WEIGHT_MAX)
+        if (!isfinite(m->weight) || m->weight < 0 || m->weight > HTH_AVG_WEIGHT_MAX ||
+            (m->weight == 0 && m->bandwidth == 0))
             return HTH_E_RANGE;
         total += m->weight;
         for (uint32_t k = 0; k < i; k++) {
@@ -299,50 +261,50 @@ static enum hth_err check(const struct hth_reducer *red, const struct hth_reduce
     return count_in(red, ROUND_RUNNING) < HTH_AVG_ROUNDS_MAX ? HTH_OK : HTH_E_BUDGET;
 }
 
+/* Its own copies of what the caller keeps only for the call. */
+static void keep_opts(struct hth_reduce_round *r)
+{
+    const struct hth_avg_span plain = {r->is.count, HTH_QUANT_F32};
+    const struct hth_reduce_opts *o = &r->is;
+    uint32_t n = o->spans != NULL ? o->span_count : 1;
+    struct hth_avg_span *spans = hth_new_array(struct hth_avg_span, n);
+    size_t blocks = (o->count + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+    float *far = NULL;
+    memcpy(spans, o->spans != NULL ? o->spans : &plain, n * sizeof(*spans));
+    for (uint32_t i = 0; o->fixed && i < n; i++)
+        if (spans[i].format == HTH_QUANT_UNIFORM8)
+            spans[i].format = HTH_QUANT_INT8;
+    if (o->far != NULL && r->senders >= HTH_REDUCE_CLIP_MEMBERS - 1) {
+        far = hth_new_array(float, blocks);
+        memcpy(far, o->far, blocks * sizeof(float));
+    }
+    r->is.spans = spans;
+    r->is.span_count = n;
+    r->is.far = far;
+    r->is.members = NULL;
+    if (o->values != NULL)
+        hth_blob_ref(o->values);
+}
+
 static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct hth_reduce_opts *o)
 {
     struct hth_reduce_round *r = hth_new(struct hth_reduce_round);
     int64_t now = hth_now_us(red->env);
     r->refs = 1;
     r->reducer = red;
-    r->group = o->group;
-    r->self = o->self;
-    r->member_count = o->member_count;
+    r->is = *o;
     r->members = hth_new_array(struct reduce_member_state, o->member_count);
     for (uint32_t i = 0; i < o->member_count; i++) {
         r->members[i].is = o->members[i];
         r->members[i].round = r;
-        r->members[i].heard_us = r->members[i].progress_us = r->members[i].asked_us = now;
-        r->members[i].nudged_us = r->members[i].moved_us = now;
+        r->members[i].heard_us = r->members[i].progress_us = r->members[i].nudged_us = now;
+        r->members[i].here_us = now;
         r->group_weight += o->members[i].weight;
         r->senders += i != o->self && o->members[i].weight > 0;
     }
-    r->count = o->count;
-    r->share_max = o->share_max;
-    r->same = o->same;
-    r->fixed = o->fixed;
+    keep_opts(r);
     r->unit = o->fixed ? UNIT_FLOATS_FIXED : UNIT_FLOATS;
-    r->values = o->values != NULL ? hth_blob_ref(o->values) : NULL;
-    r->hears = r->values != NULL || member_observes(&r->members[o->self]);
-    r->span_count = o->spans != NULL ? o->span_count : 1;
-    r->spans = hth_new_array(struct hth_avg_span, r->span_count);
-    if (o->spans != NULL)
-        memcpy(r->spans, o->spans, r->span_count * sizeof(*r->spans));
-    else
-        r->spans[0] = (struct hth_avg_span){o->count, HTH_QUANT_F32};
-    if (o->far != NULL && r->senders >= HTH_REDUCE_CLIP_MEMBERS - 1) {
-        size_t blocks = (o->count + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
-        r->far = hth_new_array(float, blocks);
-        memcpy(r->far, o->far, blocks * sizeof(float));
-    }
-    for (uint32_t i = 0; o->fixed && i < r->span_count; i++)
-        if (r->spans[i].format == HTH_QUANT_UNIFORM8)
-            r->spans[i].format = HTH_QUANT_INT8;
-    r->done = o->done;
-    r->arg = o->arg;
-    r->start_us = r->weighed_us = r->sent_us = r->reduced_us = now;
-    r->give_up_us = now + o->timeout_us / 10 * 8;
-    r->stop_us = now + o->timeout_us / 100 * 95;
+    r->start_us = r->base_us = now;
     r->end_us = now + o->timeout_us;
     weigh_members(r);
     return r;
@@ -351,9 +313,9 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
 /* The average's own memory: all of it, or for a helper its share. */
 static enum hth_err make_average(struct hth_reduce_round *r)
 {
-    const struct reduce_member_state *self = &r->members[r->self];
-    uint64_t floats = r->hears ? r->count : HTH_MAX(self->floats, (uint64_t)1);
-    r->average_first = r->hears ? 0 : self->first;
+    const struct reduce_member_state *self = &r->members[r->is.self];
+    uint64_t floats = r->is.values != NULL ? r->is.count : HTH_MAX(self->floats, (uint64_t)1);
+    r->average_first = r->is.values != NULL ? 0 : self->first;
     if (hth_fault(r->reducer->env, "averaging.memory"))
         return HTH_E_NO_MEMORY;
     return hth_env_blob_new(r->reducer->env, floats * sizeof(float), NULL, &r->average);
@@ -373,10 +335,8 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
         round_unref(r);
         return err;
     }
-    watch_begin(r);
     r->timer = hth_timer_new(red->env, on_round_timer, r);
-    r->look_us = r->start_us + HTH_MIN(red->opts.silence_min_us / 4, opts->timeout_us);
-    hth_timer_set(red->env, r->timer, r->look_us - r->start_us);
+    watch_begin(r);
     red->rounds[red->round_count++] = r;
     give_pump_all(r);
     take_review(r);
@@ -388,31 +348,7 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
     return HTH_OK;
 }
 
-/* ---- the reducer's timer ------------------------------------------------------------------- */
-
-static void on_reducer_timer(void *arg)
-{
-    struct hth_reducer *red = arg;
-    int64_t now = hth_now_us(red->env);
-    early_refuse_until(red, now, HTH_E_EXPIRED, "this round did not begin here");
-    reducer_retire_old(red);
-}
-
 /* ---- requests ------------------------------------------------------------------------------ */
-
-static void answer_ask(struct hth_reducer *red, struct hth_rpc_request *req,
-                       const struct hth_part_head *part)
-{
-    uint8_t payload[HTH_PART_BYTES_MAX];
-    const struct hth_reduce_round *r = find_round(red, &part->group);
-    struct hth_part_reply reply = {.state = HTH_PART_UNKNOWN};
-    if (r != NULL && r->state == ROUND_RUNNING)
-        reply.state = HTH_PART_WORKING;
-    else if (r != NULL || has_ended(red, &part->group))
-        reply.state = HTH_PART_ENDED;
-    struct hth_rpc_body body = {payload, hth_part_reply_pack(&reply, payload), NULL, 0};
-    hth_rpc_reply(req, &body);
-}
 
 static enum hth_err open_request(struct hth_rpc_request *req, struct hth_part_head *part,
                                  const struct hth_tensor **tensor)
@@ -432,7 +368,7 @@ static void on_request(void *arg, struct hth_rpc_request *req)
     struct hth_part_head part;
     const struct hth_tensor *tensor;
     enum hth_err err = open_request(req, &part, &tensor);
-    if (err == HTH_OK && !part.ask && has_ended(red, &part.group)) {
+    if (err == HTH_OK && has_ended(red, &part.group)) {
         hth_part_clear(&part);
         err = HTH_E_EXPIRED;
     }
@@ -444,9 +380,9 @@ static void on_request(void *arg, struct hth_rpc_request *req)
     struct hth_blob *blob = tensor != NULL ? tensor->blob : NULL;
     size_t offset = tensor != NULL ? tensor->offset : 0;
     struct hth_reduce_round *r = find_round(red, &part.group);
-    if (part.ask) {
-        answer_ask(red, req, &part);
+    if (part.part == HTH_PART_NONE && (r == NULL || r->state != ROUND_RUNNING)) {
         hth_part_clear(&part);
+        hth_rpc_refuse(req, r == NULL ? HTH_E_NOT_FOUND : HTH_E_EXPIRED, 0, NULL);
     } else if (r != NULL) {
         take_part(r, req, &part, blob, offset);
     } else {
@@ -458,10 +394,7 @@ static void on_request(void *arg, struct hth_rpc_request *req)
 
 static bool opts_ok(const struct hth_reducer_opts *o)
 {
-    return (o->lane == HTH_LANE_COMPUTE || o->lane == HTH_LANE_IO) && o->silence_k >= 1 &&
-           o->silence_min_us >= HTH_US_PER_MS && o->silence_max_us >= o->silence_min_us &&
-           o->silence_new_us > 0 && o->patience_us > 0 && o->early_us > 0 && o->linger_us >= 0 &&
-           o->window_bytes_max > 0 && o->link_bytes_per_s >= 0 &&
+    return o->silence_us > 0 && o->patience_us > 0 && o->link_bytes_per_s >= 0 &&
            (o->clip == 0 || (o->clip >= 1 && isfinite(o->clip)));
 }
 
@@ -478,7 +411,7 @@ enum hth_err hth_reducer_new(struct hth_env *env, struct hth_rpc *rpc,
     red->env = env;
     red->rpc = rpc;
     red->opts = *opts;
-    red->timer = hth_timer_new(env, on_reducer_timer, red);
+    red->timer = hth_timer_new(env, early_tidy, red);
     red->metrics.rounds = hth_counter(env->metrics, "hearth_reduce_rounds_total",
                                       "Rounds of averaging that ended here");
     red->metrics.bytes_out = hth_counter(env->metrics, "hearth_reduce_out_bytes",
@@ -499,7 +432,7 @@ void hth_reducer_free(struct hth_reducer *red)
     hth_rpc_serve(red->rpc, HTH_REDUCE_METHOD, NULL, NULL);
     while (red->round_count > 0)
         round_remove(red->rounds[0], HTH_E_CANCELED);
-    early_refuse_until(red, INT64_MAX, HTH_E_CANCELED, "shutting down");
+    early_end(red);
     hth_timer_free(red->env, red->timer);
     hth_free(red->histories);
     hth_free(red);
@@ -509,9 +442,9 @@ void hth_reducer_peer_lost(struct hth_reducer *red, const struct hth_peer_id *pe
 {
     for (uint32_t i = 0; i < red->round_count; i++) {
         struct hth_reduce_round *r = red->rounds[i];
-        for (uint32_t k = 0; k < r->member_count && r->state == ROUND_RUNNING; k++) {
-            if (k != r->self && hth_peer_id_eq(&r->members[k].is.id, peer))
-                watch_lost(r, k);
+        for (uint32_t k = 0; k < r->is.member_count; k++) {
+            if (k != r->is.self && hth_peer_id_eq(&r->members[k].is.id, peer))
+                watch_drop(r, k, HTH_REDUCE_DROP_LOST);
         }
     }
 }
@@ -520,5 +453,4 @@ void hth_reducer_stats(const struct hth_reducer *red, struct hth_reducer_stats *
 {
     *out = red->stats;
     out->rounds_now = count_in(red, ROUND_RUNNING);
-    out->lingering_now = count_in(red, ROUND_LINGERING);
 }

@@ -21,34 +21,23 @@
  * what all make of that; the error is relative to the mean, and all members hold the same bits.
  *
  * Roles. A member with bandwidth > 0 reduces; one with bandwidth 0 (a client, that others can't
- * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces;
- * with bandwidth 0, too, it *observes*: it asks for each part without sending one, is told the
- * mean, and is not counted by anybody: not in the cut, and nobody waits for it or judges others by
- * it. What it was told of a part that could not be had is 0, and parts_kept says so. It is told as
- * all are where they hold the same bits, else in fp32.
+ * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces.
  *
  * What goes wrong costs its own share of the result, never the round:
  *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the
- *                                                     weights of the others count for more
+ *                                                     weights of the others count for more; it
+ *                                                     is answered all the same
  *   a part holds NaN or infinity                      left out of that part; answered with the mean
  *   a reducer is lost or silent                       its parts keep the local values
  *   an answer holds NaN or infinity, or is further    that part does, and its reducer is given up
  *   from the own values than `far` allows
  *   everybody else is gone, n = 1                     the own values come back, fraction < 1
  *   a sender lies with finite numbers                 drawn in with `clip`, from three on
- * Silence means that not a byte came from that peer for k times the median of the longest pauses of
- * the others, within [silence_min_us, silence_max_us] (silence_thin_us where most of those who live
- * pause so long), while something is due from it; after half of that it is asked for a sign of
- * life, so that a busy peer is not taken for a dead one; and all members give such signs unasked,
- * as questions wait behind data on slow lines. A peer that lives but sends no part for patience_us,
- * while its line moves nothing else either, is slow; and so is a stranger of whose values next to
- * nothing came in silence_new_us, and one that holds up most others for
- * several times what a round takes over usual lines. Reducers give up on whoever is missing at 0.8
- * of the round's time, so that the answers still come within it. A round always ends by its
- * timeout.
+ * reduce_watch.c says who is lost, silent or slow. Reducers give up on whoever is missing at 0.8 of
+ * the round's time, so that the answers still come within it. A round always ends by its timeout.
  *
- * Parts of a round that has not begun here are held a while, bounded; a round that has ended
- * answers stragglers for a while. Repeats are recognised by (group, sender, part).
+ * Parts of a round that has not begun here are held a while, bounded; one that has ended tells
+ * who is late the mean for a while. Repeats are recognised by (group, sender, part).
  *
  * Threads: the loop thread; arithmetic in jobs. No callback runs inside a call of its cause.
  * Ghost payloads work: only jobs look into blobs.
@@ -67,32 +56,17 @@ struct hth_reduce_round;
 /* ---- the node's reducer -------------------------------------------------------------------- */
 
 struct hth_reducer_opts {
-    enum hth_lane lane;     /* of the arithmetic */
-    double silence_k;       /* times the median of longest pauses */
-    int64_t silence_min_us; /* floor and ceiling of the silence that means dead */
-    int64_t silence_max_us;
-    int64_t silence_thin_us;   /* the ceiling where most of those who live pause long */
-    int64_t silence_new_us;    /* the same of who is connected and of which nothing of this round
-                                * came, and a round trip more, or as reduce_watch.c says
-                                * where all are silent; within the two above */
-    int64_t patience_us;       /* without a part from a peer that lives */
-    int64_t early_us;          /* parts of rounds not begun yet are held so long */
-    int64_t linger_us;         /* ended rounds answer stragglers so long */
-    uint64_t early_bytes_max;  /* of such parts */
-    uint64_t window_bytes_max; /* in flight to one reducer */
-    double link_bytes_per_s;   /* of this node's line; 0: learnt from parts and their answers */
-    double clip;               /* 0, or at least 1: who is further from the median of three or
-                                * more than that many times the median distance, for its weight,
-                                * counts for less in the parts reduced here */
+    int64_t silence_us;      /* that means dead, and two round trips more */
+    int64_t patience_us;     /* without a part or an answer from a peer that lives */
+    double link_bytes_per_s; /* of this node's line, for codec.h; 0: not known */
+    double clip;             /* 0, or at least 1: who is further from the median of three or more
+                              * than that many times the median distance, for its weight, counts
+                              * for less in the parts reduced here */
 };
 #define HTH_AVG_CLIP 2.0 /* the `clip` of a run that does not say another */
 #define HTH_REDUCER_OPTS_INIT                                                                      \
     {                                                                                              \
-        .lane = HTH_LANE_COMPUTE, .silence_k = 8.0, .silence_min_us = 200 * HTH_US_PER_MS,         \
-        .silence_max_us = 700 * HTH_US_PER_MS, .silence_thin_us = 3 * HTH_US_PER_S,                \
-        .silence_new_us = 500 * HTH_US_PER_MS, .patience_us = 5 * HTH_US_PER_S,                    \
-        .early_us = 2 * HTH_US_PER_S, .linger_us = 3 * HTH_US_PER_S, .early_bytes_max = 64u << 20, \
-        .window_bytes_max = 4u << 20                                                               \
+        .silence_us = 700 * HTH_US_PER_MS, .patience_us = 5 * HTH_US_PER_S                         \
     }
 
 /* Serves HTH_REDUCE_METHOD on the endpoint, which must outlive it. opts may be NULL.
@@ -112,7 +86,7 @@ struct hth_reduce_member {
     struct hth_peer_id id;
     struct hth_addr addr; /* family 0: only over a connection that exists (clients) */
     double bandwidth;     /* bit/s, as of shares.h; 0: reduces nothing */
-    double weight; /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values; both 0: observes */
+    double weight;        /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values, and reduces */
     bool stranger; /* has done nothing yet: nobody is patient with it before its values begin */
 };
 
@@ -123,7 +97,6 @@ struct hth_reduce_member {
     X(LOST, lost, "its connection was lost or could not be made")                                  \
     X(SILENT, silent, "no sign of life")                                                           \
     X(SLOW, slow, "it lives, but its parts did not come")                                          \
-    X(ABSENT, absent, "it never began the round")                                                  \
     X(REFUSED, refused, "it refused parts, or what it said makes no sense")                        \
     X(DEADLINE, deadline, "the round's time was over")                                             \
     X(NOT_FINITE, not_finite, "it sent NaN or infinity")                                           \
@@ -159,12 +132,8 @@ struct hth_reduce_result {
     uint32_t parts;         /* of the vector */
     uint32_t parts_kept;    /* with local values */
     uint32_t parts_damaged; /* contributions left out because they were not finite, reduced here */
-    uint32_t parts_clipped; /* contributions that counted for less, being far from the others */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
-    uint64_t packed_out;          /* of bytes_out, what zstd left (codec.h) */
     int64_t took_us;              /* from start to now */
-    int64_t sent_us;              /* until every own part had its answer or was given up */
-    int64_t reduced_us;           /* until the own share was reduced */
     double encode_error;          /* relative, of a sample of own parts; 0 for fp32 */
 };
 
@@ -206,12 +175,9 @@ enum hth_err hth_reduce_start(struct hth_reducer *reducer, const struct hth_redu
 void hth_reduce_cancel(struct hth_reduce_round *round);
 
 struct hth_reducer_stats {
-    uint64_t rounds, rounds_canceled;
-    uint64_t parts_sent, parts_reduced, parts_kept, parts_damaged, parts_refused, parts_early;
-    uint64_t parts_clipped;
-    uint64_t senders_dropped, reducers_failed;
-    uint64_t bytes_out, bytes_in;
-    uint32_t rounds_now, lingering_now, early_now;
+    uint64_t parts_reduced, parts_refused;
+    uint64_t bytes_in;
+    uint32_t rounds_now, early_now;
 };
 void hth_reducer_stats(const struct hth_reducer *reducer, struct hth_reducer_stats *out);
 

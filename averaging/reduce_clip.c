@@ -20,7 +20,6 @@
  * additions is fixed.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/reduce_int.h"
@@ -41,19 +40,6 @@ struct clip {
 static const float *values(const struct sum_input *in)
 {
     return (const float *)(const void *)in->bytes;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
-static double lower_median(double *sorted, uint32_t n)
-{
-    qsort(sorted, n, sizeof(*sorted), by_size);
-    return sorted[(n - 1) / 2];
 }
 
 CLONES static double distance(const float *restrict x, const float *restrict v, size_t n)
@@ -89,7 +75,7 @@ static void weigh(struct clip *c)
             c->sorted[c->live++] = c->in[i].weight;
     if (c->live == 0)
         return;
-    median = lower_median(c->sorted, c->live);
+    median = hth_reduce_rank(c->sorted, c->live, (c->live - 1) / 2);
     c->weight_max = WEIGHT_MEDIANS * median;
     for (uint32_t i = 0; i < c->n; i++) {
         c->spread[i] = sqrt(1 + median / c->in[i].weight);
@@ -160,7 +146,7 @@ static double measure(struct clip *c)
         c->distance[i] = distance(values(&c->in[i]), c->v, c->count);
         c->sorted[live++] = c->distance[i] / c->spread[i];
     }
-    return lower_median(c->sorted, live);
+    return hth_reduce_rank(c->sorted, live, (live - 1) / 2);
 }
 
 CLONES static void pull(float *restrict to, const float *restrict x, const float *restrict v,

@@ -1,27 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduce_cut.c: the vector cut into shares and parts: the same at every member, from its list. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The lines of those that said one of at least that many bit/s, the slowest first. */
-static uint32_t sort_lines(const struct hth_reduce_round *r, double least, double *line)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->member_count; i++)
-        if (r->members[i].is.bandwidth > 0 && r->members[i].is.bandwidth >= least)
-            line[n++] = r->members[i].is.bandwidth;
-    qsort(line, n, sizeof(line[0]), by_size);
-    return n;
-}
 
 /* By what line the group keeps pace, bit/s; 0 when somebody's is not known, or nobody's. The few
  * slowest are left out, as many as may be given up for being slow: else one claim would slow all
@@ -29,23 +11,13 @@ static uint32_t sort_lines(const struct hth_reduce_round *r, double least, doubl
 static double slowest_line(const struct hth_reduce_round *r)
 {
     double line[HTH_AVG_MEMBERS_MAX];
-    uint32_t n = sort_lines(r, 0, line);
-    if (n == 0 || line[0] < LINE_BITS_MIN)
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->is.member_count; i++)
+        if (r->members[i].is.bandwidth > 0)
+            line[n++] = r->members[i].is.bandwidth;
+    if (n == 0 || hth_reduce_rank(line, n, 0) < LINE_BITS_MIN)
         return 0;
     return line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
-}
-
-/* How long few may hold up many: by what a round takes with equal shares over the median line. */
-static int64_t held_max(const struct hth_reduce_round *r)
-{
-    double line[HTH_AVG_MEMBERS_MAX];
-    int64_t patience_us = r->reducer->opts.patience_us;
-    uint32_t n = sort_lines(r, LINE_BITS_MIN, line);
-    if (n == 0)
-        return 2 * patience_us;
-    double usual_s = 2 * 8.0 * sizeof(float) * (double)r->count / line[(n - 1) / 2];
-    return HTH_MAX(patience_us, (int64_t)HTH_MIN(HELD_ROUNDS * usual_s * HTH_US_PER_S,
-                                                 (double)HTH_AVG_REDUCE_TIMEOUT_MAX_US));
 }
 
 static bool is_slow(double line)
@@ -60,7 +32,7 @@ static uint64_t aim_of_part(uint64_t share, double slowest)
     uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
     if (is_slow(slowest)) {
         uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
-        small = HTH_MAX(small, (uint64_t)SLOW_PART_FLOATS_MIN);
+        small = HTH_MAX(small, (uint64_t)SHARE_FLOATS_MIN);
         aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
     }
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
@@ -74,34 +46,29 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->share_max == 0 || total * r->unit >= SHARE_FLOATS_SAFE * reducers)
-        return r->share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->share_max) : HTH_OK;
+    if (r->is.share_max == 0 || total * r->unit >= 2 * SHARE_FLOATS_MIN * reducers)
+        return r->is.share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->is.share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
     return HTH_OK;
 }
 
-/* Whole units of each member's share, as if those who observe were not there. *level: how long the
- * fastest takes for a vector, in s/bit, as all that reduce do; infinite: nobody reduces. */
+/* Whole units of each member's share. *level: how long the fastest takes for a vector, in s/bit, as
+ * all that reduce do; infinite: nobody said how fast it is. */
 static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
                               double *level)
 {
     double bandwidth[HTH_AVG_MEMBERS_MAX], weights[HTH_AVG_MEMBERS_MAX];
-    uint64_t counts[HTH_AVG_MEMBERS_MAX];
-    uint32_t n = 0, k = 0, fastest = 0;
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        if (!member_observes(&r->members[i]))
-            bandwidth[n++] = r->members[i].is.bandwidth;
-    }
+    uint32_t n = r->is.member_count, fastest = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
-    HTH_TRY(hth_avg_split_by_bandwidth(bandwidth, n, total, SHARE_FLOATS_MIN / r->unit, counts));
+    HTH_TRY(hth_avg_split(weights, n, total, SHARE_FLOATS_MIN / r->unit, units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;
     *level = (1 + ((double)n - 2) * weights[fastest]) / bandwidth[fastest];
-    for (uint32_t i = 0; i < r->member_count; i++)
-        units[i] = member_observes(&r->members[i]) ? 0 : counts[k++];
     return HTH_OK;
 }
 
@@ -110,16 +77,15 @@ static enum hth_err cut(struct hth_reduce_round *r)
 {
     double level;
     uint64_t units[HTH_AVG_MEMBERS_MAX];
-    uint64_t first = 0, total = (r->count + r->unit - 1) / r->unit;
+    uint64_t first = 0, total = (r->is.count + r->unit - 1) / r->unit;
     HTH_TRY(share_out(r, total, units, &level));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? HTH_MIN(1 / level, slowest) / (8 * sizeof(float)) : INFINITY;
-    r->held_max_us = held_max(r);
-    r->reducers = hth_new_array(uint32_t, r->member_count);
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    r->reducers = hth_new_array(uint32_t, r->is.member_count);
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         m->first = first;
-        m->floats = HTH_MIN(units[i] * r->unit, r->count - first);
+        m->floats = HTH_MIN(units[i] * r->unit, r->is.count - first);
         m->first_part = r->part_count;
         first += m->floats;
         if (m->floats == 0)
@@ -147,12 +113,12 @@ static void part_at(const struct reduce_member_state *m, uint32_t k, uint64_t *f
 static void lay_out_sends(struct hth_reduce_round *r)
 {
     uint32_t n = 0;
-    if (!r->hears)
+    if (r->is.values == NULL)
         return;
-    r->send_count = r->part_count - r->members[r->self].part_count;
+    r->send_count = r->part_count - r->members[r->is.self].part_count;
     r->sends = hth_new_array(struct reduce_sent, HTH_MAX(r->send_count, 1u));
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        for (uint32_t k = 0; i != r->self && k < r->members[i].part_count; k++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        for (uint32_t k = 0; i != r->is.self && k < r->members[i].part_count; k++) {
             struct reduce_sent *s = &r->sends[n++];
             s->round = r;
             s->to = i;
@@ -165,7 +131,7 @@ static void lay_out_sends(struct hth_reduce_round *r)
 
 static void lay_out_owns(struct hth_reduce_round *r)
 {
-    const struct reduce_member_state *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->is.self];
     r->own_count = r->owns_left = self->part_count;
     r->owns = hth_new_array(struct reduce_owned, HTH_MAX(r->own_count, 1u));
     for (uint32_t k = 0; k < r->own_count; k++) {
@@ -173,13 +139,13 @@ static void lay_out_owns(struct hth_reduce_round *r)
         o->round = r;
         o->part = self->first_part + k;
         part_at(self, k, &o->first, &o->count);
-        o->from = hth_new_array(struct reduce_contribution, r->member_count);
-        for (uint32_t i = 0; i < r->member_count; i++) {
+        o->from = hth_new_array(struct reduce_contribution, r->is.member_count);
+        for (uint32_t i = 0; i < r->is.member_count; i++) {
             o->from[i].own = o;
             o->from[i].member = i;
         }
-        if (r->values != NULL)
-            o->from[r->self].state = GIVE_HERE;
+        if (r->is.values != NULL)
+            o->from[r->is.self].state = GIVE_HERE;
     }
 }
 

@@ -39,17 +39,12 @@ static void on_early_cancel(void *arg)
 /* Anybody may send them, so nobody may take all the room. */
 static bool has_room(const struct hth_reducer *red, const struct hth_peer_id *peer, size_t bytes)
 {
-    uint64_t all = red->early_bytes + bytes, theirs = bytes;
+    uint64_t all = red->early_bytes + bytes;
     uint32_t parts = 0;
-    for (const struct reduce_early *e = red->early; e != NULL; e = e->next) {
-        if (!hth_peer_id_eq(hth_rpc_peer(e->req), peer))
-            continue;
-        theirs += e->bytes;
-        parts++;
-    }
-    return all <= red->opts.early_bytes_max &&
-           theirs <= red->opts.early_bytes_max / HTH_AVG_EARLY_SHARE &&
-           red->stats.early_now < HTH_AVG_EARLY_PARTS_MAX && parts < HTH_AVG_EARLY_PER_PEER_MAX;
+    for (const struct reduce_early *e = red->early; e != NULL; e = e->next)
+        parts += hth_peer_id_eq(hth_rpc_peer(e->req), peer);
+    return all <= HTH_AVG_EARLY_BYTES_MAX && red->stats.early_now < HTH_AVG_EARLY_PARTS_MAX &&
+           parts < HTH_AVG_EARLY_PER_PEER_MAX;
 }
 
 void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part_head *part,
@@ -70,15 +65,14 @@ void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth
     e->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
     e->offset = offset;
     e->bytes = bytes;
-    e->until_us = hth_now_us(red->env) + red->opts.early_us;
+    e->until_us = hth_now_us(red->env) + EARLY_US;
     while (*end != NULL)
         end = &(*end)->next;
     *end = e;
     red->early_bytes += bytes;
     red->stats.early_now++;
-    red->stats.parts_early++;
     hth_rpc_on_cancel(req, on_early_cancel, e);
-    reducer_retire_old(red);
+    early_tidy(red);
 }
 
 void early_take(struct hth_reduce_round *r)
@@ -86,7 +80,7 @@ void early_take(struct hth_reduce_round *r)
     struct reduce_early *next;
     for (struct reduce_early *e = r->reducer->early; e != NULL; e = next) {
         next = e->next;
-        if (memcmp(e->part.group.b, r->group.b, sizeof(r->group.b)) != 0)
+        if (memcmp(e->part.group.b, r->is.group.b, sizeof(r->is.group.b)) != 0)
             continue;
         early_remove(r->reducer, e);
         take_part(r, e->req, &e->part, e->blob, e->offset);
@@ -94,9 +88,18 @@ void early_take(struct hth_reduce_round *r)
     }
 }
 
-void early_refuse_until(struct hth_reducer *red, int64_t until_us, enum hth_err err,
-                        const char *text)
+void early_tidy(void *reducer)
 {
-    while (red->early != NULL && red->early->until_us <= until_us)
-        early_refuse(red->early, err, text);
+    struct hth_reducer *red = reducer;
+    int64_t now = hth_now_us(red->env);
+    while (red->early != NULL && red->early->until_us <= now)
+        early_refuse(red->early, HTH_E_EXPIRED, "this round did not begin here");
+    if (red->early != NULL)
+        hth_timer_set(red->env, red->timer, red->early->until_us - now);
+}
+
+void early_end(struct hth_reducer *red)
+{
+    while (red->early != NULL)
+        early_refuse(red->early, HTH_E_CANCELED, "shutting down");
 }

@@ -27,7 +27,7 @@ static struct hth_env *env_of(const struct hth_reduce_round *r)
 
 static struct reduce_sent *sends_to(const struct hth_reduce_round *r, uint32_t to)
 {
-    const struct reduce_member_state *self = &r->members[r->self];
+    const struct reduce_member_state *self = &r->members[r->is.self];
     uint32_t first = r->members[to].first_part;
     return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
 }
@@ -42,14 +42,11 @@ static void settle(struct reduce_sent *s, double weight, bool kept)
     m->settled++;
     r->settled_floats += s->count;
     r->sends_left--;
-    round_count_weight(r, kept ? r->members[r->self].is.weight : weight, s->count);
+    r->weight_floats += (kept ? r->members[r->is.self].is.weight : weight) * s->count;
     if (kept) {
         m->parts_kept++;
         r->parts_kept++;
-        r->reducer->stats.parts_kept++;
     }
-    if (r->sends_left == 0)
-        r->sent_us = hth_now_us(env_of(r));
 }
 
 /* ---- applying answers ---------------------------------------------------------------------- */
@@ -68,27 +65,17 @@ struct apply {
     bool far; /* too far off: the local values are kept */
 };
 
-/* Who observes has sent nothing, and the difference to that is the mean. */
-static void run_told(struct apply *a, float *y)
-{
-    if (!a->kept)
-        a->kept =
-            hth_codec_decode(a->segments, a->segment_count, a->blob->data + a->offset, y) != HTH_OK;
-    if (a->kept)
-        memset(y, 0, a->send->count * sizeof(float));
-}
-
 static bool is_far(const struct reduce_sent *s, const float *y, const float *own)
 {
     const struct hth_reduce_round *r = s->round;
     double most = 0;
-    if (r->far == NULL)
+    if (r->is.far == NULL)
         return false;
     for (uint64_t at = s->first, end = at + s->count, next; at < end; at = next) {
         uint64_t block = at / HTH_AVG_FAR_FLOATS, first = block * HTH_AVG_FAR_FLOATS;
-        uint64_t size = HTH_MIN(r->count - first, HTH_AVG_FAR_FLOATS);
+        uint64_t size = HTH_MIN(r->is.count - first, HTH_AVG_FAR_FLOATS);
         next = HTH_MIN(first + size, end);
-        most += (double)r->far[block] * r->far[block] * (double)(next - at) / (double)size;
+        most += (double)r->is.far[block] * r->is.far[block] * (double)(next - at) / (double)size;
     }
     return !(hth_reduce_distance(y, own, s->count) <= sqrt(most));
 }
@@ -98,11 +85,7 @@ static void run_apply(struct hth_job *job)
     struct apply *a = HTH_CONTAINER(job, struct apply, job);
     const struct reduce_sent *s = a->send;
     float *y = (float *)(void *)a->round->average->data + s->first;
-    if (a->round->values == NULL) {
-        run_told(a, y);
-        return;
-    }
-    const float *own = (const float *)(const void *)a->round->values->data + s->first;
+    const float *own = (const float *)(const void *)a->round->is.values->data + s->first;
     if (!a->kept && a->whole)
         a->kept =
             hth_codec_decode(a->segments, a->segment_count, a->blob->data + a->offset, y) != HTH_OK;
@@ -155,7 +138,7 @@ static void apply(struct reduce_sent *s, struct hth_blob *blob, size_t offset,
     a->weight = reply->weight;
     a->whole = reply->whole;
     a->kept = blob == NULL;
-    a->job = (struct hth_job){.lane = r->reducer->opts.lane,
+    a->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                               .run = run_apply,
                               .done = done_apply,
                               .flops = s->count,
@@ -179,7 +162,7 @@ static void keep(struct reduce_sent *s)
 static void note_missing(struct hth_reduce_round *r, const struct hth_part_reply *reply)
 {
     for (uint32_t i = 0; i < reply->missing_count; i++) {
-        if (reply->missing[i] < r->member_count)
+        if (reply->missing[i] < r->is.member_count)
             r->members[reply->missing[i]].parts_missing++;
     }
 }
@@ -189,7 +172,7 @@ static double weight_in(const struct hth_reduce_round *r, const struct hth_part_
 {
     double weight = r->group_weight;
     for (uint32_t i = 0; i < reply->missing_count; i++) {
-        if (reply->missing[i] < r->member_count)
+        if (reply->missing[i] < r->is.member_count)
             weight -= r->members[reply->missing[i]].is.weight;
     }
     return weight;
@@ -228,12 +211,12 @@ static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
     struct hth_reduce_round *r = s->round;
     struct hth_part_reply reply;
     watch_progress(r, s->to);
+    reducer_of(s)->put_off_us = 0;
     if (open_answer(s, result, &reply) != HTH_OK) {
         keep(s);
         give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    reducer_of(s)->put_off_us = 0;
     note_missing(r, &reply);
     const struct hth_tensor *t = result->tensors;
     if (reply.segment_count == 0 || t == NULL || t->blob == NULL) {
@@ -248,53 +231,22 @@ static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
     give_pump(r, s->to);
 }
 
-/* That the round did not begin there, or has ended, is no refusal so long after it began here as
- * honest reducers hold early parts and answer late ones: it may be we who are late. */
-static enum hth_reduce_drop drop_of(const struct hth_reduce_round *r,
-                                    const struct hth_rpc_result *result)
-{
-    const struct hth_reducer_opts *o = &r->reducer->opts;
-    bool over = result->err == HTH_E_EXPIRED || result->err == HTH_E_CANCELED;
-    bool late = hth_now_us(env_of(r)) - r->start_us >= HTH_MIN(o->early_us, o->linger_us);
-    if (result->remote)
-        return over && late ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_REFUSED;
-    return result->err == HTH_E_TIMEOUT ? HTH_REDUCE_DROP_DEADLINE : HTH_REDUCE_DROP_LOST;
-}
-
-static void again(struct reduce_sent *s, int64_t after_us)
-{
-    s->state = SEND_WAITING;
-    reducer_of(s)->again++;
-    s->retry_us = hth_now_us(env_of(s->round)) + after_us;
-    round_soon(s->round);
-}
-
-/* Whether it has any part of ours. */
-static bool holds_some(const struct hth_reduce_round *r, uint32_t to)
-{
-    const struct reduce_sent *sends = sends_to(r, to);
-    for (uint32_t i = 0; i < r->members[to].begun; i++) {
-        if (sends[i].state == SEND_OUT && !sends[i].put_off)
-            return true;
-    }
-    return false;
-}
-
-/* It lives, and has no room just now. But who puts off all that it is sent for longer than honest
- * reducers hold parts that come early reduces nothing, and would keep us until the round's time is
- * over: to say "soon" moves bytes, and looks like a slow line. */
-static void on_put_off(struct reduce_sent *s, int64_t after_us)
+/* Given up as a reducer, and in both roles where it is gone or the round is over there. */
+static void on_failure(struct reduce_sent *s, const struct hth_rpc_result *result)
 {
     struct hth_reduce_round *r = s->round;
-    struct reduce_member_state *m = reducer_of(s);
-    int64_t now = hth_now_us(env_of(r));
-    m->heard_us = now;
-    s->put_off = true;
-    if (m->put_off_us == 0)
-        m->put_off_us = now;
-    again(s, HTH_MAX(after_us, (int64_t)RETRY_US));
-    if (now - m->put_off_us >= r->reducer->opts.early_us && !holds_some(r, s->to))
-        watch_fail_reducer(r, s->to, HTH_REDUCE_DROP_REFUSED);
+    bool over = result->err == HTH_E_EXPIRED || result->err == HTH_E_CANCELED;
+    keep(s);
+    if (result->remote && over) /* it may be we who are late */
+        watch_drop(r, s->to, HTH_REDUCE_DROP_DEADLINE);
+    else if (result->remote)
+        give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
+    else if (result->err == HTH_E_TIMEOUT)
+        give_fail(r, s->to, HTH_REDUCE_DROP_DEADLINE);
+    else if (watch_connected(r, s->to))
+        give_fail(r, s->to, HTH_REDUCE_DROP_LOST);
+    else
+        watch_drop(r, s->to, HTH_REDUCE_DROP_LOST);
 }
 
 static void on_answer(void *arg, const struct hth_rpc_result *result)
@@ -304,24 +256,19 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     struct reduce_member_state *m = reducer_of(s);
     s->call = NULL;
     m->in_flight_bytes -= s->bytes;
-    m->line_out_bytes -= s->bytes;
     if (result->err == HTH_OK) {
-        line_answered(r, s);
         on_reply(s, result);
-    } else if (result->err == HTH_E_BUSY && result->remote) {
-        on_put_off(s, result->retry_after_us);
-    } else if (result->err == HTH_E_CLOSED && !s->tried_again && watch_connected(r, s->to)) {
-        s->tried_again = true;
-        again(s, 0);
+    } else if ((result->err == HTH_E_BUSY && result->remote) ||
+               (result->err == HTH_E_CLOSED && watch_connected(r, s->to))) {
+        m->heard_us = hth_now_us(env_of(r)); /* it lives, and has no room just now */
+        if (m->put_off_us == 0)
+            m->put_off_us = m->heard_us;
+        s->state = SEND_WAITING;
     } else if (result->err == HTH_E_BUDGET || result->err == HTH_E_NO_MEMORY) {
         keep(s); /* no room here for this answer */
         give_pump(r, s->to);
     } else {
-        enum hth_reduce_drop why = drop_of(r, result);
-        keep(s);
-        if (why == HTH_REDUCE_DROP_LOST && !watch_connected(r, s->to))
-            watch_lost(r, s->to);
-        give_fail(r, s->to, why);
+        on_failure(s, result);
     }
 }
 
@@ -342,7 +289,7 @@ struct encode {
 static void run_encode(struct hth_job *job)
 {
     struct encode *e = HTH_CONTAINER(job, struct encode, job);
-    const float *x = (const float *)(const void *)e->round->values->data + e->send->first;
+    const float *x = (const float *)(const void *)e->round->is.values->data + e->send->first;
     e->err = hth_codec_encode(e->segments, e->segment_count, x, e->pack, e->blob->data,
                               e->sample ? &e->error : NULL);
 }
@@ -369,7 +316,7 @@ static void done_encode(struct hth_job *job, enum hth_err err)
         keep(s);
     } else if (e->err != HTH_OK) {
         /* Nothing that could be added: ask for the mean. */
-        r->members[r->self].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+        r->members[r->is.self].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
         send_call(s, NULL, 0, NULL, 0);
     } else {
         r->error.lost += e->error.lost;
@@ -388,9 +335,9 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
     struct reduce_member_state *m = reducer_of(s);
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint64_t bytes = hth_codec_bytes(segments, segment_count);
-    struct hth_part_head part = {.group = r->group,
+    struct hth_part_head part = {.group = r->is.group,
                                  .part = s->part,
-                                 .weight = r->members[r->self].is.weight,
+                                 .weight = r->members[r->is.self].is.weight,
                                  .segments = (struct hth_segment *)segments,
                                  .segment_count = segment_count};
     struct hth_tensor tensor = {HTH_U8, 1, {bytes}, blob, offset};
@@ -401,69 +348,45 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
         .timeout_us = HTH_MAX(r->end_us - hth_now_us(env_of(r)), (int64_t)1),
         .trace_id = s->part,
     };
-    memcpy(&opts.idem.hi, r->group.b, sizeof(opts.idem.hi));
+    memcpy(&opts.idem.hi, r->is.group.b, sizeof(opts.idem.hi));
     opts.idem.lo = s->part;
     s->state = SEND_OUT;
     enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, s, &s->call);
     if (err == HTH_E_QUEUE_FULL) {
-        again(s, RETRY_US);
+        s->state = SEND_WAITING;
         return;
     }
     if (err != HTH_OK) {
         keep(s);
         return;
     }
-    /* Of who observes the window is one of answers. */
-    s->bytes = r->values != NULL ? (uint32_t)bytes : s->count * (uint32_t)sizeof(float);
+    s->bytes = (uint32_t)bytes;
     m->in_flight_bytes += s->bytes;
-    line_sent(r, s);
-    r->reducer->stats.parts_sent++;
     round_count_out(r, segments, segment_count);
 }
 
-static bool all_plain(const struct hth_segment *segments, uint32_t count)
+static void submit(struct encode *e)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        if (segments[i].format != HTH_QUANT_F32)
-            return false;
-    }
-    return true;
-}
-
-static bool any_packs(const struct reduce_sent *s, const struct hth_segment *segments,
-                      uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (line_packs(s->round, reducer_of(s), segments[i].format))
-            return true;
-    }
-    return false;
-}
-
-static void encode(struct reduce_sent *s, struct encode *e)
-{
-    struct hth_reduce_round *r = s->round;
+    struct reduce_sent *s = e->send;
+    struct hth_env *env = env_of(s->round);
     size_t bytes = hth_codec_bytes(e->segments, e->segment_count);
-    e->round = round_ref(r);
-    e->send = s;
-    e->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
-    e->job = (struct hth_job){.lane = r->reducer->opts.lane,
+    e->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                               .run = run_encode,
                               .done = done_encode,
                               .flops = 4.0 * s->count,
                               .bytes_moved = (double)s->count * sizeof(float) + (double)bytes};
-    s->state = SEND_ENCODING;
-    enum hth_err err = hth_env_blob_new(env_of(r), bytes, NULL, &e->blob);
+    enum hth_err err = hth_env_blob_new(env, bytes, NULL, &e->blob);
     if (err == HTH_OK)
-        err = hth_job_submit(env_of(r), &e->job);
+        err = hth_job_submit(env, &e->job);
     if (err == HTH_OK) {
+        s->state = SEND_ENCODING;
         s->bytes = (uint32_t)bytes;
         reducer_of(s)->in_flight_bytes += s->bytes;
         return;
     }
     encode_free(e);
     if (err == HTH_E_QUEUE_FULL)
-        again(s, RETRY_US);
+        s->state = SEND_WAITING;
     else
         keep(s);
 }
@@ -471,26 +394,26 @@ static void encode(struct reduce_sent *s, struct encode *e)
 static void begin(struct reduce_sent *s)
 {
     struct hth_reduce_round *r = s->round;
-    s->retry_us = 0;
-    if (r->values == NULL) {
-        send_call(s, NULL, 0, NULL, 0);
-        return;
-    }
     struct encode *e = hth_new(struct encode);
+    e->round = round_ref(r);
+    e->send = s;
+    e->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
     /* Too many small stretches of different formats: their bytes do not matter. */
-    if (hth_codec_cut(r->spans, r->span_count, s->first, s->count, e->segments,
+    if (hth_codec_cut(r->is.spans, r->is.span_count, s->first, s->count, e->segments,
                       &e->segment_count) != HTH_OK) {
         e->segments[0] = (struct hth_segment){HTH_QUANT_F32, s->count,
                                               s->count * (uint32_t)sizeof(float), false};
         e->segment_count = 1;
     }
-    e->pack = any_packs(s, e->segments, e->segment_count);
-    if (!e->pack && all_plain(e->segments, e->segment_count)) {
-        send_call(s, e->segments, e->segment_count, r->values, s->first * sizeof(float));
-        hth_free(e);
+    for (uint32_t i = 0; i < e->segment_count; i++)
+        e->pack =
+            e->pack || hth_codec_packs(e->segments[i].format, r->reducer->opts.link_bytes_per_s);
+    if (e->pack || !hth_codec_is_fp32(e->segments, e->segment_count)) {
+        submit(e);
         return;
     }
-    encode(s, e);
+    send_call(s, e->segments, e->segment_count, r->is.values, s->first * sizeof(float));
+    encode_free(e);
 }
 
 /* How many parts for a reducer may have been begun. On slow lines all shares get on alike, by what
@@ -500,7 +423,7 @@ static void begin(struct reduce_sent *s)
  * answered. */
 static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_member_state *m)
 {
-    double total = (double)(r->count - r->members[r->self].floats);
+    double total = (double)(r->is.count - r->members[r->is.self].floats);
     if (isinf(r->pace))
         return m->part_count;
     double first = START_PARTS * total / r->send_count * r->reducer_count;
@@ -513,20 +436,12 @@ static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_m
 void give_pump(struct hth_reduce_round *r, uint32_t to)
 {
     struct reduce_member_state *m = &r->members[to];
-    if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->self)
+    if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->is.self)
         return;
     struct reduce_sent *sends = sends_to(r, to);
-    int64_t now = hth_now_us(env_of(r));
-    uint64_t window = r->reducer->opts.window_bytes_max;
-    for (uint32_t i = 0; i < m->begun && m->again > 0 && m->in_flight_bytes < window; i++) {
-        struct reduce_sent *s = &sends[i];
-        if (s->state != SEND_WAITING || s->retry_us > now)
-            continue;
-        m->again--;
-        begin(s);
-    }
     uint32_t reach = reach_of(r, m);
-    while (m->begun < reach && m->in_flight_bytes < window && m->as_reducer == HTH_REDUCE_DROP_NONE)
+    while (m->begun < reach && m->in_flight_bytes < WINDOW_BYTES &&
+           m->as_reducer == HTH_REDUCE_DROP_NONE)
         begin(&sends[m->begun++]);
 }
 
@@ -534,7 +449,19 @@ void give_pump(struct hth_reduce_round *r, uint32_t to)
 void give_pump_all(struct hth_reduce_round *r)
 {
     for (uint32_t k = 1; k <= r->reducer_count; k++)
-        give_pump(r, r->reducers[(r->self + k) % r->reducer_count]);
+        give_pump(r, r->reducers[(r->is.self + k) % r->reducer_count]);
+}
+
+void give_again(struct hth_reduce_round *r)
+{
+    for (uint32_t i = 0; i < r->send_count; i++) {
+        struct reduce_sent *s = &r->sends[i];
+        struct reduce_member_state *m = reducer_of(s);
+        bool begun = s->part - m->first_part < m->begun;
+        if (s->state != SEND_WAITING || !begun || m->in_flight_bytes >= WINDOW_BYTES)
+            continue;
+        begin(s);
+    }
 }
 
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why)
@@ -543,8 +470,8 @@ void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why
     if (r->state != ROUND_RUNNING || m->as_reducer != HTH_REDUCE_DROP_NONE ||
         !watch_due_as_reducer(r, to))
         return;
+    watch_say(r, to, "reducer", why);
     m->as_reducer = why;
-    r->reducer->stats.reducers_failed++;
     hth_metric_add(r->reducer->metrics.dropped, 1);
     struct reduce_sent *sends = sends_to(r, to);
     for (uint32_t i = 0; i < m->part_count; i++) {
@@ -558,7 +485,6 @@ void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why
             keep(s);
     }
     m->begun = m->part_count;
-    m->again = 0;
 }
 
 void give_end(struct hth_reduce_round *r)

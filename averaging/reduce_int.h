@@ -7,7 +7,6 @@
  *   reduce_early.c  parts of rounds that have not begun here
  *   reduce_give.c   a member's own parts: encoded, sent, answers applied
  *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
- *   reduce_line.c   how fast parts get to a reducer and back
  *   reduce_weigh.c  what a member's weight counts for
  *   reduce_watch.c  who is lost, silent, slow or absent
  *   reduce_sum.c    the arithmetic, on plain memory
@@ -32,47 +31,27 @@
 #define LINE_BITS_MIN        1e4    /* bit/s; a bandwidth below is no measured one */
 #define LINE_BITS_FAST       1e9    /* below, parts are small, and the group keeps pace: */
 #define SLOW_PART_S          1.3e-3 /* of the slowest line */
-#define SLOW_PART_FLOATS_MIN (4u << 10)
-#define SLOW_PARTS_PER_SHARE 1024u /* at most, so that members' lists stay short */
+#define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
 #define START_PARTS          3.0  /* to each reducer at first, and so far at least */
-#define SHARE_FLOATS_MIN     4096u /* smaller shares go to the others: a request costs more */
-#define SHARE_FLOATS_SAFE    (2 * SHARE_FLOATS_MIN) /* mean shares from which none is smaller */
-#define LINGERING_MAX        4u                     /* ended rounds that answer stragglers */
-#define ENDED_MAX            64u                    /* ended groups that are remembered by name */
-#define SUSPECTS_MAX         64u                    /* silent peers that are remembered */
-#define LINES_MAX            64u                    /* peers whose lines are remembered */
-#define HISTORIES_MAX        512u                   /* peers whose weights are remembered, */
-#define HISTORY              32u                    /* of so many rounds */
+/* Smaller shares go to the others, and parts are no smaller: a request costs more. */
+#define SHARE_FLOATS_MIN 4096u
+#define HISTORIES_MAX    512u /* peers whose weights are remembered, */
+#define HISTORY          32u  /* of so many rounds */
 /* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
-#define SAMPLE_EVERY    16u
-#define RETRY_US        (10 * HTH_US_PER_MS)
-#define NUDGE_US        (100 * HTH_US_PER_MS) /* who hears nothing else from us hears this often */
-#define DIAL_US         HTH_US_PER_S          /* what a dial may take beyond silence_max, ... */
-#define DIAL_RTTS       4                     /* ... or so many round trips to the others */
-#define FAR_US          (4 * HTH_US_PER_S)    /* nobody's way is believed to take longer */
-#define HELD_ROUNDS     5   /* ... for so many times what a round takes over usual lines, */
-#define DOUBTFUL        1.5 /* ... less, where it would take more than so many times that: */
-#define HOPELESS        2.0 /* ... twice, where it would take twice that; */
-#define FUTILE          8.0 /* ... not at all, from where it would take eight times that on */
-#define BEGUN_BYTES     (4u << 10) /* from which on the bytes of a part tell of a line */
-#define HELD_PART      4           /* ... of what it has taken so far, a quarter at least */
-#define ANSWERS_MAX    2u /* of one part to who observes: one may be lost with its connection */
-#define REPEATS_MAX    4u /* ... to who sent it, which an honest member does twice at most */
-#define LAG_PARTS      2u /* so many fewer parts than most have sent, ... */
-#define LAG_ONE_IN     8u /* ... and such a part of them fewer: it is waited for */
-#define MOVED_BYTES_MIN (16u << 10) /* within the patience: its line is slow, not the peer */
-#define THIN_K          3 /* times the others' pauses that mean dead where they are long */
-#define OWN_PAUSE_US    (20 * HTH_US_PER_MS) /* a timer this late was not the doing of others */
-/* A stranger's values are more than that in silence_new_us on a line of 1 Mbit/s; words that it
- * repeats each round trip are fewer. */
-#define STRANGER_BYTES (64u << 10)
-#define NUMBER_MAX      1e30f /* in a sum that was not finite: larger ones are left out */
+#define SAMPLE_EVERY  16u
+#define WINDOW_BYTES  (4u << 20)           /* in flight to one reducer */
+#define RETRY_US      (10 * HTH_US_PER_MS) /* for who is refused for want of room */
+#define EARLY_US      (2 * HTH_US_PER_S)   /* parts of rounds not begun yet are held so long */
+#define LINGER_US     (3 * HTH_US_PER_S)   /* ended rounds tell the mean to who is late, ... */
+#define LINGERING_MAX 4u                   /* ... so many of them */
+#define REPEATS_MAX   4u    /* answers to one part: connections break once or twice */
+#define NUMBER_MAX    1e30f /* in a sum that was not finite: larger ones are left out */
 
 /* ---- this member's parts for others -------------------------------------------------------- */
 
 enum send_state {
-    SEND_WAITING,  /* to be begun, or again at retry_us */
+    SEND_WAITING,  /* to be begun, or again with the next look */
     SEND_ENCODING, /* its job is under way */
     SEND_OUT,      /* its call is */
     SEND_APPLYING, /* the answer's job is */
@@ -86,12 +65,7 @@ struct reduce_sent {
     uint32_t part; /* in the cut of the whole vector */
     uint32_t to;   /* member */
     enum send_state state;
-    bool tried_again;
-    bool put_off;   /* the last answer was to come back */
     uint32_t bytes; /* in flight */
-    int64_t sent_us;
-    uint64_t line_out_bytes; /* under way when it left, itself included */
-    int64_t retry_us;
     struct hth_rpc_call *call;
 };
 
@@ -100,17 +74,15 @@ struct reduce_sent {
 enum give_state {
     GIVE_NONE,
     GIVE_HERE,  /* values that can be added */
-    GIVE_EMPTY, /* it has none, and wants the mean: damaged, or it observes */
-    GIVE_LATE,  /* came after the sum was begun */
+    GIVE_EMPTY, /* none, or they came after the sum was begun: the mean is wanted */
 };
 
 struct reduce_contribution {
     struct reduce_owned *own;
     enum give_state state;
-    bool in;       /* in the mean */
-    bool with_job; /* a job looks at its bytes */
+    bool in; /* in the mean */
     uint32_t member;
-    uint32_t answers;            /* with the mean, or that there is none */
+    uint32_t answers;
     struct hth_rpc_request *req; /* NULL: answered, canceled, or this member's own */
     struct hth_blob *blob;
     size_t offset;
@@ -150,33 +122,22 @@ struct reduce_member_state {
     uint64_t first, floats; /* its share */
     uint32_t first_part, part_count;
     uint32_t begun, settled; /* of part_count */
-    uint32_t again;          /* of the begun ones: wait for another try */
-    int64_t put_off_us;      /* since when it puts parts off and answers none; 0: it does not */
     uint64_t in_flight_bytes;
-    /* its line (reduce_line.c): bytes under way, bytes of answered parts, the best rate */
-    uint64_t line_out_bytes, line_bytes;
-    double line_best;
-    bool line_known; /* enough came back to tell */
     enum hth_reduce_drop as_reducer;
     uint32_t parts_missing, parts_kept, parts_clipped;
     /* life */
-    int64_t heard_us, progress_us;
-    int64_t pause_us;  /* its longest silence that ended, as seen at ticks */
-    int64_t silent_us; /* at the last tick, while something was due */
-    int64_t nudged_us;
-    int64_t moved_us;     /* when the bytes below had grown by MOVED_BYTES_MIN */
-    uint64_t moved_bytes; /* over its connections */
-    uint64_t came_bytes;  /* over them before the round, */
-    uint64_t come_bytes;  /* and in it */
-    int64_t held_us;      /* that the round waited for its parts while most had sent theirs */
-    int64_t owing_us;     /* ... for its answers while most had given theirs */
-    bool ever_heard;      /* in this round */
-    bool took_part;       /* something of this round came from it */
-    bool suspect;         /* fell silent in a round before, and was not heard since */
-    bool absent;          /* it says that it does not know the round */
-    bool dialing;         /* a connection is being made, and there is none */
+    int64_t heard_us, progress_us, nudged_us, rtt_us;
+    int64_t here_us;      /* since when there is a connection to it */
+    int64_t put_off_us;   /* since when it puts parts off and answers none; 0: it does not */
+    bool brings;          /* so much that it is no stranger any more */
+    bool gives;           /* its values come, or an answer did */
+    int64_t ran_us;       /* for so long they come */
+    int64_t held_us;      /* that others wait for its parts */
+    uint64_t came_bytes;  /* over its connections before the round */
+    uint64_t moved_bytes; /* over them when that was last progress */
+    bool knows;           /* it knows the round */
     struct hth_rpc_call *ask;
-    int64_t asked_us;
+    bool dialing; /* a connection is being made, and there is none */
     struct hth_reduce_round *round;
 };
 
@@ -186,23 +147,14 @@ struct hth_reduce_round {
     struct hth_reducer *reducer; /* NULL once it is gone from the list */
     int refs;
     enum round_state state;
-    struct hth_hash group;
+    struct hth_reduce_opts is; /* `values`, `spans` and `far` are this round's own */
     struct reduce_member_state *members;
-    uint32_t member_count, self;
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
-    uint32_t senders; /* others with values */
-    bool hears;       /* the mean: it has values, or observes */
-    bool same, fixed; /* as of the options */
-    uint32_t unit;    /* floats of which shares and parts are whole multiples */
-    uint64_t count;
-    double share_max;         /* of hth_reduce_opts */
-    struct hth_blob *values;  /* NULL: a helper, or who observes */
+    uint32_t senders;         /* others with values */
+    uint32_t unit;            /* floats of which shares and parts are whole multiples */
     struct hth_blob *average; /* from float average_first on */
     uint64_t average_first;
-    struct hth_avg_span *spans;
-    uint32_t span_count;
-    float *far;                /* as of the options; NULL: none */
     struct reduce_sent *sends; /* by part, this member's own share left out */
     uint32_t send_count, sends_left;
     uint64_t settled_floats; /* of sends */
@@ -211,21 +163,18 @@ struct hth_reduce_round {
     uint32_t own_count, owns_left;
     uint32_t part_count;
     double group_weight;
-    hth_reduce_done_fn *done;
-    void *arg;
     struct hth_timer *timer;
-    int64_t start_us, give_up_us, stop_us, end_us, linger_until_us;
-    int64_t first_heard_us; /* of whomever; 0: of nobody yet */
-    int64_t look_us;        /* when the next look is due */
-    int64_t held_max_us;    /* that few may hold up many */
-    int64_t weighed_us;     /* when it was last seen who is behind */
-    bool gave_up, stopped;
+    int64_t start_us, end_us;
+    int64_t far_us;   /* the longest round trip */
+    int64_t first_us; /* when the first was heard; 0: nobody yet */
+    int64_t base_us;  /* start, later by what this process did not run */
+    double best_us;   /* that all parts would take most of the members, at their best pace */
+    int64_t look_us;  /* when the next look is due */
     /* results */
     enum hth_err err;
     double weight_floats; /* weight times floats, summed over parts */
-    uint32_t parts_kept, parts_damaged, parts_clipped;
-    uint64_t bytes_out, bytes_in, packed_out;
-    int64_t sent_us, reduced_us;
+    uint32_t parts_kept, parts_damaged;
+    uint64_t bytes_out, bytes_in;
     struct hth_codec_error error;
 };
 
@@ -244,18 +193,6 @@ struct reduce_metrics {
     struct hth_metric *rounds, *bytes_out, *bytes_in, *dropped;
 };
 
-/* Who fell silent when: the next round does not wait for it as long again. */
-struct reduce_suspect {
-    struct hth_peer_id id;
-    int64_t since_us;
-};
-
-/* Both ways between this node and another: at least so fast. */
-struct reduce_link {
-    struct hth_peer_id id;
-    double bytes_per_s;
-};
-
 /* The weights of a peer that counted: a ring. */
 struct reduce_history {
     struct hth_peer_id id;
@@ -271,25 +208,14 @@ struct hth_reducer {
     uint32_t round_count;
     struct reduce_early *early; /* oldest first */
     uint64_t early_bytes;
-    struct hth_hash ended[ENDED_MAX]; /* a ring */
+    struct hth_hash ended[HTH_AVG_ROUNDS_MAX]; /* a ring */
     uint32_t ended_count;
-    struct reduce_suspect suspects[SUSPECTS_MAX]; /* a ring */
-    uint32_t suspect_count;
-    struct reduce_link lines[LINES_MAX]; /* a ring */
-    uint32_t line_count;
     struct reduce_history *histories; /* a ring, once it is full */
     uint32_t history_count;           /* ever */
-    int64_t late_us;         /* by how much looks were late lately */
-    struct hth_timer *timer; /* for early parts and lingering rounds */
+    struct hth_timer *timer;          /* for early parts */
     struct hth_reducer_stats stats;
     struct reduce_metrics metrics;
 };
-
-/* It brings nothing and reduces nothing, and is told the mean: nobody waits for it. */
-static inline bool member_observes(const struct reduce_member_state *m)
-{
-    return m->is.weight == 0 && m->is.bandwidth == 0;
-}
 
 /* ---- reduce.c ------------------------------------------------------------------------------ */
 
@@ -299,14 +225,9 @@ void round_unref(struct hth_reduce_round *r);
 void round_check(struct hth_reduce_round *r);
 /* The same, in the next turn. */
 void round_soon(struct hth_reduce_round *r);
-/* Weight `w` is in the mean of `floats` floats. */
 /* Values that left, with a request or an answer. */
 void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments,
                      uint32_t count);
-void round_count_weight(struct hth_reduce_round *r, double w, uint32_t floats);
-
-/* Forgets what lingered or was held too long, and sets the timer for the next. */
-void reducer_retire_old(struct hth_reducer *red);
 
 /* ---- reduce_cut.c -------------------------------------------------------------------------- */
 
@@ -320,32 +241,26 @@ void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth
                 struct hth_blob *blob, size_t offset);
 /* What came before the round began. */
 void early_take(struct hth_reduce_round *r);
-/* Those that are held no longer than until then. */
-void early_refuse_until(struct hth_reducer *red, int64_t until_us, enum hth_err err,
-                        const char *text);
+/* The reducer's timer: refuses what was held for too long. */
+void early_tidy(void *reducer);
+/* The reducer ends. */
+void early_end(struct hth_reducer *red);
 
 /* ---- reduce_give.c ------------------------------------------------------------------------- */
 
 /* Begins what the window of that reducer allows. */
 void give_pump(struct hth_reduce_round *r, uint32_t to);
 void give_pump_all(struct hth_reduce_round *r);
+/* Tries parts again that found no room. */
+void give_again(struct hth_reduce_round *r);
 /* Its parts keep the local values. */
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why);
 /* Calls that are out are canceled; nothing is applied any more. */
 void give_end(struct hth_reduce_round *r);
 
-/* ---- reduce_line.c ------------------------------------------------------------------------- */
-
-/* A part is under way now; and was answered. */
-void line_sent(struct hth_reduce_round *r, struct reduce_sent *s);
-void line_answered(struct hth_reduce_round *r, const struct reduce_sent *s);
-/* Whether packing this format pays on the way to it. */
-bool line_packs(const struct hth_reduce_round *r, const struct reduce_member_state *m,
-                enum hth_quant_format format);
-
 /* ---- reduce_take.c ------------------------------------------------------------------------- */
 
-/* A part of a round that runs or lingers. The request and `part` are taken. */
+/* The request and `part` are taken. */
 void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part_head *part,
                struct hth_blob *blob, size_t offset);
 /* Sums whatever is complete without waiting for members that were dropped. */
@@ -355,14 +270,15 @@ void take_end(struct hth_reduce_round *r, enum hth_err err, const char *text);
 
 /* ---- reduce_watch.c ------------------------------------------------------------------------ */
 
-void watch_tick(struct hth_reduce_round *r);
-/* Which members fell silent before. */
 void watch_begin(struct hth_reduce_round *r);
-/* Something that counts as progress came from it. */
+void watch_tick(struct hth_reduce_round *r);
+/* A part or an answer came from it. */
 void watch_progress(struct hth_reduce_round *r, uint32_t member);
-void watch_lost(struct hth_reduce_round *r, uint32_t member);
-void watch_drop_sender(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_drop why);
-void watch_fail_reducer(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_drop why);
+/* Given up in both roles: its connection was lost, or the round is over there. */
+void watch_drop(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_drop why);
+/* In the log. */
+void watch_say(const struct hth_reduce_round *r, uint32_t member, const char *role,
+               enum hth_reduce_drop why);
 void watch_end(struct hth_reduce_round *r);
 bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t member);
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t member);
@@ -403,6 +319,9 @@ enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, 
 bool hth_reduce_is_finite(const float *x, size_t n);
 /* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
 enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;
+
+/* Sorts, the least first, and returns x[rank]. */
+double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
 
 /* ---- reduce_clip.c ------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
  * products and sums are rounded one by one, so that the bits depend on nothing else.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/reduce_int.h"
@@ -188,6 +189,18 @@ enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint3
             return HTH_OK;
         }
     }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double hth_reduce_rank(double *x, uint32_t n, uint32_t rank)
+{
+    qsort(x, n, sizeof(x[0]), by_size);
+    return x[rank];
 }
 
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,

@@ -5,7 +5,7 @@
  * the mean once, and encodes the answers of those who sent narrower formats, or one for all. fp32
  * answers refer to the mean itself.
  *
- *   OPEN --complete--> SUMMING --job--> DONE --> answers; latecomers are answered from the mean
+ *   OPEN --complete--> SUMMING --job--> DONE --> answers; latecomers are told the mean itself
  */
 #include <string.h>
 
@@ -13,10 +13,9 @@
 
 struct input {
     struct reduce_contribution *from;
-    struct hth_blob *blob; /* a reference; NULL: this member's own values */
-    bool narrow;           /* is to be answered with a difference */
-    bool fine;             /* ... and could be */
-    struct hth_blob *answer;
+    struct hth_blob *blob;        /* a reference; NULL: this member's own values */
+    struct hth_blob *answer;      /* NULL: it is not answered with a difference */
+    bool fine;                    /* the answer could be written */
     struct hth_segment *segments; /* of the answer */
 };
 
@@ -24,7 +23,6 @@ struct sum {
     struct hth_job job;
     struct hth_reduce_round *round;
     struct reduce_owned *own;
-    bool answers_only; /* the mean is there already */
     bool told_fine;
     enum hth_err err;
     double weight;
@@ -49,7 +47,7 @@ static void reply(struct reduce_contribution *c, struct hth_segment *segments,
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_part_reply answer = {
         .weight = o->weight, .segments = segments, .segment_count = segment_count, .whole = whole};
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         if (is_sender(&r->members[i]) && !o->from[i].in)
             answer.missing[answer.missing_count++] = i;
     }
@@ -73,7 +71,6 @@ static void let_go(struct reduce_contribution *c)
     c->blob = NULL;
     c->segments = NULL;
     c->segment_count = 0;
-    c->with_job = false;
 }
 
 /* The mean itself; or that there is none. */
@@ -89,20 +86,6 @@ static void reply_mean(struct reduce_contribution *c)
     bool any = o->weight > 0;
     reply(c, &whole, any ? 1 : 0, true, any ? r->average : NULL,
           (size_t)(o->first - r->average_first) * sizeof(float));
-}
-
-static bool are_narrow(const struct hth_segment *segments, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (segments[i].format != HTH_QUANT_F32)
-            return true;
-    }
-    return false;
-}
-
-static bool is_narrow(const struct reduce_contribution *c)
-{
-    return are_narrow(c->segments, c->segment_count);
 }
 
 /* ---- the job ------------------------------------------------------------------------------- */
@@ -128,7 +111,7 @@ static void prepare(struct sum *s)
         struct sum_input *in = &s->plain[i];
         in->weight = r->members[c->member].counts;
         if (s->input[i].blob == NULL) {
-            in->bytes = r->values->data + s->own->first * sizeof(float);
+            in->bytes = r->is.values->data + s->own->first * sizeof(float);
             send_to_self(s->own, in);
             continue;
         }
@@ -138,37 +121,23 @@ static void prepare(struct sum *s)
     }
 }
 
+static bool is_packed(const struct sum_input *in)
+{
+    bool packed = false;
+    for (uint32_t k = 0; k < in->segment_count; k++)
+        packed = packed || in->segments[k].packed;
+    return packed;
+}
+
 /* The mean becomes what the others make of it. Packed where the line of one of them pays for it. */
 static enum hth_err write_told(struct sum *s, float *mean)
 {
     const struct reduce_owned *o = s->own;
     bool packed = false;
-    for (uint32_t i = 0; i < s->count; i++) {
-        for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
-            packed = packed || s->plain[i].segments[k].packed;
-    }
+    for (uint32_t i = 0; i < s->count; i++)
+        packed = packed || is_packed(&s->plain[i]);
     HTH_TRY(hth_codec_encode(o->told_segments, o->told_count, mean, packed, o->told->data, NULL));
     return hth_codec_decode(o->told_segments, o->told_count, o->told->data, mean);
-}
-
-/* What the senders make of their answers: own values plus the mean less what was sent of them. */
-static enum hth_err add_difference(const struct reduce_owned *o, float *mean)
-{
-    const float *x = (const float *)(const void *)o->round->values->data + o->first;
-    const uint8_t *sent = o->told->data;
-
-    for (uint32_t k = 0; k < o->told_count; k++) {
-        const struct hth_segment *at = &o->told_segments[k];
-
-        if (at->format != HTH_QUANT_F32)
-            HTH_TRY(hth_codec_add(at, 1, sent, -1.0f, mean));
-        for (uint32_t i = 0; i < at->count && at->format != HTH_QUANT_F32; i++)
-            mean[i] += x[i];
-        sent += at->bytes;
-        mean += at->count;
-        x += at->count;
-    }
-    return HTH_OK;
 }
 
 /* Answers in the senders' formats. A sender without one gets the mean itself: its part was damaged,
@@ -177,26 +146,25 @@ static void write_answers(struct sum *s, const float *mean)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         struct input *in = &s->input[i];
-        bool packed = false;
-
-        in->fine = in->narrow && s->err == HTH_OK && !s->plain[i].damaged;
-        if (!in->fine)
-            continue;
-        for (uint32_t k = 0; k < s->plain[i].segment_count; k++)
-            packed = packed || s->plain[i].segments[k].packed;
-        in->fine = hth_reduce_answer(&s->plain[i], mean, s->own->count, packed, in->segments,
-                                     in->answer->data) == HTH_OK;
+        in->fine = in->answer != NULL && s->err == HTH_OK && !s->plain[i].damaged &&
+                   hth_reduce_answer(&s->plain[i], mean, s->own->count, is_packed(&s->plain[i]),
+                                     in->segments, in->answer->data) == HTH_OK;
     }
 }
 
-/* This member's own values are in the mean, as they would have been sent. */
-static bool sent_to_self(const struct sum *s)
+/* This member takes what others who sent the same would make of their answers. */
+static enum hth_err answer_self(const struct sum *s, float *mean)
 {
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->input[i].blob == NULL)
-            return s->own->told != NULL && s->plain[i].bytes == s->own->told->data &&
-                   !s->plain[i].damaged;
-    return false;
+    const struct reduce_owned *o = s->own;
+    const struct sum_input *in = s->plain;
+    for (uint32_t i = 0; i < s->count && in->bytes != (o->told != NULL ? o->told->data : NULL); i++)
+        in++;
+    if (in == s->plain + s->count || in->damaged)
+        return HTH_OK;
+    HTH_TRY(hth_reduce_answer(in, mean, o->count, false, o->told_segments, o->told->data));
+    return hth_codec_answer(o->told_segments, o->told_count, o->told->data,
+                            (const float *)(const void *)o->round->is.values->data + o->first,
+                            mean);
 }
 
 /* The weight of those in the sum, as members know it. */
@@ -217,22 +185,20 @@ static void run_sum(struct hth_job *job)
     float *mean = (float *)(void *)r->average->data + (o->first - r->average_first);
 
     prepare(s);
-    if (!s->answers_only) {
-        s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
-        if (s->weight > 0)
-            s->weight = claimed(s);
-        if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
-            s->err = hth_reduce_clip(s->plain, s->count, s->clip, r->fixed, mean, o->count);
-        if (s->err != HTH_OK)
-            s->weight = 0;
-        if (!(s->weight > 0) && r->values != NULL)
-            memcpy(mean, r->values->data + o->first * sizeof(float), o->count * sizeof(float));
-        if (r->same && o->told != NULL && s->weight > 0)
-            s->told_fine = write_told(s, mean) == HTH_OK;
-    }
+    s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
+    if (s->weight > 0)
+        s->weight = claimed(s);
+    if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
+        s->err = hth_reduce_clip(s->plain, s->count, s->clip, r->is.fixed, mean, o->count);
+    if (s->err != HTH_OK)
+        s->weight = 0;
+    if (!(s->weight > 0) && r->is.values != NULL)
+        memcpy(mean, r->is.values->data + o->first * sizeof(float), o->count * sizeof(float));
+    if (r->is.same && o->told != NULL && s->weight > 0)
+        s->told_fine = write_told(s, mean) == HTH_OK;
     write_answers(s, mean);
-    if (!s->answers_only && !r->same && s->weight > 0 && s->err == HTH_OK && sent_to_self(s))
-        s->err = add_difference(o, mean);
+    if (!r->is.same && s->weight > 0 && o->told != NULL)
+        s->err = answer_self(s, mean);
 }
 
 static void sum_free(struct sum *s)
@@ -252,15 +218,13 @@ static void answer_all(struct sum *s)
     for (uint32_t i = 0; i < s->count; i++) {
         struct input *in = &s->input[i];
         struct reduce_contribution *c = in->from;
-        if (c->req != NULL && in->narrow && in->fine)
+        if (c->req != NULL && in->fine)
             reply(c, in->segments, c->segment_count, false, in->answer, 0);
         else if (c->req != NULL)
             reply_mean(c);
         let_go(c);
     }
 }
-
-static void answer_late(struct reduce_contribution *c);
 
 /* The mean is there. */
 static void finish_sum(struct sum *s)
@@ -274,26 +238,19 @@ static void finish_sum(struct sum *s)
         bool damaged = s->plain[i].damaged;
         struct reduce_contribution *c = s->input[i].from;
         c->in = !damaged;
-        if (s->plain[i].clipped) {
-            r->members[c->member].parts_clipped++;
-            r->parts_clipped++;
-            r->reducer->stats.parts_clipped++;
-        }
+        r->members[c->member].parts_clipped += s->plain[i].clipped;
         if (damaged) {
             r->members[c->member].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
             r->parts_damaged++;
-            r->reducer->stats.parts_damaged++;
         }
     }
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         if (is_sender(&r->members[i]) && !o->from[i].in)
             r->members[i].parts_missing++;
     }
-    round_count_weight(r, s->weight > 0 ? s->weight : r->members[r->self].is.weight, o->count);
+    r->weight_floats += (s->weight > 0 ? s->weight : r->members[r->is.self].is.weight) * o->count;
     r->reducer->stats.parts_reduced++;
     r->owns_left--;
-    if (r->owns_left == 0)
-        r->reduced_us = hth_now_us(r->reducer->env);
 }
 
 static void done_sum(struct hth_job *job, enum hth_err err)
@@ -309,16 +266,11 @@ static void done_sum(struct hth_job *job, enum hth_err err)
         err = s->err;
     if (err != HTH_OK)
         r->err = err;
-    if (!s->answers_only)
-        finish_sum(s);
+    finish_sum(s);
     answer_all(s);
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        struct reduce_contribution *c = &o->from[i];
-        if (c->state == GIVE_LATE && c->req != NULL && !c->with_job)
-            answer_late(c);
-        /* A repeat while the job ran, from somebody whose content was in it. */
-        if (c->state == GIVE_EMPTY && c->req != NULL)
-            reply_mean(c);
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        if (o->from[i].req != NULL) /* it came while the job ran, or has no values */
+            reply_mean(&o->from[i]);
     }
     sum_free(s);
     if (r->state == ROUND_RUNNING)
@@ -330,13 +282,12 @@ static void want_answer(struct hth_reduce_round *r, struct input *in)
 {
     struct reduce_contribution *c = in->from;
     size_t bytes = 0;
-    if (c->req == NULL || r->same || !is_narrow(c))
+    if (c->req == NULL || r->is.same || hth_codec_is_fp32(c->segments, c->segment_count))
         return;
     for (uint32_t i = 0; i < c->segment_count; i++)
         bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
-    in->narrow = hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc),
-                                  &in->answer) == HTH_OK;
-    if (!in->narrow)
+    if (hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc), &in->answer) !=
+        HTH_OK)
         return;
     in->segments = hth_new_array(struct hth_segment, c->segment_count);
     /* What a ghost's answer says, whose job is not run. */
@@ -354,67 +305,30 @@ static void add_input(struct sum *s, struct reduce_contribution *c, double *byte
     struct hth_reduce_round *r = s->round;
     struct input *in = &s->input[s->count++];
     in->from = c;
-    c->with_job = true;
+    c->in = true;
     in->blob = c->blob != NULL ? hth_blob_ref(c->blob) : NULL;
     want_answer(r, in);
     /* As if it ran: ghosts are finite, and all of them are in the mean. */
     s->weight += r->members[c->member].is.weight;
     *bytes += (double)hth_codec_bytes(c->segments, c->segment_count) +
-              (in->narrow ? 4.0 * (double)s->own->count : 0);
+              (in->answer != NULL ? 4.0 * (double)s->own->count : 0);
 }
 
-static struct sum *sum_new(struct reduce_owned *o, bool answers_only)
-{
-    struct hth_reduce_round *r = o->round;
-    struct sum *s = hth_calloc(1, sizeof(*s) + r->member_count * sizeof(s->input[0]));
-    s->round = round_ref(r);
-    s->own = o;
-    s->answers_only = answers_only;
-    s->clip = r->reducer->opts.clip;
-    s->plain = hth_new_array(struct sum_input, r->member_count);
-    return s;
-}
-
-static void sum_submit(struct sum *s, double bytes)
+/* Nobody can be answered, and the round has no result. */
+static void sum_fail(struct sum *s, enum hth_err err)
 {
     struct hth_reduce_round *r = s->round;
-    struct reduce_owned *o = s->own;
-    s->job = (struct hth_job){.lane = r->reducer->opts.lane,
-                              .run = run_sum,
-                              .done = done_sum,
-                              .flops = (s->clip > 0 ? 6.0 : 2.0) * s->count * o->count,
-                              .bytes_moved = bytes + (double)o->count * sizeof(float)};
-    enum hth_err err = hth_job_submit(r->reducer->env, &s->job);
-    if (err == HTH_OK)
-        return;
-    /* Nobody can be answered, and the round has no result. */
     r->err = err;
-    if (!s->answers_only) {
-        o->state = OWN_DONE;
-        r->owns_left--;
-        round_soon(r);
-    }
+    s->own->state = OWN_DONE;
+    r->owns_left--;
+    round_soon(r);
     for (uint32_t i = 0; i < s->count; i++) {
         struct hth_rpc_request *req = s->input[i].from->req;
         s->input[i].from->req = NULL;
-        s->input[i].from->with_job = false;
         if (req != NULL)
             hth_rpc_refuse(req, err, 0, "the arithmetic can't be done now");
     }
     sum_free(s);
-}
-
-static void answer_late(struct reduce_contribution *c)
-{
-    if (!(c->own->weight > 0) || c->own->round->same || !is_narrow(c)) {
-        reply_mean(c);
-        let_go(c);
-        return;
-    }
-    double bytes = 0;
-    struct sum *s = sum_new(c->own, true);
-    add_input(s, c, &bytes);
-    sum_submit(s, bytes);
 }
 
 /* ---- completeness -------------------------------------------------------------------------- */
@@ -423,9 +337,9 @@ static bool is_complete(const struct hth_reduce_round *r, const struct reduce_ow
 {
     if (o->got == r->senders)
         return true;
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->self && is_sender(m) && !m->dropped && o->from[i].state == GIVE_NONE)
+        if (i != r->is.self && is_sender(m) && !m->dropped && o->from[i].state == GIVE_NONE)
             return false;
     }
     return true;
@@ -438,9 +352,9 @@ static bool want_told(struct reduce_owned *o)
 {
     struct hth_reduce_round *r = o->round;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
-    if (hth_codec_cut(r->spans, r->span_count, o->first, o->count, segments, &o->told_count) !=
-            HTH_OK ||
-        !are_narrow(segments, o->told_count))
+    if (hth_codec_cut(r->is.spans, r->is.span_count, o->first, o->count, segments,
+                      &o->told_count) != HTH_OK ||
+        hth_codec_is_fp32(segments, o->told_count))
         return false;
     if (hth_env_blob_new(r->reducer->env, hth_codec_bytes(segments, o->told_count), NULL,
                          &o->told) != HTH_OK)
@@ -452,16 +366,26 @@ static bool want_told(struct reduce_owned *o)
 
 static void begin_sum(struct reduce_owned *o)
 {
-    struct sum *s = sum_new(o, false);
-    double bytes = 0;
+    struct hth_reduce_round *r = o->round;
+    struct sum *s = hth_calloc(1, sizeof(*s) + r->is.member_count * sizeof(s->input[0]));
+    double bytes = (double)o->count * sizeof(float);
+    s->round = round_ref(r);
+    s->own = o;
+    s->clip = r->reducer->opts.clip;
+    s->plain = hth_new_array(struct sum_input, r->is.member_count);
     o->state = OWN_SUMMING;
-    s->told_fine = want_told(o) && o->round->same; /* as if it ran: of a ghost it is */
-    for (uint32_t i = 0; i < o->round->member_count; i++)
+    s->told_fine = want_told(o) && r->is.same; /* as if it ran: of a ghost it is */
+    for (uint32_t i = 0; i < r->is.member_count; i++)
         if (o->from[i].state == GIVE_HERE)
             add_input(s, &o->from[i], &bytes);
-    for (uint32_t i = 0; i < s->count; i++)
-        s->input[i].from->in = true;
-    sum_submit(s, bytes);
+    s->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
+                              .run = run_sum,
+                              .done = done_sum,
+                              .flops = (s->clip > 0 ? 6.0 : 2.0) * s->count * o->count,
+                              .bytes_moved = bytes};
+    enum hth_err err = hth_job_submit(r->reducer->env, &s->job);
+    if (err != HTH_OK)
+        sum_fail(s, err);
 }
 
 void take_review(struct hth_reduce_round *r)
@@ -483,21 +407,18 @@ static void on_cancel(void *arg)
     c->req = NULL;
     hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
     if (r->state == ROUND_RUNNING && !watch_connected(r, c->member))
-        watch_lost(r, c->member);
+        watch_drop(r, c->member, HTH_REDUCE_DROP_LOST);
 }
 
 /* What the sender says fits the round. NULL when it does. */
 static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
                           const struct hth_part_head *part, enum hth_err *err)
 {
-    const struct reduce_member_state *self = &r->members[r->self];
-    bool observes = member_observes(&r->members[member]);
+    const struct reduce_member_state *self = &r->members[r->is.self];
     uint64_t floats = 0;
     *err = HTH_E_RANGE;
-    if (part->weight != r->members[member].is.weight || !(part->weight > 0 || observes))
+    if (part->weight != r->members[member].is.weight || !(part->weight > 0))
         return "the weight is not the one that the group knows";
-    if (observes && part->segment_count > 0)
-        return "who listens brings nothing";
     if (part->part < self->first_part || part->part - self->first_part >= r->own_count)
         return "this part is reduced by another member";
     for (uint32_t i = 0; i < part->segment_count; i++)
@@ -510,8 +431,8 @@ static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
 
 static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_peer_id *id)
 {
-    for (uint32_t i = 0; i < r->member_count; i++) {
-        if (i != r->self && hth_peer_id_eq(&r->members[i].is.id, id))
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        if (i != r->is.self && hth_peer_id_eq(&r->members[i].is.id, id))
             return i;
     }
     return UINT32_MAX;
@@ -521,8 +442,7 @@ static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_pee
 static void take_repeat(struct reduce_contribution *c, struct hth_rpc_request *req)
 {
     struct hth_rpc_request *old = c->req;
-    bool observes = member_observes(&c->own->round->members[c->member]);
-    if (c->answers >= (observes ? ANSWERS_MAX : REPEATS_MAX)) {
+    if (c->answers >= REPEATS_MAX) {
         hth_rpc_refuse(req, HTH_E_DUPLICATE, 0, "this part was answered before");
         return;
     }
@@ -533,8 +453,8 @@ static void take_repeat(struct reduce_contribution *c, struct hth_rpc_request *r
     }
     c->req = req;
     hth_rpc_on_cancel(req, on_cancel, c);
-    if (c->own->state == OWN_DONE && !c->with_job)
-        answer_late(c);
+    if (c->own->state == OWN_DONE)
+        reply_mean(c);
 }
 
 static void take_first(struct reduce_contribution *c, struct hth_rpc_request *req,
@@ -545,19 +465,21 @@ static void take_first(struct reduce_contribution *c, struct hth_rpc_request *re
     uint64_t bytes = hth_codec_bytes(part->segments, part->segment_count);
     c->req = req;
     hth_rpc_on_cancel(req, on_cancel, c);
-    c->segments = part->segments;
-    c->segment_count = part->segment_count;
-    part->segments = NULL;
-    c->blob = blob != NULL && c->segment_count > 0 ? hth_blob_ref(blob) : NULL;
-    c->offset = offset;
-    c->state = o->state != OWN_OPEN ? GIVE_LATE : c->segment_count > 0 ? GIVE_HERE : GIVE_EMPTY;
-    o->got += is_sender(&r->members[c->member]);
+    c->state = o->state == OWN_OPEN && part->segment_count > 0 ? GIVE_HERE : GIVE_EMPTY;
+    if (c->state == GIVE_HERE) {
+        c->segments = part->segments;
+        c->segment_count = part->segment_count;
+        part->segments = NULL;
+        c->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
+        c->offset = offset;
+    }
+    o->got++;
     r->members[c->member].got++;
     r->bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
     hth_metric_add(r->reducer->metrics.bytes_in, (int64_t)bytes);
     if (o->state == OWN_DONE)
-        answer_late(c);
+        reply_mean(c);
     else if (o->state == OWN_OPEN && is_complete(r, o))
         begin_sum(o);
 }
@@ -576,16 +498,9 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
         hth_rpc_refuse(req, err, 0, text);
         return;
     }
-    struct reduce_owned *o = &r->owns[part->part - r->members[r->self].first_part];
+    struct reduce_owned *o = &r->owns[part->part - r->members[r->is.self].first_part];
     struct reduce_contribution *c = &o->from[member];
     watch_progress(r, member);
-    /* Who is slow to observe is told the rest as long as it asks, within the round's time; what it
-     * is refused keeps nothing. */
-    if (r->state == ROUND_LINGERING && member_observes(&r->members[member]) &&
-        c->answers < ANSWERS_MAX)
-        r->linger_until_us =
-            HTH_MAX(r->linger_until_us,
-                    HTH_MIN(r->end_us, hth_now_us(r->reducer->env) + r->reducer->opts.linger_us));
     if (c->state == GIVE_NONE)
         take_first(c, req, part, blob, offset);
     else
@@ -596,7 +511,7 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
 void take_end(struct hth_reduce_round *r, enum hth_err err, const char *text)
 {
     for (uint32_t i = 0; i < r->own_count; i++) {
-        for (uint32_t k = 0; k < r->member_count; k++) {
+        for (uint32_t k = 0; k < r->is.member_count; k++) {
             struct reduce_contribution *c = &r->owns[i].from[k];
             struct hth_rpc_request *req = c->req;
             c->req = NULL;

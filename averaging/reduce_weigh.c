@@ -9,8 +9,6 @@
  * reducer makes of a part. Where several groups shall hold the same bits (`fixed`), weights are
  * sums over the first axis, and count as they are.
  */
-#include <stdlib.h>
-
 #include "averaging/reduce_int.h"
 
 #define GROWTH 2.0
@@ -32,23 +30,15 @@ static double largest(const struct reduce_history *h)
     return most;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double lower_median(const struct hth_reduce_round *r)
 {
     double sorted[HTH_AVG_MEMBERS_MAX];
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < r->member_count; i++)
+    for (uint32_t i = 0; i < r->is.member_count; i++)
         if (r->members[i].is.weight > 0)
             sorted[n++] = r->members[i].is.weight;
-    qsort(sorted, n, sizeof(sorted[0]), by_size);
-    return sorted[(n - 1) / 2];
+    return hth_reduce_rank(sorted, n, (n - 1) / 2);
 }
 
 static void remember(struct hth_reducer *red, const struct hth_peer_id *id, double weight)
@@ -70,13 +60,13 @@ void weigh_members(struct hth_reduce_round *r)
     double median = lower_median(r);
     bool all_new = true;
 
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         r->members[i].counts = r->members[i].is.weight;
         all_new = all_new && find(red, &r->members[i].is.id) == NULL;
     }
-    if (red->opts.clip == 0 || r->fixed)
+    if (red->opts.clip == 0 || r->is.fixed)
         return;
-    for (uint32_t i = 0; i < r->member_count; i++) {
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         const struct reduce_history *h = find(red, &m->is.id);
         double most = h != NULL ? GROWTH * largest(h) : median;

@@ -171,14 +171,6 @@ enum hth_err hth_avg_split(const double *w, uint32_t n, uint64_t total, uint64_t
     return HTH_OK;
 }
 
-enum hth_err hth_avg_split_by_bandwidth(const double *bandwidth, uint32_t n, uint64_t total,
-                                        uint64_t minimum, uint64_t *counts)
-{
-    double w[HTH_AVG_MEMBERS_MAX];
-    HTH_TRY(hth_avg_shares(bandwidth, n, w, NULL));
-    return hth_avg_split(w, n, total, minimum, counts);
-}
-
 enum hth_err hth_avg_times(const double *bandwidth, uint32_t n, double bits,
                            struct hth_avg_times *out)
 {

@@ -67,10 +67,6 @@ enum hth_err hth_avg_bound_claims(double *bandwidth, uint32_t n, double most) HT
 enum hth_err hth_avg_split(const double *w, uint32_t n, uint64_t total, uint64_t minimum,
                            uint64_t *counts) HTH_MUST;
 
-/* Both, for a vector of `total` elements. */
-enum hth_err hth_avg_split_by_bandwidth(const double *bandwidth, uint32_t n, uint64_t total,
-                                        uint64_t minimum, uint64_t *counts) HTH_MUST;
-
 /* What three ways of averaging a vector of `bits` would take, in seconds, by bandwidths in bit/s,
  * when nothing but the links counts. */
 struct hth_avg_times {

@@ -2,40 +2,95 @@
 /*
  * The fetcher's side.
  *
- *   LOOK    ask the freshest peers to describe what they have; settle on a root
+ *   LOOK    ask a few holders to describe what they have; settle on a root
  *   FETCH   parts in flight from all donors of that root; each checked by a job
  *             no donor left -> LOOK, with the parts that came kept for the same root
  *   DONE    on_done
  *
- * `pump` does whatever can be done now; answers, records and a timer call it.
+ * `pump` does whatever can be done now; answers and a timer call it.
  */
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "averaging/state_int.h"
+#include "averaging/state.h"
+#include "averaging/state_msg.h"
+#include "core/budget.h"
 #include "core/mem.h"
-#include "dht/uid.h"
+#include "rpc/rpc.h"
 
-#define FIRST_US       (2 * HTH_US_PER_S) /* for a first part, and as slow as: */
-#define FIRST_RATE     1e6                /* bytes a second */
-#define TIMEOUT_FACTOR 4
+#define LOOK_US      (250 * HTH_US_PER_MS) /* between two looks around */
+#define GRACE_US     (20 * HTH_US_PER_MS)  /* for more answers: as long as the first took, ... */
+#define GRACE_MAX_US (300 * HTH_US_PER_MS) /* ... within these */
+#define STRUCK_US    (5 * HTH_US_PER_S)    /* until a donor is asked again */
+#define DESCRIBE_US  (10 * HTH_US_PER_S)   /* a snapshot has to be made */
+#define HEDGE_US     (1 * HTH_US_PER_S)    /* for an answer, before others are asked, too */
+#define DONORS       4                     /* asked at once; silent ones do not count, ... */
+#define ASKED_MAX    16                    /* ... up to so many */
+#define PART_US      (2 * HTH_US_PER_S)    /* for a part, and as slow as: */
+#define PART_RATE    1e6                   /* bytes a second, with all that is in flight */
 
-/* Copies a part to its place and compares its hash. Outlives the fetch when it is freed. */
+enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
+
+struct donor {
+    struct hth_state_fetch *fetch;
+    struct hth_rpc_target at;
+    struct hth_rpc_call *describing;
+    int64_t asked_us; /* to describe */
+    bool described;
+    struct hth_state_desc desc;
+    bool gave; /* a part of the present state that was right */
+    uint32_t in_flight;
+    int64_t struck_until_us;
+    bool lost; /* struck off for what it did, not only for now */
+};
+
+struct ask {
+    struct hth_state_fetch *fetch;
+    struct ask *next;
+    struct donor *donor;
+    uint32_t part;
+    struct hth_rpc_call *call;
+};
+
+struct hth_state_fetch {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_state_fetch_opts opts;
+    struct hth_timer *timer;
+    struct donor donor[HTH_STATE_DONORS_MAX];
+    uint32_t donors;
+    struct hth_state_desc desc; /* of the state being fetched; 0 parts: none */
+    bool fetching;              /* its donors are alive; else looking for some */
+    struct hth_blob *values;
+    uint8_t *state; /* enum part_state per part */
+    uint32_t done;
+    struct ask *asks;
+    uint32_t checks; /* jobs under way */
+    int64_t asked_us, first_answer_us, begun_us;
+    bool freed, finished;
+    struct hth_state_result result;
+    struct hth_state_peers said_by;
+    char news[200];
+};
+
+/* Copies a part to its place and compares its hash: the fetch, and the state that it fetches, stay
+ * as long as checks are under way. */
 struct check {
     struct hth_job job;
     struct hth_state_fetch *fetch;
     const struct hth_crypto *crypto;
     struct donor *donor;
     uint32_t part;
-    struct hth_blob *from, *into;
-    size_t from_offset, into_offset, len;
-    struct hth_hash want;
+    struct hth_blob *from;
+    size_t from_offset;
     bool bad;
 };
 
-HTH_PRINTF(2, 3) void hth_fetch_tell(struct hth_state_fetch *f, const char *fmt, ...)
+static void pump(struct hth_state_fetch *f);
+
+/* News for people, once. */
+HTH_PRINTF(2, 3) static void tell(struct hth_state_fetch *f, const char *fmt, ...)
 {
     char text[sizeof(f->news)];
     va_list ap;
@@ -53,32 +108,35 @@ HTH_PRINTF(2, 3) void hth_fetch_tell(struct hth_state_fetch *f, const char *fmt,
 
 /* ---- donors ---------------------------------------------------------------------------------- */
 
-struct donor *hth_fetch_donor(struct hth_state_fetch *f, const struct hth_peer_id *id,
-                              const struct hth_addr *addr)
+static bool same_root(const struct hth_hash *a, const struct hth_hash *b)
 {
-    struct donor *d;
-
-    for (uint32_t i = 0; i < f->donors_count; i++)
-        if (hth_peer_id_eq(&f->donors[i]->id, id))
-            return f->donors[i];
-    if (f->donors_count == HTH_STATE_DONORS_MAX)
-        return NULL;
-    d = hth_new(struct donor);
-    d->fetch = f;
-    d->id = *id;
-    d->addr = *addr;
-    f->donors[f->donors_count++] = d;
-    return d;
+    return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-bool hth_fetch_is_struck(const struct donor *d)
+static bool is_struck(const struct donor *d)
 {
     return d->struck_until_us > hth_now_us(d->fetch->env);
 }
 
-static void ask_free(struct state_ask *a)
+/* It can give parts of the state being fetched. */
+static bool can_give(const struct donor *d)
 {
-    struct state_ask **at = &a->fetch->asks;
+    return d->described && d->fetch->desc.parts > 0 && !is_struck(d) &&
+           same_root(&d->desc.root, &d->fetch->desc.root);
+}
+
+static uint32_t donors_alive(const struct hth_state_fetch *f)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < f->donors; i++)
+        n += can_give(&f->donor[i]);
+    return n;
+}
+
+static void ask_free(struct ask *a)
+{
+    struct ask **at = &a->fetch->asks;
 
     while (*at != a)
         at = &(*at)->next;
@@ -88,54 +146,201 @@ static void ask_free(struct state_ask *a)
 }
 
 /* Parts that are on their way from this donor (NULL: any) will be asked elsewhere. */
-void hth_fetch_cancel_asks(struct hth_state_fetch *f, const struct donor *of)
+static void cancel_asks(struct hth_state_fetch *f, const struct donor *of)
 {
-    struct state_ask *next;
+    struct ask *next;
 
-    for (struct state_ask *a = f->asks; a != NULL; a = next) {
+    for (struct ask *a = f->asks; a != NULL; a = next) {
         next = a->next;
         if (of != NULL && a->donor != of)
             continue;
         hth_rpc_cancel(a->call);
         f->state[a->part] = PART_MISSING;
-        f->result.parts_again++;
         ask_free(a);
     }
 }
 
 /* It failed: not asked for a while. */
-void hth_fetch_strike(struct donor *d, const char *why)
+static void strike(struct donor *d, const char *why)
 {
     struct hth_state_fetch *f = d->fetch;
     char id[HTH_PEER_SHORT_LEN];
 
-    f->result.donors_lost += d->has_root;
-    d->has_root = d->described = false;
+    d->described = false;
     d->struck_until_us = hth_now_us(f->env) + STRUCK_US;
     d->lost = true;
     hth_state_desc_clear(&d->desc);
-    hth_fetch_cancel_asks(f, d);
-    hth_fetch_tell(f, "peer %s is left out: %s", hth_peer_id_short(&d->id, id), why);
+    cancel_asks(f, d);
+    tell(f, "peer %s is left out: %s", hth_peer_id_short(&d->at.peer, id), why);
 }
 
-void hth_fetch_spare(struct donor *d, int64_t after_us)
+/* It did nothing wrong, and is asked again after this time. */
+static void spare(struct donor *d, int64_t after_us)
 {
     d->struck_until_us = hth_now_us(d->fetch->env) + after_us;
     d->lost = false;
 }
 
-bool hth_fetch_same_root(const struct hth_hash *a, const struct hth_hash *b)
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static enum hth_err judge(const struct donor *donor)
 {
-    return memcmp(a, b, sizeof(*a)) == 0;
+    const struct hth_state_fetch *f = donor->fetch;
+    const struct hth_state_desc *d = &donor->desc;
+
+    if (d->schema != f->opts.schema || d->bytes != f->opts.bytes)
+        return HTH_E_BAD_SHAPE;
+    if (d->step < f->opts.step_min)
+        return HTH_E_STALE;
+    return f->opts.judge == NULL ? HTH_OK
+                                 : f->opts.judge(f->opts.arg, &donor->at, d->meta, d->meta_len);
 }
 
-uint32_t hth_fetch_donors_alive(const struct hth_state_fetch *f)
+static void on_described(void *arg, const struct hth_rpc_result *r)
+{
+    struct donor *d = arg;
+    struct hth_state_fetch *f = d->fetch;
+    enum hth_err err = r->err;
+
+    d->describing = NULL;
+    hth_state_desc_clear(&d->desc);
+    if (err == HTH_OK)
+        err = hth_state_desc_open(r->payload, r->payload_len, f->env->crypto, &d->desc);
+    if (err == HTH_OK)
+        err = judge(d);
+    if (err != HTH_OK) {
+        strike(d, hth_err_text(err));
+        if (r->retry_after_us > 0)
+            spare(d, HTH_MIN(r->retry_after_us, STRUCK_US));
+        else if (err == HTH_E_STALE || err == HTH_E_AGAIN) /* its next one may do */
+            spare(d, LOOK_US);
+    } else {
+        d->described = true;
+        d->lost = false;
+        if (f->first_answer_us == 0)
+            f->first_answer_us = hth_now_us(f->env);
+    }
+    pump(f);
+}
+
+static void ask_to_describe(struct donor *d)
+{
+    struct hth_state_fetch *f = d->fetch;
+    uint8_t payload[HTH_STATE_REQUEST_MAX];
+    struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_DESCRIBE,
+                                     .timeout_us = DESCRIBE_US};
+    enum hth_err err;
+
+    call.body.payload_len = hth_state_describe_pack(f->opts.schema, f->opts.step_min, payload);
+    call.body.payload = payload;
+    d->asked_us = hth_now_us(f->env);
+    if (f->asked_us == 0)
+        f->asked_us = d->asked_us;
+    err = hth_rpc_call(f->rpc, &d->at, &call, on_described, d, &d->describing);
+    if (err != HTH_OK)
+        strike(d, hth_err_text(err));
+}
+
+/* Those that do not answer soon do not count, up to a bound. */
+static bool are_enough_asked(const struct hth_state_fetch *f)
+{
+    int64_t since_us = hth_now_us(f->env) - HEDGE_US;
+    uint32_t asked = 0, soon = 0;
+
+    for (uint32_t i = 0; i < f->donors; i++) {
+        const struct donor *d = &f->donor[i];
+
+        asked += d->described || d->describing != NULL;
+        soon += d->described || (d->describing != NULL && d->asked_us > since_us);
+    }
+    return soon >= DONORS || asked >= ASKED_MAX;
+}
+
+static void ask_around(struct hth_state_fetch *f)
+{
+    for (uint32_t i = 0; i < f->donors && !are_enough_asked(f); i++) {
+        struct donor *d = &f->donor[i];
+
+        if (d->describing == NULL && !d->described && !is_struck(d))
+            ask_to_describe(d);
+    }
+}
+
+/* How many of the described donors have this root. */
+static uint32_t votes(const struct hth_state_fetch *f, const struct hth_hash *root)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < f->donors_count; i++)
-        n += f->donors[i]->has_root && !hth_fetch_is_struck(f->donors[i]);
+    for (uint32_t i = 0; i < f->donors; i++)
+        n += f->donor[i].described && same_root(&f->donor[i].desc.root, root);
     return n;
+}
+
+static bool is_better(const struct hth_state_fetch *f, const struct hth_state_desc *a,
+                      const struct hth_state_desc *b)
+{
+    bool a_now = f->desc.parts > 0 && same_root(&a->root, &f->desc.root);
+    bool b_now = f->desc.parts > 0 && same_root(&b->root, &f->desc.root);
+
+    if (a_now != b_now) /* what was begun is finished */
+        return a_now;
+    if (a->step != b->step)
+        return a->step > b->step;
+    if (votes(f, &a->root) != votes(f, &b->root))
+        return votes(f, &a->root) > votes(f, &b->root);
+    return memcmp(&a->root, &b->root, sizeof(a->root)) > 0;
+}
+
+static enum hth_err begin(struct hth_state_fetch *f, const struct hth_state_desc *d)
+{
+    struct hth_blob *values = NULL;
+
+    if (hth_fault(f->env, "averaging.state"))
+        return HTH_E_NO_MEMORY;
+    HTH_TRY(hth_env_blob_new(f->env, d->bytes, f->opts.budget, &values));
+    hth_state_desc_clear(&f->desc);
+    hth_blob_unref(f->values);
+    hth_free(f->state);
+    f->values = values;
+    f->desc = *d;
+    f->desc.hashes = hth_new_array(struct hth_hash, d->parts);
+    memcpy(f->desc.hashes, d->hashes, d->parts * sizeof(*d->hashes));
+    f->state = hth_calloc(d->parts, 1);
+    f->done = 0;
+    for (uint32_t i = 0; i < f->donors; i++)
+        f->donor[i].gave = false;
+    return HTH_OK;
+}
+
+/* Settles on a root, once nobody who was asked may still say something better. */
+static void settle(struct hth_state_fetch *f)
+{
+    const struct donor *best = NULL;
+    int64_t grace_us = HTH_MAX(f->first_answer_us - f->asked_us, GRACE_US);
+    bool waiting = false;
+    enum hth_err err = HTH_OK;
+
+    for (uint32_t i = 0; i < f->donors; i++) {
+        const struct donor *d = &f->donor[i];
+
+        waiting = waiting || d->describing != NULL;
+        if (d->described && (best == NULL || is_better(f, &d->desc, &best->desc)))
+            best = d;
+    }
+    if (best == NULL ||
+        (waiting && hth_now_us(f->env) < f->first_answer_us + HTH_MIN(grace_us, GRACE_MAX_US)))
+        return;
+    if (f->desc.parts == 0 || !same_root(&f->desc.root, &best->desc.root))
+        err = begin(f, &best->desc);
+    if (err != HTH_OK) {
+        tell(f, "no room for %llu bytes: %s", (unsigned long long)best->desc.bytes,
+             hth_err_text(err));
+        return;
+    }
+    f->fetching = true;
+    tell(f, "fetching step %llu, %u parts of %llu KiB, from %u peers",
+         (unsigned long long)f->desc.step, f->desc.parts,
+         (unsigned long long)(f->desc.part_bytes >> 10), donors_alive(f));
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -149,30 +354,29 @@ static void finish(struct hth_state_fetch *f)
     r->meta = f->desc.meta;
     r->meta_len = f->desc.meta_len;
     r->values = f->values;
-    r->root = f->desc.root;
     r->took_us = hth_now_us(f->env) - f->begun_us;
     r->said_by = &f->said_by;
-    r->unshown = &f->unshown;
-    for (uint32_t i = 0; i < f->donors_count; i++) {
-        struct donor *d = f->donors[i];
+    for (uint32_t i = 0; i < f->donors; i++) {
+        const struct donor *d = &f->donor[i];
 
         r->donors += d->gave;
-        if (d->gave || d->has_root)
-            f->said_by.id[f->said_by.count++] = d->id;
+        if (d->gave || can_give(d))
+            f->said_by.id[f->said_by.count++] = d->at.peer;
     }
-    hth_fetch_list_unshown(f);
     f->opts.on_done(f->opts.arg, r); /* may free us */
 }
 
 static void check_run(struct hth_job *job)
 {
     struct check *c = HTH_CONTAINER(job, struct check, job);
-    uint8_t *into = c->into->data + c->into_offset;
+    const struct hth_state_desc *d = &c->fetch->desc;
+    uint8_t *into = c->fetch->values->data + c->part * d->part_bytes;
+    size_t len = hth_state_part_len(d, c->part);
     struct hth_hash got;
 
-    memcpy(into, c->from->data + c->from_offset, c->len);
-    c->crypto->hash(into, c->len, &got);
-    c->bad = !hth_fetch_same_root(&got, &c->want);
+    memcpy(into, c->from->data + c->from_offset, len);
+    c->crypto->hash(into, len, &got);
+    c->bad = !same_root(&got, &d->hashes[c->part]);
 }
 
 static void destroy(struct hth_state_fetch *f);
@@ -182,32 +386,24 @@ static void check_done(struct hth_job *job, enum hth_err err)
     struct check *c = HTH_CONTAINER(job, struct check, job);
     struct hth_state_fetch *f = c->fetch;
     bool bad = c->bad || err != HTH_OK;
-    bool ours = c->into == f->values;
     uint32_t part = c->part;
     struct donor *d = c->donor;
 
     hth_blob_unref(c->from);
-    hth_blob_unref(c->into);
+    hth_free(c);
     f->checks--;
     if (f->freed) {
-        hth_free(c);
         if (f->checks == 0)
             destroy(f);
         return;
     }
     d->in_flight--; /* as a part that is checked */
-    if (!bad && ours) {
-        f->state[part] = PART_DONE;
-        f->done++;
-        d->gave = true;
-    } else if (ours) {
-        f->state[part] = PART_MISSING;
-        f->result.parts_again++;
-        hth_fetch_strike(d, err != HTH_OK ? hth_err_text(err)
-                                          : "it sent bytes that do not fit their hash");
-    }
-    hth_free(c);
-    hth_fetch_pump(f);
+    f->state[part] = bad ? PART_MISSING : PART_DONE;
+    f->done += !bad;
+    d->gave = d->gave || !bad;
+    if (bad)
+        strike(d, err != HTH_OK ? hth_err_text(err) : "it sent bytes that do not fit their hash");
+    pump(f);
 }
 
 /* Errors: E_BAD_SHAPE, those of a submit. */
@@ -228,10 +424,6 @@ static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_
     c->part = part;
     c->from = hth_blob_ref(t->blob);
     c->from_offset = t->offset;
-    c->into = hth_blob_ref(f->values);
-    c->into_offset = part * f->desc.part_bytes;
-    c->len = len;
-    c->want = f->desc.hashes[part];
     c->job.lane = HTH_LANE_COMPUTE;
     c->job.run = check_run;
     c->job.done = check_done;
@@ -240,7 +432,6 @@ static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_
     err = hth_job_submit(f->env, &c->job);
     if (err != HTH_OK) {
         hth_blob_unref(c->from);
-        hth_blob_unref(c->into);
         hth_free(c);
         return err;
     }
@@ -252,66 +443,56 @@ static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_
 
 static void on_part(void *arg, const struct hth_rpc_result *r)
 {
-    struct state_ask *a = arg;
+    struct ask *a = arg;
     struct hth_state_fetch *f = a->fetch;
     struct donor *d = a->donor;
     uint32_t part = a->part;
-    double took_us = (double)(hth_now_us(f->env) - a->sent_us);
     enum hth_err err = r->err;
 
     ask_free(a);
     if (err == HTH_OK) {
         f->result.bytes += hth_state_part_len(&f->desc, part);
-        f->part_us = HTH_MAX(took_us, 0.8 * f->part_us + 0.2 * took_us);
-        f->timed++;
         err = check_part(d, part, r);
     }
     if (err != HTH_OK) {
         f->state[part] = PART_MISSING;
-        f->result.parts_again++;
-        hth_fetch_strike(d, hth_err_text(err));
+        strike(d, hth_err_text(err));
         if (err == HTH_E_NOT_FOUND) /* it has a younger one by now */
-            hth_fetch_spare(d, 0);
+            spare(d, 0);
+        else if (err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL)
+            spare(d, LOOK_US);
     }
-    hth_fetch_pump(f);
+    pump(f);
 }
 
-/* The first parts share this peer's line with all others in flight, and the last of them says what
- * a part takes. */
+/* Parts share this peer's line with all others in flight. */
 static int64_t part_timeout_us(const struct hth_state_fetch *f)
 {
     uint32_t in_flight = 1;
-    double us;
 
-    for (uint32_t i = 0; i < f->donors_count; i++)
-        in_flight += f->donors[i]->in_flight;
-    us = (double)FIRST_US + 1e6 * (double)in_flight * (double)f->desc.part_bytes / FIRST_RATE;
-    if (f->timed >= hth_fetch_donors_alive(f) * f->opts.parts_in_flight)
-        us = TIMEOUT_FACTOR * f->part_us;
-    us = HTH_MAX(us, (double)f->opts.part_timeout_min_us);
-    return (int64_t)HTH_MIN(us, (double)f->opts.part_timeout_max_us);
+    for (uint32_t i = 0; i < f->donors; i++)
+        in_flight += f->donor[i].in_flight;
+    return PART_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE);
 }
 
 static bool ask_part(struct donor *d, uint32_t part)
 {
     struct hth_state_fetch *f = d->fetch;
-    const struct hth_rpc_target target = {.peer = d->id, .addr = d->addr};
     uint8_t payload[HTH_STATE_REQUEST_MAX];
     struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART,
                                      .timeout_us = part_timeout_us(f)};
-    struct state_ask *a = hth_new(struct state_ask);
+    struct ask *a = hth_new(struct ask);
     enum hth_err err;
 
-    *a = (struct state_ask){.fetch = f, .next = f->asks, .donor = d, .part = part};
-    a->sent_us = hth_now_us(f->env);
+    *a = (struct ask){.fetch = f, .next = f->asks, .donor = d, .part = part};
     f->asks = a;
     d->in_flight++;
     call.body.payload_len = hth_state_part_pack(&f->desc.root, part, payload);
     call.body.payload = payload;
-    err = hth_rpc_call(f->rpc, &target, &call, on_part, a, &a->call);
+    err = hth_rpc_call(f->rpc, &d->at, &call, on_part, a, &a->call);
     if (err != HTH_OK) {
         ask_free(a);
-        hth_fetch_strike(d, hth_err_text(err));
+        strike(d, hth_err_text(err));
         return false;
     }
     f->state[part] = PART_ASKED;
@@ -326,10 +507,10 @@ static void ask_parts(struct hth_state_fetch *f)
 
     while (any) {
         any = false;
-        for (uint32_t i = 0; i < f->donors_count; i++) {
-            struct donor *d = f->donors[i];
+        for (uint32_t i = 0; i < f->donors; i++) {
+            struct donor *d = &f->donor[i];
 
-            if (!d->has_root || hth_fetch_is_struck(d) || d->in_flight >= f->opts.parts_in_flight)
+            if (!can_give(d) || d->in_flight >= f->opts.parts_in_flight)
                 continue;
             while (part < f->desc.parts && f->state[part] != PART_MISSING)
                 part++;
@@ -340,7 +521,7 @@ static void ask_parts(struct hth_state_fetch *f)
     }
 }
 
-void hth_fetch_pump(struct hth_state_fetch *f)
+static void pump(struct hth_state_fetch *f)
 {
     if (f->finished)
         return;
@@ -348,158 +529,59 @@ void hth_fetch_pump(struct hth_state_fetch *f)
         finish(f);
         return;
     }
-    if (f->fetching && hth_fetch_donors_alive(f) == 0 && f->checks == 0) {
+    if (f->fetching && donors_alive(f) == 0 && f->checks == 0) {
         f->fetching = false;
         f->first_answer_us = f->asked_us = 0;
-        f->part_us = 0; /* the next ones may be slower */
-        f->timed = 0;
-        hth_fetch_tell(f, "no donor is left after %u of %u parts: looking for another", f->done,
-                       f->desc.parts);
-        for (uint32_t i = 0; i < f->donors_count; i++)
-            f->donors[i]->described = false;
+        tell(f, "no donor is left after %u of %u parts: looking for another", f->done,
+             f->desc.parts);
+        for (uint32_t i = 0; i < f->donors; i++)
+            f->donor[i].described = false;
     }
     if (!f->fetching) {
-        hth_fetch_ask_around(f);
-        hth_fetch_settle(f);
+        ask_around(f);
+        settle(f);
     }
     if (f->fetching)
         ask_parts(f);
-    hth_timer_set(f->env, f->timer,
-                  !f->fetching && f->first_answer_us > 0 ? GRACE_MIN_US : LOOK_US);
+    hth_timer_set(f->env, f->timer, !f->fetching && f->first_answer_us > 0 ? GRACE_US : LOOK_US);
 }
 
 static void on_timer(void *arg)
 {
-    hth_fetch_pump(arg);
-}
-
-/* A client that has a state has dialled: it may be asked now. Anybody can say so, and to look costs
- * time: more of them than that are found with the next look, which comes by itself. */
-static void on_here(void *arg, struct hth_rpc_request *req)
-{
-    struct hth_state_fetch *f = arg;
-    int64_t now = hth_now_us(f->env);
-
-    if (now < f->here_us) {
-        hth_rpc_refuse(req, HTH_E_BUSY, f->here_us - now, "others are here, too");
-        return;
-    }
-    f->here_us = now + HTH_STATE_HERE_US;
-    hth_rpc_reply(req, NULL);
-    hth_timer_set(f->env, f->timer, 0);
-}
-
-/* ---- announcements --------------------------------------------------------------------------- */
-
-static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
-{
-    struct hth_state_fetch *f = arg;
-    struct hth_state_ad said;
-    struct ad *ad = *user;
-
-    HTH_TRY(hth_state_ad_read(rec->payload, rec->payload_len, &said));
-    if (said.schema != f->opts.schema || said.bytes != f->opts.bytes)
-        return HTH_E_BAD_SHAPE;
-    if (ad == NULL) {
-        ad = hth_new(struct ad);
-        ad->id = rec->owner_id;
-        ad->next = f->ads;
-        ad->back = &f->ads;
-        if (f->ads != NULL)
-            f->ads->back = &ad->next;
-        f->ads = ad;
-        *user = ad;
-    }
-    ad->said = said;
-    hth_fetch_use_ad(f, ad);
-    hth_timer_set(f->env, f->timer, 0);
-    return HTH_OK;
-}
-
-static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
-{
-    struct ad *ad = user;
-
-    (void)arg;
-    (void)owner;
-    (void)part;
-    if (ad == NULL)
-        return;
-    *ad->back = ad->next;
-    if (ad->next != NULL)
-        ad->next->back = ad->back;
-    hth_free(ad);
+    pump(arg);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static const struct hth_board_ops board_ops = {on_record, on_gone, NULL};
-
-static enum hth_err check_opts(const struct hth_state_fetch_opts *o, bool has_roster)
-{
-    if (o->on_done == NULL || o->bytes == 0 || o->bytes > HTH_STATE_BYTES_MAX || o->donors == 0 ||
-        o->donors > HTH_STATE_DONORS_MAX || o->parts_in_flight == 0 ||
-        o->part_timeout_min_us <= 0 || o->part_timeout_max_us < o->part_timeout_min_us)
-        return HTH_E_CONFIG;
-    if (!has_roster)
-        return o->holders_count > 0 && o->holders_count <= HTH_STATE_DONORS_MAX ? HTH_OK
-                                                                                : HTH_E_CONFIG;
-    return o->network != NULL && hth_name_check(o->network, strnlen(o->network, 256)) == HTH_OK
-               ? HTH_OK
-               : HTH_E_CONFIG;
-}
-
-/* The peers of the roster and those that announce a state. */
-static enum hth_err look_around(struct hth_state_fetch *f, struct hth_dht *dht)
-{
-    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
-    struct hth_topic topic;
-
-    f->cache = hth_record_cache_new();
-    hth_topic_init(&topic, f->env->crypto, f->opts.network, HTH_RECORD_STATE, "state", 5);
-    board.records_max = HTH_STATE_RECORDS_MAX;
-    board.cache = f->cache;
-    HTH_TRY(hth_board_new(f->env, dht, &topic, &board, &board_ops, f, &f->board));
-    hth_rpc_serve(f->rpc, HTH_STATE_METHOD_HERE, on_here, f);
-    return HTH_OK;
-}
-
 /* In random order, so that newcomers do not all come to the same one. */
-static void take_holders(struct hth_state_fetch *f)
+static void take_holders(struct hth_state_fetch *f, const struct hth_state_fetch_opts *o)
 {
-    for (uint32_t i = 0; i < f->opts.holders_count; i++)
-        hth_fetch_donor(f, &f->opts.holders[i].peer, &f->opts.holders[i].addr);
-    hth_rng_shuffle(&f->rng, f->donors, f->donors_count, sizeof(f->donors[0]));
+    struct hth_rpc_target at[HTH_STATE_DONORS_MAX];
+    struct hth_rng rng = hth_rng_split(&f->env->rng, "state", (uint64_t)f->begun_us);
+
+    memcpy(at, o->holders, o->holders_count * sizeof(at[0]));
+    hth_rng_shuffle(&rng, at, o->holders_count, sizeof(at[0]));
+    for (uint32_t i = 0; i < o->holders_count; i++)
+        f->donor[f->donors++] = (struct donor){.fetch = f, .at = at[i]};
     f->opts.holders = NULL;
-    f->reached = UINT64_MAX;
 }
 
-enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
-                                 struct hth_roster *roster, const struct hth_state_fetch_opts *opts,
-                                 struct hth_state_fetch **out)
+enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc,
+                                 const struct hth_state_fetch_opts *o, struct hth_state_fetch **out)
 {
     struct hth_state_fetch *f;
-    enum hth_err err = HTH_OK;
 
     *out = NULL;
-    HTH_TRY(check_opts(opts, roster != NULL));
+    if (o->on_done == NULL || o->bytes == 0 || o->bytes > HTH_STATE_BYTES_MAX ||
+        o->parts_in_flight == 0 || o->holders_count == 0 || o->holders_count > HTH_STATE_DONORS_MAX)
+        return HTH_E_CONFIG;
     f = hth_new(struct hth_state_fetch);
     f->env = env;
     f->rpc = rpc;
-    f->roster = roster;
-    f->opts = *opts;
+    f->opts = *o;
     f->begun_us = hth_now_us(env);
-    f->rng = hth_rng_split(&env->rng, "state", (uint64_t)f->begun_us);
     f->timer = hth_timer_new(env, on_timer, f);
-    if (roster != NULL)
-        err = look_around(f, dht);
-    else
-        take_holders(f);
-    f->opts.network = NULL;
-    if (err != HTH_OK) {
-        hth_state_fetch_free(f);
-        return err;
-    }
+    take_holders(f, o);
     hth_timer_set(env, f->timer, 0);
     *out = f;
     return HTH_OK;
@@ -507,10 +589,8 @@ enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc, struc
 
 static void destroy(struct hth_state_fetch *f)
 {
-    for (uint32_t i = 0; i < f->donors_count; i++) {
-        hth_state_desc_clear(&f->donors[i]->desc);
-        hth_free(f->donors[i]);
-    }
+    for (uint32_t i = 0; i < f->donors; i++)
+        hth_state_desc_clear(&f->donor[i].desc);
     hth_state_desc_clear(&f->desc);
     hth_blob_unref(f->values);
     hth_free(f->state);
@@ -522,15 +602,11 @@ void hth_state_fetch_free(struct hth_state_fetch *f)
     if (f == NULL || f->freed)
         return;
     f->freed = f->finished = true;
-    if (f->board != NULL)
-        hth_rpc_serve(f->rpc, HTH_STATE_METHOD_HERE, NULL, NULL);
-    hth_board_free(f->board);
-    hth_record_cache_free(f->cache);
     hth_timer_free(f->env, f->timer);
-    hth_fetch_cancel_asks(f, NULL);
-    for (uint32_t i = 0; i < f->donors_count; i++)
-        if (f->donors[i]->describing != NULL)
-            hth_rpc_cancel(f->donors[i]->describing);
+    cancel_asks(f, NULL);
+    for (uint32_t i = 0; i < f->donors; i++)
+        if (f->donor[i].describing != NULL)
+            hth_rpc_cancel(f->donor[i].describing);
     if (f->checks == 0)
         destroy(f);
 }
@@ -539,13 +615,13 @@ void hth_state_fetch_progress(const struct hth_state_fetch *f, struct hth_state_
 {
     uint32_t left = 0;
 
-    for (uint32_t i = 0; i < f->donors_count; i++)
-        left += !f->donors[i]->lost;
+    for (uint32_t i = 0; i < f->donors; i++)
+        left += !f->donor[i].lost;
     *out = (struct hth_state_progress){.step = f->desc.step,
                                        .left = left,
                                        .parts = f->desc.parts,
                                        .parts_done = f->done,
-                                       .donors = hth_fetch_donors_alive(f),
+                                       .donors = donors_alive(f),
                                        .bytes = f->result.bytes,
                                        .news = f->news};
 }

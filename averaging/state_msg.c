@@ -7,8 +7,7 @@
 #include "averaging/state.pb-c.h"
 #include "core/mem.h"
 
-#define AD_VERSION 1
-#define PARTS_AIM  256
+#define PARTS_AIM 256
 
 static const char root_tag[16] = "hearth state 1";
 
@@ -51,7 +50,7 @@ static enum hth_err set_meta(struct hth_state_desc *d, const void *meta, size_t 
 {
     if (len > sizeof(d->meta))
         return HTH_E_TOO_LARGE;
-    if (len > 0)
+    if (len > 0) /* else it may be NULL */
         memcpy(d->meta, meta, len);
     d->meta_len = (uint32_t)len;
     return HTH_OK;
@@ -144,42 +143,27 @@ enum hth_err hth_state_desc_open(const uint8_t *data, size_t len, const struct h
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static enum hth_err take_root(const ProtobufCBinaryData *bytes, struct hth_hash *root)
-{
-    if (bytes->len != sizeof(root->b))
-        return HTH_E_MALFORMED;
-    memcpy(root->b, bytes->data, sizeof(root->b));
-    return HTH_OK;
-}
-
-size_t hth_state_describe_pack(const struct hth_state_describe *d,
+size_t hth_state_describe_pack(uint64_t schema, uint64_t step_min,
                                uint8_t out[HTH_STATE_REQUEST_MAX])
 {
     Hth__State__Describe m = HTH__STATE__DESCRIBE__INIT;
 
-    m.schema = d->schema;
-    m.step_min = d->step_min;
-    if (d->has_root)
-        m.root = (ProtobufCBinaryData){sizeof(d->root.b), (uint8_t *)d->root.b};
+    m.schema = schema;
+    m.step_min = step_min;
     return hth__state__describe__pack(&m, out);
 }
 
-enum hth_err hth_state_describe_open(const uint8_t *data, size_t len,
-                                     struct hth_state_describe *out)
+enum hth_err hth_state_describe_open(const uint8_t *data, size_t len, uint64_t *schema,
+                                     uint64_t *step_min)
 {
     Hth__State__Describe *m = hth__state__describe__unpack(NULL, len, data);
-    enum hth_err err = HTH_OK;
 
-    memset(out, 0, sizeof(*out));
     if (m == NULL)
         return HTH_E_MALFORMED;
-    out->schema = m->schema;
-    out->step_min = m->step_min;
-    out->has_root = m->root.len > 0;
-    if (out->has_root)
-        err = take_root(&m->root, &out->root);
+    *schema = m->schema;
+    *step_min = m->step_min;
     hth__state__describe__free_unpacked(m, NULL);
-    return err;
+    return HTH_OK;
 }
 
 size_t hth_state_part_pack(const struct hth_hash *root, uint32_t index,
@@ -196,55 +180,12 @@ enum hth_err hth_state_part_open(const uint8_t *data, size_t len, struct hth_has
                                  uint32_t *index)
 {
     Hth__State__Part *m = hth__state__part__unpack(NULL, len, data);
-    enum hth_err err;
+    bool fits = m != NULL && m->root.len == sizeof(root->b);
 
-    memset(root, 0, sizeof(*root));
-    if (m == NULL)
-        return HTH_E_MALFORMED;
-    err = take_root(&m->root, root);
-    *index = m->index;
-    hth__state__part__free_unpacked(m, NULL);
-    return err;
-}
-
-/* ---- records --------------------------------------------------------------------------------- */
-
-enum hth_err hth_state_ad_write(const struct hth_state_ad *ad, struct hth_writer *w)
-{
-    hth_write_u8(w, AD_VERSION);
-    hth_write_u8(w, ad->addr.family);
-    hth_write_bytes(w, ad->addr.ip, sizeof(ad->addr.ip));
-    hth_write_u16(w, ad->addr.port);
-    hth_write_u64(w, ad->schema);
-    hth_write_u64(w, ad->step);
-    hth_write_u64(w, ad->bytes);
-    hth_write_bytes(w, ad->root.b, sizeof(ad->root.b));
-    return w->err;
-}
-
-enum hth_err hth_state_ad_read(const uint8_t *data, size_t len, struct hth_state_ad *ad)
-{
-    struct hth_reader r;
-    uint8_t version;
-
-    memset(ad, 0, sizeof(*ad));
-    hth_reader_init(&r, data, len);
-    version = hth_read_u8(&r);
-    if (r.err == HTH_OK && version != AD_VERSION)
-        return HTH_E_VERSION;
-    ad->addr.family = hth_read_u8(&r);
-    hth_read_bytes(&r, ad->addr.ip, sizeof(ad->addr.ip));
-    ad->addr.port = hth_read_u16(&r);
-    ad->schema = hth_read_u64(&r);
-    ad->step = hth_read_u64(&r);
-    ad->bytes = hth_read_u64(&r);
-    hth_read_bytes(&r, ad->root.b, sizeof(ad->root.b));
-    if (r.err != HTH_OK)
-        return HTH_E_TRUNCATED;
-    if (hth_reader_left(&r) > 0)
-        return HTH_E_MALFORMED;
-    if ((ad->addr.family != 4 && ad->addr.family != 6) || ad->step > HTH_AVG_STEP_MAX ||
-        ad->bytes == 0 || ad->bytes > HTH_STATE_BYTES_MAX)
-        return HTH_E_RANGE;
-    return HTH_OK;
+    if (fits) {
+        memcpy(root->b, m->root.data, sizeof(root->b));
+        *index = m->index;
+    }
+    hth__state__part__free_unpacked(m, NULL); /* NULL is fine */
+    return fits ? HTH_OK : HTH_E_MALFORMED;
 }

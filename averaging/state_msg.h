@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state_msg.h (internal): what is said when a state is handed out (state.proto, and the payload of
- * STATE records), as plain structs, checked. Private to averaging/, its tests and its fuzzer.
+ * state_msg.h (internal): what is said when a state is handed out (state.proto), as plain structs,
+ * checked. Private to averaging/, its tests and its fuzzer.
  */
 #ifndef HTH_AVERAGING_STATE_MSG_H
 #define HTH_AVERAGING_STATE_MSG_H
@@ -41,29 +41,14 @@ enum hth_err hth_state_desc_open(const uint8_t *data, size_t len, const struct h
 
 /* Requests are short: `out` is big enough for both. */
 #define HTH_STATE_REQUEST_MAX 80
-struct hth_state_describe {
-    uint64_t schema, step_min;
-    bool has_root; /* else a fresh snapshot is wanted */
-    struct hth_hash root;
-};
-size_t hth_state_describe_pack(const struct hth_state_describe *d,
+size_t hth_state_describe_pack(uint64_t schema, uint64_t step_min,
                                uint8_t out[HTH_STATE_REQUEST_MAX]);
-/* Errors: E_MALFORMED. */
-enum hth_err hth_state_describe_open(const uint8_t *data, size_t len,
-                                     struct hth_state_describe *out) HTH_MUST;
+/* Errors: E_MALFORMED, here and below. */
+enum hth_err hth_state_describe_open(const uint8_t *data, size_t len, uint64_t *schema,
+                                     uint64_t *step_min) HTH_MUST;
 size_t hth_state_part_pack(const struct hth_hash *root, uint32_t index,
                            uint8_t out[HTH_STATE_REQUEST_MAX]);
 enum hth_err hth_state_part_open(const uint8_t *data, size_t len, struct hth_hash *root,
                                  uint32_t *index) HTH_MUST;
-
-/* What a STATE record says. */
-struct hth_state_ad {
-    struct hth_addr addr;
-    uint64_t schema, step, bytes;
-    struct hth_hash root;
-};
-enum hth_err hth_state_ad_write(const struct hth_state_ad *ad, struct hth_writer *w);
-/* Errors: E_VERSION, E_TRUNCATED, E_MALFORMED (bytes left over), E_RANGE. */
-enum hth_err hth_state_ad_read(const uint8_t *data, size_t len, struct hth_state_ad *out) HTH_MUST;
 
 #endif

@@ -122,7 +122,7 @@ static enum hth_err ask_all(struct allreduce_crew *c, const char *line,
 /* One round: time of the slowest member, compute time and bytes sent of all members. */
 struct took {
     double seconds, cpu_seconds;
-    uint64_t bytes, packed;
+    uint64_t bytes;
 };
 
 static enum hth_err time_once(struct allreduce_crew *c, const char *what, uint32_t rounds,
@@ -137,16 +137,15 @@ static enum hth_err time_once(struct allreduce_crew *c, const char *what, uint32
     *out = (struct took){0};
     for (uint32_t i = 0; i < c->n; i++) {
         int64_t ns, cpu;
-        uint64_t bytes, packed;
+        uint64_t bytes;
         unsigned dropped;
-        if (sscanf(answer[i], "done %" SCNd64 " %" SCNd64 " %" SCNu64 " %u %*d %" SCNu64, &ns, &cpu,
-                   &bytes, &dropped, &packed) != 5)
+        if (sscanf(answer[i], "done %" SCNd64 " %" SCNd64 " %" SCNu64 " %u", &ns, &cpu,
+                   &bytes, &dropped) != 4)
             return HTH_E_MALFORMED;
         all_dropped += dropped;
         out->seconds = HTH_MAX(out->seconds, (double)ns * 1e-9 / rounds);
         out->cpu_seconds += (double)cpu * 1e-9 / rounds;
         out->bytes += bytes;
-        out->packed += packed;
     }
     return all_dropped == 0 ? HTH_OK : HTH_E_AGAIN;
 }
@@ -258,7 +257,6 @@ static void emit(struct hth_bench *b, const struct allreduce_figure *f,
     hth_json_text(row, "format", f->format);
     hth_json_real(row, "seconds", hth_bench_round(seconds));
     hth_json_count(row, "wire_bytes", last->bytes);
-    hth_json_count(row, "zstd_bytes", last->packed);
     hth_json_real(row, "gb_per_s", hth_bench_round((double)f->bytes / seconds / 1e9));
     hth_json_real(row, "spread", hth_bench_spread(&s->seconds));
     hth_json_real(row, "cpu_seconds", hth_bench_round(hth_bench_median(&s->cpu)));

@@ -121,8 +121,7 @@ static enum hth_err open_averager(struct hth_avg_node *n)
     o.roster.publish_min_us = POSTED_US;
     o.moshpit.window_us = opts->window_us;
     if (opts->silence_us > 0)
-        o.reducer.silence_min_us = o.reducer.silence_max_us = o.reducer.patience_us =
-            opts->silence_us;
+        o.reducer.silence_us = o.reducer.patience_us = opts->silence_us;
     return hth_avg_peer_open(n->env, n->rpc, n->dht, &o, &n->avg);
 }
 

@@ -34,7 +34,7 @@ struct bench_member {
     uint32_t left;
     bool warm;
     int64_t start_ns, end_ns, start_cpu_ns, end_cpu_ns, longest_ns;
-    uint64_t bytes_out, packed_out;
+    uint64_t bytes_out;
     uint32_t dropped;
     enum hth_err err;
 };
@@ -79,8 +79,8 @@ static int64_t cpu_ns(void)
 
 static void say_done(const struct bench_member *m, int64_t ns, int64_t cpu)
 {
-    printf("done %" PRId64 " %" PRId64 " %" PRIu64 " %u %" PRId64 " %" PRIu64 "\n", ns, cpu,
-           m->bytes_out, m->dropped, m->longest_ns, m->packed_out);
+    printf("done %" PRId64 " %" PRId64 " %" PRIu64 " %u %" PRId64 "\n", ns, cpu,
+           m->bytes_out, m->dropped, m->longest_ns);
 }
 
 static void end_rounds(struct bench_member *m)
@@ -106,7 +106,6 @@ static void on_round(void *arg, const struct hth_reduce_result *result)
         m->start_cpu_ns = m->end_cpu_ns;
     }
     m->bytes_out = result->bytes_out;
-    m->packed_out = result->packed_out;
     m->dropped += result->dropped;
     m->warm = false;
     hth_blob_unref(m->average);

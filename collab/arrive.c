@@ -248,7 +248,7 @@ static uint64_t oldest_state(const struct hth_arrive *a)
 static enum hth_err begin_state(struct hth_arrive *a)
 {
     struct hth_rpc_target holder[HTH_ROLL_LINE_MAX];
-    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
+    struct hth_state_fetch_opts o = {.schema = a->opts.schema};
     give_back(a);
     if (a->holders == 0)
         return HTH_E_NOT_FOUND;
@@ -258,7 +258,6 @@ static enum hth_err begin_state(struct hth_arrive *a)
     }
     for (uint32_t i = 0; i < a->holders; i++)
         holder[i] = (struct hth_rpc_target){a->holder[i].id, a->holder[i].addr};
-    o.schema = a->opts.schema;
     o.bytes = a->opts.state_bytes;
     o.step_min = oldest_state(a);
     o.parts_in_flight = PARTS;
@@ -268,7 +267,7 @@ static enum hth_err begin_state(struct hth_arrive *a)
     o.budget = a->opts.budget;
     o.on_done = on_state;
     o.arg = a;
-    HTH_TRY(hth_state_fetch_new(a->env, a->rpc, NULL, NULL, &o, &a->state));
+    HTH_TRY(hth_state_fetch_new(a->env, a->rpc, &o, &a->state));
     a->moved = 0;
     a->moved_us = hth_now_us(a->env);
     a->unknown_us = 0;

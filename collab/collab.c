@@ -738,7 +738,8 @@ static enum hth_err make(struct hth_collab *c)
         .step = on_arrive_step, .adopt = on_arrive_adopt, .done = on_arrive_done};
     const struct hth_collab_opts *o = &c->opts;
     struct hth_roll_opts roll = HTH_ROLL_OPTS_INIT;
-    struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
+    const struct hth_state_donor_opts donor = {
+        .schema = o->schema, .want = on_state_want, .step = state_step, .arg = c};
     const struct hth_arrive_opts arrive = {.values = o->count,
                                            .schema = o->schema,
                                            .state_bytes = o->state_bytes,
@@ -753,12 +754,7 @@ static enum hth_err make(struct hth_collab *c)
         HTH_TRY(read_frozen(c, o->frozen));
     c->opts.frozen = NULL;
     HTH_TRY(hth_heads_new(c->env, o->dht, o->network, o->schema, on_head, c, &c->heads));
-    donor.network = o->network;
-    donor.schema = o->schema;
-    donor.want = on_state_want;
-    donor.step = state_step;
-    donor.arg = c;
-    HTH_TRY(hth_state_donor_new(c->env, c->rpc, o->dht, &donor, &c->donor));
+    HTH_TRY(hth_state_donor_new(c->env, c->rpc, &donor, &c->donor));
     hth_rpc_serve(c->rpc, HTH_ROW_METHOD, collab_on_row, c);
     c->arrive =
         hth_arrive_new(c->env, c->rpc, c->chain, c->means, &arrive, &arrive_ops, c);

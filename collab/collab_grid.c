@@ -11,14 +11,14 @@
  *       | <-- WAIT ----------------------|
  *       | --- ROW {has, marks} --------->|   or {failed}
  *       | <-- BEGIN {has, marks} --------|   when that is known of all cells
- *       | <===== the all-reduce ========>|   cells without a mean observe, and are told it
+ *       | <===== the all-reduce ========>|   of the cells that have a mean
  *
  * A ROW that is held tells each side that the other lives. All lines of an axis use the same rows
  * in the same order, so they come to the same bits (`fixed` of averaging/reduce.h). Where a line of
- * the first axis fails, it does so for all of its cells: the others go on without it, and its cells
- * observe. But a line fails of which a cell is lost or silent, or failed on a later axis, or is
- * missing in a part: it would come to another mean than the lines beside it. Its members fail the
- * round, and fetch the mean.
+ * the first axis fails, it does so for all of its cells: the others go on without it. But a line
+ * fails of which a cell is lost or silent, or failed on a later axis, or is missing in a part: it
+ * would come to another mean than the lines beside it. A member without a mean fails the round,
+ * and fetches it.
  *
  * A proxy takes part in the line of its hole, too, with what it holds itself.
  */
@@ -233,25 +233,26 @@ static enum hth_err reduce(struct grid_line *l)
     uint64_t all = 0;
     for (uint32_t k = 0; k < l->size; k++)
         all += samples_at(l, k);
-    if (all == 0)
-        return HTH_E_PROTOCOL; /* a BEGIN of nothing */
+    struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->spans, c->opts.span_count);
     for (uint32_t k = 0; k < l->size; k++) {
         const struct hth_roll_peer *p = peer_at(l, k);
         uint64_t samples = samples_at(l, k);
-        members[k] = (struct hth_reduce_member){.id = p->id,
-                                                .addr = p->addr,
-                                                .bandwidth = samples > 0 && p->addr.family != 0,
-                                                .weight = (double)samples / (double)all};
+        if (k == l->at)
+            o.self = o.member_count;
+        if (samples > 0)
+            members[o.member_count++] =
+                (struct hth_reduce_member){.id = p->id,
+                                           .addr = p->addr,
+                                           .bandwidth = p->addr.family != 0,
+                                           .weight = (double)samples / (double)all};
     }
-    bool brings = members[l->at].weight > 0;
-    if (brings && c->average == NULL)
-        return HTH_E_PROTOCOL; /* it said that it has nothing */
-    struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->spans, c->opts.span_count);
+    if ((samples_at(l, l->at) > 0) != (c->average != NULL))
+        return HTH_E_PROTOCOL; /* it said something else */
+    if (c->average == NULL)
+        return HTH_E_UNREACHABLE;
     o.group = name_of(c, l->axis, l->cell, &l->begin);
     o.members = members;
-    o.member_count = l->size;
-    o.self = l->at;
-    o.values = brings ? c->average : NULL;
+    o.values = c->average;
     o.fixed = true;
     o.done = on_reduced;
     o.arg = l;

@@ -119,10 +119,10 @@
 #define HTH_AVG_SPANS_MAX             8192         /* runs of one format in a vector */
 #define HTH_AVG_SEGMENTS_MAX          512          /* of them in one part */
 #define HTH_AVG_PART_FLOATS_MAX       (128u << 10) /* of one part: 512 KiB */
-#define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer; few linger (LINGERING_MAX) */
-#define HTH_AVG_EARLY_PARTS_MAX       1024 /* held for rounds that have not begun */
-#define HTH_AVG_EARLY_PER_PEER_MAX    128  /* ... of one peer */
-#define HTH_AVG_EARLY_SHARE           4    /* one peer holds at most 1/4 of their bytes */
+#define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer */
+#define HTH_AVG_EARLY_PARTS_MAX       512 /* held for rounds that have not begun */
+#define HTH_AVG_EARLY_PER_PEER_MAX    32   /* ... of one peer */
+#define HTH_AVG_EARLY_BYTES_MAX       (64u << 20) /* ... of all */
 #define HTH_AVG_REDUCE_TIMEOUT_MAX_US (3600 * INT64_C(1000000))
 
 /* data sets */
@@ -180,12 +180,8 @@
 #define HTH_STATE_META_MAX       256 /* bytes beside the blob */
 #define HTH_STATE_DONORS_MAX     64  /* that a fetcher remembers */
 #define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot, each once */
-#define HTH_STATE_FETCHERS_MAX   64  /* whose fetched chunks are kept */
-#define HTH_STATE_RECORDS_MAX    256 /* announcements of snapshots believed */
-#define HTH_STATE_REACH          4   /* clients that dial a newcomer, and ... */
-#define HTH_STATE_DIALS_MAX      16  /* ... newcomers that a client dials in one go */
-#define HTH_STATE_DIAL_US        INT64_C(250000) /* ... and one more in each such time */
-#define HTH_STATE_HERE_US        INT64_C(100000) /* between two HERE messages that are heeded */
+#define HTH_STATE_REACH          4   /* clients that dial newcomers, about, ... */
+#define HTH_STATE_DIAL_US        INT64_C(250000) /* ... each one in such a time */
 
 /* gating */
 #define HTH_BEAM_WIDTH_DEFAULT    64 /* prefixes kept per level */

@@ -76,7 +76,6 @@ static uint8_t rights(uint8_t kind)
         return HTH_MAY_SERVE;
     case HTH_RECORD_DECLARE:
     case HTH_RECORD_PROGRESS:
-    case HTH_RECORD_STATE:
     case HTH_RECORD_HEAD:
         return HTH_MAY_TRAIN | HTH_MAY_REDUCE;
     case HTH_RECORD_BEACON:

@@ -38,14 +38,13 @@
 #define HTH_RECORD_OVERHEAD_BYTES (HTH_RECORD_HEAD_BYTES + HTH_SIG_LEN)
 #define HTH_RECORD_PAYLOAD_MAX    (HTH_DHT_VALUE_BYTES_MAX - HTH_RECORD_OVERHEAD_BYTES)
 
-/* On the wire: append, never renumber. Four to seven serve averaging. */
+/* On the wire: append, never renumber; 6 is not used. Four to seven serve averaging. */
 enum hth_record_kind {
     HTH_RECORD_BEACON = 1,   /* a node is here (peers.h) */
     HTH_RECORD_ROOT = 2,     /* a host's experts of a layer, or their first coordinates */
     HTH_RECORD_PREFIX = 3,   /* a host's experts below layer.c0. */
     HTH_RECORD_DECLARE = 4,  /* "I look for a group under this key" */
     HTH_RECORD_PROGRESS = 5, /* samples done towards the next step */
-    HTH_RECORD_STATE = 6,    /* "I can hand out the trunk's state" */
     HTH_RECORD_HEAD = 7,     /* "I hold this head of the run's steps" */
     HTH_RECORD_PASS = 8,     /* "I am a member of this closed run" (members.h) */
     HTH_RECORD_REVOKED = 9   /* a list of its revoked invites, which its owner signed */

@@ -30,6 +30,7 @@
 
 #define TURNED   -8.0f /* factor on the last average */
 #define NOISE    0.05f /* largest absolute value of made-up numbers */
+#define GROUPS   8     /* whose weight a perjurer remembers */
 #define NO_PAUSE (200 * HTH_US_PER_MS)
 #define FOUNDED  (UINT64_C(1) << 31) /* samples that a pretender's chain claims */
 
@@ -59,6 +60,11 @@ struct perjurer {
     hth_avg_round_fn *fn; /* the helper's */
     void *arg;
     struct hth_timer *timer; /* leaves its group */
+    struct {
+        struct hth_hash name;
+        double weight;
+    } group[GROUPS]; /* a ring */
+    uint32_t groups;
     uint64_t lies;
 };
 
@@ -157,13 +163,19 @@ static const struct hth_averager_ops lying_ops = {
 
 /* The weight of all members of that group, as the own reducer knows it; 0: the group has not begun
  * here. An answer with another weight would be detected. */
-static double weight_of(const struct perjurer *p, const struct hth_hash *group)
+static double weight_of(struct perjurer *p, const struct hth_hash *group)
 {
+    for (uint32_t i = 0; i < GROUPS; i++)
+        if (memcmp(&p->group[i].name, group, sizeof(*group)) == 0)
+            return p->group[i].weight;
     for (uint32_t i = 0; i < p->avg.reducer->round_count; i++) {
         const struct hth_reduce_round *r = p->avg.reducer->rounds[i];
 
-        if (memcmp(&r->group, group, sizeof(*group)) == 0)
-            return r->group_weight;
+        if (memcmp(&r->is.group, group, sizeof(*group)) != 0)
+            continue;
+        p->group[p->groups % GROUPS].name = *group;
+        p->group[p->groups++ % GROUPS].weight = r->group_weight;
+        return r->group_weight;
     }
     return 0;
 }
@@ -174,7 +186,7 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
     size_t len, count;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
-    struct hth_part_reply reply = {.state = HTH_PART_WORKING};
+    struct hth_part_reply reply = {.weight = 0};
     struct hth_segment whole = {.format = HTH_QUANT_F32};
     struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
     uint8_t bytes[HTH_PART_BYTES_MAX];
@@ -440,16 +452,14 @@ const struct hth_malice hth_malice_pretender = {
 #define KEPT      32
 #define REPLAYS   16
 #define REPLAY_US (700 * HTH_US_PER_MS)
-#define TOPICS    2
 
-/* Keeps others' records on the boards of the averaging, and publishes them again when they are old,
- * also on boards where they do not belong. */
+/* Keeps others' records on the board of the roster, and publishes them again when they are old. */
 struct replayer {
     struct hth_malice_place place;
     struct hth_rng rng;
     struct hth_timer *timer;
-    struct hth_topic topic[TOPICS];
-    struct hth_dht_watch *watch[TOPICS];
+    struct hth_topic topic;
+    struct hth_dht_watch *watch;
     int64_t epoch;
     struct {
         uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
@@ -474,19 +484,17 @@ static bool on_value(void *arg, const uint8_t *data, size_t len)
     return true;
 }
 
-static void watch_boards(struct replayer *r)
+static void watch_board(struct replayer *r)
 {
     const struct hth_malice_place *p = &r->place;
     struct hth_dht_key key;
 
     r->epoch = hth_topic_epoch(hth_wall_us(p->env));
-    for (uint32_t i = 0; i < TOPICS; i++) {
-        if (r->watch[i] != NULL)
-            hth_dht_unwatch(p->dht, r->watch[i]);
-        hth_topic_key(&r->topic[i], p->env->crypto, r->epoch, &key);
-        if (hth_dht_watch(p->dht, &key, on_value, r, &r->watch[i]) != HTH_OK)
-            r->watch[i] = NULL;
-    }
+    if (r->watch != NULL)
+        hth_dht_unwatch(p->dht, r->watch);
+    hth_topic_key(&r->topic, p->env->crypto, r->epoch, &key);
+    if (hth_dht_watch(p->dht, &key, on_value, r, &r->watch) != HTH_OK)
+        r->watch = NULL;
 }
 
 static void on_replay(void *arg)
@@ -494,18 +502,17 @@ static void on_replay(void *arg)
     struct replayer *r = arg;
     const struct hth_malice_place *p = &r->place;
     struct hth_dht_put **place = &r->put[r->puts++ % REPLAYS];
-    uint64_t topic = hth_rng_below(&r->rng, TOPICS);
     struct hth_dht_key key;
 
     hth_timer_set(p->env, r->timer, REPLAY_US);
     if (hth_topic_epoch(hth_wall_us(p->env)) != r->epoch)
-        watch_boards(r);
+        watch_board(r);
     if (r->kept_count == 0)
         return;
     uint64_t which = hth_rng_below(&r->rng, r->kept_count);
     if (*place != NULL)
         hth_dht_withdraw(p->dht, *place);
-    hth_topic_key(&r->topic[topic], p->env->crypto, r->epoch, &key);
+    hth_topic_key(&r->topic, p->env->crypto, r->epoch, &key);
     if (hth_dht_put(p->dht, &key, r->kept[which].bytes, r->kept[which].len, NULL, NULL, place) !=
         HTH_OK)
         *place = NULL;
@@ -518,9 +525,8 @@ static enum hth_err replayer_start(const struct hth_malice_place *place, void **
 
     r->place = *place;
     r->rng = hth_rng_split(&place->env->rng, "malice", 0);
-    hth_topic_init(&r->topic[0], crypto, place->network, HTH_RECORD_PROGRESS, "roster", 6);
-    hth_topic_init(&r->topic[1], crypto, place->network, HTH_RECORD_STATE, "state", 5);
-    watch_boards(r);
+    hth_topic_init(&r->topic, crypto, place->network, HTH_RECORD_PROGRESS, "roster", 6);
+    watch_board(r);
     r->timer = hth_timer_new(place->env, on_replay, r);
     hth_timer_set(place->env, r->timer, REPLAY_US);
     *self = r;
@@ -532,9 +538,8 @@ static void replayer_stop(void *self)
     struct replayer *r = self;
 
     hth_timer_free(r->place.env, r->timer);
-    for (uint32_t i = 0; i < TOPICS; i++)
-        if (r->watch[i] != NULL)
-            hth_dht_unwatch(r->place.dht, r->watch[i]);
+    if (r->watch != NULL)
+        hth_dht_unwatch(r->place.dht, r->watch);
     for (uint32_t i = 0; i < REPLAYS; i++)
         if (r->put[i] != NULL)
             hth_dht_withdraw(r->place.dht, r->put[i]);

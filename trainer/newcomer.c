@@ -8,6 +8,7 @@
  *                        '--- it is no good ---'   (trial.c)
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/roster.h"
@@ -19,6 +20,10 @@
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
+#define OTHERS_US  (5 * HTH_US_PER_S) /* then peers at any step are asked for a state */
+#define HOLDERS    16                 /* that are named to a fetch */
+#define PARTS      4                  /* in flight from each */
+
 /* ---- who is ahead ---------------------------------------------------------------------------- */
 
 static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_peer *p)
@@ -39,10 +44,35 @@ static void doubt(struct hth_trainer *t, const struct hth_peer_id *id, const cha
     hth_roster_doubt(t->opts.share.roster, id);
 }
 
-static void doubt_all(struct hth_trainer *t, const struct hth_state_peers *peers, const char *why)
+static int highest_first(const void *a, const void *b)
 {
-    for (uint32_t i = 0; i < peers->count; i++)
-        doubt(t, &peers->id[i], why);
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* Trainers of the run that have its state, and the step that a quarter of them has reached, and two
+ * of them: no single word moves it, unless there is no other. */
+static uint32_t others(const struct hth_trainer *t, uint64_t *step)
+{
+    const struct hth_roster *r = t->opts.share.roster;
+    uint64_t *steps = hth_new_array(uint64_t, HTH_AVG_ROSTER_MAX);
+    const struct hth_roster_peer *p;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; n < HTH_AVG_ROSTER_MAX && (p = hth_roster_at(r, i)) != NULL; i++)
+        if (can_be_ahead(r, p))
+            steps[n++] = p->note.step;
+    qsort(steps, n, sizeof(*steps), highest_first);
+    *step = n > 0 ? steps[HTH_MIN(HTH_MAX((n + 3) / 4, 2u), n) - 1] : 0;
+    hth_free(steps);
+    return n;
+}
+
+/* Two steps that far apart are those of one run. */
+static uint64_t near(uint64_t step)
+{
+    return HTH_MAX(step / 64, (uint64_t)HTH_SHARE_LAG_LOCAL);
 }
 
 /* Whether this peer says that there is a later state to fetch. */
@@ -71,7 +101,8 @@ static void is_of_no_use(struct hth_trainer *t, enum hth_err err)
 {
     HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "a state that can't be used: %s", hth_err_text(err));
     t->newcomer.no_use = err;
-    doubt_all(t, &t->newcomer.said_by, "what came of it is of no use");
+    for (uint32_t i = 0; i < t->newcomer.said_by.count; i++)
+        doubt(t, &t->newcomer.said_by.id[i], "what came of it is of no use");
     hth_timer_set(t->env, t->newcomer.timer, POLL_US);
 }
 
@@ -104,7 +135,6 @@ static void tried(struct hth_trainer *t, enum hth_err err)
     t->stats.rows = n->samples * t->model->opts.seq_len;
     t->stats.share.catch_ups++;
     hth_average_renew(t);
-    doubt_all(t, &n->unshown, "does not show it");
     HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
             (unsigned long long)t->stats.updates);
     ready(t);
@@ -129,7 +159,6 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
         err = HTH_E_RANGE;
 
     n->said_by = *r->said_by;
-    n->unshown = *r->unshown;
     t->stats.share.state_bytes += r->bytes;
     t->stats.share.state_us = r->took_us;
     if (err == HTH_OK)
@@ -144,51 +173,92 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
     hth_trial_begin(t, tried);
 }
 
-static void fetch(struct hth_trainer *t)
+/* Far beyond where the others are is no step of this run, whatever its bytes. */
+static enum hth_err judge(void *arg, const struct hth_rpc_target *donor, const uint8_t *meta,
+                          size_t len)
 {
-    struct hth_newcomer *n = &t->newcomer;
-    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
-    enum hth_err err;
+    const struct hth_trainer *t = arg;
+    struct hth_newcomer said = {.updates = 0};
+    uint64_t reached;
 
-    n->boot = HTH_BOOT_FETCH;
-    n->moved_us = hth_now_us(t->env);
-    n->parts_done = 0;
-    n->alone_since_us = 0;
-    o.network = t->opts.share.network;
-    o.schema = hth_roster_self(t->opts.share.roster)->schema;
-    o.bytes = hth_run_state_bytes(t);
-    o.step_min = t->stats.updates + 1;
-    o.near = HTH_SHARE_LAG_LOCAL;
-    o.budget = t->opts.budget;
-    o.on_done = on_fetched;
-    o.on_news = on_news;
-    o.arg = t;
-    err = hth_state_fetch_new(t->env, t->opts.rpc, t->opts.share.dht, t->opts.share.roster, &o,
-                              &n->fetch);
-    if (err != HTH_OK)
-        HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "the state can't be fetched: %s",
-                hth_err_text(err));
-    hth_timer_set(t->env, n->timer, POLL_US);
+    (void)donor;
+    HTH_TRY(hth_run_state_open(t, meta, len, &said));
+    return others(t, &reached) < 2 || said.updates <= reached + near(reached) ? HTH_OK
+                                                                              : HTH_E_RANGE;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
-
-/* Trainers of the run that have its state, and the highest step that one of them says. */
-static uint32_t others(const struct hth_trainer *t, uint64_t *step)
+/* Those who can be asked: they can be dialled, or have dialled us. At first of those at about the
+ * step that was reached; who says another step and can't show it does not keep them from being
+ * asked, nor they him. */
+static uint32_t pick_holders(const struct hth_trainer *t, struct hth_rpc_target *out)
 {
     const struct hth_roster *r = t->opts.share.roster;
     const struct hth_roster_peer *p;
-    uint32_t n = 0;
+    struct hth_rpc_peer_info info;
+    struct hth_rng rng = hth_rng_split(&t->env->rng, "holders", (uint64_t)hth_now_us(t->env));
+    uint64_t reached;
+    uint32_t n = 0, seen = 0;
 
-    *step = 0;
+    (void)others(t, &reached);
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
-        if (!can_be_ahead(r, p))
+        bool is_near = p->note.step + HTH_MAX(reached / 64, UINT64_C(1)) >= reached &&
+                       p->note.step <= reached + near(reached);
+        bool reaches = p->note.addr.family != 0 ||
+                       (hth_rpc_peer_info(t->opts.rpc, &p->id, &info) == HTH_OK && info.connected);
+
+        if (!is_followed(t, p) || !reaches || (!t->newcomer.asks_all && !is_near))
             continue;
-        n++;
-        *step = HTH_MAX(*step, p->note.step);
+        uint64_t at = n < HOLDERS ? n : hth_rng_below(&rng, ++seen + HOLDERS);
+        if (at < HOLDERS)
+            out[at] = (struct hth_rpc_target){p->id, p->note.addr};
+        n = HTH_MIN(n + 1, HOLDERS);
     }
     return n;
 }
+
+static void fetch(struct hth_trainer *t)
+{
+    struct hth_newcomer *n = &t->newcomer;
+    struct hth_rpc_target holders[HOLDERS];
+    struct hth_state_fetch_opts o = {.schema = hth_roster_self(t->opts.share.roster)->schema,
+                                     .bytes = hth_run_state_bytes(t),
+                                     .step_min = t->stats.updates + 1,
+                                     .holders = holders,
+                                     .judge = judge,
+                                     .parts_in_flight = PARTS,
+                                     .budget = t->opts.budget,
+                                     .on_done = on_fetched,
+                                     .on_news = on_news,
+                                     .arg = t};
+
+    if (n->boot != HTH_BOOT_FETCH) {
+        n->moved_us = hth_now_us(t->env);
+        n->alone_since_us = 0;
+    }
+    n->boot = HTH_BOOT_FETCH;
+    n->parts_done = 0;
+    n->fetch_us = hth_now_us(t->env);
+    o.holders_count = pick_holders(t, holders);
+    if (o.holders_count == 0)
+        on_news(t, hth_roster_self(t->opts.share.roster)->addr.family == 0
+                       ? "no trainer that has a state can be dialled, nor can this one: one "
+                         "trainer must be reachable"
+                       : "no trainer that has a state can be dialled: until a client has dialled "
+                         "this one");
+    else if (hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
+        n->fetch = NULL;
+    hth_timer_set(t->env, n->timer, POLL_US);
+}
+
+/* No holder is left that may show one, or they are silent: others are asked. */
+static bool is_in_vain(const struct hth_trainer *t, const struct hth_state_progress *p)
+{
+    int64_t us = hth_now_us(t->env) - t->newcomer.fetch_us;
+
+    return p->left == 0 || (p->step == 0 && us >= OTHERS_US);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
 
 /* All who train under this name do it on other settings: to begin beside them would be a second
  * run, with the same experts, and likely by mistake. To go on with a run on these settings is none,
@@ -242,20 +312,18 @@ static void look(struct hth_trainer *t)
         ready(t);
 }
 
-static void doubt_the_unshown(struct hth_trainer *t)
+static void doubt_the_unshown(struct hth_trainer *t, const struct hth_state_progress *p)
 {
     struct hth_newcomer *n = &t->newcomer;
-    struct hth_state_progress progress;
     int64_t still_us;
 
-    hth_state_fetch_progress(n->fetch, &progress);
-    if (progress.parts_done > n->parts_done)
+    if (p->parts_done > n->parts_done)
         n->moved_us = hth_now_us(t->env);
-    n->parts_done = progress.parts_done;
+    n->parts_done = p->parts_done;
     still_us = hth_now_us(t->env) - n->moved_us;
-    if (progress.step == 0 && still_us >= UNSHOWN_US)
+    if (p->step == 0 && still_us >= UNSHOWN_US)
         doubt_who_is_followed(t, "nobody shows it");
-    if (progress.step != 0 && still_us >= STALLED_US)
+    if (p->step != 0 && still_us >= STALLED_US)
         doubt_who_is_followed(t, "nothing of it comes");
 }
 
@@ -266,12 +334,18 @@ static void wait_for_state(struct hth_trainer *t)
     int64_t now = hth_now_us(t->env);
     uint64_t step;
 
-    if (n->fetch == NULL) {
+    struct hth_state_progress progress = {.left = 0};
+
+    if (n->fetch != NULL)
+        hth_state_fetch_progress(n->fetch, &progress);
+    doubt_the_unshown(t, &progress);
+    if (is_in_vain(t, &progress)) {
+        hth_state_fetch_free(n->fetch);
+        n->fetch = NULL;
+        n->asks_all = !n->asks_all;
         fetch(t);
-        return;
     }
     hth_timer_set(t->env, n->timer, POLL_US);
-    doubt_the_unshown(t);
     if (others(t, &step) > 0 && step > t->stats.updates) {
         n->alone_since_us = 0;
         return;
@@ -333,13 +407,23 @@ void hth_newcomer_nudge(struct hth_trainer *t)
         hth_state_donor_reach(t->newcomer.donor, t->opts.share.roster);
 }
 
+/* A client that has a state has dialled: it may be asked now, and is with the next look. */
+static void on_here(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    hth_rpc_reply(req, NULL);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 enum hth_err hth_newcomer_start(struct hth_trainer *t)
 {
     const struct hth_share_opts *o = &t->opts.share;
-    struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
     struct hth_newcomer *n = &t->newcomer;
+    struct hth_state_donor_opts donor = {.client = o->addr.family == 0,
+                                         .want = hth_run_state_want,
+                                         .step = hth_run_state_step,
+                                         .arg = t};
 
     if (o->roster == NULL || t->collab != NULL)
         return HTH_OK;
@@ -354,19 +438,17 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
         if (t->stats.updates > 0)
             hth_roster_set_progress(o->roster, t->stats.updates, 0, 0);
     }
-    donor.network = o->network;
     donor.schema = hth_roster_self(o->roster)->schema;
-    donor.addr = o->addr;
-    donor.want = hth_run_state_want;
-    donor.step = hth_run_state_step;
-    donor.arg = t;
-    return hth_state_donor_new(t->env, t->opts.rpc, o->dht, &donor, &n->donor);
+    hth_rpc_serve(t->opts.rpc, HTH_STATE_METHOD_HERE, on_here, t);
+    return hth_state_donor_new(t->env, t->opts.rpc, &donor, &n->donor);
 }
 
 /* rpc and the roster may be freed next. */
 void hth_newcomer_stop(struct hth_trainer *t)
 {
     hth_state_fetch_free(t->newcomer.fetch);
+    if (t->newcomer.donor != NULL)
+        hth_rpc_serve(t->opts.rpc, HTH_STATE_METHOD_HERE, NULL, NULL);
     hth_state_donor_free(t->newcomer.donor);
     t->newcomer.fetch = NULL;
     t->newcomer.donor = NULL;

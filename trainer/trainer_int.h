@@ -165,15 +165,16 @@ struct hth_newcomer {
     enum hth_boot boot;
     bool goes_on; /* resumed a checkpoint that was written under the same settings */
     int64_t since_us, alone_since_us;
-    int64_t moved_us; /* when the fetch began, or its last state chunk arrived */
+    int64_t moved_us; /* when it began to fetch, or its last state chunk arrived */
+    int64_t fetch_us; /* when the present fetch began */
+    bool asks_all;    /* who are not where most are, too */
     uint32_t parts_done;
     struct hth_state_fetch *fetch;
     struct hth_state_donor *donor;
     struct hth_timer *timer;
     struct hth_work apply, give;
     struct hth_blob *values;        /* the fetched state */
-    struct hth_state_peers said_by; /* peers that announced it */
-    struct hth_state_peers unshown; /* peers that showed less than they announced */
+    struct hth_state_peers said_by; /* the peers whose it is */
     enum hth_err no_use;            /* why the last fetched state could not be used */
     uint64_t updates, samples, steps;
     struct hth_blob *given; /* the state that is given to a newcomer */

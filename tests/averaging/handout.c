@@ -46,13 +46,26 @@ struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed)
     return b;
 }
 
-static struct handout_peer *add_as(struct handout *f, uint64_t step, uint32_t seed, uint32_t flags)
+static void open_roster(struct handout_peer *p, uint32_t flags)
+{
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+
+    o.network = "net";
+    o.schema = SCHEMA;
+    o.flags = flags;
+    o.slot_us = 0;
+    if ((flags & HTH_ROSTER_CLIENT) == 0)
+        o.addr = hth_node_addr(p->node, PORT);
+    assert_ok(hth_roster_new(p->env, hth_node_dht(p->node), &o, &p->roster));
+}
+
+struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool newcomer)
 {
     struct handout_peer *p = &f->peer[f->count];
     struct hth_node_opts node = {.halt = halt, .arg = p};
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_roster_opts roster = HTH_ROSTER_OPTS_INIT;
-    struct hth_state_donor_opts donor = HTH_STATE_DONOR_OPTS_INIT;
+    struct hth_state_donor_opts donor = {
+        .schema = SCHEMA, .client = f->clients, .want = want, .step = step_of, .arg = p};
     struct hth_addr addr;
     char name[24];
 
@@ -65,35 +78,27 @@ static struct handout_peer *add_as(struct handout *f, uint64_t step, uint32_t se
     rpc.network = "net";
     rpc.listen = &addr;
     assert_ok(hth_rpc_new(p->env, &rpc, &p->rpc));
-    roster.network = "net";
-    roster.schema = SCHEMA;
-    if (flags & HTH_ROSTER_CLIENT)
-        addr = (struct hth_addr){.family = 0}; /* nobody is told */
-    roster.addr = addr;
-    roster.flags = flags;
-    assert_ok(hth_roster_new(p->env, hth_node_dht(p->node), &roster, &p->roster));
-    if (flags & HTH_ROSTER_BOOTSTRAPPING)
+    if (newcomer)
         return p;
-    hth_roster_set_progress(p->roster, step, 0, 0);
     p->values = make_values(p->env, BYTES, seed);
-    donor.network = "net";
-    donor.schema = SCHEMA;
-    donor.addr = addr;
-    donor.want = want;
-    donor.step = step_of;
-    donor.arg = p;
-    assert_ok(hth_state_donor_new(p->env, p->rpc, hth_node_dht(p->node), &donor, &p->donor));
+    assert_ok(hth_state_donor_new(p->env, p->rpc, &donor, &p->donor));
     return p;
-}
-
-struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool newcomer)
-{
-    return add_as(f, step, seed, newcomer ? HTH_ROSTER_BOOTSTRAPPING : 0);
 }
 
 struct handout_peer *add_client(struct handout *f, uint64_t step, uint32_t seed)
 {
-    return add_as(f, step, seed, HTH_ROSTER_CLIENT);
+    f->clients = true;
+    struct handout_peer *p = add(f, step, seed, false);
+    f->clients = false;
+    open_roster(p, HTH_ROSTER_CLIENT);
+    return p;
+}
+
+struct handout_peer *add_in_need(struct handout *f)
+{
+    struct handout_peer *p = add(f, 0, 0, true);
+    open_roster(p, HTH_ROSTER_BOOTSTRAPPING);
+    return p;
 }
 
 struct hth_rpc_target target_of(const struct handout_peer *p)
@@ -137,7 +142,6 @@ static void on_done(void *arg, const struct hth_state_result *r)
     f->done = true;
     f->result = *r;
     f->said_by = *r->said_by;
-    f->unshown = *r->unshown;
     assert_true(r->meta_len <= sizeof(f->meta));
     memcpy(f->meta, r->meta, r->meta_len);
     f->values = hth_blob_ref(r->values);
@@ -155,24 +159,27 @@ static void on_news(void *arg, const char *text)
 
 struct hth_state_fetch_opts fetch_opts(struct handout *f)
 {
-    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
-
-    o.network = "net";
-    o.schema = SCHEMA;
-    o.bytes = BYTES;
-    o.on_done = on_done;
-    o.on_news = on_news;
-    o.arg = f;
-    return o;
+    return (struct hth_state_fetch_opts){.schema = SCHEMA,
+                                         .bytes = BYTES,
+                                         .parts_in_flight = 4,
+                                         .on_done = on_done,
+                                         .on_news = on_news,
+                                         .arg = f};
 }
 
-void start(struct handout *f, const struct hth_state_fetch_opts *o)
+void start(struct handout *f, struct hth_state_fetch_opts *o)
 {
-    f->newcomer = add(f, 0, 0, true);
-    hth_world_run_for(f->world, 2 * S); /* rosters fill */
-    assert_ok(hth_state_fetch_new(f->newcomer->env, f->newcomer->rpc,
-                                  hth_node_dht(f->newcomer->node), f->newcomer->roster, o,
-                                  &f->fetch));
+    if (f->newcomer == NULL)
+        f->newcomer = add(f, 0, 0, true);
+    f->done = false;
+    hth_blob_unref(f->values);
+    f->values = NULL;
+    o->holders = f->holders;
+    o->holders_count = 0;
+    for (uint32_t i = 0; i < f->count; i++)
+        if (f->peer[i].values != NULL)
+            f->holders[o->holders_count++] = target_of(&f->peer[i]);
+    assert_ok(hth_state_fetch_new(f->newcomer->env, f->newcomer->rpc, o, &f->fetch));
 }
 
 static bool is_done(void *arg)

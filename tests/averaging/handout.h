@@ -25,7 +25,7 @@ struct handout_peer {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_rpc *rpc;
-    struct hth_roster *roster;
+    struct hth_roster *roster; /* of a client and of who needs a state */
     struct hth_state_donor *donor;
     struct hth_blob *values;
     uint64_t step, claims;    /* claims: that a snapshot would have, if more */
@@ -37,18 +37,17 @@ struct handout_peer {
     struct handout *f;
 };
 
-struct owner; /* for the test's use */
-
 struct handout {
     struct hth_world *world;
-    struct owner *owner;
     struct handout_peer peer[PEERS_MAX];
     uint32_t count;
+    bool clients; /* donors made now can't be dialled */
     struct handout_peer *newcomer;
     struct hth_state_fetch *fetch;
     bool done;
     struct hth_state_result result;
-    struct hth_state_peers said_by, unshown; /* its */
+    struct hth_state_peers said_by; /* its */
+    struct hth_rpc_target holders[PEERS_MAX];
     struct hth_blob *values;
     uint8_t meta[HTH_STATE_META_MAX];
     uint32_t news;
@@ -60,16 +59,17 @@ void setup_world(struct handout *f, uint64_t seed, bool ghost);
 void tear_down(struct handout *f);
 /* A donor of BYTES that follow from the seed; or a newcomer, which has no donor. */
 struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool newcomer);
-/* A donor that says it can't be dialled. */
+/* A donor that says it can't be dialled, with a roster; or who needs a state, with one. */
 struct handout_peer *add_client(struct handout *f, uint64_t step, uint32_t seed);
+struct handout_peer *add_in_need(struct handout *f);
 /* Frees what it has; it may be done twice. */
 void halt(struct hth_env *env, void *arg);
 struct hth_blob *make_values(struct hth_env *env, size_t size, uint32_t seed);
 struct hth_rpc_target target_of(const struct handout_peer *p);
 
 struct hth_state_fetch_opts fetch_opts(struct handout *f);
-/* Adds the newcomer, and begins 2 s later. */
-void start(struct handout *f, const struct hth_state_fetch_opts *o);
+/* Adds the newcomer and begins: all donors are its holders. */
+void start(struct handout *f, struct hth_state_fetch_opts *o);
 void finish(struct handout *f, int64_t within_us);
 /* A third of the parts are there. */
 bool part_way(void *fixture);

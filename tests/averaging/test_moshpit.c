@@ -249,7 +249,7 @@ static void parts_are_one(void **state)
 
         o.network = part == 0 ? "" : "another";
         o.addr = p.peer[0].addr;
-        o.reducer.silence_max_us = part == 1 ? 1 : o.reducer.silence_max_us;
+        o.reducer.silence_us = part == 1 ? 0 : o.reducer.silence_us;
         o.moshpit.share_max = part == 2 ? 0.5 : 2;
         assert_err(part < 3 ? HTH_E_CONFIG : HTH_OK,
                    hth_avg_peer_open(p.peer[0].env, p.peer[0].rpc, hth_node_dht(p.peer[0].node), &o,

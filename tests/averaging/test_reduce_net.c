@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reduction on real environments: three members and one who observes, each with a loop thread
- * and compute threads of its own, over TLS on loopback. What the simulator can't show: jobs that
+ * The reduction on real environments: three members, each with a loop thread and compute threads
+ * of its own, over TLS on loopback. What the simulator can't show: jobs that
  * run beside the loop.
  */
 #include "averaging/reduce.h"
@@ -11,10 +11,9 @@
 
 #include <pthread.h>
 
-#define N        4
-#define OBSERVER 3u
-#define COUNT    300000u
-#define ROUNDS   5
+#define N      3
+#define COUNT  300000u
+#define ROUNDS 5
 
 struct peer {
     struct hth_env *env;
@@ -103,7 +102,7 @@ static void open_peer(struct peer *p, struct hth_reduce_member *member)
     rpc.network = "test";
     rpc.listen = &any;
     /* A busy machine with sanitizers is not what is tested here. */
-    reducer.silence_min_us = reducer.silence_max_us = 20 * HTH_US_PER_S;
+    reducer.silence_us = 20 * HTH_US_PER_S;
     reducer.patience_us = 20 * HTH_US_PER_S;
     assert_ok(hth_net_new(&net, &p->env));
     assert_ok(hth_rpc_new(p->env, &rpc, &p->rpc));
@@ -114,15 +113,6 @@ static void open_peer(struct peer *p, struct hth_reduce_member *member)
     assert_non_null(p->values);
     for (uint32_t i = 0; i < COUNT; i++)
         ((float *)(void *)p->values->data)[i] = value_at(p->self, i);
-}
-
-static void open_observer(struct peer *p, struct hth_reduce_member *member)
-{
-    open_peer(p, member);
-    hth_blob_unref(p->values);
-    p->values = NULL;
-    member->bandwidth = member->weight = 0;
-    member->addr = (struct hth_addr){0};
 }
 
 static void close_peer(struct peer *p)
@@ -145,10 +135,7 @@ static void run(enum hth_quant_format format, double tolerance)
         peer[i].crew = &crew;
         peer[i].members = members;
         peer[i].span = (struct hth_avg_span){COUNT, format};
-        if (i == OBSERVER)
-            open_observer(&peer[i], &members[i]);
-        else
-            open_peer(&peer[i], &members[i]);
+        open_peer(&peer[i], &members[i]);
     }
     for (uint32_t i = 0; i < N; i++)
         assert_int_equal(pthread_create(&peer[i].thread, NULL, peer_main, &peer[i]), 0);
@@ -160,8 +147,8 @@ static void run(enum hth_quant_format format, double tolerance)
         const float *y = (const float *)(const void *)peer[i].average->data;
         for (uint32_t k = 0; k < COUNT; k++) {
             double mean = 0;
-            for (uint32_t m = 0; m < OBSERVER; m++)
-                mean += (double)value_at(m, k) / OBSERVER;
+            for (uint32_t m = 0; m < N; m++)
+                mean += (double)value_at(m, k) / N;
             assert_close(y[k], mean, 0, tolerance);
         }
         if (format == HTH_QUANT_F32)
@@ -198,8 +185,6 @@ static void test_leave(void **state)
     }
     members[2] = members[1];
     members[2].id.b[0] ^= 1;
-    members[OBSERVER] = (struct hth_reduce_member){.id = members[2].id};
-    members[OBSERVER].id.b[1] ^= 1;
     begin(&peer[0]);
     assert_ok(peer[0].err);
     close_peer(&peer[0]);

@@ -104,7 +104,7 @@ struct donor *add_donor(struct run *r)
 {
     struct donor *d = &r->donor[r->donors];
     struct hth_node_opts node = {.halt = halt_donor, .arg = d};
-    struct hth_state_donor_opts opts = HTH_STATE_DONOR_OPTS_INIT;
+    struct hth_state_donor_opts opts = {.want = NULL};
     char name[16];
     snprintf(name, sizeof(name), "d%u", r->donors++);
     d->run = r;
@@ -113,13 +113,11 @@ struct donor *add_donor(struct run *r)
     d->env = hth_node_env(d->node);
     d->rpc = make_rpc(d->env, d->node, NULL, NULL);
     d->means = hth_means_new(d->env, d->rpc, NULL);
-    opts.network = "run";
     opts.schema = SCHEMA;
-    opts.addr = hth_node_addr(d->node, PORT);
     opts.want = want;
     opts.step = step_of;
     opts.arg = d;
-    assert_ok(hth_state_donor_new(d->env, d->rpc, hth_node_dht(d->node), &opts, &d->donor));
+    assert_ok(hth_state_donor_new(d->env, d->rpc, &opts, &d->donor));
     return d;
 }
 

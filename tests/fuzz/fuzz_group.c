@@ -248,7 +248,7 @@ static void answer_part(struct hth_rpc_request *req)
     struct hth_segment seg[4];
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint32_t how = take8();
-    struct hth_part_reply reply = {.state = (how & 3), .whole = (how & 4) != 0, .segments = seg};
+    struct hth_part_reply reply = {.whole = (how & 4) != 0, .segments = seg};
     struct hth_tensor tensor = {HTH_U8, 1, {0}, NULL, 0};
     struct hth_rpc_body body = {payload, 0, &tensor, 0};
 
@@ -421,7 +421,7 @@ static void say_part(struct peer *foe)
     struct hth_segment seg[4];
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint32_t how = take8();
-    struct hth_part_head part = {.group = s.group, .segments = seg, .ask = (how & 3) == 3};
+    struct hth_part_head part = {.group = s.group, .segments = seg};
     struct hth_tensor tensor = {HTH_U8, 1, {0}, NULL, 0};
 
     part.part = (how >> 2) % 8;

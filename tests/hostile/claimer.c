@@ -29,8 +29,7 @@ static const struct {
     const char *name;
 } topics[] = {{HTH_RECORD_ROOT, "ffn0."},
               {HTH_RECORD_BEACON, ""},
-              {HTH_RECORD_PROGRESS, "roster"},
-              {HTH_RECORD_STATE, "state"}};
+              {HTH_RECORD_PROGRESS, "roster"}};
 
 struct claimer {
     struct hth_env *env;

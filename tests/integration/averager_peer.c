@@ -271,21 +271,16 @@ static uint64_t state_step(void *arg)
 
 static enum hth_err open_donor(struct peer *p)
 {
-    struct hth_state_donor_opts o = HTH_STATE_DONOR_OPTS_INIT;
+    const struct hth_state_donor_opts o = {
+        .schema = HTH_AVG_NODE_SCHEMA, .want = on_want, .step = state_step, .arg = p};
     uint64_t *words;
 
     HTH_TRY(hth_env_blob_new(p->node.env, p->state_bytes, NULL, &p->state));
     words = (uint64_t *)(void *)p->state->data;
     for (size_t i = 0; i < p->state_bytes / sizeof(*words); i++)
         words[i] = word(i);
-    o.network = p->opts.network;
-    o.schema = HTH_AVG_NODE_SCHEMA;
-    o.addr = p->node.opts.addr;
-    o.want = on_want;
-    o.step = state_step;
-    o.arg = p;
     hth_roster_set_progress(p->node.avg.roster, STATE_STEP, 0, 0);
-    return hth_state_donor_new(p->node.env, p->node.rpc, p->node.dht, &o, &p->donor);
+    return hth_state_donor_new(p->node.env, p->node.rpc, &o, &p->donor);
 }
 
 static void on_fetched(void *arg, const struct hth_state_result *r)
@@ -296,12 +291,33 @@ static void on_fetched(void *arg, const struct hth_state_result *r)
 
     for (size_t i = 0; good && i < p->state_bytes / sizeof(*words); i++)
         good = words[i] == word(i);
-    printf("fetched %s bytes %llu donors %u lost %u again %u took_us %lld at %lld us\n",
-           good ? "well" : "DAMAGED", (unsigned long long)r->bytes, r->donors, r->donors_lost,
-           r->parts_again, (long long)r->took_us, now_us());
+    printf("fetched %s bytes %llu donors %u took_us %lld at %lld us\n", good ? "well" : "DAMAGED",
+           (unsigned long long)r->bytes, r->donors, (long long)r->took_us, now_us());
     fflush(stdout);
     hth_state_fetch_free(p->fetch);
     p->fetch = NULL;
+    p->fetches = false;
+}
+
+/* From all who say in the roster that they have it. */
+static void try_fetch(struct peer *p)
+{
+    struct hth_rpc_target holders[HTH_STATE_DONORS_MAX];
+    struct hth_state_fetch_opts o = {.schema = HTH_AVG_NODE_SCHEMA,
+                                     .bytes = p->state_bytes,
+                                     .step_min = STATE_STEP,
+                                     .holders = holders,
+                                     .parts_in_flight = 4,
+                                     .on_done = on_fetched,
+                                     .arg = p};
+    const struct hth_roster_peer *q;
+
+    for (uint32_t i = 0; (q = hth_roster_at(p->node.avg.roster, i)) != NULL; i++)
+        if (q->note.step >= STATE_STEP && o.holders_count < HTH_STATE_DONORS_MAX)
+            holders[o.holders_count++] = (struct hth_rpc_target){q->id, q->note.addr};
+    if (o.holders_count > 0 &&
+        hth_state_fetch_new(p->node.env, p->node.rpc, &o, &p->fetch) != HTH_OK)
+        printf("the fetch failed\n");
 }
 
 static void on_look(void *arg)
@@ -309,8 +325,12 @@ static void on_look(void *arg)
     struct peer *p = arg;
     struct hth_state_progress at;
 
-    if (p->fetch == NULL)
+    if (p->fetch == NULL && p->fetches)
+        try_fetch(p);
+    if (p->fetch == NULL) {
+        hth_timer_set(p->node.env, p->watch, WATCH_US);
         return;
+    }
     hth_state_fetch_progress(p->fetch, &at);
     if (at.parts_done > 0) {
         printf("moving: %u of %u parts have come\n", at.parts_done, at.parts);
@@ -322,21 +342,6 @@ static void on_look(void *arg)
 
 static void begin_fetch(struct peer *p)
 {
-    struct hth_state_fetch_opts o = HTH_STATE_FETCH_OPTS_INIT;
-    enum hth_err err;
-
-    o.network = p->opts.network;
-    o.schema = HTH_AVG_NODE_SCHEMA;
-    o.bytes = p->state_bytes;
-    o.step_min = STATE_STEP;
-    o.donors = p->opts.population;
-    o.on_done = on_fetched;
-    o.arg = p;
-    err = hth_state_fetch_new(p->node.env, p->node.rpc, p->node.dht, p->node.avg.roster, &o,
-                              &p->fetch);
-    if (err != HTH_OK)
-        printf("the fetch failed: %s\n", hth_err_text(err));
-    fflush(stdout);
     p->watch = hth_timer_new(p->node.env, on_look, p);
     hth_timer_set(p->node.env, p->watch, 0);
 }

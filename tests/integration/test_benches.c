@@ -84,7 +84,6 @@ static void allreduce_rows_are_consistent(void **state)
         assert_true(number(row, "n") == 2 && number(row, "bytes") == 4096);
         assert_true(wire >= (double)cases[i].bytes / cases[i].of);
         assert_true(wire <= 1.25 * cases[i].bytes / cases[i].of);
-        assert_int_equal(number(row, "zstd_bytes"), 0); /* loopback is too fast for compression */
         assert_true(seconds > 0 && number(row, "cpu_seconds") > 0);
         is_ratio(row, "gb_per_s", 4096e-9, seconds);
         is_ratio(row, "floor_ratio", seconds, number(row, "floor_seconds"));

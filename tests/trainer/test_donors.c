@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trainers of a run in local mode that hand out a state which is none: numbers of +-5, 40 steps
+ * Trainers of a run in local mode that hand out a state which is none: numbers of +-5, 8 steps
  * ahead of the others. A newcomer takes that of an honest one, or says that it found none.
  */
 #include "kernels/params.h"
@@ -19,7 +19,7 @@ static void spoil(struct hth_trainer *t)
     for (size_t i = 0; i < hth_params_flat_len(params); i++)
         x[i] = i % 2 ? 5 : -5;
     hth_params_touched(params);
-    t->stats.updates += 40;
+    t->stats.updates += 8;
 }
 
 struct arrival {

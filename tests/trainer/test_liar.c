@@ -117,7 +117,7 @@ static void lie_about_parameters(struct hth_trainer *t)
 static double weight_of(const struct hth_reducer *red, const struct hth_hash *group)
 {
     for (uint32_t i = 0; i < red->round_count; i++)
-        if (memcmp(&red->rounds[i]->group, group, sizeof(*group)) == 0)
+        if (memcmp(&red->rounds[i]->is.group, group, sizeof(*group)) == 0)
             return red->rounds[i]->group_weight;
     return 0;
 }
@@ -129,7 +129,7 @@ static void answer(void *arg, struct hth_rpc_request *req)
     size_t len, count;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     const struct hth_tensor *in = hth_rpc_tensors(req, &count);
-    struct hth_part_reply reply = {.state = HTH_PART_WORKING};
+    struct hth_part_reply reply = {.weight = 0};
     struct hth_segment whole = {.format = HTH_QUANT_F32};
     struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
     uint8_t bytes[HTH_PART_BYTES_MAX];
