@@ -225,7 +225,7 @@ static json_t *averaging_json(const struct hth_together *t, const struct hth_tra
         return all;
     hth_together_rounds(t, &a);
     hth_roster_stats(t->avg.roster, &r);
-    const struct hth_avg_shape *grid = hth_roster_shape(t->avg.roster);
+    const struct hth_avg_shape *grid = &hth_roster_self(t->avg.roster)->shape;
     hth_json_count(all, "trainers", hth_roster_population(t->avg.roster, NULL));
     hth_json_count(all, "seen", r.seen);
     if (stats != NULL && stats->share.grid.dims > 0)

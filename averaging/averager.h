@@ -18,8 +18,8 @@
  * Threads: everything on the loop thread. Only jobs look into the blobs. The callback of a round
  * never runs inside hth_averager_offer.
  *
- * An averager that is all zero is that of a trainer that is alone: every offer is refused with a
- * reason, and training goes on.
+ * An averager that is all zero is that of a trainer that is alone: every offer is refused, and
+ * training goes on.
  */
 #ifndef HTH_AVERAGING_AVERAGER_H
 #define HTH_AVERAGING_AVERAGER_H
@@ -89,7 +89,7 @@ struct hth_averager_ops {
     /* Joins the run; rounds report to `fn`. */
     enum hth_err (*start)(void *self, hth_avg_round_fn *fn, void *arg);
     /* HTH_OK when an offer would be taken now; asked first, so that no snapshot is made in vain. */
-    enum hth_err (*ready)(void *self, enum hth_avg_reason *reason);
+    enum hth_err (*ready)(const void *self);
     enum hth_err (*offer)(void *self, const struct hth_avg_offer *offer);
     /* Leaves the run: a round under way is given up and `fn` is not called any more. */
     void (*stop)(void *self);
@@ -108,11 +108,9 @@ static inline HTH_MUST enum hth_err hth_averager_start(struct hth_averager *a, h
     return a->ops != NULL ? a->ops->start(a->self, fn, arg) : HTH_OK;
 }
 /* Errors: E_NOT_FOUND (nobody to average with), E_BUSY (an offer is under way). */
-static inline HTH_MUST enum hth_err hth_averager_ready(struct hth_averager *a,
-                                                       enum hth_avg_reason *reason)
+static inline HTH_MUST enum hth_err hth_averager_ready(const struct hth_averager *a)
 {
-    *reason = HTH_AVG_NOBODY;
-    return a->ops != NULL ? a->ops->ready(a->self, reason) : HTH_E_NOT_FOUND;
+    return a->ops != NULL ? a->ops->ready(a->self) : HTH_E_NOT_FOUND;
 }
 /* Errors: those of hth_averager_ready, E_RANGE (weight or count out of range, no values). */
 static inline HTH_MUST enum hth_err hth_averager_offer(struct hth_averager *a,

@@ -191,10 +191,10 @@ struct hth_avg_cell hth_avg_cell_across(const struct hth_avg_shape *shape, uint6
     return cell;
 }
 
-struct hth_avg_cell hth_avg_cell_of_id(const struct hth_avg_shape *shape,
-                                       const struct hth_peer_id *id)
+struct hth_avg_cell hth_avg_cell_drawn(const struct hth_avg_shape *shape,
+                                       const struct hth_peer_id *id, uint32_t round)
 {
-    uint64_t hash = hth_hash64(id->b, sizeof(id->b), 0x68746876676c6563);
+    uint64_t hash = hth_hash64(id->b, sizeof(id->b), round);
     /* The high half times the cells, so that no cell is preferred by more than 2^-8. */
     return hth_avg_cell_of_rank(shape, ((hash >> 32) * hth_avg_cells(shape)) >> 32);
 }
@@ -212,23 +212,4 @@ enum hth_err hth_avg_cell_check(const struct hth_avg_shape *shape, const struct 
 uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round)
 {
     return (uint32_t)(round % shape->dims);
-}
-
-void hth_avg_cell_next(const struct hth_avg_shape *shape, uint64_t round,
-                       const struct hth_hash *group, uint32_t index, struct hth_avg_cell *cell)
-{
-    uint32_t axis = hth_avg_axis(shape, round);
-    uint64_t turn = hth_load_u64le(group->b) % shape->size[axis];
-    cell->at[axis] = (uint32_t)((turn + index) % shape->size[axis]);
-}
-
-uint32_t hth_avg_groups(uint32_t count, uint32_t group_max)
-{
-    uint64_t most = HTH_MAX(group_max, 1);
-    return (uint32_t)((count + most - 1) / most);
-}
-
-uint32_t hth_avg_group_size(uint32_t count, uint32_t groups, uint32_t index)
-{
-    return index < groups ? count / groups + (index < count % groups) : 0;
 }

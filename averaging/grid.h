@@ -15,22 +15,14 @@
  *    s +---+---+---+        each holds the mean     each holds the mean
  *    0                      of 3                    of all 9
  *
- * After a round a peer's coordinate along its axis becomes its index in the group, which no other
- * member of the group has; so two peers who met do not meet again in the next d - 1 rounds. Lines
- * with more peers than a group may have are cut into groups of near-equal size, and so M^d peers
- * that all start in one cell, in groups of M, hold the exact mean after d rounds too.
- *
- * To the index each group adds its *turn*, a number drawn from the group's id. Groups that fill
- * their axis do not notice. Without it, short groups would all crowd the low coordinates, and those
- * who stand beyond would stay nearly alone: 512 peers in random cells of 32x32 agree to 1e-9 after
- * 6.4 rounds with turns, after 9.4 without, and after 10.8 if nobody ever moved.
+ * Cells stay: a peer that missed a round stands where the others look for it in the next.
  *
  * The grid has to follow the population: too sparse, and lines hold too few to mix; too full, and
- * they are cut. hth_avg_shape_for chooses sizes, hth_avg_shape_review says when to change. What a
+ * they are long. hth_avg_shape_for chooses sizes, hth_avg_shape_review says when to change. What a
  * shape is good for in a crowd that comes and goes is measured by `hearth sim averaging`
  * (docs/averaging.md).
  *
- * Everybody derives the same names: the key of a line (which includes shape and round), the
+ * Everybody derives the same names: the key of a line (which includes the shape and the axis), the
  * group's id out of the line, the schema and the members (match.h), and the order of members out of
  * the group's id, which nobody can foresee before the members are known.
  *
@@ -66,8 +58,8 @@ struct hth_avg_cell {
 /* One line of one round. The cell is that of any peer of the line: the coordinate along the
  * round's axis does not count. */
 struct hth_avg_line {
-    uint64_t run; /* tag of the run's name */
-    uint64_t round;
+    uint64_t run;   /* tag of the run's name */
+    uint32_t round; /* of it only the axis names the line */
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
 };
@@ -107,9 +99,9 @@ struct hth_avg_cell hth_avg_cell_of_rank(const struct hth_avg_shape *shape, uint
 /* The same cells in another order: among the first of them, cells / smallest size, there is one of
  * each line of every axis. */
 struct hth_avg_cell hth_avg_cell_across(const struct hth_avg_shape *shape, uint64_t rank);
-/* A cell that depends on the id alone, even over all cells. */
-struct hth_avg_cell hth_avg_cell_of_id(const struct hth_avg_shape *shape,
-                                       const struct hth_peer_id *id);
+/* A cell that depends on the id and the round alone, even over all cells. */
+struct hth_avg_cell hth_avg_cell_drawn(const struct hth_avg_shape *shape,
+                                       const struct hth_peer_id *id, uint32_t round);
 /* "3.7". */
 const char *hth_avg_cell_text(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell,
                               char out[HTH_AVG_SHAPE_TEXT_MAX]);
@@ -121,22 +113,12 @@ enum hth_err hth_avg_cell_check(const struct hth_avg_shape *shape,
 
 /* The axis that a round works along. */
 uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round);
-/* After a round in a group: the coordinate along its axis becomes the member's index in the group's
- * order plus the group's turn, modulo the size. A peer that found nobody, or was absent, keeps its
- * cell. */
-void hth_avg_cell_next(const struct hth_avg_shape *shape, uint64_t round,
-                       const struct hth_hash *group, uint32_t index, struct hth_avg_cell *cell);
-
-/* A line with `count` peers is cut into this many groups of at most group_max (0 for none); the
- * sizes of the groups 0 .. groups - 1 differ by at most 1, larger ones first. */
-uint32_t hth_avg_groups(uint32_t count, uint32_t group_max);
-uint32_t hth_avg_group_size(uint32_t count, uint32_t groups, uint32_t index);
 
 /* ---- names --------------------------------------------------------------------------------- */
 
 /* The bytes that name a line: equal for exactly the peers that may meet. Returns their number. */
 size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LINE_KEY_MAX]);
-/* Whether two peers may meet: the same run, shape and round, and cells of one line. */
+/* Whether two peers may meet: the same run, shape and axis, and cells of one line. */
 bool hth_avg_line_eq(const struct hth_avg_line *a, const struct hth_avg_line *b);
 
 /* Where a peer comes in an order that nobody can choose: hash(salt, id). Compare marks by memcmp,

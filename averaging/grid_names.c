@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_MAGIC UINT64_C(0x32656e696c687468) /* "hthline2" */
+#define LINE_MAGIC UINT64_C(0x33656e696c687468) /* "hthline3" */
 
 size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LINE_KEY_MAX])
 {
@@ -15,7 +15,7 @@ size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LIN
     hth_writer_init(&w, out, HTH_AVG_LINE_KEY_MAX);
     hth_write_u64(&w, LINE_MAGIC);
     hth_write_u64(&w, line->run);
-    hth_write_u64(&w, line->round);
+    hth_write_u8(&w, (uint8_t)axis);
     hth_write_u8(&w, (uint8_t)line->shape.dims);
     for (uint32_t i = 0; i < line->shape.dims; i++)
         hth_write_u32(&w, line->shape.size[i]);

@@ -109,7 +109,7 @@ static enum hth_avg_reason mismatch(const struct hth_look *look, const struct ht
         return HTH_AVG_OTHER_LINE;
     if (!hth_avg_shape_eq(&ours->shape, &theirs->shape))
         return HTH_AVG_OTHER_SHAPE;
-    if (ours->round != theirs->round)
+    if (hth_avg_axis(&ours->shape, ours->round) != hth_avg_axis(&ours->shape, theirs->round))
         return HTH_AVG_OTHER_ROUND;
     if (!hth_avg_line_eq(ours, theirs))
         return HTH_AVG_OTHER_LINE;
@@ -123,7 +123,7 @@ static bool skewed(struct hth_match *m, int64_t wall_us)
 
     if (wall_us > ours_us)
         return wall_us - ours_us > HTH_CLOCK_SKEW_MAX_US;
-    return ours_us - wall_us > HTH_CLOCK_SKEW_MAX_US + m->opts.silence_us;
+    return ours_us - wall_us > HTH_CLOCK_SKEW_MAX_US + HTH_MATCH_SILENCE_US;
 }
 
 void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id)
@@ -158,31 +158,39 @@ static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join_ms
                                  const struct hth_avg_member **other)
 {
     struct match_looker *l = hth_look_hear(look, &join->self), *leader;
-    int64_t now_us = hth_now_us(look->match->env);
 
     if (l == NULL)
         return HTH_AVG_FULL;
     *other = &look->self;
-    hth_look_poke(look);
     if (!join->follows) {
-        l->joined = false;
+        if (l->state == MATCH_FOLLOWS)
+            hth_look_set(l, MATCH_LOOKS);
         return HTH_AVG_WAIT;
     }
     if (!hth_avg_mode_reduces(look->opts.mode) || hth_look_precedes_us(look, l))
         return HTH_AVG_NOT_SMALLER;
-    if (l->struck)
+    if (l->state == MATCH_GONE)
         return HTH_AVG_STRUCK_OFF;
     leader = hth_look_leader(look);
     if (leader != NULL) {
         *other = &leader->self;
         return HTH_AVG_NOT_LEADER;
     }
-    if (!l->joined)
-        l->joined_us = now_us;
-    l->joined = true;
-    l->heard_us = now_us;
-    l->left_us = now_us + (int64_t)join->left_ms * HTH_US_PER_MS;
+    hth_look_set(l, MATCH_FOLLOWS);
+    l->left_us = l->heard_us + (int64_t)join->left_ms * HTH_US_PER_MS;
     return HTH_AVG_WAIT;
+}
+
+/* It asks in the look out of which our last group came, and is in that. */
+static bool is_in_begun(const struct hth_match *m, const struct hth_join_msg *join)
+{
+    const struct hth_avg_group *g = m->begun;
+
+    for (uint32_t i = 0; g != NULL && i < g->count; i++)
+        if (g->member[i].nonce == join->self.nonce &&
+            hth_peer_id_eq(&g->member[i].id, &join->self.id))
+            return hth_avg_line_eq(&g->line, &join->line) && g->schema == join->schema;
+    return false;
 }
 
 static enum hth_avg_reason take_join(struct hth_match *m, struct hth_join_msg *join,
@@ -202,6 +210,8 @@ static enum hth_avg_reason take_join(struct hth_match *m, struct hth_join_msg *j
     }
     if (m->opts.spoke != NULL)
         m->opts.spoke(m->opts.arg, &join->self.id, &join->line, join->schema, join->wall_us);
+    if (is_in_begun(m, join))
+        return HTH_AVG_OK;
     if (m->look != NULL && !m->look->done)
         reason = mismatch(m->look, &join->line, join->schema);
     if (reason == HTH_AVG_WAIT)
@@ -230,6 +240,9 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     if (reply.reason == HTH_AVG_WAIT || reply.reason == HTH_AVG_NOT_LEADER) {
         reply.members = other;
         reply.count = 1;
+    } else if (reply.reason == HTH_AVG_OK) {
+        reply.members = m->begun->member;
+        reply.count = m->begun->count;
     }
     body.payload = bytes = hth_join_reply_pack(&reply, &body.payload_len);
     hth_rpc_reply(req, &body);
@@ -250,7 +263,7 @@ static void on_begin(void *arg, struct hth_rpc_request *req)
         from = hth_look_find(m->look, hth_rpc_peer(req));
     if (err == HTH_OK && (from == NULL || !from->asked))
         err = HTH_E_NOT_FOUND;
-    else if (err == HTH_OK && !hth_look_take(m->look, from, &reply))
+    else if (err == HTH_OK && !hth_look_take(from, &reply))
         err = HTH_E_MALFORMED;
     hth_join_reply_close(&reply);
     if (err == HTH_OK)
@@ -261,29 +274,17 @@ static void on_begin(void *arg, struct hth_rpc_request *req)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
-                           const struct hth_match_opts *opts, struct hth_match **out)
+struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
+                                const struct hth_match_opts *opts)
 {
-    struct hth_match *m;
+    struct hth_match *m = hth_new(struct hth_match);
 
-    *out = NULL;
-    if (opts->network == NULL || opts->network[0] == 0 ||
-        strlen(opts->network) > HTH_NAME_LEN_MAX || opts->beat_us <= 0 || opts->silence_us <= 0 ||
-        opts->dial_us < 0 || opts->far_us < opts->dial_us || opts->board_us < 0 ||
-        opts->patience_us < 0)
-        return HTH_E_CONFIG;
-    m = hth_new(struct hth_match);
     m->env = env;
     m->rpc = rpc;
-    m->dht = dht;
     m->opts = *opts;
-    memcpy(m->network, opts->network, strlen(opts->network));
-    m->opts.network = m->network;
-    m->cache = hth_record_cache_new();
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_JOIN, on_join, m);
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_BEGIN, on_begin, m);
-    *out = m;
-    return HTH_OK;
+    return m;
 }
 
 void hth_match_free(struct hth_match *m)
@@ -294,7 +295,7 @@ void hth_match_free(struct hth_match *m)
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_BEGIN, NULL, NULL);
     if (m->look != NULL)
         hth_look_cancel(m->look);
-    hth_record_cache_free(m->cache);
+    hth_free(m->begun);
     hth_free(m);
 }
 
@@ -302,22 +303,24 @@ void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
 {
     struct match_looker *l = m->look != NULL ? hth_look_find(m->look, peer) : NULL;
 
-    if (l != NULL) {
-        l->struck = true;
-        l->joined = false;
-    }
+    if (l != NULL)
+        hth_look_set(l, MATCH_GONE);
     hth_match_nudge(m);
 }
 
 void hth_match_nudge(struct hth_match *m)
 {
-    if (m->look != NULL)
-        hth_look_poke(m->look);
+    if (m->look == NULL)
+        return;
+    m->look->news = true;
+    hth_look_poke(m->look);
 }
 
-int64_t hth_match_patience_us(const struct hth_match *m)
+int64_t hth_match_far_us(const struct hth_match *m)
 {
-    return HTH_MAX(m->opts.patience_us, HTH_MIN(2 * m->usual_rtt_us, m->opts.far_us));
+    int64_t far_us = HTH_MIN(2 * m->usual_rtt_us, HTH_MATCH_FAR_US);
+
+    return HTH_MAX(far_us - HTH_MATCH_BEAT_US - HTH_MATCH_SILENCE_US, 0);
 }
 
 void hth_match_stats(const struct hth_match *m, struct hth_match_stats *out)
@@ -325,5 +328,5 @@ void hth_match_stats(const struct hth_match *m, struct hth_match_stats *out)
     *out = m->stats;
     out->looks_now = m->look != NULL;
     for (uint32_t i = 0; m->look != NULL && i < m->look->count; i++)
-        out->followers_now += m->look->lookers[i]->joined;
+        out->followers_now += m->look->lookers[i]->state == MATCH_FOLLOWS;
 }

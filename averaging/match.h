@@ -2,39 +2,38 @@
 /*
  * match.h: how the peers of one line find each other and agree who is a group.
  *
- * A peer that wants to average *looks* in its line, and says so to the peers that may be there: to
- * those that its owner knows, with a JOIN, and where these are not all, or no group has begun after
- * board_us, with a signed declaration on the line's board in the DHT (kind DECLARE, named by the
- * line's key). All lookers have one place in an order that nobody can choose: trainers, helpers,
- * clients, and within these by hash(line key, id). A looker that knows of a smaller one follows the
- * smallest it knows; one that knows of none leads. So requests only go from larger to smaller, and
- * can't wait for each other in a circle.
+ * A peer that wants to average *looks* in its line, and says so with a JOIN to the peers that its
+ * owner knows in it. All lookers have one place in an order that nobody can choose: trainers,
+ * helpers, clients, and within these by hash(line key, id). A looker that knows of a smaller one
+ * follows the smallest it knows; one that knows of none leads. So requests only go from larger to
+ * smaller, and can't wait for each other in a circle.
  *
  *     follower                              leader (the smallest of the line)
  *        | --- JOIN {line, schema, self} ----------> |  to each that may be there
  *        | <-- WAIT {the callee itself} ------------ |  "I look there, too"
- *        | --- JOIN {..., follows} ----------------> |  again each beat_us: "still here"
+ *        | --- JOIN {..., follows} ----------------> |  again each beat:    "still here"
  *        | <-- WAIT -------------------------------- |
  *        | <-- BEGIN {members} --------------------- |  all of the line are there
  *
  * A lost connection ends the wait for a peer at once, and so does silence: of a follower for a beat
- * and silence_us, of a leader for silence_us (or two round trips, and dial_us more without a
+ * and SILENCE, of a leader for SILENCE (or two round trips, and a handshake more without a
  * connection). The next in the order takes over. A leader that learns of a smaller looker follows
- * it, and names it to its own followers (NOT_LEADER), who ask that one itself.
+ * it, and names it to its own followers (NOT_LEADER), who ask that one itself. Where a leader dies
+ * as it begins, some have heard it and some have not: who is asked by a member of its own group
+ * answers with the list, and so these come too.
  *
  * When a group begins. The leader waits for everybody it knows of: lookers, and peers that the
- * owner says are due. It waits for no looker longer than patience_us after it could have heard of
- * it, and for nobody once the earliest window among it and its followers is over. More who average
- * than group_max are cut into groups of near-equal size, dealt in turn by the order, and every
- * group begins. It takes at most as many helpers as it has members who average, the first in the
- * order; a list with more is refused. Whoever is beyond that, or HTH_AVG_MEMBERS_MAX, hears FULL.
- * Fewer than group_min at the window's end: the look ends ALONE or TOO_FEW, or for the last
+ * owner says are due. It waits for no looker longer than PATIENCE after it could have heard of it,
+ * and for nobody once the earliest window among it and its followers is over. A group has at most
+ * HTH_AVG_MEMBERS_MAX / 2 members who average, the first in the order, and as many helpers as
+ * those; a list with more helpers is refused. Whoever is beyond that hears FULL, and follows the
+ * next. Fewer than group_min at the window's end: the look ends ALONE or TOO_FEW, or for the last
  * refusal's reason.
  *
  * Every member checks the list (itself in it as it described itself, nobody twice, numbers in
  * range) and derives the group's id and the order of members from it: members to whom a leader
  * lists different things are in different groups. A peer that refuses or does not answer is struck
- * off until it speaks again, STRIKES_MAX times.
+ * off until it speaks again, a few times.
  *
  * Bounded, whatever others send: one look, HTH_AVG_LOOKERS_MAX lookers of its line, of them
  * HTH_AVG_HELPERS_MAX helpers. Loop thread. No callback runs inside a call of this header
@@ -48,7 +47,6 @@
 #include "core/env.h"
 #include "core/limits.h"
 
-struct hth_dht;
 struct hth_rpc;
 struct hth_match;
 struct hth_look;
@@ -84,41 +82,27 @@ struct hth_avg_group {
 /* ---- the node's matchmaker ----------------------------------------------------------------- */
 
 struct hth_match_opts {
-    const char *network;  /* the run's name */
     struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
-    int64_t beat_us;      /* a follower says that often that it is still here */
-    int64_t silence_us;   /* a peer that was asked has that long to answer */
-    int64_t dial_us;      /* and that much more while there is no connection yet */
-    int64_t far_us;       /* no round trip, and no handshake, is believed to take longer */
-    int64_t board_us;     /* a look of which all who may come were told goes to the board then */
-    int64_t patience_us;  /* waited for a looker that does not join */
     /* That peer looks in that line, as it says at that time of its clock; may be NULL. */
     void (*spoke)(void *arg, const struct hth_peer_id *id, const struct hth_avg_line *line,
                   uint64_t schema, int64_t wall_us);
     void *arg;
 };
-#define HTH_MATCH_OPTS_INIT                                                                        \
-    {                                                                                              \
-        .beat_us = 150 * HTH_US_PER_MS, .silence_us = 350 * HTH_US_PER_MS,                         \
-        .dial_us = HTH_US_PER_S, .far_us = 4 * HTH_US_PER_S, .board_us = 250 * HTH_US_PER_MS,      \
-        .patience_us = 500 * HTH_US_PER_MS                                                         \
-    }
 
-/* Serves the methods on `rpc`. Errors: E_CONFIG (name, times). */
-enum hth_err hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
-                           const struct hth_match_opts *opts, struct hth_match **out) HTH_MUST;
+/* Serves the methods on `rpc`. */
+struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
+                                const struct hth_match_opts *opts);
 /* Ends the look without a callback. NULL is fine. */
 void hth_match_free(struct hth_match *match);
 /* For on_peer_lost: that peer is not waited for until it speaks again. */
 void hth_match_peer_lost(struct hth_match *match, const struct hth_peer_id *peer);
-/* The expected peers may have changed: leaders judge anew. */
+/* The peers of the line may have changed. */
 void hth_match_nudge(struct hth_match *match);
-/* patience_us, or two round trips to those who answered, where these are far. */
-int64_t hth_match_patience_us(const struct hth_match *match);
+/* How much longer than usual a looker is waited for, where those who answered are far. */
+int64_t hth_match_far_us(const struct hth_match *match);
 
 struct hth_match_stats {
-    uint64_t boards; /* looks that went to the board */
-    uint64_t led;    /* groups begun here as leader */
+    uint64_t led; /* groups begun here as leader */
     uint64_t joins_out;
     uint32_t looks_now, followers_now;
 };
@@ -126,12 +110,11 @@ void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out)
 
 /* ---- one look ------------------------------------------------------------------------------ */
 
-/* A peer that may come into the line, or waits perhaps for this one elsewhere. */
+/* A peer that may come into the line. */
 struct hth_match_peer {
     struct hth_peer_id id;
     struct hth_addr addr; /* family 0: it is only told over a connection that exists */
-    int64_t until_us;     /* it is waited for until then, on this node's clock; 0: not at all */
-    bool maybe;           /* what is known of its cell is old: not once the group is full */
+    bool due;             /* it is waited for until the window is over; else for a moment */
 };
 
 /* How a look ended. The group is the callback's: free it with hth_free. */
@@ -139,6 +122,7 @@ struct hth_look_result {
     enum hth_err err;            /* HTH_OK; E_TIMEOUT: no group; E_CANCELED never */
     enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, LEFT_OUT, a refusal */
     struct hth_avg_group *group; /* NULL unless HTH_OK */
+    struct hth_peer_id lost;     /* of it, silent before it began; zero: nobody */
     bool led;
     int64_t wait_us;  /* until the group's begin */
     int64_t match_us; /* of that: after the last member had come */
@@ -152,13 +136,11 @@ struct hth_look_opts {
     enum hth_avg_mode mode;
     double bandwidth, weight;
     uint32_t group_min;  /* members who average */
-    uint32_t group_full; /* with these nobody is waited for who only may come */
-    uint32_t group_max;  /* beyond it the line is cut */
+    uint32_t group_full; /* with these it begins where not all peers are known */
     int64_t window_us;   /* at most HTH_AVG_WINDOW_MAX_US */
-    /* Fills in the peers besides this one, at most `max`, those that are due first; returns how
-     * many. *all: every peer of the run is known. While they are not (and with NULL) a full group
-     * begins at once, others at the window's end. Called inside hth_look_new, and while this peer
-     * leads, at least when somebody's time is over. */
+    /* Fills in the peers of the line besides this one, at most `max`; returns how many. *all: every
+     * peer of the run is known. While they are not (and with NULL) a full group begins at once,
+     * others at the window's end. */
     uint32_t (*peers)(void *arg, struct hth_match_peer *out, uint32_t max, bool *all);
     /* That peer did not answer in time: it is not there. May be NULL. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
@@ -166,8 +148,7 @@ struct hth_look_opts {
     void *arg;
 };
 
-/* Declares and looks. Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY
- * (there is a look), those of a board. */
+/* Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY (one looks). */
 enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
                           struct hth_look **out) HTH_MUST;
 /* No callback comes any more. Only before the callback came. */

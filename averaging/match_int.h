@@ -3,45 +3,43 @@
  * match_int.h: the parts of the matchmaker.
  *
  *   match.c        the node: messages that arrive; groups out of lists
- *   match_look.c   one look: its board, the lookers it knows, what it asks them, its turn and end
- *   match_lead.c   one look as leader: who is there, who is waited for, the cut into groups
+ *   match_look.c   one look: the lookers it knows, what it asks them, its turn and end
+ *   match_lead.c   one look as leader: who is there, who is waited for, the group
  *   match_msg.c    bytes
  *
  * A look acts in one place only, match_look.c:on_turn, which runs from its timer. Everything that
- * happens to it (a declaration, a JOIN, an answer) changes its state and pokes the timer.
+ * happens to it (a JOIN, an answer) changes its state and pokes the timer.
  */
 #ifndef HTH_AVERAGING_MATCH_INT_H
 #define HTH_AVERAGING_MATCH_INT_H
 
 #include "averaging/match.h"
 #include "averaging/match_msg.h"
-#include "dht/board.h"
 #include "rpc/rpc.h"
 
-/* Another peer that looks in our line. */
+#define HTH_MATCH_BEAT_US    (150 * HTH_US_PER_MS) /* a follower says so often that it is here */
+#define HTH_MATCH_SILENCE_US (350 * HTH_US_PER_MS) /* a peer that was asked has that long */
+#define HTH_MATCH_FAR_US     (4 * HTH_US_PER_S)    /* no way there and back is believed longer */
+
+/*  EXPECTED --- says that it looks ---> LOOKS <--- says so no more --- FOLLOWS us
+ *                                         |  \________ follows us ________/ |
+ *                                         '--- lost, silent, refuses ---> GONE, until it speaks */
+enum match_state { MATCH_EXPECTED, MATCH_LOOKS, MATCH_FOLLOWS, MATCH_GONE };
+
+/* Another peer of our line. */
 struct match_looker {
-    struct hth_avg_member self; /* as it says; of a declaration only id, mode and addr */
-    struct hth_hash mark;       /* its place in the order, within its mode */
-    int64_t seen_us;            /* first */
-    bool struck;                /* until it speaks again; for good after STRIKES_MAX */
-    uint32_t strikes;
-    bool asked; /* we follow it, or did */
-    /* as our follower */
-    bool joined;
-    int64_t joined_us; /* first */
-    int64_t heard_us;  /* last */
-    int64_t left_us;   /* end of its window, on our clock */
-};
-
-/* A JOIN is sent to the leader; to a peer that is expected here, so that its silence tells that it
- * is gone; to one that another names. */
-enum match_why { MATCH_FOLLOWS, MATCH_EXPECTED, MATCH_NAMED };
-
-struct match_call {
     struct hth_look *look;
-    struct hth_rpc_call *call; /* NULL: answered, or none */
-    struct hth_peer_id to;
-    enum match_why why;
+    struct hth_avg_member self; /* as it says; id and addr alone of one that is only expected */
+    struct hth_hash mark;       /* its place in the order, within its mode */
+    enum match_state state;
+    uint32_t strikes;
+    int64_t since_us;          /* when it came into its state */
+    int64_t heard_us;          /* last */
+    int64_t left_us;           /* of a follower: the end of its window, on our clock */
+    struct hth_rpc_call *call; /* a JOIN that it has not answered */
+    bool follow;               /* which says that we follow it */
+    bool told;                 /* a JOIN was sent */
+    bool asked;                /* we follow it, or did */
 };
 
 struct hth_look {
@@ -51,23 +49,17 @@ struct hth_look {
     size_t key_len;
     struct hth_avg_member self;
     struct hth_hash mark;
-    struct hth_topic topic;
-    struct hth_board *board;    /* NULL before public_us */
-    struct hth_publisher *note; /* the same */
-    int64_t public_us;          /* INT64_MAX: it is public */
-    struct match_call tell[HTH_AVG_TELL_MAX];
     struct hth_timer *timer;
     int64_t turn_us;               /* when it was to run */
     struct match_looker **lookers; /* in the order in which they came */
     uint32_t count, capacity;
     int64_t made_us, end_us;
-    struct hth_peer_id leader; /* as this look knew last; itself when it leads */
-    int64_t since_us;          /* when it came to know that */
-    /* as a follower */
-    struct match_call follow;
-    int64_t beat_us; /* when the leader is asked again */
+    struct match_looker *leader; /* as this look knew last; NULL: itself */
+    int64_t since_us;            /* when it came to know that */
+    int64_t beat_us;             /* when the leader is asked again */
+    bool news;                   /* the owner may know of peers that were not told */
+    struct match_looker *lost;   /* as leader: others may have heard it begin; NULL: none */
     enum hth_avg_reason last_refusal;
-    /* the end */
     bool done;
     struct hth_look_result result;
 };
@@ -75,14 +67,12 @@ struct hth_look {
 struct hth_match {
     struct hth_env *env;
     struct hth_rpc *rpc;
-    struct hth_dht *dht;
     struct hth_match_opts opts;
-    char network[HTH_NAME_LEN_MAX + 1];
-    struct hth_record_cache *cache;
-    struct hth_look *look; /* NULL: none */
-    int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
-    bool version_said;     /* it spoke of another version */
-    int64_t usual_rtt_us;  /* of those who were told; 0: of none it is known */
+    struct hth_look *look;       /* NULL: none */
+    struct hth_avg_group *begun; /* the last one: members may ask for the list */
+    int64_t clock_said_us;       /* when the log last spoke of clocks; 0: never */
+    bool version_said;           /* it spoke of another version */
+    int64_t usual_rtt_us;        /* of those who were asked; 0: of none it is known */
     struct hth_match_stats stats;
 };
 
@@ -104,19 +94,19 @@ int hth_look_order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
                    enum hth_avg_mode mode_b, const struct hth_hash *mark_b);
 bool hth_look_precedes_us(const struct hth_look *look, const struct match_looker *l);
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
-/* Notes a peer's own word about itself, and that it speaks: it is not struck off any more.
- * NULL: the table is full. */
+/* Notes a peer's own word about itself, and that it speaks. NULL: the table is full. */
 struct match_looker *hth_look_hear(struct hth_look *look, const struct hth_avg_member *m);
+void hth_look_set(struct match_looker *l, enum match_state state);
 /* It is of no use now: it refused, or with `deaf` did not answer in time. */
-void hth_look_strike(struct hth_look *look, struct match_looker *l, bool deaf);
-/* How long an answer of that peer may take: the options' silence, or two round trips where these
+void hth_look_strike(struct match_looker *l, bool deaf);
+/* How long an answer of that peer may take: HTH_MATCH_SILENCE_US, or two round trips where these
  * take longer; a handshake more without a connection; and how late we are ourselves. */
 int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id);
+int64_t hth_look_patience_us(const struct hth_look *look);
 /* The one that should lead as far as this look knows; NULL: itself. */
-struct match_looker *hth_look_leader(struct hth_look *look);
-/* A leader's word to us. False: it makes no sense. */
-bool hth_look_take(struct hth_look *look, struct match_looker *from,
-                   const struct hth_join_reply *reply);
+struct match_looker *hth_look_leader(const struct hth_look *look);
+/* Its word to us as leader. False: it makes no sense. */
+bool hth_look_take(struct match_looker *from, const struct hth_join_reply *reply);
 /* Ends it at the end of this turn. */
 void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
                   struct hth_avg_group *group);

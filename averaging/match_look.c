@@ -5,7 +5,8 @@
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
-#define DIAL_RTTS   4 /* TCP, TLS and HELLO, and the answer */
+#define DIAL_US     (1 * HTH_US_PER_S) /* for a handshake, ... */
+#define DIAL_RTTS   4                  /* ... or TCP, TLS and HELLO, and the answer */
 #define STRIKES_MAX 8
 
 /* ---- lookers -------------------------------------------------------------------------------- */
@@ -55,9 +56,18 @@ static struct match_looker *get(struct hth_look *look, const struct hth_avg_memb
         look->lookers = hth_realloc(look->lookers, look->capacity, sizeof(look->lookers[0]));
     }
     l = look->lookers[look->count++] = hth_new(struct match_looker);
-    l->seen_us = hth_now_us(look->match->env);
+    l->look = look;
+    l->self = *m;
     hth_avg_mark(look->match->env->crypto, look->key, look->key_len, &m->id, &l->mark);
     return l;
+}
+
+void hth_look_set(struct match_looker *l, enum match_state state)
+{
+    if (l->state != state)
+        l->since_us = hth_now_us(l->look->match->env);
+    l->state = state;
+    hth_look_poke(l->look);
 }
 
 struct match_looker *hth_look_hear(struct hth_look *look, const struct hth_avg_member *m)
@@ -67,33 +77,40 @@ struct match_looker *hth_look_hear(struct hth_look *look, const struct hth_avg_m
     if (l == NULL)
         return NULL;
     l->self = *m;
-    l->struck = l->strikes > STRIKES_MAX;
+    l->heard_us = hth_now_us(look->match->env);
+    if (l->state == MATCH_EXPECTED || (l->state == MATCH_GONE && l->strikes <= STRIKES_MAX))
+        hth_look_set(l, MATCH_LOOKS);
     return l;
+}
+
+int64_t hth_look_patience_us(const struct hth_look *look)
+{
+    return HTH_MATCH_BEAT_US + HTH_MATCH_SILENCE_US + hth_match_far_us(look->match);
 }
 
 int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id)
 {
     const struct hth_match *m = look->match;
-    const struct hth_match_opts *o = &m->opts;
     struct hth_rpc_peer_info info;
-    int64_t us = o->silence_us;
+    int64_t us = HTH_MATCH_SILENCE_US;
     bool known = hth_rpc_peer_info(m->rpc, id, &info) == HTH_OK;
 
     if (known)
-        us = HTH_MAX(us, HTH_MIN(2 * info.rtt_us, o->far_us));
+        us = HTH_MAX(us, HTH_MIN(2 * info.rtt_us, HTH_MATCH_FAR_US));
     if (!known || !info.connected)
-        us += HTH_MAX(o->dial_us, HTH_MIN(DIAL_RTTS * m->usual_rtt_us, o->far_us));
+        us += HTH_MAX(DIAL_US, HTH_MIN(DIAL_RTTS * m->usual_rtt_us, HTH_MATCH_FAR_US));
     return us + hth_rpc_late_us(m->rpc);
 }
 
-struct match_looker *hth_look_leader(struct hth_look *look)
+struct match_looker *hth_look_leader(const struct hth_look *look)
 {
     struct match_looker *first = NULL;
 
     for (uint32_t i = 0; i < look->count; i++) {
         struct match_looker *l = look->lookers[i];
+        bool looks = l->state == MATCH_LOOKS || l->state == MATCH_FOLLOWS;
 
-        if (!l->struck && hth_avg_mode_reduces(l->self.mode) && hth_look_precedes_us(look, l) &&
+        if (looks && hth_avg_mode_reduces(l->self.mode) && hth_look_precedes_us(look, l) &&
             (first == NULL ||
              hth_look_order(l->self.mode, &l->mark, first->self.mode, &first->mark) < 0))
             first = l;
@@ -101,16 +118,16 @@ struct match_looker *hth_look_leader(struct hth_look *look)
     return first;
 }
 
-void hth_look_strike(struct hth_look *look, struct match_looker *l, bool deaf)
+void hth_look_strike(struct match_looker *l, bool deaf)
 {
+    struct hth_look *look = l->look;
     char text[HTH_PEER_SHORT_LEN];
 
     HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG, "look: %s is struck off (%s)",
             hth_peer_id_short(&l->self.id, text),
             deaf ? "silent" : hth_avg_reason_name(look->last_refusal));
-    l->struck = true;
-    l->strikes += deaf ? 2 : 1; /* silence takes longer */
-    l->joined = false;
+    hth_look_set(l, MATCH_GONE);
+    l->strikes += 2; /* who follows another that we gave up gets one */
     if (deaf && look->opts.deaf != NULL)
         look->opts.deaf(look->opts.arg, &l->self.id);
 }
@@ -145,48 +162,52 @@ static void note_rtt(struct hth_match *m, const struct hth_peer_id *id)
 
 static void on_answer(void *arg, const struct hth_rpc_result *r);
 
-/* Over a slot that is free. */
-static void send_join(struct match_call *c, const struct hth_avg_member *to, enum match_why why)
+static void drop_call(struct match_looker *l)
 {
-    struct hth_look *look = c->look;
-    const struct hth_match *m = look->match;
-    const struct hth_rpc_target target = {.peer = to->id, .addr = to->addr};
+    if (l->call != NULL)
+        hth_rpc_cancel(l->call);
+    l->call = NULL;
+}
+
+/* In place of one that it has not answered. */
+static void send_join(struct match_looker *l, bool follow)
+{
+    struct hth_look *look = l->look;
+    struct hth_match *m = look->match;
+    const struct hth_rpc_target target = {.peer = l->self.id, .addr = l->self.addr};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN};
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
-    c->to = to->id;
-    c->why = why;
-    note_rtt(look->match, &to->id);
-    call.timeout_us =
-        hth_look_silence_us(look, &to->id) + (why == MATCH_FOLLOWS ? 0 : m->opts.beat_us);
+    drop_call(l);
+    l->follow = follow;
+    l->told = true;
+    note_rtt(m, &l->self.id);
+    call.timeout_us = hth_look_silence_us(look, &l->self.id) + (follow ? 0 : HTH_MATCH_BEAT_US);
     call.body.payload = bytes;
-    call.body.payload_len = pack_join(look, why == MATCH_FOLLOWS, bytes);
-    if (hth_rpc_call(m->rpc, &target, &call, on_answer, c, &c->call) != HTH_OK)
-        c->call = NULL;
+    call.body.payload_len = pack_join(look, follow, bytes);
+    if (hth_rpc_call(m->rpc, &target, &call, on_answer, l, &l->call) != HTH_OK)
+        l->call = NULL;
 }
 
-static void tell(struct hth_look *look, const struct hth_avg_member *to, enum match_why why)
+/* One that may be in our line, as its own word will say; once. */
+static void tell(struct hth_look *look, const struct hth_peer_id *id, const struct hth_addr *addr)
 {
-    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
-        if (look->tell[i].call == NULL) {
-            send_join(&look->tell[i], to, why);
-            return;
-        }
+    struct match_looker *l = get(look, &(struct hth_avg_member){.id = *id, .addr = *addr});
+
+    if (l != NULL && l->state == MATCH_EXPECTED && !l->told)
+        send_join(l, false);
 }
 
-/* Returns whether all who may come were told. */
-static bool tell_peers(struct hth_look *look)
+static void tell_peers(struct hth_look *look)
 {
-    struct hth_match_peer peers[HTH_AVG_TELL_MAX];
+    struct hth_match_peer peers[HTH_AVG_MEMBERS_MAX];
     uint32_t count = 0;
     bool all = false;
 
     if (look->opts.peers != NULL)
-        count = look->opts.peers(look->opts.arg, peers, HTH_AVG_TELL_MAX, &all);
+        count = look->opts.peers(look->opts.arg, peers, HTH_AVG_MEMBERS_MAX, &all);
     for (uint32_t i = 0; i < count; i++)
-        tell(look, &(struct hth_avg_member){.id = peers[i].id, .addr = peers[i].addr},
-             peers[i].addr.family != 0 ? MATCH_EXPECTED : MATCH_NAMED);
-    return all && count > 0 && count < HTH_AVG_TELL_MAX;
+        tell(look, &peers[i].id, &peers[i].addr);
 }
 
 /* ---- following ------------------------------------------------------------------------------- */
@@ -200,8 +221,9 @@ static bool is_as_we_said(const struct hth_look *look, const struct hth_avg_grou
            own->mode == self->mode && own->bandwidth == self->bandwidth;
 }
 
-static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply)
+static bool take_begin(struct match_looker *from, const struct hth_join_reply *reply)
 {
+    struct hth_look *look = from->look;
     struct hth_avg_group *group;
 
     if (hth_match_group(look, reply->members, reply->count, &group) != HTH_OK)
@@ -211,13 +233,15 @@ static bool take_begin(struct hth_look *look, const struct hth_join_reply *reply
         return false;
     }
     look->result.match_us = reply->match_us;
+    if (look->lost != NULL && look->lost != from)
+        look->result.lost = look->lost->self.id;
     hth_look_end(look, HTH_OK, HTH_AVG_OK, group);
     return true;
 }
 
-bool hth_look_take(struct hth_look *look, struct match_looker *from,
-                   const struct hth_join_reply *reply)
+bool hth_look_take(struct match_looker *from, const struct hth_join_reply *reply)
 {
+    struct hth_look *look = from->look;
     bool good = true;
 
     hth_look_poke(look);
@@ -226,174 +250,70 @@ bool hth_look_take(struct hth_look *look, struct match_looker *from,
         look->last_refusal = HTH_AVG_OK; /* of the peer that was asked before */
         return true;
     case HTH_AVG_OK:
-        good = take_begin(look, reply);
+        good = take_begin(from, reply);
         if (good)
             return true;
         look->last_refusal = HTH_AVG_LEFT_OUT;
         break;
-    case HTH_AVG_NOT_LEADER:
-        /* That one says itself that it looks; it may have died, which `from` finds out. */
-        if (hth_look_find(look, &reply->members[0].id) == NULL &&
-            !hth_peer_id_eq(&reply->members[0].id, &look->self.id))
-            tell(look, &reply->members[0], MATCH_NAMED);
+    case HTH_AVG_NOT_LEADER: /* that one may have died, which `from` finds out */
+        if (!hth_peer_id_eq(&reply->members[0].id, &look->self.id))
+            tell(look, &reply->members[0].id, &reply->members[0].addr);
         if (++from->strikes <= STRIKES_MAX)
             return true;
         break;
     default:
         look->last_refusal = reply->reason;
     }
-    hth_look_strike(look, from, false);
+    hth_look_strike(from, false);
     return good;
 }
 
 /* Nothing came in time, or a refusal of the endpoint. */
-static void take_error(const struct match_call *c, const struct hth_rpc_result *r)
+static void take_error(struct match_looker *l, const struct hth_rpc_result *r)
 {
-    struct hth_look *look = c->look;
-    struct match_looker *l = hth_look_find(look, &c->to);
-
-    if (c->why == MATCH_FOLLOWS)
-        look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
-    else if (r->remote || c->why == MATCH_NAMED || (l != NULL && l->joined))
+    if (l->follow)
+        l->look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
+    else if (r->remote || l->state == MATCH_FOLLOWS)
         return;
-    if (l != NULL)
-        hth_look_strike(look, l, true);
-    else if (look->opts.deaf != NULL)
-        look->opts.deaf(look->opts.arg, &c->to);
+    hth_look_strike(l, true);
 }
 
 static void on_answer(void *arg, const struct hth_rpc_result *r)
 {
-    struct match_call *c = arg;
-    struct hth_look *look = c->look;
+    struct match_looker *l = arg;
+    struct hth_look *look = l->look;
     struct hth_join_reply reply;
-    enum hth_err err = r->err;
 
-    c->call = NULL;
+    l->call = NULL;
     hth_look_poke(look);
-    if (err != HTH_OK) {
-        take_error(c, r);
+    if (r->err != HTH_OK) {
+        take_error(l, r);
         return;
     }
-    err = hth_join_reply_open(r->payload, r->payload_len, &reply);
-    if (err != HTH_OK)
+    if (hth_join_reply_open(r->payload, r->payload_len, &reply) != HTH_OK)
         reply.reason = HTH_AVG_MALFORMED;
     if (reply.reason == HTH_AVG_CLOCK_SKEW)
-        hth_match_clocks_differ(look->match, &c->to);
-    if (reply.reason == HTH_AVG_WAIT && hth_peer_id_eq(&reply.members[0].id, &c->to))
+        hth_match_clocks_differ(look->match, &l->self.id);
+    if (reply.reason == HTH_AVG_WAIT && hth_peer_id_eq(&reply.members[0].id, &l->self.id))
         (void)hth_look_hear(look, &reply.members[0]);
-    if (c->why == MATCH_FOLLOWS && !look->done)
-        (void)hth_look_take(look, hth_look_find(look, &c->to), &reply);
+    if (!look->done && (l->follow || (look->lost != NULL && reply.reason == HTH_AVG_OK)))
+        (void)hth_look_take(l, &reply);
     hth_join_reply_close(&reply);
-}
-
-static void drop_call(struct match_call *c)
-{
-    if (c->call != NULL)
-        hth_rpc_cancel(c->call);
-    c->call = NULL;
 }
 
 /* Asks the leader, unless it is being asked. Returns when to look again. */
 static int64_t follow(struct hth_look *look, struct match_looker *l)
 {
-    struct match_call *c = &look->follow;
-    bool same = l->asked && hth_peer_id_eq(&c->to, &l->self.id);
+    int64_t now_us = hth_now_us(look->match->env);
 
-    if (c->call != NULL && same)
+    if (l->call != NULL && l->follow)
         return INT64_MAX;
-    drop_call(c);
-    if (same && hth_now_us(look->match->env) < look->beat_us)
+    if (now_us < look->beat_us)
         return look->beat_us;
-    look->beat_us = hth_now_us(look->match->env) + look->match->opts.beat_us;
+    look->beat_us = now_us + HTH_MATCH_BEAT_US;
     l->asked = true;
-    send_join(c, &l->self, MATCH_FOLLOWS);
+    send_join(l, true);
     return look->beat_us;
-}
-
-/* ---- the board ------------------------------------------------------------------------------- */
-
-static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
-{
-    struct hth_look *look = arg;
-    struct hth_join_msg join;
-
-    (void)user;
-    HTH_TRY(hth_join_msg_open(rec->payload, rec->payload_len, &join));
-    if (join.version != HTH_MATCH_VERSION)
-        return HTH_E_VERSION;
-    join.self.id = rec->owner_id;
-    if (hth_peer_id_eq(&join.self.id, &look->self.id))
-        return HTH_OK;
-    if (join.schema != look->opts.schema) {
-        look->last_refusal = HTH_AVG_OTHER_SCHEMA;
-        return HTH_OK;
-    }
-    hth_look_poke(look);
-    if (hth_look_find(look, &join.self.id) != NULL) /* what it says to us itself is newer */
-        return HTH_OK;
-    return hth_look_hear(look, &join.self) != NULL ? HTH_OK : HTH_E_BUDGET;
-}
-
-/* A looker stays one until the look ends. */
-static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
-{
-    (void)arg;
-    (void)owner;
-    (void)part;
-    (void)user;
-}
-
-static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
-{
-    struct hth_look *look = arg;
-    char text[200];
-
-    if (err == HTH_E_CLOCK_SKEW)
-        look->last_refusal = HTH_AVG_CLOCK_SKEW;
-    if (err == HTH_E_VERSION) {
-        look->last_refusal = HTH_AVG_OTHER_VERSION;
-        hth_match_versions_differ(look->match, &rec->owner_id);
-    }
-    HTH_LOG(look->match->env, HTH_DEBUG, HTH_SUB_AVG, "look: a declaration was refused: %s",
-            hth_record_explain(err, rec, hth_wall_us(look->match->env), text));
-}
-
-static enum hth_err fill(void *arg, struct hth_writer *w)
-{
-    uint8_t bytes[HTH_JOIN_BYTES_MAX];
-
-    hth_write_bytes(w, bytes, pack_join(arg, false, bytes));
-    return w->err;
-}
-
-/* A key in the DHT costs dozens of datagrams, and is of no use any more a moment later. The
- * declaration lives so long that it is not renewed while we look. */
-static enum hth_err go_public(struct hth_look *look)
-{
-    static const struct hth_board_ops ops = {on_record, on_gone, on_refused};
-    struct hth_match *m = look->match;
-    struct hth_board_opts board = HTH_BOARD_OPTS_INIT;
-    struct hth_publisher_opts note = HTH_PUBLISHER_OPTS_INIT;
-    int64_t life_us = 4 * HTH_MAX(look->opts.window_us, (int64_t)HTH_US_PER_S);
-
-    look->public_us = INT64_MAX;
-    m->stats.boards++;
-    board.records_max = HTH_AVG_LOOKERS_MAX;
-    board.cache = m->cache;
-    note.life_us = HTH_MIN(life_us, (int64_t)HTH_RECORD_LIFE_MAX_US);
-    hth_topic_init(&look->topic, m->env->crypto, m->network, HTH_RECORD_DECLARE, look->key,
-                   look->key_len);
-    HTH_TRY(hth_publisher_new(m->env, m->dht, &look->topic, &note, fill, look, &look->note));
-    return hth_board_new(m->env, m->dht, &look->topic, &board, &ops, look, &look->board);
-}
-
-static enum hth_err declare(struct hth_look *look)
-{
-    if (!tell_peers(look))
-        return go_public(look);
-    look->public_us = look->made_us + look->match->opts.board_us;
-    return HTH_OK;
 }
 
 /* ---- the turn ------------------------------------------------------------------------------- */
@@ -409,6 +329,15 @@ void hth_look_poke(struct hth_look *look)
     turn_in(look, 0);
 }
 
+static void remember(struct hth_match *m, const struct hth_avg_group *group)
+{
+    size_t bytes = sizeof(*group) + group->count * sizeof(group->member[0]);
+
+    hth_free(m->begun);
+    m->begun = hth_calloc(1, bytes);
+    memcpy(m->begun, group, bytes);
+}
+
 void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
                   struct hth_avg_group *group)
 {
@@ -421,6 +350,8 @@ void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason r
     look->result.reason = reason;
     look->result.group = group;
     look->result.wait_us = hth_now_us(look->match->env) - look->made_us;
+    if (group != NULL)
+        remember(look->match, group);
     hth_look_poke(look);
 }
 
@@ -428,14 +359,10 @@ static void look_free(struct hth_look *look)
 {
     struct hth_match *m = look->match;
 
-    drop_call(&look->follow);
-    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
-        drop_call(&look->tell[i]);
-    /* No goodbye: nobody looks at this key for long. */
-    hth_publisher_free(look->note);
-    hth_board_free(look->board);
-    while (look->count > 0)
-        hth_free(look->lookers[--look->count]);
+    while (look->count > 0) {
+        drop_call(look->lookers[--look->count]);
+        hth_free(look->lookers[look->count]);
+    }
     hth_free(look->lookers);
     hth_timer_free(m->env, look->timer);
     if (m->look == look)
@@ -457,36 +384,31 @@ static void finish(struct hth_look *look)
     done(arg, &result);
 }
 
-static void note_leader(struct hth_look *look, const struct match_looker *leader)
+/* The others of a leader that was lost may have heard it begin. */
+static void note_leader(struct hth_look *look, struct match_looker *leader)
 {
-    const struct hth_peer_id *id = leader != NULL ? &leader->self.id : &look->self.id;
-
-    if (hth_peer_id_eq(id, &look->leader))
+    if (leader == look->leader)
         return;
-    look->leader = *id;
+    if (look->leader != NULL && look->leader->state == MATCH_GONE)
+        look->lost = look->leader;
+    look->leader = leader;
+    look->beat_us = 0;
     look->since_us = hth_now_us(look->match->env);
-}
-
-static void go_public_in_time(struct hth_look *look)
-{
-    enum hth_err err = HTH_OK;
-
-    if (!look->done && hth_now_us(look->match->env) >= look->public_us)
-        err = go_public(look);
-    if (err != HTH_OK)
-        HTH_LOG(look->match->env, HTH_WARN, HTH_SUB_AVG, "a look can't be made public: %s",
-                hth_err_text(err));
+    for (uint32_t i = 0; look->lost != NULL && leader == NULL && i < look->count; i++)
+        if (look->lookers[i]->state == MATCH_LOOKS)
+            send_join(look->lookers[i], false);
 }
 
 /* A follower's followers hear from it at their next beat whom it follows. */
 static int64_t follow_turn(struct hth_look *look, struct match_looker *leader, int64_t now_us)
 {
-    int64_t last_us = look->end_us + look->match->opts.silence_us +
+    int64_t last_us = look->end_us + HTH_MATCH_SILENCE_US +
                       hth_rpc_late_us(look->match->rpc); /* a BEGIN may be here, and not be read */
     int64_t next_us = HTH_MIN(follow(look, leader), last_us);
 
     for (uint32_t i = 0; i < look->count; i++)
-        look->lookers[i]->joined = false;
+        if (look->lookers[i]->state == MATCH_FOLLOWS)
+            look->lookers[i]->state = MATCH_LOOKS;
     if (now_us >= last_us)
         hth_look_end(look, HTH_E_TIMEOUT,
                      look->last_refusal != HTH_AVG_OK ? look->last_refusal : HTH_AVG_NO_LEADER,
@@ -500,20 +422,21 @@ static void on_turn(void *arg)
     int64_t now_us = hth_now_us(look->match->env), next_us = now_us;
     struct match_looker *leader = hth_look_leader(look);
 
-    go_public_in_time(look);
     hth_rpc_observe_late(look->match->rpc, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
+    if (look->news && !look->done)
+        tell_peers(look);
+    look->news = false;
     if (!look->done && leader != NULL) {
         next_us = follow_turn(look, leader, now_us);
     } else if (!look->done) {
-        drop_call(&look->follow);
         next_us = hth_lead_turn(look);
     }
     if (look->done)
         finish(look);
     else
-        turn_in(look, HTH_MIN(next_us, look->public_us) - now_us);
+        turn_in(look, next_us - now_us);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -525,8 +448,7 @@ static enum hth_err check(const struct hth_match *m, const struct hth_look_opts 
     if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
         hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
         return HTH_E_CONFIG;
-    if (o->group_min == 0 || o->group_full < o->group_min || o->group_max < o->group_full ||
-        o->group_max > HTH_AVG_MEMBERS_MAX / 2 || o->done == NULL)
+    if (o->group_min == 0 || o->group_min > HTH_AVG_MEMBERS_MAX / 2 || o->done == NULL)
         return HTH_E_CONFIG;
     if (o->window_us <= 0 || o->window_us > HTH_AVG_WINDOW_MAX_US)
         return HTH_E_CONFIG;
@@ -539,7 +461,6 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
                           struct hth_look **out)
 {
     struct hth_look *look;
-    enum hth_err err;
 
     *out = NULL;
     HTH_TRY(check(m, opts));
@@ -548,9 +469,6 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look = hth_new(struct hth_look);
     look->match = m;
     look->opts = *opts;
-    look->follow.look = look;
-    for (uint32_t i = 0; i < HTH_AVG_TELL_MAX; i++)
-        look->tell[i].look = look;
     look->self = (struct hth_avg_member){.id = m->env->self,
                                          .mode = opts->mode,
                                          .bandwidth = opts->bandwidth,
@@ -564,11 +482,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->turn_us = INT64_MAX;
     look->made_us = look->since_us = hth_now_us(m->env);
     look->end_us = look->made_us + opts->window_us;
-    err = declare(look);
-    if (err != HTH_OK) {
-        look_free(look);
-        return err;
-    }
+    look->news = true;
     m->look = look;
     hth_look_poke(look);
     *out = look;

@@ -117,8 +117,6 @@ static enum hth_err line_open(const Hth__Match__Line *m, struct hth_avg_line *ou
         return HTH_E_TOO_LARGE;
     if (m->n_at != m->n_size)
         return HTH_E_MALFORMED;
-    if (m->round > HTH_AVG_STEP_MAX)
-        return HTH_E_RANGE;
     out->run = m->run;
     out->round = m->round;
     out->shape.dims = (uint32_t)m->n_size;

@@ -23,9 +23,9 @@ static inline bool hth_avg_mode_reduces(uint32_t mode)
 
 /* Raise it when members are to read each other's bytes, here or in reduce.proto, in another way:
  * programs of two versions form no group (OTHER_VERSION). */
-#define HTH_MATCH_VERSION 4
+#define HTH_MATCH_VERSION 5
 
-/* A JOIN's bytes, and a declaration's: a line of HTH_AVG_DIMS_MAX axes, all at its longest. */
+/* A JOIN's bytes: a line of HTH_AVG_DIMS_MAX axes, all at its longest. */
 #define HTH_JOIN_BYTES_MAX 512
 
 struct hth_join_msg {

@@ -11,25 +11,15 @@
 
 /* ---- offers --------------------------------------------------------------------------------- */
 
-static enum hth_err refuse(enum hth_avg_reason *reason, enum hth_avg_reason why, enum hth_err err)
-{
-    *reason = why;
-    return err;
-}
-
-static enum hth_err mp_ready(void *self, enum hth_avg_reason *reason)
+static enum hth_err mp_ready(const void *self)
 {
     const struct moshpit *mp = self;
+    const struct hth_roster_note *note = hth_roster_self(mp->roster);
 
-    if (mp->fn == NULL)
-        return refuse(reason, HTH_AVG_STOPPED, HTH_E_NOT_FOUND);
-    if (hth_roster_self(mp->roster)->flags & HTH_ROSTER_BOOTSTRAPPING)
-        return refuse(reason, HTH_AVG_STARTING, HTH_E_NOT_FOUND);
-    if (hth_roster_population(mp->roster, NULL) < 2 || hth_roster_shape(mp->roster)->dims == 0)
-        return refuse(reason, HTH_AVG_NOBODY, HTH_E_NOT_FOUND);
-    if (mp->round != NULL)
-        return refuse(reason, HTH_AVG_BUSY, HTH_E_BUSY);
-    return refuse(reason, HTH_AVG_OK, HTH_OK);
+    if (mp->fn == NULL || (note->flags & HTH_ROSTER_BOOTSTRAPPING) != 0 || note->shape.dims == 0 ||
+        hth_roster_population(mp->roster, NULL) < 2)
+        return HTH_E_NOT_FOUND;
+    return mp->round != NULL ? HTH_E_BUSY : HTH_OK;
 }
 
 static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *o)
@@ -47,10 +37,8 @@ static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *
 
 static enum hth_err begin(struct moshpit *mp, const struct hth_avg_offer *offer)
 {
-    enum hth_avg_reason reason;
-
     HTH_TRY(check(mp, offer));
-    HTH_TRY(mp_ready(mp, &reason));
+    HTH_TRY(mp_ready(mp));
     return hth_round_new(mp, offer, &mp->round);
 }
 
@@ -88,7 +76,7 @@ static void mp_stop(void *self)
 static void mp_stats(const void *self, struct hth_averager_stats *out)
 {
     const struct moshpit *mp = self;
-    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster);
+    const struct hth_avg_shape *shape = &hth_roster_self(mp->roster)->shape;
 
     *out = mp->stats;
     out->under_way = mp->round != NULL;
@@ -145,13 +133,13 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
                              struct hth_roster *roster, struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts, struct hth_averager *out)
 {
-    struct hth_match_opts match = opts->match;
+    struct hth_match_opts match = {.addr = opts->addr, .spoke = on_spoke};
     struct moshpit *mp;
-    enum hth_err err;
 
     out->ops = NULL;
     out->self = NULL;
-    if (opts->network == NULL || strlen(opts->network) > HTH_NAME_LEN_MAX || opts->group_min < 2 ||
+    if (opts->network == NULL || opts->network[0] == '\0' ||
+        strlen(opts->network) > HTH_NAME_LEN_MAX || opts->group_min < 2 ||
         opts->group_min > HTH_AVG_MEMBERS_MAX / 2 || opts->window_us <= 0 || opts->round_us <= 0 ||
         opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US ||
         (opts->mode == HTH_AVG_CLIENT && opts->bandwidth != 0) ||
@@ -159,23 +147,18 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         return HTH_E_CONFIG;
     mp = hth_new(struct moshpit);
     mp->env = env;
+    mp->dht = dht;
     mp->roster = roster;
     mp->reducer = reducer;
     mp->opts = *opts;
-    mp->opts.network = NULL;
+    memcpy(mp->network, opts->network, strlen(opts->network));
+    mp->opts.network = mp->network;
     mp->run = hth_network_tag(env->crypto, opts->network);
     /* With another bound a group would be cut in two ways. */
     if (opts->share_max != HTH_AVG_SHARE_MAX)
         mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
-    match.network = opts->network;
-    match.addr = opts->addr;
-    match.spoke = on_spoke;
     match.arg = mp;
-    err = hth_match_new(env, rpc, dht, &match, &mp->match);
-    if (err != HTH_OK) {
-        hth_free(mp);
-        return err;
-    }
+    mp->match = hth_match_new(env, rpc, &match);
     register_metrics(mp);
     out->ops = &ops;
     out->self = mp;

@@ -3,18 +3,19 @@
  * moshpit.h: the averager of a run: roster + grid + match + reduce, behind averager.h's table.
  *
  * An offer is one round: it looks for a group in this peer's line of the grid (match.h) and reduces
- * in it (reduce.h). A peer's cell moves with each round, as Moshpit has it, so that other peers
- * meet next time: that mixes whatever peers there are, and on a full grid whose peers have equal
- * weights as many offers as it has axes give all of them the mean of all.
+ * in it (reduce.h). Cells follow from the roster: on a full grid whose peers have equal weights as
+ * many offers as it has axes give all of them the mean of all, and a peer that missed a round puts
+ * nothing out of order.
  *
  * Numbers. Round r works along axis r mod d. An offer takes the round of the median peer of the
- * roster, if nobody was met in it yet; an earlier one while this peer is only late and somebody
- * waits for it there, or when it met nobody. The shape is that of the roster when it begins;
- * while nobody was met yet, a new one begins it anew.
+ * roster, if nobody was met in it yet; an earlier one while this peer is only late and its line
+ * waits for it there, or when it met nobody. The shape and the cell are those of the roster when it
+ * begins; while nobody was met yet, others begin it anew.
  *
  * Expected members. Where the roster is exact, the leader of a line waits, at most for its window,
- * for the peers that stand in it and for those whose next cell is not known yet; for a peer that
- * was lost, dropped or silent only after it has spoken again, to us or in the roster.
+ * for the peers that stand in it and are at most one round behind; for a peer that was lost,
+ * dropped or silent only after it has spoken again, to us or in the roster. Where the roster is a
+ * sample, those who look in a line find each other by a roster of the line.
  *
  * An offer always ends, and failures are told by reason and counted; none of them stops anything.
  *
@@ -28,8 +29,10 @@
 #include "averaging/match.h"
 #include "averaging/shares.h"
 
+struct hth_dht;
 struct hth_reducer;
 struct hth_roster;
+struct hth_rpc;
 
 struct hth_moshpit_opts {
     const char *network;  /* the run's name */
@@ -42,15 +45,14 @@ struct hth_moshpit_opts {
     double share_max;   /* of a group's vector nobody reduces more than so many times the mean of
                          * those who reduce, whatever bandwidth it claims; at least 1, and of 256 or
                          * more nothing is bound. The same in all of a run: others are not met */
-    struct hth_match_opts match; /* network and addr are set from the above */
 };
 #define HTH_MOSHPIT_OPTS_INIT                                                                      \
     {                                                                                              \
         .group_min = 2, .window_us = 3 * HTH_US_PER_S, .round_us = 30 * HTH_US_PER_S,              \
-        .share_max = HTH_AVG_SHARE_MAX, .match = HTH_MATCH_OPTS_INIT                               \
+        .share_max = HTH_AVG_SHARE_MAX                                                             \
     }
 
-/* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG, those of hth_match_new. */
+/* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG. */
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                              struct hth_roster *roster, struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moshpit_round.c: one offer on its way: a look, a reduction, its end. */
+/* moshpit_round.c: one offer on its way: where and when, a look, a reduction, its end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +12,19 @@
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-void hth_round_free(struct moshpit_round *s)
+/* Without a goodbye: nobody looks in that line for long. */
+static void stop_looking(struct moshpit_round *s)
 {
     if (s->look != NULL)
         hth_look_cancel(s->look);
+    hth_roster_free(s->lookers);
+    s->look = NULL;
+    s->lookers = NULL;
+}
+
+void hth_round_free(struct moshpit_round *s)
+{
+    stop_looking(s);
     if (s->reduce != NULL)
         hth_reduce_cancel(s->reduce);
     hth_blob_unref(s->offer.values);
@@ -123,13 +132,22 @@ static double usual_bandwidth(const struct hth_avg_group *g)
     return known > 0 ? said[(known - 1) / 2] : 1;
 }
 
+/* Longer where the others are far. */
+static int64_t window_us(const struct moshpit_round *s)
+{
+    const struct hth_moshpit_opts *o = &s->mp->opts;
+    int64_t far_us = WINDOW_WAYS * hth_match_far_us(s->mp->match);
+
+    return HTH_MIN(o->window_us + far_us, HTH_AVG_WINDOW_MAX_US - o->round_us);
+}
+
 /* Groups on lines of THIN_BIT_S take twice what they need at best. Who is lost, silent, or slower
  * than the others is given up long before. */
 static int64_t round_us(const struct moshpit_round *s)
 {
     double bits = 2.0 * 8 * sizeof(float) * (double)s->offer.count;
     double time_us = 2 * bits / THIN_BIT_S * HTH_US_PER_S;
-    int64_t most_us = HTH_AVG_WINDOW_MAX_US / 10 * 9 - hth_round_window_us(s);
+    int64_t most_us = HTH_AVG_WINDOW_MAX_US / 10 * 9 - window_us(s);
 
     return HTH_MAX(s->mp->opts.round_us, (int64_t)HTH_MIN(time_us, (double)most_us));
 }
@@ -166,18 +184,6 @@ static enum hth_err reduce(struct moshpit_round *s)
     return err;
 }
 
-/* The cell after this round follows from the group's order alone. */
-static void move(struct moshpit_round *s)
-{
-    struct moshpit *mp = s->mp;
-
-    mp->round_met = HTH_MAX(mp->round_met, s->round + 1);
-    hth_roster_set_round(mp->roster, s->round + 1);
-    hth_avg_cell_next(&s->shape, s->round, &s->group->id, s->group->self, &s->cell);
-    if (hth_roster_set_cell(mp->roster, &s->shape, &s->cell) != HTH_OK)
-        HTH_LOG(s->mp->env, HTH_DEBUG, HTH_SUB_AVG, "the grid changed during a round");
-}
-
 static void on_look(void *arg, const struct hth_look_result *r)
 {
     struct moshpit_round *s = arg;
@@ -185,11 +191,12 @@ static void on_look(void *arg, const struct hth_look_result *r)
     enum hth_err err;
 
     s->look = NULL;
-    hth_moshpit_looked(s, r->err == HTH_OK);
+    stop_looking(s);
+    s->mp->vain = r->err != HTH_OK;
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
+    hth_roster_set_round(s->mp->roster, s->line.round + 1);
     if (r->err != HTH_OK) {
-        hth_roster_set_round(s->mp->roster, s->round + 1);
         end(s, r->err == HTH_E_TIMEOUT ? HTH_E_NOT_FOUND : r->err, r->reason, NULL, 0);
         return;
     }
@@ -198,93 +205,177 @@ static void on_look(void *arg, const struct hth_look_result *r)
     info->group = s->group->id;
     for (uint32_t i = 0; i < HTH_MIN(s->group->count, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
         info->member[i] = s->group->member[i].id;
-    move(s);
+    s->mp->next = s->line.round + 1;
     err = reduce(s);
-    if (err != HTH_OK)
+    if (err == HTH_OK)
+        hth_reducer_peer_lost(s->mp->reducer, &r->lost);
+    else
         end(s, err, HTH_AVG_FAILED, NULL, 0);
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */
 
+/* One that may meet us. */
+static bool is_ours(const struct moshpit_round *s, const struct hth_roster_peer *p)
+{
+    return p->note.schema == s->offer.schema && (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0 &&
+           !p->lost;
+}
+
+static bool is_in_line(const struct moshpit_round *s, const struct hth_roster_peer *p)
+{
+    struct hth_avg_line theirs = s->line;
+
+    theirs.shape = p->note.shape;
+    theirs.cell = p->note.cell;
+    return hth_avg_shape_eq(&theirs.shape, &s->line.shape) && hth_avg_line_eq(&theirs, &s->line);
+}
+
+/* Rounds are numbers on a circle: whatever somebody says, others are a few ahead or behind. */
+static int32_t ahead(const struct hth_roster_peer *p, uint32_t round)
+{
+    return (int32_t)(p->note.round - round);
+}
+
+/* Who is in our line and not ahead of us. One that is a round behind may be about to end it, and is
+ * waited for as well as those who come to this one; one that is further behind for a moment. */
 static uint32_t peers(void *arg, struct hth_match_peer *out, uint32_t max, bool *all)
 {
-    return hth_moshpit_peers(arg, out, max, all);
+    const struct moshpit_round *s = arg;
+    const struct hth_roster *roster = s->lookers != NULL ? s->lookers : s->mp->roster;
+    const struct hth_roster_peer *p;
+    uint32_t count = 0;
+
+    *all = s->lookers == NULL;
+    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL && count < max; i++)
+        if (is_ours(s, p) && is_in_line(s, p) && ahead(p, s->line.round) <= 0)
+            out[count++] = (struct hth_match_peer){
+                .id = p->id, .addr = p->note.addr, .due = ahead(p, s->line.round) >= -1};
+    return count;
+}
+
+static void on_lookers(void *arg)
+{
+    hth_match_nudge(((struct moshpit_round *)arg)->mp->match);
+}
+
+/* A key in the DHT costs dozens of datagrams: only where the run's roster does not show all. */
+static enum hth_err find_lookers(struct moshpit_round *s)
+{
+    const struct hth_roster_note *self = hth_roster_self(s->mp->roster);
+    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+    bool exact;
+
+    (void)hth_roster_population(s->mp->roster, &exact);
+    if (exact)
+        return HTH_OK;
+    o.network = s->mp->network;
+    o.line = key;
+    o.line_len = hth_avg_line_key(&s->line, key);
+    o.schema = s->offer.schema;
+    o.addr = self->addr;
+    o.flags = self->flags;
+    o.shape = s->line.shape;
+    o.has_cell = true;
+    o.cell = s->line.cell;
+    o.on_change = on_lookers;
+    o.arg = s;
+    HTH_TRY(hth_roster_new(s->mp->env, s->mp->dht, &o, &s->lookers));
+    hth_roster_set_round(s->lookers, s->line.round);
+    return HTH_OK;
 }
 
 static void deaf(void *arg, const struct hth_peer_id *id)
 {
-    hth_roster_lost(((struct moshpit_round *)arg)->mp->roster, id);
+    const struct moshpit_round *s = arg;
+
+    hth_roster_lost(s->mp->roster, id);
+    if (s->lookers != NULL)
+        hth_roster_lost(s->lookers, id);
 }
 
-struct hth_avg_line hth_round_line(const struct moshpit_round *s)
+static int by_number(const void *a, const void *b)
 {
-    return (struct hth_avg_line){
-        .run = s->mp->run, .round = s->round, .shape = s->shape, .cell = s->cell};
+    const int32_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
 }
 
-/* With one axis everybody belongs into one group, also who has come since it was shaped. Else a
- * line often holds one or two more than it has cells: cut into halves it would mix less. */
-static void group_sizes(const struct moshpit_round *s, struct hth_look_opts *o)
+/* With the lowest round it would do as long as nobody is absent; but whoever missed one would go on
+ * looking for it with the others who did, a round behind all the rest for good. So one goes with
+ * the middle; back to it only after a vain look. Who is only late has not missed its round: as long
+ * as others of its line are there, and none has left for a later one, it goes there, too. What is
+ * said of rounds is not proved, so that all may go to a wrong one, but together. */
+static uint32_t present_round(const struct moshpit_round *s)
 {
-    uint32_t size = s->shape.size[hth_avg_axis(&s->shape, s->round)];
-    uint32_t full = HTH_MAX(HTH_MIN(size, HTH_AVG_MEMBERS_MAX / 2u), s->mp->opts.group_min);
+    const struct moshpit *mp = s->mp;
+    int32_t *rounds = hth_new_array(int32_t, HTH_AVG_ROSTER_MAX), middle = 0;
+    const struct hth_roster_peer *p;
+    bool awaited = false, left = false;
+    uint32_t count = 0;
 
-    o->group_min = s->mp->opts.group_min;
-    o->group_full = full;
-    o->group_max = HTH_AVG_MEMBERS_MAX / 2;
-    if (s->shape.dims > 1)
-        o->group_max = HTH_MIN(full + full / 4, o->group_max);
-}
-
-/* Longer where the others are far. */
-int64_t hth_round_window_us(const struct moshpit_round *s)
-{
-    const struct hth_moshpit_opts *o = &s->mp->opts;
-    int64_t far_us = hth_match_patience_us(s->mp->match) - o->match.patience_us;
-
-    return HTH_MIN(o->window_us + WINDOW_WAYS * far_us, HTH_AVG_WINDOW_MAX_US - o->round_us);
+    for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
+        if (!is_ours(s, p) || (p->note.flags & HTH_ROSTER_HELPER) != 0)
+            continue;
+        rounds[count++] = ahead(p, mp->next);
+        if (is_in_line(s, p)) {
+            awaited |= rounds[count - 1] == 0;
+            left |= rounds[count - 1] > 0;
+        }
+    }
+    qsort(rounds, count, sizeof(*rounds), by_number);
+    if (count > 0)
+        middle = rounds[(count - 1) / 2];
+    hth_free(rounds);
+    if (!mp->vain && (middle < 0 || (awaited && !left)))
+        middle = 0;
+    return mp->next + (uint32_t)middle;
 }
 
 static enum hth_err look(struct moshpit_round *s)
 {
     struct moshpit *mp = s->mp;
-    struct hth_look_opts o = {.line = hth_round_line(s),
+    uint32_t axis = hth_avg_axis(&s->line.shape, s->line.round);
+    struct hth_look_opts o = {.line = s->line,
                               .schema = s->offer.schema,
                               .mode = mp->opts.mode,
                               .bandwidth = mp->opts.bandwidth,
                               .weight = s->offer.weight,
-                              .window_us = hth_round_window_us(s),
+                              .group_min = mp->opts.group_min,
+                              .group_full = HTH_MAX(s->line.shape.size[axis], mp->opts.group_min),
+                              .window_us = window_us(s),
                               .peers = peers,
                               .deaf = deaf,
                               .done = on_look,
                               .arg = s};
 
-    group_sizes(s, &o);
-    s->info =
-        (struct hth_avg_round_info){.number = s->round, .axis = hth_avg_axis(&s->shape, s->round)};
-    s->look_us = hth_now_us(s->mp->env);
+    s->info = (struct hth_avg_round_info){.number = s->line.round, .axis = axis};
+    HTH_TRY(find_lookers(s));
     return hth_look_new(mp->match, &o, &s->look);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
+static struct hth_avg_line line_now(const struct moshpit *mp, uint32_t round)
+{
+    const struct hth_roster_note *self = hth_roster_self(mp->roster);
+
+    return (struct hth_avg_line){
+        .run = mp->run, .round = round, .shape = self->shape, .cell = self->cell};
+}
+
 /* Where and when: by the roster as it is now. Errors: E_NOT_FOUND. */
 static enum hth_err place(struct moshpit_round *s)
 {
     struct moshpit *mp = s->mp;
-    const struct hth_avg_shape *shape = hth_roster_shape(mp->roster);
 
-    if (shape->dims == 0)
+    s->line = line_now(mp, mp->next);
+    if (s->line.shape.dims == 0)
         return HTH_E_NOT_FOUND;
-    s->shape = *shape;
-    HTH_TRY(hth_roster_cell(mp->roster, &s->cell));
-    /* The first in which nobody was met yet: one that was looked for in vain may be looked for
-     * again. Who counted on from there would be ahead of all for good. */
-    s->round = mp->round_met;
-    s->round = hth_moshpit_round(s);
-    mp->round_met = HTH_MIN(mp->round_met, s->round);
-    /* Who says a later round than the one it looks in is expected by nobody. */
-    hth_roster_set_round(mp->roster, s->round);
+    mp->next = present_round(s);
+    hth_roster_set_round(mp->roster, mp->next);
+    s->line = line_now(mp, mp->next);
     return look(s);
 }
 
@@ -323,13 +414,14 @@ enum hth_err hth_round_new(struct moshpit *mp, const struct hth_avg_offer *offer
     return err;
 }
 
-/* Another grid: elsewhere, as long as nobody was met. */
+/* Elsewhere, as long as nobody was met. */
 void hth_round_nudge(struct moshpit_round *s)
 {
-    if (hth_avg_shape_eq(hth_roster_shape(s->mp->roster), &s->shape) || s->look == NULL)
+    struct hth_avg_line line = line_now(s->mp, s->line.round);
+
+    if (s->look == NULL || hth_avg_line_eq(&line, &s->line))
         return;
-    hth_look_cancel(s->look);
-    s->look = NULL;
+    stop_looking(s);
     if (place(s) != HTH_OK)
         end(s, HTH_E_NOT_FOUND, HTH_AVG_NOBODY, NULL, 0);
 }

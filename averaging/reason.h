@@ -36,9 +36,6 @@
     X(35, NO_LEADER, "no leader began a group in time")                                            \
     X(36, LEFT_OUT, "the group was begun without this peer")                                       \
     X(38, NO_PARTS, "none of the parts could be averaged")                                         \
-    X(40, BUSY, "a round is under way")                                                            \
-    X(41, STOPPED, "the averager was stopped")                                                     \
-    X(42, STARTING, "the roster was not read yet")                                                 \
     X(43, FAILED, "a local error; see the error's code")
 
 enum hth_avg_reason {

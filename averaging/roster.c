@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The roster: the board of the others' notes, this peer's own note, and who speaks at all.
+ * The roster: the board of the others' notes, who counts, this peer's own note, and who speaks at
+ * all.
  *
- *   board -> on_record / on_gone -> adjust: counts, level, shape -> on_change (next turn)
- *   set_* -> say -> note (after publish_min_us at the earliest)
- *   tick  -> whatever of slot, level, patience is due
+ *   board, set_*, time -> turn: who counts, level, who speaks, shape and cell, on_change
+ *   a change of the own note -> published after publish_min_us at the earliest
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,47 +14,110 @@
 #include "core/mem.h"
 #include "dht/uid.h"
 
-#define SLOT_BITS 8                  /* rarer marks speak at once */
-#define RATE_STEP 0.25               /* a speed that others should hear of */
-#define LEAVE_US  (1 * HTH_US_PER_S) /* the DHT may be gone before us */
-
+#define LIFE_US   (20 * HTH_US_PER_S)   /* of a note */
+#define SLOT_BITS 8                     /* peers with rarer marks speak at once, ... */
+#define SLOT_US   (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
+#define LOWER_US  (3 * HTH_US_PER_S)    /* a level lasts, until those of a lower one have spoken */
+#define DOUBT_US  (60 * HTH_US_PER_S)
+#define RATE_STEP 0.25                /* a speed that others should hear of */
+#define LEAVE_US  (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
 #define NEWS_US   (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
 
-static void adjust(struct hth_roster *r);
+/* ---- time ------------------------------------------------------------------------------------ */
 
-/* ---- timer ----------------------------------------------------------------------------------- */
-
-void hth_roster_tick_at(struct hth_roster *r, int64_t at_us)
+static void turn_at(struct hth_roster *r, int64_t at_us)
 {
-    if (r->tick_at_us != 0 && r->tick_at_us <= at_us)
+    if (r->turn_us != 0 && r->turn_us <= at_us)
         return;
-    r->tick_at_us = at_us;
-    hth_timer_set(r->env, r->tick, at_us - hth_now_us(r->env));
+    r->turn_us = at_us;
+    hth_timer_set(r->env, r->timer, at_us - hth_now_us(r->env));
 }
 
-static void on_tick(void *arg)
+bool hth_roster_is_over(struct hth_roster *r, int64_t at_us)
 {
-    struct hth_roster *r = arg;
-
-    r->tick_at_us = 0;
-    adjust(r);
+    if (hth_now_us(r->env) >= at_us)
+        return true;
+    turn_at(r, at_us);
+    return false;
 }
 
-static void on_change_timer(void *arg)
+/* Somebody came, went or moved: all of this turn of the loop are looked at together. */
+static void change(struct hth_roster *r)
 {
-    struct hth_roster *r = arg;
-
-    r->changed = false;
-    if (r->opts.on_change != NULL)
-        r->opts.on_change(r->opts.arg);
-}
-
-void hth_roster_tell_change(struct hth_roster *r)
-{
-    if (r->changed)
-        return;
     r->changed = true;
-    hth_timer_set(r->env, r->change, 0);
+    turn_at(r, hth_now_us(r->env));
+}
+
+/* ---- who counts ------------------------------------------------------------------------------ */
+
+bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note)
+{
+    return note->schema == r->opts.schema &&
+           (note->flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
+}
+
+/* Leading zeros of the id's mark: it is below a level with as many. */
+static uint32_t zeros(const struct hth_peer_id *id)
+{
+    uint64_t mark = hth_mix64(hth_load_u64le(id->b));
+
+    return mark == 0 ? 64 : (uint32_t)__builtin_clzll(mark);
+}
+
+static uint32_t count_from(const uint32_t *by_zeros, uint32_t level)
+{
+    uint32_t n = 0;
+
+    for (uint32_t z = level; z <= 64; z++)
+        n += by_zeros[z];
+    return n;
+}
+
+uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
+{
+    bool self = !r->opts.silent && !r->leaving && hth_roster_takes_part(r, &r->self);
+    uint32_t level = r->level + (hth_now_us(r->env) < r->settle_us);
+    uint32_t n = count_from(r->parts, level) + (self && zeros(&r->env->self) >= level);
+
+    if (exact != NULL)
+        *exact = level == 0;
+    return HTH_MAX(n << level, (uint32_t)self);
+}
+
+static void count(struct hth_roster *r)
+{
+    int64_t now_us = hth_now_us(r->env);
+
+    memset(r->seen, 0, sizeof(r->seen));
+    memset(r->parts, 0, sizeof(r->parts));
+    for (uint32_t i = 0; i < r->count; i++) {
+        struct hth_roster_peer *p = r->peers[i];
+
+        r->seen[p->zeros]++;
+        r->parts[p->zeros] += hth_roster_takes_part(r, &p->note);
+        p->doubted = now_us < p->doubted_until_us;
+        if (p->doubted)
+            turn_at(r, p->doubted_until_us);
+    }
+}
+
+static void adjust_level(struct hth_roster *r)
+{
+    uint32_t high = r->opts.silent ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
+    int64_t now_us = hth_now_us(r->env);
+
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count_from(r->seen, r->level) > high)
+        r->level++;
+    if (r->level == 0 || count_from(r->seen, r->level) >= high / HTH_AVG_ROSTER_LOW_PART)
+        r->lower_us = 0;
+    else if (r->lower_us == 0)
+        r->lower_us = now_us + LOWER_US;
+    if (r->lower_us != 0 && hth_roster_is_over(r, r->lower_us)) {
+        r->level--;
+        r->lower_us = r->settle_us = now_us + LOWER_US;
+        turn_at(r, r->lower_us);
+    }
+    r->stats.level = r->level;
 }
 
 /* ---- this peer's note ------------------------------------------------------------------------ */
@@ -63,29 +126,25 @@ static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     struct hth_roster *r = arg;
 
-    hth_roster_place(r);
     r->said = r->self;
     r->said_us = hth_now_us(r->env);
     r->stats.puts++;
     return hth_roster_note_write(&r->self, w);
 }
 
-void hth_roster_say(struct hth_roster *r)
+/* The note has changed in a way that others should know soon; `now` what is said but once in a
+ * life, and all wait for. */
+static void say(struct hth_roster *r, bool now)
 {
-    if (r->speaking)
-        hth_publisher_update(r->note,
-                             HTH_MAX(r->said_us + r->opts.publish_min_us - hth_now_us(r->env), 0));
-}
+    int64_t us = r->said_us + r->opts.publish_min_us - hth_now_us(r->env);
 
-void hth_roster_say_now(struct hth_roster *r)
-{
     if (r->speaking)
-        hth_publisher_update(r->note, 0);
+        hth_publisher_update(r->note, now ? 0 : HTH_MAX(us, 0));
 }
 
 static void speak(struct hth_roster *r, bool yes)
 {
-    const struct hth_publisher_opts opts = {.life_us = r->opts.life_us};
+    const struct hth_publisher_opts opts = {.life_us = LIFE_US};
     enum hth_err err = HTH_OK;
 
     if (yes == r->speaking)
@@ -102,24 +161,54 @@ static void speak(struct hth_roster *r, bool yes)
         HTH_LOG(r->env, HTH_WARN, HTH_SUB_AVG, "progress can't be told: %s", hth_err_text(err));
 }
 
-static void adjust_speaking(struct hth_roster *r)
+/* Where it stands now; said if that is elsewhere. */
+static void place(struct hth_roster *r)
 {
-    if (r->opts.watch_only || r->opts.silent || r->leaving)
+    struct hth_avg_shape shape = r->self.shape;
+    struct hth_avg_cell cell = r->self.cell;
+
+    hth_roster_place(r);
+    if (hth_avg_shape_eq(&shape, &r->self.shape) && memcmp(&cell, &r->self.cell, sizeof(cell)) == 0)
         return;
-    if (hth_now_us(r->env) < r->slot_at_us)
-        hth_roster_tick_at(r, r->slot_at_us);
-    else
-        speak(r, hth_roster_zeros(&r->env->self) >= r->level);
+    say(r, shape.dims == 0);
+    change(r);
 }
 
-static void adjust(struct hth_roster *r)
+/* ---- the turn -------------------------------------------------------------------------------- */
+
+static void left(void *arg, enum hth_err err)
 {
-    if (hth_now_us(r->env) >= r->recount_at_us)
-        hth_roster_recount(r);
-    hth_roster_adjust_level(r);
-    adjust_speaking(r);
-    hth_roster_review(r);
+    struct hth_roster *r = arg;
+    hth_fn *done = r->left;
+
+    (void)err;
+    r->left = NULL;
+    if (done != NULL)
+        done(r->left_arg);
 }
+
+static void on_turn(void *arg)
+{
+    struct hth_roster *r = arg;
+    bool changed;
+
+    r->turn_us = 0;
+    if (r->leaving) {
+        left(r, HTH_OK);
+        return;
+    }
+    count(r);
+    adjust_level(r);
+    if (!r->opts.silent && hth_roster_is_over(r, r->slot_us))
+        speak(r, zeros(&r->env->self) >= r->level);
+    place(r);
+    changed = r->changed;
+    r->changed = false;
+    if (changed && r->opts.on_change != NULL)
+        r->opts.on_change(r->opts.arg);
+}
+
+/* ---- what this peer says --------------------------------------------------------------------- */
 
 void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t samples,
                              double samples_per_s)
@@ -131,9 +220,9 @@ void hth_roster_set_progress(struct hth_roster *r, uint64_t step, uint64_t sampl
     r->self.samples = HTH_MIN(samples, HTH_AVG_SAMPLES_MAX);
     r->self.samples_per_s = rate;
     if (said == 0 && rate > 0)
-        hth_roster_say_now(r); /* until then nobody can tell how long the run takes */
+        say(r, true); /* until then nobody can tell how long the run takes */
     else if (r->self.step != r->said.step || fabs(rate - said) > RATE_STEP * said)
-        hth_roster_say(r);
+        say(r, false);
 }
 
 void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
@@ -143,10 +232,9 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
     if (r->opts.schema == schema)
         return;
     r->opts.schema = r->self.schema = schema;
-    hth_roster_recount(r);
-    r->other_shapes = true;
-    hth_roster_say(r);
-    adjust(r);
+    count(r);
+    say(r, false);
+    change(r);
 }
 
 /* A peer that got a state says so at once: it may be in the next average. */
@@ -157,11 +245,8 @@ void hth_roster_set_flags(struct hth_roster *r, uint32_t flags)
     if (r->self.flags == (flags & HTH_ROSTER_FLAGS))
         return;
     r->self.flags = flags & HTH_ROSTER_FLAGS;
-    if (came)
-        hth_roster_say_now(r);
-    else
-        hth_roster_say(r);
-    hth_roster_tell_change(r);
+    say(r, came);
+    change(r);
 }
 
 /* Goes along with the next note: nobody acts on it. */
@@ -170,12 +255,13 @@ void hth_roster_set_last(struct hth_roster *r, const struct hth_roster_last *las
     r->self.last = *last;
 }
 
-void hth_roster_set_round(struct hth_roster *r, uint64_t round)
+void hth_roster_set_round(struct hth_roster *r, uint32_t round)
 {
     if (round == r->self.round)
         return;
-    r->self.round = HTH_MIN(round, HTH_AVG_STEP_MAX);
-    hth_roster_say(r);
+    r->self.round = round;
+    say(r, false);
+    place(r);
 }
 
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
@@ -216,19 +302,8 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     r->peers[at] = p;
     r->count++;
     p->id = *id;
+    p->zeros = zeros(id);
     return p;
-}
-
-static void take_out(struct hth_roster *r, struct hth_roster_peer *p)
-{
-    bool found;
-    uint32_t at = place_of(r, &p->id, &found);
-
-    HTH_ASSERT(found && r->peers[at] == p);
-    hth_roster_count(r, p, false);
-    r->count--;
-    memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
-    hth_free(p);
 }
 
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
@@ -237,8 +312,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     struct hth_roster_note note;
     struct hth_roster_peer *p = *user;
 
-    if (rec->part !=
-        0) /* a peer has one note: two would be one peer, freed with the first of them */
+    if (rec->part != 0) /* a peer has one note: two would be freed with the first of them */
         return HTH_E_RANGE;
     HTH_TRY(hth_roster_note_read(rec->payload, rec->payload_len, &note));
     if (hth_peer_id_eq(&rec->owner_id, &r->env->self)) /* said before a restart, or just now */
@@ -247,45 +321,58 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         return HTH_E_BUDGET;
     if (p == NULL)
         p = insert(r, &rec->owner_id);
-    else
-        hth_roster_count(r, p, false);
     if (rec->issued_us <= p->told_us) { /* it told us itself since */
         note.round = p->note.round;
         note.shape = p->note.shape;
         note.cell = p->note.cell;
     }
-    if (*user != NULL && note.round != p->note.round)
-        p->moved_us = hth_now_us(r->env);
     *user = p;
     p->note = note;
     p->lost = false;
     p->issued_us = rec->issued_us;
-    hth_roster_count(r, p, true);
-    r->other_shapes |= !hth_avg_shape_eq(&note.shape, &r->self.shape);
-    adjust(r);
-    hth_roster_tell_change(r);
+    change(r);
     return HTH_OK;
 }
 
 static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
     struct hth_roster *r = arg;
-    struct hth_roster_peer *p = user;
+    bool found;
+    uint32_t at = place_of(r, owner, &found);
 
-    (void)owner;
     (void)part;
-    if (p == NULL)
+    if (user == NULL)
         return;
-    take_out(r, p);
-    if (r->freed)
+    HTH_ASSERT(found && r->peers[at] == user);
+    r->count--;
+    memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
+    hth_free(user);
+    if (!r->freed)
+        change(r);
+}
+
+static struct hth_roster_peer *get(const struct hth_roster *r, const struct hth_peer_id *id)
+{
+    bool found;
+    uint32_t at = place_of(r, id, &found);
+
+    return found ? r->peers[at] : NULL;
+}
+
+void hth_roster_doubt(struct hth_roster *r, const struct hth_peer_id *id)
+{
+    struct hth_roster_peer *p = get(r, id);
+
+    if (p == NULL || p->doubted)
         return;
-    adjust(r);
-    hth_roster_tell_change(r);
+    p->doubted = true;
+    p->doubted_until_us = hth_now_us(r->env) + DOUBT_US;
+    change(r);
 }
 
 void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
 {
-    struct hth_roster_peer *p = hth_roster_get(r, id);
+    struct hth_roster_peer *p = get(r, id);
 
     if (p != NULL)
         p->lost = true;
@@ -294,38 +381,29 @@ void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
 void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id,
                       const struct hth_avg_line *line, uint64_t schema, int64_t wall_us)
 {
-    struct hth_roster_peer *p = hth_roster_get(r, id);
+    struct hth_roster_peer *p = get(r, id);
 
     if (p == NULL || p->note.schema != schema)
         return;
     p->lost = false;
     p->told_us = wall_us;
-    p->moved_us = hth_now_us(r->env);
     p->note.round = line->round;
     p->note.shape = line->shape;
     p->note.cell = line->cell;
 }
 
-/* With many trainers a wrong clock is met at each of their notes. */
-static bool may_say_clock(struct hth_roster *r)
-{
-    int64_t now_us = hth_now_us(r->env);
-
-    if (r->clock_said_us != 0 && now_us - r->clock_said_us < NEWS_US)
-        return false;
-    r->clock_said_us = HTH_MAX(now_us, 1);
-    return true;
-}
-
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
 {
     struct hth_roster *r = arg;
+    int64_t now_us = hth_now_us(r->env);
 
     r->stats.refused++;
-    r->refused_us = hth_now_us(r->env);
+    r->refused_us = now_us;
     hth_record_explain(err, rec, hth_wall_us(r->env), r->stats.refusal);
-    if (err == HTH_E_CLOCK_SKEW && may_say_clock(r))
-        HTH_LOG(r->env, HTH_WARN, HTH_SUB_AVG, "a trainer is left out: %s", r->stats.refusal);
+    if (err != HTH_E_CLOCK_SKEW || (r->clock_said_us != 0 && now_us - r->clock_said_us < NEWS_US))
+        return; /* with many trainers a wrong clock is met at each of their notes */
+    r->clock_said_us = HTH_MAX(now_us, 1);
+    HTH_LOG(r->env, HTH_WARN, HTH_SUB_AVG, "a trainer is left out: %s", r->stats.refusal);
 }
 
 const struct hth_roster_peer *hth_roster_at(const struct hth_roster *r, uint32_t index)
@@ -333,18 +411,10 @@ const struct hth_roster_peer *hth_roster_at(const struct hth_roster *r, uint32_t
     return index < r->count ? r->peers[index] : NULL;
 }
 
-struct hth_roster_peer *hth_roster_get(const struct hth_roster *r, const struct hth_peer_id *id)
-{
-    bool found;
-    uint32_t at = place_of(r, id, &found);
-
-    return found ? r->peers[at] : NULL;
-}
-
 const struct hth_roster_peer *hth_roster_find(const struct hth_roster *r,
                                               const struct hth_peer_id *id)
 {
-    return hth_roster_get(r, id);
+    return get(r, id);
 }
 
 void hth_roster_stats(const struct hth_roster *r, struct hth_roster_stats *out)
@@ -367,8 +437,7 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
 {
     if (o->network == NULL || hth_name_check(o->network, strnlen(o->network, 256)) != HTH_OK)
         return HTH_E_CONFIG;
-    if (o->life_us < HTH_RECORD_LIFE_MIN_US || o->life_us > HTH_RECORD_LIFE_MAX_US ||
-        o->slot_us < 0 || o->patience_us <= 0 || o->publish_min_us < 0 || o->group_max < 2)
+    if (o->publish_min_us < 0 || o->group_max < 2)
         return HTH_E_CONFIG;
     if (o->shape.dims > 0 && hth_avg_shape_check(&o->shape) != HTH_OK)
         return HTH_E_CONFIG;
@@ -379,11 +448,11 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
 
 void hth_roster_speak(struct hth_roster *r)
 {
-    int zeros = (int)hth_roster_zeros(&r->env->self);
+    int64_t bits = HTH_MAX(SLOT_BITS - (int64_t)zeros(&r->env->self), 0);
 
     r->opts.silent = false;
-    r->slot_at_us = hth_now_us(r->env) + HTH_MAX(SLOT_BITS - zeros, 0) * r->opts.slot_us;
-    hth_roster_tick_at(r, r->slot_at_us);
+    r->slot_us = hth_now_us(r->env) + (r->topic.kind == HTH_RECORD_DECLARE ? 0 : bits * SLOT_US);
+    turn_at(r, r->slot_us);
 }
 
 static void begin(struct hth_roster *r)
@@ -392,8 +461,7 @@ static void begin(struct hth_roster *r)
 
     r->self = (struct hth_roster_note){
         .addr = o->addr, .flags = o->flags & HTH_ROSTER_FLAGS, .schema = o->schema};
-    if (o->has_cell)
-        r->self.shape = o->shape;
+    hth_roster_place(r);
     if (!o->silent)
         hth_roster_speak(r);
 }
@@ -411,13 +479,15 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
     r->env = env;
     r->dht = dht;
     r->opts = *opts;
-    r->recount_at_us = INT64_MAX;
-    r->high = opts->watch_only ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
     r->cache = hth_record_cache_new();
-    r->tick = hth_timer_new(env, on_tick, r);
-    r->change = hth_timer_new(env, on_change_timer, r);
-    hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
+    r->timer = hth_timer_new(env, on_turn, r);
+    if (opts->line != NULL)
+        hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_DECLARE, opts->line,
+                       opts->line_len);
+    else
+        hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
     r->opts.network = NULL;
+    r->opts.line = NULL;
     board.records_max = HTH_AVG_ROSTER_MAX;
     board.cache = r->cache;
     err = hth_board_new(env, dht, &r->topic, &board, &board_ops, r, &r->board);
@@ -438,26 +508,9 @@ void hth_roster_free(struct hth_roster *r)
     hth_publisher_free(r->note);
     hth_board_free(r->board);
     hth_record_cache_free(r->cache);
-    hth_timer_free(r->env, r->tick);
-    hth_timer_free(r->env, r->change);
+    hth_timer_free(r->env, r->timer);
     hth_free(r->peers);
     hth_free(r);
-}
-
-static void left(void *arg, enum hth_err err)
-{
-    struct hth_roster *r = arg;
-    hth_fn *done = r->left;
-
-    (void)err;
-    r->left = NULL;
-    if (done != NULL)
-        done(r->left_arg);
-}
-
-static void left_in_time(void *arg)
-{
-    left(arg, HTH_OK);
 }
 
 void hth_roster_leave(struct hth_roster *r, hth_fn *done, void *arg)
@@ -465,11 +518,8 @@ void hth_roster_leave(struct hth_roster *r, hth_fn *done, void *arg)
     r->leaving = true;
     r->left = done;
     r->left_arg = arg;
-    /* The change timer is free for this, for nobody is told of changes any more. */
-    hth_timer_free(r->env, r->change);
-    r->change = hth_timer_new(r->env, left_in_time, r);
-    r->changed = true;
-    hth_timer_set(r->env, r->change, r->note != NULL ? LEAVE_US : 0);
+    hth_timer_set(r->env, r->timer, r->note != NULL ? LEAVE_US : 0);
+    r->turn_us = 1; /* nobody is told of changes any more */
     if (r->note != NULL)
         hth_publisher_goodbye(r->note, left, r);
     r->speaking = false;

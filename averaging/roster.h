@@ -19,19 +19,18 @@
  *   more than H seen: L + 1      fewer than H / HTH_AVG_ROSTER_LOW_PART seen: L - 1
  *
  * H is HTH_AVG_ROSTER_HIGH (HTH_AVG_ROSTER_WHOLE of an onlooker); up to it, L is 0 and all is
- * exact. Peers with rare marks post first (`slot_us` per bit): thousands learn L in time.
+ * exact. Peers with rare marks post first: thousands learn L in time.
  *
- * The shape. A note carries one. A peer takes the shape that most others hold, if it suits the
+ * The shape. A note carries one. A peer takes the one that most hold of those that suit the
  * population as it counts it; so what a single peer says moves nobody into a grid that does not
- * suit. When the fill has left the bounds of hth_avg_shape_review for `patience_us` (and a random
- * part of it more), a peer that posts proposes another (roster_grid.c). `shape` in the options
- * fixes it: such peers hold no other.
+ * suit. When none suits for a few seconds, a peer that posts proposes another. `shape` in the
+ * options fixes it.
  *
- * The cell. Given by the options; else, with L = 0, this peer's rank among the sorted ids of those
- * that take part, so that M^d peers fill the grid exactly (where there are clients those who can be
- * dialled come first, across the lines: hth_avg_cell_across); else from its id. It is placed when
- * it is first asked for or told to others, and again when the shape changes; after a round its
- * owner moves it.
+ * The cell. With L = 0 it is this peer's rank among the sorted ids of those that take part, so that
+ * any number of peers fill the grid evenly (where there are clients those who can be dialled come
+ * first, across the lines: hth_avg_cell_across). Else it is drawn from the id and the round. It
+ * follows from what the peer sees now, so a grid is full again as soon as all have seen who came
+ * and who went.
  *
  * What others say is bounded and checked (a note with a number that makes no sense is refused as a
  * whole), but not proved: a liar can shift counts and shapes, as it can lie in a round.
@@ -52,45 +51,42 @@ struct hth_roster_peer {
     struct hth_peer_id id;
     struct hth_roster_note note;
     int64_t issued_us; /* the note, by its owner's wall clock */
-    int64_t moved_us;  /* when it came into its round, or spoke to us; 0: from the first */
-    bool doubted;      /* it does not count now: hth_roster_doubt */
+    bool doubted;      /* hth_roster_doubt, within the last minute */
     bool lost;         /* hth_roster_lost, and neither spoke nor renewed its note since */
     /* private: */
     int64_t told_us; /* by its clock, when it spoke to us last */
     int64_t doubted_until_us;
+    uint32_t zeros; /* of its mark, leading */
 };
 
 struct hth_roster_opts {
     const char *network;
+    const void *line; /* a line's key: the board of those who look in it; NULL: the run's */
+    size_t line_len;
     uint64_t schema;
     struct hth_addr addr;
     uint32_t flags;
-    bool watch_only;            /* never posts: an onlooker */
-    bool silent;                /* posts only after hth_roster_speak */
+    bool silent;                /* an onlooker, until hth_roster_speak: posts nothing */
     uint32_t group_max;         /* for shapes */
     struct hth_avg_shape shape; /* dims 0: follows the population */
     bool has_cell;
-    struct hth_avg_cell cell; /* with a fixed shape only */
-    int64_t life_us;          /* of a note */
-    int64_t slot_us;
-    int64_t patience_us;
+    struct hth_avg_cell cell;     /* given, with a given shape only */
     int64_t publish_min_us;       /* between two notes */
     void (*on_change)(void *arg); /* somebody came, went or moved; may be NULL; may not free it */
     void *arg;
 };
 #define HTH_ROSTER_OPTS_INIT                                                                       \
     {                                                                                              \
-        .group_max = 16, .life_us = 20 * HTH_US_PER_S, .slot_us = 100 * HTH_US_PER_MS,             \
-        .patience_us = 3 * HTH_US_PER_S, .publish_min_us = 500 * HTH_US_PER_MS                     \
+        .group_max = 16, .publish_min_us = 500 * HTH_US_PER_MS                                     \
     }
 
-/* Watches at once; posts after its slot. Errors: E_CONFIG (name, shape, cell, times), those of a
+/* Watches at once; posts after its slot. Errors: E_CONFIG (name, shape, cell, time), those of a
  * watch. */
 enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
                             const struct hth_roster_opts *opts, struct hth_roster **out) HTH_MUST;
 /* Without a goodbye. NULL is fine. */
 void hth_roster_free(struct hth_roster *roster);
-/* Ends the silence of the options: this peer has come in. */
+/* Ends the silence of the options: this peer has come in, and counts. */
 void hth_roster_speak(struct hth_roster *roster);
 /* Says goodbye; done (may be NULL) comes once, within a second, and may free the roster. */
 void hth_roster_leave(struct hth_roster *roster, hth_fn *done, void *arg);
@@ -106,10 +102,8 @@ void hth_roster_set_schema(struct hth_roster *roster, uint64_t schema,
 void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last *last);
 /* In which it looks next. */
-void hth_roster_set_round(struct hth_roster *roster, uint64_t round);
-/* After a round in that shape. Errors: E_STALE (it is another by now). */
-enum hth_err hth_roster_set_cell(struct hth_roster *roster, const struct hth_avg_shape *shape,
-                                 const struct hth_avg_cell *cell) HTH_MUST;
+void hth_roster_set_round(struct hth_roster *roster, uint32_t round);
+/* With its present shape (dims 0 while nobody else was seen) and its cell in that round. */
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *roster);
 
 /* ---- what all say ---------------------------------------------------------------------------- */
@@ -119,7 +113,7 @@ const struct hth_roster_peer *hth_roster_at(const struct hth_roster *roster, uin
 /* NULL: not seen. */
 const struct hth_roster_peer *hth_roster_find(const struct hth_roster *roster,
                                               const struct hth_peer_id *id);
-/* A peer that lied about itself does not count for a minute. */
+/* A peer that lied about its step is not believed for a minute. */
 void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Its connection was lost, or it was silent when it was asked: nobody waits for it. */
 void hth_roster_lost(struct hth_roster *roster, const struct hth_peer_id *id);
@@ -129,15 +123,10 @@ void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id,
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
-/* The present one; dims 0 while nobody else was seen. */
-const struct hth_avg_shape *hth_roster_shape(const struct hth_roster *roster);
-/* This peer's cell in it, placed now if need be. Errors: E_NOT_FOUND (there is no shape). */
-enum hth_err hth_roster_cell(struct hth_roster *roster, struct hth_avg_cell *out) HTH_MUST;
 struct hth_roster_stats {
     uint32_t seen;         /* notes believed now, of any schema */
     uint32_t other_schema; /* of them not ours */
     uint32_t level;        /* L */
-    uint64_t proposed;     /* shapes proposed by this peer */
     uint64_t puts;
     uint64_t refused;  /* notes */
     char refusal[200]; /* the latest of the last minute in words */

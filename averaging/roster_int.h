@@ -2,9 +2,8 @@
 /*
  * roster_int.h (internal): the roster's parts.
  *
- *   roster.c        the board of the others' notes, this peer's own note
- *   roster_count.c  who counts: levels of sampling, doubts
- *   roster_grid.c   shapes, generations, cells
+ *   roster.c        the board of the others' notes, who counts, this peer's own note
+ *   roster_grid.c   its shape and cell
  *   roster_note.c   a note's bytes
  */
 #ifndef HTH_AVERAGING_ROSTER_INT_H
@@ -22,7 +21,7 @@ struct hth_roster {
     struct hth_record_cache *cache;
     struct hth_roster_peer **peers; /* by id */
     uint32_t count, capacity;
-    uint32_t seen[65], parts[65]; /* notes, and those that count, by zeros of the mark */
+    uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
     /* this peer */
     struct hth_roster_note self;
     struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
@@ -30,22 +29,16 @@ struct hth_roster {
     bool leaving;
     struct hth_roster_note said; /* as last published */
     int64_t said_us;             /* when */
-    bool placed;                 /* self.cell is of this generation */
     /* sampling */
-    uint32_t high;          /* notes seen beyond which the level rises */
-    uint32_t level;         /* decides who posts */
-    uint32_t counted_level; /* of the estimates: follows `level` down a little later */
-    int64_t slot_at_us, lower_at_us, counted_at_us; /* 0: not due */
-    int64_t recount_at_us; /* when a doubt ends; INT64_MAX: there is none */
-    /* shapes */
-    int64_t review_at_us; /* when patience ends; 0: the shape fits */
-    bool other_shapes;    /* some may hold another */
-    int64_t follow_at_us; /* when this peer goes with most others; 0: they hold no other */
+    uint32_t level; /* decides who posts */
+    int64_t slot_us, lower_us;
+    int64_t settle_us; /* until then those of a lower level have not all spoken */
+    int64_t review_us; /* when this peer proposes a shape; 0: there is one that suits */
     /* refusals */
     int64_t refused_us;    /* the latest, on our clock */
     int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
-    struct hth_timer *tick, *change;
-    int64_t tick_at_us; /* 0: not armed */
+    struct hth_timer *timer;
+    int64_t turn_us; /* 0: not armed */
     bool changed, freed;
     hth_fn *left;
     void *left_arg;
@@ -53,33 +46,14 @@ struct hth_roster {
 };
 
 /* ---- roster.c ---- */
-struct hth_roster_peer *hth_roster_get(const struct hth_roster *r, const struct hth_peer_id *id);
-/* on_change comes in the next turn. */
-void hth_roster_tell_change(struct hth_roster *r);
-/* The note has changed in a way that others should know soon. */
-void hth_roster_say(struct hth_roster *r);
-/* What is said but once in a life, and all wait for. */
-void hth_roster_say_now(struct hth_roster *r);
-void hth_roster_tick_at(struct hth_roster *r, int64_t at_us);
-
-/* ---- roster_count.c ---- */
-/* Takes part in rounds and batches: of our schema and with state. */
+/* Takes part in rounds: of our schema and with values. */
 bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note);
-/* ... and is not in doubt. */
-bool hth_roster_counts(const struct hth_roster *r, const struct hth_roster_peer *p);
-bool hth_roster_self_counts(const struct hth_roster *r);
-/* Leading zeros of the id's mark: it is below a level with as many. */
-uint32_t hth_roster_zeros(const struct hth_peer_id *id);
-/* One that came, or is gone or about to change. */
-void hth_roster_count(struct hth_roster *r, const struct hth_roster_peer *p, bool in);
-/* All of them, when doubts begin or end: thousands of rosters that walk at each note take long. */
-void hth_roster_recount(struct hth_roster *r);
-void hth_roster_adjust_level(struct hth_roster *r);
+/* Not yet: all is looked at again then. */
+bool hth_roster_is_over(struct hth_roster *r, int64_t at_us);
 
 /* ---- roster_grid.c ---- */
-/* Before a note is said: whoever holds a new shape stands somewhere in it. */
+/* Takes the others' shape, or proposes one when none has suited for long enough; and this peer's
+ * cell. */
 void hth_roster_place(struct hth_roster *r);
-/* Takes the others' shape, or proposes one when the present one has not fitted for long enough. */
-void hth_roster_review(struct hth_roster *r);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * A note's bytes, little-endian:
  *
- *   0  version (1)    2  address: family, 16 bytes of ip, port     49 round (8)
- *   1  flags (1)     21  schema (8)     29  step (8)               57 dims (1), then per axis
+ *   0  version (1)    2  address: family, 16 bytes of ip, port     49 round (4)
+ *   1  flags (1)     21  schema (8)     29  step (8)               53 dims (1), then per axis
  *                    37  samples (8)    45  rate (4, a float)         size (4), at (4)
  *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
  *   change, norm, weight fraction (4 each, floats)
@@ -14,7 +14,7 @@
 
 #include "averaging/roster_int.h"
 
-#define NOTE_VERSION 7
+#define NOTE_VERSION 8
 
 static uint32_t float_bits(double x)
 {
@@ -70,7 +70,7 @@ enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_w
     hth_write_u64(w, n->step);
     hth_write_u64(w, n->samples);
     hth_write_u32(w, float_bits(n->samples_per_s));
-    hth_write_u64(w, n->round);
+    hth_write_u32(w, n->round);
     hth_write_u8(w, (uint8_t)n->shape.dims);
     for (uint32_t i = 0; i < n->shape.dims; i++) {
         hth_write_u32(w, n->shape.size[i]);
@@ -86,8 +86,7 @@ static enum hth_err check(const struct hth_roster_note *n)
 {
     if (n->addr.family != 0 && n->addr.family != 4 && n->addr.family != 6)
         return HTH_E_RANGE;
-    if (n->step > HTH_AVG_STEP_MAX || n->round > HTH_AVG_STEP_MAX ||
-        n->samples > HTH_AVG_SAMPLES_MAX)
+    if (n->step > HTH_AVG_STEP_MAX || n->samples > HTH_AVG_SAMPLES_MAX)
         return HTH_E_RANGE;
     if (!(n->samples_per_s >= 0 && n->samples_per_s <= HTH_AVG_RATE_MAX))
         return HTH_E_RANGE;
@@ -121,7 +120,7 @@ enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_ro
     n->step = hth_read_u64(&r);
     n->samples = hth_read_u64(&r);
     n->samples_per_s = from_bits(hth_read_u32(&r));
-    n->round = hth_read_u64(&r);
+    n->round = hth_read_u32(&r);
     n->shape.dims = hth_read_u8(&r);
     if (n->shape.dims > HTH_AVG_DIMS_MAX)
         return HTH_E_RANGE;

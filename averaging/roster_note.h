@@ -45,7 +45,7 @@ struct hth_roster_note {
     uint64_t step;              /* updates applied so far */
     uint64_t samples;           /* gathered towards the next */
     double samples_per_s;       /* 0: not known */
-    uint64_t round;             /* that it will look for a group in next */
+    uint32_t round;             /* that it will look for a group in next */
     struct hth_avg_shape shape; /* dims 0: none yet */
     struct hth_avg_cell cell;
     struct hth_roster_last last;

@@ -111,9 +111,8 @@
 #define HTH_AVG_BANDWIDTH_MAX  1e15
 
 /* averaging: matchmaking */
-#define HTH_AVG_LOOKERS_MAX    1024            /* of one line: declarations, followers */
+#define HTH_AVG_LOOKERS_MAX    1024            /* of one line, that a look knows */
 #define HTH_AVG_HELPERS_MAX    256             /* of them, helpers */
-#define HTH_AVG_TELL_MAX       48              /* peers that are sent news directly */
 #define HTH_AVG_WINDOW_MAX_US  (300 * 1000000) /* of matchmaking for one group */
 
 /* averaging: the reduction in a group */

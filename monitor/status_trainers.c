@@ -14,7 +14,7 @@ enum hth_err hth_status_trainers_new(struct hth_env *env, struct hth_dht *dht, c
 {
     struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
     o.network = network;
-    o.watch_only = true;
+    o.silent = true;
     return hth_roster_new(env, dht, &o, out);
 }
 

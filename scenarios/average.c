@@ -28,7 +28,7 @@ struct average_peer {
     struct hth_env *env; /* NULL while it is down */
     struct hth_rpc *rpc;
     struct hth_avg_peer avg;
-    struct hth_avg_cell cell; /* its cell when it was last up */
+    struct hth_avg_cell cell;
     float *values;
     bool struck;
     /* of the present round */
@@ -146,15 +146,14 @@ static struct hth_device device(const struct hth_average_opts *o, double speed)
     return d;
 }
 
-/* Place each peer in its own cell. */
+/* Place each peer in its own cell, as rosters do: the first cells are taken. */
 static void place(struct average *a)
 {
-    uint32_t cells = hth_avg_cells(&a->opts->base.shape);
-    uint32_t *rank = hth_new_array(uint32_t, cells);
-    for (uint32_t i = 0; i < cells; i++)
+    uint32_t peers = a->opts->base.peers, *rank = hth_new_array(uint32_t, peers);
+    for (uint32_t i = 0; i < peers; i++)
         rank[i] = i;
-    hth_rng_shuffle(&a->rng, rank, cells, sizeof(*rank));
-    for (uint32_t i = 0; i < a->opts->base.peers; i++)
+    hth_rng_shuffle(&a->rng, rank, peers, sizeof(*rank));
+    for (uint32_t i = 0; i < peers; i++)
         a->peer[i].cell = hth_avg_cell_of_rank(&a->opts->base.shape, rank[i]);
     hth_free(rank);
 }
@@ -417,14 +416,6 @@ static void fill_row(struct average *a, double *row, int64_t begin_us, uint64_t 
     put(a, row, HTH_AVERAGE_MEMBERS, s.averaged > 0 ? s.members / s.averaged : NAN);
 }
 
-/* Cells move with the rounds; a process that crashes restarts where it stood. */
-static void remember_cells(struct average *a)
-{
-    for (uint32_t i = 0; i < a->opts->base.peers; i++)
-        if (a->peer[i].avg.roster != NULL && a->peer[i].env != NULL)
-            (void)!hth_roster_cell(a->peer[i].avg.roster, &a->peer[i].cell);
-}
-
 /* Play one round from failures to pause. *all: both targets are reached everywhere. */
 static enum hth_err play_round(struct average *a, double *row, bool *all)
 {
@@ -446,7 +437,6 @@ static enum hth_err play_round(struct average *a, double *row, bool *all)
     }
     snprintf(detail, sizeof(detail), "mse %.9g variance %.9g", mse, variance);
     tell(a, NULL, "round ends", detail);
-    remember_cells(a);
     revive(a);
     hth_world_run_for(a->world, a->opts->pause_us - a->opts->heal_us);
     heal(a);
@@ -476,9 +466,10 @@ static enum hth_err check(const struct hth_average_opts *o)
     bool all = b->method == HTH_PURE_ALLREDUCE;
     HTH_TRY(hth_pure_new(b, &pure));
     hth_pure_free(pure);
-    if ((!all && b->method != HTH_PURE_SHIFT) || b->peers > HTH_AVERAGE_PEERS_MAX || b->peers < 2 ||
-        b->peers > hth_avg_cells(&b->shape) || o->dim == 0 || o->dim > HTH_AVERAGE_DIM_MAX ||
-        o->pause_us < 0 || o->heal_us < 0 || o->heal_us > o->pause_us || o->line_bytes_per_s < 0)
+    if ((!all && b->method != HTH_PURE_MOSHPIT) || b->peers > HTH_AVERAGE_PEERS_MAX ||
+        b->peers < 2 || b->peers > hth_avg_cells(&b->shape) || o->dim == 0 ||
+        o->dim > HTH_AVERAGE_DIM_MAX || o->pause_us < 0 || o->heal_us < 0 ||
+        o->heal_us > o->pause_us || o->line_bytes_per_s < 0)
         return HTH_E_CONFIG;
     if (all &&
         (b->shape.dims != 1 || b->peers != b->shape.size[0] || b->peers > HTH_AVG_MEMBERS_MAX / 2))

@@ -16,7 +16,7 @@
  *   partition  it is on the other side of a partition, which the DHT does not cross either; the
  *              partition ends as the next round begins, or heal_us before it
  *
- * Method SHIFT (`turns`) is the production averager as it is. ALLREDUCE is the same with one group
+ * Method MOSHPIT is the production averager as it is. ALLREDUCE is the same with one group
  * of all, which only begins when all peers are there. The other methods of pure.h are not protocols
  * here.
  *

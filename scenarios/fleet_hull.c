@@ -192,9 +192,9 @@ static enum hth_err w_start(void *self, hth_avg_round_fn *fn, void *arg)
     return hth_averager_start(&w->inner, on_round, w);
 }
 
-static enum hth_err w_ready(void *self, enum hth_avg_reason *reason)
+static enum hth_err w_ready(const void *self)
 {
-    return hth_averager_ready(&((struct watch *)self)->inner, reason);
+    return hth_averager_ready(&((const struct watch *)self)->inner);
 }
 
 static enum hth_err w_offer(void *self, const struct hth_avg_offer *offer)

@@ -129,9 +129,9 @@ static enum hth_err p_start(void *self, hth_avg_round_fn *fn, void *arg)
     return hth_averager_start(&p->avg.averager, on_round, p);
 }
 
-static enum hth_err p_ready(void *self, enum hth_avg_reason *reason)
+static enum hth_err p_ready(const void *self)
 {
-    return hth_averager_ready(&((struct perjurer *)self)->avg.averager, reason);
+    return hth_averager_ready(&((const struct perjurer *)self)->avg.averager);
 }
 
 static void p_stop(void *self)

@@ -69,7 +69,7 @@ enum hth_err hth_pure_check(const struct hth_pure_opts *o)
         return HTH_E_CONFIG;
     if (hth_avg_shape_check(&o->shape) != HTH_OK || hth_avg_cells(&o->shape) > HTH_PURE_CELLS_MAX)
         return HTH_E_CONFIG;
-    if (hth_pure_steps[o->method].distinct && o->peers > hth_avg_cells(&o->shape))
+    if (hth_pure_steps[o->method].cells && o->peers > hth_avg_cells(&o->shape))
         return HTH_E_CONFIG;
     return HTH_OK;
 }
@@ -295,7 +295,7 @@ static void mix(const struct hth_mixing_opts *o, struct hth_rng *rng, uint32_t *
     const uint32_t *member = order;
     hth_rng_shuffle(rng, order, o->peers, sizeof(*order));
     for (uint32_t g = 0; g < o->groups; g++) {
-        uint32_t size = hth_avg_group_size(o->peers, o->groups, g);
+        uint32_t size = hth_pure_group_size(o->peers, o->groups, g);
         hth_pure_vec sum = {0};
         for (uint32_t i = 0; i < size; i++)
             for (int c = 0; c < COLUMNS; c++)

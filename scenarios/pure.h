@@ -8,8 +8,6 @@
  *
  *   moshpit    each peer has a cell of the grid of its own, drawn once; round r averages the lines
  *              along axis r mod d. This is the simulation behind the paper's tables.
- *   turns      the rule of averaging/grid.h: cells move after every round. More peers than cells
- *              are spread evenly at the start, and all peers of a line are one group
  *   random     every round a new partition into groups of near-equal size, as many as it takes for
  *              at most size[0] each
  *   gossip     a ring: the mean of a peer and its two neighbours, without absent ones
@@ -67,8 +65,7 @@
     X(GOSSIP, "gossip")                                                                            \
     X(PUSHSUM, "pushsum")                                                                          \
     X(RANDOM, "random")                                                                            \
-    X(MOSHPIT, "moshpit")                                                                          \
-    X(SHIFT, "turns")
+    X(MOSHPIT, "moshpit")
 
 enum hth_pure_method {
 #define HTH_PURE_ENUM(name, text) HTH_PURE_##name,

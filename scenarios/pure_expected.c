@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact expectations of pure.h: covariances of peers that are alike, round by round. */
 #include "core/mem.h"
-#include "scenarios/pure.h"
+#include "scenarios/pure_int.h"
 
 #include <math.h>
 
@@ -78,7 +78,7 @@ static void expect_grid(const struct hth_pure_opts *o, double *mse)
 /* Any two peers are in one group with chance (m - 1) / (N - 1), drawn again in each round. */
 static void expect_random(const struct hth_pure_opts *o, double *mse)
 {
-    uint32_t m = o->peers / hth_avg_groups(o->peers, o->shape.size[0]);
+    uint32_t m = o->peers / hth_pure_groups(o->peers, o->shape.size[0]);
     struct inside in = inside_of(m, o->p_fail);
     double met = m > 1 ? (m - 1.0) / (o->peers - 1.0) : 0;
     double own = 1 - 1.0 / o->peers, pair = -1.0 / o->peers;
@@ -115,7 +115,7 @@ enum hth_err hth_pure_expected(const struct hth_pure_opts *o, double *mse)
     if (o->method == HTH_PURE_MOSHPIT && o->peers == hth_avg_cells(&o->shape))
         expect_grid(o, mse);
     else if (o->method == HTH_PURE_RANDOM &&
-             o->peers % hth_avg_groups(o->peers, o->shape.size[0]) == 0)
+             o->peers % hth_pure_groups(o->peers, o->shape.size[0]) == 0)
         expect_random(o, mse);
     else if (o->method == HTH_PURE_GOSSIP && o->p_fail == 0)
         expect_gossip(o, mse);

@@ -25,7 +25,7 @@ struct hth_pure {
     struct hth_pure_opts opts;
     const struct hth_pure_step *step;
     uint32_t cells;
-    struct hth_rng rng;    /* for placement, partitions of the peers, shifts */
+    struct hth_rng rng;    /* for placement, partitions of the peers */
     struct hth_rng coins;  /* failures */
     hth_pure_vec *x, *y;   /* values, and the next ones where a method needs both */
     double *weight, *next; /* of pushsum, else NULL */
@@ -40,11 +40,20 @@ struct hth_pure {
 
 /* A method: its needs, its start and its round. */
 struct hth_pure_step {
-    bool cells;    /* peers have cells */
-    bool distinct; /* each peer needs its own cell */
+    bool cells; /* each peer has its own cell */
     void (*start)(struct hth_pure *p);
     void (*round)(struct hth_pure *p, uint32_t round);
 };
+
+/* Peers are cut into this many random groups; of sizes that differ by at most 1, larger first. */
+static inline uint32_t hth_pure_groups(uint32_t peers, uint32_t most)
+{
+    return (peers + most - 1) / most;
+}
+static inline uint32_t hth_pure_group_size(uint32_t peers, uint32_t groups, uint32_t index)
+{
+    return peers / groups + (index < peers % groups);
+}
 
 extern const struct hth_pure_step hth_pure_steps[HTH_PURE_METHODS];
 

@@ -22,10 +22,8 @@ static uint32_t line_of(const struct hth_avg_shape *shape, const struct hth_avg_
     return line;
 }
 
-/* Sort the peers by their lines along `axis`, in the order of `from` within a line (NULL: by
- * number). begin[l] .. begin[l + 1] is line l. */
-static void sort_lines(const struct hth_pure *p, uint32_t axis, const uint32_t *from,
-                       uint32_t *order, uint32_t *begin)
+/* Sort the peers by their lines along `axis`. begin[l] .. begin[l + 1] is line l. */
+static void sort_lines(const struct hth_pure *p, uint32_t axis, uint32_t *order, uint32_t *begin)
 {
     uint32_t lines = shape_lines(p, axis), peers = p->opts.peers;
     memset(begin, 0, ((size_t)lines + 2) * sizeof(*begin));
@@ -33,10 +31,8 @@ static void sort_lines(const struct hth_pure *p, uint32_t axis, const uint32_t *
         begin[line_of(&p->opts.shape, &p->cell[i], axis) + 2]++;
     for (uint32_t l = 0; l < lines; l++)
         begin[l + 2] += begin[l + 1];
-    for (uint32_t i = 0; i < peers; i++) {
-        uint32_t peer = from != NULL ? from[i] : i;
-        order[begin[line_of(&p->opts.shape, &p->cell[peer], axis) + 1]++] = peer;
-    }
+    for (uint32_t i = 0; i < peers; i++)
+        order[begin[line_of(&p->opts.shape, &p->cell[i], axis) + 1]++] = i;
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
@@ -106,9 +102,9 @@ static void average_sides(struct hth_pure *p, const uint32_t *members, uint32_t 
         average(p, members, count, true);
 }
 
-/* ---- moshpit, turns, random ---------------------------------------------------------------- */
+/* ---- moshpit, random ----------------------------------------------------------------------- */
 
-/* Place each peer in its own cell, or as evenly as possible. */
+/* Place each peer in its own cell. */
 static void place(struct hth_pure *p)
 {
     uint32_t *cells = p->shuffled; /* room for all cells */
@@ -116,7 +112,7 @@ static void place(struct hth_pure *p)
         cells[i] = i;
     hth_rng_shuffle(&p->rng, cells, p->cells, sizeof(*cells));
     for (uint32_t i = 0; i < p->opts.peers; i++)
-        p->cell[i] = hth_avg_cell_of_rank(&p->opts.shape, cells[i % p->cells]);
+        p->cell[i] = hth_avg_cell_of_rank(&p->opts.shape, cells[i]);
 }
 
 static uint32_t *axis_order(const struct hth_pure *p, uint32_t axis)
@@ -133,7 +129,7 @@ static void moshpit_start(struct hth_pure *p)
 {
     place(p);
     for (uint32_t axis = 0; axis < p->opts.shape.dims; axis++)
-        sort_lines(p, axis, NULL, axis_order(p, axis), axis_begin(p, axis));
+        sort_lines(p, axis, axis_order(p, axis), axis_begin(p, axis));
 }
 
 static void moshpit_round(struct hth_pure *p, uint32_t round)
@@ -150,53 +146,14 @@ static void reset_order(struct hth_pure *p)
         p->shuffled[i] = i;
 }
 
-static void turns_start(struct hth_pure *p)
-{
-    place(p);
-    reset_order(p);
-}
-
-/* Average the members of a line on one side, and move those that have the mean to their next
- * cells. */
-static void average_line(struct hth_pure *p, uint32_t round, const uint32_t *members,
-                         uint32_t count, bool side)
-{
-    struct hth_hash group = {{0}};
-    uint64_t turn = hth_rng_u64(&p->rng);
-    uint32_t index = 0;
-    memcpy(group.b, &turn, sizeof(turn));
-    if (average(p, members, count, side) < 2)
-        return; /* no group formed */
-    for (uint32_t i = 0; i < count; i++) {
-        enum hth_pure_fate fate = p->fate[members[i]];
-        if (joins(fate, side) && takes(fate))
-            hth_avg_cell_next(&p->opts.shape, round, &group, index, &p->cell[members[i]]);
-        index += joins(fate, side);
-    }
-}
-
-static void turns_round(struct hth_pure *p, uint32_t round)
-{
-    uint32_t axis = hth_avg_axis(&p->opts.shape, round), lines = shape_lines(p, axis);
-    hth_rng_shuffle(&p->rng, p->shuffled, p->opts.peers, sizeof(*p->shuffled));
-    sort_lines(p, axis, p->shuffled, p->order, p->begin);
-    for (uint32_t l = 0; l < lines; l++) {
-        const uint32_t *members = p->order + p->begin[l];
-        uint32_t count = p->begin[l + 1] - p->begin[l];
-        average_line(p, round, members, count, false);
-        if (p->opts.failure == HTH_PURE_PARTITION)
-            average_line(p, round, members, count, true);
-    }
-}
-
 static void random_round(struct hth_pure *p, uint32_t round)
 {
-    uint32_t peers = p->opts.peers, groups = hth_avg_groups(peers, p->opts.shape.size[0]);
+    uint32_t peers = p->opts.peers, groups = hth_pure_groups(peers, p->opts.shape.size[0]);
     const uint32_t *members = p->shuffled;
     (void)round;
     hth_rng_shuffle(&p->rng, p->shuffled, peers, sizeof(*p->shuffled));
     for (uint32_t g = 0; g < groups; g++) {
-        uint32_t size = hth_avg_group_size(peers, groups, g);
+        uint32_t size = hth_pure_group_size(peers, groups, g);
         average_sides(p, members, size);
         members += size;
     }
@@ -295,9 +252,5 @@ const struct hth_pure_step hth_pure_steps[HTH_PURE_METHODS] = {
     [HTH_PURE_GOSSIP] = {.round = gossip_round},
     [HTH_PURE_PUSHSUM] = {.start = pushsum_start, .round = pushsum_round},
     [HTH_PURE_RANDOM] = {.start = reset_order, .round = random_round},
-    [HTH_PURE_MOSHPIT] = {.cells = true,
-                          .distinct = true,
-                          .start = moshpit_start,
-                          .round = moshpit_round},
-    [HTH_PURE_SHIFT] = {.cells = true, .start = turns_start, .round = turns_round},
+    [HTH_PURE_MOSHPIT] = {.cells = true, .start = moshpit_start, .round = moshpit_round},
 };

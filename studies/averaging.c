@@ -29,8 +29,9 @@ static const struct argp_option options[] = {
      "simulated world; both",
      0},
     {"method", KEY_METHOD, "NAME,...", 0,
-     "moshpit, turns, random, gossip, pushsum, allreduce, or all (default moshpit; with --model "
-     "both: turns). As a protocol: moshpit, which moves cells like turns, and allreduce",
+     "moshpit, random, gossip, pushsum, allreduce, or all (default moshpit). As a protocol: "
+     "moshpit "
+     "and allreduce",
      0},
     {"peers", KEY_PEERS, "N,...", 0, "Peers (default 1024)", 0},
     {"grid", KEY_GRID, "AxB...,...", 0,
@@ -99,7 +100,7 @@ static void parse_methods(struct argp_state *state, char *text, bool *methods)
         else
             argp_error(state,
                        "--method '%s': expected one of allreduce, gossip, pushsum, random, "
-                       "moshpit, turns, all",
+                       "moshpit, all",
                        word);
     }
 }
@@ -442,11 +443,12 @@ int hth_sim_averaging_verb(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .doc = "How fast do peers agree? Squared distance to the true mean and variance among "
-               "peers by round, and rounds to 1e-4 and 1e-9, for six methods of averaging and four "
-               "kinds of failure; as mathematics, or by the production averager in a simulated "
-               "world. With lists of peers, grids or probabilities one row and one place in the "
-               "picture for each combination.",
+        .doc =
+            "How fast do peers agree? Squared distance to the true mean and variance among "
+            "peers by round, and rounds to 1e-4 and 1e-9, for five methods of averaging and four "
+            "kinds of failure; as mathematics, or by the production averager in a simulated "
+            "world. With lists of peers, grids or probabilities one row and one place in the "
+            "picture for each combination.",
     };
     struct hth_avg_ask *a = hth_new(struct hth_avg_ask);
     struct hth_avg_request *r = &a->request;

@@ -90,7 +90,7 @@ enum hth_err hth_avg_plan(struct hth_avg_ask *ask) HTH_MUST;
 enum hth_err hth_avg_study_run(struct hth_avg_request *r, size_t index) HTH_MUST;
 void hth_avg_study_clear(struct hth_avg_study *s);
 
-/* "moshpit", "turns", ...; the production averager is "moshpit". */
+/* "moshpit", "random", ... */
 const char *hth_avg_study_method(const struct hth_avg_study *s);
 const char *hth_avg_study_model(const struct hth_avg_study *s);
 /* The index of HTH_PURE_REACHED and so on. */

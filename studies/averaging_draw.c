@@ -7,14 +7,13 @@
 
 #define FLOOR 1e-18 /* lower end of an interval that reaches 0, on a logarithmic axis */
 
-static const char *const colours[HTH_PURE_METHODS] = {"#7f8c8d", "#c0392b", "#d35400",
-                                                      "#2980b9", "#16a085", "#8e44ad"};
+static const char *const colours[HTH_PURE_METHODS] = {"#7f8c8d", "#c0392b", "#d35400", "#2980b9",
+                                                      "#16a085"};
 static const char *const failure_colours[HTH_PURE_FAILURES] = {"#2980b9", "#c0392b", "#d35400",
                                                                "#16a085"};
-static const char *const labels[HTH_PURE_METHODS] = {
-    "all-reduce with restarts",    "gossip on a ring",
-    "push-sum, exponential graph", "random groups",
-    "Moshpit, paper (fixed)",      "Moshpit, hearth (turns)"};
+static const char *const labels[HTH_PURE_METHODS] = {"all-reduce with restarts", "gossip on a ring",
+                                                     "push-sum, exponential graph", "random groups",
+                                                     "Moshpit"};
 
 static double half(const struct hth_avg_study *s, size_t at)
 {
@@ -112,7 +111,7 @@ static const char *colour_of(const struct curves *c, const struct hth_avg_study 
 void hth_avg_draw_label(FILE *f, const struct hth_avg_study *s, bool protocol, bool failures)
 {
     const char *failure = hth_pure_failure_name(s->opts.base.failure);
-    if (failures && s->opts.base.method == HTH_PURE_SHIFT) {
+    if (failures && s->opts.base.method == HTH_PURE_MOSHPIT) {
         fprintf(f, "%s: %s", s->protocol ? "averager" : "model", failure);
         return;
     }
@@ -325,7 +324,7 @@ static void write_compare(FILE *f, const struct hth_avg_request *r)
         fprintf(f,
                 "set title '%u peers in %s'\n"
                 "plot $p%zu_0 using 1:2:3:4 with yerrorlines pt 6 lw 1.5 dt 2 lc rgb '%s' title "
-                "'model (turns)', \\\n"
+                "'model', \\\n"
                 "     $p%zu_1 using 1:2:3:4 with yerrorlines pt 7 ps 0.8 lw 1.5 lc rgb '%s' title "
                 "'averager'\n",
                 o->peers, hth_avg_shape_text(&o->shape, grid), n, colours[HTH_PURE_RANDOM], n,

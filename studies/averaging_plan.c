@@ -21,13 +21,12 @@ static void add_study(struct hth_avg_ask *a, const struct hth_average_opts *opts
     r->count++;
 }
 
-/* Add protocol studies. The production averager moves cells, so it runs as `turns`, also when
- * moshpit is asked for. */
+/* Add protocol studies. */
 static void add_protocols(struct hth_avg_ask *a, const struct hth_average_opts *opts)
 {
     struct hth_average_opts o = *opts;
-    o.base.method = HTH_PURE_SHIFT;
-    if (a->methods[HTH_PURE_MOSHPIT] || a->methods[HTH_PURE_SHIFT])
+    o.base.method = HTH_PURE_MOSHPIT;
+    if (a->methods[HTH_PURE_MOSHPIT])
         add_study(a, &o, true);
     o.base.method = HTH_PURE_ALLREDUCE;
     o.base.shape = (struct hth_avg_shape){.dims = 1, .size = {o.base.peers}};
@@ -129,8 +128,8 @@ enum hth_err hth_avg_plan(struct hth_avg_ask *a)
     bool *m = a->methods;
     if (a->table) {
         memset(m, 1, sizeof(a->methods));
-        if (a->request.golden) /* published figures lack these methods */
-            m[HTH_PURE_PUSHSUM] = m[HTH_PURE_SHIFT] = false;
+        if (a->request.golden) /* published figures lack it */
+            m[HTH_PURE_PUSHSUM] = false;
         a->request.picture = HTH_AVG_TABLE;
         add_grid(a, tabled, HTH_ARRAY_LEN(tabled), table_p, HTH_ARRAY_LEN(table_p));
         return HTH_OK;
@@ -142,8 +141,7 @@ enum hth_err hth_avg_plan(struct hth_avg_ask *a)
         a->request.picture = HTH_AVG_COMPARE;
     }
     if (!a->has_methods || a->compare)
-        m[a->models[HTH_AVG_PURE] && a->models[HTH_AVG_PROTOCOL] ? HTH_PURE_SHIFT
-                                                                 : HTH_PURE_MOSHPIT] = true;
+        m[HTH_PURE_MOSHPIT] = true;
     if (!a->compare)
         return add_sweep(a);
     add_grid(a, compared, HTH_ARRAY_LEN(compared), compare_p, HTH_ARRAY_LEN(compare_p));

@@ -203,7 +203,7 @@ static double over_rounds(const struct hth_avg_study *s, enum hth_average_metric
 void hth_avg_print_compare(const struct hth_avg_request *r)
 {
     const struct hth_avg_study *pure = &r->studies[0], *real = &r->studies[1];
-    printf("Rounds to a variance of 1e-9 +- standard error (and to 1e-4): the model (turns, %llu "
+    printf("Rounds to a variance of 1e-9 +- standard error (and to 1e-4): the model (%llu "
            "seeds) and the production averager (%llu seeds);\nfailure: %s. Of the averager the "
            "means of a round: virtual seconds, KB received by a peer, success, members of a group"
            "\n\n%-15s %6s %20s %20s %8s %8s %8s %8s",

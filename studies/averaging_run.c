@@ -10,8 +10,7 @@
 
 const char *hth_avg_study_method(const struct hth_avg_study *s)
 {
-    enum hth_pure_method m = s->opts.base.method;
-    return hth_pure_method_name(s->protocol && m == HTH_PURE_SHIFT ? HTH_PURE_MOSHPIT : m);
+    return hth_pure_method_name(s->opts.base.method);
 }
 
 const char *hth_avg_study_model(const struct hth_avg_study *s)

@@ -106,7 +106,6 @@ void hth_average_offer(struct hth_trainer *t)
 {
     struct hth_average *a = &t->average;
     uint64_t every = t->opts.share.every;
-    enum hth_avg_reason reason;
 
     if (a->averager.ops == NULL) /* alone: no copy is worth its memory */
         return;
@@ -114,7 +113,7 @@ void hth_average_offer(struct hth_trainer *t)
         t->stats.updates - a->at < (needs_since(t) ? 1 : every))
         return;
     a->at = t->stats.updates;
-    if (!needs_since(t) && hth_averager_ready(&a->averager, &reason) != HTH_OK)
+    if (!needs_since(t) && hth_averager_ready(&a->averager) != HTH_OK)
         return;
     if (hth_fault(t->env, "trainer.snapshot") ||
         hth_env_blob_new(t->env, offer_bytes(t), t->opts.budget, &a->values) != HTH_OK)

@@ -11,7 +11,7 @@ import struct
 
 def line_key(run, rnd, sizes, cell):
     axis = rnd % len(sizes)
-    out = b"hthline2" + struct.pack("<QQB", run, rnd, len(sizes))
+    out = b"hthline3" + struct.pack("<QBB", run, axis, len(sizes))
     out += b"".join(struct.pack("<I", s) for s in sizes)
     return out + b"".join(struct.pack("<I", c) for i, c in enumerate(cell) if i != axis)
 

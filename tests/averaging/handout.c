@@ -53,7 +53,6 @@ static void open_roster(struct handout_peer *p, uint32_t flags)
     o.network = "net";
     o.schema = SCHEMA;
     o.flags = flags;
-    o.slot_us = 0;
     if ((flags & HTH_ROSTER_CLIENT) == 0)
         o.addr = hth_node_addr(p->node, PORT);
     assert_ok(hth_roster_new(p->env, hth_node_dht(p->node), &o, &p->roster));

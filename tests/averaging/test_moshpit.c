@@ -55,49 +55,58 @@ static void full_grids(void **state)
     }
 }
 
-/* How many stand in that peer's line of round 1, itself included. */
-static uint32_t line_of(const struct pit *p, uint32_t i)
-{
-    uint32_t n = 0;
-
-    for (uint32_t j = 0; j < p->peers; j++)
-        n += hth_roster_self(p->peer[j].avg.roster)->cell.at[0] ==
-             hth_roster_self(p->peer[i].avg.roster)->cell.at[0];
-    return n;
-}
-
-/* Who missed a round goes with the others in the next, not with those who missed it too. They have
- * not moved, so that lines are of any length: one of more than five is two groups, and who stands
- * in one alone meets nobody. */
+/* Who missed a round goes with the others in the next, not with those who missed it too: the first
+ * of each line, or a line but one of it. */
 static void the_late_catch_up(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 25; seed++) {
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        bool line = seed % 2 == 0;
         struct pit p;
-        uint32_t line[16];
 
         pit_init(&p, seed, 16, 64, NULL);
         assert_ok(hth_avg_shape_parse("4x4", &p.shape));
         p.has_cells = true;
         pit_start(&p, 3 * HTH_US_PER_S);
-        for (uint32_t i = 4; i < p.peers; i++) /* four are busy */
-            pit_offer(&p.peer[i], 1);
+        for (uint32_t i = 0; i < p.peers; i++)
+            if (line ? i % 4 > 0 || i == 0 : i >= 4)
+                pit_offer(&p.peer[i], 1);
         assert_true(pit_run(&p, 20 * HTH_US_PER_S));
         hth_world_run_for(p.world, 2 * HTH_US_PER_S);
-        for (uint32_t i = 0; i < p.peers; i++)
-            line[i] = line_of(&p, i);
         pit_offer_all(&p, 1);
         assert_true(pit_run(&p, 20 * HTH_US_PER_S));
         for (uint32_t i = 0; i < p.peers; i++) {
-            const struct pit_peer *q = &p.peer[i];
-            uint32_t met = line[i] > 5 ? line[i] / 2 : line[i];
-
-            assert_int_equal(hth_roster_self(q->avg.roster)->round, 2);
-            assert_int_equal(q->result.reason, line[i] == 1 ? HTH_AVG_ALONE : HTH_AVG_OK);
-            if (line[i] > 1)
-                assert_in_range(q->result.round.members, met,
-                                met + (line[i] > 5 && line[i] % 2 > 0));
+            assert_int_equal(hth_roster_self(p.peer[i].avg.roster)->round, 2);
+            assert_int_equal(p.peer[i].result.round.members, 4);
         }
+        pit_stop(&p);
+    }
+}
+
+/* A peer that is lost in a round costs that round: the next sweep of a full grid is exact again. */
+static void a_full_grid_is_full_again(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct pit p;
+        double mean[64];
+
+        pit_init(&p, seed, 27, 64, NULL);
+        assert_ok(hth_avg_shape_parse("3x3x3", &p.shape));
+        pit_start(&p, 4 * HTH_US_PER_S);
+        for (uint32_t i = 0; i < p.peers; i++) /* one is absent, and one is cut off */
+            if (i != seed)
+                pit_offer(&p.peer[i], 3);
+        hth_node_set_side(p.peer[seed + 7].node, 1);
+        hth_world_run_for(p.world, 500 * HTH_US_PER_MS);
+        hth_node_set_side(p.peer[seed + 7].node, 0);
+        assert_true(pit_run(&p, 60 * HTH_US_PER_S));
+        hth_world_run_for(p.world, 10 * HTH_US_PER_S);
+        pit_fill(&p, 3);
+        pit_mean(&p, mean);
+        pit_offer_all(&p, 3);
+        assert_true(pit_run(&p, 60 * HTH_US_PER_S));
+        assert_true(pit_deviation(&p, mean) < 1e-6);
         pit_stop(&p);
     }
 }
@@ -183,7 +192,6 @@ static void ghosts_average(void **state)
 static void refusals(void **state)
 {
     struct hth_avg_offer o = {.count = 16, .weight = 1, .schema = 5};
-    enum hth_avg_reason reason;
     struct hth_averager *a;
     struct pit p;
 
@@ -193,10 +201,9 @@ static void refusals(void **state)
     p.has_cells = true;
     pit_start(&p, 0);
     a = &p.peer[0].avg.averager;
-    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(a, &reason));
-    assert_int_equal(reason, HTH_AVG_NOBODY);
+    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(a));
     hth_world_run_for(p.world, 3 * HTH_US_PER_S);
-    assert_ok(hth_averager_ready(a, &reason));
+    assert_ok(hth_averager_ready(a));
     assert_ok(hth_env_blob_new(p.peer[0].env, 64, NULL, &o.values));
     memset(o.values->data, 0, 64);
     o.weight = 0;
@@ -208,8 +215,7 @@ static void refusals(void **state)
     assert_err(HTH_E_RANGE, hth_averager_offer(a, &o));
     o.count = 16;
     assert_ok(hth_averager_offer(a, &o));
-    assert_err(HTH_E_BUSY, hth_averager_ready(a, &reason));
-    assert_int_equal(reason, HTH_AVG_BUSY);
+    assert_err(HTH_E_BUSY, hth_averager_ready(a));
     assert_err(HTH_E_BUSY, hth_averager_offer(a, &o));
     /* nobody comes */
     hth_world_run_for(p.world, 10 * HTH_US_PER_S);
@@ -217,8 +223,7 @@ static void refusals(void **state)
     assert_int_equal(p.peer[0].result.err, HTH_E_NOT_FOUND);
     assert_int_equal(p.peer[0].result.reason, HTH_AVG_ALONE);
     hth_averager_stop(a);
-    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(a, &reason));
-    assert_int_equal(reason, HTH_AVG_STOPPED);
+    assert_err(HTH_E_NOT_FOUND, hth_averager_ready(a));
     hth_blob_unref(o.values);
     pit_stop(&p);
 }
@@ -302,7 +307,7 @@ static void half_leave(void **state)
     p.roster.group_max = 32;
     pit_fill(&p, 5);
     pit_start(&p, 20 * HTH_US_PER_S);
-    shape = hth_roster_shape(p.peer[1].avg.roster);
+    shape = &hth_roster_self(p.peer[1].avg.roster)->shape;
     fill = hth_avg_fill(shape, 512);
     print_message("512 peers: %u x %u, fill %.2f\n", shape->size[0], shape->size[1], fill);
     for (uint32_t i = 0; i < p.peers; i += 2)
@@ -312,11 +317,11 @@ static void half_leave(void **state)
         pit_offer_all(&p, 1);
         assert_true(pit_run(&p, 20 * HTH_US_PER_S));
     }
-    shape = hth_roster_shape(p.peer[1].avg.roster);
+    shape = &hth_roster_self(p.peer[1].avg.roster)->shape;
     fill = hth_avg_fill(shape, 256);
     for (uint32_t i = 1; i < p.peers; i += 2) {
         alone += p.peer[i].result.err != HTH_OK;
-        agreed += hth_avg_shape_eq(hth_roster_shape(p.peer[i].avg.roster), shape);
+        agreed += hth_avg_shape_eq(&hth_roster_self(p.peer[i].avg.roster)->shape, shape);
     }
     print_message("256 peers: %u x %u, fill %.2f, %u agree, %u alone\n", shape->size[0],
                   shape->size[1], fill, agreed, alone);
@@ -411,9 +416,8 @@ static void check_death(enum how how, enum phase phase, bool leads)
     print_message("%d in phase %d, %s: %lld ms, next %lld ms\n", how, phase,
                   leads ? "leader" : "member", (long long)worst_us[0] / 1000,
                   (long long)worst_us[1] / 1000);
-    /* A leader that dies as it begins is heard by some. */
-    assert_true(worst_us[0] <= (how == KILLED && phase != BEGUN ? 200 : 1100) * HTH_US_PER_MS);
-    assert_true(worst_us[1] <= 200 * HTH_US_PER_MS);
+    assert_true(worst_us[0] <= (how == KILLED ? 100 : 1000) * HTH_US_PER_MS);
+    assert_true(worst_us[1] <= 100 * HTH_US_PER_MS);
     assert_true(pit_spread(&p) < 1e-4);
     pit_stop(&p);
 }
@@ -467,11 +471,17 @@ static void clock_jumps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clock_jumps),       cmocka_unit_test(full_grids),
-        cmocka_unit_test(the_late_catch_up), cmocka_unit_test(no_step_is_lost),
-        cmocka_unit_test(ghosts_average),    cmocka_unit_test(refusals),
-        cmocka_unit_test(parts_are_one),     cmocka_unit_test(a_thousand),
-        cmocka_unit_test(half_leave),        cmocka_unit_test(death_costs_one_round),
+        cmocka_unit_test(clock_jumps),
+        cmocka_unit_test(full_grids),
+        cmocka_unit_test(the_late_catch_up),
+        cmocka_unit_test(a_full_grid_is_full_again),
+        cmocka_unit_test(no_step_is_lost),
+        cmocka_unit_test(ghosts_average),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(parts_are_one),
+        cmocka_unit_test(a_thousand),
+        cmocka_unit_test(half_leave),
+        cmocka_unit_test(death_costs_one_round),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -544,7 +544,6 @@ static struct hth_roster_opts roster_opts(const struct peer *p, uint32_t i, uint
     o.schema = SCHEMA;
     o.addr = p->addr;
     o.flags = flags;
-    o.slot_us = 0;
     o.shape = s.shape;
     o.has_cell = true;
     o.cell = hth_avg_cell_of_rank(&s.shape, i % hth_avg_cells(&s.shape));
@@ -612,7 +611,7 @@ static void open_scene(void)
     s.world = hth_world_new(how >> 4, NULL);
     for (uint32_t i = 0; i < PEERS; i++)
         open_peer(i);
-    hth_world_run_for(s.world, HTH_US_PER_S);
+    hth_world_run_for(s.world, 2 * HTH_US_PER_S);
 }
 
 static bool all_ended(void *arg)

@@ -156,7 +156,7 @@ static void test_files(void **state)
         }
     }
     json_t *config = json_load_file(place_path(p, files[0]), 0, NULL);
-    assert_int_equal(json_array_size(json_object_get(config, "runs")), 6);
+    assert_int_equal(json_array_size(json_object_get(config, "runs")), 5);
     json_decref(config);
     place_end(p);
 }

@@ -13,7 +13,6 @@
 #include "support/test.h"
 
 #define S        HTH_US_PER_S
-#define FAR      (UINT64_C(1) << 40)
 #define WINDOW_S 3 /* of a look */
 
 /* ---- who writes notes ------------------------------------------------------------------------ */
@@ -69,7 +68,7 @@ static void invent(struct writer *n, const struct hth_roster_note *like)
     if (what == SPEED)
         n->text.samples_per_s = HTH_AVG_RATE_MAX;
     if (what == ROUND)
-        n->text.round = number;
+        n->text.round = (uint32_t)number;
     if (what == GRID && like->shape.dims > 0) {
         n->text.shape = (struct hth_avg_shape){8, {8, 8, 8, 8, 8, 8, 8, 8}};
         n->text.cell = (struct hth_avg_cell){{0}};
@@ -108,13 +107,12 @@ static void on_timer(void *arg)
 static void listen(struct writer *n)
 {
     struct hth_rpc_opts o = HTH_RPC_OPTS_INIT;
-    struct hth_match_opts m = HTH_MATCH_OPTS_INIT;
+    struct hth_match_opts m = {.addr = n->place.addr};
 
-    o.network = m.network = n->place.network;
+    o.network = n->place.network;
     o.listen = &n->place.addr;
-    m.addr = n->place.addr;
     assert_ok(hth_rpc_new(n->place.env, &o, &n->rpc));
-    assert_ok(hth_match_new(n->place.env, n->rpc, n->place.dht, &m, &n->match));
+    n->match = hth_match_new(n->place.env, n->rpc, &m);
 }
 
 static enum hth_err start(const struct hth_malice_place *place, void **self)
@@ -126,7 +124,7 @@ static enum hth_err start(const struct hth_malice_place *place, void **self)
     n->index = written++;
     n->since_us = hth_now_us(place->env);
     o.network = place->network;
-    o.watch_only = true;
+    o.silent = true;
     assert_ok(hth_roster_new(place->env, place->dht, &o, &n->roster));
     hth_topic_init(&n->topic, place->env->crypto, place->network, HTH_RECORD_PROGRESS, "roster", 6);
     n->timer = hth_timer_new(place->env, on_timer, n);
@@ -337,7 +335,7 @@ static void absent_member_is_awaited_once(void **state)
 
 static void false_round_does_not_end_a_run(void **state)
 {
-    static const uint64_t rounds[] = {HTH_AVG_STEP_MAX, FAR};
+    static const uint64_t rounds[] = {1u << 30, UINT32_MAX};
     static const uint32_t trainers[] = {2, 4};
     uint64_t with[2], after[2];
 

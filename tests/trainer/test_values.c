@@ -58,11 +58,10 @@ static enum hth_err twin_start(void *self, hth_avg_round_fn *fn, void *arg)
     return HTH_OK;
 }
 
-static enum hth_err twin_ready(void *self, enum hth_avg_reason *reason)
+static enum hth_err twin_ready(const void *self)
 {
-    struct twin *twin = self;
+    const struct twin *twin = self;
 
-    *reason = HTH_AVG_BUSY;
     return twin->values != NULL ? HTH_E_BUSY : HTH_OK;
 }
 
