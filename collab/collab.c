@@ -164,7 +164,6 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     c->state.values = NULL;
     if (err == HTH_OK)
         collab_holds(c, c->to);
-    c->unread |= err == HTH_E_VERSION;
     if (hth_err_class(err) == HTH_CLASS_PEER)
         doubt_donors(c, err);
     hth_arrive_adopted(c->arrive, err);
@@ -535,11 +534,12 @@ static void look_at_protocol(struct hth_collab *c)
         fail(c);
 }
 
-/* Nobody is there with whom it could go on. One that is new does not begin a second run beside
- * trainers of another version. */
+/* Nobody is there with whom it could go on. One that is new, and the only one that looks, does not
+ * begin a second run beside trainers of another version. Where several look, one peer that claims
+ * to be of another version keeps none of them from beginning. */
 static void begin_alone(struct hth_collab *c)
 {
-    if (c->unread && c->start_step == 0)
+    if (c->unread && c->start_step == 0 && hth_heads_lookers(c->heads) == 0)
         fail(c);
     else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg))
         begin(c);

@@ -84,7 +84,7 @@ struct hth_collab {
     uint64_t start_step, start_samples;
 
     bool unspoken; /* said that the others speak another protocol */
-    bool unread;   /* another's links or state are another program's */
+    bool unread;   /* another's links are another program's */
     bool failed;   /* the trainer was told to end */
 
     int64_t alone_us; /* it hears no quorum since then; 0: it does */

@@ -162,6 +162,14 @@ uint32_t hth_heads_others(const struct hth_heads *heads)
     return n;
 }
 
+uint32_t hth_heads_lookers(const struct hth_heads *heads)
+{
+    uint32_t n = 0;
+    for (const struct record *r = heads->first; r != NULL; r = r->next)
+        n += hth_head_is_none(&r->note.head);
+    return n;
+}
+
 bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct hth_peer_id *by)
 {
     struct record *r = heads->first;
