@@ -418,7 +418,7 @@ static void look_for_verdict(const json_t *root, size_t line, void *arg)
 }
 
 /* Without deaths and joins there is no difference, which is within any aim, and the exit code is 0.
- * If three of four die, two seeds show nothing, and the verdict says so. */
+ * If seven of eight die, two seeds show nothing, and the verdict says so. */
 static void collab_verdict_needs_enough_seeds(void **state)
 {
     static const char *const calm[] = {"collab",     "--seeds", "2",     "--steps", "20",
@@ -433,7 +433,7 @@ static void collab_verdict_needs_enough_seeds(void **state)
     assert_non_null(strstr(v.text, "PASS: "));
     assert_non_null(strstr(v.text, ": end +0.00 +- 0.00 %, mean +0.00 +- 0.00 %,"));
     proc = START(p, "b", "sim", "collab", "--seed", "3", "--seeds", "2", "--steps", "20",
-                 "--trainers", "4", "--die", "3", "--join", "3", "--out", place_path(p, "out"));
+                 "--trainers", "8", "--die", "7", "--join", "7", "--out", place_path(p, "out"));
     assert_int_equal(proc_wait(proc), 1);
     char *text = said(proc);
     assert_non_null(strstr(text, "\nFAIL: with crashes and joins the loss is not shown to be"));
