@@ -111,7 +111,9 @@ struct hth_state_result {
     uint64_t bytes;  /* of parts that came, refetched and refused ones included */
     uint32_t donors; /* that gave parts of it */
     int64_t took_us;
-    const struct hth_state_peers *said_by; /* they have this state, by their own word */
+    /* They have this state, by their own word. Who gave the last part comes first: one that died
+     * meanwhile does not. */
+    const struct hth_state_peers *said_by;
 };
 
 struct hth_state_fetch_opts {

@@ -40,7 +40,7 @@ struct donor {
     int64_t asked_us; /* to describe */
     bool described;
     struct hth_state_desc desc;
-    bool gave; /* a part of the present state that was right */
+    int64_t gave_us; /* its last part of the present state that was right; 0: none */
     uint32_t in_flight;
     int64_t struck_until_us;
     uint32_t behind; /* times that it had none that is far enough */
@@ -311,7 +311,7 @@ static enum hth_err begin(struct hth_state_fetch *f, const struct hth_state_desc
     f->state = hth_calloc(d->parts, 1);
     f->done = 0;
     for (uint32_t i = 0; i < f->donors; i++)
-        f->donor[i].gave = false;
+        f->donor[i].gave_us = 0;
     return HTH_OK;
 }
 
@@ -351,6 +351,7 @@ static void settle(struct hth_state_fetch *f)
 static void finish(struct hth_state_fetch *f)
 {
     struct hth_state_result *r = &f->result;
+    int64_t gave_us[HTH_STATE_DONORS_MAX];
 
     f->finished = true;
     r->step = f->desc.step;
@@ -362,9 +363,16 @@ static void finish(struct hth_state_fetch *f)
     for (uint32_t i = 0; i < f->donors; i++) {
         const struct donor *d = &f->donor[i];
 
-        r->donors += d->gave;
-        if (d->gave || can_give(d))
-            f->said_by.id[f->said_by.count++] = d->at.peer;
+        r->donors += d->gave_us > 0;
+        if (d->gave_us == 0 && !can_give(d))
+            continue;
+        uint32_t at = f->said_by.count++;
+        for (; at > 0 && gave_us[at - 1] < d->gave_us; at--) {
+            gave_us[at] = gave_us[at - 1];
+            f->said_by.id[at] = f->said_by.id[at - 1];
+        }
+        gave_us[at] = d->gave_us;
+        f->said_by.id[at] = d->at.peer;
     }
     f->opts.on_done(f->opts.arg, r); /* may free us */
 }
@@ -403,7 +411,8 @@ static void check_done(struct hth_job *job, enum hth_err err)
     d->in_flight--; /* as a part that is checked */
     f->state[part] = bad ? PART_MISSING : PART_DONE;
     f->done += !bad;
-    d->gave = d->gave || !bad;
+    if (!bad)
+        d->gave_us = hth_now_us(f->env);
     if (bad)
         strike(d, err != HTH_OK ? hth_err_text(err) : "it sent bytes that do not fit their hash");
     pump(f);

@@ -192,7 +192,9 @@ static struct hth_crew_opts crew_opts(struct collab_run *c)
     t->eval_data.labels = "test-labels";
     t->eval_data.shuffle_rows = 0;
     t->has_eval_data = true;
-    t->eval_every = HTH_MAX(o->steps / 20, 5u); /* the others wait for an evaluation */
+    /* The others wait for an evaluation. One would begin with the step at which a newcomer starts,
+     * and what its first step takes would be that evaluation's time. */
+    t->eval_every = o->what == HTH_COLLAB_NEWCOMER ? 0 : HTH_MAX(o->steps / 20, 5u);
     t->micro_batch = o->rows;
     t->flights = 1;
     t->updates_max = o->steps;
