@@ -377,7 +377,7 @@ static uint64_t draw_of(const struct hth_chain *chain, const struct held *held, 
     return hth_load_u64le(hash.b);
 }
 
-static uint16_t weight_of(const struct hth_chain *chain, uint32_t link, uint16_t member)
+static uint16_t rolls_of(const struct hth_chain *chain, uint32_t link, uint16_t member)
 {
     uint16_t in = 0;
     for (uint32_t k = 0; k < chain->opts.window && link != HTH_LINK_NONE; k++) {
@@ -401,19 +401,19 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
         if (!is_in(entry) || (entry->marks & HTH_ROLL_LEFT && !all_leave))
             continue;
         lots[held->voters_count++] =
-            (struct lot){.voter = {entry->member, weight_of(chain, number, entry->member)},
+            (struct lot){.voter = {entry->member, rolls_of(chain, number, entry->member)},
                          .client = entry->marks & HTH_ROLL_CLIENT,
                          .draw = draw_of(chain, held, entry->member)};
         most = HTH_MAX(most, lots[held->voters_count - 1].voter.weight);
         held->callers_count += !(entry->marks & HTH_ROLL_CLIENT);
     }
+    for (uint32_t i = 0; i < held->voters_count; i++)
+        lots[i].voter.weight = 2 * lots[i].voter.weight >= most;
     qsort(lots, held->voters_count, sizeof(*lots), by_weight);
     if (held->callers_count == 0)
         held->callers_count = held->voters_count;
     for (uint32_t i = 0; i < held->voters_count; i++) {
         held->voters[i] = lots[i].voter;
-        if (2 * held->voters[i].weight < most)
-            held->voters[i].weight = 0;
         held->weight += held->voters[i].weight;
     }
     hth_free(lots);

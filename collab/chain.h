@@ -12,14 +12,15 @@
  *     | A B C  | <---- | A B    | <---- | A B D  |      C missed two steps, D came with the second
  *     +--------+       +--------+       +--------+
  *
- * The rolls say who may vote. A member's *weight* at a link is the number of the last `window`
- * links whose roll has it, with values in every part of the mean; it is 0 when that is fewer than
- * half as many as another's. The *voters* are those in this link's roll that do not leave, in order
- * of weight, then of a hash; those who can't be dialled come last, as the first voters call
- * ballots. A *quorum* is more than half of all weights; or just half, with the first voter in it.
- * A visitor of a few steps has no weight beside others, so it may die without a word.
- * So of two even halves exactly one is a quorum, and of two quorums of the same voters at least one
- * member is in both.
+ * The rolls say who may vote. The *voters* of a link are those in its roll, with values in every
+ * part of the mean, that do not leave. A voter has *weight* 1 if the rolls of the last `window`
+ * links have it at least half as often as any other voter, else 0: so a visitor of a few steps may
+ * die without a word. All weights are alike, so that they do not change with each step that
+ * somebody misses: two halves that hold links next to each other judge alike. Voters are in order of
+ * weight, then of a hash; those who can't be dialled come last, as the first voters call ballots. A
+ * *quorum* is more than half of all weights; or just half, with the first voter in it. So of two
+ * even halves exactly one is a quorum, and of two quorums of the same voters at least one member is
+ * in both.
  *
  * Which link follows another is a *choice* among candidates (choice.h). All candidates of one step
  * have the same *base*, the link before them, and the base's voters decide. A link may stand on
@@ -92,7 +93,7 @@ struct hth_chain_link {
 /* A link's voters follow from it and from those before it. */
 struct hth_voter {
     uint16_t member;
-    uint16_t weight; /* 0..window */
+    uint16_t weight; /* 0 or 1 */
 };
 
 struct hth_voters {
@@ -106,7 +107,7 @@ struct hth_voters {
 struct hth_chain_opts {
     const struct hth_crypto *crypto; /* borrowed */
     struct hth_hash run;             /* no link of another run has the same head */
-    uint32_t window;                 /* links that make up a weight, at least 1 */
+    uint32_t window;                 /* links whose rolls say who has weight, at least 1 */
     bool eventual;                   /* forks are allowed (averaging.majority) */
     uint32_t links_max;   /* that are kept */
     uint32_t members_max; /* at most HTH_MEMBER_NONE */

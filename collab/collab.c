@@ -13,7 +13,7 @@
 #define LINKS_MAX    1280
 #define MEMBERS_MAX  4096
 #define ROLLS_MAX    (LINKS_MAX * HTH_ROLL_LINE_MAX)
-#define WINDOW_LINKS 16 /* that make up a weight */
+#define WINDOW_LINKS 16 /* whose rolls say who has weight */
 #define UNSPOKEN_US  (60 * HTH_US_PER_S) /* a liar's head ends nobody who takes steps */
 
 /* ---- the trainer -------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 #define S            HTH_US_PER_S
 #define MEMBERS_MAX  16
 #define EACH_SAMPLES 36 /* of a step, by the number of trainers */
-#define WARM_US      (24 * S) /* 30 steps of the slowest: all have been in a whole window */
+#define WARM_US      (18 * S) /* all have been in a whole window, and an epoch does not end */
 #define RATE_US      (6 * S) /* end of the warm-up, in which the run's speed is measured */
 #define AFTER_US     (60 * S)
 #define SETTLE_US    (4 * S)

@@ -64,7 +64,7 @@ static int weight(uint32_t link, int i)
     int most = 0;
     for (int k = 0; k < NM; k++)
         most = HTH_MAX(most, rolls(link, k));
-    return 2 * rolls(link, i) < most ? 0 : rolls(link, i);
+    return rolls(link, i) > 0 && 2 * rolls(link, i) >= most;
 }
 
 static int voters_of(uint32_t base)
