@@ -16,11 +16,11 @@
  * part of the mean, that do not leave. A voter has *weight* 1 if the rolls of the last `window`
  * links have it at least half as often as any other voter, else 0: so a visitor of a few steps may
  * die without a word. All weights are alike, so that they do not change with each step that
- * somebody misses: two halves that hold links next to each other judge alike. Voters are in order of
- * weight, then of a hash; those who can't be dialled come last, as the first voters call ballots. A
- * *quorum* is more than half of all weights; or just half, with the first voter in it. So of two
- * even halves exactly one is a quorum, and of two quorums of the same voters at least one member is
- * in both.
+ * somebody misses: two halves that hold links next to each other judge alike. Voters are in order
+ * of weight, then of a hash; those who can't be dialled come last, as the first voters call
+ * ballots. A *quorum* is more than half of all weights; or just half, with the first voter in it.
+ * So of two even halves exactly one is a quorum, and of two quorums of the same voters at least one
+ * member is in both.
  *
  * Which link follows another is a *choice* among candidates (choice.h). All candidates of one step
  * have the same *base*, the link before them, and the base's voters decide. A link may stand on
