@@ -1,6 +1,6 @@
-methods = 'allreduce gossip pushsum random moshpit turns'
+methods = 'allreduce gossip pushsum random moshpit'
 names = '"all-reduce with restarts" "gossip on a ring" "push-sum, exponential graph" ' \
-    .'"random groups" "Moshpit, paper (fixed)" "Moshpit, hearth (turns)"'
+    .'"random groups" "Moshpit"'
 of(m, col) = strcol('method') eq m ? column(col) : NaN
 side(sign) = column('mse') * exp(sign * 1.97 * column('mse_se') / column('mse'))
 eval picture(1, 440)
@@ -14,7 +14,7 @@ set title 'squared distance to the true mean: 1024 peers, 0.5 % absent from a ro
 set xlabel 'rounds'
 set xrange [1:12]
 set xtics 1
-plot for [k = 1:6] csv using (of(word(methods, k), 'round')):(side(-1)):(side(1)) \
+plot for [k = 1:5] csv using (of(word(methods, k), 'round')):(side(-1)):(side(1)) \
         with filledcurves fs transparent solid 0.2 noborder lc rgb word(colours, k) notitle, \
-    for [k = 1:6] csv using (of(word(methods, k), 'round')):'mse' with linespoints ls k \
+    for [k = 1:5] csv using (of(word(methods, k), 'round')):'mse' with linespoints ls k \
         title word(names, k)
