@@ -237,8 +237,9 @@ static int32_t ahead(const struct hth_roster_peer *p, uint32_t round)
     return (int32_t)(p->note.round - round);
 }
 
-/* Who is in our line and not ahead of us. One that is a round behind may be about to end it, and is
- * waited for as well as those who come to this one; one that is further behind for a moment. */
+/* The peers in our line that are not ahead of us. One that is a round behind may be about to end
+ * it, and is waited for as well as those who come to this one; one that is further behind for a
+ * moment. */
 static uint32_t peers(void *arg, struct hth_match_peer *out, uint32_t max, bool *all)
 {
     const struct moshpit_round *s = arg;

@@ -241,7 +241,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
 
 /* ---- by the others ------------------------------------------------------------------------- */
 
-/* Whom the others wait for: what one sends slowly it would answer slowly, too. */
+/* The straggler that the others wait for: it would answer as slowly as it sends. */
 static void weigh(struct hth_reduce_round *r)
 {
     double done[HTH_AVG_MEMBERS_MAX];
@@ -251,7 +251,7 @@ static void weigh(struct hth_reduce_round *r)
         if (i != r->is.self && m->gives && !m->dropped && r->own_count > 0)
             done[n++] = (double)m->got / r->own_count;
     }
-    /* What all but few have done: at most a quarter, or one of two, may be behind. */
+    /* At most a quarter, or one of two, may be behind: all others have done so much. */
     double usual = n < 2 ? 0 : hth_reduce_rank(done, n, HTH_MAX(n / 4, 1u));
     if (usual > 0)
         r->best_us = HTH_MIN(r->best_us, (double)(r->look_us - r->base_us) / usual);

@@ -115,7 +115,7 @@ static bool is_fetched(const struct snapshot *s, double rate, int64_t now)
            now - s->made_us <= HOLD_US + line_us(s->desc.bytes, rate);
 }
 
-/* What nobody asks for any more is let go. */
+/* A snapshot that nobody asks for any more is let go. */
 static void on_timer(void *arg)
 {
     struct hth_state_donor *d = arg;

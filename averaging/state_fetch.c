@@ -44,7 +44,7 @@ struct donor {
     uint32_t in_flight;
     int64_t struck_until_us;
     uint32_t behind; /* times that it had none that is far enough */
-    bool lost;       /* struck off for what it did, not only for now */
+    bool lost;       /* struck off for what it did: not asked again */
 };
 
 struct ask {

@@ -55,8 +55,8 @@ static void full_grids(void **state)
     }
 }
 
-/* Who missed a round goes with the others in the next, not with those who missed it too: the first
- * of each line, or a line but one of it. */
+/* One that missed a round goes with the others in the next, not with those who missed it too: the
+ * first of each line, or a line but one of it. */
 static void the_late_catch_up(void **state)
 {
     (void)state;

@@ -275,7 +275,7 @@ static void check_one_shape(const struct swarm *s, uint32_t n)
     assert_true(hth_avg_fill(first, n) <= HTH_AVG_FILL_MAX);
 }
 
-/* Whoever holds a shape says its cell in the same note; by rank, so that all cells are taken. */
+/* A peer that holds a shape says its cell in the same note; by rank: all cells are taken. */
 static void check_full(const struct swarm *s)
 {
     uint8_t taken[16] = {0};

@@ -30,7 +30,7 @@ static void test_from_several(void **state)
         parts += s.parts;
     }
     assert_int_equal(parts, 76);
-    /* What nobody asks for any more is let go. */
+    /* A snapshot that nobody asks for any more is let go. */
     hth_world_run_for(f.world, 25 * S);
     hth_state_donor_stats(f.peer[0].donor, &s);
     assert_int_equal(s.oldest, UINT64_MAX);
@@ -80,7 +80,7 @@ static enum hth_err judge(void *arg, const struct hth_rpc_target *donor, const u
     return step < least ? verdict : HTH_OK;
 }
 
-/* Whose state the owner refuses for now is asked again, others are left out. */
+/* A holder whose state the owner puts off is asked again; one that it refuses is left out. */
 static void test_the_owner_judges(void **state)
 {
     static const struct {
@@ -100,7 +100,7 @@ static void test_the_owner_judges(void **state)
         judged = 0;
         add(&f, 9, 5, false);
         add(&f, 11, 5, false);
-        add(&f, 10, 5, false)->silent = true; /* for now */
+        add(&f, 10, 5, false)->silent = true; /* it gives none before step 13 */
         o = fetch_opts(&f);
         o.judge = judge;
         start(&f, &o);
