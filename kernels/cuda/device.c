@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/rng.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/plugin.h"
 
 #define ATTENTION_ROOM(rows, heads) hth_cu_cost((size_t)(rows) * (heads) * sizeof(float))
@@ -396,6 +397,8 @@ enum hth_err hth_cu_device_open(struct hth_cu_device *dev, const struct hth_gpu 
         err = gpu->info(index, &dev->info);
     if (err == 0)
         err = gpu->stream_new(&dev->queue);
+    if (err == 0)
+        err = hth_cu_nothing(dev->queue);
     size_t left = 0;
     if (err == 0)
         err = gpu->mem_left(&left);

@@ -10,6 +10,8 @@ static const char *cuda_text(int err)
 {
     if (err == (int)cudaErrorInsufficientDriver)
         return "no NVIDIA driver, or one too old for this build (CUDA 13 needs 580 or later)";
+    if (err == (int)cudaErrorNoKernelImageForDevice)
+        return "this build has no code for this card (set HEARTH_CUDA_ARCHITECTURES to all)";
     return cudaGetErrorString((cudaError_t)err);
 }
 

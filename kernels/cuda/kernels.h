@@ -102,6 +102,9 @@ int hth_cu_scatter_add(void *stream, const struct hth_cu_scatter *s, struct hth_
 
 /* -- flat.cu ------------------------------------------------------------------------------- */
 
+/* Does nothing; fails where this build has no code for the card. */
+int hth_cu_nothing(void *stream);
+
 int hth_cu_combine(void *stream, float alpha, struct hth_cu_mat a, float beta, struct hth_cu_mat b,
                    struct hth_cu_mat y);
 int hth_cu_fill(void *stream, struct hth_cu_mat y, float value);
