@@ -463,7 +463,7 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
     struct hth_ready_reply *go = &roll->sent;
     roll->sent_ballot = c->ballot;
     for (uint32_t i = c->seats; i-- > 0;)
-        if (roll_is_held_back(roll, c->seat[i].member))
+        if (c->seat[i].samples > 0 && !hth_members_has(roll->here, c->seat[i].member))
             hth_choice_drop(c, c->seat[i].member);
     hth_choice_make(c, move, roll->hears, 0, &roll->go);
     *go = (struct hth_ready_reply){.kind = HTH_READY_GO,
@@ -605,9 +605,11 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
 {
     uint32_t link;
     HTH_ASSERT(roll->choice->phase == HTH_CHOICE_ROUND);
-    roll_settle_round(roll, err == HTH_OK ? marks : NULL);
+    const struct hth_roll_peer *own = own_entry(roll);
+    if (own != NULL && !own->rests) /* else it may be to blame itself */
+        roll_settle_round(roll, err == HTH_OK ? marks : NULL);
     if (err == HTH_OK && make_link(roll, marks, mean, &link))
-        take_tip(roll, link, own_entry(roll));
+        take_tip(roll, link, own);
     else
         fail_round(roll, err == HTH_E_NORM);
     roll->alone_us = hth_now_us(roll->env);

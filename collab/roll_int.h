@@ -106,7 +106,7 @@ struct hth_roll_call {
     struct mate *mate; /* members_max */
     uint32_t mates_max;
     uint64_t *hears; /* the members that are not lost */
-    uint64_t *here, *due; /* of a plan: READY with this caller on its tip; expected there */
+    uint64_t *here, *due; /* of a plan: READY on its tip, and may be listed; expected there */
     struct hth_timer *timer;
     int64_t pump_us; /* for which it is set, at the latest */
     bool pumping;
@@ -283,9 +283,6 @@ bool roll_is_idle(struct hth_roll_call *roll);
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll);
 /* A GO goes out: counts the time for which strangers were waited for. */
 void roll_settle(struct hth_roll_call *roll);
-/* Whether a member that has brought nothing is left out of the list, because others like it cost
- * the rounds too much. */
-bool roll_is_held_back(struct hth_roll_call *roll, uint16_t member);
 /* The round of roll->list has ended: counts its time against strangers that were listed and are
  * not in. `marks` of the list; NULL: it failed. */
 void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks);

@@ -208,6 +208,32 @@ static bool is_coming(const struct hth_roll_call *roll, uint16_t member)
            (entry != NULL && entry->marks & HTH_ROLL_IN && !(entry->marks & HTH_ROLL_LEFT));
 }
 
+/* Whether a member that has brought nothing is left out of the list, because others like it cost
+ * the rounds too much. */
+static bool is_held_back(struct hth_roll_call *roll, uint16_t member);
+
+/* Those READY on the tip that a list may have: of members that were in no roll yet half a line, or as
+ * many as were in the last roll. A line does without those that bring nothing, and its marks tell who
+ * they are; a grid with lines of them fails. Of many others have their turn in each ballot. */
+static void mark_here(struct hth_roll_call *roll)
+{
+    const struct hth_choice *c = roll->choice;
+    uint32_t room = HTH_MAX(hth_chain_at(roll->chain, c->tip)->count, HTH_ROLL_LINE_MAX / 2);
+    uint32_t first = 0;
+    uint32_t begin = (c->tip + c->ballot.n) * room % hth_chain_members(roll->chain);
+    while (first < c->seats && c->seat[first].member < begin)
+        first++;
+    for (uint32_t i = 0; i < c->seats; i++) {
+        const struct hth_choice_seat *seat = &c->seat[(first + i) % c->seats];
+        bool known = seat->member == c->me || roll->mate[seat->member].known ||
+                     hth_choice_is_due(c, seat->member);
+        if (seat->head != c->tip || is_held_back(roll, seat->member) || (!known && room == 0))
+            continue;
+        room -= !known;
+        hth_members_put(roll->here, seat->member);
+    }
+}
+
 /* Marks those that a plan may have: any number of keys is passed over quickly. */
 static void mark(struct hth_roll_call *roll)
 {
@@ -217,9 +243,7 @@ static void mark(struct hth_roll_call *roll)
     memset(roll->due, 0, bytes);
     struct hth_voters voters = hth_chain_voters(roll->chain, hth_chain_base(roll->chain, c->tip));
     const struct hth_chain_link *tip = hth_chain_at(roll->chain, c->tip);
-    for (uint32_t i = 0; i < c->seats; i++)
-        if (c->seat[i].head == c->tip)
-            hth_members_put(roll->here, c->seat[i].member);
+    mark_here(roll);
     for (uint32_t i = 0; i < voters.count; i++)
         hth_members_put(roll->due, voters.order[i].member);
     for (uint32_t i = 0; i < tip->count; i++)
@@ -235,7 +259,7 @@ static void fill(struct hth_roll_call *roll, struct plan *p)
     for (uint16_t i = 0; i < hth_chain_members(roll->chain) && p->n < PLAN_MAX; i++) {
         bool here = hth_members_has(roll->here, i), due = hth_members_has(roll->due, i);
         if ((!here && !due && roll->mate[i].coming_us == 0) || roll->mate[i].lost ||
-            roll_is_held_back(roll, i))
+            is_held_back(roll, i))
             continue;
         due = due && !here && !has_left(roll, i);
         if (!here && !due && !is_coming(roll, i))
@@ -476,13 +500,13 @@ void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go
 
 /* ---- GO ------------------------------------------------------------------------------------ */
 
-/* Samples of those that hold the tip, as this caller's table has them. */
+/* Samples of a list, as this caller's table has them. */
 static uint64_t samples_here(struct hth_roll_call *roll)
 {
     const struct hth_choice *c = roll->choice;
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->seats; i++)
-        if (c->seat[i].head == c->tip && !roll_is_held_back(roll, c->seat[i].member))
+        if (hth_members_has(roll->here, c->seat[i].member))
             sum += c->seat[i].samples;
     return sum;
 }
@@ -544,7 +568,7 @@ static struct trust *trust_in(struct hth_roll_call *roll, uint16_t member)
     return known ? &roll->mate[member].trust : &roll->trust;
 }
 
-bool roll_is_held_back(struct hth_roll_call *roll, uint16_t member)
+static bool is_held_back(struct hth_roll_call *roll, uint16_t member)
 {
     return member != roll_me(roll) && left_us(roll, trust_in(roll, member)) < 0 &&
            !hth_choice_is_due(roll->choice, member);
@@ -552,7 +576,9 @@ bool roll_is_held_back(struct hth_roll_call *roll, uint16_t member)
 
 void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
 {
-    int64_t now = hth_now_us(roll->env);
+    int64_t now = hth_now_us(roll->env), cost_us = now - roll->round_us;
+    if (marks == NULL) /* it may have failed for another reason */
+        cost_us = HTH_MIN(cost_us, 2 * TRUST_MAX);
     for (uint32_t i = 0; i < roll->list.count; i++) {
         const struct hth_roll_peer *p = &roll->list.peer[i];
         uint16_t member = hth_chain_known(roll->chain, &p->id, p->life);
@@ -562,6 +588,6 @@ void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
         if (!p->rests || in || (marks == NULL && t != &roll->trust))
             continue;
         if (t->at_us != now) /* once for all of them */
-            *t = (struct trust){left_us(roll, t) - (now - roll->round_us), now};
+            *t = (struct trust){left_us(roll, t) - cost_us, now};
     }
 }
