@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define STRANGERS_ONE_IN 20
-#define PATIENCE_MAX     HTH_US_PER_S
 #define TRUST_ONE_IN     40 /* of the time, and */
 #define TRUST_MAX        (250 * HTH_US_PER_MS)
 #define COMING_US        HTH_US_PER_S /* to fetch a head */
@@ -542,8 +541,7 @@ bool roll_is_idle(struct hth_roll_call *roll)
 
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll)
 {
-    int64_t left = roll->patience_us;
-    return roll->strangers_since_us + (left < 0 ? 0 : HTH_MAX(left, roll->opts.silence_us));
+    return roll->strangers_since_us + (roll->patience_us < 0 ? 0 : roll->opts.silence_us);
 }
 
 void roll_settle(struct hth_roll_call *roll)
@@ -551,7 +549,7 @@ void roll_settle(struct hth_roll_call *roll)
     int64_t now = hth_now_us(roll->env);
     int64_t waited = roll->strangers_since_us != 0 ? now - roll->strangers_since_us : 0;
     int64_t left = roll->patience_us + (now - roll->since_us) / STRANGERS_ONE_IN - waited;
-    roll->patience_us = HTH_MIN(left, PATIENCE_MAX);
+    roll->patience_us = HTH_MIN(left, roll->opts.silence_us);
 }
 
 /* ---- rounds with strangers ------------------------------------------------------------------ */
