@@ -211,9 +211,9 @@ static bool is_coming(const struct hth_roll_call *roll, uint16_t member)
  * the rounds too much. */
 static bool is_held_back(struct hth_roll_call *roll, uint16_t member);
 
-/* Those READY on the tip that a list may have: of members that were in no roll yet half a line, or as
- * many as were in the last roll. A line does without those that bring nothing, and its marks tell who
- * they are; a grid with lines of them fails. Of many others have their turn in each ballot. */
+/* Those READY on the tip that a list may have: of members that were in no roll yet half a line, or
+ * as many as were in the last roll. A line does without those that bring nothing, and its marks
+ * tell who they are; a grid with lines of them fails. In each ballot it is others' turn. */
 static void mark_here(struct hth_roll_call *roll)
 {
     const struct hth_choice *c = roll->choice;
