@@ -473,6 +473,7 @@ static void o_stats(void *self, struct hth_dht_stats *out)
     pthread_mutex_lock(&o->inbox->lock);
     out->values_refused = o->inbox->dropped;
     pthread_mutex_unlock(&o->inbox->lock);
+    out->values_refused += hth_opendht_door_dropped(o->door);
     out->nodes_good = nodes_good(o);
 }
 

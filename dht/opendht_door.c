@@ -34,6 +34,7 @@ struct hth_opendht_door {
     struct hth_map *known; /* owner -> this; NULL: all is let in */
     uint64_t network;
     int64_t paid_us[COUNTED]; /* when what strangers put of it is paid for */
+    uint64_t dropped;
 };
 
 /* ---- MessagePack --------------------------------------------------------------------------- */
@@ -202,14 +203,26 @@ static int64_t each_us(size_t kind)
 bool hth_opendht_door_lets(struct hth_opendht_door *d, const uint8_t *data, size_t len,
                            int64_t now_us)
 {
+    bool lets = true;
     pthread_mutex_lock(&d->lock);
     size_t kind = d->known != NULL ? kind_of(d, data, len) : FREE;
-    bool lets = kind == FREE || d->paid_us[kind] <= now_us;
-    if (lets && kind != FREE)
-        d->paid_us[kind] =
-            HTH_MAX(d->paid_us[kind], now_us - BURST * each_us(kind)) + each_us(kind);
+    if (kind != FREE) {
+        int64_t paid_us = HTH_MAX(d->paid_us[kind], now_us - BURST * each_us(kind)) + each_us(kind);
+        lets = paid_us <= now_us;
+        if (lets)
+            d->paid_us[kind] = paid_us;
+        d->dropped += !lets;
+    }
     pthread_mutex_unlock(&d->lock);
     return lets;
+}
+
+uint64_t hth_opendht_door_dropped(struct hth_opendht_door *d)
+{
+    pthread_mutex_lock(&d->lock);
+    uint64_t dropped = d->dropped;
+    pthread_mutex_unlock(&d->lock);
+    return dropped;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */

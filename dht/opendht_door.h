@@ -31,5 +31,6 @@ void hth_opendht_door_know(struct hth_opendht_door *door, uint64_t network,
 /* False: OpenDHT should not see this datagram. The clock never steps back. */
 bool hth_opendht_door_lets(struct hth_opendht_door *door, const uint8_t *data, size_t len,
                            int64_t now_us);
+uint64_t hth_opendht_door_dropped(struct hth_opendht_door *door);
 
 #endif
