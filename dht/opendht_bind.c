@@ -103,8 +103,8 @@ static bool lets(struct hth_opendht_door *d, const void *data, size_t len)
                                  (int64_t)now.tv_sec * HTH_US_PER_S + now.tv_nsec / 1000);
 }
 
-/* Datagrams that are dropped come in crowds, and to wake up for each costs more than the look at it:
- * when nothing follows on one, the reader rests, and takes in one go what comes meanwhile. */
+/* Datagrams that are dropped come in crowds, and to wake up for each costs more than the look at
+ * it: when nothing follows on one, the reader rests, and takes in one go what comes meanwhile. */
 ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from,
                  socklen_t *from_len)
 {

@@ -165,7 +165,7 @@ static enum hth_err find(struct pack s, const char *text, struct pack *out)
 
 /* ---- whose record -------------------------------------------------------------------------- */
 
-/* What a datagram counts as. */
+/* The kind that a datagram counts as. */
 static size_t kind_of(const struct hth_opendht_door *d, const uint8_t *bytes, size_t len)
 {
     struct pack message = {bytes, bytes + len}, s;

@@ -19,8 +19,8 @@
  * the first DHT node answered at the latest. Before that answer it waits for ever: joining
  * (dht/peers.h) says why none comes.
  *
- * Anybody may name a third party's address. One that no connection is open to is dialled three times
- * in a minute at most, whoever is said to be there; till then the peer is silent.
+ * Anybody may name a third party's address. One that no connection is open to is dialled three
+ * times in a minute at most, whoever is said to be there; else the peer is silent.
  *
  * Without a name it takes the beacons of all runs, and goes on with a run while it is the only one.
  * Of layers with one name the one of most hosts is shown (status_layers.h).

@@ -47,7 +47,9 @@ static void begin(struct datagram *d)
     d->len = 0;
     ADD(d, "\x85\xa1" "a\x84\xa2id\xc4\x02me\xa1h\xc4\x02it\xa6values");
 }
-#define END(d, method) ADD(d, "\xa5token\xc4\x02no\xa1q" method "\xa1t\xce" "1234\xa1y\xa1q\xa1v\xa4RNG1")
+#define END(d, method)                                                                             \
+    ADD(d, "\xa5token\xc4\x02no\xa1q" method "\xa1t\xce"                                             \
+           "1234\xa1y\xa1q\xa1v\xa4RNG1")
 
 static struct datagram put(uint8_t kind, uint64_t network, const struct hth_pubkey *owner)
 {
@@ -131,7 +133,7 @@ static void other_messages_and_open_runs_are_let_in(void **state)
     hth_opendht_door_free(open);
 }
 
-/* What OpenDHT might read otherwise than the door does counts as a stranger's. */
+/* Puts that OpenDHT might read otherwise than the door does count as a stranger's. */
 static void odd_puts_have_a_share(void **state)
 {
     (void)state;

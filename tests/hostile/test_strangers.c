@@ -9,10 +9,11 @@
  *     test_hostile_strangers short
  *
  * 300 keys, and windows of 15 s; by hand 4300 and 60. Two windows are calm. The attackers, at nice
- * 19, need some of this machine's processors themselves, as strangers elsewhere would not. So in two
- * more windows two other processes at nice 19 take as much, and in windows of a minute the attacked
- * ones have at least 95 % of the updates of these. In shorter ones that would judge what else the
- * machine does; half is asked there. The short form has both attacks at once and one window.
+ * 19, need some of this machine's processors themselves, as strangers elsewhere would not. So in
+ * two more windows two other processes at nice 19 take as much, and in windows of a minute the
+ * attacked ones have at least 95 % of the updates of these. In shorter ones that would judge what
+ * else the machine does; half is asked there. The short form has both attacks at once and one
+ * window.
  */
 #define _GNU_SOURCE
 #include "integration/toy.h"
@@ -303,8 +304,9 @@ static void strangers_cost_a_closed_run_nothing(void **state)
     go(&c);
     rest(&c, &calm, &beside);
     double ratio = (early.rate + late.rate) / beside.rate;
-    print_message("%.3f of the updates beside as much other work with %u strangers, who took %.1f %% "
-                  "of a processor; %.3f of the calm ones, at %.3f of their time of the processor\n",
+    print_message("%.3f of the updates beside as much other work with %u strangers, who took "
+                  "%.1f %% of a processor; %.3f of the calm ones, at %.3f of their time of the "
+                  "processor\n",
                   ratio, keys, (c.used_ms[0] + c.used_ms[1]) * 1e5 / (double)c.watched_us,
                   (early.rate + late.rate) / calm.rate, (early.cpu_ms + late.cpu_ms) / calm.cpu_ms);
     if (ratio < (window_s < MINUTE_S ? RATE_ROUGH : RATE_LEAST))
