@@ -102,8 +102,8 @@ static inline void hth_dht_stats(struct hth_dht *d, struct hth_dht_stats *out)
 {
     d->ops->stats(d->self, out);
 }
-static inline void hth_dht_know(struct hth_dht *d, uint64_t network,
-                                const struct hth_pubkey *owner, bool known)
+static inline void hth_dht_know(struct hth_dht *d, uint64_t network, const struct hth_pubkey *owner,
+                                bool known)
 {
     if (d->ops->know != NULL)
         d->ops->know(d->self, network, owner, known);

@@ -3,8 +3,8 @@
  * opendht_door.h: private to dht/. Which datagrams OpenDHT gets to read while strangers crowd a
  * closed run.
  *
- * A value that is put costs the nodes that store it and each of their watchers half a millisecond
- * between them: many times the look that is taken here, where a record shows its kind and owner.
+ * A value that is put costs the nodes that store it and their watchers half a millisecond each:
+ * many times the look that is taken here, where a record shows its kind and owner.
  * Puts of owners that are not known have a few in a second of each kind; the others are dropped.
  * Their senders try again, and other nodes. So whoever floods the claims of experts keeps no
  * newcomer's pass out.

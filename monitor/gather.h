@@ -114,7 +114,7 @@ struct hth_gather { /* read-only for others, and for printing after `done` */
     size_t peer_count;
     struct hth_map *by_id;
     struct hth_map *dialled; /* addresses of the last minute, by their text */
-    uint32_t expert_count; /* of all peers */
+    uint32_t expert_count;   /* of all peers */
     struct hth_rpc *rpc;
     struct hth_expert_client *client;
     uint32_t waits; /* for so many answers */

@@ -35,7 +35,12 @@ static void add_record(struct datagram *d, uint8_t kind, uint64_t network,
     hth_store_u64le(rec + 8, network);
     hth_store_u32le(rec + 32, 1000);
     memcpy(rec + 40, owner->b, sizeof(owner->b));
-    ADD(d, "\x82\xa2id\xcf" "12345678" "\xa3" "dat\x81\xa4" "body\x82\xa4type\x00\xa4" "data\xc4");
+    ADD(d, "\x82\xa2id\xcf"
+           "12345678"
+           "\xa3"
+           "dat\x81\xa4"
+           "body\x82\xa4type\x00\xa4"
+           "data\xc4");
     const uint8_t len = sizeof(rec);
     add(d, &len, 1);
     add(d, rec, sizeof(rec));
@@ -45,10 +50,11 @@ static void add_record(struct datagram *d, uint8_t kind, uint64_t network,
 static void begin(struct datagram *d)
 {
     d->len = 0;
-    ADD(d, "\x85\xa1" "a\x84\xa2id\xc4\x02me\xa1h\xc4\x02it\xa6values");
+    ADD(d, "\x85\xa1"
+           "a\x84\xa2id\xc4\x02me\xa1h\xc4\x02it\xa6values");
 }
 #define END(d, method)                                                                             \
-    ADD(d, "\xa5token\xc4\x02no\xa1q" method "\xa1t\xce"                                             \
+    ADD(d, "\xa5token\xc4\x02no\xa1q" method "\xa1t\xce"                                           \
            "1234\xa1y\xa1q\xa1v\xa4RNG1")
 
 static struct datagram put(uint8_t kind, uint64_t network, const struct hth_pubkey *owner)
@@ -125,7 +131,8 @@ static void other_messages_and_open_runs_are_let_in(void **state)
     ADD(&update, "\x91");
     add_record(&update, HTH_RECORD_ROOT, NETWORK, &stranger);
     END(&update, "\xa6update");
-    ADD(&reply, "\x83\xa1r\x81\xa2id\xc4\x02me\xa1t\xce" "1234\xa1y\xa1r");
+    ADD(&reply, "\x83\xa1r\x81\xa2id\xc4\x02me\xa1t\xce"
+                "1234\xa1y\xa1r");
     assert_int_equal(let_in(door, &update, 100 * S, 1000), 1000);
     assert_int_equal(let_in(door, &reply, 100 * S, 1000), 1000);
     assert_int_equal(let_in(open, &root, 100 * S, 1000), 1000);

@@ -47,10 +47,10 @@ struct crowd {
     struct toy toy;
     char addr[3][64]; /* of the second trainer, and two where nobody listens */
     struct proc *trainer[TRAINERS], *claimer, *knocker;
-    double used_ms[2]; /* of a processor by these, in the windows watched, */
+    double used_ms[2];  /* of a processor by these, in the windows watched, */
     int64_t watched_us; /* which took so long */
-    pid_t burner[2];   /* each takes as much */
-    int door; /* a listener that counts who dials; -1: none */
+    pid_t burner[2];    /* each takes as much */
+    int door;           /* a listener that counts who dials; -1: none */
     unsigned dials;
 };
 
