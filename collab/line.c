@@ -87,7 +87,7 @@ static struct hth_reduce_member member_of(const struct hth_roll_peer *p, bool re
                                       .stranger = rests};
 }
 
-static bool reduces(const struct hth_roll_peer *p)
+bool hth_line_reduces(const struct hth_roll_peer *p)
 {
     return !p->rests && p->addr.family != 0;
 }
@@ -104,7 +104,7 @@ uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cell
         if (cell >= cells->count)
             continue; /* a hole */
         peer[n] = &group->peer[cells->member[cell]];
-        any |= reduces(peer[n++]);
+        any |= hth_line_reduces(peer[n++]);
     }
     for (uint32_t i = 0; i < n; i++)
         out[i] = member_of(peer[i], any && peer[i]->rests);
