@@ -76,7 +76,7 @@ struct hth_avg_group {
     struct hth_avg_line line;
     uint64_t schema;
     uint32_t count, self;
-    struct hth_avg_member member[]; /* in the group's order (hth_avg_order) */
+    struct hth_avg_member member[]; /* by their marks (grid.h) under the group's id */
 };
 
 /* ---- the node's matchmaker ----------------------------------------------------------------- */
@@ -123,9 +123,8 @@ struct hth_look_result {
     enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, LEFT_OUT, a refusal */
     struct hth_avg_group *group; /* NULL unless HTH_OK */
     struct hth_peer_id lost;     /* of it, silent before it began; zero: nobody */
-    bool led;
-    int64_t wait_us;  /* until the group's begin */
-    int64_t match_us; /* of that: after the last member had come */
+    int64_t wait_us;             /* until the group's begin */
+    int64_t match_us;            /* of that: after the last member had come */
 };
 
 typedef void hth_look_done_fn(void *arg, const struct hth_look_result *result);
@@ -139,10 +138,10 @@ struct hth_look_opts {
     uint32_t group_full; /* with these it begins where not all peers are known */
     int64_t window_us;   /* at most HTH_AVG_WINDOW_MAX_US */
     /* Fills in the peers of the line besides this one, at most `max`; returns how many. *all: every
-     * peer of the run is known. While they are not (and with NULL) a full group begins at once,
-     * others at the window's end. */
+     * peer of the run is known. While they are not a full group begins at once, others at the
+     * window's end. */
     uint32_t (*peers)(void *arg, struct hth_match_peer *out, uint32_t max, bool *all);
-    /* That peer did not answer in time: it is not there. May be NULL. */
+    /* That peer did not answer in time: it is not there. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
     hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
     void *arg;

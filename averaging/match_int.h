@@ -70,7 +70,6 @@ struct hth_match {
     struct hth_match_opts opts;
     struct hth_look *look;       /* NULL: none */
     struct hth_avg_group *begun; /* the last one: members may ask for the list */
-    int64_t clock_said_us;       /* when the log last spoke of clocks; 0: never */
     bool version_said;           /* it spoke of another version */
     int64_t usual_rtt_us;        /* of those who were asked; 0: of none it is known */
     struct hth_match_stats stats;
@@ -82,11 +81,6 @@ struct hth_match {
  * many, or more that only reduce than average), E_DUPLICATE (a peer is named twice). */
 enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out) HTH_MUST;
-/* Says, once a minute, that this peer's clock is too far from ours; once, that it has another
- * version. */
-void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id);
-void hth_match_versions_differ(struct hth_match *m, const struct hth_peer_id *id);
-
 /* match_look.c */
 void hth_look_poke(struct hth_look *look);
 /* Below 0: a comes before b. */

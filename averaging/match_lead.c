@@ -56,10 +56,8 @@ static void count_due(struct hth_look *look, struct census *c, int64_t now_us)
 {
     struct hth_match_peer due[HTH_AVG_MEMBERS_MAX];
     int64_t least_us = look->made_us + hth_look_patience_us(look);
-    uint32_t count = 0;
+    uint32_t count = look->opts.peers(look->opts.arg, due, HTH_AVG_MEMBERS_MAX, &c->all_known);
 
-    if (look->opts.peers != NULL)
-        count = look->opts.peers(look->opts.arg, due, HTH_AVG_MEMBERS_MAX, &c->all_known);
     for (uint32_t i = 0; c->all_known && i < count; i++) {
         const struct match_looker *l = hth_look_find(look, &due[i].id);
 
@@ -134,7 +132,6 @@ static void begin(struct hth_look *look, const struct census *c)
         send(look, from[i], &list);
     hth_free(from);
     err = hth_match_group(look, members, list.count, &group);
-    look->result.led = err == HTH_OK;
     look->match->stats.led++;
     hth_look_end(look, err, err == HTH_OK ? HTH_AVG_OK : HTH_AVG_FAILED, group);
 }

@@ -128,7 +128,7 @@ void hth_look_strike(struct match_looker *l, bool deaf)
             deaf ? "silent" : hth_avg_reason_name(look->last_refusal));
     hth_look_set(l, MATCH_GONE);
     l->strikes += 2; /* who follows another that we gave up gets one */
-    if (deaf && look->opts.deaf != NULL)
+    if (deaf)
         look->opts.deaf(look->opts.arg, &l->self.id);
 }
 
@@ -201,11 +201,9 @@ static void tell(struct hth_look *look, const struct hth_peer_id *id, const stru
 static void tell_peers(struct hth_look *look)
 {
     struct hth_match_peer peers[HTH_AVG_MEMBERS_MAX];
-    uint32_t count = 0;
-    bool all = false;
+    bool all;
+    uint32_t count = look->opts.peers(look->opts.arg, peers, HTH_AVG_MEMBERS_MAX, &all);
 
-    if (look->opts.peers != NULL)
-        count = look->opts.peers(look->opts.arg, peers, HTH_AVG_MEMBERS_MAX, &all);
     for (uint32_t i = 0; i < count; i++)
         tell(look, &peers[i].id, &peers[i].addr);
 }
@@ -292,8 +290,6 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     }
     if (hth_join_reply_open(r->payload, r->payload_len, &reply) != HTH_OK)
         reply.reason = HTH_AVG_MALFORMED;
-    if (reply.reason == HTH_AVG_CLOCK_SKEW)
-        hth_match_clocks_differ(look->match, &l->self.id);
     if (reply.reason == HTH_AVG_WAIT && hth_peer_id_eq(&reply.members[0].id, &l->self.id))
         (void)hth_look_hear(look, &reply.members[0]);
     if (!look->done && (l->follow || (look->lost != NULL && reply.reason == HTH_AVG_OK)))
@@ -448,7 +444,7 @@ static enum hth_err check(const struct hth_match *m, const struct hth_look_opts 
     if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
         hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
         return HTH_E_CONFIG;
-    if (o->group_min == 0 || o->group_min > HTH_AVG_MEMBERS_MAX / 2 || o->done == NULL)
+    if (o->group_min == 0 || o->group_min > HTH_AVG_MEMBERS_MAX / 2)
         return HTH_E_CONFIG;
     if (o->window_us <= 0 || o->window_us > HTH_AVG_WINDOW_MAX_US)
         return HTH_E_CONFIG;

@@ -264,6 +264,12 @@ void hth_roster_set_round(struct hth_roster *r, uint32_t round)
     place(r);
 }
 
+void hth_roster_set_place(struct hth_roster *r, uint32_t axis, uint32_t at)
+{
+    if (axis < r->self.shape.dims) /* which may have changed since the group began */
+        r->self.cell.at[axis] = at % r->self.shape.size[axis];
+}
+
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
 {
     return &r->self;

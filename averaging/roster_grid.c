@@ -112,15 +112,17 @@ void hth_roster_place(struct hth_roster *r)
 {
     char text[HTH_AVG_SHAPE_TEXT_MAX];
     struct hth_avg_shape shape = r->opts.shape.dims > 0 ? r->opts.shape : shape_of(r);
-    bool exact;
+    bool other = !hth_avg_shape_eq(&shape, &r->self.shape), exact;
 
-    if (!hth_avg_shape_eq(&shape, &r->self.shape))
+    if (other)
         HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "grid %s", hth_avg_shape_text(&shape, text));
     r->self.shape = shape;
     (void)hth_roster_population(r, &exact);
     if (r->opts.has_cell)
         r->self.cell = r->opts.cell;
-    else if (shape.dims > 0)
-        r->self.cell =
-            exact ? cell_among_all(r) : hth_avg_cell_drawn(&shape, &r->env->self, r->self.round);
+    else if (exact && shape.dims > 0)
+        r->self.cell = cell_among_all(r);
+    else if (other || r->ranked)
+        r->self.cell = hth_avg_cell_drawn(&shape, &r->env->self);
+    r->ranked = exact;
 }

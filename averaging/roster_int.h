@@ -33,6 +33,7 @@ struct hth_roster {
     uint32_t level; /* decides who posts */
     int64_t slot_us, lower_us;
     int64_t settle_us; /* until then those of a lower level have not all spoken */
+    bool ranked;       /* the cell is by rank, all being known */
     int64_t review_us; /* when this peer proposes a shape; 0: there is one that suits */
     /* refusals */
     int64_t refused_us;    /* the latest, on our clock */

@@ -248,12 +248,11 @@ static enum hth_err reduce(struct grid_line *l)
         if (k == l->at)
             o.self = o.member_count;
         if (samples > 0)
-            members[o.member_count++] =
-                (struct hth_reduce_member){.id = p->id,
-                                           .addr = p->addr,
-                                           .bandwidth = any ? hth_line_reduces(p)
-                                                            : p->addr.family != 0,
-                                           .weight = (double)samples / (double)all};
+            members[o.member_count++] = (struct hth_reduce_member){
+                .id = p->id,
+                .addr = p->addr,
+                .bandwidth = any ? hth_line_reduces(p) : p->addr.family != 0,
+                .weight = (double)samples / (double)all};
     }
     if ((samples_at(l, l->at) > 0) != (c->average != NULL))
         return HTH_E_PROTOCOL; /* it said something else */

@@ -17,7 +17,7 @@
 #define EVALS    16u
 #define STEPS    48u         /* of a batch; a test each third one */
 #define UPDATES  256u        /* of parameters; a test and at most a round each 16 */
-#define KNOWN    8u         /* steps: then all have half the deeds of the one that began the run */
+#define KNOWN    8u          /* steps: then all have half the deeds of the one that began the run */
 #define CLAIMED  1000000000u /* samples of a batch */
 #define LOST_MAX 3u          /* tests in a row in which the others may be below 0.9 of calm */
 
