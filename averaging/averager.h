@@ -85,7 +85,6 @@ struct hth_averager_stats {
 };
 
 struct hth_averager_ops {
-    const char *name;
     /* Joins the run; rounds report to `fn`. */
     enum hth_err (*start)(void *self, hth_avg_round_fn *fn, void *arg);
     /* HTH_OK when an offer would be taken now; asked first, so that no snapshot is made in vain. */

@@ -297,10 +297,8 @@ void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
 
 void hth_match_nudge(struct hth_match *m)
 {
-    if (m->look == NULL)
-        return;
-    m->look->news = true;
-    hth_look_poke(m->look);
+    if (m->look != NULL)
+        hth_look_poke(m->look);
 }
 
 int64_t hth_match_far_us(const struct hth_match *m)

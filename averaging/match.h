@@ -119,9 +119,8 @@ struct hth_match_peer {
 
 /* How a look ended. The group is the callback's: free it with hth_free. */
 struct hth_look_result {
-    enum hth_err err;            /* HTH_OK; E_TIMEOUT: no group; E_CANCELED never */
     enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, LEFT_OUT, a refusal */
-    struct hth_avg_group *group; /* NULL unless HTH_OK */
+    struct hth_avg_group *group; /* NULL unless OK */
     struct hth_peer_id lost;     /* of it, silent before it began; zero: nobody */
     int64_t wait_us;             /* until the group's begin */
     int64_t match_us;            /* of that: after the last member had come */

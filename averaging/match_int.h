@@ -57,7 +57,6 @@ struct hth_look {
     struct match_looker *leader; /* as this look knew last; NULL: itself */
     int64_t since_us;            /* when it came to know that */
     int64_t beat_us;             /* when the leader is asked again */
-    bool news;                   /* the owner may know of peers that were not told */
     struct match_looker *lost;   /* as leader: others may have heard it begin; NULL: none */
     enum hth_avg_reason last_refusal;
     bool done;
@@ -102,8 +101,7 @@ struct match_looker *hth_look_leader(const struct hth_look *look);
 /* Its word to us as leader. False: it makes no sense. */
 bool hth_look_take(struct match_looker *from, const struct hth_join_reply *reply);
 /* Ends it at the end of this turn. */
-void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
-                  struct hth_avg_group *group);
+void hth_look_end(struct hth_look *look, enum hth_avg_reason reason, struct hth_avg_group *group);
 
 /* match_lead.c */
 /* Begins the group or ends the look if it is time; gives up followers that fell silent. Returns

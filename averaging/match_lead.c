@@ -107,8 +107,7 @@ static void begin(struct hth_look *look, const struct census *c)
     uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u), came = 0, in = 0;
     uint32_t room[2] = {most, most}; /* for those who only reduce, and for the others */
     struct hth_join_reply list = {.reason = HTH_AVG_OK, .members = members, .count = 1};
-    struct hth_avg_group *group = NULL;
-    enum hth_err err;
+    struct hth_avg_group *group;
 
     room[hth_avg_mode_brings(look->opts.mode)]--;
     for (uint32_t i = 0; i < look->count; i++)
@@ -131,9 +130,11 @@ static void begin(struct hth_look *look, const struct census *c)
     for (uint32_t i = 0; i < in; i++)
         send(look, from[i], &list);
     hth_free(from);
-    err = hth_match_group(look, members, list.count, &group);
     look->match->stats.led++;
-    hth_look_end(look, err, err == HTH_OK ? HTH_AVG_OK : HTH_AVG_FAILED, group);
+    if (hth_match_group(look, members, list.count, &group) == HTH_OK)
+        hth_look_end(look, HTH_AVG_OK, group);
+    else
+        hth_look_end(look, HTH_AVG_FAILED, NULL);
 }
 
 /* ---- the turn ------------------------------------------------------------------------------- */
@@ -144,7 +145,7 @@ static void end_without(struct hth_look *look, const struct census *c)
 
     if (reason == HTH_AVG_ALONE && look->last_refusal != HTH_AVG_OK)
         reason = look->last_refusal;
-    hth_look_end(look, HTH_E_TIMEOUT, reason, NULL);
+    hth_look_end(look, reason, NULL);
 }
 
 int64_t hth_lead_turn(struct hth_look *look)

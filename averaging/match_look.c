@@ -233,7 +233,7 @@ static bool take_begin(struct match_looker *from, const struct hth_join_reply *r
     look->result.match_us = reply->match_us;
     if (look->lost != NULL && look->lost != from)
         look->result.lost = look->lost->self.id;
-    hth_look_end(look, HTH_OK, HTH_AVG_OK, group);
+    hth_look_end(look, HTH_AVG_OK, group);
     return true;
 }
 
@@ -334,15 +334,13 @@ static void remember(struct hth_match *m, const struct hth_avg_group *group)
     memcpy(m->begun, group, bytes);
 }
 
-void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
-                  struct hth_avg_group *group)
+void hth_look_end(struct hth_look *look, enum hth_avg_reason reason, struct hth_avg_group *group)
 {
     if (look->done) {
         hth_free(group);
         return;
     }
     look->done = true;
-    look->result.err = err;
     look->result.reason = reason;
     look->result.group = group;
     look->result.wait_us = hth_now_us(look->match->env) - look->made_us;
@@ -406,9 +404,8 @@ static int64_t follow_turn(struct hth_look *look, struct match_looker *leader, i
         if (look->lookers[i]->state == MATCH_FOLLOWS)
             look->lookers[i]->state = MATCH_LOOKS;
     if (now_us >= last_us)
-        hth_look_end(look, HTH_E_TIMEOUT,
-                     look->last_refusal != HTH_AVG_OK ? look->last_refusal : HTH_AVG_NO_LEADER,
-                     NULL);
+        hth_look_end(
+            look, look->last_refusal != HTH_AVG_OK ? look->last_refusal : HTH_AVG_NO_LEADER, NULL);
     return next_us;
 }
 
@@ -421,13 +418,9 @@ static void on_turn(void *arg)
     hth_rpc_observe_late(look->match->rpc, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
-    if (look->news && !look->done)
+    if (!look->done) {
         tell_peers(look);
-    look->news = false;
-    if (!look->done && leader != NULL) {
-        next_us = follow_turn(look, leader, now_us);
-    } else if (!look->done) {
-        next_us = hth_lead_turn(look);
+        next_us = leader != NULL ? follow_turn(look, leader, now_us) : hth_lead_turn(look);
     }
     if (look->done)
         finish(look);
@@ -478,7 +471,6 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->turn_us = INT64_MAX;
     look->made_us = look->since_us = hth_now_us(m->env);
     look->end_us = look->made_us + opts->window_us;
-    look->news = true;
     m->look = look;
     hth_look_poke(look);
     *out = look;

@@ -213,14 +213,14 @@ static void on_look(void *arg, const struct hth_look_result *r)
 
     s->look = NULL;
     stop_looking(s);
-    s->mp->vain = r->err != HTH_OK;
+    s->mp->vain = r->group == NULL;
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
-    if (r->err == HTH_OK)
+    if (r->group != NULL)
         hth_roster_set_place(s->mp->roster, info->axis, place_in(r->group));
     hth_roster_set_round(s->mp->roster, s->line.round + 1);
-    if (r->err != HTH_OK) {
-        end(s, r->err == HTH_E_TIMEOUT ? HTH_E_NOT_FOUND : r->err, r->reason, NULL, 0);
+    if (r->group == NULL) {
+        end(s, HTH_E_NOT_FOUND, r->reason, NULL, 0);
         return;
     }
     s->group = r->group;
@@ -536,7 +536,6 @@ static void mp_free(void *self)
 }
 
 static const struct hth_averager_ops ops = {
-    .name = "moshpit",
     .start = mp_start,
     .ready = mp_ready,
     .offer = mp_offer,
