@@ -236,7 +236,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     hth_free(bytes);
 }
 
-/* Only of a peer that this one follows, or did a moment ago. */
+/* Only of a peer that this one may follow. */
 static void on_begin(void *arg, struct hth_rpc_request *req)
 {
     const struct hth_match *m = arg;
@@ -248,7 +248,8 @@ static void on_begin(void *arg, struct hth_rpc_request *req)
 
     if (m->look != NULL && !m->look->done)
         from = hth_look_find(m->look, hth_rpc_peer(req));
-    if (err == HTH_OK && (from == NULL || !from->asked))
+    if (err == HTH_OK && (from == NULL || !hth_avg_mode_reduces(from->self.mode) ||
+                          !hth_look_precedes_us(m->look, from)))
         err = HTH_E_NOT_FOUND;
     else if (err == HTH_OK && !hth_look_take(from, &reply))
         err = HTH_E_MALFORMED;
