@@ -38,7 +38,8 @@ struct hth_avg_offer {
     size_t count;
     double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of a helper */
     uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
-    const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
+    /* Formats on the wire (codec.h); borrowed until the round has ended; NULL: fp32. */
+    const struct hth_avg_span *spans;
     uint32_t span_count;
 };
 

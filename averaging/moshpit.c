@@ -19,8 +19,7 @@ struct moshpit;
 
 struct moshpit_round {
     struct moshpit *mp;
-    struct hth_avg_offer offer; /* values referenced, spans copied */
-    struct hth_avg_span *spans;
+    struct hth_avg_offer offer; /* values referenced */
     struct hth_avg_line line;
     struct hth_roster *lookers; /* of the line, where the run's roster is but a sample; else NULL */
     struct hth_look *look;
@@ -68,7 +67,6 @@ static void round_free(struct moshpit_round *s)
         hth_reduce_cancel(s->reduce);
     hth_blob_unref(s->offer.values);
     hth_free(s->group);
-    hth_free(s->spans);
     hth_free(s);
 }
 
@@ -177,8 +175,8 @@ static enum hth_err reduce(struct moshpit_round *s)
                                 .self = g->self,
                                 .values = s->offer.values,
                                 .count = s->offer.count,
-                                .spans = s->spans,
-                                .span_count = s->spans != NULL ? s->offer.span_count : 0,
+                                .spans = s->offer.spans,
+                                .span_count = s->offer.span_count,
                                 .share_max = s->mp->opts.share_max,
                                 .timeout_us = round_us(s),
                                 .done = on_reduced,
@@ -403,23 +401,6 @@ static enum hth_err place(struct moshpit_round *s)
     return look(s);
 }
 
-static enum hth_err copy_offer(struct moshpit_round *s, const struct hth_avg_offer *offer)
-{
-    size_t bytes = (size_t)offer->span_count * sizeof(*offer->spans);
-
-    s->offer = *offer;
-    s->offer.spans = NULL;
-    if (offer->values != NULL)
-        s->offer.values = hth_blob_ref(offer->values);
-    if (offer->spans == NULL || offer->span_count == 0)
-        return HTH_OK;
-    s->spans = hth_try_calloc(1, bytes);
-    if (s->spans == NULL)
-        return HTH_E_NO_MEMORY;
-    memcpy(s->spans, offer->spans, bytes);
-    return HTH_OK;
-}
-
 static enum hth_err round_new(struct moshpit *mp, const struct hth_avg_offer *offer,
                               struct moshpit_round **out)
 {
@@ -427,9 +408,10 @@ static enum hth_err round_new(struct moshpit *mp, const struct hth_avg_offer *of
     enum hth_err err;
 
     s->mp = mp;
-    err = copy_offer(s, offer);
-    if (err == HTH_OK)
-        err = place(s);
+    s->offer = *offer;
+    if (offer->values != NULL)
+        hth_blob_ref(offer->values);
+    err = place(s);
     if (err != HTH_OK) {
         round_free(s);
         s = NULL;
