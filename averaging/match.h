@@ -146,9 +146,8 @@ struct hth_look_opts {
     void *arg;
 };
 
-/* Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY (one looks). */
-enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
-                          struct hth_look **out) HTH_MUST;
+/* While none is under way. The caller has checked the numbers: they go to others as they are. */
+struct hth_look *hth_look_new(struct hth_match *match, const struct hth_look_opts *opts);
 /* No callback comes any more. Only before the callback came. */
 void hth_look_cancel(struct hth_look *look);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match_look.c: a look's life: the lookers it knows, what it asks them, as leader too, its turn and
- * end. */
+/* match_look.c: a look: the lookers it knows, what it asks them, as leader too, and its end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -603,32 +602,11 @@ static void on_turn(void *arg)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-static enum hth_err check(const struct hth_match *m, const struct hth_look_opts *o)
+struct hth_look *hth_look_new(struct hth_match *m, const struct hth_look_opts *opts)
 {
-    if (o->mode > HTH_AVG_CLIENT || (hth_avg_mode_reduces(o->mode) && m->opts.addr.family == 0))
-        return HTH_E_CONFIG;
-    if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
-        hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
-        return HTH_E_CONFIG;
-    if (o->group_min == 0 || o->group_min > HTH_AVG_MEMBERS_MAX / 2)
-        return HTH_E_CONFIG;
-    if (o->window_us <= 0 || o->window_us > HTH_AVG_WINDOW_MAX_US)
-        return HTH_E_CONFIG;
-    if (hth_avg_mode_brings(o->mode) && !(o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX))
-        return HTH_E_CONFIG;
-    return HTH_OK;
-}
+    struct hth_look *look = hth_new(struct hth_look);
 
-enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
-                          struct hth_look **out)
-{
-    struct hth_look *look;
-
-    *out = NULL;
-    HTH_TRY(check(m, opts));
-    if (m->look != NULL)
-        return HTH_E_BUSY;
-    look = hth_new(struct hth_look);
+    HTH_ASSERT(m->look == NULL);
     look->match = m;
     look->opts = *opts;
     look->self = (struct hth_avg_member){.id = m->env->self,
@@ -646,8 +624,7 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->end_us = look->made_us + opts->window_us;
     m->look = look;
     hth_look_poke(look);
-    *out = look;
-    return HTH_OK;
+    return look;
 }
 
 void hth_look_cancel(struct hth_look *look)

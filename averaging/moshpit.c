@@ -374,7 +374,8 @@ static enum hth_err look(struct moshpit_round *s)
 
     s->info = (struct hth_avg_round_info){.number = s->line.round, .axis = axis};
     HTH_TRY(find_lookers(s));
-    return hth_look_new(mp->match, &o, &s->look);
+    s->look = hth_look_new(mp->match, &o);
+    return HTH_OK;
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -564,7 +565,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         strlen(opts->network) > HTH_NAME_LEN_MAX || opts->group_min < 2 ||
         opts->group_min > HTH_AVG_MEMBERS_MAX / 2 || opts->window_us <= 0 || opts->round_us <= 0 ||
         opts->window_us + opts->round_us > HTH_AVG_WINDOW_MAX_US ||
-        (opts->mode == HTH_AVG_CLIENT && opts->bandwidth != 0) ||
+        (opts->mode == HTH_AVG_CLIENT ? opts->bandwidth != 0 : opts->addr.family == 0) ||
         !(opts->share_max >= 1 && isfinite(opts->share_max)))
         return HTH_E_CONFIG;
     mp = hth_new(struct moshpit);

@@ -11,21 +11,29 @@
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
+/* The loss of a trainer, which is gone then. */
+static double loss_of(struct task *f, struct hth_trainer *t)
+{
+    assert_ok(hth_trainer_eval(t));
+    hth_trainer_start(t);
+    task_until(f, &f->evaluated);
+    task_put_down(f, t);
+    return f->eval.loss;
+}
+
 /* The loss of the first micro-batch if the trunk has these values. */
 static double loss_at(struct task *f, const struct hth_trainer_opts *o, const float *values,
                       size_t n)
 {
     struct hth_trainer *t = task_make(f, *o);
     struct hth_params *params = hth_model_params(hth_trainer_model(t));
+    double loss;
 
     memcpy(hth_params_flat(params, HTH_PART_VALUE), values, n * sizeof(float));
     hth_params_touched(params);
-    assert_ok(hth_trainer_eval(t));
-    hth_trainer_start(t);
-    task_until(f, &f->evaluated);
-    task_put_down(f, t);
+    loss = loss_of(f, t);
     assert_int_equal(f->eval.samples, o->micro_batch);
-    return f->eval.loss;
+    return loss;
 }
 
 /* A step of plain SGD with rate 1 gives the gradient as old - new. Along each tensor's own gradient
@@ -148,11 +156,7 @@ static void expert_gradients_match_the_mean_loss(void **state)
                 hth_params_flat(params, HTH_PART_VALUE)[i] +=
                     (float)((side ? h : -h) * grad[i] / norm);
             hth_params_touched(params);
-            assert_ok(hth_trainer_eval(t));
-            hth_trainer_start(t);
-            task_until(f, &f->evaluated);
-            loss[side] = f->eval.loss;
-            task_put_down(f, t);
+            loss[side] = loss_of(f, t);
         }
         assert_close((loss[1] - loss[0]) / (2 * h), norm, 0.02, 1e-4);
         hth_free(before);
@@ -231,12 +235,7 @@ static void padding_does_not_change_an_evaluation(void **state)
     assert_int_equal(f->eval.samples, 50);
     whole = f->eval.loss;
     o.micro_batch = 25; /* without padding the mean is the same */
-    t = task_make(f, o);
-    assert_ok(hth_trainer_eval(t));
-    hth_trainer_start(t);
-    task_until(f, &f->evaluated);
-    task_put_down(f, t);
-    assert_close(f->eval.loss, whole, 1e-6, 0);
+    assert_close(loss_of(f, task_make(f, o)), whole, 1e-6, 0);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
