@@ -76,12 +76,11 @@ typedef void hth_avg_round_fn(void *arg, const struct hth_avg_result *result);
 struct hth_averager_stats {
     uint64_t offers, refused;
     uint64_t rounds, failed; /* single rounds, by outcome */
-    uint64_t alone;          /* of the failed: nobody was met */
     uint64_t drops, bytes_out, bytes_in;
     uint32_t under_way;                    /* offers */
     uint32_t population;                   /* trainers known to take part, this one included */
     uint32_t axes, cells;                  /* of the grid; 0 before it is known */
-    uint64_t reasons[HTH_AVG_REASONS_MAX]; /* how often a round ended, or a JOIN was refused, so */
+    uint64_t reasons[HTH_AVG_REASONS_MAX]; /* how often a round ended so */
     struct hth_avg_round_info last;
 };
 

@@ -77,7 +77,6 @@ static void count(struct moshpit *mp, const struct hth_avg_round_info *info)
 
     st->rounds += ok;
     st->failed += !ok;
-    st->alone += info->reason == HTH_AVG_ALONE;
     st->drops += info->drops;
     st->bytes_out += info->bytes_out;
     st->bytes_in += info->bytes_in;
