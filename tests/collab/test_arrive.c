@@ -23,7 +23,6 @@ static uint64_t parts_given(const struct run *r)
 
 static void a_missed_step_is_one_mean(void **state)
 {
-    (void)state;
     static const struct {
         uint64_t missed;
         uint32_t steps, states;
@@ -76,7 +75,6 @@ static void check_newcomer(bool ghost, double state_steps, int64_t step_us)
 
 static void newcomers_reach_the_tip(void **state)
 {
-    (void)state;
     static const double state_steps[] = {0.5, 1, 3, 10};
     static const int64_t step_us[] = {20 * MS, 50 * MS, 500 * MS, 10 * S};
     for (size_t i = 0; i < HTH_ARRAY_LEN(state_steps); i++)
@@ -99,7 +97,6 @@ static void other_ways_cost_a_state(void **state)
                  {GENESIS_BEFORE, 3, 3, 0},
                  {OTHER_GENESIS, 0, 0, 1},
                  {NO_MEAN, 10, 0, 1}};
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         static struct run r;
         enum way way = cases[i].way;
@@ -131,7 +128,6 @@ static void other_ways_cost_a_state(void **state)
  * once its links are here: it will do all the same, or the next one would be ahead again. */
 static void an_unknown_head_is_named(void **state)
 {
-    (void)state;
     for (int quick = 0; quick < 2; quick++) {
         static struct run r;
         setup_values(&r, false, quick ? VALUES / 8 : VALUES, 3, quick ? 10 * MS : S, 4 << 20);
@@ -166,7 +162,6 @@ static bool has_parts(void *arg)
 /* Donors die while they give a state, or means; one is left. */
 static void donors_die(void **state)
 {
-    (void)state;
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
     for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++)
         for (int in_means = 0; in_means < 2; in_means++) {
@@ -208,7 +203,6 @@ static void nobody_is_left(void **state)
                  {FROZEN, 12 * S, HTH_E_NOT_FOUND},
                  {DECLINE, 21 * S, HTH_E_TIMEOUT},
                  {NO_MEANS, 2 * S, HTH_E_NOT_FOUND}}; /* its state does not lead there */
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         static struct run r;
         enum what what = cases[i].what;
@@ -242,7 +236,6 @@ static void nobody_is_left(void **state)
 
 static void states_that_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         bool spoilt, short_meta, behind;
         uint32_t states;
@@ -271,7 +264,6 @@ static void states_that_are_refused(void **state)
 /* The owner's own errors end it, and are told. */
 static void errors_of_the_owner(void **state)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         static struct run r;
         setup(&r, false, 3, 1000 * S);
@@ -291,7 +283,6 @@ static void errors_of_the_owner(void **state)
 
 static void budgets_are_kept(void **state)
 {
-    (void)state;
     static const struct {
         int64_t means; /* that have room */
         uint64_t held; /* 0: nothing */
@@ -319,7 +310,6 @@ static void budgets_are_kept(void **state)
 /* The chain grows past the wanted link, while means or a state are fetched. */
 static void links_go(void **state)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         static struct run r;
         setup(&r, false, 6, 10 * MS);
@@ -347,7 +337,6 @@ static void links_go(void **state)
 /* The owner ends it whenever it likes. */
 static void an_arrival_ends_anywhere(void **state)
 {
-    (void)state;
     for (int64_t us = 0; us < 400 * MS; us += 15 * MS) {
         static struct run r;
         setup(&r, false, 6, 50 * MS);

@@ -38,7 +38,6 @@ static void shapes_follow_the_count(void **state)
         {8, "2x1x4", "2x4"},     {8, "1x1", "8"},        {70, "16", "9x8"},   {256, "4x2", "16x16"},
         {200, "2x100", "15x14"}, {20, "32x32", "20"},
     };
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_string_equal(place(cases[i].count, cases[i].asked, 0, 1), cases[i].shape);
 }
@@ -84,7 +83,6 @@ static void check_line(uint32_t cell, uint32_t axis)
 static void members_and_holes_have_cells(void **state)
 {
     static const char *const shapes[] = {NULL, "5x4", "3x3x3", "6x6", "2x2x2x2x2", "64x4"};
-    (void)state;
     for (uint32_t count = 1; count <= HTH_ROLL_MEMBERS_MAX; count += count < 70 ? 1 : 31)
         for (size_t i = 0; i < HTH_ARRAY_LEN(shapes); i++) {
             place(count, shapes[i], 3, (uint8_t)count);
@@ -98,7 +96,6 @@ static void members_and_holes_have_cells(void **state)
 /* Of the members' values each is once in what a line brings together. */
 static void lines_cover_all(void **state)
 {
-    (void)state;
     place(23, "3x3x3", 0, 4);
     for (uint32_t cell = 0; cell < cells.cells; cell++)
         for (uint32_t axis = 1; axis < 3; axis++) {
@@ -117,7 +114,6 @@ static void lines_cover_all(void **state)
 /* As long as enough of them can be dialled, each line has one that can. */
 static void lines_can_be_dialled(void **state)
 {
-    (void)state;
     for (uint8_t head = 0; head < 50; head++) {
         place(36, "6x6", 2, head);
         for (uint32_t cell = 0; cell < cells.cells; cell++)
@@ -136,7 +132,6 @@ static void lines_can_be_dialled(void **state)
 static void heads_mix(void **state)
 {
     uint32_t was[64], same = 0;
-    (void)state;
     place(64, "8x8", 0, 1);
     memcpy(was, cells.cell, sizeof(was));
     place(64, "8x8", 0, 1);

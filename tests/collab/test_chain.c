@@ -27,7 +27,6 @@ static uint32_t weight_of(struct hth_chain *chain, uint32_t link, uint16_t membe
 
 static void half_of_the_rolls_give_a_vote(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "AB*C", 4);
@@ -60,7 +59,6 @@ static void half_of_the_rolls_give_a_vote(void **state)
 
 static void the_last_to_leave_keeps_its_vote(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "ab", 1);
@@ -73,7 +71,6 @@ static void the_last_to_leave_keeps_its_vote(void **state)
  * complement exactly one is. */
 static void of_two_halves_one_is_a_quorum(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 1);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1);
@@ -96,7 +93,6 @@ static void of_two_halves_one_is_a_quorum(void **state)
 
 static void bad_links_are_refused(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), out;
     uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1);
@@ -130,7 +126,6 @@ static void bad_links_are_refused(void **state)
 /* The oldest links make room for the last ones, which are judged as before. */
 static void the_store_is_bounded(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first = at;
     struct hth_hash head = *hth_chain_head(chain, first);
@@ -163,7 +158,6 @@ static void the_store_is_bounded(void **state)
 /* Clients vote, and never call while somebody else can. */
 static void clients_come_last(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "A-B-C", 1);
     at = put(chain, at, HTH_LINK_STEP, "A-B-CD", 1);
@@ -182,14 +176,12 @@ static void clients_come_last(void **state)
 
 static bool is_fourth(const void *ctx, uint16_t member)
 {
-    (void)ctx;
     return member == 3;
 }
 
 /* Members without a link make room: lives of one peer for each other, others if asked. */
 static void members_are_forgotten(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     struct hth_peer_id id = {{99}};
     uint16_t number;
@@ -215,7 +207,6 @@ static void members_are_forgotten(void **state)
 /* A reader that begins at the anchor comes to the same voters, in the same order, on each link. */
 static void an_anchor_is_enough(void **state)
 {
-    (void)state;
     struct hth_chain *from = empty_chain(false, 8, 300, 3000), *to = NULL;
     for (uint8_t i = 0; i < MEMBERS; i++)
         assert_ok(
@@ -254,7 +245,6 @@ static void an_anchor_is_enough(void **state)
 /* The same roll and step, another field: another head. A copy: the same. */
 static void heads_cover_every_field(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(true);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first, other;
     struct hth_roll roll[] = {
@@ -287,7 +277,6 @@ static void heads_cover_every_field(void **state)
 /* Of two chains that parted the one whose base has more samples; nobody goes back and forth. */
 static void one_chain_remains(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(true);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1);
     uint32_t big = put(chain, g, HTH_LINK_STEP, "ABC", 9);
@@ -316,7 +305,6 @@ static void one_chain_remains(void **state)
 /* Heads by Python's hashlib over the layout of chain.h, struct.pack and sorted. */
 static void bytes_are_golden(void **state)
 {
-    (void)state;
     static const char *const golden[] = {
         "8f182607a2706c504daee3435598263150a625c1e48efcf6046b4964f9c39190",
         "d95dcccc6ca71fd52b369144d37cdb46bd5e6289db13d7f40bee8aa911ee0a9d"};
@@ -343,7 +331,6 @@ static void bytes_are_golden(void **state)
  * and leaves nothing behind. */
 static void links_are_read_as_written(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(true), *other;
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), got;
     uint32_t one = put(chain, g, HTH_LINK_STEP, "Ab*CF", 7);
@@ -381,7 +368,6 @@ static void links_are_read_as_written(void **state)
 /* A caller's table is full of members without a vote: a voter takes the place of one. */
 static void a_full_table_has_room_for_voters(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4);
     struct hth_ballot ballot = hth_choice_of(chain, g, 0);

@@ -48,7 +48,6 @@ static struct hth_blob *written(struct hth_chain *chain, bool long_one, bool oth
 
 static void vote_comes_back(void **state)
 {
-    (void)state;
     for (uint32_t k = 0; k < 4; k++) {
         struct hth_chain *chain = make(false), *again = make(false);
         struct hth_vote vote, got;
@@ -92,7 +91,6 @@ static void full_lines_fit(void **state)
     struct hth_vote vote = {.accepted = HTH_LINK_NONE};
     struct hth_blob *bytes;
 
-    (void)state;
     for (uint8_t i = 0; i < HTH_ROLL_LINE_MAX; i++) {
         struct hth_peer_id id = {{i}};
 
@@ -119,7 +117,6 @@ static void damage_is_found(void **state)
     struct hth_blob *bytes = written(chain, false, true, &vote);
     struct hth_collab_file file;
 
-    (void)state;
     for (size_t len = 0; len < bytes->size; len++)
         assert_true(hth_collab_file_read(hth_crypto_openssl(), bytes->data, len, &file) != HTH_OK);
     for (size_t i = 0; i < bytes->size; i++) {
@@ -166,7 +163,6 @@ static void lies_are_found(void **state)
     size_t len = bytes->size - sizeof(struct hth_hash);
     uint8_t *copy = hth_calloc(1, bytes->size);
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct hth_chain *again = make(false);
         struct hth_collab_file file;
@@ -201,7 +197,6 @@ static void other_choices_are_refused(void **state)
     struct hth_collab_file file;
     struct hth_blob *bytes;
 
-    (void)state;
     assert_ok(hth_collab_file_write(hth_crypto_openssl(), &header_of, chain, &vote, &bytes));
     assert_ok(hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
     assert_err(HTH_E_MALFORMED, hth_collab_file_vote(&file, again, &got));

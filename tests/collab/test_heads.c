@@ -26,7 +26,6 @@ struct reader {
 static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
 {
     struct reader *r = arg;
-    (void)by;
     r->last = *note;
     r->times++;
 }
@@ -42,14 +41,12 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 static void halt(struct hth_env *env, void *arg)
 {
     struct reader *r = arg;
-    (void)env;
     hth_heads_free(r->heads);
     r->heads = NULL;
 }
 
 static void records_come_and_end(void **state)
 {
-    (void)state;
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct reader r[3] = {{.times = 0}};
     struct hth_node *node[3];
@@ -102,13 +99,12 @@ static void holders_are_in_order(void **state)
 {
     static const struct {
         const char *moves, *want;
-    } cases[] = {{"", ""},        {"abc", "abc"},     {"aab", "ab"},      {"A", ""},
-                 {"abcB", "ac"},  {"abcC", "ab"},     {"abC", "ab"},      {"abc!c", "cab"},
-                 {"abc!a", "abc"}, {"abc!b", "bac"},  {"abc!x", "abc"},   {"!a", ""},
+    } cases[] = {{"", ""},         {"abc", "abc"},   {"aab", "ab"},    {"A", ""},
+                 {"abcB", "ac"},   {"abcC", "ab"},   {"abC", "ab"},    {"abc!c", "cab"},
+                 {"abc!a", "abc"}, {"abc!b", "bac"}, {"abc!x", "abc"}, {"!a", ""},
                  {"abA!bc", "bc"}};
     struct hth_holders h = {.count = 0};
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         h.count = 0;
         for (const char *at = cases[i].moves; *at != 0; at++) {

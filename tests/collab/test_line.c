@@ -40,7 +40,6 @@ static void bandwidths_are_counted(void **state)
         {{100, 50, 50, 50}, {RESTS, RESTS, CLIENT, RESTS}, 0, {100, 50, 0, 50, 50}},
         {{0, 0, 0, 0}, {CLIENT, CLIENT, CLIENT, CLIENT}, 70, {0, 0, 0, 0, 70}},
     };
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         static struct hth_ready_reply go;
         static struct hth_cells cells;
@@ -49,8 +48,8 @@ static void bandwidths_are_counted(void **state)
         uint32_t members;
         go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 4, .helpers = 1};
         for (uint8_t i = 0; i < 4; i++)
-            go.peer[3 - i] = peer(i + 1, cases[k].said[i], cases[k].how[i] & RESTS,
-                                  cases[k].how[i] & CLIENT);
+            go.peer[3 - i] =
+                peer(i + 1, cases[k].said[i], cases[k].how[i] & RESTS, cases[k].how[i] & CLIENT);
         go.helper[0] = peer(9, cases[k].helper, false, false);
         fill(&go, NULL, &group, &cells);
         assert_int_equal(group.self, 1);
@@ -74,7 +73,6 @@ static void helpers_are_dealt_out(void **state)
     struct hth_reduce_member m[HTH_LINE_MAX];
     struct hth_hash name[2];
     uint32_t members;
-    (void)state;
     go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 5, .helpers = 3};
     for (uint8_t i = 0; i < 5; i++)
         go.peer[i] = peer(i + 1, 0, false, false);

@@ -20,7 +20,6 @@ static void put(struct donor *d, uint64_t step, struct hth_blob *mean)
 /* By Python's hashlib over struct.pack("<n>f", 0, 1, 2 ..). */
 static void digests_are_golden(void **state)
 {
-    (void)state;
     static const struct {
         uint64_t values;
         const char *hex;
@@ -88,7 +87,6 @@ static void the_last_means_are_kept(void **state)
         {0, 167, 167, 2 * S, 161, 7},
         {0, 169, 169, 2 * S, 169, 1}, /* and those before a gap */
     };
-    (void)state;
     setup(&run, false, 3, S);
     struct donor *d = add_donor(&run);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
@@ -98,7 +96,6 @@ static void the_last_means_are_kept(void **state)
 
 static void kept_means_draw_on_the_budget(void **state)
 {
-    (void)state;
     struct hth_budget budget;
     setup(&run, false, 3, S);
     struct donor *p = add_donor(&run);
@@ -171,7 +168,6 @@ static void requests_are_checked(void **state)
         {1, 0, MOST + 1, LEN, HTH_E_TOO_LARGE},
         {1, 0, UINT32_MAX, LEN, HTH_E_TOO_LARGE},
     };
-    (void)state;
     setup(&run, false, 3, S);
     struct donor *by = add_donor(&run), *holder = add_donor(&run);
     struct hth_blob *mean = make_mean(holder->env, VALUES, 5);
@@ -195,7 +191,6 @@ static void requests_are_checked(void **state)
 /* Peers that ask for means and do not read them. */
 static void readers_are_bounded(void **state)
 {
-    (void)state;
     struct hth_means_stats stats;
     struct verdict v = {0};
     setup_values(&run, false, VALUES, 3, S, 64 << 10);
@@ -284,7 +279,6 @@ static void the_next_holder_is_asked(void **state)
         {BYTES, 600 * MS, "shape"},
         {EMPTY, 600 * MS, "shape"},
     };
-    (void)state;
     for (size_t i = 0; i < 2 * HTH_ARRAY_LEN(cases); i++) {
         struct newcomer *n = begin(1 + i % 2);
         char id[HTH_PEER_SHORT_LEN], line[64];
@@ -309,7 +303,6 @@ static void slow_holders_go_last(void **state)
 {
     struct hth_device slow = HTH_DEVICE_INIT;
     struct newcomer *n = begin(2);
-    (void)state;
     slow.up_bytes_per_s = 0.125e6; /* 1 Mbit/s: the mean takes 8.4 s */
     assert_true(miss_one(n) < 500 * MS);
     hth_node_set_device(run.donor[0].node, &slow);
@@ -323,10 +316,6 @@ static void slow_holders_go_last(void **state)
 static void on_done(void *arg, enum hth_err err, struct hth_blob *mean,
                     const struct hth_peer_id *giver)
 {
-    (void)arg;
-    (void)err;
-    (void)mean;
-    (void)giver;
 }
 
 static void options_are_checked(void **state)
@@ -342,7 +331,6 @@ static void options_are_checked(void **state)
         {VALUES, 1, 2, HTH_E_NO_MEMORY},
     };
     struct newcomer *n = begin(1);
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         const struct hth_holders holders = {.count = cases[i].count};
         struct hth_mean_fetch_opts o = {.holders = &holders, .done = on_done};

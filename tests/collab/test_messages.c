@@ -132,7 +132,6 @@ static struct hth_ready_msg any_ready(void)
 
 static void ready_is_laid_out(void **state)
 {
-    (void)state;
     for (unsigned flags = 0; flags < 8; flags++) {
         struct bytes want = {.len = 0};
         struct hth_ready_msg m = any_ready();
@@ -180,7 +179,6 @@ static void ready_is_bounded(void **state)
                                             {.family = 4, .ip = {[4] = 1}, .port = 1}};
     uint8_t bytes[ROOM];
     struct hth_ready_msg m = any_ready(), got;
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         m.brings = cases[k].in;
         enum hth_err err = hth_ready_read(bytes, hth_ready_write(&m, bytes), &got);
@@ -245,7 +243,6 @@ static void answers_are_laid_out(void **state)
 {
     static struct bytes want;
     static struct hth_ready_reply m;
-    (void)state;
     m = (struct hth_ready_reply){.kind = HTH_READY_WAIT, .quota = 9, .quorum = true};
     want.len = 0;
     put(&want, "141", HTH_READY_WAIT, 9, 1);
@@ -283,7 +280,6 @@ static void bad_answers_are_refused(void **state)
     enum { COUNT = 42, PEER = 76, HELPER = 55 }; /* where it is in a GO; sizes */
     static uint8_t bytes[ROOM];
     static struct hth_ready_reply m, back;
-    (void)state;
     m = (struct hth_ready_reply){.kind = HTH_READY_WAIT};
     check_bad(K_hth_ready_reply, &m, 0, HTH_READY_BEHIND + 1, HTH_E_MALFORMED);
     check_bad(K_hth_ready_reply, &m, 5, 2, HTH_E_MALFORMED);
@@ -321,7 +317,6 @@ static void bad_answers_are_refused(void **state)
 static void others_are_laid_out(void **state)
 {
     static struct bytes want;
-    (void)state;
     const struct hth_roll_ballot call = {.step = 7, .base = hash(1), .n = 8};
     want.len = 0;
     put(&want, "18h4", 1, UINT64_C(7), 1, 8);
@@ -357,7 +352,6 @@ static void rows_are_laid_out(void **state)
     struct hth_row_reply reply = {.kind = HTH_ROW_WAIT};
     const struct hth_row_marks marks = {.count = 5,
                                         .of = {HTH_ROLL_IN, 0, HTH_ROLL_PART, HTH_ROLL_IN, 0}};
-    (void)state;
     for (row.state = HTH_ROW_WORKS; row.state < HTH_ROW_HAS; row.state++) {
         want.len = 0;
         put(&want, "1h141", 1, 9, 2, 77, row.state);

@@ -55,7 +55,6 @@ static void keep(struct hth_chain *chain, uint32_t link, const char *names, bool
 /* By Python's struct.pack, and Ed25519 of its module cryptography. */
 static void bytes_are_golden(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
@@ -82,7 +81,6 @@ static void bytes_are_golden(void **state)
 
 static void wrong_signatures_are_refused(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
     uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
@@ -107,7 +105,6 @@ static void wrong_signatures_are_refused(void **state)
 /* Others made three links; E and F went on by themselves. */
 static void only_proven_samples_win(void **state)
 {
-    (void)state;
     for (unsigned k = 0; k < 6; k++) {
         struct hth_chain *a = make(true), *b = make(true);
         uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5);
@@ -159,7 +156,6 @@ static void only_proven_samples_win(void **state)
 /* A genesis needs its maker's signature; a fork those of its members, one of whom had a vote. */
 static void geneses_and_forks_are_proven(void **state)
 {
-    (void)state;
     struct hth_chain *a = make(true), *b = make(true);
     uint32_t own = put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
     uint32_t other = copy(a, put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "C", 999), b);
@@ -193,7 +189,6 @@ static void geneses_and_forks_are_proven(void **state)
 /* A later step of one's own chain is followed when a voter signed it, or one of the step before. */
 static void tips_are_backed(void **state)
 {
-    (void)state;
     struct hth_chain *a = make(false), *b = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
     assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), g);
@@ -226,7 +221,6 @@ static void tips_are_backed(void **state)
 /* Two links of one ballot, each signed as made by one life. One of them was fetched: no twin. */
 static void equivocation_is_found(void **state)
 {
-    (void)state;
     for (unsigned k = 0; k < 8; k++) {
         bool first = k & 1, second = k & 2, check = k & 4;
         struct hth_chain *chain = make(false);
@@ -255,7 +249,6 @@ static void equivocation_is_found(void **state)
 /* One signature of each member goes with a whole run of links. */
 static void few_signatures_are_picked(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t link[9] = {put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5)};
     const struct hth_sig *out[MEMBERS];
@@ -276,7 +269,6 @@ static void few_signatures_are_picked(void **state)
 /* A reader that begins at an anchor is told the sum before it: a voter's signature covers it. */
 static void sums_are_signed(void **state)
 {
-    (void)state;
     struct hth_chain *a = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
     uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 9), two = put(a, one, HTH_LINK_STEP, "AB", 9);
@@ -298,11 +290,10 @@ static void sums_are_signed(void **state)
 /* A newcomer takes a link where a quorum signed the one before it, or this one. */
 static void a_newest_link_stands_on_a_proven_one(void **state)
 {
-    (void)state;
     static const struct {
         const char *before, *newest;
         bool stands;
-    } cases[] = {{"", "", false},  {"A", "", false},   {"AB", "", true},
+    } cases[] = {{"", "", false},  {"A", "", false},  {"AB", "", true},
                  {"A", "B", true}, {"", "ABC", true}, {"", "C", false}};
     struct hth_chain *a = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
@@ -322,7 +313,6 @@ static void a_newest_link_stands_on_a_proven_one(void **state)
 /* A member that goes on with its file can still show others what its chain says. */
 static void files_keep_the_proof(void **state)
 {
-    (void)state;
     struct hth_chain *chain = make(false), *again = make(false);
     const struct hth_collab_file header = {.life = 1};
     struct hth_collab_file file;
@@ -350,10 +340,14 @@ static void files_keep_the_proof(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_golden),          cmocka_unit_test(wrong_signatures_are_refused),
-        cmocka_unit_test(only_proven_samples_win),   cmocka_unit_test(geneses_and_forks_are_proven),
-        cmocka_unit_test(tips_are_backed),           cmocka_unit_test(equivocation_is_found),
-        cmocka_unit_test(few_signatures_are_picked), cmocka_unit_test(sums_are_signed),
+        cmocka_unit_test(bytes_are_golden),
+        cmocka_unit_test(wrong_signatures_are_refused),
+        cmocka_unit_test(only_proven_samples_win),
+        cmocka_unit_test(geneses_and_forks_are_proven),
+        cmocka_unit_test(tips_are_backed),
+        cmocka_unit_test(equivocation_is_found),
+        cmocka_unit_test(few_signatures_are_picked),
+        cmocka_unit_test(sums_are_signed),
         cmocka_unit_test(a_newest_link_stands_on_a_proven_one),
         cmocka_unit_test(files_keep_the_proof),
     };

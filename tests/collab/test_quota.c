@@ -42,7 +42,6 @@ static int64_t best_plan(const struct hth_brings *in, uint32_t n, uint64_t targe
 static void quotas_are_the_best_plan(void **state)
 {
     struct hth_rng rng;
-    (void)state;
     hth_rng_init(&rng, 1);
     for (uint32_t seed = 0; seed < 3000; seed++) {
         struct hth_brings in[3];
@@ -108,7 +107,6 @@ static void check_promises(const struct hth_brings *in, uint32_t n, uint64_t tar
 static void promises_hold(void **state)
 {
     struct hth_rng rng;
-    (void)state;
     hth_rng_init(&rng, 2);
     for (uint32_t seed = 0; seed < 3000; seed++) {
         struct hth_brings in[MEMBERS_MAX];
@@ -134,7 +132,6 @@ static void absurd_numbers_end(void **state)
     static const uint32_t counts[] = {0, 1, 8, 1u << 31, UINT32_MAX - 1, UINT32_MAX};
     static const uint64_t targets[] = {0, 1, 1u << 20, UINT64_C(1) << 34, UINT64_MAX};
     struct hth_rng rng;
-    (void)state;
     hth_rng_init(&rng, 3);
     for (uint32_t seed = 0; seed < 3000; seed++) {
         struct hth_brings in[MEMBERS_MAX];
@@ -193,7 +190,6 @@ static void cases(void **state)
         /* enough already */
         {{{30, 8, 8, 7, 20}, {0, 0, 8, 0, 20}, {0, 0, 8, 0, 20}}, 32, {38, 0, 0}, true, 7},
     };
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(table); k++) {
         uint32_t quota[3];
         assert_int_equal(hth_quota(table[k].in, 3, table[k].target, quota), table[k].reached);

@@ -11,7 +11,6 @@
 
 static void a_line_steps(void **state)
 {
-    (void)state;
     for (uint32_t n = 1; n <= MEMBERS_MAX; n++) {
         struct line *l = line_start(n, n, false);
         hth_world_run_for(l->world, 10 * S);
@@ -23,7 +22,6 @@ static void a_line_steps(void **state)
 /* Strict: exactly one part goes on, and the other one comes back with its steps. */
 static void of_two_parts_one_steps(void **state)
 {
-    (void)state;
     for (uint32_t n = 4; n <= 5; n++) {
         struct line *l = line_start(n, n, false);
         hth_world_run_for(l->world, 3 * S);
@@ -41,15 +39,13 @@ static void of_two_parts_one_steps(void **state)
 /* Whether its values are in the step that made a link. */
 static bool is_in(const struct mate *m, uint32_t link)
 {
-    const struct hth_roll *entry =
-        hth_chain_entry(m->chain, link, hth_roll_choice(m->roll)->me);
+    const struct hth_roll *entry = hth_chain_entry(m->chain, link, hth_roll_choice(m->roll)->me);
     return entry != NULL && entry->marks & HTH_ROLL_IN;
 }
 
 /* Two that hold different heads of one choice are left: one takes the other's, and both fork. */
 static void heads_of_one_choice_meet(void **state)
 {
-    (void)state;
     struct line *l = line_start(3, 5, true);
     const struct mate *a = &l->mate[0], *b = &l->mate[4];
     hth_world_run_for(l->world, 3 * S);
@@ -108,9 +104,8 @@ static void a_link_that_a_quorum_refuses_is_not_final(void **state)
     } cases[] = {
         {2, 0, true, 1500 * MS},  /* the others go on, and it follows */
         {6, 0, false, 2500 * MS}, /* they go on without the link */
-        {6, 4, true, 30 * S},      /* no quorum is left without the link's maker: it yields */
+        {6, 4, true, 30 * S},     /* no quorum is left without the link's maker: it yields */
     };
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         int64_t took_us;
         assert_int_equal(goes_on(cases[i].refuse, cases[i].gone, &took_us), cases[i].goes_on);
@@ -123,7 +118,6 @@ static void a_link_that_a_quorum_refuses_is_not_final(void **state)
 /* Neither a newcomer nor a member whose parts failed reduces, for a while. */
 static void bad_reducers_rest(void **state)
 {
-    (void)state;
     struct line *l = line_start(5, 3, false);
     hth_world_run_for(l->world, 3 * S);
     assert_true(l->mate[0].reduces && l->mate[1].reduces && l->mate[2].reduces);
@@ -166,7 +160,6 @@ static uint64_t contribution(const struct mate *m, const struct mate *of)
  * have contributed. */
 static void the_chain_is_longer_than_kept(void **state)
 {
-    (void)state;
     struct line *l = line_start(6, 3, false);
     hth_node_crash(l->mate[2].node, HTH_CRASH_SILENT);
     hth_world_run_for(l->world, 60 * S);
@@ -194,7 +187,6 @@ static const struct hth_peer_id *caller_of(const struct mate *m)
  * again. */
 static void a_lost_caller_is_heard_again(void **state)
 {
-    (void)state;
     struct line *l = line_start(8, 4, false);
     for (uint32_t i = 0; i < 4; i++)
         l->mate[i].each_us = 200 * MS;
@@ -219,7 +211,6 @@ static void a_lost_caller_is_heard_again(void **state)
 /* They are in the next one, whatever newcomers cost in rounds. */
 static void members_that_missed_steps_come_back(void **state)
 {
-    (void)state;
     struct line *l = line_start(8, 5, false);
     hth_world_run_for(l->world, 5 * S);
     line_add(l)->deserts = true;
@@ -237,7 +228,6 @@ static void members_that_missed_steps_come_back(void **state)
  * speak it has left, and that one can't come back. */
 static void protocols_change_in_a_run(void **state)
 {
-    (void)state;
     struct line *l = line_new(9, NULL, 4);
     for (uint32_t i = 0; i < 4; i++) {
         l->mate[i].speaks = i == 2 ? 1 : 2;
@@ -301,7 +291,6 @@ static void check_batches(const struct line *l)
 
 static void machines_stay_busy(void **state)
 {
-    (void)state;
     static const struct {
         const char *what;
         uint32_t n;
@@ -341,7 +330,6 @@ static void machines_stay_busy(void **state)
 /* The others bring what one does not, once they know. */
 static void death_in_a_batch(void **state)
 {
-    (void)state;
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
     for (uint32_t k = 0; k < 8; k++) {
         struct line *l = line_start(k, 4, false);
@@ -373,7 +361,6 @@ static void death_in_a_batch(void **state)
 /* A newcomer shares the batch once it is no stranger. */
 static void newcomer_shares_the_batch(void **state)
 {
-    (void)state;
     struct line *l = line_start(1, 2, false);
     l->target = BATCH;
     hth_world_run_for(l->world, 10 * S);
@@ -418,7 +405,6 @@ static int64_t lie(uint64_t seed, bool calls, uint32_t strange, bool rests)
 
 static void a_mute_member_stops_nobody(void **state)
 {
-    (void)state;
     for (uint32_t who = 0; who < 4; who++) {
         struct line *l = line_start(who, 4, false);
         l->target = BATCH;
@@ -445,7 +431,6 @@ static void babble(struct mate *m)
 /* Numbers without any sense, of a member or of a stranger, stop nobody. */
 static void babble_stops_nobody(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 8; seed++) {
         struct line *l = line_start(seed, 3 + seed % 2, false);
         l->target = BATCH;
@@ -468,7 +453,6 @@ static void babble_stops_nobody(void **state)
 
 static void liars_cost_little(void **state)
 {
-    (void)state;
     static const struct {
         const char *who;
         bool calls;

@@ -648,7 +648,6 @@ static const struct bad cases[] = {
 
 static void a_liar_has_the_loss(void **state)
 {
-    (void)state;
     uint64_t alone = 0;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         const struct bad *bad = &cases[k];
@@ -702,7 +701,6 @@ static void two_gos(struct liar *l, struct hth_rpc_request *req)
 
 static void the_second_go_is_not_heard(void **state)
 {
-    (void)state;
     static const struct bad bad = {.votes = true, .ready = two_gos};
     uint64_t seed = 0;
     struct liar *l = start(seed, &bad);

@@ -63,7 +63,6 @@ struct hth_crew_opts crew_opts(enum hth_share_mode mode)
 
 void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
 {
-    (void)arg;
     trainer->data.shuffle_rows = 64;
     trainer->data.peer = i + 1;
 }

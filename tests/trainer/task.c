@@ -158,7 +158,6 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
     struct task *f = arg;
 
-    (void)updates;
     assert_int_equal(err, f->save_err);
     f->saved = true;
 }

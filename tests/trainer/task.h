@@ -49,6 +49,7 @@ struct task {
 /* Of a test: makes a task, and frees it and checks that nothing is left open. */
 int task_setup(void **state);
 int task_teardown(void **state);
+#define TASK_TEST(test) cmocka_unit_test_setup_teardown(test, task_setup, task_teardown)
 /* Makes a trainer with local experts whose callbacks write to the task. */
 struct hth_trainer *task_make(struct task *task, struct hth_trainer_opts opts);
 /* Runs until that flag of the task is set. */

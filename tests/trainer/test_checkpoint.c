@@ -212,12 +212,9 @@ static void older_checkpoints_load_with_their_means(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(damaged_and_other_checkpoints_are_refused, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(forged_checkpoints_are_refused_with_a_reason, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(older_checkpoints_load_with_their_means, task_setup,
-                                        task_teardown),
+        TASK_TEST(damaged_and_other_checkpoints_are_refused),
+        TASK_TEST(forged_checkpoints_are_refused_with_a_reason),
+        TASK_TEST(older_checkpoints_load_with_their_means),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,13 +61,11 @@ static void check_joins(enum hth_share_mode mode)
 
 static void client_gives_state_and_newcomer_reduces_in_local_mode(void **state)
 {
-    (void)state;
     check_joins(HTH_SHARE_LOCAL);
 }
 
 static void client_gives_state_and_newcomer_reduces_in_batch_mode(void **state)
 {
-    (void)state;
     check_joins(HTH_SHARE_BATCH);
 }
 
@@ -78,7 +76,6 @@ static void client_and_newcomer_become_one_run(void **state)
     uint32_t late = hth_crew_join(f->crew);
     uint64_t steps;
 
-    (void)state;
     hth_world_block(f->world, hth_crew_node(f->crew, 0), hth_crew_node(f->crew, late), true);
     hth_world_run_for(f->world, 8 * S);
     steps = crew_stats(f->crew, 0).updates;
@@ -94,7 +91,6 @@ static void newcomer_in_client_mode_needs_a_reachable_trainer(void **state)
     struct crew_scene *f = join(HTH_SHARE_LOCAL, 1, 2);
     struct hth_train_stats late = crew_stats(f->crew, 1);
 
-    (void)state;
     assert_int_equal(late.share.phase, HTH_SHARE_FETCHING);
     assert_non_null(strstr(late.share.news, "one trainer must be reachable"));
     assert_int_equal(late.updates, 0);
@@ -107,7 +103,6 @@ static void clients_give_state_when_a_trainer_is_out_of_reach(void **state)
     struct crew_scene *f = start(HTH_SHARE_LOCAL, 3, 2);
     uint32_t late = hth_crew_join(f->crew);
 
-    (void)state;
     hth_world_block(f->world, hth_crew_node(f->crew, late), hth_crew_node(f->crew, 2), true);
     hth_world_block(f->world, hth_crew_node(f->crew, 2), hth_crew_node(f->crew, late), true);
     hth_world_run_for(f->world, 12 * S);
@@ -121,7 +116,6 @@ static void one_client_serves_many_newcomers(void **state)
 {
     struct crew_scene *f = start(HTH_SHARE_LOCAL, 1, 1);
 
-    (void)state;
     for (uint32_t i = 0; i < 8; i++)
         hth_crew_join(f->crew);
     hth_world_run_for(f->world, 6 * S);

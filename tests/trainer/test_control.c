@@ -178,13 +178,10 @@ static void swarm_trainer_without_experts_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(control_computes_only_the_trunk, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(control_starts_equal_and_trains_all_but_the_gates,
-                                        task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(language_model_learns_without_experts, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(swarm_trainer_without_experts_is_refused, task_setup,
-                                        task_teardown),
+        TASK_TEST(control_computes_only_the_trunk),
+        TASK_TEST(control_starts_equal_and_trains_all_but_the_gates),
+        TASK_TEST(language_model_learns_without_experts),
+        TASK_TEST(swarm_trainer_without_experts_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

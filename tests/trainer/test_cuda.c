@@ -29,7 +29,6 @@ struct fixture {
 static int setup(void **state)
 {
     char why[200];
-    (void)state;
     if (hth_cu_device_open(&device, &hth_gpu_shim, 0, 0, why, sizeof(why)) != HTH_OK)
         return -1;
     hth_shim_guard(true);
@@ -38,7 +37,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     hth_shim_guard(false);
     assert_int_equal(device.pool.used, 0);
     hth_cu_device_close(&device);
@@ -142,7 +140,6 @@ static void trunk_alone_matches_the_cpu(void **state)
 {
     struct hth_trainer_opts o = small(task_classifier(), 200);
 
-    (void)state;
     o.model.expert_kind = "nop";
     o.model.d = 8;
     o.micro_batch = 4;
@@ -155,7 +152,6 @@ static void classifier_matches_the_cpu(void **state)
 {
     struct hth_trainer_opts o = small(task_classifier(), 6);
 
-    (void)state;
     o.micro_batch = 8;
     same_curve(o, HTH_GPU_F32, 1e-3);
 }
@@ -164,7 +160,6 @@ static void lm_with_transformers_matches_the_cpu(void **state)
 {
     struct hth_trainer_opts o = small(task_lm(), 3);
 
-    (void)state;
     o.model.expert_kind = "transformer";
     o.optim.schedule.lr = 1e-2f;
     o.micro_batch = 2;
@@ -175,7 +170,6 @@ static void bf16_matches_the_cpu_within_its_precision(void **state)
 {
     struct hth_trainer_opts o = small(task_classifier(), 12);
 
-    (void)state;
     o.model.expert_kind = "nop";
     o.micro_batch = 8;
     same_curve(o, HTH_GPU_BF16, 3e-2);
@@ -190,7 +184,6 @@ static void checkpoint_resumes_exactly_on_card_and_cpu(void **state)
     const struct hth_backend *card = &device.tables[HTH_GPU_F32];
     double whole[8];
 
-    (void)state;
     o.model.expert_kind = "nop";
     o.micro_batch = 8;
     open_world(f);
@@ -220,7 +213,6 @@ static void flat_buffers_are_copied_from_and_to_the_card(void **state)
     float *values[2];
     size_t n = 0;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct hth_model *m;
         float *flat;
@@ -256,7 +248,6 @@ static void dense_models_name_the_other_back_end(void **state)
     char why[HTH_MODEL_WHY_MAX];
     struct hth_model *m;
 
-    (void)state;
     assert_ok(hth_model_check(&o.model, card, why));
     o.model.dense = true;
     assert_ok(hth_model_check(&o.model, hth_backend_ref(), why));

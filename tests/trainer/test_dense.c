@@ -93,7 +93,6 @@ static void shared_layers_are_sent_once(void **state)
 {
     uint64_t alone, shared;
     double bytes_alone = bytes_of_round(0, &alone), bytes_shared = bytes_of_round(1, &shared);
-    (void)state;
 
     assert_true(alone > 3 * shared);
     assert_close(bytes_alone / bytes_shared, (double)alone / (double)shared, 0.02, 0);
@@ -102,7 +101,7 @@ static void shared_layers_are_sent_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(trainer_learns_and_resumes, task_setup, task_teardown),
+        TASK_TEST(trainer_learns_and_resumes),
         cmocka_unit_test(shared_layers_are_sent_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,7 +71,6 @@ static void lying_donors_are_found_out(void **state)
 {
     uint64_t fetched;
 
-    (void)state;
     assert_true(first_loss(3, 0, &fetched) < 0.3 && fetched == 1);
     assert_true(first_loss(3, 1, &fetched) < 0.3 && fetched == 1);
     assert_true(first_loss(5, 2, &fetched) < 0.3 && fetched == 1);
@@ -87,7 +86,6 @@ static void trainer_that_refuses_many_means_looks_where_the_run_is(void **state)
     struct crew_scene *s;
     struct hth_trainer *t;
 
-    (void)state;
     o.trainer.updates_max = 1u << 30;
     o.trainer.share.every = 8;
     o.reducer.clip = HTH_AVG_CLIP;

@@ -29,9 +29,6 @@ static struct liar {
 
 static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
 {
-    (void)arg;
-    (void)note;
-    (void)by;
 }
 
 static void on_links(void *arg, struct hth_rpc_request *req)
@@ -39,7 +36,6 @@ static void on_links(void *arg, struct hth_rpc_request *req)
     static const uint8_t bytes[100] = {1, 2, 3};
     const struct hth_rpc_body body = {.payload = bytes, .payload_len = sizeof(bytes)};
 
-    (void)arg;
     if (liar.lie == NO_ANSWER)
         hth_rpc_ignore(req);
     else if (liar.lie == NO_SENSE)
@@ -50,8 +46,6 @@ static void on_links(void *arg, struct hth_rpc_request *req)
 
 static void halt_liar(struct hth_env *env, void *arg)
 {
-    (void)env;
-    (void)arg;
     hth_heads_free(liar.heads);
     hth_rpc_free(liar.rpc);
     memset(&liar, 0, sizeof(liar));
@@ -107,7 +101,6 @@ static uint64_t steps_in_10_s(struct crew_scene *s)
 
 static void forged_head_delays_no_run(void **state)
 {
-    (void)state;
     for (enum lie lie = 0; lie < LIES; lie++)
         for (uint32_t members = 1; members <= 3; members++) {
             struct crew_scene *s = start(13, members);
@@ -125,7 +118,6 @@ static void forged_head_delays_no_run(void **state)
 
 static void newcomer_gets_in_beside_a_liar(void **state)
 {
-    (void)state;
     for (enum lie lie = 0; lie < LIES; lie++)
         for (uint32_t members = 1; members <= 3; members += 2) {
             struct crew_scene *s = start(17, members);
@@ -144,7 +136,6 @@ static void newcomer_gets_in_beside_a_liar(void **state)
 /* All that trained are gone. A peer that answers, and has no chain to show, is no run. */
 static void liar_does_not_keep_a_trainer_from_beginning(void **state)
 {
-    (void)state;
     for (enum lie lie = NO_LINKS; lie < LIES; lie++) {
         struct crew_scene *s = start(19, 1);
         uint32_t late;

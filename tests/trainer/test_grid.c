@@ -98,7 +98,6 @@ static void all_rows_get_the_same_bits(void **state)
         {14, "3x3x2", HTH_QUANT_BF16, 0, 0},   {4, "4", HTH_QUANT_INT8, 0, 0},
     };
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k += HTH_TEST_FEW ? 3 : 1) {
         struct crew_scene *s = start(k + 1, 2 * MS, cases[k].members, cases[k].clients,
                                      cases[k].shape, cases[k].format, cases[k].clip, &crew_slow);
@@ -116,7 +115,6 @@ static void slow_lines_keep_all(void **state)
     struct hth_device thin = crew_slow;
     struct crew_scene *s;
 
-    (void)state;
     thin.up_bytes_per_s = thin.down_bytes_per_s = 3e5;
     s = start(1, 20 * MS, 11, 0, "4x3", HTH_QUANT_INT8, 0, &thin);
     hth_world_run_for(s->world, 6 * S);
@@ -183,7 +181,6 @@ static void deaths_cost_little(void **state)
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
     static const int64_t most_us[] = {300 * MS, 1500 * MS};
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
         int64_t worst_us = 0;
 
@@ -202,7 +199,6 @@ static void a_pair_without_a_way(void **state)
     struct crew_scene *s = start(4, 2 * MS, 12, 0, "4x3", HTH_QUANT_F32, 0, &crew_slow);
     struct hth_node *a = hth_crew_node(s->crew, 3), *b = hth_crew_node(s->crew, 7);
 
-    (void)state;
     hth_world_run_for(s->world, 6 * S);
     uint64_t before = step_of(s, 0);
     hth_world_block(s->world, a, b, true);
@@ -236,7 +232,6 @@ static void bad_rows_are_refused(void **state)
     enum hth_err got[CASES] = {HTH_OK};
     uint32_t from = 0;
 
-    (void)state;
     hth_world_run_for(s->world, 6 * S);
     struct hth_collab *to = collab_of(s, 0);
     while (to->grid == NULL)
@@ -286,7 +281,6 @@ static void a_program_that_is_too_old_ends(void **state)
 {
     struct crew_scene *s = start(1, 2 * MS, 4, 0, "4", HTH_QUANT_F32, 0, &crew_slow);
 
-    (void)state;
     for (uint32_t i = 0; i < 4; i++)
         speak(s, i, i == 2 ? 1 : 2);
     for (uint32_t k = 0; k < 2; k++) {
@@ -309,7 +303,6 @@ static void a_program_that_is_too_old_ends(void **state)
 
 static void refuse_version(void *arg, struct hth_rpc_request *req)
 {
-    (void)arg;
     hth_rpc_refuse(req, HTH_E_VERSION, 0, "LINKS");
 }
 
@@ -318,7 +311,6 @@ static void a_newcomer_of_another_version_begins_nothing(void **state)
 {
     struct crew_scene *s = start(2, 2 * MS, 4, 0, "4", HTH_QUANT_F32, 0, &crew_slow);
 
-    (void)state;
     hth_world_run_for(s->world, 6 * S);
     for (uint32_t i = 0; i < 4; i++)
         hth_rpc_serve(hth_crew_rpc(s->crew, i), HTH_ROLL_METHOD_LINKS, refuse_version, NULL);

@@ -80,7 +80,6 @@ static void halt(struct hth_env *env, void *arg)
 {
     struct helping *h = arg;
 
-    (void)env;
     hth_helper_free(h->helper);
     hth_avg_peer_close(&h->avg);
     hth_rpc_free(h->rpc);
@@ -203,7 +202,6 @@ static void helpers_take_bytes_off_the_trainers(void **state)
 {
     double none = bytes_a_step(1, 0), one = bytes_a_step(1, 1), two = bytes_a_step(1, 2);
 
-    (void)state;
     assert_true(one < 0.95 * none);
     assert_true(two < one);
 }
@@ -214,7 +212,6 @@ static void the_death_of_a_helper_costs_a_round(void **state)
 {
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
         struct fixture *f = start(5 + k, true, 3, 0, NULL, HTH_SHARE_BATCH);
         struct hth_collab_stats stats;
@@ -247,7 +244,6 @@ static void a_helper_is_there_first(void **state)
     struct fixture *f = start(7, false, 0, 0, NULL, HTH_SHARE_BATCH);
     struct hth_helper_stats s;
 
-    (void)state;
     add_helper(f, 0);
     hth_world_run_for(f->world, 15 * S);
     hth_crew_join(f->crew);
@@ -280,7 +276,6 @@ static void helpers_are_where_trainers_average(void **state)
                  {1, 1, NULL, HTH_SHARE_BATCH, 20, 0, 0},
                  {2, 1, NULL, HTH_SHARE_LOCAL, 200, 10, UINT64_MAX}};
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct fixture *f = start(8 + k, false, cases[k].trainers, 0, cases[k].grid, cases[k].mode);
 
@@ -306,7 +301,6 @@ static void bad_options_are_refused(void **state)
                                 .share = f->opts.trainer.share};
     struct hth_helper *h;
 
-    (void)state;
     hth_world_run_for(f->world, S);
     assert_err(HTH_E_CONFIG, hth_helper_new(hth_node_env(hth_crew_node(f->crew, 0)), &o, &h));
     assert_null(h);
@@ -341,7 +335,6 @@ static void clients_are_members(void **state)
         uint32_t trainers, clients;
     } cases[] = {{4, 2}, {4, 3}};
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct fixture *f =
             start(20 + k, false, cases[k].trainers, cases[k].clients, NULL, HTH_SHARE_BATCH);
@@ -367,7 +360,6 @@ static void clients_wait_for_one_that_is_dialled(void **state)
 {
     enum { CUT, KILLED, SILENT };
 
-    (void)state;
     for (int k = CUT; k <= SILENT; k++) {
         struct fixture *f = start(30 + (uint64_t)k, false, 4, 3, NULL, HTH_SHARE_BATCH);
         struct hth_node *node = hth_crew_node(f->crew, 3);

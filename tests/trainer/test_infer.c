@@ -86,7 +86,6 @@ static void put_down(struct task *f, struct hth_infer *infer)
 
 static void on_batch(void *arg, uint64_t first, uint32_t count, const int32_t *labels)
 {
-    (void)arg;
     assert_int_equal(first, written_count);
     written_count += count;
     assert_true(labels[0] >= 0);
@@ -190,7 +189,6 @@ static void rows_that_grow_have_the_bits_of_whole_samples(void **state)
 
 static void on_token(void *arg, int32_t token)
 {
-    (void)arg;
     written[written_count++] = token;
 }
 
@@ -449,7 +447,6 @@ static void sampling_keeps_to_its_probabilities(void **state)
         {0, 1, 0, {0, 1, 0, 0, 0}},
     };
     uint32_t token, again;
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct hth_sample_opts o = {cases[i].temperature, cases[i].top_k, cases[i].top_p, 3};
         uint32_t seen[N] = {0};
@@ -482,7 +479,6 @@ static void senseless_sampling_is_refused(void **state)
     const float logits[] = {0, NAN, 1}, far[] = {0, INFINITY};
     struct hth_sample_opts o = HTH_SAMPLE_OPTS_INIT;
     uint32_t token;
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_CONFIG, hth_sample_check(&bad[i]));
     assert_err(HTH_E_NOT_FINITE, hth_sample(&o, logits, 3, 0, 0, &token));
@@ -492,17 +488,12 @@ static void senseless_sampling_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_survey_has_the_loss_of_the_evaluation, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(rows_that_grow_have_the_bits_of_whole_samples, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(writing_is_what_whole_samples_say, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(drawings_are_what_whole_samples_say, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(models_that_look_ahead_do_not_grow, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(another_s_folder_is_refused, task_setup, task_teardown),
+        TASK_TEST(a_survey_has_the_loss_of_the_evaluation),
+        TASK_TEST(rows_that_grow_have_the_bits_of_whole_samples),
+        TASK_TEST(writing_is_what_whole_samples_say),
+        TASK_TEST(drawings_are_what_whole_samples_say),
+        TASK_TEST(models_that_look_ahead_do_not_grow),
+        TASK_TEST(another_s_folder_is_refused),
         cmocka_unit_test(sampling_keeps_to_its_probabilities),
         cmocka_unit_test(senseless_sampling_is_refused),
     };

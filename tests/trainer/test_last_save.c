@@ -61,7 +61,6 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 
 static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
-    (void)updates;
     ((struct fixture *)arg)->save_err = err;
 }
 
@@ -142,28 +141,24 @@ static uint64_t ends(enum trouble trouble, uint32_t every, enum hth_err err, enu
 /* The parameters give no finite loss: the earlier file stays. */
 static void not_finite_parameters_keep_the_earlier_file(void **state)
 {
-    (void)state;
     assert_int_equal(ends(PARAMETERS, 20, HTH_E_NOT_FINITE, HTH_OK), 20);
 }
 
 /* A checkpoint that is due at that moment is checked for finite numbers, too. */
 static void due_checkpoint_of_not_finite_parameters_is_refused(void **state)
 {
-    (void)state;
     assert_int_equal(ends(PARAMETERS, 15, HTH_E_NOT_FINITE, HTH_E_NOT_FINITE), 15);
 }
 
 /* The device fails in a step, which only some tensors have taken: the earlier file stays. */
 static void failed_device_keeps_the_earlier_file(void **state)
 {
-    (void)state;
     assert_int_equal(ends(DEVICE, 20, HTH_E_DEVICE, HTH_OK), 20);
 }
 
 /* The data fail, and the parameters are good: they are saved. */
 static void failed_data_saves_the_latest_parameters(void **state)
 {
-    (void)state;
     assert_int_equal(ends(DATA, 20, HTH_E_CORRUPT, HTH_OK), AT);
 }
 

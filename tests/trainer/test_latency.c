@@ -28,7 +28,6 @@ static void many_flights_hide_latency(void **state)
     struct hth_latency_row none = row_of(0, 320, 400), much = row_of(200, 320, 400);
     struct hth_latency_row one = row_of(200, 1, 20), again = row_of(200, 320, 400);
 
-    (void)state;
     assert_true(much.samples_per_s >= 0.9 * none.samples_per_s);
     assert_true(one.samples_per_s < 0.2 * none.samples_per_s);
     assert_true(much.answers_missing < 0.01);
@@ -47,7 +46,6 @@ static void regular_delays_lose_no_answers(void **state)
     struct hth_swarm_opts o = HTH_SWARM_OPTS_INIT;
     struct hth_train_stats s;
 
-    (void)state;
     w.ghost = true;
     w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
     w.link = (struct hth_link){.latency_us = 100 * HTH_US_PER_MS};

@@ -17,7 +17,7 @@
 #define EVALS    16u
 #define STEPS    48u         /* of a batch; a test each third one */
 #define UPDATES  256u        /* of parameters; a test and at most a round each 16 */
-#define KNOWN    8u         /* steps: then all have half the deeds of the one that began the run */
+#define KNOWN    8u          /* steps: then all have half the deeds of the one that began the run */
 #define CLAIMED  1000000000u /* samples of a batch */
 #define LOST_MAX 3u          /* tests in a row in which the others may be below 0.9 of calm */
 
@@ -90,7 +90,6 @@ static enum hth_err offer(void *self, const struct hth_avg_offer *o)
     struct hth_trainer *t = hth_crew_trainer(scene->crew, scene->liar);
     enum hth_err err;
 
-    (void)self;
     assert_ok(hth_env_blob_new(t->env, o->count * sizeof(float), NULL, &lie.values));
     memcpy(lie.values->data, o->values->data, o->count * sizeof(float));
     fill((float *)(void *)lie.values->data, o->count, scene->lie);
@@ -178,7 +177,6 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
 {
     struct hth_trainer *t = hth_crew_trainer(scene->crew, i);
 
-    (void)arg;
     if (i != scene->liar || scene->lie == CALM)
         return;
     if (!scene->lies && stats->updates >= KNOWN)
@@ -193,7 +191,6 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
 
 static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *result)
 {
-    (void)arg;
     if (i == 0 && scene->evals <= EVALS)
         scene->accuracy[scene->evals++] = result->accuracy;
 }
@@ -285,7 +282,6 @@ static void one_liar_costs_little(void **state)
     double calm[EVALS + 1];
     uint32_t most;
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(groups); i++) {
         double usual = outcome(groups[i].mode, groups[i].n, CALM, HTH_AVG_CLIP, calm, &most);
 
@@ -304,7 +300,6 @@ static void without_bounds_it_is_the_end(void **state)
     double calm[EVALS + 1];
     uint32_t most;
 
-    (void)state;
     assert_true(outcome(HTH_SHARE_BATCH, 4, CALM, 0, calm, &most) > 0.95);
     assert_true(outcome(HTH_SHARE_BATCH, 4, TURNED, 0, calm, &most) < 0.5);
     assert_true(outcome(HTH_SHARE_BATCH, 4, WEIGHTY, 0, calm, &most) < 0.95);

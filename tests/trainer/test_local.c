@@ -424,7 +424,6 @@ static void twin_stop(void *self)
 
 static void twin_stats(const void *self, struct hth_averager_stats *out)
 {
-    (void)self;
     memset(out, 0, sizeof(*out));
 }
 
@@ -631,31 +630,24 @@ static void trainer_is_freed_at_any_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(classifier_gradients_match_differences, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(lm_gradients_match_differences, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(lm_gradients_with_transformers_match_differences,
-                                        task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(expert_gradients_match_the_mean_loss, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(classifier_learns, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(language_model_learns, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(many_flights_learn, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(padding_does_not_change_an_evaluation, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(resume_is_exact, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(stop_saves_a_checkpoint, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(gradients_are_clipped, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(rounds_shift_the_trunk, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(averaged_second_moments_stay_positive, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(not_finite_gradients_are_dropped, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(flights_without_memory_are_dropped, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(bad_data_stop_training, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(bad_options_are_refused, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(trainer_is_freed_at_any_moment, task_setup, task_teardown),
+        TASK_TEST(classifier_gradients_match_differences),
+        TASK_TEST(lm_gradients_match_differences),
+        TASK_TEST(lm_gradients_with_transformers_match_differences),
+        TASK_TEST(expert_gradients_match_the_mean_loss),
+        TASK_TEST(classifier_learns),
+        TASK_TEST(language_model_learns),
+        TASK_TEST(many_flights_learn),
+        TASK_TEST(padding_does_not_change_an_evaluation),
+        TASK_TEST(resume_is_exact),
+        TASK_TEST(stop_saves_a_checkpoint),
+        TASK_TEST(gradients_are_clipped),
+        TASK_TEST(rounds_shift_the_trunk),
+        TASK_TEST(averaged_second_moments_stay_positive),
+        TASK_TEST(not_finite_gradients_are_dropped),
+        TASK_TEST(flights_without_memory_are_dropped),
+        TASK_TEST(bad_data_stop_training),
+        TASK_TEST(bad_options_are_refused),
+        TASK_TEST(trainer_is_freed_at_any_moment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,17 +190,13 @@ static void longer_checkpoint_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(resume_brings_local_experts_back, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(resume_repeats_the_test_at_the_end, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(resume_without_its_experts_is_refused, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(control_and_run_are_told_apart, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(another_runs_checkpoint_is_refused, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(full_disk_is_told, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(longer_checkpoint_is_kept, task_setup, task_teardown),
+        TASK_TEST(resume_brings_local_experts_back),
+        TASK_TEST(resume_repeats_the_test_at_the_end),
+        TASK_TEST(resume_without_its_experts_is_refused),
+        TASK_TEST(control_and_run_are_told_apart),
+        TASK_TEST(another_runs_checkpoint_is_refused),
+        TASK_TEST(full_disk_is_told),
+        TASK_TEST(longer_checkpoint_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -387,7 +387,6 @@ static struct hth_model_opts nth_case(int i)
 
 static void losses_are_those_of_the_equations(void **state)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         struct hth_model_opts o = nth_case(i);
         struct world w;
@@ -434,7 +433,6 @@ static void check_tensor(struct world *w, const struct hth_weight *t, struct hth
 static void gradients_are_central_differences(void **state)
 {
     struct hth_rng rng;
-    (void)state;
     hth_rng_init(&rng, SEED);
     for (int i = 0; i < (HTH_TEST_FEW ? 3 : CASES); i++) {
         struct hth_model_opts o = nth_case(i);
@@ -454,7 +452,6 @@ static void picture_without_text_learns(void **state)
 {
     struct hth_model_opts o = nth_case(3);
     struct world w;
-    (void)state;
     open_world(&w, &o);
     run(&w);
     assert_int_equal(w.p->xent[HTH_IDS_TEXT].counted, 0);
@@ -470,7 +467,6 @@ static void tokens_are_masked_as_bert_does(void **state)
     struct hth_model_opts o = lm();
     struct world w;
     double chosen = 0, masks = 0, same = 0, rows = 0;
-    (void)state;
     o.objective = HTH_MASKED;
     o.classes = 1000;
     o.layers = 1;
@@ -521,7 +517,6 @@ static void two_kinds_of_run_have_two_schemas(void **state)
     struct hth_model_opts o[16];
     uint64_t schema[16];
     size_t n = 0;
-    (void)state;
 #define OTHER(base, change)                                                                        \
     do {                                                                                           \
         o[n] = base;                                                                               \

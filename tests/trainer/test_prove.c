@@ -56,7 +56,6 @@ static void third_parties_are_dialled_three_times_a_minute(void **state)
     struct hth_grid grid;
     uint32_t layer;
 
-    (void)state;
     opts.network = of_host.network = of_trainer.network = "net";
     opts.prove = true;
     of_host.listen = &honest;

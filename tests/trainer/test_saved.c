@@ -219,11 +219,10 @@ static void a_trainer_keeps_what_it_evaluated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_last_ones_and_the_best_stay, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_are_found_by_name, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(lists_that_lie_are_refused, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(a_trainer_keeps_what_it_evaluated, task_setup,
-                                        task_teardown),
+        TASK_TEST(the_last_ones_and_the_best_stay),
+        TASK_TEST(checkpoints_are_found_by_name),
+        TASK_TEST(lists_that_lie_are_refused),
+        TASK_TEST(a_trainer_keeps_what_it_evaluated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

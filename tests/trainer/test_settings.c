@@ -144,7 +144,6 @@ _Static_assert(HTH_ARRAY_LEN(rules) == CHANGES, "each is looked at");
 
 static void each_setting_changes_the_schema_where_it_matters(void **state)
 {
-    (void)state;
     for (int mode = HTH_SHARE_LOCAL; mode <= HTH_SHARE_BATCH; mode++) {
         struct hth_trainer_opts o = usual((enum hth_share_mode)mode);
         struct hth_settings same = settings_of(&o);
@@ -171,7 +170,6 @@ static void schema_depends_on_ticket_and_mode(void **state)
     struct hth_trainer_opts local = usual(HTH_SHARE_LOCAL), batch = usual(HTH_SHARE_BATCH);
     struct hth_settings a = settings_of(&local), b = settings_of(&batch);
 
-    (void)state;
     assert_true(a.hash[HTH_SETTING_MODE] != b.hash[HTH_SETTING_MODE]);
     assert_true(a.hash[HTH_SETTING_MODEL] == b.hash[HTH_SETTING_MODEL]);
     assert_true(hth_settings_schema(&a, 0) != hth_settings_schema(&a, 1));
@@ -187,7 +185,6 @@ static struct {
 
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    (void)arg;
     t->data.peer = i + 1;
     if (i == 0 && differs.turns)
         change(t, GRID);
@@ -244,7 +241,6 @@ static void second_trainer_with_other_settings_ends(void **state)
     } cases[] = {{TOTAL, OPTIM}, {KIND, OPTIM},   {TARGET, BATCH}, {GRID, MEETING},
                  {SEED, MODEL},  {CHANGES, MODE}, {STATES, MODE}};
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct crew_scene *f = two(cases[i].change, false);
         uint64_t updates = f->stats[0].updates;
@@ -264,7 +260,6 @@ static void bootstrap_begins_a_second_run(void **state)
 {
     struct crew_scene *f = two(TARGET, true);
 
-    (void)state;
     assert_ok(hth_crew_err(f->crew));
     assert_true(f->stats[1].updates > 0);
     for (uint32_t i = 0; i < 2; i++) {
@@ -306,7 +301,6 @@ static void check_comes_back(bool turns)
 
 static void resumed_checkpoint_continues_only_under_its_settings(void **state)
 {
-    (void)state;
     check_comes_back(false);
     check_comes_back(true);
 }
@@ -317,7 +311,6 @@ static void own_options_do_not_separate_trainers(void **state)
     struct crew_scene *f = two(ROWS, false);
     struct hth_train_stats stats;
 
-    (void)state;
     assert_ok(hth_crew_err(f->crew));
     hth_trainer_stats(hth_crew_trainer(f->crew, 1), &stats);
     assert_true(stats.share.catch_ups + stats.share.means > 0 && stats.share.steps_shared > 0);
@@ -333,7 +326,6 @@ static void settings_that_look_equal_still_differ(void **state)
     const struct hth_roster_note *first = hth_roster_self(hth_crew_roster(f->crew, 0));
     struct hth_settings alike, other;
 
-    (void)state;
     assert_int_equal(hth_crew_join(f->crew), 2);
     hth_world_run_for(f->world, 8 * S);
     assert_ok(hth_crew_err(f->crew));
@@ -357,7 +349,6 @@ static void peers_without_a_schema_are_not_counted(void **state)
     static const uint32_t none[HTH_ROSTER_SETTINGS] = {0};
     struct crew_scene *f = two(ROWS, false);
 
-    (void)state;
     hth_roster_set_schema(hth_crew_roster(f->crew, 0), 0, none);
     hth_world_run_for(f->world, 5 * S);
     assert_int_equal(hth_roster_at(hth_crew_roster(f->crew, 1), 0)->note.schema, 0);

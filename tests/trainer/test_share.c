@@ -145,7 +145,6 @@ static void five_trainers_equal_one(void **state)
         const char *grid;
     } cases[] = {{false, "5"}, {true, "5"}, {false, "3x2"}};
 
-    (void)state;
     for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
         struct parts *one = run_parts(1, cases[c].lamb, "1", 1, all);
         struct parts *five = run_parts(2, cases[c].lamb, cases[c].grid, 5, batches);
@@ -204,7 +203,6 @@ static void time_left_is_estimated_from_the_run(void **state)
     struct hth_crew_opts o = batch_opts(4);
     struct crew_scene *s;
 
-    (void)state;
     o.trainer.updates_max = 200;
     s = crew_scene_new(43, &o);
     crew_scene_run(s, 0, 100, 120 * S);
@@ -215,8 +213,6 @@ static void time_left_is_estimated_from_the_run(void **state)
 
 static void delayed(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    (void)arg;
-    (void)i;
     t->share.delayed = true;
 }
 
@@ -224,7 +220,6 @@ static void delayed_batches_overlap(void **state)
 {
     int64_t took_us[2];
 
-    (void)state;
     for (int k = 0; k < 2; k++) {
         struct hth_crew_opts o = batch_opts(4);
         struct crew_scene *s;
@@ -250,7 +245,6 @@ static void rest_continues_after_most_die(void **state)
                  {6, 3, "6", HTH_CRASH_SILENT},
                  {9, 4, "3x3", HTH_CRASH_SILENT}};
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct hth_crew_opts o = batch_opts(cases[k].members);
         uint32_t left = cases[k].left;
@@ -283,7 +277,6 @@ static void newcomer_adopts_the_state(void **state)
     struct crew_scene *s;
     uint32_t late;
 
-    (void)state;
     o.trainer.updates_max = 200;
     s = crew_scene_new(9, &o);
     crew_scene_run(s, 0, 10, 300 * S);
@@ -318,7 +311,6 @@ static void runs_of_one_name_ignore_each_other(void **state)
     struct crew_scene *s = crew_scene_new(14, &o);
     struct hth_crew *crew;
 
-    (void)state;
     other.trainer.model.d *= 2;
     crew = hth_crew_new(s->world, &other);
     run_to_the_end(s, 1000 * S);
@@ -357,7 +349,6 @@ static struct hth_crew_opts local_opts(uint32_t members)
 
 static void bootstrap_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    (void)arg;
     t->share.bootstrap = i >= 2;
 }
 
@@ -367,7 +358,6 @@ static void bootstrap_overrides_waiting(void **state)
     struct crew_scene *s;
     uint32_t late;
 
-    (void)state;
     o.edit = bootstrap_late;
     o.trainer.updates_max = 250;
     s = crew_scene_new(10, &o);
@@ -389,7 +379,6 @@ static void together(void *arg, uint32_t i, struct hth_trainer_opts *t)
 /* With LAMB, too, whose statistics are averaged as well. */
 static void local_steps_stay_together(void **state)
 {
-    (void)state;
     for (int lamb = 0; lamb < 2; lamb++) {
         double spread[2];
 
@@ -424,7 +413,6 @@ static void parameters_are_averaged_every_h_updates(void **state)
     struct hth_device slow = crew_slow;
     struct crew_scene *s;
 
-    (void)state;
     slow.job_overhead_us = 30 * MS; /* an update takes about 0.3 s, the grid some seconds */
     o.edit = crew_own_rows;
     o.device = &slow;
@@ -446,7 +434,6 @@ static void bad_options_are_refused(void **state)
     struct hth_node *node = hth_world_node(world, "x", NULL);
     struct hth_trainer *t;
 
-    (void)state;
     for (int k = 0; k < 2; k++) {
         struct hth_trainer_opts o = task_classifier();
 

@@ -58,7 +58,6 @@ static void members_come_and_go(void **state)
         bool delayed;
     } cases[] = {{5, NULL, false}, {8, NULL, true}, {5, "3x2", true}, {6, "3x2", false}};
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct crew_scene *f = start(k + 1, cases[k].members, cases[k].grid, cases[k].delayed);
 
@@ -90,7 +89,6 @@ static void on_stop(void *arg)
 /* Of five, four leave one after the other, two at once: nobody else loses a step. */
 static void leaving_costs_nobody_a_step(void **state)
 {
-    (void)state;
     struct crew_scene *f = start(3, 5, NULL, false);
     int64_t stopped[5] = {0};
 
@@ -121,7 +119,6 @@ static void hundred_trainers_take_the_same_steps(void **state)
     struct hth_world *world = crew_world(7, files);
     struct hth_crew *crew;
 
-    (void)state;
     o.members_max = MEMBERS;
     o.trainer.micro_batch = 2;
     o.trainer.updates_max = FEW;
@@ -157,7 +154,6 @@ static void connected_trainers_share_without_records(void **state)
     struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
     uint64_t requests[MEMBERS], before;
 
-    (void)state;
     fast.job_overhead_us = 800;
     o.device = &fast;
     o.trainer.flights = 2;
@@ -306,7 +302,6 @@ static void batches_have_their_target(void **state)
         {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 8},
     };
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct run r = cases[k];
 

@@ -24,7 +24,6 @@ static int64_t stopped[MANY];
 
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    (void)arg;
     crew_own_rows(NULL, i, t);
     t->share.strict = strict;
     t->updates_max = i == 0 && ends > 0 ? ends : t->updates_max;
@@ -173,7 +172,6 @@ static void runs_go_on_at_their_last_step(void **state)
                  {5, true, false, false, 12}, {5, false, false, true, 12},
                  {5, true, false, true, 12}};
 
-    (void)state;
     for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
         uint32_t members = cases[c].members;
         struct crew_scene *f = start(c + 2, members, cases[c].strict);
@@ -234,7 +232,6 @@ static const char *spoil(struct crew_scene *f, uint32_t k)
 
 static void bad_file_makes_a_new_life(void **state)
 {
-    (void)state;
     for (uint32_t k = 0; k < 2; k++) {
         struct crew_scene *f = start(k + 1, 3, false);
         uint64_t lives[MANY], step;
@@ -259,7 +256,6 @@ static void bad_file_makes_a_new_life(void **state)
 /* Killed after its start, at any time: the file was removed, and is not believed again. */
 static void file_is_believed_once(void **state)
 {
-    (void)state;
     struct crew_scene *f = start(4, 3, false);
     uint64_t lives[MANY], step;
     struct hth_hash head;
@@ -285,7 +281,6 @@ static void file_is_believed_once(void **state)
 /* The vote goes with a checkpoint of its very step, or not at all. */
 static void no_checkpoint_no_vote(void **state)
 {
-    (void)state;
     struct crew_scene *f = start(6, 3, false);
     uint64_t before = life(f, 1);
 
@@ -342,7 +337,6 @@ static void killed(uint32_t members, uint32_t set, bool waits)
 
 static void killed_ones_come_back_as_newcomers(void **state)
 {
-    (void)state;
     static const uint32_t sets[] = {1, 6, 7};
 
     for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
@@ -365,7 +359,6 @@ static struct crew_scene *all_killed(uint64_t seed, uint64_t *at)
 /* The trainer with the latest checkpoint comes when the others have gone on without it. */
 static void late_return_of_the_latest_checkpoint_joins_the_run(void **state)
 {
-    (void)state;
     for (int64_t late_us = 2 * S; late_us <= 8 * S; late_us += 6 * S) {
         uint64_t at;
         struct crew_scene *f = all_killed(9, &at);
@@ -388,7 +381,6 @@ static void finished_trainer_adopts_no_earlier_state(void **state)
     uint64_t at;
     struct crew_scene *f = all_killed(9, &at);
 
-    (void)state;
     ends = at / 10 * 10; /* its last checkpoint */
     hth_node_restart(hth_crew_node(f->crew, 2));
     hth_world_run_for(f->world, 2 * S);

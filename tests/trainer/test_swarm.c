@@ -147,13 +147,11 @@ static void check_net_is_local(struct hth_trainer_opts task)
 
 static void network_equals_local_classifier(void **state)
 {
-    (void)state;
     check_net_is_local(task_classifier());
 }
 
 static void network_equals_local_lm(void **state)
 {
-    (void)state;
     check_net_is_local(task_lm());
 }
 
@@ -161,7 +159,6 @@ static void network_equals_local_transformer(void **state)
 {
     struct hth_trainer_opts o = task_lm();
 
-    (void)state;
     o.model.expert_kind = "transformer";
     check_net_is_local(o);
 }
@@ -187,7 +184,6 @@ static struct run *crash_run(uint64_t seed, enum hth_crash how)
 
 static void dead_host_costs_only_its_rows(void **state)
 {
-    (void)state;
     for (int how = HTH_CRASH_RESET; how <= HTH_CRASH_SILENT; how++) {
         struct run *r = crash_run(7, (enum hth_crash)how);
 
@@ -206,7 +202,6 @@ static void dead_host_costs_only_its_rows(void **state)
 static enum hth_err admit(void *arg, const struct hth_peer_id *peer, const void *creds, size_t len,
                           struct hth_grant *out)
 {
-    (void)arg, (void)creds, (void)len;
     *out = (struct hth_grant)HTH_GRANT_IMPLICIT;
     memcpy(out->key.b, peer->b, sizeof(out->key.b));
     out->class = HTH_PROBATION;
@@ -215,7 +210,6 @@ static enum hth_err admit(void *arg, const struct hth_peer_id *peer, const void 
 
 static enum hth_err holds(void *arg, const struct hth_grant *grant)
 {
-    (void)arg, (void)grant;
     return HTH_OK;
 }
 
@@ -229,7 +223,6 @@ static void trainer_witnesses_its_hosts(void **state)
     uint8_t seen[HTH_WITNESS_BYTES_MAX];
     bool found = false;
 
-    (void)state;
     o.hosts = 1;
     o.admission = &admission;
     o.trainer.updates_max = 3;
@@ -250,7 +243,6 @@ static void same_seed_gives_the_same_trace(void **state)
     struct run *a = crash_run(11, HTH_CRASH_RESET), *b = crash_run(11, HTH_CRASH_RESET);
     struct run *c = crash_run(12, HTH_CRASH_RESET);
 
-    (void)state;
     close_run(a);
     close_run(b);
     close_run(c);
@@ -275,7 +267,6 @@ static void returned_host_is_used_within_seconds(void **state)
     struct hth_server_expert before, after;
     struct hth_server_stats stats;
 
-    (void)state;
     o.trainer.flights = 4;
     o.trainer.updates_max = 1000000;
     o.trainer.experts_min = 1;
@@ -312,7 +303,6 @@ static void outdated_claims_are_dropped_one_by_one(void **state)
     struct hth_train_stats before;
     uint32_t layer = 0;
 
-    (void)state;
     o.hosts = 2;
     o.trainer.flights = 4;
     o.trainer.updates_max = 1000000;
@@ -352,7 +342,6 @@ static void probe_costs_one_flight(void **state)
     struct run *r = open_run(5, &w);
     struct hth_train_stats before;
 
-    (void)state;
     o.hosts = 4;
     o.trainer.flights = 16;
     o.trainer.updates_max = 1000000;
@@ -382,7 +371,6 @@ static void resumed_trainer_gives_the_same_losses(void **state)
     struct hth_swarm_opts o = swarm_opts();
     struct run *whole = open_run(6, &w), *broken = open_run(6, &w);
 
-    (void)state;
     o.trainer.checkpoint_path = "trunk.safetensors";
     o.trainer.checkpoint_every = 20;
     o.trainer.resume = true;
@@ -415,7 +403,6 @@ static void crash_with_replicas_has_no_lasting_cost(void **state)
     struct hth_swarm_opts o = swarm_opts();
     struct run *r = open_run(9, &w);
 
-    (void)state;
     o.copies = 2;
     o.trainer.flights = 2;
     o.trainer.updates_max = 100;
@@ -441,7 +428,6 @@ static void narrow_rows_save_bytes_and_keep_losses(void **state)
     struct hth_swarm_opts o = swarm_opts();
     struct run *full = open_run(4, &w);
 
-    (void)state;
     start(full, &o);
     run_on(full, is_done);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
@@ -467,7 +453,6 @@ static void trainer_waits_for_experts(void **state)
     struct run *r = open_run(2, &w);
     struct hth_train_stats stats;
 
-    (void)state;
     o.trainer.updates_max = 10;
     start(r, &o);
     for (uint32_t i = 0; i < 3; i++)
@@ -490,7 +475,6 @@ static void crashed_trainer_leaves_nothing_behind(void **state)
 {
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
 
-    (void)state;
     for (uint64_t i = 0; i < 12; i++) {
         struct hth_swarm_opts o = swarm_opts();
         struct run *r = open_run(100 + i, &w);
@@ -512,7 +496,6 @@ static void ghosts_have_the_same_traffic(void **state)
     struct hth_swarm_opts o = swarm_opts();
     struct run *r;
 
-    (void)state;
     w.ghost = true;
     r = open_run(3, &w);
     o.trainer.flights = 4;

@@ -31,7 +31,6 @@ static void replica_is_judged_by_its_own_answers(void **state)
                {HTH_E_NO_MEMORY, 2}}; /* the host's fault, whatever the error is */
     const struct hth_peer_id host = {{1, 2, 3}}, other = {{1, 2, 4}};
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
         for (int backward = 0; backward < 2; backward++) {
             struct hth_trust *t = trust_new();
@@ -63,7 +62,6 @@ static void replica_back_off_is_short(void **state)
     struct hth_trust *t = trust_new();
     int64_t now = 0, from = 0;
 
-    (void)state;
     for (int i = 0; i < 8; i++, from = now) {
         hth_trust_report(t, &host, 0, 0, false, HTH_E_RANGE, now);
         while (!hth_trust_peek(t, &host, 0, 0, false, now))
@@ -80,7 +78,6 @@ static void usual_gain_sets_the_limit(void **state)
     static const double gains[] = {0.5, 7, 1e6, 3, 0, 5}; /* 0 is not counted; the median is 5 */
     struct hth_trust *t = trust_new();
 
-    (void)state;
     assert_true(hth_trust_gain_max(t, 0, false) == 0);
     for (size_t i = 0; i < HTH_ARRAY_LEN(gains); i++)
         hth_trust_learn(t, 0, false, gains[i]);
@@ -107,7 +104,6 @@ static void lie_becomes_usual_slowly(void **state)
     struct hth_trust *t = trust_new();
     double before = HTH_EXPERT_GAIN_FIRST_MAX;
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         assert_true(hth_trust_gain_max(t, 2, true) == 0);
         hth_trust_learn(t, 2, true, 1e9);
@@ -130,7 +126,6 @@ static void trainers_use_different_replicas(void **state)
     const struct hth_peer_id a = {{0}}, b = {{0xff}};
     uint32_t first = 0;
 
-    (void)state;
     for (uint8_t i = 0; i < 100; i++) {
         const struct hth_peer_id self = {{i, 77}};
 

@@ -88,12 +88,10 @@ static void end_round(struct twin *twin)
 
 static void twin_stop(void *self)
 {
-    (void)self;
 }
 
 static void twin_stats(const void *self, struct hth_averager_stats *out)
 {
-    (void)self;
     memset(out, 0, sizeof(*out));
 }
 
@@ -185,8 +183,7 @@ static void next_forward_uses_averages_and_checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(next_forward_uses_averages_and_checkpoints, task_setup,
-                                        task_teardown),
+        TASK_TEST(next_forward_uses_averages_and_checkpoints),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
