@@ -7,7 +7,6 @@
 #include "support/test.h"
 #include "trainer/crew.h"
 
-#define S       HTH_US_PER_S
 #define UPDATES 60
 
 static struct hth_model_opts dense_lm(const struct hth_model_opts *task)
@@ -60,20 +59,16 @@ static void trainer_learns_and_resumes(void **state)
 /* Bytes of one round of two trainers, and the parameters of their trunks. */
 static double bytes_of_round(uint32_t share, uint64_t *parameters)
 {
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL);
-    struct hth_trainer_opts task = task_lm();
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 2);
     struct hth_averager_stats stats;
     struct crew_scene *s;
 
-    o.trainer.data = task.data;
-    o.trainer.eval_data = task.eval_data;
     o.trainer.micro_batch = 4;
-    o.trainer.model = dense_lm(&task.model);
+    crew_use_lm(&o);
+    o.trainer.model = dense_lm(&o.trainer.model);
     o.trainer.model.share = share;
     o.trainer.model.share_last = share > 0;
     o.trainer.share.every = 5;
-    o.trainer.updates_max = 100000;
-    o.device = &crew_slow;
     assert_ok(hth_model_count(&o.trainer.model, parameters));
     s = crew_scene_new(7, &o);
     crew_scene_run(s, 0, 30, 600 * S);

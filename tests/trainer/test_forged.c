@@ -10,8 +10,6 @@
 #include "trainer/crew.h"
 #include "trainer/trainer_int.h"
 
-#define S HTH_US_PER_S
-
 enum lie {
     NOBODY_THERE, /* at its address */
     NO_ANSWER,    /* to a question for its links */
@@ -78,15 +76,9 @@ static void liar_comes(struct crew_scene *s, enum lie lie)
 
 static struct crew_scene *start(uint64_t seed, uint32_t members)
 {
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-    struct crew_scene *s;
+    struct hth_crew_opts o = crew_batch_opts(members, 60);
+    struct crew_scene *s = crew_scene_new(seed, &o);
 
-    o.trainer.updates_max = 100000;
-    o.trainer.share.target = 60;
-    o.members = members;
-    o.device = &crew_slow;
-    o.edit = crew_own_rows;
-    s = crew_scene_new(seed, &o);
     crew_scene_run(s, 0, 10, 300 * S);
     return s;
 }
@@ -111,7 +103,7 @@ static void forged_head_delays_no_run(void **state)
             print_message("lie %d, %u trainers: %llu steps in 10 s, then %llu\n", (int)lie, members,
                           (unsigned long long)before, (unsigned long long)after);
             assert_true(10 * after >= 9 * before);
-            crew_same(s->world, s->crew, S);
+            crew_same(s, S);
             crew_scene_free(s);
         }
 }
@@ -128,7 +120,7 @@ static void newcomer_gets_in_beside_a_liar(void **state)
             late = hth_crew_join(s->crew);
             crew_scene_run(s, late, 1, 8 * S);
             assert_true(s->stats[late].updates > 10);
-            crew_same(s->world, s->crew, S);
+            crew_same(s, S);
             crew_scene_free(s);
         }
 }
@@ -141,7 +133,7 @@ static void liar_does_not_keep_a_trainer_from_beginning(void **state)
         uint32_t late;
 
         liar_comes(s, lie);
-        hth_node_crash(hth_crew_node(s->crew, 0), HTH_CRASH_RESET);
+        crew_crash(s, 0, HTH_CRASH_RESET);
         hth_world_run_for(s->world, 30 * S);
         late = hth_crew_join(s->crew);
         hth_world_run_for(s->world, 60 * S);

@@ -10,41 +10,17 @@
 #include "support/test.h"
 #include "trainer/crew.h"
 
-#define S  HTH_US_PER_S
-#define MS HTH_US_PER_MS
-
-static struct hth_crew_opts shared_opts(uint32_t members, uint64_t target)
-{
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-
-    o.trainer.share.target = target;
-    o.trainer.flights = 1;
-    o.trainer.updates_max = 1u << 30;
-    o.members = members;
-    o.edit = crew_own_rows;
-    o.device = &crew_slow;
-    return o;
-}
-
 /* `delayed`: batches are gathered while the last one is averaged. */
 static struct crew_scene *start(uint64_t seed, uint32_t members, const char *grid, bool delayed)
 {
-    struct hth_crew_opts o = shared_opts(members, 18 * members);
+    struct hth_crew_opts o = crew_batch_opts(members, 18 * members);
 
     o.trainer.share.delayed = delayed;
-
     if (grid != NULL) {
         assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
         o.trainer.share.format = HTH_QUANT_INT8;
     }
     return crew_scene_new(seed, &o);
-}
-
-/* Lets so much time pass; returns the step at which all are. */
-static uint64_t same_after(struct crew_scene *f, int64_t us)
-{
-    hth_world_run_for(f->world, us);
-    return crew_same(f->world, f->crew, S);
 }
 
 /* ---- comings and goings ---------------------------------------------------------------------- */
@@ -62,20 +38,20 @@ static void members_come_and_go(void **state)
         struct crew_scene *f = start(k + 1, cases[k].members, cases[k].grid, cases[k].delayed);
 
         for (uint32_t i = 0; i < 3; i++) {
-            uint64_t before = same_after(f, i == 0 ? 10 * S : 0);
+            uint64_t before = crew_same_after(f, i == 0 ? 10 * S : 0);
 
             assert_true(before > 10);
-            hth_node_crash(hth_crew_node(f->crew, i), i % 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-            assert_true(same_after(f, 5 * S) > before + 5);
+            crew_crash(f, i, i % 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+            assert_true(crew_same_after(f, 5 * S) > before + 5);
         }
         for (uint32_t i = 0; i < 3; i++)
-            hth_node_restart(hth_crew_node(f->crew, i));
-        uint64_t before = same_after(f, 5 * S);
+            crew_restart(f, i);
+        uint64_t before = crew_same_after(f, 5 * S);
         for (uint32_t i = 0; i < 2; i++) {
             uint32_t m = hth_crew_join(f->crew);
 
-            assert_true(same_after(f, 5 * S) > before + 5 * (i + 1));
-            assert_int_equal(crew_stats(f->crew, m).share.catch_ups, 1);
+            assert_true(crew_same_after(f, 5 * S) > before + 5 * (i + 1));
+            assert_int_equal(crew_stats(f, m).share.catch_ups, 1);
         }
         crew_scene_free(f);
     }
@@ -94,7 +70,7 @@ static void leaving_costs_nobody_a_step(void **state)
 
     hth_world_run_for(f->world, 12 * S);
     for (uint32_t i = 0; i < 4; i++) {
-        uint64_t before = same_after(f, 0);
+        uint64_t before = crew_same_after(f, 0);
 
         hth_trainer_stop(hth_crew_trainer(f->crew, i), on_stop, &stopped[i]);
         if (i == 1)
@@ -103,9 +79,9 @@ static void leaving_costs_nobody_a_step(void **state)
         for (uint32_t k = 0; k <= i; k++) {
             assert_true(stopped[k]);
             if (hth_node_is_up(hth_crew_node(f->crew, k)))
-                hth_node_crash(hth_crew_node(f->crew, k), HTH_CRASH_RESET);
+                crew_crash(f, k, HTH_CRASH_RESET);
         }
-        assert_true(same_after(f, S) > before + 3);
+        assert_true(crew_same_after(f, S) > before + 3);
     }
     crew_scene_free(f);
 }
@@ -114,24 +90,19 @@ static void leaving_costs_nobody_a_step(void **state)
 static void hundred_trainers_take_the_same_steps(void **state)
 {
     enum { MEMBERS = HTH_AVG_ROSTER_HIGH + 4, FEW = 3 };
-    struct task_files *files = hth_new(struct task_files);
-    struct hth_crew_opts o = shared_opts(MEMBERS, 2 * MEMBERS);
-    struct hth_world *world = crew_world(7, files);
-    struct hth_crew *crew;
+    struct hth_crew_opts o = crew_batch_opts(MEMBERS, 2 * MEMBERS);
+    struct crew_scene *f;
 
-    o.members_max = MEMBERS;
     o.trainer.micro_batch = 2;
     o.trainer.updates_max = FEW;
-    crew = hth_crew_new(world, &o);
-    assert_true(hth_world_run_until_true(world, hth_crew_all_done, crew, 10 * S));
-    assert_ok(hth_crew_err(crew));
+    f = crew_scene_new(7, &o);
+    crew_to_the_end(f, 10 * S);
     for (uint32_t i = 0; i < MEMBERS; i++) {
-        assert_int_equal(crew_stats(crew, i).share.steps_shared, FEW);
-        assert_int_equal(crew_stats(crew, i).share.catch_ups, 0);
+        assert_int_equal(crew_stats(f, i).share.steps_shared, FEW);
+        assert_int_equal(crew_stats(f, i).share.catch_ups, 0);
     }
-    assert_true(hth_crew_spread(crew) == 0);
-    crew_end(world, crew);
-    hth_free(files);
+    assert_true(hth_crew_spread(f->crew) == 0);
+    crew_scene_free(f);
 }
 
 /* ---- short steps ----------------------------------------------------------------------------- */
@@ -149,7 +120,7 @@ static uint64_t dht_requests(struct crew_scene *f, uint32_t i)
 static void connected_trainers_share_without_records(void **state)
 {
     enum { MEMBERS = 4 };
-    struct hth_crew_opts o = shared_opts(MEMBERS, 48);
+    struct hth_crew_opts o = crew_batch_opts(MEMBERS, 48);
     struct hth_device fast = crew_slow; /* ten milliseconds a micro-batch */
     struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
     uint64_t requests[MEMBERS], before;
@@ -161,18 +132,18 @@ static void connected_trainers_share_without_records(void **state)
     hth_world_run_for(f->world, 5 * S);
     for (uint32_t i = 0; i < MEMBERS; i++)
         requests[i] = dht_requests(f, i);
-    before = crew_stats(f->crew, 0).updates;
+    before = crew_stats(f, 0).updates;
     hth_world_run_for(f->world, 4 * S);
-    assert_true(crew_stats(f->crew, 0).updates > before + 80);
+    assert_true(crew_stats(f, 0).updates > before + 80);
     for (uint32_t i = 0; i < MEMBERS; i++) /* two notes a second, and a few of other kinds */
         assert_in_range(dht_requests(f, i) - requests[i], 0, 12);
     dht.lost_put = dht.partial = 1;
     hth_world_set_dht(f->world, &dht);
-    before = same_after(f, 10 * S);
-    hth_node_crash(hth_crew_node(f->crew, 3), HTH_CRASH_SILENT);
-    assert_true(same_after(f, 10 * S) > before + 150);
+    before = crew_same_after(f, 10 * S);
+    crew_crash(f, 3, HTH_CRASH_SILENT);
+    assert_true(crew_same_after(f, 10 * S) > before + 150);
     for (uint32_t i = 0; i < MEMBERS - 1; i++)
-        assert_int_equal(crew_stats(f->crew, i).share.catch_ups, 0);
+        assert_int_equal(crew_stats(f, i).share.catch_ups, 0);
     crew_scene_free(f);
 }
 
@@ -195,14 +166,13 @@ struct run {
     double samples;
     uint32_t counted;
     int64_t from_us, last_us, longest_us;
-    struct hth_world *world;
-    struct hth_crew *crew;
+    struct crew_scene *scene;
 };
 
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
 {
     struct run *r = arg;
-    int64_t now = hth_world_now_us(r->world);
+    int64_t now = hth_world_now_us(r->scene->world);
 
     if (i != 0)
         return;
@@ -238,46 +208,44 @@ static bool are_done(void *arg)
     bool all = true;
 
     for (uint32_t i = 0; i < r->members; i++)
-        all &= hth_crew_is_done(r->crew, i) || is_left_out(r, i);
+        all &= hth_crew_is_done(r->scene->crew, i) || is_left_out(r, i);
     return all;
 }
 
 static void run(struct run *r, uint64_t seed)
 {
-    struct hth_crew_opts o = shared_opts(0, r->target);
+    struct hth_crew_opts o = crew_batch_opts(0, r->target);
     struct hth_device device = crew_slow;
-    struct task_files files;
+    struct crew_scene *s;
 
-    r->world = crew_world(seed, &files);
     o.trainer.micro_batch = ROWS;
     o.trainer.flights = r->flights;
     o.trainer.updates_max = r->steps;
     o.trainer.share.delayed = r->delayed;
     o.trainer.eval_every = r->evaluates ? 4 : 0;
     o.trainer.eval_samples = r->evaluates ? 64 : o.trainer.eval_samples;
-    o.members_max = r->members;
     o.device = &device;
     o.edit = edit;
     o.on_update = on_update;
     o.arg = r;
-    r->crew = hth_crew_new(r->world, &o);
+    s = r->scene = crew_scene_new(seed, &o);
     for (uint32_t i = 0; i < r->members; i++) {
         double part = (double)i / (r->members - 1);
 
         device.job_overhead_us = (int64_t)((1 + part * (r->slowest - 1)) * 40 * MS);
-        hth_crew_join(r->crew);
+        hth_crew_join(s->crew);
     }
-    hth_node_wall_set(hth_crew_node(r->crew, r->members - 1), r->skew_s * S);
+    hth_node_wall_set(hth_crew_node(s->crew, r->members - 1), r->skew_s * S);
     while (r->dies > 0 && r->counted < r->steps / 2)
-        hth_world_run_for(r->world, 10 * MS);
-    hth_world_run_for(r->world, r->dies > 0 ? S : 0); /* half-way through a step */
+        hth_world_run_for(s->world, 10 * MS);
+    hth_world_run_for(s->world, r->dies > 0 ? S : 0); /* half-way through a step */
     if (r->dies > 0)
-        hth_node_crash(hth_crew_node(r->crew, r->dies), HTH_CRASH_SILENT);
-    assert_true(hth_world_run_until_true(r->world, are_done, r, 600 * S));
+        crew_crash(s, r->dies, HTH_CRASH_SILENT);
+    assert_true(hth_world_run_until_true(s->world, are_done, r, 600 * S));
     for (uint32_t i = 0; i < r->members; i++)
         if (!is_left_out(r, i))
-            assert_int_equal(crew_stats(r->crew, i).share.steps_shared, r->steps);
-    crew_end(r->world, r->crew);
+            assert_int_equal(crew_stats(s, i).share.steps_shared, r->steps);
+    crew_scene_free(s);
 }
 
 /* No trainer begins a micro-batch that lands after its batch is full, and none waits for samples
