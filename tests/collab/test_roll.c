@@ -9,33 +9,6 @@
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
-static void a_line_steps(void **state)
-{
-    for (uint32_t n = 1; n <= MEMBERS_MAX; n++) {
-        struct line *l = line_start(n, n, false);
-        hth_world_run_for(l->world, 10 * S);
-        assert_true(line_agree(l) > 30);
-        line_stop(l);
-    }
-}
-
-/* Strict: exactly one part goes on, and the other one comes back with its steps. */
-static void of_two_parts_one_steps(void **state)
-{
-    for (uint32_t n = 4; n <= 5; n++) {
-        struct line *l = line_start(n, n, false);
-        hth_world_run_for(l->world, 3 * S);
-        line_cut(l, 2);
-        hth_world_run_for(l->world, 30 * S);
-        uint64_t a = l->mate[0].step, b = l->mate[n - 1].step;
-        assert_true(HTH_MAX(a, b) > HTH_MIN(a, b) + 20);
-        line_heal(l);
-        hth_world_run_for(l->world, 15 * S);
-        assert_true(line_agree(l) > HTH_MAX(a, b));
-        line_stop(l);
-    }
-}
-
 /* Whether its values are in the step that made a link. */
 static bool is_in(const struct mate *m, uint32_t link)
 {
@@ -224,39 +197,6 @@ static void members_that_missed_steps_come_back(void **state)
     line_stop(l);
 }
 
-/* Members of two protocols step together; the newer one is used once the last member that does not
- * speak it has left, and that one can't come back. */
-static void protocols_change_in_a_run(void **state)
-{
-    struct line *l = line_new(9, NULL, 4);
-    for (uint32_t i = 0; i < 4; i++) {
-        l->mate[i].speaks = i == 2 ? 1 : 2;
-        line_add(l);
-    }
-    struct mate *old = &l->mate[2];
-    hth_world_run_for(l->world, 5 * S);
-    uint64_t before = line_agree(l);
-    assert_true(before > 15);
-    for (uint32_t i = 0; i < 4; i++)
-        assert_int_equal(
-            hth_chain_at(l->mate[i].chain, hth_roll_choice(l->mate[i].roll)->tip)->protocol, 1);
-    hth_roll_leave(old->roll);
-    hth_world_run_for(l->world, S);
-    assert_true(hth_roll_has_left(old->roll));
-    hth_node_crash(old->node, HTH_CRASH_RESET);
-    hth_world_run_for(l->world, 5 * S);
-    assert_true(line_agree(l) > before + 20);
-    uint32_t tip = hth_roll_choice(l->mate[0].roll)->tip;
-    assert_int_equal(hth_chain_at(l->mate[0].chain, tip)->protocol, 2);
-    hth_node_restart(old->node);
-    hth_world_run_for(l->world, 5 * S);
-    int64_t since_us;
-    assert_int_equal(hth_roll_unspoken(old->roll, &since_us), 2);
-    assert_int_equal(hth_roll_choice(old->roll)->tip, HTH_LINK_NONE);
-    assert_true(l->mate[0].step > before + 40);
-    line_stop(l);
-}
-
 /* ---- quotas ------------------------------------------------------------------------------ */
 
 #define BATCH (20 * GRAIN)
@@ -327,37 +267,6 @@ static void machines_stay_busy(void **state)
     }
 }
 
-/* The others bring what one does not, once they know. */
-static void death_in_a_batch(void **state)
-{
-    static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
-    for (uint32_t k = 0; k < 8; k++) {
-        struct line *l = line_start(k, 4, false);
-        l->target = BATCH;
-        for (uint32_t i = 0; i < l->n; i++)
-            l->mate[i].each_us = 100 * MS;
-        hth_world_run_for(l->world, 5 * S);
-        uint64_t step = l->mate[k % 4].step;
-        while (l->mate[k % 4].step == step)
-            hth_world_run_for(l->world, MS);
-        hth_world_run_for(l->world, 220 * MS);
-        hth_node_crash(l->mate[k % 4].node, how[k / 4]);
-        int64_t died = hth_world_now_us(l->world);
-        const struct mate *other = &l->mate[(k + 1) % 4];
-        step = other->step;
-        while (other->step == step)
-            hth_world_run_for(l->world, MS);
-        int64_t took = other->tip_us - died;
-        printf("death of %u in a batch: a step %lld ms later\n", k % 4, (long long)took / 1000);
-        /* Of 7 micro-batches each at most 5 were missing. */
-        assert_true(took < 500 * MS + (k < 4 ? 150 : 600) * MS);
-        hth_world_run_for(l->world, 5 * S);
-        assert_true(line_agree(l) > step + 5);
-        check_batches(l);
-        line_stop(l);
-    }
-}
-
 /* A newcomer shares the batch once it is no stranger. */
 static void newcomer_shares_the_batch(void **state)
 {
@@ -377,8 +286,11 @@ static void newcomer_shares_the_batch(void **state)
     line_stop(l);
 }
 
-/* The time that a liar costs: it says that its micro-batch lands in a moment, and none does. */
-static int64_t lie(uint64_t seed, bool calls, uint32_t strange, bool rests)
+enum lie { LIES, RESTS, MUTE };
+
+/* The time that a member costs that lies: it says that its micro-batch lands in a moment, and none
+ * does; that rests, or says nothing. */
+static int64_t lie(uint64_t seed, bool calls, uint32_t strange, enum lie lie)
 {
     struct line *l = line_start(seed, strange > 0 ? 3 : 4, false);
     l->target = BATCH;
@@ -391,8 +303,9 @@ static int64_t lie(uint64_t seed, bool calls, uint32_t strange, bool rests)
     uint32_t who = 3;
     while (!strange && calls != hth_peer_id_eq(&l->mate[who].env->self, caller))
         who--;
-    l->mate[who].lies = !rests;
-    l->mate[who].rests = rests;
+    l->mate[who].lies = lie == LIES;
+    l->mate[who].rests = lie == RESTS;
+    l->mate[who].mute = lie == MUTE;
     const struct mate *honest = &l->mate[who == 0];
     uint64_t before = honest->step;
     hth_world_run_for(l->world, 50 * S);
@@ -401,20 +314,6 @@ static int64_t lie(uint64_t seed, bool calls, uint32_t strange, bool rests)
     int64_t step_us = 10 * S / (int64_t)(honest->step - before - steps);
     line_stop(l);
     return 50 * S - (int64_t)steps * step_us;
-}
-
-static void a_mute_member_stops_nobody(void **state)
-{
-    for (uint32_t who = 0; who < 4; who++) {
-        struct line *l = line_start(who, 4, false);
-        l->target = BATCH;
-        l->mate[who].mute = true;
-        hth_world_run_for(l->world, 30 * S);
-        uint64_t steps = l->mate[(who + 1) % 4].step;
-        printf("beside a mute one: %llu steps in 30 s\n", (unsigned long long)steps);
-        assert_true(steps > 40);
-        line_stop(l);
-    }
 }
 
 static void babble(struct mate *m)
@@ -431,7 +330,7 @@ static void babble(struct mate *m)
 /* Numbers without any sense, of a member or of a stranger, stop nobody. */
 static void babble_stops_nobody(void **state)
 {
-    for (uint64_t seed = 0; seed < 8; seed++) {
+    for (uint64_t seed = 0; seed < 4; seed++) {
         struct line *l = line_start(seed, 3 + seed % 2, false);
         l->target = BATCH;
         if (seed % 2 == 0)
@@ -457,17 +356,19 @@ static void liars_cost_little(void **state)
         const char *who;
         bool calls;
         uint32_t strange;
-        bool rests;
+        enum lie lie;
         int64_t most_us;
-    } cases[] = {{"a member that lies", false, 0, false, 7 * S},
-                 {"a caller that lies", true, 0, false, 10 * S},
-                 {"a stranger that lies", false, 1, false, 7 * S / 2},
-                 {"five strangers that lie", false, 5, false, 7 * S / 2},
-                 {"a member that rests", false, 0, true, S},
-                 {"a caller that rests", true, 0, true, S}};
+    } cases[] = {{"a member that lies", false, 0, LIES, 7 * S},
+                 {"a caller that lies", true, 0, LIES, 10 * S},
+                 {"a stranger that lies", false, 1, LIES, 7 * S / 2},
+                 {"five strangers that lie", false, 5, LIES, 7 * S / 2},
+                 {"a member that rests", false, 0, RESTS, S},
+                 {"a caller that rests", true, 0, RESTS, S},
+                 {"a mute member", false, 0, MUTE, 7 * S},
+                 {"a mute caller", true, 0, MUTE, 10 * S}};
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++)
-        for (uint64_t seed = 0; seed < 4; seed++) {
-            int64_t cost = lie(seed, cases[k].calls, cases[k].strange, cases[k].rests);
+        for (uint64_t seed = 0; seed < 3; seed++) {
+            int64_t cost = lie(seed, cases[k].calls, cases[k].strange, cases[k].lie);
             printf("%s: %lld ms\n", cases[k].who, (long long)cost / 1000);
             assert_true(cost <= cases[k].most_us);
         }
@@ -476,20 +377,15 @@ static void liars_cost_little(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_steps),
-        cmocka_unit_test(of_two_parts_one_steps),
         cmocka_unit_test(heads_of_one_choice_meet),
         cmocka_unit_test(a_link_that_a_quorum_refuses_is_not_final),
         cmocka_unit_test(bad_reducers_rest),
         cmocka_unit_test(the_chain_is_longer_than_kept),
         cmocka_unit_test(a_lost_caller_is_heard_again),
         cmocka_unit_test(members_that_missed_steps_come_back),
-        cmocka_unit_test(protocols_change_in_a_run),
         cmocka_unit_test(machines_stay_busy),
-        cmocka_unit_test(death_in_a_batch),
         cmocka_unit_test(newcomer_shares_the_batch),
         cmocka_unit_test(liars_cost_little),
-        cmocka_unit_test(a_mute_member_stops_nobody),
         cmocka_unit_test(babble_stops_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,7 +160,8 @@ struct run {
     double longest_s; /* likewise, of the longest step */
     int64_t skew_s;   /* of the last one's clock, which meets nobody by it */
     uint32_t capped;  /* the last so many bring one micro-batch to a step, and do not say so */
-    uint32_t dies;    /* the member that does, without a word; 0: none */
+    uint32_t dies;    /* the member that does; 0: none */
+    enum hth_crash how;
     bool evaluates, delayed;
     /* Out: steps of the first trainer after its first one, when speeds are known. */
     double samples;
@@ -240,7 +241,7 @@ static void run(struct run *r, uint64_t seed)
         hth_world_run_for(s->world, 10 * MS);
     hth_world_run_for(s->world, r->dies > 0 ? S : 0); /* half-way through a step */
     if (r->dies > 0)
-        crew_crash(s, r->dies, HTH_CRASH_SILENT);
+        crew_crash(s, r->dies, r->how);
     assert_true(hth_world_run_until_true(s->world, are_done, r, 600 * S));
     for (uint32_t i = 0; i < r->members; i++)
         if (!is_left_out(r, i))
@@ -265,9 +266,9 @@ static void batches_have_their_target(void **state)
         {6, 1, 10, 80, 1, .over = 1.1, .skew_s = 5},
         {9, 1, 20, 128, 1, .over = 1.1, .step_s = 2.7, .capped = 3},
         /* Half a micro-batch and an average more. */
-        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 1},
-        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 5},
-        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 8},
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 1, .how = HTH_CRASH_SILENT},
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.0, .dies = 5, .how = HTH_CRASH_RESET},
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 8, .how = HTH_CRASH_SILENT},
     };
 
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
