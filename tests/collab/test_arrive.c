@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_arrive.c: members that missed steps, and newcomers, get to the tip of a run that goes on. */
 #include "collab/means_run.h"
+#include "support/suite.h"
 
 static struct run run;
 
@@ -53,7 +54,7 @@ static uint64_t step_held(const struct newcomer *n)
 
 /* ---- the tip --------------------------------------------------------------------------------- */
 
-static void a_missed_step_is_one_mean(void **state)
+TEST(a_missed_step_is_one_mean)
 {
     static const struct {
         uint64_t missed;
@@ -96,7 +97,7 @@ static void check_newcomer(bool ghost, double state_steps, int64_t step_us)
     tear_down(&run);
 }
 
-static void newcomers_reach_the_tip(void **state)
+TEST(newcomers_reach_the_tip)
 {
     static const double state_steps[] = {0.5, 3, 10};
     static const int64_t step_us[] = {20 * MS, 500 * MS, 10 * S};
@@ -108,7 +109,7 @@ static void newcomers_reach_the_tip(void **state)
 }
 
 /* From another branch, from its own genesis, or where means are gone everywhere. */
-static void other_ways_cost_a_state(void **state)
+TEST(other_ways_cost_a_state)
 {
     enum way { BRANCH, GENESIS, GENESIS_BEFORE, OTHER_GENESIS, NO_MEAN };
     static const struct {
@@ -143,7 +144,7 @@ static void other_ways_cost_a_state(void **state)
 
 /* A snapshot's head may be newer than the chain. Where steps are quick the run is far ahead of it
  * once its links are here: it will do all the same, or the next one would be ahead again. */
-static void an_unknown_head_is_named(void **state)
+TEST(an_unknown_head_is_named)
 {
     for (int quick = 0; quick < 2; quick++) {
         setup_values(&run, false, quick ? VALUES / 8 : VALUES, 3, quick ? 10 * MS : S, 4 << 20);
@@ -172,7 +173,7 @@ static void an_unknown_head_is_named(void **state)
 /* ---- donors ---------------------------------------------------------------------------------- */
 
 /* They die while they give a state, or means; one is left. */
-static void donors_die(void **state)
+TEST(donors_die)
 {
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
     for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++)
@@ -198,7 +199,7 @@ static void donors_die(void **state)
 }
 
 /* Where no holder is left it says so, and what it holds. */
-static void nobody_is_left(void **state)
+TEST(nobody_is_left)
 {
     enum what { DEAD, FROZEN, DECLINE, NO_MEANS };
     static const struct {
@@ -232,7 +233,7 @@ static void nobody_is_left(void **state)
     }
 }
 
-static void states_that_are_refused(void **state)
+TEST(states_that_are_refused)
 {
     static const struct {
         bool spoilt, short_meta, behind;
@@ -259,7 +260,7 @@ static void states_that_are_refused(void **state)
 /* ---- the owner ------------------------------------------------------------------------------- */
 
 /* Its own errors end it, and are told; and so does its budget. */
-static void errors_of_the_owner(void **state)
+TEST(errors_of_the_owner)
 {
     static const struct {
         enum hth_err adopts, want;
@@ -292,7 +293,7 @@ static void errors_of_the_owner(void **state)
 }
 
 /* The chain grows past the wanted link, while means or a state are fetched. */
-static void links_go(void **state)
+TEST(links_go)
 {
     for (int k = 0; k < 3; k++) {
         start(6, 10 * MS, 1, 20);
@@ -316,7 +317,7 @@ static void links_go(void **state)
 }
 
 /* The owner ends it whenever it likes. */
-static void an_arrival_ends_anywhere(void **state)
+TEST(an_arrival_ends_anywhere)
 {
     for (int64_t us = 0; us < 400 * MS; us += 15 * MS) {
         start(6, 50 * MS, 1, 5);
@@ -327,21 +328,4 @@ static void an_arrival_ends_anywhere(void **state)
         run_until_over(&run, us);
         tear_down(&run);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missed_step_is_one_mean),
-        cmocka_unit_test(newcomers_reach_the_tip),
-        cmocka_unit_test(other_ways_cost_a_state),
-        cmocka_unit_test(an_unknown_head_is_named),
-        cmocka_unit_test(donors_die),
-        cmocka_unit_test(nobody_is_left),
-        cmocka_unit_test(states_that_are_refused),
-        cmocka_unit_test(errors_of_the_owner),
-        cmocka_unit_test(links_go),
-        cmocka_unit_test(an_arrival_ends_anywhere),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

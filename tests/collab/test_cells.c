@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cells of a round: each member has one, and each line one of each line of the axis before. */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "collab/cells.h"
 #include "net/crypto.h"
@@ -25,7 +25,7 @@ static const char *place(uint32_t count, const char *asked, uint32_t client, uin
     return hth_avg_shape_text(&cells.shape, text);
 }
 
-static void shapes_follow_the_count(void **state)
+TEST(shapes_follow_the_count)
 {
     static const struct {
         uint32_t count;
@@ -80,7 +80,7 @@ static void check_line(uint32_t cell, uint32_t axis)
     assert_true(stands[cells.member[cell]] || axis == 0);
 }
 
-static void members_and_holes_have_cells(void **state)
+TEST(members_and_holes_have_cells)
 {
     static const char *const shapes[] = {NULL, "5x4", "3x3x3", "6x6", "2x2x2x2x2", "64x4"};
     for (uint32_t count = 1; count <= HTH_ROLL_MEMBERS_MAX; count += count < 70 ? 1 : 31)
@@ -94,7 +94,7 @@ static void members_and_holes_have_cells(void **state)
 }
 
 /* Of the members' values each is once in what a line brings together. */
-static void lines_cover_all(void **state)
+TEST(lines_cover_all)
 {
     place(23, "3x3x3", 0, 4);
     for (uint32_t cell = 0; cell < cells.cells; cell++)
@@ -112,7 +112,7 @@ static void lines_cover_all(void **state)
 }
 
 /* As long as enough of them can be dialled, each line has one that can. */
-static void lines_can_be_dialled(void **state)
+TEST(lines_can_be_dialled)
 {
     for (uint8_t head = 0; head < 50; head++) {
         place(36, "6x6", 2, head);
@@ -129,7 +129,7 @@ static void lines_can_be_dialled(void **state)
 }
 
 /* Two heads, two arrangements: who meets whom cannot be chosen. */
-static void heads_mix(void **state)
+TEST(heads_mix)
 {
     uint32_t was[64], same = 0;
     place(64, "8x8", 0, 1);
@@ -140,16 +140,4 @@ static void heads_mix(void **state)
     for (uint32_t i = 0; i < 64; i++)
         same += cells.cell[i] == was[i];
     assert_true(same < 8);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_follow_the_count),
-        cmocka_unit_test(members_and_holes_have_cells),
-        cmocka_unit_test(lines_cover_all),
-        cmocka_unit_test(lines_can_be_dialled),
-        cmocka_unit_test(heads_mix),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

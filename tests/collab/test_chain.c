@@ -3,6 +3,7 @@
 #include "collab/choice.h"
 #include "collab/links.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 static struct hth_chain *make(bool eventual)
 {
@@ -25,7 +26,7 @@ static uint32_t weight_of(struct hth_chain *chain, uint32_t link, uint16_t membe
     return 0;
 }
 
-static void half_of_the_rolls_give_a_vote(void **state)
+TEST(half_of_the_rolls_give_a_vote)
 {
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4);
@@ -57,7 +58,7 @@ static void half_of_the_rolls_give_a_vote(void **state)
     hth_chain_free(chain);
 }
 
-static void the_last_to_leave_keeps_its_vote(void **state)
+TEST(the_last_to_leave_keeps_its_vote)
 {
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1);
@@ -69,7 +70,7 @@ static void the_last_to_leave_keeps_its_vote(void **state)
 
 /* All 2^n sets: a quorum is more than half, or half with the first voter; of a set and its
  * complement exactly one is. */
-static void of_two_halves_one_is_a_quorum(void **state)
+TEST(of_two_halves_one_is_a_quorum)
 {
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 1);
@@ -91,7 +92,7 @@ static void of_two_halves_one_is_a_quorum(void **state)
     hth_chain_free(chain);
 }
 
-static void bad_links_are_refused(void **state)
+TEST(bad_links_are_refused)
 {
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), out;
@@ -124,7 +125,7 @@ static void bad_links_are_refused(void **state)
 }
 
 /* The oldest links make room for the last ones, which are judged as before. */
-static void the_store_is_bounded(void **state)
+TEST(the_store_is_bounded)
 {
     struct hth_chain *chain = make(false);
     uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first = at;
@@ -156,7 +157,7 @@ static void the_store_is_bounded(void **state)
 }
 
 /* Clients vote, and never call while somebody else can. */
-static void clients_come_last(void **state)
+TEST(clients_come_last)
 {
     struct hth_chain *chain = make(false);
     uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "A-B-C", 1);
@@ -180,7 +181,7 @@ static bool is_fourth(const void *ctx, uint16_t member)
 }
 
 /* Members without a link make room: lives of one peer for each other, others if asked. */
-static void members_are_forgotten(void **state)
+TEST(members_are_forgotten)
 {
     struct hth_chain *chain = make(false);
     struct hth_peer_id id = {{99}};
@@ -205,7 +206,7 @@ static void members_are_forgotten(void **state)
 }
 
 /* A reader that begins at the anchor comes to the same voters, in the same order, on each link. */
-static void an_anchor_is_enough(void **state)
+TEST(an_anchor_is_enough)
 {
     struct hth_chain *from = empty_chain(false, 8, 300, 3000), *to = NULL;
     for (uint8_t i = 0; i < MEMBERS; i++)
@@ -243,7 +244,7 @@ static void an_anchor_is_enough(void **state)
 }
 
 /* The same roll and step, another field: another head. A copy: the same. */
-static void heads_cover_every_field(void **state)
+TEST(heads_cover_every_field)
 {
     struct hth_chain *chain = make(true);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first, other;
@@ -275,7 +276,7 @@ static void heads_cover_every_field(void **state)
 }
 
 /* Of two chains that parted the one whose base has more samples; nobody goes back and forth. */
-static void one_chain_remains(void **state)
+TEST(one_chain_remains)
 {
     struct hth_chain *chain = make(true);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1);
@@ -303,7 +304,7 @@ static void one_chain_remains(void **state)
 }
 
 /* Heads by Python's hashlib over the layout of chain.h, struct.pack and sorted. */
-static void bytes_are_golden(void **state)
+TEST(bytes_are_golden)
 {
     static const char *const golden[] = {
         "8f182607a2706c504daee3435598263150a625c1e48efcf6046b4964f9c39190",
@@ -329,7 +330,7 @@ static void bytes_are_golden(void **state)
 
 /* A store reads links that another wrote, with the same heads. A link that is cut short is refused,
  * and leaves nothing behind. */
-static void links_are_read_as_written(void **state)
+TEST(links_are_read_as_written)
 {
     struct hth_chain *chain = make(true), *other;
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), got;
@@ -366,7 +367,7 @@ static void links_are_read_as_written(void **state)
 }
 
 /* A caller's table is full of members without a vote: a voter takes the place of one. */
-static void a_full_table_has_room_for_voters(void **state)
+TEST(a_full_table_has_room_for_voters)
 {
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4);
@@ -386,24 +387,4 @@ static void a_full_table_has_room_for_voters(void **state)
     assert_int_equal(hth_choice_hear_ready(c, 3, &ready), HTH_CHOICE_NOT_ME);
     hth_free(c);
     hth_chain_free(chain);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(half_of_the_rolls_give_a_vote),
-        cmocka_unit_test(the_last_to_leave_keeps_its_vote),
-        cmocka_unit_test(of_two_halves_one_is_a_quorum),
-        cmocka_unit_test(bad_links_are_refused),
-        cmocka_unit_test(the_store_is_bounded),
-        cmocka_unit_test(clients_come_last),
-        cmocka_unit_test(members_are_forgotten),
-        cmocka_unit_test(an_anchor_is_enough),
-        cmocka_unit_test(heads_cover_every_field),
-        cmocka_unit_test(one_chain_remains),
-        cmocka_unit_test(bytes_are_golden),
-        cmocka_unit_test(links_are_read_as_written),
-        cmocka_unit_test(a_full_table_has_room_for_voters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "collab/fold.h"
 #include "collab/links.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 enum { LINKS = 150 };
 
@@ -46,7 +47,7 @@ static struct hth_blob *written(struct hth_chain *chain, bool long_one, bool oth
     return bytes;
 }
 
-static void vote_comes_back(void **state)
+TEST(vote_comes_back)
 {
     for (uint32_t k = 0; k < 4; k++) {
         struct hth_chain *chain = make(false), *again = make(false);
@@ -76,7 +77,7 @@ static void vote_comes_back(void **state)
     }
 }
 
-static void full_lines_fit(void **state)
+TEST(full_lines_fit)
 {
     struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
                                   .window = 16,
@@ -110,7 +111,7 @@ static void full_lines_fit(void **state)
 }
 
 /* Every length but the right one, and every byte. */
-static void damage_is_found(void **state)
+TEST(damage_is_found)
 {
     struct hth_chain *chain = make(false);
     struct hth_vote vote;
@@ -141,7 +142,7 @@ enum {
 };
 
 /* With a hash that fits. */
-static void lies_are_found(void **state)
+TEST(lies_are_found)
 {
     static const struct {
         size_t at;
@@ -184,7 +185,7 @@ static void lies_are_found(void **state)
 }
 
 /* The accepted head of another choice; and forks, where the run has none. */
-static void other_choices_are_refused(void **state)
+TEST(other_choices_are_refused)
 {
     const struct hth_collab_file header_of = header();
     struct hth_chain *chain = make(true), *again = make(true), *strict = make(false);
@@ -205,15 +206,4 @@ static void other_choices_are_refused(void **state)
     hth_chain_free(chain);
     hth_chain_free(again);
     hth_chain_free(strict);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vote_comes_back),           cmocka_unit_test(full_lines_fit),
-        cmocka_unit_test(damage_is_found),           cmocka_unit_test(lies_are_found),
-        cmocka_unit_test(other_choices_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "collab/fold.h"
 #include "collab/links.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 enum { FOLD = HTH_FOLD_STEPS };
 
@@ -46,7 +47,7 @@ static void same_totals(struct hth_fold *a, struct hth_fold *b)
 }
 
 /* By Python's hashlib and struct.pack over the layout of fold.h. */
-static void bytes_are_golden(void **state)
+TEST(bytes_are_golden)
 {
     struct hth_chain *chain = empty();
     go_on(chain, FOLD);
@@ -65,7 +66,7 @@ static void bytes_are_golden(void **state)
 }
 
 /* A step alone has no witness, and the lives of one peer are one. */
-static void totals_are_of_peers_that_were_seen(void **state)
+TEST(totals_are_of_peers_that_were_seen)
 {
     struct hth_chain *chain = empty_chain(false, 3, 400, 4000);
     uint16_t member;
@@ -87,7 +88,7 @@ static void totals_are_of_peers_that_were_seen(void **state)
 }
 
 /* Those with the fewest samples are in the rest. A larger table is not taken. */
-static void a_fold_is_bounded(void **state)
+TEST(a_fold_is_bounded)
 {
     enum { ALL = HTH_FOLD_PEERS_MAX + 6 };
     const struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
@@ -124,7 +125,7 @@ static void a_fold_is_bounded(void **state)
 }
 
 /* A reader that begins at an anchor has the totals with the fold, and the next one is the same. */
-static void a_reader_goes_on_with_a_fold(void **state)
+TEST(a_reader_goes_on_with_a_fold)
 {
     struct hth_chain *from = empty(), *to;
     uint8_t bytes[HTH_FOLD_BYTES_MAX];
@@ -152,7 +153,7 @@ static void a_reader_goes_on_with_a_fold(void **state)
     hth_chain_free(from);
 }
 
-static void a_false_fold_is_refused(void **state)
+TEST(a_false_fold_is_refused)
 {
     enum { REST = 0, COUNT = 8, FIRST = 12, SAMPLES = FIRST + 32, STEPS = SAMPLES + 8 };
     static const struct {
@@ -213,16 +214,4 @@ static void a_false_fold_is_refused(void **state)
     assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, &got));
     hth_chain_free(to);
     hth_chain_free(from);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_golden),
-        cmocka_unit_test(totals_are_of_peers_that_were_seen),
-        cmocka_unit_test(a_fold_is_bounded),
-        cmocka_unit_test(a_reader_goes_on_with_a_fold),
-        cmocka_unit_test(a_false_fold_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "collab/holders.h"
 #include "core/mem.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void halt(struct hth_env *env, void *arg)
     r->heads = NULL;
 }
 
-static void records_come_and_end(void **state)
+TEST(records_come_and_end)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct reader r[3] = {{.times = 0}};
@@ -95,7 +95,7 @@ static void records_come_and_end(void **state)
 }
 
 /* Letters add a peer, capitals take it out, and one behind '!' goes first. */
-static void holders_are_in_order(void **state)
+TEST(holders_are_in_order)
 {
     static const struct {
         const char *moves, *want;
@@ -127,13 +127,4 @@ static void holders_are_in_order(void **state)
         hth_holders_add(&h, &peer);
         assert_int_equal(h.count, HTH_MIN(i + 3, HTH_ROLL_LINE_MAX));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holders_are_in_order),
-        cmocka_unit_test(records_come_and_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All that have a GO make the same line of it: members, helpers, and what each reduces. */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "collab/line.h"
 #include "net/crypto.h"
-
-static const struct hth_crypto *crypto;
 
 static struct hth_roll_peer peer(uint8_t id, uint32_t kbit, bool rests, bool client)
 {
@@ -21,13 +19,14 @@ static void fill(struct hth_ready_reply *go, const struct hth_avg_shape *shape,
 {
     static const struct hth_avg_shape none;
     const struct hth_peer_id self = {{2}};
-    hth_line_group(crypto, &self, go, group);
-    hth_cells_place(crypto, &group->head, group->peer, group->count, shape ? shape : &none, cells);
+    hth_line_group(hth_crypto_openssl(), &self, go, group);
+    hth_cells_place(hth_crypto_openssl(), &group->head, group->peer, group->count,
+                    shape ? shape : &none, cells);
 }
 
 /* Bandwidths of members and helpers, in kbit/s, as said and as counted; 0 of the latter: reduces
  * nothing. */
-static void bandwidths_are_counted(void **state)
+TEST(bandwidths_are_counted)
 {
     enum { CLIENT = 1, RESTS = 2 };
     static const struct {
@@ -64,7 +63,7 @@ static void bandwidths_are_counted(void **state)
 }
 
 /* Each helper of a grid is in one line, which has a name of its own. */
-static void helpers_are_dealt_out(void **state)
+TEST(helpers_are_dealt_out)
 {
     static struct hth_ready_reply go;
     static struct hth_cells cells;
@@ -83,19 +82,9 @@ static void helpers_are_dealt_out(void **state)
         uint32_t n = hth_line_fill(&group, &cells, line, m, &members);
         assert_int_equal(members, line == 0 ? 3 : 2);
         assert_int_equal(n - members, line == 0 ? 2 : 1);
-        name[line] = hth_line_name(crypto, &group, &cells, line);
+        name[line] = hth_line_name(hth_crypto_openssl(), &group, &cells, line);
         for (uint32_t i = members; i < n; i++)
             assert_int_equal(hth_line_of_helper(&cells, m[i].id.b[0] - 20u), line);
     }
     assert_memory_not_equal(&name[0], &name[1], sizeof(name[0]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bandwidths_are_counted),
-        cmocka_unit_test(helpers_are_dealt_out),
-    };
-    crypto = hth_crypto_openssl();
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

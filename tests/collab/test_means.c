@@ -6,6 +6,7 @@
 #include "collab/means_run.h"
 #include "core/mem.h"
 #include "net/crypto.h"
+#include "support/suite.h"
 
 static struct run run;
 
@@ -18,7 +19,7 @@ static void put(struct donor *d, uint64_t step, struct hth_blob *mean)
 /* ---- digests --------------------------------------------------------------------------------- */
 
 /* By Python's hashlib over struct.pack("<n>f", 0, 1, 2 ..). */
-static void digests_are_golden(void **state)
+TEST(digests_are_golden)
 {
     static const struct {
         uint64_t values;
@@ -70,7 +71,7 @@ static void take_steps(struct donor *d, const struct steps *s)
     assert_int_equal(stats.first, s->first);
 }
 
-static void the_last_means_are_kept(void **state)
+TEST(the_last_means_are_kept)
 {
     static const struct steps cases[] = {
         {0, 1, 1, 2 * S, 1, 1},
@@ -94,7 +95,7 @@ static void the_last_means_are_kept(void **state)
     tear_down(&run);
 }
 
-static void kept_means_draw_on_the_budget(void **state)
+TEST(kept_means_draw_on_the_budget)
 {
     struct hth_budget budget;
     setup(&run, false, 3, S);
@@ -143,7 +144,7 @@ static void ask(struct donor *by, struct donor *whom, uint64_t step, uint64_t fi
     assert_ok(hth_rpc_call(by->rpc, &target, &call, on_verdict, v, NULL));
 }
 
-static void requests_are_checked(void **state)
+TEST(requests_are_checked)
 {
     enum { B = HTH_MEAN_BLOCK, LEN = HTH_MEAN_MSG_BYTES, MOST = HTH_MEAN_BYTES_MAX / 4 };
     static const struct {
@@ -189,7 +190,7 @@ static void requests_are_checked(void **state)
 }
 
 /* Peers that ask for means and do not read them. */
-static void readers_are_bounded(void **state)
+TEST(readers_are_bounded)
 {
     struct hth_means_stats stats;
     struct verdict v = {0};
@@ -264,7 +265,7 @@ static struct newcomer *begin(uint32_t donors)
 
 /* A holder that is no good costs its time at most, and is named; the next one's mean is taken.
  * Where all are like it a state is. */
-static void the_next_holder_is_asked(void **state)
+TEST(the_next_holder_is_asked)
 {
     static const struct {
         enum kind kind;
@@ -299,7 +300,7 @@ static void the_next_holder_is_asked(void **state)
 
 /* After quick means a slow holder is left for another one; where there is no other it has a second
  * turn. */
-static void slow_holders_go_last(void **state)
+TEST(slow_holders_go_last)
 {
     struct hth_device slow = HTH_DEVICE_INIT;
     struct newcomer *n = begin(2);
@@ -318,7 +319,7 @@ static void on_done(void *arg, enum hth_err err, struct hth_blob *mean,
 {
 }
 
-static void options_are_checked(void **state)
+TEST(options_are_checked)
 {
     static const struct {
         uint64_t values;
@@ -342,19 +343,4 @@ static void options_are_checked(void **state)
         assert_null(fetch);
     }
     tear_down(&run);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests_are_golden),
-        cmocka_unit_test(the_last_means_are_kept),
-        cmocka_unit_test(kept_means_draw_on_the_budget),
-        cmocka_unit_test(requests_are_checked),
-        cmocka_unit_test(readers_are_bounded),
-        cmocka_unit_test(the_next_holder_is_asked),
-        cmocka_unit_test(slow_holders_go_last),
-        cmocka_unit_test(options_are_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

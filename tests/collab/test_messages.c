@@ -3,7 +3,7 @@
  * test_messages.c: each message of this folder is written as its header lays it out, and comes
  * back; cut, longer or out of range it is refused by name.
  */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "collab/heads.h"
 #include "collab/means.h"
@@ -130,7 +130,7 @@ static struct hth_ready_msg any_ready(void)
                                   .up_kbit = 21};
 }
 
-static void ready_is_laid_out(void **state)
+TEST(ready_is_laid_out)
 {
     for (unsigned flags = 0; flags < 8; flags++) {
         struct bytes want = {.len = 0};
@@ -152,7 +152,7 @@ static void ready_is_laid_out(void **state)
     }
 }
 
-static void ready_is_bounded(void **state)
+TEST(ready_is_bounded)
 {
     const int64_t most = UINT32_MAX - INT64_C(1);
     const struct {
@@ -239,7 +239,7 @@ static void fill_go(struct hth_ready_reply *go, uint32_t count)
         go->helper[i] = (struct hth_roll_peer){.id = id(254 + (int)i), .up_kbit = i, .addr = here};
 }
 
-static void answers_are_laid_out(void **state)
+TEST(answers_are_laid_out)
 {
     static struct bytes want;
     static struct hth_ready_reply m;
@@ -275,7 +275,7 @@ static void answers_are_laid_out(void **state)
     check(K_hth_ready_reply, &m, &want);
 }
 
-static void bad_answers_are_refused(void **state)
+TEST(bad_answers_are_refused)
 {
     enum { COUNT = 42, PEER = 76, HELPER = 55 }; /* where it is in a GO; sizes */
     static uint8_t bytes[ROOM];
@@ -314,7 +314,7 @@ static void bad_answers_are_refused(void **state)
 
 /* ---- the others ------------------------------------------------------------------------- */
 
-static void others_are_laid_out(void **state)
+TEST(others_are_laid_out)
 {
     static struct bytes want;
     const struct hth_roll_ballot call = {.step = 7, .base = hash(1), .n = 8};
@@ -344,7 +344,7 @@ static void others_are_laid_out(void **state)
 }
 
 /* Two bits a mark: 1 0 2 1 0. */
-static void rows_are_laid_out(void **state)
+TEST(rows_are_laid_out)
 {
     enum { STATE = 38, COUNT = 39, MARKS = 41 };
     static struct bytes want;
@@ -380,14 +380,4 @@ static void rows_are_laid_out(void **state)
     check_bad(K_hth_row_reply, &reply, 0, HTH_ROW_BEGIN + 1, HTH_E_MALFORMED);
     reply.has = 1;
     check_bad(K_hth_row_reply, &reply, 1, 0, HTH_E_MALFORMED); /* nobody brings anything */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ready_is_laid_out),    cmocka_unit_test(ready_is_bounded),
-        cmocka_unit_test(answers_are_laid_out), cmocka_unit_test(bad_answers_are_refused),
-        cmocka_unit_test(others_are_laid_out),  cmocka_unit_test(rows_are_laid_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

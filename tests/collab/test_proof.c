@@ -4,6 +4,7 @@
 #include "collab/links.h"
 #include "collab/proof.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 static struct hth_secret secret_of(uint16_t member)
 {
@@ -53,7 +54,7 @@ static void keep(struct hth_chain *chain, uint32_t link, const char *names, bool
 }
 
 /* By Python's struct.pack, and Ed25519 of its module cryptography. */
-static void bytes_are_golden(void **state)
+TEST(bytes_are_golden)
 {
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
@@ -79,7 +80,7 @@ static void bytes_are_golden(void **state)
     hth_chain_free(chain);
 }
 
-static void wrong_signatures_are_refused(void **state)
+TEST(wrong_signatures_are_refused)
 {
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
@@ -103,7 +104,7 @@ static void wrong_signatures_are_refused(void **state)
 }
 
 /* Others made three links; E and F went on by themselves. */
-static void only_proven_samples_win(void **state)
+TEST(only_proven_samples_win)
 {
     for (unsigned k = 0; k < 6; k++) {
         struct hth_chain *a = make(true), *b = make(true);
@@ -154,7 +155,7 @@ static void only_proven_samples_win(void **state)
 }
 
 /* A genesis needs its maker's signature; a fork those of its members, one of whom had a vote. */
-static void geneses_and_forks_are_proven(void **state)
+TEST(geneses_and_forks_are_proven)
 {
     struct hth_chain *a = make(true), *b = make(true);
     uint32_t own = put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
@@ -187,7 +188,7 @@ static void geneses_and_forks_are_proven(void **state)
 }
 
 /* A later step of one's own chain is followed when a voter signed it, or one of the step before. */
-static void tips_are_backed(void **state)
+TEST(tips_are_backed)
 {
     struct hth_chain *a = make(false), *b = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
@@ -219,7 +220,7 @@ static void tips_are_backed(void **state)
 }
 
 /* Two links of one ballot, each signed as made by one life. One of them was fetched: no twin. */
-static void equivocation_is_found(void **state)
+TEST(equivocation_is_found)
 {
     for (unsigned k = 0; k < 8; k++) {
         bool first = k & 1, second = k & 2, check = k & 4;
@@ -247,7 +248,7 @@ static void equivocation_is_found(void **state)
 }
 
 /* One signature of each member goes with a whole run of links. */
-static void few_signatures_are_picked(void **state)
+TEST(few_signatures_are_picked)
 {
     struct hth_chain *chain = make(false);
     uint32_t link[9] = {put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5)};
@@ -267,7 +268,7 @@ static void few_signatures_are_picked(void **state)
 }
 
 /* A reader that begins at an anchor is told the sum before it: a voter's signature covers it. */
-static void sums_are_signed(void **state)
+TEST(sums_are_signed)
 {
     struct hth_chain *a = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
@@ -288,7 +289,7 @@ static void sums_are_signed(void **state)
 }
 
 /* A newcomer takes a link where a quorum signed the one before it, or this one. */
-static void a_newest_link_stands_on_a_proven_one(void **state)
+TEST(a_newest_link_stands_on_a_proven_one)
 {
     static const struct {
         const char *before, *newest;
@@ -311,7 +312,7 @@ static void a_newest_link_stands_on_a_proven_one(void **state)
 }
 
 /* A member that goes on with its file can still show others what its chain says. */
-static void files_keep_the_proof(void **state)
+TEST(files_keep_the_proof)
 {
     struct hth_chain *chain = make(false), *again = make(false);
     const struct hth_collab_file header = {.life = 1};
@@ -335,21 +336,4 @@ static void files_keep_the_proof(void **state)
     hth_blob_unref(bytes);
     hth_chain_free(chain);
     hth_chain_free(again);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_golden),
-        cmocka_unit_test(wrong_signatures_are_refused),
-        cmocka_unit_test(only_proven_samples_win),
-        cmocka_unit_test(geneses_and_forks_are_proven),
-        cmocka_unit_test(tips_are_backed),
-        cmocka_unit_test(equivocation_is_found),
-        cmocka_unit_test(few_signatures_are_picked),
-        cmocka_unit_test(sums_are_signed),
-        cmocka_unit_test(a_newest_link_stands_on_a_proven_one),
-        cmocka_unit_test(files_keep_the_proof),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

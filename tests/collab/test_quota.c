@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quotas against all plans of small worlds; what they promise, by seeds; absurd numbers. */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "collab/quota.h"
 #include "core/rng.h"
@@ -39,7 +39,7 @@ static int64_t best_plan(const struct hth_brings *in, uint32_t n, uint64_t targe
     return best;
 }
 
-static void quotas_are_the_best_plan(void **state)
+TEST(quotas_are_the_best_plan)
 {
     struct hth_rng rng;
     hth_rng_init(&rng, 1);
@@ -104,7 +104,7 @@ static void check_promises(const struct hth_brings *in, uint32_t n, uint64_t tar
     assert_true(closes >= 0 && closes < INT64_MAX);
 }
 
-static void promises_hold(void **state)
+TEST(promises_hold)
 {
     struct hth_rng rng;
     hth_rng_init(&rng, 2);
@@ -125,7 +125,7 @@ static void promises_hold(void **state)
 }
 
 /* Any bits: nothing overflows, nothing takes long. */
-static void absurd_numbers_end(void **state)
+TEST(absurd_numbers_end)
 {
     static const int64_t times[] = {0,         1,         -1,      INT64_MIN,     INT64_MAX,
                                     INT32_MAX, INT32_MIN, 1 << 30, INT64_MAX - 1, 1000};
@@ -154,7 +154,7 @@ static void absurd_numbers_end(void **state)
 
 /* ---- cases --------------------------------------------------------------------------- */
 
-static void cases(void **state)
+TEST(cases)
 {
     static const struct {
         struct hth_brings in[3];
@@ -199,15 +199,4 @@ static void cases(void **state)
     }
     uint32_t more[] = {24, 0, 0};
     assert_int_equal(hth_quota_closes_us(table[5].in, 3, more), INT64_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quotas_are_the_best_plan),
-        cmocka_unit_test(promises_hold),
-        cmocka_unit_test(absurd_numbers_end),
-        cmocka_unit_test(cases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "collab/fold.h"
 #include "collab/roll_line.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
@@ -17,7 +18,7 @@ static bool is_in(const struct mate *m, uint32_t link)
 }
 
 /* Two that hold different heads of one choice are left: one takes the other's, and both fork. */
-static void heads_of_one_choice_meet(void **state)
+TEST(heads_of_one_choice_meet)
 {
     struct line *l = line_start(3, 5, true);
     const struct mate *a = &l->mate[0], *b = &l->mate[4];
@@ -68,7 +69,7 @@ static bool goes_on(unsigned refuse, unsigned gone, int64_t *took_us)
     return is_there;
 }
 
-static void a_link_that_a_quorum_refuses_is_not_final(void **state)
+TEST(a_link_that_a_quorum_refuses_is_not_final)
 {
     static const struct {
         unsigned refuse, gone;
@@ -89,7 +90,7 @@ static void a_link_that_a_quorum_refuses_is_not_final(void **state)
 }
 
 /* Neither a newcomer nor a member whose parts failed reduces, for a while. */
-static void bad_reducers_rest(void **state)
+TEST(bad_reducers_rest)
 {
     struct line *l = line_start(5, 3, false);
     hth_world_run_for(l->world, 3 * S);
@@ -131,7 +132,7 @@ static uint64_t contribution(const struct mate *m, const struct mate *of)
 
 /* The chain is longer than what is kept of it: a newcomer begins at an anchor, and knows what all
  * have contributed. */
-static void the_chain_is_longer_than_kept(void **state)
+TEST(the_chain_is_longer_than_kept)
 {
     struct line *l = line_start(6, 3, false);
     hth_node_crash(l->mate[2].node, HTH_CRASH_SILENT);
@@ -158,7 +159,7 @@ static const struct hth_peer_id *caller_of(const struct mate *m)
 
 /* A member that took its caller for lost for a moment, or got a bad state from it, is in the steps
  * again. */
-static void a_lost_caller_is_heard_again(void **state)
+TEST(a_lost_caller_is_heard_again)
 {
     struct line *l = line_start(8, 4, false);
     for (uint32_t i = 0; i < 4; i++)
@@ -182,7 +183,7 @@ static void a_lost_caller_is_heard_again(void **state)
 }
 
 /* They are in the next one, whatever newcomers cost in rounds. */
-static void members_that_missed_steps_come_back(void **state)
+TEST(members_that_missed_steps_come_back)
 {
     struct line *l = line_start(8, 5, false);
     hth_world_run_for(l->world, 5 * S);
@@ -229,7 +230,7 @@ static void check_batches(const struct line *l)
     assert_int_equal(l->lost, 0);
 }
 
-static void machines_stay_busy(void **state)
+TEST(machines_stay_busy)
 {
     static const struct {
         const char *what;
@@ -268,7 +269,7 @@ static void machines_stay_busy(void **state)
 }
 
 /* A newcomer shares the batch once it is no stranger. */
-static void newcomer_shares_the_batch(void **state)
+TEST(newcomer_shares_the_batch)
 {
     struct line *l = line_start(1, 2, false);
     l->target = BATCH;
@@ -328,7 +329,7 @@ static void babble(struct mate *m)
 }
 
 /* Numbers without any sense, of a member or of a stranger, stop nobody. */
-static void babble_stops_nobody(void **state)
+TEST(babble_stops_nobody)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
         struct line *l = line_start(seed, 3 + seed % 2, false);
@@ -350,7 +351,7 @@ static void babble_stops_nobody(void **state)
     }
 }
 
-static void liars_cost_little(void **state)
+TEST(liars_cost_little)
 {
     static const struct {
         const char *who;
@@ -372,21 +373,4 @@ static void liars_cost_little(void **state)
             printf("%s: %lld ms\n", cases[k].who, (long long)cost / 1000);
             assert_true(cost <= cases[k].most_us);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_of_one_choice_meet),
-        cmocka_unit_test(a_link_that_a_quorum_refuses_is_not_final),
-        cmocka_unit_test(bad_reducers_rest),
-        cmocka_unit_test(the_chain_is_longer_than_kept),
-        cmocka_unit_test(a_lost_caller_is_heard_again),
-        cmocka_unit_test(members_that_missed_steps_come_back),
-        cmocka_unit_test(machines_stay_busy),
-        cmocka_unit_test(newcomer_shares_the_batch),
-        cmocka_unit_test(liars_cost_little),
-        cmocka_unit_test(babble_stops_nobody),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "collab/fold.h"
 #include "collab/roll_line.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 enum { HONEST = 3, NODES = HONEST + 1, LOG_MAX = 1 << 20 };
 
@@ -619,7 +620,7 @@ static const struct bad cases[] = {
      "links of a worse chain, for which there is no room: E_TOO_LARGE", 0},
 };
 
-static void a_liar_has_the_loss(void **state)
+TEST(a_liar_has_the_loss)
 {
     uint64_t alone = 0;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
@@ -672,7 +673,7 @@ static void two_gos(struct liar *l, struct hth_rpc_request *req)
     held = NULL;
 }
 
-static void the_second_go_is_not_heard(void **state)
+TEST(the_second_go_is_not_heard)
 {
     static const struct bad bad = {.votes = true, .ready = two_gos};
     uint64_t seed = 0;
@@ -684,13 +685,4 @@ static void the_second_go_is_not_heard(void **state)
     hth_world_run_for(l->line->world, 15 * S);
     check(l, 100);
     stop(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_liar_has_the_loss),
-        cmocka_unit_test(the_second_go_is_not_heard),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ struct task {
 /* Of a test: makes a task, and frees it and checks that nothing is left open. */
 int task_setup(void **state);
 int task_teardown(void **state);
-#define TASK_TEST(test) cmocka_unit_test_setup_teardown(test, task_setup, task_teardown)
+#define TASK_TEST(name) TEST_WITH(name, task_setup, task_teardown) /* of suite.h */
 /* Makes a trainer with local experts whose callbacks write to the task. */
 struct hth_trainer *task_make(struct task *task, struct hth_trainer_opts opts);
 /* Runs until that flag of the task is set. */

@@ -8,7 +8,7 @@
 #include "experts/safetensors.h"
 #include "experts/store.h"
 #include "kernels/backend_int.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/task.h"
 
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static void check_refused(struct task *f, struct hth_trainer_opts o, enum hth_er
 
 /* A run that ended at a checkpoint and was resumed equals one that went on after it. The test at
  * the end is of what was saved, with the step that saving takes. */
-static void resume_is_exact(void **state)
+TASK_TEST(resume_is_exact)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = options();
@@ -85,7 +85,7 @@ static void resume_is_exact(void **state)
 
 /* A trunk is resumed beside its own experts or not at all; a control's and a run's never replace
  * each other, nor do those of runs with other names. A file without a name is of any. */
-static void another_runs_files_are_refused(void **state)
+TASK_TEST(another_runs_files_are_refused)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = options(), control = o, other;
@@ -204,7 +204,7 @@ static void put_forged(struct task *f, const struct hth_st_reader *r, const stru
 
 /* A file without a digest, or with one of another program, may hold anything: content that can't be
  * trained on is refused, and `why` says what is wrong. */
-static void forged_checkpoints_are_refused_with_a_reason(void **state)
+TASK_TEST(forged_checkpoints_are_refused_with_a_reason)
 {
     static const float nan = NAN, inf = INFINITY, below = -1;
     static const struct {
@@ -264,7 +264,7 @@ static void forged_checkpoints_are_refused_with_a_reason(void **state)
 }
 
 /* Files of version 1 have no format, and the bits of their means as whole numbers. */
-static void older_checkpoints_load_with_their_means(void **state)
+TASK_TEST(older_checkpoints_load_with_their_means)
 {
     struct task *f = *state;
     struct hth_trainer_opts o;
@@ -301,7 +301,7 @@ static void set_disk(struct task *f, uint64_t bytes_max, enum hth_err save_err)
     f->save_err = save_err;
 }
 
-static void full_disk_is_told(void **state)
+TASK_TEST(full_disk_is_told)
 {
     struct task *f = *state;
 
@@ -314,7 +314,7 @@ static void full_disk_is_told(void **state)
 }
 
 /* hth_trainer_stop saves also if an earlier save failed, as the disk may have room again. */
-static void stop_saves_a_checkpoint(void **state)
+TASK_TEST(stop_saves_a_checkpoint)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = options();
@@ -344,7 +344,7 @@ static void stop_saves_a_checkpoint(void **state)
 
 /* Also a trainer that is not told to resume keeps the longer run's file; its own earlier
  * checkpoints are replaced. */
-static void longer_checkpoint_is_kept(void **state)
+TASK_TEST(longer_checkpoint_is_kept)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = options();
@@ -420,7 +420,7 @@ static uint64_t saved(const struct task *f)
 
 /* The earlier file stays if the parameters may be the cause or have half of a step; otherwise a new
  * one is written. */
-static void an_error_spoils_no_checkpoint(void **state)
+TEST(an_error_spoils_no_checkpoint)
 {
     static const struct {
         enum trouble trouble;
@@ -458,20 +458,4 @@ static void an_error_spoils_no_checkpoint(void **state)
         task_put_down(f, fails.trainer);
         task_teardown((void **)&f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TASK_TEST(resume_is_exact),
-        TASK_TEST(another_runs_files_are_refused),
-        TASK_TEST(forged_checkpoints_are_refused_with_a_reason),
-        TASK_TEST(older_checkpoints_load_with_their_means),
-        TASK_TEST(full_disk_is_told),
-        TASK_TEST(stop_saves_a_checkpoint),
-        TASK_TEST(longer_checkpoint_is_kept),
-        cmocka_unit_test(an_error_spoils_no_checkpoint),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
 /* `members` train for a while, and the first `clients` of all are clients. */
@@ -53,14 +53,14 @@ static void check_joins(enum hth_share_mode mode)
     crew_scene_free(f);
 }
 
-static void client_gives_state_and_newcomer_reduces(void **state)
+TEST(client_gives_state_and_newcomer_reduces)
 {
     check_joins(HTH_SHARE_LOCAL);
     check_joins(HTH_SHARE_BATCH);
 }
 
 /* The newcomer began a run of its own, as the client could not dial it. */
-static void client_and_newcomer_become_one_run(void **state)
+TEST(client_and_newcomer_become_one_run)
 {
     struct crew_scene *f = start(HTH_SHARE_BATCH, 1, 1);
     uint32_t late = hth_crew_join(f->crew);
@@ -76,7 +76,7 @@ static void client_and_newcomer_become_one_run(void **state)
     crew_scene_free(f);
 }
 
-static void newcomer_in_client_mode_needs_a_reachable_trainer(void **state)
+TEST(newcomer_in_client_mode_needs_a_reachable_trainer)
 {
     struct crew_scene *f = join(HTH_SHARE_LOCAL, 1, 2);
     struct hth_train_stats late = crew_stats(f, 1);
@@ -88,7 +88,7 @@ static void newcomer_in_client_mode_needs_a_reachable_trainer(void **state)
 }
 
 /* One says that it can be dialled and can't: clients are there all the same. */
-static void clients_give_state_when_a_trainer_is_out_of_reach(void **state)
+TEST(clients_give_state_when_a_trainer_is_out_of_reach)
 {
     struct crew_scene *f = start(HTH_SHARE_LOCAL, 3, 2);
     uint32_t late = hth_crew_join(f->crew);
@@ -101,7 +101,7 @@ static void clients_give_state_when_a_trainer_is_out_of_reach(void **state)
 }
 
 /* It dials them one after the other. */
-static void one_client_serves_many_newcomers(void **state)
+TEST(one_client_serves_many_newcomers)
 {
     struct crew_scene *f = start(HTH_SHARE_LOCAL, 1, 1);
 
@@ -111,17 +111,4 @@ static void one_client_serves_many_newcomers(void **state)
     for (uint32_t i = 1; i < hth_crew_count(f->crew); i++)
         assert_true(crew_stats(f, i).share.catch_ups >= 1);
     crew_scene_free(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(client_gives_state_and_newcomer_reduces),
-        cmocka_unit_test(client_and_newcomer_become_one_run),
-        cmocka_unit_test(newcomer_in_client_mode_needs_a_reachable_trainer),
-        cmocka_unit_test(clients_give_state_when_a_trainer_is_out_of_reach),
-        cmocka_unit_test(one_client_serves_many_newcomers),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

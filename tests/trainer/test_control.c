@@ -5,7 +5,7 @@
  */
 #include "core/mem.h"
 #include "kernels/params.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/model.h"
 #include "trainer/task.h"
 
@@ -68,7 +68,7 @@ static double reference(struct task *f, struct hth_trainer *t, const struct hth_
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void control_computes_only_the_trunk(void **state)
+TASK_TEST(control_computes_only_the_trunk)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -107,7 +107,7 @@ static bool is_of_experts(const char *name)
 
 /* The control starts with the same trunk, and training moves all of it but the norm and the gate of
  * each layer, which only experts use. */
-static void control_starts_equal_and_trains_all_but_the_gates(void **state)
+TASK_TEST(control_starts_equal_and_trains_all_but_the_gates)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -144,7 +144,7 @@ static void control_starts_equal_and_trains_all_but_the_gates(void **state)
     hth_free(start);
 }
 
-static void language_model_learns_without_experts(void **state)
+TASK_TEST(language_model_learns_without_experts)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_lm();
@@ -163,7 +163,7 @@ static void language_model_learns_without_experts(void **state)
 }
 
 /* The option is for local trainers only: a trainer of a swarm refuses it. */
-static void swarm_trainer_without_experts_is_refused(void **state)
+TASK_TEST(swarm_trainer_without_experts_is_refused)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -173,16 +173,4 @@ static void swarm_trainer_without_experts_is_refused(void **state)
     o.rpc = (struct hth_rpc *)f; /* never read */
     o.directory = (struct hth_directory *)f;
     assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &o, &t));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TASK_TEST(control_computes_only_the_trunk),
-        TASK_TEST(control_starts_equal_and_trains_all_but_the_gates),
-        TASK_TEST(language_model_learns_without_experts),
-        TASK_TEST(swarm_trainer_without_experts_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "kernels/cuda/device.h"
 #include "kernels/shim_control.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/pass.h"
 #include "trainer/task.h"
 
@@ -19,16 +19,19 @@ static int setup(void **state)
     if (hth_cu_device_open(&device, &hth_gpu_shim, 0, 0, why, sizeof(why)) != HTH_OK)
         return -1;
     hth_shim_guard(true);
-    return 0;
+    return task_setup(state);
 }
 
 static int teardown(void **state)
 {
+    task_teardown(state);
     hth_shim_guard(false);
     assert_int_equal(device.pool.used, 0);
     hth_cu_device_close(&device);
     return 0;
 }
+
+#define CARD_TEST(name) TEST_WITH(name, setup, teardown)
 
 /* Runs the task on the card and on the CPU: each loss is within the tolerance, and the loss
  * falls. */
@@ -66,7 +69,7 @@ static struct hth_trainer_opts small(struct hth_trainer_opts o, uint64_t updates
 }
 
 /* 200 steps of the trunk alone. */
-static void trunk_alone_matches_the_cpu(void **state)
+CARD_TEST(trunk_alone_matches_the_cpu)
 {
     struct hth_trainer_opts o = small(task_classifier(), 200);
 
@@ -78,7 +81,7 @@ static void trunk_alone_matches_the_cpu(void **state)
     hth_shim_guard(true);
 }
 
-static void classifier_matches_the_cpu(void **state)
+CARD_TEST(classifier_matches_the_cpu)
 {
     struct hth_trainer_opts o = small(task_classifier(), 6);
 
@@ -86,7 +89,7 @@ static void classifier_matches_the_cpu(void **state)
     same_curve(*state, o, HTH_GPU_F32, 1e-3);
 }
 
-static void lm_with_transformers_matches_the_cpu(void **state)
+CARD_TEST(lm_with_transformers_matches_the_cpu)
 {
     struct hth_trainer_opts o = small(task_lm(), 3);
 
@@ -96,7 +99,7 @@ static void lm_with_transformers_matches_the_cpu(void **state)
     same_curve(*state, o, HTH_GPU_F32, 1e-3);
 }
 
-static void bf16_matches_the_cpu_within_its_precision(void **state)
+CARD_TEST(bf16_matches_the_cpu_within_its_precision)
 {
     struct hth_trainer_opts o = small(task_classifier(), 12);
 
@@ -107,7 +110,7 @@ static void bf16_matches_the_cpu_within_its_precision(void **state)
 
 /* A run that was stopped and resumed gives the losses of one that was not stopped, and the CPU can
  * resume its file, too. */
-static void checkpoint_resumes_exactly_on_card_and_cpu(void **state)
+CARD_TEST(checkpoint_resumes_exactly_on_card_and_cpu)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = small(task_classifier(), 8);
@@ -134,7 +137,7 @@ static void checkpoint_resumes_exactly_on_card_and_cpu(void **state)
 
 /* hth_model_flat_take and _give, which averaging and checkpoints use: a buffer as plain memory, and
  * back. */
-static void flat_buffers_are_copied_from_and_to_the_card(void **state)
+CARD_TEST(flat_buffers_are_copied_from_and_to_the_card)
 {
     struct hth_trainer_opts o = small(task_lm(), 1);
     const struct hth_backend *be[2] = {hth_backend_ref(), &device.tables[HTH_GPU_F32]};
@@ -169,7 +172,7 @@ static void flat_buffers_are_copied_from_and_to_the_card(void **state)
 }
 
 /* Cards have no kernels for masks and their like: said before anything is made. */
-static void dense_models_name_the_other_back_end(void **state)
+CARD_TEST(dense_models_name_the_other_back_end)
 {
     struct hth_trainer_opts o = task_lm();
     const struct hth_backend *card = &device.tables[HTH_GPU_F32];
@@ -182,18 +185,4 @@ static void dense_models_name_the_other_back_end(void **state)
     assert_err(HTH_E_UNSUPPORTED, hth_model_check(&o.model, card, why));
     assert_non_null(strstr(why, "use --backend packed"));
     assert_err(HTH_E_UNSUPPORTED, hth_model_new(card, &o.model, &m));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TASK_TEST(trunk_alone_matches_the_cpu),
-        TASK_TEST(classifier_matches_the_cpu),
-        TASK_TEST(lm_with_transformers_matches_the_cpu),
-        TASK_TEST(bf16_matches_the_cpu_within_its_precision),
-        TASK_TEST(checkpoint_resumes_exactly_on_card_and_cpu),
-        cmocka_unit_test(flat_buffers_are_copied_from_and_to_the_card),
-        cmocka_unit_test(dense_models_name_the_other_back_end),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
 }

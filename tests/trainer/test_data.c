@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/data.h"
 #include "trainer/task.h"
 
@@ -100,7 +100,7 @@ static uint32_t item_of(const float *x)
     return (uint32_t)lrintf(x[0] * 255.0f);
 }
 
-static void each_sample_comes_once_per_epoch(void **state)
+TASK_TEST(each_sample_comes_once_per_epoch)
 {
     struct task *f = *state;
     struct hth_data_opts o = image_opts();
@@ -151,7 +151,7 @@ static void first_items(struct task *f, const struct hth_data_opts *o, uint32_t 
     hth_data_free(data);
 }
 
-static void order_depends_on_seed_and_peer(void **state)
+TASK_TEST(order_depends_on_seed_and_peer)
 {
     struct task *f = *state;
     struct hth_data_opts o = image_opts();
@@ -259,7 +259,7 @@ static bool find_move(const struct pictures *p, uint8_t got[HIGH][WIDE], int *it
     return found == 1;
 }
 
-static void shifts_are_uniform_within_bounds(void **state)
+TASK_TEST(shifts_are_uniform_within_bounds)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
     struct task *f = *state;
@@ -287,7 +287,7 @@ static void shifts_are_uniform_within_bounds(void **state)
 }
 
 /* A new reader begins anywhere, as with --resume. */
-static void any_position_can_be_read_again(void **state)
+TASK_TEST(any_position_can_be_read_again)
 {
     static uint8_t all[SAMPLES][HIGH][WIDE];
     struct task *f = *state;
@@ -313,7 +313,7 @@ static void any_position_can_be_read_again(void **state)
 }
 
 /* Every evaluation, on every trainer, reads the same pictures. */
-static void shifts_of_a_test_set_are_equal_in_every_epoch(void **state)
+TASK_TEST(shifts_of_a_test_set_are_equal_in_every_epoch)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
     struct task *f = *state;
@@ -337,7 +337,7 @@ static void shifts_of_a_test_set_are_equal_in_every_epoch(void **state)
 }
 
 /* A shift that is larger than the picture leaves a blank one, and none leaves every byte. */
-static void shifts_are_as_large_as_they_may_be(void **state)
+TASK_TEST(shifts_are_as_large_as_they_may_be)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
     struct task *f = *state;
@@ -363,7 +363,7 @@ static void shifts_are_as_large_as_they_may_be(void **state)
         assert_memory_equal(got[s], p.pixel[s % ITEMS], PIXELS);
 }
 
-static void text_windows_cover_the_part_once_per_epoch(void **state)
+TASK_TEST(text_windows_cover_the_part_once_per_epoch)
 {
     struct task *f = *state;
     struct hth_data_opts o = HTH_DATA_OPTS_INIT;
@@ -416,7 +416,7 @@ static void on_log(void *arg, const char *line, size_t len)
 }
 
 /* Refused when they are opened, not at their end. */
-static void bad_files_are_refused(void **state)
+TASK_TEST(bad_files_are_refused)
 {
     static const struct {
         size_t at; /* of the header */
@@ -486,7 +486,7 @@ static struct hth_data *open_and_change(struct task *f, const struct hth_data_op
     return data;
 }
 
-static void bad_content_is_refused_and_named(void **state)
+TASK_TEST(bad_content_is_refused_and_named)
 {
     struct task *f = *state;
     struct hth_data_opts o = image_opts();
@@ -615,7 +615,7 @@ static uint32_t read_epochs(struct task *f, const struct hth_data_opts *o, uint3
 }
 
 /* A disk that fails once changes no sample, whichever of its reads fails. */
-static void repeated_read_gives_the_undisturbed_samples(void **state)
+TASK_TEST(repeated_read_gives_the_undisturbed_samples)
 {
     struct task *f = *state;
 
@@ -642,7 +642,7 @@ static void repeated_read_gives_the_undisturbed_samples(void **state)
     f->env->ops = flaky.real;
 }
 
-static void bad_options_are_refused(void **state)
+TASK_TEST(bad_options_are_refused)
 {
     struct task *f = *state;
     struct hth_data_opts o[8];
@@ -679,23 +679,4 @@ static void bad_options_are_refused(void **state)
     put_file(f, "labels", big, 8 + 4096, false);
     o[7].shuffle_rows = 4096;
     assert_err(HTH_E_TOO_LARGE, hth_data_open(f->env, &o[7], &data));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TASK_TEST(each_sample_comes_once_per_epoch),
-        TASK_TEST(order_depends_on_seed_and_peer),
-        TASK_TEST(shifts_are_uniform_within_bounds),
-        TASK_TEST(any_position_can_be_read_again),
-        TASK_TEST(shifts_of_a_test_set_are_equal_in_every_epoch),
-        TASK_TEST(shifts_are_as_large_as_they_may_be),
-        TASK_TEST(text_windows_cover_the_part_once_per_epoch),
-        TASK_TEST(bad_files_are_refused),
-        TASK_TEST(bad_content_is_refused_and_named),
-        TASK_TEST(repeated_read_gives_the_undisturbed_samples),
-        TASK_TEST(bad_options_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 #include "data/picture.h"
 #include "data/set.h"
 #include "kernels/ops.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/data.h"
 #include "trainer/task.h"
 
@@ -134,7 +134,7 @@ static bool is_moved(const float *x, int i, int down, int right)
 
 /* Each picture of the part comes once per epoch with its class, moved by at most `shift` pixels,
  * and its edge is its nearest pixel. */
-static void pictures_are_read_and_moved(void **state)
+TASK_TEST(pictures_are_read_and_moved)
 {
     struct task *f = *state;
     static float x[ITEMS * SIDE * SIDE * 3];
@@ -170,7 +170,7 @@ static void pictures_are_read_and_moved(void **state)
     assert_true(moved > ITEMS); /* of 2 * ITEMS */
 }
 
-static void pictures_become_grey(void **state)
+TASK_TEST(pictures_become_grey)
 {
     struct task *f = *state;
     struct hth_data_opts o = image_opts();
@@ -215,7 +215,7 @@ static size_t stream_of(struct task *f, uint32_t vocab, int32_t *out, size_t max
     return n;
 }
 
-static void text_is_one_stream(void **state)
+TASK_TEST(text_is_one_stream)
 {
     struct task *f = *state;
     static const uint32_t vocabs[] = {HTH_DATA_BYTES, HTH_ID_WORD, HTH_ID_WORD + 5, 1000};
@@ -246,7 +246,7 @@ static void text_is_one_stream(void **state)
 
 /* Shuffled, too, each window comes once in an epoch, at the phase that is drawn for it; and any
  * position gives the same sample to a reader that begins there. */
-static void windows_come_in_an_order_of_the_seed(void **state)
+TASK_TEST(windows_come_in_an_order_of_the_seed)
 {
     struct task *f = *state;
     static int32_t want[8192];
@@ -302,7 +302,7 @@ static struct hth_data_opts code_opts(void)
     return o;
 }
 
-static void captions_come_before_codes(void **state)
+TASK_TEST(captions_come_before_codes)
 {
     struct task *f = *state;
     struct hth_data_opts o = code_opts();
@@ -333,7 +333,7 @@ static void captions_come_before_codes(void **state)
 }
 
 /* The fraction that loses its caption is that of the options, and each read has the same ones. */
-static void captions_are_dropped_as_drawn(void **state)
+TASK_TEST(captions_are_dropped_as_drawn)
 {
     struct task *f = *state;
     struct hth_data_opts o = code_opts();
@@ -370,7 +370,7 @@ static void check_open(struct task *f, struct hth_data_opts o, enum hth_err err)
     hth_data_free(data);
 }
 
-static void sets_that_do_not_fit_are_refused(void **state)
+TASK_TEST(sets_that_do_not_fit_are_refused)
 {
     struct task *f = *state;
 
@@ -408,7 +408,7 @@ static void sets_that_do_not_fit_are_refused(void **state)
 }
 
 /* A shard that changes under a reader is an error that names it. */
-static void a_changed_shard_is_named(void **state)
+TASK_TEST(a_changed_shard_is_named)
 {
     struct task *f = *state;
     struct hth_data_opts o = code_opts();
@@ -422,19 +422,4 @@ static void a_changed_shard_is_named(void **state)
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, 1, NULL, tokens, labels));
     assert_non_null(strstr(hth_data_why(data), "out/train-00000.tar.zst"));
     hth_data_free(data);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TASK_TEST(pictures_are_read_and_moved),
-        TASK_TEST(pictures_become_grey),
-        TASK_TEST(text_is_one_stream),
-        TASK_TEST(windows_come_in_an_order_of_the_seed),
-        TASK_TEST(captions_come_before_codes),
-        TASK_TEST(captions_are_dropped_as_drawn),
-        TASK_TEST(sets_that_do_not_fit_are_refused),
-        TASK_TEST(a_changed_shard_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * several average, and layers that share their weights send them once.
  */
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
 #define UPDATES 60
@@ -34,7 +34,7 @@ static void train(struct task *f, struct hth_trainer_opts *o, uint64_t updates, 
     assert_int_equal(f->stats.rows_mixed, 0);
 }
 
-static void trainer_learns_and_resumes(void **state)
+TASK_TEST(trainer_learns_and_resumes)
 {
     struct task *f = *state, *g;
     struct hth_trainer_opts o = task_lm();
@@ -84,20 +84,11 @@ static double bytes_of_round(uint32_t share, uint64_t *parameters)
     return (double)stats.last.bytes_out;
 }
 
-static void shared_layers_are_sent_once(void **state)
+TEST(shared_layers_are_sent_once)
 {
     uint64_t alone, shared;
     double bytes_alone = bytes_of_round(0, &alone), bytes_shared = bytes_of_round(1, &shared);
 
     assert_true(alone > 3 * shared);
     assert_close(bytes_alone / bytes_shared, (double)alone / (double)shared, 0.02, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TASK_TEST(trainer_learns_and_resumes),
-        cmocka_unit_test(shared_layers_are_sent_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * ahead of the others. A newcomer takes that of an honest one, or says that it found none.
  */
 #include "kernels/params.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 #include "trainer/trainer_int.h"
 
@@ -62,7 +62,7 @@ static double first_loss(uint32_t members, uint32_t liars, uint64_t *fetched)
     return loss;
 }
 
-static void lying_donors_are_found_out(void **state)
+TEST(lying_donors_are_found_out)
 {
     uint64_t fetched;
 
@@ -75,7 +75,7 @@ static void lying_donors_are_found_out(void **state)
 
 /* As one that slept: the others are far on, and it has not moved. It refuses their means, and then
  * takes their state. */
-static void trainer_that_refuses_many_means_looks_where_the_run_is(void **state)
+TEST(trainer_that_refuses_many_means_looks_where_the_run_is)
 {
     struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 2);
     struct crew_scene *s;
@@ -98,14 +98,4 @@ static void trainer_that_refuses_many_means_looks_where_the_run_is(void **state)
     hth_world_run_for(s->world, 30 * S);
     assert_int_equal(t->stats.share.means_refused, 8);
     crew_scene_free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lying_donors_are_found_out),
-        cmocka_unit_test(trainer_that_refuses_many_means_looks_where_the_run_is),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

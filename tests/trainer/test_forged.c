@@ -6,7 +6,7 @@
 #include "collab/heads.h"
 #include "collab/roll_msg.h"
 #include "rpc/rpc.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 #include "trainer/trainer_int.h"
 
@@ -91,7 +91,7 @@ static uint64_t steps_in_10_s(struct crew_scene *s)
     return s->stats[0].updates - before;
 }
 
-static void forged_head_delays_no_run(void **state)
+TEST(forged_head_delays_no_run)
 {
     for (enum lie lie = 0; lie < LIES; lie++)
         for (uint32_t members = 1; members <= 3; members++) {
@@ -108,7 +108,7 @@ static void forged_head_delays_no_run(void **state)
         }
 }
 
-static void newcomer_gets_in_beside_a_liar(void **state)
+TEST(newcomer_gets_in_beside_a_liar)
 {
     for (enum lie lie = 0; lie < LIES; lie++)
         for (uint32_t members = 1; members <= 3; members += 2) {
@@ -126,7 +126,7 @@ static void newcomer_gets_in_beside_a_liar(void **state)
 }
 
 /* All that trained are gone. A peer that answers, and has no chain to show, is no run. */
-static void liar_does_not_keep_a_trainer_from_beginning(void **state)
+TEST(liar_does_not_keep_a_trainer_from_beginning)
 {
     for (enum lie lie = NO_LINKS; lie < LIES; lie++) {
         struct crew_scene *s = start(19, 1);
@@ -141,14 +141,4 @@ static void liar_does_not_keep_a_trainer_from_beginning(void **state)
         assert_true(s->stats[late].updates > 10);
         crew_scene_free(s);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forged_head_delays_no_run),
-        cmocka_unit_test(newcomer_gets_in_beside_a_liar),
-        cmocka_unit_test(liar_does_not_keep_a_trainer_from_beginning),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

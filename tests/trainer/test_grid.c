@@ -8,7 +8,7 @@
 #include "collab/roll_int.h"
 #include "collab/row_msg.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
 #ifndef DEATHS
@@ -66,7 +66,7 @@ static void check_calm(struct crew_scene *s, int64_t us, uint64_t steps)
     assert_int_equal(collab_of(s, 0)->cells.shape.dims, collab_of(s, 0)->opts.shape.dims);
 }
 
-static void all_rows_get_the_same_bits(void **state)
+TEST(all_rows_get_the_same_bits)
 {
     static const struct {
         uint32_t members;
@@ -93,7 +93,7 @@ static void all_rows_get_the_same_bits(void **state)
 }
 
 /* Lines end one after the other, and messages wait behind values: nobody is lost for that. */
-static void slow_lines_keep_all(void **state)
+TEST(slow_lines_keep_all)
 {
     struct hth_device thin = crew_slow;
     struct crew_scene *s;
@@ -151,7 +151,7 @@ static int64_t late_after_death(uint64_t seed, enum hth_crash how)
     return late_us;
 }
 
-static void deaths_cost_little(void **state)
+TEST(deaths_cost_little)
 {
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
     static const int64_t most_us[] = {300 * MS, 1500 * MS};
@@ -169,7 +169,7 @@ static void deaths_cost_little(void **state)
 
 /* Two have no way to each other. Where they meet in a line, its members have no mean, or another
  * one than other lines; all take the others' steps. */
-static void a_pair_without_a_way(void **state)
+TEST(a_pair_without_a_way)
 {
     struct crew_scene *s = start(4, 2 * MS, 12, 0, "4x3", HTH_QUANT_F32, 0, &crew_slow);
 
@@ -194,7 +194,7 @@ static void on_probe(void *arg, const struct hth_rpc_result *result)
 }
 
 /* A member's ROWs that are not its own, or of no line here: refused, and nothing else happens. */
-static void bad_rows_are_refused(void **state)
+TEST(bad_rows_are_refused)
 {
     enum { BYTES, GROUP, FIRST_AXIS, NO_AXIS, NO_CELL, COUNT, OTHERS, NOT_LED, LATE, CASES };
     static const enum hth_err expected[CASES] = {
@@ -250,7 +250,7 @@ static void speak(struct crew_scene *s, uint32_t i, uint32_t protocol)
 }
 
 /* The others go on to the next protocol while it is away. It says so, and ends; they do not. */
-static void a_program_that_is_too_old_ends(void **state)
+TEST(a_program_that_is_too_old_ends)
 {
     struct crew_scene *s = start(1, 2 * MS, 4, 0, "4", HTH_QUANT_F32, 0, &crew_slow);
 
@@ -280,7 +280,7 @@ static void refuse_version(void *arg, struct hth_rpc_request *req)
 }
 
 /* Nor does one that can't read what they say, or the other way round, begin a run beside them. */
-static void a_newcomer_of_another_version_begins_nothing(void **state)
+TEST(a_newcomer_of_another_version_begins_nothing)
 {
     struct crew_scene *s = start(2, 2 * MS, 4, 0, "4", HTH_QUANT_F32, 0, &crew_slow);
 
@@ -293,19 +293,4 @@ static void a_newcomer_of_another_version_begins_nothing(void **state)
     assert_int_equal(crew_stats(s, late).updates, 0);
     assert_true(step_of(s, 0) > 15);
     crew_scene_free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_rows_get_the_same_bits),
-        cmocka_unit_test(slow_lines_keep_all),
-        cmocka_unit_test(deaths_cost_little),
-        cmocka_unit_test(a_pair_without_a_way),
-        cmocka_unit_test(bad_rows_are_refused),
-        cmocka_unit_test(a_program_that_is_too_old_ends),
-        cmocka_unit_test(a_newcomer_of_another_version_begins_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

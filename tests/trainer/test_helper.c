@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "kernels/params.h"
 #include "rpc/rpc.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 #include "trainer/helper.h"
 
@@ -166,7 +166,7 @@ static double bytes_a_step(uint64_t seed, uint32_t helpers)
     return each;
 }
 
-static void helpers_take_bytes_off_the_trainers(void **state)
+TEST(helpers_take_bytes_off_the_trainers)
 {
     double none = bytes_a_step(1, 0), one = bytes_a_step(1, 1), two = bytes_a_step(1, 2);
 
@@ -176,7 +176,7 @@ static void helpers_take_bytes_off_the_trainers(void **state)
 
 /* Of a helper that dies the trainers lose a round, and no step; killed in mid-round or frozen, and
  * back again. */
-static void the_death_of_a_helper_costs_a_round(void **state)
+TEST(the_death_of_a_helper_costs_a_round)
 {
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
 
@@ -207,7 +207,7 @@ static void the_death_of_a_helper_costs_a_round(void **state)
 }
 
 /* It finds trainers that come later; and rests when it is told to. */
-static void a_helper_is_there_first(void **state)
+TEST(a_helper_is_there_first)
 {
     struct crew_scene *f = start(7, false, 0, 0, NULL, HTH_SHARE_BATCH);
     struct hth_helper_stats s;
@@ -233,7 +233,7 @@ static void a_helper_is_there_first(void **state)
 
 /* On a grid each line has helpers of its own; a trainer and a helper are no company: the trainer's
  * own samples are the batch; and where trainers step by themselves it is in their rounds. */
-static void helpers_are_where_trainers_average(void **state)
+TEST(helpers_are_where_trainers_average)
 {
     static const struct {
         uint32_t trainers, helpers;
@@ -262,7 +262,7 @@ static void helpers_are_where_trainers_average(void **state)
     }
 }
 
-static void bad_options_are_refused(void **state)
+TEST(bad_options_are_refused)
 {
     struct crew_scene *f = start(34, false, 1, 0, NULL, HTH_SHARE_BATCH);
     struct hth_helper_opts o = {.model = f->opts.trainer.model,
@@ -298,7 +298,7 @@ static void check_roll(struct crew_scene *f, uint32_t members, uint32_t clients)
     assert_int_equal(known, clients);
 }
 
-static void clients_are_members(void **state)
+TEST(clients_are_members)
 {
     static const struct {
         uint32_t trainers, clients;
@@ -325,7 +325,7 @@ static void clients_are_members(void **state)
 
 /* Clients can't meet alone: without the only one that is dialled they wait. They go on with it when
  * a cut ends; if it died, and is another one now, it takes them on. */
-static void clients_wait_for_one_that_is_dialled(void **state)
+TEST(clients_wait_for_one_that_is_dialled)
 {
     enum { CUT, KILLED, SILENT };
 
@@ -349,19 +349,4 @@ static void clients_wait_for_one_that_is_dialled(void **state)
         check_roll(f, 4, 3);
         end(f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(helpers_take_bytes_off_the_trainers),
-        cmocka_unit_test(the_death_of_a_helper_costs_a_round),
-        cmocka_unit_test(a_helper_is_there_first),
-        cmocka_unit_test(helpers_are_where_trainers_average),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(clients_are_members),
-        cmocka_unit_test(clients_wait_for_one_that_is_dialled),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "scenarios/idx.h"
 #include "scenarios/latency.h"
 #include "scenarios/swarm.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static struct hth_latency_row row_of(double delay_ms, uint32_t flights, uint32_t updates)
 {
@@ -23,7 +23,7 @@ static struct hth_latency_row row_of(double delay_ms, uint32_t flights, uint32_t
     return row;
 }
 
-static void many_flights_hide_latency(void **state)
+TEST(many_flights_hide_latency)
 {
     struct hth_latency_row none = row_of(0, 320, 400), much = row_of(200, 320, 400);
     struct hth_latency_row one = row_of(200, 1, 20);
@@ -37,7 +37,7 @@ static void many_flights_hide_latency(void **state)
 
 /* Eight flights, no jitter, no failures. A deadline no longer than the usual call would miss each
  * call that met another on its way, and repeat it. */
-static void regular_delays_lose_no_answers(void **state)
+TEST(regular_delays_lose_no_answers)
 {
     static uint8_t images[16 + ITEMS * 784], labels[8 + ITEMS];
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
@@ -69,12 +69,4 @@ static void regular_delays_lose_no_answers(void **state)
     assert_int_equal(s.answers_missing, 0);
     hth_world_free(world);
     hth_swarm_free(swarm);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(many_flights_hide_latency),
-                                       cmocka_unit_test(regular_delays_lose_no_answers)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "averaging/reduce_int.h"
 #include "collab/collab_int.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 #include "trainer/trainer_int.h"
 
@@ -255,7 +255,7 @@ static double outcome(enum hth_share_mode mode, uint32_t n, enum lie lie, double
     return last;
 }
 
-static void one_liar_costs_little(void **state)
+TEST(one_liar_costs_little)
 {
     static const struct {
         enum hth_share_mode mode;
@@ -281,7 +281,7 @@ static void one_liar_costs_little(void **state)
     }
 }
 
-static void without_bounds_it_is_the_end(void **state)
+TEST(without_bounds_it_is_the_end)
 {
     double calm[EVALS + 1];
     uint32_t most;
@@ -290,14 +290,4 @@ static void without_bounds_it_is_the_end(void **state)
     assert_true(outcome(HTH_SHARE_BATCH, 4, TURNED, 0, calm, &most) < 0.5);
     assert_true(outcome(HTH_SHARE_BATCH, 4, WEIGHTY, 0, calm, &most) < 0.95);
     assert_true(outcome(HTH_SHARE_LOCAL, 2, NUMBERS, 0, calm, &most) < 0.5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_liar_costs_little),
-        cmocka_unit_test(without_bounds_it_is_the_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

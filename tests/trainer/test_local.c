@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "experts/store.h"
 #include "kernels/backend.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/task.h"
 
 /* ---- gradients ------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static void check_gradients(struct task *f, struct hth_trainer_opts o, int layer
 }
 
 /* All experts are chosen: a choice that changes would be a step in the loss. */
-static void trunk_gradients_match_differences(void **state)
+TASK_TEST(trunk_gradients_match_differences)
 {
     struct hth_trainer_opts o[3] = {task_classifier(), task_lm(), task_lm()};
 
@@ -101,7 +101,7 @@ static void trunk_gradients_match_differences(void **state)
 
 /* The flight's gradient and the expert's scale agree: every row is sent to the layer's only expert,
  * so that its gradient is that of the mean loss. */
-static void expert_gradients_match_the_mean_loss(void **state)
+TASK_TEST(expert_gradients_match_the_mean_loss)
 {
     struct hth_trainer_opts o = task_classifier();
 
@@ -114,7 +114,7 @@ static void expert_gradients_match_the_mean_loss(void **state)
 
 /* ---- learning -------------------------------------------------------------------------------- */
 
-static void classifier_learns(void **state)
+TASK_TEST(classifier_learns)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -135,7 +135,7 @@ static void classifier_learns(void **state)
     assert_true(hth_metrics_get(f->env->metrics, "hearth_train_samples_total") == 60 * 32);
 }
 
-static void language_model_learns(void **state)
+TASK_TEST(language_model_learns)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_lm();
@@ -147,7 +147,7 @@ static void language_model_learns(void **state)
     assert_true(f->loss[79] < 0.5 * f->loss[0]);
 }
 
-static void many_flights_learn(void **state)
+TASK_TEST(many_flights_learn)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -159,7 +159,7 @@ static void many_flights_learn(void **state)
     assert_true(f->stats.staleness[0] < 60);
 }
 
-static void padding_does_not_change_an_evaluation(void **state)
+TASK_TEST(padding_does_not_change_an_evaluation)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -177,7 +177,7 @@ static void padding_does_not_change_an_evaluation(void **state)
 
 /* A gradient that is longer than clip_norm moves the trunk by rate times clip_norm, in its
  * direction; the schedule's first rate is that of step 0. */
-static void gradients_are_clipped(void **state)
+TASK_TEST(gradients_are_clipped)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -206,7 +206,7 @@ static void gradients_are_clipped(void **state)
 /* ---- averages -------------------------------------------------------------------------------- */
 
 /* Only its rounds move the trunk. */
-static void rounds_shift_the_trunk(void **state)
+TASK_TEST(rounds_shift_the_trunk)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -229,7 +229,7 @@ static void rounds_shift_the_trunk(void **state)
 
 /* The optimiser's states are averaged with the parameters. The difference to the average may be
  * larger than the state has grown to meanwhile, and a mean of squares must not become negative. */
-static void averaged_second_moments_stay_positive(void **state)
+TASK_TEST(averaged_second_moments_stay_positive)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -296,7 +296,7 @@ static float *averaged_values(struct task *f, struct hth_trainer_opts o)
 }
 
 /* The next forward uses them, on every CPU back end. */
-static void averages_and_checkpoints_are_used_at_once(void **state)
+TASK_TEST(averages_and_checkpoints_are_used_at_once)
 {
     const struct hth_backend *backends[1 + HTH_PACKED_MAX] = {hth_backend_ref()};
     size_t count = 1 + hth_backend_packed_all(backends + 1);
@@ -331,7 +331,7 @@ static void averages_and_checkpoints_are_used_at_once(void **state)
 
 /* ---- trouble --------------------------------------------------------------------------------- */
 
-static void not_finite_gradients_are_dropped(void **state)
+TASK_TEST(not_finite_gradients_are_dropped)
 {
     struct task *f = *state;
     struct hth_trainer *t = task_make(f, task_classifier());
@@ -367,7 +367,7 @@ static uint64_t updates_with_room(struct task *f, uint32_t rows)
 
 /* A flight allocates rows and gradients layer by layer. If the budget refuses one, the micro-batch
  * is dropped and frees what it has. */
-static void flights_without_memory_are_dropped(void **state)
+TASK_TEST(flights_without_memory_are_dropped)
 {
     struct task *f = *state;
     uint32_t rows = 0;
@@ -379,7 +379,7 @@ static void flights_without_memory_are_dropped(void **state)
     assert_int_equal(updates_with_room(f, rows), 2);
 }
 
-static void bad_data_stop_training(void **state)
+TASK_TEST(bad_data_stop_training)
 {
     struct task *f = *state;
     struct hth_trainer *t = task_make(f, task_classifier());
@@ -390,7 +390,7 @@ static void bad_data_stop_training(void **state)
     task_put_down(f, t);
 }
 
-static void bad_options_are_refused(void **state)
+TASK_TEST(bad_options_are_refused)
 {
     struct task *f = *state;
     struct hth_trainer_opts o[11];
@@ -424,7 +424,7 @@ static void bad_options_are_refused(void **state)
 }
 
 /* Frees the trainer at any moment: while it reads data, runs a job, or has not begun. */
-static void trainer_is_freed_at_any_moment(void **state)
+TASK_TEST(trainer_is_freed_at_any_moment)
 {
     struct task *f = *state;
 
@@ -438,27 +438,4 @@ static void trainer_is_freed_at_any_moment(void **state)
         hth_world_run_for(f->world, us);
         task_put_down(f, t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TASK_TEST(trunk_gradients_match_differences),
-        TASK_TEST(expert_gradients_match_the_mean_loss),
-        TASK_TEST(classifier_learns),
-        TASK_TEST(language_model_learns),
-        TASK_TEST(many_flights_learn),
-        TASK_TEST(padding_does_not_change_an_evaluation),
-        TASK_TEST(gradients_are_clipped),
-        TASK_TEST(rounds_shift_the_trunk),
-        TASK_TEST(averaged_second_moments_stay_positive),
-        TASK_TEST(averages_and_checkpoints_are_used_at_once),
-        TASK_TEST(not_finite_gradients_are_dropped),
-        TASK_TEST(flights_without_memory_are_dropped),
-        TASK_TEST(bad_data_stop_training),
-        TASK_TEST(bad_options_are_refused),
-        TASK_TEST(trainer_is_freed_at_any_moment),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

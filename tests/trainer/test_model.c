@@ -9,7 +9,7 @@
 #include "core/rng.h"
 #include "dht/directory.h"
 #include "kernels/twin64.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/pass.h"
 
 #include <stdlib.h>
@@ -385,7 +385,7 @@ static struct hth_model_opts nth_case(int i)
     return o;
 }
 
-static void losses_are_those_of_the_equations(void **state)
+TEST(losses_are_those_of_the_equations)
 {
     for (int i = 0; i < CASES; i++) {
         struct hth_model_opts o = nth_case(i);
@@ -430,7 +430,7 @@ static void check_tensor(struct world *w, const struct hth_weight *t, struct hth
     hth_free(dir);
 }
 
-static void gradients_are_central_differences(void **state)
+TEST(gradients_are_central_differences)
 {
     struct hth_rng rng;
     hth_rng_init(&rng, SEED);
@@ -448,7 +448,7 @@ static void gradients_are_central_differences(void **state)
 }
 
 /* A text of its begin alone has no labels; the codes still have. */
-static void picture_without_text_learns(void **state)
+TEST(picture_without_text_learns)
 {
     struct hth_model_opts o = nth_case(3);
     struct world w;
@@ -462,7 +462,7 @@ static void picture_without_text_learns(void **state)
 
 /* ---- masked tokens --------------------------------------------------------------------------- */
 
-static void tokens_are_masked_as_bert_does(void **state)
+TEST(tokens_are_masked_as_bert_does)
 {
     struct hth_model_opts o = lm();
     struct world w;
@@ -512,7 +512,7 @@ static uint64_t schema_of(const struct hth_model_opts *o)
     return schema;
 }
 
-static void two_kinds_of_run_have_two_schemas(void **state)
+TEST(two_kinds_of_run_have_two_schemas)
 {
     struct hth_model_opts o[16];
     uint64_t schema[16];
@@ -546,16 +546,4 @@ static void two_kinds_of_run_have_two_schemas(void **state)
             assert_true(schema[i] != schema[j]);
     o[0].seed = 10; /* the run's seed is compared besides (trainer/settings.c) */
     assert_true(schema_of(&o[0]) == schema[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_are_those_of_the_equations),
-        cmocka_unit_test(gradients_are_central_differences),
-        cmocka_unit_test(picture_without_text_learns),
-        cmocka_unit_test(tokens_are_masked_as_bert_does),
-        cmocka_unit_test(two_kinds_of_run_have_two_schemas),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * gives the same test result, and a file's faults are named.
  */
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/model_file.h"
 #include "trainer/task.h"
 
@@ -115,7 +115,7 @@ static void assert_rounded(const uint8_t *half, const uint8_t *full)
     assert_true(x == 0 ? y == 0 : fabsf(x - y) <= ldexpf(1, exponent - 9));
 }
 
-static void a_file_has_the_weights_and_no_moments(void **state)
+TEST_WITH(a_file_has_the_weights_and_no_moments, setup, teardown)
 {
     struct fixture *f = *state;
     static const enum hth_dtype dtypes[] = {HTH_F32, HTH_BF16};
@@ -179,7 +179,7 @@ static struct hth_expert *expert_of(struct fixture *f, const char *uid)
     return expert;
 }
 
-static void checkpoints_of_a_file_give_the_same_test(void **state)
+TEST_WITH(checkpoints_of_a_file_give_the_same_test, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_blob *bytes = make(f, 1 + EXPERTS, HTH_F32), *trunk;
@@ -245,7 +245,7 @@ static struct hth_blob *spoil(const struct hth_blob *good, const char *name, int
     return out;
 }
 
-static void faults_of_a_file_are_named(void **state)
+TEST_WITH(faults_of_a_file_are_named, setup, teardown)
 {
     static const struct {
         const char *name;
@@ -288,7 +288,7 @@ static void faults_of_a_file_are_named(void **state)
     hth_blob_unref(good);
 }
 
-static void files_that_are_no_checkpoints_are_named(void **state)
+TEST_WITH(files_that_are_no_checkpoints_are_named, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_model_file_part wrong = {"x", "ffn1.1.1", f->parts[1].bytes}, first = f->parts[0];
@@ -313,15 +313,4 @@ static void files_that_are_no_checkpoints_are_named(void **state)
     assert_string_equal(why.text, "m: it is not a model that hearth export wrote");
     assert_null(r);
     hth_st_close(trunk);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_has_the_weights_and_no_moments, setup, teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_of_a_file_give_the_same_test, setup, teardown),
-        cmocka_unit_test_setup_teardown(faults_of_a_file_are_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_that_are_no_checkpoints_are_named, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  * that differ never average, and the second of them does not begin a run.
  */
 #include "trainer/settings.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
 #define MODEL   "model or seed"
@@ -77,7 +77,7 @@ static const struct {
 #define RULE(name, change, setting, local, batch) {HTH_SETTING_##setting, local, batch},
     CHANGE_MAP(RULE)};
 
-static void each_setting_changes_the_schema_where_it_matters(void **state)
+TEST(each_setting_changes_the_schema_where_it_matters)
 {
     for (int mode = HTH_SHARE_LOCAL; mode <= HTH_SHARE_BATCH; mode++) {
         struct hth_trainer_opts o = usual((enum hth_share_mode)mode);
@@ -100,7 +100,7 @@ static void each_setting_changes_the_schema_where_it_matters(void **state)
     }
 }
 
-static void schema_depends_on_ticket_and_mode(void **state)
+TEST(schema_depends_on_ticket_and_mode)
 {
     struct hth_trainer_opts local = usual(HTH_SHARE_LOCAL), batch = usual(HTH_SHARE_BATCH);
     struct hth_settings a = settings_of(&local), b = settings_of(&batch);
@@ -164,7 +164,7 @@ static void check_differ(struct crew_scene *f, uint32_t i, uint32_t trainers, co
 }
 
 /* The second trainer ends and can say why; the first one counts no other trainer with a state. */
-static void second_trainer_with_other_settings_ends(void **state)
+TEST(second_trainer_with_other_settings_ends)
 {
     static const struct {
         int change;
@@ -187,7 +187,7 @@ static void second_trainer_with_other_settings_ends(void **state)
 }
 
 /* ... unless it has `bootstrap`: then both train, neither averages, and both can say why. */
-static void bootstrap_begins_a_second_run(void **state)
+TEST(bootstrap_begins_a_second_run)
 {
     struct crew_scene *f = two(TARGET, true);
 
@@ -230,14 +230,14 @@ static void check_comes_back(bool turns)
     crew_scene_free(f);
 }
 
-static void resumed_checkpoint_continues_only_under_its_settings(void **state)
+TEST(resumed_checkpoint_continues_only_under_its_settings)
 {
     check_comes_back(false);
     check_comes_back(true);
 }
 
 /* Trainers that differ in their own options only average with each other. */
-static void own_options_do_not_separate_trainers(void **state)
+TEST(own_options_do_not_separate_trainers)
 {
     struct crew_scene *f = two(ROWS, false);
     struct hth_train_stats stats;
@@ -251,7 +251,7 @@ static void own_options_do_not_separate_trainers(void **state)
 
 /* Records carry 32 bits of each setting. A trainer with another schema and settings that look equal
  * still differs, and does not hide a difference of another trainer. */
-static void settings_that_look_equal_still_differ(void **state)
+TEST(settings_that_look_equal_still_differ)
 {
     struct crew_scene *f = two(ROWS, false);
     const struct hth_roster_note *first = hth_roster_self(hth_crew_roster(f->crew, 0));
@@ -275,7 +275,7 @@ static void settings_that_look_equal_still_differ(void **state)
 
 /* A record without a schema is of a peer that does not train yet, as it may still read its data. It
  * says nothing of settings. */
-static void peers_without_a_schema_are_not_counted(void **state)
+TEST(peers_without_a_schema_are_not_counted)
 {
     static const uint32_t none[HTH_ROSTER_SETTINGS] = {0};
     struct crew_scene *f = two(ROWS, false);
@@ -285,20 +285,4 @@ static void peers_without_a_schema_are_not_counted(void **state)
     assert_int_equal(hth_roster_at(hth_crew_roster(f->crew, 1), 0)->note.schema, 0);
     check_differ(f, 1, 0, "");
     crew_scene_free(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_setting_changes_the_schema_where_it_matters),
-        cmocka_unit_test(schema_depends_on_ticket_and_mode),
-        cmocka_unit_test(second_trainer_with_other_settings_ends),
-        cmocka_unit_test(bootstrap_begins_a_second_run),
-        cmocka_unit_test(resumed_checkpoint_continues_only_under_its_settings),
-        cmocka_unit_test(own_options_do_not_separate_trainers),
-        cmocka_unit_test(settings_that_look_equal_still_differ),
-        cmocka_unit_test(peers_without_a_schema_are_not_counted),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

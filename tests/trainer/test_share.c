@@ -4,7 +4,7 @@
  * batch, what a crew says of itself, and parameters averaged in the background.
  */
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
 #define STEPS 200
@@ -125,7 +125,7 @@ static void check_close(const float *a, const float *b, size_t n, double rtol)
 }
 
 /* In a line, and on a grid with a hole. */
-static void five_trainers_equal_one(void **state)
+TEST(five_trainers_equal_one)
 {
     static const uint32_t all[1] = {18}, batches[5] = {1, 2, 3, 5, 7};
     static const struct {
@@ -166,7 +166,7 @@ static void five_trainers_equal_one(void **state)
 /* ---- shared batches -------------------------------------------------------------------------- */
 
 /* By the run's steps, not by what this trainer brings to them. */
-static void time_left_is_estimated_from_the_run(void **state)
+TEST(time_left_is_estimated_from_the_run)
 {
     struct hth_crew_opts o = crew_batch_opts(4, 60);
     struct crew_scene *s;
@@ -179,7 +179,7 @@ static void time_left_is_estimated_from_the_run(void **state)
     crew_scene_free(s);
 }
 
-static void delayed_batches_overlap(void **state)
+TEST(delayed_batches_overlap)
 {
     int64_t took_us[2];
 
@@ -198,7 +198,7 @@ static void delayed_batches_overlap(void **state)
 }
 
 /* While the run's state can't be had it waits, says so, and begins nothing. */
-static void newcomer_adopts_the_state(void **state)
+TEST(newcomer_adopts_the_state)
 {
     struct hth_crew_opts o = crew_batch_opts(2, 60);
     struct hth_train_stats stats;
@@ -236,7 +236,7 @@ static void bootstrap_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
     t->share.bootstrap = i >= 2;
 }
 
-static void bootstrap_overrides_waiting(void **state)
+TEST(bootstrap_overrides_waiting)
 {
     struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 2);
     struct crew_scene *s;
@@ -254,7 +254,7 @@ static void bootstrap_overrides_waiting(void **state)
 }
 
 /* With LAMB, too, whose statistics are averaged as well. */
-static void local_steps_stay_together(void **state)
+TEST(local_steps_stay_together)
 {
     for (int lamb = 0; lamb < 2; lamb++) {
         double spread[2];
@@ -284,7 +284,7 @@ static void local_steps_stay_together(void **state)
 }
 
 /* Rounds come every H updates, no sooner and none left out once the grid is there. */
-static void parameters_are_averaged_every_h_updates(void **state)
+TEST(parameters_are_averaged_every_h_updates)
 {
     enum { H = 5, UPDATES = 60 };
     struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 4);
@@ -302,19 +302,4 @@ static void parameters_are_averaged_every_h_updates(void **state)
         assert_int_equal(s->stats[i].rounds_failed, 0);
     }
     crew_scene_free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(five_trainers_equal_one),
-        cmocka_unit_test(time_left_is_estimated_from_the_run),
-        cmocka_unit_test(delayed_batches_overlap),
-        cmocka_unit_test(newcomer_adopts_the_state),
-        cmocka_unit_test(bootstrap_overrides_waiting),
-        cmocka_unit_test(local_steps_stay_together),
-        cmocka_unit_test(parameters_are_averaged_every_h_updates),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "core/dht.h"
 #include "core/limits.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
 /* `delayed`: batches are gathered while the last one is averaged. */
@@ -26,7 +26,7 @@ static struct crew_scene *start(uint64_t seed, uint32_t members, const char *gri
 /* ---- comings and goings ---------------------------------------------------------------------- */
 
 /* In a line, on a grid, and with a hole in it: a death costs no step, and who comes is in. */
-static void members_come_and_go(void **state)
+TEST(members_come_and_go)
 {
     static const struct {
         uint32_t members;
@@ -63,7 +63,7 @@ static void on_stop(void *arg)
 }
 
 /* Of five, four leave one after the other, two at once: nobody else loses a step. */
-static void leaving_costs_nobody_a_step(void **state)
+TEST(leaving_costs_nobody_a_step)
 {
     struct crew_scene *f = start(3, 5, NULL, false);
     int64_t stopped[5] = {0};
@@ -87,7 +87,7 @@ static void leaving_costs_nobody_a_step(void **state)
 }
 
 /* More than a sampled roster shows. */
-static void hundred_trainers_take_the_same_steps(void **state)
+TEST(hundred_trainers_take_the_same_steps)
 {
     enum { MEMBERS = HTH_AVG_ROSTER_HIGH + 4, FEW = 3 };
     struct hth_crew_opts o = crew_batch_opts(MEMBERS, 2 * MEMBERS);
@@ -117,7 +117,7 @@ static uint64_t dht_requests(struct crew_scene *f, uint32_t i)
 
 /* Steps shorter than a record's way through the DHT make few requests there; and where no record
  * arrives, and one dies then, the others go on. */
-static void connected_trainers_share_without_records(void **state)
+TEST(connected_trainers_share_without_records)
 {
     enum { MEMBERS = 4 };
     struct hth_crew_opts o = crew_batch_opts(MEMBERS, 48);
@@ -251,7 +251,7 @@ static void run(struct run *r, uint64_t seed)
 
 /* No trainer begins a micro-batch that lands after its batch is full, and none waits for samples
  * that others do not bring. */
-static void batches_have_their_target(void **state)
+TEST(batches_have_their_target)
 {
     static const struct run cases[] = {
         /* Four micro-batches of each of eight, or three and four of nine. */
@@ -283,17 +283,4 @@ static void batches_have_their_target(void **state)
         assert_true(r.step_s == 0 || step_s < r.step_s);
         assert_true(r.longest_s == 0 || (double)r.longest_us < r.longest_s * S);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_come_and_go),
-        cmocka_unit_test(leaving_costs_nobody_a_step),
-        cmocka_unit_test(hundred_trainers_take_the_same_steps),
-        cmocka_unit_test(connected_trainers_share_without_records),
-        cmocka_unit_test(batches_have_their_target),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

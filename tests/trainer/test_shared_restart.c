@@ -5,7 +5,7 @@
  */
 #include "collab/collab_file.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
 #include <stdio.h>
@@ -137,7 +137,7 @@ static void stop_all(struct crew_scene *f, bool together, struct hth_hash *head,
 /* A run stops at one step and goes on from it, with all votes. Where they leave one by one the last
  * keeps the vote: it comes back first or last, and the others wait for it, in a strict run for
  * ever, else for 10 s. */
-static void runs_go_on_at_their_last_step(void **state)
+TEST(runs_go_on_at_their_last_step)
 {
     static const struct {
         uint32_t members;
@@ -207,7 +207,7 @@ static const char *spoil(struct crew_scene *f, uint32_t k)
     return k == 0 ? "damaged" : "older";
 }
 
-static void bad_file_makes_a_new_life(void **state)
+TEST(bad_file_makes_a_new_life)
 {
     for (uint32_t k = 0; k < 2; k++) {
         struct crew_scene *f = start(k + 1, 3, false);
@@ -231,7 +231,7 @@ static void bad_file_makes_a_new_life(void **state)
 }
 
 /* Killed after its start, at any time: the file was removed, and is not believed again. */
-static void file_is_believed_once(void **state)
+TEST(file_is_believed_once)
 {
     struct crew_scene *f = start(4, 3, false);
     uint64_t lives[MANY], step;
@@ -256,7 +256,7 @@ static void file_is_believed_once(void **state)
 }
 
 /* The vote goes with a checkpoint of its very step, or not at all. */
-static void no_checkpoint_no_vote(void **state)
+TEST(no_checkpoint_no_vote)
 {
     struct crew_scene *f = start(6, 3, false);
     uint64_t before = life(f, 1);
@@ -313,7 +313,7 @@ static void killed(uint32_t members, uint32_t set, bool waits)
     end(f);
 }
 
-static void killed_ones_come_back_as_newcomers(void **state)
+TEST(killed_ones_come_back_as_newcomers)
 {
     static const uint32_t sets[] = {1, 6, 7};
 
@@ -335,7 +335,7 @@ static struct crew_scene *all_killed(uint64_t seed, uint64_t *at)
 }
 
 /* The trainer with the latest checkpoint comes when the others have gone on without it. */
-static void late_return_of_the_latest_checkpoint_joins_the_run(void **state)
+TEST(late_return_of_the_latest_checkpoint_joins_the_run)
 {
     for (int64_t late_us = 2 * S; late_us <= 8 * S; late_us += 6 * S) {
         uint64_t at;
@@ -354,7 +354,7 @@ static void late_return_of_the_latest_checkpoint_joins_the_run(void **state)
 }
 
 /* It has taken all its steps, and the others are at earlier ones. */
-static void finished_trainer_adopts_no_earlier_state(void **state)
+TEST(finished_trainer_adopts_no_earlier_state)
 {
     uint64_t at;
     struct crew_scene *f = all_killed(9, &at);
@@ -369,19 +369,4 @@ static void finished_trainer_adopts_no_earlier_state(void **state)
     assert_int_equal(crew_stats(f, 0).updates, ends);
     assert_int_equal(crew_stats(f, 0).share.catch_ups, 0);
     end(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_go_on_at_their_last_step),
-        cmocka_unit_test(bad_file_makes_a_new_life),
-        cmocka_unit_test(file_is_believed_once),
-        cmocka_unit_test(no_checkpoint_no_vote),
-        cmocka_unit_test(killed_ones_come_back_as_newcomers),
-        cmocka_unit_test(late_return_of_the_latest_checkpoint_joins_the_run),
-        cmocka_unit_test(finished_trainer_adopts_no_earlier_state),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

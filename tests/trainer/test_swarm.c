@@ -7,7 +7,7 @@
 #include "admission/witness.h"
 #include "core/mem.h"
 #include "scenarios/swarm.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/task.h"
 
 #define S          HTH_US_PER_S
@@ -146,7 +146,7 @@ static void check_net_is_local(struct task *local, struct hth_trainer_opts task)
     end(net);
 }
 
-static void network_equals_local(void **state)
+TASK_TEST(network_equals_local)
 {
     struct hth_trainer_opts o = task_lm();
 
@@ -171,7 +171,7 @@ static struct run *crash_run(uint64_t seed, enum hth_crash how)
     return r;
 }
 
-static void dead_host_costs_only_its_rows(void **state)
+TEST(dead_host_costs_only_its_rows)
 {
     for (int how = HTH_CRASH_RESET; how <= HTH_CRASH_SILENT; how++) {
         struct run *r = crash_run(7, (enum hth_crash)how);
@@ -201,7 +201,7 @@ static enum hth_err holds(void *arg, const struct hth_grant *grant)
     return HTH_OK;
 }
 
-static void trainer_witnesses_its_hosts(void **state)
+TEST(trainer_witnesses_its_hosts)
 {
     struct hth_admission admission = {
         .creds_len = 1, .admit = admit, .holds = holds, .witness = hth_witness_new()};
@@ -222,7 +222,7 @@ static void trainer_witnesses_its_hosts(void **state)
     hth_witness_free(admission.witness);
 }
 
-static void same_seed_gives_the_same_trace(void **state)
+TEST(same_seed_gives_the_same_trace)
 {
     struct run *a = crash_run(11, HTH_CRASH_RESET), *b = crash_run(11, HTH_CRASH_RESET);
 
@@ -235,7 +235,7 @@ static void same_seed_gives_the_same_trace(void **state)
 /* A host that returns after most of a minute is used again within seconds, with its checkpoints:
  * the trainer does not wait for the end of the breaker's back-off, which has doubled several times
  * by then. */
-static void returned_host_is_used_within_seconds(void **state)
+TEST(returned_host_is_used_within_seconds)
 {
     struct hth_swarm_opts o = endless(4);
     struct hth_server_expert before, after;
@@ -264,7 +264,7 @@ static void returned_host_is_used_within_seconds(void **state)
 
 /* A host drops half of its experts while its record still names them. The trainer drops these
  * claims and goes on to ask the host for the others; a claim returns with the next record. */
-static void outdated_claims_are_dropped_one_by_one(void **state)
+TEST(outdated_claims_are_dropped_one_by_one)
 {
     struct hth_swarm_opts o = endless(4);
     struct hth_server *host;
@@ -299,7 +299,7 @@ static void outdated_claims_are_dropped_one_by_one(void **state)
 /* Now and then one flight probes a host that hangs, and may lose its answers; meanwhile the others
  * do not choose the host's experts. Each layer has four experts on four hosts, two of which hang,
  * and each row needs two. */
-static void probe_costs_one_flight(void **state)
+TEST(probe_costs_one_flight)
 {
     struct hth_swarm_opts o = endless(16);
     struct hth_train_stats before;
@@ -323,7 +323,7 @@ static void probe_costs_one_flight(void **state)
 
 /* The trainer is killed after a checkpoint and returns while the hosts stay up: its losses are
  * those of a run without the kill, to the bit. */
-static void resumed_trainer_gives_the_same_losses(void **state)
+TEST(resumed_trainer_gives_the_same_losses)
 {
     struct hth_swarm_opts o = swarm_opts();
 
@@ -349,7 +349,7 @@ static void resumed_trainer_gives_the_same_losses(void **state)
 }
 
 /* With two replicas of each expert a crash has no lasting cost. */
-static void crash_with_replicas_has_no_lasting_cost(void **state)
+TEST(crash_with_replicas_has_no_lasting_cost)
 {
     struct hth_swarm_opts o = swarm_opts();
 
@@ -367,7 +367,7 @@ static void crash_with_replicas_has_no_lasting_cost(void **state)
 
 /* Rows in half or a quarter of the bytes: the losses stay close to those of fp32, and the traffic
  * shrinks. */
-static void narrow_rows_save_bytes_and_keep_losses(void **state)
+TEST(narrow_rows_save_bytes_and_keep_losses)
 {
     static const struct {
         enum hth_dtype wire;
@@ -388,7 +388,7 @@ static void narrow_rows_save_bytes_and_keep_losses(void **state)
 }
 
 /* Without hosts the trainer waits, says so, and continues when a host appears. */
-static void trainer_waits_for_experts(void **state)
+TEST(trainer_waits_for_experts)
 {
     struct hth_swarm_opts o = swarm_opts();
     struct hth_train_stats stats;
@@ -410,7 +410,7 @@ static void trainer_waits_for_experts(void **state)
 }
 
 /* The trainer itself dies at any moment and leaves nothing behind. */
-static void crashed_trainer_leaves_nothing_behind(void **state)
+TEST(crashed_trainer_leaves_nothing_behind)
 {
     for (uint64_t i = 0; i < 12; i++) {
         struct hth_swarm_opts o = swarm_opts();
@@ -421,24 +421,4 @@ static void crashed_trainer_leaves_nothing_behind(void **state)
         hth_node_crash(hth_swarm_trainer_node(r->swarm), HTH_CRASH_RESET);
         end(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TASK_TEST(network_equals_local),
-        cmocka_unit_test(dead_host_costs_only_its_rows),
-        cmocka_unit_test(trainer_witnesses_its_hosts),
-        cmocka_unit_test(same_seed_gives_the_same_trace),
-        cmocka_unit_test(returned_host_is_used_within_seconds),
-        cmocka_unit_test(outdated_claims_are_dropped_one_by_one),
-        cmocka_unit_test(probe_costs_one_flight),
-        cmocka_unit_test(resumed_trainer_gives_the_same_losses),
-        cmocka_unit_test(crash_with_replicas_has_no_lasting_cost),
-        cmocka_unit_test(narrow_rows_save_bytes_and_keep_losses),
-        cmocka_unit_test(trainer_waits_for_experts),
-        cmocka_unit_test(crashed_trainer_leaves_nothing_behind),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
