@@ -83,6 +83,32 @@ TASK_TEST(resume_is_exact)
     assert_true(train_to(f, o, SAVED + 3) == test);
 }
 
+/* The text has a pattern of few bytes: from 8 bits to less than one byte's entropy. */
+TASK_TEST(dense_models_learn_and_resume)
+{
+    struct task *f = *state, *g;
+    struct hth_trainer_opts o = task_lm();
+
+    o.model.dense = o.model.tied = true;
+    o.model.layers = 6;
+    o.model.layer_scale = 0.5f;
+    o.model.share = 2;
+    o.checkpoint_path = TRUNK;
+    o.eval_every = 20;
+    train_to(f, o, 60);
+    assert_int_equal(f->stats.rows_mixed, 0);
+    assert_true(f->loss[0] > 4.5 && f->loss[59] < 0.6 * f->loss[0]);
+    assert_true(f->eval.bits_per_code == 0);
+    task_setup((void **)&g);
+    train_to(g, o, 30);
+    assert_memory_equal(g->loss, f->loss, 30 * sizeof(double));
+    o.resume = true;
+    train_to(g, o, 60);
+    assert_memory_equal(g->loss + 30, f->loss + 30, 30 * sizeof(double));
+    assert_true(g->eval.loss == f->eval.loss);
+    task_teardown((void **)&g);
+}
+
 /* A trunk is resumed beside its own experts or not at all; a control's and a run's never replace
  * each other, nor do those of runs with other names. A file without a name is of any. */
 TASK_TEST(another_runs_files_are_refused)
