@@ -106,9 +106,20 @@ TEST(wrong_signatures_are_refused)
 /* Others made three links; E and F went on by themselves. */
 TEST(only_proven_samples_win)
 {
-    for (unsigned k = 0; k < 6; k++) {
+    static const struct {
+        const char *signs[3]; /* the links */
+        bool wrong, trusts, wins;
+    } cases[] = {
+        {{"ABCD", "ABC", ""}, .wins = true},          /* each link has a quorum's, but the tip */
+        {{"", "ABCD", ""}, .wins = true},             /* those on a later link cover the earlier */
+        {{"", "", "ABC"}, .wins = true},              /* the tip's will do */
+        {{"", "AB", ""}, .wins = false},              /* too few of the first link's voters */
+        {{"", "AB", ""}, .wrong = true},              /* and a third one is wrong */
+        {{"", "", ""}, .trusts = true, .wins = true}, /* it takes part in that chain itself */
+    };
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct hth_chain *a = make(true), *b = make(true);
-        uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5);
+        uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5), twin;
         assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5), g);
         uint32_t one = put(a, g, HTH_LINK_STEP, "ABCD", 900);
         uint32_t two = put(a, one, HTH_LINK_STEP, "ABC", 900);
@@ -116,39 +127,17 @@ TEST(only_proven_samples_win)
         uint32_t own = put(b, g, HTH_LINK_FORK, "EF", 20);
         uint32_t there[] = {copy(a, one, b), copy(a, two, b), copy(a, tip, b)};
         assert_false(hth_chain_better(b, there[2], own));
-        bool wins = false;
-        switch (k) {
-        case 0: /* each link has a quorum's */
-            keep(b, there[0], "ABCD", false);
-            keep(b, there[1], "ABC", false);
-            wins = true;
-            break;
-        case 1: /* those on a later link cover the earlier */
-            keep(b, there[1], "ABCD", false);
-            wins = true;
-            break;
-        case 2: /* too few of the first link's voters: what follows counts for nothing */
-            keep(b, there[1], "AB", false);
-            break;
-        case 3: /* the tip's signatures will do */
-            keep(b, there[2], "ABC", false);
-            wins = true;
-            break;
-        case 4: { /* one of them is wrong */
-            uint32_t twin;
+        if (cases[k].wrong) {
             struct hth_sig bad = sign(b, there[1], 'D', true);
             bad.sig[0] ^= 1;
             assert_ok(hth_proof_keep(b, there[1], &bad, false, &twin));
-            keep(b, there[1], "AB", false);
-            break;
         }
-        case 5: /* it takes part in that chain itself */
+        for (size_t i = 0; i < HTH_ARRAY_LEN(there); i++)
+            keep(b, there[i], cases[k].signs[i], false);
+        if (cases[k].trusts)
             hth_chain_trust(b, there[2]);
-            wins = true;
-            break;
-        }
-        assert_int_equal(hth_chain_better(b, there[2], own), wins);
-        assert_true(!wins || !hth_chain_better(b, own, there[2]));
+        assert_int_equal(hth_chain_better(b, there[2], own), cases[k].wins);
+        assert_true(!cases[k].wins || !hth_chain_better(b, own, there[2]));
         hth_chain_free(a);
         hth_chain_free(b);
     }
