@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static void be32(uint8_t *p, uint32_t v)
+void task_be32(uint8_t *p, uint32_t v)
 {
     p[0] = (uint8_t)(v >> 24);
     p[1] = (uint8_t)(v >> 16);
@@ -17,12 +17,12 @@ static void be32(uint8_t *p, uint32_t v)
 /* Class c lights the pixels whose number is c modulo 4, under noise. */
 static void make_images(struct task_files *f, struct hth_rng *rng)
 {
-    be32(f->images, 0x803);
-    be32(f->images + 4, TASK_ITEMS);
-    be32(f->images + 8, TASK_SIDE);
-    be32(f->images + 12, TASK_SIDE);
-    be32(f->labels, 0x801);
-    be32(f->labels + 4, TASK_ITEMS);
+    task_be32(f->images, 0x803);
+    task_be32(f->images + 4, TASK_ITEMS);
+    task_be32(f->images + 8, TASK_SIDE);
+    task_be32(f->images + 12, TASK_SIDE);
+    task_be32(f->labels, 0x801);
+    task_be32(f->labels + 4, TASK_ITEMS);
     for (uint32_t i = 0; i < TASK_ITEMS; i++) {
         uint32_t class = (uint32_t)hth_rng_below(rng, 4);
 

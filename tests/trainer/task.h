@@ -20,6 +20,8 @@ struct task_files {
     uint8_t text[TASK_TEXT_BYTES];
 };
 
+/* As idx files have it. */
+void task_be32(uint8_t *p, uint32_t v);
 /* Fills the files from the seed and mounts them; they must live as long as the world. */
 void task_mount(struct hth_world *world, struct task_files *files, uint64_t seed);
 /* A calm world with these files and one node, for a trainer of its own. */

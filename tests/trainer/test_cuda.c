@@ -68,19 +68,6 @@ static struct hth_trainer_opts small(struct hth_trainer_opts o, uint64_t updates
     return o;
 }
 
-/* 200 steps of the trunk alone. */
-CARD_TEST(trunk_alone_matches_the_cpu)
-{
-    struct hth_trainer_opts o = small(task_classifier(), 200);
-
-    o.model.expert_kind = "nop";
-    o.model.d = 8;
-    o.micro_batch = 4;
-    hth_shim_guard(false); /* thousands of launches */
-    same_curve(*state, o, HTH_GPU_F32, 1e-3);
-    hth_shim_guard(true);
-}
-
 CARD_TEST(classifier_matches_the_cpu)
 {
     struct hth_trainer_opts o = small(task_classifier(), 6);

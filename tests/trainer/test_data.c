@@ -15,21 +15,13 @@
 #define ITEMS 53
 #define SIDE  3
 
-static void be32(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)(v >> 24);
-    p[1] = (uint8_t)(v >> 16);
-    p[2] = (uint8_t)(v >> 8);
-    p[3] = (uint8_t)v;
-}
-
 /* Image i has pixels i, i + 1, ..; its label is i % 10. */
 static size_t make_images(uint8_t *out)
 {
-    be32(out, 0x803);
-    be32(out + 4, ITEMS);
-    be32(out + 8, SIDE);
-    be32(out + 12, SIDE);
+    task_be32(out, 0x803);
+    task_be32(out + 4, ITEMS);
+    task_be32(out + 8, SIDE);
+    task_be32(out + 12, SIDE);
     for (uint32_t i = 0; i < ITEMS * SIDE * SIDE; i++)
         out[16 + i] = (uint8_t)(i / (SIDE * SIDE) + i % (SIDE * SIDE));
     return 16 + ITEMS * SIDE * SIDE;
@@ -37,8 +29,8 @@ static size_t make_images(uint8_t *out)
 
 static size_t make_labels(uint8_t *out)
 {
-    be32(out, 0x801);
-    be32(out + 4, ITEMS);
+    task_be32(out, 0x801);
+    task_be32(out + 4, ITEMS);
     for (uint32_t i = 0; i < ITEMS; i++)
         out[8 + i] = (uint8_t)(i % 10);
     return 8 + ITEMS;
@@ -196,10 +188,10 @@ static void put_pictures(struct task *f, struct pictures *p, bool compressed)
     hth_rng_init(&rng, 5);
     for (size_t i = 0; i < sizeof(p->pixel); i++)
         p->pixel[i / PIXELS][i / WIDE % HIGH][i % WIDE] = (uint8_t)(1 + hth_rng_below(&rng, 255));
-    be32(bytes, 0x803);
-    be32(bytes + 4, ITEMS);
-    be32(bytes + 8, HIGH);
-    be32(bytes + 12, WIDE);
+    task_be32(bytes, 0x803);
+    task_be32(bytes + 4, ITEMS);
+    task_be32(bytes + 8, HIGH);
+    task_be32(bytes + 12, WIDE);
     memcpy(bytes + 16, p->pixel, sizeof(p->pixel));
     put_file(f, "images", bytes, sizeof(bytes), compressed);
     put_file(f, "labels", labels, make_labels(labels), false);
@@ -452,7 +444,7 @@ TASK_TEST(bad_files_are_refused)
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         size_t n = make_images(bytes) + (size_t)cases[i].longer;
         struct said said = {""};
-        be32(bytes + cases[i].at, cases[i].value);
+        task_be32(bytes + cases[i].at, cases[i].value);
         if (cases[i].compressed)
             n = gzip(bytes, n, packed, sizeof(packed)) - (size_t)cases[i].cut;
         hth_node_disk_put(f->node, "images", cases[i].compressed ? packed : bytes, n);
@@ -567,13 +559,13 @@ static struct hth_data_opts put_large(struct task *f, enum hth_data_kind kind, b
     for (size_t i = 0; i < LARGE_BYTES; i++)
         bytes[head + i] = (uint8_t)hth_rng_u64(&rng);
     if (kind == HTH_DATA_IMAGES) {
-        be32(bytes, 0x803);
-        be32(bytes + 4, LARGE_ITEMS);
-        be32(bytes + 8, LARGE_SIDE);
-        be32(bytes + 12, LARGE_SIDE);
+        task_be32(bytes, 0x803);
+        task_be32(bytes + 4, LARGE_ITEMS);
+        task_be32(bytes + 8, LARGE_SIDE);
+        task_be32(bytes + 12, LARGE_SIDE);
     }
-    be32(labels, 0x801);
-    be32(labels + 4, LARGE_ITEMS);
+    task_be32(labels, 0x801);
+    task_be32(labels + 4, LARGE_ITEMS);
     hth_node_disk_put(f->node, "labels", labels, sizeof(labels));
     put_file(f, "images", bytes, head + LARGE_BYTES, compressed);
     hth_free(bytes);
@@ -670,12 +662,12 @@ TASK_TEST(bad_options_are_refused)
         assert_err(i == 6 ? HTH_E_BAD_SHAPE : HTH_E_CONFIG, hth_data_open(f->env, &o[i], &data));
 
     /* 4096 items of a million pixels, by the header: a shuffle buffer beyond its limit. */
-    be32(big, 0x803);
-    be32(big + 4, 4096);
-    be32(big + 8, 1024);
-    be32(big + 12, 1024);
+    task_be32(big, 0x803);
+    task_be32(big + 4, 4096);
+    task_be32(big + 8, 1024);
+    task_be32(big + 12, 1024);
     put_file(f, "images", big, 16, true);
-    be32(big, 0x801);
+    task_be32(big, 0x801);
     put_file(f, "labels", big, 8 + 4096, false);
     o[7].shuffle_rows = 4096;
     assert_err(HTH_E_TOO_LARGE, hth_data_open(f->env, &o[7], &data));

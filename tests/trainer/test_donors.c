@@ -56,8 +56,6 @@ static double first_loss(uint32_t members, uint32_t liars, uint64_t *fetched)
     loss = crew_stats(s, late.i).loss;
     *fetched = crew_stats(s, late.i).share.catch_ups;
     assert_int_equal(crew_stats(s, late.i).share.states_refused > 0, liars > 0);
-    print_message("%u trainers, %u lie: %llu states taken, loss %.3f at first\n", members, liars,
-                  (unsigned long long)*fetched, loss);
     crew_scene_free(s);
     return loss;
 }

@@ -100,8 +100,6 @@ TEST(forged_head_delays_no_run)
 
             liar_comes(s, lie);
             after = steps_in_10_s(s);
-            print_message("lie %d, %u trainers: %llu steps in 10 s, then %llu\n", (int)lie, members,
-                          (unsigned long long)before, (unsigned long long)after);
             assert_true(10 * after >= 9 * before);
             crew_same(s, S);
             crew_scene_free(s);
@@ -137,7 +135,6 @@ TEST(liar_does_not_keep_a_trainer_from_beginning)
         hth_world_run_for(s->world, 30 * S);
         late = hth_crew_join(s->crew);
         hth_world_run_for(s->world, 60 * S);
-        print_message("lie %d: %llu steps\n", (int)lie, (unsigned long long)s->stats[late].updates);
         assert_true(s->stats[late].updates > 10);
         crew_scene_free(s);
     }

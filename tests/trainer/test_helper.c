@@ -158,8 +158,6 @@ static double bytes_a_step(uint64_t seed, uint32_t helpers)
     uint64_t steps = step_of(f, 0) - before;
     double each = (double)(bytes_of(f) - bytes) / (double)steps;
     crew_same_after(f, 0);
-    print_message("%u helpers: %llu steps in 4 s, %.0f bytes a step\n", helpers,
-                  (unsigned long long)steps, each);
     for (uint32_t i = 0; i < helpers; i++)
         assert_true(10 * (helped(i) - was[i]) >= 8 * steps);
     end(f);
@@ -194,8 +192,6 @@ TEST(the_death_of_a_helper_costs_a_round)
         hth_node_crash(helping[0].node, how[k]);
         int64_t died = hth_world_now_us(f->world);
         crew_scene_run(f, 0, stats.step + 2, 5 * S);
-        print_message("a step and one more %lld ms after the death\n",
-                      (long long)(hth_world_now_us(f->world) - died) / 1000);
         assert_true(hth_world_now_us(f->world) - died < (k == 0 ? 1200 : 2000) * MS);
         crew_same_after(f, 2 * S);
         hth_node_restart(helping[0].node);
@@ -309,8 +305,6 @@ TEST(clients_are_members)
             start(20 + k, false, cases[k].trainers, cases[k].clients, NULL, HTH_SHARE_BATCH);
 
         uint64_t step = crew_same_after(f, 15 * S);
-        print_message("%u clients of %u: step %llu\n", cases[k].clients, cases[k].trainers,
-                      (unsigned long long)step);
         assert_true(step > 20);
         check_roll(f, cases[k].trainers, cases[k].clients);
         /* A client that comes again is a newcomer. */

@@ -135,18 +135,6 @@ TASK_TEST(classifier_learns)
     assert_true(hth_metrics_get(f->env->metrics, "hearth_train_samples_total") == 60 * 32);
 }
 
-TASK_TEST(language_model_learns)
-{
-    struct task *f = *state;
-    struct hth_trainer_opts o = task_lm();
-
-    o.updates_max = 80;
-    o.optim.schedule.lr = 1e-2f;
-    task_run(f, o);
-    assert_true(f->loss[0] > 5.0);
-    assert_true(f->loss[79] < 0.5 * f->loss[0]);
-}
-
 TASK_TEST(many_flights_learn)
 {
     struct task *f = *state;

@@ -35,12 +35,6 @@ static void keep_first(void *arg, uint32_t i, const struct hth_train_stats *stat
     memcpy(p->first[i], task_values(t), p->floats * sizeof(float));
 }
 
-static void be32(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> (24 - 8 * i));
-}
-
 /* Files of those samples of each batch of 18 that are `member`'s: `count` from `first` on. */
 static void mount_part(struct parts *p, uint32_t member, uint32_t first, uint32_t count)
 {
@@ -56,8 +50,8 @@ static void mount_part(struct parts *p, uint32_t member, uint32_t first, uint32_
         memcpy(images + 16 + n * TASK_PIXELS, files->images + 16 + i * TASK_PIXELS, TASK_PIXELS);
         labels[8 + n++] = files->labels[8 + i];
     }
-    be32(images + 4, n);
-    be32(labels + 4, n);
+    task_be32(images + 4, n);
+    task_be32(labels + 4, n);
     snprintf(p->image_name[member], 16, "images%u", member);
     snprintf(p->label_name[member], 16, "labels%u", member);
     hth_world_mount(p->scene->world, p->image_name[member], images, 16 + n * TASK_PIXELS);

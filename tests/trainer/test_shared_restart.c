@@ -301,8 +301,6 @@ static void killed(uint32_t members, uint32_t set, bool waits)
         return;
     }
     step = crew_same(f, 2 * S);
-    print_message("%x of %u killed at step %llu: at %llu\n", set, members,
-                  (unsigned long long)before, (unsigned long long)step);
     assert_true(step > before + 3);
     if (all) /* the latest checkpoint, which may lack a step, is the run */
         assert_true(first_step(f, 0) + 1 >= before);

@@ -23,7 +23,7 @@ struct run {
     enum hth_err err;
 };
 
-enum weather { CALM, ROUGH };
+enum weather { CALM, ROUGH, GHOSTS }; /* 100 ms from each other */
 
 static void on_update(void *arg, const struct hth_train_stats *stats)
 {
@@ -91,8 +91,11 @@ static struct run *start(uint64_t seed, enum weather weather, struct hth_swarm_o
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
     struct run *r = hth_new(struct run);
 
-    if (weather == CALM)
+    if (weather != ROUGH)
         w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    w.ghost = weather == GHOSTS;
+    if (w.ghost)
+        w.link = (struct hth_link){.latency_us = 100 * HTH_US_PER_MS};
     r->world = hth_world_new(seed, &w);
     task_mount(r->world, &r->files, 3);
     o->trainer.on =
@@ -421,4 +424,20 @@ TEST(crashed_trainer_leaves_nothing_behind)
         hth_node_crash(hth_swarm_trainer_node(r->swarm), HTH_CRASH_RESET);
         end(r);
     }
+}
+
+/* Eight flights, no jitter, no failures. A deadline no longer than the usual call would miss each
+ * call that met another on its way, and repeat it. */
+TEST(regular_delays_lose_no_answers)
+{
+    struct hth_swarm_opts o = endless(8);
+
+    o.hosts = 4;
+    struct run *r = start(1, GHOSTS, &o);
+    hth_world_run_for(r->world, 20 * S);
+    assert_ok(hth_swarm_err(r->swarm));
+    assert_true(r->stats.updates > 100);
+    assert_int_equal(r->stats.requests_failed, 0);
+    assert_int_equal(r->stats.answers_missing, 0);
+    end(r);
 }
