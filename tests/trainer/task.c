@@ -309,8 +309,7 @@ static void twin_stats(const void *self, struct hth_averager_stats *out)
 
 struct hth_trainer *twin_make(struct twin *twin, struct task *f, struct hth_trainer_opts o)
 {
-    static const struct hth_averager_ops ops = {.name = "twin",
-                                                .start = twin_start,
+    static const struct hth_averager_ops ops = {.start = twin_start,
                                                 .ready = twin_ready,
                                                 .offer = twin_offer,
                                                 .stop = twin_stop,
