@@ -91,7 +91,6 @@ static void want(void *arg)
 static void halt_donor(struct hth_env *env, void *arg)
 {
     struct donor *d = arg;
-    (void)env;
     hth_state_donor_free(d->donor);
     hth_means_free(d->means);
     hth_rpc_free(d->rpc);
@@ -263,7 +262,6 @@ static void on_done(void *arg, enum hth_err err, uint32_t link)
 static void halt_newcomer(struct hth_env *env, void *arg)
 {
     struct newcomer *n = arg;
-    (void)env;
     hth_arrive_free(n->arrive);
     hth_means_free(n->means);
     hth_timer_free(n->env, n->links);

@@ -64,8 +64,6 @@ static struct round *round_of(struct line *l, const struct hth_roll_group *group
 
 static void on_dialled(void *arg, const struct hth_rpc_result *result)
 {
-    (void)arg;
-    (void)result;
 }
 
 /* All members of a round exchange parts: they are connected. */
@@ -216,7 +214,6 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct hth_roll_opts opts = HTH_ROLL_OPTS_INIT;
     static const struct hth_roll_ops ops = {start_average, start_fetch, on_tip, line_gather, NULL};
     uint32_t genesis;
-    (void)dht;
     m->env = env;
     m->rpc = make_rpc(env, m->node, on_lost, m);
     if (m->by_hand)

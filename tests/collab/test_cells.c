@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cells of a round: each member has one, and each line one of each line of the axis before. */
-#include "support/test.h"
+/*
+ * Cells of a round: each member has one, and each line one of each line of the axis before. All
+ * that have a GO make the same line of it: members, helpers, and what each reduces.
+ */
+#include "support/suite.h"
 
 #include "collab/cells.h"
+#include "collab/line.h"
 #include "net/crypto.h"
 
 static struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX];
@@ -25,7 +29,7 @@ static const char *place(uint32_t count, const char *asked, uint32_t client, uin
     return hth_avg_shape_text(&cells.shape, text);
 }
 
-static void shapes_follow_the_count(void **state)
+TEST(shapes_follow_the_count)
 {
     static const struct {
         uint32_t count;
@@ -38,7 +42,6 @@ static void shapes_follow_the_count(void **state)
         {8, "2x1x4", "2x4"},     {8, "1x1", "8"},        {70, "16", "9x8"},   {256, "4x2", "16x16"},
         {200, "2x100", "15x14"}, {20, "32x32", "20"},
     };
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_string_equal(place(cases[i].count, cases[i].asked, 0, 1), cases[i].shape);
 }
@@ -81,10 +84,9 @@ static void check_line(uint32_t cell, uint32_t axis)
     assert_true(stands[cells.member[cell]] || axis == 0);
 }
 
-static void members_and_holes_have_cells(void **state)
+TEST(members_and_holes_have_cells)
 {
     static const char *const shapes[] = {NULL, "5x4", "3x3x3", "6x6", "2x2x2x2x2", "64x4"};
-    (void)state;
     for (uint32_t count = 1; count <= HTH_ROLL_MEMBERS_MAX; count += count < 70 ? 1 : 31)
         for (size_t i = 0; i < HTH_ARRAY_LEN(shapes); i++) {
             place(count, shapes[i], 3, (uint8_t)count);
@@ -96,9 +98,8 @@ static void members_and_holes_have_cells(void **state)
 }
 
 /* Of the members' values each is once in what a line brings together. */
-static void lines_cover_all(void **state)
+TEST(lines_cover_all)
 {
-    (void)state;
     place(23, "3x3x3", 0, 4);
     for (uint32_t cell = 0; cell < cells.cells; cell++)
         for (uint32_t axis = 1; axis < 3; axis++) {
@@ -115,9 +116,8 @@ static void lines_cover_all(void **state)
 }
 
 /* As long as enough of them can be dialled, each line has one that can. */
-static void lines_can_be_dialled(void **state)
+TEST(lines_can_be_dialled)
 {
-    (void)state;
     for (uint8_t head = 0; head < 50; head++) {
         place(36, "6x6", 2, head);
         for (uint32_t cell = 0; cell < cells.cells; cell++)
@@ -133,10 +133,9 @@ static void lines_can_be_dialled(void **state)
 }
 
 /* Two heads, two arrangements: who meets whom cannot be chosen. */
-static void heads_mix(void **state)
+TEST(heads_mix)
 {
     uint32_t was[64], same = 0;
-    (void)state;
     place(64, "8x8", 0, 1);
     memcpy(was, cells.cell, sizeof(was));
     place(64, "8x8", 0, 1);
@@ -147,14 +146,86 @@ static void heads_mix(void **state)
     assert_true(same < 8);
 }
 
-int main(void)
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static struct hth_roll_peer member(uint8_t id, uint32_t kbit, bool rests, bool client)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_follow_the_count),
-        cmocka_unit_test(members_and_holes_have_cells),
-        cmocka_unit_test(lines_cover_all),
-        cmocka_unit_test(lines_can_be_dialled),
-        cmocka_unit_test(heads_mix),
+    return (struct hth_roll_peer){.id = {{id}},
+                                  .samples = id,
+                                  .up_kbit = kbit,
+                                  .rests = rests,
+                                  .addr = {.family = client ? 0 : 4, .port = client ? 0 : 1}};
+}
+
+static void fill(struct hth_ready_reply *go, const struct hth_avg_shape *shape,
+                 struct hth_roll_group *group)
+{
+    static const struct hth_avg_shape none;
+    const struct hth_peer_id self = {{2}};
+    hth_line_group(hth_crypto_openssl(), &self, go, group);
+    hth_cells_place(hth_crypto_openssl(), &group->head, group->peer, group->count,
+                    shape ? shape : &none, &cells);
+}
+
+/* Bandwidths of members and helpers, in kbit/s, as said and as counted; 0 of the latter: reduces
+ * nothing. */
+TEST(bandwidths_are_counted)
+{
+    enum { CLIENT = 1, RESTS = 2 };
+    static const struct {
+        uint32_t said[4], how[4], helper;
+        double counts[5]; /* kbit/s */
+    } cases[] = {
+        {{0, 0, 0, 0}, {0}, 0, {1e-3, 1e-3, 1e-3, 1e-3, 1e-3}},
+        {{100, 0, 300, 200}, {0}, 0, {100, 200, 300, 200, 200}},
+        {{100, 0, 300, 200}, {0, CLIENT, RESTS}, 900, {100, 0, 0, 200, 900}},
+        {{100, 50, 50, 50}, {RESTS, RESTS, CLIENT, RESTS}, 0, {100, 50, 0, 50, 50}},
+        {{0, 0, 0, 0}, {CLIENT, CLIENT, CLIENT, CLIENT}, 70, {0, 0, 0, 0, 70}},
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        static struct hth_ready_reply go;
+        struct hth_roll_group group;
+        struct hth_reduce_member m[HTH_LINE_MAX];
+        uint32_t members;
+        go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 4, .helpers = 1};
+        for (uint8_t i = 0; i < 4; i++)
+            go.peer[3 - i] =
+                member(i + 1, cases[k].said[i], cases[k].how[i] & RESTS, cases[k].how[i] & CLIENT);
+        go.helper[0] = member(9, cases[k].helper, false, false);
+        fill(&go, NULL, &group);
+        assert_int_equal(group.self, 1);
+        assert_int_equal(hth_line_fill(&group, &cells, 0, m, &members), 5);
+        assert_int_equal(members, 4);
+        for (uint32_t i = 0; i < 5; i++) {
+            uint32_t at = i == 4 ? 4 : m[i].id.b[0] - 1u;
+            assert_true(m[i].bandwidth == cases[k].counts[at] * 1e3);
+            assert_true(m[i].weight == (i == 4 ? 0 : m[i].id.b[0]));
+        }
+    }
+}
+
+/* Each helper of a grid is in one line, which has a name of its own. */
+TEST(helpers_are_dealt_out)
+{
+    static struct hth_ready_reply go;
+    const struct hth_avg_shape shape = {.dims = 2, .size = {3, 2}};
+    struct hth_roll_group group;
+    struct hth_reduce_member m[HTH_LINE_MAX];
+    struct hth_hash name[2];
+    uint32_t members;
+    go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 5, .helpers = 3};
+    for (uint8_t i = 0; i < 5; i++)
+        go.peer[i] = member(i + 1, 0, false, false);
+    for (uint8_t i = 0; i < 3; i++)
+        go.helper[i] = member(20 + i, 0, false, false);
+    fill(&go, &shape, &group);
+    for (uint32_t line = 0; line < 2; line++) {
+        uint32_t n = hth_line_fill(&group, &cells, line, m, &members);
+        assert_int_equal(members, line == 0 ? 3 : 2);
+        assert_int_equal(n - members, line == 0 ? 2 : 1);
+        name[line] = hth_line_name(hth_crypto_openssl(), &group, &cells, line);
+        for (uint32_t i = members; i < n; i++)
+            assert_int_equal(hth_line_of_helper(&cells, m[i].id.b[0] - 20u), line);
+    }
+    assert_memory_not_equal(&name[0], &name[1], sizeof(name[0]));
 }

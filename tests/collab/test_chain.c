@@ -3,6 +3,7 @@
 #include "collab/choice.h"
 #include "collab/links.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 static struct hth_chain *make(bool eventual)
 {
@@ -25,9 +26,8 @@ static uint32_t weight_of(struct hth_chain *chain, uint32_t link, uint16_t membe
     return 0;
 }
 
-static void half_of_the_rolls_give_a_vote(void **state)
+TEST(half_of_the_rolls_give_a_vote)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "AB*C", 4);
@@ -58,9 +58,8 @@ static void half_of_the_rolls_give_a_vote(void **state)
     hth_chain_free(chain);
 }
 
-static void the_last_to_leave_keeps_its_vote(void **state)
+TEST(the_last_to_leave_keeps_its_vote)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "ab", 1);
@@ -71,9 +70,8 @@ static void the_last_to_leave_keeps_its_vote(void **state)
 
 /* All 2^n sets: a quorum is more than half, or half with the first voter; of a set and its
  * complement exactly one is. */
-static void of_two_halves_one_is_a_quorum(void **state)
+TEST(of_two_halves_one_is_a_quorum)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 1);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1);
@@ -94,9 +92,8 @@ static void of_two_halves_one_is_a_quorum(void **state)
     hth_chain_free(chain);
 }
 
-static void bad_links_are_refused(void **state)
+TEST(bad_links_are_refused)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), out;
     uint32_t one = put(chain, g, HTH_LINK_STEP, "ABC", 1);
@@ -128,9 +125,8 @@ static void bad_links_are_refused(void **state)
 }
 
 /* The oldest links make room for the last ones, which are judged as before. */
-static void the_store_is_bounded(void **state)
+TEST(the_store_is_bounded)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first = at;
     struct hth_hash head = *hth_chain_head(chain, first);
@@ -161,9 +157,8 @@ static void the_store_is_bounded(void **state)
 }
 
 /* Clients vote, and never call while somebody else can. */
-static void clients_come_last(void **state)
+TEST(clients_come_last)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t at = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "A-B-C", 1);
     at = put(chain, at, HTH_LINK_STEP, "A-B-CD", 1);
@@ -182,14 +177,12 @@ static void clients_come_last(void **state)
 
 static bool is_fourth(const void *ctx, uint16_t member)
 {
-    (void)ctx;
     return member == 3;
 }
 
 /* Members without a link make room: lives of one peer for each other, others if asked. */
-static void members_are_forgotten(void **state)
+TEST(members_are_forgotten)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     struct hth_peer_id id = {{99}};
     uint16_t number;
@@ -213,9 +206,8 @@ static void members_are_forgotten(void **state)
 }
 
 /* A reader that begins at the anchor comes to the same voters, in the same order, on each link. */
-static void an_anchor_is_enough(void **state)
+TEST(an_anchor_is_enough)
 {
-    (void)state;
     struct hth_chain *from = empty_chain(false, 8, 300, 3000), *to = NULL;
     for (uint8_t i = 0; i < MEMBERS; i++)
         assert_ok(
@@ -251,43 +243,15 @@ static void an_anchor_is_enough(void **state)
     hth_chain_free(from);
 }
 
-/* The same roll and step, another field: another head. A copy: the same. */
-static void heads_cover_every_field(void **state)
+static void check_better(const struct hth_chain *chain, uint32_t a, uint32_t b)
 {
-    (void)state;
-    struct hth_chain *chain = make(true);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), first, other;
-    struct hth_roll roll[] = {
-        {0, HTH_ROLL_IN, 5, 7}, {1, HTH_ROLL_IN, 5, 7}, {2, HTH_ROLL_PART, 5, 7}};
-    struct hth_chain_link link = {.step = 1, .prev = g, .roll = roll, .count = 3};
-    struct hth_chain_link links[] = {link, link, link, link};
-    links[1].ballot = 1;
-    links[2].protocol = 1;
-    links[3].mean.b[31] = 1;
-    assert_ok(hth_chain_add(chain, &link, &first));
-    for (size_t i = 0; i < HTH_ARRAY_LEN(links); i++) {
-        assert_ok(hth_chain_add(chain, &links[i], &other));
-        assert_int_equal(other == first, i == 0);
-    }
-    struct hth_roll kept = roll[2];
-    static const struct hth_roll changed[] = {{3, HTH_ROLL_PART, 5, 7},
-                                              {2, HTH_ROLL_IN, 5, 7},
-                                              {2, HTH_ROLL_PART, 6, 7},
-                                              {2, HTH_ROLL_PART, 5, 8}};
-    for (size_t i = 0; i < HTH_ARRAY_LEN(changed); i++) {
-        roll[2] = changed[i];
-        assert_ok(hth_chain_add(chain, &link, &other));
-        assert_int_not_equal(other, first);
-    }
-    roll[2] = kept;
-    assert_int_equal(hth_chain_find(chain, hth_chain_head(chain, first)), first);
-    hth_chain_free(chain);
+    assert_true(hth_chain_better(chain, a, b));
+    assert_false(hth_chain_better(chain, b, a));
 }
 
 /* Of two chains that parted the one whose base has more samples; nobody goes back and forth. */
-static void one_chain_remains(void **state)
+TEST(one_chain_remains)
 {
-    (void)state;
     struct hth_chain *chain = make(true);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1);
     uint32_t big = put(chain, g, HTH_LINK_STEP, "ABC", 9);
@@ -295,28 +259,23 @@ static void one_chain_remains(void **state)
     assert_false(hth_chain_better(chain, big, small)); /* of one choice */
     assert_false(hth_chain_better(chain, small, big));
     uint32_t next = put(chain, small, HTH_LINK_STEP, "AB", 9);
-    assert_true(hth_chain_better(chain, next, big)); /* `small` was chosen */
-    assert_false(hth_chain_better(chain, big, next));
+    check_better(chain, next, big); /* `small` was chosen */
     uint32_t fork = put(chain, big, HTH_LINK_FORK, "C", 20);
-    assert_true(hth_chain_better(chain, fork, next));
-    assert_false(hth_chain_better(chain, next, fork));
+    check_better(chain, fork, next);
     uint32_t more = put(chain, next, HTH_LINK_STEP, "AB", 50);
     uint32_t most = put(chain, more, HTH_LINK_STEP, "AB", 50);
-    assert_true(hth_chain_better(chain, most, fork)); /* its base has 3 + 18 + 18 + 100 samples */
-    assert_false(hth_chain_better(chain, fork, most));
+    check_better(chain, most, fork); /* its base has 3 + 18 + 18 + 100 samples */
     hth_chain_free(chain);
     chain = make(false); /* strict: two geneses */
     g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 1);
     uint32_t h = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "CDE", 1);
-    assert_true(hth_chain_better(chain, h, g));
-    assert_false(hth_chain_better(chain, g, h));
+    check_better(chain, h, g);
     hth_chain_free(chain);
 }
 
 /* Heads by Python's hashlib over the layout of chain.h, struct.pack and sorted. */
-static void bytes_are_golden(void **state)
+TEST(bytes_are_golden)
 {
-    (void)state;
     static const char *const golden[] = {
         "8f182607a2706c504daee3435598263150a625c1e48efcf6046b4964f9c39190",
         "d95dcccc6ca71fd52b369144d37cdb46bd5e6289db13d7f40bee8aa911ee0a9d"};
@@ -341,9 +300,8 @@ static void bytes_are_golden(void **state)
 
 /* A store reads links that another wrote, with the same heads. A link that is cut short is refused,
  * and leaves nothing behind. */
-static void links_are_read_as_written(void **state)
+TEST(links_are_read_as_written)
 {
-    (void)state;
     struct hth_chain *chain = make(true), *other;
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 1), got;
     uint32_t one = put(chain, g, HTH_LINK_STEP, "Ab*CF", 7);
@@ -379,9 +337,8 @@ static void links_are_read_as_written(void **state)
 }
 
 /* A caller's table is full of members without a vote: a voter takes the place of one. */
-static void a_full_table_has_room_for_voters(void **state)
+TEST(a_full_table_has_room_for_voters)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 4);
     struct hth_ballot ballot = hth_choice_of(chain, g, 0);
@@ -400,24 +357,4 @@ static void a_full_table_has_room_for_voters(void **state)
     assert_int_equal(hth_choice_hear_ready(c, 3, &ready), HTH_CHOICE_NOT_ME);
     hth_free(c);
     hth_chain_free(chain);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(half_of_the_rolls_give_a_vote),
-        cmocka_unit_test(the_last_to_leave_keeps_its_vote),
-        cmocka_unit_test(of_two_halves_one_is_a_quorum),
-        cmocka_unit_test(bad_links_are_refused),
-        cmocka_unit_test(the_store_is_bounded),
-        cmocka_unit_test(clients_come_last),
-        cmocka_unit_test(members_are_forgotten),
-        cmocka_unit_test(an_anchor_is_enough),
-        cmocka_unit_test(heads_cover_every_field),
-        cmocka_unit_test(one_chain_remains),
-        cmocka_unit_test(bytes_are_golden),
-        cmocka_unit_test(links_are_read_as_written),
-        cmocka_unit_test(a_full_table_has_room_for_voters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "collab/fold.h"
 #include "collab/links.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 enum { LINKS = 150 };
 
@@ -46,9 +47,8 @@ static struct hth_blob *written(struct hth_chain *chain, bool long_one, bool oth
     return bytes;
 }
 
-static void vote_comes_back(void **state)
+TEST(vote_comes_back)
 {
-    (void)state;
     for (uint32_t k = 0; k < 4; k++) {
         struct hth_chain *chain = make(false), *again = make(false);
         struct hth_vote vote, got;
@@ -77,7 +77,7 @@ static void vote_comes_back(void **state)
     }
 }
 
-static void full_lines_fit(void **state)
+TEST(full_lines_fit)
 {
     struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
                                   .window = 16,
@@ -92,7 +92,6 @@ static void full_lines_fit(void **state)
     struct hth_vote vote = {.accepted = HTH_LINK_NONE};
     struct hth_blob *bytes;
 
-    (void)state;
     for (uint8_t i = 0; i < HTH_ROLL_LINE_MAX; i++) {
         struct hth_peer_id id = {{i}};
 
@@ -112,14 +111,13 @@ static void full_lines_fit(void **state)
 }
 
 /* Every length but the right one, and every byte. */
-static void damage_is_found(void **state)
+TEST(damage_is_found)
 {
     struct hth_chain *chain = make(false);
     struct hth_vote vote;
     struct hth_blob *bytes = written(chain, false, true, &vote);
     struct hth_collab_file file;
 
-    (void)state;
     for (size_t len = 0; len < bytes->size; len++)
         assert_true(hth_collab_file_read(hth_crypto_openssl(), bytes->data, len, &file) != HTH_OK);
     for (size_t i = 0; i < bytes->size; i++) {
@@ -144,7 +142,7 @@ enum {
 };
 
 /* With a hash that fits. */
-static void lies_are_found(void **state)
+TEST(lies_are_found)
 {
     static const struct {
         size_t at;
@@ -166,7 +164,6 @@ static void lies_are_found(void **state)
     size_t len = bytes->size - sizeof(struct hth_hash);
     uint8_t *copy = hth_calloc(1, bytes->size);
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct hth_chain *again = make(false);
         struct hth_collab_file file;
@@ -188,7 +185,7 @@ static void lies_are_found(void **state)
 }
 
 /* The accepted head of another choice; and forks, where the run has none. */
-static void other_choices_are_refused(void **state)
+TEST(other_choices_are_refused)
 {
     const struct hth_collab_file header_of = header();
     struct hth_chain *chain = make(true), *again = make(true), *strict = make(false);
@@ -201,7 +198,6 @@ static void other_choices_are_refused(void **state)
     struct hth_collab_file file;
     struct hth_blob *bytes;
 
-    (void)state;
     assert_ok(hth_collab_file_write(hth_crypto_openssl(), &header_of, chain, &vote, &bytes));
     assert_ok(hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
     assert_err(HTH_E_MALFORMED, hth_collab_file_vote(&file, again, &got));
@@ -210,15 +206,4 @@ static void other_choices_are_refused(void **state)
     hth_chain_free(chain);
     hth_chain_free(again);
     hth_chain_free(strict);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vote_comes_back),           cmocka_unit_test(full_lines_fit),
-        cmocka_unit_test(damage_is_found),           cmocka_unit_test(lies_are_found),
-        cmocka_unit_test(other_choices_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "collab/fold.h"
 #include "collab/links.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 enum { FOLD = HTH_FOLD_STEPS };
 
@@ -31,8 +32,8 @@ static struct hth_chain *read_from(const struct hth_chain *from, uint32_t first,
     struct hth_chain *to = empty();
     uint32_t got;
     for (uint32_t i = first; i <= last; i++)
-        assert_ok(read_copy(from, i, to, i == first && i > 0,
-                            hth_chain_samples_before(from, first), &got));
+        assert_ok(read_copy(from, i, to, i == first && i > 0, hth_chain_samples_before(from, first),
+                            &got));
     return to;
 }
 
@@ -46,9 +47,8 @@ static void same_totals(struct hth_fold *a, struct hth_fold *b)
 }
 
 /* By Python's hashlib and struct.pack over the layout of fold.h. */
-static void bytes_are_golden(void **state)
+TEST(bytes_are_golden)
 {
-    (void)state;
     struct hth_chain *chain = empty();
     go_on(chain, FOLD);
     char hex[2 * HTH_HASH_LEN + 1];
@@ -66,9 +66,8 @@ static void bytes_are_golden(void **state)
 }
 
 /* A step alone has no witness, and the lives of one peer are one. */
-static void totals_are_of_peers_that_were_seen(void **state)
+TEST(totals_are_of_peers_that_were_seen)
 {
-    (void)state;
     struct hth_chain *chain = empty_chain(false, 3, 400, 4000);
     uint16_t member;
     uint32_t at = HTH_LINK_NONE;
@@ -89,9 +88,8 @@ static void totals_are_of_peers_that_were_seen(void **state)
 }
 
 /* Those with the fewest samples are in the rest. A larger table is not taken. */
-static void a_fold_is_bounded(void **state)
+TEST(a_fold_is_bounded)
 {
-    (void)state;
     enum { ALL = HTH_FOLD_PEERS_MAX + 6 };
     const struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
                                         .window = 3,
@@ -127,9 +125,8 @@ static void a_fold_is_bounded(void **state)
 }
 
 /* A reader that begins at an anchor has the totals with the fold, and the next one is the same. */
-static void a_reader_goes_on_with_a_fold(void **state)
+TEST(a_reader_goes_on_with_a_fold)
 {
-    (void)state;
     struct hth_chain *from = empty(), *to;
     uint8_t bytes[HTH_FOLD_BYTES_MAX];
     go_on(from, 2 * FOLD + 3);
@@ -156,9 +153,8 @@ static void a_reader_goes_on_with_a_fold(void **state)
     hth_chain_free(from);
 }
 
-static void a_false_fold_is_refused(void **state)
+TEST(a_false_fold_is_refused)
 {
-    (void)state;
     enum { REST = 0, COUNT = 8, FIRST = 12, SAMPLES = FIRST + 32, STEPS = SAMPLES + 8 };
     static const struct {
         size_t at;
@@ -218,16 +214,4 @@ static void a_false_fold_is_refused(void **state)
     assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, &got));
     hth_chain_free(to);
     hth_chain_free(from);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_golden),
-        cmocka_unit_test(totals_are_of_peers_that_were_seen),
-        cmocka_unit_test(a_fold_is_bounded),
-        cmocka_unit_test(a_reader_goes_on_with_a_fold),
-        cmocka_unit_test(a_false_fold_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "collab/holders.h"
 #include "core/mem.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <string.h>
 
@@ -26,7 +26,6 @@ struct reader {
 static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
 {
     struct reader *r = arg;
-    (void)by;
     r->last = *note;
     r->times++;
 }
@@ -42,14 +41,12 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
 static void halt(struct hth_env *env, void *arg)
 {
     struct reader *r = arg;
-    (void)env;
     hth_heads_free(r->heads);
     r->heads = NULL;
 }
 
-static void records_come_and_end(void **state)
+TEST(records_come_and_end)
 {
-    (void)state;
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct reader r[3] = {{.times = 0}};
     struct hth_node *node[3];
@@ -98,17 +95,16 @@ static void records_come_and_end(void **state)
 }
 
 /* Letters add a peer, capitals take it out, and one behind '!' goes first. */
-static void holders_are_in_order(void **state)
+TEST(holders_are_in_order)
 {
     static const struct {
         const char *moves, *want;
-    } cases[] = {{"", ""},        {"abc", "abc"},     {"aab", "ab"},      {"A", ""},
-                 {"abcB", "ac"},  {"abcC", "ab"},     {"abC", "ab"},      {"abc!c", "cab"},
-                 {"abc!a", "abc"}, {"abc!b", "bac"},  {"abc!x", "abc"},   {"!a", ""},
+    } cases[] = {{"", ""},         {"abc", "abc"},   {"aab", "ab"},    {"A", ""},
+                 {"abcB", "ac"},   {"abcC", "ab"},   {"abC", "ab"},    {"abc!c", "cab"},
+                 {"abc!a", "abc"}, {"abc!b", "bac"}, {"abc!x", "abc"}, {"!a", ""},
                  {"abA!bc", "bc"}};
     struct hth_holders h = {.count = 0};
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         h.count = 0;
         for (const char *at = cases[i].moves; *at != 0; at++) {
@@ -131,13 +127,4 @@ static void holders_are_in_order(void **state)
         hth_holders_add(&h, &peer);
         assert_int_equal(h.count, HTH_MIN(i + 3, HTH_ROLL_LINE_MAX));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holders_are_in_order),
-        cmocka_unit_test(records_come_and_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

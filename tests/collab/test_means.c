@@ -6,6 +6,7 @@
 #include "collab/means_run.h"
 #include "core/mem.h"
 #include "net/crypto.h"
+#include "support/suite.h"
 
 static struct run run;
 
@@ -18,9 +19,8 @@ static void put(struct donor *d, uint64_t step, struct hth_blob *mean)
 /* ---- digests --------------------------------------------------------------------------------- */
 
 /* By Python's hashlib over struct.pack("<n>f", 0, 1, 2 ..). */
-static void digests_are_golden(void **state)
+TEST(digests_are_golden)
 {
-    (void)state;
     static const struct {
         uint64_t values;
         const char *hex;
@@ -71,7 +71,7 @@ static void take_steps(struct donor *d, const struct steps *s)
     assert_int_equal(stats.first, s->first);
 }
 
-static void the_last_means_are_kept(void **state)
+TEST(the_last_means_are_kept)
 {
     static const struct steps cases[] = {
         {0, 1, 1, 2 * S, 1, 1},
@@ -88,7 +88,6 @@ static void the_last_means_are_kept(void **state)
         {0, 167, 167, 2 * S, 161, 7},
         {0, 169, 169, 2 * S, 169, 1}, /* and those before a gap */
     };
-    (void)state;
     setup(&run, false, 3, S);
     struct donor *d = add_donor(&run);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
@@ -96,9 +95,8 @@ static void the_last_means_are_kept(void **state)
     tear_down(&run);
 }
 
-static void kept_means_draw_on_the_budget(void **state)
+TEST(kept_means_draw_on_the_budget)
 {
-    (void)state;
     struct hth_budget budget;
     setup(&run, false, 3, S);
     struct donor *p = add_donor(&run);
@@ -146,7 +144,7 @@ static void ask(struct donor *by, struct donor *whom, uint64_t step, uint64_t fi
     assert_ok(hth_rpc_call(by->rpc, &target, &call, on_verdict, v, NULL));
 }
 
-static void requests_are_checked(void **state)
+TEST(requests_are_checked)
 {
     enum { B = HTH_MEAN_BLOCK, LEN = HTH_MEAN_MSG_BYTES, MOST = HTH_MEAN_BYTES_MAX / 4 };
     static const struct {
@@ -171,7 +169,6 @@ static void requests_are_checked(void **state)
         {1, 0, MOST + 1, LEN, HTH_E_TOO_LARGE},
         {1, 0, UINT32_MAX, LEN, HTH_E_TOO_LARGE},
     };
-    (void)state;
     setup(&run, false, 3, S);
     struct donor *by = add_donor(&run), *holder = add_donor(&run);
     struct hth_blob *mean = make_mean(holder->env, VALUES, 5);
@@ -193,9 +190,8 @@ static void requests_are_checked(void **state)
 }
 
 /* Peers that ask for means and do not read them. */
-static void readers_are_bounded(void **state)
+TEST(readers_are_bounded)
 {
-    (void)state;
     struct hth_means_stats stats;
     struct verdict v = {0};
     setup_values(&run, false, VALUES, 3, S, 64 << 10);
@@ -269,7 +265,7 @@ static struct newcomer *begin(uint32_t donors)
 
 /* A holder that is no good costs its time at most, and is named; the next one's mean is taken.
  * Where all are like it a state is. */
-static void the_next_holder_is_asked(void **state)
+TEST(the_next_holder_is_asked)
 {
     static const struct {
         enum kind kind;
@@ -284,7 +280,6 @@ static void the_next_holder_is_asked(void **state)
         {BYTES, 600 * MS, "shape"},
         {EMPTY, 600 * MS, "shape"},
     };
-    (void)state;
     for (size_t i = 0; i < 2 * HTH_ARRAY_LEN(cases); i++) {
         struct newcomer *n = begin(1 + i % 2);
         char id[HTH_PEER_SHORT_LEN], line[64];
@@ -305,11 +300,10 @@ static void the_next_holder_is_asked(void **state)
 
 /* After quick means a slow holder is left for another one; where there is no other it has a second
  * turn. */
-static void slow_holders_go_last(void **state)
+TEST(slow_holders_go_last)
 {
     struct hth_device slow = HTH_DEVICE_INIT;
     struct newcomer *n = begin(2);
-    (void)state;
     slow.up_bytes_per_s = 0.125e6; /* 1 Mbit/s: the mean takes 8.4 s */
     assert_true(miss_one(n) < 500 * MS);
     hth_node_set_device(run.donor[0].node, &slow);
@@ -323,13 +317,9 @@ static void slow_holders_go_last(void **state)
 static void on_done(void *arg, enum hth_err err, struct hth_blob *mean,
                     const struct hth_peer_id *giver)
 {
-    (void)arg;
-    (void)err;
-    (void)mean;
-    (void)giver;
 }
 
-static void options_are_checked(void **state)
+TEST(options_are_checked)
 {
     static const struct {
         uint64_t values;
@@ -342,7 +332,6 @@ static void options_are_checked(void **state)
         {VALUES, 1, 2, HTH_E_NO_MEMORY},
     };
     struct newcomer *n = begin(1);
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         const struct hth_holders holders = {.count = cases[i].count};
         struct hth_mean_fetch_opts o = {.holders = &holders, .done = on_done};
@@ -354,19 +343,4 @@ static void options_are_checked(void **state)
         assert_null(fetch);
     }
     tear_down(&run);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests_are_golden),
-        cmocka_unit_test(the_last_means_are_kept),
-        cmocka_unit_test(kept_means_draw_on_the_budget),
-        cmocka_unit_test(requests_are_checked),
-        cmocka_unit_test(readers_are_bounded),
-        cmocka_unit_test(the_next_holder_is_asked),
-        cmocka_unit_test(slow_holders_go_last),
-        cmocka_unit_test(options_are_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
  * test_messages.c: each message of this folder is written as its header lays it out, and comes
  * back; cut, longer or out of range it is refused by name.
  */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "collab/heads.h"
 #include "collab/means.h"
@@ -14,29 +14,30 @@ enum { ROOM = HTH_ROLL_BYTES_MAX + 1 };
 
 /* ---- bytes by hand ---------------------------------------------------------------------- */
 
-struct bytes {
+/* The next message, byte by byte. */
+static struct {
     uint8_t at[ROOM];
     size_t len;
-};
+} want;
 
 /* Digits are integers of so many bytes, h: 32 bytes that are alike, s: a signature likewise, a: an
  * address 10.0.0.1:4000, c: none. */
-static void put(struct bytes *b, const char *format, ...)
+static void put(const char *format, ...)
 {
     static const uint8_t addr[] = {4, 10, 0, 0, 1, [17] = 4000 & 255, 4000 >> 8}, none[19];
     va_list args;
     va_start(args, format);
     for (const char *c = format; *c != '\0'; c++) {
-        uint8_t *at = b->at + b->len;
+        uint8_t *at = want.at + want.len;
         if (*c == 'h' || *c == 's') {
-            b->len += *c == 'h' ? 32 : 64;
+            want.len += *c == 'h' ? 32 : 64;
             memset(at, va_arg(args, int), *c == 'h' ? 32 : 64);
         } else if (*c == 'a' || *c == 'c') {
-            b->len += sizeof(addr);
+            want.len += sizeof(addr);
             memcpy(at, *c == 'a' ? addr : none, sizeof(addr));
         } else {
             uint64_t v = *c == '8' ? va_arg(args, uint64_t) : va_arg(args, unsigned);
-            b->len += (size_t)(*c - '0');
+            want.len += (size_t)(*c - '0');
             memcpy(at, &v, (size_t)(*c - '0'));
         }
     }
@@ -90,26 +91,27 @@ static const struct {
     const void *back;
 } kinds[] = {KINDS(ENTRY)};
 
-static void check(enum kind kind, const void *msg, const struct bytes *want)
+static void check(enum kind kind, const void *msg)
 {
     static uint8_t bytes[ROOM], again[ROOM];
-    assert_int_equal(kinds[kind].write(msg, bytes), want->len);
-    assert_memory_equal(bytes, want->at, want->len);
-    for (size_t cut = 0; cut < want->len; cut++)
+    assert_int_equal(kinds[kind].write(msg, bytes), want.len);
+    assert_memory_equal(bytes, want.at, want.len);
+    for (size_t cut = 0; cut < want.len; cut++)
         assert_int_not_equal(kinds[kind].read(bytes, cut), HTH_OK);
-    assert_int_not_equal(kinds[kind].read(bytes, want->len + 1), HTH_OK);
-    assert_ok(kinds[kind].read(bytes, want->len));
-    assert_int_equal(kinds[kind].write(kinds[kind].back, again), want->len);
-    assert_memory_equal(again, want->at, want->len);
+    assert_int_not_equal(kinds[kind].read(bytes, want.len + 1), HTH_OK);
+    assert_ok(kinds[kind].read(bytes, want.len));
+    assert_int_equal(kinds[kind].write(kinds[kind].back, again), want.len);
+    assert_memory_equal(again, want.at, want.len);
+    want.len = 0;
 }
 
 /* One byte of a message is another. */
-static void check_bad(enum kind kind, const void *msg, size_t at, uint8_t byte, enum hth_err want)
+static void check_bad(enum kind kind, const void *msg, size_t at, uint8_t byte, enum hth_err err)
 {
     static uint8_t bytes[ROOM];
     size_t len = kinds[kind].write(msg, bytes);
     bytes[at] = byte;
-    assert_err(want, kinds[kind].read(bytes, len));
+    assert_err(err, kinds[kind].read(bytes, len));
 }
 
 /* ---- READY ------------------------------------------------------------------------------ */
@@ -130,30 +132,28 @@ static struct hth_ready_msg any_ready(void)
                                   .up_kbit = 21};
 }
 
-static void ready_is_laid_out(void **state)
+TEST(ready_is_laid_out)
 {
-    (void)state;
     for (unsigned flags = 0; flags < 8; flags++) {
-        struct bytes want = {.len = 0};
         struct hth_ready_msg m = any_ready();
         m.leaves = flags & 1;
         m.helps = flags & 2;
         m.is_signed = flags & 4;
         m.addr = flags == 3 ? here : m.addr;
-        put(&want, "118h4hh4844444444444", 1, flags, UINT64_C(7), 1, 8, 2, 3, 9, UINT64_C(10), 11,
-            12, 13, 14, 15, 16, 17, 18, 19, 20, 21);
-        put(&want, flags == 3 ? "a" : "c");
+        put("118h4hh4844444444444", 1, flags, UINT64_C(7), 1, 8, 2, 3, 9, UINT64_C(10), 11, 12, 13,
+            14, 15, 16, 17, 18, 19, 20, 21);
+        put(flags == 3 ? "a" : "c");
         if (m.is_signed) {
             m.sig = (struct hth_sig){.life = 5, .made = true};
             memset(&m.sig.key, 4, sizeof(m.sig.key));
             memset(m.sig.sig, 6, sizeof(m.sig.sig));
-            put(&want, "h81s", 4, UINT64_C(5), 1, 6);
+            put("h81s", 4, UINT64_C(5), 1, 6);
         }
-        check(K_hth_ready, &m, &want);
+        check(K_hth_ready, &m);
     }
 }
 
-static void ready_is_bounded(void **state)
+TEST(ready_is_bounded)
 {
     const int64_t most = UINT32_MAX - INT64_C(1);
     const struct {
@@ -180,7 +180,6 @@ static void ready_is_bounded(void **state)
                                             {.family = 4, .ip = {[4] = 1}, .port = 1}};
     uint8_t bytes[ROOM];
     struct hth_ready_msg m = any_ready(), got;
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         m.brings = cases[k].in;
         enum hth_err err = hth_ready_read(bytes, hth_ready_write(&m, bytes), &got);
@@ -217,9 +216,9 @@ static struct hth_roll_peer member(uint32_t i)
                                   .addr = here};
 }
 
-static void put_member(struct bytes *b, uint32_t i)
+static void put_member(uint32_t i)
 {
-    put(b, "h844414a", (int)i + 1, UINT64_C(100) + i, 200 + i, 300 + i, 400 + i, i & 3, 500 + i);
+    put("h844414a", (int)i + 1, UINT64_C(100) + i, 200 + i, 300 + i, 400 + i, i & 3, 500 + i);
 }
 
 /* With members of one byte's ids, and two helpers. */
@@ -241,49 +240,41 @@ static void fill_go(struct hth_ready_reply *go, uint32_t count)
         go->helper[i] = (struct hth_roll_peer){.id = id(254 + (int)i), .up_kbit = i, .addr = here};
 }
 
-static void answers_are_laid_out(void **state)
+TEST(answers_are_laid_out)
 {
-    static struct bytes want;
     static struct hth_ready_reply m;
-    (void)state;
     m = (struct hth_ready_reply){.kind = HTH_READY_WAIT, .quota = 9, .quorum = true};
-    want.len = 0;
-    put(&want, "141", HTH_READY_WAIT, 9, 1);
-    check(K_hth_ready_reply, &m, &want);
+    put("141", HTH_READY_WAIT, 9, 1);
+    check(K_hth_ready_reply, &m);
     m = (struct hth_ready_reply){.kind = HTH_READY_LATER, .n = 5};
-    want.len = 0;
-    put(&want, "14", HTH_READY_LATER, 5);
-    check(K_hth_ready_reply, &m, &want);
+    put("14", HTH_READY_LATER, 5);
+    check(K_hth_ready_reply, &m);
     m = (struct hth_ready_reply){.kind = HTH_READY_BEHIND, .head = hash(3)};
-    want.len = 0;
-    put(&want, "1h", HTH_READY_BEHIND, 3);
-    check(K_hth_ready_reply, &m, &want);
+    put("1h", HTH_READY_BEHIND, 3);
+    check(K_hth_ready_reply, &m);
     m = (struct hth_ready_reply){
         .kind = HTH_READY_MOVE, .head = hash(3), .count = HTH_ROLL_LINE_MAX};
-    want.len = 0;
-    put(&want, "1h4", HTH_READY_MOVE, 3, HTH_ROLL_LINE_MAX);
+    put("1h4", HTH_READY_MOVE, 3, HTH_ROLL_LINE_MAX);
     for (uint32_t i = 0; i < m.count; i++) {
         m.peer[i] = (struct hth_roll_peer){.id = id((int)i + 1), .addr = here};
-        put(&want, "ha", (int)i + 1);
+        put("ha", (int)i + 1);
     }
-    check(K_hth_ready_reply, &m, &want);
+    check(K_hth_ready_reply, &m);
     fill_go(&m, 3);
-    want.len = 0;
-    put(&want, "1h4144", HTH_READY_GO, 9, 5, 1, 6, 3);
+    put("1h4144", HTH_READY_GO, 9, 5, 1, 6, 3);
     for (uint32_t i = 0; i < 3; i++)
-        put_member(&want, i);
-    put(&want, "4h4ah4a4", 2, 254, 0, 255, 1, 3);
+        put_member(i);
+    put("4h4ah4a4", 2, 254, 0, 255, 1, 3);
     memcpy(want.at + want.len, m.sig, 3 * HTH_SIG_BYTES);
     want.len += 3 * HTH_SIG_BYTES;
-    check(K_hth_ready_reply, &m, &want);
+    check(K_hth_ready_reply, &m);
 }
 
-static void bad_answers_are_refused(void **state)
+TEST(bad_answers_are_refused)
 {
     enum { COUNT = 42, PEER = 76, HELPER = 55 }; /* where it is in a GO; sizes */
     static uint8_t bytes[ROOM];
     static struct hth_ready_reply m, back;
-    (void)state;
     m = (struct hth_ready_reply){.kind = HTH_READY_WAIT};
     check_bad(K_hth_ready_reply, &m, 0, HTH_READY_BEHIND + 1, HTH_E_MALFORMED);
     check_bad(K_hth_ready_reply, &m, 5, 2, HTH_E_MALFORMED);
@@ -318,55 +309,45 @@ static void bad_answers_are_refused(void **state)
 
 /* ---- the others ------------------------------------------------------------------------- */
 
-static void others_are_laid_out(void **state)
+TEST(others_are_laid_out)
 {
-    static struct bytes want;
-    (void)state;
     const struct hth_roll_ballot call = {.step = 7, .base = hash(1), .n = 8};
-    want.len = 0;
-    put(&want, "18h4", 1, UINT64_C(7), 1, 8);
-    check(K_hth_call, &call, &want);
+    put("18h4", 1, UINT64_C(7), 1, 8);
+    check(K_hth_call, &call);
     struct hth_links_msg links = {.head = hash(4), .count = HTH_ROLL_HELD_MAX};
-    want.len = 0;
-    put(&want, "1h4", 1, 4, HTH_ROLL_HELD_MAX);
+    put("1h4", 1, 4, HTH_ROLL_HELD_MAX);
     for (int i = 0; i < HTH_ROLL_HELD_MAX; i++) {
         links.held[i] = hash(i);
-        put(&want, "h", i);
+        put("h", i);
     }
-    check(K_hth_links, &links, &want);
+    check(K_hth_links, &links);
     check_bad(K_hth_links, &links, 33, HTH_ROLL_HELD_MAX + 1, HTH_E_TOO_LARGE);
     struct hth_head_note note = {.head = hash(6), .step = 7, .samples = 448, .addr = here};
-    want.len = 0;
-    put(&want, "1h88a", 1, 6, UINT64_C(7), UINT64_C(448));
-    check(K_hth_head, &note, &want);
+    put("1h88a", 1, 6, UINT64_C(7), UINT64_C(448));
+    check(K_hth_head, &note);
     check_bad(K_hth_head, &note, 49, 5, HTH_E_MALFORMED); /* no family of addresses */
     check_bad(K_hth_head, &note, 0, 2, HTH_E_VERSION);
     const struct hth_mean_msg mean = {
         .head = hash(7), .first = 7 * HTH_MEAN_BLOCK, .values = HTH_MEAN_BYTES_MAX / 4};
-    want.len = 0;
-    put(&want, "1h84", 1, 7, UINT64_C(7) * HTH_MEAN_BLOCK, HTH_MEAN_BYTES_MAX / 4);
-    check(K_hth_mean_msg, &mean, &want);
+    put("1h84", 1, 7, UINT64_C(7) * HTH_MEAN_BLOCK, HTH_MEAN_BYTES_MAX / 4);
+    check(K_hth_mean_msg, &mean);
 }
 
 /* Two bits a mark: 1 0 2 1 0. */
-static void rows_are_laid_out(void **state)
+TEST(rows_are_laid_out)
 {
     enum { STATE = 38, COUNT = 39, MARKS = 41 };
-    static struct bytes want;
     struct hth_row_msg row = {.group = hash(9), .axis = 2, .cell = 77};
     struct hth_row_reply reply = {.kind = HTH_ROW_WAIT};
     const struct hth_row_marks marks = {.count = 5,
                                         .of = {HTH_ROLL_IN, 0, HTH_ROLL_PART, HTH_ROLL_IN, 0}};
-    (void)state;
     for (row.state = HTH_ROW_WORKS; row.state < HTH_ROW_HAS; row.state++) {
-        want.len = 0;
-        put(&want, "1h141", 1, 9, 2, 77, row.state);
-        check(K_hth_row, &row, &want);
+        put("1h141", 1, 9, 2, 77, row.state);
+        check(K_hth_row, &row);
     }
     row.marks = marks;
-    want.len = 0;
-    put(&want, "1h141211", 1, 9, 2, 77, HTH_ROW_HAS, 5, 1 | 2 << 4 | 1 << 6, 0);
-    check(K_hth_row, &row, &want);
+    put("1h141211", 1, 9, 2, 77, HTH_ROW_HAS, 5, 1 | 2 << 4 | 1 << 6, 0);
+    check(K_hth_row, &row);
     check_bad(K_hth_row, &row, 0, 2, HTH_E_VERSION);
     check_bad(K_hth_row, &row, STATE, HTH_ROW_HAS + 1, HTH_E_MALFORMED);
     check_bad(K_hth_row, &row, COUNT + 1, 2, HTH_E_TOO_LARGE);
@@ -375,25 +356,13 @@ static void rows_are_laid_out(void **state)
     row.marks.count = HTH_ROLL_MEMBERS_MAX;
     uint8_t bytes[HTH_ROW_BYTES_MAX];
     assert_ok(hth_row_read(bytes, hth_row_write(&row, bytes), &row));
-    want.len = 0;
-    put(&want, "1", HTH_ROW_WAIT);
-    check(K_hth_row_reply, &reply, &want);
+    put("1", HTH_ROW_WAIT);
+    check(K_hth_row_reply, &reply);
     reply =
         (struct hth_row_reply){.kind = HTH_ROW_BEGIN, .has = UINT64_C(1) << 63 | 5, .marks = marks};
-    want.len = 0;
-    put(&want, "18211", HTH_ROW_BEGIN, reply.has, 5, 1 | 2 << 4 | 1 << 6, 0);
-    check(K_hth_row_reply, &reply, &want);
+    put("18211", HTH_ROW_BEGIN, reply.has, 5, 1 | 2 << 4 | 1 << 6, 0);
+    check(K_hth_row_reply, &reply);
     check_bad(K_hth_row_reply, &reply, 0, HTH_ROW_BEGIN + 1, HTH_E_MALFORMED);
     reply.has = 1;
     check_bad(K_hth_row_reply, &reply, 1, 0, HTH_E_MALFORMED); /* nobody brings anything */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ready_is_laid_out),    cmocka_unit_test(ready_is_bounded),
-        cmocka_unit_test(answers_are_laid_out), cmocka_unit_test(bad_answers_are_refused),
-        cmocka_unit_test(others_are_laid_out),  cmocka_unit_test(rows_are_laid_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,6 @@ static const struct {
 
 static void is_caught(void **state)
 {
-    (void)state;
     size_t m = 0;
     while (m < HTH_ARRAY_LEN(mutants) && strcmp(mutants[m].world.name, HTH_MUTANT) != 0)
         m++;

@@ -4,6 +4,7 @@
 #include "collab/links.h"
 #include "collab/proof.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 static struct hth_secret secret_of(uint16_t member)
 {
@@ -53,9 +54,8 @@ static void keep(struct hth_chain *chain, uint32_t link, const char *names, bool
 }
 
 /* By Python's struct.pack, and Ed25519 of its module cryptography. */
-static void bytes_are_golden(void **state)
+TEST(bytes_are_golden)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
@@ -80,9 +80,8 @@ static void bytes_are_golden(void **state)
     hth_chain_free(chain);
 }
 
-static void wrong_signatures_are_refused(void **state)
+TEST(wrong_signatures_are_refused)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
     uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
@@ -105,12 +104,22 @@ static void wrong_signatures_are_refused(void **state)
 }
 
 /* Others made three links; E and F went on by themselves. */
-static void only_proven_samples_win(void **state)
+TEST(only_proven_samples_win)
 {
-    (void)state;
-    for (unsigned k = 0; k < 6; k++) {
+    static const struct {
+        const char *signs[3]; /* the links */
+        bool wrong, trusts, wins;
+    } cases[] = {
+        {{"ABCD", "ABC", ""}, .wins = true},          /* each link has a quorum's, but the tip */
+        {{"", "ABCD", ""}, .wins = true},             /* those on a later link cover the earlier */
+        {{"", "", "ABC"}, .wins = true},              /* the tip's will do */
+        {{"", "AB", ""}, .wins = false},              /* too few of the first link's voters */
+        {{"", "AB", ""}, .wrong = true},              /* and a third one is wrong */
+        {{"", "", ""}, .trusts = true, .wins = true}, /* it takes part in that chain itself */
+    };
+    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct hth_chain *a = make(true), *b = make(true);
-        uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5);
+        uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5), twin;
         assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5), g);
         uint32_t one = put(a, g, HTH_LINK_STEP, "ABCD", 900);
         uint32_t two = put(a, one, HTH_LINK_STEP, "ABC", 900);
@@ -118,48 +127,25 @@ static void only_proven_samples_win(void **state)
         uint32_t own = put(b, g, HTH_LINK_FORK, "EF", 20);
         uint32_t there[] = {copy(a, one, b), copy(a, two, b), copy(a, tip, b)};
         assert_false(hth_chain_better(b, there[2], own));
-        bool wins = false;
-        switch (k) {
-        case 0: /* each link has a quorum's */
-            keep(b, there[0], "ABCD", false);
-            keep(b, there[1], "ABC", false);
-            wins = true;
-            break;
-        case 1: /* those on a later link cover the earlier */
-            keep(b, there[1], "ABCD", false);
-            wins = true;
-            break;
-        case 2: /* too few of the first link's voters: what follows counts for nothing */
-            keep(b, there[1], "AB", false);
-            break;
-        case 3: /* the tip's signatures will do */
-            keep(b, there[2], "ABC", false);
-            wins = true;
-            break;
-        case 4: { /* one of them is wrong */
-            uint32_t twin;
+        if (cases[k].wrong) {
             struct hth_sig bad = sign(b, there[1], 'D', true);
             bad.sig[0] ^= 1;
             assert_ok(hth_proof_keep(b, there[1], &bad, false, &twin));
-            keep(b, there[1], "AB", false);
-            break;
         }
-        case 5: /* it takes part in that chain itself */
+        for (size_t i = 0; i < HTH_ARRAY_LEN(there); i++)
+            keep(b, there[i], cases[k].signs[i], false);
+        if (cases[k].trusts)
             hth_chain_trust(b, there[2]);
-            wins = true;
-            break;
-        }
-        assert_int_equal(hth_chain_better(b, there[2], own), wins);
-        assert_true(!wins || !hth_chain_better(b, own, there[2]));
+        assert_int_equal(hth_chain_better(b, there[2], own), cases[k].wins);
+        assert_true(!cases[k].wins || !hth_chain_better(b, own, there[2]));
         hth_chain_free(a);
         hth_chain_free(b);
     }
 }
 
 /* A genesis needs its maker's signature; a fork those of its members, one of whom had a vote. */
-static void geneses_and_forks_are_proven(void **state)
+TEST(geneses_and_forks_are_proven)
 {
-    (void)state;
     struct hth_chain *a = make(true), *b = make(true);
     uint32_t own = put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
     uint32_t other = copy(a, put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "C", 999), b);
@@ -191,9 +177,8 @@ static void geneses_and_forks_are_proven(void **state)
 }
 
 /* A later step of one's own chain is followed when a voter signed it, or one of the step before. */
-static void tips_are_backed(void **state)
+TEST(tips_are_backed)
 {
-    (void)state;
     struct hth_chain *a = make(false), *b = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
     assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), g);
@@ -224,9 +209,8 @@ static void tips_are_backed(void **state)
 }
 
 /* Two links of one ballot, each signed as made by one life. One of them was fetched: no twin. */
-static void equivocation_is_found(void **state)
+TEST(equivocation_is_found)
 {
-    (void)state;
     for (unsigned k = 0; k < 8; k++) {
         bool first = k & 1, second = k & 2, check = k & 4;
         struct hth_chain *chain = make(false);
@@ -253,9 +237,8 @@ static void equivocation_is_found(void **state)
 }
 
 /* One signature of each member goes with a whole run of links. */
-static void few_signatures_are_picked(void **state)
+TEST(few_signatures_are_picked)
 {
-    (void)state;
     struct hth_chain *chain = make(false);
     uint32_t link[9] = {put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5)};
     const struct hth_sig *out[MEMBERS];
@@ -274,9 +257,8 @@ static void few_signatures_are_picked(void **state)
 }
 
 /* A reader that begins at an anchor is told the sum before it: a voter's signature covers it. */
-static void sums_are_signed(void **state)
+TEST(sums_are_signed)
 {
-    (void)state;
     struct hth_chain *a = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
     uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 9), two = put(a, one, HTH_LINK_STEP, "AB", 9);
@@ -296,13 +278,12 @@ static void sums_are_signed(void **state)
 }
 
 /* A newcomer takes a link where a quorum signed the one before it, or this one. */
-static void a_newest_link_stands_on_a_proven_one(void **state)
+TEST(a_newest_link_stands_on_a_proven_one)
 {
-    (void)state;
     static const struct {
         const char *before, *newest;
         bool stands;
-    } cases[] = {{"", "", false},  {"A", "", false},   {"AB", "", true},
+    } cases[] = {{"", "", false},  {"A", "", false},  {"AB", "", true},
                  {"A", "B", true}, {"", "ABC", true}, {"", "C", false}};
     struct hth_chain *a = make(false);
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
@@ -320,9 +301,8 @@ static void a_newest_link_stands_on_a_proven_one(void **state)
 }
 
 /* A member that goes on with its file can still show others what its chain says. */
-static void files_keep_the_proof(void **state)
+TEST(files_keep_the_proof)
 {
-    (void)state;
     struct hth_chain *chain = make(false), *again = make(false);
     const struct hth_collab_file header = {.life = 1};
     struct hth_collab_file file;
@@ -345,17 +325,4 @@ static void files_keep_the_proof(void **state)
     hth_blob_unref(bytes);
     hth_chain_free(chain);
     hth_chain_free(again);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_golden),          cmocka_unit_test(wrong_signatures_are_refused),
-        cmocka_unit_test(only_proven_samples_win),   cmocka_unit_test(geneses_and_forks_are_proven),
-        cmocka_unit_test(tips_are_backed),           cmocka_unit_test(equivocation_is_found),
-        cmocka_unit_test(few_signatures_are_picked), cmocka_unit_test(sums_are_signed),
-        cmocka_unit_test(a_newest_link_stands_on_a_proven_one),
-        cmocka_unit_test(files_keep_the_proof),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

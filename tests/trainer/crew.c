@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/crew.h"
 
-#include "collab/collab.h"
 #include "core/mem.h"
 #include "support/test.h"
 
@@ -23,32 +22,7 @@ static void on_log(void *arg, const char *line, size_t len)
     s->said_len += len;
 }
 
-static struct hth_world *crew_world_near(uint64_t seed, int64_t latency_us,
-                                         struct task_files *files, struct crew_scene *scene)
-{
-    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
-    struct hth_world *world;
-
-    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    opts.link.latency_us = latency_us;
-    if (scene != NULL) {
-        opts.log_level = HTH_WARN;
-        opts.log_sink = on_log;
-        opts.log_arg = scene;
-    }
-    world = hth_world_new(seed, &opts);
-    task_mount(world, files, 3);
-    return world;
-}
-
-struct hth_world *crew_world(uint64_t seed, struct task_files *files)
-{
-    const struct hth_world_opts usual = HTH_WORLD_OPTS_INIT;
-
-    return crew_world_near(seed, usual.link.latency_us, files, NULL);
-}
-
-struct hth_crew_opts crew_opts(enum hth_share_mode mode)
+struct hth_crew_opts crew_opts(enum hth_share_mode mode, uint32_t members)
 {
     struct hth_crew_opts o = HTH_CREW_OPTS_INIT;
 
@@ -57,107 +31,94 @@ struct hth_crew_opts crew_opts(enum hth_share_mode mode)
     o.trainer.model.balance = 0;
     o.trainer.micro_batch = 6;
     o.trainer.eval_every = 0;
+    o.trainer.updates_max = 1u << 30;
     o.trainer.share.mode = mode;
+    o.members = members;
+    o.device = &crew_slow;
+    o.edit = crew_own_rows;
     return o;
+}
+
+struct hth_crew_opts crew_batch_opts(uint32_t members, uint64_t target)
+{
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH, members);
+
+    o.trainer.share.target = target;
+    return o;
+}
+
+void crew_use_lm(struct hth_crew_opts *o)
+{
+    struct hth_trainer_opts lm = task_lm();
+
+    lm.local_optim.schedule.lr = 0;
+    lm.model.balance = 0;
+    lm.micro_batch = o->trainer.micro_batch;
+    lm.eval_every = 0;
+    lm.updates_max = o->trainer.updates_max;
+    lm.share = o->trainer.share;
+    o->trainer = lm;
 }
 
 void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
 {
-    (void)arg;
     trainer->data.shuffle_rows = 64;
     trainer->data.peer = i + 1;
 }
 
-struct hth_train_stats crew_stats(struct hth_crew *crew, uint32_t i)
+/* ---- a scene --------------------------------------------------------------------------------- */
+
+static void edit(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
 {
-    struct hth_train_stats stats = {.updates = 0};
+    const struct hth_crew_opts *o = &((struct crew_scene *)arg)->opts;
 
-    if (hth_crew_trainer(crew, i) != NULL)
-        hth_trainer_stats(hth_crew_trainer(crew, i), &stats);
-    return stats;
-}
-
-/* The step of the one head that all hold; 0: they hold several, or somebody steps. */
-static uint64_t common_step(struct hth_crew *crew)
-{
-    struct hth_collab_stats first = {.step = 0}, s;
-
-    for (uint32_t i = 0; i < hth_crew_count(crew); i++) {
-        if (hth_crew_trainer(crew, i) == NULL)
-            continue;
-        hth_collab_stats(hth_trainer_collab(hth_crew_trainer(crew, i)), &s);
-        if (first.step == 0)
-            first = s;
-        if (s.phase == HTH_COLLAB_STEPS || memcmp(&s.head, &first.head, sizeof(s.head)) != 0)
-            return 0;
-    }
-    return first.step;
-}
-
-/* For the reader of a failed test. */
-static void say(struct hth_crew *crew)
-{
-    struct hth_collab_stats s;
-
-    for (uint32_t i = 0; i < hth_crew_count(crew); i++) {
-        if (hth_crew_trainer(crew, i) == NULL)
-            continue;
-        const struct hth_collab *collab = hth_trainer_collab(hth_crew_trainer(crew, i));
-        const struct hth_choice *c = hth_collab_choice(collab);
-
-        hth_collab_stats(collab, &s);
-        print_message("%u: step %llu, head %02x%02x of %u, phase %u; joined %llu, forks %llu; "
-                      "ballot %u, brings %u, %u seats\n",
-                      i, (unsigned long long)s.step, s.head.b[0], s.head.b[1], s.members, s.phase,
-                      (unsigned long long)s.joined, (unsigned long long)s.forks, c->promised,
-                      c->samples, c->seats);
-    }
-}
-
-uint64_t crew_same(struct hth_world *world, struct hth_crew *crew, int64_t within_us)
-{
-    int64_t until = hth_world_now_us(world) + within_us;
-    uint64_t step;
-
-    while ((step = common_step(crew)) == 0 && hth_world_now_us(world) < until)
-        hth_world_run_for(world, HTH_US_PER_MS);
-    if (step == 0)
-        say(crew);
-    assert_ok(hth_crew_err(crew));
-    assert_true(step > 0);
-    assert_true(hth_crew_spread(crew) == 0);
-    return step;
-}
-
-void crew_end(struct hth_world *world, struct hth_crew *crew)
-{
-    struct hth_open_counts open;
-
-    hth_world_leaks(world, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(world);
-    hth_crew_free(crew);
+    if (o->edit != NULL)
+        o->edit(o->arg, i, trainer);
 }
 
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
 {
-    ((struct crew_scene *)arg)->stats[i] = *stats;
+    struct crew_scene *s = arg;
+
+    s->stats[i] = *stats;
+    if (s->opts.on_update != NULL)
+        s->opts.on_update(s->opts.arg, i, stats);
 }
 
-struct crew_scene *crew_scene_near(uint64_t seed, int64_t latency_us, struct hth_crew_opts *opts)
+static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *result)
+{
+    const struct hth_crew_opts *o = &((struct crew_scene *)arg)->opts;
+
+    if (o->on_eval != NULL)
+        o->on_eval(o->arg, i, result);
+}
+
+struct crew_scene *crew_scene_near(uint64_t seed, int64_t latency_us,
+                                   const struct hth_crew_opts *opts)
 {
     struct crew_scene *s = hth_new(struct crew_scene);
+    struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
+    struct hth_crew_opts crew = *opts;
 
     assert_true(opts->members <= CREW_MAX);
-    opts->members_max = CREW_MAX;
-    opts->on_update = on_update;
-    opts->arg = s;
-    s->world = crew_world_near(seed, latency_us, &s->files, s);
-    s->crew = hth_crew_new(s->world, opts);
+    s->opts = *opts;
+    crew.members_max = CREW_MAX;
+    crew.edit = edit;
+    crew.on_update = on_update;
+    crew.on_eval = on_eval;
+    crew.arg = s;
+    world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
+    world.link.latency_us = latency_us;
+    world.log_level = HTH_WARN;
+    world.log_sink = on_log;
+    world.log_arg = s;
+    s->world = hth_world_new(seed, &world);
+    task_mount(s->world, &s->files, 3);
+    s->crew = hth_crew_new(s->world, &crew);
     return s;
 }
 
-struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
+struct crew_scene *crew_scene_new(uint64_t seed, const struct hth_crew_opts *opts)
 {
     const struct hth_world_opts usual = HTH_WORLD_OPTS_INIT;
 
@@ -166,7 +127,12 @@ struct crew_scene *crew_scene_new(uint64_t seed, struct hth_crew_opts *opts)
 
 void crew_scene_free(struct crew_scene *s)
 {
-    crew_end(s->world, s->crew);
+    struct hth_open_counts open;
+
+    hth_world_leaks(s->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(s->world);
+    hth_crew_free(s->crew);
     hth_free(s);
 }
 
@@ -187,4 +153,108 @@ void crew_scene_run(struct crew_scene *s, uint32_t i, uint64_t updates, int64_t 
     struct goal g = {&s->stats[i], updates};
 
     assert_true(hth_world_run_until_true(s->world, is_reached, &g, within_us));
+}
+
+int64_t crew_to_the_end(struct crew_scene *s, int64_t within_us)
+{
+    int64_t from = hth_world_now_us(s->world);
+
+    assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, s->crew, within_us));
+    assert_ok(hth_crew_err(s->crew));
+    return hth_world_now_us(s->world) - from;
+}
+
+void crew_crash(struct crew_scene *s, uint32_t i, enum hth_crash how)
+{
+    hth_node_crash(hth_crew_node(s->crew, i), how);
+}
+
+void crew_restart(struct crew_scene *s, uint32_t i)
+{
+    hth_node_restart(hth_crew_node(s->crew, i));
+}
+
+void crew_block(struct crew_scene *s, uint32_t i, uint32_t k)
+{
+    hth_world_block(s->world, hth_crew_node(s->crew, i), hth_crew_node(s->crew, k), true);
+    hth_world_block(s->world, hth_crew_node(s->crew, k), hth_crew_node(s->crew, i), true);
+}
+
+struct hth_train_stats crew_stats(const struct crew_scene *s, uint32_t i)
+{
+    struct hth_train_stats stats = {.updates = 0};
+
+    if (hth_crew_trainer(s->crew, i) != NULL)
+        hth_trainer_stats(hth_crew_trainer(s->crew, i), &stats);
+    return stats;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+const struct hth_collab *crew_collab(const struct crew_scene *s, uint32_t i)
+{
+    return hth_trainer_collab(hth_crew_trainer(s->crew, i));
+}
+
+struct hth_collab_stats crew_collab_stats(const struct crew_scene *s, uint32_t i)
+{
+    struct hth_collab_stats stats;
+
+    hth_collab_stats(crew_collab(s, i), &stats);
+    return stats;
+}
+
+/* The step of the one head that all hold; 0: they hold several, or somebody steps. */
+static uint64_t common_step(const struct crew_scene *scene)
+{
+    struct hth_collab_stats first = {.step = 0}, s;
+
+    for (uint32_t i = 0; i < hth_crew_count(scene->crew); i++) {
+        if (hth_crew_trainer(scene->crew, i) == NULL)
+            continue;
+        s = crew_collab_stats(scene, i);
+        if (first.step == 0)
+            first = s;
+        if (s.phase == HTH_COLLAB_STEPS || memcmp(&s.head, &first.head, sizeof(s.head)) != 0)
+            return 0;
+    }
+    return first.step;
+}
+
+/* For the reader of a failed test. */
+static void say(const struct crew_scene *scene)
+{
+    for (uint32_t i = 0; i < hth_crew_count(scene->crew); i++) {
+        if (hth_crew_trainer(scene->crew, i) == NULL)
+            continue;
+        const struct hth_choice *c = hth_collab_choice(crew_collab(scene, i));
+        struct hth_collab_stats s = crew_collab_stats(scene, i);
+
+        print_message("%u: step %llu, head %02x%02x of %u, phase %u; joined %llu, forks %llu; "
+                      "ballot %u, brings %u, %u seats\n",
+                      i, (unsigned long long)s.step, s.head.b[0], s.head.b[1], s.members, s.phase,
+                      (unsigned long long)s.joined, (unsigned long long)s.forks, c->promised,
+                      c->samples, c->seats);
+    }
+}
+
+uint64_t crew_same(struct crew_scene *s, int64_t within_us)
+{
+    int64_t until = hth_world_now_us(s->world) + within_us;
+    uint64_t step;
+
+    while ((step = common_step(s)) == 0 && hth_world_now_us(s->world) < until)
+        hth_world_run_for(s->world, MS);
+    if (step == 0)
+        say(s);
+    assert_ok(hth_crew_err(s->crew));
+    assert_true(step > 0);
+    assert_true(hth_crew_spread(s->crew) == 0);
+    return step;
+}
+
+uint64_t crew_same_after(struct crew_scene *s, int64_t us)
+{
+    hth_world_run_for(s->world, us);
+    return crew_same(s, S);
 }

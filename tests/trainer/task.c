@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static void be32(uint8_t *p, uint32_t v)
+void task_be32(uint8_t *p, uint32_t v)
 {
     p[0] = (uint8_t)(v >> 24);
     p[1] = (uint8_t)(v >> 16);
@@ -17,12 +17,12 @@ static void be32(uint8_t *p, uint32_t v)
 /* Class c lights the pixels whose number is c modulo 4, under noise. */
 static void make_images(struct task_files *f, struct hth_rng *rng)
 {
-    be32(f->images, 0x803);
-    be32(f->images + 4, TASK_ITEMS);
-    be32(f->images + 8, TASK_SIDE);
-    be32(f->images + 12, TASK_SIDE);
-    be32(f->labels, 0x801);
-    be32(f->labels + 4, TASK_ITEMS);
+    task_be32(f->images, 0x803);
+    task_be32(f->images + 4, TASK_ITEMS);
+    task_be32(f->images + 8, TASK_SIDE);
+    task_be32(f->images + 12, TASK_SIDE);
+    task_be32(f->labels, 0x801);
+    task_be32(f->labels + 4, TASK_ITEMS);
     for (uint32_t i = 0; i < TASK_ITEMS; i++) {
         uint32_t class = (uint32_t)hth_rng_below(rng, 4);
 
@@ -141,6 +141,8 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
     assert_in_range(stats->updates, 1, TASK_UPDATES_MAX);
     f->loss[stats->updates - 1] = stats->loss;
     f->stats = *stats;
+    if (f->on_update != NULL)
+        f->on_update(f);
 }
 
 static void on_eval(void *arg, const struct hth_eval_result *result)
@@ -158,7 +160,6 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
 {
     struct task *f = arg;
 
-    (void)updates;
     assert_int_equal(err, f->save_err);
     f->saved = true;
 }
@@ -210,12 +211,121 @@ void task_put_down(struct task *f, struct hth_trainer *t)
     hth_world_run_for(f->world, HTH_US_PER_S);
 }
 
+void task_end(struct task *f, struct hth_trainer *t, enum hth_err err)
+{
+    hth_trainer_start(t);
+    task_until(f, &f->done);
+    assert_int_equal(f->err, err);
+    hth_trainer_stats(t, &f->stats);
+}
+
 void task_run(struct task *f, struct hth_trainer_opts o)
 {
     struct hth_trainer *t = task_make(f, o);
 
-    hth_trainer_start(t);
-    task_until(f, &f->done);
-    assert_ok(f->err);
+    task_end(f, t, HTH_OK);
     task_put_down(f, t);
+}
+
+double task_loss(struct task *f, struct hth_trainer *t)
+{
+    assert_ok(hth_trainer_eval(t));
+    hth_trainer_start(t);
+    task_until(f, &f->evaluated);
+    task_put_down(f, t);
+    return f->eval.loss;
+}
+
+struct hth_params *task_params(struct hth_trainer *t)
+{
+    return hth_model_params(hth_trainer_model(t));
+}
+
+float *task_values(struct hth_trainer *t)
+{
+    return hth_params_flat(task_params(t), HTH_PART_VALUE);
+}
+
+/* ---- its twin -------------------------------------------------------------------------------- */
+
+static enum hth_err twin_start(void *self, hth_avg_round_fn *fn, void *arg)
+{
+    struct twin *twin = self;
+
+    twin->fn = fn;
+    twin->arg = arg;
+    return HTH_OK;
+}
+
+static enum hth_err twin_ready(const void *self)
+{
+    const struct twin *twin = self;
+
+    return twin->values != NULL || twin->left == 0 ? HTH_E_BUSY : HTH_OK;
+}
+
+static enum hth_err twin_offer(void *self, const struct hth_avg_offer *offer)
+{
+    struct twin *twin = self;
+    struct hth_train_stats now;
+
+    hth_trainer_stats(twin->trainer, &now);
+    assert_true(offer->schema != 0);
+    assert_true(offer->weight == (double)(now.samples - twin->samples));
+    twin->samples = now.samples;
+    twin->offers++;
+    twin->left--;
+    twin->values = hth_blob_ref(offer->values);
+    twin->average = hth_blob_try_new(offer->count * sizeof(float));
+    assert_non_null(twin->average);
+    for (size_t i = 0; i < offer->count; i++)
+        ((float *)twin->average->data)[i] =
+            ((const float *)offer->values->data)[i] + twin->shift / 2;
+    if (!twin->by_hand)
+        hth_timer_set(twin->task->env, twin->timer, 20 * HTH_US_PER_MS);
+    return HTH_OK;
+}
+
+void twin_end_round(void *arg)
+{
+    struct twin *twin = arg;
+    struct hth_avg_result result = {.values = twin->values, .average = twin->average};
+
+    twin->values = twin->average = NULL;
+    twin->fn(twin->arg, &result);
+    hth_blob_unref(result.values);
+    hth_blob_unref(result.average);
+}
+
+static void twin_stop(void *self)
+{
+    ((struct twin *)self)->stopped = true;
+}
+
+static void twin_stats(const void *self, struct hth_averager_stats *out)
+{
+    memset(out, 0, sizeof(*out));
+}
+
+struct hth_trainer *twin_make(struct twin *twin, struct task *f, struct hth_trainer_opts o)
+{
+    static const struct hth_averager_ops ops = {.start = twin_start,
+                                                .ready = twin_ready,
+                                                .offer = twin_offer,
+                                                .stop = twin_stop,
+                                                .stats = twin_stats};
+
+    twin->task = f;
+    twin->averager = (struct hth_averager){&ops, twin};
+    twin->timer = hth_timer_new(f->env, twin_end_round, twin);
+    o.averager = &twin->averager;
+    twin->trainer = task_make(f, o);
+    return twin->trainer;
+}
+
+void twin_put_down(struct twin *twin)
+{
+    task_put_down(twin->task, twin->trainer);
+    assert_true(twin->stopped);
+    hth_timer_free(twin->task->env, twin->timer);
 }

@@ -7,23 +7,17 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
-
-#define S HTH_US_PER_S
 
 /* `members` train for a while, and the first `clients` of all are clients. */
 static struct crew_scene *start(enum hth_share_mode mode, uint32_t members, uint32_t clients)
 {
-    struct hth_crew_opts o = crew_opts(mode);
+    struct hth_crew_opts o = crew_opts(mode, members);
     struct crew_scene *f;
 
     o.trainer.share.target = 24; /* more steps in 20 s than means are kept of */
-    o.trainer.updates_max = 1000000;
-    o.members = members;
     o.clients = clients;
-    o.device = &crew_slow;
-    o.edit = crew_own_rows;
     f = crew_scene_new(21, &o);
     hth_world_run_for(f->world, 20 * S);
     assert_ok(hth_crew_err(f->crew));
@@ -45,56 +39,48 @@ static struct crew_scene *join(enum hth_share_mode mode, uint32_t members, uint3
 static void check_joins(enum hth_share_mode mode)
 {
     struct crew_scene *f = join(mode, 1, 1);
-    struct hth_train_stats late = crew_stats(f->crew, 1), first = crew_stats(f->crew, 0);
+    struct hth_train_stats late = crew_stats(f, 1), first = crew_stats(f, 0);
 
     assert_int_equal(late.share.catch_ups, 1);
     assert_true(first.share.given_bytes >= late.share.state_bytes && late.share.state_bytes > 0);
     assert_true(late.updates > first.updates / 2);
     if (mode == HTH_SHARE_BATCH) {
         assert_true(late.share.steps_shared > 0);
-        crew_same(f->world, f->crew, S);
+        crew_same(f, S);
     } else {
         assert_true(late.rounds > 0);
     }
     crew_scene_free(f);
 }
 
-static void client_gives_state_and_newcomer_reduces_in_local_mode(void **state)
+TEST(client_gives_state_and_newcomer_reduces)
 {
-    (void)state;
     check_joins(HTH_SHARE_LOCAL);
-}
-
-static void client_gives_state_and_newcomer_reduces_in_batch_mode(void **state)
-{
-    (void)state;
     check_joins(HTH_SHARE_BATCH);
 }
 
 /* The newcomer began a run of its own, as the client could not dial it. */
-static void client_and_newcomer_become_one_run(void **state)
+TEST(client_and_newcomer_become_one_run)
 {
     struct crew_scene *f = start(HTH_SHARE_BATCH, 1, 1);
     uint32_t late = hth_crew_join(f->crew);
     uint64_t steps;
 
-    (void)state;
     hth_world_block(f->world, hth_crew_node(f->crew, 0), hth_crew_node(f->crew, late), true);
     hth_world_run_for(f->world, 8 * S);
-    steps = crew_stats(f->crew, 0).updates;
-    assert_in_range(crew_stats(f->crew, late).updates, 1, steps);
+    steps = crew_stats(f, 0).updates;
+    assert_in_range(crew_stats(f, late).updates, 1, steps);
     hth_world_heal(f->world);
     hth_world_run_for(f->world, 15 * S);
-    assert_true(crew_same(f->world, f->crew, S) > steps);
+    assert_true(crew_same(f, S) > steps);
     crew_scene_free(f);
 }
 
-static void newcomer_in_client_mode_needs_a_reachable_trainer(void **state)
+TEST(newcomer_in_client_mode_needs_a_reachable_trainer)
 {
     struct crew_scene *f = join(HTH_SHARE_LOCAL, 1, 2);
-    struct hth_train_stats late = crew_stats(f->crew, 1);
+    struct hth_train_stats late = crew_stats(f, 1);
 
-    (void)state;
     assert_int_equal(late.share.phase, HTH_SHARE_FETCHING);
     assert_non_null(strstr(late.share.news, "one trainer must be reachable"));
     assert_int_equal(late.updates, 0);
@@ -102,44 +88,27 @@ static void newcomer_in_client_mode_needs_a_reachable_trainer(void **state)
 }
 
 /* One says that it can be dialled and can't: clients are there all the same. */
-static void clients_give_state_when_a_trainer_is_out_of_reach(void **state)
+TEST(clients_give_state_when_a_trainer_is_out_of_reach)
 {
     struct crew_scene *f = start(HTH_SHARE_LOCAL, 3, 2);
     uint32_t late = hth_crew_join(f->crew);
 
-    (void)state;
-    hth_world_block(f->world, hth_crew_node(f->crew, late), hth_crew_node(f->crew, 2), true);
-    hth_world_block(f->world, hth_crew_node(f->crew, 2), hth_crew_node(f->crew, late), true);
+    crew_block(f, 2, late);
     hth_world_run_for(f->world, 12 * S);
     assert_ok(hth_crew_err(f->crew));
-    assert_int_equal(crew_stats(f->crew, late).share.catch_ups, 1);
+    assert_int_equal(crew_stats(f, late).share.catch_ups, 1);
     crew_scene_free(f);
 }
 
 /* It dials them one after the other. */
-static void one_client_serves_many_newcomers(void **state)
+TEST(one_client_serves_many_newcomers)
 {
     struct crew_scene *f = start(HTH_SHARE_LOCAL, 1, 1);
 
-    (void)state;
     for (uint32_t i = 0; i < 8; i++)
         hth_crew_join(f->crew);
     hth_world_run_for(f->world, 6 * S);
     for (uint32_t i = 1; i < hth_crew_count(f->crew); i++)
-        assert_true(crew_stats(f->crew, i).share.catch_ups >= 1);
+        assert_true(crew_stats(f, i).share.catch_ups >= 1);
     crew_scene_free(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(client_gives_state_and_newcomer_reduces_in_local_mode),
-        cmocka_unit_test(client_gives_state_and_newcomer_reduces_in_batch_mode),
-        cmocka_unit_test(client_and_newcomer_become_one_run),
-        cmocka_unit_test(newcomer_in_client_mode_needs_a_reachable_trainer),
-        cmocka_unit_test(clients_give_state_when_a_trainer_is_out_of_reach),
-        cmocka_unit_test(one_client_serves_many_newcomers),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  */
 #include "core/mem.h"
 #include "kernels/params.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/model.h"
 #include "trainer/task.h"
 
@@ -66,38 +66,7 @@ static double reference(struct task *f, struct hth_trainer *t, const struct hth_
     return loss / TASK_ITEMS;
 }
 
-/* ---- tests ----------------------------------------------------------------------------------- */
-
-static void control_computes_only_the_trunk(void **state)
-{
-    struct task *f = *state;
-    struct hth_trainer_opts o = task_classifier();
-    struct hth_train_stats stats;
-    struct hth_trainer *t;
-    double before;
-
-    o.without_experts = true;
-    o.model.balance = 0.5f; /* without experts to balance it must not move the trunk */
-    o.eval_every = o.updates_max;
-    t = task_make(f, o);
-    assert_null(hth_trainer_local_expert(t, 0, 0));
-    before = reference(f, t, &o);
-    hth_trainer_start(t);
-    task_until(f, &f->done);
-    assert_true(f->evaluated);
-    assert_int_equal(f->eval.samples, TASK_ITEMS);
-    assert_close(f->eval.loss, reference(f, t, &o), 1e-4, 0);
-    assert_true(f->eval.loss < 0.9 * before);
-    assert_int_equal(f->eval.rows_without_expert, 0);
-    hth_trainer_stats(t, &stats);
-    assert_int_equal(stats.updates, 60);
-    assert_int_equal(stats.rows_without_expert + stats.rows_below_k_min + stats.rows_short, 0);
-    assert_int_equal(stats.answers + stats.answers_missing + stats.requests, 0);
-    assert_int_equal(stats.live_experts, 0);
-    assert_int_equal(stats.waiting_us, 0);
-    assert_true(hth_metrics_get(f->env->metrics, "hearth_train_rows_without_expert_total") == 0);
-    task_put_down(f, t);
-}
+/* ---- the promise ----------------------------------------------------------------------------- */
 
 static bool is_of_experts(const char *name)
 {
@@ -105,35 +74,45 @@ static bool is_of_experts(const char *name)
            strstr(name, "layers.1.norm.") != NULL;
 }
 
-/* The control starts with the same trunk, and training moves all of it but the norm and the gate of
- * each layer, which only experts use. */
-static void control_starts_equal_and_trains_all_but_the_gates(void **state)
+/* It starts with the trunk of a run with experts, computes that alone, and moves all of it but the
+ * norm and the gate of each layer, which only experts use. */
+TASK_TEST(control_is_the_trunk_alone)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
     struct hth_trainer *with = task_make(f, o), *t;
-    struct hth_params *params = hth_model_params(hth_trainer_model(with));
-    size_t n = hth_params_flat_len(params);
+    size_t n = hth_params_flat_len(task_params(with));
     float *start = hth_new_array(float, n);
-    const float *now;
     uint32_t kept = 0;
+    double before;
 
-    memcpy(start, hth_params_flat(params, HTH_PART_VALUE), n * sizeof(float));
+    memcpy(start, task_values(with), n * sizeof(float));
     task_put_down(f, with);
     o.without_experts = true;
-    o.model.balance = 0.5f;
+    o.model.balance = 0.5f; /* without experts to balance it must not move the trunk */
+    o.eval_every = o.updates_max;
     t = task_make(f, o);
-    params = hth_model_params(hth_trainer_model(t));
-    now = hth_params_flat(params, HTH_PART_VALUE);
-    assert_int_equal(hth_params_flat_len(params), n);
-    assert_memory_equal(now, start, n * sizeof(float));
-    hth_trainer_start(t);
-    task_until(f, &f->done);
-    for (uint32_t i = 0; i < hth_params_count(params); i++) {
-        const struct hth_weight *w = hth_params_at(params, i);
+    assert_null(hth_trainer_local_expert(t, 0, 0));
+    assert_int_equal(hth_params_flat_len(task_params(t)), n);
+    assert_memory_equal(task_values(t), start, n * sizeof(float));
+    before = reference(f, t, &o);
+    task_end(f, t, HTH_OK);
+    assert_int_equal(f->eval.samples, TASK_ITEMS);
+    assert_close(f->eval.loss, reference(f, t, &o), 1e-4, 0);
+    assert_true(f->eval.loss < 0.9 * before);
+    assert_int_equal(f->eval.rows_without_expert, 0);
+    assert_int_equal(f->stats.updates, 60);
+    assert_int_equal(f->stats.rows_without_expert + f->stats.rows_below_k_min + f->stats.rows_short,
+                     0);
+    assert_int_equal(f->stats.answers + f->stats.answers_missing + f->stats.requests, 0);
+    assert_int_equal(f->stats.live_experts, 0);
+    assert_int_equal(f->stats.waiting_us, 0);
+    assert_true(hth_metrics_get(f->env->metrics, "hearth_train_rows_without_expert_total") == 0);
+    for (uint32_t i = 0; i < hth_params_count(task_params(t)); i++) {
+        const struct hth_weight *w = hth_params_at(task_params(t), i);
         size_t first = hth_weight_offset(w);
         size_t bytes = (size_t)hth_weight_rows(w) * hth_weight_cols(w) * sizeof(float);
-        bool same = memcmp(now + first, start + first, bytes) == 0;
+        bool same = memcmp(task_values(t) + first, start + first, bytes) == 0;
 
         if (same != is_of_experts(hth_weight_name(w)))
             fail_msg("%s %s", hth_weight_name(w), same ? "did not move" : "moved");
@@ -144,48 +123,14 @@ static void control_starts_equal_and_trains_all_but_the_gates(void **state)
     hth_free(start);
 }
 
-static void language_model_learns_without_experts(void **state)
+TASK_TEST(language_model_learns_without_experts)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_lm();
-    struct hth_train_stats stats;
-    struct hth_trainer *t;
 
     o.without_experts = true;
     o.optim.schedule.lr = 1e-2f;
-    t = task_make(f, o);
-    hth_trainer_start(t);
-    task_until(f, &f->done);
-    hth_trainer_stats(t, &stats);
-    assert_true(stats.loss < 3.0); /* 5.5 for guesses */
-    assert_int_equal(stats.rows_without_expert, 0);
-    task_put_down(f, t);
-}
-
-/* The option is for local trainers only: a trainer of a swarm refuses it. */
-static void swarm_trainer_without_experts_is_refused(void **state)
-{
-    struct task *f = *state;
-    struct hth_trainer_opts o = task_classifier();
-    struct hth_trainer *t;
-
-    o.without_experts = true;
-    o.rpc = (struct hth_rpc *)f; /* never read */
-    o.directory = (struct hth_directory *)f;
-    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &o, &t));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(control_computes_only_the_trunk, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(control_starts_equal_and_trains_all_but_the_gates,
-                                        task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(language_model_learns_without_experts, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(swarm_trainer_without_experts_is_refused, task_setup,
-                                        task_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    task_run(f, o);
+    assert_true(f->stats.loss < 3.0); /* 5.5 for guesses */
+    assert_int_equal(f->stats.rows_without_expert, 0);
 }

@@ -8,56 +8,20 @@
 #include <zlib.h>
 
 #include "core/mem.h"
-#include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/data.h"
+#include "trainer/task.h"
 
 #define ITEMS 53
 #define SIDE  3
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_node *node;
-    struct hth_env *env;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
-
-    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(1, &opts);
-    f->node = hth_world_node(f->world, "n", NULL);
-    f->env = hth_node_env(f->node);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-
-    hth_world_free(f->world);
-    hth_free(f);
-    return 0;
-}
-
-static void be32(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)(v >> 24);
-    p[1] = (uint8_t)(v >> 16);
-    p[2] = (uint8_t)(v >> 8);
-    p[3] = (uint8_t)v;
-}
-
 /* Image i has pixels i, i + 1, ..; its label is i % 10. */
 static size_t make_images(uint8_t *out)
 {
-    be32(out, 0x803);
-    be32(out + 4, ITEMS);
-    be32(out + 8, SIDE);
-    be32(out + 12, SIDE);
+    task_be32(out, 0x803);
+    task_be32(out + 4, ITEMS);
+    task_be32(out + 8, SIDE);
+    task_be32(out + 12, SIDE);
     for (uint32_t i = 0; i < ITEMS * SIDE * SIDE; i++)
         out[16 + i] = (uint8_t)(i / (SIDE * SIDE) + i % (SIDE * SIDE));
     return 16 + ITEMS * SIDE * SIDE;
@@ -65,8 +29,8 @@ static size_t make_images(uint8_t *out)
 
 static size_t make_labels(uint8_t *out)
 {
-    be32(out, 0x801);
-    be32(out + 4, ITEMS);
+    task_be32(out, 0x801);
+    task_be32(out + 4, ITEMS);
     for (uint32_t i = 0; i < ITEMS; i++)
         out[8 + i] = (uint8_t)(i % 10);
     return 8 + ITEMS;
@@ -89,16 +53,24 @@ static size_t gzip(const uint8_t *in, size_t len, uint8_t *out, size_t max)
     return len;
 }
 
-static void put_files(struct fixture *f, bool compressed)
+static void put_file(struct task *f, const char *name, const uint8_t *bytes, size_t len,
+                     bool compressed)
 {
-    uint8_t plain[1024], packed[2048];
-    size_t n = make_images(plain);
-    size_t m = compressed ? gzip(plain, n, packed, sizeof(packed)) : 0;
+    size_t max = len + 1000;
+    uint8_t *packed = hth_calloc(1, max);
 
-    hth_node_disk_put(f->node, "images", compressed ? packed : plain, compressed ? m : n);
-    n = make_labels(plain);
-    m = compressed ? gzip(plain, n, packed, sizeof(packed)) : 0;
-    hth_node_disk_put(f->node, "labels", compressed ? packed : plain, compressed ? m : n);
+    if (compressed)
+        len = gzip(bytes, len, packed, max);
+    hth_node_disk_put(f->node, name, compressed ? packed : bytes, len);
+    hth_free(packed);
+}
+
+static void put_files(struct task *f, bool compressed)
+{
+    uint8_t plain[1024];
+
+    put_file(f, "images", plain, make_images(plain), compressed);
+    put_file(f, "labels", plain, make_labels(plain), compressed);
 }
 
 static struct hth_data_opts image_opts(void)
@@ -120,9 +92,9 @@ static uint32_t item_of(const float *x)
     return (uint32_t)lrintf(x[0] * 255.0f);
 }
 
-static void each_sample_comes_once_per_epoch(void **state)
+TASK_TEST(each_sample_comes_once_per_epoch)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
 
     for (int compressed = 0; compressed < 2; compressed++) {
@@ -158,28 +130,7 @@ static void each_sample_comes_once_per_epoch(void **state)
     }
 }
 
-static void any_position_can_be_read_again(void **state)
-{
-    struct fixture *f = *state;
-    struct hth_data_opts o = image_opts();
-    struct hth_data *data, *again;
-    float x[7 * SIDE * SIDE], x2[7 * SIDE * SIDE];
-    int32_t y[7], y2[7];
-
-    put_files(f, true);
-    assert_ok(hth_data_open(f->env, &o, &data));
-    for (uint64_t at = 0; at + 7 < 3 * ITEMS; at += 7) {
-        assert_ok(hth_data_read(data, at, 7, x, NULL, y));
-        assert_ok(hth_data_open(f->env, &o, &again));
-        assert_ok(hth_data_read(again, at, 7, x2, NULL, y2));
-        assert_memory_equal(x, x2, sizeof(x));
-        assert_memory_equal(y, y2, sizeof(y));
-        hth_data_free(again);
-    }
-    hth_data_free(data);
-}
-
-static void first_items(struct fixture *f, const struct hth_data_opts *o, uint32_t out[ITEMS])
+static void first_items(struct task *f, const struct hth_data_opts *o, uint32_t out[ITEMS])
 {
     struct hth_data *data;
     float x[ITEMS * SIDE * SIDE];
@@ -192,9 +143,9 @@ static void first_items(struct fixture *f, const struct hth_data_opts *o, uint32
     hth_data_free(data);
 }
 
-static void order_depends_on_seed_and_peer(void **state)
+TASK_TEST(order_depends_on_seed_and_peer)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
     uint32_t a[ITEMS], b[ITEMS];
 
@@ -224,30 +175,28 @@ static void order_depends_on_seed_and_peer(void **state)
 #define MOVES   (2 * SHIFT + 1)
 #define SAMPLES (40 * ITEMS)
 
-struct pictures {
-    uint8_t pixel[ITEMS][HIGH]
-                 [WIDE]; /* never 0, so that the shift of a picture is found for certain */
-};
-
-static void put_pictures(struct fixture *f, struct pictures *p)
+/* Never 0, so that the shift of a picture is found for certain. */
+static uint8_t pixel(int item, int row, int col)
 {
-    uint8_t bytes[16 + sizeof(p->pixel)], labels[64];
-    struct hth_rng rng;
+    return (uint8_t)(1 + hth_mix64((uint64_t)(item * PIXELS + row * WIDE + col)) % 255);
+}
 
-    hth_rng_init(&rng, 5);
-    for (size_t i = 0; i < sizeof(p->pixel); i++)
-        p->pixel[i / PIXELS][i / WIDE % HIGH][i % WIDE] = (uint8_t)(1 + hth_rng_below(&rng, 255));
-    be32(bytes, 0x803);
-    be32(bytes + 4, ITEMS);
-    be32(bytes + 8, HIGH);
-    be32(bytes + 12, WIDE);
-    memcpy(bytes + 16, p->pixel, sizeof(p->pixel));
-    hth_node_disk_put(f->node, "images", bytes, sizeof(bytes));
-    hth_node_disk_put(f->node, "labels", labels, make_labels(labels));
+static void put_pictures(struct task *f, bool compressed)
+{
+    uint8_t bytes[16 + ITEMS * PIXELS], labels[64];
+
+    task_be32(bytes, 0x803);
+    task_be32(bytes + 4, ITEMS);
+    task_be32(bytes + 8, HIGH);
+    task_be32(bytes + 12, WIDE);
+    for (int i = 0; i < ITEMS * PIXELS; i++)
+        bytes[16 + i] = pixel(i / PIXELS, i / WIDE % HIGH, i % WIDE);
+    put_file(f, "images", bytes, sizeof(bytes), compressed);
+    put_file(f, "labels", labels, make_labels(labels), false);
 }
 
 /* Reads samples 0 .. SAMPLES - 1 as bytes, a few at a time. */
-static void read_pictures(struct fixture *f, const struct hth_data_opts *o,
+static void read_pictures(struct task *f, const struct hth_data_opts *o,
                           uint8_t out[SAMPLES][HIGH][WIDE])
 {
     struct hth_data *data;
@@ -268,30 +217,28 @@ static void read_pictures(struct fixture *f, const struct hth_data_opts *o,
     hth_data_free(data);
 }
 
-/* The reference: lays the original on a blank sheet and cuts out a window. */
-static bool is_moved(uint8_t got[HIGH][WIDE], uint8_t original[HIGH][WIDE], int down, int right)
+static bool is_moved(uint8_t got[HIGH][WIDE], int item, int down, int right)
 {
-    static const int margin = 2 * SHIFT;
-    uint8_t sheet[HIGH + 4 * SHIFT][WIDE + 4 * SHIFT] = {{0}};
+    for (int r = 0; r < HIGH; r++)
+        for (int c = 0; c < WIDE; c++) {
+            int row = r - down, col = c - right;
+            bool inside = row >= 0 && row < HIGH && col >= 0 && col < WIDE;
 
-    for (int r = 0; r < HIGH; r++)
-        memcpy(&sheet[margin + r][margin], original[r], WIDE);
-    for (int r = 0; r < HIGH; r++)
-        if (memcmp(got[r], &sheet[margin - down + r][margin - right], WIDE) != 0)
-            return false;
+            if (got[r][c] != (inside ? pixel(item, row, col) : 0))
+                return false;
+        }
     return true;
 }
 
 /* Tries every item and every shift, also those beyond the limit; true when exactly one fits. */
-static bool find_move(const struct pictures *p, uint8_t got[HIGH][WIDE], int *item, int *down,
-                      int *right)
+static bool find_move(uint8_t got[HIGH][WIDE], int *item, int *down, int *right)
 {
     int found = 0;
 
     for (int i = 0; i < ITEMS; i++)
         for (int d = -2 * SHIFT; d <= 2 * SHIFT; d++)
             for (int r = -2 * SHIFT; r <= 2 * SHIFT; r++)
-                if (is_moved(got, (uint8_t(*)[WIDE])p->pixel[i], d, r)) {
+                if (is_moved(got, i, d, r)) {
                     *item = i;
                     *down = d;
                     *right = r;
@@ -300,22 +247,21 @@ static bool find_move(const struct pictures *p, uint8_t got[HIGH][WIDE], int *it
     return found == 1;
 }
 
-static void shifts_are_uniform_within_bounds(void **state)
+TASK_TEST(shifts_are_uniform_within_bounds)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
-    struct pictures p;
     int seen[MOVES][MOVES] = {{0}}, epoch[ITEMS] = {0};
     double expected = (double)SAMPLES / (MOVES * MOVES), chi2 = 0;
 
-    put_pictures(f, &p);
+    put_pictures(f, false);
     o.shift = SHIFT;
     read_pictures(f, &o, got);
     for (int s = 0; s < SAMPLES; s++) {
         int item, down, right;
 
-        assert_true(find_move(&p, got[s], &item, &down, &right));
+        assert_true(find_move(got[s], &item, &down, &right));
         assert_true(abs(down) <= SHIFT && abs(right) <= SHIFT);
         seen[down + SHIFT][right + SHIFT]++;
         epoch[item]++;
@@ -327,63 +273,40 @@ static void shifts_are_uniform_within_bounds(void **state)
     assert_true(chi2 < 51.2); /* 24 degrees of freedom: 1 in 1000 */
 }
 
-static void shift_0_leaves_every_byte(void **state)
+/* A new reader begins anywhere, as with --resume. */
+TASK_TEST(any_position_can_be_read_again)
 {
-    static uint8_t got[SAMPLES][HIGH][WIDE];
-    struct fixture *f = *state;
-    struct hth_data_opts o = image_opts();
-    struct pictures p;
-
-    put_pictures(f, &p);
-    o.shuffle_rows = 0;
-    read_pictures(f, &o, got);
-    for (int s = 0; s < SAMPLES; s++)
-        assert_memory_equal(got[s], p.pixel[s % ITEMS], PIXELS);
-}
-
-static void shifts_depend_on_seed_peer_and_position(void **state)
-{
-    static uint8_t a[SAMPLES][HIGH][WIDE], b[SAMPLES][HIGH][WIDE];
-    struct fixture *f = *state;
+    static uint8_t all[SAMPLES][HIGH][WIDE];
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
     struct hth_data *data;
-    struct pictures p;
     float x[7 * PIXELS];
     int32_t y[7];
 
-    put_pictures(f, &p);
     o.shift = SHIFT;
-    read_pictures(f, &o, a);
-    read_pictures(f, &o, b);
-    assert_memory_equal(a, b, sizeof(a));
-    for (int at = 0; at < 3 * ITEMS;
-         at += 11) { /* a new reader begins anywhere, as with --resume */
-        assert_ok(hth_data_open(f->env, &o, &data));
-        assert_ok(hth_data_read(data, (uint64_t)at, 7, x, NULL, y));
-        for (int i = 0; i < 7 * PIXELS; i++)
-            assert_int_equal(lrintf(x[i] * 255.0f), a[at + i / PIXELS][i / WIDE % HIGH][i % WIDE]);
-        hth_data_free(data);
+    for (int compressed = 0; compressed < 2; compressed++) {
+        put_pictures(f, compressed);
+        read_pictures(f, &o, all);
+        for (int at = 0; at < 3 * ITEMS; at += 11) {
+            assert_ok(hth_data_open(f->env, &o, &data));
+            assert_ok(hth_data_read(data, (uint64_t)at, 7, x, NULL, y));
+            for (int i = 0; i < 7 * PIXELS; i++)
+                assert_int_equal(lrintf(x[i] * 255.0f),
+                                 all[at + i / PIXELS][i / WIDE % HIGH][i % WIDE]);
+            hth_data_free(data);
+        }
     }
-    assert_memory_not_equal(a[0], a[ITEMS], sizeof(a[0]) * ITEMS);
-    o.peer++;
-    read_pictures(f, &o, b);
-    assert_memory_not_equal(a, b, sizeof(a));
-    o.peer--;
-    o.seed++;
-    read_pictures(f, &o, b);
-    assert_memory_not_equal(a, b, sizeof(a));
 }
 
 /* Every evaluation, on every trainer, reads the same pictures. */
-static void shifts_of_a_test_set_are_equal_in_every_epoch(void **state)
+TASK_TEST(shifts_of_a_test_set_are_equal_in_every_epoch)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
-    struct pictures p;
     int moved = 0;
 
-    put_pictures(f, &p);
+    put_pictures(f, false);
     o.shift = SHIFT;
     o.shuffle_rows = 0;
     read_pictures(f, &o, got);
@@ -391,23 +314,22 @@ static void shifts_of_a_test_set_are_equal_in_every_epoch(void **state)
         int item, down, right;
 
         assert_memory_equal(got[s], got[s % ITEMS], PIXELS);
-        assert_true(find_move(&p, got[s], &item, &down, &right));
+        assert_true(find_move(got[s], &item, &down, &right));
         assert_int_equal(item, s % ITEMS);
         moved += down != 0 || right != 0;
     }
     assert_true(moved > SAMPLES / 2);
 }
 
-/* A shift that is larger than the picture leaves a blank one. */
-static void shift_beyond_the_picture_leaves_it_blank(void **state)
+/* A shift that is larger than the picture leaves a blank one, and none leaves every byte. */
+TASK_TEST(shifts_are_as_large_as_they_may_be)
 {
     static uint8_t got[SAMPLES][HIGH][WIDE];
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
-    struct pictures p;
     int blank = 0;
 
-    put_pictures(f, &p);
+    put_pictures(f, false);
     o.shift = HTH_DATA_SHIFT_MAX;
     read_pictures(f, &o, got);
     for (int s = 0; s < SAMPLES; s++) {
@@ -418,23 +340,26 @@ static void shift_beyond_the_picture_leaves_it_blank(void **state)
     /* 9 of 17 shifts down leave a line of the 5, 13 of 17 shifts right a column of the 7: the other
      * 172 of 289 are blank. */
     assert_true(fabs((double)blank / SAMPLES - 172.0 / 289) < 0.05);
+    o.shift = 0;
+    o.shuffle_rows = 0;
+    read_pictures(f, &o, got);
+    for (int s = 0; s < SAMPLES; s++)
+        assert_true(is_moved(got[s], s % ITEMS, 0, 0));
 }
 
-static void text_windows_cover_the_part_once_per_epoch(void **state)
+TASK_TEST(text_windows_cover_the_part_once_per_epoch)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = HTH_DATA_OPTS_INIT;
     struct hth_data_info info;
     struct hth_data *data;
-    uint8_t text[1000], packed[2000];
+    uint8_t text[1000];
     int32_t tokens[400 * 8], labels[400 * 8];
 
     for (int i = 0; i < 1000; i++)
         text[i] = (uint8_t)(i * 37 + i / 256);
     for (int compressed = 0; compressed < 2; compressed++) {
-        size_t n = compressed ? gzip(text, 1000, packed, sizeof(packed)) : 1000;
-
-        hth_node_disk_put(f->node, "text", compressed ? packed : text, n);
+        put_file(f, "text", text, 1000, compressed);
         o.kind = HTH_DATA_TEXT;
         o.text = "text";
         o.seq_len = 8;
@@ -460,48 +385,94 @@ static void text_windows_cover_the_part_once_per_epoch(void **state)
     }
 }
 
-struct bad_case {
-    const char *what;
-    size_t at;
-    uint32_t value;
-    enum hth_err want;
+/* ---- files that are none --------------------------------------------------------------------- */
+
+struct said {
+    char text[2048];
 };
 
-static void bad_headers_are_refused(void **state)
+static void on_log(void *arg, const char *line, size_t len)
 {
-    static const struct bad_case cases[] = {
-        {"magic", 0, 0x804, HTH_E_BAD_MAGIC},
-        {"type", 0, 0xd03, HTH_E_BAD_MAGIC},
-        {"no items", 4, 0, HTH_E_BAD_SHAPE},
-        {"other count", 4, ITEMS - 1, HTH_E_BAD_SHAPE},
-        {"too many items", 4, HTH_IDX_ITEMS_MAX + 1, HTH_E_TOO_LARGE},
-        {"wide", 8, HTH_IDX_ITEM_BYTES_MAX + 1, HTH_E_TOO_LARGE},
-        {"product", 8, HTH_IDX_ITEM_BYTES_MAX / 2, HTH_E_TOO_LARGE},
-        {"zero side", 12, 0, HTH_E_BAD_SHAPE},
+    struct said *s = arg;
+    size_t at = strlen(s->text);
+
+    snprintf(s->text + at, sizeof(s->text) - at, "%.*s\n", (int)len, line);
+}
+
+/* Refused when they are opened, not at their end. */
+TASK_TEST(bad_files_are_refused)
+{
+    static const struct {
+        size_t at; /* of the header */
+        uint32_t value;
+        int longer; /* bytes of the file, before it is packed, */
+        int cut;    /* and behind */
+        bool compressed;
+        enum hth_err want;
+        const char *says;
+    } cases[] = {
+        {0, 0x804, 0, 0, false, HTH_E_BAD_MAGIC,
+         "images: it is not an idx file of bytes in 3 dimensions"},
+        {0, 0xd03, 0, 0, false, HTH_E_BAD_MAGIC, "images: it is not an idx file"},
+        {4, 0, 0, 0, false, HTH_E_BAD_SHAPE, "images: "},
+        {4, ITEMS - 1, -SIDE * SIDE, 0, false, HTH_E_BAD_SHAPE, ""},
+        {4, HTH_IDX_ITEMS_MAX + 1, 0, 0, false, HTH_E_TOO_LARGE, "images: "},
+        {8, HTH_IDX_ITEM_BYTES_MAX + 1, 0, 0, false, HTH_E_TOO_LARGE, "images: "},
+        {8, HTH_IDX_ITEM_BYTES_MAX / 2, 0, 0, false, HTH_E_TOO_LARGE, "images: "},
+        {12, 0, 0, 0, false, HTH_E_BAD_SHAPE, "images: "},
+        {4, ITEMS, 15 - 493, 0, false, HTH_E_TRUNCATED, "images: its header: "},
+        {4, ITEMS, -1, 0, false, HTH_E_TRUNCATED,
+         "images: its header says 53 items of 9 bytes, 493 bytes in all, but it has 492"},
+        {4, ITEMS, 1, 0, false, HTH_E_CORRUPT, "493 bytes in all, but it has 494"},
+        {4, ITEMS, -1, 0, true, HTH_E_TRUNCATED, "493 bytes in all, but it has 492"},
+        {4, ITEMS, 0, 9, true, HTH_E_TRUNCATED, "images: the data ends too early"},
     };
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
     struct hth_data *data;
-    uint8_t bytes[1024];
-    size_t n;
+    uint8_t bytes[1024], packed[2048];
 
     put_files(f, false);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        n = make_images(bytes);
-        be32(bytes + cases[i].at, cases[i].value);
-        hth_node_disk_put(f->node, "images", bytes, n);
-        if (hth_data_open(f->env, &o, &data) != cases[i].want)
-            fail_msg("%s", cases[i].what);
+        size_t n = make_images(bytes) + (size_t)cases[i].longer;
+        struct said said = {""};
+        task_be32(bytes + cases[i].at, cases[i].value);
+        if (cases[i].compressed)
+            n = gzip(bytes, n, packed, sizeof(packed)) - (size_t)cases[i].cut;
+        hth_node_disk_put(f->node, "images", cases[i].compressed ? packed : bytes, n);
+        hth_world_run_for(f->world, 10 * HTH_US_PER_S); /* a log counts repeats without them */
+        f->env->log.sink = on_log;
+        f->env->log.sink_arg = &said;
+        enum hth_err err = hth_data_open(f->env, &o, &data);
+        if (err != cases[i].want || strstr(said.text, cases[i].says) == NULL ||
+            (cases[i].says[0] != '\0' && strstr(said.text, "put a good copy there") == NULL))
+            fail_msg("case %zu: %s, '%s'", i, hth_err_name(err), said.text);
     }
-    hth_node_disk_put(f->node, "images", bytes, 15);
-    assert_err(HTH_E_TRUNCATED, hth_data_open(f->env, &o, &data));
     o.images = "absent";
     assert_err(HTH_E_NO_FILE, hth_data_open(f->env, &o, &data));
+    /* Two gzip members are one file, though neither has its length. */
+    o = image_opts();
+    size_t n = make_images(bytes), m = gzip(bytes, 100, packed, sizeof(packed));
+    m += gzip(bytes + 100, n - 100, packed + m, sizeof(packed) - m);
+    hth_node_disk_put(f->node, "images", packed, m);
+    assert_ok(hth_data_open(f->env, &o, &data));
+    hth_data_free(data);
 }
 
-static void bad_content_is_refused_and_named(void **state)
+/* A file that is another one since it was opened. */
+static struct hth_data *open_and_change(struct task *f, const struct hth_data_opts *o,
+                                        const char *name, const uint8_t *bytes, size_t len)
 {
-    struct fixture *f = *state;
+    struct hth_data *data;
+
+    assert_ok(hth_data_open(f->env, o, &data));
+    hth_node_disk_put(f->node, name, bytes, len);
+    return data;
+}
+
+TASK_TEST(bad_content_is_refused_and_named)
+{
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
     struct hth_data *data;
     uint8_t bytes[1024], packed[2048];
@@ -512,19 +483,16 @@ static void bad_content_is_refused_and_named(void **state)
     o.shuffle_rows = 0;
     put_files(f, false);
     n = make_images(bytes);
-    assert_ok(hth_data_open(f->env, &o, &data)); /* the file becomes shorter, then longer */
-    hth_node_disk_put(f->node, "images", bytes, n - 1);
-    assert_err(HTH_E_TRUNCATED, hth_data_read(data, 0, ITEMS, x, NULL, y));
-    assert_string_equal(hth_data_why(data), "images: item 52: the data ends too early");
-    hth_data_free(data);
-
-    hth_node_disk_put(f->node, "images", bytes, n);
-    assert_ok(hth_data_open(f->env, &o, &data));
-    hth_node_disk_put(f->node, "images", bytes, n + 1);
-    assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, ITEMS, x, NULL, y));
-    assert_string_equal(hth_data_why(data), "images: it has bytes after its last item");
-    hth_data_free(data);
-
+    for (int longer = 0; longer < 2; longer++) {
+        hth_node_disk_put(f->node, "images", bytes, n);
+        data = open_and_change(f, &o, "images", bytes, longer ? n + 1 : n - 1);
+        assert_err(longer ? HTH_E_CORRUPT : HTH_E_TRUNCATED,
+                   hth_data_read(data, 0, ITEMS, x, NULL, y));
+        assert_string_equal(hth_data_why(data), longer
+                                                    ? "images: it has bytes after its last item"
+                                                    : "images: item 52: the data ends too early");
+        hth_data_free(data);
+    }
     hth_node_disk_put(f->node, "images", bytes, n);
     m = make_labels(bytes);
     bytes[8 + 5] = 10;
@@ -537,7 +505,7 @@ static void bad_content_is_refused_and_named(void **state)
                         "labels: item 5 has class 10, but there are 10 classes");
     hth_data_free(data);
 
-    put_files(f, true); /* gzip: a wrong checksum, then a file that ends too early */
+    put_files(f, true); /* gzip: a wrong checksum */
     n = make_images(bytes);
     m = gzip(bytes, n, packed, sizeof(packed));
     packed[m - 6] ^= 1;
@@ -545,8 +513,6 @@ static void bad_content_is_refused_and_named(void **state)
     assert_ok(hth_data_open(f->env, &o, &data));
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, ITEMS, x, NULL, y));
     hth_data_free(data);
-    hth_node_disk_put(f->node, "images", packed, m - 9);
-    assert_err(HTH_E_TRUNCATED, hth_data_open(f->env, &o, &data));
 }
 
 /* ---- reads that fail ------------------------------------------------------------------------- */
@@ -573,11 +539,11 @@ static enum hth_err flaky_pread(struct hth_env *env, const char *path, uint64_t 
 }
 
 /* Noise, so that a compressed file needs several fetches. */
-static struct hth_data_opts put_large(struct fixture *f, enum hth_data_kind kind, bool compressed)
+static struct hth_data_opts put_large(struct task *f, enum hth_data_kind kind, bool compressed)
 {
     struct hth_data_opts o = image_opts();
-    size_t head = kind == HTH_DATA_IMAGES ? 16 : 0, max = 2 * LARGE_BYTES;
-    uint8_t *bytes = hth_calloc(1, head + LARGE_BYTES), *packed = hth_calloc(1, max);
+    size_t head = kind == HTH_DATA_IMAGES ? 16 : 0;
+    uint8_t *bytes = hth_calloc(1, head + LARGE_BYTES);
     uint8_t labels[8 + LARGE_ITEMS] = {0};
     struct hth_rng rng;
 
@@ -585,18 +551,16 @@ static struct hth_data_opts put_large(struct fixture *f, enum hth_data_kind kind
     for (size_t i = 0; i < LARGE_BYTES; i++)
         bytes[head + i] = (uint8_t)hth_rng_u64(&rng);
     if (kind == HTH_DATA_IMAGES) {
-        be32(bytes, 0x803);
-        be32(bytes + 4, LARGE_ITEMS);
-        be32(bytes + 8, LARGE_SIDE);
-        be32(bytes + 12, LARGE_SIDE);
+        task_be32(bytes, 0x803);
+        task_be32(bytes + 4, LARGE_ITEMS);
+        task_be32(bytes + 8, LARGE_SIDE);
+        task_be32(bytes + 12, LARGE_SIDE);
     }
-    be32(labels, 0x801);
-    be32(labels + 4, LARGE_ITEMS);
+    task_be32(labels, 0x801);
+    task_be32(labels + 4, LARGE_ITEMS);
     hth_node_disk_put(f->node, "labels", labels, sizeof(labels));
-    size_t n = compressed ? gzip(bytes, head + LARGE_BYTES, packed, max) : head + LARGE_BYTES;
-    hth_node_disk_put(f->node, "images", compressed ? packed : bytes, n);
+    put_file(f, "images", bytes, head + LARGE_BYTES, compressed);
     hth_free(bytes);
-    hth_free(packed);
     o.kind = kind;
     o.text = "images";
     o.seq_len = LARGE_SIDE * LARGE_SIDE;
@@ -605,7 +569,7 @@ static struct hth_data_opts put_large(struct fixture *f, enum hth_data_kind kind
 
 /* Hashes the batches of two epochs and repeats each read that fails; returns the number of failures
  * in the middle of an epoch. */
-static uint32_t read_epochs(struct fixture *f, const struct hth_data_opts *o, uint32_t fail_at,
+static uint32_t read_epochs(struct task *f, const struct hth_data_opts *o, uint32_t fail_at,
                             uint64_t *hash)
 {
     enum { NUMBERS = LARGE_BATCH * LARGE_SIDE * LARGE_SIDE };
@@ -635,9 +599,9 @@ static uint32_t read_epochs(struct fixture *f, const struct hth_data_opts *o, ui
 }
 
 /* A disk that fails once changes no sample, whichever of its reads fails. */
-static void repeated_read_gives_the_undisturbed_samples(void **state)
+TASK_TEST(repeated_read_gives_the_undisturbed_samples)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
 
     flaky.real = f->env->ops;
     flaky.ops = *f->env->ops;
@@ -662,135 +626,41 @@ static void repeated_read_gives_the_undisturbed_samples(void **state)
     f->env->ops = flaky.real;
 }
 
-struct said {
-    char text[2048];
-};
-
-static void on_log(void *arg, const char *line, size_t len)
+TASK_TEST(bad_options_are_refused)
 {
-    struct said *s = arg;
-    size_t at = strlen(s->text);
-
-    snprintf(s->text + at, sizeof(s->text) - at, "%.*s\n", (int)len, line);
-}
-
-/* Opens these pictures with the good labels and looks for the words in the error text and the
- * log. */
-static void is_refused(struct fixture *f, const uint8_t *images, size_t len, enum hth_err want,
-                       const char *words)
-{
-    struct hth_data_opts o = image_opts();
+    struct task *f = *state;
+    struct hth_data_opts o[8];
     struct hth_data *data;
-    struct said said = {""};
-
-    hth_node_disk_put(f->node, "images", images, len);
-    hth_world_run_for(f->world,
-                      10 * HTH_US_PER_S); /* the log counts repeats without printing them */
-    f->env->log.sink = on_log;
-    f->env->log.sink_arg = &said;
-    assert_err(want, hth_data_open(f->env, &o, &data));
-    if (strstr(said.text, words) == NULL || strstr(said.text, "put a good copy there") == NULL)
-        fail_msg("'%s' is not in '%s'", words, said.text);
-}
-
-/* A file whose length differs from its header is refused when it is opened, not at its end. */
-static void wrong_lengths_are_refused_at_open(void **state)
-{
-    struct fixture *f = *state;
-    struct hth_data_opts o = image_opts();
-    struct hth_data *data;
-    uint8_t bytes[1024], packed[2048];
-    size_t n, m;
+    uint8_t big[8 + 4096] = {0};
 
     put_files(f, false);
-    n = make_images(bytes);
-    is_refused(f, bytes, n - 1, HTH_E_TRUNCATED,
-               "images: its header says 53 items of 9 bytes, 493 bytes in all, but it has 492");
-    is_refused(f, bytes, n + 1, HTH_E_CORRUPT, "493 bytes in all, but it has 494");
-    is_refused(f, bytes, 15, HTH_E_TRUNCATED, "images: its header: ");
-    is_refused(f, (const uint8_t *)"no pictures at all", 18, HTH_E_BAD_MAGIC,
-               "images: it is not an idx file of bytes in 3 dimensions");
+    for (int i = 0; i < 8; i++) {
+        o[i] = image_opts();
+        if (i < 3 || i == 7)
+            continue;
+        o[i] = (struct hth_data_opts)HTH_DATA_OPTS_INIT;
+        o[i].kind = HTH_DATA_TEXT;
+        o[i].text = "images";
+        o[i].seq_len = 8;
+    }
+    o[0].labels = NULL;
+    o[1].std = 0;
+    o[2].shift = HTH_DATA_SHIFT_MAX + 1;
+    o[3].seq_len = HTH_SEQ_LEN_MAX + 1;
+    o[4].shift = 1;
+    o[5].begin = o[5].end = 0.5;
+    o[6].seq_len = 1000; /* longer than the text */
+    for (int i = 0; i < 7; i++)
+        assert_err(i == 6 ? HTH_E_BAD_SHAPE : HTH_E_CONFIG, hth_data_open(f->env, &o[i], &data));
 
-    m = gzip(bytes, n - 1, packed, sizeof(packed));
-    is_refused(f, packed, m, HTH_E_TRUNCATED, "493 bytes in all, but it has 492");
-    m = gzip(bytes, n, packed, sizeof(packed));
-    is_refused(f, packed, m / 2, HTH_E_TRUNCATED, "images: the data ends too early");
-
-    /* Two gzip members are one file, though neither has its length. */
-    m = gzip(bytes, 100, packed, sizeof(packed));
-    m += gzip(bytes + 100, n - 100, packed + m, sizeof(packed) - m);
-    hth_node_disk_put(f->node, "images", packed, m);
-    assert_ok(hth_data_open(f->env, &o, &data));
-    hth_data_free(data);
-}
-
-static void bad_options_are_refused(void **state)
-{
-    struct fixture *f = *state;
-    struct hth_data_opts o = image_opts();
-    struct hth_data *data;
-    uint8_t big[8 + 4096], packed[256];
-
-    put_files(f, false);
-    o.labels = NULL;
-    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
-    o = image_opts();
-    o.std = 0;
-    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
-    o = image_opts();
-    o.shift = HTH_DATA_SHIFT_MAX + 1;
-    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
-    o = (struct hth_data_opts)HTH_DATA_OPTS_INIT;
-    o.kind = HTH_DATA_TEXT;
-    o.text = "images";
-    o.seq_len = HTH_SEQ_LEN_MAX + 1;
-    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
-    o.seq_len = 1000; /* longer than the text */
-    assert_err(HTH_E_BAD_SHAPE, hth_data_open(f->env, &o, &data));
-    o.seq_len = 8;
-    o.shift = 1;
-    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
-    o.shift = 0;
-    o.begin = 0.5;
-    o.end = 0.5;
-    assert_err(HTH_E_CONFIG, hth_data_open(f->env, &o, &data));
-
-    /* One item of a million pixels, 2^26 items: a shuffle buffer beyond its limit. */
-    memset(big, 0, sizeof(big));
-    be32(big, 0x803);
-    be32(big + 4, 4096);
-    be32(big + 8, 1024);
-    be32(big + 12, 1024);
-    /* 2^32 + 16 bytes by the compressed header. */
-    hth_node_disk_put(f->node, "images", packed, gzip(big, 16, packed, sizeof(packed)));
-    be32(big, 0x801);
-    hth_node_disk_put(f->node, "labels", big, 8 + 4096);
-    o = image_opts();
-    o.shuffle_rows = 4096;
-    assert_err(HTH_E_TOO_LARGE, hth_data_open(f->env, &o, &data));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_sample_comes_once_per_epoch, setup, teardown),
-        cmocka_unit_test_setup_teardown(any_position_can_be_read_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(order_depends_on_seed_and_peer, setup, teardown),
-        cmocka_unit_test_setup_teardown(shifts_are_uniform_within_bounds, setup, teardown),
-        cmocka_unit_test_setup_teardown(shift_0_leaves_every_byte, setup, teardown),
-        cmocka_unit_test_setup_teardown(shifts_depend_on_seed_peer_and_position, setup, teardown),
-        cmocka_unit_test_setup_teardown(shifts_of_a_test_set_are_equal_in_every_epoch, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(shift_beyond_the_picture_leaves_it_blank, setup, teardown),
-        cmocka_unit_test_setup_teardown(text_windows_cover_the_part_once_per_epoch, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(bad_headers_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(bad_content_is_refused_and_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(repeated_read_gives_the_undisturbed_samples, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(wrong_lengths_are_refused_at_open, setup, teardown),
-        cmocka_unit_test_setup_teardown(bad_options_are_refused, setup, teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    /* 4096 items of a million pixels, by the header: a shuffle buffer beyond its limit. */
+    task_be32(big, 0x803);
+    task_be32(big + 4, 4096);
+    task_be32(big + 8, 1024);
+    task_be32(big + 12, 1024);
+    put_file(f, "images", big, 16, true);
+    task_be32(big, 0x801);
+    put_file(f, "labels", big, 8 + 4096, false);
+    o[7].shuffle_rows = 4096;
+    assert_err(HTH_E_TOO_LARGE, hth_data_open(f->env, &o[7], &data));
 }

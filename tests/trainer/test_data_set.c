@@ -12,53 +12,28 @@
 #include "data/picture.h"
 #include "data/set.h"
 #include "kernels/ops.h"
-#include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/data.h"
+#include "trainer/task.h"
 
 #define SIDE  8
 #define ITEMS 40
 
-struct fixture {
-    struct hth_world *world;
-    struct hth_env *env;
-    struct hth_why why;
-};
+static struct hth_why why;
 
-static int setup(void **state)
-{
-    struct fixture *f = hth_new(struct fixture);
-    struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
-    opts.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
-    f->world = hth_world_new(1, &opts);
-    f->env = hth_node_env(hth_world_node(f->world, "n", NULL));
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    hth_world_free(f->world);
-    hth_free(f);
-    return 0;
-}
-
-/* ---- sets ---------------------------------------------------------------------------------- */
-
-static struct hth_pack *new_pack(struct fixture *f, const char *dir, enum hth_set_kind kind)
+static struct hth_pack *new_pack(struct task *f, const char *dir, enum hth_set_kind kind)
 {
     struct hth_pack_opts opts = {
         .dir = dir, .name = "n", .licence = "", .kind = kind, .side = SIDE, .words_min = 1};
     struct hth_pack *pack;
-    assert_ok(hth_pack_new(f->env, &opts, &pack, &f->why));
+    assert_ok(hth_pack_new(f->env, &opts, &pack, &why));
     return pack;
 }
 
-static void finish(struct fixture *f, struct hth_pack *pack)
+static void finish(struct task *f, struct hth_pack *pack)
 {
     const struct hth_manifest *m;
-    assert_ok(hth_pack_finish(pack, &m, &f->why));
+    assert_ok(hth_pack_finish(pack, &m, &why));
     hth_pack_free(pack);
 }
 
@@ -68,7 +43,7 @@ static uint8_t pixel(int i, int row, int col, int channel)
     return (uint8_t)(5 * i + 7 * row + 3 * col + 11 * channel);
 }
 
-static void make_pictures(struct fixture *f, const char *dir, bool classes)
+static void make_pictures(struct task *f, const char *dir, bool classes)
 {
     static const char *const names[] = {"a", "b", "c"};
     struct hth_pack *pack = new_pack(f, dir, HTH_SET_PICTURES);
@@ -79,7 +54,7 @@ static void make_pictures(struct fixture *f, const char *dir, bool classes)
         for (int k = 0; k < SIDE * SIDE * 3; k++)
             rgb[k] = pixel(i, k / 3 / SIDE, k / 3 % SIDE, k % 3);
         assert_ok(hth_pack_pixels(pack, i % 4 == 3 ? HTH_SET_TEST : HTH_SET_TRAIN, "n", rgb, "text",
-                                  4, classes ? i % 3 : -1, &f->why));
+                                  4, classes ? i % 3 : -1, &why));
     }
     finish(f, pack);
 }
@@ -89,12 +64,12 @@ static char *document(int i)
     return hth_asprintf("Text number %d: %.*s.", i, i % 23, "the lazy dog jumped over");
 }
 
-static void make_text(struct fixture *f, const char *dir)
+static void make_text(struct task *f, const char *dir)
 {
     struct hth_pack *pack = new_pack(f, dir, HTH_SET_TEXT);
     for (int i = 0; i < ITEMS; i++) {
         char *text = document(i);
-        assert_ok(hth_pack_text(pack, text, text, strlen(text), &f->why));
+        assert_ok(hth_pack_text(pack, text, text, strlen(text), &why));
         hth_free(text);
     }
     finish(f, pack);
@@ -103,7 +78,7 @@ static void make_text(struct fixture *f, const char *dir)
 #define CODES 16 /* of the book; 2 x 2 codes a picture */
 #define TEXT  6  /* ids of a caption */
 
-static void make_codes(struct fixture *f, const char *dir)
+static void make_codes(struct task *f, const char *dir)
 {
     struct hth_pack *pack = new_pack(f, dir, HTH_SET_CODES);
     struct hth_side_file book = {.file = "codebook.safetensors", .count = CODES};
@@ -114,12 +89,12 @@ static void make_codes(struct fixture *f, const char *dir)
         char text[64];
         int len =
             snprintf(text, sizeof(text), "%s", i == 0 ? "one two one two one two one" : "two, one");
-        assert_ok(hth_pack_codes(pack, HTH_SET_TRAIN, codes, 4, text, (size_t)len, -1, &f->why));
+        assert_ok(hth_pack_codes(pack, HTH_SET_TRAIN, codes, 4, text, (size_t)len, -1, &why));
     }
     finish(f, pack);
 }
 
-static struct hth_data *open_data(struct fixture *f, const struct hth_data_opts *o)
+static struct hth_data *open_data(struct task *f, const struct hth_data_opts *o)
 {
     struct hth_data *data;
     assert_ok(hth_data_open(f->env, o, &data));
@@ -159,9 +134,9 @@ static bool is_moved(const float *x, int i, int down, int right)
 
 /* Each picture of the part comes once per epoch with its class, moved by at most `shift` pixels,
  * and its edge is its nearest pixel. */
-static void pictures_are_read_and_moved(void **state)
+TASK_TEST(pictures_are_read_and_moved)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     static float x[ITEMS * SIDE * SIDE * 3];
     int32_t labels[ITEMS], moved = 0;
     make_pictures(f, "out", true);
@@ -195,9 +170,9 @@ static void pictures_are_read_and_moved(void **state)
     assert_true(moved > ITEMS); /* of 2 * ITEMS */
 }
 
-static void pictures_become_grey(void **state)
+TASK_TEST(pictures_become_grey)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = image_opts();
     float x[SIDE * SIDE];
     int32_t label;
@@ -218,11 +193,11 @@ static void pictures_become_grey(void **state)
 /* ---- text ---------------------------------------------------------------------------------- */
 
 /* The ids of a part as this test makes them of its documents. */
-static size_t stream_of(struct fixture *f, uint32_t vocab, int32_t *out, size_t max)
+static size_t stream_of(struct task *f, uint32_t vocab, int32_t *out, size_t max)
 {
     struct hth_set *set;
     size_t n = 0;
-    assert_ok(hth_set_open(f->env, "out", &set, &f->why));
+    assert_ok(hth_set_open(f->env, "out", &set, &why));
     for (int i = 0; i < ITEMS; i++) {
         char *text = document(i);
         size_t len = strlen(text);
@@ -240,9 +215,9 @@ static size_t stream_of(struct fixture *f, uint32_t vocab, int32_t *out, size_t 
     return n;
 }
 
-static void text_is_one_stream(void **state)
+TASK_TEST(text_is_one_stream)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     static const uint32_t vocabs[] = {HTH_DATA_BYTES, HTH_ID_WORD, HTH_ID_WORD + 5, 1000};
     static int32_t want[8192];
     make_text(f, "out");
@@ -271,9 +246,9 @@ static void text_is_one_stream(void **state)
 
 /* Shuffled, too, each window comes once in an epoch, at the phase that is drawn for it; and any
  * position gives the same sample to a reader that begins there. */
-static void windows_come_in_an_order_of_the_seed(void **state)
+TASK_TEST(windows_come_in_an_order_of_the_seed)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     static int32_t want[8192];
     struct hth_data_opts o = HTH_DATA_OPTS_INIT;
     struct hth_data_info info;
@@ -327,9 +302,9 @@ static struct hth_data_opts code_opts(void)
     return o;
 }
 
-static void captions_come_before_codes(void **state)
+TASK_TEST(captions_come_before_codes)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = code_opts();
     struct hth_data_info info;
     enum { S = TEXT + 4 - 1, ONE = HTH_ID_WORD, TWO = HTH_ID_WORD + 1 };
@@ -358,9 +333,9 @@ static void captions_come_before_codes(void **state)
 }
 
 /* The fraction that loses its caption is that of the options, and each read has the same ones. */
-static void captions_are_dropped_as_drawn(void **state)
+TASK_TEST(captions_are_dropped_as_drawn)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = code_opts();
     enum { S = TEXT + 4 - 1, N = 50 * ITEMS };
     static int32_t tokens[2][N * S], labels[N * S];
@@ -385,97 +360,57 @@ static void captions_are_dropped_as_drawn(void **state)
 
 /* ---- what does not fit --------------------------------------------------------------------- */
 
-static void set_words(struct hth_data_opts *o)
+static void check_open(struct task *f, struct hth_data_opts o, enum hth_err err)
 {
-    o->words = "aa";
+    struct hth_data *data;
+
+    if (o.kind == HTH_DATA_SET_TEXT)
+        o.vocab = 300;
+    assert_err(err, hth_data_open(f->env, &o, &data));
+    hth_data_free(data);
 }
 
-static void set_book(struct hth_data_opts *o)
+TASK_TEST(sets_that_do_not_fit_are_refused)
 {
-    o->book = "bb";
-}
+    struct task *f = *state;
 
-static void set_features(struct hth_data_opts *o)
-{
-    o->features = 784;
-}
-
-static void set_classes(struct hth_data_opts *o)
-{
-    o->classes = 2;
-}
-
-static void set_codes(struct hth_data_opts *o)
-{
-    o->codes = CODES + 1;
-}
-
-static void set_held_out(struct hth_data_opts *o)
-{
-    o->held_out = true;
-}
-
-static void set_context(struct hth_data_opts *o)
-{
-    o->seq_len = 4000;
-}
-
-static void set_grey(struct hth_data_opts *o)
-{
-    o->features = SIDE * SIDE;
-}
-
-static void sets_that_do_not_fit_are_refused(void **state)
-{
-    struct fixture *f = *state;
-    static const struct {
-        enum hth_data_kind kind;
-        const char *set;
-        void (*change)(struct hth_data_opts *o);
-        enum hth_err err;
-    } cases[] = {
-        {HTH_DATA_SET_IMAGES, "out", set_grey, HTH_OK},
-        {HTH_DATA_SET_CODES, "codes", NULL, HTH_OK},
-        {HTH_DATA_SET_TEXT, "text", NULL, HTH_OK},
-        {HTH_DATA_SET_IMAGES, NULL, NULL, HTH_E_CONFIG},
-        {HTH_DATA_SET_IMAGES, "nowhere", NULL, HTH_E_NO_FILE},
-        {HTH_DATA_SET_IMAGES, "text", NULL, HTH_E_CONFIG},
-        {HTH_DATA_SET_TEXT, "out", NULL, HTH_E_CONFIG},
-        {HTH_DATA_SET_CODES, "out", NULL, HTH_E_CONFIG},
-        {HTH_DATA_SET_IMAGES, "bare", NULL, HTH_E_CONFIG},
-        {HTH_DATA_SET_IMAGES, "out", set_features, HTH_E_CONFIG},
-        {HTH_DATA_SET_IMAGES, "out", set_classes, HTH_E_CONFIG},
-        {HTH_DATA_SET_TEXT, "text", set_words, HTH_E_CONFIG},
-        {HTH_DATA_SET_TEXT, "text", set_held_out, HTH_E_CONFIG},
-        {HTH_DATA_SET_TEXT, "text", set_context, HTH_E_CONFIG},
-        {HTH_DATA_SET_CODES, "codes", set_words, HTH_E_CONFIG},
-        {HTH_DATA_SET_CODES, "codes", set_book, HTH_E_CONFIG},
-        {HTH_DATA_SET_CODES, "codes", set_codes, HTH_E_CONFIG},
-    };
     make_pictures(f, "out", true);
     make_pictures(f, "bare", false);
     make_text(f, "text");
     make_codes(f, "codes");
-    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        struct hth_data_opts o = cases[i].kind == HTH_DATA_SET_CODES ? code_opts() : image_opts();
-        struct hth_data *data;
-        o.kind = cases[i].kind;
-        o.set = cases[i].set;
-        if (o.kind == HTH_DATA_SET_TEXT)
-            o.vocab = 300;
-        if (cases[i].change != NULL)
-            cases[i].change(&o);
-        enum hth_err err = hth_data_open(f->env, &o, &data);
-        if (err != cases[i].err)
-            fail_msg("case %zu: %s", i, hth_err_text(err));
-        hth_data_free(data);
-    }
+#define CHECK(of, from, change, err)                                                               \
+    do {                                                                                           \
+        struct hth_data_opts o =                                                                   \
+            HTH_DATA_SET_##of == HTH_DATA_SET_CODES ? code_opts() : image_opts();                  \
+        o.kind = HTH_DATA_SET_##of;                                                                \
+        o.set = from;                                                                              \
+        o.change;                                                                                  \
+        check_open(f, o, err);                                                                     \
+    } while (0)
+    CHECK(IMAGES, "out", features = SIDE * SIDE, HTH_OK); /* grey */
+    CHECK(CODES, "codes", held_out = false, HTH_OK);
+    CHECK(TEXT, "text", held_out = false, HTH_OK);
+    CHECK(IMAGES, NULL, held_out = false, HTH_E_CONFIG);
+    CHECK(IMAGES, "nowhere", held_out = false, HTH_E_NO_FILE);
+    CHECK(IMAGES, "text", held_out = false, HTH_E_CONFIG);
+    CHECK(TEXT, "out", held_out = false, HTH_E_CONFIG);
+    CHECK(CODES, "out", held_out = false, HTH_E_CONFIG);
+    CHECK(IMAGES, "bare", held_out = false, HTH_E_CONFIG);
+    CHECK(IMAGES, "out", features = 784, HTH_E_CONFIG);
+    CHECK(IMAGES, "out", classes = 2, HTH_E_CONFIG);
+    CHECK(TEXT, "text", words = "aa", HTH_E_CONFIG);
+    CHECK(TEXT, "text", held_out = true, HTH_E_CONFIG);
+    CHECK(TEXT, "text", seq_len = 4000, HTH_E_CONFIG);
+    CHECK(CODES, "codes", words = "aa", HTH_E_CONFIG);
+    CHECK(CODES, "codes", book = "bb", HTH_E_CONFIG);
+    CHECK(CODES, "codes", codes = CODES + 1, HTH_E_CONFIG);
+#undef CHECK
 }
 
 /* A shard that changes under a reader is an error that names it. */
-static void a_changed_shard_is_named(void **state)
+TASK_TEST(a_changed_shard_is_named)
 {
-    struct fixture *f = *state;
+    struct task *f = *state;
     struct hth_data_opts o = code_opts();
     struct hth_blob *shard = hth_blob_copy("nothing", 7);
     int32_t tokens[TEXT + 4], labels[TEXT + 4];
@@ -487,19 +422,4 @@ static void a_changed_shard_is_named(void **state)
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, 1, NULL, tokens, labels));
     assert_non_null(strstr(hth_data_why(data), "out/train-00000.tar.zst"));
     hth_data_free(data);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(pictures_are_read_and_moved, setup, teardown),
-        cmocka_unit_test_setup_teardown(pictures_become_grey, setup, teardown),
-        cmocka_unit_test_setup_teardown(text_is_one_stream, setup, teardown),
-        cmocka_unit_test_setup_teardown(windows_come_in_an_order_of_the_seed, setup, teardown),
-        cmocka_unit_test_setup_teardown(captions_come_before_codes, setup, teardown),
-        cmocka_unit_test_setup_teardown(captions_are_dropped_as_drawn, setup, teardown),
-        cmocka_unit_test_setup_teardown(sets_that_do_not_fit_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_changed_shard_is_named, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,10 @@
  * ahead of the others. A newcomer takes that of an honest one, or says that it found none.
  */
 #include "kernels/params.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 #include "trainer/trainer_int.h"
 
-#define S     HTH_US_PER_S
 #define BEGUN (2 * HTH_SHARE_LAG_LOCAL)
 
 static void spoil(struct hth_trainer *t)
@@ -23,14 +22,14 @@ static void spoil(struct hth_trainer *t)
 }
 
 struct arrival {
-    struct hth_crew *crew;
+    struct crew_scene *scene;
     uint32_t i;
 };
 
 static bool trains(void *arg)
 {
     const struct arrival *a = arg;
-    struct hth_train_stats s = crew_stats(a->crew, a->i);
+    struct hth_train_stats s = crew_stats(a->scene, a->i);
 
     return s.share.phase == HTH_SHARE_TRAINING && s.flights_landed > 0;
 }
@@ -39,39 +38,32 @@ static bool trains(void *arg)
  * states that it took. */
 static double first_loss(uint32_t members, uint32_t liars, uint64_t *fetched)
 {
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL);
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, members);
     struct crew_scene *s;
     struct arrival late;
     double loss;
 
-    o.members = members;
-    o.trainer.updates_max = 1u << 30;
     o.trainer.share.every = 0; /* states, and no means */
     o.reducer.clip = HTH_AVG_CLIP;
-    o.device = &crew_slow;
-    o.edit = crew_own_rows;
     s = crew_scene_new(members, &o);
     for (uint32_t i = 0; i < members; i++)
         crew_scene_run(s, i, BEGUN, 100 * S);
     for (uint32_t i = members - liars; i < members; i++)
         spoil(hth_crew_trainer(s->crew, i));
     hth_world_run_for(s->world, 5 * S); /* they have said where they are */
-    late = (struct arrival){s->crew, hth_crew_join(s->crew)};
+    late = (struct arrival){s, hth_crew_join(s->crew)};
     assert_true(hth_world_run_until_true(s->world, trains, &late, 200 * S));
-    loss = crew_stats(s->crew, late.i).loss;
-    *fetched = crew_stats(s->crew, late.i).share.catch_ups;
-    assert_int_equal(crew_stats(s->crew, late.i).share.states_refused > 0, liars > 0);
-    print_message("%u trainers, %u lie: %llu states taken, loss %.3f at first\n", members, liars,
-                  (unsigned long long)*fetched, loss);
+    loss = crew_stats(s, late.i).loss;
+    *fetched = crew_stats(s, late.i).share.catch_ups;
+    assert_int_equal(crew_stats(s, late.i).share.states_refused > 0, liars > 0);
     crew_scene_free(s);
     return loss;
 }
 
-static void lying_donors_are_found_out(void **state)
+TEST(lying_donors_are_found_out)
 {
     uint64_t fetched;
 
-    (void)state;
     assert_true(first_loss(3, 0, &fetched) < 0.3 && fetched == 1);
     assert_true(first_loss(3, 1, &fetched) < 0.3 && fetched == 1);
     assert_true(first_loss(5, 2, &fetched) < 0.3 && fetched == 1);
@@ -81,18 +73,14 @@ static void lying_donors_are_found_out(void **state)
 
 /* As one that slept: the others are far on, and it has not moved. It refuses their means, and then
  * takes their state. */
-static void trainer_that_refuses_many_means_looks_where_the_run_is(void **state)
+TEST(trainer_that_refuses_many_means_looks_where_the_run_is)
 {
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL);
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 2);
     struct crew_scene *s;
     struct hth_trainer *t;
 
-    (void)state;
-    o.trainer.updates_max = 1u << 30;
     o.trainer.share.every = 8;
     o.reducer.clip = HTH_AVG_CLIP;
-    o.device = &crew_slow;
-    o.edit = crew_own_rows;
     s = crew_scene_new(9, &o);
     crew_scene_run(s, 0, BEGUN, 100 * S);
     crew_scene_run(s, 1, BEGUN, 100 * S);
@@ -108,14 +96,4 @@ static void trainer_that_refuses_many_means_looks_where_the_run_is(void **state)
     hth_world_run_for(s->world, 30 * S);
     assert_int_equal(t->stats.share.means_refused, 8);
     crew_scene_free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lying_donors_are_found_out),
-        cmocka_unit_test(trainer_that_refuses_many_means_looks_where_the_run_is),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,11 +6,9 @@
 #include "collab/heads.h"
 #include "collab/roll_msg.h"
 #include "rpc/rpc.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 #include "trainer/trainer_int.h"
-
-#define S HTH_US_PER_S
 
 enum lie {
     NOBODY_THERE, /* at its address */
@@ -29,9 +27,6 @@ static struct liar {
 
 static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
 {
-    (void)arg;
-    (void)note;
-    (void)by;
 }
 
 static void on_links(void *arg, struct hth_rpc_request *req)
@@ -39,7 +34,6 @@ static void on_links(void *arg, struct hth_rpc_request *req)
     static const uint8_t bytes[100] = {1, 2, 3};
     const struct hth_rpc_body body = {.payload = bytes, .payload_len = sizeof(bytes)};
 
-    (void)arg;
     if (liar.lie == NO_ANSWER)
         hth_rpc_ignore(req);
     else if (liar.lie == NO_SENSE)
@@ -50,8 +44,6 @@ static void on_links(void *arg, struct hth_rpc_request *req)
 
 static void halt_liar(struct hth_env *env, void *arg)
 {
-    (void)env;
-    (void)arg;
     hth_heads_free(liar.heads);
     hth_rpc_free(liar.rpc);
     memset(&liar, 0, sizeof(liar));
@@ -84,15 +76,9 @@ static void liar_comes(struct crew_scene *s, enum lie lie)
 
 static struct crew_scene *start(uint64_t seed, uint32_t members)
 {
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-    struct crew_scene *s;
+    struct hth_crew_opts o = crew_batch_opts(members, 60);
+    struct crew_scene *s = crew_scene_new(seed, &o);
 
-    o.trainer.updates_max = 100000;
-    o.trainer.share.target = 60;
-    o.members = members;
-    o.device = &crew_slow;
-    o.edit = crew_own_rows;
-    s = crew_scene_new(seed, &o);
     crew_scene_run(s, 0, 10, 300 * S);
     return s;
 }
@@ -105,9 +91,8 @@ static uint64_t steps_in_10_s(struct crew_scene *s)
     return s->stats[0].updates - before;
 }
 
-static void forged_head_delays_no_run(void **state)
+TEST(forged_head_delays_no_run)
 {
-    (void)state;
     for (enum lie lie = 0; lie < LIES; lie++)
         for (uint32_t members = 1; members <= 3; members++) {
             struct crew_scene *s = start(13, members);
@@ -115,17 +100,14 @@ static void forged_head_delays_no_run(void **state)
 
             liar_comes(s, lie);
             after = steps_in_10_s(s);
-            print_message("lie %d, %u trainers: %llu steps in 10 s, then %llu\n", (int)lie, members,
-                          (unsigned long long)before, (unsigned long long)after);
             assert_true(10 * after >= 9 * before);
-            crew_same(s->world, s->crew, S);
+            crew_same(s, S);
             crew_scene_free(s);
         }
 }
 
-static void newcomer_gets_in_beside_a_liar(void **state)
+TEST(newcomer_gets_in_beside_a_liar)
 {
-    (void)state;
     for (enum lie lie = 0; lie < LIES; lie++)
         for (uint32_t members = 1; members <= 3; members += 2) {
             struct crew_scene *s = start(17, members);
@@ -136,36 +118,24 @@ static void newcomer_gets_in_beside_a_liar(void **state)
             late = hth_crew_join(s->crew);
             crew_scene_run(s, late, 1, 8 * S);
             assert_true(s->stats[late].updates > 10);
-            crew_same(s->world, s->crew, S);
+            crew_same(s, S);
             crew_scene_free(s);
         }
 }
 
 /* All that trained are gone. A peer that answers, and has no chain to show, is no run. */
-static void liar_does_not_keep_a_trainer_from_beginning(void **state)
+TEST(liar_does_not_keep_a_trainer_from_beginning)
 {
-    (void)state;
     for (enum lie lie = NO_LINKS; lie < LIES; lie++) {
         struct crew_scene *s = start(19, 1);
         uint32_t late;
 
         liar_comes(s, lie);
-        hth_node_crash(hth_crew_node(s->crew, 0), HTH_CRASH_RESET);
+        crew_crash(s, 0, HTH_CRASH_RESET);
         hth_world_run_for(s->world, 30 * S);
         late = hth_crew_join(s->crew);
         hth_world_run_for(s->world, 60 * S);
-        print_message("lie %d: %llu steps\n", (int)lie, (unsigned long long)s->stats[late].updates);
         assert_true(s->stats[late].updates > 10);
         crew_scene_free(s);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forged_head_delays_no_run),
-        cmocka_unit_test(newcomer_gets_in_beside_a_liar),
-        cmocka_unit_test(liar_does_not_keep_a_trainer_from_beginning),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "core/mem.h"
 #include "experts/safetensors.h"
 #include "kernels/ops.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/draw.h"
 #include "trainer/infer.h"
 #include "trainer/sample.h"
@@ -86,14 +86,13 @@ static void put_down(struct task *f, struct hth_infer *infer)
 
 static void on_batch(void *arg, uint64_t first, uint32_t count, const int32_t *labels)
 {
-    (void)arg;
     assert_int_equal(first, written_count);
     written_count += count;
     assert_true(labels[0] >= 0);
 }
 
 /* In batches of another size than the trainer's. */
-static void a_survey_has_the_loss_of_the_evaluation(void **state)
+TASK_TEST(a_survey_has_the_loss_of_the_evaluation)
 {
     struct task *f = *state;
     const struct hth_trainer_opts tasks[] = {task_classifier(), task_lm()};
@@ -152,7 +151,7 @@ static const float *whole(struct task *f, struct hth_infer *infer, const int32_t
     return hth_infer_logits(infer, 0, row);
 }
 
-static void rows_that_grow_have_the_bits_of_whole_samples(void **state)
+TASK_TEST(rows_that_grow_have_the_bits_of_whole_samples)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_lm());
@@ -190,12 +189,11 @@ static void rows_that_grow_have_the_bits_of_whole_samples(void **state)
 
 static void on_token(void *arg, int32_t token)
 {
-    (void)arg;
     written[written_count++] = token;
 }
 
 /* Beyond the context, too, where it begins anew with its last half. */
-static void writing_is_what_whole_samples_say(void **state)
+TASK_TEST(writing_is_what_whole_samples_say)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_lm());
@@ -235,7 +233,7 @@ static void writing_is_what_whole_samples_say(void **state)
     put_down(f, infer);
 }
 
-static void models_that_look_ahead_do_not_grow(void **state)
+TASK_TEST(models_that_look_ahead_do_not_grow)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_classifier());
@@ -350,7 +348,7 @@ static void whole_pictures(struct task *f, struct hth_infer *infer, const struct
     assert_ok(wait(f));
 }
 
-static void drawings_are_what_whole_samples_say(void **state)
+TASK_TEST(drawings_are_what_whole_samples_say)
 {
     struct task *f = *state;
     static const int32_t captions[PICTURES][TEXT] = {
@@ -406,7 +404,7 @@ static void drawings_are_what_whole_samples_say(void **state)
 
 /* ---- what does not fit ----------------------------------------------------------------------- */
 
-static void another_s_folder_is_refused(void **state)
+TASK_TEST(another_s_folder_is_refused)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_lm()), p;
@@ -431,7 +429,7 @@ static void another_s_folder_is_refused(void **state)
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-static void sampling_keeps_to_its_probabilities(void **state)
+TEST(sampling_keeps_to_its_probabilities)
 {
     enum { N = 5, DRAWS = 20000 };
     const float logits[N] = {1.0f, 2.0f, 0.5f, 2.0f, -1.0f};
@@ -449,7 +447,6 @@ static void sampling_keeps_to_its_probabilities(void **state)
         {0, 1, 0, {0, 1, 0, 0, 0}},
     };
     uint32_t token, again;
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct hth_sample_opts o = {cases[i].temperature, cases[i].top_k, cases[i].top_p, 3};
         uint32_t seen[N] = {0};
@@ -473,7 +470,7 @@ static void sampling_keeps_to_its_probabilities(void **state)
     }
 }
 
-static void senseless_sampling_is_refused(void **state)
+TEST(senseless_sampling_is_refused)
 {
     const struct hth_sample_opts bad[] = {
         {-1, 0, 1, 0}, {NAN, 0, 1, 0},  {INFINITY, 0, 1, 0},
@@ -482,29 +479,8 @@ static void senseless_sampling_is_refused(void **state)
     const float logits[] = {0, NAN, 1}, far[] = {0, INFINITY};
     struct hth_sample_opts o = HTH_SAMPLE_OPTS_INIT;
     uint32_t token;
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_CONFIG, hth_sample_check(&bad[i]));
     assert_err(HTH_E_NOT_FINITE, hth_sample(&o, logits, 3, 0, 0, &token));
     assert_err(HTH_E_NOT_FINITE, hth_sample(&o, far, 2, 0, 0, &token));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_survey_has_the_loss_of_the_evaluation, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(rows_that_grow_have_the_bits_of_whole_samples, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(writing_is_what_whole_samples_say, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(drawings_are_what_whole_samples_say, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(models_that_look_ahead_do_not_grow, task_setup,
-                                        task_teardown),
-        cmocka_unit_test_setup_teardown(another_s_folder_is_refused, task_setup, task_teardown),
-        cmocka_unit_test(sampling_keeps_to_its_probabilities),
-        cmocka_unit_test(senseless_sampling_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,13 +7,12 @@
 #include "averaging/reduce_int.h"
 #include "collab/collab_int.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 #include "trainer/trainer_int.h"
 
 #include <math.h>
 
-#define S        HTH_US_PER_S
 #define EVALS    16u
 #define STEPS    48u         /* of a batch; a test each third one */
 #define UPDATES  256u        /* of parameters; a test and at most a round each 16 */
@@ -41,19 +40,15 @@ static const char *const texts[] = {
 #undef LIE
 };
 
-struct scene {
-    struct hth_world *world;
-    struct hth_crew *crew;
-    struct task_files files;
+static struct {
+    struct crew_scene *crew;
     enum lie lie;
     uint32_t liar; /* the last */
     bool lies;     /* has begun to */
     double accuracy[EVALS + 1];
     uint32_t evals;
     struct hth_averager honest, lying; /* LOCAL */
-};
-
-static struct scene *scene; /* that of the hooks below */
+} scene;
 
 static void fill(float *x, size_t n, enum lie lie)
 {
@@ -74,10 +69,10 @@ static void take(void *trainer)
     float *sum = t->batch.sum;
     size_t n = hth_params_flat_len(hth_model_params(hth_trainer_model(t)));
 
-    fill(sum, n, scene->lie);
-    if (scene->lie == WEIGHTY)
+    fill(sum, n, scene.lie);
+    if (scene.lie == WEIGHTY)
         t->batch.samples = CLAIMED;
-    for (size_t i = 0; i < n && scene->lie != TURNED && scene->lie != LARGE; i++)
+    for (size_t i = 0; i < n && scene.lie != TURNED && scene.lie != LARGE; i++)
         sum[i] *= (float)t->batch.samples;
     true_take(t);
 }
@@ -87,16 +82,15 @@ static void take(void *trainer)
 static enum hth_err offer(void *self, const struct hth_avg_offer *o)
 {
     struct hth_avg_offer lie = *o;
-    struct hth_trainer *t = hth_crew_trainer(scene->crew, scene->liar);
+    struct hth_trainer *t = hth_crew_trainer(scene.crew->crew, scene.liar);
     enum hth_err err;
 
-    (void)self;
     assert_ok(hth_env_blob_new(t->env, o->count * sizeof(float), NULL, &lie.values));
     memcpy(lie.values->data, o->values->data, o->count * sizeof(float));
-    fill((float *)(void *)lie.values->data, o->count, scene->lie);
-    if (scene->lie == WEIGHTY)
+    fill((float *)(void *)lie.values->data, o->count, scene.lie);
+    if (scene.lie == WEIGHTY)
         lie.weight = HTH_AVG_WEIGHT_MAX;
-    err = hth_averager_offer(&scene->honest, &lie);
+    err = hth_averager_offer(&scene.honest, &lie);
     hth_blob_unref(lie.values);
     return err;
 }
@@ -105,11 +99,11 @@ static void lie_about_parameters(struct hth_trainer *t)
 {
     static struct hth_averager_ops ops;
 
-    scene->honest = t->average.averager;
-    ops = *scene->honest.ops;
+    scene.honest = t->average.averager;
+    ops = *scene.honest.ops;
     ops.offer = offer;
-    scene->lying = (struct hth_averager){&ops, scene->honest.self};
-    t->average.averager = scene->lying;
+    scene.lying = (struct hth_averager){&ops, scene.honest.self};
+    t->average.averager = scene.lying;
 }
 
 /* ---- means ----------------------------------------------------------------------------------- */
@@ -163,9 +157,9 @@ static void answer(void *arg, struct hth_rpc_request *req)
 
 static void begin_to_lie(struct hth_trainer *t)
 {
-    scene->lies = true;
-    if (scene->lie == REDUCES) {
-        hth_rpc_serve(hth_crew_rpc(scene->crew, scene->liar), HTH_REDUCE_METHOD, answer, t);
+    scene.lies = true;
+    if (scene.lie == REDUCES) {
+        hth_rpc_serve(hth_crew_rpc(scene.crew->crew, scene.liar), HTH_REDUCE_METHOD, answer, t);
     } else if (t->collab != NULL) {
         true_take = t->collab->ops.take;
         t->collab->ops.take = take;
@@ -176,16 +170,15 @@ static void begin_to_lie(struct hth_trainer *t)
 
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
 {
-    struct hth_trainer *t = hth_crew_trainer(scene->crew, i);
+    struct hth_trainer *t = hth_crew_trainer(scene.crew->crew, i);
 
-    (void)arg;
-    if (i != scene->liar || scene->lie == CALM)
+    if (i != scene.liar || scene.lie == CALM)
         return;
-    if (!scene->lies && stats->updates >= KNOWN)
+    if (!scene.lies && stats->updates >= KNOWN)
         begin_to_lie(t);
-    if (scene->lies && scene->lie != REDUCES)
+    if (scene.lies && scene.lie != REDUCES)
         t->average.discard = t->average.out; /* a liar takes no mean with its lie */
-    if (scene->lies && scene->lie == WEIGHTY && t->collab != NULL) {
+    if (scene.lies && scene.lie == WEIGHTY && t->collab != NULL) {
         t->batch.samples = CLAIMED;
         hth_shared_gathers(t);
     }
@@ -193,9 +186,8 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
 
 static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *result)
 {
-    (void)arg;
-    if (i == 0 && scene->evals <= EVALS)
-        scene->accuracy[scene->evals++] = result->accuracy;
+    if (i == 0 && scene.evals <= EVALS)
+        scene.accuracy[scene.evals++] = result->accuracy;
 }
 
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
@@ -212,38 +204,24 @@ static bool is_done(void *crew)
 static void play_on(const char *shape, enum hth_share_mode mode, uint32_t n, enum lie lie,
                     double clip)
 {
-    struct hth_crew_opts o = crew_opts(mode);
+    struct hth_crew_opts o = crew_opts(mode, n);
 
     if (shape != NULL)
         assert_ok(hth_avg_shape_parse(shape, &o.roster.shape));
-    scene = hth_new(struct scene);
-    scene->world = crew_world(n, &scene->files);
-    scene->lie = lie;
-    scene->liar = n - 1;
+    memset(&scene, 0, sizeof(scene));
+    scene.lie = lie;
+    scene.liar = n - 1;
     o.trainer.updates_max = mode == HTH_SHARE_BATCH ? STEPS : UPDATES;
     o.trainer.eval_samples = 36; /* in less than a step: who tests brings nothing meanwhile */
     o.trainer.share.target = 12 * n;
     o.trainer.share.every = UPDATES / EVALS;
     o.reducer.clip = clip;
-    o.members = n;
-    o.device = &crew_slow;
     o.edit = edit;
     o.on_update = on_update;
     o.on_eval = on_eval;
-    scene->crew = hth_crew_new(scene->world, &o);
-    assert_true(hth_world_run_until_true(scene->world, is_done, scene->crew, 500 * S));
-    assert_ok(hth_crew_err(scene->crew));
-}
-
-static void play(enum hth_share_mode mode, uint32_t n, enum lie lie, double clip)
-{
-    play_on(NULL, mode, n, lie, clip);
-}
-
-static void end(void)
-{
-    crew_end(scene->world, scene->crew);
-    hth_free(scene);
+    scene.crew = crew_scene_new(n, &o);
+    assert_true(hth_world_run_until_true(scene.crew->world, is_done, scene.crew->crew, 500 * S));
+    assert_ok(hth_crew_err(scene.crew->crew));
 }
 
 /* Tests in a row that were worse than 0.9 of the calm ones, at most. */
@@ -252,7 +230,7 @@ static uint32_t lost(const double *calm)
     uint32_t most = 0, run = 0;
 
     for (uint32_t i = 0; i < EVALS; i++) {
-        run = scene->accuracy[i] < 0.9 * calm[i] ? run + 1 : 0;
+        run = scene.accuracy[i] < 0.9 * calm[i] ? run + 1 : 0;
         most = HTH_MAX(most, run);
     }
     return most;
@@ -264,23 +242,23 @@ static double outcome(enum hth_share_mode mode, uint32_t n, enum lie lie, double
 {
     double last;
 
-    play(mode, n, lie, clip);
+    play_on(NULL, mode, n, lie, clip);
     if (lie == CALM)
-        memcpy(calm, scene->accuracy, sizeof(scene->accuracy));
-    assert_in_range(scene->evals, EVALS, EVALS + 1);
-    last = scene->accuracy[EVALS - 1];
+        memcpy(calm, scene.accuracy, sizeof(scene.accuracy));
+    assert_in_range(scene.evals, EVALS, EVALS + 1);
+    last = scene.accuracy[EVALS - 1];
     *most = lost(calm);
     print_message(
         "%s of %u, clip %g, %-20s accuracy %.3f at the end, %u tests in a row below 0.9 of "
         "calm, %llu means refused, %llu rounds failed\n",
         mode == HTH_SHARE_BATCH ? "batch" : "local", n, clip, texts[lie], last, *most,
-        (unsigned long long)crew_stats(scene->crew, 0).share.means_refused,
-        (unsigned long long)crew_stats(scene->crew, 0).share.tries_failed);
-    end();
+        (unsigned long long)crew_stats(scene.crew, 0).share.means_refused,
+        (unsigned long long)crew_stats(scene.crew, 0).share.tries_failed);
+    crew_scene_free(scene.crew);
     return last;
 }
 
-static void one_liar_costs_little(void **state)
+TEST(one_liar_costs_little)
 {
     static const struct {
         enum hth_share_mode mode;
@@ -293,7 +271,6 @@ static void one_liar_costs_little(void **state)
     double calm[EVALS + 1];
     uint32_t most;
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(groups); i++) {
         double usual = outcome(groups[i].mode, groups[i].n, CALM, HTH_AVG_CLIP, calm, &most);
 
@@ -307,12 +284,11 @@ static void one_liar_costs_little(void **state)
     }
 }
 
-static void without_bounds_it_is_the_end(void **state)
+TEST(without_bounds_it_is_the_end)
 {
     double calm[EVALS + 1];
     uint32_t most;
 
-    (void)state;
     assert_true(outcome(HTH_SHARE_BATCH, 4, CALM, 0, calm, &most) > 0.95);
     assert_true(outcome(HTH_SHARE_BATCH, 4, TURNED, 0, calm, &most) < 0.5);
     assert_true(outcome(HTH_SHARE_BATCH, 4, WEIGHTY, 0, calm, &most) < 0.95);
@@ -320,29 +296,17 @@ static void without_bounds_it_is_the_end(void **state)
 }
 
 /* Rows refuse its means, as lines of the first axis do, and soon it reduces nothing in either. */
-static void a_liar_on_a_grid_soon_reduces_nothing(void **state)
+TEST(a_liar_on_a_grid_soon_reduces_nothing)
 {
     int64_t took_us[2];
 
-    (void)state;
     for (int lies = 0; lies < 2; lies++) {
         play_on("3x3", HTH_SHARE_BATCH, 9, lies ? REDUCES : CALM, HTH_AVG_CLIP);
-        took_us[lies] = hth_world_now_us(scene->world);
-        assert_true(scene->accuracy[EVALS - 1] > 0.95);
-        end();
+        took_us[lies] = hth_world_now_us(scene.crew->world);
+        assert_true(scene.accuracy[EVALS - 1] > 0.95);
+        crew_scene_free(scene.crew);
     }
     print_message("%u steps on 3x3 took %.1f s, with a liar %.1f s\n", STEPS,
                   (double)took_us[0] / S, (double)took_us[1] / S);
     assert_true(took_us[1] < took_us[0] * 5 / 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_liar_costs_little),
-        cmocka_unit_test(a_liar_on_a_grid_soon_reduces_nothing),
-        cmocka_unit_test(without_bounds_it_is_the_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

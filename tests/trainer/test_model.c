@@ -9,7 +9,7 @@
 #include "core/rng.h"
 #include "dht/directory.h"
 #include "kernels/twin64.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/pass.h"
 
 #include <stdlib.h>
@@ -385,9 +385,8 @@ static struct hth_model_opts nth_case(int i)
     return o;
 }
 
-static void losses_are_those_of_the_equations(void **state)
+TEST(losses_are_those_of_the_equations)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         struct hth_model_opts o = nth_case(i);
         struct world w;
@@ -431,10 +430,9 @@ static void check_tensor(struct world *w, const struct hth_weight *t, struct hth
     hth_free(dir);
 }
 
-static void gradients_are_central_differences(void **state)
+TEST(gradients_are_central_differences)
 {
     struct hth_rng rng;
-    (void)state;
     hth_rng_init(&rng, SEED);
     for (int i = 0; i < (HTH_TEST_FEW ? 3 : CASES); i++) {
         struct hth_model_opts o = nth_case(i);
@@ -450,11 +448,10 @@ static void gradients_are_central_differences(void **state)
 }
 
 /* A text of its begin alone has no labels; the codes still have. */
-static void picture_without_text_learns(void **state)
+TEST(picture_without_text_learns)
 {
     struct hth_model_opts o = nth_case(3);
     struct world w;
-    (void)state;
     open_world(&w, &o);
     run(&w);
     assert_int_equal(w.p->xent[HTH_IDS_TEXT].counted, 0);
@@ -465,12 +462,11 @@ static void picture_without_text_learns(void **state)
 
 /* ---- masked tokens --------------------------------------------------------------------------- */
 
-static void tokens_are_masked_as_bert_does(void **state)
+TEST(tokens_are_masked_as_bert_does)
 {
     struct hth_model_opts o = lm();
     struct world w;
     double chosen = 0, masks = 0, same = 0, rows = 0;
-    (void)state;
     o.objective = HTH_MASKED;
     o.classes = 1000;
     o.layers = 1;
@@ -516,12 +512,11 @@ static uint64_t schema_of(const struct hth_model_opts *o)
     return schema;
 }
 
-static void two_kinds_of_run_have_two_schemas(void **state)
+TEST(two_kinds_of_run_have_two_schemas)
 {
     struct hth_model_opts o[16];
     uint64_t schema[16];
     size_t n = 0;
-    (void)state;
 #define OTHER(base, change)                                                                        \
     do {                                                                                           \
         o[n] = base;                                                                               \
@@ -551,16 +546,4 @@ static void two_kinds_of_run_have_two_schemas(void **state)
             assert_true(schema[i] != schema[j]);
     o[0].seed = 10; /* the run's seed is compared besides (trainer/settings.c) */
     assert_true(schema_of(&o[0]) == schema[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_are_those_of_the_equations),
-        cmocka_unit_test(gradients_are_central_differences),
-        cmocka_unit_test(picture_without_text_learns),
-        cmocka_unit_test(tokens_are_masked_as_bert_does),
-        cmocka_unit_test(two_kinds_of_run_have_two_schemas),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * gives the same test result, and a file's faults are named.
  */
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/model_file.h"
 #include "trainer/task.h"
 
@@ -15,50 +15,15 @@
 #define PATH    "run/trunk.safetensors"
 
 struct fixture {
-    struct hth_world *world;
-    struct hth_node *node;
-    struct hth_env *env;
-    struct task_files files;
+    struct task *task;
     struct hth_trainer_opts opts;
     struct hth_model_file_part parts[1 + EXPERTS];
-    double eval_loss;
-    bool done;
 };
-
-static void on_eval(void *arg, const struct hth_eval_result *result)
-{
-    ((struct fixture *)arg)->eval_loss = result->loss;
-}
-
-static void on_done(void *arg, enum hth_err err)
-{
-    assert_ok(err);
-    ((struct fixture *)arg)->done = true;
-}
-
-static bool is_done(void *arg)
-{
-    return ((struct fixture *)arg)->done;
-}
-
-/* Returns the loss of the test at the end. */
-static double train(struct fixture *f)
-{
-    struct hth_trainer *t;
-
-    f->done = false;
-    assert_ok(hth_trainer_new(f->env, &f->opts, &t));
-    hth_trainer_start(t);
-    assert_true(hth_world_run_until_true(f->world, is_done, f, 1000 * HTH_US_PER_S));
-    hth_trainer_free(t);
-    hth_world_run_for(f->world, HTH_US_PER_S);
-    return f->eval_loss;
-}
 
 static struct hth_blob *disk(struct fixture *f, const char *path)
 {
     size_t len;
-    const uint8_t *bytes = hth_node_disk_get(f->node, path, &len);
+    const uint8_t *bytes = hth_node_disk_get(f->task->node, path, &len);
     struct hth_blob *blob = hth_blob_try_new(len);
 
     assert_non_null(bytes);
@@ -70,8 +35,7 @@ static int setup(void **state)
 {
     struct fixture *f = hth_new(struct fixture);
 
-    f->world = task_world(&f->files, &f->node);
-    f->env = hth_node_env(f->node);
+    task_setup((void **)&f->task);
     f->opts = task_classifier();
     f->opts.local = true;
     f->opts.run = "toy";
@@ -82,8 +46,7 @@ static int setup(void **state)
     f->opts.checkpoint_every = UPDATES;
     f->opts.eval_every = 1000;
     f->opts.eval_samples_last = UINT64_MAX;
-    f->opts.on = (struct hth_train_callbacks){.on_eval = on_eval, .on_done = on_done, .arg = f};
-    train(f);
+    task_run(f->task, f->opts);
     f->parts[0] = (struct hth_model_file_part){PATH, NULL, disk(f, PATH)};
     for (uint32_t i = 0; i < EXPERTS; i++) {
         char *uid = hth_asprintf("ffn%u.%u.%u", i / 4, i / 2 % 2, i % 2);
@@ -105,7 +68,7 @@ static int teardown(void **state)
             hth_free((char *)f->parts[i].uid);
         }
     }
-    hth_world_free(f->world);
+    task_teardown((void **)&f->task);
     hth_free(f);
     return 0;
 }
@@ -152,7 +115,7 @@ static void assert_rounded(const uint8_t *half, const uint8_t *full)
     assert_true(x == 0 ? y == 0 : fabsf(x - y) <= ldexpf(1, exponent - 9));
 }
 
-static void a_file_has_the_weights_and_no_moments(void **state)
+TEST_WITH(a_file_has_the_weights_and_no_moments, setup, teardown)
 {
     struct fixture *f = *state;
     static const enum hth_dtype dtypes[] = {HTH_F32, HTH_BF16};
@@ -216,11 +179,11 @@ static struct hth_expert *expert_of(struct fixture *f, const char *uid)
     return expert;
 }
 
-static void checkpoints_of_a_file_give_the_same_test(void **state)
+TEST_WITH(checkpoints_of_a_file_give_the_same_test, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_blob *bytes = make(f, 1 + EXPERTS, HTH_F32), *trunk;
-    double loss = f->eval_loss;
+    double loss = f->task->eval.loss;
     struct hth_model_about about;
     struct hth_why why = {""};
     struct hth_st_reader *r;
@@ -232,14 +195,14 @@ static void checkpoints_of_a_file_give_the_same_test(void **state)
     assert_true(about.experts);
     assert_string_equal(about.run_text, "run: toy\n");
     assert_ok(hth_model_file_trunk(r, &f->opts.model, &about, &trunk, &why));
-    hth_node_disk_put(f->node, "again/trunk.safetensors", trunk->data, trunk->size);
+    hth_node_disk_put(f->task->node, "again/trunk.safetensors", trunk->data, trunk->size);
     hth_blob_unref(trunk);
     for (size_t i = 1; i < HTH_ARRAY_LEN(f->parts); i++) {
         struct hth_expert *expert = expert_of(f, f->parts[i].uid);
         char *path = hth_expert_path("again/experts", expert);
         struct hth_blob *one;
         assert_ok(hth_model_file_expert(r, expert, &one, &why));
-        hth_node_disk_put(f->node, path, one->data, one->size);
+        hth_node_disk_put(f->task->node, path, one->data, one->size);
         hth_blob_unref(one);
         hth_free(path);
         hth_expert_free(expert);
@@ -249,10 +212,10 @@ static void checkpoints_of_a_file_give_the_same_test(void **state)
     f->opts.checkpoint_path = "again/trunk.safetensors";
     f->opts.experts_dir = "again/experts";
     f->opts.resume = true;
-    f->eval_loss = 0;
-    assert_true(train(f) == loss);
+    task_run(f->task, f->opts);
+    assert_true(f->task->evaluated && f->task->eval.loss == loss);
     f->opts.updates_max = 2 * UPDATES; /* and training goes on */
-    train(f);
+    task_run(f->task, f->opts);
 }
 
 /* A file whose tensor `name` has another type, shape or number. */
@@ -282,7 +245,7 @@ static struct hth_blob *spoil(const struct hth_blob *good, const char *name, int
     return out;
 }
 
-static void faults_of_a_file_are_named(void **state)
+TEST_WITH(faults_of_a_file_are_named, setup, teardown)
 {
     static const struct {
         const char *name;
@@ -325,7 +288,7 @@ static void faults_of_a_file_are_named(void **state)
     hth_blob_unref(good);
 }
 
-static void files_that_are_no_checkpoints_are_named(void **state)
+TEST_WITH(files_that_are_no_checkpoints_are_named, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_model_file_part wrong = {"x", "ffn1.1.1", f->parts[1].bytes}, first = f->parts[0];
@@ -350,15 +313,4 @@ static void files_that_are_no_checkpoints_are_named(void **state)
     assert_string_equal(why.text, "m: it is not a model that hearth export wrote");
     assert_null(r);
     hth_st_close(trunk);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_file_has_the_weights_and_no_moments, setup, teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_of_a_file_give_the_same_test, setup, teardown),
-        cmocka_unit_test_setup_teardown(faults_of_a_file_are_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_that_are_no_checkpoints_are_named, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

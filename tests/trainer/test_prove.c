@@ -4,7 +4,7 @@
 #include "dht/directory.h"
 #include "rpc/rpc.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/transport_prove.h"
 
 #define S    HTH_US_PER_S
@@ -37,7 +37,7 @@ static void claim(struct hth_directory *dir, uint32_t layer, const struct hth_pe
         hth_directory_load(dir, layer, id, &info, &(struct hth_expert_list){&e, 1}, 100000 * S));
 }
 
-static void third_parties_are_dialled_three_times_a_minute(void **state)
+TEST(third_parties_are_dialled_three_times_a_minute)
 {
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
     struct hth_world *world = hth_world_new(5, &w);
@@ -56,7 +56,6 @@ static void third_parties_are_dialled_three_times_a_minute(void **state)
     struct hth_grid grid;
     uint32_t layer;
 
-    (void)state;
     opts.network = of_host.network = of_trainer.network = "net";
     opts.prove = true;
     of_host.listen = &honest;
@@ -85,13 +84,4 @@ static void third_parties_are_dialled_three_times_a_minute(void **state)
     hth_rpc_free(rpc);
     hth_rpc_free(server);
     hth_world_free(world);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(third_parties_are_dialled_three_times_a_minute),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* Checkpoints that stay: which do, under which name they are found, and lists that lie. */
 #include "core/mem.h"
 #include "experts/safetensors.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/saved.h"
 #include "trainer/task.h"
 #include "trainer/trained.h"
@@ -30,7 +30,7 @@ static const char *at(uint64_t step, const char *name, char out[64])
     return out;
 }
 
-static void the_last_ones_and_the_best_stay(void **state)
+TASK_TEST(the_last_ones_and_the_best_stay)
 {
     struct task *f = *state;
     static const char *const experts[] = {"ffn0.0.0.safetensors"};
@@ -72,7 +72,7 @@ static void the_last_ones_and_the_best_stay(void **state)
         assert_true(exists(f, at(s, "experts/ffn0.0.0.safetensors", path)) == (s == 70));
 }
 
-static void checkpoints_are_found_by_name(void **state)
+TASK_TEST(checkpoints_are_found_by_name)
 {
     struct task *f = *state;
     static const struct {
@@ -110,7 +110,7 @@ static void checkpoints_are_found_by_name(void **state)
     }
 }
 
-static void lists_that_lie_are_refused(void **state)
+TASK_TEST(lists_that_lie_are_refused)
 {
     struct task *f = *state;
     static const struct {
@@ -168,7 +168,7 @@ static void on_eval(struct task *f)
 }
 
 /* At this rate the loss jumps up and down: the best is not the last. */
-static void a_trainer_keeps_what_it_evaluated(void **state)
+TASK_TEST(a_trainer_keeps_what_it_evaluated)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = task_classifier();
@@ -214,16 +214,4 @@ static void a_trainer_keeps_what_it_evaluated(void **state)
         assert_true(exists(f, at(kept.step[i], "experts/ffn1.1.1.safetensors", path)));
     }
     assert_false(exists(f, at(3, "trunk.safetensors", path)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_last_ones_and_the_best_stay, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_are_found_by_name, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(lists_that_lie_are_refused, task_setup, task_teardown),
-        cmocka_unit_test_setup_teardown(a_trainer_keeps_what_it_evaluated, task_setup,
-                                        task_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

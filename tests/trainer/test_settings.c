@@ -5,10 +5,9 @@
  * that differ never average, and the second of them does not begin a run.
  */
 #include "trainer/settings.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
-#define S       HTH_US_PER_S
 #define MODEL   "model or seed"
 #define MODE    "averaging.mode or states"
 #define OPTIM   "optimizer"
@@ -38,140 +37,74 @@ static struct hth_trainer_opts usual(enum hth_share_mode mode)
     return o;
 }
 
-/* Changes of one option. */
+/* Changes of one option; where it decides a step: in local mode, in batch mode. */
+#define CHANGE_MAP(X)                                                                              \
+    X(RATE, optim.schedule.lr *= 1.01f, OPTIMIZER, false, true)                                    \
+    X(TOTAL, optim.schedule.total_steps++, OPTIMIZER, false, true)                                 \
+    X(WARMUP, optim.schedule.warmup_steps++, OPTIMIZER, false, true)                               \
+    X(DECAY, optim.optim.weight_decay += 0.01f, OPTIMIZER, false, true)                            \
+    X(CLIP, optim.clip_norm *= 2, OPTIMIZER, false, true)                                          \
+    X(KIND, optim.optim.kind = HTH_OPTIM_LAMB, OPTIMIZER, true, true)                              \
+    X(TARGET, share.target *= 4, BATCH, false, true)                                               \
+    X(DELAYED, share.delayed = true, BATCH, false, true)                                           \
+    X(MAJORITY, share.strict = true, BATCH, false, true)                                           \
+    X(FORMAT, share.format = HTH_QUANT_F16, BATCH, false, true)                                    \
+    X(CLIPS, share.clip = 2, BATCH, false, true)                                                   \
+    X(STATES, share.states = !o->share.states, MODE, true, true)                                   \
+    X(GRID, share.meeting++, GRID, true, true)                                                     \
+    X(SEED, model.seed++, MODEL, true, true)                                                       \
+    X(WIDTH, model.d *= 2, MODEL, true, true)                                                      \
+    X(ROWS, micro_batch *= 2, MODEL, false, false)                                                 \
+    X(STEPS, updates_max *= 2, MODEL, false, false)
+
 enum {
-    RATE,
-    TOTAL,
-    WARMUP,
-    DECAY,
-    CLIP,
-    KIND,
-    TARGET,
-    DELAYED,
-    MAJORITY,
-    STATES,
-    GRID,
-    SEED,
-    WIDTH,
-    FORMAT,
-    CLIPS,
-    ROWS,
-    STEPS,
-    CHANGES
+#define NAME(name, change, setting, local, batch) name,
+    CHANGE_MAP(NAME) CHANGES
 };
 
 static void change(struct hth_trainer_opts *o, int what)
 {
-    switch (what) {
-    case RATE:
-        o->optim.schedule.lr *= 1.01f;
-        break;
-    case TOTAL:
-        o->optim.schedule.total_steps++;
-        break;
-    case WARMUP:
-        o->optim.schedule.warmup_steps++;
-        break;
-    case DECAY:
-        o->optim.optim.weight_decay += 0.01f;
-        break;
-    case CLIP:
-        o->optim.clip_norm *= 2;
-        break;
-    case KIND:
-        o->optim.optim.kind = HTH_OPTIM_LAMB;
-        break;
-    case TARGET:
-        o->share.target *= 4;
-        break;
-    case DELAYED:
-        o->share.delayed = !o->share.delayed;
-        break;
-    case MAJORITY:
-        o->share.strict = !o->share.strict;
-        break;
-    case STATES:
-        o->share.states = !o->share.states;
-        break;
-    case GRID:
-        o->share.meeting++;
-        break;
-    case SEED:
-        o->model.seed++;
-        break;
-    case WIDTH:
-        o->model.d *= 2;
-        break;
-    case FORMAT:
-        o->share.format = HTH_QUANT_F16;
-        break;
-    case CLIPS:
-        o->share.clip = 2;
-        break;
-    case ROWS:
-        o->micro_batch *= 2;
-        break;
-    case STEPS:
-        o->updates_max *= 2;
-        break;
-    }
+#define CHANGE(name, change, setting, local, batch)                                                \
+    if (what == name)                                                                              \
+        o->change;
+    CHANGE_MAP(CHANGE)
 }
 
 static const struct {
-    int change;
     enum hth_setting setting;
-    bool local, batch; /* the change changes the schema in this mode */
+    bool local, batch;
 } rules[] = {
-    {RATE, HTH_SETTING_OPTIMIZER, false, true},
-    {TOTAL, HTH_SETTING_OPTIMIZER, false, true},
-    {WARMUP, HTH_SETTING_OPTIMIZER, false, true},
-    {DECAY, HTH_SETTING_OPTIMIZER, false, true},
-    {CLIP, HTH_SETTING_OPTIMIZER, false, true},
-    {KIND, HTH_SETTING_OPTIMIZER, true, true},
-    {TARGET, HTH_SETTING_BATCH, false, true},
-    {DELAYED, HTH_SETTING_BATCH, false, true},
-    {MAJORITY, HTH_SETTING_BATCH, false, true},
-    {STATES, HTH_SETTING_MODE, true, true},
-    {GRID, HTH_SETTING_GRID, true, true},
-    {SEED, HTH_SETTING_MODEL, true, true},
-    {WIDTH, HTH_SETTING_MODEL, true, true},
-    {FORMAT, HTH_SETTING_BATCH, false, true},
-    {CLIPS, HTH_SETTING_BATCH, false, true},
-    {ROWS, 0, false, false},
-    {STEPS, 0, false, false},
-};
-_Static_assert(HTH_ARRAY_LEN(rules) == CHANGES, "each is looked at");
+#define RULE(name, change, setting, local, batch) {HTH_SETTING_##setting, local, batch},
+    CHANGE_MAP(RULE)};
 
-static void each_setting_changes_the_schema_where_it_matters(void **state)
+TEST(each_setting_changes_the_schema_where_it_matters)
 {
-    (void)state;
     for (int mode = HTH_SHARE_LOCAL; mode <= HTH_SHARE_BATCH; mode++) {
         struct hth_trainer_opts o = usual((enum hth_share_mode)mode);
         struct hth_settings same = settings_of(&o);
 
-        for (size_t i = 0; i < HTH_ARRAY_LEN(rules); i++) {
+        for (int i = 0; i < CHANGES; i++) {
             struct hth_trainer_opts other = o;
             bool differs = mode == HTH_SHARE_BATCH ? rules[i].batch : rules[i].local;
             struct hth_settings its;
 
-            change(&other, rules[i].change);
+            change(&other, i);
             its = settings_of(&other);
             for (uint32_t setting = 0; setting < HTH_ROSTER_SETTINGS; setting++)
                 if ((its.hash[setting] != same.hash[setting]) !=
                     (differs && setting == rules[i].setting))
-                    fail_msg("mode %d, change %d, setting %u", mode, rules[i].change, setting);
+                    fail_msg("mode %d, change %d, setting %u", mode, i, setting);
             assert_int_equal(hth_settings_schema(&its, 0) != hth_settings_schema(&same, 0),
                              differs);
         }
     }
 }
 
-static void schema_depends_on_ticket_and_mode(void **state)
+TEST(schema_depends_on_ticket_and_mode)
 {
     struct hth_trainer_opts local = usual(HTH_SHARE_LOCAL), batch = usual(HTH_SHARE_BATCH);
     struct hth_settings a = settings_of(&local), b = settings_of(&batch);
 
-    (void)state;
     assert_true(a.hash[HTH_SETTING_MODE] != b.hash[HTH_SETTING_MODE]);
     assert_true(a.hash[HTH_SETTING_MODEL] == b.hash[HTH_SETTING_MODEL]);
     assert_true(hth_settings_schema(&a, 0) != hth_settings_schema(&a, 1));
@@ -187,7 +120,6 @@ static struct {
 
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    (void)arg;
     t->data.peer = i + 1;
     if (i == 0 && differs.turns)
         change(t, GRID);
@@ -203,20 +135,16 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 /* One trainer trains; some seconds later another one joins. */
 static struct crew_scene *two(int what, bool bootstraps)
 {
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+    struct hth_crew_opts o = crew_batch_opts(1, 24);
     struct crew_scene *f;
 
     differs.what = what;
     differs.bootstraps = bootstraps;
     differs.turns = false;
     o.trainer.optim = usual(HTH_SHARE_BATCH).optim;
-    o.trainer.updates_max = 100000;
-    o.trainer.share.target = 24;
     o.trainer.checkpoint_path = "trunk.safetensors";
     o.trainer.checkpoint_every = 1;
     o.trainer.resume = true;
-    o.members = 1;
-    o.device = &crew_slow;
     o.edit = edit;
     f = crew_scene_new(11, &o);
     hth_world_run_for(f->world, 5 * S);
@@ -236,7 +164,7 @@ static void check_differ(struct crew_scene *f, uint32_t i, uint32_t trainers, co
 }
 
 /* The second trainer ends and can say why; the first one counts no other trainer with a state. */
-static void second_trainer_with_other_settings_ends(void **state)
+TEST(second_trainer_with_other_settings_ends)
 {
     static const struct {
         int change;
@@ -244,7 +172,6 @@ static void second_trainer_with_other_settings_ends(void **state)
     } cases[] = {{TOTAL, OPTIM}, {KIND, OPTIM},   {TARGET, BATCH}, {GRID, MEETING},
                  {SEED, MODEL},  {CHANGES, MODE}, {STATES, MODE}};
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct crew_scene *f = two(cases[i].change, false);
         uint64_t updates = f->stats[0].updates;
@@ -260,11 +187,10 @@ static void second_trainer_with_other_settings_ends(void **state)
 }
 
 /* ... unless it has `bootstrap`: then both train, neither averages, and both can say why. */
-static void bootstrap_begins_a_second_run(void **state)
+TEST(bootstrap_begins_a_second_run)
 {
     struct crew_scene *f = two(TARGET, true);
 
-    (void)state;
     assert_ok(hth_crew_err(f->crew));
     assert_true(f->stats[1].updates > 0);
     for (uint32_t i = 0; i < 2; i++) {
@@ -288,10 +214,10 @@ static void check_comes_back(bool turns)
 
     assert_ok(hth_crew_err(f->crew));
     differs.turns = turns;
-    hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_RESET);
+    crew_crash(f, 0, HTH_CRASH_RESET);
     hth_world_run_for(f->world, 1 * S);
     f->stats[0].updates = 0;
-    hth_node_restart(hth_crew_node(f->crew, 0));
+    crew_restart(f, 0);
     hth_world_run_for(f->world, 8 * S);
     check_differ(f, 0, 1, turns ? BATCH "; " MEETING : BATCH);
     if (turns) {
@@ -304,20 +230,18 @@ static void check_comes_back(bool turns)
     crew_scene_free(f);
 }
 
-static void resumed_checkpoint_continues_only_under_its_settings(void **state)
+TEST(resumed_checkpoint_continues_only_under_its_settings)
 {
-    (void)state;
     check_comes_back(false);
     check_comes_back(true);
 }
 
 /* Trainers that differ in their own options only average with each other. */
-static void own_options_do_not_separate_trainers(void **state)
+TEST(own_options_do_not_separate_trainers)
 {
     struct crew_scene *f = two(ROWS, false);
     struct hth_train_stats stats;
 
-    (void)state;
     assert_ok(hth_crew_err(f->crew));
     hth_trainer_stats(hth_crew_trainer(f->crew, 1), &stats);
     assert_true(stats.share.catch_ups + stats.share.means > 0 && stats.share.steps_shared > 0);
@@ -327,13 +251,12 @@ static void own_options_do_not_separate_trainers(void **state)
 
 /* Records carry 32 bits of each setting. A trainer with another schema and settings that look equal
  * still differs, and does not hide a difference of another trainer. */
-static void settings_that_look_equal_still_differ(void **state)
+TEST(settings_that_look_equal_still_differ)
 {
     struct crew_scene *f = two(ROWS, false);
     const struct hth_roster_note *first = hth_roster_self(hth_crew_roster(f->crew, 0));
     struct hth_settings alike, other;
 
-    (void)state;
     assert_int_equal(hth_crew_join(f->crew), 2);
     hth_world_run_for(f->world, 8 * S);
     assert_ok(hth_crew_err(f->crew));
@@ -352,31 +275,14 @@ static void settings_that_look_equal_still_differ(void **state)
 
 /* A record without a schema is of a peer that does not train yet, as it may still read its data. It
  * says nothing of settings. */
-static void peers_without_a_schema_are_not_counted(void **state)
+TEST(peers_without_a_schema_are_not_counted)
 {
     static const uint32_t none[HTH_ROSTER_SETTINGS] = {0};
     struct crew_scene *f = two(ROWS, false);
 
-    (void)state;
     hth_roster_set_schema(hth_crew_roster(f->crew, 0), 0, none);
     hth_world_run_for(f->world, 5 * S);
     assert_int_equal(hth_roster_at(hth_crew_roster(f->crew, 1), 0)->note.schema, 0);
     check_differ(f, 1, 0, "");
     crew_scene_free(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_setting_changes_the_schema_where_it_matters),
-        cmocka_unit_test(schema_depends_on_ticket_and_mode),
-        cmocka_unit_test(second_trainer_with_other_settings_ends),
-        cmocka_unit_test(bootstrap_begins_a_second_run),
-        cmocka_unit_test(resumed_checkpoint_continues_only_under_its_settings),
-        cmocka_unit_test(own_options_do_not_separate_trainers),
-        cmocka_unit_test(settings_that_look_equal_still_differ),
-        cmocka_unit_test(peers_without_a_schema_are_not_counted),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,69 +4,58 @@
  * batch, what a crew says of itself, and parameters averaged in the background.
  */
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
-#define S     HTH_US_PER_S
-#define MS    HTH_US_PER_MS
 #define STEPS 200
 #define ITEMS 504 /* 28 batches of 18 */
 
 /* ---- five against one ------------------------------------------------------------------------ */
 
 struct parts {
-    struct hth_world *world;
-    struct hth_crew *crew;
-    struct task_files files;
+    struct crew_scene *scene;
     uint8_t images[5][16 + ITEMS * TASK_PIXELS], labels[5][8 + ITEMS];
     char image_name[5][16], label_name[5][16];
-    uint32_t members, batch[5]; /* samples of a member's micro-batch */
+    uint32_t batch[5]; /* samples of a member's micro-batch */
     double loss[5][STEPS];
-    struct hth_train_stats stats[5];
     float *first[5]; /* the parameters after the first update */
     size_t floats;
 };
 
-static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
+static void keep_first(void *arg, uint32_t i, const struct hth_train_stats *stats)
 {
     struct parts *p = arg;
-    struct hth_params *params = hth_model_params(hth_trainer_model(hth_crew_trainer(p->crew, i)));
+    struct hth_trainer *t = hth_crew_trainer(p->scene->crew, i);
 
-    p->stats[i] = *stats;
     p->loss[i][stats->updates - 1] = stats->loss;
     if (stats->updates != 1)
         return;
-    p->floats = hth_params_flat_len(params);
+    p->floats = hth_params_flat_len(task_params(t));
     p->first[i] = hth_new_array(float, p->floats);
-    memcpy(p->first[i], hth_params_flat(params, HTH_PART_VALUE), p->floats * sizeof(float));
-}
-
-static void be32(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> (24 - 8 * i));
+    memcpy(p->first[i], task_values(t), p->floats * sizeof(float));
 }
 
 /* Files of those samples of each batch of 18 that are `member`'s: `count` from `first` on. */
 static void mount_part(struct parts *p, uint32_t member, uint32_t first, uint32_t count)
 {
+    const struct task_files *files = &p->scene->files;
     uint8_t *images = p->images[member], *labels = p->labels[member];
     uint32_t n = 0;
 
-    memcpy(images, p->files.images, 16);
-    memcpy(labels, p->files.labels, 8);
+    memcpy(images, files->images, 16);
+    memcpy(labels, files->labels, 8);
     for (uint32_t i = 0; i < ITEMS; i++) {
         if (i % 18 < first || i % 18 >= first + count)
             continue;
-        memcpy(images + 16 + n * TASK_PIXELS, p->files.images + 16 + i * TASK_PIXELS, TASK_PIXELS);
-        labels[8 + n++] = p->files.labels[8 + i];
+        memcpy(images + 16 + n * TASK_PIXELS, files->images + 16 + i * TASK_PIXELS, TASK_PIXELS);
+        labels[8 + n++] = files->labels[8 + i];
     }
-    be32(images + 4, n);
-    be32(labels + 4, n);
+    task_be32(images + 4, n);
+    task_be32(labels + 4, n);
     snprintf(p->image_name[member], 16, "images%u", member);
     snprintf(p->label_name[member], 16, "labels%u", member);
-    hth_world_mount(p->world, p->image_name[member], images, 16 + n * TASK_PIXELS);
-    hth_world_mount(p->world, p->label_name[member], labels, 8 + n);
+    hth_world_mount(p->scene->world, p->image_name[member], images, 16 + n * TASK_PIXELS);
+    hth_world_mount(p->scene->world, p->label_name[member], labels, 8 + n);
 }
 
 static void own_part(void *arg, uint32_t i, struct hth_trainer_opts *t)
@@ -91,34 +80,28 @@ static struct parts *run_parts(uint64_t seed, bool lamb, const char *grid, uint3
                                const uint32_t *batches)
 {
     struct parts *p = hth_new(struct parts);
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-    uint32_t first = 0;
+    struct hth_crew_opts o = crew_batch_opts(members, 18);
 
-    p->world = crew_world(seed, &p->files);
-    for (uint32_t i = 0; i < members; i++) {
-        p->batch[i] = batches[i];
-        mount_part(p, i, first, batches[i]);
-        first += batches[i];
-    }
     if (lamb)
         use_lamb(&o);
     assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
-    o.trainer.share.target = 18;
     o.trainer.updates_max = STEPS;
-    o.members = members;
     o.edit = own_part;
-    o.on_update = on_update;
+    o.on_update = keep_first;
     o.arg = p;
-    p->crew = hth_crew_new(p->world, &o);
-    assert_true(hth_world_run_until_true(p->world, hth_crew_all_done, p->crew, 2000 * S));
-    assert_ok(hth_crew_err(p->crew));
-    assert_true(hth_crew_spread(p->crew) == 0);
+    p->scene = crew_scene_new(seed, &o);
+    for (uint32_t i = 0, first = 0; i < members; first += batches[i++]) {
+        p->batch[i] = batches[i];
+        mount_part(p, i, first, batches[i]);
+    }
+    crew_to_the_end(p->scene, 2000 * S);
+    assert_true(hth_crew_spread(p->scene->crew) == 0);
     return p;
 }
 
 static void parts_free(struct parts *p)
 {
-    crew_end(p->world, p->crew);
+    crew_scene_free(p->scene);
     for (int i = 0; i < 5; i++)
         hth_free(p->first[i]);
     hth_free(p);
@@ -132,12 +115,11 @@ static void check_close(const float *a, const float *b, size_t n, double rtol)
         diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
         norm += (double)b[i] * b[i];
     }
-    if (!(sqrt(diff / norm) <= rtol))
-        fail_msg("relative distance %g", sqrt(diff / norm));
+    assert_true(sqrt(diff / norm) <= rtol);
 }
 
 /* In a line, and on a grid with a hole. */
-static void five_trainers_equal_one(void **state)
+TEST(five_trainers_equal_one)
 {
     static const uint32_t all[1] = {18}, batches[5] = {1, 2, 3, 5, 7};
     static const struct {
@@ -145,18 +127,19 @@ static void five_trainers_equal_one(void **state)
         const char *grid;
     } cases[] = {{false, "5"}, {true, "5"}, {false, "3x2"}};
 
-    (void)state;
     for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
         struct parts *one = run_parts(1, cases[c].lamb, "1", 1, all);
         struct parts *five = run_parts(2, cases[c].lamb, cases[c].grid, 5, batches);
         uint64_t own = 0;
 
-        assert_int_equal(one->stats[0].share.steps_alone, STEPS);
+        assert_int_equal(one->scene->stats[0].share.steps_alone, STEPS);
         for (uint32_t i = 0; i < 5; i++) {
-            assert_int_equal(five->stats[i].share.steps_shared, STEPS);
-            assert_int_equal(five->stats[i].share.catch_ups, 0);
-            assert_int_equal(five->stats[i].samples, STEPS * 18);
-            own += five->stats[i].own_samples;
+            const struct hth_train_stats *stats = &five->scene->stats[i];
+
+            assert_int_equal(stats->share.steps_shared, STEPS);
+            assert_int_equal(stats->share.catch_ups, 0);
+            assert_int_equal(stats->samples, STEPS * 18);
+            own += stats->own_samples;
             check_close(five->first[i], one->first[0], one->floats, 1e-6);
             assert_memory_equal(five->first[i], five->first[0], one->floats * sizeof(float));
         }
@@ -176,131 +159,61 @@ static void five_trainers_equal_one(void **state)
 
 /* ---- shared batches -------------------------------------------------------------------------- */
 
-/* Micro-batches of 6, steps of 60. */
-static struct hth_crew_opts batch_opts(uint32_t members)
-{
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-
-    o.trainer.updates_max = 40;
-    o.trainer.share.target = 60;
-    o.members = members;
-    o.device = &crew_slow;
-    return o;
-}
-
-/* Returns how long it took. */
-static int64_t run_to_the_end(struct crew_scene *s, int64_t within_us)
-{
-    int64_t from = hth_world_now_us(s->world);
-
-    assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, s->crew, within_us));
-    assert_ok(hth_crew_err(s->crew));
-    return hth_world_now_us(s->world) - from;
-}
-
 /* By the run's steps, not by what this trainer brings to them. */
-static void time_left_is_estimated_from_the_run(void **state)
+TEST(time_left_is_estimated_from_the_run)
 {
-    struct hth_crew_opts o = batch_opts(4);
+    struct hth_crew_opts o = crew_batch_opts(4, 60);
     struct crew_scene *s;
 
-    (void)state;
     o.trainer.updates_max = 200;
     s = crew_scene_new(43, &o);
     crew_scene_run(s, 0, 100, 120 * S);
     double left_s = s->stats[0].eta_s;
-    assert_close(left_s, (double)run_to_the_end(s, 120 * S) / S, 0.15, 0);
+    assert_close(left_s, (double)crew_to_the_end(s, 120 * S) / S, 0.15, 0);
     crew_scene_free(s);
 }
 
-static void delayed(void *arg, uint32_t i, struct hth_trainer_opts *t)
-{
-    (void)arg;
-    (void)i;
-    t->share.delayed = true;
-}
-
-static void delayed_batches_overlap(void **state)
+TEST(delayed_batches_overlap)
 {
     int64_t took_us[2];
 
-    (void)state;
-    for (int k = 0; k < 2; k++) {
-        struct hth_crew_opts o = batch_opts(4);
+    for (int delayed = 0; delayed < 2; delayed++) {
+        struct hth_crew_opts o = crew_batch_opts(4, 60);
         struct crew_scene *s;
 
-        o.edit = k == 1 ? delayed : NULL;
+        o.trainer.updates_max = 40;
+        o.trainer.share.delayed = delayed;
         s = crew_scene_new(4, &o);
-        took_us[k] = run_to_the_end(s, 1000 * S);
-        assert_int_equal(s->stats[0].updates, 40);
+        took_us[delayed] = crew_to_the_end(s, 1000 * S);
         assert_true(hth_crew_spread(s->crew) == 0);
         crew_scene_free(s);
     }
     assert_true(took_us[1] < took_us[0]);
 }
 
-/* Half of them die at once, or more. The rest waits before it forks, as it may be cut off. */
-static void rest_continues_after_most_die(void **state)
-{
-    static const struct {
-        uint32_t members, left;
-        const char *grid;
-        enum hth_crash how;
-    } cases[] = {{6, 1, "6", HTH_CRASH_RESET},
-                 {6, 3, "6", HTH_CRASH_SILENT},
-                 {9, 4, "3x3", HTH_CRASH_SILENT}};
-
-    (void)state;
-    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct hth_crew_opts o = batch_opts(cases[k].members);
-        uint32_t left = cases[k].left;
-        struct crew_scene *s;
-
-        assert_ok(hth_avg_shape_parse(cases[k].grid, &o.roster.shape));
-        s = crew_scene_new(12, &o);
-        crew_scene_run(s, 0, 10, 300 * S);
-        for (uint32_t i = left; i < cases[k].members; i++)
-            hth_node_crash(hth_crew_node(s->crew, i), cases[k].how);
-        int64_t took_us = run_to_the_end(s, 1000 * S);
-        for (uint32_t i = 0; i < left; i++)
-            assert_int_equal(s->stats[i].updates, 40);
-        print_message("%u of %u are left: 30 more steps after %.1f s\n", left, cases[k].members,
-                      (double)took_us / S);
-        /* A step takes one alone half a second. */
-        assert_true(took_us < (10 + 5) * S + 15 * S / left);
-        assert_true(hth_crew_spread(s->crew) == 0);
-        crew_scene_free(s);
-    }
-}
-
-/* ---- newcomers ------------------------------------------------------------------------------- */
-
 /* While the run's state can't be had it waits, says so, and begins nothing. */
-static void newcomer_adopts_the_state(void **state)
+TEST(newcomer_adopts_the_state)
 {
-    struct hth_crew_opts o = batch_opts(2);
+    struct hth_crew_opts o = crew_batch_opts(2, 60);
     struct hth_train_stats stats;
     struct crew_scene *s;
     uint32_t late;
 
-    (void)state;
     o.trainer.updates_max = 200;
     s = crew_scene_new(9, &o);
     crew_scene_run(s, 0, 10, 300 * S);
     late = hth_crew_join(s->crew);
-    for (uint32_t i = 0; i < 2; i++) {
-        hth_world_block(s->world, hth_crew_node(s->crew, i), hth_crew_node(s->crew, late), true);
-        hth_world_block(s->world, hth_crew_node(s->crew, late), hth_crew_node(s->crew, i), true);
-    }
+    crew_block(s, 0, late);
+    crew_block(s, 1, late);
     hth_world_run_for(s->world, 30 * S);
-    stats = crew_stats(s->crew, late);
+    stats = crew_stats(s, late);
     assert_int_equal(stats.updates, 0);
     assert_int_equal(stats.share.phase, HTH_SHARE_FETCHING);
     hth_world_heal(s->world);
-    while ((stats = crew_stats(s->crew, late)).flights_landed == 0)
+    while ((stats = crew_stats(s, late)).flights_landed == 0)
         hth_world_run_for(s->world, MS);
     assert_true(stats.flights_landed == 1 && stats.loss_ema == stats.loss);
-    run_to_the_end(s, 1000 * S);
+    crew_to_the_end(s, 1000 * S);
     stats = s->stats[late];
     assert_int_equal(stats.updates, 200);
     assert_true(stats.share.catch_ups >= 1 && stats.share.state_bytes > 0);
@@ -310,66 +223,20 @@ static void newcomer_adopts_the_state(void **state)
     crew_scene_free(s);
 }
 
-/* Two runs of one name whose models differ, at once: each goes on by itself as if the other were
- * not there. */
-static void runs_of_one_name_ignore_each_other(void **state)
-{
-    struct hth_crew_opts o = batch_opts(3), other = batch_opts(2);
-    struct crew_scene *s = crew_scene_new(14, &o);
-    struct hth_crew *crew;
-
-    (void)state;
-    other.trainer.model.d *= 2;
-    crew = hth_crew_new(s->world, &other);
-    run_to_the_end(s, 1000 * S);
-    assert_true(hth_world_run_until_true(s->world, hth_crew_all_done, crew, 1000 * S));
-    assert_ok(hth_crew_err(crew));
-    for (uint32_t i = 0; i < 3; i++) {
-        struct hth_roster_stats stats;
-
-        hth_roster_stats(hth_crew_roster(s->crew, i), &stats);
-        assert_int_equal(stats.other_schema, 2);
-        assert_int_equal(hth_roster_population(hth_crew_roster(s->crew, i), NULL), 3);
-        assert_int_equal(s->stats[i].share.catch_ups, 0);
-        assert_int_equal(s->stats[i].share.steps_shared, 40);
-    }
-    for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(hth_roster_population(hth_crew_roster(crew, i), NULL), 2);
-    assert_true(hth_crew_spread(s->crew) == 0);
-    assert_true(hth_crew_spread(crew) == 0);
-    hth_world_free(s->world); /* before either crew */
-    hth_crew_free(crew);
-    hth_crew_free(s->crew);
-    hth_free(s);
-}
-
 /* ---- local steps ----------------------------------------------------------------------------- */
-
-static struct hth_crew_opts local_opts(uint32_t members)
-{
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL);
-
-    o.trainer.updates_max = 200;
-    o.members = members;
-    o.device = &crew_slow;
-    return o;
-}
 
 static void bootstrap_late(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    (void)arg;
     t->share.bootstrap = i >= 2;
 }
 
-static void bootstrap_overrides_waiting(void **state)
+TEST(bootstrap_overrides_waiting)
 {
-    struct hth_crew_opts o = local_opts(2);
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 2);
     struct crew_scene *s;
     uint32_t late;
 
-    (void)state;
     o.edit = bootstrap_late;
-    o.trainer.updates_max = 250;
     s = crew_scene_new(10, &o);
     crew_scene_run(s, 0, 10, 300 * S);
     hth_world_run_for(s->world, 10 * S);
@@ -380,29 +247,23 @@ static void bootstrap_overrides_waiting(void **state)
     crew_scene_free(s);
 }
 
-static void together(void *arg, uint32_t i, struct hth_trainer_opts *t)
-{
-    crew_own_rows(arg, i, t);
-    t->share.states = true;
-}
-
 /* With LAMB, too, whose statistics are averaged as well. */
-static void local_steps_stay_together(void **state)
+TEST(local_steps_stay_together)
 {
-    (void)state;
     for (int lamb = 0; lamb < 2; lamb++) {
         double spread[2];
 
         for (int averaged = 0; averaged < 2; averaged++) {
-            struct hth_crew_opts o = local_opts(4);
+            struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 4);
             struct crew_scene *s;
 
             if (lamb)
                 use_lamb(&o);
-            o.edit = together;
+            o.trainer.updates_max = 200;
+            o.trainer.share.states = true;
             o.trainer.share.every = averaged ? 5 : 0;
             s = crew_scene_new(12, &o);
-            run_to_the_end(s, 1000 * S);
+            crew_to_the_end(s, 1000 * S);
             spread[averaged] = hth_crew_spread(s->crew);
             if (averaged) {
                 assert_true(s->stats[0].rounds >= 5);
@@ -417,21 +278,19 @@ static void local_steps_stay_together(void **state)
 }
 
 /* Rounds come every H updates, no sooner and none left out once the grid is there. */
-static void parameters_are_averaged_every_h_updates(void **state)
+TEST(parameters_are_averaged_every_h_updates)
 {
     enum { H = 5, UPDATES = 60 };
-    struct hth_crew_opts o = local_opts(4);
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 4);
     struct hth_device slow = crew_slow;
     struct crew_scene *s;
 
-    (void)state;
     slow.job_overhead_us = 30 * MS; /* an update takes about 0.3 s, the grid some seconds */
-    o.edit = crew_own_rows;
     o.device = &slow;
     o.trainer.updates_max = UPDATES;
     o.trainer.share.every = H;
     s = crew_scene_new(5, &o);
-    run_to_the_end(s, 500 * S);
+    crew_to_the_end(s, 500 * S);
     for (int i = 0; i < 4; i++) {
         assert_in_range(s->stats[i].rounds, UPDATES / H - 3, UPDATES / H);
         assert_int_equal(s->stats[i].rounds_failed, 0);
@@ -439,42 +298,38 @@ static void parameters_are_averaged_every_h_updates(void **state)
     crew_scene_free(s);
 }
 
-static void bad_options_are_refused(void **state)
+/* Bytes of one round of two trainers of a dense model, and the parameters of their trunks. */
+static double bytes_of_round(bool shared, uint64_t *parameters)
 {
-    struct task_files files;
-    struct hth_world *world = crew_world(13, &files);
-    struct hth_node *node = hth_world_node(world, "x", NULL);
-    struct hth_trainer *t;
+    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 2);
+    struct hth_averager_stats stats = {.rounds = 0};
+    struct crew_scene *s;
 
-    (void)state;
-    for (int k = 0; k < 2; k++) {
-        struct hth_trainer_opts o = task_classifier();
-
-        o.local = true;
-        o.share.mode = HTH_SHARE_BATCH;
-        if (k == 0)
-            o.share.target = 0;
-        else
-            o.share.step_samples_max = 1;
-        assert_err(HTH_E_CONFIG, hth_trainer_new(hth_node_env(node), &o, &t));
+    o.trainer.micro_batch = 4;
+    crew_use_lm(&o);
+    o.trainer.model.dense = o.trainer.model.tied = true;
+    o.trainer.model.layers = 6;
+    o.trainer.model.share = o.trainer.model.share_last = shared;
+    o.trainer.share.every = 5;
+    assert_ok(hth_model_count(&o.trainer.model, parameters));
+    s = crew_scene_new(7, &o);
+    for (int i = 0; i < 600 && stats.rounds == 0; i++) {
+        hth_world_run_for(s->world, S / 10);
+        if (hth_crew_averager(s->crew, 0) != NULL)
+            hth_averager_stats(hth_crew_averager(s->crew, 0), &stats);
     }
-    hth_world_free(world);
+    assert_ok(hth_crew_err(s->crew));
+    assert_true(stats.rounds > 0);
+    crew_scene_free(s);
+    return (double)stats.last.bytes_out;
 }
 
-int main(void)
+TEST(layers_that_share_weights_send_them_once)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(five_trainers_equal_one),
-        cmocka_unit_test(time_left_is_estimated_from_the_run),
-        cmocka_unit_test(delayed_batches_overlap),
-        cmocka_unit_test(rest_continues_after_most_die),
-        cmocka_unit_test(newcomer_adopts_the_state),
-        cmocka_unit_test(runs_of_one_name_ignore_each_other),
-        cmocka_unit_test(bootstrap_overrides_waiting),
-        cmocka_unit_test(local_steps_stay_together),
-        cmocka_unit_test(parameters_are_averaged_every_h_updates),
-        cmocka_unit_test(bad_options_are_refused),
-    };
+    uint64_t alone, shared;
+    double bytes_alone = bytes_of_round(false, &alone),
+           bytes_shared = bytes_of_round(true, &shared);
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_true(alone > 3 * shared);
+    assert_close(bytes_alone / bytes_shared, (double)alone / (double)shared, 0.02, 0);
 }

@@ -7,32 +7,15 @@
 #include "core/dht.h"
 #include "core/limits.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
-
-#define S  HTH_US_PER_S
-#define MS HTH_US_PER_MS
-
-static struct hth_crew_opts shared_opts(uint32_t members, uint64_t target)
-{
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
-
-    o.trainer.share.target = target;
-    o.trainer.flights = 1;
-    o.trainer.updates_max = 1u << 30;
-    o.members = members;
-    o.edit = crew_own_rows;
-    o.device = &crew_slow;
-    return o;
-}
 
 /* `delayed`: batches are gathered while the last one is averaged. */
 static struct crew_scene *start(uint64_t seed, uint32_t members, const char *grid, bool delayed)
 {
-    struct hth_crew_opts o = shared_opts(members, 18 * members);
+    struct hth_crew_opts o = crew_batch_opts(members, 18 * members);
 
     o.trainer.share.delayed = delayed;
-
     if (grid != NULL) {
         assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
         o.trainer.share.format = HTH_QUANT_INT8;
@@ -40,17 +23,10 @@ static struct crew_scene *start(uint64_t seed, uint32_t members, const char *gri
     return crew_scene_new(seed, &o);
 }
 
-/* Lets so much time pass; returns the step at which all are. */
-static uint64_t same_after(struct crew_scene *f, int64_t us)
-{
-    hth_world_run_for(f->world, us);
-    return crew_same(f->world, f->crew, S);
-}
-
 /* ---- comings and goings ---------------------------------------------------------------------- */
 
 /* In a line, on a grid, and with a hole in it: a death costs no step, and who comes is in. */
-static void members_come_and_go(void **state)
+TEST(members_come_and_go)
 {
     static const struct {
         uint32_t members;
@@ -58,25 +34,24 @@ static void members_come_and_go(void **state)
         bool delayed;
     } cases[] = {{5, NULL, false}, {8, NULL, true}, {5, "3x2", true}, {6, "3x2", false}};
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct crew_scene *f = start(k + 1, cases[k].members, cases[k].grid, cases[k].delayed);
 
         for (uint32_t i = 0; i < 3; i++) {
-            uint64_t before = same_after(f, i == 0 ? 10 * S : 0);
+            uint64_t before = crew_same_after(f, i == 0 ? 10 * S : 0);
 
             assert_true(before > 10);
-            hth_node_crash(hth_crew_node(f->crew, i), i % 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-            assert_true(same_after(f, 5 * S) > before + 5);
+            crew_crash(f, i, i % 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+            assert_true(crew_same_after(f, 5 * S) > before + 5);
         }
         for (uint32_t i = 0; i < 3; i++)
-            hth_node_restart(hth_crew_node(f->crew, i));
-        uint64_t before = same_after(f, 5 * S);
+            crew_restart(f, i);
+        uint64_t before = crew_same_after(f, 5 * S);
         for (uint32_t i = 0; i < 2; i++) {
             uint32_t m = hth_crew_join(f->crew);
 
-            assert_true(same_after(f, 5 * S) > before + 5 * (i + 1));
-            assert_int_equal(crew_stats(f->crew, m).share.catch_ups, 1);
+            assert_true(crew_same_after(f, 5 * S) > before + 5 * (i + 1));
+            assert_int_equal(crew_stats(f, m).share.catch_ups, 1);
         }
         crew_scene_free(f);
     }
@@ -88,15 +63,14 @@ static void on_stop(void *arg)
 }
 
 /* Of five, four leave one after the other, two at once: nobody else loses a step. */
-static void leaving_costs_nobody_a_step(void **state)
+TEST(leaving_costs_nobody_a_step)
 {
-    (void)state;
     struct crew_scene *f = start(3, 5, NULL, false);
     int64_t stopped[5] = {0};
 
     hth_world_run_for(f->world, 12 * S);
     for (uint32_t i = 0; i < 4; i++) {
-        uint64_t before = same_after(f, 0);
+        uint64_t before = crew_same_after(f, 0);
 
         hth_trainer_stop(hth_crew_trainer(f->crew, i), on_stop, &stopped[i]);
         if (i == 1)
@@ -105,36 +79,30 @@ static void leaving_costs_nobody_a_step(void **state)
         for (uint32_t k = 0; k <= i; k++) {
             assert_true(stopped[k]);
             if (hth_node_is_up(hth_crew_node(f->crew, k)))
-                hth_node_crash(hth_crew_node(f->crew, k), HTH_CRASH_RESET);
+                crew_crash(f, k, HTH_CRASH_RESET);
         }
-        assert_true(same_after(f, S) > before + 3);
+        assert_true(crew_same_after(f, S) > before + 3);
     }
     crew_scene_free(f);
 }
 
 /* More than a sampled roster shows. */
-static void hundred_trainers_take_the_same_steps(void **state)
+TEST(hundred_trainers_take_the_same_steps)
 {
     enum { MEMBERS = HTH_AVG_ROSTER_HIGH + 4, FEW = 3 };
-    struct task_files *files = hth_new(struct task_files);
-    struct hth_crew_opts o = shared_opts(MEMBERS, 2 * MEMBERS);
-    struct hth_world *world = crew_world(7, files);
-    struct hth_crew *crew;
+    struct hth_crew_opts o = crew_batch_opts(MEMBERS, 2 * MEMBERS);
+    struct crew_scene *f;
 
-    (void)state;
-    o.members_max = MEMBERS;
     o.trainer.micro_batch = 2;
     o.trainer.updates_max = FEW;
-    crew = hth_crew_new(world, &o);
-    assert_true(hth_world_run_until_true(world, hth_crew_all_done, crew, 10 * S));
-    assert_ok(hth_crew_err(crew));
+    f = crew_scene_new(7, &o);
+    crew_to_the_end(f, 10 * S);
     for (uint32_t i = 0; i < MEMBERS; i++) {
-        assert_int_equal(crew_stats(crew, i).share.steps_shared, FEW);
-        assert_int_equal(crew_stats(crew, i).share.catch_ups, 0);
+        assert_int_equal(crew_stats(f, i).share.steps_shared, FEW);
+        assert_int_equal(crew_stats(f, i).share.catch_ups, 0);
     }
-    assert_true(hth_crew_spread(crew) == 0);
-    crew_end(world, crew);
-    hth_free(files);
+    assert_true(hth_crew_spread(f->crew) == 0);
+    crew_scene_free(f);
 }
 
 /* ---- short steps ----------------------------------------------------------------------------- */
@@ -149,15 +117,14 @@ static uint64_t dht_requests(struct crew_scene *f, uint32_t i)
 
 /* Steps shorter than a record's way through the DHT make few requests there; and where no record
  * arrives, and one dies then, the others go on. */
-static void connected_trainers_share_without_records(void **state)
+TEST(connected_trainers_share_without_records)
 {
     enum { MEMBERS = 4 };
-    struct hth_crew_opts o = shared_opts(MEMBERS, 48);
+    struct hth_crew_opts o = crew_batch_opts(MEMBERS, 48);
     struct hth_device fast = crew_slow; /* ten milliseconds a micro-batch */
     struct hth_dht_params dht = HTH_DHT_PARAMS_INIT;
     uint64_t requests[MEMBERS], before;
 
-    (void)state;
     fast.job_overhead_us = 800;
     o.device = &fast;
     o.trainer.flights = 2;
@@ -165,18 +132,18 @@ static void connected_trainers_share_without_records(void **state)
     hth_world_run_for(f->world, 5 * S);
     for (uint32_t i = 0; i < MEMBERS; i++)
         requests[i] = dht_requests(f, i);
-    before = crew_stats(f->crew, 0).updates;
+    before = crew_stats(f, 0).updates;
     hth_world_run_for(f->world, 4 * S);
-    assert_true(crew_stats(f->crew, 0).updates > before + 80);
+    assert_true(crew_stats(f, 0).updates > before + 80);
     for (uint32_t i = 0; i < MEMBERS; i++) /* two notes a second, and a few of other kinds */
         assert_in_range(dht_requests(f, i) - requests[i], 0, 12);
     dht.lost_put = dht.partial = 1;
     hth_world_set_dht(f->world, &dht);
-    before = same_after(f, 10 * S);
-    hth_node_crash(hth_crew_node(f->crew, 3), HTH_CRASH_SILENT);
-    assert_true(same_after(f, 10 * S) > before + 150);
+    before = crew_same_after(f, 10 * S);
+    crew_crash(f, 3, HTH_CRASH_SILENT);
+    assert_true(crew_same_after(f, 10 * S) > before + 150);
     for (uint32_t i = 0; i < MEMBERS - 1; i++)
-        assert_int_equal(crew_stats(f->crew, i).share.catch_ups, 0);
+        assert_int_equal(crew_stats(f, i).share.catch_ups, 0);
     crew_scene_free(f);
 }
 
@@ -193,20 +160,20 @@ struct run {
     double longest_s; /* likewise, of the longest step */
     int64_t skew_s;   /* of the last one's clock, which meets nobody by it */
     uint32_t capped;  /* the last so many bring one micro-batch to a step, and do not say so */
-    uint32_t dies;    /* the member that does, without a word; 0: none */
+    uint32_t dies;    /* the member that does; 0: none */
+    enum hth_crash how;
     bool evaluates, delayed;
     /* Out: steps of the first trainer after its first one, when speeds are known. */
     double samples;
     uint32_t counted;
     int64_t from_us, last_us, longest_us;
-    struct hth_world *world;
-    struct hth_crew *crew;
+    struct crew_scene *scene;
 };
 
 static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
 {
     struct run *r = arg;
-    int64_t now = hth_world_now_us(r->world);
+    int64_t now = hth_world_now_us(r->scene->world);
 
     if (i != 0)
         return;
@@ -242,51 +209,49 @@ static bool are_done(void *arg)
     bool all = true;
 
     for (uint32_t i = 0; i < r->members; i++)
-        all &= hth_crew_is_done(r->crew, i) || is_left_out(r, i);
+        all &= hth_crew_is_done(r->scene->crew, i) || is_left_out(r, i);
     return all;
 }
 
 static void run(struct run *r, uint64_t seed)
 {
-    struct hth_crew_opts o = shared_opts(0, r->target);
+    struct hth_crew_opts o = crew_batch_opts(0, r->target);
     struct hth_device device = crew_slow;
-    struct task_files files;
+    struct crew_scene *s;
 
-    r->world = crew_world(seed, &files);
     o.trainer.micro_batch = ROWS;
     o.trainer.flights = r->flights;
     o.trainer.updates_max = r->steps;
     o.trainer.share.delayed = r->delayed;
     o.trainer.eval_every = r->evaluates ? 4 : 0;
     o.trainer.eval_samples = r->evaluates ? 64 : o.trainer.eval_samples;
-    o.members_max = r->members;
     o.device = &device;
     o.edit = edit;
     o.on_update = on_update;
     o.arg = r;
-    r->crew = hth_crew_new(r->world, &o);
+    s = r->scene = crew_scene_new(seed, &o);
     for (uint32_t i = 0; i < r->members; i++) {
         double part = (double)i / (r->members - 1);
 
         device.job_overhead_us = (int64_t)((1 + part * (r->slowest - 1)) * 40 * MS);
-        hth_crew_join(r->crew);
+        hth_crew_join(s->crew);
     }
-    hth_node_wall_set(hth_crew_node(r->crew, r->members - 1), r->skew_s * S);
+    hth_node_wall_set(hth_crew_node(s->crew, r->members - 1), r->skew_s * S);
     while (r->dies > 0 && r->counted < r->steps / 2)
-        hth_world_run_for(r->world, 10 * MS);
-    hth_world_run_for(r->world, r->dies > 0 ? S : 0); /* half-way through a step */
+        hth_world_run_for(s->world, 10 * MS);
+    hth_world_run_for(s->world, r->dies > 0 ? S : 0); /* half-way through a step */
     if (r->dies > 0)
-        hth_node_crash(hth_crew_node(r->crew, r->dies), HTH_CRASH_SILENT);
-    assert_true(hth_world_run_until_true(r->world, are_done, r, 600 * S));
+        crew_crash(s, r->dies, r->how);
+    assert_true(hth_world_run_until_true(s->world, are_done, r, 600 * S));
     for (uint32_t i = 0; i < r->members; i++)
         if (!is_left_out(r, i))
-            assert_int_equal(crew_stats(r->crew, i).share.steps_shared, r->steps);
-    crew_end(r->world, r->crew);
+            assert_int_equal(crew_stats(s, i).share.steps_shared, r->steps);
+    crew_scene_free(s);
 }
 
 /* No trainer begins a micro-batch that lands after its batch is full, and none waits for samples
  * that others do not bring. */
-static void batches_have_their_target(void **state)
+TEST(batches_have_their_target)
 {
     static const struct run cases[] = {
         /* Four micro-batches of each of eight, or three and four of nine. */
@@ -301,12 +266,11 @@ static void batches_have_their_target(void **state)
         {6, 1, 10, 80, 1, .over = 1.1, .skew_s = 5},
         {9, 1, 20, 128, 1, .over = 1.1, .step_s = 2.7, .capped = 3},
         /* Half a micro-batch and an average more. */
-        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 1},
-        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 5},
-        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 8},
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 1, .how = HTH_CRASH_SILENT},
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.0, .dies = 5, .how = HTH_CRASH_RESET},
+        {9, 1, 12, 128, 1, .over = 1.03, .longest_s = 2.7, .dies = 8, .how = HTH_CRASH_SILENT},
     };
 
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct run r = cases[k];
 
@@ -319,17 +283,4 @@ static void batches_have_their_target(void **state)
         assert_true(r.step_s == 0 || step_s < r.step_s);
         assert_true(r.longest_s == 0 || (double)r.longest_us < r.longest_s * S);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_come_and_go),
-        cmocka_unit_test(leaving_costs_nobody_a_step),
-        cmocka_unit_test(hundred_trainers_take_the_same_steps),
-        cmocka_unit_test(connected_trainers_share_without_records),
-        cmocka_unit_test(batches_have_their_target),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,14 @@
  * Runs whose trainers end and come back: in order, with their votes (collab/collab_file.h), or
  * killed, as new members with a checkpoint.
  */
-#include "collab/collab.h"
 #include "collab/collab_file.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/crew.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define S     HTH_US_PER_S
-#define MS    HTH_US_PER_MS
 #define TRUNK "trunk.safetensors"
 #define VOTE  TRUNK ".vote"
 #define MANY  8
@@ -24,7 +21,6 @@ static int64_t stopped[MANY];
 
 static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 {
-    (void)arg;
     crew_own_rows(NULL, i, t);
     t->share.strict = strict;
     t->updates_max = i == 0 && ends > 0 ? ends : t->updates_max;
@@ -33,18 +29,13 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
 
 static struct crew_scene *start(uint64_t seed, uint32_t members, bool is_strict)
 {
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_BATCH);
+    struct hth_crew_opts o = crew_batch_opts(members, 18 * members);
 
     strict = is_strict;
     ends = 0;
-    o.trainer.share.target = 18 * members;
-    o.trainer.flights = 1;
-    o.trainer.updates_max = 1u << 30;
     o.trainer.resume = true;
     o.trainer.checkpoint_path = TRUNK;
-    o.members = members;
     o.edit = edit;
-    o.device = &crew_slow;
     struct crew_scene *f = crew_scene_new(seed, &o);
     hth_world_run_for(f->world, 12 * S);
     return f;
@@ -56,27 +47,11 @@ static void end(struct crew_scene *f)
     crew_scene_free(f);
 }
 
-static const struct hth_collab *collab(struct crew_scene *f, uint32_t i)
-{
-    return hth_trainer_collab(hth_crew_trainer(f->crew, i));
-}
-
-static struct hth_collab_stats stats(struct crew_scene *f, uint32_t i)
-{
-    struct hth_collab_stats s;
-
-    hth_collab_stats(collab(f, i), &s);
-    return s;
-}
-
 static uint64_t life(struct crew_scene *f, uint32_t i)
 {
-    return hth_chain_life(hth_collab_chain(collab(f, i)), hth_collab_choice(collab(f, i))->me);
-}
+    const struct hth_collab *c = crew_collab(f, i);
 
-static uint64_t same(struct crew_scene *f, int64_t within_us)
-{
-    return crew_same(f->world, f->crew, within_us);
+    return hth_chain_life(hth_collab_chain(c), hth_collab_choice(c)->me);
 }
 
 static void on_stop(void *arg)
@@ -96,7 +71,7 @@ static void finish_stop(struct crew_scene *f, uint32_t i)
     for (uint32_t k = 0; k < 500 && !stopped[i]; k++)
         hth_world_run_for(f->world, 10 * MS);
     assert_true(stopped[i]);
-    hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_RESET);
+    crew_crash(f, i, HTH_CRASH_RESET);
     hth_world_run_for(f->world, MS);
 }
 
@@ -110,8 +85,8 @@ static bool has_vote(struct crew_scene *f, uint32_t i)
 /* Whether a member's chain leads through that head. */
 static bool leads_through(struct crew_scene *f, uint32_t i, const struct hth_hash *head)
 {
-    const struct hth_chain *chain = hth_collab_chain(collab(f, i));
-    uint32_t link = hth_collab_choice(collab(f, i))->tip, at = hth_chain_find(chain, head);
+    const struct hth_chain *chain = hth_collab_chain(crew_collab(f, i));
+    uint32_t link = hth_collab_choice(crew_collab(f, i))->tip, at = hth_chain_find(chain, head);
 
     while (link != HTH_LINK_NONE && link != at)
         link = hth_chain_at(chain, link)->prev;
@@ -121,8 +96,8 @@ static bool leads_through(struct crew_scene *f, uint32_t i, const struct hth_has
 /* The step of the state that a member's chain begins with, as far as it is kept. */
 static uint64_t first_step(struct crew_scene *f, uint32_t i)
 {
-    const struct hth_chain *chain = hth_collab_chain(collab(f, i));
-    uint32_t link = hth_collab_choice(collab(f, i))->tip;
+    const struct hth_chain *chain = hth_collab_chain(crew_collab(f, i));
+    uint32_t link = hth_collab_choice(crew_collab(f, i))->tip;
 
     while (hth_chain_at(chain, link)->prev != HTH_LINK_NONE)
         link = hth_chain_at(chain, link)->prev;
@@ -144,9 +119,9 @@ static void stop_all(struct crew_scene *f, bool together, struct hth_hash *head,
             hth_world_run_for(f->world, 10 * MS);
         assert_true(stopped[i]);
         lives[i] = life(f, i);
-        assert_true(!together || i == 0 || stats(f, i).step == *step); /* one step */
-        *step = stats(f, i).step;
-        *head = stats(f, i).head;
+        assert_true(!together || i == 0 || crew_collab_stats(f, i).step == *step); /* one step */
+        *step = crew_collab_stats(f, i).step;
+        *head = crew_collab_stats(f, i).head;
         if (together)
             continue;
         finish_stop(f, i);
@@ -162,7 +137,7 @@ static void stop_all(struct crew_scene *f, bool together, struct hth_hash *head,
 /* A run stops at one step and goes on from it, with all votes. Where they leave one by one the last
  * keeps the vote: it comes back first or last, and the others wait for it, in a strict run for
  * ever, else for 10 s. */
-static void runs_go_on_at_their_last_step(void **state)
+TEST(runs_go_on_at_their_last_step)
 {
     static const struct {
         uint32_t members;
@@ -173,7 +148,6 @@ static void runs_go_on_at_their_last_step(void **state)
                  {5, true, false, false, 12}, {5, false, false, true, 12},
                  {5, true, false, true, 12}};
 
-    (void)state;
     for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
         uint32_t members = cases[c].members;
         struct crew_scene *f = start(c + 2, members, cases[c].strict);
@@ -181,24 +155,25 @@ static void runs_go_on_at_their_last_step(void **state)
         struct hth_hash head;
         bool waits = cases[c].strict && !cases[c].together && !cases[c].last_first;
 
-        same(f, S);
+        crew_same(f, S);
         stop_all(f, cases[c].together, &head, lives, &last);
         for (uint32_t k = 0; k < members; k++) {
             uint32_t i = cases[c].last_first ? members - 1 - k : k;
 
-            hth_node_restart(hth_crew_node(f->crew, i));
+            crew_restart(f, i);
             hth_world_run_for(f->world, cases[c].apart_s * S);
             if (waits && k + 1 < members)
-                assert_true(stats(f, i).step < last && stats(f, i).averages.rounds == 0);
+                assert_true(crew_collab_stats(f, i).step < last &&
+                            crew_collab_stats(f, i).averages.rounds == 0);
         }
         hth_world_run_for(f->world, 10 * S);
-        assert_true(same(f, 2 * S) > last + 5);
+        assert_true(crew_same(f, 2 * S) > last + 5);
         /* Those that come late have later links alone. */
         assert_true(leads_through(f, cases[c].together ? 0 : members - 1, &head));
         for (uint32_t i = 0; i < members; i++) {
             assert_false(has_vote(f, i));
             assert_true(life(f, i) == lives[i]);
-            assert_true(!cases[c].strict || stats(f, i).forks == 0);
+            assert_true(!cases[c].strict || crew_collab_stats(f, i).forks == 0);
         }
         if (waits) /* it says whom it waits for */
             assert_non_null(strstr(f->said, "hears 0 of 4 voters"));
@@ -232,9 +207,8 @@ static const char *spoil(struct crew_scene *f, uint32_t k)
     return k == 0 ? "damaged" : "older";
 }
 
-static void bad_file_makes_a_new_life(void **state)
+TEST(bad_file_makes_a_new_life)
 {
-    (void)state;
     for (uint32_t k = 0; k < 2; k++) {
         struct crew_scene *f = start(k + 1, 3, false);
         uint64_t lives[MANY], step;
@@ -244,9 +218,9 @@ static void bad_file_makes_a_new_life(void **state)
         f->said_len = 0;
         const char *says = spoil(f, k);
         for (uint32_t i = 0; i < 3; i++)
-            hth_node_restart(hth_crew_node(f->crew, i));
+            crew_restart(f, i);
         hth_world_run_for(f->world, 5 * S);
-        same(f, 2 * S);
+        crew_same(f, 2 * S);
         if (strstr(f->said, "can't be used") == NULL || strstr(f->said, says) == NULL)
             fail_msg("'%s' is not said: %s", says, f->said);
         assert_true(life(f, 0) != lives[0] && life(f, 1) == lives[1]);
@@ -257,35 +231,33 @@ static void bad_file_makes_a_new_life(void **state)
 }
 
 /* Killed after its start, at any time: the file was removed, and is not believed again. */
-static void file_is_believed_once(void **state)
+TEST(file_is_believed_once)
 {
-    (void)state;
     struct crew_scene *f = start(4, 3, false);
     uint64_t lives[MANY], step;
     struct hth_hash head;
 
     stop_all(f, true, &head, lives, &step);
     for (uint32_t k = 0; k < 3; k++) {
-        hth_node_restart(hth_crew_node(f->crew, 0));
+        crew_restart(f, 0);
         for (uint32_t t = 0; t < 1000 && hth_crew_trainer(f->crew, 0) == NULL; t++)
             hth_world_run_for(f->world, MS);
         assert_false(has_vote(f, 0));
         assert_true((life(f, 0) == lives[0]) == (k == 0));
-        hth_node_crash(hth_crew_node(f->crew, 0), HTH_CRASH_RESET);
+        crew_crash(f, 0, HTH_CRASH_RESET);
         hth_world_run_for(f->world, MS);
     }
     for (uint32_t i = 0; i < 3; i++)
-        hth_node_restart(hth_crew_node(f->crew, i));
+        crew_restart(f, i);
     hth_world_run_for(f->world, 5 * S);
-    same(f, 2 * S);
+    crew_same(f, 2 * S);
     assert_true(life(f, 0) != lives[0] && leads_through(f, 0, &head));
     end(f);
 }
 
 /* The vote goes with a checkpoint of its very step, or not at all. */
-static void no_checkpoint_no_vote(void **state)
+TEST(no_checkpoint_no_vote)
 {
-    (void)state;
     struct crew_scene *f = start(6, 3, false);
     uint64_t before = life(f, 1);
 
@@ -294,9 +266,9 @@ static void no_checkpoint_no_vote(void **state)
     finish_stop(f, 1);
     assert_false(has_vote(f, 1));
     hth_world_set_fault(f->world, "trainer.checkpoint", 0);
-    hth_node_restart(hth_crew_node(f->crew, 1));
+    crew_restart(f, 1);
     hth_world_run_for(f->world, 5 * S);
-    same(f, 2 * S);
+    crew_same(f, 2 * S);
     assert_true(life(f, 1) != before);
     end(f);
 }
@@ -307,42 +279,40 @@ static void no_checkpoint_no_vote(void **state)
 static void killed(uint32_t members, uint32_t set, bool waits)
 {
     struct crew_scene *f = start(set + 20, members, waits);
-    uint64_t before = same(f, S), step;
+    uint64_t before = crew_same(f, S), step;
     bool all = set + 1 == 1u << members;
     uint32_t dead = (uint32_t)__builtin_popcount(set);
 
     for (uint32_t i = 0; i < members; i++)
         if (set >> i & 1)
-            hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_RESET);
+            crew_crash(f, i, HTH_CRASH_RESET);
     hth_world_run_for(f->world, 2 * S);
     for (uint32_t i = 0; i < members; i++)
         if (set >> i & 1)
-            hth_node_restart(hth_crew_node(f->crew, i));
+            crew_restart(f, i);
     hth_world_run_for(f->world, 25 * S);
     if (waits && 2 * dead >= members) { /* no quorum: it waits, and says so */
         for (uint32_t i = 0; i < members; i++)
-            assert_true(stats(f, i).step <= before + 1); /* a round was under way */
+            assert_true(crew_collab_stats(f, i).step <= before + 1); /* a round was under way */
         if (strstr(f->said, all ? "waits for others" : "voters (averaging.majority: strict)") ==
             NULL)
             fail_msg("nothing is said: %s", f->said);
         end(f);
         return;
     }
-    step = same(f, 2 * S);
-    print_message("%x of %u killed at step %llu: at %llu\n", set, members,
-                  (unsigned long long)before, (unsigned long long)step);
+    step = crew_same(f, 2 * S);
     assert_true(step > before + 3);
     if (all) /* the latest checkpoint, which may lack a step, is the run */
         assert_true(first_step(f, 0) + 1 >= before);
     else /* nothing is lost */
         for (uint32_t i = 0; i < members; i++)
-            assert_true(stats(f, i).forks <= 1 && (2 * dead >= members || stats(f, i).forks == 0));
+            assert_true(crew_collab_stats(f, i).forks <= 1 &&
+                        (2 * dead >= members || crew_collab_stats(f, i).forks == 0));
     end(f);
 }
 
-static void killed_ones_come_back_as_newcomers(void **state)
+TEST(killed_ones_come_back_as_newcomers)
 {
-    (void)state;
     static const uint32_t sets[] = {1, 6, 7};
 
     for (size_t i = 0; i < HTH_ARRAY_LEN(sets); i++) {
@@ -355,63 +325,46 @@ static struct crew_scene *all_killed(uint64_t seed, uint64_t *at)
 {
     struct crew_scene *f = start(seed, 3, false);
 
-    *at = same(f, S);
+    *at = crew_same(f, S);
     for (uint32_t i = 0; i < 3; i++)
-        hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_RESET);
+        crew_crash(f, i, HTH_CRASH_RESET);
     hth_world_run_for(f->world, 30 * S); /* records have expired */
     return f;
 }
 
 /* The trainer with the latest checkpoint comes when the others have gone on without it. */
-static void late_return_of_the_latest_checkpoint_joins_the_run(void **state)
+TEST(late_return_of_the_latest_checkpoint_joins_the_run)
 {
-    (void)state;
     for (int64_t late_us = 2 * S; late_us <= 8 * S; late_us += 6 * S) {
         uint64_t at;
         struct crew_scene *f = all_killed(9, &at);
 
-        hth_node_restart(hth_crew_node(f->crew, 0));
-        hth_node_restart(hth_crew_node(f->crew, 2));
+        crew_restart(f, 0);
+        crew_restart(f, 2);
         hth_world_run_for(f->world, late_us);
-        hth_node_restart(hth_crew_node(f->crew, 1));
+        crew_restart(f, 1);
         hth_world_run_for(f->world, 10 * S);
-        assert_true(same(f, S) > at);
+        assert_true(crew_same(f, S) > at);
         for (uint32_t i = 0; i < 3; i++)
-            assert_int_equal(stats(f, i).members, 3);
+            assert_int_equal(crew_collab_stats(f, i).members, 3);
         end(f);
     }
 }
 
 /* It has taken all its steps, and the others are at earlier ones. */
-static void finished_trainer_adopts_no_earlier_state(void **state)
+TEST(finished_trainer_adopts_no_earlier_state)
 {
     uint64_t at;
     struct crew_scene *f = all_killed(9, &at);
 
-    (void)state;
     ends = at / 10 * 10; /* its last checkpoint */
-    hth_node_restart(hth_crew_node(f->crew, 2));
+    crew_restart(f, 2);
     hth_world_run_for(f->world, 2 * S);
-    hth_node_restart(hth_crew_node(f->crew, 0));
+    crew_restart(f, 0);
     hth_world_run_for(f->world, 2 * S);
-    assert_true(stats(f, 2).step < ends);
+    assert_true(crew_collab_stats(f, 2).step < ends);
     assert_true(hth_crew_is_done(f->crew, 0));
-    assert_int_equal(crew_stats(f->crew, 0).updates, ends);
-    assert_int_equal(crew_stats(f->crew, 0).share.catch_ups, 0);
+    assert_int_equal(crew_stats(f, 0).updates, ends);
+    assert_int_equal(crew_stats(f, 0).share.catch_ups, 0);
     end(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_go_on_at_their_last_step),
-        cmocka_unit_test(bad_file_makes_a_new_life),
-        cmocka_unit_test(file_is_believed_once),
-        cmocka_unit_test(no_checkpoint_no_vote),
-        cmocka_unit_test(killed_ones_come_back_as_newcomers),
-        cmocka_unit_test(late_return_of_the_latest_checkpoint_joins_the_run),
-        cmocka_unit_test(finished_trainer_adopts_no_earlier_state),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_trust.c: replicas with bad answers, usual gains, and the order of hosts. */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "core/limits.h"
 #include "trainer/transport_trust.h"
@@ -19,7 +19,7 @@ static struct hth_trust *trust_new(void)
     return trust;
 }
 
-static void replica_is_judged_by_its_own_answers(void **state)
+TEST(replica_is_judged_by_its_own_answers)
 {
     static const struct {
         enum hth_err err;
@@ -31,7 +31,6 @@ static void replica_is_judged_by_its_own_answers(void **state)
                {HTH_E_NO_MEMORY, 2}}; /* the host's fault, whatever the error is */
     const struct hth_peer_id host = {{1, 2, 3}}, other = {{1, 2, 4}};
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
         for (int backward = 0; backward < 2; backward++) {
             struct hth_trust *t = trust_new();
@@ -57,13 +56,12 @@ static void replica_is_judged_by_its_own_answers(void **state)
 }
 
 /* A replica is tried again within 8 s and a quarter, however often it lied. */
-static void replica_back_off_is_short(void **state)
+TEST(replica_back_off_is_short)
 {
     const struct hth_peer_id host = {{9}};
     struct hth_trust *t = trust_new();
     int64_t now = 0, from = 0;
 
-    (void)state;
     for (int i = 0; i < 8; i++, from = now) {
         hth_trust_report(t, &host, 0, 0, false, HTH_E_RANGE, now);
         while (!hth_trust_peek(t, &host, 0, 0, false, now))
@@ -75,12 +73,11 @@ static void replica_back_off_is_short(void **state)
     hth_trust_free(t);
 }
 
-static void usual_gain_sets_the_limit(void **state)
+TEST(usual_gain_sets_the_limit)
 {
     static const double gains[] = {0.5, 7, 1e6, 3, 0, 5}; /* 0 is not counted; the median is 5 */
     struct hth_trust *t = trust_new();
 
-    (void)state;
     assert_true(hth_trust_gain_max(t, 0, false) == 0);
     for (size_t i = 0; i < HTH_ARRAY_LEN(gains); i++)
         hth_trust_learn(t, 0, false, gains[i]);
@@ -102,12 +99,11 @@ static void usual_gain_sets_the_limit(void **state)
 /* The only host to answer gives large numbers from the first batch on. The first batches count as
  * the most that an honest host may have; then the usual gain doubles with every eight refused
  * batches. */
-static void lie_becomes_usual_slowly(void **state)
+TEST(lie_becomes_usual_slowly)
 {
     struct hth_trust *t = trust_new();
     double before = HTH_EXPERT_GAIN_FIRST_MAX;
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         assert_true(hth_trust_gain_max(t, 2, true) == 0);
         hth_trust_learn(t, 2, true, 1e9);
@@ -125,29 +121,15 @@ static void lie_becomes_usual_slowly(void **state)
 }
 
 /* Each of two hosts is the first for about half of 100 peers. */
-static void trainers_use_different_replicas(void **state)
+TEST(trainers_use_different_replicas)
 {
     const struct hth_peer_id a = {{0}}, b = {{0xff}};
     uint32_t first = 0;
 
-    (void)state;
     for (uint8_t i = 0; i < 100; i++) {
         const struct hth_peer_id self = {{i, 77}};
 
         first += hth_trust_spread(&self, &a) < hth_trust_spread(&self, &b);
     }
     assert_true(first > 30 && first < 70);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replica_is_judged_by_its_own_answers),
-        cmocka_unit_test(replica_back_off_is_short),
-        cmocka_unit_test(usual_gain_sets_the_limit),
-        cmocka_unit_test(lie_becomes_usual_slowly),
-        cmocka_unit_test(trainers_use_different_replicas),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
