@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduce_cut.c: the vector cut into shares and parts: the same at every member, from its list. */
 #include <math.h>
+#include <string.h>
 
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
@@ -123,6 +124,7 @@ static void lay_out_sends(struct hth_reduce_round *r)
             s->round = r;
             s->to = i;
             s->part = r->members[i].first_part + k;
+            s->waiting = true;
             part_at(&r->members[i], k, &s->first, &s->count);
         }
     }
@@ -137,7 +139,6 @@ static void lay_out_owns(struct hth_reduce_round *r)
     for (uint32_t k = 0; k < r->own_count; k++) {
         struct reduce_owned *o = &r->owns[k];
         o->round = r;
-        o->part = self->first_part + k;
         part_at(self, k, &o->first, &o->count);
         o->from = hth_new_array(struct reduce_contribution, r->is.member_count);
         for (uint32_t i = 0; i < r->is.member_count; i++) {
@@ -147,6 +148,20 @@ static void lay_out_owns(struct hth_reduce_round *r)
         if (r->is.values != NULL)
             o->from[r->is.self].state = GIVE_HERE;
     }
+}
+
+uint32_t round_segments(const struct hth_reduce_round *r, uint64_t first, uint32_t count,
+                        struct hth_segment **out)
+{
+    struct hth_segment cut[HTH_AVG_SEGMENTS_MAX];
+    uint32_t n;
+    if (hth_codec_cut(r->is.spans, r->is.span_count, first, count, cut, &n) != HTH_OK) {
+        cut[0] = (struct hth_segment){HTH_QUANT_F32, count, count * (uint32_t)sizeof(float), false};
+        n = 1;
+    }
+    *out = hth_new_array(struct hth_segment, n);
+    memcpy(*out, cut, n * sizeof(*cut));
+    return n;
 }
 
 enum hth_err round_cut(struct hth_reduce_round *r)

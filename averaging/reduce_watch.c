@@ -34,7 +34,7 @@
 #include "averaging/reduce_int.h"
 
 #define LOOK_US     (50 * HTH_US_PER_MS)
-#define NUDGE_US    (100 * HTH_US_PER_MS) /* who hears nothing else from us hears this often */
+#define NUDGE_LOOKS 2                     /* who hears nothing else from us hears that often */
 #define DIAL_US     HTH_US_PER_S
 #define DIAL_RTTS   4                  /* and as many to who is farthest */
 #define FAR_US      (2 * HTH_US_PER_S) /* nobody's round trip is believed to take longer */
@@ -48,15 +48,15 @@
 #define HELD_US        (150 * HTH_US_PER_MS)
 #define LAG_PARTS      2
 
-static struct hth_env *env_of(const struct hth_reduce_round *r)
+bool watch_waits_for(const struct reduce_member_state *m)
 {
-    return r->reducer->env;
+    return m->is.weight > 0 && (m->as_sender == HTH_REDUCE_DROP_NONE ||
+                                m->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
 }
 
-bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t i)
+static bool due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 {
-    const struct reduce_member_state *m = &r->members[i];
-    return i != r->is.self && m->is.weight > 0 && !m->dropped && m->got < r->own_count;
+    return i != r->is.self && watch_waits_for(&r->members[i]) && r->members[i].got < r->own_count;
 }
 
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
@@ -79,26 +79,24 @@ void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
                enum hth_reduce_drop why)
 {
     char text[HTH_PEER_SHORT_LEN];
-    HTH_LOG(env_of(r), HTH_INFO, HTH_SUB_AVG,
+    struct hth_env *env = r->reducer->env;
+    HTH_LOG(env, HTH_INFO, HTH_SUB_AVG,
             "group %02x%02x%02x%02x: member %s is dropped as %s after %lld ms: %s (heard %lld ms "
             "ago, we were %lld ms late)",
             r->is.group.b[0], r->is.group.b[1], r->is.group.b[2], r->is.group.b[3],
             hth_peer_id_short(&r->members[i].is.id, text), role,
-            (long long)((hth_now_us(env_of(r)) - r->start_us) / HTH_US_PER_MS),
+            (long long)((hth_now_us(env) - r->start_us) / HTH_US_PER_MS),
             hth_reduce_drop_text(why),
-            (long long)((hth_now_us(env_of(r)) - r->members[i].heard_us) / HTH_US_PER_MS),
+            (long long)((hth_now_us(env) - r->members[i].heard_us) / HTH_US_PER_MS),
             (long long)(hth_rpc_late_us(r->reducer->rpc) / HTH_US_PER_MS));
 }
 
 static void drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
 {
-    struct reduce_member_state *m = &r->members[i];
-    if (r->state != ROUND_RUNNING || !watch_due_as_sender(r, i))
+    if (r->state != ROUND_RUNNING || !due_as_sender(r, i))
         return;
     watch_say(r, i, "sender", why);
-    m->dropped = true;
-    m->as_sender = why;
-    hth_metric_add(r->reducer->metrics.dropped, 1);
+    r->members[i].as_sender = why;
     take_review(r);
 }
 
@@ -114,7 +112,7 @@ void watch_begin(struct hth_reduce_round *r)
 {
     r->best_us = INFINITY;
     r->look_us = HTH_MIN(r->start_us + LOOK_US, r->end_us);
-    hth_timer_set(env_of(r), r->timer, r->look_us - r->start_us);
+    hth_timer_set(r->reducer->env, r->timer, r->look_us - r->start_us);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct hth_rpc_peer_info info;
         if (hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) == HTH_OK)
@@ -125,7 +123,7 @@ void watch_begin(struct hth_reduce_round *r)
 void watch_progress(struct hth_reduce_round *r, uint32_t i)
 {
     struct reduce_member_state *m = &r->members[i];
-    m->heard_us = m->progress_us = hth_now_us(env_of(r));
+    m->heard_us = m->progress_us = hth_now_us(r->reducer->env);
     m->gives = true;
     if (r->first_us == 0)
         r->first_us = m->heard_us;
@@ -154,15 +152,6 @@ static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
         m->moved_bytes = info.moved_bytes;
         m->progress_us = now;
     }
-}
-
-static void speak_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
-{
-    struct reduce_member_state *m = &r->members[i];
-    if (now - m->nudged_us < NUDGE_US)
-        return;
-    m->nudged_us = now;
-    hth_rpc_nudge(r->reducer->rpc, &m->is.id);
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
@@ -214,7 +203,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
     if (m->dialing)
         limit_us += (r->first_us != 0 ? HTH_MIN(r->first_us - r->start_us, DIAL_US) : DIAL_US) +
                     DIAL_RTTS * r->far_us;
-    if (!watch_due_as_sender(r, i) && !watch_due_as_reducer(r, i)) {
+    if (!due_as_sender(r, i) && !watch_due_as_reducer(r, i)) {
         m->heard_us = now;
         return;
     }
@@ -226,7 +215,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         give_fail(r, i, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    bool came = watch_due_as_sender(r, i) ? m->got > 0 : m->settled > 0;
+    bool came = due_as_sender(r, i) ? m->got > 0 : m->settled > 0;
     bool begins =
         came || m->knows || m->dialing || now - m->here_us < o->silence_us + 2 * m->rtt_us;
     if (!begins && m->ask == NULL)
@@ -248,7 +237,7 @@ static void weigh(struct hth_reduce_round *r)
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->is.self && m->gives && !m->dropped && r->own_count > 0)
+        if (i != r->is.self && m->gives && watch_waits_for(m) && r->own_count > 0)
             done[n++] = (double)m->got / r->own_count;
     }
     /* At most a quarter, or one of two, may be behind: all others have done so much. */
@@ -258,7 +247,7 @@ static void weigh(struct hth_reduce_round *r)
     double limit_us = HTH_MAX(SLOW * r->best_us, (double)r->reducer->opts.patience_us);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
-        if (!watch_due_as_sender(r, i) || !m->gives || m->got + LAG_PARTS > usual * r->own_count)
+        if (!due_as_sender(r, i) || !m->gives || m->got + LAG_PARTS > usual * r->own_count)
             continue;
         m->held_us += LOOK_US;
         if (m->held_us >= HELD_US && (double)m->ran_us * r->own_count / (m->got + 1) > limit_us)
@@ -298,19 +287,21 @@ static void forgive(struct hth_reduce_round *r, int64_t now)
 
 void watch_tick(struct hth_reduce_round *r)
 {
-    int64_t now = hth_now_us(env_of(r));
+    int64_t now = hth_now_us(r->reducer->env);
     forgive(r, now);
     r->look_us = now;
+    r->looks++;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         if (i == r->is.self)
             continue;
         listen_to(r, i, now);
-        speak_to(r, i, now);
+        if (r->looks % NUDGE_LOOKS == 0)
+            hth_rpc_nudge(r->reducer->rpc, &r->members[i].is.id);
         judge(r, i, now);
     }
     weigh(r);
     keep_time(r, now);
     give_again(r);
     r->look_us = HTH_MAX(HTH_MIN(now + LOOK_US, r->end_us), now);
-    hth_timer_set(env_of(r), r->timer, r->look_us - now);
+    hth_timer_set(r->reducer->env, r->timer, r->look_us - now);
 }

@@ -126,7 +126,6 @@ static void test_misfits(void **state)
     struct reduce_swarm s;
     struct verdict v;
     struct request r;
-    struct hth_reducer_stats stats;
     (void)state;
     hand_swarm(&s, 1);
     struct reduce_peer *liar = &s.peer[2], *to = &s.peer[0];
@@ -157,8 +156,6 @@ static void test_misfits(void **state)
     REFUSED(liar, HTH_E_MALFORMED, (r.payload = "\xff\xff\xff", r.payload_len = 3));
     REFUSED(liar, HTH_E_MALFORMED, r.payload = "");
 #undef REFUSED
-    hth_reducer_stats(s.peer[0].reducer, &stats);
-    assert_int_equal(stats.parts_refused, 17);
     /* The honest ones still wait for member 2, which then does as it should. */
     assert_false(swarm_is_done(&s));
     struct verdict all[3];
@@ -389,8 +386,7 @@ static void test_lying_reducer(void **state)
         for (uint32_t i = 0; i < 2; i++) {
             const struct hth_reduce_result *r = &s.peer[i].result;
             assert_ok(r->err);
-            assert_true(r->fates[2].parts_kept > 0);
-            assert_int_equal(r->fates[2].parts_kept, r->parts_kept);
+            assert_true(r->parts_kept > 0);
             if (lie != LIE_NAN)
                 assert_int_equal(r->fates[2].as_reducer, HTH_REDUCE_DROP_REFUSED);
             /* The last share is member 2's: the local values are still there. */

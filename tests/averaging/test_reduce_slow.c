@@ -192,8 +192,8 @@ static double beside(const struct one_slow *c)
     }
     print_message("%8.3g Mbit/s beside %g, says %6.3g: others %.2f s, fraction %.3f, dropped as "
                   "sender: %s, as reducer: %s\n",
-                  c->mbit, c->usual, c->said, took_s, fraction, hth_reduce_drop_name(sender),
-                  hth_reduce_drop_name(reducer));
+                  c->mbit, c->usual, c->said, took_s, fraction, hth_reduce_drop_text(sender),
+                  hth_reduce_drop_text(reducer));
     if (c->mbit != 0)
         assert_int_equal(sender, c->slow ? HTH_REDUCE_DROP_SLOW : HTH_REDUCE_DROP_NONE);
     assert_true(fraction >= c->least_fraction);
