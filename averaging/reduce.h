@@ -125,9 +125,9 @@ struct hth_reduce_result {
     double weight_fraction;   /* of the group's */
     const struct hth_reduce_fate *fates; /* one per member, in their order */
     uint32_t members;
-    uint32_t dropped;    /* members whose fate is not NONE, NONE, or that miss in parts */
-    uint32_t parts;      /* of the vector */
-    uint32_t parts_kept; /* with local values */
+    uint32_t dropped;             /* members whose fate is not NONE, NONE, or that miss in parts */
+    uint32_t parts;               /* of the vector */
+    uint32_t parts_kept;          /* with local values */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
     int64_t took_us;              /* from start to now */
     double encode_error;          /* relative, of a sample of own parts; 0 for fp32 */

@@ -115,6 +115,8 @@ static void done_apply(struct hth_job *job, enum hth_err err)
     } else if (r->state == ROUND_RUNNING) {
         if (g->err == HTH_E_NORM)
             give_fail(r, s->to, HTH_REDUCE_DROP_FAR);
+        if (g->err == HTH_E_NOT_FINITE || g->err == HTH_E_MALFORMED)
+            give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
         reducer_of(s)->settled++;
         r->settled_floats += s->count;
         r->sends_left--;

@@ -73,7 +73,7 @@ struct reduce_contribution {
     enum give_state state;
     uint32_t member;
     uint32_t answers;
-    struct hth_rpc_request *req; /* NULL: answered, canceled, or this member's own */
+    struct hth_rpc_request *req;    /* NULL: answered, canceled, or this member's own */
     struct hth_blob *blob, *answer; /* answer: room for one of narrow format */
     size_t offset;                  /* in blob */
     struct hth_segment *segments;   /* of either */
@@ -102,7 +102,7 @@ struct reduce_member_state {
     /* as reducer */
     uint64_t first, floats; /* its share */
     uint32_t first_part, part_count;
-    uint32_t begun, settled; /* of part_count */
+    uint32_t begun, settled;  /* of part_count */
     uint64_t under_way_bytes; /* of parts that are begun and not answered */
     enum hth_reduce_drop as_reducer;
     uint32_t parts_missing;
@@ -200,7 +200,8 @@ struct hth_reducer {
 
 struct hth_reduce_round *round_ref(struct hth_reduce_round *r);
 void round_unref(struct hth_reduce_round *r);
-/* Ends it when nothing is left to do, or it failed. Only from a callback of the environment or the endpoint. */
+/* Ends it when nothing is left to do, or it failed. Only from a callback of the environment or the
+ * endpoint. */
 void round_check(struct hth_reduce_round *r);
 /* The same, in the next turn. */
 void round_soon(struct hth_reduce_round *r);

@@ -145,8 +145,8 @@ enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint3
         *weight = weight_of(in, n, &plain);
         if (!(*weight > 0))
             return HTH_OK;
-        enum hth_err err = plain ? add_plain(in, n, *weight, mean, count)
-                                 : add_mixed(in, n, *weight, mean, count);
+        enum hth_err err =
+            plain ? add_plain(in, n, *weight, mean, count) : add_mixed(in, n, *weight, mean, count);
         if (err == HTH_OK || err == HTH_E_NO_MEMORY)
             return err;
         HTH_TRY(find_damaged(in, n, count, &found));

@@ -27,8 +27,7 @@ static bool is_sender(const struct reduce_member_state *m)
 }
 
 /* This member's own. Its blob is room for what it would send to itself, and then for what all are
- * told: NULL where that is fp32, or no memory was left, and the values and the mean themselves do.
- */
+ * told: NULL where that is fp32, or no memory was left; values and mean themselves do then. */
 static struct reduce_contribution *mine_of(const struct reduce_owned *o)
 {
     return &o->from[o->round->is.self];

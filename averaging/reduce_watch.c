@@ -34,7 +34,7 @@
 #include "averaging/reduce_int.h"
 
 #define LOOK_US     (50 * HTH_US_PER_MS)
-#define NUDGE_LOOKS 2                     /* who hears nothing else from us hears that often */
+#define NUDGE_LOOKS 2 /* who hears nothing else from us hears that often */
 #define DIAL_US     HTH_US_PER_S
 #define DIAL_RTTS   4                  /* and as many to who is farthest */
 #define FAR_US      (2 * HTH_US_PER_S) /* nobody's round trip is believed to take longer */
@@ -50,8 +50,8 @@
 
 bool watch_waits_for(const struct reduce_member_state *m)
 {
-    return m->is.weight > 0 && (m->as_sender == HTH_REDUCE_DROP_NONE ||
-                                m->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
+    return m->is.weight > 0 &&
+           (m->as_sender == HTH_REDUCE_DROP_NONE || m->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
 }
 
 static bool due_as_sender(const struct hth_reduce_round *r, uint32_t i)
@@ -85,8 +85,7 @@ void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
             "ago, we were %lld ms late)",
             r->is.group.b[0], r->is.group.b[1], r->is.group.b[2], r->is.group.b[3],
             hth_peer_id_short(&r->members[i].is.id, text), role,
-            (long long)((hth_now_us(env) - r->start_us) / HTH_US_PER_MS),
-            hth_reduce_drop_text(why),
+            (long long)((hth_now_us(env) - r->start_us) / HTH_US_PER_MS), hth_reduce_drop_text(why),
             (long long)((hth_now_us(env) - r->members[i].heard_us) / HTH_US_PER_MS),
             (long long)(hth_rpc_late_us(r->reducer->rpc) / HTH_US_PER_MS));
 }

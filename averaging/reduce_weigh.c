@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reduce_weigh.c: what a member's weight counts for. Nobody proves the samples behind its values,
- * so with `clip` a weight counts for at most GROWTH times the most that it counted for before, which
- * fades from round to round; and of a member without such rounds for the lower median of the
+ * so with `clip` a weight counts for at most GROWTH times the most that it counted for before,
+ * which fades from round to round; and of a member without such rounds for the lower median of the
  * group's, unless all are new.
  *
  * It is the reducer's own memory, and others reduce by theirs: the whole group holds what one
