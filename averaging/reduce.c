@@ -293,7 +293,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->group_weight += o->members[i].weight;
     }
     keep_opts(r);
-    r->unit = o->fixed ? UNIT_FLOATS_FIXED : UNIT_FLOATS;
+    r->unit = o->fixed ? GRAIN_FLOATS : UNIT_FLOATS;
     r->start_us = r->base_us = now;
     r->end_us = now + o->timeout_us;
     weigh_members(r);

@@ -33,7 +33,7 @@ static uint64_t aim_of_part(uint64_t share, double slowest)
     uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
     if (is_slow(slowest)) {
         uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
-        small = HTH_MAX(small, (uint64_t)SHARE_FLOATS_MIN);
+        small = HTH_MAX(small, (uint64_t)GRAIN_FLOATS);
         aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
     }
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
@@ -47,14 +47,15 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->is.share_max == 0 || total * r->unit >= 2 * SHARE_FLOATS_MIN * reducers)
+    if (r->is.share_max == 0 || total * r->unit >= 2 * GRAIN_FLOATS * reducers)
         return r->is.share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->is.share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
     return HTH_OK;
 }
 
-/* Whole units of each member's share. *level: how long the fastest takes for a vector, in s/bit, as
+/* Whole units of each member's share: one below a grain goes to the others, as a request would cost
+ * more. *level: how long the fastest takes for a vector, in s/bit, as
  * all that reduce do; infinite: nobody said how fast it is. */
 static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
                               double *level)
@@ -65,7 +66,7 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
         bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
-    HTH_TRY(hth_avg_split(weights, n, total, SHARE_FLOATS_MIN / r->unit, units));
+    HTH_TRY(hth_avg_split(weights, n, total, GRAIN_FLOATS / r->unit, units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;

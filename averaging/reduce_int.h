@@ -25,7 +25,7 @@
 #include "core/metrics.h"
 
 #define UNIT_FLOATS          64u   /* shares are whole multiples: tensors of 64-byte stretches */
-#define UNIT_FLOATS_FIXED    4096u /* ... of rounds with `fixed`: whole blocks of all formats */
+#define GRAIN_FLOATS         4096u /* ... of rounds with `fixed`: whole blocks of all formats */
 #define PART_FLOATS_MIN      (16u << 10)
 #define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
 #define LINE_BITS_MIN        1e4    /* bit/s; a bandwidth below is no measured one */
@@ -34,13 +34,10 @@
 #define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
 #define START_PARTS          3.0  /* to each reducer at first, and so far at least */
-/* Smaller shares go to the others, and parts are no smaller: a request costs more. */
-#define SHARE_FLOATS_MIN 4096u
 #define HISTORIES_MAX    512u /* peers whose weights are remembered */
 /* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
 #define SAMPLE_EVERY  16u
 #define WINDOW_BYTES  (4u << 20)           /* in flight to one reducer */
-#define RETRY_US      (10 * HTH_US_PER_MS) /* for who is refused for want of room */
 #define EARLY_US      (2 * HTH_US_PER_S)   /* parts of rounds not begun yet are held so long */
 #define LINGER_US     (3 * HTH_US_PER_S)   /* ended rounds tell the mean to who is late, ... */
 #define LINGERING_MAX 4u                   /* ... so many of them */
@@ -313,7 +310,7 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
 
 /* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
  * than `clip` times the median, for its weight; it stays where differences overflow. `fixed`: each
- * UNIT_FLOATS_FIXED floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
+ * GRAIN_FLOATS floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
  * decoder's. */
 enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
                              float *mean, uint32_t count) HTH_MUST;

@@ -12,8 +12,9 @@
  *            that it does not know the round
  *   closed   as a reducer: for as long as parts that come early are held (EARLY_US) it had no room
  *            for any
- *   stranger it has done nothing yet (reduce.h), and next to nothing of its values came in
- *            STRANGER_US and two round trips
+ *   stranger it has done nothing yet (reduce.h), and fewer than MOVED_BYTES came in STRANGER_US and
+ *            two round trips: that is a line of 1 Mbit/s, and words that are repeated each round
+ *            trip are fewer
  *   idle     it lives, but for patience_us no part and no answer came from it, nor did MOVED_BYTES
  *            of anything go either way
  *   behind   all but a quarter of the others are ahead of it, and have been for HELD_US; and at the
@@ -38,15 +39,12 @@
 #define DIAL_US     HTH_US_PER_S
 #define DIAL_RTTS   4                  /* and as many to who is farthest */
 #define FAR_US      (2 * HTH_US_PER_S) /* nobody's round trip is believed to take longer */
-#define MOVED_BYTES (16u << 10)
+#define MOVED_BYTES (64u << 10)
 #define BEGUN_BYTES (1u << 10) /* more than words: values come */
 #define STRANGER_US (500 * HTH_US_PER_MS)
-/* A stranger's values are more than that in STRANGER_US on a line of 1 Mbit/s; words that it
- * repeats each round trip are fewer. */
-#define STRANGER_BYTES (64u << 10)
-#define SLOW           5
-#define HELD_US        (150 * HTH_US_PER_MS)
-#define LAG_PARTS      2
+#define SLOW        5
+#define HELD_US     (150 * HTH_US_PER_MS)
+#define LAG_PARTS   2
 
 bool watch_waits_for(const struct reduce_member_state *m)
 {
@@ -144,7 +142,7 @@ static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
     m->came_bytes = HTH_MIN(m->came_bytes, info.came_bytes);
     m->moved_bytes = HTH_MIN(m->moved_bytes, info.moved_bytes);
     m->gives = m->gives || info.came_bytes - m->came_bytes >= BEGUN_BYTES;
-    m->brings = m->got > 0 || info.came_bytes - m->came_bytes >= STRANGER_BYTES;
+    m->brings = m->got > 0 || info.came_bytes - m->came_bytes >= MOVED_BYTES;
     if (m->gives && now - m->heard_us < HELD_US)
         m->ran_us += LOOK_US;
     if (info.moved_bytes - m->moved_bytes >= MOVED_BYTES) {
