@@ -92,17 +92,13 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
 static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fates,
                         struct hth_reduce_result *res)
 {
-    uint64_t floats = 0;
+    uint64_t floats = r->is.values != NULL ? r->is.count : r->members[r->is.self].floats;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
         fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing};
         res->dropped += m->as_sender != HTH_REDUCE_DROP_NONE ||
                         m->as_reducer != HTH_REDUCE_DROP_NONE || m->parts_missing > 0;
     }
-    for (uint32_t i = 0; i < r->own_count; i++)
-        floats += r->owns[i].count;
-    if (r->is.values != NULL)
-        floats = r->is.count;
     res->err = r->err;
     res->average = r->err == HTH_OK && r->is.values != NULL ? r->average : NULL;
     res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;

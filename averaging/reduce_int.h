@@ -34,14 +34,14 @@
 #define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
 #define START_PARTS          3.0  /* to each reducer at first, and so far at least */
-#define HISTORIES_MAX    512u /* peers whose weights are remembered */
+#define HISTORIES_MAX        512u /* peers whose weights are remembered */
 /* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
 #define SAMPLE_EVERY  16u
-#define WINDOW_BYTES  (4u << 20)           /* in flight to one reducer */
-#define EARLY_US      (2 * HTH_US_PER_S)   /* parts of rounds not begun yet are held so long */
-#define LINGER_US     (3 * HTH_US_PER_S)   /* ended rounds tell the mean to who is late, ... */
-#define LINGERING_MAX 4u                   /* ... so many of them */
-#define REPEATS_MAX   4u    /* answers to one part: connections break once or twice */
+#define WINDOW_BYTES  (4u << 20)         /* in flight to one reducer */
+#define EARLY_US      (2 * HTH_US_PER_S) /* parts of rounds not begun yet are held so long */
+#define LINGER_US     (3 * HTH_US_PER_S) /* ended rounds tell the mean to who is late, ... */
+#define LINGERING_MAX 4u                 /* ... so many of them */
+#define REPEATS_MAX   4u                 /* answers to one part: connections break once or twice */
 #define NUMBER_MAX    1e30f /* in a sum that was not finite: larger ones are left out */
 
 /* ---- this member's parts for others -------------------------------------------------------- */
@@ -104,10 +104,9 @@ struct reduce_member_state {
     enum hth_reduce_drop as_reducer;
     uint32_t parts_missing;
     /* life */
-    int64_t heard_us, progress_us, rtt_us;
+    int64_t heard_us, progress_us;
     int64_t here_us;      /* since when there is a connection to it */
     int64_t put_off_us;   /* since when it puts parts off and answers none; 0: it does not */
-    bool brings;          /* so much that it is no stranger any more */
     bool gives;           /* its values come, or an answer did */
     int64_t ran_us;       /* for so long they come */
     int64_t held_us;      /* that others wait for its parts */
@@ -115,7 +114,6 @@ struct reduce_member_state {
     uint64_t moved_bytes; /* over them when that was last progress */
     bool knows;           /* it knows the round */
     struct hth_rpc_call *ask;
-    bool dialing; /* a connection is being made, and there is none */
     struct hth_reduce_round *round;
 };
 

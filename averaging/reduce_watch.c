@@ -126,27 +126,21 @@ void watch_progress(struct hth_reduce_round *r, uint32_t i)
         r->first_us = m->heard_us;
 }
 
-static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
+static void listen_to(struct hth_reduce_round *r, struct reduce_member_state *m,
+                      const struct hth_rpc_peer_info *info, int64_t now)
 {
-    struct reduce_member_state *m = &r->members[i];
-    struct hth_rpc_peer_info info = {0};
-    if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) != HTH_OK)
-        return;
-    m->heard_us = HTH_MAX(m->heard_us, info.received_us);
-    m->rtt_us = HTH_MIN(info.rtt_us, FAR_US);
-    r->far_us = HTH_MAX(r->far_us, m->rtt_us);
-    m->dialing = info.dialing;
-    if (m->dialing)
+    m->heard_us = HTH_MAX(m->heard_us, info->received_us);
+    r->far_us = HTH_MAX(r->far_us, HTH_MIN(info->rtt_us, FAR_US));
+    if (info->dialing)
         m->here_us = now;
     /* Of a connection that is gone no more is known. */
-    m->came_bytes = HTH_MIN(m->came_bytes, info.came_bytes);
-    m->moved_bytes = HTH_MIN(m->moved_bytes, info.moved_bytes);
-    m->gives = m->gives || info.came_bytes - m->came_bytes >= BEGUN_BYTES;
-    m->brings = m->got > 0 || info.came_bytes - m->came_bytes >= MOVED_BYTES;
+    m->came_bytes = HTH_MIN(m->came_bytes, info->came_bytes);
+    m->moved_bytes = HTH_MIN(m->moved_bytes, info->moved_bytes);
+    m->gives = m->gives || info->came_bytes - m->came_bytes >= BEGUN_BYTES;
     if (m->gives && now - m->heard_us < HELD_US)
         m->ran_us += LOOK_US;
-    if (info.moved_bytes - m->moved_bytes >= MOVED_BYTES) {
-        m->moved_bytes = info.moved_bytes;
+    if (info->moved_bytes - m->moved_bytes >= MOVED_BYTES) {
+        m->moved_bytes = info->moved_bytes;
         m->progress_us = now;
     }
 }
@@ -192,18 +186,20 @@ void watch_end(struct hth_reduce_round *r)
 
 /* ---- by itself ----------------------------------------------------------------------------- */
 
-static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
+static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_peer_info *info,
+                  int64_t now)
 {
     const struct hth_reducer_opts *o = &r->reducer->opts;
     struct reduce_member_state *m = &r->members[i];
-    int64_t limit_us = o->silence_us + 2 * m->rtt_us;
-    if (m->dialing)
-        limit_us += (r->first_us != 0 ? HTH_MIN(r->first_us - r->start_us, DIAL_US) : DIAL_US) +
-                    DIAL_RTTS * r->far_us;
-    if (!due_as_sender(r, i) && !watch_due_as_reducer(r, i)) {
+    bool sends = due_as_sender(r, i);
+    int64_t turn_us = 2 * HTH_MIN(info->rtt_us, FAR_US), limit_us = o->silence_us + turn_us;
+    if (!sends && !watch_due_as_reducer(r, i)) {
         m->heard_us = now;
         return;
     }
+    if (info->dialing)
+        limit_us += (r->first_us != 0 ? HTH_MIN(r->first_us - r->start_us, DIAL_US) : DIAL_US) +
+                    DIAL_RTTS * r->far_us;
     if (now - m->heard_us >= limit_us) {
         watch_drop(r, i, HTH_REDUCE_DROP_SILENT);
         return;
@@ -212,12 +208,12 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         give_fail(r, i, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    bool came = due_as_sender(r, i) ? m->got > 0 : m->settled > 0;
     bool begins =
-        came || m->knows || m->dialing || now - m->here_us < o->silence_us + 2 * m->rtt_us;
+        (sends ? m->got : m->settled) > 0 || m->knows || now - m->here_us < o->silence_us + turn_us;
     if (!begins && m->ask == NULL)
         ask(r, i);
-    if (m->is.stranger && !m->brings && now - m->here_us >= STRANGER_US + 2 * m->rtt_us)
+    if (m->is.stranger && m->got == 0 && info->came_bytes - m->came_bytes < MOVED_BYTES &&
+        now - m->here_us >= STRANGER_US + turn_us)
         drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
     if (now - m->progress_us >= o->patience_us)
         drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
@@ -289,12 +285,16 @@ void watch_tick(struct hth_reduce_round *r)
     r->look_us = now;
     r->looks++;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
+        struct reduce_member_state *m = &r->members[i];
+        struct hth_rpc_peer_info info;
         if (i == r->is.self)
             continue;
-        listen_to(r, i, now);
+        if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) != HTH_OK)
+            info = (struct hth_rpc_peer_info){0};
+        listen_to(r, m, &info, now);
         if (r->looks % NUDGE_LOOKS == 0)
-            hth_rpc_nudge(r->reducer->rpc, &r->members[i].is.id);
-        judge(r, i, now);
+            hth_rpc_nudge(r->reducer->rpc, &m->is.id);
+        judge(r, i, &info, now);
     }
     weigh(r);
     keep_time(r, now);
