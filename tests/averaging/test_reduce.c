@@ -251,26 +251,6 @@ static void test_rounds_at_once(void **state)
     swarm_free(&s);
 }
 
-static uint64_t trace_of(uint64_t seed)
-{
-    struct reduce_swarm s;
-    static const struct hth_chaos chaos = HTH_CHAOS_INIT;
-    swarm_defaults(&s);
-    s.world_opts.chaos = chaos;
-    swarm_new(&s, seed, 4, 30000);
-    swarm_round(&s);
-    uint64_t hash = hth_world_trace_hash(s.world);
-    swarm_free(&s);
-    return hash;
-}
-
-static void test_replay(void **state)
-{
-    (void)state;
-    assert_true(trace_of(1) == trace_of(1));
-    assert_true(trace_of(1) != trace_of(2));
-}
-
 /* ---- what start refuses -------------------------------------------------------------------- */
 
 static void never(void *arg, const struct hth_reduce_result *result)
@@ -371,11 +351,10 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp32),   cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_mixed),  cmocka_unit_test(test_same),
-        cmocka_unit_test(test_fixed),  cmocka_unit_test(test_rounds_at_once),
-        cmocka_unit_test(test_replay), cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_fp32),        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_mixed),       cmocka_unit_test(test_same),
+        cmocka_unit_test(test_fixed),       cmocka_unit_test(test_rounds_at_once),
+        cmocka_unit_test(test_bad_options), cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
