@@ -7,6 +7,8 @@
 
 #include "averaging/reduce_int.h"
 
+#define THIN_BIT_S 2e6 /* a home's line, the worst that is worth it */
+
 const char *hth_reduce_drop_text(enum hth_reduce_drop drop)
 {
     static const char *const texts[] = {
@@ -206,6 +208,26 @@ void hth_reduce_cancel(struct hth_reduce_round *r)
 {
     HTH_ASSERT(r->state == ROUND_RUNNING);
     round_remove(r, HTH_E_CANCELED);
+}
+
+void hth_reduce_fill_usual(struct hth_reduce_member *m, uint32_t n)
+{
+    double known[HTH_AVG_MEMBERS_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (m[i].bandwidth > HTH_REDUCE_NOT_SAID)
+            known[count++] = m[i].bandwidth;
+    if (count == 0)
+        return;
+    double median = hth_reduce_rank(known, count, (count - 1) / 2);
+    for (uint32_t i = 0; i < n; i++)
+        if (m[i].bandwidth == HTH_REDUCE_NOT_SAID)
+            m[i].bandwidth = median;
+}
+
+int64_t hth_reduce_thin_us(uint64_t count)
+{
+    return (int64_t)(2 * 2.0 * 8 * sizeof(float) * (double)count / THIN_BIT_S * HTH_US_PER_S);
 }
 
 /* ---- rounds: begin ------------------------------------------------------------------------- */
