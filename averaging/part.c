@@ -60,6 +60,14 @@ size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_P
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
+enum hth_err hth_part_tensor(const struct hth_tensor *tensors, size_t count, uint64_t *bytes)
+{
+    *bytes = count > 0 ? tensors->dim[0] : 0;
+    return count == 0 || (count == 1 && tensors->ndim == 1 && tensors->dtype == HTH_U8)
+               ? HTH_OK
+               : HTH_E_BAD_SHAPE;
+}
+
 /* A segment's length unpacked follows from its format and count: hth_codec_check compares. */
 static enum hth_err take_segments(Hth__Reduce__Segment *const *from, size_t count, uint64_t bytes,
                                   struct hth_segment **out)

@@ -9,6 +9,7 @@
 
 #include "averaging/codec.h"
 #include "core/ident.h"
+#include "core/tensor.h"
 
 /* Segments of 7 + 6 + 6 bytes with their heads, and the rest. */
 #define HTH_PART_BYTES_MAX (HTH_AVG_SEGMENTS_MAX * 24 + HTH_AVG_MEMBERS_MAX * 2 + 128)
@@ -31,6 +32,10 @@ struct hth_part_reply {
     uint32_t segment_count;
     bool whole; /* narrow segments, too, are the mean itself */
 };
+
+/* The bytes of the one tensor of such a message, 0 where it has none. Errors: E_BAD_SHAPE. */
+enum hth_err hth_part_tensor(const struct hth_tensor *tensors, size_t count,
+                             uint64_t *bytes) HTH_MUST;
 
 /* Return the length. */
 size_t hth_part_pack(const struct hth_part_head *part, uint8_t out[HTH_PART_BYTES_MAX]);

@@ -3,31 +3,20 @@
 #include "averaging/reduce.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/reduce_int.h"
 
 #define THIN_BIT_S 2e6 /* a home's line, the worst that is worth it */
 
-/* ---- names --------------------------------------------------------------------------------- */
-
-static const struct {
-    const char *name, *text;
-} drops[] = {
-#define DROP(upper, lower, text) {#lower, text},
-    HTH_REDUCE_DROP_MAP(DROP)
-#undef DROP
-};
-
-const char *hth_reduce_drop_name(enum hth_reduce_drop drop)
-{
-    return (size_t)drop < HTH_ARRAY_LEN(drops) ? drops[drop].name : "unknown";
-}
-
 const char *hth_reduce_drop_text(enum hth_reduce_drop drop)
 {
-    return (size_t)drop < HTH_ARRAY_LEN(drops) ? drops[drop].text : "unknown";
+    static const char *const texts[] = {
+#define TEXT(name, text) text,
+        HTH_REDUCE_DROP_MAP(TEXT)
+#undef TEXT
+    };
+    return (size_t)drop < HTH_ARRAY_LEN(texts) ? texts[drop] : "unknown";
 }
 
 /* ---- rounds: memory ------------------------------------------------------------------------ */
@@ -45,11 +34,10 @@ void round_unref(struct hth_reduce_round *r)
     for (uint32_t i = 0; i < r->own_count; i++) {
         for (uint32_t k = 0; k < r->is.member_count; k++) {
             hth_blob_unref(r->owns[i].from[k].blob);
+            hth_blob_unref(r->owns[i].from[k].answer);
             hth_free(r->owns[i].from[k].segments);
         }
         hth_free(r->owns[i].from);
-        hth_blob_unref(r->owns[i].told);
-        hth_free(r->owns[i].told_segments);
     }
     hth_blob_unref(r->is.values);
     hth_blob_unref(r->average);
@@ -103,28 +91,16 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
 
 /* ---- rounds: end --------------------------------------------------------------------------- */
 
-void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments, uint32_t count)
-{
-    uint64_t bytes = hth_codec_bytes(segments, count);
-    r->bytes_out += bytes;
-    hth_metric_add(r->reducer->metrics.bytes_out, (int64_t)bytes);
-}
-
 static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fates,
                         struct hth_reduce_result *res)
 {
-    uint64_t floats = 0;
+    uint64_t floats = r->is.values != NULL ? r->is.count : r->members[r->is.self].floats;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing,
-                                            m->parts_kept, m->parts_clipped};
+        fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing};
         res->dropped += m->as_sender != HTH_REDUCE_DROP_NONE ||
                         m->as_reducer != HTH_REDUCE_DROP_NONE || m->parts_missing > 0;
     }
-    for (uint32_t i = 0; i < r->own_count; i++)
-        floats += r->owns[i].count;
-    if (r->is.values != NULL)
-        floats = r->is.count;
     res->err = r->err;
     res->average = r->err == HTH_OK && r->is.values != NULL ? r->average : NULL;
     res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;
@@ -133,7 +109,6 @@ static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fate
     res->members = r->is.member_count;
     res->parts = r->part_count;
     res->parts_kept = r->parts_kept;
-    res->parts_damaged = r->parts_damaged;
     res->bytes_out = r->bytes_out;
     res->bytes_in = r->bytes_in;
     res->took_us = hth_now_us(r->reducer->env) - r->start_us;
@@ -179,7 +154,11 @@ static void finish(struct hth_reduce_round *r)
     struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->is.member_count);
     round_ref(r);
     fill_result(r, fates, &res);
-    hth_metric_add(r->reducer->metrics.rounds, 1);
+    const struct reduce_metrics *metrics = &r->reducer->metrics;
+    hth_metric_add(metrics->rounds, 1);
+    hth_metric_add(metrics->dropped, res.dropped);
+    hth_metric_add(metrics->bytes_out, (int64_t)r->bytes_out);
+    hth_metric_add(metrics->bytes_in, (int64_t)r->bytes_in);
     if (is_owed(r))
         linger(r);
     else
@@ -191,7 +170,8 @@ static void finish(struct hth_reduce_round *r)
 
 void round_check(struct hth_reduce_round *r)
 {
-    if (r->state == ROUND_RUNNING && r->sends_left == 0 && r->owns_left == 0)
+    if (r->state == ROUND_RUNNING &&
+        (r->err != HTH_OK || (r->sends_left == 0 && r->owns_left == 0)))
         finish(r);
 }
 
@@ -199,6 +179,12 @@ void round_soon(struct hth_reduce_round *r)
 {
     r->look_us = hth_now_us(r->reducer->env);
     hth_timer_set(r->reducer->env, r->timer, 0);
+}
+
+void round_fail(struct hth_reduce_round *r, enum hth_err err)
+{
+    r->err = err;
+    round_soon(r);
 }
 
 static void on_round_timer(void *arg)
@@ -212,10 +198,9 @@ static void on_round_timer(void *arg)
     watch_tick(r);
     round_check(r);
     /* Arithmetic that is still in the lane's queue may not hold up the caller. */
-    if (r->state == ROUND_RUNNING && hth_now_us(r->reducer->env) >= r->end_us) {
+    if (r->state == ROUND_RUNNING && hth_now_us(r->reducer->env) >= r->end_us)
         r->err = HTH_E_TIMEOUT;
-        finish(r);
-    }
+    round_check(r);
     round_unref(r);
 }
 
@@ -223,12 +208,6 @@ void hth_reduce_cancel(struct hth_reduce_round *r)
 {
     HTH_ASSERT(r->state == ROUND_RUNNING);
     round_remove(r, HTH_E_CANCELED);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 void hth_reduce_fill_usual(struct hth_reduce_member *m, uint32_t n)
@@ -240,10 +219,10 @@ void hth_reduce_fill_usual(struct hth_reduce_member *m, uint32_t n)
             known[count++] = m[i].bandwidth;
     if (count == 0)
         return;
-    qsort(known, count, sizeof(*known), by_size);
+    double median = hth_reduce_rank(known, count, (count - 1) / 2);
     for (uint32_t i = 0; i < n; i++)
         if (m[i].bandwidth == HTH_REDUCE_NOT_SAID)
-            m[i].bandwidth = known[(count - 1) / 2];
+            m[i].bandwidth = median;
 }
 
 int64_t hth_reduce_thin_us(uint64_t count)
@@ -295,7 +274,7 @@ static void keep_opts(struct hth_reduce_round *r)
 {
     const struct hth_avg_span plain = {r->is.count, HTH_QUANT_F32};
     const struct hth_reduce_opts *o = &r->is;
-    uint32_t n = o->spans != NULL ? o->span_count : 1;
+    uint32_t n = o->spans != NULL ? o->span_count : 1, senders = 0;
     struct hth_avg_span *spans = hth_new_array(struct hth_avg_span, n);
     size_t blocks = (o->count + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
     float *far = NULL;
@@ -303,7 +282,9 @@ static void keep_opts(struct hth_reduce_round *r)
     for (uint32_t i = 0; o->fixed && i < n; i++)
         if (spans[i].format == HTH_QUANT_UNIFORM8)
             spans[i].format = HTH_QUANT_INT8;
-    if (o->far != NULL && r->senders >= HTH_REDUCE_CLIP_MEMBERS - 1) {
+    for (uint32_t i = 0; i < o->member_count; i++)
+        senders += i != o->self && o->members[i].weight > 0;
+    if (o->far != NULL && senders >= HTH_REDUCE_CLIP_MEMBERS - 1) {
         far = hth_new_array(float, blocks);
         memcpy(far, o->far, blocks * sizeof(float));
     }
@@ -326,13 +307,11 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     for (uint32_t i = 0; i < o->member_count; i++) {
         r->members[i].is = o->members[i];
         r->members[i].round = r;
-        r->members[i].heard_us = r->members[i].progress_us = r->members[i].nudged_us = now;
-        r->members[i].here_us = now;
+        r->members[i].heard_us = r->members[i].progress_us = r->members[i].here_us = now;
         r->group_weight += o->members[i].weight;
-        r->senders += i != o->self && o->members[i].weight > 0;
     }
     keep_opts(r);
-    r->unit = o->fixed ? UNIT_FLOATS_FIXED : UNIT_FLOATS;
+    r->unit = o->fixed ? GRAIN_FLOATS : UNIT_FLOATS;
     r->start_us = r->base_us = now;
     r->end_us = now + o->timeout_us;
     weigh_members(r);
@@ -379,39 +358,31 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-static enum hth_err open_request(struct hth_rpc_request *req, struct hth_part_head *part,
-                                 const struct hth_tensor **tensor)
-{
-    size_t count, len;
-    const struct hth_tensor *tensors = hth_rpc_tensors(req, &count);
-    const uint8_t *payload = hth_rpc_payload(req, &len);
-    *tensor = count > 0 ? tensors : NULL;
-    if (count > 1 || (count == 1 && (tensors->ndim != 1 || tensors->dtype != HTH_U8)))
-        return HTH_E_BAD_SHAPE;
-    return hth_part_open(payload, len, count == 1 ? tensors->dim[0] : 0, part);
-}
-
 static void on_request(void *arg, struct hth_rpc_request *req)
 {
     struct hth_reducer *red = arg;
-    struct hth_part_head part;
-    const struct hth_tensor *tensor;
-    enum hth_err err = open_request(req, &part, &tensor);
-    if (err == HTH_OK && has_ended(red, &part.group)) {
-        hth_part_clear(&part);
-        err = HTH_E_EXPIRED;
+    struct hth_part_head part = {.part = 0};
+    struct hth_reduce_round *r = NULL;
+    size_t count, len;
+    uint64_t bytes;
+    const struct hth_tensor *tensor = hth_rpc_tensors(req, &count);
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_part_tensor(tensor, count, &bytes);
+    if (err == HTH_OK)
+        err = hth_part_open(payload, len, bytes, &part);
+    if (err == HTH_OK) {
+        r = find_round(red, &part.group);
+        if (r != NULL ? r->state != ROUND_RUNNING && part.part == HTH_PART_NONE
+                      : has_ended(red, &part.group))
+            err = HTH_E_EXPIRED;
+        else if (r == NULL && part.part == HTH_PART_NONE)
+            err = HTH_E_NOT_FOUND;
     }
+    struct hth_blob *blob = bytes > 0 ? tensor->blob : NULL;
+    size_t offset = bytes > 0 ? tensor->offset : 0;
     if (err != HTH_OK) {
-        red->stats.parts_refused++;
-        hth_rpc_refuse(req, err, 0, NULL);
-        return;
-    }
-    struct hth_blob *blob = tensor != NULL ? tensor->blob : NULL;
-    size_t offset = tensor != NULL ? tensor->offset : 0;
-    struct hth_reduce_round *r = find_round(red, &part.group);
-    if (part.part == HTH_PART_NONE && (r == NULL || r->state != ROUND_RUNNING)) {
         hth_part_clear(&part);
-        hth_rpc_refuse(req, r == NULL ? HTH_E_NOT_FOUND : HTH_E_EXPIRED, 0, NULL);
+        hth_rpc_refuse(req, err, 0, NULL);
     } else if (r != NULL) {
         take_part(r, req, &part, blob, offset);
     } else {

@@ -91,33 +91,30 @@ struct hth_reduce_member {
 };
 
 /* Why a member was not fully part of a round. */
-/* X(NAME, name, text) */
+/* X(NAME, text) */
 #define HTH_REDUCE_DROP_MAP(X)                                                                     \
-    X(NONE, none, "took part")                                                                     \
-    X(LOST, lost, "its connection was lost or could not be made")                                  \
-    X(SILENT, silent, "no sign of life")                                                           \
-    X(SLOW, slow, "it lives, but its parts did not come")                                          \
-    X(REFUSED, refused, "it refused parts, or what it said makes no sense")                        \
-    X(DEADLINE, deadline, "the round's time was over")                                             \
-    X(NOT_FINITE, not_finite, "it sent NaN or infinity")                                           \
-    X(FAR, far, "what it calls the mean is further off than honest ones are")
+    X(NONE, "took part")                                                                           \
+    X(LOST, "its connection was lost or could not be made")                                        \
+    X(SILENT, "no sign of life")                                                                   \
+    X(SLOW, "it lives, but its parts did not come")                                                \
+    X(REFUSED, "it refused parts, or what it said makes no sense")                                 \
+    X(DEADLINE, "the round's time was over")                                                       \
+    X(NOT_FINITE, "it sent NaN or infinity")                                                       \
+    X(FAR, "what it calls the mean is further off than honest ones are")
 
 enum hth_reduce_drop {
-#define HTH_REDUCE_DROP_ENUM(upper, lower, text) HTH_REDUCE_DROP_##upper,
+#define HTH_REDUCE_DROP_ENUM(name, text) HTH_REDUCE_DROP_##name,
     HTH_REDUCE_DROP_MAP(HTH_REDUCE_DROP_ENUM)
 #undef HTH_REDUCE_DROP_ENUM
 };
 
-/* "silent", "not_finite" for logs and JSON, and the sentence of the table. Never NULL. */
-const char *hth_reduce_drop_name(enum hth_reduce_drop drop);
+/* The sentence of the table. Never NULL. */
 const char *hth_reduce_drop_text(enum hth_reduce_drop drop);
 
 /* What became of one member, as seen from here. */
 struct hth_reduce_fate {
     enum hth_reduce_drop as_sender, as_reducer;
     uint32_t parts_missing; /* of those averaged, without it: the same for all who kept none */
-    uint32_t parts_kept;    /* of the parts it reduces, those that kept the local values */
-    uint32_t parts_clipped; /* of the parts reduced here, those in which it was far off */
 };
 
 /* Borrowed by the callback: ref the blob to keep it. */
@@ -128,10 +125,9 @@ struct hth_reduce_result {
     double weight_fraction;   /* of the group's */
     const struct hth_reduce_fate *fates; /* one per member, in their order */
     uint32_t members;
-    uint32_t dropped;       /* members whose fate is not NONE, NONE */
-    uint32_t parts;         /* of the vector */
-    uint32_t parts_kept;    /* with local values */
-    uint32_t parts_damaged; /* contributions left out because they were not finite, reduced here */
+    uint32_t dropped;             /* members whose fate is not NONE, NONE, or that miss in parts */
+    uint32_t parts;               /* of the vector */
+    uint32_t parts_kept;          /* with local values */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
     int64_t took_us;              /* from start to now */
     double encode_error;          /* relative, of a sample of own parts; 0 for fp32 */
@@ -175,14 +171,14 @@ enum hth_err hth_reduce_start(struct hth_reducer *reducer, const struct hth_redu
 void hth_reduce_cancel(struct hth_reduce_round *round);
 
 struct hth_reducer_stats {
-    uint64_t parts_reduced, parts_refused;
+    uint64_t parts_reduced;
     uint64_t bytes_in;
     uint32_t rounds_now, early_now;
 };
 void hth_reducer_stats(const struct hth_reducer *reducer, struct hth_reducer_stats *out);
 
 /* |x - v|, summed in double in an order that depends on n alone. For jobs. */
-double hth_reduce_distance(const float *x, const float *v, size_t n);
+double hth_reduce_distance(const float *restrict x, const float *restrict v, size_t n);
 
 #define HTH_REDUCE_METHOD 66
 

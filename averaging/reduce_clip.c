@@ -30,9 +30,9 @@
 #define TILE           64u /* columns sorted at once: of 64 members, in the nearest cache */
 
 struct clip {
-    struct sum_input *in; /* whole, in fp32 */
-    uint32_t n, live, count;
-    double *distance, *spread, *sorted; /* n each; of the live ones: |x - v|, s */
+    const struct sum_input *in; /* in fp32; those that are left out are not there */
+    uint32_t n, count;
+    double *distance, *spread, *sorted; /* n each: |x - v|, s */
     double weight_max, weight;          /* a member counts for at most; their sum */
     float *v, *next;                    /* count each */
 };
@@ -42,7 +42,7 @@ static const float *values(const struct sum_input *in)
     return (const float *)(const void *)in->bytes;
 }
 
-CLONES static double distance(const float *restrict x, const float *restrict v, size_t n)
+CLONES double hth_reduce_distance(const float *restrict x, const float *restrict v, size_t n)
 {
     double lane[LANES] = {0}, sum = 0;
     size_t i = 0;
@@ -59,28 +59,16 @@ CLONES static double distance(const float *restrict x, const float *restrict v, 
     return sqrt(sum);
 }
 
-double hth_reduce_distance(const float *x, const float *v, size_t n)
-{
-    return distance(x, v, n);
-}
-
 /* Into c->spread what each would be off if all were honest, up to a factor. */
 static void weigh(struct clip *c)
 {
-    double median;
-
-    c->live = 0;
     for (uint32_t i = 0; i < c->n; i++)
-        if (!c->in[i].damaged)
-            c->sorted[c->live++] = c->in[i].weight;
-    if (c->live == 0)
-        return;
-    median = hth_reduce_rank(c->sorted, c->live, (c->live - 1) / 2);
+        c->sorted[i] = c->in[i].weight;
+    double median = hth_reduce_rank(c->sorted, c->n, (c->n - 1) / 2);
     c->weight_max = WEIGHT_MEDIANS * median;
     for (uint32_t i = 0; i < c->n; i++) {
         c->spread[i] = sqrt(1 + median / c->in[i].weight);
-        if (!c->in[i].damaged)
-            c->weight += HTH_MIN(c->in[i].weight, c->weight_max);
+        c->weight += HTH_MIN(c->in[i].weight, c->weight_max);
     }
 }
 
@@ -120,16 +108,14 @@ static void sort_columns(float *rows, uint32_t n)
 
 static void begin_at_the_median(struct clip *c, float *rows)
 {
-    memset(rows, 0, (size_t)c->live * TILE * sizeof(float));
+    memset(rows, 0, (size_t)c->n * TILE * sizeof(float));
     for (uint32_t at = 0; at < c->count; at += TILE) {
         size_t bytes = HTH_MIN(c->count - at, TILE) * sizeof(float);
-        uint32_t row = 0;
 
         for (uint32_t i = 0; i < c->n; i++)
-            if (!c->in[i].damaged)
-                memcpy(rows + (size_t)row++ * TILE, values(&c->in[i]) + at, bytes);
-        sort_columns(rows, row);
-        memcpy(c->v + at, rows + (size_t)((row - 1) / 2) * TILE, bytes);
+            memcpy(rows + (size_t)i * TILE, values(&c->in[i]) + at, bytes);
+        sort_columns(rows, c->n);
+        memcpy(c->v + at, rows + (size_t)((c->n - 1) / 2) * TILE, bytes);
     }
 }
 
@@ -138,15 +124,11 @@ static void begin_at_the_median(struct clip *c, float *rows)
 /* The lower median of the distances from c->v, each by its spread. */
 static double measure(struct clip *c)
 {
-    uint32_t live = 0;
-
     for (uint32_t i = 0; i < c->n; i++) {
-        if (c->in[i].damaged)
-            continue;
-        c->distance[i] = distance(values(&c->in[i]), c->v, c->count);
-        c->sorted[live++] = c->distance[i] / c->spread[i];
+        c->distance[i] = hth_reduce_distance(values(&c->in[i]), c->v, c->count);
+        c->sorted[i] = c->distance[i] / c->spread[i];
     }
-    return hth_reduce_rank(c->sorted, live, (live - 1) / 2);
+    return hth_reduce_rank(c->sorted, c->n, (c->n - 1) / 2);
 }
 
 CLONES static void pull(float *restrict to, const float *restrict x, const float *restrict v,
@@ -154,6 +136,11 @@ CLONES static void pull(float *restrict to, const float *restrict x, const float
 {
     for (uint32_t i = 0; i < n; i++)
         to[i] += a * (x[i] - v[i]);
+}
+
+static bool is_far(const struct clip *c, uint32_t i, double radius)
+{
+    return c->distance[i] > radius * c->spread[i];
 }
 
 static void move(struct clip *c, double radius)
@@ -164,9 +151,7 @@ static void move(struct clip *c, double radius)
     for (uint32_t i = 0; i < c->n; i++) {
         double a = HTH_MIN(c->in[i].weight, c->weight_max) / c->weight;
 
-        if (c->in[i].damaged)
-            continue;
-        if (c->in[i].clipped)
+        if (is_far(c, i, radius))
             a *= radius * c->spread[i] / c->distance[i];
         pull(c->next, values(&c->in[i]), c->v, (float)a, c->count);
     }
@@ -183,10 +168,8 @@ static bool find_centre(struct clip *c, double clip)
         uint32_t far = 0;
 
         radius = HTH_MIN(radius, clip * measure(c));
-        for (uint32_t i = 0; i < c->n; i++) {
-            c->in[i].clipped = !c->in[i].damaged && c->distance[i] > radius * c->spread[i];
-            far += c->in[i].clipped;
-        }
+        for (uint32_t i = 0; i < c->n; i++)
+            far += is_far(c, i, radius);
         if (step == 0 && far == 0)
             return false;
         move(c, radius);
@@ -196,7 +179,7 @@ static bool find_centre(struct clip *c, double clip)
     return true;
 }
 
-static enum hth_err clip_block(struct sum_input *in, uint32_t n, double clip, float *mean,
+static enum hth_err clip_block(const struct sum_input *in, uint32_t n, double clip, float *mean,
                                uint32_t count)
 {
     struct clip c = {.in = in, .n = n, .count = count};
@@ -211,12 +194,10 @@ static enum hth_err clip_block(struct sum_input *in, uint32_t n, double clip, fl
     c.spread = c.distance + n;
     c.sorted = c.spread + n;
     weigh(&c);
-    if (c.live >= HTH_REDUCE_CLIP_MEMBERS) {
-        begin_at_the_median(&c, room + 2 * (size_t)count);
-        /* Differences of what a majority sends may overflow, though its mean does not. */
-        if (find_centre(&c, clip) && hth_reduce_is_finite(c.v, count))
-            memcpy(mean, c.v, count * sizeof(float));
-    }
+    begin_at_the_median(&c, room + 2 * (size_t)count);
+    /* Differences of what a majority sends may overflow, though its mean does not. */
+    if (find_centre(&c, clip) && hth_reduce_is_finite(c.v, count))
+        memcpy(mean, c.v, count * sizeof(float));
     hth_free(c.distance);
     hth_block_free(room, bytes);
     return HTH_OK;
@@ -224,39 +205,42 @@ static enum hth_err clip_block(struct sum_input *in, uint32_t n, double clip, fl
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* The inputs' values in one piece of memory each, decoded where they are narrow. */
+/* The inputs that are not left out, their values in one piece of memory each, decoded where they
+ * are narrow. */
 static enum hth_err flatten(const struct sum_input *in, uint32_t n, uint32_t count, float *room,
                             struct sum_input *out)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const float *x = room + (size_t)i * count;
+        const float *x;
 
-        out[i] = (struct sum_input){.weight = in[i].weight, .damaged = in[i].damaged};
-        if (!in[i].damaged)
-            HTH_TRY(hth_reduce_values(&in[i], room + (size_t)i * count, &x));
-        out[i].bytes = (const uint8_t *)(const void *)x;
+        if (in[i].out)
+            continue;
+        HTH_TRY(hth_reduce_values(&in[i], room, &x));
+        *out++ = (struct sum_input){.weight = in[i].weight, .bytes = (const void *)x};
+        room += count;
     }
     return HTH_OK;
 }
 
-enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, double clip, bool fixed, float *mean,
-                             uint32_t count)
+enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
+                             float *mean, uint32_t count)
 {
-    size_t bytes = (size_t)n * count * sizeof(float);
-    uint32_t block = fixed ? UNIT_FLOATS_FIXED : count;
-    float *room = hth_try_block(bytes);
-    enum hth_err err;
+    uint32_t block = fixed ? GRAIN_FLOATS : count, live = 0;
 
+    for (uint32_t i = 0; i < n; i++)
+        live += !in[i].out;
+    if (live < HTH_REDUCE_CLIP_MEMBERS)
+        return HTH_OK;
+    size_t bytes = (size_t)live * count * sizeof(float);
+    float *room = hth_try_block(bytes);
     if (room == NULL)
         return HTH_E_NO_MEMORY;
-    struct sum_input *flat = hth_new_array(struct sum_input, n);
-    err = flatten(in, n, count, room, flat);
+    struct sum_input *flat = hth_new_array(struct sum_input, live);
+    enum hth_err err = flatten(in, n, count, room, flat);
     for (uint32_t at = 0; at < count && err == HTH_OK; at += block) {
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < live; i++)
             flat[i].bytes += at > 0 ? block * sizeof(float) : 0;
-        err = clip_block(flat, n, clip, mean + at, HTH_MIN(count - at, block));
-        for (uint32_t i = 0; i < n; i++)
-            in[i].clipped = in[i].clipped || flat[i].clipped;
+        err = clip_block(flat, live, clip, mean + at, HTH_MIN(count - at, block));
     }
     hth_free(flat);
     hth_block_free(room, bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reduce_cut.c: the vector cut into shares and parts: the same at every member, from its list. */
 #include <math.h>
+#include <string.h>
 
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
@@ -32,7 +33,7 @@ static uint64_t aim_of_part(uint64_t share, double slowest)
     uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
     if (is_slow(slowest)) {
         uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
-        small = HTH_MAX(small, (uint64_t)SHARE_FLOATS_MIN);
+        small = HTH_MAX(small, (uint64_t)GRAIN_FLOATS);
         aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
     }
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
@@ -46,14 +47,15 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->is.share_max == 0 || total * r->unit >= 2 * SHARE_FLOATS_MIN * reducers)
+    if (r->is.share_max == 0 || total * r->unit >= 2 * GRAIN_FLOATS * reducers)
         return r->is.share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->is.share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
     return HTH_OK;
 }
 
-/* Whole units of each member's share. *level: how long the fastest takes for a vector, in s/bit, as
+/* Whole units of each member's share: one below a grain goes to the others, as a request would cost
+ * more. *level: how long the fastest takes for a vector, in s/bit, as
  * all that reduce do; infinite: nobody said how fast it is. */
 static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
                               double *level)
@@ -64,7 +66,7 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
         bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
-    HTH_TRY(hth_avg_split(weights, n, total, SHARE_FLOATS_MIN / r->unit, units));
+    HTH_TRY(hth_avg_split(weights, n, total, GRAIN_FLOATS / r->unit, units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;
@@ -123,6 +125,7 @@ static void lay_out_sends(struct hth_reduce_round *r)
             s->round = r;
             s->to = i;
             s->part = r->members[i].first_part + k;
+            s->waiting = true;
             part_at(&r->members[i], k, &s->first, &s->count);
         }
     }
@@ -137,7 +140,6 @@ static void lay_out_owns(struct hth_reduce_round *r)
     for (uint32_t k = 0; k < r->own_count; k++) {
         struct reduce_owned *o = &r->owns[k];
         o->round = r;
-        o->part = self->first_part + k;
         part_at(self, k, &o->first, &o->count);
         o->from = hth_new_array(struct reduce_contribution, r->is.member_count);
         for (uint32_t i = 0; i < r->is.member_count; i++) {
@@ -147,6 +149,20 @@ static void lay_out_owns(struct hth_reduce_round *r)
         if (r->is.values != NULL)
             o->from[r->is.self].state = GIVE_HERE;
     }
+}
+
+uint32_t round_segments(const struct hth_reduce_round *r, uint64_t first, uint32_t count,
+                        struct hth_segment **out)
+{
+    struct hth_segment cut[HTH_AVG_SEGMENTS_MAX];
+    uint32_t n;
+    if (hth_codec_cut(r->is.spans, r->is.span_count, first, count, cut, &n) != HTH_OK) {
+        cut[0] = (struct hth_segment){HTH_QUANT_F32, count, count * (uint32_t)sizeof(float), false};
+        n = 1;
+    }
+    *out = hth_new_array(struct hth_segment, n);
+    memcpy(*out, cut, n * sizeof(*cut));
+    return n;
 }
 
 enum hth_err round_cut(struct hth_reduce_round *r)

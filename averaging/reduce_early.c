@@ -52,9 +52,8 @@ void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth
 {
     size_t bytes = hth_codec_bytes(part->segments, part->segment_count);
     if (!has_room(red, hth_rpc_peer(req), bytes)) {
-        red->stats.parts_refused++;
         hth_part_clear(part);
-        hth_rpc_refuse(req, HTH_E_BUSY, RETRY_US, "this round has not begun here yet");
+        hth_rpc_refuse(req, HTH_E_BUSY, 0, "this round has not begun here yet");
         return;
     }
     struct reduce_early *e = hth_new(struct reduce_early);

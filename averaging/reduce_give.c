@@ -2,7 +2,7 @@
 /*
  * reduce_give.c: a member's own parts on their way to the reducers and back.
  *
- *   WAITING -> ENCODING -> OUT -> APPLYING -> SETTLED
+ *   waiting -> encoding -> out -> applying -> settled
  *      |  fp32: none        |         ^
  *      ^--- E_BUSY ---------'         |
  *      `---- given up: keep the local values
@@ -12,17 +12,26 @@
 
 #include "averaging/reduce_int.h"
 
-static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
-                      uint32_t segment_count, struct hth_blob *blob, size_t offset);
+/* One way of a part: its values to the reducer, or what they become here. */
+struct give {
+    struct hth_job job;
+    struct reduce_sent *send;
+    struct hth_blob *blob; /* of the values, or of the answer; NULL: none */
+    size_t offset;
+    struct hth_segment *segments;
+    uint32_t segment_count;
+    enum hth_err err; /* of the arithmetic. Applying: the local values are kept */
+    /* encoding */
+    bool pack, sample;
+    struct hth_codec_error error;
+    /* applying */
+    double weight;
+    bool whole;
+};
 
 static struct reduce_member_state *reducer_of(const struct reduce_sent *s)
 {
     return &s->round->members[s->to];
-}
-
-static struct hth_env *env_of(const struct hth_reduce_round *r)
-{
-    return r->reducer->env;
 }
 
 static struct reduce_sent *sends_to(const struct hth_reduce_round *r, uint32_t to)
@@ -32,38 +41,37 @@ static struct reduce_sent *sends_to(const struct hth_reduce_round *r, uint32_t t
     return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
 }
 
-/* ---- settling ------------------------------------------------------------------------------ */
-
-static void settle(struct reduce_sent *s, double weight, bool kept)
+static struct give *give_new(struct reduce_sent *s, struct hth_blob *blob, size_t offset)
 {
-    struct hth_reduce_round *r = s->round;
-    struct reduce_member_state *m = reducer_of(s);
-    s->state = SEND_SETTLED;
-    m->settled++;
-    r->settled_floats += s->count;
-    r->sends_left--;
-    r->weight_floats += (kept ? r->members[r->is.self].is.weight : weight) * s->count;
-    if (kept) {
-        m->parts_kept++;
-        r->parts_kept++;
-    }
+    struct give *g = hth_new(struct give);
+    round_ref(s->round);
+    g->send = s;
+    g->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
+    g->offset = offset;
+    return g;
+}
+
+static void give_free(struct give *g)
+{
+    hth_blob_unref(g->blob);
+    hth_free(g->segments);
+    round_unref(g->send->round);
+    hth_free(g);
+}
+
+static enum hth_err submit(struct give *g, void (*run)(struct hth_job *),
+                           void (*done)(struct hth_job *, enum hth_err), double flops, double bytes)
+{
+    uint32_t floats = g->send->count;
+    g->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
+                              .run = run,
+                              .done = done,
+                              .flops = flops * floats,
+                              .bytes_moved = bytes + floats * sizeof(float)};
+    return hth_job_submit(g->send->round->reducer->env, &g->job);
 }
 
 /* ---- applying answers ---------------------------------------------------------------------- */
-
-struct apply {
-    struct hth_job job;
-    struct hth_reduce_round *round;
-    struct reduce_sent *send;
-    struct hth_blob *blob; /* the answer's body; NULL: keep the local values */
-    size_t offset;
-    struct hth_segment *segments;
-    uint32_t segment_count;
-    double weight;
-    bool whole;
-    bool kept;
-    bool far; /* too far off: the local values are kept */
-};
 
 static bool is_far(const struct reduce_sent *s, const float *y, const float *own)
 {
@@ -82,74 +90,61 @@ static bool is_far(const struct reduce_sent *s, const float *y, const float *own
 
 static void run_apply(struct hth_job *job)
 {
-    struct apply *a = HTH_CONTAINER(job, struct apply, job);
-    const struct reduce_sent *s = a->send;
-    float *y = (float *)(void *)a->round->average->data + s->first;
-    const float *own = (const float *)(const void *)a->round->is.values->data + s->first;
-    if (!a->kept && a->whole)
-        a->kept =
-            hth_codec_decode(a->segments, a->segment_count, a->blob->data + a->offset, y) != HTH_OK;
-    else if (!a->kept)
-        a->kept = hth_codec_answer(a->segments, a->segment_count, a->blob->data + a->offset, own,
-                                   y) != HTH_OK;
-    a->far = !a->kept && is_far(s, y, own);
-    if (a->kept || a->far)
+    struct give *g = HTH_CONTAINER(job, struct give, job);
+    const struct reduce_sent *s = g->send;
+    float *y = (float *)(void *)s->round->average->data + s->first;
+    const float *own = (const float *)(const void *)s->round->is.values->data + s->first;
+    if (g->err == HTH_OK && g->whole)
+        g->err = hth_codec_decode(g->segments, g->segment_count, g->blob->data + g->offset, y);
+    else if (g->err == HTH_OK)
+        g->err = hth_codec_answer(g->segments, g->segment_count, g->blob->data + g->offset, own, y);
+    if (g->err == HTH_OK && is_far(s, y, own))
+        g->err = HTH_E_NORM;
+    if (g->err != HTH_OK)
         memcpy(y, own, s->count * sizeof(float));
-}
-
-static void apply_free(struct apply *a)
-{
-    hth_blob_unref(a->blob);
-    hth_free(a->segments);
-    round_unref(a->round);
-    hth_free(a);
 }
 
 static void done_apply(struct hth_job *job, enum hth_err err)
 {
-    struct apply *a = HTH_CONTAINER(job, struct apply, job);
-    struct hth_reduce_round *r = a->round;
-    if (r->state == ROUND_RUNNING) {
-        if (err != HTH_OK)
-            r->err = err;
-        if (a->far)
-            give_fail(r, a->send->to, HTH_REDUCE_DROP_FAR);
-        settle(a->send, a->weight, a->kept || a->far);
+    struct give *g = HTH_CONTAINER(job, struct give, job);
+    struct reduce_sent *s = g->send;
+    struct hth_reduce_round *r = s->round;
+    bool kept = g->err != HTH_OK;
+    if (r->state == ROUND_RUNNING && err != HTH_OK) {
+        round_fail(r, err);
+    } else if (r->state == ROUND_RUNNING) {
+        if (g->err == HTH_E_NORM)
+            give_fail(r, s->to, HTH_REDUCE_DROP_FAR);
+        if (g->err == HTH_E_NOT_FINITE || g->err == HTH_E_MALFORMED)
+            give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
+        reducer_of(s)->settled++;
+        r->settled_floats += s->count;
+        r->sends_left--;
+        r->parts_kept += kept;
+        r->weight_floats += (kept ? r->members[r->is.self].is.weight : g->weight) * s->count;
         give_pump_all(r);
         round_check(r);
     }
-    apply_free(a);
+    give_free(g);
 }
 
-/* Takes the reply's segments, and a reference on the blob. */
+/* What the answer makes of the part; no blob: the local values are kept. */
 static void apply(struct reduce_sent *s, struct hth_blob *blob, size_t offset,
                   const struct hth_part_reply *reply)
 {
-    struct hth_reduce_round *r = s->round;
-    struct apply *a = hth_new(struct apply);
-    double bytes = (double)s->count * sizeof(float);
-    s->state = SEND_APPLYING;
-    a->round = round_ref(r);
-    a->send = s;
-    a->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
-    a->offset = offset;
-    a->segments = reply->segments;
-    a->segment_count = reply->segment_count;
-    a->weight = reply->weight;
-    a->whole = reply->whole;
-    a->kept = blob == NULL;
-    a->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
-                              .run = run_apply,
-                              .done = done_apply,
-                              .flops = s->count,
-                              .bytes_moved = 3 * bytes};
-    enum hth_err err = hth_job_submit(env_of(r), &a->job);
-    if (err == HTH_OK)
-        return;
-    r->err = err;
-    settle(s, 0, true);
-    round_soon(r);
-    apply_free(a);
+    struct give *g = give_new(s, blob, offset);
+    reducer_of(s)->under_way_bytes -= s->bytes;
+    s->waiting = false;
+    g->segments = reply->segments;
+    g->segment_count = reply->segment_count;
+    g->weight = reply->weight;
+    g->whole = reply->whole;
+    g->err = blob != NULL ? HTH_OK : HTH_E_UNREACHABLE;
+    enum hth_err err = submit(g, run_apply, done_apply, 1, 2.0 * s->count * sizeof(float));
+    if (err != HTH_OK) {
+        round_fail(s->round, err);
+        give_free(g);
+    }
 }
 
 static void keep(struct reduce_sent *s)
@@ -159,57 +154,36 @@ static void keep(struct reduce_sent *s)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static void note_missing(struct hth_reduce_round *r, const struct hth_part_reply *reply)
-{
-    for (uint32_t i = 0; i < reply->missing_count; i++) {
-        if (reply->missing[i] < r->is.member_count)
-            r->members[reply->missing[i]].parts_missing++;
-    }
-}
-
-/* Of the group's members without those that the answer says are not in the mean. */
-static double weight_in(const struct hth_reduce_round *r, const struct hth_part_reply *reply)
-{
-    double weight = r->group_weight;
-    for (uint32_t i = 0; i < reply->missing_count; i++) {
-        if (reply->missing[i] < r->is.member_count)
-            weight -= r->members[reply->missing[i]].is.weight;
-    }
-    return weight;
-}
-
 /* The answer fits the part and the group, or the reducer is not to be believed. Its weight follows
  * from who is in it: who could say less of it would keep a whole group below its quorum, round
  * after round, and look like one who answers well. */
 static enum hth_err open_answer(const struct reduce_sent *s, const struct hth_rpc_result *result,
                                 struct hth_part_reply *reply)
 {
-    uint64_t bytes = 0, floats = 0;
-    if (result->tensor_count > 1 ||
-        (result->tensor_count == 1 &&
-         (result->tensors->ndim != 1 || result->tensors->dtype != HTH_U8)))
-        return HTH_E_BAD_SHAPE;
-    if (result->tensor_count == 1)
-        bytes = result->tensors->dim[0];
+    const struct hth_reduce_round *r = s->round;
+    uint64_t bytes, floats = 0;
+    double weight = r->group_weight;
+    HTH_TRY(hth_part_tensor(result->tensors, result->tensor_count, &bytes));
     HTH_TRY(hth_part_reply_open(result->payload, result->payload_len, bytes, reply));
+    if (reply->segment_count == 0)
+        return HTH_OK;
     for (uint32_t i = 0; i < reply->segment_count; i++)
         floats += reply->segments[i].count;
-    enum hth_err err = HTH_OK;
-    if (reply->segment_count > 0 && floats != s->count)
-        err = HTH_E_BAD_SHAPE;
+    for (uint32_t i = 0; i < reply->missing_count; i++)
+        if (reply->missing[i] < r->is.member_count)
+            weight -= r->members[reply->missing[i]].is.weight;
     /* Weights are sums in the order of members: the last bits may differ. */
-    if (reply->segment_count > 0 &&
-        fabs(reply->weight - weight_in(s->round, reply)) > 1e-9 * s->round->group_weight)
-        err = HTH_E_RANGE;
-    if (err != HTH_OK)
-        hth_part_reply_clear(reply);
-    return err;
+    if (floats == s->count && fabs(reply->weight - weight) <= 1e-9 * r->group_weight)
+        return HTH_OK;
+    hth_part_reply_clear(reply);
+    return HTH_E_RANGE;
 }
 
 static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
 {
     struct hth_reduce_round *r = s->round;
     struct hth_part_reply reply;
+    const struct hth_tensor *t = result->tensors;
     watch_progress(r, s->to);
     reducer_of(s)->put_off_us = 0;
     if (open_answer(s, result, &reply) != HTH_OK) {
@@ -217,17 +191,13 @@ static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
         give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    note_missing(r, &reply);
-    const struct hth_tensor *t = result->tensors;
-    if (reply.segment_count == 0 || t == NULL || t->blob == NULL) {
-        hth_part_reply_clear(&reply);
-        keep(s);
-    } else {
-        r->bytes_in += t->dim[0];
-        r->reducer->stats.bytes_in += t->dim[0];
-        hth_metric_add(r->reducer->metrics.bytes_in, (int64_t)t->dim[0]);
-        apply(s, t->blob, t->offset, &reply);
-    }
+    for (uint32_t i = 0; i < reply.missing_count; i++)
+        if (reply.missing[i] < r->is.member_count)
+            r->members[reply.missing[i]].parts_missing++;
+    uint64_t bytes = hth_codec_bytes(reply.segments, reply.segment_count);
+    r->bytes_in += bytes;
+    r->reducer->stats.bytes_in += bytes;
+    apply(s, bytes > 0 ? t->blob : NULL, bytes > 0 ? t->offset : 0, &reply);
     give_pump(r, s->to);
 }
 
@@ -255,15 +225,14 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     struct hth_reduce_round *r = s->round;
     struct reduce_member_state *m = reducer_of(s);
     s->call = NULL;
-    m->in_flight_bytes -= s->bytes;
     if (result->err == HTH_OK) {
         on_reply(s, result);
     } else if ((result->err == HTH_E_BUSY && result->remote) ||
                (result->err == HTH_E_CLOSED && watch_connected(r, s->to))) {
-        m->heard_us = hth_now_us(env_of(r)); /* it lives, and has no room just now */
+        m->heard_us = hth_now_us(r->reducer->env); /* it lives, and has no room just now */
         if (m->put_off_us == 0)
             m->put_off_us = m->heard_us;
-        s->state = SEND_WAITING;
+        s->waiting = true;
     } else if (result->err == HTH_E_BUDGET || result->err == HTH_E_NO_MEMORY) {
         keep(s); /* no room here for this answer */
         give_pump(r, s->to);
@@ -272,148 +241,106 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     }
 }
 
-/* ---- encoding ------------------------------------------------------------------------------ */
-
-struct encode {
-    struct hth_job job;
-    struct hth_reduce_round *round;
-    struct reduce_sent *send;
-    struct hth_blob *blob;
-    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
-    uint32_t segment_count;
-    bool pack, sample;
-    enum hth_err err;
-    struct hth_codec_error error;
-};
-
-static void run_encode(struct hth_job *job)
-{
-    struct encode *e = HTH_CONTAINER(job, struct encode, job);
-    const float *x = (const float *)(const void *)e->round->is.values->data + e->send->first;
-    e->err = hth_codec_encode(e->segments, e->segment_count, x, e->pack, e->blob->data,
-                              e->sample ? &e->error : NULL);
-}
-
-static void encode_free(struct encode *e)
-{
-    hth_blob_unref(e->blob);
-    round_unref(e->round);
-    hth_free(e);
-}
-
-static void done_encode(struct hth_job *job, enum hth_err err)
-{
-    struct encode *e = HTH_CONTAINER(job, struct encode, job);
-    struct hth_reduce_round *r = e->round;
-    struct reduce_sent *s = e->send;
-    if (r->state != ROUND_RUNNING) {
-        encode_free(e);
-        return;
-    }
-    struct reduce_member_state *m = reducer_of(s);
-    m->in_flight_bytes -= s->bytes;
-    if (err != HTH_OK || m->as_reducer != HTH_REDUCE_DROP_NONE || e->err == HTH_E_NO_MEMORY) {
-        keep(s);
-    } else if (e->err != HTH_OK) {
-        /* Nothing that could be added: ask for the mean. */
-        r->members[r->is.self].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
-        send_call(s, NULL, 0, NULL, 0);
-    } else {
-        r->error.lost += e->error.lost;
-        r->error.was += e->error.was;
-        send_call(s, e->segments, e->segment_count, e->blob, 0);
-    }
-    encode_free(e);
-}
-
 /* ---- sending ------------------------------------------------------------------------------- */
 
-static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
-                      uint32_t segment_count, struct hth_blob *blob, size_t offset)
+/* Without segments it asks for the mean. */
+static void send_call(struct give *g)
 {
+    struct reduce_sent *s = g->send;
     struct hth_reduce_round *r = s->round;
-    struct reduce_member_state *m = reducer_of(s);
+    const struct reduce_member_state *m = reducer_of(s);
     uint8_t payload[HTH_PART_BYTES_MAX];
-    uint64_t bytes = hth_codec_bytes(segments, segment_count);
+    uint64_t bytes = hth_codec_bytes(g->segments, g->segment_count);
     struct hth_part_head part = {.group = r->is.group,
                                  .part = s->part,
                                  .weight = r->members[r->is.self].is.weight,
-                                 .segments = (struct hth_segment *)segments,
-                                 .segment_count = segment_count};
-    struct hth_tensor tensor = {HTH_U8, 1, {bytes}, blob, offset};
+                                 .segments = g->segments,
+                                 .segment_count = g->segment_count};
+    struct hth_tensor tensor = {HTH_U8, 1, {bytes}, g->blob, g->offset};
     struct hth_rpc_target target = {m->is.id, m->is.addr};
     struct hth_rpc_call_opts opts = {
         .method = HTH_REDUCE_METHOD,
-        .body = {payload, hth_part_pack(&part, payload), &tensor, blob != NULL ? 1 : 0},
-        .timeout_us = HTH_MAX(r->end_us - hth_now_us(env_of(r)), (int64_t)1),
+        .body = {payload, hth_part_pack(&part, payload), &tensor, bytes > 0 ? 1 : 0},
+        .timeout_us = HTH_MAX(r->end_us - hth_now_us(r->reducer->env), (int64_t)1),
         .trace_id = s->part,
     };
     memcpy(&opts.idem.hi, r->is.group.b, sizeof(opts.idem.hi));
     opts.idem.lo = s->part;
-    s->state = SEND_OUT;
     enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, s, &s->call);
-    if (err == HTH_E_QUEUE_FULL) {
-        s->state = SEND_WAITING;
-        return;
-    }
-    if (err != HTH_OK) {
-        keep(s);
-        return;
-    }
-    s->bytes = (uint32_t)bytes;
-    m->in_flight_bytes += s->bytes;
-    round_count_out(r, segments, segment_count);
-}
-
-static void submit(struct encode *e)
-{
-    struct reduce_sent *s = e->send;
-    struct hth_env *env = env_of(s->round);
-    size_t bytes = hth_codec_bytes(e->segments, e->segment_count);
-    e->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
-                              .run = run_encode,
-                              .done = done_encode,
-                              .flops = 4.0 * s->count,
-                              .bytes_moved = (double)s->count * sizeof(float) + (double)bytes};
-    enum hth_err err = hth_env_blob_new(env, bytes, NULL, &e->blob);
     if (err == HTH_OK)
-        err = hth_job_submit(env, &e->job);
-    if (err == HTH_OK) {
-        s->state = SEND_ENCODING;
-        s->bytes = (uint32_t)bytes;
-        reducer_of(s)->in_flight_bytes += s->bytes;
-        return;
-    }
-    encode_free(e);
-    if (err == HTH_E_QUEUE_FULL)
-        s->state = SEND_WAITING;
+        r->bytes_out += bytes;
+    else if (err == HTH_E_QUEUE_FULL)
+        s->waiting = true;
     else
         keep(s);
+}
+
+static void run_encode(struct hth_job *job)
+{
+    struct give *g = HTH_CONTAINER(job, struct give, job);
+    const float *x = (const float *)(const void *)g->send->round->is.values->data + g->send->first;
+    g->err = hth_codec_encode(g->segments, g->segment_count, x, g->pack, g->blob->data,
+                              g->sample ? &g->error : NULL);
+}
+
+static void done_encode(struct hth_job *job, enum hth_err err)
+{
+    struct give *g = HTH_CONTAINER(job, struct give, job);
+    struct reduce_sent *s = g->send;
+    struct hth_reduce_round *r = s->round;
+    bool given_up = reducer_of(s)->as_reducer != HTH_REDUCE_DROP_NONE;
+    if (r->state == ROUND_RUNNING && (err != HTH_OK || given_up || g->err == HTH_E_NO_MEMORY)) {
+        keep(s);
+    } else if (r->state == ROUND_RUNNING) {
+        if (g->err != HTH_OK) { /* nothing that could be added */
+            r->members[r->is.self].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+            g->segment_count = 0;
+        }
+        r->error.lost += g->error.lost;
+        r->error.was += g->error.was;
+        send_call(g);
+    }
+    give_free(g);
+}
+
+static void encode(struct give *g)
+{
+    struct reduce_sent *s = g->send;
+    size_t bytes = hth_codec_bytes(g->segments, g->segment_count);
+    enum hth_err err = hth_env_blob_new(s->round->reducer->env, bytes, NULL, &g->blob);
+    if (err == HTH_OK)
+        err = submit(g, run_encode, done_encode, 4, (double)bytes);
+    if (err == HTH_OK)
+        return;
+    if (err == HTH_E_QUEUE_FULL)
+        s->waiting = true;
+    else
+        keep(s);
+    give_free(g);
 }
 
 static void begin(struct reduce_sent *s)
 {
     struct hth_reduce_round *r = s->round;
-    struct encode *e = hth_new(struct encode);
-    e->round = round_ref(r);
-    e->send = s;
-    e->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
-    /* Too many small stretches of different formats: their bytes do not matter. */
-    if (hth_codec_cut(r->is.spans, r->is.span_count, s->first, s->count, e->segments,
-                      &e->segment_count) != HTH_OK) {
-        e->segments[0] = (struct hth_segment){HTH_QUANT_F32, s->count,
-                                              s->count * (uint32_t)sizeof(float), false};
-        e->segment_count = 1;
+    struct give *g = give_new(s, NULL, 0);
+    s->waiting = false;
+    g->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
+    g->segment_count = round_segments(r, s->first, s->count, &g->segments);
+    for (uint32_t i = 0; i < g->segment_count; i++)
+        g->pack =
+            g->pack || hth_codec_packs(g->segments[i].format, r->reducer->opts.link_bytes_per_s);
+    if (s->bytes == 0) {
+        s->bytes = (uint32_t)hth_codec_bytes(g->segments, g->segment_count);
+        reducer_of(s)->under_way_bytes += s->bytes;
     }
-    for (uint32_t i = 0; i < e->segment_count; i++)
-        e->pack =
-            e->pack || hth_codec_packs(e->segments[i].format, r->reducer->opts.link_bytes_per_s);
-    if (e->pack || !hth_codec_is_fp32(e->segments, e->segment_count)) {
-        submit(e);
+    if (g->pack || !hth_codec_is_fp32(g->segments, g->segment_count)) {
+        encode(g);
         return;
     }
-    send_call(s, e->segments, e->segment_count, r->is.values, s->first * sizeof(float));
-    encode_free(e);
+    g->blob = hth_blob_ref(r->is.values);
+    g->offset = s->first * sizeof(float);
+    send_call(g);
+    give_free(g);
 }
 
 /* How many parts for a reducer may have been begun. On slow lines all shares get on alike, by what
@@ -436,12 +363,11 @@ static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_m
 void give_pump(struct hth_reduce_round *r, uint32_t to)
 {
     struct reduce_member_state *m = &r->members[to];
-    if (r->state != ROUND_RUNNING || m->part_count == 0 || r->send_count == 0 || to == r->is.self)
+    if (r->state != ROUND_RUNNING || !watch_due_as_reducer(r, to))
         return;
     struct reduce_sent *sends = sends_to(r, to);
     uint32_t reach = reach_of(r, m);
-    while (m->begun < reach && m->in_flight_bytes < WINDOW_BYTES &&
-           m->as_reducer == HTH_REDUCE_DROP_NONE)
+    while (m->begun < reach && m->under_way_bytes < WINDOW_BYTES)
         begin(&sends[m->begun++]);
 }
 
@@ -454,37 +380,28 @@ void give_pump_all(struct hth_reduce_round *r)
 
 void give_again(struct hth_reduce_round *r)
 {
-    for (uint32_t i = 0; i < r->send_count; i++) {
-        struct reduce_sent *s = &r->sends[i];
-        struct reduce_member_state *m = reducer_of(s);
-        bool begun = s->part - m->first_part < m->begun;
-        if (s->state != SEND_WAITING || !begun || m->in_flight_bytes >= WINDOW_BYTES)
-            continue;
-        begin(s);
-    }
+    for (uint32_t i = 0; i < r->is.member_count; i++)
+        for (uint32_t k = 0; watch_due_as_reducer(r, i) && k < r->members[i].begun; k++)
+            if (sends_to(r, i)[k].waiting)
+                begin(&sends_to(r, i)[k]);
 }
 
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why)
 {
     struct reduce_member_state *m = &r->members[to];
-    if (r->state != ROUND_RUNNING || m->as_reducer != HTH_REDUCE_DROP_NONE ||
-        !watch_due_as_reducer(r, to))
+    if (r->state != ROUND_RUNNING || !watch_due_as_reducer(r, to))
         return;
     watch_say(r, to, "reducer", why);
     m->as_reducer = why;
-    hth_metric_add(r->reducer->metrics.dropped, 1);
-    struct reduce_sent *sends = sends_to(r, to);
     for (uint32_t i = 0; i < m->part_count; i++) {
-        struct reduce_sent *s = &sends[i];
-        if (s->call != NULL) {
+        struct reduce_sent *s = &sends_to(r, to)[i];
+        bool out = s->call != NULL;
+        if (out)
             hth_rpc_cancel(s->call);
-            s->call = NULL;
-            m->in_flight_bytes -= s->bytes;
-        }
-        if (s->state == SEND_WAITING || s->state == SEND_OUT)
+        s->call = NULL;
+        if (out || s->waiting)
             keep(s);
     }
-    m->begun = m->part_count;
 }
 
 void give_end(struct hth_reduce_round *r)

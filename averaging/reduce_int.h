@@ -25,7 +25,7 @@
 #include "core/metrics.h"
 
 #define UNIT_FLOATS          64u   /* shares are whole multiples: tensors of 64-byte stretches */
-#define UNIT_FLOATS_FIXED    4096u /* ... of rounds with `fixed`: whole blocks of all formats */
+#define GRAIN_FLOATS         4096u /* ... of rounds with `fixed`: whole blocks of all formats */
 #define PART_FLOATS_MIN      (16u << 10)
 #define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
 #define LINE_BITS_MIN        1e4    /* bit/s; a bandwidth below is no measured one */
@@ -34,38 +34,26 @@
 #define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
 #define START_PARTS          3.0  /* to each reducer at first, and so far at least */
-/* Smaller shares go to the others, and parts are no smaller: a request costs more. */
-#define SHARE_FLOATS_MIN 4096u
-#define HISTORIES_MAX    512u /* peers whose weights are remembered, */
-#define HISTORY          32u  /* of so many rounds */
+#define HISTORIES_MAX        512u /* peers whose weights are remembered */
 /* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
 #define SAMPLE_EVERY  16u
-#define WINDOW_BYTES  (4u << 20)           /* in flight to one reducer */
-#define RETRY_US      (10 * HTH_US_PER_MS) /* for who is refused for want of room */
-#define EARLY_US      (2 * HTH_US_PER_S)   /* parts of rounds not begun yet are held so long */
-#define LINGER_US     (3 * HTH_US_PER_S)   /* ended rounds tell the mean to who is late, ... */
-#define LINGERING_MAX 4u                   /* ... so many of them */
-#define REPEATS_MAX   4u    /* answers to one part: connections break once or twice */
+#define WINDOW_BYTES  (4u << 20)         /* in flight to one reducer */
+#define EARLY_US      (2 * HTH_US_PER_S) /* parts of rounds not begun yet are held so long */
+#define LINGER_US     (3 * HTH_US_PER_S) /* ended rounds tell the mean to who is late, ... */
+#define LINGERING_MAX 4u                 /* ... so many of them */
+#define REPEATS_MAX   4u                 /* answers to one part: connections break once or twice */
 #define NUMBER_MAX    1e30f /* in a sum that was not finite: larger ones are left out */
 
 /* ---- this member's parts for others -------------------------------------------------------- */
-
-enum send_state {
-    SEND_WAITING,  /* to be begun, or again with the next look */
-    SEND_ENCODING, /* its job is under way */
-    SEND_OUT,      /* its call is */
-    SEND_APPLYING, /* the answer's job is */
-    SEND_SETTLED
-};
 
 struct reduce_sent {
     struct hth_reduce_round *round;
     uint64_t first; /* float */
     uint32_t count;
-    uint32_t part; /* in the cut of the whole vector */
-    uint32_t to;   /* member */
-    enum send_state state;
-    uint32_t bytes; /* in flight */
+    uint32_t part;  /* in the cut of the whole vector */
+    uint32_t to;    /* member */
+    uint32_t bytes; /* at most, as sent; 0: not begun */
+    bool waiting;   /* to be begun, or again with the next look */
     struct hth_rpc_call *call;
 };
 
@@ -73,20 +61,19 @@ struct reduce_sent {
 
 enum give_state {
     GIVE_NONE,
-    GIVE_HERE,  /* values that can be added */
-    GIVE_EMPTY, /* none, or they came after the sum was begun: the mean is wanted */
+    GIVE_HERE,  /* values for the mean */
+    GIVE_EMPTY, /* none, not finite, or after the sum was begun: the mean is wanted */
 };
 
 struct reduce_contribution {
     struct reduce_owned *own;
     enum give_state state;
-    bool in; /* in the mean */
     uint32_t member;
     uint32_t answers;
-    struct hth_rpc_request *req; /* NULL: answered, canceled, or this member's own */
-    struct hth_blob *blob;
-    size_t offset;
-    struct hth_segment *segments;
+    struct hth_rpc_request *req;    /* NULL: answered, canceled, or this member's own */
+    struct hth_blob *blob, *answer; /* answer: room for one of narrow format */
+    size_t offset;                  /* in blob */
+    struct hth_segment *segments;   /* of either */
     uint32_t segment_count;
 };
 
@@ -96,17 +83,9 @@ struct reduce_owned {
     struct hth_reduce_round *round;
     uint64_t first;
     uint32_t count;
-    uint32_t part;
     enum own_state state;
-    uint32_t got;                     /* of others */
     double weight;                    /* in the mean; 0: nothing could be averaged */
     struct reduce_contribution *from; /* one per member */
-    /* In this member's formats, where they are narrow: its own values as sent; then the mean, where
-     * all shall hold the same bits. */
-    struct hth_blob *told; /* NULL: the values, and the mean, themselves */
-    struct hth_segment *told_segments;
-    uint32_t told_count;
-    bool told_fine;
 };
 
 /* ---- members and rounds -------------------------------------------------------------------- */
@@ -116,20 +95,18 @@ struct reduce_member_state {
     double counts; /* of its weight, in the parts reduced here */
     /* as sender, to this member */
     uint32_t got; /* parts reduced here that it has sent */
-    bool dropped; /* not waited for any more */
     enum hth_reduce_drop as_sender;
     /* as reducer */
     uint64_t first, floats; /* its share */
     uint32_t first_part, part_count;
-    uint32_t begun, settled; /* of part_count */
-    uint64_t in_flight_bytes;
+    uint32_t begun, settled;  /* of part_count */
+    uint64_t under_way_bytes; /* of parts that are begun and not answered */
     enum hth_reduce_drop as_reducer;
-    uint32_t parts_missing, parts_kept, parts_clipped;
+    uint32_t parts_missing;
     /* life */
-    int64_t heard_us, progress_us, nudged_us, rtt_us;
+    int64_t heard_us, progress_us;
     int64_t here_us;      /* since when there is a connection to it */
     int64_t put_off_us;   /* since when it puts parts off and answers none; 0: it does not */
-    bool brings;          /* so much that it is no stranger any more */
     bool gives;           /* its values come, or an answer did */
     int64_t ran_us;       /* for so long they come */
     int64_t held_us;      /* that others wait for its parts */
@@ -137,7 +114,6 @@ struct reduce_member_state {
     uint64_t moved_bytes; /* over them when that was last progress */
     bool knows;           /* it knows the round */
     struct hth_rpc_call *ask;
-    bool dialing; /* a connection is being made, and there is none */
     struct hth_reduce_round *round;
 };
 
@@ -151,7 +127,6 @@ struct hth_reduce_round {
     struct reduce_member_state *members;
     uint32_t *reducers; /* members with a share, in their order */
     uint32_t reducer_count;
-    uint32_t senders;         /* others with values */
     uint32_t unit;            /* floats of which shares and parts are whole multiples */
     struct hth_blob *average; /* from float average_first on */
     uint64_t average_first;
@@ -170,10 +145,11 @@ struct hth_reduce_round {
     int64_t base_us;  /* start, later by what this process did not run */
     double best_us;   /* that all parts would take most of the members, at their best pace */
     int64_t look_us;  /* when the next look is due */
+    uint32_t looks;
     /* results */
     enum hth_err err;
     double weight_floats; /* weight times floats, summed over parts */
-    uint32_t parts_kept, parts_damaged;
+    uint32_t parts_kept;
     uint64_t bytes_out, bytes_in;
     struct hth_codec_error error;
 };
@@ -193,11 +169,9 @@ struct reduce_metrics {
     struct hth_metric *rounds, *bytes_out, *bytes_in, *dropped;
 };
 
-/* The weights of a peer that counted: a ring. */
 struct reduce_history {
     struct hth_peer_id id;
-    uint32_t rounds;
-    float weight[HISTORY];
+    double most; /* that its weight counted for, fading */
 };
 
 struct hth_reducer {
@@ -221,18 +195,22 @@ struct hth_reducer {
 
 struct hth_reduce_round *round_ref(struct hth_reduce_round *r);
 void round_unref(struct hth_reduce_round *r);
-/* Ends it when nothing is left to do. Only from a callback of the environment or the endpoint. */
+/* Ends it when nothing is left to do, or it failed. Only from a callback of the environment or the
+ * endpoint. */
 void round_check(struct hth_reduce_round *r);
 /* The same, in the next turn. */
 void round_soon(struct hth_reduce_round *r);
-/* Values that left, with a request or an answer. */
-void round_count_out(struct hth_reduce_round *r, const struct hth_segment *segments,
-                     uint32_t count);
+/* It ends with the error in the next turn. */
+void round_fail(struct hth_reduce_round *r, enum hth_err err);
 
 /* ---- reduce_cut.c -------------------------------------------------------------------------- */
 
 /* Lays out shares, parts, sends and owns from the members and the count. Errors: E_RANGE. */
 enum hth_err round_cut(struct hth_reduce_round *r) HTH_MUST;
+/* Of a stretch of this member's vector, in its formats, or in fp32 where these would be too many.
+ * Returns their number; *out is freed with hth_free. */
+uint32_t round_segments(const struct hth_reduce_round *r, uint64_t first, uint32_t count,
+                        struct hth_segment **out);
 
 /* ---- reduce_early.c ------------------------------------------------------------------------ */
 
@@ -280,7 +258,8 @@ void watch_drop(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_dro
 void watch_say(const struct hth_reduce_round *r, uint32_t member, const char *role,
                enum hth_reduce_drop why);
 void watch_end(struct hth_reduce_round *r);
-bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t member);
+/* For its values: it has some, and was not dropped. */
+bool watch_waits_for(const struct reduce_member_state *m);
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t member);
 bool watch_connected(const struct hth_reduce_round *r, uint32_t member);
 
@@ -300,23 +279,23 @@ void weigh_members(struct hth_reduce_round *r);
 
 /* A contribution as plain memory. */
 struct sum_input {
-    const struct hth_segment *segments; /* NULL: fp32 in one piece */
+    struct hth_segment *segments; /* NULL: fp32 in one piece */
     uint32_t segment_count;
     const uint8_t *bytes;
     double weight;
-    bool damaged; /* out: not finite, left out */
-    bool clipped; /* out: far from the others, counted for less */
+    bool out;      /* there is none; out: or it is not finite, and left out */
+    bool answered; /* of reduce_take.c: its answer is written */
 };
 
 /* mean = sum w_i x_i / sum w_i over the inputs that are finite, in their order; the weight of those
  * in *weight. With none, mean is untouched and *weight 0. Errors: E_NO_MEMORY. */
 enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
                             double *weight) HTH_MUST;
-/* What the reducer answers: fp32 segments the mean, others mean - sent. `out` are the segments to
- * be set; `pack` as for encoding. Errors: those of encoding and decoding. */
+/* What the reducer answers, into `bytes`: fp32 segments the mean, others mean - sent. The sent
+ * segments become the answer's; `pack` as for encoding. Errors: those of encoding and decoding. */
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
-                               bool pack, struct hth_segment *out, uint8_t *bytes) HTH_MUST;
-bool hth_reduce_is_finite(const float *x, size_t n);
+                               bool pack, uint8_t *bytes) HTH_MUST;
+bool hth_reduce_is_finite(const float *restrict x, size_t n);
 /* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
 enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;
 
@@ -329,9 +308,9 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
 
 /* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
  * than `clip` times the median, for its weight; it stays where differences overflow. `fixed`: each
- * UNIT_FLOATS_FIXED floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
+ * GRAIN_FLOATS floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
  * decoder's. */
-enum hth_err hth_reduce_clip(struct sum_input *in, uint32_t n, double clip, bool fixed, float *mean,
-                             uint32_t count) HTH_MUST;
+enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
+                             float *mean, uint32_t count) HTH_MUST;
 
 #endif

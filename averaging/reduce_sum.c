@@ -25,8 +25,8 @@ CLONES static void scale_add(const float *restrict x, float a, float *restrict y
         y[i] += a * x[i];
 }
 
-/* Whether all are finite: exponents of all ones show in the largest pattern without its sign. */
-CLONES static bool all_finite(const float *restrict x, size_t n)
+/* Exponents of all ones show in the largest pattern without its sign. */
+CLONES bool hth_reduce_is_finite(const float *restrict x, size_t n)
 {
     uint32_t most = 0;
     for (size_t i = 0; i < n; i++) {
@@ -36,11 +36,6 @@ CLONES static bool all_finite(const float *restrict x, size_t n)
         most = bits > most ? bits : most;
     }
     return most < 0x7f800000u;
-}
-
-bool hth_reduce_is_finite(const float *x, size_t n)
-{
-    return all_finite(x, n);
 }
 
 static bool all_small(const float *x, size_t n)
@@ -69,45 +64,33 @@ enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const fl
     return hth_codec_decode(in->segments, in->segment_count, in->bytes, room);
 }
 
-/* Values as they are, into floats of one's own. */
-static enum hth_err values_of(const struct sum_input *in, uint32_t count, float *out)
-{
-    const float *values;
-
-    HTH_TRY(hth_reduce_values(in, out, &values));
-    if (values != out)
-        memcpy(out, values, (size_t)count * sizeof(float));
-    return HTH_OK;
-}
-
-/* Marks the inputs that spoil the sum; false when none is found. */
+/* Leaves out the inputs that spoil the sum; *found: there are some. */
 static enum hth_err find_damaged(struct sum_input *in, uint32_t n, uint32_t count, bool *found)
 {
-    float *values = hth_try_block((size_t)count * sizeof(float));
+    float *room = hth_try_block((size_t)count * sizeof(float));
     *found = false;
-    if (values == NULL)
+    if (room == NULL)
         return HTH_E_NO_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
-        if (in[i].damaged)
+        const float *values;
+        if (in[i].out ||
+            (hth_reduce_values(&in[i], room, &values) == HTH_OK && all_small(values, count)))
             continue;
-        if (values_of(&in[i], count, values) == HTH_OK && all_small(values, count))
-            continue;
-        in[i].damaged = true;
-        *found = true;
+        in[i].out = *found = true;
     }
-    hth_block_free(values, (size_t)count * sizeof(float));
+    hth_block_free(room, (size_t)count * sizeof(float));
     return HTH_OK;
 }
 
 /* Plain inputs only: the sum is read and written once. */
-static bool add_plain(const struct sum_input *in, uint32_t n, double weight, float *mean,
-                      uint32_t count)
+static enum hth_err add_plain(const struct sum_input *in, uint32_t n, double weight, float *mean,
+                              uint32_t count)
 {
     for (uint32_t at = 0; at < count; at += BLOCK_FLOATS) {
         size_t len = HTH_MIN(count - at, BLOCK_FLOATS);
         bool first = true;
         for (uint32_t i = 0; i < n; i++) {
-            if (in[i].damaged)
+            if (in[i].out)
                 continue;
             const float *x = (const float *)(const void *)in[i].bytes + at;
             float alpha = (float)(in[i].weight / weight);
@@ -117,48 +100,36 @@ static bool add_plain(const struct sum_input *in, uint32_t n, double weight, flo
                 scale_add(x, alpha, mean + at, len);
             first = false;
         }
-        if (!all_finite(mean + at, len))
-            return false;
+        if (!hth_reduce_is_finite(mean + at, len))
+            return HTH_E_NOT_FINITE;
     }
-    return true;
-}
-
-static enum hth_err add_mixed(struct sum_input *in, uint32_t n, double weight, float *mean,
-                              uint32_t count, bool *fine)
-{
-    *fine = true;
-    memset(mean, 0, (size_t)count * sizeof(float));
-    for (uint32_t i = 0; i < n && *fine; i++) {
-        if (in[i].damaged)
-            continue;
-        float alpha = (float)(in[i].weight / weight);
-        if (is_plain(&in[i])) {
-            scale_add((const float *)(const void *)in[i].bytes, alpha, mean, count);
-            continue;
-        }
-        enum hth_err err =
-            hth_codec_add(in[i].segments, in[i].segment_count, in[i].bytes, alpha, mean);
-        if (err == HTH_E_NO_MEMORY)
-            return err;
-        in[i].damaged = err != HTH_OK;
-        *fine = err == HTH_OK;
-    }
-    if (*fine)
-        *fine = all_finite(mean, count);
     return HTH_OK;
 }
 
+static enum hth_err add_mixed(const struct sum_input *in, uint32_t n, double weight, float *mean,
+                              uint32_t count)
+{
+    memset(mean, 0, (size_t)count * sizeof(float));
+    for (uint32_t i = 0; i < n; i++) {
+        float alpha = (float)(in[i].weight / weight);
+        if (in[i].out)
+            continue;
+        if (is_plain(&in[i]))
+            scale_add((const float *)(const void *)in[i].bytes, alpha, mean, count);
+        else
+            HTH_TRY(hth_codec_add(in[i].segments, in[i].segment_count, in[i].bytes, alpha, mean));
+    }
+    return hth_reduce_is_finite(mean, count) ? HTH_OK : HTH_E_NOT_FINITE;
+}
+
 /* The weight of the inputs that are not left out; whether all of them are plain. */
-static double weight_of(const struct sum_input *in, uint32_t n, uint32_t *damaged, bool *plain)
+static double weight_of(const struct sum_input *in, uint32_t n, bool *plain)
 {
     double weight = 0;
-    *damaged = 0;
     *plain = true;
     for (uint32_t i = 0; i < n; i++) {
-        if (in[i].damaged) {
-            ++*damaged;
+        if (in[i].out)
             continue;
-        }
         weight += in[i].weight;
         *plain = *plain && is_plain(&in[i]);
     }
@@ -168,27 +139,20 @@ static double weight_of(const struct sum_input *in, uint32_t n, uint32_t *damage
 enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
                             double *weight)
 {
+    bool plain, found = true;
     /* Each turn leaves at least one more input out. */
-    for (;;) {
-        bool plain, fine, found = true;
-        uint32_t before, after;
-        *weight = weight_of(in, n, &before, &plain);
+    while (found) {
+        *weight = weight_of(in, n, &plain);
         if (!(*weight > 0))
             return HTH_OK;
-        if (plain)
-            fine = add_plain(in, n, *weight, mean, count);
-        else
-            HTH_TRY(add_mixed(in, n, *weight, mean, count, &fine));
-        if (fine)
-            return HTH_OK;
-        (void)weight_of(in, n, &after, &plain);
-        if (after == before)
-            HTH_TRY(find_damaged(in, n, count, &found));
-        if (!found) {
-            *weight = 0;
-            return HTH_OK;
-        }
+        enum hth_err err =
+            plain ? add_plain(in, n, *weight, mean, count) : add_mixed(in, n, *weight, mean, count);
+        if (err == HTH_OK || err == HTH_E_NO_MEMORY)
+            return err;
+        HTH_TRY(find_damaged(in, n, count, &found));
     }
+    *weight = 0;
+    return HTH_OK;
 }
 
 static int by_size(const void *a, const void *b)
@@ -204,7 +168,7 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank)
 }
 
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
-                               bool pack, struct hth_segment *out, uint8_t *bytes)
+                               bool pack, uint8_t *bytes)
 {
     size_t size = (size_t)count * sizeof(float);
     float *rest = hth_try_block(size);
@@ -212,16 +176,11 @@ enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, 
         return HTH_E_NO_MEMORY;
     memcpy(rest, mean, size);
     enum hth_err err = hth_codec_add(sent->segments, sent->segment_count, sent->bytes, -1.0f, rest);
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < sent->segment_count; i++) {
-        out[i] = (struct hth_segment){.format = sent->segments[i].format,
-                                      .count = sent->segments[i].count};
-        if (out[i].format == HTH_QUANT_F32)
-            memcpy(rest + at, mean + at, out[i].count * sizeof(float));
-        at += out[i].count;
-    }
+    for (uint32_t i = 0, at = 0; i < sent->segment_count; at += sent->segments[i++].count)
+        if (sent->segments[i].format == HTH_QUANT_F32)
+            memcpy(rest + at, mean + at, sent->segments[i].count * sizeof(float));
     if (err == HTH_OK)
-        err = hth_codec_encode(out, sent->segment_count, rest, pack, bytes, NULL);
+        err = hth_codec_encode(sent->segments, sent->segment_count, rest, pack, bytes, NULL);
     hth_block_free(rest, size);
     return err;
 }

@@ -11,30 +11,26 @@
 
 #include "averaging/reduce_int.h"
 
-struct input {
-    struct reduce_contribution *from;
-    struct hth_blob *blob;        /* a reference; NULL: this member's own values */
-    struct hth_blob *answer;      /* NULL: it is not answered with a difference */
-    bool fine;                    /* the answer could be written */
-    struct hth_segment *segments; /* of the answer */
-};
-
 struct sum {
     struct hth_job job;
-    struct hth_reduce_round *round;
     struct reduce_owned *own;
-    bool told_fine;
     enum hth_err err;
-    double weight;
-    double clip; /* as of the options */
-    uint32_t count;
-    struct sum_input *plain; /* one per input */
-    struct input input[];
+    double clip;   /* as of the options */
+    double weight; /* of what could be added, as it counts here */
+    bool told;     /* the room of this member's values has what all are told */
+    struct sum_input in[];
 };
 
 static bool is_sender(const struct reduce_member_state *m)
 {
     return m->is.weight > 0;
+}
+
+/* This member's own. Its blob is room for what it would send to itself, and then for what all are
+ * told: NULL where that is fp32, or no memory was left; values and mean themselves do then. */
+static struct reduce_contribution *mine_of(const struct reduce_owned *o)
+{
+    return &o->from[o->round->is.self];
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
@@ -47,10 +43,9 @@ static void reply(struct reduce_contribution *c, struct hth_segment *segments,
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_part_reply answer = {
         .weight = o->weight, .segments = segments, .segment_count = segment_count, .whole = whole};
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (is_sender(&r->members[i]) && !o->from[i].in)
+    for (uint32_t i = 0; i < r->is.member_count; i++)
+        if (is_sender(&r->members[i]) && o->from[i].state != GIVE_HERE)
             answer.missing[answer.missing_count++] = i;
-    }
     uint64_t bytes = hth_codec_bytes(segments, segment_count);
     struct hth_tensor tensor = {HTH_U8, 1, {bytes}, blob, offset};
     struct hth_rpc_body body = {payload, hth_part_reply_pack(&answer, payload), &tensor,
@@ -58,19 +53,8 @@ static void reply(struct reduce_contribution *c, struct hth_segment *segments,
     struct hth_rpc_request *req = c->req;
     c->req = NULL;
     c->answers++;
-    round_count_out(r, segments, segment_count);
+    r->bytes_out += bytes;
     hth_rpc_reply(req, &body);
-}
-
-/* What was sent has been used: a round may last long, and the room is needed. A repeat gets the
- * mean itself. */
-static void let_go(struct reduce_contribution *c)
-{
-    hth_blob_unref(c->blob);
-    hth_free(c->segments);
-    c->blob = NULL;
-    c->segments = NULL;
-    c->segment_count = 0;
 }
 
 /* The mean itself; or that there is none. */
@@ -78,46 +62,51 @@ static void reply_mean(struct reduce_contribution *c)
 {
     const struct reduce_owned *o = c->own;
     const struct hth_reduce_round *r = o->round;
-    if (o->told_fine && o->weight > 0) {
-        reply(c, o->told_segments, o->told_count, true, o->told, 0);
-        return;
-    }
+    const struct reduce_contribution *mine = mine_of(o);
     struct hth_segment whole = {HTH_QUANT_F32, o->count, o->count * (uint32_t)sizeof(float), false};
-    bool any = o->weight > 0;
-    reply(c, &whole, any ? 1 : 0, true, any ? r->average : NULL,
-          (size_t)(o->first - r->average_first) * sizeof(float));
+    if (!(o->weight > 0))
+        reply(c, NULL, 0, true, NULL, 0);
+    else if (mine->blob != NULL)
+        reply(c, mine->segments, mine->segment_count, true, mine->blob, 0);
+    else
+        reply(c, &whole, 1, true, r->average,
+              (size_t)(o->first - r->average_first) * sizeof(float));
+}
+
+/* What was sent has been used: a round may last long, and the room is needed. */
+static void let_go(struct reduce_contribution *c)
+{
+    hth_blob_unref(c->blob);
+    hth_blob_unref(c->answer);
+    hth_free(c->segments);
+    c->blob = c->answer = NULL;
+    c->segments = NULL;
+    c->segment_count = 0;
 }
 
 /* ---- the job ------------------------------------------------------------------------------- */
 
-/* This member's own values as it sends them to others: all who have the same ones add the same,
- * whoever of them reduces. */
-static void send_to_self(const struct reduce_owned *o, struct sum_input *in)
-{
-    const float *x = (const float *)(const void *)in->bytes;
-    if (o->told == NULL ||
-        hth_codec_encode(o->told_segments, o->told_count, x, false, o->told->data, NULL) != HTH_OK)
-        return;
-    in->segments = o->told_segments;
-    in->segment_count = o->told_count;
-    in->bytes = o->told->data;
-}
-
+/* Its own values are added as this member sends them to others: all who have the same ones add the
+ * same, whoever of them reduces. */
 static void prepare(struct sum *s)
 {
-    const struct hth_reduce_round *r = s->round;
-    for (uint32_t i = 0; i < s->count; i++) {
-        const struct reduce_contribution *c = s->input[i].from;
-        struct sum_input *in = &s->plain[i];
-        in->weight = r->members[c->member].counts;
-        if (s->input[i].blob == NULL) {
-            in->bytes = r->is.values->data + s->own->first * sizeof(float);
-            send_to_self(s->own, in);
+    const struct reduce_owned *o = s->own;
+    const struct hth_reduce_round *r = o->round;
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        const struct reduce_contribution *c = &o->from[i];
+        struct sum_input *in = &s->in[i];
+        if (in->out)
             continue;
+        if (i == r->is.self) {
+            in->bytes = r->is.values->data + o->first * sizeof(float);
+            if (c->blob == NULL ||
+                hth_codec_encode(c->segments, c->segment_count, (const void *)in->bytes, false,
+                                 c->blob->data, NULL) != HTH_OK)
+                continue;
         }
         in->segments = c->segments;
         in->segment_count = c->segment_count;
-        in->bytes = s->input[i].blob->data + c->offset;
+        in->bytes = c->blob->data + c->offset;
     }
 }
 
@@ -130,125 +119,92 @@ static bool is_packed(const struct sum_input *in)
 }
 
 /* The mean becomes what the others make of it. Packed where the line of one of them pays for it. */
-static enum hth_err write_told(struct sum *s, float *mean)
+static bool write_told(const struct sum *s, float *mean)
 {
-    const struct reduce_owned *o = s->own;
+    const struct reduce_contribution *mine = mine_of(s->own);
     bool packed = false;
-    for (uint32_t i = 0; i < s->count; i++)
-        packed = packed || is_packed(&s->plain[i]);
-    HTH_TRY(hth_codec_encode(o->told_segments, o->told_count, mean, packed, o->told->data, NULL));
-    return hth_codec_decode(o->told_segments, o->told_count, o->told->data, mean);
+    for (uint32_t i = 0; i < s->own->round->is.member_count; i++)
+        packed = packed || (!s->in[i].out && is_packed(&s->in[i]));
+    return hth_codec_encode(mine->segments, mine->segment_count, mean, packed, mine->blob->data,
+                            NULL) == HTH_OK &&
+           hth_codec_decode(mine->segments, mine->segment_count, mine->blob->data, mean) == HTH_OK;
 }
 
-/* Answers in the senders' formats. A sender without one gets the mean itself: its part was damaged,
- * or there is no sum, and its answer's bytes were never written. */
-static void write_answers(struct sum *s, const float *mean)
-{
-    for (uint32_t i = 0; i < s->count; i++) {
-        struct input *in = &s->input[i];
-        in->fine = in->answer != NULL && s->err == HTH_OK && !s->plain[i].damaged &&
-                   hth_reduce_answer(&s->plain[i], mean, s->own->count, is_packed(&s->plain[i]),
-                                     in->segments, in->answer->data) == HTH_OK;
-    }
-}
-
-/* This member takes what others who sent the same would make of their answers. */
-static enum hth_err answer_self(const struct sum *s, float *mean)
+/* Answers in the senders' formats. This member takes what others who sent the same would make of
+ * theirs. */
+static enum hth_err write_answers(struct sum *s, float *mean)
 {
     const struct reduce_owned *o = s->own;
-    const struct sum_input *in = s->plain;
-    for (uint32_t i = 0; i < s->count && in->bytes != (o->told != NULL ? o->told->data : NULL); i++)
-        in++;
-    if (in == s->plain + s->count || in->damaged)
+    const struct hth_reduce_round *r = o->round;
+    const struct reduce_contribution *mine = mine_of(o);
+    const struct sum_input *own = &s->in[r->is.self];
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        struct sum_input *in = &s->in[i];
+        if (in->answered)
+            in->answered = !in->out && hth_reduce_answer(in, mean, o->count, is_packed(in),
+                                                         o->from[i].answer->data) == HTH_OK;
+    }
+    if (own->out || own->segments == NULL)
         return HTH_OK;
-    HTH_TRY(hth_reduce_answer(in, mean, o->count, false, o->told_segments, o->told->data));
-    return hth_codec_answer(o->told_segments, o->told_count, o->told->data,
-                            (const float *)(const void *)o->round->is.values->data + o->first,
-                            mean);
-}
-
-/* The weight of those in the sum, as members know it. */
-static double claimed(const struct sum *s)
-{
-    double weight = 0;
-    for (uint32_t i = 0; i < s->count; i++)
-        if (!s->plain[i].damaged)
-            weight += s->round->members[s->input[i].from->member].is.weight;
-    return weight;
+    HTH_TRY(hth_reduce_answer(own, mean, o->count, false, mine->blob->data));
+    return hth_codec_answer(mine->segments, mine->segment_count, mine->blob->data,
+                            (const float *)(const void *)r->is.values->data + o->first, mean);
 }
 
 static void run_sum(struct hth_job *job)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
-    const struct hth_reduce_round *r = s->round;
     const struct reduce_owned *o = s->own;
+    const struct hth_reduce_round *r = o->round;
+    uint32_t n = r->is.member_count;
     float *mean = (float *)(void *)r->average->data + (o->first - r->average_first);
 
     prepare(s);
-    s->err = hth_reduce_sum(s->plain, s->count, mean, o->count, &s->weight);
-    if (s->weight > 0)
-        s->weight = claimed(s);
-    if (s->err == HTH_OK && s->weight > 0 && s->clip > 0)
-        s->err = hth_reduce_clip(s->plain, s->count, s->clip, r->is.fixed, mean, o->count);
+    s->err = hth_reduce_sum(s->in, n, mean, o->count, &s->weight);
     if (s->err != HTH_OK)
-        s->weight = 0;
-    if (!(s->weight > 0) && r->is.values != NULL)
-        memcpy(mean, r->is.values->data + o->first * sizeof(float), o->count * sizeof(float));
-    if (r->is.same && o->told != NULL && s->weight > 0)
-        s->told_fine = write_told(s, mean) == HTH_OK;
-    write_answers(s, mean);
-    if (!r->is.same && s->weight > 0 && o->told != NULL)
-        s->err = answer_self(s, mean);
+        return;
+    if (!(s->weight > 0)) {
+        s->told = false;
+        for (uint32_t i = 0; i < n; i++)
+            s->in[i].answered = false;
+        if (r->is.values != NULL)
+            memcpy(mean, r->is.values->data + o->first * sizeof(float), o->count * sizeof(float));
+        return;
+    }
+    if (s->clip > 0)
+        s->err = hth_reduce_clip(s->in, n, s->clip, r->is.fixed, mean, o->count);
+    if (s->told)
+        s->told = write_told(s, mean);
+    if (s->err == HTH_OK && !r->is.same)
+        s->err = write_answers(s, mean);
 }
 
 static void sum_free(struct sum *s)
 {
-    for (uint32_t i = 0; i < s->count; i++) {
-        hth_blob_unref(s->input[i].blob);
-        hth_blob_unref(s->input[i].answer);
-        hth_free(s->input[i].segments);
-    }
-    hth_free(s->plain);
-    round_unref(s->round);
+    round_unref(s->own->round);
     hth_free(s);
 }
 
-static void answer_all(struct sum *s)
-{
-    for (uint32_t i = 0; i < s->count; i++) {
-        struct input *in = &s->input[i];
-        struct reduce_contribution *c = in->from;
-        if (c->req != NULL && in->fine)
-            reply(c, in->segments, c->segment_count, false, in->answer, 0);
-        else if (c->req != NULL)
-            reply_mean(c);
-        let_go(c);
-    }
-}
-
-/* The mean is there. */
-static void finish_sum(struct sum *s)
+/* Who is in the mean, and how much they weigh, as all members know it. */
+static void settle(struct sum *s)
 {
     struct reduce_owned *o = s->own;
-    struct hth_reduce_round *r = s->round;
+    struct hth_reduce_round *r = o->round;
+    double own = r->members[r->is.self].is.weight;
     o->state = OWN_DONE;
-    o->weight = s->weight;
-    o->told_fine = s->told_fine;
-    for (uint32_t i = 0; i < s->count; i++) {
-        bool damaged = s->plain[i].damaged;
-        struct reduce_contribution *c = s->input[i].from;
-        c->in = !damaged;
-        r->members[c->member].parts_clipped += s->plain[i].clipped;
-        if (damaged) {
-            r->members[c->member].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
-            r->parts_damaged++;
-        }
-    }
     for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (is_sender(&r->members[i]) && !o->from[i].in)
-            r->members[i].parts_missing++;
+        struct reduce_member_state *m = &r->members[i];
+        if (o->from[i].state == GIVE_HERE && s->in[i].out) {
+            o->from[i].state = GIVE_EMPTY;
+            if (m->as_sender == HTH_REDUCE_DROP_NONE)
+                m->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+        }
+        if (o->from[i].state == GIVE_HERE && s->weight > 0)
+            o->weight += m->is.weight;
+        else if (is_sender(m))
+            m->parts_missing++;
     }
-    r->weight_floats += (s->weight > 0 ? s->weight : r->members[r->is.self].is.weight) * o->count;
+    r->weight_floats += (o->weight > 0 ? o->weight : own) * o->count;
     r->reducer->stats.parts_reduced++;
     r->owns_left--;
 }
@@ -256,77 +212,25 @@ static void finish_sum(struct sum *s)
 static void done_sum(struct hth_job *job, enum hth_err err)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
-    struct hth_reduce_round *r = s->round;
     struct reduce_owned *o = s->own;
-    if (r->state == ROUND_GONE) {
-        sum_free(s);
-        return;
-    }
-    if (err == HTH_OK)
-        err = s->err;
-    if (err != HTH_OK)
-        r->err = err;
-    finish_sum(s);
-    answer_all(s);
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (o->from[i].req != NULL) /* it came while the job ran, or has no values */
-            reply_mean(&o->from[i]);
-    }
-    sum_free(s);
-    if (r->state == ROUND_RUNNING)
+    struct hth_reduce_round *r = o->round;
+    err = err == HTH_OK ? s->err : err;
+    if (r->state == ROUND_RUNNING && err != HTH_OK) {
+        round_fail(r, err);
+    } else if (r->state == ROUND_RUNNING) {
+        settle(s);
+        if (!s->told)
+            let_go(mine_of(o));
+        for (uint32_t i = 0; i < r->is.member_count; i++) {
+            struct reduce_contribution *c = &o->from[i];
+            if (c->req != NULL && s->in[i].answered)
+                reply(c, c->segments, c->segment_count, false, c->answer, 0);
+            else if (c->req != NULL) /* as the mean is, or it came while the job ran */
+                reply_mean(c);
+            if (i != r->is.self)
+                let_go(c);
+        }
         round_check(r);
-}
-
-/* Room for the answer of a narrow format. Without it the mean itself will do. */
-static void want_answer(struct hth_reduce_round *r, struct input *in)
-{
-    struct reduce_contribution *c = in->from;
-    size_t bytes = 0;
-    if (c->req == NULL || r->is.same || hth_codec_is_fp32(c->segments, c->segment_count))
-        return;
-    for (uint32_t i = 0; i < c->segment_count; i++)
-        bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
-    if (hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc), &in->answer) !=
-        HTH_OK)
-        return;
-    in->segments = hth_new_array(struct hth_segment, c->segment_count);
-    /* What a ghost's answer says, whose job is not run. */
-    for (uint32_t i = 0; i < c->segment_count; i++) {
-        struct hth_segment *seg = &in->segments[i];
-        seg->format = c->segments[i].format;
-        seg->count = c->segments[i].count;
-        seg->bytes = (uint32_t)hth_quant_bytes(seg->format, seg->count);
-    }
-    in->fine = true;
-}
-
-static void add_input(struct sum *s, struct reduce_contribution *c, double *bytes)
-{
-    struct hth_reduce_round *r = s->round;
-    struct input *in = &s->input[s->count++];
-    in->from = c;
-    c->in = true;
-    in->blob = c->blob != NULL ? hth_blob_ref(c->blob) : NULL;
-    want_answer(r, in);
-    /* As if it ran: ghosts are finite, and all of them are in the mean. */
-    s->weight += r->members[c->member].is.weight;
-    *bytes += (double)hth_codec_bytes(c->segments, c->segment_count) +
-              (in->answer != NULL ? 4.0 * (double)s->own->count : 0);
-}
-
-/* Nobody can be answered, and the round has no result. */
-static void sum_fail(struct sum *s, enum hth_err err)
-{
-    struct hth_reduce_round *r = s->round;
-    r->err = err;
-    s->own->state = OWN_DONE;
-    r->owns_left--;
-    round_soon(r);
-    for (uint32_t i = 0; i < s->count; i++) {
-        struct hth_rpc_request *req = s->input[i].from->req;
-        s->input[i].from->req = NULL;
-        if (req != NULL)
-            hth_rpc_refuse(req, err, 0, "the arithmetic can't be done now");
     }
     sum_free(s);
 }
@@ -335,57 +239,74 @@ static void sum_fail(struct sum *s, enum hth_err err)
 
 static bool is_complete(const struct hth_reduce_round *r, const struct reduce_owned *o)
 {
-    if (o->got == r->senders)
-        return true;
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
-        const struct reduce_member_state *m = &r->members[i];
-        if (i != r->is.self && is_sender(m) && !m->dropped && o->from[i].state == GIVE_NONE)
+    for (uint32_t i = 0; i < r->is.member_count; i++)
+        if (i != r->is.self && watch_waits_for(&r->members[i]) && o->from[i].state == GIVE_NONE)
             return false;
-    }
     return true;
 }
 
-/* Room for what this member would send to itself, and then for what all are told. Without it the
- * values and the mean themselves will do. Like the mean it is of this member's own size, and lives
- * as long: it is not of the bytes that others make us hold. */
+/* Room for the answer of a narrow format. Without it the mean itself will do. */
+static bool want_answer(struct reduce_contribution *c)
+{
+    const struct hth_reduce_round *r = c->own->round;
+    size_t bytes = 0;
+    if (c->req == NULL || r->is.same || hth_codec_is_fp32(c->segments, c->segment_count))
+        return false;
+    for (uint32_t i = 0; i < c->segment_count; i++)
+        bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
+    return hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc), &c->answer) ==
+           HTH_OK;
+}
+
+/* Like the mean it is of this member's own size, and lives as long: it is not of the bytes that
+ * others make us hold. */
 static bool want_told(struct reduce_owned *o)
 {
     struct hth_reduce_round *r = o->round;
-    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
-    if (hth_codec_cut(r->is.spans, r->is.span_count, o->first, o->count, segments,
-                      &o->told_count) != HTH_OK ||
-        hth_codec_is_fp32(segments, o->told_count))
-        return false;
-    if (hth_env_blob_new(r->reducer->env, hth_codec_bytes(segments, o->told_count), NULL,
-                         &o->told) != HTH_OK)
-        return false;
-    o->told_segments = hth_new_array(struct hth_segment, o->told_count);
-    memcpy(o->told_segments, segments, o->told_count * sizeof(segments[0]));
-    return true;
+    struct reduce_contribution *mine = mine_of(o);
+    mine->segment_count = round_segments(r, o->first, o->count, &mine->segments);
+    if (!hth_codec_is_fp32(mine->segments, mine->segment_count) &&
+        hth_env_blob_new(r->reducer->env, hth_codec_bytes(mine->segments, mine->segment_count),
+                         NULL, &mine->blob) == HTH_OK)
+        return r->is.same;
+    let_go(mine);
+    return false;
 }
 
 static void begin_sum(struct reduce_owned *o)
 {
     struct hth_reduce_round *r = o->round;
-    struct sum *s = hth_calloc(1, sizeof(*s) + r->is.member_count * sizeof(s->input[0]));
-    double bytes = (double)o->count * sizeof(float);
-    s->round = round_ref(r);
+    double bytes = (double)o->count * sizeof(float), floats = 0;
+    struct sum *s = hth_calloc(1, sizeof(*s) + r->is.member_count * sizeof(s->in[0]));
+    round_ref(r);
     s->own = o;
     s->clip = r->reducer->opts.clip;
-    s->plain = hth_new_array(struct sum_input, r->is.member_count);
-    o->state = OWN_SUMMING;
-    s->told_fine = want_told(o) && r->is.same; /* as if it ran: of a ghost it is */
-    for (uint32_t i = 0; i < r->is.member_count; i++)
-        if (o->from[i].state == GIVE_HERE)
-            add_input(s, &o->from[i], &bytes);
+    /* As if it ran: of ghosts all are finite, and in the mean. */
+    s->told = want_told(o);
+    s->weight = 1;
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        struct reduce_contribution *c = &o->from[i];
+        struct sum_input *in = &s->in[i];
+        in->weight = r->members[i].counts;
+        in->out = c->state != GIVE_HERE;
+        if (in->out)
+            continue;
+        in->answered = want_answer(c);
+        floats += o->count;
+        bytes += (double)hth_codec_bytes(c->segments, c->segment_count) +
+                 (in->answered ? 4.0 * o->count : 0);
+    }
     s->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                               .run = run_sum,
                               .done = done_sum,
-                              .flops = (s->clip > 0 ? 6.0 : 2.0) * s->count * o->count,
+                              .flops = (s->clip > 0 ? 6.0 : 2.0) * floats,
                               .bytes_moved = bytes};
+    o->state = OWN_SUMMING;
     enum hth_err err = hth_job_submit(r->reducer->env, &s->job);
-    if (err != HTH_OK)
-        sum_fail(s, err);
+    if (err != HTH_OK) {
+        round_fail(r, err);
+        sum_free(s);
+    }
 }
 
 void take_review(struct hth_reduce_round *r)
@@ -465,19 +386,17 @@ static void take_first(struct reduce_contribution *c, struct hth_rpc_request *re
     uint64_t bytes = hth_codec_bytes(part->segments, part->segment_count);
     c->req = req;
     hth_rpc_on_cancel(req, on_cancel, c);
-    c->state = o->state == OWN_OPEN && part->segment_count > 0 ? GIVE_HERE : GIVE_EMPTY;
+    c->state = o->state == OWN_OPEN && blob != NULL ? GIVE_HERE : GIVE_EMPTY;
     if (c->state == GIVE_HERE) {
         c->segments = part->segments;
         c->segment_count = part->segment_count;
         part->segments = NULL;
-        c->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
+        c->blob = hth_blob_ref(blob);
         c->offset = offset;
     }
-    o->got++;
     r->members[c->member].got++;
     r->bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
-    hth_metric_add(r->reducer->metrics.bytes_in, (int64_t)bytes);
     if (o->state == OWN_DONE)
         reply_mean(c);
     else if (o->state == OWN_OPEN && is_complete(r, o))
@@ -493,7 +412,6 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct h
     if (member != UINT32_MAX)
         text = misfit(r, member, part, &err);
     if (text != NULL) {
-        r->reducer->stats.parts_refused++;
         hth_part_clear(part);
         hth_rpc_refuse(req, err, 0, text);
         return;

@@ -12,8 +12,9 @@
  *            that it does not know the round
  *   closed   as a reducer: for as long as parts that come early are held (EARLY_US) it had no room
  *            for any
- *   stranger it has done nothing yet (reduce.h), and next to nothing of its values came in
- *            STRANGER_US and two round trips
+ *   stranger it has done nothing yet (reduce.h), and fewer than MOVED_BYTES came in STRANGER_US and
+ *            two round trips: that is a line of 1 Mbit/s, and words that are repeated each round
+ *            trip are fewer
  *   idle     it lives, but for patience_us no part and no answer came from it, nor did MOVED_BYTES
  *            of anything go either way
  *   behind   all but a quarter of the others are ahead of it, and have been for HELD_US; and at the
@@ -34,29 +35,26 @@
 #include "averaging/reduce_int.h"
 
 #define LOOK_US     (50 * HTH_US_PER_MS)
-#define NUDGE_US    (100 * HTH_US_PER_MS) /* who hears nothing else from us hears this often */
+#define NUDGE_LOOKS 2 /* who hears nothing else from us hears that often */
 #define DIAL_US     HTH_US_PER_S
 #define DIAL_RTTS   4                  /* and as many to who is farthest */
 #define FAR_US      (2 * HTH_US_PER_S) /* nobody's round trip is believed to take longer */
-#define MOVED_BYTES (16u << 10)
+#define MOVED_BYTES (64u << 10)
 #define BEGUN_BYTES (1u << 10) /* more than words: values come */
 #define STRANGER_US (500 * HTH_US_PER_MS)
-/* A stranger's values are more than that in STRANGER_US on a line of 1 Mbit/s; words that it
- * repeats each round trip are fewer. */
-#define STRANGER_BYTES (64u << 10)
-#define SLOW           5
-#define HELD_US        (150 * HTH_US_PER_MS)
-#define LAG_PARTS      2
+#define SLOW        5
+#define HELD_US     (150 * HTH_US_PER_MS)
+#define LAG_PARTS   2
 
-static struct hth_env *env_of(const struct hth_reduce_round *r)
+bool watch_waits_for(const struct reduce_member_state *m)
 {
-    return r->reducer->env;
+    return m->is.weight > 0 &&
+           (m->as_sender == HTH_REDUCE_DROP_NONE || m->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
 }
 
-bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t i)
+static bool due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 {
-    const struct reduce_member_state *m = &r->members[i];
-    return i != r->is.self && m->is.weight > 0 && !m->dropped && m->got < r->own_count;
+    return i != r->is.self && watch_waits_for(&r->members[i]) && r->members[i].got < r->own_count;
 }
 
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
@@ -79,26 +77,23 @@ void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
                enum hth_reduce_drop why)
 {
     char text[HTH_PEER_SHORT_LEN];
-    HTH_LOG(env_of(r), HTH_INFO, HTH_SUB_AVG,
+    struct hth_env *env = r->reducer->env;
+    HTH_LOG(env, HTH_INFO, HTH_SUB_AVG,
             "group %02x%02x%02x%02x: member %s is dropped as %s after %lld ms: %s (heard %lld ms "
             "ago, we were %lld ms late)",
             r->is.group.b[0], r->is.group.b[1], r->is.group.b[2], r->is.group.b[3],
             hth_peer_id_short(&r->members[i].is.id, text), role,
-            (long long)((hth_now_us(env_of(r)) - r->start_us) / HTH_US_PER_MS),
-            hth_reduce_drop_text(why),
-            (long long)((hth_now_us(env_of(r)) - r->members[i].heard_us) / HTH_US_PER_MS),
+            (long long)((hth_now_us(env) - r->start_us) / HTH_US_PER_MS), hth_reduce_drop_text(why),
+            (long long)((hth_now_us(env) - r->members[i].heard_us) / HTH_US_PER_MS),
             (long long)(hth_rpc_late_us(r->reducer->rpc) / HTH_US_PER_MS));
 }
 
 static void drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
 {
-    struct reduce_member_state *m = &r->members[i];
-    if (r->state != ROUND_RUNNING || !watch_due_as_sender(r, i))
+    if (r->state != ROUND_RUNNING || !due_as_sender(r, i))
         return;
     watch_say(r, i, "sender", why);
-    m->dropped = true;
-    m->as_sender = why;
-    hth_metric_add(r->reducer->metrics.dropped, 1);
+    r->members[i].as_sender = why;
     take_review(r);
 }
 
@@ -114,7 +109,7 @@ void watch_begin(struct hth_reduce_round *r)
 {
     r->best_us = INFINITY;
     r->look_us = HTH_MIN(r->start_us + LOOK_US, r->end_us);
-    hth_timer_set(env_of(r), r->timer, r->look_us - r->start_us);
+    hth_timer_set(r->reducer->env, r->timer, r->look_us - r->start_us);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct hth_rpc_peer_info info;
         if (hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) == HTH_OK)
@@ -125,44 +120,29 @@ void watch_begin(struct hth_reduce_round *r)
 void watch_progress(struct hth_reduce_round *r, uint32_t i)
 {
     struct reduce_member_state *m = &r->members[i];
-    m->heard_us = m->progress_us = hth_now_us(env_of(r));
+    m->heard_us = m->progress_us = hth_now_us(r->reducer->env);
     m->gives = true;
     if (r->first_us == 0)
         r->first_us = m->heard_us;
 }
 
-static void listen_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
+static void listen_to(struct hth_reduce_round *r, struct reduce_member_state *m,
+                      const struct hth_rpc_peer_info *info, int64_t now)
 {
-    struct reduce_member_state *m = &r->members[i];
-    struct hth_rpc_peer_info info = {0};
-    if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) != HTH_OK)
-        return;
-    m->heard_us = HTH_MAX(m->heard_us, info.received_us);
-    m->rtt_us = HTH_MIN(info.rtt_us, FAR_US);
-    r->far_us = HTH_MAX(r->far_us, m->rtt_us);
-    m->dialing = info.dialing;
-    if (m->dialing)
+    m->heard_us = HTH_MAX(m->heard_us, info->received_us);
+    r->far_us = HTH_MAX(r->far_us, HTH_MIN(info->rtt_us, FAR_US));
+    if (info->dialing)
         m->here_us = now;
     /* Of a connection that is gone no more is known. */
-    m->came_bytes = HTH_MIN(m->came_bytes, info.came_bytes);
-    m->moved_bytes = HTH_MIN(m->moved_bytes, info.moved_bytes);
-    m->gives = m->gives || info.came_bytes - m->came_bytes >= BEGUN_BYTES;
-    m->brings = m->got > 0 || info.came_bytes - m->came_bytes >= STRANGER_BYTES;
+    m->came_bytes = HTH_MIN(m->came_bytes, info->came_bytes);
+    m->moved_bytes = HTH_MIN(m->moved_bytes, info->moved_bytes);
+    m->gives = m->gives || info->came_bytes - m->came_bytes >= BEGUN_BYTES;
     if (m->gives && now - m->heard_us < HELD_US)
         m->ran_us += LOOK_US;
-    if (info.moved_bytes - m->moved_bytes >= MOVED_BYTES) {
-        m->moved_bytes = info.moved_bytes;
+    if (info->moved_bytes - m->moved_bytes >= MOVED_BYTES) {
+        m->moved_bytes = info->moved_bytes;
         m->progress_us = now;
     }
-}
-
-static void speak_to(struct hth_reduce_round *r, uint32_t i, int64_t now)
-{
-    struct reduce_member_state *m = &r->members[i];
-    if (now - m->nudged_us < NUDGE_US)
-        return;
-    m->nudged_us = now;
-    hth_rpc_nudge(r->reducer->rpc, &m->is.id);
 }
 
 /* ---- asking -------------------------------------------------------------------------------- */
@@ -206,18 +186,20 @@ void watch_end(struct hth_reduce_round *r)
 
 /* ---- by itself ----------------------------------------------------------------------------- */
 
-static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
+static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_peer_info *info,
+                  int64_t now)
 {
     const struct hth_reducer_opts *o = &r->reducer->opts;
     struct reduce_member_state *m = &r->members[i];
-    int64_t limit_us = o->silence_us + 2 * m->rtt_us;
-    if (m->dialing)
-        limit_us += (r->first_us != 0 ? HTH_MIN(r->first_us - r->start_us, DIAL_US) : DIAL_US) +
-                    DIAL_RTTS * r->far_us;
-    if (!watch_due_as_sender(r, i) && !watch_due_as_reducer(r, i)) {
+    bool sends = due_as_sender(r, i);
+    int64_t turn_us = 2 * HTH_MIN(info->rtt_us, FAR_US), limit_us = o->silence_us + turn_us;
+    if (!sends && !watch_due_as_reducer(r, i)) {
         m->heard_us = now;
         return;
     }
+    if (info->dialing)
+        limit_us += (r->first_us != 0 ? HTH_MIN(r->first_us - r->start_us, DIAL_US) : DIAL_US) +
+                    DIAL_RTTS * r->far_us;
     if (now - m->heard_us >= limit_us) {
         watch_drop(r, i, HTH_REDUCE_DROP_SILENT);
         return;
@@ -226,12 +208,12 @@ static void judge(struct hth_reduce_round *r, uint32_t i, int64_t now)
         give_fail(r, i, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    bool came = watch_due_as_sender(r, i) ? m->got > 0 : m->settled > 0;
     bool begins =
-        came || m->knows || m->dialing || now - m->here_us < o->silence_us + 2 * m->rtt_us;
+        (sends ? m->got : m->settled) > 0 || m->knows || now - m->here_us < o->silence_us + turn_us;
     if (!begins && m->ask == NULL)
         ask(r, i);
-    if (m->is.stranger && !m->brings && now - m->here_us >= STRANGER_US + 2 * m->rtt_us)
+    if (m->is.stranger && m->got == 0 && info->came_bytes - m->came_bytes < MOVED_BYTES &&
+        now - m->here_us >= STRANGER_US + turn_us)
         drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
     if (now - m->progress_us >= o->patience_us)
         drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
@@ -248,7 +230,7 @@ static void weigh(struct hth_reduce_round *r)
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->is.self && m->gives && !m->dropped && r->own_count > 0)
+        if (i != r->is.self && m->gives && watch_waits_for(m) && r->own_count > 0)
             done[n++] = (double)m->got / r->own_count;
     }
     /* At most a quarter, or one of two, may be behind: all others have done so much. */
@@ -258,7 +240,7 @@ static void weigh(struct hth_reduce_round *r)
     double limit_us = HTH_MAX(SLOW * r->best_us, (double)r->reducer->opts.patience_us);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
-        if (!watch_due_as_sender(r, i) || !m->gives || m->got + LAG_PARTS > usual * r->own_count)
+        if (!due_as_sender(r, i) || !m->gives || m->got + LAG_PARTS > usual * r->own_count)
             continue;
         m->held_us += LOOK_US;
         if (m->held_us >= HELD_US && (double)m->ran_us * r->own_count / (m->got + 1) > limit_us)
@@ -298,19 +280,25 @@ static void forgive(struct hth_reduce_round *r, int64_t now)
 
 void watch_tick(struct hth_reduce_round *r)
 {
-    int64_t now = hth_now_us(env_of(r));
+    int64_t now = hth_now_us(r->reducer->env);
     forgive(r, now);
     r->look_us = now;
+    r->looks++;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
+        struct reduce_member_state *m = &r->members[i];
+        struct hth_rpc_peer_info info;
         if (i == r->is.self)
             continue;
-        listen_to(r, i, now);
-        speak_to(r, i, now);
-        judge(r, i, now);
+        if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) != HTH_OK)
+            info = (struct hth_rpc_peer_info){0};
+        listen_to(r, m, &info, now);
+        if (r->looks % NUDGE_LOOKS == 0)
+            hth_rpc_nudge(r->reducer->rpc, &m->is.id);
+        judge(r, i, &info, now);
     }
     weigh(r);
     keep_time(r, now);
     give_again(r);
     r->look_us = HTH_MAX(HTH_MIN(now + LOOK_US, r->end_us), now);
-    hth_timer_set(env_of(r), r->timer, r->look_us - now);
+    hth_timer_set(r->reducer->env, r->timer, r->look_us - now);
 }

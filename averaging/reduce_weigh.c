@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reduce_weigh.c: what a member's weight counts for. Nobody proves the samples behind its values,
- * so with `clip` a weight counts for at most GROWTH times the largest that counted in the member's
- * last HISTORY rounds; and of a member without such rounds for the lower median of the group's,
- * unless all are new.
+ * so with `clip` a weight counts for at most GROWTH times the most that it counted for before,
+ * which fades from round to round; and of a member without such rounds for the lower median of the
+ * group's, unless all are new.
  *
  * It is the reducer's own memory, and others reduce by theirs: the whole group holds what one
  * reducer makes of a part. Where several groups shall hold the same bits (`fixed`), weights are
@@ -12,6 +12,7 @@
 #include "averaging/reduce_int.h"
 
 #define GROWTH 2.0
+#define FADES  (31.0 / 32) /* so that a large batch now and then counts in full */
 
 static struct reduce_history *find(struct hth_reducer *red, const struct hth_peer_id *id)
 {
@@ -19,15 +20,6 @@ static struct reduce_history *find(struct hth_reducer *red, const struct hth_pee
         if (hth_peer_id_eq(&red->histories[i].id, id))
             return &red->histories[i];
     return NULL;
-}
-
-static double largest(const struct reduce_history *h)
-{
-    double most = 0;
-
-    for (uint32_t i = 0; i < HTH_MIN(h->rounds, HISTORY); i++)
-        most = HTH_MAX(most, (double)h->weight[i]);
-    return most;
 }
 
 static double lower_median(const struct hth_reduce_round *r)
@@ -51,7 +43,7 @@ static void remember(struct hth_reducer *red, const struct hth_peer_id *id, doub
         h = &red->histories[red->history_count++ % HISTORIES_MAX];
         *h = (struct reduce_history){.id = *id};
     }
-    h->weight[h->rounds++ % HISTORY] = (float)weight;
+    h->most = HTH_MAX(weight, h->most * FADES);
 }
 
 void weigh_members(struct hth_reduce_round *r)
@@ -69,7 +61,7 @@ void weigh_members(struct hth_reduce_round *r)
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         const struct reduce_history *h = find(red, &m->is.id);
-        double most = h != NULL ? GROWTH * largest(h) : median;
+        double most = h != NULL ? GROWTH * h->most : median;
 
         if (m->is.weight == 0)
             continue;

@@ -15,14 +15,6 @@ uint32_t hth_avg_bandwidth_bad(const double *bandwidth, uint32_t n)
     return n;
 }
 
-/* What the closed form needs to know of the group. */
-struct water {
-    double level;      /* at which the shares sum to 1 */
-    double slowest;    /* smallest positive bandwidth, 0 if there is none */
-    double fastest;    /* largest bandwidth */
-    uint32_t positive; /* how many are not 0 */
-};
-
 /* Places of the positive bandwidths, the fastest first, ties in the order of places. */
 static uint32_t sort_positive(const double *bandwidth, uint32_t n, uint32_t *places)
 {
@@ -56,47 +48,28 @@ static double fill_part(const double *bandwidth, const uint32_t *places, uint32_
     return level;
 }
 
-static struct water fill_water(const double *bandwidth, uint32_t n)
-{
-    uint32_t places[HTH_AVG_MEMBERS_MAX];
-    struct water water = {.positive = sort_positive(bandwidth, n, places)};
-    if (water.positive > 0) {
-        water.fastest = bandwidth[places[0]];
-        water.slowest = bandwidth[places[water.positive - 1]];
-        water.level = fill_part(bandwidth, places, water.positive, n, 1);
-    }
-    return water;
-}
-
-static double clamp01(double x)
-{
-    return HTH_MIN(HTH_MAX(x, 0.0), 1.0);
-}
-
 enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, double *xi)
 {
-    double unused;
+    uint32_t places[HTH_AVG_MEMBERS_MAX];
     if (n == 0 || n > HTH_AVG_MEMBERS_MAX || hth_avg_bandwidth_bad(bandwidth, n) != n)
         return HTH_E_RANGE;
-    xi = xi != NULL ? xi : &unused;
-    struct water water = fill_water(bandwidth, n);
-    bool all_clients = water.positive == 0;
+    uint32_t count = sort_positive(bandwidth, n, places);
+    double level = count > 0 ? fill_part(bandwidth, places, count, n, 1) : 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (all_clients)
+        if (count == 0)
             w[i] = 1.0 / n;
         else if (bandwidth[i] == 0)
             w[i] = 0;
         else if (n > 2)
-            w[i] = clamp01((water.level * bandwidth[i] - 1) / ((double)n - 2));
+            w[i] = HTH_MIN(HTH_MAX((level * bandwidth[i] - 1) / ((double)n - 2), 0.0), 1.0);
         else
-            w[i] = 1.0 / water.positive;
+            w[i] = 1.0 / count;
     }
-    if (n == 1)
-        *xi = 0;
-    else if (all_clients)
-        *xi = INFINITY;
-    else
-        *xi = n > 2 ? HTH_MAX(water.level, 1 / water.slowest) : 1 / water.slowest;
+    if (xi == NULL)
+        return HTH_OK;
+    *xi = n == 1 ? 0 : count == 0 ? INFINITY : 1 / bandwidth[places[count - 1]];
+    if (n > 2 && count > 0)
+        *xi = HTH_MAX(level, *xi);
     return HTH_OK;
 }
 
@@ -122,14 +95,21 @@ enum hth_err hth_avg_bound_claims(double *bandwidth, uint32_t n, double most)
     return HTH_OK;
 }
 
-/* Gives the whole vector to the largest share. */
-static void take_all(const double *w, uint32_t n, uint64_t total, uint64_t *counts)
+static bool gets_some(double w, uint64_t total, uint64_t minimum)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (w[i] > w[best])
+    return w > 0 && w * (double)total >= (double)minimum;
+}
+
+/* Of those with `minimum`, one with the largest w / (count + 1). */
+static uint32_t first_in_line(const double *w, uint32_t n, uint64_t total, uint64_t minimum,
+                              const uint64_t *counts)
+{
+    uint32_t best = n;
+    for (uint32_t i = 0; i < n; i++)
+        if (gets_some(w[i], total, minimum) &&
+            (best == n || w[i] / (double)(counts[i] + 1) > w[best] / (double)(counts[best] + 1)))
             best = i;
-    counts[best] = total;
+    return best;
 }
 
 enum hth_err hth_avg_split(const double *w, uint32_t n, uint64_t total, uint64_t minimum,
@@ -143,48 +123,41 @@ enum hth_err hth_avg_split(const double *w, uint32_t n, uint64_t total, uint64_t
         if (!(w[i] >= 0 && w[i] <= 1))
             return HTH_E_RANGE;
         sum += w[i];
-        if (w[i] > 0 && w[i] * (double)total >= (double)minimum)
-            kept += w[i];
+        kept += gets_some(w[i], total, minimum) ? w[i] : 0;
     }
     if (!(fabs(sum - 1) <= 1e-6))
         return HTH_E_RANGE;
     memset(counts, 0, n * sizeof(*counts));
     if (kept == 0) {
-        take_all(w, n, total, counts);
+        counts[first_in_line(w, n, total, 0, counts)] = total;
         return HTH_OK;
     }
     for (uint32_t i = 0; i < n; i++) {
-        if (w[i] > 0 && w[i] * (double)total >= (double)minimum)
+        if (gets_some(w[i], total, minimum))
             counts[i] = HTH_MIN((uint64_t)(w[i] / kept * (double)total), total - given);
         given += counts[i];
     }
-    for (; given < total; given++) {
-        uint32_t best = n;
-        for (uint32_t i = 0; i < n; i++) {
-            if (!(w[i] > 0 && w[i] * (double)total >= (double)minimum))
-                continue;
-            if (best == n || w[i] / (double)(counts[i] + 1) > w[best] / (double)(counts[best] + 1))
-                best = i;
-        }
-        counts[best]++;
-    }
+    for (; given < total; given++)
+        counts[first_in_line(w, n, total, minimum, counts)]++;
     return HTH_OK;
 }
 
 enum hth_err hth_avg_times(const double *bandwidth, uint32_t n, double bits,
                            struct hth_avg_times *out)
 {
-    double w[HTH_AVG_MEMBERS_MAX];
-    double xi;
+    double w[HTH_AVG_MEMBERS_MAX], xi, fastest = 0, slowest = INFINITY;
     if (!(bits > 0 && isfinite(bits)))
         return HTH_E_RANGE;
     HTH_TRY(hth_avg_shares(bandwidth, n, w, &xi));
-    struct water water = fill_water(bandwidth, n);
     memset(out, 0, sizeof(*out));
     if (n == 1)
         return HTH_OK;
-    out->allreduce_s = 2.0 * (n - 1) / n * bits / water.slowest;
-    out->server_s = (double)(n - 1) * bits / water.fastest;
+    for (uint32_t i = 0; i < n; i++) {
+        fastest = HTH_MAX(fastest, bandwidth[i]);
+        slowest = bandwidth[i] > 0 ? HTH_MIN(slowest, bandwidth[i]) : slowest;
+    }
+    out->allreduce_s = 2.0 * (n - 1) / n * bits / (fastest > 0 ? slowest : 0);
+    out->server_s = (double)(n - 1) * bits / fastest;
     out->adaptive_s = bits * xi;
     return HTH_OK;
 }

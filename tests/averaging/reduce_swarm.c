@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "averaging/reduce_swarm.h"
 
+#include "averaging/part.h"
 #include "core/mem.h"
 #include "core/rng.h"
 
@@ -54,6 +55,7 @@ void swarm_defaults(struct reduce_swarm *s)
     s->world_opts.link.latency_us = 1000;
     s->reducer_opts = reducer;
     s->rpc_opts = rpc;
+    s->format = HTH_QUANT_F32;
     s->timeout_us = 20 * HTH_US_PER_S;
 }
 
@@ -91,7 +93,7 @@ void swarm_new(struct reduce_swarm *s, uint64_t seed, uint32_t n, uint64_t count
 void swarm_fill(struct reduce_peer *p, uint64_t seed)
 {
     const uint32_t key[2] = {(uint32_t)seed, p->index};
-    float *x = (float *)(void *)p->values->data;
+    float *x = values_of(p);
     for (uint64_t i = 0; i < p->swarm->count; i += 4) {
         const uint32_t counter[4] = {(uint32_t)(i / 4), 0, 0, 7};
         float normal[4];
@@ -126,6 +128,55 @@ void swarm_free(struct reduce_swarm *s)
     hth_world_free(s->world);
 }
 
+/* ---- lies ---------------------------------------------------------------------------------- */
+
+static void answer_lie(void *arg, struct hth_rpc_request *req)
+{
+    struct reduce_peer *p = arg;
+    const struct reduce_lie *lie = &p->lie;
+    uint32_t width = lie->format == HTH_QUANT_BF16 ? 2 : 4;
+    struct hth_part_reply reply = {.weight = lie->weight};
+    struct hth_segment whole = {.format = width == 2 ? HTH_QUANT_BF16 : HTH_QUANT_F32};
+    uint8_t bytes[HTH_PART_BYTES_MAX];
+    struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
+    struct hth_rpc_body body = {.payload = bytes, .tensors = &out, .tensor_count = 1};
+    struct hth_part_head head;
+    size_t len, count;
+    const struct hth_tensor *t = hth_rpc_tensors(req, &count);
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+
+    assert_ok(hth_part_open(payload, len, count > 0 ? t->dim[0] : 0, &head));
+    for (uint32_t i = 0; i < head.segment_count; i++)
+        whole.count += head.segments[i].count;
+    hth_part_clear(&head);
+    if (lie->refuses || whole.count == 0) {
+        hth_rpc_refuse(req, HTH_E_RANGE, 0, "no");
+        return;
+    }
+    whole.count -= lie->brief;
+    out.dim[0] = whole.bytes = whole.count * width;
+    assert_ok(hth_env_blob_new(p->env, whole.bytes, NULL, &out.blob));
+    for (uint32_t i = 0; i < whole.count; i++) /* the upper half of a float is a bf16 */
+        memcpy(out.blob->data + (size_t)i * width, (const char *)&lie->value + 4 - width, width);
+    for (uint32_t i = 0; i < p->swarm->n && lie->weight == 0; i++)
+        reply.weight += p->swarm->member[i].weight;
+    reply.missing[0] = lie->missing;
+    reply.missing_count = lie->missing > 0;
+    reply.segments = &whole;
+    reply.segment_count = 1;
+    body.payload_len = hth_part_reply_pack(&reply, bytes);
+    if (lie->garbage)
+        memset(bytes, 0xee, body.payload_len);
+    hth_rpc_reply(req, &body);
+    hth_blob_unref(out.blob);
+}
+
+void peer_lies(struct reduce_peer *p, const struct reduce_lie *lie)
+{
+    p->lie = *lie;
+    hth_rpc_serve(p->rpc, HTH_REDUCE_METHOD, answer_lie, p);
+}
+
 /* ---- rounds -------------------------------------------------------------------------------- */
 
 static void on_done(void *arg, const struct hth_reduce_result *result)
@@ -136,7 +187,6 @@ static void on_done(void *arg, const struct hth_reduce_result *result)
     memcpy(p->fates, result->fates, result->members * sizeof(p->fates[0]));
     p->result.fates = p->fates;
     p->average = result->average != NULL ? hth_blob_ref(result->average) : NULL;
-    p->end_us = hth_now_us(p->env);
     p->round = NULL;
 }
 
@@ -151,6 +201,8 @@ void peer_start(struct reduce_peer *p)
         if ((s->absent >> i & 1) == 0)
             members[n++] = s->member[i];
     }
+    const struct hth_avg_span whole = {s->count, s->format};
+    bool cut = s->spans != NULL;
     struct hth_reduce_opts opts = {
         .group = {{s->group, 1, 2, 3}},
         .members = members,
@@ -158,8 +210,10 @@ void peer_start(struct reduce_peer *p)
         .self = self,
         .values = p->values,
         .count = s->count,
-        .spans = s->spans,
-        .span_count = s->span_count,
+        .spans = cut                          ? s->spans
+                 : s->format != HTH_QUANT_F32 ? &whole
+                                              : NULL,
+        .span_count = cut ? s->span_count : 1,
         .same = s->same,
         .fixed = s->fixed,
         .share_max = s->share_max,
@@ -167,7 +221,6 @@ void peer_start(struct reduce_peer *p)
         .done = on_done,
         .arg = p,
     };
-    p->start_us = hth_now_us(p->env);
     assert_ok(hth_reduce_start(p->reducer, &opts, &p->round));
     assert_int_equal(p->results, 0);
 }
@@ -195,6 +248,12 @@ void swarm_run(struct reduce_swarm *s)
     assert_true(hth_world_run_until_true(s->world, swarm_is_done, s, 2 * s->timeout_us));
 }
 
+void swarm_round(struct reduce_swarm *s)
+{
+    swarm_start(s);
+    swarm_run(s);
+}
+
 void swarm_for(struct reduce_swarm *s, int64_t us)
 {
     assert_false(hth_world_run_until_true(s->world, swarm_is_done, s, us));
@@ -211,11 +270,36 @@ void swarm_next(struct reduce_swarm *s)
     s->group++;
 }
 
+void check_calm(const struct reduce_peer *p)
+{
+    const struct hth_reduce_result *r = &p->result;
+    assert_int_equal(p->results, 1);
+    assert_ok(r->err);
+    assert_close(r->weight_fraction, 1, 1e-9, 0);
+    assert_int_equal(r->dropped, 0);
+    assert_int_equal(r->parts_kept, 0);
+}
+
+void check_lost(const struct reduce_peer *p, uint32_t victim)
+{
+    assert_int_equal(p->results, 1);
+    assert_ok(p->result.err);
+    for (uint32_t i = 0; i < p->result.members; i++)
+        assert_true(i == victim || p->fates[i].as_sender + p->fates[i].as_reducer == 0);
+}
+
+void check_same(const struct reduce_swarm *s)
+{
+    for (uint32_t i = 1; i < s->n; i++)
+        assert_memory_equal(average_of(&s->peer[i]), average_of(&s->peer[0]),
+                            s->count * sizeof(float));
+}
+
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-const float *values_of(const struct reduce_peer *p)
+float *values_of(const struct reduce_peer *p)
 {
-    return (const float *)(const void *)p->values->data;
+    return (float *)(void *)p->values->data;
 }
 
 const float *average_of(const struct reduce_peer *p)

@@ -15,6 +15,15 @@
 
 struct reduce_swarm;
 
+/* What a reducer answers to each part in place of the mean. */
+struct reduce_lie {
+    float value;                  /* of all floats */
+    enum hth_quant_format format; /* of the answer: fp32 or bf16 */
+    double weight;                /* 0: of all members */
+    uint32_t missing;             /* one who is said not to be in it; 0: nobody */
+    bool brief, garbage, refuses; /* a float less; no message; or no answer at all */
+};
+
 struct reduce_peer {
     struct reduce_swarm *swarm;
     uint32_t index;
@@ -28,7 +37,7 @@ struct reduce_peer {
     struct hth_reduce_result result;
     struct hth_reduce_fate fates[PEERS_MAX];
     uint32_t results;
-    int64_t start_us, end_us;
+    struct reduce_lie lie;
 };
 
 struct reduce_swarm {
@@ -40,7 +49,8 @@ struct reduce_swarm {
     struct hth_reduce_member member[PEERS_MAX];
     uint32_t n;
     uint64_t count;
-    const struct hth_avg_span *spans; /* NULL: fp32 */
+    enum hth_quant_format format; /* in which values are sent, where there are no spans: */
+    const struct hth_avg_span *spans;
     uint32_t span_count;
     int64_t timeout_us;
     bool same, fixed; /* of the rounds' options */
@@ -57,15 +67,25 @@ void swarm_free(struct reduce_swarm *s);
 /* After `member` was edited: weight 0 drops the values, bandwidth 0 the address. */
 void swarm_roles(struct reduce_swarm *s);
 void swarm_fill(struct reduce_peer *p, uint64_t seed);
+/* Answers with `lie` whatever is sent to it, and begins no round. */
+void peer_lies(struct reduce_peer *p, const struct reduce_lie *lie);
 /* Begins a round at one peer, at all; runs until all that are up have a result. */
 void peer_start(struct reduce_peer *p);
 void swarm_start(struct reduce_swarm *s);
 void swarm_run(struct reduce_swarm *s);
+/* The last two. */
+void swarm_round(struct reduce_swarm *s);
 bool swarm_is_done(void *swarm);
 /* Runs for so long, or fails the test when all ended before. */
 void swarm_for(struct reduce_swarm *s, int64_t us);
 /* Forgets the last round's results; the next start is of a new group. */
 void swarm_next(struct reduce_swarm *s);
+
+/* One that took part has all of everybody's values; has lost nobody but this one. */
+void check_calm(const struct reduce_peer *p);
+void check_lost(const struct reduce_peer *p, uint32_t victim);
+/* All averages have the same bits. */
+void check_same(const struct reduce_swarm *s);
 
 /* Weighted mean of the peers with their bit set in `who`, float i, in float64. */
 double mean_of(const struct reduce_swarm *s, uint32_t who, uint64_t i);
@@ -73,7 +93,7 @@ double mean_of(const struct reduce_swarm *s, uint32_t who, uint64_t i);
 double deviation(const struct reduce_peer *p, uint32_t who, uint64_t first, uint64_t end);
 /* ||x - mean|| / ||mean - own||, over everything. */
 double relative(const struct reduce_peer *p, uint32_t who);
-const float *values_of(const struct reduce_peer *p);
+float *values_of(const struct reduce_peer *p);
 const float *average_of(const struct reduce_peer *p);
 
 #endif

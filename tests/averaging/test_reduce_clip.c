@@ -3,7 +3,6 @@
  * Members that lie with finite numbers, and what clipping leaves of it: nothing is changed where
  * nobody lies, and a liar moves the mean by no more than the radius times its share of the weight.
  */
-#include "averaging/part.h"
 #include "averaging/reduce_swarm.h"
 
 #include <math.h>
@@ -17,10 +16,8 @@ enum lie { HUGE_VALUES, TURNED, ANOTHER_WEIGHT };
 
 static void scale(struct reduce_peer *p, float by)
 {
-    float *x = (float *)(void *)p->values->data;
-
     for (uint64_t i = 0; i < p->swarm->count; i++)
-        x[i] *= by;
+        values_of(p)[i] *= by;
 }
 
 /* Around a common vector of norm 3 a float, N(0, 1 / weight) off, as gradients are. */
@@ -29,19 +26,17 @@ static void alike(struct reduce_swarm *s, uint64_t seed)
     struct hth_rng common, own;
 
     for (uint32_t i = 0; i < s->n; i++) {
-        float *x = s->peer[i].values != NULL ? (float *)(void *)s->peer[i].values->data : NULL;
-
         hth_rng_init(&common, seed);
         hth_rng_init(&own, seed + 1 + i);
-        for (uint64_t k = 0; k < s->count && x != NULL; k++) {
+        for (uint64_t k = 0; k < s->count; k++) {
             double c = 3 * hth_rng_normal(&common);
-            x[k] = (float)(c + hth_rng_normal(&own) / sqrt(s->member[i].weight));
+            values_of(&s->peer[i])[k] =
+                (float)(c + hth_rng_normal(&own) / sqrt(s->member[i].weight));
         }
     }
 }
 
-static void begin_with(struct reduce_swarm *s, uint64_t seed, uint32_t n, double clip,
-                       uint64_t count)
+static void begin(struct reduce_swarm *s, uint64_t seed, uint32_t n, double clip, uint64_t count)
 {
     swarm_defaults(s);
     s->reducer_opts.clip = clip;
@@ -49,11 +44,6 @@ static void begin_with(struct reduce_swarm *s, uint64_t seed, uint32_t n, double
     for (uint32_t i = 0; i < n; i++)
         s->member[i].weight = 1;
     alike(s, seed);
-}
-
-static void begin(struct reduce_swarm *s, uint64_t seed, uint32_t n, double clip)
-{
-    begin_with(s, seed, n, clip, COUNT);
 }
 
 /* Root of the mean square of (average - mean of `who`). */
@@ -68,13 +58,6 @@ static double off(const struct reduce_peer *p, uint32_t who)
     return sqrt(sum / COUNT);
 }
 
-static void same_bits(const struct reduce_swarm *s)
-{
-    for (uint32_t i = 1; i < s->n; i++)
-        assert_memory_equal(average_of(&s->peer[i]), average_of(&s->peer[0]),
-                            COUNT * sizeof(float));
-}
-
 /* Where nobody is far off the bits are those without clipping, whatever the batches' sizes. */
 static void test_the_honest(void **state)
 {
@@ -87,15 +70,12 @@ static void test_the_honest(void **state)
         for (int clipped = 0; clipped < 2; clipped++) {
             struct reduce_swarm s;
 
-            begin(&s, 3, n, clipped ? 2 : 0);
+            begin(&s, 3, n, clipped ? 2 : 0, COUNT);
             for (uint32_t i = 0; i < n; i++)
                 s.member[i].weight = weights[i];
             alike(&s, 3);
-            swarm_start(&s);
-            swarm_run(&s);
-            same_bits(&s);
-            for (uint32_t i = 0; i < n; i++)
-                assert_int_equal(s.peer[0].result.fates[i].parts_clipped, 0);
+            swarm_round(&s);
+            check_same(&s);
             if (!clipped)
                 memcpy(plain, average_of(&s.peer[0]), COUNT * sizeof(float));
             else
@@ -110,12 +90,11 @@ static void test_the_honest(void **state)
 static double lied_to(uint32_t n, uint32_t liars, enum lie lie, double clip,
                       enum hth_quant_format format)
 {
-    struct hth_avg_span span = {COUNT, format};
     uint32_t honest = (1u << (n - liars)) - 1;
     struct reduce_swarm s;
     double worst = 0;
 
-    begin(&s, 11, n, clip);
+    begin(&s, 11, n, clip, COUNT);
     for (uint32_t i = n - liars; i < n; i++) {
         s.member[i].bandwidth = 0;
         if (lie == ANOTHER_WEIGHT)
@@ -123,21 +102,14 @@ static double lied_to(uint32_t n, uint32_t liars, enum lie lie, double clip,
         scale(&s.peer[i], lie == TURNED ? -1.0f : 1e6f);
     }
     swarm_roles(&s);
-    s.spans = &span;
-    s.span_count = 1;
-    swarm_start(&s);
-    swarm_run(&s);
+    s.format = format;
+    swarm_round(&s);
     for (uint32_t i = 0; i < n - liars; i++) {
-        const struct hth_reduce_result *r = &s.peer[i].result;
-
-        assert_ok(r->err);
-        assert_close(r->weight_fraction, 1, 1e-9, 0);
-        for (uint32_t k = 0; k < n; k++)
-            assert_true((r->fates[k].parts_clipped > 0) == (clip > 0 && k >= n - liars));
+        check_calm(&s.peer[i]);
         worst = hth_worse(worst, off(&s.peer[i], honest));
     }
     if (format == HTH_QUANT_F32)
-        same_bits(&s);
+        check_same(&s);
     swarm_free(&s);
     return worst;
 }
@@ -167,47 +139,17 @@ static void test_liars(void **state)
     assert_true(lied_to(5, 1, HUGE_VALUES, 2, HTH_QUANT_INT8) < bound(1.0 / 5) + 0.1);
 }
 
-/* Each reducer, a helper too, computes the same bits from the values of five, of which one lies. */
-static void test_each_reducer(void **state)
-{
-    float *first = hth_new_array(float, COUNT);
-
-    (void)state;
-    for (uint32_t reducer = 0; reducer < 3; reducer++) {
-        struct reduce_swarm s;
-
-        begin(&s, 12, 6, 2);
-        s.member[0].weight = 0;
-        for (uint32_t i = 0; i < 6; i++) /* the helper's share is too small to be one */
-            s.member[i].bandwidth = i == reducer ? 1e14 : i == 0 ? 1e9 : 0;
-        scale(&s.peer[5], -1e6f);
-        swarm_roles(&s);
-        swarm_start(&s);
-        swarm_run(&s);
-        if (reducer == 0)
-            memcpy(first, average_of(&s.peer[1]), COUNT * sizeof(float));
-        for (uint32_t i = 1; i < 5; i++) {
-            assert_true(off(&s.peer[i], 0x1e) < bound(1.0 / 5));
-            assert_memory_equal(average_of(&s.peer[i]), first, COUNT * sizeof(float));
-        }
-        assert_true(s.peer[reducer].result.fates[5].parts_clipped > 0);
-        swarm_free(&s);
-    }
-    hth_free(first);
-}
-
 /* What a weight counts for at most doubles with each round, whatever is claimed. */
 static void test_weights_grow_slowly(void **state)
 {
     struct reduce_swarm s;
 
     (void)state;
-    begin(&s, 16, 5, 2);
+    begin(&s, 16, 5, 2, COUNT);
     for (double counts = 1; counts <= 8; counts *= 2) {
         s.member[4].weight = counts > 1 ? HTH_AVG_WEIGHT_MAX : 1;
-        swarm_start(&s);
-        swarm_run(&s);
-        same_bits(&s);
+        swarm_round(&s);
+        check_same(&s);
         for (uint64_t k = 0; k < COUNT; k += 100) {
             double sum = counts * (double)values_of(&s.peer[4])[k];
 
@@ -226,13 +168,12 @@ static void test_all_alike(void **state)
     struct reduce_swarm s;
 
     (void)state;
-    begin(&s, 13, 5, 3);
+    begin(&s, 13, 5, 3, COUNT);
     for (uint32_t i = 1; i < 4; i++)
         memcpy(s.peer[i].values->data, s.peer[0].values->data, COUNT * sizeof(float));
     s.member[4].bandwidth = 0;
     swarm_roles(&s);
-    swarm_start(&s);
-    swarm_run(&s);
+    swarm_round(&s);
     for (uint32_t i = 0; i < 4; i++)
         assert_true(off(&s.peer[i], 1) < 1e-6);
     swarm_free(&s);
@@ -245,34 +186,17 @@ static void test_overflow(void **state)
     struct reduce_swarm s;
 
     (void)state;
-    begin(&s, 15, 5, 1.2);
+    begin(&s, 15, 5, 1.2, COUNT);
     for (uint32_t i = 1; i < 5; i++) {
         s.member[i].bandwidth = 0;
         for (uint64_t k = 0; k < COUNT; k++)
-            ((float *)(void *)s.peer[i].values->data)[k] = says[i];
+            values_of(&s.peer[i])[k] = says[i];
     }
     swarm_roles(&s);
-    swarm_start(&s);
-    swarm_run(&s);
+    swarm_round(&s);
     for (uint32_t i = 0; i < 5; i++)
         for (uint64_t k = 0; k < COUNT; k++)
             assert_close(average_of(&s.peer[i])[k], -0.84e38, 1e-5, 0);
-    swarm_free(&s);
-}
-
-static void test_options(void **state)
-{
-    struct hth_reducer_opts o = HTH_REDUCER_OPTS_INIT;
-    struct hth_reducer *red;
-    struct reduce_swarm s;
-
-    (void)state;
-    begin(&s, 14, 2, 0);
-    assert_true(o.clip == 0);
-    o.clip = 0.5;
-    assert_err(HTH_E_CONFIG, hth_reducer_new(s.peer[0].env, s.peer[0].rpc, &o, &red));
-    o.clip = NAN;
-    assert_err(HTH_E_CONFIG, hth_reducer_new(s.peer[0].env, s.peer[0].rpc, &o, &red));
     swarm_free(&s);
 }
 
@@ -280,45 +204,6 @@ static void test_options(void **state)
 
 #define LIE  1e3f
 #define MANY 160000 /* enough for a share of each of eight */
-
-static float lie_of_answer = LIE;
-static enum hth_quant_format format_of_answer = HTH_QUANT_F32;
-
-/* Answers whatever part is sent to it with the same number, as if everybody were in it. */
-static void answer_lie(void *arg, struct hth_rpc_request *req)
-{
-    struct reduce_peer *p = arg;
-    size_t len, count;
-    const uint8_t *payload = hth_rpc_payload(req, &len);
-    const struct hth_tensor *t = hth_rpc_tensors(req, &count);
-    struct hth_part_reply reply = {.weight = 0};
-    struct hth_segment whole = {.format = format_of_answer};
-    uint8_t bytes[HTH_PART_BYTES_MAX];
-    struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
-    struct hth_rpc_body body = {.payload = bytes, .tensors = &out};
-    struct hth_part_head head;
-
-    assert_ok(hth_part_open(payload, len, count > 0 ? t[0].dim[0] : 0, &head));
-    for (uint32_t i = 0; i < head.segment_count; i++)
-        whole.count += head.segments[i].count;
-    hth_part_clear(&head);
-    if (whole.count > 0) {
-        uint32_t width = format_of_answer == HTH_QUANT_F32 ? 4 : 2;
-        whole.bytes = whole.count * width;
-        out.dim[0] = whole.bytes;
-        assert_ok(hth_env_blob_new(p->env, whole.bytes, NULL, &out.blob));
-        /* the upper half of a float is a bf16 */
-        for (uint32_t i = 0; i < whole.count; i++)
-            memcpy(out.blob->data + (size_t)i * width, (const char *)&lie_of_answer + (4 - width),
-                   width);
-        reply.weight = p->swarm->n;
-        reply.segments = &whole;
-        reply.segment_count = body.tensor_count = 1;
-    }
-    body.payload_len = hth_part_reply_pack(&reply, bytes);
-    hth_rpc_reply(req, &body);
-    hth_blob_unref(out.blob);
-}
 
 /* The last of n reduces, and says that its line is `claim` times as fast as those of the others.
  * Returns the part of the vector that is its lie; all else is the mean. */
@@ -329,20 +214,17 @@ static double lied_to_by_reducer(uint32_t n, double claim, double clip, double s
     uint32_t all = (1u << n) - 1;
     uint64_t lies = 0;
 
-    begin_with(&s, 12, n, clip, count);
+    begin(&s, 12, n, clip, count);
     s.share_max = share_max;
     s.member[n - 1].bandwidth *= claim;
     swarm_roles(&s);
-    hth_rpc_serve(s.peer[n - 1].rpc, HTH_REDUCE_METHOD, answer_lie, &s.peer[n - 1]);
+    peer_lies(&s.peer[n - 1], &(struct reduce_lie){.value = LIE});
     swarm_start(&s);
     hth_world_run_for(s.world, HTH_US_PER_S);
     for (uint32_t i = 0; i < n - 1; i++) {
         const struct reduce_peer *p = &s.peer[i];
 
-        assert_int_equal(p->results, 1);
-        assert_ok(p->result.err);
-        assert_int_equal(p->result.dropped, 0); /* nobody sees it */
-        assert_close(p->result.weight_fraction, 1, 1e-9, 0);
+        check_calm(p); /* nobody sees it */
         lies = 0;
         for (uint64_t k = 0; k < s.count; k++) {
             double x = (double)average_of(p)[k];
@@ -396,59 +278,16 @@ static void test_a_small_vector(void **state)
     }
 }
 
-/* What is no number is nobody's mean: those parts keep the local values, and all others are
- * right. */
-static void nothing_that_is_no_number(float lie, enum hth_quant_format format)
-{
-    struct hth_avg_span span = {MANY, format};
-    struct reduce_swarm s;
-    uint64_t kept = 0;
-
-    begin_with(&s, 13, 5, 0, MANY);
-    s.spans = &span;
-    s.span_count = 1;
-    lie_of_answer = lie;
-    format_of_answer = format;
-    hth_rpc_serve(s.peer[4].rpc, HTH_REDUCE_METHOD, answer_lie, &s.peer[4]);
-    swarm_start(&s);
-    hth_world_run_for(s.world, HTH_US_PER_S);
-    for (uint32_t i = 0; i < 4; i++) {
-        const struct reduce_peer *p = &s.peer[i];
-
-        assert_int_equal(p->results, 1);
-        assert_ok(p->result.err);
-        assert_true(p->result.parts_kept > 0 && p->result.weight_fraction < 1);
-        kept = 0;
-        for (uint64_t k = 0; k < MANY; k++) {
-            float x = average_of(p)[k];
-
-            assert_true(isfinite(x));
-            kept += memcmp(&x, &values_of(p)[k], sizeof(x)) == 0;
-        }
-        assert_close((double)kept / MANY, 0.2, 0, 0.02);
-    }
-    lie_of_answer = LIE;
-    format_of_answer = HTH_QUANT_F32;
-    hth_node_crash(s.peer[4].node, HTH_CRASH_RESET);
-    swarm_free(&s);
-}
-
-static void test_no_numbers(void **state)
-{
-    (void)state;
-    nothing_that_is_no_number(NAN, HTH_QUANT_F32);
-    nothing_that_is_no_number(-INFINITY, HTH_QUANT_F32);
-    nothing_that_is_no_number(NAN, HTH_QUANT_BF16);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_honest),     cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_each_reducer),   cmocka_unit_test(test_weights_grow_slowly),
-        cmocka_unit_test(test_all_alike),      cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_options),        cmocka_unit_test(test_a_reducer_lies),
-        cmocka_unit_test(test_a_small_vector), cmocka_unit_test(test_no_numbers),
+        cmocka_unit_test(test_the_honest),
+        cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_weights_grow_slowly),
+        cmocka_unit_test(test_all_alike),
+        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_a_reducer_lies),
+        cmocka_unit_test(test_a_small_vector),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,51 +10,47 @@ static void fill(double *b, uint32_t from, uint32_t to, double value)
         b[i] = value;
 }
 
-static void expect(const double *b, uint32_t n, double first, uint32_t firsts, double rest,
-                   double xi)
-{
-    double w[HTH_AVG_MEMBERS_MAX], got;
-    assert_ok(hth_avg_shares(b, n, w, &got));
-    for (uint32_t i = 0; i < n; i++)
-        assert_close(w[i], i < firsts ? first : rest, 0, 1e-6);
-    assert_close(got, xi, 0, 1e-6);
-}
-
+/* Runs of equal bandwidths, and the shares of each run's members. */
 static void test_golden(void **state)
 {
-    double b[8];
+    static const struct {
+        struct {
+            uint32_t members;
+            double bandwidth, share;
+        } run[2];
+        double most; /* 0: claims are not bounded */
+        double xi;
+    } cases[] = {{{{8, 1000, 0.125}}, 0, 0.001750},
+                 {{{8, 200, 0.125}}, 0, 0.008750},
+                 {{{1, 1000, 0.805556}, {7, 200, 0.027778}}, 0, 0.005833},
+                 {{{4, 1000, 0.25}, {4, 100, 0}}, 0, 0.010000},
+                 {{{1, 1000, 1}, {7, 0, 0}}, 0, 0.007000},
+                 {{{1, 5, 1}}, 0, 0},
+                 {{{1, 5, 0.5}, {1, 20, 0.5}}, 0, 1 / 5.0},
+                 {{{1, 5, 1}, {1, 0, 0}}, 0, 1 / 5.0},
+                 /* nobody said anything */
+                 {{{1, 0, 1}}, 0, 0},
+                 {{{8, 0, 0.125}}, 0, INFINITY},
+                 /* The hybrid set-up: 3 mean shares each of the fast ones, so 3 leaves it alone,
+                  * and 2 costs 46 %. */
+                 {{{8, 1000, 0.125}, {16, 200, 0}}, 0, 0.005},
+                 {{{8, 1000, 0.125}, {16, 200, 0}}, 3, 0.005},
+                 {{{8, 1000, 2.0 / 24}, {16, 200, 1.0 / 48}}, 2, (1 + 22.0 / 48) / 200}};
     (void)state;
-    fill(b, 0, 8, 1000);
-    expect(b, 8, 0.125, 8, 0, 0.001750);
-    fill(b, 0, 8, 200);
-    expect(b, 8, 0.125, 8, 0, 0.008750);
-    b[0] = 1000;
-    expect(b, 8, 0.805556, 1, 0.027778, 0.005833);
-    fill(b, 0, 4, 1000);
-    fill(b, 4, 8, 100);
-    expect(b, 8, 0.25, 4, 0, 0.010000);
-    b[0] = 1000;
-    fill(b, 1, 8, 0);
-    expect(b, 8, 1, 1, 0, 0.007000);
-}
-
-static void test_small_groups(void **state)
-{
-    double b[8];
-    (void)state;
-    b[0] = 5;
-    expect(b, 1, 1, 1, 0, 0);
-    b[1] = 20;
-    expect(b, 2, 0.5, 2, 0, 1 / 5.0);
-    b[1] = 0;
-    expect(b, 2, 1, 1, 0, 1 / 5.0);
-    fill(b, 0, 8, 0); /* nobody said anything */
-    for (uint32_t n = 1; n <= 8; n++) {
-        double w[8], xi;
+    for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
+        double b[HTH_AVG_MEMBERS_MAX], w[HTH_AVG_MEMBERS_MAX], xi;
+        uint32_t first = cases[c].run[0].members, n = first + cases[c].run[1].members;
+        fill(b, 0, first, cases[c].run[0].bandwidth);
+        fill(b, first, n, cases[c].run[1].bandwidth);
+        if (cases[c].most > 0)
+            assert_ok(hth_avg_bound_claims(b, n, cases[c].most));
         assert_ok(hth_avg_shares(b, n, w, &xi));
         for (uint32_t i = 0; i < n; i++)
-            assert_close(w[i], 1.0 / n, 1e-15, 0);
-        assert_true(n == 1 ? xi == 0 : isinf(xi));
+            assert_close(w[i], cases[c].run[i >= first].share, 0, 1e-6);
+        if (isinf(cases[c].xi))
+            assert_true(isinf(xi));
+        else
+            assert_close(xi, cases[c].xi, 0, 1e-6);
     }
 }
 
@@ -180,24 +176,6 @@ static void test_bounded_claims(void **state)
     bounded(b, 8, 1);
 }
 
-/* The hybrid set-up: 3 mean shares each, so 3 leaves it alone to the bit, and 2 costs 46 %. */
-static void test_bound_of_the_golden(void **state)
-{
-    double b[24], same[24], w[24], xi;
-
-    (void)state;
-    fill(b, 0, 8, 1000);
-    fill(b, 8, 24, 200);
-    memcpy(same, b, sizeof(b));
-    assert_ok(hth_avg_bound_claims(b, 24, 3));
-    assert_memory_equal(b, same, sizeof(b));
-    assert_ok(hth_avg_bound_claims(b, 24, 2));
-    assert_ok(hth_avg_shares(b, 24, w, &xi));
-    for (uint32_t i = 0; i < 24; i++)
-        assert_close(w[i], i < 8 ? 2.0 / 24 : 1.0 / 48, 0, 1e-9);
-    assert_close(xi, (1 + 22.0 / 48) / 200, 1e-9, 0);
-}
-
 static void test_hostile(void **state)
 {
     static const double bad[] = {NAN, INFINITY, -INFINITY, -1, -1e-30, 1e-7, 1.1e15, 5e-324, 1e300};
@@ -232,25 +210,25 @@ static void test_hostile(void **state)
 
 static void test_split(void **state)
 {
-    double w[4] = {0.5, 0.25, 0.125, 0.125};
-    uint64_t c[4];
+    static const double w[4] = {0.5, 0.25, 0.125, 0.125};
+    static const uint64_t cases[][6] = {
+        /* total, minimum, counts */
+        {80, 0, 40, 20, 10, 10},
+        /* Quotas 3.5, 1.75, .875, .875, so 3, 1, 0, 0; then w / (count + 1) is .125 for all, and
+         * the three that are left go to the lowest places. */
+        {7, 0, 4, 2, 1, 0},
+        /* Quotas 1.5, .75, .375, .375; .25 and .25 tie, then .25 again is the second's. */
+        {3, 0, 2, 1, 0, 0},
+        {0, 0, 0, 0, 0, 0},
+        /* Fewer than 11 are not worth a part: the last two leave theirs to the others, 2 to 1. */
+        {80, 11, 54, 26, 0, 0},
+        {80, 1000, 80, 0, 0, 0}};
     (void)state;
-    assert_ok(hth_avg_split(w, 4, 80, 0, c));
-    assert_true(c[0] == 40 && c[1] == 20 && c[2] == 10 && c[3] == 10);
-    /* 7 elements: quotas 3.5, 1.75, .875, .875, so 3, 1, 0, 0; then w / (count + 1) is .125 for
-     * all, and the three that are left go to the lowest places. */
-    assert_ok(hth_avg_split(w, 4, 7, 0, c));
-    assert_true(c[0] == 4 && c[1] == 2 && c[2] == 1 && c[3] == 0);
-    /* 3 elements: quotas 1.5, .75, .375, .375; .25 and .25 tie, then .25 again is the second's. */
-    assert_ok(hth_avg_split(w, 4, 3, 0, c));
-    assert_true(c[0] == 2 && c[1] == 1 && c[2] == 0 && c[3] == 0);
-    assert_ok(hth_avg_split(w, 4, 0, 0, c));
-    assert_true(c[0] + c[1] + c[2] + c[3] == 0);
-    /* Fewer than 11 are not worth a part: the last two leave theirs to the others, 2 to 1. */
-    assert_ok(hth_avg_split(w, 4, 80, 11, c));
-    assert_true(c[0] == 54 && c[1] == 26 && c[2] == 0 && c[3] == 0);
-    assert_ok(hth_avg_split(w, 4, 80, 1000, c));
-    assert_true(c[0] == 80 && c[1] == 0 && c[2] == 0 && c[3] == 0);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        uint64_t c[4];
+        assert_ok(hth_avg_split(w, 4, cases[i][0], cases[i][1], c));
+        assert_memory_equal(c, cases[i] + 2, sizeof(c));
+    }
 }
 
 static void test_split_sums(void **state)
@@ -299,26 +277,25 @@ static void test_split_refuses(void **state)
 /* The set-ups of the paper: ALBERT-large as 70.8 MB, bandwidths in bit/s. */
 static void test_times(void **state)
 {
+    static const struct {
+        uint32_t fast, slow;
+        double allreduce_s, server_s, adaptive_s, within;
+    } cases[] = {{8, 0, 0.99, 3.96, 0.99, 0.005},
+                 {0, 16, 5.31, 42.5, 5.31, 0.05},
+                 {8, 16, 5.43, 13.0, 2.83, 0.05},
+                 {1, 0, 0, 0, 0, 0}};
     double b[24], bits = 70.8e6 * 8;
     struct hth_avg_times t;
     (void)state;
-    fill(b, 0, 8, 1e9);
-    fill(b, 8, 24, 200e6);
-    assert_ok(hth_avg_times(b, 8, bits, &t));
-    assert_close(t.allreduce_s, 0.99, 0, 0.005);
-    assert_close(t.server_s, 3.96, 0, 0.005);
-    assert_close(t.adaptive_s, 0.99, 0, 0.005);
-    assert_ok(hth_avg_times(b + 8, 16, bits, &t));
-    assert_close(t.allreduce_s, 5.31, 0, 0.005);
-    assert_close(t.server_s, 42.5, 0, 0.05);
-    assert_close(t.adaptive_s, 5.31, 0, 0.005);
-    assert_ok(hth_avg_times(b, 24, bits, &t));
-    assert_close(t.allreduce_s, 5.43, 0, 0.005);
-    assert_close(t.server_s, 13.0, 0, 0.05);
-    assert_close(t.adaptive_s, 2.83, 0, 0.005);
-    assert_close(t.allreduce_s / t.adaptive_s, 23.0 / 12, 1e-12, 0);
-    assert_ok(hth_avg_times(b, 1, bits, &t));
-    assert_true(t.allreduce_s == 0 && t.server_s == 0 && t.adaptive_s == 0);
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        uint32_t n = cases[i].fast + cases[i].slow;
+        fill(b, 0, cases[i].fast, 1e9);
+        fill(b, cases[i].fast, n, 200e6);
+        assert_ok(hth_avg_times(b, n, bits, &t));
+        assert_close(t.allreduce_s, cases[i].allreduce_s, 0, HTH_MIN(cases[i].within, 0.005));
+        assert_close(t.server_s, cases[i].server_s, 0, cases[i].within);
+        assert_close(t.adaptive_s, cases[i].adaptive_s, 0, HTH_MIN(cases[i].within, 0.005));
+    }
     fill(b, 0, 3, 0);
     assert_ok(hth_avg_times(b, 3, bits, &t));
     assert_true(isinf(t.allreduce_s) && isinf(t.server_s) && isinf(t.adaptive_s));
@@ -327,16 +304,10 @@ static void test_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_small_groups),
-        cmocka_unit_test(test_optimum),
-        cmocka_unit_test(test_bounded_claims),
-        cmocka_unit_test(test_bound_of_the_golden),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_split_sums),
-        cmocka_unit_test(test_split_refuses),
-        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_golden),         cmocka_unit_test(test_optimum),
+        cmocka_unit_test(test_bounded_claims), cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_split),          cmocka_unit_test(test_split_sums),
+        cmocka_unit_test(test_split_refuses),  cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
