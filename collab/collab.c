@@ -861,7 +861,7 @@ void hth_collab_leave(struct hth_collab *c, hth_fn *done, void *arg)
 void hth_collab_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
 {
     hth_roll_peer_lost(c->roll, peer);
-    collab_grid_peer_lost(c, peer);
+    collab_round_peer_lost(c, peer);
 }
 
 static enum hth_collab_phase phase_of(const struct hth_collab *c)

@@ -67,9 +67,9 @@ static enum hth_err reduce(struct hth_roll_helper *h, struct helped *a, uint32_t
     hth_line_group(h->env->crypto, &h->env->self, &h->go, &group);
     hth_cells_place(h->env->crypto, &group.head, group.peer, group.count, &h->opts.shape, &cells);
     uint32_t line = hth_line_of_helper(&cells, number);
-    o.group = hth_line_name(h->env->crypto, &group, &cells, line);
+    o.group = group.id;
     o.members = members;
-    o.member_count = hth_line_fill(&group, &cells, line, members, &unused);
+    o.member_count = hth_line_fill(&group, &cells, line, 0, NULL, members, &unused);
     for (uint32_t i = 0; i < o.member_count; i++)
         if (hth_peer_id_eq(&members[i].id, &h->env->self))
             o.self = i;

@@ -78,56 +78,56 @@ static void set_usual(struct hth_reduce_member *m, uint32_t n)
 
 /* ---- a line ------------------------------------------------------------------------------- */
 
-static struct hth_reduce_member member_of(const struct hth_roll_peer *p, bool rests)
+static struct hth_reduce_member member_of(const struct hth_roll_peer *p, double weight, bool rests)
 {
     return (struct hth_reduce_member){.id = p->id,
                                       .addr = p->addr,
                                       .bandwidth = rests || p->addr.family == 0 ? 0 : said(p),
-                                      .weight = p->samples,
+                                      .weight = weight,
                                       .stranger = rests};
 }
 
-static bool reduces(const struct hth_roll_peer *p)
+/* Samples behind what a member brings: along a later axis those that its cell covers, of all. */
+static double weight_of(const struct hth_roll_group *group, const struct hth_cells *cells,
+                        uint32_t axis, uint16_t member, const uint16_t *marks)
 {
-    return !p->rests && p->addr.family != 0;
+    uint32_t cell = cells->cell[member];
+    double sum = 0, all = 0;
+    if (axis == 0)
+        return group->peer[member].samples;
+    for (uint32_t i = 0; i < group->count && cells->member[cell] == member; i++) {
+        all += group->peer[i].samples;
+        if (marks[i] != 0 && hth_cells_covers(cells, cell, axis, i))
+            sum += group->peer[i].samples;
+    }
+    return sum > 0 ? sum / all : 0;
 }
 
 uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cells *cells,
-                       uint32_t line, struct hth_reduce_member out[HTH_LINE_MAX],
-                       uint32_t *members)
+                       uint32_t cell, uint32_t axis, const uint16_t *marks,
+                       struct hth_reduce_member out[HTH_LINE_MAX], uint32_t *members)
 {
-    const struct hth_roll_peer *peer[HTH_ROLL_LINE_MAX];
-    uint32_t n = 0;
+    uint16_t member[HTH_ROLL_LINE_MAX];
+    double weight[HTH_ROLL_LINE_MAX];
+    uint32_t n = hth_cells_line(cells, cell, axis, member);
     bool any = false;
-    for (uint32_t k = 0; k < cells->shape.size[0]; k++) {
-        uint32_t cell = hth_cells_on_line(cells, line, 0, k);
-        if (cell >= cells->count)
-            continue; /* a hole */
-        peer[n] = &group->peer[cells->member[cell]];
-        any |= reduces(peer[n++]);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct hth_roll_peer *p = &group->peer[member[i]];
+        weight[i] = weight_of(group, cells, axis, member[i], marks);
+        any |= !p->rests && p->addr.family != 0 && (axis == 0 || weight[i] > 0);
     }
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = member_of(peer[i], any && peer[i]->rests);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct hth_roll_peer *p = &group->peer[member[i]];
+        out[i] = member_of(p, weight[i], any && p->rests);
+        if (axis > 0 && weight[i] == 0)
+            out[i].bandwidth = 0; /* it observes */
+    }
     *members = n;
-    for (uint32_t i = line; i < group->helpers; i += lines_of(cells)) {
-        out[n] = member_of(&group->helper[i], false);
-        out[n++].weight = 0;
-    }
+    for (uint32_t i = 0; axis == 0 && i < group->helpers; i++)
+        if (hth_line_of_helper(cells, i) == cell % lines_of(cells))
+            out[n++] = member_of(&group->helper[i], 0, false);
     set_usual(out, n);
     return n;
-}
-
-struct hth_hash hth_line_name(const struct hth_crypto *crypto, const struct hth_roll_group *group,
-                              const struct hth_cells *cells, uint32_t line)
-{
-    uint8_t name[sizeof(group->id) + sizeof(line)];
-    struct hth_hash out;
-    if (cells->shape.dims == 1)
-        return group->id;
-    memcpy(name, &group->id, sizeof(group->id));
-    hth_store_u32le(name + sizeof(group->id), line);
-    crypto->hash(name, sizeof(name), &out);
-    return out;
 }
 
 /* Groups on thin lines take twice what they need at best. A member that is lost, silent, or slower

@@ -263,10 +263,11 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
         leave_behind(roll);
         good = take_links(roll, &io, &got) == HTH_OK;
     }
-    if (got > 0)
-        link = roll->read;
     note_answer(roll, result, life);
     bool any = hth_head_is_none(&roll->wanted);
+    /* It may have been read in a round, and not been wanted then. */
+    if (got > 0 || (roll->read != HTH_LINK_NONE && hth_chain_has(roll->chain, roll->read)))
+        link = roll->read;
     if ((!good || (any && has_none(roll, result, got))) && roll->ops.no_head != NULL)
         roll->ops.no_head(roll->arg, &roll->from.id);
     if (!any)

@@ -54,7 +54,7 @@ static void bandwidths_are_counted(void **state)
         go.helper[0] = peer(9, cases[k].helper, false, false);
         fill(&go, NULL, &group, &cells);
         assert_int_equal(group.self, 1);
-        assert_int_equal(hth_line_fill(&group, &cells, 0, m, &members), 5);
+        assert_int_equal(hth_line_fill(&group, &cells, 0, 0, NULL, m, &members), 5);
         assert_int_equal(members, 4);
         for (uint32_t i = 0; i < 5; i++) {
             uint32_t at = i == 4 ? 4 : m[i].id.b[0] - 1u;
@@ -64,7 +64,7 @@ static void bandwidths_are_counted(void **state)
     }
 }
 
-/* Each helper of a grid is in one line, which has a name of its own. */
+/* Each helper of a grid is in one line. */
 static void helpers_are_dealt_out(void **state)
 {
     static struct hth_ready_reply go;
@@ -72,7 +72,6 @@ static void helpers_are_dealt_out(void **state)
     const struct hth_avg_shape shape = {.dims = 2, .size = {3, 2}};
     struct hth_roll_group group;
     struct hth_reduce_member m[HTH_LINE_MAX];
-    struct hth_hash name[2];
     uint32_t members;
     (void)state;
     go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 5, .helpers = 3};
@@ -82,14 +81,46 @@ static void helpers_are_dealt_out(void **state)
         go.helper[i] = peer(20 + i, 0, false, false);
     fill(&go, &shape, &group, &cells);
     for (uint32_t line = 0; line < 2; line++) {
-        uint32_t n = hth_line_fill(&group, &cells, line, m, &members);
+        uint32_t n = hth_line_fill(&group, &cells, line, 0, NULL, m, &members);
         assert_int_equal(members, line == 0 ? 3 : 2);
         assert_int_equal(n - members, line == 0 ? 2 : 1);
-        name[line] = hth_line_name(crypto, &group, &cells, line);
         for (uint32_t i = members; i < n; i++)
             assert_int_equal(hth_line_of_helper(&cells, m[i].id.b[0] - 20u), line);
     }
-    assert_memory_not_equal(&name[0], &name[1], sizeof(name[0]));
+}
+
+/* Along a later axis cells count for the samples that they cover, without those that are missing;
+ * twins and cells without a mean observe. */
+static void rows_weigh_what_they_cover(void **state)
+{
+    static struct hth_ready_reply go;
+    static struct hth_cells cells;
+    const struct hth_avg_shape shape = {.dims = 2, .size = {2, 3}};
+    struct hth_roll_group group;
+    struct hth_reduce_member m[HTH_LINE_MAX];
+    uint16_t marks[8];
+    uint32_t members;
+    (void)state;
+    go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 8, .helpers = 1};
+    for (uint8_t i = 0; i < 8; i++)
+        go.peer[i] = peer(i + 1, 100, false, i == 3);
+    fill(&go, &shape, &group, &cells); /* two twins, in lines 0 and 1 of the first axis */
+    for (uint32_t row = 0; row < 2; row++) {
+        uint32_t cell = row * 3, all = 0;
+        for (uint32_t i = 0; i < 8; i++) {
+            marks[i] = cells.cell[i] % 3 == 2 ? 0 : i == 6 ? HTH_ROLL_PART : HTH_ROLL_IN;
+            all += group.peer[i].samples;
+        }
+        assert_int_equal(hth_line_fill(&group, &cells, cell, 1, marks, m, &members), 4);
+        assert_int_equal(members, 4);
+        for (uint32_t k = 0; k < 4; k++) {
+            double samples = 0;
+            for (uint32_t i = 0; i < 8 && k < 2; i++)
+                samples += cells.cell[i] % 3 == k ? group.peer[i].samples : 0;
+            assert_true(m[k].weight == samples / all);
+            assert_true(m[k].bandwidth == (samples > 0 && m[k].addr.family != 0 ? 1e5 : 0));
+        }
+    }
 }
 
 int main(void)
@@ -97,6 +128,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bandwidths_are_counted),
         cmocka_unit_test(helpers_are_dealt_out),
+        cmocka_unit_test(rows_weigh_what_they_cover),
     };
     crypto = hth_crypto_openssl();
     return cmocka_run_group_tests(tests, NULL, NULL);
