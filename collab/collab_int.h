@@ -89,8 +89,7 @@ struct hth_collab {
 
 /* collab.c */
 void collab_ask(struct hth_collab *c, enum collab_ask what);
-/* The trainer has answered: asks what is wanted next. */
-void collab_ask_next(struct hth_collab *c);
+void collab_answered(struct hth_collab *c, enum collab_ask what);
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);
 /* Keeps the mean that made a link, for others. */

@@ -558,15 +558,13 @@ void hth_collab_taken(struct hth_collab *c, enum hth_err err, struct hth_blob *v
                       uint64_t samples)
 {
     struct collab_round *r = c->round;
-    HTH_ASSERT(c->asked == ASK_TAKE);
-    c->asked = ASK_COUNT;
+    collab_answered(c, ASK_TAKE);
     if (r != NULL && err == HTH_OK && samples < r->group.peer[r->group.self].samples)
         err = HTH_E_STALE; /* a state was adopted since it was READY */
     if (r != NULL && err == HTH_OK)
         begin_line(&r->line[0], values);
     else if (r != NULL)
         fail(c, err);
-    collab_ask_next(c);
 }
 
 void collab_on_tip(void *arg, uint32_t link, bool used)

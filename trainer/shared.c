@@ -242,30 +242,17 @@ static void on_take(void *arg)
     size_t bytes = flat_len(t) * sizeof(float);
 
     if (b->samples == 0) {
-        hth_timer_set(t->env, b->timer, 0); /* answered in the next turn */
+        taken(t);
         return;
     }
     if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->taking) != HTH_OK) {
-        b->no_memory = true;
-        hth_timer_set(t->env, b->timer, 0);
+        hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
         return;
     }
     b->take.run = take_run;
     b->take.done = take_done;
     b->take.job.bytes_moved = 4.0 * (double)bytes;
     hth_queue_push(&t->trunk, &b->take);
-}
-
-static void on_batch_timer(void *arg)
-{
-    struct hth_trainer *t = arg;
-
-    if (!t->batch.no_memory) {
-        taken(t);
-        return;
-    }
-    t->batch.no_memory = false;
-    hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
 }
 
 static void on_used(void *arg)
@@ -342,42 +329,17 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 
 /* ---- states ------------------------------------------------------------------------------- */
 
-/* No update comes between the job and this function, so that the counters match the copy. */
-static void copy_done(struct hth_work *work, enum hth_err err)
+static void copied(struct hth_trainer *t, enum hth_err err, struct hth_blob *copy)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-    struct hth_blob *given = t->newcomer.given;
     uint8_t meta[HTH_RUN_STATE_META];
 
-    if (err == HTH_OK && work->ran)
-        err = t->newcomer.err;
-    t->newcomer.given = NULL;
     hth_run_state_meta(t, meta);
-    hth_collab_copied(t->collab, err, given, meta, sizeof(meta));
-    hth_blob_unref(given);
+    hth_collab_copied(t->collab, err, copy, meta, sizeof(meta));
 }
 
 static void on_copy(void *arg)
 {
-    struct hth_trainer *t = arg;
-    struct hth_newcomer *n = &t->newcomer;
-
-    if (hth_env_blob_new(t->env, hth_run_state_bytes(t), t->opts.budget, &n->given) != HTH_OK) {
-        t->batch.no_copy = true;
-        hth_timer_set(t->env, n->timer, 0);
-        return;
-    }
-    n->give.run = hth_run_state_copy;
-    n->give.done = copy_done;
-    n->give.job.bytes_moved = 2.0 * (double)hth_run_state_bytes(t);
-    hth_queue_push(&t->trunk, &n->give);
-}
-
-static void adopt_run(struct hth_work *work)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
-
-    t->newcomer.err = hth_run_state_take_up(t);
+    hth_run_state_copy(arg, copied);
 }
 
 /* Samples that were gathered on other parameters are of no use. */
@@ -393,19 +355,12 @@ static void drop_batch(struct hth_trainer *t)
     b->landed_us = hth_now_us(t->env);
 }
 
-static void adopt_done(struct hth_work *work, enum hth_err err)
+static void adopted(struct hth_trainer *t, enum hth_err err)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
     struct hth_newcomer *n = &t->newcomer;
 
-    if (err == HTH_OK && work->ran)
-        err = n->err;
     hth_blob_unref(n->values);
     n->values = NULL;
-    if (err != HTH_OK && err != HTH_E_NOT_FINITE && err != HTH_E_RANGE) {
-        hth_trainer_spoilt(t, err);
-        return;
-    }
     if (err == HTH_OK) {
         t->stats.updates = n->updates;
         t->stats.samples = n->samples;
@@ -420,18 +375,6 @@ static void adopt_done(struct hth_work *work, enum hth_err err)
     hth_trainer_pump_soon(t);
 }
 
-static void adopt(struct hth_trainer *t)
-{
-    struct hth_newcomer *n = &t->newcomer;
-
-    n->values = t->batch.adopts;
-    t->batch.adopts = NULL;
-    n->apply.run = adopt_run;
-    n->apply.done = adopt_done;
-    n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
-    hth_queue_push(&t->trunk, &n->apply);
-}
-
 /* Flights in the air were begun with other weights: they land first. */
 static void on_adopt(void *arg, const struct hth_state_result *state, const uint8_t *meta,
                      size_t meta_len)
@@ -442,8 +385,7 @@ static void on_adopt(void *arg, const struct hth_state_result *state, const uint
     t->stats.share.state_bytes += state->bytes;
     t->stats.share.state_us = state->took_us;
     if (err != HTH_OK) {
-        t->newcomer.no_use = err;
-        hth_timer_set(t->env, t->newcomer.timer, 0);
+        hth_collab_adopted(t->collab, err);
         return;
     }
     t->batch.adopts = hth_blob_ref(state->values);
@@ -452,23 +394,11 @@ static void on_adopt(void *arg, const struct hth_state_result *state, const uint
 
 void hth_shared_pump(struct hth_trainer *t)
 {
-    if (t->batch.adopts != NULL && t->training == 0)
-        adopt(t);
-}
-
-/* Answers that may not come inside the call that asks. */
-static void on_timer(void *arg)
-{
-    struct hth_trainer *t = arg;
-    enum hth_err err = t->newcomer.no_use;
-
-    t->newcomer.no_use = HTH_OK; /* an answer may lead to the next question */
-    if (t->batch.no_copy) {
-        t->batch.no_copy = false;
-        hth_collab_copied(t->collab, HTH_E_NO_MEMORY, NULL, NULL, 0);
-    }
-    if (err != HTH_OK)
-        hth_collab_adopted(t->collab, err);
+    if (t->batch.adopts == NULL || t->training > 0)
+        return;
+    t->newcomer.values = t->batch.adopts;
+    t->batch.adopts = NULL;
+    hth_run_state_adopt(t, adopted);
 }
 
 /* ---- life --------------------------------------------------------------------------------- */
@@ -549,7 +479,6 @@ static enum hth_err make_batch(struct hth_trainer *t)
         for (uint32_t i = 0; i < HTH_AVG_CHANGES; i++)
             t->batch.norm[i] = hth_new_array(float, blocks_of(t));
     }
-    t->batch.timer = hth_timer_new(t->env, on_batch_timer, t);
     return HTH_OK;
 }
 
@@ -648,7 +577,6 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
         return HTH_E_CONFIG;
     HTH_TRY(make_batch(t));
     opts.far = t->batch.far;
-    t->newcomer.timer = hth_timer_new(t->env, on_timer, t);
     if (o->roster != NULL) {
         hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);
         hth_roster_set_flags(o->roster,

@@ -402,7 +402,6 @@ void hth_trainer_free(struct hth_trainer *t)
     t->collab = NULL;
     hth_newcomer_stop(t);
     hth_timer_free(t->env, t->pump_timer);
-    hth_timer_free(t->env, t->batch.timer);
     t->closing = hth_queue_close(&t->trunk, queue_idle, t);
     t->closing += hth_queue_close(&t->io, queue_idle, t);
     if (t->closing == 0)
