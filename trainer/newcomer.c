@@ -112,13 +112,6 @@ static void tried(struct hth_trainer *t, enum hth_err err)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void on_news(void *arg, const char *text)
-{
-    struct hth_trainer *t = arg;
-
-    snprintf(t->stats.share.news, sizeof(t->stats.share.news), "%s", text);
-}
-
 static void on_fetched(void *arg, const struct hth_state_result *r)
 {
     struct hth_trainer *t = arg;
@@ -161,7 +154,6 @@ static void fetch(struct hth_trainer *t)
     o.near = HTH_SHARE_LAG_LOCAL;
     o.budget = t->opts.budget;
     o.on_done = on_fetched;
-    o.on_news = on_news;
     o.arg = t;
     err = hth_state_fetch_new(t->env, t->opts.rpc, t->opts.share.dht, t->opts.share.roster, &o,
                               &n->fetch);

@@ -14,7 +14,6 @@
  *          ^ landings           '---- take again: (taken mean + sum) / (taken + samples)
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "averaging/reduce.h"
@@ -92,6 +91,14 @@ static struct hth_brings brings_of(const struct hth_trainer *t)
                                .each_us = no_more ? HTH_BRINGS_NO_MORE : each_us};
 }
 
+static enum hth_collab_phase phase_of(const struct hth_trainer *t)
+{
+    struct hth_collab_stats stats;
+
+    hth_collab_stats(t->collab, &stats);
+    return stats.phase;
+}
+
 static void tell(struct hth_trainer *t)
 {
     struct hth_brings brings = brings_of(t);
@@ -111,11 +118,11 @@ static void tell(struct hth_trainer *t)
 static bool may_gather_ahead(const struct hth_trainer *t)
 {
     const struct hth_batch *b = &t->batch;
-    enum hth_share_phase phase = hth_shared_phase(t);
+    enum hth_collab_phase phase = phase_of(t);
     uint64_t ours = b->samples + (uint64_t)(t->training + 1) * t->opts.micro_batch;
 
     return t->opts.share.delayed && b->adopts == NULL &&
-           (phase == HTH_SHARE_AVERAGING || phase == HTH_SHARE_STEPPING) &&
+           (phase == HTH_COLLAB_AVERAGES || phase == HTH_COLLAB_STEPS) &&
            ours <= HTH_MAX(b->ahead, t->opts.micro_batch);
 }
 
@@ -403,40 +410,6 @@ void hth_shared_pump(struct hth_trainer *t)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
-enum hth_share_phase hth_shared_phase(const struct hth_trainer *t)
-{
-    static const enum hth_share_phase phases[] = {
-        [HTH_COLLAB_LOOKS] = HTH_SHARE_LOOKING,
-        [HTH_COLLAB_FETCHES] = HTH_SHARE_FETCHING,
-        [HTH_COLLAB_GATHERS] = HTH_SHARE_TRAINING,
-        [HTH_COLLAB_AVERAGES] = HTH_SHARE_AVERAGING,
-        [HTH_COLLAB_STEPS] = HTH_SHARE_STEPPING,
-    };
-    struct hth_collab_stats stats;
-
-    hth_collab_stats(t->collab, &stats);
-    return phases[stats.phase];
-}
-
-void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out)
-{
-    struct hth_collab_stats stats;
-
-    hth_collab_stats(t->collab, &stats);
-    out->given_bytes = stats.given_bytes;
-    out->parts = stats.fetch.parts;
-    out->parts_done = stats.fetch.parts_done;
-    out->tries_failed = stats.averages.failed;
-    out->means = stats.means;
-    out->forks = stats.forks;
-    out->joined = stats.joined;
-    out->head = stats.head;
-    out->members = stats.members;
-    out->grid = stats.shape;
-    out->averaged_us = stats.averaged_us;
-    snprintf(out->news, sizeof(out->news), "%s", stats.fetch.news);
-}
-
 void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *out)
 {
     struct hth_collab_stats stats;
@@ -458,11 +431,7 @@ static bool is_over(const struct hth_trainer *t)
 
 bool hth_shared_is_ready(const struct hth_trainer *t)
 {
-    struct hth_collab_stats stats;
-
-    hth_collab_stats(t->collab, &stats);
-    return is_over(t) ||
-           (stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES);
+    return is_over(t) || phase_of(t) >= HTH_COLLAB_GATHERS;
 }
 
 static enum hth_err make_batch(struct hth_trainer *t)

@@ -300,9 +300,6 @@ enum hth_err hth_shared_start(struct hth_trainer *t) HTH_MUST;
 void hth_shared_begin(struct hth_trainer *t);
 /* Whether it holds a head of the run. */
 bool hth_shared_is_ready(const struct hth_trainer *t);
-enum hth_share_phase hth_shared_phase(const struct hth_trainer *t);
-/* Adds what is told of states. */
-void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 bool hth_shared_may_launch(const struct hth_trainer *t);
 /* A flight started or landed. */
 void hth_shared_gathers(struct hth_trainer *t);

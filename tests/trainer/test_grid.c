@@ -67,7 +67,7 @@ static uint64_t trouble(struct crew_scene *s)
     for (uint32_t i = 0; i < hth_crew_count(s->crew); i++) {
         struct hth_share_stats share = crew_stats(s->crew, i).share;
 
-        sum += share.tries_failed + share.means + share.catch_ups;
+        sum += share.run.averages.failed + share.run.means + share.catch_ups;
     }
     return sum;
 }
@@ -80,8 +80,8 @@ static void check_calm(struct crew_scene *s, int64_t us, uint64_t steps)
     hth_world_run_for(s->world, us);
     assert_true(crew_same(s->world, s->crew, S) >= from + steps);
     assert_int_equal(trouble(s), before);
-    assert_int_equal(crew_stats(s->crew, 0).share.members, hth_crew_count(s->crew));
-    assert_int_equal(crew_stats(s->crew, 0).share.grid.dims, collab_of(s, 0)->opts.shape.dims);
+    assert_int_equal(crew_stats(s->crew, 0).share.run.members, hth_crew_count(s->crew));
+    assert_int_equal(crew_stats(s->crew, 0).share.run.shape.dims, collab_of(s, 0)->opts.shape.dims);
 }
 
 static void all_rows_get_the_same_bits(void **state)
@@ -123,7 +123,7 @@ static void slow_lines_keep_all(void **state)
     hth_world_run_for(s->world, 12 * S); /* nobody is a stranger any more */
     print_message("%llu floats, %lld ms from GO to the mean\n",
                   (unsigned long long)collab_of(s, 0)->opts.count,
-                  (long long)crew_stats(s->crew, 0).share.averaged_us / MS);
+                  (long long)crew_stats(s->crew, 0).share.run.averaged_us / MS);
     check_calm(s, 10 * S, 6);
     crew_scene_free(s);
 }

@@ -267,7 +267,7 @@ static double outcome(enum hth_share_mode mode, uint32_t n, enum lie lie, double
         "calm, %llu means refused, %llu rounds failed\n",
         mode == HTH_SHARE_BATCH ? "batch" : "local", n, clip, texts[lie], last, *most,
         (unsigned long long)crew_stats(scene->crew, 0).share.means_refused,
-        (unsigned long long)crew_stats(scene->crew, 0).share.tries_failed);
+        (unsigned long long)crew_stats(scene->crew, 0).share.run.averages.failed);
     end();
     return last;
 }
