@@ -102,7 +102,7 @@ static void random_deaths_leave_one_run(void **state)
     enum { MEMBERS = 6, DEATHS = 24 };
 
     (void)state;
-    for (uint64_t seed = 0; seed < 6; seed++) {
+    for (uint64_t seed = 1; seed < 5; seed++) {
         bool batch = seed % 2 == 0;
         struct hth_crew_opts o = shared_opts(MEMBERS, 18 * MEMBERS);
         struct hth_rng rng;
@@ -122,21 +122,33 @@ static void random_deaths_leave_one_run(void **state)
                 hth_node_restart(hth_crew_node(f->crew, i));
         hth_world_run_for(f->world, 15 * S);
         assert_ok(hth_crew_err(f->crew));
-        uint64_t step = batch ? crew_same(f->world, f->crew, 5 * S) : 0;
+        if (batch)
+            crew_same(f->world, f->crew, 5 * S);
         uint64_t before = crew_stats(f->crew, 0).updates;
         hth_world_run_for(f->world, 3 * S);
-        print_message("seed %llu: spread %g, step %llu, updates %llu\n", (unsigned long long)seed, hth_crew_spread(f->crew), (unsigned long long)step,
-        (unsigned long long)crew_stats(f->crew, 0).updates);
         assert_true(crew_stats(f->crew, 0).updates > before + 3);
         for (uint32_t i = 0; i < MEMBERS && batch; i++)
             assert_int_equal(crew_stats(f->crew, i).share.run.members, MEMBERS);
-        assert_true(batch || hth_crew_spread(f->crew) < 0.02);
+        assert_true(batch || hth_crew_spread(f->crew) < 0.005);
         crew_scene_free(f);
     }
 }
 
-/* A newcomer's state comes later than the next steps, whose means lead on from it. So it does if
- * trainers die that give it. */
+/* Runs until the newcomer has some of the state, or is in a roll of so many. */
+static int64_t until_us(struct crew_scene *f, uint32_t i, uint32_t members)
+{
+    int64_t from = hth_world_now_us(f->world);
+    struct hth_collab_stats s;
+
+    do {
+        hth_world_run_for(f->world, 10 * MS);
+        s = crew_stats(f->crew, i).share.run;
+    } while (members == 0 ? s.fetch.parts_done == 0 : s.members != members);
+    return hth_world_now_us(f->world) - from;
+}
+
+/* A newcomer's state comes later than the next steps, whose means lead on from it; those that give
+ * it may die meanwhile. */
 static void states_that_come_late_lead_in(void **state)
 {
     (void)state;
@@ -148,21 +160,15 @@ static void states_that_come_late_lead_in(void **state)
         o.device = &device;
         f = crew_scene_new(deaths, &o);
         hth_world_run_for(f->world, 8 * S);
-        device.down_bytes_per_s = 60e3; /* a state in half a second */
+        device.down_bytes_per_s = 60e3; /* a state takes as long as three steps, a mean one */
         uint32_t m = hth_crew_join(f->crew);
-        struct hth_train_stats stats;
-        int64_t from = hth_world_now_us(f->world);
-        do {
-            hth_world_run_for(f->world, 10 * MS);
-            stats = crew_stats(f->crew, m);
-        } while (stats.share.run.fetch.parts_done == 0);
+        int64_t took_us = until_us(f, m, 0);
         for (uint32_t i = 0; i < deaths; i++)
             hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_SILENT);
-        do {
-            hth_world_run_for(f->world, 10 * MS);
-            stats = crew_stats(f->crew, m);
-        } while (stats.share.run.members != 6 - deaths);
-        print_message("%u deaths: in after %lld ms, means %llu, states %llu\n", deaths, (long long)(hth_world_now_us(f->world)-from)/MS, (unsigned long long)stats.share.run.means, (unsigned long long)stats.share.catch_ups);
+        took_us += until_us(f, m, 6 - deaths);
+        assert_int_equal(crew_stats(f->crew, m).share.catch_ups, 1);
+        assert_true(deaths > 0 || crew_stats(f->crew, m).share.run.means > 0);
+        assert_true(took_us < 3 * S);
         crew_scene_free(f);
     }
 }
