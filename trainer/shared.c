@@ -99,7 +99,7 @@ static enum hth_collab_phase phase_of(const struct hth_trainer *t)
     return stats.phase;
 }
 
-static void tell(struct hth_trainer *t)
+void hth_shared_tell(struct hth_trainer *t)
 {
     struct hth_brings brings = brings_of(t);
 
@@ -135,11 +135,6 @@ bool hth_shared_may_launch(const struct hth_trainer *t)
     return hth_collab_may_launch(t->collab, &brings) || may_gather_ahead(t);
 }
 
-void hth_shared_gathers(struct hth_trainer *t)
-{
-    tell(t);
-}
-
 static void on_fail(void *arg, enum hth_err err)
 {
     hth_trainer_fatal(arg, err);
@@ -149,7 +144,7 @@ static void on_more(void *arg)
 {
     struct hth_trainer *t = arg;
 
-    tell(t);
+    hth_shared_tell(t);
     hth_trainer_pump_soon(t);
 }
 
@@ -311,7 +306,7 @@ static void step_done(struct hth_work *work, enum hth_err err)
     t->stats.share.steps_shared += b->population > 1;
     hth_collab_stepped(t->collab);
     tell_round(t);
-    tell(t);
+    hth_shared_tell(t);
     hth_tell_update(t);
     hth_trainer_pump_soon(t);
 }
@@ -378,7 +373,7 @@ static void adopted(struct hth_trainer *t, enum hth_err err)
                 (unsigned long long)t->stats.updates);
     }
     hth_collab_adopted(t->collab, err);
-    tell(t);
+    hth_shared_tell(t);
     hth_trainer_pump_soon(t);
 }
 

@@ -301,8 +301,8 @@ void hth_shared_begin(struct hth_trainer *t);
 /* Whether it holds a head of the run. */
 bool hth_shared_is_ready(const struct hth_trainer *t);
 bool hth_shared_may_launch(const struct hth_trainer *t);
-/* A flight started or landed. */
-void hth_shared_gathers(struct hth_trainer *t);
+/* A flight started or landed: says what this trainer brings. */
+void hth_shared_tell(struct hth_trainer *t);
 void hth_shared_pump(struct hth_trainer *t);
 /* At the end, after the last checkpoint: keeps the vote for the next process. */
 void hth_shared_save(struct hth_trainer *t);

@@ -187,7 +187,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
         t->average.discard = t->average.out; /* a liar takes no mean with its lie */
     if (scene->lies && scene->lie == WEIGHTY && t->collab != NULL) {
         t->batch.samples = CLAIMED;
-        hth_shared_gathers(t);
+        hth_shared_tell(t);
     }
 }
 

@@ -96,7 +96,7 @@ static void stir(struct crew_scene *f, struct hth_rng *rng)
         hth_node_crash(node, hth_rng_chance(rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
 }
 
-/* Whatever they are doing: those that come back, who fetch from others that die, too. */
+/* Members die whatever they are doing: in a round, and while they give or fetch a state. */
 static void random_deaths_leave_one_run(void **state)
 {
     enum { MEMBERS = 6, DEATHS = 24 };
