@@ -35,12 +35,12 @@ enum hth_err hth_gate_check(void *gate, const struct hth_peer_id *peer, const vo
 {
     struct hth_gate *g = gate;
     struct known *k = &g->known[hth_load_u64le(peer->b) % HTH_GATE_KNOWN];
-    struct hth_member_pass pass;
+    uint64_t serial;
     int64_t wall_us = hth_wall_us(g->env);
     /* The verdict on this peer's last pass counts again, whatever the other bytes are: TLS has
      * proved its key, and only a good signature gave that serial to it. */
-    if (hth_peer_id_eq(&k->peer, peer) && hth_member_pass_read(creds, len, &pass) == HTH_OK &&
-        pass.serial == k->grant.serial && hth_grant_check(&k->grant, &g->run, wall_us) == HTH_OK) {
+    if (hth_peer_id_eq(&k->peer, peer) && hth_creds_serial(creds, len, &serial) == HTH_OK &&
+        serial == k->grant.serial && hth_grant_check(&k->grant, &g->run, wall_us) == HTH_OK) {
         *out = k->grant;
         return HTH_OK;
     }

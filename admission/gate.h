@@ -3,8 +3,8 @@
  * gate.h: judges the peers that connect, and remembers the good verdicts.
  *
  * A check of credentials costs two or three verified signatures. A peer that comes again with a
- * pass of the same serial costs none: the gate keeps what was granted to HTH_GATE_KNOWN peers, and
- * asks only the clock and the revoked invites again. Strangers are never entered.
+ * certificate of the same serial costs none: the gate keeps what was granted to HTH_GATE_KNOWN
+ * peers, and asks only the clock and the revoked invites again. Strangers are never entered.
  *
  * Loop thread.
  */

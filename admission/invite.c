@@ -303,9 +303,12 @@ size_t hth_invite_creds(const struct hth_crypto *crypto, const struct hth_invite
                         uint8_t out[HTH_CREDS_BYTES_MAX])
 {
     struct hth_cert cert;
+    struct hth_closed_run run;
+    struct hth_pubkey key;
     hth_invite_cert(invite, &cert);
-    struct hth_member_pass pass = {.serial = cert.serial, .issued_us = wall_us};
-    crypto->public_of(peer, &pass.peer);
-    hth_member_pass_write(crypto, &pass, hth_invite_is_bound(invite) ? peer : &invite->seed, out);
+    hth_invite_run(crypto, invite, &run);
+    crypto->public_of(peer, &key);
+    hth_pass_write(crypto, &run.id, cert.serial, &key, wall_us,
+                   hth_invite_is_bound(invite) ? peer : &invite->seed, out);
     return HTH_PASS_BYTES + join_certs(invite, out + HTH_PASS_BYTES);
 }

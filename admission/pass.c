@@ -9,14 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CERT_HEAD_BYTES 101
+#define VERSION         2
 #define PASS_HEAD_BYTES (HTH_PASS_BYTES - HTH_SIG_LEN)
-#define RESERVED_BYTES  32
-#define VERSION         1
 
-_Static_assert(CERT_HEAD_BYTES + HTH_CERT_NAME_MAX + HTH_SIG_LEN <= HTH_CERT_BYTES_MAX, "fits");
+_Static_assert(49 + HTH_CERT_NAME_MAX + 4 + HTH_SIG_LEN == HTH_CERT_BYTES_MAX, "fits");
 
-static const char magic[4] = {'H', 'C', 'R', 'T'};
 static const char cert_text[] = "hearth certificate";
 static const char pass_text[] = "hearth pass";
 
@@ -33,31 +30,35 @@ void hth_run_id(const struct hth_crypto *crypto, const struct hth_pubkey *owner,
 
 /* ---- signatures ---------------------------------------------------------------------------- */
 
-#define SIGNED_BYTES_MAX (sizeof(cert_text) + HTH_CERT_BYTES_MAX)
+#define SIGNED_BYTES_MAX (sizeof(cert_text) + sizeof(struct hth_hash) + 8 + HTH_CERT_BYTES_MAX)
 
-/* Joins the text, with its zero, and the bytes, for a signature. Returns the length. */
-static size_t signed_bytes(const char *text, const uint8_t *data, size_t len,
-                           uint8_t out[SIGNED_BYTES_MAX])
+/* Joins the text, with its zero, the run, the serial and the bytes. Returns the length. */
+static size_t signed_bytes(const char *text, const struct hth_hash *run, uint64_t serial,
+                           const uint8_t *data, size_t len, uint8_t out[SIGNED_BYTES_MAX])
 {
-    size_t text_len = strlen(text) + 1;
-    memcpy(out, text, text_len);
-    memcpy(out + text_len, data, len);
-    return text_len + len;
+    struct hth_writer w;
+    hth_writer_init(&w, out, SIGNED_BYTES_MAX);
+    hth_write_bytes(&w, text, strlen(text) + 1);
+    hth_write_bytes(&w, run->b, sizeof(run->b));
+    hth_write_u64(&w, serial);
+    hth_write_bytes(&w, data, len);
+    HTH_ASSERT(w.err == HTH_OK);
+    return w.pos;
 }
 
 /* Writes the signature of the first `len` bytes behind them. */
-static void seal(const struct hth_crypto *crypto, const char *text, const struct hth_secret *signer,
-                 uint8_t *data, size_t len)
+static void seal(const struct hth_crypto *crypto, const char *text, const struct hth_hash *run,
+                 uint64_t serial, const struct hth_secret *signer, uint8_t *data, size_t len)
 {
     uint8_t bytes[SIGNED_BYTES_MAX];
-    crypto->sign(signer, bytes, signed_bytes(text, data, len, bytes), data + len);
+    crypto->sign(signer, bytes, signed_bytes(text, run, serial, data, len, bytes), data + len);
 }
 
-static bool is_sealed(const struct hth_crypto *crypto, const char *text,
-                      const struct hth_pubkey *by, const uint8_t *data, size_t len)
+static bool is_sealed(const struct hth_crypto *crypto, const char *text, const struct hth_hash *run,
+                      uint64_t serial, const struct hth_pubkey *by, const uint8_t *data, size_t len)
 {
     uint8_t bytes[SIGNED_BYTES_MAX];
-    size_t n = signed_bytes(text, data, len - HTH_SIG_LEN, bytes);
+    size_t n = signed_bytes(text, run, serial, data, len - HTH_SIG_LEN, bytes);
     return crypto->verify(by, bytes, n, data + len - HTH_SIG_LEN) == HTH_OK;
 }
 
@@ -67,8 +68,9 @@ static enum hth_err check_cert(const struct hth_cert *c)
 {
     size_t n = strnlen(c->name, sizeof(c->name));
     bool public = (c->flags & HTH_CERT_PUBLIC) != 0;
-    if (c->serial == 0 || c->class < HTH_PROBATION || c->class > HTH_MEMBER || c->roles == 0 ||
-        c->roles > HTH_MAY_ALL || c->not_before_us < 0 || c->not_after_us < c->not_before_us)
+    if (c->serial == 0 || c->serial > INT64_MAX || c->class < HTH_PROBATION ||
+        c->class > HTH_MEMBER || c->roles == 0 || c->roles > HTH_MAY_ALL ||
+        c->not_after_us < hth_cert_from_us(c) || c->not_after_us / HTH_US_PER_S > UINT32_MAX)
         return HTH_E_RANGE;
     if (public && (c->class != HTH_PROBATION || (c->roles & HTH_MAY_INVITE) != 0))
         return HTH_E_RANGE;
@@ -85,21 +87,19 @@ enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_ce
     struct hth_writer w;
     HTH_TRY(check_cert(cert));
     hth_writer_init(&w, out, HTH_CERT_BYTES_MAX - HTH_SIG_LEN);
-    hth_write_bytes(&w, magic, sizeof(magic));
     hth_write_u8(&w, VERSION);
     hth_write_u8(&w, cert->flags);
     hth_write_u8(&w, cert->class);
     hth_write_u8(&w, cert->roles);
     hth_write_u64(&w, cert->serial);
-    hth_write_u64(&w, (uint64_t)cert->not_before_us);
-    hth_write_u64(&w, (uint64_t)cert->not_after_us);
-    hth_write_bytes(&w, cert->run.b, sizeof(cert->run.b));
+    hth_write_u32(&w, (uint32_t)(cert->not_after_us / HTH_US_PER_S));
     hth_write_bytes(&w, cert->key.b, sizeof(cert->key.b));
-    hth_write_u32(&w, cert->silence_s);
     hth_write_u8(&w, (uint8_t)strlen(cert->name));
     hth_write_bytes(&w, cert->name, strlen(cert->name));
+    if ((cert->flags & HTH_CERT_SUCCESSOR) != 0)
+        hth_write_u32(&w, cert->silence_s);
     HTH_ASSERT(w.err == HTH_OK);
-    seal(crypto, cert_text, signer, out, w.pos);
+    seal(crypto, cert_text, &cert->run, 0, signer, out, w.pos);
     *len = w.pos + HTH_SIG_LEN;
     return HTH_OK;
 }
@@ -107,29 +107,24 @@ enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_ce
 enum hth_err hth_cert_read(const void *data, size_t len, struct hth_cert *out, size_t *used)
 {
     struct hth_reader r;
-    char head[sizeof(magic)];
     memset(out, 0, sizeof(*out));
     hth_reader_init(&r, data, len);
-    hth_read_bytes(&r, head, sizeof(head));
     uint8_t version = hth_read_u8(&r);
-    out->flags = hth_read_u8(&r);
     HTH_TRY(r.err);
-    if (memcmp(head, magic, sizeof(magic)) != 0)
-        return HTH_E_BAD_MAGIC;
     if (version != VERSION)
         return HTH_E_VERSION;
+    out->flags = hth_read_u8(&r);
     out->class = hth_read_u8(&r);
     out->roles = hth_read_u8(&r);
     out->serial = hth_read_u64(&r);
-    out->not_before_us = (int64_t)hth_read_u64(&r);
-    out->not_after_us = (int64_t)hth_read_u64(&r);
-    hth_read_bytes(&r, out->run.b, sizeof(out->run.b));
+    out->not_after_us = hth_read_u32(&r) * HTH_US_PER_S;
     hth_read_bytes(&r, out->key.b, sizeof(out->key.b));
-    out->silence_s = hth_read_u32(&r);
     size_t n = hth_read_u8(&r);
     if (n > HTH_CERT_NAME_MAX)
         return HTH_E_RANGE;
     hth_read_bytes(&r, out->name, n);
+    if ((out->flags & HTH_CERT_SUCCESSOR) != 0)
+        out->silence_s = hth_read_u32(&r);
     (void)hth_read_view(&r, HTH_SIG_LEN);
     HTH_TRY(r.err);
     if (strlen(out->name) != n)
@@ -138,51 +133,36 @@ enum hth_err hth_cert_read(const void *data, size_t len, struct hth_cert *out, s
     return check_cert(out);
 }
 
-void hth_member_pass_write(const struct hth_crypto *crypto, const struct hth_member_pass *pass,
-                           const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES])
+void hth_pass_write(const struct hth_crypto *crypto, const struct hth_hash *run, uint64_t serial,
+                    const struct hth_pubkey *peer, int64_t issued_us,
+                    const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES])
 {
-    static const uint8_t reserved[RESERVED_BYTES];
     struct hth_writer w;
     hth_writer_init(&w, out, PASS_HEAD_BYTES);
-    hth_write_u8(&w, 'P');
     hth_write_u8(&w, VERSION);
-    hth_write_bytes(&w, pass->peer.b, sizeof(pass->peer.b));
-    hth_write_u64(&w, pass->serial);
-    hth_write_u64(&w, (uint64_t)pass->issued_us);
-    hth_write_bytes(&w, reserved, sizeof(reserved));
+    hth_write_bytes(&w, peer->b, sizeof(peer->b));
+    hth_write_u32(&w, (uint32_t)(issued_us / HTH_US_PER_S));
     HTH_ASSERT(w.err == HTH_OK && w.pos == PASS_HEAD_BYTES);
-    seal(crypto, pass_text, invite, out, PASS_HEAD_BYTES);
+    seal(crypto, pass_text, run, serial, invite, out, PASS_HEAD_BYTES);
 }
 
-enum hth_err hth_member_pass_read(const void *data, size_t len, struct hth_member_pass *out)
+/* Without its signature. Errors: E_TRUNCATED, E_VERSION. */
+static enum hth_err read_pass(const void *data, size_t len, struct hth_pubkey *peer,
+                              int64_t *issued_us)
 {
     struct hth_reader r;
-    uint8_t any = 0;
-    memset(out, 0, sizeof(*out));
     hth_reader_init(&r, data, len);
-    uint8_t head = hth_read_u8(&r), version = hth_read_u8(&r);
+    uint8_t version = hth_read_u8(&r);
     HTH_TRY(r.err);
-    if (head != 'P')
-        return HTH_E_BAD_MAGIC;
     if (version != VERSION)
         return HTH_E_VERSION;
-    hth_read_bytes(&r, out->peer.b, sizeof(out->peer.b));
-    out->serial = hth_read_u64(&r);
-    out->issued_us = (int64_t)hth_read_u64(&r);
-    const uint8_t *reserved = hth_read_view(&r, RESERVED_BYTES);
+    hth_read_bytes(&r, peer->b, sizeof(peer->b));
+    *issued_us = hth_read_u32(&r) * HTH_US_PER_S;
     (void)hth_read_view(&r, HTH_SIG_LEN);
-    HTH_TRY(r.err);
-    for (size_t i = 0; i < RESERVED_BYTES; i++)
-        any |= reserved[i];
-    return any != 0 ? HTH_E_VERSION : HTH_OK;
+    return r.err;
 }
 
 /* ---- the verdict --------------------------------------------------------------------------- */
-
-static bool same_run(const struct hth_cert *cert, const struct hth_closed_run *run)
-{
-    return memcmp(cert->run.b, run->id.b, sizeof(run->id.b)) == 0;
-}
 
 /* A certificate, and where its bytes are. */
 struct link {
@@ -192,8 +172,7 @@ struct link {
 };
 
 /* From the one that signs to the one that the owner signed. */
-static enum hth_err read_chain(const struct hth_closed_run *run, const uint8_t *data, size_t len,
-                               struct link link[2], size_t *count)
+static enum hth_err read_chain(const uint8_t *data, size_t len, struct link link[2], size_t *count)
 {
     *count = 0;
     for (size_t at = 0; at < len; (*count)++) {
@@ -202,8 +181,6 @@ static enum hth_err read_chain(const struct hth_closed_run *run, const uint8_t *
         struct link *l = &link[*count];
         l->at = data + at;
         HTH_TRY(hth_cert_read(l->at, len - at, &l->cert, &l->len));
-        if (!same_run(&l->cert, run))
-            return HTH_E_PASS_OTHER_RUN;
         at += l->len;
     }
     return HTH_OK;
@@ -211,7 +188,7 @@ static enum hth_err read_chain(const struct hth_closed_run *run, const uint8_t *
 
 static void take_times(struct hth_signer *s, const struct hth_cert *cert)
 {
-    s->from_us = HTH_MAX(s->from_us, cert->not_before_us);
+    s->from_us = HTH_MAX(s->from_us, hth_cert_from_us(cert));
     s->until_us = HTH_MIN(s->until_us, cert->not_after_us);
 }
 
@@ -223,7 +200,7 @@ static enum hth_err step(struct hth_signer *s, const struct hth_cert *cert)
         return HTH_E_PASS_ROLE;
     if (successor) {
         s->successor = cert->serial;
-        s->named_us = cert->not_before_us;
+        s->named_us = hth_cert_from_us(cert);
         s->silence_s = cert->silence_s;
     } else {
         s->deputy = cert->serial;
@@ -241,12 +218,12 @@ enum hth_err hth_chain_check(const struct hth_crypto *crypto, const struct hth_c
     struct link link[2];
     size_t count;
     memset(out, 0, sizeof(*out));
-    HTH_TRY(read_chain(run, chain, len, link, &count));
+    HTH_TRY(read_chain(chain, len, link, &count));
     *out = (struct hth_signer){
         .key = run->owner, .until_us = INT64_MAX, .class = HTH_MEMBER, .roles = HTH_MAY_ALL};
     while (count-- > 0) {
         const struct link *l = &link[count];
-        if (!is_sealed(crypto, cert_text, &out->key, l->at, l->len))
+        if (!is_sealed(crypto, cert_text, &run->id, 0, &out->key, l->at, l->len))
             return HTH_E_PASS_FORGED;
         if (out->deputy != 0)
             return HTH_E_PASS_ROLE;
@@ -282,10 +259,8 @@ enum hth_err hth_cert_check(const struct hth_crypto *crypto, const struct hth_cl
     size_t own;
     memset(out, 0, sizeof(*out));
     HTH_TRY(hth_cert_read(certs, len, cert, &own));
-    if (!same_run(cert, run))
-        return HTH_E_PASS_OTHER_RUN;
     HTH_TRY(hth_chain_check(crypto, run, (const uint8_t *)certs + own, len - own, &out->by));
-    if (!is_sealed(crypto, cert_text, &out->by.key, certs, own))
+    if (!is_sealed(crypto, cert_text, &run->id, 0, &out->by.key, certs, own))
         return HTH_E_PASS_FORGED;
     if (!may_sign(&out->by, cert))
         return HTH_E_PASS_ROLE;
@@ -301,27 +276,40 @@ enum hth_err hth_cert_check(const struct hth_crypto *crypto, const struct hth_cl
     return HTH_OK;
 }
 
+enum hth_err hth_creds_serial(const void *creds, size_t len, uint64_t *serial)
+{
+    struct hth_pubkey peer;
+    struct hth_cert cert;
+    int64_t issued_us;
+    size_t used;
+    HTH_TRY(read_pass(creds, len, &peer, &issued_us));
+    HTH_TRY(
+        hth_cert_read((const uint8_t *)creds + HTH_PASS_BYTES, len - HTH_PASS_BYTES, &cert, &used));
+    *serial = cert.serial;
+    return HTH_OK;
+}
+
 enum hth_err hth_creds_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
                              const struct hth_peer_id *peer, const void *creds, size_t len,
                              int64_t wall_us, struct hth_grant *out)
 {
-    struct hth_member_pass pass;
+    struct hth_pubkey shown;
     struct hth_cert cert;
+    int64_t issued_us;
     memset(out, 0, sizeof(*out));
     if (len == 0)
         return HTH_E_NOT_ADMITTED;
-    HTH_TRY(hth_member_pass_read(creds, len, &pass));
+    HTH_TRY(read_pass(creds, len, &shown, &issued_us));
     /* Before the signatures: these cost a hundred times as much. */
-    struct hth_peer_id id = hth_peer_id_of(crypto, &pass.peer);
+    struct hth_peer_id id = hth_peer_id_of(crypto, &shown);
     if (!hth_peer_id_eq(&id, peer))
         return HTH_E_PASS_OTHER_KEY;
     HTH_TRY(hth_cert_check(crypto, run, (const uint8_t *)creds + HTH_PASS_BYTES,
                            len - HTH_PASS_BYTES, &cert, out));
-    if (pass.serial != cert.serial ||
-        !is_sealed(crypto, pass_text, &cert.key, creds, HTH_PASS_BYTES))
+    if (!is_sealed(crypto, pass_text, &run->id, cert.serial, &cert.key, creds, HTH_PASS_BYTES))
         return HTH_E_PASS_FORGED;
     out->peer = hth_load_u64le(peer->b);
-    out->from_us = HTH_MAX(out->from_us, pass.issued_us);
+    out->from_us = HTH_MAX(out->from_us, issued_us);
     return hth_grant_check(out, run, wall_us);
 }
 

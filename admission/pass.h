@@ -13,16 +13,20 @@
  * that lie between it and the owner. TLS has proved the peer's key by then, so a stolen pass is
  * worth nothing without that key.
  *
- *   certificate                                          pass
- *     0  magic "HCRT"      8  serial (8)    100  n (1)     0  'P', version 1
- *     4  version 1        16  not before    101  name      2  peer's public key (32)
- *     5  flags            24  not after          (n)      34  invite's serial (8)
- *     6  class            32  run id (32)        Ed25519  42  issued (8)
- *     7  roles            64  invite's key       signa-   50  zero (32), reserved
- *                         96  silence (4)        ture     82  Ed25519 signature (64)
+ *   certificate                                       pass
+ *     0  version 2    16  key (32)                      0  version 2
+ *     1  flags        48  n (1), name (n)               1  peer's public key (32)
+ *     2  class            of a successor: silence (4)  33  issued (4)
+ *     3  roles            Ed25519 signature (64)       37  Ed25519 signature (64)
+ *     4  serial (8)
+ *    12  not after (4)
  *
- * Numbers are little-endian; times are wall-clock microseconds. A signature covers all bytes before
- * it, after a text that says which of the two this is.
+ * Numbers are little-endian. A serial is the wall clock in microseconds when the certificate was
+ * signed, which holds from a minute before on, as the clocks of others may be behind; the other
+ * times are in seconds. A signature covers a text that says which of the two this is, the run's id,
+ * 8 bytes (of a pass the serial of its certificate, else 0), and all bytes before it. Run id
+ * and serial are known to all that check, so they are not sent: HELLO has a pass and at most three
+ * certificates, in 540 bytes. A later version may add to a pass (verified training).
  *
  * A run's id is the hash of the owner's key and of the run file in its canonical form
  * (cli/runfile.h), so a run file can't be swapped under an invite.
@@ -43,8 +47,8 @@
 #include "core/crypto.h"
 #include "core/limits.h"
 
-#define HTH_CERT_BYTES_MAX  199
-#define HTH_PASS_BYTES      146
+#define HTH_CERT_BYTES_MAX  149
+#define HTH_PASS_BYTES      101
 #define HTH_CHAIN_BYTES_MAX (2 * HTH_CERT_BYTES_MAX)
 #define HTH_CREDS_BYTES_MAX (HTH_PASS_BYTES + HTH_CERT_BYTES_MAX + HTH_CHAIN_BYTES_MAX)
 
@@ -64,20 +68,20 @@ enum hth_member_class { HTH_PROBATION = 1, HTH_MEMBER = 2 };
 
 struct hth_cert {
     struct hth_pubkey key; /* the invite's */
-    struct hth_hash run;
+    struct hth_hash run;   /* signed; zero in one that was read, whose bytes do not have it */
     uint64_t serial;
-    int64_t not_before_us, not_after_us;
+    int64_t not_after_us; /* whole seconds are written */
     uint32_t silence_s;   /* of a successor */
     uint8_t flags, class; /* HTH_CERT_..., enum hth_member_class */
     uint8_t roles;        /* HTH_MAY_... */
     char name[HTH_CERT_NAME_MAX + 1];
 };
 
-struct hth_member_pass {
-    struct hth_pubkey peer;
-    uint64_t serial; /* of the invite */
-    int64_t issued_us;
-};
+/* When it begins. */
+static inline int64_t hth_cert_from_us(const struct hth_cert *cert)
+{
+    return HTH_MAX((int64_t)cert->serial - 60 * HTH_US_PER_S, (int64_t)0);
+}
 
 struct hth_revoked_set;
 
@@ -120,23 +124,22 @@ struct hth_grant {
 void hth_run_id(const struct hth_crypto *crypto, const struct hth_pubkey *owner,
                 const struct hth_hash *run_file, struct hth_hash *out);
 
-/* Writes and signs. Errors: E_RANGE (serial 0, class, roles, times), those of hth_name_check. */
+/* Writes and signs. Errors: E_RANGE (serial, class, roles, times), those of hth_name_check. */
 enum hth_err hth_cert_write(const struct hth_crypto *crypto, const struct hth_cert *cert,
                             const struct hth_secret *signer, uint8_t out[HTH_CERT_BYTES_MAX],
                             size_t *len) HTH_MUST;
 /* Reads the certificate at the front of the data, without its signature; *used: its bytes. Errors:
- * E_TRUNCATED, E_BAD_MAGIC, E_VERSION (also: a flag of a newer version), E_RANGE, E_MALFORMED. */
+ * E_TRUNCATED, E_VERSION (also: a flag of a newer version), E_RANGE, E_MALFORMED. */
 enum hth_err hth_cert_read(const void *data, size_t len, struct hth_cert *out,
                            size_t *used) HTH_MUST;
-void hth_member_pass_write(const struct hth_crypto *crypto, const struct hth_member_pass *pass,
-                           const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES]);
-/* Errors: E_TRUNCATED, E_BAD_MAGIC, E_VERSION (also: reserved bytes that are not zero). */
-enum hth_err hth_member_pass_read(const void *data, size_t len,
-                                  struct hth_member_pass *out) HTH_MUST;
+/* Signs a pass of the peer, with the secret of a certificate of this run and serial. */
+void hth_pass_write(const struct hth_crypto *crypto, const struct hth_hash *run, uint64_t serial,
+                    const struct hth_pubkey *peer, int64_t issued_us,
+                    const struct hth_secret *invite, uint8_t out[HTH_PASS_BYTES]);
 
 /* Judges a chain, except for times and revocation. Errors: those of hth_cert_read, E_MALFORMED
- * (more follows), E_PASS_OTHER_RUN, E_PASS_FORGED, E_PASS_ROLE (a certificate in it can't sign
- * that). */
+ * (more follows), E_PASS_FORGED (also: for another run), E_PASS_ROLE (a certificate in it can't
+ * sign that). */
 enum hth_err hth_chain_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
                              const void *chain, size_t len, struct hth_signer *out) HTH_MUST;
 /* Judges a certificate with its chain likewise; *out has no peer. Errors: those too, E_PASS_ROLE
@@ -144,9 +147,10 @@ enum hth_err hth_chain_check(const struct hth_crypto *crypto, const struct hth_c
 enum hth_err hth_cert_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
                             const void *certs, size_t len, struct hth_cert *cert,
                             struct hth_grant *out) HTH_MUST;
+/* The serial that credentials claim. Errors: E_TRUNCATED, E_VERSION, those of hth_cert_read. */
+enum hth_err hth_creds_serial(const void *creds, size_t len, uint64_t *serial) HTH_MUST;
 /* Judges what a peer shows: pass, certificate, chain. Errors: E_NOT_ADMITTED (nothing was shown),
- * those of hth_member_pass_read and hth_cert_check, E_PASS_OTHER_KEY, and those of
- * hth_grant_check. */
+ * those of hth_creds_serial and hth_cert_check, E_PASS_OTHER_KEY, and those of hth_grant_check. */
 enum hth_err hth_creds_check(const struct hth_crypto *crypto, const struct hth_closed_run *run,
                              const struct hth_peer_id *peer, const void *creds, size_t len,
                              int64_t wall_us, struct hth_grant *out) HTH_MUST;

@@ -38,7 +38,7 @@ void hth_admit_print(const struct hth_invite *invite)
     hth_say("may      %s%s", hth_roles_text(cert.roles, roles),
             cert.class == HTH_PROBATION ? " (on probation)" : "");
     hth_say("kind     %s%s", kind(&cert), hth_invite_is_bound(invite) ? ", for one key alone" : "");
-    hth_say("valid    %s to %s", hth_admit_date(cert.not_before_us, from),
+    hth_say("valid    %s to %s", hth_admit_date(hth_cert_from_us(&cert), from),
             hth_admit_date(cert.not_after_us, until));
     hth_say("serial   %llu", (unsigned long long)cert.serial);
     hth_hex(invite->owner.b, sizeof(invite->owner.b), hex);
@@ -69,7 +69,8 @@ static void say_bad(enum hth_err err, const struct hth_invite *invite,
     else if (err == HTH_E_PASS_EXPIRED || err == HTH_E_PASS_EARLY)
         hth_cli_say_error(
             "--invite: %s (%s %s)", hth_err_text(err), err == HTH_E_PASS_EARLY ? "from" : "until",
-            hth_admit_date(err == HTH_E_PASS_EARLY ? cert.not_before_us : cert.not_after_us, date));
+            hth_admit_date(err == HTH_E_PASS_EARLY ? hth_cert_from_us(&cert) : cert.not_after_us,
+                           date));
     else if (err == HTH_E_PASS_FORGED && hth_invite_is_bound(invite))
         hth_cli_say_error("--invite: it is for the key of one peer, and this process has another: "
                           "give that peer's --dir; status and others without a folder take the "
@@ -154,7 +155,11 @@ static enum hth_err judge_own(struct hth_env *env, const struct hth_cli_net *net
                               struct hth_admit *a)
 {
     struct hth_admission *own = &a->admission;
+    struct hth_closed_run named;
     int64_t wall_us = hth_wall_us(env);
+    hth_invite_run(env->crypto, &net->invite, &named);
+    if (memcmp(named.id.b, a->run.id.b, sizeof(named.id.b)) != 0)
+        return HTH_E_PASS_OTHER_RUN;
     own->creds_len = hth_invite_creds(env->crypto, &net->invite, &env->secret, wall_us, own->creds);
     HTH_TRY(hth_creds_check(env->crypto, &a->run, &env->self, own->creds, own->creds_len, wall_us,
                             &a->grant));

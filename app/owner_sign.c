@@ -245,15 +245,24 @@ enum hth_err hth_owner_list(struct hth_owner *o)
 
 /* Serials are microseconds of the clock, and rise: they stay unique if the list is lost, and among
  * owner and deputies. */
+static bool is_taken(const struct hth_owner *o, uint64_t serial)
+{
+    struct hth_owner_entry e;
+    bool taken = false;
+    FILE *f = fopen(o->list_path, "re");
+    while (f != NULL && !taken && read_signed(f, &e))
+        taken = e.serial == serial;
+    if (f != NULL)
+        fclose(f);
+    return taken;
+}
+
+/* No later than needed: a certificate begins with its serial, and this clock may have gone back. */
 static uint64_t next_serial(const struct hth_owner *o)
 {
     uint64_t serial = (uint64_t)hth_owner_now_us();
-    struct hth_owner_entry e;
-    FILE *f = fopen(o->list_path, "re");
-    while (f != NULL && read_signed(f, &e)) /* a revoked peer's id may be any number */
-        serial = HTH_MAX(serial, (uint64_t)e.serial + 1);
-    if (f != NULL)
-        fclose(f);
+    while (is_taken(o, serial))
+        serial++;
     return serial;
 }
 
@@ -313,9 +322,7 @@ static void fill(const struct hth_owner *o, struct hth_cert *cert)
     int64_t days = o->days != 0 ? o->days : is(o, "successor") ? SUCCESSOR_DAYS : INVITE_DAYS;
     cert->run = o->run.id;
     cert->serial = next_serial(o);
-    /* A minute early: the clocks of others may be behind. */
-    cert->not_before_us = HTH_MAX(hth_owner_now_us() - 60 * HTH_US_PER_S, o->by.from_us);
-    cert->not_after_us = HTH_MIN(cert->not_before_us + days * DAY_US, o->by.until_us);
+    cert->not_after_us = HTH_MIN(hth_cert_from_us(cert) + days * DAY_US, o->by.until_us);
     cert->class = o->probation || o->public ? HTH_PROBATION : HTH_MEMBER;
     cert->roles = o->roles != 0 ? o->roles : most;
     cert->flags = o->public ? HTH_CERT_PUBLIC : 0;

@@ -13,6 +13,8 @@
 #define NO_AGAIN_US  (60 * HTH_US_PER_S)
 #define SOON_US      (5 * HTH_US_PER_S)
 #define ASKED_MAX    3
+#define EACH_US      (20 * HTH_US_PER_S)     /* of an address that only records name */
+#define ROUNDS_MAX   (EACH_US / SOON_US + 1) /* in that time */
 
 struct hth_reacher {
     struct hth_env *env;
@@ -27,6 +29,12 @@ struct hth_reacher {
     struct hth_rpc_target target[ASKED_MAX];
     uint32_t count, next, noes;
     struct hth_addr from; /* of a no */
+    /* the last dials of addresses from records, the oldest one at `oldest` */
+    struct {
+        struct hth_addr addr;
+        int64_t at_us;
+    } dialled[ROUNDS_MAX * ASKED_MAX];
+    uint32_t oldest;
 };
 
 /* The vouching record: any peer that reads it may dial the address. */
@@ -56,6 +64,26 @@ static void add(struct hth_reacher *r, const struct hth_peer_id *id, const struc
     r->target[r->count].addr = *addr;
     r->target[r->count].peer = id != NULL ? *id : (struct hth_peer_id){{0}};
     r->count++;
+}
+
+/* Anybody may write a beacon with a third party's address, so a machine that is not connected is
+ * dialled three times in a minute at most, whoever says to be there. */
+static bool may_ask(struct hth_reacher *r, const struct hth_rpc_target *target)
+{
+    static const struct hth_peer_id none;
+    struct hth_rpc_peer_info info;
+    int64_t now_us = hth_now_us(r->env);
+    if (hth_peer_id_eq(&target->peer, &none) || /* the user named it */
+        (hth_rpc_peer_info(r->opts.rpc, &target->peer, &info) == HTH_OK && info.connected))
+        return true;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(r->dialled); i++)
+        if (hth_addr_same_ip(&r->dialled[i].addr, &target->addr) &&
+            now_us - r->dialled[i].at_us < EACH_US)
+            return false;
+    r->dialled[r->oldest].addr = target->addr;
+    r->dialled[r->oldest].at_us = now_us;
+    r->oldest = (r->oldest + 1) % HTH_ARRAY_LEN(r->dialled);
+    return true;
 }
 
 static void choose(struct hth_reacher *r)
@@ -119,8 +147,8 @@ static void ask_next(struct hth_reacher *r)
 {
     while (r->next < r->count) {
         const struct hth_rpc_target *target = &r->target[r->next++];
-        if (hth_dialback_ask(r->opts.rpc, target, &r->opts.announce, on_reply, r, &r->call) ==
-            HTH_OK)
+        if (may_ask(r, target) && hth_dialback_ask(r->opts.rpc, target, &r->opts.announce, on_reply,
+                                                   r, &r->call) == HTH_OK)
             return;
         r->call = NULL;
     }

@@ -9,6 +9,9 @@
  *            some say no, and no other yes -> NO, again in a minute
  *            else -> as before, again in 5 s, at last each minute
  *
+ * An address that only beacons name may be a third party's: a machine is dialled for them three
+ * times in a minute at most.
+ *
  * A peer on this machine that reaches this one proves nothing about others, so its yes does not
  * count. A single liar can cause a wrong line of text until the next round, and nothing else.
  *

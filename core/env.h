@@ -54,6 +54,11 @@ struct hth_stream_ops {
      * that on_readable will touch. An environment may never call it: only the simulated one knows
      * what will arrive. */
     void (*ahead)(const void *arg);
+    /* The owner does not know yet whether it wants this accepted stream: at most
+     * HTH_STRANGER_BYTES_MAX are read of it, a handshake's among them, and more end it with
+     * E_PROTOCOL; all strangers together get a share of the loop. Until other callbacks are
+     * attached. Of a dialed stream it means nothing. */
+    bool is_stranger;
 };
 
 /* A peer connected and proved its key. Set the stream's callbacks inside with hth_stream_attach; an

@@ -16,6 +16,7 @@
 #define HTH_STREAMS_PER_ADDR_MAX   256            /* accepted from one address, or IPv6 /64 */
 #define HTH_LANE_JOBS_MAX          16384          /* jobs that wait in one lane */
 #define HTH_CARDS_MAX              16             /* in one process */
+#define HTH_STRANGER_BYTES_MAX     4096           /* read of an accepted stream that nobody knows */
 #define HTH_HANDSHAKE_TIMEOUT_US   (10 * 1000000) /* hth_net_opts.handshake_timeout_us */
 #define HTH_DIAL_TIMEOUT_US        (5 * 1000000)
 #define HTH_FLUSH_TIMEOUT_US       (5 * 1000000)
@@ -40,7 +41,7 @@
 /* rpc endpoint */
 #define HTH_RPC_VERSION_MIN        1
 #define HTH_RPC_VERSION_MAX        1
-#define HTH_RPC_HELLO_BYTES_MAX    4000  /* a HELLO's meta: ours is below 900 */
+#define HTH_RPC_HELLO_BYTES_MAX    2048  /* a HELLO's meta: ours is below 900 */
 #define HTH_RPC_TEXT_MAX           200   /* a refusal's or goodbye's text */
 #define HTH_RPC_CONNS_PER_PEER_MAX 4     /* connections of one identity */
 #define HTH_RPC_PEERS_MAX          65536 /* peers remembered */

@@ -101,8 +101,10 @@ static void probe_closed(struct hth_stream *s, enum hth_err err, void *arg)
                  (err != HTH_E_TIMEOUT || dial_is_over(p->join));
 }
 
-static const struct hth_stream_ops PROBE_OPS = {probe_open, probe_readable, probe_readable,
-                                                probe_closed, NULL};
+static const struct hth_stream_ops PROBE_OPS = {.on_open = probe_open,
+                                                .on_readable = probe_readable,
+                                                .on_drained = probe_readable,
+                                                .on_closed = probe_closed};
 
 static void probes_start(struct hth_join *j)
 {
@@ -141,8 +143,10 @@ static void owner_closed(struct hth_stream *s, enum hth_err err, void *arg)
     j->owner_dial.over = true;
 }
 
-static const struct hth_stream_ops OWNER_OPS = {owner_open, probe_readable, probe_readable,
-                                                owner_closed, NULL};
+static const struct hth_stream_ops OWNER_OPS = {.on_open = owner_open,
+                                                .on_readable = probe_readable,
+                                                .on_drained = probe_readable,
+                                                .on_closed = owner_closed};
 
 static void owner_stop(struct hth_join *j)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listener.c: accepting connections, within the limits.
+ * listener.c: accepting connections, within the limits, in the door's turns (door.c).
  *
  * A connection beyond a limit is accepted and closed at once, or replaces one whose handshake is
  * not complete. Left in the backlog it would keep the listener readable and the other side waiting.
@@ -18,8 +18,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Connections taken in one turn. */
-#define ACCEPT_BATCH 64
+/* Connections that a listener takes in a turn of the door. */
+#define ACCEPT_BATCH 8
 #define BACKLOG      4096 /* a crowd's first packets; the kernel may allow fewer */
 #define REST_US      100000
 
@@ -114,31 +114,49 @@ static void rest(struct hth_listener *l)
     HTH_LOG(&l->net->env, HTH_WARN, HTH_SUB_NET,
             "can't accept connections: out of file descriptors or memory; pausing for 100 ms "
             "(raise `ulimit -n`)");
-    event_del(&l->event);
     event_add(&l->retry, &tv);
 }
 
-static void accept_cb(evutil_socket_t listen_fd, short what, void *arg)
+static void accept_cb(evutil_socket_t fd, short what, void *arg)
 {
     struct hth_listener *l = arg;
-    struct hth_net *net = l->net;
+    (void)fd;
     (void)what;
-    hth_net_enter(net);
+    event_del(&l->event);
+    l->waits = true;
+    hth_net_door_wake(l->net);
+}
+
+static void take(struct hth_listener *l)
+{
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         struct sockaddr_storage ss;
         socklen_t len = sizeof(ss);
-        int fd = accept4(listen_fd, (struct sockaddr *)&ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(l->fd, (struct sockaddr *)&ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             take_one(l, fd, &ss);
             continue;
         }
+        if (errno == EINTR || errno == ECONNABORTED)
+            continue;
+        l->waits = false;
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             rest(l);
-        /* On other errors the backlog is empty, or the listener pauses. */
-        if (errno != EINTR && errno != ECONNABORTED)
-            break;
+        else
+            event_add(&l->event, NULL); /* the backlog is empty */
+        return;
     }
-    hth_net_leave(net);
+}
+
+bool hth_net_listeners_take(struct hth_net *net)
+{
+    bool more = false;
+    for (struct hth_listener *l = net->listeners; l != NULL; l = l->next) {
+        if (l->waits)
+            take(l);
+        more |= l->waits;
+    }
+    return more;
 }
 
 static void retry_cb(evutil_socket_t fd, short what, void *arg)

@@ -398,6 +398,7 @@ static enum hth_err set_up_base(struct hth_net *net)
     if (net->base == NULL)
         return HTH_E_IO;
     event_assign(&net->ready_event, net->base, -1, 0, ready_cb, net);
+    hth_net_door_init(net);
     net->inbox_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (net->inbox_fd < 0)
         return HTH_E_IO;
@@ -517,6 +518,7 @@ void hth_net_free(struct hth_env *env)
         hth_net_listener_free(net->listeners);
     while (net->streams != NULL)
         hth_net_stream_cut(net->streams);
+    hth_net_door_clear(net);
     net->depth++;
     hth_net_streams_ready(net);
     hth_net_streams_pump(net);

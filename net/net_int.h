@@ -6,6 +6,7 @@
  *   net.c        the loop: turns, timers, posts, signals
  *   lanes.c      worker threads and the jobs they run; team.c lends out those without a job
  *   listener.c   accepting, and limits per address
+ *   door.c       the share of the loop that strangers get
  *   stream.c     a stream's life: dial, handshake, deliver, pump, close
  *   tls.c        bytes <-> TLS 1.3 records; plain.c the same without TLS (struct hth_net_codec)
  *   file.c       whole small files
@@ -74,6 +75,13 @@ struct hth_net_lane {
     pthread_t *threads;
 };
 
+struct hth_net_door {
+    struct event event;
+    struct hth_stream *head, *tail; /* strangers that sent bytes, the first one first */
+    int64_t paid_us; /* when their steps will have been the share of all time that they may be */
+    int64_t rests_until_us;
+};
+
 struct hth_net {
     struct hth_env env; /* first: the environment is the net */
     struct event_base *base;
@@ -102,6 +110,7 @@ struct hth_net {
 
     struct hth_net_signal *signals;
     struct hth_listener *listeners;
+    struct hth_net_door door;
     struct hth_stream *streams; /* all that are not in the grave */
     uint32_t stream_count;
     struct hth_map *per_addr; /* origin -> struct addr_count, of accepted streams */
@@ -142,9 +151,13 @@ struct hth_stream {
     int fd;
     bool dialed;
     bool paused;
-    bool counted;  /* in per_addr */
-    uint8_t ready; /* enum hth_net_ready bits; non-zero: in the ready list */
-    bool dirty;    /* in the dirty list */
+    bool counted;         /* in per_addr */
+    bool shaking;         /* the codec is open */
+    uint8_t ready;        /* enum hth_net_ready bits; non-zero: in the ready list */
+    bool dirty;           /* in the dirty list */
+    bool stranger;        /* takes its steps at the door */
+    bool at_door;         /* waits there */
+    uint32_t first_bytes; /* of a stranger, from the socket */
 
     const struct hth_stream_ops *ops; /* NULL: not attached */
     void *arg;
@@ -181,7 +194,7 @@ struct hth_stream {
     uint64_t records;       /* sealed under the current key */
 
     struct hth_stream *prev, *next; /* of net->streams */
-    struct hth_stream *ready_next, *dirty_next, *grave_next;
+    struct hth_stream *ready_next, *dirty_next, *grave_next, *door_next;
 };
 
 enum hth_net_step {
@@ -193,6 +206,7 @@ enum hth_net_step {
 
 /* Between the stream and its socket. A step appends bytes to send with hth_net_out. */
 struct hth_net_codec {
+    /* Before the first step of the handshake. */
     enum hth_err (*open)(struct hth_stream *s);
     /* Gives HTH_NET_STEP_OK once: s->peer is then proven (TLS) or claimed (plain). */
     enum hth_net_step (*handshake)(struct hth_stream *s);
@@ -213,7 +227,8 @@ extern const struct hth_net_codec hth_net_plain;
 enum hth_err hth_net_tls_setup(struct hth_net *net) HTH_MUST;
 void hth_net_tls_teardown(struct hth_net *net);
 
-/* One recv into buf. Returns bytes, or 0 with the reason in s->dry, s->eof or s->sock_errno. */
+/* One recv into buf. Returns bytes, or 0 with the reason in s->dry, s->eof or s->sock_errno
+ * (EMSGSIZE: more than a stranger may send). */
 size_t hth_net_sock_recv(struct hth_stream *s, void *buf, size_t len);
 /* Appends to net->out; false when it is full. */
 bool hth_net_out(struct hth_net *net, const void *data, size_t len);
@@ -238,6 +253,8 @@ void hth_net_dirty(struct hth_stream *s);
 
 /* Makes the stream of an accepted socket that was counted for its address; takes fd. */
 void hth_net_stream_accepted(struct hth_listener *l, int fd, const struct hth_addr *addr);
+/* A stranger's part of the door's turn: a step of its handshake, or what it sent. */
+void hth_net_stream_step(struct hth_stream *s);
 /* Cuts it without a callback. */
 void hth_net_stream_cut(struct hth_stream *s);
 void hth_net_streams_pump(struct hth_net *net);  /* the dirty list */
@@ -249,7 +266,8 @@ void hth_net_streams_bury(struct hth_net *net);  /* the grave */
 struct hth_listener {
     struct hth_net *net;
     int fd;
-    struct event event, retry;
+    struct event event, retry; /* at most one is pending; none while it waits */
+    bool waits;                /* at the door: there are connections to accept */
     hth_accept_fn *fn;
     void *arg;
     struct hth_addr addr;
@@ -262,9 +280,21 @@ enum hth_err hth_net_listen(struct hth_env *env, const struct hth_addr *addr, ht
                             void *arg, struct hth_listener **out);
 void hth_net_listener_addr(struct hth_listener *l, struct hth_addr *out);
 void hth_net_listener_free(struct hth_listener *l);
+/* Accepts a few connections of the listeners that wait; true when some wait for more. */
+bool hth_net_listeners_take(struct hth_net *net);
 /* Counts one accepted stream of that address more or less; take gives false beyond the limit. */
 bool hth_net_addr_take(struct hth_net *net, const struct hth_addr *addr);
 void hth_net_addr_give(struct hth_net *net, const struct hth_addr *addr);
+
+/* ---- the door (door.c) ---------------------------------------------------------------------- */
+
+void hth_net_door_init(struct hth_net *net);
+/* Empties it, for hth_net_free. */
+void hth_net_door_clear(struct hth_net *net);
+/* The door has a turn soon: a listener waits. */
+void hth_net_door_wake(struct hth_net *net);
+/* Stops reading until the stream's turn. */
+void hth_net_door_wait(struct hth_stream *s);
 
 struct sockaddr_storage;
 socklen_t hth_net_sockaddr(const struct hth_addr *addr, struct sockaddr_storage *out);

@@ -79,7 +79,7 @@ void hth_net_streams_bury(struct hth_net *net)
     net->grave = NULL;
     while (s != NULL) {
         struct hth_stream *next = s->grave_next;
-        if (s->ready != 0 || s->dirty) { /* still in a list: the next turn removes it */
+        if (s->ready != 0 || s->dirty || s->at_door) { /* the list's next turn removes it */
             s->grave_next = net->grave;
             net->grave = s;
         } else {
@@ -219,9 +219,19 @@ void hth_net_peer_from_key(struct hth_stream *s, const uint8_t key[HTH_PUBKEY_LE
     s->peer = hth_peer_id_of(s->net->env.crypto, &pub);
 }
 
+static void keep_alive(const struct hth_stream *s)
+{
+    int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
+    setsockopt(s->fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    setsockopt(s->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(s->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    setsockopt(s->fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
 static void opened(struct hth_stream *s)
 {
     struct hth_net *net = s->net;
+    keep_alive(s);
     event_del(&s->timer);
     s->state = HTH_NET_OPEN;
     s->read_left = HTH_NET_TURN_BYTES;
@@ -247,7 +257,11 @@ static void shake(struct hth_stream *s)
 {
     struct hth_net *net = s->net;
     net->out_len = 0;
-    enum hth_net_step step = net->codec->handshake(s);
+    if (!s->shaking) {
+        s->end_err = net->codec->open(s);
+        s->shaking = s->end_err == HTH_OK;
+    }
+    enum hth_net_step step = s->shaking ? net->codec->handshake(s) : HTH_NET_STEP_FAIL;
     hth_net_out_flush(s); /* also sends the alert with the reason of a failure */
     if (step == HTH_NET_STEP_OK)
         opened(s);
@@ -257,26 +271,17 @@ static void shake(struct hth_stream *s)
         finish(s, s->write_err);
 }
 
-/* Errors: E_NO_MEMORY. */
-static enum hth_err start_handshake(struct hth_stream *s)
+static void start_handshake(struct hth_stream *s)
 {
-    struct hth_net *net = s->net;
     s->state = HTH_NET_HANDSHAKE;
-    net->out_len = 0;
-    enum hth_err err = net->codec->open(s);
-    hth_net_out_flush(s);
-    if (err != HTH_OK)
-        return err;
-    set_timeout(s, net->opts.handshake_timeout_us);
+    set_timeout(s, s->net->opts.handshake_timeout_us);
     hth_net_want_read(s, true);
-    return HTH_OK;
 }
 
 static void connected(struct hth_stream *s)
 {
     int code = 0;
     socklen_t len = sizeof(code);
-    enum hth_err err;
     if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &code, &len) != 0)
         code = errno;
     if (code != 0) {
@@ -284,11 +289,8 @@ static void connected(struct hth_stream *s)
         return;
     }
     hth_net_want_write(s, false);
-    err = start_handshake(s);
-    if (err != HTH_OK)
-        finish(s, err);
-    else
-        shake(s);
+    start_handshake(s);
+    shake(s);
 }
 
 /* ---- closing -------------------------------------------------------------------------------- */
@@ -353,13 +355,27 @@ static void read_cb(evutil_socket_t fd, short what, void *arg)
     (void)what;
     hth_net_enter(net);
     s->dry = false;
+    if (s->state > HTH_NET_OPEN) {
+        if (discard(s))
+            hth_net_stream_cut(s);
+    } else if (s->stranger) {
+        hth_net_door_wait(s);
+    } else if (s->state == HTH_NET_HANDSHAKE) {
+        shake(s);
+    } else {
+        deliver(s);
+    }
+    hth_net_leave(net);
+}
+
+void hth_net_stream_step(struct hth_stream *s)
+{
     if (s->state == HTH_NET_HANDSHAKE)
         shake(s);
-    else if (s->state == HTH_NET_OPEN)
+    else if (s->state == HTH_NET_OPEN && !s->paused)
         deliver(s);
-    else if (discard(s))
-        hth_net_stream_cut(s);
-    hth_net_leave(net);
+    if (s->state == HTH_NET_HANDSHAKE || (s->state == HTH_NET_OPEN && !s->paused))
+        hth_net_want_read(s, true);
 }
 
 static void write_cb(evutil_socket_t fd, short what, void *arg)
@@ -417,10 +433,14 @@ static void ready_one(struct hth_stream *s, unsigned what)
     if ((what & HTH_NET_READY_PUMP) != 0)
         hth_net_dirty(s); /* pumped when this turn ends */
     if ((what & HTH_NET_READY_READ) != 0 && s->state == HTH_NET_OPEN) {
-        if (!s->paused)
+        if (s->paused) {
+            if (s->write_err != HTH_OK)
+                finish(s, s->write_err);
+        } else if (s->stranger) {
+            hth_net_door_wait(s);
+        } else {
             deliver(s);
-        else if (s->write_err != HTH_OK)
-            finish(s, s->write_err);
+        }
     }
     if ((what & HTH_NET_READY_DRAINED) != 0 && s->state == HTH_NET_OPEN && s->want_drained &&
         hth_net_stream_queued(s) < HTH_STREAM_LOW_BYTES) {
@@ -449,15 +469,11 @@ void hth_net_streams_ready(struct hth_net *net)
 static struct hth_stream *stream_new(struct hth_net *net, int fd, const struct hth_addr *addr)
 {
     struct hth_stream *s = hth_new(struct hth_stream);
-    int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
+    int one = 1;
     s->net = net;
     s->fd = fd;
     s->addr = *addr;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
     event_assign(&s->read_event, net->base, fd, EV_READ | EV_PERSIST, read_cb, s);
     event_assign(&s->write_event, net->base, fd, EV_WRITE | EV_PERSIST, write_cb, s);
     event_assign(&s->timer, net->base, -1, 0, timeout_cb, s);
@@ -473,12 +489,9 @@ static struct hth_stream *stream_new(struct hth_net *net, int fd, const struct h
 void hth_net_stream_accepted(struct hth_listener *l, int fd, const struct hth_addr *addr)
 {
     struct hth_stream *s = stream_new(l->net, fd, addr);
-    s->counted = true;
+    s->counted = s->stranger = true;
     s->listener = l;
-    /* The handshake's first step waits for the socket, so that no accept callback runs inside
-     * accept. */
-    if (start_handshake(s) != HTH_OK)
-        hth_net_stream_cut(s);
+    start_handshake(s);
 }
 
 enum hth_err hth_net_dial(struct hth_env *env, const struct hth_addr *addr,
@@ -520,6 +533,7 @@ void hth_net_stream_attach(struct hth_stream *s, const struct hth_stream_ops *op
 {
     s->ops = ops;
     s->arg = arg;
+    s->stranger = s->stranger && ops->is_stranger;
 }
 
 void hth_net_stream_pause(struct hth_stream *s, bool paused)

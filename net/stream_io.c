@@ -32,6 +32,13 @@ size_t hth_net_sock_recv(struct hth_stream *s, void *buf, size_t len)
     ssize_t n;
     if (s->dry || s->eof || s->sock_errno != 0 || len == 0)
         return 0;
+    if (s->stranger) {
+        len = HTH_MIN(len, (size_t)HTH_STRANGER_BYTES_MAX - s->first_bytes);
+        if (len == 0) {
+            s->sock_errno = EMSGSIZE;
+            return 0;
+        }
+    }
     do
         n = recv(s->fd, buf, len, 0);
     while (n < 0 && errno == EINTR);
@@ -39,6 +46,7 @@ size_t hth_net_sock_recv(struct hth_stream *s, void *buf, size_t len)
         /* A short read means that the socket is empty: a second recv would be a wasted system call.
          * epoll reports the next bytes. */
         s->dry = (size_t)n < len;
+        s->first_bytes += s->stranger ? (uint32_t)n : 0;
         hth_metric_add(s->net->m_bytes_in, n);
         return (size_t)n;
     }
@@ -67,6 +75,8 @@ enum hth_err hth_net_errno_err(int e)
     case EPERM:
     case EINVAL:
         return HTH_E_UNREACHABLE;
+    case EMSGSIZE:
+        return HTH_E_PROTOCOL;
     default:
         return HTH_E_CLOSED;
     }

@@ -28,7 +28,7 @@
 /* Period in which the grants of standing connections are judged again. */
 #define GRANTS_US (10 * HTH_US_PER_S)
 
-static const struct hth_stream_ops stream_ops;
+static const struct hth_stream_ops stream_ops, stranger_ops;
 
 /* ---- beginning ----------------------------------------------------------------------------- */
 
@@ -200,7 +200,7 @@ void hth_rpc_conn_accept(void *arg, struct hth_stream *s)
     struct rpc_conn *c = conn_new(p, true);
     c->stream = s;
     rpc->stats.accepts++;
-    hth_stream_attach(rpc->env, s, &stream_ops, c);
+    hth_stream_attach(rpc->env, s, &stranger_ops, c);
     hth_rpc_enter(rpc);
     send_hello(c);
     hth_rpc_leave(rpc);
@@ -396,6 +396,8 @@ static enum hth_err on_hello(struct rpc_conn *c, const struct hth_frame_msg *m)
     c->their_request_credit = m->u.hello.request_credit_bytes;
     c->their_reply_credit = m->u.hello.reply_credit_bytes;
     c->state = CONN_READY;
+    if (c->accepted)
+        hth_stream_attach(c->rpc->env, c->stream, &stream_ops, c);
     if (is_shy(c))
         hth_rpc_tx_hello(c);
     /* The dialling side sent its HELLO one round trip before this one arrives. */
@@ -693,6 +695,14 @@ static const struct hth_stream_ops stream_ops = {
     .on_readable = on_readable,
     .on_drained = on_drained,
     .on_closed = on_closed,
+};
+/* Until its HELLO is good. */
+static const struct hth_stream_ops stranger_ops = {
+    .ahead = ahead,
+    .on_readable = on_readable,
+    .on_drained = on_drained,
+    .on_closed = on_closed,
+    .is_stranger = true,
 };
 
 /* ---- keep-alive and stalls ----------------------------------------------------------------- */

@@ -142,7 +142,10 @@ static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
     slot_end(arg, false);
 }
 
-static const struct hth_stream_ops DIAL_OPS = {on_open, on_nothing, on_nothing, on_closed, NULL};
+static const struct hth_stream_ops DIAL_OPS = {.on_open = on_open,
+                                               .on_readable = on_nothing,
+                                               .on_drained = on_nothing,
+                                               .on_closed = on_closed};
 
 static struct dial_origin origin_of(const struct hth_addr *addr)
 {

@@ -33,7 +33,7 @@
 #include "rpc/rpc.h"
 
 #define HTH_RPC_DIALBACK            1
-#define HTH_DIALBACK_EACH_US        (10 * HTH_US_PER_S)
+#define HTH_DIALBACK_EACH_US        (20 * HTH_US_PER_S)
 #define HTH_DIALBACK_DIALS_MAX      32
 #define HTH_DIALBACK_MESSAGE_MAX    64
 #define HTH_DIALBACK_ASK_TIMEOUT_US (15 * HTH_US_PER_S)

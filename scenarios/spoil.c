@@ -12,6 +12,7 @@
 #include "experts/rows.h"
 #include "experts/server.h"
 #include "rpc/rpc.h"
+#include "scenarios/admitted.h"
 #include "sim/world.h"
 
 #define PORT        4000
@@ -62,40 +63,6 @@ struct spoil {
     double forward_us, forwards;
     enum hth_err err;
 };
-
-/* ---- who is admitted ------------------------------------------------------------------------ */
-
-/* Credentials of this world: a serial and a class. admission/ tests the real ones. */
-static enum hth_err admit(void *arg, const struct hth_peer_id *peer, const void *creds, size_t len,
-                          struct hth_grant *out)
-{
-    (void)arg;
-    (void)peer;
-    *out = (struct hth_grant){.roles = HTH_MAY_ALL, .until_us = INT64_MAX};
-    if (len != sizeof(out->serial) + 1)
-        return HTH_E_NOT_ADMITTED;
-    memcpy(&out->serial, creds, sizeof(out->serial));
-    out->invite = out->serial;
-    out->class = ((const uint8_t *)creds)[sizeof(out->serial)];
-    return HTH_OK;
-}
-
-static enum hth_err holds(void *arg, const struct hth_grant *grant)
-{
-    (void)arg;
-    (void)grant;
-    return HTH_OK;
-}
-
-static struct hth_admission admission_of(uint64_t serial, uint8_t class)
-{
-    struct hth_admission a = {.admit = admit, .holds = holds};
-
-    memcpy(a.creds, &serial, sizeof(serial));
-    a.creds[sizeof(serial)] = class;
-    a.creds_len = sizeof(serial) + 1;
-    return a;
-}
 
 /* ---- arithmetic ----------------------------------------------------------------------------- */
 
@@ -360,7 +327,7 @@ static void add_peers(struct spoil *s)
         struct spoiler *p = &s->peer[i];
         p->run = s;
         p->lies = i >= o->honest;
-        p->admission = admission_of(p->lies ? LIAR_SERIAL : LIAR_SERIAL + 1 + i,
+        p->admission = hth_admitted(p->lies ? LIAR_SERIAL : LIAR_SERIAL + 1 + i,
                                     p->lies && o->probation ? HTH_PROBATION : HTH_MEMBER);
         p->node = add(s, p->lies ? "liar" : "honest", i, false, p);
     }
@@ -438,7 +405,7 @@ enum hth_err hth_sim_spoil(const struct hth_spoil_opts *opts, struct hth_spoil_r
 
     *out = (struct hth_spoil_report){.begin = 0};
     s->opts = opts;
-    s->admission = admission_of(LIAR_SERIAL + 100000, HTH_MEMBER);
+    s->admission = hth_admitted(LIAR_SERIAL + 100000, HTH_MEMBER);
     make_teacher(s);
     w.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
     s->world = hth_world_new(opts->seed, &w);

@@ -460,6 +460,14 @@ size_t hth_sim_stream_read(struct hth_stream *s, struct hth_blob *into, size_t o
     if (s->state != SIM_END_OPEN)
         return 0;
     size_t n = (size_t)HTH_MIN((uint64_t)max, p->delivered - p->read);
+    if (n > 0 && s->side == 1 && s->ops != NULL && s->ops->is_stranger) {
+        n = (size_t)HTH_MIN((uint64_t)n, HTH_STRANGER_BYTES_MAX - p->read);
+        if (n == 0) {
+            struct hth_stream *other = sim_stream_other(s);
+            hth_sim_stream_fail(s, HTH_E_PROTOCOL);
+            hth_sim_stream_tell_reset(other, hth_sim_delay(w, s->node, other->node));
+        }
+    }
     if (n == 0)
         return 0;
     if (n > 1 && w->opts.chaos.short_read > 0.0 &&

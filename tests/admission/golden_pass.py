@@ -14,8 +14,8 @@ import sys
 sys.path.insert(0, "../dht")
 from golden_record import sha, sign  # noqa: E402
 
-DAY_US = 86400 * 1000000
-NOW_US = 1700000000 * 1000000
+DAY_S = 86400
+NOW_S = 1700000000
 
 
 def seed(n):
@@ -26,28 +26,29 @@ def public(secret):
     return sign(secret, b"")[0]
 
 
-def sealed(words, secret, body):
-    return body + sign(secret, words + b"\0" + body)[1]
+def sealed(words, secret, body, before=b""):
+    return body + sign(secret, words + b"\0" + before + body)[1]
 
 
-def cert(by, key, run, serial, roles, name, flags=0, silence=0):
-    body = (b"HCRT" + bytes([1, flags, 2, roles]) +
-            struct.pack("<QQQ", serial, NOW_US - DAY_US, NOW_US + 30 * DAY_US) + run + public(key) +
-            struct.pack("<I", silence) + bytes([len(name)]) + name)
-    return sealed(b"hearth certificate", by, body)
+def cert(by, key, run, serial, roles, name, silence=None):
+    body = bytes([2, 0 if silence is None else 2, 2, roles])
+    body += struct.pack("<QI", serial, NOW_S + 30 * DAY_S) + public(key) + bytes([len(name)]) + name
+    if silence is not None:
+        body += struct.pack("<I", silence)
+    return sealed(b"hearth certificate", by, body, run + bytes(8))
 
 
 def main():
     owner, deputy, invite, peer, successor = (seed(n) for n in range(1, 6))
     run = sha(b"hearth run\0" + public(owner) + sha(b"run golden\n"))
-    credential = sealed(b"hearth pass", invite, b"P\x01" + public(peer) +
-                        struct.pack("<QQ", 8, NOW_US) + bytes(32))
+    credential = sealed(b"hearth pass", invite, b"\x02" + public(peer) + struct.pack("<I", NOW_S),
+                        run + struct.pack("<Q", 8))
     credential += cert(deputy, invite, run, 8, 3, "ana-mária".encode())
     deputy_cert = cert(owner, deputy, run, 7, 19, b"dora")
     by_successor = (credential + cert(successor, deputy, run, 7, 19, b"dora") +
-                    cert(owner, successor, run, 6, 31, b"sara", 2, 30 * 86400))
+                    cert(owner, successor, run, 6, 31, b"sara", 30 * DAY_S))
     credential += deputy_cert
-    revoked = sealed(b"hearth revoked", deputy, b"HREV" + struct.pack("<BBHQ", 1, 0, 2, NOW_US) +
+    revoked = sealed(b"hearth revoked", deputy, b"HREV" + struct.pack("<BBHQ", 1, 0, 2, NOW_S * 1000000) +
                      run + struct.pack("<QQ", 5, 8)) + deputy_cert
     if len(sys.argv) > 1:
         sys.stdout.buffer.write({"creds": credential, "successor": by_successor,

@@ -27,7 +27,6 @@ void party_init(struct party *p)
     hth_invite_run(p->crypto, &p->invite, &p->run);
     p->cert = (struct hth_cert){.run = p->run.id,
                                 .serial = 8,
-                                .not_before_us = NOW_US - DAY_US,
                                 .not_after_us = NOW_US + 30 * DAY_US,
                                 .class = HTH_MEMBER,
                                 .roles = HTH_MAY_TRAIN | HTH_MAY_SERVE,

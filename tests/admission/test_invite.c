@@ -4,8 +4,8 @@
 #include "core/bytes.h"
 
 /* SHA-256 of the two texts below. */
-#define GOLDEN_BY_OWNER  "975ecd7312e5cf6d5ecf6dfa94d424f9e46a0379063074442c951ff89e74841e"
-#define GOLDEN_BY_DEPUTY "76ff48798a09343fa0aa258da18e9329c859e8d94dd1abdd4917ba77465951a0"
+#define GOLDEN_BY_OWNER  "6343d9bbcf86d7f8b6379e3bf67bf8f25d1c51ba1bcdcc31e0b60bf4fd47970f"
+#define GOLDEN_BY_DEPUTY "a530d4469813fb2e7cfe78415504549dafed4a174e54ee9536b33c62065ade04"
 
 static void write_one(struct party *p, bool by_deputy, char text[HTH_INVITE_TEXT_MAX])
 {

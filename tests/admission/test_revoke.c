@@ -146,6 +146,7 @@ static void lists_count_for_those_below(void **state)
                        verdict(&p, cases[i].list_by, cases[i].entry, (enum signer)by));
     /* A successor that does not count yet revokes nobody. */
     p.successor_cert.silence_s = 2 * 86400;
+    p.successor_cert.serial = NOW_US - DAY_US + 60 * HTH_US_PER_S;
     assert_ok(verdict(&p, SUCCESSOR, 8, OWNER));
     assert_err(HTH_E_PASS_EARLY, verdict(&p, OWNER, 5, SUCCESSOR));
 }
@@ -159,6 +160,7 @@ static void successors_count_after_silence(void **state)
     uint8_t bytes[HTH_REVOKED_BYTES_MAX];
     party_init(&p);
     p.cert.not_after_us = p.successor_cert.not_after_us = NOW_US + 365 * DAY_US;
+    p.successor_cert.serial = NOW_US - DAY_US + 60 * HTH_US_PER_S;
     party_sign_by_successor(&p, false);
     /* Named a day ago. */
     assert_err(HTH_E_PASS_EARLY, party_judge(&p, NOW_US + 29 * DAY_US - 4000000, &grant));
@@ -176,7 +178,7 @@ static void successors_count_after_silence(void **state)
     assert_err(HTH_E_PASS_EARLY, hth_grant_check(&grant, &p.run, NOW_US + 61 * DAY_US));
     /* At the owner's word: at once. */
     p.successor_cert.silence_s = 0;
-    p.successor_cert.not_before_us = NOW_US + 61 * DAY_US;
+    p.successor_cert.serial = NOW_US + 61 * DAY_US;
     party_sign_by_successor(&p, false);
     assert_ok(party_judge(&p, NOW_US + 61 * DAY_US, &grant));
     hth_revoked_set_free(set);

@@ -197,6 +197,24 @@ static void a_peer_on_this_machine_proves_nothing(void **state)
     hth_rpc_free(second);
 }
 
+/* Four keys say that they are at other ports of a machine that is none of theirs. */
+static void beacons_aim_few_dials_at_a_third_party(void **state)
+{
+    struct hth_node *third = hth_world_node(world, "third", NULL);
+    struct hth_rpc_stats stats;
+    (void)state;
+    for (size_t i = 1; i < PEERS; i++) {
+        struct hth_addr claimed = hth_node_addr(third, (uint16_t)(PORT + i));
+        join(&m[i], "liar", &claimed);
+        hth_reacher_free(m[i].reacher);
+        m[i].reacher = NULL;
+    }
+    join(&m[0], "m0", NULL);
+    hth_world_run_for(world, 62 * S); /* the first round is after two */
+    hth_rpc_stats(m[0].rpc, &stats);
+    assert_in_range(stats.dials, 1, 3);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -204,7 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(nobody_to_ask_leaves_it_unknown),       CASE(reachable_peers_learn_that_they_are),
         CASE(a_wrong_address_is_found_out),          CASE(verdict_changes_when_the_port_opens),
-        CASE(a_peer_on_this_machine_proves_nothing),
+        CASE(a_peer_on_this_machine_proves_nothing), CASE(beacons_aim_few_dials_at_a_third_party),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,10 +76,9 @@ static void enter(struct peer *p, uint8_t roles, int64_t life_us)
     static const struct hth_secret owner = {{1}}, key = {{2}};
     static const struct hth_hash file = {{3}};
     const struct hth_crypto *crypto = p->env->crypto;
-    struct hth_invite invite = {.seed = key};
+    struct hth_invite invite = {.seed = key, .run_file = file};
     int64_t wall_us = hth_wall_us(p->env);
     struct hth_cert cert = {.serial = roles,
-                            .not_before_us = wall_us,
                             .not_after_us = wall_us + life_us,
                             .class = HTH_MEMBER,
                             .roles = roles,
@@ -88,6 +87,7 @@ static void enter(struct peer *p, uint8_t roles, int64_t life_us)
     hth_run_id(crypto, &run.owner, &file, &run.id);
     crypto->public_of(&key, &cert.key);
     cert.run = run.id;
+    invite.owner = run.owner;
     assert_ok(hth_cert_write(crypto, &cert, &owner, invite.cert, &invite.cert_len));
     p->run = run;
     p->run.revoked = p->set = hth_revoked_set_new(crypto, &run);

@@ -121,36 +121,6 @@ static void on_host(void *arg, const struct hth_peer_id *host, enum hth_err err,
     c->host_failed += err != HTH_OK ? 1 : 0;
 }
 
-static enum hth_err admit(void *arg, const struct hth_peer_id *peer, const void *creds, size_t len,
-                          struct hth_grant *out)
-{
-    (void)arg;
-    (void)peer;
-    *out = (struct hth_grant){.roles = HTH_MAY_ALL, .until_us = INT64_MAX};
-    if (len != sizeof(out->serial) + 1)
-        return HTH_E_NOT_ADMITTED;
-    memcpy(&out->serial, creds, sizeof(out->serial));
-    out->invite = out->serial;
-    out->class = ((const uint8_t *)creds)[sizeof(out->serial)];
-    return HTH_OK;
-}
-
-static enum hth_err holds(void *arg, const struct hth_grant *grant)
-{
-    (void)arg;
-    (void)grant;
-    return HTH_OK;
-}
-
-struct hth_admission admission_of(uint64_t serial, enum hth_member_class class)
-{
-    struct hth_admission a = {.admit = admit, .holds = holds, .creds_len = sizeof(serial) + 1};
-
-    memcpy(a.creds, &serial, sizeof(serial));
-    a.creds[sizeof(serial)] = (uint8_t) class;
-    return a;
-}
-
 void caller_start(struct swarm_caller *c, struct hth_world *w, const char *name,
                   const struct hth_expert_client_opts *opts)
 {

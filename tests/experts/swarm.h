@@ -9,6 +9,7 @@
 #include "core/budget.h"
 #include "experts/client.h"
 #include "experts/server.h"
+#include "scenarios/admitted.h"
 #include "sim/world.h"
 
 #define PORT      4000
@@ -54,8 +55,6 @@ void caller_start(struct swarm_caller *c, struct hth_world *w, const char *name,
 void caller_start_as(struct swarm_caller *c, struct hth_world *w, const char *name,
                      const struct hth_expert_client_opts *opts,
                      const struct hth_admission *admission);
-/* A peer with such an admission is in, by that invite and class; all others are not. */
-struct hth_admission admission_of(uint64_t serial, enum hth_member_class class);
 void caller_stop(struct swarm_caller *c);
 
 /* The reply of a raw call, for requests that the client would never send. */

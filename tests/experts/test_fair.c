@@ -292,7 +292,7 @@ static void share(struct arena *t, uint32_t done[3])
 {
     enum { N = 24, BATCHES = 16 };
     static struct answer out[3][N];
-    t->host = admission_of(99, HTH_MEMBER);
+    t->host = hth_admitted(99, HTH_MEMBER);
     t->h = host_init();
     t->h.opts.queue_us_max = MINUTE;
     arena_open(t);
@@ -311,8 +311,8 @@ static void share(struct arena *t, uint32_t done[3])
 
 static void keys_of_an_invite_share_its_turn(void **state)
 {
-    struct arena t = {.caller = {admission_of(5, HTH_MEMBER), admission_of(6, HTH_MEMBER),
-                                 admission_of(6, HTH_MEMBER)}};
+    struct arena t = {.caller = {hth_admitted(5, HTH_MEMBER), hth_admitted(6, HTH_MEMBER),
+                                 hth_admitted(6, HTH_MEMBER)}};
     uint32_t done[3];
     (void)state;
     share(&t, done);
@@ -322,8 +322,8 @@ static void keys_of_an_invite_share_its_turn(void **state)
 
 static void probation_gets_an_eighth_beside_members(void **state)
 {
-    struct arena t = {.caller = {admission_of(5, HTH_MEMBER), admission_of(6, HTH_PROBATION),
-                                 admission_of(6, HTH_PROBATION)}};
+    struct arena t = {.caller = {hth_admitted(5, HTH_MEMBER), hth_admitted(6, HTH_PROBATION),
+                                 hth_admitted(6, HTH_PROBATION)}};
     uint32_t done[3];
     (void)state;
     share(&t, done);

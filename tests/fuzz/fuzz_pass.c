@@ -30,10 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct hth_grant grant;
     struct hth_cert cert;
     size_t used;
-    if (size >= HTH_PASS_BYTES + 64) { /* the key and the run that it names */
-        memcpy(peer.b, data + 2, sizeof(peer.b));
-        memcpy(run.id.b, data + HTH_PASS_BYTES + 32, sizeof(run.id.b));
-    }
+    if (size >= HTH_PASS_BYTES) /* the key that it names */
+        memcpy(peer.b, data + 1, sizeof(peer.b));
     if (hth_creds_check(&crypto, &run, &peer, data, size, INT64_C(1700000000) * HTH_US_PER_S,
                         &grant) == HTH_OK) {
         HTH_ASSERT(size <= HTH_CREDS_BYTES_MAX && grant.roles != 0);

@@ -27,6 +27,7 @@ struct staller {
     struct hth_timer *timer;
     struct hth_blob *chunk;
     uint32_t sent;
+    bool begun; /* the request, which may follow the host's HELLO */
 };
 
 static void put(struct staller *s, const struct hth_frame_msg *msg)
@@ -51,10 +52,7 @@ static void more(struct staller *s)
 static void on_open(struct hth_stream *stream, void *arg)
 {
     struct staller *s = arg;
-    struct hth_blob *ghost = hth_blob_ghost(BODY, 1);
-    const struct hth_tensor t = {HTH_U8, 1, {BODY}, ghost, 0};
     struct hth_frame_msg hello = {.type = HTH_FRAME_HELLO};
-    struct hth_frame_msg request = {.type = HTH_FRAME_REQUEST, .id = 1};
     (void)stream;
     hello.u.hello.version_min = HTH_RPC_VERSION_MIN;
     hello.u.hello.version_max = HTH_RPC_VERSION_MAX;
@@ -63,6 +61,15 @@ static void on_open(struct hth_stream *stream, void *arg)
     hello.u.hello.body_bytes_max = CHUNK;
     hello.u.hello.request_credit_bytes = hello.u.hello.reply_credit_bytes = 2 * CHUNK;
     put(s, &hello);
+    s->begun = false;
+}
+
+static void begin(struct staller *s)
+{
+    struct hth_blob *ghost = hth_blob_ghost(BODY, 1);
+    const struct hth_tensor t = {HTH_U8, 1, {BODY}, ghost, 0};
+    struct hth_frame_msg request = {.type = HTH_FRAME_REQUEST, .id = 1};
+    s->begun = true;
     request.u.request.method = FORWARD;
     request.u.request.timeout_ms = 600000;
     request.body.tensors = &t;
@@ -80,6 +87,8 @@ static void on_readable(struct hth_stream *stream, void *arg)
     while (hth_stream_read(s->env, stream, sink, 0, 65536) > 0)
         continue;
     hth_blob_unref(sink);
+    if (!s->begun)
+        begin(s);
 }
 
 static void on_drained(struct hth_stream *stream, void *arg)

@@ -382,6 +382,23 @@ void proc_must_say(struct proc *proc, const char *text)
         fail_with_words(proc, place_text(proc->place, "did not say '%.200s'", text));
 }
 
+double proc_cpu_ms(const struct proc *proc)
+{
+    char path[64], text[1024];
+    unsigned long user = 0, kernel = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)proc->pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof(text), f));
+    fclose(f);
+    /* The name, in parentheses, may hold anything; utime is the 14th field. */
+    const char *rest = strrchr(text, ')');
+    assert_non_null(rest);
+    assert_int_equal(
+        sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel), 2);
+    return (double)(user + kernel) * 1000.0 / (double)sysconf(_SC_CLK_TCK);
+}
+
 void proc_wait_text(struct proc *proc, const char *text)
 {
     int64_t begin = place_now_us();

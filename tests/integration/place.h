@@ -95,6 +95,8 @@ void proc_wait_text(struct proc *proc, const char *text);
 bool proc_said(struct proc *proc, const char *text);
 /* Fails unless the output contains `text`. */
 void proc_must_say(struct proc *proc, const char *text);
+/* Milliseconds of processor time that it has used. */
+double proc_cpu_ms(const struct proc *proc);
 /* Resident kilobytes. */
 long proc_rss_kib(const struct proc *proc);
 /* Open descriptors. */

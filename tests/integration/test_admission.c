@@ -19,15 +19,13 @@
 #define NETWORK_CODE   4
 #define ADMISSION_CODE 6
 
-static const char *owner_dir = "owner"; /* in the place */
-
 /* Begins the run with one command: its node owns it, with that flag or NULL. Returns the invite for
  * everybody, as a flag takes it. */
 static const char *own_run(struct toy *t, const char *flag)
 {
     struct place *p = t->place;
     size_t len;
-    owner_dir = "hearth/owner";
+    t->owner_dir = "hearth/owner";
     char *open = place_read(t->run, &len);
     place_write(p, "open.yaml", open, len);
     free(open);
@@ -40,44 +38,6 @@ static const char *own_run(struct toy *t, const char *flag)
     const char *invite = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
     free(said);
     return invite;
-}
-
-/* Makes the owner's key and names it in the run file, whose open form stays as open.yaml. */
-static void close_run(struct toy *t)
-{
-    struct place *p = t->place;
-    struct stat st;
-    size_t len, lines_len;
-    owner_dir = "owner";
-    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, owner_dir));
-    assert_int_equal(proc_wait(init), 0);
-    proc_must_say(init, "once it is lost");
-    assert_int_equal(stat(place_path(p, "owner/key"), &st), 0);
-    assert_int_equal(st.st_mode & 07777, 0600);
-    char *run = place_read(t->run, &len), *lines = place_read(init->out, &lines_len);
-    place_write(p, "open.yaml", run, len);
-    run = realloc(run, len + lines_len);
-    assert_non_null(run);
-    memcpy(run + len, lines, lines_len);
-    place_write(p, "run.yaml", run, len + lines_len);
-    free(lines);
-    free(run);
-}
-
-/* The path of an invite, as a flag takes it. */
-static const char *invite(struct toy *t, const char *name, const char *roles)
-{
-    struct place *p = t->place;
-    size_t len;
-    struct proc *proc =
-        START(p, name, "owner", "invite", "--dir", place_path(p, owner_dir), "--run", t->run,
-              "--name", name, "--roles", roles, "--address", t->addr[1]);
-    assert_int_equal(proc_wait(proc), 0);
-    proc_must_say(proc, "everybody who has it is let in as");
-    char *text = place_read(proc->out, &len);
-    place_write(p, place_text(p, "%s.invite", name), text, len);
-    free(text);
-    return place_text(p, "@%s/%s.invite", p->root, name);
 }
 
 static void read_invite(const char *path, struct hth_invite *out)
@@ -104,13 +64,16 @@ static const char *forge(struct toy *t, const char *from, const char *name, int6
 {
     struct place *p = t->place;
     struct hth_invite got;
+    struct hth_closed_run run;
     struct hth_cert cert;
     struct hth_secret owner;
     char why[HTH_IDENTITY_WHY_MAX], text[HTH_INVITE_TEXT_MAX];
     read_invite(from, &got);
     assert_ok(hth_identity_load(place_path(p, "owner/key"), &owner, NULL, why));
     hth_invite_cert(&got, &cert);
-    cert.not_before_us = ends_us - HTH_US_PER_S;
+    hth_invite_run(hth_crypto_openssl(), &got, &run);
+    cert.run = run.id;
+    cert.serial = (uint64_t)ends_us;
     cert.not_after_us = ends_us;
     assert_ok(hth_cert_write(hth_crypto_openssl(), &cert, &owner, got.cert, &got.cert_len));
     assert_ok(hth_invite_write(&got, text));
@@ -129,16 +92,6 @@ static struct proc *owner_run(struct place *p, const char *name, int code, const
     struct proc *proc = place_start(p, name, argv);
     assert_int_equal(proc_wait(proc), code);
     return proc;
-}
-
-/* Keeps what it said as an invite; returns the flag's text. */
-static const char *keep(struct place *p, struct proc *proc, const char *name)
-{
-    size_t len;
-    char *text = place_read(proc->out, &len);
-    place_write(p, place_text(p, "%s.invite", name), text, len);
-    free(text);
-    return place_text(p, "@%s/%s.invite", p->root, name);
 }
 
 static void must_hold(struct place *p, const char *invite)
@@ -163,30 +116,30 @@ static const char *public_key(struct place *p, const char *dir)
 static void others_learn_how_to_join(struct toy *t, const char *ben)
 {
     struct place *p = t->place;
-    const char *dir = place_path(p, owner_dir);
+    const char *dir = place_path(p, t->owner_dir);
     struct proc *proc = START(p, "look", "status", "--invite", ben);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, " 100%\n"); /* of the experts are served */
     proc_must_say(proc, " all              member     train,serve,reduce,watch\n");
     proc_must_say(proc, " refused E_NOT_ADMITTED "); /* the intruder */
     proc_must_say(proc, "to join, ask the run's owner for an invite");
-    const char *all = keep(p,
-                           OWNER(p, "all", 0, "invite", "--dir", dir, "--run", t->run, "--name",
-                                 "all", "--public", "--address", t->addr[1]),
-                           "all");
+    const char *all = toy_keep(p,
+                               OWNER(p, "all", 0, "invite", "--dir", dir, "--run", t->run, "--name",
+                                     "all", "--public", "--address", t->addr[1]),
+                               "all");
     proc = START(p, "public", "status", "--invite", all);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "anybody may join: hearth serve --experts 8 --invite hearth1.");
     proc = START(p, "outside", "status", "--join", t->addr[1], "--network", network(ben));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, " tell only members how they are: the run is closed; give --invite\n");
-    const char *dead = keep(p,
-                            OWNER(p, "dead", 0, "invite", "--dir", dir, "--run", t->run, "--name",
-                                  "zoe", "--address", t->addr[4]),
-                            "dead");
+    const char *dead = toy_keep(p,
+                                OWNER(p, "dead", 0, "invite", "--dir", dir, "--run", t->run,
+                                      "--name", "zoe", "--address", t->addr[4]),
+                                "dead");
     proc = START(p, "mend", "invite", "refresh", dead, "--invite", ben);
     assert_int_equal(proc_wait(proc), 0);
-    must_hold(p, keep(p, proc, "mended"));
+    must_hold(p, toy_keep(p, proc, "mended"));
     proc_must_say(&p->proc[p->proc_count - 1], place_text(p, "joins    %s\n", t->addr[1]));
 }
 
@@ -207,7 +160,7 @@ static void invited_peers_train(void **state)
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 100);
-    const char *ana = own_run(&t, NULL), *ben = invite(&t, "ben", "train");
+    const char *ana = own_run(&t, NULL), *ben = toy_invite(&t, "ben", "train");
     /* The invite is all that a host needs: the node gives it the run file. */
     t.host[0] = START(p, "host", "serve", "--invite", ana, "--listen", t.addr[2], "--dir",
                       place_path(p, "host"), "--threads", "1", "--experts", "8");
@@ -235,10 +188,11 @@ static void invited_peers_train(void **state)
 
     /* The trainer has an invite for its own key: no other process may use it. */
     OWNER(p, "key", 0, "init", "--dir", place_path(p, "trainer"));
-    const char *bound = keep(p,
-                             OWNER(p, "promote", 0, "promote", public_key(p, "trainer"), "--dir",
-                                   place_path(p, owner_dir), "--run", t.run, "--name", "hal"),
-                             "bound");
+    const char *bound =
+        toy_keep(p,
+                 OWNER(p, "promote", 0, "promote", public_key(p, "trainer"), "--dir",
+                       place_path(p, t.owner_dir), "--run", t.run, "--name", "hal"),
+                 "bound");
     proc = START(p, "not hal", "status", "--invite", bound, "--join", t.addr[1]);
     assert_int_equal(proc_wait(proc), ADMISSION_CODE);
     proc_must_say(proc, "it is for the key of one peer");
@@ -253,7 +207,7 @@ static void invited_peers_train(void **state)
     toy_metrics_clear(&m);
 
     others_learn_how_to_join(&t, ben);
-    proc = START(p, "list", "owner", "list", "--dir", place_path(p, owner_dir));
+    proc = START(p, "list", "owner", "list", "--dir", place_path(p, t.owner_dir));
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "ben");
     place_end(p);
@@ -281,15 +235,15 @@ static void others_sign_for_the_owner(void **state)
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 100);
-    close_run(&t);
+    toy_own(&t);
     const char *dir = place_path(p, "owner"), *none = place_path(p, "none");
     const char *sara_dir = place_path(p, "sara"), *role = hth_err_text(HTH_E_PASS_ROLE);
-    const char *dora = keep(p,
-                            OWNER(p, "dora", 0, "deputy", "--dir", dir, "--run", t.run, "--name",
-                                  "dora", "--roles", "train,serve"),
-                            "dora");
-    const char *ben =
-        keep(p, OWNER(p, "ben", 0, "invite", "--as", dora, "--dir", none, "--name", "ben"), "ben");
+    const char *dora = toy_keep(p,
+                                OWNER(p, "dora", 0, "deputy", "--dir", dir, "--run", t.run,
+                                      "--name", "dora", "--roles", "train,serve"),
+                                "dora");
+    const char *ben = toy_keep(
+        p, OWNER(p, "ben", 0, "invite", "--as", dora, "--dir", none, "--name", "ben"), "ben");
     must_hold(p, ben);
     struct proc *proc = OWNER(p, "more", ADMISSION_CODE, "invite", "--as", dora, "--dir", none,
                               "--name", "zoe", "--roles", "watch");
@@ -304,23 +258,24 @@ static void others_sign_for_the_owner(void **state)
 
     OWNER(p, "key", 0, "init", "--dir", sara_dir);
     const char *key = public_key(p, "sara");
-    const char *heir = keep(
+    const char *heir = toy_keep(
         p, OWNER(p, "heir", 0, "successor", key, "--dir", dir, "--run", t.run, "--name", "sara"),
         "heir");
     proc = OWNER(p, "early", ADMISSION_CODE, "invite", "--as", heir, "--dir", sara_dir, "--name",
                  "zoe");
     proc_must_say(proc, hth_err_text(HTH_E_PASS_EARLY));
-    heir = keep(p,
-                OWNER(p, "now", 0, "successor", key, "--dir", dir, "--run", t.run, "--name", "sara",
-                      "--silence", "0"),
-                "heir");
+    heir = toy_keep(p,
+                    OWNER(p, "now", 0, "successor", key, "--dir", dir, "--run", t.run, "--name",
+                          "sara", "--silence", "0"),
+                    "heir");
     proc = OWNER(p, "other", ADMISSION_CODE, "invite", "--as", heir, "--dir", dir, "--name", "zoe");
     proc_must_say(proc, "is not the key that its text was made for");
-    const char *dave =
-        keep(p, OWNER(p, "dave", 0, "deputy", "--as", heir, "--dir", sara_dir, "--name", "dave"),
-             "dave");
-    must_hold(p, keep(p, OWNER(p, "eve", 0, "invite", "--as", dave, "--dir", none, "--name", "eve"),
-                      "eve"));
+    const char *dave = toy_keep(
+        p, OWNER(p, "dave", 0, "deputy", "--as", heir, "--dir", sara_dir, "--name", "dave"),
+        "dave");
+    must_hold(
+        p, toy_keep(p, OWNER(p, "eve", 0, "invite", "--as", dave, "--dir", none, "--name", "eve"),
+                    "eve"));
     proc = OWNER(p, "third", ADMISSION_CODE, "successor", key, "--as", heir, "--dir", sara_dir,
                  "--name", "zoe");
     proc_must_say(proc, "a successor can't name a successor");
@@ -445,17 +400,17 @@ static void revoked_member_ends(void **state)
     struct hth_invite got;
     struct hth_cert cert;
     toy_init(&t, p, 1000000);
-    close_run(&t);
-    const char *ana = invite(&t, "ana", "serve"), *none = place_path(p, "none");
+    toy_own(&t);
+    const char *ana = toy_invite(&t, "ana", "serve"), *none = place_path(p, "none");
     /* A deputy invited ben, and ends it. */
-    const char *dora = keep(p,
-                            OWNER(p, "dora", 0, "deputy", "--dir", place_path(p, "owner"), "--run",
-                                  t.run, "--name", "dora", "--address", t.addr[1]),
-                            "dora");
-    const char *ben = keep(p,
-                           OWNER(p, "ben", 0, "invite", "--as", dora, "--dir", none, "--name",
-                                 "ben", "--roles", "train"),
-                           "ben");
+    const char *dora = toy_keep(p,
+                                OWNER(p, "dora", 0, "deputy", "--dir", place_path(p, "owner"),
+                                      "--run", t.run, "--name", "dora", "--address", t.addr[1]),
+                                "dora");
+    const char *ben = toy_keep(p,
+                               OWNER(p, "ben", 0, "invite", "--as", dora, "--dir", none, "--name",
+                                     "ben", "--roles", "train"),
+                               "ben");
     t.node = START(p, "node", "node", "--invite", ana, "--listen", t.addr[1], "--dir",
                    place_path(p, "node"));
     proc_wait_text(t.node, "you are the first of run 'toy'");
@@ -506,8 +461,8 @@ static void bad_invites_are_named(void **state)
     struct toy t;
     size_t len;
     toy_init(&t, p, 100);
-    close_run(&t);
-    const char *ana = invite(&t, "ana", "train,serve"), *zoe = invite(&t, "zoe", "serve");
+    toy_own(&t);
+    const char *ana = toy_invite(&t, "ana", "train,serve"), *zoe = toy_invite(&t, "zoe", "serve");
     /* A member's program ends with its invite: in 3 s, by which clocks may differ. */
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -517,7 +472,7 @@ static void bad_invites_are_named(void **state)
     must_not_train(&t, zoe, ADMISSION_CODE, "it gives serve, and this needs train");
     must_not_train(&t, forge(&t, ana, "old", INT64_C(1700000000) * HTH_US_PER_S), ADMISSION_CODE,
                    hth_err_text(HTH_E_PASS_EXPIRED));
-    must_not_train(&t, forge(&t, ana, "new", INT64_C(32503680000) * HTH_US_PER_S), ADMISSION_CODE,
+    must_not_train(&t, forge(&t, ana, "new", INT64_C(4102444800) * HTH_US_PER_S), ADMISSION_CODE,
                    hth_err_text(HTH_E_PASS_EARLY));
     char *text = place_read(ana + 1, &len);
     must_not_train(&t, place_text(p, "%.40s", text), 2, "the invite is cut");

@@ -85,6 +85,7 @@ void toy_init(struct toy *t, struct place *p, unsigned steps)
 {
     memset(t, 0, sizeof(*t));
     t->place = p;
+    t->owner_dir = "owner";
     assert_int_equal(mkdir(place_path(p, "data"), 0700), 0);
     write_set(p, "train", TRAIN_IMAGES, 2);
     write_set(p, "t10k", TOY_TEST_IMAGES, 3);
@@ -97,33 +98,49 @@ void toy_init(struct toy *t, struct place *p, unsigned steps)
 
 /* ---- closed runs --------------------------------------------------------------------------- */
 
-const char *toy_invite(struct toy *t, const char *name, const char *roles)
+const char *toy_keep(struct place *p, struct proc *proc, const char *name)
 {
-    struct place *p = t->place;
     size_t len;
-    struct proc *invite =
-        START(p, name, "owner", "invite", "--dir", place_path(p, "owner"), "--run", t->run,
-              "--name", name, "--roles", roles, "--address", t->addr[1]);
-    assert_int_equal(proc_wait(invite), 0);
-    char *text = place_read(invite->out, &len);
+    char *text = place_read(proc->out, &len);
     place_write(p, place_text(p, "%s.invite", name), text, len);
     free(text);
     return place_text(p, "@%s/%s.invite", p->root, name);
 }
 
-void toy_close(struct toy *t)
+const char *toy_invite(struct toy *t, const char *name, const char *roles)
 {
     struct place *p = t->place;
+    struct proc *proc =
+        START(p, name, "owner", "invite", "--dir", place_path(p, t->owner_dir), "--run", t->run,
+              "--name", name, "--roles", roles, "--address", t->addr[1]);
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "everybody who has it is let in as");
+    return toy_keep(p, proc, name);
+}
+
+void toy_own(struct toy *t)
+{
+    struct place *p = t->place;
+    struct stat st;
     size_t len, lines_len;
-    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, "owner"));
+    struct proc *init = START(p, "init", "owner", "init", "--dir", place_path(p, t->owner_dir));
     assert_int_equal(proc_wait(init), 0);
+    proc_must_say(init, "once it is lost");
+    assert_int_equal(stat(place_path(p, "owner/key"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
     char *run = place_read(t->run, &len), *lines = place_read(init->out, &lines_len);
+    place_write(p, "open.yaml", run, len);
     run = realloc(run, len + lines_len);
     assert_non_null(run);
     memcpy(run + len, lines, lines_len);
     place_write(p, "run.yaml", run, len + lines_len);
     free(lines);
     free(run);
+}
+
+void toy_close(struct toy *t)
+{
+    toy_own(t);
     snprintf(t->invite, sizeof(t->invite), "%s", toy_invite(t, "ana", "train,serve"));
 }
 

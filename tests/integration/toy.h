@@ -24,17 +24,22 @@ struct toy {
     char addr_text[5][64];
     char run[PLACE_TEXT_MAX];    /* the run file */
     char invite[PLACE_TEXT_MAX]; /* of a closed run: ana's, as a flag takes it; else empty */
+    const char *owner_dir;       /* in the place */
     const char *program;         /* of the next trainer; NULL: hearth */
     struct proc *node, *host[2], *trainer;
 };
 
 /* Writes data and run file (`steps` updates) and chooses the addresses. */
 void toy_init(struct toy *t, struct place *p, unsigned steps);
-/* Makes the owner's key, in the folder `owner`, names it in the run file, and invites ana to train
- * and serve. Before the first process, which all take her invite then. */
-void toy_close(struct toy *t);
+/* Makes the owner's key, in the folder `owner`, and names it in the run file, whose open form stays
+ * as open.yaml. */
+void toy_own(struct toy *t);
 /* Makes an invite in NAME.invite. Returns it as a flag takes it; its path is behind the @. */
 const char *toy_invite(struct toy *t, const char *name, const char *roles);
+/* Keeps what a process said as an invite likewise. */
+const char *toy_keep(struct place *p, struct proc *proc, const char *name);
+/* toy_own, and an invite for ana to train and serve. Before the first process; all take it then. */
+void toy_close(struct toy *t);
 /* Starts the node and waits until it listens. */
 void toy_start_node(struct toy *t);
 /* Starts host 0 or 1 in the folder host0 or host1 and waits until it serves. */

@@ -210,6 +210,7 @@ static void run_garbage(const struct hth_net_opts *opts, const void *data, size_
     pair_run(&p, one_failed);
     pair_run(&p, raw_all_closed);
     assert_int_equal(p.accepted, 0);
+    assert_true(metric(&p, "hearth_net_received_bytes") <= HTH_STRANGER_BYTES_MAX);
     /* The next peer is accepted. */
     pair_dial(&p);
     pair_run(&p, both_open);
@@ -223,7 +224,7 @@ static void garbage_is_dropped(void **state)
     /* A record header of a handshake message that would be 16 MB long. */
     static const uint8_t huge[] = {0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff, 3, 3};
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
-    uint8_t noise[4096];
+    uint8_t noise[2 * HTH_STRANGER_BYTES_MAX];
     struct hth_rng rng;
     (void)state;
     opts.handshake_timeout_us = 100000; /* for noise that announces more than it sends */
@@ -739,6 +740,69 @@ static void connections_per_ipv6_network_are_bounded(void **state)
     pair_close(&p);
 }
 
+/* ---- the door ------------------------------------------------------------------------------- */
+
+#define CROWD 60
+
+static bool server_got(struct stream_pair *p)
+{
+    return p->server.got > 0;
+}
+
+/* They all have sent something when a peer writes: that waits for a few of them. */
+static void peers_need_not_wait_for_a_crowd(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    struct raw r = {.count = CROWD};
+    struct stream_pair p;
+    (void)state;
+    pair_connect(&p, &opts);
+    p.user = &r;
+    for (int i = 0; i < CROWD; i++) {
+        r.fd[i] = raw_connect(&p.addr);
+        assert_int_equal(send(r.fd[i], "no TLS", 6, MSG_NOSIGNAL), 6);
+    }
+    assert_ok(end_write(&p.client, "x", 1));
+    pair_run(&p, server_got);
+    assert_true(metric(&p, "hearth_net_handshake_failed_total") < CROWD / 4);
+    pair_run(&p, raw_all_closed);
+    for (int i = 0; i < CROWD; i++)
+        close(r.fd[i]);
+    pair_close(&p);
+}
+
+static int64_t clock_us(clockid_t clock)
+{
+    struct timespec ts;
+    assert_int_equal(clock_gettime(clock, &ts), 0);
+    return (int64_t)ts.tv_sec * HTH_US_PER_S + ts.tv_nsec / 1000;
+}
+
+static bool crowd_was_there(struct stream_pair *p)
+{
+    return p->accepted == CROWD && no_streams(p);
+}
+
+/* Half of this thread's time is theirs, and that is at most an eighth of all. */
+static void a_crowd_gets_a_share_of_the_loop(void **state)
+{
+    struct hth_net_opts opts = HTH_NET_OPTS_INIT;
+    static struct pair_end end[CROWD];
+    struct stream_pair p;
+    (void)state;
+    pair_open(&p, &opts);
+    p.reject = true;
+    int64_t began_us = clock_us(CLOCK_MONOTONIC), used_us = clock_us(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 0; i < CROWD; i++) {
+        end[i] = (struct pair_end){.pair = &p, .into = p.client.into};
+        assert_ok(hth_dial(p.env, &p.addr, NULL, &end_ops, &end[i], &end[i].s));
+    }
+    pair_run(&p, crowd_was_there);
+    used_us = clock_us(CLOCK_THREAD_CPUTIME_ID) - used_us;
+    assert_true(clock_us(CLOCK_MONOTONIC) - began_us > 2 * used_us);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -760,6 +824,8 @@ int main(void)
         cmocka_unit_test(failed_handshake_gives_back_its_place),
         cmocka_unit_test(client_without_proven_key_is_never_accepted),
         cmocka_unit_test(connections_per_ipv6_network_are_bounded),
+        cmocka_unit_test(peers_need_not_wait_for_a_crowd),
+        cmocka_unit_test(a_crowd_gets_a_share_of_the_loop),
     };
     return cmocka_run_group_tests_name("net hostile", tests, NULL, NULL);
 }

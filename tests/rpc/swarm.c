@@ -244,8 +244,10 @@ static void raw_closed(struct hth_stream *s, enum hth_err err, void *arg)
     r->stream = NULL;
 }
 
-static const struct hth_stream_ops raw_ops = {raw_open, raw_readable, raw_drained, raw_closed,
-                                              NULL};
+static const struct hth_stream_ops raw_ops = {.on_open = raw_open,
+                                              .on_readable = raw_readable,
+                                              .on_drained = raw_drained,
+                                              .on_closed = raw_closed};
 
 static void raw_init(struct swarm_raw *r, struct hth_env *env)
 {

@@ -21,6 +21,7 @@
 
 /* A run, and what its two members show. */
 static struct hth_secret owner = {{1}}, key = {{2}};
+static const struct hth_hash file = {{3}};
 static struct hth_cert cert;
 static struct hth_closed_run run;
 static struct hth_admission shown[2];
@@ -30,13 +31,11 @@ static struct hth_revoked_set *revoked[2];
 static void make_run(void)
 {
     const struct hth_crypto *crypto = a.env->crypto;
-    const struct hth_hash file = {{3}};
     memset(&run, 0, sizeof(run));
     crypto->public_of(&owner, &run.owner);
     hth_run_id(crypto, &run.owner, &file, &run.id);
     cert = (struct hth_cert){.run = run.id,
                              .serial = 8,
-                             .not_before_us = hth_wall_us(a.env),
                              .not_after_us = hth_wall_us(a.env) + DAY_US,
                              .class = HTH_MEMBER,
                              .roles = HTH_MAY_TRAIN | HTH_MAY_SERVE,
@@ -48,7 +47,7 @@ static void make_run(void)
 static void enter(struct swarm_member *m, bool asks)
 {
     size_t i = m == &b;
-    struct hth_invite invite = {.seed = key};
+    struct hth_invite invite = {.seed = key, .owner = run.owner, .run_file = file};
     assert_ok(hth_cert_write(m->env->crypto, &cert, &owner, invite.cert, &invite.cert_len));
     member_stop(m);
     hth_gate_free(gate[i]);
@@ -173,18 +172,18 @@ static void bad_passes_are_named(void **state)
     struct hth_closed_run ours;
     begin();
     ours = run;
-    cert.not_after_us = cert.not_before_us;
+    cert.not_after_us = hth_wall_us(a.env);
     hth_world_run_for(w, 10 * HTH_US_PER_S);
     enter(&a, true);
     must_be_turned_away(HTH_E_PASS_EXPIRED, &v[0]);
-    cert.not_before_us += DAY_US;
-    cert.not_after_us = cert.not_before_us + DAY_US;
+    cert.serial = (uint64_t)hth_wall_us(a.env) + DAY_US;
+    cert.not_after_us += 2 * DAY_US;
     enter(&a, true);
     must_be_turned_away(HTH_E_PASS_EARLY, &v[1]);
     make_run();
     cert.run.b[0] ^= 1;
     enter(&a, true);
-    must_be_turned_away(HTH_E_PASS_OTHER_RUN, &v[2]);
+    must_be_turned_away(HTH_E_PASS_FORGED, &v[2]);
     make_run();
     struct hth_secret was = owner;
     owner = key;

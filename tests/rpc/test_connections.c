@@ -331,8 +331,10 @@ static void knock_closed(struct hth_stream *s, enum hth_err err, void *arg)
 /* b only probes a, as a joining peer does: a must not back off from dialling b for that. */
 static void probing_peer_causes_no_back_off(void **state)
 {
-    static const struct hth_stream_ops ops = {knock_open, knock_readable, knock_readable,
-                                              knock_closed, NULL};
+    static const struct hth_stream_ops ops = {.on_open = knock_open,
+                                              .on_readable = knock_readable,
+                                              .on_drained = knock_readable,
+                                              .on_closed = knock_closed};
     struct hth_rpc_peer_info info;
     struct hth_stream *s;
     (void)state;

@@ -41,13 +41,12 @@ static void on_news(void *arg)
 /* keeps: it answers no question about lists. */
 static void enter(struct peer *p, const char *name, uint64_t serial, bool keeps)
 {
-    struct hth_invite invite = {.seed = key};
+    const struct hth_hash file = {{3}};
+    struct hth_invite invite = {.seed = key, .run_file = file};
     member_start(&p->m, w, name, member_opts());
     const struct hth_crypto *crypto = p->m.env->crypto;
-    const struct hth_hash file = {{3}};
     int64_t wall_us = hth_wall_us(p->m.env);
     struct hth_cert cert = {.serial = serial,
-                            .not_before_us = wall_us,
                             .not_after_us = wall_us + 86400 * S,
                             .class = HTH_MEMBER,
                             .roles = HTH_MAY_TRAIN,
@@ -55,6 +54,7 @@ static void enter(struct peer *p, const char *name, uint64_t serial, bool keeps)
     crypto->public_of(&owner, &run.owner);
     hth_run_id(crypto, &run.owner, &file, &run.id);
     cert.run = run.id;
+    invite.owner = run.owner;
     crypto->public_of(&key, &cert.key);
     assert_ok(hth_cert_write(crypto, &cert, &owner, invite.cert, &invite.cert_len));
     p->serial = serial;

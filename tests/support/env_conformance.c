@@ -204,7 +204,7 @@ struct end {
     uint64_t got, wrong, want;
     int opens, reads, drains, closes, complete;
     enum hth_err err;
-    bool echo, attach_nothing, inside;
+    bool echo, attach_nothing, inside, stranger;
     enum close_in close_in;
 };
 
@@ -270,7 +270,12 @@ static void on_closed(struct hth_stream *s, enum hth_err err, void *arg)
     e->s = NULL;
 }
 
-static const struct hth_stream_ops end_ops = {on_open, on_readable, on_drained, on_closed, NULL};
+static const struct hth_stream_ops end_ops = {.on_open = on_open,
+                                              .on_readable = on_readable,
+                                              .on_drained = on_drained,
+                                              .on_closed = on_closed};
+static const struct hth_stream_ops stranger_ops = {
+    .on_readable = on_readable, .on_closed = on_closed, .is_stranger = true};
 
 static void on_accept(void *arg, struct hth_stream *s)
 {
@@ -279,7 +284,7 @@ static void on_accept(void *arg, struct hth_stream *s)
     if (e->attach_nothing)
         return;
     e->s = s;
-    hth_stream_attach(e->env, s, &end_ops, e);
+    hth_stream_attach(e->env, s, e->stranger ? &stranger_ops : &end_ops, e);
 }
 
 struct duo {
@@ -392,6 +397,37 @@ void conform_level_triggered(struct conform *c)
     d.b.read_max = 65536;
     hth_stream_pause(c->b, d.b.s, false);
     await(c, &d.b.complete);
+    duo_clear(c, &d);
+}
+
+void conform_strangers_say_little(struct conform *c)
+{
+    struct duo d;
+    duo_listen(c, &d);
+    d.b.stranger = true;
+    d.b.want = 500;
+    duo_dial(c, &d);
+    await(c, &d.a.opens);
+    assert_ok(write_pattern(&d.a, 0, 500));
+    await(c, &d.b.complete);
+    assert_ok(write_pattern(&d.a, 500, 3 * HTH_STRANGER_BYTES_MAX));
+    await(c, &d.b.closes);
+    assert_int_equal(d.b.err, HTH_E_PROTOCOL);
+    assert_true(d.b.got <= HTH_STRANGER_BYTES_MAX);
+    await(c, &d.a.closes);
+
+    d.a.opens = d.a.closes = d.b.complete = 0;
+    d.b.got = 0;
+    duo_dial(c, &d);
+    await(c, &d.a.opens);
+    assert_ok(write_pattern(&d.a, 0, 500));
+    await(c, &d.b.complete);
+    hth_stream_attach(c->b, d.b.s, &end_ops, &d.b); /* now it is known */
+    d.b.want = 500 + 3 * HTH_STRANGER_BYTES_MAX;
+    d.b.complete = 0;
+    assert_ok(write_pattern(&d.a, 500, 3 * HTH_STRANGER_BYTES_MAX));
+    await(c, &d.b.complete);
+    assert_int_equal(d.b.wrong, 0);
     duo_clear(c, &d);
 }
 

@@ -28,6 +28,7 @@ struct conform {
     X(jobs)                                                                                        \
     X(echo)                                                                                        \
     X(level_triggered)                                                                             \
+    X(strangers_say_little)                                                                        \
     X(failed_dials)                                                                                \
     X(ends)                                                                                        \
     X(closing_in_callbacks)                                                                        \
