@@ -360,8 +360,8 @@ static void send_call(struct reduce_sent *s, const struct hth_segment *segments,
         keep(s);
         return;
     }
-    s->bytes = (uint32_t)bytes;
-    m->in_flight_bytes += s->bytes;
+    s->bytes = segment_count > 0 ? (uint32_t)bytes : s->count * (uint32_t)sizeof(float);
+    m->in_flight_bytes += s->bytes; /* without values: those of the answer */
     round_count_out(r, segments, segment_count);
 }
 
@@ -394,6 +394,10 @@ static void submit(struct encode *e)
 static void begin(struct reduce_sent *s)
 {
     struct hth_reduce_round *r = s->round;
+    if (r->members[r->is.self].is.weight == 0) {
+        send_call(s, NULL, 0, NULL, 0);
+        return;
+    }
     struct encode *e = hth_new(struct encode);
     e->round = round_ref(r);
     e->send = s;

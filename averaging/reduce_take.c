@@ -32,11 +32,6 @@ struct sum {
     struct input input[];
 };
 
-static bool is_sender(const struct reduce_member_state *m)
-{
-    return m->is.weight > 0;
-}
-
 /* ---- answers ------------------------------------------------------------------------------- */
 
 static void reply(struct reduce_contribution *c, struct hth_segment *segments,
@@ -48,7 +43,7 @@ static void reply(struct reduce_contribution *c, struct hth_segment *segments,
     struct hth_part_reply answer = {
         .weight = o->weight, .segments = segments, .segment_count = segment_count, .whole = whole};
     for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (is_sender(&r->members[i]) && !o->from[i].in)
+        if (reduce_hears(&r->members[i].is) && !o->from[i].in)
             answer.missing[answer.missing_count++] = i;
     }
     uint64_t bytes = hth_codec_bytes(segments, segment_count);
@@ -245,7 +240,7 @@ static void finish_sum(struct sum *s)
         }
     }
     for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (is_sender(&r->members[i]) && !o->from[i].in)
+        if (reduce_hears(&r->members[i].is) && !o->from[i].in)
             r->members[i].parts_missing++;
     }
     r->weight_floats += (s->weight > 0 ? s->weight : r->members[r->is.self].is.weight) * o->count;
@@ -339,7 +334,7 @@ static bool is_complete(const struct hth_reduce_round *r, const struct reduce_ow
         return true;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->is.self && is_sender(m) && !m->dropped && o->from[i].state == GIVE_NONE)
+        if (i != r->is.self && reduce_hears(&m->is) && !m->dropped && o->from[i].state == GIVE_NONE)
             return false;
     }
     return true;
@@ -417,8 +412,10 @@ static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
     const struct reduce_member_state *self = &r->members[r->is.self];
     uint64_t floats = 0;
     *err = HTH_E_RANGE;
-    if (part->weight != r->members[member].is.weight || !(part->weight > 0))
+    if (part->weight != r->members[member].is.weight || !reduce_hears(&r->members[member].is))
         return "the weight is not the one that the group knows";
+    if (part->weight == 0 && part->segment_count > 0)
+        return "values without a weight";
     if (part->part < self->first_part || part->part - self->first_part >= r->own_count)
         return "this part is reduced by another member";
     for (uint32_t i = 0; i < part->segment_count; i++)

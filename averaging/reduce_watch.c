@@ -56,7 +56,7 @@ static struct hth_env *env_of(const struct hth_reduce_round *r)
 bool watch_due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct reduce_member_state *m = &r->members[i];
-    return i != r->is.self && m->is.weight > 0 && !m->dropped && m->got < r->own_count;
+    return i != r->is.self && reduce_hears(&m->is) && !m->dropped && m->got < r->own_count;
 }
 
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)

@@ -26,24 +26,21 @@ static uint64_t samples_of(const struct hth_chain_link *link)
     return sum;
 }
 
-static void ask_step(struct hth_collab *c)
+/* Asks what is most urgent, if the last answer is here. */
+static bool ask(struct hth_collab *c)
 {
-    const struct hth_chain_link *link = hth_chain_at(c->chain, c->to);
-    c->ops.step(c->arg, c->mean, samples_of(link), link);
-}
-
-void collab_ask_next(struct hth_collab *c)
-{
+    const struct hth_chain_link *link;
     enum collab_ask what = ASK_STEP;
     while (what < ASK_COUNT && !c->wanted[what])
         what++;
     if (c->asked != ASK_COUNT || what == ASK_COUNT)
-        return;
+        return false;
     c->wanted[what] = false;
     c->asked = what;
     switch (what) {
     case ASK_STEP:
-        ask_step(c);
+        link = hth_chain_at(c->chain, c->to);
+        c->ops.step(c->arg, c->mean, samples_of(link), link);
         break;
     case ASK_ADOPT:
         c->ops.adopt(c->arg, &c->state, c->meta + HTH_COLLAB_META_BYTES,
@@ -58,12 +55,32 @@ void collab_ask_next(struct hth_collab *c)
     case ASK_COUNT:
         break;
     }
+    return true;
 }
 
+/* An answer may come inside the question: where the roll call or an arrival asks for what can be
+ * refused, the timer passes that on. */
 void collab_ask(struct hth_collab *c, enum collab_ask what)
 {
     c->wanted[what] = true;
-    collab_ask_next(c);
+    if (what == ASK_ADOPT || what == ASK_TAKE)
+        hth_timer_set(c->env, c->timer, 0);
+    else
+        (void)ask(c);
+}
+
+void collab_answered(struct hth_collab *c, enum collab_ask what)
+{
+    HTH_ASSERT(c->asked == what);
+    c->asked = ASK_COUNT;
+    hth_timer_set(c->env, c->timer, 0);
+}
+
+/* Whether the trainer's state stays as it is. */
+static bool is_still(const struct hth_collab *c)
+{
+    bool moves = c->asked == ASK_STEP || c->asked == ASK_ADOPT;
+    return !moves && !c->wanted[ASK_STEP] && !c->wanted[ASK_ADOPT];
 }
 
 static bool calls(const struct hth_collab *c)
@@ -126,25 +143,15 @@ static void go_to_head(struct hth_collab *c)
     c->waits = false;
 }
 
-/* A member that leaves may be still now. */
-static void look_after(struct hth_collab *c)
-{
-    if (c->left != NULL)
-        hth_timer_set(c->env, c->timer, 0);
-}
-
 void hth_collab_stepped(struct hth_collab *c)
 {
-    HTH_ASSERT(c->asked == ASK_STEP);
-    c->asked = ASK_COUNT;
+    collab_answered(c, ASK_STEP);
     hth_blob_unref(c->mean);
     c->mean = NULL;
     collab_holds(c, c->to);
     if (c->by_arrive)
         hth_arrive_stepped(c->arrive);
     go_to_head(c);
-    collab_ask_next(c);
-    look_after(c);
 }
 
 static void doubt_donors(struct hth_collab *c, enum hth_err err)
@@ -158,8 +165,7 @@ static void doubt_donors(struct hth_collab *c, enum hth_err err)
 
 void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
 {
-    HTH_ASSERT(c->asked == ASK_ADOPT);
-    c->asked = ASK_COUNT;
+    collab_answered(c, ASK_ADOPT);
     hth_blob_unref(c->state.values);
     c->state.values = NULL;
     if (err == HTH_OK)
@@ -167,8 +173,6 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     if (hth_err_class(err) == HTH_CLASS_PEER)
         doubt_donors(c, err);
     hth_arrive_adopted(c->arrive, err);
-    collab_ask_next(c);
-    look_after(c);
 }
 
 /* ---- the way to another head -------------------------------------------------------------- */
@@ -284,13 +288,6 @@ static void found(struct hth_collab *c)
     collab_holds(c, c->own);
 }
 
-/* Whether the trainer's state stays as it is. */
-static bool is_still(const struct hth_collab *c)
-{
-    bool moves = c->asked == ASK_STEP || c->asked == ASK_ADOPT;
-    return !moves && !c->wanted[ASK_STEP] && !c->wanted[ASK_ADOPT];
-}
-
 /* Whether it is where nobody calls, still, and has nothing to do there. */
 static bool may_part(const struct hth_collab *c)
 {
@@ -343,8 +340,7 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
 void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
                        const void *meta, size_t meta_len)
 {
-    HTH_ASSERT(c->asked == ASK_COPY);
-    c->asked = ASK_COUNT;
+    collab_answered(c, ASK_COPY);
     if (c->begins) {
         c->begins = false;
         if (err == HTH_OK && !c->frozen)
@@ -357,7 +353,6 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
         if (err != HTH_OK)
             hth_state_donor_decline(c->donor);
     }
-    collab_ask_next(c);
 }
 
 static bool is_looking(const struct hth_collab *c)
@@ -567,6 +562,8 @@ static void on_no_head(void *arg, const struct hth_peer_id *peer, enum hth_err e
 static void on_timer(void *arg)
 {
     struct hth_collab *c = arg;
+    while (ask(c))
+        ;
     look_whether_left(c);
     if (c->frozen)
         return;
@@ -685,8 +682,7 @@ bool hth_collab_may_launch(const struct hth_collab *c, const struct hth_brings *
 {
     /* One micro-batch at least, so that it can bring its vote. */
     uint32_t quota = HTH_MAX(hth_roll_quota(c->roll), brings->grain);
-    bool still = c->asked == ASK_ADOPT || c->wanted[ASK_ADOPT] || c->asked == ASK_STEP;
-    return c->held != HTH_LINK_NONE && !still && !c->frozen &&
+    return c->held != HTH_LINK_NONE && is_still(c) && !c->frozen &&
            hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND &&
            (uint64_t)brings->samples + brings->air + brings->grain <= quota;
 }
@@ -857,12 +853,12 @@ void hth_collab_leave(struct hth_collab *c, hth_fn *done, void *arg)
 void hth_collab_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
 {
     hth_roll_peer_lost(c->roll, peer);
-    collab_grid_peer_lost(c, peer);
+    collab_round_peer_lost(c, peer);
 }
 
 static enum hth_collab_phase phase_of(const struct hth_collab *c)
 {
-    if (c->asked == ASK_STEP || c->asked == ASK_ADOPT)
+    if (!is_still(c))
         return HTH_COLLAB_STEPS;
     if (hth_roll_choice(c->roll)->phase == HTH_CHOICE_ROUND)
         return HTH_COLLAB_AVERAGES;

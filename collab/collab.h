@@ -24,8 +24,7 @@
  * its own, and chains that meet become one: the one with more samples stays.
  *
  * At any time at most one of take, step, adopt and copy is asked of the trainer, and the next only
- * after its answer. They run in jobs of the trainer; answers come from the loop, and not inside the
- * call that asks.
+ * after its answer. They run in jobs of the trainer; an answer may come inside the call that asks.
  *
  * Loop thread. Runs on the real and the simulated environment.
  */

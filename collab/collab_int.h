@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * collab_int.h: the inside of a collaboration: life, other heads and what is asked of the trainer
- * (collab.c); rounds (collab_round.c), and their axes after the first (collab_grid.c).
+ * (collab.c); rounds (collab_round.c).
  */
 #ifndef HTH_COLLAB_COLLAB_INT_H
 #define HTH_COLLAB_COLLAB_INT_H
 
-#include "averaging/reduce.h"
 #include "averaging/state.h"
 #include "collab/arrive.h"
-#include "collab/cells.h"
 #include "collab/collab.h"
 #include "collab/collab_file.h"
 #include "collab/heads.h"
@@ -60,16 +58,9 @@ struct hth_collab {
     bool waits;
     struct hth_holders holders;
 
-    /* A round. */
-    struct hth_roll_group group;
-    struct hth_cells cells;
-    struct collab_grid *grid;   /* NULL: one line */
-    struct hth_hash grid_ended; /* the last grid's group */
-    int64_t go_us;
-    uint32_t line_members; /* of the own line of the first axis; helpers are behind them */
-    struct hth_reduce_round *reduce;
-    struct hth_blob *average; /* of the axes so far; NULL: none, or the own line failed */
-    uint16_t marks[HTH_ROLL_MEMBERS_MAX];
+    struct collab_round *round; /* NULL: it is in none */
+    struct hth_hash round_ended; /* the last one's group */
+    struct hth_blob *made;       /* its mean, while its link is made */
     struct collab_digest *digest; /* NULL: none is computed */
 
     /* The start. */
@@ -98,8 +89,7 @@ struct hth_collab {
 
 /* collab.c */
 void collab_ask(struct hth_collab *c, enum collab_ask what);
-/* The trainer has answered: asks what is wanted next. */
-void collab_ask_next(struct hth_collab *c);
+void collab_answered(struct hth_collab *c, enum collab_ask what);
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);
 /* Keeps the mean that made a link, for others. */
@@ -117,18 +107,7 @@ void collab_on_average(void *arg, const struct hth_roll_group *group);
 void collab_on_tip(void *arg, uint32_t link, bool used);
 /* Ends a round that is under way without telling the roll call. */
 void collab_drop_round(struct hth_collab *c);
-/* Whether a reduction gave a mean of which no part is missing. */
-enum hth_err collab_reduced(const struct hth_reduce_result *r) HTH_MUST;
-/* The round's mean is in `average`, its members in `marks`; or it failed. */
-void collab_averaged(struct hth_collab *c, enum hth_err err);
-
-/* collab_grid.c: the lines of a round's axes after the first. Begin says hello in them; next goes
- * on with what the own line of the first axis came to, and ends with collab_averaged. */
-void collab_grid_begin(struct hth_collab *c);
-void collab_grid_next(struct hth_collab *c);
-/* Without a word to the round. */
-void collab_grid_drop(struct hth_collab *c);
-void collab_grid_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer);
+void collab_round_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer);
 void collab_on_row(void *arg, struct hth_rpc_request *req);
 
 #endif

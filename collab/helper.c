@@ -57,38 +57,36 @@ static struct helped *find_free(struct hth_roll_helper *h)
     return NULL;
 }
 
-static enum hth_err reduce(struct hth_roll_helper *h, struct helped *a, uint32_t number)
+static enum hth_err reduce(struct hth_roll_helper *h, const struct hth_roll_group *group)
 {
     static struct hth_cells cells;
-    struct hth_reduce_member members[HTH_LINE_MAX];
-    struct hth_roll_group group;
-    uint32_t unused;
+    static struct hth_line line;
+    struct helped *a = find_free(h);
     struct hth_reduce_opts o = hth_line_opts(h->opts.count, h->spans, h->opts.span_count);
-    hth_line_group(h->env->crypto, &h->env->self, &h->go, &group);
-    hth_cells_place(h->env->crypto, &group.head, group.peer, group.count, &h->opts.shape, &cells);
-    uint32_t line = hth_line_of_helper(&cells, number);
-    o.group = hth_line_name(h->env->crypto, &group, &cells, line);
-    o.members = members;
-    o.member_count = hth_line_fill(&group, &cells, line, members, &unused);
-    for (uint32_t i = 0; i < o.member_count; i++)
-        if (hth_peer_id_eq(&members[i].id, &h->env->self))
-            o.self = i;
+    hth_cells_place(h->env->crypto, &group->head, group->peer, group->count, &h->opts.shape,
+                    &cells);
+    hth_line_fill(group, &cells, hth_line_of_helper(&cells, group->self - group->count), 0, NULL,
+                  &line);
+    if (a == NULL)
+        return HTH_E_BUSY;
+    o.group = group->id;
+    o.members = line.member;
+    o.member_count = line.count;
+    o.self = line.self;
     o.done = on_reduced;
     o.arg = a;
     HTH_TRY(hth_reduce_start(h->opts.reducer, &o, &a->round));
-    hth_line_begins(&h->stats.averages, &group);
+    hth_line_begins(&h->stats.averages, group);
     return HTH_OK;
 }
 
 static void help(struct hth_roll_helper *h)
 {
-    struct helped *a = find_free(h);
-    uint32_t number = 0;
-    while (number < h->go.helpers && !hth_peer_id_eq(&h->go.helper[number].id, &h->env->self))
-        number++;
-    if (number == h->go.helpers)
+    struct hth_roll_group group;
+    hth_line_group(h->env->crypto, &h->env->self, &h->go, &group);
+    if (group.self < group.count || group.self == group.count + group.helpers)
         return; /* not its GO */
-    enum hth_err err = a != NULL ? reduce(h, a, number) : HTH_E_BUSY;
+    enum hth_err err = reduce(h, &group);
     h->stats.averages.failed += err != HTH_OK && err != HTH_E_DUPLICATE;
 }
 

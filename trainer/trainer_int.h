@@ -146,8 +146,6 @@ struct hth_batch {
     double grad_norm;
     float lr;
     enum hth_err err; /* of a job */
-    struct hth_timer *timer;
-    bool no_memory, no_copy; /* for a mean, for a copy of the state: answered by timers */
     /* speed while gathering: moving average of seconds per sample, bias corrected */
     double s_per_sample, s_weight;
     int64_t landed_us; /* 0: gathering was interrupted */
@@ -160,6 +158,10 @@ enum hth_boot {
     HTH_BOOT_APPLY
 };
 
+typedef void hth_run_state_copied_fn(struct hth_trainer *t, enum hth_err err,
+                                     struct hth_blob *copy);
+typedef void hth_run_state_adopted_fn(struct hth_trainer *t, enum hth_err err);
+
 /* State transfer: fetching the run's state from donors, and giving it to newcomers. */
 struct hth_newcomer {
     enum hth_boot boot;
@@ -168,6 +170,7 @@ struct hth_newcomer {
     int64_t moved_us; /* when it began to fetch, or its last state chunk arrived */
     int64_t fetch_us; /* when the present fetch began */
     bool asks_all;    /* who are not where most are, too */
+    const char *news; /* why there is no fetch */
     uint32_t parts_done;
     struct hth_state_fetch *fetch;
     struct hth_state_donor *donor;
@@ -177,9 +180,10 @@ struct hth_newcomer {
     struct hth_state_peers said_by; /* the peers whose it is */
     enum hth_err no_use;            /* why the last fetched state could not be used */
     uint64_t updates, samples, steps;
-    struct hth_blob *given; /* the state that is given to a newcomer */
-    bool giving;
+    struct hth_blob *given; /* a copy of the state that is being made */
     enum hth_err err;
+    hth_run_state_copied_fn *copied;
+    hth_run_state_adopted_fn *adopted;
 };
 
 /* A fetched state on trial: `newcomer` has it. */
@@ -298,12 +302,9 @@ enum hth_err hth_shared_start(struct hth_trainer *t) HTH_MUST;
 void hth_shared_begin(struct hth_trainer *t);
 /* Whether it holds a head of the run. */
 bool hth_shared_is_ready(const struct hth_trainer *t);
-enum hth_share_phase hth_shared_phase(const struct hth_trainer *t);
-/* Adds what is told of states. */
-void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 bool hth_shared_may_launch(const struct hth_trainer *t);
-/* A flight started or landed. */
-void hth_shared_gathers(struct hth_trainer *t);
+/* A flight started or landed: says what this trainer brings. */
+void hth_shared_tell(struct hth_trainer *t);
 void hth_shared_pump(struct hth_trainer *t);
 /* At the end, after the last checkpoint: keeps the vote for the next process. */
 void hth_shared_save(struct hth_trainer *t);
@@ -331,8 +332,9 @@ void hth_trial_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err 
 
 /* run_state.c */
 size_t hth_run_state_bytes(const struct hth_trainer *t);
-/* Copies the state to `newcomer.given`: the job of the work newcomer.give. */
-void hth_run_state_copy(struct hth_work *work);
+/* Copies the state in a job, one at a time: `copied` borrows it. Where there is no memory it is
+ * called at once, with the error. */
+void hth_run_state_copy(struct hth_trainer *t, hth_run_state_copied_fn *copied);
 /* The position of the run that a copy of the present state has. */
 #define HTH_RUN_STATE_META 40
 void hth_run_state_meta(const struct hth_trainer *t, uint8_t out[HTH_RUN_STATE_META]);
@@ -343,9 +345,9 @@ uint64_t hth_run_state_step(void *trainer);
  * reader's. */
 enum hth_err hth_run_state_open(const struct hth_trainer *t, const uint8_t *meta, size_t len,
                                 struct hth_newcomer *out) HTH_MUST;
-/* Copies the fetched values into the model, in a job. Errors: E_NOT_FINITE, E_RANGE (squares below
- * 0), both leave the model as it was; the kernels'. */
-enum hth_err hth_run_state_take_up(struct hth_trainer *t) HTH_MUST;
+/* Puts `newcomer.values` into the model, in a job. E_NOT_FINITE and E_RANGE (squares below 0) leave
+ * the model as it was; after another error the trainer ends. */
+void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopted);
 
 /* share.c */
 /* Publishes this trainer's progress in the roster. */

@@ -45,8 +45,8 @@ static void bandwidths_are_counted(void **state)
         static struct hth_ready_reply go;
         static struct hth_cells cells;
         struct hth_roll_group group;
-        struct hth_reduce_member m[HTH_LINE_MAX];
-        uint32_t members;
+        struct hth_line line;
+        const struct hth_reduce_member *m = line.member;
         go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 4, .helpers = 1};
         for (uint8_t i = 0; i < 4; i++)
             go.peer[3 - i] = peer(i + 1, cases[k].said[i], cases[k].how[i] & RESTS,
@@ -54,8 +54,9 @@ static void bandwidths_are_counted(void **state)
         go.helper[0] = peer(9, cases[k].helper, false, false);
         fill(&go, NULL, &group, &cells);
         assert_int_equal(group.self, 1);
-        assert_int_equal(hth_line_fill(&group, &cells, 0, m, &members), 5);
-        assert_int_equal(members, 4);
+        hth_line_fill(&group, &cells, 0, 0, NULL, &line);
+        assert_int_equal(line.count, 5);
+        assert_int_equal(line.members, 4);
         for (uint32_t i = 0; i < 5; i++) {
             uint32_t at = i == 4 ? 4 : m[i].id.b[0] - 1u;
             assert_true(m[i].bandwidth == cases[k].counts[at] * 1e3);
@@ -64,16 +65,14 @@ static void bandwidths_are_counted(void **state)
     }
 }
 
-/* Each helper of a grid is in one line, which has a name of its own. */
+/* Each helper of a grid is in one line. */
 static void helpers_are_dealt_out(void **state)
 {
     static struct hth_ready_reply go;
     static struct hth_cells cells;
     const struct hth_avg_shape shape = {.dims = 2, .size = {3, 2}};
     struct hth_roll_group group;
-    struct hth_reduce_member m[HTH_LINE_MAX];
-    struct hth_hash name[2];
-    uint32_t members;
+    struct hth_line line;
     (void)state;
     go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 5, .helpers = 3};
     for (uint8_t i = 0; i < 5; i++)
@@ -81,15 +80,49 @@ static void helpers_are_dealt_out(void **state)
     for (uint8_t i = 0; i < 3; i++)
         go.helper[i] = peer(20 + i, 0, false, false);
     fill(&go, &shape, &group, &cells);
-    for (uint32_t line = 0; line < 2; line++) {
-        uint32_t n = hth_line_fill(&group, &cells, line, m, &members);
-        assert_int_equal(members, line == 0 ? 3 : 2);
-        assert_int_equal(n - members, line == 0 ? 2 : 1);
-        name[line] = hth_line_name(crypto, &group, &cells, line);
-        for (uint32_t i = members; i < n; i++)
-            assert_int_equal(hth_line_of_helper(&cells, m[i].id.b[0] - 20u), line);
+    for (uint32_t cell = 0; cell < 2; cell++) {
+        hth_line_fill(&group, &cells, cell, 0, NULL, &line);
+        assert_int_equal(line.members, cell == 0 ? 3 : 2);
+        assert_int_equal(line.count - line.members, cell == 0 ? 2 : 1);
+        for (uint32_t i = line.members; i < line.count; i++)
+            assert_int_equal(hth_line_of_helper(&cells, line.member[i].id.b[0] - 20u), cell);
     }
-    assert_memory_not_equal(&name[0], &name[1], sizeof(name[0]));
+}
+
+/* Along a later axis cells count for the samples that they cover, without those that are missing;
+ * twins only hear, and cells without a mean are left out. */
+static void rows_weigh_what_they_cover(void **state)
+{
+    static struct hth_ready_reply go;
+    static struct hth_cells cells;
+    const struct hth_avg_shape shape = {.dims = 2, .size = {2, 3}};
+    struct hth_roll_group group;
+    struct hth_line line;
+    uint16_t marks[8];
+    (void)state;
+    go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 8, .helpers = 1};
+    for (uint8_t i = 0; i < 8; i++)
+        go.peer[i] = peer(i + 1, 100, false, i == 3);
+    fill(&go, &shape, &group, &cells); /* two twins, in lines 0 and 1 of the first axis */
+    for (uint32_t row = 0; row < 2; row++) {
+        uint32_t cell = row * 3, all = 0;
+        for (uint32_t i = 0; i < 8; i++) {
+            marks[i] = cells.cell[i] % 3 == 2 ? 0 : i == 6 ? HTH_ROLL_PART : HTH_ROLL_IN;
+            all += marks[i] != 0 ? group.peer[i].samples : 0;
+        }
+        hth_line_fill(&group, &cells, cell, 1, marks, &line);
+        assert_int_equal(line.count, 3);
+        assert_int_equal(line.members, 3);
+        for (uint32_t k = 0; k < 3; k++) {
+            const struct hth_reduce_member *m = &line.member[k];
+            double samples = 0;
+            for (uint32_t i = 0; i < 8 && k < 2; i++)
+                samples += cells.cell[i] % 3 == k ? group.peer[i].samples : 0;
+            assert_int_equal(hth_cells_is_twin(&cells, line.of[k]), k == 2);
+            assert_true(m->weight == samples / all);
+            assert_true(m->bandwidth == (k < 2 && m->addr.family != 0 ? 1e5 : 0));
+        }
+    }
 }
 
 int main(void)
@@ -97,6 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bandwidths_are_counted),
         cmocka_unit_test(helpers_are_dealt_out),
+        cmocka_unit_test(rows_weigh_what_they_cover),
     };
     crypto = hth_crypto_openssl();
     return cmocka_run_group_tests(tests, NULL, NULL);
