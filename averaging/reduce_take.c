@@ -43,7 +43,7 @@ static void reply(struct reduce_contribution *c, struct hth_segment *segments,
     struct hth_part_reply answer = {
         .weight = o->weight, .segments = segments, .segment_count = segment_count, .whole = whole};
     for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (reduce_hears(&r->members[i].is) && !o->from[i].in)
+        if (r->members[i].is.weight > 0 && !o->from[i].in)
             answer.missing[answer.missing_count++] = i;
     }
     uint64_t bytes = hth_codec_bytes(segments, segment_count);
@@ -240,7 +240,7 @@ static void finish_sum(struct sum *s)
         }
     }
     for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (reduce_hears(&r->members[i].is) && !o->from[i].in)
+        if (r->members[i].is.weight > 0 && !o->from[i].in)
             r->members[i].parts_missing++;
     }
     r->weight_floats += (s->weight > 0 ? s->weight : r->members[r->is.self].is.weight) * o->count;
