@@ -789,10 +789,6 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
     c->chain = hth_chain_new(&chain);
     c->means = hth_means_new(env, rpc, opts->budget);
     c->timer = hth_timer_new(env, on_timer, c);
-    if (opts->span_count > 0) {
-        c->spans = hth_new_array(struct hth_avg_span, opts->span_count);
-        memcpy(c->spans, opts->spans, opts->span_count * sizeof(*c->spans));
-    }
     enum hth_err err = make(c);
     if (err != HTH_OK) {
         hth_collab_free(c);
@@ -819,7 +815,6 @@ void hth_collab_free(struct hth_collab *c)
     hth_roll_free(c->roll);
     hth_chain_free(c->chain);
     hth_timer_free(c->env, c->timer);
-    hth_free(c->spans);
     hth_free(c);
 }
 

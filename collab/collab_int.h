@@ -32,7 +32,6 @@ struct hth_collab {
     struct hth_collab_opts opts;
     struct hth_collab_ops ops;
     void *arg;
-    struct hth_avg_span *spans;
     struct hth_hash run;
     struct hth_chain *chain;
     struct hth_roll_call *roll;

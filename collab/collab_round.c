@@ -240,7 +240,7 @@ static enum hth_err judge(struct round_line *l, const struct hth_reduce_result *
         uint16_t member = l->in.of[k];
         if (fate->as_reducer != HTH_REDUCE_DROP_NONE)
             hth_roll_slow(c->roll, &l->round->group.peer[member].id);
-        whole &= fate->parts_missing == 0 || hth_cells_is_twin(&l->round->cells, member);
+        whole &= fate->parts_missing == 0;
         if (l->axis == 0)
             l->marks.of[member] = fate->parts_missing == 0         ? HTH_ROLL_IN
                                   : fate->parts_missing < r->parts ? HTH_ROLL_PART
@@ -278,7 +278,7 @@ static void begin_line(struct round_line *l, struct hth_blob *values)
 {
     const struct collab_round *r = l->round;
     struct hth_collab *c = r->collab;
-    struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->spans, c->opts.span_count);
+    struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->opts.spans, c->opts.span_count);
     l->begun = true;
     release_all(l);
     hth_line_fill(&r->group, &r->cells, r->cells.cell[r->group.self], l->axis, l->marks.of, &l->in);

@@ -23,7 +23,6 @@ struct hth_roll_helper {
     struct hth_env *env;
     struct hth_rpc *rpc;
     struct hth_roll_helper_opts opts;
-    struct hth_avg_span *spans;
     struct hth_heads *heads;
     struct hth_timer *timer;
     struct hth_rpc_call *call;  /* its READY; NULL: none is out */
@@ -62,7 +61,7 @@ static enum hth_err reduce(struct hth_roll_helper *h, const struct hth_roll_grou
     static struct hth_cells cells;
     static struct hth_line line;
     struct helped *a = find_free(h);
-    struct hth_reduce_opts o = hth_line_opts(h->opts.count, h->spans, h->opts.span_count);
+    struct hth_reduce_opts o = hth_line_opts(h->opts.count, h->opts.spans, h->opts.span_count);
     hth_cells_place(h->env->crypto, &group->head, group->peer, group->count, &h->opts.shape,
                     &cells);
     hth_line_fill(group, &cells, hth_line_of_helper(&cells, group->self - group->count), 0, NULL,
@@ -182,10 +181,6 @@ enum hth_err hth_roll_helper_new(struct hth_env *env, struct hth_rpc *rpc,
     h->env = env;
     h->rpc = rpc;
     h->opts = *opts;
-    if (opts->span_count > 0) {
-        h->spans = hth_new_array(struct hth_avg_span, opts->span_count);
-        memcpy(h->spans, opts->spans, opts->span_count * sizeof(*h->spans));
-    }
     for (uint32_t i = 0; i < ROUNDS; i++)
         h->helped[i].helper = h;
     h->timer = hth_timer_new(env, on_timer, h);
@@ -210,7 +205,6 @@ void hth_roll_helper_free(struct hth_roll_helper *h)
         hth_rpc_cancel(h->call);
     hth_heads_free(h->heads);
     hth_timer_free(h->env, h->timer);
-    hth_free(h->spans);
     hth_free(h);
 }
 

@@ -37,7 +37,7 @@ static void look(struct hth_helper *h)
         .count = h->parts * hth_params_flat_len(hth_model_params(h->model)),
         .schema = hth_settings_schema(&h->settings, HTH_TICKET_PARAMS),
         .spans = h->spans,
-        .span_count = h->spans != NULL ? h->span_count + (h->parts > 1) : 0,
+        .span_count = h->span_count,
     };
 
     h->out = hth_averager_offer(h->averager, &offer) == HTH_OK;
@@ -90,7 +90,7 @@ static enum hth_err help_by_roll(struct hth_helper *h, struct hth_rpc *rpc)
         .bandwidth = s->bandwidth,
         .count = hth_params_flat_len(hth_model_params(h->model)),
         .spans = h->spans,
-        .span_count = h->spans != NULL ? h->span_count : 0,
+        .span_count = h->span_count,
         .shape = s->shape,
         .dht = s->dht,
         .reducer = s->reducer,
@@ -118,7 +118,7 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     h->averager = opts->averager;
     h->share = opts->share;
     HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));
-    h->parts = hth_share_parts(h->model, h->share.states);
+    h->parts = hth_share_parts(h->model, &h->share);
     HTH_GOTO(fail, hth_share_spans(h->model, h->share.format, h->parts, &h->spans, &h->span_count));
     hth_settings_of(h->model, &opts->optim, &h->share, &h->settings);
     hth_settings_set(h->roster, &h->settings, HTH_TICKET_PARAMS);

@@ -39,10 +39,9 @@ static void copy_run(struct hth_work *work)
     struct hth_newcomer *n = &t->newcomer;
     size_t len = hth_params_flat_len(t->model->params);
 
-    n->err = HTH_OK;
-    for (uint32_t i = 0; i < part_count(t) && n->err == HTH_OK; i++)
-        n->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
-                                   (float *)n->given->data + i * len);
+    for (uint32_t i = 0; i < part_count(t) && work->err == HTH_OK; i++)
+        work->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
+                                      (float *)n->given->data + i * len);
 }
 
 /* No update comes between the job and this function, so that the counters match the copy. */
@@ -52,8 +51,6 @@ static void copy_done(struct hth_work *work, enum hth_err err)
     struct hth_newcomer *n = &t->newcomer;
     struct hth_blob *copy = n->given;
 
-    if (err == HTH_OK && work->ran)
-        err = n->err;
     n->given = NULL;
     n->copied(t, err, copy);
     hth_blob_unref(copy);
@@ -172,15 +169,13 @@ static void adopt_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
 
-    t->newcomer.err = replace(t);
+    work->err = replace(t);
 }
 
 static void adopt_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
 
-    if (err == HTH_OK && work->ran)
-        err = t->newcomer.err;
     if (err == HTH_OK || err == HTH_E_NOT_FINITE || err == HTH_E_RANGE)
         t->newcomer.adopted(t, err);
     else

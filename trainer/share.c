@@ -27,8 +27,9 @@ void hth_share_tell(struct hth_trainer *t)
     hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
-uint32_t hth_share_parts(const struct hth_model *model, bool states)
+uint32_t hth_share_parts(const struct hth_model *model, const struct hth_share_opts *share)
 {
+    bool states = share->states && share->mode == HTH_SHARE_LOCAL;
     return 1 + (states ? HTH_MIN(hth_params_state_slots(model->params), 2u) : 0);
 }
 
@@ -46,6 +47,7 @@ enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_forma
     *out = hth_new_array(struct hth_avg_span, *count + 1);
     memcpy(*out, spans, *count * sizeof(*spans));
     (*out)[*count] = (struct hth_avg_span){.count = (parts - 1) * n, .format = HTH_QUANT_F32};
+    *count += parts > 1;
     hth_free(spans);
     return HTH_OK;
 }

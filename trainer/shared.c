@@ -283,7 +283,7 @@ static void step_run(struct hth_work *work)
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
     struct hth_batch *b = &t->batch;
 
-    b->err = hth_step_trunk(t, (const float *)b->common->data, &b->grad_norm, &b->lr);
+    work->err = hth_step_trunk(t, (const float *)b->common->data, &b->grad_norm, &b->lr);
 }
 
 static void step_done(struct hth_work *work, enum hth_err err)
@@ -293,8 +293,6 @@ static void step_done(struct hth_work *work, enum hth_err err)
 
     hth_blob_unref(b->common);
     b->common = NULL;
-    if (err == HTH_OK)
-        err = b->err;
     if (err != HTH_OK && err != HTH_E_NOT_FINITE) {
         hth_trainer_spoilt(t, err);
         return;
@@ -524,8 +522,7 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                    .count = flat_len(t),
                                    .state_bytes = hth_run_state_bytes(t),
                                    .spans = t->average.spans,
-                                   .span_count =
-                                       t->average.spans != NULL ? t->average.span_count : 0,
+                                   .span_count = t->average.span_count,
                                    .target = o->target,
                                    .shape = o->shape,
                                    .eventual = !o->strict,

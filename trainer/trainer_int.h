@@ -110,9 +110,8 @@ struct hth_average {
     uint64_t samples_at;
     uint32_t parts; /* buffers in an offer: values, and optimiser states if averaged */
     struct hth_work snapshot, apply;
-    struct hth_blob *values;         /* the snapshot being made */
-    struct hth_blob *offered, *mean; /* of the round being applied */
-    enum hth_err err;                /* of the job that made or applied */
+    struct hth_blob *values; /* the snapshot that is made, or whose round is applied */
+    struct hth_blob *mean;   /* of that round */
     double distance, norm;
     /* From these values the own change is measured: the mean that was taken last, or the first
      * snapshot. NULL: none yet. */
@@ -122,7 +121,7 @@ struct hth_average {
     uint32_t refused_in_row, refused_max;
     bool refused;               /* the mean is too far off: by the job */
     struct hth_avg_span *spans; /* wire formats of the flat parameters; NULL: fp32 */
-    uint32_t span_count;        /* of one buffer; one fp32 span follows for the states */
+    uint32_t span_count;
 };
 
 /* The batch that all trainers gather together (shared.c). */
@@ -145,7 +144,6 @@ struct hth_batch {
     double weight;       /* behind `common` */
     double grad_norm;
     float lr;
-    enum hth_err err; /* of a job */
     /* speed while gathering: moving average of seconds per sample, bias corrected */
     double s_per_sample, s_weight;
     int64_t landed_us; /* 0: gathering was interrupted */
@@ -181,7 +179,6 @@ struct hth_newcomer {
     enum hth_err no_use;            /* why the last fetched state could not be used */
     uint64_t updates, samples, steps;
     struct hth_blob *given; /* a copy of the state that is being made */
-    enum hth_err err;
     hth_run_state_copied_fn *copied;
     hth_run_state_adopted_fn *adopted;
 };
@@ -353,11 +350,10 @@ void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopte
 /* Publishes this trainer's progress in the roster. */
 void hth_share_tell(struct hth_trainer *t);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
-/* Number of buffers in an offer of parameters: the values, and the optimiser's states if
- * `states`. */
-uint32_t hth_share_parts(const struct hth_model *model, bool states);
-/* Wire formats: `count` spans for the values, and one more for the states, which steer steps and
- * stay fp32. NULL: all fp32. Free with hth_free. */
+/* Number of buffers that are averaged: the values, and the optimiser's states if that is asked. */
+uint32_t hth_share_parts(const struct hth_model *model, const struct hth_share_opts *share);
+/* Wire formats of the values, and of the states, which steer steps and stay fp32. NULL, and a count
+ * of 0: all fp32. Free with hth_free. */
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
                              uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
 /* Publishes in the roster, for people, how a round ended, how far this peer was from its average,

@@ -82,97 +82,6 @@ static void members_come_and_go(void **state)
     }
 }
 
-/* Somebody dies, with or without a word, or comes back; at least half are up. */
-static void stir(struct crew_scene *f, struct hth_rng *rng)
-{
-    uint32_t n = hth_crew_count(f->crew), i = (uint32_t)hth_rng_below(rng, n), up = 0;
-    struct hth_node *node = hth_crew_node(f->crew, i);
-
-    for (uint32_t k = 0; k < n; k++)
-        up += hth_node_is_up(hth_crew_node(f->crew, k));
-    if (!hth_node_is_up(node))
-        hth_node_restart(node);
-    else if (2 * up > n)
-        hth_node_crash(node, hth_rng_chance(rng, 0.5) ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-}
-
-/* Members die whatever they are doing: in a round, and while they give or fetch a state. */
-static void random_deaths_leave_one_run(void **state)
-{
-    enum { MEMBERS = 6, DEATHS = 24 };
-
-    (void)state;
-    for (uint64_t seed = 1; seed < 5; seed++) {
-        bool batch = seed % 2 == 0;
-        struct hth_crew_opts o = shared_opts(MEMBERS, 18 * MEMBERS);
-        struct hth_rng rng;
-        struct crew_scene *f;
-
-        hth_rng_init(&rng, seed);
-        o.trainer.share.mode = batch ? HTH_SHARE_BATCH : HTH_SHARE_LOCAL;
-        o.trainer.share.every = 4;
-        f = crew_scene_new(seed, &o);
-        hth_world_run_for(f->world, 8 * S);
-        for (uint32_t k = 0; k < DEATHS; k++) {
-            stir(f, &rng);
-            hth_world_run_for(f->world, (int64_t)hth_rng_below(&rng, 1500 * MS));
-        }
-        for (uint32_t i = 0; i < MEMBERS; i++)
-            if (!hth_node_is_up(hth_crew_node(f->crew, i)))
-                hth_node_restart(hth_crew_node(f->crew, i));
-        hth_world_run_for(f->world, 15 * S);
-        assert_ok(hth_crew_err(f->crew));
-        if (batch)
-            crew_same(f->world, f->crew, 5 * S);
-        uint64_t before = crew_stats(f->crew, 0).updates;
-        hth_world_run_for(f->world, 3 * S);
-        assert_true(crew_stats(f->crew, 0).updates > before + 3);
-        for (uint32_t i = 0; i < MEMBERS && batch; i++)
-            assert_int_equal(crew_stats(f->crew, i).share.run.members, MEMBERS);
-        assert_true(batch || hth_crew_spread(f->crew) < 0.005);
-        crew_scene_free(f);
-    }
-}
-
-/* Runs until the newcomer has some of the state, or is in a roll of so many. */
-static int64_t until_us(struct crew_scene *f, uint32_t i, uint32_t members)
-{
-    int64_t from = hth_world_now_us(f->world);
-    struct hth_collab_stats s;
-
-    do {
-        hth_world_run_for(f->world, 10 * MS);
-        s = crew_stats(f->crew, i).share.run;
-    } while (members == 0 ? s.fetch.parts_done == 0 : s.members != members);
-    return hth_world_now_us(f->world) - from;
-}
-
-/* A newcomer's state comes later than the next steps, whose means lead on from it; those that give
- * it may die meanwhile. */
-static void states_that_come_late_lead_in(void **state)
-{
-    (void)state;
-    for (uint32_t deaths = 0; deaths < 3; deaths++) {
-        struct hth_crew_opts o = shared_opts(5, 18 * 5);
-        struct hth_device device = crew_slow;
-        struct crew_scene *f;
-
-        o.device = &device;
-        f = crew_scene_new(deaths, &o);
-        hth_world_run_for(f->world, 8 * S);
-        device.down_bytes_per_s = 60e3; /* a state takes as long as three steps, a mean one */
-        uint32_t m = hth_crew_join(f->crew);
-        int64_t took_us = until_us(f, m, 0);
-        for (uint32_t i = 0; i < deaths; i++)
-            hth_node_crash(hth_crew_node(f->crew, i), HTH_CRASH_SILENT);
-        took_us += until_us(f, m, 6 - deaths);
-        assert_int_equal(crew_stats(f->crew, m).share.catch_ups, 1);
-        assert_true(deaths > 0 || crew_stats(f->crew, m).share.run.means > 0);
-        print_message("%lld\n", (long long)took_us); assert_true(took_us < 3 * S);
-        crew_scene_free(f);
-    }
-}
-
 static void on_stop(void *arg)
 {
     *(int64_t *)arg = 1;
@@ -416,8 +325,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_come_and_go),
-        cmocka_unit_test(random_deaths_leave_one_run),
-        cmocka_unit_test(states_that_come_late_lead_in),
         cmocka_unit_test(leaving_costs_nobody_a_step),
         cmocka_unit_test(hundred_trainers_take_the_same_steps),
         cmocka_unit_test(connected_trainers_share_without_records),
