@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define POLL_US      (200 * HTH_US_PER_MS)
-#define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about a missing quorum */
+#define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about what it waits for */
 #define LINKS_MAX    1280
 #define MEMBERS_MAX  4096
 #define ROLLS_MAX    (LINKS_MAX * HTH_ROLL_LINE_MAX)
@@ -49,6 +49,7 @@ static bool ask(struct hth_collab *c)
     case ASK_TAKE:
         c->ops.take(c->arg);
         break;
+    case ASK_OWN:
     case ASK_COPY:
         c->ops.copy(c->arg);
         break;
@@ -76,11 +77,15 @@ void collab_answered(struct hth_collab *c, enum collab_ask what)
     hth_timer_set(c->env, c->timer, 0);
 }
 
+static bool awaits(const struct hth_collab *c, enum collab_ask what)
+{
+    return c->asked == what || c->wanted[what];
+}
+
 /* Whether the trainer's state stays as it is. */
 static bool is_still(const struct hth_collab *c)
 {
-    bool moves = c->asked == ASK_STEP || c->asked == ASK_ADOPT;
-    return !moves && !c->wanted[ASK_STEP] && !c->wanted[ASK_ADOPT];
+    return !awaits(c, ASK_STEP) && !awaits(c, ASK_ADOPT);
 }
 
 static bool calls(const struct hth_collab *c)
@@ -112,18 +117,13 @@ static void say_head(struct hth_collab *c)
     hth_heads_say(c->heads, &note);
 }
 
-static void note_held(struct hth_collab *c)
-{
-    c->stats.step = hth_chain_at(c->chain, c->held)->step;
-    c->stats.head = *hth_chain_head(c->chain, c->held);
-    c->stats.members = hth_chain_at(c->chain, c->held)->count;
-}
-
 void collab_holds(struct hth_collab *c, uint32_t link)
 {
     c->held = link;
     c->own = HTH_LINK_NONE;
-    note_held(c);
+    c->stats.step = hth_chain_at(c->chain, link)->step;
+    c->stats.head = *hth_chain_head(c->chain, link);
+    c->stats.members = hth_chain_at(c->chain, link)->count;
     say_head(c);
     c->ops.more(c->arg);
 }
@@ -133,7 +133,7 @@ static void go_to_head(struct hth_collab *c)
 {
     bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
     uint32_t held = has ? c->held : c->own;
-    if (!c->waits || c->asked == ASK_STEP || c->wanted[ASK_STEP])
+    if (!c->waits || awaits(c, ASK_STEP))
         return;
     if (held != HTH_LINK_NONE && !hth_chain_has(c->chain, held))
         held = HTH_LINK_NONE;
@@ -336,23 +336,21 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
         found(c);
 }
 
-/* A copy: for a genesis' digest, or for somebody who asked. */
 void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
                        const void *meta, size_t meta_len)
 {
-    collab_answered(c, ASK_COPY);
-    if (c->begins) {
-        c->begins = false;
-        if (err == HTH_OK && !c->frozen)
-            collab_hash(c, values, on_first_digest);
-        else if (!c->frozen)
-            on_first_digest(c, err, NULL);
-    } else {
-        if (err == HTH_OK)
-            err = give(c, values, meta, meta_len);
-        if (err != HTH_OK)
-            hth_state_donor_decline(c->donor);
-    }
+    bool own = c->asked == ASK_OWN;
+    collab_answered(c, own ? ASK_OWN : ASK_COPY);
+    if (own && !c->frozen && err == HTH_OK)
+        collab_hash(c, values, on_first_digest);
+    else if (own && !c->frozen)
+        on_first_digest(c, err, NULL);
+    if (own)
+        return;
+    if (err == HTH_OK)
+        err = give(c, values, meta, meta_len);
+    if (err != HTH_OK)
+        hth_state_donor_decline(c->donor);
 }
 
 static bool is_looking(const struct hth_collab *c)
@@ -360,19 +358,13 @@ static bool is_looking(const struct hth_collab *c)
     return c->started && !c->founds && c->held == HTH_LINK_NONE;
 }
 
-static void make_own(struct hth_collab *c)
-{
-    c->begins = true;
-    collab_ask(c, ASK_COPY);
-}
-
 static void begin(struct hth_collab *c)
 {
     c->founds = true;
     if (c->own != HTH_LINK_NONE && hth_chain_has(c->chain, c->own))
         found(c);
-    else if (!c->begins && c->digest == NULL)
-        make_own(c);
+    else if (!awaits(c, ASK_OWN) && c->digest == NULL)
+        collab_ask(c, ASK_OWN);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -447,6 +439,15 @@ static void begin_anew(struct hth_collab *c)
     begin(c);
 }
 
+/* Whether people are told, since then and now and then, why it does not get on. */
+static bool tells(struct hth_collab *c, int64_t since_us)
+{
+    int64_t now = hth_now_us(c->env);
+    bool due = now - HTH_MAX(c->told_us, since_us) >= TOLD_US;
+    c->told_us = due ? now : c->told_us;
+    return due;
+}
+
 static void look_at_quorum(struct hth_collab *c)
 {
     uint32_t heard, voters;
@@ -459,12 +460,10 @@ static void look_at_quorum(struct hth_collab *c)
     if (c->alone_us == 0)
         c->alone_us = now;
     bool since = now - c->alone_us >= TOLD_US;
-    if (!c->opts.eventual && now - HTH_MAX(c->told_us, c->alone_us) >= TOLD_US) {
-        c->told_us = now;
+    if (!c->opts.eventual && tells(c, c->alone_us))
         HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
                 "step %llu waits for a quorum: hears %u of %u voters (averaging.majority: strict)",
                 (unsigned long long)c->stats.step + 1, heard, voters);
-    }
     if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
         hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
         c->alone_us = 0;
@@ -484,7 +483,7 @@ static bool may_begin(const struct hth_collab *c)
 {
     int64_t now = hth_now_us(c->env);
     if (c->opts.bootstrap)
-        return is_looking(c) && !c->begins;
+        return is_looking(c) && !awaits(c, ASK_OWN);
     return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
            hth_heads_others(c->heads) == 0 && !hth_arrive_is_going(c->arrive) &&
            (c->opts.eventual || (c->start_step == 0 && knows_nobody(c)));
@@ -492,15 +491,11 @@ static bool may_begin(const struct hth_collab *c)
 
 static void tell_that_it_looks(struct hth_collab *c)
 {
-    int64_t now = hth_now_us(c->env);
-    if (c->opts.eventual || c->start_step == 0 || !is_looking(c) ||
-        now - HTH_MAX(c->told_us, c->start_us) < TOLD_US)
-        return;
-    c->told_us = now;
-    HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
-            "waits for others to go on from step %llu with; --bootstrap begins without them "
-            "(averaging.majority: strict)",
-            (unsigned long long)c->start_step);
+    if (!c->opts.eventual && c->start_step > 0 && is_looking(c) && tells(c, c->start_us))
+        HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
+                "waits for others to go on from step %llu with; --bootstrap begins without them "
+                "(averaging.majority: strict)",
+                (unsigned long long)c->start_step);
 }
 
 static void fail(struct hth_collab *c)
@@ -515,16 +510,13 @@ static void look_at_protocol(struct hth_collab *c)
 {
     int64_t since_us;
     uint32_t protocol = hth_roll_unspoken(c->roll, &since_us);
-    if (protocol == 0) {
-        c->unspoken = false;
+    if (protocol == 0)
         return;
-    }
-    if (!c->unspoken)
+    if (tells(c, 0))
         HTH_LOG(c->env, HTH_ERROR, HTH_SUB_AVG,
                 "the run's trainers speak protocol %u, which this program does not: it can't take "
                 "part; run their version of hearth",
                 protocol);
-    c->unspoken = true;
     if (hth_now_us(c->env) - since_us >= UNSPOKEN_US)
         fail(c);
 }
@@ -831,7 +823,7 @@ void hth_collab_start(struct hth_collab *c, uint64_t step, uint64_t samples)
         begin(c);
     } else {
         say_head(c);
-        make_own(c);
+        collab_ask(c, ASK_OWN);
     }
     hth_timer_set(c->env, c->timer, POLL_US);
 }

@@ -14,7 +14,14 @@
 #include "collab/means.h"
 
 /* Questions to the trainer, the most urgent first. */
-enum collab_ask { ASK_STEP, ASK_ADOPT, ASK_TAKE, ASK_COPY, ASK_COUNT };
+enum collab_ask {
+    ASK_STEP,
+    ASK_ADOPT,
+    ASK_TAKE,
+    ASK_OWN,  /* a copy, for the digest of a genesis */
+    ASK_COPY, /* ... for others */
+    ASK_COUNT
+};
 
 /* A digest that is computed in a job, which outlives the collaboration if need be. */
 struct collab_digest {
@@ -64,21 +71,20 @@ struct hth_collab {
 
     /* The start. */
     struct hth_vote vote; /* of a frozen member; its tip is HTH_LINK_NONE for a new one */
-    bool started, begins; /* looks for others; makes a genesis */
-    bool calls;           /* as last said in the DHT */
-    uint32_t own;  /* a genesis of the state that it started with, or HTH_LINK_NONE */
-    bool founds;   /* holds that genesis as soon as it is there, */
+    bool started;   /* looks for others */
+    bool calls;     /* as last said in the DHT */
+    uint32_t own;   /* a genesis of the state that it started with, or HTH_LINK_NONE */
+    bool founds;    /* holds that genesis as soon as it is there, */
     uint32_t stuck; /* ... though it holds this link, on top of which nobody calls */
     int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
     uint64_t start_step, start_samples;
 
-    bool unspoken; /* said that the others speak another protocol */
-    bool unread;   /* another's links are another program's */
-    bool failed;   /* the trainer was told to end */
+    bool unread; /* another's links are another program's */
+    bool failed; /* the trainer was told to end */
 
     int64_t alone_us; /* it hears no quorum since then; 0: it does */
-    int64_t told_us;
+    int64_t told_us;  /* why it does not get on, for people */
 
     int64_t leave_us; /* when it asked to leave */
     bool frozen;

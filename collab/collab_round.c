@@ -44,8 +44,7 @@ struct round_row {
     bool known; /* what its cell brings */
     int64_t heard_us;
     int64_t closed_us; /* its connection was lost; 0: it was not, or it was heard since */
-    struct hth_rpc_request *held; /* its ROW; NULL: none is held */
-    int64_t held_until_us;
+    struct hth_rpc_request *held; /* its last ROW; NULL: it was answered */
 };
 
 /* The line in which this member stands along an axis. */
@@ -338,7 +337,7 @@ static void lead(struct round_line *l)
         take_marks(l, l->self, l->round->marks.of);
     for (uint32_t k = 0; k < l->members; k++) {
         struct round_row *row = &l->row[k];
-        if (row->held != NULL && row->held_until_us <= now)
+        if (row->held != NULL && now - row->heard_us >= HOLD_US)
             release(l, row);
         bool gone = is_lost(l, k), has = row->known && !is_twin(l, k) && brings(l, k);
         any |= has;
@@ -393,7 +392,6 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
     row->held = req;
     row->heard_us = hth_now_us(c->env);
     row->closed_us = 0;
-    row->held_until_us = row->heard_us + HOLD_US;
     if (l->begun || l->over) {
         release(l, row);
         return;

@@ -26,7 +26,6 @@ struct hth_helper {
     bool out;         /* an offer is with the averager */
     int64_t again_us; /* no further offer before this time */
     bool resting;
-    struct hth_helper_stats stats;
 };
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -62,8 +61,6 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 
     h->out = false;
     h->again_us = hth_now_us(h->env) + (r->err == HTH_OK ? 0 : AGAIN_US);
-    h->stats.rounds += r->err == HTH_OK;
-    h->stats.rounds_missed += r->err != HTH_OK;
     hth_share_tell_round(h->roster, &r->round, 0, 0);
     hth_helper_nudge(h);
 }
@@ -171,15 +168,4 @@ void hth_helper_rounds(const struct hth_helper *h, struct hth_averager_stats *ou
     }
     hth_roll_helper_stats(h->roll, &roll);
     *out = roll.averages;
-}
-
-void hth_helper_stats(const struct hth_helper *h, struct hth_helper_stats *out)
-{
-    struct hth_roll_helper_stats roll;
-
-    *out = h->stats;
-    if (h->roll != NULL) {
-        hth_roll_helper_stats(h->roll, &roll);
-        *out = (struct hth_helper_stats){roll.step, roll.averages.rounds, roll.averages.failed};
-    }
 }

@@ -103,9 +103,9 @@ static void add_helper(struct fixture *f, uint32_t i)
 
 static uint64_t helped(const struct fixture *f, uint32_t i)
 {
-    struct hth_helper_stats s;
+    struct hth_averager_stats s;
 
-    hth_helper_stats(f->helping[i].helper, &s);
+    hth_helper_rounds(f->helping[i].helper, &s);
     return s.rounds;
 }
 
@@ -245,7 +245,6 @@ static void the_death_of_a_helper_costs_a_round(void **state)
 static void a_helper_is_there_first(void **state)
 {
     struct fixture *f = start(7, false, 0, 0, NULL, HTH_SHARE_BATCH);
-    struct hth_helper_stats s;
 
     (void)state;
     add_helper(f, 0);
@@ -255,8 +254,7 @@ static void a_helper_is_there_first(void **state)
     hth_world_run_for(f->world, 15 * S);
     uint64_t rounds = helped(f, 0);
     assert_true(rounds > 20);
-    hth_helper_stats(f->helping[0].helper, &s);
-    assert_true(s.step + 100 > same_after(f, 0));
+    assert_true(hth_roster_self(f->helping[0].avg.roster)->step + 100 > same_after(f, 0));
     hth_helper_quiesce(f->helping[0].helper);
     hth_world_run_for(f->world, 2 * S);
     rounds = helped(f, 0);
