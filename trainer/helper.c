@@ -115,7 +115,7 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     h->averager = opts->averager;
     h->share = opts->share;
     HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));
-    h->parts = hth_share_parts(h->model, &h->share);
+    h->parts = hth_share_parts(h->model, h->share.states && h->share.mode == HTH_SHARE_LOCAL);
     HTH_GOTO(fail, hth_share_spans(h->model, h->share.format, h->parts, &h->spans, &h->span_count));
     hth_settings_of(h->model, &opts->optim, &h->share, &h->settings);
     hth_settings_set(h->roster, &h->settings, HTH_TICKET_PARAMS);

@@ -46,7 +46,7 @@ void hth_settings_of(const struct hth_model *model, const struct hth_train_optim
 {
     bool batch = share->mode == HTH_SHARE_BATCH;
     uint64_t seed = hth_model_opts_of(model)->seed;
-    const uint64_t mode[] = {share->mode, hth_share_parts(model, share)};
+    const uint64_t mode[] = {share->mode, hth_share_parts(model, share->states)};
 
     out->hash[HTH_SETTING_MODEL] = hth_hash64(&seed, sizeof(seed), hth_model_schema(model));
     out->hash[HTH_SETTING_MODE] = hth_hash64(mode, sizeof(mode), 0);

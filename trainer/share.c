@@ -27,9 +27,8 @@ void hth_share_tell(struct hth_trainer *t)
     hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
-uint32_t hth_share_parts(const struct hth_model *model, const struct hth_share_opts *share)
+uint32_t hth_share_parts(const struct hth_model *model, bool states)
 {
-    bool states = share->states && share->mode == HTH_SHARE_LOCAL;
     return 1 + (states ? HTH_MIN(hth_params_state_slots(model->params), 2u) : 0);
 }
 

@@ -350,8 +350,9 @@ void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopte
 /* Publishes this trainer's progress in the roster. */
 void hth_share_tell(struct hth_trainer *t);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
-/* Number of buffers that are averaged: the values, and the optimiser's states if that is asked. */
-uint32_t hth_share_parts(const struct hth_model *model, const struct hth_share_opts *share);
+/* Number of buffers in an offer of parameters: the values, and the optimiser's states if
+ * `states`. */
+uint32_t hth_share_parts(const struct hth_model *model, bool states);
 /* Wire formats of the values, and of the states, which steer steps and stay fp32. NULL, and a count
  * of 0: all fp32. Free with hth_free. */
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
