@@ -148,7 +148,7 @@ struct hth_reduce_opts {
         *members; /* the same list in the same order everywhere; copied */
     uint32_t member_count;
     uint32_t self;
-    struct hth_blob *values; /* `count` floats, frozen; a reference is taken. NULL: it only reduces */
+    struct hth_blob *values; /* `count` floats, frozen; referenced. NULL: it only reduces */
     uint64_t count;
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;

@@ -121,6 +121,7 @@ void collab_holds(struct hth_collab *c, uint32_t link)
 {
     c->held = link;
     c->own = HTH_LINK_NONE;
+    c->founds = false;
     c->stats.step = hth_chain_at(c->chain, link)->step;
     c->stats.head = *hth_chain_head(c->chain, link);
     c->stats.members = hth_chain_at(c->chain, link)->count;
@@ -133,14 +134,14 @@ static void go_to_head(struct hth_collab *c)
 {
     bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
     uint32_t held = has ? c->held : c->own;
-    if (!c->waits || awaits(c, ASK_STEP))
+    if (c->goal == HTH_LINK_NONE || awaits(c, ASK_STEP))
         return;
     if (held != HTH_LINK_NONE && !hth_chain_has(c->chain, held))
         held = HTH_LINK_NONE;
     c->stats.joined += has && hth_chain_better(c->chain, c->goal, held) &&
                        hth_chain_base(c->chain, c->goal) != held;
     hth_arrive_go(c->arrive, held, c->goal, &c->holders);
-    c->waits = false;
+    c->goal = HTH_LINK_NONE;
 }
 
 void hth_collab_stepped(struct hth_collab *c)
@@ -213,7 +214,8 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
  * chain has more samples, and is gone over to later. */
 static void doubt_holders(struct hth_collab *c)
 {
-    for (uint32_t i = 0; i < c->holders.count && !c->waits && c->held == HTH_LINK_NONE; i++)
+    bool none = c->goal == HTH_LINK_NONE && c->held == HTH_LINK_NONE;
+    for (uint32_t i = 0; i < c->holders.count && none; i++)
         hth_heads_doubt(c->heads, &c->holders.peer[i].id, 0);
 }
 
@@ -243,7 +245,6 @@ static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_ho
 {
     struct hth_collab *c = arg;
     c->goal = hth_chain_find(c->chain, head);
-    c->waits = true;
     c->holders = *holders;
     go_to_head(c);
 }
@@ -282,8 +283,6 @@ static void found(struct hth_collab *c)
 {
     HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "begins a chain of steps at step %llu",
             (unsigned long long)c->start_step);
-    c->founds = false;
-    c->stuck = HTH_LINK_NONE;
     hth_roll_hold(c->roll, c->own);
     collab_holds(c, c->own);
 }
@@ -292,7 +291,7 @@ static void found(struct hth_collab *c)
 static bool may_part(const struct hth_collab *c)
 {
     const struct hth_choice *choice = hth_roll_choice(c->roll);
-    return c->founds && c->held == c->stuck && choice->tip == c->stuck &&
+    return c->founds && choice->tip == c->held &&
            choice->phase != HTH_CHOICE_ROUND && is_still(c);
 }
 
@@ -313,7 +312,7 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
     uint32_t genesis = HTH_LINK_NONE;
     if (c->held != HTH_LINK_NONE && !may_part(c)) {
         c->founds = false;
-        return; /* it has another state by now */
+        return; /* it has another state by now, or will */
     }
     if (err == HTH_OK)
         link.mean = *digest;
@@ -434,7 +433,6 @@ static void begin_anew(struct hth_collab *c)
     bool ties = hth_chain_base(c->chain, c->held) == c->held;
     c->start_step = c->stats.step;
     c->start_samples = hth_chain_samples(c->chain, c->held) + ties;
-    c->stuck = c->held;
     c->own = HTH_LINK_NONE;
     begin(c);
 }
@@ -765,7 +763,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .arg = arg,
                              .asked = ASK_COUNT,
                              .held = HTH_LINK_NONE,
-                             .stuck = HTH_LINK_NONE,
+                             .goal = HTH_LINK_NONE,
                              .own = HTH_LINK_NONE,
                              .vote = {.tip = HTH_LINK_NONE},
                              .run = run_of(env, opts)};

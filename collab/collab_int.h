@@ -59,9 +59,8 @@ struct hth_collab {
     struct hth_state_result state; /* to be adopted */
     uint8_t meta[HTH_STATE_META_MAX];
 
-    /* Another head that the roll call wants; the way there begins when it waits no more. */
-    uint32_t goal;
-    bool waits;
+    /* Another head that the roll call wants, until the way there begins. */
+    uint32_t goal; /* HTH_LINK_NONE: none waits */
     struct hth_holders holders;
 
     struct collab_round *round; /* NULL: it is in none */
@@ -74,8 +73,7 @@ struct hth_collab {
     bool started;   /* looks for others */
     bool calls;     /* as last said in the DHT */
     uint32_t own;   /* a genesis of the state that it started with, or HTH_LINK_NONE */
-    bool founds;    /* holds that genesis as soon as it is there, */
-    uint32_t stuck; /* ... though it holds this link, on top of which nobody calls */
+    bool founds;    /* holds that genesis as soon as it is there */
     int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
     uint64_t start_step, start_samples;

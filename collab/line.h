@@ -35,7 +35,7 @@ uint32_t hth_line_of_helper(const struct hth_cells *cells, uint32_t helper);
 uint32_t hth_line_samples(const struct hth_roll_group *group, const struct hth_cells *cells,
                           uint32_t cell, uint32_t axis, const uint16_t *marks);
 
-/* Those who reduce a line: members, without those whose cell brings nothing, then helpers. */
+/* A line as it is reduced: members, without those whose cell brings nothing, then helpers. */
 struct hth_line {
     struct hth_reduce_member member[HTH_LINE_MAX];
     uint32_t count, members;

@@ -55,7 +55,8 @@ static void snapshot_run(struct hth_work *work)
     size_t n = flat_len(t);
 
     for (uint32_t i = 0; i < a->parts && work->err == HTH_OK; i++) {
-        work->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, n, out + i * n);
+        work->err =
+            hth_params_export(t->model->exec, t->model->params, part_of[i], 0, n, out + i * n);
         if (a->since != NULL)
             a->change[i][a->changes % HTH_AVG_CHANGES] =
                 hth_reduce_distance(out + i * n, (const float *)a->since->data + i * n, n);
