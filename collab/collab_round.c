@@ -245,8 +245,8 @@ static enum hth_err judge(struct round_line *l, const struct hth_reduce_result *
                                   : fate->parts_missing < r->parts ? HTH_ROLL_PART
                                                                    : 0;
     }
-    if (r->err != HTH_OK || far)
-        return far ? HTH_E_NORM : r->err;
+    if (r->err != HTH_OK || (far && l->round->cells.shape.dims == 1))
+        return r->err != HTH_OK ? r->err : HTH_E_NORM;
     if (r->parts_kept > 0 || (l->axis > 0 && !whole))
         return HTH_E_UNREACHABLE; /* a reducer was lost: others may have its parts */
     return r->average == NULL ? HTH_E_BUG : HTH_OK;
@@ -286,7 +286,7 @@ static void begin_line(struct round_line *l, struct hth_blob *values)
     o.member_count = l->in.count;
     o.self = l->in.self;
     o.values = values;
-    o.far = l->axis == 0 ? c->opts.far : NULL;
+    o.far = c->opts.far;
     o.fixed = l->axis > 0;
     o.done = on_reduced;
     o.arg = l;
