@@ -97,10 +97,10 @@ static const struct argp argp = {
 static void on_timer(void *arg)
 {
     struct node_verb *n = arg;
-    struct hth_helper_stats s;
+    struct hth_averager_stats s;
     struct hth_other_settings others;
     uint32_t trainers = hth_roster_population(n->together.avg.roster, NULL);
-    hth_helper_stats(n->helper, &s);
+    hth_helper_rounds(n->helper, &s);
     hth_settings_others(n->together.avg.roster, &others);
     if (trainers != n->trainers)
         hth_say_note("%u trainer%s of run '%s'%s", trainers, trainers == 1 ? "" : "s", n->peer.name,

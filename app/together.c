@@ -162,26 +162,26 @@ static json_t *share_json(const struct hth_share_stats *s)
     double relative = s->norm > 0 ? s->distance / s->norm : 0;
     char head[17] = "";
     json_t *o = json_object();
-    if (s->members > 0)
-        hth_hex(s->head.b, 8, head);
+    if (s->run.members > 0)
+        hth_hex(s->run.head.b, 8, head);
     hth_json_text(o, "phase", hth_share_phase_name(s->phase));
     hth_json_count(o, "gathered", s->gathered);
     hth_json_count(o, "steps_shared", s->steps_shared);
     hth_json_count(o, "steps_alone", s->steps_alone);
-    hth_json_count(o, "tries_failed", s->tries_failed);
+    hth_json_count(o, "tries_failed", s->run.averages.failed);
     hth_json_text(o, "head", head);
-    hth_json_count(o, "members", s->members);
-    hth_json_count(o, "means", s->means);
+    hth_json_count(o, "members", s->run.members);
+    hth_json_count(o, "means", s->run.means);
     hth_json_count(o, "means_refused", s->means_refused);
-    hth_json_count(o, "forks", s->forks);
-    hth_json_count(o, "joined", s->joined);
+    hth_json_count(o, "forks", s->run.forks);
+    hth_json_count(o, "joined", s->run.joined);
     hth_json_count(o, "catch_ups", s->catch_ups);
     hth_json_count(o, "state_bytes", s->state_bytes);
     hth_json_real(o, "weight", s->weight);
     hth_json_real(o, "distance", s->distance);
     hth_json_real(o, "distance_relative", relative);
-    hth_json_real(o, "averaged_ms", (double)s->averaged_us / 1e3);
-    hth_json_text(o, "news", s->news);
+    hth_json_real(o, "averaged_ms", (double)s->run.averaged_us / 1e3);
+    hth_json_text(o, "news", s->run.fetch.news);
     return o;
 }
 
@@ -228,8 +228,8 @@ static json_t *averaging_json(const struct hth_together *t, const struct hth_tra
     const struct hth_avg_shape *grid = &hth_roster_self(t->avg.roster)->shape;
     hth_json_count(all, "trainers", hth_roster_population(t->avg.roster, NULL));
     hth_json_count(all, "seen", r.seen);
-    if (stats != NULL && stats->share.grid.dims > 0)
-        grid = &stats->share.grid;
+    if (stats != NULL && stats->share.run.shape.dims > 0)
+        grid = &stats->share.run.shape;
     hth_json_text(all, "grid", hth_avg_shape_text(grid, shape));
     hth_json_count(all, "rounds", a.rounds);
     hth_json_count(all, "rounds_failed", a.failed);

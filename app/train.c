@@ -99,7 +99,7 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
         t->wait_notice_us = now;
         hth_say_note("other trainers have run '%s': fetching its state from them (%s); --bootstrap "
                      "starts without it",
-                     t->peer.name, s->share.news);
+                     t->peer.name, s->share.run.fetch.news);
     }
     if (!s->waiting || now - t->wait_notice_us < WAIT_NOTICE_US)
         return;
@@ -184,12 +184,12 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 static void print_head(const struct hth_share_stats *s)
 {
     char head[17];
-    if (s->members == 0)
+    if (s->run.members == 0)
         return;
-    hth_hex(s->head.b, 8, head);
+    hth_hex(s->run.head.b, 8, head);
     hth_say("its parameters are those of head %s, a step of %u trainers: all that end with this "
             "head have the same",
-            head, s->members);
+            head, s->run.members);
 }
 
 /* Says where the model lies. */

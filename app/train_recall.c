@@ -144,8 +144,8 @@ void hth_train_recall_add(struct hth_train_recall *r, const struct hth_train_sta
                                            .samples_per_s = (float)stats->samples_per_s};
     hth_recall_add(&r->told, &point);
     r->told.behind = stats->samples;
-    r->told.forks = stats->share.forks;
-    r->told.joined = stats->share.joined;
+    r->told.forks = stats->share.run.forks;
+    r->told.joined = stats->share.run.joined;
 }
 
 void hth_train_recall_test(struct hth_train_recall *r, const struct hth_eval_result *result,

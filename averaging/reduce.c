@@ -128,7 +128,7 @@ static bool is_owed(const struct hth_reduce_round *r)
 {
     for (uint32_t i = 0; i < r->is.member_count && r->err == HTH_OK; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->is.self && m->is.weight > 0 && m->got < r->own_count)
+        if (i != r->is.self && reduce_hears(&m->is) && m->got < r->own_count)
             return true;
     }
     return false;
@@ -239,8 +239,7 @@ static enum hth_err check_members(const struct hth_reduce_opts *o)
         return HTH_E_RANGE;
     for (uint32_t i = 0; i < o->member_count; i++) {
         const struct hth_reduce_member *m = &o->members[i];
-        if (!isfinite(m->weight) || m->weight < 0 || m->weight > HTH_AVG_WEIGHT_MAX ||
-            (m->weight == 0 && m->bandwidth == 0))
+        if (!isfinite(m->weight) || m->weight < 0 || m->weight > HTH_AVG_WEIGHT_MAX)
             return HTH_E_RANGE;
         total += m->weight;
         for (uint32_t k = 0; k < i; k++) {
@@ -258,7 +257,7 @@ static enum hth_err check(const struct hth_reducer *red, const struct hth_reduce
         o->timeout_us > HTH_AVG_REDUCE_TIMEOUT_MAX_US || o->done == NULL ||
         !(o->share_max == 0 || o->share_max >= 1))
         return HTH_E_RANGE;
-    if ((o->members[o->self].weight > 0) != (o->values != NULL))
+    if (reduce_hears(&o->members[o->self]) != (o->values != NULL))
         return HTH_E_RANGE;
     if (o->values != NULL && o->values->size / sizeof(float) < o->count)
         return HTH_E_RANGE;

@@ -21,7 +21,8 @@
  * what all make of that; the error is relative to the mean, and all members hold the same bits.
  *
  * Roles. A member with bandwidth > 0 reduces; one with bandwidth 0 (a client, that others can't
- * dial) only sends, unless all are clients. A member with weight 0 has no values and only reduces.
+ * dial) only sends, unless all are clients. A member with weight 0 only reduces; with bandwidth 0,
+ * too, it sends parts without values, and is told the mean.
  *
  * What goes wrong costs its own share of the result, never the round:
  *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the
@@ -86,7 +87,7 @@ struct hth_reduce_member {
     struct hth_peer_id id;
     struct hth_addr addr; /* family 0: only over a connection that exists (clients) */
     double bandwidth;     /* bit/s, as of shares.h; 0: reduces nothing */
-    double weight;        /* > 0 and at most HTH_AVG_WEIGHT_MAX; 0: has no values, and reduces */
+    double weight;        /* at most HTH_AVG_WEIGHT_MAX; 0: its values count for nothing */
     bool stranger; /* has done nothing yet: nobody is patient with it before its values begin */
 };
 
@@ -143,7 +144,7 @@ struct hth_reduce_opts {
         *members; /* the same list in the same order everywhere; copied */
     uint32_t member_count;
     uint32_t self;
-    struct hth_blob *values; /* `count` floats, frozen; a reference is taken. NULL: weight 0 */
+    struct hth_blob *values; /* `count` floats, frozen; referenced. NULL: it only reduces */
     uint64_t count;
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;

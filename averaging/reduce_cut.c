@@ -146,7 +146,7 @@ static void lay_out_owns(struct hth_reduce_round *r)
             o->from[i].own = o;
             o->from[i].member = i;
         }
-        if (r->is.values != NULL)
+        if (r->members[r->is.self].is.weight > 0)
             o->from[r->is.self].state = GIVE_HERE;
     }
 }

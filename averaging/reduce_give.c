@@ -323,17 +323,19 @@ static void begin(struct reduce_sent *s)
 {
     struct hth_reduce_round *r = s->round;
     struct give *g = give_new(s, NULL, 0);
+    bool brings = r->members[r->is.self].is.weight > 0;
     s->waiting = false;
     g->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
-    g->segment_count = round_segments(r, s->first, s->count, &g->segments);
+    g->segment_count = brings ? round_segments(r, s->first, s->count, &g->segments) : 0;
     for (uint32_t i = 0; i < g->segment_count; i++)
         g->pack =
             g->pack || hth_codec_packs(g->segments[i].format, r->reducer->opts.link_bytes_per_s);
     if (s->bytes == 0) {
-        s->bytes = (uint32_t)hth_codec_bytes(g->segments, g->segment_count);
+        s->bytes = brings ? (uint32_t)hth_codec_bytes(g->segments, g->segment_count)
+                          : s->count * (uint32_t)sizeof(float); /* the answer's */
         reducer_of(s)->under_way_bytes += s->bytes;
     }
-    if (g->pack || !hth_codec_is_fp32(g->segments, g->segment_count)) {
+    if (brings && (g->pack || !hth_codec_is_fp32(g->segments, g->segment_count))) {
         encode(g);
         return;
     }

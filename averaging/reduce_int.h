@@ -191,6 +191,12 @@ struct hth_reducer {
     struct reduce_metrics metrics;
 };
 
+/* It sends parts, with values if it has a weight, and is told the mean. Others only reduce. */
+static inline bool reduce_hears(const struct hth_reduce_member *m)
+{
+    return m->weight > 0 || m->bandwidth == 0;
+}
+
 /* ---- reduce.c ------------------------------------------------------------------------------ */
 
 struct hth_reduce_round *round_ref(struct hth_reduce_round *r);

@@ -338,8 +338,10 @@ static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
     const struct reduce_member_state *self = &r->members[r->is.self];
     uint64_t floats = 0;
     *err = HTH_E_RANGE;
-    if (part->weight != r->members[member].is.weight || !(part->weight > 0))
+    if (part->weight != r->members[member].is.weight || !reduce_hears(&r->members[member].is))
         return "the weight is not the one that the group knows";
+    if (part->weight == 0 && part->segment_count > 0)
+        return "values without a weight";
     if (part->part < self->first_part || part->part - self->first_part >= r->own_count)
         return "this part is reduced by another member";
     for (uint32_t i = 0; i < part->segment_count; i++)

@@ -48,7 +48,7 @@
 
 bool watch_waits_for(const struct reduce_member_state *m)
 {
-    return m->is.weight > 0 &&
+    return reduce_hears(&m->is) &&
            (m->as_sender == HTH_REDUCE_DROP_NONE || m->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
 }
 

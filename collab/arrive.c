@@ -77,7 +77,7 @@ static bool is_same_genesis(const struct hth_chain *chain, uint32_t a, uint32_t 
 {
     const struct hth_chain_link *x = hth_chain_at(chain, a), *y = hth_chain_at(chain, b);
     return x->kind == HTH_LINK_GENESIS && y->kind == HTH_LINK_GENESIS &&
-           memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
+           x->step == y->step && memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
 }
 
 /* The links that lead from `from` to `to`, which is kept, through means alone: `path`, the last one

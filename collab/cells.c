@@ -13,35 +13,30 @@ static uint32_t stride(const struct hth_cells *c, uint32_t axis)
     return cells;
 }
 
-uint32_t hth_cells_at(const struct hth_cells *c, uint32_t cell, uint32_t axis)
+static uint32_t coordinate(const struct hth_cells *c, uint32_t cell, uint32_t axis)
 {
     return cell / stride(c, axis) % c->shape.size[axis];
 }
 
-uint32_t hth_cells_on_line(const struct hth_cells *c, uint32_t cell, uint32_t axis, uint32_t k)
+uint32_t hth_cells_line(const struct hth_cells *c, uint32_t cell, uint32_t axis, uint16_t *out)
 {
-    return cell + k * stride(c, axis) - hth_cells_at(c, cell, axis) * stride(c, axis);
-}
-
-bool hth_cells_line_counts(const struct hth_cells *c, uint32_t cell, uint32_t axis)
-{
-    return hth_cells_on_line(c, cell, axis, 0) < c->count; /* holes have the last ranks */
-}
-
-uint32_t hth_cells_hole_of(const struct hth_cells *c, uint32_t member)
-{
-    for (uint32_t i = c->count; i < c->cells; i++)
-        if (c->member[i] == member)
-            return i;
-    return HTH_CELL_NONE;
+    uint32_t step = stride(c, axis), first = cell - coordinate(c, cell, axis) * step, n = 0;
+    while (n < c->shape.size[axis]) {
+        out[n] = c->member[first + n * step];
+        n++;
+    }
+    for (uint32_t i = c->cells; i < c->count; i++) {
+        uint32_t its = c->cell[c->member[i]];
+        if (its - coordinate(c, its, axis) * step == first)
+            out[n++] = c->member[i];
+    }
+    return n;
 }
 
 bool hth_cells_covers(const struct hth_cells *c, uint32_t cell, uint32_t axis, uint32_t member)
 {
-    for (uint32_t i = axis; i < c->shape.dims; i++)
-        if (hth_cells_at(c, cell, i) != hth_cells_at(c, c->cell[member], i))
-            return false;
-    return true;
+    uint32_t same = stride(c, axis) * c->shape.size[axis];
+    return cell % same == c->cell[member] % same;
 }
 
 /* ---- the shape ---------------------------------------------------------------------------- */
@@ -53,29 +48,37 @@ static void drop_axis(struct hth_avg_shape *s, uint32_t axis)
     s->size[s->dims] = 0;
 }
 
-/* As many layers along the first axis as the members fill. */
+/* As many layers along the first axis as the members fill. One layer is no grid. */
 static struct hth_avg_shape fit(struct hth_avg_shape s, uint32_t count)
 {
     for (uint32_t i = s.dims; i-- > 1;)
         if (s.size[i] == 1)
             drop_axis(&s, i);
-    while (s.dims > 1 && hth_avg_cells(&s) / s.size[0] >= count)
+    while (s.dims > 1 && hth_avg_cells(&s) / s.size[0] * 2 > count)
         drop_axis(&s, 0);
-    uint32_t layer = hth_avg_cells(&s) / s.size[0];
-    s.size[0] = (count + layer - 1) / layer;
+    s.size[0] = count / (hth_avg_cells(&s) / s.size[0]);
     return s;
+}
+
+/* With its twins each line of the shape has few enough members. */
+static bool is_narrow(const struct hth_avg_shape *s, uint32_t count)
+{
+    uint32_t twins = count - hth_avg_cells(s), layers = s->size[0];
+    bool narrow = layers + (twins > 0) <= HTH_ROLL_LINE_MAX;
+    for (uint32_t i = 1; i < s->dims; i++)
+        narrow &= s->size[i] + HTH_MIN(s->size[i], (twins + layers - 1) / layers) <=
+                  HTH_ROLL_LINE_MAX;
+    return narrow;
 }
 
 static struct hth_avg_shape shape_for(const struct hth_avg_shape *asked, uint32_t count)
 {
-    struct hth_avg_shape usual = fit(hth_avg_shape_for(count, HTH_ROLL_LINE_MAX), count);
-    if (asked->dims == 0)
-        return usual;
-    struct hth_avg_shape s = fit(*asked, count);
-    for (uint32_t i = 0; i < s.dims; i++)
-        if (s.size[i] > HTH_ROLL_LINE_MAX)
-            return usual;
-    return s;
+    if (asked->dims > 0) {
+        struct hth_avg_shape s = fit(*asked, count);
+        if (is_narrow(&s, count))
+            return s;
+    }
+    return fit(hth_avg_shape_for(count, HTH_ROLL_LINE_MAX), count);
 }
 
 /* ---- cells -------------------------------------------------------------------------------- */
@@ -95,15 +98,19 @@ static int by_place(const void *a, const void *b)
     return order != 0 ? order : x->member - y->member;
 }
 
-/* The first that can be dialled, as lines of holes need one, too. */
-static uint16_t proxy_of(const struct hth_cells *c, const struct hth_roll_peer *peer, uint32_t hole)
+static uint32_t across(const struct hth_cells *c, uint32_t i)
 {
-    for (uint32_t k = 0; k + 1 < c->shape.size[0]; k++) {
-        uint16_t member = c->member[hth_cells_on_line(c, hole, 0, k)];
-        if (peer[member].addr.family != 0)
-            return member;
-    }
-    return c->member[hth_cells_on_line(c, hole, 0, 0)];
+    struct hth_avg_cell at = hth_avg_cell_across(&c->shape, i);
+    uint32_t rank = 0;
+    for (uint32_t k = 0; k < c->shape.dims; k++)
+        rank += at.at[k] * stride(c, k);
+    return rank;
+}
+
+/* Each in another line of the first axis, spread over its layers. */
+static uint32_t twin_cell(const struct hth_cells *c, uint32_t twin)
+{
+    return twin % c->shape.size[0] * stride(c, 0) + twin;
 }
 
 void hth_cells_place(const struct hth_crypto *crypto, const struct hth_hash *head,
@@ -111,7 +118,6 @@ void hth_cells_place(const struct hth_crypto *crypto, const struct hth_hash *hea
                      const struct hth_avg_shape *asked, struct hth_cells *out)
 {
     struct place order[HTH_ROLL_MEMBERS_MAX];
-    uint32_t next = 0;
     HTH_ASSERT(count > 0 && count <= HTH_ROLL_MEMBERS_MAX);
     *out = (struct hth_cells){.shape = shape_for(asked, count), .count = count};
     out->cells = hth_avg_cells(&out->shape);
@@ -120,16 +126,8 @@ void hth_cells_place(const struct hth_crypto *crypto, const struct hth_hash *hea
         hth_avg_mark(crypto, head, sizeof(*head), &peer[i].id, &order[i].mark);
     }
     qsort(order, count, sizeof(order[0]), by_place);
-    for (uint32_t i = 0; i < out->cells; i++) {
-        struct hth_avg_cell at = hth_avg_cell_across(&out->shape, i);
-        uint32_t rank = 0;
-        for (uint32_t k = 0; k < out->shape.dims; k++)
-            rank += at.at[k] * stride(out, k);
-        if (rank >= count)
-            continue;
-        out->cell[order[next].member] = rank;
-        out->member[rank] = order[next++].member;
-    }
-    for (uint32_t i = count; i < out->cells; i++)
-        out->member[i] = proxy_of(out, peer, i);
+    for (uint32_t i = 0; i < count; i++)
+        out->member[i < out->cells ? across(out, i) : i] = order[i].member;
+    for (uint32_t i = 0; i < count; i++)
+        out->cell[out->member[i]] = i < out->cells ? i : twin_cell(out, i - out->cells);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define POLL_US      (200 * HTH_US_PER_MS)
-#define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about a missing quorum */
+#define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about what it waits for */
 #define LINKS_MAX    1280
 #define MEMBERS_MAX  4096
 #define ROLLS_MAX    (LINKS_MAX * HTH_ROLL_LINE_MAX)
@@ -26,24 +26,21 @@ static uint64_t samples_of(const struct hth_chain_link *link)
     return sum;
 }
 
-static void ask_step(struct hth_collab *c)
+/* Asks what is most urgent, if the last answer is here. */
+static bool ask(struct hth_collab *c)
 {
-    const struct hth_chain_link *link = hth_chain_at(c->chain, c->to);
-    c->ops.step(c->arg, c->mean, samples_of(link), link);
-}
-
-void collab_ask_next(struct hth_collab *c)
-{
+    const struct hth_chain_link *link;
     enum collab_ask what = ASK_STEP;
     while (what < ASK_COUNT && !c->wanted[what])
         what++;
     if (c->asked != ASK_COUNT || what == ASK_COUNT)
-        return;
+        return false;
     c->wanted[what] = false;
     c->asked = what;
     switch (what) {
     case ASK_STEP:
-        ask_step(c);
+        link = hth_chain_at(c->chain, c->to);
+        c->ops.step(c->arg, c->mean, samples_of(link), link);
         break;
     case ASK_ADOPT:
         c->ops.adopt(c->arg, &c->state, c->meta + HTH_COLLAB_META_BYTES,
@@ -52,18 +49,43 @@ void collab_ask_next(struct hth_collab *c)
     case ASK_TAKE:
         c->ops.take(c->arg);
         break;
+    case ASK_OWN:
     case ASK_COPY:
         c->ops.copy(c->arg);
         break;
     case ASK_COUNT:
         break;
     }
+    return true;
 }
 
+/* An answer may come inside the question: where the roll call or an arrival asks for what can be
+ * refused, the timer passes that on. */
 void collab_ask(struct hth_collab *c, enum collab_ask what)
 {
     c->wanted[what] = true;
-    collab_ask_next(c);
+    if (what == ASK_ADOPT || what == ASK_TAKE)
+        hth_timer_set(c->env, c->timer, 0);
+    else
+        (void)ask(c);
+}
+
+void collab_answered(struct hth_collab *c, enum collab_ask what)
+{
+    HTH_ASSERT(c->asked == what);
+    c->asked = ASK_COUNT;
+    hth_timer_set(c->env, c->timer, 0);
+}
+
+static bool awaits(const struct hth_collab *c, enum collab_ask what)
+{
+    return c->asked == what || c->wanted[what];
+}
+
+/* Whether the trainer's state stays as it is. */
+static bool is_still(const struct hth_collab *c)
+{
+    return !awaits(c, ASK_STEP) && !awaits(c, ASK_ADOPT);
 }
 
 static bool calls(const struct hth_collab *c)
@@ -95,18 +117,14 @@ static void say_head(struct hth_collab *c)
     hth_heads_say(c->heads, &note);
 }
 
-static void note_held(struct hth_collab *c)
-{
-    c->stats.step = hth_chain_at(c->chain, c->held)->step;
-    c->stats.head = *hth_chain_head(c->chain, c->held);
-    c->stats.members = hth_chain_at(c->chain, c->held)->count;
-}
-
 void collab_holds(struct hth_collab *c, uint32_t link)
 {
     c->held = link;
     c->own = HTH_LINK_NONE;
-    note_held(c);
+    c->founds = false;
+    c->stats.step = hth_chain_at(c->chain, link)->step;
+    c->stats.head = *hth_chain_head(c->chain, link);
+    c->stats.members = hth_chain_at(c->chain, link)->count;
     say_head(c);
     c->ops.more(c->arg);
 }
@@ -116,35 +134,25 @@ static void go_to_head(struct hth_collab *c)
 {
     bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
     uint32_t held = has ? c->held : c->own;
-    if (!c->waits || c->asked == ASK_STEP || c->wanted[ASK_STEP])
+    if (c->goal == HTH_LINK_NONE || awaits(c, ASK_STEP))
         return;
     if (held != HTH_LINK_NONE && !hth_chain_has(c->chain, held))
         held = HTH_LINK_NONE;
     c->stats.joined += has && hth_chain_better(c->chain, c->goal, held) &&
                        hth_chain_base(c->chain, c->goal) != held;
     hth_arrive_go(c->arrive, held, c->goal, &c->holders);
-    c->waits = false;
-}
-
-/* A member that leaves may be still now. */
-static void look_after(struct hth_collab *c)
-{
-    if (c->left != NULL)
-        hth_timer_set(c->env, c->timer, 0);
+    c->goal = HTH_LINK_NONE;
 }
 
 void hth_collab_stepped(struct hth_collab *c)
 {
-    HTH_ASSERT(c->asked == ASK_STEP);
-    c->asked = ASK_COUNT;
+    collab_answered(c, ASK_STEP);
     hth_blob_unref(c->mean);
     c->mean = NULL;
     collab_holds(c, c->to);
     if (c->by_arrive)
         hth_arrive_stepped(c->arrive);
     go_to_head(c);
-    collab_ask_next(c);
-    look_after(c);
 }
 
 static void doubt_donors(struct hth_collab *c, enum hth_err err)
@@ -158,8 +166,7 @@ static void doubt_donors(struct hth_collab *c, enum hth_err err)
 
 void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
 {
-    HTH_ASSERT(c->asked == ASK_ADOPT);
-    c->asked = ASK_COUNT;
+    collab_answered(c, ASK_ADOPT);
     hth_blob_unref(c->state.values);
     c->state.values = NULL;
     if (err == HTH_OK)
@@ -167,8 +174,6 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     if (hth_err_class(err) == HTH_CLASS_PEER)
         doubt_donors(c, err);
     hth_arrive_adopted(c->arrive, err);
-    collab_ask_next(c);
-    look_after(c);
 }
 
 /* ---- the way to another head -------------------------------------------------------------- */
@@ -209,7 +214,8 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
  * chain has more samples, and is gone over to later. */
 static void doubt_holders(struct hth_collab *c)
 {
-    for (uint32_t i = 0; i < c->holders.count && !c->waits && c->held == HTH_LINK_NONE; i++)
+    bool none = c->goal == HTH_LINK_NONE && c->held == HTH_LINK_NONE;
+    for (uint32_t i = 0; i < c->holders.count && none; i++)
         hth_heads_doubt(c->heads, &c->holders.peer[i].id, 0);
 }
 
@@ -239,7 +245,6 @@ static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_ho
 {
     struct hth_collab *c = arg;
     c->goal = hth_chain_find(c->chain, head);
-    c->waits = true;
     c->holders = *holders;
     go_to_head(c);
 }
@@ -278,24 +283,15 @@ static void found(struct hth_collab *c)
 {
     HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "begins a chain of steps at step %llu",
             (unsigned long long)c->start_step);
-    c->founds = false;
-    c->stuck = HTH_LINK_NONE;
     hth_roll_hold(c->roll, c->own);
     collab_holds(c, c->own);
-}
-
-/* Whether the trainer's state stays as it is. */
-static bool is_still(const struct hth_collab *c)
-{
-    bool moves = c->asked == ASK_STEP || c->asked == ASK_ADOPT;
-    return !moves && !c->wanted[ASK_STEP] && !c->wanted[ASK_ADOPT];
 }
 
 /* Whether it is where nobody calls, still, and has nothing to do there. */
 static bool may_part(const struct hth_collab *c)
 {
     const struct hth_choice *choice = hth_roll_choice(c->roll);
-    return c->founds && c->held == c->stuck && choice->tip == c->stuck &&
+    return c->founds && choice->tip == c->held &&
            choice->phase != HTH_CHOICE_ROUND && is_still(c);
 }
 
@@ -316,7 +312,7 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
     uint32_t genesis = HTH_LINK_NONE;
     if (c->held != HTH_LINK_NONE && !may_part(c)) {
         c->founds = false;
-        return; /* it has another state by now */
+        return; /* it has another state by now, or will */
     }
     if (err == HTH_OK)
         link.mean = *digest;
@@ -339,25 +335,21 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
         found(c);
 }
 
-/* A copy: for a genesis' digest, or for somebody who asked. */
 void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
                        const void *meta, size_t meta_len)
 {
-    HTH_ASSERT(c->asked == ASK_COPY);
-    c->asked = ASK_COUNT;
-    if (c->begins) {
-        c->begins = false;
-        if (err == HTH_OK && !c->frozen)
-            collab_hash(c, values, on_first_digest);
-        else if (!c->frozen)
-            on_first_digest(c, err, NULL);
-    } else {
-        if (err == HTH_OK)
-            err = give(c, values, meta, meta_len);
-        if (err != HTH_OK)
-            hth_state_donor_decline(c->donor);
-    }
-    collab_ask_next(c);
+    bool own = c->asked == ASK_OWN;
+    collab_answered(c, own ? ASK_OWN : ASK_COPY);
+    if (own && !c->frozen && err == HTH_OK)
+        collab_hash(c, values, on_first_digest);
+    else if (own && !c->frozen)
+        on_first_digest(c, err, NULL);
+    if (own)
+        return;
+    if (err == HTH_OK)
+        err = give(c, values, meta, meta_len);
+    if (err != HTH_OK)
+        hth_state_donor_decline(c->donor);
 }
 
 static bool is_looking(const struct hth_collab *c)
@@ -365,19 +357,13 @@ static bool is_looking(const struct hth_collab *c)
     return c->started && !c->founds && c->held == HTH_LINK_NONE;
 }
 
-static void make_own(struct hth_collab *c)
-{
-    c->begins = true;
-    collab_ask(c, ASK_COPY);
-}
-
 static void begin(struct hth_collab *c)
 {
     c->founds = true;
     if (c->own != HTH_LINK_NONE && hth_chain_has(c->chain, c->own))
         found(c);
-    else if (!c->begins && c->digest == NULL)
-        make_own(c);
+    else if (!awaits(c, ASK_OWN) && c->digest == NULL)
+        collab_ask(c, ASK_OWN);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -447,9 +433,17 @@ static void begin_anew(struct hth_collab *c)
     bool ties = hth_chain_base(c->chain, c->held) == c->held;
     c->start_step = c->stats.step;
     c->start_samples = hth_chain_samples(c->chain, c->held) + ties;
-    c->stuck = c->held;
     c->own = HTH_LINK_NONE;
     begin(c);
+}
+
+/* Whether people are told, since then and now and then, why it does not get on. */
+static bool tells(struct hth_collab *c, int64_t since_us)
+{
+    int64_t now = hth_now_us(c->env);
+    bool due = now - HTH_MAX(c->told_us, since_us) >= TOLD_US;
+    c->told_us = due ? now : c->told_us;
+    return due;
 }
 
 static void look_at_quorum(struct hth_collab *c)
@@ -464,12 +458,10 @@ static void look_at_quorum(struct hth_collab *c)
     if (c->alone_us == 0)
         c->alone_us = now;
     bool since = now - c->alone_us >= TOLD_US;
-    if (!c->opts.eventual && now - HTH_MAX(c->told_us, c->alone_us) >= TOLD_US) {
-        c->told_us = now;
+    if (!c->opts.eventual && tells(c, c->alone_us))
         HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
                 "step %llu waits for a quorum: hears %u of %u voters (averaging.majority: strict)",
                 (unsigned long long)c->stats.step + 1, heard, voters);
-    }
     if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
         hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
         c->alone_us = 0;
@@ -489,7 +481,7 @@ static bool may_begin(const struct hth_collab *c)
 {
     int64_t now = hth_now_us(c->env);
     if (c->opts.bootstrap)
-        return is_looking(c) && !c->begins;
+        return is_looking(c) && !awaits(c, ASK_OWN);
     return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
            hth_heads_others(c->heads) == 0 && !hth_arrive_is_going(c->arrive) &&
            (c->opts.eventual || (c->start_step == 0 && knows_nobody(c)));
@@ -497,15 +489,11 @@ static bool may_begin(const struct hth_collab *c)
 
 static void tell_that_it_looks(struct hth_collab *c)
 {
-    int64_t now = hth_now_us(c->env);
-    if (c->opts.eventual || c->start_step == 0 || !is_looking(c) ||
-        now - HTH_MAX(c->told_us, c->start_us) < TOLD_US)
-        return;
-    c->told_us = now;
-    HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
-            "waits for others to go on from step %llu with; --bootstrap begins without them "
-            "(averaging.majority: strict)",
-            (unsigned long long)c->start_step);
+    if (!c->opts.eventual && c->start_step > 0 && is_looking(c) && tells(c, c->start_us))
+        HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
+                "waits for others to go on from step %llu with; --bootstrap begins without them "
+                "(averaging.majority: strict)",
+                (unsigned long long)c->start_step);
 }
 
 static void fail(struct hth_collab *c)
@@ -520,16 +508,13 @@ static void look_at_protocol(struct hth_collab *c)
 {
     int64_t since_us;
     uint32_t protocol = hth_roll_unspoken(c->roll, &since_us);
-    if (protocol == 0) {
-        c->unspoken = false;
+    if (protocol == 0)
         return;
-    }
-    if (!c->unspoken)
+    if (tells(c, 0))
         HTH_LOG(c->env, HTH_ERROR, HTH_SUB_AVG,
                 "the run's trainers speak protocol %u, which this program does not: it can't take "
                 "part; run their version of hearth",
                 protocol);
-    c->unspoken = true;
     if (hth_now_us(c->env) - since_us >= UNSPOKEN_US)
         fail(c);
 }
@@ -567,6 +552,8 @@ static void on_no_head(void *arg, const struct hth_peer_id *peer, enum hth_err e
 static void on_timer(void *arg)
 {
     struct hth_collab *c = arg;
+    while (ask(c))
+        ;
     look_whether_left(c);
     if (c->frozen)
         return;
@@ -685,8 +672,7 @@ bool hth_collab_may_launch(const struct hth_collab *c, const struct hth_brings *
 {
     /* One micro-batch at least, so that it can bring its vote. */
     uint32_t quota = HTH_MAX(hth_roll_quota(c->roll), brings->grain);
-    bool still = c->asked == ASK_ADOPT || c->wanted[ASK_ADOPT] || c->asked == ASK_STEP;
-    return c->held != HTH_LINK_NONE && !still && !c->frozen &&
+    return c->held != HTH_LINK_NONE && is_still(c) && !c->frozen &&
            hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND &&
            (uint64_t)brings->samples + brings->air + brings->grain <= quota;
 }
@@ -777,7 +763,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .arg = arg,
                              .asked = ASK_COUNT,
                              .held = HTH_LINK_NONE,
-                             .stuck = HTH_LINK_NONE,
+                             .goal = HTH_LINK_NONE,
                              .own = HTH_LINK_NONE,
                              .vote = {.tip = HTH_LINK_NONE},
                              .run = run_of(env, opts)};
@@ -793,10 +779,6 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
     c->chain = hth_chain_new(&chain);
     c->means = hth_means_new(env, rpc, opts->budget);
     c->timer = hth_timer_new(env, on_timer, c);
-    if (opts->span_count > 0) {
-        c->spans = hth_new_array(struct hth_avg_span, opts->span_count);
-        memcpy(c->spans, opts->spans, opts->span_count * sizeof(*c->spans));
-    }
     enum hth_err err = make(c);
     if (err != HTH_OK) {
         hth_collab_free(c);
@@ -823,7 +805,6 @@ void hth_collab_free(struct hth_collab *c)
     hth_roll_free(c->roll);
     hth_chain_free(c->chain);
     hth_timer_free(c->env, c->timer);
-    hth_free(c->spans);
     hth_free(c);
 }
 
@@ -840,7 +821,7 @@ void hth_collab_start(struct hth_collab *c, uint64_t step, uint64_t samples)
         begin(c);
     } else {
         say_head(c);
-        make_own(c);
+        collab_ask(c, ASK_OWN);
     }
     hth_timer_set(c->env, c->timer, POLL_US);
 }
@@ -857,12 +838,12 @@ void hth_collab_leave(struct hth_collab *c, hth_fn *done, void *arg)
 void hth_collab_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
 {
     hth_roll_peer_lost(c->roll, peer);
-    collab_grid_peer_lost(c, peer);
+    collab_round_peer_lost(c, peer);
 }
 
 static enum hth_collab_phase phase_of(const struct hth_collab *c)
 {
-    if (c->asked == ASK_STEP || c->asked == ASK_ADOPT)
+    if (!is_still(c))
         return HTH_COLLAB_STEPS;
     if (hth_roll_choice(c->roll)->phase == HTH_CHOICE_ROUND)
         return HTH_COLLAB_AVERAGES;

@@ -24,8 +24,7 @@
  * its own, and chains that meet become one: the one with more samples stays.
  *
  * At any time at most one of take, step, adopt and copy is asked of the trainer, and the next only
- * after its answer. They run in jobs of the trainer; answers come from the loop, and not inside the
- * call that asks.
+ * after its answer. They run in jobs of the trainer; an answer may come inside the call that asks.
  *
  * Loop thread. Runs on the real and the simulated environment.
  */
@@ -86,7 +85,7 @@ struct hth_collab_opts {
     uint64_t life;        /* of this process: a random number */
     uint64_t count;       /* floats of a mean */
     uint64_t state_bytes;
-    const struct hth_avg_span *spans; /* formats on the wire; copied; NULL: fp32 */
+    const struct hth_avg_span *spans; /* formats on the wire; NULL: fp32 */
     uint32_t span_count;
     const float *far; /* of hth_reduce_opts, as it is when a batch is taken; NULL: none */
     uint64_t target; /* samples of a step */
@@ -102,7 +101,7 @@ struct hth_collab_opts {
     struct hth_budget *budget; /* NULL: none */
 };
 
-/* All but spans is borrowed. Errors: E_CONFIG, E_TOO_LARGE (state), those of its parts; E_WRONG_RUN
+/* All is borrowed. Errors: E_CONFIG, E_TOO_LARGE (state), those of its parts; E_WRONG_RUN
  * and those of hth_collab_file_vote (`frozen`). */
 enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                             const struct hth_collab_opts *opts, const struct hth_collab_ops *ops,

@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * collab_int.h: the inside of a collaboration: life, other heads and what is asked of the trainer
- * (collab.c); rounds (collab_round.c), and their axes after the first (collab_grid.c).
+ * (collab.c); rounds (collab_round.c).
  */
 #ifndef HTH_COLLAB_COLLAB_INT_H
 #define HTH_COLLAB_COLLAB_INT_H
 
-#include "averaging/reduce.h"
 #include "averaging/state.h"
 #include "collab/arrive.h"
-#include "collab/cells.h"
 #include "collab/collab.h"
 #include "collab/collab_file.h"
 #include "collab/heads.h"
 #include "collab/means.h"
 
 /* Questions to the trainer, the most urgent first. */
-enum collab_ask { ASK_STEP, ASK_ADOPT, ASK_TAKE, ASK_COPY, ASK_COUNT };
+enum collab_ask {
+    ASK_STEP,
+    ASK_ADOPT,
+    ASK_TAKE,
+    ASK_OWN,  /* a copy, for the digest of a genesis */
+    ASK_COPY, /* ... for others */
+    ASK_COUNT
+};
 
 /* A digest that is computed in a job, which outlives the collaboration if need be. */
 struct collab_digest {
@@ -34,7 +39,6 @@ struct hth_collab {
     struct hth_collab_opts opts;
     struct hth_collab_ops ops;
     void *arg;
-    struct hth_avg_span *spans;
     struct hth_hash run;
     struct hth_chain *chain;
     struct hth_roll_call *roll;
@@ -55,40 +59,30 @@ struct hth_collab {
     struct hth_state_result state; /* to be adopted */
     uint8_t meta[HTH_STATE_META_MAX];
 
-    /* Another head that the roll call wants; the way there begins when it waits no more. */
-    uint32_t goal;
-    bool waits;
+    /* Another head that the roll call wants, until the way there begins. */
+    uint32_t goal; /* HTH_LINK_NONE: none waits */
     struct hth_holders holders;
 
-    /* A round. */
-    struct hth_roll_group group;
-    struct hth_cells cells;
-    struct collab_grid *grid;   /* NULL: one line */
-    struct hth_hash grid_ended; /* the last grid's group */
-    int64_t go_us;
-    uint32_t line_members; /* of the own line of the first axis; helpers are behind them */
-    struct hth_reduce_round *reduce;
-    struct hth_blob *average; /* of the axes so far; NULL: none, or the own line failed */
-    uint16_t marks[HTH_ROLL_MEMBERS_MAX];
+    struct collab_round *round; /* NULL: it is in none */
+    struct hth_hash round_ended; /* the last one's group */
+    struct hth_blob *made;       /* its mean, while its link is made */
     struct collab_digest *digest; /* NULL: none is computed */
 
     /* The start. */
     struct hth_vote vote; /* of a frozen member; its tip is HTH_LINK_NONE for a new one */
-    bool started, begins; /* looks for others; makes a genesis */
-    bool calls;           /* as last said in the DHT */
-    uint32_t own;  /* a genesis of the state that it started with, or HTH_LINK_NONE */
-    bool founds;   /* holds that genesis as soon as it is there, */
-    uint32_t stuck; /* ... though it holds this link, on top of which nobody calls */
+    bool started;   /* looks for others */
+    bool calls;     /* as last said in the DHT */
+    uint32_t own;   /* a genesis of the state that it started with, or HTH_LINK_NONE */
+    bool founds;    /* holds that genesis as soon as it is there */
     int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
     uint64_t start_step, start_samples;
 
-    bool unspoken; /* said that the others speak another protocol */
-    bool unread;   /* another's links are another program's */
-    bool failed;   /* the trainer was told to end */
+    bool unread; /* another's links are another program's */
+    bool failed; /* the trainer was told to end */
 
     int64_t alone_us; /* it hears no quorum since then; 0: it does */
-    int64_t told_us;
+    int64_t told_us;  /* why it does not get on, for people */
 
     int64_t leave_us; /* when it asked to leave */
     bool frozen;
@@ -98,8 +92,7 @@ struct hth_collab {
 
 /* collab.c */
 void collab_ask(struct hth_collab *c, enum collab_ask what);
-/* The trainer has answered: asks what is wanted next. */
-void collab_ask_next(struct hth_collab *c);
+void collab_answered(struct hth_collab *c, enum collab_ask what);
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);
 /* Keeps the mean that made a link, for others. */
@@ -117,18 +110,7 @@ void collab_on_average(void *arg, const struct hth_roll_group *group);
 void collab_on_tip(void *arg, uint32_t link, bool used);
 /* Ends a round that is under way without telling the roll call. */
 void collab_drop_round(struct hth_collab *c);
-/* Whether a reduction gave a mean of which no part is missing. */
-enum hth_err collab_reduced(const struct hth_reduce_result *r) HTH_MUST;
-/* The round's mean is in `average`, its members in `marks`; or it failed. */
-void collab_averaged(struct hth_collab *c, enum hth_err err);
-
-/* collab_grid.c: the lines of a round's axes after the first. Begin says hello in them; next goes
- * on with what the own line of the first axis came to, and ends with collab_averaged. */
-void collab_grid_begin(struct hth_collab *c);
-void collab_grid_next(struct hth_collab *c);
-/* Without a word to the round. */
-void collab_grid_drop(struct hth_collab *c);
-void collab_grid_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer);
+void collab_round_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer);
 void collab_on_row(void *arg, struct hth_rpc_request *req);
 
 #endif

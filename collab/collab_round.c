@@ -1,37 +1,182 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collab_round.c: from a GO to its link: the batch is taken, reduced and hashed. On a grid
- * collab_grid.c goes on with the mean of the first axis.
+ * collab_round.c: from a GO to its link: the batch is taken, reduced along each axis, and hashed.
+ *
+ * A list that is one line has one axis. On a grid (cells.h) the cells of a line along a later axis
+ * each hold the mean of another part of the list, or nothing where their line of the axis before
+ * failed. Before they average these, weighted by the samples behind them, all must know which there
+ * are:
+ *
+ *     member                             leader: the first member that can be dialled
+ *       | --- 76 ROW {} ---------------->|   held, at most HOLD_US
+ *       | <-- ROW {} --------------------|   "still here"
+ *       | --- ROW {marks} -------------->|   all 0: it has no mean
+ *       | <-- ROW {marks} ---------------|   of all, when those of all cells are known
+ *       | <===== the all-reduce ========>|   of the cells that have one; twins hear it
+ *
+ * A ROW that is held tells each side that the other lives. All lines of an axis use the same means
+ * in the same order, so they come to the same bits (`fixed` of averaging/reduce.h). Where a line of
+ * the first axis fails, it does so for all of its cells: the others go on without it. But a line
+ * fails of which a cell is lost or silent, or failed on a later axis, or is missing in a part: it
+ * would come to another mean than the lines beside it. A member without a mean fails the round,
+ * and fetches it.
  */
 #include "collab/collab_int.h"
 #include "collab/line.h"
+#include "collab/row_msg.h"
 #include "core/blob.h"
 #include "core/mem.h"
 
 #include <string.h>
 
+#define HOLD_US (150 * HTH_US_PER_MS)
+/* Silence that means lost. Messages wait behind values: in a round that takes long, half of its
+ * time so far, ... */
+#define SILENCE_US     (600 * HTH_US_PER_MS)
+#define SILENCE_MAX_US (3 * HTH_US_PER_S)
+#define ANSWER_RTTS    4                     /* ... and so many round trips, ... */
+#define DIAL_US        HTH_US_PER_S          /* ... or this before the first */
+#define CLOSED_US      (100 * HTH_US_PER_MS) /* to be heard again after a connection was lost */
+#define TICK_US        (50 * HTH_US_PER_MS)
+
+/* A member as the leader of its line knows it. */
+struct round_row {
+    bool known; /* what its cell brings */
+    int64_t heard_us;
+    int64_t closed_us; /* its connection was lost; 0: it was not, or it was heard since */
+    struct hth_rpc_request *held; /* its last ROW; NULL: it was answered */
+};
+
+/* The line in which this member stands along an axis. */
+struct round_line {
+    struct collab_round *round;
+    uint32_t axis;
+    uint16_t member[HTH_ROLL_LINE_MAX]; /* of the list: of each cell, then twins (cells.h) */
+    uint32_t members, self, leader;
+    bool begun, over;
+    struct hth_row_marks marks; /* whose values its cells bring, and then its mean has */
+    struct round_row *row;      /* members, of a leader; else NULL */
+    struct hth_rpc_call *call;  /* else its ROW; NULL: it is sent at the next tick */
+    int64_t heard_us;           /* the leader was */
+    struct hth_line in;         /* those who reduce it, once it has begun */
+    struct hth_reduce_round *reduce;
+};
+
+struct collab_round {
+    struct hth_collab *collab;
+    struct hth_roll_group group;
+    struct hth_cells cells;
+    int64_t go_us;
+    struct hth_timer *timer;
+    uint32_t axis;              /* under way */
+    struct hth_blob *mean;      /* of the axes before; NULL: none */
+    struct hth_row_marks marks; /* whose values are in it */
+    struct round_line line[HTH_AVG_DIMS_MAX];
+};
+
+static const struct hth_roll_peer *peer_at(const struct round_line *l, uint32_t k)
+{
+    return &l->round->group.peer[l->member[k]];
+}
+
+static bool leads(const struct round_line *l)
+{
+    return l->row != NULL;
+}
+
+/* Whether what the own cell brings to the line is known. */
+static bool is_known(const struct round_line *l)
+{
+    return l->axis <= l->round->axis;
+}
+
+/* Whether a member's values are in what another one's cell brings. */
+static bool covers(const struct round_line *l, uint32_t k, uint32_t member)
+{
+    const struct hth_cells *cells = &l->round->cells;
+    return hth_cells_covers(cells, cells->cell[l->member[k]], l->axis, member);
+}
+
+static bool brings(const struct round_line *l, uint32_t k)
+{
+    const struct collab_round *r = l->round;
+    uint32_t cell = r->cells.cell[l->member[k]];
+    return hth_line_samples(&r->group, &r->cells, cell, l->axis, l->marks.of) > 0;
+}
+
+static bool is_twin(const struct round_line *l, uint32_t k)
+{
+    return hth_cells_is_twin(&l->round->cells, l->member[k]);
+}
+
+/* ---- the end ------------------------------------------------------------------------------ */
+
 static void on_digest(struct hth_collab *c, enum hth_err err, const struct hth_hash *digest);
+
+static void release(const struct round_line *l, struct round_row *row)
+{
+    uint8_t bytes[HTH_ROW_BYTES_MAX];
+    struct hth_row_msg answer = {.group = l->round->group.id, .axis = l->axis};
+    struct hth_rpc_body body = {.payload = bytes};
+    struct hth_rpc_request *req = row->held;
+    row->held = NULL;
+    if (req == NULL)
+        return;
+    if (l->over && !l->begun) {
+        hth_rpc_refuse(req, HTH_E_UNREACHABLE, 0, "a member of this line is lost");
+        return;
+    }
+    if (l->begun)
+        answer.marks = l->marks;
+    body.payload_len = hth_row_write(&answer, bytes);
+    hth_rpc_reply(req, &body);
+}
+
+static void release_all(const struct round_line *l)
+{
+    for (uint32_t k = 0; leads(l) && k < l->members; k++)
+        release(l, &l->row[k]);
+}
 
 void collab_drop_round(struct hth_collab *c)
 {
-    if (c->reduce != NULL)
-        hth_reduce_cancel(c->reduce);
+    struct collab_round *r = c->round;
     if (c->digest != NULL && c->digest->done == on_digest) {
         c->digest->collab = NULL;
         c->digest = NULL;
     }
-    collab_grid_drop(c);
-    hth_blob_unref(c->average);
-    c->reduce = NULL;
-    c->average = NULL;
+    if (r == NULL)
+        return;
+    c->round = NULL;
+    c->round_ended = r->group.id;
+    for (uint32_t i = 0; i < r->cells.shape.dims; i++) {
+        struct round_line *l = &r->line[i];
+        l->over = true;
+        release_all(l);
+        if (l->call != NULL)
+            hth_rpc_cancel(l->call);
+        if (l->reduce != NULL)
+            hth_reduce_cancel(l->reduce);
+        hth_free(l->row);
+    }
+    hth_blob_unref(r->mean);
+    hth_timer_free(c->env, r->timer);
+    hth_free(r);
+}
+
+static void ends(struct hth_collab *c, enum hth_err err)
+{
+    int64_t took_us = hth_now_us(c->env) - c->round->go_us;
+    c->stats.averaged_us = err == HTH_OK ? took_us : c->stats.averaged_us;
+    hth_line_ends(&c->stats.averages, err, took_us);
+    collab_drop_round(c);
 }
 
 static void fail(struct hth_collab *c, enum hth_err err)
 {
     HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "step %llu: its round failed: %s",
-            (unsigned long long)c->group.step, hth_err_text(err));
-    hth_line_ends(&c->stats.averages, err, hth_now_us(c->env) - c->go_us);
-    collab_drop_round(c);
+            (unsigned long long)c->round->group.step, hth_err_text(err));
+    ends(c, err);
     hth_roll_averaged(c->roll, err, NULL, NULL);
 }
 
@@ -41,124 +186,384 @@ static void on_digest(struct hth_collab *c, enum hth_err err, const struct hth_h
         fail(c, err);
         return;
     }
-    c->stats.averaged_us = hth_now_us(c->env) - c->go_us;
-    hth_line_ends(&c->stats.averages, HTH_OK, c->stats.averaged_us);
-    hth_roll_averaged(c->roll, HTH_OK, c->marks, digest);
-    hth_blob_unref(c->average); /* the round's mean, if it made no link */
-    c->average = NULL;
+    const struct hth_row_marks marks = c->round->marks;
+    c->made = hth_blob_ref(c->round->mean);
+    ends(c, HTH_OK);
+    hth_roll_averaged(c->roll, HTH_OK, marks.of, digest);
+    hth_blob_unref(c->made); /* it made no link */
+    c->made = NULL;
 }
 
-/* The k-th member of the own line of the first axis; with k beyond the last, the list's count. */
-static uint32_t own_line(const struct hth_collab *c, uint32_t k)
-{
-    uint32_t cell = c->cells.cell[c->group.self];
-    if (k < c->cells.shape.size[0])
-        cell = hth_cells_on_line(&c->cells, cell, 0, k);
-    bool is_member = k < c->cells.shape.size[0] && cell < c->cells.count; /* no hole */
-    return is_member ? c->cells.member[cell] : c->group.count;
-}
+static void next_axis(struct collab_round *r);
 
-/* All that have all parts see alike who is missing in which. */
-static void mark(struct hth_collab *c, const struct hth_reduce_result *r)
+/* The axis has ended for the own line: without a mean it failed. */
+static void end_axis(struct collab_round *r, enum hth_err err, struct hth_blob *mean)
 {
-    memset(c->marks, 0, sizeof(c->marks));
-    for (uint32_t i = 0; i < c->line_members; i++) {
-        uint32_t missing = r->fates[i].parts_missing;
-        c->marks[own_line(c, i)] = missing == 0         ? HTH_ROLL_IN
-                                   : missing < r->parts ? HTH_ROLL_PART
-                                                        : 0;
-    }
-}
-
-enum hth_err collab_reduced(const struct hth_reduce_result *r)
-{
-    if (r->err == HTH_OK && r->parts_kept > 0)
-        return HTH_E_UNREACHABLE; /* a reducer was lost: others may have its parts */
-    return r->err == HTH_OK && r->average == NULL ? HTH_E_BUG : r->err;
-}
-
-void collab_averaged(struct hth_collab *c, enum hth_err err)
-{
-    if (err == HTH_OK)
-        collab_hash(c, c->average, on_digest);
+    r->marks = r->line[r->axis].marks;
+    if (mean == NULL)
+        memset(r->marks.of, 0, sizeof(r->marks.of));
+    hth_blob_unref(r->mean);
+    r->mean = mean != NULL ? hth_blob_ref(mean) : NULL;
+    if (r->axis + 1 < r->cells.shape.dims)
+        next_axis(r);
+    else if (mean != NULL)
+        collab_hash(r->collab, mean, on_digest);
     else
-        fail(c, err);
+        fail(r->collab, err);
+}
+
+static void end_line(struct round_line *l, enum hth_err err, struct hth_blob *mean)
+{
+    if (err != HTH_OK)
+        HTH_LOG(l->round->collab->env, HTH_INFO, HTH_SUB_AVG, "a line of axis %u failed: %s",
+                l->axis, hth_err_text(err));
+    l->over = true;
+    release_all(l);
+    if (l->axis == l->round->axis)
+        end_axis(l->round, err, mean);
+}
+
+/* ---- the all-reduce of a line ------------------------------------------------------------- */
+
+/* All that have all parts see alike who is missing in which. Along a later axis a mean that is
+ * missing in a part is in the other lines' means all the same. */
+static enum hth_err judge(struct round_line *l, const struct hth_reduce_result *r)
+{
+    struct hth_collab *c = l->round->collab;
+    bool whole = true, far = false;
+    for (uint32_t k = 0; k < r->members; k++) {
+        const struct hth_reduce_fate *fate = &r->fates[k];
+        far |= fate->as_reducer == HTH_REDUCE_DROP_FAR;
+        if (k >= l->in.members)
+            continue; /* a helper */
+        uint16_t member = l->in.of[k];
+        if (fate->as_reducer != HTH_REDUCE_DROP_NONE)
+            hth_roll_slow(c->roll, &l->round->group.peer[member].id);
+        whole &= fate->parts_missing == 0;
+        if (l->axis == 0)
+            l->marks.of[member] = fate->parts_missing == 0         ? HTH_ROLL_IN
+                                  : fate->parts_missing < r->parts ? HTH_ROLL_PART
+                                                                   : 0;
+    }
+    if (r->err != HTH_OK || (far && l->round->cells.shape.dims == 1))
+        return r->err != HTH_OK ? r->err : HTH_E_NORM;
+    if (r->parts_kept > 0 || (l->axis > 0 && !whole))
+        return HTH_E_UNREACHABLE; /* a reducer was lost: others may have its parts */
+    return r->average == NULL ? HTH_E_BUG : HTH_OK;
 }
 
 static void on_reduced(void *arg, const struct hth_reduce_result *r)
 {
-    struct hth_collab *c = arg;
-    enum hth_err err = collab_reduced(r);
-    bool far = false;
-    c->reduce = NULL;
-    hth_line_counts(&c->stats.averages, r);
-    for (uint32_t i = 0; i < r->members; i++) { /* helpers come last */
-        if (i < c->line_members && r->fates[i].as_reducer != HTH_REDUCE_DROP_NONE)
-            hth_roll_slow(c->roll, &c->group.peer[own_line(c, i)].id);
-        far |= r->fates[i].as_reducer == HTH_REDUCE_DROP_FAR;
-    }
-    if (err == HTH_OK) {
-        mark(c, r);
-        c->average = hth_blob_ref(r->average);
-    }
-    if (c->grid != NULL)
-        collab_grid_next(c);
-    else
-        collab_averaged(c, far ? HTH_E_NORM : err);
+    struct round_line *l = arg;
+    l->reduce = NULL;
+    hth_line_counts(&l->round->collab->stats.averages, r);
+    enum hth_err err = judge(l, r);
+    end_line(l, err, err == HTH_OK ? r->average : NULL);
 }
 
-/* In the own line of the first axis. */
-static enum hth_err reduce(struct hth_collab *c, struct hth_blob *values)
+/* Lines of later axes that begin unlike are other groups. */
+static struct hth_hash name_of(const struct round_line *l)
 {
-    const struct hth_roll_group *g = &c->group;
-    struct hth_reduce_member members[HTH_LINE_MAX];
-    struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->spans, c->opts.span_count);
-    uint32_t line = hth_cells_on_line(&c->cells, c->cells.cell[g->self], 0, 0);
-    o.group = hth_line_name(c->env->crypto, g, &c->cells, line);
-    o.members = members;
-    o.member_count = hth_line_fill(g, &c->cells, line, members, &c->line_members);
-    for (uint32_t i = 0; i < c->line_members; i++)
-        if (hth_peer_id_eq(&members[i].id, &c->env->self))
-            o.self = i;
+    const struct collab_round *r = l->round;
+    const struct hth_row_msg begin = {.group = r->group.id, .axis = l->axis, .marks = l->marks};
+    uint8_t bytes[HTH_ROW_BYTES_MAX];
+    struct hth_hash name = r->group.id;
+    if (l->axis > 0)
+        r->collab->env->crypto->hash(bytes, hth_row_write(&begin, bytes), &name);
+    return name;
+}
+
+static void begin_line(struct round_line *l, struct hth_blob *values)
+{
+    const struct collab_round *r = l->round;
+    struct hth_collab *c = r->collab;
+    struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->opts.spans, c->opts.span_count);
+    l->begun = true;
+    release_all(l);
+    hth_line_fill(&r->group, &r->cells, r->cells.cell[r->group.self], l->axis, l->marks.of, &l->in);
+    o.group = name_of(l);
+    o.members = l->in.member;
+    o.member_count = l->in.count;
+    o.self = l->in.self;
     o.values = values;
     o.far = c->opts.far;
+    o.fixed = l->axis > 0;
     o.done = on_reduced;
-    o.arg = c;
-    return hth_reduce_start(c->opts.reducer, &o, &c->reduce);
+    o.arg = l;
+    enum hth_err err = values == NULL ? HTH_E_UNREACHABLE
+                                      : hth_reduce_start(c->opts.reducer, &o, &l->reduce);
+    if (err != HTH_OK)
+        end_line(l, err, NULL);
 }
 
-void hth_collab_taken(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
-                      uint64_t samples)
+/* ---- ROW, as a leader --------------------------------------------------------------------- */
+
+/* A ROW is answered by then, and another one comes. */
+static int64_t patience_us(const struct round_line *l, const struct hth_peer_id *peer)
 {
-    HTH_ASSERT(c->asked == ASK_TAKE);
-    c->asked = ASK_COUNT;
-    if (c->frozen) {
-        collab_ask_next(c);
+    const struct hth_collab *c = l->round->collab;
+    struct hth_rpc_peer_info info;
+    int64_t limit = (hth_now_us(c->env) - l->round->go_us) / 2;
+    limit = HTH_MIN(HTH_MAX(limit, SILENCE_US), SILENCE_MAX_US) + hth_rpc_late_us(c->rpc);
+    bool known = hth_rpc_peer_info(c->rpc, peer, &info) == HTH_OK && info.rtt_us > 0;
+    return HOLD_US + limit + (known ? ANSWER_RTTS * info.rtt_us : DIAL_US);
+}
+
+static bool is_lost(const struct round_line *l, uint32_t k)
+{
+    const struct round_row *row = &l->row[k];
+    int64_t now = hth_now_us(l->round->collab->env);
+    bool closed = row->closed_us != 0 && now - row->closed_us >= CLOSED_US;
+    return k != l->self && row->held == NULL &&
+           (closed || now - row->heard_us > patience_us(l, &peer_at(l, k)->id));
+}
+
+/* The first word of a cell counts, and a twin's does not. */
+static void take_marks(struct round_line *l, uint32_t k, const uint16_t *marks)
+{
+    for (uint32_t i = 0; i < l->marks.count && !l->row[k].known && !is_twin(l, k); i++)
+        if (covers(l, k, i))
+            l->marks.of[i] = marks[i];
+    l->row[k].known = true;
+}
+
+/* Once all members are known the line begins; once its own is, and another cell is lost, it fails.
+ * A twin that is lost is nobody's loss. */
+static void lead(struct round_line *l)
+{
+    int64_t now = hth_now_us(l->round->collab->env);
+    bool known = true, lost = false, any = false;
+    if (is_known(l))
+        take_marks(l, l->self, l->round->marks.of);
+    for (uint32_t k = 0; k < l->members; k++) {
+        struct round_row *row = &l->row[k];
+        if (row->held != NULL && now - row->heard_us >= HOLD_US)
+            release(l, row);
+        bool gone = is_lost(l, k), has = row->known && !is_twin(l, k) && brings(l, k);
+        any |= has;
+        known &= row->known || (gone && is_twin(l, k));
+        lost |= !is_twin(l, k) && (gone || (row->known && !has && l->axis > 1));
+    }
+    if (!is_known(l))
+        return;
+    if (lost || (known && !any))
+        end_line(l, HTH_E_UNREACHABLE, NULL);
+    else if (known)
+        begin_line(l, l->round->mean);
+}
+
+/* The line that a ROW is for, which is led here, and its sender's place in it. */
+static enum hth_err check(struct hth_collab *c, const struct hth_row_msg *msg,
+                          const struct hth_peer_id *from, struct round_line **out, uint32_t *at)
+{
+    struct collab_round *r = c->round;
+    uint32_t k = 0;
+    if (r == NULL || memcmp(&msg->group, &r->group.id, sizeof(msg->group)) != 0)
+        return memcmp(&msg->group, &c->round_ended, sizeof(msg->group)) == 0 ? HTH_E_EXPIRED
+                                                                             : HTH_E_AGAIN;
+    if (msg->axis == 0 || msg->axis >= r->cells.shape.dims ||
+        (msg->marks.count > 0 && msg->marks.count != r->group.count))
+        return HTH_E_RANGE;
+    struct round_line *l = &r->line[msg->axis];
+    while (k < l->members && !hth_peer_id_eq(&peer_at(l, k)->id, from))
+        k++;
+    *out = l;
+    *at = k;
+    return k == l->members ? HTH_E_BAD_PEER_ID : leads(l) ? HTH_OK : HTH_E_PROTOCOL;
+}
+
+void collab_on_row(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_collab *c = arg;
+    struct hth_row_msg msg;
+    struct round_line *l = NULL;
+    uint32_t k = 0;
+    size_t len;
+    const uint8_t *bytes = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_row_read(bytes, len, &msg);
+    if (err == HTH_OK)
+        err = check(c, &msg, hth_rpc_peer(req), &l, &k);
+    if (err != HTH_OK) {
+        hth_rpc_refuse(req, err, err == HTH_E_AGAIN ? TICK_US : 0, "ROW");
         return;
     }
-    if (err == HTH_OK && samples < c->group.peer[c->group.self].samples)
-        err = HTH_E_STALE; /* a state was adopted since it was READY */
+    struct round_row *row = &l->row[k];
+    release(l, row); /* its older one */
+    row->held = req;
+    row->heard_us = hth_now_us(c->env);
+    row->closed_us = 0;
+    if (l->begun || l->over) {
+        release(l, row);
+        return;
+    }
+    if (msg.marks.count > 0)
+        take_marks(l, k, msg.marks.of);
+    lead(l);
+}
+
+void collab_round_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
+{
+    struct collab_round *r = c->round;
+    for (uint32_t i = 1; r != NULL && i < r->cells.shape.dims; i++) {
+        struct round_line *l = &r->line[i];
+        for (uint32_t k = 0; leads(l) && k < l->members; k++) {
+            if (!hth_peer_id_eq(&peer_at(l, k)->id, peer))
+                continue;
+            release(l, &l->row[k]);
+            l->row[k].closed_us = hth_now_us(c->env);
+        }
+    }
+}
+
+/* ---- ROW, as a member --------------------------------------------------------------------- */
+
+static void send_row(struct round_line *l);
+
+static void take_begin(struct round_line *l, const struct hth_row_marks *marks)
+{
+    if (l->axis != l->round->axis || marks->count != l->round->group.count) {
+        end_line(l, HTH_E_PROTOCOL, NULL);
+        return;
+    }
+    l->marks = *marks;
+    begin_line(l, l->round->mean);
+}
+
+/* A refusal ends the line, but where the leader has not entered the round yet. So does silence,
+ * once the own cell is known. */
+static void on_row_answer(void *arg, const struct hth_rpc_result *result)
+{
+    struct round_line *l = arg;
+    struct hth_row_msg reply;
+    int64_t now = hth_now_us(l->round->collab->env);
+    enum hth_err err = result->err;
+    bool again = result->remote ? err == HTH_E_AGAIN : err != HTH_OK;
+    l->call = NULL;
     if (err == HTH_OK)
-        err = reduce(c, values);
-    if (err != HTH_OK)
-        fail(c, err);
-    collab_ask_next(c);
+        err = hth_row_read(result->payload, result->payload_len, &reply);
+    if (err == HTH_OK && reply.marks.count > 0) {
+        take_begin(l, &reply.marks);
+    } else if (err == HTH_OK) {
+        l->heard_us = now;
+        send_row(l);
+    } else if (!again || (is_known(l) &&
+                          now - l->heard_us > (result->remote ? SILENCE_US : CLOSED_US))) {
+        end_line(l, err, NULL);
+    }
+}
+
+static void send_row(struct round_line *l)
+{
+    const struct collab_round *r = l->round;
+    uint8_t bytes[HTH_ROW_BYTES_MAX];
+    struct hth_row_msg msg = {.group = r->group.id, .axis = l->axis};
+    if (is_known(l))
+        msg.marks = r->marks;
+    struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD};
+    opts.body.payload = bytes;
+    opts.body.payload_len = hth_row_write(&msg, bytes);
+    const struct hth_roll_peer *leader = peer_at(l, l->leader);
+    struct hth_rpc_target target = {leader->id, leader->addr};
+    opts.timeout_us = patience_us(l, &leader->id);
+    if (hth_rpc_call(r->collab->rpc, &target, &opts, on_row_answer, l, &l->call) != HTH_OK)
+        l->call = NULL;
+}
+
+/* ---- the round ---------------------------------------------------------------------------- */
+
+static void next_axis(struct collab_round *r)
+{
+    struct round_line *l = &r->line[++r->axis];
+    if (l->over) {
+        end_axis(r, HTH_E_UNREACHABLE, NULL);
+        return;
+    }
+    hth_timer_set(r->collab->env, r->timer, leads(l) ? 0 : TICK_US);
+    if (leads(l))
+        return;
+    if (l->call != NULL)
+        hth_rpc_cancel(l->call);
+    l->heard_us = hth_now_us(r->collab->env);
+    send_row(l);
+}
+
+/* Its members hear that it lives, also those that have begun already. */
+static void nudge(const struct round_line *l)
+{
+    for (uint32_t k = 0; k < l->members; k++)
+        if (k != l->self)
+            hth_rpc_nudge(l->round->collab->rpc, &peer_at(l, k)->id);
+}
+
+static void on_tick(void *arg)
+{
+    struct collab_round *r = arg;
+    struct hth_collab *c = r->collab;
+    hth_timer_set(c->env, r->timer, TICK_US);
+    for (uint32_t i = 1; c->round == r && i < r->cells.shape.dims; i++) {
+        struct round_line *l = &r->line[i];
+        if (l->begun || l->over)
+            continue;
+        nudge(l);
+        if (leads(l))
+            lead(l);
+        else if (l->call == NULL)
+            send_row(l);
+    }
+}
+
+static void add_line(struct collab_round *r, uint32_t axis)
+{
+    struct round_line *l = &r->line[axis];
+    *l = (struct round_line){.round = r, .axis = axis, .marks.count = r->group.count};
+    l->members = hth_cells_line(&r->cells, r->cells.cell[r->group.self], axis, l->member);
+    while (l->member[l->self] != r->group.self)
+        l->self++;
+    while (l->leader < l->members && peer_at(l, l->leader)->addr.family == 0)
+        l->leader++;
+    l->leader %= l->members;
+    if (axis == 0)
+        return; /* it begins once the batch is taken */
+    if (l->leader != l->self) {
+        send_row(l);
+        return;
+    }
+    l->row = hth_new_array(struct round_row, l->members);
+    for (uint32_t k = 0; k < l->members; k++)
+        l->row[k].heard_us = hth_now_us(r->collab->env);
 }
 
 void collab_on_average(void *arg, const struct hth_roll_group *group)
 {
     struct hth_collab *c = arg;
-    c->group = *group;
-    c->go_us = hth_now_us(c->env);
+    struct collab_round *r = hth_new(struct collab_round);
+    *r = (struct collab_round){.collab = c, .group = *group, .go_us = hth_now_us(c->env)};
     hth_cells_place(c->env->crypto, &group->head, group->peer, group->count, &c->opts.shape,
-                    &c->cells);
+                    &r->cells);
     for (uint32_t i = 0; i < group->count; i++)
         hth_rpc_lives(c->rpc, &group->peer[i].id); /* each was READY; after a cut dials may rest */
-    c->stats.shape = c->cells.shape;
+    r->timer = hth_timer_new(c->env, on_tick, r);
+    for (uint32_t i = 0; i < r->cells.shape.dims; i++)
+        add_line(r, i);
+    if (r->cells.shape.dims > 1)
+        hth_timer_set(c->env, r->timer, TICK_US);
+    c->round = r;
+    c->stats.shape = r->cells.shape;
     hth_line_begins(&c->stats.averages, group);
-    if (c->cells.shape.dims > 1)
-        collab_grid_begin(c);
     collab_ask(c, ASK_TAKE);
+}
+
+void hth_collab_taken(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
+                      uint64_t samples)
+{
+    struct collab_round *r = c->round;
+    collab_answered(c, ASK_TAKE);
+    if (r != NULL && err == HTH_OK && samples < r->group.peer[r->group.self].samples)
+        err = HTH_E_STALE; /* a state was adopted since it was READY */
+    if (r != NULL && err == HTH_OK)
+        begin_line(&r->line[0], values);
+    else if (r != NULL)
+        fail(c, err);
 }
 
 void collab_on_tip(void *arg, uint32_t link, bool used)
@@ -168,12 +573,12 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
         c->ops.used(c->arg);
     if (collab_all_leave(c, link))
         hth_roll_freeze(c->roll, link);
-    if (c->average == NULL)
+    if (c->made == NULL)
         return; /* it was fetched */
     c->stats.forks += hth_chain_at(c->chain, link)->kind == HTH_LINK_FORK;
-    collab_keep(c, link, c->average);
-    c->mean = c->average;
-    c->average = NULL;
+    collab_keep(c, link, c->made);
+    c->mean = c->made;
+    c->made = NULL;
     c->to = link;
     c->by_arrive = false;
     collab_ask(c, ASK_STEP);

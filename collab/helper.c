@@ -23,7 +23,6 @@ struct hth_roll_helper {
     struct hth_env *env;
     struct hth_rpc *rpc;
     struct hth_roll_helper_opts opts;
-    struct hth_avg_span *spans;
     struct hth_heads *heads;
     struct hth_timer *timer;
     struct hth_rpc_call *call;  /* its READY; NULL: none is out */
@@ -57,38 +56,36 @@ static struct helped *find_free(struct hth_roll_helper *h)
     return NULL;
 }
 
-static enum hth_err reduce(struct hth_roll_helper *h, struct helped *a, uint32_t number)
+static enum hth_err reduce(struct hth_roll_helper *h, const struct hth_roll_group *group)
 {
     static struct hth_cells cells;
-    struct hth_reduce_member members[HTH_LINE_MAX];
-    struct hth_roll_group group;
-    uint32_t unused;
-    struct hth_reduce_opts o = hth_line_opts(h->opts.count, h->spans, h->opts.span_count);
-    hth_line_group(h->env->crypto, &h->env->self, &h->go, &group);
-    hth_cells_place(h->env->crypto, &group.head, group.peer, group.count, &h->opts.shape, &cells);
-    uint32_t line = hth_line_of_helper(&cells, number);
-    o.group = hth_line_name(h->env->crypto, &group, &cells, line);
-    o.members = members;
-    o.member_count = hth_line_fill(&group, &cells, line, members, &unused);
-    for (uint32_t i = 0; i < o.member_count; i++)
-        if (hth_peer_id_eq(&members[i].id, &h->env->self))
-            o.self = i;
+    static struct hth_line line;
+    struct helped *a = find_free(h);
+    struct hth_reduce_opts o = hth_line_opts(h->opts.count, h->opts.spans, h->opts.span_count);
+    hth_cells_place(h->env->crypto, &group->head, group->peer, group->count, &h->opts.shape,
+                    &cells);
+    hth_line_fill(group, &cells, hth_line_of_helper(&cells, group->self - group->count), 0, NULL,
+                  &line);
+    if (a == NULL)
+        return HTH_E_BUSY;
+    o.group = group->id;
+    o.members = line.member;
+    o.member_count = line.count;
+    o.self = line.self;
     o.done = on_reduced;
     o.arg = a;
     HTH_TRY(hth_reduce_start(h->opts.reducer, &o, &a->round));
-    hth_line_begins(&h->stats.averages, &group);
+    hth_line_begins(&h->stats.averages, group);
     return HTH_OK;
 }
 
 static void help(struct hth_roll_helper *h)
 {
-    struct helped *a = find_free(h);
-    uint32_t number = 0;
-    while (number < h->go.helpers && !hth_peer_id_eq(&h->go.helper[number].id, &h->env->self))
-        number++;
-    if (number == h->go.helpers)
+    struct hth_roll_group group;
+    hth_line_group(h->env->crypto, &h->env->self, &h->go, &group);
+    if (group.self < group.count || group.self == group.count + group.helpers)
         return; /* not its GO */
-    enum hth_err err = a != NULL ? reduce(h, a, number) : HTH_E_BUSY;
+    enum hth_err err = reduce(h, &group);
     h->stats.averages.failed += err != HTH_OK && err != HTH_E_DUPLICATE;
 }
 
@@ -184,10 +181,6 @@ enum hth_err hth_roll_helper_new(struct hth_env *env, struct hth_rpc *rpc,
     h->env = env;
     h->rpc = rpc;
     h->opts = *opts;
-    if (opts->span_count > 0) {
-        h->spans = hth_new_array(struct hth_avg_span, opts->span_count);
-        memcpy(h->spans, opts->spans, opts->span_count * sizeof(*h->spans));
-    }
     for (uint32_t i = 0; i < ROUNDS; i++)
         h->helped[i].helper = h;
     h->timer = hth_timer_new(env, on_timer, h);
@@ -212,7 +205,6 @@ void hth_roll_helper_free(struct hth_roll_helper *h)
         hth_rpc_cancel(h->call);
     hth_heads_free(h->heads);
     hth_timer_free(h->env, h->timer);
-    hth_free(h->spans);
     hth_free(h);
 }
 

@@ -18,7 +18,7 @@
  * what a member costs that is: the round is made again. Members that saw it list no helpers then
  * for twenty times as long as the round took, so that helpers that fail cost little.
  *
- * Loop thread. All options but the spans are borrowed.
+ * Loop thread. All options are borrowed.
  */
 #ifndef HTH_COLLAB_HELPER_H
 #define HTH_COLLAB_HELPER_H

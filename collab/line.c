@@ -23,13 +23,16 @@ void hth_line_group(const struct hth_crypto *crypto, const struct hth_peer_id *s
     qsort(go->peer, go->count, sizeof(go->peer[0]), by_id);
     *out = (struct hth_roll_group){.head = go->head,
                                    .count = go->count,
-                                   .self = HTH_ROLL_MEMBERS_MAX,
+                                   .self = go->count + go->helpers,
                                    .peer = go->peer,
                                    .helpers = go->helpers,
                                    .helper = go->helper};
     for (uint32_t i = 0; i < go->count; i++)
         if (hth_peer_id_eq(&go->peer[i].id, self))
             out->self = i;
+    for (uint32_t i = 0; i < go->helpers; i++)
+        if (hth_peer_id_eq(&go->helper[i].id, self))
+            out->self = go->count + i;
     memcpy(name, &go->head, sizeof(go->head));
     hth_store_u32le(name + sizeof(go->head), go->n);
     hth_store_u32le(name + sizeof(go->head) + sizeof(go->n), go->protocol);
@@ -55,55 +58,74 @@ static double said(const struct hth_roll_peer *p)
 
 /* ---- a line ------------------------------------------------------------------------------- */
 
-static struct hth_reduce_member member_of(const struct hth_roll_peer *p, bool rests)
+static struct hth_reduce_member member_of(const struct hth_roll_peer *p, double weight, bool rests)
 {
     return (struct hth_reduce_member){.id = p->id,
                                       .addr = p->addr,
                                       .bandwidth = rests || p->addr.family == 0 ? 0 : said(p),
-                                      .weight = p->samples,
+                                      .weight = weight,
                                       .stranger = rests};
 }
 
-bool hth_line_reduces(const struct hth_roll_peer *p)
+uint32_t hth_line_samples(const struct hth_roll_group *group, const struct hth_cells *cells,
+                          uint32_t cell, uint32_t axis, const uint16_t *marks)
 {
-    return !p->rests && p->addr.family != 0;
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < group->count; i++)
+        if (marks[i] != 0 && hth_cells_covers(cells, cell, axis, i))
+            sum += group->peer[i].samples;
+    return sum;
 }
 
-uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cells *cells,
-                       uint32_t line, struct hth_reduce_member out[HTH_LINE_MAX], uint32_t *members)
+/* Along the first axis its samples, along a later one what its cell brings of all that comes. */
+static void weigh(const struct hth_roll_group *group, const struct hth_cells *cells, uint32_t axis,
+                  const uint16_t *marks, const uint16_t *member, uint32_t n, double *weight)
 {
-    const struct hth_roll_peer *peer[HTH_ROLL_LINE_MAX];
-    uint32_t n = 0;
+    double all = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        weight[i] = axis == 0 ? group->peer[member[i]].samples
+                              : hth_line_samples(group, cells, cells->cell[member[i]], axis, marks);
+        all += hth_cells_is_twin(cells, member[i]) ? 0 : weight[i];
+    }
+    for (uint32_t i = 0; i < n && axis > 0 && all > 0; i++)
+        weight[i] /= all;
+}
+
+void hth_line_fill(const struct hth_roll_group *group, const struct hth_cells *cells, uint32_t cell,
+                   uint32_t axis, const uint16_t *marks, struct hth_line *out)
+{
+    uint16_t member[HTH_ROLL_LINE_MAX];
+    double weight[HTH_ROLL_LINE_MAX];
+    uint32_t n = hth_cells_line(cells, cell, axis, member);
     bool any = false;
-    for (uint32_t k = 0; k < cells->shape.size[0]; k++) {
-        uint32_t cell = hth_cells_on_line(cells, line, 0, k);
-        if (cell >= cells->count)
-            continue; /* a hole */
-        peer[n] = &group->peer[cells->member[cell]];
-        any |= hth_line_reduces(peer[n++]);
+    *out = (struct hth_line){.self = HTH_LINE_MAX};
+    weigh(group, cells, axis, marks, member, n, weight);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct hth_roll_peer *p = &group->peer[member[i]];
+        bool hears = axis > 0 && (weight[i] == 0 || hth_cells_is_twin(cells, member[i]));
+        any |= !p->rests && p->addr.family != 0 && !hears;
     }
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = member_of(peer[i], any && peer[i]->rests);
-    *members = n;
-    for (uint32_t i = line; i < group->helpers; i += lines_of(cells)) {
-        out[n] = member_of(&group->helper[i], false);
-        out[n++].weight = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct hth_roll_peer *p = &group->peer[member[i]];
+        struct hth_reduce_member *m = &out->member[out->count];
+        if (axis > 0 && weight[i] == 0)
+            continue;
+        if (member[i] == group->self)
+            out->self = out->count;
+        out->of[out->count++] = member[i];
+        *m = member_of(p, weight[i], any && p->rests);
+        if (axis > 0 && hth_cells_is_twin(cells, member[i]))
+            m->weight = m->bandwidth = 0;
     }
-    hth_reduce_fill_usual(out, n);
-    return n;
-}
-
-struct hth_hash hth_line_name(const struct hth_crypto *crypto, const struct hth_roll_group *group,
-                              const struct hth_cells *cells, uint32_t line)
-{
-    uint8_t name[sizeof(group->id) + sizeof(line)];
-    struct hth_hash out;
-    if (cells->shape.dims == 1)
-        return group->id;
-    memcpy(name, &group->id, sizeof(group->id));
-    hth_store_u32le(name + sizeof(group->id), line);
-    crypto->hash(name, sizeof(name), &out);
-    return out;
+    out->members = out->count;
+    for (uint32_t i = 0; axis == 0 && i < group->helpers; i++) {
+        if (hth_line_of_helper(cells, i) != cell % lines_of(cells))
+            continue;
+        if (group->count + i == group->self)
+            out->self = out->count;
+        out->member[out->count++] = member_of(&group->helper[i], 0, false);
+    }
+    hth_reduce_fill_usual(out->member, out->count);
 }
 
 struct hth_reduce_opts hth_line_opts(uint64_t count, const struct hth_avg_span *spans,

@@ -2,8 +2,9 @@
 /*
  * line.h: who reduces a round's values with whom, as all that have its GO know it (roll.h).
  *
- * The members of a list stand in the lines of the first axis (cells.h); a list that is one line has
- * one. Helpers are dealt out over the lines, behind the members, and have no values.
+ * The members of a list stand in the lines of a grid (cells.h); a list that is one line has one.
+ * Helpers are dealt out over the lines of the first axis, behind the members, and have no values.
+ * Along later axes each cell brings the mean of those that it covers, and twins hear the line's.
  *
  *     line 0:  A E J N R  + helper 0, helper 4       each reduces a share by its bandwidth; members
  *     line 1:  B F K O P  + helper 1, ...            that rest or can't be dialled reduce none
@@ -24,22 +25,26 @@
 /* Members and helpers of a line. */
 #define HTH_LINE_MAX (HTH_ROLL_LINE_MAX + HTH_ROLL_HELPERS_MAX)
 
-/* Sorts the GO's members; the group's lists are the GO's. self: HTH_ROLL_MEMBERS_MAX for one that
- * is no member. The step is the owner's to set. */
+/* Sorts the GO's members; the group's lists are the GO's. self: the count plus its number for a
+ * helper, and both counts for anybody else. The step is the owner's to set. */
 void hth_line_group(const struct hth_crypto *crypto, const struct hth_peer_id *self,
                     struct hth_ready_reply *go, struct hth_roll_group *out);
-/* The line of a helper of the list. */
+/* A cell on the line of a helper of the list, along the first axis. */
 uint32_t hth_line_of_helper(const struct hth_cells *cells, uint32_t helper);
-/* It can be dialled, and does not rest. */
-bool hth_line_reduces(const struct hth_roll_peer *peer);
-/* The reductions of a line's members, in order; *members: how many of them come first that are
- * members. Returns how many there are in all. */
-uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cells *cells,
-                       uint32_t line, struct hth_reduce_member out[HTH_LINE_MAX],
-                       uint32_t *members);
-/* The name of a line's reduction. */
-struct hth_hash hth_line_name(const struct hth_crypto *crypto, const struct hth_roll_group *group,
-                              const struct hth_cells *cells, uint32_t line);
+/* Samples behind what a cell brings along a later axis; `marks`: whose values are in that. */
+uint32_t hth_line_samples(const struct hth_roll_group *group, const struct hth_cells *cells,
+                          uint32_t cell, uint32_t axis, const uint16_t *marks);
+
+/* A line as it is reduced: members, without those whose cell brings nothing, then helpers. */
+struct hth_line {
+    struct hth_reduce_member member[HTH_LINE_MAX];
+    uint32_t count, members;
+    uint32_t self; /* HTH_LINE_MAX: it is none of them */
+    uint16_t of[HTH_ROLL_LINE_MAX]; /* the list's member that each member is */
+};
+/* The line of a cell. `marks`: along a later axis, whose values are in what its cells bring. */
+void hth_line_fill(const struct hth_roll_group *group, const struct hth_cells *cells, uint32_t cell,
+                   uint32_t axis, const uint16_t *marks, struct hth_line *out);
 /* Options of a reduction of so many floats that all have alike. */
 struct hth_reduce_opts hth_line_opts(uint64_t count, const struct hth_avg_span *spans,
                                      uint32_t span_count);

@@ -261,6 +261,13 @@ static bool has_none(const struct hth_roll_call *roll, const struct hth_rpc_resu
            (result->err == HTH_OK && roll->choice->tip == HTH_LINK_NONE && got == 0 && !knew);
 }
 
+/* Its round failed just now: members of other lines may have made its link. */
+static bool has_failed(const struct hth_roll_call *roll)
+{
+    return roll->failed_on != HTH_LINK_NONE && roll->failed_on == roll->choice->tip &&
+           hth_now_us(roll->env) - roll->failed_us < ASK_US;
+}
+
 static void on_links_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct hth_roll_call *roll = arg;
@@ -274,7 +281,9 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
         err = take_links(roll, &io, &got);
     }
     bool good = result->err != HTH_OK || err == HTH_OK;
-    if (got > 0)
+    /* One that was read in a round is wanted once that has failed. */
+    if (got > 0 || (has_failed(roll) && roll->read != HTH_LINK_NONE &&
+                    hth_chain_has(roll->chain, roll->read) && is_better(roll, roll->read)))
         link = roll->read;
     note_answer(roll, result, life);
     bool any = hth_head_is_none(&roll->wanted);
@@ -460,13 +469,6 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     const struct hth_rpc_body body = {.payload = out, .payload_len = end};
     hth_rpc_reply(req, &body);
     hth_free(out);
-}
-
-/* Its round failed just now: members of other lines may have made its link. */
-static bool has_failed(const struct hth_roll_call *roll)
-{
-    return roll->failed_on != HTH_LINK_NONE && roll->failed_on == roll->choice->tip &&
-           hth_now_us(roll->env) - roll->failed_us < ASK_US;
 }
 
 /* Whether a member is asked now. Soon after a round failed; else where steps may count there that

@@ -28,21 +28,7 @@ static void row(struct hth_wire *io, struct hth_row_msg *m)
     hth_wire_bytes(io, &m->group, sizeof(m->group));
     hth_wire_u8(io, &axis);
     m->axis = axis;
-    hth_wire_u32(io, &m->cell);
-    m->state = (enum hth_row_state)hth_wire_kind(io, (uint8_t)m->state, HTH_ROW_HAS);
-    if (m->state == HTH_ROW_HAS)
-        marks(io, &m->marks);
-}
-
-static void reply(struct hth_wire *io, struct hth_row_reply *m)
-{
-    m->kind = (enum hth_row_answer)hth_wire_kind(io, (uint8_t)m->kind, HTH_ROW_BEGIN);
-    if (m->kind != HTH_ROW_BEGIN)
-        return;
-    hth_wire_u64(io, &m->has);
     marks(io, &m->marks);
-    hth_wire_check(io, m->has != 0);
 }
 
 HTH_WIRE_PAIR(hth_row, struct hth_row_msg, row, HTH_ROW_BYTES_MAX)
-HTH_WIRE_PAIR(hth_row_reply, struct hth_row_reply, reply, HTH_ROW_BYTES_MAX)

@@ -38,7 +38,7 @@ struct past {
 };
 
 struct collab_run {
-    const struct hth_collab_opts *opts;
+    const struct hth_sim_collab_opts *opts;
     struct hth_collab_report *report;
     struct hth_world *world;
     struct hth_crew *crew;
@@ -122,7 +122,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *s)
         compare(c, i, s->updates);
     c->updates[i] = s->updates;
     c->catch_ups[i] = (uint32_t)s->share.catch_ups;
-    c->yields[i] = (uint32_t)s->share.joined;
+    c->yields[i] = (uint32_t)s->share.run.joined;
     if (i == c->newcomer && c->late.updates == 0) {
         c->late = *s;
         c->report->first_step = s->updates;
@@ -169,7 +169,7 @@ static struct hth_crew_opts crew_opts(struct collab_run *c)
                                              .disk_latency_us = 100,
                                              .up_bytes_per_s = 12.5e6,
                                              .down_bytes_per_s = 12.5e6};
-    const struct hth_collab_opts *o = c->opts;
+    const struct hth_sim_collab_opts *o = c->opts;
     struct hth_crew_opts crew = HTH_CREW_OPTS_INIT;
     struct hth_trainer_opts *t = &crew.trainer;
 
@@ -327,7 +327,8 @@ static bool is_half_way(void *arg)
     struct hth_share_stats s;
 
     share_of(c, c->newcomer, &s);
-    c->report->donor_died_at = s.parts > 0 ? (double)s.parts_done / s.parts : 0;
+    const struct hth_state_progress *fetch = &s.run.fetch;
+    c->report->donor_died_at = fetch->parts > 0 ? (double)fetch->parts_done / fetch->parts : 0;
     return c->report->donor_died_at >= 0.5;
 }
 
@@ -340,9 +341,9 @@ static enum hth_err kill_a_donor(struct collab_run *c)
         return HTH_E_TIMEOUT;
     for (uint32_t i = 1; i < c->newcomer; i++) {
         share_of(c, i, &s);
-        if (s.given_bytes > c->report->donor_gave) {
+        if (s.run.given_bytes > c->report->donor_gave) {
             most = i;
-            c->report->donor_gave = s.given_bytes;
+            c->report->donor_gave = s.run.given_bytes;
         }
     }
     if (most == 0)
@@ -394,7 +395,7 @@ static void measure(struct collab_run *c)
     }
 }
 
-enum hth_err hth_sim_collab(const struct hth_collab_opts *o, struct hth_collab_report *out)
+enum hth_err hth_sim_collab(const struct hth_sim_collab_opts *o, struct hth_collab_report *out)
 {
     struct hth_world_opts world = HTH_WORLD_OPTS_INIT;
     struct hth_crew_opts crew;
@@ -437,7 +438,7 @@ enum hth_err hth_sim_collab(const struct hth_collab_opts *o, struct hth_collab_r
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-double hth_collab_samples(const struct hth_collab_opts *o)
+double hth_collab_samples(const struct hth_sim_collab_opts *o)
 {
     return (double)o->steps * (double)(o->mode == HTH_SHARE_BATCH ? o->target : o->rows);
 }

@@ -25,7 +25,7 @@
 
 enum hth_collab_case { HTH_COLLAB_CALM, HTH_COLLAB_CHURN, HTH_COLLAB_NEWCOMER };
 
-struct hth_collab_opts {
+struct hth_sim_collab_opts {
     uint64_t seed;
     uint64_t order; /* seed of the samples' order: another order is another run of the same kind */
     enum hth_collab_case what;
@@ -75,10 +75,10 @@ struct hth_collab_report {
 
 /* Run one case. Errors: E_CONFIG (numbers that make no run), E_TIMEOUT (it did not end, or there
  * was no donor to crash), those of a boot. */
-enum hth_err hth_sim_collab(const struct hth_collab_opts *opts,
+enum hth_err hth_sim_collab(const struct hth_sim_collab_opts *opts,
                             struct hth_collab_report *out) HTH_MUST;
 /* Samples that all trainers together are to take (LOCAL: that the first one takes). */
-double hth_collab_samples(const struct hth_collab_opts *opts);
+double hth_collab_samples(const struct hth_sim_collab_opts *opts);
 /* Loss of a report after so many samples, interpolated. Steps bring a micro-batch more than the
  * target, so that the points of two runs are not at the same samples: beyond the first or the last
  * point it is that point's loss, as far as half of the way to the next one. NAN farther out. */

@@ -181,7 +181,7 @@ void hth_fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_
     sums->answers += s->answers;
     sums->answers_missing += s->answers_missing;
     sums->rounds += s->rounds + s->share.steps_shared;
-    sums->rounds_failed += s->rounds_failed + s->share.tries_failed;
+    sums->rounds_failed += s->rounds_failed + s->share.run.averages.failed;
     sums->catch_ups += s->share.catch_ups;
     sums->not_finite += s->answers_bad;
     sums->updates += s->flights_landed;

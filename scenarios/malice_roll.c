@@ -202,7 +202,7 @@ static enum hth_err make(struct hth_malice_member *m)
         .count = count,
         .state_bytes = PARTS * count * sizeof(float),
         .spans = m->spans,
-        .span_count = m->spans != NULL ? span_count : 0,
+        .span_count = span_count,
         .target = share.target,
         .shape = share.shape,
         .eventual = !share.strict,

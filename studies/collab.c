@@ -28,7 +28,7 @@
 #include <string.h>
 
 struct collab_flags {
-    struct hth_collab_opts opts;
+    struct hth_sim_collab_opts opts;
     struct hth_study_flags flags; /* seeds 0: no study; then `only` is "churn" or "newcomer" */
 };
 
@@ -175,7 +175,7 @@ static void print_newcomer(const struct collab_flags *c, const struct hth_collab
 static enum hth_err run_churn(struct collab_flags *c)
 {
     struct hth_collab_report calm, other;
-    struct hth_collab_opts o = c->opts;
+    struct hth_sim_collab_opts o = c->opts;
     o.what = HTH_COLLAB_CALM;
     HTH_TRY(hth_sim_collab(&o, &calm));
     if (!c->flags.json)
@@ -195,7 +195,7 @@ static enum hth_err run_churn(struct collab_flags *c)
 static enum hth_err run_newcomers(struct collab_flags *c)
 {
     struct hth_collab_report r;
-    struct hth_collab_opts o = c->opts;
+    struct hth_sim_collab_opts o = c->opts;
     o.what = HTH_COLLAB_NEWCOMER;
     /* The newcomer adopts the state of a trunk of a real size, so it joins once there is a state to
      * adopt. */

@@ -9,6 +9,7 @@
 
 /* Run flags->seeds seeds, calm and with churn; opts->seed, order and case are not used. Returns an
  * exit code: HTH_EXIT_FAILURE when the aim is not shown to be met. */
-int hth_sim_collab_study(const struct hth_collab_opts *opts, const struct hth_study_flags *flags);
+int hth_sim_collab_study(const struct hth_sim_collab_opts *opts,
+                         const struct hth_study_flags *flags);
 
 #endif

@@ -43,7 +43,7 @@ static const struct hth_study_panel panels[] = {
     {"curve", "Test loss", SAMPLES, LOSS, false, false, false}};
 
 struct collab_study {
-    const struct hth_collab_opts *opts;
+    const struct hth_sim_collab_opts *opts;
     struct hth_study_point points[CASES * (1 + PLACES)];
     size_t count;
     bool failed;
@@ -75,7 +75,7 @@ static void add_points(struct collab_study *s)
 static enum hth_err run_cases(const struct collab_study *s, uint64_t seed,
                               const struct hth_study_watch *watch, struct hth_collab_report *r)
 {
-    struct hth_collab_opts o = *s->opts;
+    struct hth_sim_collab_opts o = *s->opts;
     o.seed = seed;
     o.order = 2 * seed;
     o.what = HTH_COLLAB_CALM;
@@ -222,7 +222,8 @@ static const char about[] =
     "batch leaves to chance: that is what again shows. Data, weights at the start and test set "
     "are the same for all seeds.";
 
-int hth_sim_collab_study(const struct hth_collab_opts *opts, const struct hth_study_flags *flags)
+int hth_sim_collab_study(const struct hth_sim_collab_opts *opts,
+                         const struct hth_study_flags *flags)
 {
     struct collab_study *s = hth_new(struct collab_study);
     s->opts = opts;

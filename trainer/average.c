@@ -54,9 +54,9 @@ static void snapshot_run(struct hth_work *work)
     float *out = (float *)a->values->data;
     size_t n = flat_len(t);
 
-    a->err = HTH_OK;
-    for (uint32_t i = 0; i < a->parts && a->err == HTH_OK; i++) {
-        a->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, n, out + i * n);
+    for (uint32_t i = 0; i < a->parts && work->err == HTH_OK; i++) {
+        work->err =
+            hth_params_export(t->model->exec, t->model->params, part_of[i], 0, n, out + i * n);
         if (a->since != NULL)
             a->change[i][a->changes % HTH_AVG_CHANGES] =
                 hth_reduce_distance(out + i * n, (const float *)a->since->data + i * n, n);
@@ -74,12 +74,10 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         .weight = HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
         .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
         .spans = a->spans,
-        .span_count = a->spans != NULL ? a->span_count + (a->parts > 1) : 0,
+        .span_count = a->span_count,
     };
 
     a->busy = false;
-    if (err == HTH_OK && work->ran)
-        err = a->err;
     if (err == HTH_OK && needs_since(t)) {
         a->since = a->values; /* also what it learns before it meets others is its own change */
         a->values = NULL;
@@ -144,7 +142,7 @@ static void add_difference(float *to, const float *average, const float *copy, s
 static enum hth_err difference_of(struct hth_trainer *t, uint32_t part, double sums[2])
 {
     const struct hth_average *a = &t->average;
-    const float *average = (const float *)a->mean->data, *copy = (const float *)a->offered->data;
+    const float *average = (const float *)a->mean->data, *copy = (const float *)a->values->data;
     size_t n = flat_len(t);
     float *flat;
 
@@ -158,7 +156,7 @@ static enum hth_err difference_of(struct hth_trainer *t, uint32_t part, double s
 static bool is_far(const struct hth_trainer *t)
 {
     const struct hth_average *a = &t->average;
-    const float *average = (const float *)a->mean->data, *copy = (const float *)a->offered->data;
+    const float *average = (const float *)a->mean->data, *copy = (const float *)a->values->data;
     size_t n = flat_len(t);
 
     for (uint32_t part = 0; t->opts.share.clip > 0 && part < a->parts; part++) {
@@ -180,13 +178,12 @@ static void difference_run(struct hth_work *work)
     struct hth_average *a = &t->average;
     double sums[2] = {0, 0}, others[2] = {0, 0};
 
-    a->err = HTH_OK;
     a->refused = is_far(t);
     if (a->refused)
         return;
-    a->err = difference_of(t, 0, sums);
-    for (uint32_t part = 1; part < a->parts && a->err == HTH_OK; part++)
-        a->err = difference_of(t, part, others);
+    work->err = difference_of(t, 0, sums);
+    for (uint32_t part = 1; part < a->parts && work->err == HTH_OK; part++)
+        work->err = difference_of(t, part, others);
     a->distance = sqrt(sums[0]);
     a->norm = sqrt(sums[1]);
 }
@@ -230,31 +227,28 @@ static void difference_done(struct hth_work *work, enum hth_err err)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.apply);
     struct hth_average *a = &t->average;
-    bool taken = err == HTH_OK && work->ran && !a->refused;
 
     a->busy = false;
-    if (a->since != NULL && (taken || (err == HTH_OK && work->ran && a->refused))) {
-        hth_blob_unref(a->since);
-        a->since = hth_blob_ref(taken ? a->mean : a->offered);
-    }
-    hth_blob_unref(a->mean);
-    hth_blob_unref(a->offered);
-    a->mean = a->offered = NULL;
-    if (err == HTH_OK && work->ran && a->refused) {
-        count_refused(t);
-        doubt_oneself(t);
-    } else if (taken) {
-        a->refused_in_row = 0;
-        a->refused_max = REFUSED_MAX;
-    }
-    if (err == HTH_OK && work->ran && a->err != HTH_OK) {
-        hth_trainer_spoilt(t, a->err); /* some of the buffers may have been changed */
+    if (err != HTH_OK) {
+        hth_trainer_spoilt(t, err); /* some of the buffers may have been changed */
         return;
     }
-    if (err == HTH_OK && !a->refused) {
-        t->stats.share.distance = a->distance;
-        t->stats.share.norm = a->norm;
+    if (a->since != NULL) {
+        hth_blob_unref(a->since);
+        a->since = hth_blob_ref(a->refused ? a->values : a->mean);
     }
+    hth_blob_unref(a->mean);
+    hth_blob_unref(a->values);
+    a->mean = a->values = NULL;
+    if (a->refused) {
+        count_refused(t);
+        doubt_oneself(t);
+        return;
+    }
+    a->refused_in_row = 0;
+    a->refused_max = REFUSED_MAX;
+    t->stats.share.distance = a->distance;
+    t->stats.share.norm = a->norm;
 }
 
 static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *result)
@@ -278,7 +272,7 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
     t->stats.rounds++;
     a->busy = true;
     a->mean = hth_blob_ref(result->average);
-    a->offered = hth_blob_ref(result->values);
+    a->values = hth_blob_ref(result->values);
     a->apply.run = difference_run;
     a->apply.done = difference_done;
     a->apply.job.bytes_moved = 4.0 * (double)offer_bytes(t);
@@ -302,7 +296,8 @@ enum hth_err hth_average_start(struct hth_trainer *t)
 {
     struct hth_average *a = &t->average;
 
-    a->parts = hth_share_parts(t->model, t->opts.share.states);
+    a->parts = hth_share_parts(t->model, t->opts.share.states &&
+                                             t->opts.share.mode == HTH_SHARE_LOCAL);
     a->at = t->stats.updates;
     a->samples_at = t->stats.samples;
     a->refused_max = REFUSED_MAX;
@@ -326,6 +321,5 @@ void hth_average_clear(struct hth_trainer *t)
     hth_blob_unref(t->average.since);
     hth_blob_unref(t->average.values);
     hth_blob_unref(t->average.mean);
-    hth_blob_unref(t->average.offered);
     hth_free(t->average.spans);
 }

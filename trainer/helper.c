@@ -26,7 +26,6 @@ struct hth_helper {
     bool out;         /* an offer is with the averager */
     int64_t again_us; /* no further offer before this time */
     bool resting;
-    struct hth_helper_stats stats;
 };
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -37,7 +36,7 @@ static void look(struct hth_helper *h)
         .count = h->parts * hth_params_flat_len(hth_model_params(h->model)),
         .schema = hth_settings_schema(&h->settings, HTH_TICKET_PARAMS),
         .spans = h->spans,
-        .span_count = h->spans != NULL ? h->span_count + (h->parts > 1) : 0,
+        .span_count = h->span_count,
     };
 
     h->out = hth_averager_offer(h->averager, &offer) == HTH_OK;
@@ -62,8 +61,6 @@ static void on_round(void *arg, const struct hth_avg_result *r)
 
     h->out = false;
     h->again_us = hth_now_us(h->env) + (r->err == HTH_OK ? 0 : AGAIN_US);
-    h->stats.rounds += r->err == HTH_OK;
-    h->stats.rounds_missed += r->err != HTH_OK;
     hth_share_tell_round(h->roster, &r->round, 0, 0);
     hth_helper_nudge(h);
 }
@@ -90,7 +87,7 @@ static enum hth_err help_by_roll(struct hth_helper *h, struct hth_rpc *rpc)
         .bandwidth = s->bandwidth,
         .count = hth_params_flat_len(hth_model_params(h->model)),
         .spans = h->spans,
-        .span_count = h->spans != NULL ? h->span_count : 0,
+        .span_count = h->span_count,
         .shape = s->shape,
         .dht = s->dht,
         .reducer = s->reducer,
@@ -118,7 +115,7 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     h->averager = opts->averager;
     h->share = opts->share;
     HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));
-    h->parts = hth_share_parts(h->model, h->share.states);
+    h->parts = hth_share_parts(h->model, h->share.states && h->share.mode == HTH_SHARE_LOCAL);
     HTH_GOTO(fail, hth_share_spans(h->model, h->share.format, h->parts, &h->spans, &h->span_count));
     hth_settings_of(h->model, &opts->optim, &h->share, &h->settings);
     hth_settings_set(h->roster, &h->settings, HTH_TICKET_PARAMS);
@@ -171,15 +168,4 @@ void hth_helper_rounds(const struct hth_helper *h, struct hth_averager_stats *ou
     }
     hth_roll_helper_stats(h->roll, &roll);
     *out = roll.averages;
-}
-
-void hth_helper_stats(const struct hth_helper *h, struct hth_helper_stats *out)
-{
-    struct hth_roll_helper_stats roll;
-
-    *out = h->stats;
-    if (h->roll != NULL) {
-        hth_roll_helper_stats(h->roll, &roll);
-        *out = (struct hth_helper_stats){roll.step, roll.averages.rounds, roll.averages.failed};
-    }
 }

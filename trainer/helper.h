@@ -51,11 +51,6 @@ void hth_helper_nudge(struct hth_helper *helper);
 /* Makes no further offers and lets those that are out end. Call it before the helper leaves. */
 void hth_helper_quiesce(struct hth_helper *helper);
 
-struct hth_helper_stats {
-    uint64_t step;                  /* that the trainers are at; shared batches only */
-    uint64_t rounds, rounds_missed; /* offers that ended in a group, and that found none */
-};
-void hth_helper_stats(const struct hth_helper *helper, struct hth_helper_stats *out);
 /* Of the rounds that it reduced in. */
 void hth_helper_rounds(const struct hth_helper *helper, struct hth_averager_stats *out);
 

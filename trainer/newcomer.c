@@ -142,13 +142,6 @@ static void tried(struct hth_trainer *t, enum hth_err err)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void on_news(void *arg, const char *text)
-{
-    struct hth_trainer *t = arg;
-
-    snprintf(t->stats.share.news, sizeof(t->stats.share.news), "%s", text);
-}
-
 static void on_fetched(void *arg, const struct hth_state_result *r)
 {
     struct hth_trainer *t = arg;
@@ -228,7 +221,6 @@ static void fetch(struct hth_trainer *t)
                                      .parts_in_flight = PARTS,
                                      .budget = t->opts.budget,
                                      .on_done = on_fetched,
-                                     .on_news = on_news,
                                      .arg = t};
 
     if (n->boot != HTH_BOOT_FETCH) {
@@ -239,13 +231,14 @@ static void fetch(struct hth_trainer *t)
     n->parts_done = 0;
     n->fetch_us = hth_now_us(t->env);
     o.holders_count = pick_holders(t, holders);
-    if (o.holders_count == 0)
-        on_news(t, hth_roster_self(t->opts.share.roster)->addr.family == 0
-                       ? "no trainer that has a state can be dialled, nor can this one: one "
-                         "trainer must be reachable"
-                       : "no trainer that has a state can be dialled: until a client has dialled "
-                         "this one");
-    else if (hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
+    n->news = o.holders_count > 0 ? ""
+              : hth_roster_self(t->opts.share.roster)->addr.family == 0
+                  ? "no trainer that has a state can be dialled, nor can this one: one trainer "
+                    "must be reachable"
+                  : "no trainer that has a state can be dialled: until a client has dialled this "
+                    "one";
+    if (o.holders_count > 0 &&
+        hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
         n->fetch = NULL;
     hth_timer_set(t->env, n->timer, POLL_US);
 }

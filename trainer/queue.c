@@ -32,7 +32,7 @@ static void work_done(struct hth_job *job, enum hth_err err)
         queue->idle(queue->idle_arg);
         return;
     }
-    work->done(work, err);
+    work->done(work, err == HTH_OK ? work->err : err);
     /* The owner may have closed the queue in that callback. */
     if (!queue->closed)
         queue_next(queue);
@@ -46,6 +46,7 @@ static void queue_next(void *arg)
     if (queue->running != NULL || work == NULL)
         return;
     work->ran = false;
+    work->err = HTH_OK;
     work->job.lane = queue->lane;
     work->job.run = work_run;
     work->job.done = work_done;

@@ -23,9 +23,10 @@
 struct hth_work {
     struct hth_job job; /* flops and bytes_moved are set by the owner */
     uint64_t order;
-    void (*run)(struct hth_work *work);
+    void (*run)(struct hth_work *work); /* may leave its error in `err`, for `done` */
     void (*done)(struct hth_work *work, enum hth_err err); /* not called after a close */
     bool ran;
+    enum hth_err err;
     /* private */
     struct hth_queue *queue;
     struct hth_work *next;

@@ -33,16 +33,43 @@ size_t hth_run_state_bytes(const struct hth_trainer *t)
 
 /* ---- giving ---------------------------------------------------------------------------------- */
 
-void hth_run_state_copy(struct hth_work *work)
+static void copy_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
     struct hth_newcomer *n = &t->newcomer;
     size_t len = hth_params_flat_len(t->model->params);
 
-    n->err = HTH_OK;
-    for (uint32_t i = 0; i < part_count(t) && n->err == HTH_OK; i++)
-        n->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
-                                   (float *)n->given->data + i * len);
+    for (uint32_t i = 0; i < part_count(t) && work->err == HTH_OK; i++)
+        work->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
+                                      (float *)n->given->data + i * len);
+}
+
+/* No update comes between the job and this function, so that the counters match the copy. */
+static void copy_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
+    struct hth_newcomer *n = &t->newcomer;
+    struct hth_blob *copy = n->given;
+
+    n->given = NULL;
+    n->copied(t, err, copy);
+    hth_blob_unref(copy);
+}
+
+void hth_run_state_copy(struct hth_trainer *t, hth_run_state_copied_fn *copied)
+{
+    struct hth_newcomer *n = &t->newcomer;
+    enum hth_err err = hth_env_blob_new(t->env, hth_run_state_bytes(t), t->opts.budget, &n->given);
+
+    if (err != HTH_OK) {
+        copied(t, err, NULL);
+        return;
+    }
+    n->copied = copied;
+    n->give.run = copy_run;
+    n->give.done = copy_done;
+    n->give.job.bytes_moved = 2.0 * (double)hth_run_state_bytes(t);
+    hth_queue_push(&t->trunk, &n->give);
 }
 
 void hth_run_state_meta(const struct hth_trainer *t, uint8_t out[HTH_RUN_STATE_META])
@@ -58,23 +85,16 @@ void hth_run_state_meta(const struct hth_trainer *t, uint8_t out[HTH_RUN_STATE_M
     hth_write_u64(&w, hth_params_steps(t->model->params));
 }
 
-/* No update comes between the job and this function, so that the counters match the copy. */
-static void give_done(struct hth_work *work, enum hth_err err)
+static void give(struct hth_trainer *t, enum hth_err err, struct hth_blob *copy)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-    struct hth_newcomer *n = &t->newcomer;
+    struct hth_state_donor *donor = t->newcomer.donor;
     uint8_t meta[HTH_RUN_STATE_META];
 
-    n->giving = false;
-    if (err == HTH_OK && work->ran)
-        err = n->err;
     hth_run_state_meta(t, meta);
-    if (n->donor != NULL && err == HTH_OK)
-        err = hth_state_donor_give(n->donor, t->stats.updates, meta, sizeof(meta), n->given);
-    if (n->donor != NULL && err != HTH_OK)
-        hth_state_donor_decline(n->donor);
-    hth_blob_unref(n->given);
-    n->given = NULL;
+    if (donor != NULL && err == HTH_OK)
+        err = hth_state_donor_give(donor, t->stats.updates, meta, sizeof(meta), copy);
+    if (donor != NULL && err != HTH_OK)
+        hth_state_donor_decline(donor);
 }
 
 void hth_run_state_want(void *arg)
@@ -82,16 +102,10 @@ void hth_run_state_want(void *arg)
     struct hth_trainer *t = arg;
     struct hth_newcomer *n = &t->newcomer;
 
-    if (n->boot != HTH_BOOT_READY || n->giving || t->stopping ||
-        hth_env_blob_new(t->env, hth_run_state_bytes(t), t->opts.budget, &n->given) != HTH_OK) {
+    if (n->boot != HTH_BOOT_READY || n->given != NULL || t->stopping)
         hth_state_donor_decline(n->donor);
-        return;
-    }
-    n->giving = true;
-    n->give.run = hth_run_state_copy;
-    n->give.done = give_done;
-    n->give.job.bytes_moved = 2.0 * (double)hth_run_state_bytes(t);
-    hth_queue_push(&t->trunk, &n->give);
+    else
+        hth_run_state_copy(t, give);
 }
 
 uint64_t hth_run_state_step(void *arg)
@@ -136,7 +150,7 @@ static enum hth_err check_part(const float *v, size_t len, enum hth_part part)
     return HTH_OK;
 }
 
-enum hth_err hth_run_state_take_up(struct hth_trainer *t)
+static enum hth_err replace(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
     const float *values = (const float *)n->values->data;
@@ -149,4 +163,32 @@ enum hth_err hth_run_state_take_up(struct hth_trainer *t)
                                   values + i * len));
     hth_params_set_steps(t->model->params, n->steps);
     return HTH_OK;
+}
+
+static void adopt_run(struct hth_work *work)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
+
+    work->err = replace(t);
+}
+
+static void adopt_done(struct hth_work *work, enum hth_err err)
+{
+    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
+
+    if (err == HTH_OK || err == HTH_E_NOT_FINITE || err == HTH_E_RANGE)
+        t->newcomer.adopted(t, err);
+    else
+        hth_trainer_spoilt(t, err);
+}
+
+void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopted)
+{
+    struct hth_newcomer *n = &t->newcomer;
+
+    n->adopted = adopted;
+    n->apply.run = adopt_run;
+    n->apply.done = adopt_done;
+    n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
+    hth_queue_push(&t->trunk, &n->apply);
 }

@@ -46,6 +46,7 @@ enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_forma
     *out = hth_new_array(struct hth_avg_span, *count + 1);
     memcpy(*out, spans, *count * sizeof(*spans));
     (*out)[*count] = (struct hth_avg_span){.count = (parts - 1) * n, .format = HTH_QUANT_F32};
+    *count += parts > 1;
     hth_free(spans);
     return HTH_OK;
 }
@@ -73,21 +74,22 @@ void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_
 const char *hth_share_phase_name(enum hth_share_phase phase)
 {
     static const char *const names[] = {
-        [HTH_SHARE_ALONE] = "alone",
         [HTH_SHARE_LOOKING] = "looking for others",
         [HTH_SHARE_FETCHING] = "fetching the run's state",
         [HTH_SHARE_TRAINING] = "training",
         [HTH_SHARE_AVERAGING] = "averaging",
         [HTH_SHARE_STEPPING] = "stepping",
+        [HTH_SHARE_ALONE] = "alone",
     };
 
     return (size_t)phase < HTH_ARRAY_LEN(names) ? names[phase] : "?";
 }
 
-static enum hth_share_phase phase_of(const struct hth_trainer *t)
+static enum hth_share_phase phase_of(const struct hth_trainer *t,
+                                     const struct hth_collab_stats *run)
 {
     if (t->collab != NULL)
-        return hth_shared_phase(t);
+        return (enum hth_share_phase)run->phase;
     if (t->opts.share.roster == NULL)
         return HTH_SHARE_ALONE;
     return t->newcomer.boot == HTH_BOOT_READY  ? HTH_SHARE_TRAINING
@@ -95,29 +97,25 @@ static enum hth_share_phase phase_of(const struct hth_trainer *t)
                                                : HTH_SHARE_FETCHING;
 }
 
-static void add_states(const struct hth_newcomer *n, struct hth_share_stats *out)
+static void add_states(const struct hth_newcomer *n, struct hth_collab_stats *out)
 {
-    struct hth_state_progress fetched;
-    struct hth_state_donor_stats given;
+    struct hth_state_donor_stats given = {.bytes = 0};
 
-    if (n->fetch != NULL) {
-        hth_state_fetch_progress(n->fetch, &fetched);
-        out->parts = fetched.parts;
-        out->parts_done = fetched.parts_done;
-    }
-    if (n->donor != NULL) {
+    out->fetch.news = n->news != NULL ? n->news : "";
+    if (n->fetch != NULL)
+        hth_state_fetch_progress(n->fetch, &out->fetch);
+    if (n->donor != NULL)
         hth_state_donor_stats(n->donor, &given);
-        out->given_bytes = given.bytes;
-    }
+    out->given_bytes = given.bytes;
 }
 
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
 {
     *out = t->stats.share;
     if (t->collab != NULL)
-        hth_shared_stats(t, out);
+        hth_collab_stats(t->collab, &out->run);
     else
-        add_states(&t->newcomer, out);
-    out->phase = phase_of(t);
+        add_states(&t->newcomer, &out->run);
+    out->phase = phase_of(t, &out->run);
     out->gathered = t->batch.samples;
 }

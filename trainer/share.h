@@ -29,6 +29,7 @@
 #define HTH_TRAINER_SHARE_H
 
 #include "averaging/grid.h"
+#include "collab/collab.h"
 #include "core/env.h"
 #include "core/ident.h"
 #include "kernels/quant.h"
@@ -72,34 +73,28 @@ struct hth_share_opts {
         .every = 1, .target = 1024, .look_us = 2500 * HTH_US_PER_MS                                \
     }
 
+/* Those of enum hth_collab_phase, and one. */
 enum hth_share_phase {
-    HTH_SHARE_ALONE,    /* there is no roster */
     HTH_SHARE_LOOKING,  /* for others, at the start */
     HTH_SHARE_FETCHING, /* the state */
     HTH_SHARE_TRAINING, /* LOCAL; or BATCH: gathering */
     HTH_SHARE_AVERAGING,
     HTH_SHARE_STEPPING,
+    HTH_SHARE_ALONE, /* there is no roster */
 };
+_Static_assert((int)HTH_SHARE_STEPPING == (int)HTH_COLLAB_STEPS, "phases have one order");
 /* "training". Never NULL. */
 const char *hth_share_phase_name(enum hth_share_phase phase);
 
 struct hth_share_stats {
     enum hth_share_phase phase;
     /* BATCH */
-    uint64_t gathered;         /* samples of this trainer towards the next step */
-    uint64_t steps_shared;     /* steps taken on an average */
-    uint64_t steps_alone;      /* ... on its own gradient, without other trainers */
-    uint64_t tries_failed;     /* rounds that gave no step */
-    uint64_t means;            /* steps taken on means that were fetched */
-    uint64_t forks;            /* steps taken without a quorum */
-    uint64_t joined;           /* times it went over to another chain of steps */
-    uint64_t lost_samples;     /* gathered in vain, as a state was adopted */
-    struct hth_hash head;      /* of the step that it holds: with the same head others have the same
-                                * parameters, bit for bit; zero: none */
-    uint32_t members;          /* of that step */
-    struct hth_avg_shape grid; /* of the last round; dims 0: there was none */
-    double weight;             /* samples behind the last step */
-    int64_t averaged_us;       /* how long averaging took for it */
+    uint64_t gathered;           /* samples of this trainer towards the next step */
+    uint64_t steps_shared;       /* steps taken on an average */
+    uint64_t steps_alone;        /* ... on its own gradient, without other trainers */
+    uint64_t lost_samples;       /* gathered in vain, as a state was adopted */
+    double weight;               /* samples behind the last step */
+    struct hth_collab_stats run; /* LOCAL: given_bytes and fetch alone */
     /* LOCAL */
     uint64_t means_refused;  /* being too far from the own parameters, or no numbers */
     uint64_t states_refused; /* with which the own data lose more */
@@ -108,11 +103,8 @@ struct hth_share_stats {
     /* states */
     uint64_t catch_ups;         /* fetched, the first one included */
     uint64_t state_bytes;       /* fetched */
-    uint64_t given_bytes;       /* given to newcomers */
-    uint32_t parts, parts_done; /* chunks of the state that is fetched; 0: none, or not known yet */
     int64_t state_us;           /* duration of the last fetch */
     int64_t first_step_us;      /* from the start to the first update; 0: not yet */
-    char news[200];             /* about fetching the state, for people */
 };
 
 /* BATCH: what this peer has contributed to the run, in all of its lives (collab/fold.h). */

@@ -14,7 +14,6 @@
  *          ^ landings           '---- take again: (taken mean + sum) / (taken + samples)
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "averaging/reduce.h"
@@ -93,7 +92,15 @@ static struct hth_brings brings_of(const struct hth_trainer *t)
                                .each_us = no_more ? HTH_BRINGS_NO_MORE : each_us};
 }
 
-static void tell(struct hth_trainer *t)
+static enum hth_collab_phase phase_of(const struct hth_trainer *t)
+{
+    struct hth_collab_stats stats;
+
+    hth_collab_stats(t->collab, &stats);
+    return stats.phase;
+}
+
+void hth_shared_tell(struct hth_trainer *t)
 {
     struct hth_brings brings = brings_of(t);
 
@@ -112,11 +119,11 @@ static void tell(struct hth_trainer *t)
 static bool may_gather_ahead(const struct hth_trainer *t)
 {
     const struct hth_batch *b = &t->batch;
-    enum hth_share_phase phase = hth_shared_phase(t);
+    enum hth_collab_phase phase = phase_of(t);
     uint64_t ours = b->samples + (uint64_t)(t->training + 1) * t->opts.micro_batch;
 
     return t->opts.share.delayed && b->adopts == NULL &&
-           (phase == HTH_SHARE_AVERAGING || phase == HTH_SHARE_STEPPING) &&
+           (phase == HTH_COLLAB_AVERAGES || phase == HTH_COLLAB_STEPS) &&
            ours <= HTH_MAX(b->ahead, t->opts.micro_batch);
 }
 
@@ -129,11 +136,6 @@ bool hth_shared_may_launch(const struct hth_trainer *t)
     return hth_collab_may_launch(t->collab, &brings) || may_gather_ahead(t);
 }
 
-void hth_shared_gathers(struct hth_trainer *t)
-{
-    tell(t);
-}
-
 static void on_fail(void *arg, enum hth_err err)
 {
     hth_trainer_fatal(arg, err);
@@ -143,7 +145,7 @@ static void on_more(void *arg)
 {
     struct hth_trainer *t = arg;
 
-    tell(t);
+    hth_shared_tell(t);
     hth_trainer_pump_soon(t);
 }
 
@@ -243,30 +245,17 @@ static void on_take(void *arg)
     size_t bytes = flat_len(t) * sizeof(float);
 
     if (b->samples == 0) {
-        hth_timer_set(t->env, b->timer, 0); /* answered in the next turn */
+        taken(t);
         return;
     }
     if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->taking) != HTH_OK) {
-        b->no_memory = true;
-        hth_timer_set(t->env, b->timer, 0);
+        hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
         return;
     }
     b->take.run = take_run;
     b->take.done = take_done;
     b->take.job.bytes_moved = 4.0 * (double)bytes;
     hth_queue_push(&t->trunk, &b->take);
-}
-
-static void on_batch_timer(void *arg)
-{
-    struct hth_trainer *t = arg;
-
-    if (!t->batch.no_memory) {
-        taken(t);
-        return;
-    }
-    t->batch.no_memory = false;
-    hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
 }
 
 static void on_used(void *arg)
@@ -294,7 +283,7 @@ static void step_run(struct hth_work *work)
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.step);
     struct hth_batch *b = &t->batch;
 
-    b->err = hth_step_trunk(t, (const float *)b->common->data, &b->grad_norm, &b->lr);
+    work->err = hth_step_trunk(t, (const float *)b->common->data, &b->grad_norm, &b->lr);
 }
 
 static void step_done(struct hth_work *work, enum hth_err err)
@@ -304,8 +293,6 @@ static void step_done(struct hth_work *work, enum hth_err err)
 
     hth_blob_unref(b->common);
     b->common = NULL;
-    if (err == HTH_OK)
-        err = b->err;
     if (err != HTH_OK && err != HTH_E_NOT_FINITE) {
         hth_trainer_spoilt(t, err);
         return;
@@ -318,7 +305,7 @@ static void step_done(struct hth_work *work, enum hth_err err)
     t->stats.share.steps_shared += b->population > 1;
     hth_collab_stepped(t->collab);
     tell_round(t);
-    tell(t);
+    hth_shared_tell(t);
     hth_tell_update(t);
     hth_trainer_pump_soon(t);
 }
@@ -343,42 +330,17 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 
 /* ---- states ------------------------------------------------------------------------------- */
 
-/* No update comes between the job and this function, so that the counters match the copy. */
-static void copy_done(struct hth_work *work, enum hth_err err)
+static void copied(struct hth_trainer *t, enum hth_err err, struct hth_blob *copy)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-    struct hth_blob *given = t->newcomer.given;
     uint8_t meta[HTH_RUN_STATE_META];
 
-    if (err == HTH_OK && work->ran)
-        err = t->newcomer.err;
-    t->newcomer.given = NULL;
     hth_run_state_meta(t, meta);
-    hth_collab_copied(t->collab, err, given, meta, sizeof(meta));
-    hth_blob_unref(given);
+    hth_collab_copied(t->collab, err, copy, meta, sizeof(meta));
 }
 
 static void on_copy(void *arg)
 {
-    struct hth_trainer *t = arg;
-    struct hth_newcomer *n = &t->newcomer;
-
-    if (hth_env_blob_new(t->env, hth_run_state_bytes(t), t->opts.budget, &n->given) != HTH_OK) {
-        t->batch.no_copy = true;
-        hth_timer_set(t->env, n->timer, 0);
-        return;
-    }
-    n->give.run = hth_run_state_copy;
-    n->give.done = copy_done;
-    n->give.job.bytes_moved = 2.0 * (double)hth_run_state_bytes(t);
-    hth_queue_push(&t->trunk, &n->give);
-}
-
-static void adopt_run(struct hth_work *work)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
-
-    t->newcomer.err = hth_run_state_take_up(t);
+    hth_run_state_copy(arg, copied);
 }
 
 /* Samples that were gathered on other parameters are of no use. */
@@ -394,19 +356,12 @@ static void drop_batch(struct hth_trainer *t)
     b->landed_us = hth_now_us(t->env);
 }
 
-static void adopt_done(struct hth_work *work, enum hth_err err)
+static void adopted(struct hth_trainer *t, enum hth_err err)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
     struct hth_newcomer *n = &t->newcomer;
 
-    if (err == HTH_OK && work->ran)
-        err = n->err;
     hth_blob_unref(n->values);
     n->values = NULL;
-    if (err != HTH_OK && err != HTH_E_NOT_FINITE && err != HTH_E_RANGE) {
-        hth_trainer_spoilt(t, err);
-        return;
-    }
     if (err == HTH_OK) {
         t->stats.updates = n->updates;
         t->stats.samples = n->samples;
@@ -417,20 +372,8 @@ static void adopt_done(struct hth_work *work, enum hth_err err)
                 (unsigned long long)t->stats.updates);
     }
     hth_collab_adopted(t->collab, err);
-    tell(t);
+    hth_shared_tell(t);
     hth_trainer_pump_soon(t);
-}
-
-static void adopt(struct hth_trainer *t)
-{
-    struct hth_newcomer *n = &t->newcomer;
-
-    n->values = t->batch.adopts;
-    t->batch.adopts = NULL;
-    n->apply.run = adopt_run;
-    n->apply.done = adopt_done;
-    n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
-    hth_queue_push(&t->trunk, &n->apply);
 }
 
 /* Flights in the air were begun with other weights: they land first. */
@@ -443,8 +386,7 @@ static void on_adopt(void *arg, const struct hth_state_result *state, const uint
     t->stats.share.state_bytes += state->bytes;
     t->stats.share.state_us = state->took_us;
     if (err != HTH_OK) {
-        t->newcomer.no_use = err;
-        hth_timer_set(t->env, t->newcomer.timer, 0);
+        hth_collab_adopted(t->collab, err);
         return;
     }
     t->batch.adopts = hth_blob_ref(state->values);
@@ -453,60 +395,14 @@ static void on_adopt(void *arg, const struct hth_state_result *state, const uint
 
 void hth_shared_pump(struct hth_trainer *t)
 {
-    if (t->batch.adopts != NULL && t->training == 0)
-        adopt(t);
-}
-
-/* Answers that may not come inside the call that asks. */
-static void on_timer(void *arg)
-{
-    struct hth_trainer *t = arg;
-    enum hth_err err = t->newcomer.no_use;
-
-    t->newcomer.no_use = HTH_OK; /* an answer may lead to the next question */
-    if (t->batch.no_copy) {
-        t->batch.no_copy = false;
-        hth_collab_copied(t->collab, HTH_E_NO_MEMORY, NULL, NULL, 0);
-    }
-    if (err != HTH_OK)
-        hth_collab_adopted(t->collab, err);
+    if (t->batch.adopts == NULL || t->training > 0)
+        return;
+    t->newcomer.values = t->batch.adopts;
+    t->batch.adopts = NULL;
+    hth_run_state_adopt(t, adopted);
 }
 
 /* ---- life --------------------------------------------------------------------------------- */
-
-enum hth_share_phase hth_shared_phase(const struct hth_trainer *t)
-{
-    static const enum hth_share_phase phases[] = {
-        [HTH_COLLAB_LOOKS] = HTH_SHARE_LOOKING,
-        [HTH_COLLAB_FETCHES] = HTH_SHARE_FETCHING,
-        [HTH_COLLAB_GATHERS] = HTH_SHARE_TRAINING,
-        [HTH_COLLAB_AVERAGES] = HTH_SHARE_AVERAGING,
-        [HTH_COLLAB_STEPS] = HTH_SHARE_STEPPING,
-    };
-    struct hth_collab_stats stats;
-
-    hth_collab_stats(t->collab, &stats);
-    return phases[stats.phase];
-}
-
-void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out)
-{
-    struct hth_collab_stats stats;
-
-    hth_collab_stats(t->collab, &stats);
-    out->given_bytes = stats.given_bytes;
-    out->parts = stats.fetch.parts;
-    out->parts_done = stats.fetch.parts_done;
-    out->tries_failed = stats.averages.failed;
-    out->means = stats.means;
-    out->forks = stats.forks;
-    out->joined = stats.joined;
-    out->head = stats.head;
-    out->members = stats.members;
-    out->grid = stats.shape;
-    out->averaged_us = stats.averaged_us;
-    snprintf(out->news, sizeof(out->news), "%s", stats.fetch.news);
-}
 
 void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *out)
 {
@@ -529,11 +425,7 @@ static bool is_over(const struct hth_trainer *t)
 
 bool hth_shared_is_ready(const struct hth_trainer *t)
 {
-    struct hth_collab_stats stats;
-
-    hth_collab_stats(t->collab, &stats);
-    return is_over(t) ||
-           (stats.phase != HTH_COLLAB_LOOKS && stats.phase != HTH_COLLAB_FETCHES);
+    return is_over(t) || phase_of(t) >= HTH_COLLAB_GATHERS;
 }
 
 static enum hth_err make_batch(struct hth_trainer *t)
@@ -550,7 +442,6 @@ static enum hth_err make_batch(struct hth_trainer *t)
         for (uint32_t i = 0; i < HTH_AVG_CHANGES; i++)
             t->batch.norm[i] = hth_new_array(float, blocks_of(t));
     }
-    t->batch.timer = hth_timer_new(t->env, on_batch_timer, t);
     return HTH_OK;
 }
 
@@ -631,8 +522,7 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                    .count = flat_len(t),
                                    .state_bytes = hth_run_state_bytes(t),
                                    .spans = t->average.spans,
-                                   .span_count =
-                                       t->average.spans != NULL ? t->average.span_count : 0,
+                                   .span_count = t->average.span_count,
                                    .target = o->target,
                                    .shape = o->shape,
                                    .eventual = !o->strict,
@@ -649,7 +539,6 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
         return HTH_E_CONFIG;
     HTH_TRY(make_batch(t));
     opts.far = t->batch.far;
-    t->newcomer.timer = hth_timer_new(t->env, on_timer, t);
     if (o->roster != NULL) {
         hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);
         hth_roster_set_flags(o->roster,

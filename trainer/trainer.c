@@ -99,7 +99,7 @@ static void launch(struct hth_trainer *t)
         t->in_air++;
         hth_flight_start(f);
         if (t->collab != NULL && !f->eval)
-            hth_shared_gathers(t);
+            hth_shared_tell(t);
     }
 }
 
@@ -236,7 +236,7 @@ void hth_trainer_landed(struct hth_trainer *t, struct hth_flight *f)
     else
         t->training--;
     if (t->collab != NULL && !f->eval)
-        hth_shared_gathers(t);
+        hth_shared_tell(t);
     hth_trainer_pump_soon(t);
 }
 
@@ -402,7 +402,6 @@ void hth_trainer_free(struct hth_trainer *t)
     t->collab = NULL;
     hth_newcomer_stop(t);
     hth_timer_free(t->env, t->pump_timer);
-    hth_timer_free(t->env, t->batch.timer);
     t->closing = hth_queue_close(&t->trunk, queue_idle, t);
     t->closing += hth_queue_close(&t->io, queue_idle, t);
     if (t->closing == 0)

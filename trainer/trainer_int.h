@@ -110,9 +110,8 @@ struct hth_average {
     uint64_t samples_at;
     uint32_t parts; /* buffers in an offer: values, and optimiser states if averaged */
     struct hth_work snapshot, apply;
-    struct hth_blob *values;         /* the snapshot being made */
-    struct hth_blob *offered, *mean; /* of the round being applied */
-    enum hth_err err;                /* of the job that made or applied */
+    struct hth_blob *values; /* the snapshot that is made, or whose round is applied */
+    struct hth_blob *mean;   /* of that round */
     double distance, norm;
     /* From these values the own change is measured: the mean that was taken last, or the first
      * snapshot. NULL: none yet. */
@@ -122,7 +121,7 @@ struct hth_average {
     uint32_t refused_in_row, refused_max;
     bool refused;               /* the mean is too far off: by the job */
     struct hth_avg_span *spans; /* wire formats of the flat parameters; NULL: fp32 */
-    uint32_t span_count;        /* of one buffer; one fp32 span follows for the states */
+    uint32_t span_count;
 };
 
 /* The batch that all trainers gather together (shared.c). */
@@ -145,9 +144,6 @@ struct hth_batch {
     double weight;       /* behind `common` */
     double grad_norm;
     float lr;
-    enum hth_err err; /* of a job */
-    struct hth_timer *timer;
-    bool no_memory, no_copy; /* for a mean, for a copy of the state: answered by timers */
     /* speed while gathering: moving average of seconds per sample, bias corrected */
     double s_per_sample, s_weight;
     int64_t landed_us; /* 0: gathering was interrupted */
@@ -160,6 +156,10 @@ enum hth_boot {
     HTH_BOOT_APPLY
 };
 
+typedef void hth_run_state_copied_fn(struct hth_trainer *t, enum hth_err err,
+                                     struct hth_blob *copy);
+typedef void hth_run_state_adopted_fn(struct hth_trainer *t, enum hth_err err);
+
 /* State transfer: fetching the run's state from donors, and giving it to newcomers. */
 struct hth_newcomer {
     enum hth_boot boot;
@@ -168,6 +168,7 @@ struct hth_newcomer {
     int64_t moved_us; /* when it began to fetch, or its last state chunk arrived */
     int64_t fetch_us; /* when the present fetch began */
     bool asks_all;    /* who are not where most are, too */
+    const char *news; /* why there is no fetch */
     uint32_t parts_done;
     struct hth_state_fetch *fetch;
     struct hth_state_donor *donor;
@@ -177,9 +178,9 @@ struct hth_newcomer {
     struct hth_state_peers said_by; /* the peers whose it is */
     enum hth_err no_use;            /* why the last fetched state could not be used */
     uint64_t updates, samples, steps;
-    struct hth_blob *given; /* the state that is given to a newcomer */
-    bool giving;
-    enum hth_err err;
+    struct hth_blob *given; /* a copy of the state that is being made */
+    hth_run_state_copied_fn *copied;
+    hth_run_state_adopted_fn *adopted;
 };
 
 /* A fetched state on trial: `newcomer` has it. */
@@ -298,12 +299,9 @@ enum hth_err hth_shared_start(struct hth_trainer *t) HTH_MUST;
 void hth_shared_begin(struct hth_trainer *t);
 /* Whether it holds a head of the run. */
 bool hth_shared_is_ready(const struct hth_trainer *t);
-enum hth_share_phase hth_shared_phase(const struct hth_trainer *t);
-/* Adds what is told of states. */
-void hth_shared_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 bool hth_shared_may_launch(const struct hth_trainer *t);
-/* A flight started or landed. */
-void hth_shared_gathers(struct hth_trainer *t);
+/* A flight started or landed: says what this trainer brings. */
+void hth_shared_tell(struct hth_trainer *t);
 void hth_shared_pump(struct hth_trainer *t);
 /* At the end, after the last checkpoint: keeps the vote for the next process. */
 void hth_shared_save(struct hth_trainer *t);
@@ -331,8 +329,9 @@ void hth_trial_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err 
 
 /* run_state.c */
 size_t hth_run_state_bytes(const struct hth_trainer *t);
-/* Copies the state to `newcomer.given`: the job of the work newcomer.give. */
-void hth_run_state_copy(struct hth_work *work);
+/* Copies the state in a job, one at a time: `copied` borrows it. Where there is no memory it is
+ * called at once, with the error. */
+void hth_run_state_copy(struct hth_trainer *t, hth_run_state_copied_fn *copied);
 /* The position of the run that a copy of the present state has. */
 #define HTH_RUN_STATE_META 40
 void hth_run_state_meta(const struct hth_trainer *t, uint8_t out[HTH_RUN_STATE_META]);
@@ -343,9 +342,9 @@ uint64_t hth_run_state_step(void *trainer);
  * reader's. */
 enum hth_err hth_run_state_open(const struct hth_trainer *t, const uint8_t *meta, size_t len,
                                 struct hth_newcomer *out) HTH_MUST;
-/* Copies the fetched values into the model, in a job. Errors: E_NOT_FINITE, E_RANGE (squares below
- * 0), both leave the model as it was; the kernels'. */
-enum hth_err hth_run_state_take_up(struct hth_trainer *t) HTH_MUST;
+/* Puts `newcomer.values` into the model, in a job. E_NOT_FINITE and E_RANGE (squares below 0) leave
+ * the model as it was; after another error the trainer ends. */
+void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopted);
 
 /* share.c */
 /* Publishes this trainer's progress in the roster. */
@@ -354,8 +353,8 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 /* Number of buffers in an offer of parameters: the values, and the optimiser's states if
  * `states`. */
 uint32_t hth_share_parts(const struct hth_model *model, bool states);
-/* Wire formats: `count` spans for the values, and one more for the states, which steer steps and
- * stay fp32. NULL: all fp32. Free with hth_free. */
+/* Wire formats of the values, and of the states, which steer steps and stay fp32. NULL, and a count
+ * of 0: all fp32. Free with hth_free. */
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
                              uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
 /* Publishes in the roster, for people, how a round ended, how far this peer was from its average,

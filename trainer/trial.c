@@ -56,7 +56,7 @@ bool hth_trial_next(struct hth_trainer *t, struct hth_flight *f)
     return true;
 }
 
-static void copy_own(struct hth_trainer *t);
+static void copied(struct hth_trainer *t, enum hth_err err, struct hth_blob *copy);
 static void restore(struct hth_trainer *t);
 
 static void measured(struct hth_trainer *t, double loss)
@@ -66,7 +66,7 @@ static void measured(struct hth_trainer *t, double loss)
     trial->on = false;
     if (trial->is_own) {
         trial->own_loss = loss;
-        copy_own(t);
+        hth_run_state_copy(t, copied);
     } else if (loss <= MARGIN * trial->own_loss) {
         end(t, HTH_OK);
     } else {
@@ -98,29 +98,8 @@ void hth_trial_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err 
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-static void take_up_run(struct hth_work *work)
+static void restored(struct hth_trainer *t, enum hth_err err)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
-
-    t->newcomer.err = hth_run_state_take_up(t);
-}
-
-static void take_up(struct hth_trainer *t, void (*done)(struct hth_work *, enum hth_err))
-{
-    struct hth_work *work = &t->newcomer.apply;
-
-    work->run = take_up_run;
-    work->done = done;
-    work->job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
-    hth_queue_push(&t->trunk, work);
-}
-
-static void restored(struct hth_work *work, enum hth_err err)
-{
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
-
-    if (err == HTH_OK && work->ran)
-        err = t->newcomer.err;
     if (err == HTH_OK)
         end(t, HTH_E_RANGE);
     else
@@ -132,54 +111,29 @@ static void restore(struct hth_trainer *t)
     hth_blob_unref(t->newcomer.values);
     t->newcomer.values = hth_blob_ref(t->trial.own);
     t->newcomer.steps = t->trial.own_steps;
-    take_up(t, restored);
+    hth_run_state_adopt(t, restored);
 }
 
-static void taken_up(struct hth_work *work, enum hth_err err)
+static void adopted(struct hth_trainer *t, enum hth_err err)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.apply);
-
-    if (err == HTH_OK && work->ran)
-        err = t->newcomer.err;
     if (err == HTH_OK)
         measure(t, false);
-    else if (err == HTH_E_NOT_FINITE || err == HTH_E_RANGE)
+    else
         end(t, err);
-    else
-        hth_trainer_spoilt(t, err);
 }
 
-static void copied(struct hth_work *work, enum hth_err err)
+static void copied(struct hth_trainer *t, enum hth_err err, struct hth_blob *copy)
 {
-    struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-
-    if (err == HTH_OK && work->ran)
-        err = t->newcomer.err;
-    t->trial.own = t->newcomer.given;
-    t->newcomer.given = NULL;
-    if (err == HTH_OK)
-        take_up(t, taken_up);
-    else
-        end(t, HTH_E_RANGE);
-}
-
-static void copy_own(struct hth_trainer *t)
-{
-    struct hth_newcomer *n = &t->newcomer;
-    enum hth_err err = hth_env_blob_new(t->env, hth_run_state_bytes(t), t->opts.budget, &n->given);
-
     if (err != HTH_OK) {
         HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
                 "the state of step %llu can't be tried: %s; give this trainer more memory",
-                (unsigned long long)n->updates, hth_err_text(err));
+                (unsigned long long)t->newcomer.updates, hth_err_text(err));
         end(t, HTH_E_RANGE);
         return;
     }
+    t->trial.own = hth_blob_ref(copy);
     t->trial.own_steps = hth_params_steps(t->model->params);
-    n->give.run = hth_run_state_copy;
-    n->give.done = copied;
-    n->give.job.bytes_moved = 2.0 * (double)hth_run_state_bytes(t);
-    hth_queue_push(&t->trunk, &n->give);
+    hth_run_state_adopt(t, adopted);
 }
 
 void hth_trial_begin(struct hth_trainer *t, void (*done)(struct hth_trainer *t, enum hth_err err))

@@ -106,7 +106,7 @@ void swarm_fill(struct reduce_peer *p, uint64_t seed)
 void swarm_roles(struct reduce_swarm *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
-        if (s->member[i].weight == 0) {
+        if (s->member[i].weight == 0 && s->member[i].bandwidth > 0) {
             hth_blob_unref(s->peer[i].values);
             s->peer[i].values = NULL;
         }

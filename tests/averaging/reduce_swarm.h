@@ -64,7 +64,7 @@ void swarm_defaults(struct reduce_swarm *s);
 /* n nodes, each with N(index, 1) values; weights index + 1; bandwidth 1e9 for all. */
 void swarm_new(struct reduce_swarm *s, uint64_t seed, uint32_t n, uint64_t count);
 void swarm_free(struct reduce_swarm *s);
-/* After `member` was edited: weight 0 drops the values, bandwidth 0 the address. */
+/* After `member` was edited: bandwidth 0 drops the address, weight 0 without it the values. */
 void swarm_roles(struct reduce_swarm *s);
 void swarm_fill(struct reduce_peer *p, uint64_t seed);
 /* Answers with `lie` whatever is sent to it, and begins no round. */

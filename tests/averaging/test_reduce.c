@@ -166,9 +166,11 @@ static void test_same(void **state)
     }
 }
 
-/* Bandwidths, and clients, of groups that reduce the same values. */
-static const double fixed_lines[][5] = {
-    {1e9, 1e9, 1e9, 1e9, 1e9}, {1e9, 0, 3e9, 0, 1e9}, {2e7, 1e8, 0, 1e9, 1e9}, {0, 0, 0, 0, 1e9}};
+/* Bandwidths, and clients, of groups that reduce the same values; whether one more hears. */
+static const double fixed_lines[][6] = {{1e9, 1e9, 1e9, 1e9, 1e9, false},
+                                        {1e9, 0, 3e9, 0, 1e9, true},
+                                        {2e7, 1e8, 0, 1e9, 1e9, false},
+                                        {0, 0, 0, 0, 1e9, true}};
 
 /* The mean of such a group. To be freed with hth_free. */
 static float *reduce_fixed(enum hth_quant_format format, double clip, const double *lines)
@@ -183,8 +185,9 @@ static float *reduce_fixed(enum hth_quant_format format, double clip, const doub
     s.span_count = 4;
     s.share_max = 2;
     s.reducer_opts.clip = clip;
-    swarm_new(&s, 3, 5, count);
-    for (uint32_t i = 0; i < s.n; i++) {
+    swarm_new(&s, 3, lines[5] > 0 ? 6 : 5, count);
+    s.member[5].weight = s.member[5].bandwidth = 0;
+    for (uint32_t i = 0; i < 5; i++) {
         for (uint32_t k = 0; k < count; k++)
             values_of(&s.peer[i])[k] *= k < 900                   ? -0.0f
                                         : i == 2 && k > count / 2 ? 50

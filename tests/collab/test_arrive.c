@@ -108,10 +108,24 @@ TEST(newcomers_reach_the_tip)
     }
 }
 
+static uint32_t add_genesis(struct hth_chain *chain, uint64_t step, const struct hth_hash *mean)
+{
+    struct hth_roll roll = {.marks = HTH_ROLL_IN, .samples = 2};
+    const struct hth_chain_link link = {.step = step,
+                                        .prev = HTH_LINK_NONE,
+                                        .kind = HTH_LINK_GENESIS,
+                                        .mean = *mean,
+                                        .roll = &roll,
+                                        .count = 1};
+    uint32_t out;
+    assert_ok(hth_chain_add(chain, &link, &out));
+    return out;
+}
+
 /* From another branch, from its own genesis, or where means are gone everywhere. */
 TEST(other_ways_cost_a_state)
 {
-    enum way { BRANCH, GENESIS, GENESIS_BEFORE, OTHER_GENESIS, NO_MEAN };
+    enum way { BRANCH, GENESIS, GENESIS_BEFORE, OTHER_GENESIS, OTHER_STEP, NO_MEAN };
     static const struct {
         enum way way;
         uint32_t before, steps, states; /* of the run; which it takes */
@@ -119,6 +133,7 @@ TEST(other_ways_cost_a_state)
                  {GENESIS, 0, 0, 0}, /* of the same parameters: nothing is moved */
                  {GENESIS_BEFORE, 3, 3, 0},
                  {OTHER_GENESIS, 0, 0, 1},
+                 {OTHER_STEP, 0, 0, 1},
                  {NO_MEAN, 10, 0, 1}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         enum way way = cases[i].way;
@@ -130,8 +145,8 @@ TEST(other_ways_cost_a_state)
         else if (way == BRANCH)
             n->at = add_link(n->chain, 5, HTH_LINK_STEP, 1, &mean);
         else
-            n->at = add_link(n->chain, HTH_LINK_NONE, HTH_LINK_GENESIS, 5,
-                             way == OTHER_GENESIS ? &mean : &run.params[0]);
+            n->at = add_genesis(n->chain, way == OTHER_STEP ? 7 : 0,
+                                way == OTHER_GENESIS ? &mean : &run.params[0]);
         if (way == GENESIS || way == GENESIS_BEFORE)
             memset(n->params, 0, sizeof(n->params));
         go(n);

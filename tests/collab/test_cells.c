@@ -35,58 +35,56 @@ TEST(shapes_follow_the_count)
         uint32_t count;
         const char *asked, *shape;
     } cases[] = {
-        {1, NULL, "1"},          {64, NULL, "64"},       {65, NULL, "9x8"},   {100, NULL, "10x10"},
-        {256, NULL, "16x16"},    {20, "5x4", "5x4"},     {18, "5x4", "5x4"},  {16, "5x4", "4x4"},
-        {30, "5x4", "8x4"},      {5, "5x4", "2x4"},      {4, "5x4", "4"},     {1, "5x4", "1"},
-        {27, "3x3x3", "3x3x3"},  {20, "3x3x3", "3x3x3"}, {9, "3x3x3", "3x3"}, {2, "3x3x3", "2"},
-        {8, "2x1x4", "2x4"},     {8, "1x1", "8"},        {70, "16", "9x8"},   {256, "4x2", "16x16"},
-        {200, "2x100", "15x14"}, {20, "32x32", "20"},
+        {1, NULL, "1"},          {64, NULL, "64"},       {65, NULL, "8x8"},   {100, NULL, "10x10"},
+        {256, NULL, "16x16"},    {20, "5x4", "5x4"},     {18, "5x4", "4x4"},  {16, "5x4", "4x4"},
+        {31, "5x4", "7x4"},      {7, "5x4", "7"},        {4, "5x4", "4"},     {1, "5x4", "1"},
+        {27, "3x3x3", "3x3x3"},  {20, "3x3x3", "2x3x3"}, {9, "3x3x3", "3x3"}, {2, "3x3x3", "2"},
+        {8, "2x1x4", "2x4"},     {8, "1x1", "8"},        {70, "16", "8x8"},   {256, "4x2", "16x16"},
+        {200, "2x100", "14x14"}, {20, "32x32", "20"},    {128, "2x48", "2x48"},
+        {129, "2x48", "11x11"},
     };
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_string_equal(place(cases[i].count, cases[i].asked, 0, 1), cases[i].shape);
 }
 
-/* Each member has a cell, each cell a member; only the last layer has holes, each with a proxy of
- * its line of the first axis. */
+/* Each member has a cell, and each cell a member of its own. */
 static void check(uint32_t count)
 {
-    uint32_t layer = cells.cells / cells.shape.size[0], proxied = 0;
-    assert_true(cells.cells >= count && cells.cells - count < layer);
-    for (uint32_t i = 0; i < cells.shape.dims; i++)
-        assert_true(cells.shape.size[i] <= HTH_ROLL_LINE_MAX);
+    uint32_t layer = cells.cells / cells.shape.size[0];
+    assert_true(cells.cells <= count && count - cells.cells < layer);
     for (uint32_t i = 0; i < count; i++) {
-        assert_true(cells.cell[i] < count);
-        assert_int_equal(cells.member[cells.cell[i]], i);
-        uint32_t hole = hth_cells_hole_of(&cells, i);
-        if (hole == HTH_CELL_NONE)
-            continue;
-        proxied++;
-        assert_true(hth_cells_covers(&cells, hole, 1, i));
+        assert_true(cells.cell[i] < cells.cells);
+        assert_true(cells.member[cells.cell[i]] == i || cells.member[cells.cell[i]] < count);
+        if (i < cells.cells)
+            assert_int_equal(cells.cell[cells.member[i]], i);
     }
-    assert_int_equal(proxied, cells.cells - count); /* one hole each */
 }
 
-/* Members and proxies of a line, the cell itself among them, are different ones. */
+/* A line has a member of each of its cells, then twins, and no member twice. All members of its
+ * cells are on it. */
 static void check_line(uint32_t cell, uint32_t axis)
 {
     bool stands[HTH_ROLL_MEMBERS_MAX] = {false};
-    bool counts = false;
-    for (uint32_t k = 0; k < cells.shape.size[axis]; k++) {
-        uint32_t other = hth_cells_on_line(&cells, cell, axis, k);
-        assert_int_equal(hth_cells_at(&cells, other, axis), k);
-        counts |= other < cells.count;
-        if (other >= cells.count && axis == 0)
-            continue; /* that line has no proxies */
-        assert_false(stands[cells.member[other]]);
-        stands[cells.member[other]] = true;
+    uint16_t line[HTH_ROLL_LINE_MAX], other[HTH_ROLL_LINE_MAX];
+    uint32_t n = hth_cells_line(&cells, cell, axis, line), on_cells = 0;
+    assert_true(n <= HTH_ROLL_LINE_MAX && n >= cells.shape.size[axis]);
+    assert_true(n <= cells.shape.size[axis] + (axis == 0 ? 1 : cells.shape.size[axis]));
+    for (uint32_t k = 0; k < n; k++) {
+        assert_false(stands[line[k]]);
+        stands[line[k]] = true;
+        bool first = cells.member[cells.cell[line[k]]] == line[k];
+        assert_int_equal(first, k < cells.shape.size[axis]);
+        on_cells += first;
+        assert_int_equal(hth_cells_line(&cells, cells.cell[line[k]], axis, other), n);
+        assert_memory_equal(line, other, n * sizeof(*line));
     }
-    assert_int_equal(counts, hth_cells_line_counts(&cells, cell, axis));
-    assert_true(stands[cells.member[cell]] || axis == 0);
+    assert_true(stands[cells.member[cell]]);
+    assert_int_equal(on_cells, cells.shape.size[axis]);
 }
 
-TEST(members_and_holes_have_cells)
+TEST(all_members_have_cells)
 {
-    static const char *const shapes[] = {NULL, "5x4", "3x3x3", "6x6", "2x2x2x2x2", "64x4"};
+    static const char *const shapes[] = {NULL, "5x4", "3x3x3", "6x6", "2x2x2x2x2", "64x4", "2x48"};
     for (uint32_t count = 1; count <= HTH_ROLL_MEMBERS_MAX; count += count < 70 ? 1 : 31)
         for (size_t i = 0; i < HTH_ARRAY_LEN(shapes); i++) {
             place(count, shapes[i], 3, (uint8_t)count);
@@ -101,14 +99,16 @@ TEST(members_and_holes_have_cells)
 TEST(lines_cover_all)
 {
     place(23, "3x3x3", 0, 4);
+    assert_int_equal(cells.cells, 18);
     for (uint32_t cell = 0; cell < cells.cells; cell++)
         for (uint32_t axis = 1; axis < 3; axis++) {
+            uint16_t line[HTH_ROLL_LINE_MAX];
             uint32_t covered = 0, expected = 0;
+            (void)hth_cells_line(&cells, cell, axis, line);
             for (uint32_t m = 0; m < 23; m++) {
                 for (uint32_t k = 0; k < 3; k++)
-                    covered +=
-                        hth_cells_covers(&cells, hth_cells_on_line(&cells, cell, axis, k), axis, m);
-                expected += hth_cells_covers(&cells, cell, axis + 1, m);
+                    covered += hth_cells_covers(&cells, cells.cell[line[k]], axis, m);
+                expected += axis == 2 || hth_cells_covers(&cells, cell, axis + 1, m);
             }
             assert_int_equal(covered, expected);
             assert_true(axis < 2 || covered == 23);
@@ -122,11 +122,11 @@ TEST(lines_can_be_dialled)
         place(36, "6x6", 2, head);
         for (uint32_t cell = 0; cell < cells.cells; cell++)
             for (uint32_t axis = 0; axis < 2; axis++) {
+                uint16_t line[HTH_ROLL_LINE_MAX];
+                uint32_t n = hth_cells_line(&cells, cell, axis, line);
                 bool any = false;
-                for (uint32_t k = 0; k < 6; k++) {
-                    uint32_t other = hth_cells_on_line(&cells, cell, axis, k);
-                    any |= peer[cells.member[other]].addr.family != 0;
-                }
+                for (uint32_t k = 0; k < n; k++)
+                    any |= peer[line[k]].addr.family != 0;
                 assert_true(any);
             }
     }
@@ -185,8 +185,8 @@ TEST(bandwidths_are_counted)
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         static struct hth_ready_reply go;
         struct hth_roll_group group;
-        struct hth_reduce_member m[HTH_LINE_MAX];
-        uint32_t members;
+        struct hth_line line;
+        const struct hth_reduce_member *m = line.member;
         go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 4, .helpers = 1};
         for (uint8_t i = 0; i < 4; i++)
             go.peer[3 - i] =
@@ -194,8 +194,9 @@ TEST(bandwidths_are_counted)
         go.helper[0] = member(9, cases[k].helper, false, false);
         fill(&go, NULL, &group);
         assert_int_equal(group.self, 1);
-        assert_int_equal(hth_line_fill(&group, &cells, 0, m, &members), 5);
-        assert_int_equal(members, 4);
+        hth_line_fill(&group, &cells, 0, 0, NULL, &line);
+        assert_int_equal(line.count, 5);
+        assert_int_equal(line.members, 4);
         for (uint32_t i = 0; i < 5; i++) {
             uint32_t at = i == 4 ? 4 : m[i].id.b[0] - 1u;
             assert_true(m[i].bandwidth == cases[k].counts[at] * 1e3);
@@ -204,28 +205,58 @@ TEST(bandwidths_are_counted)
     }
 }
 
-/* Each helper of a grid is in one line, which has a name of its own. */
+/* Each helper of a grid is in one line. */
 TEST(helpers_are_dealt_out)
 {
     static struct hth_ready_reply go;
     const struct hth_avg_shape shape = {.dims = 2, .size = {3, 2}};
     struct hth_roll_group group;
-    struct hth_reduce_member m[HTH_LINE_MAX];
-    struct hth_hash name[2];
-    uint32_t members;
+    struct hth_line line;
     go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 5, .helpers = 3};
     for (uint8_t i = 0; i < 5; i++)
         go.peer[i] = member(i + 1, 0, false, false);
     for (uint8_t i = 0; i < 3; i++)
         go.helper[i] = member(20 + i, 0, false, false);
     fill(&go, &shape, &group);
-    for (uint32_t line = 0; line < 2; line++) {
-        uint32_t n = hth_line_fill(&group, &cells, line, m, &members);
-        assert_int_equal(members, line == 0 ? 3 : 2);
-        assert_int_equal(n - members, line == 0 ? 2 : 1);
-        name[line] = hth_line_name(hth_crypto_openssl(), &group, &cells, line);
-        for (uint32_t i = members; i < n; i++)
-            assert_int_equal(hth_line_of_helper(&cells, m[i].id.b[0] - 20u), line);
+    for (uint32_t cell = 0; cell < 2; cell++) {
+        hth_line_fill(&group, &cells, cell, 0, NULL, &line);
+        assert_int_equal(line.members, cell == 0 ? 3 : 2);
+        assert_int_equal(line.count - line.members, cell == 0 ? 2 : 1);
+        for (uint32_t i = line.members; i < line.count; i++)
+            assert_int_equal(hth_line_of_helper(&cells, line.member[i].id.b[0] - 20u), cell);
     }
-    assert_memory_not_equal(&name[0], &name[1], sizeof(name[0]));
+}
+
+/* Along a later axis cells count for the samples that they cover, without those that are missing;
+ * twins only hear, and cells without a mean are left out. */
+TEST(rows_weigh_what_they_cover)
+{
+    static struct hth_ready_reply go;
+    const struct hth_avg_shape shape = {.dims = 2, .size = {2, 3}};
+    struct hth_roll_group group;
+    struct hth_line line;
+    uint16_t marks[8];
+    go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 8, .helpers = 1};
+    for (uint8_t i = 0; i < 8; i++)
+        go.peer[i] = member(i + 1, 100, false, i == 3);
+    fill(&go, &shape, &group); /* two twins, in lines 0 and 1 of the first axis */
+    for (uint32_t row = 0; row < 2; row++) {
+        uint32_t cell = row * 3, all = 0;
+        for (uint32_t i = 0; i < 8; i++) {
+            marks[i] = cells.cell[i] % 3 == 2 ? 0 : i == 6 ? HTH_ROLL_PART : HTH_ROLL_IN;
+            all += marks[i] != 0 ? group.peer[i].samples : 0;
+        }
+        hth_line_fill(&group, &cells, cell, 1, marks, &line);
+        assert_int_equal(line.count, 3);
+        assert_int_equal(line.members, 3);
+        for (uint32_t k = 0; k < 3; k++) {
+            const struct hth_reduce_member *m = &line.member[k];
+            double samples = 0;
+            for (uint32_t i = 0; i < 8 && k < 2; i++)
+                samples += cells.cell[i] % 3 == k ? group.peer[i].samples : 0;
+            assert_int_equal(hth_cells_is_twin(&cells, line.of[k]), k == 2);
+            assert_true(m->weight == samples / all);
+            assert_true(m->bandwidth == (k < 2 && m->addr.family != 0 ? 1e5 : 0));
+        }
+    }
 }

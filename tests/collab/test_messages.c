@@ -68,7 +68,6 @@ static const struct hth_addr here = {.family = 4, .ip = {10, 0, 0, 1}, .port = 4
     X(hth_call, struct hth_roll_ballot)                                                            \
     X(hth_links, struct hth_links_msg)                                                             \
     X(hth_row, struct hth_row_msg)                                                                 \
-    X(hth_row_reply, struct hth_row_reply)                                                         \
     X(hth_head, struct hth_head_note)                                                              \
     X(hth_mean_msg, struct hth_mean_msg)
 #define FUNCTIONS(name, type)                                                                      \
@@ -336,33 +335,20 @@ TEST(others_are_laid_out)
 /* Two bits a mark: 1 0 2 1 0. */
 TEST(rows_are_laid_out)
 {
-    enum { STATE = 38, COUNT = 39, MARKS = 41 };
-    struct hth_row_msg row = {.group = hash(9), .axis = 2, .cell = 77};
-    struct hth_row_reply reply = {.kind = HTH_ROW_WAIT};
+    enum { COUNT = 34, MARKS = 36 };
+    struct hth_row_msg row = {.group = hash(9), .axis = 2};
     const struct hth_row_marks marks = {.count = 5,
                                         .of = {HTH_ROLL_IN, 0, HTH_ROLL_PART, HTH_ROLL_IN, 0}};
-    for (row.state = HTH_ROW_WORKS; row.state < HTH_ROW_HAS; row.state++) {
-        put("1h141", 1, 9, 2, 77, row.state);
-        check(K_hth_row, &row);
-    }
+    put("1h12", 1, 9, 2, 0);
+    check(K_hth_row, &row);
     row.marks = marks;
-    put("1h141211", 1, 9, 2, 77, HTH_ROW_HAS, 5, 1 | 2 << 4 | 1 << 6, 0);
+    put("1h1211", 1, 9, 2, 5, 1 | 2 << 4 | 1 << 6, 0);
     check(K_hth_row, &row);
     check_bad(K_hth_row, &row, 0, 2, HTH_E_VERSION);
-    check_bad(K_hth_row, &row, STATE, HTH_ROW_HAS + 1, HTH_E_MALFORMED);
     check_bad(K_hth_row, &row, COUNT + 1, 2, HTH_E_TOO_LARGE);
     check_bad(K_hth_row, &row, MARKS, 3, HTH_E_MALFORMED);     /* in and in part */
     check_bad(K_hth_row, &row, MARKS + 1, 4, HTH_E_MALFORMED); /* of a sixth */
     row.marks.count = HTH_ROLL_MEMBERS_MAX;
     uint8_t bytes[HTH_ROW_BYTES_MAX];
     assert_ok(hth_row_read(bytes, hth_row_write(&row, bytes), &row));
-    put("1", HTH_ROW_WAIT);
-    check(K_hth_row_reply, &reply);
-    reply =
-        (struct hth_row_reply){.kind = HTH_ROW_BEGIN, .has = UINT64_C(1) << 63 | 5, .marks = marks};
-    put("18211", HTH_ROW_BEGIN, reply.has, 5, 1 | 2 << 4 | 1 << 6, 0);
-    check(K_hth_row_reply, &reply);
-    check_bad(K_hth_row_reply, &reply, 0, HTH_ROW_BEGIN + 1, HTH_E_MALFORMED);
-    reply.has = 1;
-    check_bad(K_hth_row_reply, &reply, 1, 0, HTH_E_MALFORMED); /* nobody brings anything */
 }

@@ -7,9 +7,9 @@
 #include "scenarios/trunk.h"
 #include "support/test.h"
 
-static struct hth_collab_opts small(enum hth_collab_case what)
+static struct hth_sim_collab_opts small(enum hth_collab_case what)
 {
-    struct hth_collab_opts o = HTH_COLLAB_OPTS_INIT;
+    struct hth_sim_collab_opts o = HTH_COLLAB_OPTS_INIT;
 
     o.what = what;
     o.mode = HTH_SHARE_BATCH;
@@ -35,7 +35,7 @@ static void count_boots(void *arg, int64_t now_us, const char *node, const char 
 static void churn_replays_and_ends_with_one_model(void **state)
 {
     uint32_t boots = 0;
-    struct hth_collab_opts o = small(HTH_COLLAB_CALM);
+    struct hth_sim_collab_opts o = small(HTH_COLLAB_CALM);
     struct hth_collab_report calm, churn, again;
     struct hth_collab_difference d;
 
@@ -100,7 +100,7 @@ static void nan_is_close_to_nothing(void **state)
 /* Every step reaches its target, and no average loses a member. */
 static void eight_trainers_reach_the_target_each_step(void **state)
 {
-    struct hth_collab_opts o = small(HTH_COLLAB_CALM);
+    struct hth_sim_collab_opts o = small(HTH_COLLAB_CALM);
     struct hth_collab_report r;
 
     (void)state;
@@ -122,7 +122,7 @@ static void eight_trainers_reach_the_target_each_step(void **state)
  * where it was the first to be asked for the means since) or by a reset (seed 2). */
 static void newcomer_joins_within_seconds_despite_a_donors_crash(void **state)
 {
-    struct hth_collab_opts o = small(HTH_COLLAB_NEWCOMER);
+    struct hth_sim_collab_opts o = small(HTH_COLLAB_NEWCOMER);
     struct hth_collab_report r;
     uint64_t bytes = 0;
 
@@ -159,7 +159,7 @@ static void newcomer_joins_within_seconds_despite_a_donors_crash(void **state)
  * than trainers may differ; also when a donor crashes. */
 static void local_newcomer_adopts_the_state(void **state)
 {
-    struct hth_collab_opts o = small(HTH_COLLAB_NEWCOMER);
+    struct hth_sim_collab_opts o = small(HTH_COLLAB_NEWCOMER);
     struct hth_collab_report r;
 
     (void)state;
@@ -184,7 +184,7 @@ static void curves_are_compared_at_equal_samples(void **state)
 {
     struct hth_collab_report a = {.points = 3, .at = {0, 10, 20}, .loss = {4, 2, 1}}, b = a;
     struct hth_collab_difference d;
-    struct hth_collab_opts o = small(HTH_COLLAB_CALM);
+    struct hth_sim_collab_opts o = small(HTH_COLLAB_CALM);
 
     (void)state;
     assert_close(hth_collab_loss_at(&a, 5), 3, 1e-12, 0);
@@ -206,7 +206,7 @@ static void curves_are_compared_at_equal_samples(void **state)
 
 static void invalid_options_are_refused(void **state)
 {
-    struct hth_collab_opts o = small(HTH_COLLAB_CALM);
+    struct hth_sim_collab_opts o = small(HTH_COLLAB_CALM);
     struct hth_collab_report r;
 
     (void)state;

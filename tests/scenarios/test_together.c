@@ -6,9 +6,9 @@
 #include "scenarios/collab.h"
 #include "support/test.h"
 
-static struct hth_collab_opts opts(uint32_t trainers, uint32_t steps, uint64_t seed)
+static struct hth_sim_collab_opts opts(uint32_t trainers, uint32_t steps, uint64_t seed)
 {
-    struct hth_collab_opts o = HTH_COLLAB_OPTS_INIT;
+    struct hth_sim_collab_opts o = HTH_COLLAB_OPTS_INIT;
 
     o.seed = seed;
     o.mode = HTH_SHARE_BATCH;
@@ -23,7 +23,7 @@ static struct hth_collab_opts opts(uint32_t trainers, uint32_t steps, uint64_t s
 
 static void check(uint32_t trainers, uint32_t steps, uint64_t seed)
 {
-    struct hth_collab_opts o = opts(trainers, steps, seed);
+    struct hth_sim_collab_opts o = opts(trainers, steps, seed);
     struct hth_collab_report r;
 
     assert_ok(hth_sim_collab(&o, &r));
@@ -58,7 +58,7 @@ static void deaths_leave_equal_parameters(void **state)
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        struct hth_collab_opts o = opts(17, 40, cases[i].seed);
+        struct hth_sim_collab_opts o = opts(17, 40, cases[i].seed);
         struct hth_collab_report r;
 
         o.what = HTH_COLLAB_CHURN;

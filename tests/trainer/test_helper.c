@@ -92,9 +92,9 @@ static void add_helper(struct crew_scene *f, uint32_t i)
 
 static uint64_t helped(uint32_t i)
 {
-    struct hth_helper_stats s;
+    struct hth_averager_stats s;
 
-    hth_helper_stats(helping[i].helper, &s);
+    hth_helper_rounds(helping[i].helper, &s);
     return s.rounds;
 }
 
@@ -206,7 +206,6 @@ TEST(the_death_of_a_helper_costs_a_round)
 TEST(a_helper_is_there_first)
 {
     struct crew_scene *f = start(7, false, 0, 0, NULL, HTH_SHARE_BATCH);
-    struct hth_helper_stats s;
 
     add_helper(f, 0);
     hth_world_run_for(f->world, 15 * S);
@@ -215,8 +214,7 @@ TEST(a_helper_is_there_first)
     hth_world_run_for(f->world, 15 * S);
     uint64_t rounds = helped(0);
     assert_true(rounds > 20);
-    hth_helper_stats(helping[0].helper, &s);
-    assert_true(s.step + 100 > crew_same_after(f, 0));
+    assert_true(hth_roster_self(helping[0].avg.roster)->step + 100 > crew_same_after(f, 0));
     hth_helper_quiesce(helping[0].helper);
     hth_world_run_for(f->world, 2 * S);
     rounds = helped(0);
@@ -250,7 +248,7 @@ TEST(helpers_are_where_trainers_average)
         for (uint32_t i = 0; i < cases[k].helpers; i++)
             assert_in_range(helped(i), cases[k].least, cases[k].most);
         struct hth_train_stats stats = crew_stats(f, 0);
-        assert_true(stats.rounds_failed <= 2 && stats.share.tries_failed == 0);
+        assert_true(stats.rounds_failed <= 2 && stats.share.run.averages.failed == 0);
         assert_true(cases[k].trainers > 1 || stats.share.steps_shared == 0);
         if (cases[k].mode == HTH_SHARE_BATCH)
             crew_same_after(f, 0);

@@ -180,7 +180,7 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
         t->average.discard = t->average.out; /* a liar takes no mean with its lie */
     if (scene.lies && scene.lie == WEIGHTY && t->collab != NULL) {
         t->batch.samples = CLAIMED;
-        hth_shared_gathers(t);
+        hth_shared_tell(t);
     }
 }
 
@@ -253,7 +253,7 @@ static double outcome(enum hth_share_mode mode, uint32_t n, enum lie lie, double
         "calm, %llu means refused, %llu rounds failed\n",
         mode == HTH_SHARE_BATCH ? "batch" : "local", n, clip, texts[lie], last, *most,
         (unsigned long long)crew_stats(scene.crew, 0).share.means_refused,
-        (unsigned long long)crew_stats(scene.crew, 0).share.tries_failed);
+        (unsigned long long)crew_stats(scene.crew, 0).share.run.averages.failed);
     crew_scene_free(scene.crew);
     return last;
 }

@@ -244,7 +244,7 @@ TEST(own_options_do_not_separate_trainers)
 
     assert_ok(hth_crew_err(f->crew));
     hth_trainer_stats(hth_crew_trainer(f->crew, 1), &stats);
-    assert_true(stats.share.catch_ups + stats.share.means > 0 && stats.share.steps_shared > 0);
+    assert_true(stats.share.catch_ups + stats.share.run.means > 0 && stats.share.steps_shared > 0);
     check_differ(f, 0, 0, "");
     crew_scene_free(f);
 }

@@ -25,7 +25,7 @@ static struct crew_scene *start(uint64_t seed, uint32_t members, const char *gri
 
 /* ---- comings and goings ---------------------------------------------------------------------- */
 
-/* In a line, on a grid, and with a hole in it: a death costs no step, and who comes is in. */
+/* In a line, on a grid, and with a twin in it: a death costs no step, and who comes is in. */
 TEST(members_come_and_go)
 {
     static const struct {
