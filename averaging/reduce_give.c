@@ -159,11 +159,15 @@ static void keep(struct reduce_sent *s)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static void note_missing(struct hth_reduce_round *r, const struct hth_part_reply *reply)
+/* A reducer has its own values: it is without them only where they are not finite. */
+static void note_missing(struct hth_reduce_round *r, uint32_t reducer,
+                         const struct hth_part_reply *reply)
 {
     for (uint32_t i = 0; i < reply->missing_count; i++) {
         if (reply->missing[i] < r->is.member_count)
             r->members[reply->missing[i]].parts_missing++;
+        if (reply->missing[i] == reducer)
+            r->members[reducer].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
     }
 }
 
@@ -217,7 +221,7 @@ static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
         give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    note_missing(r, &reply);
+    note_missing(r, s->to, &reply);
     const struct hth_tensor *t = result->tensors;
     if (reply.segment_count == 0 || t == NULL || t->blob == NULL) {
         hth_part_reply_clear(&reply);

@@ -95,6 +95,9 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     for (uint32_t i = 0; i < r->members; i++) { /* helpers come last */
         if (i < c->line_members && r->fates[i].as_reducer != HTH_REDUCE_DROP_NONE)
             hth_roll_slow(c->roll, &c->group.peer[own_line(c, i)].id);
+        if (i < c->line_members && own_line(c, i) != c->group.self &&
+            r->fates[i].as_sender == HTH_REDUCE_DROP_NOT_FINITE)
+            hth_roll_doubt(c->roll, &c->group.peer[own_line(c, i)].id, HTH_E_NOT_FINITE, "values");
         far |= r->fates[i].as_reducer == HTH_REDUCE_DROP_FAR;
     }
     if (err == HTH_OK) {
