@@ -182,6 +182,7 @@ static void schema_depends_on_ticket_and_mode(void **state)
 static struct {
     int what;        /* of member 1; CHANGES: the mode */
     bool bootstraps; /* member 1 does */
+    bool strangers;  /* may take part */
     bool turns;      /* member 0 changes instead, from that moment */
 } differs;
 
@@ -194,6 +195,7 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
     if (i == 0)
         return;
     t->share.bootstrap = differs.bootstraps;
+    t->share.strangers = differs.strangers;
     if (differs.what == CHANGES)
         t->share.mode = HTH_SHARE_LOCAL;
     else
@@ -259,12 +261,14 @@ static void second_trainer_with_other_settings_ends(void **state)
     }
 }
 
-/* ... unless it has `bootstrap`: then both train, neither averages, and both can say why. */
-static void bootstrap_begins_a_second_run(void **state)
+/* ... unless it has `bootstrap`, or strangers take part, one of whom may be the other: then both
+ * train, neither averages, and both can say why. */
+static void check_second_run(bool strangers)
 {
-    struct crew_scene *f = two(TARGET, true);
+    differs.strangers = strangers;
+    struct crew_scene *f = two(TARGET, !strangers);
 
-    (void)state;
+    differs.strangers = false;
     assert_ok(hth_crew_err(f->crew));
     assert_true(f->stats[1].updates > 0);
     for (uint32_t i = 0; i < 2; i++) {
@@ -277,6 +281,13 @@ static void bootstrap_begins_a_second_run(void **state)
         check_differ(f, i, 1, BATCH);
     }
     crew_scene_free(f);
+}
+
+static void bootstrap_begins_a_second_run(void **state)
+{
+    (void)state;
+    check_second_run(false);
+    check_second_run(true);
 }
 
 /* A trainer that resumes a checkpoint written under its settings continues, even if the others have
