@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -110,19 +111,40 @@ static enum hth_err close_run(struct hth_owner *o, bool hidden)
     return err == HTH_E_PERMISSION ? HTH_E_BAD_KEY : err;
 }
 
+/* This machine's invite; for others, too, if it begins the run. */
+static enum hth_err invite(struct hth_owner *o, struct hth_cli_net *net)
+{
+    HTH_TRY(hth_owner_signer(o));
+    const struct hth_invite like = o->base;
+    HTH_TRY(find(o, &like, FOR_SELF, &net->invite));
+    if (net->own)
+        HTH_TRY(find(o, &like, FOR_OTHER, &net->share));
+    net->invited = true;
+    return HTH_OK;
+}
+
 enum hth_err hth_own_begin(const char *run_path, struct hth_cli_net *net)
 {
     struct hth_owner o = {.word = "invite", .run_path = run_path, .days = DAYS};
     hth_owner_open(&o);
     enum hth_err err = close_run(&o, net->hidden);
     if (err == HTH_OK)
-        err = hth_owner_signer(&o);
-    const struct hth_invite like = o.base;
-    if (err == HTH_OK)
-        err = find(&o, &like, FOR_SELF, &net->invite);
-    if (err == HTH_OK)
-        err = find(&o, &like, FOR_OTHER, &net->share);
-    net->invited = err == HTH_OK;
+        err = invite(&o, net);
+    hth_owner_close(&o);
+    return err;
+}
+
+enum hth_err hth_own_enter(const char *run_path, const struct hth_runfile *run,
+                           struct hth_cli_net *net)
+{
+    struct hth_owner o = {.word = "invite", .run_path = run_path, .days = DAYS};
+    char hex[2 * HTH_PUBKEY_LEN + 1];
+    if (run->admission.owner == NULL || net->invited)
+        return HTH_OK;
+    hth_owner_open(&o);
+    bool ours = access(o.key_path, R_OK) == 0 && hth_owner_key(&o, &o.secret) == HTH_OK &&
+                strcasecmp(hth_owner_key_text(&o.secret, hex), run->admission.owner) == 0;
+    enum hth_err err = ours ? invite(&o, net) : HTH_OK;
     hth_owner_close(&o);
     return err;
 }
