@@ -8,9 +8,11 @@
 #include "core/mem.h"
 #include "net/identity.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,18 +75,24 @@ static enum hth_err add_lines(const char *run_path, const struct hth_runfile *ru
                               const struct hth_secret *owner, bool hidden)
 {
     char hex[2 * HTH_PUBKEY_LEN + 1];
-    FILE *f = fopen(run_path, "ae");
+    struct stat st;
+    FILE *f = stat(run_path, &st) == 0 ? fopen(run_path, "ae") : NULL;
     bool ends = run->text != NULL && run->text[strlen(run->text) - 1] == '\n';
     bool good =
         f != NULL && fprintf(f, "%sadmission:\n  owner: %s\n%s", ends ? "" : "\n",
                              hth_owner_key_text(owner, hex), hidden ? "  private: true\n" : "") > 0;
-    if (f != NULL)
+    bool opened = f != NULL;
+    if (opened)
         good &= fclose(f) == 0;
+    const char *why = strerror(errno);
+    if (opened && !good)
+        (void)!truncate(run_path, st.st_size); /* half of the lines is no run file */
     if (good)
         hth_say("%s: run '%s' has an owner now, and lets in only peers with an invite", run_path,
                 run->run);
     else
-        hth_cli_say_error("%s can't be written; copy it to a folder of yours", run_path);
+        hth_cli_say_error("the owner can't be written into %s: %s; give a copy in a folder of yours",
+                          run_path, why);
     return good ? HTH_OK : HTH_E_IO;
 }
 
