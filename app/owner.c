@@ -101,7 +101,7 @@ static const struct argp_option options[] = {
     {"as", KEY_AS, "TEXT|@FILE|-", 0,
      "Sign as a deputy or successor: the text that the owner made; no run file is needed", 0},
     {"join", 'j', "HOST:PORT", 0,
-     "revoke, alive: a peer of the run (default: through remembered peers)", 0},
+     "revoke, alive: a peer of the run (default: this user's processes, and remembered peers)", 0},
     {"passphrase", KEY_PASSPHRASE, "@FILE|-", 0,
      "backup, restore: the passphrase (default: asked for on the terminal)", 0},
     {"auto", KEY_AUTO, NULL, 0,

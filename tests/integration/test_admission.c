@@ -446,15 +446,18 @@ static void full_list_makes_room(struct toy *t, const char *from)
                   "all 400 places are taken");
     char *list = place_read(place_path(p, "owner/invites"), &len);
     const char *more =
-        place_text(p, "%llu 1700000000 2 train toy old invite\n", (unsigned long long)ended);
+        place_text(p, "%llu 1700000000 2 train toy old invite\n9 2000000000 2 train far ana invite\n",
+                   (unsigned long long)ended);
     list = realloc(list, len + strlen(more));
     assert_non_null(list);
     memcpy(list + len, more, strlen(more));
     place_write(p, "owner/invites", list, len + strlen(more));
     free(list);
-    proc_must_say(
-        OWNER(p, "room", 0, "revoke", "7", "--dir", dir, "--run", t->run, "--join", t->addr[1]),
-        "has no invite of serial 7");
+    proc_must_say(OWNER(p, "far", 2, "revoke", "9", "--dir", dir, "--run", t->run),
+                  "that invite is to run 'far', and this is run 'toy'");
+    /* It finds the run through this user's processes. */
+    proc_must_say(OWNER(p, "room", 0, "revoke", "7", "--dir", dir, "--run", t->run),
+                  "has no invite of serial 7");
     proc_must_say(OWNER(p, "list", 0, "list", "--dir", dir), "old");
 }
 
