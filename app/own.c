@@ -91,7 +91,8 @@ static enum hth_err add_lines(const char *run_path, const struct hth_runfile *ru
         hth_say("%s: run '%s' has an owner now, and lets in only peers with an invite", run_path,
                 run->run);
     else
-        hth_cli_say_error("the owner can't be written into %s: %s; give a copy in a folder of yours",
+        hth_cli_say_error("the owner can't be written into %s: %s; give a copy in a folder of "
+                          "yours",
                           run_path, why);
     return good ? HTH_OK : HTH_E_IO;
 }

@@ -446,7 +446,9 @@ static void full_list_makes_room(struct toy *t, const char *from)
                   "all 400 places are taken");
     char *list = place_read(place_path(p, "owner/invites"), &len);
     const char *more =
-        place_text(p, "%llu 1700000000 2 train toy old invite\n9 2000000000 2 train far ana invite\n",
+        place_text(p,
+                   "%llu 1700000000 2 train toy old invite\n"
+                   "9 2000000000 2 train far ana invite\n",
                    (unsigned long long)ended);
     list = realloc(list, len + strlen(more));
     assert_non_null(list);
