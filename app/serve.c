@@ -342,9 +342,9 @@ static enum hth_err check_patterns(const struct serve *s)
 {
     struct hth_pattern pattern;
     if (hth_config_grids(s->run) == 0) {
-        hth_cli_say_error("%s: model.expert is 'none', so this run has no experts to serve; join "
-                          "it with hearth train",
-                          s->run_path);
+        hth_cli_say_error("run '%s': model.expert is 'none', so this run has no experts to serve; "
+                          "join it with hearth train",
+                          s->run->run);
         return HTH_E_CONFIG;
     }
     for (size_t i = 0; i < s->spec_count; i++)

@@ -533,7 +533,7 @@ static enum hth_err make_trainer(struct train *t)
     hth_config_model(t->run, &opts.model);
     enum hth_err err = hth_model_check(&opts.model, t->backend, model_why);
     if (err != HTH_OK) {
-        hth_cli_say_error("%s: %s", t->flags.run_path, model_why);
+        hth_cli_say_error("run '%s': %s", t->run->run, model_why);
         return err == HTH_E_UNSUPPORTED ? HTH_E_NO_DEVICE : HTH_E_CONFIG;
     }
     say_sharing(&opts.model);

@@ -251,9 +251,10 @@ void hth_config_server(const struct hth_runfile *run, struct hth_server_opts *ou
     out->step_rows = run->experts.step_rows;
     out->step_age_us = (int64_t)(run->experts.step_age_s * 1e6);
     out->grad_norm_max = run->experts.norm_max;
-    out->microbatch_rows_max =
-        (uint32_t)HTH_MIN((uint64_t)hth_config_rows_max(run) * block_rows(run),
-                          (uint64_t)HTH_EXPERT_MICROBATCH_ROWS_MAX);
+    struct hth_model_opts model;
+    hth_config_model(run, &model);
+    out->microbatch_rows_max = (uint32_t)HTH_MIN((uint64_t)hth_config_rows_max(run) * model.seq_len,
+                                                 (uint64_t)HTH_EXPERT_MICROBATCH_ROWS_MAX);
     out->result_bytes_max = RESULT_BYTES_MAX;
     out->keep_bytes_max = INT64_MAX; /* a quarter of the process's budget for bodies */
 }

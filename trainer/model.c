@@ -166,7 +166,7 @@ enum hth_err hth_model_check(const struct hth_model_opts *o, const struct hth_ba
     if (asks_dense && backend != NULL && !(hth_backend_caps(backend) & HTH_CAP_DENSE)) {
         wrong(why,
               "the back end %s has no masks, feed-forwards and tied outputs for this model; "
-              "use --backend packed",
+              "compute it with --device cpu and --backend packed",
               hth_backend_name(backend));
         return HTH_E_UNSUPPORTED;
     }

@@ -4,6 +4,7 @@
  * of that option.
  */
 #include "cli/config.h"
+#include "core/mem.h"
 #include "support/test.h"
 
 static struct hth_runfile *parse(const char *text)
@@ -36,11 +37,36 @@ static void server_gets_rows_and_microseconds(void **state)
     assert_int_equal(o.step_age_us, 2500000);
     assert_int_equal(o.batch_rows_max, 77);
     assert_true(o.grad_norm_max == 8);
-    /* 16 times the run file's micro-batch, in blocks of 32 rows. */
-    assert_int_equal(o.microbatch_rows_max, 16 * run->train.rows * 32);
     run->train.rows = HTH_MICRO_BATCH_MAX;
     assert_int_equal(hth_config_rows_max(run), HTH_MICRO_BATCH_MAX);
     hth_runfile_free(run);
+}
+
+/* 16 times the run file's micro-batch, whose samples have a row for each position. */
+static void server_takes_the_rows_of_every_model(void **state)
+{
+    static const struct {
+        const char *model;
+        uint32_t rows; /* of a sample */
+    } cases[] = {
+        {"{kind: classifier, dim: 32}", 1},
+        {"{kind: lm, dim: 32, heads: 2, context: 24, expert: ffn}", 24},
+        {"{kind: lm, dim: 32, heads: 2, context: 24, expert: transformer}", 24},
+        {"{kind: picture, dim: 32, heads: 2, text: 5, height: 4, width: 4, codes: 16}", 20},
+    };
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        bool picture = strstr(cases[i].model, "picture") != NULL;
+        bool lm = strstr(cases[i].model, "lm") != NULL;
+        char *text = hth_asprintf("run: b\nmodel: %s\ndata: {kind: %s, path: /tmp/x}\n",
+                                  cases[i].model, picture ? "set" : lm ? "text" : "fashion-mnist");
+        struct hth_runfile *run = parse(text);
+        struct hth_server_opts o;
+        hth_config_server(run, &o);
+        assert_int_equal(o.microbatch_rows_max, 16 * run->train.rows * cases[i].rows);
+        hth_runfile_free(run);
+        hth_free(text);
+    }
 }
 
 static void trunk_and_experts_get_separate_optimisers(void **state)
@@ -208,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(server_gets_rows_and_microseconds),
+        cmocka_unit_test(server_takes_the_rows_of_every_model),
         cmocka_unit_test(trunk_and_experts_get_separate_optimisers),
         cmocka_unit_test(model_follows_the_run_file),
         cmocka_unit_test(parameters_of_the_paper_are_counted),

@@ -261,7 +261,7 @@ static void dense_models_name_the_other_back_end(void **state)
     o.model.dense = true;
     assert_ok(hth_model_check(&o.model, hth_backend_ref(), why));
     assert_err(HTH_E_UNSUPPORTED, hth_model_check(&o.model, card, why));
-    assert_non_null(strstr(why, "use --backend packed"));
+    assert_non_null(strstr(why, "--backend packed"));
     assert_err(HTH_E_UNSUPPORTED, hth_model_new(card, &o.model, &m));
 }
 
